@@ -19,7 +19,7 @@ from typing import Any
 
 from benchmarks.suites import Settings, suite
 from tilewright.tools.console import out
-from tilewright.tools.measure import Row, environment
+from tilewright.tools.measure import MeasuredRow, environment
 
 THREADS = (1, 2, 16)
 """Numbers of threads that bars are told for; in between, the bar of the next lower one holds."""
@@ -35,7 +35,7 @@ class Bar:
     what: str
     bounds: Sequence[float]
     """For 1, 2 and 16 threads."""
-    value: Callable[[Row], float | None]
+    value: Callable[[MeasuredRow], float | None]
     at_least: bool = True
     mean: Sequence[float] = ()
     """What the geometric mean over its cases should be; none is asked where it is empty."""
@@ -49,16 +49,16 @@ def of(bounds: Sequence[float], threads: int) -> float:
     return bounds[max(i for i, n in enumerate(THREADS) if n <= threads)]
 
 
-def against(name: str) -> Callable[[Row], float | None]:
+def against(name: str) -> Callable[[MeasuredRow], float | None]:
     """How many times as fast as the contender ``name``; None when it did not take part."""
     return lambda row: next((r.ratio for r in row.results if r.name == name), None)
 
 
-def milliseconds(row: Row) -> float:
+def milliseconds(row: MeasuredRow) -> float:
     return row.results[0].seconds * 1e3
 
 
-def microseconds(row: Row) -> float:
+def microseconds(row: MeasuredRow) -> float:
     return row.results[0].seconds * 1e6
 
 
@@ -94,7 +94,7 @@ BARS = (
 )  # fmt: skip
 
 
-def judged(row: Row, name: str) -> tuple[Bar, float] | None:
+def judged(row: MeasuredRow, name: str) -> tuple[Bar, float] | None:
     """The bar that a case of a suite has, and the number measured."""
     for bar in BARS:
         if bar.suite == name and row.case.name.startswith(bar.case):
@@ -109,7 +109,7 @@ def _verdict(bar: Bar, value: float, bound: float) -> str:
     )
 
 
-def markdown(found: Sequence[tuple[Bar, Row, float]]) -> str:
+def markdown(found: Sequence[tuple[Bar, MeasuredRow, float]]) -> str:
     """The bars as a table of docs/performance.md."""
     lines = ["| case | threads | measured | bar | |", "|---|---|---|---|---|"]
     for bar, row, value in found:
@@ -122,7 +122,7 @@ def markdown(found: Sequence[tuple[Bar, Row, float]]) -> str:
     return "\n".join(lines)
 
 
-def means(found: Sequence[tuple[Bar, Row, float]]) -> dict[str, tuple[float, str]]:
+def means(found: Sequence[tuple[Bar, MeasuredRow, float]]) -> dict[str, tuple[float, str]]:
     """Of every bar that asks for one, by suite and threads: the geometric mean, and what becomes of it."""
     groups: dict[tuple[str, int], tuple[Bar, list[float]]] = {}
     for bar, row, value in found:
@@ -155,7 +155,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     about = environment()
     start = time.perf_counter()
     out().print(f"{about['processor']}, load {about['load']:.1f}, {about['time']}")
-    found: list[tuple[Bar, Row, float]] = []
+    found: list[tuple[Bar, MeasuredRow, float]] = []
     every: list[dict[str, Any]] = []
     for name in args.only:
         for row in suite(name)(settings):

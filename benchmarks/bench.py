@@ -14,7 +14,7 @@ from typing import Any
 from benchmarks.suites import SUITES, Settings, suite
 from tilewright.tools.console import err, out
 from tilewright.tools.exits import DONE, UsageError
-from tilewright.tools.measure import Row, environment
+from tilewright.tools.measure import MeasuredRow, environment
 
 EPILOG = """\
 suites:
@@ -85,7 +85,7 @@ def execute(args: argparse.Namespace) -> int:
             f"{about['clock']}\nTilewright {about['tilewright']}, torch "
             f"{about['libraries']['torch']}, numpy {about['libraries']['numpy']}; {about['data']}"
         )
-    rows: list[Row] = []
+    rows: list[MeasuredRow] = []
     for name in names:
         measured = run_suite(name, settings)
         rows += measured
@@ -101,9 +101,9 @@ def execute(args: argparse.Namespace) -> int:
     return DONE
 
 
-def run_suite(name: str, settings: Settings) -> list[Row]:
+def run_suite(name: str, settings: Settings) -> list[MeasuredRow]:
     """All rows of a suite, with a line on a terminal that says which one is at work."""
-    rows: list[Row] = []
+    rows: list[MeasuredRow] = []
     with err().status(f"{name} ...") as status:
         for row in suite(name)(settings):
             rows.append(row)
@@ -111,7 +111,7 @@ def run_suite(name: str, settings: Settings) -> list[Row]:
     return rows
 
 
-def table(name: str, rows: Sequence[Row]) -> Any:
+def table(name: str, rows: Sequence[MeasuredRow]) -> Any:
     """The rows as a table."""
     from rich.box import SIMPLE
     from rich.table import Table
@@ -137,7 +137,7 @@ def table(name: str, rows: Sequence[Row]) -> Any:
     return shown
 
 
-def _in_unit(row: Row, seconds: float) -> float:
+def _in_unit(row: MeasuredRow, seconds: float) -> float:
     from tilewright.tools.measure import rate
 
     return rate(row.case, seconds)

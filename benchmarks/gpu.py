@@ -17,7 +17,7 @@ from pathlib import Path
 
 from benchmarks.bench import run_suite
 from benchmarks.suites import SUITES, Settings, gpu
-from tilewright.tools.measure import Row, environment
+from tilewright.tools.measure import MeasuredRow, environment
 
 NAMES = [name for name in SUITES if name.startswith("gpu-")]
 
@@ -62,7 +62,7 @@ BARS = (
 )  # fmt: skip
 
 
-def value(bar: Bar, rows: Sequence[Row]) -> float | None:
+def value(bar: Bar, rows: Sequence[MeasuredRow]) -> float | None:
     """The bar's number; None when nothing that it concerns was measured."""
     found: list[float] = []
     for row in rows:
@@ -83,7 +83,7 @@ def value(bar: Bar, rows: Sequence[Row]) -> float | None:
     return math.exp(sum(map(math.log, found)) / len(found))
 
 
-def line(row: Row) -> str:
+def line(row: MeasuredRow) -> str:
     """One case: every contender's median, and how many times as fast we are."""
     if math.isnan(row.results[0].seconds):
         return row.case.name
@@ -106,7 +106,7 @@ def main() -> None:
     args = parser.parse_args()
     gpu.PROOFS = args.proofs
     settings = Settings(tuple(args.sizes), tuple(args.dtype), target="cuda", rounds=args.rounds)
-    rows: dict[str, Sequence[Row]] = {}
+    rows: dict[str, Sequence[MeasuredRow]] = {}
     for name in args.only:
         print(f"{name}: {SUITES[name][1]}", flush=True)
         rows[name] = run_suite(name, settings)

@@ -28,9 +28,9 @@ from benchmarks.suites.gpu_timing import captured, gpu_torch, timed
 from tilewright.arguments import ArraySpec
 from tilewright.diagnostics import TilewrightError
 from tilewright.targets.base import get_target
-from tilewright.targets.cuda import choosing, executable
+from tilewright.targets.cuda import executable, tile_sizes
 from tilewright.targets.cuda.fitting import CLOCK, Timed, descended, loss
-from tilewright.targets.cuda.sharing import ALONE, Share, clocks, shares
+from tilewright.targets.cuda.work_split import UNSPLIT, WorkSplit, clocks, work_splits
 from tilewright.uarch.sm90 import MULTIPROCESSORS, PRODUCT_RATES
 
 NEAR, FAR = 1.35, 2.2
@@ -59,18 +59,20 @@ def launches(shape: Shape) -> dict[Plan, Timed]:
     get_target(options.target).choices(request, options)
     form = request.memory["form"]
     found: dict[Plan, Timed] = {}
-    for each in choosing.candidates(request, form, MULTIPROCESSORS):
+    for each in tile_sizes.candidates(request, form, MULTIPROCESSORS):
         v = each.values
-        for share in shares(each.work, each.programs, each.trips, MULTIPROCESSORS, tiles=False):
-            plan = (v["BM"], v["BN"], v["BK"]), share.parts
-            found[plan] = Timed(each.work, share, each.programs, each.trips, each.sides, 0.0)
+        for split in work_splits(
+            each.work, each.programs, each.trips, MULTIPROCESSORS, tiles=False
+        ):
+            plan = (v["BM"], v["BN"], v["BK"]), split.parts
+            found[plan] = Timed(each.work, split, each.programs, each.trips, each.sides, 0.0)
     return found
 
 
 def plans(shape: Shape) -> list[Plan]:
     """Those that are worth a measurement."""
     costs = {
-        plan: clocks(x.work, x.share, x.programs, x.trips, x.sides, MULTIPROCESSORS)
+        plan: clocks(x.work, x.split, x.programs, x.trips, x.sides, MULTIPROCESSORS)
         for plan, x in launches(shape).items()
     }
     ordered = sorted(costs, key=lambda plan: costs[plan])
@@ -83,11 +85,11 @@ def plans(shape: Shape) -> list[Plan]:
 
 def run_of(plan: Plan, a: Any, b: Any, c: Any) -> Any:
     """A launch of the product with this tiling and cluster; None where the cluster has no room."""
-    executable.choose = lambda *_: ALONE  # the plan says it
+    executable.choose = lambda *_: UNSPLIT  # the plan says it
     (bm, bn, bk), parts = plan
     kernel = product.compile(a, b, c, BM=bm, BN=bn, BK=bk)
     if parts > 1:
-        shared = kernel.executable.shared(Share(1, parts))  # pyright: ignore
+        shared = kernel.executable.shared(WorkSplit(1, parts))  # pyright: ignore
         if shared is kernel.executable:
             return None
         kernel = replace(kernel, executable=shared)

@@ -1,4 +1,5 @@
-"""Writes the table of ops that rearrange elements in xetile.md: each row a small kernel, compiled for every machine.
+"""Writes two tables of xetile.md, each row a small kernel, compiled for every machine: ops that rearrange elements, and
+ops that are said by others.
 
 python docs/make_movement.py          writes the table
 python docs/make_movement.py --check  exits with 1 when it is not up to date
@@ -7,18 +8,28 @@ python docs/make_movement.py --check  exits with 1 when it is not up to date
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Mapping
+from functools import partial
 
 from generated import DOCS, filled, main
 
 sys.path.insert(0, str(DOCS.parent))
 
-from tests.movement import CASES, kernel
+from xdsl.dialects.builtin import ModuleOp
+
+from tests import movement
+from tests.passes import test_expand_ops as expanded
 from tilewright.diagnostics import UnsupportedError
-from tilewright.targets.base import CompileOptions, get_target
+from tilewright.dialects.text import parse_module
+from tilewright.targets.base import CompileOptions
+from tilewright.targets.entry import build_text
 
 PAGE = DOCS / "xetile.md"
-START = "<!-- movement, from tests/movement.py -->\n"
-END = "<!-- end of movement -->"
+START, END = "<!-- movement, from tests/movement.py -->\n", "<!-- end of movement -->"
+SAID, END_SAID = (
+    "<!-- from tests/passes/test_expand_ops.py -->\n",
+    "<!-- end of what others say -->",
+)
 MACHINES = {
     "cpu": ("cpu", None),
     "sm_80": ("cuda", "sm_80"),
@@ -28,24 +39,27 @@ MACHINES = {
 }
 
 
-def compiles(case: str, machine: str) -> str:
-    """`yes`, or why not."""
+def compiles(module: ModuleOp, machine: str) -> str:
+    """`yes`, or why not; nothing where a machine has no programs of the kernel's level."""
     target, chip = MACHINES[machine]
     try:
-        get_target(target).build(kernel(case), CompileOptions(target=target, machine=chip))
+        build_text(module, CompileOptions(target=target, machine=chip))
     except UnsupportedError as error:
-        return error.message
+        return "" if "the program of a lane" in error.message else error.message
     return "yes"
 
 
-def table() -> str:
+def table(kernels: Mapping[str, Callable[[], ModuleOp]]) -> str:
     rows = [f"| op | {' | '.join(MACHINES)} |", f"|---|{'---|' * len(MACHINES)}"]
-    for case in CASES:
+    for case, kernel in kernels.items():
         name, _, more = case.partition(",")
-        cells = " | ".join(compiles(case, machine) for machine in MACHINES)
+        cells = " | ".join(compiles(kernel(), machine) for machine in MACHINES)
         rows.append(f"| `{name}`{',' if more else ''}{more} | {cells} |")
     return "\n".join(rows)
 
 
 if __name__ == "__main__":
-    sys.exit(main({PAGE: filled(PAGE.read_text(), START, f"\n{table()}\n\n", END)}))
+    moves = table({case: partial(movement.kernel, case) for case in movement.CASES})
+    page = filled(PAGE.read_text(), START, f"\n{moves}\n\n", END)
+    said = table({case: partial(parse_module, text) for case, (text, _) in expanded.CASES.items()})
+    sys.exit(main({PAGE: filled(page, SAID, f"\n{said}\n\n", END_SAID)}))

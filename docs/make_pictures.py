@@ -33,7 +33,7 @@ from tilewright.uarch.x86 import micro_kernels
 IMAGES = DOCS / "img"
 
 
-def deals() -> Picture:
+def rounds() -> Picture:
     """One block each, several rounds, and sharing by wrapping."""
     one = ly.wg_map([4, 4], [32, 32])
     return stack(
@@ -100,16 +100,16 @@ def ops_of(stage: str, name: str) -> list[Any]:
 
 
 def prefetch() -> Picture:
-    """Who prefetches what of A and B: the tiles of a later step, dealt out to all subgroups."""
+    """Who prefetches what of A and B: the tiles of a later step, distributed to all subgroups."""
     pictures: list[Picture] = []
-    for op, name in zip(ops_of("xegpu-place-barriers", "xegpu.prefetch_nd"), "AB", strict=True):
+    for op, name in zip(ops_of("xegpu-insert-barriers", "xegpu.prefetch_nd"), "AB", strict=True):
         tile = op.tensor_desc.type
         owned = distribution(tile.ownership).over(tile.get_shape())
         pictures.append(draw.subgroups(owned, f"{name}, prefetched", side=260))
     return stack(pictures, across=True)
 
 
-def pieces() -> Picture:
+def inst_fragments() -> Picture:
     """What one subgroup holds, cut into instructions; thick lines go around what one message moves."""
     held = [op.value.type.get_shape() for op in ops_of("xegpu-slm-layout", "xegpu.load_nd")]
     held += [op.result.type.get_shape() for op in ops_of("xegpu-slm-layout", "xegpu.dpas")]
@@ -209,7 +209,7 @@ def graph_linear_attention() -> Drawn:
 PICTURES: dict[str, Callable[[], Picture | Drawn]] = {
     p.__name__: p
     for p in (
-        deals, order, product, prefetch, pieces, dpas, mma_sync, transpose, swizzle, panel,
+        rounds, order, product, prefetch, inst_fragments, dpas, mma_sync, transpose, swizzle, panel,
         graph_recurrent, graph_linear_attention,
     )
 }  # fmt: skip

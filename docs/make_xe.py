@@ -101,12 +101,12 @@ def conflict() -> Iterator[str]:
     yield from _shown("conflict.py")
 
 
-def not_dealt() -> Iterator[str]:
+def not_distributed() -> Iterator[str]:
     yield from _shown("uneven.py")
 
 
 PARTS = {
-    TILE_TO_INSTRUCTION: {"loops": side_by_side, "conflict": conflict, "uneven": not_dealt},
+    TILE_TO_INSTRUCTION: {"loops": side_by_side, "conflict": conflict, "uneven": not_distributed},
     "xe.md": {"machine code": machine_code, "refusal": refusal},
 }
 

@@ -100,7 +100,7 @@ def poisoned_workspace(monkeypatch: pytest.MonkeyPatch) -> None:
     """Scratch memory of cpu launches holds NaN (all bits set): reading what was not written shows."""
     plain = workspace.acquire
 
-    def acquire(size: int) -> workspace.Block:
+    def acquire(size: int) -> workspace.MemoryBlock:
         block = plain(size)
         ctypes.memset(block.address, 0xFF, size)
         return block

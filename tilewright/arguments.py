@@ -98,7 +98,10 @@ def full_grid(grid: Any) -> Grid:
     for i, extent in enumerate(axes):
         if type(extent) is not int:
             if isinstance(extent, bool) or not isinstance(extent, (int, np.integer)):
-                raise LaunchError(f"axis {i} of the grid is {extent!r}, which is no integer")
+                raise LaunchError(
+                    f"axis {i} of the grid is {extent!r}, which is no integer",
+                    hint="tw.cdiv(n, B) is how many tiles of B cover n",
+                )
             extent = int(extent)
         if not 0 <= extent <= _GRID_LIMIT:
             raise LaunchError(

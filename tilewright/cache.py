@@ -225,20 +225,19 @@ def compiler_fingerprint() -> str:
     Files are told apart by path, size and time, and a library by its package's first file: that
     takes milliseconds and imports nothing.
     """
-    # os.walk and strings: paths as objects take three times as long.
-    root = os.path.dirname(os.path.realpath(__file__))
-    files = [
-        os.path.join(folder, name)
-        for folder, _, names in os.walk(root)
-        for name in names
-        if name.endswith(".py")
-    ]
+    found: list[tuple[str, int, int]] = []
+    folders = [os.path.dirname(os.path.realpath(__file__))]
+    for folder in folders:  # entries with their stats: paths as objects take three times as long
+        for entry in _entries(folder):
+            if entry.name.endswith(".py"):
+                found.append((entry.path, (stat := entry.stat()).st_size, stat.st_mtime_ns))
+            elif entry.name != "__pycache__" and entry.is_dir():
+                folders.append(entry.path)
     for library in ("xdsl", "llvmlite", "ml_dtypes", "numpy"):
         spec = find_spec(library)
         if spec is not None and spec.origin is not None:
-            files.append(spec.origin)
-    stats = [(f, (stat := os.stat(f)).st_size, stat.st_mtime_ns) for f in sorted(files)]
-    return digest(repr(stats))
+            found.append((spec.origin, (stat := os.stat(spec.origin)).st_size, stat.st_mtime_ns))
+    return digest(repr(sorted(found)))
 
 
 _open: dict[tuple[Path, int | None, str], KernelCache] = {}

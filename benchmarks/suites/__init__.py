@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TypeAlias
 
-from tilewright.tools.measure import Row
+from tilewright.tools.measure import MeasuredRow
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Settings:
     """Of the suites of costs (`ops`, `lowering`, `workgroups`); seconds."""
 
 
-Suite: TypeAlias = Callable[[Settings], Iterator[Row]]
+Suite: TypeAlias = Callable[[Settings], Iterator[MeasuredRow]]
 
 SUITES: dict[str, tuple[str, str]] = {
     "gemm": ("benchmarks.suites.compute", "C = A B from thirty lines, square, GFLOP/s"),

@@ -11,7 +11,7 @@ import tilewright as tw
 from benchmarks.suites import Settings
 from benchmarks.suites.data import LIMITS, check_close, random, tensor, torch_or_none
 from tilewright import ops
-from tilewright.tools.measure import Case, Contender, Row, measure
+from tilewright.tools.measure import Case, Contender, MeasuredRow, measure
 
 
 @tw.kernel
@@ -30,7 +30,7 @@ def square_gemm(  # pyright: ignore
     tw.store_tile(acc.to(C.dtype), tw.init_tile(C, [m, n], (BM, BN)))
 
 
-def gemm(settings: Settings) -> Iterator[Row]:
+def gemm(settings: Settings) -> Iterator[MeasuredRow]:
     """C = A B of every size and dtype on every number of threads."""
     for size in settings.sizes or (2048,):
         for dtype in settings.dtypes or ("bf16", "f32"):
@@ -65,7 +65,7 @@ def gemm(settings: Settings) -> Iterator[Row]:
                 )  # fmt: skip
 
 
-def attention(settings: Settings) -> Iterator[Row]:
+def attention(settings: Settings) -> Iterator[MeasuredRow]:
     """ops.attention, 16 heads, d = 64, plain and causal."""
     heads, d = 16, 64
     for length in settings.sizes or (4096,):
@@ -77,7 +77,7 @@ def attention(settings: Settings) -> Iterator[Row]:
                     yield _attention(settings, (q, k, v, out), dtype, threads, causal)
 
 
-def cpu_attention(settings: Settings) -> Iterator[Row]:
+def cpu_attention(settings: Settings) -> Iterator[MeasuredRow]:
     """The same of two-byte floats, at every length and head dimension of the bars."""
     for dtype in settings.dtypes or ("bf16", "f16"):
         for d in (64, 128):
@@ -89,7 +89,9 @@ def cpu_attention(settings: Settings) -> Iterator[Row]:
                         yield _attention(settings, arrays, dtype, threads, causal)
 
 
-def _attention(settings: Settings, arrays: Any, dtype: str, threads: int, causal: bool) -> Row:
+def _attention(
+    settings: Settings, arrays: Any, dtype: str, threads: int, causal: bool
+) -> MeasuredRow:
     q, k, v, out = arrays
     heads, length, d = q.shape
     options: dict[str, Any] = {"target": settings.target, "num_threads": threads}

@@ -17,7 +17,7 @@ from benchmarks.suites import Settings
 from benchmarks.suites.data import LIMITS, check_close, random, tensor, torch_or_none
 from tilewright import ops
 from tilewright.ops.matmul import gelu
-from tilewright.tools.measure import Case, Contender, Row
+from tilewright.tools.measure import Case, Contender, MeasuredRow
 from tilewright.tools.measure import measure as measured
 
 RAGGED = (
@@ -30,7 +30,7 @@ RAGGED = (
 """M, N, K and which operands are transposed views."""
 
 
-def measure(case: Case, settings: Settings) -> Row:
+def measure(case: Case, settings: Settings) -> MeasuredRow:
     clock = time.process_time if case.threads == 1 else time.perf_counter
     return measured(case, rounds=settings.rounds, clock=clock)
 
@@ -51,7 +51,7 @@ def _view(torch: Any, x: Any) -> Any:
 
 def _product(
     settings: Settings, m: int, n: int, k: int, form: str, dtype: str, threads: int
-) -> Row:
+) -> MeasuredRow:
     a = _operand((m, k), dtype, form[0] == "t")
     b = _operand((k, n), dtype, form[1] == "t")
     c = np.zeros((m, n), np.int32 if dtype == "i8" else a.dtype)
@@ -79,7 +79,7 @@ def _product(
     return measure(case, settings)
 
 
-def cpu_gemm(settings: Settings) -> Iterator[Row]:
+def cpu_gemm(settings: Settings) -> Iterator[MeasuredRow]:
     """Squares of every type that the machine multiplies fast."""
     for dtype in settings.dtypes or ("bf16", "f16", "i8", "f32"):
         for size in settings.sizes or ((256,) if dtype == "f32" else ()) + (1024, 2048, 4096):
@@ -87,7 +87,7 @@ def cpu_gemm(settings: Settings) -> Iterator[Row]:
                 yield _product(settings, size, size, size, "nn", dtype, threads)
 
 
-def cpu_ragged(settings: Settings) -> Iterator[Row]:
+def cpu_ragged(settings: Settings) -> Iterator[MeasuredRow]:
     """Extents that divide nothing, products with one short side, operands that are transposed views."""
     for dtype in settings.dtypes or ("bf16", "f32"):
         for m, n, k, form in RAGGED:
@@ -99,7 +99,7 @@ def _compiled(torch: Any, function: Callable[..., Any]) -> Callable[..., Any]:
     return torch.compile(function, dynamic=False)
 
 
-def cpu_fused(settings: Settings) -> Iterator[Row]:
+def cpu_fused(settings: Settings) -> Iterator[MeasuredRow]:
     """gelu(x w + b), 4096 x K x 4096, beside torch.compile."""
     for dtype in settings.dtypes or ("bf16",):
         for k in settings.sizes or (256, 1024):
@@ -142,7 +142,7 @@ def two_products(X, W, V, Y, BM: tw.constexpr = 256, D: tw.constexpr = 256):  # 
     tw.store_tile(y.to(Y.dtype), tw.init_tile(Y, [m, 0], (BM, D)))
 
 
-def cpu_two_products(settings: Settings) -> Iterator[Row]:
+def cpu_two_products(settings: Settings) -> Iterator[MeasuredRow]:
     """gelu(x w) v, 32768 x 256 x 256 x 256, beside torch.compile."""
     m, d = 32768, 256
     for dtype in settings.dtypes or ("bf16",):
@@ -178,7 +178,7 @@ def chain(X, Y, BM: tw.constexpr, BN: tw.constexpr):  # pyright: ignore
     tw.store_tile(y.to(Y.dtype), tw.init_tile(Y, [m, n], (BM, BN)))
 
 
-def cpu_rows(settings: Settings) -> Iterator[Row]:
+def cpu_rows(settings: Settings) -> Iterator[MeasuredRow]:
     """Row programs and a chain of elementwise ops, beside a copy of the same bytes."""
     size = 4096
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from benchmarks.suites import Settings, gpu_kernels
 from benchmarks.suites.gpu_timing import captured, gpu_torch, measure_gpu
 from tilewright import ops
 from tilewright.diagnostics import TilewrightError
-from tilewright.tools.measure import Case, Contender, Measured, Row
+from tilewright.tools.measure import Case, Contender, Measured, MeasuredRow
 
 PROOFS: Path | None = None
 
@@ -30,10 +31,12 @@ RAGGED = (
 )  # fmt: skip
 
 
-def failed(name: str, why: str) -> Row:
+def failed(name: str, why: str) -> MeasuredRow:
     """The row of a case that was not timed."""
     case = Case(f"{name}: {why}", [], 1, "us")
-    return Row(case, [Measured("tilewright", math.nan, math.nan, math.nan, math.nan, math.nan)])
+    return MeasuredRow(
+        case, [Measured("tilewright", math.nan, math.nan, math.nan, math.nan, math.nan)]
+    )
 
 
 def checked(
@@ -45,7 +48,7 @@ def checked(
     unit: str,
     error: Callable[[], float],
     limit: float,
-) -> Row:
+) -> MeasuredRow:
     """The measured case, or the reason why there is none."""
     try:
         ours()
@@ -93,7 +96,7 @@ def library(torch: Any, dtype: str, a: Any, b: Any, out: Any) -> Callable[[], An
 
 def product_row(
     settings: Settings, dtype: str, layout: str, m: int, n: int, k: int, proof: bool = False
-) -> Row:
+) -> MeasuredRow:
     """One product beside cuBLAS, both in CUDA graphs: what a launch costs Python is no part of it."""
     torch = gpu_torch()
     torch.backends.cuda.matmul.allow_tf32 = dtype == "tf32"
@@ -131,7 +134,7 @@ def product_row(
     return checked(name, settings, run, peers, 2e-12 * m * n * k, "TFLOP/s", error, LIMITS[dtype])
 
 
-def gpu_gemm(settings: Settings) -> Iterator[Row]:
+def gpu_gemm(settings: Settings) -> Iterator[MeasuredRow]:
     """Square products: bf16 NT with the proofs, f16 and bf16 in every layout, other types."""
     sizes = settings.sizes or (2048, 4096, 8192)
     wanted = settings.dtypes or ("bf16", "f16", "tf32", "i8", "f8e4m3")
@@ -145,7 +148,7 @@ def gpu_gemm(settings: Settings) -> Iterator[Row]:
                     yield product_row(settings, dtype, layout, size, size, size)
 
 
-def gpu_ragged(settings: Settings) -> Iterator[Row]:
+def gpu_ragged(settings: Settings) -> Iterator[MeasuredRow]:
     """Ragged and skinny products, bf16 NT."""
     for m, n, k in RAGGED:
         yield product_row(settings, "bf16", "NT", m, n, k)
@@ -155,14 +158,14 @@ def _compiled(torch: Any, function: Callable[..., Any]) -> Callable[..., Any]:
     return torch.compile(function, mode="max-autotune-no-cudagraphs", fullgraph=True)
 
 
-def gpu_epilogues(settings: Settings) -> Iterator[Row]:
+def gpu_epilogues(settings: Settings) -> Iterator[MeasuredRow]:
     """Fused products beside eager torch and torch.compile max-autotune."""
     torch = gpu_torch()
     for size in settings.sizes or (4096,):
         yield from _epilogues(torch, settings, size)
 
 
-def _epilogues(torch: Any, settings: Settings, n: int) -> Iterator[Row]:
+def _epilogues(torch: Any, settings: Settings, n: int) -> Iterator[MeasuredRow]:
     a, b, c = operands(torch, "bf16", "NT", n, n, n)
     bias = torch.randn(n, device="cuda", dtype=torch.bfloat16)
     sums = torch.zeros(n, 1, device="cuda", dtype=torch.float32)
@@ -221,11 +224,35 @@ def _epilogues(torch: Any, settings: Settings, n: int) -> Iterator[Row]:
     )  # fmt: skip
 
 
-def gpu_attention(settings: Settings) -> Iterator[Row]:
-    """ops.attention bf16 beside cuDNN: d 128 full at 4k and 16k, d 64, causal."""
-    torch = gpu_torch()
+def torch_attention(
+    torch: Any, backend: str, q: Any, k: Any, v: Any, causal: bool
+) -> Callable[[], Any]:
+    """scaled_dot_product_attention by one of torch's `SDPBackend`."""
     from torch.nn.attention import SDPBackend, sdpa_kernel  # pyright: ignore
 
+    def run() -> Any:
+        with sdpa_kernel(getattr(SDPBackend, backend)):
+            return torch.nn.functional.scaled_dot_product_attention(
+                q[None], k[None], v[None], is_causal=causal
+            )
+
+    return run
+
+
+def attention_distance(
+    torch: Any, q: Any, k: Any, v: Any, out: Any, causal: bool, rows: slice = slice(None)
+) -> float:
+    """How far the first head's rows of attention are from float64's."""
+    s = q[0, rows].double() @ k[0].double().T / q.shape[-1] ** 0.5
+    if causal:
+        unseen = torch.ones(q.shape[1], k.shape[1], dtype=torch.bool, device=q.device).triu(1)
+        s = s.masked_fill(unseen[rows], -math.inf)
+    return distance(torch, out[0, rows], torch.softmax(s, -1) @ v[0].double())
+
+
+def gpu_attention(settings: Settings) -> Iterator[MeasuredRow]:
+    """ops.attention bf16 beside cuDNN: d 128 full at 4k and 16k, d 64, causal."""
+    torch = gpu_torch()
     cases = [(64, 4096, 128, False), (16, 16384, 128, False), (64, 4096, 128, True),
              (64, 4096, 64, False), (64, 4096, 64, True)]  # fmt: skip
     for heads, length, d, causal in cases:
@@ -236,21 +263,11 @@ def gpu_attention(settings: Settings) -> Iterator[Row]:
         )
         out = torch.full_like(q, float("nan"))
 
-        def theirs(q: Any = q, k: Any = k, v: Any = v, causal: bool = causal) -> Any:
-            with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
-                return torch.nn.functional.scaled_dot_product_attention(
-                    q[None], k[None], v[None], is_causal=causal
-                )
-
         def ours(q: Any = q, k: Any = k, v: Any = v, out: Any = out, causal: bool = causal) -> Any:
             ops.attention(q, k, v, causal=causal, out=out)
 
-        def error(q: Any = q, k: Any = k, v: Any = v, out: Any = out, causal: bool = causal) -> Any:
-            s = q[0].double() @ k[0].double().T / q.shape[-1] ** 0.5
-            if causal:
-                s = s.masked_fill(torch.ones_like(s, dtype=torch.bool).triu(1), -math.inf)
-            return distance(torch, out[0], torch.softmax(s, -1) @ v[0].double())
-
+        error = partial(attention_distance, torch, q, k, v, out, causal)
+        theirs = torch_attention(torch, "CUDNN_ATTENTION", q, k, v, causal)
         peers = [Contender("cuDNN", captured(torch, theirs))]
         if PROOFS is not None and d == 128 and not causal:
             from benchmarks.suites.gpu_proofs import attention_proof
@@ -261,7 +278,7 @@ def gpu_attention(settings: Settings) -> Iterator[Row]:
         yield checked(name, settings, ours, peers, 1e-12 * flops, "TFLOP/s", error, 8e-3)
 
 
-def gpu_back_to_back(settings: Settings) -> Iterator[Row]:
+def gpu_back_to_back(settings: Settings) -> Iterator[MeasuredRow]:
     """(A B) C fused beside two cuBLAS calls, both as CUDA graphs."""
     torch = gpu_torch()
     for m, k, n, p in ((65536, 64, 4096, 64), (16384, 128, 4096, 128), (65536, 64, 64, 64)):
@@ -295,7 +312,7 @@ def gpu_back_to_back(settings: Settings) -> Iterator[Row]:
         )  # fmt: skip
 
 
-def gpu_launch(settings: Settings) -> Iterator[Row]:
+def gpu_launch(settings: Settings) -> Iterator[MeasuredRow]:
     """Host time of enqueuing a ready kernel with three tensors of shapes seen before."""
     torch = gpu_torch()
     x, y, z = (torch.ones(16, 16, device="cuda") for _ in range(3))
@@ -316,7 +333,7 @@ def gpu_launch(settings: Settings) -> Iterator[Row]:
     yield host_row(torch, Case("launch, three tensors", contenders, 1, "us"), settings.rounds)
 
 
-def host_row(torch: Any, case: Case, rounds: int) -> Row:
+def host_row(torch: Any, case: Case, rounds: int) -> MeasuredRow:
     """Host seconds per call, enqueued in batches that the device's queue holds."""
     from statistics import median
 
@@ -334,4 +351,4 @@ def host_row(torch: Any, case: Case, rounds: int) -> Row:
         Measured(c.name, median(t), min(t), max(t), median(t) * 1e6, median(t) / median(times[0]))
         for c, t in zip(case.contenders, times, strict=True)
     ]
-    return Row(case, results)
+    return MeasuredRow(case, results)

@@ -18,7 +18,7 @@ from tilewright import ops
 from tilewright.diagnostics import TilewrightError
 from tilewright.passes.pipeline import switches_of
 from tilewright.targets.cuda.pipeline import ASYNCHRONOUS
-from tilewright.tools.measure import Case, Contender, Row
+from tilewright.tools.measure import Case, Contender, MeasuredRow
 
 PASSES = tuple(switches_of(ASYNCHRONOUS))
 """What can be left out where copies and products run beside the program."""
@@ -73,20 +73,20 @@ def attention(torch: Any, length: int, causal: bool) -> Subject:
     )
 
 
-def gpu_passes(settings: Settings) -> Iterator[Row]:
+def gpu_passes(settings: Settings) -> Iterator[MeasuredRow]:
     """Products on both paths and attention, a contender for every pass that is left out."""
     torch = gpu_torch()
     for size in settings.sizes or (4096,):
         for make in (
             lambda n=size: product(torch, n, "cuda", PASSES),
-            lambda n=size: product(torch, n, "sm_80", ("copies",)),
+            lambda n=size: product(torch, n, "sm_80", ("cp-async",)),
             lambda n=size: attention(torch, n, False),
             lambda n=size: attention(torch, n, True),
         ):
             yield from without_each(torch, make(), settings)
 
 
-def without_each(torch: Any, subject: Subject, settings: Settings) -> Iterator[Row]:
+def without_each(torch: Any, subject: Subject, settings: Settings) -> Iterator[MeasuredRow]:
     """The row of a subject, behind rows that say which contenders are not timed and why."""
     contenders: list[Contender] = []
     for name in ("", *subject.passes):

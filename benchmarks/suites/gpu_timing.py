@@ -14,7 +14,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-from tilewright.tools.measure import Case, Measured, Row, rate
+from tilewright.tools.measure import Case, Measured, MeasuredRow, rate
 
 SAMPLE_SECONDS = 0.004
 WARM_SECONDS = 0.3
@@ -44,7 +44,7 @@ def timed(torch: Any, run: Callable[[], Any], calls: int) -> float:
     return start.elapsed_time(end) / calls / 1e3
 
 
-def measure_gpu(case: Case, *, rounds: int = 15, sample: float = SAMPLE_SECONDS) -> Row:
+def measure_gpu(case: Case, *, rounds: int = 15, sample: float = SAMPLE_SECONDS) -> MeasuredRow:
     """Times a case on the device; every contender runs before, until it is compiled and warm."""
     torch = gpu_torch()
     for contender in case.contenders:
@@ -71,7 +71,7 @@ def measure_gpu(case: Case, *, rounds: int = 15, sample: float = SAMPLE_SECONDS)
         results.append(
             Measured(contender.name, median, quarters[0], quarters[-1], rate(case, median), ratio)
         )
-    return Row(case, results)
+    return MeasuredRow(case, results)
 
 
 def captured(torch: Any, run: Callable[[], Any]) -> Callable[[], None]:

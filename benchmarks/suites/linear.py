@@ -12,10 +12,10 @@ from benchmarks.suites import Settings
 from tilewright import knobs
 from tilewright.runtime.launch import Launcher
 from tilewright.runtime.source import define
-from tilewright.tools.measure import Case, Contender, Row, measure
+from tilewright.tools.measure import Case, Contender, MeasuredRow, measure
 
 
-def ops(settings: Settings) -> Iterator[Row]:
+def ops(settings: Settings) -> Iterator[MeasuredRow]:
     """Compile time of straight-line kernels with a growing number of elementwise ops."""
     spec = tw.spec((64, 64), tw.f32)
     for count in settings.sizes or (25, 50, 100, 200, 400, 800):
@@ -32,7 +32,7 @@ def ops(settings: Settings) -> Iterator[Row]:
         yield measure(case, rounds=max(3, settings.rounds // 3), clock=settings.clock)
 
 
-def workgroups(settings: Settings) -> Iterator[Row]:
+def workgroups(settings: Settings) -> Iterator[MeasuredRow]:
     """Run time of equal work per workgroup on growing grids; the data stays in the cache."""
     x = np.random.default_rng().standard_normal((TILES * 64, 64), np.float32)
     sums = x.reshape(TILES, 64, 64).sum(1, dtype=np.float64)

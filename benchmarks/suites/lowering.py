@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from benchmarks.suites import Settings
 from tilewright.dialects.text import parse_module
 from tilewright.passes.xegpu.pipeline import lower
-from tilewright.tools.measure import Case, Contender, Row, measure
+from tilewright.tools.measure import Case, Contender, MeasuredRow, measure
 
 PRODUCT = """
 #c = #xegpu.layout<sg_layout = [2, 2], sg_data = [{part}, 64]>
@@ -34,7 +34,7 @@ gpu.func @product(%a: memref<4096x4096xf16>, %b: memref<4096x4096xf16>, %o: memr
 """
 
 
-def lowering(settings: Settings) -> Iterator[Row]:
+def lowering(settings: Settings) -> Iterator[MeasuredRow]:
     """A product whose subgroups have more and more dpas in the loop; all passes together."""
     for count in settings.sizes or (8, 16, 32, 64, 128, 256, 512, 1024):
         # A subgroup's 8 rows of 64 columns are 4 products of 8 x 16, for each half of k.

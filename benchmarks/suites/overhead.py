@@ -19,7 +19,7 @@ import tilewright as tw
 from benchmarks.suites import Settings
 from benchmarks.suites.gpu_timing import gpu_torch
 from tilewright import knobs
-from tilewright.tools.measure import Case, Contender, Measured, Row, measure, rate
+from tilewright.tools.measure import Case, Contender, Measured, MeasuredRow, measure, rate
 
 
 @tw.kernel
@@ -30,7 +30,7 @@ def add_one_tile(X: Any, Y: Any, Z: Any, B: tw.constexpr = 16):
     tw.store_tile(x + y, tw.init_tile(Z, [0, 0], (B, B)))
 
 
-def launch(settings: Settings) -> Iterator[Row]:
+def launch(settings: Settings) -> Iterator[MeasuredRow]:
     """Host time of a launch with three arrays of shapes seen before, on one workgroup."""
     x, y, z = (np.ones((16, 16), np.float32) for _ in range(3))
     for threads in settings.threads:
@@ -57,7 +57,7 @@ define void @phases(ptr %a) {
 """
 
 
-def pool(settings: Settings) -> Iterator[Row]:
+def pool(settings: Settings) -> Iterator[MeasuredRow]:
     """A launch of as many empty tasks as threads, right after another one and 5 ms after it."""
     from tilewright.codegen.jit import load
     from tilewright.codegen.target import x86
@@ -78,7 +78,7 @@ def pool(settings: Settings) -> Iterator[Row]:
             yield row_of(f"launch on the pool, {state}", seconds, "us", threads)
 
 
-def compile(settings: Settings) -> Iterator[Row]:
+def compile(settings: Settings) -> Iterator[MeasuredRow]:
     """Import, cold compile and load from disk of the GEMM, until its first result is there."""
     names = {
         "import": "import tilewright",
@@ -90,7 +90,7 @@ def compile(settings: Settings) -> Iterator[Row]:
     yield from first_launches(names, max(3, min(settings.rounds, 7)), "probe.py", settings.target)
 
 
-def gpu_compile(settings: Settings) -> Iterator[Row]:
+def gpu_compile(settings: Settings) -> Iterator[MeasuredRow]:
     """The GEMM of 128 x 256 x 64 tiles on a GPU, bf16, from call to return with the result there."""
     gpu_torch()
     names = {
@@ -102,7 +102,7 @@ def gpu_compile(settings: Settings) -> Iterator[Row]:
     yield from first_launches(names, max(2, min(settings.rounds, 5)), "gpu_probe.py")
 
 
-def first_launches(names: Mapping[str, str], rounds: int, *probe: str) -> Iterator[Row]:
+def first_launches(names: Mapping[str, str], rounds: int, *probe: str) -> Iterator[MeasuredRow]:
     """What a process waits for until a kernel's first result is there, a row for each of `names`.
 
     A round is two fresh processes of the script `probe` with cache directories of their own, the driver's
@@ -121,12 +121,12 @@ def first_launches(names: Mapping[str, str], rounds: int, *probe: str) -> Iterat
         yield row_of(label, times[kind])
 
 
-def row_of(label: str, seconds: list[float], unit: str = "ms", threads: int = 1) -> Row:
+def row_of(label: str, seconds: list[float], unit: str = "ms", threads: int = 1) -> MeasuredRow:
     """A row of times that were measured elsewhere: median, least and most."""
     case = Case(label, [Contender("tilewright", lambda: None)], 1, unit, threads)
     median = statistics.median(seconds)
     found = Measured("tilewright", median, min(seconds), max(seconds), rate(case, median), 1.0)
-    return Row(case, [found])
+    return MeasuredRow(case, [found])
 
 
 def _probe(cache: Path, script: str, *arguments: str) -> dict[str, float]:

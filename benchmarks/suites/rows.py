@@ -10,10 +10,10 @@ import numpy as np
 from benchmarks.suites import Settings
 from benchmarks.suites.data import LIMITS, check_close, random, tensor, torch_or_none
 from tilewright import ops
-from tilewright.tools.measure import Case, Contender, Row, measure
+from tilewright.tools.measure import Case, Contender, MeasuredRow, measure
 
 
-def softmax(settings: Settings) -> Iterator[Row]:
+def softmax(settings: Settings) -> Iterator[MeasuredRow]:
     """exp(x - max) / sum over rows."""
 
     def theirs(torch: Any, x: Any, w: Any, y: Any) -> Any:
@@ -29,7 +29,7 @@ def softmax(settings: Settings) -> Iterator[Row]:
     return _rows("softmax", settings, ours, theirs, plain)
 
 
-def rms_norm(settings: Settings) -> Iterator[Row]:
+def rms_norm(settings: Settings) -> Iterator[MeasuredRow]:
     """x * rsqrt(mean(x^2)) * w over rows."""
 
     def theirs(torch: Any, x: Any, w: Any, y: Any) -> Any:
@@ -41,7 +41,7 @@ def rms_norm(settings: Settings) -> Iterator[Row]:
     return _rows("rms_norm", settings, ops.rms_norm, theirs, plain)
 
 
-def layer_norm(settings: Settings) -> Iterator[Row]:
+def layer_norm(settings: Settings) -> Iterator[MeasuredRow]:
     """(x - mean) * rsqrt(var) * w over rows."""
 
     def theirs(torch: Any, x: Any, w: Any, y: Any) -> Any:
@@ -59,7 +59,7 @@ def _rows(
     ours: Callable[..., Any],
     theirs: Callable[..., Any],
     plain: Callable[..., Any],
-) -> Iterator[Row]:
+) -> Iterator[MeasuredRow]:
     """Square inputs; bandwidth counts one read and one write of the matrix, as a copy does.
 
     `theirs` is torch's, `plain` the same in numpy on f32.

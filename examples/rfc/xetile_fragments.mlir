@@ -146,7 +146,7 @@ func.func @broadcast(%base: memref<64x32xf32>, %out: memref<64x64xf32>) {
   return
 }
 
-// "Workgroup Level XeTile extension": a tile dealt in two rounds; transpose and convert_layout.
+// "Workgroup Level XeTile extension": a tile distributed in two rounds; transpose and convert_layout.
 func.func @maps(%base: memref<128x128xf16>, %out: memref<128x128xf16>) {
   %tile = xetile.init_tile %base[0, 0] : memref<128x128xf16>
       -> !xetile.tile<128x128xf16, #xetile.tile_attr<wg_map = #wg_map_a>>
@@ -293,13 +293,13 @@ func.func @convert_layout_result(%in: memref<256x256xf32>, %out: memref<256x256x
   return
 }
 
-// The early RFC's maps of a 128x128 tile: four blocks of rows, dealt out in two rounds and twice each.
-!dealt = !xetile.tile<128x128xf16, #xetile.tile_attr<wg_map = #wg_map_a>>
+// The early RFC's maps of a 128x128 tile: four blocks of rows, distributed in two rounds and twice each.
+!distributed = !xetile.tile<128x128xf16, #xetile.tile_attr<wg_map = #wg_map_a>>
 func.func @rounds(%A: memref<1024x1024xf16>, %out: memref<1024x1024xf16>, %m: index) {
-  %a_init_tile = xetile.init_tile %A[%m, 0] : memref<1024x1024xf16> -> !dealt
-  %v = xetile.load_tile %a_init_tile : !dealt -> vector<128x128xf16>
-  %to = xetile.init_tile %out[%m, 0] : memref<1024x1024xf16> -> !dealt
-  xetile.store_tile %v, %to : vector<128x128xf16>, !dealt
+  %a_init_tile = xetile.init_tile %A[%m, 0] : memref<1024x1024xf16> -> !distributed
+  %v = xetile.load_tile %a_init_tile : !distributed -> vector<128x128xf16>
+  %to = xetile.init_tile %out[%m, 0] : memref<1024x1024xf16> -> !distributed
+  xetile.store_tile %v, %to : vector<128x128xf16>, !distributed
   return
 }
 

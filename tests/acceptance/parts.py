@@ -151,5 +151,32 @@ def check_windows(target: str, rng: np.random.Generator, dtype: Any, back: int) 
     np.testing.assert_array_equal(bits(y), bits(want))
 
 
+@tw.kernel
+def shared_windows(X, Y, shift: tw.i32, B: tw.constexpr = 16):
+    """Tiles of shared memory that reach outside of it, at places of compile time and of run time."""
+    slm, beside = tw.alloc_slm((B, B), X.dtype), tw.alloc_slm((B, B), X.dtype)
+    x = tw.load_tile(tw.init_tile(X, [0, 0], (B, B)))
+    tw.store_tile(x, tw.init_tile(beside, [0, 0], (B, B)))
+    tw.store_tile(x, tw.init_tile(slm, [0, 0], (B, B)))
+    tw.barrier()
+    tw.store_tile(x, tw.init_tile(slm, [B - 3, 0], (B, B)))
+    tw.barrier()
+    parts = tw.load_tile(tw.init_tile(slm, [-2, 1], (B, B)))
+    parts += tw.load_tile(tw.init_tile(slm, [shift, -shift], (B, B)), padding=7)
+    parts += tw.load_tile(tw.init_tile(beside, [0, 0], (B, B)))
+    tw.store_tile(parts, tw.init_tile(Y, [0, 0], (B, B)))
+
+
+def check_shared_windows(target: str, rng: np.random.Generator, dtype: Any = np.int32) -> None:
+    """Outside of shared memory a load gives the padding and a store is dropped: what lies beside stays."""
+    x, shift = rng.integers(-9, 9, (16, 16)).astype(dtype), int(rng.integers(1, 16))
+    y = poisoned((16, 16), dtype)
+    shared_windows.options(target=target)[1](x, y, np.int32(shift))
+    slm = np.vstack([x[:13], x[:3]])
+    want = np.pad(slm, ((2, 0), (0, 1)))[:16, 1:] + x
+    want += np.pad(slm, ((0, shift), (shift, 0)), constant_values=7)[shift:, :16]
+    np.testing.assert_array_equal(y, want)
+
+
 def bits(x: Any) -> Any:
     return np.ascontiguousarray(x).view(np.uint8)

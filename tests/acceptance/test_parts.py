@@ -8,6 +8,7 @@ import pytest
 from tests.acceptance.parts import (
     DTYPES,
     check_masked,
+    check_shared_windows,
     check_windows,
     expect_groups,
     expect_lower,
@@ -42,3 +43,7 @@ def test_a_product_per_group_of_rows(target: str, rng: np.random.Generator) -> N
     y = args[3].copy()
     grouped.options(target=target)[5, 2](*args[:3], y)
     expect_groups(args, y)
+
+
+def test_shared_memory_has_bounds(target: str, rng: np.random.Generator) -> None:
+    check_shared_windows(target, rng)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from benchmarks.bars import BARS, judged, main, markdown, means, of
 from benchmarks.suites import SUITES
-from tilewright.tools.measure import Case, Contender, Measured, Row
+from tilewright.tools.measure import Case, Contender, Measured, MeasuredRow
 
 
-def row(name: str, threads: int, ratio: float) -> Row:
+def row(name: str, threads: int, ratio: float) -> MeasuredRow:
     def nothing() -> None: ...
 
     case = Case(name, [Contender("tilewright", nothing)], 1.0, "GFLOP/s", threads)
     ours = Measured("tilewright", 1e-3, 1e-3, 1e-3, 1e3, 1.0)
-    return Row(case, [ours, Measured("torch", 1e-3 * ratio, 1e-3, 1e-3, 1e3 / ratio, ratio)])
+    return MeasuredRow(
+        case, [ours, Measured("torch", 1e-3 * ratio, 1e-3, 1e-3, 1e3 / ratio, ratio)]
+    )
 
 
 def test_every_bar_is_of_a_suite_and_has_a_bound_for_each_number_of_threads():

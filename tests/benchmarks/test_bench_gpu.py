@@ -10,7 +10,7 @@ import pytest
 from benchmarks.suites import Settings, gpu_passes
 from benchmarks.suites.gpu_passes import Subject, without_each
 from tilewright.diagnostics import UnsupportedError
-from tilewright.tools.measure import Case, Row
+from tilewright.tools.measure import Case, MeasuredRow
 
 TORCH = SimpleNamespace(cuda=SimpleNamespace(synchronize=lambda: None))
 
@@ -35,9 +35,9 @@ class Kernel:
 def timed(monkeypatch) -> list[Case]:
     cases: list[Case] = []
 
-    def record(case: Case, rounds: int) -> Row:
+    def record(case: Case, rounds: int) -> MeasuredRow:
         cases.append(case)
-        return Row(case, [])
+        return MeasuredRow(case, [])
 
     monkeypatch.setattr(gpu_passes, "measure_gpu", record)
     return cases
@@ -45,33 +45,50 @@ def timed(monkeypatch) -> list[Case]:
 
 def test_a_contender_for_every_pass(timed):
     kernel = Kernel()
-    subject = Subject("product", kernel.run, kernel.error, 1.0, ("rings", "roles"), "sm_80")
+    subject = Subject(
+        "product",
+        kernel.run,
+        kernel.error,
+        1.0,
+        ("multi-buffering", "warp-specialization"),
+        "sm_80",
+    )
     assert len(list(without_each(TORCH, subject, Settings()))) == 1
     (case,) = timed
-    assert [c.name for c in case.contenders] == ["tilewright", "without rings", "without roles"]
+    assert [c.name for c in case.contenders] == [
+        "tilewright",
+        "without multi-buffering",
+        "without warp-specialization",
+    ]
     seen = []
     for contender in case.contenders:
         contender.run()
         seen.append(kernel.last)
     assert seen == [
         {"target": "sm_80"},
-        {"target": "sm_80", "disable": ("rings",)},
-        {"target": "sm_80", "disable": ("roles",)},
+        {"target": "sm_80", "disable": ("multi-buffering",)},
+        {"target": "sm_80", "disable": ("warp-specialization",)},
     ]
 
 
 def test_what_is_refused_or_wrong_is_told_and_not_timed(timed):
-    kernel = Kernel(bad="rings", wrong="roles")
-    subject = Subject("product", kernel.run, kernel.error, 1.0, ("rings", "roles", "steps"))
+    kernel = Kernel(bad="multi-buffering", wrong="warp-specialization")
+    subject = Subject(
+        "product",
+        kernel.run,
+        kernel.error,
+        1.0,
+        ("multi-buffering", "warp-specialization", "k-coarsening"),
+    )
     *told, _ = without_each(TORCH, subject, Settings())
     assert [row.case.name for row in told] == [
-        "product without rings: no shared memory without rings",
-        "product without roles: wrong by 1.00e+00",
+        "product without multi-buffering: no shared memory without multi-buffering",
+        "product without warp-specialization: wrong by 1.00e+00",
     ]
-    assert [c.name for c in timed[0].contenders] == ["tilewright", "without steps"]
+    assert [c.name for c in timed[0].contenders] == ["tilewright", "without k-coarsening"]
 
 
 def test_nothing_is_timed_beside_a_wrong_result(timed):
     kernel = Kernel()
-    subject = Subject("product", kernel.run, lambda: 1.0, 1.0, ("rings",))
+    subject = Subject("product", kernel.run, lambda: 1.0, 1.0, ("multi-buffering",))
     assert len(list(without_each(TORCH, subject, Settings()))) == 2 and not timed

@@ -1,4 +1,4 @@
-"""What only host code of MLIR programs uses: affine, scf.parallel, vector.print, strided copies, assertions."""
+"""What only host code of MLIR programs uses: scf.parallel, vector.print, strided copies, assertions."""
 
 import ctypes
 import subprocess
@@ -13,26 +13,6 @@ from tilewright.codegen import emit_module, x86
 from tilewright.codegen.counts import expected, printed
 
 I64 = ctypes.c_int64
-
-
-@pytest.mark.parametrize("x", [-17, -16, -1, 0, 5, 16, 100])
-def test_affine(x: int) -> None:
-    f = Function("""
-    func.func @k(%x : index, %s : index) -> index {
-      %a = affine.apply affine_map<(d0)[s0] -> (d0 mod 7 + s0 * 100)>(%x)[%s]
-      %b = affine.apply affine_map<(d0) -> ((d0 floordiv 4) * 10000)>(%x)
-      %c = affine.apply affine_map<(d0) -> ((d0 ceildiv 4) * 1000000)>(%x)
-      %d = "affine.min"(%x, %s) {map = affine_map<(d0)[s0] -> (d0, s0 * 2)>} : (index, index) -> index
-      %e = arith.maxsi %x, %s : index
-      %f = arith.addi %a, %b : index
-      %g = arith.addi %f, %c : index
-      %h = arith.muli %d, %e : index
-      %r = arith.addi %g, %h : index
-      func.return %r : index
-    }""")
-    s = 4
-    wanted = x % 7 + 100 * s + 10000 * (x // 4) + 1000000 * -(-x // 4)
-    assert f(x, s, result=I64) == wanted + min(x, 2 * s) * max(x, s)
 
 
 @pytest.mark.parametrize("n, m", [(0, 3), (1, 1), (4, 5), (3, 0)])

@@ -118,24 +118,13 @@ def test_switches(n: int, wanted: int) -> None:
     func.func @k(%n : index) -> index {
       %m = arith.constant -1 : index
       %c10 = arith.constant 10 : index
-      %r = scf.index_switch %n -> index
-      case 0 { scf.yield %c10 : index }
-      case 1 {
-        %s = arith.addi %n, %c10 : index
-        scf.yield %s : index
-      }
-      default {
-        %w = arith.index_cast %n : index to i32
-        %t = func.call @other(%w) : (i32) -> index
-        scf.yield %t : index
-      }
-      func.return %r : index
-    }
-    func.func private @other(%x : i32) -> index {
-      %m = arith.constant -1 : index
       %c15 = arith.constant 15 : index
-      cf.switch %x : i32, [default: ^no(%m : index), 5: ^no(%c15 : index)]
-    ^no(%r : index):
+      %w = arith.index_cast %n : index to i32
+      cf.switch %w : i32, [default: ^end(%m : index), 0: ^end(%c10 : index), 1: ^more, 5: ^end(%c15 : index)]
+    ^more:
+      %s = arith.addi %n, %c10 : index
+      cf.br ^end(%s : index)
+    ^end(%r : index):
       func.return %r : index
     }""")
     assert f(n, result=I64) == wanted

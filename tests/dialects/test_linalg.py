@@ -31,9 +31,11 @@ def _text(name: str, maps: Sequence[AffineMap], attributes: str, kinds: Sequence
     draw = random.Random(fresh_seed())
     loops = [draw.randint(2, 5) for _ in range(maps[0].num_dims)]
     types: list[str] = []
-    for map_, kind in zip(maps, kinds, strict=True):
+    for number, (map_, kind) in enumerate(zip(maps, kinds, strict=True), 1):
         extents = [at + 1 for at in map_.eval([n - 1 for n in loops], [])]
-        types.append(f"memref<{''.join(f'{n}x' for n in extents)}{kind}>")
+        shape = "".join(f"{n}x" for n in extents)
+        zero_point = not shape and number < len(maps)
+        types.append(kind if zero_point else f"memref<{shape}{kind}>")
     arguments = ", ".join(f"%a{n}: {t}" for n, t in enumerate(types))
     ins = ", ".join(f"%a{n}" for n in range(len(types) - 1))
     return (
@@ -48,12 +50,18 @@ def every_name() -> dict[str, str]:
     for name in names.CONTRACTIONS:
         if name not in NEWER:
             maps = names.contraction(name).maps
-            found[name] = _text(name, maps, "", ["f16", "f16", "f32"])
-            found[f"{name} of integers"] = _text(name, maps, "", ["i8", "i8", "i32"])
+            if len(maps) == 3:
+                found[name] = _text(name, maps, "", ["f16", "f16", "f32"])
+            found[f"{name} of integers"] = _text(
+                name, maps, "", ["i8", "i8", *["i32"] * (len(maps) - 2)]
+            )
     for name in names.WINDOWS:
-        if not name.endswith("_unsigned"):
+        quantised = name.endswith("_q")
+        if not name.endswith("_unsigned") and not quantised:
             found[name] = _window(name, ["f32"] * 3)
-        found[f"{name} of integers"] = _window(name, ["i8", "i8", "i32"])
+        found[f"{name} of integers"] = _window(
+            name, ["i8", "i8", *["i32"] * (3 if quantised else 1)]
+        )
     for name, inputs in names.ELEMENTWISE.items():
         maps = names.elementwise(name, 2).maps
         kinds = ["i1", "f32", "f32", "f32"] if name == "select" else ["f32"] * (inputs + 1)

@@ -19,7 +19,7 @@ from tilewright.dialects.movement import (
     result_layout,
     shape_of,
 )
-from tilewright.layout import Axis, Bound, Layout, LayoutError, Move, number
+from tilewright.layout import Axis, BoundMap, Layout, LayoutError, Move, number
 from tilewright.layout.plan import gather
 
 LANES, SUBGROUPS = 8, 2
@@ -27,7 +27,7 @@ LANES, SUBGROUPS = 8, 2
 
 @st.composite
 def layouts(draw: st.DrawFn, shape: tuple[int, ...]) -> Layout:
-    """Factors of the extents dealt to registers, lanes and subgroups; lanes that are left hold replicas."""
+    """Factors of the extents distributed to registers, lanes and subgroups; lanes that are left hold replicas."""
     room = {Axis.LANE: LANES, Axis.SUBGROUP: SUBGROUPS}
     found: dict[Axis, list[tuple[int, int | None, int]]] = {a: [] for a in Axis}
     for dim in draw(st.permutations(range(len(shape)))):
@@ -85,7 +85,7 @@ def nothing_moves(op: Operation, have: Layout, want: Layout) -> None:
 
 
 @st.composite
-def maps(draw: st.DrawFn, shape: tuple[int, ...]) -> Bound:
+def maps(draw: st.DrawFn, shape: tuple[int, ...]) -> BoundMap:
     """A map of subgroups in one round or two; perhaps of a value that was reduced along one more dimension."""
     grid = [draw(st.sampled_from([g for g in (1, 2, 4) if n % g == 0])) for n in shape]
     rounds = [
@@ -100,7 +100,7 @@ def maps(draw: st.DrawFn, shape: tuple[int, ...]) -> Bound:
         data.insert(at, draw(st.sampled_from([1, 8])))
         sliced = [at]
     order = draw(st.permutations(range(len(grid))))
-    return Bound(ly.slice_(ly.layout(grid, data, order=order), sliced), shape)
+    return BoundMap(ly.slice_(ly.layout(grid, data, order=order), sliced), shape)
 
 
 @pytest.mark.parametrize("case", [*MOVING, "vector.bitcast", "vector.bitcast, to wider elements"])

@@ -20,15 +20,16 @@ def test_other_ops_round_trip() -> None:
     func.func @f(%v: vector<128x64xbf16>, %t: !xetile.tile<128x64xbf16>, %u: !xetile.tile<64x128xbf16>) {
       %i, %n, %k = stage.worker
       %p = stage.programs {axis = 1 : i64}
-      %r = stage.ring : !stage.ring<4, [#stage.part<64x64xbf16, order = [1, 0], swizzle = 128>]>
-      stage.store %v, %t through %r : vector<128x64xbf16>, !xetile.tile<128x64xbf16>,
-        !stage.ring<4, [#stage.part<64x64xbf16, order = [1, 0], swizzle = 128>]>
-      stage.store %v, %u through %r {transpose} : vector<128x64xbf16>, !xetile.tile<64x128xbf16>,
-        !stage.ring<4, [#stage.part<64x64xbf16, order = [1, 0], swizzle = 128>]>
-      %w = stage.ring : !stage.ring<2, [#stage.part<128x64xbf16, order = [1, 0], swizzle = 128>]>
-      %c = stage.cursor : !stage.cursor<2>
-      stage.put %w[%c], %v : !stage.ring<2, [#stage.part<128x64xbf16, order = [1, 0], swizzle = 128>]>,
-        !stage.cursor<2>, vector<128x64xbf16>
+      %r = stage.multi_buffer : !stage.multi_buffer<4, [#stage.part<64x64xbf16, order = [1, 0], swizzle = 128>]>
+      stage.copy.store %v, %t through %r : vector<128x64xbf16>, !xetile.tile<128x64xbf16>,
+        !stage.multi_buffer<4, [#stage.part<64x64xbf16, order = [1, 0], swizzle = 128>]>
+      stage.copy.store %v, %u through %r {transpose} : vector<128x64xbf16>, !xetile.tile<64x128xbf16>,
+        !stage.multi_buffer<4, [#stage.part<64x64xbf16, order = [1, 0], swizzle = 128>]>
+      %w = stage.multi_buffer : !stage.multi_buffer<2, [#stage.part<128x64xbf16, order = [1, 0], swizzle = 128>]>
+      %e = stage.multi_buffer : !stage.multi_buffer<2, [#stage.part<32x64xtf32, order = [0, 1], swizzle = 128,
+      deinterleaved>]> %c = stage.pipeline_state : !stage.pipeline_state<2>
+      stage.local_store %w[%c], %v : !stage.multi_buffer<2, [#stage.part<128x64xbf16, order = [1, 0], swizzle = 128>]>,
+        !stage.pipeline_state<2>, vector<128x64xbf16>
       func.return
     }
     """
@@ -39,11 +40,11 @@ def test_other_ops_round_trip() -> None:
 PARTS = """
     func.func @f(%c: vector<128x256xf32>) {
       %k = stage.rank
-      %r = stage.ring : !stage.ring<2, [#stage.part<128x64xi8, order = [1, 0], swizzle = 64>,
+      %r = stage.multi_buffer : !stage.multi_buffer<2, [#stage.part<128x64xi8, order = [1, 0], swizzle = 64>,
         #stage.part<64x256xf16, order = [0, 1], swizzle = 128>]>
-      %i = stage.cursor : !stage.cursor<2>
-      %a, %b = stage.copy.wait %r[%i] : !stage.ring<2, [#stage.part<128x64xi8, order = [1, 0], swizzle = 64>,
-        #stage.part<64x256xf16, order = [0, 1], swizzle = 128>]>, !stage.cursor<2>
+      %i = stage.pipeline_state : !stage.pipeline_state<2>
+      %a, %b = stage.copy.wait %r[%i] : !stage.multi_buffer<2, [#stage.part<128x64xi8, order = [1, 0], swizzle = 64>,
+        #stage.part<64x256xf16, order = [0, 1], swizzle = 128>]>, !stage.pipeline_state<2>
         -> vector<128x64xi8>, vector<64x256xf16>
       %p = stage.read.part %a {offsets = array<i64: 0, 16>} : vector<128x64xi8> -> vector<128x16xi8>
       %x = arith.sitofp %p : vector<128x16xi8> to vector<128x16xf16>
@@ -64,8 +65,8 @@ def test_parts_of_tiles_and_of_products_round_trip() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("array<i64: 0, 16>", "array<i64: 0, 49>", "is no part of"),
-        ("array<i64: 0, 16>", "array<i64: 16>", "is no part of"),
+        ("array<i64: 0, 16>", "array<i64: 0, 49>", "is not a part of"),
+        ("array<i64: 0, 16>", "array<i64: 16>", "is not a part of"),
         ("stage.read.part %a", "stage.read.part %w", "reads what a stage.copy.wait gave"),
         ("first = 16", "first = 49", "is not vector<128x256xf32>"),
     ],
@@ -80,17 +81,25 @@ def test_refusals_of_parts(old: str, new: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("!stage.cursor<2>", "!stage.cursor<3>", "a cursor of 3 slots in a ring of 2 slots"),
+        ("!stage.pipeline_state<2>", "!stage.pipeline_state<3>", "a state of 3 slots in a buffer of 2 slots"),
         ("swizzle = 128>", "swizzle = 96>", "a swizzle spans 0, 32, 64 or 128 bytes"),
         ("#stage.part<128x64xbf16, order", "#stage.part<64x64xbf16, order", "is not the part"),
         ("warps = 4 : i64", "warps = 0 : i64", "a role has at least one warp"),
         ("%p0 = stage.mma.start %cst : vector<128x128xf32>", "%p0 = stage.mma.start %cst : index",
          "stage.mma.start takes a vector"),
         ("stage.mma.wait {pending = 1 : i64}", "stage.mma.wait {pending = -1 : i64}",
-         "cannot be left"),
+         "cannot stay pending"),
     ],
 )  # fmt: skip
 def test_refusals(old: str, new: str, message: str) -> None:
     assert old in PRODUCT
     with pytest.raises(TilewrightError, match=message):
         parse_module(PRODUCT.replace(old, new))
+
+
+def test_lines_of_deinterleaved_parts() -> None:
+    with pytest.raises(TilewrightError, match="lines of 12 elements are no multiple of the 8"):
+        parse_module(
+            "%r = stage.multi_buffer : !stage.multi_buffer<2, "
+            "[#stage.part<12x64xf32, order = [0, 1], swizzle = 0, deinterleaved>]>"
+        )

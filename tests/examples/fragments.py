@@ -230,7 +230,7 @@ def xegpu() -> dict[str, Case]:
         "sg_map_2d": product(1),
         "sg_map_chunks": (
             [chunks, chunks_out],
-            # Lane l read 4 elements in a row; a 1-D block store deals element i * 16 + l to lane l.
+            # Lane l read 4 elements in a row; a 1-D block store distributes element i * 16 + l to lane l.
             lambda _: [(chunks_out.reshape(4, 16), chunks.reshape(16, 4).T)],
         ),
     }

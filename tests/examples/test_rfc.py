@@ -43,7 +43,7 @@ def test_as_written(name: str):
 
 @pytest.mark.parametrize("name", XEGPU)
 def test_in_todays_text(name: str):
-    check(name, "xegpu-modernize")
+    check(name, "xegpu-upgrade")
 
 
 @pytest.mark.parametrize("name", XETILE)

@@ -21,7 +21,7 @@ from tests.examples.fragments import (
 from tilewright import reference
 from tilewright.dialects.text import parse_module, print_module
 from tilewright.passes.xegpu.from_xetile import xetile_to_xegpu
-from tilewright.passes.xegpu.modernize import modernize
+from tilewright.passes.xegpu.upgrade import upgrade
 
 PAGE = Path(__file__).parents[2] / "docs" / "rfc.md"
 
@@ -48,7 +48,7 @@ def test_fragments_of_the_xegpu_rfc(name: str):
         args, check = xegpu()[name]
         reference.run(module, (1, 1, 1), args, kernel=name)
         compare(check(args), what)
-        modernize(module)
+        upgrade(module)
 
 
 def test_every_fragment_has_its_case():

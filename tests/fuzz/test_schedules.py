@@ -42,11 +42,11 @@ def test_products_that_once_failed(name: str) -> None:
 
 
 def check_schedules(case: Case, expected: Outcome, seed: int) -> None:
-    """The program as rings are formed and as roles are, and as threads, against plain numpy."""
+    """The program as multi-buffers are formed and as roles are, and as threads, against plain numpy."""
     program = case.program
 
     def observe(name: str, module: ModuleOp) -> None:
-        if name not in ("rings", "roles"):
+        if name not in ("multi-buffering", "warp-specialization"):
             return
         for schedule in SCHEDULES:
             arrays = copies(case.arrays)

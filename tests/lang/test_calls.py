@@ -214,7 +214,7 @@ def wrong(A, CASE: tw.constexpr):
         ("dtype", "x.to(tw.f16)", "tw.f16(x)"),
         ("number", "cannot be called", "SCALE(x)"),
         ("subscript", "has no subscripts", "x[0]"),
-        ("run-time index", "known at run time only", "tw.program_id(0)"),
+        ("run-time index", "known only at run time", "tw.program_id(0)"),
         ("max", "tw.maximum(a, b) is elementwise", "max(x, x)"),
         ("unpack", "cannot be unpacked", "a, b"),
         ("unpack count", "3 values are unpacked into 2 names", "a, b"),

@@ -200,7 +200,7 @@ def wrong(A, CASE: tw.constexpr):
         ("dtypes", "multiplies f32 by f16", "b.to(tw.f16)"),
         ("accumulator", "accumulates in f32, but c is f16", "tw.zeros((4, 4), tw.f16)"),
         ("accumulator shape", "accumulates in 4x4, but c is 4x8", "tw.zeros((4, 8), tw.f32)"),
-        ("tile", "tw.load_tile(tile) gives its elements", "tw.init_tile(A, [0, 0], (8, 4))"),
+        ("tile", "tw.load_tile(tile) returns its elements", "tw.init_tile(A, [0, 0], (8, 4))"),
         ("long integers", "does not multiply i64", "a.to(tw.i64)"),
         ("operator", "tw.tile_mma(a, b, acc)", "a @ b"),
         ("axis", "axis is 0 or 1, not 2", "2"),

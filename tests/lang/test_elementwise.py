@@ -203,7 +203,7 @@ def wrong(X, CASE: tw.constexpr):
         ("log", "math domain error", "-1.0"),
         ("where", "condition must be a mask", "x"),
         ("fma", "fma is not defined on i32", "x"),
-        ("full", "0.5 meets i32", "0.5"),
+        ("full", "0.5 cannot be combined with i32", "0.5"),
         ("arange", "stop must be an integer of compile time", "tw.program_id(0)"),
         ("arange shape", "arange(0, 5) has 5 elements", "(4, 4)"),
         ("zeros", "dtype must be a dtype", '"f32"'),

@@ -141,6 +141,7 @@ def test_recipes_compute_what_their_names_say(tmp_path):
 
 @pytest.mark.parametrize("keywords, words", [
     ({"BMM": 16}, "no argument 'BMM'\nhint: did you mean BM?"),
+    ({"bm": 16}, "no argument 'bm'\nhint: did you mean BM?"),
     ({"BM": 8, "num_warps": 4}, "the planner chooses how many threads"),
     ({"BM": 8, "num_stages": 3}, "kernel.options(num_stages=...)[grid](...)"),
     ({"BM": np.ones(3)}, "constexpr 'BM' was given an array (ndarray)"),

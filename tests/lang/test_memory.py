@@ -221,7 +221,7 @@ def test_what_is_refused(case, message, caret):
 
 def test_a_fraction_is_not_stored_to_integers():
     text, under = refused(fraction, np.zeros((8, 8), np.int32))
-    assert "0.5 meets i32" in text and under == "0.5"
+    assert "0.5 cannot be combined with i32" in text and under == "0.5"
 
 
 @tw.kernel

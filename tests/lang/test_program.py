@@ -83,8 +83,8 @@ def test_subgroups_belong_to_their_level(case):
     ("arguments", "message"),
     [
         ({"level": "warp"}, "level is 'workgroup' or 'subgroup'"),
-        ({"level": "subgroup"}, "subgroups=n goes with"),
-        ({"subgroups": 4}, "subgroups=n goes with"),
+        ({"level": "subgroup"}, "subgroups=n requires"),
+        ({"subgroups": 4}, "subgroups=n requires"),
         ({"level": "subgroup", "subgroups": 0}, "positive integer"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Random maps that are legal by construction, with a shape that they deal out."""
+"""Random maps that are legal by construction, with a shape that they distribute."""
 
 from __future__ import annotations
 

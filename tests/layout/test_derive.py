@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 
 from tilewright import layout as ly
-from tilewright.layout import Bound, LayoutError, MmaShapes, derive
+from tilewright.layout import BoundMap, LayoutError, MmaShapes, derive
 
 from .strategies import distributions
 
@@ -23,18 +23,18 @@ def test_xetile_mma():
 
 def test_xetile_broadcast():
     result = ly.wg_map([16, 1], [16, 256])
-    source = Bound(result, (256, 256)).contracted(1, 256)
-    assert source == Bound(ly.wg_map([16, 1], [16, 1]), (256, 1))
+    source = BoundMap(result, (256, 256)).contracted(1, 256)
+    assert source == BoundMap(ly.wg_map([16, 1], [16, 1]), (256, 1))
     assert result.over([256, 256]).contracted(1) == source.map.over([256, 1])
 
 
 def test_broadcast_size_divides_the_block():
     result = ly.wg_map([2, 4], [32, 16])
-    source = Bound(result, (64, 64)).contracted(0, 32)
-    assert source == Bound(ly.wg_map([2, 4], [1, 16]), (2, 64))
+    source = BoundMap(result, (64, 64)).contracted(0, 32)
+    assert source == BoundMap(ly.wg_map([2, 4], [1, 16]), (2, 64))
     assert result.over([64, 64]).contracted(0, 32) == source.map.over([2, 64])
     with pytest.raises(LayoutError, match="sg_data 32 in dimension 0 splits an element of 48"):
-        Bound(result, (192, 64)).contracted(0, 48)
+        BoundMap(result, (192, 64)).contracted(0, 48)
 
 
 # XeGPU RFC, propagation rules of `layout`.
@@ -49,7 +49,7 @@ def test_xegpu_dpas_with_instruction():
 
 def test_xegpu_transpose_swaps_order_and_moves_nothing():
     result = ly.layout([4, 8], [32, 64], [16, 16], [1, 16], [1, 1], [1, 0])
-    source = Bound(result, (128, 512)).permuted((1, 0)).map
+    source = BoundMap(result, (128, 512)).permuted((1, 0)).map
     assert source == ly.layout([8, 4], [64, 32], [16, 16], [16, 1], [1, 1], [0, 1])
     x, y = source.over([512, 128]), result.over([128, 512])
     assert ly.plan.transpose(x, y).kind <= ly.Move.REGISTERS
@@ -65,31 +65,31 @@ def test_xegpu_broadcast_takes_a_slice_for_any_sg_layout():
 def test_shape_cast_that_splits_a_dimension():
     lanes = ([1, 1, 16], [1, 1, 1])
     result = ly.layout([8, 1, 4], [1, 32, 32], [1, 1, 16], *lanes, [2, 1, 0])
-    source = Bound(result, (8, 32, 128)).reshaped([256, 128]).map
+    source = BoundMap(result, (8, 32, 128)).reshaped([256, 128]).map
     assert source == ly.layout([8, 4], [32, 32], [1, 16], *LANES, [1, 0])
 
 
 def test_shape_cast_that_adds_a_unit_dimension():
     lanes = ([1, 1, 16], [1, 1, 1])
     result = ly.layout([8, 1, 4], [32, 1, 32], [1, 1, 16], *lanes, [2, 1, 0])
-    source = Bound(result, (256, 1, 128)).reshaped([256, 128]).map
+    source = BoundMap(result, (256, 1, 128)).reshaped([256, 128]).map
     # The RFC writes it as a slice of the result's layout; both are one ownership.
     assert source.over([256, 128]) == ly.slice_(result, [1]).over([256, 128])
-    back = Bound(source, (256, 128)).reshaped([256, 1, 128]).map
+    back = BoundMap(source, (256, 128)).reshaped([256, 1, 128]).map
     assert back == result
 
 
 def test_shape_cast_that_no_map_can_follow():
     # Blocks of 2 x 32 over a split dimension: rows 0, 1 of one subgroup are no contiguous run.
-    result = Bound(ly.layout([1, 4], [2, 32]), (2, 128))
+    result = BoundMap(ly.layout([1, 4], [2, 32]), (2, 128))
     with pytest.raises(LayoutError, match=r"\[2, 128\] does not become \[256\]|dimension of 2"):
         result.reshaped([256])
 
 
 def test_bitcast_scales_the_packed_dimension():
     narrow, wide = (
-        Bound(ly.sg_map([1, 16], [1, 2]), (1, 32)),
-        Bound(ly.sg_map([1, 16], [1, 1]), (1, 16)),
+        BoundMap(ly.sg_map([1, 16], [1, 2]), (1, 32)),
+        BoundMap(ly.sg_map([1, 16], [1, 1]), (1, 16)),
     )
     assert narrow.joined(1, 2) == wide and wide.expanded(1, 2) == narrow
     with pytest.raises(LayoutError, match="lane_data 1 in dimension 1 splits"):
@@ -104,7 +104,7 @@ def test_a_permuted_map_is_the_permuted_normal_form(case):
     permutation = (*range(1, len(shape)), 0)
     source_shape = _source_shape(shape, permutation)
     back = [permutation.index(dim) for dim in range(len(shape))]
-    source = Bound(named, shape).permuted(back).map
+    source = BoundMap(named, shape).permuted(back).map
     moved = ly.plan.transpose(source.over(source_shape), named.over(shape), permutation)
     assert moved.kind <= ly.Move.REGISTERS
 

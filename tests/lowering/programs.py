@@ -1,6 +1,6 @@
-"""Random workgroup programs for the lowering to Xe: those of tests/fuzz, with maps that deal to subgroups.
+"""Random workgroup programs for the lowering to Xe: those of tests/fuzz, with maps that distribute to subgroups.
 
-All maps of a program deal to one number of subgroups; extents are such that tiles divide in rounds, wrap,
+All maps of a program distribute to one number of subgroups; extents are such that tiles divide in rounds, wrap,
 or are shared. `lowered(..)` runs passes and compares what is left with the program as it was.
 """
 

@@ -146,7 +146,7 @@ def test_a_product_needs_no_exchange(dtype: Any):
     assert not found["gpu.barrier"] and not found["xegpu.store_matrix"]
 
 
-def test_prefetches_are_dealt_to_all():
+def test_prefetches_are_distributed_to_all():
     module, _ = module_of(
         gemm, array(256, 64, dtype=np.float16), array(64, 256, dtype=np.float16), array(256, 256)
     )

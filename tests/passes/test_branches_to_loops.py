@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from xdsl.dialects import gpu
 
-from tests.runtime.program.pieces import launch
+from tests.runtime.program.fragments import launch
 from tilewright.dialects.text import parse_module
 from tilewright.passes.branches_to_loops import branches_to_loops
 

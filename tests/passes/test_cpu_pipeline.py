@@ -96,4 +96,4 @@ def test_no_pass_changes_a_result(rng: np.random.Generator, name: str) -> None:
                 np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4, err_msg=stage)
 
     run_pipeline(module, machine(None), CompileOptions(), [], observe=observe)
-    assert {"contraction", "packing", "strips"} <= set(seen)
+    assert {"contraction", "packing", "row-fusion"} <= set(seen)

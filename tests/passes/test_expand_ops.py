@@ -109,6 +109,9 @@ VECTORS: dict[str, tuple[str, Any]] = {
     ),
 }
 MASK = "%five = arith.constant 5 : index\n  %nine = arith.constant 9 : index\n  %m = vector.create_mask %five, %nine : vector<8x16xi1>\n  "
+MAP = "{permutation_map = affine_map<(d0, d1) -> (d1, d0)>}"
+TURNED = MASK + "  %none = arith.constant 0 : index\n  %pad = arith.constant 2.0 : f32\n"
+BACK = f"  %r = vector.transpose %v, [1, 0] : vector<16x8xf32> to {V}"
 CORNER = np.outer(np.arange(8) < 5, np.arange(16) < 9)
 VECTORS |= {
     "vector.mask": (
@@ -130,6 +133,19 @@ VECTORS |= {
         + f"%n = arith.negf %x : {V}\n  %r = vector.mask %m, %x {{ vector.yield %n : {V} }} : vector<8x16xi1> -> {V}",
         lambda x: np.where(CORNER, -x, x),
     ),
+    "vector.transfer_read": (
+        TURNED
+        + f"  %v = vector.transfer_read %i[%none, %none], %pad, %m {MAP} : memref<8x16xf32>, vector<16x8xf32>\n"
+        + BACK,
+        lambda x: np.where(CORNER, x, 2),
+    ),
+    "vector.transfer_write": (
+        TURNED + f"  %w = vector.transpose %x, [1, 0] : {V} to vector<16x8xf32>\n"
+        f"  vector.transfer_write %w, %o[%none, %none], %m {MAP} : vector<16x8xf32>, memref<8x16xf32>\n"
+        f"  %v = vector.transfer_read %o[%none, %none], %pad, %m {MAP} : memref<8x16xf32>, vector<16x8xf32>\n"
+        + BACK,
+        lambda x: np.where(CORNER, x, 2),
+    ),
     "xegpu.truncf": (
         f"%h = xegpu.truncf %x : {V} -> vector<8x16xf8E5M2>\n  %r = xegpu.extf %h : vector<8x16xf8E5M2> -> {V}",
         lambda x: x.astype(ml_dtypes.float8_e5m2),
@@ -140,6 +156,22 @@ VECTORS |= {
     ),
 }
 BY_LANES: dict[str, tuple[str, Any]] = {
+    "scf.index_switch": (
+        "%three = arith.constant 3 : index\n  %n = arith.remui %lane, %three : index\n"
+        "  %r = scf.index_switch %n -> f32\n  case 0 {\n    %y = arith.addf %x, %x : f32\n    scf.yield %y : f32\n  }\n"
+        "  case 2 {\n    %y = scf.index_switch %three -> f32\n    default {\n      scf.yield %zero : f32\n    }\n    scf.yield %y : f32\n  }\n"
+        "  default {\n    scf.yield %x : f32\n  }",
+        lambda x: x * np.array([2, 1, 0])[np.arange(16) % 3],
+    ),
+    "affine.apply": (
+        "%five = arith.constant -5 : index\n  %n = affine.apply affine_map<(d0)[s0] -> (((d0 * 3 + s0) mod 4) + d0 floordiv 4 + (s0 ceildiv 2) + 2)>(%lane)[%five]\n"
+        "  %r = memref.load %i[%n] : memref<16xf32>",
+        lambda x: x[[(3 * n - 5) % 4 + n // 4 for n in range(16)]],
+    ),
+    "affine.min": (
+        '%n = "affine.min"(%lane) {map = affine_map<(d0) -> (d0, d0 floordiv 2 + 1)>} : (index) -> index\n  %r = memref.load %i[%n] : memref<16xf32>',
+        lambda x: x[[min(n, n // 2 + 1) for n in range(16)]],
+    ),
     "gpu.subgroup_broadcast": ("%r = gpu.subgroup_broadcast %x, first_active_lane : f32", lambda x: np.full_like(x, x[0])),
     "gpu.subgroup_broadcast, of a lane": (
         "%five = arith.constant 5 : i32\n  %r = gpu.subgroup_broadcast %x, specific_lane %five : f32",

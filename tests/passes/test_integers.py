@@ -29,6 +29,11 @@ gpu.module @m { gpu.func @k(%a: memref<?x64xf32>, %n: index, %w: i32) kernel {
   }
   %at, %on = scf.for %i = %c3 to %rows step %c32 iter_args(%before = %c0, %sum_of = %c0) -> (index, index) {
     %again = arith.addi %before, %c0 : index
+    %whole = arith.floordivsi %sum_of, %c3 : index
+    %part = arith.muli %whole, %c3 : index
+    %slot = arith.subi %sum_of, %part : index
+    %twice = arith.muli %whole, %c32 : index
+    %far = arith.subi %sum_of, %twice : index
     %more = arith.addi %sum_of, %c32 : index
     scf.yield %i, %more : index, index
   }
@@ -50,6 +55,8 @@ WANT = {
     "sum": None,
     "next": (35, EXTENT + 31),
     "other": None,
+    "slot": (0, 2),
+    "far": None,
     "again": (0, EXTENT - 1),
     "at": (0, EXTENT - 1),
     "more": None,

@@ -10,7 +10,7 @@ from xdsl.ir import Operation, SSAValue
 
 from tests.draws import fresh_rng
 from tilewright.dialects.text import parse_module
-from tilewright.passes.loop_pipeliner import Schedule, expand, expand_predicated
+from tilewright.passes.loop_pipeliner import PipelineSchedule, expand, expand_predicated
 from tilewright.reference import run
 
 Rng = np.random.Generator
@@ -48,14 +48,14 @@ def loop_of(module: ModuleOp) -> scf.ForOp:
     return next(op for op in module.walk() if isinstance(op, scf.ForOp))
 
 
-def schedule_of(loop: scf.ForOp, r: Rng) -> Schedule | None:
+def schedule_of(loop: scf.ForOp, r: Rng) -> PipelineSchedule | None:
     """One that is legal; None for a draw that is not."""
     block = loop.body.block
     ops = [op for op in block.ops if op is not block.last_op]
     late = {op: 1 for op in ops if r.random() < 0.5}
     if not late:
         return None
-    plan = Schedule(loop, late, ops)
+    plan = PipelineSchedule(loop, late, ops)
     order: list[Operation] = []
     left = [ops[int(n)] for n in r.permutation(len(ops))]
 
@@ -71,7 +71,7 @@ def schedule_of(loop: scf.ForOp, r: Rng) -> Schedule | None:
             return None
         order.append(op)
         left.remove(op)
-    return Schedule(loop, late, order)
+    return PipelineSchedule(loop, late, order)
 
 
 def result(module: ModuleOp, trips: int, x: int) -> list[int]:
@@ -103,7 +103,7 @@ def test_every_schedule_computes_the_same(peeled: bool) -> None:
             assert result(module, trips, x) == result(parse_module(text), trips, x), text
 
 
-def ends_early(plan: Schedule) -> bool:
+def ends_early(plan: PipelineSchedule) -> bool:
     """Is nothing carried by the second stage? What is has no value where that has no iteration."""
     return not any(plan.end_stage(arg) for arg in plan.args)
 
@@ -130,10 +130,10 @@ def test_loops_in_a_row_need_one_prologue() -> None:
     } }"""
     module = parse_module(text)
     loops = [op for op in module.walk() if isinstance(op, scf.ForOp)]
-    plans: list[Schedule] = []
+    plans: list[PipelineSchedule] = []
     for loop in loops:
         first, second, _ = loop.body.block.ops
-        plans.append(Schedule(loop, {second: 1}, [second, first]))
+        plans.append(PipelineSchedule(loop, {second: 1}, [second, first]))
     expand(plans)
     module.verify()
     for to in (0, 1, 3):

@@ -105,7 +105,7 @@ def test_cuda_passes_alone_make_the_code_of_the_pipeline(chip: str):
     way = (*cuda.PLACED, *cuda.ASYNCHRONOUS) if chip == "sm_90a" else cuda.SYNCHRONOUS[2:]
     names = [p.name for p in (*begin, *way, cuda.TO_MACH)]
     # What this pipeline has no use for: clusters, that is off, and shares, which a launch asks for.
-    names = [n for n in names if n not in ("clusters", "shares")]
+    names = [n for n in names if n not in ("multicast", "split-k")]
     made: list[str] = []
     lowered = cuda.run_pipeline(
         parse_module(TEXT),
@@ -115,7 +115,7 @@ def test_cuda_passes_alone_make_the_code_of_the_pipeline(chip: str):
         observe=lambda name, module: made.append(name),
     )
     found = one_by_one(names, TEXT, chip)
-    assert set(made) <= set(names) and ("roles" in made) == (chip == "sm_90a")
+    assert set(made) <= set(names) and ("warp-specialization" in made) == (chip == "sm_90a")
     assert found == canonical(print_module(lowered.module))
 
 
@@ -169,7 +169,7 @@ def test_results_are_right_without_a_pass_of_xe(name: str):
 
     def observe(done: str, module: Any) -> None:
         ran.append(done)
-        if done == "xe-registers" or done in ("xe-run-once", "xe-whole-stores"):
+        if done == "xe-register-mode" or done in ("xe-guard-loops", "xe-version-stores"):
             last[:] = [module.clone()]
 
     executable = get_target("xe-pvc").build(

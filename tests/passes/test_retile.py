@@ -16,6 +16,7 @@ from tests.fuzz.test_programs import Case
 from tests.lowering.programs import programs, run, wrong
 from tests.lowering.test_random import lowering
 from tests.passes.test_split_workgroups import STORE, kernel
+from tilewright import reference
 from tilewright.diagnostics import UnsupportedError
 from tilewright.dialects.text import parse_module, verify_module
 from tilewright.dialects.xetile import WgMapAttr
@@ -174,3 +175,28 @@ def test_arrays_that_may_overlap_are_not_computed_in_passes():
     module = parse_module(layout + COPY.replace("ARG", ""))
     with pytest.raises(UnsupportedError, match="cannot be computed in 4 passes, only in 1"):
         PIPELINE.alone(compute_parts(4), module)
+
+
+@pytest.mark.parametrize("passes", [2, 4, 16])
+def test_runs_that_a_reduction_adds_up_stay_together(passes: int):
+    """64 rows in runs of 8 are apart in 4 passes of 2 runs each, then the columns are."""
+    a, o = fresh_rng().standard_normal((64, 32)).astype(np.float32), np.zeros((8, 32), np.float32)
+    module = parse_module(RUNS)
+    compute_in_passes(kernel_of(module), passes)
+    module.verify()
+    reference.run(module, (1, 1, 1), [a, o])
+    np.testing.assert_allclose(o, a.reshape(8, 8, 32).sum(axis=1), rtol=1e-4, atol=1e-5)
+    (loaded,) = (op.results[0].type for op in module.walk() if op.name == "xetile.load_tile")
+    rows, columns = 64 // min(passes, 4), 32 // max(passes // 4, 1)
+    assert str(loaded) == f"vector<{rows}x{columns}xf32>"
+
+
+RUNS = """gpu.module @m { gpu.func @k(%a: memref<64x32xf32>, %o: memref<8x32xf32>) kernel
+    attributes {tilewright.level = "workgroup", tilewright.args = [{noalias}, {noalias}]} {
+  %t = xetile.init_tile %a[0, 0] : memref<64x32xf32> -> !xetile.tile<64x32xf32>
+  %v = xetile.load_tile %t : !xetile.tile<64x32xf32> -> vector<64x32xf32>
+  %s = xetile.reduction <add>, %v [0] {reduction_size = 8 : i64} : vector<64x32xf32> -> vector<8x32xf32>
+  %u = xetile.init_tile %o[0, 0] : memref<8x32xf32> -> !xetile.tile<8x32xf32>
+  xetile.store_tile %s, %u : vector<8x32xf32>, !xetile.tile<8x32xf32>
+  gpu.return } }
+"""

@@ -1,10 +1,10 @@
-"""A program with a ring, asynchronous products and two roles, for tests: C = A B of 4 steps of k."""
+"""A program with a multi-buffer, asynchronous products and two roles, for tests: C = A B of 4 steps of k."""
 
 RING = (
-    "!stage.ring<2, [#stage.part<128x64xbf16, order = [1, 0], swizzle = 128>,"
+    "!stage.multi_buffer<2, [#stage.part<128x64xbf16, order = [1, 0], swizzle = 128>,"
     " #stage.part<64x128xbf16, order = [1, 0], swizzle = 128>]>"
 )
-CURSOR = "!stage.cursor<2>"
+CURSOR = "!stage.pipeline_state<2>"
 PENDING = "!stage.pending<vector<128x128xf32>>"
 
 PRODUCT = f"""
@@ -16,8 +16,8 @@ gpu.module @m {{
     %c1 = arith.constant 1 : index
     %c64 = arith.constant 64 : index
     %cst = arith.constant dense<0.0> : vector<128x128xf32>
-    %r = stage.ring : {RING}
-    %c = stage.cursor : {CURSOR}
+    %r = stage.multi_buffer : {RING}
+    %c = stage.pipeline_state : {CURSOR}
     stage.roles {{
       stage.role "copy" attributes {{warps = 4 : i64, registers = 40 : i64}} {{
         %e = scf.for %i = %c0 to %c4 step %c1 iter_args(%d = %c) -> ({CURSOR}) {{

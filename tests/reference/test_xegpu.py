@@ -103,7 +103,7 @@ def test_sg_maps_give_fragments_of_units_and_packed_elements():
     import ml_dtypes
 
     from tilewright.dialects.text import print_module
-    from tilewright.passes.xegpu.modernize import modernize
+    from tilewright.passes.xegpu.upgrade import upgrade
 
     rng = fresh_rng()
     left, right = (rng.standard_normal(s).astype(ml_dtypes.bfloat16) for s in ((8, 16), (16, 16)))
@@ -113,7 +113,7 @@ def test_sg_maps_give_fragments_of_units_and_packed_elements():
         result = np.full((8, 16), np.nan, np.float32)
         reference.run(module, 1, [left, right, result])
         close(result, expected)
-        modernize(module)
+        upgrade(module)
         assert "sg_map" not in print_module(module)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from tilewright import reference
 from tilewright.dialects.text import parse_module
-from tilewright.reference.pointers import TensorMap
+from tilewright.reference.pointers import TensorMapValue
 
 
 def run_threads(
@@ -48,9 +48,11 @@ def run_threads(
     return reference.run(module, grid, args, **options)
 
 
-def tensor_map(array: Any, box: tuple[int, ...], swizzle: int = 0, element: str = "") -> TensorMap:
+def tensor_map(
+    array: Any, box: tuple[int, ...], swizzle: int = 0, element: str = ""
+) -> TensorMapValue:
     """The map of an array, whose last dimension is the innermost; so is the last of the box."""
-    return TensorMap(array.transpose(), box[::-1], swizzle, element)
+    return TensorMapValue(array.transpose(), box[::-1], swizzle, element)
 
 
 def kinds(report: reference.Report) -> list[str]:

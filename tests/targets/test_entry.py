@@ -65,7 +65,7 @@ def test_a_kernel_with_branches_is_checked(tmp_path: Path, capsys) -> None:
 
 @pytest.mark.parametrize("target", ["cpu", "sm_90a", "xe-pvc"])
 def test_branches_that_are_no_loops_are_refused_where_they_stand(target: str) -> None:
-    with pytest.raises(UnsupportedError, match="part of no loop") as error:
+    with pytest.raises(UnsupportedError, match="belongs to no loop") as error:
         build_text(parse_module(TANGLED, "tangled.mlir"), CompileOptions(target=target))
     assert error.value.location is not None and error.value.location.line == 3
 

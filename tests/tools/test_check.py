@@ -126,7 +126,7 @@ def test_a_barrier_that_the_compiler_forgot_is_found(
 
 
 def _instruction(op: Operation) -> str:
-    return op.instruction.data if isinstance(op, InstrOp) else ""
+    return op.instruction if isinstance(op, InstrOp) else ""
 
 
 def test_races_of_the_program_itself_are_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

@@ -140,7 +140,7 @@ def test_stages_of_a_gpu_run_without_its_driver(
     file = f"{ROOT}/examples/01_gemm.py:gemm"
     assert main(["check", file, "--target", "sm_90a", "--args", *args]) == 0
     out = capsys.readouterr().out
-    assert "right: pass rings" in out
+    assert "right: pass multi-buffering" in out
     assert "not run: code generation for sm_90a: there is no driver" in out
 
 

@@ -161,3 +161,27 @@ def test_places_beyond_32_bits(tmp_path: Path, capsys: pytest.CaptureFixture[str
     """What wraps to a place inside of the matrix lies outside: padding, and stores that are dropped."""
     places = ["f32[16,16]", "f32[16,16]", "-4294967296", "8589934592"]
     assert checked(FAR, "far", places, tmp_path) == 0, capsys.readouterr().err
+
+
+LANES = """gpu.module @m {
+  gpu.func @k(%a: memref<?xf32>, %o: memref<?xf32>) kernel {
+    %b = gpu.block_id x
+    %d = gpu.block_dim x
+    %t = gpu.thread_id x
+    %m = arith.muli %b, %d : index
+    %l = arith.addi %m, %t : index
+    %v = memref.load %a[%l] : memref<?xf32>
+    %w = arith.addf %v, %v : f32
+    memref.store %w, %o[%l] : memref<?xf32>
+    gpu.return
+  }
+}
+"""
+
+
+@pytest.mark.parametrize("target", ["cpu", "emu", "xe-pvc"])
+def test_lanes_whose_program_does_not_say_that_it_is(target: str, tmp_path: Path):
+    """As written it has the lanes that its stages have."""
+    path = tmp_path / "lanes.mlir"
+    path.write_text(LANES)
+    assert main(["check", str(path), "--target", target]) == 0

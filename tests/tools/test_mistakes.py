@@ -160,7 +160,7 @@ MLIR = {
         b"!t = !xegpu.tensor_desc<8x16xf16, #map>\n", ":1:35: error: undefined symbol alias '#map'",
     ),
     "an element type": (b"!t = vector<8xfp16>\n", ":1:15: error: a type of elements is expected here"),
-    "markdown": (b"# Title\n", ":1:1: error: a name is expected behind '#'"),
+    "markdown": (b"# Title\n", ":1:1: error: a name is expected after '#'"),
     "another language": (b'{"a": 1}\n', ":1:1: error: an op or an alias is expected here"),
     "a symbol twice": (
         b"func.func @main() { return }\nfunc.func @main() { return }\n",

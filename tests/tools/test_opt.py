@@ -127,7 +127,7 @@ def test_a_fault_of_a_stock_pass_is_told_as_that(tilewright, tmp_path):
     done = tilewright("opt", path, "-p", "canonicalize,apply-pdl-interp,cse")
     assert done.code == 1
     assert "plain.mlir:1:1: error: pass apply-pdl-interp of xDSL failed: AssertionError" in done.err
-    assert "a fault of Tilewright" not in done.err
+    assert "a bug in Tilewright" not in done.err
 
 
 LANE = """gpu.module @m { gpu.func @f(%a: memref<16xf32>) kernel attributes {tilewright.level = "lane"} {
@@ -150,6 +150,6 @@ def test_passes_that_a_target_does_not_have_are_not_left_out(command, tilewright
     done = tilewright(command, path, "--target", "xe-pvc", "--disable", "nonsense")
     assert done.code == 1 and "has no pass 'nonsense' to disable" in done.err
     assert (
-        "its optional passes are retile, xegpu-one-induction, narrow-index, late-broadcasts"
+        "its optional passes are retile, xegpu-merge-inductions, narrow-index, sink-broadcasts"
         in done.err
     )

@@ -10,7 +10,7 @@ from tilewright import CompileError, dtypes
 from tilewright.arguments import ArraySpec
 from tilewright.tools.exits import UsageError
 from tilewright.tools.sources import (
-    Source,
+    CommandSource,
     find_kernel,
     load_python,
     parse_argument,
@@ -24,8 +24,8 @@ from tilewright.tools.sources import (
 
 
 @pytest.mark.parametrize("text, source", [
-    ("a.mlir", Source("a.mlir")), ("-", Source("-")), ("x/y.py", Source("x/y.py")),
-    ("x/y.py:gemm", Source("x/y.py", "gemm")), ("c:/x.mlir", Source("c:/x.mlir")),
+    ("a.mlir", CommandSource("a.mlir")), ("-", CommandSource("-")), ("x/y.py", CommandSource("x/y.py")),
+    ("x/y.py:gemm", CommandSource("x/y.py", "gemm")), ("c:/x.mlir", CommandSource("c:/x.mlir")),
 ])  # fmt: skip
 def test_sources(text, source):
     assert parse_source(text) == source

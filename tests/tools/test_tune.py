@@ -52,7 +52,7 @@ def test_a_kernel_for_a_gpu_is_drawn_without_one(tilewright, opened, tmp_path):
 def test_a_copy_has_no_roofline(tilewright, opened, kernels, tmp_path):
     kernels.write_text(kernels.read_text().replace("x * s", "x"))
     done = tilewright("tune", opened, *ARGS, "--roofline", tmp_path / "roofline.svg")
-    assert done.code == 1 and "computes none" in done.err
+    assert done.code == 1 and "computes nothing" in done.err
 
 
 def test_what_cannot_run_here_cannot_be_searched(tilewright, opened):

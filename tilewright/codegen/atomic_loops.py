@@ -98,7 +98,7 @@ def _element(b: Builder, op: memref.AtomicRMWOp | GenericAtomicRMWOp) -> SSAValu
 
 
 def _has(target: LLVMTarget, op: mach.AtomicRmwOp) -> bool:
-    kind, type = op.kind.data, op.value.type
+    kind, type = op.kind, op.value.type
     if kind in target.lacks_atomics:
         return False
     if isinstance(type, AnyFloat):
@@ -107,15 +107,15 @@ def _has(target: LLVMTarget, op: mach.AtomicRmwOp) -> bool:
 
 
 def _by_kind(b: Builder, op: mach.AtomicRmwOp, least: int) -> SSAValue:
-    kind = op.kind.data
+    kind = op.kind
 
     def new(now: SSAValue) -> SSAValue:
         if kind == "assign":
             return op.value
         return combine(b, REDUCTIONS_OF_ATOMICS.get(kind, kind), now, op.value)
 
-    scope = None if op.scope is None else op.scope.data
-    return _loop(b, op.pointer, op.value.type, new, least, op.ordering.data, scope)
+    scope = None if op.scope is None else op.scope
+    return _loop(b, op.pointer, op.value.type, new, least, op.ordering, scope)
 
 
 def _loop(

@@ -7,9 +7,9 @@ function. `nonnegative` remembers which values cannot be below zero, which saves
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from xdsl.dialects import arith, func, scf, vector
@@ -33,25 +33,18 @@ from tilewright.dialects.folding import Folding, Idx, Kind
 from tilewright.dialects.upstream.arith import constant
 
 index = IndexType()
+Made = Sequence[SSAValue] | None
+"""What one side of a branch gives."""
 
 
 @dataclass
-class Loop:
+class OpenLoop:
     """An open loop: its induction variable, what it carries in and out, and, once closed, its results."""
 
     iv: SSAValue
     carried: tuple[SSAValue, ...]
     out: Sequence[SSAValue]
     results: tuple[SSAValue, ...] = ()
-
-
-@dataclass
-class Branch:
-    """An open scf.if: the values that the two sides yield, and, once closed, the results."""
-
-    op: scf.IfOp | None = None
-    results: tuple[SSAValue, ...] = ()
-    yields: list[Sequence[SSAValue]] = field(default_factory=list)
 
 
 def lane_type(element: Attribute, lanes: int) -> Attribute:
@@ -112,17 +105,20 @@ class Builder(Constants):
     def __init__(self, entry: Block):
         super().__init__(entry)
         self.block = entry
+        self.location: Any = None
+        """Of the ops that come, where it is known."""
         self.nonnegative: set[SSAValue] = set()
         self.prefetches = True
 
     def op(self, op: Operation) -> Operation:
+        if self.location is not None:
+            op.location = self.location
         self.block.add_op(op)
         return op
 
     def value(self, op: Operation) -> SSAValue:
         """Append `op`; its first result."""
-        self.block.add_op(op)
-        return op.results[0]
+        return self.op(op).results[0]
 
     # Index arithmetic -----------------------------------------------------------------------------------------
 
@@ -165,9 +161,9 @@ class Builder(Constants):
         if y == 1:
             return x
         if y & (y - 1) == 0:
-            shift = self.constant(index, y.bit_length() - 1)
+            shift = self.constant(x.type, y.bit_length() - 1)
             return self.mark(self.value(arith.ShRSIOp(x, shift)), x)
-        return self.mark(self.value(arith.DivSIOp(x, self.idx(y))), x)
+        return self.mark(self.value(arith.DivSIOp(x, self.constant(x.type, y))), x)
 
     def ceildiv(self, x: Idx, y: int) -> Idx:
         return self.div(self.plus(x, y - 1), y)
@@ -178,9 +174,9 @@ class Builder(Constants):
         if y == 1:
             return 0
         if y & (y - 1) == 0:
-            result = self.value(arith.AndIOp(x, self.idx(y - 1)))
+            result = self.value(arith.AndIOp(x, self.constant(x.type, y - 1)))
         else:
-            result = self.value(arith.RemSIOp(x, self.idx(y)))
+            result = self.value(arith.RemSIOp(x, self.constant(x.type, y)))
         self.nonnegative.add(result)
         return result
 
@@ -259,10 +255,10 @@ class Builder(Constants):
         carry: Sequence[SSAValue] = (),
         *,
         nonempty: bool = False,
-    ) -> Generator[Loop]:
+    ) -> Generator[OpenLoop]:
         """`for iv in range(lo, hi, step)`. Set `loop.out` to the values carried on; results after the block."""
         body = Block(arg_types=[index, *(v.type for v in carry)])
-        loop = Loop(body.args[0], tuple(body.args[1:]), tuple(body.args[1:]))
+        loop = OpenLoop(body.args[0], tuple(body.args[1:]), tuple(body.args[1:]))
         self.mark(loop.iv, lo)
         with self.inside(body):
             yield loop
@@ -287,13 +283,21 @@ class Builder(Constants):
             self.op(scf.YieldOp())
         self.op(scf.IfOp(condition, [], Region(then), Region(Block([scf.YieldOp()]))))
 
-    def if_else(
-        self, condition: SSAValue, then_block: Block, else_block: Block, types: Sequence[Attribute]
-    ) -> tuple[SSAValue, ...]:
-        """Close two filled blocks (each already ends with its yield) into an scf.if; its results."""
-        op = scf.IfOp(condition, list(types), Region(then_block), Region(else_block))
-        self.op(op)
-        return tuple(op.results)
+    def choose(
+        self, condition: SSAValue, then: Callable[[], Made], other: Callable[[], Made]
+    ) -> list[SSAValue]:
+        """The results of the side that the condition says: values of the same types; one side where it is known now."""
+        known = self.known_bool(condition)
+        if known is not None:
+            return list((then if known else other)() or ())
+        blocks, made = (Block(), Block()), tuple[SSAValue, ...]()
+        for block, make in zip(blocks, (then, other), strict=True):
+            with self.inside(block):
+                made = (*(make() or ()),)
+                self.op(scf.YieldOp(*made))
+        types = [v.type for v in made]
+        op = self.op(scf.IfOp(condition, types, Region(blocks[0]), Region(blocks[1])))
+        return list(op.results)
 
     # Vectors --------------------------------------------------------------------------------------------------
 
@@ -306,15 +310,24 @@ class Builder(Constants):
         return self.value(vector.BroadcastOp(x, VectorType(x.type, [lanes])))  # pyright: ignore
 
     def shuffle(self, a: SSAValue, b: SSAValue, mask: Sequence[int]) -> SSAValue:
-        element = a.type.element_type  # pyright: ignore
-        result = VectorType(element, [len(mask)])  # pyright: ignore
+        """Rows (elements of the first dimension) of `a` and then `b`, by number."""
+        kind = a.type
+        assert isinstance(kind, VectorType)
+        count, *row = kind.get_shape()
+        if list(mask) == list(range(count)):
+            return a
+        result = VectorType(kind.element_type, [len(mask), *row])
         mask_attr = DenseArrayBase.from_list(i64, list(mask))
         return self.value(vector.ShuffleOp(a, b, mask_attr, result_type=result))
 
-    def extract(self, x: SSAValue, at: int) -> SSAValue:
-        if not isinstance(x.type, VectorType):
+    def extract(self, x: SSAValue, *at: int) -> SSAValue:
+        """A component, or a part of the inner dimensions; a scalar itself."""
+        kind = x.type
+        if not isinstance(kind, VectorType):
             return x
-        return self.value(vector.ExtractOp(x, [at], x.type.element_type))
+        rest = kind.get_shape()[len(at) :]
+        type = VectorType(kind.element_type, rest) if rest else kind.element_type
+        return self.value(vector.ExtractOp(x, at, type))
 
     def iota(self, lanes: int, type: Attribute = index) -> SSAValue:
         return self.dense(VectorType(type, [lanes]), range(lanes))  # pyright: ignore

@@ -1,7 +1,7 @@
 """The engine behind every op that moves components: lists of component numbers -> instructions.
 
 An op says, as a numpy array of *component numbers*, which component of which operand each component
-of its result is. `Source.assemble` finds the instructions, whatever the cut into registers: nothing
+of its result is. `ComponentSource.assemble` finds the instructions, whatever the cut into registers: nothing
 for a reshape of fragments, shufflevectors on x86.
 """
 
@@ -19,7 +19,7 @@ from tilewright.codegen.printer import (
     Printer,
     Regs,
 )
-from tilewright.codegen.registers import Layout, llvm_vector
+from tilewright.codegen.registers import RegisterLayout, llvm_vector
 
 Numbers = npt.NDArray[np.int64]
 
@@ -27,7 +27,7 @@ UNDEFINED = -1
 """A component that may hold anything."""
 
 
-class Source:
+class ComponentSource:
     """Registers to pick components from, numbered consecutively over all operands."""
 
     def __init__(self, p: Printer, scalar: str):
@@ -37,7 +37,7 @@ class Source:
         self.counts: list[int] = []
         self.size = 0
 
-    def add(self, layout: Layout, regs: Regs) -> Numbers:
+    def add(self, layout: RegisterLayout, regs: Regs) -> Numbers:
         """Component numbers of an operand, in its shape."""
         self.regs += regs
         self.counts += layout.counts
@@ -131,7 +131,7 @@ def shuffle(p: Printer, scalar: str, count: int, a: str, b: str, mask: Sequence[
     return p.emit(f"shufflevector {t} {a}, {t} {b}, <{len(mask)} x i32> <{text}>")
 
 
-def source_of(p: Printer, *operands: SSAValue) -> tuple[Source, list[Numbers]]:
+def source_of(p: Printer, *operands: SSAValue) -> tuple[ComponentSource, list[Numbers]]:
     """The source made of some operands, and their component numbers."""
-    source = Source(p, p.layout(operands[0].type).element.llvm)
+    source = ComponentSource(p, p.layout(operands[0].type).element.llvm)
     return source, [source.add(p.layout(v.type), p.get(v)) for v in operands]

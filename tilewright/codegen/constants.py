@@ -15,7 +15,7 @@ from xdsl.ir import Operation
 
 from tilewright.codegen.lane_ops import float_text, splat
 from tilewright.codegen.printer import Printer, attribute, prints, unsupported
-from tilewright.codegen.registers import Element, Layout
+from tilewright.codegen.registers import Element, RegisterLayout
 
 
 def narrow_float_bits(value: float, name: str) -> int:
@@ -62,7 +62,7 @@ def constant_texts(values: Sequence[float], element: Element) -> list[str]:
     return out
 
 
-def constant_registers(values: list[float] | list[int], layout: Layout) -> list[str]:
+def constant_registers(values: list[float] | list[int], layout: RegisterLayout) -> list[str]:
     """Operands of a constant; `values` has one entry per component, or one for all."""
     element = layout.element
     if len(values) == 1:

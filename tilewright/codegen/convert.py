@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from tilewright.codegen.lane_ops import Lanes
 from tilewright.codegen.printer import Printer, Regs
-from tilewright.codegen.registers import Element, Layout
+from tilewright.codegen.registers import Element, RegisterLayout
 
 
 def has_half_conversion(p: Printer) -> bool:
@@ -274,7 +274,7 @@ def convert_float(
     return from_f32(p, o, wide, dst, fast)
 
 
-def widen(p: Printer, layout: Layout, regs: Regs) -> list[str]:
+def widen(p: Printer, layout: RegisterLayout, regs: Regs) -> list[str]:
     """Registers of a narrow float type as f32."""
     return [
         to_f32(p, Lanes(p, n), r, layout.element) for n, r in zip(layout.counts, regs, strict=True)

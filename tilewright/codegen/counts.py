@@ -152,7 +152,7 @@ def _transfer(p: Printer, op: Operation) -> Counter[str]:
 
 def _emission(op: InstrOp, target: LLVMTarget, known: dict[str, Counter[str]]) -> Counter[str]:
     """LLVM callees in one emission of a machine instruction."""
-    name = op.instruction.data
+    name = op.instruction
     if name not in known:
         entry = find(name)
         assert entry is not None, name

@@ -99,7 +99,7 @@ def total(p: Printer, *terms: str) -> str:
 
 
 @dataclass(frozen=True)
-class Texts:
+class DescriptorTexts:
     """Numbers as constants and names of registers."""
 
     p: Printer

@@ -1,7 +1,6 @@
 """Fills the common table of the printer: importing this imports every module that prints ops."""
 
 from tilewright.codegen import (
-    affine,
     arith,
     atomics,
     casts,
@@ -24,7 +23,6 @@ from tilewright.codegen import (
 from tilewright.codegen.instructions import table
 
 __all__ = [
-    "affine",
     "arith",
     "atomics",
     "casts",

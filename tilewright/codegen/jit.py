@@ -19,6 +19,7 @@ from typing import Any
 import llvmlite
 import llvmlite.binding as llvm
 
+from tilewright import cache as disk
 from tilewright import forks
 from tilewright.codegen.elf import defined_symbols, undefined_symbols
 from tilewright.codegen.support import support_address
@@ -94,7 +95,7 @@ def _process_address(name: str) -> int | None:
     if address is not None:
         return address
     try:
-        return ctypes.cast(getattr(ctypes.CDLL(None), name), ctypes.c_void_p).value
+        return ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value
     except AttributeError:
         return None
 
@@ -193,5 +194,10 @@ class LoadedObject:
 
 
 def load(text: str, target: LLVMTarget, symbols: Mapping[str, int] | None = None) -> LoadedObject:
-    """Compile and load code of our own in one step."""
-    return LoadedObject(compile_object(text, target), target, symbols, ours=True)
+    """Code of our own in memory: compiled, or from the disk cache, where it lies beside the kernels that need it."""
+    store, key = disk.current(), disk.digest(text, target.key(), toolchain_version())
+    found = store.get(key) if store is not None else None
+    data = found["object"] if found is not None else compile_object(text, target)
+    if store is not None and found is None:
+        store.put(key, {"object": data})
+    return LoadedObject(data, target, symbols, ours=True)

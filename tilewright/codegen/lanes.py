@@ -11,15 +11,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from xdsl.dialects.builtin import StringAttr, VectorType
 from xdsl.ir import Operation
 
+from tilewright.codegen.components import ComponentSource
+from tilewright.codegen.convert import convert_float
 from tilewright.codegen.elementwise import fast_flags, float_elementwise
 from tilewright.codegen.lane_ops import Lanes, mangle
 from tilewright.codegen.math import is_fast
 from tilewright.codegen.printer import Printer, attribute, integer_attribute, unsupported
-from tilewright.codegen.reductions import combiner
-from tilewright.codegen.registers import Element
+from tilewright.codegen.reductions import F32, combiner
+from tilewright.codegen.registers import Element, RegisterLayout
 from tilewright.codegen.target import Handler
 
 AXES = ("x", "y", "z")
@@ -35,10 +36,8 @@ def _axis(op: Operation) -> int:
 
 def _name(op: Operation, key: str) -> str:
     found = attribute(op, key)
-    if isinstance(found, StringAttr):
-        return found.data
     data = getattr(found, "data", found)
-    return str(getattr(data, "value", data))
+    return str(getattr(data, "value", data)).lower().rsplit(".", 1)[-1]
 
 
 # Shuffles of any type as shuffles of 32-bit words -------------------------------------------------
@@ -69,34 +68,41 @@ def through_words(p: Printer, e: Element, x: str, word: Word) -> str:
     return value
 
 
-def _shuffle_value(p: Printer, op: Operation, word: Word) -> list[str]:
-    """A scalar or a fragment of scalars moved between lanes."""
-    value = op.operands[0]
-    layout = p.layout(value.type)
-    if any(n != 1 for n in layout.counts):
-        raise unsupported(op, f"of {value.type} on {p.target.name}", "shuffle scalar by scalar")
-    return [through_words(p, layout.element, x, word) for x in p.get(value)]
+def _by_component(p: Printer, op: Operation, each: Callable[[str], str]) -> None:
+    """The op's result: `each` of every component of a scalar or fragment."""
+    layout = p.layout(op.operands[0].type)
+    source = ComponentSource(p, layout.element.llvm)
+    numbers = source.add(layout, p.get(op.operands[0]))
+    made = tuple(each(x) for x in source.assemble(numbers, [1] * numbers.size))
+    back = ComponentSource(p, layout.element.llvm)
+    ones = back.add(RegisterLayout(layout.element, (len(made),), (1,) * len(made), ()), made)
+    p.set(op.results[0], back.assemble(ones, layout.counts))
+
+
+def _shuffle_value(p: Printer, op: Operation, word: Word) -> None:
+    """Every component moved between lanes."""
+    element = p.layout(op.operands[0].type).element
+    _by_component(p, op, lambda x: through_words(p, element, x, word))
 
 
 def _reduce(p: Printer, op: Operation, size: int, xor: Callable[[int, str], str]) -> None:
-    """Butterfly over `cluster_size` lanes (all by default), `cluster_stride` apart."""
-    value = op.operands[0]
-    layout = p.layout(value.type)
-    e = layout.element
-    if isinstance(value.type, VectorType) and layout.counts != (1,):
-        raise unsupported(op, f"of {value.type}", "reduce scalars")
-    if e.is_float and e.name not in ("f32", "f64"):
-        raise unsupported(op, f"of {e.name}", "extend to f32 around it")
-    combine = combiner(p, op, _name(op, "op"), e, fast_flags(op))
+    """Butterfly over `cluster_size` lanes (all by default), `cluster_stride` apart; narrow floats in f32."""
+    e = p.layout(op.operands[0].type).element
+    narrow = e.is_float and e.name not in ("f32", "f64")
+    wide, one = F32 if narrow else e, Lanes(p, 1)
+    combine = combiner(p, op, _name(op, "op"), wide, fast_flags(op))
     lanes = integer_attribute(op, "cluster_size", size)
-    distance = integer_attribute(op, "cluster_stride", 1)
-    x = p.one(value)
-    while lanes > 1:
-        other = through_words(p, e, x, partial(xor, distance))
-        x = combine(1, x, other)
-        distance *= 2
-        lanes //= 2
-    p.set(op.results[0], [x])
+    stride = integer_attribute(op, "cluster_stride", 1)
+
+    def total(x: str) -> str:
+        x = convert_float(p, one, x, e, wide) if narrow else x
+        distance, left = stride, lanes
+        while left > 1:
+            x = combine(1, x, through_words(p, wide, x, partial(xor, distance)))
+            distance, left = 2 * distance, left // 2
+        return convert_float(p, one, x, wide, e) if narrow else x
+
+    _by_component(p, op, total)
 
 
 # NVIDIA -------------------------------------------------------------------------------------------
@@ -159,7 +165,7 @@ def _nv_shuffle(p: Printer, op: Operation) -> None:
     segment = p.emit(f"shl i32 {p.emit(f'sub i32 32, {width}')}, 8")
     if mode != "up":
         segment = p.emit(f"or i32 {segment}, 31")
-    p.set(op.results[0], _shuffle_value(p, op, lambda w: _nv_word(p, mode, w, offset, segment)))
+    _shuffle_value(p, op, lambda w: _nv_word(p, mode, w, offset, segment))
     lane = p.emit(f"and i32 {_sreg(p, 'laneid')}, {p.emit(f'sub i32 {width}, 1')}")
     p.set(op.results[1], [_in_group(p, mode, lane, offset, width)])
 
@@ -263,23 +269,33 @@ def _cl_barrier(p: Printer, op: Operation) -> None:
     p.call("void", "_Z22__spirv_ControlBarrieriii", args, attrs=CONVERGENT)
 
 
-_CL_SHUFFLE = {"xor": "_xor", "up": "_up", "down": "_down", "idx": ""}
-
-
-def _cl_word(p: Printer, mode: str, x: str, offset: str) -> str:
-    name = f"sub_group_shuffle{_CL_SHUFFLE[mode]}"
-    args = [("i32", x), ("i32", offset)]
+def _cl_word(p: Printer, mode: str, x: str, lane: str) -> str:
+    name = f"sub_group_shuffle{mode}"
+    args = [("i32", x), ("i32", lane)]
     return p.call("i32", f"_Z{len(name)}{name}ij", args, attrs=CONVERGENT)
 
 
 def _cl_shuffle(p: Printer, op: Operation) -> None:
+    """Within segments of `width` lanes: a lane whose source lies outside keeps its value, and `valid` is false."""
     mode = _name(op, "mode")
-    if mode not in _CL_SHUFFLE:
-        raise unsupported(op, f"mode '{mode}' on {p.target.name}")
     offset, width = p.one(op.operands[1]), p.one(op.operands[2])
-    p.set(op.results[0], _shuffle_value(p, op, lambda w: _cl_word(p, mode, w, offset)))
+    if mode == "xor" and width.isdigit() and offset.isdigit() and int(offset) < int(width):
+        # Both ends of a pair lie in one segment: nothing to choose.
+        _shuffle_value(p, op, lambda w: _cl_word(p, "_xor", w, offset))
+        p.set(op.results[1], ["true"])
+        return
     lane = p.call("i32", builtin_name("get_sub_group_local_id"), [])
-    p.set(op.results[1], [_in_group(p, mode, lane, offset, width)])
+    inner = p.emit(f"urem i32 {lane}, {width}")
+    if mode == "rotate":
+        source = p.emit(f"urem i32 {p.emit(f'add i32 {inner}, {offset}')}, {width}")
+    else:
+        name = {"xor": "xor", "up": "sub", "down": "add"}.get(mode)
+        source = p.emit(f"{name} i32 {inner}, {offset}") if name else offset
+    valid = p.emit(f"icmp ult i32 {source}, {width}")
+    other = p.emit(f"add i32 {p.emit(f'sub i32 {lane}, {inner}')}, {source}")
+    other = p.emit(f"select i1 {valid}, i32 {other}, i32 {lane}")
+    _shuffle_value(p, op, lambda w: _cl_word(p, "", w, other))
+    p.set(op.results[1], [valid])
 
 
 def _cl_reduce(p: Printer, op: Operation) -> None:
@@ -291,7 +307,7 @@ def _cl_reduce(p: Printer, op: Operation) -> None:
         if function is None:
             raise unsupported(op, "stands in no function")
         size = integer_attribute(function, "spirv.intel_reqd_sub_group_size", 16)
-    _reduce(p, op, size, lambda step, w: _cl_word(p, "xor", w, str(step)))
+    _reduce(p, op, size, lambda step, w: _cl_word(p, "_xor", w, str(step)))
 
 
 _CL_INTRINSICS = {

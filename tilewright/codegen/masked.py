@@ -10,7 +10,7 @@ from tilewright.codegen.lane_ops import Lanes, mangle, splat
 from tilewright.codegen.memory import known_alignment, to_memory, to_register
 from tilewright.codegen.pointers import address_space, offset_pointer, pointer_type
 from tilewright.codegen.printer import Printer, integer_attribute, prints, unsupported
-from tilewright.codegen.registers import Element, Layout, llvm_vector
+from tilewright.codegen.registers import Element, RegisterLayout, llvm_vector
 
 
 def splat_register(p: Printer, n: int, scalar: str, value: str) -> str:
@@ -72,7 +72,7 @@ def masked_store(
 
 def masked_load_rows(
     p: Printer,
-    layout: Layout,
+    layout: RegisterLayout,
     pointer: str,
     llvm: str,
     masks: Sequence[str],
@@ -91,7 +91,7 @@ def masked_load_rows(
 
 def masked_store_rows(
     p: Printer,
-    layout: Layout,
+    layout: RegisterLayout,
     values: Sequence[str],
     pointer: str,
     llvm: str,

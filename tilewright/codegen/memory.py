@@ -15,7 +15,7 @@ from xdsl.ir import Operation
 from tilewright.codegen.lane_ops import Lanes
 from tilewright.codegen.pointers import address_space, offset_pointer, pointer_type
 from tilewright.codegen.printer import Printer, attribute, integer_attribute, prints
-from tilewright.codegen.registers import Element, Layout
+from tilewright.codegen.registers import Element, RegisterLayout
 
 
 def to_register(o: Lanes, e: Element, x: str) -> str:
@@ -33,7 +33,7 @@ def to_memory(o: Lanes, e: Element, x: str) -> str:
     return x if e.stored == e.llvm else o.cast("zext", o.type(e.llvm), x, o.type(e.stored))
 
 
-def packets(p: Printer, layout: Layout) -> Iterator[tuple[int, int, int]]:
+def packets(p: Printer, layout: RegisterLayout) -> Iterator[tuple[int, int, int]]:
     """(first register, registers, components) of every memory instruction for `layout`."""
     if p.rep.widths != (1,):
         for i, n in enumerate(layout.counts):
@@ -56,7 +56,7 @@ def known_alignment(base: int, offset: int) -> int:
 
 def load_value(
     p: Printer,
-    layout: Layout,
+    layout: RegisterLayout,
     pointer: str,
     llvm: str,
     align: int,
@@ -83,7 +83,7 @@ def load_value(
 
 def store_value(
     p: Printer,
-    layout: Layout,
+    layout: RegisterLayout,
     regs: tuple[str, ...],
     pointer: str,
     llvm: str,

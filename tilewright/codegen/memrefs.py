@@ -17,7 +17,7 @@ from xdsl.ir import Operation
 
 from tilewright.codegen.constants import constant_texts
 from tilewright.codegen.descriptor import (
-    Texts,
+    DescriptorTexts,
     address,
     operand_groups,
     product,
@@ -70,7 +70,7 @@ def print_alloc(p: Printer, op: Operation) -> None:
     align = max(integer_attribute(op, "alignment", ALIGNMENT), 8)
     bytes = _bytes(p, layout, sizes, align)
     pointer = p.call("ptr", "aligned_alloc", [("i64", str(align)), ("i64", bytes)])
-    write(p, result, pointer, "0", sizes, row_major(sizes, Texts(p)))
+    write(p, result, pointer, "0", sizes, row_major(sizes, DescriptorTexts(p)))
 
 
 @prints("memref.alloca")
@@ -93,7 +93,7 @@ def print_alloca(p: Printer, op: Operation) -> None:
         p.entry.append(f"  {pointer} = alloca [{bytes} x i8], align {align}")
     else:
         pointer = p.emit(f"alloca i8, i64 {bytes}, align {align}")
-    write(p, result, pointer, "0", sizes, row_major(sizes, Texts(p)))
+    write(p, result, pointer, "0", sizes, row_major(sizes, DescriptorTexts(p)))
 
 
 @prints("memref.dealloc")
@@ -139,7 +139,7 @@ def print_get_global(p: Printer, op: Operation) -> None:
     result = op.results[0]
     assert isinstance(result.type, MemRefType)
     sizes = [str(n) for n in p.rep.memref(result.type).sizes]
-    write(p, result, symbol(name.string_value()), "0", sizes, row_major(sizes, Texts(p)))
+    write(p, result, symbol(name.string_value()), "0", sizes, row_major(sizes, DescriptorTexts(p)))
 
 
 # Elements -----------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
 from tilewright.codegen.atomic_loops import expand_atomics
-from tilewright.codegen.registers import Layout, NoRegister
+from tilewright.codegen.registers import NoRegister, RegisterLayout
 from tilewright.codegen.target import Handler, LLVMTarget
 from tilewright.diagnostics import UnsupportedError, location_of
 
@@ -97,7 +97,7 @@ class Printer:
         self.functions: list[str] = []
         self.metadata: list[str] = []
         self._named_metadata: dict[str, int] = {}
-        self._layouts: dict[Attribute, Layout] = {}
+        self._layouts: dict[Attribute, RegisterLayout] = {}
         self._registers: dict[Attribute, Regs] = {}
         # State of the function being printed.
         self.lines: list[str] = []
@@ -124,7 +124,7 @@ class Printer:
     def set(self, value: SSAValue, regs: Sequence[str]) -> None:
         self.values[value] = tuple(regs)
 
-    def layout(self, type: Attribute) -> Layout:
+    def layout(self, type: Attribute) -> RegisterLayout:
         """Layout of a scalar or vector type."""
         found = self._layouts.get(type)
         if found is None:

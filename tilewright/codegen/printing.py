@@ -13,7 +13,7 @@ from xdsl.dialects.builtin import StringAttr, VectorType
 from xdsl.ir import Operation
 
 from tilewright.codegen.casts import resize_integer
-from tilewright.codegen.components import Source
+from tilewright.codegen.components import ComponentSource
 from tilewright.codegen.convert import convert_float, to_f32
 from tilewright.codegen.lane_ops import Lanes
 from tilewright.codegen.pointers import string_constant
@@ -44,7 +44,7 @@ def _print_scalar(p: Printer, op: Operation, e: Element, reg: str) -> None:
 
 
 def _print_nested(
-    p: Printer, op: Operation, e: Element, source: Source, numbers: np.ndarray
+    p: Printer, op: Operation, e: Element, source: ComponentSource, numbers: np.ndarray
 ) -> None:
     if not numbers.ndim:
         (reg,) = source.assemble(numbers, (1,))
@@ -66,7 +66,7 @@ def print_vector(p: Printer, op: Operation) -> None:
     if op.operands:
         value = op.operands[0]
         layout = p.layout(value.type)
-        source = Source(p, layout.element.llvm)
+        source = ComponentSource(p, layout.element.llvm)
         numbers = source.add(layout, p.get(value))
         if not isinstance(value.type, VectorType):
             numbers = numbers.reshape(())
@@ -87,7 +87,7 @@ def print_line(p: Printer, op: Operation) -> None:
         e = layout.element
         for extent in layout.shape:
             p.call("void", "tw_print_extent", [("i64", str(extent))])
-        source = Source(p, e.llvm)
+        source = ComponentSource(p, e.llvm)
         numbers = source.add(layout, p.get(value))
         for reg in source.assemble(numbers, (1,) * numbers.size):
             _print_value(p, op, e, reg)

@@ -15,13 +15,13 @@ from xdsl.dialects.builtin import AffineMapAttr, ArrayAttr, IntegerAttr, StringA
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright.codegen.casts import resize_integer
-from tilewright.codegen.components import Source
+from tilewright.codegen.components import ComponentSource
 from tilewright.codegen.convert import convert_float
 from tilewright.codegen.elementwise import fast_flags
 from tilewright.codegen.floats import float_maximum, narrow_result
 from tilewright.codegen.lane_ops import Lanes
 from tilewright.codegen.printer import Printer, Regs, attribute, prints, unsupported
-from tilewright.codegen.registers import Element, Layout
+from tilewright.codegen.registers import Element, RegisterLayout
 from tilewright.dialects.movement import integers
 
 F32 = Element("f32", "float", "float", 32, 32)
@@ -76,7 +76,7 @@ def combiner(
     raise unsupported(op, f"kind '{kind}' does not apply to {e.name}")
 
 
-def computing_layout(p: Printer, layout: Layout) -> Layout:
+def computing_layout(p: Printer, layout: RegisterLayout) -> RegisterLayout:
     """The layout in which a reduction computes: f32 for narrower floats."""
     e = layout.element
     if not e.is_float or e.name in ("f32", "f64"):
@@ -84,7 +84,9 @@ def computing_layout(p: Printer, layout: Layout) -> Layout:
     return p.rep.layout_of(F32, layout.shape)
 
 
-def to_computing(p: Printer, layout: Layout, wide: Layout, regs: Sequence[str]) -> Regs:
+def to_computing(
+    p: Printer, layout: RegisterLayout, wide: RegisterLayout, regs: Sequence[str]
+) -> Regs:
     if layout.element == wide.element:
         return tuple(regs)
     return tuple(
@@ -114,8 +116,8 @@ def fold(
         if n == 1:
             scalars.append(group[0])
             continue
-        source = Source(p, e.llvm)
-        numbers = source.add(Layout(e, (n,), (n,), ()), (group[0],))
+        source = ComponentSource(p, e.llvm)
+        numbers = source.add(RegisterLayout(e, (n,), (n,), ()), (group[0],))
         half = n // 2
         parts = source.assemble(numbers, (half, half, *([1] * (n % 2))))
         pending.setdefault(half, []).extend(parts[:2])
@@ -151,7 +153,7 @@ def print_multi_reduction(p: Printer, op: Operation) -> None:
     dims = integers(op, "reduction_dims")
     kept = [d for d in range(len(shape)) if d not in dims]
     out = p.layout(op.results[0].type)
-    source = Source(p, e.llvm)
+    source = ComponentSource(p, e.llvm)
     numbers = source.add(wide, regs)
     reduced = int(np.prod([shape[d] for d in dims], dtype=np.int64))
     if not isinstance(op.results[0].type, VectorType) or (
@@ -160,8 +162,10 @@ def print_multi_reduction(p: Printer, op: Operation) -> None:
         rows = numbers.reshape(-1, reduced)
         counts = p.rep.cut((reduced,))
         scalars = [fold(p, e, counts, source.assemble(row, counts), combine) for row in rows]
-        gathered = Source(p, e.llvm)
-        picks = np.array([int(gathered.add(Layout(e, (), (1,), ()), (s,))) for s in scalars])
+        gathered = ComponentSource(p, e.llvm)
+        picks = np.array(
+            [int(gathered.add(RegisterLayout(e, (), (1,), ()), (s,))) for s in scalars]
+        )
         values = gathered.assemble(picks, out.counts)
     else:
         slices = numbers.transpose([*dims, *kept]).reshape(reduced, -1)
@@ -194,10 +198,12 @@ def _multiply_add(
     return lambda n, a, b, c: combine(n, c, multiply(n, a, b))
 
 
-def _widen_operand(p: Printer, value: SSAValue, e: Element) -> tuple[Layout, Regs]:
+def _widen_operand(p: Printer, value: SSAValue, e: Element) -> tuple[RegisterLayout, Regs]:
     """An operand's registers in the accumulator's element type."""
     layout = p.layout(value.type)
-    wide = p.rep.layout_of(e, layout.shape) if layout.shape else Layout(e, (), (1,), (e.llvm,))
+    wide = (
+        p.rep.layout_of(e, layout.shape) if layout.shape else RegisterLayout(e, (), (1,), (e.llvm,))
+    )
     if layout.element == e:
         return wide, p.get(value)
     out: list[str] = []
@@ -231,10 +237,10 @@ def print_contract(p: Printer, op: Operation) -> None:
     values = list(to_computing(p, out, wide, p.get(acc)))
     grids = np.indices([1 if r else n for r, n in zip(reduced, sizes, strict=True)])
     kept = access[2]
-    operands: list[tuple[Source, np.ndarray, list[int]]] = []
+    operands: list[tuple[ComponentSource, np.ndarray, list[int]]] = []
     for value, dims in zip((lhs, rhs), access, strict=False):
         layout, regs = _widen_operand(p, value, e)
-        source = Source(p, e.llvm)
+        source = ComponentSource(p, e.llvm)
         operands.append((source, source.add(layout, regs), dims))
     order = [*kept, *(d for d in range(len(sizes)) if d not in kept)]
     for step in product(*(range(n) if r else (0,) for r, n in zip(reduced, sizes, strict=True))):

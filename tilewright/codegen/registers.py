@@ -47,7 +47,7 @@ from tilewright.dialects.upstream.gpu import memory_space_number
 from tilewright.dialects.upstream.strided import strided_form as memref_form
 
 DYNAMIC = -1
-"""A size, stride or offset of a memref that is known at run time only."""
+"""A size, stride or offset of a memref that is known only at run time."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ _FLOATS: dict[type[Attribute], tuple[str, str, int]] = {
 
 
 @dataclass(frozen=True)
-class Layout:
+class RegisterLayout:
     """The registers of one type: `types[i]` holds `counts[i]` consecutive components, row-major."""
 
     element: Element
@@ -172,7 +172,7 @@ class Representation:
         llvm = f"ptr addrspace({space})" if space else "ptr"
         return Element(llvm, llvm, "ptr", 64, 64)
 
-    def layout(self, type: Attribute) -> Layout:
+    def layout(self, type: Attribute) -> RegisterLayout:
         """Registers of a scalar or vector type; NoRegister for any other."""
         if isinstance(type, VectorType):
             element, shape = self.element(type.element_type), type.get_shape()
@@ -180,12 +180,14 @@ class Representation:
                 raise NoRegister(f"{type}: scalable vectors have no fixed registers")
             return self.layout_of(element, shape)
         element = self.element(type)
-        return Layout(element, (), (1,), (element.llvm,))
+        return RegisterLayout(element, (), (1,), (element.llvm,))
 
-    def layout_of(self, element: Element, shape: tuple[int, ...]) -> Layout:
+    def layout_of(self, element: Element, shape: tuple[int, ...]) -> RegisterLayout:
         """Registers of a vector of `shape`."""
         counts = self.cut(shape)
-        return Layout(element, shape, counts, tuple(llvm_vector(n, element.llvm) for n in counts))
+        return RegisterLayout(
+            element, shape, counts, tuple(llvm_vector(n, element.llvm) for n in counts)
+        )
 
     def memref(self, type: MemRefType) -> MemRefLayout:
         """Descriptor of a ranked memref with identity or strided layout."""

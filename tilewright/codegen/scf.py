@@ -184,25 +184,6 @@ def print_if(p: Printer, op: Operation) -> None:
     _merge(p, op, exit, edges)
 
 
-@prints("scf.index_switch")
-def print_index_switch(p: Printer, op: Operation) -> None:
-    cases = attribute(op, "cases")
-    assert isinstance(cases, DenseArrayBase)
-    exit, default = p.label("endswitch"), p.label("default")
-    labels = [p.label("case") for _ in cases.get_values()]
-    arms = " ".join(
-        f"i64 {v}, label %{label}" for v, label in zip(cases.get_values(), labels, strict=True)
-    )
-    p.line(f"switch i64 {p.one(op.operands[0])}, label %{default} [ {arms} ]")
-    edges: list[tuple[str, list[Regs]]] = []
-    for label, region in zip([default, *labels], op.regions, strict=True):
-        p.start(label)
-        _, values = p.inline_region(region, [])
-        edges.append((p.block, values))
-        p.line(f"br label %{exit}")
-    _merge(p, op, exit, edges)
-
-
 @prints("scf.execute_region", "memref.alloca_scope")
 def print_execute_region(p: Printer, op: Operation) -> None:
     if len(op.regions[0].blocks) != 1:

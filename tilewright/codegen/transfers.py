@@ -21,7 +21,7 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Operation
 from xdsl.ir.affine import AffineDimExpr
 
-from tilewright.codegen.components import Source
+from tilewright.codegen.components import ComponentSource
 from tilewright.codegen.descriptor import Descriptor, address, linear, product, read, total
 from tilewright.codegen.lane_ops import Lanes, splat
 from tilewright.codegen.masked import (
@@ -34,17 +34,17 @@ from tilewright.codegen.masked import (
 )
 from tilewright.codegen.memory import load_value, store_value
 from tilewright.codegen.printer import Printer, attribute, prints, unsupported
-from tilewright.codegen.registers import Element, Layout, llvm_vector
+from tilewright.codegen.registers import Element, RegisterLayout, llvm_vector
 
 # Dense access -------------------------------------------------------------------------------------
 
 
-def _rows(layout: Layout) -> list[tuple[int, ...]]:
+def _rows(layout: RegisterLayout) -> list[tuple[int, ...]]:
     """Index of every row (innermost dimension) of a vector."""
     return [tuple(int(i) for i in index) for index in np.ndindex(*layout.shape[:-1])]
 
 
-def _row_layout(p: Printer, layout: Layout) -> Layout:
+def _row_layout(p: Printer, layout: RegisterLayout) -> RegisterLayout:
     return p.rep.layout_of(layout.element, layout.shape[-1:])
 
 
@@ -57,7 +57,7 @@ def print_load(p: Printer, op: Operation) -> None:
     if not layout.shape:
         layout = p.rep.layout_of(layout.element, (1,))
     at = [p.one(i) for i in indices]
-    out = Source(p, layout.element.llvm)
+    out = ComponentSource(p, layout.element.llvm)
     row = _row_layout(p, layout)
     numbers = [
         out.add(row, tuple(load_value(p, row, where, d.layout.pointer, row.element.stored_bytes)))
@@ -75,14 +75,16 @@ def print_store(p: Printer, op: Operation) -> None:
         layout = p.rep.layout_of(layout.element, (1,))
     at = [p.one(i) for i in indices]
     row = _row_layout(p, layout)
-    source = Source(p, layout.element.llvm)
+    source = ComponentSource(p, layout.element.llvm)
     numbers = source.add(layout, p.get(value)).reshape(-1, layout.shape[-1])
     for part, where in zip(numbers, _row_addresses(p, d, at, layout), strict=True):
         regs = tuple(source.assemble(part, row.counts))
         store_value(p, row, regs, where, d.layout.pointer, row.element.stored_bytes)
 
 
-def _row_addresses(p: Printer, d: Descriptor, at: Sequence[str], layout: Layout) -> list[str]:
+def _row_addresses(
+    p: Printer, d: Descriptor, at: Sequence[str], layout: RegisterLayout
+) -> list[str]:
     lead = len(at) - len(layout.shape)
     found: list[str] = []
     for index in _rows(layout):
@@ -194,14 +196,14 @@ def _transfer(p: Printer, op: Operation, memref_at: int, shape: tuple[int, ...])
     return _Transfer(d, at, dims, known or [False] * len(dims), shape)
 
 
-def _given_mask(p: Printer, op: Operation, first: int) -> tuple[Source, np.ndarray] | None:
+def _given_mask(p: Printer, op: Operation, first: int) -> tuple[ComponentSource, np.ndarray] | None:
     """The op's mask operand, if it has one, as components."""
     sizes = attribute(op, "operandSegmentSizes")
     assert isinstance(sizes, DenseArrayBase)
     if not int(sizes.get_values()[-1]):
         return None
     mask = op.operands[-1]
-    source = Source(p, "i1")
+    source = ComponentSource(p, "i1")
     return source, source.add(p.layout(mask.type), p.get(mask))
 
 
@@ -210,7 +212,7 @@ def _row_mask(
     t: _Transfer,
     index: tuple[int, ...],
     counts: Sequence[int],
-    given: tuple[Source, np.ndarray] | None,
+    given: tuple[ComponentSource, np.ndarray] | None,
 ) -> list[str] | None:
     """Mask registers of the row `index`, or None where every lane is on."""
     *outer, inner = t.dims
@@ -267,7 +269,7 @@ def _lane_offsets(p: Printer, n: int, first: int, stride: str) -> str:
 def _read_row(
     p: Printer,
     t: _Transfer,
-    row: Layout,
+    row: RegisterLayout,
     start: str,
     mask: list[str] | None,
     padding: str,
@@ -306,7 +308,7 @@ def _read_row(
     return values
 
 
-def _any_lane(p: Printer, row: Layout, mask: list[str]) -> str:
+def _any_lane(p: Printer, row: RegisterLayout, mask: list[str]) -> str:
     """The mask bit of a row's first lane."""
     if row.counts[0] == 1:
         return mask[0]
@@ -324,7 +326,7 @@ def print_transfer_read(p: Printer, op: Operation) -> None:
     padding = p.one(op.operands[1 + rank])
     given = _given_mask(p, op, 2 + rank)
     row = p.rep.layout_of(layout.element, shape[-1:])
-    source = Source(p, layout.element.llvm)
+    source = ComponentSource(p, layout.element.llvm)
     numbers: list[np.ndarray] = []
     for index in np.ndindex(*shape[:-1]):
         mask = _row_mask(p, t, index, row.counts, given)
@@ -344,7 +346,7 @@ def print_transfer_write(p: Printer, op: Operation) -> None:
     given = _given_mask(p, op, 2 + len(t.d.sizes))
     e, llvm = layout.element, t.d.layout.pointer
     row = p.rep.layout_of(e, shape[-1:])
-    source = Source(p, e.llvm)
+    source = ComponentSource(p, e.llvm)
     numbers = source.add(layout, p.get(value)).reshape(-1, shape[-1])
     inner = t.dims[-1]
     for part, index in zip(numbers, np.ndindex(*shape[:-1]), strict=True):
@@ -357,7 +359,7 @@ def print_transfer_write(p: Printer, op: Operation) -> None:
 def _write_row(
     p: Printer,
     t: _Transfer,
-    row: Layout,
+    row: RegisterLayout,
     start: str,
     mask: list[str] | None,
     regs: list[str],

@@ -13,17 +13,24 @@ from xdsl.dialects.builtin import DYNAMIC_INDEX, VectorType
 from xdsl.ir import Operation
 
 from tilewright.codegen.components import (
+    ComponentSource,
     Numbers,
-    Source,
     shuffle,
     source_of,
 )
 from tilewright.codegen.constants import constant_registers
 from tilewright.codegen.elementwise import float_elementwise
 from tilewright.codegen.masked import first_lanes, splat_register
-from tilewright.codegen.printer import Printer, prints, unsupported
-from tilewright.codegen.registers import Layout
-from tilewright.dialects.movement import ELEMENTS, integers, moved, positions, static_position
+from tilewright.codegen.printer import Printer, Regs, prints, unsupported
+from tilewright.codegen.registers import RegisterLayout, llvm_vector
+from tilewright.dialects.movement import (
+    ELEMENTS,
+    integers,
+    moved,
+    positions,
+    positions_at_run_time,
+    static_position,
+)
 
 # Whole-vector rearrangements ----------------------------------------------------------------------
 
@@ -107,24 +114,41 @@ def print_join(p: Printer, op: Operation) -> None:
 # Single components and rows -----------------------------------------------------------------------
 
 
-@prints("vector.extract")
-def print_extract(p: Printer, op: Operation) -> None:
-    vector, *dynamic = op.operands
+@prints("vector.extract", "vector.insert")
+def print_at_position(p: Printer, op: Operation) -> None:
+    """At a position known at run time: by the number of the component of a register; among several registers, which
+    have no address, by a chain of selects."""
+    dynamic = positions_at_run_time(op)
     if not dynamic:
         print_movement(p, op)
         return
-    position = static_position(op)
-    source, (a,) = source_of(p, vector)
-    layout = p.layout(vector.type)
-    if len(position) != len(layout.shape) or len(layout.counts) != 1 or layout.counts[0] == 1:
-        candidates = positions(layout.shape, position)
-        _select_row(p, op, source, a, candidates, [p.one(v) for v in dynamic])
+    *parts, whole = op.operands[: len(op.operands) - len(dynamic)]
+    position, names = static_position(op), [p.one(v) for v in dynamic]
+    layout, result = p.layout(whole.type), p.layout(op.results[0].type)
+    if len(position) == len(layout.shape) and len(layout.counts) == 1 and layout.counts[0] > 1:
+        index, register = _flat_index(p, layout.shape, position, names), p.one(whole)
+        new = "".join(f", {layout.element.llvm} {p.one(part)}" for part in parts)
+        verb = "insertelement" if parts else "extractelement"
+        p.set(op.results[0], [p.emit(f"{verb} {layout.types[0]} {register}{new}, i64 {index}")])
         return
-    index = _flat_index(p, layout.shape, position, [p.one(v) for v in dynamic])
-    p.set(
-        op.results[0],
-        [p.emit(f"extractelement {layout.types[0]} {p.one(vector)}, i64 {index}")],
-    )
+    source, numbers = source_of(p, *parts, whole)
+    kept = [*p.get(whole)] if parts else None
+    value = kept
+    for index in positions(layout.shape, position):
+        known = [n for n, q in zip(index, position, strict=True) if q == DYNAMIC_INDEX]
+        (made,) = moved(op, *numbers, *map(np.asarray, known))
+        found = source.assemble(made, result.counts)
+        if value is None:
+            value = found
+            continue
+        test = _match(p, index, position, names)
+        same = kept or value
+        value = [
+            old if new == before else p.emit(f"select i1 {test}, {t} {new}, {t} {old}")
+            for t, new, old, before in zip(result.types, found, value, same, strict=True)
+        ]
+    assert value is not None
+    p.set(op.results[0], value)
 
 
 def _flat_index(
@@ -158,64 +182,6 @@ def _match(p: Printer, index: tuple[int, ...], position: Sequence[int], dynamic:
     return test
 
 
-def _select_row(
-    p: Printer,
-    op: Operation,
-    source: Source,
-    a: Numbers,
-    candidates: list[tuple[int, ...]],
-    dynamic: list[str],
-) -> None:
-    """A row chosen at run time among registers: a chain of selects (registers have no address)."""
-    position = static_position(op)
-    layout = p.layout(op.results[0].type)
-    value = source.assemble(np.asarray(a[candidates[0]]), layout.counts)
-    for index in candidates[1:]:
-        test = _match(p, index, position, dynamic)
-        other = source.assemble(np.asarray(a[index]), layout.counts)
-        value = [
-            p.emit(f"select i1 {test}, {t} {x}, {t} {y}")
-            for t, x, y in zip(layout.types, other, value, strict=True)
-        ]
-    p.set(op.results[0], value)
-
-
-@prints("vector.insert")
-def print_insert(p: Printer, op: Operation) -> None:
-    part, whole, *dynamic = op.operands
-    if not dynamic:
-        print_movement(p, op)
-        return
-    position = static_position(op)
-    layout = p.layout(whole.type)
-    names = [p.one(v) for v in dynamic]
-    scalar = layout.element.llvm
-    if len(position) == len(layout.shape) and len(layout.counts) == 1 and layout.counts[0] > 1:
-        index = _flat_index(p, layout.shape, position, names)
-        p.set(
-            op.results[0],
-            [
-                p.emit(
-                    f"insertelement {layout.types[0]} {p.one(whole)}, {scalar} {p.one(part)}, i64 {index}"
-                )
-            ],
-        )
-        return
-    value = p.get(whole)
-    for index in positions(layout.shape, position):
-        source = Source(p, scalar)
-        x, a = source.add(p.layout(part.type), p.get(part)), source.add(layout, value)
-        a = a.copy()
-        a[index] = x
-        test = _match(p, index, position, names)
-        put = source.assemble(a, layout.counts)
-        value = tuple(
-            old if old == new else p.emit(f"select i1 {test}, {t} {new}, {t} {old}")
-            for t, new, old in zip(layout.types, put, value, strict=True)
-        )
-    p.set(op.results[0], value)
-
-
 # Made from nothing --------------------------------------------------------------------------------
 
 
@@ -240,7 +206,7 @@ def print_create_mask(p: Printer, op: Operation) -> None:
     p.set(op.results[0], box_mask(p, layout, [p.one(v) for v in op.operands]))
 
 
-def box_mask(p: Printer, layout: Layout, bounds: Sequence[str]) -> list[str]:
+def box_mask(p: Printer, layout: RegisterLayout, bounds: Sequence[str]) -> list[str]:
     """Mask of the components whose index lies below `bounds` (i64 registers) in every dimension."""
     *outer, inner = layout.shape
     row = p.rep.layout_of(layout.element, (inner,))
@@ -249,7 +215,7 @@ def box_mask(p: Printer, layout: Layout, bounds: Sequence[str]) -> list[str]:
     for n in row.counts:
         lanes.append(first_lanes(p, n, at, inner, bounds[-1]))
         at += n
-    source = Source(p, "i1")
+    source = ComponentSource(p, "i1")
     rows: list[Numbers] = []
     tests: dict[tuple[int, int], str] = {}
     for index in np.ndindex(*outer):
@@ -277,9 +243,7 @@ def print_vector_fma(p: Printer, op: Operation) -> None:
 
 @prints("vector.bitcast")
 def print_vector_bitcast(p: Printer, op: Operation) -> None:
-    """Bits of the innermost dimension as another width: register for register, or, where every
-    component has a register of its own, in groups of them.
-    """
+    """Bits of the innermost dimension as another width: register for register, or in groups of registers."""
     (value,) = op.operands
     src, dst = p.layout(value.type), p.layout(op.results[0].type)
     regs = p.get(value)
@@ -293,7 +257,8 @@ def print_vector_bitcast(p: Printer, op: Operation) -> None:
         )
         return
     if p.rep.widths != (1,):
-        raise unsupported(op, f"between {value.type} and {op.results[0].type} crosses registers")
+        p.set(op.results[0], _regrouped(p, op, src, dst, regs))
+        return
     narrow, wide = src.element, dst.element
     out: list[str] = []
     if len(src.counts) > len(dst.counts):
@@ -305,3 +270,27 @@ def print_vector_bitcast(p: Printer, op: Operation) -> None:
         for r in regs:
             out += p.split(r, narrow.llvm, wide.llvm, each)
     p.set(op.results[0], out)
+
+
+def _regrouped(
+    p: Printer, op: Operation, src: RegisterLayout, dst: RegisterLayout, regs: Regs
+) -> list[str]:
+    """Bits as another width where registers of both have the most components that there are."""
+    widens = src.element.bits < dst.element.bits
+    few, many = (src, dst) if widens else (dst, src)
+    factor = src.size // dst.size if widens else dst.size // src.size
+    if any(count % factor for count in few.counts):
+        types = f"{op.operands[0].type} and {op.results[0].type}"
+        raise unsupported(op, f"between {types} crosses registers")
+    counts = [count // factor for count in few.counts]
+    types = [llvm_vector(count, many.element.llvm) for count in counts]
+    source = ComponentSource(p, many.element.llvm)
+    if widens:
+        for a, b, r, n in zip(src.types, types, regs, counts, strict=True):
+            source.add(p.rep.layout_of(dst.element, (n,)), (p.emit(f"bitcast {a} {r} to {b}"),))
+        return source.assemble(np.arange(dst.size), dst.counts)
+    source.add(src, regs)
+    parts = source.assemble(np.arange(src.size), counts)
+    return [
+        p.emit(f"bitcast {a} {r} to {b}") for a, b, r in zip(types, dst.types, parts, strict=True)
+    ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from xdsl.dialects.builtin import MemRefType, UnrankedMemRefType
 from xdsl.ir import Operation
 
-from tilewright.codegen.descriptor import Texts, from_unranked, read, to_unranked, write
+from tilewright.codegen.descriptor import DescriptorTexts, from_unranked, read, to_unranked, write
 from tilewright.codegen.pointers import offset_pointer
 from tilewright.codegen.printer import Printer, prints
 from tilewright.dialects.upstream.views import VIEWS, View, viewed
@@ -24,7 +24,7 @@ def print_view(p: Printer, op: Operation) -> None:
         return
     assert isinstance(result.type, MemRefType)
     numbers = [p.one(v) for v in given]
-    new = viewed(op, View(d.offset, d.sizes, d.strides), numbers, Texts(p))
+    new = viewed(op, View(d.offset, d.sizes, d.strides), numbers, DescriptorTexts(p))
     pointer, space = d.pointer, p.rep.memref(result.type).pointer
     if new.bytes is not None:
         pointer = offset_pointer(p, pointer, new.bytes, d.layout.pointer)

@@ -68,11 +68,11 @@ def in_fork(request: dict[str, Any], text: str) -> tuple[bytes, str]:
             os.kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
         messages.seek(0)
-        said = messages.read().decode(errors="replace").strip()
+        messages_text = messages.read().decode(errors="replace").strip()
     if late:
         return b"", f"code generation took longer than {request['seconds']} s"
     if status:
-        return b"", said or f"the code generator ended with status {status}"
+        return b"", messages_text or f"the code generator ended with status {status}"
     return output, "" if output else "the code generator gave nothing"
 
 

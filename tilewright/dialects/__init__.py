@@ -59,6 +59,12 @@ def complete_linalg() -> Dialect:
     return linalg.complete()
 
 
+def complete_tensor() -> Dialect:
+    from tilewright.dialects.upstream import linalg
+
+    return linalg.complete_tensor()
+
+
 def complete_llvm() -> Dialect:
     from xdsl.dialects.llvm import LLVM
 
@@ -68,7 +74,11 @@ def complete_llvm() -> Dialect:
     return LLVM
 
 
-COMPLETED: dict[str, Callable[[], Dialect]] = {"linalg": complete_linalg, "llvm": complete_llvm}
+COMPLETED: dict[str, Callable[[], Dialect]] = {
+    "linalg": complete_linalg,
+    "llvm": complete_llvm,
+    "tensor": complete_tensor,
+}
 """Stock dialects that are large and seldom used: completed when they are first named."""
 
 __all__ = ["COMPLETED", "OWN_DIALECTS", "make_context", "own_dialects"]

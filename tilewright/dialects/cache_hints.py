@@ -5,10 +5,14 @@ XeTile and XeGPU have the same ones, each in attributes of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 from xdsl.ir import Attribute, Operation
+from xdsl.irdl import opt_prop_def
 from xdsl.utils.str_enum import StrEnum
+
+from tilewright.dialects.fields import Field
 
 
 class CacheHint(StrEnum):
@@ -28,17 +32,25 @@ Hints = Sequence[str | None]
 """One for each of `LEVELS`; where there are fewer, the rest is not said."""
 
 
-def hint_properties(
-    attribute: Callable[[str], Attribute], hints: Hints
-) -> dict[str, Attribute | None]:
-    """Hints as properties of an op, made by the class of its dialect's attribute."""
-    found = (None if hint is None else attribute(hint) for hint in hints)
-    return dict(zip(LEVELS, found, strict=False))
-
-
 def hints_of(op: Operation) -> list[str | None]:
     """The hints of an op of either dialect."""
     return [getattr(op.properties.get(level), "kind", None) for level in LEVELS]
+
+
+class HintFields(Field[list[str | None], Hints]):
+    """The properties of an op that hold its hints, as attributes of its dialect's class."""
+
+    out = staticmethod(hints_of)
+
+    def __init__(self, attribute: type[Attribute]):
+        super().__init__(attribute, default=())
+
+    def declared(self, name: str) -> dict[str, Any]:
+        return {level: opt_prop_def(self.constraint) for level in LEVELS}
+
+    def given(self, name: str, value: Hints) -> dict[str, Any]:
+        found = (None if hint is None else self.constraint(hint) for hint in value)
+        return dict(zip(LEVELS, found, strict=False))
 
 
 def hint_properties_of(op: Operation) -> dict[str, Attribute]:

@@ -11,7 +11,7 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 from xdsl.parser.core import ForwardDeclaredValue
 from xdsl.traits import IsolatedFromAbove
 
-NOT_DEFINED = "no definition of that name can be seen from here"
+NOT_DEFINED = "no definition of that name is visible here"
 """Of a name that the parser met before its definition, which then came in a region that is none of the use's."""
 
 
@@ -131,7 +131,7 @@ class Dominance:
         if block is None or block.parent is not home.parent:
             return "it is defined in a region that does not surround its use"
         if wall is not None:
-            return f"it is defined outside of '{wall.name}', which sees no values around it"
+            return f"it is defined outside of '{wall.name}', which cannot use values from outside"
         if block is home:
             if isinstance(owner, Block):
                 return None
@@ -146,7 +146,7 @@ class Dominance:
             dominators = self._regions[region] = Dominators(region)
         if not dominators.reachable(block) or dominators.dominates(home, block):
             return None
-        return "it is defined in a block that not every way to this one leads through"
+        return "it is defined in a block that does not dominate this one"
 
 
 def _called(value: SSAValue) -> str:

@@ -37,7 +37,7 @@ CACHES = Elsewhere("caches")
 PEOPLE = Elsewhere("people")
 """Who read what is printed, and why a program ended."""
 ORDER = Elsewhere("order")
-"""Of what threads, queues and rings of buffers do: others wait for the op, or it for them."""
+"""Of what threads, queues and multi-buffers do: others wait for the op, or it for them."""
 
 
 @dataclass(frozen=True)

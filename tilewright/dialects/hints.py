@@ -9,14 +9,14 @@ import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
-_DEAL = (
+_DISTRIBUTION = (
     "in every dimension sg_data divides the extent, and the extent and sg_layout x sg_data divide one another; "
     "inst_data divides sg_data, lane_layout x lane_data divides inst_data"
 )
 _HINTS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern), hint)
     for pattern, hint in (
-        (r"cannot distribute|cannot be evenly distributed|not distributable", _DEAL),
+        (r"cannot distribute|cannot be evenly distributed|not distributable", _DISTRIBUTION),
         (
             r"layout rank to match tensor rank",
             "a layout has one number per dimension; #xegpu.slice<.., dims = [..]> leaves dimensions out",
@@ -75,7 +75,7 @@ def in_plain_words(message: str, text: str, start: int, end: int) -> tuple[str, 
     if re.search(r"[Ee]xpected (shape type|vector element type)", message):
         return "a type of elements is expected here", start, end
     if "after {first_char}" in message:  # as stock xDSL prints it
-        return f"a name is expected behind '{text[start : start + 1]}'", start, end
+        return f"a name is expected after '{text[start : start + 1]}'", start, end
     if message.lower().startswith("could not parse entire input"):
         return "an op or an alias is expected here", start, end
     return message, start, end

@@ -55,7 +55,7 @@ def check_implementation(own: func.FuncOp, function: func.FuncOp) -> None:
         raise error_at(
             own,
             f"the implementation of {name} is {own.function_type}, and {name} is {function.function_type}",
-            rule="an implementation takes and gives what it stands for",
+            rule="an implementation has the type of the function that it implements",
         )
     if len(own.body.blocks) != 1:
         raise error_at(own, f"the implementation of {name} has no body of one block")
@@ -69,5 +69,5 @@ def check_implementation(own: func.FuncOp, function: func.FuncOp) -> None:
                 op,
                 f"the implementation of {name} holds {op.name}",
                 rule="an implementation is straight-line ops on values: no loop, no branch, no memory, no call",
-                hint="loops and loads stand in the kernel, around the macro kernel",
+                hint="loops and loads belong in the kernel, around the macro kernel",
             )

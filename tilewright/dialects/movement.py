@@ -7,7 +7,7 @@ registers or bytes it says of which element each element of the results is a cop
     [[0, 1, 2], [3, 4, 5]]                 [[0, 3], [1, 4], [2, 5]]
 
 Arrays have the shapes of the operands' types; axes before those are batches (the rows of the reference executor), of
-equal extents for all operands. Scalars are arrays of no axes. Positions known at run time only are operands too.
+equal extents for all operands. Scalars are arrays of no axes. Positions known only at run time are operands too.
 
 The other half says which layouts keep every element with its owner: that of the result, given the operand's, and that
 of the operands, given the result's. An op without such a rule, or whose rule raises LayoutError, moves elements.
@@ -24,11 +24,11 @@ from numpy.typing import NDArray
 from xdsl.dialects.builtin import DYNAMIC_INDEX, ArrayAttr, DenseArrayBase, IntegerAttr, VectorType
 from xdsl.ir import Operation, SSAValue
 
-from tilewright.layout import Bound, Layout, LayoutError
+from tilewright.layout import BoundMap, Layout, LayoutError
 
 Array = NDArray[Any]
 Elements = Callable[..., Array | tuple[Array, ...]]
-L = TypeVar("L", Layout, Bound)
+L = TypeVar("L", Layout, BoundMap)
 """Who owns what: in the normal form, or as text says it."""
 Change = Callable[[Operation, Any], Any]
 
@@ -61,13 +61,13 @@ def moved(op: Operation, *operands: Array) -> tuple[Array, ...]:
     return made if isinstance(made, tuple) else (made,)
 
 
-def numbered(op: Operation) -> tuple[Array, ...]:
+def numbered(op: Operation, at: Sequence[int] = ()) -> tuple[Array, ...]:
     """For each result the number of the element that each of its elements copies: those of the first operand come
-    first, row-major, then those of the next. A position that is known at run time only counts as 0."""
-    start, numbers = 0, list[Array]()
+    first, row-major, then those of the next. Positions that are known only at run time are `at`, else 0."""
+    start, numbers, given = 0, list[Array](), iter(at)
     for value in op.operands:
         if value in positions_at_run_time(op):
-            numbers.append(np.zeros((), np.int64))
+            numbers.append(np.asarray(next(given, 0)))
             continue
         shape = shape_of(value)
         size = int(np.prod(shape, dtype=np.int64))
@@ -309,7 +309,7 @@ def to_elements(op: Operation, a: Array) -> tuple[Array, ...]:
 def _extract_result(op: Operation, layout: L) -> L:
     outer = range(len(static_position(op)))
     if positions_at_run_time(op):
-        raise LayoutError("which registers are extracted is known at run time only")
+        raise LayoutError("which registers are extracted is known only at run time")
     if not all(layout.is_whole(dim) for dim in outer):
         raise LayoutError("an outer dimension has several owners")
     return layout.sliced(*outer)

@@ -233,9 +233,9 @@ class LocatingParser(Parser):
             # A rule of the op that its parser checks when the text of the op is behind it.
             name = _OP_NAME.match(self._source.text, start)
             where = self._source.location(start, name.end() if name else None)
-            told = f"'{name[0]}' op " if name else ""
+            subject = f"'{name[0]}' op " if name else ""
             rule = _rule(error)
-            raise CompileError(f"{told}{rule}", location=where, hint=hint_for(rule)) from error
+            raise CompileError(f"{subject}{rule}", location=where, hint=hint_for(rule)) from error
         if isinstance(operation.location, UnknownLoc):
             operation.location = self._place(start)
         return operation

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -103,8 +104,8 @@ def einsum(subscripts: str, a: Any, b: Any) -> Any:
 def index(x: Traced, key: Any) -> Traced:
     """``x[key]``: numbers, slices without a step, None, ``...``, and one array of integers (a gather)."""
     keys = list(key) if isinstance(key, tuple) else [key]
-    if Ellipsis in [k for k in keys if not isinstance(k, Traced)]:
-        place = next(i for i, k in enumerate(keys) if k is Ellipsis)
+    place = next((i for i, k in enumerate(keys) if k is Ellipsis), None)
+    if place is not None:
         taken = sum(k is not None for k in keys) - 1
         keys[place : place + 1] = [slice(None)] * (x.ndim - taken)
     keys += [slice(None)] * (x.ndim - sum(k is not None for k in keys))
@@ -137,13 +138,18 @@ def index(x: Traced, key: Any) -> Traced:
         elif isinstance(k, (int, np.integer)):
             values[name] = _position(int(k), extent, Affine())
         else:
-            raise CompileError(f"a traced array cannot be indexed by {k!r}")
+            raise CompileError(
+                f"a traced array cannot be indexed by {k!r}",
+                hint="pass an array of integers to the graph, beside the others"
+                if isinstance(k, (list, np.ndarray))
+                else None,
+            )
         old += 1
     if not gathers:
         return x.viewed(tuple(extents), values)
     ((dimension, ids),) = gathers.items()
     first = int(values[f"#{dimension}"].names[0][1:])
-    place = Access(ids.buffer, ids.view).substitute(
+    taken_at = Access(ids.buffer, ids.view).substitute(
         {f"#{i}": affine(f"#{first + i}") for i in range(ids.ndim)}
     )
     mark = f"#{dimension}"
@@ -152,7 +158,7 @@ def index(x: Traced, key: Any) -> Traced:
     if not where:  # the dimension is a window or the like: it needs a Buffer of its own
         return index(x.copied(), key)
     entries = list(Access(x.buffer, x.view).substitute(values).entries)
-    entries[where[0]] = Gather(place)
+    entries[where[0]] = Gather(taken_at)
     return Traced(x.recorder, x.buffer, tuple(extents), tuple(entries), x.dtype)
 
 
@@ -309,6 +315,12 @@ _UFUNCS: dict[Any, str] = {
     np.not_equal: "ne", np.logical_and: "and", np.logical_or: "or", np.logical_not: "not",
     np.bitwise_and: "and", np.bitwise_or: "or", np.invert: "not", np.remainder: "mod",
 }  # fmt: skip
+_COMPOSED: dict[Any, Callable[..., Any]] = {
+    np.square: lambda x: x * x,
+    np.power: lambda x, y: x**y,
+    np.reciprocal: lambda x: 1.0 / x,
+    np.sign: lambda x: elementwise("where", x > 0, 1, elementwise("where", x < 0, -1, x * 0)),
+}
 _REDUCE: dict[Any, Any] = {
     np.add: "add", np.multiply: "mul", np.maximum: "max", np.minimum: "min",
 }  # fmt: skip
@@ -318,8 +330,8 @@ def call_ufunc(ufunc: Any, method: str, inputs: Any, options: Any) -> Any:
     """A ufunc of numpy on traced arrays; CompileError for those that a graph lacks."""
     if ufunc is np.matmul and method == "__call__":
         return matmul(*inputs)
-    if ufunc is np.square and method == "__call__":
-        return inputs[0] * inputs[0]
+    if ufunc in _COMPOSED and method == "__call__" and not options:
+        return _COMPOSED[ufunc](*inputs)
     if method == "reduce" and ufunc in _REDUCE:
         return reduced(
             _REDUCE[ufunc], inputs[0], options.get("axis", 0), options.get("keepdims", False)
@@ -327,7 +339,7 @@ def call_ufunc(ufunc: Any, method: str, inputs: Any, options: Any) -> Any:
     if method != "__call__" or ufunc not in _UFUNCS or options:
         raise CompileError(
             f"np.{ufunc.__name__}{'' if method == '__call__' else '.' + method} is not traced",
-            hint=f"there are {', '.join(sorted(u.__name__ for u in _UFUNCS))}",
+            hint=f"there are {', '.join(sorted(u.__name__ for u in {*_UFUNCS, *_COMPOSED}))}",
         )
     return elementwise(_UFUNCS[ufunc], *inputs)
 
@@ -341,6 +353,9 @@ def call_function(function: Any, args: Any, kwargs: Any) -> Any:
         np.max: lambda x, axis=None, keepdims=False: x.max(axis, keepdims),
         np.min: lambda x, axis=None, keepdims=False: x.min(axis, keepdims),
         np.mean: lambda x, axis=None, keepdims=False: x.mean(axis, keepdims),
+        np.var: _variance,
+        np.std: lambda x, axis=None, keepdims=False: np.sqrt(_variance(x, axis, keepdims)),
+        np.clip: lambda x, low, high: np.minimum(np.maximum(x, low), high),
         np.transpose: lambda x, axes=(): x.transpose(axes),
         np.swapaxes: lambda x, a, b: x.swapaxes(a, b),
         np.reshape: lambda x, shape: x.reshape(shape),
@@ -357,7 +372,18 @@ def call_function(function: Any, args: Any, kwargs: Any) -> Any:
             f"np.{function.__name__} is not traced",
             hint=f"there are {', '.join(sorted(f.__name__ for f in table))}, and tw.graph's functions",
         )
+    try:
+        signature(table[function]).bind(*args, **kwargs)
+    except TypeError as error:
+        raise CompileError(
+            f"np.{function.__name__} of a traced array: {error}",
+            hint=f"it is traced as {function.__name__}{signature(table[function])}",
+        ) from None
     return table[function](*args, **kwargs)
+
+
+def _variance(x: Traced, axis: Any = None, keepdims: bool = False) -> Traced:
+    return ((x - x.mean(axis, True)) ** 2).mean(axis, keepdims)
 
 
 def _expanded(x: Traced, axis: int) -> Traced:

@@ -104,6 +104,13 @@ class Traced:
 
         return call_ufunc(ufunc, method, inputs, options)
 
+    def __getattr__(self, name: str) -> Any:
+        """Methods of numpy's arrays that are functions of numpy: `x.clip(0, 1)` is `np.clip(x, 0, 1)`."""
+        function = getattr(np, name, None)
+        if name.startswith("_") or not hasattr(np.ndarray, name) or not callable(function):
+            raise AttributeError(f"a traced array has no attribute {name!r}")
+        return lambda *args, **kwargs: self.__array_function__(function, (), (self, *args), kwargs)
+
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         from tilewright.graph.functions import call_function
 
@@ -137,13 +144,24 @@ class Traced:
         return elementwise("neg", self)
 
     def __pow__(self, power: Any) -> Traced:
-        if power == 2:
-            return self * self
-        if power == 0.5:
-            return elementwise("sqrt", self)
-        if power == -0.5:
-            return elementwise("rsqrt", self)
-        raise CompileError(f"x ** {power!r}: only squares and (reciprocal) square roots")
+        """Whole powers by squaring, square roots as such, others of floats by exp2 and log2."""
+        from tilewright.graph.functions import full_like
+
+        if not isinstance(power, (int, float, np.integer, np.floating)):
+            raise CompileError(
+                "x ** y of a traced y: the power is a number",
+                hint="np.exp(y * np.log(x)) is the same where x is positive",
+            )
+        if power in (0.5, -0.5):
+            return elementwise("sqrt" if power > 0 else "rsqrt", self)
+        if power < 0:
+            return 1.0 / self ** (-power)
+        if power != int(power):
+            return elementwise("exp2", elementwise("log2", self) * float(power))
+        if power < 2:
+            return self if power else full_like(self, 1)
+        half = self ** (int(power) // 2)
+        return half * half * self if power % 2 else half * half
 
     def __lt__(self, other: Any) -> Traced:
         return elementwise("lt", self, other)

@@ -285,7 +285,7 @@ def _load_hint(a: object, b: object) -> str | None:
     from tilewright.lang.values import Array, Tile
 
     if isinstance(a, Tile) or isinstance(b, Tile):
-        return "a tile says where; tw.load_tile(tile) gives its elements"
+        return "a tile is a region of memory; tw.load_tile(tile) returns its elements"
     if isinstance(a, Array) or isinstance(b, Array):
         return "load a part of the array: tw.load_tile(tw.init_tile(array, offsets, shape))"
     return None
@@ -387,7 +387,9 @@ def truth(x: Value, what: str = "a condition") -> Value:
         raise CompileError(
             f"{what} must be a scalar, not a {describe_type(x)}",
             rule="control flow is one decision for the whole tile",
-            hint="use tw.where(mask, a, b) to choose elementwise, or reduce the mask to a scalar:"
+            hint="x.item() is the only element of a value"
+            if set(x.shape) == {1}
+            else "use tw.where(mask, a, b) to choose elementwise, or reduce the mask to a scalar:"
             " tw.max(mask, axis=None).item()",
         )
     if x.dtype.is_bool:

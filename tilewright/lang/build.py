@@ -25,7 +25,7 @@ from tilewright.lang import calls as _calls  # noqa: F401  # pyright: ignore[rep
 from tilewright.lang import statements as _statements  # noqa: F401  # pyright: ignore[reportUnusedImport]  (registers its rules)
 from tilewright.lang.context import Emitter, activate, suggest_name
 from tilewright.lang.frame import Frame
-from tilewright.lang.source import Source, source_of
+from tilewright.lang.source import KernelSource, source_of
 from tilewright.lang.values import Array, Value, describe_type
 from tilewright.runtime.key import ArrayType, Signature, mlir_facts
 
@@ -121,12 +121,11 @@ def _internal(error: Exception, emitter: Emitter) -> CompileError:
     return CompileError(
         f"the compiler failed here: {type(error).__name__}: {error}",
         location=location_of(emitter.location),
-        hint="this is a mistake of Tilewright, please report it; with TILEWRIGHT_TRACEBACK=1 it"
-        " says where",
+        hint="this is a bug in Tilewright, please report it; TILEWRIGHT_TRACEBACK=1 shows where",
     )
 
 
-def _return_of(source: Source) -> Any:
+def _return_of(source: KernelSource) -> Any:
     import ast
 
     returns = [n for n in ast.walk(source.node) if isinstance(n, ast.Return) and n.value]

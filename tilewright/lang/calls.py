@@ -106,8 +106,10 @@ def _language_call(
         try:
             signature_of(function).bind(*args, **kwargs)
         except TypeError as error:
+            arrays = names[:1] == ["tile"] and args and isinstance(args[0], Array)
+            tile = "; a tile of an array is tw.init_tile(array, offsets, shape)" if arrays else ""
             raise CompileError(
-                f"{function.__name__}: {error}", hint=describe_signature(function)
+                f"{function.__name__}: {error}", hint=f"{describe_signature(function)}{tile}"
             ) from None
         return function(*args, **kwargs)
 
@@ -210,7 +212,7 @@ def _sequence(frame: Frame, node: ast.AST, function: Callable[..., Any], argumen
     raise frame.error(
         node,
         "a range of run time is not a sequence",
-        rule="for ... in range(...) is the one use of a range whose bounds are values",
+        rule="a range with run-time bounds can only be used in for ... in range(...)",
         hint="count with a variable of your own in the loop",
     )
 

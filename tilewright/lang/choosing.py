@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _MAX_SHAPES = 4096
 """Arguments for which a kernel keeps what was chosen."""
-_TOLD = 8
+_MOST_LISTED = 8
 """Choices that a reader is told of."""
 _searching = forks.lock()
 """Held during a search: two would measure each other."""
@@ -74,11 +74,11 @@ class Explanation:
         if not self.request.names:
             return f"{self.kernel}: no constexpr is left to the planner (tw.auto)"
         rates = get_target(self.options.target).rates(self.options)
-        lines = [f"{self.machine}, estimated:", *map(self._line, self.choices[:_TOLD])]
+        lines = [f"{self.machine}, estimated:", *map(self._line, self.choices[:_MOST_LISTED])]
         lines.append(f"rates: {rates.origin}")
         if self.tuned is not None:
-            told = [choice.values for choice in self.choices[:_TOLD]]
-            others = [(v, s) for v, s in self.tuned.measured if dict(v) not in told]
+            shown = [choice.values for choice in self.choices[:_MOST_LISTED]]
+            others = [(v, s) for v, s in self.tuned.measured if dict(v) not in shown]
             lines += [f"{1e6 * s:9.1f} us measured  {_sizes(v)}" for v, s in others]
             lines.append(f"launches take {_sizes(self.tuned.constexprs)}, the fastest measured")
         return "\n".join(lines)

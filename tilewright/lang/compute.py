@@ -294,12 +294,12 @@ def convert_layout(x: Value, wg_map: WgMap, source: WgMap | None = None) -> Valu
     ``source`` may state the ownership that x has now. Source: XeTile RFC, convert_layout.
 
     >>> @tw.kernel
-    ... def dealt(X, Y):
+    ... def distributed(X, Y):
     ...     x = tw.load_tile(tw.init_tile(X, [0, 0], (8, 8)))
     ...     x = tw.convert_layout(x, tw.wg_map([2, 2], [4, 4]))
     ...     tw.store_tile(x, tw.init_tile(Y, [0, 0], (8, 8)))
     >>> x = np.eye(8, dtype=np.float32); y = np.empty_like(x)
-    >>> dealt[1](x, y); bool((x == y).all())
+    >>> distributed[1](x, y); bool((x == y).all())
     True
     """
     x = _matrix(x, "x")
@@ -318,7 +318,7 @@ def _matrix(x: object, name: str) -> Value:
         return x
     hint = None
     if isinstance(x, Tile):
-        hint = "a tile says where; tw.load_tile(tile) gives its elements"
+        hint = "a tile is a region of memory; tw.load_tile(tile) returns its elements"
     raise ArgumentError(
         name, f"{name} must be the value of a 2-D tile, not {describe_type(x)}", hint=hint
     )

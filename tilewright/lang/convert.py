@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import lru_cache
 from math import copysign, inf
 from numbers import Real
 from typing import Any, cast
 
+import numpy as np
 from xdsl.dialects import arith, vector
 from xdsl.dialects.builtin import (
     FloatAttr,
@@ -22,7 +24,7 @@ from tilewright.diagnostics import CompileError
 from tilewright.dialects import xetile
 from tilewright.dialects.upstream import vector as upstream_vector
 from tilewright.dtypes import DType
-from tilewright.lang.context import emitter
+from tilewright.lang.context import ArgumentError, emitter
 from tilewright.lang.promote import exact_in
 from tilewright.lang.values import Number, Value, describe_type
 
@@ -96,21 +98,21 @@ def constant(value: Number | None, dtype: DType) -> Value:
     if not isinstance(value, Real):
         raise CompileError(
             f"a number or a value is expected, not {describe_type(value)}",
-            hint="a function without a return gives None"
+            hint="a function without a return returns None"
             if value is None
-            else "a tile or an array has values once it is loaded: tw.load_tile(tile)",
+            else "load a tile or an array first: tw.load_tile(tile)",
         )
     if not dtype.is_float:
         if isinstance(value, float):
             raise CompileError(
-                f"{value!r} meets {dtype}, which holds whole numbers",
+                f"{value!r} cannot be combined with {dtype}, which holds integers",
                 rule="a scalar never widens a tile's dtype",
                 hint=f"convert the {dtype} operand first, e.g. x.to(tw.f32)",
             )
         if not exact_in(int(value), dtype):
             raise CompileError(
                 f"{_spelt(value)} is no value of {dtype}",
-                rule="a number takes the dtype of the value that it meets",
+                rule="a number takes the dtype of the other operand",
                 hint=None
                 if dtype.bits == 64
                 else "convert the value to a wider dtype first, e.g. x.to(tw.i32)",
@@ -142,7 +144,9 @@ def as_value(x: object, what: str = "operand") -> Value:
 def index_operand(x: object, what: str) -> int | SSAValue:
     """An offset, size or bound: a Python integer stays one, a scalar becomes an index value."""
     if isinstance(x, bool) or not isinstance(x, (int, Value)):
-        raise CompileError(f"{what} must be an integer, not {describe_type(x)}")
+        raise CompileError(
+            f"{what} must be an integer, not {describe_type(x)}", hint=whole_number(x)
+        )
     if isinstance(x, int):
         if not exact_in(x, dtypes.index):
             raise CompileError(f"{what} is {_spelt(x)}, which does not fit 64 bits")
@@ -217,12 +221,28 @@ def item(value: Value) -> Value:
 # --- dtypes ----------------------------------------------------------------------------------
 
 
+def expect_dtype(dtype: object, what: str) -> DType:
+    """`dtype`; an ArgumentError, with its name here where it is numpy's or PyTorch's, for what is none of ours."""
+    if isinstance(dtype, DType):
+        return dtype
+    name = dtype if isinstance(dtype, type) else str(dtype).removeprefix("torch.")
+    hint = None
+    if isinstance(name, type) or name.isidentifier():
+        with suppress(TypeError):
+            hint = f"use tw.{dtypes.from_numpy(np.dtype(cast(Any, name)))}"
+    raise ArgumentError(
+        "dtype", f"{what} a dtype such as tw.f16, not {describe_type(dtype)}", hint=hint
+    )
+
+
+def whole_number(x: object) -> str | None:
+    """What to write where a quotient stands for a whole number."""
+    return "a // b of integers is an integer, a / b is not" if isinstance(x, float) else None
+
+
 def to(value: Value, dtype: DType) -> Value:
     """Converts elementwise; `Value.to` says how each conversion rounds."""
-    if not isinstance(dtype, DType):
-        raise CompileError(
-            f"to() takes a dtype such as tw.f16, not {describe_type(dtype)}",
-        )
+    dtype = expect_dtype(dtype, "to() takes")
     source = value.dtype
     if source is dtype:
         return Value(value.ssa, dtype, value.shape)

@@ -12,7 +12,7 @@ from tilewright.dialects.upstream import vector as upstream_vector
 from tilewright.dtypes import DType
 from tilewright.lang.arithmetic import binary
 from tilewright.lang.context import ArgumentError, emitter
-from tilewright.lang.convert import broadcast_to, constant, to
+from tilewright.lang.convert import broadcast_to, constant, expect_dtype, to
 from tilewright.lang.maps import WgMap, mapped
 from tilewright.lang.registry import language
 from tilewright.lang.tiles import static_shape
@@ -32,10 +32,7 @@ def full(
     -4
     """
     extents = static_shape(shape, "shape")
-    if not isinstance(dtype, DType):
-        raise ArgumentError(
-            "dtype", f"dtype must be a dtype such as tw.f32, not {describe_type(dtype)}"
-        )
+    dtype = expect_dtype(dtype, "dtype must be")
     if isinstance(value, Value):
         if not value.is_scalar:
             raise ArgumentError("value", f"value must be a scalar, not {describe_type(value)}")

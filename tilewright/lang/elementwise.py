@@ -328,7 +328,7 @@ def where(condition: Value | bool, a: Operand, b: Operand, *, wg_map: WgMap | No
         raise ArgumentError(
             "condition",
             f"condition must be a mask (i1), not {describe_type(condition)}",
-            hint="comparisons give masks: x < 3",
+            hint="a comparison returns a mask: x < 3",
         )
     if not isinstance(a, Value) and not isinstance(b, Value):
         floats = isinstance(a, float) or isinstance(b, float)

@@ -129,14 +129,14 @@ TABLES: dict[str, dict[str, str]] = {
         "uint32": "tw.u32",
         "uint16": "tw.u16",
         "uint8": "tw.u8",
-        "pointer_type": "; a kernel takes arrays, which know their shape and strides",
+        "pointer_type": "; a kernel takes arrays, which have shape and strides",
         "tensor": "tw.Value; the value of a tile",
     },
     "Control and checks": {
-        "range": "range(...); Python's own: a loop at run time, whose pipeline the compiler makes",
+        "range": "range(...); Python's own: a run-time loop, which the compiler pipelines",
         "debug_barrier syncthreads": "tw.barrier()",
-        "static_print": "; call a plain Python function that prints: what it is given is known while"
-        " compiling, so it runs then",
+        "static_print": "; call a plain Python function that prints: its arguments are known at"
+        " compile time, so it runs then",
         "multiple_of max_contiguous max_constancy assume": "; leave it out: code is specialised on"
         " the divisibility of extents and strides",
         "swizzle2d": "; leave it out: the compiler orders the workgroups",
@@ -175,7 +175,7 @@ METHODS: dict[str, str] = {
 def meant(name: str, known: Collection[str]) -> str | None:
     """A hint for a name that is none of ``known``: what it is called here, or what it was mistyped for."""
     if name in INSTEAD:
-        return said(INSTEAD[name])
+        return sentence(INSTEAD[name])
     close = difflib.get_close_matches(name, known, 1, 0.75)
     return f"did you mean {close[0]}?" if close else None
 
@@ -185,10 +185,10 @@ def counterpart(name: str) -> str | None:
     if name in FUNCTIONS:
         positional = describe_signature(FUNCTIONS[name]).partition(", *")[0]
         return f"use {positional.removesuffix(')')})"
-    return said(INSTEAD[name]) if name in INSTEAD else None
+    return sentence(INSTEAD[name]) if name in INSTEAD else None
 
 
-def said(answer: str) -> str:
+def sentence(answer: str) -> str:
     """An answer of the tables as a hint."""
     code, _, note = answer.partition(";")
     note = note.strip()

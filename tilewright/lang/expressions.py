@@ -159,7 +159,7 @@ def _attribute_hint(owner: Any, name: str, known: Any) -> str | None:
     if isinstance(owner, ModuleType) and owner.__name__ == "tilewright":
         return elsewhere.meant(name, known)
     if type(owner) in _MEMBERS and (answer := elsewhere.METHODS.get(name)):
-        return elsewhere.said(answer)
+        return elsewhere.sentence(answer)
     close = difflib.get_close_matches(name, known, 1, 0.75)
     if close:
         return f"did you mean {close[0]}?"
@@ -184,9 +184,9 @@ def _subscript(frame: Frame, node: ast.Subscript) -> Any:
     if isinstance(index, Value):
         raise frame.error(
             node.slice,
-            f"an index of {describe_type(owner)} is known at run time only",
+            f"an index of {describe_type(owner)} is known only at run time",
             rule="tuples are objects of compile time",
-            hint="loop with tw.static_range, whose variable is a number of compile time",
+            hint="loop with tw.static_range, whose variable is a compile-time number",
         )
     return frame.python(node, lambda: owner[index])
 

@@ -15,7 +15,7 @@ from xdsl.dialects.builtin import LocationAttr
 from tilewright.diagnostics import CompileError, Location, Note, TilewrightError
 from tilewright.lang.context import ArgumentError, Emitter
 from tilewright.lang.liveness import NONE, Names, live_after_each
-from tilewright.lang.source import Source
+from tilewright.lang.source import KernelSource
 from tilewright.lang.syntax import BREAK, REFUSED, RETURN_IN_LOOP
 
 
@@ -100,7 +100,7 @@ def statement(*kinds: type[ast.stmt]) -> Callable[[Compile], Compile]:
 class Frame:
     """One function that is being compiled: its names and places, and the way through its statements."""
 
-    source: Source
+    source: KernelSource
     emitter: Emitter
     names: dict[str, Binding]
     stack: tuple[CodeType, ...]
@@ -108,7 +108,7 @@ class Frame:
 
     def __init__(
         self,
-        source: Source,
+        source: KernelSource,
         emitter: Emitter,
         arguments: Mapping[str, Any],
         *,

@@ -32,7 +32,7 @@ Maker: TypeAlias = Callable[..., "str | None"]
 
 
 @dataclass(frozen=True)
-class Operand:
+class MacroOperand:
     """An operand as an implementation sees it; its text is the MLIR type, ``vector<16x64xf32>``."""
 
     dtype: DType
@@ -107,7 +107,7 @@ def _made(
     if not results or not all(isinstance(r, Value) for r in results):
         raise CompileError(
             f"{function.__name__} returns {describe_type(result)}",
-            rule="a function that has implementations for machines gives values of tiles",
+            rule="a function with implementations for machines must return tile values",
         )
     kinds = [carry.leaf_of(r) for r in results]
     with activate(inner):
@@ -119,7 +119,7 @@ def _made(
     emitter.functions.append(own)
     found: dict[str, Attribute] = {}
     operands = [
-        Operand(leaf.dtype, leaf.shape, str(leaf.type)) if (leaf := leaves.get(n)) else a
+        MacroOperand(leaf.dtype, leaf.shape, str(leaf.type)) if (leaf := leaves.get(n)) else a
         for n, a in arguments.items()
     ]
     for target, maker in implementations_of(function).items():
@@ -150,7 +150,7 @@ def _text(name: str, target: str, maker: Maker, operands: list[Any]) -> str | No
     except Exception as error:
         raise CompileError(
             f"the implementation of {name} for {target} raised {type(error).__name__}: {error}",
-            rule="it is called with the operands' types, and gives text, or None",
+            rule="it is called with the operands' types, and returns text or None",
         ) from None
     return None if text is None else dedent(text)
 

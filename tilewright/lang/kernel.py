@@ -317,8 +317,8 @@ def kernel(
         raise CompileError(f"level is 'workgroup' or 'subgroup', not {level!r}")
     if (level == "subgroup") != (subgroups is not None):
         raise CompileError(
-            "subgroups=n goes with level='subgroup'",
-            rule="a kernel at subgroup level says how many subgroups a workgroup has",
+            "subgroups=n requires level='subgroup'",
+            rule="a kernel at subgroup level must state the subgroups of a workgroup",
         )
     if subgroups is not None and (not isinstance(subgroups, int) or subgroups < 1):
         raise CompileError(f"subgroups is a positive integer, not {subgroups!r}")

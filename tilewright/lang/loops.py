@@ -74,7 +74,7 @@ def no_else(frame: Frame, node: ast.For | ast.While) -> None:
 
 def for_at_run_time(frame: Frame, node: ast.For, loop: LoopRange, live: Names) -> None:
     if not isinstance(node.target, ast.Name):
-        raise frame.error(node.target, "a range gives one number: bind it to one name")
+        raise frame.error(node.target, "a range yields one number: bind it to one name")
     target = node.target.id
     flag = _flag(frame, node)
     if flag is not None:

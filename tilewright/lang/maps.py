@@ -38,7 +38,7 @@ def wg_map(sg_layout: Pair, sg_data: Pair, inst_data: Pair | None = None) -> WgM
     """Says which subgroup of a workgroup owns which part of a tile.
 
     ``sg_layout`` is the grid of subgroups, ``sg_data`` the block that one subgroup takes per round;
-    a tile larger than one round is dealt round-robin, a smaller one is shared (XeTile RFC, wg_map).
+    a tile larger than one round is distributed round-robin, a smaller one is shared (XeTile RFC, wg_map).
     ``inst_data`` may fix the block of one instruction. Maps never change values.
 
     >>> tw.wg_map([8, 4], [32, 64])

@@ -323,6 +323,7 @@ def _written(value: object, tile: Tile, what: str) -> SSAValue:
             "value",
             f"{what} writes {describe_type(found)} to a {describe_type(tile)}",
             rule="the value's shape equals the tile's, or broadcasts to it",
+            hint="store tw.transpose(value)" if found.shape == tile.shape[::-1] else None,
         )
     return stored(broadcast_to(found, tile.shape))
 
@@ -354,7 +355,7 @@ def _mask(mask: object, tile: Tile) -> SSAValue | None:
         raise ArgumentError(
             "mask",
             f"mask must be a value of i1, not {describe_type(mask)}",
-            hint="comparisons give masks: x < 3",
+            hint="a comparison returns a mask: x < 3",
         )
     try:
         return computed(broadcast_to(mask, tile.shape))

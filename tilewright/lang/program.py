@@ -209,7 +209,7 @@ def static_assert(condition: bool, message: str = "") -> None:
         raise ArgumentError(
             "condition",
             f"static_assert of {describe_type(condition)}",
-            hint="use tw.device_assert or assert for what is known at run time only",
+            hint="use tw.device_assert or assert for run-time conditions",
         )
     if not condition:
         raise CompileError(

@@ -23,7 +23,7 @@ from tilewright.runtime.source import Kept, text_of
 _KEPT = "__tilewright_source__"
 
 
-class Source(Kept):
+class KernelSource(Kept):
     """One Python function as the front end sees it."""
 
     def __init__(self, function: FunctionType):
@@ -108,12 +108,16 @@ class Source(Kept):
         return len(text.encode()[:byte_offset].decode(errors="ignore"))
 
 
-def source_of(function: Callable[..., Any]) -> Source:
+def source_of(function: Callable[..., Any]) -> KernelSource:
     """The source of a function; kept with it."""
     if not isinstance(function, FunctionType):
         raise CompileError(f"{function!r} is no Python function, so it has no source to compile")
     found: object = function.__dict__.get(_KEPT)
-    if isinstance(found, Source) and found.function is function and found.code is function.__code__:
+    if (
+        isinstance(found, KernelSource)
+        and found.function is function
+        and found.code is function.__code__
+    ):
         return found
-    made = function.__dict__[_KEPT] = Source(function)
+    made = function.__dict__[_KEPT] = KernelSource(function)
     return made

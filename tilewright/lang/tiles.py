@@ -23,7 +23,14 @@ from tilewright.diagnostics import CompileError
 from tilewright.dialects import xetile
 from tilewright.dtypes import DType
 from tilewright.lang.context import ArgumentError, emitter
-from tilewright.lang.convert import computed, constant_ssa, index_operand, to
+from tilewright.lang.convert import (
+    computed,
+    constant_ssa,
+    expect_dtype,
+    index_operand,
+    to,
+    whole_number,
+)
 from tilewright.lang.maps import SgMap, WgMap, sg_attr, wg_attr
 from tilewright.lang.registry import language
 from tilewright.lang.values import Array, Tile, Value, describe_type, static_strides
@@ -126,7 +133,11 @@ def static_shape(shape: object, name: str) -> tuple[int, int]:
                 hint="make the extent a tw.constexpr parameter",
             )
         if not isinstance(extent, int) or isinstance(extent, bool):
-            raise ArgumentError(name, f"{name} must hold integers, not {describe_type(extent)}")
+            raise ArgumentError(
+                name,
+                f"{name} must hold integers, not {describe_type(extent)}",
+                hint=whole_number(extent),
+            )
         if extent < 1:
             raise ArgumentError(
                 name, f"{name} is {tuple(shape)!r}", rule="extents of a tile are at least 1"
@@ -141,6 +152,7 @@ def _offsets(base: Array, offsets: object) -> list[int | SSAValue]:
         raise ArgumentError(
             "offsets",
             f"offsets must be a list of {base.ndim} integers, not {describe_type(offsets)}",
+            hint="one per dimension of the array, outermost first: [m, n]",
         )
     given = list(cast(Sequence[Any], offsets))
     if len(given) != base.ndim:
@@ -214,7 +226,7 @@ def _scattered(
         raise ArgumentError(
             "base",
             f"a scattered tile indexes an array as one flat one, which {base!r} is not",
-            hint="index the array that the view is a part of; a mask says what is inside",
+            hint="index the array of the view, with a mask for what is inside",
         )
     vector = computed(to(offsets, dtypes.index))
     op = xetile.InitTileOp(_flat(base), type_, offset_vector=vector)
@@ -329,8 +341,7 @@ def alloc_slm(shape: Sequence[int], dtype: DType) -> Array:
                 f"an extent of shared local memory is {describe_type(extent)}",
                 rule="extents are positive numbers of compile time",
             )
-    if not isinstance(dtype, DType):
-        raise ArgumentError("dtype", f"dtype must be a dtype such as tw.f16, not {dtype!r}")
+    dtype = expect_dtype(dtype, "dtype must be")
     type_ = MemRefType(dtype.mlir, shape, memory_space=IntegerAttr(SLM, i64))
     # Allocated once per workgroup wherever it is written, so it stands at the head of the kernel.
     op = current.emit_at_entry(memref.AllocOp([], [], type_))

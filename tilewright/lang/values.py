@@ -192,7 +192,7 @@ class Value:
 
     def _no_number(self, what: str) -> CompileError:
         return CompileError(
-            f"{self} is known at run time only, where {what} of compile time is needed",
+            f"{self} is known only at run time, but {what} is needed at compile time",
             hint="make it a tw.constexpr parameter, or use the functions of the tile language",
         )
 
@@ -310,7 +310,7 @@ Operand = Value | int | float | bool
 
 
 def static_strides(type_: MemRefType) -> tuple[int | None, ...]:
-    """The strides that a memref's type states; None for those known at run time only."""
+    """The strides that a memref's type states; None for those known only at run time."""
     layout = type_.layout
     if isinstance(layout, StridedLayoutAttr):
         strides = layout.get_strides()

@@ -16,7 +16,7 @@ slm, 2 of 4 subgroups exchange data
 """
 
 from tilewright.layout import derive, memory, plan
-from tilewright.layout.bound import Bound
+from tilewright.layout.bound import BoundMap
 from tilewright.layout.derive import MmaShapes
 from tilewright.layout.digits import (
     Axis,
@@ -28,10 +28,10 @@ from tilewright.layout.digits import (
     number,
 )
 from tilewright.layout.memory import column_major, mem_layout, row_major, strided
-from tilewright.layout.plan import Move, Plan, Reduction
+from tilewright.layout.plan import ConversionPlan, Move, Reduction
 from tilewright.layout.surface import (
     Distribution,
-    Part,
+    TilePart,
     delinearize,
     layout,
     linearize,
@@ -42,7 +42,8 @@ from tilewright.layout.surface import (
 
 __all__ = [
     "Axis",
-    "Bound",
+    "BoundMap",
+    "ConversionPlan",
     "Digit",
     "Distribution",
     "Layout",
@@ -50,10 +51,9 @@ __all__ = [
     "MmaShapes",
     "Move",
     "Owner",
-    "Part",
-    "Plan",
     "Reduction",
     "Swizzle",
+    "TilePart",
     "column_major",
     "delinearize",
     "derive",

@@ -1,10 +1,11 @@
-"""How a block of rows is dealt to the lanes of a subgroup by block loads, block stores and dpas."""
+"""How a block of rows is distributed to the lanes of a subgroup by block loads, block stores and dpas."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.layout.digits import LayoutError
+from tilewright.layout.digits import Layout, LayoutError
+from tilewright.layout.surface import layout
 
 
 def lane_map(
@@ -29,3 +30,11 @@ def lane_map(
     if lanes % width == 0 and shape[-2] % (lanes // width) == 0:
         return [*lead, lanes // width, width], [*lead, 1, 1]
     raise LayoutError(f"{lanes} lanes cannot share rows of {width} elements")
+
+
+def lane_distribution(
+    shape: Sequence[int], bits: int, lanes: int, unit: int = 0, packed: int = 1
+) -> Layout:
+    """Who owns what of such a block."""
+    lane_layout, lane_data = lane_map(shape, bits, lanes, unit, packed)
+    return layout(lane_layout=lane_layout, lane_data=lane_data).over(shape)

@@ -17,8 +17,8 @@ from tilewright.layout.surface import Distribution, slice_
 
 
 @dataclass(frozen=True)
-class Bound:
-    """A map, and the shape of the value that it deals out."""
+class BoundMap:
+    """A map, and the shape of the value that it distributes."""
 
     map: Distribution
     shape: Shape
@@ -38,28 +38,28 @@ class Bound:
         data = self.map.sg_data
         return data is None or data[self.fields[dim]] == self.shape[dim]
 
-    def permuted(self, permutation: Sequence[int]) -> Bound:
+    def permuted(self, permutation: Sequence[int]) -> BoundMap:
         """Of the transposed value, nothing moved; dimensions that were sliced off stay in place."""
         whole = list(range(self.map.field_rank))
         for dim, p in enumerate(permutation):
             whole[self.fields[dim]] = self.fields[p]
         found = permuted_fields(replace(self.map, sliced=()), whole)
         shape = tuple(self.shape[p] for p in permutation)
-        return Bound(replace(found, sliced=self.map.sliced), shape)
+        return BoundMap(replace(found, sliced=self.map.sliced), shape)
 
-    def reshaped(self, shape: Sequence[int]) -> Bound:
+    def reshaped(self, shape: Sequence[int]) -> BoundMap:
         """Of the value in another shape, row-major order kept: dimensions of extent 1 come and go, others split or
         merge."""
-        return Bound(_reshaped(self.map, self.shape, tuple(shape)), tuple(shape))
+        return BoundMap(_reshaped(self.map, self.shape, tuple(shape)), tuple(shape))
 
-    def contracted(self, dim: int, size: int) -> Bound:
+    def contracted(self, dim: int, size: int) -> BoundMap:
         """Runs of ``size`` elements become one, which every owner of a part has."""
         extent = self.shape[dim] // size
         if extent > 1:
             return self.joined(dim, size)
-        return Bound(on_field(self.map, self.fields[dim], 1), self._with(dim, 1))
+        return BoundMap(on_field(self.map, self.fields[dim], 1), self._with(dim, 1))
 
-    def joined(self, dim: int, size: int) -> Bound:
+    def joined(self, dim: int, size: int) -> BoundMap:
         """Runs of ``size`` elements, which one owner has, become one."""
         at = self.fields[dim]
         for name, field in (
@@ -71,29 +71,29 @@ class Bound:
                 raise LayoutError(
                     f"{name} {field[at]} in dimension {at} splits an element of {size} parts"
                 )
-        return Bound(
+        return BoundMap(
             self._counted(at, lambda n: n // size), self._with(dim, self.shape[dim] // size)
         )
 
-    def expanded(self, dim: int, size: int) -> Bound:
+    def expanded(self, dim: int, size: int) -> BoundMap:
         """Every element becomes ``size`` consecutive ones of the same owner."""
         counted = self._counted(self.fields[dim], lambda n: n * size)
-        return Bound(counted, self._with(dim, self.shape[dim] * size))
+        return BoundMap(counted, self._with(dim, self.shape[dim] * size))
 
-    def sliced(self, *dims: int) -> Bound:
+    def sliced(self, *dims: int) -> BoundMap:
         """Of a value without dimensions that it was reduced along."""
         kept = tuple(n for dim, n in enumerate(self.shape) if dim not in dims)
-        return Bound(slice_(self.map, dims), kept) if dims else self
+        return BoundMap(slice_(self.map, dims), kept) if dims else self
 
-    def boxed(self, offsets: Sequence[int], sizes: Sequence[int]) -> Bound:
+    def boxed(self, offsets: Sequence[int], sizes: Sequence[int]) -> BoundMap:
         """Of a box, along whose dimensions every owner has all that it is cut from."""
         return self._resized(sizes)
 
-    def unboxed(self, shape: Sequence[int]) -> Bound:
+    def unboxed(self, shape: Sequence[int]) -> BoundMap:
         """Of a value of ``shape``, of which this is a box, so that nothing moves."""
         return self._resized(shape)
 
-    def _resized(self, sizes: Sequence[int]) -> Bound:
+    def _resized(self, sizes: Sequence[int]) -> BoundMap:
         found = self.map
         for dim, (have, want) in enumerate(zip(self.shape, sizes, strict=True)):
             if have == want:
@@ -103,13 +103,13 @@ class Bound:
                     f"dimension {dim} is cut, so that no subgroup may own a part of it"
                 )
             found = on_field(found, self.fields[dim], want)
-        return Bound(found, tuple(sizes))
+        return BoundMap(found, tuple(sizes))
 
-    def held_whole(self, dim: int, extent: int) -> Bound:
+    def held_whole(self, dim: int, extent: int) -> BoundMap:
         """With one more dimension, of which every owner has the whole."""
         at = self.fields[dim] if dim < self.rank else self.map.field_rank
         found = inserted_field(self.map, at, extent)
-        return Bound(found, (*self.shape[:dim], extent, *self.shape[dim:]))
+        return BoundMap(found, (*self.shape[:dim], extent, *self.shape[dim:]))
 
     def _with(self, dim: int, extent: int) -> Shape:
         return (*self.shape[:dim], extent, *self.shape[dim + 1 :])
@@ -286,7 +286,7 @@ def _around_slices(d: Distribution, shape: tuple[int, ...], other: tuple[int, ..
 
 
 def _merged(result: Distribution, result_shape: Shape, shape: Shape) -> Distribution:
-    """Several dimensions become one, which is dealt out by their grids and blocks together; dimensions of extent 1
+    """Several dimensions become one, which is distributed by their grids and blocks together; dimensions of extent 1
     vanish or appear. LayoutError where the ownership is not that of any map of ``shape``: the candidate is compared
     with the given one in normal form."""
     groups = _groups(shape, result_shape)
@@ -334,7 +334,7 @@ def _groups(shape: Shape, result_shape: Shape) -> list[list[int]]:
 
 
 def _split(d: Distribution, shape: tuple[int, ...], other: tuple[int, ...]) -> Distribution:
-    """One dimension becomes several: blocks and grid are dealt from the innermost outwards."""
+    """One dimension becomes several: blocks and grid are distributed from the innermost outwards."""
     fields = {
         "sg_layout": [1] * len(other),
         "sg_data": [1] * len(other),
@@ -388,5 +388,5 @@ def _deal(total: int, group: list[int], room: Sequence[int], field: list[int], w
         total //= here
     if total > 1 and group:
         if what != "sg_layout":
-            raise LayoutError(f"{what} is larger than the dimension that it is dealt to")
+            raise LayoutError(f"{what} is larger than the dimension that it is distributed to")
         field[group[0]] *= total

@@ -1,7 +1,7 @@
 """What it takes to get from one ownership to another: nothing, registers, a shuffle, or shared memory.
 
 Every data movement is one question: for each place (subgroup, lane, register) of the target, from which
-place of the source does its element come? :class:`Plan` answers with the explicit permutation. Where the
+place of the source does its element come? :class:`ConversionPlan` answers with the explicit permutation. Where the
 source has replicas the nearest is taken: replica digits of the source are free, so they follow the
 target's own subgroup and lane, which leaves every element where it is whenever that is possible.
 Reductions have a plan of their own (:func:`reduce`), since they combine instead of moving.
@@ -50,7 +50,7 @@ class Step:
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class ConversionPlan:
     """Where each place of ``target`` gets its element from; arrays [subgroups, lanes, registers]."""
 
     source: Layout
@@ -118,7 +118,7 @@ class Plan:
         return f"{self.kind}{text}"
 
 
-def gather(source: Layout, target: Layout, through: Through) -> Plan:
+def gather(source: Layout, target: Layout, through: Through) -> ConversionPlan:
     """The plan of an op whose result element at coordinates c is the source's at ``through(c)``."""
     for axis in (Axis.SUBGROUP, Axis.LANE):
         have, want = source.extent(axis), target.extent(axis)
@@ -130,16 +130,18 @@ def gather(source: Layout, target: Layout, through: Through) -> Plan:
     l = np.arange(target.lanes)[:, None]
     subgroup = own.subgroup + source.replica_part(Axis.SUBGROUP, s)
     lane = own.lane + source.replica_part(Axis.LANE, l)
-    return Plan(source, target, subgroup, lane, own.register)
+    return ConversionPlan(source, target, subgroup, lane, own.register)
 
 
-def convert(source: Layout, target: Layout) -> Plan:
+def convert(source: Layout, target: Layout) -> ConversionPlan:
     """`convert_layout`: same tile, other owners."""
     _same_shape(source.shape, target.shape)
     return gather(source, target, lambda c: c)
 
 
-def transpose(source: Layout, target: Layout, permutation: Sequence[int] = (1, 0)) -> Plan:
+def transpose(
+    source: Layout, target: Layout, permutation: Sequence[int] = (1, 0)
+) -> ConversionPlan:
     """Result dimension i is source dimension ``permutation[i]``."""
     _same_shape([source.shape[p] for p in permutation], target.shape)
 
@@ -149,7 +151,7 @@ def transpose(source: Layout, target: Layout, permutation: Sequence[int] = (1, 0
     return gather(source, target, through)
 
 
-def broadcast(source: Layout, target: Layout, dim: int) -> Plan:
+def broadcast(source: Layout, target: Layout, dim: int) -> ConversionPlan:
     """Each element repeated along ``dim`` as often as the target is longer (`broadcast_size`)."""
     size, rest = divmod(target.shape[dim], source.shape[dim])
     if rest:
@@ -160,7 +162,7 @@ def broadcast(source: Layout, target: Layout, dim: int) -> Plan:
     )
 
 
-def reshape(source: Layout, target: Layout) -> Plan:
+def reshape(source: Layout, target: Layout) -> ConversionPlan:
     """`vector.shape_cast`: the row-major order of elements is kept."""
     if source.size != target.size:
         raise LayoutError(f"{source.size} elements do not fill {[*target.shape]}")

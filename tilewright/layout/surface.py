@@ -6,7 +6,7 @@ not yet bound to a tile; :meth:`Distribution.over` binds them to a shape and giv
 The rule (XeTile RFC "Workgroup Level XeTile extension", XeGPU RFC "distribution rule"), per dimension
 ``i``: part ``r`` of subgroup ``s`` starts at ``((s[i] + r*sg_layout[i]) * sg_data[i]) mod shape[i]`` for
 ``r < max(1, shape[i] / (sg_layout[i]*sg_data[i]))``; instruction block ``j`` adds ``j*inst_data[i]``; lane
-unit ``u`` adds ``(l[i] + u*lane_layout[i]) * lane_data[i]``. So a tile larger than one round is dealt
+unit ``u`` adds ``(l[i] + u*lane_layout[i]) * lane_data[i]``. So a tile larger than one round is distributed
 round-robin, a smaller one is shared by wrapping, an equal one is broadcast. A fragment packs lane_data
 first, then units, instruction blocks and parts, each in row-major order.
 """
@@ -24,7 +24,7 @@ Triple = tuple[int, int | None, int]
 
 
 @dataclass(frozen=True)
-class Part:
+class TilePart:
     """A rectangle of a tile, in elements."""
 
     offset: Shape
@@ -69,7 +69,7 @@ class Distribution:
 
     @property
     def lanes(self) -> int:
-        """How many lanes it deals to; 1 where it says nothing of lanes."""
+        """How many lanes it distributes to; 1 where it says nothing of lanes."""
         return prod(self.lane_layout or (1,))
 
     def with_sg(self, sg_map: Distribution) -> Distribution:
@@ -83,7 +83,7 @@ class Distribution:
         return replace(self, sg_layout=None, sg_data=None)
 
     def fault(self, shape: Sequence[int]) -> str | None:
-        """Why the map cannot deal out ``shape`` evenly, naming dimension and numbers; None if it can.
+        """Why the map cannot distribute ``shape`` evenly, naming dimension and numbers; None if it can.
 
         Per dimension: shape is a multiple of sg_data, and one of shape and sg_layout*sg_data divides
         the other; inst_data divides sg_data; lane_layout*lane_data divides inst_data. What is absent
@@ -110,7 +110,7 @@ class Distribution:
         full, levels = self._bind(tuple(shape))
         return tuple(levels[d].part for d in range(len(full)) if d not in self.sliced)
 
-    def parts(self, shape: Sequence[int], subgroup: int) -> list[Part]:
+    def parts(self, shape: Sequence[int], subgroup: int) -> list[TilePart]:
         """The rectangles of a tile that a subgroup owns, in the order of its fragment."""
         full, levels = self._bind(tuple(shape))
         ids = self.delinearize(subgroup)
@@ -122,7 +122,7 @@ class Distribution:
             starts.append([(first + r * step) % extent for r in range(level.rounds)])
         kept = [d for d in range(len(full)) if d not in self.sliced]
         size = tuple(levels[d].part for d in kept)
-        return [Part(offset, size) for offset in product(*(starts[d] for d in kept))]
+        return [TilePart(offset, size) for offset in product(*(starts[d] for d in kept))]
 
     def delinearize(self, subgroup: int) -> Shape:
         """Grid coordinates of a linear subgroup id, by ``order``."""
@@ -183,13 +183,13 @@ class Distribution:
 def wg_map(
     sg_layout: Sequence[int], sg_data: Sequence[int], inst_data: Sequence[int] | None = None
 ) -> Distribution:
-    """XeTile's `wg_map`: blocks of ``sg_data`` elements dealt to a grid ``sg_layout`` of subgroups, ids row-major;
-    ``inst_data`` is the block of one instruction. Source: XeTile RFC, wg_map."""
+    """XeTile's `wg_map`: blocks of ``sg_data`` elements distributed to a grid ``sg_layout`` of subgroups, ids
+    row-major; ``inst_data`` is the block of one instruction. Source: XeTile RFC, wg_map."""
     return Distribution(tuple(sg_layout), tuple(sg_data), _shape(inst_data))
 
 
 def sg_map(wi_layout: Sequence[int], wi_data: Sequence[int]) -> Distribution:
-    """`sg_map` of both RFCs: packed units of ``wi_data`` elements dealt to a grid ``wi_layout`` of lanes, ids
+    """`sg_map` of both RFCs: packed units of ``wi_data`` elements distributed to a grid ``wi_layout`` of lanes, ids
     row-major."""
     return Distribution(lane_layout=tuple(wi_layout), lane_data=tuple(wi_data), packed=True)
 

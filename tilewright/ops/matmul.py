@@ -106,13 +106,16 @@ def matmul(
         residual = flattened(residual, 2)
     kernel = matmul_kernel.options(**options) if options else matmul_kernel
 
+    tile = product_tile(a, m, n, flat.shape[0], options)
+
     def grid(BM: int, BN: int) -> tuple[int, int, int]:
         return -(-m // BM), -(-n // BN), flat.shape[0]
 
-    kernel[grid](
+    left = tw.auto in tile.values()
+    kernel[grid if left else grid(tile["BM"], tile["BN"])](
         flattened(a, 2), flattened(b, 2), flat, bias, residual,
-        ACT=ACTIVATIONS[activation] if activation else None, ACC=acc,
-        A_BATCH=a.ndim > 2, B_BATCH=b.ndim > 2, **product_tile(a, m, n, flat.shape[0], options),
+        ACTIVATIONS[activation] if activation else None, acc, a.ndim > 2, b.ndim > 2,
+        tile["BM"], tile["BN"], tile.get("BK", 32),
     )  # fmt: skip
     if copy_back is not None:
         copy_back()

@@ -13,6 +13,9 @@ from tilewright.ops.arrays import check_operands, filled, flattened, result
 ROW_LIMIT = 1 << 15
 """Columns up to which a row is one tile, read once; longer rows are read twice, block by block."""
 
+ROWS = 4
+"""Of a tile."""
+
 
 @tw.kernel
 def softmax_rows(X, Y, BM: tw.constexpr, BN: tw.constexpr):
@@ -42,7 +45,7 @@ def softmax_blocks(X, Y, BM: tw.constexpr, BN: tw.constexpr):
 
 def row_tile(columns: int) -> int:
     """Columns of a tile that holds a whole row: a multiple of 64, so that few shapes compile anew, and
-    for long rows of a power of two that deals them out evenly to many threads (6 % more at most)."""
+    for long rows of a power of two that distributes them evenly to many threads (6 % more at most)."""
     step = max(64, (1 << columns.bit_length() - 1) // 16)
     return max(64, -(-columns // step) * step)
 
@@ -60,9 +63,7 @@ def softmax(x: Any, *, out: Any = None, **options: Any) -> Any:
     whole = columns <= ROW_LIMIT
     kernel = softmax_rows if whole else softmax_blocks
     kernel = kernel.options(**options) if options else kernel
-    kernel[lambda c: tw.cdiv(rows, c.BM)](
-        flattened(x, 1), flat, BM=4, BN=row_tile(columns) if whole else 4096
-    )
+    kernel[tw.cdiv(rows, ROWS)](flattened(x, 1), flat, ROWS, row_tile(columns) if whole else 4096)
     if copy_back is not None:
         copy_back()
     return y

@@ -6,11 +6,16 @@ These are the sizes that a user would pass by hand; the kernels are the same.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
+
+import numpy as np
 
 import tilewright as tw
 from tilewright import knobs
+from tilewright.arguments import HOST, NOWHERE
+from tilewright.dtypes import DType
+from tilewright.ops.arrays import dtype_of
 from tilewright.runtime.arrays import describe
 from tilewright.targets.base import CompileOptions, get_target
 
@@ -20,24 +25,35 @@ FEW = {8: (8, 24), 4: (8, 24), 2: (8, 8)}
 
 def product_tile(
     a: Any, m: int, n: int, batches: int, options: Mapping[str, Any]
-) -> dict[str, Any]:
+) -> Mapping[str, Any]:
     """BM, BN, BK of `batches` products of operands like `a`. The planner knows warpgroups' best; a CPU's tiles are no
     larger than the product, and so many that its threads share them evenly.
 
     `options`: what the caller asked of the kernel.
     """
-    arg = describe(a)
-    asked = options.get("target")
-    size = arg.dtype.itemsize
-    if not arg.on_device:
-        target = asked or arg.device.partition(":")[0]
-        threads = options.get("num_threads") or knobs.current().num_threads
-        few = FEW[size] if arg.dtype.is_float and size in FEW else (0, 0)
-        return _shared_tile(m, n, batches, _cores(target, threads), few)
+    device = HOST if type(a) is np.ndarray else describe(a).device
+    threads = options.get("num_threads") or knobs.current().num_threads
+    return _product_tile(dtype_of(a), device, m, n, batches, options.get("target"), threads)
+
+
+@lru_cache(4096)
+def _product_tile(
+    element: DType,
+    device: str,
+    m: int,
+    n: int,
+    batches: int,
+    asked: str | None,
+    threads: int | None,
+) -> Mapping[str, Any]:
+    kind, size = device.partition(":")[0], element.itemsize
+    if device in (HOST, NOWHERE):
+        few = FEW[size] if element.is_float and size in FEW else (0, 0)
+        return _shared_tile(m, n, batches, _cores(asked or kind, threads), few)
     if size > 2:
         # Multiply-add on registers: smaller tiles, shorter steps.
         return {"BM": 64, "BN": 64, "BK": 16} if size > 4 else {"BM": 128, "BN": 128, "BK": 16}
-    if _has_warpgroups(asked or arg.device.partition(":")[0]):
+    if _has_warpgroups(asked or kind):
         return dict.fromkeys(("BM", "BN", "BK"), tw.auto)
     bn = 256 if n > 128 else 128 if n > 64 else 64
     return {"BM": 128 if m > 64 else 64, "BN": bn, "BK": 128 // size}
@@ -71,8 +87,8 @@ def _cores(target: str, threads: int | None) -> int:
     return get_target(target).rates(CompileOptions(target=target, num_threads=threads)).cores
 
 
-def attention_tile(q: Any, d: int, target: str | None = None) -> dict[str, int]:
-    """BM, BN of attention with head dimension `d`: what fits a GPU's registers; {} elsewhere.
+def attention_tile(q: Any, d: int, target: str | None = None) -> dict[str, Any]:
+    """BM, BN of attention with head dimension `d`: what fits a GPU's registers, or the planner's choice; {} elsewhere.
 
     `target`: the machine that the caller asked for, if any.
     """
@@ -81,11 +97,8 @@ def attention_tile(q: Any, d: int, target: str | None = None) -> dict[str, int]:
         return {}
     if arg.dtype.itemsize > 2:
         return {"BM": 64, "BN": 64}
-    if d <= 64 and _has_warpgroups(target or arg.device.partition(":")[0]):
-        # Exponentials take as long as the products: three warpgroups of 64 rows keep both units busy, at about 9 / 8
-        # of the speed of two. That is more than the rows cost that they have too many.
-        three, two = (-(-arg.shape[-2] // rows) * rows for rows in (192, 128))
-        return {"BM": 192 if 8 * three <= 9 * two else 128, "BN": 128}
+    if _has_warpgroups(target or arg.device.partition(":")[0]):
+        return {"BM": tw.auto, "BN": tw.auto}
     return {"BM": 128, "BN": 64 if d > 128 else 128}
 
 

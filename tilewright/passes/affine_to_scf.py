@@ -1,4 +1,4 @@
-"""affine-to-scf: loops and accesses of the affine dialect in host code, as those of scf and memref.
+"""affine-to-scf: loops and accesses of the affine dialect in host code, and scf.forall, as those of scf and memref.
 
     affine.for %i = 0 to 100 {                             scf.for %i = %c0 to %c100 step %c1 {
       affine.store %x, %m[%i + 1] : memref<..>      ->       %j = affine.apply (i) -> (i + 1) (%i)
@@ -19,6 +19,9 @@ from xdsl.ir import Operation, Region, SSAValue
 from xdsl.ir.affine import AffineMap
 from xdsl.rewriter import Rewriter
 
+from tilewright.dialects.upstream.scf import ForallOp
+from tilewright.passes.emit import Before
+
 
 def affine_to_scf(module: Operation) -> None:
     """Rewrite every op of `module`, in place."""
@@ -32,10 +35,23 @@ def affine_to_scf(module: Operation) -> None:
             case affine.StoreOp():
                 new, indices = _mapped(op.map, list(op.indices))
                 _replace(op, [*new, memref.StoreOp.get(op.value, op.memref, indices)])
+            case ForallOp() if not op.outputs:
+                _forall(op)
             case affine.YieldOp() if isinstance(op.parent_op(), affine.ForOp):
                 _replace(op, [scf.YieldOp(*op.arguments)])
             case _:
                 pass
+
+
+def _forall(op: ForallOp) -> None:
+    """Iterations in any order are those of scf.parallel."""
+    at, end = Before(op), op.body.block.last_op
+    lower, upper, step = ([at.index(n) for n in op.mixed(w)] for w in ("lower", "upper", "step"))
+    region = op.detach_region(op.body)
+    assert end is not None
+    Rewriter.replace_op(end, scf.ReduceOp())
+    at.insert(scf.ParallelOp(lower, upper, step, region))
+    at.replace()
 
 
 def _replace(op: Operation, new: Sequence[Operation]) -> None:

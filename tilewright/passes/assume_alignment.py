@@ -4,7 +4,7 @@
 
 Requires: kernels that are compiled without a launch. Guarantees: every array argument has the fact `align`; what was
 known stays. Arrays are taken to begin at multiples of 64 bytes, as those of memref.alloc do; pitches are those of the
-type, and one that the type leaves open is a multiple of the element alone.
+type, and one that the type leaves open is a multiple of the element alone, or of `pitch` bytes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ BASE = 64
 """Bytes."""
 
 
-def assume_alignment(module: ModuleOp) -> None:
+def assume_alignment(module: ModuleOp, pitch: int = 1) -> None:
     """Changes the facts of all kernels of a module."""
     for kernel in module.walk():
         if isinstance(kernel, gpu.FuncOp) and kernel.body.blocks:
@@ -40,15 +40,15 @@ def assume_alignment(module: ModuleOp) -> None:
                     facts.append(DictionaryAttr({}))
                 entry = facts[argument.index]
                 if isinstance(entry, DictionaryAttr) and isinstance(argument.type, MemRefType):
-                    align = IntegerAttr(_alignment(argument.type), i64)
+                    align = IntegerAttr(_alignment(argument.type, pitch), i64)
                     facts[argument.index] = DictionaryAttr({"align": align, **entry.data})
             kernel.attributes["tilewright.args"] = ArrayAttr(facts)
 
 
-def _alignment(type: MemRefType) -> int:
+def _alignment(type: MemRefType, pitch: int) -> int:
     element = type.element_type
     size = element.size if isinstance(element, FixedBitwidthType) else 1
     strides, offset = strided_form(type)
-    if offset or any(s < 0 for s in strides):
+    if offset and pitch < size:
         return size
-    return gcd(BASE, *(s * size for s in strides if s > 1))
+    return gcd(BASE, *(s * size if s >= 0 else max(size, pitch) for s in strides if s != 1))

@@ -23,7 +23,7 @@ class OutOfTime(Exception):
     """The budget is used up; whoever has set it says so at a place of the program."""
 
 
-class Budget:
+class TimeBudget:
     """`seconds` for all parts together, for this thread while the context is entered."""
 
     def __init__(self, seconds: float):
@@ -33,9 +33,9 @@ class Budget:
         self.running = ""
         """The part that is being done."""
         self._until = inf
-        self._outer: Token[Budget | None] | None = None
+        self._outer: Token[TimeBudget | None] | None = None
 
-    def __enter__(self) -> Budget:
+    def __enter__(self) -> TimeBudget:
         self._outer = _current.set(self)
         return self
 
@@ -65,7 +65,7 @@ class Budget:
             raise OutOfTime
 
 
-_current: ContextVar[Budget | None] = ContextVar("budget", default=None)
+_current: ContextVar[TimeBudget | None] = ContextVar("budget", default=None)
 
 
 def poll() -> None:

@@ -60,7 +60,7 @@ class Slice:
 
 
 @dataclass
-class Plan:
+class ContractionPlan:
     """A contract before it is built: slices of its operands (None: a value from outside), where loads start, and
     which dimension of each moves with k."""
 
@@ -81,7 +81,7 @@ class Contraction:
         self.function = function
         self.remarks = remarks
         self.analysis = AccessAnalysis(function)
-        self.plans: dict[ContractOp, Plan] = {}
+        self.plans: dict[ContractOp, ContractionPlan] = {}
         self.replaced: list[xt.TileMmaOp] = []
         """Products that plans still refer to."""
         self.order = {op: i for i, op in enumerate(function.walk())}
@@ -241,7 +241,7 @@ class Contraction:
         length: Expr,
         step: int,
         inits: list[SSAValue],
-    ) -> Plan:
+    ) -> ContractionPlan:
         starts: dict[Operation, tuple[Expr, ...]] = {}
         moving: dict[Operation, int | None] = {}
         for (a, b), _ in zip(slices, products, strict=True):
@@ -255,9 +255,9 @@ class Contraction:
                     starts[access.op] = offsets
                     shape = access.tile_type.get_shape()
                     moving[access.op] = len(offsets) - 2 + axis if shape[axis] == step else None
-        return Plan(products, slices, starts, moving, length, step, inits)
+        return ContractionPlan(products, slices, starts, moving, length, step, inits)
 
-    def build(self, place: Operation, plan: Plan) -> ContractOp:
+    def build(self, place: Operation, plan: ContractionPlan) -> ContractOp:
         """The contract, inserted before `place`; NoValue if its tiles cannot be computed there."""
         outside = Materialiser(InsertPoint.before(place))
         body = Block(arg_types=[index])
@@ -290,7 +290,12 @@ class Contraction:
         return contract
 
     def copy_load(
-        self, access: Access, op: xt.LoadTileOp, body: Block, plan: Plan, outside: Materialiser
+        self,
+        access: Access,
+        op: xt.LoadTileOp,
+        body: Block,
+        plan: ContractionPlan,
+        outside: Materialiser,
     ) -> Operation:
         """A load in the contract: of the tile where it is at the first iteration, moved by k."""
         origin = access.origin
@@ -387,7 +392,7 @@ class Contraction:
             for x, y in ((a1, a2), (b1, b2)):
                 if x is None or y is None or not self.continues(x, one, y, two):
                     return False
-        joined = Plan(
+        joined = ContractionPlan(
             one.products,
             one.slices,
             one.starts,
@@ -408,7 +413,7 @@ class Contraction:
             op.erase()
         return True
 
-    def continues(self, x: Slice, one: Plan, y: Slice, two: Plan) -> bool:
+    def continues(self, x: Slice, one: ContractionPlan, y: Slice, two: ContractionPlan) -> bool:
         """Do the loads of y start where those of x end, with the same ops on them?"""
         if len(x.ops) != len(y.ops) or x.axes != y.axes:
             return False

@@ -50,6 +50,6 @@ def _extracts(op: ToElementsOp) -> None:
 
 ELEMENTS = Pass[Unit[Any]](
     "elements",
-    "vectors of scalars are inserts of elements, scalars of vectors extracts",
+    "turns `vector.from_elements` into inserts and `vector.to_elements` into extracts",
     lambda u: insert_and_extract(u.kernel),
 )

@@ -14,7 +14,9 @@ from typing import Any
 
 from xdsl.dialects import arith, gpu, math, memref, vector
 from xdsl.dialects.builtin import (
+    AffineMapAttr,
     AnyFloat,
+    ArrayAttr,
     DenseArrayBase,
     Float64Type,
     FloatAttr,
@@ -26,6 +28,10 @@ from xdsl.dialects.builtin import (
     i32,
 )
 from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.ir.affine import (
+    AffineDimExpr,
+    AffineMap,
+)
 from xdsl.rewriter import Rewriter
 
 from tilewright import dtypes
@@ -46,6 +52,7 @@ from tilewright.dialects.upstream.memref import ReshapeOp
 from tilewright.dialects.upstream.vector.masking import MaskOp
 from tilewright.dialects.xetile.assembly import split_indices
 from tilewright.passes.emit import Before, element_of, with_shape, zero_of
+from tilewright.passes.expand_maps import affine_map, index_switch
 from tilewright.passes.pipeline import Pass, Unit
 
 Rule = Callable[[Any, Before], None]
@@ -197,14 +204,54 @@ def _mask(op: MaskOp, at: Before) -> None:
     inner.detach()
     _MASKS[type(inner)](inner, mask, at)
     at.insert(inner)
-    made = [*inner.results]
     other = op.passthru
+    if isinstance(inner, vector.TransferReadOp) and other is not None:
+        mask = _spread(at, mask, _walked(inner), shape_of(other))
+    made = [*inner.results]
     if isinstance(inner, more.OuterProductOp):
         other = inner.acc or at.add(arith.ConstantOp(zero_of(inner.result.type)))
     if other is not None:
         made = [at.add(arith.SelectOp(mask, made[0], other))]
     op.yielded.operands = ()
     at.replace(*made) if made else Rewriter.erase_op(op)
+    if isinstance(inner, vector.TransferReadOp | vector.TransferWriteOp):
+        _transfer(inner, Before(inner))
+
+
+def _transfer(op: vector.TransferReadOp | vector.TransferWriteOp, at: Before) -> None:
+    """Under a mask, which has the order of the memref's dimensions, a transfer has that order too."""
+    map_ = op.permutation_map.data
+    walked = _walked(op)
+    if op.mask is None or walked == list(range(len(map_.results))):
+        return
+    op.properties["permutation_map"] = AffineMapAttr(
+        AffineMap(map_.num_dims, 0, tuple(map_.results[axis] for axis in walked))
+    )
+    if isinstance(flags := op.properties.get("in_bounds"), ArrayAttr):
+        op.properties["in_bounds"] = ArrayAttr([flags.data[axis] for axis in walked])
+    if isinstance(op, vector.TransferWriteOp):
+        op.operands[0] = at.transpose(op.vector, walked)
+        return
+    shape = shape_of(op.result)
+    kind = with_shape(op.result.type, [shape[axis] for axis in walked])
+    made = vector.TransferReadOp.create(
+        operands=op.operands, properties=op.properties, result_types=[kind]
+    )
+    at.replace(_spread(at, at.add(made), walked, shape))
+
+
+def _walked(op: vector.TransferReadOp | vector.TransferWriteOp) -> list[int]:
+    """The vector's dimensions that walk along the memref's, in the order of these."""
+    results = enumerate(op.permutation_map.data.results)
+    found = [(r.position, axis) for axis, r in results if isinstance(r, AffineDimExpr)]
+    return [axis for _, axis in sorted(found)]
+
+
+def _spread(at: Before, value: SSAValue, walked: list[int], shape: tuple[int, ...]) -> SSAValue:
+    """A vector of these dimensions of a shape in the shape's order, repeated along the others."""
+    turned = at.transpose(value, [walked.index(axis) for axis in sorted(walked)])
+    wide = [n if axis in walked else 1 for axis, n in enumerate(shape)]
+    return at.broadcast(at.cast(turned, wide), shape)
 
 
 def _both(at: Before, mask: SSAValue, other: SSAValue | None) -> SSAValue:
@@ -248,7 +295,7 @@ _MASKS: dict[type[Operation], Callable[[Any, SSAValue, Before], None]] = {
 def _reshape(op: ReshapeOp, at: Before) -> None:
     result = op.result.type
     if not isinstance(result, MemRefType):
-        raise error_at(op, "memref.reshape to a rank that is not known", kind=UnsupportedError)
+        raise error_at(op, "memref.reshape to an unknown rank", kind=UnsupportedError)
     sizes: list[SSAValue | int] = [*result.get_shape()]
     for dim, extent in enumerate(result.get_shape()):
         if extent < 0:
@@ -300,7 +347,7 @@ def _mem_desc_subview(op: Any, at: Before) -> None:
         if user.name not in MATRIX_PLACES:
             raise error_at(
                 user,
-                f"{user.name} of a part of a shared matrix: only loads, stores and parts of it are known",
+                f"{user.name} of a part of a shared matrix: only loads, stores and parts of it are supported",
                 kind=UnsupportedError,
             )
         before = Before(user)
@@ -348,7 +395,7 @@ def _lane_shuffle(op: Any, at: Before) -> None:
     made: list[SSAValue] = []
     for n in range(count):
         step = at.index(n)
-        if op.packs is not None:
+        if op.pack:
             first = at.add(arith.MuliOp(lane, at.index(count)))
             place = at.add(arith.AddiOp(first, step))
             holder = at.add(arith.RemUIOp(place, width))
@@ -373,6 +420,9 @@ def _as(conversion: Any) -> Rule:
 
 
 EXPANSIONS: dict[str, Rule] = {
+    "scf.index_switch": index_switch,
+    "affine.apply": affine_map,
+    "affine.min": affine_map,
     "math.isnan": _isnan,
     "math.isinf": _against_infinity("oeq"),
     "math.isfinite": _against_infinity("olt"),
@@ -383,6 +433,8 @@ EXPANSIONS: dict[str, Rule] = {
     "vector.outerproduct": _outerproduct,
     "vector.scan": _scan,
     "vector.mask": _mask,
+    "vector.transfer_read": _transfer,
+    "vector.transfer_write": _transfer,
     "memref.reshape": _reshape,
     "memref.generic_atomic_rmw": _generic_atomic,
     "gpu.subgroup_broadcast": _subgroup_broadcast,
@@ -396,7 +448,7 @@ EXPANSIONS: dict[str, Rule] = {
 
 EXPAND_OPS = Pass[Unit[Any]](
     "expand-ops",
-    "what other ops say as well becomes those",
+    "expands ops into simpler ones",
     lambda u: expand_ops(u.module),
     whole=True,
 )

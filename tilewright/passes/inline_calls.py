@@ -26,7 +26,7 @@ from tilewright.passes.pipeline import Pass, Unit
 
 INLINE_CALLS = Pass[Unit[Any]](
     "inline-calls",
-    "functions that the kernel calls stand in place of the calls, of several the one for the machine",
+    "inlines the functions that the kernel calls, each in its implementation for the machine",
     lambda u: inline_calls(u.kernel, u.runs),
     when=lambda u: any(isinstance(op, func.CallOp) for op in u.kernel.walk()),
     machine=True,
@@ -83,7 +83,7 @@ def called_function(call: func.CallOp) -> func.FuncOp:
         raise error_at(
             call,
             f"the kernel calls @{call.callee.string_value()}, which is not defined",
-            rule="a kernel calls functions of its own text alone",
+            rule="a kernel can only call functions of its own module",
             kind=UnsupportedError,
         )
     return found

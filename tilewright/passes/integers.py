@@ -390,6 +390,9 @@ class Ranges(Solver[_Range]):
         known = [each for each in given if each is not None]
         if len(known) < len(given):
             return None
+        modulus = _modulus(op)
+        if modulus is not None and (positive := self.known.get(modulus, _NOTHING))[0] > 0:
+            return 0, positive[1] - 1
         if is_extreme(op) and (rule := _BINARY.get(op.properties["kind"].data.value)):  # pyright: ignore
             return reduce(rule, known)
         if dialect != "arith":
@@ -402,19 +405,34 @@ class Ranges(Solver[_Range]):
         first, last = self.known.get(loop.lb), self.known.get(loop.ub)
         if first is None or last is None:
             return None
-        turns, low, step = _turns(loop), constant(loop.lb), constant(loop.step)
-        if turns is not None and low is not None and step is not None:
-            return low, low + max(0, turns - 1) * step
+        trips, low, step = _trips(loop), constant(loop.lb), constant(loop.step)
+        if trips is not None and low is not None and step is not None:
+            return low, low + max(0, trips - 1) * step
         return first[0], max(first[0], last[1] - 1)
 
     def _grown(self, value: BlockArgument, values: Sequence[SSAValue]) -> _Range | None:
         """Of a number that grows by a constant in each of so many turns."""
         loop = value.block.parent_op()
-        by, turns = growth(value, values[-1]), _turns(loop) if isinstance(loop, scf.ForOp) else None
+        by, trips = growth(value, values[-1]), _trips(loop) if isinstance(loop, scf.ForOp) else None
         start = self.known.get(values[0])
-        if by is None or by < 0 or turns is None or start is None:
+        if by is None or by < 0 or trips is None or start is None:
             return None
-        return start[0], start[1] + by * max(0, turns - 1)
+        return start[0], start[1] + by * max(0, trips - 1)
+
+
+def _modulus(op: Operation) -> SSAValue | None:
+    """b, where an op is `a - a // b * b`: the remainder as Python has it."""
+    if not isinstance(op, arith.SubiOp) or not isinstance(op.rhs, OpResult):
+        return None
+    product, dividend = op.rhs.op, op.lhs
+    if isinstance(product, arith.MuliOp) and isinstance(product.lhs, OpResult):
+        quotient = product.lhs.op
+        if isinstance(quotient, arith.FloorDivSIOp) and list(quotient.operands) == [
+            dividend,
+            product.rhs,
+        ]:
+            return product.rhs
+    return None
 
 
 def growth(value: SSAValue, following: SSAValue) -> int | None:
@@ -427,7 +445,7 @@ def growth(value: SSAValue, following: SSAValue) -> int | None:
     return None
 
 
-def _turns(loop: scf.ForOp) -> int | None:
+def _trips(loop: scf.ForOp) -> int | None:
     first, last, step = (constant(v) for v in (loop.lb, loop.ub, loop.step))
     return max(0, -(-(last - first) // step)) if None not in (first, last) and step else None  # pyright: ignore
 

@@ -88,7 +88,7 @@ def leave_out_maps(kernel: gpu.FuncOp, remarks: list[str], *, strict: bool, inst
                 op,
                 f"{op.name} has a map, which this target cannot follow: {instead}",
                 kind=UnsupportedError,
-                hint="without options(maps='strict') the map is left out, with a remark",
+                hint="without options(maps='strict') the map is ignored, with a remark",
             )
         remarks.append(f"{op.name}: its map is not used, {instead}")
         return

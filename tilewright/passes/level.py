@@ -80,7 +80,7 @@ def region_of_run(op: scf.IfOp) -> Region:
     if op.results or op.false_region.blocks:
         raise error_at(
             op,
-            f"{op.name} of some subgroups ({RANGE}) gives no values to the others and has no else",
+            f"{op.name} of some subgroups ({RANGE}) cannot return values or have an else",
             kind=UnsupportedError,
             hint="store them in the branch, to memory that the others read",
         )
@@ -105,7 +105,7 @@ def among(op: Operation, subgroups: int) -> int:
 
 def subgroups_at(op: Operation) -> int | None:
     """How many subgroups do an op of a workgroup's text: those of the range that it stands in, else what the kernel
-    says, else the subgroups that its maps deal to; None where nothing says it."""
+    says, else the subgroups that its maps distribute to; None where nothing says it."""
     if (run := run_around(op)) is not None:
         return run.bounds[1] - run.bounds[0]
     scope = op.parent_op()
@@ -116,17 +116,17 @@ def subgroups_at(op: Operation) -> int | None:
     stated = scope.attributes.get(SUBGROUPS)
     if isinstance(stated, IntegerAttr):
         return stated.value.data
-    return _dealt_to(scope)
+    return _distributed_to(scope)
 
 
-def _dealt_to(scope: Operation) -> int | None:
-    """The subgroups that the first map deals to, outside of the regions that a few do."""
+def _distributed_to(scope: Operation) -> int | None:
+    """The subgroups that the first map distributes to, outside of the regions that a few do."""
     for region in scope.regions:
         for op in (op for block in region.blocks for op in block.ops):
             for attribute in _attributes(op):
                 if (grid := _grid(attribute)) is not None:
                     return prod(grid)
-            if range_of(op) is None and (inside := _dealt_to(op)) is not None:
+            if range_of(op) is None and (inside := _distributed_to(op)) is not None:
                 return inside
     return None
 

@@ -4,7 +4,7 @@
                                                for i from the second { A(i); B(i - 1) }     kernel
     A in stage 0, B in stage 1                 B(last) }                                    epilogue
 
-A pass decides (a `Schedule`: op -> stage, and the order of one turn of the kernel); this file makes the loops.
+A pass decides (a `PipelineSchedule`: op -> stage, and the order of one turn of the kernel); this file makes the loops.
 
 Requires: a loop all of whose ops but the yield are in the order. What an op reads was made in its own stage before it,
 or in a stage before; what the loop carries, in the iteration before (so at most one stage later, and then before it in
@@ -22,7 +22,7 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 
 
 @dataclass
-class Schedule:
+class PipelineSchedule:
     """When the ops of a loop's body run: the stage of each (0 where there is no entry), and their order in a turn."""
 
     loop: scf.ForOp
@@ -77,7 +77,7 @@ Predicate = Callable[[Operation, Callable[[], SSAValue]], None]
 class _Turn:
     """One turn: the ops of some stages, each for its iteration."""
 
-    schedule: Schedule
+    schedule: PipelineSchedule
     into: Block
     held: Held
     active: range
@@ -137,7 +137,7 @@ class _Turn:
         return [newest, *before]
 
 
-def expand(run: Sequence[Schedule]) -> None:
+def expand(run: Sequence[PipelineSchedule]) -> None:
     """Replaces loops of one block, each of which begins with what the one before gives, at the place of the last.
 
     All have two stages. One goes into the next without an epilogue and a prologue between: their second stages must do
@@ -149,7 +149,7 @@ def expand(run: Sequence[Schedule]) -> None:
     _replace([s.loop for s in run], place, results)
 
 
-def _from(run: Sequence[Schedule], into: Block, start: list[SSAValue]) -> list[SSAValue]:
+def _from(run: Sequence[PipelineSchedule], into: Block, start: list[SSAValue]) -> list[SSAValue]:
     """The loops of a run from its first on, none before which ran: what is carried after all of them."""
     if not run:
         return start
@@ -172,7 +172,7 @@ def _from(run: Sequence[Schedule], into: Block, start: list[SSAValue]) -> list[S
 
 
 def expand_predicated(
-    schedule: Schedule, predicate: Predicate, before: Callable[[SSAValue], SSAValue]
+    schedule: PipelineSchedule, predicate: Predicate, before: Callable[[SSAValue], SSAValue]
 ) -> list[Operation]:
     """Replaces a loop without a second copy of its body: the kernel begins with the first iteration.
 
@@ -189,7 +189,7 @@ def expand_predicated(
 
 
 def _kernel(
-    schedule: Schedule,
+    schedule: PipelineSchedule,
     into: Block,
     begin: SSAValue,
     state: Sequence[SSAValue],
@@ -210,7 +210,7 @@ def _kernel(
 
 
 def _epilogue(
-    schedule: Schedule,
+    schedule: PipelineSchedule,
     into: Block,
     state: Sequence[SSAValue],
     predicate: Predicate | None = None,
@@ -220,11 +220,11 @@ def _epilogue(
     return [held[arg][0] for arg in schedule.args]
 
 
-def _flat(schedule: Schedule, held: Held) -> list[SSAValue]:
+def _flat(schedule: PipelineSchedule, held: Held) -> list[SSAValue]:
     return [held[value][n] for value, n in schedule.carried]
 
 
-def _held(schedule: Schedule, flat: Sequence[SSAValue]) -> Held:
+def _held(schedule: PipelineSchedule, flat: Sequence[SSAValue]) -> Held:
     found: Held = {}
     for (value, _), each in zip(schedule.carried, flat, strict=True):
         found.setdefault(value, []).append(each)

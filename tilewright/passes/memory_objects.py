@@ -151,8 +151,8 @@ def _says_noalias(source: SSAValue) -> bool:
     if not isinstance(source, BlockArgument):
         return False
     kernel = source.owner.parent_op()
-    said = kernel.attributes.get("arg_attrs") if isinstance(kernel, gpu.FuncOp) else None
-    own = said.data[source.index] if isinstance(said, ArrayAttr) else None
+    arg_attrs = kernel.attributes.get("arg_attrs") if isinstance(kernel, gpu.FuncOp) else None
+    own = arg_attrs.data[source.index] if isinstance(arg_attrs, ArrayAttr) else None
     return isinstance(own, DictionaryAttr) and "llvm.noalias" in own.data
 
 

@@ -12,7 +12,7 @@ Guarantees: the same operands. A pack is made when nothing in the launch may wri
 operand is one load seen through transposes, casts and elementwise ops that keep zero zero (so that
 padding stays zero), and the tile provably starts where a panel does. Otherwise a remark says why not,
 and each workgroup packs for itself. The pack says how often a launch reads each element: what is read
-only once or twice the target leaves where it is, and whoever reads it packs it in its cache.
+only a few times the target leaves where it is, and whoever reads it packs it in its cache.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Chain:
     transposed: bool
 
 
-class Packing:
+class PackingRewriter:
     """Rewrites one kernel."""
 
     def __init__(self, function: gpu.FuncOp, panels_of: PanelsOf, remarks: list[str]):

@@ -1,6 +1,6 @@
 """What a pass is, for every target: data. A list of passes is a pipeline, and reads as the story of its target.
 
-    POSITIONS = Pass("positions", "tiles are placed where they are loaded", lambda u: place_tiles(u.kernel))
+    POSITIONS = Pass("positions", "rematerializes each tile where it is loaded", lambda u: place_tiles(u.kernel))
     PASSES = (*BEGIN, POSITIONS, CLEANUP, RINGS, ..)
     run(PASSES, unit, observe, stage)
 
@@ -122,7 +122,7 @@ def _clean(unit: Unit[Any]) -> None:
 
 CLEANUP = Pass[Unit[Any]](
     "cleanup",
-    "dead code, common subexpressions, scalars and tiles out of loops",
+    "removes dead code and common subexpressions; hoists scalars and tiles out of loops",
     _clean,
     when=lambda u: not u.clean,
 )

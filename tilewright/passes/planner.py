@@ -17,7 +17,8 @@ small ops are all seen as what they are, time; no kind of kernel is known here.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
+from itertools import product
 from math import ceil, inf, prod
 from typing import Any, Protocol, TypeVar
 
@@ -35,6 +36,12 @@ from tilewright.uarch.base import GENERIC, Rates
 
 CANDIDATES = (16, 32, 64, 128, 256)
 """Values that are tried for every constexpr; tiles of these extents fit every machine's panels."""
+
+PAIRS = 2
+"""So many names are not descended along, one after the other, where kernels that are not to be lie between others: all
+choices are costed whose values are possible one by one."""
+QUARTERS = (1 / 4, 3 / 4)
+"""Where along the grid programs are looked at whose loops run longer in some than in others: evenly so, it is taken."""
 
 _UNKNOWN_TRIPS = 8
 """Iterations of a loop whose bounds no shape gives."""
@@ -82,13 +89,15 @@ def seconds(
     rates: Rates,
     least_bytes: float = 0.0,
     shared: bool = False,
+    longest: float = 1.0,
 ) -> float:
     """Estimated time of a launch: ``program``'s work in as many rounds as the programs need on the cores.
 
     `least_bytes`: what the whole launch moves to and from memory at least, on all cores together. `shared`: may several
-    cores do one program, its one loop with products in turn?
+    cores do one program, its one loop with products in turn? `longest`: the work of the longest program, where they
+    differ and the cores take them as they come, as a multiple of ``program``'s, the mean.
     """
-    return together(causes(program, programs, rates, least_bytes, shared), rates)
+    return together(causes(program, programs, rates, least_bytes, shared, longest), rates)
 
 
 def causes(
@@ -97,9 +106,12 @@ def causes(
     rates: Rates,
     least_bytes: float = 0.0,
     shared: bool = False,
+    longest: float = 1.0,
 ) -> dict[str, float]:
     """What :func:`seconds` is made of: how long the launch would take for one cause alone."""
-    rounds, meeting = ceil(programs / rates.cores), 0.0
+    rounds, meeting = float(ceil(programs / rates.cores)), 0.0
+    if longest > 1:
+        rounds = max(programs / rates.cores, longest)
     parts = min(rates.parts, int(rates.cores // programs))
     if shared and parts > 1:  # a program's sums are added up in the end
         rounds, meeting = 1 / parts, rates.launch_seconds / 2
@@ -111,7 +123,7 @@ def causes(
         "memory": rounds * program.memory_bytes / rates.memory_bytes,
         "whole arrays": least_bytes / rates.memory_bytes / rates.cores,
         "sums of cores": meeting,
-        "start": rates.launch_seconds,
+        "start": rates.launch_seconds + rounds * rates.program_seconds,
     }
 
 
@@ -191,11 +203,20 @@ def choose(request: Request, rates: Rates = GENERIC) -> dict[str, int]:
     return choices(request, rates)[0].values
 
 
-def choices(request: Request, rates: Rates = GENERIC) -> list[Choice]:
+def choices(
+    request: Request,
+    rates: Rates = GENERIC,
+    candidates: Sequence[int] = CANDIDATES,
+    rated: Callable[[ModuleOp], Rates] | None = None,
+) -> list[Choice]:
     """What was tried on the way to the cheapest choice, by descent along one name at a time; the cheapest first.
 
-    Raises UnsupportedError when the kernel compiles with none of the candidates.
+    `rated`: by what a kernel is costed, if not by `rates`; it raises UnsupportedError for one that is not to be. Raises
+    that when the kernel compiles with none of the candidates.
     """
+    built: dict[tuple[int, ...], tuple[ModuleOp, Rates] | TilewrightError] = {}
+    if rated is not None:  # the IR depends on types alone, not on shapes
+        built = request.memory.setdefault("rated", built)
     seen: dict[tuple[int, ...], float] = {}
     made: dict[tuple[int, ...], Choice] = {}
     reasons: list[TilewrightError] = []
@@ -203,19 +224,34 @@ def choices(request: Request, rates: Rates = GENERIC) -> list[Choice]:
     def cost(choice: tuple[int, ...]) -> float:
         if choice not in seen:
             values = dict(zip(request.names, choice, strict=True))
-            try:
-                made[choice] = costed(values, request.build(values), request.arguments, rates)
-                seen[choice] = made[choice].seconds
-            except TilewrightError as error:
-                reasons.append(error)
+            if choice not in built:
+                try:
+                    module = request.build(values)
+                    built[choice] = module, rates if rated is None else rated(module)
+                except TilewrightError as error:
+                    built[choice] = error
+            found = built[choice]
+            if isinstance(found, TilewrightError):
+                reasons.append(found)
                 seen[choice] = inf
+            else:
+                made[choice] = costed(values, found[0], request.arguments, found[1])
+                seen[choice] = made[choice].seconds
         return seen[choice]
 
-    starts = [(size,) * len(request.names) for size in (64, *CANDIDATES)]
-    best, least = descend(min(starts, key=cost), [CANDIDATES] * len(request.names), cost)
+    ways = [list(candidates)] * len(request.names)
+    starts = [(size,) * len(request.names) for size in (64, *candidates)]
+    if rated is not None and len(request.names) <= PAIRS:
+        middle = starts[0]
+        alone = [
+            [v for v in values if cost((*middle[:i], v, *middle[i + 1 :])) < inf]
+            for i, values in enumerate(ways)
+        ]
+        starts = list(product(*alone)) or starts
+    best, least = descend(min(starts, key=cost), ways, cost)
     if least == inf:
         raise UnsupportedError(
-            f"no value of {', '.join(request.names)} among {CANDIDATES} makes a legal kernel;"
+            f"no value of {', '.join(request.names)} among {tuple(candidates)} makes a legal kernel;"
             f" with {best}: {reasons[0].message}",
             location=reasons[0].location,
             hint="give the constexprs values",
@@ -233,10 +269,20 @@ def costed(
 ) -> Choice:
     """What a launch would take with the values of constexprs that `module` was built with."""
     kernel, estimate = _estimated(module, arguments, rates)
-    program, programs = estimate.block(kernel.body.block), estimate.all_programs(kernel)
+    programs = estimate.all_programs(kernel)
     loops = [op for op in kernel.walk() if isinstance(op, (scf.ForOp, scf.WhileOp))]
     shared = len(loops) == 1 and any(isinstance(op, xetile.TileMmaOp) for op in loops[0].walk())
-    found = causes(program, programs, rates, shared=shared)
+    uneven = any(isinstance(l, scf.ForOp) and _program_ids(l.ub) for l in loops)
+    program, longest = Work(), 1.0
+    if uneven:
+        each = [estimate.at(place).block(kernel.body.block) for place in QUARTERS]
+        for work in each:
+            program.add(work, 1 / len(each))
+        less, more = sorted(seconds(work, 1, replace(rates, launch_seconds=0.0)) for work in each)
+        longest = (1.5 * more - 0.5 * less) / (0.5 * more + 0.5 * less or 1.0)
+    else:
+        program = estimate.block(kernel.body.block)
+    found = causes(program, programs, rates, shared=shared, longest=longest)
     why = {cause: seconds for cause, seconds in found.items() if seconds}
     return Choice(values, together(found, rates), programs, causes=why)
 
@@ -275,6 +321,14 @@ class _Estimate:
     shapes: Mapping[SSAValue, tuple[int, ...]]
     rates: Rates
     known: dict[SSAValue, int | None] = field(default_factory=dict[SSAValue, "int | None"])
+    place: float = 0.0
+    """Of the program that is looked at along every axis of the grid: 0 is the first, 1 is behind the last."""
+    counts: dict[str, int] = field(default_factory=dict[str, int])
+    """Programs along the axes of the grid, as far as `programs` found them."""
+
+    def at(self, place: float) -> _Estimate:
+        """The same for another program."""
+        return replace(self, known={}, place=place)
 
     # Work of one program.
 
@@ -336,8 +390,11 @@ class _Estimate:
         extents = (*(1 for _ in shape[:-2]), *init.tile_type.get_shape())[-len(shape) :]
         count = 1
         for offset, extent, step in zip(init.mixed_offsets, shape, extents, strict=False):
-            if isinstance(offset, SSAValue) and _from_program_id(offset):
-                count *= max(1, -(-extent // step))
+            ids = _program_ids(offset) if isinstance(offset, SSAValue) else []
+            if ids:
+                along = max(1, -(-extent // step))
+                self.counts.update((str(id.dimension.data), along) for id in ids)
+                count *= along
         return count
 
     # Index arithmetic on shapes.
@@ -357,7 +414,7 @@ class _Estimate:
             shape, axis = self.shapes.get(op.source), self.value(op.index)
             return shape[axis] if shape is not None and axis is not None else None
         if isinstance(op, gpu.BlockIdOp):
-            return 0
+            return int(self.place * self.counts.get(str(op.dimension.data), 1))
         if isinstance(ssa, BlockArgument) and isinstance(loop := ssa.owner.parent_op(), scf.ForOp):
             return self.value(loop.lb) if ssa.index == 0 else None
         fold = _FOLDS.get(type(op)) if isinstance(op, Operation) else None
@@ -383,18 +440,19 @@ _FOLDS: Mapping[type[Operation], Callable[..., int]] = {
 }
 
 
-def _from_program_id(ssa: SSAValue) -> bool:
-    """Whether a program's number goes into an index value."""
+def _program_ids(ssa: SSAValue) -> list[gpu.BlockIdOp]:
+    """The numbers of a program that go into an index value."""
     work, seen = [ssa], set[SSAValue]()
+    found: list[gpu.BlockIdOp] = []
     while work:
         value = work.pop()
         if value in seen or not isinstance(value.owner, Operation):
             continue
         seen.add(value)
         if isinstance(value.owner, gpu.BlockIdOp):
-            return True
+            found.append(value.owner)
         work.extend(value.owner.operands)
-    return False
+    return found
 
 
 def _vector(value: SSAValue) -> VectorType:

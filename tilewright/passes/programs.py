@@ -38,24 +38,22 @@ def _to_vector(unit: Unit[Any]) -> None:
 
 
 PROGRAMS: tuple[Pass[Unit[Any]], ...] = (
-    Pass(
-        "bufferize", "tensors become memrefs, each of which is written once", _bufferize, whole=True
-    ),
+    Pass("bufferize", "turns tensors into memrefs, each written once", _bufferize, whole=True),
     Pass(
         "linalg-to-xetile",
-        "structured ops become kernels over tiles, and launches of them",
+        "turns structured ops into kernels over tiles, and launches of them",
         _linalg,
         whole=True,
         machine=True,
     ),
     Pass(
         "vector-to-xetile",
-        "transfers of vectors become tiles, products of matrices tile_mma",
+        "turns vector transfers into tiles, and matrix products into tile_mma",
         _to_xetile,
     ),
     Pass(
         "xetile-to-vector",
-        "tiles become transfers of vectors, tile_mma vector.contract",
+        "turns tiles into vector transfers, and tile_mma into vector.contract",
         _to_vector,
     ),
 )

@@ -17,16 +17,16 @@ from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import xetile as xt
 from tilewright.passes.memory_objects import may_alias
 from tilewright.passes.split_workgroups import (
-    Choice,
+    SplitChoice,
     choices,
     in_passes,
-    is_dealt,
+    is_distributed,
     shape_of,
     split,
 )
 from tilewright.passes.tile_origin import root_of
 
-Split = Callable[[gpu.FuncOp, Choice, int], None]
+Split = Callable[[gpu.FuncOp, SplitChoice, int], None]
 
 
 def tile_size(value: SSAValue) -> int:
@@ -51,14 +51,15 @@ def halve(kernel: gpu.FuncOp, values: Sequence[SSAValue], least: int, into: Spli
     `least`: elements along an axis that is not split further; with 1 the outermost axis is taken, however long.
     """
     largest = max(values, key=tile_size)
-    best: tuple[tuple[int, int], Choice] | None = None
+    best: tuple[tuple[int, int], SplitChoice] | None = None
     for choice in choices(kernel, root_of, may_alias):
         dims = [d for v, d in choice.members if v is largest]
         if not dims or choice.extent % 2 or choice.extent // 2 < least:
             continue
-        if into is in_passes and not is_dealt(choice, 2):
+        if into is in_passes and not is_distributed(choice, 2):
             continue
-        rank = (choice.extent if least > 1 else -dims[0], -dims[0])
+        extent = (shape_of(largest) or ())[dims[0]]
+        rank = (extent if least > 1 else -dims[0], -dims[0])
         if best is None or rank > best[0]:
             best = rank, choice
     if best is None:
@@ -80,8 +81,8 @@ def compute_in_passes(kernel: gpu.FuncOp, passes: int) -> None:
             raise error_at(
                 kernel,
                 f"its tiles cannot be computed in {passes} passes, only in {done}",
-                rule="parts of tiles are apart: nothing is reduced or moved across them, no memory is shared, and what "
-                "is stored is neither loaded nor stored again, so far as the arrays are known not to overlap",
+                rule="parts of tiles must be independent: nothing is reduced or moved across them, no memory is "
+                "shared, nothing stored is loaded or stored again, so far as the arrays are known not to overlap",
                 kind=UnsupportedError,
             )
         done *= 2

@@ -22,7 +22,7 @@ from xdsl.ir import Attribute, SSAValue
 
 from tilewright.dialects import xetile as xt
 from tilewright.passes.emit import Before
-from tilewright.passes.neutral import splat
+from tilewright.passes.fold_identities import splat
 
 SWAPPED = {
     "maximumf": "minimumf",

@@ -20,7 +20,7 @@ Requires: workgroup level. An axis can be split when no op combines or moves ele
 reduction, a reshape, an extracted element), every store and atomic covers it, the kernel shares no
 memory in the workgroup, and nothing that it stores is loaded or stored again. Guarantees: the same results,
 from `split` with `factor` times as many programs along x; no axis is split further than asked for; maps
-deal parts to the subgroups that had the whole, and are left out where none does (`is_dealt` asks).
+distribute parts to the subgroups that had the whole, and are left out where none does (`is_distributed` asks).
 """
 
 from __future__ import annotations
@@ -137,7 +137,8 @@ class _Analysis:
                 self.tie_all((op.c, op.result))
         elif isinstance(op, xt.ReductionOp):
             for dim in axes_of(op.source):
-                if dim in op.dims:
+                runs = op.reduction_size is not None and (shape_of(op.result) or ())[dim] > 1
+                if dim in op.dims and not runs:
                     self.fixed.add((op.source, dim))
                     self.fixed.add((op.result, dim))
                 else:
@@ -170,8 +171,9 @@ class _Analysis:
 
 
 @dataclass(frozen=True)
-class Choice:
-    """An axis of the program that can be split: its members, and its extent."""
+class SplitChoice:
+    """An axis of the program that can be split: its members, and its least extent, of which the others are multiples
+    (the rows that a reduction adds up in runs)."""
 
     members: tuple[Axis, ...]
     extent: int
@@ -179,7 +181,7 @@ class Choice:
 
 def choices(
     kernel: gpu.FuncOp, root_of: Callable[[SSAValue], SSAValue | None], may_alias: MayAlias
-) -> list[Choice]:
+) -> list[SplitChoice]:
     """The axes along which the kernel's workgroup can be split."""
     analysis = _Analysis(kernel)
     if not analysis.possible:
@@ -200,16 +202,16 @@ def choices(
             if n > 1:
                 groups.setdefault(analysis.axes.find((value, dim)), []).append((value, dim))
     tiles = {t for t, writes in accesses if writes}
-    found: list[Choice] = []
+    found: list[SplitChoice] = []
     for root, members in groups.items():
         if root in fixed:
             continue
         extents = {(shape_of(v) or ())[d] for v, d in members}
-        if len(extents) != 1:
+        if any(extent % min(extents) for extent in extents):
             continue
         if not tiles <= {v for v, _ in members}:
             continue
-        found.append(Choice(tuple(members), extents.pop()))
+        found.append(SplitChoice(tuple(members), min(extents)))
     return found
 
 
@@ -231,7 +233,7 @@ def _in_any_order(kernel: gpu.FuncOp) -> bool:
     return True
 
 
-def is_dealt(choice: Choice, factor: int) -> bool:
+def is_distributed(choice: SplitChoice, factor: int) -> bool:
     """Whether the parts of a split can be owned by the subgroups that the program's maps name."""
     if choice.extent % factor:
         return False
@@ -244,7 +246,7 @@ def is_dealt(choice: Choice, factor: int) -> bool:
     return True
 
 
-def split(kernel: gpu.FuncOp, choice: Choice, factor: int) -> None:
+def split(kernel: gpu.FuncOp, choice: SplitChoice, factor: int) -> None:
     """Splits the workgroup along one axis into `factor` programs."""
     body = kernel.body.block
     part = choice.extent // factor
@@ -275,7 +277,7 @@ def split(kernel: gpu.FuncOp, choice: Choice, factor: int) -> None:
     _narrow_all(choice, factor, start.result)
 
 
-def in_passes(kernel: gpu.FuncOp, choice: Choice, factor: int) -> None:
+def in_passes(kernel: gpu.FuncOp, choice: SplitChoice, factor: int) -> None:
     """Has the workgroup compute the `factor` parts of one axis one after the other."""
     body = kernel.body.block
     index = IndexType()
@@ -298,7 +300,7 @@ def in_passes(kernel: gpu.FuncOp, choice: Choice, factor: int) -> None:
     _narrow_all(choice, factor, start.result)
 
 
-def _inside(choice: Choice) -> dict[SSAValue, set[int]]:
+def _inside(choice: SplitChoice) -> dict[SSAValue, set[int]]:
     """The dimensions of each value that are members of an axis."""
     found: dict[SSAValue, set[int]] = {}
     for value, dim in choice.members:
@@ -306,14 +308,21 @@ def _inside(choice: Choice) -> dict[SSAValue, set[int]]:
     return found
 
 
-def _narrow_all(choice: Choice, factor: int, start: SSAValue) -> None:
+def _narrow_all(choice: SplitChoice, factor: int, start: SSAValue) -> None:
+    starts = {1: start}
     for value, dims in _inside(choice).items():
         shape = shape_of(value) or ()
         for table, name, map in list(_maps_of(value)):
             del table[name]
             if (new := split_map(map, shape, [*dims], factor)) is not None:
                 table[name] = new
-        _narrow(value, dims, factor, start)
+        times = min(shape[d] for d in dims) // choice.extent
+        if times not in starts:
+            number = arith.ConstantOp.from_int_and_width(times, IndexType())
+            starts[times] = arith.MuliOp(start, number.result).result
+            assert isinstance(start.owner, Operation) and start.owner.parent is not None
+            start.owner.parent.insert_ops_after([number, starts[times].owner], start.owner)  # pyright: ignore
+        _narrow(value, dims, factor, starts[times])
 
 
 def _maps_of(value: SSAValue) -> Iterator[tuple[dict[str, Attribute], str, xt.WgMapAttr]]:
@@ -344,7 +353,7 @@ def _narrow(value: SSAValue, dims: set[int], factor: int, start: SSAValue) -> No
             at = lead + dim
             offsets[at] = before.plus(offsets[at], start)
         assert isinstance(new_type, xt.TileType)
-        made = xt.InitTileOp(op.source, new_type, offsets, None, op.mixed_sizes, op.mixed_strides)
+        made = xt.InitTileOp(op.source, new_type, offsets, op.mixed_sizes, op.mixed_strides)
         before.replace(before.add(made))
         return
     if isinstance(op, arith.ConstantOp):

@@ -1,4 +1,4 @@
-"""vector-to-xetile: transfers of vectors become tiles, products of matrices tile_mma.
+"""vector-to-xetile: reads and writes of vectors become tiles, products of matrices tile_mma.
 
     %s = memref.subview %b[%k, %j] [32, 64] [1, 1] : ..      %t = xetile.init_tile %b[%k, %j] : .. -> !xetile.tile<..>
     %v = vector.transfer_read %s[%c0, %c0], %pad : ..   ->   %v = xetile.load_tile %t : ..
@@ -7,14 +7,17 @@
 
 The tile has the layout of its memref: row-major, or column-major (`order = [0, 1]`) by its strides or its affine map.
 What of a subview lies inside of it and fills it is a tile of what it is a part of; of another, the part is the matrix.
-Requires: upstream dialects. Guarantees: the same results; no transfer and no contraction is left. Raises
-UnsupportedError, and changes nothing, for another layout, for masks, and for contractions that are no product.
+What is no such block becomes a scattered tile, with an offset and a mask for each element (`vector_elements`): gathers
+and scatters, writes under a mask, vectors along other dimensions than the two innermost, memory without a unit stride.
+Requires: upstream dialects, expand-ops. Guarantees: the same results; no op of `MEMORY` and no contraction is left.
+Raises UnsupportedError, and changes nothing, for tensors, and for contractions that are no product.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
+from dataclasses import dataclass
+from typing import Any
 
 from xdsl.dialects import arith, func, gpu, memref, vector
 from xdsl.dialects.builtin import (
@@ -28,35 +31,63 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.dialects.ub import PoisonOp
 from xdsl.ir import Attribute, Operation, SSAValue
-from xdsl.ir.affine import AffineConstantExpr, AffineDimExpr
+from xdsl.ir.affine import AffineDimExpr
 
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import xetile
-from tilewright.dialects.movement import shape_of
 from tilewright.dialects.upstream.arith import folded
 from tilewright.dialects.upstream.strided import strided_form
 from tilewright.dialects.upstream.subview import static_parts
-from tilewright.dialects.upstream.vector import ContractionOp
+from tilewright.dialects.upstream.vector import ContractionOp, GatherOp, ScatterOp
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.passes.cleanup import eliminate_dead
 from tilewright.passes.emit import Before
 from tilewright.passes.kernel import LEVEL
+from tilewright.passes.vector_elements import (
+    flattened,
+    indexed,
+    inside,
+    matrix_of,
+    places,
+    read,
+    write,
+)
 
-Transfer: TypeAlias = vector.TransferReadOp | vector.TransferWriteOp
+Transfer = vector.TransferReadOp | vector.TransferWriteOp
+
+MEMORY = (
+    vector.TransferReadOp,
+    vector.TransferWriteOp,
+    vector.LoadOp,
+    vector.StoreOp,
+    vector.MaskedLoadOp,
+    vector.MaskedStoreOp,
+    GatherOp,
+    ScatterOp,
+)
+"""What reads and writes memory by vectors."""
 
 
 def vector_to_xetile(function: gpu.FuncOp | func.FuncOp) -> None:
     """Rewrites one function or kernel, in place."""
-    found = [op for op in function.walk() if isinstance(op, Transfer | ContractionOp)]
-    transfers = [(op, _transfer(op)) for op in found if isinstance(op, Transfer)]
-    for op in found:  # nothing is changed before all is known to have a form
-        if isinstance(op, ContractionOp):
-            _sides(op)
-    for op, plan in transfers:
-        _read(op, plan) if isinstance(op, vector.TransferReadOp) else _write(op, plan)
+    found = [op for op in function.walk() if isinstance(op, MEMORY)]
+    products = [op for op in function.walk() if isinstance(op, ContractionOp)]
+    # Nothing is changed before all is known to have a form.
     for op in found:
-        if isinstance(op, ContractionOp):
-            _contract(op, _sides(op))
+        _access(op)
+    for op in products:
+        _sides(op)
+    for op in found:
+        access, at = _access(op), Before(op)
+        if isinstance(op, GatherOp | ScatterOp):
+            base, offsets = indexed(at, access.base, access.indices, op.indices)
+            _scattered(at, access, base, offsets, access.mask)
+        elif (order := access.order) is None:
+            _by_element(at, access)
+        else:
+            _block(at, access, order)
+    for op in products:
+        _contract(op, _sides(op))
     for block in function.body.blocks:
         eliminate_dead(block)
     # A vector of any size is a workgroup's.
@@ -70,107 +101,120 @@ def only_tiles(function: func.FuncOp) -> bool:
     return plain and not any(op.name in away for op in function.walk())
 
 
-# What a transfer reaches. ----------------------------------------------------------------------------------------
+# What an op reaches. -------------------------------------------------------------------------------------------
 
 
-class _Plan:
-    """The tile of a transfer: its shape, and which dimensions of the vector its rows and columns are (-1: none)."""
+@dataclass
+class _Access:
+    """A read, or a write of `value`, of a vector of type `kind`."""
 
-    def __init__(self, op: Transfer) -> None:
-        kind, map_ = op.source.type, op.permutation_map.data
-        value = op.vector.type if isinstance(op, vector.TransferWriteOp) else op.result.type
-        if not isinstance(kind, MemRefType):
-            raise _refuse(op, "is of a tensor", "mlir-opt --one-shot-bufferize makes memrefs")
-        if op.mask is not None:
-            raise _refuse(
-                op, "has a mask", "a tile ends where its matrix does: transfer without in_bounds"
-            )
-        assert isinstance(value, VectorType)
-        rank = kind.get_num_dims()
-        self.axes = [-1, -1]
-        for axis, result in enumerate(map_.results):
-            if isinstance(result, AffineConstantExpr):
-                continue  # repeated
-            place = result.position - (rank - 2) if isinstance(result, AffineDimExpr) else -1
-            if place < 0:
-                raise _refuse(
-                    op, f"walks along dimensions of {map_}", "a tile is of the two innermost"
-                )
-            self.axes[place] = axis
-        self.shape = [value.get_shape()[axis] if axis >= 0 else 1 for axis in self.axes]
-        self.order = order_of(op, kind)
+    op: Operation
+    base: SSAValue
+    indices: Sequence[SSAValue]
+    kind: VectorType
+    axes: list[int]
+    """By dimension of the memref that of the vector which walks along it; -1: none does."""
+    value: SSAValue | None = None
+    mask: SSAValue | None = None
+    """In the vector's shape."""
+    other: SSAValue | None = None
+    """What is read where the mask is false, and outside of the memref: a number or a vector; None: anything."""
+    within: bool = True
+    """Whether all elements lie in the memref."""
+
+    @property
+    def order(self) -> tuple[int, int] | None:
+        """That of the tile that the access is: (1, 0) of rows, (0, 1) of columns that are contiguous; None of none."""
+        repeated = set(range(len(self.kind.get_shape()))) - set(self.axes)
+        other = None if self.other is None else self.other.owner
+        known = other is None or isinstance(other, PoisonOp | arith.ConstantOp)
+        if any(axis >= 0 for axis in self.axes[:-2]) or (
+            self.value is not None and (self.mask is not None or repeated)
+        ):
+            return None
+        strides = strided_form(self.base.type)[0]  # pyright: ignore[reportArgumentType]
+        if not (known or self.within):
+            return None
+        if not strides or strides[-1] == 1:
+            return (1, 0)
+        return (0, 1) if len(strides) > 1 and strides[-2] == 1 else None
 
 
-def order_of(op: Operation, kind: MemRefType[Attribute]) -> tuple[int, int]:
-    """The order of a tile of a memref: (1, 0) of rows, (0, 1) of columns that are contiguous."""
+def _access(op: Any) -> _Access:
+    base = op.source if isinstance(op, Transfer) else op.base
+    if not isinstance(base.type, MemRefType):
+        raise _refuse(op, "is of a tensor", "mlir-opt --one-shot-bufferize makes memrefs")
     try:
-        strides, _ = strided_form(kind)
+        strided_form(base.type)
     except TypeError as error:
-        raise _refuse(op, f"is of {kind}: {error}", "give the memref strides") from None
-    if not strides or strides[-1] == 1:
-        return (1, 0)
-    if len(strides) > 1 and strides[-2] == 1:
-        return (0, 1)
-    raise _refuse(
-        op, f"is of {kind}, of whose two innermost dimensions none is contiguous",
-        "a tile is row-major or column-major: copy the matrix, or transpose the other way",
-    )  # fmt: skip
+        raise _refuse(op, f"is of {base.type}: {error}", "give the memref strides") from None
+    value = next((op.operands[n] for kind, n in _WRITTEN.items() if isinstance(op, kind)), None)
+    kind: Any = op.results[0].type if value is None else value.type
+    rank, axes = base.type.get_num_dims(), [-1] * base.type.get_num_dims()
+    shape = kind.get_shape()
+    if isinstance(op, Transfer):
+        for axis, result in enumerate(op.permutation_map.data.results):
+            if isinstance(result, AffineDimExpr):
+                axes[result.position] = axis
+        flags = op.properties.get("in_bounds")
+        within = isinstance(flags, ArrayAttr) and all(
+            isinstance(f, IntegerAttr) and bool(f.value.data) for f in flags
+        )
+        other = op.padding if isinstance(op, vector.TransferReadOp) else None
+        return _Access(op, base, op.indices, kind, axes, value, op.mask, other, within)
+    mask, other = getattr(op, "mask", None), getattr(op, "pass_thru", None)
+    if isinstance(op, GatherOp | ScatterOp):
+        return _Access(op, base, op.offsets, kind, axes, value, mask, other)
+    if len(shape) > rank:
+        raise _refuse(
+            op, f"is of {kind} in {base.type}", "vectors lie along the memref's dimensions"
+        )
+    axes[rank - len(shape) :] = range(len(shape))
+    return _Access(op, base, op.indices, kind, axes, value, mask, other)
+
+
+_WRITTEN = {
+    vector.TransferWriteOp: 0,
+    vector.StoreOp: 0,
+    vector.MaskedStoreOp: -1,
+    ScatterOp: -1,
+}
+"""What writes, and which operand that is."""
 
 
 def _refuse(op: Operation, what: str, hint: str) -> UnsupportedError:
-    rule = (
-        "subview and transfer become a tile, which is row-major or column-major (RFC, appendix 1)"
-    )
+    rule = "reads and writes of vectors become tiles, which are of memrefs (RFC, appendix 1)"
     error = error_at(op, f"{op.name} {what}", kind=UnsupportedError, rule=rule, hint=hint)
     assert isinstance(error, UnsupportedError)
     return error
 
 
-def _transfer(op: Transfer) -> _Plan:
-    plan = _Plan(op)
-    if isinstance(op, vector.TransferReadOp):
-        padding = op.padding.owner
-        known = isinstance(padding, PoisonOp) or (
-            isinstance(padding, arith.ConstantOp)
-            and isinstance(padding.value, IntegerAttr | FloatAttr)
-        )
-        if not known:
-            raise _refuse(
-                op, "pads with a value that is no constant", "select where the mask says so"
-            )
-    elif -1 in plan.axes[-op.permutation_map.data.num_dims :] and len(shape_of(op.vector)) > 1:
-        raise _refuse(op, f"repeats elements by {op.permutation_map.data}", "write them once")
-    return plan
+# What ops become. ------------------------------------------------------------------------------------------------
 
 
-def _tile(before: Before, op: Transfer, plan: _Plan) -> SSAValue:
-    source, offsets = op.source, [folded(i) for i in op.indices]
-    flags = op.properties.get("in_bounds")
-    inside = isinstance(flags, ArrayAttr) and all(
-        isinstance(f, IntegerAttr) and bool(f.value.data) for f in flags
-    )
-    view = source.owner
-    while isinstance(view, memref.SubviewOp) and (inside or _filled(view, offsets, plan.shape)):
-        moved = _moved(before, view, offsets)
+def _tile(
+    before: Before, access: _Access, shape: Sequence[int], order: tuple[int, int]
+) -> SSAValue:
+    source, offsets = _whole(before, access, shape)
+    kind = source.type
+    assert isinstance(kind, MemRefType)
+    stated = DYNAMIC_INDEX not in (*kind.get_shape(), *strided_form(kind)[0])
+    sizes, strides = ((), ()) if stated else matrix_of(before, source)
+    attributes = xetile.TileAttr(order=order) if order != (1, 0) else None
+    tile = xetile.TileType(shape, kind.element_type, attributes)
+    return before.add(xetile.InitTileOp(source, tile, offsets, sizes=sizes, strides=strides))
+
+
+def _whole(at: Before, access: _Access, shape: Sequence[int] = ()) -> tuple[SSAValue, list[Index]]:
+    """What the memref is a part of, and the place there; as long as the part bounds nothing, where a shape is given."""
+    source, offsets = access.base, [folded(i) for i in access.indices]
+    while isinstance(view := source.owner, memref.SubviewOp):
+        free = not shape or access.within or _filled(view, offsets, shape)
+        moved = _moved(at, view, offsets) if free else None
         if moved is None:
             break
         source, offsets = view.source, moved
-        view = source.owner
-    kind = source.type
-    assert isinstance(kind, MemRefType)
-    sizes: list[Index] = []
-    strides: list[Index] = []
-    numbers, _ = strided_form(kind)
-    if DYNAMIC_INDEX in (*kind.get_shape(), *numbers):
-        rank = kind.get_num_dims()
-        made = memref.ExtractStridedMetaDataOp(source)
-        before.insert(made)
-        for d, (n, s) in enumerate(zip(kind.get_shape(), numbers, strict=True)):
-            sizes.append(made.results[2 + d] if n == DYNAMIC_INDEX else n)
-            strides.append(made.results[2 + rank + d] if s == DYNAMIC_INDEX else s)
-    attributes = xetile.TileAttr(order=plan.order) if plan.order != (1, 0) else None
-    tile = xetile.TileType(plan.shape, kind.element_type, attributes)
-    return before.add(xetile.InitTileOp(source, tile, offsets, sizes=sizes, strides=strides))
+    return source, offsets
 
 
 def _filled(view: memref.SubviewOp, offsets: Sequence[Index], shape: Sequence[int]) -> bool:
@@ -194,20 +238,26 @@ def _moved(before: Before, view: memref.SubviewOp, offsets: Sequence[Index]) -> 
     return [before.plus(a, b) for a, b in zip(starts, own, strict=True)]
 
 
-# What ops become. ------------------------------------------------------------------------------------------------
-
-
-def _read(op: vector.TransferReadOp, plan: _Plan) -> None:
-    before = Before(op)
-    padding = op.padding.owner
-    stated = padding.value if isinstance(padding, arith.ConstantOp) else None
-    value = before.add(xetile.LoadTileOp(_tile(before, op, plan), _unless_zero(stated)))
-    shape = shape_of(op.result)
-    if min(plan.axes) >= 0 and plan.axes[0] > plan.axes[1]:
-        value = before.add(xetile.TransposeOp(value))
-    used = {a for a in plan.axes if a >= 0}
-    value = before.cast(value, [n if axis in used else 1 for axis, n in enumerate(shape)])
-    before.replace(before.broadcast(value, shape))
+def _block(at: Before, access: _Access, order: tuple[int, int]) -> None:
+    axes = [-1, *access.axes][-2:]
+    shape = access.kind.get_shape()
+    box = [shape[axis] if axis >= 0 else 1 for axis in axes]
+    turned = min(axes) >= 0 and axes[0] > axes[1]
+    tile = _tile(at, access, box, order)
+    if (value := access.value) is not None:
+        value = at.add(xetile.TransposeOp(value)) if turned else value
+        at.insert(xetile.StoreTileOp(at.cast(value, box), tile))
+        at.replace()
+        return
+    other = None if access.within or access.other is None else access.other.owner
+    stated = other.value if isinstance(other, arith.ConstantOp) else None
+    value = at.add(xetile.LoadTileOp(tile, _unless_zero(stated)))
+    value = at.add(xetile.TransposeOp(value)) if turned else value
+    value = at.cast(value, [n if axis in axes else 1 for axis, n in enumerate(shape)])
+    value = at.broadcast(value, shape)
+    if (mask := access.mask) is not None and access.other is not None:
+        value = at.add(arith.SelectOp(mask, value, at.broadcast(access.other, shape)))
+    at.replace(value)
 
 
 def _unless_zero(stated: Attribute | None) -> Attribute | None:
@@ -215,14 +265,26 @@ def _unless_zero(stated: Attribute | None) -> Attribute | None:
     return None if zero else stated
 
 
-def _write(op: vector.TransferWriteOp, plan: _Plan) -> None:
-    before = Before(op)
-    value = op.vector
-    if min(plan.axes) >= 0 and plan.axes[0] > plan.axes[1]:
-        value = before.add(xetile.TransposeOp(value))
-    value = before.cast(value, plan.shape)
-    before.insert(xetile.StoreTileOp(value, _tile(before, op, plan)))
-    before.replace()
+def _by_element(at: Before, access: _Access) -> None:
+    shape, mask = access.kind.get_shape(), access.mask
+    source, indices = _whole(at, access)
+    matrix = matrix_of(at, source)
+    axes = [*[-1] * (len(indices) - len(access.axes)), *access.axes]
+    offsets = places(at, matrix, indices, axes, shape)
+    if not access.within:
+        extents, indices = matrix_of(at, access.base)[0], [folded(i) for i in access.indices]
+        mask = inside(at, extents, indices, access.axes, shape, mask)
+    _scattered(at, access, flattened(at, source, matrix), offsets, mask)
+
+
+def _scattered(
+    at: Before, access: _Access, base: SSAValue, offsets: SSAValue, mask: SSAValue | None
+) -> None:
+    if access.value is None:
+        at.replace(read(at, base, offsets, mask, access.kind, access.other))
+        return
+    write(at, access.value, base, offsets, mask)
+    at.replace()
 
 
 def _sides(op: ContractionOp) -> tuple[tuple[SSAValue, bool], tuple[SSAValue, bool]]:

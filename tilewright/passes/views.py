@@ -84,7 +84,6 @@ def _fold(tile: xetile.InitTileOp, view: memref.SubviewOp) -> None:
         view.source,
         tile.tile_type,
         [at.plus(s, o) for s, o in zip(starts, tile.mixed_offsets, strict=True)],
-        None,
         [at.plus(s, n) for s, n in zip(starts, sizes, strict=True)],
         tile.mixed_strides or list(_strides(at, view)),
     )
@@ -110,7 +109,7 @@ def _strides(at: Before, view: memref.SubviewOp) -> Iterator[Index]:
 
 FOLD_VIEWS = Pass[Unit[Any]](
     "fold-views",
-    "tiles of parts of arrays become tiles of the arrays",
+    "turns tiles of array views into tiles of the arrays",
     lambda u: fold_views(u.kernel),
     requires=("workgroup", "subgroup"),
 )

@@ -68,30 +68,30 @@ def _to_xetile(unit: Unit[Any]) -> None:
 
 
 def _lift(unit: Unit[Any]) -> None:
-    from tilewright.passes.idle_barriers import remove_idle_barriers
+    from tilewright.passes.eliminate_barriers import eliminate_barriers
     from tilewright.passes.subgroup_to_workgroup import subgroup_to_workgroup
 
     kernel = unit.kernel
     count = subgroups_of(kernel)
-    remove_idle_barriers(kernel)
+    eliminate_barriers(kernel)
     subgroup_to_workgroup(kernel)
     if count > 1:
         kernel.attributes[PROGRAMS] = IntegerAttr(count, i64)
 
 
 SETTLE = Pass[Unit[Any]](
-    "settle-ids", "ids of threads that nothing uses go; the kernel says its level", settle
+    "settle-ids", "removes unused thread ids and writes the kernel's level on it", settle
 )
 XEGPU_TO_XETILE = Pass[Unit[Any]](
     "xegpu-to-xetile",
-    "XeGPU becomes XeTile",
+    "converts XeGPU to XeTile",
     _to_xetile,
     whole=True,
     when=lambda u: speaks_xegpu(u.kernel),
 )
 SUBGROUP_TO_WORKGROUP = Pass[Unit[Any]](
     "subgroup-to-workgroup",
-    "subgroups that share nothing become workgroups of their own",
+    "turns subgroups that share no data into workgroups",
     _lift,
     requires=("subgroup",),
     when=lambda u: _level(u) == "subgroup",

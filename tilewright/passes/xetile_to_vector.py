@@ -92,7 +92,7 @@ class _ToVector(NewBody):
             return super().parts(value, place)
         tile = self.tiles[value]
         if place in self.tiles and self.tiles[place].memory is not tile.memory:
-            raise self.refuse("a tile goes on in another matrix")
+            raise self.refuse("a tile moves to another matrix")
         return [self.index(offset) for offset in tile.offsets]
 
     def bind(self, place: SSAValue, parts: Sequence[SSAValue], sample: SSAValue) -> None:

@@ -214,9 +214,9 @@ def atomic(
     for places, view, index in _in_step(address, wanted, value.dtype):
         flat = value[places]
         old = np.empty_like(flat)
-        turns = _occurrence(index)
-        for turn in range(int(turns.max(initial=-1)) + 1):
-            now = turns == turn
+        occurrence = _occurrence(index)
+        for turn in range(int(occurrence.max(initial=-1)) + 1):
+            now = occurrence == turn
             old[now] = view[index[now]]
             view[index[now]] = combine(old[now], flat[now])
         result[places] = old

@@ -18,7 +18,7 @@ from tilewright.dialects.mach import InstrOp
 from tilewright.reference.values import Index
 
 if TYPE_CHECKING:
-    from tilewright.reference.machine import Machine
+    from tilewright.reference.machine import Executor
 
 POOL = 128
 """Agents of a workgroup besides those of each thread; with more, some are one."""
@@ -26,7 +26,7 @@ POOL = 128
 
 def agents_of(function: Operation, threads: int) -> int:
     """Agents of a workgroup: none where nothing runs beside its threads."""
-    names = {op.instruction.data for op in function.walk() if isinstance(op, InstrOp)}
+    names = {op.instruction for op in function.walk() if isinstance(op, InstrOp)}
     own = threads if any(".cp.async." in name for name in names) else 0
     beside = any(name.startswith(("nvptx.tma", "nvptx.bulk", "nvptx.wgmma")) for name in names)
     return own + POOL * beside
@@ -35,7 +35,7 @@ def agents_of(function: Operation, threads: int) -> int:
 class Agents:
     """The agents of one batch."""
 
-    def __init__(self, machine: Machine):
+    def __init__(self, machine: Executor):
         self.machine = machine
         self._names: dict[int, str] = {}
         self._queues: dict[int, dict[Any, int]] = defaultdict(dict[Any, int])

@@ -12,20 +12,20 @@ from xdsl.ir import Operation
 
 from tilewright.passes.kernel import level_of
 from tilewright.passes.level import subgroups_at
-from tilewright.reference.program import Builder, Segment, Ways
+from tilewright.reference.program import Segment, SegmentBuilder, Successors
 from tilewright.reference.report import finding_at
-from tilewright.reference.values import Index, Record, one_by_one
+from tilewright.reference.values import Index, ValueRecord, one_by_one
 
 if TYPE_CHECKING:
-    from tilewright.reference.machine import Group, Machine
+    from tilewright.reference.machine import Executor, Group
 
 
-MOST_TOLD = 8
+MOST_LISTED = 8
 """Barriers whose state the message of a deadlock tells."""
 
 
 @dataclass(frozen=True)
-class NamedBarrier(Record):
+class NamedBarrierState(ValueRecord):
     """The row value of a named barrier: its number in the workgroup and how many take part."""
 
     number: Index
@@ -60,27 +60,27 @@ class _Named:
 class Barriers:
     """The workgroup barrier and the named barriers of every workgroup of a batch."""
 
-    def __init__(self, machine: Machine):
+    def __init__(self, machine: Executor):
         self.machine = machine
         self._waiting: dict[int, list[_Waiting]] = {}
         self._named: dict[tuple[int, int], _Named] = {}
 
     # gpu.barrier
-    def arrive_all(self, group: Group, op: Operation, then: Segment) -> Ways:
+    def arrive_all(self, group: Group, op: Operation, then: Segment) -> Successors:
         """A group stands at the workgroup's barrier; gives who may go on."""
         batch = self.machine.batch
         if batch.subgroups == 1:
             return [(then, group.index)]
-        ways: list[tuple[Segment, Index]] = []
+        successors: list[tuple[Segment, Index]] = []
         for slot, index in one_by_one(group.index, batch.slots[group.index]):
             waiting = self._waiting.setdefault(slot, [])
             waiting.append(_Waiting(index, op, then))
             if _count(w.index for w in waiting) == batch.subgroups:
                 del self._waiting[slot]
-                ways += self._release(waiting)
-        return ways
+                successors += self._release(waiting)
+        return successors
 
-    def _release(self, waiting: list[_Waiting]) -> Ways:
+    def _release(self, waiting: list[_Waiting]) -> Successors:
         ops = {w.op for w in waiting}
         if len(ops) > 1 and self.machine.checking:
             first = waiting[0]
@@ -100,9 +100,9 @@ class Barriers:
         return _grouped(waiting)
 
     # Named barriers
-    def arrive(self, group: Group, op: Operation, barrier: NamedBarrier) -> Ways:
+    def arrive(self, group: Group, op: Operation, barrier: NamedBarrierState) -> Successors:
         """Counts the group's arrivals; gives those whom they release."""
-        ways: list[tuple[Segment, Index]] = []
+        successors: list[tuple[Segment, Index]] = []
         for index, state in self._states(group, barrier):
             while index.size:
                 room = state.participants - _count(state.arrived)
@@ -113,18 +113,20 @@ class Barriers:
                 if mine.size == room:
                     state.arrived = []
                     state.generation += 1
-                    ways += self._advance(state)
-        return ways
+                    successors += self._advance(state)
+        return successors
 
-    def wait(self, group: Group, op: Operation, barrier: NamedBarrier, then: Segment) -> Ways:
+    def wait(
+        self, group: Group, op: Operation, barrier: NamedBarrierState, then: Segment
+    ) -> Successors:
         """Parks the group until the generation that each waits for is complete."""
-        ways: list[tuple[Segment, Index]] = []
+        successors: list[tuple[Segment, Index]] = []
         for index, state in self._states(group, barrier):
             state.waiting.append(_Waiting(index, op, then))
-            ways += self._advance(state)
-        return ways
+            successors += self._advance(state)
+        return successors
 
-    def _states(self, group: Group, barrier: NamedBarrier):
+    def _states(self, group: Group, barrier: NamedBarrierState):
         """The instances of the group at each barrier; participants are subgroups, whose lanes each arrive."""
         from tilewright.reference.lanes import width_of
 
@@ -173,7 +175,7 @@ class Barriers:
                 )
             )
 
-    def _advance(self, state: _Named) -> Ways:
+    def _advance(self, state: _Named) -> Successors:
         free: list[_Waiting] = []
         stay: list[_Waiting] = []
         for w in state.waiting:
@@ -199,7 +201,7 @@ class Barriers:
         stuck += [w for state in self._named.values() for w in state.waiting]
         if not stuck:
             return
-        lines = [f"deadlock: {self._name(stuck[0].index)} waits here and nobody can go on"]
+        lines = [f"deadlock: {self._name(stuck[0].index)} waits here and none can continue"]
         head = len(lines)
         for slot, waiting in sorted(self._waiting.items()):
             lines.append(
@@ -215,8 +217,8 @@ class Barriers:
                 f"{state.generation}: arrived {_count(state.arrived) // state.lanes} of "
                 f"{state.participants // state.lanes} ({arrived}), waiting: {waits}"
             )
-        if len(lines) > head + MOST_TOLD:
-            lines[head + MOST_TOLD :] = [f"  and {len(lines) - head - MOST_TOLD} more"]
+        if len(lines) > head + MOST_LISTED:
+            lines[head + MOST_LISTED :] = [f"  and {len(lines) - head - MOST_LISTED} more"]
         self.machine.found(finding_at(stuck[0].op, "error", "deadlock", "\n".join(lines)))
 
     def _list(self, parts: list[Index], lanes: int) -> str:
@@ -241,7 +243,7 @@ def _count(parts: Iterable[Index]) -> int:
 
 def runs(numbers: list[int]) -> str:
     """Numbers with commas; of many those that follow each other as `first to last`."""
-    if len(numbers) <= MOST_TOLD:
+    if len(numbers) <= MOST_LISTED:
         return ", ".join(map(str, numbers))
     ordered = np.array(sorted(numbers))
     parts = np.split(ordered, np.flatnonzero(np.diff(ordered) > 1) + 1)
@@ -256,7 +258,7 @@ def _grouped(waiting: list[_Waiting]) -> list[tuple[Segment, Index]]:
     return [(s, np.sort(np.concatenate(parts))) for s, parts in by_segment.items()]
 
 
-def rendezvous(builder: Builder, op: Operation) -> None:
+def rendezvous(builder: SegmentBuilder, op: Operation) -> None:
     """Lays out a workgroup barrier."""
     then = Segment()
     builder.end(lambda group: group.machine.barriers.arrive_all(group, op, then))

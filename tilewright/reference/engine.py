@@ -1,4 +1,5 @@
-"""Asynchronous work: copies into rings and queued products of the stage dialect, copies of threads, under a schedule.
+"""Asynchronous work: copies into multi-buffers and queued products of the stage dialect, copies of threads, under a
+schedule.
 
 The copy engine and the queue of products run beside the program. A schedule says when they do their work:
 
@@ -27,7 +28,7 @@ from tilewright.reference.report import finding_at
 from tilewright.reference.values import Array, Index
 
 if TYPE_CHECKING:
-    from tilewright.reference.machine import Group, Machine
+    from tilewright.reference.machine import Executor, Group
 
 Schedule = Literal["late", "early", "random"]
 
@@ -36,19 +37,19 @@ FREE, FILLING, FULL = "free", "filling", "full"
 
 @dataclass
 class Slot:
-    """One slot of one workgroup's ring: its state, which fill it holds, who was given its tiles."""
+    """One slot of one workgroup's multi-buffer: its state, which fill it holds, who was given its tiles."""
 
     state: str = FREE
     fill: int = -1
     values: list[SSAValue] = field(default_factory=list[SSAValue])
 
 
-class Rings:
-    """A ring, for every instance of the batch."""
+class MultiBuffers:
+    """A multi-buffer, for every instance of the batch."""
 
-    def __init__(self, machine: Machine, op: stage.RingOp):
+    def __init__(self, machine: Executor, op: stage.MultiBufferOp):
         type = op.result.type
-        assert isinstance(type, stage.RingType)
+        assert isinstance(type, stage.MultiBufferType)
         self.op = op
         self.slots = [[Slot() for _ in range(type.slots.data)] for _ in range(machine.batch.count)]
         self.data = [
@@ -75,14 +76,14 @@ class Rings:
 class Copy:
     """Copies into one slot that are under way."""
 
-    rings: Rings
+    buffers: MultiBuffers
     instance: int
     fill: int
     load: Callable[[], list[Array]]
 
 
 @dataclass
-class Product:
+class IssuedProduct:
     """A product of one instance that was issued; `result` once it is done."""
 
     instance: int
@@ -102,7 +103,7 @@ class Parked:
     op: Operation
     again: Segment
     why: str
-    rings: Rings
+    buffers: MultiBuffers
 
 
 def poison(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
@@ -113,13 +114,13 @@ def poison(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
 class Engine:
     """All asynchronous work of one run of a program."""
 
-    def __init__(self, machine: Machine, schedule: Schedule):
+    def __init__(self, machine: Executor, schedule: Schedule):
         self.machine = machine
         self.schedule: Schedule = schedule
         self.copies: list[Callable[[], None]] = []
         """What the copy engine has yet to do."""
         self.parked: list[Parked] = []
-        self.products: list[Product] = []
+        self.products: list[IssuedProduct] = []
         self.holds: dict[tuple[SSAValue, int], int] = {}
         """The fill whose tile a value of an instance is."""
         self.queues: dict[int, list[int]] = {}
@@ -156,33 +157,33 @@ class Engine:
 
     # Copies.
     def issue(self, copy: Copy) -> None:
-        number, slot = copy.rings.slot(copy.instance, copy.fill)
+        number, slot = copy.buffers.slot(copy.instance, copy.fill)
         slot.state, slot.fill = FILLING, copy.fill
-        for data in copy.rings.data:
+        for data in copy.buffers.data:
             data[copy.instance, number] = poison((), data.dtype)
         self.begin(lambda: self.complete(copy))
 
     def complete(self, copy: Copy) -> None:
-        number, slot = copy.rings.slot(copy.instance, copy.fill)
-        for data, tile in zip(copy.rings.data, copy.load(), strict=True):
+        number, slot = copy.buffers.slot(copy.instance, copy.fill)
+        for data, tile in zip(copy.buffers.data, copy.load(), strict=True):
             data[copy.instance, number] = tile
         slot.state = FULL
-        self.wake(copy.rings, copy.instance)
+        self.wake(copy.buffers, copy.instance)
 
-    def release(self, group: Group, rings: Rings, instance: int, fill: int) -> None:
-        number, slot = rings.slot(instance, fill)
+    def release(self, group: Group, buffers: MultiBuffers, instance: int, fill: int) -> None:
+        number, slot = buffers.slot(instance, fill)
         if slot.state != FULL or slot.fill != fill:
             self.machine.found(
                 finding_at(
                     group.site.op,
                     "error",
-                    "ring misuse",
-                    f"slot {number} is released for fill {fill}, and holds: {rings.state(instance)}",
+                    "multi-buffer misuse",
+                    f"slot {number} is released for fill {fill}, and holds: {buffers.state(instance)}",
                 )
             )
             return
         index = np.array([instance], np.int64)
-        for data in rings.data:
+        for data in buffers.data:
             data[instance, number] = poison((), data.dtype)
         for value in slot.values:
             if self.holds.get((value, instance)) != fill:
@@ -191,7 +192,7 @@ class Engine:
                 value, poison((1, *shape_of(value.type)), numerics.numpy_type(value.type))
             )
         slot.state, slot.values = FREE, []
-        self.wake(rings, instance)
+        self.wake(buffers, instance)
 
     def one(self, index: Index) -> Group:
         from tilewright.reference.machine import Group
@@ -201,18 +202,18 @@ class Engine:
     def park(self, parked: Parked) -> None:
         self.parked.append(parked)
 
-    def wake(self, rings: Rings, instance: int) -> None:
-        """The ring of an instance changed: those who wait for it look again."""
+    def wake(self, buffers: MultiBuffers, instance: int) -> None:
+        """The multi-buffer of an instance changed: those who wait for it look again."""
         stay: list[Parked] = []
         for p in self.parked:
-            if p.rings is rings and p.instance == instance:
+            if p.buffers is buffers and p.instance == instance:
                 self.machine.resume(p.again, np.array([instance], np.int64))
             else:
                 stay.append(p)
         self.parked = stay
 
     # Products.
-    def enqueue(self, product: Product) -> int:
+    def enqueue(self, product: IssuedProduct) -> int:
         self.products.append(product)
         number = len(self.products) - 1
         self.queues.setdefault(product.instance, []).append(number)
@@ -236,7 +237,7 @@ class Engine:
 
     # The end.
     def finish(self) -> None:
-        """Reports who still waits, with the state of every ring."""
+        """Reports who still waits, with the state of every multi-buffer."""
         for (op, cluster), here in self.meetings.items():
             text = f"deadlock: ranks {sorted(here)} of cluster {cluster} wait here for the others"
             self.machine.found(finding_at(op, "error", "deadlock", text))
@@ -246,13 +247,13 @@ class Engine:
         name = self.machine.name_of_workgroup
         numbers = self.machine.batch.workgroup
         lines = [
-            f"deadlock: workgroup {name(int(numbers[first.instance]))} waits here and nobody can go on"
+            f"deadlock: workgroup {name(int(numbers[first.instance]))} waits here and none can continue"
         ]
         for p in self.parked:
-            where = f"{p.op.name} of ring %{p.rings.op.result.name_hint or 'ring'}"
+            where = f"{p.op.name} of multi-buffer %{p.buffers.op.result.name_hint or 'buffer'}"
             lines.append(
                 f"  workgroup {name(int(numbers[p.instance]))}: {where} {p.why}; "
-                f"{p.rings.state(p.instance)}"
+                f"{p.buffers.state(p.instance)}"
             )
         self.machine.found(finding_at(first.op, "error", "deadlock", "\n".join(lines)))
 

@@ -27,7 +27,7 @@ REARRANGES = {*ELEMENTS, "mach.join"}
 
 
 @dataclass(eq=False)
-class Product:
+class PendingProduct:
     """What will fill registers of one warpgroup."""
 
     group: int
@@ -53,7 +53,7 @@ class Products:
 
     def __init__(self, count: int):
         self.count = count
-        self.all: list[Product] = []
+        self.all: list[PendingProduct] = []
         self.flying: dict[SSAValue, Index] = {}
         """By value that products may fill: the number of the product, for every instance; -1 for none."""
         self.committed: dict[int, int] = defaultdict(int)
@@ -62,9 +62,9 @@ class Products:
         """By the same: groups that it has waited for."""
         self.fenced: set[int] = set()
         """Those whose registers are ordered before their next products."""
-        self.queues: dict[int, list[Product]] = defaultdict(list[Product])
+        self.queues: dict[int, list[PendingProduct]] = defaultdict(list[PendingProduct])
 
-    def add(self, leader: int, product: Product) -> int:
+    def add(self, leader: int, product: PendingProduct) -> int:
         """The number of a new product."""
         self.queues[leader].append(product)
         self.all.append(product)
@@ -87,7 +87,7 @@ class Products:
     @staticmethod
     def told(site: Site) -> None:
         """Reports an op that reads what is in flight."""
-        words = f"{site.op.name} reads the sums of a product that nobody has waited for"
+        words = f"{site.op.name} reads the sums of a product without waiting for it"
         site.report("error", "in flight", words)
 
     def rearranged(self, group: Group, op: Operation, run: Callable[..., Any]) -> Index | None:
@@ -108,15 +108,15 @@ class Products:
         result = np.full(group.index.size, -1, np.int64)
         for first in range(0, group.index.size, WARPGROUP):
             mine = slice(first, first + WARPGROUP)
-            parts: list[Product | Array] = [
+            parts: list[PendingProduct | Array] = [
                 rows[mine] if flight is None or flight[first] < 0 else self.all[int(flight[first])]
                 for rows, flight in zip(operands, flights, strict=True)
             ]
-            if groups := [part.group for part in parts if isinstance(part, Product)]:
-                product = Product(max(groups), lambda parts=parts: run(*map(_rows, parts)))
+            if groups := [part.group for part in parts if isinstance(part, PendingProduct)]:
+                product = PendingProduct(max(groups), lambda parts=parts: run(*map(_rows, parts)))
                 result[mine] = self.add(int(group.index[first]), product)
         return result
 
 
-def _rows(part: Product | Array) -> Array:
-    return part.rows() if isinstance(part, Product) else part
+def _rows(part: PendingProduct | Array) -> Array:
+    return part.rows() if isinstance(part, PendingProduct) else part

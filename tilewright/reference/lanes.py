@@ -15,14 +15,12 @@ from xdsl.dialects import gpu
 from xdsl.dialects.builtin import IntegerAttr, StringAttr, VectorType
 from xdsl.ir import Operation
 
-from tilewright import layout as ly
 from tilewright.diagnostics import CheckError, UnsupportedError, error_at
-from tilewright.dialects.upstream.gpu import RotateOp
-from tilewright.layout.blocks import lane_map
+from tilewright.dialects.upstream.gpu import RotateOp, ShuffleOp
 from tilewright.reference.barriers import rendezvous
 from tilewright.reference.machine import Group
 from tilewright.reference.meanings import reductions
-from tilewright.reference.program import Builder
+from tilewright.reference.program import SegmentBuilder
 from tilewright.reference.registry import control, meaning
 from tilewright.reference.site import Site
 from tilewright.reference.values import Array, Index, scalar
@@ -63,7 +61,7 @@ class Collective:
             raise error_at(
                 site.op,
                 f"{site.op.name} is done by all {lanes} lanes of a subgroup, but not all of them "
-                "stand here",
+                "are here",
                 kind=CheckError,
                 hint="move it out of the branch, or make the condition the same for the subgroup",
             )
@@ -96,38 +94,16 @@ class Collective:
             )
         return table[:, 0]
 
-    def fragments(self, blocks: Array, layout: ly.Layout) -> Array:
-        """(rows of lanes, registers) of blocks, one per subgroup (or one for all)."""
-        coordinates = _lane_table(layout)
-        blocks = np.broadcast_to(blocks, (self.count, *blocks.shape[1:]))
-        return self.join(blocks[(slice(None), *coordinates)])
+    def fragments(self, blocks: Array, numbers: Index) -> Array:
+        """(rows of lanes, *given) of blocks, one per subgroup (or one for all), by element numbers [*given, lanes]."""
+        flat = np.broadcast_to(blocks.reshape(blocks.shape[0], -1), (self.count, blocks[0].size))
+        return self.join(np.moveaxis(flat[:, numbers], -1, 1))
 
-    def blocks(self, fragments: Array, layout: ly.Layout) -> Array:
-        """One block per subgroup, from its lanes' fragments."""
-        coordinates = _lane_table(layout)
+    def blocks(self, fragments: Array, places: Index) -> Array:
+        """One block per subgroup, from its lanes' fragments: `places` says which component (lanes last) each element
+        of the block is."""
         table = self.split(fragments.reshape(fragments.shape[0], -1))
-        blocks = np.zeros((self.count, *layout.shape), fragments.dtype)
-        blocks[(slice(None), *coordinates)] = table
-        return blocks
-
-
-def _lane_table(layout: ly.Layout) -> tuple[Index, ...]:
-    """Coordinates of (lane, register), of the single subgroup that a fragment's layout has."""
-    return tuple(
-        np.asarray(part).reshape(-1, layout.lanes, layout.registers)[0] for part in layout.table()
-    )
-
-
-def block_fragment(
-    op: Operation, shape: tuple[int, ...], bits: int, lanes: int, unit: int = 0, packed: int = 1
-) -> ly.Layout:
-    """How today's text deals a block of rows to lanes, blocks of leading dimensions one after the other
-    (see `layout.blocks`)."""
-    try:
-        lane_layout, lane_data = lane_map(shape, bits, lanes, unit, packed)
-    except ly.LayoutError as error:
-        raise error_at(op, str(error), kind=UnsupportedError) from None
-    return ly.layout(lane_layout=lane_layout, lane_data=lane_data).over(shape)
+        return table.swapaxes(1, 2).reshape(self.count, -1)[:, places]
 
 
 # --- gpu's lane-level ops ----------------------------------------------------------------------
@@ -144,25 +120,14 @@ def subgroup_size(site: Site, op: Operation) -> Index:
 
 
 @meaning("gpu.shuffle")
-def shuffle(site: Site, op: Operation, value: Array, offset: Index, width: Index) -> Any:
+def shuffle(site: Site, op: ShuffleOp, value: Array, offset: Index, width: Index) -> Any:
     """The value of another lane of the segment of `width` lanes, and whether that lane exists."""
     together = Collective(site, width_of(op))
     values = together.split(value)
     lane = np.arange(together.lanes)[None, :]
     by = together.split(offset).astype(np.int64)
     segment = together.split(width).astype(np.int64)
-    start = lane - lane % segment
-    mode = str(getattr(op.properties["mode"], "data", op.properties["mode"])).lower()
-    if "xor" in mode:
-        source = start + ((lane - start) ^ by)
-    elif "up" in mode:
-        source = lane - by
-    elif "down" in mode:
-        source = lane + by
-    else:
-        source = start + by
-    valid = (source >= start) & (source < start + segment)
-    source = np.where(valid, source, lane)
+    source, valid = op.sources(lane, by, segment)
     rows = np.arange(together.count)[:, None]
     return together.join(values[rows, source]), together.join(valid)
 
@@ -190,18 +155,23 @@ def rotate(site: Site, op: RotateOp, value: Array) -> tuple[Array, Array]:
 
 @meaning("gpu.subgroup_reduce")
 def subgroup_reduce(site: Site, op: Operation, value: Array) -> Array:
-    """All lanes get the combination of their values, element by element of vectors."""
+    """All lanes get the combination of their values, or of those of their cluster, element by element of vectors."""
     together = Collective(site, width_of(op))
     kind = str(getattr(op.properties["op"], "data", op.properties["op"])).lower()
     result = op.results[0].type
     element = result.element_type if isinstance(result, VectorType) else result
-    total = reductions.reduce(_reduction_kind(kind), element, together.split(value), (1,))
-    spread = np.repeat(total[:, None], together.lanes, axis=1)
-    return together.join(spread)
+    size, stride = (op.properties.get(name) for name in ("cluster_size", "cluster_stride"))
+    apart = stride.value.data if isinstance(stride, IntegerAttr) else 1
+    count = size.value.data if isinstance(size, IntegerAttr) else together.lanes // apart
+    rows = together.split(value)
+    clusters = rows.reshape(rows.shape[0], -1, count, apart, *rows.shape[2:])
+    total = reductions.reduce(_reduction_kind(kind), element, clusters, (2,))
+    spread = np.repeat(np.expand_dims(total, 2), count, axis=2)
+    return together.join(spread.reshape(rows.shape))
 
 
 @control("gpu.all_reduce")
-def all_reduce(builder: Builder, op: gpu.AllReduceOp) -> None:
+def all_reduce(builder: SegmentBuilder, op: gpu.AllReduceOp) -> None:
     """All lanes of the workgroup meet, and get the combination of their values."""
     if op.op is None:
         raise error_at(op, "gpu.all_reduce with a region is not run", kind=UnsupportedError)
@@ -211,7 +181,7 @@ def all_reduce(builder: Builder, op: gpu.AllReduceOp) -> None:
         value = group.get(op.operand)
         everybody = group.machine.batch.subgroups
         if group.index.shape[0] % everybody:
-            raise error_at(op, "not all of a workgroup stand here", kind=CheckError)
+            raise error_at(op, "not all of a workgroup are here", kind=CheckError)
         full = np.broadcast_to(value, (group.index.shape[0], *value.shape[1:]))
         table = full.reshape(-1, everybody, *value.shape[1:])
         kind = _reduction_kind(str(getattr(op.op, "data", op.op)).lower())

@@ -35,11 +35,11 @@ from tilewright.reference.agents import agents_of
 from tilewright.reference.batch import Batch
 from tilewright.reference.engine import Schedule
 from tilewright.reference.lanes import DEFAULT_WIDTH, width_of
-from tilewright.reference.machine import Machine
-from tilewright.reference.memory import Memory
+from tilewright.reference.machine import Executor
+from tilewright.reference.memory import AllocationMap
 from tilewright.reference.mlir_runner import Runner, RunnerFunction
 from tilewright.reference.numerics import numpy_type, round_to, shape_of
-from tilewright.reference.pointers import TensorMap, is_of_threads
+from tilewright.reference.pointers import TensorMapValue, is_of_threads
 from tilewright.reference.program import Program, lay_out
 from tilewright.reference.report import Report
 from tilewright.reference.shadow import Shadow
@@ -64,7 +64,7 @@ def run(
     """Runs a kernel, or a host-like function, as the meaning of its ops says.
 
     `args` are numpy arrays and numbers in the order of the kernel's arguments; arrays are used in place, whatever
-    their strides, and written to; a pointer takes an array too, a tensor map a `pointers.TensorMap`. `grid` counts
+    their strides, and written to; a pointer takes an array too, a tensor map a `pointers.TensorMapValue`. `grid` counts
     workgroups along x, y, z and is (1, 1, 1) for a `func.func`. `kernel` names the function where a module has
     several. `subgroups` overrides the kernel's attribute `tilewright.subgroups`. With `check` the run goes on after
     an error and the report holds all findings; without it an error raises `CheckError`.
@@ -81,7 +81,7 @@ def run(
     if isinstance(function, gpu.FuncOp):
         state_launch(function)
     program = lay_out(function)
-    memory = Memory()
+    memory = AllocationMap()
     context = RunContext(
         memory,
         Report(),
@@ -111,7 +111,7 @@ def run(
 class RunContext:
     """What all launches of a run share."""
 
-    memory: Memory
+    memory: AllocationMap
     report: Report
     shadow: Shadow
     rng: np.random.Generator
@@ -124,7 +124,7 @@ class RunContext:
     """What has been printed by tw.print."""
     grid: tuple[int, int, int] = (1, 1, 1)
     """The grid that was asked for; clusters of workgroups may round it up."""
-    maps: list[TensorMap] = field(default_factory=list[TensorMap])
+    maps: list[TensorMapValue] = field(default_factory=list[TensorMapValue])
     """The tensor maps that were passed, each of which a pointer names by its number."""
 
     @cached_property
@@ -155,7 +155,7 @@ class RunContext:
         for first in range(0, workgroups, size):
             last = min(first + size, workgroups)
             batch = Batch.of_workgroups(grid, first, last, block, lanes, agents, threads)
-            machine = Machine(program, batch, self)
+            machine = Executor(program, batch, self)
             results = machine.run(arguments)
             self.shadow.clocks.forget(first // cluster, last // cluster)
         self.shadow.order_all()
@@ -260,8 +260,8 @@ def bind_arguments(
     function: Operation,
     program: Program,
     args: Sequence[Any],
-    memory: Memory,
-    maps: list[TensorMap],
+    memory: AllocationMap,
+    maps: list[TensorMapValue],
 ) -> tuple[list[Any], list[tuple[Any, Any]]]:
     """Row values of the arguments, and arrays that must be copied back after the run."""
     name = _name(function)
@@ -286,7 +286,7 @@ def bind_arguments(
                     array.flags.writeable = False
             memory.add_array(array, what)
             bound.append(memref_of(array))
-        elif isinstance(given, TensorMap):
+        elif isinstance(given, TensorMapValue):
             memory.add_array(given.array, what)
             bound.append(scalar(len(maps)))
             maps.append(given)

@@ -1,6 +1,6 @@
 """The executor's core: a batch of instances in lockstep, in groups where they went separate ways.
 
-An instance is a workgroup, or a subgroup of one (later a lane): `Batch` says which. `Machine` keeps
+An instance is a workgroup, or a subgroup of one (later a lane): `Batch` says which. `Executor` keeps
 for each instance the segment where it stands, and one environment of row values for all of them.
 It runs the lowest segment for everybody who stands there, so a program without divergence runs each
 op once, as one numpy call over the whole batch; barriers park instances until others arrive.
@@ -42,7 +42,7 @@ value in memory cannot keep those from running who would write it."""
 class Group:
     """Instances that run a segment together, and their view of the environment."""
 
-    def __init__(self, machine: Machine, index: Index):
+    def __init__(self, machine: Executor, index: Index):
         self.machine = machine
         self.index = index
         self.everyone = index.shape[0] == machine.batch.count
@@ -95,7 +95,7 @@ class Group:
         except (ValueError, TypeError, IndexError, AttributeError, KeyError, MemoryError) as error:
             raise error_at(
                 op,
-                f"the reference executor cannot run {op.name} as it stands here: {error}",
+                f"the reference executor cannot run {op.name} in this form: {error}",
                 kind=UnsupportedError,
             ) from error
         if len(op.results) == 1:
@@ -106,7 +106,7 @@ class Group:
 
 
 @dataclass
-class Machine:
+class Executor:
     """One run of a program for one batch."""
 
     program: Program
@@ -182,9 +182,7 @@ class Machine:
         """
         if not self.batch.threads or self.context.schedule != "random":
             return None
-        names = (
-            op.instruction.data for op in self.program.function.walk() if isinstance(op, InstrOp)
-        )
+        names = (op.instruction for op in self.program.function.walk() if isinstance(op, InstrOp))
         size = WARPGROUP if any("wgmma" in name for name in names) else WARP
         return np.arange(self.batch.count) // size == self.context.rng.integers(
             -(-self.batch.count // size)

@@ -57,7 +57,7 @@ class Allocation:
     """True for buffers that `allocate` made."""
 
 
-class Memory:
+class AllocationMap:
     """The allocations of a run, sorted by address and disjoint."""
 
     def __init__(self) -> None:

@@ -37,7 +37,7 @@ SHARED_BYTES = "mach.shared_bytes"
 
 
 @dataclass(frozen=True)
-class TensorMap:
+class TensorMapValue:
     """An array as the copy engine sees it: innermost dimension first, in boxes, swizzled in shared memory."""
 
     array: Array

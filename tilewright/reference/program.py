@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from tilewright.reference.machine import Group
 
 Step = Callable[["Group"], None]
-Ways = Iterable[tuple["Segment", Index]]
-End = Callable[["Group"], Ways]
+Successors = Iterable[tuple["Segment", Index]]
+End = Callable[["Group"], Successors]
 Bound = SSAValue | int
 
 
@@ -54,7 +54,7 @@ class Program:
 def lay_out(function: Operation) -> Program:
     """Flattens a function (gpu.func, func.func) with everything that it calls."""
     load_meanings()
-    builder = Builder(function)
+    builder = SegmentBuilder(function)
     body = function.regions[0]
     if body.first_block is None:
         raise error_at(function, "a function without a body cannot be run")
@@ -63,7 +63,7 @@ def lay_out(function: Operation) -> Program:
 
 
 @dataclass
-class Frame:
+class CallFrame:
     """A call being laid out: where its returns go, and where their values are put."""
 
     function: Operation
@@ -72,13 +72,13 @@ class Frame:
     blocks: dict[Block, Segment] = field(default_factory=dict[Block, Segment])
 
 
-class Builder:
+class SegmentBuilder:
     """Lays ops out as segments. Control-flow meanings (`@control`) get one."""
 
     def __init__(self, entry: Operation):
         self.entry = entry
         self.segments: list[Segment] = []
-        self.frames: list[Frame] = []
+        self.frames: list[CallFrame] = []
         self.here = self.start(Segment())
 
     # Segments.
@@ -100,10 +100,10 @@ class Builder:
     def branch(self, condition: Callable[[Group], Array], yes: Segment, no: Segment) -> None:
         """Ends the current segment: instances whose condition is true go to `yes`."""
 
-        def ways(group: Group) -> Ways:
+        def successors(group: Group) -> Successors:
             return split(group, np.asarray(condition(group)), {True: yes, False: no}, no)
 
-        self.end(ways)
+        self.end(successors)
 
     def switch(
         self, selector: Callable[[Group], Array], cases: dict[int, Segment], default: Segment
@@ -181,7 +181,7 @@ class Builder:
         """Lays out a region of one block; gives its terminator back."""
         return self.block(region.block)
 
-    def region(self, region: Region, frame: Frame) -> None:
+    def region(self, region: Region, frame: CallFrame) -> None:
         """Lays out a region whose blocks branch to each other (cf)."""
         self.frames.append(frame)
         frame.blocks = {block: Segment() for block in region.blocks}
@@ -195,10 +195,10 @@ class Builder:
         self.frames.pop()
 
     @property
-    def frame(self) -> Frame:
+    def frame(self) -> CallFrame:
         return self.frames[-1]
 
-    def function(self, function: Operation, results: Sequence[SSAValue] | None = None) -> Frame:
+    def function(self, function: Operation, results: Sequence[SSAValue] | None = None) -> CallFrame:
         """Lays out the body of a function; its arguments have been set."""
         if any(frame.function is function for frame in self.frames):
             raise error_at(
@@ -208,7 +208,7 @@ class Builder:
             kind: Any = getattr(function, "function_type", None)
             types = kind.outputs.data if kind is not None else ()
             results = [Block(arg_types=[type]).args[0] for type in types]
-        frame = Frame(function, Segment(), results)
+        frame = CallFrame(function, Segment(), results)
         self.region(function.regions[0], frame)
         self.start(frame.exit)
         return frame
@@ -247,18 +247,18 @@ def is_declaration(function: Operation) -> bool:
     return isinstance(function, func.FuncOp) and not function.body.blocks
 
 
-def split(group: Group, selector: Array, cases: dict[Any, Segment], default: Segment) -> Ways:
+def split(group: Group, selector: Array, cases: dict[Any, Segment], default: Segment) -> Successors:
     """Sends instances by the value that they have, the common case of one way first."""
     first = selector.flat[0]
     if selector.size == 1 or (selector == first).all():
         return [(cases.get(first.item(), default), group.index)]
-    ways: list[tuple[Segment, Index]] = []
+    successors: list[tuple[Segment, Index]] = []
     left = np.ones(selector.shape[0], bool)
     for case, segment in cases.items():
         mine = selector == case
         if mine.any():
-            ways.append((segment, group.index[mine]))
+            successors.append((segment, group.index[mine]))
         left &= ~mine
     if left.any():
-        ways.append((default, group.index[left]))
-    return ways
+        successors.append((default, group.index[left]))
+    return successors

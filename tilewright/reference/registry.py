@@ -17,7 +17,7 @@ row value, with several a tuple, with none `None`. Operand arrays are never writ
 subgroup numbers, memory, and `site.report` for findings.
 
 `@control("scf.for")` for an op with regions or branches: it is called once, before the program
-runs, with a `Builder` (`tilewright.reference.program`) that lays the op out as segments.
+runs, with a `SegmentBuilder` (`tilewright.reference.program`) that lays the op out as segments.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from typing import TYPE_CHECKING, Any
 from xdsl.ir import Operation
 
 if TYPE_CHECKING:
-    from tilewright.reference.program import Builder
+    from tilewright.reference.program import SegmentBuilder
 
 Meaning = Callable[..., Any]
-Control = Callable[["Builder", Any], None]
+Control = Callable[["SegmentBuilder", Any], None]
 
 MEANINGS: dict[str, Meaning] = {}
 CONTROLS: dict[str, Control] = {}

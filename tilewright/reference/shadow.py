@@ -27,7 +27,7 @@ from xdsl.ir import Operation
 
 from tilewright.diagnostics import location_of
 from tilewright.reference.clocks import Clocks
-from tilewright.reference.memory import Allocation, Memory
+from tilewright.reference.memory import Allocation, AllocationMap
 from tilewright.reference.values import Array, Index
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class _Book:
 class Shadow:
     """The books of one run."""
 
-    def __init__(self, memory: Memory):
+    def __init__(self, memory: AllocationMap):
         self.memory = memory
         self.clocks = Clocks()
         self._books: dict[int, _Book] = {}

@@ -186,7 +186,7 @@ class Site:
                 "error",
                 "race",
                 f"race: lanes {first} and {second} of {self.machine.name_of_party(int(parties[at]))} "
-                f"write different values to address {int(chosen[at]):#x} at once, and nothing says "
+                f"write different values to address {int(chosen[at]):#x} at once, and it is undefined "
                 "which of them stays",
             )
 

@@ -1,7 +1,7 @@
 """Row values: what an SSA value is while a program runs.
 
 A row value has one row per instance of the batch, or a single row shared by all. Plain values are
-numpy arrays; a memref or a tile is a `Record` of arrays, all of which follow the same rule, so
+numpy arrays; a memref or a tile is a `ValueRecord` of arrays, all of which follow the same rule, so
 that rows can be taken and merged without knowing what they mean.
 """
 
@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 Index = NDArray[np.int64]
-RecordT = TypeVar("RecordT", bound="Record")
+RecordT = TypeVar("RecordT", bound="ValueRecord")
 
 
 @dataclass(frozen=True)
-class Record:
+class ValueRecord:
     """A value made of several arrays or tuples of arrays; other fields are shared by all rows."""
 
     def mapped(self: RecordT, *others: RecordT, by: Callable[..., Array]) -> RecordT:
@@ -39,7 +39,7 @@ class Record:
 
 
 @dataclass(frozen=True)
-class MemRefValue(Record):
+class MemRefValue(ValueRecord):
     """A memref: `base` byte address of its aligned pointer, the rest counts elements."""
 
     base: Index
@@ -49,7 +49,7 @@ class MemRefValue(Record):
 
 
 @dataclass(frozen=True)
-class TileValue(Record):
+class TileValue(ValueRecord):
     """A block tile: `base` byte address of the matrix, then one entry per matrix dimension.
 
     The tile covers the innermost dimensions of the matrix; it has extent 1 in the others.
@@ -62,7 +62,7 @@ class TileValue(Record):
 
 
 @dataclass(frozen=True)
-class ScatteredTileValue(Record):
+class ScatteredTileValue(ValueRecord):
     """A scattered tile: element `e` lies at `base + itemsize * stride * indices[e]`.
 
     `size` is the number of elements of the base matrix, -1 when only an address is known.
@@ -83,7 +83,7 @@ def row_count(value: Any) -> int:
     """1 when all instances share the value, otherwise the number of rows."""
     if isinstance(value, np.ndarray):
         return value.shape[0]
-    if isinstance(value, Record):
+    if isinstance(value, ValueRecord):
         count = 1
         for field in fields(value):
             part = getattr(value, field.name)
@@ -98,7 +98,7 @@ def take(value: Any, index: Index) -> Any:
     """The rows of some instances."""
     if isinstance(value, np.ndarray):
         return value if value.shape[0] == 1 else value[index]
-    if isinstance(value, Record):
+    if isinstance(value, ValueRecord):
         return value.mapped(by=lambda array: take(array, index))
     return value
 
@@ -107,7 +107,7 @@ def spread(value: Any, count: int) -> Any:
     """A fresh copy with `count` rows, which may be written to."""
     if isinstance(value, np.ndarray):
         return np.array(np.broadcast_to(value, (count, *value.shape[1:])))
-    if isinstance(value, Record):
+    if isinstance(value, ValueRecord):
         return value.mapped(by=lambda array: spread(array, count))
     return value
 
@@ -116,7 +116,7 @@ def blank(value: Any, count: int) -> Any:
     """`count` rows of the same kind, contents arbitrary (nothing reads them before a write)."""
     if isinstance(value, np.ndarray):
         return np.zeros((count, *value.shape[1:]), value.dtype)
-    if isinstance(value, Record):
+    if isinstance(value, ValueRecord):
         return value.mapped(by=lambda array: blank(array, count))
     return value
 
@@ -126,7 +126,7 @@ def put(target: Any, index: Index, value: Any) -> Any:
     if isinstance(target, np.ndarray):
         target[index] = value
         return target
-    if isinstance(target, Record):
+    if isinstance(target, ValueRecord):
 
         def write(mine: Array, theirs: Array) -> Array:
             mine[index] = theirs

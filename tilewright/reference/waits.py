@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 from xdsl.ir import Operation
 
-from tilewright.reference.barriers import MOST_TOLD
+from tilewright.reference.barriers import MOST_LISTED
 from tilewright.reference.program import Segment
 from tilewright.reference.report import finding_at
 from tilewright.reference.values import Index
 
 if TYPE_CHECKING:
-    from tilewright.reference.machine import Machine
+    from tilewright.reference.machine import Executor
 
 
 @dataclass(eq=False)
@@ -37,7 +37,7 @@ class Wait:
 class Waits:
     """All that wait, of one run of a program."""
 
-    def __init__(self, machine: Machine):
+    def __init__(self, machine: Executor):
         self.machine = machine
         self.waiting: list[Wait] = []
 
@@ -57,10 +57,10 @@ class Waits:
         """Reports who still waits, and for what."""
         if not self.waiting:
             return
-        lines = [f"deadlock: {self._who(self.waiting[0].index)} waits here and nobody can go on"]
+        lines = [f"deadlock: {self._who(self.waiting[0].index)} waits here and none can continue"]
         lines += [f"  {self._who(w.index)}: {w.op.name} {w.why()}" for w in self.waiting]
-        if len(lines) > 1 + MOST_TOLD:
-            lines[1 + MOST_TOLD :] = [f"  and {len(lines) - 1 - MOST_TOLD} more"]
+        if len(lines) > 1 + MOST_LISTED:
+            lines[1 + MOST_LISTED :] = [f"  and {len(lines) - 1 - MOST_LISTED} more"]
         found = finding_at(self.waiting[0].op, "error", "deadlock", "\n".join(lines))
         self.machine.found(found)
 

@@ -9,33 +9,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 import numpy as np
 from xdsl.dialects.builtin import MemRefType, VectorType
 from xdsl.ir import Attribute, Operation, SSAValue
 
-from tilewright import layout as ly
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import xegpu
-from tilewright.dialects.xegpu import distribution
-from tilewright.dialects.xegpu.compute import matrix_dims, packing_factor
-from tilewright.dialects.xegpu.rules_block import full_load_shape, whole_shapes
-from tilewright.dialects.xegpu.types import TensorDescType, element_bits
+from tilewright.dialects.xegpu import distribution, elements
+from tilewright.dialects.xegpu.compute import matrix_dims
+from tilewright.dialects.xegpu.types import TensorDescType
 from tilewright.reference import access, numerics
-from tilewright.reference.barriers import NamedBarrier
-from tilewright.reference.lanes import Collective, block_fragment, width_of
+from tilewright.reference.barriers import NamedBarrierState
+from tilewright.reference.lanes import Collective, width_of
 from tilewright.reference.meanings.vector import matmul
-from tilewright.reference.program import Builder, Segment
+from tilewright.reference.program import Segment, SegmentBuilder
 from tilewright.reference.registry import control, meaning
 from tilewright.reference.site import Site
 from tilewright.reference.values import (
     Array,
     Index,
     MemRefValue,
-    Record,
     TileValue,
+    ValueRecord,
     scalar,
     spread,
 )
@@ -45,7 +42,7 @@ BOUNDLESS = 2**62
 
 
 @dataclass(frozen=True)
-class MatrixValue(Record):
+class MatrixValue(ValueRecord):
     """A shared matrix: the byte address of its first element."""
 
     base: Index
@@ -116,96 +113,24 @@ def _uniform(together: Collective, desc: TileValue) -> TileValue:
     )
 
 
-def _wide(tdesc: TensorDescType) -> tuple[int, ...]:
-    """The block with its array_length neighbours side by side."""
-    shape = tdesc.get_shape()
-    return (*shape[:-1], shape[-1] * tdesc.array_length)
-
-
 def _load_wide(site: Site, tdesc: TensorDescType, desc: TileValue) -> Array:
-    """(rows, [array_length,] *shape) as it lies in memory, blocks apart."""
-    wide = _wide(tdesc)
+    """(rows, *shape) as it lies in memory, blocks of array_length side by side."""
+    wide = elements.wide_shape(tdesc)
     rows = access.load_boxes(site, _boxes(desc, wide), numerics.numpy_type(tdesc.element_type), 0)
-    rows = rows.reshape(rows.shape[0], *wide)
-    count = tdesc.array_length
-    if count == 1:
-        return rows
-    shape = tdesc.get_shape()
-    apart = rows.reshape(rows.shape[0], *shape[:-1], count, shape[-1])
-    return np.moveaxis(apart, -2, 1)
-
-
-def _arranged(op: xegpu.LoadNdOp, blocks: Array) -> Array:
-    """Blocks as load_nd gives them: packed, or transposed in units of the bit width."""
-    tdesc = op.tdesc
-    shape = tdesc.get_shape()
-    lead = blocks.shape[: blocks.ndim - len(shape)]
-    base = len(lead)
-    outer = tuple(range(base))
-    result = full_load_shape(op)
-    if op.packed is not None and len(result) == 3 and len(shape) == 2:
-        return _packed(blocks, result[2])
-    if not op.transposes or op.permutation is None:
-        return blocks
-    unit = op.together
-    if unit == 1:
-        return blocks.transpose(*outer, *(base + d for d in op.permutation))
-    split = blocks.reshape(*lead, shape[0], shape[1] // unit, unit)
-    return split.transpose(*outer, base + 1, base, base + 2).reshape(*lead, *result)
-
-
-def _packed(blocks: Array, factor: int) -> Array:
-    """[.., K, N] -> [.., K/p, N, p] (VNNI)."""
-    *lead, k, n = blocks.shape
-    return blocks.reshape(*lead, k // factor, factor, n).swapaxes(-1, -2)
+    return rows.reshape(rows.shape[0], *wide)
 
 
 @meaning("xegpu.load_nd")
 def load_nd(site: Site, op: xegpu.LoadNdOp, desc: TileValue, *_: Any) -> Array:
     tdesc, given = op.tdesc, _shape(op.value.type)
     desc = _here(site, op, desc)
-    if given in whole_shapes(op):
-        blocks = _arranged(op, _load_wide(site, tdesc, desc))
-        return blocks.reshape(blocks.shape[0], *given)
-    if len(given) > 2:  # the early text's packed load without `packed`
-        return _packed(_load_wide(site, tdesc, desc), given[-1]).reshape(-1, *given)
-    together = Collective(site, _lanes(site, op, given))
-    blocks = _load_wide(together.leaders, tdesc, _uniform(together, desc))
-    if op.ownership is not None and isinstance(op.ownership, xegpu.SgMapAttr):
-        layout = distribution.distribution(op.ownership).over(blocks.shape[1:])
-        return together.fragments(blocks, layout).reshape(site.count, *given)
-    if op.packed is None:
-        blocks = _arranged(op, blocks)
-    layout = _fragment(op, tdesc, blocks.shape[1:], together.lanes)
-    return together.fragments(blocks, layout).reshape(site.count, *given)
-
-
-def _lanes(site: Site, op: xegpu.BlockAccess, given: tuple[int, ...]) -> int:
-    """How many lanes share the block, by the size of what one of them holds."""
-    total = prod(op.tdesc.get_shape()) * op.tdesc.array_length
-    lanes = total // prod(given)
-    width = width_of(op)
-    if width > 1 and lanes != width:
-        raise error_at(
-            op,
-            f"a fragment of {prod(given)} elements of {op.tdesc} makes {lanes} lanes, the kernel's "
-            f"subgroups have {width}",
-            kind=UnsupportedError,
-        )
-    return lanes
-
-
-def _fragment(
-    op: xegpu.BlockAccess, tdesc: TensorDescType, shape: tuple[int, ...], lanes: int
-) -> ly.Layout:
-    bits = element_bits(tdesc.element_type)
-    unit, packed = 0, 1
-    if isinstance(op, xegpu.LoadNdOp):
-        if op.packed is not None:
-            packed = packing_factor(tdesc.element_type)
-        elif op.transposes:
-            unit = op.together
-    return block_fragment(op, shape, bits, lanes, unit, packed)
+    if elements.is_whole(op):
+        return elements.arranged(op, _load_wide(site, tdesc, desc)).reshape(-1, *given)
+    numbers = elements.loaded(op, width_of(op))
+    together = Collective(site, numbers.shape[-1])
+    return together.fragments(
+        _load_wide(together.leaders, tdesc, _uniform(together, desc)), numbers
+    )
 
 
 @meaning("xegpu.store_nd")
@@ -213,14 +138,11 @@ def store_nd(site: Site, op: xegpu.StoreNdOp, value: Array, desc: TileValue, *_:
     tdesc = op.tdesc
     desc = _here(site, op, desc)
     shape = tdesc.get_shape()
-    if value.shape[1:] != shape:
-        together = Collective(site, _lanes(site, op, value.shape[1:]))
+    if not elements.is_whole(op):
+        numbers = elements.stored(op, width_of(op))
+        together = Collective(site, numbers.shape[-1])
         desc = _uniform(together, desc)
-        if isinstance(op.ownership, xegpu.SgMapAttr):
-            layout = distribution.distribution(op.ownership).over(shape)
-        else:
-            layout = _fragment(op, tdesc, shape, together.lanes)
-        value = together.blocks(value, layout)
+        value = together.blocks(value, elements.inverse(numbers, shape))
         site = together.leaders
     boxes = _boxes(desc, shape)
     access.store_boxes(site, boxes, value.reshape(value.shape[0], *boxes.shape))
@@ -273,7 +195,12 @@ def _matrix_addresses(
     itemsize = numerics.numpy_type(desc.element_type).itemsize
     shape = desc.get_shape()
     offsets = _rows(site, op.mixed_offsets)
-    places = _matrix_places(site, op, given)
+    lanes = width_of(op)
+    places = elements.matrix_places(op, given, lanes)
+    if lanes > 1:
+        places = [np.moveaxis(place, -1, 0)[site.subgroup % lanes] for place in places]
+    else:
+        places = [place[None] for place in places]
     inside = np.ones((1,), bool)
     coordinates: list[Array] = []
     for extent, offset, place in zip(shape, offsets, places, strict=True):
@@ -285,25 +212,6 @@ def _matrix_addresses(
     address = np.asarray(memory.address(*np.broadcast_arrays(*coordinates)))
     base = matrix.base.reshape(-1, *[1] * (address.ndim - 1))
     return base + itemsize * address, np.broadcast_to(inside, address.shape)
-
-
-def _matrix_places(site: Site, op: xegpu.MatrixAccess, given: tuple[int, ...]) -> list[Array]:
-    """Coordinates in the accessed block of each element, one array per dimension, `(rows, *given)`.
-
-    A vector of the matrix' rank is a block. A shorter one is a lane's: with subgroup_block_io the lanes
-    own one column each of the block's rows, otherwise its elements lie in a row from its own offset.
-    """
-    shape = op.desc.get_shape()
-    if len(given) == len(shape):
-        grid = np.meshgrid(*(np.arange(n) for n in given), indexing="ij", sparse=True)
-        return [part[None] for part in grid]
-    count = prod(given)
-    run = np.arange(count).reshape(1, *given) if given else np.zeros((1,), np.int64)
-    zero = np.zeros_like(run)
-    if op.subgroup_block_io is None:
-        return [*([zero] * (len(shape) - 1)), run]
-    lane = (site.subgroup % width_of(op)).reshape(-1, *[1] * (run.ndim - 1))
-    return [*([zero] * (len(shape) - 2)), run + 0 * lane, lane + 0 * run]
 
 
 @meaning("xegpu.load_matrix")
@@ -352,34 +260,12 @@ def _lane_dpas(
 ) -> Array:
     """Lanes' fragments of M x K, K x N and M x N, where N is the number of lanes."""
     given = _shape(op.result.type)
-    m, k = prod(given), prod(b.shape[1:])
-    lanes, rest = divmod(m * k, prod(a.shape[1:]))
-    if rest or lanes not in (8, 16, 32):
-        raise error_at(
-            op,
-            f"fragments of {prod(a.shape[1:])}, {k} and {m} elements fit no product of a subgroup",
-            kind=UnsupportedError,
-        )
-    together = Collective(site, lanes)
-    layouts_of = (op.layout_a, op.layout_b, op.layout_cd)
-    maps = [layout for layout in layouts_of if isinstance(layout, xegpu.SgMapAttr)]
-    if len(maps) == 3:
-        shapes = ((m, k), (k, lanes), (m, lanes))
-        layouts = [
-            distribution.distribution(map).over(shape)
-            for map, shape in zip(maps, shapes, strict=True)
-        ]
-    else:
-        bits = element_bits(numerics.element_type(op.lhs.type))
-        layouts = [
-            block_fragment(op, (m, k), bits, lanes),
-            block_fragment(op, (k, lanes), bits, lanes, packed=max(1, 32 // bits)),
-            block_fragment(op, (m, lanes), 32, lanes),
-        ]
-    left, right = together.blocks(a, layouts[0]), together.blocks(b, layouts[1])
-    acc = None if c is None else together.blocks(c, layouts[2])
-    product = matmul(left, right, acc, op.result.type)
-    return together.fragments(product, layouts[2]).reshape(site.count, *given)
+    of_a, of_b, of_c = elements.multiplied(op, width_of(op))
+    together = Collective(site, of_c.shape[1])
+    acc = None if c is None else together.blocks(c, of_c)
+    product = matmul(together.blocks(a, of_a), together.blocks(b, of_b), acc, op.result.type)
+    back = elements.inverse(of_c, (*given, together.lanes))
+    return together.fragments(product, back)
 
 
 @meaning("xegpu.dpas_mx")
@@ -392,7 +278,9 @@ def dpas_mx(site: Site, op: xegpu.DpasMxOp, a: Array, b: Array, *rest: Array) ->
     if op.dims() is None or len(_shape(op.result.type)) != 2:
         if scale_a is not None or scale_b is not None:
             raise error_at(
-                op, "scales of lanes' fragments: no text says whose they are", kind=UnsupportedError
+                op,
+                "scales of lane fragments: their owners are not specified",
+                kind=UnsupportedError,
             )
         return _lane_dpas(site, op, a, b, c)
     left = _scaled(_plain_a(a), scale_a, 2)
@@ -424,7 +312,7 @@ def float_conversion(site: Site, op: Operation, value: Array) -> Array:
 def lane_shuffle(site: Site, op: xegpu.LaneShuffleOp, value: Array) -> Array:
     together = Collective(site, width_of(op))
     rows = together.split(value)
-    if op.packs is not None:
+    if op.pack:
         moved = rows.swapaxes(1, 2).reshape(rows.shape)
     else:
         moved = rows.reshape(rows.shape[0], rows.shape[2], rows.shape[1]).swapaxes(1, 2)
@@ -442,12 +330,12 @@ def alloc_nbarrier(site: Site, op: xegpu.AllocNbarrierOp, *_: Any) -> None:
 @meaning("xegpu.init_nbarrier")
 def init_nbarrier(
     site: Site, op: xegpu.InitNbarrierOp, number: Index, participants: Index
-) -> NamedBarrier:
-    return NamedBarrier(number.astype(np.int64) & 0xFF, participants.astype(np.int64) & 0xFF)
+) -> NamedBarrierState:
+    return NamedBarrierState(number.astype(np.int64) & 0xFF, participants.astype(np.int64) & 0xFF)
 
 
 @control("xegpu.nbarrier_arrive")
-def nbarrier_arrive(builder: Builder, op: xegpu.NbarrierArriveOp) -> None:
+def nbarrier_arrive(builder: SegmentBuilder, op: xegpu.NbarrierArriveOp) -> None:
     then = Segment()
 
     def end(group: Any) -> list[tuple[Segment, Index]]:
@@ -460,7 +348,7 @@ def nbarrier_arrive(builder: Builder, op: xegpu.NbarrierArriveOp) -> None:
 
 
 @control("xegpu.nbarrier_wait")
-def nbarrier_wait(builder: Builder, op: xegpu.NbarrierWaitOp) -> None:
+def nbarrier_wait(builder: SegmentBuilder, op: xegpu.NbarrierWaitOp) -> None:
     then = Segment()
 
     def end(group: Any) -> list[tuple[Segment, Index]]:

@@ -88,7 +88,7 @@ def _own_lane(site: Site, op: xegpu.ScatterAccess, rows: Array, given: tuple[int
 
 def _oriented(op: Any, rows: Array, given: tuple[int, ...]) -> Array:
     """The RFC's `transpose`: [chunk, lanes] in the register, [lanes, chunk] in memory."""
-    if op.transpose is not None and op.chunk > 1 and len(given) == 2:
+    if op.transpose and op.chunk > 1 and len(given) == 2:
         return rows.swapaxes(-1, -2)
     return rows
 

@@ -28,7 +28,7 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class BoundCall:
     """The values of one call, told apart."""
 
     args: list[Argument]
@@ -79,9 +79,9 @@ class Binder:
             values.append(value)
         return tuple(values)
 
-    def bind(self, values: Sequence[Any]) -> Bound:
+    def bind(self, values: Sequence[Any]) -> BoundCall:
         """Describes one value per parameter; LaunchError names the one that no kernel takes."""
-        bound = Bound([], [], {})
+        bound = BoundCall([], [], {})
         for parameter, value in zip(self.parameters, values, strict=True):
             if parameter.constexpr:
                 bound.constexprs[parameter.name] = _checked_constexpr(value, parameter.name)
@@ -108,7 +108,8 @@ def _meant(name: str, known: Sequence[str]) -> str | None:
         return f"it is an option: kernel.options({name}=...)[grid](...)"
     if name in ("num_warps", "num_ctas", "maxnreg"):
         return "leave it out: the planner chooses how many threads a workgroup has"
-    close = difflib.get_close_matches(name, known, 1)
+    same = [each for each in known if each.lower() == name.lower()]
+    close = same or difflib.get_close_matches(name, known, 1)
     return f"did you mean {close[0]}?" if close else None
 
 

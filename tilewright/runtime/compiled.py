@@ -12,7 +12,6 @@ from tilewright.cache import KernelCache, compiler_fingerprint, digest
 from tilewright.diagnostics import LaunchError
 from tilewright.runtime.arrays import describe
 from tilewright.runtime.binding import Parameter
-from tilewright.runtime.deep import deeply
 from tilewright.runtime.key import (
     ArgType,
     ArrayType,
@@ -21,6 +20,7 @@ from tilewright.runtime.key import (
     scalar_type,
     signature_of,
 )
+from tilewright.runtime.recursion import deeply
 from tilewright.targets.base import CompileOptions, Executable, Storable, Target, get_target
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ class CompiledKernel:
                     raise LaunchError(
                         f"argument {i} of compiled kernel {self.name} is {given}, "
                         f"but the code is for {compiled}",
-                        hint="launch the kernel itself: it compiles for what it is given",
+                        hint="launch the kernel itself: it compiles for its arguments",
                     )
                 if i in self.stored and isinstance(arg := types[i], ArrayArg) and arg.readonly:
                     raise LaunchError(

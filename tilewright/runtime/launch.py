@@ -17,12 +17,14 @@ from dataclasses import dataclass, replace
 from types import FunctionType
 from typing import Any
 
+import numpy as np
+
 from tilewright import cache, forks, frames, knobs
 from tilewright.arguments import HOST, NOWHERE, ArrayArg, contiguous_strides, full_grid
 from tilewright.diagnostics import LaunchError, UnsupportedError
 from tilewright.dtypes import DType
 from tilewright.runtime.arrays import is_cut, likeness, tensor_types
-from tilewright.runtime.binding import MISSING, Binder, Bound, Parameter, constexpr_likeness
+from tilewright.runtime.binding import MISSING, Binder, BoundCall, Parameter, constexpr_likeness
 from tilewright.runtime.compiled import CompiledKernel, Program, compile_program
 from tilewright.runtime.grids import Constexprs, extents
 from tilewright.runtime.guards import Seen, guard, seen
@@ -50,7 +52,7 @@ _MAX_SHAPES = 4096
 
 
 @dataclass(slots=True)
-class Plan:
+class LaunchPlan:
     """What becomes of launches that look alike: a prepared launch, or the reason for refusing.
 
     Neither, where the executable cannot prepare: such launches describe their arguments each time.
@@ -67,7 +69,7 @@ class _Looks:
 
     arrays: list[tuple[int, int, int]]
     """Position, and first and past-the-last byte counted from the address, of every array."""
-    plans: dict[frozenset[int], Plan]
+    plans: dict[frozenset[int], LaunchPlan]
     """By the positions of the arrays that overlap others: that alone is not in the looks."""
     constexprs: Constexprs
     """Those of the launch, with what was chosen for it."""
@@ -77,7 +79,7 @@ class Launcher:
     """Launches one program under one set of options; safe to use from several threads.
 
     Before the dictionaries of this module's head comes a fourth, for targets whose prepared launches
-    can be bound to addresses (:class:`tilewright.targets.base.Bindable`): launches on tensors that
+    can be bound to addresses (:class:`tilewright.targets.base.Bindable`): launches on arrays that
     lie where others of their shape have lain are one look-up.
     """
 
@@ -116,12 +118,13 @@ class Launcher:
         if under is None or knobs.current() is not under or not self._watch[0]():
             return False
         run = None
-        try:
-            found = self._guarded.get(_ADDRESSES[len(args)](grid, *args))
-            if found is not None and found[0](*args):
-                run = found[1]
-        except (AttributeError, RuntimeError, TypeError, IndexError):
-            pass  # a number, an odd tensor, a list of axes, more arguments than most have
+        if self._guarded and len(args) < len(_ADDRESSES):
+            try:
+                found = self._guarded.get(_ADDRESSES[len(args)](grid, *args))
+                if found is not None and found[0](*args):
+                    run = found[1]
+            except (AttributeError, RuntimeError, TypeError):
+                pass  # a number, an odd tensor, a list of axes
         if run is not None:
             run()
             self._hits += 1
@@ -274,29 +277,31 @@ class Launcher:
             raise _refused(plan)
         kernel.executable.launch(grid, bound.args)
 
-    def plan(self, kernel: CompiledKernel, bound: Bound) -> Plan:
+    def plan(self, kernel: CompiledKernel, bound: BoundCall) -> LaunchPlan:
         """Checks what the types of the arguments do not say."""
         for i, (name, arg) in enumerate(zip(self.binder.run_time_names, bound.types, strict=True)):
             if not isinstance(arg, ArrayArg):
                 continue
             if i in kernel.stored and arg.readonly:
                 what = f"kernel {kernel.name} stores to {name}, which is a read-only array"
-                return Plan(None, what, f"pass a writeable array: {name}.copy()")
+                return LaunchPlan(None, what, f"pass a writeable array: {name}.copy()")
             if i in kernel.contiguous and not is_contiguous(arg):
                 what = (
                     f"kernel {kernel.name} indexes {name} as one flat array, but its strides "
                     f"{arg.strides} leave gaps in shape {arg.shape}"
                 )
                 if i in kernel.stored:  # of a copy, what the kernel writes would be lost
-                    return Plan(
+                    return LaunchPlan(
                         None, what, f"allocate {name} contiguous: numpy.empty(shape, dtype)"
                     )
-                return Plan(None, what, f"pass numpy.ascontiguousarray({name})")
+                return LaunchPlan(None, what, f"pass numpy.ascontiguousarray({name})")
         executable = kernel.executable
         prepared = executable.prepare(bound.args) if isinstance(executable, Preparable) else None
-        return Plan(prepared)
+        return LaunchPlan(prepared)
 
-    def _remember(self, key: Any, bound: Bound, plan: Plan, constexprs: Constexprs) -> None:
+    def _remember(
+        self, key: Any, bound: BoundCall, plan: LaunchPlan, constexprs: Constexprs
+    ) -> None:
         looks = self._seen.get(key)
         if looks is None:
             arrays: list[tuple[int, int, int]] = []
@@ -321,7 +326,7 @@ class Launcher:
             ]
         return self.kernel_for(bound, chosen)
 
-    def kernel_for(self, bound: Bound, options: CompileOptions) -> CompiledKernel:
+    def kernel_for(self, bound: BoundCall, options: CompileOptions) -> CompiledKernel:
         """The kernel for these arguments: compiled when no signature like theirs was before."""
         self.epoch()
         target = get_target(options.target)
@@ -390,7 +395,7 @@ def _find_tensor_types() -> frozenset[Any]:
 
 
 def _exact(grid: Any, args: tuple[Any, ...]) -> Any:
-    """A key of everything that a launch on tensors and numbers depends on, addresses included.
+    """A key of everything that a launch on arrays and numbers depends on, addresses included.
 
     None for a call with anything else. An address names its device too (addresses are unified), and
     strides follow from the shape where a tensor is contiguous.
@@ -401,7 +406,9 @@ def _exact(grid: Any, args: tuple[Any, ...]) -> Any:
     key: list[Any] = [grid]
     for value in args:
         kind = type(value)
-        if kind in tensors:
+        if kind is np.ndarray:
+            key += likeness(value) or ()
+        elif kind in tensors:
             if value.is_neg():  # also of what is no view: in inference mode nothing is
                 return None
             key += (
@@ -437,7 +444,7 @@ _NAMES = frozenset({str, DType, type(None), FunctionType})
 """Types of constexprs that are equal only when they mean the same."""
 
 
-def _refused(plan: Plan) -> LaunchError:
+def _refused(plan: LaunchPlan) -> LaunchError:
     return LaunchError(plan.refusal or "", hint=plan.hint)
 
 

@@ -25,7 +25,7 @@ import numpy as np
 from tilewright import cache
 from tilewright.arguments import HOST, NOWHERE, ArrayArg, Grid, full_grid
 from tilewright.diagnostics import LaunchError, TilewrightError
-from tilewright.runtime.binding import Bound
+from tilewright.runtime.binding import BoundCall
 from tilewright.runtime.grids import Constexprs, extents
 from tilewright.runtime.launch import Launcher
 from tilewright.runtime.tuning import Tuned
@@ -81,7 +81,7 @@ class Job:
     grid: Any
     """As a launch takes it: a function of constexprs, or a number or tuple."""
 
-    def bound(self, constexprs: Mapping[str, Any]) -> Bound:
+    def bound(self, constexprs: Mapping[str, Any]) -> BoundCall:
         """The launch with a candidate's constexprs."""
         parameters = self.launcher.binder.parameters
         pairs = zip(parameters, self.values, strict=True)
@@ -158,12 +158,12 @@ def _rank(candidate: Candidate, first: Candidate) -> tuple[bool, float]:
     return False, candidate.median * (1 - GAIN if candidate is first else 1)
 
 
-def _moved(bound: Bound, there: Sequence[ArrayArg]) -> Bound:
+def _moved(bound: BoundCall, there: Sequence[ArrayArg]) -> BoundCall:
     """The launch on arrays where kernels reach them."""
     places = iter(there)
     types = [next(places) if isinstance(t, ArrayArg) else t for t in bound.types]
     args = [t if isinstance(t, ArrayArg) else a for t, a in zip(types, bound.args, strict=True)]
-    return Bound(args, types, bound.constexprs)
+    return BoundCall(args, types, bound.constexprs)
 
 
 # Compiling.
@@ -171,7 +171,7 @@ def _moved(bound: Bound, there: Sequence[ArrayArg]) -> Bound:
 
 def _compile_ahead(
     job: Job,
-    bounds: Sequence[Bound],
+    bounds: Sequence[BoundCall],
     options: CompileOptions,
     limit: float,
     progress: Progress,
@@ -220,7 +220,7 @@ def _prepare(
     job: Job,
     target: Target,
     candidates: Sequence[Candidate],
-    bounds: Sequence[Bound],
+    bounds: Sequence[BoundCall],
     options: CompileOptions,
     end: float,
     kept: Callable[[Sequence[ArrayArg]], None],
@@ -256,7 +256,7 @@ def _prepare(
         raise refused
 
 
-def _bound_run(job: Job, kernel: Any, bound: Bound) -> Callable[[], None]:
+def _bound_run(job: Job, kernel: Any, bound: BoundCall) -> Callable[[], None]:
     """A candidate's launch, over and over the same."""
     plan = job.launcher.plan(kernel, bound)
     if plan.refusal is not None:
@@ -271,7 +271,7 @@ def _bound_run(job: Job, kernel: Any, bound: Bound) -> Callable[[], None]:
     return bind(full, values, True) if bind is not None else partial(plan.prepared, full, values)
 
 
-def _grid(job: Job, bound: Bound) -> Grid:
+def _grid(job: Job, bound: BoundCall) -> Grid:
     grid = job.grid
     if callable(grid):
         grid = extents(grid, Constexprs(bound.constexprs), job.launcher.program.name)
@@ -341,8 +341,8 @@ def _measure(
         rest = running[: max(KEPT, len(running) // 2)]
         running = rest if first in rest else [*rest, first]
         share = min(1.0, (time.perf_counter() - start) / max(end - start, 1e-9))
-        said = f"round {rounds}: {text_of(best.constexprs)} {1e6 * best.median:.1f} us"
-        progress(said, COMPILING + (1 - COMPILING) * share)
+        line = f"round {rounds}: {text_of(best.constexprs)} {1e6 * best.median:.1f} us"
+        progress(line, COMPILING + (1 - COMPILING) * share)
         if rounds >= LEAST_ROUNDS and time.perf_counter() > end:
             return
 

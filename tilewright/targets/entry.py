@@ -7,11 +7,14 @@ branches become loops, such functions kernels, and each kernel says its level; w
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from xdsl.dialects import func, gpu
 from xdsl.dialects.builtin import (
     FixedBitwidthType,
     FunctionType,
     IndexType,
+    IntAttr,
     MemRefType,
     ModuleOp,
     NoneAttr,
@@ -64,6 +67,7 @@ def enter(module: ModuleOp, target: str, observe: Observer = ignore) -> None:
 
     What no target could compile is refused at its place.
     """
+    host_to_tiles(module, target)
     ranked_arguments(module)
     array_arguments(module)
     if expand_ops(module):
@@ -81,10 +85,63 @@ def enter(module: ModuleOp, target: str, observe: Observer = ignore) -> None:
             elif not get_target(target).takes_branches:
                 _refuse_branches(kernel)
     outline(module)
-    for kernel in _kernels(module):
-        if len(kernel.body.blocks) == 1:
-            kernel.attributes[LEVEL] = StringAttr(level_of(kernel))
-            state_launch(kernel)
+    for kernel in state_levels(module):
+        if get_target(target).compiles and _vectors_as_tiles(kernel):
+            observe("vector-to-xetile", module)
+
+
+def state_levels(module: ModuleOp) -> list[gpu.FuncOp]:
+    """The kernels without branches, each of which now says who runs it, and how many subgroups where that is known."""
+    found = [kernel for kernel in _kernels(module) if len(kernel.body.blocks) == 1]
+    for kernel in found:
+        kernel.attributes[LEVEL] = StringAttr(level_of(kernel))
+        state_launch(kernel)
+    return found
+
+
+def _vectors_as_tiles(kernel: gpu.FuncOp) -> bool:
+    """Reads and writes of vectors become tiles, which every target has, but for a lane's; whether there are any."""
+    moves = ("transfer_", "load", "store", "masked", "gather", "scatter")
+    names = tuple(f"vector.{move}" for move in moves)
+    if level_of(kernel) == "lane" or not any(op.name.startswith(names) for op in kernel.walk()):
+        return False
+    from tilewright.passes.strided_memrefs import strided_memrefs
+    from tilewright.passes.vector_to_xetile import vector_to_xetile
+
+    strided_memrefs(kernel)
+    vector_to_xetile(kernel)
+    return True
+
+
+def host_to_tiles(
+    module: ModuleOp, target: str, say: Callable[[str], object] | None = None
+) -> None:
+    """Structured ops of the host become kernels, whose tiles a target chooses; functions of the host that multiply
+    matrices in vectors work on tiles.
+
+    `say` is told why such a function stays as it is; without it that is raised.
+    """
+    from tilewright.passes.linalg.bufferize import is_structured
+
+    if is_structured(module):
+        from tilewright.passes.linalg.to_xetile import linalg_to_xetile
+
+        options = CompileOptions(target=target)
+        linalg_to_xetile(module, lambda request: get_target(target).resolve_auto(request, options))
+    for function in [op for op in module.body.block.ops if isinstance(op, func.FuncOp)]:
+        if not any(op.name == "vector.contract" for op in function.walk()):
+            continue
+        from tilewright.passes.strided_memrefs import strided_memrefs
+        from tilewright.passes.vector_to_xetile import only_tiles, vector_to_xetile
+
+        try:
+            if only_tiles(function):
+                strided_memrefs(function)
+                vector_to_xetile(function)
+        except UnsupportedError as error:
+            if say is None:
+                raise
+            say(f"@{function.sym_name.data} stays code of the host, because {error.message}")
 
 
 def _begin_at_first_elements(kernel: gpu.FuncOp) -> None:
@@ -95,13 +152,19 @@ def _begin_at_first_elements(kernel: gpu.FuncOp) -> None:
         if (
             isinstance(kind, MemRefType)
             and isinstance(layout := kind.layout, StridedLayoutAttr)
-            and layout.get_offset()
+            and layout.get_offset() != 0
         ):
-            begins = StridedLayoutAttr(layout.strides, NoneAttr())
+            # What views it has a type that may depend on this one.
+            tiles = all(u.operation.name in _EXTENTS_ALONE for u in argument.uses)
+            begins = StridedLayoutAttr(layout.strides, IntAttr(0) if tiles else NoneAttr())
             there = MemRefType(kind.element_type, kind.get_shape(), begins, kind.memory_space)
             Rewriter.replace_value_with_new_type(argument, there)
     types = [argument.type for argument in kernel.body.blocks[0].args]
     kernel.properties["function_type"] = FunctionType.from_lists(types, [])
+
+
+_EXTENTS_ALONE = ("xetile.init_tile", "memref.dim", "memref.extract_strided_metadata")
+"""Ops whose results have types that do not say where an array begins."""
 
 
 def outline(module: ModuleOp) -> None:
@@ -157,7 +220,7 @@ def _refuse_branches(kernel: gpu.FuncOp) -> None:
         if last is not None and last.successors:
             raise error_at(
                 last,
-                "this branch is part of no loop and no if that this target can be given",
+                "this branch belongs to no loop or if that this target can compile",
                 rule="what branches make is loops with one exit, and ifs; no jump into the middle of one",
                 kind=UnsupportedError,
             )

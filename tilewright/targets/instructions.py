@@ -19,9 +19,9 @@ INSTRUCTIONS.append(find)
 def each(site: Site, op: Operation, *operands: Array) -> Array:
     """One element after the other, whatever machine has the instruction."""
     assert isinstance(op, EachOp)
-    entry = find(op.instruction.data)
+    entry = find(op.instruction)
     if entry is None:
-        raise unsupported(op, f"there is no instruction '{op.instruction.data}' in the table")
+        raise unsupported(op, f"there is no instruction '{op.instruction}' in the table")
     check_each(op, entry)
     (result,) = entry.meaning(*operands)
     return result

@@ -14,9 +14,9 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.passes.fold_identities import fold_identities
 from tilewright.passes.inline_calls import INLINE_CALLS
 from tilewright.passes.kernel import leave_out_maps, level_of
-from tilewright.passes.neutral import remove_neutral
 from tilewright.passes.observer import Observer
 from tilewright.passes.pipeline import CLEANUP, Pass, Unit, run
 from tilewright.passes.reciprocal import use_reciprocals
@@ -34,23 +34,25 @@ from tilewright.targets.base import CompileOptions
 LOOPS = (
     Pass[Unit[Any]](
         "widen-accumulators",
-        "sums of narrow floats that a loop carries are f32",
+        "keeps loop-carried sums of f16 and bf16 products in f32",
         lambda u: widen_accumulators(u.kernel),
         requires=("workgroup",),
     ),
     CLEANUP,
     Pass[Unit[Any]](
         "while-to-for",
-        "a `while` that counts becomes a `for`",
+        "turns a counting `while` into a `for`",
         lambda u: while_to_for(u.kernel),
     ),
     FOLD_VIEWS,
     Pass[Unit[Any]](
-        "neutral", "ops that change nothing go: plus 0, times 1", lambda u: remove_neutral(u.kernel)
+        "fold-identities",
+        "removes algebraic identities: plus 0, times 1",
+        lambda u: fold_identities(u.kernel),
     ),
     Pass[Unit[Any]](
         "reciprocal",
-        "division by a repeated value: one inverse, many multiplications (needs `afn`)",
+        "replaces divisions by a repeated value with one reciprocal and multiplications (needs `afn`)",
         lambda u: use_reciprocals(u.kernel),
         optional=True,
     ),

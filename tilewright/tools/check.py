@@ -30,7 +30,7 @@ from tilewright.passes.ranked_arguments import ranked_arguments
 from tilewright.reference.engine import Schedule
 from tilewright.runtime.arrays import describe
 from tilewright.targets.base import CompileOptions, Interpretable, get_target, with_options
-from tilewright.targets.entry import build_text
+from tilewright.targets.entry import build_text, state_levels
 from tilewright.tools.check_inputs import Inputs, grid_of, make_args, poisoned, specs_of
 from tilewright.tools.check_kernels import (
     ITERATIONS,
@@ -49,7 +49,7 @@ from tilewright.tools.launches import ask
 from tilewright.tools.limited import add_trusted, limited, refuse_internal
 from tilewright.tools.rounding import Rounding, rounding_of
 from tilewright.tools.sources import (
-    Source,
+    CommandSource,
     find_kernel,
     parse_argument,
     parse_constexprs,
@@ -340,7 +340,7 @@ def execute(args: argparse.Namespace) -> int:
     return limited(lambda: check(source, args))
 
 
-def check(source: Source, args: argparse.Namespace) -> int:
+def check(source: CommandSource, args: argparse.Namespace) -> int:
     """Checks what a file holds, all of it."""
     seed = args.seed if args.seed is not None else secrets.randbelow(2**31)
     options = with_options(
@@ -370,7 +370,7 @@ def check(source: Source, args: argparse.Namespace) -> int:
 
 def _check(
     args: argparse.Namespace,
-    source: Source,
+    source: CommandSource,
     module: ModuleOp,
     specs: list[Any] | None,
     seed: int,
@@ -383,6 +383,7 @@ def _check(
     ranked_arguments(module)
     array_arguments(module)
     module, few = outlined(module)
+    state_levels(module)
     whole = module
     module, cut = (module, 0) if args.all else shortened(module)
     kernel = as_tiles(module)
@@ -415,7 +416,7 @@ def _check(
 
 
 def load(
-    source: Source, arguments: list[str], settings: list[str], options: CompileOptions
+    source: CommandSource, arguments: list[str], settings: list[str], options: CompileOptions
 ) -> tuple[ModuleOp, list[Any] | None]:
     """The kernel's module, and what its arguments are (None: to be chosen from its types)."""
     if not source.is_python:

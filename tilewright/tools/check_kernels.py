@@ -9,7 +9,7 @@ from tilewright.diagnostics import TilewrightError
 from tilewright.passes.induction import Scalars
 from tilewright.passes.xegpu.to_xetile import xegpu_to_xetile
 from tilewright.reference.registry import has_meaning
-from tilewright.targets.entry import outline
+from tilewright.targets.entry import host_to_tiles, outline
 
 FEW = 2
 """Workgroups along an axis that a check of a large grid runs."""
@@ -65,7 +65,7 @@ def is_host(module: ModuleOp) -> bool:
 
 
 def outlined(module: ModuleOp) -> tuple[ModuleOp, tuple[int, int, int] | None]:
-    """A function of arrays as a kernel, with a few workgroups of its grid: its outer loops.
+    """A function of arrays as a kernel, with a few workgroups of its grid: its outer loops, or its structured op.
 
     The programs of the RFCs are written so. Anything else is given back as it is, with no grid.
     """
@@ -74,6 +74,7 @@ def outlined(module: ModuleOp) -> tuple[ModuleOp, tuple[int, int, int] | None]:
     if kernel_in(module) is not None or len(written) != 1:
         return module, None
     changed = module.clone()
+    host_to_tiles(changed, "cpu")
     outline(changed)
     launch = next((op for op in changed.walk() if isinstance(op, gpu.LaunchFuncOp)), None)
     if launch is None:

@@ -166,7 +166,7 @@ def report(error: Exception) -> int:
         raise error
     render_error(
         f"internal error: {type(error).__name__}: {error}\n"
-        "rule: whatever the input is, this should not happen: it is a fault of Tilewright\n"
+        "rule: this is a bug in Tilewright, whatever the input is\n"
         f"hint: {knobs.variable('traceback')}=1 shows where; please report it with the input"
     )
     return INTERNAL

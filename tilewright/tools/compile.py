@@ -18,7 +18,7 @@ from tilewright.targets.base import Advising, CompileOptions, Executable, Storab
 from tilewright.tools.console import err
 from tilewright.tools.exits import DONE, MissingTool, UsageError
 from tilewright.tools.sources import (
-    Source,
+    CommandSource,
     find_kernel,
     parse_argument,
     parse_constexprs,
@@ -31,7 +31,7 @@ examples:
       'bf16[2048,2048]' --emit xetile
   tilewright compile FILE.py:KERNEL --args 'f32[64,64]' 'f32[64,64]' --set BM=32 --emit asm
   tilewright compile kernel.mlir --target cpu --emit llvm -o kernel.ll
-  tilewright compile kernel.mlir --target xe-pvc --emit report   what the machine code holds
+  tilewright compile kernel.mlir --target xe-pvc --emit report   what the machine code contains
   tilewright compile FILE.py:KERNEL --target sm_90a --args ... --emit sass    or ptx, resources
   tilewright compile kernel.mlir --list            the stages that the target has
 """
@@ -83,7 +83,7 @@ def execute(args: argparse.Namespace) -> int:
     return limited(lambda: compile_and_print(source, args))
 
 
-def compile_and_print(source: Source, args: argparse.Namespace) -> int:
+def compile_and_print(source: CommandSource, args: argparse.Namespace) -> int:
     """Compiles what a file holds and prints the stage that was asked for."""
     changes: dict[str, Any] = {"target": args.target, "fastmath": not args.no_fastmath}
     if args.disable:
@@ -113,7 +113,7 @@ def compile_and_print(source: Source, args: argparse.Namespace) -> int:
 
 
 def compile_source(
-    source: Source, arguments: list[str], settings: list[str], changes: Mapping[str, Any]
+    source: CommandSource, arguments: list[str], settings: list[str], changes: Mapping[str, Any]
 ) -> Executable | Any:
     """The compiled kernel of a Python file or of an MLIR module."""
     if source.is_python:
@@ -123,7 +123,7 @@ def compile_source(
     if arguments or settings:
         raise UsageError("--args and --set are for Python kernels: MLIR text has its types")
     from tilewright.dialects.text import parse_module
-    from tilewright.runtime.deep import deeply
+    from tilewright.runtime.recursion import deeply
     from tilewright.targets.base import with_options
     from tilewright.targets.entry import build_text
 
@@ -135,7 +135,7 @@ def compile_source(
     return deeply(lambda: build_text(module.clone(), options, launched=False))
 
 
-class Stages(Mapping[str, "str | bytes"]):
+class StageTexts(Mapping[str, "str | bytes"]):
     """Everything that ``--emit`` can name, made when it is asked for; the object code where the target keeps one."""
 
     def __init__(self, compiled: Executable):
@@ -162,9 +162,9 @@ class Stages(Mapping[str, "str | bytes"]):
         return len(list(iter(self)))
 
 
-def stages_of(compiled: Executable) -> Stages:
+def stages_of(compiled: Executable) -> StageTexts:
     """The stages of a compiled kernel, by name."""
-    return Stages(compiled)
+    return StageTexts(compiled)
 
 
 def write(content: str | bytes, output: str | None) -> None:

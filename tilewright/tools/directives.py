@@ -6,10 +6,12 @@ and sometimes that they fail there (`// XFAIL: *`).  Read here are the facts tha
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from dataclasses import dataclass
 
 from tilewright.diagnostics import CompileError
+from tilewright.tools.exits import MissingTool
 
 
 @dataclass(frozen=True)
@@ -40,27 +42,29 @@ def directives(text: str) -> Directives:
     )
 
 
-def check_lines(text: str, name: str, printed: str) -> bool:
-    """Whether ``printed`` has what the CHECK lines of ``text`` say; the first difference goes to stderr."""
-    from tilewright.tools.exits import MissingTool
-
-    try:
-        from filecheck.finput import FInput
-        from filecheck.matcher import Matcher
-        from filecheck.options import Options
-        from filecheck.parser import Parser, pattern_for_opts
-    except ImportError:
+def require_filecheck() -> None:
+    """MissingTool where CHECK lines cannot be compared."""
+    if importlib.util.find_spec("filecheck") is None:
         raise MissingTool(
             "--filecheck needs the package filecheck", "pip install 'tilewright[check]'"
-        ) from None
+        )
+
+
+def check_lines(text: str, name: str, printed: str) -> bool:
+    """Whether ``printed`` has what the CHECK lines of ``text`` say; the first difference goes to stderr."""
     import io
+
+    from filecheck.finput import FInput
+    from filecheck.matcher import Matcher
+    from filecheck.options import Options
+    from filecheck.parser import Parser, pattern_for_opts
 
     found = directives(text)
     if not found.checks:
         if found.compares:
             raise CompileError(
                 f"{name} has no CHECK line to compare its output with",
-                hint="leave --filecheck out, or say what is expected: // CHECK: [ALLCLOSE: TRUE]",
+                hint="omit --filecheck, or state what is expected: // CHECK: [ALLCLOSE: TRUE]",
             )
         return True
     options = Options(match_filename=name)

@@ -37,7 +37,7 @@ def picture(found: Explanation) -> Picture:
     flops, moved, size = launch_traffic(request.build(choice.values), request.arguments)
     if not flops:
         raise UnsupportedError(
-            f"{found.kernel} moves numbers and computes none: it has no place under a roofline"
+            f"{found.kernel} computes nothing, so it has no place under a roofline"
         )
     roofs = [
         Roof(f"products of {size}-byte elements", rates.flops(size) * rates.cores),

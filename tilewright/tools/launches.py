@@ -19,7 +19,7 @@ from tilewright.tools.sources import parse_grid
 
 
 @dataclass(frozen=True)
-class Asked:
+class LaunchRequest:
     """What was asked of a kernel, told apart."""
 
     kernel: Any
@@ -41,13 +41,13 @@ class Asked:
 
 def ask(
     kernel: Any, given: Sequence[Any], constexprs: Mapping[str, Any], options: CompileOptions
-) -> Asked:
+) -> LaunchRequest:
     """The kernel's module for arguments like these."""
     chosen, values = kernel.resolve(kernel.launcher.bind(tuple(given), constexprs))
     types, constexprs, _ = chosen.launcher.describe(values)
     built: Any = chosen.build(signature_of(types), constexprs, options).module
     pairs = [(p.name, v) for p, v in zip(chosen.parameters, values, strict=True) if not p.constexpr]
-    return Asked(
+    return LaunchRequest(
         kernel,
         built if isinstance(built, ModuleOp) else built.module,
         [name for name, _ in pairs],
@@ -56,7 +56,7 @@ def ask(
     )
 
 
-def inputs_of(asked: Asked, grid: str | None, seed: int) -> Inputs:
+def inputs_of(asked: LaunchRequest, grid: str | None, seed: int) -> Inputs:
     """Random inputs, outputs of NaN, and the grid: the one that covers the arrays, or a given one that does."""
     function = kernel_in(asked.module)
     assert function is not None
@@ -64,7 +64,7 @@ def inputs_of(asked: Asked, grid: str | None, seed: int) -> Inputs:
     return poisoned(function, Inputs(grid_for(asked, grid, values), values))
 
 
-def grid_for(asked: Asked, grid: str | None, values: Sequence[Any]) -> tuple[int, int, int]:
+def grid_for(asked: LaunchRequest, grid: str | None, values: Sequence[Any]) -> tuple[int, int, int]:
     """The grid that covers the arrays, or a given one."""
     if grid is not None:
         return whole(parse_grid(grid, asked.constexprs))
@@ -75,12 +75,14 @@ def grid_for(asked: Asked, grid: str | None, values: Sequence[Any]) -> tuple[int
         axes = " and ".join(map(str, unknown))
         raise UsageError(
             f"the grid of kernel {asked.kernel.name} does not follow from its tiles along axis {axes}",
-            hint="--grid 4,2 says how many programs run along each axis",
+            hint="--grid 4,2 sets the number of programs along each axis",
         )
     return whole([needed.get(axis, 1) for axis in range(3)])
 
 
-def shortfall(asked: Asked, grid: tuple[int, int, int], values: Sequence[Any]) -> str | None:
+def shortfall(
+    asked: LaunchRequest, grid: tuple[int, int, int], values: Sequence[Any]
+) -> str | None:
     """Why a grid leaves a part of the arrays out; None when it covers them, or that cannot be told."""
     function = kernel_in(asked.module)
     assert function is not None

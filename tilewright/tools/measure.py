@@ -64,7 +64,7 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Row:
+class MeasuredRow:
     """A measured case."""
 
     case: Case
@@ -86,7 +86,7 @@ def measure(
     rounds: int = 15,
     sample: float = SAMPLE_SECONDS,
     clock: Callable[[], float] = time.perf_counter,
-) -> Row:
+) -> MeasuredRow:
     """Times a case; every contender is called once before, so that it is compiled and warm.
 
     ``clock`` gives seconds: `time.process_time` counts the work of all threads and no waiting.
@@ -107,7 +107,7 @@ def measure(
         low, high = _quartiles(theirs)
         ratio = statistics.median(t / o for t, o in zip(theirs, ours, strict=True))
         results.append(Measured(contender.name, median, low, high, rate(case, median), ratio))
-    return Row(case, results)
+    return MeasuredRow(case, results)
 
 
 def settle(limit: float = 1.0) -> bool:
@@ -170,5 +170,5 @@ def clock() -> str:
             clocks = [float(s.partition(":")[2]) for s in file if s.startswith("cpu MHz")]
     except (OSError, ValueError):
         clocks = []
-    told = f"{max(clocks):.0f} MHz as the system tells it" if clocks else "unknown"
-    return f"{told}; not fixed by us"
+    frequency = f"{max(clocks):.0f} MHz as reported by the system" if clocks else "unknown"
+    return f"{frequency}; clocks are not fixed"

@@ -17,7 +17,7 @@ from tilewright.diagnostics import Location, TilewrightError, error_at
 from tilewright.tools.console import err, render_error
 from tilewright.tools.exits import DONE, INPUT_ERROR
 from tilewright.tools.pipelines import available_passes, make_pipeline, module_pipeline
-from tilewright.tools.sources import Source, parse_source, split_input
+from tilewright.tools.sources import CommandSource, parse_source, split_input
 
 EPILOG = """\
 examples:
@@ -107,7 +107,7 @@ def about(kind: type[Any]) -> str:
 
 def transform(
     text: str,
-    source: Source,
+    source: CommandSource,
     lines_before: int,
     spec: str,
     args: argparse.Namespace,
@@ -196,7 +196,7 @@ def expectations(text: str, lines_before: int) -> Iterator[Expectation]:
 
 
 def unexpected(
-    text: str, source: Source, lines_before: int, spec: str, args: argparse.Namespace
+    text: str, source: CommandSource, lines_before: int, spec: str, args: argparse.Namespace
 ) -> list[str]:
     """How the errors of one part differ from those that its comments expect; empty when alike."""
     expected = list(expectations(text, lines_before))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from tilewright.layout import Axis, Layout, Plan
+from tilewright.layout import Axis, ConversionPlan, Layout
 from tilewright.tools.drawing import (
     INK,
     RULE,
@@ -189,7 +189,7 @@ def addresses(
     return _cells(rows, columns, cell, paint, title, _size_text(layout.shape, ()) + unit)
 
 
-def traffic(plan: Plan, title: str = "", *, cell: float = 14) -> Picture:
+def traffic(plan: ConversionPlan, title: str = "", *, cell: float = 14) -> Picture:
     """Which subgroup gets how much from whom: a row per receiver, a column per sender."""
     n = plan.target.subgroups
     amount = np.zeros((n, n), np.intp)

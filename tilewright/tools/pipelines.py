@@ -30,7 +30,7 @@ def available_passes() -> dict[str, Callable[[], type[ModulePass]]]:
     from xdsl.transforms import get_all_passes
 
     passes: dict[str, Callable[[], type[ModulePass]]] = dict(get_all_passes())
-    places: dict[str, dict[str, Place]] = {}
+    places: dict[str, dict[str, ListedPass]] = {}
     for pipeline in pipelines():
         for each in (*pipeline.passes, *pipeline.more, *PROGRAMS):
             places.setdefault(each.name, {}).setdefault(pipeline.target, (each, pipeline))
@@ -38,11 +38,11 @@ def available_passes() -> dict[str, Callable[[], type[ModulePass]]]:
     return passes
 
 
-Place = tuple[Pass[Any], Pipeline[Any]]
+ListedPass = tuple[Pass[Any], Pipeline[Any]]
 """A pass in the list of a target."""
 
 
-def as_module_pass(places: Mapping[str, Place]) -> type[ModulePass]:
+def as_module_pass(places: Mapping[str, ListedPass]) -> type[ModulePass]:
     """A pass, by the targets that have it, as xDSL has them: its options are fields, and `target` names the machine,
     where it asks one."""
     each, first = next(iter(places.values()))
@@ -79,7 +79,7 @@ def as_module_pass(places: Mapping[str, Place]) -> type[ModulePass]:
 
 
 @dataclass(frozen=True)
-class Element:
+class PipelineElement:
     """A pass as it stands in a pipeline: its name, the whole text with its options, and where that begins."""
 
     name: str
@@ -92,9 +92,9 @@ _ELEMENT = re.compile(r'([\w-]+)(?:\[[^\]]*\])?(?:\{(?:[^{}"]|"[^"]*")*\})?')
 _BLANK = re.compile(r"\s*")
 
 
-def elements(text: str) -> list[Element]:
+def elements(text: str) -> list[PipelineElement]:
     """The passes of a pipeline, in order; UsageError points at what cannot be read."""
-    found: list[Element] = []
+    found: list[PipelineElement] = []
     at, depth = _after_blanks(text, 0), 0
     while at < len(text) or depth or found:
         if (anchor := _ANCHOR.match(text, at)) is not None:
@@ -102,7 +102,7 @@ def elements(text: str) -> list[Element]:
             if not text.startswith(")", at):
                 continue
         elif (element := _ELEMENT.match(text, at)) is not None:
-            found.append(Element(element[1], element[0], at))
+            found.append(PipelineElement(element[1], element[0], at))
             at = _after_blanks(text, element.end())
         else:
             raise _error("a pass is expected here", text, at)
@@ -149,7 +149,7 @@ def make_pipeline(text: str, callback: Any = None) -> PassPipeline:
     return PassPipeline(tuple(passes), callback)
 
 
-def _configured(kind: type[ModulePass], element: Element, text: str) -> ModulePass:
+def _configured(kind: type[ModulePass], element: PipelineElement, text: str) -> ModulePass:
     """The pass with the options of its element."""
     from xdsl.utils.arg_spec import parse_pipeline
     from xdsl.utils.exceptions import ArgSpecParseError
@@ -163,8 +163,8 @@ def _configured(kind: type[ModulePass], element: Element, text: str) -> ModulePa
             len(element.text), hint=f"options are written {element.name}{{name=value other=value}}",
         ) from None  # fmt: skip
     options = [f for f in fields(kind) if f.name != "name" and f.init]
-    told = ", ".join(map(_option, options))
-    rule = f"its options are {told}" if told else f"{element.name} has no options"
+    names = ", ".join(map(_option, options))
+    rule = f"its options are {names}" if names else f"{element.name} has no options"
     for name in spec.parameters:
         if name.replace("-", "_") not in {f.name for f in options}:
             at = element.text.index(name, len(element.name))

@@ -26,11 +26,11 @@ from tilewright.runtime.program.worker import Limits, in_worker
 from tilewright.targets.base import get_target, split_name
 from tilewright.tools.compile import add_kernel_arguments
 from tilewright.tools.console import err, out, show_warning
-from tilewright.tools.directives import check_lines, directives
+from tilewright.tools.directives import check_lines, directives, require_filecheck
 from tilewright.tools.exits import DONE, INPUT_ERROR, UsageError
 from tilewright.tools.limited import add_trusted, limited, refuse_internal
 from tilewright.tools.sources import (
-    Source,
+    CommandSource,
     check_python,
     find_kernel,
     parse_argument,
@@ -60,12 +60,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--grid", metavar="X,Y,Z", help="of FILE.py:KERNEL; default: what covers its arrays"
     )
     parser.add_argument(
-        "--target", help="cpu, emu, reference, cuda, ... (default: what the file says)"
+        "--target", help="cpu, emu, reference, cuda, ... (default: as stated in the file)"
     )
     parser.add_argument("--entry", default=None, help="function to run of an MLIR module")
     parser.add_argument(
         "--level", default="auto", choices=["auto", "workgroup", "subgroup", "lane"],
-        help="level of MLIR text that does not say it",
+        help="level of MLIR text that does not state it",
     )  # fmt: skip
     parser.add_argument("--check", action="store_true", help="detect races and undefined behaviour")
     parser.add_argument(
@@ -74,7 +74,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--strict", action="store_true", help="the implementation's narrower rules")
     parser.add_argument(
         "--device-memory", choices=["zero", "poison"], default="zero",
-        help="what fresh memory of gpu.alloc holds: zero, as drivers clear it, or bytes of 255 (NaN)",
+        help="content of fresh gpu.alloc memory: zero, as from drivers that clear it, or bytes of 255 (NaN)",
     )  # fmt: skip
     parser.add_argument(
         "--every-launch", action="store_true",
@@ -97,7 +97,7 @@ def execute(args: argparse.Namespace) -> int:
         return run_module(source, args)
 
 
-def run_file(source: Source, rest: list[str]) -> int:
+def run_file(source: CommandSource, rest: list[str]) -> int:
     """Executes a Python file as the main program."""
     check_python(source.path)  # an error of its own, not of the program's
     warnings.showwarning = show_warning
@@ -122,7 +122,7 @@ def run_file(source: Source, rest: list[str]) -> int:
     return DONE
 
 
-def run_kernel(source: Source, args: argparse.Namespace) -> int:
+def run_kernel(source: CommandSource, args: argparse.Namespace) -> int:
     """Launches one kernel on random arrays, and prints what became of each array."""
     from tilewright.targets.base import CompileOptions
     from tilewright.tools.launches import ask, inputs_of, shortfall, text_of
@@ -157,7 +157,7 @@ def summary(array: np.ndarray[Any, Any]) -> str:
     )
 
 
-def run_module(source: Source, args: argparse.Namespace) -> int:
+def run_module(source: CommandSource, args: argparse.Namespace) -> int:
     """Executes an MLIR module from its entry."""
     if args.args or args.set:
         raise UsageError(
@@ -175,7 +175,7 @@ def run_module(source: Source, args: argparse.Namespace) -> int:
         err().print(str(error))
         code = INPUT_ERROR
     if found.may_fail:
-        how = "passes all the same" if code == DONE else "fails as it says"
+        how = "passes unexpectedly" if code == DONE else "fails as expected"
         print(f"{source.name}: marked XFAIL, {how}", file=sys.stderr)
         return DONE
     return code
@@ -183,6 +183,7 @@ def run_module(source: Source, args: argparse.Namespace) -> int:
 
 def compare_module(text: str, name: str, args: argparse.Namespace) -> int:
     """Executes a module and compares what it prints with its CHECK lines."""
+    require_filecheck()
     # A file, not a buffer: the worker process writes to it too.
     with tempfile.TemporaryFile("w+") as printed:
         with redirect_stdout(printed):
@@ -231,7 +232,7 @@ def run_compiled(module: ModuleOp, text: str, args: argparse.Namespace) -> int:
     level = args.level
     if level == "auto" and found.level is not None:
         level = found.level
-        print(f"{level} level, as the RUN line says", file=sys.stderr)
+        print(f"{level} level, as stated by the RUN line", file=sys.stderr)
     failures = in_worker(
         lambda fail: run_program(
             module,

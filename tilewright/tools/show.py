@@ -32,7 +32,7 @@ from tilewright.tools import ownership
 from tilewright.tools.console import err
 from tilewright.tools.drawing import Picture, heading, stack
 from tilewright.tools.exits import DONE, MissingTool, UsageError
-from tilewright.tools.sources import Source, parse_source
+from tilewright.tools.sources import CommandSource, parse_source
 
 EPILOG = """\
 examples:
@@ -181,7 +181,7 @@ def _show_graph(path: str, output: str | None) -> int:
 
 
 def collect(module: ModuleOp) -> list[Owned]:
-    """Every map of a module with the shape that it deals out, each pair once, in program order."""
+    """Every map of a module with the shape that it distributes, each pair once, in program order."""
     found: dict[tuple[tuple[int, ...], ly.Distribution], Owned] = {}
     for op in module.walk():
         for shape, described, text in _maps_of(op):
@@ -200,7 +200,7 @@ LEVELS = {
     "xegpu-sg": ("of a subgroup's instructions", "inst"),
     "xegpu-inst": ("of an instruction's lanes", "lane"),
 }
-"""Stages of xe whose values are dealt out: what is drawn, and the layouts that have to be filled in first."""
+"""Stages of xe whose values are distributed: what is drawn, and the layouts that have to be filled in first."""
 
 
 def owned_at_levels(stages: Mapping[str, str | bytes], target: str) -> dict[str, list[Owned]]:
@@ -288,8 +288,8 @@ def _lines(lines: Sequence[int]) -> str:
             runs[-1][1] = line
         else:
             runs.append([line, line])
-    told = ", ".join(f"{a}" if a == b else f"{a} to {b}" for a, b in runs)
-    return f", line{'s' if len(lines) > 1 else ''} {told}" if told else ""
+    ranges = ", ".join(f"{a}" if a == b else f"{a} to {b}" for a, b in runs)
+    return f", line{'s' if len(lines) > 1 else ''} {ranges}" if ranges else ""
 
 
 def _list(found: Sequence[Owned]) -> None:
@@ -301,7 +301,7 @@ def _list(found: Sequence[Owned]) -> None:
             print(f"    {place}")
 
 
-def _stages(source: Source, args: argparse.Namespace) -> dict[str, str | bytes]:
+def _stages(source: CommandSource, args: argparse.Namespace) -> dict[str, str | bytes]:
     from tilewright.tools.compile import compile_source, stages_of
 
     stages = stages_of(compile_source(source, args.args, args.set, {"target": args.target}))

@@ -35,7 +35,7 @@ STDIN = "<stdin>"
 
 
 @dataclass(frozen=True)
-class Source:
+class CommandSource:
     """A file as named by the user; ``kernel`` is the part after the colon of ``FILE.py:KERNEL``."""
 
     path: str
@@ -70,18 +70,18 @@ def decoded(data: bytes, name: str) -> str:
         ) from None
 
 
-def parse_source(text: str) -> Source:
+def parse_source(text: str) -> CommandSource:
     """``FILE.mlir``, ``-``, ``FILE.py`` or ``FILE.py:KERNEL``."""
     match = re.fullmatch(r"(.+\.py):(\w+)", text)
     if match is not None:
-        return Source(match[1], match[2])
+        return CommandSource(match[1], match[2])
     file, colon, name = text.rpartition(":")
     if colon and name.isidentifier() and Path(file).is_file() and not Path(text).exists():
         raise UsageError(
             f"{text}: a name after the colon is that of a kernel in a Python file",
             hint=f"name the file alone: {file}",
         )
-    return Source(text)
+    return CommandSource(text)
 
 
 def check_python(path: str) -> None:
@@ -165,7 +165,7 @@ def _characters(file: Path, line: int | None, offset: int | None) -> int:
     return len(text[:offset].decode(errors="replace"))
 
 
-def find_kernel(source: Source) -> Any:
+def find_kernel(source: CommandSource) -> Any:
     """The kernel that ``FILE.py:KERNEL`` names; without a name, the only kernel of the file."""
     from tilewright.lang.kernel import Kernel
 

@@ -25,7 +25,7 @@ from tilewright.targets.base import TARGETS, CompileOptions, get_target, with_op
 from tilewright.tools.compile import add_kernel_arguments
 from tilewright.tools.console import err, out
 from tilewright.tools.exits import DONE, UsageError
-from tilewright.tools.launches import Asked, ask, grid_for, inputs_of, shortfall
+from tilewright.tools.launches import LaunchRequest, ask, grid_for, inputs_of, shortfall
 from tilewright.tools.sources import (
     find_kernel,
     known_constexprs,
@@ -68,13 +68,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--explain", action="store_true", help="print the planner's choices; measure nothing"
     )
     parser.add_argument(
-        "--roofline", metavar="OUT.svg", help="draw where it stands under what the machine allows"
+        "--roofline", metavar="OUT.svg", help="draw the launch under the machine's roofline"
     )
     parser.add_argument(
         "--calibrate", action="store_true", help="measure the machine's rates, for the planner"
     )
     parser.add_argument("--export", metavar="OUT", help="write all that is kept to a file")
-    parser.add_argument("--import", metavar="FILE", dest="taken", help="take what a file holds")
+    parser.add_argument(
+        "--import", metavar="FILE", dest="taken", help="import the records of a file"
+    )
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -92,7 +94,7 @@ def execute(args: argparse.Namespace) -> int:
         return calibrate(args.target, args.budget)
     if args.file is None:
         raise UsageError(
-            "tune is asked for a kernel", hint="FILE.py:KERNEL, or --calibrate, --export, --import"
+            "tune needs a kernel", hint="FILE.py:KERNEL, or --calibrate, --export, --import"
         )
     return tune(args)
 
@@ -142,7 +144,7 @@ def tune(args: argparse.Namespace) -> int:
     candidates = chooser.candidates(values, configs, planned=left_open.issuperset(searched))
     seed = args.seed if args.seed is not None else secrets.randbelow(2**31)
 
-    def asked(constexprs: Mapping[str, Any]) -> Asked:
+    def asked(constexprs: Mapping[str, Any]) -> LaunchRequest:
         return ask(kernel, given, {**fixed, **{n: constexprs[n] for n in searched}}, options)
 
     first = first_of(asked, candidates)
@@ -170,8 +172,7 @@ def tune(args: argparse.Namespace) -> int:
             )
     elif len(measured) > 1:
         err().print(
-            f"remark: not kept, because one candidate of {len(measured)} is no search: --budget"
-            " gives it more seconds"
+            f"remark: not kept, because one candidate of {len(measured)} is no search: raise --budget"
         )
     return DONE
 
@@ -194,7 +195,9 @@ def completed(kernel: Any, values: Sequence[Any], config: Mapping[str, Any]) -> 
     return {p.name: chosen for p, value, chosen in triples if value is auto}
 
 
-def first_of(asked: Callable[[Mapping[str, Any]], Asked], candidates: Sequence[Candidate]) -> Asked:
+def first_of(
+    asked: Callable[[Mapping[str, Any]], LaunchRequest], candidates: Sequence[Candidate]
+) -> LaunchRequest:
     """The first candidate that is legal; the last one's error where none is."""
     refused: TilewrightError | None = None
     for candidate in candidates:
@@ -207,7 +210,7 @@ def first_of(asked: Callable[[Mapping[str, Any]], Asked], candidates: Sequence[C
 
 def check_grid(
     grid: str,
-    asked: Callable[[Mapping[str, Any]], Asked],
+    asked: Callable[[Mapping[str, Any]], LaunchRequest],
     candidates: Sequence[Candidate],
     args: Sequence[Any],
 ) -> None:

@@ -15,11 +15,11 @@ from typing import Final
 
 from tilewright.diagnostics import UnsupportedError
 from tilewright.uarch.base import (
-    Fragments,
     Limit,
     Machine,
+    MatrixFragments,
     MatrixInstruction,
-    Memory,
+    MemoryLevel,
     Rates,
 )
 
@@ -49,11 +49,11 @@ def machine(name: str) -> Machine:
 
 __all__ = [
     "MACHINES",
-    "Fragments",
     "Limit",
     "Machine",
+    "MatrixFragments",
     "MatrixInstruction",
-    "Memory",
+    "MemoryLevel",
     "Rates",
     "machine",
 ]

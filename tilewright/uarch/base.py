@@ -20,7 +20,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-class Fragments(NamedTuple):
+class MatrixFragments(NamedTuple):
     """Ownership of the operands of one matrix instruction: A [m, k], B [k, n], C and D [m, n].
 
     None for an operand that the instruction reads from memory only.
@@ -45,7 +45,7 @@ class MatrixInstruction:
     m: tuple[int, ...]
     n: tuple[int, ...]
     k: int
-    fragments_of: Callable[[int, int], Fragments]
+    fragments_of: Callable[[int, int], MatrixFragments]
     source: str
     pack_a: int = 1
     pack_b: int = 1
@@ -53,7 +53,7 @@ class MatrixInstruction:
     flops_per_cycle: float | None = None
     """Of one core or streaming multiprocessor at its peak rate; None where it is not known."""
 
-    def fragments(self, m: int | None = None, n: int | None = None) -> Fragments:
+    def fragments(self, m: int | None = None, n: int | None = None) -> MatrixFragments:
         """Fragments for an instruction size, by default the largest. UnsupportedError if not legal."""
         m = self.m[-1] if m is None else m
         n = self.n[-1] if n is None else n
@@ -72,7 +72,7 @@ class MatrixInstruction:
 
 
 @dataclass(frozen=True)
-class Memory:
+class MemoryLevel:
     """One memory: ``size`` in bytes that one ``scope`` (workgroup, core, device) can use."""
 
     name: str
@@ -137,6 +137,8 @@ class Rates:
     """What an op costs besides."""
     launch_seconds: float
     """What one more kernel costs."""
+    program_seconds: float = 0.0
+    """What a program costs besides what it does."""
     gather_ops: float = 1
     """A tile that is gathered is waited for as long as so many ops."""
     asynchronous: bool = False
@@ -207,7 +209,7 @@ class Machine:
     kind: str
     subgroup_sizes: tuple[int, ...]
     matrix: tuple[MatrixInstruction, ...]
-    memories: Mapping[str, Memory]
+    memories: Mapping[str, MemoryLevel]
     limits: Mapping[str, Limit]
     source: str
     rates: Rates
@@ -245,7 +247,7 @@ def table(entries: Mapping[K, V]) -> Mapping[K, V]:
     return MappingProxyType(dict(entries))
 
 
-def by_name(*memories: Memory) -> Mapping[str, Memory]:
+def by_name(*memories: MemoryLevel) -> Mapping[str, MemoryLevel]:
     return table({m.name: m for m in memories})
 
 

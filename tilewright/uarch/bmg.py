@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from tilewright.uarch.base import Limit, Memory, by_name, gpu_rates, table
+from tilewright.uarch.base import Limit, MemoryLevel, by_name, gpu_rates, table
 from tilewright.uarch.pvc import PVC
 
 _SLM: Final = 64 << 10
@@ -15,8 +15,8 @@ BMG: Final = replace(
     PVC,
     name="xe-bmg",
     memories=by_name(
-        Memory("slm", _SLM, "workgroup", _SOURCE),
-        Memory("l1", 256 << 10, "core", "upstream uArch table: L1 and SLM share one pool"),
+        MemoryLevel("slm", _SLM, "workgroup", _SOURCE),
+        MemoryLevel("l1", 256 << 10, "core", "upstream uArch table: L1 and SLM share one pool"),
     ),
     limits=table(
         dict(PVC.limits) | {"slm": Limit("shared local memory", _SOURCE, most=_SLM, unit="bytes")}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tilewright.uarch.base import Limit, Memory, by_name, gpu_rates, table
+from tilewright.uarch.base import Limit, MemoryLevel, by_name, gpu_rates, table
 from tilewright.uarch.xe import (
     COMMON_LIMITS,
     LSC_WORDS,
@@ -34,7 +34,7 @@ DG2: Final = XeMachine(
     subgroup_sizes=(8, 16, 32),
     matrix=MATRIX,
     memories=by_name(
-        Memory("slm", 64 << 10, "workgroup", XE_SOURCE),
+        MemoryLevel("slm", 64 << 10, "workgroup", XE_SOURCE),
     ),
     limits=table(
         COMMON_LIMITS

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import partial
 
 from tilewright.uarch import fragments as fr
-from tilewright.uarch.base import Fragments, Limit, MatrixInstruction
+from tilewright.uarch.base import Limit, MatrixFragments, MatrixInstruction
 
 LANES = 32
 WARPGROUP = 4
@@ -27,8 +27,8 @@ def ptx_type(name: str) -> str:
     return {"i8": "s8", "i32": "s32", "f8e4m3": "e4m3", "f8e5m2": "e5m2"}.get(name, name)
 
 
-def _fragments(k: int, pack: int, m: int, n: int) -> Fragments:
-    return Fragments(fr.mma_a(m, k, pack), fr.mma_b(k, n, pack), fr.mma_c(m, n))
+def _fragments(k: int, pack: int, m: int, n: int) -> MatrixFragments:
+    return MatrixFragments(fr.mma_a(m, k, pack), fr.mma_b(k, n, pack), fr.mma_c(m, n))
 
 
 def mma_sync(types: tuple[str, str, str], k: int, pack: int, m: int = 16) -> MatrixInstruction:

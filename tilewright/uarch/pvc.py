@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tilewright.uarch.base import Limit, Memory, by_name, gpu_rates, table
+from tilewright.uarch.base import Limit, MemoryLevel, by_name, gpu_rates, table
 from tilewright.uarch.xe import (
     COMMON_LIMITS,
     LSC_WORDS,
@@ -34,8 +34,8 @@ PVC: Final = XeMachine(
     subgroup_sizes=(16, 32),
     matrix=MATRIX,
     memories=by_name(
-        Memory("slm", 128 << 10, "workgroup", XE_SOURCE),
-        Memory("l1", 512 << 10, "core", "upstream uArch table: L1 and SLM share one pool"),
+        MemoryLevel("slm", 128 << 10, "workgroup", XE_SOURCE),
+        MemoryLevel("l1", 512 << 10, "core", "upstream uArch table: L1 and SLM share one pool"),
     ),
     limits=table(
         COMMON_LIMITS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tilewright.uarch.base import Limit, Machine, Memory, by_name, gpu_rates, table
+from tilewright.uarch.base import Limit, Machine, MemoryLevel, by_name, gpu_rates, table
 from tilewright.uarch.nvidia import COMMON_LIMITS, LANES, MMA_SYNC, REGISTER_FILE
 
 SMEM: Final = 163 << 10
@@ -15,9 +15,11 @@ SM80: Final = Machine(
     subgroup_sizes=(LANES,),
     matrix=MMA_SYNC,
     memories=by_name(
-        Memory("smem", SMEM, "workgroup", "CUDA programming guide, compute capability 8.0", 128),
-        Memory("registers", 4 * REGISTER_FILE, "core", "CUDA programming guide"),
-        Memory("l2", 40 << 20, "device", "A100 data sheet", 128),
+        MemoryLevel(
+            "smem", SMEM, "workgroup", "CUDA programming guide, compute capability 8.0", 128
+        ),
+        MemoryLevel("registers", 4 * REGISTER_FILE, "core", "CUDA programming guide"),
+        MemoryLevel("l2", 40 << 20, "device", "A100 data sheet", 128),
     ),
     limits=table(
         COMMON_LIMITS

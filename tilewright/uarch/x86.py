@@ -17,11 +17,11 @@ from tilewright.layout import Layout, LayoutError
 from tilewright.uarch import fragments as fr
 from tilewright.uarch.base import (
     GENERIC,
-    Fragments,
     Limit,
     Machine,
+    MatrixFragments,
     MatrixInstruction,
-    Memory,
+    MemoryLevel,
     by_name,
     table,
 )
@@ -255,8 +255,8 @@ def dots_of_bf16_pay(features: Collection[str], core: str) -> bool:
     return bool(pairs) and rate(pairs[0], core) > rate(wide[0], core)
 
 
-def _tile_fragments(k: int, pack: int, m: int, n: int) -> Fragments:
-    return Fragments(fr.amx_a(m, k), fr.amx_b(k, n, pack), fr.rows_c(m, n))
+def _tile_fragments(k: int, pack: int, m: int, n: int) -> MatrixFragments:
+    return MatrixFragments(fr.amx_a(m, k), fr.amx_b(k, n, pack), fr.rows_c(m, n))
 
 
 def _tile_instruction(kernel: MicroKernel) -> MatrixInstruction:
@@ -274,8 +274,8 @@ X86: Final = Machine(
     subgroup_sizes=(1,),
     matrix=tuple(_tile_instruction(m) for m in MICRO_KERNELS if "amx-tile" in m.features),
     memories=by_name(
-        Memory("l1d", Caches.l1d, "core", "the least of current x86 servers"),
-        Memory("l2", Caches.l2, "core", "Skylake-SP; 2 MB on Sapphire Rapids and later"),
+        MemoryLevel("l1d", Caches.l1d, "core", "the least of current x86 servers"),
+        MemoryLevel("l2", Caches.l2, "core", "Skylake-SP; 2 MB on Sapphire Rapids and later"),
     ),
     limits=table(
         {

@@ -13,7 +13,7 @@ from functools import partial
 from tilewright.diagnostics import UnsupportedError
 from tilewright.uarch import fragments as fr
 from tilewright.uarch import machine
-from tilewright.uarch.base import Fragments, Limit, Machine, MatrixInstruction
+from tilewright.uarch.base import Limit, Machine, MatrixFragments, MatrixInstruction
 
 DPAS_SOURCE = "SPV_INTEL_subgroup_matrix_multiply_accumulate; XeGPU RFC, sg_map tables"
 XE_SOURCE = "XeArch and uArch tables of the public implementation"
@@ -125,8 +125,8 @@ class XeMachine(Machine):
             )
 
 
-def _fragments(k: int, lanes: int, pack_a: int, pack_b: int, m: int, n: int) -> Fragments:
-    return Fragments(fr.dpas_a(m, k, lanes, pack_a), fr.dpas_b(k, n, pack_b), fr.dpas_c(m, n))
+def _fragments(k: int, lanes: int, pack_a: int, pack_b: int, m: int, n: int) -> MatrixFragments:
+    return MatrixFragments(fr.dpas_a(m, k, lanes, pack_a), fr.dpas_b(k, n, pack_b), fr.dpas_c(m, n))
 
 
 def dpas(

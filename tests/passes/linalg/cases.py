@@ -24,6 +24,8 @@ class Case:
     meaning: Callable[[Mapping[str, Any]], Any]
     kernels: int = 1
     bound: float = 2e-5
+    peer: bool = True
+    """Whether mlir-opt's passes for a CPU take all of its ops."""
 
     def draw(self) -> tuple[str, Array]:
         arrays: dict[str, Array] = {}

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
+from xdsl.dialects import gpu
 
-from tests.passes.linalg.cases import CASES, windows
+from tests.passes.linalg.cases import CASES as PRODUCTS
+from tests.passes.linalg.cases import windows
 from tests.passes.linalg.programs import (
     OPT,
     RUNNER,
@@ -19,14 +22,19 @@ from tests.passes.linalg.programs import (
     printed,
     program,
 )
+from tests.passes.linalg.tensors import TENSORS
 from tilewright import reference
 from tilewright.diagnostics import CompileError, UnsupportedError
 from tilewright.dialects.text import parse_module, print_module
 from tilewright.passes.linalg.to_xetile import linalg_to_xetile
 from tilewright.runtime.program import run_program
-from tilewright.targets.base import CompileOptions
-from tilewright.targets.entry import build_text
+from tilewright.runtime.program.isolate import compiled
+from tilewright.runtime.program.kernels import facts_of
+from tilewright.targets.base import CompileOptions, get_target
+from tilewright.targets.entry import build_text, host_to_tiles
+from tilewright.tools.cli import main
 
+CASES = {**PRODUCTS, **TENSORS}
 XE = ("matmul_bf16", "batch_matmul", "epilogue", "softmax", "columns", "transpose")
 needs_peer = pytest.mark.skipif(OPT is None or RUNNER is None, reason="mlir-opt is not there")
 
@@ -93,7 +101,7 @@ def test_products_are_products(name: str):
 
 
 @needs_peer
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.peer])
 def test_peer(name: str, tmp_path: Path):
     """mlir-runner has the results that are expected of us, of the same text."""
     text, wanted = CASES[name].draw()
@@ -111,10 +119,11 @@ MADE = {
 
 
 @needs_peer
+@pytest.mark.parametrize("name", ["tensors", "parts_in_a_loop", "pad"])
 @pytest.mark.parametrize("passes", MADE)
-def test_output_of_mlir_opt(passes: str, capfd: pytest.CaptureFixture[str]):
-    text, wanted = CASES["tensors"].draw()
-    agrees("tensors", run(opt(text, *MADE[passes]), "cpu", capfd)[0], wanted)
+def test_output_of_mlir_opt(passes: str, name: str, capfd: pytest.CaptureFixture[str]):
+    text, wanted = CASES[name].draw()
+    agrees(name, run(opt(text, *MADE[passes]), "cpu", capfd)[0], wanted)
 
 
 TILED = """
@@ -144,7 +153,11 @@ def test_tiled_by_mlir_opt(capfd: pytest.CaptureFixture[str]):
 
 @needs_peer
 def test_what_is_printed_is_read_by_mlir_opt():
-    texts = [print_module(parse_module(case.draw()[0])) for case in CASES.values()]
+    texts = [
+        print_module(parse_module(case.draw()[0]))
+        for name, case in CASES.items()
+        if name != "unpack_ragged"  # an older text's name
+    ]
     opt("// -----\n".join(texts), "--split-input-file")
 
 
@@ -158,14 +171,14 @@ def test_windows():
 
 REFUSED = {
     "mod": (
-        "affine_map<(i) -> (i mod 4)>, affine_map<(i) -> (i)>",
+        "affine_map<(i) -> (i)>, affine_map<(i) -> (i mod 4)>",
         "linalg.yield %a : f32",
         "not linear in the loops",
     ),
-    "gather": (
+    "gather in place": (
         "affine_map<(i) -> (i)>, affine_map<(i) -> (i)>",
-        "%k = linalg.index 0 : index\n %v = memref.load %x[%k] : memref<8xf32>\n linalg.yield %v : f32",
-        "no function of its elements",
+        "%k = linalg.index 0 : index\n %v = memref.load %o[%k] : memref<8xf32>\n linalg.yield %v : f32",
+        "memory that the op writes",
     ),
 }
 
@@ -194,7 +207,7 @@ def test_in_place_at_other_places():
         {"x": drawn("float32", 8, 8)},
         {"x": "memref<8x8xf32>"},
     )
-    with pytest.raises(UnsupportedError, match="may share memory"):
+    with pytest.raises(UnsupportedError, match="may overlap"):
         linalg_to_xetile(parse_module(text))
 
 
@@ -262,3 +275,44 @@ def test_memory_that_something_else_takes(capfd: pytest.CaptureFixture[str]):
     wide = a.astype(np.float64) @ b
     assert error(found, np.tanh(wide) * 2 * wide) < 2e-5
     assert not zero.any()
+
+
+MATMUL = """
+func.func @f(%a: memref<{s}xbf16, {layout}>, %b: memref<{s}xbf16>, %c: memref<{s}xf32>) {{
+  %z = arith.constant 0.0 : f32
+  linalg.fill ins(%z : f32) outs(%c : memref<{s}xf32>)
+  linalg.matmul ins(%a, %b : memref<{s}xbf16, {layout}>, memref<{s}xbf16>) outs(%c : memref<{s}xf32>)
+  return
+}}"""
+
+
+@pytest.mark.parametrize("shape", ["512x512", "?x?"])
+def test_arrays_of_a_launch_decide_how_they_are_copied(shape: str):
+    """Like launches from Python, those of a program tell the code where arrays lie: TMA copies rows of 16 bytes."""
+
+    def copies(pitch: int) -> int:
+        layout = f"strided<[{'?' if '?' in shape else pitch}, 1]>"
+        module = parse_module(MATMUL.format(s=shape, layout=layout))
+        host_to_tiles(module, "sm_90a")
+        (kernel,) = (op for op in module.walk() if isinstance(op, gpu.FuncOp))
+        a = np.zeros((512, pitch), ml_dtypes.bfloat16)[:, :512]
+        b, c = np.zeros((512, 512), a.dtype), np.zeros((512, 512), np.float32)
+        facts = facts_of([a, b, c], get_target("sm_90a"))
+        code = compiled(kernel, "workgroup", 1, (1, 1, 1), facts, "sm_90a").asm["ptx"]
+        assert "wgmma.mma_async" in code
+        return code.count("cp.async.bulk.tensor")
+
+    assert 2 < copies(515) < copies(520)
+
+
+@pytest.mark.parametrize("target", ["cpu", "sm_90a", "xe-pvc"])
+def test_a_function_of_one_kernel_is_compiled_and_checked(
+    target: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    """`compile` and `check` take structured ops as `run` does."""
+    path = tmp_path / "f.mlir"
+    path.write_text(MATMUL.format(s="32x32", layout="strided<[32, 1]>"))
+    assert main(["compile", str(path), "--target", target, "-o", str(tmp_path / "code")]) == 0
+    assert (tmp_path / "code").stat().st_size > 100
+    assert main(["check", str(path), "--target", target]) == 0
+    assert "stages agree" in capsys.readouterr().out

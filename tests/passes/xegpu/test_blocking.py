@@ -85,7 +85,7 @@ def test_a_step_costs(gemm: Gemm, loads: int, packed: int, transposed: int, prod
     ops = list(loop.body.block.ops)
     found = [op for op in ops if isinstance(op, LoadNdOp)]
     assert len(found) == loads
-    assert sum(op.packed is not None for op in found) == packed
+    assert sum(op.packed for op in found) == packed
     assert sum(op.transposes for op in found) == transposed
     assert sum(isinstance(op, DpasOp) for op in ops) == products
     assert sum(isinstance(op, PrefetchNdOp) for op in ops) == 2
@@ -143,7 +143,7 @@ def test_what_is_refused():
 
 
 def test_time_grows_with_the_pieces():
-    """Twice as many pieces take about twice as long, and 16 k of a small kernel well below a second."""
+    """Twice as many fragments take about twice as long, and 16 k of a small kernel well below a second."""
 
     def seconds(columns: int) -> float:
         gemm = replace(F16, columns=columns, steps=1)

@@ -11,7 +11,7 @@ from xdsl.dialects import scf
 from tilewright import reference
 from tilewright.dialects.text import parse_module, print_module, verify_module
 from tilewright.passes.cleanup import cleanup
-from tilewright.passes.xegpu.pipeline import ONE_INDUCTION, PIPELINE
+from tilewright.passes.xegpu.pipeline import MERGE_INDUCTIONS, PIPELINE
 
 HEAD = """gpu.module @m {
   gpu.func @k(%a: memref<64x64xf32>, %out: memref<64x64xf32>, %n: index) kernel
@@ -79,7 +79,7 @@ def test_marching(case: str) -> None:
     text, carried = CASES[case]
     module = parse_module(text, "march.mlir")
     trimmed = module.clone()
-    PIPELINE.alone(ONE_INDUCTION, trimmed)
+    PIPELINE.alone(MERGE_INDUCTIONS, trimmed)
     for op in trimmed.walk():
         if op.name == "gpu.func":
             cleanup(op)  # pyright: ignore

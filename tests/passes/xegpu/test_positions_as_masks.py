@@ -1,4 +1,4 @@
-"""xegpu-positions-as-masks: the same elements, to the sign of zero, and no position that is known at run time only."""
+"""xegpu-positions-as-masks: the same elements, to the sign of zero, and no position that is known only at run time."""
 
 from __future__ import annotations
 

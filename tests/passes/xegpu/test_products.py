@@ -58,7 +58,7 @@ def test_inst_data_that_no_instruction_has_is_not_followed() -> None:
     built = get_target("xe-pvc").build(
         parse_module(kernel, "product.mlir"), CompileOptions(target="xe-pvc")
     )
-    assert any("[6, 16]" in remark and "[4, 16] is taken" in remark for remark in built.remarks)
+    assert any("[6, 16]" in remark and "[4, 16] is used" in remark for remark in built.remarks)
 
 
 CHECKED = {

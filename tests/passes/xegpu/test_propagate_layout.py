@@ -87,7 +87,7 @@ def test_a_conflict_is_settled_once_with_a_remark():
     module = program(ADD, a="#c", b="#r", o="#c")
     text = propagated(module)
     assert text.count("xegpu.convert_layout") == 1
-    assert "tilewright.remarks" in text and "settles it" in text
+    assert "tilewright.remarks" in text and "resolves it" in text
     assert (
         wrong(
             *(lambda args: (run(program(ADD, a="#c", b="#r", o="#c"), args), run(module, args)))(
@@ -192,7 +192,7 @@ def test_a_fixed_map_that_does_not_fit_is_refused():
         f"%z = arith.addf %x, %y {{layout_result_0 = {bad.replace('16', '7')}}} : vector<64x64xf32>"
     )
     text += STORE.replace("LO", "") + TAIL
-    with pytest.raises(CompileError, match="does not deal out"):
+    with pytest.raises(CompileError, match="does not distribute"):
         propagated(parse_module(text, "bad.mlir"))
 
 
@@ -329,7 +329,7 @@ def test_lanes_of_a_function_that_is_no_kernel():
 
 
 def test_lanes_of_another_machine_take_their_order_along():
-    """16 lanes in column-major order on a machine of 8: the text's deal and its order go, with a remark."""
+    """16 lanes in column-major order on a machine of 8: the text's distribution and its order go, with a remark."""
     layout = "#xegpu.layout<lane_layout = [4, 4], lane_data = [1, 1], order = [0, 1]>"
     module = parse_module(f"""
     gpu.module @m {{ gpu.func @f(%a: memref<16x16xf32>) kernel {{
@@ -339,7 +339,7 @@ def test_lanes_of_another_machine_take_their_order_along():
       gpu.return }} }}""")
     PIPELINE.alone(propagate_layout("inst"), module, "dg2")
     verify_module(module)
-    assert "its own deal is taken" in print_module(module)
+    assert "its own distribution is used" in print_module(module)
 
 
 @pytest.mark.parametrize("asked, kept", [("[8, 8]", False), ("[8, 16]", True), ("[32, 16]", True)])
@@ -359,6 +359,6 @@ def test_an_operand_that_no_product_has_is_remarked_on(asked: str, kept: bool):
     text = propagated(module, "inst")
     (line,) = [x for x in text.splitlines() if "= xegpu.load_nd" in x and "32x32" in x]
     if kept:
-        assert f"inst_data = {asked}" in text and "is taken" not in text
+        assert f"inst_data = {asked}" in text and "is used" not in text
     else:
         assert f"xegpu.load_nd: inst_data = {asked} is not what" in text and asked not in line

@@ -18,7 +18,7 @@ from tilewright.dialects import xegpu
 from tilewright.dialects.text import parse_module, verify_module
 from tilewright.layout.blocks import lane_map
 from tilewright.passes.xegpu import row_access
-from tilewright.passes.xegpu.blocks import ROW
+from tilewright.passes.xegpu.block_messages import ROW
 from tilewright.passes.xegpu.pipeline import PIPELINE, distribute_to_lanes
 from tilewright.passes.xegpu.row_access import Question
 from tilewright.uarch.xe import xe_machine

@@ -79,7 +79,7 @@ def test_one_access_for_a_fragment():
         check(text, lower(text, count))
     module = lower(text)
     found = Counter(op.name for op in module.walk())
-    # A: two pieces of 8 x 16; B: four of 16 x 16, stored as four of 8 x 16. No register moves.
+    # A: two fragments of 8 x 16; B: four of 16 x 16, stored as four of 8 x 16. No register moves.
     assert found["xegpu.load_matrix"] == 2 + 4
     assert found["xegpu.store_matrix"] == 2 + 4
     assert not found["vector.shuffle"] and not found["gpu.shuffle"]
@@ -122,7 +122,7 @@ def test_panels_on_the_way_to_a_transposition():
     stores = [op for op in found if isinstance(op, StoreMatrixOp)]
     # 16 x 32 of B: two panels of 16 columns, 8 rows per message.
     assert [str(op.value.type) for op in stores] == ["vector<8xf16>"] * 4
-    assert all(op.subgroup_block_io is not None for op in stores)
+    assert all(op.subgroup_block_io for op in stores)
     loads = [op for op in found if isinstance(op, LoadMatrixOp)]
     assert [str(op.value.type) for op in loads] == ["vector<16xf16>"] * 4
     assert not any(op.name in ("vector.shuffle", "gpu.shuffle") for op in module.walk())

@@ -150,7 +150,7 @@ def test_constants_of_different_numbers(splat: bool):
 
 
 @pytest.mark.parametrize("data", ["", ", sg_data = [16, 8]"], ids=["no sg_data", "sg_data"])
-def test_a_product_whose_operands_are_dealt_out_along_k(data: str):
+def test_a_product_whose_operands_are_distributed_along_k(data: str):
     """Every subgroup multiplies all of k: what others own of A's rows and B's columns comes through shared memory."""
     own = f"#xegpu.layout<sg_layout = [2, 4]{data}>"
     tile = "!xegpu.tensor_desc<32x32"
@@ -177,10 +177,14 @@ def test_what_is_refused():
     body = f"\n  %w = arith.constant dense<[{many}]> : vector<128xi32>" + anchor(
         "%w", "#xegpu.layout<sg_layout = [128], sg_data = [1]>", "vector<128xi32>"
     )
-    with pytest.raises(TilewrightError, match="128 pieces, among which every subgroup would pick"):
+    with pytest.raises(
+        TilewrightError, match="128 fragments, among which every subgroup would pick"
+    ):
         distributed(program(body))
     body, _, _ = CASES["a run of subgroups"]
-    with pytest.raises(TilewrightError, match=re.escape("deals to 8 subgroups, 6 do this region")):
+    with pytest.raises(
+        TilewrightError, match=re.escape("distributes to 8 subgroups, 6 do this region")
+    ):
         distributed(program(body.replace("[2, 10]", "[2, 8]")))
     with pytest.raises(TilewrightError, match="expected a range of subgroups"):
         distributed(program(body.replace("[2, 10]", "[4, 2]")))

@@ -41,7 +41,7 @@ X, Y = load("x", "a", "32x32", layout=ROWS), load("y", "b", "32x32", layout=TILE
 TILE_ARGS = "%a: memref<32x32xf32>, %b: memref<32x32xf32>, %o: memref<32x32xf32>"
 DEEP = "#xegpu.layout<sg_layout = [2, 2, 2], sg_data = [4, 8, 32], order = [2, 1, 0]>"
 PROGRAMS: dict[str, tuple[str, str]] = {
-    "rows cut out of rows that are dealt out": (
+    "rows cut out of rows that are distributed": (
         TILE_ARGS,
         X
         + Y

@@ -10,9 +10,9 @@ from xdsl.dialects import scf
 from xdsl.dialects.builtin import ModuleOp
 
 from tilewright.dialects.text import parse_module
-from tilewright.passes.host.jam import ROWS, WIDTH, jam_loops
-from tilewright.passes.host.memory import Memory
+from tilewright.passes.host.memory import HostMemory
 from tilewright.passes.host.parallel import share_loops
+from tilewright.passes.host.unroll_and_jam import ROWS, WIDTH, unroll_and_jam
 from tilewright.runtime.program import run_program
 
 PROGRAM = """
@@ -156,20 +156,20 @@ COPY = """%x = memref.load %o[%j, %i] : memref<64x64xf32>
 )
 def test_only_rounds_that_keep_apart_are_shared(body, second, shared):
     module = parse_module(LOOP.replace("BODY", body).replace("SECOND", second), "loops.mlir")
-    memory = Memory(module)
+    memory = HostMemory(module)
     found = share_loops(module, memory, lambda types: True)
     assert len(found) == int(shared)
     module.verify()
 
 
 def jammed(text: str) -> ModuleOp:
-    """A product whose rows threads share, after `host-jam`: of the rows' loop and of the columns' one."""
+    """A product whose rows threads share, after `host-unroll-and-jam`: of the rows' loop and of the columns' one."""
     for name in ("MM", "NN", "KK", "ROWS", "COLUMNS"):
         text = text.replace(name, "40")
     module = parse_module(text, "loops.mlir")
-    memory = Memory(module)
+    memory = HostMemory(module)
     share_loops(module, memory, lambda types: True)
-    assert any(jam_loops(f, memory) == 2 for f in list(module.body.block.ops)[::-1])
+    assert any(unroll_and_jam(f, memory) == 2 for f in list(module.body.block.ops)[::-1])
     module.verify()
     return module
 

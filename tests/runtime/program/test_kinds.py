@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tests.runtime.program.pieces import launch
+from tests.runtime.program.fragments import launch
 from tilewright.tools.cli import main
 
 NUMPY = {

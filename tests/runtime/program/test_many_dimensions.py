@@ -8,7 +8,7 @@ import random
 import numpy as np
 import pytest
 
-from tests.runtime.program.pieces import launch
+from tests.runtime.program.fragments import launch
 
 Shape = tuple[int, ...]
 

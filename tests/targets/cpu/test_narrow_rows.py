@@ -128,4 +128,4 @@ def test_a_row_is_one_pass_with_what_it_is_scaled_by() -> None:
     compiled = norm.options(target="cpu").compile(
         x, w, w, x.copy(), 1e-5, CENTER=True, BM=4, BN=1024
     )
-    assert compiled.ir["stage"].count("stage.strip") == 1
+    assert compiled.ir["stage"].count("stage.fused") == 1

@@ -52,9 +52,13 @@ def error(found: Any, want: Any) -> float:
 @pytest.mark.parametrize("form", ["nn", "nt", "tn", "tt", "flip"])
 def test_few_rows_and_few_columns_at_every_edge(rng, level, dtype, form):
     """Extents are drawn: whole blocks, parts of vectors, less than one; C holds something before."""
-    for rows, cols in ((1, 256), (3, 70), (8, 64), (4, 33), (90, 3), (64, 24), (33, 9)):
+    for rows, cols in ((1, 256), (3, 70), (8, 64), (4, 33), (90, 3), (64, 24), (33, 9), (64, 1)):
         m, n, k = (int(rng.integers(1, most + 1)) for most in (2 * rows, 2 * cols, 300))
-        tiles = {"BM": rows, "BN": -(-cols // 8) * 8, "BK": int(rng.choice([16, 32, 64]))}
+        tiles = {
+            "BM": rows,
+            "BN": -(-cols // 8) * 8 if cols > 1 else 1,
+            "BK": int(rng.choice([16, 32, 64])),
+        }
         acc = tw.f64 if dtype == np.float64 else tw.f32
         a, b = random(rng, (m, k), dtype), random(rng, (k, n), dtype)
         given = [

@@ -90,7 +90,7 @@ def check_passes(
             "cleanup",
             "while-to-for",
             "fold-views",
-            "neutral",
+            "fold-identities",
             "reciprocal",
             "cuda-to-mach",
         ):
@@ -123,7 +123,15 @@ def test_gemm_after_every_pass(layout: str) -> None:
         return [a, b, c], c, a.astype(np.float64) @ b.astype(np.float64)
 
     names, (lowered, ir, remarks) = check_passes(text_of(gemm, tuple(fresh()[0])), (3, 2, 1), fresh)
-    order = ["positions", "persistent", "rings", "products", "overlap", "stores", "roles"]
+    order = [
+        "rematerialize-tiles",
+        "persistent",
+        "multi-buffering",
+        "async-mma",
+        "deferred-wait",
+        "tma-stores",
+        "warp-specialization",
+    ]
     assert [n for n in names if n in order] == order
     assert not remarks
     assert "stage.copy.issue" in ir["stage"] and lowered.persistent == 1
@@ -152,10 +160,10 @@ def test_the_copy_engine_rounds_to_tf32() -> None:
         wanted = round_tf32(a).astype(np.float64) @ round_tf32(b).T.astype(np.float64)
         return [a, b, c], c, wanted
 
-    after = ("rounding", "rings", "products", "roles")
+    after = ("tf32-rounding", "multi-buffering", "async-mma", "warp-specialization")
     text = text_of(gemm_tf32, tuple(fresh()[0]))
     names, (lowered, ir, remarks) = check_passes(text, (2, 1, 1), fresh, after=after, limit=1e-6)
-    assert "rounding" in names and not remarks
+    assert "tf32-rounding" in names and not remarks
     assert "stage.mma.issue" in ir["stage"] and "truncf" not in ir["stage"]
     kinds = [s.element for s in lowered.slots if isinstance(s, TensorMapOf)]
     assert sorted(kinds) == ["f32", "tf32", "tf32"]
@@ -172,7 +180,7 @@ def test_two_products_and_a_tile_that_is_also_read() -> None:
         return [a, b, d, c], c, np.maximum(x @ y, 0) + x @ z + x.sum(1, keepdims=True)
 
     names, (_, ir, _) = check_passes(text_of(two_sums, tuple(fresh()[0])), (2, 2, 1), fresh)
-    assert "roles" in names
+    assert "warp-specialization" in names
     assert "stage.read" in ir["stage"]
 
 
@@ -202,8 +210,10 @@ def test_products_that_add_to_one_sum_are_waited_for_once() -> None:
         return [a, b, d, e, c], c, w @ x + y @ z
 
     text = text_of(one_sum, tuple(fresh()[0]))
-    names, (_, ir, _) = check_passes(text, (2, 2, 1), fresh, after=("products", "overlap", "roles"))
-    assert "overlap" in names
+    names, (_, ir, _) = check_passes(
+        text, (2, 2, 1), fresh, after=("async-mma", "deferred-wait", "warp-specialization")
+    )
+    assert "deferred-wait" in names
     compute = ir["stage"].split('stage.role "compute"')[1]
     assert compute.count("stage.mma.issue") == 2
     assert compute.count("stage.mma.wait") == 2 and "stage.mma.wait {pending = 2 : i64}" in compute
@@ -231,8 +241,13 @@ def test_products_that_feed_products(causal: bool) -> None:
         return attention_case(heads, length, depth, causal)
 
     text = text_of(attention_kernel, tuple(fresh()[0]), CAUSAL=causal, D=depth, BM=64, BN=64)
-    names, (_, ir, _) = check_passes(text, (3, heads, 1), fresh, after=("rings", "rotate", "roles"))
-    assert "roles" in names
+    names, (_, ir, _) = check_passes(
+        text,
+        (3, heads, 1),
+        fresh,
+        after=("multi-buffering", "mma-pipelining", "warp-specialization"),
+    )
+    assert "warp-specialization" in names
     assert ir["stage"].count("stage.mma.issue") >= 4
     # The last product of an iteration runs beside the next: two issues, then the first wait.
     assert "{pending = 1 : i64}" in ir["stage"]
@@ -250,22 +265,28 @@ def test_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
         return [a, b, c], c, a.astype(np.float64) @ b.astype(np.float64)
 
     names, (lowered, ir, _) = check_passes(
-        text_of(gemm, tuple(fresh()[0])), (3, 2, 1), fresh, after=("roles",)
+        text_of(gemm, tuple(fresh()[0])), (3, 2, 1), fresh, after=("warp-specialization",)
     )
-    assert "clusters" in names and lowered.cluster == (2, 1, 1)
+    assert "multicast" in names and lowered.cluster == (2, 1, 1)
     assert "multicast = array<i64: 0, 1>" in ir["stage"]
 
 
 def test_each_pass_can_be_left_out() -> None:
     a, b, c = (np.zeros((256, 256), bf16) for _ in range(3))
     text = text_of(gemm, (a, b, c))
-    for name in ("rings", "persistent", "overlap", "stores", "roles"):
+    for name in (
+        "multi-buffering",
+        "persistent",
+        "deferred-wait",
+        "tma-stores",
+        "warp-specialization",
+    ):
         options = CompileOptions(target="cuda", machine="sm_90a", disable=frozenset({name}))
         ir: dict[str, str] = {}
         run_pipeline(parse_module(text), uarch.machine("sm_90a"), options, [], printed_into(ir))
         marks = {
-            "rings": "stage.ring", "persistent": "stage.worker", "overlap": "pending = 1",
-            "stores": "stage.store", "roles": "stage.roles",
+            "multi-buffering": "stage.multi_buffer", "persistent": "stage.worker", "deferred-wait": "pending = 1",
+            "tma-stores": "stage.copy.store", "warp-specialization": "stage.roles",
         }  # fmt: skip
         assert marks[name] not in ir.get("stage", "")
 
@@ -294,9 +315,12 @@ def test_an_operand_computed_from_a_staged_tile() -> None:
         return [a, s, b, c], c, wanted
 
     names, (_, ir, _) = check_passes(
-        text_of(scaled, tuple(fresh()[0])), (2, 1, 1), fresh, after=("products", "slices", "roles")
+        text_of(scaled, tuple(fresh()[0])),
+        (2, 1, 1),
+        fresh,
+        after=("async-mma", "k-slicing", "warp-specialization"),
     )
-    assert "roles" in names
+    assert "warp-specialization" in names
     # Four slices of 16 along k: what is computed for one runs beside the product of the one before.
     assert ir["stage"].count("stage.read.part") == ir["stage"].count("stage.mma.issue") == 4
 

@@ -40,7 +40,9 @@ def test_lines_that_begin_between_16_bytes_are_not_for_the_copy_engine(
         return [a, b, c], c, wanted
 
     text = text_of(shifted, tuple(fresh()[0]), AT=at)
-    _, (lowered, _, remarks) = check_passes(text, (2, 3), fresh, after=("rings", "roles"))
+    _, (lowered, _, remarks) = check_passes(
+        text, (2, 3), fresh, after=("multi-buffering", "warp-specialization")
+    )
     maps = {s.argument for s in lowered.slots if type(s).__name__ == "TensorMapOf"}
     assert maps & {1, 2} == ({1, 2} if engine else set())
     assert engine or any("multiple of 16 bytes" in r for r in remarks), remarks

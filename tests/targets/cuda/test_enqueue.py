@@ -13,7 +13,7 @@ from tilewright.targets.cuda import driver
 from tilewright.targets.cuda.enqueue import native_launch
 
 pytestmark = pytest.mark.skipif(not available(), reason="not CPython on x86-64 Linux")
-DEVICE = driver.Device(3, "a device", (9, 0), 132, 1 << 17, context=77)
+DEVICE = driver.CudaDevice(3, "a device", (9, 0), 132, 1 << 17, context=77)
 
 
 class Driver:

@@ -22,7 +22,7 @@ from tilewright.targets.cuda.executable import CudaExecutable, fits, launch_grid
 from tilewright.targets.cuda.lowered import (
     Extent,
     LaunchPlan,
-    Lowered,
+    LoweredThread,
     Pointer,
     Programs,
     Scalar,
@@ -71,8 +71,8 @@ SLOTS = (
 )
 
 
-def lowered() -> Lowered:
-    return Lowered(module(AXPY), "k", SLOTS, 64)
+def lowered() -> LoweredThread:
+    return LoweredThread(module(AXPY), "k", SLOTS, 64)
 
 
 def executable(machine: str) -> CudaExecutable:

@@ -17,7 +17,7 @@ from tilewright.dialects.text import parse_module
 from tilewright.ops.matmul import gelu_tanh
 from tilewright.targets.base import CompileOptions
 from tilewright.targets.cuda.pipeline import run_pipeline
-from tilewright.targets.cuda.sharing import Share
+from tilewright.targets.cuda.work_split import WorkSplit
 
 
 @tw.kernel
@@ -98,9 +98,9 @@ def test_the_copy_engine_stores_rows_of_any_whole_swizzle(columns, dtype, rng):
 def test_a_cluster_adds_up_tiles_of_any_width(tile, rng):
     a, b = values(rng, tile[0], 512), values(rng, 512, 320)
     grid = (1, -(-320 // tile[1]), 1)
-    share = Share(1, 2, 1)
+    split = WorkSplit(1, 2, 1)
     check(
-        k.gemm, [a, b, poison(tile[0], 320)], grid, 1e-2, BM=tile[0], BN=tile[1], BK=64, share=share
+        k.gemm, [a, b, poison(tile[0], 320)], grid, 1e-2, BM=tile[0], BN=tile[1], BK=64, split=split
     )
 
 
@@ -119,5 +119,5 @@ def test_one_slot_is_enough(rng):
 def test_a_cluster_reads_right_operands_of_several_panels(rng):
     """Lines of B run along n, beyond one swizzle: its descriptors tell the step between panels."""
     a, b = values(rng, 64, 256), values(rng, 256, 128)
-    share = Share(1, 2, 1)
-    check(k.gemm, [a, b, poison(64, 128)], (1, 1, 1), 1e-2, BM=64, BN=128, BK=64, share=share)
+    split = WorkSplit(1, 2, 1)
+    check(k.gemm, [a, b, poison(64, 128)], (1, 1, 1), 1e-2, BM=64, BN=128, BK=64, split=split)

@@ -17,7 +17,7 @@ CORES = 132
 
 
 def launches() -> list[Launch]:
-    from tilewright.targets.cuda import choosing
+    from tilewright.targets.cuda import tile_sizes
 
     kernel = product.options(target="cuda-sm_90a")
     found: list[Launch] = []
@@ -30,10 +30,10 @@ def launches() -> list[Launch]:
         request, _, options = kernel.chooser.request(kernel.launcher.bind(tuple(specs), {}))
         machine = get_target("cuda").machine(options)
         assert machine is not None
-        made = choosing.samples(request, options, machine, CORES)
+        made = tile_sizes.samples(request, options, machine, CORES)
         assert [c.values for c in made] == get_target("cuda").samples(request, options)
         assert len({str(c.values) for c in made}) == len(made) > 3
-        found += [Launch(c.work, c.share, c.programs, c.trips, c.sides, 0.0) for c in made]
+        found += [Launch(c.work, c.split, c.programs, c.trips, c.sides, 0.0) for c in made]
     return found
 
 

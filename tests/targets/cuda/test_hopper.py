@@ -12,7 +12,7 @@ import pytest
 
 import tilewright as tw
 from tests.acceptance import kernels as k
-from tests.targets.cuda.test_puts import chunks, weights_of_8_bits
+from tests.targets.cuda.test_local_stores import chunks, weights_of_8_bits
 from tests.targets.cuda.threads import run_threads
 from tilewright import uarch
 from tilewright.diagnostics import CheckError
@@ -20,9 +20,9 @@ from tilewright.dialects.text import parse_module
 from tilewright.passes.observer import ignore
 from tilewright.runtime.arrays import describe
 from tilewright.targets.base import CompileOptions
-from tilewright.targets.cuda.lowered import Lowered
+from tilewright.targets.cuda.lowered import LoweredThread
 from tilewright.targets.cuda.pipeline import run_pipeline
-from tilewright.targets.cuda.sharing import ALONE, Share
+from tilewright.targets.cuda.work_split import UNSPLIT, WorkSplit
 from tilewright.targets.stages import printed_into
 
 bf16, f8 = ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn
@@ -44,18 +44,20 @@ def scaled_blocks(A, B, SA, SB, C, BM: tw.constexpr = 64, BN: tw.constexpr = 64)
     tw.store_tile(acc.to(C.dtype), tw.init_tile(C, [m, n], (BM, BN)))
 
 
-def lowered(kernel: Any, args: list[Any], share: Share = ALONE, **constants: Any) -> Lowered:
+def lowered(
+    kernel: Any, args: list[Any], split: WorkSplit = UNSPLIT, **constants: Any
+) -> LoweredThread:
     text = kernel.compile(*args, target="reference", **constants).ir["xetile"]
     ir: dict[str, str] = {}
     options = CompileOptions("cuda", "sm_90a")
     machine = uarch.machine("sm_90a")
-    found = run_pipeline(parse_module(text), machine, options, [], printed_into(ir), ignore, share)
+    found = run_pipeline(parse_module(text), machine, options, [], printed_into(ir), ignore, split)
     assert "stage" in ir, "nothing of it is asynchronous"
     return found
 
 
 def execute(
-    code: Lowered, args: list[Any], grid: tuple[int, int, int], schedule: str, seed: int = 0
+    code: LoweredThread, args: list[Any], grid: tuple[int, int, int], schedule: str, seed: int = 0
 ) -> list[Any]:
     """Copies of the arguments, as the kernel leaves them."""
     mine = [np.array(a, order="K") if isinstance(a, np.ndarray) else a for a in args]
@@ -66,10 +68,10 @@ def execute(
 
 def check(
     kernel: Any, args: list[Any], grid: tuple[int, int, int], limit: float, **constants: Any
-) -> Lowered:
+) -> LoweredThread:
     """All results as the reference executor's, under every schedule."""
     wanted = [np.array(a, order="K") if isinstance(a, np.ndarray) else a for a in args]
-    plain = {name: value for name, value in constants.items() if name != "share"}
+    plain = {name: value for name, value in constants.items() if name != "split"}
     kernel.options(target="reference")[grid](*wanted, **plain)
     code = lowered(kernel, args, **constants)
     for schedule in SCHEDULES:
@@ -123,20 +125,20 @@ def test_places_beyond_32_bits_lie_outside(row, start, rng):
 
 
 @pytest.mark.parametrize(
-    "share, cluster",
+    "split, cluster",
     [
-        (Share(1, 4, 1), 4),
-        (Share(1, 3), 3),
-        (Share(1, 7), 7),
-        (Share(2, 2, 1), 2),
-        (Share(2, 1, 2), 1),
+        (WorkSplit(1, 4, 1), 4),
+        (WorkSplit(1, 3), 3),
+        (WorkSplit(1, 7), 7),
+        (WorkSplit(2, 2, 1), 2),
+        (WorkSplit(2, 1, 2), 1),
     ],
     ids=str,
 )
-def test_products_of_several_workgroups(share, cluster, rng):
+def test_products_of_several_workgroups(split, cluster, rng):
     a, b = values(rng, 128, 256), np.asfortranarray(values(rng, 256, 72))
     args = [a, b, poison(128, 72)]
-    code = check(k.gemm, args, (1, 1, 1), 1e-2, share=share, BM=128, BN=128, BK=32)
+    code = check(k.gemm, args, (1, 1, 1), 1e-2, split=split, BM=128, BN=128, BK=32)
     assert code.cluster == (cluster, 1, 1)
 
 
@@ -144,7 +146,7 @@ def test_a_cluster_adds_up_one_sum_after_the_other(rng):
     """What rank 0 still collects of the first is not overwritten by the second."""
     x, w, v = values(rng, 64, 256), values(rng, 256, 64), values(rng, 256, 64)
     args = [x, w, v, poison(64, 64)]
-    code = check(k.gate_up, args, (1, 1, 1), 1e-2, share=Share(1, 4, 1), BM=64, BN=64)
+    code = check(k.gate_up, args, (1, 1, 1), 1e-2, split=WorkSplit(1, 4, 1), BM=64, BN=64)
     wanted = execute(code, args, (1, 1, 1), "early")[3]
     for seed in range(6):
         got = execute(code, args, (1, 1, 1), "random", seed)[3]
@@ -188,7 +190,7 @@ def test_nothing_that_orders_can_be_left_out(which, rng):
     args = [values(rng, 320, 640), values(rng, 640, 64), poison(320, 64)]
     code = lowered(k.gemm, args, BM=64, BN=64, BK=64)
     names = [(op, getattr(op, "instruction", None)) for op in code.module.walk()]
-    found = [op for op, name in names if which in (op.name, name and name.data[len("nvptx.") :])]
+    found = [op for op, name in names if which in (op.name, name and name[len("nvptx.") :])]
     op = rng.choice(found)
     for result, operand in zip(op.results, op.operands, strict=False):
         result.replace_all_uses_with(operand)

@@ -1,4 +1,6 @@
-"""What loops reduce is kept apart for each lane (`partial`): of any kind, along any dimensions, in any layout."""
+"""What loops reduce is kept apart for each lane (`deferred-reduction`): of any kind, along any dimensions, in any
+layout.
+"""
 
 # pyright: reportMissingParameterType=false, reportUnknownParameterType=false
 from __future__ import annotations

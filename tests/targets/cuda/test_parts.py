@@ -8,6 +8,7 @@ import pytest
 from tests.acceptance.parts import (
     DTYPES,
     check_masked,
+    check_shared_windows,
     check_windows,
     expect_groups,
     expect_lower,
@@ -56,3 +57,7 @@ def test_a_product_per_group_of_rows_on_hopper(rng: np.random.Generator) -> None
     code = lowered(grouped, args, BM=64, BN=64, BK=64)
     found = execute(code, args, (5, 1, 1), "random", int(rng.integers(1 << 30)))
     expect_groups(args, found[3])
+
+
+def test_shared_memory_has_bounds(threads: ThreadsTarget, rng: np.random.Generator) -> None:
+    check_shared_windows("cuda", rng)

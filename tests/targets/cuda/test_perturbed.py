@@ -144,9 +144,9 @@ def test_perturbed(kernel: Any, products: int) -> None:
         text_of(kernel, tuple(fresh()[0])),
         (1, 2, 1) if kernel is swapped else (2, 1, 1),
         fresh,
-        after=("products", "roles"),
+        after=("async-mma", "warp-specialization"),
     )
-    assert "roles" in names, remarks
+    assert "warp-specialization" in names, remarks
     assert ir["stage"].count("stage.mma.issue") == products
     assert "xetile.tile_mma" not in ir["stage"] and "xetile.load_tile" not in ir["stage"]
     assert lowered.persistent == 1

@@ -66,7 +66,7 @@ def test_products_of_16_bits(layout, dtype, threads: ThreadsTarget, rng):
     assert "nvptx.cp.async.16" in text
 
 
-@pytest.mark.parametrize("off", ["copies", "mma", "split"])
+@pytest.mark.parametrize("off", ["cp-async", "mma", "split"])
 def test_each_optimisation_can_be_left_out(off, threads: ThreadsTarget, rng):
     a, b = rng.standard_normal((40, 48)).astype("f2"), rng.standard_normal((48, 40)).astype("f2")
     c = np.full((40, 40), np.nan, "f4")

@@ -13,13 +13,13 @@ from tilewright.passes.observer import ignore
 from tilewright.reference.engine import Schedule
 from tilewright.targets.base import Target
 from tilewright.targets.cuda.interpret import interpret
-from tilewright.targets.cuda.lowered import Lowered, plan_of
+from tilewright.targets.cuda.lowered import LoweredThread, plan_of
 from tilewright.targets.cuda.pipeline import run_pipeline
 from tilewright.targets.stages import printed_into
 
 
 def run_threads(
-    lowered: Lowered,
+    lowered: LoweredThread,
     args: Sequence[Any],
     grid: tuple[int, int, int],
     schedule: Schedule = "late",
@@ -34,7 +34,7 @@ def run_threads(
 class ThreadsExecutable:
     """What `ThreadsTarget` builds."""
 
-    def __init__(self, lowered: Lowered, ir: dict[str, str], remarks: list[str]):
+    def __init__(self, lowered: LoweredThread, ir: dict[str, str], remarks: list[str]):
         self.lowered = lowered
         self.ir = ir
         self.asm: dict[str, str] = {}

@@ -9,6 +9,7 @@ import numpy as np
 
 from tilewright import reference
 from tilewright.dialects.text import parse_module
+from tilewright.passes.expand_ops import expand_ops
 from tilewright.runtime.arrays import describe
 from tilewright.targets.base import CompileOptions, Executable, get_target
 
@@ -37,7 +38,9 @@ def kernel(args: str, body: str, attributes: str) -> Any:
 
 
 def build(module: Any) -> Executable:
-    return get_target("emu").build(module.clone(), CompileOptions(target="emu"))
+    module = module.clone()
+    expand_ops(module)
+    return get_target("emu").build(module, CompileOptions(target="emu"))
 
 
 def emulate(module: Any, grid: Grid, args: Sequence[Any]) -> None:

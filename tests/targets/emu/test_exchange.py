@@ -25,7 +25,7 @@ def rng() -> np.random.Generator:
     return fresh_rng()
 
 
-@pytest.mark.parametrize("mode", ["xor", "up", "down", "idx"])
+@pytest.mark.parametrize("mode", ["xor", "up", "down", "idx", "rotate"])
 @pytest.mark.parametrize(("width", "lanes"), [(16, 16), (4, 16), (8, 8)])
 @pytest.mark.parametrize("element", ["f32", "f16", "i64"])
 def test_shuffles(rng, mode, width, lanes, element):
@@ -52,6 +52,24 @@ def test_shuffles(rng, mode, width, lanes, element):
     a = (100 * rng.standard_normal(lanes)).astype(dtype)
     arrays = [a, by, np.zeros((2, lanes), dtype), np.full((2, lanes), -1, np.int32)]
     agree(lane_kernel(args, body, lanes=lanes), arrays)
+
+
+@pytest.mark.parametrize(("size", "stride"), [(4, 1), (4, 2), (2, 8), (16, 1)])
+def test_clusters_of_lanes(rng, size, stride):
+    body = (
+        ID
+        + f"""
+  %x = memref.load %a[%lane] : memref<16xf32>
+  %r = gpu.subgroup_reduce add %x cluster(size = {size}, stride = {stride}) : (f32) -> f32
+  memref.store %r, %o[%lane] : memref<16xf32>"""
+    )
+    args = "%a: memref<16xf32>, %o: memref<16xf32>"
+    # Whole numbers, whose sums do not depend on their order.
+    whole = rng.integers(-99, 100, 16).astype(np.float32)
+    a, o = agree(lane_kernel(args, body), [whole, array(rng, "f32", 16)])
+    together = a.astype(np.float64).reshape(-1, size, stride).sum(axis=1, keepdims=True)
+    expected = np.broadcast_to(together, (16 // size // stride, size, stride)).reshape(16)
+    np.testing.assert_allclose(o, expected, rtol=1e-5, atol=1e-5)
 
 
 KINDS = {

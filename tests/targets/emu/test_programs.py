@@ -10,7 +10,7 @@ import pytest
 
 import tilewright as tw
 from tests.draws import fresh_rng
-from tests.runtime.program.pieces import gemm, launch
+from tests.runtime.program.fragments import gemm, launch
 from tilewright.dialects.text import parse_module
 from tilewright.runtime.program import run_program
 

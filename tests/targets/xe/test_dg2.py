@@ -236,7 +236,7 @@ def test_a_row_is_one_message_everywhere() -> None:
     assert (product[ROWS], product["OpSubgroupBlockWriteINTEL"]) == (1, 1)
     for name in ("row_load_32b_x2", "row_store_8b_x16_slm", "row_load_16b_x4_ca_uc"):
         form = forms.parse(f"xe_{name}")
-        assert isinstance(form, forms.Row) and form.name == f"xe_{name}"
+        assert isinstance(form, forms.RowMessage) and form.name == f"xe_{name}"
     if not offline.missing():
         sends = Counter(report.count(found.isa().asm).messages)
         assert not any("block load" in name for name in sends)

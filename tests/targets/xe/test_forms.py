@@ -1,4 +1,4 @@
-"""Names of callees, and where messages put elements: compared with the layout algebra's deals of blocks."""
+"""Names of callees, and where messages put elements: compared with the layout algebra's distributions of blocks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 
 from tilewright import layout as ly
 from tilewright.layout.blocks import lane_map
-from tilewright.targets.xe.forms import Block2D, Dpas, Fence, Hints, Lsc, NamedBarrier, parse
+from tilewright.targets.xe.forms import Block2D, Dpas, Fence, Hints, Lsc, NamedBarrierForm, parse
 
 FORMS = [
     (Block2D("load", 16, 32, 16, 2), (2, 32, 16), 1, 16),
@@ -48,7 +48,7 @@ def test_names_say_the_form(form: Block2D | Dpas) -> None:
 
 def test_other_names() -> None:
     assert parse("xe_lsc_load_32b_x4_st_ca") == Lsc("load", 32, 4, Hints("streaming", "cached"))
-    assert parse("xe_nbar_arrive_3_8") == NamedBarrier("arrive", 3, 8)
+    assert parse("xe_nbar_arrive_3_8") == NamedBarrierForm("arrive", 3, 8)
     assert parse("xe_fence_slm_workgroup_none") == Fence("slm", "workgroup", "none")
     assert parse("xe_something") is None
     assert parse("malloc") is None

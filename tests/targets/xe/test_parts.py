@@ -8,6 +8,7 @@ import pytest
 from tests.acceptance.parts import (
     DTYPES,
     check_masked,
+    check_shared_windows,
     check_windows,
     expect_groups,
     grouped,
@@ -32,3 +33,7 @@ def test_a_product_per_group_of_rows(rng: np.random.Generator) -> None:
     y = args[3].copy()
     grouped.options(target="xe-pvc")[5, 2](*args[:3], y)
     expect_groups(args, y)
+
+
+def test_shared_memory_has_bounds(rng: np.random.Generator) -> None:
+    check_shared_windows("xe-pvc", rng)

@@ -21,14 +21,14 @@ from tilewright.passes.kernel import kernel_of
 from tilewright.passes.observer import ignore
 from tilewright.targets.stages import StageTexts
 from tilewright.targets.xe import offline, target
-from tilewright.targets.xe.assembled import cut_assembled
 from tilewright.targets.xe.fold import fold
-from tilewright.targets.xe.own_sums import own_sums
+from tilewright.targets.xe.guard_loops import guard_loops
 from tilewright.targets.xe.registers import Pressure, pressure, risk
-from tilewright.targets.xe.run_once import run_once
-from tilewright.targets.xe.schedule import order_by_demand
+from tilewright.targets.xe.schedule import schedule_for_pressure
+from tilewright.targets.xe.split_accumulators import split_accumulators
+from tilewright.targets.xe.split_assembled import split_assembled
 from tilewright.targets.xe.split_loads import split_loads
-from tilewright.targets.xe.words import branches_give_words
+from tilewright.targets.xe.widen_branch_results import widen_branch_results
 from tilewright.tools.cli import main
 from tilewright.uarch import machine
 from tilewright.uarch.xe import XeMachine
@@ -168,7 +168,7 @@ def test_order_by_demand(rng: np.random.Generator) -> None:
     a, b = (rng.standard_normal(s).astype(np.float16) for s in ((64, 64), (64, 128)))
     c = np.empty((64, 128), np.float32)
     before, after = before_and_after(
-        module, lambda: order_by_demand(kernel_of(module), 16), (2, 1, 1), [a, b, c], c
+        module, lambda: schedule_for_pressure(kernel_of(module), 16), (2, 1, 1), [a, b, c], c
     )
     np.testing.assert_array_equal(after, before)
     assert pressure(kernel_of(module), pvc()).registers <= most
@@ -184,7 +184,7 @@ def test_run_once(steps: int, rng: np.random.Generator) -> None:
     a, b = (rng.standard_normal(s).astype(np.float16) for s in ((32, 64), (64, 64)))
     c = np.empty((32, 64), np.float32)
     before, after = before_and_after(
-        module, lambda: run_once(kernel_of(module)), (1, 1, 1), [a, b, c, 32 * steps], c
+        module, lambda: guard_loops(kernel_of(module)), (1, 1, 1), [a, b, c, 32 * steps], c
     )
     np.testing.assert_array_equal(after, before)
     loop = next(op for op in kernel_of(module).walk() if op.name == "scf.for")
@@ -201,7 +201,7 @@ def test_split_loads(rng: np.random.Generator) -> None:
 
     def split() -> None:
         assert split_loads(kernel_of(module), pvc(), 16, 8 * 64)
-        order_by_demand(kernel_of(module), 16)
+        schedule_for_pressure(kernel_of(module), 16)
 
     before, after = before_and_after(module, split, (2, 1, 1), [a, b, c], c)
     np.testing.assert_array_equal(after, before)
@@ -240,7 +240,7 @@ def test_own_sums(rng: np.random.Generator) -> None:
     a, b = (rng.standard_normal(s).astype(np.float16) for s in ((8, 16), (16, 16)))
     c = np.empty((8, 16), np.float32)
     before, after = before_and_after(
-        module, lambda: own_sums(kernel_of(module)), (1, 1, 1), [a, b, c, 3], c
+        module, lambda: split_accumulators(kernel_of(module)), (1, 1, 1), [a, b, c, 3], c
     )
     np.testing.assert_allclose(after, before, rtol=0, atol=1e-5 * np.abs(after).max())
     products = [op for op in kernel_of(module).walk() if op.name == "xegpu.dpas"]
@@ -272,7 +272,7 @@ MASKED = (
 def test_run_once_keeps_accesses_back(steps: int, rng: np.random.Generator) -> None:
     """A lane's own accesses in a run that should not be: masked off, wherever they would go."""
     module = parse_module(MASKED, "kernel.mlir")
-    run_once(kernel_of(module))
+    guard_loops(kernel_of(module))
     module.verify()
     loop = next(op for op in kernel_of(module).walk() if op.name == "scf.for")
     assert "mach.nonempty" in loop.attributes
@@ -320,7 +320,7 @@ def test_words_and_cuts(flag: int, rng: np.random.Generator) -> None:
     out = np.empty(16, np.float16)
 
     def change() -> None:
-        assert branches_give_words(kernel_of(module)) and cut_assembled(kernel_of(module))
+        assert widen_branch_results(kernel_of(module)) and split_assembled(kernel_of(module))
 
     before, after = before_and_after(module, change, (1, 1, 1), [a, out, flag], out)
     np.testing.assert_array_equal(before.view(np.uint16), after.view(np.uint16))
@@ -352,7 +352,7 @@ def test_stores_come_early(rng: np.random.Generator) -> None:
     a = rng.standard_normal((64, 16)).astype(np.float32)
     for facts, registers in ((True, 16), (False, 64)):
         module = parse_module(text if facts else text.replace("{noalias}", "{}"), "kernel.mlir")
-        order_by_demand(kernel_of(module), 16)
+        schedule_for_pressure(kernel_of(module), 16)
         module.verify()
         out = np.full((64, 16), np.nan, np.float32)
         reference.run(module, (1, 1, 1), [a, out])

@@ -13,12 +13,12 @@ from tilewright import reference
 from tilewright.dialects import xegpu
 from tilewright.dialects.text import parse_module
 from tilewright.passes.kernel import kernel_of
-from tilewright.passes.xegpu.blocks import created
+from tilewright.passes.xegpu.block_messages import created
+from tilewright.targets.xe.guard_loops import guard_loops
 from tilewright.targets.xe.liveness import Liveness
-from tilewright.targets.xe.reload import reload_in_loops
-from tilewright.targets.xe.run_once import run_once
-from tilewright.targets.xe.schedule import order_by_demand
-from tilewright.targets.xe.whole_stores import whole_stores
+from tilewright.targets.xe.rematerialize_loads import rematerialize_loads
+from tilewright.targets.xe.schedule import schedule_for_pressure
+from tilewright.targets.xe.version_stores import version_stores
 
 
 def epilogue(pieces: int) -> str:
@@ -76,7 +76,7 @@ def test_an_epilogue_goes_piece_by_piece(rng: np.random.Generator) -> None:
     """Every piece is stored before the next one is begun, though another order would load the factors once; what is
     read of shared memory keeps no store back."""
     module = parse_module(epilogue(8), "kernel.mlir")
-    order_by_demand(kernel_of(module), 16)
+    schedule_for_pressure(kernel_of(module), 16)
     module.verify()
     steps = [
         op.name
@@ -148,7 +148,7 @@ def test_reload(facts: str, behind: str, moved: list[str], rng: np.random.Genera
         return held
 
     before = outcome()
-    assert reload_in_loops(kernel_of(module)) == bool(moved)
+    assert rematerialize_loads(kernel_of(module)) == bool(moved)
     module.verify()
     for one, other in zip(before, outcome(), strict=True):
         np.testing.assert_array_equal(one, other)
@@ -208,7 +208,7 @@ READ_AGAIN = (
 def test_a_loop_of_exchanges_runs_once(text: str, once: bool) -> None:
     """Barriers and shared memory of a loop's own do not keep it from a run too many."""
     module = parse_module(text, "kernel.mlir")
-    run_once(kernel_of(module))
+    guard_loops(kernel_of(module))
     module.verify()
     loop = next(op for op in kernel_of(module).walk() if op.name == "scf.for")
     assert ("mach.nonempty" in loop.attributes) == once
@@ -250,7 +250,7 @@ def masked(stores: int) -> str:
 def test_whole_stores(rows: int, columns: int, rng: np.random.Generator) -> None:
     """One branch where all is inside, the masks elsewhere; a few stores stay as they are."""
     module = parse_module(masked(8), "kernel.mlir")
-    assert whole_stores(kernel_of(module))
+    assert version_stores(kernel_of(module))
     module.verify()
     assert [op.name for op in kernel_of(module).body.block.ops].count("scf.if") == 1
     a = rng.standard_normal((8, 16)).astype(np.float32)
@@ -259,7 +259,7 @@ def test_whole_stores(rows: int, columns: int, rng: np.random.Generator) -> None
     want = np.full((8, 16), np.nan, np.float32)
     want[:rows, :columns] = a[:rows, :columns]
     np.testing.assert_array_equal(out, want.reshape(-1))
-    assert not whole_stores(kernel_of(parse_module(masked(3), "kernel.mlir")))
+    assert not version_stores(kernel_of(parse_module(masked(3), "kernel.mlir")))
 
 
 def normalised(pieces: int) -> str:
@@ -309,6 +309,6 @@ def test_the_work_for_an_order_is_linear(
     for pieces in (16, 64):
         module = parse_module(text(pieces), "kernel.mlir")
         weighed = 0
-        order_by_demand(kernel_of(module), 16)
+        schedule_for_pressure(kernel_of(module), 16)
         counts.append(weighed)
     assert counts[1] <= 4.5 * counts[0]

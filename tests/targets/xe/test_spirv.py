@@ -11,7 +11,7 @@ from tests.targets.xe import kernels
 from tests.targets.xe.conftest import build
 from tilewright.diagnostics import UnsupportedError
 from tilewright.targets.xe import spirv_reader
-from tilewright.targets.xe.tables.rewrite import Words
+from tilewright.targets.xe.tables.rewrite import SpirvModule
 
 PER_STEP = {
     "OpSubgroupMatrixMultiplyAccumulateINTEL": 32,
@@ -82,7 +82,7 @@ def test_two_cache_levels_are_two_prefetches() -> None:
 
 def without(opcode: int, operand: int | None = None) -> Callable[[bytes], bytes]:
     def change(data: bytes) -> bytes:
-        words = Words.of(data)
+        words = SpirvModule.of(data)
         words.body = [
             (op, a)
             for op, a in words.body
@@ -94,7 +94,7 @@ def without(opcode: int, operand: int | None = None) -> Callable[[bytes], bytes]
 
 
 def twice(data: bytes) -> bytes:
-    words = Words.of(data)
+    words = SpirvModule.of(data)
     first = next(i for i, (op, _) in enumerate(words.body) if op == 43)
     words.body.insert(first, words.body[first])
     return words.data()

@@ -162,6 +162,9 @@ def exp2(o: Lanes, s: str, x: str, fast: bool, bits: int = 24) -> str:
         return o.p.call("float", "llvm.nvvm.ex2.approx.ftz.f", [("float", x)])
     if _fills_avx512(o, s, "avx512dq"):
         return _exp2_avx512(o, s, x, fast, bits)
+    half = Lanes(o.p, o.count // 2)
+    if o.count % 2 == 0 and _fills_avx512(half, s, "avx512dq"):
+        return o.joined(half.type(s), *(exp2(half, s, v, fast, bits) for v in o.halves(t, x)))
     given = x
     if not fast:
         x = clamp(o, s, x, *((-151.0, 129.0) if s == "float" else (-1076.0, 1025.0)))

@@ -13,7 +13,7 @@ import numpy as np
 from xdsl.dialects.builtin import VectorType
 from xdsl.ir import Attribute, Operation
 
-from tilewright.codegen.components import Source
+from tilewright.codegen.components import ComponentSource
 from tilewright.codegen.printer import Printer, prints, unsupported
 from tilewright.codegen.target import LLVMTarget
 from tilewright.dialects.mach import EachOp, InstrOp
@@ -163,7 +163,7 @@ def _entry(p: Printer, op: Operation, name: str) -> Instruction:
 def print_instruction(p: Printer, op: Operation) -> None:
     """Print one entry after checking types, immediates and the target's features."""
     op = cast(InstrOp, op)
-    name = op.instruction.data
+    name = op.instruction
     entry = _entry(p, op, name)
     given = op.immediates()
     if unknown := sorted(given.keys() - entry.immediates.keys()):
@@ -184,27 +184,27 @@ def print_instruction(p: Printer, op: Operation) -> None:
 def print_each(p: Printer, op: Operation) -> None:
     """Print an elementwise entry as often as its width goes into the operands; the last time some elements twice."""
     op = cast(EachOp, op)
-    entry = _entry(p, op, op.instruction.data)
+    entry = _entry(p, op, op.instruction)
     check_each(op, entry)
     (own,) = types_of(entry.results)
     width = prod(own.get_shape()) if isinstance(own, VectorType) else 1
     operands: list[list[str]] = []
     for value in op.arguments:
         layout = p.layout(value.type)
-        source = Source(p, layout.element.llvm)
+        source = ComponentSource(p, layout.element.llvm)
         numbers = source.add(layout, p.get(value)).ravel()
         numbers = np.pad(numbers, (0, -len(numbers) % width), mode="edge")
         operands.append(source.assemble(numbers, [width] * (len(numbers) // width)))
     made = [entry.emit(p, parts, entry.immediates)[0] for parts in zip(*operands, strict=True)]
     result = p.layout(op.result.type)
-    source = Source(p, result.element.llvm)
+    source = ComponentSource(p, result.element.llvm)
     source.regs, source.counts = made, [width] * len(made)
     p.set(op.result, source.assemble(np.arange(result.size), result.counts))
 
 
 def check_each(op: EachOp, entry: Instruction) -> None:
     """UnsupportedError where a `mach.each` may not name an entry, or has elements of other types."""
-    name = op.instruction.data
+    name = op.instruction
     if not entry.elementwise:
         known = ", ".join(e.name for e in all_instructions(name.split(".")[0]) if e.elementwise)
         raise unsupported(op, f"'{name}' is not done element by element", f"these are: {known}")

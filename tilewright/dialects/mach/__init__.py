@@ -25,13 +25,7 @@ from tilewright.dialects.mach.atomics import (
     CmpxchgOp,
     FenceOp,
 )
-from tilewright.dialects.mach.calls import (
-    AssertOp,
-    CallIndirectOp,
-    CallOp,
-    EachOp,
-    InstrOp,
-)
+from tilewright.dialects.mach.calls import AssertOp, CallIndirectOp, CallOp, EachOp, InstrOp
 from tilewright.dialects.mach.memory import (
     GatherOp,
     LoadOp,
@@ -51,11 +45,7 @@ from tilewright.dialects.mach.pointers import (
     SharedBaseOp,
 )
 from tilewright.dialects.mach.registers import JoinOp
-from tilewright.dialects.mach.types import (
-    AmxType,
-    amx,
-    ptr,
-)
+from tilewright.dialects.mach.types import AmxType, amx, ptr
 
 MACH = Dialect(
     "mach",

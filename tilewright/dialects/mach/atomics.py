@@ -5,34 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from xdsl.dialects.builtin import (
-    IndexType,
-    IntegerType,
-    StringAttr,
-    VectorType,
-    i1,
-)
-from xdsl.ir import (
-    Attribute,
-    SSAValue,
-)
-from xdsl.irdl import (
-    AnyAttr,
-    IRDLOperation,
-    ParsePropInAttrDict,
-    VarConstraint,
-    base,
-    irdl_op_definition,
-    operand_def,
-    opt_prop_def,
-    prop_def,
-    result_def,
-    traits_def,
-)
+from xdsl.dialects.builtin import IndexType, IntegerType, VectorType, i1
+from xdsl.ir import Attribute
+from xdsl.irdl import AnyAttr, IRDLOperation, ParsePropInAttrDict, VarConstraint, base, traits_def
 from xdsl.traits import MemoryReadEffect, MemoryWriteEffect
 from xdsl.utils.exceptions import VerifyException
 
-from tilewright.dialects.mach.types import PtrConstraint, Value
+from tilewright.dialects.fields import Inferred, Op, Operand, OptStr, Result, Str, op_definition
+from tilewright.dialects.mach.types import PtrConstraint
 
 ATOMIC_KINDS: Mapping[str, str] = {
     "addf": "fadd",
@@ -58,21 +38,17 @@ ORDERINGS = ("monotonic", "acquire", "release", "acq_rel", "seq_cst")
 SCOPES = ("system", "device", "workgroup", "subgroup")
 
 
-def _check_atomic(op: IRDLOperation, ordering: StringAttr, scope: StringAttr | None) -> None:
-    if ordering.data not in ORDERINGS:
+def _check_atomic(op: IRDLOperation, ordering: str, scope: str | None) -> None:
+    if ordering not in ORDERINGS:
         raise VerifyException(
-            f"{op.name}: ordering '{ordering.data}' is not one of {', '.join(ORDERINGS)}"
+            f"{op.name}: ordering '{ordering}' is not one of {', '.join(ORDERINGS)}"
         )
-    if scope is not None and scope.data not in SCOPES:
-        raise VerifyException(f"{op.name}: scope '{scope.data}' is not one of {', '.join(SCOPES)}")
+    if scope is not None and scope not in SCOPES:
+        raise VerifyException(f"{op.name}: scope '{scope}' is not one of {', '.join(SCOPES)}")
 
 
-def _scope(scope: str | None) -> StringAttr | None:
-    return None if scope is None else StringAttr(scope)
-
-
-@irdl_op_definition
-class AtomicRmwOp(IRDLOperation):
+@op_definition
+class AtomicRmwOp(Op):
     """`%old = mach.atomic_rmw "addf" %v, %p {ordering = "monotonic"} : f32, !llvm.ptr`.
 
     What a code generator has no instruction for becomes a `mach.cmpxchg` loop (`codegen.atomic_loops`).
@@ -80,37 +56,18 @@ class AtomicRmwOp(IRDLOperation):
 
     name = "mach.atomic_rmw"
     T: ClassVar = VarConstraint("T", AnyAttr())
-    kind = prop_def(StringAttr)
-    value = operand_def(T)
-    pointer = operand_def(PtrConstraint)
-    result = result_def(T)
-    ordering = prop_def(StringAttr)
-    scope = opt_prop_def(StringAttr)
+    kind: Str = Str()
+    value: Operand = Operand(T)
+    pointer: Operand = Operand(PtrConstraint)
+    result = Inferred(T, "value")
+    ordering: Str = Str(default="monotonic")
+    scope: OptStr = OptStr()
     irdl_options = (ParsePropInAttrDict(),)
     traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
     assembly_format = "$kind $value `,` $pointer attr-dict `:` type($value) `,` type($pointer)"
 
-    def __init__(
-        self,
-        kind: str,
-        value: Value,
-        pointer: Value,
-        *,
-        ordering: str = "monotonic",
-        scope: str | None = None,
-    ):
-        super().__init__(
-            operands=[value, pointer],
-            result_types=[SSAValue.get(value).type],
-            properties={
-                "kind": StringAttr(kind),
-                "ordering": StringAttr(ordering),
-                "scope": _scope(scope),
-            },
-        )
-
     def verify_(self) -> None:
-        kind, type = self.kind.data, self.value.type
+        kind, type = self.kind, self.value.type
         if kind not in ATOMIC_KINDS:
             raise VerifyException(f"mach.atomic_rmw: unknown kind '{kind}'")
         if isinstance(type, VectorType):
@@ -121,127 +78,87 @@ class AtomicRmwOp(IRDLOperation):
         _check_atomic(self, self.ordering, self.scope)
 
 
-@irdl_op_definition
-class CmpxchgOp(IRDLOperation):
+@op_definition
+class CmpxchgOp(Op):
     """`%old, %won = mach.cmpxchg %p, %expected, %new {ordering = "acq_rel"} : !llvm.ptr, i32`; bits
     are compared.
     """
 
     name = "mach.cmpxchg"
     T: ClassVar = VarConstraint("T", base(IntegerType) | base(IndexType))
-    pointer = operand_def(PtrConstraint)
-    expected = operand_def(T)
-    desired = operand_def(T)
-    old = result_def(T)
-    success = result_def(i1)
-    ordering = prop_def(StringAttr)
-    scope = opt_prop_def(StringAttr)
+    pointer: Operand = Operand(PtrConstraint)
+    expected: Operand = Operand(T)
+    desired: Operand = Operand(T)
+    old = Inferred(T, "expected")
+    success = Inferred(i1)
+    ordering: Str = Str(default="acq_rel")
+    scope: OptStr = OptStr()
     irdl_options = (ParsePropInAttrDict(),)
     traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
     assembly_format = (
         "$pointer `,` $expected `,` $desired attr-dict `:` type($pointer) `,` type($old)"
     )
 
-    def __init__(
-        self,
-        pointer: Value,
-        expected: Value,
-        desired: Value,
-        *,
-        ordering: str = "acq_rel",
-        scope: str | None = None,
-    ):
-        super().__init__(
-            operands=[pointer, expected, desired],
-            result_types=[SSAValue.get(expected).type, i1],
-            properties={"ordering": StringAttr(ordering), "scope": _scope(scope)},
-        )
-
     def verify_(self) -> None:
         _check_atomic(self, self.ordering, self.scope)
 
 
-@irdl_op_definition
-class AtomicLoadOp(IRDLOperation):
+@op_definition
+class AtomicLoadOp(Op):
     """`%v = mach.atomic_load %p {ordering = "acquire"} : !llvm.ptr -> i32`."""
 
     name = "mach.atomic_load"
-    pointer = operand_def(PtrConstraint)
-    result = result_def()
-    ordering = prop_def(StringAttr)
-    scope = opt_prop_def(StringAttr)
+    pointer: Operand = Operand(PtrConstraint)
+    result: Result[Attribute] = Result()
+    ordering: Str = Str(default="acquire")
+    scope: OptStr = OptStr()
     irdl_options = (ParsePropInAttrDict(),)
     traits = traits_def(MemoryReadEffect())
     assembly_format = "$pointer attr-dict `:` type($pointer) `->` type($result)"
 
-    def __init__(
-        self,
-        pointer: Value,
-        result_type: Attribute,
-        *,
-        ordering: str = "acquire",
-        scope: str | None = None,
-    ):
-        super().__init__(
-            operands=[pointer],
-            result_types=[result_type],
-            properties={"ordering": StringAttr(ordering), "scope": _scope(scope)},
-        )
-
     def verify_(self) -> None:
         _check_atomic(self, self.ordering, self.scope)
-        if self.ordering.data in ("release", "acq_rel"):
-            raise VerifyException(f"mach.atomic_load: a load cannot be '{self.ordering.data}'")
+        if self.ordering in ("release", "acq_rel"):
+            raise VerifyException(f"mach.atomic_load: a load cannot be '{self.ordering}'")
         if isinstance(self.result.type, VectorType):
             raise VerifyException(f"mach.atomic_load: gives a scalar, got {self.result.type}")
 
 
-@irdl_op_definition
-class AtomicStoreOp(IRDLOperation):
+@op_definition
+class AtomicStoreOp(Op):
     """`mach.atomic_store %v, %p {ordering = "release"} : i32, !llvm.ptr`."""
 
     name = "mach.atomic_store"
-    value = operand_def()
-    pointer = operand_def(PtrConstraint)
-    ordering = prop_def(StringAttr)
-    scope = opt_prop_def(StringAttr)
+    value: Operand = Operand()
+    pointer: Operand = Operand(PtrConstraint)
+    ordering: Str = Str(default="release")
+    scope: OptStr = OptStr()
     irdl_options = (ParsePropInAttrDict(),)
     traits = traits_def(MemoryWriteEffect())
     assembly_format = "$value `,` $pointer attr-dict `:` type($value) `,` type($pointer)"
 
-    def __init__(
-        self, value: Value, pointer: Value, *, ordering: str = "release", scope: str | None = None
-    ):
-        super().__init__(
-            operands=[value, pointer],
-            properties={"ordering": StringAttr(ordering), "scope": _scope(scope)},
-        )
-
     def verify_(self) -> None:
         _check_atomic(self, self.ordering, self.scope)
-        if self.ordering.data in ("acquire", "acq_rel"):
-            raise VerifyException(f"mach.atomic_store: a store cannot be '{self.ordering.data}'")
+        if self.ordering in ("acquire", "acq_rel"):
+            raise VerifyException(f"mach.atomic_store: a store cannot be '{self.ordering}'")
         if isinstance(self.value.type, VectorType):
             raise VerifyException(f"mach.atomic_store: takes a scalar, got {self.value.type}")
 
 
-@irdl_op_definition
-class FenceOp(IRDLOperation):
+@op_definition
+class FenceOp(Op):
     """`mach.fence {ordering = "seq_cst"}`: orders this thread's memory accesses before and after
     it.
     """
 
     name = "mach.fence"
-    ordering = prop_def(StringAttr)
-    scope = opt_prop_def(StringAttr)
+    ordering: Str = Str(default="seq_cst")
+    scope: OptStr = OptStr()
     irdl_options = (ParsePropInAttrDict(),)
     traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
     assembly_format = "attr-dict"
 
-    def __init__(self, *, ordering: str = "seq_cst", scope: str | None = None):
-        super().__init__(properties={"ordering": StringAttr(ordering), "scope": _scope(scope)})
-
     def verify_(self) -> None:
         _check_atomic(self, self.ordering, self.scope)
-        if self.ordering.data == "monotonic":
+        if self.ordering == "monotonic":
             raise VerifyException("mach.fence: a monotonic fence orders nothing")

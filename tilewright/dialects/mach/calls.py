@@ -8,37 +8,34 @@ from typing import cast
 from xdsl.dialects.builtin import (
     BoolAttr,
     DictionaryAttr,
-    FlatSymbolRefAttrConstr,
     IntegerAttr,
     IntegerType,
     StringAttr,
-    SymbolRefAttr,
     VectorType,
     i64,
 )
-from xdsl.ir import (
-    Attribute,
-)
-from xdsl.irdl import (
-    IRDLOperation,
-    ParsePropInAttrDict,
-    irdl_op_definition,
-    operand_def,
-    opt_prop_def,
-    prop_def,
-    result_def,
-    traits_def,
-    var_operand_def,
-    var_result_def,
-)
+from xdsl.ir import Attribute
+from xdsl.irdl import ParsePropInAttrDict, traits_def
 from xdsl.traits import MemoryReadEffect, MemoryWriteEffect, Pure
 from xdsl.utils.exceptions import VerifyException
 
-from tilewright.dialects.mach.types import PtrConstraint, Value
+from tilewright.dialects.fields import (
+    Op,
+    Operand,
+    Operands,
+    OptProp,
+    Result,
+    Results,
+    Str,
+    Symbol,
+    Value,
+    op_definition,
+)
+from tilewright.dialects.mach.types import PtrConstraint
 
 
-@irdl_op_definition
-class CallOp(IRDLOperation):
+@op_definition
+class CallOp(Op):
     """`%r = mach.call @tw_runtime_fn(%a, %b) : (index, !llvm.ptr) -> i32`: a C function of the
     runtime.
 
@@ -47,22 +44,13 @@ class CallOp(IRDLOperation):
     """
 
     name = "mach.call"
-    callee = prop_def(FlatSymbolRefAttrConstr)
-    arguments = var_operand_def()
-    results_ = var_result_def()
+    callee: Symbol = Symbol()
+    arguments: Operands = Operands()
+    results_: Results[Attribute] = Results(default=())
     traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
     assembly_format = (
         "$callee `(` $arguments `)` attr-dict `:` functional-type($arguments, $results_)"
     )
-
-    def __init__(
-        self, callee: str, arguments: Sequence[Value], result_types: Sequence[Attribute] = ()
-    ):
-        super().__init__(
-            operands=[arguments],
-            result_types=[result_types],
-            properties={"callee": SymbolRefAttr(callee)},
-        )
 
     def verify_(self) -> None:
         if len(self.results_) > 1:
@@ -71,24 +59,19 @@ class CallOp(IRDLOperation):
             )
 
 
-@irdl_op_definition
-class CallIndirectOp(IRDLOperation):
+@op_definition
+class CallIndirectOp(Op):
     """`%r = mach.call_indirect %f(%a) : !llvm.ptr, (index) -> i32`: the C function at address `f`."""
 
     name = "mach.call_indirect"
-    callee = operand_def(PtrConstraint)
-    arguments = var_operand_def()
-    results_ = var_result_def()
+    callee: Operand = Operand(PtrConstraint)
+    arguments: Operands = Operands()
+    results_: Results[Attribute] = Results(default=())
     traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
     assembly_format = (
         "$callee `(` $arguments `)` attr-dict "
         "`:` type($callee) `,` functional-type($arguments, $results_)"
     )
-
-    def __init__(
-        self, callee: Value, arguments: Sequence[Value], result_types: Sequence[Attribute] = ()
-    ):
-        super().__init__(operands=[callee, arguments], result_types=[result_types])
 
     def verify_(self) -> None:
         if len(self.results_) > 1:
@@ -97,8 +80,8 @@ class CallIndirectOp(IRDLOperation):
             )
 
 
-@irdl_op_definition
-class AssertOp(IRDLOperation):
+@op_definition
+class AssertOp(Op):
     """`mach.assert %c, "message", @tw_failed(%p, %x) : (!llvm.ptr, index)`: where `c` is false, a C function of the
     runtime is told of it, and the function returns.
 
@@ -106,22 +89,16 @@ class AssertOp(IRDLOperation):
     """
 
     name = "mach.assert"
-    condition = operand_def(IntegerType(1))
-    message = prop_def(StringAttr)
-    callee = prop_def(FlatSymbolRefAttrConstr)
-    arguments = var_operand_def()
+    condition: Operand = Operand(IntegerType(1))
+    message: Str = Str()
+    callee: Symbol = Symbol()
+    arguments: Operands = Operands()
     traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
     assembly_format = "$condition `,` $message `,` $callee `(` $arguments `)` attr-dict `:` `(` type($arguments) `)`"
 
-    def __init__(self, condition: Value, message: str, callee: str, arguments: Sequence[Value]):
-        super().__init__(
-            operands=[condition, arguments],
-            properties={"message": StringAttr(message), "callee": SymbolRefAttr(callee)},
-        )
 
-
-@irdl_op_definition
-class InstrOp(IRDLOperation):
+@op_definition
+class InstrOp(Op):
     """`%d = mach.instr "x86.amx.tdpbf16ps"(%c, %a, %b) : (!mach.amx, !mach.amx, !mach.amx) ->
     !mach.amx`.
 
@@ -131,10 +108,10 @@ class InstrOp(IRDLOperation):
     """
 
     name = "mach.instr"
-    instruction = prop_def(StringAttr)
-    params = opt_prop_def(DictionaryAttr)
-    arguments = var_operand_def()
-    results_ = var_result_def()
+    instruction: Str = Str()
+    arguments: Operands = Operands()
+    results_: Results[Attribute] = Results(default=())
+    params: OptProp[DictionaryAttr] = OptProp(DictionaryAttr)
     irdl_options = (ParsePropInAttrDict(),)
     traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
     assembly_format = (
@@ -156,14 +133,8 @@ class InstrOp(IRDLOperation):
                 attrs[key] = IntegerAttr(value, i64)
             else:
                 attrs[key] = StringAttr(value)
-        super().__init__(
-            operands=[arguments],
-            result_types=[result_types],
-            properties={
-                "instruction": StringAttr(instruction),
-                "params": DictionaryAttr(attrs) if attrs else None,
-            },
-        )
+        held = DictionaryAttr(attrs) if attrs else None
+        super().__init__(instruction, arguments, result_types, params=held)
 
     def immediates(self) -> dict[str, int | str]:
         """The immediates by name, as Python values."""
@@ -183,8 +154,8 @@ class InstrOp(IRDLOperation):
                 )
 
 
-@irdl_op_definition
-class EachOp(IRDLOperation):
+@op_definition
+class EachOp(Op):
     """`%y = mach.each "nvptx.tanh.approx.f32"(%x) : (vector<16x64xf32>) -> vector<16x64xf32>`: an instruction of one
     thread, done to every element of tiles of one shape.
 
@@ -192,20 +163,13 @@ class EachOp(IRDLOperation):
     """
 
     name = "mach.each"
-    instruction = prop_def(StringAttr)
-    arguments = var_operand_def()
-    result = result_def()
+    instruction: Str = Str()
+    arguments: Operands = Operands()
+    result: Result[Attribute] = Result()
     traits = traits_def(Pure())
     assembly_format = (
         "$instruction `(` $arguments `)` attr-dict `:` functional-type($arguments, $result)"
     )
-
-    def __init__(self, instruction: str, arguments: Sequence[Value], result_type: Attribute):
-        super().__init__(
-            operands=[arguments],
-            result_types=[result_type],
-            properties={"instruction": StringAttr(instruction)},
-        )
 
     def verify_(self) -> None:
         types = [v.type for v in (*self.arguments, self.result)]

@@ -6,26 +6,20 @@ from collections.abc import Sequence
 
 from xdsl.dialects.builtin import VectorType
 from xdsl.ir import SSAValue
-from xdsl.irdl import (
-    IRDLOperation,
-    irdl_op_definition,
-    result_def,
-    traits_def,
-    var_operand_def,
-)
+from xdsl.irdl import traits_def
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
-from tilewright.dialects.mach.types import Value
+from tilewright.dialects.fields import Op, Operands, Result, Value, op_definition
 
 
-@irdl_op_definition
-class JoinOp(IRDLOperation):
+@op_definition
+class JoinOp(Op):
     """`%v = mach.join %a, %b : (vector<4xf32>, vector<2xf32>) -> vector<6xf32>`: one after the other."""
 
     name = "mach.join"
-    parts = var_operand_def(VectorType)
-    result = result_def(VectorType)
+    parts: Operands = Operands(VectorType)
+    result: Result[VectorType] = Result(VectorType)
     traits = traits_def(Pure())
     assembly_format = "$parts attr-dict `:` functional-type($parts, $result)"
 
@@ -34,7 +28,7 @@ class JoinOp(IRDLOperation):
         first = types[0]
         assert isinstance(first, VectorType)
         count = sum(t.get_shape()[0] for t in types if isinstance(t, VectorType))
-        super().__init__(operands=[parts], result_types=[VectorType(first.element_type, [count])])
+        super().__init__(parts, VectorType(first.element_type, [count]))
 
     def verify_(self) -> None:
         total = 0

@@ -4,31 +4,13 @@ from __future__ import annotations
 
 from typing import cast
 
-from xdsl.dialects.builtin import (
-    ContainerType,
-    IntegerAttr,
-    IntegerType,
-    UnitAttr,
-    VectorType,
-)
+from xdsl.dialects.builtin import ContainerType, IntegerType, VectorType
 from xdsl.dialects.llvm import LLVMPointerType
-from xdsl.ir import (
-    Attribute,
-    Operation,
-    ParametrizedAttribute,
-    SSAValue,
-    TypeAttribute,
-)
-from xdsl.irdl import (
-    IRDLOperation,
-    base,
-    irdl_attr_definition,
-)
+from xdsl.ir import Attribute, ParametrizedAttribute, SSAValue, TypeAttribute
+from xdsl.irdl import IRDLOperation, base, irdl_attr_definition
 from xdsl.utils.exceptions import VerifyException
 
 ptr = LLVMPointerType()
-
-Value = SSAValue | Operation
 
 
 @irdl_attr_definition
@@ -41,14 +23,6 @@ class AmxType(ParametrizedAttribute, TypeAttribute):
 amx = AmxType()
 
 
-def int_attr(value: int | None) -> IntegerAttr | None:
-    return None if value is None else IntegerAttr(value, 64)
-
-
-def unit_attr(value: bool) -> UnitAttr | None:
-    return UnitAttr() if value else None
-
-
 def _is_data(type: Attribute) -> bool:
     """Is `type` a value that memory can hold: a scalar, a pointer or a vector of scalars?"""
     return not isinstance(type, AmxType) and not (
@@ -56,11 +30,9 @@ def _is_data(type: Attribute) -> bool:
     )
 
 
-def check_alignment(op: IRDLOperation, alignment: IntegerAttr | None) -> None:
-    if alignment is not None:
-        value = alignment.value.data
-        if value <= 0 or value & (value - 1):
-            raise VerifyException(f"{op.name}: alignment {value} is not a power of two")
+def check_alignment(op: IRDLOperation, alignment: int | None) -> None:
+    if alignment is not None and (alignment <= 0 or alignment & (alignment - 1)):
+        raise VerifyException(f"{op.name}: alignment {alignment} is not a power of two")
 
 
 def check_data(op: IRDLOperation, type: Attribute) -> None:

@@ -1,14 +1,34 @@
 """The `stage` dialect: workgroup-level values with storage and order made explicit (cpu, cuda).
 
 A kernel at this level is still the program of one workgroup over whole tiles; what is new is where values live and
-when asynchronous work is done. `strips` holds the ops of the cpu target; `rings`, `products` and `roles` those of
-cuda: copies into rings of shared-memory buffers, products that run beside the program, and parts of the program that
+when asynchronous work is done. `fused` holds the ops of the cpu target; `multi_buffers`, `products` and `roles` those
+of cuda: copies into multi-buffers in shared memory, products that run beside the program, and parts of the program that
 different warps run at the same time; `clusters` those of workgroups that compute one program together.
 """
 
 from xdsl.ir import Dialect
 
 from tilewright.dialects.stage.clusters import ClusterSumOp, RankOp
+from tilewright.dialects.stage.fused import (
+    ContractOp,
+    FusedOp,
+    PackOp,
+    PanelOp,
+    PanelsType,
+    YieldOp,
+)
+from tilewright.dialects.stage.local_stores import LocalStoreOp
+from tilewright.dialects.stage.multi_buffers import (
+    AdvanceOp,
+    CopyIssueOp,
+    CopyReleaseOp,
+    CopyStoreOp,
+    CopyWaitOp,
+    MultiBufferOp,
+    PipelineStateOp,
+    ReadOp,
+    ReadPartOp,
+)
 from tilewright.dialects.stage.products import (
     PendingType,
     ProductIssueOp,
@@ -16,39 +36,25 @@ from tilewright.dialects.stage.products import (
     ProductWaitOp,
 )
 from tilewright.dialects.stage.programs import CLUSTER, ProgramsOp, WorkerOp, cluster_size
-from tilewright.dialects.stage.puts import PutOp
-from tilewright.dialects.stage.rings import (
-    AdvanceOp,
-    CopyIssueOp,
-    CopyReleaseOp,
-    CopyWaitOp,
-    CursorOp,
-    CursorType,
-    PartAttr,
-    ReadOp,
-    ReadPartOp,
-    RingOp,
-    RingType,
-    StoreOp,
-)
-from tilewright.dialects.stage.roles import PassTurnOp, RoleOp, RolesOp, TakeTurnOp
-from tilewright.dialects.stage.strips import (
-    ContractOp,
-    PackOp,
-    PanelOp,
-    PanelsType,
-    StripOp,
-    YieldOp,
-)
+from tilewright.dialects.stage.roles import PingPongAcquireOp, PingPongReleaseOp, RoleOp, RolesOp
+from tilewright.dialects.stage.types import MultiBufferType, PartAttr, PipelineStateType
 
 STAGE = Dialect(
     "stage",
     [
-        *(YieldOp, StripOp, ContractOp, PackOp, PanelOp),
-        *(RingOp, CursorOp, AdvanceOp, CopyIssueOp, CopyWaitOp, CopyReleaseOp, ReadOp),
+        *(YieldOp, FusedOp, ContractOp, PackOp, PanelOp),
+        *(
+            MultiBufferOp,
+            PipelineStateOp,
+            AdvanceOp,
+            CopyIssueOp,
+            CopyWaitOp,
+            CopyReleaseOp,
+            ReadOp,
+        ),
         *(
             ReadPartOp,
-            StoreOp,
+            CopyStoreOp,
             ProductIssueOp,
             ProductStartOp,
             ProductWaitOp,
@@ -56,14 +62,14 @@ STAGE = Dialect(
             RoleOp,
             WorkerOp,
             ProgramsOp,
-            TakeTurnOp,
-            PassTurnOp,
+            PingPongAcquireOp,
+            PingPongReleaseOp,
             RankOp,
-            PutOp,
+            LocalStoreOp,
             ClusterSumOp,
         ),
     ],
-    [PanelsType, PartAttr, RingType, CursorType, PendingType],
+    [PanelsType, PartAttr, MultiBufferType, PipelineStateType, PendingType],
 )
 
 __all__ = [
@@ -74,30 +80,30 @@ __all__ = [
     "ContractOp",
     "CopyIssueOp",
     "CopyReleaseOp",
+    "CopyStoreOp",
     "CopyWaitOp",
-    "CursorOp",
-    "CursorType",
+    "FusedOp",
+    "LocalStoreOp",
+    "MultiBufferOp",
+    "MultiBufferType",
     "PackOp",
     "PanelOp",
     "PanelsType",
     "PartAttr",
-    "PassTurnOp",
     "PendingType",
+    "PingPongAcquireOp",
+    "PingPongReleaseOp",
+    "PipelineStateOp",
+    "PipelineStateType",
     "ProductIssueOp",
     "ProductStartOp",
     "ProductWaitOp",
     "ProgramsOp",
-    "PutOp",
     "RankOp",
     "ReadOp",
     "ReadPartOp",
-    "RingOp",
-    "RingType",
     "RoleOp",
     "RolesOp",
-    "StoreOp",
-    "StripOp",
-    "TakeTurnOp",
     "WorkerOp",
     "YieldOp",
     "cluster_size",

@@ -5,36 +5,25 @@ from __future__ import annotations
 from typing import ClassVar
 
 from xdsl.dialects.builtin import IndexType, VectorType
-from xdsl.ir import SSAValue
-from xdsl.irdl import (
-    IRDLOperation,
-    VarConstraint,
-    base,
-    irdl_op_definition,
-    operand_def,
-    result_def,
-    traits_def,
-)
+from xdsl.irdl import VarConstraint, base, traits_def
 from xdsl.traits import Pure
 
 from tilewright.dialects.effects import ORDER, Acts
+from tilewright.dialects.fields import Inferred, Op, Operand, op_definition
 
 
-@irdl_op_definition
-class RankOp(IRDLOperation):
+@op_definition
+class RankOp(Op):
     """`%r = stage.rank`: the place of this workgroup in its cluster, 0 to the kernel's `stage.cluster` - 1."""
 
     name = "stage.rank"
-    result = result_def(IndexType)
+    result = Inferred(IndexType)
     traits = traits_def(Pure())
     assembly_format = "attr-dict"
 
-    def __init__(self) -> None:
-        super().__init__(result_types=[IndexType()])
 
-
-@irdl_op_definition
-class ClusterSumOp(IRDLOperation):
+@op_definition
+class ClusterSumOp(Op):
     """`%t = stage.cluster.sum %v : vector<64x64xf32>`: the sum of what the workgroups of a cluster bring.
 
     Every workgroup of the cluster comes here equally often. The values are added in the order of the ranks, whatever
@@ -43,10 +32,7 @@ class ClusterSumOp(IRDLOperation):
 
     name = "stage.cluster.sum"
     T: ClassVar = VarConstraint("T", base(VectorType))
-    value = operand_def(T)
-    result = result_def(T)
+    value: Operand = Operand(T)
+    result = Inferred(T, "value")
     traits = traits_def(Acts(ORDER))
     assembly_format = "$value attr-dict `:` type($value)"
-
-    def __init__(self, value: SSAValue):
-        super().__init__(operands=[value], result_types=[value.type])

@@ -1,36 +1,35 @@
 """Products that run beside the program: issue and wait.
 
 Products are queued in the order of their issues and finish in that order. A `!stage.pending` is what a product will
-be; only another product (as its accumulator) or a wait may use it. Operands that a ring holds must stay in their slot
-until the product is done.
+be; only another product (as its accumulator) or a wait may use it. Operands that a multi-buffer holds must stay in
+their slot until the product is done.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from xdsl.dialects.builtin import IntegerAttr, UnitAttr, VectorType, i64
+from xdsl.dialects.builtin import VectorType
 from xdsl.ir import Attribute, ParametrizedAttribute, SSAValue, TypeAttribute
-from xdsl.irdl import (
-    IRDLOperation,
-    ParsePropInAttrDict,
-    irdl_attr_definition,
-    irdl_op_definition,
-    operand_def,
-    opt_operand_def,
-    opt_prop_def,
-    prop_def,
-    result_def,
-    traits_def,
-    var_operand_def,
-    var_result_def,
-)
+from xdsl.irdl import ParsePropInAttrDict, irdl_attr_definition, traits_def
 from xdsl.parser import AttrParser, Parser
 from xdsl.printer import Printer
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
 from tilewright.dialects.effects import ORDER, Acts
+from tilewright.dialects.fields import (
+    Flag,
+    Int,
+    Op,
+    Operand,
+    Operands,
+    OptInt,
+    OptOperand,
+    Result,
+    Results,
+    op_definition,
+)
 
 
 @irdl_attr_definition
@@ -61,8 +60,8 @@ def vector_of(type: Attribute) -> VectorType:
     return found
 
 
-@irdl_op_definition
-class ProductIssueOp(IRDLOperation):
+@op_definition
+class ProductIssueOp(Op):
     """Starts a matrix product, `[m, k] x [k, n] (+ [m, n])`, as xetile.tile_mma computes it.
 
     ```mlir
@@ -75,39 +74,19 @@ class ProductIssueOp(IRDLOperation):
     """
 
     name = "stage.mma.issue"
-    a = operand_def(VectorType)
-    b = operand_def(VectorType)
-    c = opt_operand_def()
-    transpose_a = opt_prop_def(UnitAttr)
-    transpose_b = opt_prop_def(UnitAttr)
-    first = opt_prop_def(IntegerAttr)
-    result = result_def(PendingType)
+    a: Operand = Operand(VectorType)
+    b: Operand = Operand(VectorType)
+    c: OptOperand = OptOperand()
+    result: Result[PendingType] = Result(PendingType)
+    transpose_a: Flag = Flag()
+    transpose_b: Flag = Flag()
+    first: OptInt = OptInt()
     traits = traits_def(Acts(ORDER))
     irdl_options = (ParsePropInAttrDict(),)
     assembly_format = (
         "$a `,` $b (`,` $c^)? attr-dict "
         "`:` type($a) `,` type($b) (`,` type($c)^)? `->` type($result)"
     )
-
-    def __init__(
-        self,
-        a: SSAValue,
-        b: SSAValue,
-        c: SSAValue | None,
-        result_type: VectorType,
-        transpose_a: bool = False,
-        transpose_b: bool = False,
-        first: int | None = None,
-    ):
-        super().__init__(
-            operands=[a, b, c],
-            properties={
-                "transpose_a": UnitAttr() if transpose_a else None,
-                "transpose_b": UnitAttr() if transpose_b else None,
-                "first": None if first is None else IntegerAttr(first, i64),
-            },
-            result_types=[PendingType(result_type)],
-        )
 
     @property
     def sizes(self) -> tuple[int, int, int]:
@@ -118,7 +97,7 @@ class ProductIssueOp(IRDLOperation):
     @property
     def rows(self) -> slice:
         """The rows of B that A meets."""
-        first = 0 if self.first is None else self.first.value.data
+        first = self.first or 0
         return slice(first, first + self.sizes[2])
 
     def verify_(self) -> None:
@@ -134,24 +113,24 @@ class ProductIssueOp(IRDLOperation):
             raise VerifyException(f"{self.name}: adds {self.c.type} and gives {result}")
 
 
-def _oriented(value: SSAValue, transposed: UnitAttr | None) -> tuple[int, int]:
+def _oriented(value: SSAValue, transposed: bool) -> tuple[int, int]:
     assert isinstance(value.type, VectorType)
     rows, columns = value.type.get_shape()
-    return (columns, rows) if transposed is not None else (rows, columns)
+    return (columns, rows) if transposed else (rows, columns)
 
 
-@irdl_op_definition
-class ProductStartOp(IRDLOperation):
+@op_definition
+class ProductStartOp(Op):
     """`%p = stage.mma.start %v : vector<128x256xf32>`: a value as the accumulator of later products."""
 
     name = "stage.mma.start"
-    value = operand_def(VectorType)
-    result = result_def(PendingType)
+    value: Operand = Operand(VectorType)
+    result: Result[PendingType] = Result(PendingType)
     traits = traits_def(Pure())
 
     def __init__(self, value: SSAValue):
         assert isinstance(value.type, VectorType)
-        super().__init__(operands=[value], result_types=[PendingType(value.type)])
+        super().__init__(value, PendingType(value.type))
 
     def print(self, printer: Printer) -> None:
         printer.print_string(" ")
@@ -179,8 +158,8 @@ class ProductStartOp(IRDLOperation):
             )
 
 
-@irdl_op_definition
-class ProductWaitOp(IRDLOperation):
+@op_definition
+class ProductWaitOp(Op):
     """Waits until all products but the last `pending` ones are done; the values of some of those.
 
     ```mlir
@@ -190,25 +169,21 @@ class ProductWaitOp(IRDLOperation):
     """
 
     name = "stage.mma.wait"
-    products = var_operand_def(PendingType)
-    pending = prop_def(IntegerAttr)
-    values = var_result_def(VectorType)
+    products: Operands = Operands(PendingType)
+    pending: Int = Int()
+    values: Results[VectorType] = Results(VectorType)
     traits = traits_def(Acts(ORDER))
     irdl_options = (ParsePropInAttrDict(),)
     assembly_format = "($products^ `:` type($products) `->` type($values))? attr-dict"
 
     def __init__(self, products: Sequence[SSAValue] = (), pending: int = 0):
-        super().__init__(
-            operands=[products],
-            properties={"pending": IntegerAttr(pending, i64)},
-            result_types=[[vector_of(p.type) for p in products]],
-        )
+        super().__init__(products, pending, [vector_of(p.type) for p in products])
 
     def verify_(self) -> None:
         if [vector_of(p.type) for p in self.products] != [v.type for v in self.values]:
-            raise VerifyException(f"{self.name}: gives the vectors of its products")
-        if self.pending.value.data < 0:
-            raise VerifyException(f"{self.name}: {self.pending.value.data} products cannot be left")
+            raise VerifyException(f"{self.name}: its results are the vectors of its products")
+        if self.pending < 0:
+            raise VerifyException(f"{self.name}: {self.pending} products cannot stay pending")
 
 
 __all__ = ["PendingType", "ProductIssueOp", "ProductStartOp", "ProductWaitOp", "vector_of"]

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from xdsl.dialects.builtin import IndexType, IntegerAttr, i64
+from xdsl.dialects.builtin import IndexType, IntegerAttr
 from xdsl.ir import Operation
-from xdsl.irdl import (
-    IRDLOperation,
-    ParsePropInAttrDict,
-    irdl_op_definition,
-    prop_def,
-    result_def,
-    traits_def,
-)
+from xdsl.irdl import ParsePropInAttrDict, traits_def
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
+
+from tilewright.dialects.fields import Inferred, Int, Op, op_definition
 
 CLUSTER = "stage.cluster"
 """Attribute of a kernel: workgroups of a cluster, neighbours along the x of the launch."""
@@ -25,8 +20,8 @@ def cluster_size(kernel: Operation) -> int:
     return found.value.data if isinstance(found, IntegerAttr) else 1
 
 
-@irdl_op_definition
-class WorkerOp(IRDLOperation):
+@op_definition
+class WorkerOp(Op):
     """`%i, %n, %r = stage.worker`: the number of this workgroup's cluster, how many clusters were launched, its rank.
 
     A cluster is as many neighbouring workgroups as the kernel's attribute `stage.cluster` says (1 without it).
@@ -35,30 +30,24 @@ class WorkerOp(IRDLOperation):
     """
 
     name = "stage.worker"
-    number = result_def(IndexType)
-    count = result_def(IndexType)
-    rank = result_def(IndexType)
+    number = Inferred(IndexType)
+    count = Inferred(IndexType)
+    rank = Inferred(IndexType)
     traits = traits_def(Pure())
     assembly_format = "attr-dict"
 
-    def __init__(self) -> None:
-        super().__init__(result_types=[IndexType(), IndexType(), IndexType()])
 
-
-@irdl_op_definition
-class ProgramsOp(IRDLOperation):
+@op_definition
+class ProgramsOp(Op):
     """`%n = stage.programs {axis = 0 : i64}`: programs along an axis of the user's grid."""
 
     name = "stage.programs"
-    axis = prop_def(IntegerAttr)
-    result = result_def(IndexType)
+    axis: Int = Int()
+    result = Inferred(IndexType)
     traits = traits_def(Pure())
     irdl_options = (ParsePropInAttrDict(),)
     assembly_format = "attr-dict"
 
-    def __init__(self, axis: int):
-        super().__init__(properties={"axis": IntegerAttr(axis, i64)}, result_types=[IndexType()])
-
     def verify_(self) -> None:
-        if not 0 <= self.axis.value.data <= 2:
-            raise VerifyException(f"{self.name}: a grid has no axis {self.axis.value.data}")
+        if not 0 <= self.axis <= 2:
+            raise VerifyException(f"{self.name}: a grid has no axis {self.axis}")

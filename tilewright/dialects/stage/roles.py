@@ -4,25 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from xdsl.dialects.builtin import IntegerAttr, StringAttr, i64
 from xdsl.ir import Block, Operation, Region
-from xdsl.irdl import (
-    IRDLOperation,
-    ParsePropInAttrDict,
-    irdl_op_definition,
-    opt_prop_def,
-    prop_def,
-    region_def,
-    traits_def,
-)
+from xdsl.irdl import ParsePropInAttrDict, traits_def
 from xdsl.traits import NoTerminator, RecursiveMemoryEffect
 from xdsl.utils.exceptions import VerifyException
 
 from tilewright.dialects.effects import ORDER, Acts
+from tilewright.dialects.fields import Body, Int, Op, OptInt, Str, op_definition
 
 
-@irdl_op_definition
-class RoleOp(IRDLOperation):
+@op_definition
+class RoleOp(Op):
     """One role of a `stage.roles`.
 
     ```mlir
@@ -33,33 +25,23 @@ class RoleOp(IRDLOperation):
     """
 
     name = "stage.role"
-    role_name = prop_def(StringAttr)
-    warps = prop_def(IntegerAttr)
-    registers = opt_prop_def(IntegerAttr)
-    body = region_def("single_block")
+    role_name: Str = Str()
+    warps: Int = Int()
+    body: Body = Body()
+    registers: OptInt = OptInt()
     traits = traits_def(NoTerminator(), RecursiveMemoryEffect())
     irdl_options = (ParsePropInAttrDict(),)
     assembly_format = "$role_name attr-dict-with-keyword $body"
 
-    def __init__(self, name: str, warps: int, body: Region, registers: int | None = None):
-        super().__init__(
-            properties={
-                "role_name": StringAttr(name),
-                "warps": IntegerAttr(warps, i64),
-                "registers": None if registers is None else IntegerAttr(registers, i64),
-            },
-            regions=[body],
-        )
-
     def verify_(self) -> None:
-        if self.warps.value.data < 1:
+        if self.warps < 1:
             raise VerifyException("stage.role: a role has at least one warp")
         if not isinstance(self.parent_op(), RolesOp):
-            raise VerifyException("stage.role stands in a stage.roles")
+            raise VerifyException("stage.role must be inside of stage.roles")
 
 
-@irdl_op_definition
-class RolesOp(IRDLOperation):
+@op_definition
+class RolesOp(Op):
     """Runs roles at the same time; goes on when all of them are done.
 
     ```mlir
@@ -68,16 +50,16 @@ class RolesOp(IRDLOperation):
       stage.role "compute" attributes {warps = 8 : i64, registers = 232 : i64} { ... }
     }
     ```
-    Roles meet only in rings: a store of one is not seen by another.
+    Roles meet only in multi-buffers: a store of one is not seen by another.
     """
 
     name = "stage.roles"
-    body = region_def("single_block")
+    body: Body = Body()
     traits = traits_def(NoTerminator(), RecursiveMemoryEffect())
     assembly_format = "$body attr-dict"
 
     def __init__(self, roles: Sequence[Operation]):
-        super().__init__(regions=[Region(Block(roles))])
+        super().__init__(Region(Block(roles)))
 
     @property
     def roles(self) -> tuple[RoleOp, ...]:
@@ -85,26 +67,26 @@ class RolesOp(IRDLOperation):
 
     def verify_(self) -> None:
         if not self.body.block.ops.first or len(self.roles) != len(list(self.body.block.ops)):
-            raise VerifyException("stage.roles holds roles, and nothing else")
+            raise VerifyException("stage.roles contains stage.role ops only")
 
 
-@irdl_op_definition
-class TakeTurnOp(IRDLOperation):
-    """`stage.turn.take`: this warpgroup waits for its turn to issue products.
+@op_definition
+class PingPongAcquireOp(Op):
+    """`stage.ping_pong.acquire`: this warpgroup waits for its turn to issue products.
 
     The warpgroups of a role take turns in a circle: each may issue between take and pass, the first one first. Values
     do not depend on turns.
     """
 
-    name = "stage.turn.take"
+    name = "stage.ping_pong.acquire"
     traits = traits_def(Acts(ORDER))
     assembly_format = "attr-dict"
 
 
-@irdl_op_definition
-class PassTurnOp(IRDLOperation):
-    """`stage.turn.pass`: it is the next warpgroup's turn."""
+@op_definition
+class PingPongReleaseOp(Op):
+    """`stage.ping_pong.release`: it is the next warpgroup's turn."""
 
-    name = "stage.turn.pass"
+    name = "stage.ping_pong.release"
     traits = traits_def(Acts(ORDER))
     assembly_format = "attr-dict"

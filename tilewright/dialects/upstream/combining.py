@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import AnyFloat, IntegerType, VectorType
+from xdsl.dialects.vector import CombiningKindAttr, CombiningKindFlag
 from xdsl.ir import Attribute, Operation, SSAValue
 
 ATOMIC_KINDS: tuple[str, ...] = (
@@ -26,6 +28,13 @@ ATOMIC_KINDS: tuple[str, ...] = (
     "minnumf",
 )
 """`arith.AtomicRMWKind`: the position is the number that the generic form holds."""
+
+COMBINING: Any = (
+    CombiningKindAttr,
+    lambda kind: CombiningKindAttr(CombiningKindFlag(kind)),
+    lambda held: held.data.value,
+)
+"""How an op holds MLIR's name of a combination, such as "add" or "maximumf": as `fields.Property` asks for it."""
 
 REDUCTIONS_OF_ATOMICS: Mapping[str, str] = {
     "addf": "add",

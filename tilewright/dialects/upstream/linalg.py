@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-from xdsl.dialects import arith, linalg, math
+from xdsl.dialects import arith, linalg, math, tensor
 from xdsl.dialects.builtin import (
     AffineMapAttr,
     ArrayAttr,
@@ -32,9 +32,10 @@ from xdsl.irdl import IRDLOperation, irdl_attr_definition, param_def
 from xdsl.parser import AttrParser, Parser
 from xdsl.printer import Printer
 
+from tilewright.dialects.upstream import linalg_composed as composed
 from tilewright.dialects.upstream import linalg_names as names
 from tilewright.dialects.upstream.complete import add_attributes, add_ops, set_custom
-from tilewright.dialects.upstream.linalg_names import Named
+from tilewright.dialects.upstream.linalg_names import NamedOp
 
 Element = Callable[..., Operation]
 _FLOAT: dict[str, Element] = {
@@ -114,7 +115,7 @@ class _Reader:
 
     def __init__(self, parser: Parser) -> None:
         self.parser = parser
-        self.said: dict[str, Attribute] = {}
+        self.found: dict[str, Attribute] = {}
         self.ins: Sequence[SSAValue] = ()
         self.outs: Sequence[SSAValue] = ()
 
@@ -127,13 +128,13 @@ class _Reader:
             if word is None:
                 if self.outs or not (attributes := parser.parse_optional_attr_dict()):
                     return self._complete()
-                self.said.update(attributes)
+                self.found.update(attributes)
             elif word in ("ins", "outs"):
                 setattr(self, word, self._operands())
             else:
                 parser.parse_punctuation("=")
                 value = parser.parse_attribute()
-                self.said.update(value.data if word == "attrs" else {word: value})  # pyright: ignore
+                self.found.update(value.data if word == "attrs" else {word: value})  # pyright: ignore
 
     def _complete(self) -> None:
         if not self.outs:
@@ -202,12 +203,12 @@ class _Reader:
 
     def maps(self) -> Sequence[AffineMap]:
         """The maps that the text gives; none where it gives none."""
-        given = self.said.get("indexing_maps")
+        given = self.found.get("indexing_maps")
         return [m.data for m in cast(ArrayAttr[AffineMapAttr], given)] if given else ()
 
     def numbers(self, name: str) -> Sequence[int]:
         """A list of whole numbers, as an array or as dense elements."""
-        match self.said.get(name):
+        match self.found.get(name):
             case DenseIntOrFPElementsAttr() as dense:
                 return [int(cast(int, n)) for n in dense.get_values()]
             case ArrayAttr() as array:
@@ -229,7 +230,7 @@ def _element(type: Attribute) -> Attribute:
     return cast(Any, type).get_element_type() if isinstance(type, ShapedType) else type
 
 
-def _named_body(reader: _Reader, op: Named, unsigned: bool) -> Region:
+def _named_body(reader: _Reader, op: NamedOp, unsigned: bool) -> Region:
     """The body of a named op: a function of the inputs in the result's type, combined with what was there."""
     elements, parser = reader.elements, reader.parser
     block, type = Block(arg_types=elements), elements[-1]
@@ -237,6 +238,9 @@ def _named_body(reader: _Reader, op: Named, unsigned: bool) -> Region:
     values = [
         _cast(block, a, type, unsigned) if casts else a for a in block.args[: len(reader.ins)]
     ]
+    if op.function == "mul" and len(values) == 4:  # and the zero points of both
+        pairs = (values[::2], values[1::2])
+        values = [v for p in pairs if (v := _apply(block, "sub", p, type)) is not None]
     if (result := _apply(block, op.function, values, type)) is None:
         parser.raise_error(f"there is no {op.function} of {type}")
     result = _cast(block, result, type, unsigned)
@@ -296,7 +300,7 @@ def _from_table(name: str) -> Callable[[Any, Parser], Operation]:
         reader.clauses()
         shape, given, at = reader.rank(reader.outs[0]), reader.maps(), name
         if at == "elementwise":
-            kind = reader.said.get("kind")
+            kind = reader.found.get("kind")
             at = kind.word.data.removesuffix("_signed") if isinstance(kind, _Word) else at
         if at in names.ELEMENTWISE or at in ("max_unsigned", "min_unsigned"):
             op = names.elementwise(at, shape, given)
@@ -312,7 +316,7 @@ def _from_table(name: str) -> Callable[[Any, Parser], Operation]:
             parser.raise_error(f"linalg.{name} of {at} is not known")
         if len(op.maps) != len(reader.operands):
             parser.raise_error(f"linalg.{name} takes {len(op.maps)} operands")
-        fn = reader.said.get("cast")
+        fn = reader.found.get("cast")
         unsigned = at.endswith("_unsigned") or (
             isinstance(fn, _Word) and fn.word.data == "cast_unsigned"
         )
@@ -325,7 +329,7 @@ def _fill(_: Any, parser: Parser) -> Operation:
     reader = _Reader(parser)
     reader.clauses()
     rank = reader.rank(reader.outs[0])
-    op = Named([AffineMap(rank, 0, ()), AffineMap.identity(rank)], frozenset(), "first", None)
+    op = NamedOp([AffineMap(rank, 0, ()), AffineMap.identity(rank)], frozenset(), "first", None)
     return reader.generic(op.maps, (), _named_body(reader, op, False))
 
 
@@ -377,7 +381,7 @@ def _moved(word: str) -> Callable[[Any, Parser], Operation]:
         if word == "permutation":  # dimension d of the result is dimension numbers[d] of the input
             at = sorted(range(rank), key=lambda d: numbers[d])
         source = AffineMap(rank, 0, tuple(map(AffineDimExpr, at)))
-        op = Named([source, AffineMap.identity(rank)], frozenset(), "first", None)
+        op = NamedOp([source, AffineMap.identity(rank)], frozenset(), "first", None)
         return reader.generic(op.maps, (), _named_body(reader, op, False))
 
     return parse
@@ -389,7 +393,7 @@ def _generic(_: Any, parser: Parser) -> Operation:
     reader.clauses()
     body = parser.parse_region()
     kinds = [
-        getattr(kind, "data", None) for kind in cast(Any, reader.said.get("iterator_types", ()))
+        getattr(kind, "data", None) for kind in cast(Any, reader.found.get("iterator_types", ()))
     ]
     maps = reader.maps()
     if not maps or len(maps) != len(reader.operands):
@@ -421,7 +425,13 @@ def _reads_only(name: str) -> type[IRDLOperation]:
         "__doc__": "Reads as `linalg.generic`.",
         "__module__": __name__,
     }
-    return type("Named", (GenericOp,), fields)
+    return type("NamedOp", (GenericOp,), fields)
+
+
+def complete_tensor() -> Dialect:
+    """The stock dialect and the ops that it lacks."""
+    add_ops(tensor.Tensor, composed.TENSOR)
+    return tensor.Tensor
 
 
 def complete() -> Dialect:
@@ -431,6 +441,6 @@ def complete() -> Dialect:
     for name, parse in _PARSERS.items():
         kind = cast(type[IRDLOperation], stock.get(name) or missing[name])
         set_custom(kind, parse, kind.print)
-    add_ops(linalg.Linalg, missing.values())
+    add_ops(linalg.Linalg, [*missing.values(), *composed.LINALG])
     add_attributes(linalg.Linalg, [ElementwiseKindAttr, TypeFnAttr])
     return linalg.Linalg

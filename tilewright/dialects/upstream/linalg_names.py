@@ -2,7 +2,7 @@
 
 | name | says |
 |---|---|
-| `batch_matmul` | its subscripts, as Einstein's sums have them: `bmk,bkn->bmn` |
+| `batch_matmul` | its subscripts, as Einstein's sums have them: `bmk,bkn->bmn`; of zero points none |
 | `conv_2d_nhwc_hwcf`, `pooling_nhwc_max` | by its parts: the layouts of image and filter, a sum or another reduction |
 | `add`, `exp`, `select` | a function of elements, all accessed alike |
 
@@ -32,6 +32,8 @@ CONTRACTIONS: dict[str, str] = {
     "dot": "m,m->",
     "mmt4d": "mkac,nkbc->mnab",
     "batch_mmt4d": "zmkac,znkbc->zmnab",
+    "quantized_matmul": "mk,kn,,->mn",
+    "quantized_batch_matmul": "bmk,bkn,,->bmn",
 }
 ELEMENTWISE: dict[str, int] = {
     **dict.fromkeys(("abs", "ceil", "erf", "exp", "floor", "log", "negf", "reciprocal"), 1),
@@ -48,20 +50,23 @@ WINDOWS: tuple[str, ...] = (
     *("depthwise_conv_2d_nchw_chw", "depthwise_conv_2d_nhwc_hwc", "depthwise_conv_2d_nhwc_hwcm"),
     *("depthwise_conv_3d_ndhwc_dhwc", "depthwise_conv_3d_ncdhw_cdhw"),
     "depthwise_conv_3d_ndhwc_dhwcm",
+    *("conv_2d_nhwc_hwcf_q", "conv_2d_nhwc_fhwc_q", "conv_2d_nchw_fchw_q"),
+    *("conv_2d_ngchw_gfchw_q", "conv_2d_nhwgc_gfhwc_q", "conv_3d_ndhwc_dhwcf_q"),
+    *("depthwise_conv_2d_nhwc_hwc_q", "depthwise_conv_2d_nhwc_hwcm_q"),
     *(f"pooling_{layout}_sum" for layout in ("nwc", "ncw", "nhwc", "nchw", "ndhwc")),
     *(f"pooling_{layout}_max" for layout in ("nwc", "ncw", "nhwc", "nchw", "ndhwc")),
     *(f"pooling_{layout}_min" for layout in ("nwc", "nhwc", "ndhwc")),
     *(f"pooling_{layout}_{kind}_unsigned" for layout in ("nwc", "nhwc") for kind in ("max", "min")),
 )
 _WINDOW = re.compile(
-    r"(conv|depthwise_conv|pooling)(?:_(\d)d)?(?:_([a-z]+))?(?:_([a-z]+?))?(?:_(unsigned))?"
+    r"(conv|depthwise_conv|pooling)(?:_(\d)d)?(?:_([a-z]+))?(?:_([a-z]+?))?(?:_(unsigned|q))?"
 )
 _IMAGE = ("w", "hw", "dhw")
 """The dimensions that a window slides along, by their number."""
 
 
 @dataclass(frozen=True)
-class Named:
+class NamedOp:
     """A named op: `maps` of its operands, inputs first, and the loops that its results do not have."""
 
     maps: Sequence[AffineMap]
@@ -76,18 +81,18 @@ Term = str | tuple[str, str, int]
 """A loop, or one that a window slides along, one within the window, and the number of that dimension."""
 
 
-def windows(name: str, strides: Sequence[int], dilations: Sequence[int]) -> Named:
+def windows(name: str, strides: Sequence[int], dilations: Sequence[int]) -> NamedOp:
     """A convolution or pooling of `WINDOWS`, whose windows step by `strides` and have `dilations` between elements."""
     found = _WINDOW.fullmatch(name)
     assert found is not None
-    kind, rank, image, filter_, unsigned = found.groups()
+    kind, rank, image, filter_, suffix = found.groups()
     depthwise, pooling = kind == "depthwise_conv", kind == "pooling"
     if image is None:
         image = filter_ = _IMAGE[int(rank) - 1]
     function, reduction = "mul", "add"
     if pooling:
         function, reduction = "first", {"sum": "add"}.get(filter_, filter_)
-        reduction = f"{reduction}_unsigned" if unsigned else reduction
+        reduction = f"{reduction}_unsigned" if suffix else reduction
         filter_ = "".join(d for d in image if d in _IMAGE[-1])
     slides = [d for d in image if d in _IMAGE[-1]]
 
@@ -101,25 +106,25 @@ def windows(name: str, strides: Sequence[int], dilations: Sequence[int]) -> Name
         result = list(image)
     result += ["m"] if filter_.endswith("m") else []
     window = [d.upper() if d in slides else d for d in filter_]
-    return _named(
-        [[term(d) for d in image], window, result], function, reduction, strides, dilations
-    )
+    zeros = [[], []] if suffix == "q" else []
+    accesses = [[term(d) for d in image], window, *zeros, result]
+    return _named(accesses, function, reduction, strides, dilations)
 
 
-def contraction(name: str, given: Sequence[AffineMap] = ()) -> Named:
+def contraction(name: str, given: Sequence[AffineMap] = ()) -> NamedOp:
     """A product of `CONTRACTIONS`, or with maps of its own."""
     if given:
         used = {d for result in given[-1].results for d in result.used_dims()}
-        return Named(given, frozenset(range(given[-1].num_dims)) - used)
+        return NamedOp(given, frozenset(range(given[-1].num_dims)) - used)
     inputs, _, result = CONTRACTIONS[name].partition("->")
     return _named([*map(list, inputs.split(",")), list(result)])
 
 
-def elementwise(name: str, rank: int, given: Sequence[AffineMap] = ()) -> Named:
+def elementwise(name: str, rank: int, given: Sequence[AffineMap] = ()) -> NamedOp:
     """A function of `ELEMENTWISE` on operands of a rank, or with maps of its own."""
     same = AffineMap.identity(rank)
     maps = given or [same] * (ELEMENTWISE[name] + 1)
-    return Named(maps, frozenset(), "first" if name == "copy" else name, None)
+    return NamedOp(maps, frozenset(), "first" if name == "copy" else name, None)
 
 
 def _named(
@@ -128,7 +133,7 @@ def _named(
     reduction: str = "add",
     strides: Sequence[int] = (),
     dilations: Sequence[int] = (),
-) -> Named:
+) -> NamedOp:
     outer = [d for d in accesses[-1] if isinstance(d, str)]
     # A window's own loops come before the channels that it sums up, as the filter has them.
     order = dict.fromkeys([*outer, *_loops(accesses[1]), *_loops(accesses[0])])
@@ -143,7 +148,7 @@ def _named(
         return AffineDimExpr(number[at]) * strides[n] + AffineDimExpr(number[within]) * dilations[n]
 
     maps = [AffineMap(len(number), 0, tuple(map(expression, each))) for each in accesses]
-    return Named(maps, frozenset(range(len(outer), len(number))), function, reduction)
+    return NamedOp(maps, frozenset(range(len(outer), len(number))), function, reduction)
 
 
 def _loops(access: Sequence[Term]) -> Iterable[str]:

@@ -76,7 +76,7 @@ def _of_map(map: AffineMap, shape: Sequence[int]) -> tuple[tuple[int, ...], int]
         units = [[int(i == dim) for i in range(rank)] for dim in range(rank)]
         return [start, *(map.eval(unit, symbols)[0] - start for unit in units)]
 
-    # What changes with a symbol is known at run time only.
+    # What changes with a symbol is known only at run time.
     start, *strides = (a if a == b else DYNAMIC_INDEX for a, b in zip(at(0), at(1), strict=True))
     return tuple(strides), start
 

@@ -2,36 +2,22 @@
 
 from __future__ import annotations
 
-from xdsl.dialects.builtin import (
-    IntegerAttr,
-    VectorType,
-    i64,
-)
-from xdsl.ir import Attribute, Operation, SSAValue
-from xdsl.irdl import (
-    irdl_op_definition,
-    operand_def,
-    opt_operand_def,
-    opt_prop_def,
-    prop_def,
-    result_def,
-    traits_def,
-)
+from xdsl.dialects.builtin import VectorType
+from xdsl.ir import Attribute, SSAValue
+from xdsl.irdl import traits_def
 from xdsl.parser import Parser
 from xdsl.printer import Printer
 from xdsl.traits import MemoryReadEffect
 
 from tilewright.dialects.effects import Writes
+from tilewright.dialects.fields import Inferred, Operand, OptInt, OptOperand, Str, op_definition
 from tilewright.dialects.xegpu import assembly
 from tilewright.dialects.xegpu import rules_scatter as rules
-from tilewright.dialects.xegpu.layouts import Ownership
 from tilewright.dialects.xegpu.scatter import ScatterAccess, ScatterText, value_and_mask
-from tilewright.dialects.xetile.kinds import ATOMIC_KINDS, full_atomic_kind
-
-Value = SSAValue | Operation
+from tilewright.dialects.xetile.kinds import ATOMIC_KIND, ATOMIC_KINDS, full_atomic_kind
 
 
-@irdl_op_definition
+@op_definition
 class AtomicRMWOp(ScatterAccess):
     """Atomic read-modify-write, one address per lane; gives the old values (RFC: atomic_rmw).
 
@@ -46,42 +32,15 @@ class AtomicRMWOp(ScatterAccess):
 
     name = "xegpu.atomic_rmw"
 
-    source = operand_def(Attribute)
-    offsets = opt_operand_def(Attribute)
-    mask = operand_def(Attribute)
-    value = operand_def(Attribute)
-
-    kind_attr = prop_def(IntegerAttr, prop_name="kind")
-    chunk_size = opt_prop_def(IntegerAttr)
-
-    result = result_def(Attribute)
+    kind: Str = Str(*ATOMIC_KIND)
+    source: Operand = Operand()
+    offsets: OptOperand = OptOperand(default=None, kw_only=True)
+    mask: Operand = Operand()
+    value: Operand = Operand()
+    chunk_size: OptInt = OptInt()
+    result = Inferred(Attribute, "value")
 
     traits = traits_def(MemoryReadEffect(), Writes("source"))
-
-    def __init__(
-        self,
-        kind: str,
-        value: SSAValue,
-        source: Value,
-        mask: Value,
-        offsets: Value | None = None,
-        layout: Ownership | None = None,
-        chunk_size: int | None = None,
-    ):
-        super().__init__(
-            operands=[source, offsets, mask, value],
-            properties={
-                "kind": IntegerAttr(ATOMIC_KINDS.index(kind), i64),
-                "layout": layout,
-                "chunk_size": None if chunk_size is None else IntegerAttr(chunk_size, i64),
-            },
-            result_types=[value.type],
-        )
-
-    @property
-    def kind(self) -> str:
-        number = self.kind_attr.value.data
-        return ATOMIC_KINDS[number] if 0 <= number < len(ATOMIC_KINDS) else f"<{number}>"
 
     @property
     def source_operand(self) -> SSAValue:
@@ -113,7 +72,7 @@ class AtomicRMWOp(ScatterAccess):
         if kind is None:
             known = ", ".join(ATOMIC_KINDS)
             parser.raise_error(f"unknown atomic '{word}', expected one of {known}", start, end)
-        parsed.properties["kind"] = IntegerAttr(ATOMIC_KINDS.index(kind), i64)
+        parsed.properties["kind"] = ATOMIC_KIND[1](kind)
         results = text.results or [value.type]
         return parsed.build(cls, behind=[mask, value], results=results)
 

@@ -206,7 +206,7 @@ def _print_fields(printer: Printer, fields: Sequence[tuple[str, Attribute]]) -> 
 class RangeAttr(ParametrizedAttribute):
     """`#xegpu.range<[2, 18]>`: a run of subgroups, the second number not included.
 
-    `sg_id_range` on an scf.if says which subgroups do its region; layouts inside deal to them alone.
+    `sg_id_range` on an scf.if says which subgroups do its region; layouts inside distribute to them alone.
     """
 
     name = "xegpu.range"

@@ -2,35 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-
-from xdsl.dialects.builtin import (
-    I64,
-    DenseArrayBase,
-    IndexType,
-    IntegerAttr,
-    MemRefType,
-    UnitAttr,
-    VectorType,
-    i32,
-    i64,
-)
-from xdsl.ir import Attribute, Operation, SSAValue
-from xdsl.irdl import (
-    IRDLOperation,
-    irdl_op_definition,
-    operand_def,
-    opt_prop_def,
-    result_def,
-    traits_def,
-    var_operand_def,
-)
+from xdsl.dialects.builtin import I64, DenseArrayBase, IntegerAttr, MemRefType, VectorType, i32, i64
+from xdsl.ir import Attribute
+from xdsl.irdl import opt_prop_def, traits_def
 from xdsl.parser import Parser
 from xdsl.printer import Printer
 from xdsl.traits import MemoryReadEffect
 
-from tilewright.dialects.cache_hints import Hints, hint_properties
+from tilewright.dialects.cache_hints import HintFields
 from tilewright.dialects.effects import CACHES, Acts, Writes
+from tilewright.dialects.fields import (
+    Flag,
+    Op,
+    Operand,
+    OptInt,
+    OptInts,
+    OptProp,
+    Result,
+    op_definition,
+)
 from tilewright.dialects.xegpu import assembly
 from tilewright.dialects.xegpu import rules_block as rules
 from tilewright.dialects.xegpu.assembly import OpText
@@ -39,6 +29,7 @@ from tilewright.dialects.xegpu.layouts import Ownership, is_ownership
 from tilewright.dialects.xegpu.types import TensorDescType, element_bits
 from tilewright.dialects.xetile.assembly import (
     Index,
+    OptIndices,
     merge_indices,
     split_indices,
     verify_indices,
@@ -66,14 +57,12 @@ def source_space(source: Attribute) -> MemorySpace:
     return MemorySpace.GLOBAL
 
 
-class BlockAccess(IRDLOperation):
+class BlockAccess(Op, kw_only=True):
     """What load_nd, store_nd and prefetch_nd share: a descriptor, the offsets behind it, hints, a layout."""
 
+    hints: HintFields = HintFields(CacheHintAttr)
+    layout: OptProp[Attribute] = OptProp()
     const_offsets = opt_prop_def(DenseArrayBase.constr(i64))
-    l1_hint = opt_prop_def(CacheHintAttr)
-    l2_hint = opt_prop_def(CacheHintAttr)
-    l3_hint = opt_prop_def(CacheHintAttr)
-    layout = opt_prop_def(Attribute)
 
     @property
     def tdesc_operand(self) -> int:
@@ -142,17 +131,7 @@ def _parse_locality(parser: Parser, text: OpText) -> None:
     assembly.parse_attr_dict(parser, text.attrs)
 
 
-def _access_properties(
-    offsets: Sequence[Index] | None,
-    hints: Hints,
-    layout: Ownership | None,
-) -> dict[str, Attribute | None]:
-    static = None if offsets is None else split_indices(offsets)[0]
-    named = hint_properties(CacheHintAttr, hints)
-    return {"const_offsets": static, **named, "layout": layout}
-
-
-@irdl_op_definition
+@op_definition
 class LoadNdOp(BlockAccess):
     """Loads a block into a vector (RFC: load_nd).
 
@@ -170,66 +149,32 @@ class LoadNdOp(BlockAccess):
 
     name = "xegpu.load_nd"
 
-    tensor_desc = operand_def(TensorDescType)
-    offsets = var_operand_def(IndexType)
-
-    packed = opt_prop_def(UnitAttr)
-    transpose = opt_prop_def(DenseArrayBase.constr(i64))
-    transpose_bit_width = opt_prop_def(IntegerAttr)
-
-    value = result_def(VectorType)
+    tensor_desc: Operand = Operand(TensorDescType)
+    value: Result[VectorType] = Result(VectorType)
+    offsets: OptIndices = OptIndices("const_offsets")
+    packed: Flag = Flag()
+    transpose: OptInts = OptInts()
+    transpose_bit_width: OptInt = OptInt(into=lambda bits: IntegerAttr(bits, i32))
 
     traits = traits_def(MemoryReadEffect())
-
-    def __init__(
-        self,
-        tensor_desc: SSAValue | Operation,
-        result_type: VectorType,
-        offsets: Sequence[Index] | None = None,
-        packed: bool = False,
-        transpose: Iterable[int] | None = None,
-        transpose_bit_width: int | None = None,
-        hints: Hints = (),
-        layout: Ownership | None = None,
-    ):
-        super().__init__(
-            operands=[tensor_desc, split_indices(offsets or ())[1]],
-            properties={
-                **_access_properties(offsets, hints, layout),
-                "packed": UnitAttr() if packed else None,
-                "transpose": None
-                if transpose is None
-                else DenseArrayBase.from_list(i64, list(transpose)),
-                "transpose_bit_width": None
-                if transpose_bit_width is None
-                else IntegerAttr(transpose_bit_width, i32),
-            },
-            result_types=[result_type],
-        )
-
-    @property
-    def permutation(self) -> tuple[int, ...] | None:
-        """`transpose` as integers; None without it."""
-        return None if self.transpose is None else dense_ints(self.transpose)
 
     @property
     def transposes(self) -> bool:
         """Does the load really exchange dimensions?"""
-        permutation = self.permutation
-        return permutation is not None and list(permutation) != sorted(permutation)
+        return self.transpose is not None and list(self.transpose) != sorted(self.transpose)
 
     @property
     def together(self) -> int:
         """Elements of a row that stay neighbours when the load transposes: what `transpose_bit_width` holds."""
         width = self.transpose_bit_width
-        return 1 if width is None else width.value.data // element_bits(self.tdesc.element_type)
+        return 1 if width is None else width // element_bits(self.tdesc.element_type)
 
     def verify_(self) -> None:
         self.verify_offsets()
         rules.verify_load_nd(self)
 
 
-@irdl_op_definition
+@op_definition
 class StoreNdOp(BlockAccess):
     """Stores a vector to a block (RFC: store_nd). Elements outside of the base matrix are dropped.
 
@@ -241,31 +186,18 @@ class StoreNdOp(BlockAccess):
 
     name = "xegpu.store_nd"
 
-    value = operand_def(VectorType)
-    tensor_desc = operand_def(TensorDescType)
-    offsets = var_operand_def(IndexType)
+    value: Operand = Operand(VectorType)
+    tensor_desc: Operand = Operand(TensorDescType)
+    offsets: OptIndices = OptIndices("const_offsets")
 
     traits = traits_def(Writes("tensor_desc"))
-
-    def __init__(
-        self,
-        value: SSAValue | Operation,
-        tensor_desc: SSAValue | Operation,
-        offsets: Sequence[Index] | None = None,
-        hints: Hints = (),
-        layout: Ownership | None = None,
-    ):
-        super().__init__(
-            operands=[value, tensor_desc, split_indices(offsets or ())[1]],
-            properties=_access_properties(offsets, hints, layout),
-        )
 
     def verify_(self) -> None:
         self.verify_offsets()
         rules.verify_store_nd(self)
 
 
-@irdl_op_definition
+@op_definition
 class PrefetchNdOp(BlockAccess):
     """Brings a block into the caches (RFC: prefetch_nd); outside of the base matrix it does nothing.
 
@@ -278,32 +210,12 @@ class PrefetchNdOp(BlockAccess):
 
     name = "xegpu.prefetch_nd"
 
-    tensor_desc = operand_def(TensorDescType)
-    offsets = var_operand_def(IndexType)
+    tensor_desc: Operand = Operand(TensorDescType)
+    offsets: OptIndices = OptIndices("const_offsets")
 
-    locality_attr = opt_prop_def(IntegerAttr, prop_name="locality")
+    locality: OptInt = OptInt()
 
     traits = traits_def(Acts(CACHES))
-
-    def __init__(
-        self,
-        tensor_desc: SSAValue | Operation,
-        offsets: Sequence[Index] | None = None,
-        locality: int | None = None,
-        hints: Hints = (),
-        layout: Ownership | None = None,
-    ):
-        super().__init__(
-            operands=[tensor_desc, split_indices(offsets or ())[1]],
-            properties={
-                **_access_properties(offsets, hints, layout),
-                "locality": None if locality is None else IntegerAttr(locality, i64),
-            },
-        )
-
-    @property
-    def locality(self) -> int | None:
-        return None if self.locality_attr is None else self.locality_attr.value.data
 
     def verify_(self) -> None:
         self.verify_offsets()

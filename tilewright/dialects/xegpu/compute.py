@@ -3,32 +3,31 @@
 from __future__ import annotations
 
 from xdsl.dialects.builtin import AnyFloat, IntegerType, UnitAttr, VectorType
-from xdsl.ir import Attribute, Operation, SSAValue
-from xdsl.irdl import (
-    AttrSizedOperandSegments,
-    IRDLOperation,
-    irdl_op_definition,
-    operand_def,
-    opt_operand_def,
-    opt_prop_def,
-    result_def,
-    traits_def,
-)
+from xdsl.ir import Attribute
+from xdsl.irdl import AttrSizedOperandSegments, traits_def
 from xdsl.parser import Parser, UnresolvedOperand
 from xdsl.printer import Printer
 from xdsl.traits import Pure
 
+from tilewright.dialects.fields import (
+    Flag,
+    Inferred,
+    Op,
+    Operand,
+    OptOperand,
+    OptProp,
+    Result,
+    op_definition,
+)
 from tilewright.dialects.xegpu import assembly
 from tilewright.dialects.xegpu import rules_compute as rules
 from tilewright.dialects.xegpu.block import ownership_of
 from tilewright.dialects.xegpu.layouts import Ownership
 from tilewright.dialects.xegpu.types import element_bits
 
-Value = SSAValue | Operation
 
-
-@irdl_op_definition
-class DpasOp(IRDLOperation):
+@op_definition
+class DpasOp(Op):
     """Matrix multiply-accumulate `A[M,K] * B[K,N] + C[M,N]` (RFC: dpas).
 
     ```mlir
@@ -41,33 +40,15 @@ class DpasOp(IRDLOperation):
 
     name = "xegpu.dpas"
 
-    lhs = operand_def(VectorType)
-    rhs = operand_def(VectorType)
-    acc = opt_operand_def(VectorType)
-
-    layout_a = opt_prop_def(Attribute)
-    layout_b = opt_prop_def(Attribute)
-    layout_cd = opt_prop_def(Attribute)
-
-    result = result_def(VectorType)
+    lhs: Operand = Operand(VectorType)
+    rhs: Operand = Operand(VectorType)
+    acc: OptOperand = OptOperand(VectorType)
+    result: Result[VectorType] = Result(VectorType)
+    layout_a: OptProp[Attribute] = OptProp()
+    layout_b: OptProp[Attribute] = OptProp()
+    layout_cd: OptProp[Attribute] = OptProp()
 
     traits = traits_def(Pure())
-
-    def __init__(
-        self,
-        lhs: Value,
-        rhs: Value,
-        acc: Value | None,
-        result_type: VectorType,
-        layout_a: Ownership | None = None,
-        layout_b: Ownership | None = None,
-        layout_cd: Ownership | None = None,
-    ):
-        super().__init__(
-            operands=[lhs, rhs, acc],
-            properties={"layout_a": layout_a, "layout_b": layout_b, "layout_cd": layout_cd},
-            result_types=[result_type],
-        )
 
     @property
     def layouts(self) -> tuple[Ownership | None, Ownership | None, Ownership | None]:
@@ -144,8 +125,8 @@ def _name_layouts(parser: Parser, attrs: assembly.AttrDict) -> None:
         attrs.named[name] = layout
 
 
-@irdl_op_definition
-class DpasMxOp(IRDLOperation):
+@op_definition
+class DpasMxOp(Op):
     """dpas on microscaled operands: every 32 elements along K share one f8E8M0FNU scale.
 
     ```mlir
@@ -158,48 +139,20 @@ class DpasMxOp(IRDLOperation):
 
     name = "xegpu.dpas_mx"
 
-    lhs = operand_def(VectorType)
-    rhs = operand_def(VectorType)
-    acc = opt_operand_def(VectorType)
-    scale_a = opt_operand_def(Attribute)
-    scale_b = opt_operand_def(Attribute)
-
-    layout_a = opt_prop_def(Attribute)
-    layout_b = opt_prop_def(Attribute)
-    layout_cd = opt_prop_def(Attribute)
-    layout_a_scale = opt_prop_def(Attribute)
-    layout_b_scale = opt_prop_def(Attribute)
-
-    result = result_def(VectorType)
+    lhs: Operand = Operand(VectorType)
+    rhs: Operand = Operand(VectorType)
+    acc: OptOperand = OptOperand(VectorType)
+    result: Result[VectorType] = Result(VectorType)
+    scale_a: OptOperand = OptOperand(default=None)
+    scale_b: OptOperand = OptOperand(default=None)
+    layout_a: OptProp[Attribute] = OptProp(Attribute)
+    layout_b: OptProp[Attribute] = OptProp(Attribute)
+    layout_cd: OptProp[Attribute] = OptProp(Attribute)
+    layout_a_scale: OptProp[Attribute] = OptProp(Attribute)
+    layout_b_scale: OptProp[Attribute] = OptProp(Attribute)
 
     irdl_options = (AttrSizedOperandSegments(as_property=True),)
     traits = traits_def(Pure())
-
-    def __init__(
-        self,
-        lhs: Value,
-        rhs: Value,
-        acc: Value | None,
-        result_type: VectorType,
-        scale_a: Value | None = None,
-        scale_b: Value | None = None,
-        layout_a: Ownership | None = None,
-        layout_b: Ownership | None = None,
-        layout_cd: Ownership | None = None,
-        layout_a_scale: Ownership | None = None,
-        layout_b_scale: Ownership | None = None,
-    ):
-        super().__init__(
-            operands=[lhs, rhs, acc, scale_a, scale_b],
-            properties={
-                "layout_a": layout_a,
-                "layout_b": layout_b,
-                "layout_cd": layout_cd,
-                "layout_a_scale": layout_a_scale,
-                "layout_b_scale": layout_b_scale,
-            },
-            result_types=[result_type],
-        )
 
     def dims(self) -> tuple[int, int, int] | None:
         return matrix_dims(self.lhs.type, self.rhs.type)
@@ -259,8 +212,8 @@ class DpasMxOp(IRDLOperation):
         printer.print_attribute(self.result.type)
 
 
-@irdl_op_definition
-class ConvertLayoutOp(IRDLOperation):
+@op_definition
+class ConvertLayoutOp(Op):
     """Hands a value from one ownership to another; the value itself is unchanged (RFC: convert_layout).
 
     ```mlir
@@ -270,24 +223,12 @@ class ConvertLayoutOp(IRDLOperation):
 
     name = "xegpu.convert_layout"
 
-    source = operand_def(Attribute)
-    input_layout = opt_prop_def(Attribute)
-    target_layout = opt_prop_def(Attribute)
-    result = result_def(Attribute)
+    source: Operand = Operand(Attribute)
+    target_layout: OptProp[Attribute] = OptProp()
+    input_layout: OptProp[Attribute] = OptProp()
+    result = Inferred(Attribute, "source")
 
     traits = traits_def(Pure())
-
-    def __init__(
-        self,
-        source: SSAValue,
-        target_layout: Ownership,
-        input_layout: Ownership | None = None,
-    ):
-        super().__init__(
-            operands=[source],
-            properties={"input_layout": input_layout, "target_layout": target_layout},
-            result_types=[source.type],
-        )
 
     def verify_(self) -> None:
         rules.verify_convert_layout(self)
@@ -324,16 +265,13 @@ class ConvertLayoutOp(IRDLOperation):
         printer.print_attribute(self.source.type)
 
 
-class FloatConversion(IRDLOperation):
+class FloatConversion(Op):
     """What truncf and extf share."""
 
-    source = operand_def(Attribute)
-    result = result_def(Attribute)
+    source: Operand = Operand(Attribute)
+    result: Result[Attribute] = Result(Attribute)
 
     traits = traits_def(Pure())
-
-    def __init__(self, source: Value, result_type: Attribute):
-        super().__init__(operands=[source], result_types=[result_type])
 
     def verify_(self) -> None:
         rules.verify_float_conversion(self)
@@ -352,7 +290,7 @@ class FloatConversion(IRDLOperation):
         assembly.print_op(printer, self, self.operands)
 
 
-@irdl_op_definition
+@op_definition
 class TruncfOp(FloatConversion):
     """Converts to a narrower float, one whole register at a time (8- and 4-bit floats).
 
@@ -365,7 +303,7 @@ class TruncfOp(FloatConversion):
     name = "xegpu.truncf"
 
 
-@irdl_op_definition
+@op_definition
 class ExtfOp(FloatConversion):
     """Converts to a wider float, one whole register at a time (8- and 4-bit floats).
 
@@ -377,8 +315,8 @@ class ExtfOp(FloatConversion):
     name = "xegpu.extf"
 
 
-@irdl_op_definition
-class LaneShuffleOp(IRDLOperation):
+@op_definition
+class LaneShuffleOp(Op):
     """Hands the elements of a subgroup's lanes on, from every n-th for each of n lanes to n in a row for each.
 
     ```mlir
@@ -391,9 +329,9 @@ class LaneShuffleOp(IRDLOperation):
 
     name = "xegpu.lane_shuffle"
 
-    source = operand_def(VectorType)
-    packs = opt_prop_def(UnitAttr, prop_name="pack")
-    result = result_def(VectorType)
+    source: Operand = Operand(VectorType)
+    pack: Flag = Flag()
+    result = Inferred(VectorType, "source")
 
     traits = traits_def(Pure())
 
@@ -417,7 +355,7 @@ class LaneShuffleOp(IRDLOperation):
     def print(self, printer: Printer) -> None:
         printer.print_string(" ")
         printer.print_operand(self.source)
-        printer.print_string(" unpack" if self.packs is None else " pack")
+        printer.print_string(" pack" if self.pack else " unpack")
         printer.print_op_attributes(self.attributes)
         printer.print_string(" : ")
         printer.print_attribute(self.source.type)

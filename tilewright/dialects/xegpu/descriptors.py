@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from xdsl.dialects.builtin import (
     DYNAMIC_INDEX,
     I64,
@@ -13,37 +11,28 @@ from xdsl.dialects.builtin import (
     MemRefType,
     i64,
 )
-from xdsl.ir import Attribute, Operation, SSAValue
-from xdsl.irdl import (
-    AttrSizedOperandSegments,
-    IRDLOperation,
-    irdl_op_definition,
-    operand_def,
-    opt_prop_def,
-    result_def,
-    traits_def,
-    var_operand_def,
-)
+from xdsl.ir import Attribute
+from xdsl.irdl import AttrSizedOperandSegments, opt_prop_def, traits_def
 from xdsl.parser import Parser
 from xdsl.printer import Printer
 from xdsl.traits import Pure
 
+from tilewright.dialects.fields import Inferred, Op, Operand, Result, op_definition
 from tilewright.dialects.xegpu import assembly, rules_block, rules_scatter
 from tilewright.dialects.xegpu.assembly import OpText
 from tilewright.dialects.xegpu.types import TensorDescType
 from tilewright.dialects.xetile.assembly import (
     Index,
     IndexList,
+    OptIndices,
     merge_indices,
     split_indices,
     verify_indices,
 )
 
-Value = SSAValue | Operation
 
-
-@irdl_op_definition
-class CreateNdDescOp(IRDLOperation):
+@op_definition
+class CreateNdDescOp(Op):
     """Describes a block of a base matrix (RFC: create_nd_tdesc).
 
     ```mlir
@@ -58,35 +47,17 @@ class CreateNdDescOp(IRDLOperation):
 
     name = "xegpu.create_nd_tdesc"
 
-    source = operand_def(Attribute)
-    offsets = var_operand_def(IndexType)
-    shape = var_operand_def(IndexType)
-    strides = var_operand_def(IndexType)
-
+    source: Operand = Operand(Attribute)
+    result: Result[TensorDescType] = Result(TensorDescType)
+    offsets: OptIndices = OptIndices("const_offsets")
+    shape: OptIndices = OptIndices("const_shape")
+    strides: OptIndices = OptIndices("const_strides")
     const_offsets = opt_prop_def(DenseArrayBase.constr(i64))
     const_shape = opt_prop_def(DenseArrayBase.constr(i64))
     const_strides = opt_prop_def(DenseArrayBase.constr(i64))
 
-    result = result_def(TensorDescType)
-
     irdl_options = (AttrSizedOperandSegments(as_property=True),)
     traits = traits_def(Pure())
-
-    def __init__(
-        self,
-        source: SSAValue | Operation,
-        result_type: TensorDescType,
-        offsets: Sequence[Index] | None = None,
-        shape: Sequence[Index] | None = None,
-        strides: Sequence[Index] | None = None,
-    ):
-        operands: list[SSAValue | Operation | Sequence[SSAValue]] = [source]
-        properties: dict[str, Attribute | None] = {}
-        for name, values in (("offsets", offsets), ("shape", shape), ("strides", strides)):
-            static, dynamic = split_indices(values or ())
-            operands.append(dynamic)
-            properties[f"const_{name}"] = None if values is None else static
-        super().__init__(operands=operands, properties=properties, result_types=[result_type])
 
     @property
     def tdesc(self) -> TensorDescType:
@@ -211,8 +182,8 @@ def _deal_positional(
         lists[name] = indices
 
 
-@irdl_op_definition
-class UpdateNdOffsetOp(IRDLOperation):
+@op_definition
+class UpdateNdOffsetOp(Op):
     """Moves a block descriptor by offsets in elements (RFC: update_nd_offset; gone from today's text).
 
     ```mlir
@@ -222,22 +193,12 @@ class UpdateNdOffsetOp(IRDLOperation):
 
     name = "xegpu.update_nd_offset"
 
-    tensor_desc = operand_def(TensorDescType)
-    offsets = var_operand_def(IndexType)
-
+    tensor_desc: Operand = Operand(TensorDescType)
+    offsets: OptIndices = OptIndices("const_offsets")
     const_offsets = opt_prop_def(DenseArrayBase.constr(i64))
-
-    result = result_def(TensorDescType)
+    result = Inferred(TensorDescType, "tensor_desc")
 
     traits = traits_def(Pure())
-
-    def __init__(self, tensor_desc: SSAValue, offsets: Sequence[Index]):
-        static, dynamic = split_indices(offsets)
-        super().__init__(
-            operands=[tensor_desc, dynamic],
-            properties={"const_offsets": static},
-            result_types=[tensor_desc.type],
-        )
 
     @property
     def tdesc(self) -> TensorDescType:
@@ -294,8 +255,8 @@ class UpdateNdOffsetOp(IRDLOperation):
         printer.print_attribute(self.tensor_desc.type)
 
 
-@irdl_op_definition
-class CreateDescOp(IRDLOperation):
+@op_definition
+class CreateDescOp(Op):
     """A scattered descriptor (RFC: create_tdesc; gone from today's text).
 
     ```mlir
@@ -307,14 +268,11 @@ class CreateDescOp(IRDLOperation):
 
     name = "xegpu.create_tdesc"
 
-    source = operand_def(Attribute)
-    offsets = operand_def(Attribute)
-    result = result_def(TensorDescType)
+    source: Operand = Operand(Attribute)
+    offsets: Operand = Operand(Attribute)
+    result: Result[TensorDescType] = Result(TensorDescType)
 
     traits = traits_def(Pure())
-
-    def __init__(self, source: Value, offsets: Value, result_type: TensorDescType):
-        super().__init__(operands=[source, offsets], result_types=[result_type])
 
     @property
     def tdesc(self) -> TensorDescType:
@@ -359,8 +317,8 @@ class CreateDescOp(IRDLOperation):
         assembly.print_op(printer, self, self.operands)
 
 
-@irdl_op_definition
-class UpdateOffsetOp(IRDLOperation):
+@op_definition
+class UpdateOffsetOp(Op):
     """Moves a scattered descriptor by offsets in elements (RFC: update_offset; gone from today's text).
 
     ```mlir
@@ -371,14 +329,11 @@ class UpdateOffsetOp(IRDLOperation):
 
     name = "xegpu.update_offset"
 
-    tensor_desc = operand_def(TensorDescType)
-    offsets = operand_def(Attribute)
-    result = result_def(TensorDescType)
+    tensor_desc: Operand = Operand(TensorDescType)
+    offsets: Operand = Operand(Attribute)
+    result = Inferred(TensorDescType, "tensor_desc")
 
     traits = traits_def(Pure())
-
-    def __init__(self, tensor_desc: SSAValue, offsets: Value):
-        super().__init__(operands=[tensor_desc, offsets], result_types=[tensor_desc.type])
 
     @property
     def tdesc(self) -> TensorDescType:

@@ -33,7 +33,7 @@ def distribution(attribute: Ownership) -> ly.Distribution:
 
 
 def fault(attribute: Ownership, shape: Sequence[int]) -> str | None:
-    """Why the map cannot deal out `shape`, in a sentence; None if it can."""
+    """Why the map cannot distribute `shape`, in a sentence; None if it can."""
     return distribution(attribute).fault(shape)
 
 

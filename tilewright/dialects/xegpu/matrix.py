@@ -4,22 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from xdsl.dialects.builtin import DenseArrayBase, IndexType, UnitAttr, i64
-from xdsl.ir import Attribute, Operation, SSAValue
-from xdsl.irdl import (
-    IRDLOperation,
-    irdl_op_definition,
-    operand_def,
-    opt_prop_def,
-    result_def,
-    traits_def,
-    var_operand_def,
-)
+from xdsl.dialects.builtin import DenseArrayBase, i64
+from xdsl.ir import Attribute
+from xdsl.irdl import opt_prop_def, traits_def
 from xdsl.parser import Parser
 from xdsl.printer import Printer
 from xdsl.traits import MemoryReadEffect, Pure
 
 from tilewright.dialects.effects import Writes
+from tilewright.dialects.fields import Flag, Op, Operand, OptProp, Result, op_definition
 from tilewright.dialects.xegpu import assembly
 from tilewright.dialects.xegpu import rules_matrix as rules
 from tilewright.dialects.xegpu.block import ownership_of
@@ -27,16 +20,15 @@ from tilewright.dialects.xegpu.layouts import Ownership
 from tilewright.dialects.xegpu.types import MemDescType
 from tilewright.dialects.xetile.assembly import (
     Index,
+    OptIndices,
     merge_indices,
     split_indices,
     verify_indices,
 )
 
-Value = SSAValue | Operation
 
-
-@irdl_op_definition
-class CreateMemDescOp(IRDLOperation):
+@op_definition
+class CreateMemDescOp(Op):
     """A matrix view of a piece of shared local memory.
 
     ```mlir
@@ -47,13 +39,10 @@ class CreateMemDescOp(IRDLOperation):
 
     name = "xegpu.create_mem_desc"
 
-    source = operand_def(Attribute)
-    mem_desc = result_def(MemDescType)
+    source: Operand = Operand(Attribute)
+    mem_desc: Result[MemDescType] = Result(MemDescType)
 
     traits = traits_def(Pure())
-
-    def __init__(self, source: Value, result_type: MemDescType):
-        super().__init__(operands=[source], result_types=[result_type])
 
     @property
     def desc(self) -> MemDescType:
@@ -77,7 +66,7 @@ class CreateMemDescOp(IRDLOperation):
         assembly.print_op(printer, self, self.operands)
 
 
-class MatrixPlace(IRDLOperation):
+class MatrixPlace(Op):
     """A matrix, and where in it a part of it begins."""
 
     const_offsets = opt_prop_def(DenseArrayBase.constr(i64))
@@ -121,19 +110,19 @@ class MatrixPlace(IRDLOperation):
         assembly.print_types_of(printer, self, shown, ("const_offsets",))
 
 
-class MatrixAccess(MatrixPlace):
+class MatrixAccess(MatrixPlace, kw_only=True):
     """What load_matrix and store_matrix share. `subgroup_block_io`: the lanes' data is contiguous, so
     that one block message moves it."""
 
-    subgroup_block_io = opt_prop_def(UnitAttr)
-    layout = opt_prop_def(Attribute)
+    layout: OptProp[Attribute] = OptProp()
+    subgroup_block_io: Flag = Flag()
 
     @property
     def ownership(self) -> Ownership | None:
         return ownership_of(self.layout)
 
 
-@irdl_op_definition
+@op_definition
 class MemDescSubviewOp(MatrixPlace):
     """A part of a shared matrix, stored as the whole is: with its strides and blocks.
 
@@ -146,9 +135,9 @@ class MemDescSubviewOp(MatrixPlace):
 
     name = "xegpu.mem_desc_subview"
 
-    mem_desc = operand_def(MemDescType)
-    offsets = var_operand_def(IndexType)
-    part = result_def(MemDescType)
+    mem_desc: Operand = Operand(MemDescType)
+    part: Result[MemDescType] = Result(MemDescType)
+    offsets: OptIndices = OptIndices("const_offsets")
 
     traits = traits_def(Pure())
 
@@ -162,7 +151,7 @@ class MemDescSubviewOp(MatrixPlace):
         self.print_rest(printer, (self.mem_desc.type,))
 
 
-@irdl_op_definition
+@op_definition
 class LoadMatrixOp(MatrixAccess):
     """Loads a part of a shared matrix.
 
@@ -173,30 +162,11 @@ class LoadMatrixOp(MatrixAccess):
 
     name = "xegpu.load_matrix"
 
-    mem_desc = operand_def(MemDescType)
-    offsets = var_operand_def(IndexType)
-    value = result_def(Attribute)
+    mem_desc: Operand = Operand(MemDescType)
+    value: Result[Attribute] = Result()
+    offsets: OptIndices = OptIndices("const_offsets")
 
     traits = traits_def(MemoryReadEffect())
-
-    def __init__(
-        self,
-        mem_desc: Value,
-        offsets: Sequence[Index],
-        result_type: Attribute,
-        layout: Ownership | None = None,
-        subgroup_block_io: bool = False,
-    ):
-        static, dynamic = split_indices(offsets)
-        super().__init__(
-            operands=[mem_desc, dynamic],
-            properties={
-                "const_offsets": static,
-                "layout": layout,
-                "subgroup_block_io": UnitAttr() if subgroup_block_io else None,
-            },
-            result_types=[result_type],
-        )
 
     def verify_(self) -> None:
         self.verify_offsets()
@@ -208,7 +178,7 @@ class LoadMatrixOp(MatrixAccess):
         self.print_rest(printer, (self.mem_desc.type,))
 
 
-@irdl_op_definition
+@op_definition
 class StoreMatrixOp(MatrixAccess):
     """Stores a part of a shared matrix.
 
@@ -219,29 +189,11 @@ class StoreMatrixOp(MatrixAccess):
 
     name = "xegpu.store_matrix"
 
-    value = operand_def(Attribute)
-    mem_desc = operand_def(MemDescType)
-    offsets = var_operand_def(IndexType)
+    value: Operand = Operand(Attribute)
+    mem_desc: Operand = Operand(MemDescType)
+    offsets: OptIndices = OptIndices("const_offsets")
 
     traits = traits_def(Writes("mem_desc"))
-
-    def __init__(
-        self,
-        value: Value,
-        mem_desc: Value,
-        offsets: Sequence[Index],
-        layout: Ownership | None = None,
-        subgroup_block_io: bool = False,
-    ):
-        static, dynamic = split_indices(offsets)
-        super().__init__(
-            operands=[value, mem_desc, dynamic],
-            properties={
-                "const_offsets": static,
-                "layout": layout,
-                "subgroup_block_io": UnitAttr() if subgroup_block_io else None,
-            },
-        )
 
     def verify_(self) -> None:
         self.verify_offsets()

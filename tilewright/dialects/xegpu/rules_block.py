@@ -160,7 +160,7 @@ def verify_load_nd(op: block.LoadNdOp) -> None:
         )
     shape = tdesc.get_shape()
     _verify_permutation(op, shape)
-    if op.packed is not None:
+    if op.packed:
         if op.transposes:
             raise VerifyException("packed and transpose cannot be combined")
         if not _packs(shape, tdesc.element_type):
@@ -170,7 +170,7 @@ def verify_load_nd(op: block.LoadNdOp) -> None:
         _verify_layout_distributes(op)
         return
     # In text without `packed` on it, a 3-D result of a 2-D block is the packed one.
-    if op.packed is None and _packs(shape, tdesc.element_type) and not op.transposes:
+    if not op.packed and _packs(shape, tdesc.element_type) and not op.transposes:
         packed = packed_shape(shape, tdesc.element_type)
         if given in load_shapes(packed, tdesc.array_length):
             narrower(op, f"Result shape {brackets(given)} needs the attribute packed")
@@ -179,7 +179,7 @@ def verify_load_nd(op: block.LoadNdOp) -> None:
 
 
 def _verify_permutation(op: block.LoadNdOp, shape: tuple[int, ...]) -> None:
-    permutation = op.permutation
+    permutation = op.transpose
     if permutation is not None and sorted(permutation) != list(range(len(shape))):
         raise VerifyException(
             f"Invalid transpose attr {brackets(permutation)} for a TensorDesc of rank {len(shape)}"
@@ -204,14 +204,14 @@ def full_load_shape(op: block.LoadNdOp) -> tuple[int, ...]:
     """The shape of one block as load_nd gives it: packed, or transposed in units of the bit width."""
     tdesc = op.tdesc
     shape = tdesc.get_shape()
-    if op.packed is not None and not op.transposes:
+    if op.packed and not op.transposes:
         return packed_shape(shape, tdesc.element_type)
-    permutation = op.permutation
+    permutation = op.transpose
     if permutation is None or not op.transposes:
         return shape
     if op.transpose_bit_width is None or len(shape) != 2:
         return tuple(shape[d] for d in permutation)
-    width, bits = op.transpose_bit_width.value.data, element_bits(tdesc.element_type)
+    width, bits = op.transpose_bit_width, element_bits(tdesc.element_type)
     if width < bits or width % bits or shape[1] % op.together:
         raise VerifyException(
             f"transpose_bit_width {width} is not a multiple of {bits} bits that divides rows of "

@@ -52,13 +52,13 @@ def verify_dpas(op: compute.DpasOp) -> None:
     if len(d) != 2:
         raise VerifyException("Result must be a 2D vector.")
     _verify_matrix_dims(a, b, d)
-    _verify_dealt(op, ("layout_a", a, "A"), ("layout_b", b, "B"), ("layout_cd", d, "Result"))
+    _verify_distribution(op, ("layout_a", a, "A"), ("layout_b", b, "B"), ("layout_cd", d, "Result"))
 
 
-def _verify_dealt(
+def _verify_distribution(
     op: compute.DpasOp | compute.DpasMxOp, *stated: tuple[str, tuple[int, ...], str]
 ) -> None:
-    """Layouts of operands and result, given as (attribute, shape, what it is), deal them out."""
+    """Layouts of operands and result, given as (attribute, shape, what it is), distribute them out."""
     for name, shape, label in stated:
         layout = getattr(op, name)
         if isinstance(layout, (LayoutAttr, SliceAttr)) and len(shape) == 2:
@@ -143,11 +143,11 @@ def verify_dpas_mx(op: compute.DpasMxOp) -> None:
         raise VerifyException("Result must be a 2D vector.")
     _verify_matrix_dims(a, b, d)
     _verify_scales(op, a, (b[0] * b[2], b[1]) if len(b) == 3 else b)
-    _verify_dealt(op, ("layout_a", a, "A"), ("layout_b", b, "B"), ("layout_cd", d, "Result"))
+    _verify_distribution(op, ("layout_a", a, "A"), ("layout_b", b, "B"), ("layout_cd", d, "Result"))
     for side, scale in (("a", op.scale_a), ("b", op.scale_b)):
         if scale is not None:
             shape = vector_shape(scale.type)
-            _verify_dealt(op, (f"layout_{side}_scale", shape, f"Scale {side.upper()}"))
+            _verify_distribution(op, (f"layout_{side}_scale", shape, f"Scale {side.upper()}"))
 
 
 def _verify_scales(op: compute.DpasMxOp, a: tuple[int, ...], b: tuple[int, ...]) -> None:

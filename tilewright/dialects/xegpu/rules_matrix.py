@@ -98,7 +98,7 @@ def _verify_matrix_access(op: matrix.MatrixAccess, value: Attribute) -> None:
         )
     layout = check_ownership("layout", op.layout)
     given = vector_shape(value)
-    if op.subgroup_block_io is not None:
+    if op.subgroup_block_io:
         _verify_block_io(op, desc, given, layout)
     if len(given) < 2:
         if prod(given) > prod(shape):
@@ -121,7 +121,7 @@ def _verify_matrix_access(op: matrix.MatrixAccess, value: Attribute) -> None:
 def _verify_block_io(
     op: matrix.MatrixAccess, desc: MemDescType, given: tuple[int, ...], layout: Ownership | None
 ) -> None:
-    """One block message moves consecutive elements, dealt to consecutive lanes."""
+    """One block message moves consecutive elements, distributed to consecutive lanes."""
     block, stride = desc.block, desc.stride
     if block is None and len(given) == 2 and given[0] > 1 and given[1] != desc.get_shape()[1]:
         raise VerifyException(

@@ -175,13 +175,13 @@ def _verify_scatter_fragment(
 def verify_load_gather(op: scatter.LoadGatherOp) -> None:
     _verify_scatter(op)
     check_hints(op, READ_HINTS, READ_HINTS)
-    _verify_value_and_mask(op, op.value.type, op.mask.type, op.transpose is not None)
+    _verify_value_and_mask(op, op.value.type, op.mask.type, op.transpose)
 
 
 def verify_store_scatter(op: scatter.StoreScatterOp) -> None:
     _verify_scatter(op)
     check_hints(op, WRITE_HINTS, RFC_WRITE_HINTS)
-    _verify_value_and_mask(op, op.value.type, op.mask.type, op.transpose is not None)
+    _verify_value_and_mask(op, op.value.type, op.mask.type, op.transpose)
 
 
 def verify_prefetch(op: scatter.PrefetchOp) -> None:
@@ -192,8 +192,8 @@ def verify_prefetch(op: scatter.PrefetchOp) -> None:
         raise VerifyException("offset_align_byte is required with integer source.")
     if not isinstance(source, IntegerType) and align is not None:
         raise VerifyException("offset_align_byte is only allowed with integer source.")
-    if align is not None and align.value.data < 1:
-        raise VerifyException(f"offset_align_byte is positive, got {align.value.data}")
+    if align is not None and align < 1:
+        raise VerifyException(f"offset_align_byte is positive, got {align}")
 
 
 def verify_atomic_rmw(op: atomic.AtomicRMWOp) -> None:

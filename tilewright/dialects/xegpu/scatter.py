@@ -9,30 +9,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from xdsl.dialects.builtin import (
-    DenseArrayBase,
-    IntegerAttr,
-    IntegerType,
-    UnitAttr,
-    VectorType,
-    i64,
-)
-from xdsl.ir import Attribute, Operation, SSAValue
-from xdsl.irdl import (
-    IRDLOperation,
-    irdl_op_definition,
-    operand_def,
-    opt_operand_def,
-    opt_prop_def,
-    result_def,
-    traits_def,
-)
+from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, IntegerType, UnitAttr, VectorType
+from xdsl.ir import Attribute, SSAValue
+from xdsl.irdl import IRDLOperation, traits_def
 from xdsl.parser import Parser, UnresolvedOperand
 from xdsl.printer import Printer
 from xdsl.traits import MemoryReadEffect
 
-from tilewright.dialects.cache_hints import Hints, hint_properties
+from tilewright.dialects.cache_hints import HintFields
 from tilewright.dialects.effects import CACHES, Acts, Writes
+from tilewright.dialects.fields import (
+    Flag,
+    Op,
+    Operand,
+    OptInt,
+    OptOperand,
+    OptProp,
+    Result,
+    op_definition,
+)
 from tilewright.dialects.xegpu import assembly
 from tilewright.dialects.xegpu import rules_scatter as rules
 from tilewright.dialects.xegpu.assembly import AttrDict, OpT, OpText
@@ -40,8 +35,6 @@ from tilewright.dialects.xegpu.attrs import CacheHintAttr
 from tilewright.dialects.xegpu.block import ownership_of
 from tilewright.dialects.xegpu.layouts import Ownership
 from tilewright.dialects.xegpu.types import TensorDescType
-
-Value = SSAValue | Operation
 
 
 def is_mask(type: Attribute) -> bool:
@@ -54,13 +47,11 @@ def offset_shape(type: Attribute) -> tuple[int, ...]:
     return type.get_shape() if isinstance(type, VectorType) else ()
 
 
-class ScatterAccess(IRDLOperation):
+class ScatterAccess(Op, kw_only=True):
     """What the scattered memory ops share."""
 
-    l1_hint = opt_prop_def(CacheHintAttr)
-    l2_hint = opt_prop_def(CacheHintAttr)
-    l3_hint = opt_prop_def(CacheHintAttr)
-    layout = opt_prop_def(Attribute)
+    hints: HintFields = HintFields(CacheHintAttr)
+    layout: OptProp[Attribute] = OptProp()
 
     @property
     def source_operand(self) -> SSAValue:
@@ -187,7 +178,7 @@ def _pop_transpose_pair(attrs: AttrDict) -> None:
             del attrs.named["transpose"]
 
 
-@irdl_op_definition
+@op_definition
 class LoadGatherOp(ScatterAccess):
     """Loads from one address per lane (RFC: load).
 
@@ -202,38 +193,14 @@ class LoadGatherOp(ScatterAccess):
 
     name = "xegpu.load"
 
-    source = operand_def(Attribute)
-    offsets = opt_operand_def(Attribute)
-    mask = operand_def(Attribute)
-
-    chunk_size = opt_prop_def(IntegerAttr)
-    transpose = opt_prop_def(UnitAttr)
-
-    value = result_def(Attribute)
+    source: Operand = Operand(Attribute)
+    offsets: OptOperand = OptOperand(default=None, kw_only=True)
+    mask: Operand = Operand()
+    value: Result[Attribute] = Result()
+    chunk_size: OptInt = OptInt()
+    transpose: Flag = Flag()
 
     traits = traits_def(MemoryReadEffect())
-
-    def __init__(
-        self,
-        source: Value,
-        mask: Value,
-        result_type: Attribute,
-        offsets: Value | None = None,
-        chunk_size: int | None = None,
-        transpose: bool = False,
-        hints: Hints = (),
-        layout: Ownership | None = None,
-    ):
-        super().__init__(
-            operands=[source, offsets, mask],
-            properties={
-                **hint_properties(CacheHintAttr, hints),
-                "layout": layout,
-                "chunk_size": None if chunk_size is None else IntegerAttr(chunk_size, i64),
-                "transpose": UnitAttr() if transpose else None,
-            },
-            result_types=[result_type],
-        )
 
     @property
     def source_operand(self) -> SSAValue:
@@ -256,7 +223,7 @@ class LoadGatherOp(ScatterAccess):
         return parsed.build(cls, behind=[mask], results=[result])
 
 
-@irdl_op_definition
+@op_definition
 class StoreScatterOp(ScatterAccess):
     """Stores to one address per lane (RFC: store); masked-off lanes write nothing.
 
@@ -268,36 +235,15 @@ class StoreScatterOp(ScatterAccess):
 
     name = "xegpu.store"
 
-    value = operand_def(Attribute)
-    source = operand_def(Attribute)
-    offsets = opt_operand_def(Attribute)
-    mask = operand_def(Attribute)
+    value: Operand = Operand(Attribute)
+    source: Operand = Operand(Attribute)
+    offsets: OptOperand = OptOperand(default=None, kw_only=True)
+    mask: Operand = Operand(Attribute)
 
-    chunk_size = opt_prop_def(IntegerAttr)
-    transpose = opt_prop_def(UnitAttr)
+    chunk_size: OptInt = OptInt()
+    transpose: Flag = Flag()
 
     traits = traits_def(Writes("source"))
-
-    def __init__(
-        self,
-        value: Value,
-        source: Value,
-        mask: Value,
-        offsets: Value | None = None,
-        chunk_size: int | None = None,
-        transpose: bool = False,
-        hints: Hints = (),
-        layout: Ownership | None = None,
-    ):
-        super().__init__(
-            operands=[value, source, offsets, mask],
-            properties={
-                **hint_properties(CacheHintAttr, hints),
-                "layout": layout,
-                "chunk_size": None if chunk_size is None else IntegerAttr(chunk_size, i64),
-                "transpose": UnitAttr() if transpose else None,
-            },
-        )
 
     @property
     def source_operand(self) -> SSAValue:
@@ -326,7 +272,7 @@ def value_and_mask(parser: Parser, parsed: ScatterText) -> tuple[SSAValue, SSAVa
     return parsed.others[0], mask
 
 
-@irdl_op_definition
+@op_definition
 class PrefetchOp(ScatterAccess):
     """Brings scattered elements into the caches (RFC: prefetch).
 
@@ -339,30 +285,12 @@ class PrefetchOp(ScatterAccess):
 
     name = "xegpu.prefetch"
 
-    source = operand_def(Attribute)
-    offsets = opt_operand_def(Attribute)
+    source: Operand = Operand(Attribute)
+    offsets: OptOperand = OptOperand(default=None, kw_only=True)
 
-    offset_align_byte = opt_prop_def(IntegerAttr)
+    offset_align_byte: OptInt = OptInt()
 
     traits = traits_def(Acts(CACHES))
-
-    def __init__(
-        self,
-        source: Value,
-        offsets: Value | None = None,
-        offset_align_byte: int | None = None,
-        hints: Hints = (),
-        layout: Ownership | None = None,
-    ):
-        align = None if offset_align_byte is None else IntegerAttr(offset_align_byte, i64)
-        super().__init__(
-            operands=[source, offsets],
-            properties={
-                **hint_properties(CacheHintAttr, hints),
-                "layout": layout,
-                "offset_align_byte": align,
-            },
-        )
 
     @property
     def source_operand(self) -> SSAValue:

@@ -3,38 +3,30 @@
 from __future__ import annotations
 
 from xdsl.dialects.builtin import IntegerAttr, IntegerType, i64
-from xdsl.ir import Attribute, Operation, SSAValue
-from xdsl.irdl import (
-    IRDLOperation,
-    irdl_op_definition,
-    operand_def,
-    opt_operand_def,
-    opt_prop_def,
-    prop_def,
-    result_def,
-    traits_def,
-)
+from xdsl.ir import Attribute
+from xdsl.irdl import traits_def
 from xdsl.parser import Parser
 from xdsl.printer import Printer
 from xdsl.traits import MemoryReadEffect, MemoryWriteEffect, Pure
 
+from tilewright.dialects.fields import (
+    Inferred,
+    Op,
+    Operand,
+    OptInt,
+    OptOperand,
+    OptProp,
+    Property,
+    op_definition,
+)
 from tilewright.dialects.xegpu import assembly
 from tilewright.dialects.xegpu import rules_matrix as rules
-from tilewright.dialects.xegpu.attrs import (
-    FenceOpFlush,
-    FenceOpFlushAttr,
-    FenceScope,
-    FenceScopeAttr,
-    MemorySpace,
-    MemorySpaceAttr,
-)
+from tilewright.dialects.xegpu.attrs import FenceOpFlushAttr, FenceScopeAttr, MemorySpaceAttr
 from tilewright.dialects.xegpu.types import NbarrierType
 
-Value = SSAValue | Operation
 
-
-@irdl_op_definition
-class AllocNbarrierOp(IRDLOperation):
+@op_definition
+class AllocNbarrierOp(Op):
     """Sets aside named barriers 0 .. n-1 of the workgroup (RFC: alloc_nbarrier).
 
     ```mlir
@@ -45,18 +37,18 @@ class AllocNbarrierOp(IRDLOperation):
 
     name = "xegpu.alloc_nbarrier"
 
-    total = opt_operand_def(IntegerType)
-    nbarrier_num = opt_prop_def(IntegerAttr)
+    total: OptOperand = OptOperand(IntegerType, default=None)
+    nbarrier_num: OptInt = OptInt()
 
     traits = traits_def(MemoryWriteEffect())
 
     def __init__(self, count: int):
-        super().__init__(operands=[None], properties={"nbarrier_num": IntegerAttr(count, i64)})
+        super().__init__(nbarrier_num=count)
 
     @property
     def count(self) -> int | None:
         """The number of barriers, when the text says it."""
-        return None if self.nbarrier_num is None else self.nbarrier_num.value.data
+        return self.nbarrier_num
 
     def verify_(self) -> None:
         rules.verify_alloc_nbarrier(self)
@@ -91,8 +83,8 @@ class AllocNbarrierOp(IRDLOperation):
         printer.print_attribute(self.total.type)
 
 
-@irdl_op_definition
-class InitNbarrierOp(IRDLOperation):
+@op_definition
+class InitNbarrierOp(Op):
     """Binds to the named barrier `id`, in which `count` subgroups take part (RFC: init_nbarrier).
 
     ```mlir
@@ -102,16 +94,11 @@ class InitNbarrierOp(IRDLOperation):
 
     name = "xegpu.init_nbarrier"
 
-    nbarrier_id = operand_def(IntegerType)
-    participant_thread_num = operand_def(IntegerType)
-    result = result_def(NbarrierType)
+    nbarrier_id: Operand = Operand(IntegerType)
+    participant_thread_num: Operand = Operand(IntegerType)
+    result = Inferred(NbarrierType)
 
     traits = traits_def(Pure())
-
-    def __init__(self, nbarrier_id: Value, participant_thread_num: Value):
-        super().__init__(
-            operands=[nbarrier_id, participant_thread_num], result_types=[NbarrierType()]
-        )
 
     def verify_(self) -> None:
         rules.verify_init_nbarrier(self)
@@ -130,10 +117,10 @@ class InitNbarrierOp(IRDLOperation):
         assembly.print_op(printer, self, self.operands)
 
 
-class NbarrierUse(IRDLOperation):
+class NbarrierUse(Op):
     """An op on one named barrier."""
 
-    nbarrier = operand_def(NbarrierType)
+    nbarrier: Operand = Operand(NbarrierType)
 
     traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
 
@@ -154,28 +141,22 @@ class NbarrierUse(IRDLOperation):
         printer.print_attribute(self.nbarrier.type)
 
 
-@irdl_op_definition
+@op_definition
 class NbarrierArriveOp(NbarrierUse):
     """Tells the participants that this subgroup has arrived, without waiting (RFC: nbarrier_arrive)."""
 
     name = "xegpu.nbarrier_arrive"
 
-    def __init__(self, nbarrier: Value):
-        super().__init__(operands=[nbarrier])
 
-
-@irdl_op_definition
+@op_definition
 class NbarrierWaitOp(NbarrierUse):
     """Waits until all participants have arrived (RFC: nbarrier_wait)."""
 
     name = "xegpu.nbarrier_wait"
 
-    def __init__(self, nbarrier: Value):
-        super().__init__(operands=[nbarrier])
 
-
-@irdl_op_definition
-class FenceOp(IRDLOperation):
+@op_definition
+class FenceOp(Op):
     """Orders the memory accesses before it and those after it, for observers in its scope (RFC: fence).
 
     ```mlir
@@ -185,26 +166,11 @@ class FenceOp(IRDLOperation):
 
     name = "xegpu.fence"
 
-    memory_kind = prop_def(MemorySpaceAttr)
-    fence_scope = prop_def(FenceScopeAttr)
-    fence_op_flush = opt_prop_def(FenceOpFlushAttr)
+    memory_kind: Property[MemorySpaceAttr, str] = Property(MemorySpaceAttr, MemorySpaceAttr)
+    fence_scope: Property[FenceScopeAttr, str] = Property(FenceScopeAttr, FenceScopeAttr)
+    fence_op_flush: OptProp[FenceOpFlushAttr] = OptProp(FenceOpFlushAttr)
 
     traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
-
-    def __init__(
-        self,
-        memory_kind: MemorySpace | str,
-        fence_scope: FenceScope | str,
-        fence_op_flush: FenceOpFlush | str | None = None,
-    ):
-        flush = None if fence_op_flush is None else FenceOpFlushAttr(fence_op_flush)
-        super().__init__(
-            properties={
-                "memory_kind": MemorySpaceAttr(memory_kind),
-                "fence_scope": FenceScopeAttr(fence_scope),
-                "fence_op_flush": flush,
-            }
-        )
 
     @classmethod
     def parse(cls, parser: Parser) -> FenceOp:
@@ -232,16 +198,13 @@ class FenceOp(IRDLOperation):
         assembly.print_attr_dict(printer, self.attributes)
 
 
-@irdl_op_definition
-class CompileHintOp(IRDLOperation):
+@op_definition
+class CompileHintOp(Op):
     """Asks the compiler to schedule nothing across this point."""
 
     name = "xegpu.compile_hint"
 
     traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
-
-    def __init__(self):
-        super().__init__()
 
     @classmethod
     def parse(cls, parser: Parser) -> CompileHintOp:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 from xdsl.dialects.builtin import (
     DYNAMIC_INDEX,
@@ -19,12 +20,13 @@ from xdsl.dialects.builtin import (
     VectorType,
     i64,
 )
-from xdsl.ir import Attribute, SSAValue
-from xdsl.irdl import IRDLOperation
+from xdsl.ir import Attribute, SSAValue, SSAValues
+from xdsl.irdl import IRDLOperation, var_operand_def
 from xdsl.parser import Parser, UnresolvedOperand
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
 
+from tilewright.dialects.fields import Field, Set
 from tilewright.dialects.xetile.types import TileType, parse_shape_and_element
 
 Index = int | SSAValue
@@ -172,6 +174,29 @@ def split_indices(values: Iterable[Index]) -> tuple[DenseArrayBase[I64], list[SS
     return DenseArrayBase.from_list(i64, static), dynamic
 
 
+class _Mixed(Field[SSAValues[SSAValue], Set]):
+    """Operands of type index; the numbers among what is given are in the property `static` of the class."""
+
+    DEFINE = staticmethod(var_operand_def)
+    NONE: ClassVar[Sequence[Index] | None] = None
+
+    def __init__(self, static: str):
+        super().__init__(IndexType, default=self.NONE)
+        self.static = static
+
+    def given(self, name: str, value: Sequence[Index] | None) -> dict[str, Any]:
+        static, dynamic = split_indices(value or ())
+        return {name: dynamic, self.static: None if value is None else static}
+
+
+class Indices(_Mixed[Sequence[Index]]):
+    NONE = ()
+
+
+class OptIndices(_Mixed[Sequence[Index] | None]):
+    """The property is not there where nothing is given."""
+
+
 def merge_indices(static: DenseArrayBase[I64], dynamic: Sequence[SSAValue]) -> list[Index]:
     """The mixed list again: ints and values in order."""
     values = iter(dynamic)
@@ -315,7 +340,7 @@ def assign_types(
     """Resolve operands against a type list that may be written in another order.
 
     Types go to the operands in order if that fits what is known of them, else each operand whose
-    type is known takes an equal type of the list and the rest is dealt out in order.
+    type is known takes an equal type of the list and the rest is distributed in order.
     """
     if len(operands) != len(types):
         parser.raise_error(f"expected {len(operands)} operand types but had {len(types)}")

@@ -6,35 +6,34 @@ it (RFC, "Workgroup Level XeTile extension") and never change a value.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Mapping
 
-from xdsl.dialects.builtin import (
-    DenseArrayBase,
-    IntegerAttr,
-    VectorType,
-    i64,
-)
+from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, VectorType, i64
 from xdsl.dialects.vector import CombiningKindAttr, CombiningKindFlag
-from xdsl.ir import Attribute, Operation, SSAValue
-from xdsl.irdl import (
-    IRDLOperation,
-    irdl_op_definition,
-    operand_def,
-    opt_prop_def,
-    prop_def,
-    result_def,
-    traits_def,
-)
+from xdsl.ir import Attribute, SSAValue
+from xdsl.irdl import traits_def
 from xdsl.parser import Parser, UnresolvedOperand
 from xdsl.printer import Printer
 from xdsl.traits import Pure
 
+from tilewright.dialects.fields import (
+    Given,
+    Inferred,
+    Ints,
+    Op,
+    Operand,
+    OpT,
+    OptInt,
+    OptProp,
+    Prop,
+    Result,
+    Str,
+    op_definition,
+)
+from tilewright.dialects.upstream.combining import COMBINING
 from tilewright.dialects.xetile import assembly, kinds, vector_rules
 from tilewright.dialects.xetile.attrs import WgMapAttr
 from tilewright.dialects.xetile.rules import vector_type
-
-Op = TypeVar("Op", bound=IRDLOperation)
 
 
 def _parse_dims(parser: Parser) -> list[int]:
@@ -60,12 +59,12 @@ def _integer_property(named: dict[str, Attribute], name: str) -> IntegerAttr | N
 
 def _parse_rest(
     parser: Parser,
-    op: type[Op],
+    op: type[OpT],
     value: UnresolvedOperand,
     attrs: assembly.AttrDict,
     properties: Mapping[str, Attribute],
     size: str = "",
-) -> Op:
+) -> OpT:
     """`: T -> R` behind the attributes, among which are the op's maps and its `size`."""
     attrs.name_bare(parser, ("wg_map", "wg_map_source"))
     parser.parse_punctuation(":")
@@ -83,8 +82,15 @@ def _parse_rest(
     )
 
 
-@irdl_op_definition
-class TransposeOp(IRDLOperation):
+def _transposed(given: Given) -> VectorType:
+    source = vector_type(SSAValue.get(given["value"]))
+    shape = source.get_shape()
+    permuted = [shape[dim] if 0 <= dim < len(shape) else 1 for dim in given["permutation"]]
+    return VectorType(source.element_type, permuted)
+
+
+@op_definition
+class TransposeOp(Op):
     """Swaps the two dimensions of a vector (RFC: transpose).
 
     ```mlir
@@ -94,38 +100,13 @@ class TransposeOp(IRDLOperation):
 
     name = "xetile.transpose"
 
-    value = operand_def(VectorType)
-    permutation_attr = prop_def(DenseArrayBase.constr(i64), prop_name="permutation")
-    wg_map = opt_prop_def(WgMapAttr)
-    wg_map_source = opt_prop_def(WgMapAttr)
-    result = result_def(VectorType)
+    value: Operand = Operand(VectorType)
+    permutation: Ints = Ints(default=(1, 0))
+    wg_map: OptProp[WgMapAttr] = OptProp(WgMapAttr)
+    wg_map_source: OptProp[WgMapAttr] = OptProp(WgMapAttr)
+    result = Inferred(VectorType, _transposed)
 
     traits = traits_def(Pure())
-
-    def __init__(
-        self,
-        value: SSAValue | Operation,
-        permutation: Sequence[int] = (1, 0),
-        wg_map: WgMapAttr | None = None,
-        wg_map_source: WgMapAttr | None = None,
-    ):
-        value = SSAValue.get(value)
-        source = vector_type(value)
-        shape = source.get_shape()
-        permuted = [shape[dim] if 0 <= dim < len(shape) else 1 for dim in permutation]
-        super().__init__(
-            operands=[value],
-            properties={
-                "permutation": DenseArrayBase.from_list(i64, permutation),
-                "wg_map": wg_map,
-                "wg_map_source": wg_map_source,
-            },
-            result_types=[VectorType(source.element_type, permuted)],
-        )
-
-    @property
-    def permutation(self) -> tuple[int, ...]:
-        return tuple(int(dim) for dim in self.permutation_attr.get_values())
 
     def verify_(self) -> None:
         vector_rules.verify_transpose(self)
@@ -175,8 +156,16 @@ def _map_properties(attrs: assembly.AttrDict) -> dict[str, Attribute]:
     return {name: attrs.named.pop(name) for name in names if name in attrs.named}
 
 
-@irdl_op_definition
-class ReductionOp(IRDLOperation):
+def _reduced(given: Given) -> VectorType:
+    value, size = vector_type(SSAValue.get(given["source"])), given["reduction_size"]
+    shape = list(value.get_shape())
+    for dim in given["dims"]:
+        shape[dim] = shape[dim] // size if size else 1
+    return VectorType(value.element_type, shape)
+
+
+@op_definition
+class ReductionOp(Op):
     """Reduces a vector along dimensions, which stay with extent 1 (RFC: reduction).
 
     ```mlir
@@ -189,56 +178,15 @@ class ReductionOp(IRDLOperation):
 
     name = "xetile.reduction"
 
-    source = operand_def(VectorType)
-    kind_attr = prop_def(CombiningKindAttr, prop_name="kind")
-    dims_attr = prop_def(DenseArrayBase.constr(i64), prop_name="reduction_dims")
-    reduction_size_attr = opt_prop_def(IntegerAttr, prop_name="reduction_size")
-    wg_map = opt_prop_def(WgMapAttr)
-    wg_map_source = opt_prop_def(WgMapAttr)
-    result = result_def(VectorType)
+    kind: Str = Str(*COMBINING)
+    source: Operand = Operand(VectorType)
+    dims: Ints = Ints(name="reduction_dims")
+    reduction_size: OptInt = OptInt()
+    wg_map: OptProp[WgMapAttr] = OptProp(WgMapAttr)
+    wg_map_source: OptProp[WgMapAttr] = OptProp(WgMapAttr)
+    result = Inferred(VectorType, _reduced)
 
     traits = traits_def(Pure())
-
-    def __init__(
-        self,
-        kind: str,
-        source: SSAValue | Operation,
-        dims: Sequence[int],
-        reduction_size: int | None = None,
-        wg_map: WgMapAttr | None = None,
-        wg_map_source: WgMapAttr | None = None,
-    ):
-        source = SSAValue.get(source)
-        value = vector_type(source)
-        shape = list(value.get_shape())
-        for dim in dims:
-            shape[dim] = shape[dim] // reduction_size if reduction_size else 1
-        super().__init__(
-            operands=[source],
-            properties={
-                "kind": CombiningKindAttr(CombiningKindFlag(kind)),
-                "reduction_dims": DenseArrayBase.from_list(i64, dims),
-                "reduction_size": None
-                if reduction_size is None
-                else IntegerAttr(reduction_size, i64),
-                "wg_map": wg_map,
-                "wg_map_source": wg_map_source,
-            },
-            result_types=[VectorType(value.element_type, shape)],
-        )
-
-    @property
-    def kind(self) -> str:
-        """MLIR's name of the combination, such as "add" or "maximumf"."""
-        return self.kind_attr.data.value
-
-    @property
-    def dims(self) -> tuple[int, ...]:
-        return tuple(int(dim) for dim in self.dims_attr.get_values())
-
-    @property
-    def reduction_size(self) -> int | None:
-        return None if self.reduction_size_attr is None else self.reduction_size_attr.value.data
 
     def verify_(self) -> None:
         vector_rules.verify_reduction(self)
@@ -271,8 +219,8 @@ class ReductionOp(IRDLOperation):
         assembly.print_rest(printer, self, ("kind", "reduction_dims"))
 
 
-@irdl_op_definition
-class BroadcastOp(IRDLOperation):
+@op_definition
+class BroadcastOp(Op):
     """Repeats a vector along dimensions of extent 1 (RFC: broadcast).
 
     ```mlir
@@ -285,44 +233,14 @@ class BroadcastOp(IRDLOperation):
 
     name = "xetile.broadcast"
 
-    source = operand_def(VectorType)
-    dims_attr = prop_def(DenseArrayBase.constr(i64), prop_name="broadcast_dim")
-    broadcast_size_attr = opt_prop_def(IntegerAttr, prop_name="broadcast_size")
-    wg_map = opt_prop_def(WgMapAttr)
-    wg_map_source = opt_prop_def(WgMapAttr)
-    result = result_def(VectorType)
+    source: Operand = Operand(VectorType)
+    result: Result[VectorType] = Result(VectorType)
+    dims: Ints = Ints(name="broadcast_dim")
+    broadcast_size: OptInt = OptInt()
+    wg_map: OptProp[WgMapAttr] = OptProp(WgMapAttr)
+    wg_map_source: OptProp[WgMapAttr] = OptProp(WgMapAttr)
 
     traits = traits_def(Pure())
-
-    def __init__(
-        self,
-        source: SSAValue | Operation,
-        result_type: VectorType,
-        dims: Sequence[int],
-        broadcast_size: int | None = None,
-        wg_map: WgMapAttr | None = None,
-        wg_map_source: WgMapAttr | None = None,
-    ):
-        super().__init__(
-            operands=[source],
-            properties={
-                "broadcast_dim": DenseArrayBase.from_list(i64, dims),
-                "broadcast_size": None
-                if broadcast_size is None
-                else IntegerAttr(broadcast_size, i64),
-                "wg_map": wg_map,
-                "wg_map_source": wg_map_source,
-            },
-            result_types=[result_type],
-        )
-
-    @property
-    def dims(self) -> tuple[int, ...]:
-        return tuple(int(dim) for dim in self.dims_attr.get_values())
-
-    @property
-    def broadcast_size(self) -> int | None:
-        return None if self.broadcast_size_attr is None else self.broadcast_size_attr.value.data
 
     def verify_(self) -> None:
         vector_rules.verify_broadcast(self)
@@ -344,8 +262,8 @@ class BroadcastOp(IRDLOperation):
         assembly.print_rest(printer, self, ("broadcast_dim",))
 
 
-@irdl_op_definition
-class ConvertLayoutOp(IRDLOperation):
+@op_definition
+class ConvertLayoutOp(Op):
     """Hands a vector's elements to other subgroups; the values stay (RFC: convert_layout).
 
     ```mlir
@@ -355,25 +273,12 @@ class ConvertLayoutOp(IRDLOperation):
 
     name = "xetile.convert_layout"
 
-    source = operand_def(VectorType)
-    wg_map_result = prop_def(WgMapAttr)
-    wg_map_source = opt_prop_def(WgMapAttr)
-    result = result_def(VectorType)
+    source: Operand = Operand(VectorType)
+    wg_map_result: Prop[WgMapAttr] = Prop(WgMapAttr)
+    wg_map_source: OptProp[WgMapAttr] = OptProp(WgMapAttr)
+    result = Inferred(VectorType, "source")
 
     traits = traits_def(Pure())
-
-    def __init__(
-        self,
-        source: SSAValue | Operation,
-        wg_map_result: WgMapAttr,
-        wg_map_source: WgMapAttr | None = None,
-    ):
-        source = SSAValue.get(source)
-        super().__init__(
-            operands=[source],
-            properties={"wg_map_result": wg_map_result, "wg_map_source": wg_map_source},
-            result_types=[source.type],
-        )
 
     def verify_(self) -> None:
         vector_rules.verify_convert_layout(self)

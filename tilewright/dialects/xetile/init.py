@@ -2,41 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from xdsl.dialects.builtin import (
-    I64,
-    DenseArrayBase,
-    IndexType,
-    VectorType,
-    i64,
-)
-from xdsl.ir import Attribute, Operation, SSAValue
-from xdsl.irdl import (
-    AttrSizedOperandSegments,
-    IRDLOperation,
-    irdl_op_definition,
-    operand_def,
-    opt_operand_def,
-    prop_def,
-    result_def,
-    traits_def,
-    var_operand_def,
-)
+from xdsl.dialects.builtin import I64, DenseArrayBase, IndexType, VectorType, i64
+from xdsl.ir import Attribute, SSAValue
+from xdsl.irdl import AttrSizedOperandSegments, prop_def, traits_def
 from xdsl.parser import Parser
 from xdsl.printer import Printer
 from xdsl.traits import Pure
 
+from tilewright.dialects.fields import Inferred, Op, Operand, OptOperand, Result, op_definition
 from tilewright.dialects.xetile import assembly, rules
-from tilewright.dialects.xetile.assembly import Index, IndexList
+from tilewright.dialects.xetile.assembly import Index, IndexList, Indices
 from tilewright.dialects.xetile.types import TileType
 
 # Properties that print as bracketed lists.
 _LISTS = ("static_offsets", "static_sizes", "static_strides")
 
 
-@irdl_op_definition
-class InitTileOp(IRDLOperation):
+@op_definition
+class InitTileOp(Op):
     """A tile of a base matrix at given offsets (RFC: init_tile).
 
     ```mlir
@@ -53,42 +36,18 @@ class InitTileOp(IRDLOperation):
 
     name = "xetile.init_tile"
 
-    source = operand_def(Attribute)
-    offsets = var_operand_def(IndexType)
-    sizes = var_operand_def(IndexType)
-    strides = var_operand_def(IndexType)
-    offset_vector = opt_operand_def(VectorType)
-
+    source: Operand = Operand()
+    result: Result[TileType] = Result(TileType)
+    offsets: Indices = Indices("static_offsets")
+    sizes: Indices = Indices("static_sizes")
+    strides: Indices = Indices("static_strides")
+    offset_vector: OptOperand = OptOperand(VectorType, default=None)
     static_offsets = prop_def(DenseArrayBase.constr(i64))
     static_sizes = prop_def(DenseArrayBase.constr(i64))
     static_strides = prop_def(DenseArrayBase.constr(i64))
 
-    result = result_def(TileType)
-
     irdl_options = (AttrSizedOperandSegments(as_property=True),)
     traits = traits_def(Pure())
-
-    def __init__(
-        self,
-        source: SSAValue | Operation,
-        result_type: TileType,
-        offsets: Sequence[Index] = (),
-        offset_vector: SSAValue | None = None,
-        sizes: Sequence[Index] = (),
-        strides: Sequence[Index] = (),
-    ):
-        static_offsets, dynamic_offsets = assembly.split_indices(offsets)
-        static_sizes, dynamic_sizes = assembly.split_indices(sizes)
-        static_strides, dynamic_strides = assembly.split_indices(strides)
-        super().__init__(
-            operands=[source, dynamic_offsets, dynamic_sizes, dynamic_strides, offset_vector],
-            properties={
-                "static_offsets": static_offsets,
-                "static_sizes": static_sizes,
-                "static_strides": static_strides,
-            },
-            result_types=[result_type],
-        )
 
     @property
     def tile_type(self) -> TileType:
@@ -218,8 +177,8 @@ def _rest_of_list(parser: Parser) -> IndexList:
     return indices
 
 
-@irdl_op_definition
-class UpdateTileOffsetOp(IRDLOperation):
+@op_definition
+class UpdateTileOffsetOp(Op):
     """A new tile, moved by offsets relative to the given one (RFC: update_tile_offset).
 
     ```mlir
@@ -232,30 +191,14 @@ class UpdateTileOffsetOp(IRDLOperation):
 
     name = "xetile.update_tile_offset"
 
-    tile = operand_def(TileType)
-    offsets = var_operand_def(IndexType)
-    offset_vector = opt_operand_def(VectorType)
-
+    tile: Operand = Operand(TileType)
+    offsets: Indices = Indices("static_offsets")
+    offset_vector: OptOperand = OptOperand(VectorType, default=None)
     static_offsets = prop_def(DenseArrayBase.constr(i64))
-
-    result = result_def(TileType)
+    result = Inferred(TileType, "tile")
 
     irdl_options = (AttrSizedOperandSegments(as_property=True),)
     traits = traits_def(Pure())
-
-    def __init__(
-        self,
-        tile: SSAValue | Operation,
-        offsets: Sequence[Index] = (),
-        offset_vector: SSAValue | None = None,
-    ):
-        tile = SSAValue.get(tile)
-        static, dynamic = assembly.split_indices(offsets)
-        super().__init__(
-            operands=[tile, dynamic, offset_vector],
-            properties={"static_offsets": static},
-            result_types=[tile.type],
-        )
 
     @property
     def tile_type(self) -> TileType:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from xdsl.dialects.builtin import AnyFloat, IndexType, IntegerType
+from typing import Any
+
+from xdsl.dialects.builtin import AnyFloat, IndexType, IntegerAttr, IntegerType, i64
 from xdsl.ir import Attribute
 
 from tilewright.dialects.upstream.combining import ATOMIC_KINDS
@@ -39,6 +41,19 @@ SHORT_ATOMICS = {
     "and": (None, "andi"),
     "or": (None, "ori"),
 }
+
+
+def _kind_name(held: IntegerAttr) -> str:
+    number = held.value.data
+    return ATOMIC_KINDS[number] if 0 <= number < len(ATOMIC_KINDS) else f"<{number}>"
+
+
+ATOMIC_KIND: Any = (
+    IntegerAttr,
+    lambda kind: IntegerAttr(ATOMIC_KINDS.index(kind), i64),
+    _kind_name,
+)
+"""How an op holds the kind of an atomic, the number that arith.AtomicRMWKind has: as `fields.Property` asks for it."""
 
 
 def accepts(

@@ -77,7 +77,7 @@ def split_map(
     map: WgMapAttr, shape: Sequence[int], dims: Sequence[int], factor: int
 ) -> WgMapAttr | None:
     """The map of one part of a value that is cut into `factor` equal parts along dimensions: all its subgroups own
-    some of it, in fewer rounds or smaller blocks. None where no map deals the part out.
+    some of it, in fewer rounds or smaller blocks. None where no map distributes the part.
 
         <sg_layout = [2, 2], sg_data = [32, 128]> of 128x128: rows, by 2 -> [32, 128] of 64x128, by 4 -> [16, 128]
     """
@@ -101,7 +101,9 @@ def split_map(
 
 
 def split_tile(tile: TileType, dims: Sequence[int], factor: int) -> TileType | None:
-    """The type of one part of a tile that is cut as `split_map` cuts a value; None where its maps deal out no part."""
+    """The type of one part of a tile that is cut as `split_map` cuts a value; None where its maps distribute no
+    part.
+    """
     shape = tile.get_shape()
     part = [n // factor if dim in dims else n for dim, n in enumerate(shape)]
     wg, sg = tile.wg_map, tile.sg_map

@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-from xdsl.dialects.builtin import (
-    ArrayAttr,
-    FloatAttr,
-    IntegerAttr,
-    VectorType,
-    i64,
-)
+from xdsl.dialects.builtin import ArrayAttr, FloatAttr, IntegerAttr, VectorType, i64
 from xdsl.ir import Attribute, Operation, SSAValue
-from xdsl.irdl import (
-    IRDLOperation,
-    irdl_op_definition,
-    operand_def,
-    opt_operand_def,
-    opt_prop_def,
-    traits_def,
-    var_result_def,
-)
+from xdsl.irdl import traits_def
 from xdsl.parser import Parser
 from xdsl.printer import Printer
 from xdsl.traits import MemoryReadEffect
 
-from tilewright.dialects.cache_hints import LEVELS, Hints, hint_properties
+from tilewright.dialects.cache_hints import LEVELS, HintFields, Hints
 from tilewright.dialects.effects import CACHES, Acts, Writes
+from tilewright.dialects.fields import (
+    Op,
+    Operand,
+    OptInt,
+    OptInts,
+    OptOperand,
+    OptProp,
+    Results,
+    op_definition,
+)
 from tilewright.dialects.xetile import assembly, rules
 from tilewright.dialects.xetile.attrs import CacheHintAttr
 from tilewright.dialects.xetile.types import TileType
@@ -48,7 +45,7 @@ def padding_number(padding: Attribute | None) -> int | float:
     return 0
 
 
-class TileAccess(IRDLOperation):
+class TileAccess(Op):
     """What ops on a tile share."""
 
     @property
@@ -88,7 +85,14 @@ def parse_stored(
     return value, tiles[0], mask, attrs
 
 
-@irdl_op_definition
+_NUMBERS: Any = (
+    ArrayAttr[IntegerAttr],
+    lambda dims: ArrayAttr(IntegerAttr(dim, i64) for dim in dims),
+    lambda held: tuple(dim.value.data for dim in held),
+)
+
+
+@op_definition
 class LoadTileOp(TileAccess):
     """Loads a tile into a vector of the same shape (RFC: load_tile).
 
@@ -102,13 +106,12 @@ class LoadTileOp(TileAccess):
 
     name = "xetile.load_tile"
 
-    tile = operand_def(TileType)
-    padding = opt_prop_def(Attribute)
-    transpose = opt_prop_def(ArrayAttr[IntegerAttr])
-    l1_hint = opt_prop_def(CacheHintAttr)
-    l2_hint = opt_prop_def(CacheHintAttr)
-    l3_hint = opt_prop_def(CacheHintAttr)
-    values = var_result_def(VectorType)
+    tile: Operand = Operand(TileType)
+    values: Results[VectorType] = Results(VectorType)
+    padding: OptProp[Attribute] = OptProp()
+    permutation: OptInts = OptInts(*_NUMBERS, name="transpose")
+    """The early RFC's `transpose`, None when absent."""
+    hints: HintFields = HintFields(CacheHintAttr)
 
     traits = traits_def(MemoryReadEffect())
 
@@ -131,18 +134,7 @@ class LoadTileOp(TileAccess):
             result_type = [vector] * tile_type.array_length
         elif isinstance(result_type, VectorType):
             result_type = [result_type]
-        permutation = None
-        if transpose is not None:
-            permutation = ArrayAttr(IntegerAttr(dim, i64) for dim in transpose)
-        super().__init__(
-            operands=[tile],
-            properties={
-                "padding": padding,
-                "transpose": permutation,
-                **hint_properties(CacheHintAttr, hints),
-            },
-            result_types=[result_type],
-        )
+        Op.__init__(self, tile, result_type, padding, transpose, hints)
 
     @property
     def result(self) -> SSAValue:
@@ -152,13 +144,6 @@ class LoadTileOp(TileAccess):
     @property
     def padding_value(self) -> int | float:
         return padding_number(self.padding)
-
-    @property
-    def permutation(self) -> tuple[int, ...] | None:
-        """The early RFC's `transpose`, None when absent."""
-        if self.transpose is None:
-            return None
-        return tuple(dim.value.data for dim in self.transpose)
 
     def verify_(self) -> None:
         rules.verify_load_tile(self)
@@ -180,7 +165,7 @@ class LoadTileOp(TileAccess):
         )
 
 
-@irdl_op_definition
+@op_definition
 class StoreTileOp(TileAccess):
     """Stores a vector to a tile of the same shape; elements outside the matrix are dropped.
 
@@ -194,26 +179,12 @@ class StoreTileOp(TileAccess):
 
     name = "xetile.store_tile"
 
-    value = operand_def(VectorType)
-    tile = operand_def(TileType)
-    mask = opt_operand_def(VectorType)
-    l1_hint = opt_prop_def(CacheHintAttr)
-    l2_hint = opt_prop_def(CacheHintAttr)
-    l3_hint = opt_prop_def(CacheHintAttr)
+    value: Operand = Operand(VectorType)
+    tile: Operand = Operand(TileType)
+    mask: OptOperand = OptOperand(VectorType, default=None)
+    hints: HintFields = HintFields(CacheHintAttr)
 
     traits = traits_def(Writes("tile"))
-
-    def __init__(
-        self,
-        value: SSAValue | Operation,
-        tile: SSAValue | Operation,
-        hints: Hints = (),
-        mask: SSAValue | Operation | None = None,
-    ):
-        super().__init__(
-            operands=[value, tile, mask],
-            properties=hint_properties(CacheHintAttr, hints),
-        )
 
     def verify_(self) -> None:
         rules.verify_store_tile(self)
@@ -225,7 +196,7 @@ class StoreTileOp(TileAccess):
         return cls.build(operands=[value, tile, mask], properties=properties, attributes=attributes)
 
 
-@irdl_op_definition
+@op_definition
 class PrefetchTileOp(TileAccess):
     """Brings a tile into a cache; does nothing outside the matrix (RFC: prefetch_tile).
 
@@ -238,32 +209,11 @@ class PrefetchTileOp(TileAccess):
 
     name = "xetile.prefetch_tile"
 
-    tile = operand_def(TileType)
-    locality_attr = opt_prop_def(IntegerAttr, prop_name="locality")
-    l1_hint = opt_prop_def(CacheHintAttr)
-    l2_hint = opt_prop_def(CacheHintAttr)
-    l3_hint = opt_prop_def(CacheHintAttr)
+    tile: Operand = Operand(TileType)
+    locality: OptInt = OptInt()
+    hints: HintFields = HintFields(CacheHintAttr)
 
     traits = traits_def(Acts(CACHES))
-
-    def __init__(
-        self,
-        tile: SSAValue | Operation,
-        locality: int | None = None,
-        hints: Hints = (),
-    ):
-        super().__init__(
-            operands=[tile],
-            properties={
-                "locality": None if locality is None else IntegerAttr(locality, i64),
-                **hint_properties(CacheHintAttr, hints),
-            },
-        )
-
-    @property
-    def locality(self) -> int | None:
-        """0 .. 3, None when not given."""
-        return None if self.locality_attr is None else self.locality_attr.value.data
 
     def verify_(self) -> None:
         rules.verify_prefetch_tile(self)

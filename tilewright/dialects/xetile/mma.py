@@ -4,33 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from xdsl.dialects.builtin import (
-    Float32Type,
-    IntegerType,
-    VectorType,
-    i32,
-)
+from xdsl.dialects.builtin import Float32Type, IntegerType, VectorType, i32
 from xdsl.ir import Attribute, Operation, SSAValue
-from xdsl.irdl import (
-    IRDLOperation,
-    irdl_op_definition,
-    operand_def,
-    opt_operand_def,
-    opt_prop_def,
-    result_def,
-    traits_def,
-)
+from xdsl.irdl import traits_def
 from xdsl.parser import Parser, UnresolvedOperand
 from xdsl.printer import Printer
 from xdsl.traits import Pure
 
+from tilewright.dialects.fields import Op, Operand, OptOperand, OptProp, Result, op_definition
 from tilewright.dialects.xetile import assembly, vector_rules
 from tilewright.dialects.xetile.attrs import WgMapAttr
 from tilewright.dialects.xetile.rules import vector_type
 
 
-@irdl_op_definition
-class TileMmaOp(IRDLOperation):
+@op_definition
+class TileMmaOp(Op):
     """Matrix product of vectors, `[m, k] x [k, n] (+ [m, n]) -> [m, n]` (RFC: tile_mma).
 
     ```mlir
@@ -43,13 +31,13 @@ class TileMmaOp(IRDLOperation):
 
     name = "xetile.tile_mma"
 
-    a = operand_def(VectorType)
-    b = operand_def(VectorType)
-    c = opt_operand_def(VectorType)
-    wg_map_a = opt_prop_def(WgMapAttr)
-    wg_map_b = opt_prop_def(WgMapAttr)
-    wg_map_c = opt_prop_def(WgMapAttr)
-    result = result_def(VectorType)
+    a: Operand = Operand(VectorType)
+    b: Operand = Operand(VectorType)
+    c: OptOperand = OptOperand(VectorType)
+    result: Result[VectorType] = Result(VectorType)
+    wg_map_a: OptProp[WgMapAttr] = OptProp(WgMapAttr)
+    wg_map_b: OptProp[WgMapAttr] = OptProp(WgMapAttr)
+    wg_map_c: OptProp[WgMapAttr] = OptProp(WgMapAttr)
 
     traits = traits_def(Pure())
 
@@ -71,11 +59,7 @@ class TileMmaOp(IRDLOperation):
             element = i32 if integers else Float32Type()
             shape = (vector_type(a).get_shape()[0], vector_type(b).get_shape()[-1])
             result_type = VectorType(element, shape)
-        super().__init__(
-            operands=[a, b, c],
-            properties={"wg_map_a": wg_map_a, "wg_map_b": wg_map_b, "wg_map_c": wg_map_c},
-            result_types=[result_type],
-        )
+        super().__init__(a, b, c, result_type, wg_map_a, wg_map_b, wg_map_c)
 
     def verify_(self) -> None:
         vector_rules.verify_tile_mma(self)

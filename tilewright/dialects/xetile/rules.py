@@ -213,7 +213,7 @@ def distribution(wg: WgMapAttr | None, sg: SgMapAttr | None = None) -> layout.Di
 def verify_map(
     shape: Sequence[int], wg: WgMapAttr | None, sg: SgMapAttr | None = None, what: str = "wg_map"
 ) -> None:
-    """A map deals the elements of a shape out completely (RFC, as DESIGN §2 reads it)."""
+    """A map distributes all elements of a shape (RFC, as DESIGN §2 reads it)."""
     described = distribution(wg, sg)
     if described is None or len(shape) != 2:
         return
@@ -226,7 +226,9 @@ def verify_tile_map(tile: TileType) -> None:
     verify_map(tile.get_shape(), tile.wg_map, tile.sg_map, "the tile's map")
 
 
-def verify_dealt_evenly(op: IRDLOperation, shape: Sequence[int], wg: WgMapAttr | None) -> None:
+def verify_distributed_evenly(
+    op: IRDLOperation, shape: Sequence[int], wg: WgMapAttr | None
+) -> None:
     """The implementation refuses maps by which several subgroups own the same elements."""
     if wg is None:
         return
@@ -326,7 +328,7 @@ def verify_store_tile(op: memory.StoreTileOp) -> None:
     _verify_mask(op.mask, tile)
     _verify_hints(op, WRITE_HINTS, "store")
     verify_tile_map(tile)
-    verify_dealt_evenly(op, tile.get_shape(), tile.wg_map)
+    verify_distributed_evenly(op, tile.get_shape(), tile.wg_map)
 
 
 def verify_prefetch_tile(op: memory.PrefetchTileOp) -> None:
@@ -370,9 +372,8 @@ def verify_store_scatter(op: scattered.StoreScatterOp) -> None:
 
 
 def verify_atomic_rmw(op: scattered.AtomicRmwOp) -> None:
-    number = op.kind_attr.value.data
-    if not 0 <= number < len(kinds.ATOMIC_KINDS):
-        raise VerifyException(f"unknown kind of atomic: {number}")
+    if op.kind not in kinds.ATOMIC_KINDS:
+        raise VerifyException(f"unknown kind of atomic: {op.kind.strip('<>')}")
     tile = op.tile_type
     _verify_same(vector_type(op.value), tile, tile.get_shape(), "value")
     if op.result.type != op.value.type:

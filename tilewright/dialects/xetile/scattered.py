@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from xdsl.dialects.builtin import (
-    IntegerAttr,
-    VectorType,
-    i64,
-)
-from xdsl.ir import Attribute, Operation, SSAValue
-from xdsl.irdl import (
-    irdl_op_definition,
-    operand_def,
-    opt_operand_def,
-    opt_prop_def,
-    prop_def,
-    result_def,
-    traits_def,
-)
+from xdsl.dialects.builtin import VectorType
+from xdsl.ir import Attribute, SSAValue
+from xdsl.irdl import traits_def
 from xdsl.parser import Parser
 from xdsl.printer import Printer
 from xdsl.traits import MemoryReadEffect
 
-from tilewright.dialects.cache_hints import LEVELS, Hints, hint_properties
+from tilewright.dialects.cache_hints import LEVELS, HintFields
 from tilewright.dialects.effects import Writes
+from tilewright.dialects.fields import (
+    Given,
+    Inferred,
+    Operand,
+    OptOperand,
+    OptProp,
+    Str,
+    op_definition,
+)
 from tilewright.dialects.xetile import assembly, kinds, rules
 from tilewright.dialects.xetile.attrs import CacheHintAttr
 from tilewright.dialects.xetile.memory import (
@@ -34,7 +31,13 @@ from tilewright.dialects.xetile.memory import (
 from tilewright.dialects.xetile.types import TileType
 
 
-@irdl_op_definition
+def _elements(given: Given) -> VectorType:
+    tile = SSAValue.get(given["tile"]).type
+    assert isinstance(tile, TileType)
+    return VectorType(tile.element_type, tile.get_shape())
+
+
+@op_definition
 class LoadGatherOp(TileAccess):
     """Gathers the elements of a scattered tile (RFC: load_gather; printed `xetile.load`).
 
@@ -46,33 +49,13 @@ class LoadGatherOp(TileAccess):
 
     name = "xetile.load"
 
-    tile = operand_def(TileType)
-    mask = opt_operand_def(VectorType)
-    padding = opt_prop_def(Attribute)
-    l1_hint = opt_prop_def(CacheHintAttr)
-    l2_hint = opt_prop_def(CacheHintAttr)
-    l3_hint = opt_prop_def(CacheHintAttr)
-    result = result_def(VectorType)
+    tile: Operand = Operand(TileType)
+    mask: OptOperand = OptOperand(VectorType, default=None)
+    padding: OptProp[Attribute] = OptProp(Attribute)
+    hints: HintFields = HintFields(CacheHintAttr)
+    result = Inferred(VectorType, _elements)
 
     traits = traits_def(MemoryReadEffect())
-
-    def __init__(
-        self,
-        tile: SSAValue | Operation,
-        mask: SSAValue | Operation | None = None,
-        padding: Attribute | None = None,
-        hints: Hints = (),
-    ):
-        tile = SSAValue.get(tile)
-        assert isinstance(tile.type, TileType)
-        super().__init__(
-            operands=[tile, mask],
-            properties={
-                "padding": padding,
-                **hint_properties(CacheHintAttr, hints),
-            },
-            result_types=[VectorType(tile.type.element_type, tile.type.get_shape())],
-        )
 
     @property
     def padding_value(self) -> int | float:
@@ -111,7 +94,7 @@ class LoadGatherOp(TileAccess):
         )
 
 
-@irdl_op_definition
+@op_definition
 class StoreScatterOp(TileAccess):
     """Scatters a vector to a scattered tile (RFC: store_scatter; printed `xetile.store`).
 
@@ -123,26 +106,12 @@ class StoreScatterOp(TileAccess):
 
     name = "xetile.store"
 
-    value = operand_def(VectorType)
-    tile = operand_def(TileType)
-    mask = opt_operand_def(VectorType)
-    l1_hint = opt_prop_def(CacheHintAttr)
-    l2_hint = opt_prop_def(CacheHintAttr)
-    l3_hint = opt_prop_def(CacheHintAttr)
+    value: Operand = Operand(VectorType)
+    tile: Operand = Operand(TileType)
+    mask: OptOperand = OptOperand(VectorType, default=None)
+    hints: HintFields = HintFields(CacheHintAttr)
 
     traits = traits_def(Writes("tile"))
-
-    def __init__(
-        self,
-        value: SSAValue | Operation,
-        tile: SSAValue | Operation,
-        mask: SSAValue | Operation | None = None,
-        hints: Hints = (),
-    ):
-        super().__init__(
-            operands=[value, tile, mask],
-            properties=hint_properties(CacheHintAttr, hints),
-        )
 
     def verify_(self) -> None:
         rules.verify_store_scatter(self)
@@ -154,7 +123,7 @@ class StoreScatterOp(TileAccess):
         return cls.build(operands=[value, tile, mask], properties=properties, attributes=attributes)
 
 
-@irdl_op_definition
+@op_definition
 class AtomicRmwOp(TileAccess):
     """Reads, combines and writes each element of a tile atomically; gives the old values.
 
@@ -167,32 +136,13 @@ class AtomicRmwOp(TileAccess):
 
     name = "xetile.atomic_rmw"
 
-    value = operand_def(VectorType)
-    tile = operand_def(TileType)
-    mask = opt_operand_def(VectorType)
-    kind_attr = prop_def(IntegerAttr, prop_name="kind")
-    result = result_def(VectorType)
+    kind: Str = Str(*kinds.ATOMIC_KIND)
+    value: Operand = Operand(VectorType)
+    tile: Operand = Operand(TileType)
+    mask: OptOperand = OptOperand(VectorType, default=None)
+    result = Inferred(VectorType, "value")
 
     traits = traits_def(MemoryReadEffect(), Writes("tile"))
-
-    def __init__(
-        self,
-        kind: str,
-        value: SSAValue | Operation,
-        tile: SSAValue | Operation,
-        mask: SSAValue | Operation | None = None,
-    ):
-        value = SSAValue.get(value)
-        super().__init__(
-            operands=[value, tile, mask],
-            properties={"kind": IntegerAttr(kinds.ATOMIC_KINDS.index(kind), i64)},
-            result_types=[value.type],
-        )
-
-    @property
-    def kind(self) -> str:
-        """MLIR's name of the operation, such as "addf"."""
-        return kinds.ATOMIC_KINDS[self.kind_attr.value.data]
 
     def verify_(self) -> None:
         rules.verify_atomic_rmw(self)
@@ -215,7 +165,7 @@ class AtomicRmwOp(TileAccess):
             known = ", ".join(kinds.ATOMIC_KINDS)
             parser.raise_error(f"unknown atomic '{word}', expected one of {known}", start, end)
         properties, attributes = split_properties(parser, attrs, ())
-        properties["kind"] = IntegerAttr(kinds.ATOMIC_KINDS.index(kind), i64)
+        properties["kind"] = kinds.ATOMIC_KIND[1](kind)
         return cls.build(
             operands=[value, tile, mask],
             properties=properties,

@@ -13,7 +13,12 @@ from xdsl.ir import Attribute
 from xdsl.utils.exceptions import VerifyException
 
 from tilewright.dialects.xetile import kinds
-from tilewright.dialects.xetile.rules import extents, vector_type, verify_dealt_evenly, verify_map
+from tilewright.dialects.xetile.rules import (
+    extents,
+    vector_type,
+    verify_distributed_evenly,
+    verify_map,
+)
 
 if TYPE_CHECKING:
     from tilewright.dialects.xetile import compute, mma
@@ -156,4 +161,4 @@ def verify_convert_layout(op: compute.ConvertLayoutOp) -> None:
         raise VerifyException("source and result must have the same type")
     verify_map(shape, op.wg_map_result, what="wg_map_result")
     verify_map(shape, op.wg_map_source, what="wg_map_source")
-    verify_dealt_evenly(op, shape, op.wg_map_source)
+    verify_distributed_evenly(op, shape, op.wg_map_source)

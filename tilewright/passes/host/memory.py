@@ -26,7 +26,7 @@ _PURE = ("arith.", "math.", "index.")
 _QUIET = (scf.ForOp, scf.IfOp, scf.YieldOp)
 
 
-class Memory:
+class HostMemory:
     """Roots of the memrefs of a module of host functions."""
 
     def __init__(self, module: ModuleOp) -> None:

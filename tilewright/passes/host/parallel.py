@@ -6,7 +6,7 @@
       }                                          scf.for %i = %lo to %hi step %c1 { .. }
     }                                          }
 
-Requires: `Memory.independent`, a step of one, a loop inside (less is not worth a thread).
+Requires: `HostMemory.independent`, a step of one, a loop inside (less is not worth a thread).
 Guarantees: `tw_parallel_N` with the same arguments must call `tw_rounds_N` for ranges that make up the whole one.
 Where the bounds are not constants, short loops stay as they are, by a test of their length.
 """
@@ -23,7 +23,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.dialects import mach
 from tilewright.dialects.upstream.arith import constant
-from tilewright.passes.host.memory import Memory, outside
+from tilewright.passes.host.memory import HostMemory, outside
 
 PARALLEL = "tw_parallel_"
 ROUNDS = "tw_rounds_"
@@ -44,7 +44,7 @@ Passable = Callable[[Sequence[Attribute]], bool]
 """Whether values of these types can be passed to the function of a loop's rounds."""
 
 
-def share_loops(module: ModuleOp, memory: Memory, passable: Passable) -> list[SharedLoop]:
+def share_loops(module: ModuleOp, memory: HostMemory, passable: Passable) -> list[SharedLoop]:
     """Outline the outermost loops that qualify, in every function."""
     shared: list[SharedLoop] = []
     for function in list(module.body.block.ops):
@@ -55,7 +55,7 @@ def share_loops(module: ModuleOp, memory: Memory, passable: Passable) -> list[Sh
 
 
 def _share(
-    block: Block, module: ModuleOp, memory: Memory, passable: Passable, shared: list[SharedLoop]
+    block: Block, module: ModuleOp, memory: HostMemory, passable: Passable, shared: list[SharedLoop]
 ) -> None:
     for op in list(block.ops):
         if (
@@ -92,7 +92,7 @@ def _captured(loop: scf.ForOp) -> list[SSAValue]:
     return [value for value in _used(loop) if not isinstance(value.owner, arith.ConstantOp)]
 
 
-def _outline(loop: scf.ForOp, module: ModuleOp, memory: Memory, number: int) -> SharedLoop:
+def _outline(loop: scf.ForOp, module: ModuleOp, memory: HostMemory, number: int) -> SharedLoop:
     captured = _captured(loop)
     constants = {v: v.owner for v in _used(loop) if isinstance(v.owner, arith.ConstantOp)}
     types = tuple(value.type for value in captured)

@@ -34,12 +34,12 @@ from tilewright.passes.emit import Before
 class Sum:
     """A whole number that the host computes: a multiple of extents and strides of memrefs, and a constant."""
 
-    terms: tuple[tuple[Asked, int], ...]
+    terms: tuple[tuple[RuntimeExtent, int], ...]
     constant: int = 0
 
 
 @dataclass(frozen=True)
-class Asked:
+class RuntimeExtent:
     """What the type of a memref leaves open: an extent, a stride, or the offset."""
 
     memref: SSAValue
@@ -53,7 +53,7 @@ Size = int | Sum
 def plus(a: Size, b: Size, times: int = 1) -> Size:
     """a + times * b."""
     parts = [Sum((), each) if isinstance(each, int) else each for each in (a, b)]
-    terms: dict[Asked, int] = dict(parts[0].terms)
+    terms: dict[RuntimeExtent, int] = dict(parts[0].terms)
     for asked, factor in parts[1].terms:
         terms[asked] = terms.get(asked, 0) + times * factor
     kept = tuple((asked, factor) for asked, factor in terms.items() if factor)
@@ -62,7 +62,7 @@ def plus(a: Size, b: Size, times: int = 1) -> Size:
 
 
 @dataclass(eq=False)
-class Loop:
+class ProgramLoop:
     """A loop of a tile program: a tile's rows or columns, the grid, or a loop of its own."""
 
     extent: Size
@@ -72,11 +72,11 @@ class Loop:
 class Linear:
     """A linear function of loops."""
 
-    terms: tuple[tuple[Loop, int], ...]
+    terms: tuple[tuple[ProgramLoop, int], ...]
     constant: int = 0
 
     @property
-    def only(self) -> Loop | None:
+    def only(self) -> ProgramLoop | None:
         """The loop that it is; None where it is more."""
         one = len(self.terms) == 1 and self.terms[0][1] == 1 and not self.constant
         return self.terms[0][0] if one else None
@@ -111,7 +111,7 @@ def _added(a: Linear, b: Linear, times: int = 1) -> Linear:
 
 
 @dataclass(frozen=True)
-class View:
+class StridedView:
     """Part of a memref's memory as a matrix."""
 
     memref: SSAValue
@@ -150,7 +150,7 @@ def type_of(value: SSAValue) -> MemRefType[Attribute]:
 
 def extents(value: SSAValue) -> list[Size]:
     return [
-        n if n != DYNAMIC_INDEX else Sum(((Asked(value, "extent", d), 1),))
+        n if n != DYNAMIC_INDEX else Sum(((RuntimeExtent(value, "extent", d), 1),))
         for d, n in enumerate(type_of(value).get_shape())
     ]
 
@@ -159,16 +159,16 @@ def strides(value: SSAValue) -> tuple[list[Size], Size]:
     """Strides and offset of a memref. Raises TypeError for a layout that is not strided."""
     numbers, offset = strided_form(type_of(value))
     own: list[Size] = [
-        n if n != DYNAMIC_INDEX else Sum(((Asked(value, "stride", d), 1),))
+        n if n != DYNAMIC_INDEX else Sum(((RuntimeExtent(value, "stride", d), 1),))
         for d, n in enumerate(numbers)
     ]
-    return own, offset if offset != DYNAMIC_INDEX else Sum(((Asked(value, "offset"), 1),))
+    return own, offset if offset != DYNAMIC_INDEX else Sum(((RuntimeExtent(value, "offset"), 1),))
 
 
-def reached(value: SSAValue, indices: Sequence[Linear]) -> tuple[Mapping[Loop, Size], Size]:
+def reached(value: SSAValue, indices: Sequence[Linear]) -> tuple[Mapping[ProgramLoop, Size], Size]:
     """The stride of each loop in a memref that is accessed at `indices`, and where the first element is."""
     own, offset = strides(value)
-    steps: dict[Loop, Size] = {}
+    steps: dict[ProgramLoop, Size] = {}
     for index, stride in zip(indices, own, strict=True):
         for loop, factor in index.terms:
             steps[loop] = plus(steps.get(loop, 0), stride, factor)
@@ -201,7 +201,7 @@ class Host:
         assert total is not None
         return total
 
-    def _asked(self, asked: Asked) -> SSAValue:
+    def _asked(self, asked: RuntimeExtent) -> SSAValue:
         if asked not in self._known:
             source, rank = asked.memref, type_of(asked.memref).get_num_dims()
             if asked.what == "extent":
@@ -218,7 +218,7 @@ class Host:
             return self.size(-(-size // by))
         return self.before.add(arith.CeilDivSIOp(self.size(size), self.size(by)))
 
-    def view(self, view: View) -> SSAValue:
+    def view(self, view: StridedView) -> SSAValue:
         if view.is_whole:
             return view.memref
         offset, *rest = (

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from xdsl.dialects import arith
+from xdsl.dialects import arith, memref
 from xdsl.dialects.linalg.ops import GenericOp
 from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 
@@ -55,6 +55,11 @@ class Body:
         last = self.block.last_op
         assert last is not None
         return last.operands
+
+    @cached_property
+    def loaded(self) -> Sequence[SSAValue]:
+        """Memory that the body reads at indices of its own."""
+        return [op.memref for op in self.block.ops if isinstance(op, memref.LoadOp)]
 
     @cached_property
     def reads_results(self) -> bool:

@@ -16,46 +16,65 @@ from typing import Any, cast
 
 from xdsl.dialects import arith, func, memref, scf
 from xdsl.dialects.builtin import (
-    AffineMapAttr,
-    ArrayAttr,
     DenseIntOrFPElementsAttr,
     FunctionType,
     MemRefType,
     ModuleOp,
+    NoneAttr,
     StringAttr,
     TensorType,
     UnrankedMemRefType,
     UnrankedTensorType,
 )
-from xdsl.dialects.linalg.attrs import IteratorType, IteratorTypeAttr
-from xdsl.dialects.linalg.ops import GenericOp, YieldOp
-from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
-from xdsl.ir.affine import AffineMap
+from xdsl.dialects.linalg.ops import GenericOp
+from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.dialects.elementwise import is_elementwise
+from tilewright.dialects.upstream.scf import ForallOp, InParallelOp
 from tilewright.passes.emit import Before
 from tilewright.passes.linalg.accesses import subview_type
+from tilewright.passes.linalg.forms import (
+    FORMS,
+    copy,
+    elementwise,
+    mixed,
+    new_like,
+)
 
 
 def bufferize(module: ModuleOp) -> None:
     """Rewrites a module in place."""
-    if not any(_is_tensor(v) for op in module.walk() for v in _values(op)):
+    if not is_structured(module):
         return
     globals_: dict[Any, str] = {}
-    for op in list(module.walk()):
-        if any(map(_is_tensor, (*op.operands, *op.results))) or op.name in _FORMS:
-            _rewrite(module, op, globals_)
+    concerned = [
+        op
+        for op in module.walk()
+        if any(map(_is_tensor, (*op.operands, *op.results))) or op.name in _FORMS
+    ]
     for op in module.walk():
         for block in (b for r in op.regions for b in r.blocks):
             for argument in block.args:
                 argument._type = of_memref(argument.type)  # pyright: ignore[reportPrivateUsage]
+    for op in concerned:
+        _rewrite(module, op, globals_)
+    for op in module.walk():
         if isinstance(op, func.FuncOp):
             ins, outs = (
                 [of_memref(t) for t in ts]
                 for ts in (op.function_type.inputs, op.function_type.outputs)
             )
             op.function_type = FunctionType.from_lists(ins, outs)
+
+
+def is_structured(module: ModuleOp) -> bool:
+    """Whether a module has ops of linalg, or tensors."""
+    return any(
+        op.name in _FORMS or op.name.startswith("linalg.") or any(map(_is_tensor, _values(op)))
+        for op in module.walk()
+    )
 
 
 def _values(op: Operation) -> list[SSAValue]:
@@ -83,27 +102,39 @@ def _rewrite(module: ModuleOp, op: Operation, globals_: dict[Any, str]) -> None:
     elif isinstance(op, arith.ConstantOp):
         before.replace(before.add(_global(module, op, globals_)))
     elif op.name in _FORMS:
+        if op.name in _WHOLE:
+            _plain(before, op)
         _FORMS[op.name](before, op)
-    elif not isinstance(
-        op, scf.ForOp | scf.IfOp | scf.YieldOp | func.CallOp | func.ReturnOp | arith.SelectOp
+    elif is_elementwise(op) and not (
+        isinstance(op, arith.SelectOp) and not isinstance(op.cond.type, MemRefType)
     ):
+        elementwise(before, op)
+    elif isinstance(op, ForallOp):
+        _forall(before, op)
+    elif isinstance(op, _PASSING):
+        _plain(before, op)
+    else:
         raise error_at(
             op, f"{op.name} of tensors has no form on memory here", kind=UnsupportedError,
             hint="mlir-opt --one-shot-bufferize makes memrefs of any tensors",
         )  # fmt: skip
 
 
-def _new(before: Before, like: SSAValue) -> SSAValue:
-    """Memory of its own for a value of a shape that a memref has."""
-    kind = cast(MemRefType[Attribute], like.type)
-    sizes = [
-        before.add(memref.DimOp(like, before.index(d)))
-        for d, n in enumerate(kind.get_shape()) if n < 0
-    ]  # fmt: skip
-    plain = MemRefType(kind.element_type, kind.get_shape())
-    return before.add(
-        memref.AllocOp.get(plain.element_type, None, plain.get_shape(), dynamic_sizes=sizes)
-    )
+_PASSING = (
+    scf.ForOp, scf.IfOp, scf.WhileOp, scf.YieldOp, scf.ConditionOp, func.CallOp, func.ReturnOp, arith.SelectOp
+)  # fmt: skip
+"""Ops that hand tensors on as they are."""
+_WHOLE = ("tensor.cast", "tensor.collapse_shape", "tensor.expand_shape", "tensor.reshape")
+"""Ops whose result has the type of a tensor without gaps."""
+
+
+def _plain(before: Before, op: Operation) -> None:
+    """What is part of another tensor is copied: whoever takes it expects rows one behind the other."""
+    for place, value in enumerate(op.operands):
+        if isinstance(value.type, MemRefType) and not isinstance(value.type.layout, NoneAttr):
+            memory = new_like(before, value)
+            copy(before, value, memory)
+            op.operands[place] = memory
 
 
 def _structured(before: Before, op: GenericOp) -> None:
@@ -113,9 +144,9 @@ def _structured(before: Before, op: GenericOp) -> None:
     body, outs = op.body.block, list(op.outputs)
     fresh: list[SSAValue] = []
     for n, out in enumerate(outs):
-        memory = _new(before, out)
+        memory = new_like(before, out)
         if body.args[len(op.inputs) + n].first_use is not None:
-            before.insert(_copy(out, memory))
+            copy(before, out, memory)
         fresh.append(memory)
     made = GenericOp(
         op.inputs, fresh, op.detach_region(op.body), op.indexing_maps, op.iterator_types
@@ -125,18 +156,6 @@ def _structured(before: Before, op: GenericOp) -> None:
     for result, memory in zip(op.res, fresh, strict=True):
         result.replace_all_uses_with(memory)
     Rewriter.erase_op(op)
-
-
-def _copy(source: SSAValue, target: SSAValue) -> Operation:
-    kind = cast(MemRefType[Attribute], target.type)
-    rank = kind.get_num_dims()
-    block = Block(arg_types=[kind.element_type] * 2)
-    block.add_op(YieldOp(block.args[0]))
-    same = AffineMapAttr(AffineMap.identity(rank))
-    parallel = IteratorTypeAttr(IteratorType.PARALLEL)
-    return GenericOp(
-        [source], [target], Region(block), ArrayAttr([same] * 2), ArrayAttr([parallel] * rank)
-    )
 
 
 def _global(module: ModuleOp, op: arith.ConstantOp, known: dict[Any, str]) -> Operation:
@@ -155,16 +174,11 @@ def _global(module: ModuleOp, op: arith.ConstantOp, known: dict[Any, str]) -> Op
     return memref.GetGlobalOp(known[op.value], kind)
 
 
-def _mixed(static: Any, dynamic: Sequence[SSAValue]) -> list[SSAValue | int]:
-    values = iter(dynamic)
-    return [next(values) if int(n) == -(2**63) else int(n) for n in static.get_values()]
-
-
 def _slice_of(before: Before, op: Any, source: SSAValue, shape: Sequence[int]) -> SSAValue:
     """Part of a memref, whose type has the dimensions of a tensor's slice."""
-    offsets = _mixed(op.static_offsets, op.offsets)
-    sizes = _mixed(op.static_sizes, op.sizes)
-    steps = _mixed(op.static_strides, op.strides)
+    offsets = mixed(op.static_offsets, op.offsets)
+    sizes = mixed(op.static_sizes, op.sizes)
+    steps = mixed(op.static_strides, op.strides)
     left, kept = list(shape), list[int]()
     for d, size in enumerate(sizes):  # a dimension of one element that the shape lacks is dropped
         number = size if isinstance(size, int) else -1
@@ -181,10 +195,32 @@ def _extract_slice(before: Before, op: Any) -> None:
 
 
 def _insert_slice(before: Before, op: Any) -> None:
-    memory = _new(before, op.dest)
-    before.insert(_copy(op.dest, memory))
-    before.insert(_copy(op.source, _slice_of(before, op, memory, op.source.type.get_shape())))
+    memory = new_like(before, op.dest)
+    copy(before, op.dest, memory)
+    copy(before, op.source, _slice_of(before, op, memory, op.source.type.get_shape()))
     before.replace(memory)
+
+
+def _forall(before: Before, op: ForallOp) -> None:
+    """What iterations share is memory that each writes its part of."""
+    rank, body = len(op.static_upper), op.body.block
+    fresh: list[SSAValue] = []
+    for out in op.outputs:
+        fresh.append(new_like(before, out))
+        copy(before, out, fresh[-1])
+        body.args[rank].replace_all_uses_with(fresh[-1])
+        body.erase_arg(body.args[rank])
+    lower, upper, step = (op.mixed(which) for which in ("lower", "upper", "step"))
+    before.insert(ForallOp(lower, upper, step, op.detach_region(op.body), (), op.mapping))
+    before.replace(*fresh)
+
+
+def _parallel_insert(before: Before, op: Any) -> None:
+    end = op.parent_op()
+    assert isinstance(end, InParallelOp)
+    into = Before(end)
+    copy(into, op.source, _slice_of(into, op, op.dest, op.source.type.get_shape()))
+    before.replace()
 
 
 def _empty(before: Before, op: Any) -> None:
@@ -200,10 +236,34 @@ def _empty(before: Before, op: Any) -> None:
 
 def _same(before: Before, op: Any) -> None:
     """As MLIR has it, the memory of a value is not written while that is alive."""
-    (source,), (result,) = op.operands, op.results
+    (result,) = op.results
+    if isinstance(result.type, MemRefType) and isinstance(result.type.layout, NoneAttr):
+        _plain(before, op)
+    source = op.operands[0]
     before.replace(
         source if source.type == result.type else before.add(memref.CastOp.get(source, result.type))
     )
+
+
+def _alloc_tensor(before: Before, op: Any) -> None:
+    if op.copy is None:
+        return _empty(before, op)
+    memory = new_like(before, op.copy)
+    copy(before, op.copy, memory)
+    return before.replace(memory)
+
+
+def _clone(before: Before, op: Any) -> None:
+    memory = new_like(before, op.input)
+    copy(before, op.input, memory)
+    before.replace(memory)
+
+
+def _materialize(before: Before, op: Any) -> None:
+    if op.results:
+        return before.replace(op.source)
+    copy(before, op.source, op.dest)
+    return before.replace()
 
 
 def _reshape(made: Any) -> Any:
@@ -214,11 +274,16 @@ def _reshape(made: Any) -> Any:
 
 
 _FORMS: dict[str, Any] = {
+    **FORMS,
+    "bufferization.alloc_tensor": _alloc_tensor,
+    "bufferization.clone": _clone,
+    "bufferization.materialize_in_destination": _materialize,
     "bufferization.to_tensor": _same,
     "bufferization.to_buffer": _same,
     "tensor.empty": _empty,
     "tensor.extract_slice": _extract_slice,
     "tensor.insert_slice": _insert_slice,
+    "tensor.parallel_insert_slice": _parallel_insert,
     "tensor.cast": _reshape(lambda op: memref.CastOp.get(op.operands[0], op.results[0].type)),
     "tensor.dim": _reshape(lambda op: memref.DimOp(*op.operands)),
     "tensor.extract": _reshape(lambda op: memref.LoadOp.get(op.operands[0], list(op.operands[1:]))),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from xdsl.dialects import arith
+from xdsl.dialects import arith, memref
 from xdsl.dialects.builtin import IntegerAttr
 from xdsl.dialects.linalg.ops import IndexOp
 from xdsl.ir import Operation, SSAValue
@@ -13,20 +13,21 @@ from xdsl.ir import Operation, SSAValue
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects.elementwise import is_elementwise
 from tilewright.passes.linalg.accesses import Linear
+from tilewright.passes.linalg.blocks import gather
 from tilewright.passes.linalg.fusion import Node
 
 if TYPE_CHECKING:
-    from tilewright.passes.linalg.tiles import Tiles
+    from tilewright.passes.linalg.tiles import TileWriter
 
 Bound = tuple[Linear | None, ...]
 """What each loop of an op is, in the loops of the program."""
 
 
-class Elements:
+class BodyOnTiles:
     """The body of an op on tiles: what its results need of it."""
 
     def __init__(
-        self, tiles: Tiles, node: Node, bound: Bound, values: Sequence[SSAValue | None]
+        self, tiles: TileWriter, node: Node, bound: Bound, values: Sequence[SSAValue | None]
     ) -> None:
         self.tiles, self.node, self.bound = tiles, node, bound
         self.known: dict[SSAValue, SSAValue] = {
@@ -55,12 +56,14 @@ class Elements:
             index = self.bound[dim.value.data]
             assert index is not None
             return self.tiles.position(index)
+        if isinstance(op, memref.LoadOp):
+            return gather(self.tiles, op.memref, self.of(*op.indices))
         if not is_elementwise(op):
             raise error_at(
                 op,
                 f"{op.name} in the body of a structured op is no function of its elements",
                 kind=UnsupportedError,
-                rule="a body has ops of arith and math, and linalg.index",
-                hint="what reads memory by computed indices is a kernel of its own: gather it first",
+                rule="a body has ops of arith and math, linalg.index, and loads",
+                hint="what stores by computed indices is a kernel of its own",
             )
         return self.tiles.elementwise(op, self.of(*op.operands))

@@ -22,12 +22,13 @@ from xdsl.dialects.linalg.ops import GenericOp
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 from xdsl.ir.affine import AffineDimExpr, AffineMap
 
+from tilewright.passes.linalg.accesses import Linear, linear
 from tilewright.passes.linalg.bodies import Body
 from tilewright.passes.memory_objects import is_allocation, memory_root
 
 
 @dataclass(frozen=True)
-class Source:
+class OperandSource:
     """What an operand reads: memory, or a result of another op that need not be in memory."""
 
     memory: SSAValue
@@ -42,7 +43,7 @@ class Node:
 
     op: GenericOp
     body: Body
-    sources: list[Source] = field(default_factory=list[Source])
+    sources: list[OperandSource] = field(default_factory=list[OperandSource])
     """Of the inputs, then of the outputs: what was there before."""
     readers: list[Node] = field(default_factory=list["Node"])
     place: int = 0
@@ -115,7 +116,7 @@ _LOOKS = (
 
 def _read(node: Node, latest: dict[SSAValue, tuple[Node, int]]) -> None:
     for n, value in enumerate(node.op.operands):
-        source = Source(value, *latest[value]) if value in latest else Source(value)
+        source = OperandSource(value, *latest[value]) if value in latest else OperandSource(value)
         node.sources.append(source)
         if n >= node.inputs and not node.body.reads_results:
             continue
@@ -123,6 +124,10 @@ def _read(node: Node, latest: dict[SSAValue, tuple[Node, int]]) -> None:
             source.producer.readers.append(node)
         for other, (writer, _) in latest.items():
             if other is not value and overlap(other, value):
+                writer.kept = True
+    for value in node.body.loaded:
+        for other, (writer, _) in latest.items():
+            if overlap(other, value):
                 writer.kept = True
 
 
@@ -145,6 +150,7 @@ def _memory(node: Node) -> Iterable[SSAValue]:
     for source in used:
         if source.producer is None or source.producer.kept:
             yield source.memory
+    yield from node.body.loaded
 
 
 def _covers(node: Node, output: int) -> bool:
@@ -256,7 +262,7 @@ def _row_loops(node: Node) -> set[int]:
     return found
 
 
-def _read_for(source: Source, map_: AffineMap) -> set[int]:
+def _read_for(source: OperandSource, map_: AffineMap) -> set[int]:
     """The loops of a reader that choose what was reduced for an operand."""
     node = source.producer
     assert node is not None
@@ -274,6 +280,8 @@ def _fits(node: Node, reader: Node) -> bool:
         written, read = node.maps[node.inputs + source.result].results, reader.maps[n].results
         plain = [r.position for r in written if isinstance(r, AffineDimExpr)]
         if len(plain) != len(written) or set(plain) != loops:
+            return False
+        if any(linear(r, [Linear(())] * reader.maps[n].num_dims) is None for r in read):
             return False
         if not _is_heavy(node):
             continue

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from tilewright.passes.linalg.accesses import Linear, Loop, Size
+from tilewright.passes.linalg.accesses import Linear, ProgramLoop, Size
 from tilewright.passes.linalg.elements import Bound
 from tilewright.passes.linalg.fusion import Node
 from tilewright.passes.linalg.loops import dims_of, loops_of, speeds
@@ -21,15 +21,15 @@ UNKNOWN = 512
 
 
 @dataclass
-class Plan:
+class LoopPlan:
     """How the loops of an op are shared out: tiles, the grid, loops within a program."""
 
     node: Node
-    loops: list[Loop | None]
+    loops: list[ProgramLoop | None]
     """Of the op; None for its reductions."""
-    rows: Loop | None = None
-    columns: Loop | None = None
-    inner: set[Loop] = field(default_factory=set[Loop])
+    rows: ProgramLoop | None = None
+    columns: ProgramLoop | None = None
+    inner: set[ProgramLoop] = field(default_factory=set[ProgramLoop])
     """Tiled loops that a program goes through itself: what it computed for a row serves all of it."""
     multiplies: bool = False
 
@@ -42,7 +42,7 @@ class Plan:
         return tuple(None if loop is None else Linear(((loop, 1),)) for loop in self.loops)
 
     @property
-    def single(self) -> list[Loop]:
+    def single(self) -> list[ProgramLoop]:
         """Loops of the grid of which a program does one iteration."""
         return [
             loop
@@ -57,11 +57,11 @@ class Plan:
                 yield node
 
 
-def plan(node: Node) -> Plan:
+def plan(node: Node) -> LoopPlan:
     """Rows and columns: those of the product that is computed, else what is closest in memory, and the largest."""
     extents = loops_of(node)
-    loops = [None if d in node.reductions else Loop(n) for d, n in enumerate(extents)]
-    found = Plan(node, loops)
+    loops = [None if d in node.reductions else ProgramLoop(n) for d, n in enumerate(extents)]
+    found = LoopPlan(node, loops)
     parallel = [d for d, loop in enumerate(loops) if loop is not None]
     rank = speeds(node, len(extents))
 
@@ -96,7 +96,7 @@ def plan(node: Node) -> Plan:
     return found
 
 
-def _loop(loops: Sequence[Loop | None], d: int | None) -> Loop | None:
+def _loop(loops: Sequence[ProgramLoop | None], d: int | None) -> ProgramLoop | None:
     return None if d is None else loops[d]
 
 
@@ -151,7 +151,7 @@ def _sides(root: Node, node: Node) -> tuple[set[int], set[int]] | None:
     return pair if pair[0] and pair[1] else None
 
 
-def row_sizes(found: Plan) -> dict[str, int] | None:
+def row_sizes(found: LoopPlan) -> dict[str, int] | None:
     """The tile of a reduction that is no product: whole rows up to `ROW`, and few enough of them for registers. None
     where there is no reduction."""
     node, columns = found.node, found.columns

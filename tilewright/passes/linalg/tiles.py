@@ -8,9 +8,9 @@ computed once, in front of the loop over columns that does not change it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from xdsl.dialects import arith, scf
@@ -19,9 +19,12 @@ from xdsl.dialects.builtin import (
     Float16Type,
     Float32Type,
     IndexType,
+    IntegerAttr,
+    MemRefType,
     VectorType,
 )
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, Region, SSAValue
+from xdsl.ir.affine import AffineBinaryOpExpr, AffineBinaryOpKind, AffineExpr
 
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import xetile
@@ -30,39 +33,51 @@ from tilewright.dialects.upstream.combining import neutral
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.passes.emit import Before, with_shape
 from tilewright.passes.linalg.accesses import (
+    Host,
     Linear,
-    Loop,
+    ProgramLoop,
     Size,
-    View,
+    StridedView,
+    Sum,
+    extents,
     linear,
-    plus,
-    reached,
-    type_of,
 )
+from tilewright.passes.linalg.blocks import gather, is_strided, load
 from tilewright.passes.linalg.bodies import Combined
-from tilewright.passes.linalg.elements import Bound, Elements
-from tilewright.passes.linalg.fusion import Node, Source
+from tilewright.passes.linalg.elements import BodyOnTiles, Bound
+from tilewright.passes.linalg.fusion import Node, OperandSource
 from tilewright.passes.linalg.loops import dims_of, fastest, is_multiplied, reduced
 
-Given = View | Size | SSAValue
+Given = StridedView | Size | SSAValue
 """What a kernel is given: a matrix, a number that the host computes, a scalar of the host."""
 
 
-class Tiles:
+_AFFINE: Mapping[AffineBinaryOpKind, type[Operation]] = {
+    AffineBinaryOpKind.Add: arith.AddiOp,
+    AffineBinaryOpKind.Mul: arith.MuliOp,
+    AffineBinaryOpKind.FloorDiv: arith.FloorDivSIOp,
+    AffineBinaryOpKind.CeilDiv: arith.CeilDivSIOp,
+}
+
+
+class TileWriter:
     """Writes the body of a kernel, in front of the terminator of its block."""
 
     def __init__(self, end: Operation, sizes: Sequence[int], step: int) -> None:
         self.at = Before(end)
         self.entry = end.parent_block()
+        first = arith.ConstantOp(IntegerAttr(0, IndexType()))
+        self.at.insert(first)
+        self._first = Host(Before(first))
         self.sizes = sizes
         """Rows and columns of a tile."""
         self.step = step
         """Elements of a product's k at a time."""
         self.given: dict[Given, BlockArgument] = {}
-        self.axes: tuple[Loop | None, Loop | None] = (None, None)
+        self.axes: tuple[ProgramLoop | None, ProgramLoop | None] = (None, None)
         self.extents: tuple[int, int] = (1, 1)
         """Of tiles, here."""
-        self.offsets: dict[Loop, Index] = {}
+        self.offsets: dict[ProgramLoop, Index] = {}
         self._known: list[dict[Any, Any]] = [{}]
 
     # What a kernel is given.
@@ -76,11 +91,26 @@ class Tiles:
     def size(self, size: Size) -> Index:
         return size if isinstance(size, int) else self.argument(size, IndexType())
 
+    def own(self, size: Size) -> Index:
+        """A number that a matrix of the kernel has."""
+        return size if isinstance(size, int) else self._first.size(size)
+
+    def settle(self) -> None:
+        """Numbers that are extents of matrices are asked of these, where a launch promises more of them."""
+        assert self.entry is not None
+        for size in [given for given in self.given if isinstance(given, Sum)]:
+            of = [v for v in self.given if isinstance(v, StridedView) and size in v.sizes]
+            if of:
+                here = extents(self.given[of[0]])[of[0].sizes.index(size)]
+                number = self.given.pop(size)
+                number.replace_all_uses_with(self._first.size(here))
+                self.entry.erase_arg(number)
+
     # Places.
 
     @contextmanager
     def within(
-        self, rows: Loop | None, columns: Loop | None, sizes: tuple[int, int]
+        self, rows: ProgramLoop | None, columns: ProgramLoop | None, sizes: tuple[int, int]
     ) -> Generator[None]:
         """Tiles of other rows and columns."""
         before = self.axes, self.extents
@@ -90,7 +120,7 @@ class Tiles:
 
     def loop(
         self,
-        loop: Loop,
+        loop: ProgramLoop,
         step: int,
         carried: Sequence[SSAValue],
         body: Callable[[Sequence[SSAValue]], Sequence[SSAValue]],
@@ -116,7 +146,7 @@ class Tiles:
 
     def loops(
         self,
-        loops: Sequence[Loop],
+        loops: Sequence[ProgramLoop],
         carried: Sequence[SSAValue],
         body: Callable[[Sequence[SSAValue]], Sequence[SSAValue]],
     ) -> Sequence[SSAValue]:
@@ -144,7 +174,7 @@ class Tiles:
 
     # Values.
 
-    def read(self, source: Source, indices: Sequence[Linear]) -> SSAValue:
+    def read(self, source: OperandSource, indices: Sequence[Linear]) -> SSAValue:
         """A tile of what an operand reads, at functions of loops."""
         node = source.producer
         if node is not None and not node.kept:
@@ -160,7 +190,7 @@ class Tiles:
                 return self.once(source.memory, lambda: self.at.add(owner.clone()))
             return self.argument(source.memory, source.memory.type)
         return self.once(
-            (source.memory, tuple(indices)), lambda: self._load(source.memory, indices)
+            (source.memory, tuple(indices)), lambda: load(self, source.memory, indices)
         )
 
     def results(self, node: Node, bound: Bound) -> Sequence[SSAValue]:
@@ -172,7 +202,7 @@ class Tiles:
     def _computed(self, node: Node, bound: Bound) -> Sequence[SSAValue]:
         if not node.reductions:
             values = [self.operand(node, n, bound) for n in range(len(node.sources))]
-            return Elements(self, node, bound, values).of(*node.body.yielded)
+            return BodyOnTiles(self, node, bound, values).of(*node.body.yielded)
         if (factors := self._product(node, bound)) is not None:
             return [self._multiplied(node, bound, *factors)]
         return self._reduced(node, bound)
@@ -181,7 +211,28 @@ class Tiles:
         """The elements that an op reads of its operand n; None where it reads none."""
         if node.body.arguments[n].first_use is None:
             return None
-        return self.read(node.sources[n], self.indices(node, n, bound))
+        source, exprs = node.sources[n], node.maps[n].results
+        if source.producer is None or source.producer.kept:
+            found = [linear(expr, bound) for expr in exprs]
+            if isinstance(source.memory.type, MemRefType) and not is_strided(source.memory, found):
+                return gather(self, source.memory, [self.value(expr, bound) for expr in exprs])
+        return self.read(source, self.indices(node, n, bound))
+
+    def value(self, expr: AffineExpr, bound: Bound) -> SSAValue:
+        """The value of an affine function, linear or not, along rows and columns."""
+        known = linear(expr, bound)
+        if known is not None:
+            return self.position(known)
+        assert isinstance(expr, AffineBinaryOpExpr)
+        sides = [self.value(expr.lhs, bound), self.value(expr.rhs, bound)]
+        index = IndexType()
+        match expr.kind:
+            case AffineBinaryOpKind.Mod:
+                whole = self.combined(arith.FloorDivSIOp, sides, index)
+                whole = self.combined(arith.MuliOp, [whole, sides[1]], index)
+                return self.combined(arith.SubiOp, [sides[0], whole], index)
+            case kind:
+                return self.combined(_AFFINE[kind], sides, index)
 
     def indices(self, node: Node, n: int, bound: Bound) -> list[Linear]:
         found = [linear(expr, bound) for expr in node.maps[n].results]
@@ -218,7 +269,7 @@ class Tiles:
         self, node: Node, bound: Bound, left: SSAValue, right: SSAValue, k: int
     ) -> SSAValue:
         (rows, columns), (height, width) = self.axes, self.extents
-        own = {d: Loop(extent) for d, extent in reduced(node).items()}
+        own = {d: ProgramLoop(extent) for d, extent in reduced(node).items()}
         bound = tuple(
             Linear(((own[d], 1),)) if d in own else index for d, index in enumerate(bound)
         )
@@ -246,19 +297,23 @@ class Tiles:
             else total
         )
 
-    def _factor(self, node: Node, bound: Bound, value: SSAValue, k: Loop, axis: int) -> SSAValue:
+    def _factor(
+        self, node: Node, bound: Bound, value: SSAValue, k: ProgramLoop, axis: int
+    ) -> SSAValue:
         """A tile of a factor: beyond the end of k it is 0."""
         used = node.body.inputs_of(value, node.body.arguments)
         values = [
             self.operand(node, n, bound) if a in used else None
             for n, a in enumerate(node.body.arguments)
         ]
-        (made,) = Elements(self, node, bound, values).of(value)
+        (made,) = BodyOnTiles(self, node, bound, values).of(value)
         made = self.splat(made, self.extents)
         loaded = isinstance(made.owner, xetile.LoadTileOp | xetile.LoadGatherOp)
         return made if loaded else self.masked(made, k, axis, 0)
 
-    def masked(self, value: SSAValue, loop: Loop, axis: int, otherwise: int | float) -> SSAValue:
+    def masked(
+        self, value: SSAValue, loop: ProgramLoop, axis: int, otherwise: int | float
+    ) -> SSAValue:
         """A tile whose elements beyond the end of a loop along an axis are a number."""
         size = self.extents[axis]
         if isinstance(loop.extent, int) and loop.extent % size == 0:
@@ -278,7 +333,7 @@ class Tiles:
         parallel = set(range(len(bound))) - set(node.reductions)
         taken = self._axes_of(parallel, bound)
         free = [a for a in (1, 0) if a not in taken]
-        own = {d: Loop(extent) for d, extent in reduced(node).items()}
+        own = {d: ProgramLoop(extent) for d, extent in reduced(node).items()}
         bound = tuple(
             Linear(((own[d], 1),)) if d in own else index for d, index in enumerate(bound)
         )
@@ -290,7 +345,7 @@ class Tiles:
 
             def step(carried: Sequence[SSAValue]) -> Sequence[SSAValue]:
                 values = [self.operand(node, n, bound) for n in range(node.inputs)]
-                found = Elements(self, node, bound, [*values, *carried]).of(*node.body.yielded)
+                found = BodyOnTiles(self, node, bound, [*values, *carried]).of(*node.body.yielded)
                 return [self.splat(v, shape) for v in found]
 
             if len(start) != len(before):
@@ -298,7 +353,7 @@ class Tiles:
                     node.op,
                     "a result of a reduction does not depend on what was there",
                     kind=UnsupportedError,
-                    hint="the last iteration alone counts: write it without the reduction",
+                    hint="only the last iteration counts: write the op without the reduction",
                 )
             return self.loops([own[d] for d in node.reductions], start, step)
         axis = free[0]
@@ -313,8 +368,8 @@ class Tiles:
         node: Node,
         bound: Bound,
         axis: int,
-        inner: Loop,
-        others: Sequence[Loop],
+        inner: ProgramLoop,
+        others: Sequence[ProgramLoop],
         before: Sequence[SSAValue],
     ) -> Sequence[SSAValue]:
         """A reduction along an axis: blocks are combined element by element, and their elements at last."""
@@ -331,7 +386,7 @@ class Tiles:
             def block(carried: Sequence[SSAValue]) -> Sequence[SSAValue]:
                 values = [self.operand(node, n, bound) for n in range(node.inputs)]
                 values += [None] * len(before)
-                found = Elements(self, node, bound, values).of(*(part.value for part in parts))
+                found = BodyOnTiles(self, node, bound, values).of(*(part.value for part in parts))
                 found = [
                     self._inside(part, self.splat(v, shape), inner, axis)
                     for part, v in zip(parts, found, strict=True)
@@ -352,7 +407,7 @@ class Tiles:
         kind = part.value.type
         return self.at.splat(neutral(part.kind, kind), VectorType(kind, list(shape)))
 
-    def _inside(self, part: Combined, value: SSAValue, loop: Loop, axis: int) -> SSAValue:
+    def _inside(self, part: Combined, value: SSAValue, loop: ProgramLoop, axis: int) -> SSAValue:
         return self.masked(value, loop, axis, neutral(part.kind, part.value.type))
 
     # Elements.
@@ -371,17 +426,28 @@ class Tiles:
 
     def elementwise(self, op: Operation, operands: Sequence[SSAValue]) -> SSAValue:
         """A scalar op on tiles."""
+        type_ = op.results[0].type
+        return self.combined(type(op), operands, type_, op.properties, op.attributes)
+
+    def combined(
+        self,
+        op: type[Operation],
+        operands: Sequence[SSAValue],
+        kind: Attribute,
+        properties: Mapping[str, Attribute] = MappingProxyType({}),
+        attributes: Mapping[str, Attribute] = MappingProxyType({}),
+    ) -> SSAValue:
+        """A kind of scalar op on tiles, with a result of a type or of vectors of it."""
         shapes = [shape_of(v) for v in operands if isinstance(v.type, VectorType)]
-        kind = op.results[0].type
         if shapes:
             shape = [max(ns) for ns in zip(*shapes, strict=True)]
             operands = [self.splat(v, shape) for v in operands]
             kind = VectorType(kind, shape)
-        made = type(op).create(
+        made = op.create(
             operands=list(operands),
             result_types=[kind],
-            properties=dict(op.properties),
-            attributes=dict(op.attributes),
+            properties=dict(properties),
+            attributes=dict(attributes),
         )
         return self.at.add(made)
 
@@ -403,96 +469,3 @@ class Tiles:
         if index.constant:
             total = at.add_index(total, at.broadcast(at.index(index.constant), shape_of(total)))
         return total
-
-    # Memory.
-
-    def _load(self, memory: SSAValue, indices: Sequence[Linear]) -> SSAValue:
-        tile, mask = self._tile(memory, indices, self.shape(*indices))
-        if mask is None:
-            return self.once(("load", tile), lambda: self.at.add(xetile.LoadTileOp(tile)))
-        return self.at.add(xetile.LoadGatherOp(tile, mask))
-
-    def store(self, memory: SSAValue, indices: Sequence[Linear], value: SSAValue) -> None:
-        value = self.splat(value, self.shape(*indices))
-        tile, mask = self._tile(memory, indices, shape_of(value))
-        if mask is None:
-            self.at.insert(xetile.StoreTileOp(value, tile))
-        else:
-            self.at.insert(xetile.StoreScatterOp(value, tile, mask))
-
-    def _tile(
-        self, memory: SSAValue, indices: Sequence[Linear], shape: Sequence[int]
-    ) -> tuple[SSAValue, SSAValue | None]:
-        """A tile of memory; with the elements that exist, where each has an address of its own."""
-        steps, offset = reached(memory, indices)
-        outer = [loop for loop in steps if loop not in self.axes]
-        order = None
-        dims: list[tuple[Loop | None, Size, Size]] = [
-            (loop, loop.extent, steps[loop]) for loop in outer
-        ]
-        row, column = (
-            (axis, axis.extent, steps[axis])
-            if axis is not None and axis in steps
-            else (None, 1, None)
-            for axis in self.axes
-        )
-        sides = [
-            (loop, extent, 1 if stride is None else stride)
-            for loop, extent, stride in (row, column)
-        ]
-        # A side of one element has the stride that suits the other.
-        if row[2] is None:
-            sides[0] = (None, 1, plus(0, sides[1][1]) if sides[1][2] == 1 else 1)
-        dims += sides
-        if not _is_block(sides[0], sides[1]):
-            order = [0, 1] if _is_block(sides[1], sides[0]) else order
-            if order is None:
-                return self._scattered(memory, offset, dims, shape)
-        view = View(memory, offset, tuple(d[1] for d in dims), tuple(d[2] for d in dims))
-        offsets = [0 if loop is None else self.offsets[loop] for loop, _, _ in dims]
-        sizes = () if view.is_static else [self.size(n) for n in view.sizes]
-        strides = () if view.is_static else [self.size(n) for n in view.strides]
-        kind = xetile.TileType(
-            shape, type_of(memory).element_type, xetile.TileAttr(order=order) if order else None
-        )
-        source = self.argument(view, view.type)
-        key = source, kind, tuple(offsets)
-        made = partial(xetile.InitTileOp, source, kind, offsets, sizes=sizes, strides=strides)
-        return self.once(key, lambda: self.at.add(made())), None
-
-    def _scattered(
-        self,
-        memory: SSAValue,
-        offset: Size,
-        dims: Sequence[tuple[Loop | None, Size, Size]],
-        shape: Sequence[int],
-    ) -> tuple[SSAValue, SSAValue]:
-        reach: Size = 1
-        for _, extent, stride in dims:
-            if not isinstance(extent, int) or not isinstance(stride, int):
-                raise error_at(
-                    self.at.op,
-                    "rows that are not contiguous need extents and strides that are known",
-                    kind=UnsupportedError,
-                    hint="give the memref static extents, or copy it",
-                )
-            reach += (extent - 1) * stride
-            if stride < 0:
-                raise error_at(self.at.op, "an operand is read backwards", kind=UnsupportedError)
-        view = View(memory, offset, (reach,), (1,))
-        offsets = [0 if loop is None else self.offsets[loop] for loop, _, _ in dims]
-        places = self.at.linear(offsets, [self.size(d[2]) for d in dims], shape)
-        mask = self.at.inside(offsets, [self.size(d[1]) for d in dims], shape)
-        kind = xetile.TileType(shape, type_of(memory).element_type, xetile.TileAttr(scattered=True))
-        return self.at.add(
-            xetile.InitTileOp(self.argument(view, view.type), kind, offset_vector=places)
-        ), mask
-
-
-def _is_block(slow: tuple[Any, Size, Size], fast: tuple[Any, Size, Size]) -> bool:
-    """Whether a matrix of these extents and strides has whole rows in memory, one behind the other."""
-    if fast[2] != 1 and fast[1] != 1:
-        return False
-    if not isinstance(slow[2], int) or not isinstance(fast[1], int):
-        return True
-    return slow[1] == 1 or slow[2] >= fast[1]

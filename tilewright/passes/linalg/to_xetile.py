@@ -21,10 +21,11 @@ from itertools import count
 from math import prod
 from typing import Any
 
-from xdsl.dialects import arith, func, gpu, memref
+from xdsl.dialects import arith, func, gpu, memref, scf
 from xdsl.dialects.builtin import (
     ArrayAttr,
     DictionaryAttr,
+    MemRefType,
     ModuleOp,
     StringAttr,
     SymbolRefAttr,
@@ -37,27 +38,30 @@ from xdsl.rewriter import InsertPoint, Rewriter
 from tilewright.arguments import NOWHERE, ArrayArg
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dtypes import from_mlir
+from tilewright.passes.assume_alignment import BASE, assume_alignment
 from tilewright.passes.cleanup import cleanup
 from tilewright.passes.emit import Before
 from tilewright.passes.kernel import LEVEL
-from tilewright.passes.linalg.accesses import Host, Linear, Loop, Size, View, plus
+from tilewright.passes.linalg.accesses import Host, Linear, ProgramLoop, Size, StridedView, plus
+from tilewright.passes.linalg.blocks import store
 from tilewright.passes.linalg.bufferize import bufferize
 from tilewright.passes.linalg.fusion import Node, nodes_of, overlap
-from tilewright.passes.linalg.plan import Plan, number, plan, row_sizes
-from tilewright.passes.linalg.tiles import Bound, Tiles
+from tilewright.passes.linalg.plan import LoopPlan, plan, row_sizes
+from tilewright.passes.linalg.tiles import Bound, TileWriter
 from tilewright.passes.planner import Request
 from tilewright.passes.planner import choose as generic_choice
 
 Choose = Callable[[Request], Mapping[str, int]]
 STEP = 32
 """Elements of k of a product's step, where the planner has none to choose."""
+OPEN = 2048
+"""What a planner is told of an extent that no type says: machines are chosen for work that fills them."""
 
 
 def linalg_to_xetile(module: ModuleOp, choose: Choose = generic_choice) -> None:
     """Rewrites every structured op of a module, in place; `choose` gives the sizes of tiles (`Request`)."""
-    if not any(op.name.startswith(("linalg.", "tensor.")) for op in module.walk()):
-        return
     bufferize(module)
+    _same_in_every_round(module)
     for function in [f for f in module.body.block.ops if isinstance(f, func.FuncOp)]:
         numbers = count()
         for block in [b for op in function.walk() for r in op.regions for b in r.blocks]:
@@ -73,6 +77,21 @@ def linalg_to_xetile(module: ModuleOp, choose: Choose = generic_choice) -> None:
     _forget(module)
 
 
+def _same_in_every_round(module: ModuleOp) -> None:
+    """Memory that a loop hands on as it is has the name that it has outside: one-shot-bufferize leaves such loops."""
+    for op in reversed([op for op in module.walk() if isinstance(op, scf.ForOp)]):
+        last = op.body.block.last_op
+        assert last is not None
+        for argument, given, next_, result in zip(
+            op.body.block.args[1:], op.iter_args, last.operands, op.results, strict=True
+        ):
+            if next_ is argument and isinstance(argument.type, MemRefType):
+                argument.replace_uses_with_if(
+                    given, lambda use, last=last: use.operation is not last
+                )
+                result.replace_all_uses_with(given)
+
+
 def _forget(module: ModuleOp) -> None:
     """Memory that nothing but its release uses goes."""
     for op in [op for op in module.walk() if isinstance(op, memref.AllocOp)]:
@@ -84,16 +103,16 @@ def _forget(module: ModuleOp) -> None:
 
 
 @dataclass
-class Kernel:
+class StructuredKernel:
     """A kernel, and what a launch gives it."""
 
     function: gpu.FuncOp
-    given: Sequence[View | Size | SSAValue]
+    given: Sequence[StridedView | Size | SSAValue]
     grid: Sequence[tuple[Size, int]]
     """Extent and tile of each axis."""
 
 
-def _built(name: str, found: Plan, values: Mapping[str, int]) -> Kernel:
+def _built(name: str, found: LoopPlan, values: Mapping[str, int]) -> StructuredKernel:
     node = found.node
     end = gpu.ReturnOp([])
     end.location = node.op.location
@@ -102,7 +121,7 @@ def _built(name: str, found: Plan, values: Mapping[str, int]) -> Kernel:
     function.location = node.op.location
     function.attributes[LEVEL] = StringAttr("workgroup")
     sizes = [values["BM"], values["BN"]]
-    tiles = Tiles(end, sizes, values.get("BK", STEP))
+    tiles = TileWriter(end, sizes, values.get("BK", STEP))
     tiles.axes, tiles.extents = (found.rows, found.columns), (sizes[0], sizes[1])
     grid = _grid(tiles, found, sizes)
     inner = [
@@ -112,10 +131,10 @@ def _built(name: str, found: Plan, values: Mapping[str, int]) -> Kernel:
     def body(_: Sequence[SSAValue]) -> Sequence[SSAValue]:
         results = tiles.results(node, found.bound)
         for n, (memory, result) in enumerate(zip(node.outputs, results, strict=True)):
-            tiles.store(memory, tiles.indices(node, node.inputs + n, found.bound), result)
+            store(tiles, memory, tiles.indices(node, node.inputs + n, found.bound), result)
         return []
 
-    def nest(loops: Sequence[tuple[Loop, int]]) -> Sequence[SSAValue]:
+    def nest(loops: Sequence[tuple[ProgramLoop, int]]) -> Sequence[SSAValue]:
         if not loops:
             return body([])
         return tiles.loop(loops[0][0], loops[0][1], [], lambda _: nest(loops[1:]))
@@ -123,17 +142,20 @@ def _built(name: str, found: Plan, values: Mapping[str, int]) -> Kernel:
     for each in found.stats():
         _ahead(tiles, found, each)
     nest(inner)
+    tiles.settle()
     function.properties["function_type"] = gpu.FunctionType.from_lists(list(block.arg_types), [])  # pyright: ignore
     outputs = set(node.outputs)
     facts = [
-        {"noalias": UnitAttr()} if isinstance(g, View) and g.memref in outputs else {}
+        {"noalias": UnitAttr()} if isinstance(g, StridedView) and g.memref in outputs else {}
         for g in tiles.given
     ]
     function.attributes["tilewright.args"] = ArrayAttr(map(DictionaryAttr, facts))
-    return Kernel(function, list(tiles.given), [(extent, size) for _, (extent, size) in grid])
+    return StructuredKernel(
+        function, list(tiles.given), [(extent, size) for _, (extent, size) in grid]
+    )
 
 
-def _ahead(tiles: Tiles, found: Plan, node: Node) -> None:
+def _ahead(tiles: TileWriter, found: LoopPlan, node: Node) -> None:
     """Computes what is reduced for a row in front of the loop over its columns."""
     for bound in _bounds(found.node, found.bound, node):
         used = {loop for index in bound if index is not None for loop, _ in index.terms}
@@ -164,11 +186,11 @@ def _bounds(reader: Node, bound: Bound, node: Node) -> Iterator[Bound]:
 
 
 def _grid(
-    tiles: Tiles, found: Plan, sizes: Sequence[int]
-) -> list[tuple[Loop | None, tuple[Size, int]]]:
+    tiles: TileWriter, found: LoopPlan, sizes: Sequence[int]
+) -> list[tuple[ProgramLoop | None, tuple[Size, int]]]:
     """Gives each loop of the grid its place: tiles of rows along x, of columns along y, all else along z."""
     at = tiles.at
-    grid: list[tuple[Loop | None, tuple[Size, int]]] = []
+    grid: list[tuple[ProgramLoop | None, tuple[Size, int]]] = []
     for axis, (loop, size) in enumerate(zip(tiles.axes, sizes, strict=True)):
         if loop is None or loop in found.inner:
             grid.append((None, (1, 1)))
@@ -182,7 +204,7 @@ def _grid(
     if not all(isinstance(loop.extent, int) for loop in single[1:]):
         raise error_at(
             found.node.op,
-            "of the loops besides rows and columns one may have an unknown extent",
+            "only one loop besides rows and columns may have an unknown extent",
             kind=UnsupportedError,
             hint="give the operands static extents",
         )
@@ -216,7 +238,7 @@ class _Asked:
     memory: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
-def _sizes(name: str, found: Plan, choose: Choose) -> Mapping[str, int]:
+def _sizes(name: str, found: LoopPlan, choose: Choose) -> Mapping[str, int]:
     if (sizes := row_sizes(found)) is not None:
         return sizes
     trial = _built(name, found, dict.fromkeys(found.names, 64))
@@ -224,17 +246,21 @@ def _sizes(name: str, found: Plan, choose: Choose) -> Mapping[str, int]:
     fixed = {n: 1 for n, loop in (("BM", found.rows), ("BN", found.columns)) if loop is None}
 
     def build(values: Mapping[str, Any]) -> ModuleOp:
-        return _module(_built(name, found, {**fixed, **values}).function)
+        module = _module(_built(name, found, {**fixed, **values}).function)
+        assume_alignment(module, pitch=BASE)  # fresh arrays: a launch says what it has
+        return module
 
     names = tuple(n for n in found.names if n not in fixed)
     return {**fixed, **choose(_Asked(names, tuple(map(_argument, trial.given)), build))}
 
 
-def _argument(given: View | Size | SSAValue) -> Any:
-    if not isinstance(given, View):
+def _argument(given: StridedView | Size | SSAValue) -> Any:
+    if not isinstance(given, StridedView):
         return 0
-    shape = tuple(map(number, given.sizes))
-    steps = tuple(map(number, given.strides))
+    shape, steps = (
+        tuple(n if isinstance(n, int) else OPEN for n in each)
+        for each in (given.sizes, given.strides)
+    )
     dtype = from_mlir(given.type.element_type)
     return ArrayArg(0, shape, steps, dtype, NOWHERE, False, None)
 
@@ -261,7 +287,11 @@ def _launch(module: ModuleOp, function: func.FuncOp, name: str, node: Node, choo
     before = Before(node.op)
     host = Host(before)
     operands = [
-        g if isinstance(g, SSAValue) else host.view(g) if isinstance(g, View) else host.size(g)
+        g
+        if isinstance(g, SSAValue)
+        else host.view(g)
+        if isinstance(g, StridedView)
+        else host.size(g)
         for g in kernel.given
     ]
     one = before.index(1)
@@ -274,6 +304,14 @@ def _launch(module: ModuleOp, function: func.FuncOp, name: str, node: Node, choo
 def _check_in_place(node: Node) -> None:
     """What is read of memory that the op writes is read where it is written."""
     for out, written in zip(node.outputs, node.maps[node.inputs :], strict=True):
+        if any(overlap(value, out) for value in node.body.loaded):
+            raise error_at(
+                node.op,
+                "the body loads from memory that the op writes",
+                kind=UnsupportedError,
+                rule="iterations of a structured op run in any order",
+                hint="write to a separate buffer",
+            )
         for n, value in enumerate(node.op.operands[: node.inputs]):
             source = node.sources[n]
             inlined = source.producer is not None and not source.producer.kept
@@ -282,8 +320,8 @@ def _check_in_place(node: Node) -> None:
             if value is not out or node.maps[n] != written:
                 raise error_at(
                     node.op,
-                    f"operand {n} may share memory with what the op writes, at other places",
+                    f"operand {n} may overlap what the op writes, at other positions",
                     kind=UnsupportedError,
                     rule="iterations of a structured op run in any order",
-                    hint="write to memory of its own",
+                    hint="write to a separate buffer",
                 )

@@ -3,8 +3,9 @@
 Requires: XeGPU at subgroup level; older text is modernized first. `inst_data` and lanes on ops are wishes; what
 the text leaves open is chosen from the machine table.
 Guarantees: the same results. A dpas is one instruction; block loads are the largest messages that consist of
-whole pieces (height, array_length), stores and prefetches too; arithmetic is on pieces; loops carry pieces (1:N).
-Loads have the lane layout that their users want (`lane_data = [2, 1]`: rows packed for B). No `inst_data` is left.
+whole fragments (height, array_length), stores and prefetches too; arithmetic is on fragments; loops carry fragments
+(1:N). Loads have the lane layout that their users want (`lane_data = [2, 1]`: rows packed for B). No `inst_data` is
+left.
 
     %a = load_nd %t[%m, %k] : tensor_desc<32x32xf16> -> vector<32x32xf16>
     %b = load_nd %u[%k, %n] : tensor_desc<32x64xf16> -> vector<32x64xf16>
@@ -17,7 +18,7 @@ Loads have the lane layout that their users want (`lane_data = [2, 1]`: rows pac
     ... 32 of them
 
 Slices between loads and dpas pick registers; distribution to lanes makes nothing of them.
-What 2D block messages cannot reach keeps `tilewright.scattered` and is cut into pieces only.
+What 2D block messages cannot reach keeps `tilewright.scattered` and is cut into fragments only.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from xdsl.dialects import gpu
 from xdsl.dialects.builtin import VectorType
 
 from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.passes.xegpu.inst_fragments import Fragments
 from tilewright.passes.xegpu.lane_rows import add_remarks
-from tilewright.passes.xegpu.pieces import Pieces
-from tilewright.passes.xegpu.plain_forms import plain_forms
+from tilewright.passes.xegpu.legalize import legalize
 from tilewright.passes.xegpu.sink_loads import sink_scattered_loads
 from tilewright.uarch.xe import XeMachine
 
@@ -42,8 +43,8 @@ def block(kernel: gpu.FuncOp, xe: XeMachine) -> None:
             hint="load them from memory",
             kind=UnsupportedError,
         )
-    plain_forms(kernel, xe)
-    rewriting = Pieces(kernel, xe)
+    legalize(kernel, xe)
+    rewriting = Fragments(kernel, xe)
     rewriting.kernel(kernel)
     add_remarks(kernel.attributes, rewriting.remarks)
     sink_scattered_loads(kernel.body.block)

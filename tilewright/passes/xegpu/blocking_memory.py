@@ -1,4 +1,4 @@
-"""Blocking, memory: block ops as the machine's largest messages, scattered and matrix ops piece by piece.
+"""Blocking, memory: block ops as the machine's largest messages, scattered and matrix ops fragment by fragment.
 
 Part of :mod:`tilewright.passes.xegpu.blocking`.
 """
@@ -18,9 +18,9 @@ from tilewright.dialects.xegpu.attrs import BlockTensorDescAttr
 from tilewright.dialects.xegpu.types import TensorDescType, element_bits
 from tilewright.dialects.xetile.assembly import Index, split_indices
 from tilewright.passes.xegpu import row_access
-from tilewright.passes.xegpu.blocks import (
+from tilewright.passes.xegpu.block_messages import (
     SCATTERED,
-    Block,
+    BlockShape,
     best_block,
     created,
     fits,
@@ -28,13 +28,13 @@ from tilewright.passes.xegpu.blocks import (
     stays_in_lanes,
     surface_fault,
 )
+from tilewright.passes.xegpu.inst_fragments import Fragments, Shape, grid_of, rule, starts
 from tilewright.passes.xegpu.lane_layouts import (
-    default_piece,
+    default_fragment,
     group_of,
     lane_attribute,
     power_of_two,
 )
-from tilewright.passes.xegpu.pieces import Pieces, Shape, grid_of, rule, starts
 
 APART_REGISTERS = 32
 """Registers of a subgroup that a block without 2D block messages fills at most at once; the attribute `APART` of a
@@ -48,7 +48,7 @@ WORDS_PER_LANE = 8
 
 
 @dataclass(frozen=True)
-class Plan:
+class MessagePlan:
     """How a block op is cut: the messages' shape, and whether lanes compute the addresses instead."""
 
     block: tuple[int, ...]
@@ -71,37 +71,35 @@ def _apart_registers(op: Operation) -> int:
     kernel = op.parent_op()
     while kernel is not None and not isinstance(kernel, gpu.FuncOp):
         kernel = kernel.parent_op()
-    said = None if kernel is None else kernel.attributes.get(APART)
-    return said.value.data if isinstance(said, IntegerAttr) else APART_REGISTERS
+    stated = None if kernel is None else kernel.attributes.get(APART)
+    return stated.value.data if isinstance(stated, IntegerAttr) else APART_REGISTERS
 
 
 # --- Plans -------------------------------------------------------------------------------------
 
 
-def plan_of(d: Pieces, op: xegpu.BlockAccess) -> Plan:
+def plan_of(d: Fragments, op: xegpu.BlockAccess) -> MessagePlan:
     if op not in d.plans:
         d.plans[op] = _planned(d, op)
     return d.plans[op]
 
 
-def _planned(d: Pieces, op: xegpu.BlockAccess) -> Plan:
+def _planned(d: Fragments, op: xegpu.BlockAccess) -> MessagePlan:
     tdesc, xe = op.tdesc, d.owners.xe
     shape = tdesc.get_shape()
     if len(shape) > 2:
         raise d.refuse(f"a block of rank {len(shape)}", "blocks have one or two dimensions")
     source = created(op.operands[op.tdesc_operand])
     if source is None:
-        raise d.refuse("its descriptor is carried by a loop or an if", "run xegpu-modernize first")
+        raise d.refuse("its descriptor is carried by a loop or an if", "run xegpu-upgrade first")
     fault = None if len(shape) < 2 else surface_fault(xe, source)
     if SCATTERED in op.attributes:
-        said = op.attributes[SCATTERED]
-        fault = said.data if isinstance(said, StringAttr) else fault or "the text says so"
-    if isinstance(op, xegpu.LoadNdOp) and (
-        tdesc.array_length > 1 or op.packed is not None or op.transposes
-    ):
-        return Plan(shape, tdesc.array_length, scattered=fault)  # chosen in the text
+        stated = op.attributes[SCATTERED]
+        fault = stated.data if isinstance(stated, StringAttr) else fault or "the text says so"
+    if isinstance(op, xegpu.LoadNdOp) and (tdesc.array_length > 1 or op.packed or op.transposes):
+        return MessagePlan(shape, tdesc.array_length, scattered=fault)  # chosen in the text
     if fault is not None:
-        return Plan(_apart(d, op, source), scattered=fault)
+        return MessagePlan(_apart(d, op, source), scattered=fault)
     if len(shape) == 1:
         return _row(d, op, shape[0])
     match op:
@@ -113,106 +111,112 @@ def _planned(d: Pieces, op: xegpu.BlockAccess) -> Plan:
             return _prefetch(d, op, shape)
 
 
-def _piece(d: Pieces, op: xegpu.BlockAccess) -> Shape:
-    """The piece of the value that an op moves."""
+def _fragment(d: Fragments, op: xegpu.BlockAccess) -> Shape:
+    """The fragment of the value that an op moves."""
     match op:
         case xegpu.LoadNdOp() | xegpu.StoreNdOp():
-            return d.owners.piece(op.value)
+            return d.owners.fragment(op.value)
         case _:
             return op.tdesc.get_shape()
 
 
-def _apart(d: Pieces, op: xegpu.BlockAccess, base: xegpu.CreateNdDescOp) -> Shape:
-    """What is asked at once whether it is inside of its base: pieces side by side, as many as a lane reads of
-    a row, then below each other, a few registers in all. Single elements stay pieces: each fills a register
-    until its piece is put together."""
-    shape, piece = op.tdesc.get_shape(), list(_piece(d, op))
-    if not isinstance(op, (xegpu.LoadNdOp, xegpu.StoreNdOp)) or len(piece) != 2:
-        return tuple(piece)
+def _apart(d: Fragments, op: xegpu.BlockAccess, base: xegpu.CreateNdDescOp) -> Shape:
+    """What is asked at once whether it is inside of its base: fragments side by side, as many as a lane reads of
+    a row, then below each other, a few registers in all. Single elements stay fragments: each fills a register
+    until its fragment is put together."""
+    shape, fragment = op.tdesc.get_shape(), list(_fragment(d, op))
+    if not isinstance(op, (xegpu.LoadNdOp, xegpu.StoreNdOp)) or len(fragment) != 2:
+        return tuple(fragment)
     layout, registers = d.owners.layout(op.value), _apart_registers(op)
-    if layout.shape == tuple(piece):
+    if layout.shape == tuple(fragment):
         question = row_access.asked(d.owners.xe, op, base, layout)
         if row_access.best(question).is_narrow(question.bits):
-            return tuple(piece)
+            return tuple(fragment)
         if question.align < WIDE_ALIGN and d.owners.xe.blocks:
             registers //= 2
     most = registers * d.owners.xe.grf_bytes * 8 // element_bits(op.tdesc.element_type)
-    wide = WORDS_PER_LANE * max(piece[1], d.owners.lanes)
+    wide = WORDS_PER_LANE * max(fragment[1], d.owners.lanes)
     for dim, limit in ((1, wide), (0, most)):
         while (
-            shape[dim] % (2 * piece[dim]) == 0
-            and 2 * piece[dim] <= limit
-            and 2 * piece[0] * piece[1] <= most
+            shape[dim] % (2 * fragment[dim]) == 0
+            and 2 * fragment[dim] <= limit
+            and 2 * fragment[0] * fragment[1] <= most
         ):
-            piece[dim] *= 2
-    return tuple(piece)
+            fragment[dim] *= 2
+    return tuple(fragment)
 
 
-def _row(d: Pieces, op: xegpu.BlockAccess, extent: int) -> Plan:
+def _row(d: Fragments, op: xegpu.BlockAccess, extent: int) -> MessagePlan:
     """1-D: consecutive elements, up to eight per lane."""
     if isinstance(op, xegpu.PrefetchNdOp):
-        return Plan((extent,))
+        return MessagePlan((extent,))
     lanes = d.owners.lanes
     for count in (8, 4, 2, 1):
         if extent % (lanes * count) == 0:
-            return Plan((lanes * count,))
-    return Plan(_piece(d, op), scattered=f"{extent} elements are not dealt to {lanes} lanes")
+            return MessagePlan((lanes * count,))
+    return MessagePlan(
+        _fragment(d, op), scattered=f"{extent} elements are not distributed to {lanes} lanes"
+    )
 
 
-def _load(d: Pieces, op: xegpu.LoadNdOp, shape: tuple[int, int]) -> Plan:
+def _load(d: Fragments, op: xegpu.LoadNdOp, shape: tuple[int, int]) -> MessagePlan:
     xe, lanes = d.owners.xe, d.owners.lanes
     bits = element_bits(op.tdesc.element_type)
     wanted = d.owners.layout(op.value)
     right = d.owners.is_right_operand(op.value)
     forms = ("transform", "load", "transpose") if right else ("load", "transpose")
-    piece = wanted.shape
-    assert len(piece) == 2
+    fragment = wanted.shape
+    assert len(fragment) == 2
     for form in forms:
-        layout = form_layout(form, piece, bits, lanes)
+        layout = form_layout(form, fragment, bits, lanes)
         if layout is None or not stays_in_lanes(layout, wanted):
             continue
-        found = best_block(xe, form, bits, shape, piece)
+        found = best_block(xe, form, bits, shape, fragment)
         if found is not None:
             packed = max(1, 32 // bits) if form == "transform" else 1
-            return Plan((found.height, found.width), found.count, packed)
-    usual = default_piece(shape, bits, lanes)
+            return MessagePlan((found.height, found.width), found.count, packed)
+    usual = default_fragment(shape, bits, lanes)
     if form_layout("load", usual, bits, lanes) is not None:
         found = best_block(xe, "load", bits, shape, usual)  # pyright: ignore
         if found is not None:
-            return Plan((found.height, found.width), found.count)
-    return Plan(piece, scattered=f"no 2D block load of {xe.name} tiles {shape[0]}x{shape[1]}")
+            return MessagePlan((found.height, found.width), found.count)
+    return MessagePlan(
+        fragment, scattered=f"no 2D block load of {xe.name} tiles {shape[0]}x{shape[1]}"
+    )
 
 
-def _store(d: Pieces, op: xegpu.StoreNdOp, shape: Shape) -> Plan:
+def _store(d: Fragments, op: xegpu.StoreNdOp, shape: Shape) -> MessagePlan:
     xe, lanes = d.owners.xe, d.owners.lanes
     bits = element_bits(op.tdesc.element_type)
-    piece = d.owners.piece(op.value)
-    width = piece[1]
+    fragment = d.owners.fragment(op.value)
+    width = fragment[1]
     while width:
         for height in (8, 4, 2, 1):
-            block = Block(height, width)
+            block = BlockShape(height, width)
             legal = shape[0] % height == 0 and fits(xe, "store", bits, block)
             if legal and form_layout("load", block.shape, bits, lanes) is not None:
-                return Plan((height, width))
+                return MessagePlan((height, width))
         width = width // 2 if width % 2 == 0 else 0
-    return Plan(piece, scattered=f"no 2D block store of {xe.name} tiles {shape[0]}x{shape[1]}")
+    return MessagePlan(
+        fragment, scattered=f"no 2D block store of {xe.name} tiles {shape[0]}x{shape[1]}"
+    )
 
 
-def _prefetch(d: Pieces, op: xegpu.BlockAccess, shape: Shape) -> Plan:
+def _prefetch(d: Fragments, op: xegpu.BlockAccess, shape: Shape) -> MessagePlan:
     xe = d.owners.xe
     bits = element_bits(op.tdesc.element_type)
     wide = power_of_two(shape[1], d.owners.lanes * group_of(bits, d.owners.lanes))
     found = best_block(xe, "prefetch", bits, (shape[0], shape[1]), (1, wide))
     if found is None:
-        return Plan(shape, scattered=f"no 2D block prefetch of {xe.name} tiles {shape}")
-    return Plan((found.height, found.width), found.count)
+        return MessagePlan(shape, scattered=f"no 2D block prefetch of {xe.name} tiles {shape}")
+    return MessagePlan((found.height, found.width), found.count)
 
 
 # --- Descriptors -----------------------------------------------------------------------------------
 
 
 @rule("xegpu.create_nd_tdesc")
-def create_nd_tdesc(d: Pieces, op: xegpu.CreateNdDescOp) -> None:
+def create_nd_tdesc(d: Fragments, op: xegpu.CreateNdDescOp) -> None:
     """One descriptor per shape of message that the op's users need."""
     for use in list(op.result.uses):
         user = use.operation
@@ -233,7 +237,7 @@ def create_nd_tdesc(d: Pieces, op: xegpu.CreateNdDescOp) -> None:
             d.descriptors[op.result, kind] = made
 
 
-def _type(tdesc: TensorDescType, plan: Plan) -> TensorDescType:
+def _type(tdesc: TensorDescType, plan: MessagePlan) -> TensorDescType:
     encoding = BlockTensorDescAttr(
         memory_space="slm" if tdesc.space.number else None,
         array_length=plan.count if plan.count > 1 else None,
@@ -243,7 +247,7 @@ def _type(tdesc: TensorDescType, plan: Plan) -> TensorDescType:
 
 
 def _access(
-    d: Pieces, op: xegpu.BlockAccess, plan: Plan, start: Shape
+    d: Fragments, op: xegpu.BlockAccess, plan: MessagePlan, start: Shape
 ) -> tuple[list[SSAValue], dict[str, Attribute], dict[str, Attribute]]:
     """Descriptor and offsets of one message, properties, discardable attributes."""
     tdesc = op.operands[op.tdesc_operand]
@@ -273,10 +277,10 @@ def _access(
 
 
 @rule("xegpu.load_nd")
-def load_nd(d: Pieces, op: xegpu.LoadNdOp) -> None:
+def load_nd(d: Fragments, op: xegpu.LoadNdOp) -> None:
     plan = plan_of(d, op)
     shape = op.tdesc.get_shape()
-    if op.tdesc.array_length > 1 or op.packed is not None or op.transposes:
+    if op.tdesc.array_length > 1 or op.packed or op.transposes:
         _load_as_written(d, op, plan)
         return
     layout = _load_layout(d, op, plan)
@@ -306,8 +310,8 @@ def load_nd(d: Pieces, op: xegpu.LoadNdOp) -> None:
     d.give(op.value, plan.block, blocks)
 
 
-def _load_layout(d: Pieces, op: xegpu.LoadNdOp, plan: Plan) -> Attribute | None:
-    """What lanes the loaded blocks belong to: the piece's map, on the block."""
+def _load_layout(d: Fragments, op: xegpu.LoadNdOp, plan: MessagePlan) -> Attribute | None:
+    """What lanes the loaded blocks belong to: the fragment's map, on the block."""
     wanted = d.owners.layout(op.value)
     if len(plan.block) != wanted.rank:
         return None
@@ -322,7 +326,7 @@ def _load_layout(d: Pieces, op: xegpu.LoadNdOp, plan: Plan) -> Attribute | None:
     return layout
 
 
-def _load_as_written(d: Pieces, op: xegpu.LoadNdOp, plan: Plan) -> None:
+def _load_as_written(d: Fragments, op: xegpu.LoadNdOp, plan: MessagePlan) -> None:
     """Array length, packing or transposition stand in the text: the op is an instruction already."""
     operands, properties, attributes = _access(d, op, plan, (0,) * len(plan.block))
     made = d.add(
@@ -337,9 +341,9 @@ def _load_as_written(d: Pieces, op: xegpu.LoadNdOp, plan: Plan) -> None:
 
 
 @rule("xegpu.store_nd")
-def store_nd(d: Pieces, op: xegpu.StoreNdOp) -> None:
+def store_nd(d: Fragments, op: xegpu.StoreNdOp) -> None:
     plan = plan_of(d, op)
-    values = d.pieces(op.value, plan.block)
+    values = d.fragments(op.value, plan.block)
     for start, value in zip(starts(op.tdesc.get_shape(), plan.block), values, strict=True):
         operands, properties, attributes = _access(d, op, plan, start)
         d.put(
@@ -350,7 +354,7 @@ def store_nd(d: Pieces, op: xegpu.StoreNdOp) -> None:
 
 
 @rule("xegpu.prefetch_nd")
-def prefetch_nd(d: Pieces, op: xegpu.PrefetchNdOp) -> None:
+def prefetch_nd(d: Fragments, op: xegpu.PrefetchNdOp) -> None:
     plan = plan_of(d, op)
     for start in starts(op.tdesc.get_shape(), plan.step):
         operands, properties, attributes = _access(d, op, plan, start)

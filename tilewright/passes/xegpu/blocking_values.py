@@ -1,4 +1,4 @@
-"""Blocking, values: arithmetic, constants, masks, products and reductions, piece by piece.
+"""Blocking, values: arithmetic, constants, masks, products and reductions, fragment by fragment.
 
 Part of :mod:`tilewright.passes.xegpu.blocking`.
 """
@@ -28,10 +28,10 @@ from tilewright.dialects import xegpu
 from tilewright.dialects.movement import shape_of
 from tilewright.dialects.upstream import vector as more
 from tilewright.passes.emit import dense, zero_of
-from tilewright.passes.xegpu.fragments import Free, element_of
+from tilewright.passes.xegpu.inst_fragments import Fragments, Shape, grid_of, rule, starts
+from tilewright.passes.xegpu.lane_fragments import Free, element_of
 from tilewright.passes.xegpu.lane_values import combine
 from tilewright.passes.xegpu.ownership import dpas_fragments, has_instruction, right_layout
-from tilewright.passes.xegpu.pieces import Pieces, Shape, grid_of, rule, starts
 from tilewright.passes.xegpu.sg_maps import dpas_instruction
 
 MOST_STEPS = 8192
@@ -39,7 +39,7 @@ MOST_STEPS = 8192
 
 
 @rule("arith.constant")
-def constant_op(d: Pieces, op: arith.ConstantOp) -> None:
+def constant_op(d: Fragments, op: arith.ConstantOp) -> None:
     value = op.value
     if not isinstance(value, DenseIntOrFPElementsAttr):
         d.keep(op)
@@ -48,74 +48,74 @@ def constant_op(d: Pieces, op: arith.ConstantOp) -> None:
     if value.is_splat():
         d.grids[op.result] = Free(element, value.data, None)
         return
-    piece = d.owners.piece(op.result)
+    fragment = d.owners.fragment(op.result)
     numbers = np.array(value.get_values(), dtype=object).reshape(shape)
-    kind = d.typed(op.result, piece)
-    pieces = [
-        d.constant(dense(kind, list(numbers[box(start, piece)].reshape(-1))))
-        for start in starts(shape, piece)
+    kind = d.typed(op.result, fragment)
+    fragments = [
+        d.constant(dense(kind, list(numbers[box(start, fragment)].reshape(-1))))
+        for start in starts(shape, fragment)
     ]
-    d.give(op.result, piece, pieces)
+    d.give(op.result, fragment, fragments)
 
 
 @rule("vector.step")
-def step_op(d: Pieces, op: more.StepOp) -> None:
-    piece = d.owners.piece(op.result)
-    kind = d.typed(op.result, piece)
+def step_op(d: Fragments, op: more.StepOp) -> None:
+    fragment = d.owners.fragment(op.result)
+    kind = d.typed(op.result, fragment)
     first = d.once(("step", kind), more.StepOp(kind))
-    pieces = [
+    fragments = [
         first
         if start == (0,)
         else d.binary(arith.AddiOp, first, d.constant(dense(kind, [start[0]])))
-        for start in starts(shape_of(op.result), piece)
+        for start in starts(shape_of(op.result), fragment)
     ]
-    d.give(op.result, piece, pieces)
+    d.give(op.result, fragment, fragments)
 
 
 @rule("vector.create_mask")
-def create_mask(d: Pieces, op: vector.CreateMaskOp) -> None:
+def create_mask(d: Fragments, op: vector.CreateMaskOp) -> None:
     result = op.mask_vector
-    piece = d.owners.piece(result)
+    fragment = d.owners.fragment(result)
     bounds = [d.env[v] for v in op.operands]
-    pieces = [
+    fragments = [
         d.add(
             vector.CreateMaskOp.create(
                 operands=[d.index(d.plus(b, -s)) for b, s in zip(bounds, start, strict=True)],
-                result_types=[d.typed(result, piece)],
+                result_types=[d.typed(result, fragment)],
             )
         )
-        for start in starts(shape_of(result), piece)
+        for start in starts(shape_of(result), fragment)
     ]
-    d.give(result, piece, pieces)
+    d.give(result, fragment, fragments)
 
 
 @rule("vector.constant_mask")
-def constant_mask(d: Pieces, op: more.ConstantMaskOp) -> None:
-    piece = d.owners.piece(op.result)
-    pieces: list[SSAValue] = []
-    for start in starts(shape_of(op.result), piece):
-        sizes = [min(max(n - s, 0), p) for n, s, p in zip(op.sizes, start, piece, strict=True)]
-        pieces.append(d.add(more.ConstantMaskOp(sizes, d.typed(op.result, piece))))
-    d.give(op.result, piece, pieces)
+def constant_mask(d: Fragments, op: more.ConstantMaskOp) -> None:
+    fragment = d.owners.fragment(op.result)
+    fragments: list[SSAValue] = []
+    for start in starts(shape_of(op.result), fragment):
+        sizes = [min(max(n - s, 0), p) for n, s, p in zip(op.sizes, start, fragment, strict=True)]
+        fragments.append(d.add(more.ConstantMaskOp(sizes, d.typed(op.result, fragment))))
+    d.give(op.result, fragment, fragments)
 
 
 @rule("xegpu.dpas")
-def dpas(d: Pieces, op: xegpu.DpasOp) -> None:
+def dpas(d: Fragments, op: xegpu.DpasOp) -> None:
     xe = d.owners.xe
     dims = op.dims()
     assert dims is not None
     if not has_instruction(xe, op):
         outer_products(d, op, dims)
         return
-    fragments = dpas_fragments(xe, op)
-    assert fragments.a is not None and fragments.b is not None
-    m, k = fragments.a.shape
-    n = fragments.c.shape[1]
-    a = d.pieces(op.lhs, (m, k))
-    b = d.pieces(op.rhs, right_layout(fragments.b, op.rhs).shape)
+    matrices = dpas_fragments(xe, op)
+    assert matrices.a is not None and matrices.b is not None
+    m, k = matrices.a.shape
+    n = matrices.c.shape[1]
+    a = d.fragments(op.lhs, (m, k))
+    b = d.fragments(op.rhs, right_layout(matrices.b, op.rhs).shape)
     rows, columns, depth = dims[0] // m, dims[1] // n, dims[2] // k
     sums: list[SSAValue | None] = (
-        [None] * (rows * columns) if op.acc is None else [*d.pieces(op.acc, (m, n))]
+        [None] * (rows * columns) if op.acc is None else [*d.fragments(op.acc, (m, n))]
     )
     kind = d.typed(op.result, (m, n))
     for step, i, j in product(range(depth), range(rows), range(columns)):
@@ -128,7 +128,7 @@ def dpas(d: Pieces, op: xegpu.DpasOp) -> None:
     d.give(op.result, (m, n), [s for s in sums if s is not None])
 
 
-def outer_products(d: Pieces, op: xegpu.DpasOp, dims: tuple[int, int, int]) -> None:
+def outer_products(d: Fragments, op: xegpu.DpasOp, dims: tuple[int, int, int]) -> None:
     """A product that no dpas does: outer products of columns of A and rows of B, one after the other."""
     if len(shape_of(op.lhs)) != 2 or len(shape_of(op.rhs)) != 2:
         raise d.refuse("packed operands of a product that no dpas does")
@@ -138,8 +138,8 @@ def outer_products(d: Pieces, op: xegpu.DpasOp, dims: tuple[int, int, int]) -> N
     if wide is None or not sums or any(_sum_type(element_of(v)) is None for v in (op.lhs, op.rhs)):
         dpas_instruction(d.owners.xe, op)
         raise d.refuse(f"a product of {element_of(op.lhs)} by {element_of(op.rhs)}")
-    piece = d.owners.piece(op.result)
-    steps = math.prod(grid_of(shape_of(op.result), piece)) * dims[2]
+    fragment = d.owners.fragment(op.result)
+    steps = math.prod(grid_of(shape_of(op.result), fragment)) * dims[2]
     if steps > MOST_STEPS:
         raise error_at(
             op,
@@ -149,20 +149,20 @@ def outer_products(d: Pieces, op: xegpu.DpasOp, dims: tuple[int, int, int]) -> N
             kind=UnsupportedError,
         )
     _remark(d, op, dims)
-    kind = d.typed(op.result, piece)
-    wide_kind = VectorType(wide, list(piece))
-    places = list(starts(shape_of(op.result), piece))
+    kind = d.typed(op.result, fragment)
+    wide_kind = VectorType(wide, list(fragment))
+    places = list(starts(shape_of(op.result), fragment))
     totals = [
         d.constant(zero_of(wide_kind))
         if op.acc is None
-        else widened(d, d.box(op.acc, start, piece), wide)
+        else widened(d, d.box(op.acc, start, fragment), wide)
         for start in places
     ]
     # Step by step along k: what a step repeats of A and B is alive in it only.
     for k in range(dims[2]):
         for n, start in enumerate(places):
-            a = widened(d, d.box(op.lhs, (start[0], k), (piece[0], 1)), wide)
-            b = widened(d, d.box(op.rhs, (k, start[1]), (1, piece[1])), wide)
+            a = widened(d, d.box(op.lhs, (start[0], k), (fragment[0], 1)), wide)
+            b = widened(d, d.box(op.rhs, (k, start[1]), (1, fragment[1])), wide)
             a, b = (
                 v
                 if v.type == wide_kind
@@ -178,10 +178,10 @@ def outer_products(d: Pieces, op: xegpu.DpasOp, dims: tuple[int, int, int]) -> N
         totals = [
             d.add(arith.TruncFOp.create(operands=[total], result_types=[kind])) for total in totals
         ]
-    d.give(op.result, piece, totals)
+    d.give(op.result, fragment, totals)
 
 
-def _remark(d: Pieces, op: xegpu.DpasOp, dims: tuple[int, int, int]) -> None:
+def _remark(d: Fragments, op: xegpu.DpasOp, dims: tuple[int, int, int]) -> None:
     """What keeps a product from the machine's dpas; of types that have none, nothing but themselves does."""
     try:
         instruction = dpas_instruction(d.owners.xe, op)
@@ -190,11 +190,11 @@ def _remark(d: Pieces, op: xegpu.DpasOp, dims: tuple[int, int, int]) -> None:
     steps = {"N": (dims[1], instruction.n[0]), "K": (dims[2], instruction.k)}
     odd = [f"{name} = {n} is no multiple of {by}" for name, (n, by) in steps.items() if n % by]
     where = location_of(op)
-    told = f"{op.name} goes without the machine's dpas: {' and '.join(odd)}"
-    d.remarks.append(told if where is None else f"{where}: {told}")
+    remark = f"{op.name} does not use the machine's dpas: {' and '.join(odd)}"
+    d.remarks.append(remark if where is None else f"{where}: {remark}")
 
 
-def widened(d: Pieces, value: SSAValue, element: Attribute) -> SSAValue:
+def widened(d: Fragments, value: SSAValue, element: Attribute) -> SSAValue:
     """A value in the type in which sums are made."""
     assert isinstance(value.type, VectorType)
     given = value.type.element_type
@@ -216,12 +216,12 @@ def widened(d: Pieces, value: SSAValue, element: Attribute) -> SSAValue:
 
 
 @rule("vector.multi_reduction")
-def multi_reduction(d: Pieces, op: more.MultiReductionOp) -> None:
-    piece = d.owners.piece(op.source)
+def multi_reduction(d: Fragments, op: more.MultiReductionOp) -> None:
+    fragment = d.owners.fragment(op.source)
     shape = shape_of(op.source)
     kept = [d for d in range(len(shape)) if d not in op.dims]
     groups: dict[Shape, SSAValue] = {}
-    for start, value in zip(starts(shape, piece), d.pieces(op.source, piece), strict=True):
+    for start, value in zip(starts(shape, fragment), d.fragments(op.source, fragment), strict=True):
         key = tuple(start[d] for d in kept)
         groups[key] = combine(d, op.kind, groups[key], value) if key in groups else value
     if not isinstance(op.dest.type, VectorType) or not kept:
@@ -229,7 +229,7 @@ def multi_reduction(d: Pieces, op: more.MultiReductionOp) -> None:
         acc = d.env[op.acc]
         d.env[op.dest] = d.add(more.MultiReductionOp(op.kind, total, acc, op.dims))
         return
-    part = tuple(piece[d] for d in kept)
+    part = tuple(fragment[d] for d in kept)
     made: list[SSAValue] = []
     for key, total in groups.items():
         acc = d.box(op.acc, key, part)
@@ -238,10 +238,10 @@ def multi_reduction(d: Pieces, op: more.MultiReductionOp) -> None:
 
 
 @rule("vector.reduction")
-def reduction(d: Pieces, op: vector.ReductionOp) -> None:
+def reduction(d: Fragments, op: vector.ReductionOp) -> None:
     kind = op.properties["kind"].data.value  # pyright: ignore
-    piece = d.owners.piece(op.vector)
-    first, *rest = d.pieces(op.vector, piece)
+    fragment = d.owners.fragment(op.vector)
+    first, *rest = d.fragments(op.vector, fragment)
     for value in rest:
         first = combine(d, kind, first, value)
     operands = [first] if op.acc is None else [first, d.env[op.acc]]
@@ -252,8 +252,8 @@ def reduction(d: Pieces, op: vector.ReductionOp) -> None:
 
 
 @rule("xegpu.update_nd_offset", "xegpu.create_tdesc", "xegpu.update_offset")
-def older(d: Pieces, op: Operation) -> None:
-    raise d.refuse("a descriptor of the older text", "run xegpu-modernize first")
+def older(d: Fragments, op: Operation) -> None:
+    raise d.refuse("a descriptor of the older text", "run xegpu-upgrade first")
 
 
 def _sum_type(element: Attribute) -> Attribute | None:

@@ -133,12 +133,12 @@ def _block_form(
             return "store", bits, width
         case _:
             pass
-    if op.packed is not None and bits < 32:
+    if op.packed and bits < 32:
         return "transform", bits, width
     if not op.transposes:
         return "load", bits, width
     unit = op.transpose_bit_width
-    wide = bits if unit is None else unit.value.data
+    wide = bits if unit is None else unit
     if wide < 32 and xe.blocks:
         raise refuse(
             op,
@@ -319,14 +319,14 @@ def _dpas_dims(
     if dims is not None and len(result.get_shape()) == 2:
         m, n, k = dims
         a, b, c = op.layouts
-        pieces = (
+        fragments = (
             _instruction_shape(a, (m, k)),
             _instruction_shape(b, (k, n)),
             _instruction_shape(c, (m, n)),
         )
-        if any(piece is None for piece in pieces):
+        if any(fragment is None for fragment in fragments):
             return None
-        (m, k), (_, n) = pieces[0] or (m, k), pieces[2] or (m, n)
+        (m, k), (_, n) = fragments[0] or (m, k), fragments[2] or (m, n)
         return m, n, k
     # Fragments: one column of C per lane, a K of B per lane.
     (lanes,) = instruction.n
@@ -396,7 +396,7 @@ def _named_barriers(xe: XeMachine, op: Operation) -> None:
 def _named_barrier(xe: XeMachine, op: Operation) -> None:
     assert isinstance(op, xegpu.InitNbarrierOp)
     (number,) = _static([op.nbarrier_id])
-    # A number that is known at run time only is one beside the workgroup's.
+    # A number that is known only at run time is one beside the workgroup's.
     xe.require(op.name, "named_barriers", 1 if number is None else number & 0xFF)
 
 

@@ -1,7 +1,7 @@
 """What `xegpu-wg-to-sg-distribute` needs of a text that comes to it alone: layouts everywhere, exchanges in memory.
 
 Text with layouts on its anchors only (memory ops, products, convert_layout) and with convert_layout and
-reductions across subgroups is what others' passes of that name take; so are products whose operands are dealt out
+reductions across subgroups is what others' passes of that name take; so are products whose operands are distributed
 along k, which every subgroup of a row or column needs whole. In the pipeline nothing is left to do here.
 
     %v = xegpu.load_nd %t[0, 0] <{layout = #l}> : ..  -> vector<64x64xf32>
@@ -23,7 +23,7 @@ from tilewright.layout import derive
 from tilewright.passes.ownership import is_vector, values_of
 from tilewright.passes.xegpu import layout_text as own
 from tilewright.passes.xegpu.exchange_slm import exchange_through_slm
-from tilewright.passes.xegpu.place_barriers import place_barriers
+from tilewright.passes.xegpu.insert_barriers import insert_barriers
 from tilewright.passes.xegpu.propagate_subgroup import propagate_subgroup
 from tilewright.uarch.xe import XeMachine
 
@@ -41,7 +41,7 @@ def complete(kernel: gpu.FuncOp, machine: XeMachine) -> None:
     before = _allocations(kernel)
     exchange_through_slm(kernel, machine)
     if _allocations(kernel) != before:
-        place_barriers(kernel)
+        insert_barriers(kernel)
 
 
 def _whole_along_k(op: xegpu.DpasOp) -> None:

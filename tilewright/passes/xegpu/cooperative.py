@@ -33,7 +33,7 @@ def cooperative(
     part = list(shape)
     left = subgroups
     for dim in range(len(shape)):
-        # Rows last: first bands of rows, then pieces of a row that fill whole lines.
+        # Rows last: first bands of rows, then fragments of a row that fill whole lines.
         least = line if dim == len(shape) - 1 else 1
         while left > 1:
             factor = _smallest_factor(left)

@@ -4,7 +4,7 @@
     ->
     %m = xegpu.create_mem_desc %slm : memref<16384xi8, 3> -> !xegpu.mem_desc<64x64xf32>
     xegpu.store_matrix %a, %m[0, 0] <{layout = #l}> : ..
-    %b = xegpu.load_matrix %m[0, 0] <{layout = #m}> : ..          (the barrier comes with xegpu-place-barriers)
+    %b = xegpu.load_matrix %m[0, 0] <{layout = #m}> : ..          (the barrier comes with xegpu-insert-barriers)
 
     %r = vector.multi_reduction <add>, %x, %c [1] : vector<64x64xf32> to vector<64xf32>   (4 subgroups a row)
     ->
@@ -55,7 +55,7 @@ from tilewright.dialects.upstream.vector import (
 )
 from tilewright.dialects.xegpu import MemDescType
 from tilewright.dialects.xegpu.types import element_bits
-from tilewright.layout import Bound, Distribution
+from tilewright.layout import BoundMap, Distribution
 from tilewright.layout.bound import kept_fields, on_field
 from tilewright.passes.emit import Before, with_shape
 from tilewright.passes.xegpu import layout_text as own
@@ -184,14 +184,14 @@ class _Exchange:
         buffer = self.buffer(at.op, matrix, element)
         view = at.add(xegpu.CreateMemDescOp(buffer, desc))
         zero = [0] * len(matrix)
-        at.insert(xegpu.StoreMatrixOp(stored, view, zero, own.attribute(have)))
+        at.insert(xegpu.StoreMatrixOp(stored, view, zero, layout=own.attribute(have)))
         if form is not None:
             shape, kind = form, with_shape(kind, form)
             matrix = form if len(form) > 1 else (1, *form)
             view = at.add(xegpu.CreateMemDescOp(buffer, MemDescType(matrix, element)))
             zero = [0] * len(matrix)
         loaded = at.add(
-            xegpu.LoadMatrixOp(view, zero, VectorType(element, list(shape)), own.attribute(want))
+            xegpu.LoadMatrixOp(view, with_shape(element, shape), zero, layout=own.attribute(want))
         )
         if back is None:
             return loaded
@@ -210,7 +210,7 @@ class _Exchange:
             try:
                 sizes, mine = split_at(have, shape, dim)
                 split = (*shape[:dim], *sizes, *shape[dim + 1 :])
-                theirs = Bound(want, shape).reshaped(split).map
+                theirs = BoundMap(want, shape).reshaped(split).map
             except ly.LayoutError:
                 continue
             cut = dim + len(sizes) - 1
@@ -218,7 +218,7 @@ class _Exchange:
             count = 1
             while bytes_of(split, kind) // count > room and split[cut] % (2 * count) == 0:
                 count *= 2
-            whole = all(Bound(d, split).is_whole(cut) for d in (mine, theirs))
+            whole = all(BoundMap(d, split).is_whole(cut) for d in (mine, theirs))
             if not whole or bytes_of(split, kind) // count > room:
                 continue
             return self.slices(at, value, (mine, theirs, want), split, cut, count)
@@ -237,22 +237,22 @@ class _Exchange:
         kind = value.type
         assert isinstance(kind, VectorType)
 
-        def said(op: Operation, d: Distribution) -> SSAValue:
+        def with_layout(op: Operation, d: Distribution) -> SSAValue:
             own.set_layout(op.results[0], d)
             return at.add(op)
 
         width = split[cut] // count
         small = (*split[:cut], width, *split[cut + 1 :])
-        parts = said(ShapeCastOp(value, with_shape(kind, split)), mine)
+        parts = with_layout(ShapeCastOp(value, with_shape(kind, split)), mine)
         whole = at.splat(0, with_shape(kind, split))
         own.set_layout(whole, theirs)
         from_part, to_part = (_narrowed(d, cut, width) for d in (mine, theirs))
         for n in range(count):
             start = [n * width if i == cut else 0 for i in range(len(split))]
-            piece = said(ExtractStridedSliceOp(parts, start, small), from_part)
-            moved = self.exchange(at, piece, from_part, to_part)
-            whole = said(InsertStridedSliceOp(moved, whole, start), theirs)
-        return said(ShapeCastOp(whole, kind), want)
+            fragment = with_layout(ExtractStridedSliceOp(parts, start, small), from_part)
+            moved = self.exchange(at, fragment, from_part, to_part)
+            whole = with_layout(InsertStridedSliceOp(moved, whole, start), theirs)
+        return with_layout(ShapeCastOp(whole, kind), want)
 
     def to_memory(
         self, at: Before, value: SSAValue, d: Distribution
@@ -402,7 +402,7 @@ class _Exchange:
             subgroups = d.subgroups
             whole = own.replicated(subgroups, len(partial_shape), partial_shape)
         else:
-            bound = Bound(want, own.shape_of(op.dest))
+            bound = BoundMap(want, own.shape_of(op.dest))
             for place, owner in zip(places, owners, strict=True):
                 bound = bound.held_whole(place, new_shape[owner])
             whole = bound.map

@@ -20,7 +20,7 @@ from tilewright.dialects.xegpu.types import element_bits
 from tilewright.passes.carried import given_by
 from tilewright.passes.integers import Index, bounds, divisor, growth
 from tilewright.passes.memory_objects import arg_facts, promised
-from tilewright.passes.xegpu.blocks import argument, surface
+from tilewright.passes.xegpu.block_messages import argument, surface
 
 MOST = 64
 """The largest alignment that anybody asks for, in bytes."""
@@ -100,7 +100,7 @@ def inside(offset: Index, extent: int, size: Index | None) -> bool:
         return False
     number = size if isinstance(size, int) else constant(size)
     if number is not None:
-        return high is not None and high + extent <= number
+        return high is not None and high - high % (divisor(offset) or 1) + extent <= number
     return not isinstance(size, int) and _divides_loop(offset, extent, size)
 
 

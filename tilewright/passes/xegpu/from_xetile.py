@@ -1,7 +1,6 @@
 """xetile-to-xegpu: XeTile becomes XeGPU at the same level, op by op.
 
-Requires: XeTile (workgroup or subgroup level); shared-memory tiles stay inside of their matrix, since
-load_matrix does not pad. Guarantees: today's XeGPU text, the same values:
+Requires: XeTile (workgroup or subgroup level). Guarantees: today's XeGPU text, the same values:
 
 | XeTile | XeGPU |
 |---|---|
@@ -10,7 +9,8 @@ load_matrix does not pad. Guarantees: today's XeGPU text, the same values:
 | padding other than 0 | load_nd, then arith.select by an in-bounds mask |
 | order = [0, 1] | a descriptor of the transposed base, and vector.transpose |
 | a tile of a 1-D array | a 1-D descriptor and a shape_cast |
-| memory_space = 3 | create_mem_desc, load_matrix, store_matrix |
+| memory_space = 3 | create_mem_desc, load_matrix, store_matrix, which know no bounds: |
+| the same, perhaps reaching outside | offset vectors with an in-bounds mask |
 | scattered tile | base and offsets on load, store, atomic_rmw |
 | atomic_rmw, masked store on a block | offset vectors with an in-bounds mask |
 | masked store, memory_space = 3 | load_matrix, arith.select, store_matrix |
@@ -55,12 +55,14 @@ from tilewright.dialects.xetile import TileType
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.passes.emit import Before, with_shape
 from tilewright.passes.strided_memrefs import strided_memrefs
+from tilewright.passes.xegpu.facts import inside
 from tilewright.passes.xegpu.from_xetile_elements import (
     Base,
     addresses,
     atomic,
     fit,
     gather,
+    load_elements,
     scatter,
     store_elements,
 )
@@ -122,7 +124,7 @@ class _Tiles:
                 scatter(op, at)
             case _:
                 raise error_at(
-                    op, f"{op.name} takes a tile, which XeGPU cannot say", kind=UnsupportedError
+                    op, f"{op.name} takes a tile, which XeGPU cannot express", kind=UnsupportedError
                 )
 
 
@@ -221,14 +223,21 @@ def _load(op: xetile.LoadTileOp, placed: Placed, base: Base) -> None:
     count = tile.array_length
     element = tile.element_type
     blocks: list[SSAValue]
-    if isinstance(placed.root.type, MemDescType):
+    if isinstance(placed.root.type, MemDescType) and not _stays_inside(placed, base):
+        blocks = []
+        for n in range(count):
+            part = Placed(placed.root, _beside(at, offsets, n, tile))
+            root, where, mask = addresses(at, part, base, shape)
+            kind = VectorType(element, list(shape))
+            blocks.append(load_elements(at, op, root, mask, where, kind))
+    elif isinstance(placed.root.type, MemDescType):
         blocks = [
             at.add(
                 xegpu.LoadMatrixOp(
                     placed.root,
-                    _beside(at, offsets, n, tile),
                     with_shape(element, _leading(shape, base.rank)),
-                    layout_of(tile.wg_map, tile.sg_map),
+                    _beside(at, offsets, n, tile),
+                    layout=layout_of(tile.wg_map, tile.sg_map),
                 )
             )
             for n in range(count)
@@ -236,15 +245,23 @@ def _load(op: xetile.LoadTileOp, placed: Placed, base: Base) -> None:
         blocks = [at.cast(block, shape) for block in blocks]
     else:
         blocks = _load_blocks(at, op, placed, base)
-    if op.padding is not None and op.padding_value != 0:
+    if op.padding is not None and op.padding_value != 0 and base.tile.memory_space != 3:
         padding = at.splat(op.padding_value, VectorType(element, list(shape)))
         for n, block in enumerate(blocks):
-            inside = at.inside(_beside(at, offsets, n, tile), base.extents, fit(shape, base.rank))
-            inside = at.cast(inside, shape)
-            blocks[n] = at.add(arith.SelectOp(inside, block, padding))
+            mask = at.inside(_beside(at, offsets, n, tile), base.extents, fit(shape, base.rank))
+            mask = at.cast(mask, shape)
+            blocks[n] = at.add(arith.SelectOp(mask, block, padding))
     if op.permutation is not None:
         blocks = [at.transpose(block, op.permutation) for block in blocks]
     at.replace(*blocks)
+
+
+def _stays_inside(placed: Placed, base: Base) -> bool:
+    """Is a tile of shared memory, side by side ones too, known to lie in its matrix?"""
+    tile = base.tile
+    shape = list(_leading(tile.get_shape(), base.rank))
+    shape[-2 if _is_column_major(tile) else -1] *= tile.array_length
+    return all(map(inside, placed.parts, shape, base.extents))
 
 
 def _leading(shape: tuple[int, ...], rank: int) -> tuple[int, ...]:
@@ -290,20 +307,22 @@ def _load_blocks(at: Before, op: xetile.LoadTileOp, placed: Placed, base: Base) 
 def _store(op: xetile.StoreTileOp, placed: Placed, base: Base) -> None:
     at = Before(op)
     tile, offsets, value = op.tile_type, placed.parts, op.value
-    if isinstance(placed.root.type, MemDescType):
+    shared = isinstance(placed.root.type, MemDescType)
+    if shared and _stays_inside(placed, base):
         shape = _leading(tile.get_shape(), base.rank)
         value = at.cast(value, shape)
         layout = layout_of(tile.wg_map, tile.sg_map)
         if op.mask is not None:
             kind = with_shape(tile.element_type, shape)
-            old = at.add(xegpu.LoadMatrixOp(placed.root, offsets, kind, layout))
+            old = at.add(xegpu.LoadMatrixOp(placed.root, kind, offsets, layout=layout))
             value = at.add(arith.SelectOp(at.cast(op.mask, shape), value, old))
-        at.insert(xegpu.StoreMatrixOp(value, placed.root, offsets, layout))
+        at.insert(xegpu.StoreMatrixOp(value, placed.root, offsets, layout=layout))
         at.replace()
         return
-    if op.mask is not None:
-        root, where, inside = addresses(at, placed, base, shape_of(value))
-        mask = at.add(arith.AndIOp(op.mask, inside))
+    if op.mask is not None or shared:
+        root, where, mask = addresses(at, placed, base, shape_of(value))
+        if op.mask is not None:
+            mask = at.add(arith.AndIOp(op.mask, mask))
         store_elements(at, op, root, mask, where)
         return
     if _is_column_major(tile) and base.rank > 1:

@@ -1,4 +1,5 @@
-"""What `xetile-to-xegpu` accesses element by element: scattered tiles, and blocks with a mask.
+"""What `xetile-to-xegpu` accesses element by element: scattered tiles, blocks with a mask, and blocks of shared
+memory that may reach outside of it.
 
 An element is accessed where it is asked for and lies in its array: XeTile has the others padded or dropped, XeGPU
 leaves undefined what is read or written outside.
@@ -18,18 +19,17 @@ from xdsl.dialects.builtin import (
     DYNAMIC_INDEX,
     AnyFloat,
     MemRefType,
-    StridedLayoutAttr,
     VectorType,
 )
 from xdsl.ir import Attribute, SSAValue
 
-from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import xegpu, xetile
 from tilewright.dialects.cache_hints import hints_of
 from tilewright.dialects.movement import shape_of
 from tilewright.dialects.xetile import TileType
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.passes.emit import Before
+from tilewright.passes.vector_elements import flattened
 from tilewright.passes.xegpu.positions import Placed
 
 
@@ -80,21 +80,24 @@ def gather(op: xetile.LoadGatherOp, placed: Placed) -> None:
     result = op.result.type
     assert isinstance(result, VectorType)
     wanted = _wanted(at, op.mask, placed)
-    mask = _mask(at, wanted, result.get_shape())
-    value = at.add(
-        xegpu.LoadGatherOp(
-            placed.root,
-            mask,
-            result,
-            offsets=_offsets(placed),
-            hints=hints_of(op),
-        )
-    )
-    if wanted is not None:
+    at.replace(load_elements(at, op, placed.root, wanted, _offsets(placed), result))
+
+
+def load_elements(
+    at: Before,
+    op: xetile.LoadTileOp | xetile.LoadGatherOp,
+    root: SSAValue,
+    mask: SSAValue | None,
+    offsets: SSAValue,
+    kind: VectorType[Attribute],
+) -> SSAValue:
+    """The elements that `mask` asks for (None: all), and the padding elsewhere."""
+    wanted = _mask(at, mask, kind.get_shape())
+    value = at.add(xegpu.LoadGatherOp(root, wanted, kind, offsets=offsets, hints=hints_of(op)))
+    if mask is not None:
         # Masked-off lanes of xegpu.load are unspecified, those of XeTile's gather are the padding.
-        padding = at.splat(op.padding_value, result)
-        value = at.add(arith.SelectOp(mask, value, padding))
-    at.replace(value)
+        value = at.add(arith.SelectOp(mask, value, at.splat(op.padding_value, kind)))
+    return value
 
 
 def scatter(op: xetile.StoreScatterOp, placed: Placed) -> None:
@@ -133,7 +136,7 @@ def atomic(op: xetile.AtomicRmwOp, placed: Placed, base: Base | None) -> None:
         root, offsets, inside = addresses(at, placed, base, shape)
         mask = inside if mask is None else at.add(arith.AndIOp(mask, inside))
     mask = _mask(at, mask, shape)
-    old = at.add(xegpu.AtomicRMWOp(op.kind, op.value, root, mask, offsets=offsets))
+    old = at.add(xegpu.AtomicRMWOp(op.kind, root, mask, op.value, offsets=offsets))
     zero: float | int = 0.0 if isinstance(_element(op.value), AnyFloat) else 0
     kind = old.type
     assert isinstance(kind, VectorType)
@@ -155,41 +158,5 @@ def addresses(
     source = base.source
     assert source is not None
     if isinstance(source.type, MemRefType) and len(source.type.get_shape()) > 1:
-        source = _flattened(at, source, source.type, base)
+        source = flattened(at, source, (base.extents, base.strides))
     return source, offsets, inside
-
-
-def _flattened(at: Before, source: SSAValue, type: MemRefType[Attribute], base: Base) -> SSAValue:
-    """The matrix as a 1-D memref that reaches as far as its last element."""
-    length: Index = 1
-    for extent, stride in zip(base.extents, base.strides, strict=True):
-        if all(isinstance(v, int) for v in (length, extent, stride)):
-            length = length + (extent - 1) * stride  # pyright: ignore[reportOperatorIssue]
-            continue
-        last = at.add(arith.SubiOp(at.index(extent), at.index(1)))
-        reach = at.add(arith.MuliOp(last, at.index(stride)))
-        length = at.add_index(at.index(length), reach)
-    static = isinstance(length, int)
-    offset = type.get_offset()
-    flat = MemRefType(
-        type.element_type,
-        [length if isinstance(length, int) else DYNAMIC_INDEX],
-        StridedLayoutAttr([1], offset),
-        type.memory_space,
-    )
-    if offset is None:
-        raise error_at(
-            at.op, f"the offset of {type} is not known at compile time", kind=UnsupportedError
-        )
-    return at.add(
-        memref.ReinterpretCastOp(
-            source,
-            [],
-            [] if static else [at.index(length)],
-            [],
-            [offset],
-            [length if isinstance(length, int) else DYNAMIC_INDEX],
-            [1],
-            flat,
-        )
-    )

@@ -94,8 +94,8 @@ def _remark(op: Operation, text: str) -> None:
     while kernel is not None and not isinstance(kernel, gpu.FuncOp):
         kernel = kernel.parent_op()
     if kernel is not None:
-        where, told = location_of(op), f"{op.name}: {text}"
-        add_remarks(kernel.attributes, [told if where is None else f"{where}: {told}"])
+        where, remark = location_of(op), f"{op.name}: {text}"
+        add_remarks(kernel.attributes, [remark if where is None else f"{where}: {remark}"])
 
 
 def _mapped(value: SSAValue, wg_map: WgMapAttr | None) -> SSAValue:

@@ -33,16 +33,16 @@ from tilewright.dialects.cache_hints import hint_properties_of
 from tilewright.dialects.xegpu.types import element_bits
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.passes.emit import zero_of
-from tilewright.passes.xegpu.blocks import (
+from tilewright.passes.xegpu.block_messages import (
     created,
     surface,
 )
-from tilewright.passes.xegpu.fragments import Register
-from tilewright.passes.xegpu.lanes import Lanes
+from tilewright.passes.xegpu.lane_fragments import Register
+from tilewright.passes.xegpu.lanes import LaneProgram
 
 
 @dataclass(frozen=True)
-class Surface:
+class RowSurface:
     """A base as a row of elements: address or 1-D memref, and its matrix' sizes and strides."""
 
     base: SSAValue
@@ -53,12 +53,12 @@ class Surface:
 # --- Blocks without block messages ---------------------------------------------------------------
 
 
-def surface_of(d: Lanes, op: xegpu.BlockAccess) -> Surface:
+def surface_of(d: LaneProgram, op: xegpu.BlockAccess) -> RowSurface:
     source = created(op.operands[op.tdesc_operand])
     if source is None:
         raise d.refuse(
             "the descriptor is carried by a loop or an if, so that its base is not known",
-            "run xegpu-modernize first",
+            "run xegpu-upgrade first",
         )
     sizes, strides = surface(source)
     value = source.source
@@ -67,7 +67,7 @@ def surface_of(d: Lanes, op: xegpu.BlockAccess) -> Surface:
             tuple(d.env[v] if isinstance(v, SSAValue) else v for v in each if v is not None)
             for each in (sizes, strides)
         ]
-        return Surface(d.env[value], known[0], known[1])
+        return RowSurface(d.env[value], known[0], known[1])
     rank = len(value.type.get_shape())
     base = d.env[value]
 
@@ -78,10 +78,10 @@ def surface_of(d: Lanes, op: xegpu.BlockAccess) -> Surface:
 
     full_sizes = tuple(resolved(s, 2 + n) for n, s in enumerate(sizes))
     full_strides = tuple(resolved(s, 2 + rank + n) for n, s in enumerate(strides))
-    return Surface(flattened(d, base, full_sizes, full_strides), full_sizes, full_strides)
+    return RowSurface(flattened(d, base, full_sizes, full_strides), full_sizes, full_strides)
 
 
-def _metadata(d: Lanes, base: SSAValue) -> Operation:
+def _metadata(d: LaneProgram, base: SSAValue) -> Operation:
     key = ("metadata", base)
     if (found := d.known(key)) is None:
         found = d.remember(key, d.put(memref.ExtractStridedMetaDataOp(base)).results[0])
@@ -90,7 +90,7 @@ def _metadata(d: Lanes, base: SSAValue) -> Operation:
 
 
 def flattened(
-    d: Lanes, base: SSAValue, sizes: Sequence[Index], strides: Sequence[Index]
+    d: LaneProgram, base: SSAValue, sizes: Sequence[Index], strides: Sequence[Index]
 ) -> SSAValue:
     """A memref as a row of elements that begins where it begins."""
     kind = base.type
@@ -120,7 +120,7 @@ def flattened(
     return d.remember(key, d.add(op))
 
 
-def block_offsets(d: Lanes, op: xegpu.BlockAccess, rank: int) -> list[Index]:
+def block_offsets(d: LaneProgram, op: xegpu.BlockAccess, rank: int) -> list[Index]:
     """Where the block begins, one number per dimension of the base."""
     source = created(op.operands[op.tdesc_operand])
     assert source is not None
@@ -134,10 +134,10 @@ def block_offsets(d: Lanes, op: xegpu.BlockAccess, rank: int) -> list[Index]:
 
 
 def element_places(
-    d: Lanes,
+    d: LaneProgram,
     op: xegpu.BlockAccess,
     layout: ly.Layout,
-    surface: Surface,
+    surface: RowSurface,
     registers: Sequence[int],
     *,
     bounded: bool,
@@ -195,7 +195,7 @@ def element_places(
     return distances, masks
 
 
-def _clamped(d: Lanes, place: Index, extent: Index) -> Index:
+def _clamped(d: LaneProgram, place: Index, extent: Index) -> Index:
     """The nearest index of an extent; 0 for none."""
     if _below(place, extent):
         return place
@@ -207,7 +207,7 @@ def _clamped(d: Lanes, place: Index, extent: Index) -> Index:
 
 
 def lane_load(
-    d: Lanes,
+    d: LaneProgram,
     base: SSAValue,
     offset: Index,
     mask: SSAValue | None,
@@ -242,7 +242,7 @@ def lane_load(
 
 
 def lane_store(
-    d: Lanes,
+    d: LaneProgram,
     base: SSAValue,
     offset: Index,
     mask: SSAValue | None,
@@ -265,7 +265,7 @@ def lane_store(
     )
 
 
-def once_per_element(d: Lanes, layout: ly.Layout, mask: SSAValue | None) -> SSAValue | None:
+def once_per_element(d: LaneProgram, layout: ly.Layout, mask: SSAValue | None) -> SSAValue | None:
     """The mask of lanes that write: of lanes that hold the same element the first."""
     lanes = np.arange(d.lanes)
     copies = layout.replica_part(ly.Axis.LANE, lanes)
@@ -275,7 +275,7 @@ def once_per_element(d: Lanes, layout: ly.Layout, mask: SSAValue | None) -> SSAV
     return first if mask is None else d.binary(arith.AndIOp, mask, first)
 
 
-def scattered_prefetch(d: Lanes, op: xegpu.PrefetchNdOp) -> None:
+def scattered_prefetch(d: LaneProgram, op: xegpu.PrefetchNdOp) -> None:
     """Each lane fetches the lines of some rows; a row outside becomes the first element."""
     surface = surface_of(d, op)
     tdesc = op.tdesc
@@ -303,7 +303,7 @@ def scattered_prefetch(d: Lanes, op: xegpu.PrefetchNdOp) -> None:
 
 
 def place_of(
-    d: Lanes, op: xegpu.BlockAccess, surface: Surface, places: Sequence[Sequence[int]]
+    d: LaneProgram, op: xegpu.BlockAccess, surface: RowSurface, places: Sequence[Sequence[int]]
 ) -> tuple[Index, SSAValue | None]:
     """Distance and mask of one element per lane of a block."""
     offsets = block_offsets(d, op, len(surface.sizes))

@@ -1,7 +1,7 @@
 """Subgroup to lane: block loads, stores and prefetches as messages.
 
-Part of :mod:`tilewright.passes.xegpu.subgroup_distribute`. A load becomes the message whose form deals the block as the
-value's users want it: row by row, packed (VNNI), or transposed.
+Part of :mod:`tilewright.passes.xegpu.subgroup_distribute`. A load becomes the message whose form distributes the block
+as the value's users want it: row by row, packed (VNNI), or transposed.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from tilewright.dialects import xegpu
 from tilewright.dialects.movement import shape_of
 from tilewright.dialects.xegpu.rules_block import full_load_shape
 from tilewright.dialects.xegpu.types import element_bits
-from tilewright.layout.blocks import lane_map
-from tilewright.passes.xegpu.blocks import (
+from tilewright.layout.blocks import lane_distribution
+from tilewright.passes.xegpu.block_messages import (
     SCATTERED,
-    Block,
+    BlockShape,
     created,
     fits,
     form_layout,
@@ -36,14 +36,14 @@ from tilewright.passes.xegpu.blocks import (
 from tilewright.passes.xegpu.lane_addresses import scattered_prefetch
 from tilewright.passes.xegpu.lane_layouts import natural
 from tilewright.passes.xegpu.lane_rows import scattered_load, scattered_store
-from tilewright.passes.xegpu.lanes import Lanes, rule
+from tilewright.passes.xegpu.lanes import LaneProgram, rule
 from tilewright.passes.xegpu.row_access import whole_units
 
 # --- Descriptors -----------------------------------------------------------------------------
 
 
 @rule("xegpu.create_nd_tdesc")
-def create_nd_tdesc(d: Lanes, op: xegpu.CreateNdDescOp) -> None:
+def create_nd_tdesc(d: LaneProgram, op: xegpu.CreateNdDescOp) -> None:
     new = type(op).create(
         operands=[d.env[v] for v in op.operands],
         properties=dict(op.properties),
@@ -59,7 +59,7 @@ def access_properties(op: Operation) -> dict[str, Attribute]:
     return {k: v for k, v in op.properties.items() if k not in dropped}
 
 
-def is_scattered(d: Lanes, op: xegpu.BlockAccess) -> bool:
+def is_scattered(d: LaneProgram, op: xegpu.BlockAccess) -> bool:
     if SCATTERED in op.attributes:
         return True
     if len(op.tdesc.get_shape()) < 2:
@@ -72,7 +72,7 @@ def is_scattered(d: Lanes, op: xegpu.BlockAccess) -> bool:
 
 
 @rule("xegpu.load_nd")
-def load_nd(d: Lanes, op: xegpu.LoadNdOp) -> None:
+def load_nd(d: LaneProgram, op: xegpu.LoadNdOp) -> None:
     if is_scattered(d, op):
         scattered_load(d, op)
         return
@@ -88,17 +88,17 @@ def load_nd(d: Lanes, op: xegpu.LoadNdOp) -> None:
     d.give_vector(op.value, d.add(new), layout)
 
 
-def fragment_type(d: Lanes, value: SSAValue, layout: ly.Layout) -> VectorType[Any]:
+def fragment_type(d: LaneProgram, value: SSAValue, layout: ly.Layout) -> VectorType[Any]:
     return d.typed(value, layout)
 
 
-def load_form(d: Lanes, op: xegpu.LoadNdOp) -> tuple[ly.Layout | None, dict[str, Attribute]]:
-    """The form of a block load: what it deals to the lanes, and its properties."""
+def load_form(d: LaneProgram, op: xegpu.LoadNdOp) -> tuple[ly.Layout | None, dict[str, Attribute]]:
+    """The form of a block load: what it distributes to the lanes, and its properties."""
     tdesc, value = op.tdesc, op.value
     shape, count = tdesc.get_shape(), tdesc.array_length
     bits = element_bits(tdesc.element_type)
     given = shape_of(value)
-    if op.packed is not None or op.transposes:
+    if op.packed or op.transposes:
         return written_form(d, op), {
             k: v
             for k, v in op.properties.items()
@@ -106,7 +106,7 @@ def load_form(d: Lanes, op: xegpu.LoadNdOp) -> tuple[ly.Layout | None, dict[str,
         }
     if len(shape) < 2:
         return natural(shape, bits, d.lanes), {}
-    block = Block(shape[0], shape[1], count)
+    block = BlockShape(shape[0], shape[1], count)
     wanted = d.owners.layout(value)
     right = feeds_right_operand(value)
     forms = ("transform", "load", "transpose") if right else ("load", "transpose")
@@ -134,25 +134,22 @@ def load_form(d: Lanes, op: xegpu.LoadNdOp) -> tuple[ly.Layout | None, dict[str,
     return fallback
 
 
-def written_form(d: Lanes, op: xegpu.LoadNdOp) -> ly.Layout:
+def written_form(d: LaneProgram, op: xegpu.LoadNdOp) -> ly.Layout:
     """Ownership of what a load gives that is packed or transposed in the text already."""
     tdesc = op.tdesc
     shape, count = tdesc.get_shape(), tdesc.array_length
     bits = element_bits(tdesc.element_type)
     packed = max(1, 32 // bits)
-    one = shape if op.packed is not None else full_load_shape(op)
+    one = shape if op.packed else full_load_shape(op)
     unit = 0
     if op.transposes:
         unit = op.together
     blocks = (count, *one) if count > 1 else one
     try:
-        lane_layout, lane_data = lane_map(
-            blocks, bits, d.lanes, unit, packed if op.packed is not None else 1
-        )
-        layout = ly.layout(lane_layout=lane_layout, lane_data=lane_data).over(blocks)
+        layout = lane_distribution(blocks, bits, d.lanes, unit, packed if op.packed else 1)
     except ly.LayoutError as error:
         raise d.refuse(str(error)) from None
-    if op.packed is not None and len(shape_of(op.value)) > len(blocks):
+    if op.packed and len(shape_of(op.value)) > len(blocks):
         *lead, k, n = blocks
         layout = layout.reshaped((*lead, k // packed, packed, n))
         rank = layout.rank
@@ -162,10 +159,10 @@ def written_form(d: Lanes, op: xegpu.LoadNdOp) -> ly.Layout:
 
 
 @rule("xegpu.store_nd")
-def store_nd(d: Lanes, op: xegpu.StoreNdOp) -> None:
+def store_nd(d: LaneProgram, op: xegpu.StoreNdOp) -> None:
     tdesc = op.tdesc
     shape, bits = tdesc.get_shape(), element_bits(tdesc.element_type)
-    fit = len(shape) < 2 or fits(d.owners.xe, "store", bits, Block(*shape))
+    fit = len(shape) < 2 or fits(d.owners.xe, "store", bits, BlockShape(*shape))
     layout = form_layout("load", shape, bits, d.lanes) if fit else None
     if is_scattered(d, op) or layout is None:
         scattered_store(d, op)
@@ -179,7 +176,7 @@ def store_nd(d: Lanes, op: xegpu.StoreNdOp) -> None:
 
 
 @rule("xegpu.prefetch_nd")
-def prefetch_nd(d: Lanes, op: xegpu.PrefetchNdOp) -> None:
+def prefetch_nd(d: LaneProgram, op: xegpu.PrefetchNdOp) -> None:
     if is_scattered(d, op):
         scattered_prefetch(d, op)
         return

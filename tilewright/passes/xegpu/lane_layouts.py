@@ -1,4 +1,4 @@
-"""Lane layouts of pieces: the natural deal, what attributes say, and how ops carry ownership along."""
+"""Lane layouts of fragments: the natural distribution, what attributes say, and how ops carry ownership along."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from math import gcd
 
 from tilewright import layout as ly
 from tilewright.dialects.xegpu.layouts import LayoutAttr, Ownership, SliceAttr
-from tilewright.layout.blocks import lane_map
+from tilewright.layout.blocks import lane_distribution
 
 Shape = tuple[int, ...]
 
@@ -25,8 +25,8 @@ def group_of(bits: int, lanes: int) -> int:
     return max(1, (16 if lanes >= 16 else 32) // bits)
 
 
-def default_piece(shape: Shape, bits: int, lanes: int) -> Shape:
-    """A piece of a tile that no instruction asks for: as wide as the subgroup, at most eight registers."""
+def default_fragment(shape: Shape, bits: int, lanes: int) -> Shape:
+    """A fragment of a tile that no instruction asks for: as wide as the subgroup, at most eight registers."""
     if not shape:
         return ()
     wide = power_of_two(shape[-1], lanes * group_of(bits, lanes))
@@ -37,10 +37,9 @@ def default_piece(shape: Shape, bits: int, lanes: int) -> Shape:
 
 
 def natural(shape: Shape, bits: int, lanes: int) -> ly.Layout:
-    """Lanes along the rows as block messages deal them; lanes that are left hold replicas."""
+    """Lanes along the rows as block messages distribute them; lanes that are left hold replicas."""
     try:
-        lane_layout, lane_data = lane_map(shape, bits, lanes)
-        return ly.layout(lane_layout=lane_layout, lane_data=lane_data).over(shape)
+        return lane_distribution(shape, bits, lanes)
     except (ly.LayoutError, IndexError):
         pass
     rest = lanes
@@ -59,7 +58,7 @@ def natural(shape: Shape, bits: int, lanes: int) -> ly.Layout:
 def bind(
     attribute: Ownership, shape: Shape, bits: int, lanes: int, *, whole: bool
 ) -> ly.Layout | None:
-    """The ownership that an attribute gives to a piece (`whole`: all) of a value; None if it cannot."""
+    """The ownership that an attribute gives to a fragment (`whole`: all) of a value; None if it cannot."""
     if isinstance(attribute, SliceAttr):
         root, dropped = attribute.flatten()
         inst = root.field("inst_data")
@@ -88,10 +87,10 @@ def bind(
             return None
         return natural(inst, bits, lanes)
     data = attribute.field("lane_data") or (1,) * attribute.rank
-    piece = shape if whole else inst
-    if piece is None:
-        usual = default_piece(shape, bits, lanes)
-        piece = tuple(
+    fragment = shape if whole else inst
+    if fragment is None:
+        usual = default_fragment(shape, bits, lanes)
+        fragment = tuple(
             max(n, s * d) if extent % max(n, s * d) == 0 else s * d
             for n, s, d, extent in zip(usual, spread, data, shape, strict=True)
         )
@@ -102,7 +101,7 @@ def bind(
             lane_layout=(*ones, *spread),
             lane_data=(*ones, *data),
             order=order if not lead else None,
-        ).over(piece)
+        ).over(fragment)
     except ly.LayoutError:
         return None
 

@@ -17,9 +17,9 @@ from tilewright.dialects import xegpu
 from tilewright.dialects.xegpu.types import element_bits
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.passes.integers import is_multiple
-from tilewright.passes.xegpu.fragments import Fragment, Register, element_of
+from tilewright.passes.xegpu.lane_fragments import LaneFragment, Register, element_of
 from tilewright.passes.xegpu.lane_scatter import alone
-from tilewright.passes.xegpu.lanes import Lanes, rule
+from tilewright.passes.xegpu.lanes import LaneProgram, rule
 from tilewright.passes.xegpu.slm_layout import (
     ACCESS_BITS,
     column_run,
@@ -32,7 +32,7 @@ from tilewright.passes.xegpu.slm_layout import (
 
 
 def matrix_places(
-    d: Lanes, op: xegpu.MatrixAccess, layout: ly.Layout
+    d: LaneProgram, op: xegpu.MatrixAccess, layout: ly.Layout
 ) -> tuple[list[list[Index]], int]:
     """Offsets of each register's element in its matrix, and how many registers are one access."""
     desc = op.desc
@@ -64,7 +64,7 @@ def matrix_places(
 
 
 def column_places(
-    d: Lanes, op: xegpu.MatrixAccess, layout: ly.Layout
+    d: LaneProgram, op: xegpu.MatrixAccess, layout: ly.Layout
 ) -> tuple[list[list[Index]], int] | None:
     """Offsets of runs down the lanes' columns and their length, where the matrix lies so; else None.
 
@@ -98,7 +98,7 @@ def column_places(
 
 
 @rule("xegpu.load_matrix")
-def load_matrix(d: Lanes, op: xegpu.LoadMatrixOp) -> None:
+def load_matrix(d: LaneProgram, op: xegpu.LoadMatrixOp) -> None:
     if not isinstance(op.value.type, VectorType):
         d.keep(op)
         return
@@ -110,14 +110,14 @@ def load_matrix(d: Lanes, op: xegpu.LoadMatrixOp) -> None:
     registers: list[Register] = []
     for first in range(0, layout.registers, size):
         made = d.add(
-            xegpu.LoadMatrixOp(matrix, places[first], kind, subgroup_block_io=down is not None)
+            xegpu.LoadMatrixOp(matrix, kind, places[first], subgroup_block_io=down is not None)
         )
         registers += [(made, n) for n in range(size)]
-    d.give(op.value, Fragment(layout, element, tuple(registers)))
+    d.give(op.value, LaneFragment(layout, element, tuple(registers)))
 
 
 @rule("xegpu.store_matrix")
-def store_matrix(d: Lanes, op: xegpu.StoreMatrixOp) -> None:
+def store_matrix(d: LaneProgram, op: xegpu.StoreMatrixOp) -> None:
     if not isinstance(op.value.type, VectorType):
         alone(d, op)
         return

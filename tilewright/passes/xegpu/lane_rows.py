@@ -42,11 +42,10 @@ from tilewright.dialects.xegpu.types import TensorDescType, element_bits
 from tilewright.dialects.xetile.assembly import Index, split_indices
 from tilewright.passes.integers import bounds, divisor, is_natural
 from tilewright.passes.xegpu import row_access
-from tilewright.passes.xegpu.blocks import ROW, SCATTERED, created, surface, surface_fault
+from tilewright.passes.xegpu.block_messages import ROW, SCATTERED, created, surface, surface_fault
 from tilewright.passes.xegpu.facts import MOST, inside
-from tilewright.passes.xegpu.fragments import Fragment, Register, element_of
 from tilewright.passes.xegpu.lane_addresses import (
-    Surface,
+    RowSurface,
     block_offsets,
     element_places,
     lane_load,
@@ -54,8 +53,9 @@ from tilewright.passes.xegpu.lane_addresses import (
     once_per_element,
     surface_of,
 )
-from tilewright.passes.xegpu.lanes import Lanes
-from tilewright.passes.xegpu.row_access import Plan, Run
+from tilewright.passes.xegpu.lane_fragments import LaneFragment, Register, element_of
+from tilewright.passes.xegpu.lanes import LaneProgram
+from tilewright.passes.xegpu.row_access import RowAccess, RowPlan
 
 REMARKS = "tilewright.remarks"
 """What a kernel's author should know of its lowering: an array of strings on the kernel."""
@@ -68,28 +68,28 @@ class _Access:
     """One block op: its base, its ownership over rows and columns, and the two ways to move it."""
 
     op: xegpu.BlockAccess
-    surface: Surface
+    surface: RowSurface
     layout: ly.Layout
-    plan: Plan
+    plan: RowPlan
     """Of a block that is inside."""
-    guarded: Plan
+    guarded: RowPlan
     """Of one that may be ragged: vectors that are inside or outside as a whole."""
     align: int
 
 
-def scattered_load(d: Lanes, op: xegpu.LoadNdOp) -> None:
+def scattered_load(d: LaneProgram, op: xegpu.LoadNdOp) -> None:
     layout, element = d.owners.layout(op.value), element_of(op.value)
     access = _access(d, op, _over_blocks(op, layout))
     full = _full(d, access)
     if full is True:
         roots = _load_runs(d, access, access.plan, masked=False)
-        d.give(op.value, Fragment(layout, element, _registers(access.plan, roots)))
+        d.give(op.value, LaneFragment(layout, element, _registers(access.plan, roots)))
         return
     if full is None:
         roots = _load_runs(d, access, access.guarded, masked=True)
         registers = _registers(access.guarded, roots)
         if all(isinstance(root.type, VectorType) for root in roots):
-            d.give(op.value, Fragment(layout, element, registers))
+            d.give(op.value, LaneFragment(layout, element, registers))
             return
         # One vector at once: the single elements need not live until it is used.
         d.give(op.value, d.fragment(layout, d.pick(registers)))
@@ -104,10 +104,10 @@ def scattered_load(d: Lanes, op: xegpu.LoadNdOp) -> None:
 
     found = _choose(d, full, whole, ragged, len(access.guarded.runs))
     roots = [d.seen_as(value, element) for value in found]
-    d.give(op.value, Fragment(layout, element, _registers(access.plan, roots)))
+    d.give(op.value, LaneFragment(layout, element, _registers(access.plan, roots)))
 
 
-def scattered_store(d: Lanes, op: xegpu.StoreNdOp) -> None:
+def scattered_store(d: LaneProgram, op: xegpu.StoreNdOp) -> None:
     value = d.owned(op.value, d.owners.layout(op.value))
     access = _access(d, op, value.layout)
     full = _full(d, access)
@@ -120,7 +120,7 @@ def scattered_store(d: Lanes, op: xegpu.StoreNdOp) -> None:
     for run in access.plan.runs:
         _root(d, [value.registers[r] for r in run.registers])
 
-    def store(plan: Plan, masked: bool) -> list[SSAValue]:
+    def store(plan: RowPlan, masked: bool) -> list[SSAValue]:
         _store_runs(d, access, plan, value, masked=masked)
         return []
 
@@ -136,7 +136,7 @@ def scattered_store(d: Lanes, op: xegpu.StoreNdOp) -> None:
 # --- Choosing ----------------------------------------------------------------------------------------
 
 
-def _access(d: Lanes, op: xegpu.BlockAccess, layout: ly.Layout) -> _Access:
+def _access(d: LaneProgram, op: xegpu.BlockAccess, layout: ly.Layout) -> _Access:
     base = created(op.operands[op.tdesc_operand])
     found = surface_of(d, op)
     assert base is not None
@@ -151,7 +151,7 @@ def _access(d: Lanes, op: xegpu.BlockAccess, layout: ly.Layout) -> _Access:
     return _Access(op, found, layout, plan, guarded, question.align)
 
 
-def _full(d: Lanes, access: _Access) -> SSAValue | Literal[True] | None:
+def _full(d: LaneProgram, access: _Access) -> SSAValue | Literal[True] | None:
     """Is the block inside of its base? True where that is known, None where nobody asks: the guarded way is
     as good."""
     op = access.op
@@ -187,7 +187,7 @@ def _full(d: Lanes, access: _Access) -> SSAValue | Literal[True] | None:
 
 
 def _choose(
-    d: Lanes,
+    d: LaneProgram,
     full: SSAValue,
     inside: Callable[[], list[SSAValue]],
     ragged: Callable[[], list[SSAValue]],
@@ -207,7 +207,7 @@ def _choose(
 # --- Moving --------------------------------------------------------------------------------------------
 
 
-def _registers(plan: Plan, roots: Sequence[SSAValue]) -> tuple[Register, ...]:
+def _registers(plan: RowPlan, roots: Sequence[SSAValue]) -> tuple[Register, ...]:
     """Where each register of the value is."""
     found: dict[int, Register] = {}
     for run, root in zip(plan.runs, roots, strict=True):
@@ -216,7 +216,7 @@ def _registers(plan: Plan, roots: Sequence[SSAValue]) -> tuple[Register, ...]:
     return tuple(found[n] for n in range(len(found)))
 
 
-def _as_words(d: Lanes, plan: Plan, roots: Sequence[SSAValue]) -> list[SSAValue]:
+def _as_words(d: LaneProgram, plan: RowPlan, roots: Sequence[SSAValue]) -> list[SSAValue]:
     """Vectors as the words that a row's message gives: compilers then join them without copies of halves."""
     if plan.kind != "row":
         return list(roots)
@@ -226,7 +226,7 @@ def _as_words(d: Lanes, plan: Plan, roots: Sequence[SSAValue]) -> list[SSAValue]
     ]
 
 
-def _ragged_runs(d: Lanes, access: _Access) -> list[SSAValue]:
+def _ragged_runs(d: LaneProgram, access: _Access) -> list[SSAValue]:
     """The vectors of the plan's runs from guarded accesses: each is put together before the next is loaded, so
     that single elements, which fill a register each, do not live long."""
     owner = {r: run for run in access.guarded.runs for r in run.registers}
@@ -241,11 +241,11 @@ def _ragged_runs(d: Lanes, access: _Access) -> list[SSAValue]:
     return found
 
 
-def _root(d: Lanes, registers: Sequence[Register]) -> SSAValue:
+def _root(d: LaneProgram, registers: Sequence[Register]) -> SSAValue:
     return d.pick(registers) if len(registers) > 1 else d.scalar_of(registers[0])
 
 
-def _load_runs(d: Lanes, access: _Access, plan: Plan, *, masked: bool) -> list[SSAValue]:
+def _load_runs(d: LaneProgram, access: _Access, plan: RowPlan, *, masked: bool) -> list[SSAValue]:
     op = access.op
     element = op.tdesc.element_type
     hints = hint_properties_of(op)
@@ -286,7 +286,9 @@ def _load_runs(d: Lanes, access: _Access, plan: Plan, *, masked: bool) -> list[S
     ]
 
 
-def _store_runs(d: Lanes, access: _Access, plan: Plan, value: Fragment, *, masked: bool) -> None:
+def _store_runs(
+    d: LaneProgram, access: _Access, plan: RowPlan, value: LaneFragment, *, masked: bool
+) -> None:
     op = access.op
     hints = hint_properties_of(op)
     if plan.kind == "row":
@@ -319,7 +321,7 @@ def _store_runs(d: Lanes, access: _Access, plan: Plan, value: Fragment, *, maske
 
 
 def _row(
-    d: Lanes, access: _Access, run: Run
+    d: LaneProgram, access: _Access, run: RowAccess
 ) -> tuple[SSAValue, list[SSAValue], dict[str, Attribute]]:
     """Descriptor of one row, the operands and properties that say where it is."""
     op = access.op
@@ -360,7 +362,7 @@ def _over_blocks(op: xegpu.BlockAccess, layout: ly.Layout) -> ly.Layout:
             layout = layout.reshaped((shape[1] // unit, shape[0], unit)).permuted((1, 0, 2))
             return layout.reshaped(shape)
         return layout.permuted((1, 0))
-    if isinstance(op, xegpu.LoadNdOp) and op.packed is not None and layout.rank > len(blocks):
+    if isinstance(op, xegpu.LoadNdOp) and op.packed and layout.rank > len(blocks):
         rank = layout.rank
         layout = layout.permuted((*range(rank - 2), rank - 1, rank - 2))
     if layout.shape != blocks:
@@ -375,11 +377,11 @@ def _over_blocks(op: xegpu.BlockAccess, layout: ly.Layout) -> ly.Layout:
 # --- Saying -----------------------------------------------------------------------------------------------
 
 
-def _say(d: Lanes, op: xegpu.BlockAccess, plan: Plan) -> None:
+def _say(d: LaneProgram, op: xegpu.BlockAccess, plan: RowPlan) -> None:
     """A remark where a machine that has block messages cannot use them, or single elements are moved."""
-    said = op.attributes.get(SCATTERED)
+    reason = op.attributes.get(SCATTERED)
     base = created(op.operands[op.tdesc_operand])
-    why = said.data if isinstance(said, StringAttr) else None
+    why = reason.data if isinstance(reason, StringAttr) else None
     if why is None and base is not None and len(op.tdesc.get_shape()) > 1:
         why = surface_fault(d.owners.xe, base)
     run = plan.runs[0]
@@ -399,14 +401,14 @@ def _say(d: Lanes, op: xegpu.BlockAccess, plan: Plan) -> None:
         d.remarks.append(text)
 
 
-def _joins(root: SSAValue, run: Run) -> bool:
+def _joins(root: SSAValue, run: RowAccess) -> bool:
     element = element_of(root)
     return isinstance(element, FixedBitwidthType) and (
         isinstance(root.type, VectorType) or run.word == 1
     )
 
 
-def _known(run: Run, align: int) -> int:
+def _known(run: RowAccess, align: int) -> int:
     """Bytes that divide the addresses of a lane's vector: its words'."""
     return min(align, run.bits // 8) if len(run.registers) > 1 else 0
 

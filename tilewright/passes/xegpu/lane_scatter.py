@@ -14,22 +14,22 @@ from xdsl.ir import Operation, SSAValue
 from tilewright import layout as ly
 from tilewright.dialects import xegpu
 from tilewright.dialects.cache_hints import hint_properties_of
-from tilewright.passes.xegpu.fragments import Fragment, Register, element_of
 from tilewright.passes.xegpu.lane_addresses import lane_load, lane_store, once_per_element
 from tilewright.passes.xegpu.lane_blocks import access_properties
+from tilewright.passes.xegpu.lane_fragments import LaneFragment, Register, element_of
 from tilewright.passes.xegpu.lane_layouts import with_chunk
-from tilewright.passes.xegpu.lanes import Lanes, rule
+from tilewright.passes.xegpu.lanes import LaneProgram, rule
 
 # --- Scattered accesses ----------------------------------------------------------------------------
 
 
-def _lane_source(d: Lanes, op: xegpu.ScatterAccess) -> tuple[SSAValue, SSAValue]:
+def _lane_source(d: LaneProgram, op: xegpu.ScatterAccess) -> tuple[SSAValue, SSAValue]:
     if op.tdesc is not None or op.offsets_operand is None:
-        raise d.refuse("a scattered descriptor of the older text", "run xegpu-modernize first")
+        raise d.refuse("a scattered descriptor of the older text", "run xegpu-upgrade first")
     return d.env[op.source_operand], op.offsets_operand
 
 
-def _per_lane(d: Lanes, value: SSAValue, layout: ly.Layout) -> list[SSAValue]:
+def _per_lane(d: LaneProgram, value: SSAValue, layout: ly.Layout) -> list[SSAValue]:
     """A value's registers as scalars; a scalar operand is its own."""
     if not isinstance(value.type, VectorType):
         return [d.env[value]] * layout.registers
@@ -37,14 +37,14 @@ def _per_lane(d: Lanes, value: SSAValue, layout: ly.Layout) -> list[SSAValue]:
 
 
 @rule("xegpu.load")
-def load_gather(d: Lanes, op: xegpu.LoadGatherOp) -> None:
+def load_gather(d: LaneProgram, op: xegpu.LoadGatherOp) -> None:
     base, offsets = _lane_source(d, op)
     if not isinstance(offsets.type, VectorType):
         d.keep(op)
         return
     chunk = op.chunk
-    if op.transpose is not None and chunk > 1:
-        raise d.refuse("transpose on a gather", "run xegpu-modernize first")
+    if op.transpose and chunk > 1:
+        raise d.refuse("transpose on a gather", "run xegpu-upgrade first")
     layout = d.owners.layout(offsets)
     element = element_of(op.value)
     registers: list[Register] = []
@@ -53,7 +53,7 @@ def load_gather(d: Lanes, op: xegpu.LoadGatherOp) -> None:
         registers += lane_load(
             d, base, offset, mask, element, chunk, hint_properties_of(op), zero=False
         )
-    d.give(op.value, Fragment(_with_chunk(layout, chunk), element, tuple(registers)))
+    d.give(op.value, LaneFragment(_with_chunk(layout, chunk), element, tuple(registers)))
 
 
 def _with_chunk(layout: ly.Layout, chunk: int) -> ly.Layout:
@@ -61,7 +61,7 @@ def _with_chunk(layout: ly.Layout, chunk: int) -> ly.Layout:
 
 
 @rule("xegpu.store")
-def store_scatter(d: Lanes, op: xegpu.StoreScatterOp) -> None:
+def store_scatter(d: LaneProgram, op: xegpu.StoreScatterOp) -> None:
     base, offsets = _lane_source(d, op)
     if not isinstance(offsets.type, VectorType):
         alone(d, op)
@@ -77,7 +77,7 @@ def store_scatter(d: Lanes, op: xegpu.StoreScatterOp) -> None:
 
 
 @rule("xegpu.atomic_rmw")
-def atomic_rmw(d: Lanes, op: xegpu.AtomicRMWOp) -> None:
+def atomic_rmw(d: LaneProgram, op: xegpu.AtomicRMWOp) -> None:
     base, offsets = _lane_source(d, op)
     if not isinstance(offsets.type, VectorType):
         alone(d, op)
@@ -101,10 +101,10 @@ def atomic_rmw(d: Lanes, op: xegpu.AtomicRMWOp) -> None:
             )
         )
         registers.append((_from_first(d, layout, old), 0))
-    d.give(op.result, Fragment(layout, element, tuple(registers)))
+    d.give(op.result, LaneFragment(layout, element, tuple(registers)))
 
 
-def _from_first(d: Lanes, layout: ly.Layout, value: SSAValue) -> SSAValue:
+def _from_first(d: LaneProgram, layout: ly.Layout, value: SSAValue) -> SSAValue:
     """What the first of the lanes that share an element has."""
     lanes = np.arange(d.lanes)
     copies = layout.replica_part(ly.Axis.LANE, lanes)
@@ -112,7 +112,7 @@ def _from_first(d: Lanes, layout: ly.Layout, value: SSAValue) -> SSAValue:
 
 
 @rule("xegpu.prefetch")
-def prefetch(d: Lanes, op: xegpu.PrefetchOp) -> None:
+def prefetch(d: LaneProgram, op: xegpu.PrefetchOp) -> None:
     base, offsets = _lane_source(d, op)
     if not isinstance(offsets.type, VectorType):
         d.keep(op)
@@ -126,7 +126,7 @@ def prefetch(d: Lanes, op: xegpu.PrefetchOp) -> None:
 
 
 @rule("memref.store", "memref.atomic_rmw", "gpu.printf", "tw.print")
-def alone(d: Lanes, op: Operation) -> None:
+def alone(d: LaneProgram, op: Operation) -> None:
     """An op with an effect that must happen once for the subgroup: the first lane does it."""
     if any(isinstance(v.type, VectorType) for v in op.operands):
         d.unruled(op)

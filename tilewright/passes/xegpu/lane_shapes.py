@@ -24,18 +24,18 @@ from tilewright.dialects.movement import (
     static_position,
 )
 from tilewright.dialects.upstream import vector as more
-from tilewright.passes.xegpu.fragments import Coords, Fragment, Free, Held
+from tilewright.passes.xegpu.lane_fragments import Coords, Free, Held, LaneFragment
 from tilewright.passes.xegpu.lane_layouts import natural
-from tilewright.passes.xegpu.lanes import Lanes, rule
+from tilewright.passes.xegpu.lanes import LaneProgram, rule
 from tilewright.passes.xegpu.ownership import is_free
 
 
 @rule("vector.transpose", "vector.shape_cast", "vector.deinterleave")
-def rearranged(d: Lanes, op: Operation) -> None:
+def rearranged(d: LaneProgram, op: Operation) -> None:
     rearrange(d, op, d.held[op.operands[0]])
 
 
-def rearrange(d: Lanes, op: Operation, source: Held) -> None:
+def rearrange(d: LaneProgram, op: Operation, source: Held) -> None:
     """Each element of the results is one of the only operand, which is `source`."""
     shape = shape_of(op.operands[0])
     for n, result in enumerate(op.results):
@@ -51,11 +51,11 @@ def rearrange(d: Lanes, op: Operation, source: Held) -> None:
 
 
 @rule("vector.broadcast")
-def broadcast(d: Lanes, op: vector.BroadcastOp) -> None:
+def broadcast(d: LaneProgram, op: vector.BroadcastOp) -> None:
     held = d.held.get(op.source)
     if held is None:
         d.held[op.vector] = Free(op.source.type, None, d.env[op.source])
-    elif is_free(op.vector) and isinstance(held, Fragment):
+    elif is_free(op.vector) and isinstance(held, LaneFragment):
         one = _everywhere(d, held, (0,) * held.layout.rank)
         d.held[op.vector] = Free(held.element, None, one)
     else:
@@ -63,10 +63,10 @@ def broadcast(d: Lanes, op: vector.BroadcastOp) -> None:
 
 
 @rule("vector.extract_strided_slice")
-def extract_strided_slice(d: Lanes, op: more.ExtractStridedSliceOp) -> None:
-    """Where slices would cut through the lanes, the source is dealt row by row, once for all."""
+def extract_strided_slice(d: LaneProgram, op: more.ExtractStridedSliceOp) -> None:
+    """Where slices would cut through the lanes, the source is distributed row by row, once for all."""
     held = d.held[op.source]
-    if isinstance(held, Fragment) and not _is_cropped(held.layout, op.result):
+    if isinstance(held, LaneFragment) and not _is_cropped(held.layout, op.result):
         usual = d.owners.natural(held.layout.shape, 32)
         if usual != held.layout:
             key = ("converted", op.source, usual)
@@ -86,9 +86,9 @@ def _is_cropped(layout: ly.Layout, part: SSAValue) -> bool:
 
 
 @rule("vector.extract")
-def extract(d: Lanes, op: vector.ExtractOp) -> None:
+def extract(d: LaneProgram, op: vector.ExtractOp) -> None:
     if positions_at_run_time(op):
-        raise d.refuse("a position that is known at run time only")
+        raise d.refuse("a position that is known only at run time")
     held = d.held[op.vector]
     if isinstance(op.result.type, VectorType):
         rearrange(d, op, held)
@@ -98,7 +98,7 @@ def extract(d: Lanes, op: vector.ExtractOp) -> None:
         d.env[op.result] = _everywhere(d, held, static_position(op))
 
 
-def _everywhere(d: Lanes, held: Fragment, position: tuple[int, ...]) -> SSAValue:
+def _everywhere(d: LaneProgram, held: LaneFragment, position: tuple[int, ...]) -> SSAValue:
     """One element, as a scalar that all lanes have."""
     layout = ly.Layout.of((1,), [ly.Digit(ly.Axis.LANE, 1, d.lanes, None, 0)])
     moved = d.move(held, layout, lambda c: tuple(np.full_like(c[0], n) for n in position))
@@ -106,16 +106,16 @@ def _everywhere(d: Lanes, held: Fragment, position: tuple[int, ...]) -> SSAValue
 
 
 @rule("vector.insert_strided_slice", "vector.insert", "vector.shuffle", "vector.interleave")
-def merged(d: Lanes, op: Operation) -> None:
+def merged(d: LaneProgram, op: Operation) -> None:
     """Each element of the result is one of several operands'."""
     if positions_at_run_time(op):
-        raise d.refuse("a position that is known at run time only")
+        raise d.refuse("a position that is known only at run time")
     (result,) = op.results
     layout = d.owners.layout(result)
     numbers = numbered(op)[0][tuple(c[0] for c in layout.table())]  # [lanes, registers]
     lanes = np.broadcast_to(np.arange(d.lanes)[:, None], numbers.shape)
     which, lane, register = np.zeros_like(numbers), lanes, np.zeros_like(numbers)
-    sources: list[Fragment] = []
+    sources: list[LaneFragment] = []
     start = 0
     for n, operand in enumerate(op.operands):
         shape = shape_of(operand)
@@ -123,7 +123,7 @@ def merged(d: Lanes, op: Operation) -> None:
         which = np.where(here, n, which)
         held = d.held.get(operand) or Free(operand.type, None, d.env[operand])
         if isinstance(held, Free):
-            held = Fragment(layout, held.element, ((d.splat(held, 1), 0),))
+            held = LaneFragment(layout, held.element, ((d.splat(held, 1), 0),))
         else:
             own = held.layout.owner(*np.unravel_index(np.where(here, numbers - start, 0), shape))
             mine = own.lane + held.layout.replica_part(ly.Axis.LANE, lanes)
@@ -134,7 +134,7 @@ def merged(d: Lanes, op: Operation) -> None:
 
 
 @rule("vector.bitcast")
-def bitcast(d: Lanes, op: vector.BitcastOp) -> None:
+def bitcast(d: LaneProgram, op: vector.BitcastOp) -> None:
     held = d.owned_as_is(op.source)
     try:
         layout = result_layout(op, held.layout)
@@ -158,7 +158,7 @@ def _in_runs(layout: ly.Layout, factor: int) -> bool:
 
 
 @rule("xegpu.convert_layout")
-def convert_layout(d: Lanes, op: xegpu.ConvertLayoutOp) -> None:
+def convert_layout(d: LaneProgram, op: xegpu.ConvertLayoutOp) -> None:
     if isinstance(op.source.type, VectorType):
         d.give(op.result, d.held[op.source])
     else:

@@ -27,10 +27,10 @@ from tilewright.dialects.upstream import vector as more
 from tilewright.dialects.upstream.gpu.lanes import SubgroupReduceOp
 from tilewright.passes.emit import dense
 from tilewright.passes.new_body import NewBody, without_layouts
-from tilewright.passes.xegpu.fragments import Fragment, Free, element_of
-from tilewright.passes.xegpu.lanes import Lanes, rule
+from tilewright.passes.xegpu.lane_fragments import Free, LaneFragment, element_of
+from tilewright.passes.xegpu.lanes import LaneProgram, rule
+from tilewright.passes.xegpu.lazy_registers import floats_or_ints
 from tilewright.passes.xegpu.ownership import dpas_fragments, has_instruction, right_layout
-from tilewright.passes.xegpu.picks import floats_or_ints
 from tilewright.passes.xegpu.sg_maps import dpas_instruction
 
 COMBINE: dict[tuple[str, str], type[Operation]] = {
@@ -59,7 +59,7 @@ COMBINE: dict[tuple[str, str], type[Operation]] = {
 
 
 @rule("elementwise")
-def elementwise(d: Lanes, op: Operation) -> None:
+def elementwise(d: LaneProgram, op: Operation) -> None:
     layout = d.owners.layout(op.results[0])
     operands = [
         d.taken(v, layout) if isinstance(v.type, VectorType) else d.env[v] for v in op.operands
@@ -79,7 +79,7 @@ def elementwise(d: Lanes, op: Operation) -> None:
 
 
 @rule("arith.constant")
-def constant_op(d: Lanes, op: arith.ConstantOp) -> None:
+def constant_op(d: LaneProgram, op: arith.ConstantOp) -> None:
     value = op.value
     if not isinstance(value, DenseIntOrFPElementsAttr):
         d.keep(op)
@@ -115,13 +115,13 @@ def constant_op(d: Lanes, op: arith.ConstantOp) -> None:
 
 
 @rule("vector.step")
-def step_op(d: Lanes, op: more.StepOp) -> None:
+def step_op(d: LaneProgram, op: more.StepOp) -> None:
     layout = d.owners.layout(op.result)
     kind = d.typed(op.result, layout)
     d.give_vector(op.result, coordinate(d, layout, 0, kind), layout)
 
 
-def coordinate(d: Lanes, layout: ly.Layout, dim: int, kind: VectorType[Any]) -> SSAValue:
+def coordinate(d: LaneProgram, layout: ly.Layout, dim: int, kind: VectorType[Any]) -> SSAValue:
     """Where each register's element lies along a dimension."""
     key = ("coordinate", layout, dim, kind)
     found = d.known(key)
@@ -138,7 +138,7 @@ def coordinate(d: Lanes, layout: ly.Layout, dim: int, kind: VectorType[Any]) -> 
 
 
 @rule("vector.create_mask", "vector.constant_mask")
-def mask_op(d: Lanes, op: Operation) -> None:
+def mask_op(d: LaneProgram, op: Operation) -> None:
     """create_mask and constant_mask: below the bound in every dimension."""
     from xdsl.dialects.builtin import IndexType
 
@@ -163,7 +163,7 @@ def mask_op(d: Lanes, op: Operation) -> None:
 
 
 @rule("vector.multi_reduction")
-def multi_reduction(d: Lanes, op: more.MultiReductionOp) -> None:
+def multi_reduction(d: LaneProgram, op: more.MultiReductionOp) -> None:
     reduced = folded(d, op.kind, d.owned_as_is(op.source), op.dims)
     if isinstance(op.dest.type, VectorType) and op.dest.type.get_shape():
         layout = reduced.layout
@@ -177,7 +177,7 @@ def multi_reduction(d: Lanes, op: more.MultiReductionOp) -> None:
 
 
 @rule("vector.reduction")
-def reduction(d: Lanes, op: vector.ReductionOp) -> None:
+def reduction(d: LaneProgram, op: vector.ReductionOp) -> None:
     kind = op.properties["kind"].data.value  # pyright: ignore
     reduced = folded(d, kind, d.owned_as_is(op.vector), (0,))
     total = d.scalar_of(reduced.registers[0])
@@ -186,7 +186,7 @@ def reduction(d: Lanes, op: vector.ReductionOp) -> None:
     d.env[op.dest] = total
 
 
-def folded(d: Lanes, kind: str, source: Fragment, dims: Sequence[int]) -> Fragment:
+def folded(d: LaneProgram, kind: str, source: LaneFragment, dims: Sequence[int]) -> LaneFragment:
     """Folds the lane's own registers, then the lanes of every group (butterfly, or one hardware op)."""
     fragment = source
     for dim in sorted(dims, reverse=True):
@@ -224,7 +224,7 @@ def combine(d: NewBody, kind: str, a: SSAValue, b: SSAValue) -> SSAValue:
 
 
 @rule("xegpu.dpas")
-def dpas(d: Lanes, op: xegpu.DpasOp) -> None:
+def dpas(d: LaneProgram, op: xegpu.DpasOp) -> None:
     xe = d.owners.xe
     m, n, k = op.dims() or (0, 0, 0)
     fragments = dpas_fragments(xe, op) if has_instruction(xe, op) else None

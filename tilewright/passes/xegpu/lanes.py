@@ -15,18 +15,24 @@ from xdsl.ir import SSAValue
 
 from tilewright import layout as ly
 from tilewright.passes.rules import Rules
-from tilewright.passes.xegpu.fragments import Fragment, Fragments, Free, Held, element_of
+from tilewright.passes.xegpu.lane_fragments import (
+    Free,
+    Held,
+    LaneFragment,
+    LaneFragments,
+    element_of,
+)
 from tilewright.passes.xegpu.ownership import OwnershipAnalysis, lanes_of
 from tilewright.uarch.xe import XeMachine
 
 _RULES = ("values", "shapes", "blocks", "scatter", "matrix")
-rule: Rules[Callable[[Lanes, Any], None]] = Rules(
+rule: Rules[Callable[[LaneProgram, Any], None]] = Rules(
     *(f"tilewright.passes.xegpu.lane_{name}" for name in _RULES)
 )
 """How ops are distributed."""
 
 
-class Lanes(Fragments):
+class LaneProgram(LaneFragments):
     """`held` has what a lane holds of each vector of the subgroup, `env` what all lanes agree on."""
 
     rules = rule
@@ -49,12 +55,12 @@ class Lanes(Fragments):
         if isinstance(place.type, VectorType):
             self.held[place] = self.fragment(self.owners.layout(place), parts[0])
 
-    def owned(self, value: SSAValue, layout: ly.Layout) -> Fragment:
+    def owned(self, value: SSAValue, layout: ly.Layout) -> LaneFragment:
         """A value as a fragment of the given ownership."""
         held = self.held[value]
         if isinstance(held, Free):
             made = self.splat(held, 1)
-            return Fragment(layout, held.element, ((made, 0),) * layout.registers)
+            return LaneFragment(layout, held.element, ((made, 0),) * layout.registers)
         return self.converted(held, layout)
 
     def taken(self, value: SSAValue, layout: ly.Layout) -> SSAValue:
@@ -63,7 +69,7 @@ class Lanes(Fragments):
 
     def give(self, value: SSAValue, held: Held) -> None:
         """The value is this, in the ownership of its class."""
-        if isinstance(held, Fragment):
+        if isinstance(held, LaneFragment):
             held = self.converted(held, self.owners.layout(value))
         self.held[value] = held
 
@@ -71,9 +77,11 @@ class Lanes(Fragments):
         made.name_hint = value.name_hint
         self.give(value, self.fragment(layout, made))
 
-    def owned_as_is(self, value: SSAValue) -> Fragment:
+    def owned_as_is(self, value: SSAValue) -> LaneFragment:
         held = self.held[value]
-        return held if isinstance(held, Fragment) else self.owned(value, self.owners.layout(value))
+        return (
+            held if isinstance(held, LaneFragment) else self.owned(value, self.owners.layout(value))
+        )
 
     def typed(self, value: SSAValue, layout: ly.Layout) -> VectorType:
         """The vector of one lane's registers of a value."""

@@ -1,7 +1,7 @@
 """Layouts that nothing in a program asks for: how many subgroups, and who owns what.
 
 Chosen from shapes and the machine table: a product's accumulator fills half of a subgroup's registers at
-the most; other values are dealt so that a subgroup holds a few kilobytes.
+the most; other values are distributed so that a subgroup holds a few kilobytes.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ def _divisors(number: int) -> list[int]:
 def spread(
     shape: Sequence[int], subgroups: int, whole: Collection[int] = (), most: float = inf
 ) -> Distribution:
-    """A value dealt out along its outermost dimensions first, but for those in `whole`, which are cut last and only
+    """A value distributed along its outermost dimensions first, but for those in `whole`, which are cut last and only
     while a part has more than `most` elements.
 
     Where subgroups are left over they share.

@@ -18,7 +18,7 @@ from tilewright.dialects.upstream.vector import (
     InsertStridedSliceOp,
     MultiReductionOp,
 )
-from tilewright.layout import Bound, Distribution, MmaShapes, derive
+from tilewright.layout import BoundMap, Distribution, MmaShapes, derive
 from tilewright.layout.bound import kept_fields, on_field
 from tilewright.passes.ownership import Relation, is_vector
 from tilewright.passes.xegpu import layout_text as own
@@ -54,7 +54,7 @@ def operand_map(op: Operation, number: int, d: Distribution) -> Distribution:
     """The map of an operand of an op that only rearranges with which it is local to every subgroup, given that of the
     result. LayoutError where none is."""
     result, source = own.shape_of(op.results[0]), own.shape_of(op.operands[number])
-    whole = Bound(d, result)
+    whole = BoundMap(d, result)
     match op:
         case vector.ExtractOp():
             for extent in reversed(source[: len(source) - len(result)]):
@@ -70,10 +70,10 @@ def operand_map(op: Operation, number: int, d: Distribution) -> Distribution:
 
 def result_map(op: Operation, number: int, d: Distribution) -> Distribution:
     """The same the other way: the map of the results, given that of an operand."""
-    return result_layout(op, Bound(d, own.shape_of(op.operands[number]))).map
+    return result_layout(op, BoundMap(d, own.shape_of(op.operands[number]))).map
 
 
-def _inserted(whole: Bound, part: tuple[int, ...]) -> Bound:
+def _inserted(whole: BoundMap, part: tuple[int, ...]) -> BoundMap:
     """Of what is inserted; of the dimensions that it lacks, and those of which it has a part, every owner has all."""
     lead = whole.rank - len(part)
     for dim in range(lead):
@@ -166,7 +166,7 @@ def _control(op: scf.ForOp | scf.IfOp | scf.WhileOp) -> Iterator[Relation[Distri
 
 
 def _repeated(op: vector.BroadcastOp) -> Callable[[Distribution], Distribution]:
-    """A broadcast's result, given its source: what is repeated is dealt out as the source's grid says."""
+    """A broadcast's result, given its source: what is repeated is distributed as the source's grid says."""
     wide, narrow = own.shape_of(op.vector), own.shape_of(op.source)
     lead = len(wide) - len(narrow)
 
@@ -174,7 +174,7 @@ def _repeated(op: vector.BroadcastOp) -> Callable[[Distribution], Distribution]:
         if len(d.sliced) >= lead and d.sliced[:lead] == tuple(range(lead)):
             whole = replace(d, sliced=d.sliced[lead:])
         else:
-            bound = Bound(d, narrow)
+            bound = BoundMap(d, narrow)
             for extent in reversed(wide[:lead]):
                 bound = bound.held_whole(0, extent)
             whole = bound.map
@@ -220,7 +220,7 @@ def _reduction(op: MultiReductionOp) -> Iterator[Relation[Distribution]]:
         """Every subgroup holds whole rows."""
         if d.sliced:
             return None
-        whole = Bound(d, own.shape_of(result))
+        whole = BoundMap(d, own.shape_of(result))
         for dim in dims:
             whole = whole.held_whole(dim, shape[dim])
         return whole.map
@@ -251,12 +251,14 @@ def _scattered(
     def narrow(d: Distribution) -> Distribution | None:
         if len(shape) == len(lanes):
             return d
-        return ly.slice_(d, [len(shape) - 1]) if Bound(d, shape).is_whole(len(shape) - 1) else None
+        return (
+            ly.slice_(d, [len(shape) - 1]) if BoundMap(d, shape).is_whole(len(shape) - 1) else None
+        )
 
     def wide(d: Distribution) -> Distribution | None:
         if len(shape) == len(lanes):
             return d
-        return None if d.sliced else Bound(d, lanes).held_whole(len(lanes), shape[-1]).map
+        return None if d.sliced else BoundMap(d, lanes).held_whole(len(lanes), shape[-1]).map
 
     operands = list(op.operands)
     for operand in (offsets, op.mask):

@@ -63,7 +63,7 @@ def completed(d: Distribution, shape: Sequence[int]) -> Distribution:
 
 
 def remainder(d: Distribution) -> Distribution | None:
-    """What is left of the map when the value is one subgroup's piece; None where that is nothing."""
+    """What is left of the map when the value is one subgroup's fragment; None where that is nothing."""
     left = replace(d, sg_layout=None, sg_data=None)
     if left.inst_data is None and left.lane_layout is None:
         return None

@@ -207,7 +207,7 @@ def _constant(numbers: Sequence[int], kind: Attribute) -> arith.ConstantOp:
 
 NARROW_INDEX = Pass[Unit[Any]](
     "narrow-index",
-    "tiles of numbers of 64 bits that fit 32 are i32",
+    "narrows tiles of 64-bit integers to i32 where the values fit",
     lambda u: narrow_index(u.kernel),
     requires=("workgroup",),
     optional=True,

@@ -1,13 +1,13 @@
-"""Who owns the elements of every vector below workgroup level: pieces and lanes, decided per class of values.
+"""Who owns the elements of every vector below workgroup level: fragments and lanes, decided per class of values.
 
 Values that an op relates element by element (operands and result of `arith.addf`, what a loop carries, the
-accumulator and result of a dpas) form a *class* and are dealt alike. A class takes its ownership, a
-:class:`~tilewright.layout.Layout` over one instruction-sized piece, from the first of
+accumulator and result of a dpas) form a *class* and are distributed alike. A class takes its ownership, a
+:class:`~tilewright.layout.Layout` over one instruction-sized fragment, from the first of
 
 1. the dpas that makes or takes it: C, then B, then A, from the machine's table;
 2. a layout written on an op (`layout`, `layout_result_0`) or on a descriptor; the block that stores it;
 3. a class that it is computed from or into (reduction, broadcast, transpose, shape_cast, bitcast);
-4. the machine's natural deal: lanes along the rows.
+4. the machine's natural distribution: lanes along the rows.
 
 Nothing depends on the choice but speed: a use that wants another ownership converts. Splat constants and
 broadcast scalars belong to no class, they are made wherever they are used. Linear in the number of ops.
@@ -36,12 +36,12 @@ from tilewright.passes.carried import carried_together
 from tilewright.passes.ownership import Planner, Relation, is_vector, rearranged, values_of
 from tilewright.passes.xegpu.lane_layouts import (
     bind,
-    default_piece,
+    default_fragment,
     natural,
     with_chunk,
 )
 from tilewright.passes.xegpu.sg_maps import dpas_instruction
-from tilewright.uarch.base import Fragments
+from tilewright.uarch.base import MatrixFragments
 from tilewright.uarch.xe import XeMachine
 
 Shape = tuple[int, ...]
@@ -56,7 +56,7 @@ def box_of_insertion(
     op: more.InsertStridedSliceOp | vector.InsertOp,
 ) -> tuple[list[int], Shape, int] | None:
     """The box of the destination that an insertion fills: offsets, extents, and how many of its outer dimensions
-    the source lacks (their extents are 1). None where the position is known at run time only.
+    the source lacks (their extents are 1). None where the position is known only at run time.
     """
     full, part = shape_of(op.dest), shape_of(op.source)
     if isinstance(op, more.InsertStridedSliceOp):
@@ -115,7 +115,7 @@ def has_instruction(xe: XeMachine, op: xegpu.DpasOp) -> bool:
 
 
 @_once_per_types
-def dpas_fragments(xe: XeMachine, op: xegpu.DpasOp) -> Fragments:
+def dpas_fragments(xe: XeMachine, op: xegpu.DpasOp) -> MatrixFragments:
     """Ownership of A, B and C of the instruction whose rows the text asks for, else of the largest that divides M."""
     instruction = dpas_instruction(xe, op)
     rows = shape_of(op.result)[0]
@@ -143,9 +143,9 @@ def right_layout(b: ly.Layout, value: SSAValue) -> ly.Layout:
 
 
 class OwnershipAnalysis:
-    """Decides the piece and its lanes for every vector of a function.
+    """Decides the fragment and its lanes for every vector of a function.
 
-    With `whole` every value is one piece (instruction level), otherwise pieces divide values.
+    With `whole` every value is one fragment (instruction level), otherwise fragments divide values.
     """
 
     def __init__(self, function: gpu.FuncOp, xe: XeMachine, *, whole: bool):
@@ -171,7 +171,7 @@ class OwnershipAnalysis:
     # --- Answers -----------------------------------------------------------------------------
 
     def layout(self, value: SSAValue) -> ly.Layout:
-        """Ownership over one piece of the value; `.shape` is the piece."""
+        """Ownership over one fragment of the value; `.shape` is the fragment."""
         root = self.plan.find(value)
         if root not in self.plan.layouts:
             self.plan.give(root, self._usual(root))
@@ -179,12 +179,12 @@ class OwnershipAnalysis:
         return self.plan.layouts[root]
 
     def _usual(self, value: SSAValue) -> ly.Layout:
-        """The natural deal of a value, or of the piece of it that no instruction asks for."""
+        """The natural distribution of a value, or of the fragment of it that no instruction asks for."""
         shape, bits = shape_of(value), bits_of(value)
-        piece = shape if self.whole else default_piece(shape, bits, self.lanes)
-        return self.natural(piece, bits)
+        fragment = shape if self.whole else default_fragment(shape, bits, self.lanes)
+        return self.natural(fragment, bits)
 
-    def piece(self, value: SSAValue) -> Shape:
+    def fragment(self, value: SSAValue) -> Shape:
         return self.layout(value).shape
 
     def natural(self, shape: Shape, bits: int) -> ly.Layout:
@@ -272,12 +272,12 @@ class OwnershipAnalysis:
         if self._is_dpas(op):
             self._set(op.lhs, self._fragments(op).a)
 
-    def _fragments(self, op: xegpu.DpasOp) -> Fragments:
+    def _fragments(self, op: xegpu.DpasOp) -> MatrixFragments:
         if len(shape_of(op.lhs)) != 2:
             raise error_at(
                 op,
                 "xegpu.dpas: A is packed",
-                hint="run xegpu-modernize first",
+                hint="run xegpu-upgrade first",
                 kind=UnsupportedError,
             )
         return dpas_fragments(self.xe, op)
@@ -312,18 +312,18 @@ class OwnershipAnalysis:
             self._set(offsets, usual)
 
     def _settle(self, ops: Sequence[Operation]) -> None:
-        """Natural deals for what is left, large values first: the small ones are made from or into them."""
+        """Natural distributions for what is left, large values first: the small ones are made from or into them."""
         values = [v for op in ops for v in op.results if is_vector(v) and not is_free(v)]
         for value in sorted(values, key=lambda v: -prod(shape_of(v))):
             self.layout(value)
 
     def _stored(self, op: Operation) -> None:
-        """Block stores deal rows in one way only, while loads can also transpose."""
+        """Block stores distribute rows in one way only, while loads can also transpose."""
         if isinstance(op, xegpu.StoreNdOp):
             self._set(op.value, self._usual(op.value))
 
     def _bound(self, attribute: Attribute | None, value: SSAValue) -> ly.Layout | None:
-        """A written layout over a piece of the value; None where it says nothing about lanes."""
+        """A written layout over a fragment of the value; None where it says nothing about lanes."""
         if not isinstance(attribute, (LayoutAttr, SliceAttr)) or not is_vector(value):
             return None
         return bind(attribute, shape_of(value), bits_of(value), self.lanes, whole=self.whole)

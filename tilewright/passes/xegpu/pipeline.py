@@ -15,29 +15,29 @@ from tilewright.diagnostics import UnsupportedError
 from tilewright.passes.expand_ops import EXPAND_OPS
 from tilewright.passes.kernel import IN_PASSES, integer
 from tilewright.passes.kernel_outlining import outline_launches
-from tilewright.passes.late_broadcasts import delay_broadcasts
 from tilewright.passes.observer import Observer, ignore
 from tilewright.passes.outer_loops_to_grid import outer_loops_to_grid
 from tilewright.passes.pipeline import CLEANUP, Pass, Pipeline, Unit
 from tilewright.passes.retile import compute_in_passes
+from tilewright.passes.sink_broadcasts import sink_broadcasts
 from tilewright.passes.views import FOLD_VIEWS
 from tilewright.passes.xegpu.blocking import block
 from tilewright.passes.xegpu.blockop_fallback import mark
-from tilewright.passes.xegpu.booleans import bytes_of_booleans
+from tilewright.passes.xegpu.bools_as_bytes import store_booleans_as_bytes
 from tilewright.passes.xegpu.check_legal import check_legal
 from tilewright.passes.xegpu.complete import complete
 from tilewright.passes.xegpu.exchange_slm import exchange_through_slm
 from tilewright.passes.xegpu.from_xetile import xetile_to_xegpu
-from tilewright.passes.xegpu.modernize import modernize, modernize_older
+from tilewright.passes.xegpu.insert_barriers import insert_barriers
+from tilewright.passes.xegpu.merge_inductions import merge_inductions
 from tilewright.passes.xegpu.narrow_index import NARROW_INDEX
-from tilewright.passes.xegpu.one_induction import one_induction
-from tilewright.passes.xegpu.place_barriers import place_barriers
 from tilewright.passes.xegpu.positions_as_masks import positions_as_masks
 from tilewright.passes.xegpu.propagate_layout import KINDS, check_kind
 from tilewright.passes.xegpu.propagate_layout import propagate_layout as give_layouts
 from tilewright.passes.xegpu.slm_layout import lay_out
 from tilewright.passes.xegpu.subgroup_distribute import subgroup_distribute
 from tilewright.passes.xegpu.to_xetile import xegpu_to_xetile
+from tilewright.passes.xegpu.upgrade import upgrade, upgrade_older
 from tilewright.passes.xegpu.wg_to_sg import distribute
 from tilewright.uarch.xe import XeMachine, xe_machine
 
@@ -47,13 +47,13 @@ BOTH = (*W, *S)
 
 KERNEL_OUTLINING = Pass[Unit[Any]](
     "gpu-kernel-outlining",
-    "regions of gpu.launch become kernels",
+    "turns the regions of gpu.launch into kernels",
     lambda u: outline_launches(u.module),
     whole=True,
 )
 OUTER_LOOPS_TO_GRID = Pass[Unit[Any]](
     "outer-loops-to-grid",
-    "independent outer loops become the grid",
+    "turns independent outer loops into the grid",
     lambda u: outer_loops_to_grid(u.module),
     requires=W,
     whole=True,
@@ -77,7 +77,7 @@ def compute_parts(passes: int = 0) -> Pass[Unit[Any]]:
 
     return Pass(
         "retile",
-        "where a subgroup's tiles do not fit its registers: they are computed in passes",
+        "computes tiles that exceed a subgroup's registers in several passes",
         apply,
         requires=BOTH,
         optional=True,
@@ -88,59 +88,59 @@ def compute_parts(passes: int = 0) -> Pass[Unit[Any]]:
 
 XETILE_TO_XEGPU = Pass[Unit[Any]](
     "xetile-to-xegpu",
-    "XeTile becomes XeGPU, op by op",
+    "converts XeTile to XeGPU, op by op",
     lambda u: xetile_to_xegpu(u.module),
     requires=BOTH,
     whole=True,
 )
-ONE_INDUCTION = Pass[Unit[Any]](
-    "xegpu-one-induction",
-    "what marches in step is carried once",
-    lambda u: one_induction(u.kernel),
+MERGE_INDUCTIONS = Pass[Unit[Any]](
+    "xegpu-merge-inductions",
+    "merges induction variables that advance by the same step",
+    lambda u: merge_inductions(u.kernel),
     requires=BOTH,
     optional=True,
 )
-LATE_BROADCASTS = Pass[Unit[Any]](
-    "late-broadcasts",
-    "masks are rows and columns while they can be",
-    lambda u: delay_broadcasts(u.kernel),
+SINK_BROADCASTS = Pass[Unit[Any]](
+    "sink-broadcasts",
+    "sinks broadcasts: masks stay rows and columns as long as possible",
+    lambda u: sink_broadcasts(u.kernel),
     optional=True,
 )
 BYTES_OF_BOOLEANS = Pass[Unit[Any]](
-    "xegpu-bytes-of-booleans",
-    "arrays of truth values hold bytes",
-    lambda u: bytes_of_booleans(u.kernel),
+    "xegpu-bools-as-bytes",
+    "stores arrays of i1 as bytes",
+    lambda u: store_booleans_as_bytes(u.kernel),
     requires=BOTH,
 )
 POSITIONS = Pass[Unit[Any]](
     "xegpu-positions-as-masks",
-    "an element at a position is found by comparing indices",
+    "reads an element at a run-time position by comparing indices",
     lambda u: positions_as_masks(u.kernel),
     requires=W,
 )
 EXCHANGE = Pass[XeUnit](
     "xegpu-exchange-through-slm",
-    "what crosses subgroups goes through shared memory",
+    "exchanges data between subgroups through shared memory",
     lambda u: exchange_through_slm(u.kernel, u.machine),
     requires=W,
     machine=True,
 )
-PLACE_BARRIERS = Pass[Unit[Any]](
-    "xegpu-place-barriers",
-    "program order of memory, by barriers",
-    lambda u: place_barriers(u.kernel),
+INSERT_BARRIERS = Pass[Unit[Any]](
+    "xegpu-insert-barriers",
+    "inserts barriers that keep memory accesses in program order",
+    lambda u: insert_barriers(u.kernel),
     requires=W,
 )
 BLOCKOP_FALLBACK = Pass[XeUnit](
     "xegpu-blockop-fallback",
-    "block ops that no 2D block message reaches are found",
+    "marks block ops that no 2D block message can do",
     lambda u: mark(u.kernel, u.machine),
     requires=S,
     machine=True,
 )
 SLM_LAYOUT = Pass[XeUnit](
     "xegpu-slm-layout",
-    "shared matrices lie so that a lane's registers lie side by side",
+    "lays out shared matrices so that a lane's elements are contiguous",
     lambda u: lay_out(u.kernel, u.machine),
     requires=S,
     optional=True,
@@ -148,22 +148,19 @@ SLM_LAYOUT = Pass[XeUnit](
 )
 
 
-def to_today(collapse: bool = True) -> Pass[Unit[Any]]:
-    """Older text in today's form; `collapse`: matrices that vector.gather reads may be seen as rows."""
-    return Pass(
-        "xegpu-modernize",
-        "older text in today's form: offsets on memory ops",
-        lambda u: modernize(u.module, collapse=collapse),
-        requires=BOTH,
-        whole=True,
-        make=to_today,
-    )
+TO_TODAY = Pass[Unit[Any]](
+    "xegpu-upgrade",
+    "upgrades older text to today's: offsets on memory ops",
+    lambda u: upgrade(u.module),
+    requires=BOTH,
+    whole=True,
+)
 
 
 OLDER_LANES = Pass[XeUnit](
-    "xegpu-modernize",
-    "older text of a lane in today's form: its own offset, of those that its descriptor has for all",
-    lambda u: modernize_older(u.module),
+    "xegpu-upgrade",
+    "upgrades older text of a lane: its own offset instead of a descriptor of all lanes' offsets",
+    lambda u: upgrade_older(u.module),
     requires=("lane",),
 )
 
@@ -182,14 +179,14 @@ def propagate_layout(kind: str = "subgroup") -> Pass[XeUnit]:
 
 
 def _to_subgroups(unit: XeUnit) -> None:
-    modernize_older(unit.module)
+    upgrade_older(unit.module)
     complete(unit.kernel, unit.machine)
     distribute(unit.kernel)
 
 
 WG_TO_SG = Pass[XeUnit](
     "xegpu-wg-to-sg-distribute",
-    "one subgroup's program, values in pieces",
+    "distributes to subgroups: one subgroup's program on its fragments of the values",
     _to_subgroups,
     requires=W,
     machine=True,
@@ -197,13 +194,13 @@ WG_TO_SG = Pass[XeUnit](
 
 
 def _block(unit: XeUnit) -> None:
-    modernize_older(unit.module)
+    upgrade_older(unit.module)
     block(unit.kernel, unit.machine)
 
 
 BLOCKING = Pass[XeUnit](
     "xegpu-blocking",
-    "every op has the size of an instruction",
+    "splits ops to the size of an instruction",
     _block,
     requires=S,
     machine=True,
@@ -216,12 +213,12 @@ def distribute_to_lanes(reduction: str = "tree") -> Pass[XeUnit]:
         raise UnsupportedError(f"reduction is tree or hardware, not {reduction}")
 
     def apply(unit: XeUnit) -> None:
-        modernize_older(unit.module)
+        upgrade_older(unit.module)
         subgroup_distribute(unit.kernel, unit.machine, hardware=reduction == "hardware")
 
     return Pass(
         "xegpu-subgroup-distribute",
-        "one lane's program: fragments, shuffles",
+        "distributes to lanes: one lane's program, with fragments and shuffles",
         apply,
         requires=S,
         machine=True,
@@ -233,7 +230,7 @@ def check_limits(grf: int = 128) -> Pass[XeUnit]:
     """The machine's limits, with `grf` registers per thread: 128 or 256."""
     return Pass(
         "xegpu-check-legal",
-        "XeGPU ops are held against the limits of a machine",
+        "checks XeGPU ops against the limits of a machine",
         lambda u: check_legal(u.module, u.machine, grf),
         machine=True,
         whole=True,
@@ -247,18 +244,18 @@ WORKGROUP: Sequence[Pass[XeUnit]] = (
     FOLD_VIEWS.to("xetile"),
     compute_parts().to("xetile"),
     XETILE_TO_XEGPU.to("xegpu"),
-    to_today().to("xegpu"),
+    TO_TODAY.to("xegpu"),
     BYTES_OF_BOOLEANS.to("xegpu"),
-    ONE_INDUCTION.to("xegpu"),
+    MERGE_INDUCTIONS.to("xegpu"),
     POSITIONS.to("xegpu"),
     NARROW_INDEX.to("xegpu"),
-    LATE_BROADCASTS.to("xegpu"),
-    CLEANUP.to("xegpu", "what nobody uses is not dealt out"),
+    SINK_BROADCASTS.to("xegpu"),
+    CLEANUP.to("xegpu", "removes unused values before they are distributed"),
     propagate_layout("subgroup").to("xegpu"),
     EXCHANGE.to("xegpu"),
-    PLACE_BARRIERS.to("xegpu"),
+    INSERT_BARRIERS.to("xegpu"),
     WG_TO_SG.to("xegpu-sg"),
-    CLEANUP.to("xegpu-sg", "index arithmetic said once, in front of the loops"),
+    CLEANUP.to("xegpu-sg", "removes duplicate index arithmetic and hoists it out of loops"),
 )
 """From a workgroup's program to that of a subgroup."""
 
@@ -267,10 +264,10 @@ SUBGROUP: Sequence[Pass[XeUnit]] = (
     SLM_LAYOUT.to("xegpu-sg"),
     propagate_layout("inst").to("xegpu-sg"),
     BLOCKING.to("xegpu-inst"),
-    CLEANUP.to("xegpu-inst", "descriptors and offsets said once"),
+    CLEANUP.to("xegpu-inst", "removes duplicate descriptors and offsets"),
     propagate_layout("lane").to("xegpu-inst"),
     distribute_to_lanes().to("xegpu-lane"),
-    CLEANUP.to("xegpu-lane", "lane arithmetic said once, in front of the loops"),
+    CLEANUP.to("xegpu-lane", "removes duplicate lane arithmetic and hoists it out of loops"),
 )
 """From a subgroup's program to that of a lane."""
 
@@ -287,37 +284,37 @@ def known_as(
     return Pass(name, story, apply, requires=requires, machine=True)
 
 
-TO_XEGPU = (XETILE_TO_XEGPU, to_today())
+TO_XEGPU = (XETILE_TO_XEGPU, TO_TODAY)
 IMEX: Sequence[Pass[XeUnit]] = (
     known_as(
         "xetile-init-duplicate",
-        "nothing: a descriptor has no offsets, and serves loads, stores and prefetches alike",
+        "does nothing: one descriptor without offsets serves loads, stores and prefetches",
         (),
     ),
     known_as(
         "xetile-canonicalization",
-        "tiles in column-major order become descriptors in row-major order and transposes",
+        "turns column-major tiles into row-major descriptors and transposes",
         (*TO_XEGPU, CLEANUP),
     ),
     known_as(
         "xetile-wg-to-sg",
-        "one subgroup's program: what crosses subgroups goes through shared memory",
+        "distributes to subgroups, with exchange through shared memory",
         [each for each in WORKGROUP if each.stage != "xetile"],
         W,
     ),
     known_as(
         "xetile-blockop-fallback",
-        "block ops that no 2D block message reaches are found, for the blocking",
+        "marks block ops that no 2D block message can do, for the blocking pass",
         (*TO_XEGPU, BLOCKOP_FALLBACK),
         S,
     ),
     known_as(
         "xetile-blocking",
-        "every op has the size of an instruction",
+        "splits ops to the size of an instruction",
         (*TO_XEGPU, propagate_layout("inst"), BLOCKING, CLEANUP),
         S,
     ),
-    known_as("convert-xetile-to-xegpu", "XeTile becomes XeGPU, op by op", TO_XEGPU),
+    known_as("convert-xetile-to-xegpu", "converts XeTile to XeGPU, op by op", TO_XEGPU),
 )
 """The passes of Intel's Extension for MLIR, by their names there. They take XeTile or XeGPU, and leave XeGPU."""
 

@@ -10,7 +10,7 @@ split into the op that made it and a list of numbers, its position. Loops and if
       scf.yield %u }                                     scf.yield %x, %y2 }
 
 Who uses it says what a root, a move and an access are (`Client`). Requires: all descriptors that meet at a
-loop or an if come from one root; others are refused. Guarantees: no op moves or carries a descriptor any
+loop or an if are of one base; others are refused. Guarantees: no op moves or carries a descriptor any
 more; coordinates that a loop never changes are not carried. scf.for, scf.if and scf.while are handled.
 """
 
@@ -26,7 +26,7 @@ from xdsl.ir import Attribute, Block, BlockArgument, Operation, Region, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.diagnostics import UnsupportedError, error_at
-from tilewright.dialects.upstream.arith import constant
+from tilewright.dialects.upstream.arith import constant, folded
 from tilewright.dialects.xetile.assembly import Index
 
 
@@ -344,10 +344,10 @@ class PositionRewriter:
     def _check_roots(self, op: Operation, first: list[Placed], *others: list[Placed]) -> None:
         for other in others:
             for a, b in zip(first, other, strict=True):
-                if a.root is not b.root or len(a.parts) != len(b.parts):
+                if not _meet(a.root, b.root, op) or len(a.parts) != len(b.parts):
                     raise error_at(
                         op,
-                        "descriptors of two different bases meet here, so that there is no one "
+                        "descriptors of two different bases reach this value, so there is no single "
                         "position to carry",
                         kind=UnsupportedError,
                     )
@@ -376,6 +376,31 @@ class PositionRewriter:
             self.placed[old.results[n]] = Placed(placed[d].root, parts)
         # The shell stays until the walk has rewritten every use of the descriptors that it gave.
         self._dead.append(old)
+
+
+def _meet(a: SSAValue, b: SSAValue, op: Operation) -> bool:
+    """Are two descriptors of one base, of which the first is known before the op at which they meet?"""
+    makes, other = a.owner, b.owner
+    if a is not b and not (
+        isinstance(makes, Operation)
+        and isinstance(other, Operation)
+        and a.type == b.type
+        and (makes.name, makes.properties) == (other.name, other.properties)
+        and [folded(v) for v in makes.operands] == [folded(v) for v in other.operands]
+    ):
+        return False
+    if isinstance(makes, Operation) and op.is_ancestor(makes):
+        if any(_within(op, v) for v in makes.operands):
+            return False
+        makes.detach()
+        Rewriter.insert_op(makes, InsertPoint.before(op))
+    return True
+
+
+def _within(op: Operation, value: SSAValue) -> bool:
+    block = value.owner if isinstance(value.owner, Block) else value.owner.parent
+    parent = None if block is None else block.parent_op()
+    return parent is not None and op.is_ancestor(parent)
 
 
 def _aligned_sum(parts: list[Index], distance: list[Index], at: Operation) -> list[Index]:

@@ -13,7 +13,7 @@ Owners are known at compile time, so a position that is not cannot choose one of
 alone would have an owner of its own.
 
 Requires: a workgroup's program. Guarantees: the same results, bit by bit but for NaNs' payloads; no vector.extract or
-vector.insert of a position that is known at run time only, no vector.insert of a single element; no
+vector.insert of a position that is known only at run time, no vector.insert of a single element; no
 vector.from_elements and vector.to_elements, which are inserts and extracts.
 """
 

@@ -1,4 +1,4 @@
-"""xegpu-propagate-layout{kind=inst|lane}: the instruction's piece of a subgroup's value, and its lanes.
+"""xegpu-propagate-layout{kind=inst|lane}: the instruction's fragment of a subgroup's value, and its lanes.
 
 Part of :mod:`tilewright.passes.xegpu.propagate_layout`. What decides is
 :class:`~tilewright.passes.xegpu.ownership.OwnershipAnalysis`; blocking and distribution to lanes ask it too, so that
@@ -22,15 +22,15 @@ from tilewright.passes.ownership import is_vector
 from tilewright.passes.xegpu import layout_text as own
 from tilewright.passes.xegpu.lane_layouts import lane_attribute
 from tilewright.passes.xegpu.lane_rows import add_remarks
+from tilewright.passes.xegpu.legalize import legalize
 from tilewright.passes.xegpu.ownership import OwnershipAnalysis, is_free, lanes_of
-from tilewright.passes.xegpu.plain_forms import plain_forms
 from tilewright.uarch.xe import XeMachine
 
 
 def propagate_below(kernel: gpu.FuncOp, machine: XeMachine, *, lanes_only: bool) -> None:
-    """Writes inst_data and lanes (`lanes_only`: of pieces that are instructions already) to every value."""
+    """Writes inst_data and lanes (`lanes_only`: of fragments that are instructions already) to every value."""
     _realisable(kernel, machine)
-    plain_forms(kernel, machine)
+    legalize(kernel, machine)
     analysis = OwnershipAnalysis(kernel, machine, whole=lanes_only)
     found: list[tuple[SSAValue, LayoutAttr]] = []
     operands: list[tuple[Operation, str, LayoutAttr]] = []
@@ -49,12 +49,12 @@ def propagate_below(kernel: gpu.FuncOp, machine: XeMachine, *, lanes_only: bool)
         stated = own.layout_of(value)
         before = None if stated is None else own.attribute(stated)
         assert isinstance(value.owner, Operation)
-        before = _in_pieces(value.owner, before, layout, remarks)
+        before = _in_fragments(value.owner, before, layout, remarks)
         d = own.from_attribute(_completed(before, layout))
         if d is not None:
             own.set_layout(value, d)
     for op, name, layout in operands:
-        stated = _in_pieces(op, op.properties.get(name), layout, remarks)
+        stated = _in_fragments(op, op.properties.get(name), layout, remarks)
         op.properties[name] = _completed(stated, layout)
     add_remarks(kernel.attributes, remarks)
 
@@ -82,11 +82,11 @@ def _realisable(kernel: gpu.FuncOp, machine: XeMachine) -> None:
         if grid is None or prod(grid) == lanes_of(machine):
             return layout
         where = location_of(op)
-        told = (
+        remark = (
             f"{op.name}: lane_layout = {[*grid]} is for {prod(grid)} lanes, {machine.name} has "
-            f"{lanes_of(machine)}: its own deal is taken"
+            f"{lanes_of(machine)}: its own distribution is used"
         )
-        remarks.append(told if where is None else f"{where}: {told}")
+        remarks.append(remark if where is None else f"{where}: {remark}")
         if layout.is_workgroup() or layout.field("inst_data") is not None:
             bare = layout.is_workgroup()
             return layout.replace(
@@ -129,18 +129,22 @@ def _text(analysis: OwnershipAnalysis, value: SSAValue, lanes_only: bool) -> Lay
     )
 
 
-def _in_pieces(
+def _in_fragments(
     op: Operation, stated: Attribute | None, found: LayoutAttr, remarks: list[str]
 ) -> Attribute | None:
-    """The text's layout, without an inst_data that is not made of the pieces found, which is remarked on."""
+    """The text's layout, without an inst_data that is not made of the fragments found, which is remarked on."""
     if not isinstance(stated, LayoutAttr):
         return stated
-    asked, piece = stated.field("inst_data"), found.field("inst_data")
-    if asked is None or piece is None or not any(a % p for a, p in zip(asked, piece, strict=False)):
+    asked, fragment = stated.field("inst_data"), found.field("inst_data")
+    if (
+        asked is None
+        or fragment is None
+        or not any(a % p for a, p in zip(asked, fragment, strict=False))
+    ):
         return stated
     where = location_of(op)
-    told = f"{op.name}: inst_data = {[*asked]} is not what its users multiply or move: {[*piece]} is taken"
-    remarks.append(told if where is None else f"{where}: {told}")
+    remark = f"{op.name}: inst_data = {[*asked]} is not what its users multiply or move: {[*fragment]} is used"
+    remarks.append(remark if where is None else f"{where}: {remark}")
     if not stated.is_workgroup():
         return None
     return stated.replace(inst_data=None, lane_layout=None, lane_data=None)

@@ -26,9 +26,9 @@ from tilewright.passes.xegpu.propagate_subgroup import propagate_subgroup
 from tilewright.uarch.xe import XeMachine
 
 KINDS = {
-    "subgroup": "every value learns which subgroup owns what",
-    "inst": "every value learns the size of its instructions",
-    "lane": "every piece learns which lane owns what",
+    "subgroup": "assigns a subgroup layout to every value",
+    "inst": "assigns an instruction size to every value",
+    "lane": "assigns a lane layout to every fragment",
 }
 """The layouts that values can be given, and the level at which that is done."""
 

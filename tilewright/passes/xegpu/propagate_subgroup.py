@@ -45,8 +45,8 @@ from tilewright.passes.xegpu.layout_defaults import (
     spread,
     wanted_whole,
 )
+from tilewright.passes.xegpu.layout_propagation import LayoutConstraint, LayoutPropagation
 from tilewright.passes.xegpu.layout_relations import is_free, relations
-from tilewright.passes.xegpu.layout_spread import Demand, Spread
 from tilewright.passes.xegpu.wg_to_sg import stated_layouts
 from tilewright.uarch.base import MatrixInstruction
 from tilewright.uarch.xe import XeMachine
@@ -64,7 +64,7 @@ def propagate_subgroup(kernel: gpu.FuncOp, machine: XeMachine) -> None:
     _sink_conversions(kernel)
     subgroups = _count(kernel, machine)
     kernel.attributes[SUBGROUPS] = IntegerAttr(subgroups, i64)
-    state = Spread(kernel)
+    state = LayoutPropagation(kernel)
     _fix(state, subgroups)
     state.run()
     _defaults(state, subgroups, machine)
@@ -76,11 +76,11 @@ def propagate_subgroup(kernel: gpu.FuncOp, machine: XeMachine) -> None:
 
 
 def _plain_loads(kernel: Operation) -> None:
-    """Loads that transpose, or load several tiles, in ops that deal out alone; lanes choose the form."""
+    """Loads that transpose, or load several tiles, in ops that distribute alone; lanes choose the form."""
     for op in list(kernel.walk()):
         if not isinstance(op, xegpu.LoadNdOp) or op.mixed_offsets is None:
             continue
-        turned = op.transposes and op.transpose_bit_width is None and op.packed is None
+        turned = op.transposes and op.transpose_bit_width is None and not op.packed
         count = op.tdesc.array_length
         if not turned and (count == 1 or len(own.shape_of(op.value)) != 3):
             continue
@@ -112,7 +112,7 @@ def _plain_loads(kernel: Operation) -> None:
                 hints=hints_of(op),
             )
             value = at.add(tile)
-            tiles.append(at.transpose(value, op.permutation or ()) if turned else value)
+            tiles.append(at.transpose(value, op.transpose or ()) if turned else value)
         if count == 1:
             at.replace(tiles[0])
             continue
@@ -127,7 +127,7 @@ def _plain_loads(kernel: Operation) -> None:
 def _plain_operands(kernel: Operation) -> None:
     """A right operand that is loaded packed is loaded plain: lanes pack it again."""
     for op in list(kernel.walk()):
-        if not isinstance(op, xegpu.LoadNdOp) or op.packed is None or op.mixed_offsets is None:
+        if not isinstance(op, xegpu.LoadNdOp) or not op.packed or op.mixed_offsets is None:
             continue
         uses = list(op.value.uses)
         if not all(isinstance(use.operation, xegpu.DpasOp) and use.index == 1 for use in uses):
@@ -211,7 +211,7 @@ def _sink_conversions(kernel: Operation) -> None:
 def _count(kernel: gpu.FuncOp, machine: XeMachine) -> int:
     """The number of subgroups that the text states, or a choice."""
     stated_by = [(op, d.subgroups) for op, d in stated_layouts(kernel)]
-    # Layouts in a branch that a run of subgroups takes deal to those alone.
+    # Layouts in a branch that a run of subgroups takes distribute to those alone.
     found = [each for each in stated_by if run_around(each[0]) is None] or stated_by
     counts = Counter(n for _, n in found)
     if len(counts) > 1:
@@ -231,13 +231,13 @@ def _ambiguous(found: Sequence[tuple[Operation, int]], counts: Counter[int]) -> 
     listed = ", ".join(map(str, sorted(counts)))
     error = error_at(
         odd,
-        f"layouts of the kernel deal to different numbers of subgroups: {listed}; this one to {rare}",
+        f"layouts of the kernel distribute to different numbers of subgroups: {listed}; this one to {rare}",
         hint="a workgroup has one number of subgroups: the product of sg_layout is the same everywhere",
     )
     return error.with_note(Note(f"this one to {usual}", location_of(other)))
 
 
-def _fix(state: Spread, subgroups: int) -> None:
+def _fix(state: LayoutPropagation, subgroups: int) -> None:
     """What the text says, and the operands that stores and unknown ops want."""
     for op in state.kernel.walk():
         for result in op.results:
@@ -260,25 +260,25 @@ def _fix(state: Spread, subgroups: int) -> None:
                     _replicate(state, op, among(op, subgroups))
 
 
-def _give_stated(state: Spread, value: SSAValue, d: Distribution) -> None:
+def _give_stated(state: LayoutPropagation, value: SSAValue, d: Distribution) -> None:
     shape = own.shape_of(value)
     with suppress(LayoutError):
         d = own.completed(d, shape)
     if (fault := d.fault(shape)) is not None:
         op = value.owner
         assert isinstance(op, Operation)
-        raise error_at(op, f"{own.attribute(d)} does not deal out {[*shape]}: {fault}")
+        raise error_at(op, f"{own.attribute(d)} does not distribute {[*shape]}: {fault}")
     state.fix(value, d)
 
 
-def _demand_stated(state: Spread, op: Operation, operand: int, text: object) -> None:
+def _demand_stated(state: LayoutPropagation, op: Operation, operand: int, text: object) -> None:
     d = own.from_attribute(text)  # pyright: ignore[reportArgumentType]
     if d is not None and d.sg_layout is not None and is_vector(op.operands[operand]):
         d = own.completed(d, own.shape_of(op.operands[operand]))
-        state.offer(Demand(op, operand, d))
+        state.offer(LayoutConstraint(op, operand, d))
 
 
-def _fix_product(state: Spread, op: xegpu.DpasOp) -> None:
+def _fix_product(state: LayoutPropagation, op: xegpu.DpasOp) -> None:
     """The result's map follows from those of A and B where only they are given."""
     a, b = (own.from_attribute(x) for x in (op.layout_a, op.layout_b))
     if a is not None and b is not None:
@@ -303,12 +303,12 @@ def _is_known(op: Operation) -> bool:
     )
 
 
-def _replicate(state: Spread, op: Operation, subgroups: int) -> None:
+def _replicate(state: LayoutPropagation, op: Operation, subgroups: int) -> None:
     """Every subgroup does the whole of an op that nothing is known about."""
     for n, operand in enumerate(op.operands):
         if is_vector(operand):
             shape = own.shape_of(operand)
-            state.offer(Demand(op, n, own.replicated(subgroups, len(shape), shape)))
+            state.offer(LayoutConstraint(op, n, own.replicated(subgroups, len(shape), shape)))
     for result in op.results:
         if is_vector(result):
             shape = own.shape_of(result)
@@ -318,7 +318,7 @@ def _replicate(state: Spread, op: Operation, subgroups: int) -> None:
 # --- Defaults --------------------------------------------------------------------------------
 
 
-def _defaults(state: Spread, subgroups: int, machine: XeMachine) -> None:
+def _defaults(state: LayoutPropagation, subgroups: int, machine: XeMachine) -> None:
     """Products first, then what is reduced, then the largest value; each spreads before the next."""
     values = _open_values(state)
     products = [v for v in values if isinstance(v.owner, xegpu.DpasOp)]
@@ -346,8 +346,8 @@ def _defaults(state: Spread, subgroups: int, machine: XeMachine) -> None:
             state.run()
 
 
-def _once_only(state: Spread, subgroups: int) -> None:
-    """Old values that several subgroups would need: the atomic is dealt out, where that is possible."""
+def _once_only(state: LayoutPropagation, subgroups: int) -> None:
+    """Old values that several subgroups would need: the atomic is distributed, where that is possible."""
     for op in state.kernel.walk():
         if not isinstance(op, xegpu.AtomicRMWOp) or not is_vector(op.result):
             continue
@@ -359,7 +359,7 @@ def _once_only(state: Spread, subgroups: int) -> None:
         state.layouts[op.result] = cooperative(shape, kind.element_type, among(op, subgroups))
 
 
-def _rank(state: Spread):
+def _rank(state: LayoutPropagation):
     def rank(value: SSAValue) -> tuple[int, int]:
         op = value.owner if isinstance(value.owner, Operation) else value.owner.parent_op()
         kind = value.type
@@ -369,7 +369,7 @@ def _rank(state: Spread):
     return rank
 
 
-def _open_values(state: Spread) -> list[SSAValue]:
+def _open_values(state: LayoutPropagation) -> list[SSAValue]:
     """Vectors without a layout."""
     roots = dict.fromkeys(state.find(v) for v in values_of(state.kernel) if is_vector(v))
     return [root for root in roots if root not in state.layouts]
@@ -392,7 +392,7 @@ def instruction_of(op: xegpu.DpasOp, machine: XeMachine) -> MatrixInstruction | 
 # --- Writing ---------------------------------------------------------------------------------
 
 
-def _write(state: Spread, subgroups: int) -> None:
+def _write(state: LayoutPropagation, subgroups: int) -> None:
     """Conversions where needed, and every layout in the text."""
     kernel = state.kernel
     _convert(state)
@@ -425,7 +425,7 @@ def _write(state: Spread, subgroups: int) -> None:
                 pass
 
 
-def _convert(state: Spread) -> None:
+def _convert(state: LayoutPropagation) -> None:
     """One convert_layout per value and wanted layout, behind the value."""
     made: dict[tuple[SSAValue, Distribution], SSAValue] = {}
     remarks: list[str] = []
@@ -460,11 +460,11 @@ def _convert(state: Spread) -> None:
         state.kernel.attributes[REMARKS] = ArrayAttr([*known, *map(StringAttr, remarks)])
 
 
-def _remark(value: SSAValue, need: Demand, have: Distribution) -> str:
+def _remark(value: SSAValue, need: LayoutConstraint, have: Distribution) -> str:
     """Both maps, and what settles their difference."""
     where = location_of(need.op)
     text = (
         f"{need.op.name} needs {own.attribute(need.layout)}, its operand {need.operand} is owned as "
-        f"{own.attribute(have)}: a convert_layout of {value.type} settles it"
+        f"{own.attribute(have)}: a convert_layout of {value.type} resolves it"
     )
     return text if where is None else f"{where}: {text}"

@@ -24,7 +24,7 @@ from tilewright.dialects import xegpu
 from tilewright.dialects.xegpu.types import element_bits
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.layout.blocks import lane_map
-from tilewright.passes.xegpu.blocks import created, surface
+from tilewright.passes.xegpu.block_messages import created, surface
 from tilewright.passes.xegpu.facts import row_alignment
 from tilewright.uarch.xe import XeMachine
 
@@ -33,7 +33,7 @@ Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Run:
+class RowAccess:
     """One access: `registers` in the order in which it fills them, `start` of lane 0 in the block."""
 
     registers: tuple[int, ...]
@@ -50,11 +50,11 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Plan:
+class RowPlan:
     """Accesses of one kind that move all registers of a value."""
 
     kind: Kind
-    runs: tuple[Run, ...]
+    runs: tuple[RowAccess, ...]
     cost: int
 
     def is_narrow(self, bits: int) -> bool:
@@ -64,7 +64,9 @@ class Plan:
 
 @dataclass(frozen=True)
 class Question:
-    """A value of `bits` bits per element, dealt by `layout` over the block, in memory whose rows are aligned so."""
+    """A value of `bits` bits per element, distributed by `layout` over the block, in memory whose rows are aligned
+    so.
+    """
 
     xe: XeMachine
     layout: ly.Layout
@@ -86,7 +88,7 @@ class Question:
 def asked(
     xe: XeMachine, op: xegpu.BlockAccess, base: xegpu.CreateNdDescOp, layout: ly.Layout
 ) -> Question:
-    """The question of a block load or store of `base`, whose value is dealt by `layout` over rows and columns."""
+    """The question of a block load or store of `base`, whose value is distributed by `layout` over rows and columns."""
     _, strides = surface(base)
     return Question(
         xe,
@@ -110,7 +112,7 @@ def whole_units(op: xegpu.LoadNdOp, bits: int) -> bool:
     return base is not None and row_alignment(base, offset_parts(op, base)) * 8 % bits == 0
 
 
-def best(q: Question) -> Plan:
+def best(q: Question) -> RowPlan:
     """The cheapest accesses of the whole block, all of which is taken to be inside."""
     found = [plan for plan in (rows(q), vectors(q)) if plan is not None]
     return min(found, key=lambda plan: plan.cost)
@@ -126,7 +128,7 @@ def _tables(layout: ly.Layout) -> tuple[list[Ints], list[Ints]]:
 # --- Rows of the subgroup ----------------------------------------------------------------------------------
 
 
-def rows(q: Question) -> Plan | None:
+def rows(q: Question) -> RowPlan | None:
     """1-D block messages for all registers; None where lanes do not own rows so, or rows are not aligned."""
     lane, register = _tables(q.layout)
     if not q.contiguous or q.bits % 8 or any(x.any() for x in lane[:-1]):
@@ -134,13 +136,13 @@ def rows(q: Question) -> Plan | None:
     word = int(lane[-1][1]) if q.lanes > 1 else 1
     if word < 1 or (lane[-1] != np.arange(q.lanes) * word).any():
         return None
-    if word > 1 and _dealt(q, (1,) * (len(lane) - 1), word) != word:
-        return None  # the text of a row has the words that lanes are dealt, and no others
+    if word > 1 and _consecutive_words(q, (1,) * (len(lane) - 1), word) != word:
+        return None  # the text of a row has the words that lanes are distributed, and no others
     form = q.xe.row_form(q.form, q.bits * word)
     if form is None:
         return None
     need = form.shared_align if q.shared else form.align
-    runs: list[Run] = []
+    runs: list[RowAccess] = []
     for row, at in _by_row(register).items():
         words = _words(at, word)
         if words is None:
@@ -150,11 +152,11 @@ def rows(q: Question) -> Plan | None:
             if _aligned(start[-1], q.bits, q.align) % need:
                 return None
             order = tuple(n for _, numbers in part for n in numbers)
-            runs.append(Run(order, start, word, q.bits * word))
-    return Plan("row", tuple(runs), _cost(q, runs, q.xe.costs.message, q.xe.costs.row_bytes))
+            runs.append(RowAccess(order, start, word, q.bits * word))
+    return RowPlan("row", tuple(runs), _cost(q, runs, q.xe.costs.message, q.xe.costs.row_bytes))
 
 
-def _dealt(q: Question, lead: tuple[int, ...], word: int) -> int:
+def _consecutive_words(q: Question, lead: tuple[int, ...], word: int) -> int:
     """Elements side by side that are a lane's word in a row [lead.., n]; 1 in a row of a 1-D base."""
     try:
         return lane_map((*lead, q.lanes * word), q.bits, q.lanes)[1][-1]
@@ -209,7 +211,7 @@ def _aligned(column: int, bits: int, align: int) -> int:
     return align if offset == 0 else min(align, offset & -offset)
 
 
-def _cost(q: Question, runs: Sequence[Run], message: int, most: int) -> int:
+def _cost(q: Question, runs: Sequence[RowAccess], message: int, most: int) -> int:
     """Of the messages of runs, each of which moves `most` bytes at a time."""
     sizes = (len(run.registers) * q.bits * q.lanes // 8 for run in runs)
     return sum(message + -(-size // most) for size in sizes)
@@ -218,21 +220,21 @@ def _cost(q: Question, runs: Sequence[Run], message: int, most: int) -> int:
 # --- Vectors of single lanes ----------------------------------------------------------------------------------
 
 
-def vectors(q: Question) -> Plan:
+def vectors(q: Question) -> RowPlan:
     """Accesses of single lanes, as wide as alignment and table allow; single elements always do."""
     lane, register = _tables(q.layout)
-    runs: list[Run] = []
+    runs: list[RowAccess] = []
     for row, at in _by_row(register).items():
         n = 0
         while n < len(at):
             size, bits = _widest(q, lane[-1], at, n)
             part = at[n : n + size]
             word = max(1, bits // q.bits)
-            runs.append(Run(tuple(r for _, r in part), (*row, part[0][0]), word, bits))
+            runs.append(RowAccess(tuple(r for _, r in part), (*row, part[0][0]), word, bits))
             n += size
     costs = q.xe.costs
     total = _cost(q, runs, costs.message + costs.addresses, costs.lane_bytes)
-    return Plan("lane", tuple(runs), total)
+    return RowPlan("lane", tuple(runs), total)
 
 
 def _widest(q: Question, lanes: Ints, at: Sequence[tuple[int, int]], first: int) -> tuple[int, int]:

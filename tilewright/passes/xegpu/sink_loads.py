@@ -10,7 +10,7 @@ from xdsl.ir import Block, Operation
 
 from tilewright.dialects import xegpu
 from tilewright.passes import memory_objects
-from tilewright.passes.xegpu.blocks import SCATTERED
+from tilewright.passes.xegpu.block_messages import SCATTERED
 
 
 def sink_scattered_loads(block: Block) -> None:

@@ -8,7 +8,7 @@ stored in blocks, column by column:
     ->
     %m = create_mem_desc %slm : .. -> mem_desc<256x128xf16, #mem_layout<stride = [1, 256], block = [8, 16]>>
 
-A lane's 8 elements of a dpas operand are then 16 bytes in a row, neighbours lanes' pieces follow (no bank conflict),
+A lane's 8 elements of a dpas operand are then 16 bytes in a row, neighbours lanes' fragments follow (no bank conflict),
 and two or four rows of B lie together as VNNI asks for: one access instead of eight, and no packing.
 
 A matrix on its way to a transposition is stored by lanes that own columns and loaded by lanes that own rows. It lies in

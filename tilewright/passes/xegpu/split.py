@@ -1,8 +1,8 @@
-"""Programs whose vectors are split into pieces: what the distribution over subgroups and blocking share.
+"""Programs whose vectors are split into fragments: what the distribution over subgroups and blocking share.
 
-A *cut* says which pieces a value falls into: a `Distribution` (those of one subgroup), or the shape of an instruction's
-piece. An op that does the same to every element is done piece by piece (`piecewise`); where pieces of memory begin is
-added to the offsets of the op that moves them.
+A *cut* says which fragments a value falls into: a `Distribution` (those of one subgroup), or the shape of an
+instruction's fragment. An op that does the same to every element is done fragment by fragment (`fragmentwise`); where
+fragments of memory begin is added to the offsets of the op that moves them.
 """
 
 from __future__ import annotations
@@ -41,30 +41,30 @@ rule: Rules[Callable[[Split[Any], Any], None]] = Rules()
 
 
 class Split(NewBody, Generic[Cut]):
-    """A program under construction whose vectors are pieces. `env` has what is one value."""
+    """A program under construction whose vectors are fragments. `env` has what is one value."""
 
     def cut_of(self, value: SSAValue) -> Cut:
-        """The pieces in which a vector of the old program is held."""
+        """The fragments in which a vector of the old program is held."""
         raise NotImplementedError
 
-    def pieces(self, value: SSAValue, cut: Cut, what: str = "an operand") -> list[SSAValue]:
-        """A vector's pieces, cut so; `what` names it where it cannot be."""
+    def fragments(self, value: SSAValue, cut: Cut, what: str = "an operand") -> list[SSAValue]:
+        """A vector's fragments, cut so; `what` names it where it cannot be."""
         raise NotImplementedError
 
-    def give(self, value: SSAValue, cut: Cut, pieces: Sequence[SSAValue]) -> None:
-        """A vector of the old program is these pieces."""
+    def give(self, value: SSAValue, cut: Cut, fragments: Sequence[SSAValue]) -> None:
+        """A vector of the old program is these fragments."""
         raise NotImplementedError
 
     def typed(self, value: SSAValue, cut: Cut) -> VectorType:
-        """The type of one piece of a vector."""
+        """The type of one fragment of a vector."""
         raise NotImplementedError
 
     def starts(self, cut: Cut, shape: Sequence[int]) -> Sequence[Sequence[Index]]:
-        """Where each piece of a vector of a shape begins."""
+        """Where each fragment of a vector of a shape begins."""
         raise NotImplementedError
 
     def boxes(self, cut: Cut, shape: Sequence[int]) -> Sequence[Box]:
-        """The pieces of the first of those who own a vector: where each begins, and its extents."""
+        """The fragments of the first of those who own a vector: where each begins, and its extents."""
         raise NotImplementedError
 
     def source(self, op: Operation, cut: Cut) -> Callable[[Shape, Shape], SSAValue]:
@@ -72,7 +72,7 @@ class Split(NewBody, Generic[Cut]):
         raise NotImplementedError
 
     def mark(self, new: Operation, cut: Cut) -> Operation:
-        """Writes what the text says of a piece's lanes on an op that makes or takes it."""
+        """Writes what the text says of a fragment's lanes on an op that makes or takes it."""
         return new
 
     def moving(self, new: Operation, cut: Cut) -> Operation:
@@ -80,7 +80,7 @@ class Split(NewBody, Generic[Cut]):
         return new
 
     def first_owner(self, cut: Cut, shape: Sequence[int]) -> SSAValue | None:
-        """A condition that holds for one of those that have the same pieces; None where none share."""
+        """A condition that holds for one of those that have the same fragments; None where none share."""
         return None
 
     def scatter_cuts(self, op: xegpu.ScatterAccess) -> tuple[Cut, Cut]:
@@ -98,7 +98,7 @@ class Split(NewBody, Generic[Cut]):
     def parts(self, value: SSAValue, place: SSAValue) -> list[SSAValue]:
         if not isinstance(value.type, VectorType):
             return super().parts(value, place)
-        return self.pieces(value, self.cut_of(place), "a carried value")
+        return self.fragments(value, self.cut_of(place), "a carried value")
 
     def hold(self, place: SSAValue, parts: Sequence[SSAValue]) -> None:
         if isinstance(place.type, VectorType):
@@ -113,7 +113,7 @@ class Split(NewBody, Generic[Cut]):
     def places(
         self, offsets: Sequence[Index], cut: Cut, shape: Sequence[int]
     ) -> Iterable[list[Index]]:
-        """Offsets of every piece: the op's, and where the piece begins in the last dimensions."""
+        """Offsets of every fragment: the op's, and where the fragment begins in the last dimensions."""
         base = [self.offset(o) for o in offsets]
         lead = len(base) - len(shape)
         for start in self.starts(cut, shape):
@@ -159,12 +159,14 @@ class Split(NewBody, Generic[Cut]):
         return found
 
 
-def piecewise(
+def fragmentwise(
     d: Split[Cut], op: Operation, cuts: Sequence[Cut | None], cut: Cut
 ) -> list[list[SSAValue]]:
-    """An op piece by piece, its operands cut as `cuts` say (None: one value), its results as `cut`: their pieces."""
+    """An op fragment by fragment, its operands cut as `cuts` say (None: one value), its results as `cut`: their
+    fragments.
+    """
     columns = [
-        [d.same(v)] if c is None else d.pieces(v, c, f"operand {n}")
+        [d.same(v)] if c is None else d.fragments(v, c, f"operand {n}")
         for n, (v, c) in enumerate(zip(op.operands, cuts, strict=True))
     ]
     count = max(len(column) for column in columns)
@@ -188,7 +190,7 @@ def piecewise(
 
 
 def rearranged(d: Split[Cut], op: Operation, cut: Cut) -> None:
-    """A piece of the result is made of a box of the only operand, by the op itself where it turns or repeats it."""
+    """A fragment of the result is made of a box of the only operand, by the op itself where it turns or repeats it."""
     (source,), (result,) = op.operands, op.results
     numbers, shape = numbered(op)[0], shape_of(source)
     box_of = d.source(op, cut)
@@ -199,7 +201,7 @@ def rearranged(d: Split[Cut], op: Operation, cut: Cut) -> None:
         low = tuple(int(p.min()) for p in places)
         extents = tuple(int(p.max()) + 1 - n for p, n in zip(places, low, strict=True))
         if isinstance(op, ShapeCastOp) and not _is_box(mine, shape, low, extents):
-            raise d.refuse("deals the elements of a piece to several pieces")
+            raise d.refuse("distributes the elements of a fragment to several fragments")
         value = box_of(low, extents)
         kind = with_shape(value.type, size)
         if isinstance(op, TransposeOp):
@@ -218,10 +220,10 @@ def _is_box(numbers: NDArray[Any], shape: Shape, low: Shape, extents: Shape) -> 
 
 
 def local(d: Split[Cut], op: Operation, *cuts: Cut) -> None:
-    """A pure op piece by piece, its operands cut as `cuts` say, its results alike."""
+    """A pure op fragment by fragment, its operands cut as `cuts` say, its results alike."""
     cut = d.cut_of(op.results[0])
-    for result, pieces in zip(op.results, piecewise(d, op, cuts, cut), strict=True):
-        d.give(result, cut, pieces)
+    for result, fragments in zip(op.results, fragmentwise(d, op, cuts, cut), strict=True):
+        d.give(result, cut, fragments)
 
 
 @rule("elementwise")
@@ -235,16 +237,16 @@ def scattered(
     d: Split[Any],
     op: xegpu.LoadGatherOp | xegpu.StoreScatterOp | xegpu.AtomicRMWOp | xegpu.PrefetchOp,
 ) -> None:
-    """Pieces of the offsets with those of the mask and the value; what several own is written by one of them."""
+    """Fragments of the offsets with those of the mask and the value; what several own is written by one of them."""
     offsets = op.offsets_operand
     if op.tdesc is not None or offsets is None:
-        raise d.refuse("a scattered descriptor of the older text", "run xegpu-modernize first")
+        raise d.refuse("a scattered descriptor of the older text", "run xegpu-upgrade first")
     writes = isinstance(op, xegpu.StoreScatterOp | xegpu.AtomicRMWOp)
     if not isinstance(offsets.type, VectorType):
         (d.alone if writes else d.keep)(op)
         return
     if op.properties.get("transpose") is not None and op.chunk > 1:
-        raise d.refuse("transpose on a gather", "run xegpu-modernize first")
+        raise d.refuse("transpose on a gather", "run xegpu-upgrade first")
     cut, lanes = d.scatter_cuts(op)
     shared = (offsets, getattr(op, "mask", None))
     cuts = [
@@ -253,7 +255,7 @@ def scattered(
     ]
 
     def access() -> list[SSAValue]:
-        found = piecewise(d, op, cuts, cut)
+        found = fragmentwise(d, op, cuts, cut)
         return found[0] if found else []
 
     owner = d.first_owner(cut, shape_of(op.value)) if writes else None  # pyright: ignore
@@ -278,7 +280,7 @@ def moved(
     shape: Sequence[int],
     values: Sequence[SSAValue] = (),
 ) -> list[Operation]:
-    """A memory op for each piece of a shape: `base` is the descriptor or matrix, `values` the pieces to store."""
+    """A memory op for each fragment of a shape: `base` is the descriptor or matrix, `values` the fragments to store."""
     found: list[Operation] = []
     for n, place in enumerate(d.places(op.mixed_offsets or [], cut, shape)):
         static, dynamic = split_indices(place)
@@ -308,6 +310,6 @@ def store_matrix(d: Split[Any], op: xegpu.StoreMatrixOp) -> None:
         d.alone(op)
         return
     cut, shape = d.stored_cut(op), shape_of(op.value)
-    pieces = d.pieces(op.value, cut, "the stored value")
+    fragments = d.fragments(op.value, cut, "the stored value")
     with d.when(d.first_owner(cut, shape)):
-        moved(d, op, d.same(op.mem_desc), cut, shape, pieces)
+        moved(d, op, d.same(op.mem_desc), cut, shape, fragments)

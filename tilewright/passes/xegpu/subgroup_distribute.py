@@ -1,9 +1,10 @@
 """xegpu-subgroup-distribute{target=pvc|bmg|dg2 reduction=tree|hardware}: what a subgroup does becomes what a lane does.
 
-Requires: today's XeGPU (xegpu-modernize) at subgroup level whose dpas and block ops are instructions of the machine
-(xegpu-blocking). Layouts on ops are wishes; where there are none the machine's fragments and natural deals are taken.
-Guarantees: the same results. Every vector is one lane's fragment, 1-D, without layouts; dpas, block loads, stores and
-prefetches are one instruction each; scalars are uniform; `tilewright.level = "lane"`, `tilewright.lanes` is set.
+Requires: today's XeGPU (xegpu-upgrade) at subgroup level whose dpas and block ops are instructions of the machine
+(xegpu-blocking). Layouts on ops are wishes; where there are none the machine's fragments and natural distributions are
+taken. Guarantees: the same results. Every vector is one lane's fragment, 1-D, without layouts; dpas, block loads,
+stores and prefetches are one instruction each; scalars are uniform; `tilewright.level = "lane"`, `tilewright.lanes` is
+set.
 
     %a = load_nd %t[%m, %k] : tensor_desc<32x16xf16, array_length = 2> -> vector<2x32x16xf16>
     %b = vector.extract %a[1] : vector<32x16xf16> from vector<2x32x16xf16>
@@ -14,9 +15,9 @@ prefetches are one instruction each; scalars are uniform; `tilewright.level = "l
     %c = vector.extract_strided_slice %a {offsets = [40], sizes = [8], strides = [1]} : .. to vector<8xf16>
     %d = dpas %c, %w, %acc : vector<8xf16>, vector<16xf16>, vector<8xf32> -> vector<8xf32>
 
-Slices of a load are parts of its registers and cost nothing. A block load whose users want another deal than any
-form of the message gives, reductions over lanes, and conversions become gpu.shuffle (all registers that move alike in
-one), with selects where lanes take different registers; `reduction=hardware` uses gpu.subgroup_reduce.
+Slices of a load are parts of its registers and cost nothing. A block load whose users want another distribution than
+any form of the message gives, reductions over lanes, and conversions become gpu.shuffle (all registers that move alike
+in one), with selects where lanes take different registers; `reduction=hardware` uses gpu.subgroup_reduce.
 Stock ops without a lane form are refused by name.
 """
 
@@ -30,7 +31,7 @@ from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.passes.kernel import LEVEL
 from tilewright.passes.thread_ids import thread_ids_to_subgroup_ids
 from tilewright.passes.xegpu.lane_rows import add_remarks
-from tilewright.passes.xegpu.lanes import Lanes, rule
+from tilewright.passes.xegpu.lanes import LaneProgram, rule
 from tilewright.passes.xegpu.ownership import lanes_of
 from tilewright.uarch.xe import XeMachine
 
@@ -40,12 +41,12 @@ def subgroup_distribute(kernel: gpu.FuncOp, xe: XeMachine, *, hardware: bool = F
     if any(isinstance(a.type, VectorType) for a in kernel.body.blocks[0].args):
         raise error_at(
             kernel,
-            "a kernel that is dealt out to lanes takes no vectors: nothing says which lane owns what of them",
+            "a kernel that is distributed to lanes takes no vectors: no layout says which lane owns which element",
             hint="load them from memory, or from another op that has a layout",
             kind=UnsupportedError,
         )
     thread_ids_to_subgroup_ids(kernel)
-    rewriting = Lanes(kernel, xe, hardware)
+    rewriting = LaneProgram(kernel, xe, hardware)
     rewriting.kernel(kernel)
     add_remarks(kernel.attributes, rewriting.remarks)
     kernel.attributes[LEVEL] = StringAttr("lane")
@@ -53,5 +54,5 @@ def subgroup_distribute(kernel: gpu.FuncOp, xe: XeMachine, *, hardware: bool = F
 
 
 @rule("xegpu.update_nd_offset", "xegpu.create_tdesc", "xegpu.update_offset")
-def older(d: Lanes, op: Operation) -> None:
-    raise d.refuse("a descriptor of the older text", "run xegpu-modernize first")
+def older(d: LaneProgram, op: Operation) -> None:
+    raise d.refuse("a descriptor of the older text", "run xegpu-upgrade first")

@@ -1,4 +1,4 @@
-"""Where a subgroup's pieces start, as index arithmetic on gpu.subgroup_id at the head of a kernel.
+"""Where a subgroup's fragments start, as index arithmetic on gpu.subgroup_id at the head of a kernel.
 
 Coordinates of a subgroup in a layout's grid: its linear id in the layout's `order`, fastest dimension
 first. Everything is computed once, in front of all loops, and shared between layouts.
@@ -77,7 +77,7 @@ class SubgroupIds:
         return value
 
     def starts(self, d: Distribution, shape: tuple[int, ...]) -> list[tuple[Index, ...]]:
-        """The start of every piece of `shape`, row-major over rounds; numbers where they are the same
+        """The start of every fragment of `shape`, row-major over rounds; numbers where they are the same
         for all subgroups."""
         d = own.subgroup_part(d)
         if d.sg_layout is None:

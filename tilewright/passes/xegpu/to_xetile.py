@@ -1,7 +1,7 @@
 """xegpu-to-xetile: workgroup-level XeGPU becomes XeTile, so that it reaches every target.
 
 Requires: XeGPU of any generation in which an op describes the whole workgroup's (or, without layouts, one
-subgroup's) block; xegpu-modernize runs first. Guarantees: no XeGPU op that touches memory or multiplies
+subgroup's) block; xegpu-upgrade runs first. Guarantees: no XeGPU op that touches memory or multiplies
 remains, the values are the same. Barriers, fences and compile_hint stay.
 
 | XeGPU | XeTile |
@@ -53,7 +53,6 @@ from tilewright.dialects.xetile import TileAttr, TileType
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.passes.emit import Before, with_shape
 from tilewright.passes.expand_ops import EXPANSIONS
-from tilewright.passes.xegpu.modernize import modernize
 from tilewright.passes.xegpu.to_xetile_values import (
     convert_dpas,
     convert_dpas_mx,
@@ -62,6 +61,7 @@ from tilewright.passes.xegpu.to_xetile_values import (
     ownership_in,
     wg_map_of,
 )
+from tilewright.passes.xegpu.upgrade import upgrade
 
 MOST_TILES = 64
 """Tiles that one access of a descriptor of higher rank may become."""
@@ -69,7 +69,7 @@ MOST_TILES = 64
 
 def xegpu_to_xetile(module: ModuleOp) -> None:
     """Rewrites a module in place."""
-    modernize(module, collapse=False)
+    upgrade(module)
     for inner in list(module.walk()):
         _convert(inner)
     for inner in reversed(list(module.walk())):
@@ -137,7 +137,7 @@ def _block(op: xegpu.BlockAccess) -> _Block:
     desc = op.operands[op.tdesc_operand]
     create = desc.owner
     if not isinstance(create, xegpu.CreateNdDescOp):
-        raise error_at(op, "where this descriptor was created is not known", kind=UnsupportedError)
+        raise error_at(op, "the origin of this descriptor is unknown", kind=UnsupportedError)
     offsets = list(op.mixed_offsets or [0] * len(op.tdesc.get_shape()))
     source = create.source.type
     rank = len(source.get_shape()) if isinstance(source, MemRefType) else len(create.mixed_shape)
@@ -207,20 +207,20 @@ def _load_nd(op: xegpu.LoadNdOp) -> None:
     result = op.value.type
     assert isinstance(result, VectorType)
     element, shape = result.element_type, block.shape
-    pieces: list[SSAValue] = []
+    fragments: list[SSAValue] = []
     for lead in _leads(op, shape):
         tile = _tile(at, block, lead, op.ownership)
         load = xetile.LoadTileOp(
             tile,
             hints=hints_of(op),
         )
-        pieces.append(at.add(load))
+        fragments.append(at.add(load))
     if len(shape) <= 2:
-        value = at.cast(pieces[0], shape)
+        value = at.cast(fragments[0], shape)
     else:
         value = at.splat(0, VectorType(element, list(shape)))
-        for lead, piece in zip(_leads(op, shape), pieces, strict=True):
-            value = at.add(vector.InsertOp(piece, value, list(lead)))
+        for lead, fragment in zip(_leads(op, shape), fragments, strict=True):
+            value = at.add(vector.InsertOp(fragment, value, list(lead)))
     at.replace(_arranged(at, op, value, result.get_shape()))
 
 
@@ -234,18 +234,18 @@ def _arranged(at: Before, op: xegpu.LoadNdOp, value: SSAValue, result: tuple[int
     lead = [count] if count > 1 else []
     base = len(lead)
     outer = list(range(base))
-    if op.packed is not None and len(shape) == 2 and packing_factor(op.tdesc.element_type) > 1:
+    if op.packed and len(shape) == 2 and packing_factor(op.tdesc.element_type) > 1:
         factor = packing_factor(op.tdesc.element_type)
         split = [*lead, shape[0] // factor, factor, shape[1]]
         value = at.transpose(at.cast(value, split), (*outer, base, base + 2, base + 1))
-    elif op.transposes and op.permutation is not None:
+    elif op.transposes and op.transpose is not None:
         unit = op.together
         if unit > 1:
             split = [*lead, shape[0], shape[1] // unit, unit]
             value = at.transpose(at.cast(value, split), (*outer, base + 1, base, base + 2))
         else:
             value = at.cast(value, (*lead, *shape))
-            value = at.transpose(value, (*outer, *(base + d for d in op.permutation)))
+            value = at.transpose(value, (*outer, *(base + d for d in op.transpose)))
     return at.cast(value, result)
 
 
@@ -300,7 +300,7 @@ def _matrix_tile(
     create = desc.owner
     type = op.desc
     if not isinstance(create, xegpu.CreateMemDescOp):
-        raise error_at(op, "where this mem_desc was created is not known", kind=UnsupportedError)
+        raise error_at(op, "the origin of this mem_desc is unknown", kind=UnsupportedError)
     if type.block is not None:
         raise error_at(
             op,

@@ -2,13 +2,13 @@
 
 Requires: workgroup-level XeGPU in today's form (offsets on the memory ops), every value with a layout that
 its op can keep (`xegpu-propagate-layout{kind=subgroup}` writes them), exchanges through shared memory and
-barriers made explicit (`xegpu-exchange-through-slm`, `xegpu-place-barriers`). Of text that comes here alone,
+barriers made explicit (`xegpu-exchange-through-slm`, `xegpu-insert-barriers`). Of text that comes here alone,
 what is missing is filled in by them first (`complete`).
-Guarantees: a value is one subgroup's pieces, one SSA value each; sg_layout and sg_data are gone, the
+Guarantees: a value is one subgroup's fragments, one SSA value each; sg_layout and sg_data are gone, the
 rest of the layouts stays; the kernel's level is "subgroup" and `tilewright.subgroups` counts them.
 
 Part r of a subgroup with coordinates s starts at ((s + r*sg_layout) * sg_data) mod shape: a tile larger
-than one round is dealt round-robin, a smaller one is shared by wrapping, an equal one is broadcast
+than one round is distributed round-robin, a smaller one is shared by wrapping, an equal one is broadcast
 (`tilewright.layout`). Coordinates come from gpu.subgroup_id in the layout's `order`.
 
     #c = #xegpu.layout<sg_layout = [2, 2], sg_data = [32, 64]>
@@ -40,7 +40,7 @@ from tilewright.dialects import xegpu
 from tilewright.dialects.upstream.arith import folded
 from tilewright.dialects.xegpu import RangeAttr, TensorDescType
 from tilewright.dialects.xetile.assembly import Index
-from tilewright.layout import Bound, Distribution
+from tilewright.layout import BoundMap, Distribution
 from tilewright.passes.carried import LOOPS_AND_BRANCHES
 from tilewright.passes.kernel import LEVEL, SUBGROUPS
 from tilewright.passes.level import RANGE, range_of, region_of_run, run_around
@@ -51,7 +51,7 @@ from tilewright.passes.xegpu.layout_relations import operand_map
 from tilewright.passes.xegpu.subgroup_ids import SubgroupIds
 
 _RULES = ("values", "shapes", "memory", "control")
-rule: Rules[Callable[[Distributor, Any], None]] = Rules(
+rule: Rules[Callable[[SubgroupDistributor, Any], None]] = Rules(
     *(f"tilewright.passes.xegpu.wg_to_sg_{name}" for name in _RULES), shared=split.rule
 )
 """How ops are distributed."""
@@ -60,14 +60,14 @@ rule: Rules[Callable[[Distributor, Any], None]] = Rules(
 def distribute(kernel: gpu.FuncOp) -> None:
     """Rewrites one kernel in place."""
     subgroups = subgroups_of(kernel)
-    distributor = Distributor(subgroups)
+    distributor = SubgroupDistributor(subgroups)
     distributor.kernel(kernel)
     kernel.attributes[LEVEL] = StringAttr("subgroup")
     kernel.attributes[SUBGROUPS] = IntegerAttr(subgroups, i64)
 
 
 def subgroups_of(kernel: Operation) -> int:
-    """How many subgroups the layouts of a kernel deal to; 1 where there are none.
+    """How many subgroups the layouts of a kernel distribute to; 1 where there are none.
 
     Raises CompileError with the op where two layouts count differently.
     """
@@ -88,7 +88,7 @@ def subgroups_of(kernel: Operation) -> int:
             elif found[0] != d.subgroups:
                 raise error_at(
                     op,
-                    f"the layout {own.attribute(d)} deals to {d.subgroups} subgroups, that of "
+                    f"the layout {own.attribute(d)} distributes to {d.subgroups} subgroups, that of "
                     f"{found[1].name} to {found[0]}: a workgroup has one number of subgroups",
                 )
     stated = kernel.attributes.get(SUBGROUPS)
@@ -117,13 +117,15 @@ def _check_run(op: Operation, d: Distribution, run: RangeAttr) -> None:
     if d.subgroups != end - first:
         raise error_at(
             op,
-            f"the layout {own.attribute(d)} deals to {d.subgroups} subgroups, {end - first} do this "
+            f"the layout {own.attribute(d)} distributes to {d.subgroups} subgroups, {end - first} do this "
             f"region ({RANGE} = [{first}, {end}])",
         )
 
 
-class Distributor(split.Split[Distribution]):
-    """Builds the subgroup's program, op by op in order. `env` has what is not dealt out, `held` a vector's pieces."""
+class SubgroupDistributor(split.Split[Distribution]):
+    """Builds the subgroup's program, op by op in order. `env` has what is not distributed, `held` a vector's
+    fragments.
+    """
 
     rules = rule
 
@@ -134,7 +136,7 @@ class Distributor(split.Split[Distribution]):
         self.whole = subgroups
         """The subgroups of the workgroup, where `subgroups` are a run of them."""
         self.descriptors: dict[tuple[SSAValue, TensorDescType], SSAValue] = {}
-        """Descriptors of pieces, by the workgroup's and their type."""
+        """Descriptors of fragments, by the workgroup's and their type."""
         self.ids = SubgroupIds()
 
     def kernel(self, kernel: gpu.FuncOp | func.FuncOp) -> None:
@@ -174,7 +176,7 @@ class Distributor(split.Split[Distribution]):
     # --- Loops and branches ----------------------------------------------------------------------
 
     def build(self, new: Operation, old: Operation) -> None:
-        """What is left of the layouts stands on every piece's result, on every input of an scf.while."""
+        """What is left of the layouts stands on every fragment's result, on every input of an scf.while."""
         super().build(new, old)
         if isinstance(old, LOOPS_AND_BRANCHES):
             self._say_layouts(new, old.results, own.RESULT)
@@ -237,7 +239,7 @@ class Distributor(split.Split[Distribution]):
             assert op is not None
             raise error_at(
                 op,
-                f"{op.name}: nothing says which subgroup owns what of its {value.type}",
+                f"{op.name}: no layout says which subgroup owns which part of its {value.type}",
                 hint="xegpu-propagate-layout{kind=subgroup} writes a layout to every value",
             )
         return d
@@ -254,14 +256,14 @@ class Distributor(split.Split[Distribution]):
         last = len(own.shape_of(op.offsets_operand))
         if len(shape) == last:
             return d, d
-        if not Bound(d, shape).is_whole(last):
+        if not BoundMap(d, shape).is_whole(last):
             raise ly.LayoutError("a chunk belongs to one subgroup")
         return d, ly.slice_(d, [last])
 
-    def pieces(
+    def fragments(
         self, value: SSAValue, cut: Distribution, what: str = "an operand"
     ) -> list[SSAValue]:
-        """A value's pieces under a layout that gives every subgroup the elements that it has."""
+        """A value's fragments under a layout that gives every subgroup the elements that it has."""
         have, shape = self.cut_of(value), own.shape_of(value)
         found = self.held[value]
         if own.subgroup_part(have) == own.subgroup_part(cut):
@@ -284,29 +286,29 @@ class Distributor(split.Split[Distribution]):
 
     def regrouped(
         self,
-        pieces: Sequence[SSAValue],
+        fragments: Sequence[SSAValue],
         have: Distribution,
         want: Distribution,
         shape: Sequence[int],
     ) -> list[SSAValue]:
-        """The same elements of a subgroup in pieces of other shapes: slices of registers, nothing moves.
+        """The same elements of a subgroup in fragments of other shapes: slices of registers, nothing moves.
 
         Requires that both layouts give every subgroup the same elements; then the cuts are the same for all, and
         subgroup 0 tells where they are.
         """
-        sources = list(zip((s for s, _ in self.boxes(have, shape)), pieces, strict=True))
+        sources = list(zip((s for s, _ in self.boxes(have, shape)), fragments, strict=True))
         return [self.assembled(*box, sources) for box in self.boxes(want, shape)]
 
     def part(self, d: Distribution, shape: Sequence[int]) -> tuple[int, ...]:
-        """The shape of one piece."""
+        """The shape of one fragment."""
         return tuple(own.subgroup_part(d).part_shape(shape))
 
     def count(self, d: Distribution, shape: Sequence[int]) -> int:
-        """How many pieces a subgroup has."""
+        """How many fragments a subgroup has."""
         return len(own.subgroup_part(d).parts(shape, 0))
 
     def grid(self, d: Distribution, shape: Sequence[int]) -> tuple[int, ...]:
-        """How many pieces a subgroup has along each dimension; they are in row-major order."""
+        """How many fragments a subgroup has along each dimension; they are in row-major order."""
         rounds: list[int] = []
         kept = [i for i in range(d.field_rank) if i not in d.sliced]
         part = self.part(d, shape)
@@ -316,7 +318,7 @@ class Distributor(split.Split[Distribution]):
         return tuple(rounds)
 
     def starts(self, cut: Distribution, shape: Sequence[int]) -> list[tuple[Index, ...]]:
-        """Where each piece of this subgroup starts in the whole value."""
+        """Where each fragment of this subgroup starts in the whole value."""
         return self.ids.starts(cut, tuple(shape))
 
     def boxes(self, cut: Distribution, shape: Sequence[int]) -> list[split.Box]:
@@ -328,8 +330,8 @@ class Distributor(split.Split[Distribution]):
     ) -> Callable[[split.Shape, split.Shape], SSAValue]:
         (value,) = op.operands
         have, shape = operand_map(op, 0, cut), own.shape_of(value)
-        pieces = self.pieces(value, have, "the source")
-        sources = list(zip((s for s, _ in self.boxes(have, shape)), pieces, strict=True))
+        fragments = self.fragments(value, have, "the source")
+        sources = list(zip((s for s, _ in self.boxes(have, shape)), fragments, strict=True))
         return lambda start, size: self.assembled(start, size, sources)
 
     def places(
@@ -343,14 +345,16 @@ class Distributor(split.Split[Distribution]):
         assert isinstance(kind, VectorType)
         return VectorType(kind.element_type, list(self.part(cut, kind.get_shape())))
 
-    def give(self, value: SSAValue, cut: Distribution, pieces: Sequence[SSAValue]) -> None:
-        for n, piece in enumerate(pieces):
-            if piece.name_hint is None and value.name_hint is not None:
-                piece.name_hint = f"{value.name_hint}_{n}" if len(pieces) > 1 else value.name_hint
-        self.held[value] = list(pieces)
+    def give(self, value: SSAValue, cut: Distribution, fragments: Sequence[SSAValue]) -> None:
+        for n, fragment in enumerate(fragments):
+            if fragment.name_hint is None and value.name_hint is not None:
+                fragment.name_hint = (
+                    f"{value.name_hint}_{n}" if len(fragments) > 1 else value.name_hint
+                )
+        self.held[value] = list(fragments)
 
     def mark(self, new: Operation, cut: Distribution) -> Operation:
-        """What is left of the layout stands on an op that makes a piece, or takes one from memory."""
+        """What is left of the layout stands on an op that makes a fragment, or takes one from memory."""
         left = own.remainder(cut)
         if left is not None and not new.results:
             new.properties["layout"] = own.attribute(left)
@@ -365,7 +369,9 @@ class Distributor(split.Split[Distribution]):
     def alone(self, op: Operation) -> None:
         """The first subgroup does it."""
         if any(r.first_use is not None for r in op.results):
-            raise self.refuse("gives a scalar that all subgroups use, but only one may do it")
+            raise self.refuse(
+                "returns a scalar that all subgroups use, but only one may execute it"
+            )
         with self.when(self.first()):
             self.keep(op)
 

@@ -1,7 +1,7 @@
-"""xegpu-wg-to-sg-distribute, constants of different numbers: each subgroup's piece of them.
+"""xegpu-wg-to-sg-distribute, constants of different numbers: each subgroup's fragment of them.
 
-Part of :mod:`tilewright.passes.xegpu.wg_to_sg`. Where the pieces differ by a number that grows evenly from piece
-to piece, as indices do, a piece is the first one and that number; otherwise a subgroup picks its own.
+Part of :mod:`tilewright.passes.xegpu.wg_to_sg`. Where the fragments differ by a number that grows evenly from fragment
+to fragment, as indices do, a fragment is the first one and that number; otherwise a subgroup picks its own.
 
     arith.constant dense<[0, 16, 32, 48]> : vector<4xindex>, one element each
     ->
@@ -26,16 +26,16 @@ from xdsl.ir import Operation, SSAValue
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.layout import Distribution
 from tilewright.passes.xegpu import layout_text as own
-from tilewright.passes.xegpu.wg_to_sg import Distributor
+from tilewright.passes.xegpu.wg_to_sg import SubgroupDistributor
 
 CHOICES = 64
-"""The most different pieces among which a subgroup picks."""
+"""The most different fragments among which a subgroup picks."""
 
 Numbers = np.ndarray[tuple[int, ...], np.dtype[np.object_]]
 
 
-def pieces_of(to: Distributor, op: arith.ConstantOp, d: Distribution) -> list[SSAValue]:
-    """The pieces of a constant vector. Refuses one with too many that have nothing in common."""
+def fragments_of(to: SubgroupDistributor, op: arith.ConstantOp, d: Distribution) -> list[SSAValue]:
+    """The fragments of a constant vector. Refuses one with too many that have nothing in common."""
     data = op.value
     assert isinstance(data, DenseIntOrFPElementsAttr)
     shape = own.shape_of(op.result)
@@ -73,7 +73,7 @@ def _is_integer(kind: VectorType) -> bool:
 
 
 def _steps(blocks: Numbers, rank: int) -> list[int] | None:
-    """By how much a piece is more than its neighbour along each dimension; None where it is not even."""
+    """By how much a fragment is more than its neighbour along each dimension; None where it is not even."""
     grid = blocks.shape[:rank]
     first = blocks[(0,) * rank]
     corner = (0,) * rank
@@ -89,19 +89,21 @@ def _steps(blocks: Numbers, rank: int) -> list[int] | None:
     return steps if bool(np.all(even)) else None
 
 
-def _constant(to: Distributor, numbers: Numbers, kind: VectorType, d: Distribution) -> SSAValue:
+def _constant(
+    to: SubgroupDistributor, numbers: Numbers, kind: VectorType, d: Distribution
+) -> SSAValue:
     data = DenseIntOrFPElementsAttr.from_list(kind, list(numbers.reshape(-1)))  # pyright: ignore
     return to.add(to.mark(arith.ConstantOp(data), d))
 
 
-def _number(to: Distributor, start: Index, part: int) -> SSAValue:
-    """Which piece along a dimension starts there."""
+def _number(to: SubgroupDistributor, start: Index, part: int) -> SSAValue:
+    """Which fragment along a dimension starts there."""
     if isinstance(start, int):
         return to.index(start // part)
     return start if part == 1 else to.add(arith.DivUIOp(start, to.index(part)))
 
 
-def _scaled(to: Distributor, start: Index, step: int, part: int) -> Index:
+def _scaled(to: SubgroupDistributor, start: Index, step: int, part: int) -> Index:
     """step * (start / part)"""
     if isinstance(start, int):
         return step * (start // part)
@@ -112,7 +114,7 @@ def _scaled(to: Distributor, start: Index, step: int, part: int) -> Index:
 
 
 def _moved(
-    to: Distributor,
+    to: SubgroupDistributor,
     blocks: Numbers,
     steps: Sequence[int],
     start: Sequence[Index],
@@ -135,11 +137,15 @@ def _moved(
 
 
 def _picked(
-    to: Distributor, blocks: Numbers, start: Sequence[Index], kind: VectorType, d: Distribution
+    to: SubgroupDistributor,
+    blocks: Numbers,
+    start: Sequence[Index],
+    kind: VectorType,
+    d: Distribution,
 ) -> SSAValue:
     part = kind.get_shape()
     grid = blocks.shape[: len(part)]
-    # Pieces along dimensions that the subgroup's own start fixes are not in question.
+    # Fragments along dimensions that the subgroup's own start fixes are not in question.
     mine: dict[tuple[object, ...], list[int]] = {}
     choices: dict[tuple[object, ...], Numbers] = {}
     for linear, at in enumerate(np.ndindex(*grid)):
@@ -150,7 +156,7 @@ def _picked(
         choices[key] = blocks[at]
     if sum(map(len, mine.values())) > CHOICES:
         raise to.refuse(
-            f"of different numbers has {sum(map(len, mine.values()))} pieces, among which every subgroup "
+            f"of different numbers has {sum(map(len, mine.values()))} fragments, among which every subgroup "
             f"would pick; {CHOICES} are the most",
             "load it from memory, or let every subgroup hold it whole",
         )

@@ -1,7 +1,7 @@
 """xegpu-wg-to-sg-distribute, block ops: descriptors, load_nd, store_nd, prefetch_nd.
 
 Part of :mod:`tilewright.passes.xegpu.wg_to_sg`. A descriptor keeps its base and gets the shape of a
-piece; where a piece starts is added to the offsets of the memory op, so that all pieces share one
+fragment; where a fragment starts is added to the offsets of the memory op, so that all fragments share one
 descriptor. What several subgroups own alike is stored by the first of them.
 """
 
@@ -16,14 +16,14 @@ from tilewright.passes.level import among
 from tilewright.passes.xegpu import layout_text as own
 from tilewright.passes.xegpu.cooperative import cooperative
 from tilewright.passes.xegpu.split import moved
-from tilewright.passes.xegpu.wg_to_sg import Distributor, rule
+from tilewright.passes.xegpu.wg_to_sg import SubgroupDistributor, rule
 
 
 @rule("xegpu.create_nd_tdesc")
-def create_nd_tdesc(to: Distributor, op: xegpu.CreateNdDescOp) -> None:
+def create_nd_tdesc(to: SubgroupDistributor, op: xegpu.CreateNdDescOp) -> None:
     """One descriptor per layout that the op's users have; that of its own for one without."""
     if op.has_offsets:
-        raise to.refuse("with offsets: xegpu-modernize puts them on the memory ops")
+        raise to.refuse("with offsets: xegpu-upgrade puts them on the memory ops")
     operands = [to.offset(v) for v in (*op.mixed_shape, *op.mixed_strides)]
     rank = len(op.mixed_shape)
     stated = own.from_attribute(op.tdesc.ownership)
@@ -44,9 +44,9 @@ def create_nd_tdesc(to: Distributor, op: xegpu.CreateNdDescOp) -> None:
 
 
 def _cut(
-    to: Distributor, op: xegpu.LoadNdOp | xegpu.StoreNdOp | xegpu.PrefetchNdOp
+    to: SubgroupDistributor, op: xegpu.LoadNdOp | xegpu.StoreNdOp | xegpu.PrefetchNdOp
 ) -> Distribution:
-    """The pieces that an op moves. All subgroups fetch a part each, also of what several of them own."""
+    """The fragments that an op moves. All subgroups fetch a part each, also of what several of them own."""
     match op:
         case xegpu.LoadNdOp():
             return to.cut_of(op.value)
@@ -58,8 +58,8 @@ def _cut(
             return cooperative(shape, element, among(op, to.whole), stated)
 
 
-def _type(to: Distributor, old: TensorDescType, d: Distribution) -> TensorDescType:
-    """The type of the descriptor of one piece."""
+def _type(to: SubgroupDistributor, old: TensorDescType, d: Distribution) -> TensorDescType:
+    """The type of the descriptor of one fragment."""
     left = own.remainder(d)
     encoding = old.encoding if isinstance(old.encoding, BlockTensorDescAttr) else None
     text = None if left is None else own.attribute(left)
@@ -67,24 +67,24 @@ def _type(to: Distributor, old: TensorDescType, d: Distribution) -> TensorDescTy
 
 
 def _moved(
-    to: Distributor,
+    to: SubgroupDistributor,
     op: xegpu.LoadNdOp | xegpu.StoreNdOp | xegpu.PrefetchNdOp,
     d: Distribution,
-    pieces: list[SSAValue],
+    fragments: list[SSAValue],
 ) -> list[SSAValue]:
-    """The op on each piece, `pieces` those that it stores: what they give."""
+    """The op on each fragment, `fragments` those that it stores: what they give."""
     if op.mixed_offsets is None:
-        raise to.refuse("without offsets: xegpu-modernize puts them on the memory ops")
+        raise to.refuse("without offsets: xegpu-upgrade puts them on the memory ops")
     known = to.descriptors.get((op.tensor_desc, _type(to, op.tdesc, d)))
     if known is None:
         raise to.refuse("takes a descriptor that is not made by create_nd_tdesc in the kernel")
-    made = moved(to, op, known, d, op.tdesc.get_shape(), pieces)
+    made = moved(to, op, known, d, op.tdesc.get_shape(), fragments)
     return [result for new in made for result in new.results]
 
 
 @rule("xegpu.load_nd")
-def load_nd(to: Distributor, op: xegpu.LoadNdOp) -> None:
-    if op.packed is not None or op.transposes or op.tdesc.array_length > 1:
+def load_nd(to: SubgroupDistributor, op: xegpu.LoadNdOp) -> None:
+    if op.packed or op.transposes or op.tdesc.array_length > 1:
         raise to.refuse(
             "in a packed, transposed or array form at workgroup level: the lowering chooses it itself"
         )
@@ -93,9 +93,9 @@ def load_nd(to: Distributor, op: xegpu.LoadNdOp) -> None:
 
 
 @rule("xegpu.store_nd", "xegpu.prefetch_nd")
-def store_nd(to: Distributor, op: xegpu.StoreNdOp | xegpu.PrefetchNdOp) -> None:
-    d, pieces = _cut(to, op), list[SSAValue]()
+def store_nd(to: SubgroupDistributor, op: xegpu.StoreNdOp | xegpu.PrefetchNdOp) -> None:
+    d, fragments = _cut(to, op), list[SSAValue]()
     if isinstance(op, xegpu.StoreNdOp):
-        pieces = to.pieces(op.value, d, "the stored value")
+        fragments = to.fragments(op.value, d, "the stored value")
     with to.when(to.first_owner(d, op.tdesc.get_shape())):
-        _moved(to, op, d, pieces)
+        _moved(to, op, d, fragments)

@@ -14,15 +14,15 @@ from tilewright.dialects import xegpu
 from tilewright.dialects.upstream.vector import (
     InsertStridedSliceOp,
 )
-from tilewright.layout import Bound
+from tilewright.layout import BoundMap
 from tilewright.passes.xegpu import layout_text as own
 from tilewright.passes.xegpu.layout_relations import operand_map
 from tilewright.passes.xegpu.split import local, rearranged
-from tilewright.passes.xegpu.wg_to_sg import Distributor, rule
+from tilewright.passes.xegpu.wg_to_sg import SubgroupDistributor, rule
 
 
 @rule("vector.broadcast", "vector.transpose", "vector.shape_cast", "vector.extract_strided_slice")
-def moving(to: Distributor, op: Operation) -> None:
+def moving(to: SubgroupDistributor, op: Operation) -> None:
     """Boxes of the source, turned or repeated where the op does that."""
     d = to.cut_of(op.results[0])
     if isinstance(op.operands[0].type, VectorType):
@@ -34,57 +34,57 @@ def moving(to: Distributor, op: Operation) -> None:
 
 
 @rule("vector.bitcast", "vector.interleave", "vector.deinterleave")
-def resized(to: Distributor, op: Operation) -> None:
+def resized(to: SubgroupDistributor, op: Operation) -> None:
     d = to.cut_of(op.results[0])
     local(to, op, *(operand_map(op, n, d) for n in range(len(op.operands))))
 
 
 @rule("xegpu.convert_layout")
-def convert_layout(to: Distributor, op: xegpu.ConvertLayoutOp) -> None:
-    """Between layouts that give every subgroup the same elements: only pieces and lanes change."""
+def convert_layout(to: SubgroupDistributor, op: xegpu.ConvertLayoutOp) -> None:
+    """Between layouts that give every subgroup the same elements: only fragments and lanes change."""
     if not isinstance(op.source.type, VectorType):
         to.env[op.result] = to.same(op.source)
         return
     want, shape = to.cut_of(op.results[0]), own.shape_of(op.result)
     have = to.cut_of(op.source)
-    pieces = to.pieces(op.source, want, "the source")
+    fragments = to.fragments(op.source, want, "the source")
     before, after = own.remainder(have), own.remainder(want)
     if before is not None and after is not None and not own.alike(before, after):
-        pieces = [
-            to.add(xegpu.ConvertLayoutOp(piece, own.attribute(after), own.attribute(before)))
-            for piece in pieces
+        fragments = [
+            to.add(xegpu.ConvertLayoutOp(fragment, own.attribute(after), own.attribute(before)))
+            for fragment in fragments
         ]
-    assert len(pieces) == to.count(want, shape)
-    to.give(op.result, want, pieces)
+    assert len(fragments) == to.count(want, shape)
+    to.give(op.result, want, fragments)
 
 
 # --- Slices: along dimensions that every subgroup holds whole --------------------------------------
 
 
 @rule("vector.insert_strided_slice")
-def insert_strided_slice(to: Distributor, op: InsertStridedSliceOp) -> None:
+def insert_strided_slice(to: SubgroupDistributor, op: InsertStridedSliceOp) -> None:
     d, shape = to.cut_of(op.results[0]), own.shape_of(op.result)
     small = own.shape_of(op.source)
     lead = len(shape) - len(small)
     have = operand_map(op, 0, d)
-    sources = to.pieces(op.source, have, "the inserted value")
-    dests = to.pieces(op.dest, d, "the destination")
+    sources = to.fragments(op.source, have, "the inserted value")
+    dests = to.fragments(op.dest, d, "the destination")
     grid = to.grid(d, shape)
     if any(n > 1 for n in grid[:lead]):
-        raise to.refuse("into a value that is dealt out along its outer dimensions")
+        raise to.refuse("into a value that is distributed along its outer dimensions")
     offsets = [
         o if dim < lead or shape[dim] != small[dim - lead] else 0
         for dim, o in enumerate(op.offsets)
     ]
     found: list[SSAValue] = []
-    for piece, dest in zip(sources, dests, strict=True):
-        new = InsertStridedSliceOp(piece, dest, offsets)
+    for fragment, dest in zip(sources, dests, strict=True):
+        new = InsertStridedSliceOp(fragment, dest, offsets)
         found.append(to.add(to.mark(new, d)))
     to.give(op.result, d, found)
 
 
 @rule("vector.extract")
-def extract(to: Distributor, op: vector.ExtractOp) -> None:
+def extract(to: SubgroupDistributor, op: vector.ExtractOp) -> None:
     result, source = op.results[0], own.shape_of(op.operands[0])
     if isinstance(result.type, VectorType):
         d = to.cut_of(op.results[0])
@@ -93,11 +93,11 @@ def extract(to: Distributor, op: vector.ExtractOp) -> None:
     else:
         d, kind = None, result.type
         have = own.replicated(to.subgroups, len(source), source)
-    pieces = to.pieces(op.operands[0], have, "the source")
+    fragments = to.fragments(op.operands[0], have, "the source")
     positions = _positions(to, op)
     made: list[SSAValue] = []
-    for piece in pieces:
-        new = vector.ExtractOp(piece, positions, kind)
+    for fragment in fragments:
+        new = vector.ExtractOp(fragment, positions, kind)
         made.append(to.add(to.mark(new, d) if d is not None else new))
     if d is None:
         (to.env[result],) = made
@@ -106,21 +106,21 @@ def extract(to: Distributor, op: vector.ExtractOp) -> None:
 
 
 @rule("vector.insert")
-def insert(to: Distributor, op: vector.InsertOp) -> None:
+def insert(to: SubgroupDistributor, op: vector.InsertOp) -> None:
     result = op.results[0]
     d, shape = to.cut_of(op.results[0]), own.shape_of(result)
     source, dest = op.operands[0], op.operands[1]
     if isinstance(source.type, VectorType):
         have = operand_map(op, 0, d)
-        sources = to.pieces(source, have, "the inserted value")
+        sources = to.fragments(source, have, "the inserted value")
     else:
         sources = [to.same(source)]
-    dests = to.pieces(dest, d, "the destination")
+    dests = to.fragments(dest, d, "the destination")
     positions = _positions(to, op)
     if len(sources) != len(dests) or any(
-        not Bound(d, shape).is_whole(dim) for dim in range(len(positions))
+        not BoundMap(d, shape).is_whole(dim) for dim in range(len(positions))
     ):
-        raise to.refuse("into a value that is dealt out along the position's dimensions")
+        raise to.refuse("into a value that is distributed along the position's dimensions")
     found = [
         to.add(to.mark(vector.InsertOp(s, t, positions), d))
         for s, t in zip(sources, dests, strict=True)
@@ -128,7 +128,9 @@ def insert(to: Distributor, op: vector.InsertOp) -> None:
     to.give(result, d, found)
 
 
-def _positions(to: Distributor, op: vector.ExtractOp | vector.InsertOp) -> list[SSAValue | int]:
+def _positions(
+    to: SubgroupDistributor, op: vector.ExtractOp | vector.InsertOp
+) -> list[SSAValue | int]:
     dynamic = iter(op.dynamic_position)
     return [
         to.same(next(dynamic)) if int(p) == DYNAMIC_INDEX else int(p)

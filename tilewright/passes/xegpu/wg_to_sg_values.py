@@ -24,12 +24,12 @@ from tilewright.dialects import xegpu
 from tilewright.dialects.upstream.vector import ConstantMaskOp, MultiReductionOp, StepOp
 from tilewright.layout import Distribution, derive
 from tilewright.passes.xegpu import layout_text as own
-from tilewright.passes.xegpu.wg_to_sg import Distributor, rule
-from tilewright.passes.xegpu.wg_to_sg_constants import pieces_of
+from tilewright.passes.xegpu.wg_to_sg import SubgroupDistributor, rule
+from tilewright.passes.xegpu.wg_to_sg_constants import fragments_of
 
 
 @rule("arith.constant")
-def constant(to: Distributor, op: arith.ConstantOp) -> None:
+def constant(to: SubgroupDistributor, op: arith.ConstantOp) -> None:
     if not isinstance(op.result.type, VectorType):
         if isinstance(op.value, IntegerAttr) and isinstance(op.result.type, IndexType):
             to.env[op.result] = to.ids.constant(op.value.value.data)
@@ -46,31 +46,31 @@ def constant(to: Distributor, op: arith.ConstantOp) -> None:
         to.mark(new, d)
         to.give(op.result, d, [to.add(new)] * to.count(d, shape))
         return
-    to.give(op.result, d, pieces_of(to, op, d))
+    to.give(op.result, d, fragments_of(to, op, d))
 
 
 @rule("vector.step")
-def step(to: Distributor, op: StepOp) -> None:
-    """Each piece counts from its own start."""
+def step(to: SubgroupDistributor, op: StepOp) -> None:
+    """Each fragment counts from its own start."""
     d, shape = to.cut_of(op.results[0]), own.shape_of(op.results[0])
     kind = to.typed(op.results[0], d)
     base = to.add(to.mark(StepOp(kind), d))
-    pieces: list[SSAValue] = []
+    fragments: list[SSAValue] = []
     for (start,) in to.starts(d, shape):
         if start == 0:
-            pieces.append(base)
+            fragments.append(base)
             continue
         number = to.index(start)
         if not isinstance(kind.element_type, IndexType):
             number = to.add(arith.IndexCastOp(number, kind.element_type))
         wide = to.add(to.mark(vector.BroadcastOp(number, kind), d))
-        pieces.append(to.add(to.mark(arith.AddiOp(base, wide), d)))
-    to.give(op.result, d, pieces)
+        fragments.append(to.add(to.mark(arith.AddiOp(base, wide), d)))
+    to.give(op.result, d, fragments)
 
 
 @rule("vector.create_mask", "vector.constant_mask")
-def create_mask(to: Distributor, op: vector.CreateMaskOp | ConstantMaskOp) -> None:
-    """The box of true elements, counted from each piece's start; a bound below 0 is an empty box."""
+def create_mask(to: SubgroupDistributor, op: vector.CreateMaskOp | ConstantMaskOp) -> None:
+    """The box of true elements, counted from each fragment's start; a bound below 0 is an empty box."""
     result = op.results[0]
     d, shape = to.cut_of(op.results[0]), own.shape_of(result)
     kind = to.typed(result, d)
@@ -78,23 +78,23 @@ def create_mask(to: Distributor, op: vector.CreateMaskOp | ConstantMaskOp) -> No
         bounds: list[SSAValue] = [to.ids.constant(int(n)) for n in op.sizes_attr.get_values()]
     else:
         bounds = [to.same(v) for v in op.operands]
-    pieces: list[SSAValue] = []
+    fragments: list[SSAValue] = []
     for starts in to.starts(d, shape):
         here = [
             bound if start == 0 else to.add(arith.SubiOp(bound, to.index(start)))
             for bound, start in zip(bounds, starts, strict=True)
         ]
         made = vector.CreateMaskOp(cast("list[Operation | SSAValue]", here), kind)
-        pieces.append(to.add(to.mark(made, d)))
-    to.give(result, d, pieces)
+        fragments.append(to.add(to.mark(made, d)))
+    to.give(result, d, fragments)
 
 
 # --- Products -----------------------------------------------------------------------------------
 
 
 @rule("xegpu.dpas")
-def dpas(to: Distributor, op: xegpu.DpasOp) -> None:
-    """Pieces of C are sums over pieces of A's row and B's column."""
+def dpas(to: SubgroupDistributor, op: xegpu.DpasOp) -> None:
+    """Fragments of C are sums over fragments of A's row and B's column."""
     d = own.completed(to.cut_of(op.results[0]), own.shape_of(op.result))
     (m, k), n = own.shape_of(op.lhs), own.shape_of(op.rhs)[-1]
     if len(own.shape_of(op.rhs)) != 2:
@@ -102,23 +102,23 @@ def dpas(to: Distributor, op: xegpu.DpasOp) -> None:
     need_a, need_b = derive.mma_operands(d, k)
     have_a = _fields(to.cut_of(op.lhs), need_a)
     have_b = _fields(to.cut_of(op.rhs), need_b)
-    a = to.pieces(op.lhs, need_a, "A")
-    b = to.pieces(op.rhs, need_b, "B")
+    a = to.fragments(op.lhs, need_a, "A")
+    b = to.fragments(op.rhs, need_b, "B")
     grid = to.grid(d, (m, n))
-    acc = to.pieces(op.acc, d, "C") if op.acc is not None else [None] * (grid[0] * grid[1])
+    acc = to.fragments(op.acc, d, "C") if op.acc is not None else [None] * (grid[0] * grid[1])
     kind = to.typed(op.result, d)
     left = [
         None if x is None else own.attribute(x) for x in map(own.remainder, (have_a, have_b, d))
     ]
-    pieces: list[SSAValue] = []
+    fragments: list[SSAValue] = []
     for i, j in product(range(grid[0]), range(grid[1])):
         c = acc[i * grid[1] + j]
         new = xegpu.DpasOp(a[i], b[j], c, kind, *left)
         for name, value in op.attributes.items():
             if not name.startswith((own.RESULT, own.OPERAND)):
                 new.attributes[name] = value
-        pieces.append(to.add(new))
-    to.give(op.result, d, pieces)
+        fragments.append(to.add(new))
+    to.give(op.result, d, fragments)
 
 
 def _fields(have: Distribution, need: Distribution) -> Distribution:
@@ -137,8 +137,8 @@ def _fields(have: Distribution, need: Distribution) -> Distribution:
 
 
 @rule("vector.multi_reduction")
-def multi_reduction(to: Distributor, op: MultiReductionOp) -> None:
-    """Within a subgroup: pieces that lie along a reduced dimension accumulate one after the other."""
+def multi_reduction(to: SubgroupDistributor, op: MultiReductionOp) -> None:
+    """Within a subgroup: fragments that lie along a reduced dimension accumulate one after the other."""
     shape = own.shape_of(op.source)
     source = to.cut_of(op.source)
     dims = [int(x) for x in op.dims_attr.get_values()]
@@ -149,27 +149,27 @@ def multi_reduction(to: Distributor, op: MultiReductionOp) -> None:
         raise to.refuse(
             f"along {dims} crosses subgroups: xegpu-exchange-through-slm reduces in two steps"
         )
-    pieces = to.held[op.source]
+    fragments = to.held[op.source]
     result = op.dest.type
     if isinstance(result, VectorType):
         d = to.cut_of(op.results[0])
-        accs = to.pieces(op.acc, d, "the accumulator")
+        accs = to.fragments(op.acc, d, "the accumulator")
         reduced = ly.slice_(source, dims)
         if not own.same_owners(reduced, d, result.get_shape()):
             raise to.refuse(
-                f"gives {own.attribute(reduced)}, its result is said to be {own.attribute(d)}"
+                f"gives {own.attribute(reduced)}, its result is declared as {own.attribute(d)}"
             )
-        native = to.pieces(op.acc, reduced, "the accumulator") if reduced != d else accs
+        native = to.fragments(op.acc, reduced, "the accumulator") if reduced != d else accs
         kind = VectorType(result.element_type, list(to.part(reduced, result.get_shape())))
     else:
         d, reduced = None, None
         native = [to.same(op.acc)]
         kind = result
     found: list[SSAValue] = []
-    numbers = np.arange(len(pieces)).reshape(grid).transpose(*kept, *dims)
+    numbers = np.arange(len(fragments)).reshape(grid).transpose(*kept, *dims)
     for total, row in zip(native, numbers.reshape(len(native), -1), strict=True):
         for number in row:
-            new = MultiReductionOp(op.kind, pieces[number], total, dims)
+            new = MultiReductionOp(op.kind, fragments[number], total, dims)
             assert new.dest.type == kind
             if reduced is not None:
                 to.mark(new, reduced)
@@ -184,13 +184,13 @@ def multi_reduction(to: Distributor, op: MultiReductionOp) -> None:
 
 
 @rule("vector.reduction")
-def reduction(to: Distributor, op: vector.ReductionOp) -> None:
+def reduction(to: SubgroupDistributor, op: vector.ReductionOp) -> None:
     """A 1-D value that every subgroup holds whole."""
     shape = own.shape_of(op.vector)
     whole = own.replicated(to.subgroups, len(shape), shape)
-    (piece,) = to.pieces(op.vector, whole, "the vector")
+    (fragment,) = to.fragments(op.vector, whole, "the vector")
     acc = None if op.acc is None else to.same(op.acc)
-    mapping = {op.vector: piece}
+    mapping = {op.vector: fragment}
     if op.acc is not None and acc is not None:
         mapping[op.acc] = acc
     new = op.clone(mapping)

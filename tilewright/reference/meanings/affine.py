@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import cast
 
+import numpy as np
 from xdsl.dialects.builtin import AffineMapAttr
 from xdsl.ir import Operation
 
@@ -12,13 +14,13 @@ from tilewright.reference.site import Site
 from tilewright.reference.values import Index, scalar
 
 
-@meaning("affine.apply")
+@meaning("affine.apply", "affine.min")
 def apply(site: Site, op: Operation, *operands: Index) -> Index:
-    """The map's only result; operands are its dimensions, then its symbols."""
+    """The map's result, the least where it has several; operands are its dimensions, then its symbols."""
     map = cast(AffineMapAttr, op.properties["map"]).data
     dims, symbols = operands[: map.num_dims], operands[map.num_dims :]
     # The expressions are sums, products and divisions: they work on whole rows.
-    (result,) = map.eval(list(dims), list(symbols))  # pyright: ignore[reportArgumentType]
-    if isinstance(result, int):
-        return scalar(result)  # of a constant, or of numbers that need no row
-    return cast(Index, result)
+    results = map.eval(list(dims), list(symbols))  # pyright: ignore[reportArgumentType]
+    return reduce(
+        np.minimum, (scalar(r) if isinstance(r, int) else cast(Index, r) for r in results)
+    )

@@ -1,4 +1,4 @@
-"""Meaning of rings, asynchronous products and roles; `tilewright.reference.engine` keeps their state."""
+"""Meaning of multi-buffers, asynchronous products and roles; `tilewright.reference.engine` keeps their state."""
 
 from __future__ import annotations
 
@@ -9,33 +9,42 @@ import numpy as np
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.dialects import stage, xetile
+from tilewright.dialects.stage.multi_buffers import buffer_type
 from tilewright.dialects.stage.products import vector_of
-from tilewright.dialects.stage.rings import ring_type
 from tilewright.reference import access, numerics
-from tilewright.reference.engine import FREE, FULL, Copy, Parked, Product, Rings, Slot, poison
+from tilewright.reference.engine import (
+    FREE,
+    FULL,
+    Copy,
+    IssuedProduct,
+    MultiBuffers,
+    Parked,
+    Slot,
+    poison,
+)
 from tilewright.reference.machine import Group
 from tilewright.reference.meanings.vector import matmul
 from tilewright.reference.meanings.xetile import boxes_of, store_tile
 from tilewright.reference.numerics import shape_of
-from tilewright.reference.program import Builder, Segment, Ways
+from tilewright.reference.program import Segment, SegmentBuilder, Successors
 from tilewright.reference.registry import control, meaning
 from tilewright.reference.site import Site
 from tilewright.reference.values import Array, Index, TileValue, scalar, take
 
 
-@meaning("stage.ring")
-def ring(site: Site, op: stage.RingOp) -> Rings:
-    return site.machine.values.get(op.result) or Rings(site.machine, op)
+@meaning("stage.multi_buffer")
+def buffer(site: Site, op: stage.MultiBufferOp) -> MultiBuffers:
+    return site.machine.values.get(op.result) or MultiBuffers(site.machine, op)
 
 
-@meaning("stage.cursor")
-def cursor(site: Site, op: stage.CursorOp) -> Index:
+@meaning("stage.pipeline_state")
+def pipeline_state(site: Site, op: stage.PipelineStateOp) -> Index:
     return scalar(0)
 
 
 @meaning("stage.advance")
-def advance(site: Site, op: stage.AdvanceOp, cursor: Index) -> Index:
-    return cursor + 1
+def advance(site: Site, op: stage.AdvanceOp, pipeline_state: Index) -> Index:
+    return pipeline_state + 1
 
 
 def _row(rows: Array, position: int) -> Any:
@@ -47,8 +56,8 @@ Start = Callable[[int, int, int, Slot], None]
 
 
 def _fill_slots(
-    builder: Builder,
-    op: stage.CopyIssueOp | stage.PutOp,
+    builder: SegmentBuilder,
+    op: stage.CopyIssueOp | stage.LocalStoreOp,
     what: str,
     prepare: Callable[[Group], Start],
 ) -> None:
@@ -57,36 +66,36 @@ def _fill_slots(
     builder.jump(here)
     builder.start(here)
 
-    def ways(group: Group) -> Ways:
+    def successors(group: Group) -> Successors:
         group.site.op = op
-        engine, rings = group.machine.engine, group.machine.values[op.ring]
-        fills, ok = group.get(op.cursor), list[int]()
+        engine, buffers = group.machine.engine, group.machine.values[op.buffer]
+        fills, ok = group.get(op.state), list[int]()
         start = prepare(group)
         for position, instance in enumerate(group.index.tolist()):
             fill = int(_row(fills, position))
-            _, slot = rings.slot(instance, fill)
+            _, slot = buffers.slot(instance, fill)
             if slot.state != FREE:
-                engine.park(Parked(instance, op, here, f"waits to {what} fill {fill}", rings))
+                engine.park(Parked(instance, op, here, f"waits to {what} fill {fill}", buffers))
                 continue
             start(position, instance, fill, slot)
             ok.append(instance)
         engine.stir()
         return [(then, np.array(ok, np.int64))]
 
-    builder.end(ways)
+    builder.end(successors)
     builder.start(then)
 
 
 @control("stage.copy.issue")
-def copy_issue(builder: Builder, op: stage.CopyIssueOp) -> None:
+def copy_issue(builder: SegmentBuilder, op: stage.CopyIssueOp) -> None:
     def prepare(group: Group) -> Start:
-        engine, rings = group.machine.engine, group.machine.values[op.ring]
+        engine, buffers = group.machine.engine, group.machine.values[op.buffer]
         tiles = [group.get(t) for t in op.tiles]
 
         def start(position: int, instance: int, fill: int, slot: Slot) -> None:
             mine = [take(t, np.array([position])) for t in tiles]
             index = np.array([instance], np.int64)
-            engine.issue(Copy(rings, instance, fill, lambda: load(index, mine, group)))
+            engine.issue(Copy(buffers, instance, fill, lambda: load(index, mine, group)))
 
         return start
 
@@ -94,7 +103,7 @@ def copy_issue(builder: Builder, op: stage.CopyIssueOp) -> None:
         site = group.machine.engine.one(index).site
         site.op = op
         loaded: list[Array] = []
-        parts = ring_type(op.ring).parts
+        parts = buffer_type(op.buffer).parts
         for tile, value, part in zip(tiles, op.tiles, parts, strict=True):
             assert isinstance(value.type, xetile.TileType)
             shape, dtype = value.type.get_shape(), numerics.numpy_type(value.type)
@@ -107,16 +116,16 @@ def copy_issue(builder: Builder, op: stage.CopyIssueOp) -> None:
     _fill_slots(builder, op, "start", prepare)
 
 
-@control("stage.put")
-def put(builder: Builder, op: stage.PutOp) -> None:
+@control("stage.local_store")
+def put(builder: SegmentBuilder, op: stage.LocalStoreOp) -> None:
     def prepare(group: Group) -> Start:
-        engine, rings = group.machine.engine, group.machine.values[op.ring]
+        engine, buffers = group.machine.engine, group.machine.values[op.buffer]
         values = group.get(op.value)
 
         def start(position: int, instance: int, fill: int, slot: Slot) -> None:
             slot.fill = fill
             data = np.array(_row(values, position))
-            engine.complete(Copy(rings, instance, fill, lambda: [data]))
+            engine.complete(Copy(buffers, instance, fill, lambda: [data]))
 
         return start
 
@@ -124,44 +133,44 @@ def put(builder: Builder, op: stage.PutOp) -> None:
 
 
 @control("stage.copy.wait")
-def copy_wait(builder: Builder, op: stage.CopyWaitOp) -> None:
+def copy_wait(builder: SegmentBuilder, op: stage.CopyWaitOp) -> None:
     here, then = Segment(), Segment()
     builder.jump(here)
     builder.start(here)
 
-    def ways(group: Group) -> Ways:
+    def successors(group: Group) -> Successors:
         group.site.op = op
-        engine, rings = group.machine.engine, group.machine.values[op.ring]
+        engine, buffers = group.machine.engine, group.machine.values[op.buffer]
         engine.stir()
-        fills, ok = group.get(op.cursor), list[int]()
+        fills, ok = group.get(op.state), list[int]()
         for position, instance in enumerate(group.index.tolist()):
             fill = int(_row(fills, position))
-            number, slot = rings.slot(instance, fill)
+            number, slot = buffers.slot(instance, fill)
             if slot.state != FULL or slot.fill != fill:
-                engine.park(Parked(instance, op, here, f"waits for fill {fill}", rings))
+                engine.park(Parked(instance, op, here, f"waits for fill {fill}", buffers))
                 continue
             mine = engine.one(np.array([instance], np.int64))
-            for value, data in zip(op.values, rings.data, strict=True):
+            for value, data in zip(op.values, buffers.data, strict=True):
                 mine.set(value, data[instance, number][None].copy())
                 engine.holds[value, instance] = fill
             slot.values += list(op.values)
             ok.append(instance)
         return [(then, np.array(ok, np.int64))]
 
-    builder.end(ways)
+    builder.end(successors)
     builder.start(then)
 
 
 @control("stage.copy.release")
-def copy_release(builder: Builder, op: stage.CopyReleaseOp) -> None:
+def copy_release(builder: SegmentBuilder, op: stage.CopyReleaseOp) -> None:
     def release(group: Group) -> None:
         group.site.op = op
-        rings, fills = group.machine.values[op.ring], group.get(op.cursor)
+        buffers, fills = group.machine.values[op.buffer], group.get(op.state)
         wanted = np.ones(1, bool) if op.condition is None else group.get(op.condition)
         for position, instance in enumerate(group.index.tolist()):
             if bool(_row(wanted, position)):
                 fill = int(_row(fills, position))
-                group.machine.engine.release(group, rings, instance, fill)
+                group.machine.engine.release(group, buffers, instance, fill)
 
     builder.step(release)
 
@@ -173,13 +182,15 @@ def read(site: Site, op: stage.ReadOp, tile: Array) -> Array:
 
 @meaning("stage.read.part")
 def read_part(site: Site, op: stage.ReadPartOp, tile: Array) -> Array:
-    (row, column), (rows, columns) = op.start, shape_of(op.result.type)
+    (row, column), (rows, columns) = op.offsets, shape_of(op.result.type)
     return tile[..., row : row + rows, column : column + columns]
 
 
-@meaning("stage.store")
-def store(site: Site, op: stage.StoreOp, value: Array, tile: TileValue, _: Rings) -> None:
-    stored = value if op.transpose is None else value.swapaxes(-1, -2)
+@meaning("stage.copy.store")
+def store(
+    site: Site, op: stage.CopyStoreOp, value: Array, tile: TileValue, _: MultiBuffers
+) -> None:
+    stored = value.swapaxes(-1, -2) if op.transpose else value
     store_tile(site, op, stored, tile)  # pyright: ignore[reportArgumentType]
 
 
@@ -188,21 +199,21 @@ def _operand(group: Group, value: SSAValue, position: int, instance: int) -> Any
     """How a product reads an operand when it is done: from the slot that holds it, or as it is now."""
     owner = value.owner
     if isinstance(owner, stage.CopyWaitOp):
-        rings: Rings = group.machine.values[owner.ring]
-        number, _ = rings.slot(instance, int(_row(group.get(owner.cursor), position)))
+        buffers: MultiBuffers = group.machine.values[owner.buffer]
+        number, _ = buffers.slot(instance, int(_row(group.get(owner.state), position)))
         part = list(owner.values).index(value)  # pyright: ignore
-        return lambda: rings.data[part][instance, number][None]
+        return lambda: buffers.data[part][instance, number][None]
     now = _row(group.get(value), position)[None]
     return lambda: now
 
 
 @control("stage.mma.issue")
-def product_issue(builder: Builder, op: stage.ProductIssueOp) -> None:
+def product_issue(builder: SegmentBuilder, op: stage.ProductIssueOp) -> None:
     type = vector_of(op.result.type)
 
     def add(a: Array, b: Array, c: Array | None) -> Array:
-        a = a.swapaxes(-1, -2) if op.transpose_a is not None else a
-        b = b.swapaxes(-1, -2) if op.transpose_b is not None else b
+        a = a.swapaxes(-1, -2) if op.transpose_a else a
+        b = b.swapaxes(-1, -2) if op.transpose_b else b
         b = b[..., op.rows, :]
         return matmul(a, b, c, type)
 
@@ -218,7 +229,7 @@ def product_issue(builder: Builder, op: stage.ProductIssueOp) -> None:
                 before, initial = (int(c), None) if c.ndim == 0 else (None, c[None])
             if initial is not None:
                 before = _known(group, instance, initial)
-            product = Product(instance, lambda a=a, b=b: (a(), b()), before, add)
+            product = IssuedProduct(instance, lambda a=a, b=b: (a(), b()), before, add)
             numbers.append(engine.enqueue(product))
         group.set(op.result, np.array(numbers, np.int64))
 
@@ -228,7 +239,9 @@ def product_issue(builder: Builder, op: stage.ProductIssueOp) -> None:
 def _known(group: Group, instance: int, value: Array) -> int:
     """A value as a product that is done."""
     engine = group.machine.engine
-    engine.products.append(Product(instance, lambda: (value, value), None, _first, initial=value))
+    engine.products.append(
+        IssuedProduct(instance, lambda: (value, value), None, _first, initial=value)
+    )
     return len(engine.products) - 1
 
 
@@ -237,7 +250,7 @@ def _first(a: Array, b: Array, c: Array | None) -> Array:
 
 
 @control("stage.mma.start")
-def product_start(builder: Builder, op: stage.ProductStartOp) -> None:
+def product_start(builder: SegmentBuilder, op: stage.ProductStartOp) -> None:
     def start(group: Group) -> None:
         value = group.get(op.value)
         numbers = [
@@ -250,11 +263,11 @@ def product_start(builder: Builder, op: stage.ProductStartOp) -> None:
 
 
 @control("stage.mma.wait")
-def product_wait(builder: Builder, op: stage.ProductWaitOp) -> None:
+def product_wait(builder: SegmentBuilder, op: stage.ProductWaitOp) -> None:
     def wait(group: Group) -> None:
         engine = group.machine.engine
         for instance in group.index.tolist():
-            engine.finish_products(instance, op.pending.value.data)
+            engine.finish_products(instance, op.pending)
         for product, value in zip(op.products, op.values, strict=True):
             unknown = poison(
                 (1, *vector_of(value.type).get_shape()), numerics.numpy_type(value.type)
@@ -268,7 +281,7 @@ def product_wait(builder: Builder, op: stage.ProductWaitOp) -> None:
 
 
 @control("stage.roles")
-def roles(builder: Builder, op: stage.RolesOp) -> None:
+def roles(builder: SegmentBuilder, op: stage.RolesOp) -> None:
     """All roles start where the op stands; an instance goes on when it has come to the end of each."""
     begins = [Segment() for _ in op.roles]
     after = Segment()
@@ -279,7 +292,7 @@ def roles(builder: Builder, op: stage.RolesOp) -> None:
         for inner in role.body.block.ops:
             builder.op(inner)
 
-        def join(group: Group) -> Ways:
+        def join(group: Group) -> Successors:
             done: list[int] = []
             for instance in group.index.tolist():
                 key = (id(group.machine), instance)
@@ -303,9 +316,9 @@ def worker(site: Site, op: stage.WorkerOp) -> tuple[Index, Index, Index]:
 
 @meaning("stage.programs")
 def programs(site: Site, op: stage.ProgramsOp) -> Index:
-    return scalar(site.machine.context.grid[op.axis.value.data])
+    return scalar(site.machine.context.grid[op.axis])
 
 
-@meaning("stage.turn.take", "stage.turn.pass")
+@meaning("stage.ping_pong.acquire", "stage.ping_pong.release")
 def turn(site: Site, op: Operation) -> None:
     """Turns order the warpgroups of one workgroup, whose values are one value here."""

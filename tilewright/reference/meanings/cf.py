@@ -6,34 +6,34 @@ import numpy as np
 from xdsl.dialects import cf
 
 from tilewright.reference.machine import Group
-from tilewright.reference.program import Builder, Segment
+from tilewright.reference.program import Segment, SegmentBuilder
 from tilewright.reference.registry import control, meaning
 from tilewright.reference.site import Site
 from tilewright.reference.values import Array
 
 
 @control("cf.br")
-def br(builder: Builder, op: cf.BranchOp) -> None:
+def br(builder: SegmentBuilder, op: cf.BranchOp) -> None:
     builder.move(op.arguments, op.successor.args)
     builder.jump(builder.block_segment(op.successor))
 
 
 @control("cf.cond_br")
-def cond_br(builder: Builder, op: cf.ConditionalBranchOp) -> None:
+def cond_br(builder: SegmentBuilder, op: cf.ConditionalBranchOp) -> None:
     yes, no = Segment(), Segment()
     builder.branch(lambda group: group.get(op.cond), yes, no)
-    ways = (
+    successors = (
         (yes, op.then_arguments, op.then_block),
         (no, op.else_arguments, op.else_block),
     )
-    for segment, arguments, block in ways:
+    for segment, arguments, block in successors:
         builder.start(segment)
         builder.move(arguments, block.args)
         builder.jump(builder.block_segment(block))
 
 
 @control("cf.switch")
-def switch(builder: Builder, op: cf.SwitchOp) -> None:
+def switch(builder: SegmentBuilder, op: cf.SwitchOp) -> None:
     default = Segment()
     values: list[int] = []
     if op.case_values is not None:
@@ -44,12 +44,12 @@ def switch(builder: Builder, op: cf.SwitchOp) -> None:
         return group.get(op.flag)
 
     builder.switch(selector, cases, default)
-    ways = [(default, op.default_operands, op.default_block)]
-    ways += [
+    successors = [(default, op.default_operands, op.default_block)]
+    successors += [
         (cases[value], arguments, block)
         for value, arguments, block in zip(values, op.case_operand, op.case_blocks, strict=True)
     ]
-    for segment, arguments, block in ways:
+    for segment, arguments, block in successors:
         builder.start(segment)
         builder.move(arguments, block.args)
         builder.jump(builder.block_segment(block))

@@ -11,7 +11,7 @@ from tilewright.dialects import stage
 from tilewright.reference import numerics
 from tilewright.reference.engine import poison
 from tilewright.reference.machine import Group
-from tilewright.reference.program import Builder, Segment, Ways
+from tilewright.reference.program import Segment, SegmentBuilder, Successors
 from tilewright.reference.registry import control, meaning
 from tilewright.reference.site import Site
 from tilewright.reference.values import Index
@@ -23,7 +23,7 @@ def rank(site: Site, op: stage.RankOp) -> Index:
 
 
 @control("stage.cluster.sum")
-def cluster_sum(builder: Builder, op: stage.ClusterSumOp) -> None:
+def cluster_sum(builder: SegmentBuilder, op: stage.ClusterSumOp) -> None:
     """Workgroups wait until all of their cluster are here; batches hold whole clusters."""
     then = Segment()
     type = op.result.type
@@ -38,7 +38,7 @@ def cluster_sum(builder: Builder, op: stage.ClusterSumOp) -> None:
                 found = found + part
         return found
 
-    def ways(group: Group) -> Ways:
+    def successors(group: Group) -> Successors:
         group.site.op = op
         machine = group.machine
         size = stage.cluster_size(machine.program.function)
@@ -58,5 +58,5 @@ def cluster_sum(builder: Builder, op: stage.ClusterSumOp) -> None:
                 done.append(other)
         return [(then, np.array(sorted(done), np.int64))]
 
-    builder.end(ways)
+    builder.end(successors)
     builder.start(then)

@@ -20,11 +20,11 @@ from tilewright.dialects.mach import InstrOp
 from tilewright.dialects.stage.programs import cluster_size
 from tilewright.reference import numerics
 from tilewright.reference.batch import WARP
-from tilewright.reference.machine import Group, Machine
+from tilewright.reference.machine import Executor, Group
 from tilewright.reference.meanings.mach import check_alignment
 from tilewright.reference.meanings.mbarriers import MBarrier, MBarriers
-from tilewright.reference.pointers import TensorMap, addresses, inside_window, windows
-from tilewright.reference.program import Builder, Segment, Ways
+from tilewright.reference.pointers import TensorMapValue, addresses, inside_window, windows
+from tilewright.reference.program import Segment, SegmentBuilder, Successors
 from tilewright.reference.registry import control, meaning
 from tilewright.reference.site import Site, first_of_equal
 from tilewright.reference.values import Array, Index
@@ -58,7 +58,7 @@ class OwnCopy:
 class OwnCopies:
     """Copies that only their thread waits for."""
 
-    def __init__(self, machine: Machine):
+    def __init__(self, machine: Executor):
         self.committed = np.zeros(machine.batch.count, np.int64)
         """Groups that each thread has closed."""
         self.pending: list[OwnCopy] = []
@@ -67,7 +67,7 @@ class OwnCopies:
 @meaning("nvptx.cp.async")
 def cp_async(site: Site, op: InstrOp, to: Index, source: Index, count: Index) -> None:
     """The first `count` bytes of the source, then zeros."""
-    size = int(op.instruction.data.rsplit(".", 1)[1])
+    size = int(op.instruction.rsplit(".", 1)[1])
     machine, memory = site.machine, site.memory
     to, source, count = (np.broadcast_to(x, (site.count,)) for x in (to, source, count))
     check_alignment(site, to, np.ones(site.count, bool), size)
@@ -136,7 +136,7 @@ def commit_own(site: Site, op: Operation) -> None:
 def wait_own(site: Site, op: InstrOp) -> None:
     """A thread waits for no other: its copies are done now."""
     copies = site.machine.state(OwnCopies)
-    every = op.instruction.data.endswith("all")
+    every = op.instruction.endswith("all")
     if every:
         commit_own(site, op)
     until = copies.committed.copy()
@@ -160,7 +160,7 @@ def wait_own(site: Site, op: InstrOp) -> None:
 class _Box:
     """A box of an array, element by element, and where it lies in shared memory."""
 
-    map: TensorMap
+    map: TensorMapValue
     address: Index
     """Of each element in the array, where it has it."""
     inside: Array
@@ -218,7 +218,7 @@ def _given(site: Site, operands: tuple[Index, ...]) -> Iterator[tuple[int, int, 
 @meaning("nvptx.tma.load")
 def tma_load(site: Site, op: InstrOp, *operands: Index) -> None:
     """`multicast`: to the same place of every workgroup of a mask, each of whose mbarriers gets the bytes."""
-    words = op.instruction.data.split(".")
+    words = op.instruction.split(".")
     known = site.machine.state(MBarriers)
     barriers = {row: b for b, rows in known.each(site, op.operands[1]) for row in rows.tolist()}
     for row, instance, (to, _, map, *rest) in _given(site, operands):
@@ -297,13 +297,13 @@ class Store:
 class Stores:
     """The stores of every thread, by group; the last group is open."""
 
-    def __init__(self, machine: Machine):
+    def __init__(self, machine: Executor):
         self.groups: dict[int, list[list[Store]]] = defaultdict(lambda: [[]])
 
 
 @meaning("nvptx.tma.store", "nvptx.tma.reduce")
 def tma_store(site: Site, op: InstrOp, *operands: Index) -> None:
-    words = op.instruction.data.split(".")
+    words = op.instruction.split(".")
     combine = _REDUCTIONS[words[3]] if words[2] == "reduce" else None
     machine = site.machine
     for _, instance, (source, map, *rest) in _given(site, operands):
@@ -327,7 +327,7 @@ def tma_store(site: Site, op: InstrOp, *operands: Index) -> None:
 
 
 def _begin_store(
-    machine: Machine, box: _Box, window: int, to: Index, store: Store, combine: Any
+    machine: Executor, box: _Box, window: int, to: Index, store: Store, combine: Any
 ) -> None:
     """Reads shared memory, then writes the array, whenever the schedule has it."""
     memory, dtype = machine.memory, box.map.array.dtype
@@ -354,22 +354,22 @@ def commit_stores(site: Site, op: Operation) -> None:
 
 
 @control("nvptx.bulk.wait_group")
-def wait_stores(builder: Builder, op: InstrOp) -> None:
+def wait_stores(builder: SegmentBuilder, op: InstrOp) -> None:
     """`read`: until the groups have left shared memory."""
-    then, read = Segment(), op.instruction.data.endswith("read")
+    then, read = Segment(), op.instruction.endswith("read")
     pending = int(op.immediates().get("n", 0))
 
-    def ways(group: Group) -> Ways:
+    def successors(group: Group) -> Successors:
         for instance in group.index.tolist():
             _park(group.machine, op, instance, pending, read, then)
         return []
 
-    builder.end(ways)
+    builder.end(successors)
     builder.start(then)
 
 
 def _park(
-    machine: Machine, op: InstrOp, instance: int, pending: int, read: bool, then: Segment
+    machine: Executor, op: InstrOp, instance: int, pending: int, read: bool, then: Segment
 ) -> None:
     groups = machine.state(Stores).groups[instance]
     until = max(0, len(groups) - 1 - pending)

@@ -13,9 +13,9 @@ from xdsl.ir import Operation
 
 from tilewright.diagnostics import location_of
 from tilewright.printed import number, spelled
-from tilewright.reference.barriers import NamedBarrier
+from tilewright.reference.barriers import NamedBarrierState
 from tilewright.reference.machine import Group
-from tilewright.reference.program import Builder, Segment
+from tilewright.reference.program import Segment, SegmentBuilder
 from tilewright.reference.registry import control, meaning
 from tilewright.reference.site import Site
 from tilewright.reference.values import Index, row_count, take
@@ -86,7 +86,7 @@ def open_debugger(title: str, variables: Mapping[str, Any]) -> None:
 
 
 @control("tw.named_barrier_arrive")
-def named_barrier_arrive(builder: Builder, op: Operation) -> None:
+def named_barrier_arrive(builder: SegmentBuilder, op: Operation) -> None:
     then = Segment()
 
     def end(group: Group) -> list[tuple[Segment, Index]]:
@@ -99,7 +99,7 @@ def named_barrier_arrive(builder: Builder, op: Operation) -> None:
 
 
 @control("tw.named_barrier_wait")
-def named_barrier_wait(builder: Builder, op: Operation) -> None:
+def named_barrier_wait(builder: SegmentBuilder, op: Operation) -> None:
     then = Segment()
 
     def end(group: Group) -> list[tuple[Segment, Index]]:
@@ -110,6 +110,6 @@ def named_barrier_wait(builder: Builder, op: Operation) -> None:
     builder.start(then)
 
 
-def _named(group: Group, op: Operation) -> NamedBarrier:
+def _named(group: Group, op: Operation) -> NamedBarrierState:
     number, count = (group.get(operand) for operand in op.operands)
-    return NamedBarrier(number, count)
+    return NamedBarrierState(number, count)

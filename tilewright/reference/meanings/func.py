@@ -15,14 +15,14 @@ from xdsl.ir import Operation
 
 from tilewright.reference.memory import array_at
 from tilewright.reference.mlir_runner import ELEMENT, called_function
-from tilewright.reference.program import Builder, find_symbol, is_declaration
+from tilewright.reference.program import SegmentBuilder, find_symbol, is_declaration
 from tilewright.reference.registry import control
 from tilewright.reference.site import Site
 from tilewright.reference.values import MemRefValue
 
 
 @control("func.call")
-def call(builder: Builder, op: func.CallOp) -> None:
+def call(builder: SegmentBuilder, op: func.CallOp) -> None:
     symbol: SymbolRefAttr = op.callee
     function = find_symbol(op, symbol)
     if not isinstance(function, func.FuncOp) or is_declaration(function):
@@ -80,7 +80,7 @@ def _array(site: Site, value: MemRefValue, dtype: np.dtype[Any]) -> np.ndarray[A
 
 
 @control("func.return", "gpu.return")
-def return_(builder: Builder, op: Operation) -> None:
+def return_(builder: SegmentBuilder, op: Operation) -> None:
     frame = builder.frame
     builder.move(op.operands, frame.results)
     builder.jump(frame.exit)

@@ -13,7 +13,7 @@ from tilewright.arguments import full_grid
 from tilewright.passes.kernel import BLOCK
 from tilewright.reference.barriers import rendezvous
 from tilewright.reference.lanes import width_of
-from tilewright.reference.program import Builder, find_symbol
+from tilewright.reference.program import SegmentBuilder, find_symbol
 from tilewright.reference.registry import control, meaning
 from tilewright.reference.site import Site
 from tilewright.reference.values import Index, scalar
@@ -77,7 +77,7 @@ def num_subgroups(site: Site, op: Operation) -> Index:
 
 
 @control("gpu.barrier")
-def barrier(builder: Builder, op: gpu.BarrierOp) -> None:
+def barrier(builder: SegmentBuilder, op: gpu.BarrierOp) -> None:
     rendezvous(builder, op)
 
 

@@ -21,7 +21,7 @@ from tilewright.reference.batch import WARP
 from tilewright.reference.lanes import Collective
 from tilewright.reference.meanings.mach import check_alignment
 from tilewright.reference.pointers import addresses
-from tilewright.reference.program import Builder
+from tilewright.reference.program import SegmentBuilder
 from tilewright.reference.registry import CONTROLS, MEANINGS, control, meaning
 from tilewright.reference.site import Site
 from tilewright.reference.values import Array, Index
@@ -31,8 +31,8 @@ ROW = 16
 
 
 @control("mach.instr")
-def instr(builder: Builder, op: InstrOp) -> None:
-    name = op.instruction.data
+def instr(builder: SegmentBuilder, op: InstrOp) -> None:
+    name = op.instruction
     words = name.split(".")
     for count in range(len(words), 1, -1):
         known = ".".join(words[:count])
@@ -56,9 +56,9 @@ def instr(builder: Builder, op: InstrOp) -> None:
 def entry_of(op: InstrOp) -> Any:
     """The entry of an instruction in the table. UnsupportedError where there is none."""
     for find in registry.INSTRUCTIONS:
-        if (entry := find(op.instruction.data)) is not None:
+        if (entry := find(op.instruction)) is not None:
             return entry
-    name = op.instruction.data
+    name = op.instruction
     raise error_at(op, f"there is no instruction '{name}' in the table", kind=UnsupportedError)
 
 
@@ -149,7 +149,7 @@ def red_add(site: Site, op: InstrOp, pointer: Index, word: Array) -> None:
     """Both halves of a word grow, each atomically."""
     import ml_dtypes
 
-    half: Any = np.float16 if op.instruction.data.endswith(".f16x2") else ml_dtypes.bfloat16
+    half: Any = np.float16 if op.instruction.endswith(".f16x2") else ml_dtypes.bfloat16
     words = np.broadcast_to(word, (site.count,))
     halves = np.ascontiguousarray(words).view(half).reshape(-1, 2)
     first = np.broadcast_to(addresses(site, op.operands[0].type, pointer), (site.count,))

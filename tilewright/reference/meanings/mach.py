@@ -47,7 +47,7 @@ def alloca(site: Site, op: mach.AllocaOp) -> Index:
     known = site.machine.shared
     if op not in known:
         name, count = f"the memory of {op.name}", site.batch.count
-        known[op] = site.memory.allocate(count, op.bytes.value.data, 1, shared=True, name=name)
+        known[op] = site.memory.allocate(count, op.bytes, 1, shared=True, name=name)
     return known[op][site.instances]
 
 
@@ -75,7 +75,7 @@ def check_alignment(site: Site, rows: Index, wanted: Array, bytes: int) -> None:
 def _aligned(site: Site, op: Any, rows: Index, mask: Array) -> None:
     """Of the threads that have an element under a mask (rows, count)."""
     if op.alignment is not None:
-        check_alignment(site, rows, np.asarray(mask.any(axis=1)), op.alignment.value.data)
+        check_alignment(site, rows, np.asarray(mask.any(axis=1)), op.alignment)
 
 
 def _load(site: Site, type: Attribute, address: Index, wanted: Array, otherwise: Array) -> Array:
@@ -176,7 +176,7 @@ def _atomic(site: Site, pointer: SSAValue, rows: Index, value: Array, combine: A
 
 @meaning("mach.atomic_rmw")
 def atomic_rmw(site: Site, op: mach.AtomicRmwOp, value: Array, pointer: Index) -> Array:
-    combine = reductions.atomic(op.kind.data, op.value.type)
+    combine = reductions.atomic(op.kind, op.value.type)
     return _atomic(site, op.pointer, pointer, value, combine)
 
 

@@ -15,11 +15,11 @@ from xdsl.ir import Operation, SSAValue
 
 from tilewright.dialects.mach import InstrOp
 from tilewright.dialects.stage.programs import cluster_size
-from tilewright.reference.barriers import NamedBarrier
+from tilewright.reference.barriers import NamedBarrierState
 from tilewright.reference.batch import WARP
-from tilewright.reference.machine import Group, Machine
+from tilewright.reference.machine import Executor, Group
 from tilewright.reference.pointers import RANK, addresses
-from tilewright.reference.program import Builder, Segment, Ways
+from tilewright.reference.program import Segment, SegmentBuilder, Successors
 from tilewright.reference.registry import control, meaning
 from tilewright.reference.site import Site
 from tilewright.reference.values import Index, one_by_one
@@ -60,7 +60,7 @@ class MBarrier:
 class MBarriers:
     """The mbarriers of a batch, by address."""
 
-    def __init__(self, machine: Machine):
+    def __init__(self, machine: Executor):
         self.machine = machine
         self.known: dict[int, MBarrier] = {}
 
@@ -78,9 +78,7 @@ class MBarriers:
             if (barrier := self.known.get(address)) is not None:
                 found.append((barrier, rows))
                 continue
-            site.report(
-                "error", "barrier misuse", "there is no mbarrier here: nobody initialised it"
-            )
+            site.report("error", "barrier misuse", "there is no initialized mbarrier here")
         return found
 
 
@@ -100,7 +98,7 @@ def init(site: Site, op: InstrOp, pointer: Index, count: Index) -> None:
 @meaning(*(f"nvptx.mbarrier.{name}" for name in ("arrive", "arrive.expect_tx", "expect_tx")))
 def arrive(site: Site, op: InstrOp, pointer: Index, number: Index) -> None:
     """`arrive.remote` too, whose pointer names any workgroup of the cluster."""
-    words = op.instruction.data.split(".")
+    words = op.instruction.split(".")
     site.machine.engine.stir()
     numbers = np.broadcast_to(number, (site.count,))
     for barrier, rows in site.machine.state(MBarriers).each(site, op.operands[0]):
@@ -119,11 +117,11 @@ def arrive(site: Site, op: InstrOp, pointer: Index, number: Index) -> None:
 
 
 @control("nvptx.mbarrier.wait.parity", "nvptx.mbarrier.try_wait.parity")
-def wait(builder: Builder, op: InstrOp) -> None:
+def wait(builder: SegmentBuilder, op: InstrOp) -> None:
     """A thread that tries waits too: it would try again."""
     then = Segment()
 
-    def ways(group: Group) -> Ways:
+    def successors(group: Group) -> Successors:
         site, machine = group.site, group.machine
         site.op = op
         machine.engine.stir()
@@ -135,7 +133,7 @@ def wait(builder: Builder, op: InstrOp) -> None:
             group.set(result, np.ones(1, bool))
         return []
 
-    builder.end(ways)
+    builder.end(successors)
     builder.start(then)
 
 
@@ -164,51 +162,53 @@ def mapa(site: Site, op: InstrOp, pointer: Index, rank: Index) -> Index:
 # Named barriers -----------------------------------------------------------------------------------
 
 
-def _named(group: Group, op: InstrOp) -> NamedBarrier:
+def _named(group: Group, op: InstrOp) -> NamedBarrierState:
     """PTX counts threads, the barrier warps."""
     group.site.op = op
     number, count = (group.get(v).astype(np.int64) for v in op.operands)
-    return NamedBarrier(number, count // WARP)
+    return NamedBarrierState(number, count // WARP)
 
 
 @control("nvptx.bar.arrive")
-def bar_arrive(builder: Builder, op: InstrOp) -> None:
+def bar_arrive(builder: SegmentBuilder, op: InstrOp) -> None:
     then = Segment()
 
-    def ways(group: Group) -> Ways:
+    def successors(group: Group) -> Successors:
         released = group.machine.barriers.arrive(group, op, _named(group, op))
         return [(then, group.index), *released]
 
-    builder.end(ways)
+    builder.end(successors)
     builder.start(then)
 
 
 @control("nvptx.bar.sync")
-def bar_sync(builder: Builder, op: InstrOp) -> None:
+def bar_sync(builder: SegmentBuilder, op: InstrOp) -> None:
     _meet(builder, op, _named)
 
 
 @control("nvptx.warp.sync")
-def warp_sync(builder: Builder, op: InstrOp) -> None:
+def warp_sync(builder: SegmentBuilder, op: InstrOp) -> None:
     """The threads of a warp meet as at a named barrier of their own."""
 
-    def named(group: Group, op: InstrOp) -> NamedBarrier:
+    def named(group: Group, op: InstrOp) -> NamedBarrierState:
         group.site.op = op
         warps = group.site.subgroup // WARP
-        return NamedBarrier(-1 - warps, np.ones_like(warps))
+        return NamedBarrierState(-1 - warps, np.ones_like(warps))
 
     _meet(builder, op, named)
 
 
-def _meet(builder: Builder, op: InstrOp, which: Callable[[Group, InstrOp], NamedBarrier]) -> None:
+def _meet(
+    builder: SegmentBuilder, op: InstrOp, which: Callable[[Group, InstrOp], NamedBarrierState]
+) -> None:
     then = Segment()
 
-    def ways(group: Group) -> Ways:
+    def successors(group: Group) -> Successors:
         barrier, barriers = which(group, op), group.machine.barriers
         released = barriers.arrive(group, op, barrier)
         return [*released, *barriers.wait(group, op, barrier, then)]
 
-    builder.end(ways)
+    builder.end(successors)
     builder.start(then)
 
 
@@ -218,7 +218,7 @@ def _meet(builder: Builder, op: InstrOp, which: Callable[[Group, InstrOp], Named
 class Clusters:
     """The barrier of every cluster of a batch: all threads that have not ended."""
 
-    def __init__(self, machine: Machine):
+    def __init__(self, machine: Executor):
         self.machine = machine
         size = cluster_size(machine.program.function)
         self.of = machine.batch.workgroup // size
@@ -242,16 +242,16 @@ def cluster_arrive(site: Site, op: InstrOp) -> None:
     clusters.arrived[site.instances] = True
     for cluster, index in one_by_one(site.instances, clusters.of[site.instances]):
         phase = clusters.entered[index] = clusters.phase[cluster]
-        if site.checking and "relaxed" not in op.instruction.data:
+        if site.checking and "relaxed" not in op.instruction:
             token = ("cluster", cluster, phase)
             site.machine.shadow.clocks.publish(site.batch.parties[index], token)
 
 
 @control("nvptx.cluster.wait")
-def cluster_wait(builder: Builder, op: InstrOp) -> None:
+def cluster_wait(builder: SegmentBuilder, op: InstrOp) -> None:
     then = Segment()
 
-    def ways(group: Group) -> Ways:
+    def successors(group: Group) -> Successors:
         group.site.op = op
         clusters = group.machine.state(Clusters)
         for cluster, index in one_by_one(group.index, clusters.of[group.index]):
@@ -259,12 +259,12 @@ def cluster_wait(builder: Builder, op: InstrOp) -> None:
                 _park_cluster(group.machine, op, cluster, phase, mine, then)
         return []
 
-    builder.end(ways)
+    builder.end(successors)
     builder.start(then)
 
 
 def _park_cluster(
-    machine: Machine, op: InstrOp, cluster: int, phase: int, index: Index, then: Segment
+    machine: Executor, op: InstrOp, cluster: int, phase: int, index: Index, then: Segment
 ) -> None:
     clusters = machine.state(Clusters)
 

@@ -11,12 +11,12 @@ from tilewright.dialects.upstream.scf import ForallOp
 from tilewright.passes.kernel import level_of
 from tilewright.passes.level import range_of, region_of_run
 from tilewright.reference.machine import Group
-from tilewright.reference.program import Builder, Frame, Segment
+from tilewright.reference.program import CallFrame, Segment, SegmentBuilder
 from tilewright.reference.registry import control
 
 
 @control("scf.for")
-def for_(builder: Builder, op: scf.ForOp) -> None:
+def for_(builder: SegmentBuilder, op: scf.ForOp) -> None:
     """before -> head (counter < bound?) -> body -> head ... -> after."""
     counter, *carried = op.body.block.args
     head, body, after = Segment(), Segment(), Segment()
@@ -46,7 +46,7 @@ def _check_step(group: Group, op: Operation, step: SSAValue) -> None:
 
 
 @control("scf.if")
-def if_(builder: Builder, op: scf.IfOp) -> None:
+def if_(builder: SegmentBuilder, op: scf.IfOp) -> None:
     if range_of(op) is not None and level_of(builder.entry) == "workgroup":
         # One program stands for all subgroups: those that take the branch are among them.
         builder.single_block(region_of_run(op))
@@ -63,7 +63,7 @@ def if_(builder: Builder, op: scf.IfOp) -> None:
 
 
 @control("scf.while")
-def while_(builder: Builder, op: scf.WhileOp) -> None:
+def while_(builder: SegmentBuilder, op: scf.WhileOp) -> None:
     head, body, after = Segment(), Segment(), Segment()
     builder.move(op.arguments, op.before_region.block.args)
     builder.jump(head)
@@ -81,7 +81,7 @@ def while_(builder: Builder, op: scf.WhileOp) -> None:
 
 
 @control("scf.index_switch")
-def index_switch(builder: Builder, op: scf.IndexSwitchOp) -> None:
+def index_switch(builder: SegmentBuilder, op: scf.IndexSwitchOp) -> None:
     after, default = Segment(), Segment()
     values = [int(value) for value in op.cases.get_values()]
     cases = {value: Segment() for value in values}
@@ -97,21 +97,21 @@ def index_switch(builder: Builder, op: scf.IndexSwitchOp) -> None:
 
 
 @control("scf.execute_region")
-def execute_region(builder: Builder, op: scf.ExecuteRegionOp) -> None:
-    frame = Frame(op, Segment(), op.results)
+def execute_region(builder: SegmentBuilder, op: scf.ExecuteRegionOp) -> None:
+    frame = CallFrame(op, Segment(), op.results)
     builder.region(op.region, frame)
     builder.start(frame.exit)
 
 
 @control("scf.yield")
-def yield_(builder: Builder, op: scf.YieldOp) -> None:
+def yield_(builder: SegmentBuilder, op: scf.YieldOp) -> None:
     """Only met in execute_region; other parents take their terminators themselves."""
     builder.move(op.operands, builder.frame.results)
     builder.jump(builder.frame.exit)
 
 
 @control("scf.parallel")
-def parallel(builder: Builder, op: scf.ParallelOp) -> None:
+def parallel(builder: SegmentBuilder, op: scf.ParallelOp) -> None:
     """A nest of loops, in order: no result may depend on the order."""
     builder.move(op.initVals, op.results)
 
@@ -130,7 +130,7 @@ def parallel(builder: Builder, op: scf.ParallelOp) -> None:
 
 
 @control("scf.forall")
-def forall(builder: Builder, op: ForallOp) -> None:
+def forall(builder: SegmentBuilder, op: ForallOp) -> None:
     """A nest of loops, in order, over memory; results would be tensors."""
     if op.res:
         raise error_at(op, "scf.forall with tensor results is not run", kind=UnsupportedError)

@@ -1,6 +1,6 @@
 """Meaning of the stage dialect: what its ops compute, whatever storage and order they prescribe.
 
-A strip executes its region; a contraction is the loop over k that it shows; a packed array is the
+A fused group executes its region; a contraction is the loop over k that it shows; a packed array is the
 array with the region applied to every element, and a panel is a tile of it, zero outside.
 """
 
@@ -18,27 +18,27 @@ from tilewright.reference import access, numerics
 from tilewright.reference.machine import Group
 from tilewright.reference.meanings.arith import as_number
 from tilewright.reference.meanings.vector import matmul, result_shape
-from tilewright.reference.program import Builder
+from tilewright.reference.program import SegmentBuilder
 from tilewright.reference.registry import control, meaning
 from tilewright.reference.site import Site
-from tilewright.reference.values import Array, Index, MemRefValue, Record, scalar
+from tilewright.reference.values import Array, Index, MemRefValue, ValueRecord, scalar
 
 
 @dataclass(frozen=True)
-class PackedValue(Record):
+class PackedValue(ValueRecord):
     """A packed array: its elements, `(rows, *sizes)`, at least two dimensions."""
 
     elements: Array
 
 
-@control("stage.strip")
-def strip(builder: Builder, op: stage.StripOp) -> None:
+@control("stage.fused")
+def fused(builder: SegmentBuilder, op: stage.FusedOp) -> None:
     last = builder.single_block(op.body)
     builder.move(last.operands, op.results)
 
 
 @control("stage.contract")
-def contract(builder: Builder, op: stage.ContractOp) -> None:
+def contract(builder: SegmentBuilder, op: stage.ContractOp) -> None:
     """for k in range(lo, hi, step): each result += A(k) B(k)."""
     (k,) = op.body.block.args
 
@@ -57,7 +57,7 @@ def contract(builder: Builder, op: stage.ContractOp) -> None:
 
 
 @control("stage.pack")
-def pack(builder: Builder, op: stage.PackOp) -> None:
+def pack(builder: SegmentBuilder, op: stage.PackOp) -> None:
     """The region runs once, on all elements at once."""
     (element,) = op.body.block.args
 
@@ -101,7 +101,7 @@ def _cut(elements: Array, axis: int, used: int) -> Array:
 def panel(site: Site, op: Operation, packed: PackedValue, *offsets: Index) -> Array:
     assert isinstance(op, stage.PanelOp)
     elements, shape = packed.elements, result_shape(op)
-    if op.transposed is not None:
+    if op.transposed:
         shape = shape[::-1]
     if len(offsets) == 1:
         offsets = (scalar(0), *offsets)
@@ -121,4 +121,4 @@ def panel(site: Site, op: Operation, packed: PackedValue, *offsets: Index) -> Ar
         return np.zeros((rows, *result_shape(op)), elements.dtype)
     values = np.where(inside, elements[tuple(places)], np.zeros((), elements.dtype))
     values = values.reshape(rows, *shape)
-    return values if op.transposed is None else values.swapaxes(1, 2)
+    return values.swapaxes(1, 2) if op.transposed else values

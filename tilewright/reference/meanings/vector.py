@@ -260,6 +260,17 @@ def _promised(op: Operation, map: AffineMap, inside: Array, site: Site) -> None:
         undefined_outside(site, inside)
 
 
+def _spread(mask: Array | None, map: AffineMap, shape: tuple[int, ...]) -> Array | None:
+    """A transfer's mask, in the order of its memref's dimensions, in that of its vector."""
+    if mask is None:
+        return None
+    places = [r.position if isinstance(r, AffineDimExpr) else -1 for r in map.results]
+    walked = sorted(p for p in places if p >= 0)
+    turned = mask.transpose(0, *[1 + walked.index(p) for p in places if p >= 0])
+    repeated = [1 + axis for axis, p in enumerate(places) if p < 0]
+    return np.broadcast_to(np.expand_dims(turned, repeated), (mask.shape[0], *shape))
+
+
 @meaning("vector.transfer_read")
 def transfer_read(
     site: Site, op: vector.TransferReadOp, source: MemRefValue, *rest: Array
@@ -271,6 +282,7 @@ def transfer_read(
     places = _along(op, indices, map, shape)
     address, inside = element_address(site, source, places, dtype.itemsize)
     _promised(op, map, inside, site)
+    mask = _spread(mask, map, shape)
     wanted = inside if mask is None else inside & mask
     full = (max(address.shape[0], wanted.shape[0], padding.shape[0]), *shape)
     otherwise = np.broadcast_to(padding.reshape(-1, *[1] * len(shape)), full)
@@ -287,6 +299,7 @@ def transfer_write(
     places = _along(op, indices, map, value.shape[1:])
     address, inside = element_address(site, target, places, value.itemsize)
     _promised(op, map, inside, site)
+    mask = _spread(mask, map, value.shape[1:])
     access.scatter(site, address, inside if mask is None else inside & mask, value)
 
 
@@ -348,6 +361,8 @@ def mask(site: Site, op: MaskOp, mask: Array, *passthru: Array) -> Any:
     outer, site.op = site.op, inner
     made = _masked(site, inner, mask, operands)
     site.op = outer
+    if passthru and isinstance(inner, vector.TransferReadOp):
+        mask = cast(Array, _spread(mask, inner.permutation_map.data, made.shape[1:]))
     return np.where(mask, made, passthru[0]) if passthru else made
 
 

@@ -16,13 +16,13 @@ from xdsl.ir import Operation
 
 from tilewright.dialects.mach import InstrOp
 from tilewright.reference.batch import WARPGROUP
-from tilewright.reference.flight import Product
+from tilewright.reference.flight import PendingProduct
 from tilewright.reference.lanes import Collective
 from tilewright.reference.machine import Group
 from tilewright.reference.meanings.instructions import entry_of
 from tilewright.reference.memory import array_at
 from tilewright.reference.pointers import SHARED_BYTES, START, windows
-from tilewright.reference.program import Builder
+from tilewright.reference.program import SegmentBuilder
 from tilewright.reference.registry import control, meaning
 from tilewright.reference.site import Site
 from tilewright.reference.values import Array
@@ -38,7 +38,7 @@ def _poison(like: Array) -> Array:
     return np.frombuffer(b"\xff" * like.nbytes, like.dtype).reshape(like.shape)
 
 
-def _step(builder: Builder, op: Operation, run: Callable[[Group], None]) -> None:
+def _step(builder: SegmentBuilder, op: Operation, run: Callable[[Group], None]) -> None:
     """An op whose operands or results may be in flight."""
 
     def step(group: Group) -> None:
@@ -49,7 +49,7 @@ def _step(builder: Builder, op: Operation, run: Callable[[Group], None]) -> None
 
 
 @control("nvptx.wgmma")
-def wgmma(builder: Builder, op: InstrOp) -> None:
+def wgmma(builder: SegmentBuilder, op: InstrOp) -> None:
     entry = entry_of(op)
     _step(builder, op, lambda group: _issue(group, op, entry))
 
@@ -70,7 +70,7 @@ def _issue(group: Group, op: InstrOp, entry: Any) -> None:
         number = -1 if before is None else int(before[w * WARPGROUP])
         earlier = products.all[number] if number >= 0 else None
         computing = _computing(site, op, entry, leader, args, earlier)
-        product = Product(products.committed[leader], computing)
+        product = PendingProduct(products.committed[leader], computing)
         if site.checking:
             _note(site, op, entry, leader, args, product.group)
         flight[w * WARPGROUP : (w + 1) * WARPGROUP] = products.add(leader, product)
@@ -80,7 +80,12 @@ def _issue(group: Group, op: InstrOp, entry: Any) -> None:
 
 
 def _computing(
-    site: Site, op: InstrOp, entry: Any, leader: int, args: list[Array], earlier: Product | None
+    site: Site,
+    op: InstrOp,
+    entry: Any,
+    leader: int,
+    args: list[Array],
+    earlier: PendingProduct | None,
 ) -> Callable[[], Array]:
     machine = site.machine
     base = int(windows(site)[machine.batch.slots[leader]])
@@ -121,7 +126,7 @@ def commit(site: Site, op: Operation) -> None:
 
 
 @control("nvptx.wgmma.wait")
-def wait(builder: Builder, op: InstrOp) -> None:
+def wait(builder: SegmentBuilder, op: InstrOp) -> None:
     pending = int(op.immediates().get("n", 0))
     _step(builder, op, lambda group: _wait(group, op, pending))
 

@@ -36,19 +36,19 @@ from tilewright.dtypes import from_mlir, from_name
 from tilewright.passes.affine_to_scf import affine_to_scf
 from tilewright.passes.expand_ops import expand_ops
 from tilewright.passes.host.checks import UNDEFINED, Check, host_checks
-from tilewright.passes.host.jam import jam_loops
-from tilewright.passes.host.memory import Memory
+from tilewright.passes.host.memory import HostMemory
 from tilewright.passes.host.parallel import share_loops
 from tilewright.passes.host.to_calls import HOST, POISON, Launch, host_to_calls
 from tilewright.passes.host.unread_launches import mark_unread_launches
+from tilewright.passes.host.unroll_and_jam import unroll_and_jam
 from tilewright.passes.kernel_outlining import outline_launches
 from tilewright.passes.ranked_arguments import ranked_arguments
 from tilewright.reference.mlir_runner import Runner, array_at, array_of, called_function, exported
 from tilewright.runtime.program.entry import RANDOM, call_entry, choose_entry
 from tilewright.runtime.program.heap import Heap
 from tilewright.runtime.program.kernels import Kernels
-from tilewright.runtime.program.sharing import Sharing, can_pass
-from tilewright.targets.base import CompileOptions, get_target
+from tilewright.runtime.program.loop_threads import Sharing, can_pass
+from tilewright.targets.entry import host_to_tiles
 
 Fail = Callable[[BaseException], Any]
 """What a callback does with an exception: native code cannot be unwound, so it must not return."""
@@ -63,7 +63,7 @@ class _NoHostCode(Exception):
     """Host functions have an op that has no code; the text says which."""
 
 
-class Program:
+class HostProgram:
     """A compiled program; the parameters are those of `run_program`."""
 
     def __init__(
@@ -98,12 +98,12 @@ class Program:
             self._export(launch.symbol, _launch_callback(launch, kernels, fail))
         target = native()
         sharing = Sharing(target.representation, lambda name: self._object.address(name))
-        memory = Memory(host)
+        memory = HostMemory(host)
         passable = partial(can_pass, representation=target.representation)
         for loop in share_loops(host, memory, passable):
             self._export(loop.call, sharing.callback(loop, lambda run: _guarded(run, fail)))
         for function in host.body.block.ops:
-            jam_loops(function, memory)
+            unroll_and_jam(function, memory)
         checks = host_checks(host)
         self._export(UNDEFINED, _undefined_callback(checks, fail))
         for name, callback in guarded_callbacks(lambda run: _guarded(run, fail)).items():
@@ -132,32 +132,6 @@ class Program:
         C.CFUNCTYPE(None)(self._object.address(self._entry))()
 
 
-def products_to_tiles(module: ModuleOp, say: Callable[[str], Any]) -> None:
-    """Functions of the host that multiply matrices in vectors work on tiles."""
-    for function in [op for op in module.body.block.ops if isinstance(op, func.FuncOp)]:
-        if not any(op.name == "vector.contract" for op in function.walk()):
-            continue
-        from tilewright.passes.strided_memrefs import strided_memrefs
-        from tilewright.passes.vector_to_xetile import only_tiles, vector_to_xetile
-
-        try:
-            if only_tiles(function):
-                strided_memrefs(function)
-                vector_to_xetile(function)
-        except UnsupportedError as error:
-            say(f"@{function.sym_name.data} stays code of the host, because {error.message}")
-
-
-def structured_to_kernels(module: ModuleOp, target: str) -> None:
-    """Structured ops of the host become kernels, whose tiles a target chooses."""
-    if not any(op.name.startswith(("linalg.", "tensor.")) for op in module.walk()):
-        return
-    from tilewright.passes.linalg.to_xetile import linalg_to_xetile
-
-    options = CompileOptions(target=target)
-    linalg_to_xetile(module, lambda request: get_target(target).resolve_auto(request, options))
-
-
 def run_program(
     module: ModuleOp,
     *,
@@ -183,8 +157,7 @@ def run_program(
     `every_launch`: repetitions of a launch whose results nothing reads run too; without it the clock counts them
     at the time of the last one that ran.
     """
-    structured_to_kernels(module, target)
-    products_to_tiles(module, say)
+    host_to_tiles(module, target, say)
     outline_launches(module)
     ranked_arguments(module)
     if any(op.name == "xetile.init_tile" for op in module.walk()):
@@ -195,7 +168,7 @@ def run_program(
     runner = Runner(seed=seed, strict=strict)
     kernels = Kernels(module, level=level, target=target, say=say, clock=runner)
     try:
-        program = Program(
+        program = HostProgram(
             module, kernels, runner, fail or _leave,
             entry=entry, zeroed=zeroed, every_launch=every_launch, say=say,
         )  # fmt: skip

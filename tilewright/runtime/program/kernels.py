@@ -17,29 +17,35 @@ import numpy as np
 from xdsl.dialects import gpu
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, ModuleOp
 
-from tilewright.arguments import Grid, full_grid
+from tilewright.arguments import ArrayArg, Grid, full_grid
 from tilewright.diagnostics import CompileError, TilewrightError, UnsupportedError, error_at
+from tilewright.dtypes import index
 from tilewright.passes.host.to_calls import Launch
 from tilewright.reference.mlir_runner import Runner
 from tilewright.runtime.arrays import describe
-from tilewright.targets.base import Executable, get_target
+from tilewright.runtime.key import ScalarType, signature_of
+from tilewright.targets.base import Executable, Target, get_target
 
 Say = Callable[[str], Any]
 _REPEATS = 1
 """How often a launch runs whose results nothing reads, besides those whose results something does."""
-Facts = tuple[bool, ...]
-"""Of each kernel argument, whether it is an array that overlaps no other."""
+Facts = tuple[DictionaryAttr, ...]
+"""Of each kernel argument, what a launch from Python promises of it, too (`ArrayType.facts`)."""
 
 
 @dataclass(frozen=True)
 class _Ready:
-    """A compiled kernel."""
+    """A compiled kernel, and the target whose memory it reaches."""
 
     executable: Executable
+    target: Target
 
     def launch(self, grid: Grid, arguments: Sequence[Any]) -> None:
         values = [describe(a) if hasattr(a, "shape") else a for a in arguments]
-        self.executable.launch(grid, values)
+        with self.target.mirrored([v for v in values if isinstance(v, ArrayArg)]) as there:
+            arrays = iter(there)
+            placed = [next(arrays) if isinstance(v, ArrayArg) else v for v in values]
+            self.executable.launch(grid, placed)
 
 
 @dataclass(frozen=True)
@@ -81,7 +87,7 @@ class Kernels:
         if min(grid) <= 0:
             return
         full_grid(grid)  # refuses what no machine counts
-        facts = _facts(arguments)
+        facts = facts_of(arguments, get_target(self._target))
         key = (*launch.kernel, block, facts)
         ready = self._ready.get(key)
         if ready is None:
@@ -110,7 +116,7 @@ class Kernels:
         # Here, not above: a program without kernels starts without the compiler for them.
         from tilewright.passes.kernel import level_of
         from tilewright.passes.level import subgroups_of_launch, threads_of_launch
-        from tilewright.runtime.program.alone import alone, compiled
+        from tilewright.runtime.program.isolate import alone, compiled
 
         kernel = self._find(launch)
         _refuse_overlap(kernel, facts, launch)
@@ -124,7 +130,7 @@ class Kernels:
                 _refuse_prints(kernel)
                 executable = compiled(kernel, level, subgroups, block, facts, target)
                 self._say(f"@{name}: {level} level, compiled for {target}{because}")
-                return _Ready(executable)
+                return _Ready(executable, get_target(target))
             except UnsupportedError as error:
                 because = f", because {error.message}"
             except TilewrightError:
@@ -159,7 +165,8 @@ def _refuse_overlap(kernel: gpu.FuncOp, facts: Facts, launch: Launch) -> None:
     if not isinstance(assumed, ArrayAttr):
         return
     for n, (fact, each) in enumerate(zip(facts, assumed.data, strict=False)):
-        if not fact and isinstance(each, DictionaryAttr) and "noalias" in each.data:
+        promised = isinstance(each, DictionaryAttr) and "noalias" in each.data
+        if promised and "noalias" not in fact.data:
             raise error_at(
                 launch.location,
                 f"argument {n} of @{kernel.sym_name.data} overlaps another one, and its loops run in any order",
@@ -189,19 +196,11 @@ def _ways(target: str, level: str) -> tuple[str, ...]:
     return target, found.emulator
 
 
-def _facts(arguments: Sequence[Any]) -> Facts:
-    bounds: list[tuple[int, int] | None] = []
-    for argument in arguments:
-        if isinstance(argument, np.ndarray):
-            bounds.append(np.lib.array_utils.byte_bounds(argument))
-        else:
-            bounds.append(None)
-
-    def alone(i: int) -> bool:
-        mine = bounds[i]
-        return mine is not None and all(
-            j == i or other is None or mine[1] <= other[0] or other[1] <= mine[0]
-            for j, other in enumerate(bounds)
-        )
-
-    return tuple(alone(i) for i in range(len(bounds)))
+def facts_of(arguments: Sequence[Any], target: Target) -> Facts:
+    """What the code of a launch may know of its arrays, of whatever origin: where they lie, and who shares memory."""
+    arrays = [
+        describe(np.atleast_1d(a)) if isinstance(a, np.ndarray) else ScalarType(index)
+        for a in arguments
+    ]
+    known = signature_of(arrays, alignment=target.alignment, row=target.row)
+    return tuple(each.facts() for each in known)

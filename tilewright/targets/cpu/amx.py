@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from itertools import product as product_of
 from typing import Final
 
-from xdsl.dialects import scf
 from xdsl.dialects.builtin import (
     BFloat16Type,
     Float16Type,
@@ -21,12 +20,12 @@ from xdsl.dialects.builtin import (
     Signedness,
     VectorType,
 )
-from xdsl.ir import Attribute, Block, SSAValue
+from xdsl.ir import Attribute, SSAValue
 
 from tilewright.codegen.builder import Builder, Idx
 from tilewright.dialects import mach
-from tilewright.targets.cpu.family import Family, Operand
-from tilewright.targets.cpu.machine import Machine
+from tilewright.targets.cpu.family import Family, PanelOperand
+from tilewright.targets.cpu.machine import X86Machine
 from tilewright.targets.cpu.memory import Buffer, itemsize
 
 TILE_ROWS: Final = 16
@@ -36,7 +35,7 @@ AMX_ROWS: Final = 2 * TILE_ROWS
 """Rows and columns of C per micro-kernel."""
 
 
-def amx_instruction(m: Machine, a: VectorType, b: VectorType, c: Attribute) -> str | None:
+def amx_instruction(m: X86Machine, a: VectorType, b: VectorType, c: Attribute) -> str | None:
     """The tile product for these operands, or None where AMX has none."""
     if not m.amx:
         return None
@@ -57,7 +56,7 @@ def amx_instruction(m: Machine, a: VectorType, b: VectorType, c: Attribute) -> s
             return None
 
 
-def parts_of(m: Machine, element: Attribute, group: int) -> int:
+def parts_of(m: X86Machine, element: Attribute, group: int) -> int:
     """bf16 that stand for an element in panels of tiles: two for an f16 that the machine has no product of."""
     split = isinstance(element, Float16Type) and group > 1 and not m.has("amx-fp16")
     return 2 if split else 1
@@ -70,8 +69,8 @@ def _sign(type: IntegerType) -> str:
 def emit_amx(
     b: Builder,
     family: Family,
-    a: Operand,
-    bb: Operand,
+    a: PanelOperand,
+    bb: PanelOperand,
     c: Buffer,
     row: Idx,
     col: Idx,
@@ -100,15 +99,8 @@ def emit_amx(
 
     if first is None:
         update()
-    elif b.known_bool(first):
-        write()
     else:
-        sides = (Block(), Block())
-        for side, body in zip(sides, (write, update), strict=True):
-            with b.inside(side):
-                body()
-                b.op(scf.YieldOp())
-        b.if_else(first, *sides, [])
+        b.choose(first, write, update)
 
 
 def _tile(b: Builder, name: str, *operands: SSAValue) -> SSAValue:
@@ -116,7 +108,12 @@ def _tile(b: Builder, name: str, *operands: SSAValue) -> SSAValue:
 
 
 def _steps(
-    b: Builder, family: Family, a: Operand, bb: Operand, depth: Idx, start: Sequence[SSAValue]
+    b: Builder,
+    family: Family,
+    a: PanelOperand,
+    bb: PanelOperand,
+    depth: Idx,
+    start: Sequence[SSAValue],
 ) -> Sequence[SSAValue]:
     """The four accumulators after `depth` k."""
     pitch_a = b.idx(a.x_bytes)

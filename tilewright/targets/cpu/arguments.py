@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from xdsl.dialects.builtin import MemRefType
 from xdsl.ir import Attribute
+
+from tilewright.targets.host_arguments import argument_places
 
 
 @dataclass
@@ -23,19 +24,27 @@ class ArgumentBlock:
     pool: int = 0
     needed: int = 0
     """Out: bytes of workspace, written by `tw_plan`."""
+    few_reads: int = 0
+    """What a launch reads no more often is packed by those who read it (`machine.few_reads`)."""
+    ends: int = 0
+    """Of each packed array: the number of the first task that is not of it nor of those before, written by `tw_run`."""
+    packed: int = 0
+    """How many tasks that pack are done; on a cache line of its own."""
     size: int = 0
 
 
-def argument_block(types: Sequence[Attribute]) -> ArgumentBlock:
-    block = ArgumentBlock()
-    at = 0
-    for type in types:
-        block.arguments.append(at)
-        at += 8 * (1 + 2 * len(type.get_shape())) if isinstance(type, MemRefType) else 8
+def argument_block(types: Sequence[Attribute], packs: int) -> ArgumentBlock:
+    """The block of a kernel with arguments of these types, which packs so many arrays."""
+    places, at = argument_places(types)
+    block = ArgumentBlock(places)
     block.grid, at = at, at + 24
     block.scratch, at = at, at + 16
     block.workspace, at = at, at + 8
     block.pool, at = at, at + 8
     block.needed, at = at, at + 8
+    block.few_reads, at = at, at + 8
+    block.ends, at = at, at + 8 * packs
+    if packs:
+        block.packed, at = at + 64, at + 2 * 64
     block.size = at
     return block

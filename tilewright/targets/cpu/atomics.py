@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from xdsl.dialects import scf
 from xdsl.dialects.builtin import (
     i1,
 )
-from xdsl.ir import Block, Operation
+from xdsl.ir import Operation
 
 from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
-from tilewright.targets.cpu.evaluate import Evaluator, Place
+from tilewright.targets.cpu.evaluate import Evaluator, Position
 from tilewright.targets.cpu.memory import Buffer, ScatteredTile, rows_cols
 
 
@@ -21,7 +20,7 @@ def emit_atomics(e: Evaluator, op: Operation, old: Buffer | None) -> None:
     rows, cols = rows_cols(op.value.type)
     tile = e.values.tiles[e.values.real(op.tile)]
     with b.loop(0, rows, nonempty=True) as i, b.loop(0, cols, nonempty=True) as j, e.scope():
-        place = Place(i.iv, j.iv)
+        place = Position(i.iv, j.iv)
         if isinstance(tile, ScatteredTile):
             offset, on = e.scattered(tile, op.mask, place)
             pointer = b.ptr(tile.pointer, offset)
@@ -32,11 +31,10 @@ def emit_atomics(e: Evaluator, op: Operation, old: Buffer | None) -> None:
             on = on if on is not None else b.constant(i1, 1)
             pointer = e.address(tile, place)
         value = e.at(op.value, place)
-        then, other = Block(), Block()
-        with b.inside(then):
-            b.op(scf.YieldOp(b.value(mach.AtomicRmwOp(op.kind, value, pointer))))
-        with b.inside(other):
-            b.op(scf.YieldOp(b.constant(value.type, 0)))
-        (before,) = b.if_else(on, then, other, [value.type])
+        (before,) = b.choose(
+            on,
+            lambda v=value, p=pointer: [b.value(mach.AtomicRmwOp(op.kind, v, p))],
+            lambda v=value: [b.constant(v.type, 0)],
+        )
         if old is not None:
             b.store(before, old.address(b, i.iv, j.iv))

@@ -23,8 +23,8 @@ from tilewright.codegen.builder import Builder, Idx
 from tilewright.dialects.stage import ContractOp
 from tilewright.dialects.upstream.arith import constant, folded
 from tilewright.targets.cpu.evaluate import Evaluator
-from tilewright.targets.cpu.family import Family, Operand
-from tilewright.targets.cpu.machine import Machine
+from tilewright.targets.cpu.family import Family, PanelOperand
+from tilewright.targets.cpu.machine import X86Machine
 from tilewright.targets.cpu.memory import Buffer, itemsize, rows_cols
 from tilewright.targets.cpu.micro import emit_micro, family_of, known_bytes, panel_start
 from tilewright.targets.cpu.operands import Operands, PackedArray
@@ -40,7 +40,7 @@ class ContractEmitter:
     def __init__(
         self,
         e: Evaluator,
-        m: Machine,
+        m: X86Machine,
         packed: dict[SSAValue, PackedArray],
         local: Callable[[int], SSAValue],
         lower: Callable[[ContractOp], None],
@@ -129,8 +129,8 @@ class ContractEmitter:
             )
 
         def block(k0: Idx, k1: Idx, first: SSAValue | None, partial: bool = False) -> None:
-            """One block of k; `first`: nothing has been stored yet (None: known to be false). `partial`: less than a
-            group."""
+            """One block of k; `first`: nothing has been stored yet (None: known to be false). `deferred-reduction`:
+            less than a group."""
             find_a, find_b = (
                 side.partial(k0, k1) if partial else side.locate(k0, k1)
                 for side in (side_a, side_b)
@@ -171,7 +171,7 @@ class ContractEmitter:
             with b.when(ragged):
                 block(main, length, b.cmp("eq", main, 0) if zero else None, partial=True)
 
-    def prefetch_next(self, operand: Operand, family: Family, rows: int, i: Idx) -> None:
+    def prefetch_next(self, operand: PanelOperand, family: Family, rows: int, i: Idx) -> None:
         """While panels of B are used, fetch those that come next, a part with every panel of A."""
         b = self.b
         if operand.next_bytes is None:

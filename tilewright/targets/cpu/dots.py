@@ -23,15 +23,15 @@ from xdsl.ir import Attribute, SSAValue
 
 from tilewright.codegen.builder import Builder, Idx
 from tilewright.dialects import mach
-from tilewright.targets.cpu.family import Family, Operand
-from tilewright.targets.cpu.machine import Machine
+from tilewright.targets.cpu.family import Family, PanelOperand
+from tilewright.targets.cpu.machine import X86Machine
 from tilewright.targets.cpu.memory import itemsize
 from tilewright.targets.cpu.panels import PanelFormat
 
 i8, i16 = IntegerType(8), IntegerType(16)
 
 
-def dot_family_of(m: Machine, a: VectorType, b: VectorType, c: Attribute) -> Family | None:
+def dot_family_of(m: X86Machine, a: VectorType, b: VectorType, c: Attribute) -> Family | None:
     """The family for tiles A and B and the element type of C; None where no dot product serves them."""
     x, y = a.element_type, b.element_type
     nr = m.nr(4)
@@ -63,7 +63,7 @@ def is_unsigned(type: Attribute) -> bool:
     return isinstance(type, IntegerType) and type.signedness.data == Signedness.UNSIGNED
 
 
-def _multiplies_bytes(m: Machine) -> bool:
+def _multiplies_bytes(m: X86Machine) -> bool:
     if m.vector_bytes == 64:
         return m.has("avx512vnni")
     return m.vector_bytes == 32 and m.has("avxvnni")
@@ -76,7 +76,7 @@ def _fits_i16(type: Attribute) -> bool:
 def dot_step(
     b: Builder,
     family: Family,
-    a: Operand,
+    a: PanelOperand,
     pa: SSAValue,
     pbs: Sequence[SSAValue],
     lanes: int,
@@ -110,7 +110,9 @@ def _add_dot(
     return b.value(arith.AddiOp(c, dots))
 
 
-def first_sums(b: Builder, family: Family, bb: Operand, depth: Idx, lanes: int) -> list[SSAValue]:
+def first_sums(
+    b: Builder, family: Family, bb: PanelOperand, depth: Idx, lanes: int
+) -> list[SSAValue]:
     """What the accumulators of a row start from, for `depth` k of a panel of B: minus what the bias of A will add.
 
     Once per panel of B, for all panels of A.

@@ -4,7 +4,7 @@ A tile-shaped value need not exist anywhere. `Evaluator.at(value, Place(row, col
 `lanes` elements of it, from `[row, col]` on along `axis`, into the block being built: a load reads them, an elementwise
 op asks for its operands at the same place, a transpose asks with the axes swapped, a broadcast asks at the row or
 column that is repeated. A value that was written to a buffer is read from there. What to keep in buffers, and in which
-loops to ask, is decided by the callers (strips, packing); the meaning of every op is decided here, once.
+loops to ask, is decided by the callers (fused groups, packing); the meaning of every op is decided here, once.
 
 Within one straight-line region a value is emitted once per place (`scope` opens such a region).
 """
@@ -40,7 +40,7 @@ from tilewright.targets.cpu.memory import (
 
 
 @dataclass(frozen=True)
-class Place:
+class Position:
     """`lanes` elements from `[row, col]` on, along `axis` (0 down a column, 1 along a row).
 
     `inside`: every element is known to lie inside every base matrix that is read, so no load needs a mask.
@@ -52,7 +52,7 @@ class Place:
     lanes: int = 1
     inside: bool = False
 
-    def lane(self, b: Builder, i: int) -> Place:
+    def lane(self, b: Builder, i: int) -> Position:
         """One element of it."""
         if self.axis == 1:
             return replace(self, col=b.plus(self.col, i), lanes=1)
@@ -85,7 +85,7 @@ def same_along_row(value: SSAValue) -> bool:
     return isinstance(op, vector.BroadcastOp) and rows_cols(op.operands[0].type)[1] == 1
 
 
-Rule = Callable[["Evaluator", Any, Place, int], SSAValue]
+Rule = Callable[["Evaluator", Any, Position, int], SSAValue]
 RULES: dict[str, Rule] = {}
 
 
@@ -106,7 +106,7 @@ class Evaluator:
     def __init__(self, b: Builder, values: Values):
         self.b = b
         self.values = values
-        self._memo: list[dict[tuple[SSAValue, Place], SSAValue]] = [{}]
+        self._memo: list[dict[tuple[SSAValue, Position], SSAValue]] = [{}]
 
     @contextmanager
     def scope(self) -> Generator[None]:
@@ -121,10 +121,10 @@ class Evaluator:
         """Memory has changed: emit everything anew from here on."""
         self._memo[-1].clear()
 
-    def remember(self, value: SSAValue, place: Place, register: SSAValue) -> None:
+    def remember(self, value: SSAValue, place: Position, register: SSAValue) -> None:
         self._memo[-1][(value, place)] = register
 
-    def at(self, value: SSAValue, place: Place) -> SSAValue:
+    def at(self, value: SSAValue, place: Position) -> SSAValue:
         """The register with the elements of `value` at `place`."""
         value = self.values.real(value)
         if not isinstance(value.type, VectorType):
@@ -153,7 +153,7 @@ class Evaluator:
             raise AssertionError(f"scalar {value} was not lowered before its use")
         return found
 
-    def _emit(self, value: SSAValue, place: Place) -> SSAValue:
+    def _emit(self, value: SSAValue, place: Position) -> SSAValue:
         buffer = self.values.buffers.get(value)
         if buffer is not None:
             return self.read(buffer, place)
@@ -172,7 +172,7 @@ class Evaluator:
             kind=UnsupportedError,
         )
 
-    def _feed(self, op: Operation, place: Place) -> None:
+    def _feed(self, op: Operation, place: Position) -> None:
         """Emits the elementwise ops below `op`, deepest first: a long chain must not nest as many calls."""
         waiting: list[tuple[Operation, bool]] = [(op, False)]
         while waiting:
@@ -194,7 +194,7 @@ class Evaluator:
                 ):
                     waiting.append((value.op, False))
 
-    def read(self, buffer: Buffer, place: Place) -> SSAValue:
+    def read(self, buffer: Buffer, place: Position) -> SSAValue:
         """Elements of a buffer; rows are contiguous, columns are gathered."""
         b = self.b
         pointer = buffer.address(b, place.row, place.col)
@@ -222,7 +222,7 @@ class Evaluator:
         passthru = b.constant(VectorType(element, [lanes]), padding)  # pyright: ignore
         return b.value(mach.GatherOp(pointer, offsets, mask, passthru))
 
-    def elementwise(self, op: Operation, place: Place, result: int) -> SSAValue:
+    def elementwise(self, op: Operation, place: Position, result: int) -> SSAValue:
         """The op itself on the registers of its operands."""
         operands = [
             self.at(v, place) if isinstance(v.type, VectorType) else self.scalar(v)
@@ -245,7 +245,7 @@ class Evaluator:
         return new.results[result]
 
     def by_lane(
-        self, place: Place, element: Attribute, one: Callable[[Place], SSAValue]
+        self, place: Position, element: Attribute, one: Callable[[Position], SSAValue]
     ) -> SSAValue:
         """A register put together from single elements: right for anything, fast for nothing."""
         if place.lanes == 1:
@@ -258,7 +258,7 @@ class Evaluator:
 
     # Bounds ---------------------------------------------------------------------------------------------------
 
-    def lanes_inside(self, tile: Tile, place: Place) -> SSAValue | None:
+    def lanes_inside(self, tile: Tile, place: Position) -> SSAValue | None:
         """Mask (a bool for one lane) of the elements of `place` that lie inside the base matrix; None is all."""
         b = self.b
         position = (place.row, place.col)
@@ -279,14 +279,14 @@ class Evaluator:
             mask = b.both(mask, b.value(arith.XOrIOp(below, ones)))
         return mask
 
-    def address(self, tile: Tile, place: Place) -> SSAValue:
+    def address(self, tile: Tile, place: Position) -> SSAValue:
         b = self.b
         size = itemsize(tile.element)
         rows = b.times(b.plus(tile.offsets[0], place.row), tile.strides[0])
         cols = b.times(b.plus(tile.offsets[1], place.col), tile.strides[1])
         return b.ptr(b.ptr(tile.pointer, b.times(rows, size)), b.times(cols, size))
 
-    def load(self, tile: Tile, place: Place, padding: int | float) -> SSAValue:
+    def load(self, tile: Tile, place: Position, padding: int | float) -> SSAValue:
         """Elements of a base matrix; outside of it, the padding."""
         b = self.b
         mask = None if place.inside else self.lanes_inside(tile, place)
@@ -308,7 +308,7 @@ class Evaluator:
             return b.load(pointer, type)
         return b.value(mach.MaskedLoadOp(pointer, mask, b.constant(type, padding)))
 
-    def store(self, value: SSAValue, tile: Tile, place: Place, mask: SSAValue | None) -> None:
+    def store(self, value: SSAValue, tile: Tile, place: Position, mask: SSAValue | None) -> None:
         """Store a register; elements outside the base matrix, or masked off, are dropped."""
         b = self.b
         if not place.inside:
@@ -333,7 +333,7 @@ class Evaluator:
             b.op(mach.MaskedStoreOp(value, pointer, mask))
 
     def scattered(
-        self, tile: ScatteredTile, mask: SSAValue | None, place: Place
+        self, tile: ScatteredTile, mask: SSAValue | None, place: Position
     ) -> tuple[SSAValue, SSAValue]:
         """(byte offsets, lanes on) of the elements of a scattered tile at a place."""
         b = self.b

@@ -33,7 +33,7 @@ class Family:
 
 
 @dataclass(frozen=True)
-class Operand:
+class PanelOperand:
     """Where a micro-kernel finds an operand: address of element (0, 0), bytes to the next x and k group."""
 
     pointer: SSAValue

@@ -13,13 +13,13 @@ from tilewright.codegen.builder import Builder, Idx
 from tilewright.dialects.movement import numbered
 from tilewright.dialects.upstream.arith import folded
 from tilewright.dialects.upstream.vector import ConstantMaskOp, InsertStridedSliceOp
-from tilewright.targets.cpu.evaluate import Evaluator, Place, evaluates
+from tilewright.targets.cpu.evaluate import Evaluator, Position, evaluates
 from tilewright.targets.cpu.memory import element_of, rows_cols
 from tilewright.targets.cpu.moves import chosen, moved_at_run_time
 
 
 @evaluates(InsertStridedSliceOp, vector.InsertOp)
-def insert(e: Evaluator, op: Operation, place: Place, _: int) -> SSAValue:
+def insert(e: Evaluator, op: Operation, place: Position, _: int) -> SSAValue:
     """Leading dimensions fold into rows; a box of such rows that has gaps is put in element by element."""
     source, dest = op.operands[:2]
     numbers = numbered(op)[0].reshape(rows_cols(dest.type))
@@ -33,7 +33,7 @@ def insert(e: Evaluator, op: Operation, place: Place, _: int) -> SSAValue:
 
 
 def _insert(
-    e: Evaluator, source: SSAValue, dest: SSAValue, row: Idx, col: Idx, place: Place
+    e: Evaluator, source: SSAValue, dest: SSAValue, row: Idx, col: Idx, place: Position
 ) -> SSAValue:
     """`dest` with the box of `source` from [row, col] on replaced by it."""
     b = e.b
@@ -69,7 +69,7 @@ def _insert(
     return b.value(arith.SelectOp(inside, new, e.at(dest, place)))
 
 
-def _known(place: Place, row: Idx, col: Idx, rows: int, cols: int) -> bool | None:
+def _known(place: Position, row: Idx, col: Idx, rows: int, cols: int) -> bool | None:
     """Whether all of a place lies in a box (False: none of it does), where that shows."""
     down, along = (place.lanes, 1) if place.axis == 0 else (1, place.lanes)
     inside = True
@@ -94,7 +94,7 @@ def _moved(b: Builder, at: Idx, start: Idx, extent: int, free: bool = False) -> 
     return b.value(arith.MinSIOp(low, b.idx(extent - 1)))
 
 
-def _below(e: Evaluator, place: Place, dim: int, start: Idx, extent: Idx) -> SSAValue:
+def _below(e: Evaluator, place: Position, dim: int, start: Idx, extent: Idx) -> SSAValue:
     """Whether the coordinate of each element lies in [start, start + extent)."""
     b = e.b
     at = place.row if dim == 0 else place.col
@@ -109,7 +109,7 @@ def _below(e: Evaluator, place: Place, dim: int, start: Idx, extent: Idx) -> SSA
 
 
 @evaluates(vector.CreateMaskOp, ConstantMaskOp)
-def mask(e: Evaluator, op: Operation, place: Place, _: int) -> SSAValue:
+def mask(e: Evaluator, op: Operation, place: Position, _: int) -> SSAValue:
     """True where every coordinate is below its bound."""
     if isinstance(op, ConstantMaskOp):
         bounds: list[Idx] = [int(n) for n in op.sizes_attr.get_values()]

@@ -1,9 +1,9 @@
 """The last stage from the stage level: one function per phase of a launch.
 
-A launch is a sequence of phases, each a range of tasks that the thread pool shares out: one phase per packed array,
-then the workgroups. Every task function is `void (ptr block, i64 task, i64 thread)`; the block holds the kernel's
-arguments, the grid and the launch's memory (see `ArgumentBlock`). `tw_run(block)` runs the phases; `tw_plan(block)`
-computes how much memory the packed arrays take.
+A launch is one range of tasks that the thread pool shares out: those that pack each array, then the workgroups, the
+first of which wait until everything is packed. Every task function is `void (ptr block, i64 task, i64 thread)`; the
+block holds the kernel's arguments, the grid and the launch's memory (see `ArgumentBlock`). `tw_run(block)` launches the
+tasks; `tw_plan(block)` computes how much memory the packed arrays take.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.movement import numbered
-from tilewright.dialects.stage import ContractOp, PackOp, StripOp, YieldOp
+from tilewright.dialects.stage import ContractOp, FusedOp, PackOp, YieldOp
 from tilewright.dialects.tw import PrintOp
 from tilewright.dialects.upstream.arith import folded
 from tilewright.dialects.upstream.views import VIEWS
+from tilewright.passes.fold_identities import splat
 from tilewright.passes.memory_objects import may_write
-from tilewright.passes.neutral import splat
 from tilewright.targets.cpu import inserts as _inserts  # noqa: F401  # pyright: ignore[reportUnusedImport]  (registers its rules)
 from tilewright.targets.cpu import moves
 from tilewright.targets.cpu import positions as _positions  # noqa: F401  # pyright: ignore[reportUnusedImport]  (registers its rules)
@@ -41,8 +41,10 @@ from tilewright.targets.cpu import rules as _rules  # noqa: F401  # pyright: ign
 from tilewright.targets.cpu.arguments import ArgumentBlock, argument_block
 from tilewright.targets.cpu.contract import ContractEmitter
 from tilewright.targets.cpu.control import ControlFlow
-from tilewright.targets.cpu.evaluate import Evaluator, Place, Values
-from tilewright.targets.cpu.machine import Machine
+from tilewright.targets.cpu.evaluate import Evaluator, Position, Values
+from tilewright.targets.cpu.fused import FusedEmitter
+from tilewright.targets.cpu.fused_plan import FusedPlan, Root
+from tilewright.targets.cpu.machine import X86Machine
 from tilewright.targets.cpu.memory import (
     Buffer,
     Matrix,
@@ -58,14 +60,13 @@ from tilewright.targets.cpu.operands import PackedArray
 from tilewright.targets.cpu.packing import (
     emit_pack_function,
     emit_pack_task,
+    emit_task,
     packed_array,
     panels_function,
 )
 from tilewright.targets.cpu.scalars import ScalarOps
 from tilewright.targets.cpu.sizes import check_memory
 from tilewright.targets.cpu.storage import Storage, is_tile
-from tilewright.targets.cpu.strip_plan import Plan, Root
-from tilewright.targets.cpu.strips import StripEmitter
 
 OWN_DIALECTS = frozenset(
     (
@@ -87,7 +88,7 @@ OWN_DIALECTS = frozenset(
 
 
 @dataclass
-class Lowered:
+class LoweredLaunch:
     """A kernel at the last stage, with what a launch must know."""
 
     module: ModuleOp
@@ -102,8 +103,13 @@ class Lowered:
 
 
 def lower_kernel(
-    kernel: gpu.FuncOp, m: Machine, *, share: bool = True, prefetch: bool = True, subgroups: int = 1
-) -> Lowered:
+    kernel: gpu.FuncOp,
+    m: X86Machine,
+    *,
+    share: bool = True,
+    prefetch: bool = True,
+    subgroups: int = 1,
+) -> LoweredLaunch:
     """The module of the last stage for a kernel at the stage level.
 
     `share`: let values that replace one another share a buffer. `prefetch`: fetch ahead. `subgroups`: a launch runs
@@ -111,8 +117,8 @@ def lower_kernel(
     """
     body = kernel.body.block
     types = [a.type for a in body.args]
-    block = argument_block(types)
     packs = [op for op in body.ops if isinstance(op, PackOp)]
+    block = argument_block(types, len(packs))
     functions: list[func.FuncOp] = []
     plan_op, plan = function("tw_plan", [mach.ptr])
     run_op, run = function("tw_run", [mach.ptr])
@@ -139,14 +145,19 @@ def lower_kernel(
 
     context = FunctionContext.over(run_op, run, kernel, block, m)
     pool = run.load(run.ptr(context.argument, block.pool), mach.ptr)
+    end: Idx = 0
     for i, op in enumerate(packs):
-        tasks = packed_array(context, op, context.argument, "").tasks
-        context.launch(pool, f"tw_pack{i}", tasks)
+        end = run.plus(end, packed_array(context, op, context.argument, "").tasks)
+        run.store(run.idx(end), run.ptr(context.argument, block.ends + 8 * i))
     gx, gy, gz = (context.grid(i) for i in range(3))
-    context.launch(pool, "tw_workgroup", run.times(run.times(gx, gy), gz))
+    tasks = run.idx(run.plus(end, run.times(run.times(gx, gy), gz)))
+    if packs:
+        functions.append(emit_task("tw_task", [f"tw_pack{i}" for i in range(len(packs))], block))
+    address = run.value(mach.AddressOfOp("tw_task" if packs else "tw_workgroup"))
+    run.call("tw_pool_launch", [pool, address, context.argument, tasks])
     run.op(func.ReturnOp())
     module = ModuleOp([*functions, plan_op, run_op])
-    return Lowered(
+    return LoweredLaunch(
         module,
         block,
         -(-main.scratch.used // 4096) * 4096,
@@ -160,7 +171,7 @@ def lower_kernel(
 class FunctionContext(ControlFlow, MemrefOps, ScalarOps):
     """One function being built from (parts of) a kernel."""
 
-    def __init__(self, name: str, kernel: gpu.FuncOp, block: ArgumentBlock, m: Machine):
+    def __init__(self, name: str, kernel: gpu.FuncOp, block: ArgumentBlock, m: X86Machine):
         op, b = function(name, [mach.ptr, index, index])
         self._start(op, b, kernel, block, m)
         self.task, self.thread = b.entry.args[1:]
@@ -172,7 +183,7 @@ class FunctionContext(ControlFlow, MemrefOps, ScalarOps):
 
     @classmethod
     def over(
-        cls, op: func.FuncOp, b: Builder, kernel: gpu.FuncOp, block: ArgumentBlock, m: Machine
+        cls, op: func.FuncOp, b: Builder, kernel: gpu.FuncOp, block: ArgumentBlock, m: X86Machine
     ) -> FunctionContext:
         """A context in a function `(ptr block)` without scratch memory."""
         self = cls.__new__(cls)
@@ -180,7 +191,7 @@ class FunctionContext(ControlFlow, MemrefOps, ScalarOps):
         return self
 
     def _start(
-        self, op: func.FuncOp, b: Builder, kernel: gpu.FuncOp, block: ArgumentBlock, m: Machine
+        self, op: func.FuncOp, b: Builder, kernel: gpu.FuncOp, block: ArgumentBlock, m: X86Machine
     ) -> None:
         self.op = op
         self.b = b
@@ -223,11 +234,6 @@ class FunctionContext(ControlFlow, MemrefOps, ScalarOps):
             self.b.nonnegative.add(value)
             self.ids[key] = value
         return self.ids[key]
-
-    def launch(self, pool: SSAValue, name: str, tasks: Idx) -> None:
-        b = self.b
-        address = b.value(mach.AddressOfOp(name))
-        b.call("tw_pool_launch", [pool, address, self.argument, b.idx(tasks)])
 
     @cached_property
     def has_row_contracts(self) -> bool:
@@ -401,7 +407,7 @@ class FunctionContext(ControlFlow, MemrefOps, ScalarOps):
         row, col = divmod(int(numbered(op)[0]), rows_cols(op.vector.type)[1])
         down, along = moves.moved_at_run_time(self.e, op)
         with self.e.scope():
-            place = Place(self.b.plus(row, down), self.b.plus(col, along))
+            place = Position(self.b.plus(row, down), self.b.plus(col, along))
             self.values.scalars[op.result] = self.e.at(op.vector, place)
 
     def lower_builtin_unrealized_conversion_cast(self, op: UnrealizedConversionCastOp) -> None:
@@ -429,17 +435,17 @@ class FunctionContext(ControlFlow, MemrefOps, ScalarOps):
 
     # Stage ops ------------------------------------------------------------------------------------------------
 
-    def strip_emitter(self, op: StripOp, destinations: Sequence[Buffer | None]) -> StripEmitter:
-        return StripEmitter(self.e, op, destinations, self.buffer, self.m.vector_bytes)
+    def fused_emitter(self, op: FusedOp, destinations: Sequence[Buffer | None]) -> FusedEmitter:
+        return FusedEmitter(self.e, op, destinations, self.buffer, self.m.vector_bytes)
 
-    def lower_stage_strip(self, op: StripOp) -> None:
+    def lower_stage_fused(self, op: FusedOp) -> None:
         for inner in op.body.block.ops:
             if not any(is_tile(v) for v in (*inner.results, *inner.operands)) or isinstance(
                 inner, xt.InitTileOp | xt.UpdateTileOffsetOp
             ):
                 self.lower_op(inner)
         destinations = [self.memory_of(r) for r in op.results]
-        self.strip_emitter(op, destinations).emit()
+        self.fused_emitter(op, destinations).emit()
         for result, buffer in zip(op.results, destinations, strict=True):
             self.values.buffers[result] = buffer
         self.e.forget()
@@ -468,10 +474,10 @@ class FunctionContext(ControlFlow, MemrefOps, ScalarOps):
         """Write a value to a buffer, unless it is there."""
         if self.values.buffers.get(self.values.real(value)) is buffer:
             return
-        strip = StripOp(Region(Block([YieldOp([value])])), [value.type])
-        plan = Plan(rows_cols(value.type)[0])
+        fused = FusedOp(Region(Block([YieldOp([value])])), [value.type])
+        plan = FusedPlan(rows_cols(value.type)[0])
         plan.roots.append(Root(None, value, 0, buffer, "keep"))
         with self.e.scope():
-            self.strip_emitter(strip, [buffer]).run(plan)
-        strip.detach() if strip.parent else None
-        strip.erase()
+            self.fused_emitter(fused, [buffer]).run(plan)
+        fused.detach() if fused.parent else None
+        fused.erase()

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from xdsl.dialects import arith, math, scf
+from xdsl.dialects import arith, math
 from xdsl.dialects.builtin import AnyFloat, IntegerType, VectorType
-from xdsl.ir import Attribute, Block, SSAValue
+from xdsl.ir import Attribute, SSAValue
 
 from tilewright.codegen.builder import Builder, Idx
 from tilewright.targets.cpu.amx import (
@@ -22,8 +22,8 @@ from tilewright.targets.cpu.amx import (
     parts_of,
 )
 from tilewright.targets.cpu.dots import dot_family_of, dot_step, first_sums, is_unsigned
-from tilewright.targets.cpu.family import Family, Operand
-from tilewright.targets.cpu.machine import Machine
+from tilewright.targets.cpu.family import Family, PanelOperand
+from tilewright.targets.cpu.machine import X86Machine
 from tilewright.targets.cpu.memory import Buffer, itemsize, plain
 from tilewright.targets.cpu.panels import PanelFormat
 
@@ -33,7 +33,7 @@ UNROLL = 2
 """Steps of k per iteration: one cache line of a packed A of four-byte elements."""
 
 
-def family_of(m: Machine, a: VectorType, b: VectorType, c: Attribute) -> Family:
+def family_of(m: X86Machine, a: VectorType, b: VectorType, c: Attribute) -> Family:
     """The family for tiles A and B (unsigned integers as `ui8` and the like) and the element type of C."""
     amx = amx_instruction(m, a, b, c)
     if amx is not None:
@@ -46,7 +46,7 @@ def family_of(m: Machine, a: VectorType, b: VectorType, c: Attribute) -> Family:
     return vector_family_of(m, a, b, c)
 
 
-def vector_family_of(m: Machine, a: VectorType, b: VectorType, c: Attribute) -> Family:
+def vector_family_of(m: X86Machine, a: VectorType, b: VectorType, c: Attribute) -> Family:
     """The family of vector instructions."""
     dots = dot_family_of(m, a, b, c)
     if dots is not None:
@@ -70,7 +70,7 @@ def _f32() -> Attribute:
 
 
 def panel_start(
-    b: Builder, m: Machine, family: Family, bb: Sequence[Operand], depth: Idx
+    b: Builder, m: X86Machine, family: Family, bb: Sequence[PanelOperand], depth: Idx
 ) -> Sequence[SSAValue] | None:
     """What the sums of a row start from, computed once for panels of B (see `first_sums`)."""
     if not family.a.biased:
@@ -80,10 +80,10 @@ def panel_start(
 
 def emit_micro(
     b: Builder,
-    m: Machine,
+    m: X86Machine,
     family: Family,
-    a: Operand,
-    bb: Sequence[Operand],
+    a: PanelOperand,
+    bb: Sequence[PanelOperand],
     c: Buffer,
     row: Idx,
     col: Idx,
@@ -154,15 +154,8 @@ def emit_micro(
 
     if first is None:
         update()
-    elif known:
-        write()
     else:
-        sides = (Block(), Block())
-        for side, body in zip(sides, (write, update), strict=True):
-            with b.inside(side):
-                body()
-                b.op(scf.YieldOp())
-        b.if_else(first, *sides, [])
+        b.choose(first, write, update)
 
 
 def known_bytes(x: Idx) -> int:
@@ -174,7 +167,7 @@ def known_bytes(x: Idx) -> int:
 def _step(
     b: Builder,
     family: Family,
-    a: Operand,
+    a: PanelOperand,
     pa: SSAValue,
     pbs: Sequence[SSAValue],
     lanes: int,

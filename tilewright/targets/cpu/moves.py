@@ -29,7 +29,7 @@ from tilewright.dialects.movement import (
 )
 from tilewright.dialects.upstream.arith import folded
 from tilewright.layout.digits import row_strides
-from tilewright.targets.cpu.evaluate import Evaluator, Place, evaluates
+from tilewright.targets.cpu.evaluate import Evaluator, Position, evaluates
 from tilewright.targets.cpu.memory import element_of, itemsize, rows_cols
 
 Digits = list[tuple[int, int, int]]
@@ -75,7 +75,7 @@ def number_at(b: Builder, x: Idx, digits: Digits, extent: int) -> Idx:
 
 
 @evaluates(*ELEMENTS)
-def rearrange(e: Evaluator, op: Operation, place: Place, result: int) -> SSAValue:
+def rearrange(e: Evaluator, op: Operation, place: Position, result: int) -> SSAValue:
     source = op.operands[0]
     if not isinstance(source.type, VectorType):
         return e.b.splat(e.scalar(source), place.lanes)
@@ -101,7 +101,7 @@ def _parted(table: np.ndarray) -> tuple[Digits | None, Digits | None]:
 def _from_source(
     e: Evaluator,
     op: Operation,
-    place: Place,
+    place: Position,
     start: tuple[int, int],
     found: Sequence[Digits],
     numbers: np.ndarray,
@@ -112,7 +112,7 @@ def _from_source(
     extents = rows_cols(op.results[0].type)
     moving = moved_at_run_time(e, op)
 
-    def place_of(p: Place) -> Place:
+    def place_of(p: Position) -> Position:
         at: list[Idx] = []
         for k, first in enumerate(start):
             down, along = found[2 * k], found[2 * k + 1]
@@ -140,7 +140,7 @@ def _from_source(
 
 
 def moved_at_run_time(e: Evaluator, op: Operation) -> tuple[Idx, Idx]:
-    """Rows and columns by which a position known at run time only moves what is extracted or inserted."""
+    """Rows and columns by which a position known only at run time moves what is extracted or inserted."""
     row: Idx = 0
     col: Idx = 0
     given = positions_at_run_time(op)
@@ -159,7 +159,7 @@ def moved_at_run_time(e: Evaluator, op: Operation) -> tuple[Idx, Idx]:
     return row, col
 
 
-def chosen(e: Evaluator, op: Operation, numbers: np.ndarray, place: Place) -> SSAValue:
+def chosen(e: Evaluator, op: Operation, numbers: np.ndarray, place: Position) -> SSAValue:
     """One element, of an operand that depends on the place; of a place beyond the last, any."""
     b = e.b
     flat = numbers.reshape(-1)
@@ -192,13 +192,13 @@ def chosen(e: Evaluator, op: Operation, numbers: np.ndarray, place: Place) -> SS
     return made
 
 
-def _element(b: Builder, source: SSAValue, number: Idx, place: Place) -> Place:
+def _element(b: Builder, source: SSAValue, number: Idx, place: Position) -> Position:
     cols = rows_cols(source.type)[1]
     return replace(place, row=b.div(number, cols), col=b.rem(number, cols), lanes=1, inside=False)
 
 
 @evaluates(vector.BitcastOp)
-def bitcast(e: Evaluator, op: Operation, place: Place, _: int) -> SSAValue:
+def bitcast(e: Evaluator, op: Operation, place: Position, _: int) -> SSAValue:
     """Elements of the same bytes: each of the source's is followed by its parts, lowest bytes first."""
     b = e.b
     source, kind = op.operands[0], element_of(op.results[0].type)
@@ -227,7 +227,9 @@ def bitcast(e: Evaluator, op: Operation, place: Place, _: int) -> SSAValue:
     return b.value(arith.BitcastOp(part, lane_type(kind, place.lanes)))
 
 
-def joined(e: Evaluator, source: SSAValue, kind: Attribute, ratio: int, place: Place) -> SSAValue:
+def joined(
+    e: Evaluator, source: SSAValue, kind: Attribute, ratio: int, place: Position
+) -> SSAValue:
     """Elements of `kind`, each made of `ratio` neighbours of the source."""
     if place.axis == 0 and place.lanes > 1:
         return e.by_lane(place, kind, lambda p: joined(e, source, kind, ratio, p))

@@ -1,8 +1,8 @@
 """Where a contraction finds its operands, block of k by block of k.
 
 An operand is, in this order of preference,
-  a packed array     made before the workgroups start, where a launch reads its elements often; where it reads them once
-                     or twice, a workgroup packs the block that it is about to use into memory of its own, by the same
+  a packed array     made before the workgroups start, where a launch reads its elements often; where it reads them few
+                     times, a workgroup packs the block that it is about to use into memory of its own, by the same
                      function: the operand then comes from its array once, and from the second cache after that. Rows
                      that tile instructions can read as they stand are read from the array, where few tiles need them
   a buffer           of the workgroup, read where it was computed, if its rows are what a micro-kernel reads
@@ -25,8 +25,8 @@ from tilewright.dialects import xetile as xt
 from tilewright.dialects.stage import PanelOp
 from tilewright.dialects.upstream.arith import folded
 from tilewright.targets.cpu.evaluate import Evaluator
-from tilewright.targets.cpu.family import Family, Operand
-from tilewright.targets.cpu.machine import Machine
+from tilewright.targets.cpu.family import Family, PanelOperand
+from tilewright.targets.cpu.machine import X86Machine
 from tilewright.targets.cpu.memory import Buffer, Tile, itemsize, rows_cols
 from tilewright.targets.cpu.panels import PanelFormat, block_depth, pack_block
 
@@ -36,7 +36,7 @@ PACK_ARGUMENTS = (mach.ptr, index, index, index, index, index, mach.ptr, index)
 FEW_USES = 2
 """Tile instructions read rows of an array as often as that; more often pays for a copy in which rows lie together."""
 
-Finder = Callable[[Idx], Operand]
+Finder = Callable[[Idx], PanelOperand]
 """Panel number -> operand, for one block of k."""
 
 
@@ -127,7 +127,7 @@ class Operands:
     def __init__(
         self,
         e: Evaluator,
-        m: Machine,
+        m: X86Machine,
         packed: dict[SSAValue, PackedArray],
         local: Callable[[int], SSAValue],
     ):
@@ -217,11 +217,11 @@ class Operands:
             corner = b.ptr(array.matrix, b.times(b.plus(origin, k), size))
             corner = b.ptr(corner, b.times(x0, pitch))
 
-            def panel(i: Idx) -> Operand:
+            def panel(i: Idx) -> PanelOperand:
                 there = find(i)
                 here = b.cmp("slt", i, as_it_is)
                 rows = b.ptr(corner, b.times(b.times(i, format.lanes), pitch))
-                return Operand(
+                return PanelOperand(
                     b.value(arith.SelectOp(here, rows, there.pointer)),
                     b.select(here, pitch, there.x_bytes),
                     b.select(here, format.group * size, there.k_bytes),
@@ -241,10 +241,12 @@ class Operands:
         """Panels `panel_bytes` apart."""
         b, size = self.b, itemsize(format.element)
 
-        def panel(i: Idx) -> Operand:
+        def panel(i: Idx) -> PanelOperand:
             pointer = b.ptr(start, b.times(i, panel_bytes))
             group = format.group
-            return Operand(pointer, group * size, format.parts * format.part_bytes, panel_bytes)
+            return PanelOperand(
+                pointer, group * size, format.parts * format.part_bytes, panel_bytes
+            )
 
         return panel
 
@@ -280,11 +282,11 @@ class Operands:
         size = itemsize(buffer.element)
 
         def locate(begin: Idx, end: Idx) -> Finder:
-            def panel(i: Idx) -> Operand:
+            def panel(i: Idx) -> PanelOperand:
                 if x_axis == 0:
                     start = buffer.address(b, b.times(i, format.lanes), begin)
-                    return Operand(start, buffer.ld * size, format.group * size)
-                return Operand(
+                    return PanelOperand(start, buffer.ld * size, format.group * size)
+                return PanelOperand(
                     buffer.address(b, begin, b.times(i, format.lanes)), size, buffer.ld * size
                 )
 
@@ -317,9 +319,9 @@ class Operands:
                         limit=end if max(depth, unit) > 1 else None,
                     )  # fmt: skip
 
-            def panel(i: Idx) -> Operand:
+            def panel(i: Idx) -> PanelOperand:
                 pointer = b.ptr(memory, b.times(i, panel_bytes))
-                return Operand(pointer, format.group * size, format.parts * format.part_bytes)
+                return PanelOperand(pointer, format.group * size, format.parts * format.part_bytes)
 
             return panel
 

@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from xdsl.dialects import arith, func, gpu, scf
+from xdsl.dialects import arith, func, gpu
 from xdsl.dialects.builtin import FloatAttr, IntegerAttr, UnrealizedConversionCastOp
-from xdsl.ir import Attribute, Block, SSAValue
+from xdsl.ir import Attribute, SSAValue
 
-from tilewright.codegen.builder import Idx, function, lane_type
+from tilewright.codegen.builder import Idx, function, index, lane_type
 from tilewright.dialects import mach
 from tilewright.dialects.stage import PackOp, YieldOp
 from tilewright.dialects.upstream.arith import folded
 from tilewright.targets.cpu.amx import parts_of
 from tilewright.targets.cpu.dots import is_unsigned
-from tilewright.targets.cpu.evaluate import Place
-from tilewright.targets.cpu.machine import Machine
+from tilewright.targets.cpu.evaluate import Position
+from tilewright.targets.cpu.machine import FEW_READS, X86Machine
 from tilewright.targets.cpu.memory import Tile, itemsize, plain
 from tilewright.targets.cpu.operands import PACK_ARGUMENTS, PackedArray
 from tilewright.targets.cpu.panels import PanelFormat, block_depth, pack_block
@@ -30,12 +30,10 @@ PANELS_PER_TASK = 8
 """Neighbouring panels go together where their elements do; where each has rows of its own, `ROWS_PER_TASK` rows do."""
 ROWS_PER_TASK = 64
 K_PER_TASK = 128
-FEW_READS = 2
-"""What a launch reads no more often is packed by those who read it: a copy in memory costs more than packing twice."""
 
 
 @dataclass(frozen=True)
-class Packing:
+class PackingJob:
     """One packed array: where it is, how big, and how its work is cut."""
 
     packed: PackedArray
@@ -46,7 +44,7 @@ class Packing:
     batches: Idx
 
 
-def packed_array(c: FunctionContext, op: PackOp, pointer: SSAValue, function: str) -> Packing:
+def packed_array(c: FunctionContext, op: PackOp, pointer: SSAValue, function: str) -> PackingJob:
     """Sizes of a packed array, computed where `c` stands. Each part starts on a cache line.
 
     `function` packs panels of it (see `emit_pack_function`). An array that is not packed ahead takes no tasks.
@@ -61,8 +59,12 @@ def packed_array(c: FunctionContext, op: PackOp, pointer: SSAValue, function: st
     k, x = (sizes[-2], sizes[-1]) if k_axis == 0 else (sizes[-1], sizes[-2])
     used = folded(c.e.scalar(op.used))
     x = b.min(x, b.max(used, 0))
-    ahead = b.cmp("sgt", folded(c.e.scalar(op.reads)), FEW_READS)
-    depth = op.depth.value.data
+    reads, (least, most) = folded(c.e.scalar(op.reads)), FEW_READS
+    few: Idx = least
+    if not isinstance(reads, int) or least < reads <= most:
+        few = b.load(b.ptr(c.argument, c.layout.few_reads), index)
+    ahead = b.cmp("sgt", reads, few)
+    depth = op.depth
     panels = b.select(ahead, b.ceildiv(x, format.lanes), 0)
     unit = depth or max(64 // itemsize(format.element), 16, format.group)
     rounded = b.round_up(k, unit)
@@ -79,14 +81,14 @@ def packed_array(c: FunctionContext, op: PackOp, pointer: SSAValue, function: st
         matrix.strides[-1] if k_axis == 0 else ([0, *matrix.strides])[-2], is_verbatim(op, matrix.element, format),
     )  # fmt: skip
     tasks = b.times(b.times(batches, groups), k_blocks)
-    return Packing(packed, size, tasks, groups, k_blocks, batches)
+    return PackingJob(packed, size, tasks, groups, k_blocks, batches)
 
 
 def panels_per_task(format: PanelFormat, runs_along_k: bool) -> int:
     return max(1, ROWS_PER_TASK // format.lanes) if runs_along_k else PANELS_PER_TASK
 
 
-def format_of(op: PackOp, m: Machine) -> PanelFormat:
+def format_of(op: PackOp, m: X86Machine) -> PanelFormat:
     kind, last = op.result.type, op.body.block.last_op
     assert last is not None
     unsigned = is_unsigned(last.operands[0].type)
@@ -116,7 +118,7 @@ def emit_pack_task(
     op: PackOp,
     kernel: gpu.FuncOp,
     block: ArgumentBlock,
-    m: Machine,
+    m: X86Machine,
     *,
     needed_before: Sequence[PackOp],
 ) -> func.FuncOp:
@@ -159,13 +161,43 @@ def emit_pack_task(
     return c.op
 
 
+def emit_task(name: str, packs: Sequence[str], block: ArgumentBlock) -> func.FuncOp:
+    """The task function of a launch: tasks that pack, of each function in `packs`, then the workgroups."""
+    op, b = function(name, [mach.ptr, index, index])
+    argument, task, thread = b.entry.args
+    packed = b.ptr(argument, block.packed)
+
+    def phase(i: int, start: Idx) -> None:
+        number = b.idx(b.minus(task, start))
+        if i == len(packs):
+            b.call("tw_pool_wait", [packed, b.idx(start)])
+            b.op(func.CallOp("tw_workgroup", [argument, number, thread], []))
+            return
+        end = b.load(b.ptr(argument, block.ends + 8 * i), index)
+
+        def mine() -> None:
+            b.op(func.CallOp(packs[i], [argument, number, thread], []))
+            b.op(mach.AtomicRmwOp("addi", b.idx(1), packed, ordering="release"))
+
+        b.choose(b.cmp("slt", task, end), mine, lambda: phase(i + 1, end))
+
+    phase(0, 0)
+    b.op(func.ReturnOp())
+    return op
+
+
 def panels_function(task: str) -> str:
     """The name of the function that packs panels for a task function and for workgroups."""
     return f"{task}_panels"
 
 
 def emit_pack_function(
-    name: str, context_class: Any, op: PackOp, kernel: gpu.FuncOp, block: ArgumentBlock, m: Machine
+    name: str,
+    context_class: Any,
+    op: PackOp,
+    kernel: gpu.FuncOp,
+    block: ArgumentBlock,
+    m: X86Machine,
 ) -> func.FuncOp:
     """`name(block, offset, first, last, k0, k1, to, panel_bytes)`: panels [first, last) for k in [k0, k1).
 
@@ -177,6 +209,7 @@ def emit_pack_function(
     e = c.e
     _, offset, first, last, k0, k1, to, panel_bytes = b.entry.args
     b.nonnegative |= {first, last, k0, k1, panel_bytes}
+    e.values.spare = to
     matrix, format = c.matrices[op.source], format_of(op, m)
     pointer = b.ptr(matrix.pointer, b.times(offset, itemsize(matrix.element)))
     sizes = list(matrix.sizes) if len(matrix.sizes) > 1 else [1, *matrix.sizes]
@@ -189,7 +222,7 @@ def emit_pack_function(
     runs = along_k(op, strides)
     step = block_depth(format, runs, m.vector_bytes)
 
-    def source(place: Place) -> SSAValue:
+    def source(place: Position) -> SSAValue:
         """The region of the pack on the registers of a place."""
         registers: dict[SSAValue, SSAValue] = {op.body.block.args[0]: e.load(tile, place, padding)}
         for inner in op.body.block.ops:
@@ -214,15 +247,15 @@ def emit_pack_function(
         fits = b.cmp("sle", b.plus(x, format.lanes), sizes[-2 + x_axis])
         fits = b.both(fits, b.cmp("sle", b.plus(k, step), sizes[-1 - x_axis]))
         assert fits is not None
-        fast, slow = Block(), Block()
-        for target_block, inside in ((fast, True), (slow, False)):
-            with b.inside(target_block), e.scope():
+
+        def pack(inside: bool) -> None:
+            with e.scope():
                 pack_block(
                     b, format, source, target, x, k, step,
                     x_axis=x_axis, along_k=runs, vector_bytes=m.vector_bytes, inside=inside,
                 )  # fmt: skip
-                b.op(scf.YieldOp())
-        b.if_else(fits, fast, slow, [])
+
+        b.choose(fits, lambda: pack(True), lambda: pack(False))
 
     if runs:
         with b.loop(first, last) as p, b.loop(k0, k1, step) as k, e.scope():

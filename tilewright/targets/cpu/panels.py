@@ -19,7 +19,7 @@ from xdsl.dialects.builtin import AnyFloat, IntegerType, VectorType, f32, i32
 from xdsl.ir import Attribute, SSAValue
 
 from tilewright.codegen.builder import Builder, Idx, lane_type
-from tilewright.targets.cpu.evaluate import Place
+from tilewright.targets.cpu.evaluate import Position
 from tilewright.targets.cpu.memory import itemsize
 
 ROWS_AT_ONCE = 4
@@ -126,7 +126,7 @@ def halves(b: Builder, x: SSAValue) -> tuple[SSAValue, SSAValue]:
     return first, second
 
 
-Source = Callable[[Place], SSAValue]
+Source = Callable[[Position], SSAValue]
 """The register of the packed value at a place (row, col of the operand as the product sees it)."""
 
 
@@ -153,10 +153,10 @@ def pack_block(
     k_axis = 1 - x_axis
     size = itemsize(format.element)
 
-    def place(dx: Idx, dk: int, axis: int, lanes: int) -> Place:
+    def place(dx: Idx, dk: int, axis: int, lanes: int) -> Position:
         px, pk = b.plus(x, dx), b.plus(k, dk)
         row, col = (px, pk) if x_axis == 0 else (pk, px)
-        return Place(row, col, axis, lanes, inside)
+        return Position(row, col, axis, lanes, inside)
 
     def fetch(dx: Idx, dk: int, axis: int, lanes: int) -> SSAValue:
         register = widen(b, source(place(dx, dk, axis, lanes)), format.element, format.unsigned)

@@ -20,12 +20,13 @@ from tilewright.dialects.stage import ContractOp
 from tilewright.passes.contraction import Contraction
 from tilewright.passes.kernel import programs_of
 from tilewright.passes.observer import Observer, ignore
-from tilewright.passes.packing import Packing, Panels, PanelsOf
+from tilewright.passes.packing import PackingRewriter, Panels, PanelsOf
 from tilewright.passes.pipeline import CLEANUP, Pass, Pipeline, Unit, run
-from tilewright.passes.strips import form_strips
+from tilewright.passes.precision import lower_precision
+from tilewright.passes.row_fusion import fuse_rows
 from tilewright.targets.base import CompileOptions
-from tilewright.targets.cpu.lower import Lowered, lower_kernel
-from tilewright.targets.cpu.machine import Machine, machine
+from tilewright.targets.cpu.lower import LoweredLaunch, lower_kernel
+from tilewright.targets.cpu.machine import X86Machine, machine
 from tilewright.targets.cpu.memory import element_of
 from tilewright.targets.cpu.micro import family_of
 from tilewright.targets.cpu.sizes import check_sizes
@@ -33,7 +34,7 @@ from tilewright.targets.cpu.thin import thin_form
 from tilewright.targets.workgroup import BEGIN, begin
 
 
-def panels_for(m: Machine) -> PanelsOf:
+def panels_for(m: X86Machine) -> PanelsOf:
     """How the machine's micro-kernels want their operands packed."""
 
     def panels(a: SSAValue, b: SSAValue, c: Attribute) -> tuple[Panels | None, Panels | None]:
@@ -58,7 +59,7 @@ def panels_for(m: Machine) -> PanelsOf:
     return panels
 
 
-def widen_operands(kernel: gpu.FuncOp, m: Machine) -> None:
+def widen_operands(kernel: gpu.FuncOp, m: X86Machine) -> None:
     """Operands of contractions that are computed in the kernel are computed in the type that the micro-kernel reads."""
     for op in list(kernel.walk()):
         if not isinstance(op, ContractOp):
@@ -98,10 +99,10 @@ def note_strides(kernel: gpu.FuncOp, remarks: list[str]) -> None:
 
 
 @dataclass
-class CpuUnit(Unit[Machine]):
+class CpuUnit(Unit[X86Machine]):
     """A kernel on its way to x86 code."""
 
-    lowered: Lowered | None = None
+    lowered: LoweredLaunch | None = None
     """The last stage, and what a launch must know of it."""
 
     def runs(self, name: str) -> bool:
@@ -117,7 +118,7 @@ def _lower(unit: CpuUnit) -> None:
     unit.lowered = lower_kernel(
         unit.kernel,
         unit.machine,
-        share=unit.on("sharing"),
+        share=unit.on("buffer-reuse"),
         prefetch=unit.on("prefetch"),
         subgroups=programs_of(unit.kernel),
     )
@@ -130,43 +131,50 @@ PASSES: Sequence[Pass[CpuUnit]] = (
     *BEGIN,
     Pass(
         "contraction",
-        "products, and loops that sum products, become `stage.contract`: one range of k each",
+        "turns products, and loops that sum products, into `stage.contract` over one range of k",
         _contract,
         requires=W,
-        choices={"contraction": "loops of products become one range of k"},
+        choices={"contraction": "sums a loop's products over one range of k"},
     ),
     CLEANUP,
     Pass(
         "packing",
-        "operands that every workgroup would pack again are packed once per launch",
-        lambda u: Packing(u.kernel, panels_for(u.machine), u.remarks).run(),
+        "packs operands once per launch instead of once per workgroup",
+        lambda u: PackingRewriter(u.kernel, panels_for(u.machine), u.remarks).run(),
         requires=W,
         optional=True,
         machine=True,
     ),
     Pass(
         "widen-operands",
-        "operands that the kernel computes are computed in the type that the micro-kernel reads",
+        "converts computed operands to the type that the micro-kernel reads",
         lambda u: widen_operands(u.kernel, u.machine),
         requires=W,
         machine=True,
     ),
     CLEANUP,
     Pass(
-        "strips",
-        "everything else: ops that can run in one pass over rows become one `stage.strip`",
-        lambda u: form_strips(u.kernel, fuse=u.on("fusion")),
+        "precision",
+        "lowers the precision of approximate exponentials and conversions to what their uses need",
+        lambda u: lower_precision(u.kernel),
         requires=W,
-        choices={"fusion": "ops share one pass over rows"},
+        optional=True,
+    ),
+    Pass(
+        "row-fusion",
+        "fuses all other ops that can run in one pass over rows into one `stage.fused`",
+        lambda u: fuse_rows(u.kernel, fuse=u.on("fusion")),
+        requires=W,
+        choices={"fusion": "fuses several ops into one pass over rows"},
         stage="stage",
     ),
     Pass(
         "cpu-to-mach",
-        "buffers, loops, micro-kernels",
+        "assigns buffers, and lowers to loops and micro-kernels",
         _lower,
         choices={
-            "sharing": "values that replace one another (a loop's next accumulator) share a buffer",
-            "prefetch": "what the next rows need is fetched ahead",
+            "buffer-reuse": "lets values that replace one another (a loop's next accumulator) share a buffer",
+            "prefetch": "prefetches the data of the next rows",
         },
         stage="mach",
         machine=True,
@@ -178,12 +186,12 @@ PIPELINE = Pipeline[CpuUnit]("cpu", PASSES, lambda module, m: CpuUnit(module, ma
 
 def run_pipeline(
     module: ModuleOp,
-    m: Machine,
+    m: X86Machine,
     options: CompileOptions,
     remarks: list[str],
     stage: Observer = ignore,
     observe: Observer = ignore,
-) -> Lowered:
+) -> LoweredLaunch:
     """From XeTile at workgroup level to the last stage.
 
     `stage` sees the module at every stage, `observe` after every pass, by its name.

@@ -16,7 +16,7 @@ from tilewright import forks
 from tilewright.codegen.jit import load
 from tilewright.codegen.target import x86
 from tilewright.diagnostics import TilewrightError
-from tilewright.targets.cpu.pool_ir import SIZE, pool_ir
+from tilewright.targets.cpu.pool_ir import SLOTS, pool_ir
 
 _pools: dict[int, Pool] = {}
 _guard = forks.lock()
@@ -27,13 +27,15 @@ class Pool:
     """`threads` threads in all: the caller of `launch` is thread 0, the others sleep between launches."""
 
     def __init__(self, threads: int) -> None:
-        start, launch, self._run, self._stop = _functions()
+        start, launch, wait, self._run, self._stop = _functions()
         self.threads = threads
-        self._memory = ctypes.create_string_buffer(SIZE + 64)
+        self._memory = ctypes.create_string_buffer(SLOTS + 64 * threads)
         self.address: int = (ctypes.addressof(self._memory) + 63) & ~63
         """Address of the pool's state: the first argument of `tw_pool_launch`."""
         self.launch_address: int = ctypes.cast(launch, ctypes.c_void_p).value or 0
         """Address of `tw_pool_launch(pool, function, argument, tasks)`, for generated code."""
+        self.wait_address: int = ctypes.cast(wait, ctypes.c_void_p).value or 0
+        """Of `tw_pool_wait(counter, least)`: returns once tasks drawn earlier have counted so far."""
         self._handles = (ctypes.c_int64 * max(1, threads - 1))()
         code = start(self.address, self._handles, threads - 1)
         if code:
@@ -65,7 +67,7 @@ def pool(threads: int) -> Pool:
     return found
 
 
-def _functions() -> tuple[Any, Any, Any, Any]:
+def _functions() -> tuple[Any, ...]:
     """The pool's native functions, compiled once per process (fork keeps them)."""
     global _code
     if _code is None:
@@ -78,12 +80,13 @@ def _functions() -> tuple[Any, Any, Any, Any]:
         _code = (
             function("tw_pool_start", ctypes.c_int, pointer, pointer, word),
             function("tw_pool_launch", None, pointer, pointer, pointer, word),
+            function("tw_pool_wait", None, pointer, word),
             # It lets go of the GIL itself, and may come back with an exception.
             function("tw_pool_run", None, pointer, pointer, pointer, kind=ctypes.PYFUNCTYPE),
             function("tw_pool_stop", None, pointer, pointer, word),
             code,
         )
-    return _code[0], _code[1], _code[2], _code[3]
+    return _code[:-1]
 
 
 def _stop_all() -> None:

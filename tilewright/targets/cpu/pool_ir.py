@@ -1,14 +1,17 @@
 """The thread pool's LLVM IR: how threads share the tasks of one launch.
 
-Protocol.  A launch publishes (function, argument, count), opens the gate and raises the generation.  A worker
-that sees a new generation joins by adding one to the gate while it is open, draws task numbers until none is
-left, and leaves by subtracting one.  The caller draws tasks too; when it finds none it closes the gate, so that
-a worker that wakes late cannot join, and waits for those inside.  A launch therefore never waits for a thread
-that has not started: a core that another process has taken costs nothing.
+Protocol.  Every worker has a slot, a word on a cache line of its own, on which it spins. A launch publishes (function,
+argument, count) and writes POSTED to as many slots as it has tasks beside the caller's. A worker that sees it joins
+(POSTED -> BUSY), draws task numbers until none is left, and leaves (IDLE). The caller draws tasks too; when it finds
+none it withdraws what nobody took (POSTED -> IDLE), and waits for those that are BUSY. A launch therefore never waits
+for a thread that has not started: a core that another process has taken costs nothing.
 
-Invariants: the fields of a launch change only while the gate is closed and empty and the lock is held;
-gate = number of workers inside + OPEN while open.  A worker that finds nothing to do spins for SPIN pauses,
-then sleeps on the generation (futex), so that launches in quick succession cost about a microsecond.
+A worker that finds nothing to do spins for SPIN pauses, then sleeps on its slot (futex). Waking a thread is a system
+call of some microseconds, so who joins wakes the sleepers among its own children, FAN of them, as in a heap; the
+caller is the root. Slots are posted from the last to the first: a worker that sees itself posted sees its children so,
+and a child that goes to sleep says so (ASLEEP) before the system looks at its slot, so that no call is missed.
+
+Invariant: the fields of a launch change only while all slots are idle and the lock is held.
 
 Ctrl-C.  A caller that is the process's main thread looks between two tasks, every LOOK cycles, whether Python has
 seen the signal.  If so it takes the tasks that are left out of the pool, lets those that run come to their end, gives
@@ -21,31 +24,30 @@ from __future__ import annotations
 
 from typing import Final
 
-OPEN: Final = 1 << 16
+IDLE, POSTED, BUSY = range(3)
 SPIN: Final = 20_000
-SIZE: Final = 512
-"""Bytes of the pool's state; each group of fields has a cache line of its own."""
+FAN: Final = 3
+SLOTS: Final = 512
+"""Bytes of the pool's state before its slots; each group of fields, and each slot, has a cache line of its own."""
 LOOK: Final = 1 << 27
 """Cycles of the time stamp counter, some 50 ms."""
 
 _OFFSETS: Final = {
-    "generation": 0,  # i32, the futex word
-    "quit": 4,  # i32
+    "quit": 0,  # i32
     "function": 64,  # ptr to void(ptr argument, i64 task, i64 thread)
     "argument": 72,  # ptr
     "count": 80,  # i64, number of tasks
-    "gate": 128,  # i64
+    "posted": 88,  # i64, number of slots
+    "workers": 128,  # i64
     "next": 192,  # i64, the next task to draw
-    "sleepers": 256,  # i32
-    "ids": 260,  # i32, thread numbers handed out; the caller is thread 0
+    "ids": 256,  # i32, slots handed out; slot i is that of thread i + 1, and the caller is thread 0
     "lock": 320,  # i32, held by the launching thread
     "left": 328,  # i64, the first task that an interrupted launch has not begun; -1 where there is none
     "ended": 384,  # ptr, the argument of a launch that a signal handler has ended
 }
-_SYSCALL: Final = "call i64 (i64, ...) @syscall(i64 202, ptr %generation.at"
-"""The futex system call (202) on the generation, up to its operation."""
-_WAIT: Final = f"{_SYSCALL}, i32 128, i32 %last, ptr null, ptr null, i32 0)"
-_WAKE: Final = f"{_SYSCALL}, i32 129, i32 {(1 << 31) - 1}, ptr null, ptr null, i32 0)"
+_ASLEEP: Final = 4
+"""Where in a slot a worker says that it sleeps, i32."""
+_FUTEX: Final = "call i64 (i64, ...) @syscall(i64 202, ptr %slot"
 
 
 def _fields(*names: str) -> str:
@@ -56,7 +58,7 @@ def _fields(*names: str) -> str:
 
 
 def pool_ir() -> str:
-    """LLVM IR text of `tw_pool_start`, `tw_pool_launch`, `tw_pool_run`, `tw_pool_stop`."""
+    """LLVM IR text of `tw_pool_start`, `tw_pool_launch`, `tw_pool_wait`, `tw_pool_run`, `tw_pool_stop`."""
     return f"""\
 declare i32 @pthread_create(ptr, ptr, ptr, ptr)
 declare i32 @pthread_join(i64, ptr)
@@ -84,6 +86,9 @@ entry:
   br label %draw
 draw:
   %since = phi i64 [ %start, %entry ], [ %since, %work ], [ %since, %clock ], [ %now, %look ]
+  %open = call i1 @some(ptr %p)
+  br i1 %open, label %claim, label %done
+claim:
   %task = atomicrmw add ptr %next.at, i64 1 monotonic
   %some = icmp slt i64 %task, %count
   br i1 %some, label %work, label %done
@@ -135,59 +140,100 @@ define internal i1 @handled() nounwind {{           ; runs Python's handlers; di
   ret i1 %raised
 }}
 
+define internal ptr @slot(ptr %p, i64 %i) nounwind {{
+  %line = shl i64 %i, 6
+  %off = add i64 %line, {SLOTS}
+  %slot = getelementptr i8, ptr %p, i64 %off
+  ret ptr %slot
+}}
+
+define internal i1 @some(ptr %p) nounwind {{           ; are there tasks that nobody has drawn?
+{_fields("count", "next")}
+  %count = load atomic i64, ptr %count.at monotonic, align 8
+  %next = load atomic i64, ptr %next.at monotonic, align 8
+  %some = icmp slt i64 %next, %count
+  ret i1 %some
+}}
+
+define internal void @wake(ptr %p, i64 %parent) nounwind {{   ; the sleepers among the children of a thread
+entry:
+{_fields("posted")}
+  %posted = load atomic i64, ptr %posted.at monotonic, align 8
+  %first = mul i64 %parent, {FAN}
+  %end = add i64 %first, {FAN}
+  br label %head
+head:
+  %i = phi i64 [ %first, %entry ], [ %i1, %next ]
+  %mine = icmp slt i64 %i, %end
+  %there = icmp slt i64 %i, %posted
+  %more = and i1 %mine, %there
+  br i1 %more, label %ask, label %done
+ask:
+  %slot = call ptr @slot(ptr %p, i64 %i)
+  %asleep.at = getelementptr i8, ptr %slot, i64 {_ASLEEP}
+  %a = load atomic i32, ptr %asleep.at monotonic, align 4
+  %asleep = icmp ne i32 %a, 0
+  %some = call i1 @some(ptr %p)
+  %useful = and i1 %asleep, %some
+  br i1 %useful, label %call, label %next
+call:
+  %w = {_FUTEX}, i32 129, i32 1, ptr null, ptr null, i32 0)
+  br label %next
+next:
+  %i1 = add i64 %i, 1
+  br label %head
+done:
+  ret void
+}}
+
 define internal ptr @worker(ptr %p) nounwind {{
 entry:
-{_fields("generation", "quit", "gate", "sleepers", "ids")}
+{_fields("quit", "ids")}
   %id = atomicrmw add ptr %ids.at, i32 1 monotonic
-  %id1 = add i32 %id, 1
-  %thread = zext i32 %id1 to i64
-  br label %watch
-watch:                                             ; last: the generation that this worker has served
-  %last = phi i32 [ 0, %entry ], [ %now, %join ], [ %now, %leave ]
+  %i = zext i32 %id to i64
+  %thread = add i64 %i, 1
+  %slot = call ptr @slot(ptr %p, i64 %i)
+  %asleep.at = getelementptr i8, ptr %slot, i64 {_ASLEEP}
   br label %spin
 spin:
-  %n = phi i32 [ 0, %watch ], [ %n1, %pause ], [ 0, %woken ]
-  %now = load atomic i32, ptr %generation.at acquire, align 4
-  %fresh = icmp ne i32 %now, %last
-  br i1 %fresh, label %called, label %pause
+  %n = phi i32 [ 0, %entry ], [ %n1, %pause ], [ 0, %sleep ], [ 0, %join ], [ 0, %work ]
+  %now = load atomic i32, ptr %slot acquire, align 4
+  %called = icmp eq i32 %now, {POSTED}
+  br i1 %called, label %posted, label %pause
 pause:
   call void @llvm.x86.sse2.pause()
   %n1 = add i32 %n, 1
   %tired = icmp eq i32 %n1, {SPIN}
   br i1 %tired, label %sleep, label %spin
-sleep:                                             ; the kernel compares generation with last before it sleeps
-  %s0 = atomicrmw add ptr %sleepers.at, i32 1 seq_cst
-  %f0 = {_WAIT}
-  %s1 = atomicrmw sub ptr %sleepers.at, i32 1 seq_cst
-  br label %woken
-woken:
+sleep:                                             ; the kernel looks at the slot before it sleeps
+  %s0 = atomicrmw xchg ptr %asleep.at, i32 1 seq_cst
+  %f0 = {_FUTEX}, i32 128, i32 {IDLE}, ptr null, ptr null, i32 0)
+  store atomic i32 0, ptr %asleep.at release, align 4
   br label %spin
-called:
+posted:
   %quit = load atomic i32, ptr %quit.at acquire, align 4
   %leaving = icmp ne i32 %quit, 0
-  br i1 %leaving, label %exit, label %join
+  br i1 %leaving, label %exit, label %ask
+ask:                                               ; who comes too late leaves the caller alone
+  %some = call i1 @some(ptr %p)
+  br i1 %some, label %join, label %pause
 join:
-  %gate = load atomic i64, ptr %gate.at acquire, align 8
-  %bit = and i64 %gate, {OPEN}
-  %shut = icmp eq i64 %bit, 0
-  br i1 %shut, label %watch, label %enter
-enter:
-  %gate1 = add i64 %gate, 1
-  %pair = cmpxchg ptr %gate.at, i64 %gate, i64 %gate1 acq_rel acquire
-  %inside = extractvalue {{ i64, i1 }} %pair, 1
-  br i1 %inside, label %leave, label %rejoin
-rejoin:
-  br label %called
-leave:
+  %pair = cmpxchg ptr %slot, i32 {POSTED}, i32 {BUSY} acq_rel acquire
+  %inside = extractvalue {{ i32, i1 }} %pair, 1
+  br i1 %inside, label %work, label %spin
+work:
+  call void @wake(ptr %p, i64 %thread)
   call void @drain(ptr %p, i64 %thread)
-  %g = atomicrmw sub ptr %gate.at, i64 1 acq_rel
-  br label %watch
+  store atomic i32 {IDLE}, ptr %slot release, align 4
+  br label %spin
 exit:
   ret ptr null
 }}
 
 define i32 @tw_pool_start(ptr %p, ptr %handles, i64 %workers) nounwind {{
 entry:
+{_fields("workers")}
+  store i64 %workers, ptr %workers.at
   br label %head
 head:
   %i = phi i64 [ 0, %entry ], [ %i1, %next ]
@@ -210,7 +256,8 @@ done:
 
 define void @tw_pool_launch(ptr %p, ptr %f, ptr %a, i64 %tasks) nounwind {{
 entry:
-{_fields("generation", "function", "argument", "count", "gate", "next", "sleepers", "lock", "left", "ended")}
+{_fields("function", "argument", "count", "posted", "next", "lock", "left", "workers", "ended")}
+  %workers = load i64, ptr %workers.at
   br label %begin
 begin:
   %from = phi i64 [ 0, %entry ], [ %left, %handle ]
@@ -227,31 +274,47 @@ busy:
 publish:
   store ptr %f, ptr %function.at
   store ptr %a, ptr %argument.at
-  store i64 %tasks, ptr %count.at
+  store atomic i64 %tasks, ptr %count.at monotonic, align 8
   store atomic i64 %from, ptr %next.at monotonic, align 8
   store i64 -1, ptr %left.at
   %some = sub i64 %tasks, %from
-  %alone = icmp sle i64 %some, 1
-  br i1 %alone, label %work, label %open
-open:
-  store atomic i64 {OPEN}, ptr %gate.at release, align 8
-  %g = atomicrmw add ptr %generation.at, i32 1 seq_cst
-  %s = load atomic i32, ptr %sleepers.at seq_cst, align 4
-  %asleep = icmp ne i32 %s, 0
-  br i1 %asleep, label %wake, label %work
-wake:
-  %w = {_WAKE}
-  br label %work
-work:
+  %others = sub i64 %some, 1
+  %few = icmp slt i64 %others, %workers
+  %posted = select i1 %few, i64 %others, i64 %workers
+  store atomic i64 %posted, ptr %posted.at monotonic, align 8
+  br label %post.next
+post.next:
+  %i = phi i64 [ %posted, %publish ], [ %i1, %post ]
+  %more = icmp sgt i64 %i, 0
+  br i1 %more, label %post, label %call
+post:
+  %i1 = sub i64 %i, 1
+  %slot = call ptr @slot(ptr %p, i64 %i1)
+  store atomic i32 {POSTED}, ptr %slot release, align 4
+  br label %post.next
+call:
+  fence seq_cst
+  call void @wake(ptr %p, i64 0)
   call void @drain(ptr %p, i64 0)
-  %c = atomicrmw and ptr %gate.at, i64 {OPEN - 1} acq_rel
   br label %settle
 settle:
-  %gate = load atomic i64, ptr %gate.at acquire, align 8
-  %empty = icmp eq i64 %gate, 0
-  br i1 %empty, label %release, label %wait
+  %j = phi i64 [ 0, %call ], [ %j1, %settled ]
+  %open = icmp slt i64 %j, %posted
+  br i1 %open, label %look, label %release
+look:
+  %that = call ptr @slot(ptr %p, i64 %j)
+  br label %ask
+ask:
+  %state = load atomic i32, ptr %that acquire, align 4
+  switch i32 %state, label %wait [ i32 {IDLE}, label %settled  i32 {POSTED}, label %withdraw ]
+withdraw:
+  %back = cmpxchg ptr %that, i32 {POSTED}, i32 {IDLE} acq_rel acquire
+  br label %ask
 wait:
   call void @llvm.x86.sse2.pause()
+  br label %ask
+settled:
+  %j1 = add i64 %j, 1
   br label %settle
 release:
   %left = load i64, ptr %left.at
@@ -271,6 +334,20 @@ done:
   ret void
 }}
 
+define void @tw_pool_wait(ptr %counter, i64 %least) nounwind {{   ; until tasks drawn before have counted so far
+entry:
+  br label %look
+look:
+  %now = load atomic i64, ptr %counter acquire, align 8
+  %enough = icmp sge i64 %now, %least
+  br i1 %enough, label %done, label %pause
+pause:
+  call void @llvm.x86.sse2.pause()
+  br label %look
+done:
+  ret void
+}}
+
 define void @tw_pool_run(ptr %p, ptr %phases, ptr %a) nounwind {{   ; the phases of one launch, without Python's lock
 {_fields("ended")}
   %state = call ptr @PyEval_SaveThread()
@@ -282,21 +359,29 @@ define void @tw_pool_run(ptr %p, ptr %phases, ptr %a) nounwind {{   ; the phases
 
 define void @tw_pool_stop(ptr %p, ptr %handles, i64 %workers) nounwind {{
 entry:
-{_fields("generation", "quit")}
+{_fields("quit")}
   store atomic i32 1, ptr %quit.at release, align 4
-  %g = atomicrmw add ptr %generation.at, i32 1 seq_cst
-  %w = {_WAKE}
   br label %head
-head:
-  %i = phi i64 [ 0, %entry ], [ %i1, %join ]
+head:                                              ; a slot is not that of the handle with its number
+  %i = phi i64 [ 0, %entry ], [ %i1, %call ]
   %more = icmp slt i64 %i, %workers
-  br i1 %more, label %join, label %done
-join:
-  %at = getelementptr i64, ptr %handles, i64 %i
-  %handle = load i64, ptr %at
-  %code = call i32 @pthread_join(i64 %handle, ptr null)
+  br i1 %more, label %call, label %join.next
+call:
+  %slot = call ptr @slot(ptr %p, i64 %i)
+  store atomic i32 {POSTED}, ptr %slot seq_cst, align 4
+  %w = {_FUTEX}, i32 129, i32 1, ptr null, ptr null, i32 0)
   %i1 = add i64 %i, 1
   br label %head
+join.next:
+  %j = phi i64 [ 0, %head ], [ %j1, %join ]
+  %running = icmp slt i64 %j, %workers
+  br i1 %running, label %join, label %done
+join:
+  %at = getelementptr i64, ptr %handles, i64 %j
+  %handle = load i64, ptr %at
+  %code = call i32 @pthread_join(i64 %handle, ptr null)
+  %j1 = add i64 %j, 1
+  br label %join.next
 done:
   ret void
 }}

@@ -17,8 +17,8 @@ from tilewright.codegen.builder import Idx, lane_type
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.upstream import vector as more
 from tilewright.dialects.upstream.arith import folded
-from tilewright.passes.neutral import splat
-from tilewright.targets.cpu.evaluate import Evaluator, Place, evaluates, same_along_row
+from tilewright.passes.fold_identities import splat
+from tilewright.targets.cpu.evaluate import Evaluator, Position, evaluates, same_along_row
 from tilewright.targets.cpu.memory import element_of, rows_cols
 
 SWAPPED = {"slt": "sgt", "sle": "sge", "sgt": "slt", "sge": "sle"}
@@ -26,7 +26,7 @@ SWAPPED = {"slt": "sgt", "sle": "sge", "sgt": "slt", "sge": "sle"}
 
 
 @evaluates(arith.CmpiOp)
-def compare(e: Evaluator, op: Operation, place: Place, result: int) -> SSAValue:
+def compare(e: Evaluator, op: Operation, place: Position, result: int) -> SSAValue:
     """A mask of the first or last lanes where that is what the op is, else the op itself."""
     assert isinstance(op, arith.CmpiOp)
     predicate = PREDICATES[op.predicate.value.data]
@@ -50,7 +50,7 @@ def first_lanes(e: Evaluator, how: str, count: Idx, lanes: int) -> SSAValue:
     return below if how in ("slt", "sle") else b.value(arith.XOrIOp(below, all_on))
 
 
-def ramp(e: Evaluator, value: SSAValue, place: Place) -> Idx | None:
+def ramp(e: Evaluator, value: SSAValue, place: Position) -> Idx | None:
     """The first element of an index value that grows by one per lane; None if it does not, or nobody knows."""
     value = e.values.real(value)
     if not isinstance(value, OpResult) or value in e.values.buffers:
@@ -69,7 +69,7 @@ def ramp(e: Evaluator, value: SSAValue, place: Place) -> Idx | None:
     ):
         if isinstance(op, xt.BroadcastOp) and op.broadcast_size is not None:
             return None
-        return ramp(e, op.operands[0], Place(0, place.col, 1, place.lanes))
+        return ramp(e, op.operands[0], Position(0, place.col, 1, place.lanes))
     if isinstance(op, arith.AddiOp | arith.SubiOp):
         combine: Callable[[Idx, Idx], Idx] = e.b.plus if isinstance(op, arith.AddiOp) else e.b.minus
         pairs = [(op.lhs, op.rhs)] + ([(op.rhs, op.lhs)] if isinstance(op, arith.AddiOp) else [])
@@ -80,7 +80,7 @@ def ramp(e: Evaluator, value: SSAValue, place: Place) -> Idx | None:
     return None
 
 
-def one_number(e: Evaluator, value: SSAValue, place: Place) -> Idx | None:
+def one_number(e: Evaluator, value: SSAValue, place: Position) -> Idx | None:
     """The number that an index value is everywhere on a row; None if it is several, or nobody knows."""
     value = e.values.real(value)
     if not isinstance(value.type, VectorType) or element_of(value.type) != IndexType():
@@ -92,5 +92,5 @@ def one_number(e: Evaluator, value: SSAValue, place: Place) -> Idx | None:
     if isinstance(op, vector.BroadcastOp) and not isinstance(op.operands[0].type, VectorType):
         return folded(e.scalar(op.operands[0]))
     if rows_cols(value.type)[1] == 1 or same_along_row(value):
-        return folded(e.at(value, Place(place.row, 0)))
+        return folded(e.at(value, Position(place.row, 0)))
     return None

@@ -17,7 +17,7 @@ from tilewright.codegen.builder import Builder, lane_type
 from tilewright.codegen.combine import combine, identity_element
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import xetile as xt
-from tilewright.targets.cpu.evaluate import Evaluator, Place
+from tilewright.targets.cpu.evaluate import Evaluator, Position
 from tilewright.targets.cpu.memory import Buffer, element_of, itemsize, rows_cols
 
 
@@ -169,7 +169,7 @@ def _reduce_down(
             out: list[SSAValue] = []
             for i, op in enumerate(ops):
                 for u, start in enumerate(starts):
-                    value = e.at(op.source, Place(down.iv, start, 1, lanes))
+                    value = e.at(op.source, Position(down.iv, start, 1, lanes))
                     out.append(combine(b, op.kind, down.carried[i * unroll + u], value))
             down.out = out
         for i, buffer in enumerate(buffers):
@@ -204,7 +204,7 @@ def _reduce_runs(
                 e.scope(),
             ):
                 c.out = [
-                    combine(b, op.kind, acc, e.at(op.source, Place(r.iv, c.iv, 1, lanes)))
+                    combine(b, op.kind, acc, e.at(op.source, Position(r.iv, c.iv, 1, lanes)))
                     for op, acc in zip(ops, c.carried, strict=True)
                 ]
             r.out = c.results

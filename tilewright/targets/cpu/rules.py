@@ -12,17 +12,17 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.codegen.builder import lane_type
+from tilewright.codegen.divisions import divide
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.upstream import vector as more
-from tilewright.targets.cpu.divisions import divide
-from tilewright.targets.cpu.evaluate import Evaluator, Place, evaluates
+from tilewright.targets.cpu.evaluate import Evaluator, Position, evaluates
 from tilewright.targets.cpu.memory import ScatteredTile, Tile, element_of
 
 
 @evaluates(arith.ConstantOp)
-def constant(e: Evaluator, op: arith.ConstantOp, place: Place, _: int) -> SSAValue:
+def constant(e: Evaluator, op: arith.ConstantOp, place: Position, _: int) -> SSAValue:
     value = op.value
     if not isinstance(value, DenseIntOrFPElementsAttr):
         raise error_at(op, "a tile constant is a dense attribute", kind=UnsupportedError)
@@ -33,17 +33,17 @@ def constant(e: Evaluator, op: arith.ConstantOp, place: Place, _: int) -> SSAVal
 
 
 @evaluates(UnrealizedConversionCastOp)
-def conversion_cast(e: Evaluator, op: Operation, place: Place, result: int) -> SSAValue:
+def conversion_cast(e: Evaluator, op: Operation, place: Position, result: int) -> SSAValue:
     return e.at(op.operands[result], place)
 
 
 @evaluates(arith.BitcastOp)
-def bitcast(e: Evaluator, op: Operation, place: Place, result: int) -> SSAValue:
+def bitcast(e: Evaluator, op: Operation, place: Position, result: int) -> SSAValue:
     return e.elementwise(op, place, result)
 
 
 @evaluates(xt.LoadTileOp)
-def load_tile(e: Evaluator, op: xt.LoadTileOp, place: Place, result: int) -> SSAValue:
+def load_tile(e: Evaluator, op: xt.LoadTileOp, place: Position, result: int) -> SSAValue:
     tile = e.values.tiles[e.values.real(op.tile)]
     assert isinstance(tile, Tile)
     if op.permutation == (1, 0):
@@ -57,7 +57,7 @@ def load_tile(e: Evaluator, op: xt.LoadTileOp, place: Place, result: int) -> SSA
 
 
 @evaluates(xt.LoadGatherOp)
-def load_gather(e: Evaluator, op: xt.LoadGatherOp, place: Place, _: int) -> SSAValue:
+def load_gather(e: Evaluator, op: xt.LoadGatherOp, place: Position, _: int) -> SSAValue:
     tile = e.values.tiles[e.values.real(op.tile)]
     assert isinstance(tile, ScatteredTile)
     offsets, on = e.scattered(tile, op.mask, place)
@@ -73,7 +73,7 @@ def load_gather(e: Evaluator, op: xt.LoadGatherOp, place: Place, _: int) -> SSAV
 
 
 @evaluates(more.StepOp)
-def step(e: Evaluator, op: Operation, place: Place, _: int) -> SSAValue:
+def step(e: Evaluator, op: Operation, place: Position, _: int) -> SSAValue:
     """0, 1, 2, ... along a row."""
     b = e.b
     if place.lanes == 1:
@@ -86,12 +86,12 @@ def step(e: Evaluator, op: Operation, place: Place, _: int) -> SSAValue:
     *(arith.DivSIOp, arith.RemSIOp, arith.FloorDivSIOp, arith.CeilDivSIOp),
     *(arith.DivUIOp, arith.RemUIOp, arith.CeilDivUIOp),
 )
-def division(e: Evaluator, op: Operation, place: Place, _: int) -> SSAValue:
+def division(e: Evaluator, op: Operation, place: Position, _: int) -> SSAValue:
     x, y = (e.at(v, place) for v in op.operands)
     return divide(e.b, op, x, y, lambda x, y: e.clone(op, [x, y], place.lanes))
 
 
 @evaluates(vector.FMAOp)
-def fused_multiply_add(e: Evaluator, op: Operation, place: Place, _: int) -> SSAValue:
+def fused_multiply_add(e: Evaluator, op: Operation, place: Position, _: int) -> SSAValue:
     a, x, c = (e.at(v, place) for v in op.operands)
     return e.b.value(math.FmaOp(a, x, c))

@@ -5,12 +5,12 @@ from __future__ import annotations
 from xdsl.dialects import arith, cf
 from xdsl.ir import Operation, SSAValue
 
+from tilewright.codegen import divisions
 from tilewright.codegen.builder import Builder, index
 from tilewright.codegen.scalars import cloned, mark_nonnegative
 from tilewright.diagnostics import UnsupportedError, error_at, location_of
 from tilewright.dialects import mach
 from tilewright.dialects.tw import PrintOp
-from tilewright.targets.cpu import divisions
 from tilewright.targets.cpu.evaluate import Evaluator, Values
 from tilewright.targets.cpu.storage import is_tile
 

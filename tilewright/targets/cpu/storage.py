@@ -1,6 +1,6 @@
 """Which values share memory: buffers for the results of stage ops and for what loops carry.
 
-Every tile-shaped value that must exist in memory is a *memory value*: results of `stage.strip` and `stage.contract`,
+Every tile-shaped value that must exist in memory is a *memory value*: results of `stage.fused` and `stage.contract`,
 values carried by loops, results of branches. Values whose lives do not overlap may be one buffer; it pays where one is
 made from the other: a contraction's result from its initial value, a loop's next value from the one before it. Such
 pairs are merged when no value of the one class is alive while one of the other is; what cannot be merged is copied.
@@ -17,11 +17,11 @@ from xdsl.dialects.builtin import VectorType
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
 from tilewright.dialects import xetile as xt
-from tilewright.dialects.stage import ContractOp, StripOp
+from tilewright.dialects.stage import ContractOp, FusedOp
 from tilewright.targets.cpu.memory import element_of, rows_cols
 
 MOVERS = (xt.TransposeOp, xt.ReductionOp)
-_HOLDERS = (StripOp, ContractOp, scf.ForOp, scf.WhileOp, scf.IfOp)
+_HOLDERS = (FusedOp, ContractOp, scf.ForOp, scf.WhileOp, scf.IfOp)
 """Ops whose results have buffers of their own."""
 
 
@@ -71,7 +71,7 @@ class Storage:
 
     def _collect(self, block: Block) -> None:
         for op in block.ops:
-            if isinstance(op, StripOp):
+            if isinstance(op, FusedOp):
                 for result in op.results:
                     self._add(result)
             elif isinstance(op, ContractOp):
@@ -149,17 +149,17 @@ class Storage:
             for use in value.uses
             if use.operation in self.start
             and not isinstance(use.operation, _HOLDERS)
-            and not isinstance(use.operation.parent_op(), StripOp | ContractOp)
+            and not isinstance(use.operation.parent_op(), FusedOp | ContractOp)
             for result in use.operation.results
             if is_tile(result) and result not in self.classes
         ]
 
-    def read_through(self, value: SSAValue, strip: StripOp) -> bool:
-        """Does a strip read a value through one that is made from it outside?"""
-        work = [r for r in self.made_where_used(value) if not strip.is_ancestor(r.owner)]  # pyright: ignore
+    def read_through(self, value: SSAValue, fused: FusedOp) -> bool:
+        """Does a fused group read a value through one that is made from it outside?"""
+        work = [r for r in self.made_where_used(value) if not fused.is_ancestor(r.owner)]  # pyright: ignore
         while work:
             result = work.pop()
-            if any(strip.is_ancestor(use.operation) for use in result.uses):
+            if any(fused.is_ancestor(use.operation) for use in result.uses):
                 return True
             work += self.made_where_used(result)
         return False
@@ -167,7 +167,7 @@ class Storage:
     def use_point(self, op: Operation, value: SSAValue) -> int:
         """A use as an operand ends before the op's regions run; a use inside lives to its end."""
         direct = any(v is value for v in op.operands)
-        inside = isinstance(op, StripOp | ContractOp) or any(
+        inside = isinstance(op, FusedOp | ContractOp) or any(
             use.operation is not op and op.is_ancestor(use.operation) for use in value.uses
         )
         return self.end[op] if inside or not direct else self.start[op]
@@ -203,14 +203,14 @@ class Storage:
                 return (
                     inside or sum(v is older for v in op.inits) != 1 or op.inits[index] is not older
                 )
-            if isinstance(op, StripOp):
+            if isinstance(op, FusedOp):
                 return self.read_through(older, op) or not in_place(op, older, newer)
             return False
         return True
 
 
-def in_place(strip: StripOp, older: SSAValue, newer: SSAValue) -> bool:
-    """May the strip write its result `newer` over `older`, which it reads?
+def in_place(fused: FusedOp, older: SSAValue, newer: SSAValue) -> bool:
+    """May the fused group write its result `newer` over `older`, which it reads?
 
     Yes if every element of `older` is read for the last time where the same element of `newer` is written: nothing that
     moves elements reads it, and whatever depends on it is finished no later than `newer`.
@@ -218,11 +218,11 @@ def in_place(strip: StripOp, older: SSAValue, newer: SSAValue) -> bool:
     levels: dict[SSAValue, int] = {}
     touched: set[SSAValue] = {older}
     late = 0
-    last = strip.body.block.last_op
+    last = fused.body.block.last_op
     assert last is not None
-    target = last.operands[list(strip.values).index(newer)]  # pyright: ignore
+    target = last.operands[list(fused.values).index(newer)]  # pyright: ignore
     roots: list[SSAValue] = []
-    for op in strip.body.block.ops:
+    for op in fused.body.block.ops:
         if op is last:
             continue
         level = max((levels.get(v, 0) for v in op.operands), default=0)

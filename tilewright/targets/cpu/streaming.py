@@ -2,7 +2,7 @@
 
 A normal store reads its line first, a third of the traffic of a kernel that only streams. Stores that bypass the cache
 need whole aligned lines, and hurt when the result is small enough to be found in the cache again. So the choice is made
-at run time, per strip: the result's matrix is at least `STREAM_BYTES` large. The row then runs as
+at run time, per fused group: the result's matrix is at least `STREAM_BYTES` large. The row then runs as
 
     [0, head)    one masked vector, up to the first aligned element
     [head, main) aligned vectors past the cache
@@ -16,19 +16,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from xdsl.dialects import scf, vector
+from xdsl.dialects import vector
 from xdsl.dialects.builtin import IntegerType, MemRefType, VectorType
-from xdsl.ir import Block, BlockArgument
+from xdsl.ir import BlockArgument
 
 from tilewright.codegen.builder import Idx, index
 from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
-from tilewright.targets.cpu.evaluate import Place
+from tilewright.targets.cpu.evaluate import Position
 from tilewright.targets.cpu.memory import Tile, element_of, itemsize
 
 if TYPE_CHECKING:
-    from tilewright.targets.cpu.strip_plan import Root
-    from tilewright.targets.cpu.strips import StripEmitter
+    from tilewright.targets.cpu.fused import FusedEmitter
+    from tilewright.targets.cpu.fused_plan import Root
 
 STREAM_BYTES = 16 << 20
 """Results of this size and more do not stay in a core's share of the caches."""
@@ -38,7 +38,7 @@ READ_AHEAD = 2048
 LINE = 64
 
 
-def streamed_tile(s: StripEmitter, roots: list[Root], width: int, lanes: int) -> Tile | None:
+def streamed_tile(s: FusedEmitter, roots: list[Root], width: int, lanes: int) -> Tile | None:
     """The tile that a level may stream to, or None."""
     store = roots[0].op
     if len(roots) != 1 or width < MIN_WIDTH or not isinstance(store, xt.StoreTileOp):
@@ -57,7 +57,7 @@ def streamed_tile(s: StripEmitter, roots: list[Root], width: int, lanes: int) ->
 
 
 def emit_streamed(
-    s: StripEmitter,
+    s: FusedEmitter,
     root: Root,
     tile: Tile,
     row: Idx,
@@ -68,23 +68,25 @@ def emit_streamed(
     """One row, past the cache or not."""
     b, e = s.b, s.e
     size = itemsize(tile.element)
-    pointer = e.address(tile, Place(row, 0))
+    pointer = e.address(tile, Position(row, 0))
     phase = b.rem(b.value(mach.IntFromPtrOp(pointer, index)), LINE)
     large = b.cmp("sge", b.times(b.times(tile.extents[0], tile.strides[0]), size), STREAM_BYTES)
     large = b.both(large, b.cmp("eq", b.rem(phase, size), 0))
     assert large is not None
-    past, normal = Block(), Block()
-    with b.inside(past), e.scope():
-        _past_cache(s, root, tile, row, width, lanes, phase, ahead)
-        b.op(scf.YieldOp())
-    with b.inside(normal), e.scope():
-        s.sweep([root], row, width, lanes, ahead)
-        b.op(scf.YieldOp())
-    b.if_else(large, past, normal, [])
+
+    def past() -> None:
+        with e.scope():
+            _past_cache(s, root, tile, row, width, lanes, phase, ahead)
+
+    def normal() -> None:
+        with e.scope():
+            s.sweep([root], row, width, lanes, ahead)
+
+    b.choose(large, past, normal)
 
 
 def _past_cache(
-    s: StripEmitter,
+    s: FusedEmitter,
     root: Root,
     tile: Tile,
     row: Idx,
@@ -98,14 +100,14 @@ def _past_cache(
     head = b.rem(b.div(b.minus(LINE, phase), size), lanes)
     end = s.main_end([root], row, width)
     with e.scope():
-        s.finish(root, Place(row, 0, 1, lanes), b.mask_first(head, lanes))
+        s.finish(root, Position(row, 0, 1, lanes), b.mask_first(head, lanes))
     unroll = max(1, 2 * s.vector_bytes // (4 * lanes))
     step = lanes * unroll
     reads = [t for t in s.tiles_read([root]) if t.strides[1] == 1]
     main = b.plus(head, b.times(b.div(b.max(b.minus(end, head), 0), step), step))
     with b.loop(head, main, step) as loop, e.scope():
         for u in range(unroll):
-            place = Place(row, b.plus(loop.iv, u * lanes), 1, lanes, True)
+            place = Position(row, b.plus(loop.iv, u * lanes), 1, lanes, True)
             s.prefetch(ahead, place)
             for source in reads:
                 later = replace(
@@ -118,5 +120,5 @@ def _past_cache(
             target = e.address(tile, place)
             b.op(mach.StoreOp(value, target, alignment=LINE, nontemporal=True))
     with b.loop(main, width, lanes) as loop, e.scope():
-        place = Place(row, loop.iv, 1, lanes)
+        place = Position(row, loop.iv, 1, lanes)
         s.finish(root, place, b.mask_first(b.minus(width, loop.iv), lanes))

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import ctypes
 import json
-import os
-import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tilewright import forks
 from tilewright.arguments import Argument, ArrayArg, Grid
-from tilewright.codegen.jit import LoadedObject, compile_assembly, toolchain_version
+from tilewright.codegen.jit import LoadedObject, toolchain_version
 from tilewright.diagnostics import CheckError, Location
 from tilewright.passes.observer import Observer, ignore
 from tilewright.printed import OPEN, Lines
 from tilewright.targets.base import CompileOptions, Executable, PreparedLaunch, Target, get_target
 from tilewright.targets.cpu import workspace
-from tilewright.targets.cpu.machine import Machine, chosen, host_core
+from tilewright.targets.cpu.machine import X86Machine, chosen, few_reads, host_core
 from tilewright.targets.cpu.pool import Pool, pool
+from tilewright.targets.host import HostExecutable, scalar_word, thread_count
 from tilewright.targets.stages import StageTexts, source_of
 from tilewright.uarch.calibration import with_calibration
 from tilewright.uarch.x86 import X86
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from tilewright.uarch import Rates
 
 
-class CpuExecutable:
+class CpuExecutable(HostExecutable):
     """A kernel in this process's memory. Launches from several threads take their own memory and turns in the pool."""
 
     def __init__(
@@ -39,17 +38,12 @@ class CpuExecutable:
         meta: Mapping[str, Any],
         ir: StageTexts,
         llvm: str,
-        m: Machine,
+        m: X86Machine,
         threads: int | None,
     ):
-        self.ir = ir
-        self.remarks: list[str] = list(meta["remarks"])
-        self._data = data
-        self._meta = dict(meta)
-        self._llvm = llvm
+        super().__init__(data, meta, ir, llvm, m.target)
         self._machine = m
         self._threads = threads
-        self._asm: dict[str, str] | None = None
         self._kinds: list[tuple[str, int]] = [(k, r) for k, r in meta["arguments"]]
         self._words = meta["block_bytes"] // 8
         self._tail = meta["grid"] // 8
@@ -58,19 +52,6 @@ class CpuExecutable:
         self._subgroups = meta["subgroups"]
         self._prints = meta.get("prints", False)
         self._ready: tuple[Pool, Any, int, LoadedObject] | None = None
-        self._guard = forks.lock()
-
-    @property
-    def asm(self) -> Mapping[str, str]:
-        """`llvm` and `asm`; the assembly is made when asked for."""
-        if self._asm is None:
-            target = self._machine.target
-            self._asm = {"llvm": self._llvm, "asm": compile_assembly(self._llvm, target)}
-        return self._asm
-
-    def artifacts(self) -> Mapping[str, bytes]:
-        texts = {"source": self.ir.source, "llvm": self._llvm, "meta": self._meta}
-        return {"object": self._data, "texts": json.dumps(texts).encode()}
 
     # Launch ---------------------------------------------------------------------------------------------------
 
@@ -83,6 +64,7 @@ class CpuExecutable:
         with self._guard:
             symbols = {
                 "tw_pool_launch": found.launch_address,
+                "tw_pool_wait": found.wait_address,
                 "tw_program_failed": _program_failed_address(),
             }
             loaded = (
@@ -113,23 +95,15 @@ class CpuExecutable:
                 words[at + 1 + rank : at + 1 + 2 * rank] = arg.strides  # pyright: ignore
                 at += 2 * rank
             at += 1
-        block_type = ctypes.c_int64 * self._words
-        template = block_type(*words)
+        return _Prepared(self, slots, words)
 
-        def launch(grid: Grid, values: Sequence[int | float | bool]) -> None:
-            words = block_type.from_buffer_copy(template)
-            for (at, kind), value in zip(slots, values, strict=True):
-                words[at] = value if kind == "array" else _scalar_word(kind, value)  # pyright: ignore
-            self._run(grid, words)
-
-        return launch
-
-    def _run(self, grid: Grid, words: ctypes.Array[ctypes.c_int64]) -> None:
+    def run(self, words: ctypes.Array[ctypes.c_int64]) -> None:
+        """A launch whose arguments and grid stand in its block of words, which nobody else uses meanwhile."""
         found, plan, run, _ = self._prepare()
         address = ctypes.addressof(words)
         at = self._tail
-        words[at : at + 3] = (grid[0] * self._subgroups, grid[1], grid[2])
         words[at + 6] = found.address
+        words[at + 8] = few_reads(found.threads)
         size = self._scratch * found.threads
         total = size
         if self._packs:
@@ -138,9 +112,7 @@ class CpuExecutable:
         block = workspace.acquire(total)
         lines = OPEN.setdefault(address, Lines()) if self._prints else None
         try:
-            words[at + 3] = block.address
-            words[at + 4] = self._scratch
-            words[at + 5] = block.address + size
+            words[at + 3 : at + 6] = (block.address, self._scratch, block.address + size)
             found.run(run, address)
         finally:
             workspace.release(block)
@@ -149,6 +121,46 @@ class CpuExecutable:
             failed = _failures.pop(address, None) if _failures else None
         if failed is not None:
             raise _failure(*failed, self._subgroups)
+
+    def grid_words(self, grid: Grid) -> tuple[int, Grid]:
+        """Where the grid stands in a block of words, and what stands there."""
+        return self._tail, (grid[0] * self._subgroups, grid[1], grid[2])
+
+
+class _Prepared:
+    """A launch but for its addresses, numbers and grid. See `tilewright.targets.base.PreparedLaunch`; also Bindable."""
+
+    def __init__(
+        self, executable: CpuExecutable, slots: Sequence[tuple[int, str]], words: Sequence[int]
+    ):
+        self._executable = executable
+        self._slots = slots
+        self._type = ctypes.c_int64 * len(words)
+        self._template = self._type(*words)
+
+    def _filled(
+        self, grid: Grid, values: Sequence[int | float | bool]
+    ) -> ctypes.Array[ctypes.c_int64]:
+        words = self._type.from_buffer_copy(self._template)
+        for (at, kind), value in zip(self._slots, values, strict=True):
+            words[at] = value if kind == "array" else scalar_word(kind, value)  # pyright: ignore
+        at, grid = self._executable.grid_words(grid)
+        words[at : at + 3] = grid
+        return words
+
+    def __call__(self, grid: Grid, values: Sequence[int | float | bool]) -> None:
+        self._executable.run(self._filled(grid, values))
+
+    def bind(
+        self, grid: Grid, values: Sequence[int | float | bool], often: bool = False
+    ) -> Callable[[], None]:
+        """The launch with these values, for several threads at once: each run has a block of its own."""
+        words, copy, run = (
+            self._filled(grid, values),
+            self._type.from_buffer_copy,
+            self._executable.run,
+        )
+        return lambda: run(copy(words))
 
 
 def _failure(program: tuple[int, int, int], text: str, subgroups: int) -> CheckError:
@@ -161,22 +173,8 @@ def _failure(program: tuple[int, int, int], text: str, subgroups: int) -> CheckE
     return CheckError(
         f"{kind} in {who}{message and ': '}{message}",
         location=Location(file, int(line), int(col), int(end) or None) if file else None,
-        hint="arrays that the kernel stores to hold whatever it had written by then",
+        hint="arrays that the kernel stores to are partly written",
     )
-
-
-def _scalar_word(kind: str, value: Any) -> int:
-    if kind == "q":
-        return int(value)
-    if kind == "?":
-        return int(bool(value))
-    if kind == "bfloat16":
-        import ml_dtypes
-        import numpy as np
-
-        return int(np.array(value, ml_dtypes.bfloat16).view(np.uint16))
-    data = struct.pack("<" + kind, float(value))
-    return int.from_bytes(data + bytes(8 - len(data)), "little", signed=True)
 
 
 _failures: dict[int, tuple[tuple[int, int, int], str]] = {}
@@ -196,14 +194,6 @@ def _program_failed(text: bytes, launch: int, x: int, y: int, z: int) -> None:
 
 def _program_failed_address() -> int:
     return ctypes.cast(_program_failed, ctypes.c_void_p).value or 0
-
-
-def thread_count() -> int:
-    """Threads of a launch: TILEWRIGHT_NUM_THREADS, or the cores that this process may use."""
-    from tilewright import knobs
-
-    wanted = knobs.current().num_threads if hasattr(knobs, "current") else None
-    return wanted or len(os.sched_getaffinity(0))
 
 
 LANES = "emu"
@@ -263,7 +253,7 @@ class CpuTarget(Target):
         )
 
 
-def _stages(source: str, options: CompileOptions, m: Machine) -> StageTexts:
+def _stages(source: str, options: CompileOptions, m: X86Machine) -> StageTexts:
     def lower(module: ModuleOp, stage: Observer) -> None:
         from tilewright.targets.cpu.pipeline import run_pipeline
 

@@ -21,18 +21,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from xdsl.dialects import arith, math, scf
+from xdsl.dialects import arith, math
 from xdsl.dialects.builtin import AnyFloat, MemRefType, VectorType
-from xdsl.ir import Block, OpResult, SSAValue
+from xdsl.ir import OpResult, SSAValue
 
 from tilewright.codegen.builder import Builder, Idx
 from tilewright.codegen.registers import strided_form
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.stage import ContractOp
 from tilewright.passes.packing import Chain, chain_of
-from tilewright.targets.cpu.evaluate import Evaluator, Place
-from tilewright.targets.cpu.family import Family, Operand
-from tilewright.targets.cpu.machine import Machine
+from tilewright.targets.cpu.evaluate import Evaluator, Position
+from tilewright.targets.cpu.family import Family, PanelOperand
+from tilewright.targets.cpu.machine import X86Machine
 from tilewright.targets.cpu.memory import Buffer, Tile, itemsize, rows_cols
 from tilewright.targets.cpu.operands import Finder, Side
 from tilewright.targets.cpu.panels import PanelFormat, widen
@@ -40,6 +40,8 @@ from tilewright.targets.cpu.reductions import power_of_two
 
 RUN = 16
 """Rows of B that are read side by side (outer): as many streams as caches follow."""
+NEAR_BYTES = 16 << 10
+"""Of the nearest cache, for what is fetched ahead."""
 DEPTH = 4096
 """k per block of the thin side (inner), shared by its rows: the other operand is read in runs as long."""
 FLOATS = ("fma", "bf16dot2", "tdpbf16ps", "tdpfp16ps")
@@ -58,7 +60,7 @@ class Thin:
     """It: a load, seen through casts and transposes."""
 
 
-def thin_form(m: Machine, family: Family, a: SSAValue, bb: SSAValue) -> Thin | None:
+def thin_form(m: X86Machine, family: Family, a: SSAValue, bb: SSAValue) -> Thin | None:
     """The form of a product that `family` would compute otherwise; None where neither side is thin, or the other one
     is not a load of rows that lie together."""
     rows, width = rows_cols(a.type)
@@ -114,7 +116,7 @@ def contiguous(chain: Chain) -> int | None:
 class ThinProduct:
     """Emits one such product. `value`: the operand that is read where it lies."""
 
-    def __init__(self, e: Evaluator, m: Machine, form: Thin, value: SSAValue, c: Buffer):
+    def __init__(self, e: Evaluator, m: X86Machine, form: Thin, value: SSAValue, c: Buffer):
         self.e = e
         self.b: Builder = e.b
         self.m = m
@@ -158,40 +160,42 @@ class ThinProduct:
                 after = b.both(after, b.cmp("sge", offset, 0))
         return count if after is None else b.select(after, count, 0)
 
-    def place(self, x: Idx, k: Idx, along_k: bool, inside: bool) -> Place:
+    def place(self, x: Idx, k: Idx, along_k: bool, inside: bool) -> Position:
         """A vector of the operand."""
         row, col = (x, k) if self.form.side == 0 else (k, x)
         axis = int(along_k) if self.form.side == 0 else 1 - int(along_k)
-        return Place(row, col, axis, self.lanes, inside)
+        return Position(row, col, axis, self.lanes, inside)
 
-    def read(self, place: Place) -> SSAValue:
+    def read(self, place: Position) -> SSAValue:
         return widen(self.b, self.e.at(self.value, place), self.family.accumulator)
 
-    def fetch(self, place: Place, dx: int, dk: int) -> None:
+    def fetch(self, place: Position, dx: int, dk: int) -> None:
         """Fetch what is needed later, `dx` and `dk` further on."""
         b = self.b
         rows, cols = (dx, dk) if self.form.side == 0 else (dk, dx)
         row, col, axis = b.plus(place.row, rows), b.plus(place.col, cols), place.axis
         if self.form.chain.transposed:
             row, col = col, row
-        b.prefetch(self.e.address(self.tile, Place(row, col, axis)))
+        b.prefetch(self.e.address(self.tile, Position(row, col, axis)))
 
     # Outer ----------------------------------------------------------------------------------------------------
 
-    def runs(self, a: Operand, ks: tuple[Idx, Idx], count: Idx, inside: Idx) -> None:
+    def runs(self, a: PanelOperand, ks: tuple[Idx, Idx], count: Idx, inside: Idx) -> None:
         """All of C over a block of k: `count` columns, of which masks are not needed for the first `inside`."""
         b, family = self.b, self.family
         main = b.times(b.div(inside, family.nr), family.nr)
         with b.loop(*ks, RUN) as run:
             mine = run.iv, b.min(b.plus(run.iv, RUN), ks[1])
             at = b.ptr(a.pointer, b.times(b.minus(run.iv, ks[0]), a.k_bytes))
-            start = Operand(at, a.x_bytes, a.k_bytes)
+            start = PanelOperand(at, a.x_bytes, a.k_bytes)
             with b.loop(0, main, family.nr) as x:
                 self.outer(start, x.iv, mine, family.nr // self.lanes, True)
             with b.loop(main, count, self.lanes) as x:
                 self.outer(start, x.iv, mine, 1, False)
 
-    def outer(self, a: Operand, x: Idx, ks: tuple[Idx, Idx], vectors: int, inside: bool) -> None:
+    def outer(
+        self, a: PanelOperand, x: Idx, ks: tuple[Idx, Idx], vectors: int, inside: bool
+    ) -> None:
         """C[all rows, x..] over a run of k, the first of which `a` has."""
         b, c, rows = self.b, self.c, self.family.mr
         size = itemsize(c.element)
@@ -203,8 +207,9 @@ class ThinProduct:
         ]
         sums = [b.load(place, self.type) for place in places]
         line = max(1, 64 // (self.lanes * itemsize(self.tile.element)))
-        # The columns that come next, or where there are none, which are another workgroup's, rows.
-        ahead = (self.family.nr, 0) if self.family.nr < c.shape[1] else (0, RUN)
+        # The rows that come next, or where the nearest cache would lose them till then, the next columns.
+        near = RUN * c.shape[1] * itemsize(self.tile.element) <= NEAR_BYTES
+        ahead = (0, RUN) if near else (self.family.nr, 0)
         with b.loop(*ks, 1, sums) as loop, self.e.scope():
             at = b.ptr(a.pointer, b.times(b.minus(loop.iv, ks[0]), a.k_bytes))
             found: list[SSAValue] = []
@@ -244,14 +249,9 @@ class ThinProduct:
         with b.loop(0, count, step) as x:
             fits = b.both(even, b.cmp("sle", b.plus(x.iv, step), inside))
             assert fits is not None
-            sides = Block(), Block()
-            for each, whole in zip(sides, (True, False), strict=True):
-                with b.inside(each):
-                    block(x.iv, whole)
-                    b.op(scf.YieldOp())
-            b.if_else(fits, *sides, [])
+            b.choose(fits, lambda: block(x.iv, True), lambda: block(x.iv, False))
 
-    def inner(self, thin: Operand, at: Idx, x: Idx, ks: tuple[Idx, Idx], inside: bool) -> None:
+    def inner(self, thin: PanelOperand, at: Idx, x: Idx, ks: tuple[Idx, Idx], inside: bool) -> None:
         """C[block of the thin side from `at` on, x..], or with rows and columns exchanged, over a block of k."""
         b, c, family, side = self.b, self.c, self.family, self.form.side
         few, many = (family.nr, family.mr) if side == 0 else (family.mr, family.nr)

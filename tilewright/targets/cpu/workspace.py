@@ -15,7 +15,7 @@ _KEEP_BYTES = 1 << 30
 """Free blocks beyond this much are given back to the system."""
 
 
-class Block:
+class MemoryBlock:
     """An anonymous mapping; `address` is aligned to a huge page if the block is that large."""
 
     def __init__(self, size: int):
@@ -30,11 +30,11 @@ class Block:
             self._map.madvise(mmap.MADV_HUGEPAGE)
 
 
-_free: list[Block] = []
+_free: list[MemoryBlock] = []
 _lock = forks.lock()
 
 
-def acquire(size: int) -> Block:
+def acquire(size: int) -> MemoryBlock:
     """A block of at least `size` bytes that nobody else uses; contents undefined.
 
     Raises LaunchError where the system has no room for it.
@@ -48,7 +48,7 @@ def acquire(size: int) -> Block:
             _free.remove(best)
             return best
     try:
-        return Block(-(-max(size, 4096) * 9 // 8 // 4096) * 4096)
+        return MemoryBlock(-(-max(size, 4096) * 9 // 8 // 4096) * 4096)
     except OSError as error:
         raise LaunchError(
             f"the launch needs {size} bytes for packed arrays and its threads' tiles: {error.strerror}",
@@ -56,7 +56,7 @@ def acquire(size: int) -> Block:
         ) from None
 
 
-def release(block: Block) -> None:
+def release(block: MemoryBlock) -> None:
     """Give a block back for the next launch."""
     with _lock:
         _free.append(block)

@@ -34,7 +34,7 @@ class Chunk:
 
 
 @dataclass(frozen=True)
-class Facts:
+class TileFacts:
     """What is known of a tile: what divides offsets and extents, how its address is aligned."""
 
     offsets: tuple[int, int]
@@ -44,11 +44,11 @@ class Facts:
     """Which strides are 1 for certain."""
 
 
-def facts_of(tile_value: SSAValue, tile: Tile) -> Facts:
+def facts_of(tile_value: SSAValue, tile: Tile) -> TileFacts:
     offsets, extents = tile_divisors(tile_value)
     alignment = tile_alignment(tile_value, itemsize(tile.element))
     unit = tuple(isinstance(s, int) and s == 1 for s in tile.strides)
-    return Facts(offsets, extents, alignment, (unit[0], unit[1]))
+    return TileFacts(offsets, extents, alignment, (unit[0], unit[1]))
 
 
 def divides(n: int, value: int) -> bool:
@@ -64,7 +64,7 @@ def run_along(layout: Layout) -> tuple[int, int]:
     return layout.rank - 1, 1
 
 
-def vector_width(layout: Layout, tile: Tile, facts: Facts) -> tuple[int, int]:
+def vector_width(layout: Layout, tile: Tile, facts: TileFacts) -> tuple[int, int]:
     """(dimension, elements) of the widest vector that alignment allows."""
     dim, run = run_along(layout)
     size = itemsize(tile.element)
@@ -84,7 +84,7 @@ def vector_width(layout: Layout, tile: Tile, facts: Facts) -> tuple[int, int]:
 class Boxes:
     """Which chunks are inside the matrix: one comparison per distinct constant and dimension."""
 
-    def __init__(self, d: Distributor, layout: Layout, tile: Tile, facts: Facts):
+    def __init__(self, d: Distributor, layout: Layout, tile: Tile, facts: TileFacts):
         self.d = d
         self.tests: list[tuple[int, Idx | None, Idx | None]] = []
         self.uniform: SSAValue | None = None
@@ -126,7 +126,7 @@ class Boxes:
         return result
 
 
-def chunks(d: Distributor, tile: Tile, layout: Layout, facts: Facts, width: int) -> list[Chunk]:
+def chunks(d: Distributor, tile: Tile, layout: Layout, facts: TileFacts, width: int) -> list[Chunk]:
     """The chunks of `width` elements of a fragment in a 2-D tile."""
     b = d.b
     size = itemsize(tile.element)
@@ -159,7 +159,7 @@ def chunks(d: Distributor, tile: Tile, layout: Layout, facts: Facts, width: int)
     return result
 
 
-def straddles(layout: Layout, tile: Tile, facts: Facts, dim: int, width: int) -> Idx | None:
+def straddles(layout: Layout, tile: Tile, facts: TileFacts, dim: int, width: int) -> Idx | None:
     """The extent along `dim` if a chunk of `width` may lie across its end, else None."""
     if width == 1 or divides(width, facts.extents[dim]):
         return None

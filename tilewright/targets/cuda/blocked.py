@@ -1,4 +1,4 @@
-"""Layouts that a target chooses itself: blocks dealt to threads so that accesses of memory coalesce."""
+"""Layouts that a target chooses itself: blocks distributed to threads so that accesses of memory coalesce."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from math import gcd, prod
 
+from tilewright.dialects.stage.types import DEINTERLEAVED
 from tilewright.layout import Axis, Layout, number
 from tilewright.uarch.nvidia import LANES
 
@@ -21,11 +22,11 @@ def power_of_two_in(n: int) -> int:
 def blocked(
     shape: tuple[int, ...], fast: int, vector: int, warps: int, lanes_fast: int = LANES
 ) -> Layout:
-    """A tile dealt out in vectors of `vector` elements along dimension `fast`.
+    """A tile distributed in vectors of `vector` elements along dimension `fast`.
 
     Lanes go along `fast` first (at most `lanes_fast` of them), warps along the other dimensions, first
     the outermost; what is left over of either holds replicas. Register order: the vector, then `fast`,
-    then the rest. Only powers of two of an extent are dealt out (and the odd factor of the number of warps), so
+    then the rest. Only powers of two of an extent are distributed (and the odd factor of the number of warps), so
     extents may be any.
     """
     left = list(shape)
@@ -65,6 +66,18 @@ def blocked(
     return of(shape, registers, lane, warp)
 
 
+def deinterleaved(places: Layout, dim: int) -> Layout:
+    """A layout of elements that stand in other places: in every `DEINTERLEAVED` along `dim` the even ones come first.
+
+    `places`: the layout of the places.
+    """
+    before, (n, *after) = places.shape[:dim], places.shape[dim:]
+    halves = places.reshaped((*before, n // DEINTERLEAVED, 2, DEINTERLEAVED // 2, *after))
+    order = list(range(halves.rank))
+    order[dim + 1], order[dim + 2] = order[dim + 2], order[dim + 1]
+    return halves.permuted(order).reshaped(places.shape)
+
+
 def of(
     shape: Sequence[int],
     registers: Sequence[Triple],
@@ -87,7 +100,7 @@ def tiled(
 ) -> Layout:
     """A tile of fragments, which a lane holds one after the other, dimension `fast` first.
 
-    `along` deals it out to warps, neighbours first: so many of them along a dimension (None: they hold replicas);
+    `along` distributes it to warps, neighbours first: so many of them along a dimension (None: they hold replicas);
     what is left over of `warps` holds replicas.
     """
     share = {dim: count for count, dim in along if dim is not None}
@@ -95,10 +108,10 @@ def tiled(
     blocks = [
         (shape[d] // (fragment.shape[d] * share.get(d, 1)), d, fragment.shape[d]) for d in order
     ]
-    dealt = [(n, d, 0 if d is None else shape[d] // n) for n, d in along]
-    dealt.append((warps // prod(n for n, _ in along), None, 0))
+    distributed = [(n, d, 0 if d is None else shape[d] // n) for n, d in along]
+    distributed.append((warps // prod(n for n, _ in along), None, 0))
     own = [
         [(d.size, d.dim, d.stride) for d in fragment.on(axis)]
         for axis in (Axis.REGISTER, Axis.LANE)
     ]
-    return of(shape, [*own[0], *blocks], own[1], dealt)
+    return of(shape, [*own[0], *blocks], own[1], distributed)

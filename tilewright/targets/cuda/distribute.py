@@ -1,7 +1,7 @@
 """From a workgroup to its threads: one pass over the kernel that gives every op its thread-level code.
 
 Requires a kernel at workgroup level (xetile, and the stage ops whose rules are registered) and its
-`Ownership`: the layout of every tile-shaped value that has a home. Guarantees a function of one
+`Ownership`: the layout of every tile-shaped value that has an assigned layout. Guarantees a function of one
 thread in arith, math, vector, scf, gpu and mach ops, with the same effect:
 
     %s = arith.addf %x, %y : vector<64x128xf32>    ->   %s = arith.addf %x', %y' : vector<32xf32>
@@ -22,7 +22,7 @@ module that holds it is imported in `pipeline.py`:
 - `d.fragment_of(v)` is what a thread holds of the tile-shaped value v: a `vector<RxT>` (R registers,
   T signless) and the `Layout` that says which elements they are. `d.fragment_of(v, layout)` gives it
   in that layout, converted if need be. `d.set_fragment(v, value, layout)` defines a result; a result
-  with a home (`d.home(v)`) is converted to it.
+  with an assigned layout (`d.assigned(v)`) is converted to it.
 - `d.convert(fragment, layout)` moves registers, shuffles lanes, or goes through shared memory.
 - `d.thread`, `d.lane`, `d.warp` (index values); `d.coordinates(layout)` are the tile coordinates of a
   thread's register 0; register r adds the constants of `layout.at(register=r)`.
@@ -32,7 +32,7 @@ module that holds it is imported in `pipeline.py`:
   puts the barrier that it needs (see `sync.py`). `d.barrier()` is a rendezvous of all threads
   that run this code (a named barrier when `d.team` says so: one role of several).
 
-A value without a home is made where it is used, in the layout that the user wants, by a *producer*:
+A value without an assigned layout is made where it is used, in the layout that the user wants, by a *producer*:
 a function (distributor, op, layout) -> SSA value of the fragment. Constants, splats, index vectors
 and broadcasts are made so, and elementwise ops on such operands only.
 """
@@ -61,9 +61,9 @@ from tilewright.dialects.upstream.vector import ExtractStridedSliceOp
 from tilewright.layout import Layout
 from tilewright.passes.rules import Rules
 from tilewright.targets.cuda.ownership import Ownership, is_elementwise
-from tilewright.targets.cuda.places import bit_runs, replica_bits, thread_coordinates
 from tilewright.targets.cuda.smem import SharedMemory
 from tilewright.targets.cuda.sync import Hazards
+from tilewright.targets.cuda.thread_positions import bit_runs, replica_bits, thread_coordinates
 from tilewright.uarch.base import Machine
 from tilewright.uarch.nvidia import LANES
 
@@ -138,7 +138,7 @@ def _plain_rule(op: Operation) -> Rule | None:
 
 
 def is_tile_shaped(value: SSAValue) -> bool:
-    """Whether a value is dealt out to threads."""
+    """Whether a value is distributed to threads."""
     return isinstance(value.type, VectorType)
 
 
@@ -232,7 +232,7 @@ class Distributor:
         make = producer_of(op)
         if make is not None and results:
             for result in results:
-                layout = self.home(result)
+                layout = self.assigned(result)
                 if layout is not None:
                     self.result_number = result.index
                     self.set_fragment(result, make(self, op, layout), layout)
@@ -308,16 +308,16 @@ class Distributor:
 
     # Fragments ----------------------------------------------------------------------------------
 
-    def home(self, value: SSAValue) -> Layout | None:
+    def assigned(self, value: SSAValue) -> Layout | None:
         """The layout in which a value is kept; None for one that is made on demand."""
-        return self.ownership.homes.get(value)
+        return self.ownership.assigned_layouts.get(value)
 
     def is_free(self, value: SSAValue) -> bool:
-        return is_tile_shaped(value) and self.home(value) is None
+        return is_tile_shaped(value) and self.assigned(value) is None
 
     def fragment_of(self, value: SSAValue, layout: Layout | None = None) -> Fragment:
-        """What a thread holds of `value`, in `layout` (its home by default)."""
-        layout = layout or self.home(value)
+        """What a thread holds of `value`, in `layout` (its assigned layout by default)."""
+        layout = layout or self.assigned(value)
         if layout is None:
             layout = self.ownership.default(value.type)
         known = self._known(value)
@@ -332,8 +332,8 @@ class Distributor:
                 return Fragment(made, layout)
         if not known:
             raise AssertionError(f"{value} has no fragment")
-        home = self.home(value)
-        source = home if home in known else next(iter(known))
+        assigned = self.assigned(value)
+        source = assigned if assigned in known else next(iter(known))
         assert source is not None
         converted = self.convert(Fragment(known[source], source), layout)
         self._scopes[-1].fragments.setdefault(value, {})[layout] = converted.value
@@ -347,11 +347,11 @@ class Distributor:
         return found
 
     def set_fragment(self, value: SSAValue, fragment: SSAValue, layout: Layout) -> None:
-        """Define a tile-shaped result; it is brought to its home."""
-        home = self.home(value)
-        if home is not None and home != layout:
-            fragment = self.convert(Fragment(fragment, layout), home).value
-            layout = home
+        """Define a tile-shaped result; it is brought to its assigned layout."""
+        assigned = self.assigned(value)
+        if assigned is not None and assigned != layout:
+            fragment = self.convert(Fragment(fragment, layout), assigned).value
+            layout = assigned
         self._scopes[-1].fragments[value] = {layout: fragment}
 
     def fragment_type(self, type: Attribute, layout: Layout) -> VectorType:

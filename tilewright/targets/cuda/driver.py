@@ -170,7 +170,7 @@ def driver_version() -> int:
 
 
 @dataclass(frozen=True)
-class Device:
+class CudaDevice:
     """One GPU and its primary context (retained for the life of the process)."""
 
     ordinal: int
@@ -212,7 +212,7 @@ class Device:
 
 
 @functools.cache
-def device(ordinal: int) -> Device:
+def device(ordinal: int) -> CudaDevice:
     """Device `ordinal` with its primary context; DriverError when there is no such device."""
     handle, context = C.c_int(), C.c_void_p()
     call("cuDeviceGet", C.byref(handle), ordinal)
@@ -225,7 +225,7 @@ def device(ordinal: int) -> Device:
         return value.value
 
     call("cuDevicePrimaryCtxRetain", C.byref(context), handle)
-    return Device(
+    return CudaDevice(
         ordinal,
         name.value.decode(),
         (attribute(_DEV_MAJOR), attribute(_DEV_MINOR)),
@@ -236,7 +236,7 @@ def device(ordinal: int) -> Device:
 
 
 @dataclass(frozen=True)
-class Function:
+class CudaFunction:
     """A kernel of a loaded module, with what the assembler says of it."""
 
     handle: int
@@ -259,7 +259,7 @@ def _relaxed_capture() -> Generator[None]:
         call("cuThreadExchangeStreamCaptureMode", C.byref(mode))
 
 
-def load_function(image: bytes, name: str, dynamic_shared: int = 0) -> Function:
+def load_function(image: bytes, name: str, dynamic_shared: int = 0) -> CudaFunction:
     """Load PTX text or a cubin into the current context and look up the kernel `name`.
 
     `dynamic_shared`: bytes of dynamic shared memory that launches will ask for.
@@ -291,7 +291,7 @@ def load_function(image: bytes, name: str, dynamic_shared: int = 0) -> Function:
 
     if dynamic_shared:
         call("cuFuncSetAttribute", function, _FUNC_MAX_DYNAMIC_SHARED, dynamic_shared)
-    return Function(
+    return CudaFunction(
         function.value or 0,
         name,
         attribute(_FUNC_REGISTERS),
@@ -354,7 +354,7 @@ def tensor_map(
 
 
 def launch(
-    function: Function,
+    function: CudaFunction,
     grid: tuple[int, int, int],
     block: tuple[int, int, int],
     shared: int,

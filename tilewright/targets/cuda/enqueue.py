@@ -80,7 +80,7 @@ slow:
 """
 
 
-class Block(C.Structure):
+class LaunchBlock(C.Structure):
     """What a launch needs, as `tw_enqueue` reads it."""
 
     _fields_ = (
@@ -95,7 +95,7 @@ class Block(C.Structure):
 
 def native_launch(
     finder: Callable[[int], int],
-    device: driver.Device,
+    device: driver.CudaDevice,
     function: int,
     parameters: int,
     config: driver.LaunchConfig,
@@ -109,7 +109,7 @@ def native_launch(
     if functions is None:
         return None
     several = driver.device_count() > 1
-    block = Block(
+    block = LaunchBlock(
         _address(driver.launcher()), function, parameters,
         _address(driver.context_getter()) if several else None, device.context, config,
     )  # fmt: skip

@@ -22,7 +22,7 @@ from tilewright.codegen.tiles import itemsize
 from tilewright.layout import Layout, LayoutError, Move
 from tilewright.layout.memory import row_major, run_of, staging, strided
 from tilewright.targets.cuda.distribute import Distributor, Fragment
-from tilewright.targets.cuda.sync import Place
+from tilewright.targets.cuda.sync import MemoryRange
 
 VECTOR_BYTES = 16
 
@@ -179,7 +179,7 @@ def exchanged(
 ) -> SSAValue:
     """What threads `load` of `need` bytes of shared memory, from the given offset on, where others `store` before."""
     offset = d.shared.allocate(need, what)
-    place = Place(offset, offset + need)
+    place = MemoryRange(offset, offset + need)
     d.hazards.write(d, place)
     store(offset)
     d.hazards.read(d, place)

@@ -34,8 +34,8 @@ from tilewright.targets.cuda.lowered import (
     TensorMapOf,
 )
 from tilewright.targets.cuda.rates import measured
-from tilewright.targets.cuda.reach import unreachable
-from tilewright.targets.cuda.sharing import ALONE, Share, choose
+from tilewright.targets.cuda.tma_legality import unreachable
+from tilewright.targets.cuda.work_split import UNSPLIT, WorkSplit, choose
 from tilewright.targets.stages import StageTexts
 from tilewright.uarch.nvidia import COMMON_LIMITS
 
@@ -101,10 +101,10 @@ class CudaExecutable:
         self.machine = machine
         self._image = image
         self._llvm = llvm
-        self._functions: dict[int, driver.Function] = {}
+        self._functions: dict[int, driver.CudaFunction] = {}
         self._guard = threading.Lock()
         self._by_threads: CudaExecutable | None = None
-        self._shared: dict[Share, CudaExecutable] = {}
+        self._split_builds: dict[WorkSplit, CudaExecutable] = {}
         self.asm: Mapping[str, str] = Texts(
             llvm, image.decode(), machine, plan.threads, plan.shared_bytes
         )
@@ -130,7 +130,7 @@ class CudaExecutable:
 
     # Code -----------------------------------------------------------------------------------------
 
-    def function(self, ordinal: int) -> driver.Function:
+    def function(self, ordinal: int) -> driver.CudaFunction:
         """The kernel loaded on a device, assembled by the driver on first use there.
 
         UnsupportedError where the device is of another architecture; DriverError with the
@@ -187,7 +187,7 @@ class CudaExecutable:
             from tilewright.targets.base import CompileOptions
             from tilewright.targets.cuda.target import TARGET
 
-            options = CompileOptions("cuda", self.machine, disable=frozenset({"rings"}))
+            options = CompileOptions("cuda", self.machine, disable=frozenset({"multi-buffering"}))
             self._by_threads = TARGET.build(parse_module(self.ir.source), options)
             self.remarks.append(f"threads load and store what the copy engine would: {reason}")
         return self._by_threads
@@ -196,35 +196,35 @@ class CudaExecutable:
         """See `tilewright.targets.base.Foreseeing`. It asks no driver, if that was asked for the device before."""
         if self.plan.work is not None:
             multiprocessors = driver.device(_ordinal(args)).multiprocessors
-            share = share_of(self, grid, args, args, multiprocessors)
-            if share != ALONE:
-                self.shared(share)
+            split = work_split_of(self, grid, args, args, multiprocessors)
+            if split != UNSPLIT:
+                self.shared(split)
 
-    def shared(self, share: Share) -> CudaExecutable:
+    def shared(self, split: WorkSplit) -> CudaExecutable:
         """The same kernel with several workgroups for each program, made or fetched from disk on first use.
 
         This one where that cannot be.
         """
-        found = self._shared.get(share)
+        found = self._split_builds.get(split)
         if found is None:
-            from tilewright.targets.cuda.share_build import build_shared
+            from tilewright.targets.cuda.split_build import build_split
 
-            made = build_shared(self._image, self.ir.source, self.machine, share)
-            found = self._shared[share] = made or self
+            made = build_split(self._image, self.ir.source, self.machine, split)
+            found = self._split_builds[split] = made or self
             self.remarks.append(
-                f"launches of few programs: {share.tiles} times as many tiles, clusters of"
-                f" {share.parts} for the loop of each{'' if made else ', were there room for them'}"
+                f"launches of few programs: {split.tiles} times as many tiles, clusters of"
+                f" {split.parts} for the loop of each{'' if made else ', were there room for them'}"
             )
         return found
 
 
-def share_of(
+def work_split_of(
     executable: CudaExecutable,
     grid: Grid,
     args: Sequence[Any],
     values: Sequence[Any],
     multiprocessors: int,
-) -> Share:
+) -> WorkSplit:
     """How many workgroups should compute each program of a launch on `grid` with the arrays of `args`.
 
     `values`: numbers at the places of those that are none."""
@@ -259,8 +259,8 @@ class _Call:
         # What an array was is all that is needed of it: its memory need not live on.
         self.args = [replace(a, owner=None) if isinstance(a, ArrayArg) else None for a in args]
         self._blocks: dict[Any, Callable[[], None]] = {}
-        self._shares: dict[Any, Share] = {}
-        self._shared: dict[Share, _Call] = {}
+        self._work_splits: dict[Any, WorkSplit] = {}
+        self._split_builds: dict[WorkSplit, _Call] = {}
         self._floats = tuple(
             s.argument for s in self.plan.slots if isinstance(s, Scalar) and s.type[0] in "fb"
         )
@@ -344,18 +344,18 @@ class _Call:
         """Launches of the code for as many workgroups as should compute each program."""
         work = self.plan.work
         key = grid, values[work.argument] if work is not None and work.dimension < 0 else None
-        share = self._shares.get(key)
-        if share is None:
+        split = self._work_splits.get(key)
+        if split is None:
             device = self.device
-            share = share_of(self.executable, grid, self.args, values, device.multiprocessors)
-            if len(self._shares) >= _MAX_BLOCKS:
-                self._shares.clear()
-            self._shares[key] = share
-        best = self._shared.get(share)
+            split = work_split_of(self.executable, grid, self.args, values, device.multiprocessors)
+            if len(self._work_splits) >= _MAX_BLOCKS:
+                self._work_splits.clear()
+            self._work_splits[key] = split
+        best = self._split_builds.get(split)
         if best is None:
-            code = self.executable if share == ALONE else self.executable.shared(share)
+            code = self.executable if split == UNSPLIT else self.executable.shared(split)
             best = self if code is self.executable else _Call(code, self.args)  # pyright: ignore
-            self._shared[share] = best
+            self._split_builds[split] = best
         return best
 
     def _parameter(self, slot: Slot, grid: Grid, values: Sequence[int | float | bool]) -> Any:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf, log
 
-from tilewright.targets.cuda.sharing import Share, Sides, Work, clocks
+from tilewright.targets.cuda.work_split import LoopWork, Sides, WorkSplit, clocks
 
 STEPS = (1.5, 1.2, 1.07, 1.02)
 """Factors by which a rate is tried larger and smaller, one after the other."""
@@ -30,8 +30,8 @@ CLOCK = "hertz"
 class Timed:
     """A launch, and how long it took."""
 
-    work: Work
-    share: Share
+    work: LoopWork
+    split: WorkSplit
     programs: int
     trips: int
     sides: Sides
@@ -40,7 +40,7 @@ class Timed:
     def estimated(self, rates: Mapping[str, float], multiprocessors: int) -> float:
         """Seconds by some rates."""
         work = replace(self.work, rates=rates)
-        count = clocks(work, self.share, self.programs, self.trips, self.sides, multiprocessors)
+        count = clocks(work, self.split, self.programs, self.trips, self.sides, multiprocessors)
         return count / rates[CLOCK]
 
 

@@ -19,7 +19,7 @@ from tilewright import reference
 from tilewright.arguments import DEVICE_ALIGNMENT, Argument, ArrayArg, Grid
 from tilewright.diagnostics import LaunchError
 from tilewright.reference.engine import Schedule
-from tilewright.reference.pointers import TensorMap
+from tilewright.reference.pointers import TensorMapValue
 from tilewright.reference.values import Array
 from tilewright.targets.cuda.executable import launch_grid
 from tilewright.targets.cuda.lowered import (
@@ -110,10 +110,10 @@ def _parameter(slot: Slot, args: Sequence[Argument], there: dict[int, Array], gr
             return _tensor_map(slot, there[slot.argument])
 
 
-def _tensor_map(slot: TensorMapOf, array: Array) -> TensorMap:
+def _tensor_map(slot: TensorMapOf, array: Array) -> TensorMapValue:
     shape = [array.shape[d] if d >= 0 else 1 for d in slot.dimensions]
     strides = [array.strides[d] if d >= 0 else array.itemsize for d in slot.dimensions]
     if not all(shape):
         raise LaunchError(f"argument {slot.argument} is empty: it has no tensor map")
     seen = np.lib.stride_tricks.as_strided(array, shape, strides)
-    return TensorMap(seen, slot.box, slot.swizzle, slot.element)
+    return TensorMapValue(seen, slot.box, slot.swizzle, slot.element)

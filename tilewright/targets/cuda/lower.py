@@ -19,12 +19,12 @@ from tilewright.codegen.tiles import matrix_of_memref, plain
 from tilewright.dialects.stage import cluster_size
 from tilewright.passes.memory_objects import may_alias
 from tilewright.targets.cuda import (
+    lower_async_mma,
     lower_clusters,
-    lower_products,
-    lower_puts,
-    lower_rings,
+    lower_local_stores,
+    lower_multi_buffers,
     lower_roles,
-    lower_stores,
+    lower_tma_stores,
     rules_bytes,
     rules_control,
     rules_index,
@@ -40,7 +40,7 @@ from tilewright.targets.cuda import (
 from tilewright.targets.cuda.distribute import GLOBAL, Distributor, Team, pointer_in
 from tilewright.targets.cuda.lowered import (
     Extent,
-    Lowered,
+    LoweredThread,
     Pointer,
     Scalar,
     Slot,
@@ -52,12 +52,12 @@ from tilewright.targets.cuda.smem import SharedMemory
 from tilewright.uarch.base import Machine
 
 RULE_FILES = (
-    lower_puts,
+    lower_local_stores,
     lower_clusters,
-    lower_products,
-    lower_rings,
+    lower_async_mma,
+    lower_multi_buffers,
     lower_roles,
-    lower_stores,
+    lower_tma_stores,
     rules_bytes,
     rules_control,
     rules_index,
@@ -101,7 +101,7 @@ class _Parameters:
         self.types.append(type)
 
 
-def lower_kernel(kernel: gpu.FuncOp, ownership: Ownership, machine: Machine) -> Lowered:
+def lower_kernel(kernel: gpu.FuncOp, ownership: Ownership, machine: Machine) -> LoweredThread:
     """The thread's function and how to launch it."""
     body = kernel.body.block
     name = kernel.sym_name.data
@@ -115,8 +115,8 @@ def lower_kernel(kernel: gpu.FuncOp, ownership: Ownership, machine: Machine) -> 
     _bind_arguments(d, kernel, parameters)
     staged.facts_of(b).cluster = cluster_size(kernel)
     d.lower_block(body)
-    lower_stores.finish_stores(d)
-    lower_rings.end_cluster(d)
+    lower_tma_stores.finish_stores(d)
+    lower_multi_buffers.end_cluster(d)
     b.op(func.ReturnOp())
     d.finish()
     slots = list(parameters.slots)
@@ -133,7 +133,7 @@ def lower_kernel(kernel: gpu.FuncOp, ownership: Ownership, machine: Machine) -> 
     if any(maps):
         marks = [DictionaryAttr({"mach.tensor_map": UnitAttr()} if m else {}) for m in maps]
         op.arg_attrs = ArrayAttr(marks)
-    return Lowered(
+    return LoweredThread(
         ModuleOp([op]),
         name,
         kept,

@@ -21,7 +21,7 @@ from tilewright.dialects import mach, stage
 from tilewright.targets.cuda import staged as st
 from tilewright.targets.cuda.distribute import Distributor, pointer_in, rule
 from tilewright.targets.cuda.narrow import Narrow, Word
-from tilewright.targets.cuda.sharing import part_of
+from tilewright.targets.cuda.work_split import part_of
 
 CLUSTER_SHARED = 7
 """The address space of shared memory of any workgroup of the cluster."""
@@ -37,7 +37,7 @@ def rank(d: Distributor, op: Operation) -> None:
 def cluster_sum(d: Distributor, op: Operation) -> None:
     assert isinstance(op, stage.ClusterSumOp) and isinstance(op.result.type, VectorType)
     b, n, size = d.b, Narrow(d.b), st.facts(d).cluster
-    layout = d.home(op.result)
+    layout = d.assigned(op.result)
     assert layout is not None
     value = d.fragment_of(op.value, layout).value
     element = dtypes.from_mlir(op.result.type.element_type)
@@ -85,12 +85,12 @@ def cluster_sum(d: Distributor, op: Operation) -> None:
 
 
 def _room(d: Distributor, op: Operation, need: int) -> int:
-    """Offset of shared memory for the sums: a ring's, where its last slot was read, else fresh."""
+    """Offset of shared memory for the sums: a multi-buffer's, where its last slot was read, else fresh."""
     here, again = op.parent_op(), False
     while here is not None:
         again, here = again or isinstance(here, scf.ForOp), here.parent_op()
-    for ring, place in () if again else st.facts(d).places.items():
-        after = all(_before(use.operation, op) for use in ring.uses)
+    for buffer, place in () if again else st.facts(d).places.items():
+        after = all(_before(use.operation, op) for use in buffer.uses)
         if after and place.count * place.type.slot_bytes >= need:
             d.barrier()  # all of this team have read it
             return place.slots

@@ -15,8 +15,8 @@ from xdsl.ir import Block, Operation, SSAValue
 from tilewright.dialects import stage
 from tilewright.targets.cuda import staged as st
 from tilewright.targets.cuda.distribute import Distributor, Team, rule
-from tilewright.targets.cuda.lower_rings import announce_barriers
-from tilewright.targets.cuda.lower_stores import finish_stores
+from tilewright.targets.cuda.lower_multi_buffers import announce_barriers
+from tilewright.targets.cuda.lower_tma_stores import finish_stores
 from tilewright.targets.cuda.lowered import Programs
 from tilewright.targets.cuda.narrow import Narrow
 from tilewright.targets.cuda.ownership import Ownership, plan_ownership
@@ -50,7 +50,7 @@ def roles(d: Distributor, op: stage.RolesOp) -> None:
     first = 0
     mine = Narrow(d.b).value(st.warpgroup(d))
     for number, role in enumerate(op.roles):
-        warps = role.warps.value.data
+        warps = role.warps
         low = _compare(d, mine, first // st.WARPGROUP, "sge")
         high = _compare(d, mine, (first + warps) // st.WARPGROUP, "slt")
         condition = high if first == 0 else low
@@ -70,12 +70,12 @@ def _role(d: Distributor, role: stage.RoleOp, team: Team) -> None:
     body = role.body.block
     ownership = plan_ownership(body, team.warps)
     inner = RoleDistributor(d, ownership, team)
-    total = sum(r.warps.value.data for r in _siblings(role)) * LANES
+    total = sum(r.warps for r in _siblings(role)) * LANES
     if role.registers is not None:
-        wanted = role.registers.value.data
+        wanted = role.registers
         way = "inc" if wanted > REGISTER_FILE // total // 8 * 8 else "dec"
         st.instr(inner, f"setmaxnreg.{way}", registers=wanted)
-        name = role.role_name.data
+        name = role.role_name
         st.facts(d).registers[name] = wanted * LANES * team.warps
     if copies_only(body):
         with inner.b.when(inner.b.cmp("eq", inner.thread, 0)):
@@ -83,7 +83,7 @@ def _role(d: Distributor, role: stage.RoleOp, team: Team) -> None:
             inner.lower_block(body)
             st.facts(d).single = False
     else:
-        begin_turns(inner, body)
+        begin_ping_pong(inner, body)
         inner.lower_block(body)
         finish_stores(inner)
 
@@ -97,7 +97,7 @@ def _siblings(role: stage.RoleOp) -> tuple[stage.RoleOp, ...]:
 def copies_only(block: Block) -> bool:
     """Can one thread run all of a role?"""
     return not any(
-        isinstance(op, stage.CopyWaitOp | stage.ProductIssueOp | stage.StoreOp)
+        isinstance(op, stage.CopyWaitOp | stage.ProductIssueOp | stage.CopyStoreOp)
         for op in block.walk()
     )
 
@@ -118,14 +118,14 @@ def worker(d: Distributor, op: Operation) -> None:
 
 @rule("stage.programs")
 def programs(d: Distributor, op: stage.ProgramsOp) -> None:
-    d.set_scalar(op.result, st.parameter(d, Programs(op.axis.value.data), IndexType()))
+    d.set_scalar(op.result, st.parameter(d, Programs(op.axis), IndexType()))
 
 
-FIRST_TURN = 4
+FIRST_PING_PONG = 4
 """Named barriers from here on are the turns of warpgroups, one each."""
 
 
-def _turn(d: Distributor, ahead: int) -> tuple[SSAValue, SSAValue]:
+def _ping_pong(d: Distributor, ahead: int) -> tuple[SSAValue, SSAValue]:
     """The barrier of the warpgroup `ahead` of this one in the circle, and the threads that meet there."""
     n = Narrow(d.b)
     groups = d.team.warps // st.WARPGROUP
@@ -134,24 +134,24 @@ def _turn(d: Distributor, ahead: int) -> tuple[SSAValue, SSAValue]:
         last = d.b.value(arith.CmpiOp(at, n.value(groups), "sge"))
         first = n.value(n.add(at, -groups))
         at = d.b.value(arith.SelectOp(last, first, at))
-    st.facts(d).barriers = max(st.facts(d).barriers, FIRST_TURN + groups)
-    return n.value(n.add(at, FIRST_TURN)), n.value(2 * 128)
+    st.facts(d).barriers = max(st.facts(d).barriers, FIRST_PING_PONG + groups)
+    return n.value(n.add(at, FIRST_PING_PONG)), n.value(2 * 128)
 
 
-@rule("stage.turn.take")
-def take_turn(d: Distributor, op: Operation) -> None:
-    st.instr(d, "bar.sync", *_turn(d, 0))
+@rule("stage.ping_pong.acquire")
+def ping_pong_acquire(d: Distributor, op: Operation) -> None:
+    st.instr(d, "bar.sync", *_ping_pong(d, 0))
 
 
-@rule("stage.turn.pass")
-def pass_turn(d: Distributor, op: Operation) -> None:
-    st.instr(d, "bar.arrive", *_turn(d, 1))
+@rule("stage.ping_pong.release")
+def ping_pong_release(d: Distributor, op: Operation) -> None:
+    st.instr(d, "bar.arrive", *_ping_pong(d, 1))
 
 
-def begin_turns(d: Distributor, body: Block) -> None:
+def begin_ping_pong(d: Distributor, body: Block) -> None:
     """The last warpgroup gives the first its turn."""
-    if any(isinstance(op, stage.TakeTurnOp) for op in body.walk()):
+    if any(isinstance(op, stage.PingPongAcquireOp) for op in body.walk()):
         groups = d.team.warps // st.WARPGROUP
         mine = Narrow(d.b).value(st.warpgroup(d))
         with d.b.when(_compare(d, mine, groups - 1, "eq")):
-            st.instr(d, "bar.arrive", *_turn(d, 1))
+            st.instr(d, "bar.arrive", *_ping_pong(d, 1))

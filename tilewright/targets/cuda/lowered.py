@@ -17,7 +17,7 @@ from tilewright.dialects.stage import CLUSTER
 from tilewright.passes.kernel import LEVEL, SUBGROUPS
 from tilewright.reference.batch import WARP
 from tilewright.reference.pointers import SHARED_BYTES, THREADS
-from tilewright.targets.cuda.sharing import Work
+from tilewright.targets.cuda.work_split import LoopWork
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ _KINDS: Mapping[str, type[Any]] = {
 
 
 @dataclass
-class Lowered:
+class LoweredThread:
     """The pipeline's result."""
 
     module: ModuleOp
@@ -114,13 +114,13 @@ class Lowered:
     minimum_per_multiprocessor: int = 1
     split: int = 1
     """Programs along x for each of the launch's (`retile`): the grid that everything else sees."""
-    work: Work | None = None
-    """The kernel's loop, if several workgroups may compute one of its programs (`sharing`)."""
+    work: LoopWork | None = None
+    """The kernel's loop, if several workgroups may compute one of its programs (`buffer-reuse`)."""
 
 
 @dataclass(frozen=True)
 class LaunchPlan:
-    """The part of `Lowered` that a launch needs, without the module."""
+    """The part of `LoweredThread` that a launch needs, without the module."""
 
     entry: str
     slots: tuple[Slot, ...]
@@ -129,7 +129,7 @@ class LaunchPlan:
     cluster: tuple[int, int, int]
     persistent: int
     split: int = 1
-    work: Work | None = None
+    work: LoopWork | None = None
 
     def to_json(self) -> dict[str, Any]:
         slots = [[type(s).__name__, asdict(s)] for s in self.slots]
@@ -150,11 +150,11 @@ class LaunchPlan:
             (x, y, z),
             data["persistent"],
             data["split"],
-            Work(**_tuples(data["work"])) if data["work"] else None,
+            LoopWork(**_tuples(data["work"])) if data["work"] else None,
         )
 
 
-def annotate(lowered: Lowered) -> None:
+def annotate(lowered: LoweredThread) -> None:
     """The kernel function says what the assembler needs of its launch, and what the reference executor does."""
     for op in lowered.module.body.block.ops:
         if THREADS not in op.attributes:
@@ -175,7 +175,7 @@ def _tuples(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
 
 
-def plan_of(lowered: Lowered) -> LaunchPlan:
+def plan_of(lowered: LoweredThread) -> LaunchPlan:
     return LaunchPlan(
         lowered.entry,
         tuple(lowered.slots),

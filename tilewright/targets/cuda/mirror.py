@@ -84,8 +84,8 @@ def mirrored(arrays: Sequence[ArrayArg]) -> Generator[list[ArrayArg], None, None
 
     def moved(arg: ArrayArg) -> ArrayArg:
         low, _ = arg.byte_range()
-        home = next((s for s in spans if s.low <= low < s.high), None)
-        address = home.address(arg.pointer) if home is not None else 0
+        assigned = next((s for s in spans if s.low <= low < s.high), None)
+        address = assigned.address(arg.pointer) if assigned is not None else 0
         return replace(arg, pointer=address, device="cuda:0")
 
     try:

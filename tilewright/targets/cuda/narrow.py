@@ -1,4 +1,4 @@
-"""Arithmetic on 32-bit integers that folds: addresses in shared memory, cursors, descriptors.
+"""Arithmetic on 32-bit integers that folds: addresses in shared memory, pipeline states, descriptors.
 
 Shared memory is addressed by 32 bits. Values that are the same for a whole warp stay in the machine's uniform
 registers only if all arithmetic on them has a uniform form, and 64-bit comparisons have none.

@@ -6,7 +6,7 @@ demand one (`anchor`), by neighbours across reductions, broadcasts, transposes a
 by the memory that they are loaded from or stored to (vectors of 16 bytes, lanes along the contiguous
 dimension). Where two classes meet, the rule of the op converts.
 
-A value needs no home if it is cheaper to make it where it is used (`free`): constants, splats, index
+A value needs no assigned layout if it is cheaper to make it where it is used (`free`): constants, splats, index
 vectors, broadcasts, elementwise ops on these, and small loads of arrays that the kernel does not
 write.
 
@@ -31,7 +31,7 @@ from tilewright.codegen.tiles import itemsize
 from tilewright.dialects import elementwise, stage
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.movement import BROADCASTS, LAYOUTS, integers, operand_layout
-from tilewright.dialects.stage.rings import ring_type
+from tilewright.dialects.stage.multi_buffers import buffer_type
 from tilewright.layout import Axis, Layout
 from tilewright.passes.carried import LOOPS_AND_BRANCHES, carried_together
 from tilewright.passes.ownership import Planner, Relation, rearranged
@@ -43,7 +43,7 @@ from tilewright.passes.tile_origin import (
     tile_origin,
 )
 from tilewright.targets.cuda import blocked as bl
-from tilewright.targets.cuda.products import Product, plan_product
+from tilewright.targets.cuda.products import ProductPlan, plan_product
 from tilewright.targets.cuda.runs import vector_of
 from tilewright.uarch.nvidia import LANES
 
@@ -87,11 +87,11 @@ _MASKS = ("vector.create_mask", "vector.constant_mask")
 
 @dataclass
 class Ownership:
-    """The result: `homes` of values, the plans of products, and the number of warps."""
+    """The result: `assigned_layouts` of values, the plans of products, and the number of warps."""
 
     warps: int
-    homes: dict[SSAValue, Layout] = field(default_factory=dict[SSAValue, Layout])
-    products: dict[Operation, Product] = field(default_factory=dict[Operation, Product])
+    assigned_layouts: dict[SSAValue, Layout] = field(default_factory=dict[SSAValue, Layout])
+    products: dict[Operation, ProductPlan] = field(default_factory=dict[Operation, ProductPlan])
     resident: int = 1
     """Workgroups that a multiprocessor should hold at a time: registers and memory are shared so."""
     stages: int = 0
@@ -154,7 +154,7 @@ def widest_vector(tile: SSAValue, fast: int) -> int:
 
 
 class _Ownership:
-    """Which values have homes, what ties them, and where memory asks for a layout."""
+    """Which values have assigned layouts, what ties them, and where memory asks for a layout."""
 
     def __init__(self, body: Block, warps: int, use_mma: bool):
         self.body = body
@@ -241,7 +241,7 @@ class _Ownership:
                 if op.permutation is not None:
                     fast = op.permutation.index(fast)
                 self.memory.append((value, fast, itemsize(op.tile_type.element_type), most))
-        elif isinstance(op, stage.ReadOp | stage.PutOp):
+        elif isinstance(op, stage.ReadOp | stage.LocalStoreOp):
             value = op.result if isinstance(op, stage.ReadOp) else op.value
             if (part := _part_of(op)) is not None:
                 self.memory.append((value, 1 if part.row_major else 0, part.itemsize, 16))
@@ -315,17 +315,17 @@ class _Ownership:
             fast, size, most = memory.get(root, (len(shape) - 1, 4, 16))
             if plan.give(root, default_layout(shape, fast, size, self.out.warps, most)):
                 plan.follow()
-        self.out.homes = {v: plan.layouts[plan.find(v)] for v in members}
+        self.out.assigned_layouts = {v: plan.layouts[plan.find(v)] for v in members}
 
 
-def _part_of(op: stage.ReadOp | stage.PutOp) -> stage.PartAttr | None:
+def _part_of(op: stage.ReadOp | stage.LocalStoreOp) -> stage.PartAttr | None:
     """How the tile that an op reads or writes lies in its slot."""
-    if isinstance(op, stage.PutOp):
-        return ring_type(op.ring).parts.data[0]
+    if isinstance(op, stage.LocalStoreOp):
+        return buffer_type(op.buffer).parts.data[0]
     wait = op.tile.owner
     if not isinstance(wait, stage.CopyWaitOp):
         return None
-    return ring_type(wait.ring).parts.data[list[SSAValue](wait.values).index(op.tile)]
+    return buffer_type(wait.buffer).parts.data[list[SSAValue](wait.values).index(op.tile)]
 
 
 def _used_beside(value: SSAValue, op: Operation) -> bool:

@@ -18,44 +18,49 @@ from tilewright.diagnostics import UnsupportedError
 from tilewright.dialects import stage as st
 from tilewright.dialects.tw import PrintOp
 from tilewright.layout import LayoutError
-from tilewright.passes.idle_barriers import remove_idle_barriers
+from tilewright.passes.eliminate_barriers import eliminate_barriers
 from tilewright.passes.kernel import programs_of
 from tilewright.passes.observer import Observer, ignore
 from tilewright.passes.pipeline import CLEANUP, Pass, Pipeline, Unit, run
 from tilewright.passes.scaled_maxima import scale_maxima
 from tilewright.targets.base import CompileOptions
+from tilewright.targets.cuda.loop_work import work_of
 from tilewright.targets.cuda.lower import lower_kernel
-from tilewright.targets.cuda.lowered import Lowered, annotate
+from tilewright.targets.cuda.lowered import LoweredThread, annotate
 from tilewright.targets.cuda.ownership import Ownership, plan_ownership
-from tilewright.targets.cuda.passes.clusters import form_clusters
-from tilewright.targets.cuda.passes.masks import split_masked
-from tilewright.targets.cuda.passes.overlap import overlap_products
-from tilewright.targets.cuda.passes.partial import keep_partial
+from tilewright.targets.cuda.passes.async_mma import issue_async_mma
+from tilewright.targets.cuda.passes.deferred_reduction import defer_reductions
+from tilewright.targets.cuda.passes.deferred_wait import defer_waits
+from tilewright.targets.cuda.passes.drop_prefetches import drop_prefetches
+from tilewright.targets.cuda.passes.index_set_splitting import split_index_sets
+from tilewright.targets.cuda.passes.k_coarsening import coarsen_k, steps_per_line
+from tilewright.targets.cuda.passes.k_slicing import slice_products_along_k
+from tilewright.targets.cuda.passes.local_stores import store_operands, stored_operand_bytes
+from tilewright.targets.cuda.passes.mma_pipelining import pipeline_products
+from tilewright.targets.cuda.passes.multi_buffering import (
+    BufferBudget,
+    buffered_loads,
+    multi_buffer_loads,
+    will_form,
+)
+from tilewright.targets.cuda.passes.multicast import form_clusters
 from tilewright.targets.cuda.passes.persistent import make_persistent
-from tilewright.targets.cuda.passes.positions import place_tiles
-from tilewright.targets.cuda.passes.prefetches import leave_out_prefetches
-from tilewright.targets.cuda.passes.products import issue_products
-from tilewright.targets.cuda.passes.puts import put_bytes, put_operands
-from tilewright.targets.cuda.passes.rings import Budget, form_rings, ring_loads, will_form
-from tilewright.targets.cuda.passes.roles import split_roles
-from tilewright.targets.cuda.passes.rotate import rotate_loops
-from tilewright.targets.cuda.passes.rounding import round_where_loaded
-from tilewright.targets.cuda.passes.shares import share_loop
-from tilewright.targets.cuda.passes.slices import slice_products
-from tilewright.targets.cuda.passes.steps import merge_steps, narrow_steps
-from tilewright.targets.cuda.passes.stores import engine_stores, room_of_panels
-from tilewright.targets.cuda.passes.suits import warpgroups
+from tilewright.targets.cuda.passes.ping_pong import schedule_ping_pong
+from tilewright.targets.cuda.passes.split_k import split_k
 from tilewright.targets.cuda.passes.swap_operands import swap_operands
-from tilewright.targets.cuda.passes.turns import take_turns
+from tilewright.targets.cuda.passes.tf32_rounding import round_at_loads
+from tilewright.targets.cuda.passes.tile_rematerialization import rematerialize_tiles
+from tilewright.targets.cuda.passes.tma_stores import form_tma_stores, room_of_panels
+from tilewright.targets.cuda.passes.warp_specialization import specialize_warps
+from tilewright.targets.cuda.passes.wgmma_legality import warpgroups
 from tilewright.targets.cuda.retile import retile
-from tilewright.targets.cuda.rules_pipeline import MOST_STAGES
-from tilewright.targets.cuda.sharing import ALONE, SPARE, Share, Work
+from tilewright.targets.cuda.rules_cp_async import MOST_STAGES
 from tilewright.targets.cuda.warps import (
     choose_warps,
     resident_workgroups,
     synchronous_accumulators,
 )
-from tilewright.targets.cuda.work import work_of
+from tilewright.targets.cuda.work_split import SPARE, UNSPLIT, LoopWork, WorkSplit
 from tilewright.targets.workgroup import BEGIN, begin
 from tilewright.uarch.base import Machine
 from tilewright.uarch.nvidia import WARPGROUP
@@ -70,25 +75,25 @@ class CudaUnit(Unit[Machine]):
     """A kernel on its way to PTX."""
 
     stages: int | None = None
-    """Slots of rings, where the user says it."""
-    share: Share = ALONE
+    """Slots of multi-buffers, where the user says it."""
+    split: WorkSplit = UNSPLIT
     """How several workgroups compute one program."""
     spare: int = SPARE[0]
-    """Bytes of shared memory that are left for other things than rings and panels."""
-    work: Work | None = None
+    """Bytes of shared memory that are left for other things than multi-buffers and panels."""
+    work: LoopWork | None = None
     """The kernel's loop, if several workgroups may compute one of its programs."""
     copied: list[Operation] | None = None
-    """The loads that rings will bring, once they are known."""
-    lowered: Lowered | None = None
+    """The loads that multi-buffers will bring, once they are known."""
+    lowered: LoweredThread | None = None
     """The last stage, and what a launch must know of it."""
 
     def runs(self, name: str) -> bool:
         return name in ("cuda", self.machine.name)
 
-    def ring_loads(self) -> Sequence[Operation]:
-        """The loads that rings will bring."""
+    def buffered_loads(self) -> Sequence[Operation]:
+        """The loads that multi-buffers will bring."""
         if self.copied is None:
-            self.copied = list(ring_loads(self.kernel, self.machine))
+            self.copied = list(buffered_loads(self.kernel, self.machine))
         return self.copied
 
 
@@ -97,8 +102,8 @@ W = ("workgroup",)
 
 def _retile(unit: CudaUnit) -> None:
     fits = retile(unit.kernel, unit.remarks)
-    if unit.share.tiles > 1:
-        retile(unit.kernel, unit.remarks, least=fits * unit.share.tiles)
+    if unit.split.tiles > 1:
+        retile(unit.kernel, unit.remarks, least=fits * unit.split.tiles)
 
 
 def _retile_again(unit: CudaUnit) -> None:
@@ -107,38 +112,38 @@ def _retile_again(unit: CudaUnit) -> None:
 
 SPLIT = Pass[CudaUnit](
     "split-workgroups",
-    "tiles too large for the registers are shared by several workgroups",
+    "splits a workgroup whose tiles exceed the registers into several",
     _retile,
     requires=W,
     optional="split",
 )
-POSITIONS = Pass[CudaUnit](
-    "positions",
-    "tiles are placed where they are loaded",
-    lambda u: place_tiles(u.kernel),
+REMATERIALIZE_TILES = Pass[CudaUnit](
+    "rematerialize-tiles",
+    "rematerializes each tile, with its offsets, where it is loaded",
+    lambda u: rematerialize_tiles(u.kernel),
     requires=W,
 )
 COMMON: Sequence[Pass[CudaUnit]] = (
     *BEGIN,
     Pass(
         "scaled-maxima",
-        "the maximum of scaled values is that of the values, scaled",
+        "moves a positive scale out of a maximum: max(s x) = s max(x)",
         lambda u: scale_maxima(u.kernel),
         requires=W,
     ),
     CLEANUP,
     Pass(
-        "prefetches",
-        "prefetches of what is copied ahead of its loop anyway go",
-        lambda u: leave_out_prefetches(u.kernel),
+        "drop-prefetches",
+        "removes prefetches of data that is copied asynchronously anyway",
+        lambda u: drop_prefetches(u.kernel),
         requires=W,
-        optional="copies",
+        optional="cp-async",
     ),
     CLEANUP,
     Pass(
-        "idle-barriers",
-        "barriers that order nothing go",
-        lambda u: remove_idle_barriers(u.kernel),
+        "eliminate-barriers",
+        "removes barriers that order no memory accesses",
+        lambda u: eliminate_barriers(u.kernel),
         requires=W,
     ),
     SPLIT,
@@ -147,78 +152,78 @@ COMMON: Sequence[Pass[CudaUnit]] = (
 """What every kernel goes through."""
 
 
-def steps(times: int = 0) -> Pass[CudaUnit]:
+def coarsening(times: int = 0) -> Pass[CudaUnit]:
     """So many iterations at once; 0: as many as fill a line of shared memory."""
 
     def wanted(unit: CudaUnit) -> int:
-        return times or unit.share.steps * narrow_steps(unit.kernel)
+        return times or unit.split.steps * steps_per_line(unit.kernel)
 
     return Pass(
-        "steps",
-        "short steps of k are merged, until a line in shared memory is full, where the extents' divisors allow it",
-        lambda u: merge_steps(u.kernel, wanted(u)),
+        "k-coarsening",
+        "merges short steps of k until they fill a line of shared memory, where the extents are divisible",
+        lambda u: coarsen_k(u.kernel, wanted(u)),
         requires=W,
         optional=True,
         when=lambda u: wanted(u) > 1,
-        make=steps,
+        make=coarsening,
     )
 
 
-def _note_work(unit: CudaUnit) -> None:
-    planned = unit.share != ALONE or bool(unit.off) or unit.stages is not None
+def _note_loop_work(unit: CudaUnit) -> None:
+    planned = unit.split != UNSPLIT or bool(unit.off) or unit.stages is not None
     unit.work = None if planned else work_of(unit.kernel, unit.machine)
 
 
-def shares(parts: int = 0) -> Pass[CudaUnit]:
+def split_k_pass(parts: int = 0) -> Pass[CudaUnit]:
     """Clusters of so many workgroups; 0: as many as the launch asked for."""
     return Pass(
-        "shares",
-        "few programs with long loops: clusters do a program's iterations in turn and add up",
-        lambda u: share_loop(u.kernel, parts or u.share.parts),
+        "split-k",
+        "split-K: the workgroups of a cluster share the iterations of one program and add up their sums",
+        lambda u: split_k(u.kernel, parts or u.split.parts),
         requires=W,
         optional=True,
-        when=lambda u: u.share.parts > 1,
-        make=shares,
+        when=lambda u: u.split.parts > 1,
+        make=split_k_pass,
     )
 
 
 def _persists(unit: CudaUnit) -> bool:
-    if unit.share.parts > 1:
+    if unit.split.parts > 1:
         return False
     # Where threads load everything, several workgroups of a multiprocessor hide one another's waiting.
-    return bool(unit.ring_loads()) or warpgroups(unit.kernel) > 1
+    return bool(unit.buffered_loads()) or warpgroups(unit.kernel) > 1
 
 
-def _rings(unit: CudaUnit) -> None:
+def _multi_buffer(unit: CudaUnit) -> None:
     kernel, machine = unit.kernel, unit.machine
-    panels = room_of_panels(kernel, warpgroups(kernel)) if unit.on("stores") else 0
+    panels = room_of_panels(kernel, warpgroups(kernel)) if unit.on("tma-stores") else 0
     room = machine.memories["smem"].size - unit.spare - panels
-    room -= put_bytes(kernel, machine, unit.ring_loads())
-    form_rings(kernel, machine, Budget(room, unit.stages), unit.remarks)
+    room -= stored_operand_bytes(kernel, machine, unit.buffered_loads())
+    multi_buffer_loads(kernel, machine, BufferBudget(room, unit.stages), unit.remarks)
 
 
-PARTIAL = Pass[CudaUnit](
-    "partial",
-    "what a loop reduces stays apart, lane by lane, until its end",
-    lambda u: keep_partial(u.kernel, lambda: _ownership(u)),
+DEFER_REDUCTIONS = Pass[CudaUnit](
+    "deferred-reduction",
+    "keeps loop-carried reductions per lane and combines the lanes after the loop",
+    lambda u: defer_reductions(u.kernel, lambda: _ownership(u)),
     requires=W,
     optional=True,
     machine=True,
 )
 PLACED: Sequence[Pass[CudaUnit]] = (
-    POSITIONS,
+    REMATERIALIZE_TILES,
     Pass(
         "swap-operands",
-        "products with few rows, or operands that warpgroups read only transposed, are computed transposed",
+        "computes a product transposed if it has few rows, or if warpgroups can read its operands only so",
         lambda u: swap_operands(u.kernel, u.machine),
         requires=W,
         optional=True,
         machine=True,
     ),
     Pass(
-        "rounding",
-        "f32 becomes tf32 where it is loaded",
-        lambda u: round_where_loaded(u.kernel),
+        "tf32-rounding",
+        "rounds f32 operands to tf32 where they are loaded",
+        lambda u: round_at_loads(u.kernel),
         requires=W,
     ),
     CLEANUP,
@@ -227,20 +232,25 @@ PLACED: Sequence[Pass[CudaUnit]] = (
 
 ASYNCHRONOUS: Sequence[Pass[CudaUnit]] = (
     Pass(
-        "masks",
-        "loops are split where a mask begins or ceases to hold for the whole tile",
-        lambda u: split_masked(u.kernel),
+        "index-set-splitting",
+        "splits loops into iterations with and without a mask (index-set splitting)",
+        lambda u: split_index_sets(u.kernel),
         requires=W,
         optional=True,
     ),
     CLEANUP,
-    steps(),
+    coarsening(),
     CLEANUP,
-    Pass("work", "the loop is noted, for launches of few programs", _note_work, requires=W),
-    shares(),
     Pass(
-        "clusters",
-        "neighbours that load the same tile share one copy (multicast); off, for it gained nothing on an H200",
+        "loop-work",
+        "records the loop of products for the cost model of launches with few programs",
+        _note_loop_work,
+        requires=W,
+    ),
+    split_k_pass(),
+    Pass(
+        "multicast",
+        "loads a tile that neighbouring programs need once per cluster (multicast); off: no gain on an H200",
         lambda u: form_clusters(u.kernel, u.machine),
         requires=W,
         optional=True,
@@ -249,77 +259,77 @@ ASYNCHRONOUS: Sequence[Pass[CudaUnit]] = (
     ),
     Pass(
         "persistent",
-        "one workgroup per multiprocessor takes program after program, in groups of rows; the longest first where "
-        "loops run longer in some",
+        "runs one workgroup per multiprocessor, which takes programs in an order that reuses L2; the longest first "
+        "where their loops differ in length",
         lambda u: make_persistent(u.kernel, u.remarks),
         requires=W,
         optional=True,
         when=_persists,
     ),
     Pass(
-        "rings",
-        "loads that feed products come through rings of shared-memory slots, filled by the copy engine (TMA)",
-        _rings,
+        "multi-buffering",
+        "loads the operands of products through multi-buffers in shared memory, filled by TMA",
+        _multi_buffer,
         requires=W,
         optional=True,
         machine=True,
     ),
     Pass(
-        "puts",
-        "right operands that the program computes are written to rings too",
-        lambda u: put_operands(u.kernel, u.machine),
+        "local-stores",
+        "stores computed right operands to multi-buffers, too",
+        lambda u: store_operands(u.kernel, u.machine),
         requires=W,
         machine=True,
     ),
     Pass(
-        "products",
-        "products are done by warpgroups (wgmma), beside the program",
-        lambda u: issue_products(u.kernel, u.machine, u.remarks),
+        "async-mma",
+        "issues products asynchronously to warpgroups (wgmma)",
+        lambda u: issue_async_mma(u.kernel, u.machine, u.remarks),
         requires=W,
         machine=True,
     ),
     Pass(
-        "slices",
-        "a product whose A is computed (dequantised, activated) goes in slices of k: one is computed while another "
+        "k-slicing",
+        "splits a product whose A is computed (dequantized, activated) along k: one slice is computed while another "
         "multiplies",
-        lambda u: slice_products(u.kernel, u.machine),
+        lambda u: slice_products_along_k(u.kernel, u.machine),
         requires=W,
         optional=True,
         machine=True,
     ),
-    PARTIAL,
+    DEFER_REDUCTIONS,
     Pass(
-        "rotate",
-        "a loop's last product runs beside the next iteration; loops in a row hand it on",
-        lambda u: rotate_loops(u.kernel, warpgroups(u.kernel)),
+        "mma-pipelining",
+        "software-pipelines products: a loop's last product overlaps the next iteration, also across loops",
+        lambda u: pipeline_products(u.kernel, warpgroups(u.kernel)),
         requires=W,
         optional=True,
     ),
     Pass(
-        "turns",
-        "warpgroups take turns at the matrix unit: one multiplies while another computes",
-        lambda u: take_turns(u.kernel, warpgroups(u.kernel)),
+        "ping-pong",
+        "lets one warpgroup multiply while another computes",
+        lambda u: schedule_ping_pong(u.kernel, warpgroups(u.kernel)),
         requires=W,
         optional=True,
     ),
     Pass(
-        "overlap",
-        "a product that a loop adds up is waited for one iteration later",
-        lambda u: overlap_products(u.kernel),
+        "deferred-wait",
+        "waits for an accumulating product one iteration later",
+        lambda u: defer_waits(u.kernel),
         requires=W,
         optional=True,
     ),
     Pass(
-        "stores",
-        "results go through shared memory and the copy engine",
-        lambda u: engine_stores(u.kernel, warpgroups(u.kernel), u.remarks),
+        "tma-stores",
+        "stores results through shared memory by TMA",
+        lambda u: form_tma_stores(u.kernel, warpgroups(u.kernel), u.remarks),
         requires=W,
         optional=True,
     ),
     Pass(
-        "roles",
-        "a warp that only copies, and warpgroups that only compute, by backward slice",
-        lambda u: split_roles(u.kernel, u.machine, u.remarks),
+        "warp-specialization",
+        "warp specialization: one warp copies, the other warpgroups compute",
+        lambda u: specialize_warps(u.kernel, u.machine, u.remarks),
         requires=W,
         optional=True,
         machine=True,
@@ -331,9 +341,9 @@ ASYNCHRONOUS: Sequence[Pass[CudaUnit]] = (
 SYNCHRONOUS: Sequence[Pass[CudaUnit]] = (
     replace(SPLIT, apply=_retile_again, machine=True),
     CLEANUP,
-    POSITIONS,
+    REMATERIALIZE_TILES,
     CLEANUP,
-    PARTIAL,
+    DEFER_REDUCTIONS,
 )
 """Threads wait for their copies (cp.async ahead of loops) and products (mma.sync)."""
 
@@ -342,8 +352,8 @@ def _team_ownership(kernel: gpu.FuncOp) -> Ownership | None:
     """Ownership of a kernel that was made asynchronous: roles choose their own; None for any other kernel."""
     roles = next((op for op in kernel.walk() if isinstance(op, st.RolesOp)), None)
     if roles is not None:
-        return Ownership(sum(role.warps.value.data for role in roles.roles))
-    if any(isinstance(op, st.ProductIssueOp | st.RingOp) for op in kernel.walk()):
+        return Ownership(sum(role.warps for role in roles.roles))
+    if any(isinstance(op, st.ProductIssueOp | st.MultiBufferOp) for op in kernel.walk()):
         return plan_ownership(kernel.body.block, WARPGROUP * warpgroups(kernel))
     return None
 
@@ -352,7 +362,7 @@ def _thread_ownership(unit: CudaUnit) -> Ownership:
     """Ownership of a kernel whose threads wait for their products."""
     block = unit.kernel.body.block
     found = plan_ownership(block, choose_warps(unit.kernel), use_mma=unit.on("mma"))
-    if unit.on("copies"):
+    if unit.on("cp-async"):
         found.stages = unit.stages or MOST_STAGES
         found.resident = resident_workgroups(found)
     return found
@@ -369,7 +379,7 @@ def _lower(unit: CudaUnit) -> None:
         lowered = lower_kernel(unit.kernel, ownership, unit.machine)
     except LayoutError as error:
         raise UnsupportedError(
-            f"a tile of this kernel cannot be dealt to threads: {error}",
+            f"a tile of this kernel cannot be distributed to threads: {error}",
             hint="tiles whose extents are powers of two can",
         ) from error
     lowered.split, lowered.work = programs_of(unit.kernel), unit.work
@@ -379,12 +389,12 @@ def _lower(unit: CudaUnit) -> None:
 
 TO_MACH = Pass[CudaUnit](
     "cuda-to-mach",
-    "one thread's program: values are dealt to warps and lanes, instructions chosen",
+    "distributes values to warps and lanes, selects instructions: the program of one thread",
     _lower,
     choices={
-        "copies": "on sm_80, and where warpgroups cannot multiply: cp.async ahead of the loop; prefetches of the same "
-        "arrays are left out",
-        "mma": "matrix instructions instead of multiply-add element by element",
+        "cp-async": "copies operands ahead of the loop by cp.async, on sm_80 and where warpgroups cannot multiply; "
+        "drops prefetches of the same arrays",
+        "mma": "uses matrix instructions instead of multiply-adds of single elements",
     },
     machine=True,
     whole=True,
@@ -402,15 +412,15 @@ def run_pipeline(
     remarks: list[str],
     stage: Observer = ignore,
     observe: Observer = ignore,
-    share: Share = ALONE,
-) -> Lowered:
+    split: WorkSplit = UNSPLIT,
+) -> LoweredThread:
     """From XeTile at workgroup level to the last stage.
 
     `stage` sees the module at every stage, `observe` after every pass, by its name.
     """
     PIPELINE.check(options.disable, options.target)
     unit = CudaUnit(
-        module, machine, options.disable, remarks, None, False, options.num_stages, share
+        module, machine, options.disable, remarks, None, False, options.num_stages, split
     )
     begin(unit, options, stage, observe, owners="warps own what the instructions give them")
     run(COMMON[len(BEGIN) :], unit, observe)
@@ -422,30 +432,30 @@ def run_pipeline(
     return lowered
 
 
-def product_work(module: ModuleOp, machine: Machine, options: CompileOptions) -> Work | None:
+def product_work(module: ModuleOp, machine: Machine, options: CompileOptions) -> LoopWork | None:
     """The loop of products of a kernel as warpgroups would run it; None where they cannot, or it has another form.
 
     The module is changed on the way.
     """
     unit = CudaUnit(module, machine, options.disable, [], None, False, options.num_stages)
-    if not unit.on("rings") or machine.name != "sm_90a":
+    if not unit.on("multi-buffering") or machine.name != "sm_90a":
         return None
     begin(unit, options, ignore, ignore, owners="")
     run((*COMMON[len(BEGIN) :], *PLACED), unit, ignore)
     return work_of(unit.kernel, machine) if will_form(unit.kernel, machine, []) else None
 
 
-def _asynchronous(unit: CudaUnit, stage: Observer, observe: Observer) -> Lowered | None:
+def _asynchronous(unit: CudaUnit, stage: Observer, observe: Observer) -> LoweredThread | None:
     """The kernel with copies and products beside the program; None, and nothing is changed, where it has no use for
     that, or no room.
 
-    What shared memory a kernel needs besides rings is known only when it is lowered: so rings are made as deep as
-    fits, and shallower when the rest does not.
+    What shared memory a kernel needs besides multi-buffers is known only when it is lowered: so multi-buffers are made
+    as deep as fits, and shallower when the rest does not.
     """
-    if not unit.on("rings") or unit.machine.name != "sm_90a":
+    if not unit.on("multi-buffering") or unit.machine.name != "sm_90a":
         return None
     if any(isinstance(op, PrintOp) for op in unit.kernel.walk()):
-        unit.remarks.append("copies and products do not run beside a program that prints")
+        unit.remarks.append("copies and products are not asynchronous in a program that prints")
         return None
     reason = ""
     for spare in SPARE:
@@ -464,5 +474,5 @@ def _asynchronous(unit: CudaUnit, stage: Observer, observe: Observer) -> Lowered
         stage("stage", module)
         unit.remarks += copy.remarks
         return copy.lowered
-    unit.remarks.append(f"copies and products do not run beside the program: {reason}")
+    unit.remarks.append(f"copies and products are not asynchronous: {reason}")
     return None

@@ -1,4 +1,4 @@
-"""How a product of tiles is computed: by which instruction, dealt to which grid of warps.
+"""How a product of tiles is computed: by which instruction, distributed to which grid of warps.
 
 The choice depends on element types and extents alone, and is made once, before ownership: the layout
 of C anchors that of every value around it.
@@ -22,7 +22,7 @@ from tilewright.uarch.nvidia import MMA_SYNC, ptx_type
 
 
 @dataclass(frozen=True)
-class Product:
+class ProductPlan:
     """One choice. `instruction` is None for products by multiply-add of single elements.
 
     `element` is the type that both operands are brought to first, `pack` how many of them fill a
@@ -143,7 +143,7 @@ def source_element(value: SSAValue) -> DType:
     return found
 
 
-def plan_product(op: xt.TileMmaOp, warps: int, *, use_mma: bool = True) -> Product:
+def plan_product(op: xt.TileMmaOp, warps: int, *, use_mma: bool = True) -> ProductPlan:
     """The choice for one product."""
     (m, k), (_, n) = shape_of(op.a), shape_of(op.b)
     a, b, c = source_element(op.a), source_element(op.b), dtype_of(op.result.type)
@@ -155,8 +155,8 @@ def plan_product(op: xt.TileMmaOp, warps: int, *, use_mma: bool = True) -> Produ
         x, y, d = map(ptx_type, each.types)
         name = f"nvptx.mma.m{rows}n{each.n[0]}k{each.k}.{d}.{x}.{y}.{d}"
         la, lb, lc = layouts(each, m, n, k, grid, warps)
-        return Product(name, each.types[0], each.pack_a, each.k, rows, grid, lc, la, lb)
+        return ProductPlan(name, each.types[0], each.pack_a, each.k, rows, grid, lc, la, lb)
     vector = gcd(4, n)
     c_layout = bl.blocked((m, n), 1, vector, warps, 8)
     element = c.name if not (isinstance(op.result.type, IntegerType)) else "i32"
-    return Product(None, element, 1, 1, 1, (1, 1), c_layout, None, None)
+    return ProductPlan(None, element, 1, 1, 1, (1, 1), c_layout, None, None)

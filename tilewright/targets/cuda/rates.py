@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilewright.targets.cuda import driver
-from tilewright.targets.cuda.sharing import Work
+from tilewright.targets.cuda.work_split import LoopWork
 from tilewright.uarch.calibration import calibrated
 
 
-def measured(work: Work, machine: str) -> Work:
+def measured(work: LoopWork, machine: str) -> LoopWork:
     """A kernel's loop with the rates of the device at hand; as it is where they were not measured."""
     found = calibrated(driver.named(machine))
     if not found:

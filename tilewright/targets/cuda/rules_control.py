@@ -14,22 +14,24 @@ from tilewright.dialects import xetile as xt
 from tilewright.dialects.upstream.arith import constant
 from tilewright.passes.control import Parts, bind_all, convert_if, convert_while, flat
 from tilewright.passes.tile_origin import root_of, tile_accesses
-from tilewright.targets.cuda import rules_pipeline as pipeline
+from tilewright.targets.cuda import rules_cp_async as pipeline
 from tilewright.targets.cuda.distribute import Distributor, is_tile_shaped, rule
 from tilewright.targets.cuda.rules_memory import UNKNOWN
-from tilewright.targets.cuda.sync import Access, Place
+from tilewright.targets.cuda.sync import MemoryRange, RangeAccess
 
 
 @dataclass
-class Carrier:
-    """Loops and branches of a thread (`passes.control`): a tile-shaped value is carried as its fragment in the home
-    of its place, an xetile.tile as its offsets: it must stay in one matrix."""
+class FragmentCarrier:
+    """Loops and branches of a thread (`passes.control`): a tile-shaped value is carried as its fragment in the assigned
+    layout of its place, an xetile.tile as its offsets: it must stay in one matrix."""
 
     d: Distributor
     op: Operation
     tiles: dict[SSAValue, Tile] = field(default_factory=dict[SSAValue, Tile])
     """A tile that came to a place, by the place and by the value."""
-    left: list[tuple[set[Access], bool]] = field(default_factory=list[tuple[set[Access], bool]])
+    left: list[tuple[set[RangeAccess], bool]] = field(
+        default_factory=list[tuple[set[RangeAccess], bool]]
+    )
     """What the sides of a branch leave behind (`sync.Hazards.join`)."""
 
     def flatten(self, values: Sequence[SSAValue], places: Sequence[SSAValue]) -> Parts:
@@ -40,9 +42,9 @@ class Carrier:
         if isinstance(value.type, xt.TileType):
             return [d.b.idx(x) for x in self._tile(value, place).offsets]
         if is_tile_shaped(value):
-            home = d.home(place)
-            assert home is not None
-            return [d.fragment_of(value, home).value]
+            assigned = d.assigned(place)
+            assert assigned is not None
+            return [d.fragment_of(value, assigned).value]
         return [d.scalar(value)]
 
     def _tile(self, value: SSAValue, place: SSAValue) -> Tile:
@@ -73,9 +75,9 @@ class Carrier:
             tile = self.tiles.get(place) or self.tiles[sample]
             self.d.set_tile(place, replace(tile, offsets=(rows, cols)))
         elif is_tile_shaped(place):
-            home = self.d.home(place)
-            assert home is not None
-            self.d.set_fragment(place, parts[0], home)
+            assigned = self.d.assigned(place)
+            assert assigned is not None
+            self.d.set_fragment(place, parts[0], assigned)
         else:
             self.d.set_scalar(place, parts[0])
 
@@ -105,10 +107,10 @@ def _owner(value: SSAValue) -> Operation:
     return parent
 
 
-def accesses(d: Distributor, body: Operation) -> list[Access]:
+def accesses(d: Distributor, body: Operation) -> list[RangeAccess]:
     """What the ops inside an op do to arrays."""
     return [
-        Access(Place(root=UNKNOWN if (root := root_of(tile)) is None else root), writes)
+        RangeAccess(MemoryRange(root=UNKNOWN if (root := root_of(tile)) is None else root), writes)
         for tile, writes in tile_accesses(body)
     ]
 
@@ -119,29 +121,29 @@ def lower_for(d: Distributor, op: scf.ForOp) -> None:
     body = op.body.block
     last = body.last_op
     assert last is not None
-    to = Carrier(d, op)
+    to = FragmentCarrier(d, op)
     inits = to.flatten(op.iter_args, body.args[1:])
     carry = flat(inits)
     lo, hi, step = (d.idx(v) for v in (op.lb, op.ub, op.step))
-    ring = pipeline.prepare(d, op)
-    if ring is not None:
-        pipeline.fill(d, ring)
+    buffer = pipeline.prepare(d, op)
+    if buffer is not None:
+        pipeline.fill(d, buffer)
         carry.append(b.idx(0))
     with d.hazards.loop(accesses(d, op)), b.loop(lo, hi, step, carry) as loop, d.scope():
         d.set_scalar(body.args[0], loop.iv)
-        slot = loop.carried[-1] if ring is not None else None
-        if ring is not None and slot is not None:
+        slot = loop.carried[-1] if buffer is not None else None
+        if buffer is not None and slot is not None:
             b.nonnegative.add(slot)
-            pipeline.begin_iteration(d, ring, loop.iv, slot)
+            pipeline.begin_iteration(d, buffer, loop.iv, slot)
         _mark_offsets(d, op, loop.carried)
         bind_all(to, body.args[1:], op.iter_args, inits, loop.carried)
         d.lower_block(body)
         out = flat(to.flatten(last.operands, body.args[1:]))
-        if ring is not None and slot is not None:
-            out.append(pipeline.next_slot(d, ring, slot))
+        if buffer is not None and slot is not None:
+            out.append(pipeline.next_slot(d, buffer, slot))
         loop.out = out
-    if ring is not None:
-        pipeline.end(d, ring)
+    if buffer is not None:
+        pipeline.end(d, buffer)
     _mark_offsets(d, op, loop.results)
     bind_all(to, op.results, op.iter_args, inits, loop.results)
 
@@ -182,12 +184,12 @@ def _growth(d: Distributor, value: SSAValue, arg: SSAValue) -> tuple[bool, bool]
 @rule("scf.while")
 def lower_while(d: Distributor, op: scf.WhileOp) -> None:
     with d.hazards.loop(accesses(d, op)):
-        convert_while(Carrier(d, op), op)
+        convert_while(FragmentCarrier(d, op), op)
 
 
 @rule("scf.if")
 def lower_if(d: Distributor, op: scf.IfOp) -> None:
-    to = Carrier(d, op)
+    to = FragmentCarrier(d, op)
     convert_if(to, op)
     if not op.false_region.blocks:
         with d.hazards.branch(to.left):

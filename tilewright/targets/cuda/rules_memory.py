@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from xdsl.dialects import scf
 from xdsl.dialects.builtin import VectorType
-from xdsl.ir import Block, Operation, SSAValue
+from xdsl.ir import Operation, SSAValue
 
 from tilewright.codegen.tiles import ScatteredTile, Tile, itemsize
 from tilewright.dialects import mach
@@ -22,20 +21,20 @@ from tilewright.passes.tile_origin import root_of
 from tilewright.targets.cuda import access as ac
 from tilewright.targets.cuda import blocked as bl
 from tilewright.targets.cuda.distribute import Distributor, producer, rule
-from tilewright.targets.cuda.places import replica_bits
-from tilewright.targets.cuda.sync import Place
+from tilewright.targets.cuda.sync import MemoryRange
+from tilewright.targets.cuda.thread_positions import replica_bits
 from tilewright.uarch.nvidia import LINE
 
 UNKNOWN = object()
 """The root of memory that nothing is known of."""
 
 
-def place_of(tile: SSAValue, layout: Layout | None) -> Place:
+def place_of(tile: SSAValue, layout: Layout | None) -> MemoryRange:
     """The array of a tile for the hazard tracker; `layout` says who touches which element."""
     if layout is not None and replica_bits(layout):
         layout = None  # one replica writes what all read
     root = root_of(tile)
-    return Place(
+    return MemoryRange(
         root=UNKNOWN if root is None else root, owner=None if layout is None else (tile, layout)
     )
 
@@ -75,29 +74,26 @@ def load_fragment(
     """A fragment of a tile in `layout`; what lies outside is `padding`."""
     facts = ac.facts_of(tile_value, tile)
     dim, width = ac.vector_width(layout, tile, facts)
-    type = VectorType(tile.element, [layout.registers])  # pyright: ignore
 
     def by(width: int) -> SSAValue:
-        return _load_chunks(d, tile, layout, facts, width, padding)
+        with d.scope():
+            return _load_chunks(d, tile, layout, facts, width, padding)
 
     extent = ac.straddles(layout, tile, facts, dim, width)
     if extent is None:
         return by(width)
     b = d.b
     whole = b.cmp("eq", b.rem(extent, width), 0)
-    if (known := b.known_bool(whole)) is not None:
-        return by(width if known else 1)
-    blocks: list[Block] = []
-    for n in (width, 1):
-        block = Block()
-        with b.inside(block), d.scope():
-            b.op(scf.YieldOp(by(n)))
-        blocks.append(block)
-    return b.if_else(whole, blocks[0], blocks[1], [type])[0]
+    return b.choose(whole, lambda: [by(width)], lambda: [by(1)])[0]
 
 
 def _load_chunks(
-    d: Distributor, tile: Tile, layout: Layout, facts: ac.Facts, width: int, padding: int | float
+    d: Distributor,
+    tile: Tile,
+    layout: Layout,
+    facts: ac.TileFacts,
+    width: int,
+    padding: int | float,
 ) -> SSAValue:
     b = d.b
     type = VectorType(tile.element, [width])  # pyright: ignore
@@ -153,17 +149,12 @@ def _choose(
         return
     b = d.b
     whole = b.cmp("eq", b.rem(extent, width), 0)
-    if (known := b.known_bool(whole)) is not None:
-        by(width if known else 1)
-        return
-    blocks: list[Block] = []
-    for n in (width, 1):
-        block = Block()
-        with b.inside(block), d.scope():
-            by(n)
-            b.op(scf.YieldOp())
-        blocks.append(block)
-    b.if_else(whole, blocks[0], blocks[1], [])
+
+    def scoped(width: int) -> None:
+        with d.scope():
+            by(width)
+
+    b.choose(whole, lambda: scoped(width), lambda: scoped(1))
 
 
 def _store_chunks(
@@ -171,7 +162,7 @@ def _store_chunks(
     tile: Tile,
     value: SSAValue,
     layout: Layout,
-    facts: ac.Facts,
+    facts: ac.TileFacts,
     width: int,
     first: SSAValue | None,
     wanted: SSAValue | None,
@@ -194,7 +185,7 @@ def _store_chunks(
 
 @rule("xetile.prefetch_tile")
 def prefetch(d: Distributor, op: xt.PrefetchTileOp) -> None:
-    """One prefetch per cache line of the tile, dealt to the threads; lines outside do nothing."""
+    """One prefetch per cache line of the tile, distributed to the threads; lines outside do nothing."""
     tile = d.tile(op.tile)
     locality = 3 if op.locality is None else op.locality
     if not isinstance(tile, Tile) or op.tile_type.memory_space == 3 or locality == 0:

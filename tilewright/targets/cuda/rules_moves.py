@@ -47,7 +47,7 @@ from tilewright.targets.cuda.exchange import (
 )
 from tilewright.targets.cuda.ownership import is_even, shape_of
 from tilewright.targets.cuda.rules_values import linear_index, offset_index, table
-from tilewright.targets.cuda.sync import Place
+from tilewright.targets.cuda.sync import MemoryRange
 
 Make = Callable[[Layout, Layout], SSAValue]
 """(layout of the operands, layout of the result), which keep elements in place -> the result."""
@@ -158,7 +158,7 @@ def extract_element(d: Distributor, op: Operation) -> None:
 
 def _position(d: Distributor, op: Operation, *, fixed: bool = True) -> tuple[Idx, int]:
     """The number of the element at an op's position, and a divisor of it; without `fixed` of the part that is
-    known at run time only."""
+    known only at run time."""
     if "static_position" not in op.properties:
         return 0, 0
     whole = next(v for v in reversed(op.operands) if is_tile_shaped(v))
@@ -254,7 +254,7 @@ class _Exchange:
             for fragment, at, below in sorted(stores, key=lambda s: not s[2]):
                 store_at(d, at, fragment, offset if below else self.moved(offset))
                 if below:
-                    d.hazards.write(d, Place(offset, offset + need))
+                    d.hazards.write(d, MemoryRange(offset, offset + need))
 
         return exchanged(
             d, need, self.what, store, lambda offset: load_at(d, found, offset, self.element)

@@ -45,15 +45,15 @@ from tilewright.targets.cuda.exchange import (
     pointers_of,
     store_fragment,
 )
-from tilewright.targets.cuda.products import Product, source_element
-from tilewright.targets.cuda.sync import Place
+from tilewright.targets.cuda.products import ProductPlan, source_element
+from tilewright.targets.cuda.sync import MemoryRange
 from tilewright.uarch.nvidia import LANES
 
 ROW_BYTES = 16
 
 
 @dataclass
-class Staged:
+class StagedOperand:
     """An operand in shared memory; the offset of one that the compiler did not put there just now is
     any index."""
 
@@ -71,7 +71,7 @@ def tile_mma(d: Distributor, op: xt.TileMmaOp) -> None:
     assert plan.a is not None and plan.b is not None
     wanted = (plan.a, plan.b)
     held: list[Fragment | None] = []
-    staged: list[Staged | None] = []
+    staged: list[StagedOperand | None] = []
     for value, want in zip((op.a, op.b), wanted, strict=True):
         if value in d.in_shared:
             held.append(None)
@@ -82,7 +82,7 @@ def tile_mma(d: Distributor, op: xt.TileMmaOp) -> None:
         # What is held by the right lanes needs no memory.
         inside = conversion(fragment.layout, want)[1] is not None
         staged.append(None if inside else stage(d, fragment, op))
-    parts: list[Words] = []
+    parts: list[OperandWords] = []
     for fragment, place, want in zip(held, staged, wanted, strict=True):
         if place is not None:
             parts.append(read_operand(d, place, want, plan))
@@ -104,7 +104,7 @@ def tile_mma(d: Distributor, op: xt.TileMmaOp) -> None:
 
 def _prepared(d: Distributor, value: SSAValue, want: Layout) -> Fragment:
     """An operand in the element type that the instruction takes, in registers."""
-    fragment = d.fragment_of(value) if d.home(value) is not None else d.fragment_of(value, want)
+    fragment = d.fragment_of(value) if d.assigned(value) is not None else d.fragment_of(value, want)
     element = fragment.element
     if element.name.startswith("f8"):
         wide = VectorType(f16, [fragment.layout.registers])
@@ -112,15 +112,15 @@ def _prepared(d: Distributor, value: SSAValue, want: Layout) -> Fragment:
     return fragment
 
 
-def stage(d: Distributor, fragment: Fragment, op: Operation) -> Staged:
+def stage(d: Distributor, fragment: Fragment, op: Operation) -> StagedOperand:
     """Write an operand to shared memory; it may be read after the next `hazards.read`."""
     size = itemsize(fragment.element)
     memory = operand_memory(fragment.layout, size)
     need = extent_bytes(memory, size)
     offset = d.shared.allocate(need, "an operand of a product", op=op)
-    d.hazards.write(d, Place(offset, offset + need))
+    d.hazards.write(d, MemoryRange(offset, offset + need))
     store_fragment(d, fragment, memory, offset)
-    return Staged(offset, memory, fragment.element)
+    return StagedOperand(offset, memory, fragment.element)
 
 
 @lru_cache(maxsize=512)
@@ -150,7 +150,7 @@ def operand_memory(layout: Layout, size: int) -> Layout:
 
 
 @dataclass
-class Words:
+class OperandWords:
     """An operand's fragment as the words that instructions take, in pieces that are read when they are wanted first.
 
     So a product holds what one step of k takes, not whole operands.
@@ -176,25 +176,27 @@ class Words:
         return d.pick(whole, range(inside, inside + count))
 
 
-def words(d: Distributor, value: SSAValue, plan: Product) -> Words:
+def words(d: Distributor, value: SSAValue, plan: ProductPlan) -> OperandWords:
     """A fragment as the 32-bit words that instructions take (f64 stays)."""
     assert isinstance(value.type, VectorType)
     (count,) = value.type.get_shape()
     if isinstance(value.type.element_type, Float64Type):
-        return Words([value], count)
+        return OperandWords([value], count)
     count //= plan.pack
-    return Words([d.b.value(vector.BitcastOp(value, VectorType(i32, [count])))], count)
+    return OperandWords([d.b.value(vector.BitcastOp(value, VectorType(i32, [count])))], count)
 
 
 # Reading fragments ------------------------------------------------------------------------------
 
 
-def read_operand(d: Distributor, staged: Staged, want: Layout, plan: Product) -> Words:
+def read_operand(
+    d: Distributor, staged: StagedOperand, want: Layout, plan: ProductPlan
+) -> OperandWords:
     """The fragment of one operand as words: by ldmatrix where its rows lie so, else by plain loads."""
     size = itemsize(staged.element)
     need = extent_bytes(staged.memory, size)
     if isinstance(staged.offset, int):
-        d.hazards.read(d, Place(staged.offset, staged.offset + need))
+        d.hazards.read(d, MemoryRange(staged.offset, staged.offset + need))
     found = matrices(want, staged.memory, size, plan.pack, d.team.warps)
     if found is None:
         return words(d, load_fragment(d, want, staged.memory, staged.offset, staged.element), plan)
@@ -205,7 +207,7 @@ def read_operand(d: Distributor, staged: Staged, want: Layout, plan: Product) ->
         name = f"nvptx.ldmatrix.x{count}{'.trans' if found.transposed else ''}"
         for pointer in pointers_of(d, group.at, staged.offset):
             parts.append(partial(_load_matrices, d, name, pointer, count))
-    return Words(parts, each)
+    return OperandWords(parts, each)
 
 
 def _load_matrices(d: Distributor, name: str, pointer: SSAValue, count: int) -> SSAValue:
@@ -213,7 +215,7 @@ def _load_matrices(d: Distributor, name: str, pointer: SSAValue, count: int) -> 
 
 
 @dataclass(frozen=True)
-class Group:
+class MatrixLoads:
     """Loads of `count` matrices each, at these addresses (of the row that each lane names)."""
 
     count: int
@@ -222,7 +224,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Matrices:
-    groups: tuple[Group, ...]
+    groups: tuple[MatrixLoads, ...]
     transposed: bool
 
 
@@ -254,7 +256,7 @@ def matrices(want: Layout, memory: Layout, size: int, pack: int, warps: int) -> 
         flat = thread.reshape(warps * LANES, -1)
         at = parted(flat, 16 // size)
         if at is not None:
-            return Matrices((Group(count, at),), transposed)
+            return Matrices((MatrixLoads(count, at),), transposed)
     return None
 
 
@@ -285,7 +287,9 @@ def _rows(table: np.ndarray, rows: np.ndarray, transposed: bool, size: int) -> b
 # Multiplying ------------------------------------------------------------------------------------
 
 
-def multiply(d: Distributor, plan: Product, a: Words, b: Words, c: SSAValue) -> SSAValue:
+def multiply(
+    d: Distributor, plan: ProductPlan, a: OperandWords, b: OperandWords, c: SSAValue
+) -> SSAValue:
     """All instructions of one product: k outermost, so that accumulators rest between two uses."""
     assert plan.instruction is not None and plan.a is not None and plan.b is not None
     element = c.type.element_type  # pyright: ignore
@@ -323,7 +327,7 @@ MOST_STAGED = 64 << 10
 
 
 @dataclass(frozen=True)
-class Rows:
+class OperandRows:
     """An operand's part in shared memory: elements of row r from `offset + r * step` on."""
 
     offset: int
@@ -331,7 +335,7 @@ class Rows:
     element: Attribute
 
 
-def by_elements(d: Distributor, op: xt.TileMmaOp, plan: Product) -> None:
+def by_elements(d: Distributor, op: xt.TileMmaOp, plan: ProductPlan) -> None:
     """Any types and extents: both operands in shared memory, one step of k after the other."""
     b = d.b
     c_type = d.fragment_type(op.result.type, plan.c)
@@ -360,8 +364,8 @@ def by_elements(d: Distributor, op: xt.TileMmaOp, plan: Product) -> None:
     steps[1] = -(-n * widths[1] // ROW_BYTES) * ROW_BYTES // widths[1]
     needs = [m * steps[0] * widths[0], depth * steps[1] * widths[1]]
     offsets = [d.shared.allocate(x, "an operand of a product", op=op) for x in needs]
-    places = [Place(o, o + x) for o, x in zip(offsets, needs, strict=True)]
-    staged = [Rows(o, s, f.element) for o, s, f in zip(offsets, steps, sides, strict=True)]
+    places = [MemoryRange(o, o + x) for o, x in zip(offsets, needs, strict=True)]
+    staged = [OperandRows(o, s, f.element) for o, s, f in zip(offsets, steps, sides, strict=True)]
     for first in range(0, k, depth):
         count = min(depth, k - first)
         for side, (fragment, place) in enumerate(zip(sides, places, strict=True)):
@@ -387,7 +391,7 @@ def by_elements(d: Distributor, op: xt.TileMmaOp, plan: Product) -> None:
 
 
 def _store_part(
-    d: Distributor, fragment: Fragment, to: Rows, dim: int, first: int, count: int
+    d: Distributor, fragment: Fragment, to: OperandRows, dim: int, first: int, count: int
 ) -> None:
     """The elements with `first <= coordinate[dim] < first + count`, the first at offset 0 along dim."""
     b = d.b
@@ -447,7 +451,9 @@ def _extended(b: Builder, x: SSAValue, wanted: Attribute, signed: bool) -> SSAVa
     return b.value(extend(x, type))  # pyright: ignore
 
 
-def _column(d: Distributor, rows: Rows, layout: Layout, k: SSAValue, k_is_row: int) -> SSAValue:
+def _column(
+    d: Distributor, rows: OperandRows, layout: Layout, k: SSAValue, k_is_row: int
+) -> SSAValue:
     """What a thread needs of column k of A (`layout`: rows x 1), or of row k of B (1 x columns)."""
     b = d.b
     size = itemsize(rows.element)

@@ -128,29 +128,29 @@ def fold_registers(
     members = len(groups[0])
     if members == 1:
         return d.pick(value, [g[0] for g in groups])
-    ways = min(members, max(1, CHAINS // count))
+    chains = min(members, max(1, CHAINS // count))
 
     def slice_of(start: int, end: int) -> SSAValue:
         return d.pick(value, [g[i] for i in range(start, end) for g in groups])
 
-    folded = slice_of(0, ways)
-    start = ways
-    while start + ways <= members:
-        folded = combine(d.b, kind, folded, slice_of(start, start + ways))
-        start += ways
+    folded = slice_of(0, chains)
+    start = chains
+    while start + chains <= members:
+        folded = combine(d.b, kind, folded, slice_of(start, start + chains))
+        start += chains
     if start < members:
         rest = members - start
         some = combine(d.b, kind, d.pick(folded, range(rest * count)), slice_of(start, members))
-        folded = d.concatenate([some, d.pick(folded, range(rest * count, ways * count))])
-    while ways > 1:
-        half = ways // 2
+        folded = d.concatenate([some, d.pick(folded, range(rest * count, chains * count))])
+    while chains > 1:
+        half = chains // 2
         low = d.pick(folded, range(half * count))
         high = d.pick(folded, range(half * count, 2 * half * count))
         joined = combine(d.b, kind, low, high)
-        if ways % 2:
-            rest = d.pick(folded, range(2 * half * count, ways * count))
+        if chains % 2:
+            rest = d.pick(folded, range(2 * half * count, chains * count))
             joined = d.concatenate([joined, rest])
-        ways = half + ways % 2
+        chains = half + chains % 2
         folded = joined
     return folded
 

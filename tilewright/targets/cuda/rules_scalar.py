@@ -146,7 +146,7 @@ def allocate(d: Distributor, op: Operation) -> None:
 def _array(d: Distributor, op: Operation, value: SSAValue) -> Matrix:
     found = d.matrix(value)
     if found is None:
-        raise d.error(op, f"{op.name}: this array comes from nowhere that the cuda target knows")
+        raise d.error(op, f"{op.name}: the cuda target cannot find the origin of this array")
     return found
 
 

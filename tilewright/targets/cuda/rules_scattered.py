@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from xdsl.dialects import arith, scf
+from xdsl.dialects import arith
 from xdsl.dialects.builtin import VectorType
 from xdsl.dialects.vector import BroadcastOp
-from xdsl.ir import Block, Operation, SSAValue
+from xdsl.ir import Operation, SSAValue
 
 from tilewright.codegen.builder import index
 from tilewright.codegen.tiles import ScatteredTile, itemsize
@@ -23,7 +23,7 @@ from tilewright.targets.cuda.runs import vector_of
 
 
 @dataclass(frozen=True)
-class Elements:
+class ElementOffsets:
     """Byte offsets from `pointer` of a fragment's elements, and which of them take part."""
 
     pointer: SSAValue
@@ -33,7 +33,7 @@ class Elements:
 
 def scattered(
     d: Distributor, tile: ScatteredTile, mask: SSAValue | None, layout: Layout, *, once: bool
-) -> Elements:
+) -> ElementOffsets:
     """The elements of a scattered tile in `layout`. `once`: of replicas the first takes part only."""
     b = d.b
     total: SSAValue | None = None
@@ -56,7 +56,7 @@ def scattered(
         on = b.value(arith.AndIOp(on, ac.splat_mask(d, first, layout.registers)))
     size = itemsize(tile.element)
     bytes_ = b.value(arith.MuliOp(total, b.constant(type, size))) if size > 1 else total
-    return Elements(tile.pointer, bytes_, on)
+    return ElementOffsets(tile.pointer, bytes_, on)
 
 
 def _list_of_offsets(d: Distributor, op: Operation, value: SSAValue) -> ScatteredTile:
@@ -91,7 +91,7 @@ def _width(op: xt.LoadGatherOp | xt.StoreScatterOp, layout: Layout) -> int:
 
 
 def _vectors(
-    d: Distributor, at: Elements, layout: Layout, tile: ScatteredTile, width: int
+    d: Distributor, at: ElementOffsets, layout: Layout, tile: ScatteredTile, width: int
 ) -> Iterator[tuple[SSAValue, SSAValue, int]]:
     """Address, mask and alignment of every vector; all elements of one take part alike."""
     for first in range(0, layout.registers, width):
@@ -163,11 +163,8 @@ def _one(
 ) -> SSAValue:
     """One element; 0 where nothing was done."""
     b = d.b
-    if mask is None:
-        return b.value(mach.AtomicRmwOp(kind, value, pointer, scope="device"))
-    then, other = Block(), Block()
-    with b.inside(then):
-        b.op(scf.YieldOp(b.value(mach.AtomicRmwOp(kind, value, pointer, scope="device"))))
-    with b.inside(other):
-        b.op(scf.YieldOp(b.constant(value.type, 0)))
-    return b.if_else(mask, then, other, [value.type])[0]
+
+    def old() -> list[SSAValue]:
+        return [b.value(mach.AtomicRmwOp(kind, value, pointer, scope="device"))]
+
+    return (old() if mask is None else b.choose(mask, old, lambda: [b.constant(value.type, 0)]))[0]

@@ -50,8 +50,8 @@ def table(
     if size > MOST_CONSTANTS:
         raise d.error(
             op,
-            f"a constant tile of {size} different values has no place on {d.machine.name}",
-            hint=f"up to {MOST_CONSTANTS} can be told apart; pass larger tables as arrays",
+            f"a constant tile of {size} different values is not supported on {d.machine.name}",
+            hint=f"up to {MOST_CONSTANTS} are supported; pass larger tables as arrays",
         )
     number = offset_index(d, *linear_index(d, layout))
     b = d.b

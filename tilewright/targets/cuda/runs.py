@@ -18,8 +18,8 @@ from xdsl.ir import OpResult, SSAValue
 
 from tilewright.codegen.tiles import itemsize
 from tilewright.dialects import xetile as xt
+from tilewright.passes.fold_identities import splat
 from tilewright.passes.integers import ANY, divisor
-from tilewright.passes.neutral import splat
 from tilewright.passes.tile_origin import WIDEST, tile_alignment
 
 _CASTS = frozenset(("arith.index_cast", "arith.extsi", "arith.extui"))
@@ -29,7 +29,7 @@ _RIGHT_VARIES = frozenset((3, 4, 7, 8))
 
 
 @dataclass(frozen=True)
-class Run:
+class ArithmeticRun:
     """Along the last dimension, in each aligned block of ``length`` elements: x, x + slope, x + 2 slope, ..."""
 
     length: int
@@ -38,25 +38,31 @@ class Run:
     """Of the first element of every block; `ANY` where all are zero."""
 
 
-def run_of(value: SSAValue) -> Run:
+def run_of(value: SSAValue) -> ArithmeticRun:
     """What is known of a vector of integers, or of a mask (whose elements are the same in a block)."""
     assert isinstance(value.type, VectorType)
     last = value.type.get_shape()[-1]
     if (number := splat(value)) is not None:
-        return Run(last, 0, divisor(number) if isinstance(number, int) else 1)
+        return ArithmeticRun(last, 0, divisor(number) if isinstance(number, int) else 1)
     if not isinstance(value, OpResult):
-        return Run(1)
+        return ArithmeticRun(1)
     op = value.op
     if op.name == "vector.step":
-        return Run(last, 1, ANY)
+        return ArithmeticRun(last, 1, ANY)
     if op.name in _CASTS:
         return run_of(op.operands[0])
     if op.name in ("vector.broadcast", "xetile.broadcast"):
         source = op.operands[0]
         if not isinstance(source.type, VectorType):
-            return Run(last, 0, divisor(source))
+            return ArithmeticRun(last, 0, divisor(source))
         found, given = run_of(source), source.type.get_shape()[-1]
-        return found if given == last else Run(last, 0, found.divisor) if given == 1 else Run(1)
+        return (
+            found
+            if given == last
+            else ArithmeticRun(last, 0, found.divisor)
+            if given == 1
+            else ArithmeticRun(1)
+        )
     if op.name == "vector.shape_cast":
         source = op.operands[0]
         assert isinstance(source.type, VectorType)
@@ -64,39 +70,41 @@ def run_of(value: SSAValue) -> Run:
         if source.type.get_shape()[-1] == last:
             return found
         # Single elements: each is at most so many steps from the first of its block.
-        return Run(1, 0, gcd(found.divisor, found.slope)) if last == 1 else Run(1)
+        return (
+            ArithmeticRun(1, 0, gcd(found.divisor, found.slope)) if last == 1 else ArithmeticRun(1)
+        )
     if isinstance(op, arith.AddiOp | arith.SubiOp):
         return _sum(run_of(op.lhs), run_of(op.rhs), 1 if isinstance(op, arith.AddiOp) else -1)
     if isinstance(op, arith.MuliOp):
         a, b = run_of(op.lhs), run_of(op.rhs)
         if a.slope == b.slope == 0:
             zero = ANY in (a.divisor, b.divisor)
-            return Run(gcd(a.length, b.length), 0, ANY if zero else a.divisor * b.divisor)
+            return ArithmeticRun(gcd(a.length, b.length), 0, ANY if zero else a.divisor * b.divisor)
     if isinstance(op, arith.AndIOp | arith.OrIOp):
         a, b = run_of(op.lhs), run_of(op.rhs)
         if a.slope == b.slope == 0:
-            return Run(gcd(a.length, b.length))
+            return ArithmeticRun(gcd(a.length, b.length))
     if isinstance(op, arith.CmpiOp):
         return _compared(op)
-    return Run(1)
+    return ArithmeticRun(1)
 
 
-def _compared(op: arith.CmpiOp) -> Run:
+def _compared(op: arith.CmpiOp) -> ArithmeticRun:
     a, b = run_of(op.lhs), run_of(op.rhs)
     length = gcd(a.length, b.length)
     if a.slope == b.slope == 0:
-        return Run(length)
+        return ArithmeticRun(length)
     how = op.predicate.value.data
     along = (a.slope, b.slope, how in _LEFT_VARIES), (b.slope, a.slope, how in _RIGHT_VARIES)
     if (1, 0, True) in along:
-        return Run(gcd(length, gcd(a.divisor, b.divisor)))
-    return Run(1)
+        return ArithmeticRun(gcd(length, gcd(a.divisor, b.divisor)))
+    return ArithmeticRun(1)
 
 
 def vector_of(tile: SSAValue, mask: SSAValue | None) -> int:
     """Elements along the last dimension that one aligned access of a scattered tile moves: 1 where nothing is known."""
     assert isinstance(tile.type, xt.TileType)
-    offsets = Run(0, 0, ANY)
+    offsets = ArithmeticRun(0, 0, ANY)
     while isinstance(tile.owner, xt.UpdateTileOffsetOp) and tile.owner.offset_vector is not None:
         offsets = _sum(offsets, run_of(tile.owner.offset_vector))
         tile = tile.owner.tile
@@ -115,8 +123,10 @@ def vector_of(tile: SSAValue, mask: SSAValue | None) -> int:
     return max(1, width)
 
 
-def _sum(a: Run, b: Run, sign: int = 1) -> Run:
-    return Run(gcd(a.length, b.length), a.slope + sign * b.slope, gcd(a.divisor, b.divisor))
+def _sum(a: ArithmeticRun, b: ArithmeticRun, sign: int = 1) -> ArithmeticRun:
+    return ArithmeticRun(
+        gcd(a.length, b.length), a.slope + sign * b.slope, gcd(a.divisor, b.divisor)
+    )
 
 
 def _count_divisor(source: SSAValue) -> int:

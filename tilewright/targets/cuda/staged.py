@@ -1,9 +1,10 @@
-"""What the lowering knows of rings: where slots and barriers stand in shared memory, and cursors as numbers.
+"""What the lowering knows of multi-buffers: where slots and barriers stand in shared memory, and pipeline states as
+numbers.
 
-A ring has two mbarriers per slot. `full` completes a phase when the copies of a fill are done (one arrival, by the
-thread that issues, and the bytes); `empty` when all readers have released it. A cursor is two words, so that the slot
-can stay in uniform registers: the slot, and the parity of the fill's round. The first fill finds every slot free
-because it waits for the phase before the first, which counts as complete.
+A multi-buffer has two mbarriers per slot. `full` completes a phase when the copies of a fill are done (one arrival, by
+the thread that issues, and the bytes); `empty` when all readers have released it. A pipeline state is two words, so
+that the slot can stay in uniform registers: the slot, and the parity of the fill's round. The first fill finds every
+slot free because it waits for the phase before the first, which counts as complete.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from xdsl.ir import Attribute, SSAValue
 
 from tilewright.codegen.builder import Builder
 from tilewright.dialects import mach, stage, xetile
-from tilewright.dialects.stage.rings import ring_type
+from tilewright.dialects.stage.multi_buffers import buffer_type
 from tilewright.passes.integers import Ranges
 from tilewright.targets.cuda.distribute import Distributor
 from tilewright.targets.cuda.lowered import Slot
 from tilewright.targets.cuda.narrow import Narrow, Word
-from tilewright.targets.cuda.reach import MOST_EXTENT
+from tilewright.targets.cuda.tma_legality import MOST_EXTENT
 from tilewright.uarch.nvidia import WARPGROUP
 
 ALIGNMENT = 1024
@@ -30,10 +31,10 @@ ALIGNMENT = 1024
 
 
 @dataclass
-class Place:
-    """One ring in shared memory; offsets in bytes from the workgroup's shared memory."""
+class BufferAddress:
+    """One multi-buffer in shared memory; offsets in bytes from the workgroup's shared memory."""
 
-    type: stage.RingType
+    type: stage.MultiBufferType
     slots: int
     """Offset of slot 0; the others follow."""
     barriers: int
@@ -51,10 +52,10 @@ class Place:
 
 
 @dataclass
-class Staged:
-    """A value that lies in a slot: its ring, part, and the number of the slot."""
+class StagedTile:
+    """A value that lies in a slot: its multi-buffer, part, and the number of the slot."""
 
-    place: Place
+    place: BufferAddress
     part: int
     slot: Word
 
@@ -70,7 +71,7 @@ class Staged:
 
 
 @dataclass
-class Facts:
+class KernelFacts:
     """What rules tell one another about a kernel, shared by all its roles."""
 
     slots: list[tuple[Slot, SSAValue]] = field(default_factory=list["tuple[Slot, SSAValue]"])
@@ -85,8 +86,8 @@ class Facts:
     stores: bool = False
     """Are there stores by the copy engine?"""
 
-    places: dict[SSAValue, Place] = field(default_factory=dict[SSAValue, Place])
-    staged: dict[SSAValue, Staged] = field(default_factory=dict[SSAValue, Staged])
+    places: dict[SSAValue, BufferAddress] = field(default_factory=dict[SSAValue, BufferAddress])
+    staged: dict[SSAValue, StagedTile] = field(default_factory=dict[SSAValue, StagedTile])
     registers: dict[str, int] = field(default_factory=dict[str, int])
     barriers: int = 1
     addresses: dict[Distributor, SSAValue] = field(default_factory=dict["Distributor", SSAValue])
@@ -100,23 +101,23 @@ class Facts:
 def _extent(array: SSAValue) -> int | None:
     """A launch sees to the extents of the arrays that are copied, and of no others."""
     tiles = [use.operation for use in array.uses if isinstance(use.operation, xetile.InitTileOp)]
-    copies = stage.CopyIssueOp | stage.StoreOp
+    copies = stage.CopyIssueOp | stage.CopyStoreOp
     copied = any(isinstance(use.operation, copies) for op in tiles for use in op.result.uses)
     return MOST_EXTENT if copied else None
 
 
-_FACTS: WeakKeyDictionary[Builder, Facts] = WeakKeyDictionary()
+_FACTS: WeakKeyDictionary[Builder, KernelFacts] = WeakKeyDictionary()
 
 
-def facts_of(b: Builder) -> Facts:
+def facts_of(b: Builder) -> KernelFacts:
     """The facts of the kernel that is being built."""
     found = _FACTS.get(b)
     if found is None:
-        found = _FACTS[b] = Facts()
+        found = _FACTS[b] = KernelFacts()
     return found
 
 
-def facts(d: Distributor) -> Facts:
+def facts(d: Distributor) -> KernelFacts:
     """The facts of the kernel that is being lowered."""
     return facts_of(d.b)
 
@@ -165,22 +166,22 @@ def pointer(d: Distributor, offset: Word) -> SSAValue:
     return n.pointer(n.add(shared_address(d), offset))
 
 
-def place_of(d: Distributor, ring: SSAValue) -> Place:
-    return facts(d).places[ring]
+def place_of(d: Distributor, buffer: SSAValue) -> BufferAddress:
+    return facts(d).places[buffer]
 
 
-def allocate(d: Distributor, op: stage.RingOp, readers: int) -> Place:
-    """Shared memory for a ring and its barriers."""
-    type = ring_type(op.result)
+def allocate(d: Distributor, op: stage.MultiBufferOp, readers: int) -> BufferAddress:
+    """Shared memory for a multi-buffer and its barriers."""
+    type = buffer_type(op.result)
     count = type.slots.data
-    slots = d.shared.allocate(count * type.slot_bytes, "a ring", align=ALIGNMENT, op=op)
-    barriers = d.shared.allocate(16 * count, "barriers of a ring", op=op)
+    slots = d.shared.allocate(count * type.slot_bytes, "a multi-buffer", align=ALIGNMENT, op=op)
+    barriers = d.shared.allocate(16 * count, "barriers of a multi-buffer", op=op)
     parts: list[int] = []
     at = 0
     for part in type.parts:
         parts.append(at)
         at += -(-part.bytes // ALIGNMENT) * ALIGNMENT
-    place = Place(type, slots, barriers, tuple(parts), readers)
+    place = BufferAddress(type, slots, barriers, tuple(parts), readers)
     facts(d).places[op.result] = place
     return place
 
@@ -195,43 +196,43 @@ def rank(d: Distributor) -> Word:
     return n.rem(n.of(number), size)
 
 
-def cursor_of(d: Distributor, slot: SSAValue, parity: SSAValue) -> SSAValue:
-    """A cursor of its two words."""
+def state_of(d: Distributor, slot: SSAValue, parity: SSAValue) -> SSAValue:
+    """A pipeline state of its two words."""
     made = d.b.constant(VectorType(i32, [2]), 0)
     for place, word in enumerate((slot, parity)):
         made = d.b.value(vector.InsertOp(word, made, [place]))
     return made
 
 
-def slot_of(d: Distributor, cursor: SSAValue) -> Word:
-    return d.b.extract(d.scalar(cursor), 0)
+def slot_of(d: Distributor, state: SSAValue) -> Word:
+    return d.b.extract(d.scalar(state), 0)
 
 
-def parity_of(d: Distributor, cursor: SSAValue, flipped: bool = False) -> SSAValue:
-    """The parity of a cursor's round, or its opposite, as i32."""
+def parity_of(d: Distributor, state: SSAValue, flipped: bool = False) -> SSAValue:
+    """The parity of a pipeline state's round, or its opposite, as i32."""
     n = Narrow(d.b)
-    parity = d.b.extract(d.scalar(cursor), 1)
+    parity = d.b.extract(d.scalar(state), 1)
     return n.value(n.xor(parity, 1)) if flipped else parity
 
 
-def advanced(d: Distributor, cursor: SSAValue, slots: int) -> SSAValue:
-    """The cursor after this one: slot 0 of the next round comes after the last."""
+def advanced(d: Distributor, state: SSAValue, slots: int) -> SSAValue:
+    """The pipeline state after this one: slot 0 of the next round comes after the last."""
     n, b = Narrow(d.b), d.b
-    slot, parity = b.extract(d.scalar(cursor), 0), b.extract(d.scalar(cursor), 1)
+    slot, parity = b.extract(d.scalar(state), 0), b.extract(d.scalar(state), 1)
     following = n.value(n.add(slot, 1))
     wrapped = n.equal(following, slots)
     first = b.value(arith.SelectOp(wrapped, n.value(0), following))
     turned = b.value(arith.ExtUIOp(wrapped, i32))
-    return cursor_of(d, first, b.value(arith.XOrIOp(parity, turned)))
+    return state_of(d, first, b.value(arith.XOrIOp(parity, turned)))
 
 
-def full(d: Distributor, place: Place, slot: Word) -> SSAValue:
+def full(d: Distributor, place: BufferAddress, slot: Word) -> SSAValue:
     """The barrier of a slot that completes when its copies are done."""
     n = Narrow(d.b)
     return pointer(d, n.add(n.mul(slot, 8), place.barriers))
 
 
-def empty(d: Distributor, place: Place, slot: Word) -> SSAValue:
+def empty(d: Distributor, place: BufferAddress, slot: Word) -> SSAValue:
     """The barrier of a slot that completes when its readers have released it."""
     n = Narrow(d.b)
     return pointer(d, n.add(n.mul(slot, 8), place.barriers + 8 * place.count))

@@ -6,9 +6,9 @@ tracker keeps the accesses since the last barrier, in program order, and puts a 
 access that conflicts with one of them. A loop's body begins with the accesses of a whole body before
 it, for it follows itself.
 
-Memory is named by a `Place`: bytes of shared memory, or the root of an array (`memory_root`), where
+Memory is named by a `MemoryRange`: bytes of shared memory, or the root of an array (`memory_root`), where
 arrays are apart as their facts say. Two accesses of one place by the same threads element by element
-(`owner` equal: the same tile dealt out in the same layout) do not conflict.
+(`owner` equal: the same tile distributed in the same layout) do not conflict.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Place:
+class MemoryRange:
     """Where an access goes: bytes [first, last) of shared memory, or an array by its root."""
 
     first: int = 0
@@ -38,12 +38,12 @@ MayAlias = Callable[[object, object], bool]
 
 
 @dataclass(frozen=True)
-class Access:
-    place: Place
+class RangeAccess:
+    place: MemoryRange
     writes: bool
 
 
-def conflict(a: Access, b: Access, may_alias: MayAlias) -> bool:
+def conflict(a: RangeAccess, b: RangeAccess, may_alias: MayAlias) -> bool:
     """Must `b` wait until all threads have done `a`?"""
     if not (a.writes or b.writes):
         return False
@@ -60,20 +60,20 @@ class Hazards:
     """Accesses since the last barrier. `may_alias` says whether two roots may share bytes."""
 
     def __init__(self) -> None:
-        self.pending: set[Access] = set()
+        self.pending: set[RangeAccess] = set()
         self.any_shared = False
         """Has any shared memory perhaps been touched since the last barrier?"""
         self.may_alias: MayAlias = lambda a, b: True
 
-    def read(self, d: Distributor, place: Place) -> None:
+    def read(self, d: Distributor, place: MemoryRange) -> None:
         """This op reads `place`: a barrier before it if need be."""
-        self._touch(d, Access(place, False))
+        self._touch(d, RangeAccess(place, False))
 
-    def write(self, d: Distributor, place: Place) -> None:
+    def write(self, d: Distributor, place: MemoryRange) -> None:
         """This op writes `place`."""
-        self._touch(d, Access(place, True))
+        self._touch(d, RangeAccess(place, True))
 
-    def _touch(self, d: Distributor, access: Access) -> None:
+    def _touch(self, d: Distributor, access: RangeAccess) -> None:
         unknown = self.any_shared and access.place.root is None
         if unknown or any(conflict(a, access, self.may_alias) for a in self.pending):
             d.barrier()
@@ -90,7 +90,7 @@ class Hazards:
         self.any_shared = False
 
     @contextmanager
-    def loop(self, body: Iterable[Access], *, shared: bool = True) -> Generator[None]:
+    def loop(self, body: Iterable[RangeAccess], *, shared: bool = True) -> Generator[None]:
         """Inside: a loop's body, which accesses arrays as `body` says, and shared memory."""
         before, any_before = set(self.pending), self.any_shared
         self.pending |= set(body)
@@ -100,14 +100,14 @@ class Hazards:
         self.any_shared = self.any_shared or any_before
 
     @contextmanager
-    def branch(self, results: list[tuple[set[Access], bool]]) -> Generator[None]:
+    def branch(self, results: list[tuple[set[RangeAccess], bool]]) -> Generator[None]:
         """Inside: one side of a branch; what it leaves is added to `results`, the state restored."""
         before, any_before = set(self.pending), self.any_shared
         yield
         results.append((self.pending, self.any_shared))
         self.pending, self.any_shared = before, any_before
 
-    def join(self, results: list[tuple[set[Access], bool]]) -> None:
+    def join(self, results: list[tuple[set[RangeAccess], bool]]) -> None:
         """After a branch: what either side left."""
         self.pending = set().union(*(p for p, _ in results))
         self.any_shared = any(a for _, a in results)

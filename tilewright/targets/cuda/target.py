@@ -25,9 +25,9 @@ from tilewright.passes.observer import Observer, ignore
 from tilewright.targets.base import CompileOptions, Target, split_name
 from tilewright.targets.cuda import driver, inspect, streams
 from tilewright.targets.cuda.executable import CudaExecutable
-from tilewright.targets.cuda.lowered import Lowered, plan_of
+from tilewright.targets.cuda.lowered import LoweredThread, plan_of
 from tilewright.targets.cuda.mirror import device_with, fetched, mirrored, put
-from tilewright.targets.cuda.sharing import ALONE, Share
+from tilewright.targets.cuda.work_split import UNSPLIT, WorkSplit
 from tilewright.targets.stages import StageTexts, source_of
 from tilewright.uarch import Rates
 from tilewright.uarch.calibration import with_calibration
@@ -61,7 +61,7 @@ def machine_name(options: CompileOptions) -> str:
     return "sm_90a" if capability == (9, 0) else "sm_80"
 
 
-def check_resources(lowered: Lowered, machine: uarch.Machine) -> None:
+def check_resources(lowered: LoweredThread, machine: uarch.Machine) -> None:
     """The ledger of one workgroup against the machine; UnsupportedError names number and limit."""
 
     def refuse(what: str, number: int, limit: int, unit: str, hint: str) -> None:
@@ -94,7 +94,7 @@ def check_alignment(kernel: gpu.FuncOp) -> None:
         if known < size:
             name = argument.name_hint or f"argument {i}"
             raise UnsupportedError(
-                f"{name} lies at an address that is no multiple of its {size}-byte elements",
+                f"{name} is at an address that is no multiple of its {size}-byte elements",
                 rule="CUDA loads and stores whole elements at multiples of their size",
                 hint="copy the array",
             )
@@ -115,10 +115,14 @@ class CudaTarget(Target):
     def build(
         self, module: ModuleOp, options: CompileOptions, observe: Observer = ignore
     ) -> CudaExecutable:
-        return self.build_shared(module, options, ALONE, observe)
+        return self.build_split(module, options, UNSPLIT, observe)
 
-    def build_shared(
-        self, module: ModuleOp, options: CompileOptions, share: Share, observe: Observer = ignore
+    def build_split(
+        self,
+        module: ModuleOp,
+        options: CompileOptions,
+        split: WorkSplit,
+        observe: Observer = ignore,
     ) -> CudaExecutable:
         """The kernel with so many workgroups that compute one of its programs."""
         from tilewright.passes.kernel import kernel_of
@@ -130,12 +134,12 @@ class CudaTarget(Target):
         start_helper()  # it starts while the passes run
         source = source_of(module)
         remarks: list[str] = []
-        lowered = run_pipeline(module, machine, options, remarks, observe=observe, share=share)
+        lowered = run_pipeline(module, machine, options, remarks, observe=observe, split=split)
         check_resources(lowered, machine)
         target = llvm_target(name, lowered.ptx)
         llvm = emit_module(lowered.module, target)
         ptx = generate_ptx(llvm, target)
-        ir = stages(source, options, share)
+        ir = stages(source, options, split)
         return CudaExecutable(ptx.encode(), plan_of(lowered), name, remarks, ir, llvm)
 
     def machine(self, options: CompileOptions) -> uarch.Machine:
@@ -151,36 +155,41 @@ class CudaTarget(Target):
         return with_calibration(found, self.identity(options))
 
     def choices(self, request: Request, options: CompileOptions) -> Sequence[Choice]:
-        """By the loop of products where there is one."""
+        """By the loop of products where there is one, else by what warpgroups can do of the kernel."""
         from tilewright.passes import planner
-        from tilewright.targets.cuda import choosing
+        from tilewright.targets.cuda import tile_sizes
 
         rates = self.rates(options)
-        found = choosing.choices(request, options, self.machine(options), rates.cores)
-        return found or planner.choices(request, rates)
+        machine = self.machine(options)
+        return (
+            tile_sizes.choices(request, options, machine, rates.cores)
+            or tile_sizes.of_kernel(request, machine, rates)
+            or planner.choices(request, rates)
+        )
 
     def samples(self, request: Request, options: CompileOptions) -> Sequence[Mapping[str, int]]:
         """Tilings of a loop of products, good and less good ones."""
-        from tilewright.targets.cuda import choosing
+        from tilewright.targets.cuda import tile_sizes
 
         cores = self.rates(options).cores
         return [
-            each.values for each in choosing.samples(request, options, self.machine(options), cores)
+            each.values
+            for each in tile_sizes.samples(request, options, self.machine(options), cores)
         ]
 
     def fitted(
         self, timed: Sequence[tuple[Request, Mapping[str, int], float]], options: CompileOptions
     ) -> Mapping[str, float]:
         """The rates of `sharing.clocks`."""
-        from tilewright.targets.cuda import choosing, fitting
+        from tilewright.targets.cuda import fitting, tile_sizes
 
         machine, cores = self.machine(options), self.rates(options).cores
         launches: list[fitting.Timed] = []
         for _, same in groupby(timed, lambda each: id(each[0])):
             of_product = list(same)
-            costed = choosing.of_form(of_product[0][0], options, machine, cores)
+            costed = tile_sizes.of_form(of_product[0][0], options, machine, cores)
             launches += [
-                fitting.Timed(c.work, c.share, c.programs, c.trips, c.sides, seconds)
+                fitting.Timed(c.work, c.split, c.programs, c.trips, c.sides, seconds)
                 for _, values, seconds in of_product
                 for c in costed
                 if c.values == values
@@ -247,26 +256,26 @@ class CudaTarget(Target):
         return f"PTX for {machine_name(options)}; {toolchain_version()}"
 
     def load(self, artifacts: Mapping[str, bytes], options: CompileOptions) -> CudaExecutable:
-        return load_shared(artifacts, options, ALONE)
+        return load_split(artifacts, options, UNSPLIT)
 
 
-def load_shared(
-    artifacts: Mapping[str, bytes], options: CompileOptions, share: Share
+def load_split(
+    artifacts: Mapping[str, bytes], options: CompileOptions, split: WorkSplit
 ) -> CudaExecutable:
-    """What `CudaTarget.build_shared` made; ValueError or KeyError for anything else."""
+    """What `CudaTarget.build_split` made; ValueError or KeyError for anything else."""
     texts = json.loads(artifacts["texts"])
-    ir = stages(texts["source"], options, share)
+    ir = stages(texts["source"], options, split)
     return CudaExecutable.from_artifacts(artifacts, ir, texts["llvm"])
 
 
-def stages(source: str, options: CompileOptions, share: Share = ALONE) -> StageTexts:
+def stages(source: str, options: CompileOptions, split: WorkSplit = UNSPLIT) -> StageTexts:
     """The stages of the kernel whose text before its build is `source`."""
 
     def lower(module: ModuleOp, stage: Observer) -> None:
         from tilewright.targets.cuda.pipeline import run_pipeline
 
         machine = uarch.machine(machine_name(options))
-        lowered = run_pipeline(module, machine, options, [], stage, share=share)
+        lowered = run_pipeline(module, machine, options, [], stage, split=split)
         stage("mach", lowered.module)
 
     return StageTexts(source, lower)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 from xdsl.dialects import arith, gpu
@@ -20,7 +21,7 @@ from tilewright.targets.cuda.ownership import (
     widest_vector,
 )
 from tilewright.targets.cuda.products import feeds_product, uneven_grids
-from tilewright.targets.cuda.rules_pipeline import LEAST_STAGES, SPARE
+from tilewright.targets.cuda.rules_cp_async import LEAST_STAGES, SPARE
 from tilewright.uarch.base import Machine
 from tilewright.uarch.nvidia import REGISTER_FILE
 
@@ -55,7 +56,7 @@ def choose_warps(kernel: gpu.FuncOp) -> int:
     if not values:
         return 1
     largest = max(values, key=lambda v: prod(shape_of(v)))
-    # Only powers of two are dealt out: more threads than those hold replicas.
+    # Only powers of two are distributed: more threads than those hold replicas.
     parts = prod(bl.power_of_two_in(n) for n in shape_of(largest))
     warps = _power(parts // (LANES * 4), 8)
     while warps < 32 and prod(shape_of(largest)) > LANES * warps * 64 and parts > LANES * warps:
@@ -103,7 +104,7 @@ def synchronous_accumulators(kernel: gpu.FuncOp, machine: Machine) -> int:
     return BROAD if room >= LEAST_STAGES * step else 2 * BROAD
 
 
-def accumulators(products: list[xt.TileMmaOp]) -> int:
+def accumulators(products: Sequence[xt.TileMmaOp]) -> int:
     """Elements of the results of products that a program holds at the same time: those of one block."""
     blocks = {op.parent for op in products}
     return max(sum(prod(shape_of(op.result)) for op in products if op.parent is b) for b in blocks)

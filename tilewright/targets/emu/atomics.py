@@ -11,7 +11,7 @@ from tilewright.codegen.atomic_loops import exchange
 from tilewright.codegen.builder import Builder as Scalars
 from tilewright.dialects import mach
 from tilewright.dialects.upstream.generic_atomic import GenericAtomicRMWOp
-from tilewright.targets.emu.builder import Builder, element_of, shape_of, vec
+from tilewright.targets.emu.builder import EmuBuilder, element_of, shape_of, vec
 from tilewright.targets.emu.lowering import Lowering
 
 
@@ -21,15 +21,17 @@ def atomic(
     """Old values at `addresses` (a vector of byte addresses), 0 where `mask` is off; 1-D vectors all."""
     key = ("atomic", kind, values.type)
 
-    def make(b: Builder, arguments: list[SSAValue]) -> Sequence[SSAValue]:
+    def make(b: EmuBuilder, arguments: list[SSAValue]) -> Sequence[SSAValue]:
         return [_each(b, kind, *arguments)]
 
     return low.b.shared(key, [addresses, values, mask], make)[0]
 
 
-def _each(b: Builder, kind: str, addresses: SSAValue, values: SSAValue, mask: SSAValue) -> SSAValue:
+def _each(
+    b: EmuBuilder, kind: str, addresses: SSAValue, values: SSAValue, mask: SSAValue
+) -> SSAValue:
     def old(pointer: SSAValue, pick: Pick) -> SSAValue:
-        return b.add(mach.AtomicRmwOp(kind, pick(values), pointer, ordering="seq_cst"))
+        return b.value(mach.AtomicRmwOp(kind, pick(values), pointer, ordering="seq_cst"))
 
     return _in_turn(b, values.type, addresses, mask, old)
 
@@ -39,7 +41,7 @@ Pick = Callable[[SSAValue], SSAValue]
 
 
 def _in_turn(
-    b: Builder,
+    b: EmuBuilder,
     kind: Attribute,
     addresses: SSAValue,
     mask: SSAValue,
@@ -48,21 +50,21 @@ def _in_turn(
     """A vector of what `old` gives at one address after the other, 0 where `mask` is off."""
     (count,) = shape_of(kind)
 
-    def one(at: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
+    with b.loop(0, count, carry=[b.zeros(kind)]) as loop:
+
         def pick(vector_: SSAValue) -> SSAValue:
             if count == 1:
                 return b.extract(vector_, 0)
-            return b.add(vector.ExtractOp(vector_, [at], element_of(vector_.type)))
+            return b.value(vector.ExtractOp(vector_, [loop.iv], element_of(vector_.type)))
 
         def act() -> list[SSAValue]:
             found = old(b.pointer(pick(addresses)), pick)
             if count == 1:
                 return [b.shape(found, 1)]
-            return [b.add(vector.InsertOp(found, carried[0], [at]))]
+            return [b.value(vector.InsertOp(found, loop.carried[0], [loop.iv]))]
 
-        return b.when(pick(mask), act, lambda: carried)
-
-    return b.loop(0, count, 1, [b.zeros(kind)], one)[0]
+        loop.out = b.choose(pick(mask), act, lambda: loop.carried)
+    return loop.results[0]
 
 
 def by_body(low: Lowering, op: GenericAtomicRMWOp, addresses: SSAValue, mask: SSAValue) -> SSAValue:

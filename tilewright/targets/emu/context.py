@@ -6,12 +6,7 @@ kernel's arguments: an array is its address, extents and strides (in elements), 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
-
-from xdsl.dialects.builtin import MemRefType
-from xdsl.ir import Attribute
 
 SUBGROUPS: Final = 0
 WORKGROUP: Final = 8
@@ -58,28 +53,3 @@ BARRIERS: Final = 256
 
 DEADLOCK, MISUSE = 100, 101
 """Failures that the scheduler itself finds."""
-
-
-@dataclass
-class Context:
-    """Where each argument of a kernel lies in the context."""
-
-    types: Sequence[Attribute]
-
-    @property
-    def places(self) -> list[int]:
-        """Byte offset of each argument's first word."""
-        found: list[int] = []
-        at = ARGUMENTS
-        for type in self.types:
-            found.append(at)
-            at += 8 * _words(type)
-        return found
-
-    @property
-    def size(self) -> int:
-        return ARGUMENTS + 8 * sum(map(_words, self.types))
-
-
-def _words(type: Attribute) -> int:
-    return 1 + 2 * len(type.get_shape()) if isinstance(type, MemRefType) else 1

@@ -4,28 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from itertools import islice
 
 from xdsl.dialects import arith, cf, func, scf
 from xdsl.dialects.builtin import MemRefType
-from xdsl.ir import Block, BlockArgument, Operation, OpResult, Region, SSAValue
+from xdsl.ir import Attribute, Block, BlockArgument, Operation, OpResult, Region, SSAValue
 
 from tilewright.dialects import xegpu
 from tilewright.dialects.dominance import reachable_blocks
 from tilewright.passes.control import (
     Parts,
-    convert_branches,
     convert_for,
     convert_if,
     convert_while,
 )
 from tilewright.targets.emu import values as v
-from tilewright.targets.emu.builder import Idx, index
 from tilewright.targets.emu.divergence import (
     divergent_for,
     divergent_if,
-    divergent_switch,
     divergent_while,
     let_others_run,
     vec_mask,
@@ -44,88 +41,67 @@ class Pack:
         self.kind: Kind = low.kinds[like]
         self.like = like
         self.sample = sample
-        self.fixed = isinstance(sample, v.Block) and _only_moves(like)
-        """A block descriptor whose offsets alone change."""
+        moves = isinstance(sample, v.BlockDesc) and _only_moves(like)
+        self.names = ("offsets",) if moves else tuple(f.name for f in fields(sample))
+        """What of it changes: the offsets alone of a descriptor that moves."""
 
     def open(self, value: SSAValue) -> list[SSAValue]:
         """The SSA values that `value` consists of here."""
         low, b = self.low, self.low.b
         found = low.env[value]
-        match found:
-            case v.Uniform() | v.Growing() | v.Varying():
-                made = low.as_kind(value, self.kind)
-                if isinstance(made, v.Growing):
-                    return [b.idx(made.base)]
-                assert isinstance(made, v.Uniform | v.Varying)
-                return [made.value]
-            case v.Block():
-                parts: Sequence[Idx] = found.offsets
-                if not self.fixed:
-                    parts = (found.base, *found.sizes, *found.strides, *found.offsets)
-                return [b.idx(part) for part in parts]
-            case v.Matrix():
-                return [b.idx(found.base)]
-            case v.Barrier():
-                return [b.idx(found.number), b.idx(found.participants)]
-            case v.Scattered():
-                size = -1 if found.size is None else found.size
-                return [
-                    *(b.idx(p) for p in (found.base, size, found.stride)),
-                    low.wide_of(found.indices),
-                ]
-            case v.Memory():
-                return self._open_memory(found)
-
-    def _open_memory(self, found: v.Memory) -> list[SSAValue]:
-        low, b = self.low, self.low.b
-        parts = [b.idx(p) for p in (found.base, *found.sizes, *found.strides)]
-        if self.kind is UNIFORM:
-            offset = found.offset
-            place = offset if isinstance(offset, int) else low.uniform(offset)
-            return [b.idx(place), *parts]
-        offset = found.offset
-        if isinstance(offset, int):
-            offset = v.Uniform(b.idx(offset))
-        lane = found.lane
-        if lane is None:
-            lane = b.zeros(low.widened(index))
-        return [low.wide_of(offset), *parts, lane]
+        if isinstance(found, v.Uniform | v.Growing | v.Varying):
+            made = low.as_kind(value, self.kind)
+            if isinstance(made, v.Growing):
+                return [b.idx(made.base)]
+            assert isinstance(made, v.Uniform | v.Varying)
+            return [made.value]
+        parts: list[SSAValue] = []
+        for name in self.names:
+            match getattr(found, name):
+                case tuple() as numbers:
+                    parts += [b.idx(n) for n in numbers]
+                case v.Address() as place:
+                    plain = place.plain()
+                    parts.append(low.uniform(plain) if self.kind is UNIFORM else low.wide_of(plain))
+                case v.Uniform() | v.Growing() | v.Varying() as plain:
+                    parts.append(low.wide_of(plain))
+                case Attribute():
+                    pass
+                case number:
+                    parts.append(b.idx(number))
+        return parts
 
     def close(self, parts: Sequence[SSAValue]) -> v.Value:
         """The value of SSA values as `open` gives them."""
-        sample = self.sample
-        match sample:
-            case v.Uniform() | v.Growing() | v.Varying():
-                if isinstance(self.kind, Ramp):
-                    return v.Growing(parts[0], self.kind.steps, self.like.type)
-                return v.Uniform(parts[0]) if self.kind is UNIFORM else v.Varying(parts[0])
-            case v.Block():
-                if self.fixed:
-                    return v.Block(sample.base, sample.sizes, sample.strides, tuple(parts))
-                n = len(sample.sizes)
-                return v.Block(
-                    parts[0],
-                    tuple(parts[1 : 1 + n]),
-                    tuple(parts[1 + n : 1 + 2 * n]),
-                    tuple(parts[1 + 2 * n :]),
-                )
-            case v.Matrix():
-                return v.Matrix(parts[0])
-            case v.Barrier():
-                return v.Barrier(parts[0], parts[1])
-            case v.Scattered():
-                indices = v.Varying(parts[3]) if self.low.lanes > 1 else v.Uniform(parts[3])
-                return v.Scattered(parts[0], parts[1], parts[2], indices)
-            case v.Memory():
-                n = len(sample.sizes)
-                offset = v.Uniform(parts[0]) if self.kind is UNIFORM else v.Varying(parts[0])
-                lane = None if self.kind is UNIFORM else parts[2 + 2 * n]
-                sizes, strides = tuple(parts[2 : 2 + n]), tuple(parts[2 + n : 2 + 2 * n])
-                return v.Memory(parts[1], offset, sizes, strides, sample.element, lane)
+        rest = iter(parts)
+        low, sample, uniform = self.low, self.sample, self.kind is UNIFORM
+
+        def part(old: object) -> object:
+            match old:
+                case tuple():
+                    return tuple(next(rest) for _ in old)  # pyright: ignore
+                case v.Address():
+                    return (
+                        v.Address(low, next(rest))
+                        if uniform
+                        else v.Address(low, 0, None, next(rest))
+                    )
+                case v.Uniform() | v.Growing() | v.Varying():
+                    return (v.Varying if low.lanes > 1 else v.Uniform)(next(rest))
+                case Attribute():
+                    return old
+                case _:
+                    return next(rest)
+
+        if isinstance(sample, v.Uniform | v.Growing | v.Varying):
+            if isinstance(self.kind, Ramp):
+                return v.Growing(next(rest), self.kind.steps, self.like.type)
+            return (v.Uniform if uniform else v.Varying)(next(rest))
+        return replace(sample, **{name: part(getattr(sample, name)) for name in self.names})
 
 
 @dataclass
-class Carrier:
+class UniformCarrier:
     """Loops and branches of a kernel that lanes take alike (`passes.control`)."""
 
     low: Lowering
@@ -158,7 +134,7 @@ class Carrier:
 
     def build(self, new: Operation, old: Operation) -> None:
         self.low.op = old
-        self.low.b.put(new)
+        self.low.b.op(new)
 
 
 # The function ---------------------------------------------------------------------------------------------------------
@@ -169,7 +145,7 @@ def bind_arguments(low: Lowering) -> None:
 
     arguments = low.kernel.body.blocks[0].args
     given = low.kernel.function_type.inputs
-    for place, argument in zip(low.context.places, arguments[: len(given)], strict=False):
+    for place, argument in zip(low.places, arguments[: len(given)], strict=False):
         if isinstance(argument.type, MemRefType):
             low.env[argument] = array_argument(low, argument.type, place)
         else:
@@ -191,7 +167,7 @@ def body(low: Lowering, region: Region) -> None:
 
 def graph(low: Lowering, blocks: Sequence[Block], region: Region) -> None:
     """Blocks and branches between them, whose conditions lanes agree on; uses come after definitions."""
-    carrier = Carrier(low)
+    carrier = UniformCarrier(low)
     made: dict[Block, Block] = {}
     sizes: dict[SSAValue, int] = {}
     order = reachable_blocks(blocks[0])
@@ -217,25 +193,25 @@ def graph(low: Lowering, blocks: Sequence[Block], region: Region) -> None:
         low.op = last
         if isinstance(last, cf.BranchOp):
             new, values = target(last.successor, last.arguments)
-            low.b.put(cf.BranchOp(new, *values))
+            low.b.op(cf.BranchOp(new, *values))
         elif isinstance(last, cf.ConditionalBranchOp):
             condition = low.uniform(last.cond, "the condition of a branch between blocks")
             then, passed = target(last.then_block, last.then_arguments)
             other, rest = target(last.else_block, last.else_arguments)
-            low.b.put(cf.ConditionalBranchOp(condition, then, passed, other, rest))
+            low.b.op(cf.ConditionalBranchOp(condition, then, passed, other, rest))
         elif isinstance(last, cf.SwitchOp):
             flag = low.uniform(last.flag, "the flag of a switch between blocks")
             default, passed = target(last.default_block, last.default_operands)
             cases = [target(*way) for way in zip(last.case_blocks, last.case_operand, strict=True)]
             blocks, values = [block for block, _ in cases], [given for _, given in cases]
-            low.b.put(cf.SwitchOp(flag, default, passed, last.case_values, blocks, values))
+            low.b.op(cf.SwitchOp(flag, default, passed, last.case_values, blocks, values))
         elif last.name != "gpu.return":
             raise low.refuse("ends a block of a kernel")
 
 
 @lowers("gpu.return", "func.return")
 def return_(low: Lowering, op: Operation) -> None:
-    low.b.put(func.ReturnOp())
+    low.b.op(func.ReturnOp())
 
 
 @lowers("cf.assert")
@@ -246,8 +222,8 @@ def assert_(low: Lowering, op: cf.AssertOp) -> None:
         return
     fine = low.wide_of(condition)
     if low.mask is not None:
-        away = low.b.add(arith.XOrIOp(low.mask, vec_mask(low)))
-        fine = low.b.add(arith.OrIOp(fine, away))
+        away = low.b.value(arith.XOrIOp(low.mask, vec_mask(low)))
+        fine = low.b.value(arith.OrIOp(fine, away))
     low.demand(low.all(fine), ASSERTION)
 
 
@@ -257,20 +233,9 @@ def assert_(low: Lowering, op: cf.AssertOp) -> None:
 @lowers("scf.if")
 def if_(low: Lowering, op: scf.IfOp) -> None:
     if low.kinds[op.cond] is UNIFORM:
-        convert_if(Carrier(low), op)
+        convert_if(UniformCarrier(low), op)
     else:
         divergent_if(low, op)
-
-
-@lowers("scf.index_switch")
-def switch(low: Lowering, op: scf.IndexSwitchOp) -> None:
-    if low.kinds[op.arg] is not UNIFORM:
-        divergent_switch(low, op)
-        return
-    argument = low.uniform(op.arg)
-    convert_branches(Carrier(low), op, lambda types, regions: scf.IndexSwitchOp(
-        argument, op.cases, regions[0], regions[1:], types
-    ))  # fmt: skip
 
 
 @lowers("scf.execute_region")
@@ -287,7 +252,7 @@ def execute_region(low: Lowering, op: scf.ExecuteRegionOp) -> None:
 @lowers("scf.for")
 def for_(low: Lowering, op: scf.ForOp) -> None:
     if all(low.kinds[x] is UNIFORM for x in (op.lb, op.ub, op.step)):
-        convert_for(Carrier(low), op)
+        convert_for(UniformCarrier(low), op)
     else:
         divergent_for(low, op)
 
@@ -297,9 +262,9 @@ def while_(low: Lowering, op: scf.WhileOp) -> None:
     condition = op.before_region.block.last_op
     assert isinstance(condition, scf.ConditionOp)
     if low.kinds[condition.condition] is UNIFORM:
-        convert_while(Carrier(low), op)
+        convert_while(UniformCarrier(low), op)
     else:
-        divergent_while(low, op, condition)
+        divergent_while(low, op)
 
 
 def _only_moves(place: SSAValue) -> bool:

@@ -11,6 +11,7 @@ A lane that has left a loop keeps its values while others go on.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import MemRefType, i1
@@ -28,7 +29,7 @@ READS = ("memref.", "xegpu.load", "xegpu.atomic_rmw", "vector.load", "vector.gat
 def let_others_run(low: Lowering, block: Block) -> None:
     """A loop whose condition reads memory may wait for another subgroup to write it."""
     if any(op.name.startswith(READS) for op in block.walk()):
-        low.b.put(mach.CallOp(YIELD, [low.b.pointer(low.base)]))
+        low.b.op(mach.CallOp(YIELD, [low.b.pointer(low.base)]))
 
 
 def _under(
@@ -47,7 +48,7 @@ def _under(
         low.mask = outer
         return made
 
-    results = low.b.when(low.any(mask), then, lambda: otherwise)
+    results = low.b.choose(low.any(mask), then, lambda: otherwise)
     low.op = op
     return results
 
@@ -55,174 +56,108 @@ def _under(
 def _wide_types(low: Lowering, places: Sequence[SSAValue]) -> list[Attribute]:
     for place in places:
         if isinstance(place.type, MemRefType | TensorDescType | MemDescType | NbarrierType):
-            raise low.refuse(f"a value of type {place.type} where lanes go different ways")
+            raise low.refuse(f"a value of type {place.type} where lanes diverge")
     return [low.widened(place.type) for place in places]
+
+
+def _run(low: Lowering, block: Block) -> list[SSAValue]:
+    """What a block ends with, once its ops are done."""
+    low.block(block)
+    assert block.last_op is not None
+    return [low.wide(x) for x in block.last_op.operands]
+
+
+def _enter(
+    low: Lowering, block: Block, places: Sequence[SSAValue], values: Sequence[SSAValue]
+) -> list[SSAValue]:
+    """The same with values for what the block takes."""
+    low.env.update((p, v.Varying(value)) for p, value in zip(places, values, strict=True))
+    return _run(low, block)
 
 
 def divergent_if(low: Lowering, op: scf.IfOp) -> None:
     b = low.b
     condition = low.wide(op.cond)
-    types = _wide_types(low, op.results)
-    nothing = [b.zeros(t) for t in types]
-    negated = b.add(arith.XOrIOp(condition, b.constant(condition.type, 1)))
-    sides: list[list[SSAValue]] = []
-    for region, test in ((op.true_region, condition), (op.false_region, negated)):
-        if not region.blocks:
-            continue
-        block = region.block
-
-        def work(block: Block = block) -> list[SSAValue]:
-            low.block(block)
-            last = block.last_op
-            assert last is not None
-            return [low.wide(x) for x in last.operands]
-
-        sides.append(_under(low, low.mask_and(test), work, nothing))
-    for i, result in enumerate(op.results):
-        low.env[result] = v.Varying(b.select(condition, sides[0][i], sides[1][i]))
-
-
-def divergent_switch(low: Lowering, op: scf.IndexSwitchOp) -> None:
-    """Each case under the lanes whose number it is, the default under the rest."""
-    b = low.b
-    argument = low.wide(op.arg)
-    types = _wide_types(low, op.results)
-    nothing = [b.zeros(t) for t in types]
-    tests: list[SSAValue] = []
-    for number in op.cases.get_values():
-        case = b.constant(argument.type, int(number))
-        tests.append(b.add(arith.CmpiOp(argument, case, "eq")))
-    rest = vec_mask(low)
-    for test in tests:
-        rest = b.add(arith.AndIOp(rest, b.add(arith.XOrIOp(test, vec_mask(low)))))
-    found: list[SSAValue] | None = None
-    regions = [op.default_region, *op.case_regions]
-    for region, test in zip(regions, [rest, *tests], strict=True):
-        block = region.block
-
-        def work(block: Block = block) -> list[SSAValue]:
-            low.block(block)
-            last = block.last_op
-            assert last is not None
-            return [low.wide(x) for x in last.operands]
-
-        side = _under(low, low.mask_and(test), work, nothing)
-        if found is None:
-            found = side
-        else:
-            found = [b.select(test, new, old) for new, old in zip(side, found, strict=True)]
-    for result, value in zip(op.results, found or (), strict=True):
-        low.env[result] = v.Varying(value)
+    nothing = [b.zeros(t) for t in _wide_types(low, op.results)]
+    negated = b.value(arith.XOrIOp(condition, vec_mask(low)))
+    sides = [
+        _under(low, low.mask_and(test), partial(_run, low, region.block), nothing)
+        for region, test in ((op.true_region, condition), (op.false_region, negated))
+        if region.blocks
+    ]
+    for result, *given in zip(op.results, *sides, strict=False):
+        low.env[result] = v.Varying(b.blend(condition, *given))
 
 
 def divergent_for(low: Lowering, op: scf.ForOp) -> None:
     """Lanes count for themselves; all go on until the last is done."""
     lower, upper, step = (low.wide(x) for x in (op.lb, op.ub, op.step))
-    counter, *carried = op.body.block.args
+    block = op.body.block
     predicate = "ult" if "unsignedCmp" in op.properties else "slt"
-    types = _wide_types(low, carried)
+    types = [lower.type, *_wide_types(low, op.results)]
+
+    def test(values: Sequence[SSAValue]) -> list[SSAValue]:
+        return [low.b.value(arith.CmpiOp(values[0], upper, predicate)), *values]
+
+    def work(values: Sequence[SSAValue]) -> list[SSAValue]:
+        made = _enter(low, block, block.args, values)
+        return [low.b.value(arith.AddiOp(values[0], step)), *made]
+
     start = [lower, *(low.wide(x) for x in op.iter_args)]
-
-    def test(values: Sequence[SSAValue]) -> tuple[SSAValue, list[SSAValue]]:
-        return low.b.add(arith.CmpiOp(values[0], upper, predicate)), list(values)
-
-    def work(values: Sequence[SSAValue]) -> list[SSAValue]:
-        for place, value in zip((counter, *carried), values, strict=True):
-            low.env[place] = v.Varying(value)
-        low.block(op.body.block)
-        last = op.body.block.last_op
-        assert last is not None
-        following = low.b.add(arith.AddiOp(values[0], step))
-        return [following, *(low.wide(x) for x in last.operands)]
-
-    results = _until_all_left(low, [lower.type, *types], start, test, work)
-    for result, value in zip(op.results, results[1:], strict=True):
-        low.env[result] = v.Varying(value)
+    results = _until_all_left(low, start, types, test, work)
+    low.env.update((r, v.Varying(x)) for r, x in zip(op.results, results[1:], strict=True))
 
 
-def divergent_while(low: Lowering, op: scf.WhileOp, condition: scf.ConditionOp) -> None:
+def divergent_while(low: Lowering, op: scf.WhileOp) -> None:
     before, after = op.before_region.block, op.after_region.block
-    types = _wide_types(low, before.args)
-    _wide_types(low, op.results)
-    start = [low.wide(x) for x in op.arguments]
+    _wide_types(low, before.args)
 
-    def test(values: Sequence[SSAValue]) -> tuple[SSAValue, list[SSAValue]]:
-        for place, value in zip(before.args, values, strict=True):
-            low.env[place] = v.Varying(value)
+    def test(values: Sequence[SSAValue]) -> list[SSAValue]:
         let_others_run(low, before)
-        low.block(before)
-        return low.wide(condition.condition), [low.wide(x) for x in condition.args]
+        return _enter(low, before, before.args, values)
 
-    def work(values: Sequence[SSAValue]) -> list[SSAValue]:
-        for place, value in zip(after.args, values, strict=True):
-            low.env[place] = v.Varying(value)
-        low.block(after)
-        last = after.last_op
-        assert last is not None
-        return [low.wide(x) for x in last.operands]
-
-    results = _until_all_left(low, types, start, test, work)
-    for result, value in zip(op.results, results, strict=True):
-        low.env[result] = v.Varying(value)
+    start = [low.wide(x) for x in op.arguments]
+    results = _until_all_left(
+        low, start, _wide_types(low, op.results), test, partial(_enter, low, after, after.args)
+    )
+    low.env.update((r, v.Varying(x)) for r, x in zip(op.results, results, strict=True))
 
 
 def _until_all_left(
     low: Lowering,
-    types: Sequence[Attribute],
     start: Sequence[SSAValue],
-    test: Callable[[Sequence[SSAValue]], tuple[SSAValue, list[SSAValue]]],
+    types: Sequence[Attribute],
+    test: Callable[[Sequence[SSAValue]], list[SSAValue]],
     work: Callable[[Sequence[SSAValue]], list[SSAValue]],
 ) -> list[SSAValue]:
     """A loop that each lane leaves when `test` fails for it; what `test` handed on when it left.
 
-    `test(values)` gives the condition and what it hands on, under the lanes that are still there; `work(handed on)`
-    gives the next values.
+    `test(values)` gives the condition and what it hands on, of `types`, under the lanes that are still there;
+    `work(handed on)` gives the next values. The loop carries both: the values, and what each lane handed on last.
     """
     b = low.b
     outer, op = low.mask, low.op
     everyone = vec_mask(low) if outer is None else outer
-    active0 = everyone
-
-    # Once to know what is handed on: the results start as anything of those types.
-    first = Block(arg_types=[active0.type, *types])
-    with b.inside(first):
-        low.mask = first.args[0]
-        keep, handed = test(list(first.args[1:]))
-        active = b.add(arith.AndIOp(first.args[0], keep))
-        handed_types = [x.type for x in handed]
+    before = Block(arg_types=[everyone.type, *(x.type for x in start), *types])
+    with b.inside(before):
+        low.mask = here = before.args[0]
+        keep, *handed = test(before.args[1 : 1 + len(start)])
+        active = b.value(arith.AndIOp(here, keep))
         low.mask = outer
-    # The loop carries the values, and what each lane handed on when it was last here.
-    full = Block(arg_types=[active0.type, *types, *handed_types])
-    _move(first, full)
-    for old, new in zip(first.args, full.args[: 1 + len(types)], strict=True):
-        old.replace_all_uses_with(new)
-    moved = dict(zip(first.args, full.args[: 1 + len(types)], strict=True))
-    handed = [moved.get(x, x) for x in handed]  # pyright: ignore
-    kept = list(full.args[1 + len(types) :])
-    with b.inside(full):
-        here = full.args[0]
-        passed = [b.select(here, new, old) for new, old in zip(handed, kept, strict=True)]
-        b.put(scf.ConditionOp(low.any(active), active, *passed))
-    after = Block(arg_types=[active0.type, *handed_types])
+        kept = before.args[1 + len(start) :]
+        passed = [b.blend(here, new, old) for new, old in zip(handed, kept, strict=True)]
+        b.op(scf.ConditionOp(low.any(active), active, *passed))
+    after = Block(arg_types=[everyone.type, *types])
     with b.inside(after):
-        low.mask = after.args[0]
-        values = list(after.args[1:])
+        low.mask, *values = after.args
         following = work(values)
         low.mask = outer
-        b.put(scf.YieldOp(after.args[0], *following, *values))
-    nothing = [b.zeros(t) for t in handed_types]
+        b.op(scf.YieldOp(after.args[0], *following, *values))
     low.op = op
-    loop = scf.WhileOp(
-        [active0, *start, *nothing], [active0.type, *handed_types], Region(full), Region(after)
-    )
-    b.put(loop)
+    given = [everyone, *start, *(b.zeros(t) for t in types)]
+    loop = scf.WhileOp(given, [everyone.type, *types], Region(before), Region(after))
+    b.op(loop)
     return list(loop.results[1:])
-
-
-def _move(source: Block, target: Block) -> None:
-    for op in list(source.ops):
-        op.detach()
-        target.add_op(op)
 
 
 def vec_mask(low: Lowering) -> SSAValue:

@@ -25,7 +25,6 @@ from xdsl.dialects.builtin import (
     DenseIntOrFPElementsAttr,
     IndexType,
     IntegerType,
-    MemRefType,
     ModuleOp,
     VectorType,
     i1,
@@ -33,6 +32,7 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
+from tilewright.codegen.divisions import SIGNED, UNSIGNED, divide, not_zero
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import mach
 from tilewright.dialects.elementwise import is_elementwise
@@ -40,7 +40,7 @@ from tilewright.dialects.upstream.arith import constant
 from tilewright.passes.rules import Rules
 from tilewright.targets.emu import values as v
 from tilewright.targets.emu.builder import (
-    Builder,
+    EmuBuilder,
     Idx,
     element_of,
     index,
@@ -49,8 +49,9 @@ from tilewright.targets.emu.builder import (
     signless,
     vec,
 )
-from tilewright.targets.emu.context import Context
+from tilewright.targets.emu.context import ARGUMENTS
 from tilewright.targets.emu.uniformity import UNIFORM, Kind, Ramp, analyse
+from tilewright.targets.host_arguments import argument_places
 
 lowers: Rules[Callable[[Lowering, Any], None]] = Rules()
 """How ops are lowered, by name; the rest is elementwise or refused."""
@@ -76,13 +77,17 @@ class Lowering:
         self.op: Operation = kernel
         self.sites: list[Operation] = []
         """Ops that name themselves at run time: barriers and checks."""
-        self.shared = v.SharedMemory()
+        self.shared = v.SharedAllocations()
         self.private_bytes = 0
         self.uses_named = False
+        self.subgroups = 1
+        """Of a workgroup."""
         entry = Block(arg_types=[ptr, index])
-        self.b = Builder(self.module, entry)
-        self.context = Context([a.type for a in kernel.body.blocks[0].args])
-        self.base = self.b.add(mach.IntFromPtrOp(entry.args[0]))
+        self.b = EmuBuilder(self.module, entry)
+        arguments = [a.type for a in kernel.body.blocks[0].args]
+        self.places, self.context_bytes = argument_places(arguments, ARGUMENTS)
+        """Of the arguments in the context, and its size."""
+        self.base = self.b.value(mach.IntFromPtrOp(entry.args[0]))
         self.subgroup = entry.args[1]
         self._fields: dict[int, SSAValue] = {}
         self.operands: dict[Any, SSAValue] = {}
@@ -179,14 +184,14 @@ class Lowering:
             first = self.b.extract(wide, 0)
         else:  # the first lane that is here
             first = self._first_active(wide)
-        same = self.b.add(
+        same = self.b.value(
             arith.CmpiOp(wide, self.b.broadcast(first, wide.type), "eq")  # pyright: ignore
             if isinstance(element_of(wide.type), IndexType | IntegerType)
             else arith.CmpfOp(wide, self.b.broadcast(first, wide.type), "ueq")  # pyright: ignore
         )
         if self.mask is not None:
-            off = self.b.add(arith.XOrIOp(self.mask, self.b.constant(self.mask.type, 1)))
-            same = self.b.add(arith.OrIOp(same, off))
+            off = self.b.value(arith.XOrIOp(self.mask, self.b.constant(self.mask.type, 1)))
+            same = self.b.value(arith.OrIOp(same, off))
         self.demand(self.all(same), NOT_UNIFORM)
         return first
 
@@ -195,7 +200,7 @@ class Lowering:
         assert self.mask is not None
         for lane in reversed(range(self.lanes - 1)):
             here = self.b.extract(self.mask, lane)
-            value = self.b.add(arith.SelectOp(here, self.b.extract(wide, lane), value))
+            value = self.b.value(arith.SelectOp(here, self.b.extract(wide, lane), value))
         return value
 
     def index(self, value: SSAValue | int, what: str = "an operand") -> Idx:
@@ -206,7 +211,7 @@ class Lowering:
         if isinstance(found, v.Uniform) and (number := constant(found.value)) is not None:
             return number
         made = self.uniform(value, what)
-        return made if made.type == index else self.b.add(arith.IndexCastOp(made, index))
+        return made if made.type == index else self.b.value(arith.IndexCastOp(made, index))
 
     def as_index(self, value: v.Uniform) -> Idx:
         """A uniform number as an index, a constant one as a number."""
@@ -232,14 +237,14 @@ class Lowering:
                 if isinstance(found.base, int):
                     return b.dense(kind, [found.base + s for s in found.steps])
                 base = b.broadcast(self._as(found.base, kind.element_type), kind)
-                return b.add(arith.AddiOp(base, b.dense(kind, found.steps)))
+                return b.value(arith.AddiOp(base, b.dense(kind, found.steps)))
             case v.Uniform():
                 if self.lanes == 1:
                     return found.value
                 return self._spread(found.value)
 
     def _as(self, value: SSAValue, type: Attribute) -> SSAValue:
-        return value if value.type == type else self.b.add(arith.IndexCastOp(value, type))
+        return value if value.type == type else self.b.value(arith.IndexCastOp(value, type))
 
     def _spread(self, plain: SSAValue) -> SSAValue:
         kind = self.widened(plain.type)
@@ -283,25 +288,21 @@ class Lowering:
 
     def _mask_bits(self, mask: SSAValue, predicate: str, number: int) -> SSAValue:
         word = IntegerType(self.lanes)
-        bits = self.b.add(vector.BitcastOp(mask, vec(word, 1)))
+        bits = self.b.value(vector.BitcastOp(mask, vec(word, 1)))
         bits = self.b.extract(bits, 0)
-        return self.b.add(arith.CmpiOp(bits, self.b.constant(word, number), predicate))
+        return self.b.value(arith.CmpiOp(bits, self.b.constant(word, number), predicate))
 
     def mask_and(self, other: SSAValue) -> SSAValue:
         """The lanes that stand here and in `other`."""
-        return other if self.mask is None else self.b.add(arith.AndIOp(self.mask, other))
+        return other if self.mask is None else self.b.value(arith.AndIOp(self.mask, other))
 
     def demand(self, condition: SSAValue, code: int) -> None:
         """The subgroup stops with an error at this op unless `condition` (i1) holds."""
-        wrong = self.b.add(arith.XOrIOp(condition, self.b.constant(i1, 1)))
+        wrong = self.b.value(arith.XOrIOp(condition, self.b.constant(i1, 1)))
         number, code_ = self.site(), self.b.constant(i64, code)
 
-        def fail() -> list[SSAValue]:
-            pointer = self.b.pointer(self.base)
-            self.b.put(mach.CallOp("tw_emu_fail", [pointer, number, code_]))
-            return []
-
-        self.b.when(wrong, fail)
+        with self.b.when(wrong):
+            self.b.call("tw_emu_fail", [self.b.pointer(self.base), number, code_])
 
     def together(self) -> None:
         """What follows is done by all lanes of the subgroup."""
@@ -340,46 +341,35 @@ class Lowering:
     def _create(
         self, op: Operation, operands: Sequence[SSAValue], types: Sequence[Attribute]
     ) -> None:
-        new = type(op).create(
+        new = self.b.op(self._copy(op, operands, types))
+        for before, after in zip(op.results, new.results, strict=True):
+            self.set(before, after)
+
+    def _copy(
+        self, op: Operation, operands: Sequence[SSAValue], types: Sequence[Attribute]
+    ) -> Operation:
+        return type(op).create(
             operands=operands,
             result_types=types,
             properties=dict(op.properties),
             attributes=dict(op.attributes),
         )
-        self.b.put(new)
-        for before, after in zip(op.results, new.results, strict=True):
-            self.set(before, after)
 
     def _divide(self, op: Operation, x: SSAValue, y: SSAValue) -> None:
-        """A division of integers that does not trap: MIN by -1 is MIN, and x by 0 is x by 1.
-
-        By 0, a scalar of a lane that stands here is an error.
-        """
+        """A division of integers that does not trap; by 0, a scalar of a lane that stands here is an error."""
         b = self.b
-        zero, one = b.constant(y.type, 0), b.constant(y.type, 1)
-        bad = b.add(arith.CmpiOp(y, zero, "eq"))
-        if not isinstance(op.results[0].type, VectorType):
-            fine = b.add(arith.CmpiOp(y, zero, "ne"))
+        if not isinstance(op.results[0].type, VectorType) and (fine := not_zero(b, op, y)):
             if isinstance(y.type, VectorType):
                 if self.mask is not None:
-                    away = b.add(arith.XOrIOp(self.mask, b.constant(self.mask.type, 1)))
-                    fine = b.add(arith.OrIOp(fine, away))
+                    away = b.value(arith.XOrIOp(self.mask, b.constant(self.mask.type, 1)))
+                    fine = b.value(arith.OrIOp(fine, away))
                 fine = self.all(fine)
             self.demand(fine, BY_ZERO)
-        negates = None
-        if not op.name.endswith(("ui", "u")):
-            negates = b.add(arith.CmpiOp(y, b.constant(y.type, -1), "eq"))
-            bad = b.add(arith.OrIOp(bad, negates))
-        made = type(op).create(
-            operands=[x, b.add(arith.SelectOp(bad, one, y))],
-            result_types=[x.type],
-            properties=dict(op.properties),
-            attributes=dict(op.attributes),
-        )
-        result = b.add(made)
-        if negates is not None and ".rem" not in op.name:
-            result = b.add(arith.SelectOp(negates, b.add(arith.SubiOp(zero, x)), result))
-        self.set(op.results[0], result)
+
+        def clone(x: SSAValue, y: SSAValue) -> SSAValue:
+            return b.value(self._copy(op, [x, y], [x.type]))
+
+        self.set(op.results[0], divide(b, op, x, y, clone))
 
     def _growing(self, op: Operation) -> bool:
         """Arithmetic on ramps: on their bases, the steps are known (`uniformity`). False where it is none."""
@@ -392,38 +382,16 @@ class Lowering:
             return False
         name = op.name.partition(".")[2].removesuffix("i")
         b = self.b
-        first, *rest = values
-        if not rest:
-            assert isinstance(first, v.Growing)
-            self.env[result] = v.Growing(first.base, first.steps, result.type)
-            return True
-        second = rest[0]
-        bases = [self._base(x) for x in (first, second)]
-        if None in bases:
+        first, *rest = (self._base(x) for x in values)
+        if first is None or None in rest:
             return False
-        x, y = bases
-        assert x is not None and y is not None
-        if name in ("add", "sub", "mul"):
-            make = {"add": b.plus, "sub": b.minus, "mul": b.times}[name]
-            base: Idx = make(x, y)
-        else:
-            kinds = {
-                "shl": arith.ShLIOp,
-                "divu": arith.DivUIOp,
-                "divs": arith.DivUIOp,
-                "floordivs": arith.DivUIOp,
-                "shru": arith.ShRUIOp,
-                "shrs": arith.ShRUIOp,
-                "remu": arith.RemUIOp,
-                "rems": arith.RemUIOp,
-                "and": arith.AndIOp,
-            }
-            if name not in kinds:
-                return False
-            base = b.add(kinds[name](b.idx(x), b.idx(y)))
+        base, make = first, {"add": b.plus, "sub": b.minus, "mul": b.times}.get(name)
+        for other in rest:
+            assert other is not None
+            operands = [b.idx(first), b.idx(other)]
+            base = make(first, other) if make else b.value(self._copy(op, operands, [index]))
         if kind is UNIFORM:
-            value = self._as(b.idx(base), result.type)
-            self.env[result] = v.Uniform(value)
+            self.env[result] = v.Uniform(self._as(b.idx(base), result.type))
         else:
             assert isinstance(kind, Ramp)
             self.env[result] = v.Growing(base, kind.steps, result.type)
@@ -446,11 +414,4 @@ def _is_converted(op: Operation) -> bool:
 
 def _divides(op: Operation) -> bool:
     """A division of integers traps where the divisor is 0, also in lanes that are not here."""
-    name = op.name.partition(".")[2]
-    return (
-        name.startswith(("div", "rem", "floordiv", "ceildiv")) and name != "divf" and name != "remf"
-    )
-
-
-def is_memref(value: SSAValue) -> bool:
-    return isinstance(value.type, MemRefType)
+    return op.name in SIGNED | UNSIGNED

@@ -7,59 +7,34 @@ is no linear function of them).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 from typing import Any
 
-import numpy as np
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import VectorType, i1
 from xdsl.ir import Attribute, SSAValue
 
 from tilewright import layout as ly
 from tilewright.dialects import xegpu
-from tilewright.dialects.xegpu import distribution
+from tilewright.dialects.xegpu import distribution, elements
+from tilewright.dialects.xegpu.elements import Numbers
 from tilewright.targets.emu import values as v
-from tilewright.targets.emu.blocks import Numbers, element_type
-from tilewright.targets.emu.builder import Builder, element_of, index, shape_of, size_of, vec
+from tilewright.targets.emu.blocks import element_type
+from tilewright.targets.emu.builder import (
+    EmuBuilder,
+    Idx,
+    element_of,
+    index,
+    shape_of,
+    size_of,
+    vec,
+)
 from tilewright.targets.emu.lowering import Lowering, lowers
-from tilewright.targets.emu.memory import memory
-from tilewright.targets.emu.places import Place
+from tilewright.targets.emu.memory import shared_start
 
 
 @lowers("xegpu.create_mem_desc")
 def create_mem_desc(low: Lowering, op: xegpu.CreateMemDescOp) -> None:
-    m = memory(low, op.source)
-    place = Place(low).plus(m.offset)
-    if not place.shared or m.lane is not None:
-        raise low.refuse("memory that differs between lanes")
-    base = low.b.plus(m.base, low.b.times(place.base, size_of(m.element)))
-    low.env[op.results[0]] = v.Matrix(base)
-
-
-def _places(low: Lowering, op: xegpu.MatrixAccess, given: tuple[int, ...]) -> list[Numbers]:
-    """Coordinates in the accessed block of each element [*given] or [*given, lanes], one array per dimension.
-
-    A vector of the matrix' rank is a block. A shorter one is a lane's: with subgroup_block_io the lanes own one
-    column each of the block's rows, otherwise its elements lie in a row from the lane's own offset.
-    """
-    rank, lanes = len(op.desc.get_shape()), low.lanes
-    owned = op.ownership
-    shape = given if low.lanes == 1 else (*given, lanes)
-    if len(given) == rank:
-        grids = np.meshgrid(*(np.arange(n) for n in given), indexing="ij")
-        if low.lanes > 1:
-            if isinstance(owned, xegpu.SgMapAttr):
-                raise low.refuse("fragments of a matrix by sg_map")
-            grids = [np.broadcast_to(g[..., None], shape) for g in grids]
-        return [np.ascontiguousarray(g) for g in grids]
-    run = np.arange(prod(given)).reshape(given)
-    if low.lanes > 1:
-        run = np.broadcast_to(run[..., None], shape)
-    zero = np.zeros(shape, np.int64)
-    if op.subgroup_block_io is None:
-        return [*([zero] * (rank - 1)), run]
-    lane = np.broadcast_to(np.arange(lanes), shape)
-    return [*([zero] * (rank - 2)), run, lane]
+    low.env[op.results[0]] = v.MatrixBase(shared_start(low, op.source))
 
 
 def _access(
@@ -72,8 +47,8 @@ def _access(
     """Load, or store `value`: a function of the module for the matrix' type and the accessed shape."""
     b, desc = low.b, op.desc
     matrix = low.env[op.operands[op.desc_operand]]
-    assert isinstance(matrix, v.Matrix)
-    places = _places(low, op, given)
+    assert isinstance(matrix, v.MatrixBase)
+    places = elements.matrix_places(op, given, low.lanes)
     shape = places[0].shape or (1,)
     offsets: list[SSAValue] = []
     for number in op.mixed_offsets:
@@ -85,12 +60,12 @@ def _access(
     operands += [low.mask] if low.mask is not None and masked else []
     operands += [] if value is None else [b.shape(value, *shape)]
 
-    def make(b: Builder, arguments: list[SSAValue]) -> list[SSAValue]:
+    def make(b: EmuBuilder, arguments: list[SSAValue]) -> list[SSAValue]:
         base, *rest = arguments
         kind = vec(index, *shape)
         total = _address(b, distribution.memory(desc), rest[: len(places)], places, kind)
         size = size_of(element)
-        addresses = b.add(arith.MuliOp(total, b.constant(kind, size))) if size > 1 else total
+        addresses = b.value(arith.MuliOp(total, b.constant(kind, size))) if size > 1 else total
         flags = vec(i1, *shape)
         mask = b.broadcast(rest[len(places)], flags) if masked else b.constant(flags, 1)
         if value is not None:
@@ -104,7 +79,7 @@ def _access(
 
 
 def _address(
-    b: Builder,
+    b: EmuBuilder,
     layout: ly.Layout,
     offsets: Sequence[SSAValue],
     places: Sequence[Numbers],
@@ -114,19 +89,20 @@ def _address(
     coordinates: list[SSAValue] = []
     for offset, place in zip(offsets, places, strict=True):
         steps = b.dense(kind, place.reshape(-1).tolist())
-        coordinates.append(b.add(arith.AddiOp(b.broadcast(offset, kind), steps)))
+        coordinates.append(b.value(arith.AddiOp(b.broadcast(offset, kind), steps)))
     total: SSAValue | None = None
     for digit in layout.digits:
         if digit.axis is not ly.Axis.MEMORY or digit.dim is None:
             continue
-        part = coordinates[digit.dim]
+        part: Idx = coordinates[digit.dim]
         if digit.stride > 1:
-            part = b.divided(part, digit.stride)
+            part = b.div(part, digit.stride)
         if digit.stride * digit.size < layout.shape[digit.dim]:
-            part = b.remainder(part, digit.size)
+            part = b.rem(part, digit.size)
+        assert isinstance(part, SSAValue)
         if digit.weight > 1:
-            part = b.add(arith.MuliOp(part, b.constant(kind, digit.weight)))
-        total = part if total is None else b.add(arith.AddiOp(total, part))
+            part = b.value(arith.MuliOp(part, b.constant(kind, digit.weight)))
+        total = part if total is None else b.value(arith.AddiOp(total, part))
     return b.zeros(kind) if total is None else total
 
 

@@ -1,6 +1,6 @@
 """memref: arrays, shared and private memory, views, elements and atomics.
 
-A memref is the indices that it consists of (`values.Memory`), so a view is arithmetic.  Shared memory has its place in
+A memref is the indices that it consists of (`values.MemRef`), so a view is arithmetic.  Shared memory has its place in
 the workgroup's block, by the op that allocates it; other allocations of a kernel are each lane's own, one after the
 other in memory of the subgroup.
 """
@@ -30,17 +30,17 @@ from tilewright.dialects.xegpu.types import element_bits
 from tilewright.dialects.xetile.kinds import ATOMIC_KINDS
 from tilewright.targets.emu import context
 from tilewright.targets.emu import values as v
+from tilewright.targets.emu.addresses import read, write
 from tilewright.targets.emu.atomics import atomic, by_body
-from tilewright.targets.emu.builder import Idx, index, signless, size_of
+from tilewright.targets.emu.builder import Idx, signless, size_of
 from tilewright.targets.emu.divergence import vec_mask
 from tilewright.targets.emu.lowering import Lowering, lowers
-from tilewright.targets.emu.places import Place, read, write
 from tilewright.targets.emu.uniformity import SHARED
 
 # Arguments ------------------------------------------------------------------------------------------------------------
 
 
-def array_argument(low: Lowering, type: MemRefType[Any], place: int) -> v.Memory:
+def array_argument(low: Lowering, type: MemRefType[Any], place: int) -> v.MemRef:
     """The array whose address, extents and strides lie at `place` of the context."""
     whole_bytes(low, type.element_type)
     shape = type.get_shape()
@@ -54,7 +54,17 @@ def array_argument(low: Lowering, type: MemRefType[Any], place: int) -> v.Memory
         for d, s in enumerate(strides)
     ]
     base = low.field(place)
-    return v.Memory(base, 0, tuple(sizes), tuple(steps), signless(type.element_type))
+    return _whole(low, v.Address(low, base), type, sizes, steps)
+
+
+def _whole(
+    low: Lowering,
+    base: v.Address,
+    type: MemRefType[Any],
+    sizes: Sequence[Idx],
+    strides: Sequence[Idx],
+) -> v.MemRef:
+    return v.MemRef(base, v.Address(low), tuple(sizes), tuple(strides), signless(type.element_type))
 
 
 def whole_bytes(low: Lowering, element: Attribute) -> None:
@@ -69,7 +79,7 @@ def scalar_argument(low: Lowering, type: Attribute, place: int) -> SSAValue:
         return low.field(place)
     if isinstance(type, IntegerType) and type.width.data not in (1, 8, 16, 32, 64):
         raise low.refuse(f"an argument of type {type}")
-    return low.b.load(signless(type), address)
+    return low.b.read(signless(type), address)
 
 
 # Allocation -----------------------------------------------------------------------------------------------------------
@@ -89,22 +99,18 @@ def allocate(low: Lowering, key: Any, result: SSAValue, dynamic: Sequence[Idx]) 
     whole_bytes(low, type.element_type)
     shape = type.get_shape()
     strides = _strides(low, type)
-    element = signless(type.element_type)
     reach = 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
-    size = max(1, reach if prod(shape) else 0) * size_of(element)
+    size = max(1, reach if prod(shape) else 0) * size_of(signless(type.element_type))
     if memory_space_number(type) == SHARED:
         at = low.shared.place(key, size)
         base = low.b.plus(low.field(context.SHARED), at)
-        low.env[result] = v.Memory(base, 0, shape, strides, element)
+        low.env[result] = _whole(low, v.Address(low, base), type, shape, strides)
         return
     step = -(-size // 8) * 8
     low.private_bytes += step * low.lanes
-    base = low.b.scratch(step * low.lanes)
-    lane = None
-    if low.lanes > 1:
-        kind = low.widened(index)
-        lane = low.b.dense(kind, [step * i for i in range(low.lanes)])
-    low.env[result] = v.Memory(base, 0, shape, strides, element, lane)
+    steps = tuple(step * i for i in range(low.lanes)) if low.lanes > 1 else None
+    base = v.Address(low, low.b.scratch(step * low.lanes), steps)
+    low.env[result] = _whole(low, base, type, shape, strides)
 
 
 def _strides(low: Lowering, type: MemRefType[Any]) -> tuple[int, ...]:
@@ -134,11 +140,12 @@ def get_global(low: Lowering, op: memref.GetGlobalOp) -> None:
         for inner in scope.walk():
             if isinstance(inner, memref.GlobalOp) and inner.sym_name.data == name:
                 _define(low, inner)
-                pointer = low.b.add(mach.AddressOfOp(name))
-                base = low.b.add(mach.IntFromPtrOp(pointer))
+                pointer = low.b.value(mach.AddressOfOp(name))
+                base = low.b.value(mach.IntFromPtrOp(pointer))
                 strides = _strides(low, type)
-                element = signless(type.element_type)
-                low.env[op.memref] = v.Memory(base, 0, type.get_shape(), strides, element)
+                low.env[op.memref] = _whole(
+                    low, v.Address(low, base), type, type.get_shape(), strides
+                )
                 return
         scope = scope.parent_op()
     raise low.refuse(f"there is no global @{name}")
@@ -158,7 +165,7 @@ def copy(low: Lowering, op: memref.CopyOp) -> None:
     """All elements in order, each lane its own."""
     source, target = memory(low, op.source), memory(low, op.destination)
 
-    def dimension(d: int, at: list[v.Plain | int]) -> None:
+    def dimension(d: int, at: list[v.Number]) -> None:
         if d == len(source.sizes):
             place = place_of(low, source, at)
             value = read(low, place, source.element)
@@ -169,11 +176,8 @@ def copy(low: Lowering, op: memref.CopyOp) -> None:
             )
             return
 
-        def each(i: SSAValue, _: list[SSAValue]) -> list[SSAValue]:
-            dimension(d + 1, [*at, v.Uniform(i)])
-            return []
-
-        low.b.loop(0, source.sizes[d], 1, [], each)
+        with low.b.loop(0, source.sizes[d]) as loop:
+            dimension(d + 1, [*at, v.Uniform(loop.iv)])
 
     dimension(0, [])
 
@@ -181,33 +185,18 @@ def copy(low: Lowering, op: memref.CopyOp) -> None:
 # Views ----------------------------------------------------------------------------------------------------------------
 
 
-def memory(low: Lowering, value: SSAValue) -> v.Memory:
+def memory(low: Lowering, value: SSAValue) -> v.MemRef:
     found = low.env[value]
-    assert isinstance(found, v.Memory)
+    assert isinstance(found, v.MemRef)
     return found
 
 
-def element_offset(low: Lowering, m: v.Memory, places: Sequence[v.Plain | int]) -> Place:
-    """Elements from the memref's aligned pointer to the element at `places`."""
-    total = Place(low).plus(m.offset)
-    for place, stride in zip(places, m.strides, strict=True):
-        total = total.plus(place, stride)
-    return total
-
-
-def _as_offset(low: Lowering, total: Place) -> v.Plain | int:
-    if total.shared:
-        return total.base if isinstance(total.base, int) else v.Uniform(total.base)
-    if total.vector is None:
-        assert total.steps is not None
-        return v.Growing(total.base, total.steps, index)
-    wide = total.offsets()
-    if total.base != 0:
-        from xdsl.dialects import arith
-
-        base = low.b.broadcast(low.b.idx(total.base), wide.type)  # pyright: ignore
-        wide = low.b.add(arith.AddiOp(wide, base))
-    return v.Varying(wide)
+def shared_start(low: Lowering, source: SSAValue) -> Idx:
+    """The byte address of the first element of an array that all lanes share."""
+    start = memory(low, source).start
+    if not start.shared:
+        raise low.refuse("the position of its array differs between lanes")
+    return start.base
 
 
 @dataclass(frozen=True)
@@ -216,53 +205,32 @@ class _Numbers:
 
     low: Lowering
 
-    def literal(self, n: int, /) -> _Number:
-        return n
+    def literal(self, n: int, /) -> v.Address:
+        return v.Address(self.low, n)
 
-    def plus(self, x: _Number, y: _Number) -> _Number:
-        if isinstance(x, Idx) and isinstance(y, Idx):
-            return self.low.b.plus(x, y)
-        return self.place(x).joined(self.place(y))
+    def plus(self, x: v.Address, y: v.Address) -> v.Address:
+        return x.plus(y)
 
-    def times(self, x: _Number, y: _Number) -> _Number:
-        if isinstance(x, Idx) and isinstance(y, Idx):
-            return self.low.b.times(x, y)
-        value, factor = (y, x) if isinstance(x, Idx) else (x, y)
-        assert isinstance(factor, Idx) and not isinstance(value, Idx | Place)
-        return Place(self.low).plus(value, factor)
-
-    def place(self, x: _Number) -> Place:
-        if isinstance(x, Place):
-            return x
-        return Place(self.low, x) if isinstance(x, Idx) else Place(self.low).plus(x)
-
-    def of(self, value: v.Plain | int) -> Idx | v.Plain:
-        return self.low.as_index(value) if isinstance(value, v.Uniform) else value
-
-
-_Number = Idx | v.Plain | Place
+    def times(self, x: v.Address, y: v.Address) -> v.Address:
+        x, y = (x, y) if y.shared else (y, x)
+        assert y.shared
+        return v.Address(self.low).plus(x, y.base)
 
 
 @lowers(*VIEWS)
 def view(low: Lowering, op: Operation) -> None:
-    m, do = memory(low, op.operands[0]), _Numbers(low)
+    m, type = memory(low, op.operands[0]), op.results[0].type
     moving = {*getattr(op, "offsets", ()), getattr(op, "byte_shift", None)}
     given = [
-        do.of(low.plain(x)) if x in moving else low.index(x, "a size or stride")
+        v.Address.of(low, low.plain(x) if x in moving else low.index(x, "a size or stride"))
         for x in op.operands[1:]
     ]
-    new = viewed(op, View[_Number](do.of(m.offset), m.sizes, m.strides), given, do)
-    base, type = m.base, op.results[0].type
-    if new.bytes is not None:
-        place = do.place(do.plus(m.base, new.bytes))
-        if not place.shared:
-            raise low.refuse("a view whose place differs between lanes")
-        base = place.base
+    sizes, strides = ([v.Address(low, n) for n in part] for part in (m.sizes, m.strides))
+    new = viewed(op, View(m.offset, sizes, strides), given, _Numbers(low))
+    base = m.base if new.bytes is None else m.base.plus(new.bytes)
+    sizes, strides = (tuple(n.base for n in part) for part in (new.sizes, new.strides))
     assert isinstance(type, MemRefType)
-    sizes, strides = ([n for n in part if isinstance(n, Idx)] for part in (new.sizes, new.strides))
-    offset = _as_offset(low, do.place(new.offset))
-    element = signless(type.element_type)
-    low.env[op.results[0]] = v.Memory(base, offset, tuple(sizes), tuple(strides), element, m.lane)
+    low.env[op.results[0]] = v.MemRef(base, new.offset, sizes, strides, signless(type.element_type))
 
 
 @lowers("memref.dim")
@@ -282,52 +250,38 @@ def rank(low: Lowering, op: Operation) -> None:
 @lowers("memref.extract_strided_metadata")
 def extract_strided_metadata(low: Lowering, op: Operation) -> None:
     m = memory(low, op.operands[0])
-    low.env[op.results[0]] = v.Memory(m.base, 0, (), (), m.element, m.lane)
-    offset = v.Uniform(low.b.idx(m.offset)) if isinstance(m.offset, int) else m.offset
-    low.env[op.results[1]] = offset
+    low.env[op.results[0]] = v.MemRef(m.base, v.Address(low), (), (), m.element)
+    low.env[op.results[1]] = m.offset.plain()
     for result, number in zip(op.results[2:], (*m.sizes, *m.strides), strict=True):
         low.set(result, low.b.idx(number))
 
 
 @lowers("memref.extract_aligned_pointer_as_index")
 def extract_pointer(low: Lowering, op: Operation) -> None:
-    m = memory(low, op.operands[0])
-    if m.lane is None:
-        low.set(op.results[0], low.b.idx(m.base))
-        return
-    whole = Place(low, m.base).plus(v.Varying(m.lane))
-    pointer = _as_offset(low, whole)
-    assert not isinstance(pointer, int)
-    low.env[op.results[0]] = pointer
+    low.env[op.results[0]] = memory(low, op.operands[0]).base.plain()
 
 
 # Elements -------------------------------------------------------------------------------------------------------------
 
 
-def place_of(low: Lowering, m: v.Memory, places: Sequence[v.Plain | int]) -> Place:
+def place_of(low: Lowering, m: v.MemRef, places: Sequence[v.Number]) -> v.Address:
     """The byte address of an element."""
-    offset = element_offset(low, m, places)
-    whole = scaled(low, offset, size_of(m.element), m.base)
-    return whole if m.lane is None else whole.plus(v.Varying(m.lane))
-
-
-def scaled(low: Lowering, elements: Place, size: int, base: Idx) -> Place:
-    """Bytes of a number of elements, from `base`."""
-    b = low.b
-    steps = None if elements.steps is None else tuple(size * s for s in elements.steps)
-    made = Place(low, b.plus(base, b.times(elements.base, size)), steps)
-    return made if elements.vector is None else made.plus(v.Varying(elements.vector), size)
+    total = m.offset
+    for place, stride in zip(places, m.strides, strict=True):
+        total = total.plus(place, stride)
+    return m.base.plus(total, size_of(m.element))
 
 
 @lowers("memref.load")
 def load(low: Lowering, op: memref.LoadOp) -> None:
     m = memory(low, op.memref)
     place = place_of(low, m, [low.plain(x) for x in op.indices])
-    low.set(op.res, _shaped(low, read(low, place, m.element), place, op.res))
+    give(low, op.res, read(low, place, m.element), place)
 
 
-def _shaped(low: Lowering, value: SSAValue, place: Place, result: SSAValue) -> SSAValue | v.Value:
-    return v.Uniform(value) if place.shared else v.Varying(value)
+def give(low: Lowering, result: SSAValue, value: SSAValue, place: v.Address) -> None:
+    """What was read at a place is the result."""
+    low.env[result] = v.Uniform(value) if place.shared else v.Varying(value)
 
 
 @lowers("memref.store")
@@ -352,7 +306,9 @@ def generic_atomic_rmw(low: Lowering, op: GenericAtomicRMWOp) -> None:
     _in_order(low, place, op.result, lambda addresses, mask: by_body(low, op, addresses, mask))
 
 
-def atomic_at(low: Lowering, kind: str, place: Place, value: SSAValue, result: SSAValue) -> None:
+def atomic_at(
+    low: Lowering, kind: str, place: v.Address, value: SSAValue, result: SSAValue
+) -> None:
     """A read-modify-write of every lane that is here, in their order."""
 
     def old(addresses: SSAValue, mask: SSAValue) -> SSAValue:
@@ -364,7 +320,7 @@ def atomic_at(low: Lowering, kind: str, place: Place, value: SSAValue, result: S
 
 def _in_order(
     low: Lowering,
-    place: Place,
+    place: v.Address,
     result: SSAValue,
     old: Callable[[SSAValue, SSAValue], SSAValue],
 ) -> None:
@@ -376,11 +332,4 @@ def _in_order(
         low.set(result, b.extract(old(addresses, mask), 0))
         return
     mask = vec_mask(low) if low.mask is None else low.mask
-    low.env[result] = v.Varying(old(_addresses(low, place), mask))
-
-
-def _addresses(low: Lowering, place: Place) -> SSAValue:
-    whole = _as_offset(low, place)
-    if isinstance(whole, int):
-        whole = v.Uniform(low.b.idx(whole))
-    return low.wide_of(whole)
+    low.env[result] = v.Varying(old(low.wide_of(place.plain()), mask))

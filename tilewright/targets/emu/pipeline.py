@@ -8,7 +8,6 @@ from math import prod
 
 from xdsl.dialects import gpu
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr
-from xdsl.ir import Operation
 
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.passes.kernel import LEVEL, block_of, level_of, subgroups_of
@@ -29,11 +28,10 @@ from tilewright.targets.emu import (  # filling the table of handlers
     vector_memory,
     vectors,
 )
+from tilewright.targets.emu.legalize import prepare
 from tilewright.targets.emu.lowering import Lowering
-from tilewright.targets.emu.prepare import prepare
 
-__all__ = ["PASSES", "PIPELINE", "Lowered", "run_pipeline"]
-Threads = tuple[int, int, int]
+__all__ = ["PASSES", "PIPELINE", "run_pipeline"]
 _ = (
     atomics,
     blocks,
@@ -49,27 +47,11 @@ _ = (
 )
 
 
-@dataclass(frozen=True)
-class Lowered:
-    """A lowered kernel: its module, the ops that name themselves at run time, and sizes in bytes."""
-
-    module: ModuleOp
-    sites: list[Operation]
-    context: int
-    shared: int
-    private: int
-    named: bool
-    subgroups: int
-    """Of a workgroup."""
-    block: Threads
-    """The threads of a launch."""
-
-
 @dataclass
 class EmuUnit(Unit[None]):
     """A kernel on its way to x86 code, lane by lane."""
 
-    lowered: Lowered | None = None
+    lowered: Lowering | None = None
     """The program of a subgroup, and what a launch must know of it."""
 
 
@@ -88,17 +70,8 @@ def _lower(unit: EmuUnit) -> None:
         )
     low = Lowering(kernel, lanes, threads, block)
     module = low.run()
-    unit.lowered = Lowered(
-        module,
-        low.sites,
-        low.context.size,
-        low.shared.bytes,
-        low.private_bytes,
-        low.uses_named,
-        subgroups,
-        block,
-    )
-    unit.module = module
+    low.subgroups = subgroups
+    unit.lowered, unit.module = low, module
 
 
 def _number(kernel: gpu.FuncOp, name: str, default: int) -> int:
@@ -113,15 +86,15 @@ PASSES: Sequence[Pass[EmuUnit]] = (
         when=lambda u: any(op.name.startswith("xetile.") for op in u.module.walk()),
     ),
     Pass(
-        "emu-prepare",
-        "ops that lanes and vectors of lanes would do alike are brought to one form",
+        "emu-legalize",
+        "rewrites ops into the forms that the next pass lowers",
         lambda u: prepare(u.kernel),
         requires=LEVELS,
         stage="xegpu",
     ),
     Pass(
         "lanes-to-vectors",
-        "a lane's values become vectors over the lanes of its subgroup, a subgroup a fibre",
+        "vectorizes over the lanes of a subgroup; each subgroup becomes a fiber",
         _lower,
         stage="vectors",
         whole=True,
@@ -132,7 +105,7 @@ PIPELINE = Pipeline[EmuUnit]("emu", PASSES, lambda module, _: EmuUnit(module, No
 
 def run_pipeline(
     module: ModuleOp, stage: Observer, observe: Observer, off: frozenset[str]
-) -> Lowered:
+) -> Lowering:
     """The program of one subgroup of a module's kernel, at subgroup level or lane level."""
     PIPELINE.check(off, "emu")
     unit = EmuUnit(module, None, off)

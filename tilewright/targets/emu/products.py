@@ -27,18 +27,12 @@ from xdsl.dialects.utils import FastMathFlag
 from xdsl.ir import Attribute, SSAValue
 
 from tilewright.dialects import xegpu
-from tilewright.dialects.xegpu import distribution
-from tilewright.dialects.xegpu.compute import matrix_dims, packing_factor
+from tilewright.dialects.xegpu import elements
+from tilewright.dialects.xegpu.elements import Numbers
 from tilewright.dialects.xegpu.types import element_bits
-from tilewright.targets.emu.blocks import (
-    Numbers,
-    arrange,
-    dealt,
-    inverse,
-    lane_numbers,
-)
+from tilewright.targets.emu.blocks import arrange
 from tilewright.targets.emu.builder import (
-    Builder,
+    EmuBuilder,
     Idx,
     element_of,
     shape_of,
@@ -51,30 +45,12 @@ from tilewright.targets.emu.lowering import Lowering, lowers
 CONTRACT = FastMathFlagsAttr([FastMathFlag.ALLOW_CONTRACT])
 
 
-def _unpacked(shape: Sequence[int]) -> Numbers:
-    """[K, N] of the components of B, which may be packed as [K/p, N, p]."""
-    numbers = np.arange(prod(shape)).reshape(tuple(shape))
-    if len(shape) == 3:
-        k, n, p = shape
-        return numbers.transpose(0, 2, 1).reshape(k * p, n)
-    return numbers
-
-
 @lowers("xegpu.dpas")
 def dpas(low: Lowering, op: xegpu.DpasOp) -> None:
     low.together()
-    result = shape_of(op.result.type)
     a, b = low.wide(op.lhs), low.wide(op.rhs)
     c = None if op.acc is None else low.wide(op.acc)
-    dims = matrix_dims(op.lhs.type, op.rhs.type)
-    if dims is not None and len(result) == 2 and low.lanes == 1:
-        m, n, k = dims
-        of_a = np.arange(m * k).reshape(m, k)
-        of_b, of_c = _unpacked(shape_of(op.rhs.type)), np.arange(m * n).reshape(m, n)
-    elif low.lanes > 1:
-        of_a, of_b, of_c = _fragments(low, op)
-    else:
-        raise low.refuse("its operands fit no product")
+    of_a, of_b, of_c = elements.multiplied(op, low.lanes)
     signs = tuple(_signed(x.type) for x in (op.lhs, op.rhs))
     low.set(op.result, product(low, (a, of_a), (b, of_b), (c, of_c), result_of(low, op), signs))
 
@@ -86,22 +62,12 @@ def dpas(low: Lowering, op: xegpu.DpasOp) -> None:
 def dpas_mx(low: Lowering, op: xegpu.DpasMxOp) -> None:
     """Operands times their scales, which are powers of two, in f32; then the product."""
     low.together()
-    dims = op.dims()
-    scales = (op.scale_a, op.scale_b)
-    if low.lanes > 1:
-        if any(scale is not None for scale in scales):
-            raise low.refuse("scales of lanes' fragments: no text says whose they are")
-        of_a, of_b, of_c = _fragments(low, op)
-        m, n, k = of_a.shape[0], of_b.shape[1], of_a.shape[1]
-    elif dims is not None and len(shape_of(op.result.type)) == 2:
-        m, n, k = dims
-        of_a = np.arange(m * k).reshape(m, k)
-        of_b, of_c = _unpacked(shape_of(op.rhs.type)), np.arange(m * n).reshape(m, n)
-    else:
-        raise low.refuse("its operands fit no product")
+    if low.lanes > 1 and (op.scale_a is not None or op.scale_b is not None):
+        raise low.refuse("scales of lane fragments: their owners are not specified")
+    of_a, of_b, of_c = elements.multiplied(op, low.lanes)
     a = _scaled(low, op.lhs, of_a, op.scale_a, 1)
     b = _scaled(low, op.rhs, of_b, op.scale_b, 0)
-    rows, columns = np.arange(m * k).reshape(m, k), np.arange(k * n).reshape(k, n)
+    rows, columns = (np.arange(x.size).reshape(x.shape) for x in (of_a, of_b))
     c = None if op.acc is None else low.wide(op.acc)
     made = product(low, (a, rows), (b, columns), (c, of_c), result_of(low, op), (True, True))
     low.set(op.result, made)
@@ -117,7 +83,7 @@ def _scaled(
         values.append(low.wide(scale))
         kinds.append(element_of(scale.type))
 
-    def make(b: Builder, arguments: list[SSAValue]) -> list[SSAValue]:
+    def make(b: EmuBuilder, arguments: list[SSAValue]) -> list[SSAValue]:
         plain = as_f32(b, arrange(b, arguments[0], numbers), kinds[0])
         if scale is None:
             return [plain]
@@ -129,7 +95,7 @@ def _scaled(
             groups = np.arange(prod(shape)).reshape(shape)
             every = np.repeat(groups, numbers.shape[axis] // shape[axis], axis=axis)
             wide = arrange(b, factor, np.broadcast_to(every, numbers.shape))
-        return [b.add(arith.MulfOp(plain, wide))]
+        return [b.value(arith.MulfOp(plain, wide))]
 
     key = (
         "scaled",
@@ -142,26 +108,28 @@ def _scaled(
     return low.b.shared(key, values, make)[0]
 
 
-def as_f32(b: Builder, value: SSAValue, element: Attribute) -> SSAValue:
+def as_f32(b: EmuBuilder, value: SSAValue, element: Attribute) -> SSAValue:
     """Small floats, whatever bits they are kept in, as f32; exact."""
     if isinstance(element, Float4E2M1FNType):
         return _from_half_byte(b, value)
     return widen(b, value, f32)
 
 
-def _from_half_byte(b: Builder, value: SSAValue) -> SSAValue:
+def _from_half_byte(b: EmuBuilder, value: SSAValue) -> SSAValue:
     """Sign, two bits of exponent (bias 1), one of mantissa; without infinities and NaNs."""
     kind: Any = with_element(value.type, i32)
-    bits = b.add(arith.ExtUIOp(value, kind))
-    sign = b.add(arith.ShLIOp(b.add(arith.AndIOp(bits, b.constant(kind, 8))), b.constant(kind, 28)))
-    rest = b.add(arith.AndIOp(bits, b.constant(kind, 7)))
+    bits = b.value(arith.ExtUIOp(value, kind))
+    sign = b.value(
+        arith.ShLIOp(b.value(arith.AndIOp(bits, b.constant(kind, 8))), b.constant(kind, 28))
+    )
+    rest = b.value(arith.AndIOp(bits, b.constant(kind, 7)))
     # In f32 the exponent's bias is 126 more; subnormal are 0 and 0.5 alone.
-    normal = b.add(arith.ShLIOp(rest, b.constant(kind, 22)))
-    normal = b.add(arith.AddiOp(normal, b.constant(kind, 126 << 23)))
-    half = b.add(arith.MuliOp(rest, b.constant(kind, 126 << 23)))
-    small = b.add(arith.CmpiOp(rest, b.constant(kind, 2), "ult"))
-    made = b.add(arith.SelectOp(small, half, normal))
-    return b.bitcast(b.add(arith.OrIOp(made, sign)), f32)
+    normal = b.value(arith.ShLIOp(rest, b.constant(kind, 22)))
+    normal = b.value(arith.AddiOp(normal, b.constant(kind, 126 << 23)))
+    half = b.value(arith.MuliOp(rest, b.constant(kind, 126 << 23)))
+    small = b.value(arith.CmpiOp(rest, b.constant(kind, 2), "ult"))
+    made = b.value(arith.SelectOp(small, half, normal))
+    return b.bitcast(b.value(arith.OrIOp(made, sign)), f32)
 
 
 def result_of(low: Lowering, op: Any) -> Attribute:
@@ -171,39 +139,6 @@ def result_of(low: Lowering, op: Any) -> Attribute:
 def _signed(type: Attribute) -> bool:
     element = element_of(type)
     return not (isinstance(element, IntegerType) and element.signedness.data is Signedness.UNSIGNED)
-
-
-def _fragments(
-    low: Lowering, op: xegpu.DpasOp | xegpu.DpasMxOp
-) -> tuple[Numbers, Numbers, Numbers]:
-    """Where the lanes' fragments have the elements of M x K, K x N and M x N; N is the number of lanes."""
-    lanes = low.lanes
-    m, k = prod(shape_of(op.result.type)), prod(shape_of(op.rhs.type))
-    if m * k != prod(shape_of(op.lhs.type)) * lanes:
-        raise low.refuse(
-            f"fragments of {prod(shape_of(op.lhs.type))}, {k} and {m} elements fit no product of a "
-            f"subgroup of {lanes} lanes"
-        )
-    shapes = ((m, k), (k, lanes), (m, lanes))
-    given = (op.layout_a, op.layout_b, op.layout_cd)
-    maps = [layout for layout in given if isinstance(layout, xegpu.SgMapAttr)]
-    if len(maps) == 3:
-        layouts = [
-            distribution.distribution(map).over(shape)
-            for map, shape in zip(maps, shapes, strict=True)
-        ]
-    else:
-        bits = element_bits(element_of(op.lhs.type))
-        layouts = [
-            dealt(low, (m, k), bits),
-            dealt(low, (k, lanes), bits, packed=packing_factor(element_of(op.lhs.type))),
-            dealt(low, (m, lanes), 32),
-        ]
-    found: list[Numbers] = []
-    for layout, shape in zip(layouts, shapes, strict=True):
-        numbers = lane_numbers(np.arange(prod(shape)).reshape(shape), layout)
-        found.append(inverse(numbers, shape))
-    return found[0], found[1], found[2]
 
 
 Operand = tuple[SSAValue, Numbers]
@@ -227,11 +162,11 @@ def product(
     places = [_rows(low, *x, to, sign) for x, sign in zip((a, b), signs, strict=True)]
     extents = of_a.shape[0], of_b.shape[1], of_a.shape[1]
 
-    def make(build: Builder, arguments: list[SSAValue]) -> list[SSAValue]:
+    def make(build: EmuBuilder, arguments: list[SSAValue]) -> list[SSAValue]:
         left, right = arguments[:2]
         start = arrange(build, arguments[2], of_c) if cv is not None else None
         total = multiply(build, left, right, start, extents, element_of(result))
-        back = inverse(of_c, (of_c.size,)).reshape(shape_of(result))
+        back = elements.inverse(of_c, shape_of(result))
         return [arrange(build, total, back)]
 
     key = ("dpas", extents, to, result, None if cv is None else cv.type, of_c.tobytes())
@@ -245,9 +180,9 @@ def _rows(low: Lowering, value: SSAValue, numbers: Numbers, to: Attribute, sign:
     if found is None:
         found = low.operands[key] = low.b.scratch(numbers.size * size_of(to))
 
-        def make(build: Builder, arguments: list[SSAValue]) -> list[SSAValue]:
+        def make(build: EmuBuilder, arguments: list[SSAValue]) -> list[SSAValue]:
             rows = widen(build, arrange(build, arguments[0], numbers), to, sign)
-            build.store(rows, arguments[1], 64)
+            build.write(rows, arguments[1], 64)
             return []
 
         low.b.shared(("rows", value.type, *key[2:]), [value, found], make)
@@ -261,33 +196,33 @@ def compute_type(element: Attribute) -> Attribute:
     return i32 if element_bits(element) <= 32 else element
 
 
-def widen(b: Builder, value: SSAValue, to: Attribute, signed: bool = True) -> SSAValue:
+def widen(b: EmuBuilder, value: SSAValue, to: Attribute, signed: bool = True) -> SSAValue:
     """Elements exactly in a type that holds them."""
     element = element_of(value.type)
     if element == to:
         return value
     kind: Any = with_element(value.type, to)
     if isinstance(element, AnyFloat):
-        return b.add(arith.ExtFOp(value, kind))
+        return b.value(arith.ExtFOp(value, kind))
     if element_bits(element) > element_bits(to):
-        return b.add(arith.TruncIOp(value, kind))
-    return b.add(arith.ExtSIOp(value, kind) if signed else arith.ExtUIOp(value, kind))
+        return b.value(arith.TruncIOp(value, kind))
+    return b.value(arith.ExtSIOp(value, kind) if signed else arith.ExtUIOp(value, kind))
 
 
-def narrow(b: Builder, value: SSAValue, to: Attribute) -> SSAValue:
+def narrow(b: EmuBuilder, value: SSAValue, to: Attribute) -> SSAValue:
     """Rounded, or wrapped, to an element type."""
     element = element_of(value.type)
     if element == to:
         return value
     kind: Any = with_element(value.type, to)
     if isinstance(to, AnyFloat):
-        return b.add(arith.TruncFOp(value, kind))
+        return b.value(arith.TruncFOp(value, kind))
     wide = element_bits(element) < element_bits(to)
-    return b.add(arith.ExtSIOp(value, kind) if wide else arith.TruncIOp(value, kind))
+    return b.value(arith.ExtSIOp(value, kind) if wide else arith.TruncIOp(value, kind))
 
 
 def multiply(
-    b: Builder,
+    b: EmuBuilder,
     left: Idx,
     right: Idx,
     start: SSAValue | None,
@@ -302,19 +237,19 @@ def multiply(
         total = b.stack(_block(b, left, right, rows, extents, 0, 0))
     else:
         sums = b.scratch(m * n * size_of(to))
-        b.store(total, sums, 64)
+        b.write(total, sums, 64)
         _blocks(b, left, right, sums, extents, to)
-        total = b.load(vec(to, m, n), sums, 64)
+        total = b.read(vec(to, m, n), sums, 64)
     return narrow(b, total, element)
 
 
-def _fused(b: Builder, x: SSAValue, y: SSAValue, z: SSAValue | None) -> SSAValue:
+def _fused(b: EmuBuilder, x: SSAValue, y: SSAValue, z: SSAValue | None) -> SSAValue:
     """x * y + z."""
     if isinstance(element_of(x.type), AnyFloat):
-        p = b.add(arith.MulfOp(x, y, CONTRACT))
-        return p if z is None else b.add(arith.AddfOp(z, p, CONTRACT))
-    p = b.add(arith.MuliOp(x, y))
-    return p if z is None else b.add(arith.AddiOp(z, p))
+        p = b.value(arith.MulfOp(x, y, CONTRACT))
+        return p if z is None else b.value(arith.AddfOp(z, p, CONTRACT))
+    p = b.value(arith.MuliOp(x, y))
+    return p if z is None else b.value(arith.AddiOp(z, p))
 
 
 def _divisor(number: int, limits: Sequence[int]) -> int:
@@ -326,7 +261,7 @@ ROWS, WIDTHS = (8, 6, 5, 4, 3, 2, 1), (32, 16, 8, 4, 2, 1)
 
 
 def _block(
-    b: Builder,
+    b: EmuBuilder,
     left: Idx,
     right: Idx,
     start: Sequence[SSAValue],
@@ -341,20 +276,19 @@ def _block(
     size = size_of(to)
     a0, b0 = b.plus(left, b.times(m0, k * size)), b.plus(right, b.times(n0, size))
 
-    def step(i: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
-        row = b.load(kind, b.plus(b0, b.times(i, n * size)))
-        at = b.plus(a0, b.times(i, size))
+    with b.loop(0, k, carry=start) as loop:
+        row = b.read(kind, b.plus(b0, b.times(loop.iv, n * size)))
+        at = b.plus(a0, b.times(loop.iv, size))
         done: list[SSAValue] = []
-        for r, total in enumerate(carried):
-            value = b.load(to, b.plus(at, r * k * size))
+        for r, total in enumerate(loop.carried):
+            value = b.read(to, b.plus(at, r * k * size))
             done.append(_fused(b, value if kind == to else b.broadcast(value, kind), row, total))
-        return done
-
-    return b.loop(0, k, 1, start, step)
+        loop.out = done
+    return list(loop.results)
 
 
 def _blocks(
-    b: Builder, left: Idx, right: Idx, sums: Idx, extents: tuple[int, int, int], to: Attribute
+    b: EmuBuilder, left: Idx, right: Idx, sums: Idx, extents: tuple[int, int, int], to: Attribute
 ) -> None:
     """Loops over blocks of C in memory."""
     m, n, _ = extents
@@ -364,20 +298,17 @@ def _blocks(
 
     def block(n0: Idx, m0: Idx) -> None:
         corner = b.plus(b.plus(sums, b.times(n0, size)), b.times(m0, n * size))
-        start = [b.load(kind, b.plus(corner, r * n * size)) for r in range(rows)]
+        start = [b.read(kind, b.plus(corner, r * n * size)) for r in range(rows)]
         for r, value in enumerate(_block(b, left, right, start, extents, m0, n0)):
-            b.store(value, b.plus(corner, r * n * size))
+            b.write(value, b.plus(corner, r * n * size))
 
     def over(extent: int, step: int, body: Callable[[Idx], None]) -> None:
         """A loop, or its body where it runs once."""
 
-        def each(i: SSAValue, _: list[SSAValue]) -> list[SSAValue]:
-            body(i)
-            return []
-
         if extent == step:
             body(0)
-        else:
-            b.loop(0, extent, step, [], each)
+            return
+        with b.loop(0, extent, step) as loop:
+            body(loop.iv)
 
     over(n, width, lambda n0: over(m, rows, lambda m0: block(n0, m0)))

@@ -24,7 +24,9 @@ def describe_failure(failure: Failure, sites: Sequence[Any], grid: Grid) -> str:
         case code if code == NOT_UNIFORM:
             return f"an operand of {name} differs between the lanes of {who}, which do it together"
         case code if code == NOT_ALL_LANES:
-            return f"{name} is done by all lanes of a subgroup, but not all of those of {who} stand here"
+            return (
+                f"{name} is done by all lanes of a subgroup, but not all of those of {who} are here"
+            )
         case code if code == BY_ZERO:
             return f"integer division by zero in {who}"
         case code if code == ASSERTION:
@@ -36,7 +38,7 @@ def describe_failure(failure: Failure, sites: Sequence[Any], grid: Grid) -> str:
 def _deadlock(failure: Failure, group: str) -> list[str]:
     fibers = list(enumerate(failure.fibers))
     stuck = [i for i, (status, _, _) in fibers if status in (c.AT_BARRIER, c.AT_NAMED)]
-    lines = [f"deadlock: {group} subgroup {stuck[0]} waits here and nobody can go on"]
+    lines = [f"deadlock: {group} subgroup {stuck[0]} waits here and none can continue"]
     waiting = [i for i, (status, _, _) in fibers if status == c.AT_BARRIER]
     done = [i for i, (status, _, _) in fibers if status == c.DONE]
     if waiting:

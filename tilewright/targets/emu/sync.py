@@ -14,7 +14,7 @@ from tilewright.targets.emu.lowering import Lowering, lowers
 
 def _call(low: Lowering, name: str, *numbers: SSAValue) -> None:
     pointer = low.b.pointer(low.base)
-    low.b.put(mach.CallOp(name, [pointer, low.site(), *numbers]))
+    low.b.op(mach.CallOp(name, [pointer, low.site(), *numbers]))
 
 
 @lowers("gpu.barrier")
@@ -32,10 +32,10 @@ def _byte(low: Lowering, value: SSAValue, what: str) -> SSAValue:
     number = low.uniform(value, what)
     wide = number
     if number.type != index and number.type != i64:
-        wide = low.b.add(arith.ExtUIOp(number, i64))
+        wide = low.b.value(arith.ExtUIOp(number, i64))
     if wide.type != index:
-        wide = low.b.add(arith.IndexCastOp(wide, index))
-    return low.b.add(arith.AndIOp(wide, low.b.constant(index, 255)))
+        wide = low.b.value(arith.IndexCastOp(wide, index))
+    return low.b.value(arith.AndIOp(wide, low.b.constant(index, 255)))
 
 
 @lowers("xegpu.init_nbarrier")
@@ -49,7 +49,7 @@ def _named(low: Lowering, name: str, barrier: v.Barrier) -> None:
     low.together()
     low.uses_named = True
     numbers = [
-        low.b.add(arith.IndexCastOp(low.b.idx(n), i64))
+        low.b.value(arith.IndexCastOp(low.b.idx(n), i64))
         for n in (barrier.number, barrier.participants)
     ]
     _call(low, name, *numbers)

@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 import json
-import struct
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from xdsl.dialects import gpu
 from xdsl.dialects.builtin import (
-    AnyFloat,
-    BFloat16Type,
-    Float16Type,
-    Float64Type,
-    MemRefType,
     ModuleOp,
     StringAttr,
 )
-from xdsl.ir import Attribute
 
-from tilewright import forks
 from tilewright.arguments import Argument, ArrayArg, Grid
 from tilewright.codegen import emit_module
-from tilewright.codegen.jit import LoadedObject, compile_assembly, compile_object, toolchain_version
+from tilewright.codegen.jit import LoadedObject, compile_object, toolchain_version
 from tilewright.codegen.native import native
 from tilewright.diagnostics import (
     CheckError,
@@ -37,34 +28,21 @@ from tilewright.passes.observer import Observer, ignore
 from tilewright.targets.base import CompileOptions, Target
 from tilewright.targets.emu.fibers import SYMBOLS, scheduler
 from tilewright.targets.emu.report import describe_failure, first_stuck
-from tilewright.targets.emu.worker import Launcher, Worker, thread_count
+from tilewright.targets.emu.worker import EmuLauncher, EmuWorker
+from tilewright.targets.host import HostExecutable, scalar_word, thread_count
+from tilewright.targets.host_arguments import argument_kinds
 from tilewright.targets.stages import StageTexts, source_of
 
 if TYPE_CHECKING:
-    from tilewright.targets.emu.pipeline import Lowered
+    from tilewright.targets.emu.lowering import Lowering
 
 
-class EmuExecutable:
+class EmuExecutable(HostExecutable):
     """A kernel in this process's memory."""
 
-    def __init__(self, data: bytes, meta: Mapping[str, Any], ir: StageTexts, llvm: str):
-        self.ir = ir
-        self.remarks: list[str] = []
-        self._data = data
-        self._meta = dict(meta)
-        self._llvm = llvm
-        self._guard = forks.lock()
-        self._ready: tuple[Launcher, LoadedObject] | None = None
+    _ready: tuple[EmuLauncher, LoadedObject] | None = None
 
-    @property
-    def asm(self) -> Mapping[str, str]:
-        return {"llvm": self._llvm, "asm": compile_assembly(self._llvm, native())}
-
-    def artifacts(self) -> Mapping[str, bytes]:
-        texts = {"source": self.ir.source, "llvm": self._llvm, "meta": self._meta}
-        return {"object": self._data, "texts": json.dumps(texts).encode()}
-
-    def _prepare(self) -> Launcher:
+    def _prepare(self) -> EmuLauncher:
         with self._guard:
             if self._ready is None:
                 runtime = scheduler(native())
@@ -72,8 +50,8 @@ class EmuExecutable:
                 loaded = LoadedObject(self._data, native(), symbols)
                 meta = self._meta
 
-                def make() -> Worker:
-                    return Worker(
+                def make() -> EmuWorker:
+                    return EmuWorker(
                         meta["subgroups"],
                         meta["context"],
                         meta["shared"],
@@ -82,12 +60,12 @@ class EmuExecutable:
                     )
 
                 run, kernel = runtime.address("tw_emu_run"), loaded.address("tw_subgroup")
-                self._ready = (Launcher(run, kernel, make), loaded)
+                self._ready = (EmuLauncher(run, kernel, make), loaded)
         return self._ready[0]
 
     def launch(self, grid: Grid, args: Sequence[Argument]) -> None:
         words: list[int] = []
-        for kind, arg in zip(self._meta["arguments"], args, strict=True):
+        for (kind, _), arg in zip(self._meta["arguments"], args, strict=True):
             if isinstance(arg, ArrayArg):
                 words += [arg.pointer, *arg.shape, *arg.strides]
             else:
@@ -102,29 +80,6 @@ class EmuExecutable:
             site = sites[at] if at < len(sites) else None
             where = None if site is None or site[1] is None else Location(*site[1])
             raise CheckError(message, location=where)
-
-
-def scalar_word(kind: str, value: Any) -> int:
-    """A scalar argument as its 8 bytes."""
-    if kind == "i":
-        number = int(value) & ((1 << 64) - 1)
-        return number - (1 << 64) if number >> 63 else number
-    if kind == "bf16":
-        import ml_dtypes
-
-        return int(np.array(value, ml_dtypes.bfloat16).view(np.uint16))
-    data = struct.pack("<" + kind, float(value))
-    return int.from_bytes(data + bytes(8 - len(data)), "little", signed=True)
-
-
-def _format(type: Attribute) -> str:
-    if isinstance(type, Float64Type):
-        return "d"
-    if isinstance(type, Float16Type):
-        return "e"
-    if isinstance(type, BFloat16Type):
-        return "bf16"
-    return "f" if isinstance(type, AnyFloat) else "i"
 
 
 class EmuTarget(Target):
@@ -145,16 +100,16 @@ class EmuTarget(Target):
             raise error_at(kernel, error.message, kind=UnsupportedError) from error
         types = list(kernel.function_type.inputs)
         meta = {
-            "arguments": ["array" if isinstance(t, MemRefType) else _format(t) for t in types],
+            "arguments": argument_kinds(types),
             "subgroups": lowered.subgroups,
-            "block": list(lowered.block),
-            "context": lowered.context,
-            "shared": lowered.shared,
-            "private": lowered.private,
-            "named": lowered.named,
+            "block": list(lowered.launch_block),
+            "context": lowered.context_bytes,
+            "shared": lowered.shared.bytes,
+            "private": lowered.private_bytes,
+            "named": lowered.uses_named,
             "sites": [_place(op) for op in lowered.sites],
         }
-        return EmuExecutable(data, meta, StageTexts(source, _lower), text)
+        return EmuExecutable(data, meta, StageTexts(source, _lower), text, native())
 
     def fingerprint(self, options: CompileOptions) -> str:
         return f"{native().key()}|{toolchain_version()}"
@@ -166,7 +121,7 @@ class EmuTarget(Target):
     def load(self, artifacts: Mapping[str, bytes], options: CompileOptions) -> EmuExecutable:
         texts = json.loads(artifacts["texts"])
         ir = StageTexts(texts["source"], _lower)
-        return EmuExecutable(artifacts["object"], texts["meta"], ir, texts["llvm"])
+        return EmuExecutable(artifacts["object"], texts["meta"], ir, texts["llvm"], native())
 
 
 def _lower(
@@ -174,7 +129,7 @@ def _lower(
     stage: Observer = ignore,
     observe: Observer = ignore,
     off: frozenset[str] = frozenset(),
-) -> tuple[gpu.FuncOp, Lowered]:
+) -> tuple[gpu.FuncOp, Lowering]:
     """The kernel, and the program of one subgroup."""
     # Imported here: they bring the XeGPU dialect, for which other targets have no use.
     from tilewright.targets.emu.pipeline import run_pipeline

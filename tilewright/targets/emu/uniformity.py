@@ -13,8 +13,10 @@ different ways.  At subgroup level there is one lane and everything is UNIFORM.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import reduce
 from math import gcd
 
 from xdsl.dialects import cf, gpu, scf
@@ -23,6 +25,7 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from tilewright.dialects.upstream.arith import constant
 from tilewright.dialects.upstream.gpu import memory_space_number
+from tilewright.passes.carried import given_by
 
 
 class Same(Enum):
@@ -106,7 +109,7 @@ class Uniformity:
         while self._changed:
             self._changed = False
             for inner in kernel.body.blocks:
-                self._block(inner, False)
+                self._block(inner)
 
     def _set(self, value: SSAValue, kind: Kind) -> None:
         old = self._kinds.get(value)
@@ -115,84 +118,49 @@ class Uniformity:
             self._kinds[value] = new
             self._changed = True
 
-    def _block(self, block: Block, diverged: bool) -> None:
+    def _block(self, block: Block) -> None:
         for op in block.ops:
-            self._op(op, diverged)
+            match op:
+                case scf.ForOp():
+                    self._regions(op, (op.lb, op.ub, op.step))
+                case scf.WhileOp():
+                    condition = op.before_region.block.last_op
+                    assert isinstance(condition, scf.ConditionOp)
+                    self._regions(op, (condition.condition,))
+                case scf.IfOp():
+                    self._regions(op, (op.cond,))
+                case cf.BranchOp() | cf.ConditionalBranchOp() | cf.SwitchOp():
+                    self._branch(op)
+                case _:
+                    for inner in (b for region in op.regions for b in region.blocks):
+                        self._block(inner)
+                    for result in op.results:
+                        self._set(result, VARYING if op.regions else self._result(op, result))
 
-    def _op(self, op: Operation, diverged: bool) -> None:
-        match op:
-            case scf.ForOp():
-                self._for(op, diverged)
-            case scf.WhileOp():
-                self._while(op, diverged)
-            case scf.IfOp():
-                same = self[op.cond] is UNIFORM
-                for region in op.regions:
-                    if region.blocks:
-                        self._block(region.block, diverged or not same)
-                        self._results(op, region.block, same)
-            case scf.IndexSwitchOp():
-                same = self[op.arg] is UNIFORM
-                for region in op.regions:
-                    self._block(region.block, diverged or not same)
-                    self._results(op, region.block, same)
-            case cf.BranchOp() | cf.ConditionalBranchOp() | cf.SwitchOp():
-                self._branch(op)
-            case _ if op.regions:
-                for region in op.regions:
-                    for inner in region.blocks:
-                        self._block(inner, diverged)
-                for result in op.results:
-                    self._set(result, VARYING)
-            case _:
-                for result in op.results:
-                    self._set(result, self._result(op, result))
+    def _regions(self, op: Operation, tests: Sequence[SSAValue]) -> None:
+        """Lanes take regions alike where they agree on all `tests`, which may stand in the regions."""
+        for block in (b for region in op.regions for b in region.blocks):
+            self._meet(block.args, tests)
+            self._block(block)
+        self._meet(op.results, tests)
 
-    def _results(self, op: Operation, block: Block, same: bool) -> None:
-        last = block.last_op
-        if isinstance(last, scf.YieldOp):
-            for result, value in zip(op.results, last.operands, strict=True):
-                self._set(result, self[value] if same else VARYING)
-
-    def _for(self, op: scf.ForOp, diverged: bool) -> None:
-        same = all(self[v] is UNIFORM for v in (op.lb, op.ub, op.step))
-        counter, *carried = op.body.block.args
-        self._set(counter, UNIFORM if same else VARYING)
-        for arg, value in zip(carried, op.iter_args, strict=True):
-            self._set(arg, self[value] if same else VARYING)
-        self._block(op.body.block, diverged or not same)
-        last = op.body.block.last_op
-        assert last is not None
-        for arg, value, result in zip(carried, last.operands, op.results, strict=True):
-            self._set(arg, self[value] if same else VARYING)
-            self._set(result, self[arg])
-
-    def _while(self, op: scf.WhileOp, diverged: bool) -> None:
-        before, after = op.before_region.block, op.after_region.block
-        condition = before.last_op
-        assert isinstance(condition, scf.ConditionOp)
-        same = self[condition.condition] is UNIFORM
-        for arg, value in zip(before.args, op.arguments, strict=True):
-            self._set(arg, self[value] if same else VARYING)
-        self._block(before, diverged or not same)
-        for arg, value, result in zip(after.args, condition.args, op.results, strict=True):
-            self._set(arg, self[value] if same else VARYING)
-            self._set(result, self[value] if same else VARYING)
-        self._block(after, diverged or not same)
-        last = after.last_op
-        assert last is not None
-        for arg, value in zip(before.args, last.operands, strict=True):
-            self._set(arg, self[value] if same else VARYING)
+    def _meet(self, values: Sequence[SSAValue], tests: Sequence[SSAValue]) -> None:
+        same = all(self[test] is UNIFORM for test in tests)
+        for value in values:
+            known = [self._kinds[x] for x in given_by(value) if x in self._kinds]
+            self._set(
+                value, reduce(join, known, known[0] if known else UNIFORM) if same else VARYING
+            )
 
     def _branch(self, op: cf.BranchOp | cf.ConditionalBranchOp | cf.SwitchOp) -> None:
         if isinstance(op, cf.BranchOp):
-            ways = [(op.successor, op.arguments)]
+            successors = [(op.successor, op.arguments)]
         elif isinstance(op, cf.SwitchOp):
-            ways = [(op.default_block, op.default_operands)]
-            ways += zip(op.case_blocks, op.case_operand, strict=True)
+            successors = [(op.default_block, op.default_operands)]
+            successors += zip(op.case_blocks, op.case_operand, strict=True)
         else:
-            ways = [(op.then_block, op.then_arguments), (op.else_block, op.else_arguments)]
-        for block, values in ways:
+            successors = [(op.then_block, op.then_arguments), (op.else_block, op.else_arguments)]
+        for block, values in successors:
             for arg, value in zip(block.args, values, strict=True):
                 self._set(arg, self[value])
 

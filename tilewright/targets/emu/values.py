@@ -3,7 +3,7 @@
 A number or vector is one SSA value; what lanes hold differently has the lanes as a last dimension.  Descriptors
 have no register of their own: they are the indices that they consist of, which the ops that use them read.
 
-    memref<8x16xf32>           base, lane, offset, sizes, strides
+    memref<8x16xf32>           base, offset, sizes, strides
     tensor_desc (block)        base, sizes, strides, offsets
     tensor_desc (scattered)    base, size, stride, and an index per lane
     mem_desc, nbarrier         base; number, participants
@@ -12,11 +12,15 @@ have no register of their own: they are the indices that they consist of, which 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from xdsl.dialects import arith
 from xdsl.ir import Attribute, SSAValue
 
-from tilewright.targets.emu.builder import Idx
+from tilewright.targets.emu.builder import Idx, element_of, index, size_of, vec, with_element
+
+if TYPE_CHECKING:
+    from tilewright.targets.emu.lowering import Lowering
 
 
 @dataclass(frozen=True)
@@ -46,20 +50,104 @@ Plain = Uniform | Growing | Varying
 
 
 @dataclass(frozen=True)
-class Memory:
-    """A memref: the byte address of its aligned pointer, then elements."""
+class Address:
+    """`base + steps[lane] + vector[lane]`: bytes or elements, what all lanes have apart from the rest."""
 
-    base: Idx
-    offset: Plain | int
-    sizes: tuple[Idx, ...]
-    strides: tuple[Idx, ...]
-    element: Attribute
-    lane: SSAValue | None = None
-    """Bytes from `base` to the memory of each lane, where lanes have their own."""
+    low: Lowering
+    base: Idx = 0
+    steps: tuple[int, ...] | None = None
+    vector: SSAValue | None = None
+
+    @staticmethod
+    def of(low: Lowering, value: Number) -> Address:
+        match value:
+            case Address():
+                return value
+            case Uniform():
+                return Address(low, low.as_index(value))
+            case Growing():
+                return Address(low, value.base, value.steps)
+            case Varying():
+                wide = value.value
+                if element_of(wide.type) != index:
+                    wide = low.b.value(arith.IndexCastOp(wide, with_element(wide.type, index)))
+                return Address(low, 0, None, wide)
+            case _:
+                return Address(low, value)
+
+    @property
+    def shared(self) -> bool:
+        """Do all lanes have the same?"""
+        return self.steps is None and self.vector is None
+
+    def apart(self) -> Address:
+        """As if lanes had their own."""
+        zeros = self.low.b.zeros(vec(index, self.low.lanes))
+        return Address(self.low, self.base, None, zeros) if self.shared else self
+
+    def plus(self, value: Number, factor: Idx = 1) -> Address:
+        """With `value * factor` added."""
+        low, b, more = self.low, self.low.b, Address.of(self.low, value)
+        base = b.plus(self.base, b.times(more.base, factor))
+        steps, vector, kind = self.steps, self.vector, vec(index, low.lanes)
+
+        def added(wide: SSAValue) -> SSAValue:
+            if factor != 1:
+                wide = b.value(arith.MuliOp(wide, b.broadcast(b.idx(factor), kind)))
+            return wide if vector is None else b.value(arith.AddiOp(vector, wide))
+
+        if more.steps is not None and isinstance(factor, int):
+            pairs = zip(steps or (0,) * low.lanes, more.steps, strict=True)
+            steps = tuple(mine + s * factor for mine, s in pairs)
+            steps = steps if any(steps) else None
+        elif more.steps is not None:
+            vector = added(b.dense(kind, more.steps))
+        return Address(low, base, steps, vector if more.vector is None else added(more.vector))
+
+    def offsets(self) -> SSAValue:
+        """What each lane adds to the base."""
+        b, kind = self.low.b, vec(index, self.low.lanes)
+        steps = b.zeros(kind) if self.steps is None else b.dense(kind, self.steps)
+        if self.vector is None:
+            return steps
+        return self.vector if self.steps is None else b.value(arith.AddiOp(self.vector, steps))
+
+    def plain(self) -> Plain:
+        """As the value of an index."""
+        b = self.low.b
+        if self.vector is None:
+            return (
+                Uniform(b.idx(self.base))
+                if self.steps is None
+                else Growing(self.base, self.steps, index)
+            )
+        wide = self.offsets()
+        if self.base != 0:
+            wide = b.value(arith.AddiOp(b.broadcast(b.idx(self.base), wide.type), wide))  # pyright: ignore
+        return Varying(wide)
+
+
+Number = Plain | Address | Idx
 
 
 @dataclass(frozen=True)
-class Block:
+class MemRef:
+    """A memref: the byte address of its aligned pointer, then elements."""
+
+    base: Address
+    offset: Address
+    sizes: tuple[Idx, ...]
+    strides: tuple[Idx, ...]
+    element: Attribute
+
+    @property
+    def start(self) -> Address:
+        """The byte address of the first element."""
+        return self.base.plus(self.offset, size_of(self.element))
+
+
+@dataclass(frozen=True)
+class BlockDesc:
     """A block descriptor; `base` is a byte address, one entry per dimension of its matrix."""
 
     base: Idx
@@ -73,14 +161,14 @@ class Scattered:
     """A scattered descriptor. `indices` counts elements: Varying of one per lane, or a Uniform vector of all."""
 
     base: Idx
-    size: Idx | None
-    """Elements of the base; None where only its address is known."""
+    size: Idx
+    """Elements of the base; below 0 where only its address is known."""
     stride: Idx
     indices: Plain
 
 
 @dataclass(frozen=True)
-class Matrix:
+class MatrixBase:
     """A matrix in shared memory: its byte address."""
 
     base: Idx
@@ -94,11 +182,11 @@ class Barrier:
     participants: Idx
 
 
-Value = Plain | Memory | Block | Scattered | Matrix | Barrier
+Value = Plain | MemRef | BlockDesc | Scattered | MatrixBase | Barrier
 
 
 @dataclass
-class SharedMemory:
+class SharedAllocations:
     """Shared memory of a workgroup: every allocation has its place in one block."""
 
     bytes: int = 0

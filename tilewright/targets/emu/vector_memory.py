@@ -13,178 +13,126 @@ from xdsl.dialects.builtin import (
     ArrayAttr,
     IntegerAttr,
     VectorType,
-    i1,
 )
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.ir.affine import AffineConstantExpr, AffineDimExpr
 
 from tilewright.targets.emu import values as v
-from tilewright.targets.emu.builder import Idx, element_of, index, shape_of, signless, size_of, vec
+from tilewright.targets.emu.addresses import Deltas, deltas_of, read, write
+from tilewright.targets.emu.builder import Idx, element_of, index, shape_of, size_of, vec
 from tilewright.targets.emu.lowering import Lowering, lowers
-from tilewright.targets.emu.memory import memory, place_of
-from tilewright.targets.emu.places import Deltas, Place, deltas_of, read, write
+from tilewright.targets.emu.memory import give, memory, place_of
 
 Numbers = np.ndarray
 
 
-def _box(shape: tuple[int, ...], rank: int) -> list[Numbers]:
-    """Coordinates [prod(shape)] of a dense box, one array per dimension of a memref of `rank`."""
-    grids = np.meshgrid(*(np.arange(n) for n in shape), indexing="ij") if shape else []
-    lead = rank - len(shape)
-    zero = np.zeros(prod(shape), np.int64)
-    return [*([zero] * lead), *(g.reshape(-1) for g in grids)]
-
-
-@lowers("vector.load")
-def load(low: Lowering, op: vector.LoadOp) -> None:
-    source, *indices = op.operands
-    m = memory(low, source)
-    place = place_of(low, m, [low.plain(x) for x in indices])
-    shape = shape_of(op.results[0].type)
-    deltas = deltas_of(low, shape, _box(shape, len(m.sizes)), m.strides, size_of(m.element))
-    _give(low, op.results[0], read(low, place, m.element, deltas), place)
-
-
-def _give(low: Lowering, result: SSAValue, value: SSAValue, place: Place) -> None:
-    low.env[result] = v.Uniform(value) if place.shared else v.Varying(value)
-
-
-@lowers("vector.store")
-def store(low: Lowering, op: vector.StoreOp) -> None:
-    value, target, *indices = op.operands
-    m = memory(low, target)
-    place = place_of(low, m, [low.plain(x) for x in indices])
-    shape = shape_of(value.type)
-    deltas = deltas_of(low, shape, _box(shape, len(m.sizes)), m.strides, size_of(m.element))
-    write(low, place, low.plain(value), deltas)
-
-
-@lowers("vector.maskedload")
-def maskedload(low: Lowering, op: Operation) -> None:
-    source, *indices, mask, otherwise = op.operands
-    _masked_read(low, op, source, indices, None, mask, otherwise)
-
-
-@lowers("vector.gather")
-def gather(low: Lowering, op: Operation) -> None:
-    source, *indices, offsets, mask, otherwise = op.operands
-    _masked_read(low, op, source, indices, offsets, mask, otherwise)
-
-
-def _masked_place(
+def _access(
     low: Lowering,
-    source: SSAValue,
+    array: SSAValue,
     indices: Sequence[SSAValue],
-    offsets: SSAValue | None,
     shape: tuple[int, ...],
-) -> tuple[Place, Deltas, bool]:
-    """The place of an access, and whether it differs between lanes; offsets count along the last dimension."""
-    m = memory(low, source)
+    axes: Sequence[Numbers] | None,
+    others: Sequence[SSAValue | None],
+) -> tuple[v.MemRef, v.Address, Deltas]:
+    """An array, and where in it a vector lies: coordinates `axes` [prod(shape)] of its elements, one table for each
+    dimension; without, a box of the inner ones. Lanes act apart where they have their own of one of `others`."""
+    m = memory(low, array)
     place = place_of(low, m, [low.plain(x) for x in indices])
-    size = size_of(m.element)
-    if offsets is None:
-        deltas = deltas_of(low, shape, _box(shape, len(m.sizes)), m.strides, size)
-        return place, deltas, not place.shared
-    if not isinstance(low.env[offsets], v.Uniform):
+    if any(x is not None and not low.is_uniform(x) for x in others):
+        place = place.apart()
+    if axes is None:
+        zero = np.zeros(prod(shape), np.int64)
+        axes = [*([zero] * (len(m.sizes) - len(shape))), *_grid(shape)]
+    return m, place, deltas_of(low, shape, axes, m.strides, size_of(m.element))
+
+
+def _grid(shape: tuple[int, ...]) -> list[Numbers]:
+    """The coordinates [prod(shape)] of a vector's elements."""
+    return [g.reshape(-1) for g in np.meshgrid(*map(np.arange, shape), indexing="ij")]
+
+
+def _at_offsets(low: Lowering, m: v.MemRef, shape: tuple[int, ...], offsets: SSAValue) -> Deltas:
+    """Elements at numbers along the last dimension."""
+    if not low.is_uniform(offsets):
         raise low.refuse("a vector of offsets that differs between lanes")
-    flat = low.b.shape(low.uniform(offsets), prod(shape))
-    if element_of(flat.type) != index:
-        flat = low.b.add(arith.IndexCastOp(flat, vec(index, prod(shape))))
-    step = low.b.times(m.strides[-1], size)
-    many = low.b.broadcast(low.b.idx(step), vec(index, prod(shape)))
-    return place, Deltas(shape, None, low.b.add(arith.MuliOp(flat, many))), not place.shared
+    flat, kind = low.b.shape(low.uniform(offsets), prod(shape)), vec(index, prod(shape))
+    if flat.type != kind:
+        flat = low.b.value(arith.IndexCastOp(flat, kind))
+    step = low.b.broadcast(low.b.idx(low.b.times(m.strides[-1], size_of(m.element))), kind)
+    return Deltas(shape, None, low.b.value(arith.MuliOp(flat, step)))
 
 
-def _masked_read(
-    low: Lowering,
-    op: Operation,
-    source: SSAValue,
-    indices: Sequence[SSAValue],
-    offsets: SSAValue | None,
-    mask: SSAValue,
-    otherwise: SSAValue,
-) -> None:
-    shape = shape_of(op.results[0].type)
-    place, deltas, differs = _masked_place(low, source, indices, offsets, shape)
-    uniform = isinstance(low.env[mask], v.Uniform) and isinstance(low.env[otherwise], v.Uniform)
-    if not differs and not uniform and low.lanes > 1:
-        place = Place(low, place.base, None, low.b.zeros(vec(index, low.lanes)))
-        differs = True
-    get = low.wide if differs else low.uniform
-    element = signless(element_of(op.results[0].type))
-    value = read(low, place, element, deltas, get(mask), get(otherwise))
-    _give(low, op.results[0], value, place)
+@lowers("vector.load", "vector.maskedload", "vector.gather")
+def load(low: Lowering, op: Operation) -> None:
+    source, *rest = op.operands
+    offsets = mask = otherwise = None
+    if op.name != "vector.load":
+        *rest, mask, otherwise = rest
+    if op.name == "vector.gather":
+        *rest, offsets = rest
+    result = op.results[0]
+    shape = shape_of(result.type)
+    box = shape if offsets is None else ()
+    m, place, deltas = _access(low, source, rest, box, None, (mask, otherwise))
+    if offsets is not None:
+        deltas = _at_offsets(low, m, shape, offsets)
+    inside, old = (_held(low, x, place) for x in (mask, otherwise))
+    give(low, result, read(low, place, m.element, deltas, inside, old), place)
 
 
-@lowers("vector.maskedstore")
-def maskedstore(low: Lowering, op: Operation) -> None:
-    target, *indices, mask, value = op.operands
-    _masked_write(low, op, target, indices, None, mask, value)
+def _held(low: Lowering, value: SSAValue | None, place: v.Address) -> SSAValue | None:
+    """A value for each element of what lies at a place."""
+    if value is None:
+        return None
+    return low.uniform(value) if place.shared else low.wide(value)
 
 
-@lowers("vector.scatter")
-def scatter(low: Lowering, op: Operation) -> None:
-    target, *indices, offsets, mask, value = op.operands
-    _masked_write(low, op, target, indices, offsets, mask, value)
-
-
-def _masked_write(
-    low: Lowering,
-    op: Operation,
-    target: SSAValue,
-    indices: Sequence[SSAValue],
-    offsets: SSAValue | None,
-    mask: SSAValue,
-    value: SSAValue,
-) -> None:
+@lowers("vector.store", "vector.maskedstore", "vector.scatter")
+def store(low: Lowering, op: Operation) -> None:
+    offsets = mask = None
+    if op.name == "vector.store":
+        value, target, *rest = op.operands
+    else:
+        target, *rest, mask, value = op.operands
+    if op.name == "vector.scatter":
+        *rest, offsets = rest
     shape = shape_of(value.type)
-    place, deltas, differs = _masked_place(low, target, indices, offsets, shape)
-    uniform = isinstance(low.env[mask], v.Uniform) and isinstance(low.env[value], v.Uniform)
-    if not differs and not uniform and low.lanes > 1:
-        place = Place(low, place.base, None, low.b.zeros(vec(index, low.lanes)))
-        differs = True
-    inside = low.wide(mask) if differs else low.uniform(mask)
-    write(low, place, low.plain(value), deltas, inside)
+    box = shape if offsets is None else ()
+    m, place, deltas = _access(low, target, rest, box, None, (mask, value))
+    if offsets is not None:
+        deltas = _at_offsets(low, m, shape, offsets)
+    write(low, place, low.plain(value), deltas, _held(low, mask, place))
 
 
 # Transfers ------------------------------------------------------------------------------------------------------------
 
 
 def _transfer(
-    low: Lowering,
-    op: Any,
-    source: SSAValue,
-    indices: Sequence[SSAValue],
-    shape: tuple[int, ...],
-    mask: SSAValue | None,
-) -> tuple[Place, Deltas, SSAValue | None]:
-    """Place, distances and mask (None: everything is inside) of a transfer."""
-    m = memory(low, source)
-    rank = len(m.sizes)
+    low: Lowering, op: Any, shape: tuple[int, ...], value: SSAValue
+) -> tuple[v.MemRef, v.Address, Deltas, SSAValue | None]:
+    """Array, place, distances and mask (None: everything is inside) of a transfer; `value`: what is written, or the
+    padding."""
+    rank, grids = len(memory(low, op.source).sizes), _grid(shape)
     axes = [np.zeros(prod(shape), np.int64) for _ in range(rank)]
-    grids = np.meshgrid(*(np.arange(n) for n in shape), indexing="ij") if shape else []
     map = op.permutation_map
     assert isinstance(map, AffineMapAttr)
     promised = integers_of_flags(op.properties.get("in_bounds"), len(shape))
     doubtful: set[int] = set()
     for axis, expression in enumerate(map.data.results):
         if isinstance(expression, AffineDimExpr):
-            axes[expression.position] = axes[expression.position] + grids[axis].reshape(-1)
+            axes[expression.position] = axes[expression.position] + grids[axis]
             if not promised[axis]:
                 doubtful.add(expression.position)
         elif not isinstance(expression, AffineConstantExpr):
             raise low.refuse(f"map {map.data} is no projection")
-    plain = [low.plain(x) for x in indices]
-    place = place_of(low, m, plain)
-    deltas = deltas_of(low, shape, axes, m.strides, size_of(m.element))
-    differs = not place.shared
-    inside = None if mask is None else (low.wide(mask) if differs else low.uniform(mask))
+    m, place, deltas = _access(low, op.source, op.indices, shape, axes, (op.mask, value))
+    inside, differs = _held(low, op.mask, place), not place.shared
     kind = vec(index, *(shape or (1,)), *((low.lanes,) if differs else ()))
     for d in sorted(doubtful):
-        here = _inside(low, plain[d], axes[d], m.sizes[d], kind, differs)
+        here = _inside(low, low.plain(op.indices[d]), axes[d], m.sizes[d], kind, differs)
         if here is not None:
-            inside = here if inside is None else low.b.add(arith.AndIOp(inside, here))
-    return place, deltas, inside
+            inside = here if inside is None else low.b.value(arith.AndIOp(inside, here))
+    return m, place, deltas, inside
 
 
 def _inside(
@@ -198,14 +146,14 @@ def _inside(
             return None
     wide = low.wide_of(start) if differs else low.uniform(start)
     if element_of(wide.type) != index:
-        wide = b.add(arith.IndexCastOp(wide, index))
+        wide = b.value(arith.IndexCastOp(wide, index))
     wide = b.broadcast(wide, kind)
     repeat = low.lanes if differs else 1
     steps = b.dense(kind, np.repeat(axis, repeat).tolist())
-    places = b.add(arith.AddiOp(wide, steps))
-    below = b.add(arith.CmpiOp(places, b.broadcast(b.idx(size), kind), "slt"))
-    above = b.add(arith.CmpiOp(places, b.zeros(kind), "sge"))
-    return b.add(arith.AndIOp(below, above))
+    places = b.value(arith.AddiOp(wide, steps))
+    below = b.value(arith.CmpiOp(places, b.broadcast(b.idx(size), kind), "slt"))
+    above = b.value(arith.CmpiOp(places, b.zeros(kind), "sge"))
+    return b.value(arith.AndIOp(below, above))
 
 
 def integers_of_flags(attribute: Attribute | None, count: int) -> list[bool]:
@@ -217,27 +165,17 @@ def integers_of_flags(attribute: Attribute | None, count: int) -> list[bool]:
 
 @lowers("vector.transfer_read")
 def transfer_read(low: Lowering, op: vector.TransferReadOp) -> None:
-    b = low.b
     shape = shape_of(op.result.type)
-    place, deltas, inside = _transfer(low, op, op.source, op.indices, shape, op.mask)
-    element = signless(element_of(op.result.type))
+    m, place, deltas, inside = _transfer(low, op, shape, op.padding)
     otherwise = None
     if inside is not None:
-        padding = low.plain(op.padding)
-        kind = vec(element, *(shape or (1,)), *(() if place.shared else (low.lanes,)))
-        value = low.wide_of(padding) if not place.shared else low.uniform(padding)
-        otherwise = b.broadcast(value, kind)
-    _give(low, op.result, read(low, place, element, deltas, inside, otherwise), place)
+        held = _held(low, op.padding, place)
+        assert held is not None
+        otherwise = low.b.broadcast(held, vec(m.element, *shape_of(inside.type)))
+    give(low, op.result, read(low, place, m.element, deltas, inside, otherwise), place)
 
 
 @lowers("vector.transfer_write")
 def transfer_write(low: Lowering, op: vector.TransferWriteOp) -> None:
-    shape = shape_of(op.vector.type)
-    place, deltas, inside = _transfer(low, op, op.source, op.indices, shape, op.mask)
-    value = low.plain(op.vector)
-    if place.shared and inside is not None and not isinstance(value, v.Uniform):
-        place = Place(low, place.base, None, low.b.zeros(vec(index, low.lanes)))
-        full = (*(shape or (1,)), low.lanes)
-        column = low.b.shape(inside, *(shape or (1,)), 1)
-        inside = low.b.broadcast(column, vec(i1, *full))
-    write(low, place, value, deltas, inside)
+    _, place, deltas, inside = _transfer(low, op, shape_of(op.vector.type), op.vector)
+    write(low, place, low.plain(op.vector), deltas, inside)

@@ -7,7 +7,6 @@ component numbers (as in `codegen.components`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
@@ -15,12 +14,18 @@ import numpy as np
 from xdsl.dialects import arith, vector
 from xdsl.dialects.builtin import (
     DYNAMIC_INDEX,
-    Float32Type,
     IntegerType,
 )
 from xdsl.ir import Attribute, Operation, SSAValue
 
-from tilewright.dialects.movement import ELEMENTS, integers, numbered, positions, static_position
+from tilewright.dialects.movement import (
+    ELEMENTS,
+    integers,
+    numbered,
+    positions,
+    positions_at_run_time,
+    static_position,
+)
 from tilewright.dialects.xegpu.types import element_bits
 from tilewright.targets.emu import values as v
 from tilewright.targets.emu.builder import (
@@ -31,9 +36,8 @@ from tilewright.targets.emu.builder import (
     storage_bits,
     vec,
 )
-from tilewright.targets.emu.exchange import combiner, wide_float
+from tilewright.targets.emu.exchange import reduced
 from tilewright.targets.emu.lowering import Lowering, lowers
-from tilewright.targets.emu.products import narrow, widen
 
 
 def as_it_is(low: Lowering, op: Operation) -> None:
@@ -45,7 +49,7 @@ def as_it_is(low: Lowering, op: Operation) -> None:
         properties=dict(op.properties),
         attributes=dict(op.attributes),
     )
-    low.b.put(new)
+    low.b.op(new)
     for before, after in zip(op.results, new.results, strict=True):
         low.set(before, after)
 
@@ -56,15 +60,33 @@ def _all_uniform(low: Lowering, op: Operation) -> bool:
 
 @lowers(*ELEMENTS)
 def rearrange(low: Lowering, op: Operation) -> None:
-    """Registers of a lane in the order that the op gives them."""
+    """Registers of a lane in the order that the op gives them; of all that a position may say, that which it says."""
     if _all_uniform(low, op):
         as_it_is(low, op)
         return
-    b, lanes = low.b, low.lanes
-    sources = [b.shape(low.wide(x), prod(shape_of(x.type)), lanes) for x in op.operands]
-    for result, chosen in zip(op.results, numbered(op), strict=True):
-        value = b.shuffle(sources[0], sources[-1], chosen.reshape(-1).tolist())
-        low.env[result] = v.Varying(b.shape(value, *shape_of(result.type), lanes))
+    b, lanes, dynamic = low.b, low.lanes, positions_at_run_time(op)
+    arrays = op.operands[: len(op.operands) - len(dynamic)]
+    sources = [b.shape(low.wide(x), prod(shape_of(x.type)), lanes) for x in arrays]
+    position = static_position(op) if dynamic else ()
+    found: list[SSAValue] = []
+    for at in positions(shape_of(arrays[-1].type), position) if dynamic else [()]:
+        known = [n for n, p in zip(at, position, strict=True) if p == DYNAMIC_INDEX]
+        values = [
+            b.shape(b.shuffle(sources[0], sources[-1], n.reshape(-1).tolist()), *n.shape, lanes)
+            for n in numbered(op, known)
+        ]
+        if found:
+            wide = [low.wide(x) for x in dynamic]
+            tests = [
+                b.value(arith.CmpiOp(x, b.constant(x.type, n), "eq"))
+                for x, n in zip(wide, known, strict=True)
+            ]
+            values = [
+                b.blend(b.all_of(tests), new, old) for new, old in zip(values, found, strict=True)
+            ]
+        found = values
+    for result, value in zip(op.results, found, strict=True):
+        low.env[result] = v.Varying(value)
 
 
 @lowers("vector.broadcast")
@@ -75,82 +97,6 @@ def broadcast(low: Lowering, op: vector.BroadcastOp) -> None:
         return
     kind = low.widened(op.results[0].type)
     low.env[op.results[0]] = v.Varying(low.b.broadcast(low.wide(source), kind))
-
-
-# Single components ----------------------------------------------------------------------------------------------------
-
-
-@lowers("vector.extract")
-def extract(low: Lowering, op: vector.ExtractOp) -> None:
-    if _all_uniform(low, op):
-        as_it_is(low, op)
-        return
-    source, *dynamic = op.operands
-    position = static_position(op)
-    shape = shape_of(source.type)
-    numbers = np.arange(prod(shape)).reshape(shape)
-    flat = low.b.shape(low.wide(source), prod(shape), low.lanes)
-    result = op.results[0]
-
-    def pick(at: Sequence[int]) -> SSAValue:
-        chosen = np.asarray(numbers[tuple(at)])
-        value = low.b.shuffle(flat, flat, chosen.reshape(-1).tolist())
-        return low.b.shape(value, *chosen.shape, low.lanes)
-
-    low.env[result] = v.Varying(_chosen(low, shape, position, dynamic, pick))
-
-
-def _matches(
-    low: Lowering, at: Sequence[int], position: Sequence[int], dynamic: Sequence[SSAValue]
-) -> SSAValue:
-    """[lanes]: is the position that of `at`?"""
-    b, runtime = low.b, iter(dynamic)
-    test: SSAValue | None = None
-    for number, p in zip(at, position, strict=True):
-        if p == DYNAMIC_INDEX:
-            wide = low.wide(next(runtime))
-            here = b.add(arith.CmpiOp(wide, b.constant(wide.type, number), "eq"))
-            test = here if test is None else b.add(arith.AndIOp(test, here))
-    assert test is not None
-    return test
-
-
-def _chosen(
-    low: Lowering,
-    shape: Sequence[int],
-    position: Sequence[int],
-    dynamic: Sequence[SSAValue],
-    pick: Callable[[Sequence[int]], SSAValue],
-) -> SSAValue:
-    """The candidate at a position that may differ between lanes."""
-    if not dynamic:
-        return pick(position)
-    first, *rest = positions(shape, position)
-    value = pick(first)
-    for at in rest:
-        value = low.b.select(_matches(low, at, position, dynamic), pick(at), value)
-    return value
-
-
-@lowers("vector.insert")
-def insert(low: Lowering, op: vector.InsertOp) -> None:
-    if _all_uniform(low, op):
-        as_it_is(low, op)
-        return
-    b, lanes = low.b, low.lanes
-    part, whole, *dynamic = op.operands
-    position = static_position(op)
-    shape, count = shape_of(whole.type), prod(shape_of(whole.type))
-    numbers = np.arange(count).reshape(shape)
-    size = prod(shape_of(part.type))
-    new = b.shape(low.wide(part), size, lanes)
-    value = b.shape(low.wide(whole), count, lanes)
-    for at in positions(shape, position):
-        chosen = numbers.copy()
-        chosen[at] = count + np.arange(size).reshape(shape_of(part.type))
-        put = b.shuffle(value, new, chosen.reshape(-1).tolist()) if count else value
-        value = put if not dynamic else b.select(_matches(low, at, position, dynamic), put, value)
-    low.env[op.results[0]] = v.Varying(b.shape(value, *shape, lanes))
 
 
 # Bits -----------------------------------------------------------------------------------------------------------------
@@ -194,10 +140,10 @@ def _split(low: Lowering, bits: SSAValue, old: int, new: int) -> SSAValue:
     kind: Any = vec(IntegerType(max(8, new)), count, lanes)
     parts: list[SSAValue] = []
     for i in range(old // new):
-        moved = b.add(arith.ShRUIOp(bits, b.constant(bits.type, i * new))) if i else bits
-        narrow = moved if moved.type == kind else b.add(arith.TruncIOp(moved, kind))
+        moved = b.value(arith.ShRUIOp(bits, b.constant(bits.type, i * new))) if i else bits
+        narrow = moved if moved.type == kind else b.value(arith.TruncIOp(moved, kind))
         if new < 8:
-            narrow = b.add(arith.AndIOp(narrow, b.constant(kind, (1 << new) - 1)))
+            narrow = b.value(arith.AndIOp(narrow, b.constant(kind, (1 << new) - 1)))
         parts.append(narrow)
     whole = parts[0]
     for part in parts[1:]:
@@ -215,10 +161,10 @@ def _joined(low: Lowering, bits: SSAValue, old: int, new: int) -> SSAValue:
     total: SSAValue | None = None
     for i in range(factor):
         rows = b.shuffle(bits, bits, list(range(i, count, factor)))
-        wide = rows if rows.type == kind else b.add(arith.ExtUIOp(rows, kind))
+        wide = rows if rows.type == kind else b.value(arith.ExtUIOp(rows, kind))
         if i:
-            wide = b.add(arith.ShLIOp(wide, b.constant(kind, i * old)))
-        total = wide if total is None else b.add(arith.OrIOp(total, wide))
+            wide = b.value(arith.ShLIOp(wide, b.constant(kind, i * old)))
+        total = wide if total is None else b.value(arith.OrIOp(total, wide))
     assert total is not None
     return total
 
@@ -232,50 +178,16 @@ def _kind(op: Operation) -> str:
     return str(getattr(data, "value", data))
 
 
-@lowers("vector.reduction")
-def reduction(low: Lowering, op: vector.ReductionOp) -> None:
+@lowers("vector.reduction", "vector.multi_reduction")
+def reduction(low: Lowering, op: Operation) -> None:
     source, *acc = op.operands
     if _all_uniform(low, op):
         as_it_is(low, op)
         return
-    shape = shape_of(source.type)
-    total = _reduce(low, _kind(op), source, list(range(len(shape))), acc[0] if acc else None)
-    low.env[op.results[0]] = v.Varying(total)
-
-
-@lowers("vector.multi_reduction")
-def multi_reduction(low: Lowering, op: Operation) -> None:
-    if _all_uniform(low, op):
-        as_it_is(low, op)
-        return
-    source, acc = op.operands
-    axes = integers(op, "reduction_dims")
-    low.env[op.results[0]] = v.Varying(_reduce(low, _kind(op), source, axes, acc))
-
-
-def _reduce(
-    low: Lowering, kind: str, source: SSAValue, axes: list[int], acc: SSAValue | None
-) -> SSAValue:
-    """A lane's elements along axes combined, halves at a time; narrow floats in f32, rounded once."""
-    b, lanes = low.b, low.lanes
-    shape = shape_of(source.type)
-    kept = [n for d, n in enumerate(shape) if d not in axes]
-    numbers = np.arange(prod(shape)).reshape(shape)
-    order = [*axes, *(d for d in range(len(shape)) if d not in axes)]
-    table = numbers.transpose(order).reshape(-1, prod(kept))
-    flat = b.shape(low.wide(source), prod(shape), lanes)
-    element = element_of(flat.type)
-    computed: Attribute = element if wide_float(element) else Float32Type()
-    flat = widen(b, flat, computed)
-    combine = combiner(low, kind, computed)
-    parts = [b.shuffle(flat, flat, row.tolist()) for row in table]
-    if acc is not None:
-        start = widen(b, b.shape(low.wide(acc), prod(kept), lanes), computed)
-        parts.append(start)
-    while len(parts) > 1:
-        half = [combine(x, y) for x, y in zip(parts[::2], parts[1::2], strict=False)]
-        parts = half if len(parts) % 2 == 0 else [*half, parts[-1]]
-    return b.shape(narrow(b, parts[0], element), *kept, lanes)
+    every = op.name == "vector.reduction"
+    dims = range(len(shape_of(source.type))) if every else integers(op, "reduction_dims")
+    start = low.wide(acc[0]) if acc else None
+    low.env[op.results[0]] = v.Varying(reduced(low.b, _kind(op), low.wide(source), dims, start))
 
 
 @lowers("vector.contract", "vector.outerproduct")
@@ -308,8 +220,8 @@ def create_mask(low: Lowering, op: Operation) -> None:
             (*shape, lanes),
         )
         limit = b.broadcast(low.wide(bound), kind)
-        here = b.add(arith.CmpiOp(b.dense(kind, places.reshape(-1).tolist()), limit, "slt"))
-        total = here if total is None else b.add(arith.AndIOp(total, here))
+        here = b.value(arith.CmpiOp(b.dense(kind, places.reshape(-1).tolist()), limit, "slt"))
+        total = here if total is None else b.value(arith.AndIOp(total, here))
     assert total is not None
     low.env[op.results[0]] = v.Varying(total)
 

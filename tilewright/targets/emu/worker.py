@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes as C
 import mmap
-import os
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -36,7 +35,7 @@ class Failure:
     """Of named barriers in use: participants, arrived, generation."""
 
 
-class Worker:
+class EmuWorker:
     """One thread's memory for running workgroups of `subgroups` subgroups."""
 
     def __init__(self, subgroups: int, size: int, shared: int, private: int, named: bool):
@@ -107,17 +106,17 @@ def _aligned(buffer: Any) -> int:
     return -(-address // 64) * 64
 
 
-class Launcher:
+class EmuLauncher:
     """Runs a kernel whose code is at `kernel`; keeps workers for the next launch."""
 
     def __init__(self, run: int, kernel: int, make: Any):
         self._run = C.CFUNCTYPE(C.c_int64, C.c_void_p)(run)
         self._kernel = kernel
         self._make = make
-        self._free: list[Worker] = []
+        self._free: list[EmuWorker] = []
         self._lock = forks.lock()
 
-    def _take(self) -> Worker:
+    def _take(self) -> EmuWorker:
         with self._lock:
             return self._free.pop() if self._free else self._make()
 
@@ -158,11 +157,3 @@ class Launcher:
             for thread in others:
                 thread.join()
         return failures[0] if failures else None
-
-
-def thread_count() -> int:
-    """Threads of a launch: TILEWRIGHT_NUM_THREADS, or the cores that this process may use."""
-    from tilewright import knobs
-
-    wanted = knobs.current().num_threads if hasattr(knobs, "current") else None
-    return wanted or len(os.sched_getaffinity(0))

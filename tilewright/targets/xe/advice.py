@@ -14,7 +14,7 @@ from xdsl.ir import Attribute
 from tilewright.diagnostics import TilewrightError, UnsupportedError, error_at, location_of
 from tilewright.dialects import xegpu, xetile
 from tilewright.dialects.xegpu.types import element_bits
-from tilewright.passes.budget import Budget
+from tilewright.passes.budget import TimeBudget
 from tilewright.passes.xegpu.layout_defaults import ACCUMULATOR
 from tilewright.uarch.xe import XeMachine
 
@@ -63,7 +63,7 @@ def holders(
 
     `held`: places of the program and bytes of a subgroup. None where the program shows none of them.
     """
-    said: list[str] = []
+    lines: list[str] = []
     for place, size in held:
         made = [r for op in given.walk() if op.location == place for r in op.results]
         tiles = [r for r in made if isinstance(r.type, VectorType)]
@@ -75,15 +75,15 @@ def holders(
         line = f", line {where.line}" if where is not None else ""
         registers = size // machine.grf_bytes
         lane = registers * machine.grf_bytes // lanes
-        said.append(f"{name} ({tile.type}{line}) {registers}: {lane} bytes of a lane")
-    return f"registers hold {', '.join(said)}" if said else None
+        lines.append(f"{name} ({tile.type}{line}) {registers}: {lane} bytes of a lane")
+    return f"registers hold {', '.join(lines)}" if lines else None
 
 
 UNROLLED = 4
 """Times that one expression of a program stands in its kernel, from which on it was written so by unrolling."""
 
 
-def out_of_time(budget: Budget, reached: gpu.FuncOp, given: gpu.FuncOp) -> TilewrightError:
+def out_of_time(budget: TimeBudget, reached: gpu.FuncOp, given: gpu.FuncOp) -> TilewrightError:
     """The refusal of a program on which the passes have used up their time: where most of its operations come from,
     and the pass that took longest. `reached`: how far it was lowered; `given`: as it was written."""
     slowest, seconds = max(budget.spent.items(), key=lambda each: each[1])
@@ -101,11 +101,11 @@ def out_of_time(budget: Budget, reached: gpu.FuncOp, given: gpu.FuncOp) -> Tilew
         smaller = (
             f"{smaller}: this one is {'x'.join(map(str, tile.get_shape()))} of {tile.element_type}"
         )
-    loop = f"the line stands {times} times in the kernel: a loop that is not unrolled (range in place of static_range)"
+    loop = f"the line occurs {times} times in the kernel: a loop that is not unrolled (range in place of static_range)"
     return error_at(
         next((op for op in reached.walk() if op.location == place), reached),
-        f"compiling was given up after {budget.seconds:.0f} s, {seconds:.0f} of them in {slowest}: {count} of {total} "
+        f"compilation was stopped after {budget.seconds:.0f} s, {seconds:.0f} of them in {slowest}: {count} of {total} "
         "operations of a subgroup come from here",
-        hint=f"{loop} says it once; {smaller}" if times >= UNROLLED else smaller,
+        hint=f"{loop} has it once; {smaller}" if times >= UNROLLED else smaller,
         kind=UnsupportedError,
     )

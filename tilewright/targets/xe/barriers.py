@@ -24,11 +24,11 @@ from tilewright.targets.xe.blocks import Blocks
 
 
 @dataclass(frozen=True)
-class Named:
+class NamedBarrierValue:
     """A named barrier and the number of subgroups that take part."""
 
     number: int | SSAValue
-    """i8 where it is known at run time only."""
+    """i8 where it is known only at run time."""
     count: int
 
     @property
@@ -40,28 +40,28 @@ class Named:
         return [] if isinstance(self.number, int) else [self.number]
 
 
-def bind(s: Blocks, op: xegpu.InitNbarrierOp) -> Named:
+def bind(s: Blocks, op: xegpu.InitNbarrierOp) -> NamedBarrierValue:
     number, count = (folded(value) for value in op.operands)
     if not isinstance(count, int):
         raise s.b.refuse(
-            "the barrier's number of participants is known at run time only",
+            "the barrier's number of participants is known only at run time",
             "one barrier per number, in branches",
         )
     named = number & 0xFF if isinstance(number, int) else 1
     if why := s.machine.limits["named_barriers"].fault(named):
         raise s.b.refuse(f"{s.machine.name} has no named barrier {named}: {why}")
     if not isinstance(number, int):
-        return Named(op.nbarrier_id, count & 0xFF)
+        return NamedBarrierValue(op.nbarrier_id, count & 0xFF)
     if number & 0xFF == 0:
         raise s.b.refuse("barrier 0 is the workgroup's own", "use gpu.barrier, or another id")
-    return Named(number & 0xFF, count & 0xFF)
+    return NamedBarrierValue(number & 0xFF, count & 0xFF)
 
 
-def arrive(s: Blocks, barrier: Named) -> None:
+def arrive(s: Blocks, barrier: NamedBarrierValue) -> None:
     s.b.call(f"xe_nbar_arrive_{barrier.name}", barrier.operands)
 
 
-def wait(s: Blocks, barrier: Named) -> None:
+def wait(s: Blocks, barrier: NamedBarrierValue) -> None:
     s.b.call(f"xe_nbar_wait_{barrier.name}", barrier.operands)
 
 
@@ -71,8 +71,8 @@ def fence(s: Blocks, op: xegpu.FenceOp) -> None:
     s.b.call(f"xe_fence_{kind}_{scope}_{flush}", [])
 
 
-def highest(barrier: Named, kernel: Operation) -> int:
-    """The highest number that a barrier may have: what the text sets aside, where it is known at run time only."""
+def highest(barrier: NamedBarrierValue, kernel: Operation) -> int:
+    """The highest number that a barrier may have: what the text sets aside, where it is known only at run time."""
     if isinstance(barrier.number, int):
         return barrier.number
     counts = [op.count or 0 for op in kernel.walk() if isinstance(op, xegpu.AllocNbarrierOp)]

@@ -6,7 +6,7 @@
     mach.call @xe_load2d_16b_32x16x2(%base, %width, %height, %pitch, %k, %m, %p)
     %a = mach.load %p : !llvm.ptr -> vector<64xf16>
 
-A message deals its elements to lanes in one way (`forms`), the text in another (`tilewright.layout`): they are
+A message distributes its elements to lanes in one way (`forms`), the text in another (`tilewright.layout`): they are
 compared element by element. Where they differ by the order of components only, narrower messages or a shuffle
 of components make it right; where lanes differ, the op is refused. Slices of a loaded fragment are read from
 private memory one by one, in the form that their user wants, so that drivers see no moves of payload.
@@ -25,19 +25,17 @@ from numpy.typing import NDArray
 from xdsl.dialects.builtin import VectorType
 from xdsl.ir import Operation, SSAValue
 
-from tilewright import layout as ly
-from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.diagnostics import UnsupportedError
 from tilewright.dialects import mach, xegpu
-from tilewright.dialects.xegpu import distribution
-from tilewright.layout.blocks import lane_map
-from tilewright.passes.xegpu.blocks import ROW
+from tilewright.dialects.xegpu import elements
+from tilewright.passes.xegpu.block_messages import ROW
 from tilewright.passes.xegpu.check_legal import cache_policies
 from tilewright.passes.xegpu.row_access import whole_units
-from tilewright.targets.xe.building import Builder, Private, bits_of
+from tilewright.targets.xe.building import LaneBuilder, Private, bits_of
 from tilewright.targets.xe.forms import LOCALITY, Block2D, Hints
 from tilewright.targets.xe.rows import load as load_row
 from tilewright.targets.xe.rows import store as store_row
-from tilewright.targets.xe.surfaces import Message, Surface, message
+from tilewright.targets.xe.surfaces import BlockSurface, Message, message
 from tilewright.uarch.xe import XeMachine
 
 Table = NDArray[np.int64]
@@ -48,10 +46,10 @@ Table = NDArray[np.int64]
 class Blocks:
     """The machine, what was found out about descriptors, and what had to be said."""
 
-    b: Builder
+    b: LaneBuilder
     machine: XeMachine
     lanes: int
-    surface: Callable[[SSAValue], Surface]
+    surface: Callable[[SSAValue], BlockSurface]
     remark: Callable[[Operation, str], None]
 
 
@@ -65,33 +63,14 @@ def hints_of(s: Blocks, op: xegpu.BlockAccess | xegpu.ScatterAccess) -> Hints:
 
 
 def wanted(op: xegpu.LoadNdOp | xegpu.StoreNdOp, lanes: int) -> Table:
-    """Rows and columns (through all blocks of the array) as the text deals them to lanes."""
-    tdesc = op.tdesc
-    shape = tdesc.get_shape()[-2:]
-    bits = bits_of(tdesc.element_type)
-    count = tdesc.array_length
-    lead = (count,) if count > 1 else ()
-    unit, packed = 0, 1
-    if isinstance(op, xegpu.LoadNdOp) and op.packed is not None:
-        packed = max(1, 32 // bits)
-    elif isinstance(op, xegpu.LoadNdOp) and op.transposes:
-        unit = op.together
-    turned = (shape[1] // unit, shape[0] * unit) if unit else shape
-    if isinstance(op.ownership, xegpu.SgMapAttr):
-        layout = distribution.distribution(op.ownership).over((*lead, *turned))
-    else:
-        try:
-            lane_layout, lane_data = lane_map((*lead, *turned), bits, lanes, unit, packed)
-        except ly.LayoutError as error:
-            raise error_at(op, str(error), kind=UnsupportedError) from None
-        layout = ly.layout(lane_layout=lane_layout, lane_data=lane_data).over((*lead, *turned))
-    parts = [np.asarray(p).reshape(-1, lanes, layout.registers)[0] for p in layout.table()]
-    row, column = parts[-2], parts[-1]
-    if unit:
-        row, column = column // unit, row * unit + column % unit
-    if lead:
-        column = column + parts[0] * shape[1]
-    return np.stack([row, column], axis=-1)
+    """Rows and columns (through all blocks of the array) as the text distributes them to lanes."""
+    numbers = (
+        elements.stored(op, lanes)
+        if isinstance(op, xegpu.StoreNdOp)
+        else elements.loaded(op, lanes)
+    )
+    places = numbers.reshape(-1, lanes).T
+    return np.stack(np.divmod(places, elements.wide_shape(op.tdesc)[-1]), axis=-1)
 
 
 def held(form: Block2D, lanes: int, unit: int = 1) -> Table:
@@ -119,7 +98,7 @@ def component_order(want: Table, have: Table) -> list[int] | None:
 
 
 @dataclass(frozen=True)
-class Part:
+class BlockMessage:
     """One message of a block: its form, where it begins in the block, and the first component that it fills."""
 
     form: Block2D
@@ -146,7 +125,7 @@ def _candidates(
     form: Block2D, lanes: int, machine: XeMachine
 ) -> list[list[tuple[Block2D, int, int]]]:
     """Ways to move a block: whole, as blocks side by side, as columns, as bands of rows."""
-    ways = [[(form, 0, 0)]]
+    choices = [[(form, 0, 0)]]
     span = form.columns * form.count
     group = max(1, (16 if lanes >= 16 else 32) // form.bits)
     step = lanes * group if form.kind != "vnni" else lanes
@@ -157,15 +136,15 @@ def _candidates(
     ):
         for count in (4, 2):
             if form.columns == step * count and form.count == 1:
-                ways.append([(replace(form, columns=step, count=count), 0, 0)])
-        ways.append([(replace(form, columns=step, count=1), x, 0) for x in range(0, span, step)])
+                choices.append([(replace(form, columns=step, count=count), 0, 0)])
+        choices.append([(replace(form, columns=step, count=1), x, 0) for x in range(0, span, step)])
     limit = {"store": 8}.get(form.kind, 32)
     if form.rows > limit and form.rows % limit == 0:
-        ways.append([(replace(form, rows=limit), 0, y) for y in range(0, form.rows, limit)])
+        choices.append([(replace(form, rows=limit), 0, y) for y in range(0, form.rows, limit)])
     if form.count > 1:
         one = replace(form, count=1)
-        ways.append([(one, i * form.columns, 0) for i in range(form.count)])
-    return ways
+        choices.append([(one, i * form.columns, 0) for i in range(form.count)])
+    return choices
 
 
 def messages(
@@ -175,7 +154,7 @@ def messages(
     want: Table | None,
     unit: int = 1,
     soft: bool = False,
-) -> tuple[list[Part], list[int]] | str:
+) -> tuple[list[BlockMessage], list[int]] | str:
     """Messages that move a block, and the order of components that they leave; else why there are none.
 
     `unit` elements of the text are one of the form's; `soft`: none of the machine's messages will do.
@@ -188,14 +167,14 @@ def messages(
             # Any column and any width of the matrix is possible: elements need not go together.
             form, unit = replace(form, bits=form.bits // unit, columns=form.columns * unit), 1
         for way in _candidates(form, s.lanes, s.machine):
-            parts: list[Part] = []
+            parts: list[BlockMessage] = []
             tables: list[Table] = []
             first = 0
             fault = None
             for each, x, y in way:
                 if not gathers and (fault := _fault(s.machine, each)) is not None:
                     break
-                parts.append(Part(each, x, y, first, gathers))
+                parts.append(BlockMessage(each, x, y, first, gathers))
                 if want is not None:
                     table = held(each, s.lanes, unit)
                     tables.append(table + np.array([y, x * unit]))
@@ -241,7 +220,7 @@ def is_row(op: xegpu.BlockAccess) -> bool:
 
 
 def load_nd(s: Blocks, op: xegpu.LoadNdOp) -> SSAValue:
-    """The fragment's value; `Builder.private` knows where it lies."""
+    """The fragment's value; `LaneBuilder.private` knows where it lies."""
     b, kind = s.b, op.value.type
     assert isinstance(kind, VectorType)
     if is_row(op):
@@ -249,7 +228,7 @@ def load_nd(s: Blocks, op: xegpu.LoadNdOp) -> SSAValue:
     bits = bits_of(op.tdesc.element_type)
     rows, columns = op.tdesc.get_shape()[-2:]
     unit, form_kind = 1, "load"
-    if op.packed is not None and bits < 32:
+    if op.packed and bits < 32:
         form_kind = "vnni"
     elif op.transposes:
         unit, form_kind = op.together, "transpose"
@@ -282,13 +261,13 @@ def load_nd(s: Blocks, op: xegpu.LoadNdOp) -> SSAValue:
     return b.shuffled(value, order, kind)
 
 
-def _place(b: Builder, m: Message, part: Part, unit: int = 1) -> list[SSAValue]:
+def _place(b: LaneBuilder, m: Message, part: BlockMessage, unit: int = 1) -> list[SSAValue]:
     """Operands of one message. x counts its own elements: `unit` of the text's are one."""
     moved = replace(m, x=b.divided(m.x, unit)) if unit > 1 else m
     return moved.operands(b, part.x, part.y)
 
 
-def _say_soft(s: Blocks, op: Operation, parts: list[Part], why: str) -> None:
+def _say_soft(s: Blocks, op: Operation, parts: list[BlockMessage], why: str) -> None:
     if parts[0].soft:
         s.remark(op, f"{op.name} moves single elements: {why}")
 

@@ -93,7 +93,7 @@ class Private:
     after: Operation
 
 
-class Builder(Folding):
+class LaneBuilder(Folding):
     """Adds ops before the op that is being lowered; constants stand at the head of the function."""
 
     def __init__(self, entry: Block):

@@ -197,7 +197,7 @@ class Lsc:
 
 
 @dataclass(frozen=True)
-class Row:
+class RowMessage:
     """A 1-D block message: `count` words of `bits` bits per lane, word i of lane l at i * lanes + l.
 
     The address is the same for all lanes, and nothing checks bounds; `shared`: in shared local memory.
@@ -216,7 +216,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class NamedBarrier:
+class NamedBarrierForm:
     """One half of a named barrier: `arrive` or `wait`, its number, and how many subgroups take part.
 
     Without a number, the callee's argument is it.
@@ -236,7 +236,7 @@ class Fence:
     flush: str
 
 
-Form = Block2D | Dpas | Lsc | Row | NamedBarrier | Fence
+Form = Block2D | Dpas | Lsc | RowMessage | NamedBarrierForm | Fence
 
 _LONG = {short: long for long, short in _SHORT.items()}
 _BLOCK = re.compile(
@@ -271,10 +271,10 @@ def parse(callee: str) -> Form | None:
         return Lsc(verb, int(bits or 8), int(count or 1), _hints(l1, l3))  # pyright: ignore
     if found := _ROW.fullmatch(name):
         verb, bits, count, shared, l1, l3 = found.groups()
-        return Row(verb, int(bits), int(count), shared is not None, _hints(l1, l3))  # pyright: ignore
+        return RowMessage(verb, int(bits), int(count), shared is not None, _hints(l1, l3))  # pyright: ignore
     if found := _NAMED.fullmatch(name):
         half, number, count = found.groups()
-        return NamedBarrier(half, None if number == "n" else int(number), int(count))  # pyright: ignore
+        return NamedBarrierForm(half, None if number == "n" else int(number), int(count))  # pyright: ignore
     if found := _FENCE.fullmatch(name):
         return Fence(*found.groups())
     return None

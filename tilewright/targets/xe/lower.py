@@ -41,13 +41,13 @@ from tilewright.targets.xe import barriers, matrices, scattered
 from tilewright.targets.xe.blocks import Blocks, load_nd, prefetch_nd, store_nd
 from tilewright.targets.xe.building import (
     LANES_MOST,
-    Builder,
+    LaneBuilder,
     bits_of,
     count_of,
     element_of,
 )
 from tilewright.targets.xe.products import dpas
-from tilewright.targets.xe.surfaces import Surface, surface_of
+from tilewright.targets.xe.surfaces import BlockSurface, surface_of
 from tilewright.uarch.xe import XeMachine
 
 Remark = Callable[[Operation, str], None]
@@ -58,7 +58,7 @@ SMALLEST_READ = 16
 
 
 @dataclass
-class Lowered:
+class LoweredLane:
     """A module of the emitter, and what a launch must know of its kernel."""
 
     module: ModuleOp
@@ -71,7 +71,7 @@ class Lowered:
     remarks: list[str] = field(default_factory=list[str])
 
 
-def lower(kernel: gpu.FuncOp, machine: XeMachine) -> Lowered:
+def lower(kernel: gpu.FuncOp, machine: XeMachine) -> LoweredLane:
     """The kernel, which is consumed, as a module of the emitter."""
     level = kernel.attributes.get(LEVEL)
     if not isinstance(level, StringAttr) or level.data != "lane":
@@ -89,8 +89,8 @@ def lower(kernel: gpu.FuncOp, machine: XeMachine) -> Lowered:
     machine.require("the kernel", "subgroups", subgroups)
     body = kernel.body.blocks[0]
     # What the passes above left in the text, then what is said here.
-    said = kernel.attributes.get("tilewright.remarks")
-    parts = said.data if isinstance(said, ArrayAttr) else ()
+    earlier = kernel.attributes.get("tilewright.remarks")
+    parts = earlier.data if isinstance(earlier, ArrayAttr) else ()
     remarks = [part.data for part in parts if isinstance(part, StringAttr)]
     seen: set[str] = set(remarks)
 
@@ -101,7 +101,7 @@ def lower(kernel: gpu.FuncOp, machine: XeMachine) -> Lowered:
             seen.add(full)
             remarks.append(full)
 
-    lowering = _Lowering(Builder(body), machine, lanes, remark)
+    lowering = _Lowering(LaneBuilder(body), machine, lanes, remark)
     lowering.region(kernel)
     lowering.b.settle_reads()
     slm = lowering.slm
@@ -120,7 +120,7 @@ def lower(kernel: gpu.FuncOp, machine: XeMachine) -> Lowered:
     )
     function.location = kernel.location
     eliminate_dead(body)
-    return Lowered(
+    return LoweredLane(
         ModuleOp([function]),
         name,
         lanes,
@@ -135,15 +135,15 @@ def lower(kernel: gpu.FuncOp, machine: XeMachine) -> Lowered:
 class _Lowering:
     """Rewrites the ops of a kernel in program order."""
 
-    def __init__(self, b: Builder, machine: XeMachine, lanes: int, remark: Remark):
+    def __init__(self, b: LaneBuilder, machine: XeMachine, lanes: int, remark: Remark):
         self.b = b
-        self.surfaces: dict[SSAValue, Surface] = {}
-        self.matrices: dict[SSAValue, matrices.Matrix] = {}
-        self.named: dict[SSAValue, barriers.Named] = {}
+        self.surfaces: dict[SSAValue, BlockSurface] = {}
+        self.matrices: dict[SSAValue, matrices.SharedMatrix] = {}
+        self.named: dict[SSAValue, barriers.NamedBarrierValue] = {}
         self.slm = 0
         self.s = Blocks(b, machine, lanes, self.surface, remark)
 
-    def surface(self, value: SSAValue) -> Surface:
+    def surface(self, value: SSAValue) -> BlockSurface:
         found = self.surfaces.get(value)
         if found is None:
             raise self.b.refuse(

@@ -29,15 +29,15 @@ from tilewright.layout import Axis
 from tilewright.passes.integers import is_multiple
 from tilewright.passes.xegpu.ownership import lanes_of
 from tilewright.passes.xegpu.slm_layout import is_panel, message_rows
-from tilewright.targets.xe.building import Builder, Index, bits_of, count_of, element_of, words
-from tilewright.targets.xe.forms import Row
+from tilewright.targets.xe.building import Index, LaneBuilder, bits_of, count_of, element_of, words
+from tilewright.targets.xe.forms import RowMessage
 
 if TYPE_CHECKING:
     from tilewright.targets.xe.blocks import Blocks
 
 
 @dataclass(frozen=True)
-class Matrix:
+class SharedMatrix:
     """A shared matrix: the pointer to its first element."""
 
     base: SSAValue
@@ -47,15 +47,15 @@ class Matrix:
 class _RowAccess:
     """A 1-D block message and the address of its first word."""
 
-    form: Row
+    form: RowMessage
     start: SSAValue
 
 
-def create(b: Builder, op: xegpu.CreateMemDescOp) -> Matrix:
-    return Matrix(b.base(op.source))
+def create(b: LaneBuilder, op: xegpu.CreateMemDescOp) -> SharedMatrix:
+    return SharedMatrix(b.base(op.source))
 
 
-def _offset(b: Builder, op: xegpu.MatrixAccess, at: list[Index]) -> Index:
+def _offset(b: LaneBuilder, op: xegpu.MatrixAccess, at: list[Index]) -> Index:
     """Elements from the start of the matrix to the element at the coordinates `at`."""
     memory = distribution.memory(op.desc)
     total: Index = 0
@@ -71,10 +71,10 @@ def _offset(b: Builder, op: xegpu.MatrixAccess, at: list[Index]) -> Index:
     return total
 
 
-def _places(b: Builder, op: xegpu.MatrixAccess, count: int) -> tuple[list[Index], bool]:
+def _places(b: LaneBuilder, op: xegpu.MatrixAccess, count: int) -> tuple[list[Index], bool]:
     """Offsets in elements of a fragment's components, and whether they are consecutive."""
     at: list[Index] = list(op.mixed_offsets)
-    if op.subgroup_block_io is not None:
+    if op.subgroup_block_io:
         lane = b.add(gpu.LaneIdOp())
         column = b.plus(at[-1], lane)
         if _runs_down(op, count):
@@ -101,7 +101,7 @@ def _runs_down(op: xegpu.MatrixAccess, count: int) -> bool:
 def _alignment(op: xegpu.MatrixAccess, count: int, size: int) -> int:
     """Bytes that divide the address of `count` components in a row."""
     desc = op.desc
-    dim = -2 if op.subgroup_block_io is not None else -1
+    dim = -2 if op.subgroup_block_io else -1
     others = [s for n, s in enumerate(desc.stride) if n != len(desc.stride) + dim]
     inner = (*others, *((desc.block[dim],) if desc.block else ()))
     whole = count & (count - 1) == 0 and all(n % count == 0 for n in inner)
@@ -109,17 +109,17 @@ def _alignment(op: xegpu.MatrixAccess, count: int, size: int) -> int:
     return min(16, size * count) if known else size
 
 
-def _check(b: Builder, type: object) -> None:
+def _check(b: LaneBuilder, type: object) -> None:
     if isinstance(type, VectorType) and type.get_num_dims() > 1:
         raise b.refuse(f"a lane's part of a matrix is a scalar or a vector, not {type}")
 
 
 def _row(
-    b: Builder, op: xegpu.LoadMatrixOp | xegpu.StoreMatrixOp, matrix: Matrix, s: Blocks
+    b: LaneBuilder, op: xegpu.LoadMatrixOp | xegpu.StoreMatrixOp, matrix: SharedMatrix, s: Blocks
 ) -> _RowAccess | None:
     """The block message that moves all components, and its address; None where there is none."""
     kind = op.value.type
-    if op.subgroup_block_io is None or not isinstance(kind, VectorType) or op.desc.block is None:
+    if not op.subgroup_block_io or not isinstance(kind, VectorType) or op.desc.block is None:
         return None
     count, bits = kind.element_count(), bits_of(kind.element_type)
     down, across = op.mixed_offsets
@@ -129,12 +129,12 @@ def _row(
         return None
     if not is_multiple(down, count):
         return None
-    form = Row("load" if isinstance(op, xegpu.LoadMatrixOp) else "store", bits, count, True)
+    form = RowMessage("load" if isinstance(op, xegpu.LoadMatrixOp) else "store", bits, count, True)
     at = b.times(_offset(b, op, [down, across]), bits // 8)
     return _RowAccess(form, b.address(matrix.base, at))
 
 
-def load(b: Builder, op: xegpu.LoadMatrixOp, matrix: Matrix, s: Blocks) -> SSAValue:
+def load(b: LaneBuilder, op: xegpu.LoadMatrixOp, matrix: SharedMatrix, s: Blocks) -> SSAValue:
     kind = op.value.type
     _check(b, kind)
     if (row := _row(b, op, matrix, s)) is not None:
@@ -151,7 +151,7 @@ def load(b: Builder, op: xegpu.LoadMatrixOp, matrix: Matrix, s: Blocks) -> SSAVa
     return b.gathered([b.add(mach.LoadOp(p, element, alignment=size)) for p in pointers], kind)
 
 
-def store(b: Builder, op: xegpu.StoreMatrixOp, matrix: Matrix, s: Blocks) -> None:
+def store(b: LaneBuilder, op: xegpu.StoreMatrixOp, matrix: SharedMatrix, s: Blocks) -> None:
     kind = op.value.type
     _check(b, kind)
     if (row := _row(b, op, matrix, s)) is not None:

@@ -12,7 +12,7 @@ from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from tilewright.dialects import xegpu
 from tilewright.passes import memory_objects
-from tilewright.passes.xegpu.blocks import created
+from tilewright.passes.xegpu.block_messages import created
 
 READS = ("xegpu.load_nd", "xegpu.load", "xegpu.load_matrix", "memref.load")
 """Change places with reads and arithmetic, without being pure."""

@@ -118,16 +118,16 @@ def compile_offline(
             )
         except subprocess.TimeoutExpired:
             raise CompileError(f"ocloc took longer than {limit:.0f} s for {device}") from None
-        said = (done.stdout + done.stderr).strip()
+        output = (done.stdout + done.stderr).strip()
         if done.returncode:
-            told = [
-                x for x in said.splitlines() if x.strip() and "skipping loading of FCL" not in x
+            messages = [
+                x for x in output.splitlines() if x.strip() and "skipping loading of FCL" not in x
             ]
-            why = "\n".join(told)[:2000] or "it does not say why"
+            why = "\n".join(messages)[:2000] or "it does not say why"
             raise CompileError(
                 f"ocloc failed for {device} (status {done.returncode}): {why}",
                 hint=None
-                if told
+                if messages
                 else "the module is valid SPIR-V: --emit spirv is the product, and --emit spirv-emu runs on a CPU",
             )
         elf = next(Path(folder).glob("*.bin")).read_bytes()

@@ -37,10 +37,10 @@ LIMIT = 600
 """Seconds that building or running one kernel may take."""
 
 _lock = threading.Lock()
-_workers: dict[int, Worker] = {}
+_workers: dict[int, OpenCLWorker] = {}
 
 
-class Worker:
+class OpenCLWorker:
     """One process that holds an OpenCL context; requests are a JSON line and bytes."""
 
     def __init__(self) -> None:
@@ -107,7 +107,7 @@ def _stop() -> None:
         worker.close()
 
 
-def worker() -> Worker:
+def worker() -> OpenCLWorker:
     """This process's worker, started when first asked for. ToolMissing without a runtime."""
     found = _workers.get(os.getpid())
     if found is not None and found.process.poll() is None:
@@ -115,7 +115,7 @@ def worker() -> Worker:
     if importlib.util.find_spec("pyopencl") is None:
         raise ToolMissing("pyopencl is not installed: there is nothing to launch on", hint=HINT)
     try:
-        found = _workers[os.getpid()] = Worker()
+        found = _workers[os.getpid()] = OpenCLWorker()
     except LaunchError as error:
         raise ToolMissing(error.message, hint=HINT) from None
     return found

@@ -41,7 +41,7 @@ def register_cpu_runtime() -> None:
     os.environ["OCL_ICD_VENDORS"] = folder
 
 
-class Told(Exception):
+class Reported(Exception):
     """What went wrong in words of its own, and what to do."""
 
     def __init__(self, message: str, hint: str):
@@ -49,7 +49,7 @@ class Told(Exception):
         self.hint = hint
 
 
-class Device:
+class OpenCLDevice:
     """The first Intel GPU, else the first CPU with SPIR-V and subgroups."""
 
     def __init__(self) -> None:
@@ -137,7 +137,7 @@ class Device:
             cl.enqueue_copy(self.queue, found, buffer, src_offset=end)
             if (found != MARK).any():
                 first = int((found != MARK).argmax())
-                raise Told(
+                raise Reported(
                     f"{request['name']} wrote outside of its argument {position}: {first} bytes behind its end",
                     "scattered accesses and atomics are not bounded on a device: give them a mask; checking mode "
                     "says which op reaches outside",
@@ -154,12 +154,12 @@ def answer(output: BinaryIO, head: dict[str, Any], blobs: list[bytes]) -> None:
 
 def serve(requests: BinaryIO, output: BinaryIO) -> None:
     """Answer requests until the input ends."""
-    device: Device | None = None
+    device: OpenCLDevice | None = None
     while line := requests.readline():
         request = json.loads(line)
         blobs = [requests.read(n) for n in request["sizes"]]
         try:
-            device = device or Device()
+            device = device or OpenCLDevice()
             match request["what"]:
                 case "device":
                     answer(output, device.describe(), [])
@@ -168,7 +168,7 @@ def serve(requests: BinaryIO, output: BinaryIO) -> None:
                     answer(output, {}, [])
                 case _:
                     answer(output, {}, device.run(request, blobs))
-        except Told as error:
+        except Reported as error:
             answer(output, {"error": str(error), "hint": error.hint}, [])
         except Exception as error:
             answer(output, {"error": f"{type(error).__name__}: {error}"[:2000]}, [])

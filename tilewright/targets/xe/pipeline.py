@@ -23,7 +23,7 @@ from xdsl.ir import Attribute
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects.movement import shape_of
 from tilewright.dialects.xegpu.descriptors import CreateDescOp
-from tilewright.passes.budget import Budget, OutOfTime
+from tilewright.passes.budget import OutOfTime, TimeBudget
 from tilewright.passes.inline_calls import INLINE_CALLS
 from tilewright.passes.kernel import IN_PASSES, LEVEL, SUBGROUPS, integer, kernel_of, level_of
 from tilewright.passes.memory_objects import arg_facts, is_array_argument
@@ -31,15 +31,15 @@ from tilewright.passes.observer import Observer, ignore
 from tilewright.passes.pipeline import Pass, Pipeline, Unit
 from tilewright.passes.pipeline import run as run_passes
 from tilewright.passes.xegpu import pipeline as xegpu
+from tilewright.passes.xegpu.block_messages import ROW
 from tilewright.passes.xegpu.blocking_memory import APART, APART_REGISTERS
-from tilewright.passes.xegpu.blocks import ROW
 from tilewright.passes.xegpu.layout_defaults import ROW_REGISTERS, VALUE
 from tilewright.targets.xe.advice import fitting_tile, holders, out_of_time
-from tilewright.targets.xe.assembled import cut_assembled
 from tilewright.targets.xe.fold import fold
 from tilewright.targets.xe.forms import RISK
-from tilewright.targets.xe.lower import Lowered, lower
-from tilewright.targets.xe.own_sums import own_sums
+from tilewright.targets.xe.guard_loops import guard_loops
+from tilewright.targets.xe.lower import LoweredLane, lower
+from tilewright.targets.xe.overflow_checks import rewrite_overflow_checks
 from tilewright.targets.xe.registers import (
     Pressure,
     TooManyRegisters,
@@ -49,13 +49,13 @@ from tilewright.targets.xe.registers import (
     risk,
 )
 from tilewright.targets.xe.registers import pressure as pressure_of
-from tilewright.targets.xe.reload import reload_in_loops
-from tilewright.targets.xe.run_once import run_once
-from tilewright.targets.xe.schedule import order_by_demand
+from tilewright.targets.xe.rematerialize_loads import rematerialize_loads
+from tilewright.targets.xe.schedule import schedule_for_pressure
+from tilewright.targets.xe.split_accumulators import split_accumulators
+from tilewright.targets.xe.split_assembled import split_assembled
 from tilewright.targets.xe.split_loads import split_loads
-from tilewright.targets.xe.whole_stores import whole_stores
-from tilewright.targets.xe.words import branches_give_words
-from tilewright.targets.xe.wraps import hide_wraps
+from tilewright.targets.xe.version_stores import version_stores
+from tilewright.targets.xe.widen_branch_results import widen_branch_results
 from tilewright.uarch.xe import XeMachine, xe_machine
 
 MANY_ADDRESSES = 32
@@ -86,7 +86,7 @@ class XeUnit(Unit[XeMachine]):
     registers: int = 0
     """Of a thread, with which the kernel is compiled."""
     pressure: Pressure | None = None
-    lowered: Lowered | None = None
+    lowered: LoweredLane | None = None
     """The last stage, and what a launch must know of it."""
 
     def runs(self, name: str) -> bool:
@@ -106,8 +106,8 @@ class XeUnit(Unit[XeMachine]):
 L = ("lane",)
 
 
-def _order(unit: XeUnit) -> None:
-    order_by_demand(unit.kernel, lanes_of(unit.kernel, unit.machine))
+def _schedule(unit: XeUnit) -> None:
+    schedule_for_pressure(unit.kernel, lanes_of(unit.kernel, unit.machine))
     unit.fit = None
 
 
@@ -132,11 +132,11 @@ def split(registers: int = PARTS[0]) -> Pass[XeUnit]:
     def apply(unit: XeUnit) -> None:
         kernel, machine = unit.kernel, unit.machine
         if split_loads(kernel, machine, lanes_of(kernel, machine), registers * machine.grf_bytes):
-            _order(unit)
+            _schedule(unit)
 
     return Pass(
         "xe-split-loads",
-        f"where registers do not suffice: loads of {registers} registers at most, in order",
+        f"splits loads to at most {registers} registers each, if registers do not suffice",
         apply,
         requires=L,
         optional=True,
@@ -147,8 +147,8 @@ def split(registers: int = PARTS[0]) -> Pass[XeUnit]:
 
 
 def _reload(unit: XeUnit) -> None:
-    if reload_in_loops(unit.kernel):
-        _order(unit)
+    if rematerialize_loads(unit.kernel):
+        _schedule(unit)
 
 
 def _choose(unit: XeUnit) -> None:
@@ -166,32 +166,32 @@ def _lower(unit: XeUnit) -> None:
 
 
 ORDER: Sequence[Pass[XeUnit]] = (
-    Pass("xe-fold", "what is known of values is folded", lambda u: fold(u.kernel), requires=L),
+    Pass("xe-fold", "folds constants", lambda u: fold(u.kernel), requires=L),
     Pass(
-        "xe-words",
-        "branches give words of 32 bits",
-        lambda u: branches_give_words(u.kernel),
+        "xe-widen-branch-results",
+        "widens the short results of branches to 32 bits",
+        lambda u: widen_branch_results(u.kernel),
         requires=L,
     ),
     Pass(
-        "xe-cut-assembled",
-        "vectors that are put together of parts and read in parts are not put together",
-        lambda u: cut_assembled(u.kernel),
-        requires=L,
-        optional=True,
-    ),
-    Pass(
-        "xe-own-sums",
-        "sums that a loop carries have registers of their own",
-        lambda u: own_sums(u.kernel),
+        "xe-split-assembled",
+        "removes vectors that are assembled from parts only to be read in parts",
+        lambda u: split_assembled(u.kernel),
         requires=L,
         optional=True,
     ),
-    Pass("xe-pressure", "its registers are counted", _measure, requires=L, machine=True),
     Pass(
-        "xe-order-by-demand",
-        "where registers do not suffice, or many addresses are held: an op comes where its result is wanted",
-        _order,
+        "xe-split-accumulators",
+        "splits accumulators: products get sums of their own, added behind",
+        lambda u: split_accumulators(u.kernel),
+        requires=L,
+        optional=True,
+    ),
+    Pass("xe-register-pressure", "estimates register pressure", _measure, requires=L, machine=True),
+    Pass(
+        "xe-schedule-for-pressure",
+        "schedules ops next to their uses, if registers do not suffice or many addresses are live",
+        _schedule,
         requires=L,
         optional=True,
         when=_many_or_too_large,
@@ -199,8 +199,8 @@ ORDER: Sequence[Pass[XeUnit]] = (
     ),
     *(split(registers) for registers in PARTS),
     Pass(
-        "xe-reload",
-        "where registers still do not suffice: what a loop holds is loaded in every step",
+        "xe-rematerialize-loads",
+        "reloads loop-invariant data in every iteration, if registers still do not suffice",
         _reload,
         requires=L,
         optional=True,
@@ -211,38 +211,38 @@ ORDER: Sequence[Pass[XeUnit]] = (
 LANE: Sequence[Pass[XeUnit]] = (
     *(each.to("xegpu-lane") for each in ORDER),
     Pass(
-        "xe-registers",
-        "128 or 256 registers per thread are chosen; a program that needs more is refused",
+        "xe-register-mode",
+        "chooses 128 or 256 registers per thread; refuses a program that needs more",
         _choose,
         requires=L,
         machine=True,
     ),
     Pass(
-        "xe-run-once",
-        "a loop that might not run at all runs at least once",
-        lambda u: run_once(u.kernel),
+        "xe-guard-loops",
+        "makes loops run at least once, masking the accesses of an iteration too many",
+        lambda u: guard_loops(u.kernel),
         requires=L,
         optional=True,
     ),
     Pass(
-        "xe-whole-stores",
-        "masked stores that follow each other ask once whether all masks are set",
-        lambda u: whole_stores(u.kernel),
+        "xe-version-stores",
+        "versions consecutive masked stores: one check whether all masks are set",
+        lambda u: version_stores(u.kernel),
         requires=L,
         optional=True,
     ),
     Pass(
         "xe-lane-to-mach",
-        "addresses, and calls of the machine's messages and products (`@xe_*`)",
+        "lowers to addresses and calls of messages and products (`@xe_*`)",
         _lower,
         stage="mach",
         machine=True,
         whole=True,
     ),
     Pass(
-        "xe-wraps",
-        "whether a sum has wrapped is asked of a summand: an offline compiler knows no other form",
-        lambda u: hide_wraps(u.module),
+        "xe-overflow-checks",
+        "rewrites overflow checks into the one form that the offline compiler of 2022 compiles",
+        lambda u: rewrite_overflow_checks(u.module),
         optional=True,
         stage="mach",
         whole=True,
@@ -261,7 +261,7 @@ def run(
     stage: Observer = ignore,
     observe: Observer = ignore,
     off: frozenset[str] = frozenset(),
-) -> tuple[Lowered, int, Pressure]:
+) -> tuple[LoweredLane, int, Pressure]:
     """The lowered kernel, the registers per thread that it is compiled with, and its pressure.
 
     `stage` sees the module at every stage, `observe` after every pass, by its name. Where registers do not suffice, a
@@ -273,14 +273,14 @@ def run(
     kernel = kernel_of(module)
     _refuse_parts_of_bytes(kernel)
     _refuse_prints(kernel)
-    given, level, dealt = module.clone(), level_of(kernel), _says_who_owns(kernel)
+    given, level, has_layouts = module.clone(), level_of(kernel), _says_who_owns(kernel)
     if level == "lane":
         _refuse_other_lanes(kernel, machine)
     splits = level != "lane" and "retile" not in off
     first: TooManyRegisters | None = None
     sizes: list[int] = []
     passes, over = 1, 0.0
-    with Budget(BUDGET) as budget:
+    with TimeBudget(BUDGET) as budget:
         while True:
             change: dict[str, Attribute] | None = None
             unit = XeUnit(module, machine, off)
@@ -292,7 +292,7 @@ def run(
             except TooManyRegisters as error:
                 first, tried = first or error, kernel_of(module)
                 if passes == 1 and level == "workgroup":
-                    change = None if dealt else _more_subgroups(tried, machine)
+                    change = None if has_layouts else _more_subgroups(tried, machine)
                     change = change or _smaller_parts(tried)
                 if change is None and splits and (passes == 1 or error.over < HELPS * over):
                     # As many parts more as the registers are times too few.
@@ -306,29 +306,35 @@ def run(
                     raise
             if change is None:
                 assert first is not None
-                raise _advised(first, kernel_of(given), kernel_of(module), machine, dealt) from None
+                raise _advised(
+                    first, kernel_of(given), kernel_of(module), machine, has_layouts
+                ) from None
             module = given.clone()
             kernel_of(module).attributes.update(change)
 
 
 def _advised(
-    error: TooManyRegisters, given: gpu.FuncOp, last: gpu.FuncOp, machine: XeMachine, dealt: bool
+    error: TooManyRegisters,
+    given: gpu.FuncOp,
+    last: gpu.FuncOp,
+    machine: XeMachine,
+    has_layouts: bool,
 ) -> TooManyRegisters:
     """The refusal with what fills the registers, what was tried, and what would fit."""
     tried = integer(last, SUBGROUPS, 1)
-    said = [error.hint, holders(given, error.held, lanes_of(last, machine), machine)]
-    if not dealt and tried > 1:
-        said[0] = (
+    parts = [error.hint, holders(given, error.held, lanes_of(last, machine), machine)]
+    if not has_layouts and tried > 1:
+        parts[0] = (
             f"give the workgroup a smaller tile: up to {tried} subgroups were tried for this one"
         )
     if level_of(given) == "workgroup":
-        said.append(fitting_tile(given, machine, tried))
+        parts.append(fitting_tile(given, machine, tried))
     arrays = (a for a in given.body.block.args if is_array_argument(a))
     if level_of(given) != "lane" and not all(arg_facts(a).noalias for a in arrays):
-        said.append(
-            "of arrays that do not overlap, and say so ({llvm.noalias}), a tile may be computed in passes"
+        parts.append(
+            "if the arrays do not overlap, declare it ({llvm.noalias}): then tiles can be computed in passes"
         )
-    error.hint = "; ".join(each for each in said if each)
+    error.hint = "; ".join(each for each in parts if each)
     return error
 
 
@@ -416,15 +422,15 @@ def _says_who_owns(kernel: gpu.FuncOp) -> bool:
     if SUBGROUPS in kernel.attributes:
         return True
     for op in kernel.walk():
-        said = [*op.attributes.values(), *op.properties.values(), *(r.type for r in op.results)]
-        if any("sg_layout" in str(each) for each in said):
+        parts = [*op.attributes.values(), *op.properties.values(), *(r.type for r in op.results)]
+        if any("sg_layout" in str(each) for each in parts):
             return True
     return False
 
 
 def _lowered(
-    unit: XeUnit, stage: Observer, observe: Observer, budget: Budget, sizes: list[int]
-) -> tuple[Lowered, int, Pressure]:
+    unit: XeUnit, stage: Observer, observe: Observer, budget: TimeBudget, sizes: list[int]
+) -> tuple[LoweredLane, int, Pressure]:
     """One attempt. `sizes`: operations in the size of an instruction of those before, and then of this one."""
     kernel, machine = unit.kernel, unit.machine
     level = level_of(kernel)

@@ -18,7 +18,7 @@ from xdsl.dialects.builtin import VectorType
 from xdsl.ir import SSAValue
 
 from tilewright.dialects import mach, xegpu
-from tilewright.passes.xegpu.blocks import ROW
+from tilewright.passes.xegpu.block_messages import ROW
 from tilewright.targets.xe.building import (
     GLOBAL,
     LANES_MOST,
@@ -27,14 +27,14 @@ from tilewright.targets.xe.building import (
     bits_of,
     words,
 )
-from tilewright.targets.xe.forms import Row
+from tilewright.targets.xe.forms import RowMessage
 
 if TYPE_CHECKING:
     from tilewright.targets.xe.blocks import Blocks
 
 
 def load(s: Blocks, op: xegpu.LoadNdOp) -> SSAValue:
-    """Component i of lane l is element i * lanes + l, in words of neighbours where the row is dealt so."""
+    """Component i of lane l is element i * lanes + l, in words of neighbours where the row is distributed so."""
     b, kind = s.b, op.value.type
     assert isinstance(kind, VectorType)
     element = kind.element_type
@@ -63,7 +63,7 @@ def store(s: Blocks, op: xegpu.StoreNdOp) -> None:
     b.call(form.name, [_start(s, op), b.as_words(op.value, form.count, form.bits)])
 
 
-def _form(s: Blocks, op: xegpu.LoadNdOp | xegpu.StoreNdOp, kind: VectorType) -> Row:
+def _form(s: Blocks, op: xegpu.LoadNdOp | xegpu.StoreNdOp, kind: VectorType) -> RowMessage:
     from tilewright.targets.xe.blocks import hints_of
 
     bits, count = bits_of(kind.element_type), kind.element_count()
@@ -73,7 +73,7 @@ def _form(s: Blocks, op: xegpu.LoadNdOp | xegpu.StoreNdOp, kind: VectorType) -> 
         group = (16 if s.lanes >= 16 else 32) // bits
         word = group if group > 1 and width % (s.lanes * group) == 0 else 1
     base = s.surface(op.operands[op.tdesc_operand]).base
-    form = Row(
+    form = RowMessage(
         "load" if isinstance(op, xegpu.LoadNdOp) else "store",
         bits * word,
         count // word,

@@ -25,8 +25,8 @@ from tilewright.targets.xe.blocks import Blocks, hints_of
 from tilewright.targets.xe.building import (
     GLOBAL,
     LANES_MOST,
-    Builder,
     Index,
+    LaneBuilder,
     bits_of,
     count_of,
     element_of,
@@ -36,7 +36,7 @@ from tilewright.targets.xe.building import (
 )
 
 
-def _scalar(b: Builder, value: SSAValue) -> SSAValue:
+def _scalar(b: LaneBuilder, value: SSAValue) -> SSAValue:
     """The lane's own number of a vector of one element."""
     if isinstance(value.type, VectorType):
         if value.type.element_count() != 1:
@@ -76,7 +76,7 @@ def _guarded(s: Blocks, mask: SSAValue, base: SSAValue, address: SSAValue) -> SS
     return address if is_true(mask) else s.b.add(arith.SelectOp(mask, address, base))
 
 
-def _mask(b: Builder, mask: SSAValue) -> SSAValue:
+def _mask(b: LaneBuilder, mask: SSAValue) -> SSAValue:
     return mask if is_true(mask) else _scalar(b, mask)
 
 
@@ -117,7 +117,7 @@ def store(s: Blocks, op: xegpu.StoreScatterOp) -> None:
     word = 32 if bits < 32 and known % 4 == 0 and count * bits % 32 == 0 else bits
     many = count * bits // word
 
-    def write(inner: Builder) -> None:
+    def write(inner: LaneBuilder) -> None:
         if hints and base.type == GLOBAL:
             value = _to_words(inner, op.value, many, word)
             inner.call(f"xe_lsc_store_{word}b_x{many}{hints.suffix}", [address, value])
@@ -136,7 +136,7 @@ def store(s: Blocks, op: xegpu.StoreScatterOp) -> None:
     _inside(b, block, write)
 
 
-def _inside(b: Builder, block: Block, write: Callable[[Builder], None]) -> None:
+def _inside(b: LaneBuilder, block: Block, write: Callable[[LaneBuilder], None]) -> None:
     """Build before the terminator of `block`."""
     outer, b.op = b.op, block.last_op
     write(b)
@@ -149,7 +149,7 @@ def _alignment(op: Operation) -> int:
     return found.value.data if isinstance(found, IntegerAttr) else 1
 
 
-def _from_words(b: Builder, put: Operation, kind: Attribute, word: int) -> SSAValue:
+def _from_words(b: LaneBuilder, put: Operation, kind: Attribute, word: int) -> SSAValue:
     """A fragment of the words that an op loaded."""
     value = put.results[0]
     if not isinstance(kind, VectorType):
@@ -166,7 +166,7 @@ def _from_words(b: Builder, put: Operation, kind: Attribute, word: int) -> SSAVa
     return b.in_memory(value, word, kind)
 
 
-def _to_words(b: Builder, value: SSAValue, count: int, bits: int) -> SSAValue:
+def _to_words(b: LaneBuilder, value: SSAValue, count: int, bits: int) -> SSAValue:
     if not isinstance(value.type, VectorType):
         value = b.gathered([value], VectorType(value.type, [1]))  # pyright: ignore
     return b.as_words(value, count, bits)
@@ -182,7 +182,7 @@ def prefetch(s: Blocks, op: xegpu.PrefetchOp) -> None:
         )
         _, address = _address(s, op, element)
     else:
-        unit = op.offset_align_byte.value.data if op.offset_align_byte is not None else 1
+        unit = op.offset_align_byte if op.offset_align_byte is not None else 1
         number = _scalar(b, op.offsets)
         address = b.address(b.base(op.source), b.times(number, unit))
     hints = hints_of(s, op)
@@ -198,7 +198,7 @@ def atomic_rmw(s: Blocks, op: xegpu.AtomicRMWOp) -> SSAValue:
     size = bits_of(element) // 8
     scope = "device" if base.type == GLOBAL else "workgroup"
 
-    def rmw(inner: Builder) -> SSAValue:
+    def rmw(inner: LaneBuilder) -> SSAValue:
         old = [
             inner.add(
                 mach.AtomicRmwOp(

@@ -1,4 +1,4 @@
-"""xe-order-by-demand: an order of the program in which less lives at the same time.
+"""xe-schedule-for-pressure: an order of the program in which less lives at the same time.
 
     load a0, a1, b0, b1; c0 += a0 b0; c0 += a1 b1          load a0, b0; c0 += a0 b0; load a1, b1; c0 += a1 b1
     x = a * s; y = b * s; p = exp x; q = exp y             x = a * s; p = exp x; y = b * s; q = exp y
@@ -41,7 +41,7 @@ _PARTS = (
 Rank = tuple[int, ...]
 
 
-def order_by_demand(kernel: gpu.FuncOp, lanes: int) -> None:
+def schedule_for_pressure(kernel: gpu.FuncOp, lanes: int) -> None:
     """Reorders a kernel for subgroups of `lanes` lanes (see the module)."""
     liveness, moves = Liveness(kernel.body.blocks[0], lanes), Moves(kernel)
     for block in list(_blocks(kernel)):

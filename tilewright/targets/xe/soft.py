@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from tilewright.codegen.registers import llvm_vector
-from tilewright.targets.xe.forms import Block2D, Dpas, Row
+from tilewright.targets.xe.forms import Block2D, Dpas, RowMessage
 
 LANE = "_Z22get_sub_group_local_idv"
 SHUFFLE = "_Z17sub_group_shuffleij"
@@ -85,7 +85,7 @@ def block(name: str, form: Block2D, lanes: int) -> str:
     def lane_number(what: str, numbers: np.ndarray) -> str:
         """Of the lanes' own part, shared by the components that it is the same for."""
         base = numbers - numbers[0]
-        assert _is_linear(base), "lanes are dealt by the bits of their number"
+        assert _is_linear(base), "lanes are distributed by the bits of their number"
         key = (what, tuple(base.tolist()))
         if key not in cache:
             part = t.affine(lane, base)
@@ -164,7 +164,7 @@ def _present(t: _Text, lane: str, mask: np.ndarray) -> str | None:
     return t.emit(f"icmp ult i32 {lane}, {count}")
 
 
-def row(name: str, form: Row, lanes: int) -> str:
+def row(name: str, form: RowMessage, lanes: int) -> str:
     """The function of a 1-D block message: every lane accesses its own words."""
     t = _Text()
     word, type = f"i{form.bits}", llvm_vector(form.count, f"i{form.bits}")

@@ -85,7 +85,7 @@ _DECORATION_NEEDS = {
 
 
 @dataclass(frozen=True)
-class Instruction:
+class SpirvInstruction:
     """One instruction; `operands` are its words behind the first."""
 
     opcode: int
@@ -105,17 +105,19 @@ class Instruction:
         return OPCODES.get(self.opcode, f"Op{self.opcode}")
 
 
-Naming = Callable[[Instruction], str]
+Naming = Callable[[SpirvInstruction], str]
 
 
 @dataclass
-class Function:
+class SpirvFunction:
     """A function's instructions, block by block."""
 
     id: int
     name: str
     entry: bool
-    blocks: dict[int, list[Instruction]] = field(default_factory=dict[int, list[Instruction]])
+    blocks: dict[int, list[SpirvInstruction]] = field(
+        default_factory=dict[int, list[SpirvInstruction]]
+    )
 
     def counts(self, named: Naming = lambda i: i.name) -> Counter[str]:
         """Instructions by name."""
@@ -152,7 +154,7 @@ class Function:
         ]
 
 
-def _goals(body: Sequence[Instruction]) -> list[int]:
+def _goals(body: Sequence[SpirvInstruction]) -> list[int]:
     if not body:
         return []
     last = body[-1]
@@ -171,12 +173,12 @@ class Module:
 
     version: tuple[int, int]
     bound: int
-    instructions: list[Instruction]
+    instructions: list[SpirvInstruction]
     capabilities: set[int]
     extensions: set[str]
-    functions: list[Function]
+    functions: list[SpirvFunction]
 
-    def kernel(self, name: str) -> Function:
+    def kernel(self, name: str) -> SpirvFunction:
         """The entry point called `name`."""
         return next(f for f in self.functions if f.entry and f.name == name)
 
@@ -188,7 +190,7 @@ class Module:
         """Names with what a block message moves, `OpSubgroup2DBlockLoadINTEL 16b 32x16x2`: rows, columns, blocks."""
         constants = self.constants()
 
-        def named(instruction: Instruction) -> str:
+        def named(instruction: SpirvInstruction) -> str:
             if instruction.opcode not in _BLOCK_MESSAGES:
                 return instruction.name
             size, columns, rows, blocks = (constants.get(i, 0) for i in instruction.operands[:4])
@@ -201,13 +203,13 @@ class Malformed(ValueError):
     """The words are no SPIR-V module."""
 
 
-def _walk(words: Sequence[int]) -> Iterator[Instruction]:
+def _walk(words: Sequence[int]) -> Iterator[SpirvInstruction]:
     at = 5
     while at < len(words):
         size = words[at] >> 16
         if size == 0 or at + size > len(words):
             raise Malformed(f"the instruction at word {at} has {size} words")
-        yield Instruction(words[at] & 0xFFFF, tuple(words[at + 1 : at + size]))
+        yield SpirvInstruction(words[at] & 0xFFFF, tuple(words[at + 1 : at + size]))
         at += size
 
 
@@ -230,8 +232,8 @@ def read(data: bytes) -> Module:
     entries: dict[int, str] = {}
     capabilities: set[int] = set()
     extensions: set[str] = set()
-    functions: list[Function] = []
-    current: list[Instruction] | None = None
+    functions: list[SpirvFunction] = []
+    current: list[SpirvInstruction] | None = None
     for i in instructions:
         match i.opcode:
             case 17:
@@ -244,7 +246,9 @@ def read(data: bytes) -> Module:
                 entries[i.operands[1]] = text_of(i.operands[2:])
             case 54:
                 id = i.operands[1]
-                functions.append(Function(id, entries.get(id, names.get(id, "")), id in entries))
+                functions.append(
+                    SpirvFunction(id, entries.get(id, names.get(id, "")), id in entries)
+                )
             case 248:
                 if not functions:
                     raise Malformed("a block stands outside of a function")
@@ -294,7 +298,7 @@ def _missing(module: Module, what: str, any_of: tuple[int, ...], extension: str)
     return found
 
 
-def _block_faults(function: Function) -> list[str]:
+def _block_faults(function: SpirvFunction) -> list[str]:
     found: list[str] = []
     for label, body in function.blocks.items():
         ends = [n for n, i in enumerate(body) if i.opcode in _TERMINATORS]

@@ -8,10 +8,10 @@
 
 A message fills its registers at once, and they are free again after its last part was used: parts that are loaded by
 themselves need fewer registers and more messages. So it runs only where registers would not suffice, with
-xe-order-by-demand behind it.
+xe-schedule-for-pressure behind it.
 
 Requires: a lane program. Guarantees: the same results; every new load is a message of the machine, of `limit` bytes at
-the most where its parts allow it, and deals its elements to lanes as the old one did.
+the most where its parts allow it, and distributes its elements to lanes as the old one did.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tilewright.dialects.xegpu.attrs import BlockTensorDescAttr
 from tilewright.dialects.xegpu.types import TensorDescType
 from tilewright.dialects.xetile.assembly import Index, split_indices
 from tilewright.passes.emit import Before
-from tilewright.passes.xegpu.blocks import ROW
+from tilewright.passes.xegpu.block_messages import ROW
 from tilewright.targets.xe.blocks import Table, wanted
 from tilewright.targets.xe.building import bits_of
 from tilewright.uarch.xe import XeMachine
@@ -132,8 +132,8 @@ def _part(
         return None
     bits = bits_of(op.tdesc.element_type)
     width = op.transpose_bit_width
-    unit = 1 if width is None else width.value.data // bits
-    form = "transform" if op.packed is not None else "transpose" if op.transposes else "load"
+    unit = 1 if width is None else width // bits
+    form = "transform" if op.packed else "transpose" if op.transposes else "load"
     if columns % unit or int(low[1]) * bits % 32:
         return None
     try:

@@ -20,14 +20,14 @@ from xdsl.ir import SSAValue
 from tilewright.codegen.registers import DYNAMIC, strided_form
 from tilewright.dialects import mach, xegpu
 from tilewright.dialects.upstream.arith import folded
-from tilewright.targets.xe.building import GLOBAL, Builder, Index, bits_of
+from tilewright.targets.xe.building import GLOBAL, Index, LaneBuilder, bits_of
 
 ALIGNMENT = 64
 """Bytes to which a 2D block message's base is aligned (SPV_INTEL_2d_block_io)."""
 
 
 @dataclass(frozen=True)
-class Surface:
+class BlockSurface:
     """A base matrix and the position of a block in it; numbers count elements but for `element_bytes`."""
 
     base: SSAValue
@@ -38,11 +38,11 @@ class Surface:
     aligned: bool
     """Is the base known to be a multiple of 64 bytes?"""
 
-    def moved(self, b: Builder, deltas: Sequence[Index]) -> Surface:
+    def moved(self, b: LaneBuilder, deltas: Sequence[Index]) -> BlockSurface:
         """At offsets that count the innermost dimensions."""
         lead = len(self.offsets) - len(deltas)
         inner = tuple(b.plus(o, d) for o, d in zip(self.offsets[lead:], deltas, strict=True))
-        return Surface(
+        return BlockSurface(
             self.base,
             self.element_bytes,
             self.sizes,
@@ -63,13 +63,13 @@ class Message:
     x: Index
     y: Index
 
-    def operands(self, b: Builder, x: Index = 0, y: Index = 0) -> list[SSAValue]:
+    def operands(self, b: LaneBuilder, x: Index = 0, y: Index = 0) -> list[SSAValue]:
         """As the callees take them, moved by (x, y)."""
         numbers = (self.width, self.height, self.pitch, b.plus(self.x, x), b.plus(self.y, y))
         return [self.base, *(b.word(n) for n in numbers)]
 
 
-def surface_of(b: Builder, op: xegpu.CreateNdDescOp) -> Surface:
+def surface_of(b: LaneBuilder, op: xegpu.CreateNdDescOp) -> BlockSurface:
     """The surface that a create_nd_tdesc describes."""
     source = op.source
     element_bytes = bits_of(op.tdesc.element_type) // 8
@@ -101,16 +101,16 @@ def surface_of(b: Builder, op: xegpu.CreateNdDescOp) -> Surface:
     base = b.address(b.base(source), b.times(start, element_bytes))
     offsets: list[Index] = list(op.mixed_offsets)
     offsets = [0] * (len(sizes) - len(offsets)) + offsets
-    return Surface(base, element_bytes, tuple(sizes), tuple(strides), tuple(offsets), aligned)
+    return BlockSurface(base, element_bytes, tuple(sizes), tuple(strides), tuple(offsets), aligned)
 
 
-def message(b: Builder, s: Surface) -> Message:
+def message(b: LaneBuilder, s: BlockSurface) -> Message:
     """The operands of a block message on a surface of at least two dimensions."""
     size = s.element_bytes
     if s.strides[-1] != 1:
         raise b.refuse(
             "rows of the base matrix are not contiguous: its innermost stride is "
-            + (str(s.strides[-1]) if isinstance(s.strides[-1], int) else "known at run time only"),
+            + (str(s.strides[-1]) if isinstance(s.strides[-1], int) else "known only at run time"),
             "load a column-major matrix as its transpose",
         )
     base, aligned = s.base, s.aligned

@@ -35,7 +35,7 @@ def machine_of(options: CompileOptions) -> XeMachine:
     return xe_machine(options.machine or split_name(options.target)[1] or "pvc")
 
 
-class Stages(Mapping[str, Any]):
+class XeStages(Mapping[str, Any]):
     """Texts that are made when asked for."""
 
     def __init__(self, makers: Mapping[str, Callable[[], Any]]):
@@ -98,7 +98,7 @@ class XeExecutable:
         self.remarks: list[str] = list(meta["remarks"])
         self._llvm = dict(llvm)
         self._spirv: dict[str, bytes] = {}
-        self.asm: Mapping[str, Any] = Stages(
+        self.asm: Mapping[str, Any] = XeStages(
             {
                 "llvm": lambda: self._llvm["neutral"],
                 "llvm-intel": lambda: self._llvm["intel"],

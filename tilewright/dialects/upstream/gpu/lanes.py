@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from xdsl.dialects import gpu
 from xdsl.dialects.builtin import (
     AnyFloat,
@@ -40,6 +42,7 @@ from tilewright.dialects.upstream.complete import (
     set_format,
 )
 
+Numbers = NDArray[Any]
 SHUFFLE_MODES = ("xor", "up", "down", "idx", "rotate")
 REDUCE_KINDS = (
     *("add", "mul", "minui", "minsi", "minnumf", "maxui", "maxsi", "maxnumf"),
@@ -75,6 +78,24 @@ class ShuffleOp(IRDLOperation):
     @property
     def mode(self) -> str:
         return self.mode_attr.data
+
+    def sources(self, lane: Numbers, offset: Numbers, width: Numbers) -> tuple[Numbers, Numbers]:
+        """The lane that each lane reads, its own where there is none in its segment of `width` lanes; is there one?"""
+        start = lane - lane % width
+        within = lane - start
+        match self.mode:
+            case "xor":
+                source = start + (within ^ offset)
+            case "up":
+                source = lane - offset
+            case "down":
+                source = lane + offset
+            case "rotate":
+                source = start + (within + offset) % width
+            case _:
+                source = start + offset
+        valid = (source >= start) & (source < start + width)
+        return np.where(valid, source, lane), valid
 
     def verify_(self) -> None:
         if self.mode not in SHUFFLE_MODES:

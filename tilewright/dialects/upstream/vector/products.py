@@ -85,9 +85,9 @@ class OuterProductOp(IRDLOperation):
     def print(self, printer: Printer) -> None:
         printer.print_string(" ")
         printer.print_list(self.operands, printer.print_operand)
-        said = self.acc is not None or self.kind_attr != _ADD
+        explicit = self.acc is not None or self.kind_attr != _ADD
         printer.print_op_attributes(
-            {**({"kind": self.kind_attr} if said else {}), **self.attributes}
+            {**({"kind": self.kind_attr} if explicit else {}), **self.attributes}
         )
         printer.print_string(" : ")
         printer.print_list([self.lhs.type, self.rhs.type], printer.print_attribute)

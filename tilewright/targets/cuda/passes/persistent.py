@@ -11,7 +11,7 @@ one before it left). Guarantees: every program of the grid runs once.
 
 Programs are numbered in groups of `GROUP` along axis 0: inside a group axis 0 is fastest, then axis 1; axis 2 is
 slowest. So the programs that run at the same time form a block of the grid that is nearly square, and tiles that
-depend on one axis only are read by many of them. With clusters (`clusters`), the two workgroups of one run neighbours.
+depend on one axis only are read by many of them. With clusters (`multicast`), the two workgroups of one run neighbours.
 Where loops run longer in programs of higher number along an axis (a bound that grows with the id), or of lower, those
 come first, and each workgroup gets as many long ones as any other (`raster`).
 """
@@ -25,10 +25,10 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 from tilewright.dialects import stage, xetile
 from tilewright.passes.access import AccessAnalysis
 from tilewright.passes.affine import Expr, Kind, Symbol
-from tilewright.targets.cuda.passes.clusters import cluster_axis
+from tilewright.targets.cuda.passes.multi_buffering import PROGRAMS
+from tilewright.targets.cuda.passes.multicast import cluster_axis
 from tilewright.targets.cuda.passes.raster import GROUP, At, falling, grouped, index, sections
-from tilewright.targets.cuda.passes.rings import PROGRAMS
-from tilewright.targets.cuda.passes.suits import shares_memory
+from tilewright.targets.cuda.passes.wgmma_legality import shares_memory
 
 
 def make_persistent(function: gpu.FuncOp, remarks: list[str]) -> bool:
@@ -96,7 +96,7 @@ def _uneven(
     assert last is not None
     one, ids, inner = falling(body, programs, worker, axis, way)
     at = At(top, last)
-    count = at.mul(sections(at, at.word(programs[1 - axis])), at.word(programs[2]))
+    count = sections(at, programs, worker, axis)
     none, by = (at.op(arith.ConstantOp(IntegerAttr(n, index))) for n in (0, 1))
     outer = scf.ForOp(none, at.index(count), by, [], Region(one))
     for loop in (outer, inner):
@@ -112,9 +112,9 @@ def uneven_along(function: gpu.FuncOp) -> tuple[int, int] | None:
     for axis in (0, 1):
         symbol = analysis.program_id(axis)
         trips = [l.trips for l in loops if l.trips is not None and symbol in l.trips.atoms]
-        ways = {direction(t, symbol) for t in trips}
+        directions = {direction(t, symbol) for t in trips}
         for way in (1, -1):
-            if way in ways and -way not in ways:
+            if way in directions and -way not in directions:
                 return axis, way
     return None
 
@@ -149,8 +149,8 @@ def _applied(symbol: Symbol, by: Symbol) -> int | None:
             return None
         return direction(symbol.args[0], by)
     if name in ("min", "max"):
-        ways = {direction(a, by) for a in symbol.args} - {0}
-        return next(iter(ways)) if len(ways) == 1 else None
+        directions = {direction(a, by) for a in symbol.args} - {0}
+        return next(iter(directions)) if len(directions) == 1 else None
     return None
 
 

@@ -5,9 +5,10 @@ programs that run at the same time form a block of the grid that is nearly squar
 only are read by many of them.
 
 Falling: for programs whose work grows with their number along one axis, or falls. Sections of `GROUP` programs along
-the other axis; in a section those with the most work come first, and the workgroups take them in turn, from the first
-workgroup to the last and back, so that all have nearly the same work after each section. What depends on the other axis
-only (the keys of a head) is that of GROUP programs at a time and stays in the L2 cache.
+the other axis, or of so many that the workgroups take `ROUNDS` rounds for one; in a section those with the most work
+come first, and the workgroups take them in turn, from the first workgroup to the last and back, so that all have nearly
+the same work after each section. What depends on the other axis only (the keys of a head) is that of one section at a
+time and stays in the L2 cache: sections are wide only where there is little of it for each.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from tilewright.dialects import stage
 
 GROUP = 16
 """Programs along an axis that run side by side."""
+ROUNDS = 4
+"""Programs of a section for each workgroup, at least: the last round, which not all have, is then a small part."""
 
 index = IndexType()
 
@@ -56,6 +59,13 @@ class At:
 
     def least(self, a: SSAValue, b: SSAValue | int) -> SSAValue:
         return self.op(arith.MinUIOp(a, self.word(b)))
+
+    def most(self, a: SSAValue, b: SSAValue | int) -> SSAValue:
+        return self.op(arith.MaxUIOp(a, self.word(b)))
+
+    def rounded_up(self, a: SSAValue, b: SSAValue) -> SSAValue:
+        """The quotient, rounded up."""
+        return self.divided(self.add(a, self.sub(b, 1)), b)[0]
 
     def divided(self, a: SSAValue, b: SSAValue | int) -> tuple[SSAValue, SSAValue]:
         """Quotient and remainder by one division."""
@@ -97,13 +107,13 @@ def falling(
     long, short = at.word(programs[axis]), at.word(programs[1 - axis])
     workers, mine = at.word(worker.count), at.word(worker.number)
     section = at.word(one.args[0])
-    per_plane = sections(at, short)
-    z, in_plane = at.divided(section, per_plane)
-    start = at.mul(in_plane, GROUP)
-    width = at.least(at.sub(short, start), GROUP)
+    group = _section_width(at, long, workers)
+    z, in_plane = at.divided(section, at.rounded_up(short, group))
+    start = at.mul(in_plane, group)
+    width = at.least(at.sub(short, start), group)
     # Rounds so far, had all sections been whole: by their number this one begins in one direction or the other.
-    most = at.mul(long, at.least(short, GROUP))
-    rounds = at.divided(at.add(most, at.sub(workers, 1)), workers)[0]
+    most = at.mul(long, at.least(short, group))
+    rounds = at.rounded_up(most, workers)
     before = at.mul(section, rounds)
     whole, rest = at.divided(at.mul(long, width), workers)
     back = at.sub(at.sub(workers, 1), mine)
@@ -123,6 +133,13 @@ def falling(
     return one, ids if axis == 0 else [ids[1], ids[0], ids[2]], inner
 
 
-def sections(at: At, count: SSAValue) -> SSAValue:
-    """Sections of a plane of programs whose axis without work has `count`."""
-    return at.divided(at.add(count, GROUP - 1), GROUP)[0]
+def sections(at: At, programs: list[SSAValue], worker: stage.WorkerOp, axis: int) -> SSAValue:
+    """How many sections `falling` makes of all programs of a launch."""
+    long, short = at.word(programs[axis]), at.word(programs[1 - axis])
+    group = _section_width(at, long, at.word(worker.count))
+    return at.mul(at.rounded_up(short, group), at.word(programs[2]))
+
+
+def _section_width(at: At, long: SSAValue, workers: SSAValue) -> SSAValue:
+    """Programs of a section along the axis whose programs have equal work."""
+    return at.most(at.rounded_up(at.mul(workers, ROUNDS), long), GROUP)

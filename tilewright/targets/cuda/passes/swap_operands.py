@@ -31,10 +31,10 @@ from tilewright.dialects import xetile
 from tilewright.dialects.movement import shape_of
 from tilewright.dialects.upstream.vector import TransposeOp
 from tilewright.passes.emit import dense, with_shape
-from tilewright.passes.neutral import splat
+from tilewright.passes.fold_identities import splat
 from tilewright.targets.cuda.ownership import is_elementwise
-from tilewright.targets.cuda.passes.rounding import source_load
-from tilewright.targets.cuda.passes.suits import instruction_for
+from tilewright.targets.cuda.passes.tf32_rounding import source_load
+from tilewright.targets.cuda.passes.wgmma_legality import instruction_for
 from tilewright.uarch.base import Machine
 
 

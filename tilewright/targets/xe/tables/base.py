@@ -15,7 +15,7 @@ from tilewright.codegen.remote import generate_spirv
 from tilewright.codegen.target import LLVMTarget
 from tilewright.targets.xe import soft
 from tilewright.targets.xe.forms import Block2D, Form, is_soft, parse
-from tilewright.targets.xe.lane_handlers import bf16_handlers, lane_handlers
+from tilewright.targets.xe.lane_handlers import bf16_handlers
 
 Callee = Callable[[Printer, Operation, str, Form, list[Arg]], str]
 """Prints what a neutral callee stands for: (printer, op, callee, form, arguments) -> its result ("" for none)."""
@@ -113,7 +113,6 @@ def target_of(table: Table) -> LLVMTarget:
         base,
         handlers={
             **base.handlers,
-            **lane_handlers(base.handlers),
             **(bf16_handlers() if "SPV_INTEL_bfloat16_conversion" in table.extensions else {}),
             "mach.call": lambda p, op: _print_call(table, p, op),
             "memref.alloc": _print_shared,

@@ -11,7 +11,7 @@ from xdsl.ir import Operation
 
 from tilewright.codegen.printer import Arg, Printer, unsupported
 from tilewright.targets.xe import soft
-from tilewright.targets.xe.forms import Block2D, Dpas, Fence, Form, Hints, Lsc, Row
+from tilewright.targets.xe.forms import Block2D, Dpas, Fence, Form, Hints, Lsc, RowMessage
 from tilewright.targets.xe.tables.base import Table, define, define_block, lanes_of, neutral
 from tilewright.targets.xe.tables.intel import fence, lsc
 
@@ -29,7 +29,7 @@ def _callee(p: Printer, op: Operation, callee: str, form: Form, args: list[Arg])
         case Block2D():
             define_block(p, callee, form, lanes_of(op), True)
             return neutral(p, op, callee, form, args)
-        case Row():
+        case RowMessage():
             define(p, callee, lambda: soft.row(callee, form, lanes_of(op)), True)
             return neutral(p, op, callee, form, args)
         case Dpas():
@@ -55,7 +55,7 @@ def opaque_counters(text: str) -> str:
 
     Intel's CPU runtime (2025.x) takes sums of a counter and a subgroup's number for recurrences of their own, and
     starts them wrongly for some of a workgroup's subgroups: in loops with a barrier, and in loops without, whose trip
-    count is known at run time only.
+    count is known only at run time.
     """
     lines: list[str] = []
     waiting: list[tuple[str, str]] = []

@@ -29,13 +29,19 @@ from tilewright.targets.xe.forms import (
     Form,
     Hints,
     Lsc,
-    NamedBarrier,
-    Row,
+    NamedBarrierForm,
+    RowMessage,
     parse,
 )
 from tilewright.targets.xe.tables.base import Table, lanes_of
 from tilewright.targets.xe.tables.intel import fence, named_barrier, row
-from tilewright.targets.xe.tables.rewrite import Instruction, Words, is_function, literal, take
+from tilewright.targets.xe.tables.rewrite import (
+    Instruction,
+    SpirvModule,
+    is_function,
+    literal,
+    take,
+)
 
 EXTENSIONS = (
     "SPV_INTEL_inline_assembly",
@@ -262,9 +268,9 @@ def _callee(p: Printer, op: Operation, callee: str, form: Form, args: list[Arg])
             return _dpas(p, op, form, args)
         case Lsc():
             return _lsc(p, op, form, args)
-        case Row():
+        case RowMessage():
             return row(p, replace(form, hints=Hints()), args)
-        case NamedBarrier():
+        case NamedBarrierForm():
             return named_barrier(p, form, args)
         case Fence():
             return fence(p, form)
@@ -277,7 +283,7 @@ _ASM_TARGET, _ASM, _ASM_CALL, _ASM_CAPABILITY = 5609, 5610, 5611, 5606
 
 def inject(data: bytes) -> bytes:
     """Calls of undefined `xe_*` functions -> inline vISA: OpAsmCallINTEL has the operands of OpFunctionCall."""
-    words = Words.of(data)
+    words = SpirvModule.of(data)
     texts: dict[int, tuple[str, str]] = {}
     for number, name in words.imports().items():
         form = parse(name)

@@ -27,11 +27,11 @@ from tilewright.targets.xe.forms import (
     Form,
     Hints,
     Lsc,
-    NamedBarrier,
-    Row,
+    NamedBarrierForm,
+    RowMessage,
 )
 from tilewright.targets.xe.tables.base import Table
-from tilewright.targets.xe.tables.rewrite import DECORATE, Instruction, Words, is_type, take
+from tilewright.targets.xe.tables.rewrite import DECORATE, Instruction, SpirvModule, is_type, take
 
 EXTENSIONS = (
     "SPV_INTEL_2d_block_io",
@@ -93,7 +93,7 @@ _CACHE_CONTROLS, _CONTROL_LOAD, _CONTROL_STORE, _PTR_ACCESS_CHAIN = 6441, 6442, 
 
 def finish(data: bytes) -> bytes:
     """Put the cache policies into the words: one decoration per cache level (0 first, 1 last)."""
-    words = Words.of(data)
+    words = SpirvModule.of(data)
     names = {n: name for n, name in words.imports().items() if name.startswith(_POLICY)}
     if not names:
         return data
@@ -162,7 +162,7 @@ def lsc(p: Printer, op: Operation, form: Lsc, args: list[Arg]) -> str:
 _ROW_TYPES = {8: ("uc", "h"), 16: ("us", "t"), 32: ("", "j"), 64: ("ul", "m")}
 
 
-def row(p: Printer, form: Row, args: list[Arg]) -> str:
+def row(p: Printer, form: RowMessage, args: list[Arg]) -> str:
     """intel_sub_group_block_read_us4 and its kind: the backend makes them SPV_INTEL_subgroups' block ops."""
     suffix, letter = _ROW_TYPES[form.bits]
     base = args[0]
@@ -180,7 +180,7 @@ def row(p: Printer, form: Row, args: list[Arg]) -> str:
     return ""
 
 
-def named_barrier(p: Printer, form: NamedBarrier, args: list[Arg]) -> str:
+def named_barrier(p: Printer, form: NamedBarrierForm, args: list[Arg]) -> str:
     """vISA text: SPIR-V has no named barrier whose halves are apart."""
     which = "$0(0,0)<0;1,0>" if form.number is None else f"0x{form.number:x}:ub"
     text = (
@@ -226,9 +226,9 @@ def _callee(p: Printer, op: Operation, callee: str, form: Form, args: list[Arg])
             return _dpas(p, op, form, args)
         case Lsc():
             return lsc(p, op, form, args)
-        case Row():
+        case RowMessage():
             return row(p, form, args)
-        case NamedBarrier():
+        case NamedBarrierForm():
             return named_barrier(p, form, args)
         case Fence():
             return fence(p, form)

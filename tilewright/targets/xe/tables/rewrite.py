@@ -31,14 +31,14 @@ def _string(words: Sequence[int]) -> str:
 
 
 @dataclass
-class Words:
+class SpirvModule:
     """A module's header and instructions."""
 
     header: list[int]
     body: list[Instruction]
 
     @staticmethod
-    def of(data: bytes) -> Words:
+    def of(data: bytes) -> SpirvModule:
         words = struct.unpack(f"<{len(data) // 4}I", data)
         body: list[Instruction] = []
         at = 5
@@ -46,7 +46,7 @@ class Words:
             size = words[at] >> 16
             body.append((words[at] & 0xFFFF, list(words[at + 1 : at + size])))
             at += size
-        return Words(list(words[:5]), body)
+        return SpirvModule(list(words[:5]), body)
 
     def data(self) -> bytes:
         out = list(self.header)
@@ -90,7 +90,7 @@ class Taken:
 
 
 def take(
-    words: Words, functions: Sequence[int], replaced: Callable[[int, list[int]], Instruction]
+    words: SpirvModule, functions: Sequence[int], replaced: Callable[[int, list[int]], Instruction]
 ) -> Taken:
     """Remove the declarations of `functions`; a call becomes `replaced(function, its operands)`."""
     wanted = set(functions)

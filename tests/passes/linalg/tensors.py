@@ -1,0 +1,170 @@
+# ruff: noqa: E501
+"""Programs on tensors: what users write around structured ops, and what mlir-opt leaves of them; with their meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tests.passes.linalg.cases import Case, softmax
+
+_ELEMENTS = {"float32": "f32", "int32": "i32", "int8": "i8"}
+
+
+def _case(
+    inputs: str,
+    result: str,
+    body: str,
+    meaning: Callable[..., Any],
+    kernels: int = 1,
+    peer: bool = True,
+) -> Case:
+    """`inputs`: `x float32 20 30, ..`, each also there as the tensor %tx; `body` defines %r."""
+    specs = dict(each.strip().split(" ", 1) for each in inputs.split(","))
+    lines: list[str] = []
+    for name, spec in specs.items():
+        kind, *shape = spec.split()
+        type_ = "x".join([*shape, _ELEMENTS[kind]])
+        lines.append(
+            f"%t{name} = bufferization.to_tensor %{name} restrict : memref<{type_}> to tensor<{type_}>"
+        )
+    lines += [body, f"%o = bufferization.to_buffer %r : tensor<{result}> to memref<{result}>"]
+    return Case(specs, f"memref<{result}>", "\n  ".join(lines), meaning, kernels=kernels, peer=peer)
+
+
+def _empty(name: str, shape: str) -> str:
+    return f"%{name} = tensor.empty() : tensor<{shape}xf32>\n  "
+
+
+def _zero(name: str, shape: str) -> str:
+    return (
+        f"%{name}z = arith.constant 0.0 : f32\n  {_empty(name + 'e', shape)}"
+        f"%{name} = linalg.fill ins(%{name}z : f32) outs(%{name}e : tensor<{shape}xf32>) -> tensor<{shape}xf32>\n  "
+    )
+
+
+def _tanh(result: str, source: str, into: str, shape: str) -> str:
+    return f"%{result} = linalg.tanh ins(%{source} : tensor<{shape}xf32>) outs(%{into} : tensor<{shape}xf32>) -> tensor<{shape}xf32>"
+
+
+_MAPPED = """%r = linalg.generic {{indexing_maps = [affine_map<(i, j) -> ({0})>, affine_map<(i, j) -> (i, j)>], iterator_types = ["parallel", "parallel"]}}
+    ins(%tx : tensor<{1}xf32>) outs(%e : tensor<20x30xf32>) {{
+  ^bb0(%a: f32, %b: f32):
+    linalg.yield %a : f32
+  }} -> tensor<20x30xf32>"""
+_STEPS = "%c0 = arith.constant 0 : index\n  %c1 = arith.constant 1 : index\n  %c5 = arith.constant 5 : index\n  %c20 = arith.constant 20 : index\n  "
+
+TENSORS: dict[str, Case] = {
+    "softmax_op": _case(
+        "x float32 6 20 33", "6x20x33xf32",
+        _empty("e", "6x20x33") + "%r = linalg.softmax dimension(1) ins(%tx : tensor<6x20x33xf32>) outs(%e : tensor<6x20x33xf32>) -> tensor<6x20x33xf32>",
+        lambda v: np.moveaxis(softmax(np.moveaxis(v["x"], 1, 2)), 2, 1), peer=False,
+    ),
+    "attention": _case(  # both products, and the softmax between them
+        "q float32 2 16 8, k float32 2 24 8, v float32 2 24 8", "2x16x8xf32",
+        _zero("f", "2x16x24") + """%s = linalg.batch_matmul indexing_maps = [affine_map<(b, m, n, k) -> (b, m, k)>, affine_map<(b, m, n, k) -> (b, n, k)>, affine_map<(b, m, n, k) -> (b, m, n)>]
+      ins(%tq, %tk : tensor<2x16x8xf32>, tensor<2x24x8xf32>) outs(%f : tensor<2x16x24xf32>) -> tensor<2x16x24xf32>
+  %p = linalg.softmax dimension(2) ins(%s : tensor<2x16x24xf32>) outs(%fe : tensor<2x16x24xf32>) -> tensor<2x16x24xf32>
+  """ + _zero("h", "2x16x8") + "%r = linalg.batch_matmul ins(%p, %tv : tensor<2x16x24xf32>, tensor<2x24x8xf32>) outs(%h : tensor<2x16x8xf32>) -> tensor<2x16x8xf32>",
+        lambda v: softmax(v["q"] @ v["k"].swapaxes(1, 2)) @ v["v"], kernels=3, peer=False,
+    ),
+    "pack_ragged": _case(
+        "x float32 13 30", "4x2x8x8xf32",
+        _empty("e", "4x2x8x8") + """%p = arith.constant 3.5 : f32
+  %r = linalg.pack %tx padding_value(%p : f32) outer_dims_perm = [1, 0] inner_dims_pos = [1, 0] inner_tiles = [8, 8] into %e : tensor<13x30xf32> -> tensor<4x2x8x8xf32>""",
+        lambda v: np.pad(v["x"], ((0, 3), (0, 2)), constant_values=3.5).reshape(2, 8, 4, 8).transpose(2, 0, 3, 1), kernels=3, peer=False,
+    ),
+    "unpack_ragged": _case(
+        "x float32 2 4 8 8", "13x30xf32",
+        _empty("e", "13x30") + "%r = tensor.unpack %tx inner_dims_pos = [0, 1] inner_tiles = [8, 8] into %e : tensor<2x4x8x8xf32> -> tensor<13x30xf32>",
+        lambda v: v["x"].transpose(0, 2, 1, 3).reshape(16, 32)[:13, :30], kernels=2, peer=False,
+    ),
+    "quantized": _case(
+        "a int8 20 40, b int8 40 24", "20x24xi32",
+        """%za = arith.constant 3 : i32
+  %zb = arith.constant -5 : i32
+  %z = arith.constant 0 : i32
+  %e = tensor.empty() : tensor<20x24xi32>
+  %f = linalg.fill ins(%z : i32) outs(%e : tensor<20x24xi32>) -> tensor<20x24xi32>
+  %r = linalg.quantized_matmul ins(%ta, %tb, %za, %zb : tensor<20x40xi8>, tensor<40x24xi8>, i32, i32) outs(%f : tensor<20x24xi32>) -> tensor<20x24xi32>""",
+        lambda v: (v["a"] - 3) @ (v["b"] + 5),
+    ),
+    "slice_alone": _case(
+        "x float32 20 30", "5x7xf32",
+        "%r = tensor.extract_slice %tx[3, 4] [5, 7] [2, 3] : tensor<20x30xf32> to tensor<5x7xf32>",
+        lambda v: v["x"][3:13:2, 4:25:3],
+    ),
+    "pad": _case(
+        "x float32 5 7", "9x10xf32",
+        """%r = tensor.pad %tx low[1, 2] high[3, 1] {
+  ^bb0(%i: index, %j: index):
+    %s = arith.addi %i, %j : index
+    %q = arith.index_cast %s : index to i32
+    %f = arith.sitofp %q : i32 to f32
+    tensor.yield %f : f32
+  } : tensor<5x7xf32> to tensor<9x10xf32>""",
+        lambda v: np.where(np.pad(np.ones((5, 7)), ((1, 3), (2, 1))) > 0, np.pad(v["x"], ((1, 3), (2, 1))), np.add.outer(np.arange(9), np.arange(10))), kernels=2,
+    ),
+    "concat": _case(
+        "x float32 5 7, y float32 5 3", "5x10xf32",
+        "%r = tensor.concat dim(1) %tx, %ty : (tensor<5x7xf32>, tensor<5x3xf32>) -> tensor<5x10xf32>",
+        lambda v: np.concatenate([v["x"], v["y"]], 1), kernels=2, peer=False,
+    ),
+    "elements": _case(  # arith and math on whole tensors
+        "x float32 20 30, y float32 20 30", "20x30xf32",
+        """%k = arith.constant dense<0.5> : tensor<20x30xf32>
+  %a = arith.mulf %tx, %k : tensor<20x30xf32>
+  %b = math.tanh %a : tensor<20x30xf32>
+  %c = arith.cmpf ogt, %b, %ty : tensor<20x30xf32>
+  %r = arith.select %c, %a, %b : tensor<20x30xi1>, tensor<20x30xf32>""",
+        lambda v: np.where(np.tanh(v["x"] / 2) > v["y"], v["x"] / 2, np.tanh(v["x"] / 2)), peer=False,
+    ),
+    "parts_in_a_loop": _case(
+        "x float32 20 30", "20x30xf32",
+        _STEPS + _empty("e", "20x30") + """%r = scf.for %i = %c0 to %c20 step %c5 iter_args(%a = %e) -> tensor<20x30xf32> {
+    %s = tensor.extract_slice %tx[%i, 0] [5, 30] [1, 1] : tensor<20x30xf32> to tensor<5x30xf32>
+    %d = tensor.extract_slice %a[%i, 0] [5, 30] [1, 1] : tensor<20x30xf32> to tensor<5x30xf32>
+    """ + _tanh("b", "s", "d", "5x30") + """
+    %n = tensor.insert_slice %b into %a[%i, 0] [5, 30] [1, 1] : tensor<5x30xf32> into tensor<20x30xf32>
+    scf.yield %n : tensor<20x30xf32>
+  }""",
+        lambda v: np.tanh(v["x"]), kernels=2,
+    ),
+    "forall": _case(
+        "x float32 20 30", "20x30xf32",
+        _empty("e", "20x30") + """%r = scf.forall (%i, %j) = (0, 0) to (20, 30) step (5, 10) shared_outs(%a = %e) -> (tensor<20x30xf32>) {
+    %s = tensor.extract_slice %tx[%i, %j] [5, 10] [1, 1] : tensor<20x30xf32> to tensor<5x10xf32>
+    %d = tensor.extract_slice %a[%i, %j] [5, 10] [1, 1] : tensor<20x30xf32> to tensor<5x10xf32>
+    """ + _tanh("b", "s", "d", "5x10") + """
+    scf.forall.in_parallel {
+      tensor.parallel_insert_slice %b into %a[%i, %j] [5, 10] [1, 1] : tensor<5x10xf32> into tensor<20x30xf32>
+    }
+  }""",
+        lambda v: np.tanh(v["x"]), kernels=2, peer=False,
+    ),
+    "gather": _case(
+        "x float32 20 30, k int32 7", "7x30xf32",
+        _empty("e", "7x30") + """%r = linalg.generic {indexing_maps = [affine_map<(i, j) -> (i)>, affine_map<(i, j) -> (i, j)>], iterator_types = ["parallel", "parallel"]}
+    ins(%tk : tensor<7xi32>) outs(%e : tensor<7x30xf32>) {
+  ^bb0(%a: i32, %b: f32):
+    %four = arith.constant 4 : i32
+    %p = arith.addi %a, %four : i32
+    %q = arith.index_cast %p : i32 to index
+    %j = linalg.index 1 : index
+    %v = tensor.extract %tx[%q, %j] : tensor<20x30xf32>
+    linalg.yield %v : f32
+  } -> tensor<7x30xf32>""",
+        lambda v: v["x"][v["k"] + 4],
+    ),
+    "rows_again": _case(
+        "x float32 4 30", "20x30xf32", _empty("e", "20x30") + _MAPPED.format("i mod 4, j", "4x30"), lambda v: np.tile(v["x"], (5, 1)),
+    ),
+    "rows_repeated": _case(
+        "x float32 4 30", "20x30xf32", _empty("e", "20x30") + _MAPPED.format("i floordiv 5, j", "4x30"), lambda v: np.repeat(v["x"], 5, 0),
+    ),
+    "backwards": _case(
+        "x float32 20 30", "20x30xf32", _empty("e", "20x30") + _MAPPED.format("19 - i, 29 - j", "20x30"), lambda v: v["x"][::-1, ::-1],
+    ),
+}  # fmt: skip

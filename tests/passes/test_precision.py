@@ -1,0 +1,80 @@
+"""Bits that matter of approximate exponentials: read off what becomes of them."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tilewright import ops
+
+BF16, F16, F32 = tw.bf16.numpy, np.dtype(np.float16), np.dtype(np.float32)
+
+
+@tw.kernel
+def rows(X, Y, S, WITH_SUMS: tw.constexpr, SIGNED: tw.constexpr = False):  # pyright: ignore
+    """Sums of exponentials that a loop carries, rescaled; their quotient; the sums themselves, if asked for."""
+    m = tw.program_id(0) * 4
+    total, top = tw.zeros((4, 1), tw.f32), tw.full((4, 1), -1e30, tw.f32)
+    for n in range(0, X.shape[1], 64):
+        x = tw.load_tile(tw.init_tile(X, [m, n], (4, 64))).to(tw.f32)
+        new = tw.maximum(top, tw.max(x, 1))
+        each = tw.exp(x - new)
+        total = total * tw.exp(top - new) + tw.sum(each * x if SIGNED else each, 1)
+        top = new
+    for n in range(0, X.shape[1], 64):
+        x = tw.load_tile(tw.init_tile(X, [m, n], (4, 64))).to(tw.f32)
+        tw.store_tile((tw.exp(x - top) / total).to(Y.dtype), tw.init_tile(Y, [m, n], (4, 64)))
+    if WITH_SUMS:
+        tw.store_tile(total, tw.init_tile(S, [m, 0], (4, 1)))
+
+
+def bits(dtype: Any, *flags: bool) -> list[int]:
+    """Of the exponentials of `rows`, in order; 24 where nothing is said."""
+    x, s = np.zeros((8, 256), dtype), np.zeros((8, 1), np.float32)
+    text = rows.compile(x, x.copy(), s, *flags, target="cpu").ir["stage"]
+    found = [line for line in text.splitlines() if "math.exp" in line]
+    marks = [re.search(r"mach\.bits = (\d+)", line) for line in found]
+    return [24 if m is None else int(m[1]) for m in marks]
+
+
+def test_bits_follow_the_uses_through_loops() -> None:
+    assert bits(BF16, False) == [8, 8, 8]
+    assert bits(F16, False) == [11, 11, 11]
+    assert bits(F32, False) == [24, 24, 24]
+
+
+def test_what_is_kept_as_f32_or_may_cancel_is_computed_so() -> None:
+    first, second, last = bits(BF16, True)
+    assert (first, second) == (24, 24) and last == 8
+    assert bits(BF16, False, True)[:2] == [24, 24]
+
+
+def test_conversions_of_what_was_not_approximate_stay_exact() -> None:
+    @tw.kernel
+    def convert(X, Y, EXP: tw.constexpr):  # pyright: ignore
+        x = tw.load_tile(tw.init_tile(X, [0, 0], (4, 64)))
+        tw.store_tile((tw.exp(x) if EXP else x).to(Y.dtype), tw.init_tile(Y, [0, 0], (4, 64)))
+
+    x, y = np.zeros((4, 64), np.float32), np.zeros((4, 64), BF16)
+    for with_exp in (False, True):
+        text = convert.compile(x, y, with_exp, target="cpu").ir["stage"]
+        (line,) = (line for line in text.splitlines() if "arith.truncf" in line)
+        assert ("afn" in line) == with_exp
+    x[:] = np.linspace(1e-40, 1e-38, 64, dtype=np.float32)
+    convert[1](x, y, False)
+    assert np.array_equal(y, x.astype(BF16))
+
+
+@pytest.mark.parametrize("dtype", [BF16, F16])
+def test_rows_are_as_good_as_with_every_bit(dtype: Any) -> None:
+    x = (3 * np.random.default_rng().standard_normal((16, 500))).astype(dtype)
+    wide = x.astype(np.float64)
+    expected = np.exp(wide - wide.max(1, keepdims=True))
+    expected /= expected.sum(1, keepdims=True)
+    rounded = expected.astype(dtype).astype(np.float64) - expected
+    found = ops.softmax(x, target="cpu").astype(np.float64) - expected
+    assert np.linalg.norm(found) <= 1.1 * np.linalg.norm(rounded)

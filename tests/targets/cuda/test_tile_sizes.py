@@ -1,0 +1,210 @@
+"""Tile sizes that a kernel leaves to the planner (`targets/cuda/tile_sizes.py`), without a GPU."""
+
+# Kernels are not typed Python.
+# pyright: reportMissingParameterType=false
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+import tilewright as tw
+from tilewright import knobs
+from tilewright.diagnostics import UnsupportedError
+from tilewright.lang.choosing import Chooser
+from tilewright.ops.attention import attention_kernel
+from tilewright.ops.matmul import matmul_kernel
+from tilewright.passes import planner
+from tilewright.targets.base import get_target
+from tilewright.targets.cuda import tile_sizes
+from tilewright.targets.cuda.work_split import UNSPLIT, choose
+
+
+@tw.kernel
+def renamed(
+    Y, X, W, ALONG: tw.constexpr = tw.auto, DEEP: tw.constexpr = tw.auto, DOWN: tw.constexpr = tw.auto
+):  # fmt: skip
+    """max(X W, 0) with a grid of columns first, other names and another order."""
+    n, m = tw.program_id(0) * ALONG, tw.program_id(1) * DOWN
+    acc = tw.zeros((DOWN, ALONG), tw.f32)
+    for k in range(0, W.shape[0], DEEP):
+        x = tw.load_tile(tw.init_tile(X, [m, k], (DOWN, DEEP)))
+        w = tw.load_tile(tw.init_tile(W, [k, n], (DEEP, ALONG)))
+        acc = tw.tile_mma(x, w, acc)
+    tw.store_tile(tw.maximum(acc, 0.0).to(Y.dtype), tw.init_tile(Y, [m, n], (DOWN, ALONG)))
+
+
+@tw.kernel
+def rounded(
+    X, W, Y, BM: tw.constexpr = tw.auto, BN: tw.constexpr = tw.auto, BK: tw.constexpr = tw.auto
+):
+    """X W of f32 arrays, multiplied as tf32."""
+    m, n = tw.program_id(0) * BM, tw.program_id(1) * BN
+    acc = tw.zeros((BM, BN), tw.f32)
+    for k in range(0, W.shape[0], BK):
+        x = tw.load_tile(tw.init_tile(X, [m, k], (BM, BK))).to(tw.tf32)
+        w = tw.load_tile(tw.init_tile(W, [k, n], (BK, BN))).to(tw.tf32)
+        acc = tw.tile_mma(x, w, acc)
+    tw.store_tile(acc, tw.init_tile(Y, [m, n], (BM, BN)))
+
+
+def test_what_threads_write_again_is_the_shorter_side() -> None:
+    """tf32 with both operands across k: A goes through registers, B through shared memory twice."""
+    n = 4096
+    sizes = chosen(rounded, ((n, n), (1, n)), ((n, n), (n, 1)), ((n, n), (n, 1)), dtype=tw.f32)
+    assert (sizes["BM"], sizes["BN"]) == (256, 128)
+    along = chosen(rounded, ((n, n), (n, 1)), ((n, n), (1, n)), ((n, n), (n, 1)), dtype=tw.f32)
+    assert (along["BM"], along["BN"]) == (128, 256)
+
+
+@tw.kernel
+def doubled(X, Y, BM: tw.constexpr = tw.auto, BN: tw.constexpr = tw.auto):
+    m, n = tw.program_id(0) * BM, tw.program_id(1) * BN
+    x = tw.load_tile(tw.init_tile(X, [m, n], (BM, BN)))
+    tw.store_tile(x + x, tw.init_tile(Y, [m, n], (BM, BN)))
+
+
+def test_kernels_without_products_are_planned_as_on_any_machine() -> None:
+    side = (4096, 4096), (4096, 1)
+    sizes = chosen(doubled, side, side)
+    assert set(sizes.values()) <= set(planner.CANDIDATES)
+    request, _, options = Chooser(doubled.options(target="cuda-sm_90a")).request(
+        doubled.launcher.bind(tuple(tw.spec(s, tw.bf16, t) for s, t in (side, side)), {})
+    )
+    rates = get_target("cuda-sm_90a").rates(options)
+    assert sizes == planner.choose(request, rates)
+
+
+@pytest.mark.parametrize("length", [256, 4096])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("d", [32, 64, 128, 256])
+def test_tiles_of_attention_are_what_warpgroups_can_hold(d: int, causal: bool, length: int) -> None:
+    """Two products in a loop: rows of whole warpgroups, sums and probabilities in registers."""
+    kernel = attention_kernel.options(target="cuda-sm_90a")
+    array = tw.spec((16, length, d), tw.bf16)
+    given = {"CAUSAL": causal, "D": d, "BM": tw.auto, "BN": tw.auto}
+    bound = kernel.launcher.bind((array, array, array, array, 1.0), given)
+    values = dict(zip((p.name for p in kernel.parameters), kernel.resolve(bound)[1], strict=True))
+    rows, keys = values["BM"], values["BN"]
+    assert rows % 64 == 0 and keys % 16 == 0
+    assert rows * (keys + d) <= tile_sizes.MOST_ACCUMULATORS
+    if length == 4096:
+        assert rows >= 128
+
+
+@tw.kernel
+def halves(X, W, Y, BM: tw.constexpr = tw.auto, BN: tw.constexpr = tw.auto, BK: tw.constexpr = 64):
+    """Rows scaled by their sums: the loop carries more than the product's sums."""
+    m, n = tw.program_id(0) * BM, tw.program_id(1) * BN
+    acc = tw.zeros((BM, BN), tw.f32)
+    total = tw.zeros((BM, 1), tw.f32)
+    for k in range(0, W.shape[0], BK):
+        x = tw.load_tile(tw.init_tile(X, [m, k], (BM, BK)))
+        acc = tw.tile_mma(x, tw.load_tile(tw.init_tile(W, [k, n], (BK, BN))), acc)
+        total = total + tw.sum(x.to(tw.f32), 1)
+    tw.store_tile((acc / total).to(Y.dtype), tw.init_tile(Y, [m, n], (BM, BN)))
+
+
+def chosen(kernel: Any, *args: Any, dtype: Any = tw.bf16) -> dict[str, int]:
+    specs = [tw.spec(shape, dtype, strides) for shape, strides in args]
+    kernel = kernel.options(target="cuda-sm_90a")
+    values = kernel.resolve(kernel.launcher.bind(tuple(specs), {}))[1]
+    return {p.name: v for p, v in zip(kernel.parameters, values, strict=True) if p.constexpr}
+
+
+def operands(m: int, n: int, k: int) -> list[Any]:
+    return [((m, n), (n, 1)), ((m, k), (k, 1)), ((k, n), (1, k))]
+
+
+def test_sizes_follow_the_shape() -> None:
+    large = chosen(renamed, *operands(4096, 4096, 4096))
+    assert large["DOWN"] * large["ALONG"] >= 128 * 192
+    few = chosen(renamed, *operands(8, 4096, 4096))
+    assert few["DOWN"] == 8 and few["ALONG"] % 64 == 0
+    tall = chosen(renamed, *operands(4096, 24, 4096))
+    assert tall["ALONG"] <= 32 and tall["DOWN"] % 64 == 0
+    # 132 multiprocessors: tiles so small that most of them have one.
+    middle = chosen(renamed, *operands(256, 4096, 4096))
+    programs = -(-256 // middle["DOWN"]) * -(-4096 // middle["ALONG"])
+    assert 96 <= programs <= 132
+
+
+def test_what_is_chosen_is_what_runs() -> None:
+    """Every candidate's cost is that of the loop which its kernel has: here for the ten cheapest."""
+    found: list[Any] = []
+    original = tile_sizes.candidates
+
+    def noting(request: Any, form: Any, multiprocessors: int) -> Any:
+        found.append(
+            (request, sorted(original(request, form, multiprocessors), key=lambda c: c.clocks))
+        )
+        return iter(found[-1][1])
+
+    with pytest.MonkeyPatch.context() as patch, knobs.override(cache=False):  # choices lie on disk
+        patch.setattr(tile_sizes, "candidates", noting)
+        sizes = chosen(renamed, *operands(40, 2048, 512))
+    request, listed = found[0]
+    assert sizes == dict(listed[0].values)
+    from tilewright import uarch
+    from tilewright.targets.base import CompileOptions
+
+    options, machine = CompileOptions("cuda-sm_90a"), uarch.machine("sm_90a")
+    for each in listed[:10]:
+        work = tile_sizes._work(request, each.values, options, machine)
+        assert work is not None and work.rows == each.work.rows and work.step == each.work.step
+
+
+def test_kernels_of_other_forms_are_chosen_for_too() -> None:
+    sizes = chosen(halves, *operands(256, 512, 256)[1:], operands(256, 512, 256)[0])
+    assert sizes["BM"] >= 16 and sizes["BN"] >= 16
+    wide = [((256, 512), (512, 1)), ((256, 256), (256, 1)), ((256, 512), (512, 1))]
+    assert chosen(renamed, *wide, dtype=tw.f32)["DOWN"] >= 16
+
+
+def test_a_kernel_that_no_size_makes_legal_is_refused() -> None:
+    @tw.kernel
+    def never(X, N: tw.constexpr = tw.auto):
+        tw.store_tile(tw.zeros((N, 3), tw.bf16), tw.init_tile(X, [0, 0], (N, 4)))
+
+    with pytest.raises(UnsupportedError, match="makes a legal kernel"):
+        chosen(never, ((64, 64), (64, 1)))
+
+
+def test_the_choice_is_explained() -> None:
+    """Each line says a time, sizes, programs, and what takes most of it: few rows wait for memory, many multiply."""
+    specs = [tw.spec(shape, tw.bf16, strides) for shape, strides in operands(8, 8192, 8192)]
+    head, first, *others = renamed.explain(*specs, target="sm_90a").splitlines()
+    assert "sm_90a" in head and "DOWN = 8" in first and "programs" in first and others
+    assert first.partition("(")[2].startswith("memory")
+    specs = [tw.spec(shape, tw.bf16, strides) for shape, strides in operands(4096, 4096, 4096)]
+    assert "products" in renamed.explain(*specs, target="sm_90a").splitlines()[1]
+    sized = renamed.explain(*specs, ALONG=128, DOWN=128, DEEP=64)
+    assert sized == "renamed: no constexpr is left to the planner (tw.auto)"
+
+
+@pytest.mark.parametrize("m, n, k", [(6, 2048, 8192), (48, 2560, 10240), (16, 1536, 7168)])
+def test_clusters_that_are_counted_on_can_be_built(m, n, k) -> None:
+    """Few programs: the planner has several workgroups for each in mind, and a launch compiles them."""
+    specs = [tw.spec(shape, tw.bf16, strides) for shape, strides in operands(m, n, k)]
+    sizes = chosen(renamed, *operands(m, n, k))
+    alone = renamed.compile(*specs, target="cuda-sm_90a", **sizes).executable
+    programs = -(-m // sizes["DOWN"]) * -(-n // sizes["ALONG"])
+    split = choose(alone.plan.work, programs, k, [s.shape for s in specs], 132)
+    assert split != UNSPLIT
+    made = alone.shared(split)
+    assert made is not alone and made.plan.cluster[0] == split.parts
+
+
+def test_launches_of_one_kernel_differ_in_their_batch() -> None:
+    """What is remembered of the kernel says nothing of how many products a launch has."""
+
+    for batch in (2, 48):
+        shapes = (batch, 64, 512), (batch, 512, 512), (batch, 64, 512)
+        text = matmul_kernel.explain(
+            *(tw.spec(shape, tw.bf16) for shape in shapes), None, None, BM=tw.auto, BN=tw.auto,
+            BK=tw.auto, target="sm_90a",
+        ).splitlines()[1]  # fmt: skip
+        sizes = {name: int(size) for name, size in re.findall(r"(B[MN]) = (\d+)", text)}
+        programs = batch * -(-64 // sizes["BM"]) * -(-512 // sizes["BN"])
+        assert f": {programs} programs" in text

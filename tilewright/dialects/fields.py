@@ -1,0 +1,307 @@
+"""Ops are their fields: operands, results, regions and properties, from which the constructor follows.
+
+    @op_definition
+    class LoadOp(Op):
+        name = "mach.load"
+        pointer: Operand = Operand(LLVMPointerType)
+        result: Result[Attribute] = Result()
+        alignment: OptInt = OptInt()
+
+    LoadOp(pointer, vector_type, alignment=64)
+
+As in a dataclass, the annotated fields in their order are the parameters, those of a base class first. The annotation
+tells type checkers and readers what a field is given as (an operand as a value or the op that makes it, a result as
+its type) and what it reads as: `op.alignment` is an `int | None`, though the op holds an attribute. A field without
+annotation is no parameter: the type of an `Inferred` result follows from the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, dataclass_transform
+
+from xdsl.dialects.builtin import (
+    DenseArrayBase,
+    FlatSymbolRefAttrConstr,
+    IntegerAttr,
+    LocationAttr,
+    StringAttr,
+    SymbolRefAttr,
+    UnitAttr,
+    i64,
+)
+from xdsl.ir import Attribute, Block, Operation, OpResult, Region, SSAValue, SSAValues
+from xdsl.irdl import (
+    IRDLAttrConstraint,
+    IRDLOperation,
+    irdl_op_definition,
+    operand_def,
+    opt_operand_def,
+    opt_prop_def,
+    prop_def,
+    region_def,
+    result_def,
+    var_operand_def,
+    var_result_def,
+)
+
+Value = SSAValue | Operation
+"""What an operand is given as; an op stands for its only result."""
+AttributeT = TypeVar("AttributeT", bound=Attribute)
+Get = TypeVar("Get", covariant=True)
+Set = TypeVar("Set", contravariant=True)
+OpT = TypeVar("OpT", bound="Op")
+Given = Mapping[str, Any]
+"""What is given to a constructor, by name."""
+_REQUIRED: Any = object()
+_INT: Any = (IntegerAttr, lambda value: IntegerAttr(value, i64), lambda held: held.value.data)
+_STR: Any = (StringAttr, StringAttr, attrgetter("data"))
+_INTS: Any = (
+    DenseArrayBase.constr(i64),
+    lambda values: DenseArrayBase.from_list(i64, list(values)),
+    lambda held: held.get_values(),
+)
+"""Of a property: its constraint, what makes it of a Python value, and what makes that of it."""
+
+
+class Field(Generic[Get, Set]):
+    """A field that reads as a `Get` and is given as a `Set`.
+
+    xDSL is told `DEFINE(constraint)`; `into` makes what the op holds of what is given, `out` what is read of that.
+    """
+
+    DEFINE: ClassVar[Callable[..., Any]]
+    into: Callable[[Any], Any] | None = None
+    out: Callable[[Any], Any] | None = None
+
+    def __init__(
+        self, constraint: Any = Attribute, *, default: Any = _REQUIRED, kw_only: bool = False
+    ):
+        self.constraint, self.default, self.kw_only = constraint, default, kw_only
+
+    def declared(self, name: str) -> dict[str, Any]:
+        """What xDSL is told, by name."""
+        return {name: self.DEFINE(self.constraint)}
+
+    def given(self, name: str, value: Any) -> dict[str, Any]:
+        """What the op holds of a value, by the same names."""
+        return {name: value if self.into is None or value is None else self.into(value)}
+
+    if TYPE_CHECKING:
+
+        def __get__(self, op: object, owner: Any = None) -> Get: ...
+        def __set__(self, op: object, value: Set) -> None: ...
+
+
+class Operand(Field[SSAValue, Value]):
+    DEFINE = staticmethod(operand_def)
+
+
+class OptOperand(Field[SSAValue | None, Value | None]):
+    DEFINE = staticmethod(opt_operand_def)
+
+
+class Operands(Field[SSAValues[SSAValue], Sequence[Value]]):
+    DEFINE = staticmethod(var_operand_def)
+
+
+class Result(Field[OpResult[AttributeT], AttributeT]):
+    DEFINE = staticmethod(result_def)
+
+
+class Results(Field[SSAValues[OpResult[AttributeT]], Sequence[AttributeT]]):
+    DEFINE = staticmethod(var_result_def)
+
+
+class Inferred(Field[OpResult[AttributeT], AttributeT]):
+    """A result whose type follows: that of the operand `rule`, what `rule` makes of the values given, or the only one
+    that the constraint allows.
+    """
+
+    DEFINE = staticmethod(result_def)
+
+    def __init__(
+        self,
+        constraint: IRDLAttrConstraint[AttributeT],
+        rule: str | Callable[[Given], AttributeT] | None = None,
+    ):
+        super().__init__(constraint)
+        self.rule = rule
+
+    def type(self, given: Given) -> Attribute:
+        if isinstance(self.rule, str):
+            return SSAValue.get(given[self.rule]).type
+        if self.rule is not None:
+            return self.rule(given)
+        return self.constraint() if isinstance(self.constraint, type) else self.constraint
+
+
+class Body(Field[Region, Region]):
+    """A region of one block."""
+
+    DEFINE = staticmethod(lambda _: region_def("single_block"))
+
+
+class Property(Field[Get, Set]):
+    """A property; `KIND` is what a field does not say itself of constraint, `into` and `out`."""
+
+    KIND: ClassVar[Any] = (Attribute, None, None)
+    MISSING: ClassVar[Any] = _REQUIRED
+    """What an optional property reads as where the op has none."""
+
+    def __init__(
+        self,
+        constraint: Any = None,
+        into: Any = None,
+        out: Any = None,
+        *,
+        name: str | None = None,
+        default: Any = _REQUIRED,
+    ):
+        usual = self.KIND
+        super().__init__(constraint or usual[0], default=default)
+        self.into, self.out, self.held = into or usual[1], out or usual[2], name
+        if self.MISSING is not _REQUIRED:
+            self.default = self.MISSING
+
+    def declared(self, name: str) -> dict[str, Any]:
+        define: Any = prop_def if self.MISSING is _REQUIRED else opt_prop_def
+        return {name: define(self.constraint, prop_name=self.held)}
+
+
+class Prop(Property[AttributeT, AttributeT]):
+    """Given and read as an attribute."""
+
+
+class OptProp(Property[AttributeT | None, AttributeT | None]):
+    MISSING = None
+
+
+class Int(Property[int, int]):
+    KIND = _INT
+
+
+class OptInt(Property[int | None, int | None]):
+    KIND, MISSING = _INT, None
+
+
+class Str(Property[str, str]):
+    KIND = _STR
+
+
+class OptStr(Property[str | None, str | None]):
+    KIND, MISSING = _STR, None
+
+
+class Symbol(Property[str, str]):
+    KIND = (FlatSymbolRefAttrConstr, SymbolRefAttr, lambda held: held.string_value())
+
+
+class Ints(Property[tuple[int, ...], Iterable[int]]):
+    """`array<i64: ..>`."""
+
+    KIND = _INTS
+
+
+class OptInts(Property[tuple[int, ...] | None, Iterable[int] | None]):
+    KIND, MISSING = _INTS, None
+
+
+class Flag(Property[bool, bool]):
+    """A unit attribute, or none."""
+
+    KIND, MISSING = (UnitAttr, lambda value: UnitAttr() if value else None, bool), False
+
+
+@dataclass_transform(
+    eq_default=False,
+    field_specifiers=(
+        Operand,
+        OptOperand,
+        Operands,
+        Result,
+        Results,
+        Body,
+        Prop,
+        Property,
+        Int,
+        Str,
+        Symbol,
+        Ints,
+    ),
+)
+@dataclass(init=False, repr=False, eq=False)
+class Op(IRDLOperation):
+    """An op that is built of its fields, by position or name."""
+
+    if TYPE_CHECKING:  # what any operation holds is no parameter of a constructor
+        _operands: SSAValues = field(init=False)
+        _operand_uses: Any = field(init=False)
+        results: SSAValues[OpResult] = field(init=False)
+        _successors: tuple[Block, ...] = field(init=False)
+        _successor_uses: Any = field(init=False)
+        properties: dict[str, Attribute] = field(init=False)
+        attributes: dict[str, Attribute] = field(init=False)
+        location: LocationAttr = field(init=False)
+        regions: tuple[Region, ...] = field(init=False)
+        parent: Block | None = field(init=False)
+        _next_op: Operation | None = field(init=False)
+        _prev_op: Operation | None = field(init=False)
+
+    __fields__ = dict[str, Field[Any, Any]]()
+    __order__ = tuple[str, ...]()
+    """The fields that can be given by position."""
+    __defaults__ = dict[str, Any]()
+
+    def __init_subclass__(cls, kw_only: bool = False) -> None:
+        own = {name: each for name, each in vars(cls).items() if isinstance(each, Field)}
+        for name, each in own.items():
+            setattr(cls, name, property(each.out))
+            for part, declared in each.declared(name).items():
+                setattr(cls, part, declared)
+        cls.__fields__ = {**cls.__fields__, **own}
+        cls.__defaults__ = {
+            n: f.default for n, f in cls.__fields__.items() if f.default is not _REQUIRED
+        }
+        if not kw_only:
+            order = (n for n, f in own.items() if n in cls.__annotations__ and not f.kw_only)
+            cls.__order__ = (*cls.__order__, *order)
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        given = {**self.__defaults__, **dict(zip(self.__order__, args, strict=False)), **kwargs}
+        if given.keys() - self.__fields__.keys() or len(args) > len(self.__order__):
+            raise TypeError(f"{self.name} is made of {', '.join(self.__fields__)}, not of {given}")
+        values: dict[str, Any] = {}
+        for name, each in self.__fields__.items():
+            if isinstance(each, Inferred) and name not in given:
+                values[name] = each.type(given)
+            elif name in given:
+                values |= each.given(name, given[name])
+            else:
+                raise TypeError(f"{self.name} needs {name}")
+        held = self.get_irdl_definition()
+        names = held.accessor_names
+        super().__init__(
+            operands=[values[name] for name, _ in held.operands],
+            result_types=[values[name] for name, _ in held.results],
+            properties={names[name][0]: values[name] for name in values if name in names},
+            regions=[values[name] for name, _ in held.regions],
+        )
+
+
+def op_definition(cls: type[OpT]) -> type[OpT]:
+    """What xDSL's decorator of this name does, and properties that read as Python values."""
+    cls = irdl_op_definition(cls)
+    names = cls.get_irdl_definition().accessor_names
+    for name, each in cls.__fields__.items():
+        if isinstance(each, Property) and each.out is not None:
+            setattr(cls, name, property(_reader(names[name][0], each.out, each.MISSING)))
+    return cls
+
+
+def _reader(name: str, out: Callable[[Any], Any], missing: Any) -> Callable[[Op], Any]:
+    if missing is _REQUIRED:
+        return lambda op: out(op.properties[name])
+    return lambda op: missing if (held := op.properties.get(name)) is None else out(held)

@@ -1,0 +1,290 @@
+"""Multi-buffers: buffers in shared memory that asynchronous copies fill in turn.
+
+A multi-buffer has `slots` slots; each holds one tile per part, at addresses that the part's order and swizzle give. A
+pipeline state is a position in the multi-buffer: it counts fills, and names slot `count mod slots`. For every fill, in
+this order:
+
+    stage.copy.issue    waits until the slot is free, then starts copies into it
+    stage.copy.wait     waits until those copies are done; gives the tiles, which stay in the slot
+    stage.copy.release  the tiles are not read any more: the slot is free again
+
+The tiles that a wait gives are values of the workgroup, and undefined once their slot was released.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from xdsl.dialects.builtin import DenseArrayBase, FloatTF32Type, VectorType, f32, i1, i64
+from xdsl.ir import Attribute, SSAValue
+from xdsl.irdl import ParsePropInAttrDict, VarConstraint, base, traits_def
+from xdsl.traits import MemoryAllocEffect, MemoryReadEffect, Pure
+from xdsl.utils.exceptions import VerifyException
+
+from tilewright.dialects.effects import ORDER, Acts, Writes
+from tilewright.dialects.fields import (
+    Flag,
+    Inferred,
+    Ints,
+    Op,
+    Operand,
+    Operands,
+    OptInts,
+    OptOperand,
+    Result,
+    Results,
+    op_definition,
+)
+from tilewright.dialects.stage.types import MultiBufferType, PipelineStateType
+from tilewright.dialects.xetile.types import TileType
+
+if TYPE_CHECKING:
+    from tilewright.dialects.stage.local_stores import LocalStoreOp
+
+
+@op_definition
+class MultiBufferOp(Op):
+    """`%r = stage.multi_buffer : !stage.multi_buffer<...>`: all slots free, for the life of a workgroup."""
+
+    name = "stage.multi_buffer"
+    result: Result[MultiBufferType] = Result(MultiBufferType)
+    traits = traits_def(MemoryAllocEffect())
+    assembly_format = "attr-dict `:` type($result)"
+
+
+@op_definition
+class PipelineStateOp(Op):
+    """`%c = stage.pipeline_state : !stage.pipeline_state<4>`: the first fill of a multi-buffer."""
+
+    name = "stage.pipeline_state"
+    result: Result[PipelineStateType] = Result(PipelineStateType)
+    traits = traits_def(Pure())
+    assembly_format = "attr-dict `:` type($result)"
+
+    def __init__(self, slots: int):
+        super().__init__(PipelineStateType(slots))
+
+
+@op_definition
+class AdvanceOp(Op):
+    """`%d = stage.advance %c : !stage.pipeline_state<4>`: the fill after that of `c`."""
+
+    name = "stage.advance"
+    T: ClassVar = VarConstraint("T", base(PipelineStateType))
+    state: Operand = Operand(T)
+    result = Inferred(T, "state")
+    traits = traits_def(Pure())
+    assembly_format = "$state attr-dict `:` type($state)"
+
+
+def buffer_type(value: SSAValue) -> MultiBufferType:
+    """The type of a multi-buffer."""
+    assert isinstance(value.type, MultiBufferType)
+    return value.type
+
+
+def check_state(op: CopyIssueOp | CopyWaitOp | CopyReleaseOp | LocalStoreOp) -> None:
+    """The pipeline state belongs to a multi-buffer of as many slots."""
+    assert isinstance(op.state.type, PipelineStateType)
+    have, want = op.state.type.slots.data, buffer_type(op.buffer).slots.data
+    if have != want:
+        raise VerifyException(f"{op.name}: a state of {have} slots in a buffer of {want} slots")
+
+
+def check_parts(name: str, buffer: MultiBufferType, given: Sequence[Attribute]) -> None:
+    """The tiles or vectors given are the parts of the multi-buffer."""
+    if len(given) != len(buffer.parts):
+        raise VerifyException(
+            f"{name}: {len(given)} tiles for a buffer of {len(buffer.parts)} parts"
+        )
+    for type, part in zip(given, buffer.parts, strict=True):
+        assert isinstance(type, TileType | VectorType)
+        same = type.element_type == part.element_type or (
+            # The copy engine rounds f32 to tf32 on the way.
+            isinstance(type, TileType)
+            and type.element_type == f32
+            and isinstance(part.element_type, FloatTF32Type)
+        )
+        if type.get_shape() != part.get_shape() or not same:
+            raise VerifyException(f"{name}: {type} is not the part {part}")
+
+
+def _any_shared(multicast: Sequence[bool]) -> Attribute | None:
+    shared = DenseArrayBase.from_list(i64, [int(m) for m in multicast])
+    return shared if any(multicast) else None
+
+
+@op_definition
+class CopyIssueOp(Op):
+    """Waits until the slot of `state` is free, then starts the copies of tiles into it.
+
+    ```mlir
+    stage.copy.issue %r[%c], %a, %b
+      : !stage.multi_buffer<..>, !stage.pipeline_state<4>, !xetile.tile<128x64xbf16>, !xetile.tile<64x256xbf16>
+    ```
+    Elements outside an array are zero; those of a tile of f32 are rounded where the part has tf32. `multicast` has a 1
+    for each tile that all workgroups of the cluster copy alike, at the same fill: each brings a part of it to all, and
+    its slot is free when all have released it.
+    """
+
+    name = "stage.copy.issue"
+    buffer: Operand = Operand(MultiBufferType)
+    state: Operand = Operand(PipelineStateType)
+    tiles: Operands = Operands(TileType)
+    multicast: OptInts = OptInts(into=_any_shared)
+    traits = traits_def(MemoryReadEffect(), Acts(ORDER))
+    irdl_options = (ParsePropInAttrDict(),)
+    assembly_format = (
+        "$buffer `[` $state `]` `,` $tiles attr-dict "
+        "`:` type($buffer) `,` type($state) `,` type($tiles)"
+    )
+
+    @property
+    def shared(self) -> tuple[bool, ...]:
+        """For each tile, whether all workgroups of the cluster copy it alike."""
+        return tuple(map(bool, self.multicast or (0,) * len(self.tiles)))
+
+    def verify_(self) -> None:
+        check_state(self)
+        if len(self.shared) != len(self.tiles):
+            raise VerifyException(f"{self.name}: multicast has one entry for each tile")
+        check_parts(self.name, buffer_type(self.buffer), [t.type for t in self.tiles])
+        for tile, part in zip(self.tiles, buffer_type(self.buffer).parts, strict=True):
+            assert isinstance(tile.type, TileType)
+            if tile.type.order != tuple(n.data for n in part.order):
+                raise VerifyException(f"{self.name}: {tile.type} is not in the order of {part}")
+
+
+@op_definition
+class CopyWaitOp(Op):
+    """Waits until the copies into the slot of `state` are done; its tiles.
+
+    ```mlir
+    %a, %b = stage.copy.wait %r[%c]
+      : !stage.multi_buffer<..>, !stage.pipeline_state<4> -> vector<128x64xbf16>, vector<64x256xbf16>
+    ```
+    """
+
+    name = "stage.copy.wait"
+    buffer: Operand = Operand(MultiBufferType)
+    state: Operand = Operand(PipelineStateType)
+    values: Results[VectorType] = Results(VectorType)
+    traits = traits_def(Acts(ORDER))
+    assembly_format = (
+        "$buffer `[` $state `]` attr-dict `:` type($buffer) `,` type($state) `->` type($values)"
+    )
+
+    def __init__(self, buffer: SSAValue, state: SSAValue):
+        assert isinstance(buffer.type, MultiBufferType)
+        super().__init__(buffer, state, [p.vector for p in buffer.type.parts])
+
+    def verify_(self) -> None:
+        check_state(self)
+        check_parts(self.name, buffer_type(self.buffer), [v.type for v in self.values])
+
+
+@op_definition
+class ReadOp(Op):
+    """`%v = stage.read %a : vector<128x64xbf16>`: a tile that lies in a slot, as a value that threads hold."""
+
+    name = "stage.read"
+    T: ClassVar = VarConstraint("T", base(VectorType))
+    tile: Operand = Operand(T)
+    result = Inferred(T, "tile")
+    traits = traits_def(MemoryReadEffect())
+    assembly_format = "$tile attr-dict `:` type($tile)"
+
+    def verify_(self) -> None:
+        if not isinstance(self.tile.owner, CopyWaitOp):
+            raise VerifyException(f"{self.name}: reads what a stage.copy.wait gave")
+
+
+@op_definition
+class ReadPartOp(Op):
+    """A part of a tile that lies in a slot, as a value that threads hold.
+
+    ```mlir
+    %v = stage.read.part %a {offsets = array<i64: 0, 16>} : vector<128x64xi8> -> vector<128x16xi8>
+    ```
+    """
+
+    name = "stage.read.part"
+    tile: Operand = Operand(VectorType)
+    offsets: Ints = Ints()
+    """The first element's place in the tile."""
+    result: Result[VectorType] = Result(VectorType)
+    traits = traits_def(MemoryReadEffect())
+    irdl_options = (ParsePropInAttrDict(),)
+    assembly_format = "$tile attr-dict `:` type($tile) `->` type($result)"
+
+    def verify_(self) -> None:
+        if not isinstance(self.tile.owner, CopyWaitOp):
+            raise VerifyException(f"{self.name}: reads what a stage.copy.wait gave")
+        whole, part = self.tile.type, self.result.type
+        assert isinstance(whole, VectorType) and isinstance(part, VectorType)
+        ends = [o + n for o, n in zip(self.offsets, part.get_shape(), strict=False)]
+        inside = all(e <= n for e, n in zip(ends, whole.get_shape(), strict=False))
+        same = whole.element_type == part.element_type and len(self.offsets) == 2
+        if not same or not inside or min(self.offsets) < 0:
+            raise VerifyException(
+                f"{self.name}: {part} at {list(self.offsets)} is not a part of {whole}"
+            )
+
+
+@op_definition
+class CopyReleaseOp(Op):
+    """The tiles of the slot of `state` are not read any more: it is free for the next copies.
+
+    ```mlir
+    stage.copy.release %r[%c] when %again : !stage.multi_buffer<..>, !stage.pipeline_state<4>
+    ```
+    With `when`, only if that holds.
+    """
+
+    name = "stage.copy.release"
+    buffer: Operand = Operand(MultiBufferType)
+    state: Operand = Operand(PipelineStateType)
+    condition: OptOperand = OptOperand(i1, default=None)
+    traits = traits_def(Acts(ORDER))
+    assembly_format = (
+        "$buffer `[` $state `]` (`when` $condition^)? attr-dict `:` type($buffer) `,` type($state)"
+    )
+
+    def verify_(self) -> None:
+        check_state(self)
+
+
+@op_definition
+class CopyStoreOp(Op):
+    """Stores a value to a tile through staging buffers, beside the program.
+
+    ```mlir
+    stage.copy.store %v, %t through %r : vector<128x256xbf16>, !xetile.tile<128x256xbf16>, !stage.multi_buffer<..>
+    stage.copy.store %v, %t through %r {transpose} : vector<128x48xbf16>, !xetile.tile<48x128xbf16>,
+    !stage.multi_buffer<..>
+    ```
+    `transpose`: columns of the value are rows of the tile. `r` belongs to stores alone: its parts are the panels that a
+    warpgroup writes before the copy engine takes them. The store is done when the kernel ends.
+    """
+
+    name = "stage.copy.store"
+    value: Operand = Operand(VectorType)
+    tile: Operand = Operand(TileType)
+    buffer: Operand = Operand(MultiBufferType)
+    transpose: Flag = Flag()
+    traits = traits_def(Writes("tile"), Acts(ORDER))
+    irdl_options = (ParsePropInAttrDict(),)
+    assembly_format = (
+        "$value `,` $tile `through` $buffer attr-dict "
+        "`:` type($value) `,` type($tile) `,` type($buffer)"
+    )
+
+    def verify_(self) -> None:
+        value, tile = self.value.type, self.tile.type
+        assert isinstance(value, VectorType) and isinstance(tile, TileType)
+        shape = value.get_shape()
+        stored = shape[::-1] if self.transpose else shape
+        if stored != tile.get_shape() or value.element_type != tile.element_type:
+            across = ", transposed," if self.transpose else ""
+            raise VerifyException(f"{self.name}: {value}{across} is not the tile {tile}")

@@ -1,0 +1,197 @@
+"""Multi-buffers as types: their slots, the parts of a slot and how a tile lies in one, and positions in a
+multi-buffer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from xdsl.dialects.builtin import ArrayAttr, IntAttr, VectorType
+from xdsl.ir import Attribute, ParametrizedAttribute, TypeAttribute
+from xdsl.irdl import irdl_attr_definition
+from xdsl.parser import AttrParser
+from xdsl.printer import Printer
+from xdsl.utils.exceptions import VerifyException
+
+from tilewright import dtypes
+from tilewright.dialects.xetile.types import parse_shape_and_element
+
+SWIZZLES = (0, 32, 64, 128)
+DEINTERLEAVED = 8
+"""Elements of a line whose even ones come first, where a part says so: those that an instruction takes of 4 bytes."""
+
+
+@irdl_attr_definition
+class PartAttr(ParametrizedAttribute):
+    """`#stage.part<128x64xbf16, order = [1, 0], swizzle = 128>`: one tile of a slot.
+
+    `order` is the tile's, (1, 0) for rows that are contiguous. With a swizzle, panels of that many bytes of the
+    contiguous dimension stand one after the other, and 16-byte chunks of a panel are XORed with its line. With
+    `deinterleaved`, the elements of even number come first in every `DEINTERLEAVED` of a line.
+    """
+
+    name = "stage.part"
+
+    shape: ArrayAttr[IntAttr]
+    element_type: Attribute
+    order: ArrayAttr[IntAttr]
+    swizzle: IntAttr
+    deinterleaved: IntAttr
+
+    def __init__(
+        self,
+        shape: Sequence[int],
+        element: Attribute,
+        order: Sequence[int],
+        swizzle: int,
+        deinterleaved: bool = False,
+    ):
+        super().__init__(
+            ArrayAttr(IntAttr(n) for n in shape),
+            element,
+            ArrayAttr(IntAttr(n) for n in order),
+            IntAttr(swizzle),
+            IntAttr(deinterleaved),
+        )
+
+    def get_shape(self) -> tuple[int, int]:
+        rows, columns = (n.data for n in self.shape)
+        return rows, columns
+
+    @property
+    def row_major(self) -> bool:
+        return self.order.data[0].data == 1
+
+    def replaced(self, element: Attribute | None = None, deinterleaved: bool = False) -> PartAttr:
+        """With another element type, or deinterleaved."""
+        order = [n.data for n in self.order]
+        kind = element or self.element_type
+        return PartAttr(self.get_shape(), kind, order, self.swizzle.data, deinterleaved)
+
+    @property
+    def itemsize(self) -> int:
+        return dtypes.from_mlir(self.element_type).itemsize
+
+    @property
+    def bytes(self) -> int:
+        return prod(self.get_shape()) * self.itemsize
+
+    @property
+    def lines(self) -> tuple[int, int]:
+        """(number of lines, elements of a line), a line being contiguous in the array."""
+        rows, columns = self.get_shape()
+        return (rows, columns) if self.row_major else (columns, rows)
+
+    @property
+    def vector(self) -> VectorType:
+        return VectorType(self.element_type, self.get_shape())
+
+    def verify(self) -> None:
+        if len(self.shape) != 2 or sorted(n.data for n in self.order) != [0, 1]:
+            raise VerifyException("a part of a buffer is a matrix, its order [1, 0] or [0, 1]")
+        swizzle = self.swizzle.data
+        if swizzle not in SWIZZLES:
+            raise VerifyException(f"a swizzle spans 0, 32, 64 or 128 bytes, not {swizzle}")
+        if self.deinterleaved and self.lines[1] % DEINTERLEAVED:
+            raise VerifyException(
+                f"lines of {self.lines[1]} elements are no multiple of the {DEINTERLEAVED} that are deinterleaved"
+            )
+        if swizzle and self.lines[1] * self.itemsize % swizzle:
+            raise VerifyException(
+                f"lines of {self.lines[1] * self.itemsize} bytes are no multiple of a swizzle of {swizzle} bytes"
+            )
+
+    @classmethod
+    def parse_parameters(cls, parser: AttrParser) -> Sequence[Attribute]:
+        with parser.in_angle_brackets():
+            shape, element = parse_shape_and_element(parser)
+            order, swizzle, deinterleaved = [1, 0], 0, False
+            while parser.parse_optional_punctuation(",") is not None:
+                if parser.parse_optional_keyword("order") is not None:
+                    parser.parse_punctuation("=")
+                    order = parser.parse_comma_separated_list(
+                        parser.Delimiter.SQUARE, parser.parse_integer
+                    )
+                elif parser.parse_optional_keyword("deinterleaved") is not None:
+                    deinterleaved = True
+                else:
+                    parser.parse_keyword("swizzle")
+                    parser.parse_punctuation("=")
+                    swizzle = parser.parse_integer()
+        return [
+            ArrayAttr(IntAttr(n) for n in shape),
+            element,
+            ArrayAttr(IntAttr(n) for n in order),
+            IntAttr(swizzle),
+            IntAttr(deinterleaved),
+        ]
+
+    def print_parameters(self, printer: Printer) -> None:
+        with printer.in_angle_brackets():
+            printer.print_dimension_list(self.get_shape())
+            printer.print_string("x")
+            printer.print_attribute(self.element_type)
+            slow, fast = (n.data for n in self.order)
+            printer.print_string(f", order = [{slow}, {fast}], swizzle = {self.swizzle.data}")
+            if self.deinterleaved:
+                printer.print_string(", deinterleaved")
+
+
+@irdl_attr_definition
+class MultiBufferType(ParametrizedAttribute, TypeAttribute):
+    """`!stage.multi_buffer<4, [#stage.part<..>, #stage.part<..>]>`: slots, and the tiles of each."""
+
+    name = "stage.multi_buffer"
+
+    slots: IntAttr
+    parts: ArrayAttr[PartAttr]
+
+    def __init__(self, slots: int, parts: Sequence[PartAttr]):
+        super().__init__(IntAttr(slots), ArrayAttr(parts))
+
+    @property
+    def slot_bytes(self) -> int:
+        """Bytes of one slot; parts follow one another, each at a multiple of 1024 bytes."""
+        return sum(-(-part.bytes // 1024) * 1024 for part in self.parts)
+
+    def verify(self) -> None:
+        if self.slots.data < 1 or not self.parts.data:
+            raise VerifyException("a multi-buffer has at least one slot of at least one part")
+
+    @classmethod
+    def parse_parameters(cls, parser: AttrParser) -> Sequence[Attribute]:
+        with parser.in_angle_brackets():
+            slots = parser.parse_integer()
+            parser.parse_punctuation(",")
+            parts = parser.parse_comma_separated_list(
+                parser.Delimiter.SQUARE, parser.parse_attribute
+            )
+        return [IntAttr(slots), ArrayAttr(parts)]
+
+    def print_parameters(self, printer: Printer) -> None:
+        with printer.in_angle_brackets():
+            printer.print_string(f"{self.slots.data}, [")
+            printer.print_list(self.parts, printer.print_attribute)
+            printer.print_string("]")
+
+
+@irdl_attr_definition
+class PipelineStateType(ParametrizedAttribute, TypeAttribute):
+    """`!stage.pipeline_state<4>`: a position in a multi-buffer of that many slots."""
+
+    name = "stage.pipeline_state"
+
+    slots: IntAttr
+
+    def __init__(self, slots: int):
+        super().__init__(IntAttr(slots))
+
+    @classmethod
+    def parse_parameters(cls, parser: AttrParser) -> Sequence[Attribute]:
+        with parser.in_angle_brackets():
+            return [IntAttr(parser.parse_integer())]
+
+    def print_parameters(self, printer: Printer) -> None:
+        with printer.in_angle_brackets():
+            printer.print_string(str(self.slots.data))

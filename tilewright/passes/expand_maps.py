@@ -1,0 +1,82 @@
+"""What expand-ops does with maps and switches: arithmetic and branches.
+
+affine.apply affine_map<(d0)[s0] -> (d0 mod 4 + s0)>(%i)[%j]   ->   arith.floordivsi, muli, subi, addi
+scf.index_switch %n case 0 { .. } default { .. }               ->   scf.if (%n == 0) { .. } else { .. }
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from xdsl.dialects import arith, scf
+from xdsl.ir import Block, Region
+from xdsl.ir.affine import (
+    AffineBinaryOpExpr,
+    AffineBinaryOpKind,
+    AffineConstantExpr,
+    AffineDimExpr,
+    AffineExpr,
+    AffineSymExpr,
+)
+
+from tilewright.dialects.folding import Idx
+from tilewright.passes.emit import Before
+
+# --- Maps ----------------------------------------------------------------------------------------
+
+
+def _value_of(at: Before, expr: AffineExpr, dims: Sequence[Idx], symbols: Sequence[Idx]) -> Idx:
+    """A number of an affine map; a remainder is x - floor(x / y) * y, never negative."""
+    match expr:
+        case AffineConstantExpr():
+            return expr.value
+        case AffineDimExpr():
+            return dims[expr.position]
+        case AffineSymExpr():
+            return symbols[expr.position]
+        case AffineBinaryOpExpr():
+            x, y = (_value_of(at, e, dims, symbols) for e in (expr.lhs, expr.rhs))
+            match expr.kind:
+                case AffineBinaryOpKind.Add:
+                    return at.plus(x, y)
+                case AffineBinaryOpKind.Mul:
+                    return at.times(x, y)
+                case AffineBinaryOpKind.CeilDiv:
+                    return at.add(arith.CeilDivSIOp(at.index(x), at.index(y)))
+                case kind:
+                    quotient = at.add(arith.FloorDivSIOp(at.index(x), at.index(y)))
+                    whole = kind is AffineBinaryOpKind.FloorDiv
+                    return quotient if whole else at.minus(x, at.times(quotient, y))
+        case _:
+            raise TypeError(str(expr))
+
+
+def affine_map(op: Any, at: Before) -> None:
+    """affine.apply, and affine.min, which is the least of several numbers."""
+    map, operands = op.map.data, list(op.operands)
+    dims, symbols = operands[: map.num_dims], operands[map.num_dims :]
+    first, *rest = (at.index(_value_of(at, e, dims, symbols)) for e in map.results)
+    for value in rest:
+        first = at.add(arith.MinSIOp(first, value))
+    at.replace(first)
+
+
+# --- Branches ------------------------------------------------------------------------------------
+
+
+def index_switch(op: scf.IndexSwitchOp, at: Before) -> None:
+    """A branch for each case, in the other side of that of the case before it."""
+    results = [r.type for r in op.results]
+    cases = [*zip(op.cases.get_values(), op.case_regions, strict=True)]
+    tests = [at.add(arith.CmpiOp(op.arg, at.index(int(n)), "eq")) for n, _ in cases]
+    rest = op.detach_region(op.default_region)
+    branch = None if tests else scf.ExecuteRegionOp(results, rest)
+    for n in reversed(range(len(tests))):
+        branch = scf.IfOp(tests[n], results, op.detach_region(cases[n][1]), rest)
+        branch.location = op.location
+        if n:
+            rest = Region(Block([branch, scf.YieldOp(*branch.results)]))
+    assert branch is not None
+    at.insert(branch)
+    at.replace(*branch.results)

@@ -1,0 +1,149 @@
+"""precision: what may be approximate is as precise as what becomes of it.
+
+    %e = math.exp %x {fastmath<afn>} : f32          %e = math.exp %x {fastmath<afn>, mach.bits = 8}
+    %y = arith.mulf %e, %r {fastmath<afn>}    ->    %y = arith.mulf %e, %r {fastmath<afn>}
+    %z = arith.truncf %y : f32 to bf16              %z = arith.truncf %y {fastmath<afn>} : f32 to bf16
+
+Requires: workgroup level. Guarantees: only ops that the program lets be approximate (`afn`) change: an exponential has
+two bits more than the narrowest float through which everything computed from it passes; what approximate arithmetic or
+a product of bf16 (of which tile instructions make no denormals either) gives, may be zero as bf16 where it would be
+denormal.
+
+How many bits of a value matter is read off its uses, to the fixed point where loops carry it. Products, quotients,
+maxima and rearrangements keep a relative error; so do sums of what is not negative. All else asks for every bit.
+"""
+
+from __future__ import annotations
+
+from xdsl.dialects import arith, gpu, scf
+from xdsl.dialects.builtin import BFloat16Type, Float16Type, Float32Type, IntegerAttr
+from xdsl.dialects.utils import FastMathFlag
+from xdsl.ir import Attribute, Operation, OpResult, SSAValue
+
+from tilewright.dialects import xetile as xt
+from tilewright.dialects.movement import ELEMENTS
+from tilewright.dialects.stage import ContractOp
+from tilewright.passes.carried import LOOPS_AND_BRANCHES, carried_together, given_by
+from tilewright.passes.fold_identities import splat
+
+EVERY = 24
+"""Bits of an f32."""
+NARROW: dict[type[Attribute], int] = {BFloat16Type: 8, Float16Type: 11}
+EXPONENTIALS = ("math.exp", "math.exp2")
+_KEEPS = frozenset(
+    (
+        *ELEMENTS,
+        *(
+            "arith.mulf",
+            "arith.divf",
+            "arith.negf",
+            "arith.extf",
+            "arith.maximumf",
+            "arith.minimumf",
+        ),
+        *("arith.maxnumf", "arith.minnumf", "math.absf", "xetile.convert_layout", "arith.truncf"),
+    )
+)
+"""Ops that keep a relative error, and (but for negf) give nothing negative of what is not."""
+_AFN = arith.FastMathFlagsAttr([FastMathFlag.APPROX_FUNC])
+
+
+def lower_precision(function: gpu.FuncOp) -> None:
+    """Marks the approximate ops of one kernel."""
+    ops = list(function.walk())
+    for op in ops:
+        if isinstance(op, arith.TruncFOp) and _element(op.result) is BFloat16Type:
+            source = op.operands[0].owner
+            if isinstance(source, Operation) and (_is_approximate(source) or _of_bf16(source)):
+                op.attributes["fastmath"] = _AFN
+    exponentials = [op for op in ops if op.name in EXPONENTIALS and _is_approximate(op)]
+    exponentials = [op for op in exponentials if _element(op.results[0]) is Float32Type]
+    if not exponentials:
+        return
+    needed = _needed(ops)
+    for op in exponentials:
+        if 0 < needed.get(op.results[0], 0) < EVERY:
+            op.attributes["mach.bits"] = IntegerAttr(needed[op.results[0]], 64)
+
+
+def _needed(ops: list[Operation]) -> dict[SSAValue, int]:
+    """Bits that matter of the values of a kernel; 0 of what nobody uses."""
+    positive = _not_negative(ops)
+    needed: dict[SSAValue, int] = {}
+    changed = True
+
+    def ask(value: SSAValue, bits: int) -> None:
+        nonlocal changed
+        if bits > needed.get(value, 0):
+            needed[value], changed = bits, True
+
+    while changed:
+        changed = False
+        for op in reversed(ops):
+            most = max((needed.get(r, 0) for r in op.results), default=0)
+            if isinstance(op, LOOPS_AND_BRANCHES):
+                for group in carried_together(op):
+                    together = max(needed.get(v, 0) for v in group)
+                    for value in group:
+                        ask(value, together)
+            elif isinstance(op, arith.TruncFOp) and (bits := NARROW.get(_element(op.result))):
+                ask(op.operands[0], bits)
+            elif not isinstance(op, scf.YieldOp):
+                keeps = op.name in _KEEPS or (
+                    (isinstance(op, arith.AddfOp) or _is_sum(op))
+                    and all(v in positive for v in op.operands)
+                )
+                for value in op.operands:
+                    ask(value, most if keeps else EVERY)
+    return needed
+
+
+def _not_negative(ops: list[Operation]) -> set[SSAValue]:
+    """Values without negative elements: the most that no op contradicts."""
+    values = [r for op in ops for r in op.results]
+    values += [
+        a for op in ops for region in op.regions for block in region.blocks for a in block.args
+    ]
+    found: set[SSAValue] = set(values)
+
+    def holds(value: SSAValue) -> bool:
+        if given := given_by(value):
+            return all(v in found for v in given)
+        if not isinstance(value, OpResult):
+            return False
+        op = value.op
+        if isinstance(op, arith.ConstantOp):
+            number = splat(value)
+            return isinstance(number, int | float) and number >= 0
+        if op.name in (*EXPONENTIALS, "math.absf", "math.sqrt", "math.rsqrt"):
+            return True
+        if op.name in ("arith.maximumf", "arith.maxnumf"):
+            return any(v in found for v in op.operands)
+        keeps = op.name in _KEEPS and op.name != "arith.negf"
+        return (keeps or isinstance(op, arith.AddfOp) or _is_sum(op)) and all(
+            v in found for v in op.operands
+        )
+
+    while contradicted := [v for v in found if not holds(v)]:
+        found.difference_update(contradicted)
+    return found
+
+
+def _is_sum(op: Operation) -> bool:
+    return isinstance(op, xt.ReductionOp) and op.kind == "add"
+
+
+def _is_approximate(op: Operation) -> bool:
+    flags = op.properties.get("fastmath")
+    return isinstance(flags, arith.FastMathFlagsAttr) and FastMathFlag.APPROX_FUNC in flags.data
+
+
+def _of_bf16(op: Operation) -> bool:
+    """A sum of products of bf16?"""
+    return isinstance(op, ContractOp) and all(
+        _element(v) is BFloat16Type for pair in op.pairs for v in pair
+    )
+
+
+def _element(value: SSAValue) -> type[Attribute]:
+    return type(getattr(value.type, "element_type", value.type))

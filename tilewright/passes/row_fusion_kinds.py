@@ -1,0 +1,84 @@
+"""What an op is to `row-fusion`: how many rows it has, and whether its elements depend on their own row only."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+from xdsl.dialects import arith, vector
+from xdsl.dialects.builtin import UnrealizedConversionCastOp, VectorType
+from xdsl.ir import Operation, SSAValue
+
+from tilewright.dialects import xetile as xt
+from tilewright.dialects.movement import ELEMENTS, numbered, positions_at_run_time, shape_of
+from tilewright.passes.sums import positionwise
+
+WRITES = (xt.StoreTileOp, xt.StoreScatterOp, xt.AtomicRmwOp)
+LOADS = (xt.LoadTileOp, xt.LoadGatherOp)
+FREE = (arith.ConstantOp, UnrealizedConversionCastOp, xt.ConvertLayoutOp)
+ONE_ROW = (arith.ExtFOp, arith.ExtSIOp, arith.ExtUIOp, arith.CmpiOp)
+"""Ops that cost no more than reading their results from memory, so that one row of them is made wherever it is used."""
+CASTS = ("vector.shape_cast", "vector.transpose")
+MOVERS = (*CASTS, "vector.extract", "vector.extract_strided_slice")
+"""Ops that cost nothing where their results are used."""
+
+
+def rows_of(type: object) -> int:
+    """Rows of a vector: the product of all dimensions but the last."""
+    assert isinstance(type, VectorType)
+    rows = 1
+    for n in type.get_shape()[:-1]:
+        rows *= n
+    return rows
+
+
+def is_tile(value: SSAValue) -> bool:
+    return isinstance(value.type, VectorType)
+
+
+def is_local_reduction(op: Operation) -> bool:
+    """Combines elements of one row only."""
+    if not isinstance(op, xt.ReductionOp):
+        return False
+    shape = op.source.type.get_shape()  # pyright: ignore
+    if all((op.reduction_size or shape[d]) == 1 for d in op.dims):
+        return True
+    return op.dims == (1,) and op.reduction_size is None and len(shape) == 2
+
+
+def is_mover(op: Operation) -> bool:
+    """Does the result at a place need the operand at another row?"""
+    if isinstance(op, xt.TransposeOp):
+        return op.permutation != (0, 1)
+    if isinstance(op, xt.BroadcastOp):
+        return op.broadcast_size is not None or rows_of(op.source.type) != rows_of(op.result.type)
+    if isinstance(op, vector.BroadcastOp):
+        return is_tile(op.operands[0])
+    return op.name in CASTS or (op.name in ELEMENTS and not keeps_rows(op))
+
+
+def keeps_rows(op: Operation) -> bool:
+    """Are all elements of row i of the results of a rearrangement in row i of operands?"""
+    if positions_at_run_time(op):
+        return False
+    for result, numbers in zip(op.results, numbered(op), strict=True):
+        first, rows = 0, rows_of(result.type) if is_tile(result) else 1
+        numbers = numbers.reshape(rows, -1)
+        for operand in op.operands:
+            shape = shape_of(operand)
+            size, columns = prod(shape), (*shape, 1)[max(0, len(shape) - 1)]
+            own = (numbers >= first) & (numbers < first + size)
+            if np.any(own & ((numbers - first) // columns != np.arange(rows)[:, None])):
+                return False
+            first += size
+    return True
+
+
+def moves(op: Operation) -> bool:
+    """Does element [i, j] of the result, or of what is stored, need operands elsewhere than at [i, j], other than
+    through a reduction or a repetition along row i?"""
+    if isinstance(op, WRITES) or is_local_reduction(op):
+        return False
+    if isinstance(op, xt.BroadcastOp | xt.TransposeOp):
+        return is_mover(op)
+    return not positionwise(op)

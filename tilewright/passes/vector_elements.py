@@ -1,0 +1,149 @@
+"""Reads and writes of vectors element by element, by tiles that have an offset and a mask for each element.
+
+vector.transfer_write %v, %m[%i, %j], %k         %at = (%i + rows) * 64 + (%j + columns)
+    : vector<8x16xf32>, memref<32x64xf32>   ->   %in = %k and (%i + rows < 32) and (%j + columns < 64)
+                                                 %t = xetile.init_tile %flat, %at : memref<2048xf32>, ..
+                                                 xetile.store %v, %t, %in
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from xdsl.dialects import arith, memref
+from xdsl.dialects.builtin import (
+    DYNAMIC_INDEX,
+    IndexType,
+    MemRefType,
+    NoneAttr,
+    StridedLayoutAttr,
+    VectorType,
+)
+from xdsl.ir import SSAValue
+
+from tilewright.dialects import xetile
+from tilewright.dialects.movement import shape_of
+from tilewright.dialects.upstream.arith import folded
+from tilewright.dialects.upstream.strided import strided_form
+from tilewright.dialects.xetile.assembly import Index
+from tilewright.passes.emit import Before
+
+Matrix = tuple[list[Index], list[Index]]
+"""Extents and strides of a memref."""
+
+
+def matrix_of(at: Before, source: SSAValue) -> Matrix:
+    """What the type says of a memref, the rest when it runs."""
+    kind = source.type
+    assert isinstance(kind, MemRefType)
+    rank, (strides, _) = kind.get_num_dims(), strided_form(kind)
+    numbers: list[Index] = [*kind.get_shape(), *strides]
+    if DYNAMIC_INDEX in numbers:
+        made = memref.ExtractStridedMetaDataOp(source)
+        at.insert(made)
+        values = made.results[2:]
+        numbers = [v if n == DYNAMIC_INDEX else n for n, v in zip(numbers, values, strict=True)]
+    return numbers[:rank], numbers[rank:]
+
+
+def flattened(at: Before, source: SSAValue, matrix: Matrix) -> SSAValue:
+    """The matrix as a 1-D memref that reaches as far as its last element; itself where it is one."""
+    kind = source.type
+    assert isinstance(kind, MemRefType)
+    if kind.get_num_dims() == 1 and matrix[1] == [1]:
+        return source
+    length: Index = 1
+    for extent, stride in zip(*matrix, strict=True):
+        length = at.plus(length, at.times(at.plus(extent, -1), stride))
+    offset: Index = kind.get_offset() if isinstance(kind.get_offset(), int) else DYNAMIC_INDEX  # pyright: ignore
+    if offset == DYNAMIC_INDEX:
+        made = memref.ExtractStridedMetaDataOp(source)
+        at.insert(made)
+        offset = made.results[1]
+    extent, begins = (n if isinstance(n, int) else DYNAMIC_INDEX for n in (length, offset))
+    layout = StridedLayoutAttr([1], NoneAttr() if begins == DYNAMIC_INDEX else begins)
+    flat = MemRefType(kind.element_type, [extent], layout, kind.memory_space)
+    return at.add(memref.ReinterpretCastOp.from_dynamic(source, [offset], [length], [1], flat))
+
+
+def places(
+    at: Before, matrix: Matrix, indices: Sequence[Index], axes: Sequence[int], shape: Sequence[int]
+) -> SSAValue:
+    """Each element's distance from the first: `axes` has the vector's dimension of each of the matrix, -1 for none."""
+    total: SSAValue | None = None
+    for index, stride, axis in zip(indices, matrix[1], axes, strict=True):
+        place = at.coordinates(index, shape, axis)
+        if stride != 1:
+            place = at.add(arith.MuliOp(place, at.broadcast(at.index(stride), shape)))
+        total = place if total is None else at.add_index(total, place)
+    return at.coordinates(0, shape, -1) if total is None else total
+
+
+def inside(
+    at: Before,
+    extents: Sequence[Index],
+    indices: Sequence[Index],
+    axes: Sequence[int],
+    shape: Sequence[int],
+    mask: SSAValue | None,
+) -> SSAValue | None:
+    """Which elements of those of a mask lie in a matrix, along the dimensions that the vector has (None: all)."""
+    for index, extent, axis in zip(indices, extents, axes, strict=True):
+        if axis >= 0:
+            # Extents are not negative, so that one unsigned comparison holds both bounds.
+            bound = at.broadcast(at.index(extent), shape)
+            hit = at.add(arith.CmpiOp(at.coordinates(index, shape, axis), bound, "ult"))
+            mask = hit if mask is None else at.add(arith.AndIOp(mask, hit))
+    return mask
+
+
+def read(
+    at: Before,
+    base: SSAValue,
+    offsets: SSAValue,
+    mask: SSAValue | None,
+    kind: VectorType,
+    other: SSAValue | None,
+) -> SSAValue:
+    """What a flat base has at the offsets, and `other` where the mask is false."""
+    tile, masked = _tile(at, base, offsets, mask)
+    value = at.cast(at.add(xetile.LoadGatherOp(tile, masked)), kind.get_shape())
+    if mask is None or other is None:
+        return value
+    return at.add(arith.SelectOp(mask, value, at.broadcast(other, kind.get_shape())))
+
+
+def write(at: Before, value: SSAValue, base: SSAValue, offsets: SSAValue, mask: SSAValue | None) -> None:  # fmt: skip
+    tile, masked = _tile(at, base, offsets, mask)
+    assert isinstance(tile.type, xetile.TileType)
+    at.insert(xetile.StoreScatterOp(at.cast(value, tile.type.get_shape()), tile, masked))
+
+
+def _tile(
+    at: Before, base: SSAValue, offsets: SSAValue, mask: SSAValue | None
+) -> tuple[SSAValue, SSAValue | None]:
+    """A scattered tile has one or two dimensions."""
+    shape, kind = shape_of(offsets), base.type
+    if len(shape) > 2:
+        shape = prod(shape[:-1]), shape[-1]
+    assert isinstance(kind, MemRefType)
+    space = 3 if not isinstance(kind.memory_space, NoneAttr) else None
+    scattered = xetile.TileAttr(scattered=True, memory_space=space)
+    type = xetile.TileType(shape, kind.element_type, scattered)
+    made = xetile.InitTileOp(base, type, offset_vector=at.cast(offsets, shape))
+    return at.add(made), None if mask is None else at.cast(mask, shape)
+
+
+def indexed(
+    at: Before, source: SSAValue, start: Sequence[SSAValue], offsets: SSAValue
+) -> tuple[SSAValue, SSAValue]:
+    """A memref as a flat base, and where a vector of offsets points in it that count from a place in the memref."""
+    matrix, kind = matrix_of(at, source), VectorType(IndexType(), shape_of(offsets))
+    if offsets.type != kind:
+        offsets = at.add(arith.IndexCastOp(offsets, kind))
+    indices = [folded(i) for i in start]
+    if any(i != 0 for i in indices):
+        first = places(at, matrix, indices, [-1] * len(indices), kind.get_shape())
+        offsets = at.add_index(offsets, first)
+    return flattened(at, source, matrix), offsets

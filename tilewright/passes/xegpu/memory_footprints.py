@@ -1,0 +1,134 @@
+"""What each op of a workgroup's XeGPU touches of memory: the boxes whose order xegpu-insert-barriers keeps.
+
+Part of :mod:`tilewright.passes.xegpu.insert_barriers`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from xdsl.dialects.builtin import MemRefType, VectorType
+from xdsl.ir import Operation, OpResult, SSAValue
+
+from tilewright.dialects import xegpu
+from tilewright.layout import Distribution
+from tilewright.passes.access import AccessAnalysis
+from tilewright.passes.affine import Expr
+from tilewright.passes.memory_objects import may_read, may_write, memory_root, memory_space
+from tilewright.passes.xegpu import layout_text as own
+
+
+@dataclass(frozen=True)
+class Touch:
+    """One access. `offsets` and `shape` are those of its box; None where the place is not known."""
+
+    op: Operation
+    root: SSAValue | None
+    base: object
+    """What offsets count in: equal where two accesses count alike."""
+    writes: bool
+    atomic: bool
+    offsets: tuple[Expr, ...] | None
+    shape: tuple[int, ...]
+    layout: Distribution | None
+
+    @property
+    def space(self) -> int:
+        return (memory_space(self.root) or 0) if self.root is not None else 0
+
+
+class Touches:
+    """The accesses of a kernel, each looked at once."""
+
+    def __init__(self, analysis: AccessAnalysis):
+        self.analysis = analysis
+        self.known: dict[Operation, Touch | None] = {}
+
+    def of(self, op: Operation) -> Touch | None:
+        """What an op touches; None where it needs no order."""
+        if op not in self.known:
+            self.known[op] = self._touch(op)
+        return self.known[op]
+
+    def _touch(self, op: Operation) -> Touch | None:
+        match op:
+            case xegpu.LoadNdOp() | xegpu.StoreNdOp():
+                desc = op.operands[op.tdesc_operand].owner
+                source = desc.source if isinstance(desc, xegpu.CreateNdDescOp) else None
+                counts = tuple(desc.mixed_strides) if isinstance(desc, xegpu.CreateNdDescOp) else ()
+                return self._block(
+                    op, source, op.mixed_offsets, op.tdesc.get_shape(), op.ownership, counts
+                )
+            case xegpu.LoadMatrixOp() | xegpu.StoreMatrixOp():
+                desc = op.mem_desc.owner
+                source = desc.source if isinstance(desc, xegpu.CreateMemDescOp) else None
+                value = op.results[0] if op.results else op.operands[0]
+                counts = (op.mem_desc.type,)
+                return self._block(
+                    op, source, op.mixed_offsets, own.shape_of(value), op.layout, counts
+                )
+            case xegpu.LoadGatherOp() | xegpu.StoreScatterOp() | xegpu.AtomicRMWOp():
+                memory = op.operands[1] if isinstance(op, xegpu.StoreScatterOp) else op.operands[0]
+                return Touch(
+                    op,
+                    _root(memory),
+                    None,
+                    not isinstance(op, xegpu.LoadGatherOp),
+                    isinstance(op, xegpu.AtomicRMWOp),
+                    None,
+                    (),
+                    None,
+                )
+            case (
+                xegpu.FenceOp()
+                | xegpu.AllocNbarrierOp()
+                | xegpu.InitNbarrierOp()
+                | xegpu.CompileHintOp()
+            ):
+                return None
+            case xegpu.NbarrierArriveOp() | xegpu.NbarrierWaitOp():
+                return None
+            case _:
+                if op.regions or not (may_write(op) or may_read(op)) or op.name.startswith("gpu."):
+                    return None
+                named = [v for v in op.operands if isinstance(v.type, MemRefType)]
+                root = memory_root(named[0]) if len(named) == 1 else None
+                return Touch(op, root, None, may_write(op), False, None, (), None)
+
+    def _block(
+        self,
+        op: Operation,
+        source: SSAValue | None,
+        offsets: Sequence[SSAValue | int] | None,
+        shape: Sequence[int],
+        layout: object,
+        counts: tuple[object, ...],
+    ) -> Touch:
+        root = None if source is None else _root(source)
+        writes = isinstance(op, (xegpu.StoreNdOp, xegpu.StoreMatrixOp))
+        d = own.from_attribute(layout)  # pyright: ignore[reportArgumentType]
+        if d is None and op.results:
+            d = own.layout_of(op.results[0])
+        if offsets is None or source is None:
+            return Touch(op, root, None, writes, False, None, (), d)
+        exprs = tuple(self.analysis.expr(o) for o in offsets)
+        whole = (*[1] * (len(offsets) - len(shape)), *shape)
+        base = (_view(source), *counts)
+        return Touch(op, root, base, writes, False, exprs, whole, d)
+
+
+def _root(memory: SSAValue) -> SSAValue | None:
+    return memory_root(memory) if isinstance(memory.type, MemRefType) else None
+
+
+def _view(source: SSAValue) -> SSAValue:
+    """The value whose coordinates offsets count in."""
+    while isinstance(source, OpResult) and source.op.name == "memref.cast":
+        source = source.op.operands[0]
+    return source
+
+
+def value_shape(op: Operation) -> tuple[int, ...]:
+    value = next(iter((*op.results, *op.operands)), None)
+    return own.shape_of(value) if value is not None and isinstance(value.type, VectorType) else ()

@@ -1,0 +1,433 @@
+"""xegpu-upgrade: the older generations of XeGPU text become today's.
+
+Requires: XeGPU at any level. Guarantees: the same values, and
+- no offsets on create_nd_tdesc, no update_nd_offset: load_nd, store_nd and prefetch_nd carry offsets;
+- no create_tdesc, no update_offset: scattered ops take base and offsets;
+- no sg_map: `layout` on the op at subgroup level, plain 1-D fragments at lane level;
+- `transpose` on gathers is a vector.transpose; a 3-D A operand of dpas is 2-D; a 3-D result of load_nd
+  has `packed`; 2-D block descriptors of shared memory are mem_descs;
+- vector.gather and vector.scatter of a kernel are xegpu.load and xegpu.store.
+
+    %t = xegpu.create_nd_tdesc %m[%i, 0] : ..           %t = xegpu.create_nd_tdesc %m : ..
+    scf.for .. iter_args(%a = %t) {              ->     scf.for .. iter_args(%y = %c0) {
+      %v = xegpu.load_nd %a : ..                          %v = xegpu.load_nd %t[%i, %y] : ..
+      %b = xegpu.update_nd_offset %a, [0, 32]             %z = arith.addi %y, %c32 : index
+      scf.yield %b }                                      scf.yield %z }
+
+A descriptor of an n-D base keeps one offset per dimension of the base.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from xdsl.dialects import gpu, vector
+from xdsl.dialects.builtin import (
+    IntegerType,
+    MemRefType,
+    ModuleOp,
+    NoneAttr,
+    VectorType,
+)
+from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.rewriter import Rewriter
+
+from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.dialects import xegpu
+from tilewright.dialects.cache_hints import hints_of
+from tilewright.dialects.movement import shape_of
+from tilewright.dialects.xegpu.compute import matrix_dims
+from tilewright.dialects.xegpu.elements import loaded, stored
+from tilewright.dialects.xegpu.layouts import Ownership, SgMapAttr
+from tilewright.dialects.xegpu.rules_block import (
+    full_load_shape,
+    load_shapes,
+    packed_shape,
+    whole_shapes,
+)
+from tilewright.dialects.xegpu.types import MemDescType, MemorySpace, TensorDescType, element_bits
+from tilewright.dialects.xetile.assembly import Index
+from tilewright.dialects.xetile.attrs import ints
+from tilewright.passes.emit import Before
+from tilewright.passes.strided_memrefs import strided_memrefs
+from tilewright.passes.xegpu.positions import Placed, PositionRewriter, add
+from tilewright.passes.xegpu.vector_gathers import gathers_as_loads
+
+
+def upgrade(module: ModuleOp) -> None:
+    """Rewrites a module in place."""
+    strided_memrefs(module)
+    for owner in list(module.walk()):
+        if isinstance(owner, xegpu.DpasOp):
+            _upgrade_dpas(owner)
+    for kernel in [f for f in module.walk() if isinstance(f, gpu.FuncOp)]:
+        gathers_as_loads(kernel)
+    for region in module.regions:
+        PositionRewriter(Modernizer()).run(region)
+
+
+OLD = (
+    xegpu.UpdateNdOffsetOp,
+    xegpu.CreateDescOp,
+    xegpu.UpdateOffsetOp,
+)
+
+
+def upgrade_older(module: ModuleOp) -> None:
+    """Text of the older generations that comes to a later pass alone is brought to today's form first."""
+    if any(
+        isinstance(op, OLD) or (isinstance(op, xegpu.CreateNdDescOp) and op.has_offsets)
+        for op in module.walk()
+    ):
+        upgrade(module)
+
+
+def _upgrade_dpas(op: xegpu.DpasOp) -> None:
+    """2-D A at subgroup level; 1-D fragments at lane level instead of [units, packed]."""
+    at = Before(op)
+    layouts = [_today(layout) for layout in op.layouts]
+    lhs, rhs, acc, result = op.lhs, op.rhs, op.acc, op.result.type
+    assert isinstance(result, VectorType)
+    fragments = matrix_dims(lhs.type, rhs.type) is None and len(result.get_shape()) == 2
+    if fragments:
+        lhs, rhs = (at.cast(v, (prod(shape_of(v)),)) for v in (lhs, rhs))
+        acc = None if acc is None else at.cast(acc, (prod(shape_of(acc)),))
+        layouts = [None, None, None]
+        new_type = VectorType(result.element_type, (prod(result.get_shape()),))
+    elif len(shape_of(lhs)) == 3:
+        m, k, p = shape_of(lhs)
+        lhs = at.cast(lhs, (m, k * p))
+        new_type = result
+    elif layouts != list(op.layouts):
+        new_type = result
+    else:
+        return
+    new = xegpu.DpasOp(lhs, rhs, acc, new_type, *layouts)
+    new.attributes |= op.attributes
+    at.replace(at.cast(at.add(new), result.get_shape()))
+
+
+def _today(layout: Ownership | None) -> Ownership | None:
+    return layout.to_layout() if isinstance(layout, SgMapAttr) else layout
+
+
+class Modernizer:
+    """What XeGPU's ops are to the splitting into base and position."""
+
+    def is_moving(self, type: Attribute) -> bool:
+        return isinstance(type, TensorDescType)
+
+    def root(self, op: Operation) -> Placed | None:
+        if isinstance(op, xegpu.CreateDescOp):
+            if op.tdesc.space is MemorySpace.SLM and not isinstance(op.source.type, MemRefType):
+                raise error_at(
+                    op,
+                    "today's text has no scattered access to shared memory by integer address; make "
+                    "the base a memref in memory space 3",
+                    kind=UnsupportedError,
+                )
+            return Placed(op.source, [op.offsets])
+        if not isinstance(op, xegpu.CreateNdDescOp):
+            return None
+        offsets = op.mixed_offsets or [0] * len(op.tdesc.get_shape())
+        if op.tdesc.space is MemorySpace.SLM and len(op.tdesc.get_shape()) > 1:
+            return Placed(_shared_matrix(op), offsets)
+        if op.const_offsets is None and op.tdesc.sg_map is None:
+            return Placed(op.result, offsets)
+        encoding = None if isinstance(op.tdesc.encoding, NoneAttr) else op.tdesc.encoding
+        layout = None if op.tdesc.sg_map is not None else op.tdesc.ownership
+        type = TensorDescType(op.tdesc.get_shape(), op.tdesc.element_type, encoding, layout)
+        new = xegpu.CreateNdDescOp(
+            op.source,
+            type,
+            shape=op.mixed_shape if op.const_shape is not None else None,
+            strides=op.mixed_strides if op.const_strides is not None else None,
+        )
+        new.attributes |= op.attributes
+        new.result.name_hint = op.result.name_hint
+        return Placed(Before(op).add(new), offsets)
+
+    def moved(self, op: Operation, operand: Placed) -> list[Index] | None:
+        match op:
+            case xegpu.UpdateNdOffsetOp():
+                return op.mixed_offsets
+            case xegpu.UpdateOffsetOp():
+                return [op.offsets]
+            case _:
+                return None
+
+    def access(self, op: Operation, placed: dict[int, Placed]) -> None:
+        at = next(iter(placed.values()))
+        match op:
+            case xegpu.LoadNdOp():
+                _load_nd(op, at)
+            case xegpu.StoreNdOp():
+                _store_nd(op, at)
+            case xegpu.PrefetchNdOp():
+                _prefetch_nd(op, at)
+            case xegpu.LoadGatherOp():
+                _load(op, at)
+            case xegpu.StoreScatterOp():
+                _store(op, at)
+            case xegpu.PrefetchOp():
+                _prefetch(op, at)
+            case xegpu.AtomicRMWOp():
+                _atomic(op, at)
+            case _:
+                raise error_at(
+                    op,
+                    f"{op.name} takes a descriptor, which only XeGPU's ops and scf's can follow",
+                    kind=UnsupportedError,
+                )
+
+
+# --- Blocks --------------------------------------------------------------------------------
+
+
+def _shared_matrix(op: xegpu.CreateNdDescOp) -> SSAValue:
+    """The whole shared memref as a mem_desc."""
+    source = op.source.type
+    if not isinstance(source, MemRefType) or not isinstance(source.layout, NoneAttr):
+        raise error_at(
+            op,
+            f"a 2-D block of shared memory needs a memref of identity layout, got {source}",
+            kind=UnsupportedError,
+        )
+    return Before(op).add(
+        xegpu.CreateMemDescOp(op.source, MemDescType(source.get_shape(), source.element_type))
+    )
+
+
+def _position(op: xegpu.BlockAccess, placed: Placed) -> list[Index]:
+    own = op.mixed_offsets or []
+    parts = placed.parts
+    own = [*([0] * (len(parts) - len(own))), *own]
+    parts = [*([0] * (len(own) - len(parts))), *parts]
+    return [add(a, b, op) for a, b in zip(parts, own, strict=True)]
+
+
+def _layout(op: xegpu.BlockAccess, whole: bool) -> Ownership | None:
+    """The layout to write on the op: that of an sg_map at subgroup level; fragments have none."""
+    layout = op.layout
+    if layout is None and op.tdesc.sg_map is not None:
+        layout = op.tdesc.sg_map
+    if isinstance(layout, SgMapAttr):
+        return layout.to_layout() if whole else None
+    return layout  # pyright: ignore[reportReturnType]
+
+
+def _load_nd(op: xegpu.LoadNdOp, placed: Placed) -> None:
+    at = Before(op)
+    result = op.value.type
+    assert isinstance(result, VectorType)
+    offsets = _position(op, placed)
+    shape = result.get_shape()
+    if isinstance(placed.root.type, MemDescType):
+        value = at.add(xegpu.LoadMatrixOp(placed.root, result, offsets, layout=_layout(op, True)))
+        at.replace(value)
+        return
+    tdesc = op.tdesc
+    whole = shape in whole_shapes(op)
+    if whole and op.transposes and op.together > 1:
+        shape = load_shapes(full_load_shape(op), tdesc.array_length)[0]
+    packed, bits = op.packed, op.transpose_bit_width
+    if not whole and shape in load_shapes(
+        packed_shape(tdesc.get_shape(), tdesc.element_type), tdesc.array_length
+    ):
+        whole = packed = True
+    sg_map = op.ownership
+    if isinstance(sg_map, SgMapAttr) and not whole:
+        data = ints(sg_map.wi_data)
+        packed = packed or (data[0] > 1 and not op.transposes)
+        if op.transposes and data[1] > 1:
+            bits = data[1] * element_bits(tdesc.element_type)
+        shape = (prod(shape),)
+    new = xegpu.LoadNdOp(
+        placed.root,
+        VectorType(result.element_type, shape),
+        offsets,
+        packed=packed,
+        transpose=op.transpose,
+        transpose_bit_width=bits,
+        layout=_layout(op, whole),
+        hints=hints_of(op),
+    )
+    new.attributes |= op.attributes
+    if not whole:
+        _same_elements(op, new, loaded)
+    at.replace(at.cast(at.add(new), result.get_shape()))
+
+
+def _same_elements(old: Any, new: Any, places: Callable[[Any, int], Any]) -> None:
+    """UnsupportedError where a lane's fragment has others by its sg_map than by what a block message distributes."""
+    if (places(old, 1).reshape(-1) != places(new, 1).reshape(-1)).any():
+        raise error_at(
+            old,
+            f"{old.name}: a block message of {old.tdesc.element_type} distributes other elements than "
+            f"{old.tdesc.sg_map}",
+            rule="users must use legal sg_map values (XeGPU RFC, rules of sg_map setting)",
+            hint="make a descriptor of elements as wide as a lane's unit, and vector.bitcast what is loaded",
+            kind=UnsupportedError,
+        )
+
+
+def _store_nd(op: xegpu.StoreNdOp, placed: Placed) -> None:
+    at = Before(op)
+    offsets = _position(op, placed)
+    shape = shape_of(op.value)
+    whole = shape == op.tdesc.get_shape()
+    value = op.value
+    if isinstance(placed.root.type, MemDescType):
+        new: Operation = xegpu.StoreMatrixOp(value, placed.root, offsets, layout=_layout(op, True))
+    else:
+        if not whole:
+            value = at.cast(value, (prod(shape),))
+        new = xegpu.StoreNdOp(
+            value, placed.root, offsets, layout=_layout(op, whole), hints=hints_of(op)
+        )
+        if not whole:
+            _same_elements(op, new, stored)
+    new.attributes |= op.attributes
+    at.insert(new)
+    at.replace()
+
+
+def _prefetch_nd(op: xegpu.PrefetchNdOp, placed: Placed) -> None:
+    if not isinstance(placed.root.type, MemDescType):  # shared memory has no cache
+        layout = op.layout if op.layout is not None else op.tdesc.sg_map
+        lane_map = isinstance(layout, SgMapAttr)
+        new = xegpu.PrefetchNdOp(
+            placed.root,
+            _position(op, placed),
+            op.locality,
+            layout=None if lane_map else layout,  # pyright: ignore[reportArgumentType]
+            hints=hints_of(op),
+        )
+        new.attributes |= op.attributes
+        Before(op).insert(new)
+    Rewriter.erase_op(op)
+
+
+# --- Scattered -------------------------------------------------------------------------------
+
+
+@dataclass
+class _Lanes:
+    """Offsets and mask of a scattered op, of one lane where the value is a lane's."""
+
+    offsets: SSAValue
+    mask: SSAValue | None
+    shape: tuple[int, ...]
+    """The shape of the value in today's text."""
+
+
+def _lanes(
+    op: xegpu.ScatterAccess, placed: Placed, mask: SSAValue | None, given: tuple[int, ...]
+) -> _Lanes:
+    tdesc = op.tdesc
+    assert tdesc is not None
+    offsets = placed.parts[0]
+    assert isinstance(offsets, SSAValue)
+    chunk = tdesc.chunk_size
+    full = op.lanes if chunk == 1 else (*op.lanes, chunk)
+    if given in (full, tuple(reversed(full))):
+        return _Lanes(offsets, mask, full)
+    at = Before(op)
+    lane = at.add(gpu.LaneIdOp())
+    offset = _one_lane(at, offsets, lane)
+    return _Lanes(offset, None if mask is None else _one_lane(at, mask, lane), (chunk,))
+
+
+def _one_lane(at: Before, values: SSAValue, lane: SSAValue) -> SSAValue:
+    shape = shape_of(values)
+    if not shape:
+        return values
+    element = values.type
+    assert isinstance(element, VectorType)
+    flat = at.cast(values, (prod(shape),))
+    position: list[SSAValue | int] = [0] if prod(shape) == 1 else [lane]
+    return at.add(vector.ExtractOp(flat, position, element.element_type))
+
+
+def _scatter_layout(op: xegpu.ScatterAccess) -> Ownership | None:
+    layout = op.ownership
+    return None if isinstance(layout, SgMapAttr) else layout
+
+
+def _chunk(op: xegpu.ScatterAccess) -> int | None:
+    return op.chunk if op.chunk > 1 else None
+
+
+def _load(op: xegpu.LoadGatherOp, placed: Placed) -> None:
+    at = Before(op)
+    result = op.value.type
+    assert isinstance(result, VectorType)
+    lanes = _lanes(op, placed, op.mask, result.get_shape())
+    assert lanes.mask is not None
+    value = at.add(
+        xegpu.LoadGatherOp(
+            placed.root,
+            lanes.mask,
+            VectorType(result.element_type, lanes.shape),
+            offsets=lanes.offsets,
+            chunk_size=_chunk(op),
+            layout=_scatter_layout(op),
+            hints=hints_of(op),
+        )
+    )
+    if op.transpose and len(lanes.shape) == 2:
+        value = at.transpose(value)
+    at.replace(at.cast(value, result.get_shape()))
+
+
+def _store(op: xegpu.StoreScatterOp, placed: Placed) -> None:
+    at = Before(op)
+    lanes = _lanes(op, placed, op.mask, shape_of(op.value))
+    assert lanes.mask is not None
+    value = op.value
+    if op.transpose and len(lanes.shape) == 2:
+        value = at.transpose(value)
+    new = xegpu.StoreScatterOp(
+        at.cast(value, lanes.shape),
+        placed.root,
+        lanes.mask,
+        offsets=lanes.offsets,
+        chunk_size=_chunk(op),
+        layout=_scatter_layout(op),
+        hints=hints_of(op),
+    )
+    at.insert(new)
+    at.replace()
+
+
+def _prefetch(op: xegpu.PrefetchOp, placed: Placed) -> None:
+    offsets = placed.parts[0]
+    assert isinstance(offsets, SSAValue) and op.tdesc is not None
+    align = None
+    if isinstance(placed.root.type, IntegerType):
+        align = element_bits(op.tdesc.element_type) // 8
+    new = xegpu.PrefetchOp(
+        placed.root, align, offsets=offsets, layout=_scatter_layout(op), hints=hints_of(op)
+    )
+    Before(op).insert(new)
+    Rewriter.erase_op(op)
+
+
+def _atomic(op: xegpu.AtomicRMWOp, placed: Placed) -> None:
+    at = Before(op)
+    result = op.result.type
+    assert isinstance(result, VectorType)
+    lanes = _lanes(op, placed, op.mask, result.get_shape())
+    new = xegpu.AtomicRMWOp(
+        op.kind,
+        placed.root,
+        lanes.mask,  # pyright: ignore[reportArgumentType]
+        at.cast(op.value, lanes.shape),
+        offsets=lanes.offsets,
+        layout=_scatter_layout(op),
+        chunk_size=_chunk(op),
+    )
+    at.replace(at.cast(at.add(new), result.get_shape()))

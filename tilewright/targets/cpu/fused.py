@@ -1,0 +1,428 @@
+"""`stage.fused` -> loops over rows and vectors.
+
+The *roots* of a fused group are what must be seen outside: stores, reductions, results. Everything else is
+emitted on demand at the place where a root needs it. A fused group runs in levels: a reduction along rows at
+level p gives a column (one element per row) that is ready at level p + 1. Rows go in blocks, so that
+columns are computed as vectors over the rows of a block:
+
+    for block of rows:
+      for level p:
+        columns of level p, vectorised down the block
+        for row in block:
+          for c in main part of the row:  roots of level p on `unroll` vectors, no masks
+          for c in the rest:              roots of level p on one vector, masked
+
+A value of a lower level that a root needs again is computed again if that costs no more than reading it, otherwise kept
+in a buffer. The main part of a row ends where the first tile of the level leaves its matrix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from xdsl.dialects import arith
+from xdsl.ir import Operation, OpResult, SSAValue
+
+from tilewright.codegen.builder import Idx, lane_type
+from tilewright.codegen.combine import identity_element
+from tilewright.dialects import mach
+from tilewright.dialects import xetile as xt
+from tilewright.targets.cpu.atomics import emit_atomics
+from tilewright.targets.cpu.evaluate import Position, same_along_row
+from tilewright.targets.cpu.fused_plan import (
+    FusedPlan,
+    FusedPlanner,
+    Root,
+    is_identity_reduction,
+    is_row_reduction,
+)
+from tilewright.targets.cpu.memory import (
+    ScatteredTile,
+    Tile,
+    element_of,
+    itemsize,
+    rows_cols,
+)
+from tilewright.targets.cpu.reductions import Accumulator, emit_reductions, fold, power_of_two
+from tilewright.targets.cpu.streaming import emit_streamed, streamed_tile
+
+ROW_BLOCK = 16
+"""Rows that run together, so that columns are vectors; fewer where rows are long."""
+ROW_BLOCK_BYTES = 32 << 10
+"""Kept values of a block of rows stay in the first cache."""
+
+
+class FusedEmitter(FusedPlanner):
+    """Emits one fused group."""
+
+    def emit(self) -> None:
+        ops = list(self.block.ops)[:-1]
+        with self.e.scope():
+            self.prepare(ops)
+            for op in ops:
+                if is_identity_reduction(op):
+                    self.e.values.aliases[op.results[0]] = op.operands[0]
+            self.emit_ops(ops)
+        for value in self.kept:
+            if value not in self.results:
+                self.e.values.buffers.pop(value, None)
+
+    def prepare(self, ops: list[Operation]) -> None:
+        last = self.block.last_op
+        assert last is not None
+        self.results = dict(zip(last.operands, self.destinations, strict=True))
+
+    def emit_ops(self, ops: list[Operation]) -> None:
+        special = [op for op in ops if isinstance(op, xt.AtomicRmwOp)]
+        if special:
+            for op in special:
+                emit_atomics(self.e, op, self.results.get(op.results[0]))
+                self.publish(op.results[0])
+            ops = [op for op in ops if op not in special]
+        downs = [
+            op
+            for op in ops
+            if isinstance(op, xt.ReductionOp)
+            and not is_row_reduction(op)
+            and not is_identity_reduction(op)
+        ]
+        if downs:
+            emit_reductions(self.e, downs, self.buffer_of, self.vector_bytes)
+            for op in downs:
+                self.publish(op.results[0])
+            ops = [op for op in ops if op not in downs]
+        plan = self.plan(ops)
+        if plan.roots:
+            self.run(plan)
+        for op in ops:
+            for result in op.results:
+                self.publish(result)
+        for value in self.results:
+            self.publish(value)
+
+    def publish(self, value: SSAValue) -> None:
+        buffer = self.results.get(value)
+        if buffer is not None:
+            self.e.values.buffers[value] = buffer
+
+    def run(self, plan: FusedPlan) -> None:
+        b, e = self.b, self.e
+        self.current = plan
+        has_columns = any(plan.of(level, True) for level in range(plan.levels))
+        has_rows = any(plan.of(level, False) for level in range(plan.levels))
+        widths = [rows_cols(r.value.type)[1] for r in plan.roots]
+        step = 1
+        if has_columns or not has_rows:
+            limit = ROW_BLOCK if has_rows else max(self.vector_bytes // 4, 1)
+            if has_rows:
+                limit = max(1, min(limit, ROW_BLOCK_BYTES // (4 * max(widths))))
+            step = max(d for d in range(1, min(limit, plan.rows) + 1) if plan.rows % d == 0)
+        before = dict(e.values.buffers)
+
+        def body(first: Idx) -> None:
+            e.values.buffers = dict(before)
+            for level in range(plan.levels):
+                with e.scope():
+                    columns = plan.of(level, True)
+                    self.read(columns, Position(first, 0, 0, step))
+                    for root in columns:
+                        self.column(root, first, step)
+                wide = plan.of(level, False)
+                if wide:
+                    self.ahead = self.ahead_of(wide, level, step)
+                    if step == 1:
+                        self.row(wide, first)
+                    else:
+                        with b.loop(0, step, nonempty=True) as rows, e.scope():
+                            self.row(wide, b.plus(first, rows.iv))
+                    for root in wide:
+                        if root.buffer is not None and root.kind == "keep":
+                            e.values.buffers[e.values.real(root.value)] = root.buffer
+
+        if plan.rows == step:
+            with e.scope():
+                body(0)
+        else:
+            end = self.last_row(plan)
+            with b.loop(0, end, step, nonempty=end is plan.rows) as blocks, e.scope():
+                body(blocks.iv)
+        e.values.buffers = before
+
+    def last_row(self, plan: FusedPlan) -> Idx:
+        """Rows from there on leave no trace: a fused group that only stores runs to the end of the matrices."""
+        b = self.b
+        if any(buffer is not None for buffer in self.destinations):
+            return plan.rows
+        end: Idx = 0
+        for root in plan.roots:
+            if root.kind == "store":
+                assert root.op is not None
+                tile = self.e.values.tiles[self.e.values.real(root.op.operands[1])]
+                if not isinstance(tile, Tile):
+                    return plan.rows
+                end = b.max(end, b.min(plan.rows, tile.limit(b, 0)))
+        return end
+
+    def column(self, root: Root, first: Idx, step: int) -> None:
+        """One column value of a block of rows, as one vector."""
+        e, b = self.e, self.b
+        place = Position(first, 0, 0, step)
+        if root.kind == "store":
+            self.store(root, place, None)
+            return
+        assert root.buffer is not None
+        register = e.at(root.value, place)
+        b.store(register, root.buffer.address(b, first, 0))
+        e.values.buffers[e.values.real(root.value)] = root.buffer
+
+    def read(self, roots: Sequence[Root], place: Position) -> None:
+        """Evaluate what several roots need at a place before one of them overwrites it."""
+        if len(roots) > 1 and self.loaded & self.written:
+            for root in roots:
+                for value in self.inputs(root.op) if root.op is not None else (root.value,):
+                    self.e.at(value, place)
+
+    def store(self, root: Root, place: Position, mask: SSAValue | None) -> None:
+        e, b = self.e, self.b
+        op = root.op
+        assert op is not None
+        register = e.at(root.value, place)
+        if isinstance(op, xt.StoreTileOp):
+            tile = e.values.tiles[e.values.real(op.tile)]
+            assert isinstance(tile, Tile)
+            if op.mask is not None:
+                mask = b.both(e.at(op.mask, place), mask)
+            e.store(register, tile, place, mask)
+            return
+        assert isinstance(op, xt.StoreScatterOp)
+        tile = e.values.tiles[e.values.real(op.tile)]
+        assert isinstance(tile, ScatteredTile)
+        offsets, on = e.scattered(tile, op.mask, place)
+        on = b.both(on, mask)
+        assert on is not None
+        if place.lanes == 1:
+            with b.when(on):
+                b.store(register, b.ptr(tile.pointer, offsets))
+        else:
+            b.op(mach.ScatterOp(register, tile.pointer, offsets, on))
+
+    def row(self, roots: list[Root], row: Idx) -> None:
+        """All wide roots of a level on one row."""
+        by_width: dict[int, list[Root]] = {}
+        for root in roots:
+            by_width.setdefault(rows_cols(root.value.type)[1], []).append(root)
+        for width, group in by_width.items():
+            self.columns(group, row, width, [x for x in self.ahead if x[0].shape[1] == width])
+
+    def main_end(self, roots: list[Root], row: Idx, width: int) -> Idx:
+        """Columns from 0 on that lie inside every matrix on this row (may be negative)."""
+        b, e = self.b, self.e
+        end: Idx = width
+        tiles: list[tuple[Tile, Idx]] = []
+        for value in self.reached(roots):
+            if isinstance(value, OpResult) and isinstance(value.op, xt.LoadTileOp):
+                if value in e.values.buffers or rows_cols(value.type)[1] != width:
+                    continue
+                tile = e.values.tiles[e.values.real(value.op.tile)]
+                if isinstance(tile, Tile):
+                    tiles.append((tile, 0 if rows_cols(value.type)[0] == 1 else row))
+        for root in roots:
+            if isinstance(root.op, xt.StoreTileOp):
+                tile = e.values.tiles[e.values.real(root.op.tile)]
+                if isinstance(tile, Tile):
+                    tiles.append((tile, row))
+        for tile, at in tiles:
+            limit = tile.limit(b, 1)
+            at_row = b.plus(tile.offsets[0], at)
+            ok: SSAValue | None = b.cmp("slt", at_row, tile.extents[0])
+            if not b.is_nonnegative(at_row):
+                ok = b.both(ok, b.cmp("sge", at_row, 0))
+            if not b.is_nonnegative(tile.offsets[1]):
+                ok = b.both(ok, b.cmp("sge", tile.offsets[1], 0))
+            assert ok is not None
+            end = b.min(end, b.select(ok, limit, 0))
+        return end
+
+    def hoist(self, roots: list[Root], row: Idx, lanes: int) -> None:
+        """Emit what is the same along the whole row, before the loop over columns."""
+        for value in self.reached(roots):
+            if value not in self.e.values.buffers and same_along_row(value):
+                self.e.at(value, Position(row, 0, 1, lanes))
+
+    def columns(
+        self, roots: list[Root], row: Idx, width: int, ahead: list[tuple[Tile, int, bool]]
+    ) -> None:
+        lanes = min(self.lanes(roots), power_of_two(width))
+        self.hoist(roots, row, lanes)
+        streamed = streamed_tile(self, roots, width, lanes)
+        if streamed is not None:
+            emit_streamed(self, roots[0], streamed, row, width, lanes, ahead)
+        else:
+            self.sweep(roots, row, width, lanes, ahead)
+
+    def sweep(
+        self,
+        roots: list[Root],
+        row: Idx,
+        width: int,
+        lanes: int,
+        ahead: list[tuple[Tile, int, bool]],
+    ) -> None:
+        """One row: its main part without masks, several vectors at a time, then the rest."""
+        b, e = self.b, self.e
+        reductions = [r for r in roots if r.kind == "reduce"]
+        others = [r for r in roots if r.kind != "reduce"]
+        registers = max(1, lanes * 4 // self.vector_bytes)
+        unroll = max(1, (4 if reductions else 2) // registers)
+        start: Idx = 0
+        accumulators = [
+            Accumulator(b, self.kind(r), self.identity(r, lanes), paired=registers == 2)
+            for r in reductions
+        ]
+        if width > 2 * lanes:
+            end = self.main_end(roots, row, width)
+            step = lanes * unroll
+            main = b.times(b.div(b.max(end, 0), step), step)
+            parts = [[acc.copy() for _ in range(unroll)] for acc in accumulators]
+            carry = [v for group in parts for acc in group for v in acc.values]
+            with b.loop(0, main, step, carry) as loop, e.scope():
+                carried = list(loop.carried)
+                for group in parts:
+                    for acc in group:
+                        acc.take(carried)
+                for u in range(unroll):
+                    place = Position(row, b.plus(loop.iv, u * lanes), 1, lanes, True)
+                    self.prefetch(ahead, place)
+                    for root, group in zip(reductions, parts, strict=True):
+                        group[u].add(e.at(root.value, place))
+                    self.read(others, place)
+                    for root in others:
+                        self.finish(root, place, None)
+                loop.out = [v for group in parts for acc in group for v in acc.values]
+            results = list(loop.results)
+            for i, group in enumerate(parts):
+                for acc in group:
+                    acc.take(results)
+                while len(group) > 1:
+                    for x, y in zip(group[::2], group[1::2], strict=True):
+                        x.join(y)
+                    group = group[::2]
+                accumulators[i] = group[0]
+            start = main
+        if isinstance(start, int) and width - start <= 2 * lanes:
+            with e.scope():
+                for col in range(start, width, lanes):
+                    self.masked(reductions, others, row, col, width, lanes, accumulators)
+        else:
+            carry = [v for acc in accumulators for v in acc.values]
+            with b.loop(start, width, lanes, carry) as loop, e.scope():
+                carried = list(loop.carried)
+                for acc in accumulators:
+                    acc.take(carried)
+                self.masked(reductions, others, row, loop.iv, width, lanes, accumulators)
+                loop.out = [v for acc in accumulators for v in acc.values]
+            results = list(loop.results)
+            for acc in accumulators:
+                acc.take(results)
+        for root, accumulator in zip(reductions, accumulators, strict=True):
+            assert root.buffer is not None and root.op is not None
+            b.store(fold(b, accumulator.kind, accumulator.total()), root.buffer.address(b, row, 0))
+            e.values.buffers[root.op.results[0]] = root.buffer
+
+    def ahead_of(self, roots: list[Root], level: int, step: int) -> list[tuple[Tile, int, bool]]:
+        """What to prefetch while a level runs: (tile, rows ahead, will be written).
+
+        A level that reads no matrix leaves memory idle: it fetches what the first level of the next rows reads, and
+        what the last level of these rows writes.
+        """
+        plan = self.current
+        wide = [p for p in range(plan.levels) if plan.of(p, False)]
+        if len(wide) < 2:
+            return []
+        found: list[tuple[Tile, int, bool]] = []
+        if level == wide[1]:
+            found += [
+                (t, step, False)
+                for t in self.tiles_read(plan.of(wide[0], False))
+                if t.strides[1] == 1
+            ]
+        if level == wide[-2] and level != wide[-1]:
+            for root in plan.of(wide[-1], False):
+                if isinstance(root.op, xt.StoreTileOp):
+                    tile = self.e.values.tiles[self.e.values.real(root.op.tile)]
+                    last = plan.of(wide[-1], False)
+                    width = rows_cols(root.value.type)[1]
+                    if streamed_tile(self, last, width, self.lanes(last)) is not None:
+                        continue  # its lines are not wanted in the cache
+                    if isinstance(tile, Tile) and tile.strides[1] == 1:
+                        found.append((tile, 0, True))
+        return found
+
+    def tiles_read(self, roots: Sequence[Root]) -> list[Tile]:
+        found: list[Tile] = []
+        for value in self.reached(roots):
+            if (
+                isinstance(value, OpResult)
+                and isinstance(value.op, xt.LoadTileOp)
+                and value not in self.e.values.buffers
+            ):
+                tile = self.e.values.tiles[self.e.values.real(value.op.tile)]
+                if isinstance(tile, Tile) and rows_cols(value.type)[0] > 1:
+                    found.append(tile)
+        return found
+
+    def prefetch(self, ahead: list[tuple[Tile, int, bool]], place: Position) -> None:
+        b = self.b
+        for tile, rows, write in ahead:
+            bytes = place.lanes * itemsize(tile.element)
+            moved = Position(b.plus(place.row, rows), place.col, 1, place.lanes, True)
+            if bytes >= 64 or (
+                isinstance(place.col, int) and place.col * itemsize(tile.element) % 64 == 0
+            ):
+                pointer = self.e.address(tile, moved)
+                b.prefetch(pointer, locality=3 if write else 2, write=write)
+
+    def masked(
+        self,
+        reductions: list[Root],
+        others: list[Root],
+        row: Idx,
+        col: Idx,
+        width: int,
+        lanes: int,
+        accumulators: list[Accumulator],
+    ) -> None:
+        """One vector of the rest of a row."""
+        b, e = self.b, self.e
+        place = Position(row, col, 1, lanes)
+        mask = None
+        if isinstance(col, int):
+            mask = b.mask_first(width - col, lanes)
+        elif width % lanes:
+            mask = b.mask_first(b.minus(width, col), lanes)
+        for root, accumulator in zip(reductions, accumulators, strict=True):
+            value = e.at(root.value, place)
+            if mask is not None:
+                value = b.value(arith.SelectOp(mask, value, self.identity(root, lanes)))
+            accumulator.add(value)
+        self.read(others, place)
+        for root in others:
+            self.finish(root, place, mask)
+
+    def finish(self, root: Root, place: Position, mask: SSAValue | None) -> None:
+        if root.kind == "store":
+            self.store(root, place, mask)
+            return
+        assert root.buffer is not None
+        register = self.e.at(root.value, place)
+        self.b.store(register, root.buffer.address(self.b, place.row, place.col))
+
+    def kind(self, root: Root) -> str:
+        assert isinstance(root.op, xt.ReductionOp)
+        return root.op.kind
+
+    def identity(self, root: Root, lanes: int) -> SSAValue:
+        element = element_of(root.value.type)
+        return self.b.constant(
+            lane_type(element, lanes), identity_element(self.kind(root), element)
+        )

@@ -1,0 +1,300 @@
+"""What a fused group does, level by level: its roots, and which values wait in buffers for a later level."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from xdsl.dialects import arith, vector
+from xdsl.dialects.builtin import (
+    AnyFloat,
+    IndexType,
+    UnrealizedConversionCastOp,
+    VectorType,
+)
+from xdsl.ir import Attribute, Operation, OpResult, SSAValue
+
+from tilewright.codegen.builder import Builder
+from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.dialects import xetile as xt
+from tilewright.dialects.stage import FusedOp
+from tilewright.targets.cpu.evaluate import Evaluator
+from tilewright.targets.cpu.memory import (
+    Buffer,
+    ScatteredTile,
+    Tile,
+    element_of,
+    itemsize,
+    rows_cols,
+)
+
+STORES = (xt.StoreTileOp, xt.StoreScatterOp)
+CHEAP = (
+    arith.ConstantOp,
+    vector.BroadcastOp,
+    xt.BroadcastOp,
+    UnrealizedConversionCastOp,
+    xt.ConvertLayoutOp,
+)
+CASTS = (arith.ExtFOp, arith.ExtSIOp, arith.ExtUIOp, arith.IndexCastOp)
+
+
+@dataclass
+class Root:
+    """Something a fused group must produce: a store, a reduction along rows, or a value to be kept in a buffer."""
+
+    op: Operation | None
+    value: SSAValue
+    level: int
+    buffer: Buffer | None = None
+    kind: str = ""
+    """`store`, `reduce` or `keep`."""
+
+
+@dataclass
+class FusedPlan:
+    """What a fused group does, level by level."""
+
+    rows: int
+    levels: int = 1
+    roots: list[Root] = field(default_factory=list[Root])
+
+    def of(self, level: int, columns: bool) -> list[Root]:
+        """Roots of a level: the columns, or the rest."""
+        return [
+            r
+            for r in self.roots
+            if r.level == level
+            and (rows_cols(r.value.type)[1] == 1 and r.kind != "reduce") == columns
+        ]
+
+
+def is_row_reduction(op: Operation) -> bool:
+    """A full reduction along rows, of more than one column."""
+    return (
+        isinstance(op, xt.ReductionOp)
+        and op.reduction_size is None
+        and op.dims == (1,)
+        and rows_cols(op.source.type)[1] > 1
+    )
+
+
+def is_identity_reduction(op: Operation) -> bool:
+    """A reduction of dimensions that have one element."""
+    if not isinstance(op, xt.ReductionOp):
+        return False
+    shape = rows_cols(op.source.type)
+    return all((op.reduction_size or shape[d]) == 1 for d in op.dims)
+
+
+class FusedPlanner:
+    """Plans one fused group. `scratch(type)` gives a buffer for a value; `destinations` are those of the results."""
+
+    def __init__(
+        self,
+        e: Evaluator,
+        fused: FusedOp,
+        destinations: Sequence[Buffer | None],
+        scratch: Callable[[Attribute], Buffer],
+        bytes_per_vector: int,
+    ):
+        self.e = e
+        self.b: Builder = e.b
+        self.fused = fused
+        self.destinations = destinations
+        self.scratch = scratch
+        self.vector_bytes = bytes_per_vector
+        self.block = fused.body.block
+        self.results: dict[SSAValue, Buffer | None] = {}
+        """Results by value, with the buffers that they go to."""
+        self.levels: dict[SSAValue, int] = {}
+        self.kept: dict[SSAValue, Buffer] = {}
+        self.loaded: set[SSAValue | None] = set()
+        """Arrays that the fused group reads."""
+        self.written: set[SSAValue | None] = set()
+        """Arrays that the fused group writes."""
+        self.ahead: list[tuple[Tile, int, bool]] = []
+        """What the level being emitted prefetches."""
+
+    def buffer_of(self, value: SSAValue) -> Buffer:
+        """Where a result goes; scratch memory for what nobody outside wants."""
+        return self.results.get(value) or self.scratch(value.type)
+
+    def level(self, value: SSAValue) -> int:
+        return self.levels.get(self.e.values.real(value), 0)
+
+    def plan(self, ops: list[Operation]) -> FusedPlan:
+        rows = 1
+        stored: set[SSAValue] = set()
+        for op in ops:
+            for value in (op.operands[0],) if isinstance(op, STORES) else ():
+                rows = max(rows, rows_cols(value.type)[0])
+            if is_row_reduction(op):
+                rows = max(rows, rows_cols(op.operands[0].type)[0])
+            if isinstance(op, STORES):
+                stored.add(op.operands[1])
+        for value in self.results:
+            rows = max(rows, rows_cols(value.type)[0])
+        plan = FusedPlan(rows)
+        self.loaded = {self.base_of(op.tile) for op in ops if isinstance(op, xt.LoadTileOp)}
+        self.written = {self.base_of(t) for t in stored}
+        for op in ops:
+            level = max((self.level(v) for v in self.inputs(op)), default=0)
+            if is_row_reduction(op):
+                level += 1
+            for result in op.results:
+                self.levels[result] = level
+            if isinstance(op, STORES):
+                plan.roots.append(Root(op, op.operands[0], level, kind="store"))
+            elif is_row_reduction(op):
+                result = op.results[0]
+                buffer = self.results.get(result) or self.scratch(result.type)
+                self.kept[result] = buffer
+                plan.roots.append(Root(op, op.operands[0], level - 1, buffer, "reduce"))
+        for value, buffer in self.results.items():
+            if value in self.kept or buffer is None:
+                continue
+            real = self.e.values.real(value)
+            existing = self.e.values.buffers.get(real)
+            if existing is buffer:
+                continue
+            # Rows are written one by one: a buffer of fewer rows than the fused group's would be overrun.
+            if rows_cols(value.type)[0] != rows:
+                what = value.op.name if isinstance(value, OpResult) else "an argument"
+                raise error_at(
+                    value,
+                    f"{what} on tiles is not supported by the cpu target",
+                    hint=f"it makes {value.type} of {rows} rows; rows of tiles stay rows here",
+                    kind=UnsupportedError,
+                )
+            plan.roots.append(Root(None, value, self.level(value), buffer, "keep"))
+            if isinstance(value, OpResult):
+                self.kept[value] = buffer
+        self.settle_in_place(plan)
+        # Values that a later level needs again.
+        for root in list(plan.roots):
+            self.keep_crossing(root.value, root.level, plan, set())
+            if isinstance(root.op, STORES):  # its mask, and where each element goes
+                for v in self.inputs(root.op)[1:]:
+                    self.keep_crossing(v, root.level, plan, set())
+        plan.levels = 1 + max((r.level for r in plan.roots), default=0)
+        order = {"reduce": 0, "keep": 1, "store": 2}
+        plan.roots.sort(key=lambda r: (r.level, order[r.kind]))
+        return plan
+
+    def settle_in_place(self, plan: FusedPlan) -> None:
+        """Stores to what the fused group reads come last where roots of other widths, with loops of their own, run
+        beside them: these read first, and what the store needs of its own tile is kept."""
+        last = max((r.level for r in plan.roots), default=0)
+        for root in plan.roots:
+            if root.kind != "store" or self.base_of(root.op.operands[1]) not in self.loaded:  # pyright: ignore
+                continue
+            width = rows_cols(root.value.type)[1]
+            others = (r for r in plan.roots if r.level == root.level)
+            if any(rows_cols(r.value.type)[1] != width for r in others):
+                root.level = last + 1
+
+    def base_of(self, tile: SSAValue) -> SSAValue | None:
+        """The array of a tile. Other arrays that a fused group writes do not overlap it (see
+        `passes/row_fusion.py`).
+        """
+        return self.e.values.tiles[self.e.values.real(tile)].base
+
+    def cheap(self, value: SSAValue) -> bool:
+        """Is computing the value again no dearer than reading it back?"""
+        value = self.e.values.real(value)
+        if value in self.e.values.buffers:
+            return self.e.values.buffers[value] not in self.destinations
+        if not isinstance(value, OpResult):
+            return True
+        op = value.op
+        if op.parent is not self.block:
+            return True
+        if isinstance(op, xt.LoadTileOp):
+            return self.base_of(op.tile) not in self.written
+        if isinstance(op, CHEAP + CASTS):
+            return all(self.cheap(v) for v in op.operands if isinstance(v.type, VectorType))
+        return op.name in ("vector.step", "vector.shape_cast") and all(
+            self.cheap(v) for v in op.operands
+        )
+
+    def keep_crossing(
+        self, value: SSAValue, level: int, plan: FusedPlan, seen: set[SSAValue]
+    ) -> None:
+        """Give buffers to values below `level` that a root of `level` reaches and that are dear to compute again."""
+        value = self.e.values.real(value)
+        if value in seen or not isinstance(value.type, VectorType):
+            return
+        seen.add(value)
+        if (
+            value in self.kept
+            or not isinstance(value, OpResult)
+            or value.op.parent is not self.block
+        ):
+            return
+        column = rows_cols(value.type)[1] == 1 and plan.rows > 1
+        mine = self.level(value)
+        wide = any(
+            rows_cols(v.type)[1] > 1 for v in value.op.operands if isinstance(v.type, VectorType)
+        )
+        # Below a cast of the shape there may be values of other rows than the fused group's, which it cannot keep row
+        # by row.
+        fits = rows_cols(value.type)[0] == plan.rows
+        if fits and (mine < level or (column and not wide)) and not self.cheap(value):
+            is_column_use = column and mine <= level
+            if mine < level or is_column_use:
+                buffer = self.scratch(value.type)
+                self.kept[value] = buffer
+                plan.roots.append(Root(None, value, mine, buffer, "keep"))
+                level = mine
+        for operand in self.inputs(value.op):
+            self.keep_crossing(operand, level, plan, seen)
+
+    def inputs(self, op: Operation) -> list[SSAValue]:
+        """Tile-shaped values that an op is computed from, the offsets of a scattered tile among them."""
+        found: list[SSAValue] = []
+        for v in op.operands:
+            if isinstance(v.type, VectorType):
+                found.append(v)
+            elif isinstance(v.type, xt.TileType):
+                tile = self.e.values.tiles.get(self.e.values.real(v))
+                found += tile.offsets if isinstance(tile, ScatteredTile) else ()
+        return found
+
+    def lanes(self, roots: Sequence[Root]) -> int:
+        """Elements per step: as many as fit a register of the widest type that matters, and twice as many where what is
+        loaded or stored is half as wide, so that memory is read and written by whole registers."""
+        sizes, accessed = [1], [8]
+        for value in self.reached(roots):
+            element = element_of(value.type)
+            if not isinstance(element, IndexType):
+                size = itemsize(element)
+                narrow_float = isinstance(element, AnyFloat) and size < 4
+                sizes.append(4 if narrow_float else size)
+                if (
+                    narrow_float
+                    and isinstance(value, OpResult)
+                    and isinstance(value.op, xt.LoadTileOp)
+                ):
+                    accessed.append(size)
+        accessed += [itemsize(element_of(r.value.type)) for r in roots if isinstance(r.op, STORES)]
+        widest = max(sizes)
+        lanes = max(1, self.vector_bytes // max(widest, 4 if widest > 2 else widest))
+        return 2 * lanes if lanes * min(accessed) < self.vector_bytes else lanes
+
+    def reached(self, roots: Sequence[Root]) -> list[SSAValue]:
+        """All tile-shaped values that the roots are computed from, up to buffers."""
+        seen: dict[SSAValue, None] = {}
+        stack = [r.value for r in roots]
+        for r in roots:
+            if isinstance(r.op, STORES):
+                stack += self.inputs(r.op)
+        while stack:
+            value = self.e.values.real(stack.pop())
+            if value in seen or not isinstance(value.type, VectorType):
+                continue
+            seen[value] = None
+            if value in self.e.values.buffers or not isinstance(value, OpResult):
+                continue
+            stack.extend(self.inputs(value.op))
+        return list(seen)

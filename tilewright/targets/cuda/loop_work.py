@@ -1,0 +1,140 @@
+"""What of a kernel says how many workgroups should compute one of its programs: its loop, measured
+(`sharing.LoopWork`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from xdsl.dialects import gpu, memref
+from xdsl.dialects.builtin import MemRefType, VectorType
+from xdsl.ir import BlockArgument, SSAValue
+
+from tilewright import dtypes
+from tilewright.dialects import xetile
+from tilewright.dialects.movement import shape_of
+from tilewright.dialects.upstream.arith import constant
+from tilewright.targets.cuda.passes.k_coarsening import can_merge
+from tilewright.targets.cuda.passes.local_stores import must_store
+from tilewright.targets.cuda.passes.multi_buffering import loads_of
+from tilewright.targets.cuda.passes.split_k import shared_loop
+from tilewright.targets.cuda.passes.tf32_rounding import source_load
+from tilewright.targets.cuda.passes.wgmma_legality import instruction_for, untransposed
+from tilewright.targets.cuda.work_split import LoopWork
+from tilewright.uarch import sm90
+from tilewright.uarch.base import Machine
+
+
+def work_of(kernel: gpu.FuncOp, machine: Machine) -> LoopWork | None:
+    """The loop of a kernel whose tiles are placed where they are loaded; None where it has another form."""
+    loop = shared_loop(kernel)
+    if loop is None:
+        return None
+    start, step = constant(loop.lb), constant(loop.step)
+    end = _end(kernel, loop.ub)
+    if start is None or not step or end is None:
+        return None
+    products = [op for op in loop.body.block.ops if isinstance(op, xetile.TileMmaOp)]
+    shapes = {tuple(_vector(op.result).get_shape()) for op in products}
+    if len(shapes) != 1:
+        return None
+    rows, columns = shapes.pop()
+    clocks, widths = 0.0, tuple[int, ...]()
+    along_rows: set[xetile.LoadTileOp] = set()
+    along_columns: set[xetile.LoadTileOp] = set()
+    for op in products:
+        a, b = _vector(op.a), _vector(op.b)
+        instruction = instruction_for(machine, a, b, _vector(op.result))
+        if instruction is None or instruction.flops_per_cycle is None:
+            return None
+        widths = instruction.n
+        clocks += 2 * rows * columns * a.get_shape()[1] / instruction.flops_per_cycle
+        along_rows.update(loads_of(op.a, computed=True))
+        along_columns.update(loads_of(op.b, computed=False))
+    (row_extent, rows_across), (column_extent, columns_across) = (
+        _extent(products, kernel, side) for side in (0, 1)
+    )
+    return LoopWork(
+        *end,
+        start,
+        step,
+        rows,
+        columns,
+        len(products),
+        sum(map(_bytes, along_rows)),
+        sum(map(_bytes, along_columns)),
+        clocks,
+        True,
+        can_merge(kernel),
+        *_stored(kernel, rows, columns),
+        widths,
+        rows_across,
+        columns_across,
+        any(map(must_store, products)),
+        row_extent,
+        column_extent,
+        dict(sm90.PRODUCT_RATES),
+    )
+
+
+def _end(kernel: gpu.FuncOp, bound: SSAValue) -> tuple[int, int] | None:
+    """The array argument and its extent that a loop's end is, or the scalar argument with -1."""
+    if (number := constant(bound)) is not None:
+        static = ((a.index, a.type) for a in kernel.body.block.args)
+        ends = ((i, t.get_shape()) for i, t in static if isinstance(t, MemRefType))
+        return next(((i, s.index(number)) for i, s in ends if number in s), None)
+    source, dimension = bound, -1
+    if isinstance(bound.owner, memref.DimOp):
+        source, found = bound.owner.source, constant(bound.owner.index)
+        dimension = -2 if found is None else found
+    if not isinstance(source, BlockArgument) or source.block is not kernel.body.block:
+        return None
+    if dimension == -2 or isinstance(source.type, MemRefType) != (dimension >= 0):
+        return None
+    return source.index, dimension
+
+
+def _extent(
+    products: Sequence[xetile.TileMmaOp], kernel: gpu.FuncOp, side: int
+) -> tuple[tuple[int, int], bool]:
+    """The array argument and its dimension along which all left (0) or right (1) operands of products take rows or
+    columns of the result, (-1, -1) if there is no such one; and whether its lines run along these."""
+    found: set[tuple[int, int]] = set()
+    across = False
+    for op in products:
+        value, dimension = (op.a, 0) if side == 0 else (op.b, 1)
+        source = source_load(value, dimension)
+        if source is None:
+            return (-1, -1), across
+        load, dimension = source
+        across = load.tile_type.order[0] == dimension
+        origin = load.tile.owner
+        array = origin.source if isinstance(origin, xetile.InitTileOp) else None
+        if not isinstance(array, BlockArgument) or array.block is not kernel.body.block:
+            return (-1, -1), across
+        if not isinstance(array.type, MemRefType) or array.type.get_num_dims() < 2:
+            return (-1, -1), across
+        found.add((array.index, array.type.get_num_dims() - 2 + dimension))
+    return found.pop() if len(found) == 1 else (-1, -1), across
+
+
+def _stored(kernel: gpu.FuncOp, rows: int, columns: int) -> tuple[int, bool]:
+    """Bytes of an element of a result of this shape that the copy engine can store, 0 if there is none; and whether it
+    is stored transposed."""
+    for op in kernel.walk():
+        if isinstance(op, xetile.StoreTileOp) and op.tile_type.order == (1, 0):
+            value, transpose = untransposed(op.value)
+            itemsize = dtypes.from_mlir(op.tile_type.element_type).itemsize
+            if shape_of(value) == (rows, columns) and itemsize in (2, 4):
+                return itemsize, transpose
+    return 0, False
+
+
+def _vector(value: SSAValue) -> VectorType:
+    assert isinstance(value.type, VectorType)
+    return value.type
+
+
+def _bytes(load: xetile.LoadTileOp) -> int:
+    rows, columns = load.tile_type.get_shape()
+    return rows * columns * dtypes.from_mlir(load.tile_type.element_type).itemsize

@@ -1,0 +1,146 @@
+"""async-mma: a tile_mma whose operands a warpgroup instruction can read becomes an asynchronous product.
+
+    %d = xetile.tile_mma %a, %b, %c    ->    %p = stage.mma.issue %a, %b, %c
+                                             %d = stage.mma.wait %p {pending = 0}
+
+Requires: multi-buffers formed. Guarantees: the same results, each product waited for at once, or, where only another
+product adds to it, with that. Other uses of a tile read it from its slot.
+
+B must lie in a multi-buffer (as it is, or transposed); A may, or is a value that threads hold. The machine's table says
+which types and shapes the instruction has; operands whose lines run along m or n (not k) exist for 16-bit types only:
+threads read such an A. Every other tile_mma stays, and is lowered to instructions of single warps.
+"""
+
+from __future__ import annotations
+
+from xdsl.dialects import gpu
+from xdsl.dialects.builtin import VectorType
+from xdsl.ir import Operation, OpResult, SSAValue
+
+from tilewright.dialects import stage, xetile
+from tilewright.passes.cleanup import eliminate_dead
+from tilewright.targets.cuda.passes.wgmma_legality import through_transposes, unsuited, untransposed
+from tilewright.uarch.base import Machine
+
+
+def issue_async_mma(function: gpu.FuncOp, machine: Machine, remarks: list[str]) -> int:
+    """Rewrites one kernel; how many products are asynchronous."""
+    made = 0
+    for op in list(function.walk()):
+        if isinstance(op, xetile.TileMmaOp):
+            reason = _obstacle(op, machine)
+            if reason is not None:
+                remarks.append(f"tile_mma is not done by warpgroups: {reason}")
+                continue
+            _rewrite(op)
+            made += 1
+    eliminate_dead(function.body.block)
+    _read_others(function)
+    for op in list(function.walk()):
+        if isinstance(op, stage.ProductWaitOp):
+            _leave_pending(op)
+    return made
+
+
+_READERS = (stage.ProductIssueOp, stage.ReadOp)
+
+
+def _read_others(function: gpu.FuncOp) -> None:
+    """What is no operand of a product is read from its slot into registers."""
+    for op in list(function.walk()):
+        if not isinstance(op, stage.CopyWaitOp):
+            continue
+        for value in op.values:
+            others = [u for u in value.uses if not isinstance(u.operation, _READERS)]
+            if others:
+                read = stage.ReadOp(value)
+                read.result.name_hint = value.name_hint
+                assert op.parent is not None
+                op.parent.insert_op_after(read, op)
+                for use in others:
+                    use.operation.operands[use.index] = read.result
+
+
+def _leave_pending(wait: stage.ProductWaitOp) -> None:
+    """A product to which only the next of its block adds is waited for with that: so late its slots are released."""
+    (product,), (value,) = wait.products, wait.values
+    uses = list(value.uses)
+    following = uses[0].operation if len(uses) == 1 else None
+    block = wait.parent
+    if not isinstance(following, stage.ProductIssueOp) or following.c is not value:
+        return
+    if following.parent is not block or block is None:
+        return
+    last = following.next_op
+    assert isinstance(last, stage.ProductWaitOp)
+    between: list[Operation] = []
+    op = wait.next_op
+    while op is not None and op is not following:
+        between.append(op)
+        op = op.next_op
+    if any(isinstance(op, stage.ProductIssueOp) for op in between):
+        return
+    for op in reversed(between):
+        if isinstance(op, stage.CopyReleaseOp):
+            op.detach()
+            block.insert_op_after(op, last)
+    following.operands[2] = product
+    wait.detach()
+    wait.erase()
+
+
+def staged(value: SSAValue) -> tuple[stage.CopyWaitOp, int, bool] | None:
+    """(wait, part, transposed) of a value that lies in a multi-buffer."""
+    source, transposed = untransposed(value)
+    if not isinstance(source, OpResult) or not isinstance(source.op, stage.CopyWaitOp):
+        return None
+    return source.op, source.index, transposed
+
+
+def _obstacle(op: xetile.TileMmaOp, machine: Machine) -> str | None:
+    if (reason := unsuited(op, machine)) is not None:
+        return reason
+    if staged(op.b) is None:
+        return "B does not lie in shared memory"
+    if readable(op.b, 0) is None:
+        return "B has its lines across k, which only 16-bit types may"
+    return None
+
+
+def readable(value: SSAValue, along_k: int) -> tuple[stage.CopyWaitOp, int, bool] | None:
+    """Where the instruction reads an operand whose dimension `along_k` is summed over.
+
+    None where threads hold it, or its lines run across k in a type that may not.
+    """
+    place = staged(value)
+    if place is None:
+        return None
+    wait, part, transposed = place
+    held = wait.buffer.type.parts.data[part]  # pyright: ignore
+    fast = 1 if held.row_major else 0
+    return place if (fast == along_k) != transposed or held.itemsize == 2 else None
+
+
+def _rewrite(op: xetile.TileMmaOp) -> None:
+    block = op.parent
+    assert block is not None and isinstance(op.result.type, VectorType)
+    operands: list[SSAValue] = []
+    flips: list[bool] = []
+    for value, along_k in ((op.a, 1), (op.b, 0)):
+        place = readable(value, along_k)
+        flips.append(place is not None and place[2])
+        if place is not None:
+            value = through_transposes(value)
+        elif isinstance(value.owner, stage.CopyWaitOp):
+            read = stage.ReadOp(value)
+            block.insert_op_before(read, op)
+            value = read.result
+        operands.append(value)
+    (a, b), (flip_a, flip_b) = operands, flips
+    issue = stage.ProductIssueOp(a, b, op.c, stage.PendingType(op.result.type), flip_a, flip_b)
+    wait = stage.ProductWaitOp([issue.result])
+    block.insert_ops_before([issue, wait], op)
+    wait.values[0].name_hint = op.result.name_hint
+    op.result.replace_all_uses_with(wait.values[0])
+    op.detach()
+    op.erase()

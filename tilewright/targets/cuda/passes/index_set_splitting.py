@@ -1,0 +1,288 @@
+"""index-set-splitting: a loop is split where its masks begin or cease to hold everywhere, so that most iterations have
+none.
+
+    for n from a to b {                             for n from a to e { s = product(q, k(n)) }
+      s = product(q, k(n))                   ->     for n from (the next) to b {
+      t = select(n + columns <= rows, s, x) }         s = product(q, k(n));  t = select(.., s, x) }
+
+Requires: XeTile at workgroup level. Guarantees: the same values in the same order of operations.
+
+A mask is a comparison of index tiles whose difference is c n + u + (numbers of the elements), n the loop's variable, u
+the same for all its iterations, c a constant. Its largest element says for which n it holds everywhere: up to a bound
+for c > 0, from one on for c < 0. Takes part: a loop with a product, and selects under such comparisons (joined by
+`and`, with bounds that are minima or maxima of others); not one that goes on where another loop ends, which is taken
+to be split already.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from xdsl.dialects import arith, gpu, scf
+from xdsl.dialects.builtin import IndexType, IntegerAttr, VectorType
+from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
+
+from tilewright.dialects import xetile
+from tilewright.dialects.upstream.arith import constant
+from tilewright.passes.cleanup import eliminate_dead
+from tilewright.passes.fold_identities import splat
+
+index = IndexType()
+LESS, LESS_EQUAL, GREATER, GREATER_EQUAL = 2, 3, 4, 5
+"""Signed predicates of arith.cmpi."""
+
+
+@dataclass(frozen=True)
+class _AffineForm:
+    """`step` n + the sum of `terms` + a number between `low` and `high`, by element."""
+
+    step: int = 0
+    terms: tuple[tuple[SSAValue, int], ...] = ()
+    low: int = 0
+    high: int = 0
+
+    def plus(self, other: _AffineForm, sign: int = 1) -> _AffineForm:
+        terms = dict(self.terms)
+        for value, factor in other.terms:
+            terms[value] = terms.get(value, 0) + sign * factor
+        ends = (other.low, other.high) if sign > 0 else (-other.high, -other.low)
+        kept = tuple((v, f) for v, f in terms.items() if f)
+        return _AffineForm(
+            self.step + sign * other.step, kept, self.low + ends[0], self.high + ends[1]
+        )
+
+    def times(self, factor: int) -> _AffineForm:
+        ends = sorted((self.low * factor, self.high * factor))
+        return _AffineForm(self.step * factor, tuple((v, f * factor) for v, f in self.terms), *ends)
+
+
+@dataclass
+class _Mask:
+    """A comparison that holds everywhere while every one of `below` is negative."""
+
+    condition: arith.CmpiOp
+    below: list[_AffineForm]
+
+
+@dataclass
+class _Split:
+    loop: scf.ForOp
+    masks: list[_Mask] = field(default_factory=list[_Mask])
+
+    def bounds(self, sign: int) -> list[_AffineForm]:
+        return [s for m in self.masks for s in m.below if s.step * sign > 0]
+
+
+def split_index_sets(function: gpu.FuncOp) -> int:
+    """Rewrites one kernel; how many loops were split."""
+    found = [s for op in function.walk() if isinstance(op, scf.ForOp) and (s := _split(op))]
+    for each in found:
+        _rewrite(each)
+    eliminate_dead(function.body.block)
+    return len(found)
+
+
+# Which loops ------------------------------------------------------------------------------------
+
+
+def _split(loop: scf.ForOp) -> _Split | None:
+    block = loop.body.block
+    step = constant(loop.step)
+    if step is None or step <= 0 or _goes_on(loop):
+        return None
+    if not any(isinstance(op, xetile.TileMmaOp) for op in block.ops):
+        return None
+    found = _Split(loop)
+    for op in block.ops:
+        if isinstance(op, arith.CmpiOp) and _masks(op):
+            below = _below(op, block)
+            if below is not None:
+                found.masks.append(_Mask(op, below))
+    return found if found.masks else None
+
+
+def _goes_on(loop: scf.ForOp) -> bool:
+    """Does a loop begin with what others of its block gave, or they with what it gives?"""
+    before = {v.owner for v in loop.iter_args if isinstance(v.owner, scf.ForOp)}
+    after = {use.operation for r in loop.results for use in r.uses}
+    return bool(before) or any(isinstance(op, scf.ForOp) for op in after)
+
+
+def _masks(op: arith.CmpiOp) -> bool:
+    """Does a comparison of tiles decide selects, directly or joined with others?"""
+    type = op.result.type
+    if not isinstance(type, VectorType) or not isinstance(op.lhs.type, VectorType):
+        return False
+    if not isinstance(op.lhs.type.element_type, IndexType):
+        return False
+    work: list[SSAValue] = [op.result]
+    while work:
+        for use in work.pop().uses:
+            user = use.operation
+            if isinstance(user, arith.SelectOp) and use.index == 0:
+                return True
+            if isinstance(user, arith.AndIOp):
+                work.append(user.result)
+    return False
+
+
+def _below(op: arith.CmpiOp, block: Block) -> list[_AffineForm] | None:
+    """Sums that are all negative where a comparison holds everywhere; None where that is not known."""
+    how = op.predicate.value.data
+    if how in (LESS, LESS_EQUAL):
+        small, large = op.lhs, op.rhs
+    elif how in (GREATER, GREATER_EQUAL):
+        small, large = op.rhs, op.lhs
+    else:
+        return None
+    one = _AffineForm(low=-1, high=-1) if how in (LESS_EQUAL, GREATER_EQUAL) else _AffineForm()
+    found: list[_AffineForm] = []
+    for a in _parts(small, arith.MaxSIOp):
+        for b in _parts(large, arith.MinSIOp):
+            x, y = _sum(a, block), _sum(b, block)
+            if x is None or y is None:
+                return None
+            difference = x.plus(y, -1).plus(one)
+            if difference.step == 0:
+                return None
+            found.append(difference)
+    return found
+
+
+def _parts(value: SSAValue, kind: type[Operation]) -> list[SSAValue]:
+    """The operands of (nested) minima or maxima that a tile is, through broadcasts of them."""
+    op = _source(value)
+    if isinstance(op, kind):
+        return [p for operand in op.operands for p in _parts(operand, kind)]
+    return [value]
+
+
+def _source(value: SSAValue) -> object:
+    op = value.owner
+    if isinstance(op, Operation) and op.name in ("vector.broadcast", "xetile.broadcast"):
+        return _source(op.operands[0])
+    return op
+
+
+def _sum(value: SSAValue, block: Block) -> _AffineForm | None:
+    """A tile of indices, or an index, as a sum; None where it is none."""
+    if isinstance(value, BlockArgument) and value.owner is block:
+        return _AffineForm(1) if value is block.args[0] else None
+    if isinstance(number := splat(value), int):
+        return _AffineForm(low=number, high=number)
+    tile = isinstance(value.type, VectorType)
+    op = value.op if isinstance(value, OpResult) else None
+    if op is not None and op.name == "vector.step":
+        assert isinstance(value.type, VectorType)
+        return _AffineForm(high=value.type.get_shape()[0] - 1)
+    if op is not None and op.name in ("vector.broadcast", "xetile.broadcast", "vector.shape_cast"):
+        return _sum(op.operands[0], block)
+    if isinstance(op, arith.AddiOp | arith.SubiOp):
+        x, y = (_sum(v, block) for v in op.operands)
+        if x is not None and y is not None:
+            return x.plus(y, 1 if isinstance(op, arith.AddiOp) else -1)
+    elif isinstance(op, arith.MuliOp):
+        for a, b in ((op.lhs, op.rhs), (op.rhs, op.lhs)):
+            factor, x = splat(b), _sum(a, block)
+            if isinstance(factor, int) and x is not None:
+                return x.times(factor)
+    if tile or not isinstance(value.type, IndexType) or _inside(value, block):
+        return None
+    return _AffineForm(terms=((value, 1),))
+
+
+def _inside(value: SSAValue, block: Block) -> bool:
+    owner = value.owner if isinstance(value.owner, Operation) else value.owner.parent_op()
+    return value.owner is block or (
+        owner is not None and block.find_ancestor_op_in_block(owner) is not None
+    )
+
+
+# The new program --------------------------------------------------------------------------------
+
+
+class _Before:
+    """Appends index arithmetic before an op."""
+
+    def __init__(self, op: Operation):
+        assert op.parent is not None
+        self.op, self.block = op, op.parent
+
+    def add(self, op: Operation) -> SSAValue:
+        self.block.insert_op_before(op, self.op)
+        return op.results[0]
+
+    def number(self, n: int) -> SSAValue:
+        return self.add(arith.ConstantOp(IntegerAttr(n, index)))
+
+    def value(self, x: _AffineForm, sign: int) -> SSAValue:
+        """`sign` times the greatest element of a sum, without the loop's variable."""
+        total = self.number(sign * x.high)
+        for term, factor in x.terms:
+            total = self.add(
+                arith.AddiOp(total, self.add(arith.MuliOp(term, self.number(sign * factor))))
+            )
+        return total
+
+
+def _rewrite(split: _Split) -> None:
+    loop = split.loop
+    at = _Before(loop)
+    until, since = split.bounds(1), split.bounds(-1)
+    # Masks hold everywhere from `start` to `end`.
+    end: SSAValue = loop.ub
+    for x in until:
+        # c n + u + high < 0: n < ceil((-u - high) / c).
+        bound = at.add(arith.CeilDivSIOp(at.value(x, -1), at.number(x.step)))
+        end = at.add(arith.MinSIOp(end, bound))
+    start = loop.lb
+    for x in since:
+        # -c n + u + high < 0: n > (u + high) / c.
+        after = at.add(arith.FloorDivSIOp(at.value(x, 1), at.number(-x.step)))
+        bound = at.add(arith.AddiOp(after, at.number(1)))
+        start = at.add(arith.MaxSIOp(start, bound))
+    parts: list[tuple[SSAValue, SSAValue, bool]] = []
+    first = loop.lb
+    if since:
+        first = _reached(at, loop, at.add(arith.MinSIOp(start, loop.ub)))
+        parts.append((loop.lb, first, False))
+    if until:
+        last = at.add(arith.MaxSIOp(end, first))
+        second = _reached(at, loop, last)
+        parts += [(first, last, True), (second, loop.ub, False)]
+    else:
+        parts.append((first, loop.ub, True))
+    carried = list(loop.iter_args)
+    for lower, upper, free in parts:
+        values: dict[SSAValue, SSAValue] = {}
+        new = loop.clone(values)
+        new.operands[0], new.operands[1] = lower, upper
+        for i, value in enumerate(carried):
+            new.operands[3 + i] = value
+        loop.parent.insert_op_before(new, loop)  # pyright: ignore
+        if free:
+            for mask in split.masks:
+                _holds(values[mask.condition.result])
+        carried = list(new.results)
+    for old, fresh in zip(loop.results, carried, strict=True):
+        fresh.name_hint = old.name_hint
+        old.replace_all_uses_with(fresh)
+    loop.detach()
+    loop.erase()
+
+
+def _reached(at: _Before, loop: scf.ForOp, bound: SSAValue) -> SSAValue:
+    """The first value of the loop's variable that is not below a bound, nor below its first."""
+    away = at.add(arith.MaxSIOp(at.add(arith.SubiOp(bound, loop.lb)), at.number(0)))
+    steps = at.add(arith.CeilDivSIOp(away, loop.step))
+    return at.add(arith.AddiOp(loop.lb, at.add(arith.MuliOp(steps, loop.step))))
+
+
+def _holds(condition: SSAValue) -> None:
+    """A condition is true: selects take the first value, `and` the other condition."""
+    for use in list(condition.uses):
+        user = use.operation
+        if isinstance(user, arith.SelectOp) and use.index == 0:
+            user.result.replace_all_uses_with(user.lhs)
+        elif isinstance(user, arith.AndIOp):
+            user.result.replace_all_uses_with(user.operands[1 - use.index])

@@ -1,0 +1,204 @@
+"""mma-pipelining: a loop's last products run beside the next iteration, whose first are issued before them.
+
+    for j {                                        A(0)
+      s = product(q, k(j))           \\             for j from the second {
+      p, scale = f(s)                 | A(j)         issue s = product(q, k(j))
+      c = o * scale                  /       ->      issue o = product(p, v(j-1), c)      L(j-1)
+      o = product(p, v(j), c)          L(j)          wait s;  p', scale = f(s)
+    }                                                wait o;  c' = o * scale }
+                                                   L(last)
+
+Requires: products issued. Guarantees: the same values in the same order of operations; a loop that runs no iteration
+still gives what it began with.
+
+Takes part: a loop with products (L) that multiply what was computed from others of the iteration, and give carried
+values that nothing else in the iteration reads. The others (of A) then do not need L's results, and while L runs the
+arithmetic on theirs can proceed: L is the second stage of the loop (`loop_pipeliner`), so what it reads is carried to
+the next iteration instead of its results. Loops that follow one another hand L on (`chains`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from math import prod
+
+from xdsl.dialects import gpu, scf
+from xdsl.dialects.builtin import IntegerAttr, VectorType, i64
+from xdsl.ir import Block, BlockArgument, Operation, SSAValue
+
+from tilewright.codegen.tiles import itemsize
+from tilewright.dialects import stage, xetile
+from tilewright.dialects.stage.products import vector_of
+from tilewright.passes.loop_pipeliner import PipelineSchedule, expand
+from tilewright.passes.loops import depends
+from tilewright.passes.memory_objects import is_pure
+from tilewright.targets.cuda.passes.cross_loop_pipelining import chained
+from tilewright.targets.cuda.passes.warp_specialization import compute_registers
+
+OTHERS, HANDED_ON = 32, 48
+"""Registers of a thread that computes, kept for addresses and arithmetic beside the products of a rotated loop and what
+is carried to L; and so many where loops hand L on, which keeps the scalars of both at hand (else it is slower than to
+wait in between)."""
+
+CopyOp = stage.CopyIssueOp | stage.CopyWaitOp | stage.CopyReleaseOp
+_DONE = (stage.ProductWaitOp, stage.CopyReleaseOp)
+Waits = dict[stage.ProductIssueOp, stage.ProductWaitOp]
+
+
+def pipeline_products(function: gpu.FuncOp, groups: int) -> int:
+    """Rewrites one kernel whose products `groups` warpgroups share; how many loops changed."""
+    room = compute_registers(groups)
+    loops = [op for op in function.walk() if isinstance(op, scf.ForOp)]
+    plans = [plan for loop in loops if (plan := _plan(loop)) is not None]
+    found = [plan for plan in plans if _registers(plan, groups) <= room - OTHERS]
+    roomy = all(_registers(plan, groups) <= room - HANDED_ON for plan in found)
+    for run in chained(found) if roomy else [[plan] for plan in found]:
+        expand(run)
+    _wait_late(function)
+    return len(found)
+
+
+def _registers(plan: PipelineSchedule, groups: int) -> int:
+    """Registers of 32 bits of a thread: the products, and the operands that wait for L."""
+    issues = [op for op in plan.order if isinstance(op, stage.ProductIssueOp)]
+    sums = [op.result for op in issues if op.c is None or not _is_issued(op.c)]
+    values = sums + [op.a for op in issues if plan.stage(op)]
+    total = 0
+    for value in values:
+        type = vector_of(value.type)
+        total += prod(type.get_shape()) * itemsize(type.element_type) // (4 * 128 * groups)
+    return total
+
+
+def _is_issued(value: SSAValue) -> bool:
+    return isinstance(value.owner, stage.ProductIssueOp)
+
+
+def _wait_late(function: gpu.FuncOp) -> None:
+    """Each wait leaves the products in flight that were issued after those that it is for."""
+    for wait in function.walk():
+        if not isinstance(wait, stage.ProductWaitOp) or not wait.products:
+            continue
+        later, op = 0, wait.prev_op
+        while op is not None and not set(op.results) & set(wait.products):
+            later, op = later + isinstance(op, stage.ProductIssueOp), op.prev_op
+        if op is not None:
+            wait.properties["pending"] = IntegerAttr(later, i64)
+
+
+# Which loops ------------------------------------------------------------------------------------
+
+
+def _plan(loop: scf.ForOp) -> PipelineSchedule | None:
+    """L in the second stage; None for a loop that has none."""
+    block = loop.body.block
+    issues = [op for op in loop.walk() if isinstance(op, stage.ProductIssueOp)]
+    waits = {op: wait for op in issues if (wait := _sole_wait(op, block)) is not None}
+    if len(waits) < len(issues):
+        return None
+    last, count = issues, len(issues) + 1
+    while len(last) < count:
+        count = len(last)
+        last = [op for op in last if _can_be_late(op, last, waits, block)]
+    late = _late_ops(last, waits, block)
+    order = _order(block, late)
+    if order is None:
+        return None
+    plan = PipelineSchedule(loop, dict.fromkeys(late, 1), order)
+    return None if any(isinstance(v.type, xetile.TileType) for v, _ in plan.carried) else plan
+
+
+def _sole_wait(issue: stage.ProductIssueOp, block: Block) -> stage.ProductWaitOp | None:
+    """The wait for a product, or for the last of those that add to it in turn."""
+    users = [use.operation for use in issue.result.uses]
+    if len(users) != 1 or users[0].parent is not block:
+        return None
+    if isinstance(users[0], stage.ProductIssueOp):
+        return _sole_wait(users[0], block)
+    wait = users[0]
+    return wait if isinstance(wait, stage.ProductWaitOp) and len(wait.products) == 1 else None
+
+
+def _can_be_late(
+    op: stage.ProductIssueOp, last: Collection[Operation], waits: Waits, block: Block
+) -> bool:
+    """Can a product be left to the next iteration, together with the others of `last`?"""
+    uses = list(waits[op].values[0].uses)
+    if len(uses) != 1 or uses[0].operation is not block.last_op:
+        return False
+    if any(waits[each] is waits[op] and each not in last for each in waits):
+        return False
+    if not any(depends(op.a, wait.values[0], block) for wait in waits.values()):
+        return False
+    carried = block.args[uses[0].index + 1]
+    first = [each for each in waits if each not in last]
+    if any(depends(v, carried, block) for each in first for v in each.operands):
+        return False
+    staged = op.b.owner
+    if not isinstance(staged, stage.CopyWaitOp) or staged.parent is not block:
+        return False
+    if any(use.operation not in last for value in staged.values for use in value.uses):
+        return False
+    states = {each.state for each in _of_multi_buffer(staged.buffer, block)}
+    return isinstance(staged.state, BlockArgument) and states == {staged.state}
+
+
+def _of_multi_buffer(buffer: SSAValue, block: Block) -> list[CopyOp]:
+    return [op for op in block.ops if isinstance(op, CopyOp) and op.buffer is buffer]
+
+
+def _late_ops(last: Iterable[stage.ProductIssueOp], waits: Waits, block: Block) -> list[Operation]:
+    """The ops of L: products, their waits, all that their multi-buffers do in the iteration, and what only they
+    need.
+    """
+    found: set[Operation] = set()
+    for op in last:
+        staged = op.b.owner
+        assert isinstance(staged, stage.CopyWaitOp)
+        steps = (use.operation for use in staged.state.uses)
+        found |= {op, waits[op], *_of_multi_buffer(staged.buffer, block)}
+        found |= {each for each in steps if isinstance(each, stage.AdvanceOp)}
+    for op in reversed(list(block.ops)):
+        if op in found or not op.results or op.regions or not is_pure(op):
+            continue
+        if any(isinstance(r.type, VectorType) for r in op.results):
+            continue
+        uses = [use.operation for r in op.results for use in r.uses]
+        if uses and all(use in found for use in uses):
+            found.add(op)
+    return [op for op in block.ops if op in found]
+
+
+def _order(block: Block, late: Sequence[Operation]) -> list[Operation] | None:
+    """A turn: A up to its first products, the products of L, A as far as it needs nothing of L, the rest of L and of A.
+
+    None where there is no such order.
+    """
+    end = block.last_op
+    assert end is not None
+    given = [a for a, v in zip(block.args[1:], end.operands, strict=True) if v.owner in late]
+    rest = [op for op in block.ops if op not in late and op is not end]
+    behind = {op for op in rest if any(depends(v, a, block) for v in _operands(op) for a in given)}
+    wait = next((i for i, op in enumerate(rest) if isinstance(op, stage.ProductWaitOp)), 0)
+    issues = [i for i, op in enumerate(rest[:wait]) if isinstance(op, stage.ProductIssueOp)]
+    if not late or not issues:
+        return None
+    head, others = rest[: issues[-1] + 1], rest[issues[-1] + 1 :]
+    moved = [op for op in head if op in behind]
+    if any(op.regions or not is_pure(op) for op in moved):
+        return None
+    need = next((i for i, op in enumerate(others) if op in behind), len(others))
+    products = [i for i, op in enumerate(late) if isinstance(op, stage.ProductIssueOp)]
+    begin = [op for op in late[: products[-1] + 1] if not isinstance(op, _DONE)]
+    return [
+        *(op for op in head if op not in behind),
+        *begin,
+        *others[:need],
+        *(op for op in late if op not in begin),
+        *moved,
+        *others[need:],
+    ]
+
+
+def _operands(op: Operation) -> list[SSAValue]:
+    return [v for inner in op.walk() for v in inner.operands]

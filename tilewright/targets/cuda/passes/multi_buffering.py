@@ -1,0 +1,444 @@
+"""multi-buffering: loads that feed products come through multi-buffers in shared memory, filled by the copy engine
+(TMA).
+
+    %a = xetile.load_tile %ta                       stage.copy.issue %r[%c], %ta, %tb
+    %b = xetile.load_tile %tb                 ->    %a, %b = stage.copy.wait %r[%c]
+    %d = xetile.tile_mma %a, %b, %acc               %d = xetile.tile_mma %a, %b, %acc
+                                                    stage.copy.release %r[%c]
+                                                    %n = stage.advance %c     (carried by every loop around)
+
+Requires: XeTile at workgroup level, one block per region, tiles placed where they are loaded (`rematerialize-tiles`).
+Guarantees: the same results; each multi-buffer is filled, read and released in one order, by one place of the program.
+
+A load takes part when a tile_mma uses it, as it is or transposed, or when A is computed from it element by element;
+when the copy engine can address its array (facts of the cache key: base and pitch multiples of 16 bytes, unit stride);
+when nothing in the kernel writes the array; and when padding is zero. Loads of one block that meet in a product share a
+multi-buffer, and so one barrier; loops that follow one another take turns with a multi-buffer. A multi-buffer in a loop
+has as many slots as shared memory allows, up to `stages`; one outside of loops one, or two where there is room. What
+takes no part stays a load, with a remark that says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import partial
+
+from xdsl.dialects import gpu, scf
+from xdsl.dialects.builtin import MemRefType, VectorType
+from xdsl.ir import Block, Operation, SSAValue
+
+from tilewright import dtypes
+from tilewright.codegen.registers import strided_form
+from tilewright.dialects import stage, xetile
+from tilewright.dialects.upstream.vector import TransposeOp
+from tilewright.dialects.xetile.memory import padding_number
+from tilewright.passes.access import Access, AccessAnalysis
+from tilewright.passes.loops import Update, carry
+from tilewright.passes.memory_objects import is_pure
+from tilewright.passes.tile_origin import tile_divisors
+from tilewright.targets.cuda.ownership import is_elementwise
+from tilewright.targets.cuda.passes.local_stores import can_store, is_stored, must_store, reachable
+from tilewright.targets.cuda.passes.tf32_rounding import loaded, rounding_of
+from tilewright.targets.cuda.passes.wgmma_legality import through_transposes, unsuited
+from tilewright.uarch.base import Machine
+
+MAX_STAGES = 8
+
+
+@dataclass
+class BufferBudget:
+    """Shared memory that multi-buffers may take, in bytes, and the wanted number of slots."""
+
+    bytes: int
+    stages: int | None = None
+
+
+@dataclass(eq=False)
+class _Group:
+    """Loads of one block that share a multi-buffer."""
+
+    block: Block
+    loads: list[xetile.LoadTileOp] = field(default_factory=list[xetile.LoadTileOp])
+
+
+def multi_buffer_loads(
+    function: gpu.FuncOp, machine: Machine, budget: BufferBudget, remarks: list[str]
+) -> int:
+    """Rewrites one kernel; how many multi-buffers it has."""
+    analysis = AccessAnalysis(function)
+    families = _families(_groups(function, machine, analysis, remarks))
+    slots = _slots(families, budget)
+    made = 0
+    for family, count in zip(families, slots, strict=True):
+        if count == 0:
+            remarks.append("loads of a product do not fit shared memory: they are not staged")
+            continue
+        _build(function, family, count)
+        made += 1
+    return made
+
+
+def _families(groups: list[_Group]) -> list[list[_Group]]:
+    """Groups that can take turns with one multi-buffer: equal tiles, in blocks of which none stands in or is
+    another.
+    """
+    families: list[list[_Group]] = []
+    for group in groups:
+        assigned = next((f for f in families if all(_apart(group, other) for other in f)), None)
+        if assigned is not None:
+            assigned.append(group)
+        else:
+            families.append([group])
+    return families
+
+
+def _apart(a: _Group, b: _Group) -> bool:
+    if _parts(a) != _parts(b) or a.block is b.block or in_loop(a.block) != in_loop(b.block):
+        return False
+    if _shared(a) != _shared(b):
+        return False
+    return not any(_stands_in(x.block, y.block) for x, y in ((a, b), (b, a)))
+
+
+def _stands_in(inner: Block, outer: Block) -> bool:
+    around = inner.parent_op()
+    return around is not None and outer.find_ancestor_op_in_block(around) is not None
+
+
+def _shared(group: _Group) -> list[bool]:
+    return ["stage.multicast" in load.attributes for load in group.loads]
+
+
+def buffered_loads(function: gpu.FuncOp, machine: Machine) -> list[xetile.LoadTileOp]:
+    """The loads that `multi_buffer_loads` would put into multi-buffers."""
+    groups = _groups(function, machine, AccessAnalysis(function), [])
+    return [load for group in groups for load in group.loads]
+
+
+def will_form(function: gpu.FuncOp, machine: Machine, remarks: list[str]) -> bool:
+    """Whether warpgroups would do any product: of what multi-buffers bring, or threads load; if not, `remarks` say
+    why.
+    """
+    reasons: list[str] = []
+    if _groups(function, machine, AccessAnalysis(function), reasons):
+        return True
+    if any(isinstance(op, xetile.TileMmaOp) and is_stored(op, machine) for op in function.walk()):
+        return True
+    remarks += reasons
+    return False
+
+
+def _groups(
+    function: gpu.FuncOp, machine: Machine, analysis: AccessAnalysis, remarks: list[str]
+) -> list[_Group]:
+    """Connected loads: those that meet in a product, in the order of the program."""
+    found: list[_Group] = []
+    member: dict[Operation, _Group] = {}
+    for op in function.walk():
+        if not isinstance(op, xetile.TileMmaOp):
+            continue
+        reason = unsuited(op, machine)
+        if reason is not None:
+            remarks.append(f"tile_mma is not done by warpgroups: {reason}")
+            continue
+        put = must_store(op)
+        left = _copied(loads_of(op.a, computed=True), analysis, remarks)
+        right = _copied(loads_of(op.b, computed=put), analysis, remarks)
+        # The instruction reads B from shared memory only: what is not copied there, threads write there
+        # (`local-stores`).
+        if (put or not right) and (not can_store(op) or not (left or right)):
+            continue
+        loads = [*left, *right]
+        for load in loads:
+            _join(load, loads, found, member)
+    return found
+
+
+def _copied(
+    loads: list[xetile.LoadTileOp], analysis: AccessAnalysis, remarks: list[str]
+) -> list[xetile.LoadTileOp]:
+    """Those that the copy engine can do."""
+    found: list[xetile.LoadTileOp] = []
+    for load in loads:
+        reason = _obstacle(load, analysis)
+        if reason is None:
+            found.insert(0, load)
+        elif reason not in remarks:
+            remarks.append(reason)
+    return found
+
+
+def loads_of(operand: SSAValue, computed: bool) -> list[xetile.LoadTileOp]:
+    """The load that an operand is; with `computed`, else the loads of its shape that it is computed from, one by one.
+
+    What is computed from a staged tile is read by threads, who then hold the operand.
+    """
+    source = loaded(through_transposes(operand))
+    if source is not None:
+        return [source]
+    found: list[xetile.LoadTileOp] = []
+    seen: set[Operation] = set()
+    work = [operand] if computed else []
+    while work:
+        owner = work.pop().owner
+        if not isinstance(owner, Operation) or owner in seen:
+            continue
+        seen.add(owner)
+        if isinstance(owner, xetile.LoadTileOp):
+            if owner.tile_type.get_shape() == operand.type.get_shape():  # pyright: ignore
+                found.append(owner)
+        elif is_elementwise(owner):
+            work += owner.operands
+    return found
+
+
+def _join(
+    load: xetile.LoadTileOp,
+    together: list[xetile.LoadTileOp],
+    found: list[_Group],
+    member: dict[Operation, _Group],
+) -> None:
+    """Puts a load into the group of those that it meets in its block, or into one of its own."""
+    assert load.parent is not None
+    mine = member.get(load)
+    other = next((member[o] for o in together if o in member and o.parent is load.parent), None)
+    if mine is None:
+        joins = other is not None and _movable(load, other.loads)
+        mine = other if other is not None and joins else _Group(load.parent)
+        if mine not in found:
+            found.append(mine)
+        mine.loads.append(load)
+        member[load] = mine
+    elif other is not None and other is not mine and _movable(load, [*mine.loads, *other.loads]):
+        mine.loads += other.loads
+        member.update(dict.fromkeys(other.loads, mine))
+        found.remove(other)
+
+
+def _place_ops(load: xetile.LoadTileOp) -> list[Operation] | None:
+    """The ops of a load's block that make its tile, in order; None where one of them does more."""
+    block = load.parent
+    assert block is not None
+    found: set[Operation] = set()
+    work = [load.tile]
+    while work:
+        owner = work.pop().owner
+        if not isinstance(owner, Operation) or owner.parent is not block or owner in found:
+            continue
+        if not is_pure(owner) or owner.regions:
+            return None
+        found.add(owner)
+        work += owner.operands
+    return [op for op in block.ops if op in found]
+
+
+def _movable(load: xetile.LoadTileOp, others: list[xetile.LoadTileOp]) -> bool:
+    """Can loads stand side by side, where the first of them stands?"""
+    return all(_place_ops(each) is not None for each in (load, *others))
+
+
+def _obstacle(load: xetile.LoadTileOp, analysis: AccessAnalysis) -> str | None:
+    """Why a load does not go through the copy engine; None if it does."""
+    access = analysis.find(load)
+    what = f"the {'x'.join(map(str, load.tile_type.get_shape()))} load of a product"
+    if access is None or access.scattered or len(load.values) != 1 or load.permutation is not None:
+        return f"{what} is not of one tile of one array: it is loaded by threads"
+    name = access.root.name_hint or "its array"
+    if not isinstance(load.tile.owner, xetile.InitTileOp):
+        return f"{what} of {name} has an unknown position: it is loaded by threads"
+    if not reachable(load):
+        return f"{what} of {name} is in a loop without a counter: it is loaded by threads"
+    if access.memory_space != 0 or padding_number(load.padding) != 0:
+        return f"{what} is padded or in local memory: it is loaded by threads"
+    if not analysis.read_only(access.root):
+        return f"{what}: the kernel writes {name}: it is loaded by threads"
+    if (reason := unaddressable(access, analysis)) is not None:
+        return f"{what} of {name}: {reason}: it is loaded by threads"
+    if part_for(load) is None:
+        return f"{what} is not cut into lines of 32, 64 or 128 bytes: it is loaded by threads"
+    last = _last_use(load)
+    if last is None:
+        return f"{what} is used beyond its block: it is loaded by threads"
+    return None
+
+
+LINE_UNIT = 16
+"""Bytes that divide an array's base, its pitch, and where on a line a box of the copy engine begins."""
+
+
+def unaddressable(access: Access, analysis: AccessAnalysis) -> str | None:
+    """What keeps the copy engine from the array of an access."""
+    type = access.base.type
+    if access.base is not access.root or not isinstance(type, MemRefType):
+        return "it is no whole array argument"
+    rank = type.get_num_dims()
+    if access.extents[-rank:] != tuple(analysis.extent(access.base, d) for d in range(rank)):
+        return "its bounds are those of a part of the array"
+    if not 1 <= rank <= 5:
+        return f"rank {rank} is not 1 to 5"
+    strides, offset = strided_form(type)
+    fast = rank - 1 if access.tile_type.order == (1, 0) else rank - 2
+    if offset != 0 or strides[fast] != 1:
+        return "the tile's lines are not contiguous"
+    if analysis.facts(access.root).align < LINE_UNIT:
+        return "base or pitch is no multiple of 16 bytes"
+    # Not in the manuals: a box that begins elsewhere is an illegal instruction.
+    offsets, _ = tile_divisors(access.op.tile)  # pyright: ignore[reportAttributeAccessIssue]
+    along = offsets[1] if access.tile_type.order == (1, 0) else offsets[0]
+    if along * dtypes.from_mlir(type.element_type).itemsize % LINE_UNIT:
+        return "its offset along the lines is not known to be a multiple of 16 bytes"
+    return None
+
+
+def part_of(tile: xetile.TileType) -> stage.PartAttr | None:
+    """How a tile lies in a slot: the widest swizzle that divides its lines; None if none does."""
+    rows, columns = tile.get_shape()
+    itemsize = dtypes.from_mlir(tile.element_type).itemsize
+    lines, line = (rows, columns) if tile.order == (1, 0) else (columns, rows)
+    for width in (128, 64, 32):
+        if line * itemsize % width == 0 and lines % 8 == 0:
+            return stage.PartAttr((rows, columns), tile.element_type, tile.order, width)
+    return None
+
+
+def part_for(load: xetile.LoadTileOp) -> stage.PartAttr | None:
+    """How a load's tile lies in a slot, rounded if that is its only use; None where it cannot."""
+    part, rounding = part_of(load.tile_type), rounding_of(load)
+    if part is None or rounding is None:
+        return part
+    kind = rounding.result.type
+    assert isinstance(kind, VectorType)
+    return part.replaced(kind.element_type)
+
+
+def _last_use(load: xetile.LoadTileOp) -> Operation | None:
+    """The last op of the load's block that uses its value, also transposed; None where it leaves the block."""
+    block = load.parent
+    assert block is not None
+    last: Operation = load
+    work: list[SSAValue] = list(load.results)
+    while work:
+        for use in work.pop().uses:
+            user = use.operation
+            here = block.find_ancestor_op_in_block(user)
+            if here is None or user.name in ("scf.yield", "gpu.return"):
+                return None
+            if last.is_before_in_block(here):
+                last = here
+            if isinstance(user, xetile.TransposeOp | TransposeOp) or user is rounding_of(load):
+                work += user.results
+    return last
+
+
+def _slots(families: list[list[_Group]], budget: BufferBudget) -> list[int]:
+    """Slots per multi-buffer: those in loops get equally many, as many as fit; the others one, or two if room is
+    left.
+    """
+
+    def slot_bytes(family: list[_Group]) -> int:
+        return stage.MultiBufferType(1, _parts(family[0])).slot_bytes
+
+    def fixed(family: list[_Group]) -> bool:
+        return not in_loop(family[0].block)
+
+    cyclic = sum(slot_bytes(f) for f in families if not fixed(f))
+    single = sum(slot_bytes(f) for f in families if fixed(f))
+    left = budget.bytes - single
+    depth = max(0, min(budget.stages or MAX_STAGES, left // cyclic if cyclic else 1, MAX_STAGES))
+    twice = depth >= 2 and left - depth * cyclic >= single
+    return [(2 if twice else 1) * int(left >= 0) if fixed(f) else depth for f in families]
+
+
+def in_loop(block: Block) -> bool:
+    """Does a loop of the program stand around a block?"""
+    op = block.parent_op()
+    while op is not None:
+        if isinstance(op, scf.ForOp) and PROGRAMS not in op.attributes:
+            return True
+        op = op.parent_op()
+    return False
+
+
+PROGRAMS = "stage.programs"
+"""Marks the loop over the programs that one workgroup runs."""
+
+
+def _parts(group: _Group) -> list[stage.PartAttr]:
+    parts = [part_for(load) for load in group.loads]
+    return [p for p in parts if p is not None]
+
+
+def _build(function: gpu.FuncOp, family: list[_Group], slots: int) -> None:
+    top = function.body.block
+    first = top.first_op
+    assert first is not None
+    buffer = stage.MultiBufferOp(stage.MultiBufferType(slots, _parts(family[0])))
+    state = stage.PipelineStateOp(slots)
+    top.insert_ops_before([buffer, state], first)
+    buffer.result.name_hint, state.result.name_hint = "buffer", "state"
+    places: dict[Operation, Update] = {}
+    for group in family:
+        anchor = _earliest(group.loads)
+        _gather(group, anchor)
+        places[anchor] = partial(_stage, buffer, group, anchor)
+    carry(state.result, places, top)
+
+
+def _gather(group: _Group, anchor: Operation) -> None:
+    """Makes all tiles of a group before its first load."""
+    for load in group.loads:
+        for op in _place_ops(load) or ():
+            if anchor.is_before_in_block(op):
+                op.detach()
+                group.block.insert_op_before(op, anchor)
+
+
+def _stage(
+    buffer: stage.MultiBufferOp, group: _Group, anchor: Operation, here: SSAValue
+) -> SSAValue:
+    """Replaces the loads of a group by a fill of the multi-buffer at pipeline state `here`; the pipeline state after
+    it.
+    """
+    block = group.block
+    uses = [u for load in group.loads if (u := _last_use(load)) is not None]
+    last = _latest([*group.loads, *uses])
+    issue = stage.CopyIssueOp(
+        buffer.result, here, [load.tile for load in group.loads], _shared(group)
+    )
+    wait = stage.CopyWaitOp(buffer.result, here)
+    block.insert_ops_before([issue, wait], anchor)
+    release = stage.CopyReleaseOp(buffer.result, here)
+    following = stage.AdvanceOp(here)
+    block.insert_ops_after([release, following], last)
+    for load, value in zip(group.loads, wait.values, strict=True):
+        value.name_hint = load.results[0].name_hint
+        rounding = rounding_of(load)
+        held = load.results[0] if rounding is None else rounding.result
+        held.replace_all_uses_with(value)
+        if rounding is not None:
+            rounding.detach()
+            rounding.erase()
+        load.detach()
+        load.erase()
+    return following.result
+
+
+def _earliest(ops: Iterable[Operation]) -> Operation:
+    """The first of some ops of one block."""
+    found: Operation | None = None
+    for op in ops:
+        if found is None or op.is_before_in_block(found):
+            found = op
+    assert found is not None
+    return found
+
+
+def _latest(ops: Iterable[Operation]) -> Operation:
+    """The last of some ops of one block."""
+    found: Operation | None = None
+    for op in ops:
+        if found is None or found.is_before_in_block(op):
+            found = op
+    assert found is not None
+    return found

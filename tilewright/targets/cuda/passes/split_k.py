@@ -1,0 +1,187 @@
+"""split-k: the workgroups of a cluster do a loop's iterations in turn, and add up what each has summed.
+
+    %x = gpu.block_id x                                %b = gpu.block_id x    %x = %b / 8    %r = stage.rank
+    %s = scf.for %k = %lo to %hi step %d               %p = scf.for %k = %lo + %r * %d to %hi step 8 * %d
+        iter_args(%acc = 0) {                     ->       iter_args(%acc = 0) {
+      scf.yield tile_mma(%a, %b, %acc) }                 scf.yield tile_mma(%a, %b, %acc) }
+    xetile.store_tile f(%s), %t                        %s = stage.cluster.sum %p
+                                                       scf.if %r == 0 { xetile.store_tile f(%s), %t }
+
+Requires: XeTile at workgroup level, tiles placed where they are loaded (`rematerialize-tiles`). Guarantees: the same
+sums in another order, which is the same in every run; `size` times as many workgroups along x, in clusters of `size`.
+
+Takes part: a kernel whose products all stand in one loop of its outermost block, which carries nothing but sums of
+products and only loads; what stands before the loop acts on nothing, and the kernel shares no memory. Few large tiles
+with a long loop leave most of the machine idle: `buffer-reuse` says where this pays.
+"""
+
+from __future__ import annotations
+
+from xdsl.dialects import arith, gpu, scf, vector
+from xdsl.dialects.builtin import FloatAttr, IndexType, IntegerAttr, VectorType, i64
+from xdsl.ir import Block, Operation, Region, SSAValue
+
+from tilewright import dtypes
+from tilewright.dialects import stage, xetile
+from tilewright.passes.fold_identities import splat
+from tilewright.passes.kernel import programs_of
+from tilewright.passes.memory_objects import is_pure
+from tilewright.targets.cuda.passes.wgmma_legality import shares_memory
+from tilewright.targets.cuda.retile import share_programs
+
+_QUIET = (
+    xetile.LoadTileOp,
+    xetile.LoadGatherOp,
+    xetile.PrefetchTileOp,
+    gpu.BlockIdOp,
+    gpu.GridDimOp,
+)
+"""Ops that act on nothing, besides those that depend on their operands alone."""
+
+index = IndexType()
+
+
+def shared_loop(function: gpu.FuncOp) -> scf.ForOp | None:
+    """The loop of a kernel that a cluster can share; None if there is none."""
+    if shares_memory(function):
+        return None
+    products = [op for op in function.walk() if isinstance(op, xetile.TileMmaOp)]
+    loops = {op.parent_op() for op in products}
+    loop = loops.pop() if len(loops) == 1 else None
+    if not isinstance(loop, scf.ForOp) or loop.parent is not function.body.block:
+        return None
+    block = loop.body.block
+    last = block.last_op
+    assert last is not None
+    if not last.operands or not all(
+        _is_sum(value, block, position) for position, value in enumerate(last.operands)
+    ):
+        return None
+    before: list[Operation] = []
+    here = loop.prev_op
+    while here is not None:
+        before += here.walk()
+        here = here.prev_op
+    inside = all(
+        op.regions or is_pure(op) or isinstance(op, _QUIET) or op.name == "scf.yield"
+        for op in (*before, *block.walk())
+    )
+    return loop if inside else None
+
+
+def _is_sum(value: SSAValue, block: Block, position: int) -> bool:
+    """Is what the loop yields at a position a product added to what it carried there?"""
+    product = value.owner
+    if not isinstance(product, xetile.TileMmaOp) or product.parent is not block:
+        return False
+    arg = block.args[position + 1]
+    kind = value.type
+    assert isinstance(kind, VectorType)
+    return (
+        product.c is arg
+        and arg.has_one_use()
+        and value.has_one_use()
+        and dtypes.from_mlir(kind.element_type).itemsize == 4
+    )
+
+
+def split_k(function: gpu.FuncOp, size: int) -> bool:
+    """Rewrites one kernel; whether clusters of `size` share its loop now."""
+    loop = shared_loop(function)
+    if loop is None or size < 2:
+        return False
+    top = function.body.block
+    rank = _as_cluster(function, size)
+    before: list[Operation] = []
+
+    def value(op: Operation) -> SSAValue:
+        before.append(op)
+        return op.results[0]
+
+    count = value(arith.ConstantOp(IntegerAttr(size, index)))
+    start = value(arith.AddiOp(loop.lb, value(arith.MuliOp(rank, loop.step))))
+    step = value(arith.MuliOp(loop.step, count))
+    inits = [
+        init if splat(init) == 0 else [value(op) for op in _zeros(init)][-1]
+        for init in loop.iter_args
+    ]
+    top.insert_ops_before(before, loop)
+    after: list[Operation] = []
+    for position, (old, init) in enumerate(zip(list(loop.iter_args), inits, strict=True)):
+        total = stage.ClusterSumOp(loop.results[position])
+        total.result.name_hint = loop.results[position].name_hint
+        made: Operation = total
+        after.append(total)
+        if init is not old:
+            made = (arith.AddfOp if _is_float(old) else arith.AddiOp)(total.result, old)
+            after.append(made)
+        fresh = made.results[0]
+        loop.results[position].replace_uses_with_if(
+            fresh, lambda use, total=total: use.operation is not total
+        )
+    loop.operands[0], loop.operands[2] = start, step
+    for position, init in enumerate(inits):
+        loop.operands[3 + position] = init
+    top.insert_ops_after(after, loop)
+    _only_first(top, after[-1], rank)
+    return True
+
+
+def _as_cluster(function: gpu.FuncOp, size: int) -> SSAValue:
+    """Makes `size` neighbouring workgroups along x of each program; the rank of this one."""
+    top = function.body.block
+    first = top.first_op
+    assert first is not None
+    ids = [op for op in function.walk() if isinstance(op, gpu.BlockIdOp | gpu.GridDimOp)]
+    count = arith.ConstantOp(IntegerAttr(size, index))
+    rank = stage.RankOp()
+    top.insert_ops_before([count, rank], first)
+    for op in ids:
+        if op.dimension.data is not gpu.DimensionEnum.X or op.parent is None:
+            continue
+        whole = arith.DivUIOp(op.result, count.result)
+        op.parent.insert_op_after(whole, op)
+        op.result.replace_uses_with_if(
+            whole.result, lambda use, whole=whole: use.operation is not whole
+        )
+    function.attributes[stage.CLUSTER] = IntegerAttr(size, i64)
+    share_programs(function, programs_of(function) * size)
+    return rank.result
+
+
+def _only_first(top: Block, after: Operation, rank: SSAValue) -> None:
+    """What stands after an op is done by rank 0 alone."""
+    last = top.last_op
+    assert last is not None
+    rest: list[Operation] = []
+    here = after.next_op
+    while here is not None and here is not last:
+        rest.append(here)
+        here = here.next_op
+    zero = arith.ConstantOp(IntegerAttr(0, index))
+    first = arith.CmpiOp(rank, zero.result, "eq")
+    then = Block()
+    for op in rest:
+        op.detach()
+        then.add_op(op)
+    then.add_op(scf.YieldOp())
+    guard = scf.IfOp(first.result, [], Region(then), Region(Block([scf.YieldOp()])))
+    top.insert_ops_before([zero, first, guard], last)
+
+
+def _vector(value: SSAValue) -> VectorType:
+    assert isinstance(value.type, VectorType)
+    return value.type
+
+
+def _zeros(like: SSAValue) -> list[Operation]:
+    """The ops that make zeros of a value's type, the last of which gives them."""
+    type = _vector(like)
+    element = type.element_type
+    zero = FloatAttr(0.0, element) if _is_float(like) else IntegerAttr(0, element)  # pyright: ignore
+    scalar = arith.ConstantOp(zero)
+    return [scalar, vector.BroadcastOp(scalar.result, type)]
+
+
+def _is_float(value: SSAValue) -> bool:
+    return dtypes.from_mlir(_vector(value).element_type).is_float

@@ -1,0 +1,339 @@
+"""Tile sizes that a kernel with one loop of products leaves to the planner (`tw.auto`), where warpgroups multiply.
+
+How the loop depends on each constexpr is not recognised but measured: the kernel is built with all of them 64, then
+with one at a time doubled, and its `LoopWork` says what has doubled, rows, columns or the step of k. So any kernel of
+that form will do, whatever its constexprs are called and however its grid is laid out. Every tiling that the machine's
+instructions and registers can do is then costed for the launch at hand (`sharing.clocks`), with few rows or columns
+those of the transposed product (`passes/swap_operands.py`), and with several workgroups for a program.
+
+    8 x 4096 x 4096:  BM = 128, BN = 256, BK = 64    16 programs    24 us
+                      BM = 8, BN = 64, BK = 128      64 programs     7 us    chosen
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from math import prod
+from typing import Any
+
+from xdsl.dialects.builtin import ModuleOp
+
+from tilewright.arguments import ArrayArg
+from tilewright.codegen.tiles import itemsize
+from tilewright.diagnostics import TilewrightError, UnsupportedError
+from tilewright.dialects import xetile
+from tilewright.dialects.movement import shape_of
+from tilewright.dialects.upstream.arith import element
+from tilewright.passes import planner
+from tilewright.passes.planner import Choice, Request, launch_programs
+from tilewright.targets.base import CompileOptions
+from tilewright.targets.cuda.passes.tf32_rounding import loaded
+from tilewright.targets.cuda.passes.warp_specialization import compute_registers
+from tilewright.targets.cuda.passes.wgmma_legality import MOST_ACCUMULATORS as REGISTERS
+from tilewright.targets.cuda.passes.wgmma_legality import (
+    through_transposes,
+    unsuited,
+    warpgroups_of,
+)
+from tilewright.targets.cuda.pipeline import product_work
+from tilewright.targets.cuda.rates import measured
+from tilewright.targets.cuda.retile import MOST_ACCUMULATORS
+from tilewright.targets.cuda.warps import accumulators
+from tilewright.targets.cuda.work_split import (
+    UNSPLIT,
+    LoopWork,
+    Sides,
+    WorkSplit,
+    causes,
+    clocks,
+    pays,
+    work_splits,
+)
+from tilewright.uarch.base import Machine, Rates
+from tilewright.uarch.nvidia import LANES, LINE, WARPGROUP, WGMMA_ROWS
+from tilewright.uarch.sm90 import BY_WARPGROUPS, KERNEL_RATES, SMEM
+
+PROBE = 64
+"""What all constexprs are when the kernel is first built: legal rows, columns and steps of every instruction."""
+SIDES = (*range(8, 64, 8), *range(64, 257, 16))
+HELD = 0.76
+"""What part of a thread's registers products and what they multiply may take, where a kernel is no loop of products."""
+KERNEL_SIDES = (32, 64, 80, 96, 112, 128, 160, 192)
+"""Values that are tried for each constexpr of a kernel that is no loop of products."""
+LINES = (LINE, 2 * LINE, 4 * LINE)
+"""Bytes of k that one step takes."""
+MOST_LISTED = 8
+"""Choices that a reader is told of."""
+SAMPLED = 2.0
+"""What a sample is estimated to take at most, in times of the best tiling."""
+TRIED = 5
+"""Choices that are built, best first, until one is what it was costed as."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a kernel's loop depends on its constexprs."""
+
+    work: LoopWork
+    """With all of them `PROBE`."""
+    roles: Mapping[str, str]
+    """`rows`, `columns` or `step` by constexpr."""
+    module: ModuleOp
+    """The kernel, so built."""
+
+    def batch(self, request: Request) -> int | None:
+        """Products of a launch; None where programs are no rows and columns of tiles."""
+        rows, columns = self.work.sides(_shapes(request))
+        if rows is None or columns is None:
+            return None
+        programs = launch_programs(self.module, request.arguments)
+        count, rest = divmod(
+            programs, -(-rows // self.work.rows) * -(-columns // self.work.columns)
+        )
+        return None if rest else count
+
+
+@dataclass(frozen=True)
+class TilingCandidate:
+    """A tiling of a launch, with the share of a program that is best for it."""
+
+    values: Mapping[str, int]
+    work: LoopWork
+    programs: int
+    trips: int
+    split: WorkSplit
+    sides: Sides
+    clocks: float
+
+    def choice(self, multiprocessors: int) -> Choice:
+        """What a reader is told of it."""
+        hertz = self.work.rates["hertz"]
+        each = self.programs, self.trips, self.sides, multiprocessors
+        found = causes(self.work, self.split, *each)
+        return Choice(
+            dict(self.values),
+            self.clocks / hertz,
+            self.programs,
+            self.split.parts,
+            {cause: clocks / hertz for cause, clocks in found.items() if clocks},
+        )
+
+
+def choices(
+    request: Request, options: CompileOptions, machine: Machine, multiprocessors: int
+) -> Sequence[Choice]:
+    """Tilings, the cheapest first, which is sure to be as it was costed; none where the kernel has another form than a
+    loop of products."""
+    found = of_form(request, options, machine, multiprocessors)
+    for first, each in enumerate(found[:TRIED]):
+        made = _work(request, each.values, options, machine)
+        if made == each.work:
+            return [c.choice(multiprocessors) for c in found[first:][:MOST_LISTED]]
+    return []
+
+
+def of_kernel(request: Request, machine: Machine, rates: Rates) -> Sequence[Choice]:
+    """Tilings of a kernel of any form all of whose products warpgroups can do, and whose sums registers hold; none
+    where there are none. The planner of all machines costs them."""
+
+    def rated(module: ModuleOp) -> Rates:
+        products = [op for op in module.walk() if isinstance(op, xetile.TileMmaOp)]
+        reasons = [reason for op in products if (reason := unsuited(op, machine)) is not None]
+        if not products or reasons or not _hold(products):
+            raise UnsupportedError((*reasons, "registers hold no such products")[0])
+        times = BY_WARPGROUPS[warpgroups_of([shape_of(op.result)[0] for op in products])]
+        return replace(
+            own,
+            product_flops=own.product_flops / times,
+            elementwise_bytes=own.elementwise_bytes / times,
+            op_seconds=own.op_seconds * times,
+        )
+
+    own = replace(rates, parts=1, **KERNEL_RATES)
+    try:
+        rated(request.build(dict.fromkeys(request.names, PROBE)))
+        return planner.choices(request, own, KERNEL_SIDES, rated)
+    except TilewrightError:
+        return []
+
+
+def _hold(products: Sequence[xetile.TileMmaOp]) -> bool:
+    """Do a thread's registers hold the sums of the products of one block, and left operands that are computed?"""
+    if accumulators(products) > MOST_ACCUMULATORS:
+        return False
+    groups = warpgroups_of([shape_of(op.result)[0] for op in products])
+    blocks: dict[Any, int] = {}
+    for op in products:
+        a = () if loaded(through_transposes(op.a)) is not None else shape_of(op.a)
+        held = 4 * prod(shape_of(op.result)) + (prod(a) * itemsize(element(op.a.type)) if a else 0)
+        blocks[op.parent] = blocks.get(op.parent, 0) + held // (4 * groups * WARPGROUP * LANES)
+    return max(blocks.values()) <= HELD * compute_registers(groups)
+
+
+def of_form(
+    request: Request, options: CompileOptions, machine: Machine, multiprocessors: int
+) -> list[TilingCandidate]:
+    """Every tiling that is costed, the cheapest first; none where the kernel has another form."""
+    memory = request.memory
+    if "form" not in memory:
+        memory["form"] = _form(request, options, machine)
+    form: Form | None = memory["form"]
+    if form is None:
+        return []
+    return sorted(candidates(request, form, multiprocessors), key=lambda c: c.clocks)
+
+
+def samples(
+    request: Request, options: CompileOptions, machine: Machine, multiprocessors: int
+) -> Sequence[TilingCandidate]:
+    """Tilings whose times tell the machine's rates: of those that could be chosen, evenly from the cheapest on."""
+    found = of_form(request, options, machine, multiprocessors)
+    near = [c for c in found if c.clocks <= SAMPLED * found[0].clocks]
+    return near[:: max(1, len(near) // MOST_LISTED)][:MOST_LISTED]
+
+
+def candidates(request: Request, form: Form, multiprocessors: int) -> Iterator[TilingCandidate]:
+    """Every tiling for the arguments at hand, costed."""
+    work, shapes = form.work, _shapes(request)
+    sides, trips, batch = work.sides(shapes), _end(work, request), form.batch(request)
+    if trips is None or batch is None:
+        return
+    least = work.row_bytes // work.rows // work.step, work.column_bytes // work.columns // work.step
+    sizes = {
+        "rows": _sides(sides[0]),
+        "columns": _sides(sides[1]),
+        "step": tuple(line // max(least) for line in LINES),
+    }
+    given = {"rows": work.rows, "columns": work.columns, "step": work.step}
+    names = list(form.roles)
+    for values in product(*(sizes[form.roles[name]] for name in names)):
+        sized = given | {form.roles[name]: value for name, value in zip(names, values, strict=True)}
+        tiled = _tiled(work, sized["rows"], sized["columns"], sized["step"], sides)
+        if tiled is not None:
+            chosen = dict(zip(names, values, strict=True))
+            yield _costed(chosen, tiled, batch, trips, shapes, multiprocessors)
+
+
+def _sides(extent: int | None) -> Sequence[int]:
+    """Those of `SIDES` that no shorter one covers an extent with as few of; of multiples of 64, which alone rows of a
+    product can be, no shorter such one."""
+    if extent is None:
+        return SIDES
+    found: list[int] = []
+    for shorter, side in zip((0, *SIDES), SIDES, strict=False):
+        less = [n for n in (shorter, side - WGMMA_ROWS if side % WGMMA_ROWS == 0 else 0) if n > 0]
+        if not less or any(-(-extent // side) < -(-extent // n) for n in less):
+            found.append(side)
+    return found
+
+
+def _form(request: Request, options: CompileOptions, machine: Machine) -> Form | None:
+    base = dict.fromkeys(request.names, PROBE)
+    work = _work(request, base, options, machine)
+    if work is None:
+        return None
+    roles: dict[str, str] = {}
+    for name in request.names:
+        other = _work(request, base | {name: 2 * PROBE}, options, machine)
+        if other is None:
+            return None
+        doubled = [f for f in ("rows", "columns", "step") if getattr(other, f) != getattr(work, f)]
+        if len(doubled) != 1 or doubled[0] in roles.values():
+            return None
+        if other != _resized(work, **{doubled[0]: 2}):
+            return None
+        roles[name] = doubled[0]
+    return Form(work, roles, request.build(base))
+
+
+def _work(
+    request: Request, values: Mapping[str, int], options: CompileOptions, machine: Machine
+) -> LoopWork | None:
+    """The loop of the kernel with these constexprs; None where warpgroups cannot run it."""
+    try:
+        module: ModuleOp = request.build(values)
+        work = product_work(module, machine, options)
+        return None if work is None else measured(work, machine.name)
+    except TilewrightError:
+        return None
+
+
+def _resized(work: LoopWork, rows: float = 1, columns: float = 1, step: float = 1) -> LoopWork:
+    """The loop with so many times as many rows, columns and elements of k."""
+    return replace(
+        work,
+        rows=int(work.rows * rows),
+        columns=int(work.columns * columns),
+        step=int(work.step * step),
+        row_bytes=int(work.row_bytes * rows * step),
+        column_bytes=int(work.column_bytes * columns * step),
+        product_clocks=work.product_clocks * rows * columns * step,
+    )
+
+
+def _tiled(work: LoopWork, rows: int, columns: int, step: int, sides: Sides) -> LoopWork | None:
+    """The loop with tiles of this size, transposed where only that suits warpgroups; None where they cannot do it, or
+    most of a tile would lie outside of the array."""
+    for side, own in zip(sides, (rows, columns), strict=True):
+        if side is not None and own > max(WGMMA_ROWS, 2 * side):
+            return None
+    if (rows % WGMMA_ROWS and columns % WGMMA_ROWS) or rows * columns > MOST_ACCUMULATORS:
+        return None
+    found = _resized(work, rows / work.rows, columns / work.columns, step / work.step)
+    if rows % WGMMA_ROWS:
+        found = replace(
+            found,
+            rows=columns,
+            columns=rows,
+            row_bytes=found.column_bytes,
+            column_bytes=found.row_bytes,
+            row_lines=found.column_lines,
+            column_lines=found.row_lines,
+            put=found.put and found.row_lines,
+            row_extent=found.column_extent,
+            column_extent=found.row_extent,
+            transposed=True,
+        )
+    if found.rows % WGMMA_ROWS or found.columns not in found.widths:
+        return None
+    groups = warpgroups_of([found.rows])
+    held = found.rows * found.columns * found.sums
+    if held > MOST_ACCUMULATORS or held > REGISTERS[groups] * groups * WARPGROUP * LANES:
+        return None
+    return found if 2 * (found.row_bytes + found.column_bytes) <= SMEM else None
+
+
+def _costed(
+    values: Mapping[str, int],
+    work: LoopWork,
+    batch: int,
+    trips: int,
+    shapes: Sequence[Sequence[int]],
+    multiprocessors: int,
+) -> TilingCandidate:
+    """A tiling with the best of all clusters; those that do not gain enough are not asked for at the launch either."""
+    sides = work.sides(shapes)
+    assert sides[0] is not None and sides[1] is not None
+    programs = batch * -(-sides[0] // work.rows) * -(-sides[1] // work.columns)
+    count = -(-trips // work.step)
+    best, least = UNSPLIT, clocks(work, UNSPLIT, programs, count, sides, multiprocessors)
+    alone = least
+    for split in work_splits(work, programs, count, multiprocessors, tiles=False):
+        cost = clocks(work, split, programs, count, sides, multiprocessors)
+        if cost < least and pays(cost, alone):
+            best, least = split, cost
+    return TilingCandidate(values, work, programs, count, best, sides, least)
+
+
+def _shapes(request: Request) -> list[tuple[int, ...]]:
+    return [a.shape if isinstance(a, ArrayArg) else () for a in request.arguments]
+
+
+def _end(work: LoopWork, request: Request) -> int | None:
+    """Elements of k; None where a number says how many."""
+    argument: Any = request.arguments[work.argument]
+    if work.dimension < 0 or not isinstance(argument, ArrayArg):
+        return None
+    return argument.shape[work.dimension] - work.start

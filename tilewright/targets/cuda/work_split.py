@@ -1,0 +1,322 @@
+"""Sharing: how many workgroups compute one program of a launch whose programs do not fill the machine evenly.
+
+The extents that say so are known at the launch only (code is specialised on classes of extents), so a kernel is
+compiled as it stands, with a note of its loop (`LoopWork`); a launch asks `choose`, and where that finds that cores
+would be idle for long (few programs, or a last round of few), the kernel is compiled again for what it says:
+
+- tiles: the program's tiles are split (`retile`) and given to as many workgroups along x: smaller tiles, every
+  operand loaded more often.
+- steps: so many iterations of the loop are taken at once (`passes/k_coarsening.py`): fewer, longer ones.
+- parts: a cluster of so many workgroups does the loop's iterations in turn (`passes/split_k.py`): no operand is loaded
+  more often, and at the end the workgroups add up their sums.
+
+`clocks` is what a launch takes: rounds of programs, an iteration as long as its slowest part (products, the port of
+shared memory, copies that are waited for because few are under way, the L2 cache that serves all workgroups), then the
+program's own stores and what it takes to add up; and at least as long as the arrays take from memory. Parts that are
+alike hold one another up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from tilewright.targets.cuda.passes.multi_buffering import MAX_STAGES
+from tilewright.targets.cuda.passes.wgmma_legality import (
+    BUFFERS,
+    panel_line,
+    panel_of,
+    warpgroups_of,
+)
+from tilewright.uarch.nvidia import LANES, LINE, WARPGROUP
+from tilewright.uarch.sm90 import CLUSTERS, MULTIPROCESSORS, SMEM
+
+LEAST_SIDE = 64
+"""Rows or columns of a product that are not split further (the rows of one wgmma)."""
+IDLE = 0.1
+"""What part of all multiprocessors must be idle, over the rounds in which programs run."""
+WORTH = 1500
+"""Clocks that sharing must save: less is not worth a second compilation of the kernel."""
+GAIN = 0.05
+"""What part of the time it must save: the cost is no better known."""
+SPARE = (2 << 10, 16 << 10, 48 << 10, 96 << 10)
+"""Bytes of shared memory kept from multi-buffers, for barriers and what else a kernel needs: tried in turn."""
+SHORT = 16
+"""Bytes of a line in shared memory where no swizzle fits a tile's rows."""
+SHORT_COST = 1.42
+"""Copies in lines of half the length take this power of two times as long (H200, fitted with the rates)."""
+
+
+Sides: TypeAlias = tuple[int | None, int | None]
+"""Rows and columns of a whole result, where they are known."""
+
+
+@dataclass(frozen=True)
+class LoopWork:
+    """A kernel's loop of products, as its programs run it: what `choose` needs to know."""
+
+    argument: int
+    dimension: int
+    """The loop ends at this extent of this array; at this scalar where the dimension is -1."""
+    start: int
+    step: int
+    rows: int
+    columns: int
+    """Of the loop's sums; a program holds `sums` of this shape."""
+    sums: int
+    row_bytes: int
+    column_bytes: int
+    """Loaded in an iteration, in lines along k: what rows of A and what columns of B need."""
+    product_clocks: float
+    """Of one multiprocessor for the products of an iteration."""
+    parts: bool
+    """Can a cluster share the loop?"""
+    steps: bool
+    """Can several iterations be taken at once?"""
+    stored: int
+    """Bytes of an element of the result where the copy engine can store tiles of it; else 0."""
+    transposed: bool
+    """Is the result stored transposed?"""
+    widths: tuple[int, ...]
+    """Columns that the instruction can do at a time."""
+    row_lines: bool
+    """Do lines of the left operand's array run along rows of the result, not along k?"""
+    column_lines: bool
+    """Do lines of the right operand's run along columns?"""
+    put: bool
+    """Do threads write right operands to shared memory again, as the instruction reads them?"""
+    row_extent: tuple[int, int]
+    """Array argument and dimension that is all rows of the result; (-1, -1) if not known."""
+    column_extent: tuple[int, int]
+    """The same of its columns."""
+    rates: Mapping[str, float]
+    """What the machine does (`uarch.sm90.PRODUCT_RATES`)."""
+
+    def trips(self, end: int) -> int:
+        """Iterations of the loop where it ends at `end`."""
+        return -(-(end - self.start) // self.step)
+
+    def sides(self, shapes: Sequence[Sequence[int]]) -> Sides:
+        """Rows and columns of the whole result for arguments of these shapes, where they are known."""
+        (i, rows), (j, columns) = self.row_extent, self.column_extent
+        return shapes[i][rows] if i >= 0 else None, shapes[j][columns] if j >= 0 else None
+
+
+@dataclass(frozen=True)
+class WorkSplit:
+    """How many workgroups compute a program: `tiles` with a part of its tiles each, by `parts` in a cluster."""
+
+    tiles: int = 1
+    parts: int = 1
+    steps: int = 1
+    """Iterations of the loop that are taken at once."""
+
+
+UNSPLIT = WorkSplit()
+
+
+def choose(
+    work: LoopWork, programs: int, end: int, shapes: Sequence[Sequence[int]], multiprocessors: int
+) -> WorkSplit:
+    """The cheapest share for so many programs whose loop ends at `end`, on arrays of these shapes; ALONE unless
+    another is worth it."""
+    trips = work.trips(end)
+    if trips < 2 or programs < 1 or not _leaves_idle(programs, multiprocessors):
+        return UNSPLIT
+    sides = work.sides(shapes)
+    best, alone = UNSPLIT, clocks(work, UNSPLIT, programs, trips, sides, multiprocessors)
+    least = alone
+    argument, dimension = work.argument, work.dimension
+    length = end if dimension < 0 else shapes[argument][dimension]
+    even = work.steps and (length - work.start) % (2 * work.step) == 0
+    for split in work_splits(work, programs, trips, multiprocessors, 2 if even else 1):
+        cost = clocks(work, split, programs, trips, sides, multiprocessors)
+        if cost < least and pays(cost, alone):
+            best, least = split, cost
+    return best
+
+
+def pays(cost: float, alone: float) -> bool:
+    """Is a cost so far below that of programs on their own that another compilation is worth it?"""
+    return cost < min(alone - WORTH, alone * (1 - GAIN))
+
+
+def _leaves_idle(programs: int, multiprocessors: int) -> bool:
+    """Is a part of all multiprocessors idle that is worth a thought?"""
+    rounds = -(-programs // multiprocessors)
+    return rounds * multiprocessors * (1 - IDLE) > programs
+
+
+def work_splits(
+    work: LoopWork,
+    programs: int,
+    trips: int,
+    multiprocessors: int,
+    steps: int = 1,
+    tiles: bool = True,
+) -> Iterator[WorkSplit]:
+    """All shares that the kernel's form and the machine allow: tiles halve as `retile` halves them, the longer side
+    first."""
+    count = 1
+    while True:
+        for parts in range(1, min(max(CLUSTERS) if work.parts else 1, trips // 2) + 1):
+            room = CLUSTERS.get(parts, 0) * multiprocessors // MULTIPROCESSORS
+            if parts == 1 or programs * count <= room:
+                most = min(steps, trips // (2 * parts))
+                made = (WorkSplit(count, parts, s) for s in range(1, most + 1))
+                yield from (split for split in made if _fits(work, split))
+        count *= 2
+        if not tiles or min(split_sides(work.rows, work.columns, count)) < LEAST_SIDE:
+            return
+
+
+def _fits(work: LoopWork, split: WorkSplit) -> bool:
+    """Can warpgroups do such tiles, and add up their sums through the memory that copies had?"""
+    rows, columns = split_sides(work.rows, work.columns, split.tiles)
+    if rows % LEAST_SIDE or (columns not in work.widths and columns % work.widths[-1]):
+        return False
+    if split.parts == 1:
+        return True
+    registers = rows * columns // (warpgroups_of([rows]) * WARPGROUP * LANES)
+    slot = _slot_bytes(work, split, rows, columns)
+    held = min(_buffer_bytes(work, rows, columns) // slot, MAX_STAGES) * slot
+    summed = part_of(registers, split.parts)[0] * split.parts
+    return 4 * rows * columns * summed <= held * registers
+
+
+def part_of(registers: int, size: int) -> tuple[int, int]:
+    """Registers that each of a cluster of `size` adds up, of so many; and how many of them at a time.
+
+    The last part may be longer than what is left: behind it are zeros.
+    """
+    width = next(w for w in (4, 2, 1) if registers % w == 0)
+    return -(-registers // (width * size)) * width, width
+
+
+def split_sides(rows: int, columns: int, tiles: int) -> tuple[int, int]:
+    """Rows and columns of a tile when it is halved until there are `tiles`, the longer side first, rows of equals."""
+    while tiles > 1:
+        if rows >= columns:
+            rows //= 2
+        else:
+            columns //= 2
+        tiles //= 2
+    return rows, columns
+
+
+def clocks(
+    work: LoopWork, split: WorkSplit, programs: int, trips: int, sides: Sides, multiprocessors: int
+) -> float:
+    """What a launch of so many programs takes, each with so many iterations, in clocks of the machine."""
+    each = _Iteration(work, split, sides)
+    mine = -(-trips // (split.parts * split.steps))
+    own = work.rates["program"] + each.stores
+
+    def together(active: int) -> float:
+        """Of workgroups that run at the same time."""
+        return mine * _beside(3, each.step, each.cache(active)) + own
+
+    rounds, rest = divmod(programs * split.tiles * split.parts, multiprocessors)
+    busy = rounds * together(multiprocessors) + (together(rest) if rest else 0) + each.meeting
+    memory = _from_memory(work, programs, trips, sides)
+    return work.rates["start"] + _beside(3, busy, memory)
+
+
+def causes(
+    work: LoopWork, split: WorkSplit, programs: int, trips: int, sides: Sides, multiprocessors: int
+) -> dict[str, float]:
+    """What a launch would take, in clocks, if it were for one cause alone."""
+    each = _Iteration(work, split, sides)
+    workgroups = programs * split.tiles * split.parts
+    rounds, active = -(-workgroups // multiprocessors), min(workgroups, multiprocessors)
+    iterations = rounds * -(-trips // (split.parts * split.steps))
+    return {
+        "products": iterations * each.product,
+        "shared memory": iterations * each.port,
+        "waiting for copies": iterations * each.waiting,
+        "L2": iterations * each.cache(active),
+        "stores and starts": rounds * (work.rates["program"] + each.stores) + work.rates["start"],
+        "sums of clusters": each.meeting,
+        "memory": _from_memory(work, programs, trips, sides),
+    }
+
+
+class _Iteration:
+    """The parts of one iteration, and what a program does besides, in clocks."""
+
+    def __init__(self, work: LoopWork, split: WorkSplit, sides: Sides):
+        rates = work.rates
+        rows, columns = split_sides(work.rows, work.columns, split.tiles)
+        a, b = (
+            bytes / whole * own * split.steps
+            for bytes, whole, own in (
+                (work.row_bytes, work.rows, rows),
+                (work.column_bytes, work.columns, columns),
+            )
+        )
+        inside = [
+            1.0 if n is None else min(1.0, n / own)
+            for n, own in zip(sides, (rows, columns), strict=True)
+        ]
+        self.loaded = a + b  # what lies outside of an array is zeros, and takes as long
+        # A is written and read, B is written, and read again for every 64 rows; where threads write it again, read and
+        # written once more, by each of three warpgroups where they cannot share it. Copies in short lines take longer.
+        deep = work.step * split.steps
+        written = a * _lines(work.row_lines, a / deep) + b * _lines(work.column_lines, b / deep)
+        groups = warpgroups_of([rows])
+        again = groups if groups == 3 and columns % 3 else 1
+        reads = -(-rows // LEAST_SIDE) + (2 * again if work.put else 0)
+        self.port = (written + a + b * reads) / rates["port"]
+        self.product = rates["issue"] * work.product_clocks * split.steps / split.tiles
+        step = _beside(6, self.product, self.port)
+        slot = _slot_bytes(work, split, rows, columns)
+        ahead = min(_buffer_bytes(work, rows, columns) // slot, MAX_STAGES) - 1
+        arrives = rates["latency"] + self.loaded / rates["copy"]
+        self.waiting = (arrives + step) / max(ahead, 0.5)
+        self.step = max(step, self.waiting)
+        self.out = rates["cache" if split.parts == 1 else "cache_apart"]
+        stored = rates["engine" if _panels(work, rows, columns) else "threads"] * rows * columns
+        self.stores = stored * inside[0] * inside[1] * work.sums
+        summed = rates["meet"] + rates["exchange"] * rows * columns * work.sums
+        self.meeting = summed if split.parts > 1 else 0.0
+
+    def cache(self, active: int) -> float:
+        """L2 serves so many workgroups at the same time."""
+        return active * self.loaded / self.out
+
+
+def _from_memory(work: LoopWork, programs: int, trips: int, sides: Sides) -> float:
+    """Clocks that the arrays take from memory, each line once; none where L2 holds them from launch to launch."""
+    lines = ((work.row_bytes / work.rows, sides[0]), (work.column_bytes / work.columns, sides[1]))
+    held = trips * sum(line * n for line, n in lines if n)
+    if sides[0] and sides[1]:  # products of a batch
+        held *= max(1, programs / (-(-sides[0] // work.rows) * -(-sides[1] // work.columns)))
+    return held / work.rates["memory"] if held > work.rates["resident"] else 0.0
+
+
+def _lines(across: bool, row: float) -> float:
+    """How many times as long a copy takes as in whole lines: where these run across k, a tile's have so many bytes."""
+    return (LINE / (panel_line(int(row)) or SHORT)) ** SHORT_COST if across else 1
+
+
+def _slot_bytes(work: LoopWork, split: WorkSplit, rows: int, columns: int) -> int:
+    """What an iteration copies."""
+    a = work.row_bytes * rows // work.rows
+    return (a + work.column_bytes * columns // work.columns) * split.steps
+
+
+def _buffer_bytes(work: LoopWork, rows: int, columns: int) -> int:
+    """Shared memory for copies: what barriers, and the panels of stores, leave of it."""
+    return SMEM - SPARE[0] - _panels(work, rows, columns)
+
+
+def _panels(work: LoopWork, rows: int, columns: int) -> int:
+    """Of these, bytes of the panels; 0 where threads store."""
+    panel = panel_of(columns, work.stored, work.transposed)
+    return warpgroups_of([rows]) * BUFFERS * panel[0] * panel[1] if panel else 0
+
+
+def _beside(power: int, *times: float) -> float:
+    """Of things done beside one another: as long as the longest, longer where several take as long."""
+    return sum(t**power for t in times) ** (1 / power)

@@ -1,0 +1,64 @@
+"""What targets share whose programs run in this process: artifacts, scalars as words, the threads of a launch."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from tilewright import forks
+from tilewright.codegen.jit import compile_assembly
+
+if TYPE_CHECKING:
+    from tilewright.codegen.target import LLVMTarget
+    from tilewright.targets.stages import StageTexts
+
+
+class HostExecutable:
+    """A kernel in this process's memory: object code `data`, and `meta`, what a launch must know, of JSON's types."""
+
+    def __init__(
+        self, data: bytes, meta: Mapping[str, Any], ir: StageTexts, llvm: str, target: LLVMTarget
+    ):
+        self.ir = ir
+        self.remarks: list[str] = list(meta.get("remarks", ()))
+        self._data, self._meta, self._llvm, self._target = data, dict(meta), llvm, target
+        self._asm: dict[str, str] | None = None
+        self._guard = forks.lock()
+
+    @property
+    def asm(self) -> Mapping[str, str]:
+        """`llvm` and `asm`; the assembly is made when asked for."""
+        if self._asm is None:
+            self._asm = {"llvm": self._llvm, "asm": compile_assembly(self._llvm, self._target)}
+        return self._asm
+
+    def artifacts(self) -> Mapping[str, bytes]:
+        texts = {"source": self.ir.source, "llvm": self._llvm, "meta": self._meta}
+        return {"object": self._data, "texts": json.dumps(texts).encode()}
+
+
+def scalar_word(kind: str, value: Any) -> int:
+    """A scalar argument as its 8 bytes; `kind`: see `host_arguments.scalar_format`."""
+    if kind == "q":
+        number = int(value) & ((1 << 64) - 1)
+        return number - (1 << 64) if number >> 63 else number
+    if kind == "?":
+        return int(bool(value))
+    if kind == "bfloat16":
+        import ml_dtypes
+        import numpy as np
+
+        return int(np.array(value, ml_dtypes.bfloat16).view(np.uint16))
+    data = struct.pack("<" + kind, float(value))
+    return int.from_bytes(data + bytes(8 - len(data)), "little", signed=True)
+
+
+def thread_count() -> int:
+    """Threads of a launch: TILEWRIGHT_NUM_THREADS, or the cores that this process may use."""
+    from tilewright import knobs
+
+    wanted = knobs.current().num_threads if hasattr(knobs, "current") else None
+    return wanted or len(os.sched_getaffinity(0))

@@ -1,0 +1,49 @@
+"""Arguments as 8-byte words: an array is its address, extents and strides (in elements), a scalar one word."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from xdsl.dialects.builtin import (
+    AnyFloat,
+    BFloat16Type,
+    Float16Type,
+    Float64Type,
+    IndexType,
+    IntegerType,
+    MemRefType,
+)
+from xdsl.ir import Attribute
+
+
+def argument_kinds(types: Sequence[Attribute]) -> list[tuple[str, int]]:
+    """("array", rank), or the format of a scalar and 0."""
+    return [
+        ("array", len(t.get_shape())) if isinstance(t, MemRefType) else (scalar_format(t), 0)
+        for t in types
+    ]
+
+
+def argument_places(types: Sequence[Attribute], start: int = 0) -> tuple[list[int], int]:
+    """The byte offset of each argument's first word, from `start` on, and where they end."""
+    places: list[int] = []
+    for _, rank in argument_kinds(types):
+        places.append(start)
+        start += 8 * (1 + 2 * rank)
+    return places, start
+
+
+def scalar_format(type: Attribute) -> str:
+    """How a scalar argument lies in its slot of 8 bytes: a struct format, or a name of ml_dtypes."""
+    if isinstance(type, IndexType):
+        return "q"
+    if isinstance(type, IntegerType):
+        return "?" if type.width.data == 1 else "q"
+    if isinstance(type, Float64Type):
+        return "d"
+    if isinstance(type, Float16Type):
+        return "e"
+    if isinstance(type, BFloat16Type):
+        return "bfloat16"
+    assert isinstance(type, AnyFloat)
+    return "f"

@@ -1,0 +1,96 @@
+"""xe-version-stores: masked stores that follow each other ask once whether all of their lanes' masks are set.
+
+    xegpu.store %x, %p[%i], %m               scf.if (%m & %n) { store %x, %p[%i], true ; store %y, %p[%j], true }
+    xegpu.store %y, %p[%j], %n         ->    else { store %x, %p[%i], %m ; store %y, %p[%j], %n }
+
+A masked store is a branch. A compiler moves what only that branch reads into it, arithmetic of the whole fragment too,
+and holds the operands up to there: an accumulator and what is added to it, twice the registers. What two branches read
+stays where it was made. And lanes away from the edge take one branch for a fragment, not one for each element.
+
+Requires: a lane program. Guarantees: the same stores in the same order.
+"""
+
+from __future__ import annotations
+
+from xdsl.dialects import arith, gpu, scf
+from xdsl.dialects.builtin import IntegerAttr, VectorType, i1
+from xdsl.ir import Block, Operation, Region, SSAValue
+
+from tilewright.dialects import xegpu
+from tilewright.passes import memory_objects
+from tilewright.targets.xe.building import is_true
+
+TOGETHER = 8
+"""Stores of one branch at most: those of a fragment's rows."""
+LEAST = 4
+
+
+def version_stores(kernel: gpu.FuncOp) -> bool:
+    """Rewrites the masked stores of a kernel; True where there were some."""
+    groups: list[list[xegpu.StoreScatterOp]] = []
+    for block in [block for region in kernel.regions for block in region.blocks]:
+        _collect(block, groups)
+    for group in groups:
+        _rewrite(group)
+    return bool(groups)
+
+
+def _collect(block: Block, groups: list[list[xegpu.StoreScatterOp]]) -> None:
+    run: list[xegpu.StoreScatterOp] = []
+
+    def end() -> None:
+        for first in range(0, len(run), TOGETHER):
+            part = run[first : first + TOGETHER]
+            if len(part) >= LEAST:
+                groups.append(part)
+        run.clear()
+
+    for op in block.ops:
+        for region in op.regions:
+            for inner in region.blocks:
+                _collect(inner, groups)
+        if isinstance(op, xegpu.StoreScatterOp) and _is_masked(op.mask):
+            run.append(op)
+        elif op.regions or not memory_objects.is_pure(op):
+            end()
+    end()
+
+
+def _is_masked(mask: SSAValue) -> bool:
+    return not isinstance(mask.type, VectorType) and not is_true(mask)
+
+
+def _rewrite(group: list[xegpu.StoreScatterOp]) -> None:
+    last = group[-1]
+    block = last.parent
+    assert block is not None
+    true = arith.ConstantOp(IntegerAttr(1, i1))
+    made: list[Operation] = [true]
+    every: SSAValue = group[0].mask
+    for op in group[1:]:
+        if op.mask is not every:
+            both = arith.AndIOp(every, op.mask)
+            made.append(both)
+            every = both.result
+    plain: list[Operation] = []
+    for op in group:
+        copy = op.clone()
+        copy.operands[copy.operands.index(op.mask)] = true.result
+        copy.location = op.location
+        plain.append(copy)
+    branch = scf.IfOp(
+        every,
+        [],
+        Region(Block([*plain, scf.YieldOp()])),
+        Region(Block([scf.YieldOp()])),
+    )
+    made.append(branch)
+    for op in made:
+        op.location = last.location
+    block.insert_ops_before(made, last)
+    otherwise = branch.false_region.block
+    end = otherwise.last_op
+    assert end is not None
+    for op in group:
+        op.detach()
+        otherwise.insert_op_before(op, end)

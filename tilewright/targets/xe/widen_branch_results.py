@@ -1,0 +1,65 @@
+"""xe-widen-branch-results: what a branch gives as short components leaves it as words of 32 bits.
+
+    %v = scf.if %c -> (vector<4xi16>) { .. yield %a } else { .. }
+    ->
+    %w = scf.if %c -> (vector<2xi32>) { .. yield (bitcast %a) } else { .. } ; %v = vector.bitcast %w
+
+A compiler that takes a branch's vectors apart gives every component a register of its own: two halves of a word would
+be two registers.
+
+Requires: a lane program. Guarantees: the same results.
+"""
+
+from __future__ import annotations
+
+from xdsl.dialects import gpu, scf, vector
+from xdsl.dialects.builtin import IntegerType, VectorType, i32
+from xdsl.ir import Attribute
+from xdsl.rewriter import Rewriter
+
+from tilewright.targets.xe.building import bits_of
+
+WORD = 32
+
+
+def widen_branch_results(kernel: gpu.FuncOp) -> bool:
+    """Rewrites the branches of a kernel; True where there was one."""
+    changed = False
+    for op in list(kernel.walk()):
+        if isinstance(op, scf.IfOp):
+            for n in range(len(op.results)):
+                changed |= _rewrite(op, n)
+    return changed
+
+
+def _words(kind: Attribute) -> VectorType | None:
+    if not isinstance(kind, VectorType) or len(kind.get_shape()) != 1:
+        return None
+    element = kind.element_type
+    if element == IntegerType(1) or bits_of(element) >= WORD:
+        return None
+    count, rest = divmod(kind.get_shape()[0] * bits_of(element), WORD)
+    return VectorType(i32, [count]) if not rest else None
+
+
+def _rewrite(op: scf.IfOp, n: int) -> bool:
+    given = op.results[n].type
+    words = _words(given)
+    if words is None:
+        return False
+    for region in op.regions:
+        last = region.block.last_op
+        assert last is not None
+        cast = vector.BitcastOp(last.operands[n], words)
+        cast.location = op.location
+        region.block.insert_op_before(cast, last)
+        last.operands[n] = cast.results[0]
+    result = Rewriter.replace_value_with_new_type(op.results[n], words)
+    back = vector.BitcastOp(result, given)  # pyright: ignore
+    back.location = op.location
+    assert op.parent is not None
+    op.parent.insert_op_after(back, op)
+    for use in list(result.uses):
+        if use.operation is not back:
+            use.operation.operands[use.index] = back.results[0]
+    return True
