@@ -81,6 +81,17 @@ def test_the_last_step_may_be_a_short_one():
         G.parse_graph(graph(first, second, shape="5, 8"))
 
 
+def test_a_task_without_iterations_writes_nothing():
+    """Its columns would be written twice, were there a row."""
+    none = 'for i, j in space("k", block(0, 2), block(6, 1)):\n    y[i:i + 2, j:j + 3] = copy(0.0)'
+    whole = 'for i in space("m", block(4, 4)):\n    y[i:i + 4, 0:8] = copy(x[i:i + 4, 0:8])'
+    x = fresh_rng().standard_normal((4, 8), np.float32)
+    text = graph(none, whole, shape="4, 8")
+    np.testing.assert_array_equal(G.parse_graph(text).compile()(x), x)
+    with pytest.raises(CompileError, match="never written"):
+        G.parse_graph(graph(none, shape="4, 8"))
+
+
 def drawn_store(rng, spans):
     """A store as text, and the elements that its iterations write along each dimension, as slices.
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import tilewright as tw
+from tests.draws import fresh_rng
 from tilewright import graph as G
 from tilewright.diagnostics import CompileError
 
@@ -141,3 +143,28 @@ def g():
 def test_a_buffer_of_one_element_is_read_back():
     graph = G.trace(lambda x: x.max() * x, G.array([4, 8]))
     assert "f32[()]" in str(graph) and G.parse_graph(str(graph)) == graph
+
+
+CONSTANTS = {
+    "a tile": ("y[i:i + 4, j:j + 3] = copy(2.5)", 2.5),
+    "a row": ("y[i, j:j + 3] = copy(2.5)", 2.5),
+    "arithmetic": ("y[i:i + 4, j:j + 3] = add(1.0, 2.0)", 3.0),
+    "accumulated": ("y[i:i + 4, j:j + 3] += copy(1.0)", 1.0),
+    "scattered": ("y[x[i:i + 4], j:j + 3] = copy(1.5)", 1.5),
+}
+
+
+@pytest.mark.parametrize("case", CONSTANTS)
+def test_constants_are_stored_to_global_memory(case):
+    store, value = CONSTANTS[case]
+    rows = "block(8)" if case == "a row" else "block(8, 4)"
+    text = f"""def g():
+    x = input(i32[8])
+    y = output(f32[8, 8], zeroed=True)
+    for i, j in space("t", {rows}, block(8, 3)):
+        {store}
+    return y
+"""
+    order = fresh_rng().permutation(8).astype(np.int32)
+    got = G.parse_graph(text).compile()(order)
+    np.testing.assert_array_equal(got, np.full((8, 8), value, np.float32))

@@ -79,6 +79,8 @@ def _store(
             return None
         trips[name] = max(0, -(-axis.extent.number // axis.step))
     plain = operation.store.combine is None
+    if 0 in trips.values():
+        return _Store(around[-1], operation, (np.empty((0, 2), np.int64),) * len(shape), plain)
     starts = [
         e.at if isinstance(e, Index) else e.start for e in entries if not isinstance(e, Gather)
     ]

@@ -262,9 +262,6 @@ class _Generator:
         if target.level == GLOBAL:
             return self.store(op)
         name = target.name
-        rows = _tuple(self.size(e) for e in target.shape)
-        if op.op == "copy" and not isinstance(op.operands[0], TiledEdge):
-            return f"{name} = tw.full({rows}, {_literal(op.operands[0])}, tw.{target.dtype})"
         if op.op == "iota":
             axis = op.attribute("axis")
             start = op.operands[0]
@@ -274,6 +271,7 @@ class _Generator:
         combine = op.store.combine
         if (
             op.op == "copy"
+            and op.loads
             and self.graph.buffers[op.loads[0].access.buffer].dtype is not target.dtype
         ):
             text = f"{text}.to(tw.{target.dtype})"
@@ -288,12 +286,15 @@ class _Generator:
     def expression(self, op: Operation, dtype: dtypes.DType) -> str:
         entry = entry_of(op.op)
         assert entry is not None
-        if op.op in ("copy", "transpose", "column", "squeeze"):
+        if op.loads and op.op in ("copy", "transpose", "column", "squeeze"):
             edge = op.loads[0]
             if self.graph.buffers[edge.access.buffer].level == GLOBAL:
                 return self.load(op, edge.access)
         wide = entry.kind in ("elementwise", "reduce") and op.op not in ("copy", "cast")
         parts = [self.operand(op, o, wide) for o in op.operands]
+        if not op.loads:
+            shape = self.tile_shape(op, op.store.access)
+            parts[0] = f"tw.full({shape}, {parts[0]}, tw.{dtype})"
         if op.op == "mma":
             return f"tw.tile_mma({', '.join(parts)})"
         if op.op == "mask":
@@ -345,18 +346,25 @@ class _Generator:
     def tile(self, op: Operation, access: Access) -> str:
         view = self.view(op, access, True)
         offsets: list[str] = []
-        sizes: list[str] = []
         for dimension in view.order:
             entry = access.entries[dimension] if dimension is not None else None
             if isinstance(entry, Slice):
                 offsets.append(self.offset(entry.start))
-                sizes.append(self.step(entry))
             else:
                 offsets.append(self.offset(entry.at) if isinstance(entry, Index) else "0")
-                sizes.append("1")
-        shape = ", ".join((["1", *sizes])[-2:])
-        name = self.views[view]
-        return f"tw.init_tile({name}, [{', '.join(offsets)}], ({shape}))"
+        shape = self.tile_shape(op, access)
+        return f"tw.init_tile({self.views[view]}, [{', '.join(offsets)}], {shape})"
+
+    def tile_shape(self, op: Operation, access: Access) -> str:
+        """Of what an access without gathers loads or stores."""
+        buffer = self.graph.buffers[access.buffer]
+        if buffer.level != GLOBAL:
+            return _tuple(self.size(e) for e in buffer.shape)
+        entries = [
+            access.entries[d] if d is not None else None for d in self.view(op, access, True).order
+        ]
+        sizes = ["1", *(self.step(e) if isinstance(e, Slice) else "1" for e in entries)]
+        return _tuple(sizes[-2:])
 
     def step(self, entry: Slice) -> str:
         size = _number(entry.size)
