@@ -10,7 +10,7 @@ computed with. For every other type the two are equal. tf32 is stored in four by
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 if TYPE_CHECKING:
@@ -187,6 +187,7 @@ def from_numpy(dtype: Any) -> DType:
         raise TypeError(f"numpy dtype {found} has no tile type; there are {names}") from None
 
 
+@cache
 def from_mlir(attribute: Attribute) -> DType:
     """The type that stands for an MLIR element type (``ui8`` gives u8, ``i8`` gives i8).
 

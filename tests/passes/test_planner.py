@@ -7,9 +7,11 @@ import pytest
 
 import tilewright as tw
 from tests.draws import fresh_rng
-from tilewright.passes.planner import CANDIDATES, GENERIC, choose, launch_seconds
+from tilewright.passes.launch_cost import launch_seconds
+from tilewright.passes.planner import CANDIDATES, choose
 from tilewright.runtime.key import signature_of
 from tilewright.targets.base import CompileOptions
+from tilewright.uarch.base import GENERIC
 
 
 @tw.kernel
@@ -102,9 +104,38 @@ def test_cost_follows_the_shapes():
 
 
 def test_few_kernels_are_built():
+    """One for each size left open, the first, and the choice: all others are resized."""
     request = Request(product, *arrays((512, 512), (512, 512), (512, 512)))
     choose(request)
-    assert request.built < 60
+    assert request.built == 5
+    other = Request(product, *arrays((96, 512), (512, 2048), (96, 2048)))
+    other.memory = request.memory
+    choose(other)
+    assert request.built == 5 and other.built <= 1
+
+
+@tw.kernel
+def folded(X, Y, BM: tw.constexpr = tw.auto, BN: tw.constexpr = tw.auto):
+    """Its longest tile is no affine function of its sizes."""
+    m, n = tw.program_id(0) * BM, tw.program_id(1) * BN
+    x = tw.load_tile(tw.init_tile(X, [m, n], (BM, BN)))
+    numbers = tw.arange(0, BM * BN, axis=1, shape=(1, BM * BN)).to(tw.f32)
+    tw.store_tile(x + tw.sum(tw.exp(numbers), 1), tw.init_tile(Y, [m, n], (BM, BN)))
+
+
+def test_a_kernel_that_cannot_be_resized_is_built():
+    """What is chosen is what would be, were every kernel built."""
+    request = Request(folded, *arrays((300, 1000), (300, 1000)))
+    best = choose(request)
+    costs = {
+        (m, n): launch_seconds(request.build({"BM": m, "BN": n}), request.arguments, GENERIC)
+        for m in CANDIDATES
+        for n in CANDIDATES
+    }
+    at = best["BM"], best["BN"]
+    beside = [c for c in costs if (c[0] == at[0]) != (c[1] == at[1])]
+    assert request.built > len(CANDIDATES) ** 2 + 5
+    assert all(costs[at] <= costs[c] / 0.999 for c in beside)
 
 
 @tw.kernel

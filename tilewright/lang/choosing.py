@@ -64,7 +64,7 @@ class Explanation:
     options: CompileOptions
     machine: str
     choices: Sequence[Any]
-    """The planner's (`passes.planner.Choice`), the cheapest first."""
+    """The planner's (`passes.launch_cost.Choice`), the cheapest first."""
     tuned: Tuned | None
     """What was measured, if anything was."""
 

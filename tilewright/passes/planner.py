@@ -1,37 +1,22 @@
 """Chooses what is left to the machine: the constexprs of a kernel (``tw.auto``), the tiles of a graph.
 
-Costs are the time of the :class:`Work` of a program by the machine's ``Rates``; choices are found by descent. A
-kernel's work is read from its IR, which is built with every choice that is tried. :func:`choose` guarantees values for
-which the kernel compiles, or an error that says why none does.
-
-The cost of a choice is an estimate of the time of the whole launch: what one program computes and
-moves, with loops counted by their bounds for the shapes at hand, times the rounds in which the
-programs share the cores. So waste at ragged edges, too few programs, too little reuse and too many
-small ops are all seen as what they are, time; no kind of kernel is known here.
-
-    BM = 16:  64 programs,  4 B loaded per 8 flop   ->  3.1 ms
-    BM = 64:   4 programs,  4 B loaded per 32 flop  ->  0.9 ms     chosen
-    BM = 256:  1 program on 2 cores                 ->  1.6 ms
+Choices are found by descent; what a choice costs is an estimate of the time of the whole launch (`launch_cost`), read
+from the kernel's IR at these sizes, which is resized, not built, for most. :func:`choose` guarantees values for which
+the kernel is legal, or an error that says why none is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
 from itertools import product
-from math import ceil, inf, prod
+from math import inf
 from typing import Any, Protocol, TypeVar
 
-from xdsl.dialects import arith, gpu, memref, scf
-from xdsl.dialects.builtin import ModuleOp, VectorType
-from xdsl.ir import Block, BlockArgument, Operation, SSAValue
+from xdsl.dialects.builtin import ModuleOp
 
-from tilewright import dtypes
-from tilewright.arguments import ArrayArg
 from tilewright.diagnostics import TilewrightError, UnsupportedError
-from tilewright.dialects import xetile
-from tilewright.dialects.upstream.arith import constant
-from tilewright.passes.tile_origin import tile_accesses
+from tilewright.passes.launch_cost import Choice, Program, costed
+from tilewright.passes.resizing import NotAffineError, Resizable
 from tilewright.uarch.base import GENERIC, Rates
 
 CANDIDATES = (16, 32, 64, 128, 256)
@@ -40,99 +25,8 @@ CANDIDATES = (16, 32, 64, 128, 256)
 PAIRS = 2
 """So many names are not descended along, one after the other, where kernels that are not to be lie between others: all
 choices are costed whose values are possible one by one."""
-QUARTERS = (1 / 4, 3 / 4)
-"""Where along the grid programs are looked at whose loops run longer in some than in others: evenly so, it is taken."""
-
-_UNKNOWN_TRIPS = 8
-"""Iterations of a loop whose bounds no shape gives."""
-
 
 T = TypeVar("T")
-
-
-@dataclass
-class Work:
-    """What one program does, or several: what :func:`seconds` tells the time of."""
-
-    product_flops: float = 0.0
-    """Multiplications and additions of products, as many as would take as long at 4 bytes per element."""
-    flops: float = 0.0
-    """Operations on numbers, as many as there are."""
-    near_bytes: float = 0.0
-    """Results of ops on values, and operands of products."""
-    shared_bytes: float = 0.0
-    """Loads and stores that the cache of all cores answers."""
-    memory_bytes: float = 0.0
-    """Loads and stores that memory answers."""
-    ops: float = 0.0
-
-    def add(self, other: Work, times: float = 1.0) -> None:
-        """Adds ``times`` another's work."""
-        for each in fields(self):
-            value = getattr(self, each.name) + times * getattr(other, each.name)
-            setattr(self, each.name, value)
-
-    def product(self, m: int, n: int, k: int, size: int, rates: Rates, times: float = 1.0) -> None:
-        """Adds [m, k] x [k, n] with elements of ``size`` bytes, accumulated in 4 bytes."""
-        self.flops += times * 2 * m * n * k
-        self.product_flops += times * 2 * m * n * k * (rates.product_flops / rates.flops(size))
-        # Panels come from the near cache, so that a small product is bound by them.
-        self.near_bytes += times * (m * k + k * n) * size
-        if not rates.asynchronous:
-            self.near_bytes += times * 2 * 4 * m * n / max(k / 16, 1)
-        self.ops += times
-
-
-def seconds(
-    program: Work,
-    programs: float,
-    rates: Rates,
-    least_bytes: float = 0.0,
-    shared: bool = False,
-    longest: float = 1.0,
-) -> float:
-    """Estimated time of a launch: ``program``'s work in as many rounds as the programs need on the cores.
-
-    `least_bytes`: what the whole launch moves to and from memory at least, on all cores together. `shared`: may several
-    cores do one program, its one loop with products in turn? `longest`: the work of the longest program, where they
-    differ and the cores take them as they come, as a multiple of ``program``'s, the mean.
-    """
-    return together(causes(program, programs, rates, least_bytes, shared, longest), rates)
-
-
-def causes(
-    program: Work,
-    programs: float,
-    rates: Rates,
-    least_bytes: float = 0.0,
-    shared: bool = False,
-    longest: float = 1.0,
-) -> dict[str, float]:
-    """What :func:`seconds` is made of: how long the launch would take for one cause alone."""
-    rounds, meeting = float(ceil(programs / rates.cores)), 0.0
-    if longest > 1:
-        rounds = max(programs / rates.cores, longest)
-    parts = min(rates.parts, int(rates.cores // programs))
-    if shared and parts > 1:  # a program's sums are added up in the end
-        rounds, meeting = 1 / parts, rates.launch_seconds / 2
-    return {
-        "products": rounds * program.product_flops / rates.product_flops,
-        "values": rounds * program.near_bytes / rates.elementwise_bytes,
-        "ops": rounds * program.ops * rates.op_seconds,
-        "shared cache": rounds * program.shared_bytes / rates.shared_bytes,
-        "memory": rounds * program.memory_bytes / rates.memory_bytes,
-        "whole arrays": least_bytes / rates.memory_bytes / rates.cores,
-        "sums of cores": meeting,
-        "start": rates.launch_seconds + rounds * rates.program_seconds,
-    }
-
-
-def together(causes: Mapping[str, float], rates: Rates) -> float:
-    """How long a launch takes for all its causes: where copies run beside the rest, the slowest decides."""
-    busy = causes["products"] + causes["values"] + causes["ops"]
-    moved, least = causes["shared cache"] + causes["memory"], causes["whole arrays"]
-    work = max(busy, moved, least) if rates.asynchronous else busy + moved + least
-    return work + causes["sums of cores"] + causes["start"]
 
 
 def descend(
@@ -177,27 +71,6 @@ class Request(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Choice:
-    """Values for what a launch leaves to the planner, and what it would take with them."""
-
-    values: dict[str, int]
-    seconds: float
-    programs: int
-    parts: int = 1
-    """Workgroups that compute a program together."""
-    causes: Mapping[str, float] = field(default_factory=dict[str, float])
-    """Seconds that the launch would take for one cause alone, where the model tells them apart."""
-
-    def __str__(self) -> str:
-        sizes = ", ".join(f"{name} = {value}" for name, value in self.values.items())
-        together = f", {self.parts} workgroups for each" if self.parts > 1 else ""
-        costs = sorted(self.causes.items(), key=lambda item: -item[1])[:3]
-        why = "; ".join(f"{cause} {1e6 * seconds:.1f}" for cause, seconds in costs)
-        line = f"{1e6 * self.seconds:9.1f} us  {sizes}: {self.programs} programs{together}"
-        return f"{line} ({why})" if why else line
-
-
 def choose(request: Request, rates: Rates = GENERIC) -> dict[str, int]:
     """A value for every name of the request: the cheapest of :func:`choices`."""
     return choices(request, rates)[0].values
@@ -214,29 +87,25 @@ def choices(
     `rated`: by what a kernel is costed, if not by `rates`; it raises UnsupportedError for one that is not to be. Raises
     that when the kernel compiles with none of the candidates.
     """
-    built: dict[tuple[int, ...], tuple[ModuleOp, Rates] | TilewrightError] = {}
-    if rated is not None:  # the IR depends on types alone, not on shapes
-        built = request.memory.setdefault("rated", built)
+    # The IR depends on types alone, not on shapes.
+    memory = "planned" if rated is None else "rated"
+    if memory not in request.memory:
+        rating = rated if rated is not None else lambda module: rates
+        request.memory[memory] = _Programs(request, rating)
+    programs: _Programs = request.memory[memory]
     seen: dict[tuple[int, ...], float] = {}
     made: dict[tuple[int, ...], Choice] = {}
     reasons: list[TilewrightError] = []
 
     def cost(choice: tuple[int, ...]) -> float:
         if choice not in seen:
-            values = dict(zip(request.names, choice, strict=True))
-            if choice not in built:
-                try:
-                    module = request.build(values)
-                    built[choice] = module, rates if rated is None else rated(module)
-                except TilewrightError as error:
-                    built[choice] = error
-            found = built[choice]
-            if isinstance(found, TilewrightError):
-                reasons.append(found)
-                seen[choice] = inf
-            else:
-                made[choice] = costed(values, found[0], request.arguments, found[1])
+            try:
+                values = dict(zip(request.names, choice, strict=True))
+                made[choice] = costed(values, programs.at(choice), request.arguments)
                 seen[choice] = made[choice].seconds
+            except TilewrightError as error:
+                reasons.append(error)
+                seen[choice] = inf
         return seen[choice]
 
     ways = [list(candidates)] * len(request.names)
@@ -249,6 +118,8 @@ def choices(
         ]
         starts = list(product(*alone)) or starts
     best, least = descend(min(starts, key=cost), ways, cost)
+    if not programs.confirm(best):
+        return choices(request, rates, candidates, rated)
     if least == inf:
         raise UnsupportedError(
             f"no value of {', '.join(request.names)} among {tuple(candidates)} makes a legal kernel;"
@@ -259,217 +130,54 @@ def choices(
     return [made[each] for each in sorted(made, key=lambda each: (each != best, seen[each]))]
 
 
-def launch_seconds(module: ModuleOp, arguments: Sequence[Any], rates: Rates) -> float:
-    """Estimated time of a launch that covers the arrays which the kernel stores to."""
-    return costed({}, module, arguments, rates).seconds
+class _Programs:
+    """A kernel at the choices of its sizes that were asked for: most of them resized, not built."""
 
-
-def costed(
-    values: dict[str, int], module: ModuleOp, arguments: Sequence[Any], rates: Rates
-) -> Choice:
-    """What a launch would take with the values of constexprs that `module` was built with."""
-    kernel, estimate = _estimated(module, arguments, rates)
-    programs = estimate.all_programs(kernel)
-    loops = [op for op in kernel.walk() if isinstance(op, (scf.ForOp, scf.WhileOp))]
-    shared = len(loops) == 1 and any(isinstance(op, xetile.TileMmaOp) for op in loops[0].walk())
-    uneven = any(isinstance(l, scf.ForOp) and _program_ids(l.ub) for l in loops)
-    program, longest = Work(), 1.0
-    if uneven:
-        each = [estimate.at(place).block(kernel.body.block) for place in QUARTERS]
-        for work in each:
-            program.add(work, 1 / len(each))
-        less, more = sorted(seconds(work, 1, replace(rates, launch_seconds=0.0)) for work in each)
-        longest = (1.5 * more - 0.5 * less) / (0.5 * more + 0.5 * less or 1.0)
-    else:
-        program = estimate.block(kernel.body.block)
-    found = causes(program, programs, rates, shared=shared, longest=longest)
-    why = {cause: seconds for cause, seconds in found.items() if seconds}
-    return Choice(values, together(found, rates), programs, causes=why)
-
-
-def launch_traffic(module: ModuleOp, arguments: Sequence[Any]) -> tuple[float, int, int]:
-    """Operations on numbers of a launch that covers the arrays which the kernel stores to, bytes of the arrays at its
-    tiles, each once, and bytes of an element of its products (of its arrays, where it has none)."""
-    kernel, estimate = _estimated(module, arguments, GENERIC)
-    flops = estimate.block(kernel.body.block).flops * estimate.all_programs(kernel)
-    arrays = [a for a in arguments if isinstance(a, ArrayArg)]
-    moved = sum(prod(a.shape) * a.dtype.itemsize for a in arrays)
-    products = [_element_bytes(o.a) for o in kernel.walk() if isinstance(o, xetile.TileMmaOp)]
-    return flops, moved, max(products or [a.dtype.itemsize for a in arrays], default=4)
-
-
-def launch_programs(module: ModuleOp, arguments: Sequence[Any]) -> int:
-    """Programs of a launch that covers the arrays which the kernel stores to."""
-    kernel, estimate = _estimated(module, arguments, GENERIC)
-    return estimate.all_programs(kernel)
-
-
-def _estimated(
-    module: ModuleOp, arguments: Sequence[Any], rates: Rates
-) -> tuple[gpu.FuncOp, _Estimate]:
-    kernel = next(op for op in module.walk() if isinstance(op, gpu.FuncOp))
-    shapes: dict[SSAValue, tuple[int, ...]] = {
-        value: tuple(argument.shape)
-        for value, argument in zip(kernel.body.block.args, arguments, strict=True)
-        if hasattr(argument, "shape")
-    }
-    return kernel, _Estimate(shapes, rates)
-
-
-@dataclass
-class _Estimate:
-    shapes: Mapping[SSAValue, tuple[int, ...]]
-    rates: Rates
-    known: dict[SSAValue, int | None] = field(default_factory=dict[SSAValue, "int | None"])
-    place: float = 0.0
-    """Of the program that is looked at along every axis of the grid: 0 is the first, 1 is behind the last."""
-    counts: dict[str, int] = field(default_factory=dict[str, int])
-    """Programs along the axes of the grid, as far as `programs` found them."""
-
-    def at(self, place: float) -> _Estimate:
-        """The same for another program."""
-        return replace(self, known={}, place=place)
-
-    # Work of one program.
-
-    def block(self, block: Block) -> Work:
-        work = Work()
-        for op in block.ops:
-            self.op(op, work)
-        return work
-
-    def op(self, op: Operation, work: Work) -> None:
-        rates = self.rates
-        if isinstance(op, scf.ForOp):
-            trips = self.trips(op)
-            carried = sum(_bytes(value) for value in op.results)
-            work.add(self.block(op.body.block), trips)
-            work.memory_bytes += trips * 2 * max(0, carried - rates.cache_bytes)
-        elif op.regions:
-            trips = _UNKNOWN_TRIPS if isinstance(op, scf.WhileOp) else 1
-            for region in op.regions:
-                for block in region.blocks:
-                    work.add(self.block(block), trips)
-        elif isinstance(op, xetile.TileMmaOp):
-            (m, k), n = _vector(op.a).get_shape(), _vector(op.b).get_shape()[1]
-            work.product(m, n, k, _element_bytes(op.a), rates)
-        elif isinstance(op, (xetile.StoreTileOp, xetile.StoreScatterOp)):
-            work.memory_bytes += _bytes(op.value)
-            work.ops += 1
-        elif isinstance(op, (xetile.LoadTileOp, xetile.LoadGatherOp, xetile.AtomicRmwOp)):
-            work.memory_bytes += sum(_bytes(value) for value in op.results)
-            work.ops += 1
-        elif results := sum(_bytes(value) for value in op.results):
-            if op.name.startswith(("arith.", "math.")):
-                work.flops += sum(_elements(value) for value in op.results)
-            if results <= rates.cache_bytes:
-                work.near_bytes += results
-            else:
-                work.memory_bytes += results
-            work.ops += 1
-
-    def trips(self, loop: scf.ForOp) -> int:
-        low, high, step = (self.value(v) for v in (loop.lb, loop.ub, loop.step))
-        if low is None or high is None or not step or step < 0:
-            return _UNKNOWN_TRIPS
-        return max(0, -(-(high - low) // step))
-
-    # Programs of the launch.
-
-    def all_programs(self, kernel: gpu.FuncOp) -> int:
-        return max((self.programs(t) for t, writes in tile_accesses(kernel) if writes), default=1)
-
-    def programs(self, tile: SSAValue) -> int:
-        """Programs that write every part of an array once: a tile's steps along the program ids."""
-        init = tile.owner
-        while isinstance(init, xetile.UpdateTileOffsetOp):
-            init = init.tile.owner
-        if not isinstance(init, xetile.InitTileOp) or init.source not in self.shapes:
-            return 1
-        shape = self.shapes[init.source]
-        extents = (*(1 for _ in shape[:-2]), *init.tile_type.get_shape())[-len(shape) :]
-        count = 1
-        for offset, extent, step in zip(init.mixed_offsets, shape, extents, strict=False):
-            ids = _program_ids(offset) if isinstance(offset, SSAValue) else []
-            if ids:
-                along = max(1, -(-extent // step))
-                self.counts.update((str(id.dimension.data), along) for id in ids)
-                count *= along
-        return count
-
-    # Index arithmetic on shapes.
-
-    def value(self, ssa: SSAValue) -> int | None:
-        """An index value for these shapes, in the first program; None when they do not tell."""
-        if ssa not in self.known:
-            self.known[ssa] = None  # a cycle through a loop has no value
-            self.known[ssa] = self._value(ssa)
-        return self.known[ssa]
-
-    def _value(self, ssa: SSAValue) -> int | None:
-        op = ssa.owner
-        if (number := constant(ssa)) is not None:
-            return number
-        if isinstance(op, memref.DimOp):
-            shape, axis = self.shapes.get(op.source), self.value(op.index)
-            return shape[axis] if shape is not None and axis is not None else None
-        if isinstance(op, gpu.BlockIdOp):
-            return int(self.place * self.counts.get(str(op.dimension.data), 1))
-        if isinstance(ssa, BlockArgument) and isinstance(loop := ssa.owner.parent_op(), scf.ForOp):
-            return self.value(loop.lb) if ssa.index == 0 else None
-        fold = _FOLDS.get(type(op)) if isinstance(op, Operation) else None
-        if fold is None or not isinstance(op, Operation):
-            return None
-        operands = [self.value(operand) for operand in op.operands]
-        if any(operand is None for operand in operands):
-            return None
+    def __init__(self, request: Request, rated: Callable[[ModuleOp], Rates]):
+        self.build = lambda sizes: request.build(dict(zip(request.names, sizes, strict=True)))
+        self.rated = rated
+        self.known: dict[tuple[int, ...], Program | TilewrightError] = {}
+        self.built: set[tuple[int, ...]] = set()
         try:
-            return fold(*operands)
-        except ZeroDivisionError:
-            return None
+            self.resizable = Resizable(self.build, len(request.names))
+        except (NotAffineError, TilewrightError):
+            self.resizable = None
 
+    def at(self, sizes: tuple[int, ...]) -> Program:
+        """Raises what building the kernel does, and `rated`."""
+        if sizes not in self.known:
+            self.known[sizes] = self._made(sizes)
+        found = self.known[sizes]
+        if isinstance(found, TilewrightError):
+            raise found
+        return found
 
-_FOLDS: Mapping[type[Operation], Callable[..., int]] = {
-    arith.AddiOp: lambda a, b: a + b,
-    arith.SubiOp: lambda a, b: a - b,
-    arith.MuliOp: lambda a, b: a * b,
-    arith.FloorDivSIOp: lambda a, b: a // b,
-    arith.CeilDivSIOp: lambda a, b: -(-a // b),
-    arith.MinSIOp: min,
-    arith.MaxSIOp: max,
-}
+    def _made(self, sizes: tuple[int, ...]) -> Program | TilewrightError:
+        if self.resizable is not None:
+            try:
+                module = self.resizable.at(sizes)
+                return Program(module, self.rated(module))
+            except NotAffineError:
+                pass
+            except TilewrightError as error:
+                return error
+        self.built.add(sizes)
+        try:
+            module = self.build(sizes)
+            return Program(module, self.rated(module))
+        except TilewrightError as error:
+            return error
 
-
-def _program_ids(ssa: SSAValue) -> list[gpu.BlockIdOp]:
-    """The numbers of a program that go into an index value."""
-    work, seen = [ssa], set[SSAValue]()
-    found: list[gpu.BlockIdOp] = []
-    while work:
-        value = work.pop()
-        if value in seen or not isinstance(value.owner, Operation):
-            continue
-        seen.add(value)
-        if isinstance(value.owner, gpu.BlockIdOp):
-            found.append(value.owner)
-        work.extend(value.owner.operands)
-    return found
-
-
-def _vector(value: SSAValue) -> VectorType:
-    assert isinstance(value.type, VectorType)
-    return value.type
-
-
-def _element_bytes(value: SSAValue) -> int:
-    return dtypes.from_mlir(_vector(value).element_type).itemsize
-
-
-def _elements(value: SSAValue) -> int:
-    """Elements of a tile's value; 0 for scalars and tiles."""
-    return prod(value.type.get_shape()) if isinstance(value.type, VectorType) else 0
-
-
-def _bytes(value: SSAValue) -> int:
-    """Bytes of a tile's value; 0 for scalars and tiles."""
-    elements = _elements(value)
-    return elements * _element_bytes(value) if elements else 0
+    def confirm(self, sizes: tuple[int, ...]) -> bool:
+        """Is the kernel at these sizes what it was taken for? If not, from now on all are built."""
+        if self.resizable is None or sizes in self.built:
+            return True
+        taken, resizable = self.known.pop(sizes), self.resizable
+        self.resizable = None
+        made = self._made(sizes)
+        same = isinstance(taken, Program) and isinstance(made, Program) and made.is_like(taken)
+        if same or (isinstance(taken, TilewrightError) and isinstance(made, TilewrightError)):
+            self.known[sizes], self.resizable = made, resizable
+            return True
+        self.known.clear()
+        return False

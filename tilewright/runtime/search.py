@@ -12,6 +12,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import statistics
+import threading
 import time
 import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -178,7 +179,8 @@ def _compile_ahead(
 ) -> None:
     """Fills the kernel cache from several processes, until `limit`. What fails there fails again where it is needed."""
     cores = len(os.sched_getaffinity(0))
-    able = hasattr(os, "fork") and not multiprocessing.current_process().daemon
+    alone = threading.current_thread() is threading.main_thread()  # others may hold locks
+    able = hasattr(os, "fork") and alone and not multiprocessing.current_process().daemon
     if cores < 2 or len(bounds) < 3 or cache.current() is None or not able:
         return
     # A kernel has no other form that a child could take.

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     import numpy as np
     from xdsl.dialects.builtin import ModuleOp
 
+    from tilewright.passes.launch_cost import Choice
     from tilewright.passes.pipeline import Pipeline
-    from tilewright.passes.planner import Choice, Request
+    from tilewright.passes.planner import Request
     from tilewright.reference import Report
     from tilewright.reference.engine import Schedule
     from tilewright.uarch import Machine, Rates

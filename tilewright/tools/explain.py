@@ -8,7 +8,7 @@ from typing import Any
 from tilewright.diagnostics import UnsupportedError
 from tilewright.lang.choosing import Explanation
 from tilewright.lang.kernel import Kernel
-from tilewright.passes.planner import launch_traffic
+from tilewright.passes.launch_cost import launch_traffic
 from tilewright.targets.base import get_target
 from tilewright.tools.compile import write
 from tilewright.tools.console import out

@@ -37,7 +37,8 @@ from tilewright.uarch.sm90 import PRODUCT_RATES
 if TYPE_CHECKING:
     import numpy as np
 
-    from tilewright.passes.planner import Choice, Request
+    from tilewright.passes.launch_cost import Choice
+    from tilewright.passes.planner import Request
 
 
 def machine_name(options: CompileOptions) -> str:

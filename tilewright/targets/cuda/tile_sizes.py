@@ -27,7 +27,8 @@ from tilewright.dialects import xetile
 from tilewright.dialects.movement import shape_of
 from tilewright.dialects.upstream.arith import element
 from tilewright.passes import planner
-from tilewright.passes.planner import Choice, Request, launch_programs
+from tilewright.passes.launch_cost import Choice, Program
+from tilewright.passes.planner import Request
 from tilewright.targets.base import CompileOptions
 from tilewright.targets.cuda.passes.tf32_rounding import loaded
 from tilewright.targets.cuda.passes.warp_specialization import compute_registers
@@ -51,7 +52,7 @@ from tilewright.targets.cuda.work_split import (
     pays,
     work_splits,
 )
-from tilewright.uarch.base import Machine, Rates
+from tilewright.uarch.base import GENERIC, Machine, Rates
 from tilewright.uarch.nvidia import LANES, LINE, WARPGROUP, WGMMA_ROWS
 from tilewright.uarch.sm90 import BY_WARPGROUPS, KERNEL_RATES, SMEM
 
@@ -80,7 +81,7 @@ class Form:
     """With all of them `PROBE`."""
     roles: Mapping[str, str]
     """`rows`, `columns` or `step` by constexpr."""
-    module: ModuleOp
+    program: Program
     """The kernel, so built."""
 
     def batch(self, request: Request) -> int | None:
@@ -88,7 +89,7 @@ class Form:
         rows, columns = self.work.sides(_shapes(request))
         if rows is None or columns is None:
             return None
-        programs = launch_programs(self.module, request.arguments)
+        programs = self.program.programs(request.arguments)
         count, rest = divmod(
             programs, -(-rows // self.work.rows) * -(-columns // self.work.columns)
         )
@@ -245,19 +246,22 @@ def _form(request: Request, options: CompileOptions, machine: Machine) -> Form |
         if other != _resized(work, **{doubled[0]: 2}):
             return None
         roles[name] = doubled[0]
-    return Form(work, roles, request.build(base))
+    return Form(work, roles, Program(request.build(base), GENERIC))
 
 
 def _work(
     request: Request, values: Mapping[str, int], options: CompileOptions, machine: Machine
 ) -> LoopWork | None:
     """The loop of the kernel with these constexprs; None where warpgroups cannot run it."""
-    try:
-        module: ModuleOp = request.build(values)
-        work = product_work(module, machine, options)
-        return None if work is None else measured(work, machine.name)
-    except TilewrightError:
-        return None
+    known: dict[tuple[int, ...], LoopWork | None] = request.memory.setdefault("work", {})
+    key = tuple(values[name] for name in request.names)
+    if key not in known:
+        try:
+            work = product_work(request.build(values), machine, options)
+            known[key] = None if work is None else measured(work, machine.name)
+        except TilewrightError:
+            known[key] = None
+    return known[key]
 
 
 def _resized(work: LoopWork, rows: float = 1, columns: float = 1, step: float = 1) -> LoopWork:

@@ -1,0 +1,83 @@
+"""A kernel that was resized is the one that would have been built."""
+
+import re
+
+import pytest
+from xdsl.dialects.builtin import ModuleOp
+
+import tilewright as tw
+from tests.draws import fresh_rng
+from tests.passes.test_planner import Request, arrays, product, rows
+from tilewright.ops.attention import attention_kernel
+from tilewright.passes.resizing import FIRST, NotAffineError, Resizable
+
+
+@tw.kernel
+def halves(X, Y, BM: tw.constexpr = tw.auto, BN: tw.constexpr = tw.auto):
+    """Extents of half and twice a size, a mask, and loops inside of a loop."""
+    m = tw.program_id(0) * BM
+    total = tw.zeros((BM // 2, 2 * BN + 8), tw.f32)
+    for n in range(0, X.shape[1], BN):
+        for half in range(0, BM, BM // 2):
+            x = tw.load_tile(tw.init_tile(X, [m + half, n], (BM // 2, 2 * BN + 8)))
+            inside = tw.arange(0, 2 * BN + 8, axis=1, shape=(1, 2 * BN + 8)) + n < X.shape[1]
+            total = total + tw.where(inside, x, 0.0)
+    tw.store_tile(total, tw.init_tile(Y, [m, 0], (BM // 2, 2 * BN + 8)))
+
+
+def request_of(kernel):
+    if kernel is attention_kernel:
+        q, k, v, o = arrays(*4 * [(4, 512, 48)])
+        return Request(kernel, q, k, v, o, 0.25, True, False, 48, tw.auto, tw.auto)
+    return Request(kernel, *arrays(*([(512, 512)] * (3 if kernel is product else 2))))
+
+
+def canonical(module: ModuleOp) -> str:
+    """The text of a module, whose constants of equal value are one name: builds share them, resizing does not."""
+    text, names = str(module), {}
+    for name, value in re.findall(r"(%\w+) = arith\.constant (\S+ : index)", text):
+        names[name] = f"%<{value}>"
+    text = re.sub(r"%\w+", lambda found: names.get(found[0], found[0]), text)
+    text = "\n".join(line for line in text.splitlines() if "= arith.constant" not in line)
+    order: dict[str, str] = {}
+    return re.sub(r"%\w+", lambda found: order.setdefault(found[0], f"%v{len(order)}"), text)
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [product, rows, halves, attention_kernel],
+    ids=["product", "rows", "halves", "attention"],
+)
+def test_as_if_built(kernel):
+    request, rng = request_of(kernel), fresh_rng()
+
+    def build(sizes):
+        return request.build(dict(zip(request.names, sizes, strict=True)))
+
+    resizable = Resizable(build, len(request.names))
+    for _ in range(6):
+        sizes = tuple(int(n) for n in 8 * rng.integers(2, 33, len(request.names)))
+        assert canonical(resizable.at(sizes)) == canonical(build(sizes)), sizes
+    assert canonical(resizable.at(FIRST[: len(sizes)])) == canonical(build(FIRST[: len(sizes)]))
+
+
+@tw.kernel
+def grown(X, Y, BM: tw.constexpr = tw.auto):
+    m = tw.program_id(0) * BM
+    x = tw.load_tile(tw.init_tile(X, [m, 0], (BM, 16)))
+    for _ in tw.static_range(BM // 16):
+        x = x + 1.0
+    tw.store_tile(x, tw.init_tile(Y, [m, 0], (BM, 16)))
+
+
+def test_other_ops_at_other_sizes():
+    request = request_of(grown)
+    with pytest.raises(NotAffineError):
+        Resizable(lambda sizes: request.build({"BM": sizes[0]}), 1)
+
+
+def test_a_part_of_a_size_that_is_none():
+    request = request_of(halves)
+    resizable = Resizable(lambda sizes: request.build({"BM": sizes[0], "BN": sizes[1]}), 2)
+    with pytest.raises(NotAffineError):
+        resizable.at((17, 32))

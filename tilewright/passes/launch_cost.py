@@ -1,0 +1,402 @@
+"""What a launch takes, estimated: what one program computes and moves, in as many rounds as the programs need.
+
+Loops are counted by their bounds for the shapes at hand. So waste at ragged edges, too few programs, too little reuse
+and too many small ops are all seen as what they are, time; no kind of kernel is known here.
+
+    BM = 16:  64 programs,  4 B loaded per 8 flop   ->  3.1 ms
+    BM = 64:   4 programs,  4 B loaded per 32 flop  ->  0.9 ms     chosen
+    BM = 256:  1 program on 2 cores                 ->  1.6 ms
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from math import ceil, prod
+from typing import Any
+
+from xdsl.dialects import arith, gpu, memref, scf
+from xdsl.dialects.builtin import ModuleOp, VectorType
+from xdsl.ir import Block, BlockArgument, Operation, SSAValue
+
+from tilewright import dtypes
+from tilewright.arguments import ArrayArg
+from tilewright.dialects import xetile
+from tilewright.dialects.upstream.arith import constant
+from tilewright.passes.tile_origin import tile_accesses
+from tilewright.uarch.base import GENERIC, Rates
+
+QUARTERS = (1 / 4, 3 / 4)
+"""Where along the grid programs are looked at whose loops run longer in some than in others: evenly so, it is taken."""
+
+_UNKNOWN_TRIPS = 8
+"""Iterations of a loop whose bounds no shape gives."""
+
+
+@dataclass
+class Work:
+    """What one program does, or several: what :func:`seconds` tells the time of."""
+
+    product_flops: float = 0.0
+    """Multiplications and additions of products, as many as would take as long at 4 bytes per element."""
+    flops: float = 0.0
+    """Operations on numbers, as many as there are."""
+    near_bytes: float = 0.0
+    """Results of ops on values, and operands of products."""
+    shared_bytes: float = 0.0
+    """Loads and stores that the cache of all cores answers."""
+    memory_bytes: float = 0.0
+    """Loads and stores that memory answers."""
+    ops: float = 0.0
+
+    def add(self, other: Work, times: float = 1.0) -> None:
+        """Adds ``times`` another's work."""
+        for each in fields(self):
+            value = getattr(self, each.name) + times * getattr(other, each.name)
+            setattr(self, each.name, value)
+
+    def product(self, m: int, n: int, k: int, size: int, rates: Rates, times: float = 1.0) -> None:
+        """Adds [m, k] x [k, n] with elements of ``size`` bytes, accumulated in 4 bytes."""
+        self.flops += times * 2 * m * n * k
+        self.product_flops += times * 2 * m * n * k * (rates.product_flops / rates.flops(size))
+        # Panels come from the near cache, so that a small product is bound by them.
+        self.near_bytes += times * (m * k + k * n) * size
+        if not rates.asynchronous:
+            self.near_bytes += times * 2 * 4 * m * n / max(k / 16, 1)
+        self.ops += times
+
+
+def seconds(
+    program: Work,
+    programs: float,
+    rates: Rates,
+    least_bytes: float = 0.0,
+    shared: bool = False,
+    longest: float = 1.0,
+) -> float:
+    """Estimated time of a launch: ``program``'s work in as many rounds as the programs need on the cores.
+
+    `least_bytes`: what the whole launch moves to and from memory at least, on all cores together. `shared`: may several
+    cores do one program, its one loop with products in turn? `longest`: the work of the longest program, where they
+    differ and the cores take them as they come, as a multiple of ``program``'s, the mean.
+    """
+    return together(causes(program, programs, rates, least_bytes, shared, longest), rates)
+
+
+def causes(
+    program: Work,
+    programs: float,
+    rates: Rates,
+    least_bytes: float = 0.0,
+    shared: bool = False,
+    longest: float = 1.0,
+) -> dict[str, float]:
+    """What :func:`seconds` is made of: how long the launch would take for one cause alone."""
+    rounds, meeting = float(ceil(programs / rates.cores)), 0.0
+    if longest > 1:
+        rounds = max(programs / rates.cores, longest)
+    parts = min(rates.parts, int(rates.cores // programs))
+    if shared and parts > 1:  # a program's sums are added up in the end
+        rounds, meeting = 1 / parts, rates.launch_seconds / 2
+    return {
+        "products": rounds * program.product_flops / rates.product_flops,
+        "values": rounds * program.near_bytes / rates.elementwise_bytes,
+        "ops": rounds * program.ops * rates.op_seconds,
+        "shared cache": rounds * program.shared_bytes / rates.shared_bytes,
+        "memory": rounds * program.memory_bytes / rates.memory_bytes,
+        "whole arrays": least_bytes / rates.memory_bytes / rates.cores,
+        "sums of cores": meeting,
+        "start": rates.launch_seconds + rounds * rates.program_seconds,
+    }
+
+
+def together(causes: Mapping[str, float], rates: Rates) -> float:
+    """How long a launch takes for all its causes: where copies run beside the rest, the slowest decides."""
+    busy = causes["products"] + causes["values"] + causes["ops"]
+    moved, least = causes["shared cache"] + causes["memory"], causes["whole arrays"]
+    work = max(busy, moved, least) if rates.asynchronous else busy + moved + least
+    return work + causes["sums of cores"] + causes["start"]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Values for what a launch leaves to the planner, and what it would take with them."""
+
+    values: dict[str, int]
+    seconds: float
+    programs: int
+    parts: int = 1
+    """Workgroups that compute a program together."""
+    causes: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Seconds that the launch would take for one cause alone, where the model tells them apart."""
+
+    def __str__(self) -> str:
+        sizes = ", ".join(f"{name} = {value}" for name, value in self.values.items())
+        together = f", {self.parts} workgroups for each" if self.parts > 1 else ""
+        costs = sorted(self.causes.items(), key=lambda item: -item[1])[:3]
+        why = "; ".join(f"{cause} {1e6 * seconds:.1f}" for cause, seconds in costs)
+        line = f"{1e6 * self.seconds:9.1f} us  {sizes}: {self.programs} programs{together}"
+        return f"{line} ({why})" if why else line
+
+
+def launch_seconds(module: ModuleOp, arguments: Sequence[Any], rates: Rates) -> float:
+    """Estimated time of a launch that covers the arrays which the kernel stores to."""
+    return costed({}, Program(module, rates), arguments).seconds
+
+
+class Program:
+    """What of a kernel's work is the same whatever the shapes, read from its IR once."""
+
+    def __init__(self, module: ModuleOp, rates: Rates):
+        self.rates = rates
+        self.kernel = next(op for op in module.walk() if isinstance(op, gpu.FuncOp))
+        self.written = [tile for tile, writes in tile_accesses(self.kernel) if writes]
+        loops = [op for op in self.kernel.walk() if isinstance(op, (scf.ForOp, scf.WhileOp))]
+        self.shared = len(loops) == 1 and any(
+            isinstance(op, xetile.TileMmaOp) for op in loops[0].walk()
+        )
+        self.uneven = any(isinstance(l, scf.ForOp) and _program_ids(l.ub) for l in loops)
+        self.blocks: dict[Block, tuple[Work, list[Operation]]] = {}
+        """The work of a block's ops but for those with regions, and these."""
+        self.carried: dict[Operation, int] = {}
+        """Bytes that a loop carries."""
+        self.numbers: dict[SSAValue, int] = {}
+        self.tiles: dict[Operation, tuple[int, ...]] = {}
+        for op in module.walk():
+            self._read(op)
+
+    def _read(self, op: Operation) -> None:
+        for region in op.regions:
+            for block in region.blocks:
+                work, inner = Work(), [each for each in block.ops if each.regions]
+                for each in block.ops:
+                    _add(each, work, self.rates)
+                self.blocks[block] = work, inner
+        if isinstance(op, scf.ForOp):
+            self.carried[op] = sum(_bytes(value) for value in op.results)
+        elif isinstance(op, xetile.InitTileOp):
+            self.tiles[op] = op.tile_type.get_shape()
+        elif len(op.results) == 1 and (number := constant(op.results[0])) is not None:
+            self.numbers[op.results[0]] = number
+
+    def is_like(self, other: Program) -> bool:
+        """Does the other one the same work, in blocks and loops of the same sizes?"""
+        mine, others = (
+            (
+                *(program.rates, [work for work, _ in program.blocks.values()]),
+                *(list(program.carried.values()), list(program.tiles.values())),
+                set(program.numbers.values()),  # constants of one value may be one or several
+            )
+            for program in (self, other)
+        )
+        return mine == others
+
+    def programs(self, arguments: Sequence[Any]) -> int:
+        """Of a launch that covers the arrays which the kernel stores to."""
+        return _Estimate.of(self, arguments).all_programs()
+
+
+def _add(op: Operation, work: Work, rates: Rates) -> None:
+    """Adds what an op does, without what is in its regions."""
+    if op.regions:
+        return
+    if isinstance(op, xetile.TileMmaOp):
+        (m, k), n = _vector(op.a).get_shape(), _vector(op.b).get_shape()[1]
+        work.product(m, n, k, _element_bytes(op.a), rates)
+    elif isinstance(op, (xetile.StoreTileOp, xetile.StoreScatterOp)):
+        work.memory_bytes += _bytes(op.value)
+        work.ops += 1
+    elif isinstance(op, (xetile.LoadTileOp, xetile.LoadGatherOp, xetile.AtomicRmwOp)):
+        work.memory_bytes += sum(_bytes(value) for value in op.results)
+        work.ops += 1
+    elif results := sum(_bytes(value) for value in op.results):
+        if op.name.startswith(("arith.", "math.")):
+            work.flops += sum(_elements(value) for value in op.results)
+        if results <= rates.cache_bytes:
+            work.near_bytes += results
+        else:
+            work.memory_bytes += results
+        work.ops += 1
+
+
+def costed(values: dict[str, int], program: Program, arguments: Sequence[Any]) -> Choice:
+    """What a launch would take with the values of constexprs that `program` was built with."""
+    estimate, rates = _Estimate.of(program, arguments), program.rates
+    programs = estimate.all_programs()
+    each, longest = Work(), 1.0
+    if program.uneven:
+        quarters = [estimate.at(place).whole() for place in QUARTERS]
+        for work in quarters:
+            each.add(work, 1 / len(quarters))
+        less, more = sorted(
+            seconds(work, 1, replace(rates, launch_seconds=0.0)) for work in quarters
+        )
+        longest = (1.5 * more - 0.5 * less) / (0.5 * more + 0.5 * less or 1.0)
+    else:
+        each = estimate.whole()
+    found = causes(each, programs, rates, shared=program.shared, longest=longest)
+    why = {cause: seconds for cause, seconds in found.items() if seconds}
+    return Choice(values, together(found, rates), programs, causes=why)
+
+
+def launch_traffic(module: ModuleOp, arguments: Sequence[Any]) -> tuple[float, int, int]:
+    """Operations on numbers of a launch that covers the arrays which the kernel stores to, bytes of the arrays at its
+    tiles, each once, and bytes of an element of its products (of its arrays, where it has none)."""
+    program = Program(module, GENERIC)
+    estimate = _Estimate.of(program, arguments)
+    flops = estimate.whole().flops * estimate.all_programs()
+    arrays = [a for a in arguments if isinstance(a, ArrayArg)]
+    moved = sum(prod(a.shape) * a.dtype.itemsize for a in arrays)
+    products = [_element_bytes(o.a) for o in module.walk() if isinstance(o, xetile.TileMmaOp)]
+    return flops, moved, max(products or [a.dtype.itemsize for a in arrays], default=4)
+
+
+@dataclass
+class _Estimate:
+    """A program's work for the shapes of a launch."""
+
+    program: Program
+    shapes: Mapping[SSAValue, tuple[int, ...]]
+    known: dict[SSAValue, int | None] = field(default_factory=dict[SSAValue, "int | None"])
+    place: float = 0.0
+    """Of the program that is looked at along every axis of the grid: 0 is the first, 1 is behind the last."""
+    counts: dict[str, int] = field(default_factory=dict[str, int])
+    """Programs along the axes of the grid, as far as `programs` found them."""
+
+    @classmethod
+    def of(cls, program: Program, arguments: Sequence[Any]) -> _Estimate:
+        shapes: dict[SSAValue, tuple[int, ...]] = {
+            value: tuple(argument.shape)
+            for value, argument in zip(program.kernel.body.block.args, arguments, strict=True)
+            if hasattr(argument, "shape")
+        }
+        return cls(program, shapes)
+
+    def at(self, place: float) -> _Estimate:
+        """The same for another program."""
+        return replace(self, known={}, place=place)
+
+    # Work of one program.
+
+    def whole(self) -> Work:
+        return self.block(self.program.kernel.body.block)
+
+    def block(self, block: Block) -> Work:
+        own, inner = self.program.blocks[block]
+        work = replace(own)
+        for op in inner:
+            trips = _UNKNOWN_TRIPS if isinstance(op, scf.WhileOp) else 1
+            if isinstance(op, scf.ForOp):
+                trips = self.trips(op)
+                beyond = max(0, self.program.carried[op] - self.program.rates.cache_bytes)
+                work.memory_bytes += trips * 2 * beyond
+            for region in op.regions:
+                for each in region.blocks:
+                    work.add(self.block(each), trips)
+        return work
+
+    def trips(self, loop: scf.ForOp) -> int:
+        low, high, step = (self.value(v) for v in (loop.lb, loop.ub, loop.step))
+        if low is None or high is None or not step or step < 0:
+            return _UNKNOWN_TRIPS
+        return max(0, -(-(high - low) // step))
+
+    # Programs of the launch.
+
+    def all_programs(self) -> int:
+        return max((self.programs(tile) for tile in self.program.written), default=1)
+
+    def programs(self, tile: SSAValue) -> int:
+        """Programs that write every part of an array once: a tile's steps along the program ids."""
+        init = tile.owner
+        while isinstance(init, xetile.UpdateTileOffsetOp):
+            init = init.tile.owner
+        if not isinstance(init, xetile.InitTileOp) or init.source not in self.shapes:
+            return 1
+        shape = self.shapes[init.source]
+        extents = (*(1 for _ in shape[:-2]), *self.program.tiles[init])[-len(shape) :]
+        count = 1
+        for offset, extent, step in zip(init.mixed_offsets, shape, extents, strict=False):
+            ids = _program_ids(offset) if isinstance(offset, SSAValue) else []
+            if ids:
+                along = max(1, -(-extent // step))
+                self.counts.update((str(id.dimension.data), along) for id in ids)
+                count *= along
+        return count
+
+    # Index arithmetic on shapes.
+
+    def value(self, ssa: SSAValue) -> int | None:
+        """An index value for these shapes, in the first program; None when they do not tell."""
+        if ssa not in self.known:
+            self.known[ssa] = None  # a cycle through a loop has no value
+            self.known[ssa] = self._value(ssa)
+        return self.known[ssa]
+
+    def _value(self, ssa: SSAValue) -> int | None:
+        op = ssa.owner
+        if (number := self.program.numbers.get(ssa)) is not None:
+            return number
+        if isinstance(op, memref.DimOp):
+            shape, axis = self.shapes.get(op.source), self.value(op.index)
+            return shape[axis] if shape is not None and axis is not None else None
+        if isinstance(op, gpu.BlockIdOp):
+            return int(self.place * self.counts.get(str(op.dimension.data), 1))
+        if isinstance(ssa, BlockArgument) and isinstance(loop := ssa.owner.parent_op(), scf.ForOp):
+            return self.value(loop.lb) if ssa.index == 0 else None
+        fold = _FOLDS.get(type(op)) if isinstance(op, Operation) else None
+        if fold is None or not isinstance(op, Operation):
+            return None
+        operands = [self.value(operand) for operand in op.operands]
+        if any(operand is None for operand in operands):
+            return None
+        try:
+            return fold(*operands)
+        except ZeroDivisionError:
+            return None
+
+
+_FOLDS: Mapping[type[Operation], Callable[..., int]] = {
+    arith.AddiOp: lambda a, b: a + b,
+    arith.SubiOp: lambda a, b: a - b,
+    arith.MuliOp: lambda a, b: a * b,
+    arith.FloorDivSIOp: lambda a, b: a // b,
+    arith.CeilDivSIOp: lambda a, b: -(-a // b),
+    arith.MinSIOp: min,
+    arith.MaxSIOp: max,
+}
+
+
+def _program_ids(ssa: SSAValue) -> list[gpu.BlockIdOp]:
+    """The numbers of a program that go into an index value."""
+    work, seen = [ssa], set[SSAValue]()
+    found: list[gpu.BlockIdOp] = []
+    while work:
+        value = work.pop()
+        if value in seen or not isinstance(value.owner, Operation):
+            continue
+        seen.add(value)
+        if isinstance(value.owner, gpu.BlockIdOp):
+            found.append(value.owner)
+        work.extend(value.owner.operands)
+    return found
+
+
+def _vector(value: SSAValue) -> VectorType:
+    assert isinstance(value.type, VectorType)
+    return value.type
+
+
+def _element_bytes(value: SSAValue) -> int:
+    return dtypes.from_mlir(_vector(value).element_type).itemsize
+
+
+def _elements(value: SSAValue) -> int:
+    """Elements of a tile's value; 0 for scalars and tiles."""
+    return prod(value.type.get_shape()) if isinstance(value.type, VectorType) else 0
+
+
+def _bytes(value: SSAValue) -> int:
+    """Bytes of a tile's value; 0 for scalars and tiles."""
+    elements = _elements(value)
+    return elements * _element_bytes(value) if elements else 0
