@@ -153,6 +153,12 @@ def test_options(x):
         scale.options(maps="loose")
     assert scale.options(target="reference") is scale.options(target="reference")
     assert scale.options(num_threads=1) is not scale.options(num_threads=2)
+    for same in ((), [], set[str](), iter(())):
+        assert scale.options(disable=same) is scale.options(disable=())
+    assert scale.options(disable="packing") is scale.options(disable=["packing"])
+    assert scale.options(disable="packing") is not scale.options(disable=())
+    with pytest.raises(tw.UnsupportedError, match="maps"):
+        scale.options(maps=["strict"])
     both = scale.options(target="reference").options(fastmath=False)
     assert "fastmath" not in both.compile(x, x, 1.0).ir["xetile"]
     assert scale.__name__ == "scale" and scale.__doc__ == "Y = s X."

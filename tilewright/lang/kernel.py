@@ -227,17 +227,23 @@ class Kernel(KernelFunction):
         ``fastmath=False`` for strict arithmetic; ``maps="strict"`` refuses what a target cannot
         realise of the ownership maps; ``disable`` names passes to leave out.
         """
+        if "disable" in changes:
+            from tilewright.targets.base import pass_names
+
+            changes["disable"] = pass_names(changes["disable"])
+        key = None
+        try:  # so that what it has compiled is found again
+            return self._with_options[key := frozenset(changes.items())]
+        except (KeyError, TypeError):
+            pass  # new, or a value that is no option's
         from tilewright.runtime.launch import Launcher
 
-        key = tuple(sorted(changes.items())) if all(map(_is_plain, changes.values())) else None
-        if key is not None and key in self._with_options:
-            return self._with_options[key]
         merged = {**self._options, **changes}
         kernel = self._like(options=merged)
         # Refuses options that do not exist, at once.
         kernel.launcher = Launcher(cast("Program", kernel), merged)
         if key is not None:
-            self._with_options[key] = kernel  # so that what it has compiled is found again
+            self._with_options[key] = kernel
         return kernel
 
     def __repr__(self) -> str:
@@ -332,10 +338,6 @@ def kernel(
         return Kernel(plain, level=level, subgroups=subgroups)
 
     return decorate if function is None else decorate(function)
-
-
-def _is_plain(value: object) -> bool:
-    return value is None or isinstance(value, (str, int, bool))
 
 
 def definition(function: FunctionType) -> Location:

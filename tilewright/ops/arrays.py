@@ -93,8 +93,11 @@ def flattened(array: Any, keep: int) -> Any:
 
     A view where the strides allow it, else a copy: for operands, not for results.
     """
-    shape = tuple(array.shape)
-    return array.reshape((prod(shape[: len(shape) - keep]), *shape[len(shape) - keep :]))
+    shape = array.shape
+    leading = len(shape) - keep
+    if leading < 2:
+        return array if leading else array[None]
+    return array.reshape((prod(shape[:leading]), *shape[leading:]))
 
 
 def result(out: Any, shape: Sequence[int], like: Any, dtype: DType | None = None) -> Any:
@@ -109,12 +112,11 @@ def result(out: Any, shape: Sequence[int], like: Any, dtype: DType | None = None
 def filled(out: Any, keep: int) -> tuple[Any, Any]:
     """A flattened array to store to, and what copies it into `out` afterwards (None where it is a view)."""
     flat = flattened(out, keep)
-    shares = (
+    if len(out.shape) < keep + 2 or (
         flat.data_ptr() == out.data_ptr()
         if hasattr(out, "data_ptr")
         else np.shares_memory(flat, out) or out.size == 0
-    )
-    if shares:
+    ):
         return flat, None
 
     def copy_back() -> None:

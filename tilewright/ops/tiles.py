@@ -70,7 +70,7 @@ def _shared_tile(m: int, n: int, batches: int, cores: int, few: tuple[int, int])
     flat = m <= few[0]
     bm, bn = covering(m, 1 if flat else 32), covering(n, 64, 4096) if flat else covering(n, 32)
     if not flat and n <= few[1]:
-        bn = -(-n // 8) * 8 if n > 4 else 4
+        bn = -(-n // 8) * 8 if n > 4 else covering(n, 1)
     wanted = cores if flat else 2 * cores
     while cores > 1 and -(-m // bm) * -(-n // bn) * batches < wanted:
         if bm >= bn and bm > 32:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
@@ -363,6 +363,11 @@ def get_target(name: str) -> Target:
     return found
 
 
+def pass_names(given: str | Iterable[str]) -> frozenset[str]:
+    """What `disable` says: one name, or several."""
+    return frozenset([given] if isinstance(given, str) else given)
+
+
 def with_options(options: CompileOptions, changes: Mapping[str, Any]) -> CompileOptions:
     """``options`` with ``changes``; UnsupportedError names an option that does not exist."""
     from dataclasses import replace
@@ -375,8 +380,7 @@ def with_options(options: CompileOptions, changes: Mapping[str, Any]) -> Compile
             )
     fixed = dict(changes)
     if "disable" in fixed:
-        passes = fixed["disable"]
-        fixed["disable"] = frozenset([passes] if isinstance(passes, str) else passes)
+        fixed["disable"] = pass_names(fixed["disable"])
     if (target := fixed.get("target")) is not None:
         split_name(target)
     if fixed.get("maps", "advice") not in ("advice", "strict"):

@@ -52,11 +52,11 @@ def error(found: Any, want: Any) -> float:
 @pytest.mark.parametrize("form", ["nn", "nt", "tn", "tt", "flip"])
 def test_few_rows_and_few_columns_at_every_edge(rng, level, dtype, form):
     """Extents are drawn: whole blocks, parts of vectors, less than one; C holds something before."""
-    for rows, cols in ((1, 256), (3, 70), (8, 64), (4, 33), (90, 3), (64, 24), (33, 9), (64, 1)):
+    for rows, cols in ((1, 256), (3, 70), (8, 64), (4, 33), (90, 3), (64, 24), (33, 9), (64, 1), (64, 2)):
         m, n, k = (int(rng.integers(1, most + 1)) for most in (2 * rows, 2 * cols, 300))
         tiles = {
             "BM": rows,
-            "BN": -(-cols // 8) * 8 if cols > 1 else 1,
+            "BN": -(-cols // 8) * 8 if cols > 2 else cols,
             "BK": int(rng.choice([16, 32, 64])),
         }
         acc = tw.f64 if dtype == np.float64 else tw.f32
@@ -125,6 +125,18 @@ def test_products_through_ops(rng):
     part = random(rng, (5, 90), np.float32)[:, 10:70]
     wide = random(rng, (60, 300), np.float32)[:, 1:258]
     assert error(ops.matmul(part, wide, target="cpu"), part.astype(np.float64) @ wide) < 1e-5
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+@pytest.mark.parametrize("form", ["nn", "tn"])
+def test_one_and_two_columns_through_ops(rng, n, form):
+    """A column has tiles of one column, and so have its bias, what is computed of it, and what is added to it."""
+    a, b = random(rng, (70, 100), np.float32), random(rng, (100, n), np.float32)
+    bias, residual = random(rng, (n,), np.float32), random(rng, (70, n), np.float32)
+    given = np.asfortranarray(a) if form == "tn" else a
+    found = ops.matmul(given, b, bias=bias, activation="relu", residual=residual, target="cpu")
+    want = np.maximum(a.astype(np.float64) @ b + bias, 0) + residual
+    assert error(found, want) < 1e-5
 
 
 def text(form: str, m: int, n: int) -> str:

@@ -38,8 +38,11 @@ from tilewright.targets.cpu.operands import Finder, Side
 from tilewright.targets.cpu.panels import PanelFormat, widen
 from tilewright.targets.cpu.reductions import power_of_two
 
-RUN = 16
-"""Rows of B that are read side by side (outer): as many streams as caches follow."""
+RUN = 8
+"""Rows of B that are read side by side (outer): as many streams as caches follow, and no more than a set of the nearest
+cache has lines, for rows are often a power of two apart."""
+VECTORS = 4
+"""Vectors of each of them at a time (outer): wider pieces of so many rows evict one another."""
 NEAR_BYTES = 16 << 10
 """Of the nearest cache, for what is fetched ahead."""
 DEPTH = 4096
@@ -92,7 +95,7 @@ def thin_form(m: X86Machine, family: Family, a: SSAValue, bb: SSAValue) -> Thin 
         return None
     left = PanelFormat(power_of_two(rows), 1, element)
     right = PanelFormat(lanes, 1, element)
-    vectors = _most(min(16, cols // lanes), m.accumulators // rows)
+    vectors = _most(min(VECTORS, cols // lanes), m.accumulators // rows)
     family = Family("outer", element, rows, vectors * lanes, left, right, m.kc)
     return Thin(family, side, chain)
 
@@ -169,14 +172,15 @@ class ThinProduct:
     def read(self, place: Position) -> SSAValue:
         return widen(self.b, self.e.at(self.value, place), self.family.accumulator)
 
-    def fetch(self, place: Position, dx: int, dk: int) -> None:
-        """Fetch what is needed later, `dx` and `dk` further on."""
+    def fetch(self, place: Position, dx: int, dk: int, bytes: int) -> None:
+        """Fetch what is needed later, `dx` and `dk` further on; `bytes`: of the operand, read till then."""
         b = self.b
         rows, cols = (dx, dk) if self.form.side == 0 else (dk, dx)
         row, col, axis = b.plus(place.row, rows), b.plus(place.col, cols), place.axis
         if self.form.chain.transposed:
             row, col = col, row
-        b.prefetch(self.e.address(self.tile, Position(row, col, axis)))
+        locality = 3 if bytes <= NEAR_BYTES else 2
+        b.prefetch(self.e.address(self.tile, Position(row, col, axis)), locality=locality)
 
     # Outer ----------------------------------------------------------------------------------------------------
 
@@ -207,9 +211,10 @@ class ThinProduct:
         ]
         sums = [b.load(place, self.type) for place in places]
         line = max(1, 64 // (self.lanes * itemsize(self.tile.element)))
-        # The rows that come next, or where the nearest cache would lose them till then, the next columns.
-        near = RUN * c.shape[1] * itemsize(self.tile.element) <= NEAR_BYTES
-        ahead = (0, RUN) if near else (self.family.nr, 0)
+        # The rows that come next, or where that is far ahead, the next columns. Rows that share sets of the nearest
+        # cache fill it four times as early.
+        run_bytes = RUN * c.shape[1] * itemsize(self.tile.element)
+        ahead = (0, RUN) if run_bytes <= NEAR_BYTES else (2 * self.family.nr, 0)
         with b.loop(*ks, 1, sums) as loop, self.e.scope():
             at = b.ptr(a.pointer, b.times(b.minus(loop.iv, ks[0]), a.k_bytes))
             found: list[SSAValue] = []
@@ -217,7 +222,7 @@ class ThinProduct:
                 place = self.place(b.plus(x, v * self.lanes), loop.iv, False, inside)
                 found.append(self.read(place))
                 if inside and v % line == 0:
-                    self.fetch(place, *ahead)
+                    self.fetch(place, *ahead, 4 * run_bytes)
             out: list[SSAValue] = []
             for r in range(rows):
                 one = b.load(b.ptr(at, b.times(r, a.x_bytes)), self.family.accumulator)
@@ -267,7 +272,7 @@ class ThinProduct:
                 place = self.place(b.plus(x, i), loop.iv, True, inside)
                 row = self.read(place)
                 if inside:
-                    self.fetch(place, many, 0)
+                    self.fetch(place, many, 0, many * family.depth * itemsize(self.tile.element))
                 else:
                     keep = b.mask_first(b.minus(k1, loop.iv), self.lanes)
                     assert keep is not None

@@ -60,9 +60,8 @@ def release(block: MemoryBlock) -> None:
     """Give a block back for the next launch."""
     with _lock:
         _free.append(block)
-        total = sum(b.size for b in _free)
-        while total > _KEEP_BYTES and len(_free) > 1:
-            total -= _free.pop(0).size
+        while len(_free) > 1 and sum(b.size for b in _free) > _KEEP_BYTES:
+            _free.pop(0)
 
 
 # A child starts with no blocks: those that its parent keeps would be copied page by page.
