@@ -111,6 +111,7 @@ if TYPE_CHECKING:
     from tilewright.lang.tiles import alloc_slm, init_tile, update_tile_offset
     from tilewright.lang.values import Array, Tile, Value
     from tilewright.lang.views import view
+    from tilewright.runtime.arrays import prepack
 
 __version__ = "0.2.0"
 
@@ -148,6 +149,7 @@ _LAZY: dict[str, str] = {
     **dict.fromkeys(("Array", "Tile", "Value"), "tilewright.lang.values"),
     "spec": "tilewright.arguments",
     "autotune": "tilewright.lang.autotune",
+    "prepack": "tilewright.runtime.arrays",
 }
 """Public names that are imported from their module when first asked for."""
 
@@ -238,6 +240,7 @@ __all__ = [
     "num_programs",
     "num_subgroups",
     "prefetch_tile",
+    "prepack",
     "prod",
     "program_id",
     "reduction",

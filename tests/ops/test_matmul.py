@@ -150,7 +150,8 @@ def test_tiles_of_a_short_side_are_as_short_and_the_other_is_long(cores):
 
     a = np.zeros((1, 1), np.float32)
     for m, n, short in ((1, 4096, {"BM": 1}), (3, 9000, {"BM": 4}), (8, 4096, {"BM": 8}),
-                        (4096, 1, {"BN": 1}), (4096, 2, {"BN": 2}), (4096, 3, {"BN": 4}), (4096, 17, {"BN": 24}), (4096, 24, {"BN": 24})):  # fmt: skip
+                        (4096, 1, {"BN": 1}), (4096, 2, {"BN": 2}), (4096, 3, {"BN": 4}),
+                        (4096, 17, {"BN": 24}), (4096, 24, {"BN": 24})):  # fmt: skip
         tile = product_tile(a, m, n, 1, {"target": "cpu", "num_threads": cores})
         assert short.items() <= tile.items()
         tiles = -(-m // tile["BM"]) * -(-n // tile["BN"])

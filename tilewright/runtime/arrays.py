@@ -21,6 +21,7 @@ from tilewright import dtypes
 from tilewright.arguments import HOST, NOWHERE, ArrayArg, ArraySpec, contiguous_strides
 from tilewright.diagnostics import LaunchError
 from tilewright.dtypes import DType
+from tilewright.prepacked import Prepacked, keep
 from tilewright.targets.base import Device, get_target
 
 
@@ -54,6 +55,19 @@ def describe(obj: Any, name: str = "argument") -> ArrayArg:
         f"{name} is {with_article(type(obj).__name__)}, which is neither an array nor a number",
         hint="kernels take numpy arrays, torch tensors, DLPack objects, ints, floats and bools",
     )
+
+
+def prepack(array: Any) -> Prepacked:
+    """Keeps the packed forms of an array of the host, a weight say, as long as what it returns lives.
+
+    Launches are given the array as before. Its elements must not change, or `update()` be called when they have. What
+    is kept costs about the array's own bytes for each form in which kernels pack it (f16 widened to f32: twice as
+    many); `nbytes` tells. An array that no launch packs costs nothing. Raises LaunchError for what has no memory.
+    """
+    arg = describe(array, "array")
+    if arg.device == NOWHERE:
+        raise LaunchError("prepack of a shape, which has no memory")
+    return keep(array, arg.pointer, arg.shape, arg.strides)
 
 
 def is_array(obj: Any) -> bool:

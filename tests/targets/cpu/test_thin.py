@@ -52,7 +52,17 @@ def error(found: Any, want: Any) -> float:
 @pytest.mark.parametrize("form", ["nn", "nt", "tn", "tt", "flip"])
 def test_few_rows_and_few_columns_at_every_edge(rng, level, dtype, form):
     """Extents are drawn: whole blocks, parts of vectors, less than one; C holds something before."""
-    for rows, cols in ((1, 256), (3, 70), (8, 64), (4, 33), (90, 3), (64, 24), (33, 9), (64, 1), (64, 2)):
+    for rows, cols in (
+        (1, 256),
+        (3, 70),
+        (8, 64),
+        (4, 33),
+        (90, 3),
+        (64, 24),
+        (33, 9),
+        (64, 1),
+        (64, 2),
+    ):
         m, n, k = (int(rng.integers(1, most + 1)) for most in (2 * rows, 2 * cols, 300))
         tiles = {
             "BM": rows,

@@ -9,6 +9,11 @@ from xdsl.ir import Attribute
 
 from tilewright.targets.host_arguments import argument_places
 
+PACK_WORDS = ("bytes", "kept", "filled", "end")
+"""Of an array that is packed: its panels' bytes, written by `tw_plan`; the address of panels that outlive the launch
+(`tilewright.prepacked`), or 0, which makes `tw_plan` count them as workspace; whether these hold it already; the number
+of the first task that is not of it nor of those before, written by `tw_run`."""
+
 
 @dataclass
 class ArgumentBlock:
@@ -26,11 +31,15 @@ class ArgumentBlock:
     """Out: bytes of workspace, written by `tw_plan`."""
     few_reads: int = 0
     """What a launch reads no more often is packed by those who read it (`machine.few_reads`)."""
-    ends: int = 0
-    """Of each packed array: the number of the first task that is not of it nor of those before, written by `tw_run`."""
+    packs: int = 0
+    """`PACK_WORDS` of each packed array."""
     packed: int = 0
     """How many tasks that pack are done; on a cache line of its own."""
     size: int = 0
+
+    def of_pack(self, i: int, word: str) -> int:
+        """Where a word of a packed array is."""
+        return self.packs + 8 * (len(PACK_WORDS) * i + PACK_WORDS.index(word))
 
 
 def argument_block(types: Sequence[Attribute], packs: int) -> ArgumentBlock:
@@ -43,7 +52,7 @@ def argument_block(types: Sequence[Attribute], packs: int) -> ArgumentBlock:
     block.pool, at = at, at + 8
     block.needed, at = at, at + 8
     block.few_reads, at = at, at + 8
-    block.ends, at = at, at + 8 * packs
+    block.packs, at = at, at + 8 * len(PACK_WORDS) * packs
     if packs:
         block.packed, at = at + 64, at + 2 * 64
     block.size = at

@@ -26,12 +26,16 @@ def build(
     text = emit_module(lowered.module, m.target)
     data = compile_object(text, m.target)
     block = lowered.block
+    kinds = argument_kinds(lowered.types)
     meta = {
-        "arguments": argument_kinds(lowered.types),
+        "arguments": kinds,
         "block_bytes": block.size,
         "grid": block.grid,
         "scratch_bytes": lowered.scratch_bytes,
-        "packs": lowered.packs,
+        "packs": [
+            (block.of_pack(i, "bytes") // 8, block.arguments[number] // 8, kinds[number][1], key)
+            for i, (number, key) in enumerate(lowered.packs)
+        ],
         "subgroups": lowered.subgroups,
         "prints": lowered.prints,
         "remarks": remarks,

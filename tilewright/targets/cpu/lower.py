@@ -61,8 +61,8 @@ from tilewright.targets.cpu.packing import (
     emit_pack_function,
     emit_pack_task,
     emit_task,
-    packed_array,
-    panels_function,
+    pack_key,
+    packed_arrays,
 )
 from tilewright.targets.cpu.scalars import ScalarOps
 from tilewright.targets.cpu.sizes import check_memory
@@ -95,7 +95,8 @@ class LoweredLaunch:
     block: ArgumentBlock
     scratch_bytes: int
     types: list[Attribute]
-    packs: int
+    packs: list[tuple[int, str]]
+    """Of each packed array: the number of its argument, and what of it is packed."""
     subgroups: int = 1
     """Workgroups that run for each of the launch's, along x."""
     prints: bool = False
@@ -124,10 +125,9 @@ def lower_kernel(
     run_op, run = function("tw_run", [mach.ptr])
     needed: Idx = 0
     for i, op in enumerate(packs):
-        name = f"tw_pack{i}"
         functions += [
-            emit_pack_function(panels_function(name), FunctionContext, op, kernel, block, m),
-            emit_pack_task(name, FunctionContext, op, kernel, block, m, needed_before=packs[:i]),
+            emit_pack_function(i, FunctionContext, op, kernel, block, m),
+            emit_pack_task(i, FunctionContext, packs, kernel, block, m),
         ]
     main = FunctionContext("tw_workgroup", kernel, block, m)
     main.b.prefetches = prefetch
@@ -138,21 +138,22 @@ def lower_kernel(
 
     # Memory of the packed arrays, one after the other.
     context = FunctionContext.over(plan_op, plan, kernel, block, m)
-    for op in packs:
-        needed = plan.plus(needed, packed_array(context, op, context.argument, "").bytes)
+    for i, job in enumerate(packed_arrays(context, packs, context.argument)):
+        plan.store(plan.idx(job.bytes), plan.ptr(context.argument, block.of_pack(i, "bytes")))
+        needed = plan.plus(needed, job.workspace)
     plan.store(plan.idx(needed), plan.ptr(context.argument, block.needed))
     plan.op(func.ReturnOp())
 
     context = FunctionContext.over(run_op, run, kernel, block, m)
     pool = run.load(run.ptr(context.argument, block.pool), mach.ptr)
     end: Idx = 0
-    for i, op in enumerate(packs):
-        end = run.plus(end, packed_array(context, op, context.argument, "").tasks)
-        run.store(run.idx(end), run.ptr(context.argument, block.ends + 8 * i))
+    for i, job in enumerate(packed_arrays(context, packs, context.argument)):
+        end = run.plus(end, job.tasks)
+        run.store(run.idx(end), run.ptr(context.argument, block.of_pack(i, "end")))
     gx, gy, gz = (context.grid(i) for i in range(3))
     tasks = run.idx(run.plus(end, run.times(run.times(gx, gy), gz)))
     if packs:
-        functions.append(emit_task("tw_task", [f"tw_pack{i}" for i in range(len(packs))], block))
+        functions.append(emit_task("tw_task", len(packs), block))
     address = run.value(mach.AddressOfOp("tw_task" if packs else "tw_workgroup"))
     run.call("tw_pool_launch", [pool, address, context.argument, tasks])
     run.op(func.ReturnOp())
@@ -162,7 +163,7 @@ def lower_kernel(
         block,
         -(-main.scratch.used // 4096) * 4096,
         types,
-        len(packs),
+        [(op.source.index, pack_key(op)) for op in packs],  # pyright: ignore
         subgroups,
         prints=any(isinstance(op, PrintOp) for op in kernel.walk()),
     )
@@ -272,14 +273,10 @@ class FunctionContext(ControlFlow, MemrefOps, ScalarOps):
         for name, value in zip("xyz", (x, y, z), strict=True):
             self.ids[name] = value
             b.nonnegative.add(value)
-        at: Idx = 0
-        workspace = b.load(b.ptr(self.argument, self.layout.workspace), mach.ptr) if packs else None
-        for i, op in enumerate(packs):
-            assert workspace is not None
-            self.lower_scalars_of(op)
-            array = packed_array(self, op, b.ptr(workspace, at), panels_function(f"tw_pack{i}"))
-            self.packed[op.result] = array.packed
-            at = b.plus(at, array.bytes)
+        if packs:
+            workspace = b.load(b.ptr(self.argument, self.layout.workspace), mach.ptr)
+            jobs = packed_arrays(self, packs, workspace)
+            self.packed = {op.result: job.packed for op, job in zip(packs, jobs, strict=True)}
         body = self.kernel.body.block
         self.storage = Storage(body, share=share)
         self.buffers: dict[int, Buffer] = {}

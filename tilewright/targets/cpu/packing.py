@@ -38,18 +38,23 @@ class PackingJob:
 
     packed: PackedArray
     bytes: Idx
+    workspace: Idx
+    """Bytes of the launch's own memory that it takes."""
     tasks: Idx
     panel_groups: Idx
     k_blocks: Idx
     batches: Idx
 
 
-def packed_array(c: FunctionContext, op: PackOp, pointer: SSAValue, function: str) -> PackingJob:
-    """Sizes of a packed array, computed where `c` stands. Each part starts on a cache line.
-
-    `function` packs panels of it (see `emit_pack_function`). An array that is not packed ahead takes no tasks.
+def packed_array(c: FunctionContext, op: PackOp, i: int, pointer: SSAValue) -> PackingJob:
+    """The `i`-th packed array, computed where `c` stands; at `pointer` where it is not kept. Each part starts on a
+    cache line. An array that is not packed ahead takes no tasks, and so do panels that are kept and filled.
     """
     b = c.b
+
+    def word(name: str) -> SSAValue:
+        return b.load(b.ptr(c.argument, c.layout.of_pack(i, name)), index)
+
     c.lower_scalars_of(op)
 
     matrix = c.matrices[op.source]
@@ -63,7 +68,8 @@ def packed_array(c: FunctionContext, op: PackOp, pointer: SSAValue, function: st
     few: Idx = least
     if not isinstance(reads, int) or least < reads <= most:
         few = b.load(b.ptr(c.argument, c.layout.few_reads), index)
-    ahead = b.cmp("sgt", reads, few)
+    kept = b.cmp("ne", word("kept"), 0)
+    ahead = b.either(kept, b.cmp("sgt", reads, few))
     depth = op.depth
     panels = b.select(ahead, b.ceildiv(x, format.lanes), 0)
     unit = depth or max(64 // itemsize(format.element), 16, format.group)
@@ -74,14 +80,31 @@ def packed_array(c: FunctionContext, op: PackOp, pointer: SSAValue, function: st
     groups = b.ceildiv(panels, panels_per_task(format, along_k(op, matrix.strides)))
     k_blocks = b.ceildiv(k, depth or K_PER_TASK)
     size = b.times(b.times(b.times(batches, panels), rounded), format.lanes * format.bytes)
-    size = b.round_up(b.plus(size, 4096), 4096)
+    pointer = b.value(
+        arith.SelectOp(
+            kept, b.load(b.ptr(c.argument, c.layout.of_pack(i, "kept")), mach.ptr), pointer
+        )
+    )
     packed = PackedArray(
         pointer, format, x, k, panels, depth, k_axis, tuple(sizes[:-2]), tuple(matrix.strides[:-2]),
-        rounded, along_k(op, matrix.strides), ahead, function, c.argument, matrix.pointer,
+        rounded, along_k(op, matrix.strides), ahead, panels_function(i), c.argument, matrix.pointer,
         matrix.strides[-1] if k_axis == 0 else ([0, *matrix.strides])[-2], is_verbatim(op, matrix.element, format),
     )  # fmt: skip
     tasks = b.times(b.times(batches, groups), k_blocks)
-    return PackingJob(packed, size, tasks, groups, k_blocks, batches)
+    tasks = b.select(b.cmp("ne", word("filled"), 0), 0, tasks)
+    own = b.select(kept, 0, b.round_up(b.plus(size, 4096), 4096))
+    return PackingJob(packed, size, own, tasks, groups, k_blocks, batches)
+
+
+def packed_arrays(
+    c: FunctionContext, packs: Sequence[PackOp], workspace: SSAValue
+) -> list[PackingJob]:
+    """Packed arrays, those that are not kept one after the other in the launch's memory."""
+    found: list[PackingJob] = []
+    for i, op in enumerate(packs):
+        found.append(packed_array(c, op, i, workspace))
+        workspace = c.b.ptr(workspace, found[-1].workspace)
+    return found
 
 
 def panels_per_task(format: PanelFormat, runs_along_k: bool) -> int:
@@ -104,6 +127,12 @@ def is_verbatim(op: PackOp, element: Attribute, format: PanelFormat) -> bool:
     return same and not format.biased and format.parts == 1
 
 
+def pack_key(op: PackOp) -> str:
+    """What its panels hold of its array, but for its place and the machine."""
+    inner = "; ".join(str(o) for o in op.body.block.ops)
+    return f"{op.source.type.element_type}: {inner}; {op.result.type} {op.depth}"  # pyright: ignore
+
+
 def along_k(op: PackOp, strides: Sequence[Idx]) -> bool:
     """Is k the dimension whose elements stand together?"""
     k, x = strides[-1], strides[-2] if len(strides) > 1 else 0
@@ -113,23 +142,18 @@ def along_k(op: PackOp, strides: Sequence[Idx]) -> bool:
 
 
 def emit_pack_task(
-    name: str,
+    i: int,
     context_class: Any,
-    op: PackOp,
+    packs: Sequence[PackOp],
     kernel: gpu.FuncOp,
     block: ArgumentBlock,
     m: X86Machine,
-    *,
-    needed_before: Sequence[PackOp],
 ) -> func.FuncOp:
-    """The task function of one pack: some panels, for some block of k."""
-    c: FunctionContext = context_class(name, kernel, block, m)
+    """The task function of the `i`-th pack: some panels, for some block of k."""
+    c: FunctionContext = context_class(pack_function(i), kernel, block, m)
     b = c.b
     workspace = b.load(b.ptr(c.argument, block.workspace), mach.ptr)
-    at: Idx = 0
-    for earlier in needed_before:
-        at = b.plus(at, packed_array(c, earlier, workspace, "").bytes)
-    packing = packed_array(c, op, b.ptr(workspace, at), panels_function(name))
+    packing = packed_arrays(c, packs[: i + 1], workspace)[i]
     array = packing.packed
 
     def split(value: SSAValue, by: Idx) -> tuple[SSAValue, SSAValue]:
@@ -161,22 +185,22 @@ def emit_pack_task(
     return c.op
 
 
-def emit_task(name: str, packs: Sequence[str], block: ArgumentBlock) -> func.FuncOp:
-    """The task function of a launch: tasks that pack, of each function in `packs`, then the workgroups."""
+def emit_task(name: str, packs: int, block: ArgumentBlock) -> func.FuncOp:
+    """The task function of a launch: tasks that pack each array, then the workgroups."""
     op, b = function(name, [mach.ptr, index, index])
     argument, task, thread = b.entry.args
     packed = b.ptr(argument, block.packed)
 
     def phase(i: int, start: Idx) -> None:
         number = b.idx(b.minus(task, start))
-        if i == len(packs):
+        if i == packs:
             b.call("tw_pool_wait", [packed, b.idx(start)])
             b.op(func.CallOp("tw_workgroup", [argument, number, thread], []))
             return
-        end = b.load(b.ptr(argument, block.ends + 8 * i), index)
+        end = b.load(b.ptr(argument, block.of_pack(i, "end")), index)
 
         def mine() -> None:
-            b.op(func.CallOp(packs[i], [argument, number, thread], []))
+            b.op(func.CallOp(pack_function(i), [argument, number, thread], []))
             b.op(mach.AtomicRmwOp("addi", b.idx(1), packed, ordering="release"))
 
         b.choose(b.cmp("slt", task, end), mine, lambda: phase(i + 1, end))
@@ -186,25 +210,30 @@ def emit_task(name: str, packs: Sequence[str], block: ArgumentBlock) -> func.Fun
     return op
 
 
-def panels_function(task: str) -> str:
+def pack_function(i: int) -> str:
+    """The name of the task function of a pack."""
+    return f"tw_pack{i}"
+
+
+def panels_function(i: int) -> str:
     """The name of the function that packs panels for a task function and for workgroups."""
-    return f"{task}_panels"
+    return f"{pack_function(i)}_panels"
 
 
 def emit_pack_function(
-    name: str,
+    i: int,
     context_class: Any,
     op: PackOp,
     kernel: gpu.FuncOp,
     block: ArgumentBlock,
     m: X86Machine,
 ) -> func.FuncOp:
-    """`name(block, offset, first, last, k0, k1, to, panel_bytes)`: panels [first, last) for k in [k0, k1).
+    """`panels_function(i)(block, offset, first, last, k0, k1, to, panel_bytes)`: panels [first, last), k in [k0, k1).
 
     The first goes to the address `to`, the others follow `panel_bytes` apart. `offset`: elements from the start of the
     array to the batch entry's.
     """
-    function_op, b = function(name, PACK_ARGUMENTS, private=True)
+    function_op, b = function(panels_function(i), PACK_ARGUMENTS, private=True)
     c: FunctionContext = context_class.over(function_op, b, kernel, block, m)
     e = c.e
     _, offset, first, last, k0, k1, to, panel_bytes = b.entry.args

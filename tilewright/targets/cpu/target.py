@@ -13,6 +13,7 @@ from tilewright.arguments import Argument, ArrayArg, Grid
 from tilewright.codegen.jit import LoadedObject, toolchain_version
 from tilewright.diagnostics import CheckError, Location
 from tilewright.passes.observer import Observer, ignore
+from tilewright.prepacked import ARRAYS, Prepacked, array_of
 from tilewright.printed import OPEN, Lines
 from tilewright.targets.base import CompileOptions, Executable, PreparedLaunch, Target, get_target
 from tilewright.targets.cpu import workspace
@@ -48,7 +49,7 @@ class CpuExecutable(HostExecutable):
         self._words = meta["block_bytes"] // 8
         self._tail = meta["grid"] // 8
         self._scratch = meta["scratch_bytes"]
-        self._packs = meta["packs"]
+        self._packs: list[tuple[int, int, int, str]] = meta["packs"]
         self._subgroups = meta["subgroups"]
         self._prints = meta.get("prints", False)
         self._ready: tuple[Pool, Any, int, LoadedObject] | None = None
@@ -106,14 +107,20 @@ class CpuExecutable(HostExecutable):
         words[at + 8] = few_reads(found.threads)
         size = self._scratch * found.threads
         total = size
+        kept = self._kept(words) if ARRAYS else []
         if self._packs:
             plan(address)
             total += words[at + 7]
+        forms = [(word, w.form(key, words[word], workspace.MemoryBlock)) for word, w, key in kept]
+        for word, form in forms:
+            words[word + 1 : word + 3] = form.memory.address, form.filled
         block = workspace.acquire(total)
         lines = OPEN.setdefault(address, Lines()) if self._prints else None
         try:
             words[at + 3 : at + 6] = (block.address, self._scratch, block.address + size)
             found.run(run, address)
+            for _, form in forms:
+                form.filled = True
         finally:
             workspace.release(block)
             if lines is not None:
@@ -121,6 +128,17 @@ class CpuExecutable(HostExecutable):
             failed = _failures.pop(address, None) if _failures else None
         if failed is not None:
             raise _failure(*failed, self._subgroups)
+
+    def _kept(self, words: ctypes.Array[ctypes.c_int64]) -> list[tuple[int, Prepacked, Any]]:
+        """Of arrays whose panels are kept: the words of the pack (`PACK_WORDS`), and what it makes. Tells `tw_plan`."""
+        found: list[tuple[int, Prepacked, Any]] = []
+        for word, at, rank, what in self._packs:
+            layout = words[at + 1 : at + 1 + 2 * rank]
+            array = array_of(words[at], layout[:rank], layout[rank:])
+            if array is not None:
+                words[word + 1] = 1
+                found.append((word, array, (self._machine.key(), what, *layout)))
+        return found
 
     def grid_words(self, grid: Grid) -> tuple[int, Grid]:
         """Where the grid stands in a block of words, and what stands there."""
