@@ -12,7 +12,7 @@ import pytest
 import tilewright as tw
 from tilewright import ops
 from tilewright.targets.cpu.machine import host_level
-from tilewright.targets.cpu.thin import RUN
+from tilewright.targets.cpu.thin import RUN, VECTORS
 
 LEVELS = ["x86-64", "avx2", "avx512", "vnni", "amx"]
 RUNNABLE = LEVELS[: LEVELS.index(host_level()) + 1]
@@ -161,11 +161,11 @@ def text(form: str, m: int, n: int) -> str:
 
 @pytest.mark.parametrize("form", ["nn", "nt"])
 def test_few_rows_are_the_only_copy(form):
-    """Nothing is packed ahead, and a row of B is read in as many vectors as there are accumulators for."""
+    """Nothing is packed ahead, and rows of B are read side by side, a few vectors of each at a time."""
     found = text(form, 1, 4096)
     assert "tw_pack0" not in found
     lines = found.split("\n")
-    assert len(re.findall("math.fma", found)) == (16 + 1 if form == "nn" else 8 + 8)
+    assert len(re.findall("math.fma", found)) == (VECTORS + 1 if form == "nn" else 8 + 8)
     assert any(f"{RUN}" in line for line in lines)
 
 
