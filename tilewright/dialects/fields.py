@@ -12,12 +12,14 @@
 As in a dataclass, the annotated fields in their order are the parameters, those of a base class first. The annotation
 tells type checkers and readers what a field is given as (an operand as a value or the op that makes it, a result as
 its type) and what it reads as: `op.alignment` is an `int | None`, though the op holds an attribute. A field without
-annotation is no parameter: the type of an `Inferred` result follows from the others.
+annotation is no parameter: the type of an `Inferred` result follows from the others; that of one that `Follows` cannot
+be another, so that a text need not state it either.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, dataclass_transform
@@ -34,18 +36,27 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Attribute, Block, Operation, OpResult, Region, SSAValue, SSAValues
 from xdsl.irdl import (
+    AnyAttr,
+    AttrConstraint,
+    InferenceContext,
     IRDLAttrConstraint,
     IRDLOperation,
+    MessageConstraint,
+    VarConstraint,
+    VerificationContext,
     irdl_op_definition,
+    irdl_to_attr_constraint,
     operand_def,
     opt_operand_def,
     opt_prop_def,
+    opt_result_def,
     prop_def,
     region_def,
     result_def,
     var_operand_def,
     var_result_def,
 )
+from xdsl.utils.exceptions import VerifyException
 
 Value = SSAValue | Operation
 """What an operand is given as; an op stands for its only result."""
@@ -111,6 +122,10 @@ class Result(Field[OpResult[AttributeT], AttributeT]):
     DEFINE = staticmethod(result_def)
 
 
+class OptResult(Field[OpResult | None, Attribute | None]):
+    DEFINE = staticmethod(opt_result_def)
+
+
 class Results(Field[SSAValues[OpResult[AttributeT]], Sequence[AttributeT]]):
     DEFINE = staticmethod(var_result_def)
 
@@ -138,6 +153,62 @@ class Inferred(Field[OpResult[AttributeT], AttributeT]):
         return self.constraint() if isinstance(self.constraint, type) else self.constraint
 
 
+@dataclass(frozen=True)
+class _Follows(AttrConstraint):
+    """The type that a rule makes of types of operands, which are variables of the names of those."""
+
+    operands: tuple[str, ...]
+    rule: Callable[..., Attribute]
+
+    def verify(self, attr: Attribute, constraint_context: VerificationContext) -> None:
+        if self.can_infer(constraint_context.attr_variables):
+            expected = self.infer(constraint_context)
+            if attr != expected:
+                raise VerifyException(f"expected {expected}, got {attr}")
+
+    def can_infer(self, var_constraint_names: AbstractSet[str]) -> bool:
+        return var_constraint_names >= set(self.operands)
+
+    def infer(self, context: InferenceContext) -> Attribute:
+        return self.rule(*map(context.get_variable, self.operands))
+
+    def mapping_type_vars(self, type_var_mapping: Any) -> _Follows:
+        return self
+
+
+def follows(*operands: str, rule: Callable[..., Attribute]) -> AttrConstraint:
+    """The type that `rule` makes of those of operands, whose constraints are `variable`."""
+    return _Follows(operands, rule)
+
+
+def variable(name: str, constraint: Any = Attribute) -> AttrConstraint:
+    """A type that others follow, by the operand's name."""
+    held = irdl_to_attr_constraint(constraint)
+    return held if isinstance(held, VarConstraint) else VarConstraint(name, held)
+
+
+class Follows(Inferred[AttributeT]):
+    """A result whose type is that of an operand, or what `rule` makes of the types of operands: the constructor infers
+    it, a text need not state it, and an op with another is refused, for which `message` is why.
+    """
+
+    def __init__(
+        self,
+        *operands: str,
+        rule: Callable[..., AttributeT] | None = None,
+        message: str | None = None,
+    ):
+        self.operands = operands
+        constraint: Any = VarConstraint(operands[0], AnyAttr())
+        if rule is not None:
+            constraint = _Follows(operands, rule)
+        make = rule or (lambda type: type)
+        super().__init__(
+            MessageConstraint(constraint, message) if message else constraint,
+            lambda given: make(*(SSAValue.get(given[name]).type for name in operands)),
+        )
+
+
 class Body(Field[Region, Region]):
     """A region of one block."""
 
@@ -159,16 +230,19 @@ class Property(Field[Get, Set]):
         *,
         name: str | None = None,
         default: Any = _REQUIRED,
+        implicit: bool = False,
     ):
+        """`implicit`: the default is what an op has whose text does not state the property, and is not printed."""
         usual = self.KIND
         super().__init__(constraint or usual[0], default=default)
         self.into, self.out, self.held = into or usual[1], out or usual[2], name
+        self.implicit = self.given("", default)[""] if implicit else None
         if self.MISSING is not _REQUIRED:
             self.default = self.MISSING
 
     def declared(self, name: str) -> dict[str, Any]:
         define: Any = prop_def if self.MISSING is _REQUIRED else opt_prop_def
-        return {name: define(self.constraint, prop_name=self.held)}
+        return {name: define(self.constraint, prop_name=self.held, default_value=self.implicit)}
 
 
 class Prop(Property[AttributeT, AttributeT]):
@@ -222,6 +296,7 @@ class Flag(Property[bool, bool]):
         OptOperand,
         Operands,
         Result,
+        OptResult,
         Results,
         Body,
         Prop,
@@ -257,7 +332,11 @@ class Op(IRDLOperation):
 
     def __init_subclass__(cls, kw_only: bool = False) -> None:
         own = {name: each for name, each in vars(cls).items() if isinstance(each, Field)}
-        for name, each in own.items():
+        followed = {n for each in own.values() if isinstance(each, Follows) for n in each.operands}
+        known = {**cls.__fields__, **own}
+        for name in followed:
+            known[name].constraint = variable(name, known[name].constraint)
+        for name, each in {**own, **{name: known[name] for name in followed}}.items():
             setattr(cls, name, property(each.out))
             for part, declared in each.declared(name).items():
                 setattr(cls, part, declared)

@@ -313,8 +313,13 @@ def _reason(error: BaseException) -> str:
 def _rule(error: VerifyException) -> str:
     """What a constraint of stock xDSL says, for someone who does not know what an attribute is."""
     text = _sentence(_reason(error))
-    found = re.fullmatch(r"unexpected attribute (.*)", text)
-    return f"does not take {found[1]} here" if found else text
+    if found := re.fullmatch(r"unexpected attribute (.*)", text):
+        return f"does not take {found[1]} here"
+    if found := re.fullmatch(r"(.*) should be of base attribute (\w+)", text):
+        return f"expected a {found[2]} type, got {found[1]}"
+    if found := re.fullmatch(r"attribute (.*) expected from variable '\w+', but got (.*)", text):
+        return f"requires the same type: {found[1]} and {found[2]} differ"
+    return text
 
 
 def _sentence(message: str) -> str:

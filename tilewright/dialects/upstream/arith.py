@@ -6,8 +6,7 @@ conversions, although the same ops are elementwise on vectors. New ops: remf, in
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 from xdsl.dialects import arith
 from xdsl.dialects.arith import FastMathFlagsAttr
@@ -29,8 +28,6 @@ from xdsl.irdl import (
     IRDLOperation,
     base,
     irdl_op_definition,
-    operand_def,
-    result_def,
     traits_def,
 )
 from xdsl.parser import Parser
@@ -38,12 +35,15 @@ from xdsl.printer import Printer
 from xdsl.traits import NoMemoryEffect, Pure
 from xdsl.utils.exceptions import VerifyException
 
+from tilewright.dialects.directives import numbered_word, spelled
+from tilewright.dialects.fields import Op, Operand, Result, follows, op_definition, variable
 from tilewright.dialects.upstream.complete import (
     add_effect,
     add_ops,
     add_optional_property,
     set_constructor,
     set_custom,
+    set_format,
     set_operand,
     set_result,
     set_verifier,
@@ -156,20 +156,15 @@ def _check_width(given: Attribute, made: Attribute, grows: bool) -> None:
         raise VerifyException("Destination bit-width must be smaller than the input bit-width")
 
 
-@irdl_op_definition
-class IndexCastUIOp(IRDLOperation):
+@op_definition
+class IndexCastUIOp(Op):
     """`arith.index_castui %a : index to i64`: as index_cast, zero-extended."""
 
     name = "arith.index_castui"
-
-    input = operand_def()
-    result = result_def()
-
+    input: Operand = Operand()
+    result: Result[Attribute] = Result()
     traits = traits_def(Pure())
-    assembly_format: ClassVar = "$input attr-dict `:` type($input) `to` type($result)"
-
-    def __init__(self, value: SSAValue | Operation, target_type: Attribute):
-        super().__init__(operands=[value], result_types=[target_type])
+    assembly_format = "$input attr-dict `:` type($input) `to` type($result)"
 
 
 @irdl_op_definition
@@ -235,53 +230,10 @@ def _cmpf_init(
     )
 
 
-def _parse_compare(cls: Callable[..., Operation], parser: Parser) -> Operation:
-    names = _CMPF if cls is arith.CmpfOp else _CMPI
-    pos = parser.pos
-    word = parser.parse_identifier_or_str_literal(" naming the comparison")
-    if word not in names:
-        parser.raise_error(
-            f"unknown comparison '{word}', expected one of {', '.join(names)}", pos, parser.pos
-        )
-    parser.parse_punctuation(",")
-    lhs = parser.parse_unresolved_operand()
-    parser.parse_punctuation(",")
-    rhs = parser.parse_unresolved_operand()
-    flags = FastMathFlagsAttr("none")
-    if cls is arith.CmpfOp and parser.parse_optional_keyword("fastmath") is not None:
-        flags = FastMathFlagsAttr(FastMathFlagsAttr.parse_parameter(parser))
-    attributes = parser.parse_optional_attr_dict()
-    parser.parse_punctuation(":")
-    kind = parser.parse_type()
-    operands = parser.resolve_operands([lhs, rhs], [kind, kind], pos)
-    extra: list[Any] = [flags] if cls is arith.CmpfOp else []
-    op: Operation = cls(*operands, word, *extra)
-    op.attributes.update(attributes)
-    return op
-
-
-def _print_compare(op: Any, printer: Printer) -> None:
-    names = _CMPF if isinstance(op, arith.CmpfOp) else _CMPI
-    number = op.predicate.value.data
-    printer.print_string(f" {names[number] if 0 <= number < len(names) else number}, ")
-    printer.print_list(op.operands, printer.print_operand)
-    if isinstance(op, arith.CmpfOp) and op.fastmath != FastMathFlagsAttr("none"):
-        printer.print_string(" fastmath")
-        op.fastmath.print_parameter(printer)
-    printer.print_op_attributes(op.attributes)
-    printer.print_string(" : ")
-    printer.print_attribute(op.lhs.type)
-
-
 def _verify_compare(op: Any) -> None:
     names = _CMPF if isinstance(op, arith.CmpfOp) else _CMPI
     if not 0 <= op.predicate.value.data < len(names):
         raise VerifyException(f"unknown predicate {op.predicate.value.data}")
-    if op.lhs.type != op.rhs.type:
-        raise VerifyException("requires all operands to have the same type")
-    expected = with_element(op.lhs.type, i1)
-    if op.result.type != expected:
-        raise VerifyException(f"result must be {expected}, got {op.result.type}")
 
 
 def _parse_select(cls: type[IRDLOperation], parser: Parser) -> Operation:
@@ -340,49 +292,38 @@ def _negf_init(
 ROUNDING_MODES = ("to_nearest_even", "downward", "upward", "toward_zero", "to_nearest_away")
 
 
-def _parse_float_conversion(cls: type[IRDLOperation], parser: Parser) -> Operation:
-    """`arith.truncf %x to_nearest_even fastmath<contract> : f32 to f16`; both flags optional."""
-    operand = parser.parse_unresolved_operand()
-    properties: dict[str, Attribute] = {}
-    mode = parser.parse_optional_keyword_in(ROUNDING_MODES)
-    if mode is not None:
-        properties["roundingmode"] = StringAttr(mode)
-    if parser.parse_optional_keyword("fastmath") is not None:
-        properties["fastmath"] = FastMathFlagsAttr(FastMathFlagsAttr.parse_parameter(parser))
-    attributes = parser.parse_optional_attr_dict()
-    parser.parse_punctuation(":")
-    given = parser.parse_type()
-    parser.parse_keyword("to")
-    return cls.create(
-        operands=[parser.resolve_operand(operand, given)],
-        properties=properties,
-        attributes=attributes,
-        result_types=[parser.parse_type()],
-    )
-
-
-def _print_float_conversion(op: Any, printer: Printer) -> None:
-    printer.print_string(" ")
-    printer.print_operand(op.input)
-    mode = op.properties.get("roundingmode")
-    if isinstance(mode, StringAttr):
-        printer.print_string(f" {mode.data}")
-    flags = op.properties.get("fastmath")
-    if isinstance(flags, FastMathFlagsAttr) and flags != NO_FLAGS:
-        printer.print_string(" fastmath")
-        flags.print_parameter(printer)
-    printer.print_op_attributes(op.attributes)
-    printer.print_string(" : ")
-    printer.print_attribute(op.input.type)
-    printer.print_string(" to ")
-    printer.print_attribute(op.result.type)
+_ROUNDING = spelled(
+    "Rounding",
+    lambda parser: (
+        StringAttr(word) if (word := parser.parse_optional_keyword_in(ROUNDING_MODES)) else None
+    ),
+    lambda held: held.data,
+)
+_FLAGS = "(`fastmath` `` $fastmath^)? attr-dict `:`"
 
 
 def _complete_float_conversions() -> None:
     for op in (arith.ExtFOp, arith.TruncFOp):
         add_optional_property(op, "roundingmode", base(StringAttr))
-        add_optional_property(op, "fastmath", base(FastMathFlagsAttr))
-        set_custom(op, _parse_float_conversion, _print_float_conversion)
+        add_optional_property(op, "fastmath", base(FastMathFlagsAttr), NO_FLAGS)
+        set_format(
+            f"$input (custom<Rounding>($roundingmode)^)? {_FLAGS} type($input) `to` type($result)",
+            op,
+            using=(_ROUNDING,),
+        )
+
+
+def _complete_comparisons() -> None:
+    for op, words, flags in ((arith.CmpiOp, _CMPI, "attr-dict `:`"), (arith.CmpfOp, _CMPF, _FLAGS)):
+        for side in ("lhs", "rhs"):
+            set_operand(op, side, variable("lhs"))
+        set_result(op, "result", follows("lhs", rule=lambda kind: with_element(kind, i1)))
+        set_format(
+            f"custom<Predicate>($predicate) `,` $lhs `,` $rhs {flags} type($lhs)",
+            op,
+            using=(numbered_word("Predicate", words, "comparison"),),
+        )
+        set_verifier(op, _verify_compare)
 
 
 def complete() -> None:
@@ -398,10 +339,7 @@ def complete() -> None:
     _conversion(arith.FPToUIOp, "float", "integer")
     _conversion(arith.ExtFOp, "float", "float", grows=True)
     _conversion(arith.TruncFOp, "float", "float", grows=False)
-    for op in (arith.CmpiOp, arith.CmpfOp):
-        set_result(op, "result", AnyAttr())
-        set_custom(op, _parse_compare, _print_compare)
-        set_verifier(op, _verify_compare)
+    _complete_comparisons()
     set_constructor(arith.CmpiOp, _cmpi_init)
     set_constructor(arith.CmpfOp, _cmpf_init)
     set_operand(arith.SelectOp, "cond", AnyAttr())

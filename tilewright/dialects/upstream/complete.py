@@ -7,7 +7,7 @@ stock `xdsl-opt` included. Each change is what a change of xDSL itself would be,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from xdsl.ir import Attribute, Dialect, Operation
@@ -17,7 +17,7 @@ from xdsl.irdl import (
     OpDef,
     OptPropertyDef,
 )
-from xdsl.irdl.declarative_assembly_format import FormatProgram
+from xdsl.irdl.declarative_assembly_format import CustomDirective, FormatProgram
 from xdsl.parser import Parser
 from xdsl.printer import Printer
 from xdsl.traits import MemoryEffect
@@ -31,9 +31,12 @@ def definition(op: OpClass) -> OpDef:
     return op.get_irdl_definition()
 
 
-def set_format(assembly_format: str, *ops: OpClass) -> None:
+def set_format(
+    assembly_format: str, *ops: OpClass, using: Sequence[type[CustomDirective]] = ()
+) -> None:
     """Give ops a declarative assembly format, as their definition could have stated it."""
     for op in ops:
+        definition(op).custom_directives |= {directive.__name__: directive for directive in using}
         program = FormatProgram.from_str(assembly_format, definition(op))
         set_custom(op, _parse_with(program), _print_with(program))
 
@@ -68,9 +71,11 @@ def _replace(fields: list[tuple[str, Any]], name: str, constraint: Any) -> None:
     fields[index] = (name, kind(constraint))
 
 
-def add_optional_property(op: OpClass, name: str, constraint: AttrConstraint) -> None:
-    """Let an op hold one more optional property, readable as the attribute of that name."""
-    definition(op).properties[name] = OptPropertyDef(constraint)
+def add_optional_property(
+    op: OpClass, name: str, constraint: AttrConstraint, unsaid: Attribute | None = None
+) -> None:
+    """Let an op hold one more optional property, readable as the attribute of that name; `unsaid` is not printed."""
+    definition(op).properties[name] = OptPropertyDef(constraint, unsaid)
     definition(op).accessor_names[name] = (name, "property")
 
     def get(self: IRDLOperation) -> Any:

@@ -21,28 +21,20 @@ from xdsl.dialects.builtin import (
     TensorType,
     UnitAttr,
     UnrankedMemRefType,
-    i64,
+    i32,
 )
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.ir import Attribute, Operation
 from xdsl.ir.affine import AffineDimExpr
-from xdsl.irdl import (
-    IRDLOperation,
-    OptPropertyDef,
-    base,
-    irdl_op_definition,
-    operand_def,
-    prop_def,
-    result_def,
-    traits_def,
-    var_operand_def,
-)
+from xdsl.irdl import IRDLOperation, OptPropertyDef, base, traits_def
 from xdsl.parser import Parser
 from xdsl.printer import Printer
 from xdsl.traits import MemoryReadEffect, Pure
 from xdsl.transforms.canonicalization_patterns.utils import const_evaluate_operand
 from xdsl.utils.exceptions import VerifyException
 
+from tilewright.dialects.directives import Map, numbered_word
 from tilewright.dialects.effects import CACHES, Acts
+from tilewright.dialects.fields import Op, Operand, Operands, Prop, Result, op_definition
 from tilewright.dialects.upstream.combining import ATOMIC_KINDS
 from tilewright.dialects.upstream.complete import (
     add_ops,
@@ -56,6 +48,7 @@ from tilewright.dialects.upstream.complete import (
 from tilewright.dialects.upstream.generic_atomic import AtomicYieldOp, GenericAtomicRMWOp
 from tilewright.dialects.upstream.strided import dense, strided_form
 
+_ANY = base(MemRefType) | base(UnrankedMemRefType)
 _CAST = "$source attr-dict `:` type($source) `to` type($dest)"
 
 
@@ -139,109 +132,63 @@ def _complete_global() -> None:
 # --- Casts, copies, pointers --------------------------------------------------------------------------
 
 
+def alike(source: Attribute, dest: Attribute) -> bool:
+    """Extents agree where both sides state them."""
+    if not (isinstance(source, MemRefType) and isinstance(dest, MemRefType)):
+        return True
+    pairs = list(zip(source.get_shape(), dest.get_shape(), strict=False))
+    differ = any(a != b and a >= 0 and b >= 0 for a, b in pairs)
+    return not differ and len(source.get_shape()) == len(dest.get_shape())
+
+
 def _verify_memory_space_cast(op: memref.MemorySpaceCastOp) -> None:
     source, dest = op.source.type, op.dest.type
     if isinstance(source, UnrankedMemRefType) or isinstance(dest, UnrankedMemRefType):
         return
     assert isinstance(source, MemRefType) and isinstance(dest, MemRefType)
-    if source.get_shape() != dest.get_shape():
+    _verify_same(source, dest, source.get_shape() == dest.get_shape())
+
+
+def _verify_same(source: MemRefType, dest: MemRefType, shape: bool) -> None:
+    if not shape:
         raise VerifyException("Expected source and destination to have the same shape.")
     if source.element_type != dest.element_type:
         raise VerifyException("Expected source and destination to have the same element type.")
 
 
 def _verify_cast(op: memref.CastOp) -> None:
-    """Extents agree where both sides state them; the element type and the memory space stay."""
-    source, dest = op.source.type, op.dest.type
-    if source.element_type != dest.element_type:  # pyright: ignore[reportAttributeAccessIssue]
+    """The element type and the memory space stay."""
+    source: Any = op.source.type
+    dest: Any = op.dest.type
+    if source.element_type != dest.element_type or not alike(source, dest):
         raise VerifyException(
             f"operand type '{source}' and result type '{dest}' are cast incompatible"
         )
-    if isinstance(source, MemRefType) and isinstance(dest, MemRefType):
-        pairs = list(zip(source.get_shape(), dest.get_shape(), strict=False))
-        differ = any(a != b and a >= 0 and b >= 0 for a, b in pairs)
-        if differ or len(source.get_shape()) != len(dest.get_shape()):
-            raise VerifyException(
-                f"operand type '{source}' and result type '{dest}' are cast incompatible"
-            )
 
 
 def _verify_copy(op: memref.CopyOp) -> None:
     source, dest = op.source.type, op.destination.type
     assert isinstance(source, MemRefType) and isinstance(dest, MemRefType)
-    pairs = list(zip(source.get_shape(), dest.get_shape(), strict=False))
-    differ = any(a != b and a >= 0 and b >= 0 for a, b in pairs)
-    if differ or len(source.get_shape()) != len(dest.get_shape()):
-        raise VerifyException("Expected source and destination to have the same shape.")
-    if source.element_type != dest.element_type:
-        raise VerifyException("Expected source and destination to have the same element type.")
-
-
-def _parse_atomic(cls: type[IRDLOperation], parser: Parser) -> Operation:
-    """`memref.atomic_rmw addf %v, %m[%i] : (f32, memref<10xf32>) -> f32`."""
-    pos = parser.pos
-    kind = parser.parse_identifier_or_str_literal(" naming the atomic operation")
-    if kind not in ATOMIC_KINDS:
-        parser.raise_error(f"unknown atomic '{kind}'", pos, parser.pos)
-    value = parser.parse_unresolved_operand()
-    parser.parse_punctuation(",")
-    target = parser.parse_unresolved_operand()
-    indices = parser.parse_comma_separated_list(
-        parser.Delimiter.SQUARE, lambda: parser.parse_operand(IndexType())
-    )
-    attributes = parser.parse_optional_attr_dict()
-    parser.parse_punctuation(":")
-    kinds = parser.parse_function_type()
-    operands = parser.resolve_operands([value, target], kinds.inputs.data, pos)
-    return cls.create(
-        operands=[*operands, *indices],
-        properties={"kind": IntegerAttr(ATOMIC_KINDS.index(kind), i64)},
-        attributes=attributes,
-        result_types=kinds.outputs.data,
-    )
-
-
-def _print_atomic(op: memref.AtomicRMWOp, printer: Printer) -> None:
-    number = op.kind.value.data
-    kind = ATOMIC_KINDS[number] if 0 <= number < len(ATOMIC_KINDS) else str(number)
-    printer.print_string(f" {kind} ")
-    printer.print_operand(op.value)
-    printer.print_string(", ")
-    printer.print_operand(op.memref)
-    printer.print_string("[")
-    printer.print_list(op.indices, printer.print_operand)
-    printer.print_string("]")
-    printer.print_op_attributes(op.attributes)
-    printer.print_string(" : ")
-    printer.print_function_type([op.value.type, op.memref.type], op.result_types)
+    _verify_same(source, dest, alike(source, dest))
 
 
 # --- New ops -------------------------------------------------------------------------------------------
 
 
-@irdl_op_definition
-class TransposeOp(IRDLOperation):
+@op_definition
+class TransposeOp(Op):
     """`memref.transpose %m (d0, d1) -> (d1, d0) : memref<4x8xf32> to memref<8x4xf32, strided<..>>`.
 
     A view with its dimensions permuted; no data moves.
     """
 
     name = "memref.transpose"
-
-    in_ = operand_def(MemRefType)
-    permutation_attr = prop_def(AffineMapAttr, prop_name="permutation")
-    result = result_def(MemRefType)
-
+    in_: Operand = Operand(MemRefType)
+    permutation_attr: Prop[AffineMapAttr] = Prop(AffineMapAttr, name="permutation")
+    result: Result[MemRefType] = Result(MemRefType)
     traits = traits_def(Pure())
-
-    def __init__(
-        self, source: SSAValue | Operation, permutation: AffineMapAttr, result_type: MemRefType
-    ):
-        super().__init__(
-            operands=[source],
-            properties={"permutation": permutation},
-            result_types=[result_type],
-        )
+    assembly_format = "$in_ custom<Map>($permutation) attr-dict `:` type($in_) `to` type($result)"
+    custom_directives = (Map,)
 
     @property
     def permutation(self) -> tuple[int, ...]:
@@ -261,86 +208,26 @@ class TransposeOp(IRDLOperation):
                 f"result type {result} is not {source} with its dimensions permuted"
             )
 
-    @classmethod
-    def parse(cls, parser: Parser) -> TransposeOp:
-        source = parser.parse_unresolved_operand()
-        permutation = AffineMapAttr(parser.parse_affine_map())
-        attributes = parser.parse_optional_attr_dict()
-        parser.parse_punctuation(":")
-        source_type = parser.parse_type()
-        parser.parse_keyword("to")
-        result = parser.parse_type()
-        return cls.create(
-            operands=[parser.resolve_operand(source, source_type)],
-            properties={"permutation": permutation},
-            attributes=attributes,
-            result_types=[result],
-        )
 
-    def print(self, printer: Printer) -> None:
-        printer.print_string(" ")
-        printer.print_operand(self.in_)
-        printer.print_string(f" {self.permutation_attr.data}")
-        printer.print_op_attributes(self.attributes)
-        printer.print_string(" : ")
-        printer.print_attribute(self.in_.type)
-        printer.print_string(" to ")
-        printer.print_attribute(self.result.type)
-
-
-@irdl_op_definition
-class PrefetchOp(IRDLOperation):
+@op_definition
+class PrefetchOp(Op):
     """`memref.prefetch %m[%i, %j], read, locality<3>, data : memref<400x400xi32>`."""
 
     name = "memref.prefetch"
-
-    memref = operand_def(MemRefType)
-    indices = var_operand_def(IndexType)
-    isWrite = prop_def(IntegerAttr)
-    localityHint = prop_def(IntegerAttr)
-    isDataCache = prop_def(IntegerAttr)
-
+    memref: Operand = Operand(MemRefType)
+    indices: Operands = Operands(IndexType)
+    isWrite: Prop[IntegerAttr] = Prop(IntegerAttr)
+    localityHint: Prop[IntegerAttr] = Prop(IntegerAttr.constr(i32))
+    isDataCache: Prop[IntegerAttr] = Prop(IntegerAttr)
     traits = traits_def(Acts(CACHES))
-
-    @classmethod
-    def parse(cls, parser: Parser) -> PrefetchOp:
-        source = parser.parse_unresolved_operand()
-        indices = parser.parse_comma_separated_list(
-            parser.Delimiter.SQUARE, lambda: parser.parse_operand(IndexType())
-        )
-        parser.parse_punctuation(",")
-        write = parser.parse_keyword_in(("read", "write")) == "write"
-        parser.parse_punctuation(",")
-        parser.parse_keyword("locality")
-        with parser.in_angle_brackets():
-            locality = parser.parse_integer()
-        parser.parse_punctuation(",")
-        data = parser.parse_keyword_in(("data", "instr")) == "data"
-        attributes = parser.parse_optional_attr_dict()
-        parser.parse_punctuation(":")
-        kind = parser.parse_type()
-        return cls.create(
-            operands=[parser.resolve_operand(source, kind), *indices],
-            properties={
-                "isWrite": IntegerAttr(int(write), 1),
-                "localityHint": IntegerAttr(locality, 32),
-                "isDataCache": IntegerAttr(int(data), 1),
-            },
-            attributes=attributes,
-        )
-
-    def print(self, printer: Printer) -> None:
-        printer.print_string(" ")
-        printer.print_operand(self.memref)
-        printer.print_string("[")
-        printer.print_list(self.indices, printer.print_operand)
-        write = "write" if self.isWrite.value.data else "read"
-        cache = "data" if self.isDataCache.value.data else "instr"
-        locality = self.localityHint.value.data
-        printer.print_string(f"], {write}, locality<{locality}>, {cache}")
-        printer.print_op_attributes(self.attributes)
-        printer.print_string(" : ")
-        printer.print_attribute(self.memref.type)
+    assembly_format = (
+        "$memref `[` $indices `]` `,` custom<Access>($isWrite) `,` `locality` `<` $localityHint `>` `,` "
+        "custom<Cache>($isDataCache) attr-dict `:` type($memref)"
+    )
+    custom_directives = (
+        numbered_word("Access", ("read", "write"), "access", 1),
+        numbered_word("Cache", ("instr", "data"), "cache", 1),
+    )
 
 
 def _in_rows(type: MemRefType) -> bool:
@@ -349,18 +236,16 @@ def _in_rows(type: MemRefType) -> bool:
     return strided_form(type) == (dense(shape, range(len(shape))), 0)
 
 
-@irdl_op_definition
-class ReshapeOp(IRDLOperation):
+@op_definition
+class ReshapeOp(Op):
     """`memref.reshape %m(%shape) : (memref<4x8xf32>, memref<1xindex>) -> memref<32xf32>`: the same elements in rows
     of other lengths, which stand in memory.
     """
 
     name = "memref.reshape"
-
-    source = operand_def(base(MemRefType) | base(UnrankedMemRefType))
-    shape = operand_def(MemRefType)
-    result = result_def(base(MemRefType) | base(UnrankedMemRefType))
-
+    source: Operand = Operand(_ANY)
+    shape: Operand = Operand(MemRefType)
+    result: Result[MemRefType | UnrankedMemRefType] = Result(_ANY)
     traits = traits_def(MemoryReadEffect())
     assembly_format = "$source `(` $shape `)` attr-dict `:` functional-type(operands, results)"
 
@@ -426,11 +311,7 @@ def complete() -> None:
     set_format(_CAST, memref.CastOp, memref.MemorySpaceCastOp)
     set_verifier(memref.CastOp, _verify_cast)
     set_verifier(memref.MemorySpaceCastOp, _verify_memory_space_cast)
-    set_operand(
-        memref.ExtractAlignedPointerAsIndexOp,
-        "source",
-        base(MemRefType) | base(UnrankedMemRefType),
-    )
+    set_operand(memref.ExtractAlignedPointerAsIndexOp, "source", _ANY)
     set_format(
         "$source attr-dict `:` type($source) `->` type(results)",
         memref.ExtractAlignedPointerAsIndexOp,
@@ -441,6 +322,11 @@ def complete() -> None:
         memref.CopyOp,
     )
     set_verifier(memref.CopyOp, _verify_copy)
-    set_custom(memref.AtomicRMWOp, _parse_atomic, _print_atomic)
+    set_format(
+        "custom<Kind>($kind) $value `,` $memref `[` $indices `]` attr-dict "
+        "`:` `(` type($value) `,` type($memref) `)` `->` type($result)",
+        memref.AtomicRMWOp,
+        using=(numbered_word("Kind", ATOMIC_KINDS, "atomic"),),
+    )
     _complete_global()
     add_ops(memref.MemRef, (TransposeOp, PrefetchOp, ReshapeOp, GenericAtomicRMWOp, AtomicYieldOp))

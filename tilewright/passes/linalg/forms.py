@@ -265,7 +265,7 @@ def reshape(before: Before, op: Any) -> None:
 
 def exponentials(before: Before, op: Any) -> None:
     """The maximum of a row, the exponentials, their sum, the quotients."""
-    source, dim = op.input, op.dimension.value.data
+    source, dim = op.input, op.dimension
     kind = kind_of(source)
     element = cast(Any, kind.element_type)
     extents = extents_of(before, source)

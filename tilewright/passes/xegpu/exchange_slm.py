@@ -325,7 +325,7 @@ class _Exchange:
         if d is None:
             return
         shape = own.shape_of(op.source)
-        dims = sorted(int(x) for x in op.dims_attr.get_values())
+        dims = sorted(op.dims)
         layout = own.bound(d, shape)
         crossing = sorted(
             {x.dim for x in layout.on(ly.Axis.SUBGROUP) if x.dim is not None and x.dim in dims}
@@ -347,7 +347,7 @@ class _Exchange:
         have = own.layout_of(acc)
         if have is not None and not own.same_owners(native, have, shape):
             acc = at.add(xegpu.ConvertLayoutOp(acc, own.attribute(native), own.attribute(have)))
-        new = MultiReductionOp(op.kind, op.source, acc, [int(x) for x in op.dims_attr.get_values()])
+        new = MultiReductionOp(op.kind, op.source, acc, op.dims)
         own.set_layout(new.dest, native)
         value = at.add(new)
         at.replace(at.add(xegpu.ConvertLayoutOp(value, own.attribute(want), own.attribute(native))))

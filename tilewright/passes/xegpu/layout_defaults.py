@@ -199,4 +199,4 @@ def spread(
 
 
 def reduced_dims(op: Operation) -> list[int]:
-    return [int(x) for x in op.dims_attr.get_values()] if isinstance(op, MultiReductionOp) else []
+    return list(op.dims) if isinstance(op, MultiReductionOp) else []

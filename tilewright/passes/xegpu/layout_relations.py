@@ -195,7 +195,7 @@ def _repeated(op: vector.BroadcastOp) -> Callable[[Distribution], Distribution]:
 def _reduction(op: MultiReductionOp) -> Iterator[Relation[Distribution]]:
     """The result's owners follow from the source's; the other way is a choice. No operand is a conflict
     here but the accumulator: a reduction across subgroups delivers its result to any owner."""
-    dims = sorted(int(x) for x in op.dims_attr.get_values())
+    dims = sorted(op.dims)
     result, shape = op.dest, own.shape_of(op.source)
     if not is_vector(result):
         return

@@ -75,7 +75,7 @@ def create_mask(to: SubgroupDistributor, op: vector.CreateMaskOp | ConstantMaskO
     d, shape = to.cut_of(op.results[0]), own.shape_of(result)
     kind = to.typed(result, d)
     if isinstance(op, ConstantMaskOp):
-        bounds: list[SSAValue] = [to.ids.constant(int(n)) for n in op.sizes_attr.get_values()]
+        bounds: list[SSAValue] = [to.ids.constant(n) for n in op.sizes]
     else:
         bounds = [to.same(v) for v in op.operands]
     fragments: list[SSAValue] = []
@@ -141,7 +141,7 @@ def multi_reduction(to: SubgroupDistributor, op: MultiReductionOp) -> None:
     """Within a subgroup: fragments that lie along a reduced dimension accumulate one after the other."""
     shape = own.shape_of(op.source)
     source = to.cut_of(op.source)
-    dims = [int(x) for x in op.dims_attr.get_values()]
+    dims = list(op.dims)
     kept = [i for i in range(len(shape)) if i not in dims]
     grid = to.grid(source, shape)
     layout = own.bound(source, shape)

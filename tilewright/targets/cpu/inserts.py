@@ -112,7 +112,7 @@ def _below(e: Evaluator, place: Position, dim: int, start: Idx, extent: Idx) -> 
 def mask(e: Evaluator, op: Operation, place: Position, _: int) -> SSAValue:
     """True where every coordinate is below its bound."""
     if isinstance(op, ConstantMaskOp):
-        bounds: list[Idx] = [int(n) for n in op.sizes_attr.get_values()]
+        bounds: list[Idx] = [*op.sizes]
     else:
         bounds = [folded(e.scalar(v)) for v in op.operands]
     shape = op.results[0].type.get_shape()  # pyright: ignore

@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 from enum import auto
+from typing import Any
 
 from xdsl.dialects import gpu
-from xdsl.dialects.builtin import IntegerAttr, IntegerType, i1, i32
+from xdsl.dialects.builtin import IntegerAttr, i1, i32
 from xdsl.dialects.utils import EnumAttribute
-from xdsl.ir import Operation, SpacedOpaqueSyntaxAttribute
-from xdsl.irdl import (
-    IRDLOperation,
-    irdl_attr_definition,
-    irdl_op_definition,
-    operand_def,
-    opt_operand_def,
-    prop_def,
-    result_def,
-    traits_def,
-)
-from xdsl.parser import Parser
-from xdsl.printer import Printer
+from xdsl.ir import SpacedOpaqueSyntaxAttribute
+from xdsl.irdl import irdl_attr_definition, traits_def
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 from xdsl.utils.str_enum import StrEnum
 
+from tilewright.dialects.fields import (
+    Follows,
+    Inferred,
+    Int,
+    Op,
+    Operand,
+    OptOperand,
+    Prop,
+    op_definition,
+)
 from tilewright.dialects.upstream.complete import add_attributes, add_ops
+
+I32: Any = (IntegerAttr.constr(i32), lambda value: IntegerAttr(value, 32))
+SAME_TYPE = "requires the same type for value operand and result"
 
 
 class BroadcastType(StrEnum):
@@ -39,106 +42,48 @@ class BroadcastTypeAttr(EnumAttribute[BroadcastType], SpacedOpaqueSyntaxAttribut
     name = "gpu.broadcast"
 
 
-@irdl_op_definition
-class SubgroupBroadcastOp(IRDLOperation):
+@op_definition
+class SubgroupBroadcastOp(Op):
     """`%r = gpu.subgroup_broadcast %x, specific_lane %lane : f32`, or `%x, first_active_lane`: one lane's value, to
     all. Here all lanes of a subgroup are active where they exchange.
     """
 
     name = "gpu.subgroup_broadcast"
-
-    src = operand_def()
-    lane = opt_operand_def(IntegerType(32))
-    broadcast_type = prop_def(BroadcastTypeAttr)
-    result = result_def()
-
+    src: Operand = Operand()
+    lane: OptOperand = OptOperand(i32)
+    broadcast_type: Prop[BroadcastTypeAttr] = Prop(BroadcastTypeAttr)
+    result = Follows("src", message="requires the same type for its operand and result")
     traits = traits_def(Pure())
+    assembly_format = "$src `,` $broadcast_type ($lane^)? attr-dict `:` type($src)"
 
     def verify_(self) -> None:
         if (self.lane is not None) != (self.broadcast_type.data is BroadcastType.Specific_Lane):
             raise VerifyException(
                 "lane must be specified for a broadcast of a specific lane, and for no other"
             )
-        if self.src.type != self.result.type:
-            raise VerifyException("requires the same type for its operand and result")
-
-    @classmethod
-    def parse(cls, parser: Parser) -> Operation:
-        source = parser.parse_unresolved_operand()
-        parser.parse_punctuation(",")
-        word = BroadcastType(parser.parse_keyword_in([str(t) for t in BroadcastType]))
-        lane = [parser.parse_operand(i32)] if word is BroadcastType.Specific_Lane else []
-        attributes = parser.parse_optional_attr_dict()
-        parser.parse_punctuation(":")
-        kind = parser.parse_type()
-        return cls.create(
-            operands=[parser.resolve_operand(source, kind), *lane],
-            properties={"broadcast_type": BroadcastTypeAttr(word)},
-            attributes=attributes,
-            result_types=[kind],
-        )
-
-    def print(self, printer: Printer) -> None:
-        printer.print_string(" ")
-        printer.print_operand(self.src)
-        printer.print_string(f", {self.broadcast_type.data}")
-        if self.lane is not None:
-            printer.print_string(" ")
-            printer.print_operand(self.lane)
-        printer.print_op_attributes(self.attributes)
-        printer.print_string(" : ")
-        printer.print_attribute(self.src.type)
 
 
-@irdl_op_definition
-class RotateOp(IRDLOperation):
+@op_definition
+class RotateOp(Op):
     """`%r, %valid = gpu.rotate %x, 4, 16 : f32`: the value of the lane 4 further on in the lane's segment of 16;
     valid in the first 16 lanes.
     """
 
     name = "gpu.rotate"
-
-    value = operand_def()
-    offset = prop_def(IntegerAttr)
-    width = prop_def(IntegerAttr)
-    rotateResult = result_def()
-    valid = result_def(i1)
-
+    value: Operand = Operand()
+    offset: Int = Int(*I32)
+    width: Int = Int(*I32)
+    rotateResult = Follows("value", message=SAME_TYPE)
+    valid = Inferred(i1)
     traits = traits_def(Pure())
+    assembly_format = "$value `,` $offset `,` $width attr-dict `:` type($value)"
 
     def verify_(self) -> None:
-        offset, width = self.offset.value.data, self.width.value.data
+        offset, width = self.offset, self.width
         if width < 1 or width & (width - 1):
             raise VerifyException(f"width must be a power of two, got {width}")
         if not 0 <= offset < width:
             raise VerifyException(f"offset must be in the range [0, {width}), got {offset}")
-        if self.value.type != self.rotateResult.type:
-            raise VerifyException("requires the same type for value operand and result")
-
-    @classmethod
-    def parse(cls, parser: Parser) -> Operation:
-        value = parser.parse_unresolved_operand()
-        parser.parse_punctuation(",")
-        offset = parser.parse_integer()
-        parser.parse_punctuation(",")
-        width = parser.parse_integer()
-        attributes = parser.parse_optional_attr_dict()
-        parser.parse_punctuation(":")
-        kind = parser.parse_type()
-        return cls.create(
-            operands=[parser.resolve_operand(value, kind)],
-            properties={"offset": IntegerAttr(offset, 32), "width": IntegerAttr(width, 32)},
-            attributes=attributes,
-            result_types=[kind, i1],
-        )
-
-    def print(self, printer: Printer) -> None:
-        printer.print_string(" ")
-        printer.print_operand(self.value)
-        printer.print_string(f", {self.offset.value.data}, {self.width.value.data}")
-        printer.print_op_attributes(self.attributes)
-        printer.print_string(" : ")
-        printer.print_attribute(self.value.type)
 
 
 def complete() -> None:

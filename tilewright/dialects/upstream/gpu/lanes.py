@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,29 +17,29 @@ from xdsl.dialects.builtin import (
     i1,
     i32,
 )
-from xdsl.ir import Attribute, Operation, Region, SSAValue
-from xdsl.irdl import (
-    IRDLOperation,
-    base,
-    irdl_op_definition,
-    operand_def,
-    opt_prop_def,
-    prop_def,
-    result_def,
-    traits_def,
-    var_operand_def,
-)
+from xdsl.ir import Attribute, Operation, Region
+from xdsl.irdl import base, traits_def
 from xdsl.parser import Parser, UnresolvedOperand
 from xdsl.printer import Printer
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
+from tilewright.dialects.directives import word
 from tilewright.dialects.effects import PEOPLE, Acts
-from tilewright.dialects.upstream.complete import (
-    add_ops,
-    set_custom,
-    set_format,
+from tilewright.dialects.fields import (
+    Flag,
+    Follows,
+    Inferred,
+    Op,
+    Operand,
+    Operands,
+    OptInt,
+    Property,
+    Str,
+    op_definition,
 )
+from tilewright.dialects.upstream.complete import add_ops, set_custom, set_format
+from tilewright.dialects.upstream.gpu.exchange import I32, SAME_TYPE
 
 Numbers = NDArray[Any]
 SHUFFLE_MODES = ("xor", "up", "down", "idx", "rotate")
@@ -50,34 +49,20 @@ REDUCE_KINDS = (
 )
 
 
-@irdl_op_definition
-class ShuffleOp(IRDLOperation):
+@op_definition
+class ShuffleOp(Op):
     """`%v, %valid = gpu.shuffle xor %x, %offset, %width : f32`: another lane's value."""
 
     name = "gpu.shuffle"
-
-    value = operand_def()
-    offset = operand_def(IntegerType(32))
-    width = operand_def(IntegerType(32))
-    mode_attr = prop_def(StringAttr, prop_name="mode")
-    shuffleResult = result_def()
-    valid = result_def(i1)
-
+    value: Operand = Operand()
+    offset: Operand = Operand(i32)
+    width: Operand = Operand(i32)
+    mode: Str = Str(default="xor")
+    shuffleResult = Follows("value", message=SAME_TYPE)
+    valid = Inferred(i1)
     traits = traits_def(Pure())
-
-    def __init__(
-        self, value: SSAValue | Operation, offset: SSAValue, width: SSAValue, mode: str = "xor"
-    ):
-        value = SSAValue.get(value)
-        super().__init__(
-            operands=[value, offset, width],
-            properties={"mode": StringAttr(mode)},
-            result_types=[value.type, i1],
-        )
-
-    @property
-    def mode(self) -> str:
-        return self.mode_attr.data
+    assembly_format = "custom<Mode>($mode) $value `,` $offset `,` $width attr-dict `:` type($value)"
+    custom_directives = (word("Mode", SHUFFLE_MODES),)
 
     def sources(self, lane: Numbers, offset: Numbers, width: Numbers) -> tuple[Numbers, Numbers]:
         """The lane that each lane reads, its own where there is none in its segment of `width` lanes; is there one?"""
@@ -100,30 +85,6 @@ class ShuffleOp(IRDLOperation):
     def verify_(self) -> None:
         if self.mode not in SHUFFLE_MODES:
             raise VerifyException(f"unknown mode '{self.mode}'")
-        if self.value.type != self.shuffleResult.type:
-            raise VerifyException("requires the same type for value operand and result")
-
-    @classmethod
-    def parse(cls, parser: Parser) -> ShuffleOp:
-        mode = parser.parse_keyword_in(SHUFFLE_MODES)
-        operands = parser.parse_comma_separated_list(
-            parser.Delimiter.NONE, parser.parse_unresolved_operand
-        )
-        attributes = parser.parse_optional_attr_dict()
-        parser.parse_punctuation(":")
-        pos = parser.pos
-        kind = parser.parse_type()
-        values = parser.resolve_operands(operands, [kind, i32, i32], pos)
-        op = cls(values[0], values[1], values[2], mode)
-        op.attributes.update(attributes)
-        return op
-
-    def print(self, printer: Printer) -> None:
-        printer.print_string(f" {self.mode} ")
-        printer.print_list(self.operands, printer.print_operand)
-        printer.print_op_attributes(self.attributes)
-        printer.print_string(" : ")
-        printer.print_attribute(self.value.type)
 
 
 def _parse_reduce(cls: Any, parser: Parser) -> Operation:
@@ -173,11 +134,11 @@ def _print_reduce(op: Any, printer: Printer) -> None:
         printer.print_string(f" {op.op.data}")
     printer.print_string(" ")
     printer.print_operand(op.operand)
-    if op.uniform is not None:
+    if op.uniform:
         printer.print_string(" uniform")
     if isinstance(op, SubgroupReduceOp) and op.cluster_size is not None:
-        stride = "" if op.cluster_stride is None else f", stride = {op.cluster_stride.value.data}"
-        printer.print_string(f" cluster(size = {op.cluster_size.value.data}{stride})")
+        stride = "" if op.cluster_stride is None else f", stride = {op.cluster_stride}"
+        printer.print_string(f" cluster(size = {op.cluster_size}{stride})")
     if op.regions:
         printer.print_string(" ")
         printer.print_region(op.regions[0], print_empty_block=False)
@@ -186,55 +147,38 @@ def _print_reduce(op: Any, printer: Printer) -> None:
     printer.print_function_type(op.operand_types, op.result_types)
 
 
-@irdl_op_definition
-class SubgroupReduceOp(IRDLOperation):
+@op_definition
+class SubgroupReduceOp(Op):
     """`gpu.subgroup_reduce add %x : (f32) -> f32`: every lane gets the reduction over all lanes."""
 
     name = "gpu.subgroup_reduce"
-
-    operand = operand_def()
-    op = prop_def(StringAttr)
-    uniform = opt_prop_def(UnitAttr)
-    cluster_size = opt_prop_def(IntegerAttr)
-    cluster_stride = opt_prop_def(IntegerAttr)
-    result = result_def()
-
+    op: Property[StringAttr, str] = Property(StringAttr, StringAttr)
+    operand: Operand = Operand()
+    uniform: Flag = Flag()
+    cluster_size: OptInt = OptInt(*I32)
+    cluster_stride: OptInt = OptInt(*I32)
+    result = Follows("operand", message="requires the same type for operand and result")
     traits = traits_def(Pure())
-
-    def __init__(self, kind: str, operand: SSAValue | Operation):
-        operand = SSAValue.get(operand)
-        super().__init__(
-            operands=[operand],
-            properties={"op": StringAttr(kind)},
-            result_types=[operand.type],
-        )
 
     def verify_(self) -> None:
         if self.op.data not in REDUCE_KINDS:
             raise VerifyException(f"unknown kind of reduction '{self.op.data}'")
-        if self.operand.type != self.result.type:
-            raise VerifyException("requires the same type for operand and result")
 
 
 set_custom(SubgroupReduceOp, _parse_reduce, _print_reduce)
 
 
-@irdl_op_definition
-class PrintfOp(IRDLOperation):
+@op_definition
+class PrintfOp(Op):
     """`gpu.printf "%d\\n", %x : i32`, or without the comma as older MLIR writes it.
 
     The format is C's; operands are scalars: integers, indices, floats.
     """
 
     name = "gpu.printf"
-
-    format = prop_def(StringAttr)
-    args = var_operand_def()
-
+    format: Property[StringAttr, str] = Property(StringAttr, StringAttr)
+    args: Operands = Operands()
     traits = traits_def(Acts(PEOPLE))
-
-    def __init__(self, format: str, args: Sequence[SSAValue | Operation] = ()):
-        super().__init__(operands=[args], properties={"format": StringAttr(format)})
 
     def verify_(self) -> None:
         for number, value in enumerate(self.args):

@@ -18,7 +18,26 @@ from xdsl.parser import Parser, UnresolvedOperand
 from xdsl.printer import Printer
 
 from tilewright.dialects.upstream.complete import set_custom
-from tilewright.dialects.upstream.gpu.memory import parse_async, print_async
+
+TOKEN = gpu.AsyncTokenType()
+
+
+def parse_async(parser: Parser) -> tuple[list[Attribute], list[SSAValue]]:
+    """The type of the token, if one is made, and the tokens waited for."""
+    results: list[Attribute] = [TOKEN] if parser.parse_optional_keyword("async") else []
+    dependencies = parser.parse_optional_comma_separated_list(
+        parser.Delimiter.SQUARE, lambda: parser.parse_operand(TOKEN)
+    )
+    return results, list(dependencies or ())
+
+
+def print_async(op: gpu.LaunchFuncOp | gpu.LaunchOp, printer: Printer) -> None:
+    if op.asyncToken is not None:
+        printer.print_string(" async")
+    if op.asyncDependencies:
+        printer.print_string(" [")
+        printer.print_list(op.asyncDependencies, printer.print_operand)
+        printer.print_string("]")
 
 
 def _parse_triple(parser: Parser) -> list[UnresolvedOperand]:

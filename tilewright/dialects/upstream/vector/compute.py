@@ -2,77 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
-from xdsl.dialects.builtin import (
-    AffineMapAttr,
-    ArrayAttr,
-    DenseArrayBase,
-    StringAttr,
-    VectorType,
-    i64,
-)
+from xdsl.dialects.builtin import AffineMapAttr, ArrayAttr, StringAttr, VectorType
 from xdsl.dialects.vector import CombiningKindAttr, CombiningKindFlag
-from xdsl.ir import Attribute, Operation, SSAValue
-from xdsl.irdl import (
-    IRDLOperation,
-    irdl_op_definition,
-    operand_def,
-    prop_def,
-    result_def,
-    traits_def,
-)
+from xdsl.ir import Attribute
+from xdsl.irdl import traits_def
 from xdsl.parser import Parser
 from xdsl.printer import Printer
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
+from tilewright.dialects.fields import Follows, Ints, Op, Operand, Property, Str, op_definition
 from tilewright.dialects.upstream.arith import element
+from tilewright.dialects.upstream.combining import COMBINING
 from tilewright.dialects.upstream.vector.common import vector_of
 from tilewright.dialects.upstream.vector.rules import check_kind
 
+_Maps = ArrayAttr[AffineMapAttr]
+_ONE_TYPE = "accumulator and {} must have the same type"
 
-@irdl_op_definition
-class MultiReductionOp(IRDLOperation):
+
+@op_definition
+class MultiReductionOp(Op):
     """`vector.multi_reduction <add>, %v, %acc [1] : vector<4x8xf32> to vector<4xf32>`.
 
     Reduces the given dimensions away, starting from the accumulator.
     """
 
     name = "vector.multi_reduction"
-
-    kind_attr = prop_def(CombiningKindAttr, prop_name="kind")
-    dims_attr = prop_def(DenseArrayBase.constr(i64), prop_name="reduction_dims")
-    source = operand_def(VectorType)
-    acc = operand_def()
-    dest = result_def()
-
+    kind: Str = Str(*COMBINING)
+    source: Operand = Operand(VectorType)
+    acc: Operand = Operand()
+    dims: Ints = Ints(name="reduction_dims")
+    dest = Follows("acc", message=_ONE_TYPE.format("destination"))
     traits = traits_def(Pure())
-
-    def __init__(
-        self,
-        kind: str,
-        source: SSAValue | Operation,
-        acc: SSAValue | Operation,
-        dims: Sequence[int],
-    ):
-        acc = SSAValue.get(acc)
-        super().__init__(
-            operands=[source, acc],
-            properties={
-                "kind": CombiningKindAttr(CombiningKindFlag(kind)),
-                "reduction_dims": DenseArrayBase.from_list(i64, dims),
-            },
-            result_types=[acc.type],
-        )
-
-    @property
-    def kind(self) -> str:
-        return self.kind_attr.data.value
-
-    @property
-    def dims(self) -> tuple[int, ...]:
-        return tuple(int(dim) for dim in self.dims_attr.get_values())
+    assembly_format = (
+        "$kind `,` $source `,` $acc attr-dict $reduction_dims `:` type($source) `to` type($dest)"
+    )
 
     def verify_(self) -> None:
         source = vector_of(self.source)
@@ -87,89 +54,27 @@ class MultiReductionOp(IRDLOperation):
             raise VerifyException(
                 f"destination type {self.dest.type} is incompatible with source type {source}"
             )
-        if self.acc.type != self.dest.type:
-            raise VerifyException("accumulator and destination must have the same type")
-
-    @classmethod
-    def parse(cls, parser: Parser) -> MultiReductionOp:
-        kind = CombiningKindAttr(CombiningKindAttr.parse_parameter(parser))
-        parser.parse_punctuation(",")
-        source = parser.parse_unresolved_operand()
-        parser.parse_punctuation(",")
-        acc = parser.parse_unresolved_operand()
-        attributes = parser.parse_optional_attr_dict()
-        dims = parser.parse_comma_separated_list(parser.Delimiter.SQUARE, parser.parse_integer)
-        attributes |= parser.parse_optional_attr_dict()
-        parser.parse_punctuation(":")
-        source_type = parser.parse_type()
-        parser.parse_keyword("to")
-        dest = parser.parse_type()
-        return cls.create(
-            operands=[
-                parser.resolve_operand(source, source_type),
-                parser.resolve_operand(acc, dest),
-            ],
-            properties={"kind": kind, "reduction_dims": DenseArrayBase.from_list(i64, dims)},
-            attributes=attributes,
-            result_types=[dest],
-        )
-
-    def print(self, printer: Printer) -> None:
-        printer.print_string(f" <{self.kind}>, ")
-        printer.print_list(self.operands, printer.print_operand)
-        printer.print_op_attributes(self.attributes)
-        printer.print_string(f" [{', '.join(map(str, self.dims))}]")
-        printer.print_string(" : ")
-        printer.print_attribute(self.source.type)
-        printer.print_string(" to ")
-        printer.print_attribute(self.dest.type)
 
 
-@irdl_op_definition
-class ContractionOp(IRDLOperation):
+@op_definition
+class ContractionOp(Op):
     """`vector.contract {indexing_maps = [..], iterator_types = [..], kind = #vector.kind<add>} %a, %b, %c
     : A, B into C`: a contraction in the sense of einsum, added to %c.
     """
 
     name = "vector.contract"
-
-    lhs = operand_def(VectorType)
-    rhs = operand_def(VectorType)
-    acc = operand_def()
-    indexing_maps = prop_def(ArrayAttr[AffineMapAttr])
-    iterator_types = prop_def(ArrayAttr)
-    kind_attr = prop_def(
-        CombiningKindAttr,
-        prop_name="kind",
-        default_value=CombiningKindAttr(CombiningKindFlag.ADD),
+    lhs: Operand = Operand(VectorType)
+    rhs: Operand = Operand(VectorType)
+    acc: Operand = Operand()
+    indexing_maps: Property[ArrayAttr[AffineMapAttr], Iterable[AffineMapAttr]] = Property(
+        ArrayAttr[AffineMapAttr], ArrayAttr
     )
-    result = result_def()
-
+    iterator_types: Property[ArrayAttr[Attribute], Iterable[str]] = Property(
+        ArrayAttr, lambda words: ArrayAttr(map(StringAttr, words))
+    )
+    kind: Str = Str(*COMBINING, default="add", implicit=True)
+    result = Follows("acc", message=_ONE_TYPE.format("result"))
     traits = traits_def(Pure())
-
-    def __init__(
-        self,
-        lhs: SSAValue | Operation,
-        rhs: SSAValue | Operation,
-        acc: SSAValue | Operation,
-        indexing_maps: Sequence[AffineMapAttr],
-        iterator_types: Sequence[str],
-        kind: str = "add",
-    ):
-        acc = SSAValue.get(acc)
-        super().__init__(
-            operands=[lhs, rhs, acc],
-            properties={
-                "indexing_maps": ArrayAttr(indexing_maps),
-                "iterator_types": ArrayAttr(StringAttr(word) for word in iterator_types),
-                "kind": CombiningKindAttr(CombiningKindFlag(kind)),
-            },
-            result_types=[acc.type],
-        )
-
-    @property
-    def kind(self) -> str:
-        return self.kind_attr.data.value
 
     def verify_(self) -> None:
         if len(self.indexing_maps) != 3:
@@ -183,8 +88,6 @@ class ContractionOp(IRDLOperation):
             rank = kind.get_num_dims() if isinstance(kind, VectorType) else 0
             if len(map.data.results) != rank:
                 raise VerifyException(f"expected indexing map {position} to have {rank} outputs")
-        if self.acc.type != self.result.type:
-            raise VerifyException("accumulator and result must have the same type")
         check_kind(self.kind, element(self.acc.type))
 
     @classmethod

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from xdsl.dialects import vector
@@ -15,14 +14,9 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import (
     AnyAttr,
-    IRDLOperation,
     OptOperandDef,
     base,
-    irdl_op_definition,
-    operand_def,
-    result_def,
     traits_def,
-    var_operand_def,
 )
 from xdsl.parser import Parser
 from xdsl.printer import Printer
@@ -30,6 +24,7 @@ from xdsl.traits import MemoryReadEffect
 from xdsl.utils.exceptions import VerifyException
 
 from tilewright.dialects.effects import Writes
+from tilewright.dialects.fields import Inferred, Op, Operand, Operands, op_definition
 from tilewright.dialects.upstream.complete import (
     add_optional_property,
     definition,
@@ -38,37 +33,22 @@ from tilewright.dialects.upstream.complete import (
 from tilewright.dialects.upstream.vector.common import vector_of
 
 
-@irdl_op_definition
-class GatherOp(IRDLOperation):
+@op_definition
+class GatherOp(Op):
     """`vector.gather %base[%i, %j] [%idx], %mask, %passthru : memref<..>, vector<..> ... into ...`."""
 
     name = "vector.gather"
-
-    base = operand_def()
-    offsets = var_operand_def(IndexType)
-    indices = operand_def(VectorType)
-    mask = operand_def(VectorType)
-    pass_thru = operand_def(VectorType)
-    result = result_def(VectorType)
-
+    base: Operand = Operand()
+    offsets: Operands = Operands(IndexType)
+    indices: Operand = Operand(VectorType)
+    mask: Operand = Operand(VectorType)
+    pass_thru: Operand = Operand(VectorType)
+    result = Inferred(VectorType, "pass_thru")
     traits = traits_def(MemoryReadEffect())
     assembly_format = (
         "$base `[` $offsets `]` `[` $indices `]` `,` $mask `,` $pass_thru attr-dict `:` type($base) "
         "`,` type($indices) `,` type($mask) `,` type($pass_thru) `into` type($result)"
     )
-
-    def __init__(
-        self,
-        base: SSAValue | Operation,
-        offsets: Sequence[SSAValue],
-        indices: SSAValue | Operation,
-        mask: SSAValue | Operation,
-        pass_thru: SSAValue | Operation,
-    ):
-        pass_thru = SSAValue.get(pass_thru)
-        super().__init__(
-            operands=[base, offsets, indices, mask, pass_thru], result_types=[pass_thru.type]
-        )
 
     def verify_(self) -> None:
         shape = vector_of(self.result).get_shape()
@@ -81,33 +61,21 @@ class GatherOp(IRDLOperation):
             raise VerifyException("requires one index per dimension of the base")
 
 
-@irdl_op_definition
-class ScatterOp(IRDLOperation):
+@op_definition
+class ScatterOp(Op):
     """`vector.scatter %base[%i] [%idx], %mask, %value : memref<..>, vector<..>, ...`."""
 
     name = "vector.scatter"
-
-    base = operand_def(MemRefType)
-    offsets = var_operand_def(IndexType)
-    indices = operand_def(VectorType)
-    mask = operand_def(VectorType)
-    valueToStore = operand_def(VectorType)
-
+    base: Operand = Operand(MemRefType)
+    offsets: Operands = Operands(IndexType)
+    indices: Operand = Operand(VectorType)
+    mask: Operand = Operand(VectorType)
+    valueToStore: Operand = Operand(VectorType)
     traits = traits_def(Writes("base"))
     assembly_format = (
         "$base `[` $offsets `]` `[` $indices `]` `,` $mask `,` $valueToStore attr-dict "
         "`:` type($base) `,` type($indices) `,` type($mask) `,` type($valueToStore)"
     )
-
-    def __init__(
-        self,
-        base: SSAValue | Operation,
-        offsets: Sequence[SSAValue],
-        indices: SSAValue | Operation,
-        mask: SSAValue | Operation,
-        value: SSAValue | Operation,
-    ):
-        super().__init__(operands=[base, offsets, indices, mask, value])
 
     def verify_(self) -> None:
         shape = vector_of(self.valueToStore).get_shape()

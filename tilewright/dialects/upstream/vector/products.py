@@ -3,48 +3,48 @@
 from __future__ import annotations
 
 from xdsl.dialects.builtin import BoolAttr, IntegerAttr, VectorType
-from xdsl.dialects.vector import CombiningKindAttr, CombiningKindFlag
-from xdsl.ir import Attribute, Operation
-from xdsl.irdl import (
-    IRDLOperation,
-    irdl_op_definition,
-    operand_def,
-    opt_operand_def,
-    prop_def,
-    result_def,
-    traits_def,
-)
-from xdsl.parser import Parser
-from xdsl.printer import Printer
+from xdsl.ir import Attribute
+from xdsl.irdl import ParsePropInAttrDict, traits_def
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
+from tilewright.dialects.fields import (
+    Follows,
+    Int,
+    Op,
+    Operand,
+    OptOperand,
+    Property,
+    Str,
+    follows,
+    op_definition,
+)
 from tilewright.dialects.upstream.arith import element
+from tilewright.dialects.upstream.combining import COMBINING
 from tilewright.dialects.upstream.vector.common import vector_of
 from tilewright.dialects.upstream.vector.rules import check_kind
 
-_ADD = CombiningKindAttr(CombiningKindFlag.ADD)
+
+def _outer(lhs: VectorType, rhs: Attribute) -> VectorType:
+    extents = rhs.get_shape() if isinstance(rhs, VectorType) else ()
+    return VectorType(lhs.element_type, [*lhs.get_shape(), *extents])
 
 
-@irdl_op_definition
-class OuterProductOp(IRDLOperation):
+@op_definition
+class OuterProductOp(Op):
     """`%r = vector.outerproduct %a, %b, %c {kind = #vector.kind<add>} : vector<4xf32>, vector<8xf32>`: every
     element of %a by every one of %b, combined with %c where that stands; by a scalar %b, a vector like %a.
     """
 
     name = "vector.outerproduct"
-
-    lhs = operand_def(VectorType)
-    rhs = operand_def()
-    acc = opt_operand_def()
-    kind_attr = prop_def(CombiningKindAttr, prop_name="kind", default_value=_ADD)
-    result = result_def(VectorType)
-
+    lhs: Operand = Operand(VectorType)
+    rhs: Operand = Operand()
+    acc: OptOperand = OptOperand(follows("lhs", "rhs", rule=_outer))
+    kind: Str = Str(*COMBINING, default="add", implicit=True)
+    result = Follows("lhs", "rhs", rule=_outer)
     traits = traits_def(Pure())
-
-    @property
-    def kind(self) -> str:
-        return self.kind_attr.data.value
+    irdl_options = (ParsePropInAttrDict(),)
+    assembly_format = "$lhs `,` $rhs (`,` $acc^)? attr-dict `:` type($lhs) `,` type($rhs)"
 
     def verify_(self) -> None:
         lhs = vector_of(self.lhs)
@@ -54,52 +54,11 @@ class OuterProductOp(IRDLOperation):
             raise VerifyException("expected 1-d vector for operand #2")
         if element(self.rhs.type) != lhs.element_type:
             raise VerifyException("operands must have one element type")
-        if self.result.type != _outer(lhs, self.rhs.type):
-            raise VerifyException(f"expected a result of {_outer(lhs, self.rhs.type)}")
-        if self.acc is not None and self.acc.type != self.result.type:
-            raise VerifyException("expected operand #3 of same type as result type")
         check_kind(self.kind, lhs.element_type)
 
-    @classmethod
-    def parse(cls, parser: Parser) -> Operation:
-        pos = parser.pos
-        operands = parser.parse_comma_separated_list(
-            parser.Delimiter.NONE, parser.parse_unresolved_operand
-        )
-        attributes = parser.parse_optional_attr_dict()
-        parser.parse_punctuation(":")
-        lhs = parser.parse_type()
-        parser.parse_punctuation(",")
-        rhs = parser.parse_type()
-        if not isinstance(lhs, VectorType) or len(operands) not in (2, 3):
-            parser.raise_error("expected a vector, a factor and perhaps an accumulator", pos)
-        result = _outer(lhs, rhs)
-        types = [lhs, rhs, result][: len(operands)]
-        return cls.create(
-            operands=parser.resolve_operands(operands, types, pos),
-            properties={"kind": attributes.pop("kind", _ADD)},
-            attributes=attributes,
-            result_types=[result],
-        )
 
-    def print(self, printer: Printer) -> None:
-        printer.print_string(" ")
-        printer.print_list(self.operands, printer.print_operand)
-        explicit = self.acc is not None or self.kind_attr != _ADD
-        printer.print_op_attributes(
-            {**({"kind": self.kind_attr} if explicit else {}), **self.attributes}
-        )
-        printer.print_string(" : ")
-        printer.print_list([self.lhs.type, self.rhs.type], printer.print_attribute)
-
-
-def _outer(lhs: VectorType, rhs: Attribute) -> VectorType:
-    extents = rhs.get_shape() if isinstance(rhs, VectorType) else ()
-    return VectorType(lhs.element_type, [*lhs.get_shape(), *extents])
-
-
-@irdl_op_definition
-class ScanOp(IRDLOperation):
+@op_definition
+class ScanOp(Op):
     """`%d, %last = vector.scan <add>, %v, %start {inclusive = true, reduction_dim = 1 : i64} : vector<4x8xf32>,
     vector<4xf32>`: what the elements up to each along a dimension combine to.
 
@@ -108,28 +67,20 @@ class ScanOp(IRDLOperation):
     """
 
     name = "vector.scan"
-
-    kind_attr = prop_def(CombiningKindAttr, prop_name="kind")
-    source = operand_def(VectorType)
-    initial_value = operand_def(VectorType)
-    reduction_dim = prop_def(IntegerAttr)
-    inclusive = prop_def(BoolAttr)
-    dest = result_def(VectorType)
-    accumulated_value = result_def(VectorType)
-
+    kind: Str = Str(*COMBINING)
+    source: Operand = Operand(VectorType)
+    initial_value: Operand = Operand(VectorType)
+    is_inclusive: Property[bool, bool] = Property(
+        BoolAttr, BoolAttr.from_bool, lambda held: bool(held.value.data), name="inclusive"
+    )
+    dim: Int = Int(IntegerAttr, name="reduction_dim")
+    dest = Follows("source")
+    accumulated_value = Follows("initial_value")
     traits = traits_def(Pure())
-
-    @property
-    def kind(self) -> str:
-        return self.kind_attr.data.value
-
-    @property
-    def dim(self) -> int:
-        return self.reduction_dim.value.data
-
-    @property
-    def is_inclusive(self) -> bool:
-        return bool(self.inclusive.value.data)
+    irdl_options = (ParsePropInAttrDict(),)
+    assembly_format = (
+        "$kind `,` $source `,` $initial_value attr-dict `:` type($source) `,` type($initial_value)"
+    )
 
     def verify_(self) -> None:
         source = vector_of(self.source)
@@ -142,43 +93,3 @@ class ScanOp(IRDLOperation):
         kept = [n for dim, n in enumerate(shape) if dim != self.dim]
         if self.initial_value.type != VectorType(source.element_type, kept):
             raise VerifyException("incompatible input/initial value shapes")
-        if self.dest.type != source or self.accumulated_value.type != self.initial_value.type:
-            raise VerifyException("results have the types of the operands")
-
-    @classmethod
-    def parse(cls, parser: Parser) -> Operation:
-        kind = CombiningKindAttr(CombiningKindAttr.parse_parameter(parser))
-        parser.parse_punctuation(",")
-        pos = parser.pos
-        operands = parser.parse_comma_separated_list(
-            parser.Delimiter.NONE, parser.parse_unresolved_operand
-        )
-        attributes = parser.parse_optional_attr_dict()
-        parser.parse_punctuation(":")
-        types = parser.parse_comma_separated_list(parser.Delimiter.NONE, parser.parse_type)
-        if len(operands) != 2 or len(types) != 2:
-            parser.raise_error("expected a vector and its initial value", pos)
-        properties: dict[str, Attribute] = {"kind": kind}
-        for name in ("reduction_dim", "inclusive"):
-            if name not in attributes:
-                parser.raise_error(f"expected the attribute '{name}'", pos)
-            properties[name] = attributes.pop(name)
-        return cls.create(
-            operands=parser.resolve_operands(operands, types, pos),
-            properties=properties,
-            attributes=attributes,
-            result_types=types,
-        )
-
-    def print(self, printer: Printer) -> None:
-        printer.print_string(f" <{self.kind}>, ")
-        printer.print_list(self.operands, printer.print_operand)
-        printer.print_op_attributes(
-            {
-                "inclusive": self.inclusive,
-                "reduction_dim": self.reduction_dim,
-                **self.attributes,
-            }
-        )
-        printer.print_string(" : ")
-        printer.print_list([v.type for v in self.operands], printer.print_attribute)

@@ -2,53 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
-from typing import ClassVar
 
-from xdsl.dialects.builtin import (
-    DenseArrayBase,
-    IndexType,
-    IntegerType,
-    VectorType,
-    i1,
-    i64,
-)
-from xdsl.ir import Operation, SSAValue
-from xdsl.irdl import (
-    AnyAttr,
-    IRDLOperation,
-    VarConstraint,
-    irdl_op_definition,
-    operand_def,
-    prop_def,
-    result_def,
-    traits_def,
-    var_operand_def,
-    var_result_def,
+from xdsl.dialects.builtin import IndexType, IntegerType, VectorType, i1
+from xdsl.ir import Attribute, SSAValue
+from xdsl.irdl import AnyAttr, IRDLOperation, VarConstraint, traits_def
+from xdsl.irdl.declarative_assembly_format import (
+    CustomDirective,
+    ParsingState,
+    PrintingState,
+    TypeDirective,
+    irdl_custom_directive,
 )
 from xdsl.parser import Parser
 from xdsl.printer import Printer
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
+from tilewright.dialects.fields import (
+    Follows,
+    Given,
+    Inferred,
+    Ints,
+    Op,
+    Operand,
+    Operands,
+    Result,
+    Results,
+    op_definition,
+    variable,
+)
 from tilewright.dialects.upstream.vector.common import vector_of
 
+_ELEMENT = VarConstraint("element", AnyAttr())
 
-@irdl_op_definition
-class ShapeCastOp(IRDLOperation):
+
+@irdl_custom_directive
+class Elements(CustomDirective):
+    """The type of a vector, from which follow those of its elements."""
+
+    vector: TypeDirective
+    elements: TypeDirective
+
+    def parse(self, parser: Parser, state: ParsingState) -> None:
+        start = parser.pos
+        kind = parser.parse_type()
+        if not isinstance(kind, VectorType):
+            parser.raise_error("expected a vector type", start, parser.pos)
+        self.vector.set(state, [kind])
+        self.elements.set(state, [kind.element_type] * prod(kind.get_shape()))
+
+    def print(self, printer: Printer, state: PrintingState, op: IRDLOperation) -> None:
+        self.vector.print(printer, state, op)
+
+
+@op_definition
+class ShapeCastOp(Op):
     """`vector.shape_cast %v : vector<16xf32> to vector<4x4xf32>`: same elements in row-major order."""
 
     name = "vector.shape_cast"
-
-    source = operand_def(VectorType)
-    result = result_def(VectorType)
-
+    source: Operand = Operand(VectorType)
+    result: Result[VectorType] = Result(VectorType)
     traits = traits_def(Pure())
     assembly_format = "$source attr-dict `:` type($source) `to` type($result)"
-
-    def __init__(self, source: SSAValue | Operation, result_type: VectorType):
-        super().__init__(operands=[source], result_types=[result_type])
 
     def verify_(self) -> None:
         source, result = vector_of(self.source), vector_of(self.result)
@@ -61,31 +78,21 @@ class ShapeCastOp(IRDLOperation):
             )
 
 
-@irdl_op_definition
-class TransposeOp(IRDLOperation):
+def _transposed(given: Given) -> VectorType:
+    kind = vector_of(SSAValue.get(given["vector"]))
+    return VectorType(kind.element_type, [kind.get_shape()[dim] for dim in given["permutation"]])
+
+
+@op_definition
+class TransposeOp(Op):
     """`vector.transpose %v, [1, 0] : vector<4x8xf32> to vector<8x4xf32>`."""
 
     name = "vector.transpose"
-
-    vector = operand_def(VectorType)
-    permutation_attr = prop_def(DenseArrayBase.constr(i64), prop_name="permutation")
-    result = result_def(VectorType)
-
+    vector: Operand = Operand(VectorType)
+    permutation: Ints = Ints()
+    result = Inferred(VectorType, _transposed)
     traits = traits_def(Pure())
-
-    def __init__(self, source: SSAValue | Operation, permutation: Sequence[int]):
-        source = SSAValue.get(source)
-        kind = vector_of(source)
-        shape = [kind.get_shape()[dim] for dim in permutation]
-        super().__init__(
-            operands=[source],
-            properties={"permutation": DenseArrayBase.from_list(i64, permutation)},
-            result_types=[VectorType(kind.element_type, shape)],
-        )
-
-    @property
-    def permutation(self) -> tuple[int, ...]:
-        return tuple(int(dim) for dim in self.permutation_attr.get_values())
+    assembly_format = "$vector `,` $permutation attr-dict `:` type($vector) `to` type($result)"
 
     def verify_(self) -> None:
         source, result = vector_of(self.vector), vector_of(self.result)
@@ -104,49 +111,15 @@ class TransposeOp(IRDLOperation):
         if source.element_type != result.element_type:
             raise VerifyException("source and result must have the same element type")
 
-    @classmethod
-    def parse(cls, parser: Parser) -> TransposeOp:
-        operand = parser.parse_unresolved_operand()
-        parser.parse_punctuation(",")
-        permutation = parser.parse_comma_separated_list(
-            parser.Delimiter.SQUARE, parser.parse_integer
-        )
-        attributes = parser.parse_optional_attr_dict()
-        parser.parse_punctuation(":")
-        source = parser.parse_type()
-        parser.parse_keyword("to")
-        result = parser.parse_type()
-        return cls.create(
-            operands=[parser.resolve_operand(operand, source)],
-            properties={"permutation": DenseArrayBase.from_list(i64, permutation)},
-            attributes=attributes,
-            result_types=[result],
-        )
 
-    def print(self, printer: Printer) -> None:
-        printer.print_string(" ")
-        printer.print_operand(self.vector)
-        printer.print_string(f", [{', '.join(map(str, self.permutation))}]")
-        printer.print_op_attributes(self.attributes)
-        printer.print_string(" : ")
-        printer.print_attribute(self.vector.type)
-        printer.print_string(" to ")
-        printer.print_attribute(self.result.type)
-
-
-@irdl_op_definition
-class StepOp(IRDLOperation):
+@op_definition
+class StepOp(Op):
     """`vector.step : vector<8xindex>`: 0, 1, 2, ..."""
 
     name = "vector.step"
-
-    result = result_def(VectorType)
-
+    result: Result[VectorType] = Result(VectorType)
     traits = traits_def(Pure())
     assembly_format = "attr-dict `:` type($result)"
-
-    def __init__(self, result_type: VectorType):
-        super().__init__(result_types=[result_type])
 
     def verify_(self) -> None:
         kind = vector_of(self.result)
@@ -156,26 +129,15 @@ class StepOp(IRDLOperation):
             raise VerifyException("result must be a 1-D vector of index or integer type")
 
 
-@irdl_op_definition
-class ConstantMaskOp(IRDLOperation):
+@op_definition
+class ConstantMaskOp(Op):
     """`vector.constant_mask [3, 2] : vector<4x3xi1>`: true in the leading box."""
 
     name = "vector.constant_mask"
-
-    sizes_attr = prop_def(DenseArrayBase.constr(i64), prop_name="mask_dim_sizes")
-    result = result_def(VectorType)
-
+    sizes: Ints = Ints(name="mask_dim_sizes")
+    result: Result[VectorType] = Result(VectorType)
     traits = traits_def(Pure())
-
-    def __init__(self, sizes: Sequence[int], result_type: VectorType):
-        super().__init__(
-            properties={"mask_dim_sizes": DenseArrayBase.from_list(i64, sizes)},
-            result_types=[result_type],
-        )
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        return tuple(int(size) for size in self.sizes_attr.get_values())
+    assembly_format = "$mask_dim_sizes attr-dict `:` type($result)"
 
     def verify_(self) -> None:
         kind = vector_of(self.result)
@@ -190,161 +152,85 @@ class ConstantMaskOp(IRDLOperation):
                     "array attr of size out of bounds of vector result dimension size"
                 )
 
-    @classmethod
-    def parse(cls, parser: Parser) -> ConstantMaskOp:
-        sizes = parser.parse_comma_separated_list(parser.Delimiter.SQUARE, parser.parse_integer)
-        attributes = parser.parse_optional_attr_dict()
-        parser.parse_punctuation(":")
-        return cls.create(
-            properties={"mask_dim_sizes": DenseArrayBase.from_list(i64, sizes)},
-            attributes=attributes,
-            result_types=[parser.parse_type()],
-        )
 
-    def print(self, printer: Printer) -> None:
-        printer.print_string(f" [{', '.join(map(str, self.sizes))}]")
-        printer.print_op_attributes(self.attributes)
-        printer.print_string(" : ")
-        printer.print_attribute(self.result.type)
+def _twice(n: int) -> int:
+    return 2 * n
 
 
-@irdl_op_definition
-class InterleaveOp(IRDLOperation):
+def _half(n: int) -> int:
+    if n % 2:
+        raise VerifyException(f"expected an even last extent, got {n}")
+    return n // 2
+
+
+def _last(of: Callable[[int], int]) -> Callable[[VectorType], VectorType]:
+    """The type of another last extent."""
+
+    def rule(kind: VectorType) -> VectorType:
+        shape = kind.get_shape()
+        if not shape:
+            raise VerifyException("expected a vector of rank 1 or more")
+        return VectorType(kind.element_type, [*shape[:-1], of(shape[-1])])
+
+    return rule
+
+
+@op_definition
+class InterleaveOp(Op):
     """`vector.interleave %a, %b : vector<4xf32> -> vector<8xf32>`: a0 b0 a1 b1 ... in the last dim."""
 
     name = "vector.interleave"
-
-    T: ClassVar = VarConstraint("T", AnyAttr())
-    lhs = operand_def(T)
-    rhs = operand_def(T)
-    result = result_def(VectorType)
-
+    lhs: Operand = Operand(VectorType)
+    rhs: Operand = Operand(variable("lhs"))
+    result = Follows("lhs", rule=_last(_twice))
     traits = traits_def(Pure())
     assembly_format = "$lhs `,` $rhs attr-dict `:` type($lhs) `->` type($result)"
 
-    def __init__(self, lhs: SSAValue | Operation, rhs: SSAValue | Operation):
-        lhs = SSAValue.get(lhs)
-        kind = vector_of(lhs)
-        shape = [*kind.get_shape()[:-1], 2 * kind.get_shape()[-1]]
-        super().__init__(operands=[lhs, rhs], result_types=[VectorType(kind.element_type, shape)])
 
-    def verify_(self) -> None:
-        _verify_interleaved(self.lhs, self.result)
-
-
-@irdl_op_definition
-class DeinterleaveOp(IRDLOperation):
+@op_definition
+class DeinterleaveOp(Op):
     """`%even, %odd = vector.deinterleave %v : vector<8xf32> -> vector<4xf32>`."""
 
     name = "vector.deinterleave"
-
-    T: ClassVar = VarConstraint("T", AnyAttr())
-    source = operand_def(VectorType)
-    res1 = result_def(T)
-    res2 = result_def(T)
-
+    source: Operand = Operand(VectorType)
+    res1 = Follows("source", rule=_last(_half))
+    res2 = Follows("source", rule=_last(_half))
     traits = traits_def(Pure())
     assembly_format = "$source attr-dict `:` type($source) `->` type($res1)"
 
-    def __init__(self, source: SSAValue | Operation):
-        source = SSAValue.get(source)
-        kind = vector_of(source)
-        half = VectorType(kind.element_type, [*kind.get_shape()[:-1], kind.get_shape()[-1] // 2])
-        super().__init__(operands=[source], result_types=[half, half])
 
-    def verify_(self) -> None:
-        _verify_interleaved(self.res1, self.source)
-
-
-def _verify_interleaved(part: SSAValue, whole: SSAValue) -> None:
-    if not isinstance(part.type, VectorType) or not part.type.get_shape():
-        raise VerifyException("expected a vector of rank 1 or more")
-    shape = part.type.get_shape()
-    expected = VectorType(part.type.element_type, [*shape[:-1], 2 * shape[-1]])
-    if whole.type != expected:
-        raise VerifyException(f"expected {expected} to match {part.type}, got {whole.type}")
-
-
-def _verify_elements(elements: Sequence[SSAValue], whole: SSAValue, are: str) -> None:
+def _count(whole: SSAValue, elements: Sequence[SSAValue], are: str) -> None:
     kind = vector_of(whole)
     if len(elements) != prod(kind.get_shape()):
         raise VerifyException(
             f"{kind} has {prod(kind.get_shape())} elements, {len(elements)} are {are}"
         )
-    if any(v.type != kind.element_type for v in elements):
-        raise VerifyException(f"elements must be of {kind}'s element type")
 
 
-def _parse_vector_type(parser: Parser) -> VectorType:
-    start = parser.pos
-    kind = parser.parse_type()
-    if not isinstance(kind, VectorType):
-        parser.raise_error("expected a vector type", start, parser.pos)
-    return kind
-
-
-@irdl_op_definition
-class FromElementsOp(IRDLOperation):
+@op_definition
+class FromElementsOp(Op):
     """`vector.from_elements %a, %b, %c, %d : vector<2x2xf32>`: scalars, row-major."""
 
     name = "vector.from_elements"
-
-    elements = var_operand_def(AnyAttr())
-    result = result_def(VectorType)
-
+    elements: Operands = Operands(_ELEMENT)
+    result: Result[VectorType] = Result(VectorType.constr(_ELEMENT))
     traits = traits_def(Pure())
+    assembly_format = "$elements attr-dict `:` type($result)"
 
     def verify_(self) -> None:
-        _verify_elements(self.elements, self.result, "given")
-
-    @classmethod
-    def parse(cls, parser: Parser) -> FromElementsOp:
-        given = parser.parse_optional_undelimited_comma_separated_list(
-            parser.parse_optional_unresolved_operand, parser.parse_unresolved_operand
-        )
-        attributes = parser.parse_optional_attr_dict()
-        parser.parse_punctuation(":")
-        kind = _parse_vector_type(parser)
-        elements = [parser.resolve_operand(v, kind.element_type) for v in given or ()]
-        return cls.create(operands=elements, attributes=attributes, result_types=[kind])
-
-    def print(self, printer: Printer) -> None:
-        printer.print_string(" ")
-        printer.print_list(self.elements, printer.print_operand)
-        printer.print_op_attributes(self.attributes)
-        printer.print_string(" : ")
-        printer.print_attribute(self.result.type)
+        _count(self.result, self.elements, "given")
 
 
-@irdl_op_definition
-class ToElementsOp(IRDLOperation):
+@op_definition
+class ToElementsOp(Op):
     """`%e:4 = vector.to_elements %v : vector<2x2xf32>`: the scalars, row-major."""
 
     name = "vector.to_elements"
-
-    source = operand_def(VectorType)
-    elements = var_result_def(AnyAttr())
-
+    source: Operand = Operand(VectorType.constr(_ELEMENT))
+    elements: Results[Attribute] = Results(_ELEMENT)
     traits = traits_def(Pure())
+    assembly_format = "$source attr-dict `:` custom<Elements>(type($source), type($elements))"
+    custom_directives = (Elements,)
 
     def verify_(self) -> None:
-        _verify_elements(self.elements, self.source, "named")
-
-    @classmethod
-    def parse(cls, parser: Parser) -> ToElementsOp:
-        operand = parser.parse_unresolved_operand()
-        attributes = parser.parse_optional_attr_dict()
-        parser.parse_punctuation(":")
-        kind = _parse_vector_type(parser)
-        return cls.create(
-            operands=[parser.resolve_operand(operand, kind)],
-            attributes=attributes,
-            result_types=[kind.element_type] * prod(kind.get_shape()),
-        )
-
-    def print(self, printer: Printer) -> None:
-        printer.print_string(" ")
-        printer.print_operand(self.source)
-        printer.print_op_attributes(self.attributes)
-        printer.print_string(" : ")
-        printer.print_attribute(self.source.type)
+        _count(self.source, self.elements, "named")
