@@ -6,28 +6,21 @@ no types of its own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import cast
+from collections.abc import Iterable
 
 from xdsl.dialects.builtin import ArrayAttr, IndexType, StringAttr
-from xdsl.ir import Dialect, Operation, SSAValue
-from xdsl.irdl import (
-    IRDLOperation,
-    irdl_op_definition,
-    operand_def,
-    prop_def,
-    traits_def,
-    var_operand_def,
-)
-from xdsl.parser import Parser
-from xdsl.printer import Printer
+from xdsl.ir import Dialect
+from xdsl.irdl import traits_def
 from xdsl.utils.exceptions import VerifyException
 
 from tilewright.dialects.effects import ORDER, PEOPLE, Acts
+from tilewright.dialects.fields import Op, Operand, Operands, Property, op_definition
+
+_VALUES = "($values^ `:` type($values))? attr-dict"
 
 
-@irdl_op_definition
-class PrintOp(IRDLOperation):
+@op_definition
+class PrintOp(Op):
     """Prints one line: the format with each ``{}`` replaced by an operand (``{{`` is a brace).
 
     ```mlir
@@ -36,13 +29,10 @@ class PrintOp(IRDLOperation):
     """
 
     name = "tw.print"
+    format: Property[StringAttr, str] = Property(StringAttr, StringAttr)
+    values: Operands = Operands()
     traits = traits_def(Acts(PEOPLE))
-
-    format = prop_def(StringAttr)
-    values = var_operand_def()
-
-    def __init__(self, format: str, values: Sequence[SSAValue | Operation]):
-        super().__init__(operands=[values], properties={"format": StringAttr(format)})
+    assembly_format = f"$format {_VALUES}"
 
     def verify_(self) -> None:
         holes = self.format.data.replace("{{", "").replace("}}", "").count("{}")
@@ -51,19 +41,12 @@ class PrintOp(IRDLOperation):
                 f"the format has {holes} places, but there are {len(self.values)} operands"
             )
 
-    def print(self, printer: Printer) -> None:
-        printer.print_string(" ")
-        printer.print_attribute(self.format)
-        _print_values(printer, self.values)
 
-    @classmethod
-    def parse(cls, parser: Parser) -> PrintOp:
-        text = parser.parse_str_literal()
-        return cls(text, _parse_values(parser))
+_Names = ArrayAttr[StringAttr]
 
 
-@irdl_op_definition
-class BreakpointOp(IRDLOperation):
+@op_definition
+class BreakpointOp(Op):
     """Stops in a debugger with the kernel's variables at hand; the reference target alone does.
 
     ```mlir
@@ -73,44 +56,28 @@ class BreakpointOp(IRDLOperation):
     """
 
     name = "tw.breakpoint"
+    names: Property[_Names, Iterable[str]] = Property(
+        _Names, lambda names: ArrayAttr(map(StringAttr, names))
+    )
+    values: Operands = Operands()
     traits = traits_def(Acts(PEOPLE))
-
-    names = prop_def(ArrayAttr[StringAttr])
-    values = var_operand_def()
-
-    def __init__(self, names: Sequence[str], values: Sequence[SSAValue | Operation]):
-        super().__init__(
-            operands=[values], properties={"names": ArrayAttr([StringAttr(n) for n in names])}
-        )
+    assembly_format = f"$names {_VALUES}"
 
     def verify_(self) -> None:
         if len(self.names) != len(self.values):
             raise VerifyException(f"{len(self.names)} names for {len(self.values)} operands")
 
-    def print(self, printer: Printer) -> None:
-        printer.print_string(" ")
-        printer.print_attribute(self.names)
-        _print_values(printer, self.values)
 
-    @classmethod
-    def parse(cls, parser: Parser) -> BreakpointOp:
-        names = cast(ArrayAttr[StringAttr], parser.parse_attribute())
-        return cls([name.data for name in names], _parse_values(parser))
-
-
-class _NamedBarrierOp(IRDLOperation):
+class _NamedBarrierOp(Op):
     """The operands of both halves of a named barrier: which one, and how many subgroups meet."""
 
-    id = operand_def(IndexType)
-    count = operand_def(IndexType)
-
-    def __init__(self, id: SSAValue | Operation, count: SSAValue | Operation):
-        super().__init__(operands=[id, count])
-
+    id: Operand = Operand(IndexType)
+    count: Operand = Operand(IndexType)
+    traits = traits_def(Acts(ORDER))
     assembly_format = "$id `,` $count attr-dict"
 
 
-@irdl_op_definition
+@op_definition
 class NamedBarrierArriveOp(_NamedBarrierOp):
     """This subgroup has reached named barrier ``id``; it does not wait.
 
@@ -120,10 +87,9 @@ class NamedBarrierArriveOp(_NamedBarrierOp):
     """
 
     name = "tw.named_barrier_arrive"
-    traits = traits_def(Acts(ORDER))
 
 
-@irdl_op_definition
+@op_definition
 class NamedBarrierWaitOp(_NamedBarrierOp):
     """Waits until ``count`` subgroups have reached named barrier ``id``.
 
@@ -133,28 +99,6 @@ class NamedBarrierWaitOp(_NamedBarrierOp):
     """
 
     name = "tw.named_barrier_wait"
-    traits = traits_def(Acts(ORDER))
-
-
-def _print_values(printer: Printer, values: Sequence[SSAValue]) -> None:
-    if not values:
-        return
-    printer.print_string(" ")
-    printer.print_list(values, printer.print_operand)
-    printer.print_string(" : ")
-    printer.print_list([value.type for value in values], printer.print_attribute)
-
-
-def _parse_values(parser: Parser) -> Sequence[SSAValue]:
-    operands = parser.parse_optional_undelimited_comma_separated_list(
-        parser.parse_optional_unresolved_operand, parser.parse_unresolved_operand
-    )
-    if not operands:
-        return []
-    parser.parse_punctuation(":")
-    start = parser.pos
-    types = parser.parse_comma_separated_list(parser.Delimiter.NONE, parser.parse_type)
-    return parser.resolve_operands(operands, types, start)
 
 
 TW = Dialect("tw", [PrintOp, BreakpointOp, NamedBarrierArriveOp, NamedBarrierWaitOp])

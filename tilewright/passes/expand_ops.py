@@ -376,9 +376,9 @@ def _subgroup_broadcast(op: more_gpu.SubgroupBroadcastOp, at: Before) -> None:
 
 
 def _rotate(op: more_gpu.RotateOp, at: Before) -> None:
-    width = op.width.value.data
+    width = op.width
     lane = at.add(gpu.LaneIdOp())
-    further = at.add(arith.AddiOp(lane, at.index(op.offset.value.data)))
+    further = at.add(arith.AddiOp(lane, at.index(op.offset)))
     place = at.add(arith.AndIOp(further, at.index(width - 1)))
     source = at.add(arith.IndexCastOp(place, i32))
     value = at.add(more_gpu.ShuffleOp(op.value, source, _word(at, width), "idx"))

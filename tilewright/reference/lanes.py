@@ -145,7 +145,7 @@ def subgroup_broadcast(site: Site, op: Operation, value: Array, *lane: Index) ->
 @meaning("gpu.rotate")
 def rotate(site: Site, op: RotateOp, value: Array) -> tuple[Array, Array]:
     together = Collective(site, width_of(op))
-    offset, width = op.offset.value.data, op.width.value.data
+    offset, width = op.offset, op.width
     lane = np.arange(together.lanes)
     source = (lane & -width) + ((lane + offset) & (width - 1))
     valid = np.broadcast_to(lane < width, (together.count, together.lanes))
