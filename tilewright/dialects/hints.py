@@ -63,6 +63,24 @@ _UNKNOWN_ATTRIBUTE = re.compile(r"^'([\w.]+)' is not registered")
 _UNDEFINED = re.compile(r"undefined symbol alias '([^']+)'")
 
 
+_RULES = (
+    (r"unexpected attribute (.*)", r"does not take \1 here"),
+    (r"(.*) should be of base attribute (\w+)", r"expected a \2 type, got \1"),
+    (
+        r"attribute (.*) expected from variable '\w+', but got (.*)",
+        r"requires the same type: \1 and \2 differ",
+    ),
+)
+
+
+def rule_in_plain_words(text: str) -> str:
+    """What a constraint of stock xDSL says, for someone who does not know what an attribute is."""
+    for pattern, words in _RULES:
+        if found := re.fullmatch(pattern, text):
+            return found.expand(words)
+    return text
+
+
 def in_plain_words(message: str, text: str, start: int, end: int) -> tuple[str, int, int]:
     """A message of the stock parser and the stretch of `text` that it is about, where the parser says or shows little.
 

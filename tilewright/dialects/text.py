@@ -45,7 +45,12 @@ from tilewright.diagnostics import (
 )
 from tilewright.dialects import make_context
 from tilewright.dialects.dominance import Dominance
-from tilewright.dialects.hints import hint_for, hint_for_attribute, in_plain_words
+from tilewright.dialects.hints import (
+    hint_for,
+    hint_for_attribute,
+    in_plain_words,
+    rule_in_plain_words,
+)
 from tilewright.dialects.printing import (
     MLIR_ALIASES,
     READABLE_ALIASES,
@@ -234,7 +239,7 @@ class LocatingParser(Parser):
             name = _OP_NAME.match(self._source.text, start)
             where = self._source.location(start, name.end() if name else None)
             subject = f"'{name[0]}' op " if name else ""
-            rule = _rule(error)
+            rule = rule_in_plain_words(_sentence(_reason(error)))
             raise CompileError(f"{subject}{rule}", location=where, hint=hint_for(rule)) from error
         if isinstance(operation.location, UnknownLoc):
             operation.location = self._place(start)
@@ -308,18 +313,6 @@ def _parse_error(
 def _reason(error: BaseException) -> str:
     text = str(error).strip().split("\n")[0]
     return text or "this cannot be read here"
-
-
-def _rule(error: VerifyException) -> str:
-    """What a constraint of stock xDSL says, for someone who does not know what an attribute is."""
-    text = _sentence(_reason(error))
-    if found := re.fullmatch(r"unexpected attribute (.*)", text):
-        return f"does not take {found[1]} here"
-    if found := re.fullmatch(r"(.*) should be of base attribute (\w+)", text):
-        return f"expected a {found[2]} type, got {found[1]}"
-    if found := re.fullmatch(r"attribute (.*) expected from variable '\w+', but got (.*)", text):
-        return f"requires the same type: {found[1]} and {found[2]} differ"
-    return text
 
 
 def _sentence(message: str) -> str:
