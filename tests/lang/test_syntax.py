@@ -129,7 +129,7 @@ def item_assignment(A):
 
 @tw.kernel
 def array_assignment(A):
-    A[0, 0] = 3
+    A[0, 0] += 3
 
 
 @tw.kernel

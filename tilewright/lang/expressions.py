@@ -20,6 +20,7 @@ from tilewright.lang.arithmetic import PYTHON, binary, truth, unary
 from tilewright.lang.carry import Mismatch, is_part, meet_leaf
 from tilewright.lang.convert import constant_ssa
 from tilewright.lang.frame import Frame, expression
+from tilewright.lang.memory import element as element_of
 from tilewright.lang.program import FormatString
 from tilewright.lang.values import Array, Tile, Value, describe_type
 
@@ -173,9 +174,11 @@ def _attribute_hint(owner: Any, name: str, known: Any) -> str | None:
 @expression(ast.Subscript)
 def _subscript(frame: Frame, node: ast.Subscript) -> Any:
     owner = frame.evaluate(node.value)
-    if isinstance(owner, (Array, Value, Tile)):
+    if isinstance(owner, Array):
+        with frame.blame(node):
+            return element_of(owner, frame.evaluate(node.slice))
+    if isinstance(owner, (Value, Tile)):
         hint = {
-            Array: "load a part: tw.load_tile(tw.init_tile(array, offsets, shape))",
             Value: "values have no elements by index: load smaller tiles, or reduce the value",
             Tile: "a tile is moved with tw.update_tile_offset",
         }[type(owner)]

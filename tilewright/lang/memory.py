@@ -8,6 +8,7 @@ from xdsl.dialects import arith
 from xdsl.dialects.builtin import IntegerAttr
 from xdsl.ir import Attribute, SSAValue
 
+from tilewright.diagnostics import CompileError
 from tilewright.dialects import xetile
 from tilewright.dialects.xetile import ATOMIC_KINDS
 from tilewright.dtypes import DType
@@ -19,13 +20,14 @@ from tilewright.lang.convert import (
     computed,
     constant,
     float_attr,
+    item,
     stored,
     to,
 )
 from tilewright.lang.maps import WgMap, cache_hints, mapped
 from tilewright.lang.promote import exact_in
 from tilewright.lang.registry import language
-from tilewright.lang.tiles import expect_tile
+from tilewright.lang.tiles import expect_tile, init_tile
 from tilewright.lang.values import Array, Number, Operand, Tile, Value, describe_type
 
 
@@ -70,6 +72,30 @@ def load_tile(
         chosen = arith.SelectOp(wanted, computed(value), computed(other))
         value = Value(current.result(chosen), tile.dtype, tile.shape)
     return mapped(value, wg_map)
+
+
+def element(array: Array, index: object) -> Value:
+    """``A[i, j]``: one element as a scalar; outside of the array it is 0, as elements of tiles are."""
+    return item(load_tile(_element_tile(array, index)))
+
+
+def set_element(array: Array, index: object, value: Operand) -> None:
+    """``A[i, j] = x``: outside of the array it is dropped."""
+    store_tile(value, _element_tile(array, index))
+
+
+def _element_tile(array: Array, index: object) -> Tile:
+    numbers = list(cast(tuple[object, ...], index)) if isinstance(index, tuple) else [index]
+    if any(isinstance(n, slice) for n in numbers):
+        raise CompileError(
+            "a slice of an array is no element of it",
+            hint="load a part: tw.load_tile(tw.init_tile(array, offsets, shape))",
+        )
+    if any(isinstance(n, int) and n < 0 for n in numbers):
+        raise CompileError(
+            "elements are not counted from the end of an array", hint="A[A.shape[0] - 1]"
+        )
+    return init_tile(array, cast(list[int | Value], numbers), (1, 1))
 
 
 @language

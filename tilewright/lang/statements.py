@@ -14,6 +14,7 @@ from tilewright.lang.expressions import BINARY, decidable, operate
 from tilewright.lang.frame import After, Break, Continue, Flow, Frame, Return, statement
 from tilewright.lang.liveness import Names, live_at_header
 from tilewright.lang.loops import for_at_run_time, no_else, while_at_run_time
+from tilewright.lang.memory import set_element
 from tilewright.lang.program import device_assert
 from tilewright.lang.ranges import LoopRange
 from tilewright.lang.syntax import ATTRIBUTE_ASSIGNMENT, ITEM_ASSIGNMENT, RETURN_IN_LOOP
@@ -76,7 +77,11 @@ def _assign(frame: Frame, target: ast.expr, value: Any, node: ast.AST) -> None:
         case ast.Tuple() | ast.List():
             _unpack(frame, target, value, node)
         case ast.Subscript():
-            raise frame.lacking(target, *ITEM_ASSIGNMENT)
+            owner = frame.evaluate(target.value)
+            if not isinstance(owner, Array):
+                raise frame.lacking(target, *ITEM_ASSIGNMENT)
+            with frame.blame(node):
+                set_element(owner, frame.evaluate(target.slice), value)
         case ast.Attribute():
             raise frame.lacking(target, *ATTRIBUTE_ASSIGNMENT)
         case _:

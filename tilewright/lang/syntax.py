@@ -53,6 +53,6 @@ RETURN_IN_LOOP = (
 LOOP_ELSE = ("else after a loop", "set a flag in the loop and test it afterwards")
 ITEM_ASSIGNMENT = (
     "assignment to an element or a slice",
-    "values and tuples cannot be changed: make a new one; arrays are written with tw.store_tile",
+    "values and tuples cannot be changed: make a new one; arrays are written with tw.store_tile, tw.atomic_rmw",
 )
 ATTRIBUTE_ASSIGNMENT = ("assignment to an attribute", "use a name of its own")

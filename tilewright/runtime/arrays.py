@@ -297,6 +297,8 @@ def from_capsule(capsule: Any, name: str, device: str) -> ArrayArg:
 
 
 def _from_spec(spec: ArraySpec, name: str) -> ArrayArg:
+    if not isinstance(spec.dtype, DType) or isinstance(spec.shape, DType):
+        raise LaunchError(f"{name} is no spec of an array", hint="tw.spec((rows, columns), tw.f32)")
     shape = tuple(spec.shape)
     _check_rank(shape, name)
     strides = spec.strides if spec.strides is not None else contiguous_strides(shape)

@@ -144,6 +144,27 @@ def test_scattered(rng: np.random.Generator) -> None:
     assert count.tolist() == [6, 5, 5, 0]
 
 
+def test_scattered_in_a_part_of_an_array(rng: np.random.Generator) -> None:
+    """Its first element and its step are known at run time."""
+    text = (
+        kernels.head("%a: memref<256xf32>, %by: memref<2xindex>, %out: memref<256xf32>")
+        + """
+    %c0 = arith.constant 0 : index
+    %c1 = arith.constant 1 : index
+    %from = memref.load %by[%c0] : memref<2xindex>
+    %step = memref.load %by[%c1] : memref<2xindex>
+    %part = memref.subview %a[%from] [40] [%step]
+        : memref<256xf32> to memref<40xf32, strided<[?], offset: ?>>
+    %v = xegpu.load %part[%lane], %true : memref<40xf32, strided<[?], offset: ?>>, index, i1 -> f32
+    xegpu.store %v, %out[%lane], %true : f32, memref<256xf32>, index, i1"""
+        + kernels.FOOT
+    )
+    by = np.array([7, 3], np.int64)
+    arrays = [random(rng, (256,), "f32"), by, random(rng, (256,), "f32")]
+    (out,) = agree(text, arrays, [2])
+    np.testing.assert_array_equal(out[:16], arrays[0][7 : 7 + 48 : 3])
+
+
 def test_shared_memory(rng: np.random.Generator) -> None:
     """Two subgroups exchange through shared memory, one of its matrices blocked; lanes shuffle and reduce."""
     text = (

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from xdsl.dialects import arith, scf, vector
+from xdsl.dialects import arith, memref, scf, vector
 from xdsl.dialects.builtin import IndexType, IntegerAttr, IntegerType, MemRefType, VectorType
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
@@ -58,9 +58,11 @@ def _address(s: Blocks, op: xegpu.ScatterAccess, element: Attribute) -> tuple[SS
     start: Index = 0
     if isinstance(source.type, MemRefType):
         strides, start = strided_form(source.type)
-        if start == DYNAMIC or DYNAMIC in strides[-1:]:
-            raise b.refuse(f"{source.type} is not a plain array", "pass its address as an integer")
         stride = strides[-1] if strides else 1
+        if DYNAMIC in (start, stride):
+            metadata = b.put(memref.ExtractStridedMetaDataOp(source)).results
+            start = metadata[1] if start == DYNAMIC else start
+            stride = metadata[-1] if stride == DYNAMIC else stride
     number = _scalar(b, offsets)
     if isinstance(number.type, IntegerType):
         number = b.add(arith.IndexCastOp(number, index))

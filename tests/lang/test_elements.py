@@ -1,0 +1,79 @@
+"""Elements of arrays, read as scalars and written by index."""
+
+import re
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tests.draws import fresh_rng
+from tilewright.diagnostics import CompileError
+
+
+@tw.kernel
+def picked(X, T, N, Y, BM: tw.constexpr = 8):
+    """Row T[p, i] of X, for i below N[p], summed up; the number of rows beside it."""
+    p = tw.program_id(0)
+    n = N[p]
+    total = tw.zeros((1, BM), tw.f32)
+    for i in range(n):
+        total = total + tw.load_tile(tw.init_tile(X, [T[p, i], 0], (1, BM)))
+    tw.store_tile(total, tw.init_tile(Y, [p, 0], (1, BM)))
+    Y[p, BM] = n.to(tw.f32) + T[p, 100].to(tw.f32)
+    Y[p, BM + 100] = 1.0
+
+
+@pytest.mark.parametrize("target", ["reference", "cpu"])
+def test_elements_of_arrays(target):
+    rng = fresh_rng()
+    x = rng.standard_normal((20, 8)).astype(np.float32)
+    t = rng.integers(0, 20, (3, 5)).astype(np.int32)
+    n = np.array([0, 3, 5], np.int64)
+    y = np.full((3, 9), np.nan, np.float32)
+    picked.options(target=target)[3](x, t, n, y)
+    for p in range(3):
+        np.testing.assert_allclose(y[p, :8], x[t[p, : n[p]]].astype(float).sum(0), 1e-5, 1e-5)
+    np.testing.assert_array_equal(y[:, 8], n)
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a", "xe-pvc", "xe-dg2"])
+def test_elements_of_arrays_compile(target):
+    arrays = [tw.spec((20, 8), tw.f32), tw.spec((3, 5), tw.i32), tw.spec((3,), tw.i64)]
+    picked.options(target=target).compile(*arrays, tw.spec((3, 9), tw.f32))
+
+
+@tw.kernel
+def misread(X, CASE: tw.constexpr):
+    if CASE == "slice":
+        X[0, 0] = X[0:4, 1]
+    elif CASE == "end":
+        X[0, 0] = X[-1, 0]
+    elif CASE == "count":
+        X[0, 0] = X[0]
+    elif CASE == "type":
+        X[0, 0] = 1.5
+    elif CASE == "float":
+        X[0, 0] = X[1.5, 0]
+    else:
+        X[0, 0] += 1
+
+
+@pytest.mark.parametrize(
+    ("case", "said"),
+    [
+        ("slice", "a slice of an array is no element of it"),
+        ("end", "not counted from the end"),
+        ("count", "1 offset for the array X (2-D, i32)"),
+        ("type", "1.5"),
+        ("float", "an offset"),
+        ("sum", "assignment to an element"),
+    ],
+)
+def test_elements_that_there_are_not(case, said):
+    with pytest.raises(CompileError, match=re.escape(said)):
+        misread[1](np.zeros((4, 4), np.int32), case)
+
+
+def test_a_spec_whose_parts_are_exchanged():
+    with pytest.raises(tw.LaunchError, match="X is no spec of an array"):
+        picked.compile(tw.spec(tw.f32, (4, 8)), *[tw.spec((4, 8), tw.i32)] * 3)
