@@ -34,7 +34,7 @@ from xdsl.dialects.builtin import (
     UnitAttr,
     i64,
 )
-from xdsl.ir import Attribute, Block, Operation, OpResult, Region, SSAValue, SSAValues
+from xdsl.ir import Attribute, Block, Dialect, Operation, OpResult, Region, SSAValue, SSAValues
 from xdsl.irdl import (
     AnyAttr,
     AttrConstraint,
@@ -368,6 +368,14 @@ class Op(IRDLOperation):
             properties={names[name][0]: values[name] for name in values if name in names},
             regions=[values[name] for name, _ in held.regions],
         )
+
+
+def dialect(name: str, contents: Mapping[str, Any], *more: type[Operation]) -> Dialect:
+    """The dialect of all ops, attributes and types whose names say so, of the contents of a module."""
+    known = [each for each in contents.values() if isinstance(each, type)]
+    own = [*(k for k in known if getattr(k, "name", "").startswith(f"{name}.")), *more]
+    ops = [each for each in own if issubclass(each, Operation)]
+    return Dialect(name, ops, [each for each in own if issubclass(each, Attribute)])
 
 
 def op_definition(cls: type[OpT]) -> type[OpT]:

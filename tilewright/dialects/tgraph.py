@@ -35,7 +35,7 @@ from xdsl.dialects.builtin import (
     TensorType,
     UnitAttr,
 )
-from xdsl.ir import Dialect, Region
+from xdsl.ir import Region
 from xdsl.irdl import (
     AttrSizedOperandSegments,
     IRDLOperation,
@@ -51,6 +51,8 @@ from xdsl.irdl import (
 )
 from xdsl.traits import IsTerminator, NoTerminator
 from xdsl.utils.exceptions import VerifyException
+
+from tilewright.dialects.fields import dialect
 
 ROLES = ("input", "output", "local")
 MAPPINGS = ("each", "block", "group", "sequential")
@@ -260,4 +262,4 @@ class OperationOp(IRDLOperation):
             )
 
 
-TGRAPH = Dialect("tgraph", [GraphOp, ReturnOp, BufferOp, TaskOp, LoadOp, StoreOp, OperationOp], [])
+TGRAPH = dialect("tgraph", globals())

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from xdsl.dialects.builtin import ArrayAttr, IndexType, StringAttr
-from xdsl.ir import Dialect
 from xdsl.irdl import traits_def
 from xdsl.utils.exceptions import VerifyException
 
 from tilewright.dialects.effects import ORDER, PEOPLE, Acts
-from tilewright.dialects.fields import Op, Operand, Operands, Property, op_definition
+from tilewright.dialects.fields import Op, Operand, Operands, Property, dialect, op_definition
 
 _VALUES = "($values^ `:` type($values))? attr-dict"
 
@@ -101,4 +100,4 @@ class NamedBarrierWaitOp(_NamedBarrierOp):
     name = "tw.named_barrier_wait"
 
 
-TW = Dialect("tw", [PrintOp, BreakpointOp, NamedBarrierArriveOp, NamedBarrierWaitOp])
+TW = dialect("tw", globals())

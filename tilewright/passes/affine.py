@@ -234,10 +234,6 @@ class Expr:
         """Everything that it depends on, through floor divisions and unknown values too."""
         return self.symbols.union(*(s.atoms for s in self.symbols))
 
-    @property
-    def is_affine(self) -> bool:
-        return all(len(m) <= 1 for m in self.terms)
-
     def depends_on(self, symbol: Symbol) -> bool:
         return symbol in self.atoms
 

@@ -27,8 +27,8 @@ from xdsl.ir import Attribute, Operation, ParametrizedAttribute, Region
 
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import xegpu
+from tilewright.dialects.attribute_fields import ints
 from tilewright.dialects.upstream.arith import constant
-from tilewright.dialects.xetile.attrs import ints
 from tilewright.passes.kernel import BLOCK, LEVEL, SUBGROUPS, level_of
 
 

@@ -15,8 +15,7 @@ Conventions, for every op:
 - Lanes whose mask bit is 0 touch no memory; a masked load gives them the lanes of `passthru`.
 """
 
-from xdsl.ir import Dialect
-
+from tilewright.dialects.fields import dialect
 from tilewright.dialects.mach.atomics import (
     ATOMIC_KINDS,
     AtomicLoadOp,
@@ -47,37 +46,7 @@ from tilewright.dialects.mach.pointers import (
 from tilewright.dialects.mach.registers import JoinOp
 from tilewright.dialects.mach.types import AmxType, amx, ptr
 
-MACH = Dialect(
-    "mach",
-    [
-        AddressOfOp,
-        AllocaOp,
-        IntFromPtrOp,
-        PtrAddOp,
-        PtrFromIntOp,
-        SharedBaseOp,
-        GatherOp,
-        LoadOp,
-        MaskFirstOp,
-        MaskedLoadOp,
-        MaskedStoreOp,
-        PrefetchOp,
-        ScatterOp,
-        StoreOp,
-        AtomicLoadOp,
-        AtomicRmwOp,
-        AtomicStoreOp,
-        CmpxchgOp,
-        FenceOp,
-        AssertOp,
-        CallIndirectOp,
-        CallOp,
-        EachOp,
-        InstrOp,
-        JoinOp,
-    ],
-    [AmxType],
-)
+MACH = dialect("mach", globals())
 
 __all__ = [
     "ATOMIC_KINDS",

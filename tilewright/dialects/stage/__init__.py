@@ -6,8 +6,7 @@ of cuda: copies into multi-buffers in shared memory, products that run beside th
 different warps run at the same time; `clusters` those of workgroups that compute one program together.
 """
 
-from xdsl.ir import Dialect
-
+from tilewright.dialects.fields import dialect
 from tilewright.dialects.stage.clusters import ClusterSumOp, RankOp
 from tilewright.dialects.stage.fused import (
     ContractOp,
@@ -39,38 +38,7 @@ from tilewright.dialects.stage.programs import CLUSTER, ProgramsOp, WorkerOp, cl
 from tilewright.dialects.stage.roles import PingPongAcquireOp, PingPongReleaseOp, RoleOp, RolesOp
 from tilewright.dialects.stage.types import MultiBufferType, PartAttr, PipelineStateType
 
-STAGE = Dialect(
-    "stage",
-    [
-        *(YieldOp, FusedOp, ContractOp, PackOp, PanelOp),
-        *(
-            MultiBufferOp,
-            PipelineStateOp,
-            AdvanceOp,
-            CopyIssueOp,
-            CopyWaitOp,
-            CopyReleaseOp,
-            ReadOp,
-        ),
-        *(
-            ReadPartOp,
-            CopyStoreOp,
-            ProductIssueOp,
-            ProductStartOp,
-            ProductWaitOp,
-            RolesOp,
-            RoleOp,
-            WorkerOp,
-            ProgramsOp,
-            PingPongAcquireOp,
-            PingPongReleaseOp,
-            RankOp,
-            LocalStoreOp,
-            ClusterSumOp,
-        ),
-    ],
-    [PanelsType, PartAttr, MultiBufferType, PipelineStateType, PendingType],
-)
+STAGE = dialect("stage", globals())
 
 __all__ = [
     "CLUSTER",

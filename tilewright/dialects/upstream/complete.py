@@ -118,7 +118,7 @@ def set_constructor(op: OpClass, init: Callable[..., None]) -> None:
     op.__init__ = init
 
 
-def add_ops(dialect: Dialect, ops: Iterable[OpClass]) -> None:
+def add_ops(dialect: Dialect, ops: Iterable[type[Operation]]) -> None:
     """Add the ops that a dialect lacks. One that a newer xDSL brings itself is left to it."""
     known = {op.name for op in dialect.operations}
     missing = [op for op in ops if op.name not in known]

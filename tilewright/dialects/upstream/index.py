@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import ClassVar
 
 from xdsl.dialects.builtin import BoolAttr, IndexType, IntegerAttr, IntegerType, i1
-from xdsl.ir import Dialect
 from xdsl.irdl import traits_def
 from xdsl.traits import Commutative, ConstantLike, Pure
 from xdsl.utils.exceptions import VerifyException
@@ -18,6 +17,7 @@ from tilewright.dialects.fields import (
     Property,
     Result,
     Str,
+    dialect,
     op_definition,
 )
 
@@ -152,12 +152,4 @@ class SizeOfOp(Op):
     assembly_format: ClassVar = "attr-dict"
 
 
-Index = Dialect(
-    "index",
-    [
-        *(AddOp, SubOp, MulOp, DivSOp, DivUOp, CeilDivSOp, CeilDivUOp, FloorDivSOp, RemSOp),
-        *(RemUOp, MaxSOp, MaxUOp, MinSOp, MinUOp, ShlOp, ShrSOp, ShrUOp, AndOp, OrOp, XOrOp),
-        *(CastSOp, CastUOp, CmpOp, ConstantOp, BoolConstantOp, SizeOfOp),
-    ],
-    [],
-)
+Index = dialect("index", globals())

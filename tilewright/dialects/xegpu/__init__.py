@@ -4,8 +4,7 @@
 `docs/xegpu.md` has the table.
 """
 
-from xdsl.ir import Dialect
-
+from tilewright.dialects.fields import dialect
 from tilewright.dialects.xegpu.atomic import AtomicRMWOp
 from tilewright.dialects.xegpu.attrs import (
     BlockTensorDescAttr,
@@ -61,54 +60,7 @@ from tilewright.dialects.xegpu.sync import (
 )
 from tilewright.dialects.xegpu.types import MemDescType, NbarrierType, TensorDescType
 
-XeGPU = Dialect(
-    "xegpu",
-    [
-        CreateNdDescOp,
-        LoadNdOp,
-        StoreNdOp,
-        PrefetchNdOp,
-        UpdateNdOffsetOp,
-        CreateDescOp,
-        LoadGatherOp,
-        StoreScatterOp,
-        PrefetchOp,
-        UpdateOffsetOp,
-        AtomicRMWOp,
-        DpasOp,
-        DpasMxOp,
-        ConvertLayoutOp,
-        TruncfOp,
-        ExtfOp,
-        LaneShuffleOp,
-        CreateMemDescOp,
-        MemDescSubviewOp,
-        LoadMatrixOp,
-        StoreMatrixOp,
-        AllocNbarrierOp,
-        InitNbarrierOp,
-        NbarrierArriveOp,
-        NbarrierWaitOp,
-        FenceOp,
-        CompileHintOp,
-    ],
-    [
-        TensorDescType,
-        MemDescType,
-        NbarrierType,
-        BlockTensorDescAttr,
-        RangeAttr,
-        ScatterTensorDescAttr,
-        LayoutAttr,
-        SliceAttr,
-        SgMapAttr,
-        MemLayoutAttr,
-        CacheHintAttr,
-        MemorySpaceAttr,
-        FenceScopeAttr,
-        FenceOpFlushAttr,
-    ],
-)
+XeGPU = dialect("xegpu", globals())
 
 __all__ = [
     "AllocNbarrierOp",

@@ -27,6 +27,7 @@ from xdsl.parser import Parser, UnresolvedOperand
 from xdsl.printer import Printer
 from xdsl.utils.str_enum import StrEnum
 
+from tilewright.dialects.attribute_fields import ints, parse_int_array
 from tilewright.dialects.xegpu.attrs import (
     CacheHint,
     CacheHintAttr,
@@ -58,7 +59,6 @@ from tilewright.dialects.xetile.assembly import (
     print_index_list,
     print_types,
 )
-from tilewright.dialects.xetile.attrs import ints, parse_int_array
 
 __all__ = [
     "AttrDict",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from xdsl.dialects.builtin import VectorType
-from xdsl.ir import Attribute, SSAValue
+from xdsl.ir import Attribute
 from xdsl.irdl import traits_def
 from xdsl.parser import Parser
 from xdsl.printer import Printer
@@ -41,14 +41,6 @@ class AtomicRMWOp(ScatterAccess):
     result = Inferred(Attribute, "value")
 
     traits = traits_def(MemoryReadEffect(), Writes("source"))
-
-    @property
-    def source_operand(self) -> SSAValue:
-        return self.source
-
-    @property
-    def offsets_operand(self) -> SSAValue | None:
-        return self.offsets
 
     def verify_(self) -> None:
         rules.verify_atomic_rmw(self)

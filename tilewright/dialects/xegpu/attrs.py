@@ -7,7 +7,7 @@ in any order) are read as well. Ownership attributes (`layout`, `slice`, `sg_map
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TypeVar, cast
+from typing import ClassVar
 
 from xdsl.dialects.builtin import ArrayAttr, BoolAttr, IntAttr, IntegerAttr, NoneAttr, i64
 from xdsl.dialects.utils import EnumAttribute
@@ -18,14 +18,17 @@ from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
 from xdsl.utils.str_enum import StrEnum
 
-from tilewright.dialects.cache_hints import CacheHint
-from tilewright.dialects.xetile.attrs import (
-    FieldParser,
-    checked,
+from tilewright.dialects.attribute_fields import (
+    Angled,
+    FieldsAttr,
+    int_array,
+    integer,
     ints,
-    parse_fields,
+    parse_bool,
     parse_int_array,
+    truth,
 )
+from tilewright.dialects.cache_hints import CacheHint
 
 CHUNK_SIZES = (1, 2, 3, 4, 8, 16, 32, 64)
 """Elements that one lane of a gather may read in a row (RFC, `scatter_tdesc_attr`)."""
@@ -61,16 +64,8 @@ class FenceOpFlush(StrEnum):
     DISCARD = "discard"
 
 
-_Enum = TypeVar("_Enum", bound=StrEnum)
-
-
-def _parse_enum(parser: AttrParser, enum: type[_Enum]) -> _Enum:
-    with parser.in_angle_brackets():
-        return parser.parse_str_enum(enum)
-
-
 @irdl_attr_definition
-class CacheHintAttr(EnumAttribute[CacheHint]):
+class CacheHintAttr(Angled, EnumAttribute[CacheHint]):
     """`#xegpu.cache_hint<cached>`."""
 
     name = "xegpu.cache_hint"
@@ -78,20 +73,9 @@ class CacheHintAttr(EnumAttribute[CacheHint]):
     def __init__(self, data: CacheHint | str):
         super().__init__(CacheHint(data))
 
-    @property
-    def kind(self) -> str:
-        return self.data.value
-
-    def print_parameter(self, printer: Printer) -> None:
-        printer.print_string(f"<{self.data.value}>")
-
-    @classmethod
-    def parse_parameter(cls, parser: AttrParser) -> CacheHint:
-        return _parse_enum(parser, CacheHint)
-
 
 @irdl_attr_definition
-class MemorySpaceAttr(EnumAttribute[MemorySpace]):
+class MemorySpaceAttr(Angled, EnumAttribute[MemorySpace]):
     """`#xegpu.memory_space<slm>`."""
 
     name = "xegpu.memory_space"
@@ -99,16 +83,9 @@ class MemorySpaceAttr(EnumAttribute[MemorySpace]):
     def __init__(self, data: MemorySpace | str):
         super().__init__(MemorySpace(data))
 
-    def print_parameter(self, printer: Printer) -> None:
-        printer.print_string(f"<{self.data.value}>")
-
-    @classmethod
-    def parse_parameter(cls, parser: AttrParser) -> MemorySpace:
-        return _parse_enum(parser, MemorySpace)
-
 
 @irdl_attr_definition
-class FenceScopeAttr(EnumAttribute[FenceScope]):
+class FenceScopeAttr(Angled, EnumAttribute[FenceScope]):
     """`#xegpu.fence_scope<workgroup>`."""
 
     name = "xegpu.fence_scope"
@@ -116,29 +93,15 @@ class FenceScopeAttr(EnumAttribute[FenceScope]):
     def __init__(self, data: FenceScope | str):
         super().__init__(FenceScope(data))
 
-    def print_parameter(self, printer: Printer) -> None:
-        printer.print_string(f"<{self.data.value}>")
-
-    @classmethod
-    def parse_parameter(cls, parser: AttrParser) -> FenceScope:
-        return _parse_enum(parser, FenceScope)
-
 
 @irdl_attr_definition
-class FenceOpFlushAttr(EnumAttribute[FenceOpFlush]):
+class FenceOpFlushAttr(Angled, EnumAttribute[FenceOpFlush]):
     """`#xegpu.fence_op_flush<evict>`."""
 
     name = "xegpu.fence_op_flush"
 
     def __init__(self, data: FenceOpFlush | str):
         super().__init__(FenceOpFlush(data))
-
-    def print_parameter(self, printer: Printer) -> None:
-        printer.print_string(f"<{self.data.value}>")
-
-    @classmethod
-    def parse_parameter(cls, parser: AttrParser) -> FenceOpFlush:
-        return _parse_enum(parser, FenceOpFlush)
 
 
 def parse_int(parser: AttrParser) -> IntegerAttr:
@@ -153,13 +116,6 @@ def _checked_int(parser: AttrParser, value: int) -> IntegerAttr:
     if not -(2**63) <= value < 2**63:
         parser.raise_error(f"{value} does not fit 64 bits")
     return IntegerAttr(value, i64)
-
-
-def _parse_bool(parser: AttrParser) -> BoolAttr:
-    value = BoolAttr.from_bool(parser.parse_boolean())
-    if parser.parse_optional_punctuation(":") is not None:
-        parser.parse_type()
-    return value
 
 
 def _parse_memory_space(parser: AttrParser) -> MemorySpaceAttr:
@@ -178,28 +134,6 @@ def _parse_memory_space(parser: AttrParser) -> MemorySpaceAttr:
 
 # Spellings of the first implementation.
 _OLD_NAMES = {"memory_scope": "memory_space"}
-
-
-def _print_fields(printer: Printer, fields: Sequence[tuple[str, Attribute]]) -> None:
-    """`<a = .., b = ..>` of the fields that are present, in the given order."""
-
-    def one(field: tuple[str, Attribute]) -> None:
-        name, value = field
-        printer.print_string(f"{name} = ")
-        match value:
-            case EnumAttribute():
-                printer.print_string(value.data.value)
-            case ArrayAttr():
-                printer.print_string(
-                    f"[{', '.join(str(v.data) for v in cast(ArrayAttr[IntAttr], value))}]"
-                )
-            case IntegerAttr() if value.type == i64:
-                printer.print_string(f"{value.value.data} : i64")
-            case _:
-                printer.print_attribute(value)
-
-    with printer.in_angle_brackets():
-        printer.print_list([f for f in fields if not isinstance(f[1], NoneAttr)], one)
 
 
 @irdl_attr_definition
@@ -240,7 +174,7 @@ class RangeAttr(ParametrizedAttribute):
 
 
 @irdl_attr_definition
-class BlockTensorDescAttr(ParametrizedAttribute):
+class BlockTensorDescAttr(FieldsAttr):
     """`#xegpu.block_tdesc_attr<memory_space = slm, array_length = 2 : i64, boundary_check = false>`.
 
     `array_length`: blocks side by side that one load reads. `boundary_check`: elements outside of the
@@ -253,6 +187,13 @@ class BlockTensorDescAttr(ParametrizedAttribute):
     array_length: IntegerAttr | NoneAttr
     boundary_check: BoolAttr | NoneAttr
 
+    READERS: ClassVar = {
+        "memory_space": _parse_memory_space,
+        "array_length": parse_int,
+        "boundary_check": parse_bool,
+    }
+    ALIASES: ClassVar = _OLD_NAMES
+
     def __init__(
         self,
         memory_space: str | None = None,
@@ -261,8 +202,8 @@ class BlockTensorDescAttr(ParametrizedAttribute):
     ):
         super().__init__(
             NoneAttr() if memory_space is None else MemorySpaceAttr(memory_space),
-            NoneAttr() if array_length is None else IntegerAttr(array_length, i64),
-            NoneAttr() if boundary_check is None else BoolAttr.from_bool(boundary_check),
+            integer(array_length),
+            truth(boundary_check),
         )
 
     @property
@@ -289,28 +230,9 @@ class BlockTensorDescAttr(ParametrizedAttribute):
                 f"expect integer greater than 0 for array_length, got {self.length}"
             )
 
-    @classmethod
-    def parse_parameters(cls, parser: AttrParser) -> Sequence[Attribute]:
-        start = parser.pos
-        readers: dict[str, FieldParser] = {
-            "memory_space": _parse_memory_space,
-            "array_length": parse_int,
-            "boundary_check": _parse_bool,
-        }
-        fields = parse_fields(parser, "block_tdesc_attr", readers, _OLD_NAMES)
-        return checked(parser, cls, [fields.get(name, NoneAttr()) for name in readers], start)
-
-    def print_parameters(self, printer: Printer) -> None:
-        fields = [
-            ("memory_space", self.memory_space),
-            ("array_length", self.array_length),
-            ("boundary_check", self.boundary_check),
-        ]
-        _print_fields(printer, fields)
-
 
 @irdl_attr_definition
-class ScatterTensorDescAttr(ParametrizedAttribute):
+class ScatterTensorDescAttr(FieldsAttr):
     """`#xegpu.scatter_tdesc_attr<memory_space = slm, chunk_size = 2 : i64>`.
 
     Every lane has an offset of its own and reads `chunk_size` elements in a row from there.
@@ -321,10 +243,13 @@ class ScatterTensorDescAttr(ParametrizedAttribute):
     memory_space: MemorySpaceAttr | NoneAttr
     chunk_size: IntegerAttr | NoneAttr
 
+    READERS: ClassVar = {"memory_space": _parse_memory_space, "chunk_size": parse_int}
+    ALIASES: ClassVar = _OLD_NAMES
+
     def __init__(self, memory_space: str | None = None, chunk_size: int | None = None):
         super().__init__(
             NoneAttr() if memory_space is None else MemorySpaceAttr(memory_space),
-            NoneAttr() if chunk_size is None else IntegerAttr(chunk_size, i64),
+            integer(chunk_size),
         )
 
     @property
@@ -342,24 +267,9 @@ class ScatterTensorDescAttr(ParametrizedAttribute):
             allowed = ", ".join(str(size) for size in CHUNK_SIZES)
             raise VerifyException(f"invalid chunk size {self.chunk}, expected one of {allowed}")
 
-    @classmethod
-    def parse_parameters(cls, parser: AttrParser) -> Sequence[Attribute]:
-        start = parser.pos
-        readers: dict[str, FieldParser] = {
-            "memory_space": _parse_memory_space,
-            "chunk_size": parse_int,
-        }
-        fields = parse_fields(parser, "scatter_tdesc_attr", readers, _OLD_NAMES)
-        return checked(parser, cls, [fields.get(name, NoneAttr()) for name in readers], start)
-
-    def print_parameters(self, printer: Printer) -> None:
-        _print_fields(
-            printer, [("memory_space", self.memory_space), ("chunk_size", self.chunk_size)]
-        )
-
 
 @irdl_attr_definition
-class MemLayoutAttr(ParametrizedAttribute):
+class MemLayoutAttr(FieldsAttr):
     """`#xegpu.mem_layout<stride = [1, 32], block = [16, 16]>`: how a matrix lies in shared memory.
 
     `stride` gives the distance in elements of neighbours in each dimension, were the matrix stored
@@ -372,23 +282,12 @@ class MemLayoutAttr(ParametrizedAttribute):
     stride: ArrayAttr[IntAttr] | NoneAttr
     block: ArrayAttr[IntAttr] | NoneAttr
 
+    READERS: ClassVar = {"stride": parse_int_array, "block": parse_int_array}
+
     def __init__(self, stride: Iterable[int] | None = None, block: Iterable[int] | None = None):
-        super().__init__(
-            NoneAttr() if stride is None else ArrayAttr(IntAttr(v) for v in stride),
-            NoneAttr() if block is None else ArrayAttr(IntAttr(v) for v in block),
-        )
+        super().__init__(int_array(stride), int_array(block))
 
     def verify(self) -> None:
         for name, value in (("stride", self.stride), ("block", self.block)):
             if isinstance(value, ArrayAttr) and (not ints(value) or min(ints(value)) < 1):
                 raise VerifyException(f"expected positive integers for {name} of mem_layout")
-
-    @classmethod
-    def parse_parameters(cls, parser: AttrParser) -> Sequence[Attribute]:
-        start = parser.pos
-        readers: dict[str, FieldParser] = {"stride": parse_int_array, "block": parse_int_array}
-        fields = parse_fields(parser, "mem_layout", readers, {})
-        return checked(parser, cls, [fields.get(name, NoneAttr()) for name in readers], start)
-
-    def print_parameters(self, printer: Printer) -> None:
-        _print_fields(printer, [("stride", self.stride), ("block", self.block)])

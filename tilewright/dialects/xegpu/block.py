@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from xdsl.dialects.builtin import I64, DenseArrayBase, IntegerAttr, MemRefType, VectorType, i32, i64
+from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, MemRefType, VectorType, i32, i64
 from xdsl.ir import Attribute
 from xdsl.irdl import opt_prop_def, traits_def
 from xdsl.parser import Parser
@@ -34,11 +34,6 @@ from tilewright.dialects.xetile.assembly import (
     split_indices,
     verify_indices,
 )
-
-
-def dense_ints(array: DenseArrayBase[I64]) -> tuple[int, ...]:
-    """The integers of an `array<i64: ..>`."""
-    return tuple(int(v) for v in array.get_values())
 
 
 def ownership_of(attribute: Attribute | None) -> Ownership | None:

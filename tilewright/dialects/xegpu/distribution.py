@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tilewright import layout as ly
+from tilewright.dialects.attribute_fields import ints
 from tilewright.dialects.xegpu.layouts import LayoutAttr, Ownership, SgMapAttr, SliceAttr
-from tilewright.dialects.xetile.attrs import ints
 
 if TYPE_CHECKING:
     from tilewright.dialects.xegpu.types import MemDescType

@@ -7,7 +7,7 @@ These are surface syntax. Which element belongs to which subgroup and lane is de
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 from xdsl.dialects.builtin import ArrayAttr, IntAttr, NoneAttr
 from xdsl.ir import Attribute, ParametrizedAttribute
@@ -16,11 +16,11 @@ from xdsl.parser import AttrParser
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
 
-from tilewright.dialects.xetile.attrs import (
-    FieldParser,
+from tilewright.dialects.attribute_fields import (
+    FieldsAttr,
     checked,
+    int_array,
     ints,
-    parse_fields,
     parse_int_array,
 )
 
@@ -30,14 +30,6 @@ FIELDS = ("sg_layout", "sg_data", "inst_data", "lane_layout", "lane_data", "orde
 """The fields of `layout`, in the order in which they print."""
 
 
-def _array(values: Iterable[int] | None) -> OptionalInts:
-    return NoneAttr() if values is None else ArrayAttr(IntAttr(int(v)) for v in values)
-
-
-def _print_array(printer: Printer, name: str, values: Iterable[int]) -> None:
-    printer.print_string(f"{name} = [{', '.join(str(v) for v in values)}]")
-
-
 def _verify_packed(name: str, data: tuple[int, ...]) -> None:
     """What a lane has side by side lies in a row (RFC: "contiguous and come from a single dimension")."""
     if sum(n > 1 for n in data) > 1:
@@ -45,7 +37,7 @@ def _verify_packed(name: str, data: tuple[int, ...]) -> None:
 
 
 @irdl_attr_definition
-class LayoutAttr(ParametrizedAttribute):
+class LayoutAttr(FieldsAttr):
     """`#xegpu.layout<sg_layout = [8, 4], sg_data = [32, 32], inst_data = [8, 16], lane_layout = [1, 16],
     lane_data = [1, 1], order = [1, 0]>`: who owns which element, from workgroup down to lane.
 
@@ -64,6 +56,9 @@ class LayoutAttr(ParametrizedAttribute):
     lane_data: ArrayAttr[IntAttr] | NoneAttr
     order: ArrayAttr[IntAttr] | NoneAttr
 
+    READERS: ClassVar = dict.fromkeys(FIELDS, parse_int_array)
+    ALIASES: ClassVar = {"wi_layout": "lane_layout", "wi_data": "lane_data"}
+
     def __init__(
         self,
         sg_layout: Iterable[int] | None = None,
@@ -74,7 +69,7 @@ class LayoutAttr(ParametrizedAttribute):
         order: Iterable[int] | None = None,
     ):
         fields = (sg_layout, sg_data, inst_data, lane_layout, lane_data, order)
-        super().__init__(*(_array(field) for field in fields))
+        super().__init__(*(int_array(field) for field in fields))
 
     def field(self, name: str) -> tuple[int, ...] | None:
         """One of FIELDS as Python integers, None where it is absent."""
@@ -145,19 +140,6 @@ class LayoutAttr(ParametrizedAttribute):
         if sorted(order) != list(range(len(order))):
             raise VerifyException(f"expected order to be a permutation, got {[*order]}")
 
-    @classmethod
-    def parse_parameters(cls, parser: AttrParser) -> Sequence[Attribute]:
-        start = parser.pos
-        readers: dict[str, FieldParser] = dict.fromkeys(FIELDS, parse_int_array)
-        aliases = {"wi_layout": "lane_layout", "wi_data": "lane_data"}
-        fields = parse_fields(parser, "layout", readers, aliases)
-        return checked(parser, cls, [fields.get(name, NoneAttr()) for name in FIELDS], start)
-
-    def print_parameters(self, printer: Printer) -> None:
-        present = [(name, value) for name in FIELDS if (value := self.field(name)) is not None]
-        with printer.in_angle_brackets():
-            printer.print_list(present, lambda field: _print_array(printer, *field))
-
 
 @irdl_attr_definition
 class SliceAttr(ParametrizedAttribute):
@@ -173,7 +155,7 @@ class SliceAttr(ParametrizedAttribute):
     dims: ArrayAttr[IntAttr]
 
     def __init__(self, parent: LayoutAttr | SliceAttr, dims: Iterable[int]):
-        super().__init__(parent, ArrayAttr(IntAttr(int(d)) for d in dims))
+        super().__init__(parent, int_array(dims))
 
     def get_dims(self) -> tuple[int, ...]:
         return ints(self.dims)
@@ -226,12 +208,11 @@ class SliceAttr(ParametrizedAttribute):
     def print_parameters(self, printer: Printer) -> None:
         with printer.in_angle_brackets():
             printer.print_attribute(self.parent)
-            printer.print_string(", ")
-            _print_array(printer, "dims", self.get_dims())
+            printer.print_string(f", dims = {[*self.get_dims()]}")
 
 
 @irdl_attr_definition
-class SgMapAttr(ParametrizedAttribute):
+class SgMapAttr(FieldsAttr):
     """`#xegpu.sg_map<wi_layout = [1, 16], wi_data = [2, 1]>`: the RFC's map of lanes ("to be deprecated").
 
     `wi_data` elements are packed into one unit; a lane's fragment is `[units, wi_data_size]`.
@@ -242,11 +223,12 @@ class SgMapAttr(ParametrizedAttribute):
     wi_layout: ArrayAttr[IntAttr]
     wi_data: ArrayAttr[IntAttr]
 
+    READERS: ClassVar = {"wi_layout": parse_int_array, "wi_data": parse_int_array}
+    ALIASES: ClassVar = {"lane_layout": "wi_layout", "lane_data": "wi_data"}
+    NEEDED: ClassVar = ("wi_layout", "wi_data")
+
     def __init__(self, wi_layout: Iterable[int], wi_data: Iterable[int]):
-        super().__init__(
-            ArrayAttr(IntAttr(int(v)) for v in wi_layout),
-            ArrayAttr(IntAttr(int(v)) for v in wi_data),
-        )
+        super().__init__(int_array(wi_layout), int_array(wi_data))
 
     @property
     def rank(self) -> int:
@@ -273,23 +255,6 @@ class SgMapAttr(ParametrizedAttribute):
                     f"expected positive integers for {name}, got {[*ints(value)]}"
                 )
         _verify_packed("wi_data", ints(self.wi_data))
-
-    @classmethod
-    def parse_parameters(cls, parser: AttrParser) -> Sequence[Attribute]:
-        start = parser.pos
-        readers: dict[str, FieldParser] = {"wi_layout": parse_int_array, "wi_data": parse_int_array}
-        aliases = {"lane_layout": "wi_layout", "lane_data": "wi_data"}
-        fields = parse_fields(parser, "sg_map", readers, aliases)
-        for name in readers:
-            if name not in fields:
-                parser.raise_error(f"sg_map needs the field '{name}'")
-        return checked(parser, cls, [fields["wi_layout"], fields["wi_data"]], start)
-
-    def print_parameters(self, printer: Printer) -> None:
-        with printer.in_angle_brackets():
-            _print_array(printer, "wi_layout", ints(self.wi_layout))
-            printer.print_string(", ")
-            _print_array(printer, "wi_data", ints(self.wi_data))
 
 
 Ownership: TypeAlias = LayoutAttr | SliceAttr | SgMapAttr

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from typing import Any, cast
 
 from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, IntegerType, UnitAttr, VectorType
 from xdsl.ir import Attribute, SSAValue
@@ -55,11 +56,11 @@ class ScatterAccess(Op, kw_only=True):
 
     @property
     def source_operand(self) -> SSAValue:
-        raise NotImplementedError
+        return cast(Any, self).source
 
     @property
     def offsets_operand(self) -> SSAValue | None:
-        raise NotImplementedError
+        return cast(Any, self).offsets
 
     @property
     def tdesc(self) -> TensorDescType | None:
@@ -202,14 +203,6 @@ class LoadGatherOp(ScatterAccess):
 
     traits = traits_def(MemoryReadEffect())
 
-    @property
-    def source_operand(self) -> SSAValue:
-        return self.source
-
-    @property
-    def offsets_operand(self) -> SSAValue | None:
-        return self.offsets
-
     def verify_(self) -> None:
         rules.verify_load_gather(self)
 
@@ -244,14 +237,6 @@ class StoreScatterOp(ScatterAccess):
     transpose: Flag = Flag()
 
     traits = traits_def(Writes("source"))
-
-    @property
-    def source_operand(self) -> SSAValue:
-        return self.source
-
-    @property
-    def offsets_operand(self) -> SSAValue | None:
-        return self.offsets
 
     def verify_(self) -> None:
         rules.verify_store_scatter(self)
@@ -291,14 +276,6 @@ class PrefetchOp(ScatterAccess):
     offset_align_byte: OptInt = OptInt()
 
     traits = traits_def(Acts(CACHES))
-
-    @property
-    def source_operand(self) -> SSAValue:
-        return self.source
-
-    @property
-    def offsets_operand(self) -> SSAValue | None:
-        return self.offsets
 
     def verify_(self) -> None:
         rules.verify_prefetch(self)

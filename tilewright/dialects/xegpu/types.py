@@ -26,6 +26,7 @@ from xdsl.parser import AttrParser
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
 
+from tilewright.dialects.attribute_fields import checked, ints
 from tilewright.dialects.xegpu import distribution
 from tilewright.dialects.xegpu.attrs import (
     BlockTensorDescAttr,
@@ -34,7 +35,6 @@ from tilewright.dialects.xegpu.attrs import (
     ScatterTensorDescAttr,
 )
 from tilewright.dialects.xegpu.layouts import LayoutAttr, Ownership, SgMapAttr, SliceAttr
-from tilewright.dialects.xetile.attrs import checked, ints
 
 # The RFC's names of element types, beside MLIR's.
 RFC_ELEMENTS: dict[str, Attribute] = {

@@ -3,8 +3,7 @@
 `spec/xetile-rfc.md` defines it; `docs/xetile.md` lists what is read and what is printed.
 """
 
-from xdsl.ir import Dialect
-
+from tilewright.dialects.fields import dialect
 from tilewright.dialects.xetile.aliases import ALIASES
 from tilewright.dialects.xetile.attrs import (
     CacheHint,
@@ -28,26 +27,7 @@ from tilewright.dialects.xetile.mma import TileMmaOp
 from tilewright.dialects.xetile.scattered import AtomicRmwOp, LoadGatherOp, StoreScatterOp
 from tilewright.dialects.xetile.types import TileType
 
-XeTile = Dialect(
-    "xetile",
-    [
-        InitTileOp,
-        LoadTileOp,
-        StoreTileOp,
-        PrefetchTileOp,
-        UpdateTileOffsetOp,
-        TileMmaOp,
-        AtomicRmwOp,
-        TransposeOp,
-        ReductionOp,
-        BroadcastOp,
-        ConvertLayoutOp,
-        LoadGatherOp,
-        StoreScatterOp,
-        *ALIASES,
-    ],
-    [TileType, TileAttr, SgMapAttr, WgMapAttr, XeMapAttr, CacheHintAttr],
-)
+XeTile = dialect("xetile", globals(), *ALIASES)
 
 __all__ = [
     "ATOMIC_KINDS",

@@ -12,7 +12,8 @@ from math import gcd
 from xdsl.dialects.builtin import NoneAttr, VectorType
 from xdsl.ir import Attribute, Operation, OpResult, SSAValue
 
-from tilewright.dialects.xetile.attrs import SgMapAttr, TileAttr, WgMapAttr, ints
+from tilewright.dialects.attribute_fields import ints
+from tilewright.dialects.xetile.attrs import SgMapAttr, TileAttr, WgMapAttr
 from tilewright.dialects.xetile.compute import ConvertLayoutOp
 from tilewright.dialects.xetile.mma import TileMmaOp
 from tilewright.dialects.xetile.rules import distribution

@@ -27,6 +27,7 @@ from xdsl.irdl import IRDLOperation
 from xdsl.utils.exceptions import VerifyException
 
 from tilewright import layout
+from tilewright.dialects.attribute_fields import ints
 from tilewright.dialects.cache_hints import LEVELS
 from tilewright.dialects.strict import narrower
 from tilewright.dialects.upstream.arith import constant
@@ -39,7 +40,6 @@ from tilewright.dialects.xetile.attrs import (
     CacheHintAttr,
     SgMapAttr,
     WgMapAttr,
-    ints,
 )
 from tilewright.dialects.xetile.types import TileType
 

@@ -29,14 +29,8 @@ from xdsl.parser import AttrParser
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
 
-from tilewright.dialects.xetile.attrs import (
-    SgMapAttr,
-    TileAttr,
-    WgMapAttr,
-    XeMapAttr,
-    checked,
-    ints,
-)
+from tilewright.dialects.attribute_fields import checked, ints
+from tilewright.dialects.xetile.attrs import SgMapAttr, TileAttr, WgMapAttr, XeMapAttr
 
 _FLOAT_TYPES = (BFloat16Type, Float16Type, Float32Type, Float64Type, FloatTF32Type)
 _SMALL_FLOATS = (f8E4M3FN, f8E5M2, Float8E8M0FNUType())

@@ -14,6 +14,7 @@ from xdsl.ir import Operation, SSAValue
 
 from tilewright.diagnostics import location_of
 from tilewright.dialects import xegpu, xetile
+from tilewright.dialects.attribute_fields import ints
 from tilewright.dialects.movement import shape_of
 from tilewright.dialects.upstream.combining import neutral
 from tilewright.dialects.upstream.vector import MultiReductionOp
@@ -21,7 +22,6 @@ from tilewright.dialects.xegpu import (
     LayoutAttr,
 )
 from tilewright.dialects.xetile import SgMapAttr, WgMapAttr
-from tilewright.dialects.xetile.attrs import ints
 from tilewright.passes.emit import Before
 from tilewright.passes.xegpu.lane_rows import add_remarks
 

@@ -17,9 +17,9 @@ from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright.diagnostics import TilewrightError, UnsupportedError, error_at
 from tilewright.dialects import xegpu
+from tilewright.dialects.attribute_fields import ints
 from tilewright.dialects.xegpu.layouts import SgMapAttr
 from tilewright.dialects.xegpu.types import TensorDescType, element_bits
-from tilewright.dialects.xetile.attrs import ints
 from tilewright.uarch.base import MatrixInstruction
 from tilewright.uarch.xe import (
     XeMachine,

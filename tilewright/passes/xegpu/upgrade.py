@@ -37,6 +37,7 @@ from xdsl.rewriter import Rewriter
 
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import xegpu
+from tilewright.dialects.attribute_fields import ints
 from tilewright.dialects.cache_hints import hints_of
 from tilewright.dialects.movement import shape_of
 from tilewright.dialects.xegpu.compute import matrix_dims
@@ -50,7 +51,6 @@ from tilewright.dialects.xegpu.rules_block import (
 )
 from tilewright.dialects.xegpu.types import MemDescType, MemorySpace, TensorDescType, element_bits
 from tilewright.dialects.xetile.assembly import Index
-from tilewright.dialects.xetile.attrs import ints
 from tilewright.passes.emit import Before
 from tilewright.passes.strided_memrefs import strided_memrefs
 from tilewright.passes.xegpu.positions import Placed, PositionRewriter, add

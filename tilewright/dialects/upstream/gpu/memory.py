@@ -6,12 +6,11 @@ from xdsl.dialects import gpu
 from xdsl.dialects.builtin import IntegerAttr, MemRefType
 from xdsl.dialects.utils import EnumAttribute
 from xdsl.irdl import irdl_attr_definition, traits_def
-from xdsl.parser import AttrParser
-from xdsl.printer import Printer
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 from xdsl.utils.str_enum import StrEnum
 
+from tilewright.dialects.attribute_fields import Angled
 from tilewright.dialects.directives import Async
 from tilewright.dialects.effects import Writes
 from tilewright.dialects.fields import Op, Operand, Operands, OptResult, Result, op_definition
@@ -75,19 +74,10 @@ SHARED_MEMORY = 3
 
 
 @irdl_attr_definition
-class AddressSpaceAttr(EnumAttribute[AddressSpace]):
+class AddressSpaceAttr(Angled, EnumAttribute[AddressSpace]):
     """`#gpu.address_space<workgroup>`."""
 
     name = "gpu.address_space"
-
-    def print_parameter(self, printer: Printer) -> None:
-        with printer.in_angle_brackets():
-            printer.print_string(self.data.value)
-
-    @classmethod
-    def parse_parameter(cls, parser: AttrParser) -> AddressSpace:
-        with parser.in_angle_brackets():
-            return parser.parse_str_enum(AddressSpace)
 
 
 def memory_space_number(kind: MemRefType) -> int:

@@ -4,6 +4,7 @@ from xdsl.dialects import vector
 from xdsl.dialects.vector import Vector
 from xdsl.traits import Pure
 
+from tilewright.dialects.fields import dialect
 from tilewright.dialects.upstream.complete import add_effect, add_ops
 from tilewright.dialects.upstream.vector import rules
 from tilewright.dialects.upstream.vector.compute import ContractionOp, MultiReductionOp
@@ -22,37 +23,15 @@ from tilewright.dialects.upstream.vector.shapes import (
 )
 from tilewright.dialects.upstream.vector.slices import ExtractStridedSliceOp, InsertStridedSliceOp
 
-NEW_OPS = (
-    ShapeCastOp,
-    TransposeOp,
-    ExtractStridedSliceOp,
-    InsertStridedSliceOp,
-    StepOp,
-    ConstantMaskOp,
-    FromElementsOp,
-    ToElementsOp,
-    InterleaveOp,
-    DeinterleaveOp,
-    MultiReductionOp,
-    GatherOp,
-    ScatterOp,
-    ContractionOp,
-    OuterProductOp,
-    ScanOp,
-    MaskOp,
-    YieldOp,
-)
-
 
 def complete() -> None:
     complete_print()
     rules.complete()
     add_effect(Pure(), vector.BitcastOp, vector.CreateMaskOp, vector.ReductionOp)
-    add_ops(Vector, NEW_OPS)
+    add_ops(Vector, dialect("vector", globals()).operations)
 
 
 __all__ = [
-    "NEW_OPS",
     "ConstantMaskOp",
     "ContractionOp",
     "DeinterleaveOp",
