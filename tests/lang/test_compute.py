@@ -29,6 +29,37 @@ def gemm(
     tw.store_tile(acc.to(C.dtype), tw.init_tile(C, [m, n], (BM, BN)))
 
 
+MIXED = [
+    (np.uint8, np.int8),
+    (np.int8, np.uint8),
+    (ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2),
+    (ml_dtypes.float8_e5m2, ml_dtypes.float8_e4m3fn),
+]
+
+
+@pytest.mark.parametrize("left, right", MIXED)
+def test_products_of_two_types(rng, left, right):
+    """Bytes with and without signs, 8-bit floats of both kinds: run here, compiled for what is not here."""
+    sizes = {"BM": 64, "BN": 32, "BK": 64}
+    acc = tw.i32 if np.dtype(left).kind in "iu" else tw.f32
+    a, b = (
+        rng.integers(-128, 256, shape).astype(dtype)
+        if acc is tw.i32
+        else rng.standard_normal(shape).astype(dtype)
+        for shape, dtype in (((70, 128), left), ((128, 48), right))
+    )
+    exact = a.astype(np.float64) @ b.astype(np.float64)
+    for target in ("reference", "cpu"):
+        c = poisoned((70, 48), acc.numpy)
+        gemm.options(target=target)[2, 2](a, b, c, ACC=acc, **sizes)
+        if acc is tw.i32:
+            np.testing.assert_array_equal(c, exact)
+        else:
+            assert np.linalg.norm(c - exact) < 1e-5 * np.linalg.norm(exact)
+    for target in ("sm_80", "sm_90a", "xe-pvc", "xe-dg2"):
+        gemm.options(target=target).compile(a, b, poisoned((70, 48), acc.numpy), ACC=acc, **sizes)
+
+
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize(
     ("dtype", "acc", "out", "tolerance"),

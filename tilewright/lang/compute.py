@@ -20,7 +20,8 @@ from tilewright.lang.values import Tile, Value, describe_type
 def tile_mma(a: Value, b: Value, c: Value | None = None, *, wg_map: WgMap | None = None) -> Value:
     """The matrix product ``a @ b + c`` of values ``[M, K]``, ``[K, N]`` and ``[M, N]``.
 
-    ``a`` and ``b`` have one dtype. The dtype of ``c`` decides in what is accumulated: f32 for f32,
+    ``a`` and ``b`` have one dtype, or are bytes with and without signs (i8 and u8), or 8-bit floats of
+    two kinds (f8e4m3 and f8e5m2). The dtype of ``c`` decides in what is accumulated: f32 for f32,
     tf32, f16, bf16 and f8 (f16 and bf16 accumulators where the machine has them), f64 for f64, i32
     for integers; without ``c`` it is f32, f64 or i32. f32 operands are multiplied as IEEE f32; ask
     for tf32 with ``x.to(tw.tf32)``. The order of accumulation is free. ``wg_map`` is the ownership
@@ -36,11 +37,11 @@ def tile_mma(a: Value, b: Value, c: Value | None = None, *, wg_map: WgMap | None
     8.0
     """
     a, b = _matrix(a, "a"), _matrix(b, "b")
-    if a.dtype is not b.dtype:
+    if a.dtype is not b.dtype and not _together(a.dtype, b.dtype):
         raise ArgumentError(
             "b",
             f"tile_mma multiplies {a.dtype} by {b.dtype}",
-            rule="both operands have one dtype",
+            rule="both operands have one dtype, but for i8 by u8 and f8e4m3 by f8e5m2",
             hint=f"convert one: b.to(tw.{a.dtype})",
         )
     (m, k), (k2, n) = a.shape, b.shape
@@ -74,6 +75,12 @@ def tile_mma(a: Value, b: Value, c: Value | None = None, *, wg_map: WgMap | None
         wg_map_c=wg_attr(wg_map),
     )
     return Value(emitter("tile_mma").emit_checked(op).result, accumulator, (m, n))
+
+
+def _together(a: DType, b: DType) -> bool:
+    """Does an instruction multiply them: bytes with and without signs, 8-bit floats of both kinds?"""
+    bytes_, floats = {dtypes.i8, dtypes.u8}, {dtypes.f8e4m3, dtypes.f8e5m2}
+    return {a, b} <= bytes_ or {a, b} <= floats
 
 
 def _accumulators(dtype: DType) -> tuple[DType, ...]:

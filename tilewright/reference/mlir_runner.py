@@ -332,8 +332,10 @@ def array_at(rank: int, descriptor: int, dtype: np.dtype[Any]) -> Array:
     if min([1, *shape]) <= 0:
         return np.empty([max(n, 0) for n in shape], dtype)
     raw = (C.c_uint8 * (count * dtype.itemsize)).from_address(base)
-    flat = np.frombuffer(memoryview(raw), dtype)
-    return np.lib.stride_tricks.as_strided(flat, shape, [s * dtype.itemsize for s in strides])
+    # As plain bits: numpy strides no types but its own.
+    flat = np.frombuffer(memoryview(raw), f"V{dtype.itemsize}")
+    steps = [s * dtype.itemsize for s in strides]
+    return np.lib.stride_tricks.as_strided(flat, shape, steps).view(dtype)
 
 
 def array_of(address: int, count: int, dtype: np.dtype[Any]) -> Array:

@@ -78,7 +78,7 @@ def lowered() -> LoweredThread:
 def executable(machine: str) -> CudaExecutable:
     low = lowered()
     annotate(low)
-    target = llvm_target(machine)
+    target = llvm_target(machine, low.module)
     llvm = emit_module(low.module, target)
     ptx = generate_ptx(llvm, target)
     ir = StageTexts(AXPY, lambda module, stage: stage("mach", module))

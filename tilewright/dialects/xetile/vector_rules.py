@@ -28,7 +28,7 @@ def verify_tile_mma(op: mma.TileMmaOp) -> None:
     a, b, result = vector_type(op.a), vector_type(op.b), vector_type(op.result)
     if a.get_num_dims() != b.get_num_dims():
         raise VerifyException("A and B inputs must have the same rank.")
-    if a.element_type != b.element_type:
+    if a.element_type != b.element_type and not _bytes(a.element_type, b.element_type):
         raise VerifyException("A and B inputs must have the same type.")
     if op.c is not None and vector_type(op.c).element_type != result.element_type:
         raise VerifyException("C and output vector must have the same type.")
@@ -48,6 +48,13 @@ def verify_tile_mma(op: mma.TileMmaOp) -> None:
     _verify_accumulator(a.element_type, result.element_type)
     for name, value in (("wg_map_a", a), ("wg_map_b", b), ("wg_map_c", result)):
         verify_map(value.get_shape(), getattr(op, name), what=name)
+
+
+def _bytes(a: Attribute, b: Attribute) -> bool:
+    """Bytes with and without signs, or 8-bit floats of two kinds: matrix instructions multiply them."""
+    if isinstance(a, IntegerType) and isinstance(b, IntegerType):
+        return a.width.data == b.width.data == 8
+    return isinstance(a, AnyFloat) and isinstance(b, AnyFloat) and a.bitwidth == b.bitwidth == 8
 
 
 def _verify_accumulator(operand: Attribute, result: Attribute) -> None:

@@ -115,5 +115,6 @@ def _tensor_map(slot: TensorMapOf, array: Array) -> TensorMapValue:
     strides = [array.strides[d] if d >= 0 else array.itemsize for d in slot.dimensions]
     if not all(shape):
         raise LaunchError(f"argument {slot.argument} is empty: it has no tensor map")
-    seen = np.lib.stride_tricks.as_strided(array, shape, strides)
+    bits = array.view(f"u{array.itemsize}")  # numpy strides no types but its own
+    seen = np.lib.stride_tricks.as_strided(bits, shape, strides).view(array.dtype)
     return TensorMapValue(seen, slot.box, slot.swizzle, slot.element)

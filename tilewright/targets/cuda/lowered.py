@@ -109,8 +109,6 @@ class LoweredThread:
     """Named barriers that the kernel uses, number 0 included."""
     registers: Mapping[str, int] = field(default_factory=dict[str, int])
     """Per role: registers per thread that setmaxnreg gives it times its threads, if roles are split."""
-    ptx: int = 80
-    """PTX version that the instructions need, times ten."""
     minimum_per_multiprocessor: int = 1
     split: int = 1
     """Programs along x for each of the launch's (`retile`): the grid that everything else sees."""

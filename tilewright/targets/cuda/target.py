@@ -16,10 +16,12 @@ from xdsl.dialects.builtin import FixedBitwidthType, MemRefType, ModuleOp
 from tilewright import knobs, uarch
 from tilewright.arguments import DEVICE_ALIGNMENT, ArrayArg
 from tilewright.codegen import emit_module, nvptx
+from tilewright.codegen.instructions.table import find
 from tilewright.codegen.jit import toolchain_version
 from tilewright.codegen.remote import generate_ptx, start_helper
 from tilewright.codegen.target import LLVMTarget
 from tilewright.diagnostics import UnsupportedError
+from tilewright.dialects import mach
 from tilewright.passes.memory_objects import arg_facts
 from tilewright.passes.observer import Observer, ignore
 from tilewright.targets.base import CompileOptions, Target, split_name
@@ -101,8 +103,16 @@ def check_alignment(kernel: gpu.FuncOp) -> None:
             )
 
 
-def llvm_target(machine: str, ptx: int = 80) -> LLVMTarget:
-    return nvptx(machine, ptx)
+PTX = 80
+"""Version of PTX, times ten, that every driver from 525 on reads."""
+
+
+def llvm_target(machine: str, module: ModuleOp) -> LLVMTarget:
+    """With the least version of PTX that has a module's instructions."""
+    named = {op.instruction for op in module.walk() if isinstance(op, mach.InstrOp)}
+    needed = {feature for name in named if (it := find(name)) for feature in it.requires}
+    later = [int(n.removeprefix("ptx")) for n in needed if n.startswith("ptx")]
+    return nvptx(machine, max([PTX, *later]))
 
 
 class CudaTarget(Target):
@@ -137,7 +147,7 @@ class CudaTarget(Target):
         remarks: list[str] = []
         lowered = run_pipeline(module, machine, options, remarks, observe=observe, split=split)
         check_resources(lowered, machine)
-        target = llvm_target(name, lowered.ptx)
+        target = llvm_target(name, lowered.module)
         llvm = emit_module(lowered.module, target)
         ptx = generate_ptx(llvm, target)
         ir = stages(source, options, split)
