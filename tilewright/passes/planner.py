@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from math import inf
+from threading import Lock
 from typing import Any, Protocol, TypeVar
 
 from xdsl.dialects.builtin import ModuleOp
@@ -131,13 +132,17 @@ def choices(
 
 
 class _Programs:
-    """A kernel at the choices of its sizes that were asked for: most of them resized, not built."""
+    """A kernel at the choices of its sizes that were asked for: most of them resized, not built.
+
+    Launches of several threads ask for the same kernel, and there is one module to resize: one at a time.
+    """
 
     def __init__(self, request: Request, rated: Callable[[ModuleOp], Rates]):
         self.build = lambda sizes: request.build(dict(zip(request.names, sizes, strict=True)))
         self.rated = rated
         self.known: dict[tuple[int, ...], Program | TilewrightError] = {}
         self.built: set[tuple[int, ...]] = set()
+        self.lock = Lock()
         try:
             self.resizable = Resizable(self.build, len(request.names))
         except (NotAffineError, TilewrightError):
@@ -145,9 +150,10 @@ class _Programs:
 
     def at(self, sizes: tuple[int, ...]) -> Program:
         """Raises what building the kernel does, and `rated`."""
-        if sizes not in self.known:
-            self.known[sizes] = self._made(sizes)
-        found = self.known[sizes]
+        with self.lock:
+            if sizes not in self.known:
+                self.known[sizes] = self._made(sizes)
+            found = self.known[sizes]
         if isinstance(found, TilewrightError):
             raise found
         return found
@@ -170,14 +176,15 @@ class _Programs:
 
     def confirm(self, sizes: tuple[int, ...]) -> bool:
         """Is the kernel at these sizes what it was taken for? If not, from now on all are built."""
-        if self.resizable is None or sizes in self.built:
-            return True
-        taken, resizable = self.known.pop(sizes), self.resizable
-        self.resizable = None
-        made = self._made(sizes)
-        same = isinstance(taken, Program) and isinstance(made, Program) and made.is_like(taken)
-        if same or (isinstance(taken, TilewrightError) and isinstance(made, TilewrightError)):
-            self.known[sizes], self.resizable = made, resizable
-            return True
-        self.known.clear()
-        return False
+        with self.lock:
+            if sizes in self.built or self.resizable is None:
+                return sizes in self.built
+            taken, resizable = self.known.get(sizes), self.resizable
+            self.resizable = None
+            made = self._made(sizes)
+            same = isinstance(taken, Program) and isinstance(made, Program) and made.is_like(taken)
+            if same or (isinstance(taken, TilewrightError) and isinstance(made, TilewrightError)):
+                self.known[sizes], self.resizable = made, resizable
+                return True
+            self.known.clear()
+            return False
