@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 from xdsl.dialects.builtin import (
     DenseArrayBase,
@@ -21,13 +21,14 @@ from xdsl.dialects.builtin import (
     i32,
     i64,
 )
-from xdsl.ir import Attribute, SSAValue
+from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import IRDLOperation
 from xdsl.parser import Parser, UnresolvedOperand
 from xdsl.printer import Printer
 from xdsl.utils.str_enum import StrEnum
 
 from tilewright.dialects.attribute_fields import ints, parse_int_array
+from tilewright.dialects.fields import Op
 from tilewright.dialects.xegpu.attrs import (
     CacheHint,
     CacheHintAttr,
@@ -336,6 +337,26 @@ def parse_types_of(parser: Parser, text: OpText, results: bool) -> None:
     if results and parse_optional_arrow(parser):
         text.results = [parse_type(parser)]
     parse_attr_dict(parser, text.attrs)
+
+
+class PlainOp(Op):
+    """An op whose text is its operands, attributes and types: `%a, %b {..} : T, U -> R`."""
+
+    EXPECTS: ClassVar[str]
+    """What its operands are, in a message."""
+
+    @classmethod
+    def parse(cls, parser: Parser) -> Operation:
+        text = parse_op(parser, results=True)
+        result = one_result(parser, text)
+        no_bare(parser, text)
+        values = text.resolve(parser)
+        if len(values) != len(cls.get_irdl_definition().operands) or text.indices is not None:
+            parser.raise_error(f"expected {cls.EXPECTS}")
+        return cls.build(operands=values, attributes=text.attrs.named, result_types=[result])
+
+    def print(self, printer: Printer) -> None:
+        print_op(printer, self, self.operands)
 
 
 def build_access(

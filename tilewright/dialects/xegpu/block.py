@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, ClassVar
+
 from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, MemRefType, VectorType, i32, i64
 from xdsl.ir import Attribute
 from xdsl.irdl import opt_prop_def, traits_def
@@ -52,18 +54,36 @@ def source_space(source: Attribute) -> MemorySpace:
     return MemorySpace.GLOBAL
 
 
-class BlockAccess(Op, kw_only=True):
-    """What load_nd, store_nd and prefetch_nd share: a descriptor, the offsets behind it, hints, a layout."""
+class Placed:
+    """A descriptor of a kind, and offsets in elements behind it."""
 
-    hints: HintFields = HintFields(CacheHintAttr)
-    layout: OptProp[Attribute] = OptProp()
+    KIND: ClassVar[type[Attribute]]
     const_offsets = opt_prop_def(DenseArrayBase.constr(i64))
 
     @property
-    def tdesc_operand(self) -> int:
+    def tdesc_operand(self: Any) -> int:
         """The position of the descriptor among the operands; the offsets follow it."""
         types = [operand.type for operand in self.operands]
-        return next(i for i, type in enumerate(types) if isinstance(type, TensorDescType))
+        return next(i for i, type in enumerate(types) if isinstance(type, self.KIND))
+
+    @property
+    def placed(self: Any) -> list[Index]:
+        values = self.operands[self.tdesc_operand + 1 :]
+        if self.const_offsets is None:
+            return list(values)
+        return merge_indices(self.const_offsets, values)
+
+    def verify_offsets(self: Any) -> None:
+        if self.const_offsets is not None:
+            verify_indices("offsets", self.const_offsets, self.operands[self.tdesc_operand + 1 :])
+
+
+class BlockAccess(Placed, Op, kw_only=True):
+    """What load_nd, store_nd and prefetch_nd share: a descriptor, the offsets behind it, hints, a layout."""
+
+    KIND: ClassVar = TensorDescType
+    hints: HintFields = HintFields(CacheHintAttr)
+    layout: OptProp[Attribute] = OptProp()
 
     @property
     def tdesc(self) -> TensorDescType:
@@ -73,21 +93,14 @@ class BlockAccess(Op, kw_only=True):
 
     @property
     def mixed_offsets(self) -> list[Index] | None:
-        """Offsets in elements from the descriptor's position; None in the older text."""
-        values = self.operands[self.tdesc_operand + 1 :]
-        if self.const_offsets is None:
-            return list(values) or None
-        return merge_indices(self.const_offsets, values)
+        """Offsets from the descriptor's position; None in the older text."""
+        return (self.placed or None) if self.const_offsets is None else self.placed
 
     @property
     def ownership(self) -> Ownership | None:
         """The layout on the op, else that of the descriptor."""
         layout = ownership_of(self.layout)
         return self.tdesc.ownership if layout is None else layout
-
-    def verify_offsets(self) -> None:
-        if self.const_offsets is not None:
-            verify_indices("offsets", self.const_offsets, self.operands[self.tdesc_operand + 1 :])
 
     @classmethod
     def parse(cls, parser: Parser):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from xdsl.dialects.builtin import AnyFloat, IntegerType, UnitAttr, VectorType
+from typing import ClassVar
+
+from xdsl.dialects.builtin import AnyFloat, IntegerType, VectorType
 from xdsl.ir import Attribute
 from xdsl.irdl import AttrSizedOperandSegments, traits_def
 from xdsl.parser import Parser, UnresolvedOperand
@@ -11,6 +13,7 @@ from xdsl.traits import Pure
 
 from tilewright.dialects.fields import (
     Flag,
+    Follows,
     Inferred,
     Op,
     Operand,
@@ -265,9 +268,10 @@ class ConvertLayoutOp(Op):
         printer.print_attribute(self.source.type)
 
 
-class FloatConversion(Op):
+class FloatConversion(assembly.PlainOp):
     """What truncf and extf share."""
 
+    EXPECTS: ClassVar = "one operand"
     source: Operand = Operand(Attribute)
     result: Result[Attribute] = Result(Attribute)
 
@@ -275,19 +279,6 @@ class FloatConversion(Op):
 
     def verify_(self) -> None:
         rules.verify_float_conversion(self)
-
-    @classmethod
-    def parse(cls, parser: Parser) -> FloatConversion:
-        text = assembly.parse_op(parser, results=True)
-        result = assembly.one_result(parser, text)
-        assembly.no_bare(parser, text)
-        values = text.resolve(parser)
-        if len(values) != 1:
-            parser.raise_error("expected one operand")
-        return cls.build(operands=values, attributes=text.attrs.named, result_types=[result])
-
-    def print(self, printer: Printer) -> None:
-        assembly.print_op(printer, self, self.operands)
 
 
 @op_definition
@@ -331,34 +322,13 @@ class LaneShuffleOp(Op):
 
     source: Operand = Operand(VectorType)
     pack: Flag = Flag()
-    result = Inferred(VectorType, "source")
+    result = Follows("source", message="lane_shuffle keeps the type")
 
     traits = traits_def(Pure())
+    assembly_format = "$source (`pack` $pack^) : (`unpack`)? attr-dict `:` type($source)"
 
     def verify_(self) -> None:
         rules.verify_lane_shuffle(self)
-
-    @classmethod
-    def parse(cls, parser: Parser) -> LaneShuffleOp:
-        source = parser.parse_unresolved_operand()
-        packs = parser.parse_keyword_in(("pack", "unpack")) == "pack"
-        attributes = parser.parse_optional_attr_dict()
-        parser.parse_punctuation(":")
-        kind = parser.parse_type()
-        return cls.create(
-            operands=[parser.resolve_operand(source, kind)],
-            properties={"pack": UnitAttr()} if packs else {},
-            attributes=attributes,
-            result_types=[kind],
-        )
-
-    def print(self, printer: Printer) -> None:
-        printer.print_string(" ")
-        printer.print_operand(self.source)
-        printer.print_string(" pack" if self.pack else " unpack")
-        printer.print_op_attributes(self.attributes)
-        printer.print_string(" : ")
-        printer.print_attribute(self.source.type)
 
 
 def packing_factor(element: Attribute) -> int:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import ClassVar
 
-from xdsl.dialects.builtin import DenseArrayBase, i64
 from xdsl.ir import Attribute
-from xdsl.irdl import opt_prop_def, traits_def
+from xdsl.irdl import traits_def
 from xdsl.parser import Parser
 from xdsl.printer import Printer
 from xdsl.traits import MemoryReadEffect, Pure
@@ -15,20 +14,18 @@ from tilewright.dialects.effects import Writes
 from tilewright.dialects.fields import Flag, Op, Operand, OptProp, Result, op_definition
 from tilewright.dialects.xegpu import assembly
 from tilewright.dialects.xegpu import rules_matrix as rules
-from tilewright.dialects.xegpu.block import ownership_of
+from tilewright.dialects.xegpu.block import Placed, ownership_of
 from tilewright.dialects.xegpu.layouts import Ownership
 from tilewright.dialects.xegpu.types import MemDescType
 from tilewright.dialects.xetile.assembly import (
     Index,
     OptIndices,
-    merge_indices,
     split_indices,
-    verify_indices,
 )
 
 
 @op_definition
-class CreateMemDescOp(Op):
+class CreateMemDescOp(assembly.PlainOp):
     """A matrix view of a piece of shared local memory.
 
     ```mlir
@@ -39,6 +36,7 @@ class CreateMemDescOp(Op):
 
     name = "xegpu.create_mem_desc"
 
+    EXPECTS: ClassVar = "one memref"
     source: Operand = Operand(Attribute)
     mem_desc: Result[MemDescType] = Result(MemDescType)
 
@@ -52,48 +50,22 @@ class CreateMemDescOp(Op):
     def verify_(self) -> None:
         rules.verify_create_mem_desc(self)
 
-    @classmethod
-    def parse(cls, parser: Parser) -> CreateMemDescOp:
-        text = assembly.parse_op(parser, results=True)
-        result = assembly.one_result(parser, text)
-        assembly.no_bare(parser, text)
-        values = text.resolve(parser)
-        if len(values) != 1 or text.indices is not None:
-            parser.raise_error("expected one memref")
-        return cls.build(operands=values, attributes=text.attrs.named, result_types=[result])
 
-    def print(self, printer: Printer) -> None:
-        assembly.print_op(printer, self, self.operands)
-
-
-class MatrixPlace(Op):
+class MatrixPlace(Placed, Op):
     """A matrix, and where in it a part of it begins."""
 
-    const_offsets = opt_prop_def(DenseArrayBase.constr(i64))
-
-    @property
-    def desc_operand(self) -> int:
-        """The position of the matrix among the operands; the offsets follow it."""
-        types = [operand.type for operand in self.operands]
-        return next(i for i, type in enumerate(types) if isinstance(type, MemDescType))
+    KIND: ClassVar = MemDescType
 
     @property
     def desc(self) -> MemDescType:
-        type = self.operands[self.desc_operand].type
+        type = self.operands[self.tdesc_operand].type
         assert isinstance(type, MemDescType)
         return type
 
     @property
     def mixed_offsets(self) -> list[Index]:
-        """Offsets in elements, one per dimension of the matrix."""
-        values = self.operands[self.desc_operand + 1 :]
-        if self.const_offsets is None:
-            return list(values)
-        return merge_indices(self.const_offsets, values)
-
-    def verify_offsets(self) -> None:
-        if self.const_offsets is not None:
-            verify_indices("offsets", self.const_offsets, self.operands[self.desc_operand + 1 :])
+        """Offsets, one per dimension of the matrix."""
+        return self.placed
 
     @classmethod
     def parse(cls, parser: Parser):
@@ -102,11 +74,14 @@ class MatrixPlace(Op):
             parser.raise_error("expected offsets behind the mem_desc")
         return assembly.build_access(cls, parser, text, MemDescType)
 
-    def print_rest(self, printer: Printer, types: Sequence[Attribute]) -> None:
-        """Offsets, properties and types; the `index` types of SSA offsets are written out."""
+    def print(self, printer: Printer) -> None:
+        """The `index` types of SSA offsets are written out."""
+        values = self.operands[: self.tdesc_operand + 1]
+        printer.print_string(" ")
+        printer.print_list(values, printer.print_operand)
         static, dynamic = split_indices(self.mixed_offsets)
         assembly.print_index_list(printer, static, dynamic)
-        shown = (*types, *(v.type for v in dynamic))
+        shown = [v.type for v in (*values, *dynamic)]
         assembly.print_types_of(printer, self, shown, ("const_offsets",))
 
 
@@ -145,11 +120,6 @@ class MemDescSubviewOp(MatrixPlace):
         self.verify_offsets()
         rules.verify_subview(self)
 
-    def print(self, printer: Printer) -> None:
-        printer.print_string(" ")
-        printer.print_operand(self.mem_desc)
-        self.print_rest(printer, (self.mem_desc.type,))
-
 
 @op_definition
 class LoadMatrixOp(MatrixAccess):
@@ -172,11 +142,6 @@ class LoadMatrixOp(MatrixAccess):
         self.verify_offsets()
         rules.verify_load_matrix(self)
 
-    def print(self, printer: Printer) -> None:
-        printer.print_string(" ")
-        printer.print_operand(self.mem_desc)
-        self.print_rest(printer, (self.mem_desc.type,))
-
 
 @op_definition
 class StoreMatrixOp(MatrixAccess):
@@ -198,8 +163,3 @@ class StoreMatrixOp(MatrixAccess):
     def verify_(self) -> None:
         self.verify_offsets()
         rules.verify_store_matrix(self)
-
-    def print(self, printer: Printer) -> None:
-        printer.print_string(" ")
-        printer.print_list((self.value, self.mem_desc), printer.print_operand)
-        self.print_rest(printer, (self.value.type, self.mem_desc.type))

@@ -220,8 +220,6 @@ def verify_float_conversion(op: compute.FloatConversion) -> None:
 def verify_lane_shuffle(op: compute.LaneShuffleOp) -> None:
     kind = op.source.type
     assert isinstance(kind, VectorType)
-    if kind != op.result.type:
-        raise VerifyException(f"lane_shuffle keeps the type, got {kind} -> {op.result.type}")
     bits = element_bits(kind.element_type)
     if len(kind.get_shape()) != 1 or bits % 8:
         raise VerifyException(f"lane_shuffle takes one row of whole bytes, got {kind}")

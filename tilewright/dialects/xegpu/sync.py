@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from xdsl.dialects.builtin import IntegerAttr, IntegerType, i64
 from xdsl.ir import Attribute
 from xdsl.irdl import traits_def
@@ -84,7 +86,7 @@ class AllocNbarrierOp(Op):
 
 
 @op_definition
-class InitNbarrierOp(Op):
+class InitNbarrierOp(assembly.PlainOp):
     """Binds to the named barrier `id`, in which `count` subgroups take part (RFC: init_nbarrier).
 
     ```mlir
@@ -94,6 +96,7 @@ class InitNbarrierOp(Op):
 
     name = "xegpu.init_nbarrier"
 
+    EXPECTS: ClassVar = "the barrier's id and the number of participants"
     nbarrier_id: Operand = Operand(IntegerType)
     participant_thread_num: Operand = Operand(IntegerType)
     result = Inferred(NbarrierType)
@@ -102,19 +105,6 @@ class InitNbarrierOp(Op):
 
     def verify_(self) -> None:
         rules.verify_init_nbarrier(self)
-
-    @classmethod
-    def parse(cls, parser: Parser) -> InitNbarrierOp:
-        text = assembly.parse_op(parser, results=True)
-        result = assembly.one_result(parser, text)
-        assembly.no_bare(parser, text)
-        values = text.resolve(parser)
-        if len(values) != 2 or text.indices is not None:
-            parser.raise_error("expected the barrier's id and the number of participants")
-        return cls.build(operands=values, attributes=text.attrs.named, result_types=[result])
-
-    def print(self, printer: Printer) -> None:
-        assembly.print_op(printer, self, self.operands)
 
 
 class NbarrierUse(Op):

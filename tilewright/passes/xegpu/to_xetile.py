@@ -296,7 +296,7 @@ def _matrix_tile(
     at: Before, op: xegpu.MatrixAccess, shape: tuple[int, ...]
 ) -> tuple[SSAValue, tuple[int, ...]]:
     """The tile of a shared matrix, and its shape."""
-    desc = op.operands[op.desc_operand]
+    desc = op.operands[op.tdesc_operand]
     create = desc.owner
     type = op.desc
     if not isinstance(create, xegpu.CreateMemDescOp):

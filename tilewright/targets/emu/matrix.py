@@ -46,7 +46,7 @@ def _access(
 ) -> list[SSAValue]:
     """Load, or store `value`: a function of the module for the matrix' type and the accessed shape."""
     b, desc = low.b, op.desc
-    matrix = low.env[op.operands[op.desc_operand]]
+    matrix = low.env[op.operands[op.tdesc_operand]]
     assert isinstance(matrix, v.MatrixBase)
     places = elements.matrix_places(op, given, low.lanes)
     shape = places[0].shape or (1,)

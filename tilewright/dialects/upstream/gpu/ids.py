@@ -2,82 +2,57 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from xdsl.dialects import gpu
-from xdsl.dialects.builtin import (
-    IndexType,
-    IntegerAttr,
-)
-from xdsl.ir import Attribute, Operation
-from xdsl.irdl import (
-    IRDLOperation,
-    base,
+from xdsl.dialects.builtin import IndexType, IntegerAttr
+from xdsl.irdl import IRDLOperation, base
+from xdsl.irdl.declarative_assembly_format import (
+    CustomDirective,
+    ParsingState,
+    PrintingState,
+    irdl_custom_directive,
 )
 from xdsl.parser import Parser
 from xdsl.printer import Printer
 
-from tilewright.dialects.upstream.complete import (
-    add_optional_property,
-    set_custom,
-)
+from tilewright.dialects.directives import spelled
+from tilewright.dialects.upstream.complete import OpClass, add_optional_property, set_format
 
 
-def _parse_upper_bound(parser: Parser) -> dict[str, Attribute]:
+def _upper_bound(parser: Parser) -> IntegerAttr | None:
     if parser.parse_optional_keyword("upper_bound") is None:
-        return {}
+        return None
     value = parser.parse_integer(allow_boolean=False)
     if parser.parse_optional_punctuation(":") is not None:
         parser.parse_type()
-    return {"upper_bound": IntegerAttr(value, IndexType())}
+    return IntegerAttr(value, IndexType())
 
 
-def _print_upper_bound(op: IRDLOperation, printer: Printer) -> None:
-    bound = op.properties.get("upper_bound")
-    if isinstance(bound, IntegerAttr):
-        printer.print_string(f" upper_bound {bound.value.data}")
+_BOUND = spelled("Bound", _upper_bound, lambda held: f"upper_bound {held.value.data}")
 
 
-def _parse_dimension_op(cls: type[IRDLOperation], parser: Parser) -> Operation:
-    dimension = gpu.DimensionAttr(parser.parse_str_enum(gpu.DimensionEnum))
-    properties: dict[str, Attribute] = {"dimension": dimension, **_parse_upper_bound(parser)}
-    attributes = parser.parse_optional_attr_dict()
-    return cls.create(result_types=[IndexType()], properties=properties, attributes=attributes)
+@irdl_custom_directive
+class Typed(CustomDirective):
+    """MLIR prints the type of every op of this family but lane_id; it may be left out."""
+
+    def parse(self, parser: Parser, state: ParsingState) -> None:
+        if parser.parse_optional_punctuation(":") is not None:
+            parser.parse_type()
+
+    def print(self, printer: Printer, state: PrintingState, op: IRDLOperation) -> None:
+        if not isinstance(op, gpu.LaneIdOp):
+            printer.print_string(" : index")
 
 
-def _print_dimension_op(op: Any, printer: Printer) -> None:
-    printer.print_string(f" {op.dimension.data}")
-    _print_upper_bound(op, printer)
-    printer.print_op_attributes(op.attributes)
-
-
-def _parse_id_op(cls: type[IRDLOperation], parser: Parser) -> Operation:
-    properties = _parse_upper_bound(parser)
-    attributes = parser.parse_optional_attr_dict()
-    if parser.parse_optional_punctuation(":") is not None:
-        parser.parse_type()
-    return cls.create(result_types=[IndexType()], properties=properties, attributes=attributes)
-
-
-def _print_id_op(op: Any, printer: Printer) -> None:
-    _print_upper_bound(op, printer)
-    printer.print_op_attributes(op.attributes)
-    # MLIR prints the type of every op of this family but lane_id.
-    if not isinstance(op, gpu.LaneIdOp):
-        printer.print_string(" : ")
-        printer.print_attribute(op.result.type)
+_ALONG = (gpu.BlockIdOp, gpu.BlockDimOp, gpu.GridDimOp, gpu.ThreadIdOp, gpu.GlobalIdOp)
+_WHOLE = (gpu.LaneIdOp, gpu.SubgroupIdOp, gpu.NumSubgroupsOp, gpu.SubgroupSizeOp)
+_FORMATS: dict[tuple[OpClass, ...], str] = {
+    _ALONG: "$dimension custom<Bound>($upper_bound) attr-dict",
+    _WHOLE: "custom<Bound>($upper_bound) attr-dict custom<Typed>()",
+}
 
 
 def complete() -> None:
-    for op in (
-        gpu.BlockIdOp,
-        gpu.BlockDimOp,
-        gpu.GridDimOp,
-        gpu.ThreadIdOp,
-        gpu.GlobalIdOp,
-    ):
-        add_optional_property(op, "upper_bound", base(IntegerAttr))
-        set_custom(op, _parse_dimension_op, _print_dimension_op)
-    for op in (gpu.LaneIdOp, gpu.SubgroupIdOp, gpu.NumSubgroupsOp, gpu.SubgroupSizeOp):
-        add_optional_property(op, "upper_bound", base(IntegerAttr))
-        set_custom(op, _parse_id_op, _print_id_op)
+    for ops, text in _FORMATS.items():
+        for op in ops:
+            add_optional_property(op, "upper_bound", base(IntegerAttr))
+            set_format(text, op, using=(_BOUND, Typed))
