@@ -23,6 +23,17 @@ TABLE = [
     ("cos", np.cos, -100.0, 100.0, 1.6, 1.6),
     ("tanh", np.tanh, -12.0, 12.0, 1.5, 2.5),
     ("rsqrt", lambda x: 1 / np.sqrt(x), 1e-30, 1e30, 1.5, 1.5),
+    ("tan", np.tan, -100.0, 100.0, 3, 3),
+    ("atan", np.arctan, -1e30, 1e30, 1.5, 1.5),
+    ("asin", np.arcsin, -1.0, 1.0, 2.5, 2.5),
+    ("acos", np.arccos, -1.0, 1.0, 1.5, 1.5),
+    ("cbrt", np.cbrt, -1e30, 1e30, 1, 1),
+    ("expm1", np.expm1, -80.0, 80.0, 2, 2),
+    ("sinh", np.sinh, -88.0, 88.0, 3, 3),
+    ("cosh", np.cosh, -88.0, 88.0, 3, 3),
+    ("asinh", np.arcsinh, -1e30, 1e30, 2, 2),
+    ("acosh", np.arccosh, 1.0, 1e30, 2, 2),
+    ("atanh", np.arctanh, -0.9999, 0.9999, 2.5, 2.5),
 ]
 
 
@@ -105,6 +116,7 @@ def test_large_angles(name, rng) -> None:
         assert ulps(run(name, x, "f32", "none", level), wanted) <= 1.6
 
 
+ODD = [(np.nan, np.nan), (0.0, 0.0), (-0.0, -0.0)]
 SPECIAL = {
     "exp": [
         (np.inf, np.inf),
@@ -160,6 +172,17 @@ SPECIAL = {
     ],
     "erf": [(np.inf, 1.0), (-np.inf, -1.0), (np.nan, np.nan), (0.0, 0.0), (-0.0, -0.0)],
     "rsqrt": [(np.inf, 0.0), (0.0, np.inf), (4.0, 0.5), (-1.0, np.nan)],
+    "tan": [*ODD, (np.inf, np.nan)],
+    "atan": [*ODD, (np.inf, np.pi / 2), (-np.inf, -np.pi / 2)],
+    "asin": [*ODD, (2.0, np.nan), (1.0, np.pi / 2), (-1.0, -np.pi / 2)],
+    "acos": [(np.nan, np.nan), (2.0, np.nan), (1.0, 0.0), (-1.0, np.pi)],
+    "cbrt": [*ODD, (np.inf, np.inf), (-np.inf, -np.inf), (8.0, 2.0), (-8.0, -2.0)],
+    "expm1": [*ODD, (np.inf, np.inf), (-np.inf, -1.0), (1e-30, 1e-30)],
+    "sinh": [*ODD, (np.inf, np.inf), (-np.inf, -np.inf), (1e9, np.inf)],
+    "cosh": [(np.nan, np.nan), (0.0, 1.0), (np.inf, np.inf), (-np.inf, np.inf)],
+    "asinh": [*ODD, (np.inf, np.inf), (-np.inf, -np.inf)],
+    "acosh": [(np.nan, np.nan), (1.0, 0.0), (0.5, np.nan), (-3.0, np.nan), (np.inf, np.inf)],
+    "atanh": [*ODD, (1.0, np.inf), (-1.0, -np.inf), (2.0, np.nan)],
 }
 
 
@@ -296,15 +319,32 @@ def test_exact_functions(name, function, t, rng) -> None:
     np.testing.assert_array_equal(got, function(x))
 
 
-@pytest.mark.parametrize(
-    "name, function",
-    [("atan", np.arctan), ("sinh", np.sinh), ("cbrt", np.cbrt), ("expm1", np.expm1)],
-)
-def test_library_functions(name, function, rng) -> None:
-    x = rng.uniform(-3, 3, 16).astype(np.float32)
-    body = f'%r = "math.{name}"(%x0) {{fastmath = #arith.fastmath<none>}} : (vector<16xf32>) -> vector<16xf32>'
-    got = map_vectors(body, [x], ["vector<16xf32>"], "vector<16xf32>", np.float32)
-    np.testing.assert_allclose(got, function(x.astype(np.float64)), rtol=1e-6)
+@pytest.mark.parametrize("t", ["f32", "f64"])
+def test_atan2(t, rng) -> None:
+    """All four quadrants, every order of magnitude, and what C says of zeros, infinities and NaN."""
+    special = np.array([0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan])
+    y, x = (v.ravel() for v in np.meshgrid(special, special))
+    size = [np.exp(rng.uniform(-60, 60, 512 - y.size)) for _ in range(2)]
+    more = [s * rng.choice([-1, 1], s.shape) for s in size]
+    y, x = (np.concatenate([a, b]).astype(TYPES[t]) for a, b in zip((y, x), more, strict=True))
+    vector = f"vector<512x{t}>"
+    body = f"%r = math.atan2 %x0, %x1 : {vector}"
+    got = map_vectors(body, [y, x], [vector] * 2, vector, TYPES[t])
+    wanted = np.arctan2(*(v.astype(np.float64 if t == "f32" else np.longdouble) for v in (y, x)))
+    known = ~np.isnan(wanted)
+    assert np.isnan(got[~known]).all()
+    zero = known & (wanted == 0)
+    np.testing.assert_array_equal(np.signbit(got[zero]), np.signbit(wanted[zero]))
+    assert (got[zero] == 0).all()
+    rest = known & (np.abs(wanted) > np.finfo(TYPES[t]).tiny)
+    assert ulps(got[rest], wanted[rest]) <= 2.5
+
+
+def test_powf_of_f64(rng) -> None:
+    x, y = rng.uniform(0, 9, 16), rng.uniform(-9, 9, 16)
+    body = "%r = math.powf %x0, %x1 : vector<16xf64>"
+    got = map_vectors(body, [x, y], ["vector<16xf64>"] * 2, "vector<16xf64>", np.float64)
+    np.testing.assert_allclose(got, x**y, rtol=1e-15)
 
 
 def test_bit_counting(rng) -> None:
@@ -333,7 +373,9 @@ def test_narrow_types_take_the_short_polynomial(t, bits, rng) -> None:
 
 
 @pytest.mark.parametrize("level", [v for v in LEVELS if v != "x86-64"])
-@pytest.mark.parametrize("name", ["exp", "exp2", "log", "log2", "sin", "cos", "tanh", "erf"])
+@pytest.mark.parametrize(
+    "name", ["exp", "log2", "sin", "tanh", "erf", "tan", "atan", "acos", "cbrt", "sinh", "asinh"]
+)
 def test_no_call_is_left(level, name) -> None:
     text = f"""
     func.func @k(%p : !llvm.ptr) {{

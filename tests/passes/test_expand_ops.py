@@ -62,6 +62,12 @@ def exclusive(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return total + total[:, -1:]
 
 
+def powers(b: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """x^(5 - b) + x^b of odd x; rounded to 0 where an exponent is negative."""
+    pairs = [(int(x) | 1, int(x)) for x in b.flat]
+    return np.reshape([int(float(x) ** (5 - n)) + int(float(x) ** n) for x, n in pairs], b.shape)
+
+
 erfc = np.vectorize(math.erfc)
 VECTORS: dict[str, tuple[str, Any]] = {
     "math.isnan": (
@@ -83,6 +89,22 @@ VECTORS: dict[str, tuple[str, Any]] = {
         lambda x: np.clip(x, -0.5, 0.75),
     ),
     "math.erfc": (f"%r = math.erfc %x : {V}", erfc),
+    "math.fpowi": (
+        f"%n = arith.constant dense<3> : vector<8x16xi32>\n  %r = math.fpowi %x, %n : {V}, vector<8x16xi32>",
+        lambda x: x.astype(np.float64) ** 3,
+    ),
+    "math.ipowi": (
+        f"%b = arith.fptosi %x : {V} to vector<8x16xi32>\n  %n = arith.constant dense<5> : vector<8x16xi32>\n"
+        f"  %e = arith.subi %n, %b : vector<8x16xi32>\n  %one = arith.constant dense<1> : vector<8x16xi32>\n"
+        f"  %o1 = arith.ori %b, %one : vector<8x16xi32>\n  %p = math.ipowi %o1, %e : vector<8x16xi32>\n"
+        f"  %less = math.ipowi %o1, %b : vector<8x16xi32>\n  %s = arith.addi %p, %less : vector<8x16xi32>\n"
+        f"  %r = arith.sitofp %s : vector<8x16xi32> to {V}",
+        lambda x: powers(x.astype(np.int32)),
+    ),
+    "scf.execute_region": (
+        f"%r = scf.execute_region -> {V} {{\n    %n = arith.negf %x : {V}\n    scf.yield %n : {V}\n  }}",
+        lambda x: -x,
+    ),
     "vector.outerproduct": (
         FIRST
         + ROW

@@ -1,8 +1,7 @@
 """math ops: elementary functions through `functions`, rounding and bit counting through LLVM
 intrinsics.
 
-Functions that Tilewright has no own expansion for call the C library once per component, on x86
-only.
+Powers of f64 call the C library once per component, on x86 only.
 """
 
 from __future__ import annotations
@@ -13,6 +12,8 @@ from xdsl.ir import Operation
 
 from tilewright.codegen.elementwise import elementwise, fast_flags, float_elementwise
 from tilewright.codegen.functions.exponential import exp, exp2
+from tilewright.codegen.functions.hyperbolic import acosh, asinh, atanh, cosh, expm1, sinh
+from tilewright.codegen.functions.inverse import acos, asin, atan, atan2, cbrt, tan
 from tilewright.codegen.functions.logarithm import log, log1p, log2, log10
 from tilewright.codegen.functions.special import erf, powf, tanh
 from tilewright.codegen.functions.trigonometry import cos, sin
@@ -23,11 +24,22 @@ from tilewright.codegen.registers import Element, llvm_vector
 Function = Callable[[Lanes, str, str, bool], str]
 
 FUNCTIONS: dict[str, Function] = {
+    "math.acos": acos,
+    "math.acosh": acosh,
+    "math.asin": asin,
+    "math.asinh": asinh,
+    "math.atan": atan,
+    "math.atanh": atanh,
+    "math.cbrt": cbrt,
+    "math.cosh": cosh,
+    "math.expm1": expm1,
     "math.log": log,
     "math.log2": log2,
     "math.log10": log10,
     "math.log1p": log1p,
     "math.sin": sin,
+    "math.sinh": sinh,
+    "math.tan": tan,
     "math.cos": cos,
     "math.tanh": tanh,
     "math.erf": erf,
@@ -97,9 +109,32 @@ def print_intrinsic(p: Printer, op: Operation) -> None:
 @prints("math.powf")
 def print_powf(p: Printer, op: Operation) -> None:
     if p.layout(op.results[0].type).element.name == "f64":
-        print_library(p, op)
+        _print_pow(p, op)
         return
     float_elementwise(p, op, lambda o, s, x: powf(plain(o), x[0], x[1]), native_half=False)
+
+
+def _print_pow(p: Printer, op: Operation) -> None:
+    """The C library's, once per component: on x86 only."""
+    if not p.target.name.startswith("x86"):
+        raise unsupported(op, f"of f64 has no expansion, and {p.target.name} has no C library")
+
+    def call(o: Lanes, s: str, x: list[str]) -> str:
+        if o.count == 1:
+            return p.call(s, "pow", [(s, v) for v in x])
+        t = llvm_vector(o.count, s)
+        value = "poison"
+        for i in range(o.count):
+            args = [(s, p.emit(f"extractelement {t} {v}, i64 {i}")) for v in x]
+            value = p.emit(f"insertelement {t} {value}, {s} {p.call(s, 'pow', args)}, i64 {i}")
+        return value
+
+    float_elementwise(p, op, call, native_half=False)
+
+
+@prints("math.atan2")
+def print_atan2(p: Printer, op: Operation) -> None:
+    float_elementwise(p, op, lambda o, s, x: atan2(plain(o), s, x[0], x[1]), native_half=False)
 
 
 # Integers -----------------------------------------------------------------------------------------
@@ -126,59 +161,3 @@ def _with_flag(o: Lanes, name: str, e: Element, x: str) -> str:
 @prints("math.ctpop")
 def print_popcount(p: Printer, op: Operation) -> None:
     elementwise(p, op, lambda o, e, x: o.intrinsic("ctpop", e.llvm, x[0]))
-
-
-# The C library ------------------------------------------------------------------------------------
-
-_LIBRARY = {
-    "math.acos": "acos",
-    "math.acosh": "acosh",
-    "math.asin": "asin",
-    "math.asinh": "asinh",
-    "math.atan": "atan",
-    "math.atan2": "atan2",
-    "math.atanh": "atanh",
-    "math.cbrt": "cbrt",
-    "math.cosh": "cosh",
-    "math.expm1": "expm1",
-    "math.powf": "pow",
-    "math.sinh": "sinh",
-    "math.tan": "tan",
-}
-
-
-@prints(*(name for name in _LIBRARY if name != "math.powf"))
-def print_library(p: Printer, op: Operation) -> None:
-    if not p.target.name.startswith("x86"):
-        raise unsupported(op, f"has no expansion, and {p.target.name} has no C library")
-    stem = _LIBRARY[op.name]
-
-    def call(o: Lanes, s: str, x: list[str]) -> str:
-        name = stem + ("f" if s == "float" else "")
-        if o.count == 1:
-            return p.call(s, name, [(s, v) for v in x])
-        t = llvm_vector(o.count, s)
-        value = "poison"
-        for i in range(o.count):
-            args = [(s, p.emit(f"extractelement {t} {v}, i64 {i}")) for v in x]
-            one = p.call(s, name, args)
-            value = p.emit(f"insertelement {t} {value}, {s} {one}, i64 {i}")
-        return value
-
-    float_elementwise(p, op, call, native_half=False)
-
-
-@prints("math.fpowi")
-def print_fpowi(p: Printer, op: Operation) -> None:
-    """x^n for an integer n: the same function as powf, n converted."""
-    base, power = op.operands
-    layout, exponent = p.layout(base.type), p.layout(power.type).element
-    if layout.element.name != "f32":
-        raise unsupported(op, f"takes f32 here, not {layout.element.name}", "use math.powf")
-    p.set(
-        op.results[0],
-        [
-            powf(o := Lanes(p, n), x, o.cast("sitofp", o.type(exponent.llvm), y, o.f32))
-            for n, x, y in zip(layout.counts, p.get(base), p.get(power), strict=True)
-        ],
-    )

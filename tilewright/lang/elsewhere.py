@@ -26,8 +26,9 @@ TABLES: dict[str, dict[str, str]] = {
         "atomic_min": 'tw.atomic_rmw("min", x, tile)',
         "atomic_and": 'tw.atomic_rmw("andi", x, tile)',
         "atomic_or": 'tw.atomic_rmw("ori", x, tile)',
+        "atomic_xor": 'tw.atomic_rmw("xori", x, tile)',
         "atomic_xchg": 'tw.atomic_rmw("assign", x, tile)',
-        "atomic_cas atomic_xor": "",
+        "atomic_cas": "",
         "histogram bincount": 'tw.atomic_rmw("add", 1, tw.init_tile(counts, offsets))',
     },
     "Making values": {

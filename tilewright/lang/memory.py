@@ -255,8 +255,8 @@ def atomic_rmw(
     """Combines a value with the elements of a tile in memory, atomically; gives the old elements.
 
     ``kind`` is an atomic kind of MLIR: "addf", "addi", "mulf", "muli", "maximumf", "minimumf",
-    "maxnumf", "minnumf", "maxs", "maxu", "mins", "minu", "andi", "ori", "assign"; the short forms
-    "add", "mul", "max", "min", "and", "or" are completed by the tile's dtype. Elements outside the
+    "maxnumf", "minnumf", "maxs", "maxu", "mins", "minu", "andi", "ori", "xori", "assign"; the short
+    forms "add", "mul", "max", "min", "and", "or", "xor" are completed by the tile's dtype. Elements outside the
     array, and those where ``mask`` (i1) is false, are left alone and give 0. Source: XeTile RFC, atomic_rmw.
 
     >>> @tw.kernel
@@ -403,7 +403,7 @@ _SHORT_KINDS: dict[str, tuple[str, str, str]] = {
 def _atomic_kind(kind: object, dtype: DType) -> str:
     if isinstance(kind, str) and kind in _SHORT_KINDS:
         return _SHORT_KINDS[kind][0 if dtype.is_float else 2 if dtype.is_unsigned else 1]
-    full = {"and": "andi", "or": "ori"}.get(str(kind), str(kind))
+    full = {"and": "andi", "or": "ori", "xor": "xori"}.get(str(kind), str(kind))
     if full not in ATOMIC_KINDS:
         raise ArgumentError(
             "kind",

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from xdsl.dialects import arith, scf
-from xdsl.ir import Block, Region
+from xdsl.ir import Block, Region, SSAValue
 from xdsl.ir.affine import (
     AffineBinaryOpExpr,
     AffineBinaryOpKind,
@@ -19,6 +19,7 @@ from xdsl.ir.affine import (
     AffineExpr,
     AffineSymExpr,
 )
+from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.dialects.folding import Idx
 from tilewright.passes.emit import Before
@@ -71,7 +72,10 @@ def index_switch(op: scf.IndexSwitchOp, at: Before) -> None:
     cases = [*zip(op.cases.get_values(), op.case_regions, strict=True)]
     tests = [at.add(arith.CmpiOp(op.arg, at.index(int(n)), "eq")) for n, _ in cases]
     rest = op.detach_region(op.default_region)
-    branch = None if tests else scf.ExecuteRegionOp(results, rest)
+    if not tests:
+        at.replace(*_inlined(rest, at))
+        return
+    branch = None
     for n in reversed(range(len(tests))):
         branch = scf.IfOp(tests[n], results, op.detach_region(cases[n][1]), rest)
         branch.location = op.location
@@ -80,3 +84,19 @@ def index_switch(op: scf.IndexSwitchOp, at: Before) -> None:
     assert branch is not None
     at.insert(branch)
     at.replace(*branch.results)
+
+
+def execute_region(op: scf.ExecuteRegionOp, at: Before) -> None:
+    """What its one block does, where it stands; of several blocks, code of the host makes branches."""
+    if len(op.region.blocks) == 1:
+        at.replace(*_inlined(op.region, at))
+
+
+def _inlined(region: Region, at: Before) -> list[SSAValue]:
+    """The ops of a region of one block before those that follow; what it gives."""
+    end = region.block.last_op
+    assert end is not None
+    given = list(end.operands)
+    Rewriter.erase_op(end)
+    Rewriter.inline_block(region.block, InsertPoint.before(at.op))
+    return given

@@ -3,7 +3,8 @@
     %n = math.isnan %x : f32                 ->      %n = arith.cmpf uno, %x, %x : f32
     %r = math.clampf %x to [%a, %b] : f32    ->      %m = arith.maximumf %x, %a ; %r = arith.minimumf %m, %b
 
-Guarantees: the same results, and none of the ops of `EXPANSIONS`, but for atomics whose region is none of MLIR's kinds.
+Guarantees: the same results, and none of the ops of `EXPANSIONS`, but for atomics whose region is none of MLIR's kinds
+and regions of several blocks.
 Targets know the others only.
 """
 
@@ -52,7 +53,8 @@ from tilewright.dialects.upstream.memref import ReshapeOp
 from tilewright.dialects.upstream.vector.masking import MaskOp
 from tilewright.dialects.xetile.assembly import split_indices
 from tilewright.passes.emit import Before, element_of, with_shape, zero_of
-from tilewright.passes.expand_maps import affine_map, index_switch
+from tilewright.passes.expand_maps import affine_map, execute_region, index_switch
+from tilewright.passes.expand_powers import float_power, integer_power
 from tilewright.passes.pipeline import Pass, Unit
 
 Rule = Callable[[Any, Before], None]
@@ -420,6 +422,7 @@ def _as(conversion: Any) -> Rule:
 
 
 EXPANSIONS: dict[str, Rule] = {
+    "scf.execute_region": execute_region,
     "scf.index_switch": index_switch,
     "affine.apply": affine_map,
     "affine.min": affine_map,
@@ -430,6 +433,8 @@ EXPANSIONS: dict[str, Rule] = {
     "math.sincos": _sincos,
     "math.clampf": _clampf,
     "math.erfc": _erfc,
+    "math.fpowi": float_power,
+    "math.ipowi": integer_power,
     "vector.outerproduct": _outerproduct,
     "vector.scan": _scan,
     "vector.mask": _mask,

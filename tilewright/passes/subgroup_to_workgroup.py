@@ -4,8 +4,8 @@
     %s = gpu.subgroup_id                       ->     %b = gpu.block_id x
     %x = gpu.block_id x                               %s = arith.remui %b, 4     %x = arith.divui %b, 4
 
-Requires: a kernel at subgroup level whose subgroups neither meet (barriers, named barriers) nor share memory of the
-workgroup (SLM).  Launch threads are subgroups, or lanes of which only the subgroup matters.
+Requires: a kernel at subgroup level whose subgroups, where there are several, neither meet (barriers, named barriers)
+nor share memory of the workgroup (SLM).  Launch threads are subgroups, or lanes of which only the subgroup matters.
 Guarantees: the kernel is at workgroup level and computes the same when launched with a grid `subgroups` times as
 large along x.  Raises UnsupportedError, before anything is changed, where subgroups do meet or share.
 """
@@ -26,7 +26,9 @@ def subgroup_to_workgroup(kernel: gpu.FuncOp) -> None:
     """Lift `kernel` in place."""
     subgroups = subgroups_of(kernel)
     for op in kernel.walk():
-        _refuse_sharing(op)
+        _refuse_lanes(op)
+        if subgroups > 1:
+            _refuse_sharing(op)
     thread_ids_to_subgroup_ids(kernel)
     for op in list(kernel.walk()):
         if isinstance(op, gpu.BlockIdOp | gpu.GridDimOp) and str(op.dimension.data) == "x":
@@ -45,11 +47,14 @@ def subgroup_to_workgroup(kernel: gpu.FuncOp) -> None:
     kernel.attributes.pop(SUBGROUPS, None)
 
 
+def _refuse_lanes(op: Operation) -> None:
+    if op.name in ("gpu.shuffle", "gpu.lane_id"):
+        raise _unsupported(op, f"{op.name} is an op of lanes")
+
+
 def _refuse_sharing(op: Operation) -> None:
     if op.name in ("gpu.barrier", "xegpu.alloc_nbarrier", "xegpu.init_nbarrier"):
         raise _unsupported(op, f"{op.name}: subgroups of a workgroup meet")
-    if op.name in ("gpu.shuffle", "gpu.lane_id"):
-        raise _unsupported(op, f"{op.name} is an op of lanes")
     for value in op.results:
         if isinstance(value.type, MemRefType) and str(value.type.memory_space).startswith("3"):
             raise _unsupported(op, "subgroups of a workgroup share its local memory")

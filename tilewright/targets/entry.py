@@ -27,6 +27,7 @@ from xdsl.ir import Attribute
 from xdsl.rewriter import Rewriter
 
 from tilewright.diagnostics import TilewrightError, UnsupportedError, error_at, location_of
+from tilewright.passes.affine_to_scf import affine_to_scf
 from tilewright.passes.array_arguments import array_arguments
 from tilewright.passes.assume_alignment import assume_alignment
 from tilewright.passes.branches_to_loops import branches_to_loops
@@ -70,6 +71,7 @@ def enter(module: ModuleOp, target: str, observe: Observer = ignore) -> None:
     host_to_tiles(module, target)
     ranked_arguments(module)
     array_arguments(module)
+    affine_to_scf(module)
     if expand_ops(module):
         observe("expand-ops", module)
     for kernel in _kernels(module):

@@ -377,8 +377,8 @@ def _check(
     options: CompileOptions,
 ) -> int:
     """One kernel, or a program that runs by itself."""
+    affine_to_scf(module)
     if is_host(module):
-        affine_to_scf(module)
         return _report(reference.run(module, check=True, seed=seed))
     ranked_arguments(module)
     array_arguments(module)

@@ -215,6 +215,7 @@ def test_gather_and_scatter_with_masks_and_bounds():
         ("mins", np.int32, min),
         ("assign", np.int32, lambda x, y: y),
         ("ori", np.int32, lambda x, y: x | y),
+        ("xori", np.int32, lambda x, y: x ^ y),
         ("maximumf", np.float32, max),
         ("muli", np.int32, lambda x, y: (x * y + 2**31) % 2**32 - 2**31),
     ],

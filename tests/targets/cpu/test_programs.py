@@ -331,7 +331,7 @@ def atomic(X, Y, O, KIND: tw.constexpr, BM: tw.constexpr = 4, BN: tw.constexpr =
 def test_every_kind_of_atomic(rng: np.random.Generator, dtype: str) -> None:
     kinds = ["addf", "mulf", "maximumf", "minimumf", "maxnumf", "minnumf", "assign"]
     if dtype.startswith("i"):
-        kinds = ["addi", "muli", "maxs", "mins", "maxu", "minu", "ori", "andi", "assign"]
+        kinds = ["addi", "muli", "maxs", "mins", "maxu", "minu", "ori", "andi", "xori", "assign"]
     element = getattr(tw, dtype).numpy
     for kind in kinds:
         x, y = (rng.integers(-4, 5, s).astype(element) for s in ((4, 20), (5, 25)))

@@ -10,7 +10,7 @@ from tests.targets.xe.conftest import agree, build
 from tests.targets.xe.test_execution import random
 
 FLOATS = ("addf", "mulf", "maximumf", "minimumf", "maxnumf", "minnumf", "assign")
-INTEGERS = ("addi", "muli", "maxs", "mins", "maxu", "minu", "ori", "andi", "assign")
+INTEGERS = ("addi", "muli", "maxs", "mins", "maxu", "minu", "ori", "andi", "xori", "assign")
 CASES = [(k, t) for t in ("f32", "f16", "bf16") for k in FLOATS]
 CASES += [(k, t) for t in ("i32", "i8") for k in INTEGERS]
 

@@ -26,6 +26,7 @@ ATOMIC_KINDS: tuple[str, ...] = (
     "andi",
     "maxnumf",
     "minnumf",
+    "xori",
 )
 """`arith.AtomicRMWKind`: the position is the number that the generic form holds."""
 

@@ -40,6 +40,7 @@ SHORT_ATOMICS = {
     "mul": ("mulf", "muli"),
     "and": (None, "andi"),
     "or": (None, "ori"),
+    "xor": (None, "xori"),
 }
 
 

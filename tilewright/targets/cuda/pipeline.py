@@ -18,10 +18,12 @@ from tilewright.diagnostics import UnsupportedError
 from tilewright.dialects import stage as st
 from tilewright.dialects.tw import PrintOp
 from tilewright.layout import LayoutError
+from tilewright.passes.carry_offsets import carry_offsets
 from tilewright.passes.eliminate_barriers import eliminate_barriers
 from tilewright.passes.kernel import programs_of
 from tilewright.passes.observer import Observer, ignore
 from tilewright.passes.pipeline import CLEANUP, Pass, Pipeline, Unit, run
+from tilewright.passes.scalar_memory import scalar_memory
 from tilewright.passes.scaled_maxima import scale_maxima
 from tilewright.targets.base import CompileOptions
 from tilewright.targets.cuda.loop_work import work_of
@@ -125,6 +127,18 @@ REMATERIALIZE_TILES = Pass[CudaUnit](
 )
 COMMON: Sequence[Pass[CudaUnit]] = (
     *BEGIN,
+    Pass(
+        "scalar-memory",
+        "makes a number in memory a tile of one element",
+        lambda u: scalar_memory(u.kernel),
+        requires=W,
+    ),
+    Pass(
+        "carry-offsets",
+        "lets loops carry the offsets of scattered tiles",
+        lambda u: carry_offsets(u.kernel),
+        requires=W,
+    ),
     Pass(
         "scaled-maxima",
         "moves a positive scale out of a maximum: max(s x) = s max(x)",

@@ -6,12 +6,14 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 
-from xdsl.dialects import scf
+from xdsl.dialects import arith, scf
+from xdsl.dialects.builtin import IndexType
 from xdsl.ir import Block, Operation, SSAValue
 
+from tilewright.codegen.builder import Idx
 from tilewright.codegen.tiles import ScatteredTile, Tile
 from tilewright.dialects import xetile as xt
-from tilewright.dialects.upstream.arith import constant
+from tilewright.dialects.upstream.arith import IndexCastUIOp, constant
 from tilewright.passes.control import Parts, bind_all, convert_if, convert_while, flat
 from tilewright.passes.tile_origin import root_of, tile_accesses
 from tilewright.targets.cuda import rules_cp_async as pipeline
@@ -124,13 +126,13 @@ def lower_for(d: Distributor, op: scf.ForOp) -> None:
     to = FragmentCarrier(d, op)
     inits = to.flatten(op.iter_args, body.args[1:])
     carry = flat(inits)
-    lo, hi, step = (d.idx(v) for v in (op.lb, op.ub, op.step))
+    lo, hi, step = (_bound(d, op, v) for v in (op.lb, op.ub, op.step))
     buffer = pipeline.prepare(d, op)
     if buffer is not None:
         pipeline.fill(d, buffer)
         carry.append(b.idx(0))
     with d.hazards.loop(accesses(d, op)), b.loop(lo, hi, step, carry) as loop, d.scope():
-        d.set_scalar(body.args[0], loop.iv)
+        _set_counter(d, body.args[0], loop.iv)
         slot = loop.carried[-1] if buffer is not None else None
         if buffer is not None and slot is not None:
             b.nonnegative.add(slot)
@@ -146,6 +148,21 @@ def lower_for(d: Distributor, op: scf.ForOp) -> None:
         pipeline.end(d, buffer)
     _mark_offsets(d, op, loop.results)
     bind_all(to, op.results, op.iter_args, inits, loop.results)
+
+
+def _bound(d: Distributor, op: scf.ForOp, value: SSAValue) -> Idx:
+    """As an index: loops count in those."""
+    known = d.idx(value)
+    if isinstance(known, int) or isinstance(known.type, IndexType):
+        return known
+    cast = IndexCastUIOp if "unsignedCmp" in op.properties else arith.IndexCastOp
+    return d.b.value(cast(known, IndexType()))
+
+
+def _set_counter(d: Distributor, counter: SSAValue, found: SSAValue) -> None:
+    if not isinstance(counter.type, IndexType):
+        found = d.b.value(arith.IndexCastOp(found, counter.type))
+    d.set_scalar(counter, found)
 
 
 def _mark_offsets(d: Distributor, op: scf.ForOp, carried: Sequence[SSAValue]) -> None:

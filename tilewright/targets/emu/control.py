@@ -238,17 +238,6 @@ def if_(low: Lowering, op: scf.IfOp) -> None:
         divergent_if(low, op)
 
 
-@lowers("scf.execute_region")
-def execute_region(low: Lowering, op: scf.ExecuteRegionOp) -> None:
-    if len(op.region.blocks) != 1:
-        raise low.refuse("with several blocks")
-    low.block(op.region.block)
-    last = op.region.block.last_op
-    assert last is not None
-    for result, value in zip(op.results, last.operands, strict=True):
-        low.env[result] = low.env[value]
-
-
 @lowers("scf.for")
 def for_(low: Lowering, op: scf.ForOp) -> None:
     if all(low.kinds[x] is UNIFORM for x in (op.lb, op.ub, op.step)):
