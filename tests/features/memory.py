@@ -1,0 +1,347 @@
+# ruff: noqa: E501
+"""Programs about memory and control: how arrays lie, what loops carry, scalars, scattered tiles, atomics, SLM."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tests.features.program import Program
+
+ALL = slice(None)
+
+
+def gives(function: Any) -> Any:
+    """Writes the last argument, as a function of the others."""
+
+    def does(*values: Any) -> None:
+        values[-1][...] = function(*values[:-1])
+
+    return does
+
+
+def window(*values: Any) -> None:
+    """The last array is rows 4.. and columns 2.. of the first."""
+    last = [v for v in values if isinstance(v, np.ndarray)][-1]
+    last[...] = values[0][4:20, 2:34]
+
+
+ORDER = "#xetile.tile_attr<order = [0, 1]>"
+SCATTERED = "#xetile.tile_attr<scattered = true>"
+COPY = "load %v = %a[4, 2] 16x32\nstore %v, %b[0, 0] 16x32"
+T, V, D = "!xetile.tile<8x16xf32>", "vector<8x16xf32>", "!xegpu.tensor_desc<8x16xf32>"
+S = f"!xetile.tile<16xf32, {SCATTERED}>"
+LOAD, STORE = "load %v = %a[0, 0] 8x16\n", "\nstore %r, %b[0, 0] 8x16"
+
+PROGRAMS: dict[str, Program] = {
+    "rows with gaps": Program("a: f32 32x40 | strided<[44, 1]>, b: f32 16x32 | strided<[37, 1]>", COPY, window),
+    "a view that begins anywhere": Program("a: f32 32x40 | strided<[40, 1], offset: ?>, b: f32 16x32", COPY, window),
+    "strides known when it runs": Program(
+        "a: f16 32x40 as ?x? | strided<[?, 1]>, b: f16 16x32",
+        "load %v = %a[4, 2], [32, 40], [45, 1] 16x32\nstore %v, %b[0, 0] 16x32",
+        window,
+    ),
+    "extents known when it runs": Program(
+        "a: f64 32x40 as ?x?, b: f64 16x32, h: index = 32, w: index = 40",
+        "load %v = %a[4, 2], [%h, %w], [%w, 1] 16x32\nstore %v, %b[0, 0] 16x32",
+        window,
+    ),
+    "columns": Program(
+        "a: i8 32x40 | strided<[1, 32]>, b: i8 16x32", f"load %v = %a[4, 2] 16x32 | {ORDER}\nstore %v, %b[0, 0] 16x32", window
+    ),
+    "to columns": Program(
+        "a: f64 16x32, b: f64 32x40 | strided<[1, 33]>",
+        f"load %v = %a[0, 0] 16x32\nstore %v, %b[4, 2] 16x32 | {ORDER}",
+        lambda a, b: b.__setitem__((slice(4, 20), slice(2, 34)), a),
+    ),
+    "rank 5": Program(
+        "a: f32 2x2x3x20x40, b: f32 2x16x32",
+        "load %v = %a[1, 0, 2, 4, 2] 16x32\nstore %v, %b[1, 0, 0] 16x32",
+        lambda a, b: b.__setitem__(1, a[1, 0, 2, 4:20, 2:34]),
+    ),
+    "an address": Program(
+        "a: f32 32x40, b: f32 16x32",
+        f"""%p = memref.extract_aligned_pointer_as_index %a : memref<32x40xf32> -> index
+        %q = arith.index_castui %p : index to ui64
+        %t = xetile.init_tile %q[4, 2], [32, 40], [40, 1] : ui64 -> {T.replace("8x16", "16x32")}
+        %v = xetile.load_tile %t : {T.replace("8x16", "16x32")} -> vector<16x32xf32>
+        store %v, %b[0, 0] 16x32""",
+        window,
+    ),
+    "a batch of products": Program(
+        "a: f16 3x16x32, b: f16 3x32x16, c: f32 3x16x16",
+        """%n = gpu.block_id z
+        load %x = %a[%n, 0, 0] 16x32
+        load %y = %b[%n, 0, 0] 32x16
+        %r = xetile.tile_mma %x, %y : vector<16x32xf16>, vector<32x16xf16> -> vector<16x16xf32>
+        store %r, %c[%n, 0, 0] 16x16""",
+        gives(lambda a, b: a @ b),
+        grid=(1, 1, 3),
+        error=1e-5,
+    ),
+    "a subview clips": Program(
+        "a: f32 20x40, b: f32 8x16",
+        f"""%s = memref.subview %a[2, 4] [4, 8] [1, 1] : memref<20x40xf32> to memref<4x8xf32, strided<[40, 1], offset: 84>>
+        %t = xetile.init_tile %s[0, 0] : memref<4x8xf32, strided<[40, 1], offset: 84>> -> {T}
+        %r = xetile.load_tile %t : {T} -> {V}{STORE}""",
+        gives(lambda a: np.pad(a[2:6, 4:12], ((0, 4), (0, 8)))),
+    ),
+    "a subview with steps": Program(
+        "a: f32 20x40, b: f32 8x16",
+        f"""%s = memref.subview %a[2, 4] [8, 16] [2, 1] : memref<20x40xf32> to memref<8x16xf32, strided<[80, 1], offset: 84>>
+        %t = xetile.init_tile %s[0, 0] : memref<8x16xf32, strided<[80, 1], offset: 84>> -> {T}
+        %r = xetile.load_tile %t : {T} -> {V}{STORE}""",
+        gives(lambda a: a[2:18:2, 4:20]),
+    ),
+    # Control flow.
+    "a while loop with a tile": Program(
+        "a: f32 24x16, b: f32 8x16, n: i32 = 3",
+        f"""%c0 = arith.constant 0 : i32
+        %c1 = arith.constant 1 : i32
+        %z = arith.constant dense<0.0> : {V}
+        %t = xetile.init_tile %a[0, 0] : memref<24x16xf32> -> {T}
+        %w:3 = scf.while (%s = %z, %u = %t, %i = %c0) : ({V}, {T}, i32) -> ({V}, {T}, i32) {{
+          %p = arith.cmpi slt, %i, %n : i32
+          scf.condition(%p) %s, %u, %i : {V}, {T}, i32
+        }} do {{
+        ^bb0(%s: {V}, %u: {T}, %i: i32):
+          %v = xetile.load_tile %u : {T} -> {V}
+          %w = arith.addf %s, %v : {V}
+          %next = xetile.update_tile_offset %u, [8, 0] : {T}
+          %j = arith.addi %i, %c1 : i32
+          scf.yield %w, %next, %j : {V}, {T}, i32
+        }}
+        store %w#0, %b[0, 0] 8x16""",
+        lambda a, b, n: b.__setitem__(ALL, a.reshape(3, 8, 16).sum(0)),
+    ),
+    "a counter of i32 that begins below zero": Program(
+        "a: f32 8x16, b: f32 8x16, n: i32 = 2",
+        f"""%two = arith.constant 2 : i32
+        %low = arith.constant -3 : i32
+        {LOAD}%r = scf.for %i = %low to %n step %two iter_args(%s = %v) -> {V} : i32 {{
+          %f = arith.sitofp %i : i32 to f32
+          %g = vector.broadcast %f : f32 to {V}
+          %w = arith.addf %s, %g : {V}
+          scf.yield %w : {V}
+        }}{STORE}""",
+        lambda a, b, n: b.__setitem__(ALL, a - 3),
+    ),
+    "values that change places": Program(
+        "a: f32 8x16, c: f32 8x16, n: index = 3, b: f32 8x16",
+        f"""%c1 = arith.constant 1 : index
+        %c0 = arith.constant 0 : index
+        {LOAD}load %u = %c[0, 0] 8x16
+        %w:2 = scf.for %i = %c0 to %n step %c1 iter_args(%s = %v, %t = %u) -> ({V}, {V}) {{
+          %x = arith.addf %t, %s : {V}
+          scf.yield %x, %s : {V}, {V}
+        }}
+        %r = arith.subf %w#0, %w#1 : {V}{STORE}""",
+        gives(lambda a, c, n: a + c),
+    ),
+    "branches in branches": Program(
+        "a: f32 8x16, n: i32 = 3, m: i32 = 5, b: f32 8x16",
+        f"""%four = arith.constant 4 : i32
+        %p = arith.cmpi slt, %n, %four : i32
+        %q = arith.cmpi slt, %m, %four : i32
+        {LOAD}%w:2 = scf.if %p -> ({V}, i32) {{
+          %x:2 = scf.if %q -> ({V}, i32) {{
+            scf.yield %v, %n : {V}, i32
+          }} else {{
+            %y = arith.negf %v : {V}
+            scf.yield %y, %m : {V}, i32
+          }}
+          scf.yield %x#0, %x#1 : {V}, i32
+        }} else {{
+          scf.yield %v, %m : {V}, i32
+        }}
+        %f = arith.sitofp %w#1 : i32 to f32
+        %s = vector.broadcast %f : f32 to {V}
+        %r = arith.mulf %w#0, %s : {V}{STORE}""",
+        gives(lambda a, n, m: -5 * a),
+    ),
+    "affine.for": Program(
+        "a: f32 32x16, b: f32 32x16",
+        "affine.for %i = 0 to 32 step 8 {\nload %v = %a[%i, 0] 8x16\nstore %v, %b[%i, 0] 8x16\n}",
+        gives(lambda a: a),
+    ),
+    "scf.execute_region": Program(
+        "a: f32 8x16, b: f32 8x16",
+        f"{LOAD}%r = scf.execute_region -> {V} {{\n%w = arith.negf %v : {V}\nscf.yield %w : {V}\n}}{STORE}",
+        gives(lambda a: -a),
+    ),
+    # Numbers in memory.
+    "numbers that a workgroup reads and writes": Program(
+        "a: f32 4x8, i: i32 4, b: f32 8x16",
+        f"""%c2 = arith.constant 2 : index
+        %c3 = arith.constant 3 : index
+        %x = memref.load %a[%c2, %c3] : memref<4x8xf32>
+        %k = memref.load %i[%c2] : memref<4xi32>
+        %f = arith.sitofp %k : i32 to f32
+        %y = arith.addf %x, %f : f32
+        %r = vector.broadcast %y : f32 to {V}{STORE}
+        memref.store %y, %a[%c3, %c2] : memref<4x8xf32>
+        %z = memref.load %a[%c3, %c2] : memref<4x8xf32>
+        %w = arith.addf %z, %z : f32
+        memref.store %w, %a[%c2, %c2] : memref<4x8xf32>""",
+        lambda a, i, b: (
+            b.__setitem__(ALL, a[2, 3] + i[2]),
+            a.__setitem__((3, 2), a[2, 3] + i[2]),
+            a.__setitem__((2, 2), 2 * a[3, 2]),
+        ),
+    ),
+    "a number in an array without a unit stride": Program(
+        "a: f16 4x8 | strided<[16, 2]>, b: f16 8x16",
+        f"""%c2 = arith.constant 2 : index
+        %x = memref.load %a[%c2, %c2] : memref<4x8xf16, strided<[16, 2]>>
+        %r = vector.broadcast %x : f16 to vector<8x16xf16>{STORE}""",
+        gives(lambda a: a[2, 2]),
+    ),
+    "a number that a loop reads and writes": Program(
+        "a: i32 4, n: index = 5, b: i32 8x16",
+        """%c0 = arith.constant 0 : index
+        %c1 = arith.constant 1 : index
+        %one = arith.constant 1 : i32
+        scf.for %i = %c0 to %n step %c1 {
+          %x = memref.load %a[%c1] : memref<4xi32>
+          %y = arith.addi %x, %one : i32
+          memref.store %y, %a[%c1] : memref<4xi32>
+        }
+        %x = memref.load %a[%c1] : memref<4xi32>
+        %r = vector.broadcast %x : i32 to vector<8x16xi32>
+        store %r, %b[0, 0] 8x16""",
+        lambda a, n, b: (a.__setitem__(1, a[1] + 5), b.__setitem__(ALL, a[1])),
+    ),
+    "an atomic of one number": Program(
+        "a: i32 4, v: f32 8x16, b: f32 8x16",
+        """%c1 = arith.constant 1 : index
+        %x = arith.constant 3 : i32
+        %old = memref.atomic_rmw addi %x, %a[%c1] : (i32, memref<4xi32>) -> i32
+        %f = arith.sitofp %old : i32 to f32
+        %g = vector.broadcast %f : f32 to vector<8x16xf32>
+        load %w = %v[0, 0] 8x16
+        %r = arith.addf %w, %g : vector<8x16xf32>
+        store %r, %b[0, 0] 8x16""",
+        lambda a, v, b: (b.__setitem__(ALL, v + a[1]), a.__setitem__(1, a[1] + 3)),
+        without=("xe-pvc",),  # lanes do it one for all, and do not hand its result on
+    ),
+    # Scattered tiles.
+    "a scattered tile that a loop moves": Program(
+        "a: f32 256, b: f32 16",
+        f"""%at = vector.step : vector<16xindex>
+        %by = arith.constant dense<16> : vector<16xindex>
+        %c0 = arith.constant 0 : index
+        %c1 = arith.constant 1 : index
+        %c4 = arith.constant 4 : index
+        %z = arith.constant dense<0.0> : vector<16xf32>
+        %s = xetile.init_tile %a, %at : memref<256xf32>, vector<16xindex> -> {S}
+        %w:2 = scf.for %i = %c0 to %c4 step %c1 iter_args(%u = %s, %sum = %z) -> ({S}, vector<16xf32>) {{
+          %v = xetile.load %u : {S} -> vector<16xf32>
+          %x = arith.addf %sum, %v : vector<16xf32>
+          %next = xetile.update_tile_offset %u, %by : {S}, vector<16xindex>
+          %y = xetile.load %next : {S} -> vector<16xf32>
+          %more = arith.addf %x, %y : vector<16xf32>
+          scf.yield %next, %more : {S}, vector<16xf32>
+        }}
+        %d = xetile.init_tile %b, %at : memref<16xf32>, vector<16xindex> -> {S}
+        %last = xetile.load %w#0 : {S} -> vector<16xf32>
+        %r = arith.addf %w#1, %last : vector<16xf32>
+        xetile.store %r, %d : vector<16xf32>, {S}""",
+        gives(lambda a: a[:64].reshape(4, 16).sum(0) + a[16:80].reshape(4, 16).sum(0) + a[64:80]),
+    ),
+    "a scattered tile that a branch chooses": Program(
+        "a: f32 256, p: i1 = 1, b: f32 16",
+        f"""%at = vector.step : vector<16xindex>
+        %by = arith.constant dense<16> : vector<16xindex>
+        %s = xetile.init_tile %a, %at : memref<256xf32>, vector<16xindex> -> {S}
+        %u = scf.if %p -> {S} {{
+          %next = xetile.update_tile_offset %s, %by : {S}, vector<16xindex>
+          scf.yield %next : {S}
+        }} else {{
+          scf.yield %s : {S}
+        }}
+        %v = xetile.load %u : {S} -> vector<16xf32>
+        %d = xetile.init_tile %b, %at : memref<16xf32>, vector<16xindex> -> {S}
+        xetile.store %v, %d : vector<16xf32>, {S}""",
+        gives(lambda a, p: a[16:32]),
+    ),
+    # Memory of the workgroup, in programs of one subgroup.
+    "a tile in SLM": Program(
+        "a: f32 16x32, b: f32 32x16",
+        """%m = memref.alloc() : memref<16x32xf32, 3>
+        %t = xetile.init_tile %m[0, 0] : memref<16x32xf32, 3> -> !xetile.tile<16x32xf32, #xetile.tile_attr<memory_space = 3 : i64>>
+        load %x = %a[0, 0] 16x32
+        xetile.store_tile %x, %t : vector<16x32xf32>, !xetile.tile<16x32xf32, #xetile.tile_attr<memory_space = 3 : i64>>
+        gpu.barrier
+        %y = xetile.load_tile %t : !xetile.tile<16x32xf32, #xetile.tile_attr<memory_space = 3 : i64>> -> vector<16x32xf32>
+        %z = xetile.transpose %y, [1, 0] : vector<16x32xf32> -> vector<32x16xf32>
+        store %z, %b[0, 0] 32x16""",
+        gives(lambda a: a.T),
+    ),
+    "a descriptor in a while loop": Program(
+        "a: f32 32x16, n: i32 = 3, b: f32 8x16",
+        f"""%c0 = arith.constant 0 : i32
+        %c1 = arith.constant 1 : i32
+        %z = arith.constant dense<0.0> : {V}
+        %t = xegpu.create_nd_tdesc %a[0, 0] : memref<32x16xf32> -> {D}
+        %w:3 = scf.while (%u = %t, %sum = %z, %i = %c0) : ({D}, {V}, i32) -> ({D}, {V}, i32) {{
+          %p = arith.cmpi slt, %i, %n : i32
+          scf.condition(%p) %u, %sum, %i : {D}, {V}, i32
+        }} do {{
+        ^bb0(%u: {D}, %sum: {V}, %i: i32):
+          %v = xegpu.load_nd %u : {D} -> {V}
+          %x = arith.addf %sum, %v : {V}
+          %next = xegpu.update_nd_offset %u, [8, 0] : {D}
+          %j = arith.addi %i, %c1 : i32
+          scf.yield %next, %x, %j : {D}, {V}, i32
+        }}
+        store_nd %w#1, %b[0, 0] 8x16""",
+        gives(lambda a, n: a[:24].reshape(3, 8, 16).sum(0)),
+        subgroup=True,
+    ),
+}  # fmt: skip
+
+for _element, _bytes in (("f32", 4), ("f16", 2), ("i8", 1), ("f64", 8)):
+    _matrix = f"!xegpu.mem_desc<16x32x{_element}>"
+    PROGRAMS[f"a matrix of {_element} in SLM"] = Program(
+        f"a: {_element} 16x32, b: {_element} 16x16",
+        f"""%m = memref.alloc() : memref<{512 * _bytes}xi8, 3>
+        %d = xegpu.create_mem_desc %m : memref<{512 * _bytes}xi8, 3> -> {_matrix}
+        load_nd %v = %a[0, 0] 16x32
+        xegpu.store_matrix %v, %d[0, 0] : vector<16x32x{_element}>, {_matrix}
+        gpu.barrier
+        %w = xegpu.load_matrix %d[0, 8] : {_matrix} -> vector<16x16x{_element}>
+        store_nd %w, %b[0, 0] 16x16""",
+        gives(lambda a: a[:, 8:24]),
+        subgroup=True,
+    )
+
+
+def _atomics() -> dict[str, Any]:
+    def unsigned(f: Any) -> Any:
+        def g(a: Any, v: Any) -> Any:
+            word = f"u{a.itemsize}"
+            return f(a.view(word), v.view(word)).view(a.dtype)
+
+        return g
+
+    floats = {"addf": np.add, "mulf": np.multiply, "assign": lambda a, v: v}
+    floats |= {"maximumf": np.maximum, "minimumf": np.minimum, "maxnumf": np.fmax, "minnumf": np.fmin}  # fmt: skip
+    integers = {"addi": np.add, "muli": np.multiply, "assign": lambda a, v: v, "maxs": np.maximum}
+    integers |= {"mins": np.minimum, "maxu": unsigned(np.maximum), "minu": unsigned(np.minimum)}
+    integers |= {"ori": np.bitwise_or, "andi": np.bitwise_and, "xori": np.bitwise_xor}
+    found = {(k, t): f for t in ("f64", "f32", "f16", "bf16") for k, f in floats.items()}
+    found |= {(k, t): f for t in ("i64", "i32", "i16", "i8") for k, f in integers.items()}
+    common = {"mulf", "muli", "minimumf", "minnumf", "maxu", "mins", "andi"}
+    return {(k, t): f for (k, t), f in found.items() if t in ("f32", "i32") or k not in common}
+
+
+for (_kind, _element), _function in _atomics().items():
+    PROGRAMS[f"atomic {_kind} of {_element}"] = Program(
+        f"a: {_element} 8x16, v: {_element} 8x16, o: {_element} 8x16",
+        f"""load %x = %v[0, 0] 8x16
+        %t = xetile.init_tile %a[0, 0] : memref<8x16x{_element}> -> !xetile.tile<8x16x{_element}>
+        %old = xetile.atomic_rmw {_kind} %x, %t : vector<8x16x{_element}>, !xetile.tile<8x16x{_element}> -> vector<8x16x{_element}>
+        store %old, %o[0, 0] 8x16""",
+        lambda a, v, o, f=_function: (o.__setitem__(ALL, a), a.__setitem__(ALL, f(a, v))),
+    )
