@@ -34,6 +34,7 @@ from xdsl.dialects.builtin import (
     IntegerType,
     NoneAttr,
     VectorType,
+    i1,
 )
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.rewriter import Rewriter
@@ -49,7 +50,7 @@ from tilewright.dialects.xegpu.types import TensorDescType, element_bits
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.layout import Distribution
 from tilewright.layout.bound import without_single
-from tilewright.passes.emit import Before, element_of
+from tilewright.passes.emit import Before, element_of, with_shape
 from tilewright.passes.xegpu import layout_text as own
 from tilewright.passes.xegpu.block_messages import created
 from tilewright.uarch.xe import XeMachine
@@ -256,7 +257,8 @@ def _interleave(op: InterleaveOp) -> None:
     )
     shift = at.splat(bits, wide)
     word = at.add(arith.OrIOp(low, at.add(arith.ShLIOp(high, shift))))
-    at.replace(at.add(vector.BitcastOp(word, op.result.type)))
+    both = with_shape(narrow, own.shape_of(op.result))
+    at.replace(_as(at, at.add(vector.BitcastOp(word, both)), op.result.type))
 
 
 def _deinterleave(op: DeinterleaveOp) -> None:
@@ -265,7 +267,8 @@ def _deinterleave(op: DeinterleaveOp) -> None:
         return
     narrow, wide, bits = words
     at = Before(op)
-    word = at.add(vector.BitcastOp(op.source, wide))
+    whole = _as(at, op.source, with_shape(narrow, own.shape_of(op.source)))
+    word = at.add(vector.BitcastOp(whole, wide))
     upper = at.add(arith.ShRUIOp(word, at.splat(bits, wide)))
     halves = [at.add(arith.TruncIOp(half, narrow)) for half in (word, upper)]  # pyright: ignore
     at.replace(*(_as(at, half, op.res1.type) for half in halves))
@@ -285,5 +288,13 @@ def _words(value: SSAValue) -> tuple[VectorType, VectorType, int] | None:
 
 
 def _as(at: Before, value: SSAValue, kind: object) -> SSAValue:
-    assert isinstance(kind, VectorType)
-    return value if value.type == kind else at.add(vector.BitcastOp(value, kind))
+    """The bits as another type; a boolean is a byte."""
+    given = value.type
+    assert isinstance(kind, VectorType) and isinstance(given, VectorType)
+    if given == kind:
+        return value
+    if given.element_type == i1:
+        return at.add(arith.ExtUIOp(value, kind))  # pyright: ignore
+    if kind.element_type == i1:
+        return at.add(arith.TruncIOp(value, kind))  # pyright: ignore
+    return at.add(vector.BitcastOp(value, kind))
