@@ -208,7 +208,7 @@ def wrong(X, n, CASE: tw.constexpr):
         ("hint", "'warm' is no cache hint", '"warm"'),
         ("write hint", "l1_hint", None),
         ("locality", "locality is 0, 1, 2 or 3", "7"),
-        ("kind", "'xor' is no kind of atomic operation", '"xor"'),
+        ("kind", "'nand' is no kind of atomic operation", '"nand"'),
         ("kind of integers", "use 'addf'", '"addi"'),
     ],
 )

@@ -305,8 +305,6 @@ def test_the_reference_is_what_numpy_says(name: str) -> None:
 def test_targets_agree(name: str, target: str, tmp_path: Path, capsys) -> None:
     if name in BY_LANES and target == "sm_80":
         pytest.skip("programs of lanes are not compiled for NVIDIA GPUs")
-    if name in MATRICES and target == "sm_80":
-        pytest.skip("shared memory is that of a workgroup, which NVIDIA's programs are")
     path = tmp_path / "op.mlir"
     text = CASES[name][0]
     if name in BY_LANES and target == "xe-dg2":  # its subgroups have 8 lanes
