@@ -184,7 +184,7 @@ def wrong(X, n, CASE: tw.constexpr):
     elif CASE == "locality":
         tw.prefetch_tile(t, locality=7)
     elif CASE == "kind":
-        tw.atomic_rmw("xor", x, t)
+        tw.atomic_rmw("nand", x, t)
     elif CASE == "kind of integers":
         tw.atomic_rmw("addi", x, t)
     elif CASE == "float to int":
