@@ -25,7 +25,8 @@ def float_power(op: math.FPowIOp, at: Before) -> None:
     assert isinstance(element, AnyFloat)
     wide = with_element(kind, element if isinstance(element, Float64Type) else f32)
     base = op.lhs if wide == kind else at.add(arith.ExtFOp(op.lhs, wide))
-    power = at.add(math.PowFOp(base, at.add(arith.SIToFPOp(op.rhs, wide))))
+    exponent = arith.SIToFPOp.create(operands=[op.rhs], result_types=[wide])
+    power = at.add(math.PowFOp(base, at.add(exponent)))
     at.replace(power if wide == kind else at.add(arith.TruncFOp(power, kind)))
 
 
