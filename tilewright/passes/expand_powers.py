@@ -42,8 +42,8 @@ def integer_power(op: math.IPowIOp, at: Before) -> None:
         return at.add(arith.ConstantOp(IntegerAttr(value, element)))
 
     zero, one, minus = number(0), number(1), number(-1)
-    bounds = [at.index(v) for v in (0, element.width.data, 1)]
-    loop = scf.ForOp(*bounds, [one, x, n], Region(_squaring(kind, one, zero)))
+    low, high, step = (at.index(v) for v in (0, element.width.data, 1))
+    loop = scf.ForOp(low, high, step, [one, x, n], Region(_squaring(kind, one, zero)))
     at.insert(loop)
     unit = at.add(arith.CmpiOp(x, one, "eq"))
     turns = at.add(arith.CmpiOp(x, minus, "eq"))
