@@ -141,7 +141,9 @@ def test_every_result_has_its_shape(case: str):
     ("text", "kept", "mixed"),
     [
         ("%r = vector.transpose %a, [1, 0] : vector<16x32xf32> to vector<32x16xf32>", {0: 1, 1: 0}, ([], [])),
-        ("%r = vector.shape_cast %a : vector<16x32xf32> to vector<4x4x32xf32>", {1: 2}, ([0], [0, 1])),
+        ("%r = vector.shape_cast %a : vector<16x32xf32> to vector<4x4x32xf32>", {0: 0, 1: 2}, ([], [1])),
+        ("%r = vector.shape_cast %a : vector<16x32xf32> to vector<512xf32>", {0: 0}, ([1], [])),
+        ("%r = vector.shape_cast %a : vector<16x32xf32> to vector<32x16xf32>", {0: 0}, ([1], [1])),
         ("%r = vector.shape_cast %a : vector<16x32xf32> to vector<16x1x32xf32>", {0: 0, 1: 2}, ([], [])),
         ("%r = vector.broadcast %a : vector<16x32xf32> to vector<8x16x32xf32>", {0: 1, 1: 2}, ([], [])),
         ("%r = vector.extract %a[3] : vector<32xf32> from vector<16x32xf32>", {1: 0}, ([0], [])),

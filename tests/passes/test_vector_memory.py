@@ -8,7 +8,6 @@ from typing import NamedTuple
 import pytest
 
 from tests.draws import fresh_seed
-from tilewright.diagnostics import TilewrightError
 from tilewright.dialects.text import parse_module
 from tilewright.targets.base import CompileOptions
 from tilewright.tools.check import check_stages, stages_of_target
@@ -99,20 +98,11 @@ vector.scatter %o[%c0, %n][%x], %m, %v : memref<8x1024xf32>, vector<8x16xindex>,
 }  # fmt: skip
 
 
-REFUSED = pytest.mark.xfail(raises=TilewrightError, strict=True)
-"""One subgroup of eight lanes holds too much; nothing computes these in passes yet (#13)."""
-DG2 = ("bytes", "a mask", "parts", "parts, masked")
 TARGETS = ("cpu", "sm_90a", "xe-pvc", "xe-dg2")
 
 
-@pytest.mark.parametrize(
-    ("name", "target"),
-    [
-        pytest.param(n, t, marks=REFUSED if t == "xe-dg2" and n in DG2 else ())
-        for n in CASES
-        for t in TARGETS
-    ],
-)
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", CASES)
 def test_every_stage_agrees(name: str, target: str):
     case = CASES[name]
     numbers = "\n".join(f"%c{n} = arith.constant {n} : index" for n in (0, 1, 2, 3, 5, 11, 40, 60))

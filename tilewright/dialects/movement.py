@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import product
+from math import gcd
 from typing import Any, TypeVar
 
 import numpy as np
@@ -77,8 +78,9 @@ def numbered(op: Operation, at: Sequence[int] = ()) -> tuple[Array, ...]:
 
 
 def kept_dimensions(op: Operation) -> tuple[dict[int, int], tuple[set[int], set[int]]]:
-    """How the dimensions of an op's one operand go on in its one result: {operand's: result's} along which elements
-    keep their number; and the others of either along which elements differ, but for repetitions."""
+    """How the dimensions of an op's one operand go on in its one result: {operand's: result's} along which elements, or
+    runs of them where one is longer, keep their number; and the others of either along which elements differ, but for
+    repetitions."""
     shape, result = shape_of(op.operands[0]), shape_of(op.results[0])
     kept: dict[int, int] = {}
     varying: set[int] = set()
@@ -90,7 +92,9 @@ def kept_dimensions(op: Operation) -> tuple[dict[int, int], tuple[set[int], set[
             ):
                 varying.add(after)
                 line = np.broadcast_to(_along(after, result), result)
-                if extent == result[after] and np.array_equal(coordinate, line):
+                runs = gcd(extent, result[after])
+                numbers = coordinate // (extent // runs), line // (result[after] // runs)
+                if runs == min(extent, result[after]) and np.array_equal(*numbers):
                     kept[dim] = after
     return kept, ({d for d, n in enumerate(shape) if n > 1} - {*kept}, varying - {*kept.values()})
 

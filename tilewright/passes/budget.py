@@ -18,6 +18,9 @@ from math import inf
 from time import thread_time
 from types import TracebackType
 
+EVERY = 32
+"""Questions of which one asks the clock: that is a call of the system, as dear as a small op of a pass."""
+
 
 class OutOfTime(Exception):
     """The budget is used up; whoever has set it says so at a place of the program."""
@@ -33,6 +36,7 @@ class TimeBudget:
         self.running = ""
         """The part that is being done."""
         self._until = inf
+        self._asked = 0
         self._outer: Token[TimeBudget | None] | None = None
 
     def __enter__(self) -> TimeBudget:
@@ -64,6 +68,12 @@ class TimeBudget:
         if thread_time() > self._until:
             raise OutOfTime
 
+    def poll(self) -> None:
+        """Checks now and then."""
+        self._asked += 1
+        if self._asked % EVERY == 0:
+            self.check()
+
 
 _current: ContextVar[TimeBudget | None] = ContextVar("budget", default=None)
 
@@ -72,4 +82,4 @@ def poll() -> None:
     """Raises OutOfTime where the budget of this thread is used up; there need not be one."""
     budget = _current.get()
     if budget is not None:
-        budget.check()
+        budget.poll()

@@ -119,3 +119,33 @@ def test_vectors(base: str) -> None:
         reference.run(each, (1,), [out])
         found.append(out)
     np.testing.assert_array_equal(*found)
+
+
+def test_what_no_lane_stores_goes() -> None:
+    """Rows outside of a part of an array: their masks are known, and what was computed for them is not needed."""
+    text = (
+        kernels.head("%out: memref<64xi32>")
+        + """
+    %a = arith.constant dense<7> : vector<2xi32>
+    %rows = arith.constant dense<[3, 70]> : vector<2xindex>
+    %end = arith.constant dense<64> : vector<2xindex>
+    %m = arith.cmpi ult, %rows, %end : vector<2xindex>"""
+        + "".join(
+            f"""
+    %m{i} = vector.extract %m[{i}] : i1 from vector<2xi1>
+    %x{i} = vector.extract %a[{i}] : i32 from vector<2xi32>
+    %p{i} = vector.extract %rows[{i}] : index from vector<2xindex>
+    xegpu.store %x{i}, %out[%p{i}], %m{i} : i32, memref<64xi32>, index, i1"""
+            for i in range(2)
+        )
+        + kernels.FOOT
+    )
+    module = parse_module(text, "stores.mlir")
+    kernel = next(op for op in module.walk() if op.name == "gpu.func")
+    assert fold(kernel)  # pyright: ignore
+    verify_module(module)
+    names = [op.name for op in kernel.walk()]
+    assert names.count("xegpu.store") == 1 and "vector.extract" not in names
+    out = np.zeros(64, np.int32)
+    reference.run(module, (1,), [out])
+    np.testing.assert_array_equal(out, 7 * (np.arange(64) == 3))

@@ -312,3 +312,44 @@ def test_the_work_for_an_order_is_linear(
         schedule_for_pressure(kernel_of(module), 16)
         counts.append(weighed)
     assert counts[1] <= 4.5 * counts[0]
+
+
+def test_positions_are_computed_behind_the_barrier_in_front_of_their_stores(
+    rng: np.random.Generator,
+) -> None:
+    """Where and whether a lane stores need not fill registers up to the barrier; what was loaded stays in front."""
+    text = (
+        kernels.head("%a: memref<64xf32>, %out: memref<64xf32>, %n: index")
+        + """
+    %some = vector.broadcast %lane : index to vector<4xindex>
+    %steps = arith.constant dense<[0, 16, 32, 48]> : vector<4xindex>
+    %at = arith.addi %some, %steps : vector<4xindex>
+    %count = vector.broadcast %n : index to vector<4xindex>
+    %masks = arith.cmpi ult, %at, %count : vector<4xindex>
+    %x = xegpu.load %a[%lane], %true : memref<64xf32>, index, i1 -> f32
+    %v = vector.broadcast %x : f32 to vector<4xf32>
+    %y = arith.mulf %v, %v : vector<4xf32>
+    gpu.barrier"""
+        + "".join(
+            f"""
+    %m{i} = vector.extract %masks[{i}] : i1 from vector<4xi1>
+    %p{i} = vector.extract %at[{i}] : index from vector<4xindex>
+    %y{i} = vector.extract %y[{i}] : f32 from vector<4xf32>
+    xegpu.store %y{i}, %out[%p{i}], %m{i} : f32, memref<64xf32>, index, i1"""
+            for i in range(4)
+        )
+        + kernels.FOOT
+    )
+    module = parse_module(text, "kernel.mlir")
+    kernel = kernel_of(module)
+    schedule_for_pressure(kernel, 16)
+    module.verify()
+    names = [op.name for op in kernel.body.block.ops]
+    wall = names.index("gpu.barrier")
+    assert (
+        min(names.index("arith.cmpi"), names.index("arith.addi")) > wall > names.index("arith.mulf")
+    )
+    a, out = rng.standard_normal(64).astype(np.float32), np.zeros(64, np.float32)
+    reference.run(module, (1, 1, 1), [a, out, 40])
+    lanes = np.arange(64)
+    np.testing.assert_array_equal(out, np.where(lanes < 40, a[lanes % 16] ** 2, 0))

@@ -2,6 +2,7 @@
 
     %a = arith.muli %id, %c0 ; %b = arith.addi %a, %c1 ; %c = arith.minui %b, %c0      ->      %c = 0
     %m = arith.cmpi slt, dense<[0, 8]>, dense<4> ; %s = arith.andi %m, %n              ->      one constant, or %n
+    xegpu.store %v, %a[%i], %false                                                     ->      nothing
 
 The offline compiler of 2022 fails, without a word, on some modules with arithmetic of constants on constants, and
 aborts on loops whose values are chosen by masks that it finds to be constant; and the text is shorter. Requires: a
@@ -23,8 +24,10 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Attribute, Operation, SSAValue
 
+from tilewright.dialects import xegpu
 from tilewright.dialects.upstream.arith import constant
 from tilewright.passes.budget import poll
+from tilewright.passes.cleanup import eliminate_dead
 from tilewright.passes.emit import Before, dense
 from tilewright.passes.integers import bounds
 
@@ -73,6 +76,11 @@ def fold(kernel: gpu.FuncOp) -> bool:
         if isinstance(op, memref.DimOp | memref.ExtractStridedMetaDataOp):
             changed |= _extents(op)
             continue
+        if isinstance(op, xegpu.StoreScatterOp) and numbers(op.mask) == (0,):
+            op.detach()
+            op.erase()
+            changed = True
+            continue
         found = _value(op)
         if found is None:
             continue
@@ -81,6 +89,8 @@ def fold(kernel: gpu.FuncOp) -> bool:
         if isinstance(found, IntegerAttr | DenseIntOrFPElementsAttr):
             found = at.add(arith.ConstantOp(found))
         at.replace(found)
+    if changed:
+        eliminate_dead(kernel.body.block)
     return changed
 
 
@@ -186,6 +196,11 @@ def _value(op: Operation) -> SSAValue | IntegerAttr | DenseIntOrFPElementsAttr |
     if isinstance(op, arith.SelectOp):
         chosen = numbers(op.cond)
         return op.lhs if chosen == (1,) else op.rhs if chosen == (0,) else None
+    if isinstance(op, vector.ExtractOp) and isinstance(op.result.type, IntegerType | IndexType):
+        known, at = numbers(op.vector), op.static_position.get_values()
+        if known is None or len(at) != 1 or len(op.operands) != 1:
+            return None
+        return _constant(op.result.type, known if len(known) == 1 else known[at[0] :])
     if len(op.results) != 1 or len(op.operands) != 2:
         return None
     one, two = op.operands

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 
 from xdsl.dialects import arith
-from xdsl.dialects.builtin import MemRefType, VectorType, i1
+from xdsl.dialects.builtin import IntegerType, MemRefType, VectorType, i1
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from tilewright.passes.budget import poll
@@ -116,7 +116,8 @@ class Liveness:
         if not isinstance(type, VectorType) and _again(value):
             return 0
         if self.is_apart(value):
-            bits = max(bits, 32)
+            # Found by compiling: short integers share a register, short floats do not.
+            bits = max(bits, 16 if isinstance(element, IntegerType) else 32)
         return count_of(type) * bits * self.lanes // 8
 
     def is_apart(self, value: SSAValue) -> bool:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil, inf, prod
 
@@ -65,6 +65,8 @@ PARTS = (16, 8)
 GROWS = 2
 """Times the operations of the attempt before: an attempt with more has no chance. Its subgroups have less to do each,
 but parts that no instruction has the size of."""
+BLOCKS = ("xetile.load_tile", "xetile.store_tile", "xegpu.load_nd", "xegpu.store_nd")
+"""Ops that may come in parts."""
 HELPS = 0.8
 """Of the times that registers were too few before: more passes are tried while they bring it below."""
 BUDGET = 20.0
@@ -72,7 +74,7 @@ BUDGET = 20.0
 
 
 class _NoSmaller(Exception):
-    """An attempt whose subgroups would have more to do than those of the one before."""
+    """An attempt whose subgroups would have more to do than those of the one before, or the same."""
 
 
 @dataclass
@@ -278,36 +280,50 @@ def run(
         _refuse_other_lanes(kernel, machine)
     splits = level != "lane" and "retile" not in off
     first: TooManyRegisters | None = None
+    last: TooManyRegisters | None = None
+    tried = kernel
     sizes: list[int] = []
-    passes, over = 1, 0.0
+    passes, over, most = 1, inf, 1
+
+    def more_passes() -> dict[str, Attribute] | None:
+        """As many parts more as the registers are times too few."""
+        nonlocal passes, over, sizes
+        assert last is not None
+        if not splits or (passes > 1 and last.over >= HELPS * over):
+            return None
+        passes *= max(2, 1 << (ceil(last.over) - 1).bit_length())
+        over, sizes = inf if last.at_least else last.over, []
+        return _in_passes(tried, passes)
+
+    ways: list[Callable[[], dict[str, Attribute] | None]] = [more_passes]
+    if level == "workgroup":
+        blocks = sum(op.name in BLOCKS for op in kernel.walk())
+        ways.insert(0, lambda: _smaller_parts(tried, blocks, last.missing if last else 0))
+        if not has_layouts:
+            ways.insert(0, lambda: _more_subgroups(tried, machine))
     with TimeBudget(BUDGET) as budget:
         while True:
-            change: dict[str, Attribute] | None = None
             unit = XeUnit(module, machine, off)
             try:
                 return _lowered(unit, stage, observe, budget, sizes)
             except OutOfTime:
                 if first is None:
                     raise out_of_time(budget, kernel_of(module), kernel_of(given)) from None
+                ways = []
             except TooManyRegisters as error:
-                first, tried = first or error, kernel_of(module)
-                if passes == 1 and level == "workgroup":
-                    change = None if has_layouts else _more_subgroups(tried, machine)
-                    change = change or _smaller_parts(tried)
-                if change is None and splits and (passes == 1 or error.over < HELPS * over):
-                    # As many parts more as the registers are times too few.
-                    passes *= max(2, 1 << (ceil(error.over) - 1).bit_length())
-                    change, sizes = _in_passes(tried, passes), []
-                    over = inf if error.at_least else error.over
-            except _NoSmaller:
-                pass
-            except UnsupportedError:
+                first, last, tried = first or error, error, kernel_of(module)
+            except (_NoSmaller, UnsupportedError):
                 if first is None:
                     raise
+                del ways[0]
+            most = max(most, integer(kernel_of(module), SUBGROUPS, 1))
+            change: dict[str, Attribute] | None = None
+            while ways and (change := ways[0]()) is None:
+                del ways[0]
             if change is None:
                 assert first is not None
                 raise _advised(
-                    first, kernel_of(given), kernel_of(module), machine, has_layouts
+                    first, kernel_of(given), kernel_of(module), machine, has_layouts, most
                 ) from None
             module = given.clone()
             kernel_of(module).attributes.update(change)
@@ -319,9 +335,9 @@ def _advised(
     last: gpu.FuncOp,
     machine: XeMachine,
     has_layouts: bool,
+    tried: int,
 ) -> TooManyRegisters:
-    """The refusal with what fills the registers, what was tried, and what would fit."""
-    tried = integer(last, SUBGROUPS, 1)
+    """The refusal with what fills the registers, what was tried (so many subgroups at most), and what would fit."""
     parts = [error.hint, holders(given, error.held, lanes_of(last, machine), machine)]
     if not has_layouts and tried > 1:
         parts[0] = (
@@ -397,13 +413,15 @@ def _more_subgroups(kernel: gpu.FuncOp, machine: XeMachine) -> dict[str, Attribu
     return {SUBGROUPS: IntegerAttr(more, i64), ROW_REGISTERS: IntegerAttr(max(1, row // 2), i64)}
 
 
-def _smaller_parts(kernel: gpu.FuncOp) -> dict[str, Attribute] | None:
-    """Half of the registers for a block without 2D block messages, and subgroups and rows as they were; None where
-    there is no such block, or its parts are small already."""
+def _smaller_parts(kernel: gpu.FuncOp, most: int, missing: int) -> dict[str, Attribute] | None:
+    """Half of the registers for a block without 2D block messages, of which there are `most`, and subgroups and rows as
+    they were; None where there is no such block, its parts are small already, or that many more registers are
+    missing."""
     apart = any(ROW in op.attributes or op.name == "xegpu.load" for op in kernel.walk())
-    if not apart or APART in kernel.attributes:
+    less = APART_REGISTERS // 2
+    if not apart or APART in kernel.attributes or missing > most * less:
         return None
-    return {APART: IntegerAttr(APART_REGISTERS // 2, i64), **_as_before(kernel)}
+    return {APART: IntegerAttr(less, i64), **_as_before(kernel)}
 
 
 def _in_passes(kernel: gpu.FuncOp, passes: int) -> dict[str, Attribute]:
@@ -448,7 +466,7 @@ def _lowered(
             refuse_whole(kernel, machine)
         if name == "xegpu-blocking":
             sizes.append(sum(1 for _ in kernel.walk()))
-            if len(sizes) > 1 and sizes[-1] > GROWS * sizes[-2]:
+            if len(sizes) > 1 and (sizes[-1] == sizes[-2] or sizes[-1] > GROWS * sizes[-2]):
                 raise _NoSmaller
 
     run_passes((*xegpu.entries(level), *LANE), unit, checked, stage, budget.on)

@@ -49,6 +49,8 @@ class TooManyRegisters(UnsupportedError):
 
     over: float = 2.0
     """How many times the registers are too few."""
+    missing: int = 0
+    """Registers that a thread would need besides."""
     at_least: bool = False
     """Whether that counts what is held whole only."""
     held: Sequence[tuple[Attribute, int]] = ()
@@ -185,6 +187,7 @@ def refuse_whole(kernel: gpu.FuncOp, machine: XeMachine) -> None:
         )
         assert isinstance(error, TooManyRegisters)
         error.over, error.at_least = (need + RESERVE) / most_registers, True
+        error.missing = need + RESERVE - most_registers
         error.held = Counter({_place(v): size for v, size in held}).most_common(3)
         raise error
 
@@ -293,6 +296,6 @@ def choose_mode(kernel: gpu.FuncOp, machine: XeMachine, before: int = 0) -> tupl
         kind=TooManyRegisters,
     )
     assert isinstance(error, TooManyRegisters)
-    error.over = need / mode
+    error.over, error.missing = need / mode, need - mode
     error.held = found.held
     raise error

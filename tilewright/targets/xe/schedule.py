@@ -8,7 +8,8 @@ read (`moves`), loads, parts of fragments and what only grows stand right before
 could come next come those that free registers, then those that the next store waits for (a compiler moves what only a
 masked store reads into its branch, and holds the operands up to there: an epilogue goes piece by piece up to its
 stores), of these the one after which the fewest registers live, among equals the one that goes on with the newest
-value. Loads hide less latency so: it runs only where registers would not suffice.
+value. What lanes compute from numbers alone comes behind the walls in front of its users. Loads hide less latency so:
+it runs only where registers would not suffice.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 
-from xdsl.dialects import gpu
+from xdsl.dialects import arith, gpu
 from xdsl.dialects.builtin import VectorType
 from xdsl.ir import Block, Operation, SSAValue
 
 from tilewright.passes.budget import poll
+from tilewright.passes.memory_objects import is_pure
 from tilewright.targets.xe.building import bits_of, element_of
 from tilewright.targets.xe.liveness import VIEWS, Liveness
 from tilewright.targets.xe.moves import READS, Moves, stores
@@ -45,6 +47,7 @@ def schedule_for_pressure(kernel: gpu.FuncOp, lanes: int) -> None:
     """Reorders a kernel for subgroups of `lanes` lanes (see the module)."""
     liveness, moves = Liveness(kernel.body.blocks[0], lanes), Moves(kernel)
     for block in list(_blocks(kernel)):
+        _sink_numbers(block, moves, liveness)
         positions = {op: i for i, op in enumerate(block.ops)}
         for stretch in list(_stretches(block, moves)):
             _Stretch(stretch, positions, liveness).reorder()
@@ -56,6 +59,51 @@ def _blocks(op: Operation) -> Iterator[Block]:
             yield block
             for inner in block.ops:
                 yield from _blocks(inner)
+
+
+def _sink_numbers(block: Block, moves: Moves, liveness: Liveness) -> None:
+    """What lanes compute from numbers alone, as where a store writes and which lanes do, moves behind the walls in
+    front of its first user, unless what it reads would fill more registers up to there."""
+    walls: list[Operation] = []
+    behind: dict[Operation, int] = {}
+    """How many walls are in front of an op."""
+    numbers: dict[SSAValue, None] = {}
+
+    def given(value: SSAValue) -> bool:
+        owner = value.owner
+        return not _is_vector(value) and (
+            not isinstance(owner, Operation) or owner.parent is not block
+        )
+
+    for op in block.ops:
+        behind[op] = len(walls)
+        if not moves.may(op):
+            walls.append(op)
+        elif is_pure(op) and all(v in numbers or given(v) for v in op.operands):
+            numbers.update(dict.fromkeys(op.results))
+
+    def first(value: SSAValue, but: Operation | None = None) -> int:
+        users = {block.find_ancestor_op_in_block(use.operation) for use in value.uses} - {but}
+        return min((behind[op] for op in users if op is not None), default=len(walls))
+
+    for value in reversed(numbers):
+        op = value.owner
+        assert isinstance(op, Operation)
+        to = first(value)
+        if (
+            not _is_vector(value)
+            or isinstance(op, arith.ConstantOp)
+            or not behind[op] < to < len(walls)
+        ):
+            continue
+        if liveness.total({v for v in op.operands if first(v, op) < to}) <= liveness.size(value):
+            op.detach()
+            block.insert_op_after(op, walls[to - 1])
+            behind[op] = to
+
+
+def _is_vector(value: SSAValue) -> bool:
+    return isinstance(value.type, VectorType)
 
 
 def _reads(op: Operation) -> list[SSAValue]:
