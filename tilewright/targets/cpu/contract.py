@@ -27,7 +27,7 @@ from tilewright.targets.cpu.family import Family, PanelOperand
 from tilewright.targets.cpu.machine import X86Machine
 from tilewright.targets.cpu.memory import Buffer, itemsize, rows_cols
 from tilewright.targets.cpu.micro import emit_micro, family_of, known_bytes, panel_start
-from tilewright.targets.cpu.operands import Operands, PackedArray
+from tilewright.targets.cpu.operands import FEW_USES, Operands, PackedArray
 from tilewright.targets.cpu.thin import ThinProduct, thin_form
 
 MAX_PREFETCHES = 16
@@ -109,7 +109,8 @@ class ContractEmitter:
             return
         side_b = self.operands.side(bb, family, 1, cols, length)
         col_panels = b.ceildiv(b.max(b.min(cols, side_b.x_count), 0), family.nr)
-        side_a = self.operands.side(a, family, 0, rows, length, col_panels)
+        few = cols <= FEW_USES * family.nr
+        side_a = self.operands.side(a, family, 0, rows, length, few)
         # Beyond the end of either array its operand is zero, and its panels hold nothing.
         length = b.min(length, b.min(side_a.k_count, side_b.k_count))
         length = b.max(length, 0)
@@ -141,14 +142,19 @@ class ContractEmitter:
                 """All rows by `count` panels of B from panel j on."""
                 operands = [find_b(b.plus(j, p)) for p in range(count)]
                 start = panel_start(b, m, family, operands, depth)
-                with b.loop(0, row_panels) as i:
-                    operand_a = find_a(i.iv)
-                    for operand in operands:
-                        self.prefetch_next(operand, family, rows, i.iv)
-                    emit_micro(
-                        b, m, family, operand_a, operands, c,
-                        b.times(i.iv, family.mr), b.times(j, family.nr), depth, first, start,
-                    )  # fmt: skip
+                for find, begin, end in (
+                    (find_a.direct, 0, find_a.count), (find_a, find_a.count, row_panels),
+                ):  # fmt: skip
+                    if find is None:
+                        continue
+                    with b.loop(begin, end) as i:
+                        operand_a = find(i.iv)
+                        for operand in operands:
+                            self.prefetch_next(operand, family, rows, i.iv)
+                        emit_micro(
+                            b, m, family, operand_a, operands, c,
+                            b.times(i.iv, family.mr), b.times(j, family.nr), depth, first, start,
+                        )  # fmt: skip
 
             whole = b.times(b.div(col_panels, family.panels), family.panels)
             with b.loop(0, whole, family.panels) as j:

@@ -76,18 +76,17 @@ def _fits_i16(type: Attribute) -> bool:
 def dot_step(
     b: Builder,
     family: Family,
-    a: PanelOperand,
-    pa: SSAValue,
+    pas: Sequence[SSAValue],
     pbs: Sequence[SSAValue],
     lanes: int,
     acc: Sequence[SSAValue],
 ) -> list[SSAValue]:
-    """One group of k: a row of B, at `pbs`, in registers; groups of A broadcast from memory."""
+    """One group of k: a row of B, at `pbs`, in registers; groups of A, at `pas`, broadcast from memory."""
     out, nv = list(acc), len(pbs)
     factors = VectorType(family.a.element, [lanes * family.group])  # pyright: ignore
     rows = [b.load(pb, factors) for pb in pbs]
-    for r in range(family.mr):
-        group = b.splat(b.load(b.ptr(pa, b.times(r, a.x_bytes)), i32), lanes)
+    for r, pa in enumerate(pas):
+        group = b.splat(b.load(pa, i32), lanes)
         spread = b.value(vector.BitcastOp(group, factors))
         for v in range(nv):
             at = r * nv + v

@@ -105,6 +105,7 @@ def emit_micro(
     type = VectorType(family.accumulator, [lanes])  # pyright: ignore
     zero = b.constant(type, 0)
     step = _step if family.group == 1 else dot_step
+    rows = [b.times(r, a.x_bytes) for r in range(family.mr)]
     groups = b.div(depth, family.group)
     target = c.address(b, row, col)
     size = itemsize(c.element)
@@ -133,7 +134,8 @@ def emit_micro(
                     for v in range(per_panel)
                 ]
                 at_a = b.ptr(pa, b.times(u, a.k_bytes))
-                accumulators = step(b, family, a, at_a, places, lanes, accumulators)
+                ones = [b.ptr(at_a, offset) for offset in rows]
+                accumulators = step(b, family, ones, places, lanes, accumulators)
             loop.out = accumulators
         return loop.results
 
@@ -167,18 +169,17 @@ def known_bytes(x: Idx) -> int:
 def _step(
     b: Builder,
     family: Family,
-    a: PanelOperand,
-    pa: SSAValue,
+    pas: Sequence[SSAValue],
     pbs: Sequence[SSAValue],
     lanes: int,
     acc: Sequence[SSAValue],
 ) -> list[SSAValue]:
-    """One k: a row of B, at `pbs`, in registers; elements of A broadcast from memory."""
+    """One k: a row of B, at `pbs`, in registers; elements of A, at `pas`, broadcast from memory."""
     out, nv = list(acc), len(pbs)
     type = VectorType(family.accumulator, [lanes])  # pyright: ignore
     rows = [b.load(pb, type) for pb in pbs]
-    for r in range(family.mr):
-        one = b.splat(b.load(b.ptr(pa, b.times(r, a.x_bytes)), family.accumulator), lanes)
+    for r, pa in enumerate(pas):
+        one = b.splat(b.load(pa, family.accumulator), lanes)
         for v in range(nv):
             at = r * nv + v
             if family.name == "fma":

@@ -4,7 +4,7 @@ An operand is, in this order of preference,
   a packed array     made before the workgroups start, where a launch reads its elements often; where it reads them few
                      times, a workgroup packs the block that it is about to use into memory of its own, by the same
                      function: the operand then comes from its array once, and from the second cache after that. Rows
-                     that tile instructions can read as they stand are read from the array, where few tiles need them
+                     of A that a micro-kernel can read as they stand are read from the array, where few panels need them
   a buffer           of the workgroup, read where it was computed, if its rows are what a micro-kernel reads
   packed here        computed, or loaded in a way that no pack can take over: packed block by block, too
 """
@@ -12,7 +12,7 @@ An operand is, in this order of preference,
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from xdsl.dialects import arith, func
@@ -33,11 +33,21 @@ from tilewright.targets.cpu.panels import PanelFormat, block_depth, pack_block
 PACK_ARGUMENTS = (mach.ptr, index, index, index, index, index, mach.ptr, index)
 """Of a function that packs panels (`packing.emit_pack_function`)."""
 
-FEW_USES = 2
-"""Tile instructions read rows of an array as often as that; more often pays for a copy in which rows lie together."""
+FEW_USES = 4
+"""Rows of an array are read as often as that; more often pays for a copy in which they lie together."""
 
-Finder = Callable[[Idx], PanelOperand]
-"""Panel number -> operand, for one block of k."""
+
+@dataclass(frozen=True)
+class Finder:
+    """Panel number -> operand, for one block of k."""
+
+    packed: Callable[[Idx], PanelOperand]
+    direct: Callable[[Idx], PanelOperand] | None = None
+    """The first `count` panels, where they are in their array."""
+    count: Idx = 0
+
+    def __call__(self, panel: Idx) -> PanelOperand:
+        return self.packed(panel)
 
 
 @dataclass(frozen=True)
@@ -144,15 +154,13 @@ class Operands:
         x_axis: int,
         count: int,
         length: Idx,
-        uses: Idx | None = None,
+        few: bool = False,
     ) -> Side:
-        """Operand `value`: A (x_axis 0) or B (1), `count` x by `length` k. `uses`: panels that each of its panels is
-        multiplied by."""
+        """Operand `value`: A (x_axis 0) or B (1), `count` x by `length` k. `few`: each panel is used that often."""
         format = family.a if x_axis == 0 else family.b
         value = self.e.values.real(value)
         if isinstance(value, OpResult) and isinstance(value.op, PanelOp):
-            tiles = x_axis == 0 and family.b.group < format.group
-            return self.panel_side(value.op, family, count, uses if tiles else None)
+            return self.panel_side(value.op, family, count, few)
         buffer = self.e.values.buffers.get(value)
         if buffer is not None and buffer.element == format.element and format.parts == 1:
             if format.group == 1:
@@ -166,8 +174,7 @@ class Operands:
                 return self.buffer_side(buffer, format, x_axis, count, length)
         return self.packed_side(value, family, x_axis, count, length)
 
-    def panel_side(self, op: PanelOp, family: Family, count: int, uses: Idx | None) -> Side:
-        """`uses`: of rows that tile instructions can read where they are; else None."""
+    def panel_side(self, op: PanelOp, family: Family, count: int, few: bool) -> Side:
         b = self.b
         array, unit = self.packed[self.e.values.real(op.panels)], family.group
         offsets = [folded(self.e.scalar(v)) for v in op.offsets]
@@ -190,7 +197,7 @@ class Operands:
         first = b.div(x0, format.lanes)
         panels = b.ceildiv(b.max(b.min(count, x_count), 0), format.lanes)
 
-        def locate(begin: Idx, end: Idx, uses: Idx | None = uses) -> Finder:
+        def locate(begin: Idx, end: Idx, few: bool = few) -> Finder:
             k = b.plus(k0, begin)
             pointer, panel_bytes = array.place(b, batch, first, k)
             if b.known_bool(array.ahead) is True:
@@ -199,11 +206,11 @@ class Operands:
             here = b.negated(array.ahead)
             stop = b.plus(k, b.round_up(b.minus(end, begin), unit))
             as_it_is: Idx = 0
-            if uses is not None and array.verbatim and array.along_k:
-                few = b.both(here, b.cmp("sle", uses, FEW_USES))
-                few = b.both(few, b.cmp("sle", stop, array.k_extent))
-                assert few is not None
-                as_it_is = b.select(few, b.min(b.div(b.max(x_count, 0), format.lanes), panels), 0)
+            if few and array.verbatim and array.along_k:
+                inside = b.both(here, b.cmp("sle", stop, array.k_extent))
+                assert inside is not None
+                whole = b.min(b.div(b.max(x_count, 0), format.lanes), panels)
+                as_it_is = b.select(inside, whole, 0)
             with b.when(here):
                 packed = b.ptr(own, b.times(as_it_is, own_bytes))
                 start, last = b.plus(first, as_it_is), b.plus(first, panels)
@@ -217,21 +224,15 @@ class Operands:
             corner = b.ptr(array.matrix, b.times(b.plus(origin, k), size))
             corner = b.ptr(corner, b.times(x0, pitch))
 
-            def panel(i: Idx) -> PanelOperand:
-                there = find(i)
-                here = b.cmp("slt", i, as_it_is)
-                rows = b.ptr(corner, b.times(b.times(i, format.lanes), pitch))
-                return PanelOperand(
-                    b.value(arith.SelectOp(here, rows, there.pointer)),
-                    b.select(here, pitch, there.x_bytes),
-                    b.select(here, format.group * size, there.k_bytes),
-                )
+            def rows(i: Idx) -> PanelOperand:
+                start = b.ptr(corner, b.times(b.times(i, format.lanes), pitch))
+                return PanelOperand(start, pitch, format.group * size)
 
-            return panel
+            return replace(find, direct=rows, count=as_it_is)
 
         def partial(begin: Idx, end: Idx) -> Finder:
             return self.cut(
-                format, locate(begin, end, None), panels, count, b.minus(end, begin), unit
+                format, locate(begin, end, False), panels, count, b.minus(end, begin), unit
             )
 
         block = (k0, array.depth) if array.depth else None
@@ -248,7 +249,7 @@ class Operands:
                 pointer, group * size, format.parts * format.part_bytes, panel_bytes
             )
 
-        return panel
+        return Finder(panel)
 
     def cut(
         self, format: PanelFormat, find: Finder, panels: Idx, count: int, kept: Idx, unit: int
@@ -290,7 +291,7 @@ class Operands:
                     buffer.address(b, begin, b.times(i, format.lanes)), size, buffer.ld * size
                 )
 
-            return panel
+            return Finder(panel)
 
         return Side(format, count, length, locate, locate)
 
@@ -323,7 +324,7 @@ class Operands:
                 pointer = b.ptr(memory, b.times(i, panel_bytes))
                 return PanelOperand(pointer, format.group * size, format.parts * format.part_bytes)
 
-            return panel
+            return Finder(panel)
 
         return Side(format, count, length, locate, locate)
 
