@@ -2,301 +2,379 @@
 
 Every value has a layout, as those passes want it: `sg_layout` and `sg_data` for a workgroup, `inst_data` for the
 instructions of a subgroup; none where values have the size of an instruction, for which MLIR finds the lanes itself.
-Values are [rows, columns]. Not drawn is what MLIR 22.1.8 refuses always (a row that is reduced across subgroups, a
-conversion to other subgroups), and the transpose of a value in rounds along both dimensions, whose parts it leaves
-where they were.
+Values are [rows, columns], or their rows and columns, or one row from the start. Not drawn is the transpose of a value
+in rounds along both dimensions, whose parts MLIR 22.1.8 leaves where they were.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 from hypothesis import strategies as st
 
-Shape = tuple[int, int]
-FLOATS = ("f32", "f16", "bf16")
-DTYPES = {
-    "f32": np.float32,
-    "f16": np.float16,
-    "bf16": ml_dtypes.bfloat16,
-    "i32": np.int32,
-    "i8": np.int8,
-}
+from tests.peer.values import DTYPES, Layout, Program, Shape, Value, attributes, typed
+
 BINARY = {
-    "float": ("addf", "subf", "mulf", "maximumf", "minimumf"),
-    "int": ("addi", "subi", "muli", "maxsi", "minsi", "xori", "andi"),
+    "float": "arith.addf arith.subf arith.mulf arith.maximumf arith.minimumf arith.maxnumf math.copysign",
+    "int": "arith.addi arith.subi arith.muli arith.maxsi arith.minsi arith.minui arith.xori arith.andi arith.ori",
 }
-UNARY = {"float": ("math.absf", "arith.negf", "math.floor"), "int": ("math.absi",)}
+UNARY = {
+    "float": "math.absf arith.negf math.floor math.ceil math.trunc math.roundeven",
+    "int": "math.absi math.ctpop",
+}
 """Exact ones: a result differs where an element is another one, and nowhere else."""
+BY_CONSTANT = "arith.divsi arith.remsi arith.divui arith.remui arith.shli arith.shrsi arith.shrui"
+COMPARE = {"float": ("cmpf", "olt oge une ord ult"), "int": ("cmpi", "slt eq uge ne ult")}
+CASTS = {
+    "f16": (("extf", "f32"), ("bitcast", "bf16")),
+    "bf16": (("extf", "f32"), ("bitcast", "f16")),
+    "f32": (("truncf", "f16"), ("truncf", "bf16"), ("bitcast", "i32")),
+    "i8": (("extsi", "i32"), ("extui", "i32"), ("sitofp", "f32"), ("uitofp", "f16")),
+    "i32": (("trunci", "i8"), ("sitofp", "f32")),
+}
+SUMS = {"f32": "add maximumf minnumf", "i32": "add maxsi minui xor or"}
+NEUTRAL = {"add": 0, "maximumf": -9, "minnumf": 9, "maxsi": -9, "minui": 9, "xor": 0, "or": 0}
 ROOM = 16
 """Elements that arrays are wider and higher than a tile."""
 
 
-@dataclass(frozen=True)
-class Layout:
-    """Who owns a value: a grid of subgroups, the block of each, its instructions; None and None: it is one."""
-
-    grid: Shape | None
-    data: Shape
-    inst: Shape | None
-    columns_first: bool = False
-    """Whether ids of subgroups count down the columns."""
-
-    @property
-    def text(self) -> str:
-        parts: list[str] = []
-        if self.grid is not None:
-            parts += [f"sg_layout = {[*self.grid]}", f"sg_data = {[*self.data]}"]
-        if self.inst is not None:
-            parts.append(f"inst_data = {[*self.inst]}")
-        elif self.grid is not None:
-            parts.append(f"order = {[0, 1] if self.columns_first else [1, 0]}")
-        return f"#xegpu.layout<{', '.join(parts)}>" if parts else ""
-
-    def says(self, name: str) -> str:
-        """An entry of an op's attributes; nothing where there is nothing to say."""
-        return f"{name} = {self.text}" if self.text else ""
-
-    def turned(self) -> Layout:
-        """That of the transposed value, of which every subgroup owns what it owned."""
-        grid, data, inst = (
-            None if pair is None else (pair[1], pair[0])
-            for pair in (self.grid, self.data, self.inst)
-        )
-        assert data is not None
-        return Layout(grid, data, inst, not self.columns_first)
-
-    def rounds(self, shape: Shape) -> list[int]:
-        grid = self.grid or (1, 1)
-        return [n // (g * d) for n, g, d in zip(shape, grid, self.data, strict=True)]
-
-
-def attributes(*entries: str, own: bool = False) -> str:
-    """A dictionary of what is said; `own`: of the op's own attributes."""
-    said = ", ".join(entry for entry in entries if entry)
-    return "" if not said else f"<{{{said}}}>" if own else f"{{{said}}}"
-
-
-@dataclass(frozen=True)
-class Value:
-    name: str
-    shape: Shape
-    dtype: str
-    layout: Layout
-
-    @property
-    def type(self) -> str:
-        return f"vector<{self.shape[0]}x{self.shape[1]}x{self.dtype}>"
-
-    @property
-    def family(self) -> str:
-        return "float" if self.dtype in FLOATS else "int"
-
-
-@dataclass
-class Program:
-    """XeGPU text with its arrays: first what it reads, then what it writes."""
-
-    text: str
-    inputs: list[tuple[Shape, str]]
-    outputs: list[tuple[Shape, str]]
-
-    def arguments(self, seed: int) -> list[Any]:
-        """Small whole numbers, of which sums are exact in every type; outputs are poisoned."""
-        rng = np.random.default_rng(seed)
-        arrays = [rng.integers(-3, 4, shape).astype(DTYPES[kind]) for shape, kind in self.inputs]
-        for shape, kind in self.outputs:
-            arrays.append(np.empty(shape, DTYPES[kind]))
-            arrays[-1].view(np.uint8)[...] = 0xFF
-        return arrays
+TO_LANES = "workgroup to lanes"
+LEVELS = ("workgroup", "workgroup in instructions", "subgroup", "instruction", TO_LANES)
+"""What is left to do: subgroups; subgroups and instructions; instructions; lanes; all of it."""
 
 
 class Drawing:
-    """A program that grows by drawn steps, of one of the LEVELS."""
+    """A program that grows by drawn steps, with one of the LEVELS left."""
 
     def __init__(self, draw: st.DrawFn, level: str):
         self.draw, self.level = draw, level
         workgroup = level.startswith("workgroup")
-        self.grid = (self.pick((1, 2, 4)), self.pick((1, 2, 4))) if workgroup else None
-        self.blocked = level in ("workgroup in instructions", "subgroup")
+        self.flat = draw(st.integers(0, 7)) == 0
+        sizes = (1, 2, 4, 8) if self.flat else (1, 2, 4)
+        self.grid = tuple(self.pick(sizes) for _ in range(2 - self.flat)) if workgroup else None
+        self.lanes = level in ("instruction", TO_LANES)
+        self.rounds = (1, 1, 2) if draw(st.integers(0, 3)) == 0 else (1,)
+        self.blocked = level in ("workgroup in instructions", "subgroup", TO_LANES)
         self.lines: list[str] = []
         self.values: list[Value] = []
         self.arrays: list[tuple[str, Shape, str]] = []
         self.outputs: list[tuple[str, Shape, str]] = []
-        self.indent = "  "
+        self.numbers: list[str] = []
+        self.depth = 1
 
     def pick(self, options: Any) -> Any:
-        return self.draw(st.sampled_from([*options]))
+        return self.draw(
+            st.sampled_from(options.split() if isinstance(options, str) else [*options])
+        )
 
     def line(self, text: str) -> None:
-        self.lines.append(self.indent + text)
+        self.lines.append("  " * self.depth + text)
 
-    def fresh(self) -> str:
-        return f"%v{len(self.lines)}"
+    def fresh(self, name: str = "v") -> str:
+        return f"%{name}{len(self.lines)}"
 
     def layout(self, shape: Shape) -> Layout:
         """One block each, or some rounds of blocks; instructions that divide a block."""
-        data = shape
-        if self.grid is not None:
-            rounds = [
-                self.pick([r for r in (1, 1, 2) if n % (g * r) == 0])
-                for n, g in zip(shape, self.grid, strict=True)
-            ]
-            rows, columns = (n // (g * r) for n, g, r in zip(shape, self.grid, rounds, strict=True))
-            data = rows, columns
-        return Layout(self.grid, data, self.inst(data) if self.blocked else None)
+        if self.grid is None:
+            return Layout(None, shape, self.inst(shape) if self.blocked else None)
+        rounds = [
+            self.pick([r for r in self.rounds if n % (g * r) == 0])
+            for n, g in zip(shape, self.grid, strict=True)
+        ]
+        data = tuple(n // (g * r) for n, g, r in zip(shape, self.grid, rounds, strict=True))
+        inst = self.inst(data) if self.blocked else None
+        return Layout(self.grid, data, inst, len(shape) == 2 and self.draw(st.booleans()))
 
     def inst(self, data: Shape) -> Shape:
-        """Instructions of one element or row MLIR 22 cannot put together again."""
-        rows, columns = (self.pick([d for d in (2, 4, 8, 16) if n % d == 0]) for n in data)
-        return rows, columns
+        """Instructions of one element or row MLIR 22 cannot put together again, and lanes have 8x16 elements."""
+        if self.level == TO_LANES:
+            most = (8, 16)[-len(data) :]
+            return tuple(math.gcd(n, m) for n, m in zip(data, most, strict=True))
+        return tuple(self.pick([d for d in (2, 4, 8, 16) if n % d == 0]) for n in data)
 
     def shape(self) -> Shape:
         if self.level == "instruction":
-            return 8, 16
+            return (16,) if self.flat else (8, 16)
+        if self.flat:
+            return ((self.grid or (1,))[0] * self.pick((16, 32, 64)),)
         rows, columns = self.grid or (1, 1)
-        return rows * self.pick((8, 16, 32)), columns * self.pick((16, 32))
+        return rows * self.pick((4, 8, 16, 24, 32)), columns * self.pick((16, 32, 48))
 
-    def add(self, op: str, shape: Shape, dtype: str, layout: Layout) -> Value:
+    def add(self, op: str, shape: Shape, dtype: str, layout: Layout, whole: Shape = ()) -> Value:
         """An op that says who owns its result: LAYOUT is where the text says so, TYPE the result's type."""
-        value = Value(self.fresh(), shape, dtype, layout)
+        value = Value(self.fresh(), shape, dtype, layout, whole)
         stated = attributes(layout.says("layout_result_0"))
         self.line(f"{value.name} = {op.replace('LAYOUT', stated).replace('TYPE', value.type)}")
         self.values.append(value)
         return value
 
+    def aside(self, op: str, shape: Shape, dtype: str, layout: Layout) -> Value:
+        """An op whose result only the step has that adds it."""
+        self.add(op, shape, dtype, layout)
+        return self.values.pop()
+
+    def each(self, op: str, *operands: Value) -> Value:
+        """An op on elements of values that are owned alike."""
+        a, names = operands[0], ", ".join(value.name for value in operands)
+        return self.aside(f"{op} {names} LAYOUT : TYPE", a.shape, a.dtype, a.layout)
+
+    def keep(self, value: Value, like: Value) -> None:
+        self.values.append(replace(value, whole=like.whole))
+
+    def splat(self, number: int, shape: Shape, dtype: str, layout: Layout) -> Value:
+        shown = f"{number}.0" if dtype in ("f32", "f16", "bf16") else f"{number}"
+        return self.aside(f"arith.constant LAYOUT dense<{shown}> : TYPE", shape, dtype, layout)
+
+    @property
+    def full(self) -> list[Value]:
+        """Values that are no rows of others."""
+        return [v for v in self.values if v.layout.without is None]
+
     # Memory.
+    def array(self, shape: Shape, dtype: str, output: bool = False) -> tuple[str, str]:
+        arrays = self.outputs if output else self.arrays
+        name = f"%{'o' if output else 'a'}{len(arrays)}"
+        arrays.append((name, shape, dtype))
+        return name, typed(shape, dtype, "memref")
+
     def tile(
         self, shape: Shape, dtype: str, layout: Layout, output: bool = False
     ) -> tuple[str, str]:
         """A descriptor of an array of its own, and its type."""
-        extent = (shape[0] + ROOM, shape[1] + ROOM)
-        arrays = self.outputs if output else self.arrays
-        name = f"%{'o' if output else 'a'}{len(arrays)}"
-        arrays.append((name, extent, dtype))
-        descriptor = f"%t{len(self.lines)}"
-        said = ", ".join(filter(None, (f"{shape[0]}x{shape[1]}x{dtype}", layout.text)))
-        type = f"!xegpu.tensor_desc<{said}>"
-        array = f"memref<{extent[0]}x{extent[1]}x{dtype}>"
+        name, array = self.array(tuple(n + ROOM for n in shape), dtype, output)
+        descriptor = self.fresh("t")
+        type = typed(shape, dtype, "!xegpu.tensor_desc")
+        if layout.text:
+            type = f"{type[:-1]}, {layout.text}>"
         self.line(f"{descriptor} = xegpu.create_nd_tdesc {name} : {array} -> {type}")
         return descriptor, type
 
-    def offsets(self) -> str:
-        return f"[{self.draw(st.integers(0, ROOM))}, {self.pick((0, 4, 8, 16))}]"
+    def offsets(self, shape: Shape) -> str:
+        starts = [self.draw(st.integers(0, ROOM)) for _ in shape[:-1]]
+        return f"{[*starts, self.pick((0, 4, 8, 16))]}"
 
     def load(self, shape: Shape, dtype: str, layout: Layout) -> Value:
         descriptor, type = self.tile(shape, dtype, layout)
-        at = f"{self.offsets()} {attributes(layout.says('layout'), own=True)}"
+        at = f"{self.offsets(shape)} {attributes(layout.says('layout'), own=True)}"
         # Of fewer than 16 bits MLIR 22 gives a prefetch of one instruction lanes that do not divide it.
-        if self.level != "instruction" and self.draw(st.booleans()):
+        if not self.lanes and self.draw(st.booleans()):
             self.line(f"xegpu.prefetch_nd {descriptor}{at} : {type}")
         op = f"xegpu.load_nd {descriptor}{at} : {type} -> TYPE"
         return self.add(op, shape, dtype, layout)
 
     def store(self, value: Value) -> None:
+        if value.layout.without is not None:
+            value = self.spread(value)
+        if self.draw(st.integers(0, 3)) == 0:
+            self.scatter(value)
+            return
         descriptor, type = self.tile(value.shape, value.dtype, value.layout, output=True)
-        at = f"{self.offsets()} {attributes(value.layout.says('layout'), own=True)}"
+        at = f"{self.offsets(value.shape)} {attributes(value.layout.says('layout'), own=True)}"
         self.line(f"xegpu.store_nd {value.name}, {descriptor}{at} : {value.type}, {type}")
 
+    # Elements by their places.
+    def spread(self, row: Value) -> Value:
+        """A row or a column as often as all has it."""
+        dim, layout = row.layout.without, replace(row.layout, without=None)
+        assert dim is not None
+        whole = row.whole
+        if dim == 1:
+            thin = (row.shape[0], 1)
+            text = f"vector.shape_cast {row.name} LAYOUT : {row.type} to TYPE"
+            row = self.aside(text, thin, row.dtype, layout.thin(1))
+        text = f"vector.broadcast {row.name} LAYOUT : {row.type} to TYPE"
+        return self.aside(text, whole, row.dtype, layout)
+
+    def countable(self, shape: Shape, layout: Layout, dim: int) -> bool:
+        """Whether MLIR 22 knows the places: of rounds it counts the first, of rows those of one column of subgroups."""
+        column = len(shape) == 2 and dim == 0 and (self.grid or (1, 1))[1] > 1
+        return max(layout.rounds(shape)) == 1 and not column
+
+    def row(self) -> None:
+        """Where the elements of a row or a column are."""
+        a, dim = self.pick(self.full), self.pick((0, 1))
+        if len(a.shape) == 2 and self.countable(a.shape, a.layout, dim):
+            layout = replace(a.layout, without=1 - dim)
+            steps = self.aside("vector.step LAYOUT : TYPE", (a.shape[dim],), "index", layout)
+            text = f"arith.index_cast {steps.name} LAYOUT : {steps.type} to TYPE"
+            self.add(text, steps.shape, "i32", layout, a.shape)
+
+    def counted(self, shape: Shape, layout: Layout, dim: int) -> Value:
+        """The place of each element along a dimension."""
+        if len(shape) == 1:
+            return self.aside("vector.step LAYOUT : TYPE", shape, "index", layout)
+        row = replace(layout, without=1 - dim)
+        steps = self.aside("vector.step LAYOUT : TYPE", (shape[dim],), "index", row)
+        return self.spread(replace(steps, whole=shape))
+
+    def places(self, shape: Shape, layout: Layout) -> tuple[Value, int]:
+        """An offset of its own for each element, and how many there may be: counted, or in any order."""
+        if self.draw(st.booleans()) or not all(
+            self.countable(shape, layout, dim) for dim in range(len(shape))
+        ):
+            return self.read_places(shape, layout, "places")
+        columns = self.counted(shape, layout, len(shape) - 1)
+        if len(shape) == 1:
+            return columns, shape[0]
+        pitch = shape[1] + self.pick((0, 3))
+        scale = self.splat(pitch, shape, "index", layout)
+        rows = self.each("arith.muli", self.counted(shape, layout, 0), scale)
+        return self.each("arith.addi", rows, columns), shape[0] * pitch
+
+    def anywhere(self, shape: Shape, layout: Layout) -> tuple[Value, int]:
+        """Offsets that an array has, some of them the same."""
+        return self.read_places(shape, layout, "repeated places")
+
+    def read_places(self, shape: Shape, layout: Layout, kind: str) -> tuple[Value, int]:
+        numbers = self.load(shape, kind, layout)
+        self.values.pop()
+        text = f"arith.index_cast {numbers.name} LAYOUT : {numbers.type} to TYPE"
+        return self.aside(text, shape, "index", layout), math.prod(n + ROOM for n in shape)
+
+    def mask(self, a: Value) -> Value:
+        """All elements, or those of which a value is so.
+
+        MLIR 22.1.8 makes one constant of all rounds, and forgets the rounds behind the first of ops that take it.
+        """
+        if max(a.layout.rounds(a.shape)) == 1 and self.draw(st.booleans()):
+            return self.aside("arith.constant LAYOUT dense<true> : TYPE", a.shape, "i1", a.layout)
+        return self.compared(a, self.splat(0, a.shape, a.dtype, a.layout))
+
+    def gather(self) -> None:
+        a = self.pick(self.full)
+        places, count = self.pick((self.places, self.anywhere))(a.shape, a.layout)
+        mask = self.mask(a)
+        name, array = self.array((count,), a.dtype)
+        stated = attributes(a.layout.says("layout"), own=True)
+        types = f"{array}, {places.type}, {mask.type}"
+        b = self.aside(
+            f"xegpu.load {name}[{places.name}], {mask.name} {stated} : {types} -> TYPE",
+            a.shape, a.dtype, a.layout,
+        )  # fmt: skip
+        # What is not loaded is anything.
+        self.chosen(mask, b, a)
+
+    def scatter(self, value: Value) -> None:
+        places, count = self.places(value.shape, value.layout)
+        mask = self.mask(value)
+        name, array = self.array((count,), value.dtype, output=True)
+        stated = attributes(value.layout.says("layout"), own=True)
+        types = f"{value.type}, {array}, {places.type}, {mask.type}"
+        self.line(
+            f"xegpu.store {value.name}, {name}[{places.name}], {mask.name} {stated} : {types}"
+        )
+
+    def matrices(self) -> None:
+        """Through shared local memory, to other owners."""
+        a = self.pick(self.full)
+        if self.flat or self.lanes:
+            return
+        size = a.shape[0] * a.shape[1] * np.dtype(DTYPES[a.dtype]).itemsize
+        memory, matrix = self.fresh("m"), typed(a.shape, a.dtype, "!xegpu.mem_desc")
+        self.line(f"{memory}_bytes = memref.alloca() : memref<{size}xi8, 3>")
+        self.line(
+            f"{memory} = xegpu.create_mem_desc {memory}_bytes : memref<{size}xi8, 3> -> {matrix}"
+        )
+        to = self.layout(a.shape)
+        stated = [attributes(each.says("layout"), own=True) for each in (a.layout, to)]
+        self.line(f"xegpu.store_matrix {a.name}, {memory}[0, 0] {stated[0]} : {a.type}, {matrix}")
+        self.line("gpu.barrier")
+        self.add(
+            f"xegpu.load_matrix {memory}[0, 0] {stated[1]} : {matrix} -> TYPE", a.shape, a.dtype, to
+        )
+
     # Arithmetic.
-    def like(self, value: Value) -> Value:
+    def other(self, value: Value) -> Value:
         """Another value of the same shape, type and owners: one that there is, or a load, or a constant."""
         key = (value.shape, value.dtype, value.layout)
         same = [v for v in self.values if (v.shape, v.dtype, v.layout) == key]
         if len(same) > 1 and self.draw(st.booleans()):
             return self.pick(same)
-        if self.draw(st.booleans()):
+        if value.layout.without is None and self.draw(st.booleans()):
             return self.load(*key)
-        number = "2.0" if value.family == "float" else "3"
-        return self.add(f"arith.constant LAYOUT dense<{number}> : TYPE", *key)
+        return self.splat(self.pick((2, 3)), *key)
 
     def binary(self) -> None:
         a = self.pick(self.values)
-        b, op = self.like(a), self.pick(BINARY[a.family])
-        self.add(f"arith.{op} {a.name}, {b.name} LAYOUT : TYPE", a.shape, a.dtype, a.layout)
+        self.keep(self.each(self.pick(BINARY[a.family]), a, self.other(a)), a)
+
+    def by_constant(self) -> None:
+        if whole := [v for v in self.values if v.family == "int"]:
+            a = self.pick(whole)
+            number = self.splat(self.pick((2, 3)), a.shape, a.dtype, a.layout)
+            self.keep(self.each(self.pick(BY_CONSTANT), a, number), a)
 
     def unary(self) -> None:
         a = self.pick(self.values)
-        op = self.pick(UNARY[a.family])
-        self.add(f"{op} {a.name} LAYOUT : TYPE", a.shape, a.dtype, a.layout)
+        self.keep(self.each(self.pick(UNARY[a.family]), a), a)
 
     def cast(self) -> None:
         a = self.pick(self.values)
-        to = {"f16": "f32", "bf16": "f32", "f32": "f16", "i8": "i32", "i32": "i8"}[a.dtype]
-        wider = a.dtype in ("f16", "bf16", "i8")
-        op = {("float", True): "extf", ("float", False): "truncf", ("int", True): "extsi"}.get(
-            (a.family, wider), "trunci"
-        )
-        self.add(f"arith.{op} {a.name} LAYOUT : {a.type} to TYPE", a.shape, to, a.layout)
+        op, to = self.pick(CASTS[a.dtype])
+        self.add(f"arith.{op} {a.name} LAYOUT : {a.type} to TYPE", a.shape, to, a.layout, a.whole)
+
+    def compared(self, a: Value, b: Value) -> Value:
+        op, kinds = COMPARE[a.family]
+        text = f"arith.{op} {self.pick(kinds)}, {a.name}, {b.name} LAYOUT : {a.type}"
+        return self.aside(text, a.shape, "i1", a.layout)
+
+    def chosen(self, mask: Value, a: Value, b: Value) -> None:
+        text = f"arith.select {mask.name}, {a.name}, {b.name} LAYOUT : {mask.type}, TYPE"
+        self.add(text, a.shape, a.dtype, a.layout, a.whole)
 
     def select(self) -> None:
         a = self.pick(self.values)
-        b = self.like(a)
-        condition = "cmpf olt" if a.family == "float" else "cmpi slt"
-        mask = self.fresh()
-        stated = attributes(a.layout.says("layout_result_0"))
-        self.line(f"{mask} = arith.{condition}, {a.name}, {b.name} {stated} : {a.type}")
-        masks = f"vector<{a.shape[0]}x{a.shape[1]}xi1>"
-        self.add(
-            f"arith.select {mask}, {b.name}, {a.name} LAYOUT : {masks}, TYPE",
-            a.shape,
-            a.dtype,
-            a.layout,
-        )
+        b = self.other(a)
+        self.chosen(self.compared(a, b), replace(b, whole=a.whole), a)
 
     # What moves elements.
     def transpose(self) -> None:
-        a = self.pick(self.values)
-        shape = a.shape[1], a.shape[0]
-        known = self.level in ("workgroup", "subgroup")  # layouts of the others do not say an order
-        if not known or min(a.layout.rounds(a.shape)) > 1:
+        a = self.pick(self.full)
+        if self.flat or self.level == "instruction" or min(a.layout.rounds(a.shape)) > 1:
             return
-        self.add(
-            f"vector.transpose {a.name}, [1, 0] LAYOUT : {a.type} to TYPE",
-            shape,
-            a.dtype,
-            a.layout.turned(),
-        )
+        text = f"vector.transpose {a.name}, [1, 0] LAYOUT : {a.type} to TYPE"
+        self.add(text, (a.shape[1], a.shape[0]), a.dtype, a.layout.turned())
 
     def convert(self) -> None:
-        """To other instructions of the same subgroups."""
-        a = self.pick(self.values)
-        if self.grid is None or not self.blocked:
+        """To other instructions of the same subgroups, or to other subgroups, which MLIR 22 refuses."""
+        a = self.pick(self.full)
+        if self.grid is None or not (self.blocked or self.draw(st.integers(0, 3)) == 0):
             return
-        to = replace(a.layout, inst=self.inst(a.layout.data))
+        other = self.draw(st.integers(0, 3)) == 0 or not self.blocked
+        to = self.layout(a.shape) if other else replace(a.layout, inst=self.inst(a.layout.data))
         stated = attributes(a.layout.says("input_layout"), to.says("target_layout"), own=True)
         self.add(f"xegpu.convert_layout {a.name} {stated} : TYPE", a.shape, a.dtype, to)
 
     def reduce(self) -> None:
-        """Sums along a dimension that every subgroup has whole, and their copies along it."""
+        """Along a dimension; along one that no subgroup has whole, which MLIR 22 refuses, now and then."""
+        across = self.draw(st.integers(0, 7)) == 0
         whole = [
             (v, d)
-            for v in self.values
-            for d in range(2)
-            if v.dtype in ("f32", "i32") and v.layout.data[d] == v.shape[d]
+            for v in self.full
+            for d in range(len(v.shape))
+            if v.dtype in SUMS and (across or v.layout.data[d] == v.shape[d]) and len(v.shape) == 2
         ]
         if not whole:
             return
         a, dim = self.pick(whole)
-        kept = a.shape[1 - dim]
-        said = f"layout_result_0 = #xegpu.slice<{a.layout.text}, dims = [{dim}]>"
-        slice = attributes(said if a.layout.text else "")
-        kind = f"vector<{kept}x{a.dtype}>"
-        zero, sums = self.fresh(), f"%s{len(self.lines)}"
-        nothing = "0.0" if a.family == "float" else "0"
-        self.line(f"{zero} = arith.constant {slice} dense<{nothing}> : {kind}")
-        self.line(
-            f"{sums} = vector.multi_reduction <add>, {a.name}, {zero} {slice} [{dim}] : {a.type} to {kind}"
-        )
-        if dim == 0:
-            self.add(f"vector.broadcast {sums} LAYOUT : {kind} to TYPE", a.shape, a.dtype, a.layout)
+        kind, layout = self.pick(SUMS[a.dtype]), replace(a.layout, without=dim)
+        kept = (a.shape[1 - dim],)
+        start = self.splat(NEUTRAL[kind], kept, a.dtype, layout)
+        text = f"vector.multi_reduction <{kind}>, {a.name}, {start.name} LAYOUT [{dim}] : {a.type} to TYPE"
+        self.add(text, kept, a.dtype, layout, a.shape)
+
+    def broadcast(self) -> None:
+        if rows := [v for v in self.values if v.layout.without is not None]:
+            self.values.append(self.spread(self.pick(rows)))
 
     def product(self) -> None:
         """A and B whole along k; f32 or i32 sums."""
+        if self.flat:
+            return
         rows, columns = self.grid or (1, 1)
         dtype = self.pick(("f16", "bf16", "i8"))
         step = 32 if dtype == "i8" else 16
@@ -304,11 +382,10 @@ class Drawing:
         if self.level != "instruction":
             m, n, k = m * self.pick((1, 2)), n * self.pick((1, 2)), k * self.pick((1, 2))
         inst = ((8, step), (step, 16), (8, 16)) if self.blocked else (None, None, None)
+        sizes = ((m // rows, k), (k, n // columns), (m // rows, n // columns))
+        order = self.grid is not None and self.draw(st.booleans())
         owners = [
-            Layout(self.grid, data, tile)
-            for data, tile in zip(
-                ((m // rows, k), (k, n // columns), (m // rows, n // columns)), inst, strict=True
-            )
+            Layout(self.grid, data, tile, order) for data, tile in zip(sizes, inst, strict=True)
         ]
         a = self.load((m, k), dtype, owners[0])
         b = self.load((k, n), dtype, owners[1])
@@ -316,43 +393,93 @@ class Drawing:
         c = self.load((m, n), sums, owners[2])
         names = ("layout_a", "layout_b", "layout_cd")
         stated = attributes(*(o.says(name) for o, name in zip(owners, names, strict=True)))
+        types = f"{a.type}, {b.type}, {c.type} -> TYPE"
         self.add(
-            f"xegpu.dpas {a.name}, {b.name}, {c.name} {stated} : {a.type}, {b.type}, {c.type} -> TYPE",
-            (m, n),
-            sums,
-            owners[2],
+            f"xegpu.dpas {a.name}, {b.name}, {c.name} {stated} : {types}", (m, n), sums, owners[2]
         )
+
+    # Control flow.
+    def number(self, options: Sequence[int]) -> str:
+        """A number that the text says, or one of 0 to 3 that the caller gives."""
+        if self.draw(st.booleans()):
+            if not self.numbers:
+                self.numbers.append("%n0")
+            return self.pick(self.numbers)
+        name = self.fresh("c")
+        self.line(f"{name} = arith.constant {self.pick(options)} : index")
+        return name
+
+    def inside(self, *steps: Callable[[Drawing], None]) -> list[Value]:
+        """Steps within a region, and the values there were before: those of the region end with it."""
+        before = [*self.values]
+        self.depth += 1
+        for step in steps:
+            step(self)
+        return before
+
+    def leave(self, before: list[Value], result: Value, a: Value) -> None:
+        self.line(f"scf.yield {result.name} : {a.type}")
+        self.depth -= 1
+        self.values[:] = before
+
+    def last_like(self, a: Value) -> Value:
+        """The newest value of a region that can be its result."""
+        key = (a.shape, a.dtype, a.layout)
+        return [v for v in self.values if (v.shape, v.dtype, v.layout) == key][-1]
 
     def loop(self) -> None:
-        """A sum of tiles that march along the columns of an array, or of one tile again and again."""
-        a = self.pick(self.values)
+        """Sums of tiles that march along the columns of an array, or of one tile again and again."""
+        a = self.pick(self.full)
         descriptor, type = self.tile(a.shape, a.dtype, a.layout)
-        times, number = self.pick((0, 1, 3)), len(self.lines)
-        c = {n: f"%c{number}_{n}" for n in ("zero", "step", "end")}
-        for key, value in zip(c, (0, 4, 4 * times), strict=True):
-            self.line(f"{c[key]} = arith.constant {value} : index")
-        op = "addf" if a.family == "float" else "addi"
+        number, end = len(self.lines), self.number((0, 1, 3))
+        zero, one, four = (self.fresh(name) for name in ("zero", "one", "four"))
+        for name, value in ((zero, 0), (one, 1), (four, 4)):
+            self.line(f"{name} = arith.constant {value} : index")
         result = f"%v{number}_loop"
-        self.line(
-            f"{result} = scf.for %i{number} = {c['zero']} to {c['end']} step {c['step']} "
-            f"iter_args(%acc{number} = {a.name}) -> {a.type} {{"
-        )
-        stated = attributes(a.layout.says("layout_result_0"))
+        head = f"{result} = scf.for %i{number} = {zero} to {end} step {one} iter_args(%acc{number} = {a.name})"
+        self.line(f"{head} -> {a.type} {{")
+        before = self.inside()
         # MLIR 22.1.8 takes a loop's counter for its first value where it makes lanes of a load's subgroup.
-        column = 4 if self.level == "instruction" else f"%i{number}"
-        at = f"[0, {column}] {attributes(a.layout.says('layout'), own=True)}"
-        self.line(f"  %x{number} = xegpu.load_nd {descriptor}{at} : {type} -> {a.type}")
-        self.line(f"  %y{number} = arith.{op} %acc{number}, %x{number} {stated} : {a.type}")
-        self.line(f"  scf.yield %y{number} : {a.type}")
+        column = "4" if self.level == "instruction" else f"%col{number}"
+        self.line(f"%col{number} = arith.muli %i{number}, {four} : index")
+        at = ", ".join([*("0" for _ in a.shape[1:]), column])
+        stated = attributes(a.layout.says("layout"), own=True)
+        x = self.add(
+            f"xegpu.load_nd {descriptor}[{at}] {stated} : {type} -> TYPE",
+            a.shape,
+            a.dtype,
+            a.layout,
+        )
+        self.values.append(replace(a, name=f"%acc{number}"))
+        if self.draw(st.booleans()):
+            self.pick(STEPS)(self)
+        add = "arith.addf" if a.family == "float" else "arith.addi"
+        self.leave(before, self.each(add, self.last_like(replace(a, name="")), x), a)
         self.line("}")
-        self.values.append(Value(result, a.shape, a.dtype, a.layout))
+        self.values.append(replace(a, name=result))
+
+    def branch(self) -> None:
+        """One value or another, by a number of the caller's; MLIR 22 hardly ever makes lanes of it."""
+        if self.lanes and self.draw(st.integers(0, 3)):
+            return
+        a, number = self.pick(self.full), self.number((0, 2))
+        condition, result, two = self.fresh("p"), f"%v{len(self.lines)}_if", self.fresh("two")
+        self.line(f"{two} = arith.constant 2 : index")
+        self.line(f"{condition} = arith.cmpi slt, {number}, {two} : index")
+        self.line(f"{result} = scf.if {condition} -> ({a.type}) {{")
+        for last in (False, True):
+            before = self.inside(self.pick(STEPS))
+            self.leave(before, self.last_like(a), a)
+            self.line("}" if last else "} else {")
+        self.values.append(replace(a, name=result))
 
     def program(self) -> Program:
-        arguments = ", ".join(
-            f"{name}: memref<{shape[0]}x{shape[1]}x{dtype}>"
+        arrays = [
+            f"{name}: {typed(shape, dtype, 'memref')}"
             for name, shape, dtype in (*self.arrays, *self.outputs)
-        )
-        count = 1 if self.grid is None else self.grid[0] * self.grid[1]
+        ]
+        arguments = ", ".join([*arrays, *(f"{name}: index" for name in self.numbers)])
+        count = math.prod(self.grid or ())
         body = "\n".join(self.lines)
         level = "subgroup" if self.grid is None else "workgroup"
         stated = f'{{tilewright.level = "{level}", tilewright.subgroups = {count}}}'
@@ -361,24 +488,26 @@ class Drawing:
             f"{body}\n  gpu.return\n}}\n}}\n"
         )
         inputs, outputs = ([(s, d) for _, s, d in arrays] for arrays in (self.arrays, self.outputs))
-        return Program(text, inputs, outputs)
+        return Program(text, inputs, outputs, len(self.numbers))
 
 
 STEPS: tuple[Callable[[Drawing], None], ...] = (
     Drawing.binary,
+    Drawing.by_constant,
     Drawing.unary,
     Drawing.cast,
     Drawing.select,
+    Drawing.row,
+    Drawing.gather,
+    Drawing.matrices,
     Drawing.transpose,
     Drawing.convert,
     Drawing.reduce,
+    Drawing.broadcast,
     Drawing.product,
     Drawing.loop,
+    Drawing.branch,
 )
-
-
-LEVELS = ("workgroup", "workgroup in instructions", "subgroup", "instruction")
-"""What is left to do: subgroups; subgroups and instructions; instructions; lanes."""
 
 
 @st.composite
