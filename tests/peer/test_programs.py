@@ -57,7 +57,7 @@ PASSES: dict[str, tuple[Sequence[str], Sequence[Pass[Any]], str]] = {
 
 REFUSALS = (
     "failed to legalize",  # ops on values in several rounds
-    "op requires the same type for all operands and results",
+    r"'arith\.\w+' op requires the same type for all operands and results",  # in a loop in a loop
     "Could not find layout attribute for operand",
     "Failed to update operation with the layout",
     "'scf.for' op .* have different type",  # of a loop in a loop

@@ -41,6 +41,7 @@ from tilewright.dialects.upstream.complete import (
     add_effect,
     add_ops,
     add_optional_property,
+    add_verifier,
     set_constructor,
     set_custom,
     set_format,
@@ -326,8 +327,15 @@ def _complete_comparisons() -> None:
         set_verifier(op, _verify_compare)
 
 
+def _verify_bitcast(op: arith.BitcastOp) -> None:
+    for value in (op.input, op.result):
+        if isinstance(element(value.type), IndexType):
+            raise VerifyException(f"expected integers or floats, got {value.type}")
+
+
 def complete() -> None:
     _complete_float_conversions()
+    add_verifier(arith.BitcastOp, _verify_bitcast)
     _conversion(arith.IndexCastOp, "index", "index")
     _conversion(IndexCastUIOp, "index", "index")
     _conversion(arith.ExtSIOp, "integer", "integer", grows=True)

@@ -219,6 +219,9 @@ class _Reader:
     def generic(self, maps: Sequence[AffineMap], reductions: Any, body: Region) -> Operation:
         """The op in its one form."""
         results = self.results()
+        written = [v.type for v in self.outs if isinstance(v.type, TensorType)]
+        if list(results) != written:
+            self.parser.raise_error(f"expected results of the types written, {written}")
         kinds = ["reduction" if d in reductions else "parallel" for d in range(maps[-1].num_dims)]
         return GenericOp(
             self.ins, self.outs, body, ArrayAttr(map(AffineMapAttr, maps)),
@@ -379,6 +382,8 @@ def _moved(word: str) -> Callable[[Any, Parser], Operation]:
         numbers, rank = reader.numbers(word), reader.rank(reader.outs[0])
         at = [d for d in range(rank) if d not in numbers]
         if word == "permutation":  # dimension d of the result is dimension numbers[d] of the input
+            if sorted(numbers) != [*range(rank)]:
+                parser.raise_error(f"permutation {list(numbers)} is not valid for rank {rank}")
             at = sorted(range(rank), key=lambda d: numbers[d])
         source = AffineMap(rank, 0, tuple(map(AffineDimExpr, at)))
         op = NamedOp([source, AffineMap.identity(rank)], frozenset(), "first", None)

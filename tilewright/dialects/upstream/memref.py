@@ -6,9 +6,11 @@ global, copy, rank and atomic_rmw, and lacks memref.transpose.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, cast
 
-from xdsl.dialects import memref
+from xdsl.dialects import memref, tensor
 from xdsl.dialects.builtin import (
     DYNAMIC_INDEX,
     AffineMapAttr,
@@ -207,6 +209,14 @@ class TransposeOp(Op):
             raise VerifyException(
                 f"result type {result} is not {source} with its dimensions permuted"
             )
+        with suppress(TypeError):  # a layout that is no strided form
+            (steps, start), (stated, stated_start) = strided_form(source), strided_form(result)
+            wanted = [*(steps[dim] for dim in self.permutation), start]
+            fits = zip([*stated, stated_start], wanted, strict=True)
+            if any(a not in (b, DYNAMIC_INDEX) for a, b in fits):
+                raise VerifyException(
+                    f"result type {result} has not the layout of {source} permuted"
+                )
 
 
 @op_definition
@@ -273,12 +283,16 @@ class ReshapeOp(Op):
                 )
 
 
-def kept_dimensions(op: memref.SubviewOp) -> list[int]:
+def kept_dimensions(
+    op: memref.SubviewOp | tensor.ExtractSliceOp | tensor.InsertSliceOp,
+) -> list[int]:
     """The dimensions of its source that a subview's result has; a rank-reducing one drops some of extent 1.
 
     Which of several neighbours of extent 1 are dropped changes nothing but strides that nobody uses: the first stay.
     """
-    wanted = op.result.type.get_shape()
+    part = op.source if isinstance(op, tensor.InsertSliceOp) else op.result
+    assert isinstance(part.type, MemRefType | TensorType)
+    wanted = part.type.get_shape()
     kept: list[int] = []
     for i, extent in enumerate(op.static_sizes.get_values()):
         if len(kept) < len(wanted):
@@ -303,6 +317,20 @@ def _verify_reinterpret_cast(op: memref.ReinterpretCastOp) -> None:
         for number in numbers.get_values():
             if number < 0 and number != DYNAMIC_INDEX:
                 raise VerifyException(f"expected {word} to be non-negative, but got {number}")
+    source, result = op.source.type, op.result.type
+    assert isinstance(source, MemRefType) and isinstance(result, MemRefType)
+    if source.element_type != result.element_type:
+        raise VerifyException(f"different element types specified for {source} and {result}")
+    stated: list[Sequence[int]] = [result.get_shape()]
+    given = [op.static_sizes.get_values()]
+    with suppress(TypeError):  # a layout that is no strided form
+        steps, start = strided_form(result)
+        stated += [steps, [start]]
+        given += [op.static_strides.get_values(), op.static_offsets.get_values()]
+    for word, says, has in zip(("sizes", "strides", "offset"), given, stated, strict=False):
+        fits = zip(says, has, strict=True) if len(says) == len(has) else [(0, 1)]
+        if any(a not in (b, DYNAMIC_INDEX) and b != DYNAMIC_INDEX for a, b in fits):
+            raise VerifyException(f"expected a result with {word} {list(says)}, got {result}")
 
 
 def complete() -> None:

@@ -1,4 +1,4 @@
-"""memref.subview: its result is the part that it names, and the part lies inside, as MLIR's verifier has it.
+"""memref.subview, tensor.extract_slice and insert_slice: parts are what they name and lie inside, as MLIR verifies.
 
     memref.subview %m[1, 0] [2, 4] [1, 2] : memref<4x8xf32> to memref<2x4xf32, strided<[8, 2], offset: 8>>
 
@@ -10,17 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from xdsl.dialects import memref
+from xdsl.dialects import memref, tensor
 from xdsl.dialects.builtin import DYNAMIC_INDEX as DYNAMIC
-from xdsl.dialects.builtin import MemRefType
+from xdsl.dialects.builtin import MemRefType, TensorType
 from xdsl.utils.exceptions import VerifyException
 
 from tilewright.dialects.upstream.complete import add_verifier
 from tilewright.dialects.upstream.memref import kept_dimensions
 from tilewright.dialects.upstream.strided import strided_form
 
+Slice = tensor.ExtractSliceOp | tensor.InsertSliceOp
 
-def static_parts(op: memref.SubviewOp) -> tuple[list[int], list[int], list[int]]:
+
+def static_parts(op: memref.SubviewOp | Slice) -> tuple[list[int], list[int], list[int]]:
     """Offsets, sizes and strides as written, `DYNAMIC_INDEX` where a value gives them."""
     offsets, sizes, strides = (
         [int(v) for v in part.get_values()]
@@ -32,24 +34,39 @@ def static_parts(op: memref.SubviewOp) -> tuple[list[int], list[int], list[int]]
 def _verify(op: memref.SubviewOp) -> None:
     source, result = op.source.type, op.result.type
     assert isinstance(source, MemRefType) and isinstance(result, MemRefType)
-    shape = source.get_shape()
+    kept = _verify_part(op, source, result)
+    if source.memory_space != result.memory_space:
+        raise VerifyException(f"expected the memory space of {source}, got {result}")
+    _verify_layout(source, result, kept, static_parts(op))
+
+
+def _verify_slice(op: Slice) -> None:
+    sides = (op.source.type, op.result.type)
+    whole, part = reversed(sides) if isinstance(op, tensor.InsertSliceOp) else sides
+    assert isinstance(whole, TensorType) and isinstance(part, TensorType)
+    _verify_part(op, whole, part)
+
+
+def _verify_part(
+    op: memref.SubviewOp | Slice, whole: MemRefType | TensorType, part: MemRefType | TensorType
+) -> list[int]:
+    """The dimensions that the part has."""
+    shape = whole.get_shape()
     offsets, sizes, strides = static_parts(op)
-    for name, part in (("offset", offsets), ("size", sizes), ("stride", strides)):
-        if len(part) != len(shape):
-            raise VerifyException(f"expected {len(shape)} {name} values, got {len(part)}")
+    for name, numbers in (("offset", offsets), ("size", sizes), ("stride", strides)):
+        if len(numbers) != len(shape):
+            raise VerifyException(f"expected {len(shape)} {name} values, got {len(numbers)}")
     for axis, numbers in enumerate(zip(offsets, sizes, strides, shape, strict=True)):
         _verify_inside(axis, *numbers)
-    if source.element_type != result.element_type or source.memory_space != result.memory_space:
-        raise VerifyException(
-            f"expected the element type and the memory space of {source}, got {result}"
-        )
+    if whole.element_type != part.element_type:
+        raise VerifyException(f"expected the element type of {whole}, got {part}")
     kept = kept_dimensions(op)
     dropped = [sizes[axis] for axis in range(len(sizes)) if axis not in kept]
-    if len(kept) != len(result.get_shape()) or any(size != 1 for size in dropped):
+    if len(kept) != len(part.get_shape()) or any(size != 1 for size in dropped):
         raise VerifyException(
-            f"expected a result of shape {_listed(sizes)}, or of that without extents of 1, got {result}"
+            f"expected a part of shape {_listed(sizes)}, or of that without extents of 1, got {part}"
         )
-    _verify_layout(source, result, kept, (offsets, sizes, strides))
+    return kept
 
 
 def _verify_inside(axis: int, offset: int, size: int, stride: int, extent: int) -> None:
@@ -109,3 +126,5 @@ def _listed(numbers: Sequence[int]) -> str:
 
 def complete() -> None:
     add_verifier(memref.SubviewOp, _verify)
+    add_verifier(tensor.ExtractSliceOp, _verify_slice)
+    add_verifier(tensor.InsertSliceOp, _verify_slice)

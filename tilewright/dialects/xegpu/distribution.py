@@ -51,6 +51,14 @@ def subgroups(attribute: Ownership) -> tuple[list[int], list[int]] | None:
     return None
 
 
+def is_shared(attribute: Ownership, shape: Sequence[int]) -> bool:
+    """Whether subgroups own the same elements because a dimension has no share for each: MLIR refuses that."""
+    parts = subgroups(attribute)
+    return parts is not None and any(
+        extent % count for count, extent in zip(parts[0], shape, strict=False)
+    )
+
+
 def fragment_shape(attribute: Ownership, shape: Sequence[int]) -> tuple[int, ...]:
     """What one lane holds of `shape`: `[units, packed]` of an sg_map, else 1-D."""
     return distribution(attribute).fragment_shape(shape)

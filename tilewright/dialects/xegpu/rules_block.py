@@ -74,6 +74,9 @@ def verify_create_nd_tdesc(op: descriptors.CreateNdDescOp) -> None:
         raise VerifyException(
             f"expected one offset per dimension of the source, got {len(offsets)} for rank {base_rank}"
         )
+    owners = tdesc.ownership
+    if owners is not None and distribution.is_shared(owners, tdesc.get_shape()):
+        narrower(op, f"cannot distribute {brackets(tdesc.get_shape())} using {owners}")
     if tdesc.space is MemorySpace.SLM and rank > 1:
         narrower(op, "SLM is only supported for 1D block tensor")
 
@@ -259,6 +262,10 @@ def _verify_fragment(op: block.BlockAccess, given: tuple[int, ...], what: str) -
     if total % given[0]:
         raise VerifyException(
             f"{what} shape {brackets(given)} is not a valid distribution for tensor descriptor {tdesc}"
+        )
+    if given[0] == total:  # a tile in a row: no machine has one lane
+        narrower(
+            op, f"{what} shape {brackets(given)} is not consistent with tensor descriptor {tdesc}"
         )
     words = f"{what} shape {brackets(given)}: TensorDesc doesn't need LayoutAttr for SIMT code"
     if op.ownership is not None and op.ownership.is_workgroup():

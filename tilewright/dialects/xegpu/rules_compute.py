@@ -115,7 +115,8 @@ def _verify_dpas_elements(op: compute.DpasOp) -> None:
         raise VerifyException(f"A and B mix integer and float elements: {a} and {b}")
     if element_bits(a) != element_bits(b):
         raise VerifyException(f"A and B elements differ in width: {a} and {b}")
-    if isinstance(a, IntegerType) != isinstance(d, IntegerType):
+    narrow = isinstance(d, AnyFloat) and element_bits(d) < 16
+    if isinstance(a, IntegerType) != isinstance(d, IntegerType) or narrow:
         raise VerifyException(f"the result of {a} by {b} cannot be {d}")
 
 
@@ -196,11 +197,11 @@ def verify_convert_layout(op: compute.ConvertLayoutOp) -> None:
     for name, layout in (("input", source), ("target", target)):
         if layout is None:
             continue
-        fault = distribution.fault(layout, shape)
-        if fault is not None:
-            raise VerifyException(
-                f"invalid {name} layout, data cannot be evenly distributed: {fault}."
-            )
+        words = f"invalid {name} layout, data cannot be evenly distributed"
+        if fault := distribution.fault(layout, shape):
+            raise VerifyException(f"{words}: {fault}.")
+        if distribution.is_shared(layout, shape):
+            narrower(op, f"{words}: {list(shape)} using {layout}.")
 
 
 def verify_float_conversion(op: compute.FloatConversion) -> None:

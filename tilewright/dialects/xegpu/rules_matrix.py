@@ -133,16 +133,22 @@ def _verify_block_io(
             "With subgroup_block_io, the distributed dimensions must be contiguous: strides are "
             f"{brackets(stride)}"
         )
-    lanes = layout.field("lane_layout") if isinstance(layout, LayoutAttr) else None
-    if block is None or lanes is None:
+    if not isinstance(layout, LayoutAttr):
         return
-    if len(lanes) == len(block) and any(
-        size % count for size, count in zip(block, lanes, strict=True)
-    ):
+    if any(size > 1 for size in (layout.field("lane_data") or ())[:-1]):
         raise VerifyException(
-            "With subgroup_block_io, the block shape must match the lane layout: "
-            f"{brackets(block)} and {brackets(lanes)}"
+            f"With subgroup_block_io, accessed data must be contiguous and coalesced, got {layout}"
         )
+    lanes = layout.field("lane_layout")
+    if block is None or lanes is None or len(lanes) != len(block) or block == tuple(lanes):
+        return
+    words = (
+        "With subgroup_block_io, the block shape must match the lane layout: "
+        f"{brackets(block)} and {brackets(lanes)}"
+    )
+    if any(size % count for size, count in zip(block, lanes, strict=True)):
+        raise VerifyException(words)
+    narrower(op, words)
 
 
 def verify_alloc_nbarrier(op: sync.AllocNbarrierOp) -> None:

@@ -220,6 +220,10 @@ class TensorDescType(ParametrizedAttribute, TypeAttribute, ShapedType, Container
         rank = len(shape)
         if layout.rank != rank and not (isinstance(layout, SgMapAttr) and rank == 1):
             raise VerifyException("expected layout rank to match tensor rank")
+        unit = layout.field("lane_data") if isinstance(layout, LayoutAttr) else None
+        packing = max(1, 32 // element_bits(self.element_type))
+        if self.scattered and rank > 1 and unit is not None and unit[-1] % packing:
+            raise VerifyException(f"expected last dim of lane_data to be a multiple of: {packing}")
         fault = distribution.fault(layout, shape)
         if fault is not None:
             text = "x".join(str(dim) for dim in shape)

@@ -349,14 +349,10 @@ def assign_types(
     if all(have is None or have == written for have, written in pairs):
         assigned = list(types)
     else:
-        left = list(types)
-        assigned: list[Attribute] = []
+        left, assigned = list(types), list[Attribute | None]()
         for have in known:
+            assigned.append(have if have in left else None)
             if have in left:
                 left.remove(have)
-        for have, written in zip(known, types, strict=True):
-            if have is not None and have in types:
-                assigned.append(have)
-            else:
-                assigned.append(left.pop(0) if left else written)
+        assigned = [left.pop(0) if have is None else have for have in assigned]
     return [parser.resolve_operand(o, t) for o, t in zip(operands, assigned, strict=True)]

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from xdsl.dialects.builtin import AffineMapAttr, ArrayAttr, StringAttr, VectorType
 from xdsl.dialects.vector import CombiningKindAttr, CombiningKindFlag
 from xdsl.ir import Attribute
+from xdsl.ir.affine import AffineExpr
 from xdsl.irdl import traits_def
 from xdsl.parser import Parser
 from xdsl.printer import Printer
@@ -79,15 +80,23 @@ class ContractionOp(Op):
     def verify_(self) -> None:
         if len(self.indexing_maps) != 3:
             raise VerifyException("expected an indexing map for each vector operand")
+        extents: dict[AffineExpr, int] = {}
         for position, map in enumerate(self.indexing_maps):
             if map.data.num_dims != len(self.iterator_types):
                 raise VerifyException(
                     f"expected indexing map {position} to have {len(self.iterator_types)} inputs"
                 )
             kind = self.operands[position].type
-            rank = kind.get_num_dims() if isinstance(kind, VectorType) else 0
-            if len(map.data.results) != rank:
-                raise VerifyException(f"expected indexing map {position} to have {rank} outputs")
+            shape = kind.get_shape() if isinstance(kind, VectorType) else ()
+            if len(map.data.results) != len(shape):
+                raise VerifyException(
+                    f"expected indexing map {position} to have {len(shape)} outputs"
+                )
+            for expression, extent in zip(map.data.results, shape, strict=True):
+                if extents.setdefault(expression, extent) != extent:
+                    raise VerifyException(
+                        f"operands differ in the extent of {expression}: {extents[expression]} and {extent}"
+                    )
         check_kind(self.kind, element(self.acc.type))
 
     @classmethod

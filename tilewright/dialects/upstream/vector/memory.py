@@ -9,6 +9,7 @@ from xdsl.dialects.builtin import (
     IndexType,
     MemRefType,
     StringAttr,
+    TensorType,
     VectorType,
 )
 from xdsl.ir import Attribute, Operation, SSAValue
@@ -55,6 +56,12 @@ class GatherOp(Op):
         for name in ("indices", "mask", "pass_thru"):
             if vector_of(getattr(self, name)).get_shape() != shape:
                 raise VerifyException(f"expected result shape to match {name} shape")
+        base = self.base.type
+        if (
+            isinstance(base, MemRefType | TensorType)
+            and base.element_type != vector_of(self.result).element_type
+        ):
+            raise VerifyException("base and result element type should match")
         if isinstance(self.base.type, MemRefType) and self.base.type.get_num_dims() != len(
             self.offsets
         ):

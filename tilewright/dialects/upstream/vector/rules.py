@@ -78,7 +78,18 @@ def _verify_reduction(op: vector.ReductionOp) -> None:
     check_kind(op.kind.data.value, kind.element_type)
 
 
+def _verify_masked(op: vector.MaskedLoadOp | vector.MaskedStoreOp) -> None:
+    shape = vector_of(op.mask).get_shape()
+    for value in (
+        (op.value_to_store,) if isinstance(op, vector.MaskedStoreOp) else (op.pass_thru, op.result)
+    ):
+        if vector_of(value).get_shape() != shape:
+            raise VerifyException(f"expected the mask's shape {shape}, got {value.type}")
+
+
 def complete() -> None:
+    add_verifier(vector.MaskedLoadOp, _verify_masked)
+    add_verifier(vector.MaskedStoreOp, _verify_masked)
     add_verifier(vector.ExtractOp, _verify_extract)
     add_verifier(vector.InsertOp, _verify_insert)
     add_verifier(vector.BroadcastOp, _verify_broadcast)
