@@ -101,7 +101,7 @@ def test_legal_ops():
 def test_what_mlir_refuses():
     draw = random.Random(fresh_seed())
     whole = [function(op) for op in LEGAL]
-    texts = [spoiled(draw.choice(whole), draw) for _ in range(20 * EXAMPLES)]
+    texts = [spoiled(draw.choice(whole), draw) for _ in range(2 * EXAMPLES)]
     said = verdicts(texts)
     for text, theirs in zip(texts, said, strict=True):
         if theirs is not None and not any(re.search(known, theirs) for known in WIDER):
