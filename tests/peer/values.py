@@ -19,6 +19,28 @@ DTYPES = {
 }
 
 
+BINARY = {
+    "float": "arith.addf arith.subf arith.mulf arith.maximumf arith.minimumf arith.maxnumf math.copysign",
+    "int": "arith.addi arith.subi arith.muli arith.maxsi arith.minsi arith.minui arith.xori arith.andi arith.ori",
+}
+UNARY = {
+    "float": "math.absf arith.negf math.floor math.ceil math.trunc math.roundeven",
+    "int": "math.absi math.ctpop",
+}
+"""Exact ones: a result differs where an element is another one, and nowhere else."""
+BY_CONSTANT = "arith.divsi arith.remsi arith.divui arith.remui arith.shli arith.shrsi arith.shrui"
+COMPARE = {"float": ("cmpf", "olt oge une ord ult"), "int": ("cmpi", "slt eq uge ne ult")}
+CASTS = {
+    "f16": (("extf", "f32"), ("bitcast", "bf16")),
+    "bf16": (("extf", "f32"), ("bitcast", "f16")),
+    "f32": (("truncf", "f16"), ("truncf", "bf16"), ("bitcast", "i32")),
+    "i8": (("extsi", "i32"), ("extui", "i32"), ("sitofp", "f32"), ("uitofp", "f16")),
+    "i32": (("trunci", "i8"), ("sitofp", "f32")),
+}
+SUMS = {"f32": "add maximumf minnumf", "i32": "add maxsi minui xor or"}
+NEUTRAL = {"add": 0, "maximumf": -9, "minnumf": 9, "maxsi": -9, "minui": 9, "xor": 0, "or": 0}
+
+
 @dataclass(frozen=True)
 class Layout:
     """Who owns a value: a grid of subgroups, the block of each, its instructions; None and None: it is one."""
