@@ -31,6 +31,7 @@ from tests.peer.values import (
     Value,
     attributes,
     typed,
+    written,
 )
 
 ROOM = 16
@@ -467,23 +468,6 @@ class Drawing:
             self.line("}" if last else "} else {")
         self.values.append(replace(a, name=result))
 
-    def program(self) -> Program:
-        arrays = [
-            f"{name}: {typed(shape, dtype, 'memref')}"
-            for name, shape, dtype in (*self.arrays, *self.outputs)
-        ]
-        arguments = ", ".join([*arrays, *(f"{name}: index" for name in self.numbers)])
-        count = math.prod(self.grid or ())
-        body = "\n".join(self.lines)
-        level = "subgroup" if self.grid is None else "workgroup"
-        stated = f'{{tilewright.level = "{level}", tilewright.subgroups = {count}}}'
-        text = (
-            f"gpu.module @m {{\ngpu.func @k({arguments}) kernel attributes {stated} {{\n"
-            f"{body}\n  gpu.return\n}}\n}}\n"
-        )
-        inputs, outputs = ([(s, d) for _, s, d in arrays] for arrays in (self.arrays, self.outputs))
-        return Program(text, inputs, outputs, len(self.numbers))
-
 
 STEPS: tuple[Callable[[Drawing], None], ...] = (
     Drawing.binary,
@@ -515,4 +499,5 @@ def programs(draw: st.DrawFn, level: str, steps: int = 5) -> Program:
     drawing.store(drawing.values[-1])
     if draw(st.booleans()):
         drawing.store(drawing.pick(drawing.values))
-    return drawing.program()
+    lists = drawing.arrays, drawing.outputs, drawing.numbers
+    return written(drawing.lines, drawing.grid, *lists)

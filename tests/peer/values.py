@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -151,3 +152,22 @@ class Program:
             arrays.append(np.empty(shape, DTYPES[kind]))
             arrays[-1].view(np.uint8)[...] = 0xFF
         return [*arrays, *(int(n) for n in rng.integers(0, 4, self.numbers))]
+
+
+Arrays = list[tuple[str, Shape, str]]
+
+
+def written(
+    lines: list[str], grid: Shape | None, inputs: Arrays, outputs: Arrays, numbers: list[str]
+) -> Program:
+    """The program of lines, of a grid of subgroups or of one."""
+    arrays = [f"{name}: {typed(shape, kind, 'memref')}" for name, shape, kind in inputs + outputs]
+    arguments = ", ".join([*arrays, *(f"{name}: index" for name in numbers)])
+    body, level = "\n".join(lines), "subgroup" if grid is None else "workgroup"
+    stated = f'{{tilewright.level = "{level}", tilewright.subgroups = {math.prod(grid or ())}}}'
+    text = (
+        f"gpu.module @m {{\ngpu.func @k({arguments}) kernel attributes {stated} {{\n"
+        f"{body}\n  gpu.return\n}}\n}}\n"
+    )
+    kinds = ([(shape, kind) for _, shape, kind in each] for each in (inputs, outputs))
+    return Program(text, *kinds, len(numbers))
