@@ -220,10 +220,6 @@ class Drawing:
         rows = self.each("arith.muli", self.counted(shape, layout, 0), scale)
         return self.each("arith.addi", rows, columns), shape[0] * pitch
 
-    def anywhere(self, shape: Shape, layout: Layout) -> tuple[Value, int]:
-        """Offsets that an array has, some of them the same."""
-        return self.read_places(shape, layout, "repeated places")
-
     def read_places(self, shape: Shape, layout: Layout, kind: str) -> tuple[Value, int]:
         numbers = self.load(shape, kind, layout)
         self.values.pop()
@@ -241,7 +237,9 @@ class Drawing:
 
     def gather(self) -> None:
         a = self.pick(self.full)
-        places, count = self.pick((self.places, self.anywhere))(a.shape, a.layout)
+        again = self.draw(st.booleans())
+        read = self.read_places(a.shape, a.layout, "repeated places") if again else None
+        places, count = read or self.places(a.shape, a.layout)
         mask = self.mask(a)
         name, array = self.array((count,), a.dtype)
         stated = attributes(a.layout.says("layout"), own=True)
