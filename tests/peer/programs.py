@@ -244,10 +244,8 @@ class Drawing:
         name, array = self.array((count,), a.dtype)
         stated = attributes(a.layout.says("layout"), own=True)
         types = f"{array}, {places.type}, {mask.type}"
-        b = self.aside(
-            f"xegpu.load {name}[{places.name}], {mask.name} {stated} : {types} -> TYPE",
-            a.shape, a.dtype, a.layout,
-        )  # fmt: skip
+        text = f"xegpu.load {name}[{places.name}], {mask.name} {stated} : {types} -> TYPE"
+        b = self.aside(text, a.shape, a.dtype, a.layout)
         # What is not loaded is anything.
         self.chosen(mask, b, a)
 
@@ -321,8 +319,8 @@ class Drawing:
 
     def select(self) -> None:
         a = self.pick(self.values)
-        b = self.other(a)
-        self.chosen(self.compared(a, b), replace(b, whole=a.whole), a)
+        b = replace(self.other(a), whole=a.whole)
+        self.chosen(self.compared(a, b), b, a)
 
     # What moves elements.
     def transpose(self) -> None:
