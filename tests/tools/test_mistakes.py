@@ -33,7 +33,7 @@ BODIES = {
     "loop over a tile": ("for r in a: a = a + r", "a", "a", "a loop over"),
     "and of masks": ("m = (a > 0) and (a < 4)", "a", "a > 0", "and on"),
     "element of a value": ("", "a[0]", "a[0]", "no subscripts"),
-    "element of an array": ("", "A[0, 0]", "A[0, 0]", "no subscripts"),
+    "part of an array": ("", "A[0:2, 0]", "A[0:2, 0]", "a slice of an array is no element"),
     "assignment to an element": ("a[0, 0] = 3.0", "a", "a[0, 0]", "to an element or a slice is not supported"),
     "numpy on a value": ("", "np.einsum('ij->ij', a)", "np.einsum('ij->ij', a)", "run time"),
     "unknown name": ("", "aa", "aa", "aa is not defined"),

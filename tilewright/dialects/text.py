@@ -311,8 +311,10 @@ def _parse_error(
 
 
 def _reason(error: BaseException) -> str:
-    text = str(error).strip().split("\n")[0]
-    return text or "this cannot be read here"
+    lines = [line.strip() for line in str(error).strip().split("\n")]
+    if lines[0].endswith(("does not verify:", "does not verify")) and len(lines) > 1:
+        return f"{lines[0].rstrip(':')}: {rule_in_plain_words(_sentence(lines[1]))}"
+    return lines[0] or "this cannot be read here"
 
 
 def _sentence(message: str) -> str:
