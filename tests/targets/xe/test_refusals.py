@@ -244,3 +244,22 @@ def test_a_compilation_has_a_budget(slow: str, monkeypatch: pytest.MonkeyPatch) 
     )
     assert "8 times in the kernel" in str(caught.value.hint)
     assert "this one is 16x64 of f32" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("target", ["cpu", "xe-pvc"])
+def test_an_array_of_index_has_no_descriptor(target: str):
+    """Where its tiles become XeGPU's; NVIDIA GPUs read it as it is."""
+    text = """
+gpu.module @m {
+  gpu.func @k(%a: memref<8x16xindex>) kernel {
+    %t = xetile.init_tile %a[0, 0] : memref<8x16xindex> -> !xetile.tile<8x16xindex>
+    %v = xetile.load_tile %t : !xetile.tile<8x16xindex> -> vector<8x16xindex>
+    xetile.store_tile %v, %t : vector<8x16xindex>, !xetile.tile<8x16xindex>
+    gpu.return
+  }
+}
+"""
+    options = CompileOptions(target=target)
+    with pytest.raises(UnsupportedError, match="an array of index has no descriptor") as caught:
+        get_target(target).build(parse_module(text, "k.mlir"), options)
+    assert caught.value.location is not None and caught.value.location.line == 4

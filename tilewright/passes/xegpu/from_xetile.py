@@ -31,6 +31,7 @@ from xdsl.dialects import arith, memref, vector
 from xdsl.dialects.builtin import (
     DYNAMIC_INDEX,
     AffineMapAttr,
+    IndexType,
     MemRefType,
     ModuleOp,
     StridedLayoutAttr,
@@ -96,6 +97,11 @@ class _Tiles:
             return None
         if op.offset_vector is not None:
             return Placed(op.source, [op.offset_vector])
+        if isinstance(op.tile_type.element_type, IndexType):
+            hint = "an array of i64 holds the same numbers"
+            raise error_at(
+                op, "an array of index has no descriptor", hint=hint, kind=UnsupportedError
+            )
         root = _slm_root(op) if op.tile_type.memory_space == 3 else _block_root(op)
         extents, strides = _matrix(op)
         self.bases[root] = Base(op.tile_type, len(op.mixed_offsets), extents, strides, op.source)
