@@ -7,6 +7,7 @@ from xdsl.dialects.builtin import VectorType
 from tilewright import dtypes
 from tilewright.dialects import xetile
 from tilewright.dialects.xetile import REDUCTION_KINDS
+from tilewright.dialects.xetile.vector_rules import are_multiplied
 from tilewright.dtypes import DType
 from tilewright.lang.arithmetic import to_computable
 from tilewright.lang.context import ArgumentError, emitter
@@ -37,7 +38,7 @@ def tile_mma(a: Value, b: Value, c: Value | None = None, *, wg_map: WgMap | None
     8.0
     """
     a, b = _matrix(a, "a"), _matrix(b, "b")
-    if a.dtype is not b.dtype and not _together(a.dtype, b.dtype):
+    if not are_multiplied(a.dtype.mlir, b.dtype.mlir):
         raise ArgumentError(
             "b",
             f"tile_mma multiplies {a.dtype} by {b.dtype}",
@@ -75,12 +76,6 @@ def tile_mma(a: Value, b: Value, c: Value | None = None, *, wg_map: WgMap | None
         wg_map_c=wg_attr(wg_map),
     )
     return Value(emitter("tile_mma").emit_checked(op).result, accumulator, (m, n))
-
-
-def _together(a: DType, b: DType) -> bool:
-    """Does an instruction multiply them: bytes with and without signs, 8-bit floats of both kinds?"""
-    bytes_, floats = {dtypes.i8, dtypes.u8}, {dtypes.f8e4m3, dtypes.f8e5m2}
-    return {a, b} <= bytes_ or {a, b} <= floats
 
 
 def _accumulators(dtype: DType) -> tuple[DType, ...]:

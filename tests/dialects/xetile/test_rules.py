@@ -248,6 +248,11 @@ ILLEGAL: dict[str, tuple[dict[str, str], str, str]] = {
         "%r = xetile.tile_mma %a, %b : vector<32x32xf16>, vector<32x32xbf16> -> vector<32x32xf32>",
         "A and B inputs must have the same type.",
     ),
+    "mma of a scale": (
+        {"%a": "vector<32x32xf8E8M0FNU>", "%b": "vector<32x32xf8E4M3FN>"},
+        "%r = xetile.tile_mma %a, %b : vector<32x32xf8E8M0FNU>, vector<32x32xf8E4M3FN> -> vector<32x32xf32>",
+        "A and B inputs must have the same type.",
+    ),
     "mma C type": (
         {"%a": "vector<32x32xf16>", "%c": "vector<32x32xf16>"},
         "%r = xetile.tile_mma %a, %a, %c : vector<32x32xf16>, vector<32x32xf16>, "

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from xdsl.dialects.builtin import (
     AnyFloat,
+    Float8E4M3FNType,
+    Float8E5M2Type,
     IntegerType,
 )
 from xdsl.ir import Attribute
@@ -28,7 +30,7 @@ def verify_tile_mma(op: mma.TileMmaOp) -> None:
     a, b, result = vector_type(op.a), vector_type(op.b), vector_type(op.result)
     if a.get_num_dims() != b.get_num_dims():
         raise VerifyException("A and B inputs must have the same rank.")
-    if a.element_type != b.element_type and not _bytes(a.element_type, b.element_type):
+    if not are_multiplied(a.element_type, b.element_type):
         raise VerifyException("A and B inputs must have the same type.")
     if op.c is not None and vector_type(op.c).element_type != result.element_type:
         raise VerifyException("C and output vector must have the same type.")
@@ -50,11 +52,14 @@ def verify_tile_mma(op: mma.TileMmaOp) -> None:
         verify_map(value.get_shape(), getattr(op, name), what=name)
 
 
-def _bytes(a: Attribute, b: Attribute) -> bool:
-    """Bytes with and without signs, or 8-bit floats of two kinds: matrix instructions multiply them."""
+def are_multiplied(a: Attribute, b: Attribute) -> bool:
+    """Whether a product takes elements `a` beside `b`: of one type, or what matrix instructions mix.
+
+    Those are bytes with and without signs, and the 8-bit floats of both kinds.
+    """
     if isinstance(a, IntegerType) and isinstance(b, IntegerType):
-        return a.width.data == b.width.data == 8
-    return isinstance(a, AnyFloat) and isinstance(b, AnyFloat) and a.bitwidth == b.bitwidth == 8
+        return a == b or a.width.data == b.width.data == 8
+    return a == b or all(isinstance(t, Float8E4M3FNType | Float8E5M2Type) for t in (a, b))
 
 
 def _verify_accumulator(operand: Attribute, result: Attribute) -> None:

@@ -152,9 +152,20 @@ def of_kernel(request: Request, machine: Machine, rates: Rates) -> Sequence[Choi
             op_seconds=own.op_seconds * times,
         )
 
+    def suits() -> bool:
+        try:
+            rated(request.build(dict.fromkeys(request.names, PROBE)))
+        except TilewrightError:
+            return False
+        return True
+
     own = replace(rates, parts=1, **KERNEL_RATES)
+    # Asked once per kernel, not per shape. Launches of many threads share this: only what is known is written.
+    if "suits warpgroups" not in request.memory:
+        request.memory["suits warpgroups"] = suits()
+    if not request.memory["suits warpgroups"]:
+        return []
     try:
-        rated(request.build(dict.fromkeys(request.names, PROBE)))
         return planner.choices(request, own, KERNEL_SIDES, rated)
     except TilewrightError:
         return []
