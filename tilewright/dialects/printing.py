@@ -7,8 +7,11 @@ name keep it. Long attributes that occur more than once can be printed as aliase
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from io import StringIO
 
 from xdsl.dialects.builtin import (
     AffineMapAttr,
@@ -16,6 +19,7 @@ from xdsl.dialects.builtin import (
     ArrayAttr,
     FloatAttr,
     IntegerAttr,
+    LocationAttr,
     MemRefType,
     NoneAttr,
     UnrankedMemRefType,
@@ -37,31 +41,7 @@ READABLE_ALIASES: dict[str, str] = {
     "xegpu.layout": "layout",
     "xegpu.slice": "slice",
 }
-
-
-@dataclass(eq=False, repr=False)
-class AliasFinder(Printer):
-    """Notes which attributes a text would show, in order of their first appearance."""
-
-    wanted: Mapping[str, str] = field(default_factory=dict[str, str])
-    counts: dict[Attribute, int] = field(default_factory=dict[Attribute, int], init=False)
-
-    def print_attribute(self, attribute: Attribute) -> None:
-        if attribute.name in self.wanted:
-            self.counts[attribute] = self.counts.get(attribute, 0) + 1
-        super().print_attribute(attribute)
-
-    def named(self, minimum: int) -> dict[Attribute, str]:
-        """Aliases of what appears at least so often: `map`, `map1`, `map2`."""
-        numbers: dict[str, int] = {}
-        found: dict[Attribute, str] = {}
-        for attribute, count in self.counts.items():
-            if count >= minimum:
-                stem = self.wanted[attribute.name]
-                number = numbers.get(stem, 0)
-                numbers[stem] = number + 1
-                found[attribute] = f"{stem}{number}" if number else stem
-        return found
+_MARK = re.compile(r"\0(\d+)\0")
 
 
 # Ops inside of which a dialect's name may be left out, and the ops that are printed without it.
@@ -74,16 +54,64 @@ class MlirPrinter(Printer):
     """Prints as mlir-opt does; see the module."""
 
     renumber: bool = False
-    aliases: Mapping[Attribute, str] = field(default_factory=dict[Attribute, str])
+    wanted: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Kinds of attributes that may be printed as aliases, and what these are called."""
     names: Names = field(default_factory=Names, init=False)
     dialects: list[str] = field(default_factory=lambda: ["builtin"], init=False)
+    _texts: dict[int, tuple[Attribute, str]] = field(
+        default_factory=dict[int, tuple[Attribute, str]], init=False
+    )
+    """By identity: an attribute is printed once and said again from here, as many ops have the same one."""
+    _marked: dict[Attribute, int] = field(default_factory=dict[Attribute, int], init=False)
+    """Attributes that are wanted, numbered in order of their first appearance. `\0n\0` stands for the n-th until all is
+    printed: only then is known which ones have an alias."""
+    _shown: list[str] = field(default_factory=list[str], init=False)
+    """Their texts."""
 
-    def print_top(self, op: Operation) -> None:
-        """A whole op: values are named before anything is printed."""
+    def top(self, op: Operation, minimum: int) -> str:
+        """The text of a whole op behind the aliases of all attributes that it shows at least so often."""
         self.names = Names(keep=not self.renumber)
         for region in op.regions:
             self.names.of_region(region, 0, 0, frozenset())
-        self.print_op(op)
+        body = self._captured(lambda: self.print_op(op))
+        texts, counts = self._shown, [0] * len(self._shown)
+        appear = [body]
+        while appear:
+            for mark in _MARK.findall(appear.pop()):
+                counts[int(mark)] += 1
+                appear.append(texts[int(mark)])
+        numbers = Counter[str]()
+        aliases: dict[int, str] = {}
+        for attribute, n in self._marked.items():
+            if counts[n] >= minimum:
+                stem = self.wanted[attribute.name]
+                aliases[n] = f"#{stem}{numbers[stem] or ''}"
+                numbers[stem] += 1
+
+        def said(text: str, known: Mapping[int, str]) -> str:
+            return _MARK.sub(
+                lambda mark: known.get(n := int(mark[1])) or said(texts[n], known), text
+            )
+
+        return "".join(f"{name} = {said(texts[n], {})}\n" for n, name in aliases.items()) + said(
+            body, aliases
+        )
+
+    def _captured(self, show: Callable[[], None]) -> str:
+        """What is printed by `show`."""
+        outer, self.stream = self.stream, StringIO()
+        try:
+            show()
+            return self.stream.getvalue()
+        finally:
+            self.stream = outer
+
+    def print_string(self, text: str, *, indent: int | None = None) -> None:
+        """Most strings are no end of a line; nothing of ours asks for the column."""
+        if "\n" in text or self.stream is None:
+            super().print_string(text, indent=indent)
+        else:
+            self.stream.write(text)
 
     def print_ssa_value(self, value: SSAValue) -> str:
         name = self.names.values.get(value)
@@ -126,20 +154,32 @@ class MlirPrinter(Printer):
         self.print_string(float_text(value, type))
 
     def print_attribute(self, attribute: Attribute) -> None:
-        if self.aliases and (name := self.aliases.get(attribute)) is not None:
-            self.print_string(f"#{name}")
-            return
+        known = self._texts.get(id(attribute))
+        if known is None:
+            if isinstance(attribute, LocationAttr):  # its text is another inside of a location
+                return self._show(attribute)
+            known = self._texts[id(attribute)] = attribute, self._text(attribute)
+        self.print_string(known[1])
+
+    def _text(self, attribute: Attribute) -> str:
+        if attribute.name not in self.wanted:
+            return self._captured(lambda: self._show(attribute))
+        number = self._marked.setdefault(attribute, len(self._shown))
+        if number == len(self._shown):
+            self._shown.append("")  # it appears before what is shown in it
+            self._shown[number] = self._captured(lambda: self._show(attribute))
+        return f"\0{number}\0"
+
+    def _show(self, attribute: Attribute) -> None:
         if isinstance(attribute, (MemRefType, UnrankedMemRefType)):
             self._print_memref(attribute)
-            return
-        if isinstance(attribute, AffineMapAttr):
+        elif isinstance(attribute, AffineMapAttr):
             self.print_string(f"affine_map<{affine_map_text(attribute.data)}>")
-            return
-        if isinstance(attribute, ArrayAttr):
+        elif isinstance(attribute, ArrayAttr):
             with self.in_square_brackets():
                 self.print_list(attribute.data, self._print_array_element)
-            return
-        super().print_attribute(attribute)
+        else:
+            super().print_attribute(attribute)
 
     def _print_array_element(self, attribute: Attribute) -> None:
         """Inside of an array MLIR leaves out the types i64 and f64."""

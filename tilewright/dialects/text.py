@@ -11,7 +11,6 @@ import re
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from io import StringIO
 from typing import Any
 
 from xdsl.context import Context
@@ -51,12 +50,7 @@ from tilewright.dialects.hints import (
     in_plain_words,
     rule_in_plain_words,
 )
-from tilewright.dialects.printing import (
-    MLIR_ALIASES,
-    READABLE_ALIASES,
-    AliasFinder,
-    MlirPrinter,
-)
+from tilewright.dialects.printing import MLIR_ALIASES, READABLE_ALIASES, MlirPrinter
 from tilewright.dialects.stated_layouts import stray_layout
 from tilewright.dialects.strict import strictness
 
@@ -475,24 +469,10 @@ def print_module(
     prints where each op came from; `readable` prints maps that occur more than once as aliases
     above the module.
     """
-    finder = AliasFinder(
-        StringIO(),
-        print_generic_format=generic,
-        wanted=READABLE_ALIASES if readable else MLIR_ALIASES,
-    )
-    finder.print_op(module)
-    aliases = finder.named(minimum=2 if readable else 1)
-    stream = StringIO()
-    for attribute, name in aliases.items():
-        stream.write(f"#{name} = ")
-        MlirPrinter(stream).print_attribute(attribute)
-        stream.write("\n")
     printer = MlirPrinter(
-        stream,
         print_generic_format=generic,
         print_debuginfo=locations,
         renumber=renumber,
-        aliases=aliases,
+        wanted=READABLE_ALIASES if readable else MLIR_ALIASES,
     )
-    printer.print_top(module)
-    return stream.getvalue() + "\n"
+    return printer.top(module, minimum=2 if readable else 1) + "\n"
