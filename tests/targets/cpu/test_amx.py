@@ -44,6 +44,8 @@ def test_no_tile_is_spilled_and_the_configuration_is_loaded_once(dtype, out, acc
     assert count(asm, "tilestored") <= 4 * loops, "tiles are spilled"
     assert not re.search(r"\ttile(stored|loadd)\t.*%rsp", asm), "tiles are spilled"
     assert count(asm, "tileloaddt1") == 2 * loops
+    # What comes next of either operand is fetched while tiles are multiplied: four lines of each per step.
+    assert count(asm, "prefetcht1") == 8 * loops
     calls = len(re.findall(r"\tcallq\t\w*_panels", asm))
     assert count(asm, "ldtilecfg") <= 1 + calls, "the configuration is lost in calls only"
 

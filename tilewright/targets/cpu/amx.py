@@ -24,7 +24,7 @@ from xdsl.ir import Attribute, SSAValue
 
 from tilewright.codegen.builder import Builder, Idx
 from tilewright.dialects import mach
-from tilewright.targets.cpu.family import Family, PanelOperand
+from tilewright.targets.cpu.family import Family, Fetch, PanelOperand
 from tilewright.targets.cpu.machine import X86Machine
 from tilewright.targets.cpu.memory import Buffer, itemsize
 
@@ -76,6 +76,7 @@ def emit_amx(
     col: Idx,
     depth: Idx,
     first: SSAValue | None,
+    fetches: Sequence[Fetch] = (),
 ) -> None:
     """C[row.., col..] += A B over `depth` k; `=` instead of `+=` where `first` (None: known to be false)."""
     target = c.address(b, row, col)
@@ -87,7 +88,7 @@ def emit_amx(
     ]
 
     def run(start: Sequence[SSAValue]) -> None:
-        sums = _steps(b, family, a, bb, depth, start)
+        sums = _steps(b, family, a, bb, depth, start, fetches)
         for place, tile in zip(places, sums, strict=True):
             b.op(mach.InstrOp("x86.amx.tilestore", [tile, place, pitch], []))
 
@@ -114,6 +115,7 @@ def _steps(
     bb: PanelOperand,
     depth: Idx,
     start: Sequence[SSAValue],
+    fetches: Sequence[Fetch],
 ) -> Sequence[SSAValue]:
     """The four accumulators after `depth` k."""
     pitch_a = b.idx(a.x_bytes)
@@ -136,5 +138,9 @@ def _steps(
                 left = _tile(b, "x86.amx.tileloadt1", rows, pitch_a)
                 for v in range(2):
                     sums[2 * r + v] = _tile(b, product, sums[2 * r + v], left, right[v])
+        for fetch in fetches:
+            line = b.ptr(fetch.pointer, b.times(loop.iv, 64 * fetch.lines))
+            for each in range(fetch.lines):
+                b.prefetch(b.ptr(line, 64 * each), locality=2)
         loop.out = sums
     return loop.results

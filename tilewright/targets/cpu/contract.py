@@ -23,13 +23,18 @@ from tilewright.codegen.builder import Builder, Idx
 from tilewright.dialects.stage import ContractOp
 from tilewright.dialects.upstream.arith import constant, folded
 from tilewright.targets.cpu.evaluate import Evaluator
-from tilewright.targets.cpu.family import Family, PanelOperand
+from tilewright.targets.cpu.family import Family, Fetch, PanelOperand
 from tilewright.targets.cpu.machine import X86Machine
 from tilewright.targets.cpu.memory import Buffer, itemsize, rows_cols
-from tilewright.targets.cpu.micro import emit_micro, family_of, known_bytes, panel_start
+from tilewright.targets.cpu.micro import AMX_STEPS, emit_micro, family_of, known_bytes, panel_start
 from tilewright.targets.cpu.operands import FEW_USES, Operands, PackedArray
+from tilewright.targets.cpu.panels import PanelFormat
 from tilewright.targets.cpu.thin import ThinProduct, thin_form
 
+TILE_LINES = 32
+"""Cache lines of two tiles, what a step of tiles takes of an operand."""
+MOST_LINES = 4
+"""Lines fetched per step of tiles and operand: more cost more than they hide."""
 MAX_PREFETCHES = 16
 """Prefetches of B per micro-kernel: more would cost more than they hide."""
 
@@ -138,9 +143,20 @@ class ContractEmitter:
             )
             depth = unit if partial else b.round_up(b.minus(k1, k0), unit)
 
+            def below(operand: PanelOperand, skipped: Idx) -> Idx:
+                """Bytes to the panel, `skipped` bytes before this one, of the next block; 0 where there is none."""
+                if partial:
+                    return 0
+                return b.select(b.cmp("slt", k1, main), b.minus(operand.below_bytes, skipped), 0)
+
             def columns(j: Idx, count: int) -> None:
                 """All rows by `count` panels of B from panel j on."""
                 operands = [find_b(b.plus(j, p)) for p in range(count)]
+                next_b: Idx = 0
+                if family.tiles:
+                    step = operands[0].next_bytes or 0
+                    start_over = below(operands[0], b.times(j, step))
+                    next_b = b.select(b.cmp("slt", b.plus(j, 1), col_panels), step, start_over)
                 start = panel_start(b, m, family, operands, depth)
                 for find, begin, end in (
                     (find_a.direct, 0, find_a.count), (find_a, find_a.count, row_panels),
@@ -149,11 +165,17 @@ class ContractEmitter:
                         continue
                     with b.loop(begin, end) as i:
                         operand_a = find(i.iv)
-                        for operand in operands:
+                        fetches: list[Fetch] = []
+                        if family.tiles:
+                            fetches = [
+                                self.fetch(operand_a, family.a, below(operand_a, 0), cols, family.nr, j),
+                                self.fetch(operands[0], family.b, next_b, rows, family.mr, i.iv),
+                            ]  # fmt: skip
+                        for operand in operands if not family.tiles else ():
                             self.prefetch_next(operand, family, rows, i.iv)
                         emit_micro(
-                            b, m, family, operand_a, operands, c,
-                            b.times(i.iv, family.mr), b.times(j, family.nr), depth, first, start,
+                            b, m, family, operand_a, operands, c, b.times(i.iv, family.mr),
+                            b.times(j, family.nr), depth, first, start, fetches,
                         )  # fmt: skip
 
             whole = b.times(b.div(col_panels, family.panels), family.panels)
@@ -176,6 +198,16 @@ class ContractEmitter:
         if ragged is not None and b.known_bool(ragged) is not False:
             with b.when(ragged):
                 block(main, length, b.cmp("eq", main, 0) if zero else None, partial=True)
+
+    def fetch(
+        self, at: PanelOperand, format: PanelFormat, ahead: Idx, count: int, unit: int, turn: Idx
+    ) -> Fetch:
+        """A panel `ahead` bytes from an operand: the `turn`-th part, of as many as the panel is used times, by a
+        micro-kernel's steps of tiles."""
+        lines = TILE_LINES * format.parts // (-(-count // unit))
+        lines = min(lines, MOST_LINES)
+        base = self.b.ptr(at.pointer, ahead)
+        return Fetch(self.b.ptr(base, self.b.times(turn, AMX_STEPS * 64 * lines)), lines)
 
     def prefetch_next(self, operand: PanelOperand, family: Family, rows: int, i: Idx) -> None:
         """While panels of B are used, fetch those that come next, a part with every panel of A."""

@@ -27,9 +27,22 @@ class Family:
     """Panels of B, `nr` columns each, that it multiplies at once."""
 
     @property
+    def tiles(self) -> bool:
+        """Does it multiply tiles of AMX?"""
+        return self.name.startswith("tdp")
+
+    @property
     def group(self) -> int:
         """Depths come in multiples of this."""
         return max(self.a.group, self.b.group)
+
+
+@dataclass(frozen=True)
+class Fetch:
+    """What a micro-kernel brings into the second cache: so many lines per step of k, from an address on."""
+
+    pointer: SSAValue
+    lines: int
 
 
 @dataclass(frozen=True)
@@ -41,3 +54,5 @@ class PanelOperand:
     k_bytes: Idx
     next_bytes: Idx | None = None
     """Bytes from here to the panel that comes next, where panels follow one another."""
+    below_bytes: Idx = 0
+    """Bytes from here to the same x of the block of k that comes next, where it is in memory."""

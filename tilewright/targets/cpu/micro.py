@@ -22,7 +22,7 @@ from tilewright.targets.cpu.amx import (
     parts_of,
 )
 from tilewright.targets.cpu.dots import dot_family_of, dot_step, first_sums, is_unsigned
-from tilewright.targets.cpu.family import Family, PanelOperand
+from tilewright.targets.cpu.family import Family, Fetch, PanelOperand
 from tilewright.targets.cpu.machine import X86Machine
 from tilewright.targets.cpu.memory import Buffer, itemsize, plain
 from tilewright.targets.cpu.panels import PanelFormat
@@ -90,14 +90,15 @@ def emit_micro(
     depth: Idx,
     first: SSAValue | None,
     start: Sequence[SSAValue] | None = None,
+    fetches: Sequence[Fetch] = (),
 ) -> None:
     """C[row.., col..] += A B over `depth` k (a multiple of the family's group); `=` instead of `+=` where `first`.
 
     `bb`: at most `family.panels` neighbouring panels of B. `start`: what the sums of a row start from (see
     `panel_start`); None for zero.
     """
-    if family.name.startswith("tdp"):
-        emit_amx(b, family, a, bb[0], c, row, col, depth, first)
+    if family.tiles:
+        emit_amx(b, family, a, bb[0], c, row, col, depth, first, fetches)
         return
     lanes = m.vector_bytes // itemsize(family.accumulator)
     per_panel = family.nr // lanes

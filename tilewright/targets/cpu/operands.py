@@ -200,8 +200,11 @@ class Operands:
         def locate(begin: Idx, end: Idx, few: bool = few) -> Finder:
             k = b.plus(k0, begin)
             pointer, panel_bytes = array.place(b, batch, first, k)
+            below = b.times(
+                array.panels if array.depth else 1, family.depth * format.lanes * format.bytes
+            )
             if b.known_bool(array.ahead) is True:
-                return self.finder(format, pointer, panel_bytes)
+                return self.finder(format, pointer, panel_bytes, below)
             own, own_bytes = self.block_memory(family, format, count, array.along_k)
             here = b.negated(array.ahead)
             stop = b.plus(k, b.round_up(b.minus(end, begin), unit))
@@ -216,7 +219,8 @@ class Operands:
                 start, last = b.plus(first, as_it_is), b.plus(first, panels)
                 array.fill(b, origin, start, last, k, stop, packed, own_bytes)
             pointer = b.value(arith.SelectOp(array.ahead, pointer, own))
-            find = self.finder(format, pointer, b.select(array.ahead, panel_bytes, own_bytes))
+            panel_bytes = b.select(array.ahead, panel_bytes, own_bytes)
+            find = self.finder(format, pointer, panel_bytes, b.select(array.ahead, below, 0))
             if as_it_is == 0:
                 return find
             size = itemsize(format.element)
@@ -238,15 +242,17 @@ class Operands:
         block = (k0, array.depth) if array.depth else None
         return Side(format, x_count, b.minus(array.k_extent, k0), locate, partial, block)
 
-    def finder(self, format: PanelFormat, start: SSAValue, panel_bytes: Idx) -> Finder:
-        """Panels `panel_bytes` apart."""
+    def finder(
+        self, format: PanelFormat, start: SSAValue, panel_bytes: Idx, below_bytes: Idx = 0
+    ) -> Finder:
+        """Panels `panel_bytes` apart; those of the next block of k `below_bytes` behind them."""
         b, size = self.b, itemsize(format.element)
 
         def panel(i: Idx) -> PanelOperand:
             pointer = b.ptr(start, b.times(i, panel_bytes))
             group = format.group
             return PanelOperand(
-                pointer, group * size, format.parts * format.part_bytes, panel_bytes
+                pointer, group * size, format.parts * format.part_bytes, panel_bytes, below_bytes
             )
 
         return Finder(panel)

@@ -71,7 +71,7 @@ def thin_form(m: X86Machine, family: Family, a: SSAValue, bb: SSAValue) -> Thin 
     element = family.accumulator
     if family.name not in FLOATS or not isinstance(element, AnyFloat):
         return None
-    limits = m.thin(tiles=family.name.startswith("tdp"))
+    limits = m.thin(tiles=family.tiles)
     side = 1 if rows <= limits[0] else 0 if cols <= limits[1] else None
     if side is None:
         return None
