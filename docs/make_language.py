@@ -78,6 +78,7 @@ not written.
 | `@tw.autotune(configs=None, key=None, budget=10.0)` | above `@tw.kernel`: constexprs are chosen by measuring, at the first launch with arguments of a new kind |
 | `kernel.explain(*args, target=...)` | what the planner would choose for arguments like these: the cheapest choices, their estimated times, and what takes most of them |
 | `kernel.compile(*args, target=...)` | compiles for arguments like these (arrays, or `tw.spec(shape, dtype)`); no device is needed; the result has `.ir`, `.asm`, `.remarks` |
+| `tw.prepack(array)` | says that an array does not change: launches on a CPU that pack it keep its panels as long as the result lives; `.nbytes` tells their bytes, `.update()` that elements have changed |
 | `kernel.options(...)` | the same kernel with its own `target`, `num_threads`, `num_stages`, `fastmath`, `maps`, `disable` |
 | `@tw.kernel(level="subgroup", subgroups=n)` | describes the work of one of n subgroups instead of a workgroup |
 
@@ -93,6 +94,8 @@ functions are in [emitter.md](emitter.md#numbers). Reductions and `tile_mma` are
 ## Python in kernels
 
 - **Assignments**, also to tuples (`a, b = b, a`), augmented ones, `:=`; numbers, strings, tuples, lists, f-strings.
+- **Elements of arrays**: `n = LENGTHS[i]` and `X[i, j]` are scalars, one number per dimension; they may be offsets and the
+  bounds of loops. `Y[i, j] = x` writes one. Outside of the array they read 0 and are not written, like elements of tiles.
 - **Operators** on numbers, scalars and values, with Python's meaning: `//` and `%` round down, comparisons chain.
   Dividing an integer scalar by zero ends the program with an error that names the line and the program on the
   reference and cpu targets, and gives an unspecified number on GPUs. In tiles, the elements whose divisor is zero get
