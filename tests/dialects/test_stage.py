@@ -18,7 +18,7 @@ def test_text_round_trip(readable: bool) -> None:
 def test_other_ops_round_trip() -> None:
     text = """
     func.func @f(%v: vector<128x64xbf16>, %t: !xetile.tile<128x64xbf16>, %u: !xetile.tile<64x128xbf16>) {
-      %i, %n, %k = stage.worker
+      %i, %n = stage.worker
       %p = stage.programs {axis = 1 : i64}
       %r = stage.multi_buffer : !stage.multi_buffer<4, [#stage.part<64x64xbf16, order = [1, 0], swizzle = 128>]>
       stage.copy.store %v, %t through %r : vector<128x64xbf16>, !xetile.tile<128x64xbf16>,

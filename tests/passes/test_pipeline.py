@@ -104,8 +104,8 @@ def test_cuda_passes_alone_make_the_code_of_the_pipeline(chip: str):
     begin = [p for p in cuda.COMMON if p not in OTHER_FORMS]
     way = (*cuda.PLACED, *cuda.ASYNCHRONOUS) if chip == "sm_90a" else cuda.SYNCHRONOUS[2:]
     names = [p.name for p in (*begin, *way, cuda.TO_MACH)]
-    # What this pipeline has no use for: clusters, that is off, and shares, which a launch asks for.
-    names = [n for n in names if n not in ("multicast", "split-k")]
+    # What this pipeline has no use for: shares, which a launch asks for.
+    names = [n for n in names if n != "split-k"]
     made: list[str] = []
     lowered = cuda.run_pipeline(
         parse_module(TEXT),

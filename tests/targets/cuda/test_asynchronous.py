@@ -19,7 +19,6 @@ from tilewright.ops.attention import attention_kernel
 from tilewright.reference import run
 from tilewright.reference.numerics import round_tf32
 from tilewright.targets.base import CompileOptions
-from tilewright.targets.cuda import pipeline
 from tilewright.targets.cuda.inspect import assemble, find_tool
 from tilewright.targets.cuda.lowered import TensorMapOf
 from tilewright.targets.cuda.pipeline import run_pipeline
@@ -251,24 +250,6 @@ def test_products_that_feed_products(causal: bool) -> None:
     assert ir["stage"].count("stage.mma.issue") >= 4
     # The last product of an iteration runs beside the next: two issues, then the first wait.
     assert "{pending = 1 : i64}" in ir["stage"]
-
-
-def test_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neighbours along the axis that B does not depend on share its copies; an odd grid has a workgroup to spare."""
-    monkeypatch.setattr(pipeline, "CLUSTERS", True)
-    m, n, k = 136, 200, 192
-
-    def fresh() -> tuple[list[Any], Array, Array]:
-        r = fresh_rng()
-        a, b = r.standard_normal((m, k)).astype(bf16), r.standard_normal((n, k)).astype(bf16).T
-        c = np.full((m, n), np.nan, bf16)
-        return [a, b, c], c, a.astype(np.float64) @ b.astype(np.float64)
-
-    names, (lowered, ir, _) = check_passes(
-        text_of(gemm, tuple(fresh()[0])), (3, 2, 1), fresh, after=("warp-specialization",)
-    )
-    assert "multicast" in names and lowered.cluster == (2, 1, 1)
-    assert "multicast = array<i64: 0, 1>" in ir["stage"]
 
 
 def test_each_pass_can_be_left_out() -> None:

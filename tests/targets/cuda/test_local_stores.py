@@ -217,5 +217,5 @@ def test_a_panel_is_written_when_it_has_been_read(columns: int, pending: int) ->
 def test_boxes_of_a_panel_are_equal(lines: int, each: int) -> None:
     """A multi-buffer waits for as many bytes as its parts have: a box beyond a panel's end would keep it waiting."""
     part = stage.PartAttr((lines, 32), BFloat16Type(), (1, 0), 64)
-    found, _, height = boxes(part)
+    found, height = boxes(part)
     assert height == each and [line for line, *_ in found] == list(range(0, lines, each))

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from xdsl.dialects.builtin import DenseArrayBase, FloatTF32Type, VectorType, f32, i1, i64
+from xdsl.dialects.builtin import FloatTF32Type, VectorType, f32, i1
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import ParsePropInAttrDict, VarConstraint, base, traits_def
 from xdsl.traits import MemoryAllocEffect, MemoryReadEffect, Pure
@@ -30,7 +30,6 @@ from tilewright.dialects.fields import (
     Op,
     Operand,
     Operands,
-    OptInts,
     OptOperand,
     Result,
     Results,
@@ -110,11 +109,6 @@ def check_parts(name: str, buffer: MultiBufferType, given: Sequence[Attribute]) 
             raise VerifyException(f"{name}: {type} is not the part {part}")
 
 
-def _any_shared(multicast: Sequence[bool]) -> Attribute | None:
-    shared = DenseArrayBase.from_list(i64, [int(m) for m in multicast])
-    return shared if any(multicast) else None
-
-
 @op_definition
 class CopyIssueOp(Op):
     """Waits until the slot of `state` is free, then starts the copies of tiles into it.
@@ -123,16 +117,13 @@ class CopyIssueOp(Op):
     stage.copy.issue %r[%c], %a, %b
       : !stage.multi_buffer<..>, !stage.pipeline_state<4>, !xetile.tile<128x64xbf16>, !xetile.tile<64x256xbf16>
     ```
-    Elements outside an array are zero; those of a tile of f32 are rounded where the part has tf32. `multicast` has a 1
-    for each tile that all workgroups of the cluster copy alike, at the same fill: each brings a part of it to all, and
-    its slot is free when all have released it.
+    Elements outside an array are zero; those of a tile of f32 are rounded where the part has tf32.
     """
 
     name = "stage.copy.issue"
     buffer: Operand = Operand(MultiBufferType)
     state: Operand = Operand(PipelineStateType)
     tiles: Operands = Operands(TileType)
-    multicast: OptInts = OptInts(into=_any_shared)
     traits = traits_def(MemoryReadEffect(), Acts(ORDER))
     irdl_options = (ParsePropInAttrDict(),)
     assembly_format = (
@@ -140,15 +131,8 @@ class CopyIssueOp(Op):
         "`:` type($buffer) `,` type($state) `,` type($tiles)"
     )
 
-    @property
-    def shared(self) -> tuple[bool, ...]:
-        """For each tile, whether all workgroups of the cluster copy it alike."""
-        return tuple(map(bool, self.multicast or (0,) * len(self.tiles)))
-
     def verify_(self) -> None:
         check_state(self)
-        if len(self.shared) != len(self.tiles):
-            raise VerifyException(f"{self.name}: multicast has one entry for each tile")
         check_parts(self.name, buffer_type(self.buffer), [t.type for t in self.tiles])
         for tile, part in zip(self.tiles, buffer_type(self.buffer).parts, strict=True):
             assert isinstance(tile.type, TileType)

@@ -22,9 +22,8 @@ def cluster_size(kernel: Operation) -> int:
 
 @op_definition
 class WorkerOp(Op):
-    """`%i, %n, %r = stage.worker`: the number of this workgroup's cluster, how many clusters were launched, its rank.
+    """`%i, %n = stage.worker`: the number of this workgroup, and how many were launched.
 
-    A cluster is as many neighbouring workgroups as the kernel's attribute `stage.cluster` says (1 without it).
     However many there are, together they run every program of the grid; this is what the kernel's loop over programs
     starts from and steps by.
     """
@@ -32,7 +31,6 @@ class WorkerOp(Op):
     name = "stage.worker"
     number = Inferred(IndexType)
     count = Inferred(IndexType)
-    rank = Inferred(IndexType)
     traits = traits_def(Pure())
     assembly_format = "attr-dict"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -307,11 +308,9 @@ def roles(builder: SegmentBuilder, op: stage.RolesOp) -> None:
 
 
 @meaning("stage.worker")
-def worker(site: Site, op: stage.WorkerOp) -> tuple[Index, Index, Index]:
-    """The executor launches a workgroup per program, along x a multiple of the cluster."""
-    x, y, z = site.batch.grid
-    size = stage.cluster_size(site.machine.program.function)
-    return site.workgroup // size, scalar(x * y * z // size), site.workgroup % size
+def worker(site: Site, op: stage.WorkerOp) -> tuple[Index, Index]:
+    """The executor launches a workgroup per program."""
+    return site.workgroup, scalar(prod(site.batch.grid))
 
 
 @meaning("stage.programs")

@@ -7,7 +7,7 @@ warpgroup when only warpgroup products read it (they are done by all four warps 
 from __future__ import annotations
 
 from xdsl.dialects import arith
-from xdsl.dialects.builtin import i16, i32
+from xdsl.dialects.builtin import i32
 from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 
 from tilewright.codegen.tiles import plain
@@ -17,7 +17,7 @@ from tilewright.layout import Layout
 from tilewright.targets.cuda import staged as st
 from tilewright.targets.cuda.blocked import deinterleaved
 from tilewright.targets.cuda.coordinates import coordinates
-from tilewright.targets.cuda.distribute import Distributor, pointer_in, rule
+from tilewright.targets.cuda.distribute import Distributor, rule
 from tilewright.targets.cuda.exchange import load_fragment
 from tilewright.targets.cuda.lowered import TensorMapOf
 from tilewright.targets.cuda.narrow import Narrow
@@ -30,13 +30,6 @@ MAX_LINES = 256
 @rule("stage.multi_buffer")
 def buffer(d: Distributor, op: stage.MultiBufferOp) -> None:
     place = st.allocate(d, op, readers(op, d.team.warps))
-    place.shared = any(
-        any(use.operation.shared)
-        for use in op.result.uses
-        if isinstance(use.operation, stage.CopyIssueOp)
-    )
-    if place.shared:
-        place.readers *= st.facts(d).cluster
     if is_for_stores(op):
         return
     fills = writers(op, d.team.warps)
@@ -137,34 +130,27 @@ def _issue(d: Distributor, op: stage.CopyIssueOp) -> None:
     st.instr(d, "mbarrier.wait.parity", st.empty(d, place, slot), parity)
     size = sum(part.bytes for part in place.type.parts)
     st.instr(d, "mbarrier.arrive.expect_tx", barrier, d.b.constant(i32, size))
-    for i, (tile, shared) in enumerate(zip(op.tiles, op.shared, strict=True)):
-        _copy(d, tile, st.StagedTile(place, i, slot), barrier, st.facts(d).cluster if shared else 1)
+    for i, tile in enumerate(op.tiles):
+        _copy(d, tile, st.StagedTile(place, i, slot), barrier)
 
 
 Box = tuple[int, int, int]
 """(line, element of the line, byte offset)."""
 
 
-def boxes(part: stage.PartAttr, pieces: int = 1) -> tuple[list[Box], Box, int]:
-    """The boxes that fill the first of `pieces` equal pieces of a part, the step from a piece to the next, and the
-    lines of a box: one box per panel, or equal ones where it has more than 256 lines.
+def boxes(part: stage.PartAttr) -> tuple[list[Box], int]:
+    """The boxes that fill a part, and the lines of a box: one box per panel, or equal ones where it has more than 256
+    lines.
     """
     lines, length = part.lines
     width = part.swizzle.data // part.itemsize
-    panels, mine = length // width, lines
-    step = (0, 0, 0)
-    if pieces > 1 and panels % pieces == 0:
-        panels //= pieces
-        step = (0, panels * width, panels * lines * part.swizzle.data)
-    elif pieces > 1:
-        mine //= pieces
-        step = (mine, 0, mine * part.swizzle.data)
-    found: list[Box] = []
-    each = box_lines(mine)
-    for panel in range(panels):
-        for line in range(0, mine, each):
-            found.append((line, panel * width, (panel * lines + line) * part.swizzle.data))
-    return found, step, each
+    each = box_lines(lines)
+    found = [
+        (line, panel * width, (panel * lines + line) * part.swizzle.data)
+        for panel in range(length // width)
+        for line in range(0, lines, each)
+    ]
+    return found, each
 
 
 def box_lines(lines: int) -> int:
@@ -190,28 +176,19 @@ def tensor_map(
     return st.parameter(d, slot, mach.ptr), dims
 
 
-def _copy(
-    d: Distributor, tile: SSAValue, to: st.StagedTile, barrier: SSAValue, pieces: int
-) -> None:
-    """The boxes of one tile; of a tile for the whole cluster, this workgroup's piece goes to all."""
+def _copy(d: Distributor, tile: SSAValue, to: st.StagedTile, barrier: SSAValue) -> None:
+    """The boxes of one tile."""
     op = tile.owner
     assert isinstance(op, xetile.InitTileOp), "a copy's tile is made where it is copied"
     part = to.attr
     n = Narrow(d.b)
-    mine, step, lines = boxes(part, pieces)
+    found, lines = boxes(part)
     map, dims = tensor_map(d, op, part, lines)
-    rank = st.rank(d) if pieces > 1 else 0
-    start = n.add(to.offset(d), n.mul(rank, step[2]))
-    name = f"tma.load.{len(dims)}d"
-    mask: list[SSAValue] = []
-    if pieces > 1:
-        name += ".multicast"
-        mask = [d.b.constant(i16, (1 << pieces) - 1)]
-    for line, element, offset in mine:
+    start = to.offset(d)
+    for line, element, offset in found:
         where = st.pointer(d, n.add(start, offset))
-        line_at = n.add(n.mul(rank, step[0]), line)
-        at = coordinates(d, op, dims, line_at, n.add(n.mul(rank, step[1]), element))
-        st.instr(d, name, where, barrier, map, *at, *mask)
+        at = coordinates(d, op, dims, line, element)
+        st.instr(d, f"tma.load.{len(dims)}d", where, barrier, map, *at)
 
 
 @rule("stage.copy.wait")
@@ -274,21 +251,12 @@ def release(d: Distributor, op: stage.CopyReleaseOp) -> None:
         group = LANES * WARPGROUP
     else:
         st.instr(d, "warp.sync")
-    size = st.facts(d).cluster if place.shared else 1
-    number = b.rem(d.thread, group)
-    first = b.cmp("slt", number, size) if size > 1 else b.cmp("eq", number, 0)
+    first = b.cmp("eq", b.rem(d.thread, group), 0)
     if op.condition is not None:
         first = b.value(arith.AndIOp(first, d.scalar(op.condition)))
     with b.when(first):
         slot = st.slot_of(d, op.state)
-        barrier, one = st.empty(d, place, slot), b.constant(i32, 1)
-        if size == 1:
-            st.instr(d, "mbarrier.arrive", barrier, one)
-            return
-        # Thread r tells workgroup r of the cluster.
-        which = b.value(arith.IndexCastOp(b.idx(number), i32))
-        there = mach.InstrOp("nvptx.mapa", [barrier, which], [pointer_in(7)])
-        st.instr(d, "mbarrier.arrive.remote", b.value(there), one)
+        st.instr(d, "mbarrier.arrive", st.empty(d, place, slot), b.constant(i32, 1))
 
 
 __all__ = ["boxes", "buffer_type", "by_warpgroups", "tensor_map"]

@@ -104,15 +104,13 @@ def copies_only(block: Block) -> bool:
 
 @rule("stage.worker")
 def worker(d: Distributor, op: Operation) -> None:
-    """Workgroups are launched along x, those of a cluster next to one another."""
+    """Workgroups are launched along x."""
     b = d.b
     st.facts(d).persistent = True
     number = b.value(gpu.BlockIdOp(gpu.DimensionAttr(gpu.DimensionEnum.X)))
     count = b.value(gpu.GridDimOp(gpu.DimensionAttr(gpu.DimensionEnum.X)))
     b.nonnegative |= {number, count}
-    size = st.facts(d).cluster
-    values = (b.div(number, size), b.div(count, size), b.rem(number, size))
-    for result, value in zip(op.results, values, strict=True):
+    for result, value in zip(op.results, (number, count), strict=True):
         d.set_scalar(result, b.idx(value))
 
 

@@ -45,7 +45,6 @@ from tilewright.targets.cuda.passes.multi_buffering import (
     multi_buffer_loads,
     will_form,
 )
-from tilewright.targets.cuda.passes.multicast import form_clusters
 from tilewright.targets.cuda.passes.persistent import make_persistent
 from tilewright.targets.cuda.passes.ping_pong import schedule_ping_pong
 from tilewright.targets.cuda.passes.split_k import split_k
@@ -66,10 +65,6 @@ from tilewright.targets.cuda.work_split import SPARE, UNSPLIT, LoopWork, WorkSpl
 from tilewright.targets.workgroup import BEGIN, begin
 from tilewright.uarch.base import Machine
 from tilewright.uarch.nvidia import WARPGROUP
-
-CLUSTERS = False
-"""Whether neighbouring programs form clusters. On an H200 products of 2048 to 8192 cubed are no faster with them
-(0.96, 0.99 and 1.00 of the speed without): L2 feeds the copies of one workgroup per multiprocessor as it is."""
 
 
 @dataclass
@@ -262,15 +257,6 @@ ASYNCHRONOUS: Sequence[Pass[CudaUnit]] = (
         requires=W,
     ),
     split_k_pass(),
-    Pass(
-        "multicast",
-        "loads a tile that neighbouring programs need once per cluster (multicast); off: no gain on an H200",
-        lambda u: form_clusters(u.kernel, u.machine),
-        requires=W,
-        optional=True,
-        when=lambda u: CLUSTERS and u.on("persistent") and _persists(u),
-        machine=True,
-    ),
     Pass(
         "persistent",
         "runs one workgroup per multiprocessor, which takes programs in an order that reuses L2; the longest first "

@@ -43,8 +43,6 @@ class BufferAddress:
     """Offset of each part in a slot."""
     readers: int = 1
     """Arrivals that free a slot."""
-    shared: bool = False
-    """Do all workgroups of the cluster copy into it?"""
 
     @property
     def count(self) -> int:

@@ -96,18 +96,12 @@ def _families(groups: list[_Group]) -> list[list[_Group]]:
 def _apart(a: _Group, b: _Group) -> bool:
     if _parts(a) != _parts(b) or a.block is b.block or in_loop(a.block) != in_loop(b.block):
         return False
-    if _shared(a) != _shared(b):
-        return False
     return not any(_stands_in(x.block, y.block) for x, y in ((a, b), (b, a)))
 
 
 def _stands_in(inner: Block, outer: Block) -> bool:
     around = inner.parent_op()
     return around is not None and outer.find_ancestor_op_in_block(around) is not None
-
-
-def _shared(group: _Group) -> list[bool]:
-    return ["stage.multicast" in load.attributes for load in group.loads]
 
 
 def buffered_loads(function: gpu.FuncOp, machine: Machine) -> list[xetile.LoadTileOp]:
@@ -403,9 +397,7 @@ def _stage(
     block = group.block
     uses = [u for load in group.loads if (u := _last_use(load)) is not None]
     last = _latest([*group.loads, *uses])
-    issue = stage.CopyIssueOp(
-        buffer.result, here, [load.tile for load in group.loads], _shared(group)
-    )
+    issue = stage.CopyIssueOp(buffer.result, here, [load.tile for load in group.loads])
     wait = stage.CopyWaitOp(buffer.result, here)
     block.insert_ops_before([issue, wait], anchor)
     release = stage.CopyReleaseOp(buffer.result, here)

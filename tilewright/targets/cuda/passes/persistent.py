@@ -11,7 +11,7 @@ one before it left). Guarantees: every program of the grid runs once.
 
 Programs are numbered in groups of `GROUP` along axis 0: inside a group axis 0 is fastest, then axis 1; axis 2 is
 slowest. So the programs that run at the same time form a block of the grid that is nearly square, and tiles that
-depend on one axis only are read by many of them. With clusters (`multicast`), the two workgroups of one run neighbours.
+depend on one axis only are read by many of them.
 Where loops run longer in programs of higher number along an axis (a bound that grows with the id), or of lower, those
 come first, and each workgroup gets as many long ones as any other (`raster`).
 """
@@ -22,11 +22,10 @@ from xdsl.dialects import arith, gpu, scf
 from xdsl.dialects.builtin import IntegerAttr, UnitAttr
 from xdsl.ir import Block, Operation, Region, SSAValue
 
-from tilewright.dialects import stage, xetile
+from tilewright.dialects import stage
 from tilewright.passes.access import AccessAnalysis
 from tilewright.passes.affine import Expr, Kind, Symbol
 from tilewright.targets.cuda.passes.multi_buffering import PROGRAMS
-from tilewright.targets.cuda.passes.multicast import cluster_axis
 from tilewright.targets.cuda.passes.raster import GROUP, At, falling, grouped, index, sections
 from tilewright.targets.cuda.passes.wgmma_legality import shares_memory
 
@@ -52,27 +51,17 @@ def make_persistent(function: gpu.FuncOp, remarks: list[str]) -> bool:
         return op.results[0]
 
     programs = [outside(stage.ProgramsOp(axis)) for axis in range(3)]
-    size, axis = stage.cluster_size(function), cluster_axis(function)
-    fast, slow = programs[axis], programs[1 - axis]
-    if size > 1:
-        one = outside(arith.ConstantOp(IntegerAttr(size - 1, index)))
-        by = outside(arith.ConstantOp(IntegerAttr(size, index)))
-        fast = outside(arith.DivUIOp(outside(arith.AddiOp(fast, one)), by))
-    plane = outside(arith.MuliOp(fast, slow))
+    plane = outside(arith.MuliOp(programs[0], programs[1]))
     total = outside(arith.MuliOp(plane, programs[2]))
     worker = stage.WorkerOp()
     top.insert_op_before(worker, last)
-    if uneven is not None and size == 1:
+    if uneven is not None:
         ids = _uneven(top, body, programs, worker, *uneven)
     else:
         loop = scf.ForOp(worker.number, total, worker.count, [], Region(body))
         loop.attributes[PROGRAMS] = UnitAttr()
         top.insert_op_before(loop, last)
-        first, second, third = grouped(body, fast, slow, plane, max(1, GROUP // size))
-        if size > 1:
-            first = _within_cluster(body, first, worker.rank, size)
-            _only_inside(body, first, programs[axis])
-        ids = [first, second, third] if axis == 0 else [second, first, third]
+        ids = grouped(body, programs[0], programs[1], plane, GROUP)
     for op in list(function.walk()):
         if isinstance(op, gpu.BlockIdOp | gpu.GridDimOp):
             axis = "xyz".index(op.dimension.data)
@@ -152,29 +141,3 @@ def _applied(symbol: Symbol, by: Symbol) -> int | None:
         directions = {direction(a, by) for a in symbol.args} - {0}
         return next(iter(directions)) if len(directions) == 1 else None
     return None
-
-
-def _within_cluster(body: Block, cluster: SSAValue, rank: SSAValue, size: int) -> SSAValue:
-    """The id of this workgroup's program: clusters hold `size` neighbours."""
-    by = arith.ConstantOp(IntegerAttr(size, index))
-    start = arith.MuliOp(cluster, by)
-    mine = arith.AddiOp(start, rank)
-    assert isinstance(cluster.owner, Operation)
-    body.insert_ops_after([by, start, mine], cluster.owner)
-    return mine.result
-
-
-def _only_inside(body: Block, number: SSAValue, count: SSAValue) -> None:
-    """The cluster's last workgroup may have no program: it copies with the others, and stores nothing."""
-    inside = arith.CmpiOp(number, count, "slt")
-    assert isinstance(number.owner, Operation)
-    body.insert_op_after(inside, number.owner)
-    for op in list(body.walk()):
-        if isinstance(op, xetile.StoreTileOp | xetile.StoreScatterOp):
-            block = op.parent
-            assert block is not None
-            then = Block()
-            guard = scf.IfOp(inside, [], Region(then), Region(Block([scf.YieldOp()])))
-            block.insert_op_before(guard, op)
-            op.detach()
-            then.add_ops([op, scf.YieldOp()])
