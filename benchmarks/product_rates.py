@@ -1,4 +1,4 @@
-"""Where `uarch.sm90.PRODUCT_RATES` is from: tilings timed on drawn shapes, and the rates that choose best among them.
+"""Where the product rates of `uarch.sm90` are from: tilings timed on drawn shapes, and the rates that choose best among them.
 
     python -m benchmarks.product_rates measure sweep.jsonl [--count 60] [--seed N] [--workers 15]    (on the GPU)
     python -m benchmarks.product_rates fit sweep.jsonl [more.jsonl ..]                                (anywhere)
@@ -6,7 +6,8 @@
 `measure`: for each shape of `benchmarks.shapes`, the fourteen tilings and clusters that the planner thinks cheapest,
 some that it thinks near and some that are far, each in a CUDA graph beside cuBLAS, a line of JSON per shape. `fit`: by
 descent, one rate at a time, what is lost by choosing (the chosen one's time by the best one's, softened) and half the
-mean square of the logarithm of estimated by measured time near the best.
+mean square of the logarithm of estimated by measured time near the best, and with `--pull` how far the rates are from
+those that it started with (H100: 0.001).
 """
 
 from __future__ import annotations
@@ -179,8 +180,12 @@ def objective(products: Sequence[Sequence[Timed]], rates: Mapping[str, float]) -
 
 def fit(args: argparse.Namespace) -> None:
     products = [timings for timings in read(args.files) if timings]
-    error = partial(objective, products)
     rates = dict(PRODUCT_RATES)
+
+    def error(rates: Mapping[str, float]) -> float:
+        away = sum(math.log(rates[name] / PRODUCT_RATES[name]) ** 2 for name in rates)
+        return objective(products, rates) + args.pull * away
+
     least = error(rates)
 
     def tell(rates: Mapping[str, float]) -> None:
@@ -205,6 +210,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 16))
     parser.add_argument("--workers", type=int, default=12)
     parser.add_argument("--rounds", type=int, default=4, help="passes over all rates")
+    parser.add_argument("--pull", type=float, default=0.0, help="towards the rates it starts with")
     args = parser.parse_args()
     (measure if args.what == "measure" else fit)(args)
 

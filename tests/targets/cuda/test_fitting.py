@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from statistics import median
 
+import pytest
+
 import tilewright as tw
 from tests.draws import fresh_rng
 from tilewright.targets.base import CompileOptions, get_target
 from tilewright.targets.cuda.fitting import CLOCK, explaining, fitted, lost
 from tilewright.targets.cuda.fitting import Timed as Launch
 from tilewright.tools.calibrate import SHAPES, product
-from tilewright.uarch.sm90 import PRODUCT_RATES
+from tilewright.uarch.sm90 import H100_PRODUCT_RATES, PRODUCT_RATES
 
 CORES = 132
 
@@ -77,19 +79,23 @@ def test_without_times_the_table_stays() -> None:
     assert get_target("cuda").fitted([], CompileOptions(target="sm_90a")) == PRODUCT_RATES
 
 
-def test_what_was_measured_is_what_launches_are_costed_by(tmp_path) -> None:
+@pytest.mark.parametrize(
+    "device, table",
+    [("NVIDIA H200", PRODUCT_RATES), ("NVIDIA H100 80GB HBM3", H100_PRODUCT_RATES)],
+)
+def test_what_was_measured_is_what_launches_are_costed_by(
+    tmp_path, monkeypatch, device, table
+) -> None:
     """Kernels that were compiled before are costed by it too: rates are no part of their code."""
     from tilewright import knobs
     from tilewright.targets.cuda import driver
     from tilewright.targets.cuda.rates import measured
     from tilewright.uarch import calibration
 
+    monkeypatch.setattr(driver, "named", lambda machine: f"{machine}: {device}")
     with knobs.override(cache_dir=tmp_path):
         work = launches()[0].work
-        assert measured(work, "sm_90a") == work and work.rates == PRODUCT_RATES
-        name = next(n for n in PRODUCT_RATES if n != CLOCK)
-        calibration.keep(
-            driver.named("sm_90a"), {name: 2 * PRODUCT_RATES[name], "memory_bytes": 1.0}
-        )
-        found = PRODUCT_RATES | {name: 2 * PRODUCT_RATES[name]}
-        assert measured(work, "sm_90a").rates == found
+        assert work.rates == PRODUCT_RATES and measured(work, "sm_90a").rates == table
+        name = next(n for n in table if n != CLOCK)
+        calibration.keep(driver.named("sm_90a"), {name: 2 * table[name], "memory_bytes": 1.0})
+        assert measured(work, "sm_90a").rates == table | {name: 2 * table[name]}

@@ -34,7 +34,7 @@ from tilewright.targets.stages import StageTexts, source_of
 from tilewright.uarch import Rates
 from tilewright.uarch.calibration import with_calibration
 from tilewright.uarch.nvidia import REGISTER_FILE
-from tilewright.uarch.sm90 import PRODUCT_RATES
+from tilewright.uarch.sm90 import product_rates
 
 if TYPE_CHECKING:
     import numpy as np
@@ -205,7 +205,7 @@ class CudaTarget(Target):
                 for c in costed
                 if c.values == values
             ]
-        return fitting.fitted(launches, PRODUCT_RATES, cores)
+        return fitting.fitted(launches, product_rates(self.identity(options)), cores)
 
     def missing(self) -> str | None:
         """Why kernels cannot run here; None where they can."""
