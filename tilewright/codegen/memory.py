@@ -94,6 +94,7 @@ def store_value(
     """Write a value to `pointer`, row-major and dense."""
     e = layout.element
     offset = 0
+    past = "nontemporal" in tail
     for first, count, n in packets(p, layout):
         o = Lanes(p, n)
         value = regs[first]
@@ -106,7 +107,13 @@ def store_value(
         value = to_memory(o, e, value)
         address = offset_pointer(p, pointer, offset, llvm)
         align_here = known_alignment(align, offset)
-        p.line(f"{how} {o.type(e.stored)} {value}, {llvm} {address}, align {align_here}{tail}")
+        stored = o.type(e.stored)
+        if past and e.stored_bytes == 2 and n > 1:
+            # LLVM stores what was bitcast in the type it was computed in, and forgets the hint on vectors of f16, bf16.
+            words = Lanes(p, n // 2)
+            value = o.bitcast(stored, value, words.f32)
+            stored, value = words.f32, words.intrinsic("arithmetic.fence", "float", value)
+        p.line(f"{how} {stored} {value}, {llvm} {address}, align {align_here}{tail}")
         offset += n * e.stored_bytes
 
 

@@ -16,8 +16,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from xdsl.dialects import vector
-from xdsl.dialects.builtin import IntegerType, MemRefType, VectorType
+from xdsl.dialects.builtin import MemRefType
 from xdsl.ir import BlockArgument
 
 from tilewright.codegen.builder import Idx, index
@@ -114,10 +113,7 @@ def _past_cache(
                     place, col=b.plus(place.col, READ_AHEAD // itemsize(source.element))
                 )
                 b.prefetch(e.address(source, later))
-            value = e.at(root.value, place)
-            if size == 2:  # LLVM forgets the hint on vectors of f16
-                value = b.value(vector.BitcastOp(value, VectorType(IntegerType(16), [lanes])))
-            target = e.address(tile, place)
+            value, target = e.at(root.value, place), e.address(tile, place)
             b.op(mach.StoreOp(value, target, alignment=LINE, nontemporal=True))
     with b.loop(main, width, lanes) as loop, e.scope():
         place = Position(row, loop.iv, 1, lanes)
