@@ -1,4 +1,4 @@
-"""Where the product rates of `uarch.sm90` are from: tilings timed on drawn shapes, and the rates that choose best among them.
+"""Where the product rates of `uarch.sm90` are from: tilings timed on drawn shapes, rates that choose best.
 
     python -m benchmarks.product_rates measure sweep.jsonl [--count 60] [--seed N] [--workers 15]    (on the GPU)
     python -m benchmarks.product_rates fit sweep.jsonl [more.jsonl ..]                                (anywhere)
