@@ -15,13 +15,13 @@ from xdsl.ir import SSAValue
 
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import xetile as xt
+from tilewright.passes.axes import shape_of
 from tilewright.passes.memory_objects import may_alias
 from tilewright.passes.split_workgroups import (
     SplitChoice,
     choices,
     in_passes,
     is_distributed,
-    shape_of,
     split,
 )
 from tilewright.passes.tile_origin import root_of

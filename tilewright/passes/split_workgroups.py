@@ -25,149 +25,22 @@ distribute parts to the subgroups that had the whole, and are left out where non
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from xdsl.dialects import arith, gpu, scf, vector
 from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, IndexType, VectorType
 from xdsl.ir import Attribute, Block, Operation, OpResult, SSAValue
 from xdsl.rewriter import Rewriter
-from xdsl.utils.disjoint_set import DisjointSet
 
 from tilewright.dialects import xetile as xt
-from tilewright.dialects.elementwise import is_elementwise
-from tilewright.dialects.movement import ELEMENTS, kept_dimensions
 from tilewright.dialects.xetile.maps import split_map, split_tile, stated_maps, without_maps
 from tilewright.passes.access import AccessAnalysis, add_up, same_tile
-from tilewright.passes.carried import LOOPS_AND_BRANCHES, carried_together
+from tilewright.passes.axes import Axes, Axis, extents_of, shape_of
 from tilewright.passes.emit import Before
 from tilewright.passes.tile_origin import tile_accesses
 
-Axis = tuple[SSAValue, int]
-"""One dimension of one value."""
-
 MayAlias = Callable[[SSAValue, SSAValue], bool]
-
-
-def shape_of(value: SSAValue) -> tuple[int, ...] | None:
-    """Extents of a vector or tile; None for anything else."""
-    if isinstance(value.type, VectorType | xt.TileType):
-        return tuple(value.type.get_shape())
-    return None
-
-
-def axes_of(value: SSAValue) -> range:
-    """The dimensions of a vector or tile; none of anything else."""
-    return range(len(shape_of(value) or ()))
-
-
-_TIED = (
-    "xetile.update_tile_offset",
-    "xetile.load",
-    "xetile.store",
-    "xetile.store_tile",
-    "xetile.atomic_rmw",
-    "xetile.prefetch_tile",
-    "xetile.convert_layout",
-    "arith.constant",
-    "builtin.unrealized_conversion_cast",
-)
-"""Ops whose operands and results share their axes, dimension by dimension, besides the elementwise ones."""
-
-
-class _Analysis:
-    def __init__(self, kernel: gpu.FuncOp):
-        self.kernel = kernel
-        self.values: list[SSAValue] = []
-        for op in kernel.walk():
-            self.values += [r for r in op.results if shape_of(r) is not None]
-            for region in op.regions:
-                for block in region.blocks:
-                    self.values += [a for a in block.args if shape_of(a) is not None]
-        self.axes = DisjointSet[Axis]([(v, d) for v in self.values for d in axes_of(v)])
-        """Dimensions of values that are one axis of the program."""
-        self.fixed: set[Axis] = set()
-        """Along these elements meet."""
-        self.possible = True
-        for op in kernel.walk():
-            self.visit(op)
-
-    def tie_all(self, values: Iterable[SSAValue]) -> None:
-        shaped = [v for v in values if shape_of(v) is not None]
-        for v in shaped[1:]:
-            first, shape = shape_of(shaped[0]), shape_of(v)
-            assert first is not None and shape is not None
-            if len(first) != len(shape):
-                self.fix_all((shaped[0], v))
-                continue
-            for dim in range(len(shape)):
-                self.axes.union_left((shaped[0], dim), (v, dim))
-
-    def fix_all(self, values: Iterable[SSAValue]) -> None:
-        for v in values:
-            for dim in axes_of(v):
-                self.fixed.add((v, dim))
-
-    def visit(self, op: Operation) -> None:
-        values = (*op.operands, *op.results)
-        if is_elementwise(op) or op.name in _TIED:
-            self.tie_all(values)
-            if isinstance(op, arith.ConstantOp) and not _is_splat(op):
-                self.fix_all([op.result])
-        elif isinstance(op, xt.InitTileOp):
-            if op.tile_type.memory_space != 0:
-                self.possible = False
-            if op.offset_vector is not None:
-                self.tie_all((op.offset_vector, op.result))
-            elif len(op.mixed_offsets) == 1:
-                self.fixed.add((op.result, 0))
-        elif isinstance(op, xt.LoadTileOp):
-            order = op.permutation or tuple(range(2))
-            for value in op.values:
-                for dim, source in enumerate(order):
-                    self.axes.union_left((op.tile, source), (value, dim))
-                    if len(op.values) > 1:
-                        self.fixed.add((value, dim))
-        elif isinstance(op, xt.TileMmaOp):
-            self.axes.union_left((op.a, 0), (op.result, 0))
-            self.axes.union_left((op.b, 1), (op.result, 1))
-            self.axes.union_left((op.a, 1), (op.b, 0))
-            self.fixed.add((op.a, 1))
-            if op.c is not None:
-                self.tie_all((op.c, op.result))
-        elif isinstance(op, xt.ReductionOp):
-            for dim in axes_of(op.source):
-                runs = op.reduction_size is not None and (shape_of(op.result) or ())[dim] > 1
-                if dim in op.dims and not runs:
-                    self.fixed.add((op.source, dim))
-                    self.fixed.add((op.result, dim))
-                else:
-                    self.axes.union_left((op.source, dim), (op.result, dim))
-        elif op.name in ELEMENTS and len(values) == 2 and "sizes" not in op.properties:
-            self.rearranged(op)
-        elif op.name in ("vector.step", "gpu.barrier"):
-            pass  # numbers move with the part; no barrier orders what nobody reads
-        elif isinstance(op, LOOPS_AND_BRANCHES):
-            for group in carried_together(op):
-                self.tie_all(group)
-        elif op.name in ("scf.yield", "scf.condition"):
-            pass
-        elif op.name.startswith(("memref.alloc", "tw.", "stage.", "cf.")):
-            self.possible = False
-        else:
-            self.fix_all(v for v in values if shape_of(v) is not None)
-
-    def rearranged(self, op: Operation) -> None:
-        """Dimensions along which elements keep their number are one; those that are mixed up with others stay whole."""
-        source, result = op.operands[0], op.results[0]
-        if shape_of(source) is None:
-            return
-        kept, mixed = kept_dimensions(op)
-        for before, after in kept.items():
-            self.axes.union_left((source, before), (result, after))
-        for value, dims in zip((source, result), mixed, strict=True):
-            for dim in dims:
-                self.fixed.add((value, dim))
 
 
 @dataclass(frozen=True)
@@ -183,8 +56,8 @@ def choices(
     kernel: gpu.FuncOp, root_of: Callable[[SSAValue], SSAValue | None], may_alias: MayAlias
 ) -> list[SplitChoice]:
     """The axes along which the kernel's workgroup can be split."""
-    analysis = _Analysis(kernel)
-    if not analysis.possible:
+    axes = Axes(kernel)
+    if not axes.is_private:
         return []
     accesses = list(tile_accesses(kernel))
     written = [root_of(t) for t, writes in accesses if writes]
@@ -195,18 +68,13 @@ def choices(
         return []
     if not _in_any_order(kernel):
         return []
-    fixed = {analysis.axes.find(axis) for axis in analysis.fixed}
-    groups: dict[Axis, list[Axis]] = {}
-    for value in analysis.values:
-        for dim, n in enumerate(shape_of(value) or ()):
-            if n > 1:
-                groups.setdefault(analysis.axes.find((value, dim)), []).append((value, dim))
+    whole = axes.roots(axes.fixed | axes.combined)
     tiles = {t for t, writes in accesses if writes}
     found: list[SplitChoice] = []
-    for root, members in groups.items():
-        if root in fixed:
+    for root, members in axes.members().items():
+        if root in whole:
             continue
-        extents = {(shape_of(v) or ())[d] for v, d in members}
+        extents = extents_of(members)
         if any(extent % min(extents) for extent in extents):
             continue
         if not tiles <= {v for v, _ in members}:
@@ -371,10 +239,6 @@ def _narrow(value: SSAValue, dims: set[int], factor: int, start: SSAValue) -> No
         op.parent.insert_op_after(moved, op)
         op.parent.insert_op_after(many, op)
         _replace_but_in(new, moved.result, moved)
-
-
-def _is_splat(op: arith.ConstantOp) -> bool:
-    return isinstance(op.value, DenseIntOrFPElementsAttr) and op.value.is_splat()
 
 
 def _replace_but_in(old: SSAValue, new: SSAValue, op: Operation) -> None:

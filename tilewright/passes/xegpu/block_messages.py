@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
+from xdsl.dialects import arith
 from xdsl.dialects.builtin import (
     DYNAMIC_INDEX,
     ArrayAttr,
@@ -27,6 +28,7 @@ from tilewright.dialects.xegpu.attrs import MemorySpace
 from tilewright.dialects.xegpu.types import element_bits
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.layout.blocks import lane_distribution
+from tilewright.passes.integers import bounds, divisor
 from tilewright.passes.memory_objects import promised
 from tilewright.uarch.xe import XeMachine
 
@@ -177,6 +179,8 @@ def surface_fault(xe: XeMachine, op: xegpu.CreateNdDescOp) -> str | None:
         end = entry.fault(extents[-1] * itemsize)
         if end is not None:
             return f"{entry.what} of {extents[-1] * itemsize} bytes is not possible: {end}"
+    if extents and (fault := _cut_fault(sizes[-1], itemsize)) is not None:
+        return fault
     if (fault := _promised_fault(op, known, extents, itemsize)) is not None:
         return fault
     source = op.source.type
@@ -192,6 +196,24 @@ def argument(source: SSAValue) -> SSAValue:
     while isinstance(source, OpResult) and isinstance(source.op, MemRefTransposeOp):
         source = source.op.in_
     return source
+
+
+def _cut_fault(width: Index | None, itemsize: int) -> str | None:
+    """The same of a width that is computed: of the smaller of two numbers, both must do."""
+    if not isinstance(width, OpResult):
+        return None
+    if isinstance(width.op, (arith.MinSIOp, arith.MaxSIOp)):
+        faults = (_cut_fault(each, itemsize) for each in width.op.operands)
+        return next((fault for fault in faults if fault), None)
+    if not isinstance(width.op, arith.AddiOp):
+        return None
+    low, _ = bounds(width)
+    if divisor(width) * itemsize % 4 or low is None or low * itemsize < 64:
+        return (
+            f"its width is only known to be a multiple of {divisor(width) * itemsize} bytes, and "
+            f"{'no' if low is None else max(0, low) * itemsize} at least; 4 and 64 are needed"
+        )
+    return None
 
 
 def _promised_fault(

@@ -31,6 +31,7 @@ from tilewright.passes.xegpu.from_xetile import xetile_to_xegpu
 from tilewright.passes.xegpu.insert_barriers import insert_barriers
 from tilewright.passes.xegpu.merge_inductions import merge_inductions
 from tilewright.passes.xegpu.narrow_index import NARROW_INDEX
+from tilewright.passes.xegpu.pad import pad
 from tilewright.passes.xegpu.positions_as_masks import positions_as_masks
 from tilewright.passes.xegpu.propagate_layout import KINDS, check_kind
 from tilewright.passes.xegpu.propagate_layout import propagate_layout as give_layouts
@@ -117,6 +118,20 @@ POSITIONS = Pass[Unit[Any]](
     "reads an element at a run-time position by comparing indices",
     lambda u: positions_as_masks(u.kernel),
     requires=W,
+)
+
+
+def _pad(unit: XeUnit) -> None:
+    unit.remarks += pad(unit.kernel, unit.machine)
+
+
+PAD = Pass[XeUnit](
+    "xegpu-pad",
+    "pads extents that lanes or instruction blocks do not divide",
+    _pad,
+    requires=BOTH,
+    optional=True,
+    machine=True,
 )
 EXCHANGE = Pass[XeUnit](
     "xegpu-exchange-through-slm",
@@ -248,6 +263,7 @@ WORKGROUP: Sequence[Pass[XeUnit]] = (
     BYTES_OF_BOOLEANS.to("xegpu"),
     MERGE_INDUCTIONS.to("xegpu"),
     POSITIONS.to("xegpu"),
+    PAD.to("xegpu"),
     NARROW_INDEX.to("xegpu"),
     SINK_BROADCASTS.to("xegpu"),
     CLEANUP.to("xegpu", "removes unused values before they are distributed"),
@@ -260,6 +276,7 @@ WORKGROUP: Sequence[Pass[XeUnit]] = (
 """From a workgroup's program to that of a subgroup."""
 
 SUBGROUP: Sequence[Pass[XeUnit]] = (
+    PAD.to("xegpu-sg"),
     BLOCKOP_FALLBACK.to("xegpu-sg"),
     SLM_LAYOUT.to("xegpu-sg"),
     propagate_layout("inst").to("xegpu-sg"),
