@@ -77,7 +77,10 @@ def test_products_are_right_at_every_stage(name: str, tmp_path: Path, capsys) ->
 
 
 def test_a_product_without_dpas_says_why() -> None:
-    built = get_target("xe-pvc").build(
-        parse_module(text(16, 40, 32), "product.mlir"), CompileOptions(target="xe-pvc")
-    )
-    assert any("N = 40 is no multiple of 16" in remark for remark in built.remarks)
+    """Columns that no instruction divides are padded, unless that is switched off."""
+    module = parse_module(text(16, 40, 32), "product.mlir")
+    for off, why in ({"xegpu-pad"}, "N = 40 is no multiple of 16"), (set[str](), "40 to 48"):
+        options = CompileOptions(target="xe-pvc", disable=frozenset(off))
+        built = get_target("xe-pvc").build(module.clone(), options)
+        assert any(why in remark for remark in built.remarks)
+        assert ("@xe_dpas" in built.asm["llvm"]) != bool(off)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import tilewright as tw
 from tests.acceptance.parts import (
     DTYPES,
     check_masked,
@@ -37,3 +38,29 @@ def test_a_product_per_group_of_rows(rng: np.random.Generator) -> None:
 
 def test_shared_memory_has_bounds(rng: np.random.Generator) -> None:
     check_shared_windows("xe-pvc", rng)
+
+
+@tw.kernel
+def odd(A, B, Y, BM: tw.constexpr, BN: tw.constexpr, BK: tw.constexpr):
+    """Rows of a product as shares of their maximum, transposed."""
+    m, n = tw.program_id(0) * BM, tw.program_id(1) * BN
+    acc = tw.zeros((BM, BN), tw.f32)
+    for k in range(0, A.shape[1], BK):
+        a = tw.load_tile(tw.init_tile(A, [m, k], (BM, BK)))
+        acc = tw.tile_mma(a, tw.load_tile(tw.init_tile(B, [k, n], (BK, BN))), acc)
+    e = tw.exp(acc - tw.max(acc, 1))
+    tw.store_tile(tw.transpose(e / tw.sum(e, 1)), tw.init_tile(Y, [n, m], (BN, BM)))
+
+
+@pytest.mark.parametrize("target", ["xe-pvc", "xe-dg2"])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_tiles_that_nothing_divides(dtype: type, target: str, rng: np.random.Generator) -> None:
+    bm, bn, bk = (int(rng.choice(sizes)) for sizes in ((9, 13, 33), (17, 21, 37), (5, 11, 19)))
+    a = (rng.standard_normal((bm + 3, bk + 2)) * 2).astype(dtype)
+    b = (rng.standard_normal((bk + 2, 2 * bn)) * 2).astype(dtype)
+    y = np.full((2 * bn, bm + 3), 7, np.float32)
+    odd.options(target=target)[2, 2](a, b, y, BM=bm, BN=bn, BK=bk)
+    wide = (a.astype(float) @ b.astype(float)).reshape(bm + 3, 2, bn)
+    e = np.exp(wide - wide.max(-1, keepdims=True))
+    right = (e / e.sum(-1, keepdims=True)).reshape(bm + 3, -1).T
+    assert np.linalg.norm(y - right) < 1e-5 * np.linalg.norm(right)
