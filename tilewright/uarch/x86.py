@@ -127,7 +127,7 @@ LEVELS: Final = table(
     {
         "generic": Level(16, mr=4, nv=2, kc=256),
         "avx2": Level(32, mr=4, nv=1, kc=256, panels=3),
-        "avx512": Level(64, mr=8, nv=2, kc=256),
+        "avx512": Level(64, mr=8, nv=1, kc=128, panels=3),
     }
 )
 

@@ -178,12 +178,12 @@ class ContractEmitter:
                             b.times(j, family.nr), depth, first, start, fetches,
                         )  # fmt: skip
 
-            whole = b.times(b.div(col_panels, family.panels), family.panels)
-            with b.loop(0, whole, family.panels) as j:
-                columns(j.iv, family.panels)
-            for count in range(1, family.panels):
-                with b.when(b.cmp("eq", b.minus(col_panels, whole), count)):
-                    columns(whole, count)
+            at: Idx = 0
+            for count, times in _groups(b, col_panels, family.panels):
+                end = b.plus(at, b.times(times, count))
+                with b.loop(at, end, count) as j:
+                    columns(j.iv, count)
+                at = end
 
         # Blocks are those of the packed A: the first and the last may be shorter.
         base, depth = side_a.block or (0, kc)
@@ -256,3 +256,20 @@ class ContractEmitter:
             b.loop(0, c.ld // lanes * lanes, lanes) as x,
         ):
             b.store(zero, c.address(b, r.iv, x.iv))
+
+
+def _groups(b: Builder, panels: Idx, most: int) -> list[tuple[int, Idx]]:
+    """Panels in groups that are multiplied at once: (panels of a group, groups). A rest that leaves more accumulators
+    idle than its half would, were it shared with a whole group, is shared."""
+    full, rest = b.div(panels, most), b.rem(panels, most)
+    groups: dict[int, Idx] = {most: full}
+    for left in reversed(range(1, most)):
+        here = b.select(b.cmp("eq", rest, left), 1, 0)
+        half, odd = divmod(most + left, 2)
+        if half > left and not odd:
+            shared = b.select(b.cmp("sgt", full, 0), here, 0)
+            groups[most] = b.minus(groups[most], shared)
+            groups[half] = b.plus(groups[half], b.times(shared, 2))
+            here = b.minus(here, shared)
+        groups[left] = here
+    return list(groups.items())
