@@ -114,7 +114,7 @@ class ContractEmitter:
             return
         side_b = self.operands.side(bb, family, 1, cols, length)
         col_panels = b.ceildiv(b.max(b.min(cols, side_b.x_count), 0), family.nr)
-        few = cols <= FEW_USES * family.nr
+        few = cols <= FEW_USES * family.nr * family.panels
         side_a = self.operands.side(a, family, 0, rows, length, few)
         # Beyond the end of either array its operand is zero, and its panels hold nothing.
         length = b.min(length, b.min(side_a.k_count, side_b.k_count))
