@@ -265,6 +265,18 @@ PROGRAMS: dict[str, Program] = {
         xetile.store %v, %d : vector<16xf32>, {S}""",
         gives(lambda a, p: a[16:32]),
     ),
+    "a scattered tile that is selected": Program(
+        "a: f32 256, p: i1 = 1, b: f32 16",
+        f"""%at = vector.step : vector<16xindex>
+        %by = arith.constant dense<16> : vector<16xindex>
+        %s = xetile.init_tile %a, %at : memref<256xf32>, vector<16xindex> -> {S}
+        %next = xetile.update_tile_offset %s, %by : {S}, vector<16xindex>
+        %u = arith.select %p, %next, %s : {S}
+        %v = xetile.load %u : {S} -> vector<16xf32>
+        %d = xetile.init_tile %b, %at : memref<16xf32>, vector<16xindex> -> {S}
+        xetile.store %v, %d : vector<16xf32>, {S}""",
+        gives(lambda a, p: a[16:32]),
+    ),
     # Memory of the workgroup, in programs of one subgroup.
     "a tile in SLM": Program(
         "a: f32 16x32, b: f32 32x16",

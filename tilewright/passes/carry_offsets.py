@@ -14,53 +14,52 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from xdsl.dialects import arith, gpu
-from xdsl.dialects.builtin import IndexType, VectorType
-from xdsl.ir import BlockArgument, Operation, SSAValue
-from xdsl.rewriter import Rewriter
+from xdsl.dialects import gpu
+from xdsl.ir import Attribute, BlockArgument, Operation, SSAValue
 
 from tilewright.dialects import xetile
+from tilewright.dialects.xetile.assembly import Index
 from tilewright.passes.emit import Before
+from tilewright.passes.induction import same_view
+from tilewright.passes.positions import Placed, PositionRewriter
 from tilewright.passes.tile_origin import tile_origin
 
 
 def carry_offsets(kernel: gpu.FuncOp) -> None:
     """Rewrites a kernel, in place."""
-    moved = [tile for tile in _scattered(kernel) if not isinstance(tile.owner, xetile.InitTileOp)]
-    carried = [t for t in moved if not isinstance(t.owner, xetile.UpdateTileOffsetOp)]
-    origins = {tile: tile_origin(tile) for tile in moved}
-    if not carried or not all(o is not None and _known(o, kernel) for o in origins.values()):
-        return
-    offsets: dict[SSAValue, SSAValue] = {}
-    made_by: dict[SSAValue, xetile.InitTileOp] = {}
-    for tile in carried:
-        origin, kind = origins[tile], tile.type
-        assert origin is not None and isinstance(kind, xetile.TileType)
-        vector = VectorType(IndexType(), kind.get_shape())
-        new = Rewriter.replace_value_with_new_type(tile, vector)
-        offsets[new], made_by[new] = new, origin
-    updates: list[Operation] = []
-    for op in list(kernel.walk()):
-        if isinstance(op, xetile.InitTileOp) and op.offset_vector is not None:
-            offsets[op.results[0]], made_by[op.results[0]] = op.offset_vector, op
-        for place, operand in enumerate(op.operands):
-            if operand not in offsets:
-                continue
-            at, origin = Before(op), made_by[operand]
-            if isinstance(op, xetile.UpdateTileOffsetOp):
-                assert op.offset_vector is not None
-                further = at.add(arith.AddiOp(offsets[operand], op.offset_vector))
-                offsets[op.result], made_by[op.result] = further, origin
-                updates.append(op)
-            elif op.name.startswith("scf.") or isinstance(op, arith.SelectOp):
-                op.operands[place] = offsets[operand]
-            elif operand.owner is not origin:
-                op.operands[place] = at.add(_again(origin, offsets[operand]))
-    for op in reversed(updates):
-        Rewriter.erase_op(op)
+    moved = [tile for tile in _tiles(kernel) if not isinstance(tile.owner, xetile.InitTileOp)]
+    carried = any(not isinstance(t.owner, xetile.UpdateTileOffsetOp) for t in moved)
+    if carried and all(_known(tile_origin(tile), kernel) for tile in moved):
+        PositionRewriter(_ScatteredTiles()).run(kernel.body)
 
 
-def _scattered(kernel: gpu.FuncOp) -> Iterator[SSAValue]:
+class _ScatteredTiles:
+    """What XeTile's ops are to the splitting of scattered tiles into array and offsets."""
+
+    def is_moving(self, type: Attribute) -> bool:
+        return isinstance(type, xetile.TileType) and type.scattered
+
+    def root(self, op: Operation) -> Placed | None:
+        if not isinstance(op, xetile.InitTileOp) or op.offset_vector is None:
+            return None
+        return Placed(same_view(op.source), [op.offset_vector])
+
+    def moved(self, op: Operation, operand: Placed) -> list[Index] | None:
+        if isinstance(op, xetile.UpdateTileOffsetOp) and op.offset_vector is not None:
+            return [op.offset_vector]
+        return None
+
+    def access(self, op: Operation, placed: dict[int, Placed]) -> None:
+        """The tile is made again, where it is not that of an init_tile."""
+        for place, at in placed.items():
+            tile, (offsets,) = op.operands[place], at.parts
+            if not isinstance(tile.owner, xetile.InitTileOp):
+                assert isinstance(tile.type, xetile.TileType) and isinstance(offsets, SSAValue)
+                new = xetile.InitTileOp(at.root, tile.type, offset_vector=offsets)
+                op.operands[place] = Before(op).add(new)
+
+
+def _tiles(kernel: gpu.FuncOp) -> Iterator[SSAValue]:
     """The scattered tiles of a kernel."""
     for op in kernel.walk():
         for value in (*op.results, *(a for r in op.regions for b in r.blocks for a in b.args)):
@@ -68,18 +67,7 @@ def _scattered(kernel: gpu.FuncOp) -> Iterator[SSAValue]:
                 yield value
 
 
-def _known(origin: xetile.InitTileOp, kernel: gpu.FuncOp) -> bool:
-    """Whether all but the offsets is there in the whole kernel."""
-    return all(
-        isinstance(x, BlockArgument) and x.block.parent_op() is kernel
-        for x in origin.operands
-        if x is not origin.offset_vector
-    )
-
-
-def _again(origin: xetile.InitTileOp, offsets: SSAValue) -> Operation:
-    """The tile with other offsets."""
-    given = [offsets if x is origin.offset_vector else x for x in origin.operands]
-    return xetile.InitTileOp.create(
-        operands=given, result_types=[origin.results[0].type], properties=dict(origin.properties)
-    )
+def _known(origin: xetile.InitTileOp | None, kernel: gpu.FuncOp) -> bool:
+    """Whether the array of a tile is there in the whole kernel."""
+    source = None if origin is None else same_view(origin.source)
+    return isinstance(source, BlockArgument) and source.block.parent_op() is kernel

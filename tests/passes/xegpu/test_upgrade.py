@@ -43,7 +43,8 @@ func.func @f(%m: memref<64x64xf32>, %o: memref<64x64xf32>, %n: index, %p: i1) {
       scf.yield %q#0 : !xegpu.tensor_desc<8x16xf32>
     }
     xegpu.prefetch_nd %x : !xegpu.tensor_desc<8x16xf32>
-    scf.yield %x, %q#1 : !xegpu.tensor_desc<8x16xf32>, vector<8x16xf32>
+    %chosen = arith.select %p, %x, %q#0 : !xegpu.tensor_desc<8x16xf32>
+    scf.yield %chosen, %q#1 : !xegpu.tensor_desc<8x16xf32>, vector<8x16xf32>
   }
   %e:2 = scf.while (%k = %c0, %g = %d) : (index, !xegpu.tensor_desc<8x16xf32>)
       -> (index, !xegpu.tensor_desc<8x16xf32>) {

@@ -55,6 +55,7 @@ from tilewright.dialects.xegpu import (
 from tilewright.dialects.xetile import TileType
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.passes.emit import Before, with_shape
+from tilewright.passes.positions import Placed, PositionRewriter
 from tilewright.passes.strided_memrefs import strided_memrefs
 from tilewright.passes.xegpu.facts import inside
 from tilewright.passes.xegpu.from_xetile_elements import (
@@ -68,7 +69,6 @@ from tilewright.passes.xegpu.from_xetile_elements import (
     store_elements,
 )
 from tilewright.passes.xegpu.from_xetile_values import convert_value, layout_of, swapped
-from tilewright.passes.xegpu.positions import Placed, PositionRewriter
 
 
 def xetile_to_xegpu(module: ModuleOp) -> None:

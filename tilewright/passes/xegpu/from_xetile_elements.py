@@ -29,8 +29,8 @@ from tilewright.dialects.movement import shape_of
 from tilewright.dialects.xetile import TileType
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.passes.emit import Before
+from tilewright.passes.positions import Placed
 from tilewright.passes.vector_elements import flattened
-from tilewright.passes.xegpu.positions import Placed
 
 
 @dataclass

@@ -52,8 +52,8 @@ from tilewright.dialects.xegpu.rules_block import (
 from tilewright.dialects.xegpu.types import MemDescType, MemorySpace, TensorDescType, element_bits
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.passes.emit import Before
+from tilewright.passes.positions import Placed, PositionRewriter, add
 from tilewright.passes.strided_memrefs import strided_memrefs
-from tilewright.passes.xegpu.positions import Placed, PositionRewriter, add
 from tilewright.passes.xegpu.vector_gathers import gathers_as_loads
 
 

@@ -1,0 +1,364 @@
+"""Descriptors and tiles as what they are: a base that stays, and a position that moves.
+
+A descriptor (or tile) that is created with offsets, moved by update ops and carried through loops is
+split into the op that made it and a list of numbers, its position. Loops and ifs then carry the position:
+
+    %t0 = create_nd_tdesc %m[%i, 0]                    %t = create_nd_tdesc %m
+    scf.for .. iter_args(%t = %t0) {                   scf.for .. iter_args(%x = %i, %y = 0) {
+      %v = load_nd %t                          ->        %v = load_nd %t[%x, %y]
+      %u = update_nd_offset %t, [0, 32]                  %y2 = arith.addi %y, 32
+      scf.yield %u }                                     scf.yield %x, %y2 }
+
+Who uses it says what a root, a move and an access are (`Client`). Requires: all descriptors that meet at a
+loop or an if are of one base; others are refused. Guarantees: no op moves or carries a descriptor any
+more; coordinates that a loop never changes are not carried. scf.for, scf.if, scf.while and arith.select are handled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from xdsl.dialects import arith, scf
+from xdsl.dialects.builtin import IndexType
+from xdsl.ir import Attribute, Block, BlockArgument, Operation, Region, SSAValue
+from xdsl.rewriter import InsertPoint, Rewriter
+
+from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.dialects.upstream.arith import constants, folded
+from tilewright.dialects.xetile.assembly import Index
+from tilewright.passes.carried import LOOPS_AND_BRANCHES, given_by
+from tilewright.passes.emit import Before
+
+
+@dataclass
+class Placed:
+    """A descriptor at a position: `root` is the op or block argument that it began as."""
+
+    root: SSAValue
+    parts: list[Index]
+    """Coordinates in elements, or the single vector of offsets of a scattered descriptor."""
+
+
+class Client(Protocol):
+    """What the ops of a dialect mean to the rewriting."""
+
+    def is_moving(self, type: Attribute) -> bool:
+        """Is a value of this type split into base and position?"""
+        ...
+
+    def root(self, op: Operation) -> Placed | None:
+        """The position that a creating op gives its result; None if the op does not create one.
+
+        The client may replace the op; `Placed.root` is then the new value.
+        """
+        ...
+
+    def moved(self, op: Operation, operand: Placed) -> list[Index] | None:
+        """The distance by which an op moves its operand; None if the op does not move."""
+        ...
+
+    def access(self, op: Operation, placed: dict[int, Placed]) -> None:
+        """Rewrites an op that uses descriptors; `placed` has them by operand number."""
+        ...
+
+
+def add(a: Index, b: Index, at: Operation) -> Index:
+    """The sum of two coordinates, folded where that needs no op."""
+    if _is_zero(a) or _is_zero(b):
+        return b if _is_zero(a) else a
+    if (left := _type_of(a)) != (right := _type_of(b)):
+        raise error_at(at, f"offsets of types {left} and {right} are added", kind=UnsupportedError)
+    return Before(at).plus(a, b)
+
+
+def _is_zero(value: Index) -> bool:
+    known = [value] if isinstance(value, int) else constants(value)
+    return known is not None and not any(known)
+
+
+def _type_of(index: Index) -> Attribute:
+    return index.type if isinstance(index, SSAValue) else IndexType()
+
+
+class PositionRewriter:
+    """Applies a client to a region."""
+
+    def __init__(self, client: Client):
+        self.client = client
+        self.placed: dict[SSAValue, Placed] = {}
+        self._dead: list[Operation] = []
+
+    def run(self, region: Region) -> None:
+        self._region(region)
+        for op in reversed(self._dead):
+            if op.parent is not None and not any(result.first_use for result in op.results):
+                Rewriter.erase_op(op)
+
+    def _region(self, region: Region) -> None:
+        for block in region.blocks:
+            for argument in block.args:
+                if self._moves(argument) and argument not in self.placed:
+                    where = block.first_op or block.parent_op()
+                    assert where is not None
+                    raise error_at(
+                        where,
+                        f"a value of type {argument.type} enters this block from elsewhere; only "
+                        "scf.for, scf.while and scf.if may carry one",
+                        kind=UnsupportedError,
+                    )
+            self._block(block)
+
+    def _block(self, block: Block) -> None:
+        for op in list(block.ops):
+            self._op(op)
+
+    def _op(self, op: Operation) -> None:
+        if (created := self.client.root(op)) is not None:
+            self.placed[op.results[0]] = created
+            self._dead.append(op)
+            return
+        used = {n: self.placed[v] for n, v in enumerate(op.operands) if v in self.placed}
+        if used and (distance := self.client.moved(op, used[min(used)])) is not None:
+            here = used[min(used)]
+            parts = _aligned_sum(here.parts, distance, op)
+            self.placed[op.results[0]] = Placed(here.root, parts)
+            self._dead.append(op)
+        elif isinstance(op, LOOPS_AND_BRANCHES):
+            self._structured(op)
+        elif used and isinstance(op, arith.SelectOp):
+            self._select(op, *used.values())
+        elif used and not isinstance(op, (scf.YieldOp, scf.ConditionOp)):
+            self.client.access(op, used)
+        else:
+            for region in op.regions:
+                self._region(region)
+
+    def _select(self, op: arith.SelectOp, a: Placed, b: Placed) -> None:
+        _check_roots(op, [a, b])
+        at = Before(op)
+        parts: list[Index] = [
+            x if x is y else at.add(arith.SelectOp(op.cond, at.index(x), at.index(y)))
+            for x, y in zip(a.parts, b.parts, strict=True)
+        ]
+        self.placed[op.result] = Placed(a.root, parts)
+        self._dead.append(op)
+
+    # --- Structured control flow ---------------------------------------------------------
+
+    def _structured(self, op: scf.ForOp | scf.IfOp | scf.WhileOp) -> None:
+        """The loop or branch that carries coordinates instead of descriptors, those that it changes."""
+        edges, arrivals = list(_edges(op)), _arrivals(op)
+        for block in (b for region in op.regions for b in region.blocks):
+            for argument in list(block.args):
+                if self._moves(argument):
+                    self.placed[argument] = self._opened(op, block, argument)
+            self._block(block)
+        if not any(self._moves(place) for _, _, places in edges for place in places):
+            return
+        given: dict[SSAValue, list[Placed]] = {}
+        """What comes to each place."""
+        for user, first, places in edges:
+            for value, place in zip(user.operands[first:], places, strict=True):
+                if self._moves(place):
+                    given.setdefault(place, []).append(self._placed_at(user, value))
+        for each in given.values():
+            _check_roots(op, each)
+        changed = {place: self._changed(op, place, each) for place, each in given.items()}
+        operands = [self._carried(*edge, changed) for edge in edges]
+        for place, each in given.items():
+            if isinstance(place, BlockArgument):
+                self._close(place, changed[place], each[0])
+        for (user, _, _), values in zip(edges, operands, strict=True):
+            if user is not op:
+                user.operands = values
+        inits = operands[0] if edges[0][0] is op else list(op.operands)
+        self._finish(op, inits, arrivals, given, changed)
+
+    def _moves(self, value: SSAValue) -> bool:
+        return self.client.is_moving(value.type)
+
+    def _placed_at(self, user: Operation, value: SSAValue) -> Placed:
+        if value not in self.placed:
+            raise error_at(
+                user, f"the position of this {value.type} is unknown", kind=UnsupportedError
+            )
+        return self.placed[value]
+
+    def _opened(self, op: Operation, block: Block, argument: BlockArgument) -> Placed:
+        """A block's descriptor at new arguments, one for each coordinate."""
+        start = self._placed_at(op, given_by(argument)[0])
+        parts: list[Index] = []
+        for number, part in enumerate(start.parts):
+            new = block.insert_arg(_type_of(part), len(block.args))
+            hint = argument.name_hint
+            new.name_hint = None if hint is None else f"{hint}_{number}"
+            parts.append(new)
+        return Placed(start.root, parts)
+
+    def _changed(self, op: Operation, place: SSAValue, given: list[Placed]) -> list[int]:
+        """The coordinates that are not the same in every iteration, or on all sides."""
+        first, *others = given
+        if isinstance(op, scf.ForOp):
+            first = self.placed[place]
+        # What an scf.while leaves alone is found by canonicalisation.
+        return [
+            p
+            for p, part in enumerate(first.parts)
+            if isinstance(op, scf.WhileOp) or any(o.parts[p] is not part for o in others)
+        ]
+
+    def _carried(
+        self,
+        user: Operation,
+        first: int,
+        places: Sequence[SSAValue],
+        changed: dict[SSAValue, list[int]],
+    ) -> list[SSAValue]:
+        """The operands of a loop or of a block's end: what does not move, and then coordinates."""
+        values, at = user.operands[first:], Before(user)
+        pairs = list(zip(values, places, strict=True))
+        return [
+            *user.operands[:first],
+            *(value for value, place in pairs if place not in changed),
+            *(
+                at.index(self.placed[value].parts[p])
+                for value, place in pairs
+                for p in changed.get(place, ())
+            ),
+        ]
+
+    def _close(self, argument: BlockArgument, changed: list[int], start: Placed) -> None:
+        """Removes a block's descriptor, and its coordinates that a loop leaves alone."""
+        block = argument.block
+        for p, part in enumerate(self.placed[argument].parts):
+            if p in changed:
+                continue
+            assert isinstance(part, BlockArgument) and block.first_op is not None
+            before = start.parts[p]
+            value = Before(block.first_op).index(before)
+            part.replace_all_uses_with(value)
+            for other in self.placed.values():
+                other.parts = [before if each is part else each for each in other.parts]
+            block.erase_arg(part)
+            if value.first_use is None and isinstance(value.owner, arith.ConstantOp):
+                Rewriter.erase_op(value.owner)
+
+    def _finish(
+        self,
+        old: Operation,
+        operands: Sequence[SSAValue],
+        arrivals: Sequence[SSAValue],
+        given: dict[SSAValue, list[Placed]],
+        changed: dict[SSAValue, list[int]],
+    ) -> None:
+        """Puts the rebuilt op into its place and gives its results their meaning."""
+        results = list(zip(arrivals, old.results, strict=True))
+        kept = [result for place, result in results if place not in given]
+        types = [result.type for result in kept]
+        for place, _ in results:
+            types += [_type_of(given[place][0].parts[p]) for p in changed.get(place, ())]
+        for region in old.regions:
+            for block in region.blocks:
+                for argument in [a for a in block.args if a in given]:
+                    block.erase_arg(argument, safe_erase=False)
+        new = type(old).create(
+            operands=operands,
+            result_types=types,
+            properties=old.properties,
+            attributes=old.attributes,
+            regions=[old.detach_region(region) for region in list(old.regions)],
+        )
+        new.location = old.location
+        Rewriter.insert_op(new, InsertPoint.before(old))
+        for before, after in zip(kept, new.results, strict=False):
+            after.name_hint = before.name_hint
+            before.replace_all_uses_with(after)
+        coordinates = iter(new.results[len(kept) :])
+        for place, result in results:
+            if place in given:
+                parts = list(given[place][0].parts)
+                for p in changed[place]:
+                    parts[p] = next(coordinates)
+                self.placed[result] = Placed(given[place][0].root, parts)
+        # The shell stays until the walk has rewritten every use of the descriptors that it gave.
+        self._dead.append(old)
+
+
+def _arrivals(op: Operation) -> Sequence[SSAValue]:
+    """Where the values arrive that an op's results are: arguments of a loop's block, the results of a branch."""
+    match op:
+        case scf.ForOp():
+            return op.body.block.args[1:]
+        case scf.WhileOp():
+            return op.after_region.block.args
+        case _:
+            return op.results
+
+
+def _edges(op: Operation) -> Iterator[tuple[Operation, int, Sequence[SSAValue]]]:
+    """(op, n, places): the operands of an op from the n-th on are what comes to these places."""
+    ends = [r.block.last_op for r in op.regions if r.blocks]
+    places = _arrivals(op)
+    match op:
+        case scf.ForOp():
+            yield op, 3, places
+        case scf.WhileOp():
+            before = op.before_region.block.args
+            yield op, 0, before
+            assert ends[0] is not None and ends[1] is not None
+            yield ends[0], 1, places
+            yield ends[1], 0, before
+            return
+        case _:
+            pass
+    for end in ends:
+        assert end is not None
+        yield end, 0, places
+
+
+def _check_roots(op: Operation, given: Sequence[Placed]) -> None:
+    """Requires that descriptors which meet at an op are of one base."""
+    first, *others = given
+    for other in others:
+        if not _meet(first.root, other.root, op) or len(first.parts) != len(other.parts):
+            raise error_at(
+                op,
+                "descriptors of two different bases reach this value, so there is no single "
+                "position to carry",
+                kind=UnsupportedError,
+            )
+
+
+def _meet(a: SSAValue, b: SSAValue, op: Operation) -> bool:
+    """Are two descriptors of one base, of which the first is known before the op at which they meet?"""
+    makes, other = a.owner, b.owner
+    if a is not b and not (
+        isinstance(makes, Operation)
+        and isinstance(other, Operation)
+        and a.type == b.type
+        and (makes.name, makes.properties) == (other.name, other.properties)
+        and [folded(v) for v in makes.operands] == [folded(v) for v in other.operands]
+    ):
+        return False
+    if isinstance(makes, Operation) and op.is_ancestor(makes):
+        if any(_within(op, v) for v in makes.operands):
+            return False
+        makes.detach()
+        Rewriter.insert_op(makes, InsertPoint.before(op))
+    return True
+
+
+def _within(op: Operation, value: SSAValue) -> bool:
+    block = value.owner if isinstance(value.owner, Block) else value.owner.parent
+    parent = None if block is None else block.parent_op()
+    return parent is not None and op.is_ancestor(parent)
+
+
+def _aligned_sum(parts: list[Index], distance: list[Index], at: Operation) -> list[Index]:
+    """Coordinate-wise sum; a shorter list counts the innermost dimensions."""
+    length = max(len(parts), len(distance))
+    left: list[Index] = [*([0] * (length - len(parts))), *parts]
+    right: list[Index] = [*([0] * (length - len(distance))), *distance]
+    return [add(a, b, at) for a, b in zip(left, right, strict=True)]
