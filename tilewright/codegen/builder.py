@@ -230,11 +230,11 @@ class Builder(Constants):
         return self.value(arith.OrIOp(x, y))
 
     def negated(self, x: SSAValue) -> SSAValue:
-        """The opposite of a condition."""
+        """The opposite of a condition or mask."""
         known = self.known_bool(x)
         if known is not None:
             return self.constant(i1, int(not known))
-        return self.value(arith.XOrIOp(x, self.constant(i1, 1)))
+        return self.value(arith.XOrIOp(x, self.constant(x.type, 1)))
 
     # Control flow ---------------------------------------------------------------------------------------------
 

@@ -12,11 +12,9 @@ from dataclasses import dataclass
 from math import prod
 
 import numpy as np
-from xdsl.dialects import arith
 from xdsl.dialects.builtin import i1
 from xdsl.ir import Attribute, SSAValue
 
-from tilewright.dialects import mach
 from tilewright.targets.emu import values as v
 from tilewright.targets.emu.builder import Idx, element_of, index, shape_of, size_of, vec
 from tilewright.targets.emu.lowering import Lowering
@@ -24,15 +22,15 @@ from tilewright.targets.emu.lowering import Lowering
 
 @dataclass(frozen=True)
 class Deltas:
-    """Bytes from a place to each element of an access of shape `shape`, row-major: known, or as a vector."""
+    """Bytes from a place to each element of an access of shape `shape`, row-major: those known, and a vector more."""
 
     shape: tuple[int, ...]
-    known: tuple[int, ...] | None
-    vector: SSAValue | None = None
+    known: tuple[int, ...]
+    vector: Idx = 0
 
     def dense(self, size: int) -> bool:
         """Do the elements follow one another?"""
-        return self.known == tuple(size * i for i in range(prod(self.shape)))
+        return self.vector == 0 and self.known == tuple(size * i for i in range(prod(self.shape)))
 
 
 def deltas_of(
@@ -43,74 +41,50 @@ def deltas_of(
     size: int,
 ) -> Deltas:
     """Elements at coordinates `axes` (one array of prod(shape) per dimension) of memory with these strides."""
-    b = low.b
-    known = np.zeros(prod(shape), np.int64)
-    vector: SSAValue | None = None
-    kind = vec(index, prod(shape))
+    b, kind = low.b, vec(index, prod(shape))
+    known, vector = np.zeros(prod(shape), np.int64), 0
     for axis, stride in zip(axes, strides, strict=True):
-        if not axis.any():
-            continue
         if isinstance(stride, int):
             known = known + axis * stride * size
-            continue
-        step = b.broadcast(b.times(stride, size) if size != 1 else stride, kind)  # pyright: ignore
-        part = b.value(arith.MuliOp(b.dense(kind, axis.tolist()), step))
-        vector = part if vector is None else b.value(arith.AddiOp(vector, part))
-    if vector is None:
-        return Deltas(shape, tuple(known.tolist()))
-    if known.any():
-        vector = b.value(arith.AddiOp(vector, b.dense(kind, known.tolist())))
-    return Deltas(shape, None, vector)
+        elif axis.any():
+            vector = b.plus(vector, b.times(b.dense(kind, axis.tolist()), b.times(stride, size)))
+    return Deltas(shape, tuple(known.tolist()), vector)
 
 
 ONE = Deltas((), (0,))
 
 
+def _shape(low: Lowering, place: v.Address, deltas: Deltas) -> tuple[int, ...]:
+    """Of what is accessed: with the lanes last, unless they share the place."""
+    return (deltas.shape or (1,)) if place.shared else (*deltas.shape, low.lanes)
+
+
 def _offsets(low: Lowering, place: v.Address, deltas: Deltas) -> SSAValue:
-    """Byte offsets from the place's base, [*shape, lanes] or, where lanes share the place, [*shape]."""
-    b = low.b
-    count = prod(deltas.shape)
-    if place.shared:
-        flat = deltas.vector
-        if flat is None:
-            assert deltas.known is not None
-            flat = b.dense(vec(index, count), deltas.known)
-        return b.shape(flat, *(deltas.shape or (1,)))
-    lanes = place.offsets()
-    if not deltas.shape:
-        return lanes
-    full = (*deltas.shape, low.lanes)
-    wide = b.broadcast(lanes, vec(index, *full))
-    if deltas.known is not None:
-        if not any(deltas.known):
-            return wide
-        known = [d for d in deltas.known for _ in range(low.lanes)]
-        return b.value(arith.AddiOp(wide, b.dense(vec(index, *full), known)))
-    assert deltas.vector is not None
-    column = b.broadcast(b.shape(deltas.vector, *deltas.shape, 1), vec(index, *full))
-    return b.value(arith.AddiOp(wide, column))
+    """Byte offsets from the place's base to each element."""
+    b, total = low.b, deltas.vector
+    if any(deltas.known):
+        total = b.plus(total, b.dense(vec(index, len(deltas.known)), deltas.known))
+    if isinstance(total, SSAValue):
+        total = b.shape(total, *(deltas.shape or (1,)), *(() if place.shared else (1,)))
+    if not place.shared:
+        total = b.plus(total, place.offsets())
+    return b.broadcast(total, vec(index, *_shape(low, place, deltas)))
 
 
-def _mask(
-    low: Lowering, place: v.Address, shape: tuple[int, ...], inside: SSAValue | None
-) -> SSAValue:
+def _mask(low: Lowering, place: v.Address, deltas: Deltas, inside: SSAValue | None) -> SSAValue:
     """The elements of an access that happen."""
-    b = low.b
-    if not place.shared and low.mask is not None:
-        here = b.broadcast(low.mask, vec(i1, *shape))
-        return here if inside is None else b.value(arith.AndIOp(inside, here))
-    return b.constant(vec(i1, *shape), 1) if inside is None else inside
+    mask = low.b.both(inside, None if place.shared else low.mask)
+    return low.b.broadcast(1 if mask is None else mask, vec(i1, *_shape(low, place, deltas)))
 
 
-def _rows(place: v.Address, deltas: Deltas, size: int) -> bool:
-    """Do the lanes touch neighbours, element by element?"""
-    return (
-        place.vector is None
-        and place.steps is not None
-        and place.steps == tuple(place.steps[0] + size * i for i in range(len(place.steps)))
-        and deltas.known is not None
-        and len(deltas.known) <= 64
-    )
+def _rows(low: Lowering, place: v.Address, deltas: Deltas, size: int) -> list[Idx]:
+    """The addresses of rows of neighbours that the lanes touch, one for each element; none where they do not."""
+    first, *_ = steps = place.steps or (0,)
+    if steps != tuple(first + size * i for i in range(low.lanes)) or place.vector != 0:
+        return []
+    if deltas.vector != 0 or len(deltas.known) > 64:
+        return []
+    return [low.b.plus(place.base, first + delta) for delta in deltas.known]
 
 
 def read(
@@ -125,33 +99,18 @@ def read(
 
     `inside` (a mask of the result's shape) says which; others are those of `otherwise`, zero by default.
     """
-    b, size = low.b, size_of(element)
-    if place.shared and inside is None and (not deltas.shape or deltas.dense(size)):
-        type = vec(element, *deltas.shape) if deltas.shape else element
-        return b.read(type, place.base)
-    shape = (deltas.shape or (1,)) if place.shared else (*deltas.shape, low.lanes)
+    b, size, shape = low.b, size_of(element), _shape(low, place, deltas)
     kind = vec(element, *shape)
-    masked = inside is not None or (low.mask is not None and not place.shared)
-    if not place.shared and inside is None and _rows(place, deltas, size):
-        assert place.steps is not None and deltas.known is not None
-        lanes = vec(element, low.lanes)
-        rows: list[SSAValue] = []
-        for delta in deltas.known:
-            address = b.plus(place.base, place.steps[0] + delta)
-            if low.mask is None:
-                rows.append(b.read(lanes, address))
-            else:
-                old = b.zeros(lanes)
-                rows.append(b.value(mach.MaskedLoadOp(b.pointer(address), low.mask, old)))
-        return rows[0] if not deltas.shape else b.shape(b.stack(rows), *shape)
-    if otherwise is None:
-        otherwise = b.zeros(kind)
-    mask = _mask(low, place, shape, inside if masked else None)
     if place.shared and deltas.dense(size):
-        got = b.value(mach.MaskedLoadOp(b.pointer(place.base), mask, otherwise))
+        type = element if inside is None and not deltas.shape else kind
+        got = b.read(type, place.base, None, inside, otherwise)
+    elif not place.shared and inside is None and (rows := _rows(low, place, deltas, size)):
+        lanes = vec(element, low.lanes)
+        got = b.shape(b.stack([b.read(lanes, at, mask=low.mask) for at in rows]), *shape)
     else:
-        offsets = _offsets(low, place, deltas)
-        got = b.gather(place.base, offsets, mask, otherwise)
+        mask = _mask(low, place, deltas, inside)
+        otherwise = b.zeros(kind) if otherwise is None else otherwise
+        got = b.gather(place.base, _offsets(low, place, deltas), mask, otherwise)
     return got if deltas.shape or not place.shared else b.extract(got, 0)
 
 
@@ -164,39 +123,18 @@ def write(
 ) -> None:
     """Store what `read` would load; lanes that hit one address store in their order."""
     b = low.b
-    if place.shared and isinstance(value, v.Uniform):
-        data = value.value
-        size = size_of(element_of(data.type))
-        if inside is None and (not deltas.shape or deltas.dense(size)):
-            b.write(data, place.base)
-            return
-        data = b.shape(data, *(deltas.shape or (1,)))
-        shape = shape_of(data.type)
-        mask = _mask(low, place, shape, inside)
-        if deltas.dense(size):
-            b.op(mach.MaskedStoreOp(data, b.pointer(place.base), mask))
-        else:
-            offsets = _offsets(low, place, deltas)
-            b.scatter(data, place.base, offsets, mask)
-        return
-    place = place.apart()
-    data = low.wide_of(value)
-    shape, size = shape_of(data.type), size_of(element_of(data.type))
-    if inside is None and _rows(place, deltas, size):
-        assert place.steps is not None and deltas.known is not None
-        flat = b.shape(data, len(deltas.known), low.lanes)
-        for i, delta in enumerate(deltas.known):
-            address = b.plus(place.base, place.steps[0] + delta)
-            row = b.extract(flat, i)
-            if low.mask is None:
-                b.write(row, address)
-            else:
-                b.op(mach.MaskedStoreOp(row, b.pointer(address), low.mask))
-        return
-    if len(deltas.shape) > 0 and prod(shape) != prod(deltas.shape) * low.lanes:
+    if not isinstance(value, v.Uniform):
+        place = place.apart()
+    data = low.uniform(value) if place.shared else low.wide_of(value)
+    shape, size = _shape(low, place, deltas), size_of(element_of(data.type))
+    if prod(shape_of(data.type)) != prod(shape):
         raise low.refuse("a value that is not of the access's shape")
-    mask = _mask(low, place, shape, inside)
-    offsets = _offsets(low, place, deltas)
-    if shape_of(offsets.type) != shape:
-        offsets = b.shape(offsets, *shape)
-    b.scatter(data, place.base, offsets, mask)
+    if place.shared and deltas.dense(size):
+        b.write(data if inside is None else b.shape(data, *shape), place.base, None, inside)
+    elif not place.shared and inside is None and (rows := _rows(low, place, deltas, size)):
+        flat = b.shape(data, len(rows), low.lanes)
+        for i, at in enumerate(rows):
+            b.write(b.extract(flat, i), at, mask=low.mask)
+    else:
+        mask, offsets = _mask(low, place, deltas, inside), _offsets(low, place, deltas)
+        b.scatter(b.shape(data, *shape), place.base, offsets, mask)

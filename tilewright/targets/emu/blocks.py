@@ -15,16 +15,16 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from xdsl.dialects import arith
 from xdsl.dialects.builtin import MemRefType
 from xdsl.ir import Attribute, SSAValue
 
-from tilewright.dialects import mach, xegpu
+from tilewright.codegen.builder import Made
+from tilewright.dialects import xegpu
 from tilewright.dialects.xegpu import elements
 from tilewright.dialects.xegpu.elements import Numbers
 from tilewright.dialects.xegpu.types import element_bits
 from tilewright.targets.emu import values as v
-from tilewright.targets.emu.builder import EmuBuilder, Idx, index, shape_of, signless, size_of, vec
+from tilewright.targets.emu.builder import EmuBuilder, Idx, shape_of, signless, size_of, vec
 from tilewright.targets.emu.lowering import Lowering, lowers
 from tilewright.targets.emu.memory import memory, shared_start
 
@@ -135,50 +135,38 @@ class BlockRows:
 
     def columns(self) -> SSAValue:
         """The mask of the elements of any row whose column is inside."""
-        b, kind = self.b, vec(index, self.width)
-        steps = b.dense(kind, list(range(self.width)))
-        places = b.value(arith.AddiOp(b.broadcast(b.idx(self.offsets[-1]), kind), steps))
-        limit = b.broadcast(b.idx(self.sizes[-1]), kind)
-        above = b.value(arith.CmpiOp(places, b.zeros(kind), "sge"))
-        return b.value(arith.AndIOp(above, b.value(arith.CmpiOp(places, limit, "slt"))))
+        b = self.b
+        return b.within(b.plus(b.iota(self.width), self.offsets[-1]), self.sizes[-1])
 
     def inside(self, at: Sequence[int], columns: SSAValue) -> SSAValue:
         """The mask of a row's elements that are inside."""
         b = self.b
-        tests: list[SSAValue] = []
-        for place, offset, size in zip(at, self.offsets, self.sizes, strict=False):
-            here = b.plus(offset, place)
-            tests += [b.cmp("sge", here, 0), b.cmp("slt", here, size)]
-        row = b.all_of(tests)
-        if b.known_bool(row):
-            return columns
-        return b.value(arith.SelectOp(row, columns, b.zeros(columns.type)))
+        rows = zip(at, self.offsets, self.sizes, strict=False)
+        row = b.all_of([b.within(b.plus(offset, n), size) for n, offset, size in rows])
+        return b.all_of([columns, row])
 
     def steps(self) -> SSAValue:
         """Bytes from a row's start to each of its elements, for any stride."""
-        b, kind = self.b, vec(index, self.width)
-        step = b.broadcast(b.idx(b.times(self.strides[-1], self.size)), kind)
-        return b.value(arith.MuliOp(b.dense(kind, list(range(self.width))), step))
+        b = self.b
+        return b.idx(b.times(b.iota(self.width), b.times(self.strides[-1], self.size)))
 
-    def each(
-        self, plain: Callable[[int, Idx], Any], masked: Callable[[int, Idx, SSAValue, Any], Any]
-    ) -> list[SSAValue]:
-        """What `plain(number, address)` gives of each row where all is inside, else `masked(.., mask, steps)`;
-        `steps` (see there) only where they are not known to be 1."""
-        b, origin = self.b, self.origin()
+    def each(self, access: Callable[[int, Idx, Any, Any], Made]) -> list[SSAValue]:
+        """What `access(number, address, mask, steps)` gives of each row: without a mask where all is inside; with
+        steps (see there) only where they are not known to be 1."""
+        b, origin, places = self.b, self.origin(), self.places()
 
         def whole() -> list[SSAValue]:
-            made = [plain(n, self.address(origin, at)) for n, at in enumerate(self.places())]
-            return [value for value in made if value is not None]
+            return rows(lambda n, at: access(n, self.address(origin, at), None, None))
 
         def careful() -> list[SSAValue]:
             one = isinstance(self.strides[-1], int) and self.strides[-1] == 1
             steps, columns = None if one else self.steps(), self.columns()
-            made = [
-                masked(n, self.address(origin, at), self.inside(at, columns), steps)
-                for n, at in enumerate(self.places())
-            ]
-            return [value for value in made if value is not None]
+            return rows(
+                lambda n, at: access(n, self.address(origin, at), self.inside(at, columns), steps)
+            )
+
+        def rows(one: Callable[[int, tuple[int, ...]], Made]) -> list[SSAValue]:
+            return [value for n, at in enumerate(places) for value in one(n, at) or ()]
 
         return b.choose(self.whole(), whole, careful)
 
@@ -217,12 +205,12 @@ def _load_rows(b: EmuBuilder, rows: BlockRows, element: Attribute) -> SSAValue:
     """[rows, width] of a block; 0 outside."""
     kind = vec(element, rows.width)
 
-    def masked(n: int, address: Idx, mask: SSAValue, steps: SSAValue | None) -> SSAValue:
+    def row(n: int, address: Idx, mask: SSAValue, steps: SSAValue | None) -> Made:
         if steps is None:
-            return b.value(mach.MaskedLoadOp(b.pointer(address), mask, b.zeros(kind)))
-        return b.gather(address, steps, mask, b.zeros(kind))
+            return [b.read(kind, address, None, mask)]
+        return [b.gather(address, steps, mask, b.zeros(kind))]
 
-    return b.stack(rows.each(lambda n, address: b.read(kind, address), masked))
+    return b.stack(rows.each(row))
 
 
 def arrange(b: EmuBuilder, value: SSAValue, numbers: Numbers) -> SSAValue:
@@ -268,12 +256,11 @@ def store_nd(low: Lowering, op: xegpu.StoreNdOp) -> None:
 def _store_rows(b: EmuBuilder, rows: BlockRows, data: SSAValue) -> None:
     count = len(rows.places())
     flat = b.shape(data, count, rows.width)
-    values = [b.extract(flat, i) for i in range(count)]
 
-    def masked(n: int, address: Idx, mask: SSAValue, steps: SSAValue | None) -> None:
+    def row(n: int, address: Idx, mask: SSAValue, steps: SSAValue | None) -> None:
         if steps is None:
-            b.op(mach.MaskedStoreOp(values[n], b.pointer(address), mask))
+            b.write(b.extract(flat, n), address, None, mask)
         else:
-            b.scatter(values[n], address, steps, mask)
+            b.scatter(b.extract(flat, n), address, steps, mask)
 
-    rows.each(lambda n, address: b.write(values[n], address), masked)
+    rows.each(row)

@@ -11,11 +11,11 @@ from functools import cache, reduce
 from math import prod
 from typing import Any
 
+import numpy as np
 from xdsl.dialects import arith, func, vector
 from xdsl.dialects.builtin import (
     AnyFloat,
     Float4E2M1FNType,
-    IndexType,
     IntegerType,
     ModuleOp,
     StringAttr,
@@ -28,8 +28,11 @@ from xdsl.ir import Attribute, Block, Region, SSAValue
 from tilewright.codegen.builder import Builder as Base
 from tilewright.codegen.builder import index
 from tilewright.dialects import mach
-from tilewright.dialects.folding import Idx
+from tilewright.dialects.folding import Idx, Kind
 from tilewright.dialects.upstream import vector as more
+from tilewright.dialects.upstream.arith import element as element_of
+from tilewright.dialects.upstream.arith import with_element
+from tilewright.dialects.xegpu.types import element_bits
 
 ptr = LLVMPointerType()
 
@@ -45,10 +48,6 @@ def shape_of(type: Attribute) -> tuple[int, ...]:
     return type.get_shape() if isinstance(type, VectorType) else ()
 
 
-def element_of(type: Attribute) -> Attribute:
-    return type.element_type if isinstance(type, VectorType) else type
-
-
 def signless(type: Attribute) -> Attribute:
     """The type as registers have it: integers that do not say their sign, 4-bit floats as bytes of their own."""
     if isinstance(type, VectorType):
@@ -56,11 +55,6 @@ def signless(type: Attribute) -> Attribute:
     if isinstance(type, Float4E2M1FNType):
         return IntegerType(8)  # bits: no arithmetic is done in these
     return IntegerType(type.width.data) if isinstance(type, IntegerType) else type
-
-
-def with_element(type: Attribute, element: Attribute) -> Attribute:
-    """The type of the same shape with another element type."""
-    return vec(element, *type.get_shape()) if isinstance(type, VectorType) else element
 
 
 class EmuBuilder(Base):
@@ -86,9 +80,46 @@ class EmuBuilder(Base):
         """i1: the conjunction."""
         return reduce(self.both, tests, None) or self.constant(i1, 1)
 
+    # Numbers and vectors of numbers ---------------------------------------------------------------------------
+
+    def alike(self, *numbers: Idx) -> Sequence[Idx]:
+        """All in the shape of all together, as numpy has it."""
+        types = [x.type for x in numbers if isinstance(x, SSAValue)]
+        shapes = [shape_of(type) for type in types]
+        if not any(shapes):
+            return numbers
+        whole = vec(element_of(types[0]), *np.broadcast_shapes(*shapes))
+        return [self.broadcast(x, whole) for x in numbers]
+
+    def combined(self, kind: Kind, x: Idx, y: Idx) -> Idx:
+        return super().combined(kind, *self.alike(x, y))
+
+    def cmp(self, predicate: str, x: Idx, y: Idx) -> SSAValue:
+        return super().cmp(predicate, *self.alike(x, y))
+
+    def both(self, x: SSAValue | None, y: SSAValue | None) -> SSAValue | None:
+        if x is None or y is None:
+            return y if x is None else x
+        return super().both(*self.alike(x, y))  # pyright: ignore
+
+    def either(self, x: SSAValue, y: SSAValue) -> SSAValue:
+        return super().either(*self.alike(x, y))  # pyright: ignore
+
+    def within(self, x: Idx, size: Idx) -> SSAValue:
+        """Not negative and below `size`?"""
+        return self.all_of([self.cmp("sge", x, 0), self.cmp("slt", x, size)])
+
+    def cast(self, value: SSAValue, element: Attribute) -> SSAValue:
+        """Integers as such of another type, one of the two index."""
+        if element_of(value.type) == element:
+            return value
+        return self.value(arith.IndexCastOp(value, with_element(value.type, element)))
+
     # Vectors --------------------------------------------------------------------------------------------------
 
-    def broadcast(self, value: SSAValue, type: VectorType[Any]) -> SSAValue:
+    def broadcast(self, value: Idx, type: VectorType[Any]) -> SSAValue:
+        if isinstance(value, int):
+            return self.constant(type, value)
         return value if value.type == type else self.value(vector.BroadcastOp(value, type))
 
     def shape(self, value: SSAValue, *shape: int) -> SSAValue:
@@ -132,11 +163,31 @@ class EmuBuilder(Base):
     def pointer(self, address: Idx) -> SSAValue:
         return self.value(mach.PtrFromIntOp(self.idx(address), ptr))
 
-    def read(self, type: Attribute, address: Idx, alignment: int | None = None) -> SSAValue:
-        return self.load(self.pointer(address), type, alignment)
+    def read(
+        self,
+        type: Attribute,
+        address: Idx,
+        alignment: int | None = None,
+        mask: SSAValue | None = None,
+        otherwise: SSAValue | None = None,
+    ) -> SSAValue:
+        """What lies at an address; where a mask is off, a component of `otherwise`, by default 0."""
+        if mask is None:
+            return self.load(self.pointer(address), type, alignment)
+        otherwise = self.zeros(type) if otherwise is None else otherwise
+        return self.value(mach.MaskedLoadOp(self.pointer(address), mask, otherwise))
 
-    def write(self, value: SSAValue, address: Idx, alignment: int | None = None) -> None:
-        self.store(value, self.pointer(address), alignment)
+    def write(
+        self,
+        value: SSAValue,
+        address: Idx,
+        alignment: int | None = None,
+        mask: SSAValue | None = None,
+    ) -> None:
+        if mask is None:
+            self.store(value, self.pointer(address), alignment)
+        else:
+            self.op(mach.MaskedStoreOp(value, self.pointer(address), mask))
 
     def gather(self, base: Idx, offsets: SSAValue, mask: SSAValue, otherwise: SSAValue) -> SSAValue:
         """Elements at `base` plus byte offsets where `mask` is on; vectors of one shape."""
@@ -232,14 +283,8 @@ class EmuBuilder(Base):
 
 
 def storage_bits(element: Attribute) -> int:
-    """Bits of an element in its register and in memory; i1 takes a byte there."""
-    if isinstance(element, IndexType):
-        return 64
-    if isinstance(element, IntegerType):
-        return max(8, element.width.data)
-    from tilewright.dialects.xegpu.types import element_bits
-
-    return element_bits(element)
+    """Bits of an element in its register and in memory, whole bytes."""
+    return max(8, element_bits(element))
 
 
 def size_of(element: Attribute) -> int:

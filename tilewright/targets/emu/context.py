@@ -17,7 +17,8 @@ SHARED: Final = 80
 SCHEDULER: Final = 96
 """Stack pointer of the scheduler while a subgroup runs."""
 CURRENT: Final = 104
-LIVE: Final = 112
+GENERATION: Final = 112
+"""Of gpu.barrier: how often all subgroups have met."""
 ARRIVED: Final = 120
 """Subgroups that wait at gpu.barrier."""
 FAILURE: Final = 128
@@ -36,6 +37,8 @@ COUNTER: Final = 192
 """Address of the number of the next workgroup, shared by all workers."""
 WORKGROUPS: Final = 200
 SHARED_SIZE: Final = 208
+PROGRESS: Final = 216
+"""Not 0 where a subgroup got further in this round."""
 ARGUMENTS: Final = 256
 
 FIBER_BYTES: Final = 64
@@ -51,5 +54,7 @@ NAMED_ARRIVED: Final = 8
 NAMED_GENERATION: Final = 16
 BARRIERS: Final = 256
 
+NOT_UNIFORM, NOT_ALL_LANES, ASSERTION, BY_ZERO = 1, 2, 3, 4
+"""What a subgroup can find wrong with its lanes while it runs (codes of `tw_emu_fail`)."""
 DEADLOCK, MISUSE = 100, 101
 """Failures that the scheduler itself finds."""

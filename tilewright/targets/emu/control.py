@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from itertools import islice
 
-from xdsl.dialects import arith, cf, func, scf
+from xdsl.dialects import cf, func, scf
 from xdsl.dialects.builtin import MemRefType
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, OpResult, Region, SSAValue
 
@@ -20,14 +20,14 @@ from tilewright.passes.control import (
     convert_while,
 )
 from tilewright.targets.emu import values as v
+from tilewright.targets.emu.context import ASSERTION
 from tilewright.targets.emu.divergence import (
     divergent_for,
     divergent_if,
     divergent_while,
     let_others_run,
-    vec_mask,
 )
-from tilewright.targets.emu.lowering import ASSERTION, Lowering, lowers
+from tilewright.targets.emu.lowering import Lowering, lowers
 from tilewright.targets.emu.uniformity import UNIFORM, Kind, Ramp
 
 # Values where control flow meets --------------------------------------------------------------------------------------
@@ -222,8 +222,7 @@ def assert_(low: Lowering, op: cf.AssertOp) -> None:
         return
     fine = low.wide_of(condition)
     if low.mask is not None:
-        away = low.b.value(arith.XOrIOp(low.mask, vec_mask(low)))
-        fine = low.b.value(arith.OrIOp(fine, away))
+        fine = low.b.either(fine, low.b.negated(low.mask))
     low.demand(low.all(fine), ASSERTION)
 
 

@@ -79,10 +79,9 @@ def divergent_if(low: Lowering, op: scf.IfOp) -> None:
     b = low.b
     condition = low.wide(op.cond)
     nothing = [b.zeros(t) for t in _wide_types(low, op.results)]
-    negated = b.value(arith.XOrIOp(condition, vec_mask(low)))
     sides = [
         _under(low, low.mask_and(test), partial(_run, low, region.block), nothing)
-        for region, test in ((op.true_region, condition), (op.false_region, negated))
+        for region, test in ((op.true_region, condition), (op.false_region, b.negated(condition)))
         if region.blocks
     ]
     for result, *given in zip(op.results, *sides, strict=False):
@@ -97,7 +96,7 @@ def divergent_for(low: Lowering, op: scf.ForOp) -> None:
     types = [lower.type, *_wide_types(low, op.results)]
 
     def test(values: Sequence[SSAValue]) -> list[SSAValue]:
-        return [low.b.value(arith.CmpiOp(values[0], upper, predicate)), *values]
+        return [low.b.cmp(predicate, values[0], upper), *values]
 
     def work(values: Sequence[SSAValue]) -> list[SSAValue]:
         made = _enter(low, block, block.args, values)
@@ -142,7 +141,7 @@ def _until_all_left(
     with b.inside(before):
         low.mask = here = before.args[0]
         keep, *handed = test(before.args[1 : 1 + len(start)])
-        active = b.value(arith.AndIOp(here, keep))
+        active = low.mask_and(keep)
         low.mask = outer
         kept = before.args[1 + len(start) :]
         passed = [b.blend(here, new, old) for new, old in zip(handed, kept, strict=True)]

@@ -89,14 +89,12 @@ def thread_id(low: Lowering, op: Operation) -> None:
     wide = low.wide_of(v.Growing(first, tuple(range(low.lanes)), index))
     below = x if axis else 1
     below *= y if axis == 2 else 1
-    kind = wide.type
+    number: Idx = wide
     if below > 1:
-        wide = b.value(arith.DivUIOp(wide, b.constant(kind, below)))
+        number = b.value(arith.DivUIOp(wide, b.constant(wide.type, below)))
     if axis < 2:
-        wide = b.value(arith.RemUIOp(wide, b.constant(kind, (x, y)[axis])))
-    if origin != 0:
-        wide = b.value(arith.AddiOp(wide, b.broadcast(b.idx(origin), kind)))  # pyright: ignore
-    low.env[result] = v.Varying(wide)
+        number = b.value(arith.RemUIOp(number, b.constant(wide.type, (x, y)[axis])))
+    low.env[result] = v.Varying(b.idx(b.plus(number, origin)))
 
 
 def _coordinate(b: EmuBuilder, number: Idx, axis: int, block: tuple[int, int, int]) -> Idx:
@@ -153,29 +151,23 @@ def _sources(
 ) -> tuple[SSAValue, SSAValue]:
     """The lane that each lane reads, and whether it is one of its segment."""
     b = low.b
-    kind = vec(i32, low.lanes)
-    lane = b.dense(kind, list(range(low.lanes)))
+    lane = b.iota(low.lanes, i32)
     within = b.value(arith.RemSIOp(lane, width))
-    start = b.value(arith.SubiOp(lane, within))
+    start = b.minus(lane, within)
     match mode:
         case "xor":
-            source = b.value(arith.AddiOp(start, b.value(arith.XOrIOp(within, offset))))
+            source = b.plus(start, b.value(arith.XOrIOp(within, offset)))
         case "up":
-            source = b.value(arith.SubiOp(lane, offset))
+            source = b.minus(lane, offset)
         case "down":
-            source = b.value(arith.AddiOp(lane, offset))
+            source = b.plus(lane, offset)
         case "rotate":
-            turned = b.value(arith.RemSIOp(b.value(arith.AddiOp(within, offset)), width))
-            return b.value(arith.AddiOp(start, turned)), b.constant(vec(i1, low.lanes), 1)
+            turned = b.idx(b.plus(within, offset))
+            source = b.plus(start, b.value(arith.RemSIOp(turned, width)))
         case _:
-            source = b.value(arith.AddiOp(start, offset))
-    end = b.value(arith.AddiOp(start, width))
-    valid = b.value(
-        arith.AndIOp(
-            b.value(arith.CmpiOp(source, start, "sge")), b.value(arith.CmpiOp(source, end, "slt"))
-        )
-    )
-    return b.value(arith.SelectOp(valid, source, lane)), valid
+            source = b.plus(start, offset)
+    valid = b.within(b.minus(source, start), b.idx(width))
+    return b.value(arith.SelectOp(valid, source, lane)), valid  # pyright: ignore
 
 
 def _by_memory(low: Lowering, value: SSAValue, source: SSAValue) -> SSAValue:
@@ -185,8 +177,7 @@ def _by_memory(low: Lowering, value: SSAValue, source: SSAValue) -> SSAValue:
     rows = prod(shape[:-1])
     size = size_of(element)
     room = b.scratch(size * lanes)
-    lane = b.value(arith.IndexCastOp(source, vec(index, lanes)))  # pyright: ignore
-    offsets = b.value(arith.MuliOp(lane, b.constant(lane.type, size)))
+    offsets = b.idx(b.times(b.cast(source, index), size))
     every, zero = b.constant(vec(i1, lanes), 1), b.zeros(vec(element, lanes))
     flat = b.shape(value, rows, lanes)
     moved: list[SSAValue] = []

@@ -49,15 +49,12 @@ from tilewright.targets.emu.builder import (
     signless,
     vec,
 )
-from tilewright.targets.emu.context import ARGUMENTS
+from tilewright.targets.emu.context import ARGUMENTS, BY_ZERO, NOT_ALL_LANES, NOT_UNIFORM
 from tilewright.targets.emu.uniformity import UNIFORM, Kind, Ramp, analyse
 from tilewright.targets.host_arguments import argument_places
 
 lowers: Rules[Callable[[Lowering, Any], None]] = Rules()
 """How ops are lowered, by name; the rest is elementwise or refused."""
-
-NOT_UNIFORM, NOT_ALL_LANES, ASSERTION, BY_ZERO = 1, 2, 3, 4
-"""What a subgroup can find wrong with its lanes while it runs (codes of `tw_emu_fail`)."""
 
 
 class Lowering:
@@ -184,14 +181,12 @@ class Lowering:
             first = self.b.extract(wide, 0)
         else:  # the first lane that is here
             first = self._first_active(wide)
-        same = self.b.value(
-            arith.CmpiOp(wide, self.b.broadcast(first, wide.type), "eq")  # pyright: ignore
-            if isinstance(element_of(wide.type), IndexType | IntegerType)
-            else arith.CmpfOp(wide, self.b.broadcast(first, wide.type), "ueq")  # pyright: ignore
-        )
+        if isinstance(first.type, IndexType | IntegerType):
+            same = self.b.cmp("eq", wide, first)
+        else:
+            same = self.b.value(arith.CmpfOp(*self.b.alike(wide, first), "ueq"))  # pyright: ignore
         if self.mask is not None:
-            off = self.b.value(arith.XOrIOp(self.mask, self.b.constant(self.mask.type, 1)))
-            same = self.b.value(arith.OrIOp(same, off))
+            same = self.b.either(same, self.b.negated(self.mask))
         self.demand(self.all(same), NOT_UNIFORM)
         return first
 
@@ -211,12 +206,12 @@ class Lowering:
         if isinstance(found, v.Uniform) and (number := constant(found.value)) is not None:
             return number
         made = self.uniform(value, what)
-        return made if made.type == index else self.b.value(arith.IndexCastOp(made, index))
+        return self.b.cast(made, index)
 
     def as_index(self, value: v.Uniform) -> Idx:
         """A uniform number as an index, a constant one as a number."""
         number = constant(value.value)
-        return self._as(value.value, index) if number is None else number
+        return self.b.cast(value.value, index) if number is None else number
 
     def indices(
         self, numbers: Sequence[int | SSAValue], what: str = "an offset"
@@ -236,15 +231,12 @@ class Lowering:
                 kind = self.widened(found.type)
                 if isinstance(found.base, int):
                     return b.dense(kind, [found.base + s for s in found.steps])
-                base = b.broadcast(self._as(found.base, kind.element_type), kind)
-                return b.value(arith.AddiOp(base, b.dense(kind, found.steps)))
+                base = b.cast(found.base, kind.element_type)
+                return b.idx(b.plus(base, b.dense(kind, found.steps)))
             case v.Uniform():
                 if self.lanes == 1:
                     return found.value
                 return self._spread(found.value)
-
-    def _as(self, value: SSAValue, type: Attribute) -> SSAValue:
-        return value if value.type == type else self.b.value(arith.IndexCastOp(value, type))
 
     def _spread(self, plain: SSAValue) -> SSAValue:
         kind = self.widened(plain.type)
@@ -273,7 +265,7 @@ class Lowering:
             if isinstance(found, v.Growing):
                 return found
             first = self.b.extract(self.wide_of(found), 0)
-            return v.Growing(self._as(first, index), kind.steps, value.type)
+            return v.Growing(self.b.cast(first, index), kind.steps, value.type)
         return v.Varying(self.wide_of(found))
 
     # Masks --------------------------------------------------------------------------------------------------------
@@ -294,14 +286,12 @@ class Lowering:
 
     def mask_and(self, other: SSAValue) -> SSAValue:
         """The lanes that stand here and in `other`."""
-        return other if self.mask is None else self.b.value(arith.AndIOp(self.mask, other))
+        return self.b.all_of([other] if self.mask is None else [self.mask, other])
 
     def demand(self, condition: SSAValue, code: int) -> None:
         """The subgroup stops with an error at this op unless `condition` (i1) holds."""
-        wrong = self.b.value(arith.XOrIOp(condition, self.b.constant(i1, 1)))
         number, code_ = self.site(), self.b.constant(i64, code)
-
-        with self.b.when(wrong):
+        with self.b.when(self.b.negated(condition)):
             self.b.call("tw_emu_fail", [self.b.pointer(self.base), number, code_])
 
     def together(self) -> None:
@@ -360,10 +350,7 @@ class Lowering:
         b = self.b
         if not isinstance(op.results[0].type, VectorType) and (fine := not_zero(b, op, y)):
             if isinstance(y.type, VectorType):
-                if self.mask is not None:
-                    away = b.value(arith.XOrIOp(self.mask, b.constant(self.mask.type, 1)))
-                    fine = b.value(arith.OrIOp(fine, away))
-                fine = self.all(fine)
+                fine = self.all(fine if self.mask is None else b.either(fine, b.negated(self.mask)))
             self.demand(fine, BY_ZERO)
 
         def clone(x: SSAValue, y: SSAValue) -> SSAValue:
@@ -391,7 +378,7 @@ class Lowering:
             operands = [b.idx(first), b.idx(other)]
             base = make(first, other) if make else b.value(self._copy(op, operands, [index]))
         if kind is UNIFORM:
-            self.env[result] = v.Uniform(self._as(b.idx(base), result.type))
+            self.env[result] = v.Uniform(b.cast(b.idx(base), result.type))
         else:
             assert isinstance(kind, Ramp)
             self.env[result] = v.Growing(base, kind.steps, result.type)

@@ -7,10 +7,8 @@ is no linear function of them).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from xdsl.dialects import arith
-from xdsl.dialects.builtin import VectorType, i1
+from xdsl.dialects.builtin import i1
 from xdsl.ir import Attribute, SSAValue
 
 from tilewright import layout as ly
@@ -62,10 +60,8 @@ def _access(
 
     def make(b: EmuBuilder, arguments: list[SSAValue]) -> list[SSAValue]:
         base, *rest = arguments
-        kind = vec(index, *shape)
-        total = _address(b, distribution.memory(desc), rest[: len(places)], places, kind)
-        size = size_of(element)
-        addresses = b.value(arith.MuliOp(total, b.constant(kind, size))) if size > 1 else total
+        total = _address(b, distribution.memory(desc), rest[: len(places)], places)
+        addresses = b.broadcast(b.times(total, size_of(element)), vec(index, *shape))
         flags = vec(i1, *shape)
         mask = b.broadcast(rest[len(places)], flags) if masked else b.constant(flags, 1)
         if value is not None:
@@ -83,27 +79,19 @@ def _address(
     layout: ly.Layout,
     offsets: Sequence[SSAValue],
     places: Sequence[Numbers],
-    kind: VectorType[Any],
-) -> SSAValue:
+) -> Idx:
     """The element address of the elements at `places` from the offsets: the sum of the memory's digits."""
-    coordinates: list[SSAValue] = []
-    for offset, place in zip(offsets, places, strict=True):
-        steps = b.dense(kind, place.reshape(-1).tolist())
-        coordinates.append(b.value(arith.AddiOp(b.broadcast(offset, kind), steps)))
-    total: SSAValue | None = None
+    total: Idx = 0
     for digit in layout.digits:
         if digit.axis is not ly.Axis.MEMORY or digit.dim is None:
             continue
-        part: Idx = coordinates[digit.dim]
-        if digit.stride > 1:
-            part = b.div(part, digit.stride)
+        place = places[digit.dim]
+        steps = b.dense(vec(index, *(place.shape or (1,))), place.reshape(-1).tolist())
+        part = b.div(b.plus(steps, offsets[digit.dim]), digit.stride)
         if digit.stride * digit.size < layout.shape[digit.dim]:
             part = b.rem(part, digit.size)
-        assert isinstance(part, SSAValue)
-        if digit.weight > 1:
-            part = b.value(arith.MuliOp(part, b.constant(kind, digit.weight)))
-        total = part if total is None else b.value(arith.AddiOp(total, part))
-    return b.zeros(kind) if total is None else total
+        total = b.plus(total, b.times(part, digit.weight))
+    return total
 
 
 @lowers("xegpu.load_matrix")

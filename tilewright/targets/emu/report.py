@@ -7,7 +7,6 @@ from typing import Any
 
 from tilewright.arguments import Grid
 from tilewright.targets.emu import context as c
-from tilewright.targets.emu.lowering import ASSERTION, BY_ZERO, NOT_ALL_LANES, NOT_UNIFORM
 from tilewright.targets.emu.worker import Failure
 
 
@@ -21,15 +20,15 @@ def describe_failure(failure: Failure, sites: Sequence[Any], grid: Grid) -> str:
             return "\n".join(_deadlock(failure, group))
         case c.MISUSE:
             return f"{name} by {who}: subgroups of one named barrier give different numbers of participants"
-        case code if code == NOT_UNIFORM:
+        case c.NOT_UNIFORM:
             return f"an operand of {name} differs between the lanes of {who}, which do it together"
-        case code if code == NOT_ALL_LANES:
+        case c.NOT_ALL_LANES:
             return (
                 f"{name} is done by all lanes of a subgroup, but not all of those of {who} are here"
             )
-        case code if code == BY_ZERO:
+        case c.BY_ZERO:
             return f"integer division by zero in {who}"
-        case code if code == ASSERTION:
+        case c.ASSERTION:
             return f"assertion failed in {who}: {sites[failure.site][2]}"
         case code:
             return f"{name} failed in {who} (code {code})"

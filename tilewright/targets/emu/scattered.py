@@ -10,7 +10,6 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from xdsl.dialects import arith
 from xdsl.dialects.builtin import MemRefType, i1
 from xdsl.ir import Attribute, SSAValue
 
@@ -45,18 +44,12 @@ def _scattered(
 def update_offset(low: Lowering, op: xegpu.UpdateOffsetOp) -> None:
     desc = low.env[op.tensor_desc]
     assert isinstance(desc, v.Scattered)
-    here, by = (_as_index(low, low.wide_of(x)) for x in (desc.indices, low.plain(op.offsets)))
-    indices = low.b.value(arith.AddiOp(here, by))
+    here, by = (low.b.cast(low.wide_of(x), index) for x in (desc.indices, low.plain(op.offsets)))
+    indices = low.b.idx(low.b.plus(here, by))
     wide = low.lanes > 1
     low.env[op.results[0]] = v.Scattered(
         desc.base, desc.size, desc.stride, v.Varying(indices) if wide else v.Uniform(indices)
     )
-
-
-def _as_index(low: Lowering, value: SSAValue) -> SSAValue:
-    if element_of(value.type) == index:
-        return value
-    return low.b.value(arith.IndexCastOp(value, vec(index, *shape_of(value.type))))
 
 
 def _access(
@@ -78,29 +71,17 @@ def _access(
         count = low.lanes
         indices, wanted = (_own(low, x) for x in (indices, low.wide(op.mask)))
         wanted = low.mask_and(wanted)
-    kind = vec(index, chunk, count)
     wanted = b.broadcast(wanted, vec(i1, chunk, count))
-    within = b.dense(kind, [c for c in range(chunk) for _ in range(count)])
-    indices = b.value(arith.AddiOp(b.broadcast(_as_index(low, indices), kind), within))
+    places = b.plus(b.cast(indices, index), b.shape(b.iota(chunk), chunk, 1))
     if not (isinstance(desc.size, int) and desc.size < 0):
-        wanted = b.value(arith.AndIOp(wanted, _inside(low, indices, desc.size)))
-    step = b.broadcast(b.idx(b.times(desc.stride, size)), kind)
-    addresses = b.value(arith.MuliOp(indices, step))
-    return b.value(arith.AddiOp(addresses, b.broadcast(b.idx(desc.base), kind))), wanted
+        wanted = b.all_of([wanted, _inside(low, places, desc.size)])
+    return b.idx(b.plus(b.times(places, b.times(desc.stride, size)), desc.base)), wanted
 
 
-def _inside(low: Lowering, indices: SSAValue, size: Idx) -> SSAValue:
+def _inside(low: Lowering, indices: Idx, size: Idx) -> SSAValue:
     """Not negative and below the extent; an extent below 0 is none."""
-    b, kind = low.b, indices.type
-    limit = b.broadcast(b.idx(size), kind)  # pyright: ignore
-    above = b.value(arith.CmpiOp(indices, b.zeros(kind), "sge"))
-    below = b.value(arith.CmpiOp(indices, limit, "slt"))
-    test = b.value(arith.AndIOp(above, below))
-    if isinstance(size, int):
-        return test
-    endless = b.value(arith.CmpiOp(size, b.constant(index, 0), "slt"))
-    flags = test.type
-    return b.value(arith.OrIOp(test, b.broadcast(endless, flags)))  # pyright: ignore
+    b, test = low.b, low.b.within(indices, size)
+    return test if isinstance(size, int) else b.either(test, b.cmp("slt", size, 0))
 
 
 def _own(low: Lowering, wide: SSAValue) -> SSAValue:

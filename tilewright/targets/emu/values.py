@@ -14,10 +14,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from xdsl.dialects import arith
 from xdsl.ir import Attribute, SSAValue
 
-from tilewright.targets.emu.builder import Idx, element_of, index, size_of, vec, with_element
+from tilewright.targets.emu.builder import Idx, index, size_of, vec
 
 if TYPE_CHECKING:
     from tilewright.targets.emu.lowering import Lowering
@@ -56,7 +55,8 @@ class Address:
     low: Lowering
     base: Idx = 0
     steps: tuple[int, ...] | None = None
-    vector: SSAValue | None = None
+    vector: Idx = 0
+    """What lanes have of their own, 0 where there is none."""
 
     @staticmethod
     def of(low: Lowering, value: Number) -> Address:
@@ -68,63 +68,46 @@ class Address:
             case Growing():
                 return Address(low, value.base, value.steps)
             case Varying():
-                wide = value.value
-                if element_of(wide.type) != index:
-                    wide = low.b.value(arith.IndexCastOp(wide, with_element(wide.type, index)))
-                return Address(low, 0, None, wide)
+                return Address(low, 0, None, low.b.cast(value.value, index))
             case _:
                 return Address(low, value)
 
     @property
     def shared(self) -> bool:
         """Do all lanes have the same?"""
-        return self.steps is None and self.vector is None
+        return self.steps is None and isinstance(self.vector, int)
 
     def apart(self) -> Address:
         """As if lanes had their own."""
-        zeros = self.low.b.zeros(vec(index, self.low.lanes))
-        return Address(self.low, self.base, None, zeros) if self.shared else self
+        return Address(self.low, self.base, None, self.offsets()) if self.shared else self
 
     def plus(self, value: Number, factor: Idx = 1) -> Address:
         """With `value * factor` added."""
         low, b, more = self.low, self.low.b, Address.of(self.low, value)
-        base = b.plus(self.base, b.times(more.base, factor))
-        steps, vector, kind = self.steps, self.vector, vec(index, low.lanes)
-
-        def added(wide: SSAValue) -> SSAValue:
-            if factor != 1:
-                wide = b.value(arith.MuliOp(wide, b.broadcast(b.idx(factor), kind)))
-            return wide if vector is None else b.value(arith.AddiOp(vector, wide))
-
+        steps, wide = self.steps, more.vector
         if more.steps is not None and isinstance(factor, int):
             pairs = zip(steps or (0,) * low.lanes, more.steps, strict=True)
             steps = tuple(mine + s * factor for mine, s in pairs)
             steps = steps if any(steps) else None
         elif more.steps is not None:
-            vector = added(b.dense(kind, more.steps))
-        return Address(low, base, steps, vector if more.vector is None else added(more.vector))
+            wide = b.plus(wide, b.dense(vec(index, low.lanes), more.steps))
+        base = b.plus(self.base, b.times(more.base, factor))
+        return Address(low, base, steps, b.plus(self.vector, b.times(wide, factor)))
 
     def offsets(self) -> SSAValue:
         """What each lane adds to the base."""
         b, kind = self.low.b, vec(index, self.low.lanes)
-        steps = b.zeros(kind) if self.steps is None else b.dense(kind, self.steps)
-        if self.vector is None:
-            return steps
-        return self.vector if self.steps is None else b.value(arith.AddiOp(self.vector, steps))
+        steps = 0 if self.steps is None else b.dense(kind, self.steps)
+        return b.broadcast(b.plus(steps, self.vector), kind)
 
     def plain(self) -> Plain:
         """As the value of an index."""
         b = self.low.b
-        if self.vector is None:
-            return (
-                Uniform(b.idx(self.base))
-                if self.steps is None
-                else Growing(self.base, self.steps, index)
-            )
-        wide = self.offsets()
-        if self.base != 0:
-            wide = b.value(arith.AddiOp(b.broadcast(b.idx(self.base), wide.type), wide))  # pyright: ignore
-        return Varying(wide)
+        if not isinstance(self.vector, int):
+            return Varying(b.idx(b.plus(self.base, self.offsets())))
+        if self.steps is None:
+            return Uniform(b.idx(self.base))
+        return Growing(self.base, self.steps, index)
 
 
 Number = Plain | Address | Idx

@@ -7,19 +7,19 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from xdsl.dialects import arith, vector
+from xdsl.dialects import vector
 from xdsl.dialects.builtin import (
     AffineMapAttr,
     ArrayAttr,
     IntegerAttr,
-    VectorType,
+    i1,
 )
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.ir.affine import AffineConstantExpr, AffineDimExpr
 
 from tilewright.targets.emu import values as v
 from tilewright.targets.emu.addresses import Deltas, deltas_of, read, write
-from tilewright.targets.emu.builder import Idx, element_of, index, shape_of, size_of, vec
+from tilewright.targets.emu.builder import Idx, index, shape_of, size_of, vec
 from tilewright.targets.emu.lowering import Lowering, lowers
 from tilewright.targets.emu.memory import give, memory, place_of
 
@@ -55,11 +55,11 @@ def _at_offsets(low: Lowering, m: v.MemRef, shape: tuple[int, ...], offsets: SSA
     """Elements at numbers along the last dimension."""
     if not low.is_uniform(offsets):
         raise low.refuse("a vector of offsets that differs between lanes")
-    flat, kind = low.b.shape(low.uniform(offsets), prod(shape)), vec(index, prod(shape))
-    if flat.type != kind:
-        flat = low.b.value(arith.IndexCastOp(flat, kind))
-    step = low.b.broadcast(low.b.idx(low.b.times(m.strides[-1], size_of(m.element))), kind)
-    return Deltas(shape, None, low.b.value(arith.MuliOp(flat, step)))
+    b = low.b
+    flat = b.cast(b.shape(low.uniform(offsets), prod(shape)), index)
+    return Deltas(
+        shape, (0,) * prod(shape), b.times(flat, b.times(m.strides[-1], size_of(m.element)))
+    )
 
 
 @lowers("vector.load", "vector.maskedload", "vector.gather")
@@ -126,34 +126,30 @@ def _transfer(
         elif not isinstance(expression, AffineConstantExpr):
             raise low.refuse(f"map {map.data} is no projection")
     m, place, deltas = _access(low, op.source, op.indices, shape, axes, (op.mask, value))
-    inside, differs = _held(low, op.mask, place), not place.shared
-    kind = vec(index, *(shape or (1,)), *((low.lanes,) if differs else ()))
+    inside = _held(low, op.mask, place)
     for d in sorted(doubtful):
-        here = _inside(low, low.plain(op.indices[d]), axes[d], m.sizes[d], kind, differs)
-        if here is not None:
-            inside = here if inside is None else low.b.value(arith.AndIOp(inside, here))
+        start, size = low.plain(op.indices[d]), m.sizes[d]
+        first = low.as_index(start) if isinstance(start, v.Uniform) else None
+        if isinstance(first, int) and isinstance(size, int) and 0 <= first < size - axes[d].max():
+            continue
+        inside = low.b.both(inside, _inside(low, start, axes[d], size, shape, place))
     return m, place, deltas, inside
 
 
 def _inside(
-    low: Lowering, start: v.Plain, axis: Numbers, size: Idx, kind: VectorType[Any], differs: bool
-) -> SSAValue | None:
-    """The elements whose index along a dimension is below its extent; None where all surely are."""
+    low: Lowering,
+    start: v.Plain,
+    axis: Numbers,
+    size: Idx,
+    shape: tuple[int, ...],
+    place: v.Address,
+) -> SSAValue:
+    """The elements whose index along a dimension is below its extent."""
     b = low.b
-    if isinstance(start, v.Uniform):
-        first = low.as_index(start)
-        if isinstance(first, int) and isinstance(size, int) and 0 <= first <= size - 1 - axis.max():
-            return None
-    wide = low.wide_of(start) if differs else low.uniform(start)
-    if element_of(wide.type) != index:
-        wide = b.value(arith.IndexCastOp(wide, index))
-    wide = b.broadcast(wide, kind)
-    repeat = low.lanes if differs else 1
-    steps = b.dense(kind, np.repeat(axis, repeat).tolist())
-    places = b.value(arith.AddiOp(wide, steps))
-    below = b.value(arith.CmpiOp(places, b.broadcast(b.idx(size), kind), "slt"))
-    above = b.value(arith.CmpiOp(places, b.zeros(kind), "sge"))
-    return b.value(arith.AndIOp(below, above))
+    shape, lanes = shape or (1,), () if place.shared else (low.lanes,)
+    steps = b.shape(b.dense(vec(index, axis.size), axis.tolist()), *shape, *(1 for _ in lanes))
+    first = b.cast(low.uniform(start) if place.shared else low.wide_of(start), index)
+    return b.broadcast(b.within(b.plus(steps, first), size), vec(i1, *shape, *lanes))
 
 
 def integers_of_flags(attribute: Attribute | None, count: int) -> list[bool]:

@@ -30,7 +30,6 @@ class Failure:
     workgroup: tuple[int, int, int]
     fibers: list[tuple[int, int, int]]
     """Status, site and barrier of every subgroup."""
-    arrived: int
     named: dict[int, tuple[int, int, int]]
     """Of named barriers in use: participants, arrived, generation."""
 
@@ -92,7 +91,6 @@ class EmuWorker:
             words[c.CURRENT // 8],
             (x, y, z),
             [(row[0], row[1], row[2]) for row in rows],
-            words[c.ARRIVED // 8],
             named,
         )
 
