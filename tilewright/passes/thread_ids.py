@@ -1,4 +1,5 @@
-"""Threads of a subgroup's program, by its number: a thread asked for is the first of its subgroup, x fastest.
+"""Threads by the numbers of their subgroups: one that a program of subgroups asks for is the first of its own, x fastest;
+one that a lane asks for is its own.
 
     gpu.func @k(..) {tilewright.block = array<i64: 4, 2, 1>, tilewright.subgroups = 8 : i64} {
       %y = gpu.thread_id y         ->      %y = gpu.subgroup_id / 4
@@ -18,7 +19,7 @@ from tilewright.passes.emit import Before
 from tilewright.passes.kernel import BLOCK, block_of, subgroups_of
 
 
-def thread_ids_to_subgroup_ids(kernel: gpu.FuncOp) -> None:
+def thread_ids_to_subgroup_ids(kernel: gpu.FuncOp, *, of_lanes: bool = False) -> None:
     """Rewrites gpu.thread_id and gpu.block_dim of a kernel, in place; it no longer says the threads of its launch."""
     subgroups = subgroups_of(kernel)
     block = block_of(kernel)
@@ -33,11 +34,13 @@ def thread_ids_to_subgroup_ids(kernel: gpu.FuncOp) -> None:
         elif isinstance(op, gpu.ThreadIdOp):
             at = Before(op)
             axis = "xyz".index(str(op.dimension.data))
-            at.replace(_thread(at, axis, block, subgroups))
+            at.replace(_thread(at, axis, block, subgroups, of_lanes))
     kernel.attributes.pop(BLOCK, None)
 
 
-def _thread(at: Before, axis: int, block: tuple[int, int, int] | None, subgroups: int) -> SSAValue:
+def _thread(
+    at: Before, axis: int, block: tuple[int, int, int] | None, subgroups: int, of_lanes: bool
+) -> SSAValue:
     if block is None:
         return at.add(gpu.SubgroupIdOp()) if axis == 0 else at.index(0)
     below, extent, above = prod(block[:axis]), block[axis], prod(block[axis + 1 :])
@@ -46,6 +49,8 @@ def _thread(at: Before, axis: int, block: tuple[int, int, int] | None, subgroups
     number = at.add(gpu.SubgroupIdOp())
     if (threads := max(1, prod(block) // subgroups)) > 1:
         number = at.add(arith.MuliOp(number, at.index(threads)))
+    if of_lanes:
+        number = at.add(arith.AddiOp(number, at.add(gpu.LaneIdOp())))
     if below > 1:
         number = at.add(arith.DivUIOp(number, at.index(below)))
     if above > 1:

@@ -27,87 +27,30 @@ from tilewright.targets.emu.builder import (
     vec,
 )
 from tilewright.targets.emu.lowering import Lowering, lowers
-from tilewright.targets.emu.uniformity import Ramp
-
-_AXES = {"x": 0, "y": 1, "z": 2}
-
-
-def _axis(op: Operation) -> int:
-    return _AXES[str(op.properties["dimension"].data)]  # pyright: ignore
-
 
 # Ids ------------------------------------------------------------------------------------------------------------------
 
 
-@lowers("gpu.block_id", "gpu.grid_dim", "gpu.block_dim")
-def along_an_axis(low: Lowering, op: Operation) -> None:
-    axis, name = _axis(op), op.name
-    if name == "gpu.block_dim":
-        low.set(op.results[0], low.b.idx(low.launch_block[axis]))
-        return
-    place = context.WORKGROUP if name == "gpu.block_id" else context.GRID
-    low.set(op.results[0], low.field(place + 8 * axis))
+@lowers("gpu.block_id", "gpu.grid_dim")
+def along_an_axis(low: Lowering, op: Any) -> None:
+    place = context.WORKGROUP if op.name == "gpu.block_id" else context.GRID
+    low.set(op.results[0], low.field(place + 8 * "xyz".index(str(op.dimension.data))))
 
 
 @lowers("gpu.subgroup_id", "gpu.num_subgroups", "gpu.subgroup_size")
 def of_subgroups(low: Lowering, op: Operation) -> None:
-    number = {
-        "gpu.subgroup_id": lambda: low.subgroup,
-        "gpu.num_subgroups": lambda: low.field(context.SUBGROUPS),
-    }.get(op.name, lambda: low.b.idx(low.lanes))
-    low.set(op.results[0], number())
+    number: dict[str, Idx] = {
+        "gpu.subgroup_id": low.subgroup,
+        "gpu.num_subgroups": low.subgroups,
+        "gpu.subgroup_size": low.lanes,
+    }
+    low.set(op.results[0], low.b.idx(number[op.name]))
 
 
 @lowers("gpu.lane_id")
 def lane_id(low: Lowering, op: gpu.LaneIdOp) -> None:
-    if low.lanes == 1:
-        low.set(op.result, low.b.idx(0))
-    else:
-        low.env[op.result] = v.Growing(0, tuple(range(low.lanes)), index)
-
-
-@lowers("gpu.thread_id", "gpu.global_id")
-def thread_id(low: Lowering, op: Operation) -> None:
-    """Of a subgroup's first thread, where the program is the subgroup's; of each lane where it is the lane's."""
-    b, axis = low.b, _axis(op)
-    x, y, z = low.launch_block
-    result = op.results[0]
-    origin: Idx = 0
-    if op.name == "gpu.global_id":
-        origin = b.times(low.field(context.WORKGROUP + 8 * axis), low.launch_block[axis])
-    first = b.times(low.subgroup, low.threads)
-    if low.lanes == 1 or x % low.lanes == 0 or y * z == 1:
-        value = _coordinate(b, first, axis, (x, y, z))
-        value = b.plus(value, origin)
-        if low.lanes > 1 and axis == 0:
-            kind = low.kinds[result]
-            assert isinstance(kind, Ramp)
-            low.env[result] = v.Growing(value, kind.steps, index)
-        else:
-            low.set(result, b.idx(value))
-        return
-    wide = low.wide_of(v.Growing(first, tuple(range(low.lanes)), index))
-    below = x if axis else 1
-    below *= y if axis == 2 else 1
-    number: Idx = wide
-    if below > 1:
-        number = b.value(arith.DivUIOp(wide, b.constant(wide.type, below)))
-    if axis < 2:
-        number = b.value(arith.RemUIOp(number, b.constant(wide.type, (x, y)[axis])))
-    low.env[result] = v.Varying(b.idx(b.plus(number, origin)))
-
-
-def _coordinate(b: EmuBuilder, number: Idx, axis: int, block: tuple[int, int, int]) -> Idx:
-    """Coordinate along an axis of thread `number`, x fastest; folded where the block is thin."""
-    x, y, z = block
-    below, extent, above = (1, x, y * z) if axis == 0 else (x, y, z) if axis == 1 else (x * y, z, 1)
-    if extent == 1:
-        return 0
-    if below > 1:
-        number = b.value(arith.DivUIOp(b.idx(number), b.idx(below)))
-    if above > 1:
-        number = b.value(arith.RemUIOp(b.idx(number), b.idx(extent)))
-    return number
+    steps = tuple(range(low.lanes))
+    low.env[op.result] = v.Address(low, 0, steps if low.lanes > 1 else None).plain()
 
 
 # Shuffles -------------------------------------------------------------------------------------------------------------
@@ -237,9 +180,7 @@ def all_reduce(low: Lowering, op: Any) -> None:
     subgroup_reduce(low, op)
     mine = low.uniform(op.result)
     element = mine.type
-    x, y, z = low.launch_block
-    count = x * y * z // low.threads
-    size = size_of(element)
+    count, size = low.subgroups, size_of(element)
     base = b.plus(low.field(context.SHARED), low.shared.place(op, size * count))
     barrier = [b.pointer(low.base), low.site()]
     b.write(mine, b.plus(base, b.times(low.subgroup, size)))

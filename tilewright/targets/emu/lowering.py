@@ -50,23 +50,29 @@ from tilewright.targets.emu.builder import (
     vec,
 )
 from tilewright.targets.emu.context import ARGUMENTS, BY_ZERO, NOT_ALL_LANES, NOT_UNIFORM
-from tilewright.targets.emu.uniformity import UNIFORM, Kind, Ramp, analyse
+from tilewright.targets.emu.uniformity import UNIFORM, Kind, Ramp, Uniformity
 from tilewright.targets.host_arguments import argument_places
 
-lowers: Rules[Callable[[Lowering, Any], None]] = Rules()
+_FILES = (
+    *("atomics", "blocks", "control", "exchange", "matrix", "memory", "products", "scattered"),
+    *("sync", "vector_memory", "vectors"),
+)
+lowers: Rules[Callable[[Lowering, Any], None]] = Rules(
+    *(f"tilewright.targets.emu.{name}" for name in _FILES)
+)
 """How ops are lowered, by name; the rest is elementwise or refused."""
 
 
 class Lowering:
     """One kernel being lowered. `lanes` is 1 at subgroup level."""
 
-    def __init__(self, kernel: gpu.FuncOp, lanes: int, threads: int, block: tuple[int, int, int]):
+    def __init__(self, kernel: gpu.FuncOp, lanes: int, subgroups: int, block: tuple[int, int, int]):
         self.kernel = kernel
         self.lanes = lanes
-        self.threads = threads
-        """Launch threads of a subgroup: its lanes, or one for all, as the launch counts them."""
+        self.subgroups = subgroups
+        """Of a workgroup."""
         self.launch_block = block
-        self.kinds = analyse(kernel, lanes, block)
+        self.kinds = Uniformity(lanes)
         self.module = ModuleOp([])
         self.env: dict[SSAValue, v.Value] = {}
         self.mask: SSAValue | None = None
@@ -77,8 +83,6 @@ class Lowering:
         self.shared = v.SharedAllocations()
         self.private_bytes = 0
         self.uses_named = False
-        self.subgroups = 1
-        """Of a workgroup."""
         entry = Block(arg_types=[ptr, index])
         self.b = EmuBuilder(self.module, entry)
         arguments = [a.type for a in kernel.body.blocks[0].args]

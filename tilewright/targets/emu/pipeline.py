@@ -7,76 +7,50 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from xdsl.dialects import gpu
-from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr
+from xdsl.dialects.builtin import ModuleOp, StringAttr
 
 from tilewright.diagnostics import UnsupportedError, error_at
-from tilewright.passes.kernel import LEVEL, block_of, level_of, subgroups_of
+from tilewright.passes.kernel import LEVEL, block_of, integer, level_of, subgroups_of
 from tilewright.passes.level import LANES
 from tilewright.passes.observer import Observer
 from tilewright.passes.pipeline import Pass, Pipeline, Unit, run
 from tilewright.passes.xegpu.pipeline import XETILE_TO_XEGPU
-from tilewright.targets.emu import (  # filling the table of handlers
-    atomics,
-    blocks,
-    control,
-    exchange,
-    matrix,
-    memory,
-    products,
-    scattered,
-    sync,
-    vector_memory,
-    vectors,
-)
 from tilewright.targets.emu.legalize import prepare
 from tilewright.targets.emu.lowering import Lowering
 
 __all__ = ["PASSES", "PIPELINE", "run_pipeline"]
-_ = (
-    atomics,
-    blocks,
-    control,
-    exchange,
-    matrix,
-    memory,
-    products,
-    scattered,
-    sync,
-    vector_memory,
-    vectors,
-)
 
 
 @dataclass
 class EmuUnit(Unit[None]):
     """A kernel on its way to x86 code, lane by lane."""
 
+    lanes: int = 1
+    """Of a subgroup; 1 where the text is the subgroups'."""
+    block: tuple[int, int, int] = (1, 1, 1)
+    """The threads of a launch."""
     lowered: Lowering | None = None
     """The program of a subgroup, and what a launch must know of it."""
 
 
-def _lower(unit: EmuUnit) -> None:
+def _legalize(unit: EmuUnit) -> None:
     kernel = unit.kernel
-    level = level_of(kernel)
-    lanes = _number(kernel, "tilewright.lanes", LANES) if level == "lane" else 1
-    subgroups = subgroups_of(kernel)
-    block = block_of(kernel) or (subgroups * lanes, 1, 1)
+    subgroups, of_lanes = subgroups_of(kernel), level_of(kernel) == "lane"
+    unit.lanes = integer(kernel, "tilewright.lanes", LANES) if of_lanes else 1
+    unit.block = block = block_of(kernel) or (subgroups * unit.lanes, 1, 1)
     threads, rest = divmod(prod(block), subgroups)
-    if rest or (level == "lane" and threads != lanes):
+    if rest or (of_lanes and threads != unit.lanes):
         raise error_at(
             kernel,
-            f"{block[0]}x{block[1]}x{block[2]} threads are not {subgroups} subgroups of {lanes} lanes",
+            f"{block[0]}x{block[1]}x{block[2]} threads are not {subgroups} subgroups of {unit.lanes} lanes",
             kind=UnsupportedError,
         )
-    low = Lowering(kernel, lanes, threads, block)
-    module = low.run()
-    low.subgroups = subgroups
-    unit.lowered, unit.module = low, module
+    prepare(kernel, block, unit.lanes)
 
 
-def _number(kernel: gpu.FuncOp, name: str, default: int) -> int:
-    found = kernel.attributes.get(name)
-    return found.value.data if isinstance(found, IntegerAttr) else default
+def _lower(unit: EmuUnit) -> None:
+    unit.lowered = Lowering(unit.kernel, unit.lanes, subgroups_of(unit.kernel), unit.block)
+    unit.module = unit.lowered.run()
 
 
 LEVELS = ("subgroup", "lane")
@@ -88,7 +62,7 @@ PASSES: Sequence[Pass[EmuUnit]] = (
     Pass(
         "emu-legalize",
         "rewrites ops into the forms that the next pass lowers",
-        lambda u: prepare(u.kernel),
+        _legalize,
         requires=LEVELS,
         stage="xegpu",
     ),

@@ -16,16 +16,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from functools import reduce
 from math import gcd
 
-from xdsl.dialects import cf, gpu, scf
+from xdsl.dialects import cf, scf
 from xdsl.dialects.builtin import IndexType, IntegerType, MemRefType, VectorType
-from xdsl.ir import Block, Operation, SSAValue
+from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
 from tilewright.dialects.upstream.arith import constant
 from tilewright.dialects.upstream.gpu import memory_space_number
 from tilewright.passes.carried import given_by
+from tilewright.passes.integers import Divisors, Solver
 
 
 class Same(Enum):
@@ -70,106 +70,42 @@ SHARED_RESULTS = (
 """Ops that a subgroup does once: its lanes agree on the operands."""
 
 
-def join(a: Kind | None, b: Kind | None) -> Kind:
-    """The kind of a value that comes from two places."""
-    if a is None or a == b:
-        assert b is not None
-        return b
-    if b is None:
-        return a
-    if isinstance(a, Ramp) and isinstance(b, Ramp) and a.steps == b.steps:
-        return Ramp(a.steps, gcd(a.unit, b.unit))
-    return VARYING
-
-
-def analyse(kernel: gpu.FuncOp, lanes: int, block: tuple[int, int, int]) -> Uniformity:
-    """The kinds of all values of `kernel`, launched with `block` threads; `lanes` 1: all UNIFORM."""
-    found = Uniformity(lanes, block)
-    if lanes > 1:
-        found.run(kernel)
-    return found
-
-
-class Uniformity:
+class Uniformity(Solver[Kind]):
     """Kinds of values; ask with `[value]`."""
 
-    def __init__(self, lanes: int, block: tuple[int, int, int]):
+    def __init__(self, lanes: int):
+        super().__init__(UNIFORM)
         self.lanes = lanes
-        self.block = block
-        self._kinds: dict[SSAValue, Kind] = {}
-        self._changed = False
+        self._divisors = Divisors()
 
     def __getitem__(self, value: SSAValue) -> Kind:
-        return self._kinds.get(value, UNIFORM)
+        return UNIFORM if self.lanes == 1 else self.of(value)
 
-    def run(self, kernel: gpu.FuncOp) -> None:
-        for argument in kernel.body.blocks[0].args:
-            self._kinds[argument] = UNIFORM
-        self._changed = True
-        while self._changed:
-            self._changed = False
-            for inner in kernel.body.blocks:
-                self._block(inner)
+    def joined(self, a: Kind, b: Kind) -> Kind:
+        if isinstance(a, Ramp) and isinstance(b, Ramp) and a.steps == b.steps:
+            return Ramp(a.steps, gcd(a.unit, b.unit))
+        return a if a == b else VARYING
 
-    def _set(self, value: SSAValue, kind: Kind) -> None:
-        old = self._kinds.get(value)
-        new = join(old, kind)
-        if new != old:
-            self._kinds[value] = new
-            self._changed = True
+    def sources(self, value: SSAValue) -> Sequence[SSAValue]:
+        if isinstance(value, OpResult) and not value.op.regions:
+            return value.op.operands
+        return (*_tests(value), *_given(value))
 
-    def _block(self, block: Block) -> None:
-        for op in block.ops:
-            match op:
-                case scf.ForOp():
-                    self._regions(op, (op.lb, op.ub, op.step))
-                case scf.WhileOp():
-                    condition = op.before_region.block.last_op
-                    assert isinstance(condition, scf.ConditionOp)
-                    self._regions(op, (condition.condition,))
-                case scf.IfOp():
-                    self._regions(op, (op.cond,))
-                case cf.BranchOp() | cf.ConditionalBranchOp() | cf.SwitchOp():
-                    self._branch(op)
-                case _:
-                    for inner in (b for region in op.regions for b in region.blocks):
-                        self._block(inner)
-                    for result in op.results:
-                        self._set(result, VARYING if op.regions else self._result(op, result))
-
-    def _regions(self, op: Operation, tests: Sequence[SSAValue]) -> None:
-        """Lanes take regions alike where they agree on all `tests`, which may stand in the regions."""
-        for block in (b for region in op.regions for b in region.blocks):
-            self._meet(block.args, tests)
-            self._block(block)
-        self._meet(op.results, tests)
-
-    def _meet(self, values: Sequence[SSAValue], tests: Sequence[SSAValue]) -> None:
-        same = all(self[test] is UNIFORM for test in tests)
-        for value in values:
-            known = [self._kinds[x] for x in given_by(value) if x in self._kinds]
-            self._set(
-                value, reduce(join, known, known[0] if known else UNIFORM) if same else VARYING
-            )
-
-    def _branch(self, op: cf.BranchOp | cf.ConditionalBranchOp | cf.SwitchOp) -> None:
-        if isinstance(op, cf.BranchOp):
-            successors = [(op.successor, op.arguments)]
-        elif isinstance(op, cf.SwitchOp):
-            successors = [(op.default_block, op.default_operands)]
-            successors += zip(op.case_blocks, op.case_operand, strict=True)
-        else:
-            successors = [(op.then_block, op.then_arguments), (op.else_block, op.else_arguments)]
-        for block, values in successors:
-            for arg, value in zip(block.args, values, strict=True):
-                self._set(arg, self[value])
+    def fact(self, value: SSAValue) -> Kind | None:
+        if isinstance(value, OpResult) and not value.op.regions:
+            kinds = [self.known.get(x) for x in value.op.operands]
+            return None if None in kinds else self._result(value.op, value, kinds)  # pyright: ignore
+        # Lanes take regions alike where they agree on all tests, which may stand in the regions.
+        if any(self.known.get(test, UNIFORM) is not UNIFORM for test in _tests(value)):
+            return VARYING
+        if values := _given(value):
+            return self.join_all(values)
+        return VARYING if isinstance(value, OpResult) else UNIFORM
 
     # One op ---------------------------------------------------------------------------------------------------
 
-    def _result(self, op: Operation, result: SSAValue) -> Kind:
+    def _result(self, op: Operation, result: SSAValue, kinds: list[Kind]) -> Kind:
         name = op.name
-        if name in ("gpu.thread_id", "gpu.global_id"):
-            return self._thread(op)
         if name == "gpu.lane_id":
             return Ramp(tuple(range(self.lanes)), 1 << 40)
         if name == "gpu.subgroup_reduce":
@@ -180,21 +116,10 @@ class Uniformity:
             return VARYING
         if name in SHARED_RESULTS:
             return UNIFORM
-        kinds = [self[v] for v in op.operands]
         if all(k is UNIFORM for k in kinds):
             return UNIFORM
         if len(op.results) == 1 and (ramp := self._ramp(op, kinds)) is not None:
             return ramp
-        return VARYING
-
-    def _thread(self, op: Operation) -> Kind:
-        x, y, z = self.block
-        along = str(op.properties["dimension"].data)  # pyright: ignore
-        if x % self.lanes == 0 or y * z == 1:
-            ramp = Ramp(tuple(range(self.lanes)), self.lanes)
-            if op.name == "gpu.global_id" and x % self.lanes:
-                ramp = Ramp(ramp.steps, gcd(x, self.lanes))
-            return ramp if along == "x" else UNIFORM
         return VARYING
 
     def _ramp(self, op: Operation, kinds: list[Kind]) -> Kind | None:
@@ -209,10 +134,10 @@ class Uniformity:
         if len(kinds) != 2 or isinstance(op.results[0].type, VectorType):
             return None
         x, y = kinds
-        number = constant(op.operands[1])
+        _, other = op.operands
         if isinstance(y, Ramp) and name in ("add", "mul"):
-            x, y = y, x
-            number = constant(op.operands[0])
+            x, y, other = y, x, op.operands[0]
+        number = constant(other)
         if not isinstance(x, Ramp):
             return None
         if isinstance(y, Ramp):
@@ -221,13 +146,51 @@ class Uniformity:
         if y is not UNIFORM:
             return None
         if name in ("add", "sub"):
-            return Ramp(x.steps, gcd(x.unit, number) if number is not None else 1)
+            return Ramp(x.steps, gcd(x.unit, self._divisors.of(other)))
         if number is None or number <= 0:
             return None
         if name in ("mul", "shl"):
             factor = number if name == "mul" else 1 << min(number, 32)
             return Ramp(tuple(s * factor for s in x.steps), x.unit * factor)
         return divided(x, name, number)
+
+
+def _tests(value: SSAValue) -> Sequence[SSAValue]:
+    """What decides, lane by lane, whether and how often a value of scf regions is made."""
+    match value.owner.parent_op() if isinstance(value.owner, Block) else value.owner:
+        case scf.ForOp() as op:
+            return op.lb, op.ub, op.step
+        case scf.WhileOp() as op:
+            condition = op.before_region.block.last_op
+            assert isinstance(condition, scf.ConditionOp)
+            return (condition.condition,)
+        case scf.IfOp() as op:
+            return (op.cond,)
+        case _:
+            return ()
+
+
+def _given(value: SSAValue) -> Sequence[SSAValue]:
+    """The values that control flow makes a value of, branches between blocks too."""
+    if not isinstance(value, BlockArgument) or (region := value.block.parent) is None:
+        return given_by(value)
+    ways = [way for block in region.blocks for way in successors(block.last_op)]
+    into = [values[value.index] for block, values in ways if block is value.block]
+    return into or given_by(value)
+
+
+def successors(op: Operation | None) -> list[tuple[Block, Sequence[SSAValue]]]:
+    """Where a branch between blocks goes, with what."""
+    match op:
+        case cf.BranchOp():
+            return [(op.successor, op.arguments)]
+        case cf.ConditionalBranchOp():
+            return [(op.then_block, op.then_arguments), (op.else_block, op.else_arguments)]
+        case cf.SwitchOp():
+            cases = zip(op.case_blocks, op.case_operand, strict=True)
+            return [(op.default_block, op.default_operands), *cases]
+        case _:
+            return []
 
 
 def divided(x: Ramp, name: str, number: int) -> Kind | None:
