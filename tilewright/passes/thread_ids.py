@@ -1,5 +1,5 @@
-"""Threads by the numbers of their subgroups: one that a program of subgroups asks for is the first of its own, x fastest;
-one that a lane asks for is its own.
+"""Threads by the numbers of their subgroups: one that a program of subgroups asks for is the first of its own, x
+fastest; one that a lane asks for is its own.
 
     gpu.func @k(..) {tilewright.block = array<i64: 4, 2, 1>, tilewright.subgroups = 8 : i64} {
       %y = gpu.thread_id y         ->      %y = gpu.subgroup_id / 4
