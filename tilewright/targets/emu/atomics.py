@@ -19,21 +19,16 @@ def atomic(
     low: Lowering, kind: str, addresses: SSAValue, values: SSAValue, mask: SSAValue
 ) -> SSAValue:
     """Old values at `addresses` (a vector of byte addresses), 0 where `mask` is off; 1-D vectors all."""
-    key = ("atomic", kind, values.type)
 
     def make(b: EmuBuilder, arguments: list[SSAValue]) -> Sequence[SSAValue]:
-        return [_each(b, kind, *arguments)]
+        places, data, flags = arguments
 
-    return low.b.shared(key, [addresses, values, mask], make)[0]
+        def old(pointer: SSAValue, pick: Pick) -> SSAValue:
+            return b.value(mach.AtomicRmwOp(kind, pick(data), pointer, ordering="seq_cst"))
 
+        return [_in_turn(b, data.type, places, flags, old)]
 
-def _each(
-    b: EmuBuilder, kind: str, addresses: SSAValue, values: SSAValue, mask: SSAValue
-) -> SSAValue:
-    def old(pointer: SSAValue, pick: Pick) -> SSAValue:
-        return b.value(mach.AtomicRmwOp(kind, pick(values), pointer, ordering="seq_cst"))
-
-    return _in_turn(b, values.type, addresses, mask, old)
+    return low.b.shared(("atomic", kind, values.type), [addresses, values, mask], make)[0]
 
 
 Pick = Callable[[SSAValue], SSAValue]

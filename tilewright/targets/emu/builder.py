@@ -191,64 +191,39 @@ class EmuBuilder(Base):
 
     def gather(self, base: Idx, offsets: SSAValue, mask: SSAValue, otherwise: SSAValue) -> SSAValue:
         """Elements at `base` plus byte offsets where `mask` is on; vectors of one shape."""
-        if self._indexed(otherwise.type):
+        if _indexed(otherwise.type):
             return self.value(mach.GatherOp(self.pointer(base), offsets, mask, otherwise))
-        operands = [self.idx(base), offsets, mask, otherwise]
-
-        def make(b: EmuBuilder, arguments: list[SSAValue]) -> list[SSAValue]:
-            start, places, flags, old = arguments
-            element, size = element_of(old.type), size_of(element_of(old.type))
-            room = b.scratch(size * prod(shape_of(old.type)))
-            b.write(old, room)
-
-            def move(address: SSAValue, i: SSAValue) -> None:
-                b.write(b.read(element, address), b.plus(room, b.times(i, size)))
-
-            b._each(start, places, flags, move)
-            return [b.read(old.type, room)]
-
-        return self.shared(("gather", otherwise.type), operands, make)[0]
+        return self._one_by_one(True, base, offsets, mask, otherwise)
 
     def scatter(self, value: SSAValue, base: Idx, offsets: SSAValue, mask: SSAValue) -> None:
         """Write elements at `base` plus byte offsets where `mask` is on, in their order."""
-        if self._indexed(value.type):
+        if _indexed(value.type):
             self.op(mach.ScatterOp(value, self.pointer(base), offsets, mask))
-            return
-        operands = [self.idx(base), offsets, mask, value]
+        else:
+            self._one_by_one(False, base, offsets, mask, value)
+
+    def _one_by_one(
+        self, reads: bool, base: Idx, offsets: SSAValue, mask: SSAValue, value: SSAValue
+    ) -> SSAValue:
+        """A gather, of which `value` are the others, or a scatter of it."""
 
         def make(b: EmuBuilder, arguments: list[SSAValue]) -> list[SSAValue]:
             start, places, flags, data = arguments
-            element, size = element_of(data.type), size_of(element_of(data.type))
-            room = b.scratch(size * prod(shape_of(data.type)))
-            b.write(data, room)
+            element, count = element_of(data.type), prod(shape_of(data.type))
+            size = size_of(element)
+            rooms = [b.scratch(count * n) for n in (8, 1, size)]
+            for held, room in zip((places, flags, data), rooms, strict=True):
+                b.write(held, room)
+            where, here, room = rooms
+            with b.loop(0, count) as i, b.when(b.read(i1, b.plus(here, i.iv))):
+                offset = b.read(index, b.plus(where, b.times(i.iv, 8)))
+                own, other = b.plus(room, b.times(i.iv, size)), b.plus(start, offset)
+                source, target = (other, own) if reads else (own, other)
+                b.write(b.read(element, source), target)
+            return [b.read(data.type, room)]
 
-            def move(address: SSAValue, i: SSAValue) -> None:
-                b.write(b.read(element, b.plus(room, b.times(i, size))), address)
-
-            b._each(start, places, flags, move)
-            return []
-
-        self.shared(("scatter", value.type), operands, make)
-
-    def _indexed(self, type: Attribute) -> bool:
-        """Has the machine instructions for indexed access to such elements? Others go one by one."""
-        return storage_bits(element_of(type)) >= 32
-
-    def _each(
-        self,
-        base: SSAValue,
-        offsets: SSAValue,
-        mask: SSAValue,
-        move: Callable[[SSAValue, SSAValue], None],
-    ) -> None:
-        """`move(address, number)` for every component that the mask has."""
-        count = prod(shape_of(offsets.type))
-        places, flags = self.scratch(8 * count), self.scratch(count)
-        self.write(offsets, places)
-        self.write(mask, flags)
-        with self.loop(0, count) as i, self.when(self.read(i1, self.plus(flags, i.iv))):
-            offset = self.read(index, self.plus(places, self.times(i.iv, 8)))
-            move(self.value(arith.AddiOp(base, offset)), i.iv)
+        operands = [self.idx(base), offsets, mask, value]
+        return self.shared((reads, value.type), operands, make)[0]
 
     def scratch(self, size: int) -> SSAValue:
         """The address (index) of memory of this call, the same each time that the op runs."""
@@ -280,6 +255,11 @@ class EmuBuilder(Base):
                 func.CallOp(self._functions[key][0], list(operands), self._functions[key][1])
             ).results
         )
+
+
+def _indexed(type: Attribute) -> bool:
+    """Has the machine instructions for indexed access to such elements? Others go one by one."""
+    return storage_bits(element_of(type)) >= 32
 
 
 def storage_bits(element: Attribute) -> int:

@@ -307,10 +307,7 @@ class Lowering:
 
     def elementwise(self, op: Operation) -> None:
         """arith, math and index ops: the same op on vectors with one more dimension."""
-        if all(self.is_uniform(x) for x in op.operands):
-            self._same(op)
-            return
-        if self._growing(op):
+        if self.once(op) or self._growing(op):
             return
         operands = [self.wide(x) for x in op.operands]
         if isinstance(op, arith.SelectOp):
@@ -324,13 +321,17 @@ class Lowering:
             return
         self._create(op, operands, [self.widened(r.type) for r in op.results])
 
-    def _same(self, op: Operation) -> None:
-        """Once for all lanes."""
-        operands = [self.plain(x).value for x in op.operands]  # pyright: ignore
+    def once(self, op: Operation) -> bool:
+        """The same op for all lanes together, where they agree on its operands. False where they do not."""
+        found = [self.env[x] for x in op.operands]
+        operands = [x.value for x in found if isinstance(x, v.Uniform)]
+        if len(operands) < len(found):
+            return False
         if _divides(op):
             self._divide(op, *operands)
-            return
-        self._create(op, operands, [signless(r.type) for r in op.results])
+        else:
+            self._create(op, operands, [signless(r.type) for r in op.results])
+        return True
 
     def _create(
         self, op: Operation, operands: Sequence[SSAValue], types: Sequence[Attribute]

@@ -55,27 +55,36 @@ def update_offset(low: Lowering, op: xegpu.UpdateOffsetOp) -> None:
 def _access(
     low: Lowering, op: Any, source: SSAValue, offsets: SSAValue | None
 ) -> tuple[SSAValue, SSAValue]:
-    """Addresses in bytes, and which of them are meant: [chunk, lanes]."""
-    b, chunk, element = low.b, op.chunk, element_of(op.value.type)
+    """Addresses in bytes, and which of them are meant: of all components of the op's value."""
+    b, chunk, given = low.b, op.chunk, shape_of(op.value.type)
+    element = element_of(op.value.type)
     desc = low.env[source] if offsets is None else _scattered(low, source, offsets, element)
     assert isinstance(desc, v.Scattered)
     size = size_of(element_type(low, element))
-    indices = low.wide_of(desc.indices)
+    indices, wanted = low.wide_of(desc.indices), low.wide(op.mask)
+    # Components of a lane follow one another in a subgroup's values without `transpose`.
+    inner = low.lanes == 1 and op.properties.get("transpose") is None
     if low.lanes == 1:
         count = max(1, prod(op.lanes))
-        indices, wanted = b.shape(indices, count), _subgroup_mask(low, op.mask, count, chunk)
+        wanted = _subgroup_mask(low, wanted, count, chunk, inner)
+        indices = b.shape(indices, *((count, 1) if inner else (count,)))
     else:
-        given = prod(shape_of(op.value.type))
-        if op.tdesc is not None and given == prod(op.tdesc.get_shape()) and op.lane_count > 1:
+        if op.tdesc is not None and prod(given) == prod(op.tdesc.get_shape()) and op.lane_count > 1:
             raise low.refuse("all lanes' values in one lane")
         count = low.lanes
-        indices, wanted = (_own(low, x) for x in (indices, low.wide(op.mask)))
+        indices, wanted = (_own(low, x) for x in (indices, wanted))
         wanted = low.mask_and(wanted)
-    wanted = b.broadcast(wanted, vec(i1, chunk, count))
-    places = b.plus(b.cast(indices, index), b.shape(b.iota(chunk), chunk, 1))
+    shape = (count, chunk) if inner else (chunk, count)
+    if prod(shape) != prod(given) * low.lanes:
+        raise low.refuse("a value that is not of the access's shape")
+    within = b.shape(b.iota(chunk), *((1, chunk) if inner else (chunk, 1)))
+    places = b.plus(b.cast(indices, index), within)
+    wanted = b.broadcast(wanted, vec(i1, *shape))
     if not (isinstance(desc.size, int) and desc.size < 0):
         wanted = b.all_of([wanted, _inside(low, places, desc.size)])
-    return b.idx(b.plus(b.times(places, b.times(desc.stride, size)), desc.base)), wanted
+    addresses = b.idx(b.plus(b.times(places, b.times(desc.stride, size)), desc.base))
+    whole = (*given, low.lanes) if low.lanes > 1 else given or (1,)
+    return b.shape(addresses, *whole), b.shape(wanted, *whole)
 
 
 def _inside(low: Lowering, indices: Idx, size: Idx) -> SSAValue:
@@ -99,39 +108,15 @@ def _own(low: Lowering, wide: SSAValue) -> SSAValue:
     return low.b.shuffle(flat, flat, [lane * lanes + lane for lane in range(lanes)])
 
 
-def _subgroup_mask(low: Lowering, mask: SSAValue, count: int, chunk: int) -> SSAValue:
-    b, wide = low.b, low.wide(mask)
-    total = prod(shape_of(wide.type)) if shape_of(wide.type) else 1
+def _subgroup_mask(low: Lowering, wide: SSAValue, count: int, chunk: int, inner: bool) -> SSAValue:
+    """Of one flag for all, for each lane, or for each component, what `_access` can repeat to its shape."""
+    b, total = low.b, prod(shape_of(wide.type))
     if chunk > 1 and total == count * chunk:
-        return b.value(more.TransposeOp(b.shape(wide, count, chunk), [1, 0]))
-    if total == 1 and count > 1:
-        wide = b.broadcast(b.extract(b.shape(wide, 1), 0), vec(i1, count))
-    return b.shape(wide, count)
-
-
-def _turned(low: Lowering, op: Any, value: SSAValue) -> SSAValue:
-    """[chunk, lanes] as [lanes, chunk], which a subgroup's values are without `transpose`; and back."""
-    if low.lanes > 1 or op.properties.get("transpose") is not None:
-        return value
-    return low.b.value(more.TransposeOp(value, [1, 0]))
-
-
-def _to_result(low: Lowering, op: Any, found: SSAValue) -> SSAValue:
-    """[chunk, lanes] in the shape of the op's value."""
-    given = shape_of(op.value.type)
-    if low.lanes > 1:
-        return low.b.shape(found, *given, low.lanes)
-    found = _turned(low, op, found)
-    return low.b.shape(found, *given) if given else low.b.extract(low.b.shape(found, 1), 0)
-
-
-def _from_value(low: Lowering, op: Any, shape: tuple[int, ...]) -> SSAValue:
-    """The value stored, as [chunk, lanes]."""
-    value = low.wide(op.value)
-    if prod(shape_of(value.type) or (1,)) != prod(shape):
-        raise low.refuse("a value that is not of the access's shape")
-    turns = low.lanes == 1 and op.properties.get("transpose") is None
-    return _turned(low, op, low.b.shape(value, *(shape[::-1] if turns else shape)))
+        flags = b.shape(wide, count, chunk)
+        return flags if inner else b.value(more.TransposeOp(flags, [1, 0]))
+    if total == 1:
+        return b.extract(b.shape(wide, 1), 0)
+    return b.shape(wide, *((count, 1) if inner else (count,)))
 
 
 @lowers("xegpu.load")
@@ -139,19 +124,24 @@ def load(low: Lowering, op: xegpu.LoadGatherOp) -> None:
     addresses, mask = _access(low, op, op.source, op.offsets)
     element = element_type(low, element_of(op.value.type))
     nothing = low.b.ones(vec(element, *shape_of(addresses.type)))
-    low.set(op.value, _to_result(low, op, low.b.gather(0, addresses, mask, nothing)))
+    _give(low, op.value, low.b.gather(0, addresses, mask, nothing))
 
 
 @lowers("xegpu.store")
 def store(low: Lowering, op: xegpu.StoreScatterOp) -> None:
     addresses, mask = _access(low, op, op.source, op.offsets)
-    low.b.scatter(_from_value(low, op, shape_of(addresses.type)), 0, addresses, mask)
+    value = low.b.shape(low.wide(op.value), *shape_of(addresses.type))
+    low.b.scatter(value, 0, addresses, mask)
 
 
 @lowers("xegpu.atomic_rmw")
 def atomic_rmw(low: Lowering, op: xegpu.AtomicRMWOp) -> None:
     addresses, mask = _access(low, op, op.source_operand, op.offsets)
     shape = shape_of(addresses.type)
-    flat = [low.b.shape(x, prod(shape)) for x in (addresses, _from_value(low, op, shape), mask)]
-    old = low.b.shape(atomic(low, str(op.kind), *flat), *shape)
-    low.set(op.results[0], _to_result(low, op, old))
+    flat = [low.b.shape(x, prod(shape)) for x in (addresses, low.wide(op.value), mask)]
+    _give(low, op.results[0], low.b.shape(atomic(low, str(op.kind), *flat), *shape))
+
+
+def _give(low: Lowering, result: SSAValue, found: SSAValue) -> None:
+    scalar = low.lanes == 1 and not shape_of(result.type)
+    low.set(result, low.b.extract(found, 0) if scalar else found)

@@ -10,7 +10,6 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-import numpy as np
 from xdsl.dialects import arith, vector
 from xdsl.dialects.builtin import (
     DYNAMIC_INDEX,
@@ -30,7 +29,6 @@ from tilewright.dialects.xegpu.types import element_bits
 from tilewright.targets.emu import values as v
 from tilewright.targets.emu.builder import (
     element_of,
-    index,
     shape_of,
     signless,
     storage_bits,
@@ -40,29 +38,10 @@ from tilewright.targets.emu.exchange import reduced
 from tilewright.targets.emu.lowering import Lowering, lowers
 
 
-def as_it_is(low: Lowering, op: Operation) -> None:
-    """The same op on the values that all lanes have."""
-    mapping = {x: low.uniform(x) for x in op.operands}
-    new = type(op).create(
-        operands=[mapping[x] for x in op.operands],
-        result_types=[signless(r.type) for r in op.results],
-        properties=dict(op.properties),
-        attributes=dict(op.attributes),
-    )
-    low.b.op(new)
-    for before, after in zip(op.results, new.results, strict=True):
-        low.set(before, after)
-
-
-def _all_uniform(low: Lowering, op: Operation) -> bool:
-    return all(isinstance(low.env[x], v.Uniform) for x in op.operands)
-
-
 @lowers(*ELEMENTS)
 def rearrange(low: Lowering, op: Operation) -> None:
     """Registers of a lane in the order that the op gives them; of all that a position may say, that which it says."""
-    if _all_uniform(low, op):
-        as_it_is(low, op)
+    if low.once(op):
         return
     b, lanes, dynamic = low.b, low.lanes, positions_at_run_time(op)
     arrays = op.operands[: len(op.operands) - len(dynamic)]
@@ -92,8 +71,7 @@ def rearrange(low: Lowering, op: Operation) -> None:
 @lowers("vector.broadcast")
 def broadcast(low: Lowering, op: vector.BroadcastOp) -> None:
     (source,) = op.operands
-    if isinstance(low.env[source], v.Uniform):
-        as_it_is(low, op)
+    if low.once(op):
         return
     kind = low.widened(op.results[0].type)
     low.env[op.results[0]] = v.Varying(low.b.broadcast(low.wide(source), kind))
@@ -109,8 +87,7 @@ def bitcast(low: Lowering, op: vector.BitcastOp) -> None:
     source, result = op.operands[0], op.results[0]
     kind = signless(result.type)
     old, new = (_bits(element_of(x)) for x in (source.type, result.type))
-    if _all_uniform(low, op) and old == new:
-        as_it_is(low, op)
+    if min(old, new) >= 8 and low.once(op):
         return
     uniform = isinstance(low.env[source], v.Uniform)
     value = low.uniform(source) if uniform else low.wide(source)
@@ -181,8 +158,7 @@ def _kind(op: Operation) -> str:
 @lowers("vector.reduction", "vector.multi_reduction")
 def reduction(low: Lowering, op: Operation) -> None:
     source, *acc = op.operands
-    if _all_uniform(low, op):
-        as_it_is(low, op)
+    if low.once(op):
         return
     every = op.name == "vector.reduction"
     dims = range(len(shape_of(source.type))) if every else integers(op, "reduction_dims")
@@ -190,11 +166,10 @@ def reduction(low: Lowering, op: Operation) -> None:
     low.env[op.results[0]] = v.Varying(reduced(low.b, _kind(op), low.wide(source), dims, start))
 
 
-@lowers("vector.contract", "vector.outerproduct")
+@lowers("vector.contract")
 def contract(low: Lowering, op: Operation) -> None:
-    if not _all_uniform(low, op):
+    if not low.once(op):
         raise low.refuse("of a lane's own vectors")
-    as_it_is(low, op)
 
 
 # Made from nothing ----------------------------------------------------------------------------------------------------
@@ -202,28 +177,19 @@ def contract(low: Lowering, op: Operation) -> None:
 
 @lowers("vector.step", "vector.constant_mask")
 def made(low: Lowering, op: Operation) -> None:
-    as_it_is(low, op)
+    low.once(op)
 
 
 @lowers("vector.create_mask")
 def create_mask(low: Lowering, op: Operation) -> None:
-    if _all_uniform(low, op):
-        as_it_is(low, op)
+    if low.once(op):
         return
-    b, lanes = low.b, low.lanes
-    shape = shape_of(op.results[0].type)
-    kind = vec(index, *shape, lanes)
-    total: SSAValue | None = None
+    b, shape = low.b, shape_of(op.results[0].type)
+    tests: list[SSAValue] = []
     for d, bound in enumerate(op.operands):
-        places = np.broadcast_to(
-            np.arange(shape[d]).reshape([-1 if i == d else 1 for i in range(len(shape) + 1)]),
-            (*shape, lanes),
-        )
-        limit = b.broadcast(low.wide(bound), kind)
-        here = b.value(arith.CmpiOp(b.dense(kind, places.reshape(-1).tolist()), limit, "slt"))
-        total = here if total is None else b.value(arith.AndIOp(total, here))
-    assert total is not None
-    low.env[op.results[0]] = v.Varying(total)
+        places = b.shape(b.iota(shape[d]), *(n if i == d else 1 for i, n in enumerate(shape)), 1)
+        tests.append(b.cmp("slt", places, low.wide(bound)))
+    low.env[op.results[0]] = v.Varying(b.all_of(tests))
 
 
 # Anything -------------------------------------------------------------------------------------------------------------
