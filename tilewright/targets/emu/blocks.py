@@ -215,21 +215,7 @@ def _load_rows(b: EmuBuilder, rows: BlockRows, element: Attribute) -> SSAValue:
 
 def arrange(b: EmuBuilder, value: SSAValue, numbers: Numbers) -> SSAValue:
     """The value whose components are those of `value`, row-major, of the given numbers."""
-    flat = shape_of(value.type)
-    if numbers.size == prod(flat) and (numbers.reshape(-1) == np.arange(numbers.size)).all():
-        return b.shape(value, *numbers.shape)
-    # Whole rows move as they are; otherwise component by component.
-    width = numbers.shape[-1]
-    rows = numbers.reshape(-1, width)
-    starts = rows[:, 0]
-    if (
-        flat[-1] == width
-        and (starts % width == 0).all()
-        and (rows == starts[:, None] + np.arange(width)).all()
-    ):
-        source = b.shape(value, prod(flat) // width, width)
-        return b.shape(b.shuffle(source, source, (starts // width).tolist()), *numbers.shape)
-    source = b.shape(value, prod(flat))
+    source = b.shape(value, prod(shape_of(value.type)))
     return b.shape(b.shuffle(source, source, numbers.reshape(-1).tolist()), *numbers.shape)
 
 

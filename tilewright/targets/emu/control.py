@@ -28,7 +28,7 @@ from tilewright.targets.emu.divergence import (
     let_others_run,
 )
 from tilewright.targets.emu.lowering import Lowering, lowers
-from tilewright.targets.emu.uniformity import UNIFORM, Kind, Ramp
+from tilewright.targets.emu.uniformity import UNIFORM, Kind, Ramp, successors
 
 # Values where control flow meets --------------------------------------------------------------------------------------
 
@@ -191,18 +191,17 @@ def graph(low: Lowering, blocks: Sequence[Block], region: Region) -> None:
         last = block.last_op
         assert last is not None
         low.op = last
+        ways = [target(*way) for way in successors(last)]
         if isinstance(last, cf.BranchOp):
-            new, values = target(last.successor, last.arguments)
+            ((new, values),) = ways
             low.b.op(cf.BranchOp(new, *values))
         elif isinstance(last, cf.ConditionalBranchOp):
             condition = low.uniform(last.cond, "the condition of a branch between blocks")
-            then, passed = target(last.then_block, last.then_arguments)
-            other, rest = target(last.else_block, last.else_arguments)
+            (then, passed), (other, rest) = ways
             low.b.op(cf.ConditionalBranchOp(condition, then, passed, other, rest))
         elif isinstance(last, cf.SwitchOp):
             flag = low.uniform(last.flag, "the flag of a switch between blocks")
-            default, passed = target(last.default_block, last.default_operands)
-            cases = [target(*way) for way in zip(last.case_blocks, last.case_operand, strict=True)]
+            (default, passed), *cases = ways
             blocks, values = [block for block, _ in cases], [given for _, given in cases]
             low.b.op(cf.SwitchOp(flag, default, passed, last.case_values, blocks, values))
         elif last.name != "gpu.return":

@@ -79,14 +79,10 @@ def shuffle(low: Lowering, op: Any) -> None:
 
 def permute(b: EmuBuilder, value: SSAValue, sources: list[int]) -> SSAValue:
     """Each lane takes what lane `sources[lane]` has; the lanes are the last dimension."""
-    shape = shape_of(value.type)
-    lanes = shape[-1]
-    if len(shape) == 1:
-        return b.shuffle(value, value, sources)
-    rows = prod(shape[:-1])
-    flat = b.shape(value, rows, lanes)
-    moved = [b.shuffle(r, r, sources) for r in (b.extract(flat, i) for i in range(rows))]
-    return b.shape(b.stack(moved), *shape)
+    *rows, lanes = shape_of(value.type)
+    flat = b.shape(value, prod(rows) * lanes)
+    order = [row * lanes + lane for row in range(prod(rows)) for lane in sources]
+    return b.shape(b.shuffle(flat, flat, order), *rows, lanes)
 
 
 def _sources(

@@ -264,18 +264,18 @@ def extract_pointer(low: Lowering, op: Operation) -> None:
 # Elements -------------------------------------------------------------------------------------------------------------
 
 
-def place_of(low: Lowering, m: v.MemRef, places: Sequence[v.Number]) -> v.Address:
+def place_of(low: Lowering, m: v.MemRef, indices: Sequence[SSAValue | v.Number]) -> v.Address:
     """The byte address of an element."""
     total = m.offset
-    for place, stride in zip(places, m.strides, strict=True):
-        total = total.plus(place, stride)
+    for place, stride in zip(indices, m.strides, strict=True):
+        total = total.plus(low.plain(place) if place in low.env else place, stride)  # pyright: ignore
     return m.base.plus(total, size_of(m.element))
 
 
 @lowers("memref.load")
 def load(low: Lowering, op: memref.LoadOp) -> None:
     m = memory(low, op.memref)
-    place = place_of(low, m, [low.plain(x) for x in op.indices])
+    place = place_of(low, m, op.indices)
     give(low, op.res, read(low, place, m.element), place)
 
 
@@ -287,35 +287,24 @@ def give(low: Lowering, result: SSAValue, value: SSAValue, place: v.Address) -> 
 @lowers("memref.store")
 def store(low: Lowering, op: memref.StoreOp) -> None:
     m = memory(low, op.memref)
-    place = place_of(low, m, [low.plain(x) for x in op.indices])
+    place = place_of(low, m, op.indices)
     write(low, place, low.plain(op.value))
 
 
 @lowers("memref.atomic_rmw")
 def atomic_rmw(low: Lowering, op: memref.AtomicRMWOp) -> None:
     m = memory(low, op.memref)
-    place = place_of(low, m, [low.plain(x) for x in op.indices])
+    place = place_of(low, m, op.indices)
     kind = ATOMIC_KINDS[op.kind.value.data]
-    atomic_at(low, kind, place, op.value, op.result)
+    data = low.b.shape(low.uniform(op.value), 1) if low.lanes == 1 else low.wide(op.value)
+    _in_order(low, place, op.result, lambda places, mask: atomic(low, kind, places, data, mask))
 
 
 @lowers("memref.generic_atomic_rmw")
 def generic_atomic_rmw(low: Lowering, op: GenericAtomicRMWOp) -> None:
     m = memory(low, op.memref)
-    place = place_of(low, m, [low.plain(x) for x in op.indices])
+    place = place_of(low, m, op.indices)
     _in_order(low, place, op.result, lambda addresses, mask: by_body(low, op, addresses, mask))
-
-
-def atomic_at(
-    low: Lowering, kind: str, place: v.Address, value: SSAValue, result: SSAValue
-) -> None:
-    """A read-modify-write of every lane that is here, in their order."""
-
-    def old(addresses: SSAValue, mask: SSAValue) -> SSAValue:
-        data = low.wide(value) if low.lanes > 1 else low.b.shape(low.uniform(value), 1)
-        return atomic(low, kind, addresses, data, mask)
-
-    _in_order(low, place, result, old)
 
 
 def _in_order(
