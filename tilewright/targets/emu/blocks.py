@@ -215,8 +215,14 @@ def _load_rows(b: EmuBuilder, rows: BlockRows, element: Attribute) -> SSAValue:
 
 def arrange(b: EmuBuilder, value: SSAValue, numbers: Numbers) -> SSAValue:
     """The value whose components are those of `value`, row-major, of the given numbers."""
-    source = b.shape(value, prod(shape_of(value.type)))
-    return b.shape(b.shuffle(source, source, numbers.reshape(-1).tolist()), *numbers.shape)
+    # Whole rows move as they are, which large tiles are compiled faster by; otherwise component by component.
+    *_, width = shape_of(value.type)
+    first, every = numbers.reshape(-1)[::width], np.arange(width)
+    rows = np.add.outer(first, every).reshape(-1)[: numbers.size]
+    if (first % width).any() or (numbers.reshape(-1) != rows).any():
+        width, first = 1, numbers.reshape(-1)
+    source = b.shape(value, prod(shape_of(value.type)) // width, *([width] if width > 1 else []))
+    return b.shape(b.shuffle(source, source, (first // width).tolist()), *numbers.shape)
 
 
 @lowers("xegpu.store_nd")
