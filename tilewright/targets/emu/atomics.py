@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from xdsl.dialects import vector
 from xdsl.ir import Attribute, SSAValue
@@ -20,7 +21,7 @@ def atomic(
 ) -> SSAValue:
     """Old values at `addresses` (a vector of byte addresses), 0 where `mask` is off; 1-D vectors all."""
 
-    def make(b: EmuBuilder, arguments: list[SSAValue]) -> Sequence[SSAValue]:
+    def make(b: EmuBuilder, arguments: list[Any]) -> Sequence[SSAValue]:
         places, data, flags = arguments
 
         def old(pointer: SSAValue, pick: Pick) -> SSAValue:
@@ -28,7 +29,7 @@ def atomic(
 
         return [_in_turn(b, data.type, places, flags, old)]
 
-    return low.b.shared(("atomic", kind, values.type), [addresses, values, mask], make)[0]
+    return low.b.shared(("atomic", kind), [addresses, values, mask], make)[0]
 
 
 Pick = Callable[[SSAValue], SSAValue]

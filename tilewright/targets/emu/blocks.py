@@ -77,11 +77,13 @@ def prefetch(low: Lowering, op: xegpu.PrefetchNdOp) -> None:
     """Caches are not modelled."""
 
 
-def _here(low: Lowering, op: xegpu.BlockAccess) -> v.BlockDesc:
+def _here(low: Lowering, op: xegpu.BlockAccess) -> list[Idx]:
+    """The numbers of an access' descriptor: base, sizes, strides, offsets."""
     desc = low.env[op.operands[op.tdesc_operand]]
     assert isinstance(desc, v.BlockDesc)
-    offsets = op.mixed_offsets
-    return desc if offsets is None else moved(low, desc, low.indices(offsets))
+    if (offsets := op.mixed_offsets) is not None:
+        desc = moved(low, desc, low.indices(offsets))
+    return [desc.base, *desc.sizes, *desc.strides, *desc.offsets]
 
 
 # Rows -----------------------------------------------------------------------------------------------------------------
@@ -90,16 +92,17 @@ def _here(low: Lowering, op: xegpu.BlockAccess) -> v.BlockDesc:
 class BlockRows:
     """The rows of a block where they lie: addresses, and what of them is inside of the matrix."""
 
-    def __init__(
-        self, b: EmuBuilder, shape: tuple[int, ...], size: int, parts: Sequence[Idx], rank: int
-    ):
+    def __init__(self, b: EmuBuilder, shape: tuple[int, ...], size: int, parts: Sequence[Idx]):
         self.b = b
         self.size = size
+        self.base, *rest = parts
+        rank = len(rest) // 3
         self.shape = (1,) * (rank - len(shape)) + shape
-        self.base = parts[0]
-        self.sizes = parts[1 : 1 + rank]
-        self.strides = parts[1 + rank : 1 + 2 * rank]
-        self.offsets = parts[1 + 2 * rank :]
+        self.sizes, self.strides, self.offsets = (
+            rest[:rank],
+            rest[rank : 2 * rank],
+            rest[2 * rank :],
+        )
 
     @property
     def width(self) -> int:
@@ -153,64 +156,66 @@ class BlockRows:
     def each(self, access: Callable[[int, Idx, Any, Any], Made]) -> list[SSAValue]:
         """What `access(number, address, mask, steps)` gives of each row: without a mask where all is inside; with
         steps (see there) only where they are not known to be 1."""
-        b, origin, places = self.b, self.origin(), self.places()
+        b, origin = self.b, self.origin()
 
-        def whole() -> list[SSAValue]:
-            return rows(lambda n, at: access(n, self.address(origin, at), None, None))
+        def rows(columns: SSAValue | None) -> list[SSAValue]:
+            steps = None if columns is None or self.strides[-1] == 1 else self.steps()
+            made: list[SSAValue] = []
+            for n, at in enumerate(self.places()):
+                mask = None if columns is None else self.inside(at, columns)
+                made += access(n, self.address(origin, at), mask, steps) or ()
+            return made
 
-        def careful() -> list[SSAValue]:
-            one = isinstance(self.strides[-1], int) and self.strides[-1] == 1
-            steps, columns = None if one else self.steps(), self.columns()
-            return rows(
-                lambda n, at: access(n, self.address(origin, at), self.inside(at, columns), steps)
-            )
+        return b.choose(self.whole(), lambda: rows(None), lambda: rows(self.columns()))
 
-        def rows(one: Callable[[int, tuple[int, ...]], Made]) -> list[SSAValue]:
-            return [value for n, at in enumerate(places) for value in one(n, at) or ()]
+    def load(self, element: Attribute) -> SSAValue:
+        """[rows, width]; 0 outside."""
+        b, kind = self.b, vec(element, self.width)
 
-        return b.choose(self.whole(), whole, careful)
+        def row(n: int, address: Idx, mask: SSAValue, steps: SSAValue | None) -> Made:
+            if steps is None:
+                return [b.read(kind, address, None, mask)]
+            return [b.gather(address, steps, mask, b.zeros(kind))]
 
+        return b.stack(self.each(row))
 
-def _call_parts(desc: v.BlockDesc) -> tuple[list[Idx], tuple[int | None, ...]]:
-    """What a function for this block is given: constants are part of its name."""
-    parts = [desc.base, *desc.sizes, *desc.strides, *desc.offsets]
-    return parts, tuple(p if isinstance(p, int) else None for p in parts)
+    def store(self, data: SSAValue) -> None:
+        b, flat = self.b, self.b.shape(data, len(self.places()), self.width)
 
+        def row(n: int, address: Idx, mask: SSAValue, steps: SSAValue | None) -> None:
+            if steps is None:
+                b.write(b.extract(flat, n), address, None, mask)
+            else:
+                b.scatter(b.extract(flat, n), address, steps, mask)
 
-def _bound(known: tuple[int | None, ...], arguments: Sequence[SSAValue]) -> list[Idx]:
-    rest = iter(arguments)
-    return [next(rest) if n is None else n for n in known]
+        self.each(row)
 
 
 @lowers("xegpu.load_nd")
 def load_nd(low: Lowering, op: xegpu.LoadNdOp) -> None:
     low.together()
-    tdesc, desc = op.tdesc, _here(low, op)
-    element = element_type(low, tdesc.element_type)
-    wide, numbers = elements.wide_shape(tdesc), elements.loaded(op, low.lanes)
-    parts, known = _call_parts(desc)
-    rank = len(desc.sizes)
+    element = element_type(low, op.tdesc.element_type)
+    wide, numbers = elements.wide_shape(op.tdesc), elements.loaded(op, low.lanes)
 
-    def make(b: EmuBuilder, arguments: list[SSAValue]) -> list[SSAValue]:
-        rows = BlockRows(b, wide, size_of(element), _bound(known, arguments), rank)
-        return [arrange(b, _load_rows(b, rows, element), numbers)]
+    def make(b: EmuBuilder, parts: list[Idx]) -> list[SSAValue]:
+        return [arrange(b, BlockRows(b, wide, size_of(element), parts).load(element), numbers)]
 
-    key = ("load", known, wide, element, rank, numbers.shape, numbers.tobytes())
-    operands = [p for p in parts if not isinstance(p, int)]
-    (value,) = low.b.shared(key, operands, make)
+    (value,) = low.b.shared(("load", wide, element, numbers), _here(low, op), make)
     low.set(op.value, value)
 
 
-def _load_rows(b: EmuBuilder, rows: BlockRows, element: Attribute) -> SSAValue:
-    """[rows, width] of a block; 0 outside."""
-    kind = vec(element, rows.width)
+@lowers("xegpu.store_nd")
+def store_nd(low: Lowering, op: xegpu.StoreNdOp) -> None:
+    low.together()
+    shape, element = op.tdesc.get_shape(), element_type(low, op.tdesc.element_type)
+    numbers = elements.inverse(elements.stored(op, low.lanes), shape)
 
-    def row(n: int, address: Idx, mask: SSAValue, steps: SSAValue | None) -> Made:
-        if steps is None:
-            return [b.read(kind, address, None, mask)]
-        return [b.gather(address, steps, mask, b.zeros(kind))]
+    def make(b: EmuBuilder, arguments: list[Any]) -> list[SSAValue]:
+        data, *parts = arguments
+        BlockRows(b, shape, size_of(element), parts).store(arrange(b, data, numbers))
+        return []
 
-    return b.stack(rows.each(row))
+    low.b.shared(("store", shape, numbers), [low.wide(op.value), *_here(low, op)], make)
 
 
 def arrange(b: EmuBuilder, value: SSAValue, numbers: Numbers) -> SSAValue:
@@ -223,36 +228,3 @@ def arrange(b: EmuBuilder, value: SSAValue, numbers: Numbers) -> SSAValue:
         width, first = 1, numbers.reshape(-1)
     source = b.shape(value, prod(shape_of(value.type)) // width, *([width] if width > 1 else []))
     return b.shape(b.shuffle(source, source, (first // width).tolist()), *numbers.shape)
-
-
-@lowers("xegpu.store_nd")
-def store_nd(low: Lowering, op: xegpu.StoreNdOp) -> None:
-    low.together()
-    tdesc, desc = op.tdesc, _here(low, op)
-    element_type(low, tdesc.element_type)
-    shape, value = tdesc.get_shape(), low.wide(op.value)
-    numbers = elements.inverse(elements.stored(op, low.lanes), shape)
-    parts, known = _call_parts(desc)
-    rank = len(desc.sizes)
-
-    def make(b: EmuBuilder, arguments: list[SSAValue]) -> list[SSAValue]:
-        data, *rest = arguments
-        rows = BlockRows(b, shape, size_of(signless(tdesc.element_type)), _bound(known, rest), rank)
-        _store_rows(b, rows, arrange(b, data, numbers))
-        return []
-
-    key = ("store", known, shape, value.type, rank, numbers.tobytes())
-    low.b.shared(key, [value, *(p for p in parts if not isinstance(p, int))], make)
-
-
-def _store_rows(b: EmuBuilder, rows: BlockRows, data: SSAValue) -> None:
-    count = len(rows.places())
-    flat = b.shape(data, count, rows.width)
-
-    def row(n: int, address: Idx, mask: SSAValue, steps: SSAValue | None) -> None:
-        if steps is None:
-            b.write(b.extract(flat, n), address, None, mask)
-        else:
-            b.scatter(b.extract(flat, n), address, steps, mask)
-
-    rows.each(row)

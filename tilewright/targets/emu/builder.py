@@ -207,7 +207,7 @@ class EmuBuilder(Base):
     ) -> SSAValue:
         """A gather, of which `value` are the others, or a scatter of it."""
 
-        def make(b: EmuBuilder, arguments: list[SSAValue]) -> list[SSAValue]:
+        def make(b: EmuBuilder, arguments: list[Any]) -> list[SSAValue]:
             start, places, flags, data = arguments
             element, count = element_of(data.type), prod(shape_of(data.type))
             size = size_of(element)
@@ -222,8 +222,7 @@ class EmuBuilder(Base):
                 b.write(b.read(element, source), target)
             return [b.read(data.type, room)]
 
-        operands = [self.idx(base), offsets, mask, value]
-        return self.shared((reads, value.type), operands, make)[0]
+        return self.shared((reads,), [self.idx(base), offsets, mask, value], make)[0]
 
     def scratch(self, size: int) -> SSAValue:
         """The address (index) of memory of this call, the same each time that the op runs."""
@@ -234,27 +233,29 @@ class EmuBuilder(Base):
 
     def shared(
         self,
-        key: Any,
-        operands: Sequence[SSAValue],
-        make: Callable[[EmuBuilder, list[SSAValue]], Sequence[SSAValue]],
+        key: tuple[Any, ...],
+        operands: Sequence[Idx],
+        make: Callable[[EmuBuilder, list[Any]], Sequence[SSAValue]],
     ) -> list[SSAValue]:
-        """Call the function of the module that `key` names; `make(builder, arguments)` builds it the first time."""
-        if key not in self._functions:
-            name = f"tw_part{len(self._functions)}"
-            block = Block(arg_types=[v.type for v in operands])
-            inner = EmuBuilder(self.module, block)
-            self._functions[key], inner._functions = (name, []), self._functions
-            made = list(make(inner, list(block.args)))
+        """Call the function of the module that `key`, the operands' types and those that are known now name.
+
+        `make(builder, operands)` builds it the first time."""
+        kinds = [x if isinstance(x, int) else x.type for x in operands]
+        tables = [(k.shape, k.tobytes()) if isinstance(k, np.ndarray) else k for k in key]
+        values, name = [x for x in operands if isinstance(x, SSAValue)], (*tables, *kinds)
+        if name not in self._functions:
+            block = Block(arg_types=[x.type for x in values])
+            inner, given = EmuBuilder(self.module, block), iter(block.args)
+            symbol = f"tw_part{len(self._functions)}"
+            self._functions[name], inner._functions = (symbol, []), self._functions
+            made = list(make(inner, [x if isinstance(x, int) else next(given) for x in operands]))
             inner.op(func.ReturnOp(*made))
-            types = [v.type for v in operands], [v.type for v in made]
-            function = func.FuncOp(name, types, Region(block), StringAttr("private"))
+            types = [v.type for v in values], [v.type for v in made]
+            function = func.FuncOp(symbol, types, Region(block), StringAttr("private"))
             self.module.body.block.add_op(function)
-            self._functions[key] = name, types[1]
-        return list(
-            self.op(
-                func.CallOp(self._functions[key][0], list(operands), self._functions[key][1])
-            ).results
-        )
+            self._functions[name] = symbol, types[1]
+        symbol, results = self._functions[name]
+        return list(self.op(func.CallOp(symbol, values, results)).results)
 
 
 def _indexed(type: Attribute) -> bool:

@@ -7,6 +7,7 @@ is no linear function of them).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from xdsl.dialects.builtin import i1
 from xdsl.ir import Attribute, SSAValue
@@ -54,11 +55,11 @@ def _access(
         wide = low.lanes > 1 and not isinstance(found, v.Uniform)
         offsets.append(low.wide_of(found) if wide else low.uniform(found))
     masked = low.mask is not None and low.lanes > 1
-    operands = [b.idx(matrix.base), *offsets]
+    operands: list[Idx] = [matrix.base, *offsets]
     operands += [low.mask] if low.mask is not None and masked else []
     operands += [] if value is None else [b.shape(value, *shape)]
 
-    def make(b: EmuBuilder, arguments: list[SSAValue]) -> list[SSAValue]:
+    def make(b: EmuBuilder, arguments: list[Any]) -> list[SSAValue]:
         base, *rest = arguments
         total = _address(b, distribution.memory(desc), rest[: len(places)], places)
         addresses = b.broadcast(b.times(total, size_of(element)), vec(index, *shape))
@@ -69,9 +70,7 @@ def _access(
             return []
         return [b.gather(base, addresses, mask, b.zeros(vec(element, *shape)))]
 
-    where = tuple(place.tobytes() for place in places)
-    key = ("matrix", value is None, desc, shape, where, masked, tuple(x.type for x in operands))
-    return b.shared(key, operands, make)
+    return b.shared(("matrix", value is None, desc, element, masked, *places), operands, make)
 
 
 def _address(

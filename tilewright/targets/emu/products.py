@@ -83,7 +83,7 @@ def _scaled(
         values.append(low.wide(scale))
         kinds.append(element_of(scale.type))
 
-    def make(b: EmuBuilder, arguments: list[SSAValue]) -> list[SSAValue]:
+    def make(b: EmuBuilder, arguments: list[Any]) -> list[SSAValue]:
         plain = as_f32(b, arrange(b, arguments[0], numbers), kinds[0])
         if scale is None:
             return [plain]
@@ -97,15 +97,7 @@ def _scaled(
             wide = arrange(b, factor, np.broadcast_to(every, numbers.shape))
         return [b.value(arith.MulfOp(plain, wide))]
 
-    key = (
-        "scaled",
-        tuple(kinds),
-        tuple(x.type for x in values),
-        numbers.shape,
-        numbers.tobytes(),
-        axis,
-    )
-    return low.b.shared(key, values, make)[0]
+    return low.b.shared(("scaled", *kinds, numbers, axis), values, make)[0]
 
 
 def as_f32(b: EmuBuilder, value: SSAValue, element: Attribute) -> SSAValue:
@@ -162,15 +154,16 @@ def product(
     places = [_rows(low, *x, to, sign) for x, sign in zip((a, b), signs, strict=True)]
     extents = of_a.shape[0], of_b.shape[1], of_a.shape[1]
 
-    def make(build: EmuBuilder, arguments: list[SSAValue]) -> list[SSAValue]:
+    def make(build: EmuBuilder, arguments: list[Any]) -> list[SSAValue]:
         left, right = arguments[:2]
         start = arrange(build, arguments[2], of_c) if cv is not None else None
         total = multiply(build, left, right, start, extents, element_of(result))
         back = elements.inverse(of_c, shape_of(result))
         return [arrange(build, total, back)]
 
-    key = ("dpas", extents, to, result, None if cv is None else cv.type, of_c.tobytes())
-    return low.b.shared(key, [*places, *([] if cv is None else [cv])], make)[0]
+    return low.b.shared(
+        ("dpas", extents, result, of_c), [*places, *([] if cv is None else [cv])], make
+    )[0]
 
 
 def _rows(low: Lowering, value: SSAValue, numbers: Numbers, to: Attribute, sign: bool) -> SSAValue:
@@ -180,12 +173,12 @@ def _rows(low: Lowering, value: SSAValue, numbers: Numbers, to: Attribute, sign:
     if found is None:
         found = low.operands[key] = low.b.scratch(numbers.size * size_of(to))
 
-        def make(build: EmuBuilder, arguments: list[SSAValue]) -> list[SSAValue]:
+        def make(build: EmuBuilder, arguments: list[Any]) -> list[SSAValue]:
             rows = widen(build, arrange(build, arguments[0], numbers), to, sign)
             build.write(rows, arguments[1], 64)
             return []
 
-        low.b.shared(("rows", value.type, *key[2:]), [value, found], make)
+        low.b.shared(("rows", numbers, to, sign), [value, found], make)
     return found
 
 
