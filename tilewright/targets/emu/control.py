@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from itertools import islice
+from typing import Any
 
 from xdsl.dialects import cf, func, scf
 from xdsl.dialects.builtin import MemRefType
@@ -56,48 +57,49 @@ class Pack:
             assert isinstance(made, v.Uniform | v.Varying)
             return [made.value]
         parts: list[SSAValue] = []
-        for name in self.names:
-            match getattr(found, name):
-                case tuple() as numbers:
-                    parts += [b.idx(n) for n in numbers]
-                case v.Address() as place:
-                    plain = place.plain()
-                    parts.append(low.uniform(plain) if self.kind is UNIFORM else low.wide_of(plain))
-                case v.Uniform() | v.Growing() | v.Varying() as plain:
-                    parts.append(low.wide_of(plain))
-                case Attribute():
-                    pass
-                case number:
-                    parts.append(b.idx(number))
+        self._each(found, lambda number: parts.append(self._flat(number)))
         return parts
 
     def close(self, parts: Sequence[SSAValue]) -> v.Value:
         """The value of SSA values as `open` gives them."""
         rest = iter(parts)
-        low, sample, uniform = self.low, self.sample, self.kind is UNIFORM
+        if not isinstance(self.sample, v.Uniform | v.Growing | v.Varying):
+            return self._each(self.sample, lambda number: self._made(number, next(rest)))
+        if isinstance(self.kind, Ramp):
+            return v.Growing(next(rest), self.kind.steps, self.like.type)
+        return (v.Uniform if self.kind is UNIFORM else v.Varying)(next(rest))
 
-        def part(old: object) -> object:
-            match old:
-                case tuple():
-                    return tuple(next(rest) for _ in old)  # pyright: ignore
-                case v.Address():
-                    return (
-                        v.Address(low, next(rest))
-                        if uniform
-                        else v.Address(low, 0, None, next(rest))
-                    )
-                case v.Uniform() | v.Growing() | v.Varying():
-                    return (v.Varying if low.lanes > 1 else v.Uniform)(next(rest))
-                case Attribute():
-                    return old
-                case _:
-                    return next(rest)
+    def _each(self, value: v.Value, change: Callable[[Any], Any]) -> v.Value:
+        """The value with another for each number that changes of it."""
 
-        if isinstance(sample, v.Uniform | v.Growing | v.Varying):
-            if isinstance(self.kind, Ramp):
-                return v.Growing(next(rest), self.kind.steps, self.like.type)
-            return (v.Uniform if uniform else v.Varying)(next(rest))
-        return replace(sample, **{name: part(getattr(sample, name)) for name in self.names})
+        def part(old: Any) -> Any:
+            if isinstance(old, tuple):
+                return tuple(change(number) for number in old)  # pyright: ignore
+            return old if isinstance(old, Attribute) else change(old)
+
+        return replace(value, **{name: part(getattr(value, name)) for name in self.names})
+
+    def _flat(self, number: v.Number) -> SSAValue:
+        low = self.low
+        match number:
+            case v.Address():
+                plain = number.plain()
+                return low.uniform(plain) if self.kind is UNIFORM else low.wide_of(plain)
+            case v.Uniform() | v.Growing() | v.Varying():
+                return low.wide_of(number)
+            case _:
+                return low.b.idx(number)
+
+    def _made(self, old: v.Number, new: SSAValue) -> v.Number:
+        match old:
+            case v.Address() if self.kind is UNIFORM:
+                return v.Address(self.low, new)
+            case v.Address():
+                return v.Address(self.low, 0, None, new)
+            case v.Uniform() | v.Growing() | v.Varying():
+                return (v.Varying if self.low.lanes > 1 else v.Uniform)(new)
+            case _:
+                return new
 
 
 @dataclass
