@@ -206,23 +206,47 @@ class EmuBuilder(Base):
         self, reads: bool, base: Idx, offsets: SSAValue, mask: SSAValue, value: SSAValue
     ) -> SSAValue:
         """A gather, of which `value` are the others, or a scatter of it."""
+        element = element_of(value.type)
 
         def make(b: EmuBuilder, arguments: list[Any]) -> list[SSAValue]:
             start, places, flags, data = arguments
-            element, count = element_of(data.type), prod(shape_of(data.type))
-            size = size_of(element)
-            rooms = [b.scratch(count * n) for n in (8, 1, size)]
-            for held, room in zip((places, flags, data), rooms, strict=True):
-                b.write(held, room)
-            where, here, room = rooms
-            with b.loop(0, count) as i, b.when(b.read(i1, b.plus(here, i.iv))):
-                offset = b.read(index, b.plus(where, b.times(i.iv, 8)))
-                own, other = b.plus(room, b.times(i.iv, size)), b.plus(start, offset)
-                source, target = (other, own) if reads else (own, other)
-                b.write(b.read(element, source), target)
-            return [b.read(data.type, room)]
+
+            def move(address: SSAValue, own: SSAValue) -> SSAValue:
+                if reads:
+                    return b.read(element, address)
+                b.write(own, address)
+                return own
+
+            return [b.in_turn(start, places, flags, data, [data], move)]
 
         return self.shared((reads,), [self.idx(base), offsets, mask, value], make)[0]
+
+    def in_turn(
+        self,
+        base: Idx,
+        offsets: SSAValue,
+        mask: SSAValue,
+        start: SSAValue,
+        values: Sequence[SSAValue],
+        act: Callable[..., SSAValue],
+    ) -> SSAValue:
+        """`start` with what `act(address, components of values ..)` gives where `mask` is on, one after the other."""
+        held = [offsets, mask, start, *values]
+        sizes = [size_of(element_of(x.type)) for x in held]
+        count = prod(shape_of(start.type))
+        rooms = [self.scratch(count * size) for size in sizes]
+        for value, room in zip(held, rooms, strict=True):
+            self.write(value, room)
+        with self.loop(0, count) as i:
+            at = [
+                self.plus(room, self.times(i.iv, n)) for room, n in zip(rooms, sizes, strict=True)
+            ]
+            with self.when(self.read(i1, at[1])):
+                address = self.plus(base, self.read(index, at[0]))
+                kinds = zip(values, at[3:], strict=True)
+                own = [self.read(element_of(x.type), place) for x, place in kinds]
+                self.write(act(self.idx(address), *own), at[2])
+        return self.read(start.type, rooms[2])
 
     def scratch(self, size: int) -> SSAValue:
         """The address (index) of memory of this call, the same each time that the op runs."""

@@ -137,9 +137,8 @@ def store(low: Lowering, op: xegpu.StoreScatterOp) -> None:
 @lowers("xegpu.atomic_rmw")
 def atomic_rmw(low: Lowering, op: xegpu.AtomicRMWOp) -> None:
     addresses, mask = _access(low, op, op.source_operand, op.offsets)
-    shape = shape_of(addresses.type)
-    flat = [low.b.shape(x, prod(shape)) for x in (addresses, low.wide(op.value), mask)]
-    _give(low, op.results[0], low.b.shape(atomic(low, str(op.kind), *flat), *shape))
+    value = low.b.shape(low.wide(op.value), *shape_of(addresses.type))
+    _give(low, op.results[0], atomic(low, str(op.kind), addresses, value, mask))
 
 
 def _give(low: Lowering, result: SSAValue, found: SSAValue) -> None:
