@@ -49,7 +49,15 @@ from tilewright.targets.emu.builder import (
     signless,
     vec,
 )
-from tilewright.targets.emu.context import ARGUMENTS, BY_ZERO, NOT_ALL_LANES, NOT_UNIFORM
+from tilewright.targets.emu.context import (
+    ARGUMENTS,
+    BLOCK,
+    BY_ZERO,
+    NOT_ALL_LANES,
+    NOT_UNIFORM,
+    SHARED,
+    WORKGROUP,
+)
 from tilewright.targets.emu.uniformity import UNIFORM, Kind, Ramp, Uniformity
 from tilewright.targets.host_arguments import argument_places
 
@@ -90,7 +98,8 @@ class Lowering:
         """Of the arguments in the context, and its size."""
         self.base = self.b.value(mach.IntFromPtrOp(entry.args[0]))
         self.subgroup = entry.args[1]
-        self._fields: dict[int, SSAValue] = {}
+        words = (*range(WORKGROUP, BLOCK, 8), SHARED, *range(ARGUMENTS, self.context_bytes, 8))
+        self._fields = {at: self.b.read(index, self.b.plus(self.base, at)) for at in words}
         self.operands: dict[Any, SSAValue] = {}
         """Where operands of products lie in memory, by block and value."""
 
@@ -137,14 +146,6 @@ class Lowering:
 
     def field(self, at: int) -> SSAValue:
         """A word of the context that does not change while a subgroup runs, read once, at the entry."""
-        if at not in self._fields:
-            pointer = mach.PtrAddOp(self.b.entry.args[0], self.b.constant(index, at))
-            load = mach.LoadOp(pointer.result, index)
-            after = pointer.offset.owner
-            assert isinstance(after, Operation)
-            self.b.entry.insert_op_after(pointer, after)
-            self.b.entry.insert_op_after(load, pointer)
-            self._fields[at] = load.result
         return self._fields[at]
 
     # Values -------------------------------------------------------------------------------------------------------
@@ -153,9 +154,6 @@ class Lowering:
         """The type of what lanes hold differently."""
         type = signless(type)
         return vec(element_of(type), *shape_of(type), self.lanes)
-
-    def get(self, value: SSAValue) -> v.Value:
-        return self.env[value]
 
     def plain(self, value: SSAValue) -> v.Plain:
         found = self.env[value]

@@ -20,7 +20,9 @@ from xdsl.dialects.builtin import (
     Float64Type,
     IntegerType,
     Signedness,
+    f16,
     f32,
+    i16,
     i32,
 )
 from xdsl.dialects.utils import FastMathFlag
@@ -102,26 +104,19 @@ def _scaled(
 
 def as_f32(b: EmuBuilder, value: SSAValue, element: Attribute) -> SSAValue:
     """Small floats, whatever bits they are kept in, as f32; exact."""
-    if isinstance(element, Float4E2M1FNType):
-        return _from_half_byte(b, value)
-    return widen(b, value, f32)
-
-
-def _from_half_byte(b: EmuBuilder, value: SSAValue) -> SSAValue:
-    """Sign, two bits of exponent (bias 1), one of mantissa; without infinities and NaNs."""
-    kind: Any = with_element(value.type, i32)
-    bits = b.value(arith.ExtUIOp(value, kind))
-    sign = b.value(
-        arith.ShLIOp(b.value(arith.AndIOp(bits, b.constant(kind, 8))), b.constant(kind, 28))
-    )
-    rest = b.value(arith.AndIOp(bits, b.constant(kind, 7)))
-    # In f32 the exponent's bias is 126 more; subnormal are 0 and 0.5 alone.
-    normal = b.value(arith.ShLIOp(rest, b.constant(kind, 22)))
-    normal = b.value(arith.AddiOp(normal, b.constant(kind, 126 << 23)))
-    half = b.value(arith.MuliOp(rest, b.constant(kind, 126 << 23)))
-    small = b.value(arith.CmpiOp(rest, b.constant(kind, 2), "ult"))
-    made = b.value(arith.SelectOp(small, half, normal))
-    return b.bitcast(b.value(arith.OrIOp(made, sign)), f32)
+    if not isinstance(element, Float4E2M1FNType):
+        return converted(b, value, f32)
+    # Sign, two bits of exponent (bias 1) and one of mantissa lie in f16 where its own do, of which the bias is 14 more.
+    bits = b.value(arith.ExtUIOp(value, with_element(value.type, i16)))  # pyright: ignore
+    parts = [
+        arith.ShLIOp(
+            b.value(arith.AndIOp(bits, b.constant(bits.type, mask))), b.constant(bits.type, up)
+        )
+        for mask, up in ((7, 9), (8, 12))
+    ]
+    sign, rest = map(b.value, parts)
+    wide = converted(b, b.bitcast(b.value(arith.OrIOp(sign, rest)), f16), f32)
+    return b.value(arith.MulfOp(wide, b.constant(wide.type, 2.0**14)))
 
 
 def result_of(low: Lowering, op: Any) -> Attribute:
@@ -174,7 +169,7 @@ def _rows(low: Lowering, value: SSAValue, numbers: Numbers, to: Attribute, sign:
         found = low.operands[key] = low.b.scratch(numbers.size * size_of(to))
 
         def make(build: EmuBuilder, arguments: list[Any]) -> list[SSAValue]:
-            rows = widen(build, arrange(build, arguments[0], numbers), to, sign)
+            rows = converted(build, arrange(build, arguments[0], numbers), to, sign)
             build.write(rows, arguments[1], 64)
             return []
 
@@ -189,29 +184,18 @@ def compute_type(element: Attribute) -> Attribute:
     return i32 if element_bits(element) <= 32 else element
 
 
-def widen(b: EmuBuilder, value: SSAValue, to: Attribute, signed: bool = True) -> SSAValue:
-    """Elements exactly in a type that holds them."""
+def converted(b: EmuBuilder, value: SSAValue, to: Attribute, signed: bool = True) -> SSAValue:
+    """Elements as those of another type: exactly in a wider one, else rounded, or wrapped."""
     element = element_of(value.type)
     if element == to:
         return value
     kind: Any = with_element(value.type, to)
+    wider = element_bits(element) < element_bits(to)
     if isinstance(element, AnyFloat):
-        return b.value(arith.ExtFOp(value, kind))
-    if element_bits(element) > element_bits(to):
+        return b.value(arith.ExtFOp(value, kind) if wider else arith.TruncFOp(value, kind))
+    if not wider:
         return b.value(arith.TruncIOp(value, kind))
     return b.value(arith.ExtSIOp(value, kind) if signed else arith.ExtUIOp(value, kind))
-
-
-def narrow(b: EmuBuilder, value: SSAValue, to: Attribute) -> SSAValue:
-    """Rounded, or wrapped, to an element type."""
-    element = element_of(value.type)
-    if element == to:
-        return value
-    kind: Any = with_element(value.type, to)
-    if isinstance(to, AnyFloat):
-        return b.value(arith.TruncFOp(value, kind))
-    wide = element_bits(element) < element_bits(to)
-    return b.value(arith.ExtSIOp(value, kind) if wide else arith.TruncIOp(value, kind))
 
 
 def multiply(
@@ -224,7 +208,7 @@ def multiply(
 ) -> SSAValue:
     """[m, n] of [m, k] times [k, n], which lie in memory, plus [m, n]."""
     to, (m, n, _) = compute_type(element), extents
-    total = b.zeros(vec(to, m, n)) if start is None else widen(b, start, to)
+    total = b.zeros(vec(to, m, n)) if start is None else converted(b, start, to)
     if (_divisor(m, ROWS), _divisor(n, WIDTHS)) == (m, n) and n > 1:
         rows = [arrange(b, total, np.arange(n) + r * n) for r in range(m)]
         total = b.stack(_block(b, left, right, rows, extents, 0, 0))
@@ -233,16 +217,14 @@ def multiply(
         b.write(total, sums, 64)
         _blocks(b, left, right, sums, extents, to)
         total = b.read(vec(to, m, n), sums, 64)
-    return narrow(b, total, element)
+    return converted(b, total, element)
 
 
-def _fused(b: EmuBuilder, x: SSAValue, y: SSAValue, z: SSAValue | None) -> SSAValue:
+def _fused(b: EmuBuilder, x: SSAValue, y: SSAValue, z: SSAValue) -> SSAValue:
     """x * y + z."""
     if isinstance(element_of(x.type), AnyFloat):
-        p = b.value(arith.MulfOp(x, y, CONTRACT))
-        return p if z is None else b.value(arith.AddfOp(z, p, CONTRACT))
-    p = b.value(arith.MuliOp(x, y))
-    return p if z is None else b.value(arith.AddiOp(z, p))
+        return b.value(arith.AddfOp(z, b.value(arith.MulfOp(x, y, CONTRACT)), CONTRACT))
+    return b.value(arith.AddiOp(z, b.value(arith.MuliOp(x, y))))
 
 
 def _divisor(number: int, limits: Sequence[int]) -> int:
