@@ -62,19 +62,16 @@ def shuffle(low: Lowering, op: Any) -> None:
     low.together()
     if low.lanes == 1:
         raise low.refuse("between lanes in a program of subgroups")
-    mode, b = str(op.mode), low.b
-    width = constant(op.width)
-    value = low.wide(op.value)
-    offset = constant(op.offset)
+    b, value = low.b, low.wide(op.value)
+    offset, width = constant(op.offset), constant(op.width)
     if width is not None and offset is not None:
-        sources, valid = op.sources(np.arange(low.lanes), offset, width)  # pyright: ignore
-        low.env[op.results[0]] = v.Varying(permute(b, value, sources.tolist()))
-        flags = vec(i1, low.lanes)
-        low.env[op.results[1]] = v.Varying(b.dense(flags, valid.tolist()))
-        return
-    source, valid_mask = _sources(low, mode, low.wide(op.offset), low.wide(op.width))
-    low.env[op.results[0]] = v.Varying(_by_memory(low, value, source))
-    low.env[op.results[1]] = v.Varying(valid_mask)
+        sources, flags = op.sources(np.arange(low.lanes), offset, width)
+        moved = permute(b, value, sources.tolist())
+        valid = b.dense(vec(i1, low.lanes), flags.tolist())
+    else:
+        source, valid = _sources(low, str(op.mode), low.wide(op.offset), low.wide(op.width))
+        moved = _by_memory(low, value, source)
+    low.env.update(zip(op.results, map(v.Varying, (moved, valid)), strict=True))
 
 
 def permute(b: EmuBuilder, value: SSAValue, sources: list[int]) -> SSAValue:
@@ -111,19 +108,13 @@ def _sources(
 
 def _by_memory(low: Lowering, value: SSAValue, source: SSAValue) -> SSAValue:
     """Lanes read each other's values where they are known only at run time: through memory of the subgroup."""
-    b, lanes = low.b, low.lanes
-    shape, element = shape_of(value.type), element_of(value.type)
-    rows = prod(shape[:-1])
-    size = size_of(element)
-    room = b.scratch(size * lanes)
-    offsets = b.idx(b.times(b.cast(source, index), size))
-    every, zero = b.constant(vec(i1, lanes), 1), b.zeros(vec(element, lanes))
-    flat = b.shape(value, rows, lanes)
-    moved: list[SSAValue] = []
-    for i in range(rows):
-        b.write(b.extract(flat, i), room)
-        moved.append(b.gather(room, offsets, every, zero))
-    return moved[0] if len(shape) == 1 else b.shape(b.stack(moved), *shape)
+    b, kind = low.b, value.type
+    count, size = prod(shape_of(kind)) // low.lanes, size_of(element_of(kind))
+    room, rows = b.scratch(count * low.lanes * size), b.times(b.iota(count), low.lanes)
+    b.write(value, room)
+    places = b.plus(b.shape(b.idx(rows), count, 1), b.cast(source, index))
+    offsets = b.shape(b.idx(b.times(places, size)), *shape_of(kind))
+    return b.gather(room, offsets, b.constant(vec(i1, *shape_of(kind)), 1), b.zeros(kind))
 
 
 # Reductions -----------------------------------------------------------------------------------------------------------

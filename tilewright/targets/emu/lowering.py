@@ -241,20 +241,13 @@ class Lowering:
                 return self._spread(found.value)
 
     def _spread(self, plain: SSAValue) -> SSAValue:
-        kind = self.widened(plain.type)
+        kind, owner = self.widened(plain.type), plain.owner
         if not isinstance(plain.type, VectorType):
             return self.b.broadcast(plain, kind)
-        owner = plain.owner
-        if isinstance(owner, arith.ConstantOp) and isinstance(
-            owner.value, DenseIntOrFPElementsAttr
-        ):
-            numbers = list(owner.value.get_values())
-            if len(numbers) == 1:
-                return self.b.constant(kind, numbers[0])  # pyright: ignore
-            wide = [n for n in numbers for _ in range(self.lanes)]
-            return self.b.dense(kind, wide)  # pyright: ignore
-        column = self.b.shape(plain, *plain.type.get_shape(), 1)
-        return self.b.broadcast(column, kind)
+        held = owner.value if isinstance(owner, arith.ConstantOp) else None
+        if isinstance(held, DenseIntOrFPElementsAttr) and held.is_splat():
+            return self.b.constant(kind, held.get_values()[0])  # pyright: ignore
+        return self.b.broadcast(self.b.shape(plain, *plain.type.get_shape(), 1), kind)
 
     def as_kind(self, value: SSAValue, kind: Kind) -> v.Value:
         """A plain value in the form that its kind has where control flow meets."""
