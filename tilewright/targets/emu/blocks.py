@@ -120,21 +120,12 @@ class BlockRows:
         """Coordinates in the block of the start of each row."""
         return list(np.ndindex(*self.shape[:-1]))
 
-    def origin(self) -> Idx:
-        """The address of the block's first element."""
-        b = self.b
-        total: Idx = 0
-        for offset, stride in zip(self.offsets, self.strides, strict=True):
-            total = b.plus(total, b.times(offset, stride))
-        return b.plus(self.base, b.times(total, self.size))
-
-    def address(self, origin: Idx, at: Sequence[int]) -> Idx:
-        """The address of a row."""
+    def address(self, start: Idx, at: Sequence[Idx]) -> Idx:
+        """The address of the element at coordinates from the one at `start`; those left out are 0."""
         b = self.b
         for place, stride in zip(at, self.strides, strict=False):
-            if place:
-                origin = b.plus(origin, b.times(stride, place * self.size))
-        return origin
+            start = b.plus(start, b.times(stride, b.times(place, self.size)))
+        return start
 
     def columns(self) -> SSAValue:
         """The mask of the elements of any row whose column is inside."""
@@ -156,7 +147,7 @@ class BlockRows:
     def each(self, access: Callable[[int, Idx, Any, Any], Made]) -> list[SSAValue]:
         """What `access(number, address, mask, steps)` gives of each row: without a mask where all is inside; with
         steps (see there) only where they are not known to be 1."""
-        b, origin = self.b, self.origin()
+        b, origin = self.b, self.address(self.base, self.offsets)
 
         def rows(columns: SSAValue | None) -> list[SSAValue]:
             steps = None if columns is None or self.strides[-1] == 1 else self.steps()
