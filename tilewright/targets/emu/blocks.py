@@ -72,11 +72,6 @@ def update_nd_offset(low: Lowering, op: xegpu.UpdateNdOffsetOp) -> None:
     low.env[op.results[0]] = moved(low, desc, low.indices(op.mixed_offsets))
 
 
-@lowers("xegpu.prefetch_nd", "xegpu.prefetch", "xegpu.compile_hint")
-def prefetch(low: Lowering, op: xegpu.PrefetchNdOp) -> None:
-    """Caches are not modelled."""
-
-
 def _here(low: Lowering, op: xegpu.BlockAccess) -> list[Idx]:
     """The numbers of an access' descriptor: base, sizes, strides, offsets."""
     desc = low.env[op.operands[op.tdesc_operand]]

@@ -120,13 +120,6 @@ def _strides(low: Lowering, type: MemRefType[Any]) -> tuple[int, ...]:
     return strides
 
 
-@lowers("memref.dealloc", "gpu.dealloc", "memref.prefetch", "memref.assume_alignment")
-def nothing(low: Lowering, op: Operation) -> None:
-    """Memory of a kernel lives as long as its workgroup; caches are not modelled."""
-    for result, operand in zip(op.results, op.operands, strict=False):
-        low.env[result] = low.env[operand]
-
-
 @lowers("memref.get_global")
 def get_global(low: Lowering, op: memref.GetGlobalOp) -> None:
     type = op.memref.type

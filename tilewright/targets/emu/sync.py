@@ -21,9 +21,16 @@ def barrier(low: Lowering, op: Operation) -> None:
     _call(low, "tw_emu_barrier")
 
 
-@lowers("xegpu.fence", "xegpu.alloc_nbarrier", "gpu.wait")
+@lowers(
+    *("memref.dealloc", "gpu.dealloc", "memref.assume_alignment", "xegpu.compile_hint"),
+    *("memref.prefetch", "xegpu.prefetch_nd", "xegpu.prefetch"),
+    *("xegpu.fence", "xegpu.alloc_nbarrier", "gpu.wait"),
+)
 def nothing(low: Lowering, op: Operation) -> None:
-    """Memory is coherent, and barriers exist once somebody binds to them."""
+    """Memory lives as long as its workgroup and is coherent, caches are not modelled, and barriers exist once somebody
+    binds to them."""
+    for result, operand in zip(op.results, op.operands, strict=False):
+        low.env[result] = low.env[operand]
 
 
 @lowers("xegpu.init_nbarrier")

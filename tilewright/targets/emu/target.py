@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from xdsl.dialects import gpu
@@ -48,17 +49,8 @@ class EmuExecutable(HostExecutable):
                 runtime = scheduler(native())
                 symbols = {name: runtime.address(name) for name in SYMBOLS}
                 loaded = LoadedObject(self._data, native(), symbols)
-                meta = self._meta
-
-                def make() -> EmuWorker:
-                    return EmuWorker(
-                        meta["subgroups"],
-                        meta["context"],
-                        meta["shared"],
-                        meta["private"],
-                        meta["named"],
-                    )
-
+                sizes = ("subgroups", "context", "shared", "private", "named")
+                make = partial(EmuWorker, *(self._meta[name] for name in sizes))
                 run, kernel = runtime.address("tw_emu_run"), loaded.address("tw_subgroup")
                 self._ready = (EmuLauncher(run, kernel, make), loaded)
         return self._ready[0]

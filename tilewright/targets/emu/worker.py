@@ -73,25 +73,18 @@ class EmuWorker:
 
     def failure(self, code: int) -> Failure:
         """What the memory says after `tw_emu_run` gave `code`."""
-        words = self.words
-        rows = [
-            [self._fibers[i * c.FIBER_BYTES // 8 + k // 8] for k in (8, 16, 24)]
-            for i in range(self.subgroups)
-        ]
-        named: dict[int, tuple[int, int, int]] = {}
-        if words[c.NAMED // 8]:
-            for i in range(c.BARRIERS):
-                participants, arrived, generation = self._named[3 * i : 3 * i + 3]
-                if participants:
-                    named[i] = (participants, arrived, generation)
+        words, each = self.words, c.FIBER_BYTES // 8
+        fibers = [self._fibers[i * each + 1 : i * each + 4] for i in range(self.subgroups)]
+        count = c.BARRIERS if words[c.NAMED // 8] else 0
+        named = {i: self._named[3 * i : 3 * i + 3] for i in range(count)}
         x, y, z = (words[c.WORKGROUP // 8 + d] for d in range(3))
         return Failure(
             code,
             words[c.FAILURE_SITE // 8],
             words[c.CURRENT // 8],
             (x, y, z),
-            [(row[0], row[1], row[2]) for row in rows],
-            named,
+            [(status, site, barrier) for status, site, barrier in fibers],
+            {i: (members, here, turn) for i, (members, here, turn) in named.items() if members},
         )
 
 
