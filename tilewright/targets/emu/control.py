@@ -29,6 +29,7 @@ from tilewright.targets.emu.divergence import (
     let_others_run,
 )
 from tilewright.targets.emu.lowering import Lowering, lowers
+from tilewright.targets.emu.memory import allocate, array_argument, scalar_argument
 from tilewright.targets.emu.uniformity import UNIFORM, Kind, Ramp, successors
 
 # Values where control flow meets --------------------------------------------------------------------------------------
@@ -143,8 +144,6 @@ class UniformCarrier:
 
 
 def bind_arguments(low: Lowering) -> None:
-    from tilewright.targets.emu.memory import array_argument, scalar_argument
-
     arguments = low.kernel.body.blocks[0].args
     given = low.kernel.function_type.inputs
     for place, argument in zip(low.places, arguments[: len(given)], strict=False):
@@ -153,8 +152,6 @@ def bind_arguments(low: Lowering) -> None:
         else:
             low.env[argument] = v.Uniform(scalar_argument(low, argument.type, place))
     for attribution in arguments[len(given) :]:
-        from tilewright.targets.emu.memory import allocate
-
         low.op = low.kernel
         allocate(low, attribution, attribution, ())
 

@@ -17,6 +17,7 @@ from tilewright.dialects.upstream.arith import constant
 from tilewright.dialects.upstream.combining import neutral
 from tilewright.targets.emu import context
 from tilewright.targets.emu import values as v
+from tilewright.targets.emu.blocks import arrange
 from tilewright.targets.emu.builder import (
     EmuBuilder,
     Idx,
@@ -66,20 +67,13 @@ def shuffle(low: Lowering, op: Any) -> None:
     offset, width = constant(op.offset), constant(op.width)
     if width is not None and offset is not None:
         sources, flags = op.sources(np.arange(low.lanes), offset, width)
-        moved = permute(b, value, sources.tolist())
+        whole = np.arange(prod(shape_of(value.type))).reshape(shape_of(value.type))
+        moved = arrange(b, value, whole[..., sources])
         valid = b.dense(vec(i1, low.lanes), flags.tolist())
     else:
         source, valid = _sources(low, str(op.mode), low.wide(op.offset), low.wide(op.width))
         moved = _by_memory(low, value, source)
     low.env.update(zip(op.results, map(v.Varying, (moved, valid)), strict=True))
-
-
-def permute(b: EmuBuilder, value: SSAValue, sources: list[int]) -> SSAValue:
-    """Each lane takes what lane `sources[lane]` has; the lanes are the last dimension."""
-    *rows, lanes = shape_of(value.type)
-    flat = b.shape(value, prod(rows) * lanes)
-    order = [row * lanes + lane for row in range(prod(rows)) for lane in sources]
-    return b.shape(b.shuffle(flat, flat, order), *rows, lanes)
 
 
 def _sources(

@@ -130,16 +130,13 @@ def get_global(low: Lowering, op: memref.GetGlobalOp) -> None:
         return
     scope = low.kernel.parent_op()
     while scope is not None:
-        for inner in scope.walk():
-            if isinstance(inner, memref.GlobalOp) and inner.sym_name.data == name:
-                _define(low, inner)
-                pointer = low.b.value(mach.AddressOfOp(name))
-                base = low.b.value(mach.IntFromPtrOp(pointer))
-                strides = _strides(low, type)
-                low.env[op.memref] = _whole(
-                    low, v.Address(low, base), type, type.get_shape(), strides
-                )
-                return
+        known = (op for op in scope.walk() if isinstance(op, memref.GlobalOp))
+        if (found := next((op for op in known if op.sym_name.data == name), None)) is not None:
+            _define(low, found)
+            base = low.b.value(mach.IntFromPtrOp(low.b.value(mach.AddressOfOp(name))))
+            strides, shape = _strides(low, type), type.get_shape()
+            low.env[op.memref] = _whole(low, v.Address(low, base), type, shape, strides)
+            return
         scope = scope.parent_op()
     raise low.refuse(f"there is no global @{name}")
 

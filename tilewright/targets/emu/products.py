@@ -140,12 +140,8 @@ def product(
     signs: tuple[bool, ...],
 ) -> SSAValue:
     """A * B + C of values whose elements are at the given numbers; a value of type `result`."""
-    (av, of_a), (bv, of_b), (cv, of_c) = a, b, c
+    (_, of_a), (_, of_b), (cv, of_c) = a, b, c
     to = compute_type(element_of(result))
-    if isinstance(to, AnyFloat) and any(
-        not isinstance(element_of(x.type), AnyFloat) for x in (av, bv)
-    ):
-        raise AssertionError("a product of integers with a float accumulator")
     places = [_rows(low, *x, to, sign) for x, sign in zip((a, b), signs, strict=True)]
     extents = of_a.shape[0], of_b.shape[1], of_a.shape[1]
 

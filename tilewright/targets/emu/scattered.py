@@ -10,6 +10,7 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
+import numpy as np
 from xdsl.dialects.builtin import MemRefType, i1
 from xdsl.ir import Attribute, SSAValue
 
@@ -17,7 +18,7 @@ from tilewright.dialects import xegpu
 from tilewright.dialects.upstream import vector as more
 from tilewright.targets.emu import values as v
 from tilewright.targets.emu.atomics import atomic
-from tilewright.targets.emu.blocks import element_type
+from tilewright.targets.emu.blocks import arrange, element_type
 from tilewright.targets.emu.builder import Idx, element_of, index, shape_of, size_of, vec
 from tilewright.targets.emu.lowering import Lowering, lowers
 from tilewright.targets.emu.memory import memory, shared_start
@@ -98,14 +99,10 @@ def _own(low: Lowering, wide: SSAValue) -> SSAValue:
     shape = shape_of(wide.type)
     if len(shape) == 1:
         return wide
-    lanes = low.lanes
-    flat = low.b.shape(wide, prod(shape))
-    count = prod(shape[:-1])
-    if count == 1:
-        return low.b.shape(flat, lanes)
-    if count != lanes:
+    lanes, count = low.lanes, prod(shape[:-1])
+    if count not in (1, lanes):
         raise low.refuse(f"{count} offsets for {lanes} lanes")
-    return low.b.shuffle(flat, flat, [lane * lanes + lane for lane in range(lanes)])
+    return arrange(low.b, wide, np.arange(lanes) * (1 if count == 1 else lanes + 1))
 
 
 def _subgroup_mask(low: Lowering, wide: SSAValue, count: int, chunk: int, inner: bool) -> SSAValue:

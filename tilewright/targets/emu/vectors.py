@@ -10,6 +10,7 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
+import numpy as np
 from xdsl.dialects import arith, vector
 from xdsl.dialects.builtin import (
     DYNAMIC_INDEX,
@@ -27,6 +28,7 @@ from tilewright.dialects.movement import (
 )
 from tilewright.dialects.xegpu.types import element_bits
 from tilewright.targets.emu import values as v
+from tilewright.targets.emu.blocks import arrange
 from tilewright.targets.emu.builder import (
     element_of,
     shape_of,
@@ -122,11 +124,8 @@ def _split(low: Lowering, bits: SSAValue, old: int, new: int) -> SSAValue:
         if new < 8:
             narrow = b.value(arith.AndIOp(narrow, b.constant(kind, (1 << new) - 1)))
         parts.append(narrow)
-    whole = parts[0]
-    for part in parts[1:]:
-        whole = b.join(whole, part)
-    order = [p * count + i for i in range(count) for p in range(len(parts))]
-    return b.shuffle(whole, whole, order)
+    order = np.arange(len(parts) * count * lanes).reshape(-1, count, lanes).swapaxes(0, 1)
+    return arrange(b, b.stack(parts), order.reshape(-1, lanes))
 
 
 def _joined(low: Lowering, bits: SSAValue, old: int, new: int) -> SSAValue:
