@@ -53,17 +53,19 @@ def array_argument(low: Lowering, type: MemRefType[Any], place: int) -> v.MemRef
         else s
         for d, s in enumerate(strides)
     ]
-    base = low.field(place)
-    return _whole(low, v.Address(low, base), type, sizes, steps)
+    return _whole(low, type, v.Address(low, low.field(place)), sizes, steps)
 
 
 def _whole(
     low: Lowering,
-    base: v.Address,
     type: MemRefType[Any],
-    sizes: Sequence[Idx],
-    strides: Sequence[Idx],
+    base: v.Address,
+    sizes: Sequence[Idx] | None = None,
+    strides: Sequence[Idx] | None = None,
 ) -> v.MemRef:
+    """All of an array, whose sizes and strides are its type's where nothing else is said."""
+    sizes = type.get_shape() if sizes is None else sizes
+    strides = _strides(low, type) if strides is None else strides
     return v.MemRef(base, v.Address(low), tuple(sizes), tuple(strides), signless(type.element_type))
 
 
@@ -98,19 +100,16 @@ def allocate(low: Lowering, key: Any, result: SSAValue, dynamic: Sequence[Idx]) 
         raise low.refuse("an allocation whose size is not constant")
     whole_bytes(low, type.element_type)
     shape = type.get_shape()
-    strides = _strides(low, type)
-    reach = 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
+    reach = 1 + sum((n - 1) * s for n, s in zip(shape, _strides(low, type), strict=True))
     size = max(1, reach if prod(shape) else 0) * size_of(signless(type.element_type))
     if memory_space_number(type) == SHARED:
-        at = low.shared.place(key, size)
-        base = low.b.plus(low.field(context.SHARED), at)
-        low.env[result] = _whole(low, v.Address(low, base), type, shape, strides)
-        return
-    step = -(-size // 8) * 8
-    low.private_bytes += step * low.lanes
-    steps = tuple(step * i for i in range(low.lanes)) if low.lanes > 1 else None
-    base = v.Address(low, low.b.scratch(step * low.lanes), steps)
-    low.env[result] = _whole(low, base, type, shape, strides)
+        base = v.Address(low, low.b.plus(low.field(context.SHARED), low.shared.place(key, size)))
+    else:
+        step = -(-size // 8) * 8
+        low.private_bytes += step * low.lanes
+        steps = tuple(step * i for i in range(low.lanes)) if low.lanes > 1 else None
+        base = v.Address(low, low.b.scratch(step * low.lanes), steps)
+    low.env[result] = _whole(low, type, base)
 
 
 def _strides(low: Lowering, type: MemRefType[Any]) -> tuple[int, ...]:
@@ -134,8 +133,7 @@ def get_global(low: Lowering, op: memref.GetGlobalOp) -> None:
         if (found := next((op for op in known if op.sym_name.data == name), None)) is not None:
             _define(low, found)
             base = low.b.value(mach.IntFromPtrOp(low.b.value(mach.AddressOfOp(name))))
-            strides, shape = _strides(low, type), type.get_shape()
-            low.env[op.memref] = _whole(low, v.Address(low, base), type, shape, strides)
+            low.env[op.memref] = _whole(low, type, v.Address(low, base))
             return
         scope = scope.parent_op()
     raise low.refuse(f"there is no global @{name}")

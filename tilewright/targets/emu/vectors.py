@@ -57,14 +57,9 @@ def rearrange(low: Lowering, op: Operation) -> None:
             for n in numbered(op, known)
         ]
         if found:
-            wide = [low.wide(x) for x in dynamic]
-            tests = [
-                b.value(arith.CmpiOp(x, b.constant(x.type, n), "eq"))
-                for x, n in zip(wide, known, strict=True)
-            ]
-            values = [
-                b.blend(b.all_of(tests), new, old) for new, old in zip(values, found, strict=True)
-            ]
+            pairs = zip(dynamic, known, strict=True)
+            here = b.all_of([b.cmp("eq", low.wide(x), n) for x, n in pairs])
+            values = [b.blend(here, new, old) for new, old in zip(values, found, strict=True)]
         found = values
     for result, value in zip(op.results, found, strict=True):
         low.env[result] = v.Varying(value)
@@ -89,21 +84,16 @@ def bitcast(low: Lowering, op: vector.BitcastOp) -> None:
     source, result = op.operands[0], op.results[0]
     kind = signless(result.type)
     old, new = (_bits(element_of(x)) for x in (source.type, result.type))
-    if min(old, new) >= 8 and low.once(op):
+    if (old == new or min(old, new) >= 8) and low.once(op):
         return
-    uniform = isinstance(low.env[source], v.Uniform)
+    uniform = low.is_uniform(source)
     value = low.uniform(source) if uniform else low.wide(source)
-    lanes = 1 if uniform else low.lanes
-    shape = shape_of(kind)
-    flat = b.shape(value, *shape_of(source.type), *(() if uniform else (lanes,)))
-    if old == new:
-        low.env[result] = v.Varying(b.bitcast(flat, element_of(kind)))
-        return
-    count = prod(shape_of(source.type))
-    bits = b.bitcast(b.shape(flat, count, lanes), IntegerType(max(8, old)))
-    made = _split(low, bits, old, new) if new < old else _joined(low, bits, old, new)
-    made = b.bitcast(made, element_of(kind))
-    made = b.shape(made, *shape, *(() if uniform else (lanes,)))
+    last = () if uniform else (low.lanes,)
+    flat = b.shape(value, prod(shape_of(source.type)), prod(last))
+    bits = b.bitcast(flat, IntegerType(max(8, old)))
+    if old != new:
+        bits = _split(low, bits, old, new) if new < old else _joined(low, bits, old, new)
+    made = b.shape(b.bitcast(bits, element_of(kind)), *shape_of(kind), *last)
     low.env[result] = v.Uniform(made) if uniform else v.Varying(made)
 
 
