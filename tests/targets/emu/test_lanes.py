@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.draws import fresh_rng
-from tests.targets.emu.agree import agree, build, emulate, lane_kernel
+from tests.targets.emu.agree import agree, build, emulate, kernel, lane_kernel
 from tilewright.diagnostics import CheckError, UnsupportedError
 
 ID = """
@@ -86,6 +86,23 @@ def test_arithmetic_on_what_differs_and_what_does_not(rng, lanes):
   memref.store %z, %o[%lane] : memref<{lanes}xf32>"""
     args = f"%a: memref<{lanes}xf32>, %o: memref<{lanes}xf32>"
     agree(lane_kernel(args, body, lanes=lanes), [data(rng, lanes), data(rng, lanes)])
+
+
+def test_threads_of_a_block_in_three_dimensions():
+    """Rows of four threads: a subgroup of eight has two of them, and planes end in the middle of one."""
+    body = """
+  %x = gpu.thread_id x
+  %y = gpu.thread_id y
+  %z = gpu.global_id z
+  %s = gpu.subgroup_id
+  memref.store %s, %o[%z, %y, %x] : memref<4x3x4xindex>"""
+    attributes = (
+        'tilewright.level = "lane", tilewright.subgroups = 3 : i64, tilewright.lanes = 8 : i64, '
+        "tilewright.block = array<i64: 4, 3, 2>"
+    )
+    module = kernel("%o: memref<4x3x4xindex>", body, attributes)
+    (o,) = agree(module, [np.full((4, 3, 4), -1, np.int64)], (1, 1, 2))
+    np.testing.assert_array_equal(o.reshape(2, 24), np.arange(48).reshape(2, 24) // 8 % 3)
 
 
 def test_thread_ids_divided_by_the_lanes_are_uniform(rng):
