@@ -25,7 +25,7 @@ from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 from tilewright.dialects.upstream.arith import constant
 from tilewright.dialects.upstream.gpu import memory_space_number
 from tilewright.passes.carried import given_by
-from tilewright.passes.integers import Divisors, Solver
+from tilewright.passes.integers import Divisors, Solver, is_natural
 
 
 class Same(Enum):
@@ -152,6 +152,9 @@ class Uniformity(Solver[Kind]):
         if name in ("mul", "shl"):
             factor = number if name == "mul" else 1 << min(number, 32)
             return Ramp(tuple(s * factor for s in x.steps), x.unit * factor)
+        # Of a negative base, what rounds to zero or has no sign parts elsewhere than at the divisor's multiples.
+        if name in ("divu", "remu", "divs", "rems", "shru") and not is_natural(op.operands[0]):
+            return None
         return divided(x, name, number)
 
 
