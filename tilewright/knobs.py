@@ -56,8 +56,8 @@ class Knobs:
     cpu: str | None = field(
         default=None,
         metadata={
-            "help": "tier of instructions that the CPU target uses: amx, avx512, avx2 or generic; default: all"
-            " that the machine has"
+            "help": "tier of instructions that the CPU target uses: amx, avx512, avx2 or generic, of Arm sve2,"
+            " neon or generic; default: all that the machine has"
         },
     )
     print_lines: int = field(
@@ -102,7 +102,9 @@ def _bytes(text: str) -> int:
 
 
 def _tier(text: str) -> str:
-    if text not in ("amx", "avx512", "avx2", "generic"):
+    from tilewright.codegen.native import ARCHITECTURES
+
+    if not any(text in each.tiers for each in ARCHITECTURES):
         raise ValueError(text)
     return text
 
@@ -115,7 +117,7 @@ _READERS: Mapping[str, tuple[Callable[[str], Any], str]] = {
     "cache_size": (_bytes, "a number of bytes, like 512M"),
     "time_limit": (_positive, "a positive number"),
     "print_lines": (_count, "a number of lines"),
-    "cpu": (_tier, "amx, avx512, avx2 or generic"),
+    "cpu": (_tier, "amx, avx512, avx2, sve2, neon or generic"),
     "traceback": (_boolean, "0 or 1"),
 }
 

@@ -12,8 +12,8 @@ from xdsl.dialects.builtin import ModuleOp
 
 from tilewright.codegen import LLVMTarget, emit_module, x86
 from tilewright.codegen.jit import LoadedObject, load
-from tilewright.codegen.target import X86_LEVELS
 from tilewright.dialects.text import parse_module
+from tilewright.uarch.x86 import X86_64
 
 
 @cache
@@ -29,7 +29,7 @@ def amx_is_allowed() -> bool:
     )
 
 
-LEVELS = [level for level in X86_LEVELS if x86(level).features <= host_features()]
+LEVELS = [level for level in X86_64.levels if x86(level).features <= host_features()]
 """Feature levels that this CPU executes."""
 
 

@@ -13,8 +13,10 @@ from tilewright import uarch
 from tilewright.diagnostics import UnsupportedError
 from tilewright.layout import Axis, memory, plan
 from tilewright.uarch import fragments as fr
+from tilewright.uarch.arm import AARCH64, NEON, SVE_256
+from tilewright.uarch.cpu import MicroKernel
 from tilewright.uarch.sm90 import smem_tile
-from tilewright.uarch.x86 import LEVELS, MICRO_KERNELS, MicroKernel, micro_kernels
+from tilewright.uarch.x86 import AVX2, AVX512, SSE, X86_64
 
 PVC, DG2 = uarch.machine("xe-pvc"), uarch.machine("xe-dg2")
 SM80, SM90, X86 = (uarch.machine(n) for n in ("sm_80", "sm_90a", "x86-64"))
@@ -227,7 +229,7 @@ def test_smem_tile_is_panels_of_128_bytes():
 
 # x86.
 @pytest.mark.parametrize(
-    "kernel", [m for m in MICRO_KERNELS if "amx-tile" in m.features], ids=lambda m: m.name
+    "kernel", [m for m in X86_64.micro_kernels if "amx-tile" in m.features], ids=lambda m: m.name
 )
 def test_amx_tiles(kernel: MicroKernel):
     instruction = X86.instruction(*kernel.types)
@@ -240,6 +242,7 @@ def test_amx_tiles(kernel: MicroKernel):
     check(f.c, lambda l, i: (i // 16, i % 16))
 
 
+MICRO_KERNELS = X86_64.micro_kernels + AARCH64.micro_kernels
 KERNELS = pytest.mark.parametrize(
     "kernel", MICRO_KERNELS, ids=[f"{m.name}-{m.types[0]}-{m.types[1]}" for m in MICRO_KERNELS]
 )
@@ -280,28 +283,27 @@ def test_panels_are_addressed_as_the_packer_does(kernel: MicroKernel):
 
 
 def test_micro_kernels_fit_the_registers():
-    vectors = {64: 32, 32: 16, 16: 16}
+    registers = {"zmm": 32, "ymm": 16, "xmm": 16, "128": 32, "256": 32}
     for kernel in MICRO_KERNELS:
         if kernel.rows > 1:
             # Two tiles of A and two of B beside the accumulators: eight in all.
             assert kernel.accumulators + kernel.mr // 16 + kernel.nr // 16 <= 8
             continue
-        width = kernel.columns * {"f64": 8, "f32": 4, "i32": 4}[kernel.types[2]]
         row = kernel.panels * kernel.nr // kernel.columns
-        assert kernel.accumulators + row + 1 <= vectors[width]
+        assert kernel.accumulators + row + 1 <= registers[kernel.name.split(".")[1]]
 
 
 def test_levels_hide_the_latency_of_an_fma_and_load_less_than_they_multiply():
-    for name, level in LEVELS.items():
-        vectors = level.nv * level.panels
-        assert name == "generic" or level.mr * vectors > 8, name
+    for level in (SSE, AVX2, AVX512, NEON, SVE_256):
+        name, vectors = level.name, level.nv * level.panels
+        assert name == "SSE2" or level.mr * vectors > 8, name
         assert level.mr + vectors < level.mr * vectors, name
         assert level.kc % 64 == 0, f"{name}: packing moves up to 64 k at once"
         assert 256 % (level.nv * level.vector_bytes // 4) == 0, f"{name}: tiles start at panels"
 
 
 def test_panels_refuse_what_must_be_padded():
-    kernel = micro_kernels({"avx2", "fma"}, "f32", "f32", "f32")[0]
+    kernel = X86_64.able({"avx2", "fma"}, "f32", "f32", "f32")[0]
     with pytest.raises(
         ly.LayoutError, match=r"A of 10 x k=8 does not fill panels of 4 x 1 of fma\.ymm"
     ):
@@ -309,7 +311,7 @@ def test_panels_refuse_what_must_be_padded():
 
 
 def test_micro_kernels_by_features():
-    names = lambda *a: [m.name for m in micro_kernels(*a)]  # noqa: E731
+    names = lambda *a: [m.name for m in X86_64.able(*a)]  # noqa: E731
     assert names({"avx2", "fma", "avx512f"}, "f32", "f32", "f32") == [
         "fma.zmm",
         "fma.ymm",

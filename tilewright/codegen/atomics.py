@@ -12,7 +12,6 @@ from tilewright.codegen.printer import Printer, attribute, prints
 from tilewright.dialects.mach import ATOMIC_KINDS
 
 _SCOPES = {
-    "x86": {},
     "nvptx": {"device": "device", "workgroup": "block", "subgroup": "block"},
     "spirv": {"device": "device", "workgroup": "workgroup", "subgroup": "subgroup"},
 }
@@ -23,7 +22,7 @@ def _ordering(p: Printer, op: Operation) -> tuple[str, str]:
     """(syncscope text, ordering) of an atomic op."""
     ordering, scope = attribute(op, "ordering"), attribute(op, "scope")
     assert isinstance(ordering, StringAttr)
-    table = _SCOPES[p.target.name.split("/")[0]]
+    table = _SCOPES.get(p.target.family, {})
     named = table.get(scope.data) if isinstance(scope, StringAttr) else None
     return (f'syncscope("{named}") ' if named else ""), ordering.data
 

@@ -12,12 +12,6 @@ from tilewright.codegen.lane_ops import Lanes
 from tilewright.codegen.printer import Printer, Regs
 from tilewright.codegen.registers import Element, RegisterLayout
 
-
-def has_half_conversion(p: Printer) -> bool:
-    """Does the machine convert f16 <-> f32 itself?"""
-    return not p.target.name.startswith("x86") or p.target.has("f16c")
-
-
 # Narrow float <- f32 ------------------------------------------------------------------------------
 
 
@@ -216,7 +210,7 @@ def to_f32(p: Printer, o: Lanes, x: str, src: Element) -> str:
         case "bf16":
             return _bf16_to_f32(o, x)
         case "f16":
-            if has_half_conversion(p):
+            if p.target.has("f16 conversion"):
                 half = o.bitcast(o.type(src.llvm), x, o.f16)
                 return o.cast("fpext", o.f16, half, o.f32)
             return _f16_bits_to_f32(o, x)
@@ -245,7 +239,7 @@ def from_f32(p: Printer, o: Lanes, x: str, dst: Element, fast: bool = False) -> 
             if o.count in (16, 32) and p.target.has("avx512f"):
                 bits = o.type("i16")
                 return o.bitcast(bits, _packed_to_f16(o, x), o.type(dst.llvm))
-            if has_half_conversion(p):
+            if p.target.has("f16 conversion"):
                 return o.bitcast(o.f16, o.cast("fptrunc", o.f32, x, o.f16), o.type(dst.llvm))
             return _f32_to_f16_bits(o, x)
         case "f8E4M3FN":

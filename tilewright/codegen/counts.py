@@ -43,7 +43,7 @@ _PATTERNS = {
     "barrier": r"@llvm\.nvvm\.barrier\.cta|@_Z22__spirv_ControlBarrier",
 }
 _COMPILED = {name: re.compile(text) for name, text in _PATTERNS.items()}
-_TARGET = re.compile(r"@(llvm\.(?:x86|nvvm)\.[\w.]+)\(")
+_TARGET = re.compile(r"@(llvm\.(?:x86|aarch64|nvvm)\.[\w.]+)\(")
 _LABEL = re.compile(r"^([\w.]+):")
 _GOAL = re.compile(r"label %([\w.]+)")
 

@@ -57,7 +57,7 @@ def native_float(p: Printer, e: Element) -> str | None:
     """The LLVM scalar type in which this target computes on `e` itself, or None."""
     if e.name in ("f32", "f64", "tf32"):
         return e.llvm
-    if e.name == "f16" and (not p.target.name.startswith("x86") or p.target.has("avx512fp16")):
+    if e.name == "f16" and p.target.has("f16 arithmetic"):
         return "half"
     return None
 

@@ -97,7 +97,7 @@ def print_float_minmax(p: Printer, op: Operation) -> None:
 
 def float_maximum(o: Lanes, s: str, a: str, b: str, name: str) -> str:
     """maximum, minimum, maxnum or minnum of two registers of LLVM scalar type `s`."""
-    if not o.p.target.name.startswith("x86"):
+    if o.p.target.has("maxima"):
         return o.intrinsic(name, s, a, b)
     t = o.type(s)
     above = "ogt" if name.startswith("max") else "olt"

@@ -1,4 +1,4 @@
-"""LLVM IR text -> object code -> callable addresses, in this process (x86) through llvmlite.
+"""LLVM IR text -> object code -> callable addresses, in this process or for another machine, through llvmlite.
 
 No LLVM pass pipeline runs: the printed code is what is compiled (`notes/cpu.md` section 4: passes
 cost twice the compile time and gain nothing). Objects are position-independent bytes that a cache
@@ -61,6 +61,8 @@ def _initialize() -> None:
 @cache
 def _target_machine(triple: str, cpu: str, features: str) -> Any:
     _initialize()
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
     return llvm.Target.from_triple(triple).create_target_machine(
         cpu=cpu, features=features, opt=2, reloc="pic", codemodel="small", jit=True
     )
@@ -117,7 +119,7 @@ def parse(text: str) -> Any:
 
 
 def compile_object(text: str, target: LLVMTarget, *, optimize: bool = False) -> bytes:
-    """Object code of LLVM IR text, for an x86 target.
+    """Object code (ELF) of LLVM IR text, for the target of a CPU.
 
     `optimize` runs LLVM's passes first: for code that is compiled as its author wrote it, scalar loop by loop.
     """
@@ -134,7 +136,7 @@ def compile_object(text: str, target: LLVMTarget, *, optimize: bool = False) -> 
 
 
 def compile_assembly(text: str, target: LLVMTarget) -> str:
-    """Assembly of LLVM IR text, for an x86 target."""
+    """Assembly of LLVM IR text, for the target of a CPU."""
     with _lock:
         machine = _target_machine(target.triple, target.cpu, target.feature_string())
         return machine.emit_assembly(parse(text))

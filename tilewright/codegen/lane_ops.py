@@ -2,7 +2,7 @@
 functions are written in.
 
 A `Lanes` remembers the component count, so that an expansion reads like the formula and serves a
-scalar, an x86 vector and a lane vector alike. Every method appends one LLVM instruction; none
+scalar, a vector of a CPU and a lane vector alike. Every method appends one LLVM instruction; none
 touches memory or makes a block.
 """
 
@@ -132,7 +132,7 @@ class Lanes:
 
     def fuses(self) -> bool:
         """Does fmuladd round once on this target?"""
-        return not self.p.target.name.startswith("x86") or self.p.target.has("fma")
+        return self.p.target.has("fused")
 
     def horner(self, scalar: str, x: str, coefficients: Sequence[float]) -> str:
         """Polynomial, coefficients from the highest power down."""

@@ -1,4 +1,4 @@
-"""Masked loads and stores, gather and scatter, and lane masks: x86 only."""
+"""Masked loads and stores, gather and scatter, and lane masks: on CPUs only."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """math ops: elementary functions through `functions`, rounding and bit counting through LLVM
 intrinsics.
 
-Powers of f64 call the C library once per component, on x86 only.
+Powers of f64 call the C library once per component, where there is one.
 """
 
 from __future__ import annotations
@@ -115,8 +115,8 @@ def print_powf(p: Printer, op: Operation) -> None:
 
 
 def _print_pow(p: Printer, op: Operation) -> None:
-    """The C library's, once per component: on x86 only."""
-    if not p.target.name.startswith("x86"):
+    """The C library's, once per component."""
+    if not p.target.has("library"):
         raise unsupported(op, f"of f64 has no expansion, and {p.target.name} has no C library")
 
     def call(o: Lanes, s: str, x: list[str]) -> str:

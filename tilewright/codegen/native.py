@@ -1,18 +1,36 @@
-"""The x86 of this process: what LLVM's reading of CPUID says; abilities never by the name of the processor.
+"""The CPU of this process: what LLVM and the operating system say that it has; never by the name of the processor.
 
-AMX also needs leave of the operating system's kernel (arch_prctl), which is asked for once and may be refused.
+Some features need leave of the operating system's kernel (AMX), which is asked for once and may be refused.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
+import sys
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
-from tilewright.codegen.target import X86_LEVELS, LLVMTarget, x86
+from tilewright.codegen.target import LLVMTarget, for_cpu
+from tilewright.diagnostics import UnsupportedError
+from tilewright.uarch.arm import AARCH64
+from tilewright.uarch.cpu import Architecture
+from tilewright.uarch.x86 import X86_64
 
-_ARCH_PRCTL, _REQ_XCOMP_PERM, _XTILEDATA = 158, 0x1023, 18
+ARCHITECTURES: Final = (X86_64, AARCH64)
+
+
+@cache
+def host_architecture() -> Architecture:
+    """The table of the processor that executes this process; UnsupportedError where there is none."""
+    machine = os.uname().machine
+    for each in ARCHITECTURES:
+        if machine in each.hosts:
+            return each
+    names = ", ".join(each.machine.name for each in ARCHITECTURES)
+    raise UnsupportedError(
+        f"there is no table of CPUs called {machine!r}", hint=f"there is {names}"
+    )
 
 
 @cache
@@ -21,7 +39,22 @@ def host_features() -> frozenset[str]:
     import llvmlite.binding as llvm
 
     features: Any = llvm.get_host_cpu_features()
-    return frozenset(name for name, on in features.items() if on)
+    found = {name for name, on in features.items() if on}
+    if sys.platform == "linux":
+        words: Any = ctypes.CDLL(None).getauxval
+        words.restype, words.argtypes = ctypes.c_ulong, (ctypes.c_ulong,)
+        told = host_architecture().auxiliary.items()
+        found |= {name for name, (word, bit) in told if words(word) >> bit & 1}
+    return frozenset(f for f in found if _allowed(f))
+
+
+def _allowed(feature: str) -> bool:
+    """Does the operating system let this process use a feature?"""
+    found = host_architecture().leave.get(feature)
+    if found is None or sys.platform != "linux":
+        return found is None
+    call, least, most = found
+    return least <= ctypes.CDLL(None).syscall(*call) <= most
 
 
 @cache
@@ -32,31 +65,22 @@ def host_core() -> str:
     return str(llvm.get_host_cpu_name())
 
 
-@cache
-def amx_allowed() -> bool:
-    """Ask the kernel once for AMX state; false where it is refused or the machine has none."""
-    if "amx-tile" not in host_features() or os.uname().machine != "x86_64":
-        return False
-    try:
-        return ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQ_XCOMP_PERM, _XTILEDATA) == 0
-    except (OSError, AttributeError):
-        return False
-
-
 def host_level() -> str:
-    """The highest level of `X86_LEVELS` that this machine has in full."""
-    found = "x86-64"
-    have = host_features()
-    for name, features in X86_LEVELS.items():
-        if not set(features) <= have or (name == "amx" and not amx_allowed()):
-            break
-        found = name
-    return found
+    """The highest level of its table that this machine has in full."""
+    architecture, have = host_architecture(), host_features()
+    return [n for n in architecture.levels if architecture.features(n) <= have][-1]
 
 
 @cache
 def native() -> LLVMTarget:
-    """The x86 target of this process, without AMX."""
-    level = host_level()
-    extra = frozenset({"f16c", "avx512bf16"} & host_features())
-    return x86("vnni" if level == "amx" else level, extra)
+    """The target of this process for code that is not planned in tiles: without matrix units."""
+    architecture, level = host_architecture(), host_level()
+    level = architecture.levels[level].plain or level
+    return for_cpu(architecture, level, architecture.conversions & host_features())
+
+
+@cache
+def baseline() -> LLVMTarget:
+    """What every machine like this one executes."""
+    architecture = host_architecture()
+    return for_cpu(architecture, next(iter(architecture.levels)))

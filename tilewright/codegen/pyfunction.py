@@ -14,7 +14,8 @@ from functools import cache
 from typing import Any, Final
 
 from tilewright.codegen.jit import load
-from tilewright.codegen.target import LLVMTarget, x86
+from tilewright.codegen.native import baseline
+from tilewright.codegen.target import LLVMTarget
 from tilewright.diagnostics import TilewrightError
 
 NO_ARGUMENTS: Final = 4
@@ -52,7 +53,7 @@ class Functions:
 
     def __init__(self, text: str, target: LLVMTarget | None = None):
         symbols = {"tw_none": id(None), "tw_true": id(True)}
-        self._code = load(text, target or x86("x86-64"), symbols)
+        self._code = load(text, target or baseline(), symbols)
         self._methods: dict[str, _MethodDef] = {}
         self._new: Any = C.pythonapi.PyCFunction_NewEx
         self._new.restype = C.py_object

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from tilewright.codegen.printer import Printer
     from tilewright.codegen.registers import Representation
+    from tilewright.uarch.cpu import Architecture
 
 Handler: TypeAlias = "Callable[[Printer, Operation], None]"
 """Prints one op: reads its operands' registers, emits LLVM lines, sets its results' registers."""
@@ -38,7 +39,8 @@ class LLVMTarget:
     function_convention: str = ""
     function_attributes: str = ""
     provides: frozenset[str] = frozenset()
-    """Abilities that an instruction may require and LLVM has no feature name for."""
+    """Abilities that LLVM has no feature name for: those that an instruction may require, and `f16 conversion` and
+    `f16 arithmetic` (in instructions), `fused` (multiply-add), `maxima` (of floats, as IEEE says), `library` (C's)."""
     atomic_floats: tuple[str, ...] = ("f32", "f64")
     """Element types of floats that atomics take; see `atomic_loops` for the others."""
     least_atomic: int = 8
@@ -58,6 +60,11 @@ class LLVMTarget:
 
         return REPRESENTATIONS[self.values]
 
+    @property
+    def family(self) -> str:
+        """What its instructions' names begin with: `x86`, `nvptx`, `spirv`."""
+        return self.name.partition("/")[0]
+
     def has(self, feature: str) -> bool:
         return feature in self.features or feature in self.provides
 
@@ -70,46 +77,37 @@ class LLVMTarget:
         return f"{self.triple}|{self.cpu}|{self.feature_string()}|{self.values}"
 
 
-X86_LEVELS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "x86-64": (),
-        "avx2": ("avx", "avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "popcnt", "sse4.2", "movbe"),
-        "avx512": ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd"),
-        "vnni": ("avx512vnni", "avx512vbmi", "avx512vbmi2"),
-        "amx": ("amx-tile", "amx-bf16", "amx-int8", "avx512bf16"),
-    }
-)
-"""Feature levels of x86, each on top of the ones before it."""
-
-
-def x86(level: str = "avx512", extra: frozenset[str] = frozenset(), *, cpu: str = "") -> LLVMTarget:
-    """An x86-64 target: a level of `X86_LEVELS` plus `extra` features (LLVM names, without `+`).
+def for_cpu(
+    architecture: Architecture, level: str, extra: frozenset[str] = frozenset(), *, cpu: str = ""
+) -> LLVMTarget:
+    """A level of an architecture's table plus `extra` features (LLVM names, without `+`).
 
     `cpu` names LLVM's scheduling model; by default one that fits the level.
     """
-    if level not in X86_LEVELS:
-        raise ValueError(f"x86 level '{level}' is not one of {', '.join(X86_LEVELS)}")
-    names = list(X86_LEVELS)
-    features = set(extra)
-    for name in names[: names.index(level) + 1]:
-        features.update(X86_LEVELS[name])
-    model = {
-        "x86-64": "x86-64",
-        "avx2": "haswell",
-        "avx512": "skylake-avx512",
-        "vnni": "icelake-server",
-        "amx": "sapphirerapids",
-    }[level]
-    width = 512 if "avx512f" in features else 256 if "avx2" in features else 128
+    a = architecture
+    if level not in a.levels:
+        raise ValueError(f"{a.name} level '{level}' is not one of {', '.join(a.levels)}")
+    features = a.features(level) | extra
+    found = a.levels[level]
     return LLVMTarget(
-        name=f"x86/{level}",
-        triple="x86_64-unknown-linux-gnu",
-        cpu=cpu or model,
-        features=frozenset(features),
+        name=f"{a.name}/{level}",
+        triple=a.triple,
+        cpu=cpu or found.core,
+        features=features,
         values="simd",
-        function_attributes=f'nounwind "no-trapping-math"="true" "prefer-vector-width"="{width}"',
+        function_attributes=f'nounwind "no-trapping-math"="true"{found.vectors.attributes}',
+        provides=frozenset(x for x, needed in a.abilities.items() if needed in ("", *features)),
     )
 
+
+def x86(level: str = "avx512", extra: frozenset[str] = frozenset(), *, cpu: str = "") -> LLVMTarget:
+    """An x86-64 target: see `for_cpu`."""
+    from tilewright.uarch.x86 import X86_64
+
+    return for_cpu(X86_64, level, extra, cpu=cpu)
+
+
+_OF_A_GPU = frozenset({"f16 conversion", "f16 arithmetic", "fused", "maxima"})
 
 NVPTX_ABILITIES: Mapping[str, frozenset[str]] = MappingProxyType(
     {
@@ -144,7 +142,7 @@ def nvptx(cpu: str = "sm_80", ptx: int = 80) -> LLVMTarget:
         values="fragments",
         kernel_convention="ptx_kernel",
         function_attributes="nounwind",
-        provides=NVPTX_ABILITIES[cpu] | versions,
+        provides=NVPTX_ABILITIES[cpu] | versions | _OF_A_GPU,
         handlers={
             **NVPTX_HANDLERS,
             **NVPTX_VALUE_HANDLERS,
@@ -169,6 +167,7 @@ def spirv(version: str = "") -> LLVMTarget:
         kernel_convention="spir_kernel",
         function_convention="spir_func",
         function_attributes="nounwind",
+        provides=_OF_A_GPU,
         atomic_floats=("f16", "f32", "f64"),
         least_atomic=32,
         lacks_atomics=frozenset({"mulf", "muli", "maximumf", "minimumf"}),

@@ -1,4 +1,4 @@
-"""Machine tables: pvc, bmg, dg2, sm80, sm90, x86. Facts with their sources, one module per machine.
+"""Machine tables: pvc, bmg, dg2, sm80, sm90, x86, arm. Facts with their sources, one module per machine.
 
 >>> from tilewright import uarch
 >>> dpas = uarch.machine("xe-pvc").instruction("bf16", "bf16", "f32")
@@ -30,6 +30,7 @@ _MODULES: Final = {
     "sm_80": ("sm80", "SM80"),
     "sm_90a": ("sm90", "SM90"),
     "x86-64": ("x86", "X86"),
+    "aarch64": ("arm", "ARM64"),
 }
 
 MACHINES: Final = tuple(_MODULES)

@@ -10,7 +10,7 @@ import pytest
 
 import tilewright as tw
 from tests.acceptance.kernels import gemm_init_in_loop as product
-from tilewright.targets.cpu.machine import amx_allowed
+from tilewright.codegen.native import host_features
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 I8, U8 = np.dtype(np.int8), np.dtype(np.uint8)
@@ -57,7 +57,7 @@ def test_a_depth_that_is_no_whole_tile_uses_tiles_too():
     assert not re.search(r"\ttile(stored|loadd)\t.*%rsp", asm), "tiles are spilled"
 
 
-@pytest.mark.skipif(not amx_allowed(), reason="this machine has no AMX")
+@pytest.mark.skipif("amx-tile" not in host_features(), reason="this machine has no AMX")
 @pytest.mark.parametrize("shape", [(64, 96, 64), (1, 1, 1), (70, 100, 130), (65, 97, 33)], ids=str)
 @pytest.mark.parametrize("dtype, bk", [(BF16, 32), (I8, 64), (U8, 128)], ids=str)
 def test_results_on_ragged_shapes(dtype, bk, shape, rng):

@@ -12,11 +12,11 @@ import tilewright as tw
 from tests.acceptance import kernels
 from tests.acceptance.kernels import gemm_init_in_loop as product
 from tests.targets.cpu.amx_emulation import emulate
-from tilewright.codegen import x86
 from tilewright.codegen.jit import LoadedObject, compile_object
 from tilewright.targets.cpu import build
 from tilewright.targets.cpu import target as cpu
-from tilewright.targets.cpu.machine import X86Machine, host_level, machine
+from tilewright.targets.cpu.machine import CpuMachine, host_level, machine
+from tilewright.uarch.x86 import X86_64
 
 pytestmark = pytest.mark.skipif(
     host_level() in ("x86-64", "avx2"), reason="code for AMX machines uses AVX-512 besides"
@@ -30,7 +30,7 @@ def emulated(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def emulate_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Target cpu compiles for a machine with AMX, and what it made runs on this one."""
-    amx = X86Machine(x86("amx", frozenset({"amx-fp16"})), 64, mr=8, nv=2, kc=256, amx=True)
+    amx = CpuMachine.of(X86_64, "amx", frozenset({"amx-fp16"}))
     host = machine(None).target
 
     def compiled(text: str, target: Any) -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from typing import Any
 
@@ -16,12 +15,11 @@ from xdsl.utils.exceptions import VerifyException
 import tilewright as tw
 from tests.acceptance import kernels
 from tests.acceptance.kernels import gemm_init_in_loop as product
-from tilewright.codegen import x86
 from tilewright.dialects import make_context
 from tilewright.dialects.stage import PanelsType
 from tilewright.targets.cpu import target as cpu
-from tilewright.targets.cpu.machine import host_features, host_level, machine
-from tilewright.uarch.x86 import LEVELS, dots_of_bf16_pay, micro_kernels, rate
+from tilewright.targets.cpu.machine import CpuMachine, host_features, host_level
+from tilewright.uarch.x86 import AVX512, X86_64
 
 I8, U8, BF16 = np.dtype(np.int8), np.dtype(np.uint8), np.dtype(ml_dtypes.bfloat16)
 VNNI = {"avx512f", "avx512bw", "avx512vnni", "avx512bf16"}
@@ -89,14 +87,13 @@ def test_the_bias_is_taken_off_once_per_panel_of_b():
     a, c = np.zeros((512, 512), np.int8), np.zeros((512, 512), np.int32)
     tiles = {"BM": 256, "BN": 256, "BK": 64, "ACC": tw.i32}
     made = product.options(machine="vnni").compile(a, a, c, **tiles, target="cpu")
-    level = LEVELS["avx512"]
-    steps = (2 + 1) * level.mr * level.nv  # two groups of k per trip, and one for an odd rest
-    assert made.ir["mach"].count("x86.vpdpbusd") == steps + level.nv
+    vectors = sum(range(1, AVX512.panels + 1)) * AVX512.nv  # as many panels at once, and fewer
+    steps = (2 + 1) * AVX512.mr  # two groups of k per trip, and one for an odd rest
+    assert made.ir["mach"].count("x86.vpdpbusd") == (steps + 1) * vectors
 
 
 def bf16_machine() -> Any:
-    target = x86("vnni", frozenset({"avx512bf16"}))
-    return dataclasses.replace(machine("vnni"), target=target, bf16_dots=True)
+    return CpuMachine.of(X86_64, "vnni", frozenset({"avx512bf16"}), "znver4")
 
 
 def test_pairs_of_bf16_stay_in_registers(monkeypatch: pytest.MonkeyPatch):
@@ -105,7 +102,9 @@ def test_pairs_of_bf16_stay_in_registers(monkeypatch: pytest.MonkeyPatch):
     made = product.compile(a, a, c, BM=64, BN=64, BK=32, ACC=tw.f32, target="cpu")
     asm = made.asm["asm"]
     # Of rows where they lie, and of panels.
-    assert len(re.findall(r"\tvdpbf16ps\t", asm)) == 2 * (2 + 1) * 16
+    assert len(re.findall(r"\tvdpbf16ps\t", asm)) == 2 * (2 + 1) * AVX512.mr * sum(
+        range(1, AVX512.panels + 1)
+    )
     assert not re.search(r"vdpbf16ps\t.*%rsp", asm), "accumulators are spilled"
 
 
@@ -130,13 +129,16 @@ def test_products_of_bf16(rng, monkeypatch: pytest.MonkeyPatch, size):
 
 def test_pairs_of_bf16_are_used_where_the_core_is_faster_with_them():
     """By rates: half of f32 FMA on the core that was measured first, twice on Zen 4; nothing without the feature."""
-    assert dots_of_bf16_pay(VNNI, "znver4")
-    assert not dots_of_bf16_pay(VNNI, "")
-    assert not dots_of_bf16_pay(VNNI - {"avx512bf16"}, "znver4")
-    assert not machine("vnni").bf16_dots and not machine("amx").bf16_dots
-    pairs = micro_kernels(VNNI, "bf16", "bf16", "f32", "znver4")[0]
-    assert rate(pairs, "znver4") == 2 * rate(pairs)
-    assert machine(None).key() != bf16_machine().key() or machine(None).bf16_dots
+
+    def pairs(features: set[str], core: str) -> bool:
+        return any(m.types[0] == "bf16" for m in X86_64.dots(features, 64, core))
+
+    assert pairs(VNNI, "znver4")
+    assert not pairs(VNNI, "")
+    assert not pairs(VNNI - {"avx512bf16"}, "znver4")
+    kernel = X86_64.able(VNNI, "bf16", "bf16", "f32", core="znver4")[0]
+    assert X86_64.rate(kernel, "znver4") == 2 * X86_64.rate(kernel)
+    assert CpuMachine.of(X86_64, "vnni", frozenset({"avx512bf16"})).key() != bf16_machine().key()
 
 
 def test_biased_panels_as_text():

@@ -12,8 +12,9 @@ import pytest
 import tilewright as tw
 from tests.acceptance import kernels
 from tilewright import ops
+from tilewright.codegen.native import host_architecture, host_level
 from tilewright.targets.base import CompileOptions
-from tilewright.targets.cpu.machine import host_level, machine
+from tilewright.targets.cpu.machine import machine
 from tilewright.targets.cpu.pipeline import PIPELINE
 from tilewright.targets.cpu.target import TARGET
 
@@ -87,11 +88,7 @@ def test_an_unknown_pass_to_disable_is_refused(rng: np.random.Generator) -> None
 
 
 def available(level: str) -> bool:
-    from tilewright.codegen.target import X86_LEVELS
-    from tilewright.targets.cpu.machine import host_level
-
-    order = list(X86_LEVELS)
-    return order.index(level) <= order.index(host_level())
+    return level in levels_here()
 
 
 @pytest.mark.parametrize("level", ["x86-64", "avx2", "avx512", "vnni"])
@@ -229,7 +226,8 @@ LEVELS = ["x86-64", "avx2", "avx512", "vnni", "amx"]
 
 def levels_here() -> list[str]:
     """The levels of machines whose code this one runs."""
-    return LEVELS[: LEVELS.index(host_level()) + 1]
+    levels = list(host_architecture().levels)
+    return levels[: levels.index(host_level()) + 1]
 
 
 @pytest.mark.parametrize("level", levels_here())

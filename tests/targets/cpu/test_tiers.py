@@ -13,11 +13,10 @@ import pytest
 
 from tests.targets.cpu.test_structure import levels_here
 from tilewright import TilewrightError, knobs, ops
-from tilewright.targets.cpu.machine import TIERS, machine
+from tilewright.codegen.native import host_architecture
+from tilewright.targets.cpu.machine import machine
 
-HERE = [
-    tier for tier, level in TIERS.items() if {tier, level} & set(levels_here()) or tier == "generic"
-]
+HERE = [name for name, tier in host_architecture().tiers.items() if tier.least in levels_here()]
 REGISTERS = {"generic": "xmm", "avx2": "ymm", "avx512": "zmm", "amx": "zmm"}
 
 

@@ -83,6 +83,7 @@ class Instruction:
 
 _FAMILIES = {
     "x86": "tilewright.codegen.instructions.x86",
+    "aarch64": "tilewright.codegen.instructions.aarch64",
     "nvptx": "tilewright.codegen.instructions.nvptx",
 }
 _TABLE: dict[str, Instruction] = {}

@@ -1,4 +1,4 @@
-"""The x86-64 target. It is imported when first asked for: what runs on the host alone needs only `machine`."""
+"""The target of CPUs. It is imported when first asked for: what runs on the host alone needs only `machine`."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from xdsl.ir import Attribute, SSAValue
 from tilewright.codegen.builder import Builder, Idx
 from tilewright.dialects import mach
 from tilewright.targets.cpu.family import Family, Fetch, PanelOperand
-from tilewright.targets.cpu.machine import X86Machine
+from tilewright.targets.cpu.machine import CpuMachine
 from tilewright.targets.cpu.memory import Buffer, itemsize
 
 TILE_ROWS: Final = 16
@@ -35,7 +35,7 @@ AMX_ROWS: Final = 2 * TILE_ROWS
 """Rows and columns of C per micro-kernel."""
 
 
-def amx_instruction(m: X86Machine, a: VectorType, b: VectorType, c: Attribute) -> str | None:
+def amx_instruction(m: CpuMachine, a: VectorType, b: VectorType, c: Attribute) -> str | None:
     """The tile product for these operands, or None where AMX has none."""
     if not m.amx:
         return None
@@ -56,7 +56,7 @@ def amx_instruction(m: X86Machine, a: VectorType, b: VectorType, c: Attribute) -
             return None
 
 
-def parts_of(m: X86Machine, element: Attribute, group: int) -> int:
+def parts_of(m: CpuMachine, element: Attribute, group: int) -> int:
     """bf16 that stand for an element in panels of tiles: two for an f16 that the machine has no product of."""
     split = isinstance(element, Float16Type) and group > 1 and not m.has("amx-fp16")
     return 2 if split else 1

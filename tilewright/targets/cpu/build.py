@@ -12,13 +12,13 @@ from tilewright.codegen import emit_module
 from tilewright.codegen.jit import compile_object
 from tilewright.passes.observer import Observer
 from tilewright.targets.base import CompileOptions
-from tilewright.targets.cpu.machine import X86Machine
+from tilewright.targets.cpu.machine import CpuMachine
 from tilewright.targets.cpu.pipeline import run_pipeline
 from tilewright.targets.host_arguments import argument_kinds
 
 
 def build(
-    module: ModuleOp, m: X86Machine, options: CompileOptions, observe: Observer
+    module: ModuleOp, m: CpuMachine, options: CompileOptions, observe: Observer
 ) -> tuple[bytes, dict[str, Any], str]:
     """Object code, facts for launching it (of JSON's types), the LLVM IR text."""
     remarks: list[str] = []

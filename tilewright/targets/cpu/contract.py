@@ -24,7 +24,7 @@ from tilewright.dialects.stage import ContractOp
 from tilewright.dialects.upstream.arith import constant, folded
 from tilewright.targets.cpu.evaluate import Evaluator
 from tilewright.targets.cpu.family import Family, Fetch, PanelOperand
-from tilewright.targets.cpu.machine import X86Machine
+from tilewright.targets.cpu.machine import CpuMachine
 from tilewright.targets.cpu.memory import Buffer, itemsize, rows_cols
 from tilewright.targets.cpu.micro import AMX_STEPS, emit_micro, family_of, known_bytes, panel_start
 from tilewright.targets.cpu.operands import FEW_USES, Operands, PackedArray
@@ -45,7 +45,7 @@ class ContractEmitter:
     def __init__(
         self,
         e: Evaluator,
-        m: X86Machine,
+        m: CpuMachine,
         packed: dict[SSAValue, PackedArray],
         local: Callable[[int], SSAValue],
         lower: Callable[[ContractOp], None],

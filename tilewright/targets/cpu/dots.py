@@ -1,11 +1,9 @@
 """Families of dot products: instructions that add the products of two or four consecutive k to each accumulator.
 
-    dot2      i16 pairs   vpmaddwd + add, or vpdpwssd where LLVM finds it    8- and 16-bit factors, widened
-    dot4      i8 quads    vpdpbusd                                           8-bit factors of any signs
-    bf16dot2  bf16 pairs  vdpbf16ps                                          where the core does it faster than f32 FMA
-
-vpdpbusd multiplies unsigned by signed bytes. Factors of the same sign are made to differ by packing A with its top bit
-flipped (`biased`): A is then stored as A + bias with bias = 128 (signed) or -128 (unsigned), and since
+The machine's table names them (`MicroKernel.instruction`), with the types that they multiply. Bytes serve instructions
+of 16 bits widened. Bytes of signs that no instruction multiplies are made to fit by packing A with its top bit flipped
+(`biased`), as vpdpbusd, which multiplies unsigned by signed bytes, needs it for factors of the same sign: A is then
+stored as A + bias with bias = 128 (signed) or -128 (unsigned), and since
 
     sum (A + bias) B = sum A B + bias * sum B
 
@@ -18,59 +16,68 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from xdsl.dialects import arith, vector
-from xdsl.dialects.builtin import BFloat16Type, Float32Type, IntegerType, VectorType, bf16, f32, i32
+from xdsl.dialects.builtin import IntegerType, VectorType, i32
 from xdsl.ir import Attribute, SSAValue
 
 from tilewright.codegen.builder import Builder, Idx
+from tilewright.codegen.instructions import find
 from tilewright.dialects import mach
 from tilewright.targets.cpu.family import Family, PanelOperand
-from tilewright.targets.cpu.machine import X86Machine
-from tilewright.targets.cpu.memory import itemsize
+from tilewright.targets.cpu.machine import CpuMachine
 from tilewright.targets.cpu.panels import PanelFormat
+from tilewright.uarch.cpu import MicroKernel
 
-i8, i16 = IntegerType(8), IntegerType(16)
 
-
-def dot_family_of(m: X86Machine, a: VectorType, b: VectorType, c: Attribute) -> Family | None:
+def dot_family_of(m: CpuMachine, a: VectorType, b: VectorType, c: Attribute) -> Family | None:
     """The family for tiles A and B and the element type of C; None where no dot product serves them."""
     x, y = a.element_type, b.element_type
-    nr = m.nr(4)
-    if isinstance(c, Float32Type):
-        pairs = isinstance(x, BFloat16Type) and isinstance(y, BFloat16Type)
-        if not (m.bf16_dots and pairs):
-            return None
-        left, right = PanelFormat(m.mr, 2, bf16), PanelFormat(nr, 2, bf16)
-        return Family("bf16dot2", f32, m.mr, nr, left, right, m.kc, m.panels)
-    if not (isinstance(c, IntegerType) and c.width.data == 32):
+    able = [(kernel, *fit) for kernel in m.dots for fit in _fits(kernel, x, y, c)]
+    if not able:
         return None
-    unsigned = is_unsigned(x), is_unsigned(y)
-    if itemsize(x) == itemsize(y) == 1 and _multiplies_bytes(m):
-        left = PanelFormat(m.mr, 4, i8, unsigned[0], biased=unsigned[0] == unsigned[1])
-        return Family(
-            "dot4", i32, m.mr, nr, left, PanelFormat(nr, 4, i8, unsigned[1]), m.kc, m.panels
-        )
-    if _fits_i16(x) and _fits_i16(y) and m.vector_bytes >= 32:
-        left = PanelFormat(m.mr, 2, i16, unsigned[0])
-        return Family(
-            "dot2", i32, m.mr, nr, left, PanelFormat(nr, 2, i16, unsigned[1]), m.kc, m.panels
-        )
-    return None
+    # What multiplies most at once; of those one that takes A as it is.
+    kernel, biased, swapped = min(able, key=lambda found: (-found[0].group, found[1]))
+    integers = isinstance(x, IntegerType)
+    element = IntegerType(int(kernel.types[0][1:])) if integers else x
+    left = PanelFormat(m.mr, kernel.group, element, is_unsigned(x), biased)
+    right = PanelFormat(m.nr(4), kernel.group, element, is_unsigned(y))
+    return Family(
+        "dot", c, m.mr, right.lanes, left, right, m.kc, m.panels, kernel.instruction, swapped
+    )
+
+
+def _fits(kernel: MicroKernel, x: Attribute, y: Attribute, c: Attribute) -> list[tuple[bool, bool]]:
+    """Ways to multiply x by y with a kernel: with A biased, with the factors swapped."""
+    if _name(c) != kernel.types[2]:
+        return []
+    flipped = {"i8": "u8", "u8": "i8"}
+    found: list[tuple[bool, bool]] = []
+    for swapped in (False, True):
+        left, right = kernel.types[1::-1] if swapped else kernel.types[:2]
+        if right not in (_name(y), _widened(y)):
+            continue
+        if left in (_name(x), _widened(x)):
+            found.append((False, swapped))
+        elif left == flipped.get(_name(x)):
+            found.append((True, swapped))
+    return found
+
+
+def _name(type: Attribute) -> str:
+    """A type as tables call it."""
+    if isinstance(type, IntegerType):
+        return f"{'u' if is_unsigned(type) else 'i'}{type.width.data}"
+    return str(type)
+
+
+def _widened(type: Attribute) -> str:
+    """What it may be widened to while it is packed."""
+    return "i16" if _name(type) in ("i8", "u8") else ""
 
 
 def is_unsigned(type: Attribute) -> bool:
     from xdsl.dialects.builtin import Signedness
 
     return isinstance(type, IntegerType) and type.signedness.data == Signedness.UNSIGNED
-
-
-def _multiplies_bytes(m: X86Machine) -> bool:
-    if m.vector_bytes == 64:
-        return m.has("avx512vnni")
-    return m.vector_bytes == 32 and m.has("avxvnni")
-
-
-def _fits_i16(type: Attribute) -> bool:
-    return itemsize(type) == 1 or (itemsize(type) == 2 and not is_unsigned(type))
 
 
 def dot_step(
@@ -90,23 +97,18 @@ def dot_step(
         spread = b.value(vector.BitcastOp(group, factors))
         for v in range(nv):
             at = r * nv + v
-            out[at] = _add_dot(b, family, lanes, out[at], spread, rows[v])
+            out[at] = _add_dot(b, family, out[at], spread, rows[v])
     return out
 
 
-def _add_dot(
-    b: Builder, family: Family, lanes: int, c: SSAValue, x: SSAValue, y: SSAValue
-) -> SSAValue:
+def _add_dot(b: Builder, family: Family, c: SSAValue, x: SSAValue, y: SSAValue) -> SSAValue:
     """c + x y; x stands for an A as it is stored."""
-    bits = lanes * 32
-    if family.name == "bf16dot2":
-        return b.value(mach.InstrOp(f"x86.vdpbf16ps.{bits}", [c, x, y], [c.type]))
-    if family.name == "dot4":
-        unsigned = (y, x) if family.b.unsigned else (x, y)
-        return b.value(mach.InstrOp(f"x86.vpdpbusd.{bits}", [c, *unsigned], [c.type]))
-    # LLVM fuses the product and the addition where the machine has VNNI.
-    dots = b.value(mach.InstrOp(f"x86.vpmaddwd.{bits}", [x, y], [c.type]))
-    return b.value(arith.AddiOp(c, dots))
+    factors = (y, x) if family.swapped else (x, y)
+    entry = find(family.instruction)
+    assert entry is not None
+    if len(entry.operands) == 3:
+        return b.value(mach.InstrOp(entry.name, [c, *factors], [c.type]))
+    return b.value(arith.AddiOp(c, b.value(mach.InstrOp(entry.name, factors, [c.type]))))
 
 
 def first_sums(
@@ -123,7 +125,7 @@ def first_sums(
     with b.loop(0, b.div(depth, family.group), 1, [zero] * nv) as loop:
         row = b.ptr(bb.pointer, b.times(loop.iv, bb.k_bytes))
         loop.out = [
-            _add_dot(b, family, lanes, sums, ones, b.load(b.ptr(row, v * lanes * 4), factors))
+            _add_dot(b, family, sums, ones, b.load(b.ptr(row, v * lanes * 4), factors))
             for v, sums in enumerate(loop.carried)
         ]
     minus_bias = b.constant(zero.type, 128 if family.a.unsigned else -128)

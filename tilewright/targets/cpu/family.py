@@ -15,7 +15,7 @@ class Family:
     """A way to multiply: the accumulator's type, what the operands are packed as, and the block it computes."""
 
     name: str
-    """`fma`, `mul`, a family of dot products (see `dots`), or the name of an AMX instruction."""
+    """`fma`, `mul`, `dot` (see `dots`), or the name of an AMX instruction."""
     accumulator: Attribute
     mr: int
     nr: int
@@ -25,6 +25,10 @@ class Family:
     """k per block."""
     panels: int = 1
     """Panels of B, `nr` columns each, that it multiplies at once."""
+    instruction: str = ""
+    """Of a dot product, in the table."""
+    swapped: bool = False
+    """It takes the elements of B first."""
 
     @property
     def tiles(self) -> bool:

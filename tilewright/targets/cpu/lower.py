@@ -44,7 +44,7 @@ from tilewright.targets.cpu.control import ControlFlow
 from tilewright.targets.cpu.evaluate import Evaluator, Position, Values
 from tilewright.targets.cpu.fused import FusedEmitter
 from tilewright.targets.cpu.fused_plan import FusedPlan, Root
-from tilewright.targets.cpu.machine import X86Machine
+from tilewright.targets.cpu.machine import CpuMachine
 from tilewright.targets.cpu.memory import (
     Buffer,
     Matrix,
@@ -105,7 +105,7 @@ class LoweredLaunch:
 
 def lower_kernel(
     kernel: gpu.FuncOp,
-    m: X86Machine,
+    m: CpuMachine,
     *,
     share: bool = True,
     prefetch: bool = True,
@@ -133,7 +133,7 @@ def lower_kernel(
     main.b.prefetches = prefetch
     main.subgroups = subgroups
     main.lower_workgroup(packs, share)
-    check_memory(kernel, main.scratch.used)
+    check_memory(kernel, m.architecture.machine, main.scratch.used)
     functions.append(main.op)
 
     # Memory of the packed arrays, one after the other.
@@ -172,7 +172,7 @@ def lower_kernel(
 class FunctionContext(ControlFlow, MemrefOps, ScalarOps):
     """One function being built from (parts of) a kernel."""
 
-    def __init__(self, name: str, kernel: gpu.FuncOp, block: ArgumentBlock, m: X86Machine):
+    def __init__(self, name: str, kernel: gpu.FuncOp, block: ArgumentBlock, m: CpuMachine):
         op, b = function(name, [mach.ptr, index, index])
         self._start(op, b, kernel, block, m)
         self.task, self.thread = b.entry.args[1:]
@@ -184,7 +184,7 @@ class FunctionContext(ControlFlow, MemrefOps, ScalarOps):
 
     @classmethod
     def over(
-        cls, op: func.FuncOp, b: Builder, kernel: gpu.FuncOp, block: ArgumentBlock, m: X86Machine
+        cls, op: func.FuncOp, b: Builder, kernel: gpu.FuncOp, block: ArgumentBlock, m: CpuMachine
     ) -> FunctionContext:
         """A context in a function `(ptr block)` without scratch memory."""
         self = cls.__new__(cls)
@@ -192,7 +192,7 @@ class FunctionContext(ControlFlow, MemrefOps, ScalarOps):
         return self
 
     def _start(
-        self, op: func.FuncOp, b: Builder, kernel: gpu.FuncOp, block: ArgumentBlock, m: X86Machine
+        self, op: func.FuncOp, b: Builder, kernel: gpu.FuncOp, block: ArgumentBlock, m: CpuMachine
     ) -> None:
         self.op = op
         self.b = b

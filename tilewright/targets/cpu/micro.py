@@ -23,7 +23,7 @@ from tilewright.targets.cpu.amx import (
 )
 from tilewright.targets.cpu.dots import dot_family_of, dot_step, first_sums, is_unsigned
 from tilewright.targets.cpu.family import Family, Fetch, PanelOperand
-from tilewright.targets.cpu.machine import X86Machine
+from tilewright.targets.cpu.machine import CpuMachine
 from tilewright.targets.cpu.memory import Buffer, itemsize, plain
 from tilewright.targets.cpu.panels import PanelFormat
 
@@ -33,7 +33,7 @@ UNROLL = 2
 """Steps of k per iteration: one cache line of a packed A of four-byte elements."""
 
 
-def family_of(m: X86Machine, a: VectorType, b: VectorType, c: Attribute) -> Family:
+def family_of(m: CpuMachine, a: VectorType, b: VectorType, c: Attribute) -> Family:
     """The family for tiles A and B (unsigned integers as `ui8` and the like) and the element type of C."""
     amx = amx_instruction(m, a, b, c)
     if amx is not None:
@@ -46,7 +46,7 @@ def family_of(m: X86Machine, a: VectorType, b: VectorType, c: Attribute) -> Fami
     return vector_family_of(m, a, b, c)
 
 
-def vector_family_of(m: X86Machine, a: VectorType, b: VectorType, c: Attribute) -> Family:
+def vector_family_of(m: CpuMachine, a: VectorType, b: VectorType, c: Attribute) -> Family:
     """The family of vector instructions."""
     dots = dot_family_of(m, a, b, c)
     if dots is not None:
@@ -70,7 +70,7 @@ def _f32() -> Attribute:
 
 
 def panel_start(
-    b: Builder, m: X86Machine, family: Family, bb: Sequence[PanelOperand], depth: Idx
+    b: Builder, m: CpuMachine, family: Family, bb: Sequence[PanelOperand], depth: Idx
 ) -> Sequence[SSAValue] | None:
     """What the sums of a row start from, computed once for panels of B (see `first_sums`)."""
     if not family.a.biased:
@@ -80,7 +80,7 @@ def panel_start(
 
 def emit_micro(
     b: Builder,
-    m: X86Machine,
+    m: CpuMachine,
     family: Family,
     a: PanelOperand,
     bb: Sequence[PanelOperand],

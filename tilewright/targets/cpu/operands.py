@@ -26,7 +26,7 @@ from tilewright.dialects.stage import PanelOp
 from tilewright.dialects.upstream.arith import folded
 from tilewright.targets.cpu.evaluate import Evaluator
 from tilewright.targets.cpu.family import Family, PanelOperand
-from tilewright.targets.cpu.machine import X86Machine
+from tilewright.targets.cpu.machine import CpuMachine
 from tilewright.targets.cpu.memory import Buffer, Tile, itemsize, rows_cols
 from tilewright.targets.cpu.panels import PanelFormat, block_depth, pack_block
 
@@ -137,7 +137,7 @@ class Operands:
     def __init__(
         self,
         e: Evaluator,
-        m: X86Machine,
+        m: CpuMachine,
         packed: dict[SSAValue, PackedArray],
         local: Callable[[int], SSAValue],
     ):

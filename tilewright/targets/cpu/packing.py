@@ -17,7 +17,7 @@ from tilewright.dialects.upstream.arith import folded
 from tilewright.targets.cpu.amx import parts_of
 from tilewright.targets.cpu.dots import is_unsigned
 from tilewright.targets.cpu.evaluate import Position
-from tilewright.targets.cpu.machine import FEW_READS, X86Machine
+from tilewright.targets.cpu.machine import FEW_READS, CpuMachine
 from tilewright.targets.cpu.memory import Tile, itemsize, plain
 from tilewright.targets.cpu.operands import PACK_ARGUMENTS, PackedArray
 from tilewright.targets.cpu.panels import PanelFormat, block_depth, pack_block
@@ -111,7 +111,7 @@ def panels_per_task(format: PanelFormat, runs_along_k: bool) -> int:
     return max(1, ROWS_PER_TASK // format.lanes) if runs_along_k else PANELS_PER_TASK
 
 
-def format_of(op: PackOp, m: X86Machine) -> PanelFormat:
+def format_of(op: PackOp, m: CpuMachine) -> PanelFormat:
     kind, last = op.result.type, op.body.block.last_op
     assert last is not None
     unsigned = is_unsigned(last.operands[0].type)
@@ -147,7 +147,7 @@ def emit_pack_task(
     packs: Sequence[PackOp],
     kernel: gpu.FuncOp,
     block: ArgumentBlock,
-    m: X86Machine,
+    m: CpuMachine,
 ) -> func.FuncOp:
     """The task function of the `i`-th pack: some panels, for some block of k."""
     c: FunctionContext = context_class(pack_function(i), kernel, block, m)
@@ -226,7 +226,7 @@ def emit_pack_function(
     op: PackOp,
     kernel: gpu.FuncOp,
     block: ArgumentBlock,
-    m: X86Machine,
+    m: CpuMachine,
 ) -> func.FuncOp:
     """`panels_function(i)(block, offset, first, last, k0, k1, to, panel_bytes)`: panels [first, last), k in [k0, k1).
 

@@ -26,7 +26,7 @@ from tilewright.passes.precision import lower_precision
 from tilewright.passes.row_fusion import fuse_rows
 from tilewright.targets.base import CompileOptions
 from tilewright.targets.cpu.lower import LoweredLaunch, lower_kernel
-from tilewright.targets.cpu.machine import X86Machine, machine
+from tilewright.targets.cpu.machine import CpuMachine, machine
 from tilewright.targets.cpu.memory import element_of
 from tilewright.targets.cpu.micro import family_of
 from tilewright.targets.cpu.sizes import check_sizes
@@ -34,7 +34,7 @@ from tilewright.targets.cpu.thin import thin_form
 from tilewright.targets.workgroup import BEGIN, begin
 
 
-def panels_for(m: X86Machine) -> PanelsOf:
+def panels_for(m: CpuMachine) -> PanelsOf:
     """How the machine's micro-kernels want their operands packed."""
 
     def panels(a: SSAValue, b: SSAValue, c: Attribute) -> tuple[Panels | None, Panels | None]:
@@ -59,7 +59,7 @@ def panels_for(m: X86Machine) -> PanelsOf:
     return panels
 
 
-def widen_operands(kernel: gpu.FuncOp, m: X86Machine) -> None:
+def widen_operands(kernel: gpu.FuncOp, m: CpuMachine) -> None:
     """Operands of contractions that are computed in the kernel are computed in the type that the micro-kernel reads."""
     for op in list(kernel.walk()):
         if not isinstance(op, ContractOp):
@@ -99,8 +99,8 @@ def note_strides(kernel: gpu.FuncOp, remarks: list[str]) -> None:
 
 
 @dataclass
-class CpuUnit(Unit[X86Machine]):
-    """A kernel on its way to x86 code."""
+class CpuUnit(Unit[CpuMachine]):
+    """A kernel on its way to code for a CPU."""
 
     lowered: LoweredLaunch | None = None
     """The last stage, and what a launch must know of it."""
@@ -186,7 +186,7 @@ PIPELINE = Pipeline[CpuUnit]("cpu", PASSES, lambda module, m: CpuUnit(module, ma
 
 def run_pipeline(
     module: ModuleOp,
-    m: X86Machine,
+    m: CpuMachine,
     options: CompileOptions,
     remarks: list[str],
     stage: Observer = ignore,
@@ -197,7 +197,7 @@ def run_pipeline(
     `stage` sees the module at every stage, `observe` after every pass, by its name.
     """
     PIPELINE.check(options.disable, options.target)
-    check_sizes(module)
+    check_sizes(module, m.architecture.machine)
     unit = CpuUnit(module, m, options.disable, remarks)
     begin(unit, options, stage, observe, owners="a workgroup is one thread on the cpu")
     note_strides(unit.kernel, remarks)

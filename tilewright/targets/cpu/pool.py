@@ -14,7 +14,7 @@ from typing import Any
 
 from tilewright import forks
 from tilewright.codegen.jit import load
-from tilewright.codegen.target import x86
+from tilewright.codegen.native import baseline, host_architecture
 from tilewright.diagnostics import TilewrightError
 from tilewright.targets.cpu.pool_ir import SLOTS, pool_ir
 
@@ -71,7 +71,7 @@ def _functions() -> tuple[Any, ...]:
     """The pool's native functions, compiled once per process (fork keeps them)."""
     global _code
     if _code is None:
-        code = load(pool_ir(), x86("x86-64"))
+        code = load(pool_ir(host_architecture()), baseline())
         pointer, word = ctypes.c_void_p, ctypes.c_int64
 
         def function(name: str, result: Any, *arguments: Any, kind: Any = ctypes.CFUNCTYPE) -> Any:

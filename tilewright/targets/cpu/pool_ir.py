@@ -13,7 +13,7 @@ and a child that goes to sleep says so (ASLEEP) before the system looks at its s
 
 Invariant: the fields of a launch change only while all slots are idle and the lock is held.
 
-Ctrl-C.  A caller that is the process's main thread looks between two tasks, every LOOK cycles, whether Python has
+Ctrl-C.  A caller that is the process's main thread looks between two tasks, some 20 times a second, whether Python has
 seen the signal.  If so it takes the tasks that are left out of the pool, lets those that run come to their end, gives
 up its turn and runs Python's handlers.  A handler that raises ends the launch: the exception stays in the thread, this
 phase and those after it do nothing more, and `tw_pool_run` returns to a caller that looks for it.  After one that does
@@ -24,13 +24,13 @@ from __future__ import annotations
 
 from typing import Final
 
+from tilewright.uarch.cpu import Architecture
+
 IDLE, POSTED, BUSY = range(3)
 SPIN: Final = 20_000
 FAN: Final = 3
 SLOTS: Final = 512
 """Bytes of the pool's state before its slots; each group of fields, and each slot, has a cache line of its own."""
-LOOK: Final = 1 << 27
-"""Cycles of the time stamp counter, some 50 ms."""
 
 _OFFSETS: Final = {
     "quit": 0,  # i32
@@ -47,7 +47,6 @@ _OFFSETS: Final = {
 }
 _ASLEEP: Final = 4
 """Where in a slot a worker says that it sleeps, i32."""
-_FUTEX: Final = "call i64 (i64, ...) @syscall(i64 202, ptr %slot"
 
 
 def _fields(*names: str) -> str:
@@ -57,15 +56,16 @@ def _fields(*names: str) -> str:
     )
 
 
-def pool_ir() -> str:
+def pool_ir(a: Architecture) -> str:
     """LLVM IR text of `tw_pool_start`, `tw_pool_launch`, `tw_pool_wait`, `tw_pool_run`, `tw_pool_stop`."""
+    futex = f"call i64 (i64, ...) @syscall(i64 {a.syscalls['futex']}, ptr %slot"
+    clock, look = a.clock
     return f"""\
+target triple = "{a.triple}"
 declare i32 @pthread_create(ptr, ptr, ptr, ptr)
 declare i32 @pthread_join(i64, ptr)
 declare i32 @sched_yield()
 declare i64 @syscall(i64, ...)
-declare void @llvm.x86.sse2.pause()
-declare i64 @llvm.readcyclecounter()
 declare i32 @getpid()
 declare i32 @PyGILState_Ensure()
 declare void @PyGILState_Release(i32)
@@ -82,7 +82,7 @@ entry:
   %argument = load ptr, ptr %argument.at
   %count = load i64, ptr %count.at
   %caller = icmp eq i64 %thread, 0
-  %start = call i64 @llvm.readcyclecounter()
+  %start = call i64 {clock}
   br label %draw
 draw:
   %since = phi i64 [ %start, %entry ], [ %since, %work ], [ %since, %clock ], [ %now, %look ]
@@ -96,9 +96,9 @@ work:
   call void %function(ptr %argument, i64 %task, i64 %thread)
   br i1 %caller, label %clock, label %draw
 clock:
-  %now = call i64 @llvm.readcyclecounter()
+  %now = call i64 {clock}
   %age = sub i64 %now, %since
-  %long = icmp ugt i64 %age, {LOOK}
+  %long = icmp ugt i64 %age, {look}
   br i1 %long, label %look, label %draw
 look:
   %signal = call i1 @signalled()
@@ -113,7 +113,7 @@ done:
 
 define internal i1 @signalled() nounwind {{         ; has Python seen SIGINT, and is it this thread that handles it?
   %process = call i32 @getpid()
-  %task = call i64 (i64, ...) @syscall(i64 186)     ; gettid
+  %task = call i64 (i64, ...) @syscall(i64 {a.syscalls["gettid"]})
   %self = trunc i64 %task to i32
   %main = icmp eq i32 %process, %self
   br i1 %main, label %ask, label %no
@@ -177,7 +177,7 @@ ask:
   %useful = and i1 %asleep, %some
   br i1 %useful, label %call, label %next
 call:
-  %w = {_FUTEX}, i32 129, i32 1, ptr null, ptr null, i32 0)
+  %w = {futex}, i32 129, i32 1, ptr null, ptr null, i32 0)
   br label %next
 next:
   %i1 = add i64 %i, 1
@@ -201,13 +201,13 @@ spin:
   %called = icmp eq i32 %now, {POSTED}
   br i1 %called, label %posted, label %pause
 pause:
-  call void @llvm.x86.sse2.pause()
+  call void {a.pause}
   %n1 = add i32 %n, 1
   %tired = icmp eq i32 %n1, {SPIN}
   br i1 %tired, label %sleep, label %spin
 sleep:                                             ; the kernel looks at the slot before it sleeps
   %s0 = atomicrmw xchg ptr %asleep.at, i32 1 seq_cst
-  %f0 = {_FUTEX}, i32 128, i32 {IDLE}, ptr null, ptr null, i32 0)
+  %f0 = {futex}, i32 128, i32 {IDLE}, ptr null, ptr null, i32 0)
   store atomic i32 0, ptr %asleep.at release, align 4
   br label %spin
 posted:
@@ -311,7 +311,7 @@ withdraw:
   %back = cmpxchg ptr %that, i32 {POSTED}, i32 {IDLE} acq_rel acquire
   br label %ask
 wait:
-  call void @llvm.x86.sse2.pause()
+  call void {a.pause}
   br label %ask
 settled:
   %j1 = add i64 %j, 1
@@ -342,7 +342,7 @@ look:
   %enough = icmp sge i64 %now, %least
   br i1 %enough, label %done, label %pause
 pause:
-  call void @llvm.x86.sse2.pause()
+  call void {a.pause}
   br label %look
 done:
   ret void
@@ -369,7 +369,7 @@ head:                                              ; a slot is not that of the h
 call:
   %slot = call ptr @slot(ptr %p, i64 %i)
   store atomic i32 {POSTED}, ptr %slot seq_cst, align 4
-  %w = {_FUTEX}, i32 129, i32 1, ptr null, ptr null, i32 0)
+  %w = {futex}, i32 129, i32 1, ptr null, ptr null, i32 0)
   %i1 = add i64 %i, 1
   br label %head
 join.next:

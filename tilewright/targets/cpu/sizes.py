@@ -14,31 +14,31 @@ from xdsl.ir import Operation
 
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.targets.cpu.memory import itemsize
-from tilewright.uarch.x86 import X86
+from tilewright.uarch import Machine
 
 
-def check_sizes(module: ModuleOp) -> None:
+def check_sizes(module: ModuleOp, machine: Machine) -> None:
     """UnsupportedError at the first tile with too many elements, or allocation with too many bytes."""
     for op in module.walk():
         for value in (*op.results, *op.operands):
             if isinstance(value.type, VectorType):
                 shape = value.type.get_shape()
                 name = f"a tile of {' x '.join(map(str, shape))}"
-                _require(op, name, "tile_elements", prod(shape))
+                _require(op, machine, name, "tile_elements", prod(shape))
         if isinstance(op, memref.AllocOp | memref.AllocaOp):
             type = op.memref.type
             if isinstance(type, MemRefType) and type.has_static_shape():
-                check_memory(op, prod(type.get_shape()) * itemsize(type.element_type))
+                check_memory(op, machine, prod(type.get_shape()) * itemsize(type.element_type))
 
 
-def check_memory(op: Operation, number: int) -> None:
+def check_memory(op: Operation, machine: Machine, number: int) -> None:
     """UnsupportedError where a workgroup would need so many bytes."""
-    _require(op, op.name, "workgroup_bytes", number)
+    _require(op, machine, op.name, "workgroup_bytes", number)
 
 
-def _require(op: Operation, name: str, limit: str, number: int) -> None:
-    fault = X86.fault(name, limit, number)
+def _require(op: Operation, machine: Machine, name: str, limit: str, number: int) -> None:
+    fault = machine.fault(name, limit, number)
     if fault is not None:
         hint = "cover the array by more workgroups of smaller tiles"
-        rule = X86.limits[limit].source
+        rule = machine.limits[limit].source
         raise error_at(op, fault, hint=hint, rule=rule, kind=UnsupportedError)

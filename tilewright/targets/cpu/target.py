@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any
 from tilewright import forks
 from tilewright.arguments import Argument, ArrayArg, Grid
 from tilewright.codegen.jit import LoadedObject, toolchain_version
+from tilewright.codegen.native import host_core
 from tilewright.diagnostics import CheckError, Location
 from tilewright.passes.observer import Observer, ignore
 from tilewright.prepacked import ARRAYS, Prepacked, array_of
 from tilewright.printed import OPEN, Lines
 from tilewright.targets.base import CompileOptions, Executable, PreparedLaunch, Target, get_target
 from tilewright.targets.cpu import workspace
-from tilewright.targets.cpu.machine import X86Machine, chosen, few_reads, host_core
+from tilewright.targets.cpu.machine import CpuMachine, chosen, few_reads
 from tilewright.targets.cpu.pool import Pool, pool
 from tilewright.targets.host import HostExecutable, scalar_word, thread_count
 from tilewright.targets.stages import StageTexts, source_of
 from tilewright.uarch.calibration import with_calibration
-from tilewright.uarch.x86 import X86
 
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
@@ -39,7 +39,7 @@ class CpuExecutable(HostExecutable):
         meta: Mapping[str, Any],
         ir: StageTexts,
         llvm: str,
-        m: X86Machine,
+        m: CpuMachine,
         threads: int | None,
     ):
         super().__init__(data, meta, ir, llvm, m.target)
@@ -62,6 +62,7 @@ class CpuExecutable(HostExecutable):
         ready = self._ready
         if ready is not None and ready[0] is found:
             return ready
+        self._machine.refuse_elsewhere()
         with self._guard:
             symbols = {
                 "tw_pool_launch": found.launch_address,
@@ -244,7 +245,7 @@ class CpuTarget(Target):
         m = chosen(options.machine)
         per_core = 8e11 if m.amx else 2e9 * m.vector_bytes
         cores = options.num_threads or thread_count()
-        found = replace(X86.rates, cores=cores, product_flops=per_core)
+        found = replace(m.architecture.machine.rates, cores=cores, product_flops=per_core)
         return with_calibration(found, self.identity(options))
 
     def fingerprint(self, options: CompileOptions) -> str:
@@ -271,7 +272,7 @@ class CpuTarget(Target):
         )
 
 
-def _stages(source: str, options: CompileOptions, m: X86Machine) -> StageTexts:
+def _stages(source: str, options: CompileOptions, m: CpuMachine) -> StageTexts:
     def lower(module: ModuleOp, stage: Observer) -> None:
         from tilewright.targets.cpu.pipeline import run_pipeline
 

@@ -32,7 +32,7 @@ from tilewright.dialects.stage import ContractOp
 from tilewright.passes.packing import Chain, chain_of
 from tilewright.targets.cpu.evaluate import Evaluator, Position
 from tilewright.targets.cpu.family import Family, PanelOperand
-from tilewright.targets.cpu.machine import X86Machine
+from tilewright.targets.cpu.machine import CpuMachine
 from tilewright.targets.cpu.memory import Buffer, Tile, itemsize, rows_cols
 from tilewright.targets.cpu.operands import Finder, Side
 from tilewright.targets.cpu.panels import PanelFormat, widen
@@ -47,8 +47,6 @@ NEAR_BYTES = 16 << 10
 """Of the nearest cache, for what is fetched ahead."""
 DEPTH = 4096
 """k per block of the thin side (inner), shared by its rows: the other operand is read in runs as long."""
-FLOATS = ("fma", "bf16dot2", "tdpbf16ps", "tdpfp16ps")
-"""Families of products of floats."""
 
 
 @dataclass(frozen=True)
@@ -63,13 +61,13 @@ class Thin:
     """It: a load, seen through casts and transposes."""
 
 
-def thin_form(m: X86Machine, family: Family, a: SSAValue, bb: SSAValue) -> Thin | None:
+def thin_form(m: CpuMachine, family: Family, a: SSAValue, bb: SSAValue) -> Thin | None:
     """The form of a product that `family` would compute otherwise; None where neither side is thin, or the other one
     is not a load of rows that lie together."""
     rows, width = rows_cols(a.type)
     cols = rows_cols(bb.type)[1]
     element = family.accumulator
-    if family.name not in FLOATS or not isinstance(element, AnyFloat):
+    if not isinstance(element, AnyFloat):
         return None
     limits = m.thin(tiles=family.tiles)
     side = 1 if rows <= limits[0] else 0 if cols <= limits[1] else None
@@ -119,7 +117,7 @@ def contiguous(chain: Chain) -> int | None:
 class ThinProduct:
     """Emits one such product. `value`: the operand that is read where it lies."""
 
-    def __init__(self, e: Evaluator, m: X86Machine, form: Thin, value: SSAValue, c: Buffer):
+    def __init__(self, e: Evaluator, m: CpuMachine, form: Thin, value: SSAValue, c: Buffer):
         self.e = e
         self.b: Builder = e.b
         self.m = m

@@ -1,0 +1,288 @@
+"""What tables of CPUs consist of: levels of features, micro-kernels with their packed panels, caches.
+
+A *micro-kernel* multiplies a panel of A (mr rows) by a panel of B (nr columns) over k and keeps the mr x nr
+accumulators in registers. Its panels are memory layouts in normal form: the packer writes them, the
+micro-kernel reads them from end to end. Which level a machine has is found at run time (`codegen/native`);
+the tables (`x86`, `arm`) say what each level can do. Rates are measured ones (docs/performance).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from tilewright.layout import Layout, LayoutError
+from tilewright.uarch import fragments as fr
+from tilewright.uarch.base import Limit, Machine, table
+
+ITEMSIZE: Final = table(
+    {"f64": 8, "f32": 4, "f16": 2, "bf16": 2, "i8": 1, "u8": 1, "i16": 2, "i32": 4, "i64": 8}
+)
+
+
+@dataclass(frozen=True)
+class MicroKernel:
+    """mr x nr accumulators of ``types[2]`` fed by one instruction that takes ``group`` k at once.
+
+    ``features`` are LLVM's names. ``rows`` and ``columns`` are what one instruction covers of the
+    mr x nr (a tile of 16 x 16 for AMX, one row of a vector otherwise). Panels hold elements of
+    types[0] and types[1]; narrower inputs are widened while packing.
+    """
+
+    name: str
+    features: frozenset[str]
+    types: tuple[str, str, str]
+    mr: int
+    nr: int
+    rows: int
+    columns: int
+    group: int
+    flops_per_cycle: float
+    source: str
+    k_step: int = 1
+    """k per trip of the loop, a multiple of the group: one tile's worth for AMX."""
+    panels: int = 1
+    """Panels of B that are multiplied at once: mr x (panels * nr) accumulators."""
+    instruction: str = ""
+    """Of vectors that take several k at once: its entry in ``codegen/instructions``. With three operands it adds to
+    the first; the products of one with two are added to the accumulators."""
+    title: str = ""
+    """What a person calls it, where it is worth telling."""
+
+    @property
+    def vector_bytes(self) -> int:
+        """Of one accumulator; of a row of them in a tile."""
+        return self.columns * ITEMSIZE[self.types[2]]
+
+    @property
+    def accumulators(self) -> int:
+        """Registers (tiles or vectors) that hold the accumulators."""
+        return (self.mr // self.rows) * (self.nr // self.columns) * self.panels
+
+    @property
+    def lanes_a(self) -> int:
+        """Rows of one panel of A: those of a tile, or all mr."""
+        return self.rows if self.rows > 1 else self.mr
+
+    @property
+    def lanes_b(self) -> int:
+        """Columns of one panel of B: those of a tile, or all nr."""
+        return self.columns if self.rows > 1 else self.nr
+
+    @property
+    def group_a(self) -> int:
+        """Consecutive k of one row of A that stand together: a tile's row of 64 bytes, or a group."""
+        return self.k_step if self.rows > 1 else self.group
+
+    def a_panel(self, rows: int, k: int) -> Layout:
+        """Packed A [rows, k]: panels one after the other, in each ``group_a`` k of every row by turns."""
+        self._check("A", rows, self.lanes_a, k)
+        group, lanes = self.group_a, self.lanes_a
+        return fr.panel(
+            (rows, k),
+            [(group, 1, 1), (lanes, 0, 1), (k // group, 1, group), (rows // lanes, 0, lanes)],
+        )
+
+    def b_panel(self, k: int, columns: int) -> Layout:
+        """Packed B [k, columns]: panels one after the other, in each ``group`` k of every column by turns.
+
+        Groups of two or four k are the VNNI arrangement.
+        """
+        self._check("B", columns, self.lanes_b, k)
+        group, lanes = self.group, self.lanes_b
+        return fr.panel(
+            (k, columns),
+            [(group, 0, 1), (lanes, 1, 1), (k // group, 0, group), (columns // lanes, 1, lanes)],
+        )
+
+    def _check(self, what: str, extent: int, panel: int, k: int) -> None:
+        step = max(self.k_step, self.group)
+        if extent % panel or k % step:
+            raise LayoutError(
+                f"{what} of {extent} x k={k} does not fill panels of {panel} x {step} of {self.name}: "
+                f"pad it while packing"
+            )
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """FMA micro-kernel of some width of vectors: ``mr`` rows of ``panels`` times ``nv`` vectors, ``kc`` of k per block.
+
+    The accumulators, one row of B and a broadcast of A fit the vector registers. Accumulators are enough
+    to hide an FMA's latency (4 cycles, two of them issued in each: 8 is the least and leaves nothing for
+    a load that comes late), and loads are fewer than FMAs. What of B one block of k multiplies, ``panels`` of depth
+    ``kc``, fits the first cache; a panel is one or more vectors wide and divides the tiles that people
+    write, which three vectors do not. ``kc`` is a multiple of 64: packing moves that many bytes of k at once.
+    """
+
+    name: str
+    """As a person calls them: AVX-512."""
+    vector_bytes: int
+    registers: int
+    mr: int
+    nv: int
+    kc: int = 256
+    panels: int = 1
+    attributes: str = ""
+    """Of functions of LLVM that use such vectors."""
+
+    @property
+    def accumulators(self) -> int:
+        """Registers that sums may take, beside what they are computed from."""
+        return self.registers * 3 // 4
+
+
+@dataclass(frozen=True)
+class Level:
+    """A set of features (LLVM's names), on top of those of the levels before it in an architecture's table."""
+
+    features: tuple[str, ...]
+    core: str
+    """LLVM's scheduling model."""
+    vectors: Vectors
+    extras: tuple[str, ...] = ()
+    """What code of this level and later ones uses besides where the machine at hand has it."""
+    plain: str = ""
+    """The level that it is but for its matrix units."""
+
+
+@dataclass(frozen=True)
+class Tier:
+    """A name that users choose by: the level that a machine must have for it, and the highest that is used."""
+
+    least: str
+    most: str
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """All that code for CPUs of one instruction set depends on."""
+
+    name: str
+    """As the names of targets and of instructions begin: ``x86``."""
+    machine: Machine
+    triple: str
+    hosts: tuple[str, ...]
+    """What operating systems call machines that execute it."""
+    levels: Mapping[str, Level]
+    """The lowest first."""
+    tiers: Mapping[str, Tier]
+    abilities: Mapping[str, str]
+    """What the emitter asks for (see `LLVMTarget.provides`), and the feature that gives it ("": all machines)."""
+    micro_kernels: tuple[MicroKernel, ...]
+    conversions: frozenset[str]
+    """Features that convert narrow floats, for code that is not planned in tiles."""
+    pause: str
+    """LLVM's call of the instruction that a spinning thread executes."""
+    syscalls: Mapping[str, int]
+    """Numbers of Linux."""
+    clock: tuple[str, int]
+    """LLVM's call that reads a counter, and about 50 ms of it."""
+    core_rates: Mapping[str, Mapping[tuple[str, str], float]] = field(
+        default_factory=dict[str, Mapping[tuple[str, str], float]]
+    )
+    """Flops per cycle of cores (LLVM's names) by micro-kernel and type of A, where they are not those of the table."""
+    leave: Mapping[str, tuple[tuple[int, ...], int, int]] = field(
+        default_factory=dict[str, tuple[tuple[int, ...], int, int]]
+    )
+    """Features that are there where a system call of Linux, asked once, gives a number from one to another."""
+    auxiliary: Mapping[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
+    """Features that Linux tells processes of: the type of the entry in the auxiliary vector, and the bit."""
+
+    def features(self, level: str) -> frozenset[str]:
+        """Of a level, and of all before it."""
+        return frozenset(f for each in self._up_to(level) for f in each.features)
+
+    def extras(self, level: str) -> frozenset[str]:
+        """What code of a level uses beyond it where the machine has it."""
+        return frozenset(f for each in self._up_to(level) for f in each.extras)
+
+    def _up_to(self, level: str) -> list[Level]:
+        names = list(self.levels)
+        return [self.levels[n] for n in names[: names.index(level) + 1]]
+
+    def rate(self, kernel: MicroKernel, core: str = "") -> float:
+        """Flops per cycle of a micro-kernel's instruction on a core; of the core that was measured for others."""
+        known = self.core_rates.get(core)
+        found = known.get((kernel.name, kernel.types[0])) if known is not None else None
+        return kernel.flops_per_cycle if found is None else found
+
+    def able(self, features: Collection[str], *types: str, core: str = "") -> list[MicroKernel]:
+        """Micro-kernels (of exactly these types, where they are given) that a machine with ``features`` can run,
+        fastest first."""
+        able = [m for m in self.micro_kernels if m.features <= set(features)]
+        return sorted(
+            (m for m in able if types in ((), m.types)), key=lambda m: -self.rate(m, core)
+        )
+
+    def dots(
+        self, features: Collection[str], vector_bytes: int, core: str
+    ) -> tuple[MicroKernel, ...]:
+        """Those that multiply several k at once on vectors of this width, fastest first; of floats only where the core
+        does it faster than to multiply them widened."""
+        able = [m for m in self.able(features, core=core) if m.vector_bytes == vector_bytes]
+        wide = max((self.rate(m, core) for m in able if m.types[0] == "f32"), default=0.0)
+        whole = ("i32", "i64")
+        return tuple(
+            m for m in able if m.group > 1 and (m.types[2] in whole or self.rate(m, core) > wide)
+        )
+
+
+def limits(source: str, widths: tuple[int, ...], **more: Limit) -> Mapping[str, Limit]:
+    """What limits a workgroup on any CPU, and what its instructions do."""
+    return table(
+        {
+            "vector_bytes": Limit("vector register", source, values=widths, unit="bytes"),
+            "tile_elements": Limit(
+                "size", "a core's pass over them takes a second", most=1 << 28, unit="elements"
+            ),
+            "workgroup_bytes": Limit(
+                "memory of a workgroup",
+                "each thread keeps a workgroup's memory",
+                most=1 << 30,
+                unit="bytes",
+            ),
+            **more,
+        }
+    )
+
+
+def vector_kernel(
+    vectors: Vectors,
+    name: str,
+    features: Collection[str],
+    types: tuple[str, str, str],
+    group: int,
+    rate: float,
+    source: str,
+    instruction: str = "",
+    title: str = "",
+) -> MicroKernel:
+    """The micro-kernel of an instruction on vectors."""
+    lanes = vectors.vector_bytes // ITEMSIZE[types[2]]
+    nr = vectors.nv * lanes
+    return MicroKernel(
+        name, frozenset(features), types, vectors.mr, nr, 1, lanes, group, rate, source, group,
+        vectors.panels, instruction, title,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Caches:
+    """Sizes in bytes that blocking is computed from; found at run time, these are the defaults.
+
+    ``usable_l2`` is the share of the second level that a block may take: a guest sees less than the
+    size that CPUID reports (1.1 of 2 MB measured).
+    """
+
+    l1d: int = 32 << 10
+    l2: int = 1 << 20
+    usable_l2: float = 0.55
+    line: int = 64
+    page: int = 4096
+
+    @property
+    def block_bytes(self) -> int:
+        """What one core may keep in its second level."""
+        return int(self.l2 * self.usable_l2)
