@@ -80,34 +80,29 @@ def print_integer_minmax(p: Printer, op: Operation) -> None:
     elementwise(p, op, lambda o, e, x: o.intrinsic(name, e.llvm, *x))
 
 
-@prints("arith.floordivsi", "index.floordivs")
-def print_floordiv(p: Printer, op: Operation) -> None:
-    """q - 1 where the remainder is not zero and has another sign than the divisor."""
+_ROUNDED = {
+    "arith.floordivsi": ("slt", "sext"),
+    "index.floordivs": ("slt", "sext"),
+    "arith.ceildivsi": ("sge", "zext"),
+    "index.ceildivs": ("sge", "zext"),
+}
+"""How remainder xor divisor compares to 0 where the quotient moves, and what of an i1 moves it."""
 
-    def floor(o: Lanes, e: Element, x: list[str]) -> str:
+
+@prints(*_ROUNDED)
+def print_rounded_division(p: Printer, op: Operation) -> None:
+    """The quotient rounded down or up where the remainder is not zero and of the sign that says so."""
+    predicate, extend = _ROUNDED[op.name]
+
+    def divided(o: Lanes, e: Element, x: list[str]) -> str:
         t = o.type(e.llvm)
         q, r = o.op("sdiv", t, *x), o.op("srem", t, *x)
         zero = o.const(e.llvm, 0)
-        signs = o.icmp("slt", t, o.op("xor", t, r, x[1]), zero)
+        signs = o.icmp(predicate, t, o.op("xor", t, r, x[1]), zero)
         off = o.op("and", o.i1, o.icmp("ne", t, r, zero), signs)
-        return o.op("add", t, q, o.cast("sext", o.i1, off, t))
+        return o.op("add", t, q, o.cast(extend, o.i1, off, t))
 
-    elementwise(p, op, floor)
-
-
-@prints("arith.ceildivsi", "index.ceildivs")
-def print_ceildiv_signed(p: Printer, op: Operation) -> None:
-    """q + 1 where the remainder is not zero and has the divisor's sign."""
-
-    def ceil(o: Lanes, e: Element, x: list[str]) -> str:
-        t = o.type(e.llvm)
-        q, r = o.op("sdiv", t, *x), o.op("srem", t, *x)
-        zero = o.const(e.llvm, 0)
-        signs = o.icmp("sge", t, o.op("xor", t, r, x[1]), zero)
-        off = o.op("and", o.i1, o.icmp("ne", t, r, zero), signs)
-        return o.op("add", t, q, o.cast("zext", o.i1, off, t))
-
-    elementwise(p, op, ceil)
+    elementwise(p, op, divided)
 
 
 @prints("arith.ceildivui", "index.ceildivu")

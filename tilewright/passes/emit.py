@@ -126,16 +126,19 @@ class Before(Folding):
         return self.add_index(steps, self.broadcast(self.index(offset), shape))
 
     def inside(
-        self, offsets: Sequence[Index], extents: Sequence[Index], shape: Sequence[int]
+        self,
+        offsets: Sequence[Index],
+        extents: Sequence[Index],
+        shape: Sequence[int],
+        axes: Sequence[int] | None = None,
+        mask: SSAValue | None = None,
     ) -> SSAValue:
-        """Which elements of a box at `offsets` lie in a matrix of `extents`: a vector of i1.
+        """Which elements of a box at `offsets`, of those of a mask, lie in a matrix of `extents`: a vector of i1.
 
-        The box covers the innermost dimensions; outer offsets count as well.
+        `axes`: the box's dimension of each of the matrix, -1 for none; without them the box covers the innermost ones.
         """
-        lead = len(offsets) - len(shape)
-        mask: SSAValue | None = None
-        for dim, (offset, extent) in enumerate(zip(offsets, extents, strict=True)):
-            place = self.coordinates(offset, shape, dim - lead)
+        for axis, offset, extent in zip(_axes(axes, offsets, shape), offsets, extents, strict=True):
+            place = self.coordinates(offset, shape, axis)
             bound = self.broadcast(self.index(extent), shape)
             # Extents are not negative, so that one unsigned comparison holds both bounds.
             hit = self.add(arith.CmpiOp(place, bound, "ult"))
@@ -144,19 +147,28 @@ class Before(Folding):
         return mask
 
     def linear(
-        self, offsets: Sequence[Index], strides: Sequence[Index], shape: Sequence[int]
+        self,
+        offsets: Sequence[Index],
+        strides: Sequence[Index],
+        shape: Sequence[int],
+        axes: Sequence[int] | None = None,
     ) -> SSAValue:
-        """Distance in elements of each element of a box from the base of its matrix."""
-        lead = len(offsets) - len(shape)
+        """Distance in elements of each element of a box from the base of its matrix; `axes` as for `inside`."""
         total: SSAValue | None = None
-        for dim, (offset, stride) in enumerate(zip(offsets, strides, strict=True)):
-            place = self.coordinates(offset, shape, dim - lead)
+        for axis, offset, stride in zip(_axes(axes, offsets, shape), offsets, strides, strict=True):
+            place = self.coordinates(offset, shape, axis)
             if stride != 1:
                 step = self.broadcast(self.index(stride), shape)
                 place = self.add(arith.MuliOp(place, step))
             total = place if total is None else self.add_index(total, place)
-        assert total is not None
-        return total
+        return self.coordinates(0, shape, -1) if total is None else total
 
     def all_true(self, shape: Sequence[int]) -> SSAValue:
         return self.splat(1, VectorType(IntegerType(1), list(shape)))
+
+
+def _axes(
+    axes: Sequence[int] | None, offsets: Sequence[Index], shape: Sequence[int]
+) -> Sequence[int]:
+    lead = len(offsets) - len(shape)
+    return range(-lead, len(shape)) if axes is None else axes

@@ -264,7 +264,7 @@ class NewBody:
     def combined(self, kind: Kind, x: Index, y: Index) -> Index:
         return self.binary(kind, self.index(x), self.index(y))
 
-    plus, times = Folding.plus, Folding.times
+    plus, minus, times = Folding.plus, Folding.minus, Folding.times
 
     def compare(self, predicate: str, a: SSAValue, b: SSAValue) -> SSAValue:
         number = IntegerAttr(_PREDICATES.index(predicate), IntegerType(64))

@@ -67,37 +67,6 @@ def flattened(at: Before, source: SSAValue, matrix: Matrix) -> SSAValue:
     return at.add(memref.ReinterpretCastOp.from_dynamic(source, [offset], [length], [1], flat))
 
 
-def places(
-    at: Before, matrix: Matrix, indices: Sequence[Index], axes: Sequence[int], shape: Sequence[int]
-) -> SSAValue:
-    """Each element's distance from the first: `axes` has the vector's dimension of each of the matrix, -1 for none."""
-    total: SSAValue | None = None
-    for index, stride, axis in zip(indices, matrix[1], axes, strict=True):
-        place = at.coordinates(index, shape, axis)
-        if stride != 1:
-            place = at.add(arith.MuliOp(place, at.broadcast(at.index(stride), shape)))
-        total = place if total is None else at.add_index(total, place)
-    return at.coordinates(0, shape, -1) if total is None else total
-
-
-def inside(
-    at: Before,
-    extents: Sequence[Index],
-    indices: Sequence[Index],
-    axes: Sequence[int],
-    shape: Sequence[int],
-    mask: SSAValue | None,
-) -> SSAValue | None:
-    """Which elements of those of a mask lie in a matrix, along the dimensions that the vector has (None: all)."""
-    for index, extent, axis in zip(indices, extents, axes, strict=True):
-        if axis >= 0:
-            # Extents are not negative, so that one unsigned comparison holds both bounds.
-            bound = at.broadcast(at.index(extent), shape)
-            hit = at.add(arith.CmpiOp(at.coordinates(index, shape, axis), bound, "ult"))
-            mask = hit if mask is None else at.add(arith.AndIOp(mask, hit))
-    return mask
-
-
 def read(
     at: Before,
     base: SSAValue,
@@ -144,6 +113,6 @@ def indexed(
         offsets = at.add(arith.IndexCastOp(offsets, kind))
     indices = [folded(i) for i in start]
     if any(i != 0 for i in indices):
-        first = places(at, matrix, indices, [-1] * len(indices), kind.get_shape())
+        first = at.linear(indices, matrix[1], kind.get_shape(), [-1] * len(indices))
         offsets = at.add_index(offsets, first)
     return flattened(at, source, matrix), offsets

@@ -46,9 +46,7 @@ from tilewright.passes.kernel import LEVEL
 from tilewright.passes.vector_elements import (
     flattened,
     indexed,
-    inside,
     matrix_of,
-    places,
     read,
     write,
 )
@@ -270,10 +268,13 @@ def _by_element(at: Before, access: _Access) -> None:
     source, indices = _whole(at, access)
     matrix = matrix_of(at, source)
     axes = [*[-1] * (len(indices) - len(access.axes)), *access.axes]
-    offsets = places(at, matrix, indices, axes, shape)
-    if not access.within:
-        extents, indices = matrix_of(at, access.base)[0], [folded(i) for i in access.indices]
-        mask = inside(at, extents, indices, access.axes, shape, mask)
+    offsets = at.linear(indices, matrix[1], shape, axes)
+    walked = [n for n, axis in enumerate(access.axes) if axis >= 0]
+    if walked and not access.within:
+        extents = matrix_of(at, access.base)[0]
+        starts = [folded(access.indices[n]) for n in walked]
+        along = [access.axes[n] for n in walked]
+        mask = at.inside(starts, [extents[n] for n in walked], shape, along, mask)
     _scattered(at, access, flattened(at, source, matrix), offsets, mask)
 
 

@@ -58,47 +58,6 @@ def constant_op(d: Fragments, op: arith.ConstantOp) -> None:
     d.give(op.result, fragment, fragments)
 
 
-@rule("vector.step")
-def step_op(d: Fragments, op: more.StepOp) -> None:
-    fragment = d.owners.fragment(op.result)
-    kind = d.typed(op.result, fragment)
-    first = d.once(("step", kind), more.StepOp(kind))
-    fragments = [
-        first
-        if start == (0,)
-        else d.binary(arith.AddiOp, first, d.constant(dense(kind, [start[0]])))
-        for start in starts(shape_of(op.result), fragment)
-    ]
-    d.give(op.result, fragment, fragments)
-
-
-@rule("vector.create_mask")
-def create_mask(d: Fragments, op: vector.CreateMaskOp) -> None:
-    result = op.mask_vector
-    fragment = d.owners.fragment(result)
-    bounds = [d.env[v] for v in op.operands]
-    fragments = [
-        d.add(
-            vector.CreateMaskOp.create(
-                operands=[d.index(d.plus(b, -s)) for b, s in zip(bounds, start, strict=True)],
-                result_types=[d.typed(result, fragment)],
-            )
-        )
-        for start in starts(shape_of(result), fragment)
-    ]
-    d.give(result, fragment, fragments)
-
-
-@rule("vector.constant_mask")
-def constant_mask(d: Fragments, op: more.ConstantMaskOp) -> None:
-    fragment = d.owners.fragment(op.result)
-    fragments: list[SSAValue] = []
-    for start in starts(shape_of(op.result), fragment):
-        sizes = [min(max(n - s, 0), p) for n, s, p in zip(op.sizes, start, fragment, strict=True)]
-        fragments.append(d.add(more.ConstantMaskOp(sizes, d.typed(op.result, fragment))))
-    d.give(op.result, fragment, fragments)
-
-
 @rule("xegpu.dpas")
 def dpas(d: Fragments, op: xegpu.DpasOp) -> None:
     xe = d.owners.xe

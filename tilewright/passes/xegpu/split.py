@@ -14,20 +14,22 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from xdsl.dialects import vector
-from xdsl.dialects.builtin import VectorType
+from xdsl.dialects import arith, vector
+from xdsl.dialects.builtin import IndexType, VectorType
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.dialects import xegpu
 from tilewright.dialects.movement import numbered, shape_of
 from tilewright.dialects.upstream.vector import (
+    ConstantMaskOp,
     ExtractStridedSliceOp,
     InsertStridedSliceOp,
     ShapeCastOp,
+    StepOp,
     TransposeOp,
 )
 from tilewright.dialects.xetile.assembly import Index, split_indices
-from tilewright.passes.emit import with_shape, zero_of
+from tilewright.passes.emit import dense, with_shape, zero_of
 from tilewright.passes.memory_objects import is_pure
 from tilewright.passes.new_body import NewBody, without_layouts
 from tilewright.passes.rules import Rules
@@ -230,6 +232,51 @@ def local(d: Split[Cut], op: Operation, *cuts: Cut) -> None:
 def elementwise(d: Split[Any], op: Operation) -> None:
     cut = d.cut_of(op.results[0])
     local(d, op, *(cut if isinstance(v.type, VectorType) else None for v in op.operands))
+
+
+@rule("vector.step")
+def step(d: Split[Any], op: StepOp) -> None:
+    """Each fragment counts from its own start."""
+    (result,) = op.results
+    cut = d.cut_of(result)
+    kind = d.typed(result, cut)
+    base = d.once(("step", kind), d.mark(StepOp(kind), cut))
+    made: list[SSAValue] = []
+    for (start,) in d.starts(cut, shape_of(result)):
+        if start == 0:
+            made.append(base)
+            continue
+        if isinstance(start, int):
+            wide = d.constant(dense(kind, [start]))
+        else:
+            is_index = isinstance(kind.element_type, IndexType)
+            number = start if is_index else d.add(arith.IndexCastOp(start, kind.element_type))
+            wide = d.add(d.mark(vector.BroadcastOp(number, kind), cut))
+        made.append(d.add(d.mark(arith.AddiOp(base, wide), cut)))
+    d.give(result, cut, made)
+
+
+@rule("vector.create_mask", "vector.constant_mask")
+def mask(d: Split[Any], op: vector.CreateMaskOp | ConstantMaskOp) -> None:
+    """The box of true elements, counted from each fragment's start; a bound below 0 is an empty box."""
+    (result,) = op.results
+    cut = d.cut_of(result)
+    kind = d.typed(result, cut)
+    bounds = op.sizes if isinstance(op, ConstantMaskOp) else [d.same(v) for v in op.operands]
+    made: list[SSAValue] = []
+    for start in d.starts(cut, shape_of(result)):
+        here: list[Index] = [
+            d.plus(b, -s) if isinstance(s, int) else d.minus(b, s)
+            for b, s in zip(bounds, start, strict=True)
+        ]
+        known = [n for n in here if isinstance(n, int)]
+        if len(known) == len(here):
+            sizes = [min(max(n, 0), most) for n, most in zip(known, kind.get_shape(), strict=True)]
+            new: Operation = ConstantMaskOp(sizes, kind)
+        else:
+            new = vector.CreateMaskOp([d.index(n) for n in here], kind)
+        made.append(d.add(d.mark(new, cut)))
+    d.give(result, cut, made)
 
 
 @rule("xegpu.load", "xegpu.store", "xegpu.atomic_rmw", "xegpu.prefetch")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import product
-from typing import cast
 
 import numpy as np
 from xdsl.dialects import arith, vector
@@ -17,11 +16,11 @@ from xdsl.dialects.builtin import (
     IntegerAttr,
     VectorType,
 )
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import SSAValue
 
 from tilewright import layout as ly
 from tilewright.dialects import xegpu
-from tilewright.dialects.upstream.vector import ConstantMaskOp, MultiReductionOp, StepOp
+from tilewright.dialects.upstream.vector import MultiReductionOp
 from tilewright.layout import Distribution, derive
 from tilewright.passes.xegpu import layout_text as own
 from tilewright.passes.xegpu.wg_to_sg import SubgroupDistributor, rule
@@ -47,46 +46,6 @@ def constant(to: SubgroupDistributor, op: arith.ConstantOp) -> None:
         to.give(op.result, d, [to.add(new)] * to.count(d, shape))
         return
     to.give(op.result, d, fragments_of(to, op, d))
-
-
-@rule("vector.step")
-def step(to: SubgroupDistributor, op: StepOp) -> None:
-    """Each fragment counts from its own start."""
-    d, shape = to.cut_of(op.results[0]), own.shape_of(op.results[0])
-    kind = to.typed(op.results[0], d)
-    base = to.add(to.mark(StepOp(kind), d))
-    fragments: list[SSAValue] = []
-    for (start,) in to.starts(d, shape):
-        if start == 0:
-            fragments.append(base)
-            continue
-        number = to.index(start)
-        if not isinstance(kind.element_type, IndexType):
-            number = to.add(arith.IndexCastOp(number, kind.element_type))
-        wide = to.add(to.mark(vector.BroadcastOp(number, kind), d))
-        fragments.append(to.add(to.mark(arith.AddiOp(base, wide), d)))
-    to.give(op.result, d, fragments)
-
-
-@rule("vector.create_mask", "vector.constant_mask")
-def create_mask(to: SubgroupDistributor, op: vector.CreateMaskOp | ConstantMaskOp) -> None:
-    """The box of true elements, counted from each fragment's start; a bound below 0 is an empty box."""
-    result = op.results[0]
-    d, shape = to.cut_of(op.results[0]), own.shape_of(result)
-    kind = to.typed(result, d)
-    if isinstance(op, ConstantMaskOp):
-        bounds: list[SSAValue] = [to.ids.constant(n) for n in op.sizes]
-    else:
-        bounds = [to.same(v) for v in op.operands]
-    fragments: list[SSAValue] = []
-    for starts in to.starts(d, shape):
-        here = [
-            bound if start == 0 else to.add(arith.SubiOp(bound, to.index(start)))
-            for bound, start in zip(bounds, starts, strict=True)
-        ]
-        made = vector.CreateMaskOp(cast("list[Operation | SSAValue]", here), kind)
-        fragments.append(to.add(to.mark(made, d)))
-    to.give(result, d, fragments)
 
 
 # --- Products -----------------------------------------------------------------------------------

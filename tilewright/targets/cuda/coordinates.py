@@ -41,7 +41,7 @@ def coordinates(
     for position, dim in enumerate(dims):
         at = n.of(0 if dim < 0 else _clamped(d, op.mixed_offsets[dim]))
         if position < 2:
-            at = n.add(at, (element, line)[position])
+            at = n.plus(at, (element, line)[position])
         found.append(n.value(at))
     return found
 

@@ -111,9 +111,18 @@ def pointer_in(space: int) -> LLVMPointerType:
 Rule = Callable[["Distributor", Any], None]
 Producer = Callable[["Distributor", Any, Layout], SSAValue]
 
-rule: Rules[Rule] = Rules()
+_RULES = [
+    f"tilewright.targets.cuda.{name}"
+    for name in (
+        *("lower_async_mma", "lower_clusters", "lower_local_stores", "lower_multi_buffers"),
+        *("lower_roles", "lower_tma_stores", "rules_bytes", "rules_control", "rules_index"),
+        *("rules_memory", "rules_moves", "rules_product", "rules_reduce", "rules_scalar"),
+        *("rules_scattered", "rules_values"),
+    )
+]
+rule: Rules[Rule] = Rules(*_RULES)
 """Rules of ops, by name."""
-producer: Rules[Producer] = Rules()
+producer: Rules[Producer] = Rules(*_RULES)
 """What makes the results of ops where they are used, by name."""
 
 FALLBACKS: list[Callable[[Operation], Rule | None]] = []

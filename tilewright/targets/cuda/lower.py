@@ -18,25 +18,7 @@ from tilewright.codegen.registers import DYNAMIC, strided_form
 from tilewright.codegen.tiles import matrix_of_memref, plain
 from tilewright.dialects.stage import cluster_size
 from tilewright.passes.memory_objects import may_alias
-from tilewright.targets.cuda import (
-    lower_async_mma,
-    lower_clusters,
-    lower_local_stores,
-    lower_multi_buffers,
-    lower_roles,
-    lower_tma_stores,
-    rules_bytes,
-    rules_control,
-    rules_index,
-    rules_memory,
-    rules_moves,
-    rules_product,
-    rules_reduce,
-    rules_scalar,
-    rules_scattered,
-    rules_values,
-    staged,
-)
+from tilewright.targets.cuda import lower_multi_buffers, lower_tma_stores, staged
 from tilewright.targets.cuda.distribute import GLOBAL, Distributor, Team, pointer_in
 from tilewright.targets.cuda.lowered import (
     Extent,
@@ -50,26 +32,6 @@ from tilewright.targets.cuda.lowered import (
 from tilewright.targets.cuda.ownership import Ownership
 from tilewright.targets.cuda.smem import SharedMemory
 from tilewright.uarch.base import Machine
-
-RULE_FILES = (
-    lower_local_stores,
-    lower_clusters,
-    lower_async_mma,
-    lower_multi_buffers,
-    lower_roles,
-    lower_tma_stores,
-    rules_bytes,
-    rules_control,
-    rules_index,
-    rules_memory,
-    rules_moves,
-    rules_product,
-    rules_reduce,
-    rules_scalar,
-    rules_scattered,
-    rules_values,
-)
-"""Imported for the rules that they register."""
 
 
 @dataclass

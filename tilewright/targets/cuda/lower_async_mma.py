@@ -125,7 +125,7 @@ class _Descriptor:
     def at(self, d: Distributor, offset: int) -> SSAValue:
         """The descriptor of the matrix so many bytes further, as i64."""
         n = Narrow(d.b)
-        low = d.b.value(arith.ExtUIOp(n.value(n.add(self.low, offset >> 4)), i64))
+        low = d.b.value(arith.ExtUIOp(n.value(n.plus(self.low, offset >> 4)), i64))
         return d.b.value(arith.OrIOp(low, d.b.constant(i64, self.high << 32)))
 
 
@@ -139,8 +139,8 @@ def _descriptor(d: Distributor, place: st.StagedTile, k_major: bool, offset: Wor
     if st.facts(d).cluster > 1:
         # There an address names its workgroup in high bits, which would be the leading offset's here.
         base = n.low(base, ADDRESS_BITS)
-    at = n.add(n.add(place.offset(d), offset), base)
-    low = n.add(n.high(at, 4), leading << 16)
+    at = n.plus(n.plus(place.offset(d), offset), base)
+    low = n.plus(n.high(at, 4), leading << 16)
     return _Descriptor(low, SWIZZLE_CODE[width] << 30 | 8 * width >> 4)
 
 
@@ -220,7 +220,7 @@ class _Shared:
         self.k_major = (fast == 1) != op.transpose_a
         self.groups, self.depth = groups, depth
         step = _other_offset(self.place.attr, self.k_major, WGMMA_ROWS)
-        mine = Narrow(d.b).mul(st.warpgroup(d), step)
+        mine = Narrow(d.b).times(st.warpgroup(d), step)
         self.base = _descriptor(d, self.place, self.k_major, mine)
 
     def operand(self, d: Distributor, block: int, step: int) -> SSAValue:

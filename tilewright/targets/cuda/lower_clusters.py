@@ -52,16 +52,16 @@ def cluster_sum(d: Distributor, op: Operation) -> None:
     kind = VectorType(value.type.element_type, [width])
     start = _room(d, op, 4 * part * size * d.team.threads)
     thread = n.of(d.thread)
-    mine = n.add(n.add(st.shared_address(d), start), n.mul(thread, 4 * width))
+    mine = n.plus(n.plus(st.shared_address(d), start), n.times(thread, 4 * width))
     nothing = b.constant(kind, 0)
     for i in range(0, part * size, width):
         held = d.pick(value, range(i, i + width)) if i < layout.registers else nothing
-        b.store(held, n.pointer(n.add(mine, i // width * step)), align=4 * width)
+        b.store(held, n.pointer(n.plus(mine, i // width * step)), align=4 * width)
     meet(d)
     here = st.rank(d)
-    first = n.add(mine, n.mul(here, part // width * step))
+    first = n.plus(mine, n.times(here, part // width * step))
     for i in range(0, part, width):
-        at = n.pointer(n.add(first, i // width * step))
+        at = n.pointer(n.plus(first, i // width * step))
         total: SSAValue | None = None
         for other in range(size):
             brought = b.load(_there(d, at, other), kind, align=4 * width)
@@ -79,7 +79,7 @@ def cluster_sum(d: Distributor, op: Operation) -> None:
     for i in range(0, layout.registers, width):
         # The other ranks read what they have themselves, which costs the cluster nothing.
         owner = b.value(arith.SelectOp(collects, n.value(i // part), n.value(here)))
-        at = n.pointer(n.add(mine, i // width * step))
+        at = n.pointer(n.plus(mine, i // width * step))
         parts.append(b.load(_there(d, at, owner), kind, align=4 * width))
     d.set_fragment(op.result, d.concatenate(parts), layout)
 

@@ -186,7 +186,7 @@ def _copy(d: Distributor, tile: SSAValue, to: st.StagedTile, barrier: SSAValue) 
     map, dims = tensor_map(d, op, part, lines)
     start = to.offset(d)
     for line, element, offset in found:
-        where = st.pointer(d, n.add(start, offset))
+        where = st.pointer(d, n.plus(start, offset))
         at = coordinates(d, op, dims, line, element)
         st.instr(d, f"tma.load.{len(dims)}d", where, barrier, map, *at)
 

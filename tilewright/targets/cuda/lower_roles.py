@@ -127,13 +127,13 @@ def _ping_pong(d: Distributor, ahead: int) -> tuple[SSAValue, SSAValue]:
     """The barrier of the warpgroup `ahead` of this one in the circle, and the threads that meet there."""
     n = Narrow(d.b)
     groups = d.team.warps // st.WARPGROUP
-    at = n.add(st.warpgroup(d), ahead)
+    at = n.plus(st.warpgroup(d), ahead)
     if not isinstance(at, int):
         last = d.b.value(arith.CmpiOp(at, n.value(groups), "sge"))
-        first = n.value(n.add(at, -groups))
+        first = n.value(n.plus(at, -groups))
         at = d.b.value(arith.SelectOp(last, first, at))
     st.facts(d).barriers = max(st.facts(d).barriers, FIRST_PING_PONG + groups)
-    return n.value(n.add(at, FIRST_PING_PONG)), n.value(2 * 128)
+    return n.value(n.plus(at, FIRST_PING_PONG)), n.value(2 * 128)
 
 
 @rule("stage.ping_pong.acquire")

@@ -49,7 +49,7 @@ def store(d: Distributor, op: Operation) -> None:
     word = Narrow(b)
     mine = word.index(group)
     first = b.cmp("eq", b.rem(d.thread, LANES * WARPGROUP), 0)
-    barrier = word.value(word.add(group, FIRST_BARRIER))
+    barrier = word.value(word.plus(group, FIRST_BARRIER))
     threads = b.constant(i32, LANES * WARPGROUP)
     facts = st.facts(d)
     facts.barriers = max(facts.barriers, FIRST_BARRIER + groups)
@@ -79,9 +79,9 @@ def store(d: Distributor, op: Operation) -> None:
             st.instr(d, "fence.proxy.async")
             st.instr(d, "bar.sync", barrier, threads)
             with b.when(first):
-                row = word.add(word.mul(group, WGMMA_ROWS), block * WGMMA_ROWS * groups)
+                row = word.plus(word.times(group, WGMMA_ROWS), block * WGMMA_ROWS * groups)
                 for piece in range(pieces):
-                    along = word.add(row, piece * WGMMA_ROWS // pieces)
+                    along = word.plus(row, piece * WGMMA_ROWS // pieces)
                     at = (column, along) if transpose else (along, column)
                     source = d.shared_pointer(b.plus(panel, piece * part.bytes))
                     where = coordinates(d, init, dims, *at)

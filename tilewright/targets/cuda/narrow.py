@@ -15,13 +15,14 @@ from xdsl.ir import SSAValue
 
 from tilewright.codegen.builder import Builder
 from tilewright.dialects import mach
+from tilewright.dialects.folding import Folding, Kind
 
 Word = int | SSAValue
 """A number known now, or a value of type i32."""
 
 
 @dataclass(frozen=True)
-class Narrow:
+class Narrow(Folding):
     """Appends 32-bit arithmetic to a builder's block."""
 
     b: Builder
@@ -43,21 +44,8 @@ class Narrow:
         self.b.nonnegative.add(made)
         return made
 
-    def add(self, x: Word, y: Word) -> Word:
-        if isinstance(x, int) and isinstance(y, int):
-            return x + y
-        if x == 0:
-            return y
-        if y == 0:
-            return x
-        return self.b.value(arith.AddiOp(self.value(x), self.value(y)))
-
-    def mul(self, x: Word, y: int) -> Word:
-        if isinstance(x, int):
-            return x * y
-        if y in (0, 1):
-            return x if y else 0
-        return self.b.value(arith.MuliOp(x, self.value(y)))
+    def combined(self, kind: Kind, x: Word, y: Word) -> Word:
+        return self.b.value(kind(self.value(x), self.value(y)))
 
     def low(self, x: Word, bits: int) -> Word:
         """The lowest bits."""

@@ -65,7 +65,7 @@ class StagedTile:
         """Bytes from the start of shared memory."""
         n = Narrow(d.b)
         start = self.place.slots + self.place.parts[self.part]
-        return n.add(n.mul(self.slot, self.place.type.slot_bytes), start)
+        return n.plus(n.times(self.slot, self.place.type.slot_bytes), start)
 
 
 @dataclass
@@ -161,7 +161,7 @@ def shared_address(d: Distributor) -> SSAValue:
 def pointer(d: Distributor, offset: Word) -> SSAValue:
     """The address so many bytes into the workgroup's shared memory."""
     n = Narrow(d.b)
-    return n.pointer(n.add(shared_address(d), offset))
+    return n.pointer(n.plus(shared_address(d), offset))
 
 
 def place_of(d: Distributor, buffer: SSAValue) -> BufferAddress:
@@ -217,7 +217,7 @@ def advanced(d: Distributor, state: SSAValue, slots: int) -> SSAValue:
     """The pipeline state after this one: slot 0 of the next round comes after the last."""
     n, b = Narrow(d.b), d.b
     slot, parity = b.extract(d.scalar(state), 0), b.extract(d.scalar(state), 1)
-    following = n.value(n.add(slot, 1))
+    following = n.value(n.plus(slot, 1))
     wrapped = n.equal(following, slots)
     first = b.value(arith.SelectOp(wrapped, n.value(0), following))
     turned = b.value(arith.ExtUIOp(wrapped, i32))
@@ -227,13 +227,13 @@ def advanced(d: Distributor, state: SSAValue, slots: int) -> SSAValue:
 def full(d: Distributor, place: BufferAddress, slot: Word) -> SSAValue:
     """The barrier of a slot that completes when its copies are done."""
     n = Narrow(d.b)
-    return pointer(d, n.add(n.mul(slot, 8), place.barriers))
+    return pointer(d, n.plus(n.times(slot, 8), place.barriers))
 
 
 def empty(d: Distributor, place: BufferAddress, slot: Word) -> SSAValue:
     """The barrier of a slot that completes when its readers have released it."""
     n = Narrow(d.b)
-    return pointer(d, n.add(n.mul(slot, 8), place.barriers + 8 * place.count))
+    return pointer(d, n.plus(n.times(slot, 8), place.barriers + 8 * place.count))
 
 
 def instr(d: Distributor, name: str, *operands: SSAValue, **immediates: int) -> None:
