@@ -121,29 +121,16 @@ _RULES = [
     )
 ]
 rule: Rules[Rule] = Rules(*_RULES)
-"""Rules of ops, by name."""
+"""Rules of ops, by name; the one called `scalar` is that of arithmetic on scalars."""
 producer: Rules[Producer] = Rules(*_RULES)
-"""What makes the results of ops where they are used, by name."""
-
-FALLBACKS: list[Callable[[Operation], Rule | None]] = []
-"""Rules of whole families of ops, asked when none is registered by name."""
-
-ELEMENTWISE: list[Producer] = []
-"""The producer of elementwise ops (one; a list so that its module registers it)."""
+"""What makes the results of ops where they are used, by name; `elementwise` makes those of elementwise ops."""
 
 
 def producer_of(op: Operation) -> Producer | None:
     """What makes the tile-shaped results of `op` in a layout that is asked for."""
     if (found := producer.of(op.name)) is not None:
         return found
-    return ELEMENTWISE[0] if is_elementwise(op) else None
-
-
-def _plain_rule(op: Operation) -> Rule | None:
-    for family in FALLBACKS:
-        if (found := family(op)) is not None:
-            return found
-    return None
+    return producer.of("elementwise") if is_elementwise(op) else None
 
 
 def is_tile_shaped(value: SSAValue) -> bool:
@@ -247,8 +234,8 @@ class Distributor:
                     self.set_fragment(result, make(self, op, layout), layout)
             return
         found = rule.of(op.name)
-        if found is None:
-            found = _plain_rule(op)
+        if found is None and op.name.startswith(("arith.", "math.", "index.")):
+            found = rule.of("scalar")
         if found is None:
             raise self.error(op, f"{op.name} is not supported by the cuda target")
         found(self, op)

@@ -13,7 +13,8 @@ from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright.dialects import mach
 from tilewright.layout import Layout
-from tilewright.targets.cuda.distribute import ELEMENTWISE, Distributor, is_tile_shaped, producer
+from tilewright.targets.cuda.distribute import Distributor, is_tile_shaped, producer
+from tilewright.targets.cuda.rules_values import elementwise
 
 HIGH = 0x64
 """The upper byte of an f16 of 1024 to 2047."""
@@ -27,14 +28,14 @@ def to_float(d: Distributor, op: Operation, layout: Layout) -> SSAValue:
     """Bytes two at a time; anything else as every elementwise op."""
     (source,), (result,) = op.operands, op.results
     if not is_tile_shaped(source) or layout.registers % 2 or _bits(source.type) != 8:
-        return ELEMENTWISE[0](d, op, layout)
+        return elementwise(d, op, layout)
     assert isinstance(result.type, VectorType)
     held, element = d.fragment_of(source, layout).value, result.type.element_type
     if isinstance(element, Float16Type):
         return _through_bytes(d, held, op.name == "arith.sitofp")
     if isinstance(element, BFloat16Type):
         return _through_f32(d, held, op)
-    return ELEMENTWISE[0](d, op, layout)
+    return elementwise(d, op, layout)
 
 
 def _bits(type: Attribute) -> int:

@@ -28,10 +28,8 @@ from tilewright.dialects.upstream.arith import folded
 from tilewright.dialects.upstream.views import VIEWS
 from tilewright.passes.memory_objects import memory_space
 from tilewright.targets.cuda.distribute import (
-    FALLBACKS,
     GLOBAL,
     Distributor,
-    Rule,
     is_tile_shaped,
     pointer_in,
     rule,
@@ -45,9 +43,14 @@ _FOLDED: dict[str, Callable[[Builder], Callable[[Idx, Idx], Idx] | None]] = {
 """Index arithmetic that folds what it can."""
 
 
+@rule("scalar")
 def clone_scalar(d: Distributor, op: Operation) -> None:
     """An op on scalars, as it is."""
-    b = d.b
+    b, values = d.b, (*op.operands, *op.results)
+    if op.regions or any(
+        is_tile_shaped(v) or isinstance(v.type, MemRefType | xt.TileType) for v in values
+    ):
+        raise d.error(op, f"{op.name} is not supported by the cuda target")
     operands = [d.scalar(v) for v in op.operands]
     fold = _FOLDED.get(op.name, lambda b: None)(b)
     if fold is not None and isinstance(op.results[0].type, IndexType):
@@ -57,18 +60,6 @@ def clone_scalar(d: Distributor, op: Operation) -> None:
     mark_nonnegative(b, op, operands, results)
     for old, value in zip(op.results, results, strict=True):
         d.set_scalar(old, value)
-
-
-def _scalar_family(op: Operation) -> Rule | None:
-    if op.regions or not op.name.startswith(("arith.", "math.", "index.")):
-        return None
-    values = (*op.operands, *op.results)
-    if any(is_tile_shaped(v) or isinstance(v.type, MemRefType | xt.TileType) for v in values):
-        return None
-    return clone_scalar
-
-
-FALLBACKS.append(_scalar_family)
 
 
 @rule("gpu.block_id", "gpu.grid_dim")

@@ -8,7 +8,6 @@ import numpy as np
 from xdsl.dialects import arith, math
 from xdsl.dialects.builtin import (
     DenseIntOrFPElementsAttr,
-    UnrealizedConversionCastOp,
     VectorType,
 )
 from xdsl.dialects.vector import BroadcastOp as VectorBroadcastOp
@@ -17,12 +16,10 @@ from xdsl.ir import Operation, SSAValue
 from tilewright.codegen.builder import Idx, index
 from tilewright.layout import Layout
 from tilewright.targets.cuda.distribute import (
-    ELEMENTWISE,
-    FALLBACKS,
     Distributor,
-    Rule,
     is_tile_shaped,
     producer,
+    rule,
 )
 
 MOST_CONSTANTS = 256
@@ -108,6 +105,7 @@ def fma(d: Distributor, op: Operation, layout: Layout) -> SSAValue:
     return d.b.value(math.FmaOp(a, x, c))
 
 
+@producer("elementwise")
 def elementwise(d: Distributor, op: Operation, layout: Layout) -> SSAValue:
     """Any arith or math op on fragments of one layout; scalar operands stay scalars."""
     number = d.result_number
@@ -125,16 +123,7 @@ def elementwise(d: Distributor, op: Operation, layout: Layout) -> SSAValue:
     return new.results[number]
 
 
-ELEMENTWISE.append(elementwise)
-
-
-def _scalar_cast(d: Distributor, op: Operation) -> None:
+@rule("builtin.unrealized_conversion_cast")
+def scalar_cast(d: Distributor, op: Operation) -> None:
     for source, result in zip(op.operands, op.results, strict=True):
         d.set_scalar(result, d.scalar(source))
-
-
-def _casts(op: Operation) -> Rule | None:
-    return _scalar_cast if isinstance(op, UnrealizedConversionCastOp) else None
-
-
-FALLBACKS.append(_casts)
