@@ -90,6 +90,7 @@ BARS = (
     Bar("pool", "launch on the pool, asleep", "us", (10,) * 3, microseconds, at_least=False),
     Bar("compile", "import tilewright", "ms", (500,) * 3, milliseconds, at_least=False),
     Bar("compile", "first launch", "ms", (100,) * 3, milliseconds, at_least=False),
+    Bar("compile", "another gemm", "ms", (100,) * 3, milliseconds, at_least=False),
     Bar("compile", "the same from the disk", "ms", (5,) * 3, milliseconds, at_least=False),
 )  # fmt: skip
 
