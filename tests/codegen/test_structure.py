@@ -56,6 +56,16 @@ def test_for_with_constant_bounds_has_no_test() -> None:
     assert printed(llvm)["back edge"] == expected(module(text), x86("avx2"))["back edge"] == 2
 
 
+def test_what_runs_once_in_a_launch_is_compiled_fast() -> None:
+    f = Function("""
+    func.func @k(%x : index) -> index attributes {mach.once} {
+      %r = arith.addi %x, %x : index
+      func.return %r : index
+    }""")
+    assert "optnone" in f.llvm
+    assert f(21, result=I64) == 42
+
+
 @pytest.mark.parametrize("n", [0, 1, 6, 27, 97])
 def test_while(n: int) -> None:
     f = Function("""

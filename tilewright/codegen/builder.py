@@ -22,6 +22,7 @@ from xdsl.dialects.builtin import (
     IntegerAttr,
     IntegerType,
     StringAttr,
+    UnitAttr,
     VectorType,
     i1,
     i64,
@@ -265,8 +266,6 @@ class Builder(Constants):
             self.op(scf.YieldOp(*loop.out))
         op = scf.ForOp(self.idx(lo), self.idx(hi), self.idx(step), list(carry), Region(body))
         if nonempty:
-            from xdsl.dialects.builtin import UnitAttr
-
             op.attributes["mach.nonempty"] = UnitAttr()
         self.op(op)
         loop.results = tuple(op.results)
@@ -373,8 +372,9 @@ def function(
     *,
     results: Sequence[Attribute] = (),
     private: bool = False,
+    once: bool = False,
 ) -> tuple[func.FuncOp, Builder]:
-    """An empty function and a builder at its start."""
+    """An empty function and a builder at its start. `once` in a launch: it is compiled fast, not to be fast."""
     block = Block(arg_types=arguments)
     op = func.FuncOp(
         name,
@@ -382,6 +382,8 @@ def function(
         Region(block),
         visibility=StringAttr("private") if private else None,
     )
+    if once:
+        op.attributes["mach.once"] = UnitAttr()
     return op, Builder(block)
 
 

@@ -94,7 +94,7 @@ def print_function(p: Printer, op: Operation) -> None:
         for key, value in op.attributes.items()
         if key in ("spirv.reqd_work_group_size", "spirv.intel_reqd_sub_group_size")
     )
-    words = _nvvm_attributes(op)
+    words = _nvvm_attributes(op) + " optnone noinline" * ("mach.once" in op.attributes)
     p.functions.append(f"{head} {symbol(name)}({', '.join(parameters)}) #0{words}{metadata} {{")
     p.functions.append("entry:")
     p.functions += p.entry

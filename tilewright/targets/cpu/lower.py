@@ -121,8 +121,8 @@ def lower_kernel(
     packs = [op for op in body.ops if isinstance(op, PackOp)]
     block = argument_block(types, len(packs))
     functions: list[func.FuncOp] = []
-    plan_op, plan = function("tw_plan", [mach.ptr])
-    run_op, run = function("tw_run", [mach.ptr])
+    plan_op, plan = function("tw_plan", [mach.ptr], once=True)
+    run_op, run = function("tw_run", [mach.ptr], once=True)
     needed: Idx = 0
     for i, op in enumerate(packs):
         functions += [
