@@ -82,6 +82,7 @@ def test_large_results_pass_the_cache_and_are_right_up_to_their_edges(
     for root in (False, True):
         code = k.compile(x, y, ROOT=root).asm["asm"]
         assert "vmovnt" in code or levels_here()[-1] in ("x86-64", "avx2")
+    assert "vmovnt" not in k.compile(x, y, BN=512).asm["asm"], "rows too short for it"
 
 
 @NARROW

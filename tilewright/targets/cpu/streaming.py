@@ -8,7 +8,8 @@ at run time, per fused group: the result's matrix is at least `STREAM_BYTES` lar
     [head, main) aligned vectors past the cache
     [main, end)  masked vectors
 
-Only rows of at least `MIN_WIDTH` elements take part, in levels that do nothing but store one result.
+Only rows of at least `MIN_BYTES` take part, in levels that do nothing but store one result. Two rows share a line,
+which is written in parts and so read first, and the stores of a row wait for memory while no other level computes.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
 
 STREAM_BYTES = 16 << 20
 """Results of this size and more do not stay in a core's share of the caches."""
-MIN_WIDTH = 128
+MIN_BYTES = 2 << 10, 8 << 10
+"""Of a row of a fused group of one level, and of one of several."""
 READ_AHEAD = 2048
 """Bytes. Stores past the cache hold buffers between core and memory: too few loads are under way by themselves."""
 LINE = 64
@@ -40,12 +42,12 @@ LINE = 64
 def streamed_tile(s: FusedEmitter, roots: list[Root], width: int, lanes: int) -> Tile | None:
     """The tile that a level may stream to, or None."""
     store = roots[0].op
-    if len(roots) != 1 or width < MIN_WIDTH or not isinstance(store, xt.StoreTileOp):
-        return None
-    if store.mask is not None:
+    if len(roots) != 1 or not isinstance(store, xt.StoreTileOp) or store.mask is not None:
         return None
     tile = s.e.values.tiles[s.e.values.real(store.tile)]
     if not isinstance(tile, Tile) or tile.strides[1] != 1:
+        return None
+    if width * itemsize(tile.element) < MIN_BYTES[s.current.levels > 1]:
         return None
     base = tile.base
     if not isinstance(base, BlockArgument) or not isinstance(base.type, MemRefType):
