@@ -30,7 +30,7 @@ from tilewright.targets.emu.divergence import (
 )
 from tilewright.targets.emu.lowering import Lowering, lowers
 from tilewright.targets.emu.memory import allocate, array_argument, scalar_argument
-from tilewright.targets.emu.uniformity import UNIFORM, Kind, Ramp, successors
+from tilewright.targets.emu.uniformity import UNIFORM, Kind, Ramp, successors, tests
 
 # Values where control flow meets --------------------------------------------------------------------------------------
 
@@ -227,30 +227,21 @@ def assert_(low: Lowering, op: cf.AssertOp) -> None:
 # Regions that lanes agree to enter ------------------------------------------------------------------------------------
 
 
-@lowers("scf.if")
-def if_(low: Lowering, op: scf.IfOp) -> None:
-    if low.kinds[op.cond] is UNIFORM:
-        convert_if(UniformCarrier(low), op)
+_REGIONS: dict[type[Operation], tuple[Callable[..., None], Callable[..., None]]] = {
+    scf.IfOp: (convert_if, divergent_if),
+    scf.ForOp: (convert_for, divergent_for),
+    scf.WhileOp: (convert_while, divergent_while),
+}
+"""What lanes do alike, and what each does by itself."""
+
+
+@lowers("scf.if", "scf.for", "scf.while")
+def regions(low: Lowering, op: Operation) -> None:
+    together, apart = _REGIONS[type(op)]
+    if all(low.kinds[test] is UNIFORM for test in tests(op)):
+        together(UniformCarrier(low), op)
     else:
-        divergent_if(low, op)
-
-
-@lowers("scf.for")
-def for_(low: Lowering, op: scf.ForOp) -> None:
-    if all(low.kinds[x] is UNIFORM for x in (op.lb, op.ub, op.step)):
-        convert_for(UniformCarrier(low), op)
-    else:
-        divergent_for(low, op)
-
-
-@lowers("scf.while")
-def while_(low: Lowering, op: scf.WhileOp) -> None:
-    condition = op.before_region.block.last_op
-    assert isinstance(condition, scf.ConditionOp)
-    if low.kinds[condition.condition] is UNIFORM:
-        convert_while(UniformCarrier(low), op)
-    else:
-        divergent_while(low, op)
+        apart(low, op)
 
 
 def _only_moves(place: SSAValue) -> bool:

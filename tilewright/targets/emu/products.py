@@ -7,7 +7,7 @@ elements of A are read from memory as broadcasts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -267,19 +267,9 @@ def _blocks(
     rows, width = _divisor(m, ROWS), _divisor(n, WIDTHS)
     kind: Any = vec(to, width) if width > 1 else to
 
-    def block(n0: Idx, m0: Idx) -> None:
+    with b.loop(0, n, width) as across, b.loop(0, m, rows) as down:
+        m0, n0 = down.iv, across.iv
         corner = b.plus(b.plus(sums, b.times(n0, size)), b.times(m0, n * size))
         start = [b.read(kind, b.plus(corner, r * n * size)) for r in range(rows)]
         for r, value in enumerate(_block(b, left, right, start, extents, m0, n0)):
             b.write(value, b.plus(corner, r * n * size))
-
-    def over(extent: int, step: int, body: Callable[[Idx], None]) -> None:
-        """A loop, or its body where it runs once."""
-
-        if extent == step:
-            body(0)
-            return
-        with b.loop(0, extent, step) as loop:
-            body(loop.iv)
-
-    over(n, width, lambda n0: over(m, rows, lambda m0: block(n0, m0)))

@@ -89,14 +89,14 @@ class Uniformity(Solver[Kind]):
     def sources(self, value: SSAValue) -> Sequence[SSAValue]:
         if isinstance(value, OpResult) and not value.op.regions:
             return value.op.operands
-        return (*_tests(value), *_given(value))
+        return (*tests(_maker(value)), *_given(value))
 
     def fact(self, value: SSAValue) -> Kind | None:
         if isinstance(value, OpResult) and not value.op.regions:
             kinds = [self.known.get(x) for x in value.op.operands]
             return None if None in kinds else self._result(value.op, value, kinds)  # pyright: ignore
         # Lanes take regions alike where they agree on all tests, which may stand in the regions.
-        if any(self.known.get(test, UNIFORM) is not UNIFORM for test in _tests(value)):
+        if any(self.known.get(test, UNIFORM) is not UNIFORM for test in tests(_maker(value))):
             return VARYING
         if values := _given(value):
             return self.join_all(values)
@@ -158,16 +158,21 @@ class Uniformity(Solver[Kind]):
         return divided(x, name, number)
 
 
-def _tests(value: SSAValue) -> Sequence[SSAValue]:
-    """What decides, lane by lane, whether and how often a value of scf regions is made."""
-    match value.owner.parent_op() if isinstance(value.owner, Block) else value.owner:
-        case scf.ForOp() as op:
+def _maker(value: SSAValue) -> Operation | None:
+    """The op whose result a value is, or an argument of whose regions."""
+    return value.owner.parent_op() if isinstance(value.owner, Block) else value.owner
+
+
+def tests(op: Operation | None) -> Sequence[SSAValue]:
+    """What decides, lane by lane, whether and how often the regions of an scf op run."""
+    match op:
+        case scf.ForOp():
             return op.lb, op.ub, op.step
-        case scf.WhileOp() as op:
+        case scf.WhileOp():
             condition = op.before_region.block.last_op
             assert isinstance(condition, scf.ConditionOp)
             return (condition.condition,)
-        case scf.IfOp() as op:
+        case scf.IfOp():
             return (op.cond,)
         case _:
             return ()
