@@ -73,7 +73,7 @@ class EmuBuilder(Base):
         element = element_of(type)
         if not isinstance(element, AnyFloat):
             return self.constant(type, -1)
-        bits = with_element(type, IntegerType(storage_bits(element)))
+        bits = with_element(type, IntegerType(8 * size_of(element)))
         return self.bitcast(self.constant(bits, -1), element)
 
     def all_of(self, tests: Sequence[SSAValue]) -> SSAValue:
@@ -284,14 +284,9 @@ class EmuBuilder(Base):
 
 def _indexed(type: Attribute) -> bool:
     """Has the machine instructions for indexed access to such elements? Others go one by one."""
-    return storage_bits(element_of(type)) >= 32
-
-
-def storage_bits(element: Attribute) -> int:
-    """Bits of an element in its register and in memory, whole bytes."""
-    return max(8, element_bits(element))
+    return size_of(element_of(type)) >= 4
 
 
 def size_of(element: Attribute) -> int:
-    """Bytes of an element in memory."""
-    return storage_bits(element) // 8
+    """Bytes of an element in its register and in memory, whole ones."""
+    return max(8, element_bits(element)) // 8

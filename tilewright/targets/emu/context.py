@@ -42,7 +42,7 @@ PROGRESS: Final = 216
 ARGUMENTS: Final = 256
 
 FIBER_BYTES: Final = 64
-FIBER_STACK: Final = 0
+"""Of a record, whose first word is the stack pointer while the subgroup waits."""
 FIBER_STATUS: Final = 8
 FIBER_SITE: Final = 16
 FIBER_BARRIER: Final = 24

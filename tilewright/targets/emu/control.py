@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
-from itertools import islice
 from typing import Any
 
 from xdsl.dialects import cf, func, scf
@@ -16,9 +15,11 @@ from tilewright.dialects import xegpu
 from tilewright.dialects.dominance import reachable_blocks
 from tilewright.passes.control import (
     Parts,
+    bind_all,
     convert_for,
     convert_if,
     convert_while,
+    flat,
 )
 from tilewright.targets.emu import values as v
 from tilewright.targets.emu.context import ASSERTION
@@ -168,24 +169,23 @@ def graph(low: Lowering, blocks: Sequence[Block], region: Region) -> None:
     """Blocks and branches between them, whose conditions lanes agree on; uses come after definitions."""
     carrier = UniformCarrier(low)
     made: dict[Block, Block] = {}
-    sizes: dict[SSAValue, int] = {}
+    first: dict[Block, tuple[Sequence[SSAValue], Parts]] = {}
     order = reachable_blocks(blocks[0])
 
     def target(block: Block, values: Sequence[SSAValue]) -> tuple[Block, list[SSAValue]]:
         parts = carrier.flatten(values, block.args)
-        sizes.update((a, len(each)) for a, each in zip(block.args, parts, strict=True))
-        flat = [p for each in parts for p in each]
         if block not in made:
-            made[block] = Block(arg_types=[p.type for p in flat])
+            made[block], first[block] = (
+                Block(arg_types=[p.type for p in flat(parts)]),
+                (values, parts),
+            )
             region.add_block(made[block])
-        return made[block], flat
+        return made[block], flat(parts)
 
     for block in order:
         if block is not blocks[0]:
-            low.b.block, given = made[block], iter(made[block].args)
-            for argument in block.args:
-                parts = list(islice(given, sizes[argument]))
-                low.env[argument] = carrier.packs[argument].close(parts)
+            low.b.block = made[block]
+            bind_all(carrier, block.args, *first[block], made[block].args)
         low.block(block)
         last = block.last_op
         assert last is not None

@@ -162,7 +162,7 @@ def all_reduce(low: Lowering, op: Any) -> None:
     mine = low.uniform(op.result)
     element = mine.type
     count, size = low.subgroups, size_of(element)
-    base = b.plus(low.field(context.SHARED), low.shared.place(op, size * count))
+    base = low.shared_address(op, size * count)
     barrier = [b.pointer(low.base), low.site()]
     b.write(mine, b.plus(base, b.times(low.subgroup, size)))
     b.op(mach.CallOp("tw_emu_barrier", barrier))

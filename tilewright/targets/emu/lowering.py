@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from xdsl.dialects import arith, func, gpu, vector
+from xdsl.dialects import arith, func, gpu, math, vector
 from xdsl.dialects.builtin import (
     DenseIntOrFPElementsAttr,
     IndexType,
@@ -88,7 +88,9 @@ class Lowering:
         self.op: Operation = kernel
         self.sites: list[Operation] = []
         """Ops that name themselves at run time: barriers and checks."""
-        self.shared = v.SharedAllocations()
+        self.shared: dict[Any, int] = {}
+        """Where allocations lie in the memory that a workgroup shares."""
+        self.shared_bytes = 0
         self.private_bytes = 0
         self.uses_named = False
         entry = Block(arg_types=[ptr, index])
@@ -148,6 +150,13 @@ class Lowering:
         """A word of the context that does not change while a subgroup runs, read once, at the entry."""
         return self._fields[at]
 
+    def shared_address(self, key: Any, size: int) -> Idx:
+        """The address of the allocation `key` of memory that a workgroup shares."""
+        if key not in self.shared:
+            self.shared[key], step = self.shared_bytes, -(-max(size, 1) // 64) * 64
+            self.shared_bytes += step
+        return self.b.plus(self.field(SHARED), self.shared[key])
+
     # Values -------------------------------------------------------------------------------------------------------
 
     def widened(self, type: Attribute) -> VectorType[Any]:
@@ -179,10 +188,11 @@ class Lowering:
         shape = shape_of(wide.type)
         if len(shape) != 1:
             raise self.refuse(f"{what} differs between lanes")
-        if self.mask is None:
-            first = self.b.extract(wide, 0)
-        else:  # the first lane that is here
-            first = self._first_active(wide)
+        first = self.b.extract(wide, 0)
+        if self.mask is not None:  # the first lane that is here
+            number = self.b.value(math.CountTrailingZerosOp(self._bits(self.mask)))
+            at = self.b.cast(number, index)
+            first = self.b.value(vector.ExtractOp(wide, [at], first.type))
         if isinstance(first.type, IndexType | IntegerType):
             same = self.b.cmp("eq", wide, first)
         else:
@@ -191,14 +201,6 @@ class Lowering:
             same = self.b.either(same, self.b.negated(self.mask))
         self.demand(self.all(same), NOT_UNIFORM)
         return first
-
-    def _first_active(self, wide: SSAValue) -> SSAValue:
-        value = self.b.extract(wide, self.lanes - 1)
-        assert self.mask is not None
-        for lane in reversed(range(self.lanes - 1)):
-            here = self.b.extract(self.mask, lane)
-            value = self.b.value(arith.SelectOp(here, self.b.extract(wide, lane), value))
-        return value
 
     def index(self, value: SSAValue | int, what: str = "an operand") -> Idx:
         """An index that all lanes agree on, a constant as a number."""
@@ -267,17 +269,16 @@ class Lowering:
 
     def all(self, mask: SSAValue) -> SSAValue:
         """i1: is every lane's bit set?"""
-        return self._mask_bits(mask, "eq", -1)
+        return self.b.cmp("eq", bits := self._bits(mask), self.b.constant(bits.type, -1))
 
     def any(self, mask: SSAValue) -> SSAValue:
         """i1: is any lane's bit set?"""
-        return self._mask_bits(mask, "ne", 0)
+        return self.b.cmp("ne", bits := self._bits(mask), self.b.constant(bits.type, 0))
 
-    def _mask_bits(self, mask: SSAValue, predicate: str, number: int) -> SSAValue:
-        word = IntegerType(self.lanes)
-        bits = self.b.value(vector.BitcastOp(mask, vec(word, 1)))
-        bits = self.b.extract(bits, 0)
-        return self.b.value(arith.CmpiOp(bits, self.b.constant(word, number), predicate))
+    def _bits(self, mask: SSAValue) -> SSAValue:
+        """An integer with a bit of each lane."""
+        kind = vec(IntegerType(self.lanes), 1)
+        return self.b.extract(self.b.value(vector.BitcastOp(mask, kind)), 0)
 
     def mask_and(self, other: SSAValue) -> SSAValue:
         """The lanes that stand here and in `other`."""

@@ -28,7 +28,6 @@ from tilewright.dialects.upstream.gpu import memory_space_number
 from tilewright.dialects.upstream.views import VIEWS, View, viewed
 from tilewright.dialects.xegpu.types import element_bits
 from tilewright.dialects.xetile.kinds import ATOMIC_KINDS
-from tilewright.targets.emu import context
 from tilewright.targets.emu import values as v
 from tilewright.targets.emu.addresses import read, write
 from tilewright.targets.emu.atomics import atomic, by_body
@@ -103,7 +102,7 @@ def allocate(low: Lowering, key: Any, result: SSAValue, dynamic: Sequence[Idx]) 
     reach = 1 + sum((n - 1) * s for n, s in zip(shape, _strides(low, type), strict=True))
     size = max(1, reach if prod(shape) else 0) * size_of(signless(type.element_type))
     if memory_space_number(type) == SHARED:
-        base = v.Address(low, low.b.plus(low.field(context.SHARED), low.shared.place(key, size)))
+        base = v.Address(low, low.shared_address(key, size))
     else:
         step = -(-size // 8) * 8
         low.private_bytes += step * low.lanes

@@ -96,7 +96,7 @@ class EmuTarget(Target):
             "subgroups": lowered.subgroups,
             "block": list(lowered.launch_block),
             "context": lowered.context_bytes,
-            "shared": lowered.shared.bytes,
+            "shared": lowered.shared_bytes,
             "private": lowered.private_bytes,
             "named": lowered.uses_named,
             "sites": [_place(op) for op in lowered.sites],

@@ -11,8 +11,8 @@ have no register of their own: they are the indices that they consist of, which 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from xdsl.ir import Attribute, SSAValue
 
@@ -166,18 +166,3 @@ class Barrier:
 
 
 Value = Plain | MemRef | BlockDesc | Scattered | MatrixBase | Barrier
-
-
-@dataclass
-class SharedAllocations:
-    """Shared memory of a workgroup: every allocation has its place in one block."""
-
-    bytes: int = 0
-    places: dict[Any, int] = field(default_factory=dict[Any, int])
-
-    def place(self, key: Any, size: int) -> int:
-        """Byte offset of the allocation `key`."""
-        if key not in self.places:
-            self.places[key] = self.bytes
-            self.bytes += -(-max(size, 1) // 64) * 64
-        return self.places[key]

@@ -16,8 +16,9 @@ from xdsl.dialects.builtin import (
     DYNAMIC_INDEX,
     IntegerType,
 )
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.ir import Operation, SSAValue
 
+from tilewright.codegen.reductions import kind_of
 from tilewright.dialects.movement import (
     ELEMENTS,
     integers,
@@ -33,7 +34,6 @@ from tilewright.targets.emu.builder import (
     element_of,
     shape_of,
     signless,
-    storage_bits,
     vec,
 )
 from tilewright.targets.emu.exchange import reduced
@@ -83,7 +83,7 @@ def bitcast(low: Lowering, op: vector.BitcastOp) -> None:
     b = low.b
     source, result = op.operands[0], op.results[0]
     kind = signless(result.type)
-    old, new = (_bits(element_of(x)) for x in (source.type, result.type))
+    old, new = (element_bits(element_of(x)) for x in (source.type, result.type))
     if (old == new or min(old, new) >= 8) and low.once(op):
         return
     uniform = low.is_uniform(source)
@@ -95,11 +95,6 @@ def bitcast(low: Lowering, op: vector.BitcastOp) -> None:
         bits = _split(low, bits, old, new) if new < old else _joined(low, bits, old, new)
     made = b.shape(b.bitcast(bits, element_of(kind)), *shape_of(kind), *last)
     low.env[result] = v.Uniform(made) if uniform else v.Varying(made)
-
-
-def _bits(element: Attribute) -> int:
-    """Bits of an element: a 4-bit float has half of a byte, though its register has the whole."""
-    return element_bits(element) if element_bits(element) < 8 else storage_bits(signless(element))
 
 
 def _split(low: Lowering, bits: SSAValue, old: int, new: int) -> SSAValue:
@@ -138,12 +133,6 @@ def _joined(low: Lowering, bits: SSAValue, old: int, new: int) -> SSAValue:
 # Reductions and products ----------------------------------------------------------------------------------------------
 
 
-def _kind(op: Operation) -> str:
-    found: Any = op.properties["kind"]
-    data = getattr(found, "data", found)
-    return str(getattr(data, "value", data))
-
-
 @lowers("vector.reduction", "vector.multi_reduction")
 def reduction(low: Lowering, op: Operation) -> None:
     source, *acc = op.operands
@@ -152,7 +141,7 @@ def reduction(low: Lowering, op: Operation) -> None:
     every = op.name == "vector.reduction"
     dims = range(len(shape_of(source.type))) if every else integers(op, "reduction_dims")
     start = low.wide(acc[0]) if acc else None
-    low.env[op.results[0]] = v.Varying(reduced(low.b, _kind(op), low.wide(source), dims, start))
+    low.env[op.results[0]] = v.Varying(reduced(low.b, kind_of(op), low.wide(source), dims, start))
 
 
 @lowers("vector.contract")
