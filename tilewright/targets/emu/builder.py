@@ -31,7 +31,7 @@ from tilewright.dialects import mach
 from tilewright.dialects.folding import Idx, Kind
 from tilewright.dialects.upstream import vector as more
 from tilewright.dialects.upstream.arith import element as element_of
-from tilewright.dialects.upstream.arith import with_element
+from tilewright.dialects.upstream.arith import with_element as with_element_
 from tilewright.dialects.xegpu.types import element_bits
 
 ptr = LLVMPointerType()
@@ -41,6 +41,9 @@ ptr = LLVMPointerType()
 def vec(element: Attribute, *shape: int) -> VectorType[Any]:
     """The vector type; made once, as xDSL verifies every type that it makes."""
     return VectorType(element, list(shape))
+
+
+with_element = cache(with_element_)
 
 
 def shape_of(type: Attribute) -> tuple[int, ...]:
@@ -85,8 +88,8 @@ class EmuBuilder(Base):
     def alike(self, *numbers: Idx) -> Sequence[Idx]:
         """All in the shape of all together, as numpy has it."""
         types = [x.type for x in numbers if isinstance(x, SSAValue)]
-        shapes = [shape_of(type) for type in types]
-        if not any(shapes):
+        shapes = {shape_of(type) for type in types}
+        if not any(shapes) or (len(shapes) == 1 and len(types) == len(numbers)):
             return numbers
         whole = vec(element_of(types[0]), *np.broadcast_shapes(*shapes))
         return [self.broadcast(x, whole) for x in numbers]

@@ -51,12 +51,10 @@ from tilewright.targets.emu.builder import (
 )
 from tilewright.targets.emu.context import (
     ARGUMENTS,
-    BLOCK,
     BY_ZERO,
     NOT_ALL_LANES,
     NOT_UNIFORM,
     SHARED,
-    WORKGROUP,
 )
 from tilewright.targets.emu.uniformity import UNIFORM, Kind, Ramp, Uniformity
 from tilewright.targets.host_arguments import argument_places
@@ -100,8 +98,7 @@ class Lowering:
         """Of the arguments in the context, and its size."""
         self.base = self.b.value(mach.IntFromPtrOp(entry.args[0]))
         self.subgroup = entry.args[1]
-        words = (*range(WORKGROUP, BLOCK, 8), SHARED, *range(ARGUMENTS, self.context_bytes, 8))
-        self._fields = {at: self.b.read(index, self.b.plus(self.base, at)) for at in words}
+        self._fields: dict[int, SSAValue] = {}
         self.operands: dict[Any, SSAValue] = {}
         """Where operands of products lie in memory, by block and value."""
 
@@ -148,6 +145,11 @@ class Lowering:
 
     def field(self, at: int) -> SSAValue:
         """A word of the context that does not change while a subgroup runs, read once, at the entry."""
+        if at not in self._fields:
+            pointer = mach.PtrAddOp(self.b.entry.args[0], self.b.constant(index, at))
+            load = mach.LoadOp(pointer.result, index)
+            self.b.entry.insert_ops_after([pointer, load], pointer.offset.owner)  # pyright: ignore
+            self._fields[at] = load.result
         return self._fields[at]
 
     def shared_address(self, key: Any, size: int) -> Idx:
