@@ -11,11 +11,10 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from xdsl.dialects.builtin import MemRefType, i1
+from xdsl.dialects.builtin import MemRefType
 from xdsl.ir import Attribute, SSAValue
 
 from tilewright.dialects import xegpu
-from tilewright.dialects.upstream import vector as more
 from tilewright.targets.emu import values as v
 from tilewright.targets.emu.atomics import atomic
 from tilewright.targets.emu.blocks import arrange, element_type
@@ -56,7 +55,7 @@ def update_offset(low: Lowering, op: xegpu.UpdateOffsetOp) -> None:
 def _access(
     low: Lowering, op: Any, source: SSAValue, offsets: SSAValue | None
 ) -> tuple[SSAValue, SSAValue]:
-    """Addresses in bytes, and which of them are meant: of all components of the op's value."""
+    """Addresses in bytes, and which of them are meant: of all components of the op's value, one after the other."""
     b, chunk, given = low.b, op.chunk, shape_of(op.value.type)
     element = element_of(op.value.type)
     desc = low.env[source] if offsets is None else _scattered(low, source, offsets, element)
@@ -65,27 +64,32 @@ def _access(
     indices, wanted = low.wide_of(desc.indices), low.wide(op.mask)
     # Components of a lane follow one another in a subgroup's values without `transpose`.
     inner = low.lanes == 1 and op.properties.get("transpose") is None
-    if low.lanes == 1:
-        count = max(1, prod(op.lanes))
-        wanted = _subgroup_mask(low, wanted, count, chunk, inner)
-        indices = b.shape(indices, *((count, 1) if inner else (count,)))
-    else:
+    count = max(1, prod(op.lanes)) if low.lanes == 1 else low.lanes
+    if low.lanes > 1:
         if op.tdesc is not None and prod(given) == prod(op.tdesc.get_shape()) and op.lane_count > 1:
             raise low.refuse("all lanes' values in one lane")
-        count = low.lanes
         indices, wanted = (_own(low, x) for x in (indices, wanted))
         wanted = low.mask_and(wanted)
     shape = (count, chunk) if inner else (chunk, count)
     if prod(shape) != prod(given) * low.lanes:
         raise low.refuse("a value that is not of the access's shape")
-    within = b.shape(b.iota(chunk), *((1, chunk) if inner else (chunk, 1)))
-    places = b.plus(b.cast(indices, index), within)
-    wanted = b.broadcast(wanted, vec(i1, *shape))
+    lane, part = (x.reshape(-1) for x in np.indices(shape)[:: 1 if inner else -1])
+
+    def repeated(wide: SSAValue) -> SSAValue:
+        """For each component: what is alone, of its lane, or its own of one for each, lane by lane."""
+        total = prod(shape_of(wide.type))
+        apart = low.lanes == 1 and total == count * chunk
+        return arrange(
+            b, b.shape(wide, total), lane * chunk + part if apart else lane * (total > 1)
+        )
+
+    wanted = repeated(wanted)
+    within = b.dense(vec(index, part.size), part.tolist())
+    places = b.plus(repeated(b.cast(indices, index)), within)
     if not (isinstance(desc.size, int) and desc.size < 0):
         wanted = b.all_of([wanted, _inside(low, places, desc.size)])
-    addresses = b.idx(b.plus(b.times(places, b.times(desc.stride, size)), desc.base))
-    whole = (*given, low.lanes) if low.lanes > 1 else given or (1,)
-    return b.shape(addresses, *whole), b.shape(wanted, *whole)
+    step = b.times(desc.stride, size)
+    return b.idx(b.plus(b.times(places, step), desc.base)), wanted
 
 
 def _inside(low: Lowering, indices: Idx, size: Idx) -> SSAValue:
@@ -103,17 +107,6 @@ def _own(low: Lowering, wide: SSAValue) -> SSAValue:
     if count not in (1, lanes):
         raise low.refuse(f"{count} offsets for {lanes} lanes")
     return arrange(low.b, wide, np.arange(lanes) * (1 if count == 1 else lanes + 1))
-
-
-def _subgroup_mask(low: Lowering, wide: SSAValue, count: int, chunk: int, inner: bool) -> SSAValue:
-    """Of one flag for all, for each lane, or for each component, what `_access` can repeat to its shape."""
-    b, total = low.b, prod(shape_of(wide.type))
-    if chunk > 1 and total == count * chunk:
-        flags = b.shape(wide, count, chunk)
-        return flags if inner else b.value(more.TransposeOp(flags, [1, 0]))
-    if total == 1:
-        return b.extract(b.shape(wide, 1), 0)
-    return b.shape(wide, *((count, 1) if inner else (count,)))
 
 
 @lowers("xegpu.load")
@@ -139,5 +132,5 @@ def atomic_rmw(low: Lowering, op: xegpu.AtomicRMWOp) -> None:
 
 
 def _give(low: Lowering, result: SSAValue, found: SSAValue) -> None:
-    scalar = low.lanes == 1 and not shape_of(result.type)
-    low.set(result, low.b.extract(found, 0) if scalar else found)
+    whole = (*shape_of(result.type), *([low.lanes] if low.lanes > 1 else []))
+    low.set(result, low.b.shape(found, *whole) if whole else low.b.extract(found, 0))
