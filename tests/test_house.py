@@ -20,7 +20,7 @@ PACKAGE = ROOT / "tilewright"
 
 GROUND = {
     "arguments", "cache", "diagnostics", "dtypes", "forks", "frames", "knobs", "prepacked", "printed",
-    "private", "records",
+    "private", "records", "rules",
 }  # fmt: skip
 """What every part may import."""
 BELOW: dict[str, set[str]] = {

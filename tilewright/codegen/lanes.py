@@ -199,10 +199,10 @@ def _nv_function(name: str) -> Handler:
         return o.p.call("float", f"llvm.nvvm.{unit}.f", one)
 
     def print_op(p: Printer, op: Operation) -> None:
-        from tilewright.codegen.printer import COMMON
+        from tilewright.codegen.printer import prints
 
         if not is_fast(op) or p.layout(op.operands[0].type).element.name == "f64":
-            COMMON[op.name](p, op)
+            prints.by_name[op.name](p, op)
             return
         float_elementwise(p, op, lambda o, s, x: approximate(o, x[0]), native_half=False)
 

@@ -95,9 +95,9 @@ def _print_divf(p: Printer, op: Operation) -> None:
 
 def _print_sqrt(p: Printer, op: Operation) -> None:
     if not is_fast(op) or p.layout(op.operands[0].type).element.name == "f64":
-        from tilewright.codegen.printer import COMMON
+        from tilewright.codegen.printer import prints
 
-        COMMON[op.name](p, op)
+        prints.by_name[op.name](p, op)
         return
 
     def root(o: Lanes, s: str, x: list[str]) -> str:

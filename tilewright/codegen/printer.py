@@ -12,8 +12,7 @@ in the common one, which the modules of this package fill with `@prints`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr
@@ -23,27 +22,22 @@ from tilewright.codegen.atomic_loops import expand_atomics
 from tilewright.codegen.registers import NoRegister, RegisterLayout
 from tilewright.codegen.target import Handler, LLVMTarget
 from tilewright.diagnostics import UnsupportedError, location_of
+from tilewright.rules import Rules
 
 if TYPE_CHECKING:
     from tilewright.codegen.cf import Cfg
 
-COMMON: dict[str, Handler] = {}
-"""Handlers shared by all targets, by op name."""
+_PRINTERS = (
+    *("arith", "atomics", "casts", "cf", "constants", "floats", "func", "masked", "math"),
+    *("memory", "memrefs", "pointers", "printing", "reductions", "scf", "transfers", "vectors"),
+    *("views", "instructions.table"),
+)
+prints: Rules[Handler] = Rules(*(f"tilewright.codegen.{name}" for name in _PRINTERS))
+"""Decorator, and table: the function prints the ops called so on every target."""
 
 Regs = tuple[str, ...]
 Arg = tuple[str, str]
 """(LLVM type, operand text)."""
-
-
-def prints(*names: str) -> Callable[[Handler], Handler]:
-    """Decorator: the function prints the ops called `names` on every target."""
-
-    def register(handler: Handler) -> Handler:
-        for name in names:
-            COMMON[name] = handler
-        return handler
-
-    return register
 
 
 def attribute(op: Operation, name: str) -> Attribute | None:
@@ -86,7 +80,7 @@ class Printer:
     def __init__(self, target: LLVMTarget):
         self.target = target
         self.rep = target.representation
-        self.handlers: Mapping[str, Handler] = {**COMMON, **target.handlers}
+        self.handlers: Mapping[str, Handler] = {**prints.by_name, **target.handlers}
         self.globals: list[str] = []
         self.declarations: dict[str, str] = {}
         self.defined: set[str] = set()
@@ -306,8 +300,6 @@ def emit_module(module: ModuleOp, target: LLVMTarget) -> str:
     ops (and gpu ids and barriers on GPU targets). Atomics that the target lacks become loops in
     `module`. Raises UnsupportedError naming the op for anything else.
     """
-    import_module("tilewright.codegen.handlers")  # fills COMMON
-
     expand_atomics(module, target)
     printer = Printer(target)
     for op in module.body.block.ops:

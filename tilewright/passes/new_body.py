@@ -30,7 +30,7 @@ from tilewright.dialects.folding import Folding, Kind
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.passes.budget import poll
 from tilewright.passes.control import Parts, convert_for, convert_if, convert_while
-from tilewright.passes.rules import Rules
+from tilewright.rules import Rules
 
 
 class NewBody:

@@ -47,7 +47,7 @@ from tilewright.dialects.upstream.vector import (
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.passes.emit import dense, with_shape, zero_of
 from tilewright.passes.new_body import NewBody
-from tilewright.passes.rules import Rules
+from tilewright.rules import Rules
 
 rule: Rules[Any] = Rules()
 PRODUCT = tuple(

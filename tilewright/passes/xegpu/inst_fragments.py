@@ -27,11 +27,11 @@ from tilewright.dialects import xegpu
 from tilewright.dialects.movement import shape_of
 from tilewright.dialects.upstream import vector as more
 from tilewright.dialects.xegpu.types import TensorDescType
-from tilewright.passes.rules import Rules
 from tilewright.passes.xegpu import split
 from tilewright.passes.xegpu.lane_fragments import Free
 from tilewright.passes.xegpu.lane_layouts import lane_attribute
 from tilewright.passes.xegpu.ownership import OwnershipAnalysis
+from tilewright.rules import Rules
 from tilewright.uarch.xe import XeMachine
 
 Shape = tuple[int, ...]

@@ -14,7 +14,6 @@ from xdsl.dialects.builtin import VectorType
 from xdsl.ir import SSAValue
 
 from tilewright import layout as ly
-from tilewright.passes.rules import Rules
 from tilewright.passes.xegpu.lane_fragments import (
     Free,
     Held,
@@ -23,6 +22,7 @@ from tilewright.passes.xegpu.lane_fragments import (
     element_of,
 )
 from tilewright.passes.xegpu.ownership import OwnershipAnalysis, lanes_of
+from tilewright.rules import Rules
 from tilewright.uarch.xe import XeMachine
 
 _RULES = ("values", "shapes", "blocks", "scatter", "matrix")

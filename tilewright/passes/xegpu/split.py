@@ -32,7 +32,7 @@ from tilewright.dialects.xetile.assembly import Index, split_indices
 from tilewright.passes.emit import dense, with_shape, zero_of
 from tilewright.passes.memory_objects import is_pure
 from tilewright.passes.new_body import NewBody, without_layouts
-from tilewright.passes.rules import Rules
+from tilewright.rules import Rules
 
 Cut = TypeVar("Cut")
 Shape = tuple[int, ...]

@@ -44,11 +44,11 @@ from tilewright.layout import BoundMap, Distribution
 from tilewright.passes.carried import LOOPS_AND_BRANCHES
 from tilewright.passes.kernel import LEVEL, SUBGROUPS
 from tilewright.passes.level import RANGE, range_of, region_of_run, run_around
-from tilewright.passes.rules import Rules
 from tilewright.passes.xegpu import layout_text as own
 from tilewright.passes.xegpu import split
 from tilewright.passes.xegpu.layout_relations import operand_map
 from tilewright.passes.xegpu.subgroup_ids import SubgroupIds
+from tilewright.rules import Rules
 
 _RULES = ("values", "shapes", "memory", "control")
 rule: Rules[Callable[[SubgroupDistributor, Any], None]] = Rules(

@@ -59,7 +59,7 @@ from tilewright.dialects.upstream.arith import folded
 from tilewright.dialects.upstream.gpu.lanes import ShuffleOp
 from tilewright.dialects.upstream.vector import ExtractStridedSliceOp
 from tilewright.layout import Layout
-from tilewright.passes.rules import Rules
+from tilewright.rules import Rules
 from tilewright.targets.cuda.ownership import Ownership, is_elementwise
 from tilewright.targets.cuda.smem import SharedMemory
 from tilewright.targets.cuda.sync import Hazards

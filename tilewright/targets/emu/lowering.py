@@ -37,7 +37,7 @@ from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import mach
 from tilewright.dialects.elementwise import is_elementwise
 from tilewright.dialects.upstream.arith import constant
-from tilewright.passes.rules import Rules
+from tilewright.rules import Rules
 from tilewright.targets.emu import values as v
 from tilewright.targets.emu.builder import (
     EmuBuilder,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from xdsl.ir import Operation
 
 from tilewright.codegen.printer import (
-    COMMON,
     Printer,
+    prints,
 )
 from tilewright.codegen.registers import llvm_vector
 from tilewright.codegen.target import Handler
@@ -31,7 +31,7 @@ def _convert(
     (value,) = op.operands
     layout, target = p.layout(value.type), p.layout(op.results[0].type)
     if (layout.element.name, target.element.name) != (src, dst):
-        COMMON[op.name](p, op)
+        prints.by_name[op.name](p, op)
         return
     made: list[str] = []
     for reg, count, type in zip(p.get(value), layout.counts, layout.types, strict=True):

@@ -10,7 +10,7 @@ from xdsl.dialects.builtin import IntegerAttr, MemRefType, ModuleOp, SymbolRefAt
 from xdsl.ir import Operation
 
 from tilewright.codegen import emit_module, spirv
-from tilewright.codegen.printer import COMMON, Arg, Printer, attribute, unsupported
+from tilewright.codegen.printer import Arg, Printer, attribute, prints, unsupported
 from tilewright.codegen.remote import generate_spirv
 from tilewright.codegen.target import LLVMTarget
 from tilewright.targets.xe import soft
@@ -75,7 +75,7 @@ def _print_call(table: Table, p: Printer, op: Operation) -> None:
     name = symbol.string_value()
     form = parse(name)
     if form is None:
-        COMMON["mach.call"](p, op)
+        prints.by_name["mach.call"](p, op)
         return
     args = [pair for v in op.operands for pair in zip(p.registers(v.type), p.get(v), strict=True)]
     if is_soft(name) and isinstance(form, Block2D) and table.name != "neutral":
@@ -95,7 +95,7 @@ def _print_shared(p: Printer, op: Operation) -> None:
     if not (isinstance(space, IntegerAttr) and space.value.data == 3):
         if op.name == "memref.alloc":
             raise unsupported(op, "a kernel has no heap", "allocate in memory space 3")
-        COMMON[op.name](p, op)
+        prints.by_name[op.name](p, op)
         return
     layout = p.rep.memref(kind)
     size = layout.element_bytes

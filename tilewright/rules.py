@@ -1,4 +1,4 @@
-"""Rules: functions by the names of the ops that they convert, one table for each pass or target that has them.
+"""Rules: functions by the names of the ops that they convert or print, one table for each pass or target that has them.
 
 rule: Rules[Callable[[Lanes, Any], None]] = Rules("tilewright.passes.xegpu.lane_values", ..)
 
@@ -10,7 +10,7 @@ found = rule.of(op.name)
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any, Generic, TypeVar
 
@@ -37,10 +37,15 @@ class Rules(Generic[Rule]):
 
         return register
 
-    def of(self, name: str) -> Rule | None:
-        """The rule of the ops called so; None where there is none."""
+    @property
+    def by_name(self) -> Mapping[str, Rule]:
+        """The rules of this table alone."""
         for module in self._modules:
             import_module(module)
         self._modules = ()
-        found = self._by_name.get(name)
+        return self._by_name
+
+    def of(self, name: str) -> Rule | None:
+        """The rule of the ops called so; None where there is none."""
+        found = self.by_name.get(name)
         return self._shared.of(name) if found is None and self._shared is not None else found
