@@ -298,7 +298,9 @@ TARGETS: Mapping[str, Entry] = {
         "tilewright.targets.reference", "numpy meaning of every op, with checking mode"
     ),
     "cpu": Entry("tilewright.targets.cpu", "x86-64 (AMX, AVX-512, AVX2) and Arm (NEON, SVE2)"),
-    "emu": Entry("tilewright.targets.emu", "kernels of lanes and subgroups on x86, lane by lane"),
+    "emu": Entry(
+        "tilewright.targets.emu", "kernels of lanes and subgroups on the CPU, lane by lane"
+    ),
     "cuda": Entry("tilewright.targets.cuda", "NVIDIA sm_80 and sm_90a through the driver", "sm_"),
     "xe": Entry("tilewright.targets.xe", "Intel Xe: pvc, bmg, dg2"),
 }

@@ -17,7 +17,10 @@ from tests.targets.cpu.qemu import POOL
 from tilewright import knobs
 from tilewright.codegen.elf import undefined_symbols
 from tilewright.codegen.native import host_architecture
+from tilewright.dialects.text import parse_module
+from tilewright.targets.base import CompileOptions
 from tilewright.targets.cpu.machine import machine
+from tilewright.targets.entry import build_text
 from tilewright.tools.cli import main
 from tilewright.uarch.arm import AARCH64
 
@@ -68,6 +71,25 @@ def test_a_launch_is_refused_where_the_machine_executes_other_instructions() -> 
         kernels.column_stats.options(machine="sve2")[1](x, x[0].copy(), x[0].copy())
     with pytest.raises(tw.UnsupportedError, match="no CPU is called 'neno'"):
         kernels.column_stats.options(machine="neno")[1](x, x[0].copy(), x[0].copy())
+
+
+LANES = """
+gpu.module @m {
+  gpu.func @k(%a: memref<32xf32>) kernel attributes {known_block_size = array<i32: 32, 1, 1>} {
+    %i = gpu.thread_id x
+    %x = memref.load %a[%i] : memref<32xf32>
+    memref.store %x, %a[%i] : memref<32xf32>
+    gpu.return
+  }
+}
+"""
+
+
+@foreign
+def test_programs_of_lanes_run_on_the_machine_at_hand_only() -> None:
+    options = CompileOptions("cpu", machine="neon")
+    with pytest.raises(tw.UnsupportedError, match="code for aarch64"):
+        build_text(parse_module(LANES, "lanes.mlir"), options, launched=False)
 
 
 @foreign

@@ -232,9 +232,10 @@ class CpuTarget(Target):
         from tilewright.passes.kernel import kernel_of, level_of
         from tilewright.targets.cpu.build import build
 
-        if level_of(kernel_of(module)) != "workgroup":
-            return get_target(LANES).build(module, options, observe)
         m = chosen(options.machine)
+        if level_of(kernel_of(module)) != "workgroup":
+            m.refuse_elsewhere()
+            return get_target(LANES).build(module, options, observe)
 
         source = source_of(module)
         data, meta, text = build(module, m, options, observe)

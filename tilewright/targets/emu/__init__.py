@@ -1,4 +1,4 @@
-"""The emulator: kernels of lanes and subgroups, compiled for x86, lanes as elements of vectors, subgroups as fibres."""
+"""The emulator: kernels of lanes and subgroups on the CPU, lanes as elements of vectors, subgroups as fibres."""
 
 from tilewright.targets.emu.target import TARGET
 

@@ -7,8 +7,7 @@ nobody got further is a deadlock.  Any subset of the subgroups may meet at a nam
 Workgroups are drawn from a counter that all worker threads share.  Shared memory is filled with ones (NaN) for each
 workgroup.
 
-The offsets are those of `context`.  The switch is for the System V convention of x86-64: rbx, rbp, r12 to r15 and the
-stack belong to the caller, everything else is saved by LLVM around the call.
+The offsets are those of `context`.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from functools import cache
 from typing import Any, Final
 
 from tilewright.targets.emu import context as c
+from tilewright.targets.emu.switch import SWITCHES, Switch
 
 SYMBOLS: Final = (
     "tw_emu_barrier",
@@ -26,8 +26,6 @@ SYMBOLS: Final = (
     "tw_emu_fail",
 )
 """Functions that kernels call."""
-
-_SAVED = ("rbp", "rbx", "r12", "r13", "r14", "r15")
 
 
 def _at(name: str, base: str, offset: int | str) -> str:
@@ -92,23 +90,12 @@ def _arrival(count: str) -> str:
 """
 
 
-def fibers_ir() -> str:
+def fibers_ir(switch: Switch) -> str:
     """LLVM IR text of the scheduler and of `SYMBOLS`."""
-    push = "\\0A".join(f"pushq %{r}" for r in _SAVED)
-    pop = "\\0A".join(f"popq %{r}" for r in reversed(_SAVED))
     return f"""\
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 
-define internal void @switch(ptr %from, ptr %to) naked noinline nounwind {{
-  call void asm sideeffect "{push}\\0Amovq %rsp, (%rdi)\\0Amovq %rsi, %rsp\\0A{pop}\\0Aretq", "~{{memory}}"()
-  unreachable
-}}
-
-define internal void @enter() naked noinline nounwind {{
-  call void asm sideeffect "movq %r12, %rdi\\0Acallq *%r13\\0Aud2", "~{{memory}}"()
-  unreachable
-}}
-
+{switch.ir()}\
 define internal void @main(ptr %c) noinline nounwind {{
 {_word("cur", "%c", c.CURRENT)}\
 {_word("kernel", "%c", c.KERNEL, "ptr")}\
@@ -233,13 +220,13 @@ new:
   %i1 = add i64 %i, 1
   %reach = mul i64 %i1, %stack
 {_at("top", "%stacks", "%reach")}\
-{_at("ret", "%top", -8)}\
-  store ptr @enter, ptr %ret
-{_at("r12", "%top", -32)}\
-  store ptr %c, ptr %r12
-{_at("r13", "%top", -40)}\
-  store ptr @main, ptr %r13
-{_at("low", "%top", -56)}\
+{_at("goal", "%top", -switch.entry)}\
+  store ptr @enter, ptr %goal
+{_at("context", "%top", -switch.context)}\
+  store ptr %c, ptr %context
+{_at("run", "%top", -switch.main)}\
+  store ptr @main, ptr %run
+{_at("low", "%top", -switch.low)}\
   store ptr %low, ptr %g
 {_put(str(c.READY), "%g", c.FIBER_STATUS, "gstatus")}\
   br label %start
@@ -287,8 +274,8 @@ stuck:
 
 @cache
 def scheduler(target: Any) -> Any:
-    """The scheduler's code in this process, compiled once for the x86 `target`."""
+    """The scheduler's code in this process, compiled once for the `target`."""
     from tilewright.codegen.jit import LoadedObject, compile_object
 
-    text = f'target triple = "{target.triple}"\n{fibers_ir()}'
+    text = f'target triple = "{target.triple}"\n{fibers_ir(SWITCHES[target.family])}'
     return LoadedObject(compile_object(text, target), target)

@@ -23,7 +23,7 @@ __all__ = ["PASSES", "PIPELINE", "run_pipeline"]
 
 @dataclass
 class EmuUnit(Unit[None]):
-    """A kernel on its way to x86 code, lane by lane."""
+    """A kernel on its way to code for the CPU, lane by lane."""
 
     lanes: int = 1
     """Of a subgroup; 1 where the text is the subgroups'."""
