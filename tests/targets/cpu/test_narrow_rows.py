@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib import import_module
 from typing import Any
 
@@ -136,3 +137,6 @@ def test_a_row_is_one_pass_with_what_it_is_scaled_by() -> None:
         x, w, w, x.copy(), 1e-5, CENTER=True, BM=4, BN=1024
     )
     assert compiled.ir["stage"].count("stage.fused") == 1
+    blocks = re.split(r"^\w+:$", compiled.asm["llvm"], flags=re.M)
+    main = [block for block in blocks if re.search(r"= load <\d+ x i16>", block)]
+    assert main and not any("icmp slt <" in block for block in main), "what is inside has no mask"

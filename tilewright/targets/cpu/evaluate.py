@@ -107,6 +107,8 @@ class Evaluator:
         self.b = b
         self.values = values
         self._memo: list[dict[tuple[SSAValue, Position], SSAValue]] = [{}]
+        self.ends: set[Idx] = set()
+        """Numbers of columns that no place that is `inside` reaches."""
 
     @contextmanager
     def scope(self) -> Generator[None]:

@@ -231,8 +231,10 @@ class FusedEmitter(FusedPlanner):
                 tile = e.values.tiles[e.values.real(root.op.tile)]
                 if isinstance(tile, Tile):
                     tiles.append((tile, row))
+        e.ends = set()
         for tile, at in tiles:
             limit = tile.limit(b, 1)
+            e.ends.add(limit)
             at_row = b.plus(tile.offsets[0], at)
             ok: SSAValue | None = b.cmp("slt", at_row, tile.extents[0])
             if not b.is_nonnegative(at_row):
@@ -259,6 +261,7 @@ class FusedEmitter(FusedPlanner):
             emit_streamed(self, roots[0], streamed, row, width, lanes, ahead)
         else:
             self.sweep(roots, row, width, lanes, ahead)
+        self.e.ends = set()
 
     def sweep(
         self,

@@ -2,7 +2,7 @@
 
 Along a row, a value that grows by one per column (an index vector, what one number is added to, repetitions down the
 rows) compared with what is one number on that row is true for the first lanes or for the last ones: a mask made of a
-count.
+count; and for all of them where the row is known to go on as far.
 """
 
 from __future__ import annotations
@@ -34,6 +34,9 @@ def compare(e: Evaluator, op: Operation, place: Position, result: int) -> SSAVal
         for x, y, how in ((op.lhs, op.rhs, predicate), (op.rhs, op.lhs, SWAPPED[predicate])):
             first, limit = ramp(e, x, place), one_number(e, y, place)
             if first is not None and limit is not None:
+                whole = place.inside and first is place.col and limit in e.ends
+                if whole and how in ("slt", "sle"):
+                    return e.b.constant(lane_type(i1, place.lanes), 1)
                 return first_lanes(e, how, e.b.minus(limit, first), place.lanes)
     return e.elementwise(op, place, result)
 
