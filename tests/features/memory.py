@@ -27,6 +27,11 @@ def window(*values: Any) -> None:
     last[...] = values[0][4:20, 2:34]
 
 
+def _chosen(a: Any, b: Any, p: Any, o: Any) -> None:
+    o[...] = b[2:10, 7:23]
+    b[1:9, 3:19] = 2 * o
+
+
 ORDER = "#xetile.tile_attr<order = [0, 1]>"
 SCATTERED = "#xetile.tile_attr<scattered = true>"
 COPY = "load %v = %a[4, 2] 16x32\nstore %v, %b[0, 0] 16x32"
@@ -223,7 +228,24 @@ PROGRAMS: dict[str, Program] = {
         %r = arith.addf %w, %g : vector<8x16xf32>
         store %r, %b[0, 0] 8x16""",
         lambda a, v, b: (b.__setitem__(ALL, v + a[1]), a.__setitem__(1, a[1] + 3)),
-        without=("xe-pvc",),  # lanes do it one for all, and do not hand its result on
+    ),
+    "tiles of two arrays, one of which a branch chooses": Program(
+        "a: f32 16x32, b: f32 16x32, p: i1 = 0, o: f32 8x16",
+        f"""%c1 = arith.constant 1 : index
+        %t = scf.if %p -> {T} {{
+          %x = xetile.init_tile %a[0, 0] : memref<16x32xf32> -> {T}
+          scf.yield %x : {T}
+        }} else {{
+          %x = xetile.init_tile %b[%c1, 3] : memref<16x32xf32> -> {T}
+          scf.yield %x : {T}
+        }}
+        %u = xetile.update_tile_offset %t, [%c1, 4] : {T}
+        %v = xetile.load_tile %u : {T} -> vector<8x16xf32>
+        %w = arith.addf %v, %v : vector<8x16xf32>
+        xetile.store_tile %w, %t : vector<8x16xf32>, {T}
+        store %v, %o[0, 0] 8x16""",
+        _chosen,
+        without=("sm_90a",),  # threads keep which matrix a tile is of
     ),
     # Scattered tiles.
     "a scattered tile that a loop moves": Program(

@@ -10,8 +10,9 @@ split into the op that made it and a list of numbers, its position. Loops and if
       scf.yield %u }                                     scf.yield %x, %y2 }
 
 Who uses it says what a root, a move and an access are (`Client`). Requires: all descriptors that meet at a
-loop or an if are of one base; others are refused. Guarantees: no op moves or carries a descriptor any
+loop are of one base; others are refused. Guarantees: no op moves or carries a descriptor any
 more; coordinates that a loop never changes are not carried. scf.for, scf.if, scf.while and arith.select are handled.
+Where descriptors of two bases meet at an if or a select, their accesses behind it become ifs with one of either.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from xdsl.dialects import arith, scf
-from xdsl.dialects.builtin import IndexType
+from xdsl.dialects.builtin import IndexType, UnrealizedConversionCastOp
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, Region, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
@@ -89,6 +90,8 @@ class PositionRewriter:
         self.client = client
         self.placed: dict[SSAValue, Placed] = {}
         self._dead: list[Operation] = []
+        self._choices: dict[SSAValue, tuple[SSAValue, SSAValue, SSAValue]] = {}
+        """What stands for one of two roots: a condition, the root where it holds, and the other."""
 
     def run(self, region: Region) -> None:
         self._region(region)
@@ -130,19 +133,57 @@ class PositionRewriter:
         elif used and isinstance(op, arith.SelectOp):
             self._select(op, *used.values())
         elif used and not isinstance(op, (scf.YieldOp, scf.ConditionOp)):
-            self.client.access(op, used)
+            self._access(op, used)
         else:
             for region in op.regions:
                 self._region(region)
 
+    def _access(self, op: Operation, used: dict[int, Placed]) -> None:
+        """Of two bases of which a branch chose one: once on either side of a branch."""
+        number = next((n for n, placed in used.items() if placed.root in self._choices), None)
+        if number is None:
+            self.client.access(op, used)
+            return
+        chosen = used[number]
+        condition, *roots = self._choices[chosen.root]
+        clones = [op.clone() for _ in roots]
+        then, otherwise = (Block([clone, scf.YieldOp(*clone.results)]) for clone in clones)
+        branch = scf.IfOp(condition, [r.type for r in op.results], [then], [otherwise])
+        for each in (branch, *clones):
+            each.location = op.location
+        Rewriter.replace_op(op, branch)
+        for clone, root in zip(clones, roots, strict=True):
+            self._access(clone, {**used, number: Placed(root, chosen.parts)})
+
+    def _root_of(self, op: Operation, given: Sequence[Placed]) -> SSAValue:
+        """The root of descriptors that meet at an op, or what stands for one of two."""
+        first, *others = given
+        same = all(len(first.parts) == len(other.parts) for other in others)
+        if same and all(_meet(first.root, other.root, op) for other in others):
+            return first.root
+        roots = [each.root for each in given]
+        condition = op.cond if isinstance(op, scf.IfOp | arith.SelectOp) else None
+        known = same and condition is not None and all(_made_before(op, root) for root in roots)
+        if condition is None or not known:
+            raise error_at(
+                op,
+                "descriptors of two different bases reach this value, so there is no single "
+                "position to carry",
+                kind=UnsupportedError,
+            )
+        choice = UnrealizedConversionCastOp.get((condition, *roots), [first.root.type])
+        Rewriter.insert_op(choice, InsertPoint.before(op))
+        self._dead.append(choice)
+        self._choices[choice.results[0]] = (condition, roots[0], roots[1])
+        return choice.results[0]
+
     def _select(self, op: arith.SelectOp, a: Placed, b: Placed) -> None:
-        _check_roots(op, [a, b])
-        at = Before(op)
+        root, at = self._root_of(op, [a, b]), Before(op)
         parts: list[Index] = [
             x if x is y else at.add(arith.SelectOp(op.cond, at.index(x), at.index(y)))
             for x, y in zip(a.parts, b.parts, strict=True)
         ]
-        self.placed[op.result] = Placed(a.root, parts)
+        self.placed[op.result] = Placed(root, parts)
         self._dead.append(op)
 
     # --- Structured control flow ---------------------------------------------------------
@@ -164,7 +205,9 @@ class PositionRewriter:
                 if self._moves(place):
                     given.setdefault(place, []).append(self._placed_at(user, value))
         for each in given.values():
-            _check_roots(op, each)
+            root = self._root_of(op, each)
+            if root is not each[0].root:
+                each[0] = Placed(root, each[0].parts)
         changed = {place: self._changed(op, place, each) for place, each in given.items()}
         operands = [self._carried(*edge, changed) for edge in edges]
         for place, each in given.items():
@@ -318,19 +361,6 @@ def _edges(op: Operation) -> Iterator[tuple[Operation, int, Sequence[SSAValue]]]
         yield end, 0, places
 
 
-def _check_roots(op: Operation, given: Sequence[Placed]) -> None:
-    """Requires that descriptors which meet at an op are of one base."""
-    first, *others = given
-    for other in others:
-        if not _meet(first.root, other.root, op) or len(first.parts) != len(other.parts):
-            raise error_at(
-                op,
-                "descriptors of two different bases reach this value, so there is no single "
-                "position to carry",
-                kind=UnsupportedError,
-            )
-
-
 def _meet(a: SSAValue, b: SSAValue, op: Operation) -> bool:
     """Are two descriptors of one base, of which the first is known before the op at which they meet?"""
     makes, other = a.owner, b.owner
@@ -342,6 +372,12 @@ def _meet(a: SSAValue, b: SSAValue, op: Operation) -> bool:
         and [folded(v) for v in makes.operands] == [folded(v) for v in other.operands]
     ):
         return False
+    return _made_before(op, a)
+
+
+def _made_before(op: Operation, root: SSAValue) -> bool:
+    """Is a root known before an op, or can it be made there?"""
+    makes = root.owner
     if isinstance(makes, Operation) and op.is_ancestor(makes):
         if any(_within(op, v) for v in makes.operands):
             return False

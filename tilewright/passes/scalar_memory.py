@@ -25,9 +25,11 @@ from tilewright.passes.vector_to_xetile import vector_to_xetile
 SCALAR = memref.LoadOp | memref.StoreOp | memref.AtomicRMWOp
 
 
-def scalar_memory(kernel: gpu.FuncOp) -> None:
-    """Rewrites a kernel, in place."""
+def scalar_memory(kernel: gpu.FuncOp, *, atomics: bool = False) -> None:
+    """Rewrites a kernel, in place; with `atomics`, only those whose result is used."""
     found = [op for op in kernel.walk() if isinstance(op, SCALAR)]
+    if atomics:
+        found = [op for op in found if isinstance(op, memref.AtomicRMWOp) and op.result.first_use]
     for op in found:
         at = Before(op)
         match op:

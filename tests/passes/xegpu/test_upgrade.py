@@ -115,14 +115,13 @@ def test_the_older_generation_of_every_op():
     parse_module(text, "modern.mlir")
 
 
-def test_two_bases_that_meet_are_refused_with_the_reason():
+def test_two_bases_that_a_loop_carries_are_refused_with_the_reason():
     text = """
-func.func @f(%a: memref<64x64xf32>, %b: memref<64x64xf32>, %p: i1) {
+func.func @f(%a: memref<64x64xf32>, %b: memref<64x64xf32>, %n: index) {
   %t = xegpu.create_nd_tdesc %a[0, 0] : memref<64x64xf32> -> !xegpu.tensor_desc<8x16xf32>
   %u = xegpu.create_nd_tdesc %b[0, 0] : memref<64x64xf32> -> !xegpu.tensor_desc<8x16xf32>
-  %x = scf.if %p -> (!xegpu.tensor_desc<8x16xf32>) {
-    scf.yield %t : !xegpu.tensor_desc<8x16xf32>
-  } else {
+  %c0 = arith.constant 0 : index
+  %x = scf.for %i = %c0 to %n step %n iter_args(%y = %t) -> (!xegpu.tensor_desc<8x16xf32>) {
     scf.yield %u : !xegpu.tensor_desc<8x16xf32>
   }
   %v = xegpu.load_nd %x : !xegpu.tensor_desc<8x16xf32> -> vector<8x16xf32>
@@ -132,7 +131,7 @@ func.func @f(%a: memref<64x64xf32>, %b: memref<64x64xf32>, %p: i1) {
     module = parse_module(text, "meet.mlir")
     with pytest.raises(UnsupportedError, match="two different bases") as caught:
         upgrade(module)
-    assert caught.value.location is not None and caught.value.location.line == 5
+    assert caught.value.location is not None and caught.value.location.line == 6
 
 
 def test_a_map_that_no_message_has_is_refused():

@@ -240,3 +240,21 @@ def test_a_row_is_one_message_everywhere() -> None:
     if not offline.missing():
         sends = Counter(report.count(found.isa().asm).messages)
         assert not any("block load" in name for name in sends)
+
+
+@pytest.mark.parametrize("element", ["f16", "bf16"])
+def test_a_product_of_one_subgroup_loads_in_smaller_parts(element: str) -> None:
+    """32 x 32 x 32 fills all registers but for the parts of A and B; arrays that may overlap are stored to last."""
+    ab, c = f"32x32x{element}", "32x32xf32"
+    load = "%{0}d = xegpu.create_nd_tdesc %{0} : memref<{1}> -> !xegpu.tensor_desc<{1}>\n"
+    load += "%{0}v = xegpu.load_nd %{0}d[0, 0] : !xegpu.tensor_desc<{1}> -> vector<{1}>\n"
+    found = build(
+        f"""gpu.module @m {{ gpu.func @k(%a: memref<{ab}>, %b: memref<{ab}>, %c: memref<{c}>)
+          kernel attributes {{tilewright.level = "subgroup"}} {{
+        {load.format("a", ab)} {load.format("b", ab)} {load.format("c", c)}
+        %d = xegpu.dpas %av, %bv, %cv : vector<{ab}>, vector<{ab}>, vector<{c}> -> vector<{c}>
+        xegpu.store_nd %d, %cd[0, 0] : vector<{c}>, !xegpu.tensor_desc<{c}>
+        gpu.return }} }}""",
+        "xe-dg2",
+    )
+    no_spills(found)

@@ -102,8 +102,13 @@ def test_a_mode_that_is_too_small() -> None:
         (Pressure(100, None, ()), 300, None),
         (Pressure(164, None, (), kept=192), 190, "about 192 of addresses of single elements"),
         (Pressure(164, None, (), kept=20), 190, None),
+        (Pressure(145, None, (), exchanged=192), 145, "192 that lanes exchange"),
+        (Pressure(193, None, (), exchanged=128), 193, None),
     ],
-    ids=["in its order", "in another order", "with room", "single elements", "a few of them"],
+    ids=[
+        *("in its order", "in another order", "with room", "single elements", "a few of them"),
+        *("exchanges", "a few of those"),
+    ],
 )
 def test_what_may_spill(found: Pressure, natural: int, why: str | None) -> None:
     said = risk(found, 256, natural)

@@ -19,6 +19,7 @@ from tilewright.passes.observer import Observer, ignore
 from tilewright.passes.outer_loops_to_grid import outer_loops_to_grid
 from tilewright.passes.pipeline import CLEANUP, Pass, Pipeline, Unit
 from tilewright.passes.retile import compute_in_passes
+from tilewright.passes.scalar_memory import scalar_memory
 from tilewright.passes.sink_broadcasts import sink_broadcasts
 from tilewright.passes.views import FOLD_VIEWS
 from tilewright.passes.xegpu.blocking import block
@@ -87,6 +88,12 @@ def compute_parts(passes: int = 0) -> Pass[Unit[Any]]:
     )
 
 
+ATOMICS_OF_NUMBERS = Pass[Unit[Any]](
+    "scalar-memory",
+    "turns atomics of numbers whose results are used into those of tiles of one element",
+    lambda u: scalar_memory(u.kernel, atomics=True),
+    requires=BOTH,
+)
 XETILE_TO_XEGPU = Pass[Unit[Any]](
     "xetile-to-xegpu",
     "converts XeTile to XeGPU, op by op",
@@ -258,6 +265,7 @@ WORKGROUP: Sequence[Pass[XeUnit]] = (
     OUTER_LOOPS_TO_GRID.to("xetile"),
     FOLD_VIEWS.to("xetile"),
     compute_parts().to("xetile"),
+    ATOMICS_OF_NUMBERS.to("xetile"),
     XETILE_TO_XEGPU.to("xegpu"),
     TO_TODAY.to("xegpu"),
     BYTES_OF_BOOLEANS.to("xegpu"),

@@ -296,11 +296,11 @@ def run(
         return _in_passes(tried, passes)
 
     ways: list[Callable[[], dict[str, Attribute] | None]] = [more_passes]
-    if level == "workgroup":
+    if level != "lane":
         blocks = sum(op.name in BLOCKS for op in kernel.walk())
         ways.insert(0, lambda: _smaller_parts(tried, blocks, last.missing if last else 0))
-        if not has_layouts:
-            ways.insert(0, lambda: _more_subgroups(tried, machine))
+    if level == "workgroup" and not has_layouts:
+        ways.insert(0, lambda: _more_subgroups(tried, machine))
     with TimeBudget(BUDGET) as budget:
         while True:
             unit = XeUnit(module, machine, off)

@@ -41,7 +41,8 @@ SMALLER = (
 
 SEEN = 160
 """Registers of 256 from which on kernels whose order is not the program's, or whose lanes load single elements, were
-seen to spill though the count fits. Kernels of block loads and products in the order of the program were not."""
+seen to spill though the count fits; and so many exchanged by shuffles, with half of the registers in use. Kernels of
+block loads and products in the order of the program were not."""
 
 
 class TooManyRegisters(UnsupportedError):
@@ -73,6 +74,8 @@ class Pressure:
     """Those of them that compilers keep over the loop: not of ragged blocks."""
     held: tuple[tuple[Attribute, int], ...] = ()
     """Of `TooManyRegisters`."""
+    exchanged: int = 0
+    """Registers that lanes read of one another, everywhere in the kernel: compilers need more of them for that."""
 
     @property
     def reserve(self) -> int:
@@ -106,6 +109,8 @@ def pressure(kernel: gpu.FuncOp, machine: XeMachine) -> Pressure:
         _addresses(kernel) * lanes * 4 // size,
         _addresses(kernel, kept=True) * lanes * 4 // size,
         tuple(places.most_common(3)),
+        sum(liveness.size(op.results[0]) for op in kernel.walk() if op.name == "gpu.shuffle")
+        // size,
     )
 
 
@@ -146,6 +151,12 @@ def risk(found: Pressure, mode: int, natural: int) -> str | None:
     `natural`: registers that it would need in the order of the program.
     """
     single = found.registers + found.kept > mode
+    if found.exchanged >= SEEN and found.registers >= mode // 2:
+        return (
+            f"{found.registers} registers of data in {mode}, and {found.exchanged} that lanes exchange by shuffles: "
+            "such kernels were seen to spill; layouts that leave elements with their lanes avoid it, and --emit "
+            "report asks the offline compiler"
+        )
     if found.registers * LARGE < SEEN * mode or not (single or natural > mode):
         return None
     what = f" and about {found.kept} of addresses of single elements" if single else ""
