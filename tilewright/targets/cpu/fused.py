@@ -48,8 +48,8 @@ from tilewright.targets.cpu.streaming import emit_streamed, streamed_tile
 
 ROW_BLOCK = 16
 """Rows that run together, so that columns are vectors; fewer where rows are long."""
-ROW_BLOCK_BYTES = 32 << 10
-"""Kept values of a block of rows stay in the first cache."""
+ROW_BLOCK_BYTES = 16 << 10
+"""Kept values of a block of rows stay in the first cache, beside the rows that they are made of."""
 
 
 class FusedEmitter(FusedPlanner):
