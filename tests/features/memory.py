@@ -379,3 +379,22 @@ for (_kind, _element), _function in _atomics().items():
         store %old, %o[0, 0] 8x16""",
         lambda a, v, o, f=_function: (o.__setitem__(ALL, a), a.__setitem__(ALL, f(a, v))),
     )
+
+
+def _shares(a: Any) -> Any:
+    return a - a.max(1, keepdims=True)
+
+
+for _element in ("f64", "bf16", "i8"):
+    _kind = "maxsi" if _element == "i8" else "maximumf"
+    _sub = "subi" if _element == "i8" else "subf"
+    PROGRAMS[f"extents of {_element} that nothing divides"] = Program(
+        f"a: {_element} 20x60, b: {_element} 37x13",
+        f"""load %v = %a[3, 5] 13x37
+        %m = xetile.reduction <{_kind}>, %v [1] : vector<13x37x{_element}> -> vector<13x1x{_element}>
+        %w = xetile.broadcast %m [1] : vector<13x1x{_element}> -> vector<13x37x{_element}>
+        %s = arith.{_sub} %v, %w : vector<13x37x{_element}>
+        %t = xetile.transpose %s, [1, 0] : vector<13x37x{_element}> -> vector<37x13x{_element}>
+        store %t, %b[0, 0] 37x13""",
+        gives(lambda a: _shares(a[3:16, 5:42]).T),
+    )
