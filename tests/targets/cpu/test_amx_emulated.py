@@ -96,3 +96,50 @@ def test_two_accumulators_over_one_operand(rng: np.random.Generator) -> None:
     g = x @ w
     want = g / (1 + np.exp(-g)) * (x @ v)
     assert np.linalg.norm(y - want) <= 1e-5 * np.linalg.norm(want)
+
+
+@tw.kernel
+def few_rows(
+    A, B, C, K, ACC: tw.constexpr = tw.f32, BM: tw.constexpr = 32, BN: tw.constexpr = 64,
+    BK: tw.constexpr = 32,
+):  # fmt: skip
+    """C += A B over K k, which may be less or more than the arrays have."""
+    m, n = tw.program_id(0) * BM, tw.program_id(1) * BN
+    c = tw.init_tile(C, [m, n], (BM, BN))
+    acc = tw.load_tile(c)
+    for k in range(0, K, BK):
+        a = tw.load_tile(tw.init_tile(A, [m, k], (BM, BK)))
+        acc = tw.tile_mma(a, tw.load_tile(tw.init_tile(B, [k, n], (BK, BN))), acc)
+    tw.store_tile(acc, c)
+
+
+@pytest.mark.parametrize(("left", "right"), [("bf16", "bf16"), ("f16", "f16"), ("i8", "u8")])
+def test_few_rows_change_places_with_many_columns(rng, left: str, right: str) -> None:
+    """B, whose rows lie along k, is read where it lies, at edges of its array and of tiles; bytes keep their signs."""
+    whole = left == "i8"
+    group = 64 if whole else 32
+    for rows, k, bm, bk in ((32, 512, 32, 32), (20, 333, 32, 64), (9, 100, 16, 16)):
+        n = int(rng.integers(65, 140))
+        if whole:
+            a, b = (
+                rng.integers(np.iinfo(d).min, np.iinfo(d).max + 1, s).astype(d)
+                for d, s in ((np.int8, (rows, k)), (np.uint8, (n, k)))
+            )
+            c, acc = rng.integers(-99, 99, (rows, n)).astype(np.int32), tw.i32
+        else:
+            element = getattr(tw, left).numpy
+            a, b = (rng.standard_normal(s).astype(element) for s in ((rows, k), (n, k)))
+            c, acc = rng.standard_normal((rows, n)).astype(np.float32), tw.f32
+        exact = np.int64 if whole else np.float64
+        for depth in (k, k - 3):  # the arrays may go on; whole steps of the loop are taken
+            taken = min(k, -(-depth // bk) * bk)
+            want = c.astype(exact) + a[:, :taken].astype(exact) @ b.T[:taken].astype(exact)
+            sizes = {"BM": bm, "BN": 64, "BK": bk, "ACC": acc}
+            stage = few_rows.compile(a, b.T, c, depth, **sizes, target="cpu").ir["stage"]
+            assert f"-> !stage.panels<32x{group}x" in stage.partition("(%B,")[2]
+            found = c.copy()
+            few_rows[1, tw.cdiv(n, 64)](a, b.T, found, depth, **sizes)
+            if whole:
+                np.testing.assert_array_equal(found, want)
+            else:
+                assert np.linalg.norm(found - want) <= 1e-5 * np.linalg.norm(want)

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from xdsl.dialects import arith
-from xdsl.dialects.builtin import VectorType, i1
+from xdsl.dialects.builtin import AnyFloat, VectorType, i1
 from xdsl.ir import SSAValue
 
 from tilewright.codegen.builder import Builder, Idx
@@ -28,7 +28,8 @@ from tilewright.targets.cpu.machine import CpuMachine
 from tilewright.targets.cpu.memory import Buffer, itemsize, rows_cols
 from tilewright.targets.cpu.micro import AMX_STEPS, emit_micro, family_of, known_bytes, panel_start
 from tilewright.targets.cpu.operands import FEW_USES, Operands, PackedArray
-from tilewright.targets.cpu.panels import PanelFormat
+from tilewright.targets.cpu.panels import PanelFormat, transpose
+from tilewright.targets.cpu.roles import roles_of
 from tilewright.targets.cpu.thin import ThinProduct, thin_form
 
 TILE_LINES = 32
@@ -98,37 +99,85 @@ class ContractEmitter:
 
     def product(self, a: SSAValue, bb: SSAValue, c: Buffer, trips: Idx, zero: bool) -> None:
         b, m = self.b, self.m
-        assert isinstance(a.type, VectorType) and isinstance(bb.type, VectorType)
-        family = family_of(m, a.type, bb.type, c.element)
-        rows, width = rows_cols(a.type)
-        cols = rows_cols(bb.type)[1]
+        roles = roles_of(m, a, bb, c.element)
+        family = roles.family
+        width = rows_cols(a.type)[1]
         length = b.times(trips, width)
         thin = thin_form(m, family, a, bb)
         if thin is not None:
             if zero:
                 self.clear(c)
             value, other = (a, bb) if thin.side == 0 else (bb, a)
-            count = rows if thin.side == 1 else cols
+            count = c.shape[1 - thin.side]
             side = self.operands.side(other, thin.family, 1 - thin.side, count, length)
             ThinProduct(self.e, m, thin, value, c).emit(side, length)
             return
-        side_b = self.operands.side(bb, family, 1, cols, length)
+        if not roles.swapped:
+            self.multiply(family, (a, bb), False, c, length, width, zero)
+            return
+        rows, cols = c.shape
+        unit = max(family.nr, m.vector_bytes // itemsize(c.element))
+        ld, padded = -(-rows // unit) * unit, -(-cols // unit) * unit
+        pointer = self.local(padded * ld * itemsize(c.element) + 64)
+        turned = Buffer(pointer, c.element, (cols, rows), ld, padded)
+        self.multiply(family, (bb, a), True, turned, length, width, True)
+        self.turn(turned, c, zero)
+
+    def turn(self, source: Buffer, c: Buffer, zero: bool) -> None:
+        """C (+)= the transpose of `source`, whose rows and columns are padded to whole vectors."""
+        b, size = self.b, itemsize(c.element)
+        lanes = self.m.vector_bytes // size
+        type = VectorType(c.element, [lanes])  # pyright: ignore
+        add = arith.AddfOp if isinstance(c.element, AnyFloat) else arith.AddiOp
+        with b.loop(0, c.shape[1], lanes) as x, b.loop(0, c.shape[0], lanes) as y:
+            start = source.address(b, x.iv, y.iv)
+            block = [b.load(b.ptr(start, i * source.ld * size), type) for i in range(lanes)]
+            for i, row in enumerate(transpose(b, block)):
+                target = c.address(b, b.plus(y.iv, i), x.iv)
+
+                def put(row: SSAValue = row, target: SSAValue = target) -> None:
+                    b.store(row if zero else b.value(add(row, b.load(target, type))), target)
+
+                if c.padded_rows >= -(-c.shape[0] // lanes) * lanes:
+                    put()
+                else:
+                    with b.when(b.cmp("slt", b.plus(y.iv, i), c.shape[0])):
+                        put()
+
+    def multiply(
+        self,
+        family: Family,
+        operands: tuple[SSAValue, SSAValue],
+        swapped: bool,
+        c: Buffer,
+        length: Idx,
+        width: int,
+        zero: bool,
+    ) -> None:
+        """C (+)= A B from panels, `operands` in these roles; `swapped`: each in the other's place."""
+        b, m = self.b, self.m
+        rows, cols = c.shape
+        axis = int(swapped)
+        side_b = self.operands.side(operands[1], family, 1 - axis, cols, length, swapped=swapped)
         col_panels = b.ceildiv(b.max(b.min(cols, side_b.x_count), 0), family.nr)
         few = cols <= FEW_USES * family.nr * family.panels
-        side_a = self.operands.side(a, family, 0, rows, length, few)
+        side_a = self.operands.side(operands[0], family, axis, rows, length, few, swapped)
         # Beyond the end of either array its operand is zero, and its panels hold nothing.
         length = b.min(length, b.min(side_a.k_count, side_b.k_count))
         length = b.max(length, 0)
         row_panels = b.ceildiv(b.max(b.min(rows, side_a.x_count), 0), family.mr)
         kc, unit = family.depth, family.group
         main, ragged = length, None
+        whole = b.times(b.div(length, unit), unit)
         if width % unit and not (isinstance(length, int) and length % unit == 0):
             goes_on = b.either(
                 b.cmp("slt", length, side_a.k_count), b.cmp("slt", length, side_b.k_count)
             )
             ragged = b.both(b.cmp("ne", b.rem(length, unit), 0), goes_on)
             assert ragged is not None
-            main = b.select(ragged, b.times(b.div(length, unit), unit), length)
+            main = b.select(ragged, whole, length)
+        if few:  # what would leave its array is a block of its own: the others stay where they are
+            main = whole
         if zero:
             self.clear_skipped(
                 c, length, b.times(row_panels, family.mr), b.times(col_panels, family.nr)
@@ -195,9 +244,17 @@ class ContractEmitter:
             with b.loop(b.minus(0, skipped), main, depth) as k:
                 first = b.cmp("sle", k.iv, 0) if zero else None
                 block(b.max(k.iv, 0), b.min(b.plus(k.iv, depth), main), first)
+        first = b.cmp("eq", main, 0) if zero else None
+
+        def last() -> None:
+            if few and unit > 1 and main is not length:
+                with b.when(b.cmp("slt", main, length)):
+                    block(main, length, first)
+
         if ragged is not None and b.known_bool(ragged) is not False:
-            with b.when(ragged):
-                block(main, length, b.cmp("eq", main, 0) if zero else None, partial=True)
+            b.choose(ragged, lambda: block(main, length, first, partial=True), last)
+        else:
+            last()
 
     def fetch(
         self, at: PanelOperand, format: PanelFormat, ahead: Idx, count: int, unit: int, turn: Idx

@@ -92,10 +92,12 @@ class CpuMachine:
         """Vector registers that sums may take, beside what they are computed from."""
         return self.vectors.accumulators
 
-    def thin(self, *, tiles: bool) -> tuple[int, int]:
+    def thin(self, *, tiles: bool, inner: bool) -> tuple[int, int]:
         """Rows of A and columns of B up to which the other operand is multiplied where it lies (see `thin`), instead of
         by `tiles` or by vectors from panels."""
-        return THIN_OF_TILES if tiles else (self.mr, THIN_COLUMNS)
+        if tiles:
+            return THIN_INNER_OF_TILES if inner else THIN_OF_TILES
+        return self.mr, THIN_COLUMNS
 
     def has(self, feature: str) -> bool:
         return self.target.has(feature)
@@ -111,8 +113,10 @@ class CpuMachine:
             )
 
 
-THIN_OF_TILES: Final = (8, 8)
-"""Up to there multiply-add on registers keeps up with memory."""
+THIN_OF_TILES: Final = (8, 0)
+"""Up to there multiply-add on registers is faster than copies for tiles."""
+THIN_INNER_OF_TILES: Final = (4, 4)
+"""Up to there it keeps up with memory, as tiles that read rows where they lie do (see `roles`)."""
 THIN_COLUMNS: Final = 24
 
 

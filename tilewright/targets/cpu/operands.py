@@ -155,13 +155,17 @@ class Operands:
         count: int,
         length: Idx,
         few: bool = False,
+        swapped: bool = False,
     ) -> Side:
-        """Operand `value`: A (x_axis 0) or B (1), `count` x by `length` k. `few`: each panel is used that often."""
-        format = family.a if x_axis == 0 else family.b
+        """Operand `value`: A (x_axis 0) or B (1), `count` x by `length` k. `few`: each panel is used that often;
+        `swapped`: each takes the other's place (see `roles`)."""
+        format = family.a if (x_axis == 0) ^ swapped else family.b
         value = self.e.values.real(value)
         if isinstance(value, OpResult) and isinstance(value.op, PanelOp):
             return self.panel_side(value.op, family, count, few)
         buffer = self.e.values.buffers.get(value)
+        if swapped:
+            buffer = None
         if buffer is not None and buffer.element == format.element and format.parts == 1:
             if format.group == 1:
                 return self.buffer_side(buffer, format, x_axis, count, length)
@@ -172,7 +176,7 @@ class Operands:
                 and buffer.shape[1] % format.group == 0
             ):
                 return self.buffer_side(buffer, format, x_axis, count, length)
-        return self.packed_side(value, family, x_axis, count, length)
+        return self.packed_side(value, family, format, x_axis, count, length)
 
     def panel_side(self, op: PanelOp, family: Family, count: int, few: bool) -> Side:
         b = self.b
@@ -302,12 +306,17 @@ class Operands:
         return Side(format, count, length, locate, locate)
 
     def packed_side(
-        self, value: SSAValue, family: Family, x_axis: int, count: int, length: Idx
+        self,
+        value: SSAValue,
+        family: Family,
+        format: PanelFormat,
+        x_axis: int,
+        count: int,
+        length: Idx,
     ) -> Side:
         """An operand packed block by block into the workgroup's memory, with zeros up to a whole group of k."""
         b, e, m = self.b, self.e, self.m
-        format, unit = family.a if x_axis == 0 else family.b, family.group
-        size = itemsize(format.element)
+        unit, size = family.group, itemsize(format.element)
         along_k = contiguous_axis(e, value) == 1 - x_axis
         depth = block_depth(format, along_k, m.vector_bytes)
         memory, panel_bytes = self.block_memory(family, format, count, along_k, length)

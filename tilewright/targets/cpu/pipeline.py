@@ -29,6 +29,7 @@ from tilewright.targets.cpu.lower import LoweredLaunch, lower_kernel
 from tilewright.targets.cpu.machine import CpuMachine, machine
 from tilewright.targets.cpu.memory import element_of
 from tilewright.targets.cpu.micro import family_of
+from tilewright.targets.cpu.roles import roles_of
 from tilewright.targets.cpu.sizes import check_sizes
 from tilewright.targets.cpu.thin import thin_form
 from tilewright.targets.workgroup import BEGIN, begin
@@ -39,22 +40,25 @@ def panels_for(m: CpuMachine) -> PanelsOf:
 
     def panels(a: SSAValue, b: SSAValue, c: Attribute) -> tuple[Panels | None, Panels | None]:
         assert isinstance(a.type, VectorType) and isinstance(b.type, VectorType)
-        family = family_of(m, a.type, b.type, c)
+        roles = roles_of(m, a, b, c)
+        family, first, second = roles.family, a.type, b.type
+        if roles.swapped:
+            first, second = second, first
         thin = thin_form(m, family, a, b)
         if thin is not None:
             family = thin.family
         left, right = family.a, family.b
         # An instruction that multiplies bytes of either sign must go on knowing which.
         bytes_ = left.element == IntegerType(8)
-        types = (a.type.element_type, b.type.element_type)
+        types = (first.element_type, second.element_type)
         signs = types if bytes_ else (left.element, right.element)
         unit = family.group
-        of_a = Panels(left.lanes, left.group, signs[0], family.depth, unit, left.biased)
-        of_b = Panels(right.lanes, right.group, signs[1], 0, unit, right.biased)
+        in_rows = Panels(left.lanes, left.group, signs[0], family.depth, unit, left.biased)
+        in_groups = Panels(right.lanes, right.group, signs[1], 0, unit, right.biased)
         if thin is None:
-            return of_a, of_b
+            return (in_groups, in_rows) if roles.swapped else (in_rows, in_groups)
         # Few rows are packed by whoever reads them: the launch need not wait for that.
-        return None, of_b if thin.side == 0 else None
+        return None, in_groups if thin.side == 0 else None
 
     return panels
 

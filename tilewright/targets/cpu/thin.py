@@ -69,18 +69,12 @@ def thin_form(m: CpuMachine, family: Family, a: SSAValue, bb: SSAValue) -> Thin 
     element = family.accumulator
     if not isinstance(element, AnyFloat):
         return None
-    limits = m.thin(tiles=family.tiles)
-    side = 1 if rows <= limits[0] else 0 if cols <= limits[1] else None
-    if side is None:
+    side, chain = 1, _left_there(m, family, bb, rows, 1)
+    if chain is None:
+        side, chain = 0, _left_there(m, family, a, cols, 0)
+    if chain is None:
         return None
-    wide = (a, bb)[side]
-    block = wide.op.parent if isinstance(wide, OpResult) else None
-    chain: Chain | None = None
-    if block is not None and isinstance(block.parent_op(), ContractOp):
-        chain = chain_of(wide, block)
-    along = contiguous(chain) if chain is not None else None
-    if chain is None or along is None or chain.load.padding_value != 0:
-        return None
+    along = contiguous(chain)
     lanes = m.vector_bytes // itemsize(element)
     if along == 1 - side:  # k
         few = rows if side == 1 else min(4, lanes, power_of_two(cols))
@@ -96,6 +90,20 @@ def thin_form(m: CpuMachine, family: Family, a: SSAValue, bb: SSAValue) -> Thin 
     vectors = _most(min(VECTORS, cols // lanes), m.accumulators // rows)
     family = Family("outer", element, rows, vectors * lanes, left, right, m.kc)
     return Thin(family, side, chain)
+
+
+def _left_there(
+    m: X86Machine, family: Family, value: SSAValue, few: int, side: int
+) -> Chain | None:
+    """Operand `side`, where it is a load of rows that lie together and the other one has as `few` rows or columns."""
+    block = value.op.parent if isinstance(value, OpResult) else None
+    if block is None or not isinstance(block.parent_op(), ContractOp):
+        return None
+    chain = chain_of(value, block)
+    along = contiguous(chain) if chain is not None else None
+    if chain is None or along is None or chain.load.padding_value != 0:
+        return None
+    return chain if few <= m.thin(tiles=family.tiles, inner=along == 1 - side)[1 - side] else None
 
 
 def _most(limit: int, n: int) -> int:

@@ -1,0 +1,84 @@
+"""Which operand of a product of tiles is read in rows, and how deep.
+
+A micro-kernel of tiles takes rows along k of one operand as they lie (role A), and the other in groups of k (role B). A
+product of few columns so leaves A in its array; one of so few rows that they are one panel does the same for B where
+that lies along k, computed transposed:
+
+    C^T = B^T A^T        C^T in a buffer of the workgroup, turned round when k is done
+
+Beside one panel in role B each row is read once: blocks of k are deep, for caches fetch long runs ahead. (Beside two or
+more, rows would be read again: a product of 64 rows takes twice as long so as from copies.)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from xdsl.dialects.builtin import UnrealizedConversionCastOp, VectorType
+from xdsl.ir import Attribute, OpResult, SSAValue
+
+from tilewright.dialects.stage import ContractOp, PackOp, PanelOp
+from tilewright.passes.packing import Chain, chain_of
+from tilewright.targets.cpu.family import Family
+from tilewright.targets.cpu.machine import X86Machine
+from tilewright.targets.cpu.memory import plain, rows_cols
+from tilewright.targets.cpu.micro import family_of
+from tilewright.targets.cpu.thin import contiguous
+
+DEEP = 8
+"""Times as deep as other blocks: a panel of role B still stays in the second cache."""
+
+
+@dataclass(frozen=True)
+class Roles:
+    """The family of a product, and whether its operands change places."""
+
+    family: Family
+    swapped: bool = False
+
+
+def roles_of(m: X86Machine, a: SSAValue, b: SSAValue, c: Attribute) -> Roles:
+    """The roles of tiles A and B in a product with elements of type `c`."""
+    assert isinstance(a.type, VectorType) and isinstance(b.type, VectorType)
+    family = family_of(m, a.type, b.type, c)
+    if not family.tiles:
+        return Roles(family)
+    rows, cols = rows_cols(a.type)[0], rows_cols(b.type)[1]
+    swapped = rows <= family.nr and cols > rows and _in_rows(b, family, 0)
+    swapped = swapped and (_chain(a) is not None or _pack(a) is not None)
+    if swapped:
+        family = family_of(m, b.type, a.type, c)
+    wide, axis, columns = (b, 0, rows) if swapped else (a, 1, cols)
+    deep = replace(family, depth=DEEP * family.depth)
+    pack = _pack(wide)
+    if pack is not None:
+        family = deep if pack.depth == deep.depth else family
+    elif columns <= family.nr and _in_rows(wide, family, axis):
+        family = deep
+    return Roles(family, swapped)
+
+
+def _in_rows(value: SSAValue, family: Family, axis: int) -> bool:
+    """Do the rows of role A lie in the operand's array as they are, along its dimension `axis`?"""
+    pack = _pack(value)
+    if pack is not None:  # it was made for a role
+        return pack.depth in (family.depth, DEEP * family.depth)
+    chain = _chain(value)
+    if chain is None or contiguous(chain) != axis or chain.load.padding_value != 0:
+        return False
+    same = plain(chain.load.values[0].type.element_type) == family.a.element  # pyright: ignore
+    casts = all(isinstance(op, UnrealizedConversionCastOp) for op in chain.ops)
+    return same and casts and family.a.parts == 1
+
+
+def _pack(value: SSAValue) -> PackOp | None:
+    """The pack that an operand is read from."""
+    panel = value.op if isinstance(value, OpResult) else None
+    pack = panel.panels.owner if isinstance(panel, PanelOp) else None
+    return pack if isinstance(pack, PackOp) else None
+
+
+def _chain(value: SSAValue) -> Chain | None:
+    block = value.op.parent if isinstance(value, OpResult) else None
+    inside = block is not None and isinstance(block.parent_op(), ContractOp)
+    return chain_of(value, block) if inside else None  # pyright: ignore
