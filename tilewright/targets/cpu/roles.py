@@ -20,7 +20,7 @@ from xdsl.ir import Attribute, OpResult, SSAValue
 from tilewright.dialects.stage import ContractOp, PackOp, PanelOp
 from tilewright.passes.packing import Chain, chain_of
 from tilewright.targets.cpu.family import Family
-from tilewright.targets.cpu.machine import X86Machine
+from tilewright.targets.cpu.machine import CpuMachine
 from tilewright.targets.cpu.memory import plain, rows_cols
 from tilewright.targets.cpu.micro import family_of
 from tilewright.targets.cpu.thin import contiguous
@@ -37,7 +37,7 @@ class Roles:
     swapped: bool = False
 
 
-def roles_of(m: X86Machine, a: SSAValue, b: SSAValue, c: Attribute) -> Roles:
+def roles_of(m: CpuMachine, a: SSAValue, b: SSAValue, c: Attribute) -> Roles:
     """The roles of tiles A and B in a product with elements of type `c`."""
     assert isinstance(a.type, VectorType) and isinstance(b.type, VectorType)
     family = family_of(m, a.type, b.type, c)

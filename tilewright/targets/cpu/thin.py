@@ -93,7 +93,7 @@ def thin_form(m: CpuMachine, family: Family, a: SSAValue, bb: SSAValue) -> Thin 
 
 
 def _left_there(
-    m: X86Machine, family: Family, value: SSAValue, few: int, side: int
+    m: CpuMachine, family: Family, value: SSAValue, few: int, side: int
 ) -> Chain | None:
     """Operand `side`, where it is a load of rows that lie together and the other one has as `few` rows or columns."""
     block = value.op.parent if isinstance(value, OpResult) else None
