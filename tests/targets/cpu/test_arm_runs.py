@@ -15,7 +15,12 @@ from tests.targets.cpu.qemu import launches_in_qemu as launches_in_qemu
 from tests.targets.cpu.qemu import needs_qemu
 from tilewright import knobs, ops
 
-pytestmark = [needs_qemu, pytest.mark.optional, pytest.mark.usefixtures("launches_in_qemu")]
+pytestmark = [
+    needs_qemu,
+    pytest.mark.optional,
+    pytest.mark.whole,
+    pytest.mark.usefixtures("launches_in_qemu"),
+]
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 LEVELS = ["armv8", "neon", "sve2"]

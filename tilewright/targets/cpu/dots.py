@@ -41,13 +41,23 @@ def dot_family_of(m: CpuMachine, a: VectorType, b: VectorType, c: Attribute) -> 
     left = PanelFormat(m.mr, kernel.group, element, is_unsigned(x), biased)
     right = PanelFormat(m.nr(4), kernel.group, element, is_unsigned(y))
     return Family(
-        "dot", c, m.mr, right.lanes, left, right, m.kc, m.panels, kernel.instruction, swapped
+        "dot",
+        i32 if integers else c,
+        m.mr,
+        right.lanes,
+        left,
+        right,
+        m.kc,
+        m.panels,
+        kernel.instruction,
+        swapped,
     )
 
 
 def _fits(kernel: MicroKernel, x: Attribute, y: Attribute, c: Attribute) -> list[tuple[bool, bool]]:
     """Ways to multiply x by y with a kernel: with A biased, with the factors swapped."""
-    if _name(c) != kernel.types[2]:
+    sums = f"i{c.width.data}" if isinstance(c, IntegerType) else _name(c)  # of either sign
+    if sums != kernel.types[2]:
         return []
     flipped = {"i8": "u8", "u8": "i8"}
     found: list[tuple[bool, bool]] = []
