@@ -256,7 +256,7 @@ def order(
     counts = [p.result for p in programs]
     sections, ids, inner = raster.falling(body, counts, worker_op, axis, way)
     known: dict[SSAValue, int] = dict(zip(counts, grid, strict=True))
-    known |= dict(zip(worker_op.results, (worker, workers, 0), strict=True))
+    known |= dict(zip(worker_op.results, (worker, workers), strict=True))
     found: list[tuple[int, int, int]] = []
     outside = Block()
     count = raster.sections(raster.At(outside, None), counts, worker_op, axis)
