@@ -17,6 +17,8 @@ from tilewright.uarch.sm90 import H100_PRODUCT_RATES, PRODUCT_RATES
 
 CORES = 132
 
+pytestmark = pytest.mark.usefixtures("h200")
+
 
 def launches() -> list[Launch]:
     from tilewright.targets.cuda import tile_sizes

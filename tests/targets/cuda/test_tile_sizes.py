@@ -20,6 +20,8 @@ from tilewright.targets.base import get_target
 from tilewright.targets.cuda import tile_sizes
 from tilewright.targets.cuda.work_split import UNSPLIT, choose
 
+pytestmark = pytest.mark.usefixtures("h200")
+
 
 @tw.kernel
 def renamed(
