@@ -10,7 +10,7 @@ from xdsl.dialects.builtin import ModuleOp, VectorType
 
 from tests.lowering.programs import run
 from tilewright.dialects.text import parse_module
-from tilewright.passes.xegpu.pipeline import PAD, PIPELINE
+from tilewright.passes.xegpu.pipeline import PAD, PIPELINE, lower
 
 KINDS = {"add": 0.0, "mul": 1.0, "maximumf": -np.inf, "minimumf": np.inf}
 
@@ -102,6 +102,24 @@ def test_the_same_results(kind: str, level: str, rng: np.random.Generator):
         *(run(module, (1, 1, 1), args) for module in (before, after)), strict=True
     ):
         np.testing.assert_allclose(found, right, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("chip", ["pvc", "dg2"])
+def test_tiles_of_one_array_end_in_several_places(chip: str):
+    """Parts of 2 x 6 of one subgroup are padded each: lanes see where each of them ends, not where the first does."""
+    layout = "#xegpu.layout<sg_layout = [1, 1], sg_data = [2, 6]>"
+    kind = f"!xegpu.tensor_desc<8x24xf32, {layout}>"
+    source = f"""
+    gpu.module @m {{ gpu.func @k(%a: memref<?x?xf32>, %y: memref<?x?xf32>, %h: index, %w: index) kernel {{
+      %d = xegpu.create_nd_tdesc %a, shape : [%h, %w], strides : [%w, 1] : memref<?x?xf32> -> {kind}
+      %v = xegpu.load_nd %d[0, 0] : {kind} -> vector<8x24xf32>
+      %o = xegpu.create_nd_tdesc %y, shape : [%h, %w], strides : [%w, 1] : memref<?x?xf32> -> {kind}
+      xegpu.store_nd %v, %o[0, 0] : vector<8x24xf32>, {kind}
+      gpu.return }} }}"""
+    module = parse_module(source, "k.mlir")
+    a, y = np.arange(96, dtype=np.float32).reshape(6, 16), np.full((6, 16), np.nan, np.float32)
+    lower(module, chip=chip)
+    np.testing.assert_array_equal(run(module, (1, 1, 1), [a, y, 6, 16])[1], a)
 
 
 def test_what_moves_or_is_owned_keeps_its_extent():

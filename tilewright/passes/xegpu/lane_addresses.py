@@ -97,7 +97,7 @@ def flattened(
     assert isinstance(kind, MemRefType)
     if kind.get_shape() and len(kind.get_shape()) == 1 and isinstance(kind.layout, NoneAttr):
         return base
-    key = ("flat", base)
+    key = ("flat", base, *sizes, *strides)
     if (found := d.known(key)) is not None:
         return found
     extent: Index = 1
