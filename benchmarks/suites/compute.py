@@ -9,7 +9,7 @@ import numpy as np
 
 import tilewright as tw
 from benchmarks.suites import Settings
-from benchmarks.suites.data import LIMITS, check_close, random, tensor, torch_or_none
+from benchmarks.suites.data import LIMITS, check_close, random, tensor, torch_or_none, zeros
 from tilewright import ops
 from tilewright.tools.measure import Case, Contender, MeasuredRow, measure
 
@@ -35,13 +35,17 @@ def gemm(settings: Settings) -> Iterator[MeasuredRow]:
     for size in settings.sizes or (2048,):
         for dtype in settings.dtypes or ("bf16", "f32"):
             a, b = random((size, size), dtype), random((size, size), dtype)
-            c = np.zeros_like(a)
+            c = zeros(a.shape, a.dtype)
             grid = (tw.cdiv(size, 256), tw.cdiv(size, 256))
             for threads in settings.threads:
                 launch = square_gemm.options(target=settings.target, num_threads=threads)[grid]
                 torch = torch_or_none(settings.against, threads)
                 if torch is not None:
-                    ta, tb, tc = tensor(torch, a), tensor(torch, b), tensor(torch, np.zeros_like(a))
+                    ta, tb, tc = (
+                        tensor(torch, a),
+                        tensor(torch, b),
+                        tensor(torch, zeros(a.shape, a.dtype)),
+                    )
                     peer = Contender(
                         "torch", lambda torch=torch, ta=ta, tb=tb, tc=tc: torch.mm(ta, tb, out=tc)
                     )
@@ -71,7 +75,7 @@ def attention(settings: Settings) -> Iterator[MeasuredRow]:
     for length in settings.sizes or (4096,):
         for dtype in settings.dtypes or ("bf16",):
             q, k, v = (random((heads, length, d), dtype) for _ in range(3))
-            out = np.zeros_like(q)
+            out = zeros(q.shape, q.dtype)
             for threads in settings.threads:
                 for causal in (False, True):
                     yield _attention(settings, (q, k, v, out), dtype, threads, causal)
@@ -83,7 +87,7 @@ def cpu_attention(settings: Settings) -> Iterator[MeasuredRow]:
         for d in (64, 128):
             for length in settings.sizes or (512, 1024, 2048, 4096):
                 q, k, v = (random((16, length, d), dtype) for _ in range(3))
-                arrays = q, k, v, np.zeros_like(q)
+                arrays = q, k, v, zeros(q.shape, q.dtype)
                 for threads in settings.threads:
                     for causal in (False, True):
                         yield _attention(settings, arrays, dtype, threads, causal)
@@ -125,7 +129,7 @@ def _attention(
 
 def _plain_attention(q: Any, k: Any, v: Any, causal: bool) -> Any:
     """softmax(q k^T / sqrt(d)) v of each head, in numpy."""
-    out = np.empty_like(q)
+    out = zeros(q.shape, q.dtype)
     for head in range(len(q)):
         scores = q[head] @ k[head].T / np.float32(np.sqrt(q.shape[-1]))
         if causal:

@@ -14,7 +14,7 @@ import numpy as np
 
 import tilewright as tw
 from benchmarks.suites import Settings
-from benchmarks.suites.data import LIMITS, check_close, random, tensor, torch_or_none
+from benchmarks.suites.data import LIMITS, check_close, random, tensor, torch_or_none, zeros
 from tilewright import ops
 from tilewright.ops.matmul import gelu
 from tilewright.tools.measure import Case, Contender, MeasuredRow
@@ -36,12 +36,7 @@ def measure(case: Case, settings: Settings) -> MeasuredRow:
 
 
 def _operand(shape: tuple[int, int], dtype: str, transposed: bool) -> Any:
-    stored = shape[::-1] if transposed else shape
-    if dtype == "i8":
-        x = np.random.default_rng().integers(-128, 128, stored, np.int8)
-    else:
-        x = random(stored, dtype)
-    return x.T if transposed else x
+    return random(shape[::-1], dtype).T if transposed else random(shape, dtype)
 
 
 def _view(torch: Any, x: Any) -> Any:
@@ -54,7 +49,7 @@ def _product(
 ) -> MeasuredRow:
     a = _operand((m, k), dtype, form[0] == "t")
     b = _operand((k, n), dtype, form[1] == "t")
-    c = np.zeros((m, n), np.int32 if dtype == "i8" else a.dtype)
+    c = zeros((m, n), np.int32 if dtype == "i8" else a.dtype)
     options: dict[str, Any] = {"target": settings.target, "num_threads": threads}
 
     def ours() -> None:
@@ -63,7 +58,7 @@ def _product(
     contenders = [Contender("tilewright", ours)]
     torch = torch_or_none(settings.against, threads)
     if torch is not None:
-        ta, tb, tc = _view(torch, a), _view(torch, b), tensor(torch, np.zeros_like(c))
+        ta, tb, tc = _view(torch, a), _view(torch, b), tensor(torch, zeros(c.shape, c.dtype))
         mm = torch._int_mm if dtype == "i8" else torch.mm
         contenders.append(Contender("torch", lambda: mm(ta, tb, out=tc)))
     elif dtype != "i8":
@@ -105,7 +100,7 @@ def cpu_fused(settings: Settings) -> Iterator[MeasuredRow]:
         for k in settings.sizes or (256, 1024):
             x, w, bias = (random(s, dtype) for s in ((4096, k), (k, 4096), (4096,)))
             w = (w.astype(np.float32) / k**0.5).astype(w.dtype)
-            y = np.zeros((4096, 4096), x.dtype)
+            y = zeros((4096, 4096), x.dtype)
             for threads in settings.threads:
                 options: dict[str, Any] = {"target": settings.target, "num_threads": threads}
 
@@ -148,7 +143,7 @@ def cpu_two_products(settings: Settings) -> Iterator[MeasuredRow]:
     for dtype in settings.dtypes or ("bf16",):
         x, w, v = (random(s, dtype) for s in ((m, d), (d, d), (d, d)))
         w, v = ((t.astype(np.float32) / d**0.5).astype(t.dtype) for t in (w, v))
-        y = np.zeros_like(x)
+        y = zeros(x.shape, x.dtype)
         for threads in settings.threads:
             run = two_products.options(target=settings.target, num_threads=threads)[tw.cdiv(m, 256)]
             contenders = [
@@ -195,7 +190,7 @@ def cpu_rows(settings: Settings) -> Iterator[MeasuredRow]:
     for name, program in programs.items():
         for dtype in settings.dtypes or ("f32", "bf16", "f16"):
             x, w = random((size, size), dtype), random((size,), dtype)
-            y, z = np.zeros_like(x), np.zeros_like(x)
+            y, z = zeros(x.shape, x.dtype), zeros(x.shape, x.dtype)
             for threads in settings.threads:
                 options = {"target": settings.target, "num_threads": threads, "out": y}
                 run = Contender(

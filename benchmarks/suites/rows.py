@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.suites import Settings
-from benchmarks.suites.data import LIMITS, check_close, random, tensor, torch_or_none
+from benchmarks.suites.data import LIMITS, check_close, random, tensor, torch_or_none, zeros
 from tilewright import ops
 from tilewright.tools.measure import Case, Contender, MeasuredRow, measure
 
@@ -67,7 +67,7 @@ def _rows(
     for size in settings.sizes or (4096,):
         for dtype in settings.dtypes or ("f32",):
             x, w = random((size, size), dtype), random((size,), dtype)
-            y, z = np.zeros_like(x), np.zeros_like(x)
+            y, z = zeros(x.shape, x.dtype), zeros(x.shape, x.dtype)
             for threads in settings.threads:
                 options = {"target": settings.target, "num_threads": threads, "out": y}
                 run = Contender(
