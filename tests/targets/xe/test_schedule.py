@@ -353,3 +353,26 @@ def test_positions_are_computed_behind_the_barrier_in_front_of_their_stores(
     reference.run(module, (1, 1, 1), [a, out, 40])
     lanes = np.arange(64)
     np.testing.assert_array_equal(out, np.where(lanes < 40, a[lanes % 16] ** 2, 0))
+
+
+def test_an_op_stands_in_front_of_the_users_of_all_its_results(rng: np.random.Generator) -> None:
+    """The even numbers are wanted in front of the barrier, the odd ones behind it."""
+    text = (
+        kernels.head("%a: memref<64xf32>, %out: memref<64xf32>")
+        + """
+    %some = vector.broadcast %lane : index to vector<4xindex>
+    %steps = arith.constant dense<[0, 16, 32, 48]> : vector<4xindex>
+    %at = arith.addi %some, %steps : vector<4xindex>
+    %even, %odd = vector.deinterleave %at : vector<4xindex> -> vector<2xindex>
+    %p0 = vector.extract %even[0] : index from vector<2xindex>
+    %x0 = xegpu.load %a[%p0], %true : memref<64xf32>, index, i1 -> f32
+    gpu.barrier
+    %p1 = vector.extract %odd[1] : index from vector<2xindex>
+    xegpu.store %x0, %out[%p1], %true : f32, memref<64xf32>, index, i1"""
+        + kernels.FOOT
+    )
+    module = parse_module(text, "kernel.mlir")
+    schedule_for_pressure(kernel_of(module), 16)
+    a, out = rng.standard_normal(64).astype(np.float32), np.zeros(64, np.float32)
+    reference.run(module, (1, 1, 1), [a, out])
+    np.testing.assert_array_equal(out, np.where(np.arange(64) < 48, 0, np.tile(a[:16], 4)))

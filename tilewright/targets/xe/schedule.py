@@ -79,24 +79,25 @@ def _sink_numbers(block: Block, moves: Moves, liveness: Liveness) -> None:
         behind[op] = len(walls)
         if not moves.may(op):
             walls.append(op)
-        elif is_pure(op) and all(v in numbers or given(v) for v in op.operands):
+        elif is_pure(op) and all(v in numbers or given(v) for v in _reads(op)):
             numbers.update(dict.fromkeys(op.results))
 
-    def first(value: SSAValue, but: Operation | None = None) -> int:
-        users = {block.find_ancestor_op_in_block(use.operation) for use in value.uses} - {but}
+    def first(values: Sequence[SSAValue], but: Operation | None = None) -> int:
+        uses = (use.operation for value in values for use in value.uses)
+        users = {block.find_ancestor_op_in_block(use) for use in uses} - {but}
         return min((behind[op] for op in users if op is not None), default=len(walls))
 
     for value in reversed(numbers):
         op = value.owner
         assert isinstance(op, Operation)
-        to = first(value)
+        to = first(op.results)
         if (
             not _is_vector(value)
             or isinstance(op, arith.ConstantOp)
             or not behind[op] < to < len(walls)
         ):
             continue
-        if liveness.total({v for v in op.operands if first(v, op) < to}) <= liveness.size(value):
+        if liveness.total({v for v in _reads(op) if first([v], op) < to}) <= liveness.size(value):
             op.detach()
             block.insert_op_after(op, walls[to - 1])
             behind[op] = to
@@ -107,10 +108,17 @@ def _is_vector(value: SSAValue) -> bool:
 
 
 def _reads(op: Operation) -> list[SSAValue]:
-    """What an op reads, in its regions too."""
+    """What an op reads of what is made outside of it, in its regions too."""
     if not op.regions:
         return list(op.operands)
-    return list(dict.fromkeys(v for each in op.walk() for v in each.operands))
+    return list(
+        dict.fromkeys(
+            v
+            for each in op.walk()
+            for v in each.operands
+            if each is op or not op.is_ancestor(v.owner)
+        )
+    )
 
 
 def _stretches(block: Block, moves: Moves) -> Iterator[list[Operation]]:
