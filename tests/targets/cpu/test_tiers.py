@@ -14,13 +14,17 @@ import pytest
 
 from tests.targets.cpu.test_structure import levels_here
 from tilewright import TilewrightError, knobs, ops
-from tilewright.codegen.native import host_architecture
+from tilewright.codegen.native import ARCHITECTURES, host_architecture
 from tilewright.targets.cpu.machine import machine
 
 TABLE = host_architecture()
 HERE = [name for name, tier in TABLE.tiers.items() if tier.least in levels_here()]
 WIDER = {"generic": "%[yz]mm", "avx2": "%zmm", "neon": r"\bz\d"}
 """Registers that code of a tier does not use; that of the generic one of Arm neither."""
+
+
+def test_the_setting_knows_the_tiers_of_all_tables() -> None:
+    assert {tier for each in ARCHITECTURES for tier in each.tiers} == set(knobs.CPU_TIERS)
 
 
 @pytest.mark.parametrize("tier", HERE)
