@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -54,6 +55,11 @@ def against(name: str) -> Callable[[MeasuredRow], float | None]:
     return lambda row: next((r.ratio for r in row.results if r.name == name), None)
 
 
+def of_the_best(row: MeasuredRow) -> float | None:
+    """Ours to the fastest of the others."""
+    return min(r.ratio for r in row.results[1:])
+
+
 def milliseconds(row: MeasuredRow) -> float:
     return row.results[0].seconds * 1e3
 
@@ -78,6 +84,12 @@ BARS = (
         "cpu-ragged", "gemm", "times torch", (1.0, 1.0, 0.95), against("torch"),
         mean=(1.2, 1.2, 1.15),
     ),
+    *(
+        Bar("cpu-shapes", f"gemm {dtype}", "times torch", (0.9,) * 3, against("torch"),
+            mean=(mean,) * 3)
+        for dtype, mean in (("bf16", 1.15), ("i8", 1.15), ("f32", 0.98))
+    ),
+    Bar("cpu-planner", "", "of the best tiling", (0.85,) * 3, of_the_best, mean=(0.95,) * 3),
     Bar("cpu-attention", "attention", "times torch", (1.1,) * 3, against("torch"), mean=(1.4,) * 3),
     Bar("cpu-fused", "gelu(x w + b) bf16 4096x256x", "times torch.compile", (4, 4, 2.5),
         against("torch.compile")),
@@ -124,11 +136,12 @@ def markdown(found: Sequence[tuple[Bar, MeasuredRow, float]]) -> str:
 
 
 def means(found: Sequence[tuple[Bar, MeasuredRow, float]]) -> dict[str, tuple[float, str]]:
-    """Of every bar that asks for one, by suite and threads: the geometric mean, and what becomes of it."""
+    """Of every bar that asks for one, by its cases and threads: the geometric mean, and what becomes of it."""
     groups: dict[tuple[str, int], tuple[Bar, list[float]]] = {}
     for bar, row, value in found:
         if bar.mean:
-            groups.setdefault((bar.suite, row.case.threads), (bar, []))[1].append(value)
+            name = f"{bar.suite} {bar.case}".strip()
+            groups.setdefault((name, row.case.threads), (bar, []))[1].append(value)
     mean = {key: geometric_mean(values) for key, (_, values) in groups.items()}
     return {
         f"{name}, {threads} threads": (
@@ -147,15 +160,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="SUITE")
     parser.add_argument("--against", default="torch", help="the peer: torch (default) or numpy")
     parser.add_argument("--sizes", type=int, nargs="+", default=[], help="of squares and lengths")
+    parser.add_argument("--dtypes", nargs="+", default=[], help="of products and rows")
+    parser.add_argument("--count", type=int, default=30, help="of shapes that are drawn")
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 16), help="of the same")
     parser.add_argument("--json")
     parser.add_argument("--markdown", action="store_true", help="print a table for the docs too")
     args = parser.parse_args(arguments)
     settings = Settings(
-        tuple(args.sizes), threads=tuple(args.threads), rounds=args.rounds, against=args.against
-    )
+        tuple(args.sizes), tuple(args.dtypes), tuple(args.threads), against=args.against,
+        rounds=args.rounds, count=args.count, seed=args.seed,
+    )  # fmt: skip
     about = environment()
     start = time.perf_counter()
-    out().print(f"{about['processor']}, load {about['load']:.1f}, {about['time']}")
+    out().print(
+        f"{about['processor']}, load {about['load']:.1f}, {about['time']}, seed {args.seed}"
+    )
     found: list[tuple[Bar, MeasuredRow, float]] = []
     every: list[dict[str, Any]] = []
     for name in args.only:

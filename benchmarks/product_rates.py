@@ -24,8 +24,9 @@ from multiprocessing import get_context
 from typing import Any
 
 import tilewright as tw
-from benchmarks.shapes import Shape, drawn, operands, product
+from benchmarks.shapes import operands
 from benchmarks.suites.gpu_timing import captured, gpu_torch, timed
+from benchmarks.suites.layers import Shape, drawn, product
 from tilewright.arguments import ArraySpec
 from tilewright.diagnostics import TilewrightError
 from tilewright.targets.base import get_target

@@ -13,28 +13,15 @@ time over that of what was chosen.
 from __future__ import annotations
 
 import math
-import random
-from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import tilewright as tw
 from benchmarks.sampling import Prepared, Run, parser, sample
 from benchmarks.suites import gpu
 from benchmarks.suites.gpu_timing import gpu_torch
+from benchmarks.suites.layers import Shape, drawn, product
 from tilewright import ops
-
-LAYERS = (
-    (4096, 4096), (14336, 4096), (4096, 14336), (6144, 4096), (28672, 4096),  # 8 B, heads in groups
-    (8192, 8192), (28672, 8192), (8192, 28672), (10240, 8192),  # 70 B
-    (12288, 4096), (11008, 4096), (4096, 11008),  # 7 B
-    (15360, 5120), (5120, 5120), (13824, 5120), (5120, 13824),  # 13 B
-    (3584, 3584), (4608, 3584), (18944, 3584), (3584, 18944),  # 7 B, of another family
-    (2048, 2048), (2560, 2048), (8192, 2048), (2048, 8192),  # 1 B
-    (2560, 2560), (10240, 2560), (2560, 10240), (7680, 2560),  # 3 B
-    (7168, 2048), (1536, 7168), (24576, 1536), (7168, 16384),  # low-rank attention and experts
-)  # fmt: skip
-
 
 TILINGS = (
     (16, 64, 128), (16, 128, 128), (32, 128, 128), (64, 64, 64), (64, 64, 128), (64, 128, 64), (64, 128, 128),
@@ -48,21 +35,7 @@ LIMITS = {"bf16": 8e-3, "f16": 8e-3, "f8e4m3": 8e-3, "i8": 1e-6}
 """Of the relative distance from float32's products, whose sums of integers are rounded."""
 
 
-class Shape(NamedTuple):
-    m: int
-    n: int
-    k: int
-    layout: str
-    dtype: str
-
-    @property
-    def name(self) -> str:
-        return f"{self.dtype} {self.layout} {self.m}x{self.n}x{self.k}"
-
-    @property
-    def flops(self) -> float:
-        return 2.0 * self.m * self.n * self.k
-
+class Problem(Shape):
     @property
     def limit(self) -> float:
         return LIMITS[self.dtype]
@@ -92,34 +65,6 @@ class Shape(NamedTuple):
         )
 
 
-def drawn(count: int, seed: int, dtypes: Sequence[str] = ("bf16", "f16")) -> Iterator[Shape]:
-    """So many shapes, the same for the same seed."""
-    draw = random.Random(seed)
-    for _ in range(count):
-        m = round(math.exp(draw.uniform(0, math.log(8192))))
-        m = 16 * math.ceil(m / 16) if draw.random() < 0.5 else m
-        shape = Shape(m, *draw.choice(LAYERS), draw.choice(("NT", "NN")), draw.choice(dtypes))
-        if shape.dtype in ("f8e4m3", "i8"):
-            m = max(m, 17) if shape.dtype == "i8" else m
-            shape = shape._replace(m=m, layout="NT")
-        yield shape
-
-
-@tw.kernel
-def product(
-    A: Any, B: Any, C: Any, ACC: tw.constexpr = tw.f32,
-    BM: tw.constexpr = tw.auto, BN: tw.constexpr = tw.auto, BK: tw.constexpr = tw.auto,
-):  # fmt: skip
-    """C = A B, as a user writes it."""
-    m, n = tw.program_id(0) * BM, tw.program_id(1) * BN
-    acc = tw.zeros((BM, BN), ACC)
-    for k in range(0, A.shape[1], BK):
-        a = tw.load_tile(tw.init_tile(A, [m, k], (BM, BK)))
-        b = tw.load_tile(tw.init_tile(B, [k, n], (BK, BN)))
-        acc = tw.tile_mma(a, b, acc)
-    tw.store_tile(acc.to(C.dtype), tw.init_tile(C, [m, n], (BM, BN)))
-
-
 def operands(shape: Shape) -> tuple[Any, Any, Any, Any]:
     """a, b, and two results, poisoned."""
     torch = gpu_torch()
@@ -132,7 +77,7 @@ def main() -> None:
     options = parser(__doc__, 60)
     options.add_argument("--dtypes", nargs="+", default=("bf16", "f16"), choices=LIMITS)
     args = options.parse_args()
-    sample(sorted(drawn(args.count, args.seed, args.dtypes)), args)
+    sample([Problem(*shape) for shape in sorted(drawn(args.count, args.seed, args.dtypes))], args)
 
 
 if __name__ == "__main__":

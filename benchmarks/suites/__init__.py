@@ -25,6 +25,9 @@ class Settings:
     target: str = "cpu"
     against: str = "torch"
     rounds: int = 15
+    count: int = 30
+    seed: int = 0
+    """Of the shapes that are drawn (`cpu-shapes`, `cpu-planner`), so many."""
     clock: Callable[[], float] = time.perf_counter
     """Of the suites of costs (`ops`, `lowering`, `workgroups`); seconds."""
 
@@ -39,6 +42,8 @@ SUITES: dict[str, tuple[str, str]] = {
     "layer_norm": ("benchmarks.suites.rows", "ops.layer_norm, GB/s beside a copy"),
     "cpu-gemm": ("benchmarks.suites.cpu", "square products by type, beside oneDNN and MKL"),
     "cpu-ragged": ("benchmarks.suites.cpu", "ragged, skinny and transposed products"),
+    "cpu-shapes": ("benchmarks.suites.cpu", "products as language models have them, drawn"),
+    "cpu-planner": ("benchmarks.suites.cpu", "chosen tiles beside twenty fixed ones, drawn"),
     "cpu-fused": ("benchmarks.suites.cpu", "gelu(x w + b) beside torch.compile"),
     "cpu-two-products": ("benchmarks.suites.cpu", "gelu(x w) v beside torch.compile"),
     "cpu-attention": ("benchmarks.suites.compute", "ops.attention, every length, d 64 and 128"),

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import product as pairs
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ import numpy as np
 import tilewright as tw
 from benchmarks.suites import Settings
 from benchmarks.suites.data import LIMITS, check_close, random, tensor, torch_or_none, zeros
+from benchmarks.suites.layers import Shape, drawn, product
 from tilewright import ops
 from tilewright.ops.matmul import gelu
 from tilewright.tools.measure import Case, Contender, MeasuredRow
@@ -28,6 +31,12 @@ RAGGED = (
     (1024, 1024, 1024, "nt"), (1024, 1024, 1024, "tn"), (4096, 4096, 64, "nn"),
 )  # fmt: skip
 """M, N, K and which operands are transposed views."""
+
+MOST = 2.0**36
+"""Operations a thread, of the shapes that are drawn."""
+
+TILINGS = tuple(pairs((16, 32, 64, 128, 256), (64, 128, 256, 512)))
+"""BM, BN that a person would try."""
 
 
 def measure(case: Case, settings: Settings) -> MeasuredRow:
@@ -88,6 +97,40 @@ def cpu_ragged(settings: Settings) -> Iterator[MeasuredRow]:
         for m, n, k, form in RAGGED:
             for threads in settings.threads:
                 yield _product(settings, m, n, k, form, dtype, threads)
+
+
+def cpu_shapes(settings: Settings) -> Iterator[MeasuredRow]:
+    """Drawn products of at most `MOST` operations a thread."""
+    dtypes = settings.dtypes or ("bf16", "i8", "f32")
+    for threads in settings.threads:
+        for m, n, k, form, dtype in sorted(
+            drawn(settings.count, settings.seed, dtypes, MOST * threads)
+        ):
+            yield _product(settings, m, n, k, form.lower(), dtype, threads)
+
+
+def cpu_planner(settings: Settings) -> Iterator[MeasuredRow]:
+    """The ten-line kernel at the tile sizes that are chosen, beside itself at each of `TILINGS`."""
+    dtypes = settings.dtypes or ("bf16", "i8", "f32")
+    for threads in settings.threads:
+        for shape in sorted(drawn(settings.count, settings.seed, dtypes, MOST * threads)):
+            yield measure(_tilings(shape, settings, threads), settings)
+
+
+def _tilings(shape: Shape, settings: Settings, threads: int) -> Case:
+    m, n, k, form, dtype = shape
+    a = random((m, k), dtype)
+    b = _operand((k, n), dtype, form[1] == "T")
+    c = zeros((m, n), np.int32 if dtype == "i8" else a.dtype)
+    own = {"ACC": tw.i32} if dtype == "i8" else {}
+    launch = product.options(target=settings.target, num_threads=threads)[
+        lambda BM, BN: (tw.cdiv(m, BM), tw.cdiv(n, BN))
+    ]
+    contenders = [Contender("chosen", partial(launch, a, b, c, **own))]
+    for bm, bn in TILINGS:
+        sizes: dict[str, Any] = {"BM": bm, "BN": bn, "BK": 64} | own
+        contenders.append(Contender(f"{bm}x{bn}", partial(launch, a, b, c, **sizes)))
+    return Case(shape.name, contenders, shape.flops / 1e9, "GFLOP/s", threads)
 
 
 def _compiled(torch: Any, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from benchmarks.bars import BARS, judged, main, markdown, means, of
 from benchmarks.suites import SUITES
+from benchmarks.suites.layers import drawn
 from tilewright.tools.measure import Case, Contender, Measured, MeasuredRow
 
 
@@ -37,9 +38,9 @@ def test_the_mean_is_taken_per_suite_and_threads():
         found.append((verdict[0], each, verdict[1]))
     assert judged(rows[0], "cpu-gemm") is None
     mean = means(found)
-    assert abs(mean["cpu-ragged, 1 threads"][0] - 1.0) < 1e-12
-    assert "NOT met" in mean["cpu-ragged, 1 threads"][1]
-    assert "NOT met" not in mean["cpu-ragged, 16 threads"][1]
+    assert abs(mean["cpu-ragged gemm, 1 threads"][0] - 1.0) < 1e-12
+    assert "NOT met" in mean["cpu-ragged gemm, 1 threads"][1]
+    assert "NOT met" not in mean["cpu-ragged gemm, 16 threads"][1]
     assert markdown(found).count("**not met**") == 1
 
 
@@ -61,3 +62,10 @@ def test_it_measures_and_prints(capsys):
     )
     text = capsys.readouterr().out
     assert "gemm bf16 64x64x64 nn" in text and "launch on the pool, asleep" in text
+
+
+def test_drawn_shapes_are_the_same_for_a_seed_and_within_what_is_asked():
+    shapes = list(drawn(20, 7, ("bf16", "i8"), most=2.0**36))
+    assert shapes == list(drawn(20, 7, ("bf16", "i8"), most=2.0**36)) != list(drawn(20, 8))
+    assert len(shapes) == 20 and max(s.flops for s in shapes) <= 2.0**36
+    assert {s.layout for s in shapes if s.dtype == "i8"} == {"NT"}
