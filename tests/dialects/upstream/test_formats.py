@@ -244,6 +244,7 @@ ILLEGAL = {
     "%x = vector.extract_strided_slice %v {offsets = [0, 3], sizes = [2, 2], strides = [1, 1]} : "
     "vector<2x4xi1> to vector<2x2xi1>": "slice [3, 5) is outside the dimension of 4",
     "%v = vector.constant_mask [2, 5] : vector<2x4xi1>": "out of bounds",
+    "%v = vector.constant_mask [0, 4] : vector<2x4xi1>": "expected all mask dim sizes to be zeros",
     "%x = memref.cast %A : memref<8x8xf32> to memref<4x?xf32>": "cast incompatible",
     "%y, %z = gpu.shuffle sideways %f, %i, %i : f32": "Expected one of",
     "%x = gpu.subgroup_reduce sum %f : (f32) -> f32": "operand expected",

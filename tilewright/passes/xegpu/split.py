@@ -270,11 +270,11 @@ def mask(d: Split[Any], op: vector.CreateMaskOp | ConstantMaskOp) -> None:
             for b, s in zip(bounds, start, strict=True)
         ]
         known = [n for n in here if isinstance(n, int)]
-        if len(known) == len(here):
-            sizes = [min(max(n, 0), most) for n, most in zip(known, kind.get_shape(), strict=True)]
-            new: Operation = ConstantMaskOp(sizes, kind)
-        else:
-            new = vector.CreateMaskOp([d.index(n) for n in here], kind)
+        new: Operation = (
+            ConstantMaskOp.box(known, kind)
+            if len(known) == len(here)
+            else vector.CreateMaskOp([d.index(n) for n in here], kind)
+        )
         made.append(d.add(d.mark(new, cut)))
     d.give(result, cut, made)
 

@@ -131,7 +131,7 @@ class StepOp(Op):
 
 @op_definition
 class ConstantMaskOp(Op):
-    """`vector.constant_mask [3, 2] : vector<4x3xi1>`: true in the leading box."""
+    """`vector.constant_mask [3, 2] : vector<4x3xi1>`: true in the leading box; an empty box is all zeros."""
 
     name = "vector.constant_mask"
     sizes: Ints = Ints(name="mask_dim_sizes")
@@ -151,6 +151,16 @@ class ConstantMaskOp(Op):
                 raise VerifyException(
                     "array attr of size out of bounds of vector result dimension size"
                 )
+        if 0 in self.sizes and any(self.sizes):
+            raise VerifyException(
+                "expected all mask dim sizes to be zeros, as a result of conjunction with zero mask dim"
+            )
+
+    @classmethod
+    def box(cls, bounds: Sequence[int], kind: VectorType) -> ConstantMaskOp:
+        """What `create_mask` of these bounds is: they may lie outside of the vector."""
+        sizes = [min(max(n, 0), most) for n, most in zip(bounds, kind.get_shape(), strict=True)]
+        return cls(sizes if all(sizes) else [0] * len(sizes), kind)
 
 
 def _twice(n: int) -> int:
