@@ -119,7 +119,7 @@ _READERS: Mapping[str, tuple[Callable[[str], Any], str]] = {
     "cache_size": (_bytes, "a number of bytes, like 512M"),
     "time_limit": (_positive, "a positive number"),
     "print_lines": (_count, "a number of lines"),
-    "cpu": (_tier, "amx, avx512, avx2, sve2, neon or generic"),
+    "cpu": (_tier, f"{', '.join(CPU_TIERS[:-1])} or {CPU_TIERS[-1]}"),
     "traceback": (_boolean, "0 or 1"),
 }
 

@@ -19,7 +19,7 @@ from tilewright.diagnostics import UnsupportedError
 from tilewright.dialects.text import parse_module, print_module, verify_module
 from tilewright.dialects.upstream.vector import ConstantMaskOp
 from tilewright.dialects.xegpu import DpasOp, LoadNdOp, PrefetchNdOp, StoreNdOp
-from tilewright.passes.xegpu.pipeline import PIPELINE, SUBGROUP
+from tilewright.passes.xegpu.pipeline import BLOCKING, PIPELINE, SUBGROUP
 from tilewright.uarch.xe import XeMachine, xe_machine
 
 F16 = Gemm("pvc", "f16", "f32", 32, 64, 32)
@@ -136,7 +136,7 @@ def test_a_mask_that_ends_in_front_of_a_fragment_is_zero_in_every_dimension_of_i
       xegpu.store_nd %v, %t[0, 0] <{layout = #l}> : vector<16x32xi32>, !xegpu.tensor_desc<16x32xi32, #l>
       gpu.return } }"""
     module = parse_module(text)
-    PIPELINE.alone(SUBGROUP[[e.name for e in SUBGROUP].index("xegpu-blocking")], module, "pvc")
+    PIPELINE.alone(BLOCKING, module, "pvc")
     verify_module(module)
     sizes = [tuple(op.sizes) for op in module.walk() if isinstance(op, ConstantMaskOp)]
     assert sizes == [(8, 16), (8, 4), (0, 0), (0, 0)]

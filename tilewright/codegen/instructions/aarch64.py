@@ -38,21 +38,20 @@ def _bfdot(c: Any, a: Any, b: Any) -> Sequence[Any]:
     return [(c + _dots(a, b, np.float64, 2)).astype(np.float32)]
 
 
-def _emission(name: str, sums: str, n: int, factors: str, per: int, scalable: str) -> Emission:
+def _emission(name: str, n: int, sums: str, factors: str, per: int) -> Emission:
     """A call on vectors of n sums; SVE's take vectors of any length, of which they are the beginning."""
-    scalar = {"v4i32": "i32", "v4f32": "float"}[sums]
 
     def emit(p: Printer, regs: Sequence[str], immediates: Immediates) -> Sequence[str]:
-        types = [f"<{n} x {scalar}>", *[f"<{n * per} x {factors}>"] * 2]
+        types = [f"<{n} x {sums}>", *[f"<{n * per} x {factors}>"] * 2]
         regs = [regs[0], *(_as(p, n * per, factors, r) for r in regs[1:])]
-        mangled = sums if n == 4 else ""
         if n == 4:
-            suffix = f".{mangled}.v{4 * per}{'bf16' if factors == 'bfloat' else 'i8'}"
-            call = f"llvm.aarch64.neon.{name}{suffix}"
+            call = f"llvm.aarch64.neon.{name}.{_mangle(types[0])}.{_mangle(types[1])}"
             return [p.call(types[0], call, [*zip(types, regs, strict=True)])]
-        wide = [f"<vscale x 4 x {scalar}>", *[f"<vscale x {4 * per} x {factors}>"] * 2]
+        wide = [f"<vscale x 4 x {sums}>", *[f"<vscale x {4 * per} x {factors}>"] * 2]
         placed = [_widened(p, w, t, r) for w, t, r in zip(wide, types, regs, strict=True)]
-        result = p.call(wide[0], f"llvm.aarch64.sve.{scalable}", [*zip(wide, placed, strict=True)])
+        # SVE's of bf16 have one type, which their names do not say.
+        call = f"llvm.aarch64.sve.{name}" + f".{_mangle(wide[0])}" * (factors == "i8")
+        result = p.call(wide[0], call, [*zip(wide, placed, strict=True)])
         return [_narrowed(p, wide[0], types[0], result)]
 
     return emit
@@ -65,10 +64,14 @@ def _as(p: Printer, n: int, factors: str, register: str) -> str:
     )
 
 
+_SCALARS = {"float": "f32", "bfloat": "bf16"}
+"""What MLIR and names of intrinsics call LLVM's types, where they differ."""
+
+
 def _mangle(type: str) -> str:
     """A vector's type in the names of intrinsics."""
     words = type.strip("<>").split(" x ")
-    scalar = {"float": "f32", "bfloat": "bf16"}.get(words[-1], words[-1])
+    scalar = _SCALARS.get(words[-1], words[-1])
     return f"nxv{words[1]}{scalar}" if words[0] == "vscale" else f"v{words[0]}{scalar}"
 
 
@@ -83,14 +86,14 @@ def _narrowed(p: Printer, wide: str, type: str, register: str) -> str:
 
 
 for _n, _vectors in ((4, "neon"), (8, "sve2")):
-    for _name, _feature, _meaning, _sums, _factors, _per, _scalable in (
-        ("sdot", "dotprod", _sdot, "v4i32", "i8", 4, "sdot.nxv4i32"),
-        ("udot", "dotprod", _udot, "v4i32", "i8", 4, "udot.nxv4i32"),
-        ("usdot", "i8mm", _usdot, "v4i32", "i8", 4, "usdot.nxv4i32"),
-        ("bfdot", "bf16", _bfdot, "v4f32", "bfloat", 2, "bfdot"),
+    for _name, _feature, _meaning, _sums, _factors, _per in (
+        ("sdot", "dotprod", _sdot, "i32", "i8", 4),
+        ("udot", "dotprod", _udot, "i32", "i8", 4),
+        ("usdot", "i8mm", _usdot, "i32", "i8", 4),
+        ("bfdot", "bf16", _bfdot, "float", "bfloat", 2),
     ):
-        _c = f"vector<{_n}x{_sums[2:]}>"
-        _x = f"vector<{_n * _per}x{'i8' if _factors == 'i8' else 'bf16'}>"
+        _c = f"vector<{_n}x{_SCALARS.get(_sums, _sums)}>"
+        _x = f"vector<{_n * _per}x{_SCALARS.get(_factors, _factors)}>"
         declare(
             Instruction(
                 f"aarch64.{_name}.{32 * _n}",
@@ -98,7 +101,7 @@ for _n, _vectors in ((4, "neon"), (8, "sve2")):
                 (_c,),
                 frozenset({_feature, _vectors}),
                 _meaning,
-                _emission(_name, _sums, _n, _factors, _per, _scalable),
+                _emission(_name, _n, _sums, _factors, _per),
                 exact=_factors == "i8",
             )
         )
