@@ -10,7 +10,8 @@ from typing import Any
 import tilewright as tw
 from tilewright.diagnostics import LaunchError
 from tilewright.ops.arrays import check_operands, filled, flattened, result
-from tilewright.ops.softmax import ROWS, row_tile
+from tilewright.ops.softmax import row_tile
+from tilewright.ops.tiles import rows_of_tile
 
 
 @tw.kernel
@@ -71,8 +72,9 @@ def _norm(
     flat, copy_back = filled(y, 1)
     rows, columns = flat.shape
     kernel = norm_rows.options(**options) if options else norm_rows
-    kernel[tw.cdiv(rows, ROWS)](
-        flattened(x, 1), weight, bias, flat, float(eps), center, ROWS, row_tile(columns)
+    bm = rows_of_tile(x, rows, options)
+    kernel[tw.cdiv(rows, bm)](
+        flattened(x, 1), weight, bias, flat, float(eps), center, bm, row_tile(columns)
     )
     if copy_back is not None:
         copy_back()

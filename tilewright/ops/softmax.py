@@ -9,12 +9,10 @@ from typing import Any
 
 import tilewright as tw
 from tilewright.ops.arrays import check_operands, filled, flattened, result
+from tilewright.ops.tiles import rows_of_tile
 
 ROW_LIMIT = 1 << 15
 """Columns up to which a row is one tile, read once; longer rows are read twice, block by block."""
-
-ROWS = 4
-"""Of a tile."""
 
 
 @tw.kernel
@@ -63,7 +61,8 @@ def softmax(x: Any, *, out: Any = None, **options: Any) -> Any:
     whole = columns <= ROW_LIMIT
     kernel = softmax_rows if whole else softmax_blocks
     kernel = kernel.options(**options) if options else kernel
-    kernel[tw.cdiv(rows, ROWS)](flattened(x, 1), flat, ROWS, row_tile(columns) if whole else 4096)
+    bm = rows_of_tile(x, rows, options)
+    kernel[tw.cdiv(rows, bm)](flattened(x, 1), flat, bm, row_tile(columns) if whole else 4096)
     if copy_back is not None:
         copy_back()
     return y

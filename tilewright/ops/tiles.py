@@ -22,6 +22,9 @@ from tilewright.targets.base import CompileOptions, get_target
 FEW = {8: (8, 24), 4: (8, 24), 2: (8, 8)}
 """By bytes of a float: rows and columns up to which a CPU leaves the other operand where it lies."""
 
+LEAST_ROWS, MOST_ROWS = 4, 32
+"""Of a tile of whole rows."""
+
 
 def product_tile(
     a: Any, m: int, n: int, batches: int, options: Mapping[str, Any]
@@ -34,6 +37,17 @@ def product_tile(
     device = HOST if type(a) is np.ndarray else describe(a).device
     threads = options.get("num_threads") or knobs.current().num_threads
     return _product_tile(dtype_of(a), device, m, n, batches, options.get("target"), threads)
+
+
+def rows_of_tile(x: Any, rows: int, options: Mapping[str, Any]) -> int:
+    """Whole rows per tile of so many like those of `x`: few on a GPU, whose registers hold them. On a CPU, where levels
+    of successive rows overlap, as many as leave each thread some tiles."""
+    device = HOST if type(x) is np.ndarray else describe(x).device
+    if device not in (HOST, NOWHERE):
+        return LEAST_ROWS
+    threads = options.get("num_threads") or knobs.current().num_threads
+    cores = _cores(options.get("target") or HOST, threads)
+    return max(LEAST_ROWS, min(MOST_ROWS, 1 << (rows // (8 * cores)).bit_length() - 1))
 
 
 @lru_cache(4096)

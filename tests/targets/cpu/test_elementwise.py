@@ -169,26 +169,40 @@ def test_bf16_rounds_to_nearest_even(rng: np.random.Generator) -> None:
 
 
 @tw.kernel
-def wide_rows(X, Y, BM: tw.constexpr = 4, BN: tw.constexpr = 600):
+def wide_rows(X, Y, LEVELS: tw.constexpr, BM: tw.constexpr = 8, BN: tw.constexpr = 2304):
     m, n = tw.program_id(0) * BM, tw.program_id(1) * BN
     x = tw.load_tile(tw.init_tile(X, [m, n], (BM, BN)))
-    tw.store_tile(x * 2.0 + tw.max(x, 1), tw.init_tile(Y, [m, n], (BM, BN)))
+    y = x * 2.0
+    if LEVELS > 1:
+        y = x - tw.max(x, 1)
+    if LEVELS > 2:
+        y = y * 2.0 - tw.min(y, 1)
+    tw.store_tile(y, tw.init_tile(Y, [m, n], (BM, BN)))
 
 
+@pytest.mark.parametrize("levels", [1, 2, 3])
 @pytest.mark.parametrize("start", [0, 1, 7, 16])
-def test_results_that_stream_past_the_cache(rng: np.random.Generator, start: int) -> None:
-    """Large enough for streaming stores; rows that start and end at every phase of a cache line."""
-    rows, cols, pitch = 3501, 1331, 1400
+def test_results_that_stream_past_the_cache(
+    rng: np.random.Generator, start: int, levels: int
+) -> None:
+    """Large enough for streaming stores; rows that start and end at every phase of a cache line, blocks of rows and
+    columns that are cut off, and levels of successive rows that overlap."""
+    rows, cols, pitch = 1301, 3635, 3700
     x = rng.standard_normal((rows, pitch)).astype(np.float32)[:, :cols]
     memory = np.full((rows + 1) * pitch, np.nan, np.float32)
     y = memory[start : start + rows * pitch].reshape(rows, pitch)[:, :cols]
     assert rows * pitch * 4 >= 16 << 20
-    wide_rows[tw.cdiv(rows, 4), tw.cdiv(cols, 600)](x, y)
-    want = x * 2
-    for n in range(0, cols, 600):
-        part = np.zeros((rows, 600), np.float32)
-        part[:, : min(600, cols - n)] = x[:, n : n + 600]
-        want[:, n : n + 600] += part.max(1, keepdims=True)[:, :1]
+    wide_rows[tw.cdiv(rows, 8), tw.cdiv(cols, 2304)](x, y, levels)
+    want = np.empty_like(x)
+    for n in range(0, cols, 2304):
+        part = np.zeros((rows, 2304), np.float32)
+        part[:, : min(2304, cols - n)] = x[:, n : n + 2304]
+        result = 2 * part
+        if levels > 1:
+            result = part - part.max(1, keepdims=True)
+        if levels > 2:
+            result = result * 2 - result.min(1, keepdims=True)
+        want[:, n : n + 2304] = result[:, : cols - n]
     np.testing.assert_array_equal(y, want)
     outside = np.ones(memory.shape, bool)
     outside[start : start + rows * pitch].reshape(rows, pitch)[:, :cols] = False

@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from xdsl.dialects import arith
+from xdsl.dialects.builtin import VectorType
 from xdsl.ir import Operation, OpResult, SSAValue
 
 from tilewright.codegen.builder import Idx, lane_type
@@ -43,8 +44,10 @@ from tilewright.targets.cpu.memory import (
     itemsize,
     rows_cols,
 )
+from tilewright.targets.cpu.overlapped import emit_overlapped, overlapping
 from tilewright.targets.cpu.reductions import Accumulator, emit_reductions, fold, power_of_two
-from tilewright.targets.cpu.streaming import emit_streamed, streamed_tile
+from tilewright.targets.cpu.streaming import emit_streamed, streamed_tile, streams
+from tilewright.targets.cpu.sweeps import Ahead, Sweep, main_part
 
 ROW_BLOCK = 16
 """Rows that run together, so that columns are vectors; fewer where rows are long."""
@@ -54,6 +57,9 @@ ROW_BLOCK_BYTES = 16 << 10
 
 class FusedEmitter(FusedPlanner):
     """Emits one fused group."""
+
+    streaming = True
+    """May a level of a block of rows stream?"""
 
     def emit(self) -> None:
         ops = list(self.block.ops)[:-1]
@@ -106,7 +112,6 @@ class FusedEmitter(FusedPlanner):
             self.e.values.buffers[value] = buffer
 
     def run(self, plan: FusedPlan) -> None:
-        b, e = self.b, self.e
         self.current = plan
         has_columns = any(plan.of(level, True) for level in range(plan.levels))
         has_rows = any(plan.of(level, False) for level in range(plan.levels))
@@ -117,6 +122,32 @@ class FusedEmitter(FusedPlanner):
             if has_rows:
                 limit = max(1, min(limit, ROW_BLOCK_BYTES // (4 * max(widths))))
             step = max(d for d in range(1, min(limit, plan.rows) + 1) if plan.rows % d == 0)
+        self.keep_rows(plan, step)
+        tile = overlapping(self, plan, step)
+        if tile is None:
+            return self.by_blocks(plan, step)
+        self.streaming = False
+        self.b.choose(
+            streams(self, tile, 0),
+            lambda: emit_overlapped(self, plan, tile),
+            lambda: self.by_blocks(plan, step),
+        )
+
+    def keep_rows(self, plan: FusedPlan, step: int) -> None:
+        """Buffers for what waits for a later level: not of all rows, but of those that run together."""
+        for root in plan.roots:
+            if root.kind != "keep" or root.buffer is not None:
+                continue
+            value, (rows, cols) = self.e.values.real(root.value), rows_cols(root.value.type)
+            readers = [r.level for r in plan.roots if value in self.reached([r])]
+            if cols > 1 and rows > 1:
+                rows = min(rows, max(step, *readers) - root.level if step == 1 else step)
+            root.buffer = self.scratch(VectorType(element_of(root.value.type), (rows, cols)))  # pyright: ignore
+            root.buffer.ring = rows < rows_cols(root.value.type)[0]
+
+    def by_blocks(self, plan: FusedPlan, step: int) -> None:
+        """Level after level of a block of rows, then the next block."""
+        b, e = self.b, self.e
         before = dict(e.values.buffers)
 
         def body(first: Idx) -> None:
@@ -218,21 +249,8 @@ class FusedEmitter(FusedPlanner):
         """Columns from 0 on that lie inside every matrix on this row (may be negative)."""
         b, e = self.b, self.e
         end: Idx = width
-        tiles: list[tuple[Tile, Idx]] = []
-        for value in self.reached(roots):
-            if isinstance(value, OpResult) and isinstance(value.op, xt.LoadTileOp):
-                if value in e.values.buffers or rows_cols(value.type)[1] != width:
-                    continue
-                tile = e.values.tiles[e.values.real(value.op.tile)]
-                if isinstance(tile, Tile):
-                    tiles.append((tile, 0 if rows_cols(value.type)[0] == 1 else row))
-        for root in roots:
-            if isinstance(root.op, xt.StoreTileOp):
-                tile = e.values.tiles[e.values.real(root.op.tile)]
-                if isinstance(tile, Tile):
-                    tiles.append((tile, row))
         e.ends = set()
-        for tile, at in tiles:
+        for tile, at in self.accessed(roots, row, width):
             limit = tile.limit(b, 1)
             e.ends.add(limit)
             at_row = b.plus(tile.offsets[0], at)
@@ -245,23 +263,54 @@ class FusedEmitter(FusedPlanner):
             end = b.min(end, b.select(ok, limit, 0))
         return end
 
+    def accessed(self, roots: list[Root], row: Idx, width: int) -> list[tuple[Tile, Idx]]:
+        """The tiles that are loaded and stored along a row, and on which of their rows."""
+        values = self.e.values
+        tiles: list[tuple[Tile | ScatteredTile, Idx]] = []
+        for value in self.reached(roots):
+            if isinstance(value, OpResult) and isinstance(value.op, xt.LoadTileOp):
+                if value in values.buffers or rows_cols(value.type)[1] != width:
+                    continue
+                at = 0 if rows_cols(value.type)[0] == 1 else row
+                tiles.append((values.tiles[values.real(value.op.tile)], at))
+        for root in roots:
+            if isinstance(root.op, xt.StoreTileOp):
+                tiles.append((values.tiles[values.real(root.op.tile)], row))
+        return [(tile, at) for tile, at in tiles if isinstance(tile, Tile)]
+
     def hoist(self, roots: list[Root], row: Idx, lanes: int) -> None:
         """Emit what is the same along the whole row, before the loop over columns."""
         for value in self.reached(roots):
             if value not in self.e.values.buffers and same_along_row(value):
                 self.e.at(value, Position(row, 0, 1, lanes))
 
-    def columns(
-        self, roots: list[Root], row: Idx, width: int, ahead: list[tuple[Tile, int, bool]]
-    ) -> None:
+    def columns(self, roots: list[Root], row: Idx, width: int, ahead: Ahead) -> None:
         lanes = min(self.lanes(roots), power_of_two(width))
         self.hoist(roots, row, lanes)
-        streamed = streamed_tile(self, roots, width, lanes)
+        streamed = streamed_tile(self, roots, width, lanes) if self.streaming else None
         if streamed is not None:
             emit_streamed(self, roots[0], streamed, row, width, lanes, ahead)
         else:
             self.sweep(roots, row, width, lanes, ahead)
         self.e.ends = set()
+
+    def sweep_of(
+        self, roots: list[Root], row: Idx, lanes: int, ahead: Ahead, past: Tile | None = None
+    ) -> Sweep:
+        """What a level does on a row, before anything is reduced."""
+        reductions = [r for r in roots if r.kind == "reduce"]
+        registers = max(1, lanes * 4 // self.vector_bytes)
+        accumulators = [
+            Accumulator(self.b, self.kind(r), self.identity(r, lanes), paired=registers == 2)
+            for r in reductions
+        ]
+        unroll = self.unroll(roots, lanes)
+        return Sweep(roots, row, lanes, unroll, accumulators, ahead, self.e.values.buffers, past)
+
+    def unroll(self, roots: Sequence[Root], lanes: int) -> int:
+        """Vectors per step of a loop over columns: four registers where they are summed, which takes its time."""
+        registers = max(1, lanes * 4 // self.vector_bytes)
+        return max(1, (4 if any(r.kind == "reduce" for r in roots) else 2) // registers)
 
     def sweep(
         self,
@@ -269,70 +318,56 @@ class FusedEmitter(FusedPlanner):
         row: Idx,
         width: int,
         lanes: int,
-        ahead: list[tuple[Tile, int, bool]],
+        ahead: Ahead,
     ) -> None:
         """One row: its main part without masks, several vectors at a time, then the rest."""
         b, e = self.b, self.e
-        reductions = [r for r in roots if r.kind == "reduce"]
-        others = [r for r in roots if r.kind != "reduce"]
-        registers = max(1, lanes * 4 // self.vector_bytes)
-        unroll = max(1, (4 if reductions else 2) // registers)
+        sweep = self.sweep_of(roots, row, lanes, ahead)
         start: Idx = 0
-        accumulators = [
-            Accumulator(b, self.kind(r), self.identity(r, lanes), paired=registers == 2)
-            for r in reductions
-        ]
         if width > 2 * lanes:
             end = self.main_end(roots, row, width)
-            step = lanes * unroll
-            main = b.times(b.div(b.max(end, 0), step), step)
-            parts = [[acc.copy() for _ in range(unroll)] for acc in accumulators]
-            carry = [v for group in parts for acc in group for v in acc.values]
-            with b.loop(0, main, step, carry) as loop, e.scope():
-                carried = list(loop.carried)
-                for group in parts:
-                    for acc in group:
-                        acc.take(carried)
-                for u in range(unroll):
-                    place = Position(row, b.plus(loop.iv, u * lanes), 1, lanes, True)
-                    self.prefetch(ahead, place)
-                    for root, group in zip(reductions, parts, strict=True):
-                        group[u].add(e.at(root.value, place))
-                    self.read(others, place)
-                    for root in others:
-                        self.finish(root, place, None)
-                loop.out = [v for group in parts for acc in group for v in acc.values]
-            results = list(loop.results)
-            for i, group in enumerate(parts):
-                for acc in group:
-                    acc.take(results)
-                while len(group) > 1:
-                    for x, y in zip(group[::2], group[1::2], strict=True):
-                        x.join(y)
-                    group = group[::2]
-                accumulators[i] = group[0]
-            start = main
+            start = b.times(b.div(b.max(end, 0), sweep.step), sweep.step)
+            main_part(self, [sweep], 0, start)
         if isinstance(start, int) and width - start <= 2 * lanes:
             with e.scope():
                 for col in range(start, width, lanes):
-                    self.masked(reductions, others, row, col, width, lanes, accumulators)
+                    self.masked(sweep, col, width - col)
         else:
-            carry = [v for acc in accumulators for v in acc.values]
-            with b.loop(start, width, lanes, carry) as loop, e.scope():
-                carried = list(loop.carried)
-                for acc in accumulators:
-                    acc.take(carried)
-                self.masked(reductions, others, row, loop.iv, width, lanes, accumulators)
-                loop.out = [v for acc in accumulators for v in acc.values]
-            results = list(loop.results)
-            for acc in accumulators:
-                acc.take(results)
-        for root, accumulator in zip(reductions, accumulators, strict=True):
-            assert root.buffer is not None and root.op is not None
-            b.store(fold(b, accumulator.kind, accumulator.total()), root.buffer.address(b, row, 0))
-            e.values.buffers[root.op.results[0]] = root.buffer
+            self.rest(sweep, start, width, cut=width % lanes != 0)
+        self.reduced(sweep)
 
-    def ahead_of(self, roots: list[Root], level: int, step: int) -> list[tuple[Tile, int, bool]]:
+    def rest(self, sweep: Sweep, start: Idx, end: Idx, *, cut: bool) -> None:
+        """Columns from `start` to `end`, a vector at a time; `cut`: the last vector reaches further."""
+        b = self.b
+        carry = [v for acc in sweep.accumulators for v in acc.values]
+        with b.loop(start, end, sweep.lanes, carry) as loop, self.e.scope():
+            carried = list(loop.carried)
+            for acc in sweep.accumulators:
+                acc.take(carried)
+            self.masked(sweep, loop.iv, b.minus(end, loop.iv) if cut else None)
+            loop.out = [v for acc in sweep.accumulators for v in acc.values]
+        results = list(loop.results)
+        for acc in sweep.accumulators:
+            acc.take(results)
+
+    def reduced(self, sweep: Sweep) -> None:
+        """Reductions of a row that has been swept go to their buffers."""
+        b = self.b
+        for root, accumulator in zip(sweep.reductions, sweep.accumulators, strict=True):
+            assert root.buffer is not None
+            total = fold(b, accumulator.kind, accumulator.total())
+            b.store(total, root.buffer.address(b, sweep.row, 0))
+            self.e.values.buffers[self.made(root)] = root.buffer
+
+    def made(self, root: Root) -> SSAValue:
+        """The value that a root's buffer holds."""
+        return (
+            root.op.results[0]
+            if root.op is not None and root.kind == "reduce"
+            else self.e.values.real(root.value)
+        )
+
+    def ahead_of(self, roots: list[Root], level: int, step: int) -> Ahead:
         """What to prefetch while a level runs: (tile, rows ahead, will be written).
 
         A level that reads no matrix leaves memory idle: it fetches what the first level of the next rows reads, and
@@ -342,7 +377,7 @@ class FusedEmitter(FusedPlanner):
         wide = [p for p in range(plan.levels) if plan.of(p, False)]
         if len(wide) < 2:
             return []
-        found: list[tuple[Tile, int, bool]] = []
+        found: Ahead = []
         if level == wide[1]:
             found += [
                 (t, step, False)
@@ -355,7 +390,7 @@ class FusedEmitter(FusedPlanner):
                     tile = self.e.values.tiles[self.e.values.real(root.op.tile)]
                     last = plan.of(wide[-1], False)
                     width = rows_cols(root.value.type)[1]
-                    if streamed_tile(self, last, width, self.lanes(last)) is not None:
+                    if self.streaming and streamed_tile(self, last, width, self.lanes(last)):
                         continue  # its lines are not wanted in the cache
                     if isinstance(tile, Tile) and tile.strides[1] == 1:
                         found.append((tile, 0, True))
@@ -374,7 +409,7 @@ class FusedEmitter(FusedPlanner):
                     found.append(tile)
         return found
 
-    def prefetch(self, ahead: list[tuple[Tile, int, bool]], place: Position) -> None:
+    def prefetch(self, ahead: Ahead, place: Position) -> None:
         b = self.b
         for tile, rows, write in ahead:
             bytes = place.lanes * itemsize(tile.element)
@@ -385,31 +420,18 @@ class FusedEmitter(FusedPlanner):
                 pointer = self.e.address(tile, moved)
                 b.prefetch(pointer, locality=3 if write else 2, write=write)
 
-    def masked(
-        self,
-        reductions: list[Root],
-        others: list[Root],
-        row: Idx,
-        col: Idx,
-        width: int,
-        lanes: int,
-        accumulators: list[Accumulator],
-    ) -> None:
-        """One vector of the rest of a row."""
-        b, e = self.b, self.e
-        place = Position(row, col, 1, lanes)
-        mask = None
-        if isinstance(col, int):
-            mask = b.mask_first(width - col, lanes)
-        elif width % lanes:
-            mask = b.mask_first(b.minus(width, col), lanes)
-        for root, accumulator in zip(reductions, accumulators, strict=True):
-            value = e.at(root.value, place)
+    def masked(self, sweep: Sweep, col: Idx, count: Idx | None) -> None:
+        """One vector of the rest of a row; `count`: its elements that belong to the row, None if all do."""
+        b, lanes = self.b, sweep.lanes
+        place = Position(sweep.row, col, 1, lanes)
+        mask = None if count is None else b.mask_first(count, lanes)
+        for root, accumulator in zip(sweep.reductions, sweep.accumulators, strict=True):
+            value = self.e.at(root.value, place)
             if mask is not None:
                 value = b.value(arith.SelectOp(mask, value, self.identity(root, lanes)))
             accumulator.add(value)
-        self.read(others, place)
-        for root in others:
+        self.read(sweep.others, place)
+        for root in sweep.others:
             self.finish(root, place, mask)
 
     def finish(self, root: Root, place: Position, mask: SSAValue | None) -> None:

@@ -47,6 +47,7 @@ class Root:
     value: SSAValue
     level: int
     buffer: Buffer | None = None
+    """Of what waits for a later level: given when it is known how many of its rows must be there."""
     kind: str = ""
     """`store`, `reduce` or `keep`."""
 
@@ -108,7 +109,7 @@ class FusedPlanner:
         self.results: dict[SSAValue, Buffer | None] = {}
         """Results by value, with the buffers that they go to."""
         self.levels: dict[SSAValue, int] = {}
-        self.kept: dict[SSAValue, Buffer] = {}
+        self.kept: set[SSAValue] = set()
         self.loaded: set[SSAValue | None] = set()
         """Arrays that the fused group reads."""
         self.written: set[SSAValue | None] = set()
@@ -149,7 +150,7 @@ class FusedPlanner:
             elif is_row_reduction(op):
                 result = op.results[0]
                 buffer = self.results.get(result) or self.scratch(result.type)
-                self.kept[result] = buffer
+                self.kept.add(result)
                 plan.roots.append(Root(op, op.operands[0], level - 1, buffer, "reduce"))
         for value, buffer in self.results.items():
             if value in self.kept or buffer is None:
@@ -169,7 +170,7 @@ class FusedPlanner:
                 )
             plan.roots.append(Root(None, value, self.level(value), buffer, "keep"))
             if isinstance(value, OpResult):
-                self.kept[value] = buffer
+                self.kept.add(value)
         self.settle_in_place(plan)
         # Values that a later level needs again.
         for root in list(plan.roots):
@@ -243,9 +244,8 @@ class FusedPlanner:
         if fits and (mine < level or (column and not wide)) and not self.cheap(value):
             is_column_use = column and mine <= level
             if mine < level or is_column_use:
-                buffer = self.scratch(value.type)
-                self.kept[value] = buffer
-                plan.roots.append(Root(None, value, mine, buffer, "keep"))
+                self.kept.add(value)
+                plan.roots.append(Root(None, value, mine, kind="keep"))
                 level = mine
         for operand in self.inputs(value.op):
             self.keep_crossing(operand, level, plan, seen)

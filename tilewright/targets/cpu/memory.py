@@ -49,7 +49,10 @@ class Buffer:
     """Elements from one row to the next."""
     padded_rows: int = 0
     fresh: bool = field(default=False, compare=False)
+    ring: bool = False
+    """Whether only the last rows are there, as many as the shape says: row r lies at r modulo that."""
 
     def address(self, b: Builder, row: Idx, col: Idx) -> SSAValue:
         size = itemsize(self.element)
+        row = b.rem(row, self.shape[0]) if self.ring else row
         return b.ptr(b.ptr(self.pointer, b.times(row, self.ld * size)), b.times(col, size))

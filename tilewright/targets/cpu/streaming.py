@@ -14,17 +14,17 @@ which is written in parts and so read first, and the stores of a row wait for me
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from xdsl.dialects.builtin import MemRefType
-from xdsl.ir import BlockArgument
+from xdsl.ir import BlockArgument, SSAValue
 
 from tilewright.codegen.builder import Idx, index
 from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
 from tilewright.targets.cpu.evaluate import Position
 from tilewright.targets.cpu.memory import Tile, element_of, itemsize
+from tilewright.targets.cpu.sweeps import LINE, Ahead, main_part
 
 if TYPE_CHECKING:
     from tilewright.targets.cpu.fused import FusedEmitter
@@ -34,9 +34,6 @@ STREAM_BYTES = 16 << 20
 """Results of this size and more do not stay in a core's share of the caches."""
 MIN_BYTES = 2 << 10, 8 << 10
 """Of a row of a fused group of one level, and of one of several."""
-READ_AHEAD = 2048
-"""Bytes. Stores past the cache hold buffers between core and memory: too few loads are under way by themselves."""
-LINE = 64
 
 
 def streamed_tile(s: FusedEmitter, roots: list[Root], width: int, lanes: int) -> Tile | None:
@@ -57,23 +54,28 @@ def streamed_tile(s: FusedEmitter, roots: list[Root], width: int, lanes: int) ->
     return tile if element_of(roots[0].value.type) == tile.element else None
 
 
+def phase_of(s: FusedEmitter, tile: Tile, row: Idx) -> Idx:
+    """Bytes from the start of a cache line to that of a row."""
+    pointer = s.e.address(tile, Position(row, 0))
+    return s.b.rem(s.b.value(mach.IntFromPtrOp(pointer, index)), LINE)
+
+
+def streams(s: FusedEmitter, tile: Tile, row: Idx) -> SSAValue:
+    """Is the tile's matrix large, and does a row start with a whole element?"""
+    b = s.b
+    size = itemsize(tile.element)
+    large = b.cmp("sge", b.times(b.times(tile.extents[0], tile.strides[0]), size), STREAM_BYTES)
+    found = b.both(large, b.cmp("eq", b.rem(phase_of(s, tile, row), size), 0))
+    assert found is not None
+    return found
+
+
 def emit_streamed(
-    s: FusedEmitter,
-    root: Root,
-    tile: Tile,
-    row: Idx,
-    width: int,
-    lanes: int,
-    ahead: list[tuple[Tile, int, bool]],
+    s: FusedEmitter, root: Root, tile: Tile, row: Idx, width: int, lanes: int, ahead: Ahead
 ) -> None:
     """One row, past the cache or not."""
     b, e = s.b, s.e
-    size = itemsize(tile.element)
-    pointer = e.address(tile, Position(row, 0))
-    phase = b.rem(b.value(mach.IntFromPtrOp(pointer, index)), LINE)
-    large = b.cmp("sge", b.times(b.times(tile.extents[0], tile.strides[0]), size), STREAM_BYTES)
-    large = b.both(large, b.cmp("eq", b.rem(phase, size), 0))
-    assert large is not None
+    phase = phase_of(s, tile, row)
 
     def past() -> None:
         with e.scope():
@@ -83,7 +85,7 @@ def emit_streamed(
         with e.scope():
             s.sweep([root], row, width, lanes, ahead)
 
-    b.choose(large, past, normal)
+    b.choose(streams(s, tile, row), past, normal)
 
 
 def _past_cache(
@@ -94,29 +96,17 @@ def _past_cache(
     width: int,
     lanes: int,
     phase: Idx,
-    ahead: list[tuple[Tile, int, bool]],
+    ahead: Ahead,
 ) -> None:
     b, e = s.b, s.e
-    size = itemsize(tile.element)
-    head = b.rem(b.div(b.minus(LINE, phase), size), lanes)
+    head = b.rem(b.div(b.minus(LINE, phase), itemsize(tile.element)), lanes)
     end = s.main_end([root], row, width)
     with e.scope():
         s.finish(root, Position(row, 0, 1, lanes), b.mask_first(head, lanes))
-    unroll = max(1, 2 * s.vector_bytes // (4 * lanes))
-    step = lanes * unroll
-    reads = [t for t in s.tiles_read([root]) if t.strides[1] == 1]
-    main = b.plus(head, b.times(b.div(b.max(b.minus(end, head), 0), step), step))
-    with b.loop(head, main, step) as loop, e.scope():
-        for u in range(unroll):
-            place = Position(row, b.plus(loop.iv, u * lanes), 1, lanes, True)
-            s.prefetch(ahead, place)
-            for source in reads:
-                later = replace(
-                    place, col=b.plus(place.col, READ_AHEAD // itemsize(source.element))
-                )
-                b.prefetch(e.address(source, later))
-            value, target = e.at(root.value, place), e.address(tile, place)
-            b.op(mach.StoreOp(value, target, alignment=LINE, nontemporal=True))
+    sweep = s.sweep_of([root], row, lanes, ahead, tile)
+    sweep.reads = [t for t in s.tiles_read([root]) if t.strides[1] == 1]
+    main = b.plus(head, b.times(b.div(b.max(b.minus(end, head), 0), sweep.step), sweep.step))
+    main_part(s, [sweep], head, main)
     with b.loop(main, width, lanes) as loop, e.scope():
         place = Position(row, loop.iv, 1, lanes)
         s.finish(root, place, b.mask_first(b.minus(width, loop.iv), lanes))
