@@ -47,7 +47,8 @@ def rows_of_tile(x: Any, rows: int, options: Mapping[str, Any]) -> int:
         return LEAST_ROWS
     threads = options.get("num_threads") or knobs.current().num_threads
     cores = _cores(options.get("target") or HOST, threads)
-    return max(LEAST_ROWS, min(MOST_ROWS, 1 << (rows // (8 * cores)).bit_length() - 1))
+    share = rows // (8 * cores)
+    return min(MOST_ROWS, max(LEAST_ROWS, 1 << share.bit_length() >> 1))
 
 
 @lru_cache(4096)

@@ -123,7 +123,7 @@ class FusedEmitter(FusedPlanner):
                 limit = max(1, min(limit, ROW_BLOCK_BYTES // (4 * max(widths))))
             step = max(d for d in range(1, min(limit, plan.rows) + 1) if plan.rows % d == 0)
         self.keep_rows(plan, step)
-        tile = overlapping(self, plan, step)
+        tile = overlapping(self, plan, step) if self.overlap else None
         if tile is None:
             return self.by_blocks(plan, step)
         self.streaming = False

@@ -98,6 +98,7 @@ class FusedPlanner:
         destinations: Sequence[Buffer | None],
         scratch: Callable[[Attribute], Buffer],
         bytes_per_vector: int,
+        overlap: bool,
     ):
         self.e = e
         self.b: Builder = e.b
@@ -105,6 +106,7 @@ class FusedPlanner:
         self.destinations = destinations
         self.scratch = scratch
         self.vector_bytes = bytes_per_vector
+        self.overlap = overlap
         self.block = fused.body.block
         self.results: dict[SSAValue, Buffer | None] = {}
         """Results by value, with the buffers that they go to."""

@@ -109,12 +109,14 @@ def lower_kernel(
     *,
     share: bool = True,
     prefetch: bool = True,
+    overlap: bool = True,
     subgroups: int = 1,
 ) -> LoweredLaunch:
     """The module of the last stage for a kernel at the stage level.
 
-    `share`: let values that replace one another share a buffer. `prefetch`: fetch ahead. `subgroups`: a launch runs
-    that many workgroups for each that it was asked for (see `workgroup_form`).
+    `share`: let values that replace one another share a buffer. `prefetch`: fetch ahead. `overlap`: levels of rows in
+    succession run together. `subgroups`: a launch runs that many workgroups for each that it was asked for (see
+    `workgroup_form`).
     """
     body = kernel.body.block
     types = [a.type for a in body.args]
@@ -131,6 +133,7 @@ def lower_kernel(
         ]
     main = FunctionContext("tw_workgroup", kernel, block, m)
     main.b.prefetches = prefetch
+    main.overlap = overlap
     main.subgroups = subgroups
     main.lower_workgroup(packs, share)
     check_memory(kernel, m.architecture.machine, main.scratch.used)
@@ -171,6 +174,9 @@ def lower_kernel(
 
 class FunctionContext(ControlFlow, MemrefOps, ScalarOps):
     """One function being built from (parts of) a kernel."""
+
+    overlap = True
+    """Do levels of successive rows run together?"""
 
     def __init__(self, name: str, kernel: gpu.FuncOp, block: ArgumentBlock, m: CpuMachine):
         op, b = function(name, [mach.ptr, index, index])
@@ -433,7 +439,8 @@ class FunctionContext(ControlFlow, MemrefOps, ScalarOps):
     # Stage ops ------------------------------------------------------------------------------------------------
 
     def fused_emitter(self, op: FusedOp, destinations: Sequence[Buffer | None]) -> FusedEmitter:
-        return FusedEmitter(self.e, op, destinations, self.buffer, self.m.vector_bytes)
+        bytes_ = self.m.vector_bytes
+        return FusedEmitter(self.e, op, destinations, self.buffer, bytes_, self.overlap)
 
     def lower_stage_fused(self, op: FusedOp) -> None:
         for inner in op.body.block.ops:

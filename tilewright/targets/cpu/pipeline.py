@@ -124,6 +124,7 @@ def _lower(unit: CpuUnit) -> None:
         unit.machine,
         share=unit.on("buffer-reuse"),
         prefetch=unit.on("prefetch"),
+        overlap=unit.on("row-overlap"),
         subgroups=programs_of(unit.kernel),
     )
     unit.module = unit.lowered.module
@@ -179,6 +180,7 @@ PASSES: Sequence[Pass[CpuUnit]] = (
         choices={
             "buffer-reuse": "lets values that replace one another (a loop's next accumulator) share a buffer",
             "prefetch": "prefetches the data of the next rows",
+            "row-overlap": "runs levels of successive rows together where the result bypasses the caches",
         },
         stage="mach",
         machine=True,
