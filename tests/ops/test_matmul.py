@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -130,13 +132,30 @@ def test_refuses_operands_that_do_not_fit():
             ops.matmul(a, a, **wrong)
 
 
+def test_products_that_look_alike_are_planned_once(monkeypatch, rng):
+    module = sys.modules["tilewright.ops.matmul"]
+    asked = []
+    plan = module.product_tile
+    monkeypatch.setattr(module, "product_tile", lambda *a: asked.append(a) or plan(*a))
+    module._planned.cache_clear()
+    for m in (5, 5, 7):
+        a = rng.standard_normal((m, 9)).astype(np.float32)
+        np.testing.assert_allclose(ops.matmul(a, a.T, num_threads=1), a @ a.T, rtol=1e-5)
+        with pytest.raises(tw.LaunchError, match="must be equal"):
+            ops.matmul(a, a, num_threads=1)
+        with pytest.raises(tw.LaunchError, match="b is a list, which is no array"):
+            ops.matmul(a, [a])
+        with pytest.raises(tw.LaunchError, match="bias is a list, which is no array"):
+            ops.matmul(a, a.T, bias=[1])
+    assert len(asked) == 2
+
+
 @pytest.mark.parametrize("cores", [1, 2, 16, 96])
 def test_tiles_of_a_cpu_are_no_larger_than_the_product_and_enough_for_its_threads(cores):
     from tilewright.ops.tiles import product_tile
 
-    a = np.zeros((1, 1), np.float32)
     for m, n in ((333, 64), (1024, 1024), (4096, 4096)):
-        tile = product_tile(a, m, n, 1, {"target": "cpu", "num_threads": cores})
+        tile = product_tile(tw.f32, "cpu", m, n, 1, {"target": "cpu", "num_threads": cores})
         bm, bn = tile["BM"], tile["BN"]
         assert bm in (32, 64, 128, 256) and bn in (32, 64, 128, 256)
         assert bm < 2 * m and bn < 2 * n
@@ -148,18 +167,17 @@ def test_tiles_of_a_cpu_are_no_larger_than_the_product_and_enough_for_its_thread
 def test_tiles_of_a_short_side_are_as_short_and_the_other_is_long(cores):
     from tilewright.ops.tiles import product_tile
 
-    a = np.zeros((1, 1), np.float32)
     for m, n, short in ((1, 4096, {"BM": 1}), (3, 9000, {"BM": 4}), (8, 4096, {"BM": 8}),
                         (4096, 1, {"BN": 1}), (4096, 2, {"BN": 2}), (4096, 3, {"BN": 4}),
                         (4096, 17, {"BN": 24}), (4096, 24, {"BN": 24})):  # fmt: skip
-        tile = product_tile(a, m, n, 1, {"target": "cpu", "num_threads": cores})
+        tile = product_tile(tw.f32, "cpu", m, n, 1, {"target": "cpu", "num_threads": cores})
         assert short.items() <= tile.items()
         tiles = -(-m // tile["BM"]) * -(-n // tile["BN"])
         least, wanted = (128, cores) if "BM" in short else (32, 2 * cores)
         assert cores == 1 or tiles >= wanted or max(tile["BM"], tile["BN"]) == least
     one = {"target": "cpu", "num_threads": 1}
-    assert product_tile(a, 1, 4096, 1, one)["BN"] == 4096
+    assert product_tile(tw.f32, "cpu", 1, 4096, 1, one)["BN"] == 4096
     # Tiles of AMX multiply 32 columns from panels of as many; integers have no other way.
-    for dtype, n, bn in ((np.float16, 17, 32), (np.float16, 7, 8), (np.int8, 7, 32)):
-        assert product_tile(np.zeros((1, 1), dtype), 4096, n, 1, one)["BN"] == bn
-    assert product_tile(np.zeros((1, 1), np.int8), 1, 4096, 1, one) == {"BM": 32, "BN": 256}
+    for dtype, n, bn in ((tw.f16, 17, 32), (tw.f16, 7, 8), (tw.i8, 7, 32)):
+        assert product_tile(dtype, "cpu", 4096, n, 1, one)["BN"] == bn
+    assert product_tile(tw.i8, "cpu", 1, 4096, 1, one) == {"BM": 32, "BN": 256}

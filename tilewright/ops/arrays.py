@@ -20,6 +20,7 @@ PAGE: Final = mmap.PAGESIZE
 MADV_HUGEPAGE: Final = getattr(mmap, "MADV_HUGEPAGE", 14)
 
 _DTYPES: dict[Any, DType] = {}
+_DEVICES: dict[Any, str] = {}
 
 
 def dtype_of(array: Any) -> DType:
@@ -27,6 +28,21 @@ def dtype_of(array: Any) -> DType:
     found = _DTYPES.get(array.dtype)
     if found is None:
         found = _DTYPES[array.dtype] = describe(array).dtype
+    return found
+
+
+def device_of(array: Any) -> str:
+    """Where an array lies, as `describe` says it. `dtype_of` knows its element type from then on, without an array.
+    LaunchError where it has no name there."""
+    if type(array) is np.ndarray:
+        dtype_of(array)
+        return HOST
+    key = type(array), array.dtype, getattr(array, "device", None)
+    found = _DEVICES.get(key)
+    if found is None:
+        described = describe(array)
+        _DTYPES[array.dtype] = described.dtype
+        found = _DEVICES[key] = described.device
     return found
 
 

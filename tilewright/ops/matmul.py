@@ -5,11 +5,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
 from typing import Any
 
 import tilewright as tw
+from tilewright import knobs
 from tilewright.diagnostics import LaunchError
-from tilewright.ops.arrays import check_operands, dtype_of, filled, flattened, result
+from tilewright.dtypes import DType
+from tilewright.ops.arrays import (
+    check_operands,
+    device_of,
+    dtype_of,
+    empty,
+    filled,
+    flattened,
+    result,
+)
 from tilewright.ops.tiles import product_tile
 
 
@@ -76,47 +90,100 @@ def matmul(
     (i32 for integers) unless `out` says otherwise.  `options` go to `kernel.options`.
     Raises LaunchError for shapes and element types that do not fit.
     """
+    operands = (a, b, bias, residual, out)
+    try:
+        looks = tuple(
+            None if x is None else (x.dtype, tuple(x.shape), device_of(x)) for x in operands
+        )
+        plan = _planned(looks, activation, tuple(options.items()), knobs.current().num_threads)
+    except (
+        AttributeError,
+        TypeError,
+    ):  # what is no array has no looks, and what is no option no key
+        check_operands("matmul", 2, floats=False, a=a, b=b)
+        for name, x in (("bias", bias), ("residual", residual), ("out", out)):
+            if x is not None:
+                check_operands("matmul", 1, floats=False, **{name: x})
+        raise
+    c = empty(plan.shape, a, plan.element) if out is None else out
+    flat, copy_back = filled(c, 2)
+    if residual is not None:
+        residual = flattened(residual, 2)
+    plan.launch(flattened(a, 2), flattened(b, 2), flat, bias, residual, *plan.constexprs)
+    if copy_back is not None:
+        copy_back()
+    return c
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What becomes of products whose operands look alike."""
+
+    shape: tuple[int, ...]
+    element: DType
+    """Of the result."""
+    launch: Callable[..., None]
+    """The kernel on its grid."""
+    constexprs: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class _Operand:
+    """All of an array that a plan depends on."""
+
+    dtype: Any
+    shape: tuple[int, ...]
+    device: str
+
+
+@lru_cache(4096)
+def _planned(
+    looks: tuple[tuple[Any, tuple[int, ...], str] | None, ...],
+    activation: str | None,
+    asked: tuple[tuple[str, Any], ...],
+    threads: int | None,
+) -> _Plan:
+    """The plan for operands (dtype, shape, device) under options; `threads`: what the knob says. LaunchError where they
+    do not fit."""
+    a, b, bias, residual, out = (None if x is None else _Operand(*x) for x in looks)
     check_operands("matmul", 2, floats=False, a=a, b=b)
+    assert a is not None and b is not None
     if a.shape[-1] != b.shape[-2]:
         raise LaunchError(
-            f"matmul of {tuple(a.shape)} and {tuple(b.shape)}: the last dimension of a and the one before the "
+            f"matmul of {a.shape} and {b.shape}: the last dimension of a and the one before the "
             "last of b must be equal"
         )
-    batch = tuple((a if a.ndim > 2 else b).shape[:-2])
+    a_batch, b_batch = len(a.shape) > 2, len(b.shape) > 2
+    batch = (a if a_batch else b).shape[:-2]
     for name, x in (("a", a), ("b", b)):
-        if x.ndim > 2 and tuple(x.shape[:-2]) != batch:
-            raise LaunchError(
-                f"matmul: batch dimensions {tuple(x.shape[:-2])} of {name} are not {batch}"
-            )
+        if len(x.shape) > 2 and x.shape[:-2] != batch:
+            raise LaunchError(f"matmul: batch dimensions {x.shape[:-2]} of {name} are not {batch}")
     if activation is not None and activation not in ACTIVATIONS:
         raise LaunchError(f"activation '{activation}' is not one of {', '.join(ACTIVATIONS)}")
     m, n = a.shape[-2], b.shape[-1]
     element = dtype_of(a)
-    floating = element.is_float
-    acc = tw.f64 if element == tw.f64 else tw.f32 if floating else tw.i32
-    c = result(out, (*batch, m, n), a, element if floating else tw.i32)
-    if residual is not None and tuple(residual.shape) != (*batch, m, n):
-        raise LaunchError(
-            f"residual has shape {tuple(residual.shape)}, the result {(*batch, m, n)}"
-        )
-    if bias is not None and tuple(bias.shape) != (n,):
-        raise LaunchError(f"bias has shape {tuple(bias.shape)}, not {(n,)}")
-    flat, copy_back = filled(c, 2)
-    if residual is not None:
-        residual = flattened(residual, 2)
-    kernel = matmul_kernel.options(**options) if options else matmul_kernel
-
-    tile = product_tile(a, m, n, flat.shape[0], options)
+    acc = tw.f64 if element == tw.f64 else tw.f32 if element.is_float else tw.i32
+    shape = (*batch, m, n)
+    if out is not None:
+        result(out, shape, a)
+    if residual is not None and residual.shape != shape:
+        raise LaunchError(f"residual has shape {residual.shape}, the result {shape}")
+    if bias is not None and bias.shape != (n,):
+        raise LaunchError(f"bias has shape {bias.shape}, not {(n,)}")
+    options, batches = dict(asked), prod(batch)
+    tile = product_tile(element, a.device, m, n, batches, options)
 
     def grid(BM: int, BN: int) -> tuple[int, int, int]:
-        return -(-m // BM), -(-n // BN), flat.shape[0]
+        return -(-m // BM), -(-n // BN), batches
 
     left = tw.auto in tile.values()
-    kernel[grid if left else grid(tile["BM"], tile["BN"])](
-        flattened(a, 2), flattened(b, 2), flat, bias, residual,
-        ACTIVATIONS[activation] if activation else None, acc, a.ndim > 2, b.ndim > 2,
-        tile["BM"], tile["BN"], tile.get("BK", 32),
+    kernel = matmul_kernel.options(**options) if options else matmul_kernel
+    return _Plan(
+        shape,
+        element if element.is_float else tw.i32,
+        kernel[grid if left else grid(tile["BM"], tile["BN"])],
+        (
+            ACTIVATIONS[activation] if activation else None, acc, a_batch, b_batch,
+            tile["BM"], tile["BN"], tile.get("BK", 32),
+        ),
     )  # fmt: skip
-    if copy_back is not None:
-        copy_back()
-    return c

@@ -6,16 +6,14 @@ These are the sizes that a user would pass by hand; the kernels are the same.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any
-
-import numpy as np
 
 import tilewright as tw
 from tilewright import knobs
 from tilewright.arguments import HOST, NOWHERE
 from tilewright.dtypes import DType
-from tilewright.ops.arrays import dtype_of
+from tilewright.ops.arrays import device_of
 from tilewright.runtime.arrays import describe
 from tilewright.targets.base import CompileOptions, get_target
 
@@ -27,42 +25,17 @@ LEAST_ROWS, MOST_ROWS = 4, 32
 
 
 def product_tile(
-    a: Any, m: int, n: int, batches: int, options: Mapping[str, Any]
+    element: DType, device: str, m: int, n: int, batches: int, options: Mapping[str, Any]
 ) -> Mapping[str, Any]:
-    """BM, BN, BK of `batches` products of operands like `a`. The planner knows warpgroups' best; a CPU's tiles are no
-    larger than the product, and so many that its threads share them evenly.
+    """BM, BN, BK of `batches` products on a device. The planner knows warpgroups' best; a CPU's tiles are no larger
+    than the product, and so many that its threads share them evenly.
 
     `options`: what the caller asked of the kernel.
     """
-    device = HOST if type(a) is np.ndarray else describe(a).device
-    threads = options.get("num_threads") or knobs.current().num_threads
-    return _product_tile(dtype_of(a), device, m, n, batches, options.get("target"), threads)
-
-
-def rows_of_tile(x: Any, rows: int, options: Mapping[str, Any]) -> int:
-    """Whole rows per tile of so many like those of `x`: few on a GPU, whose registers hold them. On a CPU, where levels
-    of successive rows overlap, as many as leave each thread some tiles."""
-    device = HOST if type(x) is np.ndarray else describe(x).device
-    if device not in (HOST, NOWHERE):
-        return LEAST_ROWS
-    threads = options.get("num_threads") or knobs.current().num_threads
-    cores = _cores(options.get("target") or HOST, threads)
-    share = rows // (8 * cores)
-    return min(MOST_ROWS, max(LEAST_ROWS, 1 << share.bit_length() >> 1))
-
-
-@lru_cache(4096)
-def _product_tile(
-    element: DType,
-    device: str,
-    m: int,
-    n: int,
-    batches: int,
-    asked: str | None,
-    threads: int | None,
-) -> Mapping[str, Any]:
     kind, size = device.partition(":")[0], element.itemsize
+    asked = options.get("target")
     if device in (HOST, NOWHERE):
+        threads = options.get("num_threads") or knobs.current().num_threads
         few = FEW[size] if element.is_float and size in FEW else (0, 0)
         return _shared_tile(m, n, batches, _cores(asked or kind, threads), few)
     if size > 2:
@@ -72,6 +45,17 @@ def _product_tile(
         return dict.fromkeys(("BM", "BN", "BK"), tw.auto)
     bn = 256 if n > 128 else 128 if n > 64 else 64
     return {"BM": 128 if m > 64 else 64, "BN": bn, "BK": 128 // size}
+
+
+def rows_of_tile(x: Any, rows: int, options: Mapping[str, Any]) -> int:
+    """Whole rows per tile of so many like those of `x`: few on a GPU, whose registers hold them. On a CPU, where levels
+    of successive rows overlap, as many as leave each thread some tiles."""
+    if device_of(x) not in (HOST, NOWHERE):
+        return LEAST_ROWS
+    threads = options.get("num_threads") or knobs.current().num_threads
+    cores = _cores(options.get("target") or HOST, threads)
+    share = rows // (8 * cores)
+    return min(MOST_ROWS, max(LEAST_ROWS, 1 << share.bit_length() >> 1))
 
 
 def _shared_tile(m: int, n: int, batches: int, cores: int, few: tuple[int, int]) -> dict[str, int]:

@@ -337,7 +337,7 @@ def likeness(obj: Any) -> tuple[Any, int] | None:
     """
     kind = type(obj)
     if kind is np.ndarray:
-        pointer = _data(obj)
+        pointer = data_of(obj)
         return (obj.dtype, obj.shape, obj.strides, pointer & 63, obj.flags.writeable), pointer
     torch = sys.modules.get("torch")
     if torch is None or (kind is not torch.Tensor and kind is not torch.nn.Parameter):
@@ -355,7 +355,7 @@ def _read_data(array: np.ndarray[Any, Any]) -> int:
 
 
 _probe = np.empty(1)
-_data: Callable[[np.ndarray[Any, Any]], int] = (
+data_of: Callable[[np.ndarray[Any, Any]], int] = (
     _read_data
     if _read_data(_probe) == _probe.ctypes.data
     else lambda array: array.__array_interface__["data"][0]

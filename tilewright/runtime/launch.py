@@ -23,7 +23,7 @@ from tilewright import cache, forks, frames, knobs
 from tilewright.arguments import HOST, NOWHERE, ArrayArg, contiguous_strides, full_grid
 from tilewright.diagnostics import LaunchError, UnsupportedError
 from tilewright.dtypes import DType
-from tilewright.runtime.arrays import is_cut, likeness, tensor_types
+from tilewright.runtime.arrays import data_of, is_cut, likeness, tensor_types
 from tilewright.runtime.binding import MISSING, Binder, BoundCall, Parameter, constexpr_likeness
 from tilewright.runtime.compiled import CompiledKernel, Program, compile_program
 from tilewright.runtime.grids import Constexprs, extents
@@ -407,7 +407,7 @@ def _exact(grid: Any, args: tuple[Any, ...]) -> Any:
     for value in args:
         kind = type(value)
         if kind is np.ndarray:
-            key += likeness(value) or ()
+            key += (value.dtype, value.shape, value.strides, value.flags.writeable, data_of(value))
         elif kind in tensors:
             if value.is_neg():  # also of what is no view: in inference mode nothing is
                 return None

@@ -8,7 +8,7 @@ import struct
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from tilewright import forks
+from tilewright import forks, knobs
 from tilewright.codegen.jit import compile_assembly
 
 if TYPE_CHECKING:
@@ -58,7 +58,4 @@ def scalar_word(kind: str, value: Any) -> int:
 
 def thread_count() -> int:
     """Threads of a launch: TILEWRIGHT_NUM_THREADS, or the cores that this process may use."""
-    from tilewright import knobs
-
-    wanted = knobs.current().num_threads if hasattr(knobs, "current") else None
-    return wanted or len(os.sched_getaffinity(0))
+    return knobs.current().num_threads or len(os.sched_getaffinity(0))

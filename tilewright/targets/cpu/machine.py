@@ -161,6 +161,7 @@ FEW_READS: Final = (2, 8)
 """Least and most of :func:`few_reads`."""
 
 
+@cache
 def few_reads(threads: int) -> int:
     """Reads of an operand by a launch on so many threads up to which each of them packs what it reads.
 
