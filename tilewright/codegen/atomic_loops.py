@@ -19,42 +19,31 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from xdsl.dialects import arith, memref, scf
-from xdsl.dialects.builtin import AnyFloat, IntegerType, MemRefType, ModuleOp, i1
+from xdsl.dialects.builtin import AnyFloat, IntegerType, i1
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
-from xdsl.rewriter import InsertPoint, Rewriter
 
-from tilewright.codegen.builder import Builder, Idx
+from tilewright.codegen.builder import Builder, replace
 from tilewright.codegen.combine import combine
 from tilewright.codegen.target import LLVMTarget
 from tilewright.codegen.tiles import itemsize
+from tilewright.codegen.vector_memory import array_of, element_at
 from tilewright.dialects import mach
 from tilewright.dialects.upstream.combining import ATOMIC_KINDS, REDUCTIONS_OF_ATOMICS
 from tilewright.dialects.upstream.generic_atomic import GenericAtomicRMWOp
 from tilewright.dtypes import from_mlir
 
 
-def expand_atomics(module: ModuleOp, target: LLVMTarget) -> None:
+def expand_atomic(op: Operation, target: LLVMTarget) -> None:
     """Rewrites in place what `target` has no instruction for, and atomics on elements of memrefs."""
-    for op in list(module.walk()):
-        if isinstance(op, memref.AtomicRMWOp):
-            kind = ATOMIC_KINDS[op.kind.value.data]
-            op = _replace(op, lambda b, op=op, kind=kind: _on_memref(b, op, kind)).owner
-        if isinstance(op, GenericAtomicRMWOp):
-            _replace(op, lambda b, op=op: _by_body(b, op, target.least_atomic))
-        if isinstance(op, mach.AtomicRmwOp) and not _has(target, op):
-            _replace(op, lambda b, op=op: _by_kind(b, op, target.least_atomic))
-
-
-def _replace(op: Operation, make: Callable[[Builder], SSAValue]) -> SSAValue:
-    """What `make` builds stands in the place of an op with one result."""
-    block = Block()
-    value = make(Builder(block))
-    for new in block.walk():
-        new.location = op.location
-    Rewriter.inline_block(block, InsertPoint.before(op))
-    op.results[0].replace_all_uses_with(value)
-    Rewriter.erase_op(op)
-    return value
+    if isinstance(op, memref.AtomicRMWOp):
+        kind = ATOMIC_KINDS[op.kind.value.data]
+        (made,) = replace(op, lambda b, op=op: [_on_memref(b, op, kind)])
+        assert isinstance(made.owner, Operation)
+        op = made.owner
+    if isinstance(op, GenericAtomicRMWOp):
+        replace(op, lambda b: [_by_body(b, op, target.least_atomic)])
+    if isinstance(op, mach.AtomicRmwOp) and not _has(target, op):
+        replace(op, lambda b: [_by_kind(b, op, target.least_atomic)])
 
 
 def _on_memref(b: Builder, op: memref.AtomicRMWOp, kind: str) -> SSAValue:
@@ -85,16 +74,8 @@ def exchange(
 
 
 def _element(b: Builder, op: memref.AtomicRMWOp | GenericAtomicRMWOp) -> SSAValue:
-    """The address of the element."""
-    type = op.memref.type
-    assert isinstance(type, MemRefType)
-    view = b.op(memref.ExtractStridedMetaDataOp(op.memref)).results
-    at: Idx = view[1]
-    for place, stride in zip(op.indices, view[2 + type.get_num_dims() :], strict=True):
-        at = b.plus(at, b.times(place, stride))
-    start = b.value(memref.ExtractAlignedPointerAsIndexOp.get(op.memref))
-    address = b.plus(start, b.times(at, itemsize(type.element_type)))
-    return b.value(mach.PtrFromIntOp(b.idx(address)))
+    array = array_of(b, op, op.memref)
+    return element_at(b, array, itemsize(array.element), op.indices)
 
 
 def _has(target: LLVMTarget, op: mach.AtomicRmwOp) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from xdsl.dialects import arith, func, scf, vector
@@ -28,10 +29,12 @@ from xdsl.dialects.builtin import (
     i64,
 )
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
+from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.dialects import mach
 from tilewright.dialects.folding import Folding, Idx, Kind
 from tilewright.dialects.upstream.arith import constant
+from tilewright.dialects.upstream.vector import ShapeCastOp
 
 index = IndexType()
 Made = Sequence[SSAValue] | None
@@ -46,6 +49,17 @@ class OpenLoop:
     carried: tuple[SSAValue, ...]
     out: Sequence[SSAValue]
     results: tuple[SSAValue, ...] = ()
+
+
+@cache
+def vec(element: Attribute, *shape: int) -> VectorType[Any]:
+    """The vector type; made once, as xDSL verifies every type that it makes."""
+    return VectorType(element, list(shape))
+
+
+def shape_of(type: Attribute) -> tuple[int, ...]:
+    """The shape of a vector type, () of a scalar."""
+    return type.get_shape() if isinstance(type, VectorType) else ()
 
 
 def lane_type(element: Attribute, lanes: int) -> Attribute:
@@ -341,6 +355,27 @@ class Builder(Constants):
             return self.dense(VectorType(i1, [lanes]), [int(i < count) for i in range(lanes)])
         return self.value(mach.MaskFirstOp(count, lanes))
 
+    def shape(self, value: SSAValue, *shape: int) -> SSAValue:
+        """The same components in another shape; a scalar as a vector of one."""
+        if not isinstance(value.type, VectorType):
+            return self.value(vector.BroadcastOp(value, vec(value.type, *shape)))
+        if value.type.get_shape() == shape:
+            return value
+        return self.value(ShapeCastOp(value, vec(value.type.element_type, *shape)))
+
+    def stack(self, rows: Sequence[SSAValue]) -> SSAValue:
+        """Vectors of one shape, one after the other along a new first dimension."""
+        parts = [self.shape(row, 1, *shape_of(row.type)) for row in rows]
+        while len(parts) > 1:
+            pairs = zip(parts[::2], parts[1::2], strict=False)
+            joined = [self.join(a, b) for a, b in pairs]
+            parts = joined if len(parts) % 2 == 0 else [*joined, parts[-1]]
+        return parts[0]
+
+    def join(self, a: SSAValue, b: SSAValue) -> SSAValue:
+        """The rows of `a` and then those of `b`."""
+        return self.shuffle(a, b, range(shape_of(a.type)[0] + shape_of(b.type)[0]))
+
     # Memory ---------------------------------------------------------------------------------------------------
 
     def ptr(self, base: SSAValue, offset: Idx) -> SSAValue:
@@ -385,6 +420,19 @@ def function(
     if once:
         op.attributes["mach.once"] = UnitAttr()
     return op, Builder(block)
+
+
+def replace(op: Operation, make: Callable[[Builder], Sequence[SSAValue]]) -> list[SSAValue]:
+    """What `make` builds stands in the place of an op: a value for each of its results."""
+    block = Block()
+    values = list(make(Builder(block)))
+    for new in block.walk():
+        new.location = op.location
+    Rewriter.inline_block(block, InsertPoint.before(op))
+    for old, value in zip(op.results, values, strict=True):
+        old.replace_all_uses_with(value)
+    Rewriter.erase_op(op)
+    return values
 
 
 def _wrapped(value: int, element: Attribute) -> int:

@@ -11,23 +11,17 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
-from math import prod
 
 from xdsl.dialects.builtin import (
-    AffineMapAttr,
-    ArrayAttr,
-    DenseArrayBase,
-    IntegerAttr,
     MemRefType,
     ModuleOp,
     UnrankedMemRefType,
 )
 from xdsl.ir import Operation, SSAValue
-from xdsl.ir.affine import AffineDimExpr
 
 from tilewright.codegen.instructions import find
 from tilewright.codegen.memory import packets
-from tilewright.codegen.printer import Printer, attribute
+from tilewright.codegen.printer import Printer
 from tilewright.codegen.target import LLVMTarget
 from tilewright.dialects.mach import InstrOp
 
@@ -56,8 +50,6 @@ _MEMORY_OPS: dict[str, tuple[str, Callable[[Operation], SSAValue]]] = {
     "mach.scatter": ("scatter", lambda op: op.operands[0]),
     "memref.load": ("load", lambda op: op.results[0]),
     "memref.store": ("store", lambda op: op.operands[0]),
-    "vector.load": ("load", lambda op: op.results[0]),
-    "vector.store": ("store", lambda op: op.operands[0]),
     "llvm.load": ("load", lambda op: op.results[0]),
     "llvm.store": ("store", lambda op: op.operands[0]),
 }
@@ -71,7 +63,7 @@ _ATOMICS = {
 
 
 def expected(module: ModuleOp, target: LLVMTarget) -> Counter[str]:
-    """What the IR stands for: memory and machine instructions, atomics, barriers, back edges."""
+    """What the emitted IR stands for: memory and machine instructions, atomics, barriers, back edges."""
     counts: Counter[str] = Counter()
     printer = Printer(target)
     emissions: dict[str, Counter[str]] = {}
@@ -79,11 +71,7 @@ def expected(module: ModuleOp, target: LLVMTarget) -> Counter[str]:
         if (memory := _MEMORY_OPS.get(op.name)) is not None:
             kind, value = memory
             layout = printer.layout(value(op).type)
-            rows = 1
-            if op.name in ("vector.load", "vector.store") and len(layout.shape) > 1:
-                rows = prod(layout.shape[:-1])
-                layout = printer.rep.layout_of(layout.element, layout.shape[-1:])
-            parts = [n for _, _, n in packets(printer, layout)] * rows
+            parts = [n for _, _, n in packets(printer, layout)]
             if kind == "gather" or kind == "scatter":
                 single = {"gather": "masked load", "scatter": "masked store"}[kind]
                 counts[single] += parts.count(1)
@@ -100,8 +88,6 @@ def expected(module: ModuleOp, target: LLVMTarget) -> Counter[str]:
             counts["back edge"] += 1
         elif op.name == "scf.parallel":
             counts["back edge"] += len(op.regions[0].block.args)
-        elif op.name in ("vector.transfer_read", "vector.transfer_write"):
-            counts.update(_transfer(printer, op))
         elif op.name == "memref.cast" and isinstance(op.results[0].type, UnrankedMemRefType):
             # The one op with stores that it does not name: MLIR's descriptor, written to scratch.
             counts["store"] += 3 + 2 * len(printer.rep.memref(memref_type(op.operands[0])).sizes)
@@ -119,35 +105,6 @@ def memref_type(value: SSAValue) -> MemRefType:
     """The ranked memref type of a value."""
     assert isinstance(value.type, MemRefType)
     return value.type
-
-
-def _transfer(p: Printer, op: Operation) -> Counter[str]:
-    """One access per row: plain, masked where it may leave the memref, indexed where strided."""
-    reads = op.name == "vector.transfer_read"
-    vector = op.results[0] if reads else op.operands[0]
-    d = p.rep.memref(memref_type(op.operands[0 if reads else 1]))
-    layout = p.layout(vector.type)
-    rows = prod(layout.shape[:-1])
-    row = p.rep.layout_of(layout.element, (layout.shape or (1,))[-1:])
-    permutation, bounds = attribute(op, "permutation_map"), attribute(op, "in_bounds")
-    segments = attribute(op, "operandSegmentSizes")
-    assert isinstance(permutation, AffineMapAttr) and isinstance(bounds, ArrayAttr)
-    assert isinstance(segments, DenseArrayBase)
-    dims = [e.position if isinstance(e, AffineDimExpr) else None for e in permutation.data.results]
-    inside = [isinstance(b, IntegerAttr) and bool(b.value.data) for b in bounds.data]
-    masked = int(segments.get_values()[-1]) > 0 or any(
-        dim is not None and not known for dim, known in zip(dims, inside, strict=True)
-    )
-    what = "load" if reads else "store"
-    inner = dims[-1] if dims else None
-    if inner is None or d.strides[inner] == 1 or row.size == 1:
-        if inner is None:
-            row = p.rep.layout_of(layout.element, (1,))
-        parts = len(row.counts) if masked else len(list(packets(p, row)))
-        return Counter({f"masked {what}" if masked else what: rows * parts})
-    single = row.counts.count(1)
-    indexed = "gather" if reads else "scatter"
-    return Counter({f"masked {what}": rows * single, indexed: rows * (len(row.counts) - single)})
 
 
 def _emission(op: InstrOp, target: LLVMTarget, known: dict[str, Counter[str]]) -> Counter[str]:

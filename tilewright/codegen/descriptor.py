@@ -112,15 +112,10 @@ class DescriptorTexts:
         return product(self.p, x, y)
 
 
-def linear(p: Printer, d: Descriptor, indices: Sequence[str]) -> str:
-    """Offset in elements of an index vector."""
-    terms = [product(p, i, s) for i, s in zip(indices, d.strides, strict=True)]
-    return total(p, d.offset, *terms)
-
-
 def address(p: Printer, d: Descriptor, indices: Sequence[str]) -> str:
     """Pointer to the element at `indices`."""
-    bytes = product(p, linear(p, d, indices), str(d.layout.element_bytes))
+    terms = [product(p, i, s) for i, s in zip(indices, d.strides, strict=True)]
+    bytes = product(p, total(p, d.offset, *terms), str(d.layout.element_bytes))
     return offset_pointer(p, d.pointer, bytes, d.layout.pointer)
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 
-from xdsl.ir import Operation
+from xdsl.ir import Operation, SSAValue
 
 from tilewright.codegen.lane_ops import Lanes, mangle, splat
 from tilewright.codegen.memory import known_alignment, to_memory, to_register
@@ -70,61 +70,37 @@ def masked_store(
     p.line(f"call void @{name}({t} {value}, {llvm} align {align} {pointer}, {mask_type} {mask})")
 
 
-def masked_load_rows(
-    p: Printer,
-    layout: RegisterLayout,
-    pointer: str,
-    llvm: str,
-    masks: Sequence[str],
-    passthru: Sequence[str],
-    align: int,
-) -> list[str]:
-    """Registers of a value that lies densely at `pointer`."""
+def _places(
+    p: Printer, op: Operation, pointer: SSAValue, layout: RegisterLayout
+) -> Iterator[tuple[int, str, str, int]]:
+    """Components, address, type of pointers and alignment of each register of what lies densely at `pointer`."""
+    _require_masks(p, op)
     e, offset = layout.element, 0
-    out: list[str] = []
-    for n, m, x in zip(layout.counts, masks, passthru, strict=True):
-        here = offset_pointer(p, pointer, offset, llvm)
-        out.append(masked_load(p, n, e, here, llvm, m, x, known_alignment(align, offset)))
-        offset += n * e.stored_bytes
-    return out
-
-
-def masked_store_rows(
-    p: Printer,
-    layout: RegisterLayout,
-    values: Sequence[str],
-    pointer: str,
-    llvm: str,
-    masks: Sequence[str],
-    align: int,
-) -> None:
-    """Registers of a value, written densely from `pointer` on."""
-    e, offset = layout.element, 0
-    for n, m, x in zip(layout.counts, masks, values, strict=True):
-        here = offset_pointer(p, pointer, offset, llvm)
-        masked_store(p, n, e, x, here, llvm, m, known_alignment(align, offset))
+    align = integer_attribute(op, "alignment", e.stored_bytes)
+    llvm, base = pointer_type(p, pointer.type), p.one(pointer)
+    for n in layout.counts:
+        yield n, offset_pointer(p, base, offset, llvm), llvm, known_alignment(align, offset)
         offset += n * e.stored_bytes
 
 
 @prints("mach.masked_load")
 def print_masked_load(p: Printer, op: Operation) -> None:
-    _require_masks(p, op)
     pointer, mask, passthru = op.operands
     layout = p.layout(op.results[0].type)
-    align = integer_attribute(op, "alignment", layout.element.stored_bytes)
-    llvm, base = pointer_type(p, pointer.type), p.one(pointer)
-    regs = masked_load_rows(p, layout, base, llvm, p.get(mask), p.get(passthru), align)
-    p.set(op.results[0], regs)
+    e, out = layout.element, list[str]()
+    places = _places(p, op, pointer, layout)
+    for (n, at, llvm, align), m, x in zip(places, p.get(mask), p.get(passthru), strict=True):
+        out.append(masked_load(p, n, e, at, llvm, m, x, align))
+    p.set(op.results[0], out)
 
 
 @prints("mach.masked_store")
 def print_masked_store(p: Printer, op: Operation) -> None:
-    _require_masks(p, op)
     value, pointer, mask = op.operands
     layout = p.layout(value.type)
-    align = integer_attribute(op, "alignment", layout.element.stored_bytes)
-    llvm, base = pointer_type(p, pointer.type), p.one(pointer)
-    masked_store_rows(p, layout, p.get(value), base, llvm, p.get(mask), align)
+    places = _places(p, op, pointer, layout)
+    for (n, at, llvm, align), m, x in zip(places, p.get(mask), p.get(value), strict=True):
+        masked_store(p, n, layout.element, x, at, llvm, m, align)
 
 
 def gather(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from xdsl.dialects.builtin import (
     SymbolRefAttr,
 )
+from xdsl.dialects.memref import ExtractAlignedPointerAsIndexOp
 from xdsl.ir import Attribute, Operation
 
 from tilewright.codegen.printer import Printer, attribute, integer_attribute, prints
@@ -32,7 +33,13 @@ def print_ptr_add(p: Printer, op: Operation) -> None:
 @prints("mach.ptr_from_int", "llvm.inttoptr")
 def print_ptr_from_int(p: Printer, op: Operation) -> None:
     (value,) = op.operands
-    t = pointer_type(p, op.results[0].type)
+    t, made = pointer_type(p, op.results[0].type), value.owner
+    if isinstance(made, ExtractAlignedPointerAsIndexOp):
+        source = made.operands[0]
+        if p.registers(source.type)[0] == t:
+            # LLVM knows more of what never was a number.
+            p.set(op.results[0], p.get(source)[:1])
+            return
     p.set(op.results[0], [p.emit(f"inttoptr {p.registers(value.type)[0]} {p.one(value)} to {t}")])
 
 

@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
-from tilewright.codegen.atomic_loops import expand_atomics
+from tilewright.codegen.atomic_loops import expand_atomic
 from tilewright.codegen.registers import NoRegister, RegisterLayout
 from tilewright.codegen.target import Handler, LLVMTarget
+from tilewright.codegen.vector_memory import LOADS, STORES, expand_vector_memory
 from tilewright.diagnostics import UnsupportedError, location_of
 from tilewright.rules import Rules
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 _PRINTERS = (
     *("arith", "atomics", "casts", "cf", "constants", "floats", "func", "masked", "math"),
-    *("memory", "memrefs", "pointers", "printing", "reductions", "scf", "transfers", "vectors"),
+    *("memory", "memrefs", "pointers", "printing", "reductions", "scf", "vectors"),
     *("views", "instructions.table"),
 )
 prints: Rules[Handler] = Rules(*(f"tilewright.codegen.{name}" for name in _PRINTERS))
@@ -298,9 +299,13 @@ def emit_module(module: ModuleOp, target: LLVMTarget) -> str:
 
     Requires verified last-stage IR: func.func, scf, cf, arith, math, vector, index, memref and mach
     ops (and gpu ids and barriers on GPU targets). Atomics that the target lacks become loops in
-    `module`. Raises UnsupportedError naming the op for anything else.
+    `module`, vectors in memrefs rows at addresses. Raises UnsupportedError naming the op for anything else.
     """
-    expand_atomics(module, target)
+    for op in list(module.walk()):
+        if op.name in LOADS or op.name in STORES:
+            expand_vector_memory(op)
+        else:
+            expand_atomic(op, target)
     printer = Printer(target)
     for op in module.body.block.ops:
         name = attribute(op, "sym_name")

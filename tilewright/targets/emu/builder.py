@@ -26,10 +26,9 @@ from xdsl.dialects.llvm import LLVMPointerType
 from xdsl.ir import Attribute, Block, Region, SSAValue
 
 from tilewright.codegen.builder import Builder as Base
-from tilewright.codegen.builder import index
+from tilewright.codegen.builder import index, shape_of, vec
 from tilewright.dialects import mach
 from tilewright.dialects.folding import Idx, Kind
-from tilewright.dialects.upstream import vector as more
 from tilewright.dialects.upstream.arith import element as element_of
 from tilewright.dialects.upstream.arith import with_element as with_element_
 from tilewright.dialects.xegpu.types import element_bits
@@ -37,18 +36,7 @@ from tilewright.dialects.xegpu.types import element_bits
 ptr = LLVMPointerType()
 
 
-@cache
-def vec(element: Attribute, *shape: int) -> VectorType[Any]:
-    """The vector type; made once, as xDSL verifies every type that it makes."""
-    return VectorType(element, list(shape))
-
-
 with_element = cache(with_element_)
-
-
-def shape_of(type: Attribute) -> tuple[int, ...]:
-    """The shape of a vector type, () of a scalar."""
-    return type.get_shape() if isinstance(type, VectorType) else ()
 
 
 def signless(type: Attribute) -> Attribute:
@@ -124,27 +112,6 @@ class EmuBuilder(Base):
         if isinstance(value, int):
             return self.constant(type, value)
         return value if value.type == type else self.value(vector.BroadcastOp(value, type))
-
-    def shape(self, value: SSAValue, *shape: int) -> SSAValue:
-        """The same components in another shape; a scalar as a vector of one."""
-        if not isinstance(value.type, VectorType):
-            return self.value(vector.BroadcastOp(value, vec(value.type, *shape)))
-        if value.type.get_shape() == shape:
-            return value
-        return self.value(more.ShapeCastOp(value, vec(value.type.element_type, *shape)))
-
-    def stack(self, rows: Sequence[SSAValue]) -> SSAValue:
-        """Vectors of one shape, one after the other along a new first dimension."""
-        parts = [self.shape(row, 1, *shape_of(row.type)) for row in rows]
-        while len(parts) > 1:
-            pairs = zip(parts[::2], parts[1::2], strict=False)
-            joined = [self.join(a, b) for a, b in pairs]
-            parts = joined if len(parts) % 2 == 0 else [*joined, parts[-1]]
-        return parts[0]
-
-    def join(self, a: SSAValue, b: SSAValue) -> SSAValue:
-        """The rows of `a` and then those of `b`."""
-        return self.shuffle(a, b, range(shape_of(a.type)[0] + shape_of(b.type)[0]))
 
     def bitcast(self, value: SSAValue, element: Attribute) -> SSAValue:
         """Elements of the same width as another type."""

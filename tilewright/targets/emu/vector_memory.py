@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 import numpy as np
-from xdsl.dialects import vector
-from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, i1
+from xdsl.dialects.builtin import i1
 from xdsl.ir import Operation, SSAValue
-from xdsl.ir.affine import AffineConstantExpr, AffineDimExpr
 
+from tilewright.codegen.vector_memory import LOADS, STORES, VectorAccess, access_of
 from tilewright.dialects.movement import shape_of
 from tilewright.targets.emu import values as v
 from tilewright.targets.emu.addresses import Deltas, deltas_of, read, write
@@ -24,35 +20,8 @@ from tilewright.targets.emu.memory import give, memory, place_of
 Numbers = np.ndarray
 
 
-@dataclass(frozen=True)
-class _Parts:
-    """What an op says: `held` is the value that it writes, or what it gives where `mask` is off."""
-
-    array: SSAValue
-    indices: Sequence[SSAValue]
-    mask: SSAValue | None = None
-    held: SSAValue | None = None
-    offsets: SSAValue | None = None
-
-
-def _parts(op: Any) -> _Parts:
-    if isinstance(op, vector.TransferReadOp):
-        return _Parts(op.source, op.indices, op.mask, op.padding)
-    if isinstance(op, vector.TransferWriteOp):
-        return _Parts(op.source, op.indices, op.mask, op.vector)
-    first, *rest = op.operands
-    if op.name == "vector.load":
-        return _Parts(first, rest)
-    if op.name == "vector.store":
-        return _Parts(rest[0], rest[1:], None, first)
-    *rest, mask, held = rest
-    if op.name in ("vector.gather", "vector.scatter"):
-        return _Parts(first, rest[:-1], mask, held, rest[-1])
-    return _Parts(first, rest, mask, held)
-
-
 def _access(
-    low: Lowering, op: Operation, given: _Parts, value: SSAValue
+    low: Lowering, given: VectorAccess, value: SSAValue
 ) -> tuple[v.MemRef, v.Address, Deltas, SSAValue | None]:
     """The array, where in it a vector like `value` lies, and which of it (None: all) is accessed. Lanes act apart where
     they have their own of the mask, or of what is held."""
@@ -63,7 +32,7 @@ def _access(
     inside = _held(low, given.mask, place)
     if given.offsets is not None:
         return m, place, _at_offsets(low, m, shape, given.offsets), inside
-    axes, doubtful = _axes(low, op, len(m.sizes), shape)
+    axes, doubtful = _axes(given, len(m.sizes), shape)
     for d in doubtful:
         start, size = low.plain(given.indices[d]), m.sizes[d]
         first = low.as_index(start) if isinstance(start, v.Uniform) else None
@@ -74,24 +43,16 @@ def _access(
 
 
 def _axes(
-    low: Lowering, op: Any, rank: int, shape: tuple[int, ...]
+    access: VectorAccess, rank: int, shape: tuple[int, ...]
 ) -> tuple[list[Numbers], list[int]]:
     """The coordinates [prod(shape)] of a vector's elements, one table for each dimension of the array, and the
     dimensions along which elements may lie outside."""
-    grids = [g.reshape(-1) for g in np.meshgrid(*map(np.arange, shape), indexing="ij")]
-    zero = np.zeros(prod(shape), np.int64)
-    if not isinstance(op, vector.TransferReadOp | vector.TransferWriteOp):
-        return [*([zero] * (rank - len(shape))), *grids], []
-    axes, doubtful = [zero] * rank, set[int]()
-    flags = op.properties.get("in_bounds")
-    promised = [isinstance(f, IntegerAttr) and bool(f.value.data) for f in flags or ()]  # pyright: ignore
-    for axis, expression in enumerate(op.permutation_map.data.results):
-        if isinstance(expression, AffineDimExpr):
-            axes[expression.position] = axes[expression.position] + grids[axis]
-            if not (isinstance(flags, ArrayAttr) and promised[axis]):
-                doubtful.add(expression.position)
-        elif not isinstance(expression, AffineConstantExpr):
-            raise low.refuse(f"map {op.permutation_map.data} is no projection")
+    axes, doubtful = [np.zeros(prod(shape), np.int64)] * rank, set[int]()
+    grids = np.meshgrid(*map(np.arange, shape), indexing="ij")
+    for grid, dim, known in zip(grids, access.dims, access.inside, strict=True):
+        if dim is not None:
+            axes[dim] = axes[dim] + grid.reshape(-1)
+            doubtful |= set() if known else {dim}
     return axes, sorted(doubtful)
 
 
@@ -129,19 +90,19 @@ def _held(low: Lowering, value: SSAValue | None, place: v.Address) -> SSAValue |
     return low.uniform(value) if place.shared else low.wide(value)
 
 
-@lowers("vector.load", "vector.maskedload", "vector.gather", "vector.transfer_read")
+@lowers(*LOADS)
 def load(low: Lowering, op: Operation) -> None:
-    given, (result,) = _parts(op), op.results
-    m, place, deltas, inside = _access(low, op, given, result)
+    given, (result,) = access_of(op), op.results
+    m, place, deltas, inside = _access(low, given, result)
     old = None if inside is None else _held(low, given.held, place)
     if old is not None and inside is not None:
         old = low.b.broadcast(old, vec(m.element, *extents(inside.type)))
     give(low, result, read(low, place, m.element, deltas, inside, old), place)
 
 
-@lowers("vector.store", "vector.maskedstore", "vector.scatter", "vector.transfer_write")
+@lowers(*STORES)
 def store(low: Lowering, op: Operation) -> None:
-    given = _parts(op)
+    given = access_of(op)
     assert given.held is not None
-    _, place, deltas, inside = _access(low, op, given, given.held)
+    _, place, deltas, inside = _access(low, given, given.held)
     write(low, place, low.plain(given.held), deltas, inside)
