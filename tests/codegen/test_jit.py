@@ -7,7 +7,7 @@ import os
 import numpy as np
 import pytest
 
-from tests.codegen.harness import module
+from tests.codegen.harness import LEVELS, module
 from tilewright.codegen import emit_module, nvptx, spirv, x86
 from tilewright.codegen.elf import defined_symbols, undefined_symbols
 from tilewright.codegen.jit import (
@@ -181,3 +181,34 @@ def test_arrays_survive(rng: np.random.Generator) -> None:
         wanted = 2 * x
         f(x.ctypes.data, x.nbytes)
         np.testing.assert_array_equal(x, wanted)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("optimize", [False, True])
+@pytest.mark.parametrize(("wide", "narrow"), [("i32", "i16"), ("i32", "i8"), ("i64", "i32")])
+def test_one_element_of_a_truncated_vector_is_stored_alone(
+    level: str, optimize: bool, wide: str, narrow: str
+) -> None:
+    """LLVM 22 stores it in the width that it had before, with AVX-512."""
+    target, dtype = x86(level), np.dtype(f"int{narrow[1:]}")
+    mask = ", ".join(f"i1 {int(n == 2)}" for n in range(8))
+    text = f"""
+declare void @llvm.masked.store.v8{narrow}.p0(<8 x {narrow}>, ptr, <8 x i1>)
+define internal void @store(ptr %to, <8 x {wide}> %v) {{
+  %t = trunc <8 x {wide}> %v to <8 x {narrow}>
+  call void @llvm.masked.store.v8{narrow}.p0(<8 x {narrow}> %t, ptr align 1 %to, <8 x i1> <{mask}>)
+  ret void
+}}
+define void @k(ptr %from, ptr %to) #0 {{
+  %v = load <8 x {wide}>, ptr %from, align 1
+  call void @store(ptr %to, <8 x {wide}> %v)
+  ret void
+}}
+attributes #0 = {{ "target-cpu"="{target.cpu}" "target-features"="{target.feature_string()}" }}
+"""
+    made = LoadedObject(compile_object(text, target, optimize=optimize), target)
+    source, found = np.arange(5, 13, dtype=f"int{wide[1:]}"), np.full(8, 99, dtype)
+    ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(made.address("k"))(
+        source.ctypes.data, found.ctypes.data
+    )
+    assert found.tolist() == [99, 99, 7, 99, 99, 99, 99, 99]
