@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import gc
 import threading
 from types import SimpleNamespace
 
@@ -331,3 +332,20 @@ def test_guards_tell_tensors_apart() -> None:
     assert check(torch.ones(4, 6), torch.ones(6))
     others = [(x.T, y), (x.half(), y), (torch.zeros(4, 12)[:, ::2], y), (x[:3], y), (x, y[::2])]
     assert not any(check(*o) for o in [*others, (torch._neg_view(x), y), (y, x)])
+
+
+def test_no_garbage_is_collected_while_a_kernel_is_compiled(launcher, target, monkeypatch):
+    collecting, build = [], target.build
+
+    def fails_first(*args):
+        collecting.append(gc.isenabled())
+        if len(collecting) == 1:
+            raise UnsupportedError("not yet")
+        return build(*args)
+
+    monkeypatch.setattr(target, "build", fails_first)
+    with pytest.raises(UnsupportedError):
+        launcher.launch(1, arrays(), {})
+    assert gc.isenabled()
+    launcher.launch(1, arrays(), {})
+    assert gc.isenabled() and collecting == [False, False]

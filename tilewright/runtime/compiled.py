@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -199,13 +201,27 @@ def compile_program(
             if kernel is not None:
                 return kernel
             store.discard(key)
-    executable, stored, contiguous = deeply(
-        lambda: _compile(program, signature, constexprs, options, target)
-    )
+    with _uncollected():
+        executable, stored, contiguous = deeply(
+            lambda: _compile(program, signature, constexprs, options, target)
+        )
     if store is not None and key is not None and isinstance(executable, Storable):
         metadata = json.dumps({"stored": sorted(stored), "contiguous": sorted(contiguous)})
         store.put(key, {_METADATA: metadata.encode(), **executable.artifacts()})
     return CompiledKernel(program.name, signature, options, executable, stored, contiguous)
+
+
+@contextmanager
+def _uncollected() -> Generator[None]:
+    """What a compilation makes is used to its end, modules that it imports for longer: searching all of it for cycles
+    again and again takes a seventh of the time of a process's first. Whoever comes next collects."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _compile(
