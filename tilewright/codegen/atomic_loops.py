@@ -23,7 +23,6 @@ from xdsl.dialects.builtin import AnyFloat, IntegerType, i1
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
 from tilewright.codegen.builder import Builder, replace
-from tilewright.codegen.combine import combine
 from tilewright.codegen.target import LLVMTarget
 from tilewright.codegen.tiles import itemsize
 from tilewright.codegen.vector_memory import array_of, element_at
@@ -93,7 +92,7 @@ def _by_kind(b: Builder, op: mach.AtomicRmwOp, least: int) -> SSAValue:
     def new(now: SSAValue) -> SSAValue:
         if kind == "assign":
             return op.value
-        return combine(b, REDUCTIONS_OF_ATOMICS.get(kind, kind), now, op.value)
+        return b.combine(REDUCTIONS_OF_ATOMICS.get(kind, kind), now, op.value)
 
     scope = None if op.scope is None else op.scope
     return _loop(b, op.pointer, op.value.type, new, least, op.ordering, scope)

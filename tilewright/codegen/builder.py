@@ -34,6 +34,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 from tilewright.dialects import mach
 from tilewright.dialects.folding import Folding, Idx, Kind
 from tilewright.dialects.upstream.arith import constant
+from tilewright.dialects.upstream.combining import combining
 from tilewright.dialects.upstream.vector import ShapeCastOp
 
 index = IndexType()
@@ -321,6 +322,10 @@ class Builder(Constants):
         if isinstance(owner, arith.ConstantOp) and isinstance(owner.value, IntegerAttr | FloatAttr):
             return self.constant(VectorType(x.type, [lanes]), owner.value.value.data)  # pyright: ignore
         return self.value(vector.BroadcastOp(x, VectorType(x.type, [lanes])))  # pyright: ignore
+
+    def combine(self, kind: str, x: SSAValue, y: SSAValue) -> SSAValue:
+        """One step of a reduction of a `vector.kind`."""
+        return self.value(combining(kind, x, y))
 
     def shuffle(self, a: SSAValue, b: SSAValue, mask: Sequence[int]) -> SSAValue:
         """Rows (elements of the first dimension) of `a` and then `b`, by number."""

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from itertools import product
 
 import numpy as np
-from xdsl.dialects.builtin import AffineMapAttr, ArrayAttr, IntegerAttr, StringAttr, VectorType
+from xdsl.dialects.builtin import AffineMapAttr, ArrayAttr, VectorType
+from xdsl.dialects.vector import CombiningKindAttr
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright.codegen.casts import resize_integer
@@ -40,21 +41,10 @@ _FLOAT_MINMAX = {
 
 
 def kind_of(op: Operation) -> str:
-    """The combining kind, from whichever attribute holds it."""
-    found = attribute(op, "kind")
-    if isinstance(found, StringAttr):
-        return found.data
-    if isinstance(found, IntegerAttr):
-        names = ("add", "mul", "minui", "minsi", "minnumf", "maxui", "maxsi", "maxnumf", "and")
-        return (*names, "or", "xor", "maximumf", "minimumf")[found.value.data]
-    data = getattr(found, "data", None)
-    if data is not None:
-        value = getattr(data, "value", data)
-        if isinstance(value, tuple | frozenset | set | list) and len(value) == 1:
-            value = next(iter(value))
-        return str(getattr(value, "value", value))
-    text = str(found)
-    return text[text.index("<") + 1 : text.index(">")].strip() if "<" in text else text
+    """The combining kind."""
+    held = attribute(op, "kind")
+    assert isinstance(held, CombiningKindAttr)
+    return held.data.value
 
 
 def combiner(

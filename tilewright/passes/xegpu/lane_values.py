@@ -24,36 +24,14 @@ from tilewright import layout as ly
 from tilewright.dialects import xegpu
 from tilewright.dialects.movement import shape_of
 from tilewright.dialects.upstream import vector as more
+from tilewright.dialects.upstream.combining import combiner
 from tilewright.dialects.upstream.gpu.lanes import SubgroupReduceOp
 from tilewright.passes.emit import dense
 from tilewright.passes.new_body import NewBody, without_layouts
 from tilewright.passes.xegpu.lane_fragments import Free, LaneFragment, element_of
 from tilewright.passes.xegpu.lanes import LaneProgram, rule
-from tilewright.passes.xegpu.lazy_registers import floats_or_ints
 from tilewright.passes.xegpu.ownership import dpas_fragments, has_instruction, right_layout
 from tilewright.passes.xegpu.sg_maps import dpas_instruction
-
-COMBINE: dict[tuple[str, str], type[Operation]] = {
-    ("add", "f"): arith.AddfOp,
-    ("add", "i"): arith.AddiOp,
-    ("mul", "f"): arith.MulfOp,
-    ("mul", "i"): arith.MuliOp,
-    ("minui", "i"): arith.MinUIOp,
-    ("minsi", "i"): arith.MinSIOp,
-    ("maxui", "i"): arith.MaxUIOp,
-    ("maxsi", "i"): arith.MaxSIOp,
-    ("minnumf", "f"): arith.MinnumfOp,
-    ("maxnumf", "f"): arith.MaxnumfOp,
-    ("minimumf", "f"): arith.MinimumfOp,
-    ("maximumf", "f"): arith.MaximumfOp,
-    ("and", "i"): arith.AndIOp,
-    ("or", "i"): arith.OrIOp,
-    ("xor", "i"): arith.XOrIOp,
-}
-"""The arith op of a vector.kind on floats ("f") and integers ("i")."""
-
-
-# --- Fragments of old values ---------------------------------------------------------------------
 
 # --- Arithmetic ------------------------------------------------------------------------------------
 
@@ -214,10 +192,7 @@ def folded(d: LaneProgram, kind: str, source: LaneFragment, dims: Sequence[int])
 
 
 def combine(d: NewBody, kind: str, a: SSAValue, b: SSAValue) -> SSAValue:
-    found = COMBINE.get((kind, floats_or_ints(element_of(a))))
-    if found is None:
-        raise d.refuse(f"a reduction <{kind}> of {element_of(a)}")
-    return d.binary(found, a, b)
+    return d.binary(combiner(kind, element_of(a)), a, b)
 
 
 # --- Products ----------------------------------------------------------------------------------------

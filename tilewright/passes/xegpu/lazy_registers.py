@@ -325,7 +325,3 @@ def _whole_words(registers: Sequence[Register], per: int) -> list[Register] | No
 
 def size_of(value: SSAValue) -> int:
     return value.type.get_shape()[0] if isinstance(value.type, VectorType) else 1
-
-
-def floats_or_ints(element: Attribute) -> str:
-    return "i" if isinstance(element, (IntegerType, IndexType)) else "f"

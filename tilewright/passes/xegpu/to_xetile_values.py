@@ -9,7 +9,6 @@ from math import prod
 
 from xdsl.dialects import arith, vector
 from xdsl.dialects.builtin import (
-    AnyFloat,
     BFloat16Type,
     DenseIntOrFPElementsAttr,
     Float32Type,
@@ -17,13 +16,13 @@ from xdsl.dialects.builtin import (
     IntegerAttr,
     VectorType,
 )
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.ir import Attribute, SSAValue
 from xdsl.rewriter import Rewriter
 
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import xegpu, xetile
 from tilewright.dialects.movement import shape_of
-from tilewright.dialects.upstream.combining import neutral
+from tilewright.dialects.upstream.combining import combining, neutral
 from tilewright.dialects.upstream.vector import MultiReductionOp
 from tilewright.dialects.xegpu.layouts import LayoutAttr, Ownership
 from tilewright.dialects.xetile import WgMapAttr
@@ -115,24 +114,6 @@ def convert_dpas_mx(op: xegpu.DpasMxOp) -> None:
     at.replace(value if result == full else at.add(arith.TruncFOp(value, result)))
 
 
-COMBINE: dict[str, tuple[type[Operation] | None, type[Operation] | None]] = {
-    "add": (arith.AddfOp, arith.AddiOp),
-    "mul": (arith.MulfOp, arith.MuliOp),
-    "minnumf": (arith.MinnumfOp, None),
-    "maxnumf": (arith.MaxnumfOp, None),
-    "minimumf": (arith.MinimumfOp, None),
-    "maximumf": (arith.MaximumfOp, None),
-    "minsi": (None, arith.MinSIOp),
-    "maxsi": (None, arith.MaxSIOp),
-    "minui": (None, arith.MinUIOp),
-    "maxui": (None, arith.MaxUIOp),
-    "and": (None, arith.AndIOp),
-    "or": (None, arith.OrIOp),
-    "xor": (None, arith.XOrIOp),
-}
-"""The op on two values of each reduction, for floats and for integers."""
-
-
 def convert_reduction(op: MultiReductionOp) -> None:
     """XeTile reduces one dimension of two, keeps it as 1, and has no accumulator.
 
@@ -154,9 +135,7 @@ def convert_reduction(op: MultiReductionOp) -> None:
         value = at.add(vector.ExtractOp(value, [0, 0], result))
     element = result.element_type if isinstance(result, VectorType) else result
     if not _is_constant(op.acc, neutral(op.kind, element)):
-        combine = COMBINE[op.kind][0 if isinstance(element, AnyFloat) else 1]
-        assert combine is not None
-        value = at.add(combine(op.acc, value))  # pyright: ignore[reportCallIssue]
+        value = at.add(combining(op.kind, op.acc, value))
     at.replace(value)
 
 

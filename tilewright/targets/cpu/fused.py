@@ -25,9 +25,9 @@ from xdsl.dialects.builtin import VectorType
 from xdsl.ir import Operation, OpResult, SSAValue
 
 from tilewright.codegen.builder import Idx, lane_type
-from tilewright.codegen.combine import identity_element
 from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
+from tilewright.dialects.upstream.combining import neutral
 from tilewright.targets.cpu.atomics import emit_atomics
 from tilewright.targets.cpu.evaluate import Position, same_along_row
 from tilewright.targets.cpu.fused_plan import (
@@ -448,6 +448,4 @@ class FusedEmitter(FusedPlanner):
 
     def identity(self, root: Root, lanes: int) -> SSAValue:
         element = element_of(root.value.type)
-        return self.b.constant(
-            lane_type(element, lanes), identity_element(self.kind(root), element)
-        )
+        return self.b.constant(lane_type(element, lanes), neutral(self.kind(root), element))

@@ -14,9 +14,9 @@ from xdsl.dialects.vector import CombiningKindAttr, CombiningKindFlag
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.codegen.builder import Builder, lane_type
-from tilewright.codegen.combine import combine, identity_element
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import xetile as xt
+from tilewright.dialects.upstream.combining import neutral
 from tilewright.targets.cpu.evaluate import Evaluator, Position
 from tilewright.targets.cpu.memory import Buffer, element_of, itemsize, rows_cols
 
@@ -57,7 +57,7 @@ class Accumulator:
     def add(self, value: SSAValue) -> None:
         b = self.b
         if self.plain == self.kind:
-            self.values[0] = combine(b, self.kind, self.values[0], value)
+            self.values[0] = b.combine(self.kind, self.values[0], value)
             return
         low, high = value, value
         if self.paired:
@@ -75,7 +75,7 @@ class Accumulator:
     def join(self, other: Accumulator) -> None:
         b = self.b
         if self.plain == self.kind:
-            self.values[0] = combine(b, self.kind, self.values[0], other.values[0])
+            self.values[0] = b.combine(self.kind, self.values[0], other.values[0])
             return
         self.values[1] = b.value(arith.OrIOp(self.values[1], other.values[1]))
         self._select(other.values[0])
@@ -155,7 +155,7 @@ def _reduce_down(
         initial = [
             b.constant(
                 lane_type(element_of(op.source.type), lanes),
-                identity_element(op.kind, element_of(op.source.type)),
+                neutral(op.kind, element_of(op.source.type)),
             )
             for op in ops
             for _ in range(unroll)
@@ -170,7 +170,7 @@ def _reduce_down(
             for i, op in enumerate(ops):
                 for u, start in enumerate(starts):
                     value = e.at(op.source, Position(down.iv, start, 1, lanes))
-                    out.append(combine(b, op.kind, down.carried[i * unroll + u], value))
+                    out.append(b.combine(op.kind, down.carried[i * unroll + u], value))
             down.out = out
         for i, buffer in enumerate(buffers):
             for u, start in enumerate(starts):
@@ -193,7 +193,7 @@ def _reduce_runs(
         lanes *= 2
     elements = [element_of(op.source.type) for op in ops]
     initial = [
-        b.constant(lane_type(x, lanes), identity_element(op.kind, x))
+        b.constant(lane_type(x, lanes), neutral(op.kind, x))
         for x, op in zip(elements, ops, strict=True)
     ]
     with b.loop(0, rows, nonempty=True) as i, b.loop(0, cols, nonempty=True) as j, e.scope():
@@ -204,7 +204,7 @@ def _reduce_runs(
                 e.scope(),
             ):
                 c.out = [
-                    combine(b, op.kind, acc, e.at(op.source, Position(r.iv, c.iv, 1, lanes)))
+                    b.combine(op.kind, acc, e.at(op.source, Position(r.iv, c.iv, 1, lanes)))
                     for op, acc in zip(ops, c.carried, strict=True)
                 ]
             r.out = c.results

@@ -13,7 +13,6 @@ from xdsl.dialects.builtin import AnyFloat, Float32Type, Float64Type, VectorType
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright import layout as ly
-from tilewright.codegen.combine import combine
 from tilewright.codegen.reductions import kind_of
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.movement import integers
@@ -47,11 +46,11 @@ def multi_reduction(d: Distributor, op: Operation) -> None:
     (result,) = op.results
     if not is_tile_shaped(result):
         one = d.b.extract(_narrowed(d, fragment, narrow).value, 0)
-        d.set_scalar(result, combine(d.b, kind, one, d.scalar(start)))
+        d.set_scalar(result, d.b.combine(kind, one, d.scalar(start)))
         return
     layout = fragment.layout.dropped(*dims)
     value = _narrowed(d, fragment, narrow).value
-    d.set_fragment(result, combine(d.b, kind, value, d.fragment_of(start, layout).value), layout)
+    d.set_fragment(result, d.b.combine(kind, value, d.fragment_of(start, layout).value), layout)
 
 
 @rule("vector.reduction")
@@ -63,7 +62,7 @@ def vector_reduction(d: Distributor, op: Operation) -> None:
     fragment = reduce_dimension(d, _widened(d, fragment), kind, 0, None)
     value = d.b.extract(_narrowed(d, fragment, narrow).value, 0)
     for start in op.operands[1:]:
-        value = combine(d.b, kind, value, d.scalar(start))
+        value = d.b.combine(kind, value, d.scalar(start))
     d.set_scalar(op.results[0], value)
 
 
@@ -100,7 +99,7 @@ def reduce_dimension(
         plan = ly.plan.reduce(whole, dim, run)
     value = fold_registers(d, fragment.value, kind, plan.fold, plan.result.registers)
     for mask in plan.butterfly():
-        value = combine(d.b, kind, value, d.shuffle_xor(value, mask))
+        value = d.b.combine(kind, value, d.shuffle_xor(value, mask))
     result = Fragment(value, plan.result)
     if not plan.subgroup:
         return result
@@ -136,17 +135,17 @@ def fold_registers(
     folded = slice_of(0, chains)
     start = chains
     while start + chains <= members:
-        folded = combine(d.b, kind, folded, slice_of(start, start + chains))
+        folded = d.b.combine(kind, folded, slice_of(start, start + chains))
         start += chains
     if start < members:
         rest = members - start
-        some = combine(d.b, kind, d.pick(folded, range(rest * count)), slice_of(start, members))
+        some = d.b.combine(kind, d.pick(folded, range(rest * count)), slice_of(start, members))
         folded = d.concatenate([some, d.pick(folded, range(rest * count, chains * count))])
     while chains > 1:
         half = chains // 2
         low = d.pick(folded, range(half * count))
         high = d.pick(folded, range(half * count, 2 * half * count))
-        joined = combine(d.b, kind, low, high)
+        joined = d.b.combine(kind, low, high)
         if chains % 2:
             rest = d.pick(folded, range(2 * half * count, chains * count))
             joined = d.concatenate([joined, rest])
