@@ -21,8 +21,9 @@ from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from tilewright.codegen.atomic_loops import expand_atomic
 from tilewright.codegen.registers import NoRegister, RegisterLayout
 from tilewright.codegen.target import Handler, LLVMTarget
-from tilewright.codegen.vector_memory import LOADS, STORES, expand_vector_memory
+from tilewright.codegen.vector_memory import expand_vector_memory
 from tilewright.diagnostics import UnsupportedError, location_of
+from tilewright.dialects.upstream.vector.access import LOADS, STORES
 from tilewright.rules import Rules
 
 if TYPE_CHECKING:

@@ -14,66 +14,23 @@ stride is not 1. Rows outside in an outer dimension get an empty mask; no branch
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from xdsl.dialects import arith, memref, vector
-from xdsl.dialects.builtin import IntegerAttr, MemRefType, VectorType, i1
+from xdsl.dialects.builtin import MemRefType, VectorType, i1
 from xdsl.ir import Attribute, Operation, SSAValue
-from xdsl.ir.affine import AffineDimExpr
 
 from tilewright.codegen.builder import Builder, Idx, index, replace, shape_of
-from tilewright.codegen.registers import DYNAMIC, NoRegister, strided_form
-from tilewright.codegen.tiles import Matrix, matrix_of_memref
+from tilewright.codegen.tiles import Matrix, plain
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import mach
 from tilewright.dialects.upstream.arith import folded
+from tilewright.dialects.upstream.strided import Metadata
+from tilewright.dialects.upstream.vector.access import LOADS, access_of
 from tilewright.dialects.xegpu.types import element_bits
 
-LOADS = ("vector.load", "vector.maskedload", "vector.gather", "vector.transfer_read")
-STORES = ("vector.store", "vector.maskedstore", "vector.scatter", "vector.transfer_write")
-
 Index = tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class VectorAccess:
-    """What an op says: `held` is the value that it writes, or what it gives where `mask` is off."""
-
-    array: SSAValue
-    indices: Sequence[SSAValue]
-    dims: tuple[int | None, ...]
-    """The dimension of the array that each of the vector's walks along; None: it repeats one element."""
-    inside: tuple[bool, ...]
-    """Is the vector known to end inside of it?"""
-    mask: SSAValue | None = None
-    held: SSAValue | None = None
-    offsets: SSAValue | None = None
-    """Of each element along the last dimension."""
-
-
-def access_of(op: Any) -> VectorAccess:
-    """The access of one of `LOADS` and `STORES`."""
-    if isinstance(op, vector.TransferReadOp | vector.TransferWriteOp):
-        results = op.permutation_map.data.results
-        dims = tuple(e.position if isinstance(e, AffineDimExpr) else None for e in results)
-        flags = op.properties.get("in_bounds") or [None] * len(dims)  # pyright: ignore
-        inside = tuple(isinstance(f, IntegerAttr) and bool(f.value.data) for f in flags)  # pyright: ignore
-        held = op.padding if isinstance(op, vector.TransferReadOp) else op.vector
-        return VectorAccess(op.source, op.indices, dims, inside, op.mask, held)
-    array, *rest = op.operands
-    mask = held = offsets = None
-    if op.name == "vector.store":
-        held, array, *rest = op.operands
-    elif op.name != "vector.load":
-        *rest, mask, held = rest
-    if op.name in ("vector.gather", "vector.scatter"):
-        *rest, offsets = rest
-    value = held if held is not None and not op.results else op.results[0]
-    rank = len(shape_of(value.type))
-    dims = tuple(range(len(rest) - rank, len(rest)))
-    return VectorAccess(array, rest, dims, (True,) * rank, mask, held, offsets)
 
 
 def array_of(b: Builder, op: Operation, array: SSAValue) -> Matrix:
@@ -81,15 +38,14 @@ def array_of(b: Builder, op: Operation, array: SSAValue) -> Matrix:
     kind = array.type
     if not isinstance(kind, MemRefType):
         raise error_at(op, f"{op.name} of a memref only", kind=UnsupportedError)
-    _, offset, *numbers = b.op(memref.ExtractStridedMetaDataOp(array)).results
-    start = b.value(memref.ExtractAlignedPointerAsIndexOp.get(array))
-    pointer, rank = b.value(mach.PtrFromIntOp(start)), kind.get_num_dims()
     try:
-        if strided_form(kind)[1] == DYNAMIC:
-            pointer = b.ptr(pointer, b.times(offset, size_of(kind.element_type)))
-        return matrix_of_memref(b, pointer, kind, numbers[:rank], numbers[rank:])
-    except NoRegister as error:
+        found = Metadata(array, b.op)
+    except TypeError as error:
         raise error_at(op, str(error), kind=UnsupportedError) from error
+    start = b.value(memref.ExtractAlignedPointerAsIndexOp.get(array))
+    offset = b.times(found.offset, size_of(kind.element_type))
+    pointer = b.ptr(b.value(mach.PtrFromIntOp(start)), offset)
+    return Matrix(pointer, plain(kind.element_type), tuple(found.sizes), tuple(found.strides))
 
 
 def element_at(
@@ -117,9 +73,8 @@ class VectorRows:
     def __init__(self, b: Builder, op: Operation):
         self.b, access = b, access_of(op)
         self.access, self.array = access, array_of(b, op, access.array)
-        value = op.results[0] if op.results else access.held
-        assert value is not None and isinstance(value.type, VectorType)
-        kind = value.type
+        kind = access.value.type
+        assert isinstance(kind, VectorType)
         self.type = kind
         whole = not kind.get_shape()
         self.shape = kind.get_shape() or (1,)
@@ -250,7 +205,7 @@ class VectorRows:
 
 
 def expand_vector_memory(op: Operation) -> None:
-    """Rewrites in place one of `LOADS` and `STORES`."""
+    """Rewrites in place what reads or writes a vector in memory."""
     if op.name in LOADS:
         replace(op, lambda b: [VectorRows(b, op).load()])
     else:

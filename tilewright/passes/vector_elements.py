@@ -25,7 +25,7 @@ from xdsl.ir import SSAValue
 from tilewright.dialects import xetile
 from tilewright.dialects.movement import shape_of
 from tilewright.dialects.upstream.arith import folded
-from tilewright.dialects.upstream.strided import strided_form
+from tilewright.dialects.upstream.strided import Metadata
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.passes.emit import Before
 
@@ -35,16 +35,8 @@ Matrix = tuple[list[Index], list[Index]]
 
 def matrix_of(at: Before, source: SSAValue) -> Matrix:
     """What the type says of a memref, the rest when it runs."""
-    kind = source.type
-    assert isinstance(kind, MemRefType)
-    rank, (strides, _) = kind.get_num_dims(), strided_form(kind)
-    numbers: list[Index] = [*kind.get_shape(), *strides]
-    if DYNAMIC_INDEX in numbers:
-        made = memref.ExtractStridedMetaDataOp(source)
-        at.insert(made)
-        values = made.results[2:]
-        numbers = [v if n == DYNAMIC_INDEX else n for n, v in zip(numbers, values, strict=True)]
-    return numbers[:rank], numbers[rank:]
+    found = Metadata(source, at.insert)
+    return found.sizes, found.strides
 
 
 def flattened(at: Before, source: SSAValue, matrix: Matrix) -> SSAValue:
@@ -56,11 +48,7 @@ def flattened(at: Before, source: SSAValue, matrix: Matrix) -> SSAValue:
     length: Index = 1
     for extent, stride in zip(*matrix, strict=True):
         length = at.plus(length, at.times(at.plus(extent, -1), stride))
-    offset: Index = kind.get_offset() if isinstance(kind.get_offset(), int) else DYNAMIC_INDEX  # pyright: ignore
-    if offset == DYNAMIC_INDEX:
-        made = memref.ExtractStridedMetaDataOp(source)
-        at.insert(made)
-        offset = made.results[1]
+    offset = Metadata(source, at.insert).offset
     extent, begins = (n if isinstance(n, int) else DYNAMIC_INDEX for n in (length, offset))
     layout = StridedLayoutAttr([1], NoneAttr() if begins == DYNAMIC_INDEX else begins)
     flat = MemRefType(kind.element_type, [extent], layout, kind.memory_space)

@@ -9,20 +9,19 @@ The tile has the layout of its memref: row-major, or column-major (`order = [0, 
 What of a subview lies inside of it and fills it is a tile of what it is a part of; of another, the part is the matrix.
 What is no such block becomes a scattered tile, with an offset and a mask for each element (`vector_elements`): gathers
 and scatters, writes under a mask, vectors along other dimensions than the two innermost, memory without a unit stride.
-Requires: upstream dialects, expand-ops. Guarantees: the same results; no op of `MEMORY` and no contraction is left.
-Raises UnsupportedError, and changes nothing, for tensors, and for contractions that are no product.
+Requires: upstream dialects, expand-ops. Guarantees: the same results; no read or write of a vector
+and no contraction is left. Raises UnsupportedError, and changes nothing, for tensors, and for contractions that are no
+product.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from xdsl.dialects import arith, func, gpu, memref, vector
+from xdsl.dialects import arith, func, gpu, memref
 from xdsl.dialects.builtin import (
     DYNAMIC_INDEX,
-    ArrayAttr,
     FloatAttr,
     IntegerAttr,
     MemRefType,
@@ -31,14 +30,14 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.dialects.ub import PoisonOp
 from xdsl.ir import Attribute, Operation, SSAValue
-from xdsl.ir.affine import AffineDimExpr
 
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import xetile
 from tilewright.dialects.upstream.arith import folded
 from tilewright.dialects.upstream.strided import strided_form
 from tilewright.dialects.upstream.subview import static_parts
-from tilewright.dialects.upstream.vector import ContractionOp, GatherOp, ScatterOp
+from tilewright.dialects.upstream.vector import ContractionOp
+from tilewright.dialects.upstream.vector.access import LOADS, STORES, VectorAccess, access_of
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.passes.cleanup import eliminate_dead
 from tilewright.passes.emit import Before
@@ -51,24 +50,10 @@ from tilewright.passes.vector_elements import (
     write,
 )
 
-Transfer = vector.TransferReadOp | vector.TransferWriteOp
-
-MEMORY = (
-    vector.TransferReadOp,
-    vector.TransferWriteOp,
-    vector.LoadOp,
-    vector.StoreOp,
-    vector.MaskedLoadOp,
-    vector.MaskedStoreOp,
-    GatherOp,
-    ScatterOp,
-)
-"""What reads and writes memory by vectors."""
-
 
 def vector_to_xetile(function: gpu.FuncOp | func.FuncOp) -> None:
     """Rewrites one function or kernel, in place."""
-    found = [op for op in function.walk() if isinstance(op, MEMORY)]
+    found = [op for op in function.walk() if op.name in (*LOADS, *STORES)]
     products = [op for op in function.walk() if isinstance(op, ContractionOp)]
     # Nothing is changed before all is known to have a form.
     for op in found:
@@ -77,8 +62,8 @@ def vector_to_xetile(function: gpu.FuncOp | func.FuncOp) -> None:
         _sides(op)
     for op in found:
         access, at = _access(op), Before(op)
-        if isinstance(op, GatherOp | ScatterOp):
-            base, offsets = indexed(at, access.base, access.indices, op.indices)
+        if (places := access.said.offsets) is not None:
+            base, offsets = indexed(at, access.base, access.indices, places)
             _scattered(at, access, base, offsets, access.mask)
         elif (order := access.order) is None:
             _by_element(at, access)
@@ -106,19 +91,17 @@ def only_tiles(function: func.FuncOp) -> bool:
 class _Access:
     """A read, or a write of `value`, of a vector of type `kind`."""
 
-    op: Operation
-    base: SSAValue
-    indices: Sequence[SSAValue]
+    said: VectorAccess
     kind: VectorType
     axes: list[int]
     """By dimension of the memref that of the vector which walks along it; -1: none does."""
-    value: SSAValue | None = None
-    mask: SSAValue | None = None
-    """In the vector's shape."""
-    other: SSAValue | None = None
+    value: SSAValue | None
+    other: SSAValue | None
     """What is read where the mask is false, and outside of the memref: a number or a vector; None: anything."""
-    within: bool = True
-    """Whether all elements lie in the memref."""
+
+    def __post_init__(self) -> None:
+        self.base, self.indices, self.mask = self.said.array, self.said.indices, self.said.mask
+        self.within = all(self.said.inside)
 
     @property
     def order(self) -> tuple[int, int] | None:
@@ -138,46 +121,24 @@ class _Access:
         return (0, 1) if len(strides) > 1 and strides[-2] == 1 else None
 
 
-def _access(op: Any) -> _Access:
-    base = op.source if isinstance(op, Transfer) else op.base
-    if not isinstance(base.type, MemRefType):
+def _access(op: Operation) -> _Access:
+    said = access_of(op)
+    base, kind = said.array.type, said.value.type
+    assert isinstance(kind, VectorType)
+    if not isinstance(base, MemRefType):
         raise _refuse(op, "is of a tensor", "mlir-opt --one-shot-bufferize makes memrefs")
     try:
-        strided_form(base.type)
+        strided_form(base)
     except TypeError as error:
-        raise _refuse(op, f"is of {base.type}: {error}", "give the memref strides") from None
-    value = next((op.operands[n] for kind, n in _WRITTEN.items() if isinstance(op, kind)), None)
-    kind: Any = op.results[0].type if value is None else value.type
-    rank, axes = base.type.get_num_dims(), [-1] * base.type.get_num_dims()
-    shape = kind.get_shape()
-    if isinstance(op, Transfer):
-        for axis, result in enumerate(op.permutation_map.data.results):
-            if isinstance(result, AffineDimExpr):
-                axes[result.position] = axis
-        flags = op.properties.get("in_bounds")
-        within = isinstance(flags, ArrayAttr) and all(
-            isinstance(f, IntegerAttr) and bool(f.value.data) for f in flags
-        )
-        other = op.padding if isinstance(op, vector.TransferReadOp) else None
-        return _Access(op, base, op.indices, kind, axes, value, op.mask, other, within)
-    mask, other = getattr(op, "mask", None), getattr(op, "pass_thru", None)
-    if isinstance(op, GatherOp | ScatterOp):
-        return _Access(op, base, op.offsets, kind, axes, value, mask, other)
-    if len(shape) > rank:
-        raise _refuse(
-            op, f"is of {kind} in {base.type}", "vectors lie along the memref's dimensions"
-        )
-    axes[rank - len(shape) :] = range(len(shape))
-    return _Access(op, base, op.indices, kind, axes, value, mask, other)
-
-
-_WRITTEN = {
-    vector.TransferWriteOp: 0,
-    vector.StoreOp: 0,
-    vector.MaskedStoreOp: -1,
-    ScatterOp: -1,
-}
-"""What writes, and which operand that is."""
+        raise _refuse(op, f"is of {base}: {error}", "give the memref strides") from None
+    if any(dim is not None and dim < 0 for dim in said.dims):
+        raise _refuse(op, f"is of {kind} in {base}", "vectors lie along the memref's dimensions")
+    axes = [-1] * base.get_num_dims()
+    for axis, dim in enumerate(said.dims):
+        if dim is not None:
+            axes[dim] = axis
+    value, other = (None, said.held) if op.results else (said.held, None)
+    return _Access(said, kind, axes, value, other)
 
 
 def _refuse(op: Operation, what: str, hint: str) -> UnsupportedError:

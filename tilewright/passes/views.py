@@ -12,15 +12,15 @@ an end of its matrix, but no beginning other than 0. The other views stay.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from xdsl.dialects import gpu, memref
-from xdsl.dialects.builtin import DYNAMIC_INDEX, MemRefType
+from xdsl.dialects.builtin import MemRefType
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.dialects import xetile
-from tilewright.dialects.xetile.assembly import Index, merge_indices
+from tilewright.dialects.upstream.strided import Metadata
+from tilewright.dialects.xetile.assembly import merge_indices
 from tilewright.passes.access import AccessAnalysis
 from tilewright.passes.emit import Before
 from tilewright.passes.pipeline import Pass, Unit
@@ -85,26 +85,9 @@ def _fold(tile: xetile.InitTileOp, view: memref.SubviewOp) -> None:
         tile.tile_type,
         [at.plus(s, o) for s, o in zip(starts, tile.mixed_offsets, strict=True)],
         [at.plus(s, n) for s, n in zip(starts, sizes, strict=True)],
-        tile.mixed_strides or list(_strides(at, view)),
+        tile.mixed_strides or Metadata(view.source, at.insert).strides,
     )
     at.replace(at.add(new))
-
-
-def _strides(at: Before, view: memref.SubviewOp) -> Iterator[Index]:
-    """The strides of the view, which are its array's."""
-    source = view.source.type
-    assert isinstance(source, MemRefType)
-    known = source.get_strides() or ()
-    dynamic = None
-    for d in range(source.get_num_dims()):
-        stride = known[d] if d < len(known) else None
-        if stride is not None and stride != DYNAMIC_INDEX:
-            yield stride
-            continue
-        if dynamic is None:
-            dynamic = memref.ExtractStridedMetaDataOp(view.source)
-            at.insert(dynamic)
-        yield dynamic.strides[d]
 
 
 FOLD_VIEWS = Pass[Unit[Any]](

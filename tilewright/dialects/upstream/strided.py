@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from xdsl.dialects.builtin import (
     DYNAMIC_INDEX,
@@ -19,6 +19,8 @@ from xdsl.dialects.builtin import (
     NoneAttr,
     StridedLayoutAttr,
 )
+from xdsl.dialects.memref import ExtractStridedMetaDataOp
+from xdsl.ir import Operation, SSAValue
 from xdsl.ir.affine import (
     AffineBinaryOpExpr,
     AffineBinaryOpKind,
@@ -48,6 +50,39 @@ def strided_form(type: MemRefType) -> tuple[tuple[int, ...], int]:
         case _:
             pass
     raise TypeError(f"{type}: its layout is not a strided form")
+
+
+class Metadata:
+    """Offset, extents and strides of an array: numbers as far as its type says, else results of one op, which `put`
+    inserts where somebody asks. TypeError for a layout that is no strided form."""
+
+    def __init__(self, array: SSAValue, put: Callable[[Operation], object]):
+        kind = array.type
+        assert isinstance(kind, MemRefType)
+        self._array, self._put, self._made = array, put, list[SSAValue]()
+        self._shape, (self._strides, self._offset) = kind.get_shape(), strided_form(kind)
+
+    @property
+    def offset(self) -> int | SSAValue:
+        return self._numbers(1, [self._offset])[0]
+
+    @property
+    def sizes(self) -> list[int | SSAValue]:
+        return self._numbers(2, self._shape)
+
+    @property
+    def strides(self) -> list[int | SSAValue]:
+        return self._numbers(2 + len(self._shape), self._strides)
+
+    def _numbers(self, first: int, known: Iterable[int]) -> list[int | SSAValue]:
+        found: list[int | SSAValue] = []
+        for place, number in enumerate(known, first):
+            if number == DYNAMIC_INDEX and not self._made:
+                op = ExtractStridedMetaDataOp(self._array)
+                self._put(op)
+                self._made = list(op.results)
+            found.append(self._made[place] if number == DYNAMIC_INDEX else number)
+        return found
 
 
 def dense(shape: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from math import prod
 
-from xdsl.dialects import arith, memref, vector
+from xdsl.dialects import arith, vector
 from xdsl.dialects.builtin import (
     DYNAMIC_INDEX,
     AffineMapAttr,
@@ -57,6 +57,7 @@ from tilewright.dialects.xetile.assembly import Index
 from tilewright.passes.emit import Before, with_shape
 from tilewright.passes.positions import Placed, PositionRewriter
 from tilewright.passes.strided_memrefs import strided_memrefs
+from tilewright.passes.vector_elements import matrix_of
 from tilewright.passes.xegpu.facts import inside
 from tilewright.passes.xegpu.from_xetile_elements import (
     Base,
@@ -138,17 +139,7 @@ def _matrix(op: xetile.InitTileOp) -> tuple[list[Index], list[Index]]:
     """Extents and strides of the base matrix."""
     if op.mixed_sizes:
         return op.mixed_sizes, op.mixed_strides
-    source = op.source.type
-    assert isinstance(source, MemRefType)
-    shape = source.get_shape()
-    strides = source.get_strides()
-    extents: list[Index] = list(shape)
-    if DYNAMIC_INDEX in shape or strides is None or None in strides:
-        at = Before(op)
-        metadata = memref.ExtractStridedMetaDataOp(op.source)
-        at.insert(metadata)
-        return list(metadata.sizes), list(metadata.strides)
-    return extents, [int(s) for s in strides if s is not None]
+    return matrix_of(Before(op), op.source)
 
 
 def _is_column_major(tile: TileType) -> bool:

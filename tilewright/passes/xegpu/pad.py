@@ -18,13 +18,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
-from xdsl.dialects import arith, gpu, memref
+from xdsl.dialects import arith, gpu
 from xdsl.dialects.builtin import MemRefType, VectorType
 from xdsl.ir import Operation, OpResult, SSAValue
 from xdsl.rewriter import Rewriter
 
 from tilewright.dialects import xegpu
 from tilewright.dialects.upstream.combining import neutral
+from tilewright.dialects.upstream.strided import Metadata
 from tilewright.dialects.upstream.vector import MultiReductionOp
 from tilewright.dialects.xegpu import BlockTensorDescAttr, TensorDescType
 from tilewright.dialects.xegpu.layouts import is_ownership
@@ -33,7 +34,7 @@ from tilewright.passes.axes import Axes, Axis, extents_of, shape_of
 from tilewright.passes.emit import Before, dense, element_of, with_shape
 from tilewright.passes.integers import bounds
 from tilewright.passes.kernel import SUBGROUPS, integer, level_of
-from tilewright.passes.xegpu.block_messages import created, surface
+from tilewright.passes.xegpu.block_messages import created
 from tilewright.passes.xegpu.layout_defaults import LARGE_GRF_SUBGROUPS, VALUE, bytes_of
 from tilewright.passes.xegpu.propagate_subgroup import instruction_of
 from tilewright.uarch.xe import XeMachine
@@ -263,14 +264,11 @@ def _is_zero(splat: SSAValue) -> bool:
 
 def _matrix(at: Before, made: xegpu.CreateNdDescOp) -> tuple[list[Index], list[Index]]:
     """Extents and strides of a base."""
-    sizes, strides = surface(made)
-    source = made.source.type
-    if isinstance(source, MemRefType) and None in (*sizes, *strides):
-        meta = memref.ExtractStridedMetaDataOp(made.source)
-        at.insert(meta)
-        sizes = [meta.sizes[n] if s is None else s for n, s in enumerate(sizes)]
-        strides = [meta.strides[n] if s is None else s for n, s in enumerate(strides)]
-    return sizes, strides  # pyright: ignore[reportReturnType]
+    sizes, strides = made.mixed_shape, made.mixed_strides
+    if isinstance(made.source.type, MemRefType):
+        found = Metadata(made.source, at.insert)
+        return sizes or found.sizes, strides or found.strides
+    return sizes, strides
 
 
 def _least(at: Before, size: Index, end: Index) -> Index:

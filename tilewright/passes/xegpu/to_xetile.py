@@ -53,6 +53,7 @@ from tilewright.dialects.xetile import TileAttr, TileType
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.passes.emit import Before, with_shape
 from tilewright.passes.expand_ops import EXPANSIONS
+from tilewright.passes.vector_elements import matrix_of
 from tilewright.passes.xegpu.to_xetile_values import (
     convert_dpas,
     convert_dpas_mx,
@@ -174,19 +175,11 @@ def _tile(at: Before, block: _Block, lead: tuple[int, ...], layout: Ownership | 
     if not sizes and isinstance(source.type, IntegerType):
         # An address without extents: a row without bounds.
         sizes, strides = [2**40], [1]
-    if not sizes and isinstance(source.type, MemRefType) and -1 in _markers(source.type):
-        metadata = memref.ExtractStridedMetaDataOp(source)
-        at.insert(metadata)
-        sizes, strides = list(metadata.sizes), list(metadata.strides)
+    if not sizes:
+        sizes, strides = matrix_of(at, source)
+        if all(isinstance(n, int) for n in (*sizes, *strides)):
+            sizes, strides = [], []
     return at.add(xetile.InitTileOp(source, kind, offsets, sizes=sizes, strides=strides))
-
-
-def _markers(type: MemRefType[Attribute]) -> list[int]:
-    """-1 for each extent or stride that the type does not say."""
-    from xdsl.dialects.builtin import DYNAMIC_INDEX
-
-    strides = type.get_strides() or [None]
-    return [-1 for e in type.get_shape() if e == DYNAMIC_INDEX] + [-1 for s in strides if s is None]
 
 
 def _leads(op: Operation, shape: tuple[int, ...]) -> Iterator[tuple[int, ...]]:

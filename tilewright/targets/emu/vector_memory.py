@@ -8,8 +8,8 @@ import numpy as np
 from xdsl.dialects.builtin import i1
 from xdsl.ir import Operation, SSAValue
 
-from tilewright.codegen.vector_memory import LOADS, STORES, VectorAccess, access_of
 from tilewright.dialects.movement import shape_of
+from tilewright.dialects.upstream.vector.access import LOADS, STORES, VectorAccess, access_of
 from tilewright.targets.emu import values as v
 from tilewright.targets.emu.addresses import Deltas, deltas_of, read, write
 from tilewright.targets.emu.builder import Idx, index, size_of, vec
@@ -21,11 +21,11 @@ Numbers = np.ndarray
 
 
 def _access(
-    low: Lowering, given: VectorAccess, value: SSAValue
+    low: Lowering, given: VectorAccess
 ) -> tuple[v.MemRef, v.Address, Deltas, SSAValue | None]:
-    """The array, where in it a vector like `value` lies, and which of it (None: all) is accessed. Lanes act apart where
+    """The array, where in it a vector lies, and which of it (None: all) is accessed. Lanes act apart where
     they have their own of the mask, or of what is held."""
-    m, shape = memory(low, given.array), shape_of(value)
+    m, shape = memory(low, given.array), shape_of(given.value)
     place = place_of(low, m, given.indices)
     if any(x is not None and not low.is_uniform(x) for x in (given.mask, given.held)):
         place = place.apart()
@@ -93,7 +93,7 @@ def _held(low: Lowering, value: SSAValue | None, place: v.Address) -> SSAValue |
 @lowers(*LOADS)
 def load(low: Lowering, op: Operation) -> None:
     given, (result,) = access_of(op), op.results
-    m, place, deltas, inside = _access(low, given, result)
+    m, place, deltas, inside = _access(low, given)
     old = None if inside is None else _held(low, given.held, place)
     if old is not None and inside is not None:
         old = low.b.broadcast(old, vec(m.element, *extents(inside.type)))
@@ -104,5 +104,5 @@ def load(low: Lowering, op: Operation) -> None:
 def store(low: Lowering, op: Operation) -> None:
     given = access_of(op)
     assert given.held is not None
-    _, place, deltas, inside = _access(low, given, given.held)
+    _, place, deltas, inside = _access(low, given)
     write(low, place, low.plain(given.held), deltas, inside)

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from xdsl.dialects import arith, memref, scf, vector
+from xdsl.dialects import arith, scf, vector
 from xdsl.dialects.builtin import IndexType, IntegerAttr, IntegerType, MemRefType, VectorType
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
-from tilewright.codegen.registers import DYNAMIC, strided_form
 from tilewright.dialects import mach, xegpu
+from tilewright.dialects.upstream.strided import Metadata
 from tilewright.passes.xegpu.lane_addresses import ALIGN, CLAMPED
 from tilewright.targets.xe.blocks import Blocks, hints_of
 from tilewright.targets.xe.building import (
@@ -57,12 +57,8 @@ def _address(s: Blocks, op: xegpu.ScatterAccess, element: Attribute) -> tuple[SS
     stride: Index = 1
     start: Index = 0
     if isinstance(source.type, MemRefType):
-        strides, start = strided_form(source.type)
-        stride = strides[-1] if strides else 1
-        if DYNAMIC in (start, stride):
-            metadata = b.put(memref.ExtractStridedMetaDataOp(source)).results
-            start = metadata[1] if start == DYNAMIC else start
-            stride = metadata[-1] if stride == DYNAMIC else stride
+        found = Metadata(source, b.put)
+        start, stride = found.offset, next(reversed(found.strides), 1)
     number = _scalar(b, offsets)
     if isinstance(number.type, IntegerType):
         number = b.add(arith.IndexCastOp(number, index))

@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from xdsl.dialects import arith, memref
+from xdsl.dialects import arith
 from xdsl.dialects.builtin import MemRefType
 from xdsl.ir import SSAValue
 
-from tilewright.codegen.registers import DYNAMIC, strided_form
 from tilewright.dialects import mach, xegpu
 from tilewright.dialects.upstream.arith import folded
+from tilewright.dialects.upstream.strided import Metadata
 from tilewright.targets.xe.building import GLOBAL, Index, LaneBuilder, bits_of
 
 ALIGNMENT = 64
@@ -76,25 +76,10 @@ def surface_of(b: LaneBuilder, op: xegpu.CreateNdDescOp) -> BlockSurface:
     sizes: list[Index] = list(op.mixed_shape)
     strides: list[Index] = list(op.mixed_strides)
     start: Index = 0
-    kind = source.type
     aligned = False
-    if isinstance(kind, MemRefType):
-        known, offset = strided_form(kind)
-        shape = kind.get_shape()
-        start = offset
-        if (
-            offset == DYNAMIC
-            or (not sizes and min(shape) < 0)
-            or (not strides and DYNAMIC in known)
-        ):
-            meta = b.put(memref.ExtractStridedMetaDataOp(source)).results
-            rank = len(shape)
-            start = meta[1] if offset == DYNAMIC else offset
-            sizes = sizes or [meta[2 + i] if n < 0 else n for i, n in enumerate(shape)]
-            strides = strides or [
-                meta[2 + rank + i] if n == DYNAMIC else n for i, n in enumerate(known)
-            ]
-        sizes, strides = sizes or list(shape), strides or list(known)
+    if isinstance(source.type, MemRefType):
+        found = Metadata(source, b.put)
+        start, sizes, strides = found.offset, sizes or found.sizes, strides or found.strides
         aligned = start == 0
     sizes = [folded(n) for n in (sizes or [1 << 24])]
     strides = [folded(n) for n in (strides or [1])]
