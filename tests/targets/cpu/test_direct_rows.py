@@ -31,13 +31,15 @@ def test_every_edge(rng, level, dtype):
 
 
 def test_whole_panels_are_not_copied():
-    """There is a loop over rows where they are, and one over panels: twice as many products as with more columns."""
+    """There is a loop over rows where they are, and one over panels: twice as many products as with more columns, and
+    as many fetches of what comes next."""
 
-    def products(n: int) -> int:
-        a, b, c = (np.zeros(shape, np.float32) for shape in ((64, 512), (512, n), (64, n)))
+    def count(what: str, n: int) -> int:
+        a, b, c = (np.zeros(shape, np.float32) for shape in ((128, 512), (512, n), (128, n)))
         made = thin_product.compile(
-            a, b, c, 512, BM=64, BN=n, BK=32, target="cpu", machine="avx512"
+            a, b, c, 512, BM=128, BN=n, BK=32, target="cpu", machine="avx512"
         )
-        return made.ir["mach"].count("math.fma")
+        return made.ir["mach"].count(what)
 
-    assert products(64) == 2 * products(256)
+    for what in ("math.fma", "mach.prefetch"):
+        assert count(what, 64) == 2 * count(what, 256)

@@ -9,10 +9,11 @@ from xdsl.ir import Attribute
 
 from tilewright.targets.host_arguments import argument_places
 
-PACK_WORDS = ("bytes", "kept", "filled", "end")
-"""Of an array that is packed: its panels' bytes, written by `tw_plan`; the address of panels that outlive the launch
-(`tilewright.prepacked`), or 0, which makes `tw_plan` count them as workspace; whether these hold it already; the number
-of the first task that is not of it nor of those before, written by `tw_run`."""
+PACK_WORDS = ("bytes", "kept", "filled", "at", "end")
+"""Of an array that is packed. `bytes`, written by `tw_plan`: of its panels. `kept`: the address of panels that outlive
+the launch (`tilewright.prepacked`), or 0, which makes `tw_plan` count them as workspace; `filled`: do these hold it
+already? `at`, written by `tw_plan`: where in the workspace they are otherwise. `end`: how many tasks make them,
+from `tw_plan`; from `tw_run` on that of the first task that is neither of this array nor of those before."""
 
 
 @dataclass

@@ -62,7 +62,9 @@ from tilewright.targets.cpu.packing import (
     emit_pack_task,
     emit_task,
     pack_key,
-    packed_arrays,
+    packed_array,
+    plan_packs,
+    tasks_of_packs,
 )
 from tilewright.targets.cpu.scalars import ScalarOps
 from tilewright.targets.cpu.sizes import check_memory
@@ -125,11 +127,10 @@ def lower_kernel(
     functions: list[func.FuncOp] = []
     plan_op, plan = function("tw_plan", [mach.ptr], once=True)
     run_op, run = function("tw_run", [mach.ptr], once=True)
-    needed: Idx = 0
     for i, op in enumerate(packs):
         functions += [
             emit_pack_function(i, FunctionContext, op, kernel, block, m),
-            emit_pack_task(i, FunctionContext, packs, kernel, block, m),
+            emit_pack_task(i, FunctionContext, op, kernel, block, m),
         ]
     main = FunctionContext("tw_workgroup", kernel, block, m)
     main.b.prefetches = prefetch
@@ -139,20 +140,12 @@ def lower_kernel(
     check_memory(kernel, m.architecture.machine, main.scratch.used)
     functions.append(main.op)
 
-    # Memory of the packed arrays, one after the other.
-    context = FunctionContext.over(plan_op, plan, kernel, block, m)
-    for i, job in enumerate(packed_arrays(context, packs, context.argument)):
-        plan.store(plan.idx(job.bytes), plan.ptr(context.argument, block.of_pack(i, "bytes")))
-        needed = plan.plus(needed, job.workspace)
-    plan.store(plan.idx(needed), plan.ptr(context.argument, block.needed))
+    plan_packs(FunctionContext.over(plan_op, plan, kernel, block, m), packs)
     plan.op(func.ReturnOp())
 
     context = FunctionContext.over(run_op, run, kernel, block, m)
     pool = run.load(run.ptr(context.argument, block.pool), mach.ptr)
-    end: Idx = 0
-    for i, job in enumerate(packed_arrays(context, packs, context.argument)):
-        end = run.plus(end, job.tasks)
-        run.store(run.idx(end), run.ptr(context.argument, block.of_pack(i, "end")))
+    end = tasks_of_packs(run, context.argument, block, len(packs))
     gx, gy, gz = (context.grid(i) for i in range(3))
     tasks = run.idx(run.plus(end, run.times(run.times(gx, gy), gz)))
     if packs:
@@ -280,9 +273,9 @@ class FunctionContext(ControlFlow, MemrefOps, ScalarOps):
             self.ids[name] = value
             b.nonnegative.add(value)
         if packs:
-            workspace = b.load(b.ptr(self.argument, self.layout.workspace), mach.ptr)
-            jobs = packed_arrays(self, packs, workspace)
-            self.packed = {op.result: job.packed for op, job in zip(packs, jobs, strict=True)}
+            self.packed = {
+                op.result: packed_array(self, op, i).packed for i, op in enumerate(packs)
+            }
         body = self.kernel.body.block
         self.storage = Storage(body, share=share)
         self.buffers: dict[int, Buffer] = {}

@@ -127,6 +127,12 @@ def emit_micro(
             if count > 1 and a.next_bytes is not None:
                 for line in range(0, count * known_bytes(a.k_bytes), 64):
                     b.prefetch(b.ptr(pa, b.plus(a.next_bytes, line)))
+            elif count > 1 and a.below_bytes != 0:
+                # Rows in their array: a line of one of them, by turns, of the block that comes next.
+                turn = b.div(loop.iv, count)
+                row = b.times(b.rem(turn, family.mr), a.x_bytes)
+                line = b.plus(a.below_bytes, b.times(b.div(turn, family.mr), 64))
+                b.prefetch(b.ptr(b.ptr(a.pointer, row), line))
             accumulators = list(loop.carried)
             for u in range(count):
                 places = [

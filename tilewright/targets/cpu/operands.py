@@ -33,6 +33,8 @@ from tilewright.targets.cpu.panels import PanelFormat, block_depth, pack_block
 PACK_ARGUMENTS = (mach.ptr, index, index, index, index, index, mach.ptr, index)
 """Of a function that packs panels (`packing.emit_pack_function`)."""
 
+STREAMS = 64
+"""Rows read side by side that a core fetches ahead by itself."""
 FEW_USES = 4
 """Rows of an array are read as often as that; more often pays for a copy in which they lie together."""
 
@@ -232,9 +234,11 @@ class Operands:
             corner = b.ptr(array.matrix, b.times(b.plus(origin, k), size))
             corner = b.ptr(corner, b.times(x0, pitch))
 
+            ahead = family.depth * size if count > STREAMS else 0
+
             def rows(i: Idx) -> PanelOperand:
                 start = b.ptr(corner, b.times(b.times(i, format.lanes), pitch))
-                return PanelOperand(start, pitch, format.group * size)
+                return PanelOperand(start, pitch, format.group * size, None, ahead)
 
             return replace(find, direct=rows, count=as_it_is)
 

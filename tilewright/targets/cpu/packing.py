@@ -10,7 +10,7 @@ from xdsl.dialects import arith, func, gpu
 from xdsl.dialects.builtin import FloatAttr, IntegerAttr, UnrealizedConversionCastOp
 from xdsl.ir import Attribute, SSAValue
 
-from tilewright.codegen.builder import Idx, function, index, lane_type
+from tilewright.codegen.builder import Builder, Idx, function, index, lane_type
 from tilewright.dialects import mach
 from tilewright.dialects.stage import PackOp, YieldOp
 from tilewright.dialects.upstream.arith import folded
@@ -46,9 +46,9 @@ class PackingJob:
     batches: Idx
 
 
-def packed_array(c: FunctionContext, op: PackOp, i: int, pointer: SSAValue) -> PackingJob:
-    """The `i`-th packed array, computed where `c` stands; at `pointer` where it is not kept. Each part starts on a
-    cache line. An array that is not packed ahead takes no tasks, and so do panels that are kept and filled.
+def packed_array(c: FunctionContext, op: PackOp, i: int) -> PackingJob:
+    """The `i`-th packed array, computed where `c` stands. Each part starts on a cache line. An array that is not packed
+    ahead takes no tasks.
     """
     b = c.b
 
@@ -80,31 +80,42 @@ def packed_array(c: FunctionContext, op: PackOp, i: int, pointer: SSAValue) -> P
     groups = b.ceildiv(panels, panels_per_task(format, along_k(op, matrix.strides)))
     k_blocks = b.ceildiv(k, depth or K_PER_TASK)
     size = b.times(b.times(b.times(batches, panels), rounded), format.lanes * format.bytes)
-    pointer = b.value(
-        arith.SelectOp(
-            kept, b.load(b.ptr(c.argument, c.layout.of_pack(i, "kept")), mach.ptr), pointer
-        )
-    )
+    workspace = b.load(b.ptr(c.argument, c.layout.workspace), mach.ptr)
+    elsewhere = b.load(b.ptr(c.argument, c.layout.of_pack(i, "kept")), mach.ptr)
+    pointer = b.value(arith.SelectOp(kept, elsewhere, b.ptr(workspace, word("at"))))
     packed = PackedArray(
         pointer, format, x, k, panels, depth, k_axis, tuple(sizes[:-2]), tuple(matrix.strides[:-2]),
         rounded, along_k(op, matrix.strides), ahead, panels_function(i), c.argument, matrix.pointer,
         matrix.strides[-1] if k_axis == 0 else ([0, *matrix.strides])[-2], is_verbatim(op, matrix.element, format),
     )  # fmt: skip
     tasks = b.times(b.times(batches, groups), k_blocks)
-    tasks = b.select(b.cmp("ne", word("filled"), 0), 0, tasks)
     own = b.select(kept, 0, b.round_up(b.plus(size, 4096), 4096))
     return PackingJob(packed, size, own, tasks, groups, k_blocks, batches)
 
 
-def packed_arrays(
-    c: FunctionContext, packs: Sequence[PackOp], workspace: SSAValue
-) -> list[PackingJob]:
-    """Packed arrays, those that are not kept one after the other in the launch's memory."""
-    found: list[PackingJob] = []
+def plan_packs(c: FunctionContext, packs: Sequence[PackOp]) -> None:
+    """Of `tw_plan`: how much memory packed arrays take, one after the other, and how many tasks make each."""
+    b = c.b
+    needed: Idx = 0
     for i, op in enumerate(packs):
-        found.append(packed_array(c, op, i, workspace))
-        workspace = c.b.ptr(workspace, found[-1].workspace)
-    return found
+        job = packed_array(c, op, i)
+        for name, value in (("bytes", job.bytes), ("at", needed), ("end", job.tasks)):
+            b.store(b.idx(value), b.ptr(c.argument, c.layout.of_pack(i, name)))
+        needed = b.plus(needed, job.workspace)
+    b.store(b.idx(needed), b.ptr(c.argument, c.layout.needed))
+
+
+def tasks_of_packs(b: Builder, argument: SSAValue, block: ArgumentBlock, packs: int) -> Idx:
+    """Of `tw_run`: the tasks of all packs, after it wrote where those of each end. Panels that are kept and filled take
+    none."""
+    end: Idx = 0
+    for i in range(packs):
+        place = b.ptr(argument, block.of_pack(i, "end"))
+        filled = b.load(b.ptr(argument, block.of_pack(i, "filled")), index)
+        tasks = b.select(b.cmp("ne", filled, 0), 0, b.load(place, index))
+        end = b.plus(end, tasks)
+        b.store(b.idx(end), place)
+    return end
 
 
 def panels_per_task(format: PanelFormat, runs_along_k: bool) -> int:
@@ -144,7 +155,7 @@ def along_k(op: PackOp, strides: Sequence[Idx]) -> bool:
 def emit_pack_task(
     i: int,
     context_class: Any,
-    packs: Sequence[PackOp],
+    op: PackOp,
     kernel: gpu.FuncOp,
     block: ArgumentBlock,
     m: CpuMachine,
@@ -152,8 +163,7 @@ def emit_pack_task(
     """The task function of the `i`-th pack: some panels, for some block of k."""
     c: FunctionContext = context_class(pack_function(i), kernel, block, m)
     b = c.b
-    workspace = b.load(b.ptr(c.argument, block.workspace), mach.ptr)
-    packing = packed_arrays(c, packs[: i + 1], workspace)[i]
+    packing = packed_array(c, op, i)
     array = packing.packed
 
     def split(value: SSAValue, by: Idx) -> tuple[SSAValue, SSAValue]:
