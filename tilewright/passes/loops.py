@@ -29,18 +29,20 @@ def with_carried(loop: scf.ForOp, initial: SSAValue) -> tuple[scf.ForOp, BlockAr
     return with_start(loop, [*loop.iter_args, initial]), arg
 
 
-def with_start(loop: scf.ForOp, start: Sequence[SSAValue]) -> scf.ForOp:
-    """A loop that begins with other values, of the types of its block's arguments."""
+def with_start(
+    loop: scf.ForOp, start: Sequence[SSAValue], kept: Iterable[int] | None = None
+) -> scf.ForOp:
+    """A loop that begins with other values, of the types of its block's arguments. `kept`: what its first results were
+    the results of before, by number; all by default."""
     new = scf.ForOp(loop.lb, loop.ub, loop.step, list(start), loop.detach_region(0))
+    new.location = loop.location
     new.attributes.update(loop.attributes)
-    parent = loop.parent
-    assert parent is not None
-    parent.insert_op_before(new, loop)
-    for old, fresh in zip(loop.results, new.results, strict=False):
-        fresh.name_hint = old.name_hint
-        old.replace_all_uses_with(fresh)
-    loop.detach()
-    loop.erase()
+    assert loop.parent is not None
+    loop.parent.insert_op_before(new, loop)
+    for i, fresh in zip(range(len(loop.results)) if kept is None else kept, new.results):  # noqa: B905
+        fresh.name_hint = loop.results[i].name_hint
+        loop.results[i].replace_all_uses_with(fresh)
+    _drop(loop)
     return new
 
 
@@ -216,33 +218,22 @@ def _drop(op: Operation) -> None:
 
 
 def _narrow_loop(loop: scf.ForOp, ops: set[Operation], values: set[SSAValue]) -> None:
-    block = loop.body.block
-    kept = [i for i in range(len(loop.results)) if loop.results[i] in values]
-    last = block.last_op
-    assert last is not None
+    kept = [i for i, result in enumerate(loop.results) if result in values]
     if len(kept) != len(loop.results):
-        outs = [last.operands[i] for i in kept]
-        block.insert_op_before(scf.YieldOp(*outs), last)
-        last.detach()
-        last.erase()
-    _prune(block, ops, values)
-    if len(kept) == len(loop.results):
-        return
-    dead = [i for i in range(len(loop.results)) if i not in kept]
-    for i in reversed(dead):
-        block.erase_arg(block.args[i + 1], safe_erase=False)
-    new = scf.ForOp(
-        loop.lb, loop.ub, loop.step, [loop.iter_args[i] for i in kept], loop.detach_region(0)
-    )
-    new.attributes.update(loop.attributes)
-    parent = loop.parent
-    assert parent is not None
-    parent.insert_op_before(new, loop)
-    for i, fresh in zip(kept, new.results, strict=True):
-        fresh.name_hint = loop.results[i].name_hint
-        loop.results[i].replace_all_uses_with(fresh)
-        values.add(fresh)
-    _drop(loop)
+        loop = carrying(loop, kept)
+        values.update(loop.results)
+    _prune(loop.body.block, ops, values)
+
+
+def carrying(loop: scf.ForOp, kept: Sequence[int]) -> scf.ForOp:
+    """The loop with these of its carried values alone; what still names the others in it is about to go."""
+    block, last = loop.body.block, loop.body.block.last_op
+    assert last is not None
+    last.operands = [last.operands[i] for i in kept]
+    for i in reversed(range(len(loop.results))):
+        if i not in kept:
+            block.erase_arg(block.args[i + 1], safe_erase=False)
+    return with_start(loop, [loop.iter_args[i] for i in kept], kept)
 
 
 def _narrow_if(op: scf.IfOp, ops: set[Operation], values: set[SSAValue]) -> None:

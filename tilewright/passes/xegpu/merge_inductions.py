@@ -18,10 +18,12 @@ loop is used is carried as before.
 from __future__ import annotations
 
 from xdsl.dialects import arith, gpu, scf
-from xdsl.dialects.builtin import IndexType, IntegerAttr
-from xdsl.ir import BlockArgument, Operation, SSAValue
+from xdsl.dialects.builtin import IndexType
+from xdsl.ir import BlockArgument, SSAValue
 
-from tilewright.dialects.upstream.arith import constant
+from tilewright.dialects.upstream.arith import folded
+from tilewright.passes.emit import Before
+from tilewright.passes.loops import carrying
 
 Step = int | SSAValue
 
@@ -36,26 +38,18 @@ def _trim(loop: scf.ForOp) -> None:
     body = loop.body.block
     leads: dict[Step, tuple[SSAValue, SSAValue]] = {}
     if isinstance(body.args[0].type, IndexType):
-        leads[_known(loop.step)] = (body.args[0], loop.lb)
-    derived: list[int] = []
+        leads[folded(loop.step)] = (body.args[0], loop.lb)
+    kept: list[int] = []
     for n, argument in enumerate(body.args[1:]):
-        step = _step(loop, argument)
-        if step is None:
+        step, start = _step(loop, argument), loop.iter_args[n]
+        if step is not None and step in leads and loop.results[n].first_use is None:
+            argument.replace_all_uses_with(_at(loop, *leads[step], start))
             continue
-        start = loop.iter_args[n]
-        if step not in leads:
-            leads[step] = (argument, start)
-        elif loop.results[n].first_use is None:
-            lead, origin = leads[step]
-            argument.replace_all_uses_with(_at(loop, lead, start, origin))
-            derived.append(n)
-    if derived:
-        _without(loop, derived)
-
-
-def _known(value: SSAValue) -> Step:
-    number = constant(value)
-    return value if number is None else number
+        kept.append(n)
+        if step is not None:
+            leads.setdefault(step, (argument, start))
+    if len(kept) < len(loop.results):
+        carrying(loop, kept)
 
 
 def _step(loop: scf.ForOp, argument: BlockArgument) -> Step | None:
@@ -65,68 +59,23 @@ def _step(loop: scf.ForOp, argument: BlockArgument) -> Step | None:
     add = ends.operands[argument.index - 1].owner
     if not isinstance(argument.type, IndexType) or not isinstance(add, arith.AddiOp):
         return None
-    if add.lhs is argument:
-        step = add.rhs
-    elif add.rhs is argument:
-        step = add.lhs
-    else:
+    rest = [folded(v) for v in add.operands if v is not argument]
+    if len(rest) != 1:
         return None
-    known = _known(step)
-    return known if isinstance(known, int) or _stands_outside(step, loop) else None
+    (step,) = rest
+    inside = isinstance(step, SSAValue) and loop.is_ancestor(step.owner)
+    return None if inside else step
 
 
-def _stands_outside(value: SSAValue, loop: scf.ForOp) -> bool:
-    place = value.owner if isinstance(value.owner, Operation) else value.owner.parent_op()
-    while place is not None:
-        if place is loop:
-            return False
-        place = place.parent_op()
-    return True
-
-
-def _at(loop: scf.ForOp, lead: SSAValue, start: SSAValue, origin: SSAValue) -> SSAValue:
+def _at(loop: scf.ForOp, lead: SSAValue, origin: SSAValue, start: SSAValue) -> SSAValue:
     """The number that starts at `start` and marches with `lead`, which starts at `origin`."""
-    a, b = constant(start), constant(origin)
-    if start is origin or (a is not None and a == b):
-        return lead
-    if a is not None and b is not None:
-        far = _before(loop, arith.ConstantOp(IntegerAttr(a - b, IndexType())))
-    else:
-        far = start if b == 0 else _before(loop, arith.SubiOp(start, origin))
-    add = arith.AddiOp(lead, far)
-    add.location = loop.location
-    first = loop.body.block.first_op
+    first, at = loop.body.block.first_op, Before(loop)
     assert first is not None
-    loop.body.block.insert_op_before(add, first)
-    add.result.name_hint = start.name_hint
-    return add.result
-
-
-def _before(loop: scf.ForOp, op: Operation) -> SSAValue:
-    op.location = loop.location
-    assert loop.parent is not None
-    loop.parent.insert_op_before(op, loop)
-    return op.results[0]
-
-
-def _without(loop: scf.ForOp, derived: list[int]) -> None:
-    """The loop, without some of its carried values, which nobody uses."""
-    body, ends = loop.body.block, loop.body.block.last_op
-    assert ends is not None and loop.parent is not None
-    kept = [n for n in range(len(loop.results)) if n not in derived]
-    old = scf.YieldOp(*(ends.operands[n] for n in kept))
-    body.insert_op_before(old, ends)
-    ends.detach()
-    ends.erase()
-    for n in reversed(derived):
-        body.erase_arg(body.args[n + 1])
-    inits = [loop.iter_args[n] for n in kept]
-    new = scf.ForOp(loop.lb, loop.ub, loop.step, inits, loop.detach_region(loop.body))
-    new.location = loop.location
-    new.attributes.update(loop.attributes)
-    loop.parent.insert_op_before(new, loop)
-    for place, n in enumerate(kept):
-        new.results[place].name_hint = loop.results[n].name_hint
-        loop.results[n].replace_all_uses_with(new.results[place])
-    loop.detach()
-    loop.erase()
+    far = 0 if start is origin else at.minus(folded(start), folded(origin))
+    if far == 0:
+        return lead
+    made = arith.AddiOp(lead, at.index(far))
+    made.location = loop.location
+    loop.body.block.insert_op_before(made, first)
+    made.result.name_hint = start.name_hint
+    return made.result
