@@ -196,20 +196,6 @@ def multi_reduction(d: Fragments, op: more.MultiReductionOp) -> None:
     d.give(op.dest, part, made)
 
 
-@rule("vector.reduction")
-def reduction(d: Fragments, op: vector.ReductionOp) -> None:
-    kind = op.properties["kind"].data.value  # pyright: ignore
-    fragment = d.owners.fragment(op.vector)
-    first, *rest = d.fragments(op.vector, fragment)
-    for value in rest:
-        first = combine(d, kind, first, value)
-    operands = [first] if op.acc is None else [first, d.env[op.acc]]
-    new = vector.ReductionOp.create(
-        operands=operands, properties=dict(op.properties), result_types=[op.dest.type]
-    )
-    d.env[op.dest] = d.add(new)
-
-
 @rule("xegpu.update_nd_offset", "xegpu.create_tdesc", "xegpu.update_offset")
 def older(d: Fragments, op: Operation) -> None:
     raise d.refuse("a descriptor of the older text", "run xegpu-upgrade first")

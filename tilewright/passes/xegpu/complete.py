@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from xdsl.dialects import gpu, memref, vector
+from xdsl.dialects import gpu, memref
 from xdsl.ir import SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
@@ -35,7 +35,7 @@ def complete(kernel: gpu.FuncOp, machine: XeMachine) -> None:
     for op in list(kernel.walk()):
         if isinstance(op, xegpu.DpasOp):
             _whole_along_k(op)
-    crossing = (xegpu.ConvertLayoutOp, MultiReductionOp, vector.ReductionOp)
+    crossing = (xegpu.ConvertLayoutOp, MultiReductionOp)
     if not any(isinstance(op, crossing) for op in kernel.walk()):
         return
     before = _allocations(kernel)

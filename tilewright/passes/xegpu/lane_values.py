@@ -154,16 +154,6 @@ def multi_reduction(d: LaneProgram, op: more.MultiReductionOp) -> None:
     d.env[op.dest] = combine(d, op.kind, total, acc)
 
 
-@rule("vector.reduction")
-def reduction(d: LaneProgram, op: vector.ReductionOp) -> None:
-    kind = op.properties["kind"].data.value  # pyright: ignore
-    reduced = folded(d, kind, d.owned_as_is(op.vector), (0,))
-    total = d.scalar_of(reduced.registers[0])
-    if op.acc is not None:
-        total = combine(d, kind, total, d.env[op.acc])
-    d.env[op.dest] = total
-
-
 def folded(d: LaneProgram, kind: str, source: LaneFragment, dims: Sequence[int]) -> LaneFragment:
     """Folds the lane's own registers, then the lanes of every group (butterfly, or one hardware op)."""
     fragment = source

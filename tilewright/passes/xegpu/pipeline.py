@@ -30,6 +30,7 @@ from tilewright.passes.xegpu.complete import complete
 from tilewright.passes.xegpu.exchange_slm import exchange_through_slm
 from tilewright.passes.xegpu.from_xetile import xetile_to_xegpu
 from tilewright.passes.xegpu.insert_barriers import insert_barriers
+from tilewright.passes.xegpu.legalize import reductions_alike
 from tilewright.passes.xegpu.merge_inductions import merge_inductions
 from tilewright.passes.xegpu.narrow_index import NARROW_INDEX
 from tilewright.passes.xegpu.pad import pad
@@ -200,8 +201,14 @@ def propagate_layout(kind: str = "subgroup") -> Pass[XeUnit]:
     )
 
 
-def _to_subgroups(unit: XeUnit) -> None:
+def _settled(unit: XeUnit) -> None:
+    """In today's text, with one op for all reductions."""
     upgrade_older(unit.module)
+    reductions_alike(unit.kernel)
+
+
+def _to_subgroups(unit: XeUnit) -> None:
+    _settled(unit)
     complete(unit.kernel, unit.machine)
     distribute(unit.kernel)
 
@@ -216,7 +223,7 @@ WG_TO_SG = Pass[XeUnit](
 
 
 def _block(unit: XeUnit) -> None:
-    upgrade_older(unit.module)
+    _settled(unit)
     block(unit.kernel, unit.machine)
 
 
@@ -235,7 +242,7 @@ def distribute_to_lanes(reduction: str = "tree") -> Pass[XeUnit]:
         raise UnsupportedError(f"reduction is tree or hardware, not {reduction}")
 
     def apply(unit: XeUnit) -> None:
-        upgrade_older(unit.module)
+        _settled(unit)
         subgroup_distribute(unit.kernel, unit.machine, hardware=reduction == "hardware")
 
     return Pass(

@@ -26,7 +26,6 @@ from tilewright.diagnostics import (
 )
 from tilewright.dialects import xegpu
 from tilewright.dialects.cache_hints import hints_of
-from tilewright.dialects.upstream.combining import neutral
 from tilewright.dialects.upstream.vector import MultiReductionOp, ShapeCastOp, StepOp
 from tilewright.dialects.xegpu.types import TensorDescType
 from tilewright.layout import Distribution, LayoutError
@@ -47,6 +46,7 @@ from tilewright.passes.xegpu.layout_defaults import (
 )
 from tilewright.passes.xegpu.layout_propagation import LayoutConstraint, LayoutPropagation
 from tilewright.passes.xegpu.layout_relations import is_free, relations
+from tilewright.passes.xegpu.legalize import reductions_alike
 from tilewright.passes.xegpu.wg_to_sg import stated_layouts
 from tilewright.uarch.base import MatrixInstruction
 from tilewright.uarch.xe import XeMachine
@@ -58,7 +58,7 @@ def propagate_subgroup(kernel: gpu.FuncOp, machine: XeMachine) -> None:
     """Writes a layout to every vector of a workgroup's kernel."""
     _plain_loads(kernel)
     _plain_operands(kernel)
-    _reductions_alike(kernel)
+    reductions_alike(kernel)
     _steps_of_shapes(kernel)
     _duplicate_free(kernel)
     _sink_conversions(kernel)
@@ -141,21 +141,6 @@ def _plain_operands(kernel: Operation) -> None:
         )
         at = Before(op)
         at.replace(at.add(plain))
-
-
-def _reductions_alike(kernel: Operation) -> None:
-    """vector.reduction is the multi_reduction of one dimension, whose rules it then has."""
-    for op in list(kernel.walk()):
-        if not isinstance(op, vector.ReductionOp):
-            continue
-        at, kind = Before(op), op.kind.data.value
-        acc = op.acc
-        if acc is None:
-            one = VectorType(op.dest.type, [1])
-            acc = at.add(
-                vector.ExtractOp(at.splat(neutral(kind, op.dest.type), one), [0], op.dest.type)
-            )
-        at.replace(at.add(MultiReductionOp(kind, op.vector, acc, [0])))
 
 
 def _steps_of_shapes(kernel: Operation) -> None:

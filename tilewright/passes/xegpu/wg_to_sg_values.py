@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import product
 
 import numpy as np
-from xdsl.dialects import arith, vector
+from xdsl.dialects import arith
 from xdsl.dialects.builtin import (
     DenseIntOrFPElementsAttr,
     IndexType,
@@ -140,18 +140,3 @@ def multi_reduction(to: SubgroupDistributor, op: MultiReductionOp) -> None:
     if own.subgroup_part(reduced) != own.subgroup_part(d):
         found = to.regrouped(found, reduced, d, own.shape_of(op.dest))
     to.give(op.dest, d, found)
-
-
-@rule("vector.reduction")
-def reduction(to: SubgroupDistributor, op: vector.ReductionOp) -> None:
-    """A 1-D value that every subgroup holds whole."""
-    shape = own.shape_of(op.vector)
-    whole = own.replicated(to.subgroups, len(shape), shape)
-    (fragment,) = to.fragments(op.vector, whole, "the vector")
-    acc = None if op.acc is None else to.same(op.acc)
-    mapping = {op.vector: fragment}
-    if op.acc is not None and acc is not None:
-        mapping[op.acc] = acc
-    new = op.clone(mapping)
-    own.clear_layouts(new)
-    to.env[op.dest] = to.add(new)

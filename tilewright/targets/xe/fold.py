@@ -25,7 +25,7 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright.dialects import xegpu
-from tilewright.dialects.upstream.arith import constant
+from tilewright.dialects.upstream.arith import constant, constants, element
 from tilewright.passes.budget import poll
 from tilewright.passes.cleanup import eliminate_dead
 from tilewright.passes.emit import Before, dense
@@ -127,25 +127,11 @@ def scalar_of(value: SSAValue) -> SSAValue:
 def numbers(value: SSAValue) -> Numbers | None:
     """The constants that a value is; None where it is none. Bits are 0 and 1."""
     value = scalar_of(value)
-    owner = value.owner
-    found: Numbers | None = None
-    if isinstance(owner, arith.ConstantOp) and isinstance(owner.value, DenseIntOrFPElementsAttr):
-        given = owner.value.get_values()
-        found = tuple(x for x in given if isinstance(x, int))
-        if len(found) < len(given):
-            return None
-    elif (number := constant(value)) is not None:
-        found = (number,)
-    if found is None:
+    known = constants(value)
+    if known is None:
         return None
-    if element_of(value.type) == _BIT:
-        found = tuple(x & 1 for x in found)
+    found = tuple(x & 1 if element(value.type) == _BIT else x for x in known)
     return found[:1] if len(set(found)) == 1 else found
-
-
-def element_of(type: Attribute) -> Attribute:
-    """Of a vector; else the type."""
-    return type.element_type if isinstance(type, VectorType) else type
 
 
 def together(a: Numbers, b: Numbers) -> list[tuple[int, int]]:
@@ -206,19 +192,19 @@ def _value(op: Operation) -> SSAValue | IntegerAttr | DenseIntOrFPElementsAttr |
     one, two = op.operands
     a, b = numbers(one), numbers(two)
     kind = op.results[0].type
-    if isinstance(op, arith.CmpiOp) and isinstance(element_of(one.type), IndexType):
+    if isinstance(op, arith.CmpiOp) and isinstance(element(one.type), IndexType):
         if a is None or b is None:
             below = _below(one, two) if op.predicate.value.data == _ULT else None
             return None if below is None else _constant(kind, (int(below),))
         compare = _COMPARISONS[op.predicate.value.data]
         return _constant(kind, tuple(int(compare(x, y)) for x, y in together(a, b)))
-    if isinstance(op, arith.AndIOp) and element_of(kind) == _BIT:
+    if isinstance(op, arith.AndIOp) and element(kind) == _BIT:
         if a == (0,) or b == (0,):
             return _constant(kind, (0,))
         if a is not None and b is not None:
             return _constant(kind, tuple(x & y for x, y in together(a, b)))
         return two if a == (1,) else one if b == (1,) else None
-    if not isinstance(element_of(kind), IndexType) or type(op) not in _FUNCTIONS:
+    if not isinstance(element(kind), IndexType) or type(op) not in _FUNCTIONS:
         return None
     if a is not None and b is not None:
         whole = [_unsigned(_FUNCTIONS[type(op)](x, y)) for x, y in together(a, b)]

@@ -22,9 +22,9 @@ from xdsl.dialects import arith
 from xdsl.dialects.builtin import IndexType, IntegerAttr, IntegerType, ModuleOp, VectorType
 from xdsl.ir import SSAValue
 
-from tilewright.dialects.upstream.arith import constant
+from tilewright.dialects.upstream.arith import constant, element
 from tilewright.passes.emit import Before, zero_of
-from tilewright.targets.xe.fold import Numbers, element_of, numbers, scalar_of, together
+from tilewright.targets.xe.fold import Numbers, numbers, scalar_of, together
 
 EQ, NE, SLT, ULT, UGT = 0, 1, 2, 6, 8
 """Predicates of arith.cmpi."""
@@ -43,7 +43,7 @@ def rewrite_overflow_checks(module: ModuleOp) -> bool:
     changed = False
     for op in list(module.walk()):
         if isinstance(op, arith.CmpiOp) and isinstance(
-            element_of(op.lhs.type), IndexType | IntegerType
+            element(op.lhs.type), IndexType | IntegerType
         ):
             changed |= _rewrite(op)
     return changed
