@@ -37,26 +37,29 @@ def given_by(value: SSAValue) -> tuple[SSAValue, ...]:
     if isinstance(value, BlockArgument):
         match value.block.parent_op():
             case scf.ForOp() as op if value.index > 0:
-                return op.iter_args[value.index - 1], _last(value.block).operands[value.index - 1]
+                return op.iter_args[value.index - 1], terminator(value.block).operands[
+                    value.index - 1
+                ]
             case scf.WhileOp() as op if value.block is op.before_region.block:
-                following = _last(op.after_region.block).operands[value.index]
+                following = terminator(op.after_region.block).operands[value.index]
                 return op.arguments[value.index], following
             case scf.WhileOp() as op:
-                return (_last(op.before_region.block).operands[value.index + 1],)
+                return (terminator(op.before_region.block).operands[value.index + 1],)
             case _:
                 return ()
     assert isinstance(value, OpResult)
     match value.op:
         case scf.ForOp() as op:
-            return op.iter_args[value.index], _last(op.body.block).operands[value.index]
+            return op.iter_args[value.index], terminator(op.body.block).operands[value.index]
         case scf.WhileOp() as op:
-            return (_last(op.before_region.block).operands[value.index + 1],)
+            return (terminator(op.before_region.block).operands[value.index + 1],)
         case scf.IfOp() as op:
-            return tuple(_last(region.block).operands[value.index] for region in op.regions)
+            return tuple(terminator(region.block).operands[value.index] for region in op.regions)
         case _:
             return ()
 
 
-def _last(block: Block) -> Operation:
+def terminator(block: Block) -> Operation:
+    """The op that ends a block."""
     assert block.last_op is not None
     return block.last_op

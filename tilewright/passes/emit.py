@@ -20,12 +20,9 @@ from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.dialects.folding import Folding, Kind
 from tilewright.dialects.movement import shape_of
+from tilewright.dialects.upstream.arith import element as element_of
 from tilewright.dialects.upstream.vector import ShapeCastOp, StepOp, TransposeOp
 from tilewright.dialects.xetile.assembly import Index
-
-
-def element_of(type: Attribute) -> Attribute:
-    return type.element_type if isinstance(type, VectorType) else type
 
 
 def with_shape(type: Attribute, shape: Sequence[int]) -> VectorType:

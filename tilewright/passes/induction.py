@@ -21,6 +21,7 @@ from xdsl.dialects.builtin import IntegerAttr, IntegerType, MemRefType
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
 from tilewright.passes.affine import Expr, Kind, Symbol, Symbols
+from tilewright.passes.carried import terminator
 from tilewright.passes.memory_objects import is_pure
 
 Component: TypeAlias = "int | None"
@@ -106,7 +107,7 @@ class Scalars:
 
     def _while_trips(self, op: scf.WhileOp, counter: Symbol) -> Expr | None:
         """Trips of ``while e + d*n < bound`` with a known d > 0."""
-        condition = _terminator(op.before_region.block)
+        condition = terminator(op.before_region.block)
         test = condition.operands[0].owner
         if not isinstance(test, CmpiOp):
             return None
@@ -198,7 +199,7 @@ class Scalars:
             case scf.ForOp():
                 return self._final(op, op.body.block.args[value.index + 1], component, value)
             case scf.WhileOp():
-                condition = _terminator(op.before_region.block)
+                condition = terminator(op.before_region.block)
                 return self._final(op, condition.operands[value.index + 1], component, value)
             case scf.IfOp():
                 return self._branches(op, value, component)
@@ -213,15 +214,15 @@ class Scalars:
             case scf.ForOp():
                 if value.index == 0:
                     return self._induction(self.loop(op))
-                yielded = _terminator(op.body.block).operands[value.index - 1]
+                yielded = terminator(op.body.block).operands[value.index - 1]
                 init = op.iter_args[value.index - 1]
                 return self._carried(self.loop(op).counter, value, component, init, yielded)
             case scf.WhileOp() if value.block is op.before_region.block:
-                yielded = _terminator(op.after_region.block).operands[value.index]
+                yielded = terminator(op.after_region.block).operands[value.index]
                 counter = self._while_counter(op)
                 return self._carried(counter, value, component, op.arguments[value.index], yielded)
             case scf.WhileOp():
-                condition = _terminator(op.before_region.block)
+                condition = terminator(op.before_region.block)
                 return self.expr(condition.operands[value.index + 1], component)
             case scf.ParallelOp():
                 return self._induction(self.loop(op, value.index))
@@ -302,7 +303,7 @@ class Scalars:
         if not op.false_region.blocks:
             return self.unknown(value, component)
         regions = (op.true_region, op.false_region)
-        a, b = (self.expr(_terminator(r.block).operands[value.index], component) for r in regions)
+        a, b = (self.expr(terminator(r.block).operands[value.index], component) for r in regions)
         return self._select(self.expr(op.cond), a, b)
 
     def _select(self, condition: Expr, a: Expr, b: Expr) -> Expr:
@@ -459,11 +460,6 @@ def _plain(name: str) -> str:
     if dialect == "arith" and mnemonic.endswith("i") and mnemonic not in ("andi", "ori", "xori"):
         return {"extsi": "extsi", "extui": "extui"}.get(mnemonic, mnemonic.removesuffix("i"))
     return mnemonic
-
-
-def _terminator(block: Block) -> Operation:
-    assert block.last_op is not None
-    return block.last_op
 
 
 def _is_integer(value: SSAValue) -> bool:

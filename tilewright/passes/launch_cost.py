@@ -23,6 +23,7 @@ from tilewright import dtypes
 from tilewright.arguments import ArrayArg
 from tilewright.dialects import xetile
 from tilewright.dialects.upstream.arith import constant
+from tilewright.dialects.xetile.rules import vector_type
 from tilewright.passes.tile_origin import tile_accesses
 from tilewright.uarch.base import GENERIC, Rates
 
@@ -201,7 +202,7 @@ def _add(op: Operation, work: Work, rates: Rates) -> None:
     if op.regions:
         return
     if isinstance(op, xetile.TileMmaOp):
-        (m, k), n = _vector(op.a).get_shape(), _vector(op.b).get_shape()[1]
+        (m, k), n = vector_type(op.a).get_shape(), vector_type(op.b).get_shape()[1]
         work.product(m, n, k, _element_bytes(op.a), rates)
     elif isinstance(op, (xetile.StoreTileOp, xetile.StoreScatterOp)):
         work.memory_bytes += _bytes(op.value)
@@ -382,13 +383,8 @@ def _program_ids(ssa: SSAValue) -> list[gpu.BlockIdOp]:
     return found
 
 
-def _vector(value: SSAValue) -> VectorType:
-    assert isinstance(value.type, VectorType)
-    return value.type
-
-
 def _element_bytes(value: SSAValue) -> int:
-    return dtypes.from_mlir(_vector(value).element_type).itemsize
+    return dtypes.from_mlir(vector_type(value).element_type).itemsize
 
 
 def _elements(value: SSAValue) -> int:

@@ -21,6 +21,7 @@ from xdsl.ir import Attribute, Operation, OpResult, SSAValue
 from xdsl.rewriter import Rewriter
 
 from tilewright.dialects import xetile
+from tilewright.dialects.upstream.arith import element as element_of
 from tilewright.passes.emit import Before
 
 
@@ -98,13 +99,9 @@ def _is_rounding(value: SSAValue) -> bool:
     return (
         isinstance(value, OpResult)
         and isinstance(value.op, arith.TruncFOp)
-        and _element(value.op.input) == Float32Type()
+        and element_of(value.op.input.type) == Float32Type()
     )
 
 
 def _is_widening(op: Operation) -> bool:
-    return isinstance(op, arith.ExtFOp) and _element(op.result) == Float32Type()
-
-
-def _element(value: SSAValue) -> Attribute:
-    return value.type.element_type if isinstance(value.type, VectorType) else value.type
+    return isinstance(op, arith.ExtFOp) and element_of(op.result.type) == Float32Type()

@@ -17,6 +17,7 @@ from tilewright.codegen.components import ComponentSource
 from tilewright.codegen.printer import Printer, prints, unsupported
 from tilewright.codegen.target import LLVMTarget
 from tilewright.dialects.mach import EachOp, InstrOp
+from tilewright.dialects.upstream.arith import element as element_of
 
 Immediates = Mapping[str, int | str]
 
@@ -211,10 +212,6 @@ def check_each(op: EachOp, entry: Instruction) -> None:
         raise unsupported(op, f"'{name}' is not done element by element", f"these are: {known}")
     types = [v.type for v in (*op.arguments, op.result)]
     wanted = types_of((*entry.operands, *entry.results))
-    own = [_element(t) for t in wanted]
-    if [_element(t) for t in types] != own:
+    own = [element_of(t) for t in wanted]
+    if [element_of(t) for t in types] != own:
         raise unsupported(op, f"'{name}' takes and gives elements of {', '.join(map(str, own))}")
-
-
-def _element(type: Attribute) -> Attribute:
-    return type.element_type if isinstance(type, VectorType) else type

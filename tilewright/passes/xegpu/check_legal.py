@@ -28,11 +28,12 @@ from xdsl.dialects.builtin import (
     StringAttr,
     VectorType,
 )
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Operation
 
 from tilewright.diagnostics import Note, TilewrightError, UnsupportedError, location_of
 from tilewright.dialects import xegpu
 from tilewright.dialects.cache_hints import hints_of
+from tilewright.dialects.movement import shape_of
 from tilewright.dialects.upstream.arith import constant
 from tilewright.dialects.xegpu.block import source_space
 from tilewright.dialects.xegpu.compute import matrix_dims
@@ -330,18 +331,14 @@ def _dpas_dims(
         return m, n, k
     # Fragments: one column of C per lane, a K of B per lane.
     (lanes,) = instruction.n
-    m, k = prod(result.get_shape()), prod(_shape(op.rhs))
-    if prod(_shape(op.lhs)) * lanes != m * k:
+    m, k = prod(result.get_shape()), prod(shape_of(op.rhs))
+    if prod(shape_of(op.lhs)) * lanes != m * k:
         raise refuse(
             op,
-            f"fragments of {prod(_shape(op.lhs))}, {k} and {m} elements are no product of {lanes} lanes",
+            f"fragments of {prod(shape_of(op.lhs))}, {k} and {m} elements are no product of {lanes} lanes",
             instruction.source,
         )
     return m, lanes, k
-
-
-def _shape(value: SSAValue) -> tuple[int, ...]:
-    return value.type.get_shape() if isinstance(value.type, VectorType) else ()
 
 
 # --- Kernels ---------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ from xdsl.ir import Attribute, SSAValue
 from tilewright.dialects import xegpu, xetile
 from tilewright.dialects.cache_hints import hints_of
 from tilewright.dialects.movement import shape_of
+from tilewright.dialects.upstream.arith import element as element_of
 from tilewright.dialects.xetile import TileType
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.passes.emit import Before
@@ -137,15 +138,10 @@ def atomic(op: xetile.AtomicRmwOp, placed: Placed, base: Base | None) -> None:
         mask = inside if mask is None else at.add(arith.AndIOp(mask, inside))
     mask = _mask(at, mask, shape)
     old = at.add(xegpu.AtomicRMWOp(op.kind, root, mask, op.value, offsets=offsets))
-    zero: float | int = 0.0 if isinstance(_element(op.value), AnyFloat) else 0
+    zero: float | int = 0.0 if isinstance(element_of(op.value.type), AnyFloat) else 0
     kind = old.type
     assert isinstance(kind, VectorType)
     at.replace(at.add(arith.SelectOp(mask, old, at.splat(zero, kind))))
-
-
-def _element(value: SSAValue) -> Attribute:
-    assert isinstance(value.type, VectorType)
-    return value.type.element_type
 
 
 def addresses(

@@ -51,7 +51,7 @@ from tilewright.dialects.xegpu.layouts import Ownership
 from tilewright.dialects.xegpu.types import MemDescType
 from tilewright.dialects.xetile import TileAttr, TileType
 from tilewright.dialects.xetile.assembly import Index
-from tilewright.passes.emit import Before, with_shape
+from tilewright.passes.emit import Before, element_of, with_shape
 from tilewright.passes.expand_ops import EXPANSIONS
 from tilewright.passes.vector_elements import matrix_of
 from tilewright.passes.xegpu.to_xetile_values import (
@@ -384,7 +384,7 @@ def _elements(at: Before, op: xegpu.ScatterAccess, mask: SSAValue) -> _Elements:
     flat = lanes if len(lanes) <= 2 and chunk == 1 else (prod(lanes),)
     count = prod(lanes)
     offsets, mask = at.cast(offsets, flat), at.cast(mask, flat)
-    if not isinstance(_element(offsets.type), IndexType):
+    if not isinstance(element_of(offsets.type), IndexType):
         offsets = at.add(arith.IndexCastOp(offsets, VectorType(IndexType(), list(flat))))
     if chunk > 1:
         # Each lane's elements lie one after the other.
@@ -401,14 +401,10 @@ def _elements(at: Before, op: xegpu.ScatterAccess, mask: SSAValue) -> _Elements:
     return _Elements(at.add(xetile.InitTileOp(source, kind, offset_vector=offsets)), mask, flat)
 
 
-def _element(type: Attribute) -> Attribute:
-    return type.element_type if isinstance(type, VectorType) else type
-
-
 def _access_element(op: xegpu.ScatterAccess) -> Attribute:
     match op:
         case xegpu.LoadGatherOp() | xegpu.StoreScatterOp() | xegpu.AtomicRMWOp():
-            return _element(op.value.type)
+            return element_of(op.value.type)
         case _:
             raise AssertionError(op.name)
 

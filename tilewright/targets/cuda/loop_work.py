@@ -7,13 +7,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from xdsl.dialects import gpu, memref
-from xdsl.dialects.builtin import MemRefType, VectorType
+from xdsl.dialects.builtin import MemRefType
 from xdsl.ir import BlockArgument, SSAValue
 
 from tilewright import dtypes
 from tilewright.dialects import xetile
 from tilewright.dialects.movement import shape_of
 from tilewright.dialects.upstream.arith import constant
+from tilewright.dialects.xetile.rules import vector_type
 from tilewright.targets.cuda.passes.k_coarsening import can_merge
 from tilewright.targets.cuda.passes.local_stores import must_store
 from tilewright.targets.cuda.passes.multi_buffering import loads_of
@@ -35,7 +36,7 @@ def work_of(kernel: gpu.FuncOp, machine: Machine) -> LoopWork | None:
     if start is None or not step or end is None:
         return None
     products = [op for op in loop.body.block.ops if isinstance(op, xetile.TileMmaOp)]
-    shapes = {tuple(_vector(op.result).get_shape()) for op in products}
+    shapes = {tuple(vector_type(op.result).get_shape()) for op in products}
     if len(shapes) != 1:
         return None
     rows, columns = shapes.pop()
@@ -43,8 +44,8 @@ def work_of(kernel: gpu.FuncOp, machine: Machine) -> LoopWork | None:
     along_rows: set[xetile.LoadTileOp] = set()
     along_columns: set[xetile.LoadTileOp] = set()
     for op in products:
-        a, b = _vector(op.a), _vector(op.b)
-        instruction = instruction_for(machine, a, b, _vector(op.result))
+        a, b = vector_type(op.a), vector_type(op.b)
+        instruction = instruction_for(machine, a, b, vector_type(op.result))
         if instruction is None or instruction.flops_per_cycle is None:
             return None
         widths = instruction.n
@@ -128,11 +129,6 @@ def _stored(kernel: gpu.FuncOp, rows: int, columns: int) -> tuple[int, bool]:
             if shape_of(value) == (rows, columns) and itemsize in (2, 4):
                 return itemsize, transpose
     return 0, False
-
-
-def _vector(value: SSAValue) -> VectorType:
-    assert isinstance(value.type, VectorType)
-    return value.type
 
 
 def _bytes(load: xetile.LoadTileOp) -> int:

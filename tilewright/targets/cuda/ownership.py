@@ -30,7 +30,7 @@ from tilewright.codegen.registers import strided_form
 from tilewright.codegen.tiles import itemsize
 from tilewright.dialects import elementwise, stage
 from tilewright.dialects import xetile as xt
-from tilewright.dialects.movement import BROADCASTS, LAYOUTS, integers, operand_layout
+from tilewright.dialects.movement import BROADCASTS, LAYOUTS, integers, operand_layout, shape_of
 from tilewright.dialects.stage.multi_buffers import buffer_type
 from tilewright.layout import Axis, Layout
 from tilewright.passes.carried import LOOPS_AND_BRANCHES, carried_together
@@ -67,11 +67,6 @@ def anchor(*names: str) -> Callable[[Anchor], Anchor]:
 
 def is_tile(value: SSAValue) -> bool:
     return isinstance(value.type, VectorType)
-
-
-def shape_of(value: SSAValue) -> tuple[int, ...]:
-    assert isinstance(value.type, VectorType)
-    return value.type.get_shape()
 
 
 def is_elementwise(op: Operation) -> bool:

@@ -14,6 +14,7 @@ from xdsl.dialects.builtin import IntegerType, VectorType
 from xdsl.ir import Attribute, Operation, OpResult, SSAValue
 
 from tilewright.dialects import xetile as xt
+from tilewright.dialects.movement import shape_of
 from tilewright.dtypes import DType, from_mlir
 from tilewright.layout import Layout
 from tilewright.targets.cuda import blocked as bl
@@ -38,11 +39,6 @@ class ProductPlan:
     c: Layout
     a: Layout | None
     b: Layout | None
-
-
-def shape_of(value: SSAValue) -> tuple[int, ...]:
-    assert isinstance(value.type, VectorType)
-    return value.type.get_shape()
 
 
 def dtype_of(type: Attribute) -> DType:

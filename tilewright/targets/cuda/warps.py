@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from math import prod
 
 from xdsl.dialects import arith, gpu
-from xdsl.dialects.builtin import VectorType
-from xdsl.ir import Attribute, OpResult, SSAValue
+from xdsl.ir import OpResult
 
 from tilewright.codegen.tiles import itemsize
 from tilewright.dialects import xetile as xt
+from tilewright.dialects.upstream.arith import element as element_of
 from tilewright.targets.cuda import blocked as bl
 from tilewright.targets.cuda.ownership import (
     LANES,
@@ -99,7 +99,7 @@ def synchronous_accumulators(kernel: gpu.FuncOp, machine: Machine) -> int:
     products = [op for op in kernel.walk() if isinstance(op, xt.TileMmaOp)]
     if not products or not all(is_copied(op) for op in products):
         return BROAD
-    step = max(2 * 128 * shape_of(op.a)[1] * itemsize(_element(op.a)) for op in products)
+    step = max(2 * 128 * shape_of(op.a)[1] * itemsize(element_of(op.a.type)) for op in products)
     room = machine.memories["smem"].size // 2 - SPARE // 2
     return BROAD if room >= LEAST_STAGES * step else 2 * BROAD
 
@@ -112,26 +112,21 @@ def accumulators(products: Sequence[xt.TileMmaOp]) -> int:
 
 def is_copied(op: xt.TileMmaOp) -> bool:
     """A product of 16-bit or shorter elements into 32 bits, both of whose operands can be copied 16 bytes at a time."""
-    if itemsize(_element(op.result)) != 4 or feeds_product(op):
+    if itemsize(element_of(op.result.type)) != 4 or feeds_product(op):
         return False
     for operand in (op.a, op.b):
         while isinstance(operand, OpResult) and operand.op.name in _TRANSPOSES:
             operand = operand.op.operands[0]
         load = operand.owner
-        if not isinstance(load, xt.LoadTileOp) or itemsize(_element(operand)) > 2:
+        if not isinstance(load, xt.LoadTileOp) or itemsize(element_of(operand.type)) > 2:
             return False
-        size = itemsize(_element(operand))
+        size = itemsize(element_of(operand.type))
         if widest_vector(load.tile, contiguous_dimension(load.tile)) * size != 16:
             return False
     return True
 
 
 _TRANSPOSES = ("xetile.transpose", "vector.transpose")
-
-
-def _element(value: SSAValue) -> Attribute:
-    assert isinstance(value.type, VectorType)
-    return value.type.element_type
 
 
 def _power(n: int, most: int) -> int:

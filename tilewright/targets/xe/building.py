@@ -37,6 +37,7 @@ from tilewright.dialects import mach
 from tilewright.dialects.folding import Folding, Kind
 from tilewright.dialects.folding import Idx as Index
 from tilewright.dialects.upstream import vector as more
+from tilewright.dialects.upstream.arith import element as element_of
 from tilewright.dialects.upstream.arith import folded
 from tilewright.passes.integers import EXTENT, span
 
@@ -60,10 +61,6 @@ def bits_of(element: Attribute) -> int:
         return 64
     assert isinstance(element, FixedBitwidthType), element
     return max(8, element.bitwidth)
-
-
-def element_of(type: Attribute) -> Attribute:
-    return type.element_type if isinstance(type, VectorType) else type
 
 
 def count_of(type: Attribute) -> int:

@@ -25,6 +25,7 @@ from tilewright import dtypes
 from tilewright.dialects import xetile
 from tilewright.dialects.upstream.arith import constant
 from tilewright.dialects.upstream.vector import TransposeOp
+from tilewright.dialects.xetile.rules import vector_type
 from tilewright.passes.access import AccessAnalysis
 from tilewright.targets.cuda.passes.split_k import shared_loop
 from tilewright.targets.cuda.passes.tf32_rounding import loaded, rounding_of
@@ -43,7 +44,7 @@ def steps_per_line(function: gpu.FuncOp) -> int:
         return 1
     products = [op for op in loop.body.block.ops if isinstance(op, xetile.TileMmaOp)]
     widest = max(
-        dtypes.from_mlir(_vector(v).element_type).itemsize for p in products for v in (p.a, p.b)
+        dtypes.from_mlir(vector_type(v).element_type).itemsize for p in products for v in (p.a, p.b)
     )
     times = LINE // (step * widest)
     while times > 1 and not _divides(function, loop, times * step):
@@ -153,7 +154,7 @@ def _widen(load: xetile.LoadTileOp, side: int, times: int) -> None:
     work: list[tuple[SSAValue, int]] = [(load.values[0], side)]
     while work:
         value, at = work.pop()
-        type = _vector(value)
+        type = vector_type(value)
         kind = [n * times if d == at else n for d, n in enumerate(type.get_shape())]
         fresh = Rewriter.replace_value_with_new_type(value, VectorType(type.element_type, kind))
         for use in fresh.uses:
@@ -162,8 +163,3 @@ def _widen(load: xetile.LoadTileOp, side: int, times: int) -> None:
                 work.append((user.results[0], 1 - at))
             elif not isinstance(user, xetile.TileMmaOp):
                 work.append((user.results[0], at))
-
-
-def _vector(value: SSAValue) -> VectorType:
-    assert isinstance(value.type, VectorType)
-    return value.type

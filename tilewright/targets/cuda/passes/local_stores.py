@@ -34,6 +34,7 @@ from xdsl.ir import Block, Operation, OpResult, SSAValue
 
 from tilewright import dtypes
 from tilewright.dialects import stage, xetile
+from tilewright.dialects.movement import shape_of
 from tilewright.dialects.stage.multi_buffers import buffer_type
 from tilewright.passes.loops import Update, carry
 from tilewright.targets.cuda.passes.async_mma import readable, staged
@@ -207,18 +208,13 @@ def _order(value: SSAValue) -> tuple[int, int]:
                 (
                     (1, 0) if p.row_major else (0, 1)
                     for p in parts
-                    if p.get_shape() == _shape(value)
+                    if p.get_shape() == shape_of(value)
                 ),
                 (1, 0),
             )
-        if isinstance(owner, xetile.LoadTileOp) and owner.tile_type.get_shape() == _shape(value):
+        if isinstance(owner, xetile.LoadTileOp) and owner.tile_type.get_shape() == shape_of(value):
             return owner.tile_type.order
     return (1, 0)
-
-
-def _shape(value: SSAValue) -> tuple[int, ...]:
-    assert isinstance(value.type, VectorType)
-    return value.type.get_shape()
 
 
 def _write(store: OperandStore, buffer: stage.MultiBufferOp, here: SSAValue) -> SSAValue:

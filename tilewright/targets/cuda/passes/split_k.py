@@ -23,6 +23,7 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 
 from tilewright import dtypes
 from tilewright.dialects import stage, xetile
+from tilewright.dialects.xetile.rules import vector_type
 from tilewright.passes.fold_identities import splat
 from tilewright.passes.kernel import programs_of
 from tilewright.passes.memory_objects import is_pure
@@ -169,14 +170,9 @@ def _only_first(top: Block, after: Operation, rank: SSAValue) -> None:
     top.insert_ops_before([zero, first, guard], last)
 
 
-def _vector(value: SSAValue) -> VectorType:
-    assert isinstance(value.type, VectorType)
-    return value.type
-
-
 def _zeros(like: SSAValue) -> list[Operation]:
     """The ops that make zeros of a value's type, the last of which gives them."""
-    type = _vector(like)
+    type = vector_type(like)
     element = type.element_type
     zero = FloatAttr(0.0, element) if _is_float(like) else IntegerAttr(0, element)  # pyright: ignore
     scalar = arith.ConstantOp(zero)
@@ -184,4 +180,4 @@ def _zeros(like: SSAValue) -> list[Operation]:
 
 
 def _is_float(value: SSAValue) -> bool:
-    return dtypes.from_mlir(_vector(value).element_type).is_float
+    return dtypes.from_mlir(vector_type(value).element_type).is_float
