@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 LINE = 64
 """Bytes of a cache line."""
-READ_AHEAD = 2048
+READ_AHEAD = 4096
 """Bytes. Stores past the cache hold buffers between core and memory: too few loads are under way by themselves."""
 Ahead = list[tuple[Tile, int, bool]]
 """What to prefetch: (tile, rows ahead, will be written)."""
