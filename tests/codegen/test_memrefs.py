@@ -193,6 +193,27 @@ VIEWS = {
       %r = memref.load %a[%c1, %c3] : memref<?x?xf64>""",
         lambda x: x[2, 3],
     ),
+    "gather along a stride of the run": (
+        """%t = memref.reinterpret_cast %a to offset: [%c1], sizes: [4], strides: [%m]
+          : memref<?x?xf64> to memref<4xf64, strided<[?], offset: ?>>
+      %o = arith.constant dense<[3, 0, 1, 2]> : vector<4xi32>
+      %k = arith.constant dense<[true, true, false, true]> : vector<4xi1>
+      %p = arith.constant dense<9.0> : vector<4xf64>
+      %v = vector.gather %t[%c0] [%o], %k, %p : memref<4xf64, strided<[?], offset: ?>>, vector<4xi32>, vector<4xi1>,
+        vector<4xf64> into vector<4xf64>
+      %r = vector.reduction <add>, %v : vector<4xf64> into f64""",
+        lambda x: x[[3, 0, 2], 1].sum() + 9.0,
+    ),
+    "scatter under a mask": (
+        """%o = arith.constant dense<[3, 0, 5, 2]> : vector<4xi32>
+      %k = vector.constant_mask [3] : vector<4xi1>
+      %p = arith.constant dense<100.0> : vector<4xf64>
+      vector.scatter %a[%c1, %c1] [%o], %k, %p : memref<?x?xf64>, vector<4xi32>, vector<4xi1>, vector<4xf64>
+      %z = arith.constant 0.0 : f64
+      %w = vector.transfer_read %a[%c1, %c0], %z {in_bounds = [true]} : memref<?x?xf64>, vector<8xf64>
+      %r = vector.reduction <add>, %w : vector<8xf64> into f64""",
+        lambda x: x[1, [0, 2, 3, 5, 7]].sum() + 300.0,
+    ),
     "atomic": (
         """%five = arith.constant 5.0 : f64
       %old = memref.atomic_rmw addf %five, %a[%c0, %c1] : (f64, memref<?x?xf64>) -> f64
