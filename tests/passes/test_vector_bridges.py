@@ -3,14 +3,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from tests.passes.linalg.programs import (
     OPT,
-    RUNNER,
     Array,
     drawn,
     error,
@@ -19,6 +16,7 @@ from tests.passes.linalg.programs import (
     printed,
     program,
 )
+from tests.peer.mlir_opt import needs_mlir_runner
 from tilewright import reference
 from tilewright.diagnostics import TilewrightError, UnsupportedError
 from tilewright.dialects.text import parse_module, print_module
@@ -28,7 +26,6 @@ from tilewright.passes.vector_to_xetile import vector_to_xetile
 from tilewright.passes.xetile_to_vector import xetile_to_vector
 from tilewright.runtime.program import run_program
 
-needs_peer = pytest.mark.skipif(OPT is None or RUNNER is None, reason="mlir-opt is not there")
 RUN_VECTORS = (
     "builtin.module(func.func(convert-vector-to-scf,lower-vector-multi-reduction),expand-strided-metadata,lower-affine,"
     "convert-scf-to-cf,convert-vector-to-llvm,expand-strided-metadata,lower-affine,convert-math-to-llvm,"
@@ -165,17 +162,17 @@ def test_vectors_have_the_same_meaning(form: str, capfd: pytest.CaptureFixture[s
         assert error(found, wanted) < 2e-5
 
 
-@needs_peer
+@needs_mlir_runner
 @pytest.mark.parametrize("form", MAPS)
-def test_peer_runs_what_comes_back(form: str, tmp_path: Path):
+def test_peer_runs_what_comes_back(form: str):
     text, wanted = product(form)
-    assert error(peer(text, tmp_path, RUN_VECTORS)[0], wanted) < 2e-5
+    assert error(peer(text, RUN_VECTORS)[0], wanted) < 2e-5
     module = parse_module(text)
     for function in [op for op in module.body.block.ops if op.name == "func.func"]:
         if any(op.name == "vector.contract" for op in function.walk()):
             vector_to_xetile(function)  # pyright: ignore[reportArgumentType]
             xetile_to_vector(function)  # pyright: ignore[reportArgumentType]
-    assert error(peer(print_module(module), tmp_path, RUN_VECTORS)[0], wanted) < 2e-5
+    assert error(peer(print_module(module), RUN_VECTORS)[0], wanted) < 2e-5
 
 
 VECTORIZED = """
@@ -193,7 +190,7 @@ transform.named_sequence @__transform_main(%root: !transform.any_op) {{
 """
 
 
-@needs_peer
+@needs_mlir_runner
 def test_vectorized_by_mlir_opt(capfd: pytest.CaptureFixture[str]):
     """linalg that mlir-opt tiled and vectorized: subviews, transfers and contractions become tiles."""
     arrays = {

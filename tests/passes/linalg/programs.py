@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
 from tests.draws import fresh_seed
+from tests.peer.mlir_opt import TOOL as OPT
+from tests.peer.mlir_opt import mlir_runner
 
 Array = np.ndarray[Any, Any]
 NAMES = {
@@ -20,10 +20,11 @@ NAMES = {
     "float64": "f64",
     "float16": "f16",
     "bfloat16": "bf16",
+    "int64": "i64",
     "int32": "i32",
+    "int16": "i16",
     "int8": "i8",
 }
-OPT, RUNNER = (shutil.which(f"{tool}-22") for tool in ("mlir-opt", "mlir-runner"))
 LOWER = (
     "builtin.module(one-shot-bufferize{bufferize-function-boundaries},convert-linalg-to-loops,expand-strided-metadata,"
     "lower-affine,convert-scf-to-cf,expand-strided-metadata,lower-affine,convert-math-to-llvm,convert-math-to-libm,"
@@ -82,21 +83,10 @@ def printed(text: str) -> list[Array]:
     return found
 
 
-def peer(text: str, tmp_path: Path, passes: str = LOWER) -> list[Array]:
+def peer(text: str, passes: str = LOWER) -> list[Array]:
     """What mlir-opt and mlir-runner make of a program."""
-    assert OPT is not None and RUNNER is not None
     lowered = opt(text, "--pass-pipeline", passes)
-    libs = [
-        str(p)
-        for name in ("runner_utils", "c_runner_utils")
-        for p in Path("/usr/lib").rglob(f"libmlir_{name}.so*")
-    ]
-    ran = subprocess.run(
-        [RUNNER, "-e", "main", "-entry-point-result=void", *(f"-shared-libs={p}" for p in libs)],
-        input=lowered, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert ran.returncode == 0, ran.stderr
-    return printed(ran.stdout)
+    return printed(mlir_runner(lowered))
 
 
 def opt(text: str, *arguments: str) -> str:

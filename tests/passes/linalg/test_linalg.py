@@ -12,8 +12,6 @@ from xdsl.dialects import gpu
 from tests.passes.linalg.cases import CASES as PRODUCTS
 from tests.passes.linalg.cases import windows
 from tests.passes.linalg.programs import (
-    OPT,
-    RUNNER,
     Array,
     drawn,
     error,
@@ -23,6 +21,7 @@ from tests.passes.linalg.programs import (
     program,
 )
 from tests.passes.linalg.tensors import TENSORS
+from tests.peer.mlir_opt import needs_mlir_runner
 from tilewright import reference
 from tilewright.diagnostics import CompileError, UnsupportedError
 from tilewright.dialects.text import parse_module, print_module
@@ -36,7 +35,6 @@ from tilewright.tools.cli import main
 
 CASES = {**PRODUCTS, **TENSORS}
 XE = ("matmul_bf16", "batch_matmul", "epilogue", "softmax", "columns", "transpose")
-needs_peer = pytest.mark.skipif(OPT is None or RUNNER is None, reason="mlir-opt is not there")
 
 
 def run(text: str, target: str, capfd: pytest.CaptureFixture[str]) -> list[Array]:
@@ -100,12 +98,12 @@ def test_products_are_products(name: str):
     assert len(products) == CASES[name].kernels
 
 
-@needs_peer
+@needs_mlir_runner
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.peer])
-def test_peer(name: str, tmp_path: Path):
+def test_peer(name: str):
     """mlir-runner has the results that are expected of us, of the same text."""
     text, wanted = CASES[name].draw()
-    agrees(name, peer(text, tmp_path)[0], wanted)
+    agrees(name, peer(text)[0], wanted)
 
 
 FUSED = "builtin.module(one-shot-bufferize{bufferize-function-boundaries})"
@@ -118,7 +116,7 @@ MADE = {
 """Passes of mlir-opt whose output is run as it is."""
 
 
-@needs_peer
+@needs_mlir_runner
 @pytest.mark.parametrize("name", ["tensors", "parts_in_a_loop", "pad"])
 @pytest.mark.parametrize("passes", MADE)
 def test_output_of_mlir_opt(passes: str, name: str, capfd: pytest.CaptureFixture[str]):
@@ -138,7 +136,7 @@ transform.named_sequence @__transform_main(%root: !transform.any_op) {{
 """  # noqa: E501
 
 
-@needs_peer
+@needs_mlir_runner
 def test_tiled_by_mlir_opt(capfd: pytest.CaptureFixture[str]):
     """Loops of the host around products of parts, which mlir-opt made of one."""
     text, wanted = CASES["matmul"].draw()
@@ -151,7 +149,7 @@ def test_tiled_by_mlir_opt(capfd: pytest.CaptureFixture[str]):
     agrees("matmul", run(found, "cpu", capfd)[0], wanted)
 
 
-@needs_peer
+@needs_mlir_runner
 def test_what_is_printed_is_read_by_mlir_opt():
     texts = [
         print_module(parse_module(case.draw()[0]))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from tests.acceptance.rank_n import RANK_N
+from tilewright.dialects.text import parse_module
+from tilewright.runtime.program import run_program
 from tilewright.tools.cli import main
 
 HOST = """\
@@ -70,3 +73,30 @@ def test_an_output_of_columns_is_checked(tmp_path: Path, capfd: pytest.CaptureFi
     path = tmp_path / "columns.mlir"
     path.write_text(COLUMNS)
     assert main(["check", str(path)]) == 0, capfd.readouterr().err
+
+
+@pytest.mark.parametrize("element", ["f16", "bf16", "f32"])
+def test_a_kernel_with_affine_loops_takes_floats_of_every_width(
+    element: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    text = f"""
+module attributes {{gpu.container_module}} {{
+func.func private @printMemrefF32(memref<*xf32>) attributes {{llvm.emit_c_interface}}
+func.func @main() {{
+  %c1 = arith.constant 1 : index
+  %x = arith.constant 2.5 : {element}
+  %a = memref.alloc() : memref<4xf32>
+  gpu.launch_func @m::@k blocks in (%c1, %c1, %c1) threads in (%c1, %c1, %c1) args(%a : memref<4xf32>, %x : {element})
+  %u = memref.cast %a : memref<4xf32> to memref<*xf32>
+  call @printMemrefF32(%u) : (memref<*xf32>) -> ()
+  return
+}}
+gpu.module @m {{ gpu.func @k(%a: memref<4xf32>, %x: {element}) kernel attributes {{tilewright.level = "workgroup"}} {{
+  %w = arith.{"addf %x, %x :" if element == "f32" else "extf %x :"} {element} {"" if element == "f32" else "to f32"}
+  affine.for %i = 0 to 4 {{ affine.store %w, %a[%i] : memref<4xf32> }}
+  gpu.return
+}} }}
+}}"""
+    run_program(parse_module(text), target="cpu")
+    wanted = 5 if element == "f32" else 2.5
+    assert f"[{', '.join([f'{wanted:g}'] * 4)}]" in re.sub(r",\s+", ", ", capfd.readouterr().out)

@@ -22,8 +22,10 @@ from math import prod
 from xdsl.dialects import arith, func, gpu, memref
 from xdsl.dialects.builtin import (
     DYNAMIC_INDEX,
+    AnyFloat,
     FixedBitwidthType,
     IndexType,
+    IntegerType,
     MemRefType,
     ModuleOp,
     UnrankedMemRefType,
@@ -143,10 +145,19 @@ def _launch(op: gpu.LaunchFuncOp, launches: list[Launch]) -> None:
     sizes = [
         op.gridSizeX, op.gridSizeY, op.gridSizeZ, op.blockSizeX, op.blockSizeY, op.blockSizeZ,
     ]  # fmt: skip
-    operands = [casts[v].dest if v in casts else v for v in op.kernelOperands]
+    # C has no name for floats of 16 bits and less: their bits are passed.
+    bits = {
+        v: arith.BitcastOp(v, IntegerType(v.type.bitwidth))
+        for v in op.kernelOperands
+        if isinstance(v.type, AnyFloat) and v.type.bitwidth < 32
+    }
+    operands = [
+        casts[v].dest if v in casts else bits[v].result if v in bits else v
+        for v in op.kernelOperands
+    ]
     types = tuple(op.kernelOperands.types)
     launches.append(Launch(symbol, (outer, inner[0]), types, op.location, UNREAD in op.attributes))
-    _replace(op, [*casts.values(), mach.CallOp(symbol, [*sizes, *operands])])
+    _replace(op, [*casts.values(), *bits.values(), mach.CallOp(symbol, [*sizes, *operands])])
 
 
 def _library_call(op: func.CallOp, library: Library) -> None:

@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 from xdsl.dialects import func
 from xdsl.dialects.builtin import (
+    AnyFloat,
+    FixedBitwidthType,
     Float32Type,
     Float64Type,
     IndexType,
-    IntegerType,
     MemRefType,
     ModuleOp,
     StringAttr,
@@ -82,7 +83,6 @@ class HostProgram:
         self._symbols: dict[str, int] = {}
         self._keep: list[Any] = []
         host = _host_functions(module)
-        affine_to_scf(host)
         expand_ops(host)
         self._entry = call_entry(host, choose_entry(host, entry), say)
         if not every_launch:
@@ -157,6 +157,7 @@ def run_program(
     `every_launch`: repetitions of a launch whose results nothing reads run too; without it the clock counts them
     at the time of the last one that ran.
     """
+    affine_to_scf(module)
     host_to_tiles(module, target, say)
     outline_launches(module)
     ranked_arguments(module)
@@ -177,7 +178,6 @@ def run_program(
         from tilewright import reference
 
         say(f"host code on the reference executor, because {error}")
-        affine_to_scf(module)
         reference.run(module, kernel=entry, seed=seed)
     else:
         program.run()
@@ -269,6 +269,9 @@ def _launch_callback(launch: Launch, kernels: Kernels, fail: Fail) -> Any:
             if isinstance(type_, MemRefType):
                 rank, address = next(values), next(values)
                 arguments.append(array_at(rank, address, _numpy(type_.element_type)))
+            elif isinstance(type_, AnyFloat) and type_.bitwidth < 32:
+                bits = np.array(next(values), f"uint{type_.bitwidth}")
+                arguments.append(float(bits.view(_numpy(type_))))
             else:
                 arguments.append(next(values))
         kernels.launch(launch, grid, block, arguments)
@@ -288,8 +291,8 @@ def _scalar(type_: Attribute) -> Any:
             return C.c_float
         case Float64Type():
             return C.c_double
-        case IntegerType():
-            width = type_.width.data
+        case FixedBitwidthType():
+            width = type_.bitwidth
             sizes = {1: C.c_bool, 8: C.c_int8, 16: C.c_int16, 32: C.c_int32, 64: C.c_int64}
             if width in sizes:
                 return sizes[width]
