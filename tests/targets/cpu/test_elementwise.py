@@ -169,7 +169,7 @@ def test_bf16_rounds_to_nearest_even(rng: np.random.Generator) -> None:
 
 
 @tw.kernel
-def wide_rows(X, Y, LEVELS: tw.constexpr, BM: tw.constexpr = 8, BN: tw.constexpr = 2304):
+def wide_rows(X, Y, LEVELS: tw.constexpr, BN: tw.constexpr, BM: tw.constexpr = 8):
     m, n = tw.program_id(0) * BM, tw.program_id(1) * BN
     x = tw.load_tile(tw.init_tile(X, [m, n], (BM, BN)))
     y = x * 2.0
@@ -180,29 +180,29 @@ def wide_rows(X, Y, LEVELS: tw.constexpr, BM: tw.constexpr = 8, BN: tw.constexpr
     tw.store_tile(y, tw.init_tile(Y, [m, n], (BM, BN)))
 
 
-@pytest.mark.parametrize("levels", [1, 2, 3])
+@pytest.mark.parametrize("levels, width", [(1, 2304), (1, 208), (2, 2304), (3, 2304)])
 @pytest.mark.parametrize("start", [0, 1, 7, 16])
 def test_results_that_stream_past_the_cache(
-    rng: np.random.Generator, start: int, levels: int
+    rng: np.random.Generator, start: int, levels: int, width: int
 ) -> None:
-    """Large enough for streaming stores; rows that start and end at every phase of a cache line, blocks of rows and
-    columns that are cut off, and levels of successive rows that overlap."""
+    """Large enough for streaming stores; rows that start and end at every phase of a cache line (short ones stream
+    where they start with one), blocks of rows and columns that are cut off, levels of successive rows that overlap."""
     rows, cols, pitch = 1301, 3635, 3700
     x = rng.standard_normal((rows, pitch)).astype(np.float32)[:, :cols]
     memory = np.full((rows + 1) * pitch, np.nan, np.float32)
     y = memory[start : start + rows * pitch].reshape(rows, pitch)[:, :cols]
     assert rows * pitch * 4 >= 16 << 20
-    wide_rows[tw.cdiv(rows, 8), tw.cdiv(cols, 2304)](x, y, levels)
+    wide_rows[tw.cdiv(rows, 8), tw.cdiv(cols, width)](x, y, levels, width)
     want = np.empty_like(x)
-    for n in range(0, cols, 2304):
-        part = np.zeros((rows, 2304), np.float32)
-        part[:, : min(2304, cols - n)] = x[:, n : n + 2304]
+    for n in range(0, cols, width):
+        part = np.zeros((rows, width), np.float32)
+        part[:, : min(width, cols - n)] = x[:, n : n + width]
         result = 2 * part
         if levels > 1:
             result = part - part.max(1, keepdims=True)
         if levels > 2:
             result = result * 2 - result.min(1, keepdims=True)
-        want[:, n : n + 2304] = result[:, : cols - n]
+        want[:, n : n + width] = result[:, : cols - n]
     np.testing.assert_array_equal(y, want)
     outside = np.ones(memory.shape, bool)
     outside[start : start + rows * pitch].reshape(rows, pitch)[:, :cols] = False

@@ -319,21 +319,22 @@ class FusedEmitter(FusedPlanner):
         width: int,
         lanes: int,
         ahead: Ahead,
+        start: Idx = 0,
     ) -> None:
-        """One row: its main part without masks, several vectors at a time, then the rest."""
+        """One row from column `start` on: its main part without masks, several vectors at a time, then the rest."""
         b, e = self.b, self.e
         sweep = self.sweep_of(roots, row, lanes, ahead)
-        start: Idx = 0
+        cut = width % lanes != 0 or start != 0
         if width > 2 * lanes:
-            end = self.main_end(roots, row, width)
-            start = b.times(b.div(b.max(end, 0), sweep.step), sweep.step)
-            main_part(self, [sweep], 0, start)
+            end, step = b.minus(self.main_end(roots, row, width), start), sweep.step
+            first, start = start, b.plus(start, b.times(b.div(b.max(end, 0), step), step))
+            main_part(self, [sweep], first, start)
         if isinstance(start, int) and width - start <= 2 * lanes:
             with e.scope():
                 for col in range(start, width, lanes):
                     self.masked(sweep, col, width - col)
         else:
-            self.rest(sweep, start, width, cut=width % lanes != 0)
+            self.rest(sweep, start, width, cut=cut)
         self.reduced(sweep)
 
     def rest(self, sweep: Sweep, start: Idx, end: Idx, *, cut: bool) -> None:

@@ -6,10 +6,11 @@ at run time, per fused group: the result's matrix is at least `STREAM_BYTES` lar
 
     [0, head)    one masked vector, up to the first aligned element
     [head, main) aligned vectors past the cache
-    [main, end)  masked vectors
+    [main, end)  as where it does not stream: there, head and main are 0
 
-Only rows of at least `MIN_BYTES` take part, in levels that do nothing but store one result. Two rows share a line,
-which is written in parts and so read first, and the stores of a row wait for memory while no other level computes.
+Only levels that do nothing but store one result take part, and rows that start with a line or have `MIN_BYTES`: two
+rows that share a line write it in parts, and so read it first. The stores of a row of several levels wait for memory
+while no other level computes.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 STREAM_BYTES = 16 << 20
 """Results of this size and more do not stay in a core's share of the caches."""
 MIN_BYTES = 2 << 10, 8 << 10
-"""Of a row of a fused group of one level, and of one of several."""
+"""Of a row of a fused group of one level that starts anywhere in a line, and of a row of several levels."""
 
 
 def streamed_tile(s: FusedEmitter, roots: list[Root], width: int, lanes: int) -> Tile | None:
@@ -44,7 +45,7 @@ def streamed_tile(s: FusedEmitter, roots: list[Root], width: int, lanes: int) ->
     tile = s.e.values.tiles[s.e.values.real(store.tile)]
     if not isinstance(tile, Tile) or tile.strides[1] != 1:
         return None
-    if width * itemsize(tile.element) < MIN_BYTES[s.current.levels > 1]:
+    if s.current.levels > 1 and width * itemsize(tile.element) < MIN_BYTES[1]:
         return None
     base = tile.base
     if not isinstance(base, BlockArgument) or not isinstance(base.type, MemRefType):
@@ -73,40 +74,22 @@ def streams(s: FusedEmitter, tile: Tile, row: Idx) -> SSAValue:
 def emit_streamed(
     s: FusedEmitter, root: Root, tile: Tile, row: Idx, width: int, lanes: int, ahead: Ahead
 ) -> None:
-    """One row, past the cache or not."""
+    """One row: its whole lines past the cache where it streams, the rest as any row."""
     b, e = s.b, s.e
-    phase = phase_of(s, tile, row)
-
-    def past() -> None:
-        with e.scope():
-            _past_cache(s, root, tile, row, width, lanes, phase, ahead)
-
-    def normal() -> None:
-        with e.scope():
-            s.sweep([root], row, width, lanes, ahead)
-
-    b.choose(streams(s, tile, row), past, normal)
-
-
-def _past_cache(
-    s: FusedEmitter,
-    root: Root,
-    tile: Tile,
-    row: Idx,
-    width: int,
-    lanes: int,
-    phase: Idx,
-    ahead: Ahead,
-) -> None:
-    b, e = s.b, s.e
-    head = b.rem(b.div(b.minus(LINE, phase), itemsize(tile.element)), lanes)
+    size = itemsize(tile.element)
+    past, phase = streams(s, tile, row), phase_of(s, tile, row)
+    head: Idx = 0
+    if width * size < MIN_BYTES[0]:
+        past = b.both(past, b.cmp("eq", phase, 0))
+        assert past is not None
+    else:
+        head = b.select(past, b.rem(b.div(b.minus(LINE, phase), size), lanes), 0)
+        with b.when(b.cmp("ne", head, 0)), e.scope():
+            s.finish(root, Position(row, 0, 1, lanes), b.mask_first(head, lanes))
     end = s.main_end([root], row, width)
-    with e.scope():
-        s.finish(root, Position(row, 0, 1, lanes), b.mask_first(head, lanes))
     sweep = s.sweep_of([root], row, lanes, ahead, tile)
     sweep.reads = [t for t in s.tiles_read([root]) if t.strides[1] == 1]
     main = b.plus(head, b.times(b.div(b.max(b.minus(end, head), 0), sweep.step), sweep.step))
+    main = b.select(past, main, 0)
     main_part(s, [sweep], head, main)
-    with b.loop(main, width, lanes) as loop, e.scope():
-        place = Position(row, loop.iv, 1, lanes)
-        s.finish(root, place, b.mask_first(b.minus(width, loop.iv), lanes))
+    s.sweep([root], row, width, lanes, ahead, main)
