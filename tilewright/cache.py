@@ -51,7 +51,7 @@ class CacheStats:
 class KernelCache:
     """The entries of one suffix in one directory. Safe under concurrent processes and threads.
 
-    ``limit``: bytes that they may have together; None: none is deleted for it, and a damaged one is told of.
+    ``limit``: bytes that they may have together; None: none is deleted for it, and a damaged one is reported.
     """
 
     def __init__(self, directory: Path, limit: int | None, suffix: str = SUFFIX):

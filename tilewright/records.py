@@ -1,7 +1,7 @@
 """What was measured on a machine, kept on disk: results of searches (`tuning`) and rates (`calibration`).
 
 A record is an entry of the cache's folder (`cache.py`) whose bytes are JSON. Unlike a kernel it cannot be made again
-at once, so none is deleted for lack of room, and a damaged one is told of. It says which machine it was measured on;
+at once, so none is deleted for lack of room, and a damaged one is reported. It says which machine it was measured on;
 its key has that in it, so that another machine's is never found. A file of records (:func:`export`) is one such entry.
 
     {"kind": "tuning", "machine": "sapphirerapids ..; 8 threads", "about": "gemm(f32[..], ..)", "content": {..}}

@@ -90,7 +90,7 @@ def print_constant(p: Printer, op: Operation) -> None:
     if isinstance(value, IntegerAttr | FloatAttr):
         p.set(op.results[0], constant_registers([value.value.data], layout))
     elif isinstance(value, DenseIntOrFPElementsAttr):
-        # A piece of a splat may hold the bytes of the whole.
+        # A part of a splat may hold the bytes of the whole.
         values = list(value.get_values())[: max(1, layout.size)]
         p.set(op.results[0], constant_registers(values, layout))  # pyright: ignore[reportArgumentType]
     else:

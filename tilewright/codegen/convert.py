@@ -33,7 +33,7 @@ def _upper_halves(o: Lanes, x: str) -> str:
     """The upper 16 bits of i32 lanes."""
     if o.count >= 16 and o.p.target.has("avx512bw"):  # one shuffle of words for two registers
         words = Lanes(o.p, 2 * o.count)
-        return words.picked(words.i16, o.bitcast(o.i32, x, words.i16), range(1, words.count, 2))
+        return words.shuffled(words.i16, o.bitcast(o.i32, x, words.i16), range(1, words.count, 2))
     return o.cast("trunc", o.i32, o.op("lshr", o.i32, x, o.c32(16)), o.i16)
 
 

@@ -96,16 +96,16 @@ class Lanes:
     def halves(self, type: str, a: str) -> tuple[str, str]:
         """The first and the second half of a register's components."""
         half = self.count // 2
-        return self.picked(type, a, range(half)), self.picked(type, a, range(half, self.count))
+        return self.shuffled(type, a, range(half)), self.shuffled(type, a, range(half, self.count))
 
     def joined(self, half_type: str, a: str, b: str) -> str:
         """Two halves as one register."""
-        return self.picked(half_type, a, range(self.count), b)
+        return self.shuffled(half_type, a, range(self.count), b)
 
-    def picked(self, type: str, a: str, picks: Sequence[int], b: str = "poison") -> str:
+    def shuffled(self, type: str, a: str, indices: Sequence[int], b: str = "poison") -> str:
         """The components of a, then b, with these numbers."""
-        mask = ", ".join(f"i32 {i}" for i in picks)
-        return self.p.emit(f"shufflevector {type} {a}, {type} {b}, <{len(picks)} x i32> <{mask}>")
+        mask = ", ".join(f"i32 {i}" for i in indices)
+        return self.p.emit(f"shufflevector {type} {a}, {type} {b}, <{len(indices)} x i32> <{mask}>")
 
     # f32
 

@@ -305,7 +305,7 @@ def _cl_reduce(p: Printer, op: Operation) -> None:
         while function is not None and function.name != "func.func":
             function = function.parent_op()
         if function is None:
-            raise unsupported(op, "stands in no function")
+            raise unsupported(op, "is outside of any function")
         size = integer_attribute(function, "spirv.intel_reqd_sub_group_size", 16)
     _reduce(p, op, size, lambda step, w: _cl_word(p, "_xor", w, str(step)))
 

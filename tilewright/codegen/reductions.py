@@ -153,10 +153,10 @@ def print_multi_reduction(p: Printer, op: Operation) -> None:
         counts = p.rep.cut((reduced,))
         scalars = [fold(p, e, counts, source.assemble(row, counts), combine) for row in rows]
         gathered = ComponentSource(p, e.llvm)
-        picks = np.array(
+        positions = np.array(
             [int(gathered.add(RegisterLayout(e, (), (1,), ()), (s,))) for s in scalars]
         )
-        values = gathered.assemble(picks, out.counts)
+        values = gathered.assemble(positions, out.counts)
     else:
         slices = numbers.transpose([*dims, *kept]).reshape(reduced, -1)
         values = source.assemble(slices[0], out.counts)

@@ -80,7 +80,7 @@ _INTS: Any = (
 class Field(Generic[Get, Set]):
     """A field that reads as a `Get` and is given as a `Set`.
 
-    xDSL is told `DEFINE(constraint)`; `into` makes what the op holds of what is given, `out` what is read of that.
+    xDSL gets `DEFINE(constraint)`; `into` makes what the op holds of what is given, `out` what is read of that.
     """
 
     DEFINE: ClassVar[Callable[..., Any]]
@@ -93,7 +93,7 @@ class Field(Generic[Get, Set]):
         self.constraint, self.default, self.kw_only = constraint, default, kw_only
 
     def declared(self, name: str) -> dict[str, Any]:
-        """What xDSL is told, by name."""
+        """The definitions that xDSL gets, by name."""
         return {name: self.DEFINE(self.constraint)}
 
     def given(self, name: str, value: Any) -> dict[str, Any]:
@@ -371,7 +371,7 @@ class Op(IRDLOperation):
 
 
 def dialect(name: str, contents: Mapping[str, Any], *more: type[Operation]) -> Dialect:
-    """The dialect of all ops, attributes and types whose names say so, of the contents of a module."""
+    """The dialect of all ops, attributes and types whose names begin with its name, of the contents of a module."""
     known = [each for each in contents.values() if isinstance(each, type)]
     own = [*(k for k in known if getattr(k, "name", "").startswith(f"{name}.")), *more]
     ops = [each for each in own if issubclass(each, Operation)]

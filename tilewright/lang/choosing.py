@@ -1,4 +1,4 @@
-"""Constexprs that a launch leaves open (``tw.auto``): what fills them, and what a reader is told of it.
+"""Constexprs that a launch leaves open (``tw.auto``): what fills them, and what a reader sees of it.
 
 The first that knows decides: what was measured on this machine (`tilewright tune`, ``@tw.autotune``), a search now
 (``@tw.autotune``), the target's planner, whose choices lie on disk too. A process asks once for arguments of one kind;
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _MAX_SHAPES = 4096
 """Arguments for which a kernel keeps what was chosen."""
 _MOST_LISTED = 8
-"""Choices that a reader is told of."""
+"""Choices that are shown to a reader."""
 _searching = forks.lock()
 """Held during a search: two would measure each other."""
 

@@ -145,7 +145,7 @@ class Frame:
                 node,
                 f"{name} is read before the function binds it",
                 rule="a name that a function binds anywhere is its own throughout, as in Python",
-                hint=f"a kernel does not change what is outside of it: call its own value other than {name}",
+                hint=f"a kernel cannot change variables outside of it: give its own variable another name than {name}",
             )
         try:
             return self.source.captured(name)
@@ -278,7 +278,7 @@ class Frame:
 
 
 def _argument(call: ast.Call, name: str, default: ast.AST) -> ast.AST:
-    """The expression that was given for a parameter, when it can be told from the call."""
+    """The expression that was given for a parameter, where the call shows it."""
     for keyword in call.keywords:
         if keyword.arg == name:
             return keyword.value

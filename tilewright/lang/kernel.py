@@ -198,7 +198,7 @@ class Kernel(KernelFunction):
         """Inside of a kernel a call inlines this kernel's body; elsewhere a grid is missing."""
         raise LaunchError(
             f"kernel {self.name} is called without a grid",
-            rule="a launch says how many programs run",
+            rule="a launch states how many programs run",
             hint=f"{self.name}[grid](...): the grid is an int or a tuple of up to three",
         )
 

@@ -34,7 +34,7 @@ class BoundMap:
         return kept_fields(self.map)
 
     def is_whole(self, dim: int) -> bool:
-        """Whether every subgroup holds all of a dimension in one piece."""
+        """Whether every subgroup holds all of a dimension."""
         data = self.map.sg_data
         return data is None or data[self.fields[dim]] == self.shape[dim]
 
@@ -357,10 +357,10 @@ def _split(d: Distribution, shape: tuple[int, ...], other: tuple[int, ...]) -> D
         )
         for name, field in levels:
             if field is not None:
-                _deal(field[dim], group, other, fields[name], name)
+                _distribute(field[dim], group, other, fields[name], name)
         if d.sg_layout is not None:
             room = [other[i] // fields["sg_data"][i] for i in range(len(other))]
-            _deal(d.sg_layout[dim], group, room, fields["sg_layout"], "sg_layout")
+            _distribute(d.sg_layout[dim], group, room, fields["sg_layout"], "sg_layout")
     found = Distribution(
         **{  # pyright: ignore[reportArgumentType]
             name: tuple(values) if getattr(d, name) is not None else None
@@ -379,7 +379,9 @@ def _split(d: Distribution, shape: tuple[int, ...], other: tuple[int, ...]) -> D
     return found
 
 
-def _deal(total: int, group: list[int], room: Sequence[int], field: list[int], what: str) -> None:
+def _distribute(
+    total: int, group: list[int], room: Sequence[int], field: list[int], what: str
+) -> None:
     for dim in reversed(group):
         here = min(total, room[dim])
         if total % here or room[dim] % here:

@@ -355,12 +355,12 @@ class Layout:
             for dim in reversed(range(len(shape))):
                 if rest is None or shape[dim] == 1 or rest.stride >= new[dim] * shape[dim]:
                     continue
-                piece, rest = split_at(rest, new[dim] * shape[dim])
-                if piece is None or piece.stride % new[dim]:
+                block, rest = split_at(rest, new[dim] * shape[dim])
+                if block is None or block.stride % new[dim]:
                     raise LayoutError(
                         f"steps of {linear} elements straddle dimension {dim} of {[*shape]}"
                     )
-                digits.append(piece._replace(dim=dim, stride=piece.stride // new[dim]))
+                digits.append(block._replace(dim=dim, stride=block.stride // new[dim]))
         return Layout.of(shape, digits, self.swizzle)
 
     def only(self, *axes: Axis) -> Layout:

@@ -31,8 +31,8 @@ def carried_together(op: Operation) -> Iterator[tuple[SSAValue, ...]]:
 
 
 def given_by(value: SSAValue) -> tuple[SSAValue, ...]:
-    """The values that control flow makes a value of: the initial one and the one of the turn before, those of the sides
-    of a branch. Nothing for counters of loops and what else is no matter of control flow.
+    """The values that control flow makes a value of: the initial one and that of the iteration before, those
+    of the sides of a branch. Nothing for counters of loops and what else is no matter of control flow.
     """
     if isinstance(value, BlockArgument):
         match value.block.parent_op():

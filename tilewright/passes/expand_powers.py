@@ -58,7 +58,7 @@ def _odd(at: Before, n: SSAValue, one: SSAValue, zero: SSAValue) -> SSAValue:
 
 
 def _squaring(kind: Attribute, one: SSAValue, zero: SSAValue) -> Block:
-    """A turn for each bit of the exponent: (product, square, bits that are left)."""
+    """An iteration for each bit of the exponent: (product, square, bits that are left)."""
     body = Block(arg_types=[IndexType(), kind, kind, kind])
     _, product, square, bits = body.args
     end = scf.YieldOp(product, square, bits)

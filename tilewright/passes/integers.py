@@ -411,7 +411,7 @@ class Ranges(Solver[_Range]):
         return first[0], max(first[0], last[1] - 1)
 
     def _grown(self, value: BlockArgument, values: Sequence[SSAValue]) -> _Range | None:
-        """Of a number that grows by a constant in each of so many turns."""
+        """Of a number that grows by a constant in each of so many iterations."""
         loop = value.block.parent_op()
         by, trips = growth(value, values[-1]), _trips(loop) if isinstance(loop, scf.ForOp) else None
         start = self.known.get(values[0])
@@ -436,7 +436,7 @@ def _modulus(op: Operation) -> SSAValue | None:
 
 
 def growth(value: SSAValue, following: SSAValue) -> int | None:
-    """By how much a number grows from one turn of a loop to the next."""
+    """By how much a number grows from one iteration of a loop to the next."""
     if following is value:
         return 0
     if isinstance(following, OpResult) and isinstance(following.op, arith.AddiOp):

@@ -222,7 +222,7 @@ def subgroups_of_launch(kernel: Operation, level: str, threads: int) -> int:
 
 
 def state_launch(kernel: gpu.FuncOp) -> None:
-    """A subgroup's program that does not say how many subgroups run is told by its `known_block_size`, or by the
+    """A subgroup's program without a number of subgroups gets it from its `known_block_size`, or from the
     launches in its module, where these are numbers and agree."""
     if level_of(kernel) != "subgroup" or SUBGROUPS in kernel.attributes:
         return

@@ -4,11 +4,11 @@
                                                for i from the second { A(i); B(i - 1) }     kernel
     A in stage 0, B in stage 1                 B(last) }                                    epilogue
 
-A pass decides (a `PipelineSchedule`: op -> stage, and the order of one turn of the kernel); this file makes the loops.
+A pass decides (a `PipelineSchedule`: op -> stage, and the order of one step of the kernel); this file makes the loops.
 
 Requires: a loop all of whose ops but the yield are in the order. What an op reads was made in its own stage before it,
 or in a stage before; what the loop carries, in the iteration before (so at most one stage later, and then before it in
-the order). What ops of two stages do to memory does not depend on their order, unless a ring orders it.
+the order). What ops of two stages do to memory does not depend on their order, unless a multi-buffer orders it.
 Guarantees: every op sees the values of its iteration; a loop that runs no iteration gives what it began with.
 """
 
@@ -23,7 +23,7 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 
 @dataclass
 class PipelineSchedule:
-    """When the ops of a loop's body run: the stage of each (0 where there is no entry), and their order in a turn."""
+    """When the ops of a loop's body run: the stage of each (0 where there is no entry), and their order in a step."""
 
     loop: scf.ForOp
     stages: Mapping[Operation, int]
@@ -44,7 +44,7 @@ class PipelineSchedule:
             for value in self.reads(op):
                 found[value] = max(self.age(value, self.stage(op)), found.get(value, 0))
         self.carried = [(v, n) for n in range(self.depth + 2) for v in found if n < found[v]]
-        """What a turn leaves to the next: a value, as so many turns before made it."""
+        """What a step leaves to the next: a value, as so many steps before made it."""
 
     def stage(self, op: Operation) -> int:
         return self.stages.get(op, 0)
@@ -55,7 +55,7 @@ class PipelineSchedule:
         return self.stage(owner) if isinstance(owner, Operation) else 0
 
     def age(self, value: SSAValue, stage: int) -> int:
-        """How many turns ago what an op of a stage reads was made; 0: in this one."""
+        """How many steps ago what an op of a stage reads was made; 0: in this one."""
         return stage + (value in self.ends) - self.end_stage(value)
 
     def reads(self, op: Operation) -> list[SSAValue]:
@@ -68,14 +68,14 @@ class PipelineSchedule:
 
 
 Held = dict[SSAValue, list[SSAValue]]
-"""What earlier turns made of each carried value, the newest first."""
+"""What earlier steps made of each carried value, the newest first."""
 Predicate = Callable[[Operation, Callable[[], SSAValue]], None]
 """Makes an op act only where a condition holds, if that matters: it is computed where it is asked for."""
 
 
 @dataclass
-class _Turn:
-    """One turn: the ops of some stages, each for its iteration."""
+class _Step:
+    """One step: the ops of some stages, each for its iteration."""
 
     schedule: PipelineSchedule
     into: Block
@@ -84,7 +84,7 @@ class _Turn:
     counter: SSAValue | None = None
     """Of the first stage; None after its last iteration."""
     predicate: Predicate | None = None
-    """What is done to ops of the second stage, if it may have no iteration in this turn."""
+    """What is done to ops of the second stage, if it may have no iteration in this step."""
     known: SSAValue | None = None
 
     def run(self) -> Held:
@@ -103,7 +103,7 @@ class _Turn:
         return {value: self._after(value) for value, _ in s.carried}
 
     def has_second(self) -> SSAValue:
-        """Has the second stage an iteration in this turn?"""
+        """Has the second stage an iteration in this step?"""
         if self.known is None:
             lower, upper = self.schedule.loop.lb, self.schedule.loop.ub
             asked = (
@@ -157,7 +157,7 @@ def _from(run: Sequence[PipelineSchedule], into: Block, start: list[SSAValue]) -
     loop = first.loop
     then, otherwise = Block(), Block()
     held: Held = {arg: [value] for arg, value in zip(first.args, start, strict=True)}
-    state = _flat(first, _Turn(first, then, held, range(1), loop.lb).run())
+    state = _flat(first, _Step(first, then, held, range(1), loop.lb).run())
     second = arith.AddiOp(loop.lb, loop.step)
     then.add_op(second)
     for each in run:
@@ -195,14 +195,14 @@ def _kernel(
     state: Sequence[SSAValue],
     predicate: Predicate | None = None,
 ) -> Sequence[SSAValue]:
-    """The loop of whole turns, the first of which is iteration `begin` of the first stage."""
+    """The loop of whole steps, the first of which is iteration `begin` of the first stage."""
     loop = schedule.loop
     body = Block(arg_types=[begin.type, *(v.type for v in state)])
     counter, *carried = body.args
-    turn = _Turn(
+    kernel = _Step(
         schedule, body, _held(schedule, carried), range(schedule.depth + 1), counter, predicate
     )
-    body.add_op(scf.YieldOp(*_flat(schedule, turn.run())))
+    body.add_op(scf.YieldOp(*_flat(schedule, kernel.run())))
     new = scf.ForOp(begin, loop.ub, loop.step, list(state), Region(body))
     new.attributes.update(loop.attributes)
     into.add_op(new)
@@ -216,7 +216,7 @@ def _epilogue(
     predicate: Predicate | None = None,
 ) -> list[SSAValue]:
     """The later stage of the last iteration; what the loop gives."""
-    held = _Turn(schedule, into, _held(schedule, state), range(1, 2), None, predicate).run()
+    held = _Step(schedule, into, _held(schedule, state), range(1, 2), None, predicate).run()
     return [held[arg][0] for arg in schedule.args]
 
 

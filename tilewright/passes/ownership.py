@@ -1,4 +1,4 @@
-"""Who owns what: layouts spread over the values of a kernel, from those that something fixes.
+"""Who owns what: layouts propagated over the values of a kernel, from those that something fixes.
 
 The one planner of every target and level. It knows classes of values, which have one layout, and relations between
 classes at an op; which values have layouts, what fixes one and what is taken where nothing says anything, and what a
@@ -151,7 +151,7 @@ class Planner(Generic[L]):
         """The value that stands for all that have its layout."""
         return self.classes.find(value)
 
-    def give(self, value: SSAValue, layout: L) -> bool:
+    def assign(self, value: SSAValue, layout: L) -> bool:
         """A layout for a value that has none; whether it took it."""
         value = self.find(value)
         if value in self.layouts or not self._fits(value, layout):
@@ -180,7 +180,7 @@ class Planner(Generic[L]):
                 if self.find(other) in self.layouts:
                     continue
                 found = attempt(derive, self.layouts[value])
-                if (found is None or not self.give(other, found)) and guess is not None:
+                if (found is None or not self.assign(other, found)) and guess is not None:
                     heappush(self._guesses, (urgency, next(self._number), relation, value))
 
     def guess(self) -> bool:
@@ -190,7 +190,7 @@ class Planner(Generic[L]):
             for other, _, guess in self._sides(relation, value):
                 if self.find(other) not in self.layouts:
                     found = attempt(guess, self.layouts[value])
-                    if found is not None and self.give(other, found):
+                    if found is not None and self.assign(other, found):
                         return True
         return False
 

@@ -8,7 +8,7 @@
 |---|---|
 | `run` | does the passes of a list in order, but for those that `options.disable` leaves out |
 | `tilewright opt -p NAME` | does one pass of a list alone, on every function at one of the levels that it requires |
-| `tilewright check` | is told of every pass that ran, and executes what it left |
+| `tilewright check` | sees every pass that ran, and executes what it left |
 | `--emit` | prints the program behind the last pass of a stage |
 | `docs/make_passes.py` | prints the lists of the targets as tables |
 
@@ -135,7 +135,7 @@ def run(
     stage: Observer = ignore,
     within: Callable[[str], AbstractContextManager[object]] = lambda _: nullcontext(),
 ) -> None:
-    """Does passes in order: `observe` is told of each that ran, `stage` of each stage that is reached.
+    """Does passes in order: `observe` is called with each that ran, `stage` of each stage that is reached.
 
     `within` gives, for a pass's name, what it runs inside of: a part of a budget of time, say.
     """

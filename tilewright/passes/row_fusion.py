@@ -12,8 +12,8 @@ Guarantees: every op that makes or stores a tile-shaped value and is not cheap t
 fused group, an element depends on its own row only; memory is read and written in an order that the program allows.
 
 Each op joins the earliest fused group that has its number of rows, comes after what the op needs, and lets every memory
-access keep its place among those that may touch the same elements. *Floating* ops are cheap to repeat and belong to
-whoever uses them: constants, repetitions, index vectors, transposes, one row of masks, and loads, which move down to
+access keep its place among those that may touch the same elements. *Rematerialized* ops are cheap to repeat and belong
+to their users: constants, repetitions, index vectors, transposes, one row of masks, and loads, which move down to
 their users unless something may be written in between. Reductions down columns and atomics form fused groups of their
 own.
 
@@ -70,7 +70,7 @@ def fuse_rows(function: gpu.FuncOp, *, fuse: bool = True) -> None:
     """Rewrite every block of a kernel; without `fuse` every op is a fused group of its own."""
     analysis = AccessAnalysis(function)
     for block in list(_blocks(function.body.block)):
-        Former(block, analysis, fuse).run()
+        RowFusion(block, analysis, fuse).run()
 
 
 def _blocks(block: Block) -> Iterator[Block]:
@@ -82,7 +82,7 @@ def _blocks(block: Block) -> Iterator[Block]:
                     yield from _blocks(inner)
 
 
-class Former:
+class RowFusion:
     """Forms the fused groups of one block."""
 
     def __init__(self, block: Block, analysis: AccessAnalysis, fuse: bool = True):
@@ -95,12 +95,12 @@ class Former:
         self.items: list[Item] = []
         self.position: dict[SSAValue, int] = {}
         """Item that makes a value; -1 before all of them. Values from outside of the block are absent."""
-        self.floating: set[Operation] = set()
+        self.rematerialized: set[Operation] = set()
         self.number: dict[Operation, int] = {}
         self.after: dict[int, list[Operation]] = {}
         self.placed: list[tuple[int, Operation]] = []
         """(item, memory op), writes and reads that have a place."""
-        self.sinks: set[Operation] = set()
+        self.reduction_inputs: set[Operation] = set()
 
     def run(self) -> None:
         ops = list(self.block.ops)
@@ -109,7 +109,7 @@ class Former:
             return
         for i, op in enumerate(ops):
             self.number[op] = i
-        self.find_sinks(ops)
+        self.find_reduction_inputs(ops)
         for op in ops:
             self.place(op)
         if last is not None:
@@ -124,7 +124,7 @@ class Former:
             return op.offset_vector is not None
         if not op.results or not is_tile(op.results[0]):
             return False
-        if isinstance(op, FREE) or op.name == "vector.step" or op in self.sinks:
+        if isinstance(op, FREE) or op.name == "vector.step" or op in self.reduction_inputs:
             return True
         if (
             isinstance(op, vector.BroadcastOp | xt.BroadcastOp | xt.TransposeOp)
@@ -132,25 +132,25 @@ class Former:
         ):
             return True
         if isinstance(op, ONE_ROW) and rows_of(op.results[0].type) == 1:
-            return all(self.floats(v) for v in op.operands)
+            return all(self.is_rematerialized(v) for v in op.operands)
         if isinstance(op, xt.LoadTileOp):
             return all(use.operation.parent is self.block for r in op.results for use in r.uses)
         return False
 
-    def find_sinks(self, ops: list[Operation]) -> None:
+    def find_reduction_inputs(self, ops: list[Operation]) -> None:
         """Elementwise ops on loads that only reductions down columns use: computed again where they are combined."""
         for op in reversed(ops):
             if not op.results or not op.name.startswith("arith.") or not is_tile(op.results[0]):
                 continue
             users = [use.operation for r in op.results for use in r.uses]
             if not users or not all(
-                user in self.sinks
+                user in self.reduction_inputs
                 or (isinstance(user, xt.ReductionOp) and not is_local_reduction(user))
                 for user in users
             ):
                 continue
             if all(self.from_loads(v, 0) for v in op.operands if is_tile(v)):
-                self.sinks.add(op)
+                self.reduction_inputs.add(op)
 
     def from_loads(self, value: SSAValue, depth: int) -> bool:
         if not isinstance(value, OpResult) or depth > 8 or value.op.parent is not self.block:
@@ -164,12 +164,12 @@ class Former:
 
     # Positions ------------------------------------------------------------------------------------------------
 
-    def floats(self, value: SSAValue) -> bool:
-        return isinstance(value, OpResult) and value.op in self.floating
+    def is_rematerialized(self, value: SSAValue) -> bool:
+        return isinstance(value, OpResult) and value.op in self.rematerialized
 
     def earliest(self, value: SSAValue, local: bool) -> int:
         """First item at which a value may be used; `local`: by the same row."""
-        if self.floats(value):
+        if self.is_rematerialized(value):
             assert isinstance(value, OpResult)
             local = local and not is_mover(value.op)
             return max((self.earliest(v, local) for v in value.op.operands), default=0)
@@ -183,9 +183,9 @@ class Former:
     def loads_under(
         self, values: Sequence[SSAValue], moved: bool = False
     ) -> Iterator[tuple[Operation, bool]]:
-        """Floating loads that values are computed from, and whether at other elements."""
+        """Rematerialized loads that values are computed from, and whether at other elements."""
         for value in values:
-            if not self.floats(value):
+            if not self.is_rematerialized(value):
                 continue
             assert isinstance(value, OpResult)
             op = value.op
@@ -215,7 +215,7 @@ class Former:
         return not self.conflict(load, write) or (not moved and self.same_tile(load, write))
 
     def load_fits(self, load: Operation, at: int, moved: bool) -> bool:
-        """May a floating load be evaluated in item `at`?"""
+        """May a rematerialized load be evaluated in item `at`?"""
         mine = self.number[load]
         for item, other in self.placed:
             if not may_write(other) or not self.conflict(load, other):
@@ -249,13 +249,13 @@ class Former:
         if not tiles and is_side_effect_free(op) and not op.regions:
             self.scalar(op)
         elif not op.regions and isinstance(op, xt.InitTileOp | xt.UpdateTileOffsetOp):
-            self.floating.add(op)
+            self.rematerialized.add(op)
         elif structural or (
             op.results and not is_tile(op.results[0]) and not isinstance(op, WRITES)
         ):
             self.alone(op)
         elif self.may_float(op):
-            self.floating.add(op)
+            self.rematerialized.add(op)
         else:
             self.join(op)
 
@@ -288,9 +288,9 @@ class Former:
             self.pin(load)
 
     def pin(self, load: Operation) -> None:
-        if load not in self.floating:
+        if load not in self.rematerialized:
             return
-        self.floating.discard(load)
+        self.rematerialized.discard(load)
         for at, item in enumerate(self.items):
             if load in item.ops:
                 if (item.rows, item.kind) != self.group_of(load):
@@ -311,14 +311,14 @@ class Former:
 
     def pin_loads(self, write: Operation, number: int) -> None:
         """Loads before a write that is about to be placed, still to be used after it, are done now."""
-        for load in [op for op in self.floating if isinstance(op, LOADS)]:
+        for load in [op for op in self.rematerialized if isinstance(op, LOADS)]:
             if self.number[load] < number and self.conflict(load, write):
                 later = any(self.number.get(user, -1) > number for user in self.final_users(load))
                 if later:
                     self.pin(load)
 
     def final_users(self, op: Operation) -> Iterator[Operation]:
-        """Users of an op, through floating ops."""
+        """Users of an op, through rematerialized ops."""
         for r in op.results:
             for use in r.uses:
                 user: Operation | None = use.operation
@@ -326,7 +326,7 @@ class Former:
                     user = user.parent_op()
                 if user is None:
                     continue
-                if user in self.floating or user in self.sinks:
+                if user in self.rematerialized or user in self.reduction_inputs:
                     yield from self.final_users(user)
                 else:
                     yield user
@@ -376,7 +376,7 @@ class Former:
             self.placed.append((at, op))
 
     def adopt(self, loads: Iterable[tuple[Operation, bool]], at: int) -> None:
-        """Note the floating loads that a fused group now evaluates."""
+        """Note the rematerialized loads that a fused group now evaluates."""
         item = self.items[at]
         for load, moved in loads:
             if load not in item.ops:
@@ -389,10 +389,10 @@ class Former:
 
     def rebuild(self, last: Operation | None) -> None:
         """Put the block together anew, with one fused group per item."""
-        free = [op for op in self.number if op in self.floating and not isinstance(op, LOADS)]
+        free = [op for op in self.number if op in self.rematerialized and not isinstance(op, LOADS)]
         for op in list(self.block.ops):
             op.detach()
-        # Floating ops that no load stands under stay outside of fused groups, after what they are made of.
+        # Rematerialized ops that no load stands under stay outside of fused groups, after what they are made of.
         order: list[Operation] = []
         for op in free:
             at = max((self.last_position(v) for v in op.operands), default=-1)
@@ -403,7 +403,7 @@ class Former:
                 if item.rows == 0:
                     order.append(item.ops[0])
                 else:
-                    order.append(self.build_strip(item, at))
+                    order.append(self.build_group(item, at))
             order += sorted(self.after.get(at, []), key=lambda o: self.number[o])
         for op in order:
             self.block.add_op(op)
@@ -412,38 +412,39 @@ class Former:
         self.close(order)
 
     def last_position(self, value: SSAValue) -> int:
-        if self.floats(value):
+        if self.is_rematerialized(value):
             assert isinstance(value, OpResult)
             return max((self.last_position(v) for v in value.op.operands), default=-1)
         return self.position.get(value, -1)
 
-    def build_strip(self, item: Item, at: int) -> FusedOp:
+    def build_group(self, item: Item, at: int) -> FusedOp:
         """A fused group without results; `close` adds them when all uses are known."""
         body = Block()
         members = [
             op
             for op in item.ops
-            if op not in self.floating and all(self.position.get(r, at) == at for r in op.results)
+            if op not in self.rematerialized
+            and all(self.position.get(r, at) == at for r in op.results)
         ]
         copies: dict[SSAValue, SSAValue] = {}
         for op in members:
             for i, v in enumerate(op.operands):
-                copy = self.copy_floating(v, body, copies)
+                copy = self.copy_rematerialized(v, body, copies)
                 if copy is not v:
                     op.operands[i] = copy
             body.add_op(op)
         return FusedOp(Region(body), [])
 
-    def copy_floating(
+    def copy_rematerialized(
         self, value: SSAValue, body: Block, copies: dict[SSAValue, SSAValue]
     ) -> SSAValue:
-        """The value inside a fused group: floating ops over loads are repeated there."""
+        """The value inside a fused group: rematerialized ops over loads are repeated there."""
         if value in copies:
             return copies[value]
-        if not self.floats(value) or not self.depends(value):
+        if not self.is_rematerialized(value) or not self.depends(value):
             return value
         assert isinstance(value, OpResult)
-        mapping = {v: self.copy_floating(v, body, copies) for v in value.op.operands}
+        mapping = {v: self.copy_rematerialized(v, body, copies) for v in value.op.operands}
         new = value.op.clone({k: v for k, v in mapping.items() if k is not v})
         body.add_op(new)
         for old, result in zip(value.op.results, new.results, strict=True):
@@ -451,26 +452,28 @@ class Former:
         return copies[value]
 
     def depends(self, value: SSAValue) -> bool:
-        """Does a floating value come from a load or from a value that has a place?"""
+        """Does a rematerialized value come from a load or from a value that has a place?"""
         assert isinstance(value, OpResult)
         if isinstance(value.op, LOADS):
             return True
         return any(
-            self.depends(v) if self.floats(v) else is_tile(v) and self.position.get(v, -1) >= 0
+            self.depends(v)
+            if self.is_rematerialized(v)
+            else is_tile(v) and self.position.get(v, -1) >= 0
             for v in value.op.operands
         )
 
     def close(self, order: list[Operation]) -> None:
-        """Drop floating ops that nobody needs any more, and give fused groups their results."""
-        for op in reversed(list(self.floating)):
+        """Drop rematerialized ops that nobody needs any more, and give fused groups their results."""
+        for op in reversed(list(self.rematerialized)):
             if op.parent is None and all(r.first_use is None for r in op.results):
                 op.erase()
-        for op in sorted(self.floating, key=lambda o: -self.number[o]):
+        for op in sorted(self.rematerialized, key=lambda o: -self.number[o]):
             # Users come after what they use, so one pass from the end sees every op without users.
             if op.parent is self.block and all(r.first_use is None for r in op.results):
                 op.detach()
                 op.erase()
-                self.floating.discard(op)
+                self.rematerialized.discard(op)
         for op in order:
             if not isinstance(op, FusedOp):
                 continue

@@ -84,7 +84,7 @@ def choices(
 
 
 def _in_any_order(kernel: gpu.FuncOp) -> bool:
-    """Whether no element of memory is written by several parts, by one in a later op or turn of a loop than by another:
+    """Whether no element of memory is written by several parts, by one in a later op or iteration than by another:
     the last of them would be another one then."""
     analysis = AccessAnalysis(kernel)
     if analysis.hidden():

@@ -5,10 +5,10 @@ The copy engine and the queue of products run beside the program. A schedule say
 
 - late: only when nobody could go on without it. A result that is used before it was waited for is NaN.
 - early: at once, so that a slot which is filled too soon is overwritten under its readers.
-- random: whenever the run's random numbers say so.
+- random: at times drawn from the run's random numbers.
 
 A slot that is released is poisoned at once, whatever the schedule; a correct program has the same results under all
-three. Instances that wait are parked here, and told of in a deadlock.
+three. Instances that wait are parked here, and listed in a deadlock.
 """
 
 from __future__ import annotations

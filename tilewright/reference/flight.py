@@ -2,7 +2,7 @@
 
 Registers of a product that runs beside its warpgroup have all bits set, and are *in flight*: the value holds the
 product's number beside them. Control flow hands numbers on with values; an op that only rearranges elements names
-registers, and its result is in flight too. Any other op that reads them is told so.
+registers, and its result is in flight too. Any other op that reads them is reported.
 """
 
 from __future__ import annotations

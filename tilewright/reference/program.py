@@ -1,4 +1,4 @@
-"""A function laid out as segments: straight pieces of ops with a decision at the end.
+"""A function laid out as segments: straight-line sequences of ops with a decision at the end.
 
 Regions and branches are flattened once, before anything runs. An instance (a workgroup, subgroup
 or lane) then only needs to know the number of the segment where it stands, and the executor runs

@@ -1,4 +1,4 @@
-"""Instances that wait for a condition: woken when nobody else can go on, told of when it never holds.
+"""Instances that wait for a condition: woken when nobody else can go on, reported when it never holds.
 
 Everybody else goes as far as synchronisation lets them before who waits goes on, which finds what a barrier is missing.
 """
@@ -31,7 +31,7 @@ class Wait:
     why: Callable[[], str]
     """What they wait for, with its state."""
     woken: Callable[[Index], None]
-    """Is told of them when they go on."""
+    """Is called with them when they go on."""
 
 
 class Waits:

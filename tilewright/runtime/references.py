@@ -360,10 +360,10 @@ def _of_the_language(module: ModuleType, name: str) -> _Word | None:
 
     A kernel whose code lies on disk is then launched without the front end and the IR behind it.
     """
-    homes: Mapping[str, str] = vars(module).get("_LAZY", {})
-    home = homes.get(name, "")
-    if module.__name__ != "tilewright" or not home.startswith("tilewright.lang."):
+    lazy: Mapping[str, str] = vars(module).get("_LAZY", {})
+    module_name = lazy.get(name, "")
+    if module.__name__ != "tilewright" or not module_name.startswith("tilewright.lang."):
         return None
     # Whoever has put something else there is not speaking of the language.
     there = vars(module).get(name)
-    return _Word(name) if getattr(there, "__module__", home) == home else None
+    return _Word(name) if getattr(there, "__module__", module_name) == module_name else None

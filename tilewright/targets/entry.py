@@ -121,7 +121,7 @@ def host_to_tiles(
     """Structured ops of the host become kernels, whose tiles a target chooses; functions of the host that multiply
     matrices in vectors work on tiles.
 
-    `say` is told why such a function stays as it is; without it that is raised.
+    `say` is called with the reason why such a function stays as it is; without it that is raised.
     """
     from tilewright.passes.linalg.bufferize import is_structured
 

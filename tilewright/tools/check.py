@@ -112,7 +112,7 @@ def check_stages(
 ) -> Difference | None:
     """Runs every stage on the same inputs; the first that gives other results, None if all agree.
 
-    The first stage is taken as right. `done` is told of every stage that agreed. `rounding`: what the program's own
+    The first stage is taken as right. `done` is called with every stage that agreed. `rounding`: what the program's own
     sums do to its results.
     """
     expected: list[Any] | None = None
@@ -430,7 +430,7 @@ def load(
     kernel = find_kernel(source)
     if not arguments:
         raise UsageError(
-            f"what are the arguments of {kernel.name}? --args 'f32[70,65]' 'f32[70,65]' says so"
+            f"what are the arguments of {kernel.name}? give them, for example: --args 'f32[70,65]' 'f32[70,65]'"
         )
     given = [parse_argument(text) for text in arguments]
     asked = ask(kernel, given, parse_constexprs(settings, kernel), options)

@@ -27,7 +27,7 @@ from tilewright.tools.sources import random_array
 
 WORKGROUPS = 2
 ITERATIONS = 5
-"""A ring of three slots, and two iterations more."""
+"""A multi-buffer of three slots, and two iterations more."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from tilewright.targets.entry import host_to_tiles, outline
 FEW = 2
 """Workgroups along an axis that a check of a large grid runs."""
 ITERATIONS = 8
-"""Iterations that a check of a long loop runs: a ring of four slots twice."""
+"""Iterations that a check of a long loop runs: a multi-buffer of four slots twice."""
 
 
 def kernel_in(module: ModuleOp) -> gpu.FuncOp | None:

@@ -99,7 +99,7 @@ def library_version(name: str) -> str | None:
 
 
 def processor() -> str:
-    """The processor's name, where the system tells it."""
+    """The processor's name, where the system gives it."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as file:
             for line in file:

@@ -83,7 +83,7 @@ def grid_for(asked: LaunchRequest, grid: str | None, values: Sequence[Any]) -> t
 def shortfall(
     asked: LaunchRequest, grid: tuple[int, int, int], values: Sequence[Any]
 ) -> str | None:
-    """Why a grid leaves a part of the arrays out; None when it covers them, or that cannot be told."""
+    """Why a grid leaves a part of the arrays out; None when it covers them, or that is unknown."""
     function = kernel_in(asked.module)
     assert function is not None
     needed, _ = covering(function, values)

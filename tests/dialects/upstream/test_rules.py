@@ -34,7 +34,7 @@ REFUSED = {
     "%0 = arith.constant 1.0 : f80": "a number of type f80",
     "%0 = arith.constant dense<1.0> : vector<2xf128>": "a number of type f128",
     "%b = xegpu.init_nbarrier %x, %x : f32, f32 -> !xegpu.nbarrier": "nbarrier_id",
-    "func.func @g() {\n  return\n}": "a symbol stands in a module",
+    "func.func @g() {\n  return\n}": "a symbol belongs in a module",
     "%0 = memref.subview %m[0, 0, 0] [2, 2, 1] [1, 1, 1] : memref<4x8xf32> to memref<2x2xf32, strided<[8, 1]>>":
         "expected 2 offset values, got 3",
     "%0 = memref.subview %m[0, 0] [2, 2] [1, 1] : memref<4x8xf32> to memref<300x2xf32, strided<[8, 1]>>":

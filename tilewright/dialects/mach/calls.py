@@ -83,7 +83,7 @@ class CallIndirectOp(Op):
 @op_definition
 class AssertOp(Op):
     """`mach.assert %c, "message", @tw_failed(%p, %x) : (!llvm.ptr, index)`: where `c` is false, a C function of the
-    runtime is told of it, and the function returns.
+    runtime is notified, and the function returns.
 
     The C function takes the message, zero-terminated, and the arguments.
     """

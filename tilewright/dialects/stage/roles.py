@@ -37,7 +37,7 @@ class RoleOp(Op):
         if self.warps < 1:
             raise VerifyException("stage.role: a role has at least one warp")
         if not isinstance(self.parent_op(), RolesOp):
-            raise VerifyException("stage.role must be inside of stage.roles")
+            raise VerifyException("stage.role must be inside stage.roles")
 
 
 @op_definition
@@ -72,10 +72,10 @@ class RolesOp(Op):
 
 @op_definition
 class PingPongAcquireOp(Op):
-    """`stage.ping_pong.acquire`: this warpgroup waits for its turn to issue products.
+    """`stage.ping_pong.acquire`: this warpgroup waits until it may issue products.
 
     The warpgroups of a role take turns in a circle: each may issue between take and pass, the first one first. Values
-    do not depend on turns.
+    do not depend on the order.
     """
 
     name = "stage.ping_pong.acquire"

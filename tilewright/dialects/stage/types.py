@@ -19,7 +19,7 @@ from tilewright.dialects.xetile.types import parse_shape_and_element
 
 SWIZZLES = (0, 32, 64, 128)
 DEINTERLEAVED = 8
-"""Elements of a line whose even ones come first, where a part says so: those that an instruction takes of 4 bytes."""
+"""Elements of a line whose even ones come first in a part of this kind: those that an instruction takes of 4 bytes."""
 
 
 @irdl_attr_definition

@@ -151,7 +151,7 @@ def _verify_place(op: func.FuncOp | memref.GlobalOp) -> None:
     if above is None or isinstance(above, UnregisteredOp):
         return
     if not above.has_trait(SymbolTable):
-        raise VerifyException(f"stands in a '{above.name}', but a symbol stands in a module")
+        raise VerifyException(f"is inside a '{above.name}', but a symbol belongs in a module")
 
 
 def _verify_get_global(op: memref.GetGlobalOp) -> None:

@@ -152,7 +152,7 @@ class RankOp(Op):
 
 @op_definition
 class ParallelInsertSliceOp(Op):
-    """What an iteration of scf.forall puts into a tensor that all share."""
+    """What an iteration of scf.forall stores to a tensor that all share."""
 
     name = "tensor.parallel_insert_slice"
     source: Operand = Operand(TensorType)

@@ -376,7 +376,7 @@ def build_access(
     if at is None or len(values) != count:
         parser.raise_error(f"expected {'a value and ' * (count - 1)}a {name}")
     if text.indexed not in (None, at):
-        parser.raise_error(f"offsets stand behind the {name}")
+        parser.raise_error(f"the offsets must follow the {name}")
     if len(text.attrs.bare) > 1:
         parser.raise_error(f"{len(text.attrs.bare)} attributes without a name, expected one layout")
     for layout in text.attrs.bare:

@@ -273,7 +273,7 @@ class MemLayoutAttr(FieldsAttr):
     """`#xegpu.mem_layout<stride = [1, 32], block = [16, 16]>`: how a matrix lies in shared memory.
 
     `stride` gives the distance in elements of neighbours in each dimension, were the matrix stored
-    plainly; it orders the dimensions. `block` cuts the matrix into pieces that are stored whole, ordered
+    plainly; it orders the dimensions. `block` cuts the matrix into blocks that are stored contiguously, ordered
     inside and among each other as `stride` says. Both are optional: row-major and unblocked.
     """
 

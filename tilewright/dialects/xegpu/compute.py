@@ -103,7 +103,7 @@ def matrix_dims(lhs: Attribute, rhs: Attribute) -> tuple[int, int, int] | None:
 
 
 def _is_accumulator_first(types: list[Attribute], result: Attribute) -> bool:
-    """The early text puts C first; told by shapes that fit that way only."""
+    """The early text puts C first; recognised by shapes that fit that way only."""
 
     def fits(a: Attribute, b: Attribute, c: Attribute) -> bool:
         dims = matrix_dims(a, b)

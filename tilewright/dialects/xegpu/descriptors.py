@@ -123,7 +123,7 @@ class CreateNdDescOp(Op):
         if not isinstance(result_type, TensorDescType):
             parser.raise_error(f"expected a tensor_desc, got {result_type}", start, parser.pos)
         if bare.static:
-            _deal_positional(parser, bare, types[0], lists)
+            _split_positional(parser, bare, types[0], lists)
         properties, attributes = attrs.split(cls)
         for name in ("offsets", "shape", "strides"):
             if name in lists:
@@ -157,7 +157,7 @@ class CreateNdDescOp(Op):
         printer.print_attribute(self.result.type)
 
 
-def _deal_positional(
+def _split_positional(
     parser: Parser, bare: IndexList, source: Attribute, lists: dict[str, IndexList]
 ) -> None:
     """Split the RFC's positional operands into offsets, shape and strides.

@@ -41,7 +41,7 @@ def inverse(numbers: Numbers, shape: Sequence[int]) -> Numbers:
     return flat.reshape(tuple(shape))
 
 
-def _dealt(
+def _distributed(
     op: Operation,
     blocks: Numbers,
     ownership: Ownership | None,
@@ -132,7 +132,7 @@ def loaded(op: LoadNdOp, lanes: int) -> Numbers:
         blocks, packed = _apart(op.tdesc, blocks), packing_factor(op.tdesc.element_type)
     else:
         blocks, unit = arranged(op, blocks), op.together if op.transposes else 0
-    return _dealt(op, blocks, op.ownership, bits, lanes, unit, packed).reshape(*given, lanes)
+    return _distributed(op, blocks, op.ownership, bits, lanes, unit, packed).reshape(*given, lanes)
 
 
 def stored(op: StoreNdOp, lanes: int) -> Numbers:
@@ -143,7 +143,7 @@ def stored(op: StoreNdOp, lanes: int) -> Numbers:
         return blocks.reshape(given)
     lanes = _fits(op, given, lanes)
     bits = element_bits(op.tdesc.element_type)
-    return _dealt(op, blocks, op.ownership, bits, lanes).reshape(*given, lanes)
+    return _distributed(op, blocks, op.ownership, bits, lanes).reshape(*given, lanes)
 
 
 # Products -------------------------------------------------------------------------------------------------------------
@@ -180,7 +180,7 @@ def multiplied(op: DpasOp | DpasMxOp, lanes: int) -> tuple[Numbers, Numbers, Num
         ((m, k), (k, found), (m, found)), maps, (bits, bits, 32), (1, packed, 1), strict=True
     ):
         blocks = np.arange(prod(shape)).reshape(shape)
-        parts.append(inverse(_dealt(op, blocks, map, size, found, 0, pack), shape))  # pyright: ignore
+        parts.append(inverse(_distributed(op, blocks, map, size, found, 0, pack), shape))  # pyright: ignore
     return parts[0], parts[1], parts[2]
 
 

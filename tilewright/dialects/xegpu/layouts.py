@@ -42,7 +42,7 @@ class LayoutAttr(FieldsAttr):
     lane_data = [1, 1], order = [1, 0]>`: who owns which element, from workgroup down to lane.
 
     `sg_layout` / `lane_layout` are grids of subgroups / lanes, `sg_data` / `lane_data` the block that
-    each owns in one round, `inst_data` the piece that one instruction handles; `order` linearises
+    each owns in one round, `inst_data` the block that one instruction handles; `order` linearises
     subgroup and lane ids, fastest dimension first. Fields that are absent are decided later
     (RFC, "xegpu.layout").
     """

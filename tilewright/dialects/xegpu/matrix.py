@@ -26,7 +26,7 @@ from tilewright.dialects.xetile.assembly import (
 
 @op_definition
 class CreateMemDescOp(assembly.PlainOp):
-    """A matrix view of a piece of shared local memory.
+    """A matrix view of a part of shared local memory.
 
     ```mlir
     %m = xegpu.create_mem_desc %slm : memref<2048xi8, 3> -> !xegpu.mem_desc<32x32xf16>

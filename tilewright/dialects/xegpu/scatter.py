@@ -253,7 +253,9 @@ def value_and_mask(parser: Parser, parsed: ScatterText) -> tuple[SSAValue, SSAVa
     """The data and the mask among the remaining operands (a mask is i1; of two i1s the last)."""
     mask = parsed.mask(parser)
     if len(parsed.others) != 1:
-        parser.raise_error(f"expected one value, got {len(parsed.others)} operands beside the mask")
+        parser.raise_error(
+            f"expected one value, got {len(parsed.others)} operands besides the mask"
+        )
     return parsed.others[0], mask
 
 

@@ -98,8 +98,8 @@ class WgMapAttr(FieldsAttr):
     """`#xetile.wg_map<sg_layout = [8, 4], sg_data = [32, 64]>`: which subgroup owns which block.
 
     `sg_layout` is the grid of subgroups of a workgroup, in row-major order of subgroup ids;
-    `sg_data` the block of elements that a subgroup owns. `inst_data` (ours: the instruction-sized
-    piece of a block) and `broadcast_size` (RFC: contiguous copies along the broadcast dimension of
+    `sg_data` the block of elements that a subgroup owns. `inst_data` (an extension: the
+    instruction-sized part of a block) and `broadcast_size` (RFC: contiguous copies along the broadcast dimension of
     the map's tile) are optional.
     """
 

@@ -1,4 +1,4 @@
-"""host-checks: what is undefined in host code is told where it happens, before it happens.
+"""host-checks: what is undefined in host code is reported where it happens, before it happens.
 
     %q = arith.divsi %a, %b : i32     ->     %zero = arith.cmpi eq, %b, %c0 : i32
                                              scf.if %zero { mach.call @tw_undefined(%site, ..) }

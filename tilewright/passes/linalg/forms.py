@@ -250,7 +250,7 @@ def reshape(before: Before, op: Any) -> None:
     kind = op.results[0].type
     shape = kind.get_shape()
     if DYNAMIC_INDEX in shape:
-        raise error_at(op, "tensor.reshape to a shape that no type says", kind=UnsupportedError)
+        raise error_at(op, "tensor.reshape to a shape that no type states", kind=UnsupportedError)
     steps = [1]
     for extent in reversed(shape[1:]):
         steps.insert(0, steps[0] * extent)
@@ -305,7 +305,7 @@ def _tiles(op: Any) -> dict[int, int]:
     tiles = op.tiles()
     if DYNAMIC_INDEX in tiles.values():
         raise error_at(
-            op, f"{op.name} with tiles of a size that a value says", kind=UnsupportedError,
+            op, f"{op.name} with tile sizes that are known only at run time", kind=UnsupportedError,
             hint="write the sizes of inner_tiles as numbers",
         )  # fmt: skip
     return tiles

@@ -55,7 +55,7 @@ Choose = Callable[[Request], Mapping[str, int]]
 STEP = 32
 """Elements of k of a product's step, where the planner has none to choose."""
 OPEN = 2048
-"""What a planner is told of an extent that no type says: machines are chosen for work that fills them."""
+"""What a planner assumes of an extent that no type gives: machines are chosen for work that fills them."""
 
 
 def linalg_to_xetile(module: ModuleOp, choose: Choose = generic_choice) -> None:

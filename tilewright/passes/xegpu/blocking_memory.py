@@ -95,7 +95,7 @@ def _planned(d: Fragments, op: xegpu.BlockAccess) -> MessagePlan:
     fault = None if len(shape) < 2 else surface_fault(xe, source)
     if SCATTERED in op.attributes:
         stated = op.attributes[SCATTERED]
-        fault = stated.data if isinstance(stated, StringAttr) else fault or "the text says so"
+        fault = stated.data if isinstance(stated, StringAttr) else fault or "the text asks for it"
     if isinstance(op, xegpu.LoadNdOp) and (tdesc.array_length > 1 or op.packed or op.transposes):
         return MessagePlan(shape, tdesc.array_length, scattered=fault)  # chosen in the text
     if fault is not None:

@@ -33,7 +33,7 @@ from tilewright.passes.access import AccessAnalysis
 from tilewright.passes.affine import Symbol
 from tilewright.passes.level import range_of, region_of_run, run_around
 from tilewright.passes.xegpu.memory_dependences import Order, Pending
-from tilewright.passes.xegpu.memory_footprints import Touch, Touches
+from tilewright.passes.xegpu.memory_footprints import Footprint, Footprints
 
 
 def insert_barriers(kernel: gpu.FuncOp) -> None:
@@ -48,7 +48,7 @@ def insert_barriers(kernel: gpu.FuncOp) -> None:
 class _Placer:
     def __init__(self, kernel: gpu.FuncOp):
         self.analysis = AccessAnalysis(kernel)
-        self.touches = Touches(self.analysis)
+        self.footprints = Footprints(self.analysis)
         self.order = Order(self.analysis)
         self.barriers = _NamedBarriers(kernel)
         self.run: xegpu.RangeAttr | None = None
@@ -76,26 +76,28 @@ class _Placer:
         return pending
 
     def access(self, op: Operation, pending: Pending) -> Pending:
-        touch = self.touches.of(op)
-        if touch is None:
+        footprint = self.footprints.of(op)
+        if footprint is None:
             return pending
-        against = self.order.conflicts(pending, touch)
+        against = self.order.conflicts(pending, footprint)
         if against:
-            self.barrier(op, [touch, *against])
+            self.barrier(op, [footprint, *against])
             pending = Pending()
-        pending.add(touch)
+        pending.add(footprint)
         return pending
 
     def in_front(self, op: Operation, pending: Pending, free: frozenset[Symbol]) -> Pending:
         """A barrier in front of an op, if what is inside of it has to wait for what is pending; what still is."""
-        against: list[Touch] = []
+        against: list[Footprint] = []
         for inner in op.walk() if pending.groups else ():
-            if inner is op or (touch := self.touches.of(inner)) is None:
+            if inner is op or (footprint := self.footprints.of(inner)) is None:
                 continue
             if run_around(inner) != self.run:
-                touch = replace(touch, layout=None)  # its subgroups are counted from another one
-            found = self.order.conflicts(pending, touch, free)
-            against += [touch, *found] if found else []
+                footprint = replace(
+                    footprint, layout=None
+                )  # its subgroups are counted from another one
+            found = self.order.conflicts(pending, footprint, free)
+            against += [footprint, *found] if found else []
         if not against:
             return pending
         self.barrier(op, against)
@@ -113,9 +115,9 @@ class _Placer:
         self.run = outer
         # Where the run's subgroups waited for one another, the others did not.
         inside = Pending()
-        for touch in (self.touches.of(inner) for inner in op.walk()):
-            if touch is not None:
-                inside.add(replace(touch, layout=None))
+        for footprint in (self.footprints.of(inner) for inner in op.walk()):
+            if footprint is not None:
+                inside.add(replace(footprint, layout=None))
         for counter in self.counters(op):
             inside = inside.ended(counter)
         return pending.with_(inside)
@@ -135,8 +137,8 @@ class _Placer:
             carried = carried.with_(again)
         return pending.with_(ends.ended(counter))
 
-    def barrier(self, op: Operation, touches: Iterable[Touch]) -> None:
-        spaces = sorted({"slm" if t.space == 3 else "global" for t in touches if t.writes})
+    def barrier(self, op: Operation, footprints: Iterable[Footprint]) -> None:
+        spaces = sorted({"slm" if t.space == 3 else "global" for t in footprints if t.writes})
         point = InsertPoint.before(op)
         new: list[Operation] = [xegpu.FenceOp(space, "workgroup") for space in spaces]
         new += [gpu.BarrierOp()] if self.run is None else self.barriers.of(self.run)

@@ -119,7 +119,7 @@ def product_layout(
         cost = (cut, shared + ragged, pm + pn, -pn)
         if best is None or cost < best[0]:
             best = cost, found
-    return best[1] if best is not None else spread(shape, subgroups)
+    return best[1] if best is not None else distributed(shape, subgroups)
 
 
 def wanted_whole(product: xegpu.DpasOp) -> set[int]:
@@ -177,7 +177,7 @@ def _divisors(number: int) -> list[int]:
     return [d for d in range(1, number + 1) if number % d == 0]
 
 
-def spread(
+def distributed(
     shape: Sequence[int], subgroups: int, whole: Collection[int] = (), most: float = inf
 ) -> Distribution:
     """A value distributed along its outermost dimensions first, but for those in `whole`, which are cut last and only

@@ -22,7 +22,7 @@ from tilewright.layout import Distribution
 from tilewright.passes.level import among
 from tilewright.passes.ownership import Planner, Relation, attempt, is_vector, values_of
 from tilewright.passes.xegpu import layout_text as own
-from tilewright.passes.xegpu.layout_defaults import bytes_of, spread
+from tilewright.passes.xegpu.layout_defaults import bytes_of, distributed
 from tilewright.passes.xegpu.layout_relations import Mma, is_free, one_name, relations
 
 Same = Callable[[Distribution, Distribution, Sequence[int]], bool]
@@ -52,7 +52,7 @@ class LayoutPropagation(Planner[Distribution]):
     def __init__(self, kernel: Operation, same: Same = own.same_owners, mma: Mma = lambda _: None):
         self.kernel, self.same = kernel, same
         self.fixed: set[SSAValue] = set()
-        self.demands: list[LayoutConstraint] = []
+        self.constraints: list[LayoutConstraint] = []
         self._depths: dict[Operation, int] = {}
         self.of_op: dict[Operation, list[Relation[Distribution]]] = defaultdict(list)
         super().__init__(
@@ -81,23 +81,23 @@ class LayoutPropagation(Planner[Distribution]):
 
     def fix(self, value: SSAValue, d: Distribution) -> None:
         """A layout that a value has and keeps, unless it has one."""
-        if self.give(value, d):
+        if self.assign(value, d):
             self.fixed.add(self.find(value))
 
-    def offer(self, demand: LayoutConstraint) -> None:
+    def constrain(self, constraint: LayoutConstraint) -> None:
         """The layout that an operand has to have, for its value unless it has another."""
-        self.demands.append(demand)
+        self.constraints.append(constraint)
 
     def run(self) -> None:
-        """Spreads until nothing more follows; then one guess, and again."""
-        pending = sorted(self.demands, key=lambda d: -self.depth(d.op))
+        """Propagates until nothing more follows; then one guess, and again."""
+        pending = sorted(self.constraints, key=lambda d: -self.depth(d.op))
         while True:
             self.follow()
             while pending and self.find(pending[0].value) in self.layouts:
                 pending.pop(0)
             if pending:
                 first = pending.pop(0)
-                self.give(first.value, first.layout)
+                self.assign(first.value, first.layout)
             elif not self.guess():
                 return
 
@@ -111,7 +111,7 @@ class LayoutPropagation(Planner[Distribution]):
                 continue
             need = self._need(relation)
             found.append(LayoutConstraint(relation.op, relation.operand, need))
-        return [*found, *self.demands]
+        return [*found, *self.constraints]
 
     def _need(self, relation: Relation[Distribution]) -> Distribution:
         d = self.layouts[self.find(relation.a)]
@@ -146,7 +146,7 @@ class LayoutPropagation(Planner[Distribution]):
                 attempt(r.back, self.layouts[self.find(r.b)]) for r in mine if r.back is not None
             ]
             share = among(op, subgroups)
-            rows = [spread(shape, share, (dim,)) for dim in range(len(shape))]
+            rows = [distributed(shape, share, (dim,)) for dim in range(len(shape))]
             whole = own.replicated(share, len(shape), shape)
             for d in (before, *forward, *rows, whole):
                 if d is None or d.fault(shape) is not None:
@@ -214,9 +214,9 @@ class LayoutPropagation(Planner[Distribution]):
         uses = self.uses.get(value, [])
         if not uses:
             return None
-        for relation, demand in uses:
+        for relation, constraint in uses:
             try:
-                need = self._need(relation) if relation is not None else demand.layout
+                need = self._need(relation) if relation is not None else constraint.layout
             except Exception:
                 return None
             if found is not None and not self.same(found, need, own.shape_of(value)):
@@ -226,7 +226,7 @@ class LayoutPropagation(Planner[Distribution]):
         return found if len(uses) == total else None
 
     def index_uses(self) -> None:
-        """Which relation or demand concerns each use of each value."""
+        """Which relation or constraint concerns each use of each value."""
         self.uses: dict[SSAValue, list[tuple[Relation[Distribution] | None, LayoutConstraint]]] = (
             defaultdict(list)
         )
@@ -237,8 +237,8 @@ class LayoutPropagation(Planner[Distribution]):
                     relation.op, relation.operand, self.layouts[self.find(relation.a)]
                 )
                 self.uses[operand].append((relation, blank))
-        for demand in self.demands:
-            self.uses[demand.value].append((None, demand))
+        for constraint in self.constraints:
+            self.uses[constraint.value].append((None, constraint))
 
     def _conflicts(self, op: Operation) -> int:
         """The cost of the conversions that an op's operands need."""

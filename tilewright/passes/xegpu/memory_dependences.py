@@ -20,7 +20,7 @@ from tilewright.passes.affine import Expr, Kind, Symbol
 from tilewright.passes.memory_objects import may_alias
 from tilewright.passes.regions import difference
 from tilewright.passes.xegpu import layout_text as own
-from tilewright.passes.xegpu.memory_footprints import Touch, value_shape
+from tilewright.passes.xegpu.memory_footprints import Footprint, value_shape
 
 FAR = 4
 """From so many iterations on, an earlier access counts as one of any earlier iteration."""
@@ -49,21 +49,21 @@ class Sort:
         return self.symbols is not None and any(e.depends_on(counter) for e in self.symbols)
 
 
-def sort_of(touch: Touch) -> tuple[Sort, Numbers]:
+def sort_of(footprint: Footprint) -> tuple[Sort, Numbers]:
     """An access' sort, and the numbers in its offsets."""
     symbols, numbers = None, ()
-    if touch.offsets is not None:
-        numbers = tuple(e.offset for e in touch.offsets)
-        symbols = tuple(e - n for e, n in zip(touch.offsets, numbers, strict=True))
+    if footprint.offsets is not None:
+        numbers = tuple(e.offset for e in footprint.offsets)
+        symbols = tuple(e - n for e, n in zip(footprint.offsets, numbers, strict=True))
     sort = Sort(
-        touch.root,
-        touch.base,
-        touch.writes,
-        touch.atomic,
+        footprint.root,
+        footprint.base,
+        footprint.writes,
+        footprint.atomic,
         symbols,
-        touch.shape,
-        touch.layout,
-        value_shape(touch.op),
+        footprint.shape,
+        footprint.layout,
+        value_shape(footprint.op),
     )
     return sort, numbers
 
@@ -84,13 +84,13 @@ class BoxGroup:
     """The boxes of one sort, by where they are."""
 
     def __init__(self) -> None:
-        self.at: dict[Numbers, Touch] = {}
+        self.at: dict[Numbers, Footprint] = {}
         self.cells: dict[Numbers, list[Numbers]] = {}
 
-    def add(self, numbers: Numbers, touch: Touch) -> None:
+    def add(self, numbers: Numbers, footprint: Footprint) -> None:
         if numbers not in self.at:
-            self.at[numbers] = touch
-            cell = tuple(n // m for n, m in zip(numbers, touch.shape, strict=False))
+            self.at[numbers] = footprint
+            cell = tuple(n // m for n, m in zip(numbers, footprint.shape, strict=False))
             self.cells.setdefault(cell, []).append(numbers)
 
     def near(
@@ -121,12 +121,12 @@ class Pending:
 
     def _merge(self, key: tuple[Sort, Ago], group: BoxGroup) -> None:
         mine = self.groups.setdefault(key, BoxGroup())
-        for numbers, touch in group.at.items():
-            mine.add(numbers, touch)
+        for numbers, footprint in group.at.items():
+            mine.add(numbers, footprint)
 
-    def add(self, touch: Touch) -> None:
-        sort, numbers = sort_of(touch)
-        self.groups.setdefault((sort, ()), BoxGroup()).add(numbers, touch)
+    def add(self, footprint: Footprint) -> None:
+        sort, numbers = sort_of(footprint)
+        self.groups.setdefault((sort, ()), BoxGroup()).add(numbers, footprint)
 
     def with_(self, other: Pending) -> Pending:
         """Both, as a new one."""
@@ -171,14 +171,14 @@ class Order:
         self._known: dict[tuple[Sort, Ago, Sort, frozenset[Symbol]], BoxRelation | None] = {}
 
     def conflicts(
-        self, pending: Pending, touch: Touch, free: frozenset[Symbol] = frozenset()
-    ) -> list[Touch]:
+        self, pending: Pending, footprint: Footprint, free: frozenset[Symbol] = frozenset()
+    ) -> list[Footprint]:
         """Earlier accesses of which another subgroup's may touch what this one touches, one of them writing.
 
-        `free` counters are those of any iteration of the loops that `touch` stands in.
+        `free` counters are those of any iteration of the loops that `footprint` stands in.
         """
-        sort, numbers = sort_of(touch)
-        found: list[Touch] = []
+        sort, numbers = sort_of(footprint)
+        found: list[Footprint] = []
         for (other, ago), group in pending.groups.items():
             key = (other, ago, sort, free)
             if key not in self._known:
@@ -217,7 +217,7 @@ class Order:
             common = {s for e in (then, b) for s in e.atoms | e.symbols} - free - self._spans(ago)
             bounds.append(difference(then, b, common))
             loose = any(e.depends_on(s) for e in (then, b) for s in free)
-            if not loose and _apart_in_ring(then, b, m, n):
+            if not loose and _disjoint_slots(then, b, m, n):
                 return None
             same = same and then == b and m == n and not any(then.depends_on(s) for s in free)
         if not same or x.layout is None or y.layout is None:
@@ -299,22 +299,22 @@ def _hits(
             yield at
 
 
-def _apart_in_ring(a: Expr, b: Expr, m: int, n: int) -> bool:
-    """Slots of a ring, (x mod r) and (y mod r): apart when x - y is known and no multiple of r near."""
-    rings = {c for e in (a, b) if (c := _ring(e)) is not None}
-    if len(rings) != 1:
+def _disjoint_slots(a: Expr, b: Expr, m: int, n: int) -> bool:
+    """Slots of a multi-buffer, (x mod r) and (y mod r): apart when x - y is known and no multiple of r near."""
+    moduli = {c for e in (a, b) if (c := _modulus(e)) is not None}
+    if len(moduli) != 1:
         return False
-    (ring,) = rings
-    x, y = _inside(a, ring), _inside(b, ring)
+    (modulus,) = moduli
+    x, y = _inside(a, modulus), _inside(b, modulus)
     distance = None if x is None or y is None else (x - y).constant
     if distance is None:
         return False
-    # a - b is `rest` or `rest - ring`.
-    rest = distance % ring
-    return rest >= n and ring - rest >= m
+    # a - b is `rest` or `rest - modulus`.
+    rest = distance % modulus
+    return rest >= n and modulus - rest >= m
 
 
-def _ring(e: Expr) -> int | None:
+def _modulus(e: Expr) -> int | None:
     """r, where an expression is something modulo r."""
     symbol = e.as_symbol()
     if symbol is None or symbol.kind is not Kind.APPLY:
@@ -324,10 +324,10 @@ def _ring(e: Expr) -> int | None:
     return size if size is not None and size > 0 else None
 
 
-def _inside(e: Expr, ring: int) -> Expr | None:
+def _inside(e: Expr, modulus: int) -> Expr | None:
     """x, where e = x mod ring."""
     symbol = e.as_symbol()
-    if symbol is not None and _ring(e) == ring:
+    if symbol is not None and _modulus(e) == modulus:
         return symbol.args[0]
     low, high = e.range()
-    return e if low is not None and high is not None and low >= 0 and high < ring else None
+    return e if low is not None and high is not None and low >= 0 and high < modulus else None

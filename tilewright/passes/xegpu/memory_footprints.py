@@ -20,7 +20,7 @@ from tilewright.passes.xegpu import layout_text as own
 
 
 @dataclass(frozen=True)
-class Touch:
+class Footprint:
     """One access. `offsets` and `shape` are those of its box; None where the place is not known."""
 
     op: Operation
@@ -38,20 +38,20 @@ class Touch:
         return (memory_space(self.root) or 0) if self.root is not None else 0
 
 
-class Touches:
+class Footprints:
     """The accesses of a kernel, each looked at once."""
 
     def __init__(self, analysis: AccessAnalysis):
         self.analysis = analysis
-        self.known: dict[Operation, Touch | None] = {}
+        self.known: dict[Operation, Footprint | None] = {}
 
-    def of(self, op: Operation) -> Touch | None:
+    def of(self, op: Operation) -> Footprint | None:
         """What an op touches; None where it needs no order."""
         if op not in self.known:
-            self.known[op] = self._touch(op)
+            self.known[op] = self._footprint(op)
         return self.known[op]
 
-    def _touch(self, op: Operation) -> Touch | None:
+    def _footprint(self, op: Operation) -> Footprint | None:
         match op:
             case xegpu.LoadNdOp() | xegpu.StoreNdOp():
                 desc = op.operands[op.tdesc_operand].owner
@@ -70,7 +70,7 @@ class Touches:
                 )
             case xegpu.LoadGatherOp() | xegpu.StoreScatterOp() | xegpu.AtomicRMWOp():
                 memory = op.operands[1] if isinstance(op, xegpu.StoreScatterOp) else op.operands[0]
-                return Touch(
+                return Footprint(
                     op,
                     _root(memory),
                     None,
@@ -94,7 +94,7 @@ class Touches:
                     return None
                 named = [v for v in op.operands if isinstance(v.type, MemRefType)]
                 root = memory_root(named[0]) if len(named) == 1 else None
-                return Touch(op, root, None, may_write(op), False, None, (), None)
+                return Footprint(op, root, None, may_write(op), False, None, (), None)
 
     def _block(
         self,
@@ -104,18 +104,18 @@ class Touches:
         shape: Sequence[int],
         layout: object,
         counts: tuple[object, ...],
-    ) -> Touch:
+    ) -> Footprint:
         root = None if source is None else _root(source)
         writes = isinstance(op, (xegpu.StoreNdOp, xegpu.StoreMatrixOp))
         d = own.from_attribute(layout)  # pyright: ignore[reportArgumentType]
         if d is None and op.results:
             d = own.layout_of(op.results[0])
         if offsets is None or source is None:
-            return Touch(op, root, None, writes, False, None, (), d)
+            return Footprint(op, root, None, writes, False, None, (), d)
         exprs = tuple(self.analysis.expr(o) for o in offsets)
         whole = (*[1] * (len(offsets) - len(shape)), *shape)
         base = (_view(source), *counts)
-        return Touch(op, root, base, writes, False, exprs, whole, d)
+        return Footprint(op, root, base, writes, False, exprs, whole, d)
 
 
 def _root(memory: SSAValue) -> SSAValue | None:

@@ -7,7 +7,7 @@
     }                                                                           }
 
 Descriptors that a text moves by update_nd_offset become carried numbers, one per descriptor and dimension; each takes
-a register and an addition per turn. Those that grow by the loop's step are its counter and a distance; those that grow
+a register and an addition. Those that grow by the loop's step are its counter and a distance; those that grow
 by another step are one of them and distances.
 
 Requires: offsets as numbers (xegpu-upgrade). Guarantees: the same results; of carried indices that grow by the same
@@ -53,7 +53,7 @@ def _trim(loop: scf.ForOp) -> None:
 
 
 def _step(loop: scf.ForOp, argument: BlockArgument) -> Step | None:
-    """By how much a carried index grows in every turn; None where it does something else."""
+    """By how much a carried index grows in every iteration; None where it does something else."""
     ends = loop.body.block.last_op
     assert ends is not None
     add = ends.operands[argument.index - 1].owner

@@ -374,7 +374,7 @@ def lower(
     chip: str = "pvc",
     observe: Observer = ignore,
 ) -> None:
-    """Does passes on every function of a module that they are for, in place; `observe` is told of each."""
+    """Does passes on every function of a module that they are for, in place; `observe` is called with each."""
     for each in passes:
         PIPELINE.alone(each, module, chip)
         observe(each.name, module)

@@ -1,4 +1,4 @@
-"""xegpu-positions-as-masks: an element or row at a position is told from others by comparing indices.
+"""xegpu-positions-as-masks: an element or row at a position is selected by comparing indices.
 
     %r = vector.extract %a[%i] : vector<32xf32> from vector<16x32xf32>
     %x = vector.insert %s, %a[3, 5] : f32 into vector<16x32xf32>

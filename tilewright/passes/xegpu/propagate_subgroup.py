@@ -38,10 +38,10 @@ from tilewright.passes.xegpu.cooperative import cooperative
 from tilewright.passes.xegpu.layout_defaults import (
     bytes_of,
     choose_subgroups,
+    distributed,
     most_of_a_row,
     product_layout,
     reduced_dims,
-    spread,
     wanted_whole,
 )
 from tilewright.passes.xegpu.layout_propagation import LayoutConstraint, LayoutPropagation
@@ -230,14 +230,14 @@ def _fix(state: LayoutPropagation, subgroups: int) -> None:
                 continue
             d = own.layout_of(result)
             if d is not None and d.sg_layout is not None:
-                _give_stated(state, result, d)
+                _assign_stated(state, result, d)
         match op:
             case xegpu.StoreNdOp():
-                _demand_stated(state, op, 0, op.ownership)
+                _constrain_stated(state, op, 0, op.ownership)
             case xegpu.StoreMatrixOp() | xegpu.StoreScatterOp():
-                _demand_stated(state, op, 0, op.layout)
+                _constrain_stated(state, op, 0, op.layout)
             case xegpu.ConvertLayoutOp():
-                _demand_stated(state, op, 0, op.input_layout)
+                _constrain_stated(state, op, 0, op.input_layout)
             case xegpu.DpasOp():
                 _fix_product(state, op)
             case _:
@@ -245,7 +245,7 @@ def _fix(state: LayoutPropagation, subgroups: int) -> None:
                     _replicate(state, op, among(op, subgroups))
 
 
-def _give_stated(state: LayoutPropagation, value: SSAValue, d: Distribution) -> None:
+def _assign_stated(state: LayoutPropagation, value: SSAValue, d: Distribution) -> None:
     shape = own.shape_of(value)
     with suppress(LayoutError):
         d = own.completed(d, shape)
@@ -256,11 +256,11 @@ def _give_stated(state: LayoutPropagation, value: SSAValue, d: Distribution) -> 
     state.fix(value, d)
 
 
-def _demand_stated(state: LayoutPropagation, op: Operation, operand: int, text: object) -> None:
+def _constrain_stated(state: LayoutPropagation, op: Operation, operand: int, text: object) -> None:
     d = own.from_attribute(text)  # pyright: ignore[reportArgumentType]
     if d is not None and d.sg_layout is not None and is_vector(op.operands[operand]):
         d = own.completed(d, own.shape_of(op.operands[operand]))
-        state.offer(LayoutConstraint(op, operand, d))
+        state.constrain(LayoutConstraint(op, operand, d))
 
 
 def _fix_product(state: LayoutPropagation, op: xegpu.DpasOp) -> None:
@@ -293,7 +293,7 @@ def _replicate(state: LayoutPropagation, op: Operation, subgroups: int) -> None:
     for n, operand in enumerate(op.operands):
         if is_vector(operand):
             shape = own.shape_of(operand)
-            state.offer(LayoutConstraint(op, n, own.replicated(subgroups, len(shape), shape)))
+            state.constrain(LayoutConstraint(op, n, own.replicated(subgroups, len(shape), shape)))
     for result in op.results:
         if is_vector(result):
             shape = own.shape_of(result)
@@ -304,7 +304,7 @@ def _replicate(state: LayoutPropagation, op: Operation, subgroups: int) -> None:
 
 
 def _defaults(state: LayoutPropagation, subgroups: int, machine: XeMachine) -> None:
-    """Products first, then what is reduced, then the largest value; each spreads before the next."""
+    """Products first, then what is reduced, then the largest value; each is propagated before the next."""
     values = _open_values(state)
     products = [v for v in values if isinstance(v.owner, xegpu.DpasOp)]
     for value in sorted(products, key=_rank(state)):
@@ -316,18 +316,18 @@ def _defaults(state: LayoutPropagation, subgroups: int, machine: XeMachine) -> N
             instruction_of(op, machine),
             wanted_whole(op),
         )
-        if state.give(value, d):
+        if state.assign(value, d):
             state.run()
     reductions = [op for op in state.kernel.walk() if isinstance(op, MultiReductionOp)]
     for op in sorted(reductions, key=lambda op: _rank(state)(op.source)):
         most = most_of_a_row(op.source, state.kernel, machine)
-        d = spread(own.shape_of(op.source), among(op, subgroups), reduced_dims(op), most)
-        if state.give(op.source, d):
+        d = distributed(own.shape_of(op.source), among(op, subgroups), reduced_dims(op), most)
+        if state.assign(op.source, d):
             state.run()
     for value in sorted(_open_values(state), key=_rank(state)):
         op = value.owner if isinstance(value.owner, Operation) else value.owner.parent_op()
         assert op is not None
-        if state.give(value, spread(own.shape_of(value), among(op, subgroups))):
+        if state.assign(value, distributed(own.shape_of(value), among(op, subgroups))):
             state.run()
 
 

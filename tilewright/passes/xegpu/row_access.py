@@ -1,7 +1,7 @@
 """Which accesses move a block that no 2D block message reaches: rows of the subgroup, or vectors of single lanes.
 
 A *row* is a 1-D block message: word i of lane l is word i * lanes + l of consecutive memory, one address for all. A
-*vector* is a lane's own: consecutive elements from an address of its own. Which of them fit is told by the ownership of
+*vector* is a lane's own: consecutive elements from an address of its own. Which ones fit follows from the ownership of
 the value (`Layout`), by the alignment that is known, and by the machine's table; which is taken, by its costs:
 
     A 16x32 of f16, 8 lanes, a lane owns pairs of columns      16 rows of 32-bit words x2

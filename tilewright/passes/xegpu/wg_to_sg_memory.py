@@ -23,7 +23,7 @@ from tilewright.passes.xegpu.wg_to_sg import SubgroupDistributor, rule
 def create_nd_tdesc(to: SubgroupDistributor, op: xegpu.CreateNdDescOp) -> None:
     """One descriptor per layout that the op's users have; that of its own for one without."""
     if op.has_offsets:
-        raise to.refuse("with offsets: xegpu-upgrade puts them on the memory ops")
+        raise to.refuse("with offsets: xegpu-upgrade moves them to the memory ops")
     operands = [to.offset(v) for v in (*op.mixed_shape, *op.mixed_strides)]
     rank = len(op.mixed_shape)
     stated = own.from_attribute(op.tdesc.ownership)
@@ -74,7 +74,7 @@ def _moved(
 ) -> list[SSAValue]:
     """The op on each fragment, `fragments` those that it stores: what they give."""
     if op.mixed_offsets is None:
-        raise to.refuse("without offsets: xegpu-upgrade puts them on the memory ops")
+        raise to.refuse("without offsets: xegpu-upgrade moves them to the memory ops")
     known = to.descriptors.get((op.tensor_desc, _type(to, op.tdesc, d)))
     if known is None:
         raise to.refuse("takes a descriptor that is not made by create_nd_tdesc in the kernel")

@@ -209,7 +209,7 @@ def reshape(site: Site, op: ReshapeOp, source: MemRefValue, shape: MemRefValue) 
         stored = access.gather(site, address, inside, dtype, np.zeros((), dtype)).astype(np.int64)
         if extent >= 0 and (stored != extent).any():
             site.report(
-                "error", "shape", f"{op.name} to {extent} elements, where memory says others"
+                "error", "shape", f"{op.name} to {extent} elements, but memory holds others"
             )
         sizes.append(stored if extent < 0 else scalar(extent))
     if (

@@ -2,7 +2,7 @@
 
 A program with a wrong index writes where it likes. In the C library's heap that damages what stands there, this
 compiler's own objects too: the process aborts later, somewhere else, or goes on and is wrong. Between mappings of
-their own such an access is stopped where it happens, and what is freed twice, or was never allocated, is told.
+their own such an access is stopped where it happens, and what is freed twice, or was never allocated, is reported.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The kernels of a program: each is compiled once per launch shape, at the level that its text has.
 
 Text goes to the target as it is; what a target takes of an Intel GPU alone is emulated where that is missing. What no
-compiled path takes runs on the reference executor, and says so.
+compiled path takes runs on the reference executor, with a remark.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class Kernels:
             except TilewrightError:
                 raise
             except Exception as error:
-                # The executor's answer is right, whatever went wrong in a pass: but it is told.
+                # The executor's answer is right, whatever went wrong in a pass, but the fault is reported.
                 if os.environ.get("TILEWRIGHT_TRACEBACK"):
                     raise
                 because = (

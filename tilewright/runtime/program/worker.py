@@ -1,7 +1,7 @@
 """Programs with addresses of their own run in a worker process: a wild one becomes a diagnostic.
 
 The worker is a fork: it costs milliseconds and shares what is loaded.  It has limits on memory, time and output, and
-ends with its parent; a signal, a limit or an error in it is told to the parent, which raises it as a
+ends with its parent; a signal, a limit or an error in it is reported to the parent, which raises it as a
 `TilewrightError`.  It contains accidents.  It is no fence against a program that means harm: `SECURITY.md`.
 """
 
@@ -193,7 +193,7 @@ def _collected(printed: Any, given: TextIO) -> str:
 
 
 def _internal(error: BaseException) -> str:
-    """What a user is told of an exception that is no diagnostic; whoever mends it wants to see where it came from."""
+    """What a user sees of an exception that is no diagnostic; whoever fixes it needs its origin."""
     if os.environ.get("TILEWRIGHT_TRACEBACK"):
         traceback.print_exception(error)
     words = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -42,7 +42,7 @@ RUN = 8
 """Rows of B that are read side by side (outer): as many streams as caches follow, and no more than a set of the nearest
 cache has lines, for rows are often a power of two apart."""
 VECTORS = 4
-"""Vectors of each of them at a time (outer): wider pieces of so many rows evict one another."""
+"""Vectors of each of them at a time (outer): wider parts of so many rows evict one another."""
 NEAR_BYTES = 16 << 10
 """Of the nearest cache, for what is fetched ahead."""
 DEPTH = 4096

@@ -305,7 +305,7 @@ class TensorMap:
     """A CUtensorMap: how the copy engine (TMA) sees one array of rank 1 to 5.
 
     `extents` and `box` count elements and `strides` bytes, all innermost dimension first; `strides` leaves out
-    the innermost, which is contiguous.  Limits (checked by the driver, told by `TensorMap` as DriverError):
+    the innermost, which is contiguous.  Limits (checked by the driver, reported by `TensorMap` as DriverError):
     base 16-byte aligned, strides multiples of 16 bytes, box <= 256 per dimension, innermost box * size at most
     the swizzle span.  Reads outside give zero, writes outside are dropped.
     """

@@ -76,7 +76,7 @@ def readers(op: stage.MultiBufferOp, warps: int) -> int:
 
 
 def writers(op: stage.MultiBufferOp, warps: int) -> int:
-    """Arrivals that fill a slot: one by the copy engine's thread, or one of each warp that puts."""
+    """Arrivals that fill a slot: one by the copy engine's thread, or one of each warp that stores."""
     for use in op.result.uses:
         if isinstance(use.operation, stage.LocalStoreOp):
             role = _role_of(use.operation)

@@ -120,7 +120,7 @@ def programs(d: Distributor, op: stage.ProgramsOp) -> None:
 
 
 FIRST_PING_PONG = 4
-"""Named barriers from here on are the turns of warpgroups, one each."""
+"""Named barriers of ping-pong, one for each warpgroup, from here on."""
 
 
 def _ping_pong(d: Distributor, ahead: int) -> tuple[SSAValue, SSAValue]:
@@ -147,7 +147,7 @@ def ping_pong_release(d: Distributor, op: Operation) -> None:
 
 
 def begin_ping_pong(d: Distributor, body: Block) -> None:
-    """The last warpgroup gives the first its turn."""
+    """The last warpgroup releases the first."""
     if any(isinstance(op, stage.PingPongAcquireOp) for op in body.walk()):
         groups = d.team.warps // st.WARPGROUP
         mine = Narrow(d.b).value(st.warpgroup(d))

@@ -54,9 +54,9 @@ def store(d: Distributor, op: Operation) -> None:
     facts = st.facts(d)
     facts.barriers = max(facts.barriers, FIRST_BARRIER + groups)
     facts.stores = True
-    pieces = WGMMA_ROWS * part.itemsize // LINE if transpose else 1
-    step = pieces * part.bytes
-    buffers = place.count // groups // pieces
+    boxes = WGMMA_ROWS * part.itemsize // LINE if transpose else 1
+    step = boxes * part.bytes
+    buffers = place.count // groups // boxes
     base = b.plus(b.times(mine, buffers * step), place.slots)
     # After an odd number of panels, the last one is the next store's first: then it must have been read.
     even = all(_panels(use.operation, groups) % buffers == 0 for use in op.buffer.uses)
@@ -80,10 +80,10 @@ def store(d: Distributor, op: Operation) -> None:
             st.instr(d, "bar.sync", barrier, threads)
             with b.when(first):
                 row = word.plus(word.times(group, WGMMA_ROWS), block * WGMMA_ROWS * groups)
-                for piece in range(pieces):
-                    along = word.plus(row, piece * WGMMA_ROWS // pieces)
+                for box in range(boxes):
+                    along = word.plus(row, box * WGMMA_ROWS // boxes)
                     at = (column, along) if transpose else (along, column)
-                    source = d.shared_pointer(b.plus(panel, piece * part.bytes))
+                    source = d.shared_pointer(b.plus(panel, box * part.bytes))
                     where = coordinates(d, init, dims, *at)
                     st.instr(d, f"tma.store.{len(dims)}d", source, map, *where)
                 st.instr(d, "bulk.commit_group")

@@ -47,7 +47,7 @@ from tilewright.targets.cuda.products import ProductPlan, plan_product
 from tilewright.targets.cuda.runs import vector_of
 from tilewright.uarch.nvidia import LANES
 
-FREE, FLEXIBLE, FIXED = "free", "flexible", "fixed"
+CONSTANT, REMATERIALIZED, ASSIGNED = "constant", "rematerialized", "assigned"
 
 Anchor = Callable[[Any, int], Mapping[SSAValue, Layout]]
 """(op, warps) -> layouts that the op demands of values."""
@@ -163,7 +163,7 @@ class _Ownership:
     def run(self) -> Ownership:
         self.block(self.body)
         used = (v for op in self.body.walk() for v in op.operands)
-        self.plan = Planner[Layout]((*self.kind, *used), owned=self.fixed)
+        self.plan = Planner[Layout]((*self.kind, *used), owned=self.is_assigned)
         for op in self.body.walk():
             self.link(op)
         self.resolve()
@@ -177,7 +177,7 @@ class _Ownership:
                 for inner in region.blocks:
                     for arg in inner.args:
                         if is_tile(arg):
-                            self.kind[arg] = FIXED
+                            self.kind[arg] = ASSIGNED
             self.classify(op)
             for region in op.regions:
                 for inner in region.blocks:
@@ -185,17 +185,17 @@ class _Ownership:
 
     def classify(self, op: Operation) -> None:
         tiles = [v for v in op.operands if is_tile(v)]
-        kinds = {self.kind.get(v, FIXED) for v in tiles}
+        kinds = {self.kind.get(v, ASSIGNED) for v in tiles}
         if isinstance(op, arith.ConstantOp) or op.name in ("vector.step", *_MASKS):
-            kind = FREE
+            kind = CONSTANT
         elif op.name in BROADCASTS:
-            kind = FREE if not kinds or kinds == {FREE} else FLEXIBLE
+            kind = CONSTANT if not kinds or kinds == {CONSTANT} else REMATERIALIZED
         elif (op.name in LAYOUTS and LAYOUTS[op.name][1]) or is_elementwise(op):
-            kind = FREE if kinds <= {FREE} else FIXED
+            kind = CONSTANT if kinds <= {CONSTANT} else ASSIGNED
         elif self.is_small_load(op):
-            kind = FLEXIBLE
+            kind = REMATERIALIZED
         else:
-            kind = FIXED
+            kind = ASSIGNED
         for result in op.results:
             if is_tile(result):
                 self.kind[result] = kind
@@ -207,12 +207,12 @@ class _Ownership:
         shape = shape_of(op.result)
         if 1 not in shape or prod(shape) > 4096 or op.permutation is not None:
             return False
-        if not _used_beside(op.result, op):
+        if not _used_nearby(op.result, op):
             return False
         return is_read_only(op.tile)
 
-    def fixed(self, v: SSAValue) -> bool:
-        return is_tile(v) and self.kind.get(v, FIXED) == FIXED
+    def is_assigned(self, v: SSAValue) -> bool:
+        return is_tile(v) and self.kind.get(v, ASSIGNED) == ASSIGNED
 
     # Constraints --------------------------------------------------------------------------------
 
@@ -220,7 +220,7 @@ class _Ownership:
         if is_elementwise(op):
             self.plan.tie((*op.operands, *op.results))
             for operand in op.operands:
-                self.through_flexible(operand, op.results[0])
+                self.through_broadcast(operand, op.results[0])
         elif isinstance(op, LOOPS_AND_BRANCHES):
             for group in carried_together(op):
                 self.plan.tie(group)
@@ -277,12 +277,12 @@ class _Ownership:
             forth, back = (each.forth and even(each.forth)), (each.back and even(each.back))
             self.plan.relate(replace(each, forth=forth, back=back))
 
-    def through_flexible(self, operand: SSAValue, result: SSAValue) -> None:
+    def through_broadcast(self, operand: SSAValue, result: SSAValue) -> None:
         """`result` uses a broadcast: its source is best held as the contraction of the result."""
-        if self.kind.get(operand) != FLEXIBLE or not isinstance(operand, OpResult):
+        if self.kind.get(operand) != REMATERIALIZED or not isinstance(operand, OpResult):
             return
         op = operand.op
-        if op.name not in BROADCASTS or not op.operands or not self.fixed(op.operands[0]):
+        if op.name not in BROADCASTS or not op.operands or not self.is_assigned(op.operands[0]):
             return
         self.relate(Relation(op, result, op.operands[0], lambda y: operand_layout(op, y)))
 
@@ -291,12 +291,12 @@ class _Ownership:
     def resolve(self) -> None:
         plan = self.plan
         for value, layout in self.anchored.items():
-            plan.give(value, layout)
-        members = [v for v, k in self.kind.items() if k == FIXED]
+            plan.assign(value, layout)
+        members = [v for v, k in self.kind.items() if k == ASSIGNED]
         # Loads and stores of the widest elements decide about vectors.
         memory: dict[SSAValue, tuple[int, int, int]] = {}
         for value, fast, size, most in self.memory:
-            if not self.fixed(value):
+            if not self.is_assigned(value):
                 continue
             root = plan.find(value)
             known = memory.get(root, (fast, 0, 16))
@@ -308,7 +308,7 @@ class _Ownership:
         for root in sorted(roots, key=lambda r: (-prod(shape_of(r)), r not in memory)):
             shape = shape_of(root)
             fast, size, most = memory.get(root, (len(shape) - 1, 4, 16))
-            if plan.give(root, default_layout(shape, fast, size, self.out.warps, most)):
+            if plan.assign(root, default_layout(shape, fast, size, self.out.warps, most)):
                 plan.follow()
         self.out.assigned_layouts = {v: plan.layouts[plan.find(v)] for v in members}
 
@@ -323,13 +323,13 @@ def _part_of(op: stage.ReadOp | stage.LocalStoreOp) -> stage.PartAttr | None:
     return buffer_type(wait.buffer).parts.data[list[SSAValue](wait.values).index(op.tile)]
 
 
-def _used_beside(value: SSAValue, op: Operation) -> bool:
+def _used_nearby(value: SSAValue, op: Operation) -> bool:
     """Is a value, also once broadcast, used in the block of `op` only?"""
     return all(
         use.operation.parent is op.parent
         and (
             use.operation.name not in BROADCASTS
-            or all(_used_beside(r, op) for r in use.operation.results)
+            or all(_used_nearby(r, op) for r in use.operation.results)
         )
         for use in value.uses
     )

@@ -7,8 +7,8 @@
 
 A load of a loop's body takes part when products alone use it, as it is or transposed; when its place
 follows from the loop's counter and values from outside; when nothing in the kernel writes the array; when
-padding is zero; and when its rows are made of aligned pieces of 16 bytes. Elements outside, and what lies
-beyond a ragged row's end, arrive as zeros: the copy is told how many bytes to read. All else about the
+padding is zero; and when its rows are made of aligned chunks of 16 bytes. Elements outside, and what lies
+beyond a ragged row's end, arrive as zeros: the copy gets the number of bytes to read. All else about the
 loop stays as `rules_control` has it; other loads stay loads.
 """
 
@@ -99,7 +99,7 @@ def _stream(d: Distributor, loop: scf.ForOp, op: Operation) -> Stream | None:
     dim, run = ac.run_along(layout)
     if run * size < COPY_BYTES:
         return None
-    # What is known of the tile decides whether its pieces are whole and aligned.
+    # What is known of the tile decides whether its chunks are whole and aligned.
     with d.scope():
         tile = _tile_at(d, loop, found, op, d.idx(loop.lb))
         facts = ac.facts_of(op.tile, tile)

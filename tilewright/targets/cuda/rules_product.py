@@ -151,14 +151,14 @@ def operand_memory(layout: Layout, size: int) -> Layout:
 
 @dataclass
 class OperandWords:
-    """An operand's fragment as the words that instructions take, in pieces that are read when they are wanted first.
+    """An operand's fragment as the words that instructions take, in parts that are read when they are first needed.
 
     So a product holds what one step of k takes, not whole operands.
     """
 
     parts: list[SSAValue | Callable[[], SSAValue]]
     each: int
-    """Words of one piece."""
+    """Words of one part."""
 
     def part(self, at: int) -> SSAValue:
         found = self.parts[at]
@@ -231,7 +231,7 @@ class Matrices:
 @lru_cache(maxsize=512)
 def matrices(want: Layout, memory: Layout, size: int, pack: int, warps: int) -> Matrices | None:
     """A fragment as 8 x 8 matrices of 16 bits for ldmatrix, in the order of its words; None where its
-    rows of 16 bytes do not lie in one piece.
+    rows of 16 bytes are not contiguous.
 
     Word w of lane l holds elements `pack` w ...: matrix w has row l / 4 there. The row that lane 8 i + r
     names is row r of matrix i: its first element is what lane 4 r holds first (or, transposed, the
@@ -261,7 +261,7 @@ def matrices(want: Layout, memory: Layout, size: int, pack: int, warps: int) -> 
 
 
 def _rows(table: np.ndarray, rows: np.ndarray, transposed: bool, size: int) -> bool:
-    """Fill rows[w, r, word] with the address of row r of each matrix; False where it is in pieces."""
+    """Fill rows[w, r, word] with the address of row r of each matrix; False where it is not contiguous."""
     warps, _, total, pack = table.shape
     for r in range(8):
         if not transposed:

@@ -2,7 +2,7 @@
 
 The pass that distributes a kernel asks for memory in program order and gives it back when no later
 op reads it, so that the same bytes serve many ops: liveness by construction. Reuse is safe because
-accesses go through `sync.Hazards`, which puts a barrier between the last reader and the next writer
+accesses go through `sync.Hazards`, which inserts a barrier between the last reader and the next writer
 of the same bytes. Memory that was allocated when a loop began and not given back lives through it.
 """
 

@@ -2,7 +2,7 @@
 
 At workgroup level memory ops take effect in program order. Spread over threads, an op may touch what
 another thread's part of an earlier op wrote, or reads: then all threads must meet in between. The
-tracker keeps the accesses since the last barrier, in program order, and puts a barrier before an
+tracker keeps the accesses since the last barrier, in program order, and inserts a barrier before an
 access that conflicts with one of them. A loop's body begins with the accesses of a whole body before
 it, for it follows itself.
 

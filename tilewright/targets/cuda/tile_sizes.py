@@ -66,7 +66,7 @@ KERNEL_SIDES = (32, 64, 80, 96, 112, 128, 160, 192)
 LINES = (LINE, 2 * LINE, 4 * LINE)
 """Bytes of k that one step takes."""
 MOST_LISTED = 8
-"""Choices that a reader is told of."""
+"""Choices that are shown to a reader."""
 SAMPLED = 2.0
 """What a sample is estimated to take at most, in times of the best tiling."""
 TRIED = 5
@@ -109,7 +109,7 @@ class TilingCandidate:
     clocks: float
 
     def choice(self, multiprocessors: int) -> Choice:
-        """What a reader is told of it."""
+        """What a reader sees of it."""
         hertz = self.work.rates["hertz"]
         each = self.programs, self.trips, self.sides, multiprocessors
         found = causes(self.work, self.split, *each)
@@ -161,9 +161,9 @@ def of_kernel(request: Request, machine: Machine, rates: Rates) -> Sequence[Choi
 
     own = replace(rates, parts=1, **KERNEL_RATES)
     # Asked once per kernel, not per shape. Launches of many threads share this: only what is known is written.
-    if "suits warpgroups" not in request.memory:
-        request.memory["suits warpgroups"] = suits()
-    if not request.memory["suits warpgroups"]:
+    if "legal for warpgroups" not in request.memory:
+        request.memory["legal for warpgroups"] = suits()
+    if not request.memory["legal for warpgroups"]:
         return []
     try:
         return planner.choices(request, own, KERNEL_SIDES, rated)
@@ -289,7 +289,7 @@ def _resized(work: LoopWork, rows: float = 1, columns: float = 1, step: float = 
 
 
 def _tiled(work: LoopWork, rows: int, columns: int, step: int, sides: Sides) -> LoopWork | None:
-    """The loop with tiles of this size, transposed where only that suits warpgroups; None where they cannot do it, or
+    """The loop with tiles of this size, transposed where only that legal for warpgroups; None where they cannot do it, or
     most of a tile would lie outside of the array."""
     for side, own in zip(sides, (rows, columns), strict=True):
         if side is not None and own > max(WGMMA_ROWS, 2 * side):

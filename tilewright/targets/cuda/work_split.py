@@ -1,6 +1,6 @@
 """Sharing: how many workgroups compute one program of a launch whose programs do not fill the machine evenly.
 
-The extents that say so are known at the launch only (code is specialised on classes of extents), so a kernel is
+The extents that decide it are known at the launch only (code is specialised on classes of extents), so a kernel is
 compiled as it stands, with a note of its loop (`LoopWork`); a launch asks `choose`, and where that finds that cores
 would be idle for long (few programs, or a last round of few), the kernel is compiled again for what it says:
 

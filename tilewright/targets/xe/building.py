@@ -282,14 +282,14 @@ class LaneBuilder(Folding):
         total = type.element_count() * size
         for at in range(0, total, longest):
             part = VectorType(type.element_type, [min(longest, total - at) // size])
-            piece = self.read_private(replace(held, offset=held.offset + at), part)
-            value = self.add(more.InsertStridedSliceOp(piece, value, [at // size], [1]))
+            fragment = self.read_private(replace(held, offset=held.offset + at), part)
+            value = self.add(more.InsertStridedSliceOp(fragment, value, [at // size], [1]))
         return self.add(more.ShapeCastOp(value, type)) if value.type != type else value
 
     def settle_reads(self) -> None:
-        """Read private memory in equal pieces, and say on every message how long they are: `xe.granule`, in bytes.
+        """Read private memory in equal parts, and say on every message how long they are: `xe.granule`, in bytes.
 
-        Equal pieces are registers to every compiler. One that cannot hold a fragment in one register array splits
+        Equal parts are registers to every compiler. One that cannot hold a fragment in one register array splits
         the message at them.
         """
         reads: dict[SSAValue, list[tuple[int, mach.LoadOp]]] = {}
@@ -305,21 +305,21 @@ class LaneBuilder(Folding):
                     use.operation.attributes["xe.granule"] = IntegerAttr(granule, 64)
             for offset, load in loads:
                 if any(n != granule for n in _register_bytes(load.result.type)):
-                    self._read_in_pieces(pointer, offset, load, granule)
+                    self._read_in_parts(pointer, offset, load, granule)
 
-    def _read_in_pieces(
+    def _read_in_parts(
         self, pointer: SSAValue, offset: int, load: mach.LoadOp, granule: int
     ) -> None:
         kind = load.result.type
         assert isinstance(kind, VectorType)
         size = bits_of(kind.element_type) // 8
         flat = VectorType(kind.element_type, [kind.element_count()])
-        piece = VectorType(kind.element_type, [granule // size])
+        fragment = VectorType(kind.element_type, [granule // size])
         self.op = load
         value = self.zero(flat)
         for at in range(0, kind.element_count() * size, granule):
             place = self.address(pointer, offset + at)
-            part = self.add(mach.LoadOp(place, piece, alignment=_alignment(offset + at)))
+            part = self.add(mach.LoadOp(place, fragment, alignment=_alignment(offset + at)))
             value = self.add(more.InsertStridedSliceOp(part, value, [at // size], [1]))
         if kind != flat:
             value = self.add(more.ShapeCastOp(value, kind))
@@ -342,8 +342,8 @@ class LaneBuilder(Folding):
         whole = self.zero(type)
         at = 0
         for bytes in parts:
-            piece = self.add(more.ExtractStridedSliceOp(value, [at // size], [bytes // size]))
-            word = self.add(vector.BitcastOp(piece, words(bytes * 8 // bits, bits)))
+            fragment = self.add(more.ExtractStridedSliceOp(value, [at // size], [bytes // size]))
+            word = self.add(vector.BitcastOp(fragment, words(bytes * 8 // bits, bits)))
             whole = self.add(more.InsertStridedSliceOp(word, whole, [at * 8 // bits], [1]))
             at += bytes
         return whole

@@ -58,7 +58,7 @@ def _may_be_empty(loop: scf.ForOp) -> bool:
 
 
 def _is_constant(value: SSAValue) -> bool:
-    """A constant, or one spread to a fragment."""
+    """A constant, or one broadcast to a fragment."""
     if not isinstance(value, OpResult):
         return False
     if value.op.name == "vector.broadcast":

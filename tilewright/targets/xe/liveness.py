@@ -2,7 +2,7 @@
 
 A fragment of n components of b bits takes n * b * lanes / 8 bytes; each component at least a register while arithmetic
 is done with it. Slices of a fragment are the same registers
-(`root`). A value on which all lanes agree takes its own bytes only, whatever it is spread to; a mask is bits of
+(`root`). A value on which all lanes agree takes its own bytes only, whatever it is broadcast to; a mask is bits of
 flags; index arithmetic of a lane nothing (it is done again where it is needed). An op writes over an operand that it
 is the last to read: a product over its accumulator, arithmetic over any.
 """

@@ -107,7 +107,7 @@ def lower(kernel: gpu.FuncOp, machine: XeMachine) -> LoweredLane:
     slm = lowering.slm
     if slm and (fault := machine.fault("the kernel", "slm", slm)) is not None:
         shared = [op for op in kernel.walk() if isinstance(op, memref.AllocOp)]
-        hint = "smaller shared tiles, fewer slots of a ring, or maps with less to exchange"
+        hint = "smaller shared tiles, fewer slots of a multi-buffer, or maps with less to exchange"
         raise error_at((shared or [kernel])[-1], fault, hint=hint, kind=UnsupportedError)
     name = kernel.sym_name.data
     arguments: list[Attribute] = [a.type for a in body.args]
@@ -262,13 +262,13 @@ class _Lowering:
             self.slm += -(-size // 64) * 64
 
     def part(self, op: Operation) -> None:
-        """A contiguous piece of a fragment in private memory is read from there, by itself."""
+        """A contiguous part of a fragment in private memory is read from there, by itself."""
         source, result = op.operands[0], op.results[0]
         held = self.b.private.get(source)
         if held is None or len(op.operands) != 1:
             return
         assert isinstance(source.type, VectorType)
-        start = _piece(op, source.type.get_shape())
+        start = _contiguous_start(op, source.type.get_shape())
         if start is None:
             return
         size = bits_of(element_of(source.type)) // 8
@@ -278,15 +278,15 @@ class _Lowering:
             return
         if start * size % (held.word // 8) or count_of(result.type) * size % (held.word // 8):
             return
-        piece = replace(held, offset=held.offset + start * size)
-        value = self.b.read_private(piece, result.type)
+        fragment = replace(held, offset=held.offset + start * size)
+        value = self.b.read_private(fragment, result.type)
         value.name_hint = result.name_hint
         result.replace_all_uses_with(value)
-        self.b.private[value] = piece
+        self.b.private[value] = fragment
         self.drop(op)
 
 
-def _piece(op: Operation, shape: tuple[int, ...]) -> int | None:
+def _contiguous_start(op: Operation, shape: tuple[int, ...]) -> int | None:
     """The first component of the contiguous part of a row-major vector that an op gives; None otherwise."""
     match op:
         case more.ShapeCastOp():

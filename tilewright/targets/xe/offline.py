@@ -123,7 +123,7 @@ def compile_offline(
             messages = [
                 x for x in output.splitlines() if x.strip() and "skipping loading of FCL" not in x
             ]
-            why = "\n".join(messages)[:2000] or "it does not say why"
+            why = "\n".join(messages)[:2000] or "it gives no reason"
             raise CompileError(
                 f"ocloc failed for {device} (status {done.returncode}): {why}",
                 hint=None

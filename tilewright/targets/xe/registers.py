@@ -169,7 +169,7 @@ def risk(found: Pressure, mode: int, natural: int) -> str | None:
 
 def refuse_whole(kernel: gpu.FuncOp, machine: XeMachine) -> None:
     """Refuses a subgroup's program that must hold more than a thread has registers for, whatever its order and however
-    small its pieces, before these are made: what a loop carries, and what is read again behind the reduction of all of
+    small its fragments, before it is split: what a loop carries, and what is read again behind the reduction of all of
     it, besides the RESERVE."""
     most_registers = _crowded(kernel, machine)[1]
     for op in kernel.walk():
@@ -181,7 +181,7 @@ def refuse_whole(kernel: gpu.FuncOp, machine: XeMachine) -> None:
         elif isinstance(op, MultiReductionOp):
             held, what = (
                 _read_again(op),
-                "hold {} registers of what is reduced here and read again behind",
+                "hold {} registers of values that are reduced here and read again afterwards",
             )
         else:
             continue

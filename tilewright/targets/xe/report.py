@@ -1,6 +1,6 @@
 """What a kernel's machine code holds: a table per kernel, counted from iga64's text.
 
-Block messages are told apart by their descriptor: bits 0..5 of an LSC descriptor name the operation (3 load block2d,
+Block messages are distinguished by their descriptor: bits 0..5 of an LSC descriptor name the operation (3 load block2d,
 7 store block2d), bits 9..11 the data size, bit 7 VNNI, bit 15 transpose; shapes are the payload's and stand in the
 SPIR-V. A loop's part is what stands between its label and the jump back to it.
 """

@@ -6,7 +6,7 @@
 Requires: a lane program. Guarantees: the same results. Within a stretch without barriers, loops or writes that others
 read (`moves`), loads, parts of fragments and what only grows stand right before their first user. Of the other ops that
 could come next come those that free registers, then those that the next store waits for (a compiler moves what only a
-masked store reads into its branch, and holds the operands up to there: an epilogue goes piece by piece up to its
+masked store reads into its branch, and holds the operands up to there: an epilogue goes fragment by fragment up to its
 stores), of these the one after which the fewest registers live, among equals the one that goes on with the newest
 value. What lanes compute from numbers alone comes behind the walls in front of its users. Loads hide less latency so:
 it runs only where registers would not suffice.

@@ -251,7 +251,7 @@ def read(data: bytes) -> Module:
                 )
             case 248:
                 if not functions:
-                    raise Malformed("a block stands outside of a function")
+                    raise Malformed("a block is outside of any function")
                 current = functions[-1].blocks.setdefault(i.operands[0], [])
             case 56:
                 current = None

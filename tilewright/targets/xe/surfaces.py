@@ -1,4 +1,4 @@
-"""Block descriptors: a tensor_desc becomes the numbers that a 2D block message is told.
+"""Block descriptors: a tensor_desc becomes the numbers that a 2D block message takes.
 
     %t = xegpu.create_nd_tdesc %a : memref<4096x4096xf16> -> !xegpu.tensor_desc<32x16xf16, ..>
       base = %a's address, width = 8192 bytes, height = 4096 rows, pitch = 8192 bytes, x = y = 0

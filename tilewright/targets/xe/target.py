@@ -159,11 +159,11 @@ class XeExecutable:
             try:
                 self.isa(limit=60.0)
             except (CompileError, UnsupportedError) as error:
-                self.remarks.append(f"the offline compiler does not say: {error.message}")
+                self.remarks.append(f"the offline compiler does not report this: {error.message}")
 
     @property
     def build_options(self) -> str:
-        """What a driver is told besides the module."""
+        """What a driver gets besides the module."""
         return LARGE_GRF if self.meta["registers"] == LARGE else ""
 
     def artifacts(self) -> Mapping[str, bytes]:

@@ -3,10 +3,10 @@ warpgroups read them.
 
     %x = stage.copy.wait %buffer[%c]                     %x = stage.copy.wait %buffer[%c]
     %b = f(%x)                                         %b = f(%x)
-    %d = xetile.tile_mma %a, %b, %acc           ->     stage.local_store %puts[%p], %b
-                                                       %s = stage.copy.wait %puts[%p]
+    %d = xetile.tile_mma %a, %b, %acc           ->     stage.local_store %slots[%p], %b
+                                                       %s = stage.copy.wait %slots[%p]
                                                        %d = xetile.tile_mma %a, %s, %acc
-                                                       stage.copy.release %puts[%p]
+                                                       stage.copy.release %slots[%p]
                                                        %n = stage.advance %p     (carried by every loop around)
 
 Requires: multi-buffers formed. Guarantees: the same results.

@@ -170,7 +170,7 @@ def _late_ops(last: Iterable[stage.ProductIssueOp], waits: Waits, block: Block) 
 
 
 def _order(block: Block, late: Sequence[Operation]) -> list[Operation] | None:
-    """A turn: A up to its first products, the products of L, A as far as it needs nothing of L, the rest of L and of A.
+    """A step: A up to its first products, the products of L, A as far as it needs nothing of L, the rest of L and of A.
 
     None where there is no such order.
     """

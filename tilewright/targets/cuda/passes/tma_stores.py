@@ -50,11 +50,11 @@ def panels_of(op: xetile.StoreTileOp, groups: int) -> stage.MultiBufferType | No
     if panel is None or rows % (WGMMA_ROWS * groups):
         return None
     lines, line = panel
-    pieces = max(1, line // LINE)
-    line //= pieces
+    boxes = max(1, line // LINE)
+    line //= boxes
     elements = line // dtypes.from_mlir(element).itemsize
     part = stage.PartAttr((lines, elements), element, (1, 0), line)
-    return stage.MultiBufferType(BUFFERS * groups * pieces, [part])
+    return stage.MultiBufferType(BUFFERS * groups * boxes, [part])
 
 
 def room_of_panels(function: gpu.FuncOp, groups: int) -> int:

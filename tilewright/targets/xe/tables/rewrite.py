@@ -1,7 +1,7 @@
 """Changing SPIR-V words: what LLVM's backend cannot be asked for becomes a call of an undefined function, and the
 call becomes the instruction.
 
-A rewriting is told every import by name; it may take one, whose declaration then goes, and gives what each call of
+A rewriting sees every import by name; it may take one, whose declaration then goes, and gives what each call of
 it turns into.
 """
 
