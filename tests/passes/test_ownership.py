@@ -27,7 +27,7 @@ def test_layouts_follow_both_ways_and_through_classes():
     plan = Planner[int](op.results)
     plan.tie((b, c))
     plan.relate(related(op, a, b), related(op, c, d))
-    assert plan.give(c, 5) and not plan.give(b, 7)
+    assert plan.assign(c, 5) and not plan.give(b, 7)
     plan.follow()
     assert [plan.layouts[plan.find(v)] for v in (a, b, c, d)] == [4, 5, 5, 6]
 
@@ -39,7 +39,7 @@ def test_a_layout_that_does_not_fit_or_cannot_be_derived_is_none():
     op, (a, b, c) = chain(3)
     plan = Planner[int](op.results, fits=lambda value, n: value is not b or n < 3)
     plan.relate(related(op, a, b), Relation(op, a, c, refused))
-    plan.give(a, 2)
+    plan.assign(a, 2)
     plan.follow()
     assert list(plan.layouts) == [a]
 
@@ -49,7 +49,7 @@ def test_values_without_layouts_are_left_out():
     plan = Planner[int](op.results, owned=lambda value: value is not b)
     plan.tie((a, b, c))
     plan.relate(related(op, a, b))
-    plan.give(a, 1)
+    plan.assign(a, 1)
     plan.follow()
     assert plan.layouts == {a: 1} and plan.find(c) is a and plan.find(b) is b
 
@@ -60,7 +60,7 @@ def test_guesses_come_after_all_that_follows_and_urgent_ops_first():
     plan = Planner[int](op.results, urgency=ops.index)
     plan.relate(Relation(ops[2], a, c, None, guess_forth=lambda n: 100))
     plan.relate(Relation(ops[0], a, b, lambda n: 7), Relation(ops[1], a, b, lambda n: 8))
-    plan.give(a, 1)
+    plan.assign(a, 1)
     plan.follow()
     assert plan.layouts == {a: 1, b: 8}
     assert plan.guess() and not plan.guess()

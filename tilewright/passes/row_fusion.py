@@ -95,7 +95,7 @@ class RowFusion:
         self.items: list[Item] = []
         self.position: dict[SSAValue, int] = {}
         """Item that makes a value; -1 before all of them. Values from outside of the block are absent."""
-        self.rematerialized: set[Operation] = set()
+        self.repeats: set[Operation] = set()
         self.number: dict[Operation, int] = {}
         self.after: dict[int, list[Operation]] = {}
         self.placed: list[tuple[int, Operation]] = []
@@ -132,7 +132,7 @@ class RowFusion:
         ):
             return True
         if isinstance(op, ONE_ROW) and rows_of(op.results[0].type) == 1:
-            return all(self.is_rematerialized(v) for v in op.operands)
+            return all(self.repeated(v) for v in op.operands)
         if isinstance(op, xt.LoadTileOp):
             return all(use.operation.parent is self.block for r in op.results for use in r.uses)
         return False
@@ -164,12 +164,12 @@ class RowFusion:
 
     # Positions ------------------------------------------------------------------------------------------------
 
-    def is_rematerialized(self, value: SSAValue) -> bool:
-        return isinstance(value, OpResult) and value.op in self.rematerialized
+    def repeated(self, value: SSAValue) -> bool:
+        return isinstance(value, OpResult) and value.op in self.repeats
 
     def earliest(self, value: SSAValue, local: bool) -> int:
         """First item at which a value may be used; `local`: by the same row."""
-        if self.is_rematerialized(value):
+        if self.repeated(value):
             assert isinstance(value, OpResult)
             local = local and not is_mover(value.op)
             return max((self.earliest(v, local) for v in value.op.operands), default=0)
@@ -185,7 +185,7 @@ class RowFusion:
     ) -> Iterator[tuple[Operation, bool]]:
         """Rematerialized loads that values are computed from, and whether at other elements."""
         for value in values:
-            if not self.is_rematerialized(value):
+            if not self.repeated(value):
                 continue
             assert isinstance(value, OpResult)
             op = value.op
@@ -249,13 +249,13 @@ class RowFusion:
         if not tiles and is_side_effect_free(op) and not op.regions:
             self.scalar(op)
         elif not op.regions and isinstance(op, xt.InitTileOp | xt.UpdateTileOffsetOp):
-            self.rematerialized.add(op)
+            self.repeats.add(op)
         elif structural or (
             op.results and not is_tile(op.results[0]) and not isinstance(op, WRITES)
         ):
             self.alone(op)
         elif self.may_float(op):
-            self.rematerialized.add(op)
+            self.repeats.add(op)
         else:
             self.join(op)
 
@@ -288,9 +288,9 @@ class RowFusion:
             self.pin(load)
 
     def pin(self, load: Operation) -> None:
-        if load not in self.rematerialized:
+        if load not in self.repeats:
             return
-        self.rematerialized.discard(load)
+        self.repeats.discard(load)
         for at, item in enumerate(self.items):
             if load in item.ops:
                 if (item.rows, item.kind) != self.group_of(load):
@@ -311,7 +311,7 @@ class RowFusion:
 
     def pin_loads(self, write: Operation, number: int) -> None:
         """Loads before a write that is about to be placed, still to be used after it, are done now."""
-        for load in [op for op in self.rematerialized if isinstance(op, LOADS)]:
+        for load in [op for op in self.repeats if isinstance(op, LOADS)]:
             if self.number[load] < number and self.conflict(load, write):
                 later = any(self.number.get(user, -1) > number for user in self.final_users(load))
                 if later:
@@ -326,7 +326,7 @@ class RowFusion:
                     user = user.parent_op()
                 if user is None:
                     continue
-                if user in self.rematerialized or user in self.reduction_inputs:
+                if user in self.repeats or user in self.reduction_inputs:
                     yield from self.final_users(user)
                 else:
                     yield user
@@ -389,7 +389,7 @@ class RowFusion:
 
     def rebuild(self, last: Operation | None) -> None:
         """Put the block together anew, with one fused group per item."""
-        free = [op for op in self.number if op in self.rematerialized and not isinstance(op, LOADS)]
+        free = [op for op in self.number if op in self.repeats and not isinstance(op, LOADS)]
         for op in list(self.block.ops):
             op.detach()
         # Rematerialized ops that no load stands under stay outside of fused groups, after what they are made of.
@@ -412,7 +412,7 @@ class RowFusion:
         self.close(order)
 
     def last_position(self, value: SSAValue) -> int:
-        if self.is_rematerialized(value):
+        if self.repeated(value):
             assert isinstance(value, OpResult)
             return max((self.last_position(v) for v in value.op.operands), default=-1)
         return self.position.get(value, -1)
@@ -423,28 +423,27 @@ class RowFusion:
         members = [
             op
             for op in item.ops
-            if op not in self.rematerialized
-            and all(self.position.get(r, at) == at for r in op.results)
+            if op not in self.repeats and all(self.position.get(r, at) == at for r in op.results)
         ]
         copies: dict[SSAValue, SSAValue] = {}
         for op in members:
             for i, v in enumerate(op.operands):
-                copy = self.copy_rematerialized(v, body, copies)
+                copy = self.copy_repeats(v, body, copies)
                 if copy is not v:
                     op.operands[i] = copy
             body.add_op(op)
         return FusedOp(Region(body), [])
 
-    def copy_rematerialized(
+    def copy_repeats(
         self, value: SSAValue, body: Block, copies: dict[SSAValue, SSAValue]
     ) -> SSAValue:
         """The value inside a fused group: rematerialized ops over loads are repeated there."""
         if value in copies:
             return copies[value]
-        if not self.is_rematerialized(value) or not self.depends(value):
+        if not self.repeated(value) or not self.depends(value):
             return value
         assert isinstance(value, OpResult)
-        mapping = {v: self.copy_rematerialized(v, body, copies) for v in value.op.operands}
+        mapping = {v: self.copy_repeats(v, body, copies) for v in value.op.operands}
         new = value.op.clone({k: v for k, v in mapping.items() if k is not v})
         body.add_op(new)
         for old, result in zip(value.op.results, new.results, strict=True):
@@ -457,23 +456,21 @@ class RowFusion:
         if isinstance(value.op, LOADS):
             return True
         return any(
-            self.depends(v)
-            if self.is_rematerialized(v)
-            else is_tile(v) and self.position.get(v, -1) >= 0
+            self.depends(v) if self.repeated(v) else is_tile(v) and self.position.get(v, -1) >= 0
             for v in value.op.operands
         )
 
     def close(self, order: list[Operation]) -> None:
         """Drop rematerialized ops that nobody needs any more, and give fused groups their results."""
-        for op in reversed(list(self.rematerialized)):
+        for op in reversed(list(self.repeats)):
             if op.parent is None and all(r.first_use is None for r in op.results):
                 op.erase()
-        for op in sorted(self.rematerialized, key=lambda o: -self.number[o]):
+        for op in sorted(self.repeats, key=lambda o: -self.number[o]):
             # Users come after what they use, so one pass from the end sees every op without users.
             if op.parent is self.block and all(r.first_use is None for r in op.results):
                 op.detach()
                 op.erase()
-                self.rematerialized.discard(op)
+                self.repeats.discard(op)
         for op in order:
             if not isinstance(op, FusedOp):
                 continue

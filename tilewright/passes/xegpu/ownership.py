@@ -174,7 +174,7 @@ class OwnershipAnalysis:
         """Ownership over one fragment of the value; `.shape` is the fragment."""
         root = self.plan.find(value)
         if root not in self.plan.layouts:
-            self.plan.give(root, self._usual(root))
+            self.plan.assign(root, self._usual(root))
             self.plan.follow()
         return self.plan.layouts[root]
 
@@ -246,7 +246,7 @@ class OwnershipAnalysis:
     def _set(self, value: SSAValue | None, layout: ly.Layout | None) -> None:
         """Decides the class of a value unless that is done or the layout does not fit."""
         if value is not None and layout is not None and is_vector(value) and not is_free(value):
-            self.plan.give(value, layout)
+            self.plan.assign(value, layout)
 
     def _fits(self, layout: ly.Layout, shape: Shape) -> bool:
         if layout.rank != len(shape) or layout.lanes != self.lanes:

@@ -289,7 +289,7 @@ def _resized(work: LoopWork, rows: float = 1, columns: float = 1, step: float = 
 
 
 def _tiled(work: LoopWork, rows: int, columns: int, step: int, sides: Sides) -> LoopWork | None:
-    """The loop with tiles of this size, transposed where only that legal for warpgroups; None where they cannot do it, or
+    """The loop with tiles of this size, transposed where warpgroups can do only that; None where they cannot do it, or
     most of a tile would lie outside of the array."""
     for side, own in zip(sides, (rows, columns), strict=True):
         if side is not None and own > max(WGMMA_ROWS, 2 * side):
