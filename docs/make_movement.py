@@ -1,5 +1,5 @@
 """Writes two tables of xetile.md, each row a small kernel, compiled for every machine: ops that rearrange elements, and
-ops that are said by others.
+ops that are expanded.
 
 python docs/make_movement.py          writes the table
 python docs/make_movement.py --check  exits with 1 when it is not up to date
@@ -28,7 +28,7 @@ PAGE = DOCS / "xetile.md"
 START, END = "<!-- movement, from tests/movement.py -->\n", "<!-- end of movement -->"
 SAID, END_SAID = (
     "<!-- from tests/passes/test_expand_ops.py -->\n",
-    "<!-- end of what others say -->",
+    "<!-- end of expanded ops -->",
 )
 MACHINES = {
     "cpu": ("cpu", None),

@@ -449,7 +449,7 @@ EXPANSIONS: dict[str, Rule] = {
     "xegpu.lane_shuffle": _lane_shuffle,
     "xegpu.mem_desc_subview": _mem_desc_subview,
 }
-"""How each op is said by others."""
+"""The expansion of each op."""
 
 EXPAND_OPS = Pass[Unit[Any]](
     "expand-ops",
