@@ -27,7 +27,7 @@ def test_layouts_follow_both_ways_and_through_classes():
     plan = Planner[int](op.results)
     plan.tie((b, c))
     plan.relate(related(op, a, b), related(op, c, d))
-    assert plan.assign(c, 5) and not plan.give(b, 7)
+    assert plan.assign(c, 5) and not plan.assign(b, 7)
     plan.follow()
     assert [plan.layouts[plan.find(v)] for v in (a, b, c, d)] == [4, 5, 5, 6]
 
