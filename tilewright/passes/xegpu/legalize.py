@@ -30,9 +30,7 @@ from xdsl.dialects.builtin import (
     AnyFloat,
     Float16Type,
     Float32Type,
-    FloatAttr,
     IndexType,
-    IntegerAttr,
     IntegerType,
     NoneAttr,
     VectorType,
@@ -46,8 +44,7 @@ from tilewright import layout as ly
 from tilewright.diagnostics import UnsupportedError
 from tilewright.dialects import xegpu
 from tilewright.dialects.cache_hints import Hints, hints_of
-from tilewright.dialects.upstream.combining import neutral
-from tilewright.dialects.upstream.vector import DeinterleaveOp, InterleaveOp, MultiReductionOp
+from tilewright.dialects.upstream.vector import DeinterleaveOp, InterleaveOp
 from tilewright.dialects.xegpu.layouts import Ownership
 from tilewright.dialects.xegpu.types import TensorDescType, element_bits
 from tilewright.dialects.xetile.assembly import Index
@@ -76,19 +73,6 @@ def legalize(kernel: Operation, machine: XeMachine) -> None:
                 _deinterleave(op)
             case _:
                 pass
-
-
-def reductions_alike(kernel: Operation) -> None:
-    """vector.reduction is the multi_reduction of one dimension, whose rules it then has."""
-    for op in list(kernel.walk()):
-        if not isinstance(op, vector.ReductionOp):
-            continue
-        at, kind, type, acc = Before(op), op.kind.data.value, op.dest.type, op.acc
-        if acc is None:
-            nothing = neutral(kind, type)
-            of = FloatAttr if isinstance(type, AnyFloat) else IntegerAttr
-            acc = at.add(arith.ConstantOp(of(nothing, type)))  # pyright: ignore
-        at.replace(at.add(MultiReductionOp(kind, op.vector, acc, [0])))
 
 
 # --- Products -----------------------------------------------------------------------------------------

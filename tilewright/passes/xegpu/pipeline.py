@@ -21,6 +21,7 @@ from tilewright.passes.pipeline import CLEANUP, Pass, Pipeline, Unit
 from tilewright.passes.retile import compute_in_passes
 from tilewright.passes.scalar_memory import scalar_memory
 from tilewright.passes.sink_broadcasts import sink_broadcasts
+from tilewright.passes.vector_reductions import reductions_alike
 from tilewright.passes.views import FOLD_VIEWS
 from tilewright.passes.xegpu.blocking import block
 from tilewright.passes.xegpu.blockop_fallback import mark
@@ -30,7 +31,6 @@ from tilewright.passes.xegpu.complete import complete
 from tilewright.passes.xegpu.exchange_slm import exchange_through_slm
 from tilewright.passes.xegpu.from_xetile import xetile_to_xegpu
 from tilewright.passes.xegpu.insert_barriers import insert_barriers
-from tilewright.passes.xegpu.legalize import reductions_alike
 from tilewright.passes.xegpu.merge_inductions import merge_inductions
 from tilewright.passes.xegpu.narrow_index import NARROW_INDEX
 from tilewright.passes.xegpu.pad import pad

@@ -33,6 +33,7 @@ from tilewright.passes.emit import Before
 from tilewright.passes.kernel import SUBGROUPS
 from tilewright.passes.level import among, run_around
 from tilewright.passes.ownership import is_vector, values_of
+from tilewright.passes.vector_reductions import reductions_alike
 from tilewright.passes.xegpu import layout_text as own
 from tilewright.passes.xegpu.cooperative import cooperative
 from tilewright.passes.xegpu.layout_defaults import (
@@ -46,7 +47,6 @@ from tilewright.passes.xegpu.layout_defaults import (
 )
 from tilewright.passes.xegpu.layout_propagation import LayoutConstraint, LayoutPropagation
 from tilewright.passes.xegpu.layout_relations import is_free, relations
-from tilewright.passes.xegpu.legalize import reductions_alike
 from tilewright.passes.xegpu.wg_to_sg import stated_layouts
 from tilewright.uarch.base import MatrixInstruction
 from tilewright.uarch.xe import XeMachine

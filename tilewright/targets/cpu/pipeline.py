@@ -24,6 +24,7 @@ from tilewright.passes.packing import PackingRewriter, Panels, PanelsOf
 from tilewright.passes.pipeline import CLEANUP, Pass, Pipeline, Unit, run
 from tilewright.passes.precision import lower_precision
 from tilewright.passes.row_fusion import fuse_rows
+from tilewright.passes.vector_reductions import reductions_of_tiles
 from tilewright.targets.base import CompileOptions
 from tilewright.targets.cpu.lower import LoweredLaunch, lower_kernel
 from tilewright.targets.cpu.machine import CpuMachine, machine
@@ -134,6 +135,12 @@ W = ("workgroup",)
 
 PASSES: Sequence[Pass[CpuUnit]] = (
     *BEGIN,
+    Pass(
+        "vector-reductions",
+        "makes reductions of tiles of vector's, whatever dimensions they reduce",
+        lambda u: reductions_of_tiles(u.kernel),
+        requires=W,
+    ),
     Pass(
         "contraction",
         "turns products, and loops that sum products, into `stage.contract` over one range of k",
