@@ -157,10 +157,33 @@ def test_tiles_of_a_cpu_are_no_larger_than_the_product_and_enough_for_its_thread
     for m, n in ((333, 64), (1024, 1024), (4096, 4096)):
         tile = product_tile(tw.f32, "cpu", m, n, 1, {"target": "cpu", "num_threads": cores})
         bm, bn = tile["BM"], tile["BN"]
-        assert bm in (32, 64, 128, 256) and bn in (32, 64, 128, 256)
+        assert bm % 8 == 0 and 16 <= bm <= 256 and bn in (32, 64, 128, 256)
         assert bm < 2 * m and bn < 2 * n
         tiles = -(-m // bm) * -(-n // bn)
-        assert cores == 1 or tiles >= 2 * cores or bm == bn == 32
+        assert cores == 1 or tiles >= 2 * cores or min(bm, bn) <= 32
+
+
+def test_a_product_of_few_tiles_is_shared_evenly():
+    """No core has more of C than with tiles of 32 x 32, and a product for 16 cores is one tile a core; tiles of AMX
+    have 32 rows."""
+    from tilewright.ops.tiles import product_tile
+
+    def most(m: int, n: int, bm: int, bn: int, cores: int) -> int:
+        return -(-(-(-m // bm) * -(-n // bn)) // cores) * bm * bn
+
+    for cores in (2, 7, 16, 96):
+        for m, n in ((333, 64), (64, 64), (40, 100), (200, 300)):
+            options = {"target": "cpu", "num_threads": cores}
+            tile = product_tile(tw.f32, "cpu", m, n, 1, options)
+            bm, bn = tile["BM"], tile["BN"]
+            smallest = product_tile(tw.i8, "cpu", m, n, 1, options)
+            assert smallest["BM"] >= 32
+            if smallest == {"BM": 32, "BN": 32}:
+                assert most(m, n, bm, bn, cores) <= most(m, n, 32, 32, cores)
+            else:
+                assert tile == smallest
+    sixteen = {"target": "cpu", "num_threads": 16}
+    assert product_tile(tw.f32, "cpu", 333, 64, 1, sixteen) == {"BM": 24, "BN": 64}
 
 
 @pytest.mark.parametrize("cores", [1, 2, 16, 96])

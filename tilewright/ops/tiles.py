@@ -37,7 +37,8 @@ def product_tile(
     if device in (HOST, NOWHERE):
         threads = options.get("num_threads") or knobs.current().num_threads
         few = FEW[size] if element.is_float and size in FEW else (0, 0)
-        return _shared_tile(m, n, batches, _cores(asked or kind, threads), few)
+        unit = 8 if element.is_float and size >= 4 else 32
+        return _shared_tile(m, n, batches, _cores(asked or kind, threads), few, unit)
     if size > 2:
         # Multiply-add on registers: smaller tiles, shorter steps.
         return {"BM": 64, "BN": 64, "BK": 16} if size > 4 else {"BM": 128, "BN": 128, "BK": 16}
@@ -58,26 +59,42 @@ def rows_of_tile(x: Any, rows: int, options: Mapping[str, Any]) -> int:
     return min(MOST_ROWS, max(LEAST_ROWS, 1 << share.bit_length() >> 1))
 
 
-def _shared_tile(m: int, n: int, batches: int, cores: int, few: tuple[int, int]) -> dict[str, int]:
+def _shared_tile(
+    m: int, n: int, batches: int, cores: int, few: tuple[int, int], unit: int
+) -> dict[str, int]:
     """Tiles that cover a product: powers of two from 32 to 256. A side of `few` rows or columns is not padded to 32:
     beside it the other operand stays where it lies (docs/cpu-target.md). Tiles of few rows are long, as memory is read
-    along them. The longer side is halved until each core has two tiles, or one that memory keeps busy."""
+    along them. The longer side is halved until each core has two tiles, or one that memory keeps busy. A
+    product with too few of the smallest is cut into an equal share of rows (a multiple of `unit`) for each core, if
+    these end no later."""
 
     def covering(extent: int, least: int, most: int = 256) -> int:
         return min(most, max(least, 1 << (extent - 1).bit_length()))
+
+    def tiles(bm: int, bn: int) -> int:
+        return -(-m // bm) * -(-n // bn) * batches
+
+    def rounds(bm: int, bn: int) -> int:
+        return -(-tiles(bm, bn) // cores)
 
     flat = m <= few[0]
     bm, bn = covering(m, 1 if flat else 32), covering(n, 64, 4096) if flat else covering(n, 32)
     if not flat and n <= few[1]:
         bn = -(-n // 8) * 8 if n > 4 else covering(n, 1)
     wanted = cores if flat else 2 * cores
-    while cores > 1 and -(-m // bm) * -(-n // bn) * batches < wanted:
+    while cores > 1 and tiles(bm, bn) < wanted:
         if bm >= bn and bm > 32:
             bm //= 2
         elif bn > bm and bn > (128 if flat else 32):
             bn //= 2
         else:
             break
+    if unit < bm == bn == 32:
+        wide = covering(n, 32)
+        share = -(-m * batches * -(-n // wide) // cores)
+        tall = max(2 * unit, -(-share // unit) * unit)
+        if rounds(tall, wide) * tall * wide <= rounds(bm, bn) * bm * bn:
+            bm, bn = tall, wide
     return {"BM": bm, "BN": bn}
 
 
