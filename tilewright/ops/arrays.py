@@ -46,6 +46,15 @@ def device_of(array: Any) -> str:
     return found
 
 
+def lies_along(array: Any, axis: int) -> bool:
+    """Do elements that follow one another along an axis, counted from the last, lie together?"""
+    if type(array) is np.ndarray:
+        return array.strides[axis:][:1] == (array.itemsize,)
+    of_torch: Any = getattr(array, "stride", None)
+    strides = of_torch() if of_torch is not None else describe(array).strides
+    return tuple(strides)[axis:][:1] == (1,)
+
+
 def check_operands(what: str, least: int, *, floats: bool = True, **operands: Any) -> None:
     """Raises LaunchError where an operand of the operation `what` is no array, has fewer than `least` dimensions,
     elements of another type than the first operand, or (`floats`) integers.

@@ -22,6 +22,7 @@ from tilewright.ops.arrays import (
     empty,
     filled,
     flattened,
+    lies_along,
     result,
 )
 from tilewright.ops.tiles import product_tile
@@ -95,7 +96,9 @@ def matmul(
         looks = tuple(
             None if x is None else (x.dtype, tuple(x.shape), device_of(x)) for x in operands
         )
-        plan = _planned(looks, activation, tuple(options.items()), knobs.current().num_threads)
+        along_k, knob = (lies_along(a, -1), lies_along(b, -2)), knobs.current()
+        asked = tuple(options.items())
+        plan = _planned(looks, along_k, activation, asked, (knob.num_threads, knob.cpu))
     except (
         AttributeError,
         TypeError,
@@ -139,12 +142,13 @@ class _Operand:
 @lru_cache(4096)
 def _planned(
     looks: tuple[tuple[Any, tuple[int, ...], str] | None, ...],
+    along_k: tuple[bool, bool],
     activation: str | None,
     asked: tuple[tuple[str, Any], ...],
-    threads: int | None,
+    knob: tuple[int | None, str | None],
 ) -> _Plan:
-    """The plan for operands (dtype, shape, device) under options; `threads`: what the knob says. LaunchError where they
-    do not fit."""
+    """The plan for operands (dtype, shape, device) under options; `along_k`: do the rows of a, the columns of b lie
+    together? `knob`: what else it depends on. LaunchError where they do not fit."""
     a, b, bias, residual, out = (None if x is None else _Operand(*x) for x in looks)
     check_operands("matmul", 2, floats=False, a=a, b=b)
     assert a is not None and b is not None
@@ -171,7 +175,8 @@ def _planned(
     if bias is not None and bias.shape != (n,):
         raise LaunchError(f"bias has shape {bias.shape}, not {(n,)}")
     options, batches = dict(asked), prod(batch)
-    tile = product_tile(element, a.device, m, n, batches, options)
+    extents = batches, m, n, a.shape[-1]
+    tile = product_tile((element, element, acc), a.device, extents, along_k, options)
 
     def grid(BM: int, BN: int) -> tuple[int, int, int]:
         return -(-m // BM), -(-n // BN), batches

@@ -17,28 +17,30 @@ from tilewright.ops.arrays import device_of
 from tilewright.runtime.arrays import describe
 from tilewright.targets.base import CompileOptions, get_target
 
-FEW = {8: (8, 24), 4: (8, 24), 2: (8, 8)}
-"""By bytes of a float: rows and columns up to which a CPU leaves the other operand where it lies."""
-
 LEAST_ROWS, MOST_ROWS = 4, 32
 """Of a tile of whole rows."""
 
 
 def product_tile(
-    element: DType, device: str, m: int, n: int, batches: int, options: Mapping[str, Any]
+    types: tuple[DType, DType, DType],
+    device: str,
+    shape: tuple[int, int, int, int],
+    along_k: tuple[bool, bool],
+    options: Mapping[str, Any],
 ) -> Mapping[str, Any]:
-    """BM, BN, BK of `batches` products on a device. The planner knows warpgroups' best; a CPU's tiles are no larger
-    than the product, and so many that its threads share them evenly.
+    """BM, BN, BK of a batch of products on a device, as its planner knows them best (see `Target.product_tile`).
 
     `options`: what the caller asked of the kernel.
     """
-    kind, size = device.partition(":")[0], element.itemsize
-    asked = options.get("target")
+    kind, size = device.partition(":")[0], types[0].itemsize
+    asked, (_, m, n, _) = options.get("target"), shape
     if device in (HOST, NOWHERE):
-        threads = options.get("num_threads") or knobs.current().num_threads
-        few = FEW[size] if element.is_float and size in FEW else (0, 0)
-        unit = 8 if element.is_float and size >= 4 else 32
-        return _shared_tile(m, n, batches, _cores(asked or kind, threads), few, unit)
+        compiled = CompileOptions(
+            asked or kind, machine=options.get("machine"), num_threads=options.get("num_threads")
+        )
+        found = get_target(compiled.target).product_tile(shape, types, along_k, compiled)
+        bm, bn = found or (min(256, max(32, 1 << (x - 1).bit_length())) for x in (m, n))
+        return {"BM": bm, "BN": bn}
     if size > 2:
         # Multiply-add on registers: smaller tiles, shorter steps.
         return {"BM": 64, "BN": 64, "BK": 16} if size > 4 else {"BM": 128, "BN": 128, "BK": 16}
@@ -57,45 +59,6 @@ def rows_of_tile(x: Any, rows: int, options: Mapping[str, Any]) -> int:
     cores = _cores(options.get("target") or HOST, threads)
     share = rows // (8 * cores)
     return min(MOST_ROWS, max(LEAST_ROWS, 1 << share.bit_length() >> 1))
-
-
-def _shared_tile(
-    m: int, n: int, batches: int, cores: int, few: tuple[int, int], unit: int
-) -> dict[str, int]:
-    """Tiles that cover a product: powers of two from 32 to 256. A side of `few` rows or columns is not padded to 32:
-    beside it the other operand stays where it lies (docs/cpu-target.md). Tiles of few rows are long, as memory is read
-    along them. The longer side is halved until each core has two tiles, or one that memory keeps busy. A
-    product with too few of the smallest is cut into an equal share of rows (a multiple of `unit`) for each core, if
-    these end no later."""
-
-    def covering(extent: int, least: int, most: int = 256) -> int:
-        return min(most, max(least, 1 << (extent - 1).bit_length()))
-
-    def tiles(bm: int, bn: int) -> int:
-        return -(-m // bm) * -(-n // bn) * batches
-
-    def rounds(bm: int, bn: int) -> int:
-        return -(-tiles(bm, bn) // cores)
-
-    flat = m <= few[0]
-    bm, bn = covering(m, 1 if flat else 32), covering(n, 64, 4096) if flat else covering(n, 32)
-    if not flat and n <= few[1]:
-        bn = -(-n // 8) * 8 if n > 4 else covering(n, 1)
-    wanted = cores if flat else 2 * cores
-    while cores > 1 and tiles(bm, bn) < wanted:
-        if bm >= bn and bm > 32:
-            bm //= 2
-        elif bn > bm and bn > (128 if flat else 32):
-            bn //= 2
-        else:
-            break
-    if unit < bm == bn == 32:
-        wide = covering(n, 32)
-        share = -(-m * batches * -(-n // wide) // cores)
-        tall = max(2 * unit, -(-share // unit) * unit)
-        if rounds(tall, wide) * tall * wide <= rounds(bm, bn) * bm * bn:
-            bm, bn = tall, wide
-    return {"BM": bm, "BN": bn}
 
 
 @cache

@@ -24,8 +24,10 @@ from tilewright.arguments import ArrayArg
 from tilewright.dialects import xetile
 from tilewright.dialects.upstream.arith import constant
 from tilewright.dialects.xetile.rules import vector_type
-from tilewright.passes.tile_origin import tile_accesses
+from tilewright.passes.tile_origin import tile_accesses, tile_origin
+from tilewright.passes.tile_products import Factor, TileProduct, products_of
 from tilewright.uarch.base import GENERIC, Rates
+from tilewright.uarch.products import PlacedProduct, ProductModel, Side
 
 QUARTERS = (1 / 4, 3 / 4)
 """Where along the grid programs are looked at whose loops run longer in some than in others: evenly so, it is taken."""
@@ -111,12 +113,16 @@ def causes(
     }
 
 
+_BESIDE = (("products", "values", "ops"), ("shared cache", "memory"), ("whole arrays",))
+"""Causes that run beside one another where copies do."""
+
+
 def together(causes: Mapping[str, float], rates: Rates) -> float:
     """How long a launch takes for all its causes: where copies run beside the rest, the slowest decides."""
-    busy = causes["products"] + causes["values"] + causes["ops"]
-    moved, least = causes["shared cache"] + causes["memory"], causes["whole arrays"]
-    work = max(busy, moved, least) if rates.asynchronous else busy + moved + least
-    return work + causes["sums of cores"] + causes["start"]
+    if not rates.asynchronous:
+        return sum(causes.values())
+    sums = [sum(causes[cause] for cause in each) for each in _BESIDE]
+    return max(sums) + sum(causes.values()) - sum(sums)
 
 
 @dataclass(frozen=True)
@@ -148,9 +154,12 @@ def launch_seconds(module: ModuleOp, arguments: Sequence[Any], rates: Rates) -> 
 class Program:
     """What of a kernel's work is the same whatever the shapes, read from its IR once."""
 
-    def __init__(self, module: ModuleOp, rates: Rates):
-        self.rates = rates
+    def __init__(self, module: ModuleOp, rates: Rates, model: ProductModel | None = None):
+        self.rates, self.model = rates, model
         self.kernel = next(op for op in module.walk() if isinstance(op, gpu.FuncOp))
+        self.products = list(products_of(self.kernel)) if model is not None else []
+        self.elsewhere = {op for p in self.products for op in (p.op, *p.a.made_by, *p.b.made_by)}
+        """Ops that the model accounts for."""
         self.written = [tile for tile, writes in tile_accesses(self.kernel) if writes]
         loops = [op for op in self.kernel.walk() if isinstance(op, (scf.ForOp, scf.WhileOp))]
         self.shared = len(loops) == 1 and any(
@@ -159,6 +168,8 @@ class Program:
         self.uneven = any(isinstance(l, scf.ForOp) and _program_ids(l.ub) for l in loops)
         self.blocks: dict[Block, tuple[Work, list[Operation]]] = {}
         """The work of a block's ops but for those with regions, and these."""
+        self.moved: dict[Block, list[tuple[xetile.InitTileOp, int]]] = {}
+        """Tiles that a block loads and stores, with their bytes."""
         self.carried: dict[Operation, int] = {}
         """Bytes that a loop carries."""
         self.numbers: dict[SSAValue, int] = {}
@@ -170,8 +181,17 @@ class Program:
         for region in op.regions:
             for block in region.blocks:
                 work, inner = Work(), [each for each in block.ops if each.regions]
+                self.moved[block] = []
                 for each in block.ops:
-                    _add(each, work, self.rates)
+                    if each in self.elsewhere:
+                        continue
+                    origin = tile_origin(each.tile) if isinstance(each, _MOVES) else None
+                    if origin is not None:
+                        values = (*each.results, *each.operands)
+                        self.moved[block].append((origin, sum(map(_bytes, values))))
+                        work.ops += 1
+                    else:
+                        _add(each, work, self.rates)
                 self.blocks[block] = work, inner
         if isinstance(op, scf.ForOp):
             self.carried[op] = sum(_bytes(value) for value in op.results)
@@ -186,6 +206,7 @@ class Program:
             (
                 *(program.rates, [work for work, _ in program.blocks.values()]),
                 *(list(program.carried.values()), list(program.tiles.values())),
+                [p.shape for p in program.products],
                 set(program.numbers.values()),  # constants of one value may be one or several
             )
             for program in (self, other)
@@ -236,6 +257,10 @@ def costed(values: dict[str, int], program: Program, arguments: Sequence[Any]) -
     else:
         each = estimate.whole()
     found = causes(each, programs, rates, shared=program.shared, longest=longest)
+    if program.model is not None and program.products:
+        placed = [estimate.placed(p) for p in program.products]
+        for cause, more in program.model.causes(placed, programs).items():
+            found[cause] = found.get(cause, 0.0) + more
     why = {cause: seconds for cause, seconds in found.items() if seconds}
     return Choice(values, together(found, rates), programs, causes=why)
 
@@ -257,7 +282,9 @@ class _Estimate:
     """A program's work for the shapes of a launch."""
 
     program: Program
-    shapes: Mapping[SSAValue, tuple[int, ...]]
+    shapes: Mapping[SSAValue | None, tuple[int, ...]]
+    arrays: Mapping[SSAValue | None, Any]
+    """Array arguments (`ArrayArg` and the like)."""
     known: dict[SSAValue, int | None] = field(default_factory=dict[SSAValue, "int | None"])
     place: float = 0.0
     """Of the program that is looked at along every axis of the grid: 0 is the first, 1 is behind the last."""
@@ -266,12 +293,9 @@ class _Estimate:
 
     @classmethod
     def of(cls, program: Program, arguments: Sequence[Any]) -> _Estimate:
-        shapes: dict[SSAValue, tuple[int, ...]] = {
-            value: tuple(argument.shape)
-            for value, argument in zip(program.kernel.body.block.args, arguments, strict=True)
-            if hasattr(argument, "shape")
-        }
-        return cls(program, shapes)
+        given = zip(program.kernel.body.block.args, arguments, strict=True)
+        arrays: dict[SSAValue | None, Any] = {v: a for v, a in given if hasattr(a, "shape")}
+        return cls(program, {v: tuple(a.shape) for v, a in arrays.items()}, arrays)
 
     def at(self, place: float) -> _Estimate:
         """The same for another program."""
@@ -285,6 +309,8 @@ class _Estimate:
     def block(self, block: Block) -> Work:
         own, inner = self.program.blocks[block]
         work = replace(own)
+        for origin, size in self.program.moved[block]:
+            work.memory_bytes += size * self.inside(origin)
         for op in inner:
             trips = _UNKNOWN_TRIPS if isinstance(op, scf.WhileOp) else 1
             if isinstance(op, scf.ForOp):
@@ -295,6 +321,12 @@ class _Estimate:
                 for each in region.blocks:
                     work.add(self.block(each), trips)
         return work
+
+    def inside(self, tile: xetile.InitTileOp) -> float:
+        """The part of a tile that its array has at most."""
+        sizes, shape = self.program.tiles[tile], self.shapes.get(tile.source, ())
+        pairs = zip(reversed(sizes), reversed(shape), strict=False)
+        return prod(min(1.0, extent / size) for size, extent in pairs)
 
     def trips(self, loop: scf.ForOp) -> int:
         low, high, step = (self.value(v) for v in (loop.lb, loop.ub, loop.step))
@@ -324,6 +356,37 @@ class _Estimate:
                 self.counts.update((str(id.dimension.data), along) for id in ids)
                 count *= along
         return count
+
+    # Products.
+
+    def placed(self, product: TileProduct) -> PlacedProduct:
+        """A product for these shapes."""
+        rows, columns, k = product.shape
+        times, op = 1, product.op.parent_op()
+        while op is not None and op is not self.program.kernel:
+            trips = self.trips(op) if isinstance(op, scf.ForOp) else 1
+            if op is product.op.parent_op() and product.is_summed:
+                k = min(k * trips, *(self.along(f, -3 - f.axis, k * trips) for f in product.sides))
+            else:
+                times *= trips
+            op = op.parent_op()
+        a, b = (self.side(f, tile) for f, tile in zip(product.sides, (rows, columns), strict=True))
+        types = (
+            _name(product.a.type),
+            _name(product.b.type),
+            _name(vector_type(product.op.result)),
+        )
+        return PlacedProduct(types, a, b, k, times)
+
+    def along(self, factor: Factor, axis: int, otherwise: int) -> int:
+        """The extent of a factor's array."""
+        return self.shapes[factor.array][axis] if factor.array in self.shapes else otherwise
+
+    def side(self, factor: Factor, tile: int) -> Side:
+        extent = self.along(factor, factor.axis, tile)
+        strides = getattr(self.arrays.get(factor.array), "strides", None)
+        along_k = bool(strides[-3 - factor.axis] == 1 if strides else factor.axis == -2)
+        return Side(tile, extent, factor.array is not None, along_k)
 
     # Index arithmetic on shapes.
 
@@ -368,6 +431,9 @@ _FOLDS: Mapping[type[Operation], Callable[..., int]] = {
 }
 
 
+_MOVES = xetile.LoadTileOp | xetile.StoreTileOp
+
+
 def _program_ids(ssa: SSAValue) -> list[gpu.BlockIdOp]:
     """The numbers of a program that go into an index value."""
     work, seen = [ssa], set[SSAValue]()
@@ -381,6 +447,11 @@ def _program_ids(ssa: SSAValue) -> list[gpu.BlockIdOp]:
             found.append(value.owner)
         work.extend(value.owner.operands)
     return found
+
+
+def _name(type: VectorType) -> str:
+    """Of the elements."""
+    return dtypes.from_mlir(type.element_type).name
 
 
 def _element_bytes(value: SSAValue) -> int:

@@ -19,9 +19,13 @@ from tilewright.diagnostics import TilewrightError, UnsupportedError
 from tilewright.passes.launch_cost import Choice, Program, costed
 from tilewright.passes.resizing import NotAffineError, Resizable
 from tilewright.uarch.base import GENERIC, Rates
+from tilewright.uarch.products import ProductModel
 
 CANDIDATES = (16, 32, 64, 128, 256)
 """Values that are tried for every constexpr; tiles of these extents fit every machine's panels."""
+
+MIDDLE = 64
+"""What is tried first."""
 
 PAIRS = 2
 """So many names are not descended along, one after the other, where kernels that are not to be lie between others: all
@@ -82,17 +86,19 @@ def choices(
     rates: Rates = GENERIC,
     candidates: Sequence[int] = CANDIDATES,
     rated: Callable[[ModuleOp], Rates] | None = None,
+    model: ProductModel | None = None,
 ) -> list[Choice]:
     """What was tried on the way to the cheapest choice, by descent along one name at a time; the cheapest first.
 
-    `rated`: by what a kernel is costed, if not by `rates`; it raises UnsupportedError for one that is not to be. Raises
-    that when the kernel compiles with none of the candidates.
+    `rated`: by what a kernel is costed, if not by `rates`; it raises UnsupportedError for one that is not to be.
+    `model`: what its products cost, if not by rates. Raises UnsupportedError when the kernel compiles with none of the
+    candidates.
     """
     # The IR depends on types alone, not on shapes.
     memory = "planned" if rated is None else "rated"
     if memory not in request.memory:
         rating = rated if rated is not None else lambda module: rates
-        request.memory[memory] = _Programs(request, rating)
+        request.memory[memory] = _Programs(request, rating, model)
     programs: _Programs = request.memory[memory]
     seen: dict[tuple[int, ...], float] = {}
     made: dict[tuple[int, ...], Choice] = {}
@@ -110,7 +116,7 @@ def choices(
         return seen[choice]
 
     ways = [list(candidates)] * len(request.names)
-    starts = [(size,) * len(request.names) for size in (64, *candidates)]
+    starts = [(size,) * len(request.names) for size in (MIDDLE, *candidates)]
     if rated is not None and len(request.names) <= PAIRS:
         middle = starts[0]
         alone = [
@@ -119,8 +125,12 @@ def choices(
         ]
         starts = list(product(*alone)) or starts
     best, least = descend(min(starts, key=cost), ways, cost)
+    for i in range(len(best)):  # what costs nothing stays in the middle
+        plain = (*best[:i], MIDDLE, *best[i + 1 :])
+        if MIDDLE in candidates and cost(plain) <= least:
+            best, least = plain, cost(plain)
     if not programs.confirm(best):
-        return choices(request, rates, candidates, rated)
+        return choices(request, rates, candidates, rated, model)
     if least == inf:
         raise UnsupportedError(
             f"no value of {', '.join(request.names)} among {tuple(candidates)} makes a legal kernel;"
@@ -128,7 +138,8 @@ def choices(
             location=reasons[0].location,
             hint="give the constexprs values",
         )
-    return [made[each] for each in sorted(made, key=lambda each: (each != best, seen[each]))]
+    order = sorted(made, key=lambda each: (each != best, seen[each]))
+    return list({made[each].seconds: made[each] for each in reversed(order)}.values())[::-1]
 
 
 class _Programs:
@@ -137,9 +148,11 @@ class _Programs:
     Launches of several threads ask for the same kernel, and there is one module to resize: one at a time.
     """
 
-    def __init__(self, request: Request, rated: Callable[[ModuleOp], Rates]):
+    def __init__(
+        self, request: Request, rated: Callable[[ModuleOp], Rates], model: ProductModel | None
+    ):
         self.build = lambda sizes: request.build(dict(zip(request.names, sizes, strict=True)))
-        self.rated = rated
+        self.rated, self.model = rated, model
         self.known: dict[tuple[int, ...], Program | TilewrightError] = {}
         self.built: set[tuple[int, ...]] = set()
         self.lock = Lock()
@@ -162,7 +175,7 @@ class _Programs:
         if self.resizable is not None:
             try:
                 module = self.resizable.at(sizes)
-                return Program(module, self.rated(module))
+                return Program(module, self.rated(module), self.model)
             except NotAffineError:
                 pass
             except TilewrightError as error:
@@ -170,7 +183,7 @@ class _Programs:
         self.built.add(sizes)
         try:
             module = self.build(sizes)
-            return Program(module, self.rated(module))
+            return Program(module, self.rated(module), self.model)
         except TilewrightError as error:
             return error
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import numpy as np
     from xdsl.dialects.builtin import ModuleOp
 
+    from tilewright.dtypes import DType
     from tilewright.passes.launch_cost import Choice
     from tilewright.passes.pipeline import Pipeline
     from tilewright.passes.planner import Request
@@ -216,6 +217,21 @@ class Target(Protocol):
         from tilewright.passes.planner import choices
 
         return choices(request, self.rates(options))
+
+    def product_tile(
+        self,
+        shape: tuple[int, int, int, int],
+        types: tuple[DType, DType, DType],
+        along_k: tuple[bool, bool],
+        options: CompileOptions,
+    ) -> tuple[int, int] | None:
+        """Rows and columns of a tile of C for a batch of plain products C = A B of arrays; None where the target has no
+        model that tells at once.
+
+        `shape`: batches, M, N, K. `types`: elements of A and B, and what they are added up as. `along_k`: do elements
+        of A, of B that follow one another along k lie together?
+        """
+        return None
 
     def samples(self, request: Request, options: CompileOptions) -> Sequence[Mapping[str, int]]:
         """Values for a request's constexprs whose times say how fast this machine is; none where the target's planner

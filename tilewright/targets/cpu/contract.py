@@ -24,10 +24,10 @@ from tilewright.dialects.stage import ContractOp
 from tilewright.dialects.upstream.arith import constant, folded
 from tilewright.targets.cpu.evaluate import Evaluator
 from tilewright.targets.cpu.family import Family, Fetch, PanelOperand
-from tilewright.targets.cpu.machine import CpuMachine
+from tilewright.targets.cpu.machine import FEW_USES, CpuMachine
 from tilewright.targets.cpu.memory import Buffer, itemsize, rows_cols
 from tilewright.targets.cpu.micro import AMX_STEPS, emit_micro, family_of, known_bytes, panel_start
-from tilewright.targets.cpu.operands import FEW_USES, Operands, PackedArray
+from tilewright.targets.cpu.operands import Operands, PackedArray
 from tilewright.targets.cpu.panels import PanelFormat, transpose
 from tilewright.targets.cpu.roles import roles_of
 from tilewright.targets.cpu.thin import ThinProduct, thin_form

@@ -120,6 +120,10 @@ THIN_INNER_OF_TILES: Final = (4, 4)
 THIN_COLUMNS: Final = 24
 
 
+FEW_USES: Final = 4
+"""Rows of an array are read as often as that; more often pays for a copy in which they lie together."""
+
+
 def chosen(level: str | None) -> CpuMachine:
     """The machine of a kernel's options: of a level, or the one at hand up to the tier of `TILEWRIGHT_CPU`."""
     return machine(level, knobs.current().cpu if level is None else None)

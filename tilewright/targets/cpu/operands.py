@@ -35,8 +35,6 @@ PACK_ARGUMENTS = (mach.ptr, index, index, index, index, index, mach.ptr, index)
 
 STREAMS = 64
 """Rows read side by side that a core fetches ahead by itself."""
-FEW_USES = 4
-"""Rows of an array are read as often as that; more often pays for a copy in which they lie together."""
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,10 @@ from tilewright.uarch.calibration import with_calibration
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
 
+    from tilewright.dtypes import DType
+    from tilewright.passes.launch_cost import Choice
+    from tilewright.passes.planner import Request
+    from tilewright.targets.cpu.product_cost import PanelCosts
     from tilewright.uarch import Rates
 
 
@@ -248,6 +252,32 @@ class CpuTarget(Target):
         cores = options.num_threads or thread_count()
         found = replace(m.architecture.machine.rates, cores=cores, product_flops=per_core)
         return with_calibration(found, self.identity(options))
+
+    def choices(self, request: Request, options: CompileOptions) -> Sequence[Choice]:
+        """Products cost what `product_cost` says, other work what the rates do."""
+        from tilewright.passes.planner import choices
+        from tilewright.targets.cpu.product_cost import SIDES
+
+        return choices(request, self.rates(options), SIDES, model=self._products(options))
+
+    def product_tile(
+        self,
+        shape: tuple[int, int, int, int],
+        types: tuple[DType, DType, DType],
+        along_k: tuple[bool, bool],
+        options: CompileOptions,
+    ) -> tuple[int, int]:
+        from tilewright.targets.cpu.product_cost import product_tile
+
+        stored = types[0].itemsize / self.rates(options).memory_bytes
+        a, b, c = (each.name for each in types)
+        return product_tile(self._products(options), shape, (a, b, c), along_k, stored)
+
+    def _products(self, options: CompileOptions) -> PanelCosts:
+        from tilewright.targets.cpu.product_cost import PanelCosts
+
+        m = chosen(options.machine)
+        return PanelCosts(m, options.num_threads or thread_count(), m.architecture.panel_rates)
 
     def fingerprint(self, options: CompileOptions) -> str:
         return f"{chosen(options.machine).key()}|{toolchain_version()}"

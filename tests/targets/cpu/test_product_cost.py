@@ -1,0 +1,73 @@
+"""What products are estimated to take on a CPU: by shapes, threads and how operands lie."""
+
+import numpy as np
+import pytest
+
+from benchmarks.suites.layers import product
+from tests.passes.test_planner import Request
+from tilewright.targets.base import CompileOptions, get_target
+from tilewright.targets.cpu.machine import machine
+from tilewright.targets.cpu.product_cost import PanelCosts, product_tile
+from tilewright.uarch.cpu import PANEL_RATES
+from tilewright.uarch.products import PlacedProduct, Side
+
+
+def seconds(shape, tile, types=("f32",) * 3, along_k=(True, False), threads=1, level="amx"):
+    m, n, k = shape
+    a = Side(tile[0], m, True, along_k[0])
+    b = Side(tile[1], n, True, along_k[1])
+    costs = PanelCosts(machine(level), threads, PANEL_RATES)
+    return sum(costs.causes([PlacedProduct(types, a, b, k, 1)], a.tiles * b.tiles).values())
+
+
+def test_twice_the_work_takes_about_twice_as_long():
+    once, twice = (seconds((1024, n, 1024), (128, 128)) for n in (1024, 2048))
+    assert 1.8 < twice / once < 2.2
+    assert 1.8 < seconds((1024, 1024, 2048), (128, 128)) / once < 2.2
+
+
+def test_threads_share_programs_and_idle_where_there_are_too_few():
+    alone, shared = (seconds((2048, 2048, 2048), (128, 128), threads=t) for t in (1, 16))
+    assert 8 < alone / shared < 16
+    few, many = (seconds((128, 128, 4096), (t, t), threads=16) for t in (128, 32))
+    assert many < few / 2
+
+
+def test_what_lies_outside_of_the_array_is_not_paid_for():
+    assert seconds((40, 512, 512), (256, 128)) == seconds((40, 512, 512), (64, 128))
+
+
+def test_tiles_and_instructions_are_those_of_the_machine():
+    bf16 = ("bf16", "bf16", "f32")
+    amx, vectors = (seconds((1024,) * 3, (256, 256), bf16, level=x) for x in ("amx", "avx2"))
+    assert amx < vectors / 4
+    i8, f16 = (
+        seconds((1024,) * 3, (256, 256), t) for t in (("i8", "i8", "i32"), ("f16", "f16", "f32"))
+    )
+    assert i8 < amx < f16
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_a_plain_kernel_with_sizes_left_open_gets_tiles_as_good_as_those_of_ops(threads):
+    a, b = np.zeros((300, 512), np.float32), np.zeros((512, 700), np.float32)
+    request = Request(product, a, b, np.zeros((300, 700), np.float32))
+    options = CompileOptions(target="cpu", num_threads=threads)
+    chosen = get_target("cpu").choices(request, options)[0]
+    tile = get_target("cpu").product_tile(
+        (1, 300, 700, 512), (request.arguments[0].dtype,) * 3, (True, False), options
+    )
+    types, extents = ("f32",) * 3, (300, 700, 512)
+    own, of_ops = (
+        seconds(extents, t, types, threads=threads)
+        for t in ((chosen.values["BM"], chosen.values["BN"]), tile)
+    )
+    assert own < 1.25 * of_ops and chosen.values["BK"] == 64
+
+
+def test_every_target_may_be_asked():
+    assert (
+        get_target("reference").product_tile((1, 9, 9, 9), (), (True, True), CompileOptions())
+        is None
+    )
+    costs = PanelCosts(machine("avx2"), 2, PANEL_RATES)
+    assert product_tile(costs, (3, 5, 5, 7), ("f64",) * 3, (False, False), 1e-9)[0] >= 5

@@ -1,0 +1,82 @@
+"""The products of a kernel for the arrays of a launch: how large, how deep, and how often each side is read.
+
+    C[128, 256] += A[128, 32] B[32, 256], 700 x 1000 x 4096:   k = 4096, A is read by 4 programs, B by 6
+
+What a target's model of them (`uarch.products.ProductModel`) is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from xdsl.dialects.builtin import VectorType
+from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
+
+from tilewright.dialects import xetile
+from tilewright.passes.tile_origin import tile_origin
+
+
+@dataclass(frozen=True)
+class Factor:
+    """One side of a product as the IR has it."""
+
+    type: VectorType
+    array: SSAValue | None
+    """What it is loaded from, seen through ops on each element; None where it is computed otherwise."""
+    axis: int
+    """The dimension of the array, from its end (-1 or -2), along which the result's rows (columns) run."""
+    made_by: tuple[Operation, ...]
+    """The load and the ops on it that nothing else uses."""
+
+
+@dataclass(frozen=True)
+class TileProduct:
+    """A `tile_mma` and its sides."""
+
+    op: xetile.TileMmaOp
+    a: Factor
+    b: Factor
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Rows, columns and k of its tiles."""
+        (rows, k), columns = self.a.type.get_shape(), self.b.type.get_shape()[1]
+        return rows, columns, k
+
+    @property
+    def sides(self) -> tuple[Factor, Factor]:
+        return self.a, self.b
+
+    @property
+    def is_summed(self) -> bool:
+        """Is it added to what a loop carries?"""
+        return isinstance(self.op.c, BlockArgument)
+
+
+def products_of(kernel: Operation) -> Iterator[TileProduct]:
+    """All of a kernel."""
+    for op in kernel.walk():
+        if isinstance(op, xetile.TileMmaOp):
+            yield TileProduct(op, _factor(op.a, 0), _factor(op.b, 1))
+
+
+def _factor(value: SSAValue, side: int) -> Factor:
+    assert isinstance(value.type, VectorType)
+    kind, transposed, made_by = value.type, False, list[Operation]()
+    while isinstance(value, OpResult):
+        op = value.op
+        if value.has_one_use():
+            made_by.append(op)
+        if isinstance(op, xetile.LoadTileOp):
+            origin = tile_origin(op.tile)
+            if op.permutation is not None or origin is None:
+                break
+            return Factor(kind, origin.source, -1 if side ^ transposed else -2, tuple(made_by))
+        tiles = [v for v in op.operands if isinstance(v.type, VectorType)]
+        if isinstance(op, xetile.TransposeOp):
+            transposed = not transposed
+        elif len(tiles) != 1 or tiles[0].type.get_shape() != value.type.get_shape():  # pyright: ignore
+            break
+        value = tiles[0]
+    return Factor(kind, None, -1 if side else -2, ())

@@ -1,0 +1,199 @@
+"""What products take on a CPU, estimated: copies into panels, micro-kernels on them, and memory.
+
+The choices that the target's passes make for a product (`packing`, `roles`, `thin`) are made here for tile sizes that
+nobody has compiled yet, and what each of them takes is added up by the rates of the machine's table
+(`uarch.cpu.PanelRates`):
+
+    multiplied     whole micro-kernels, ragged edges included
+    copied         a side that is read often is packed once, in front; one that is read a few times by each reader
+    read in place  few rows of A beside B's rows along k, A's rows beside few columns
+    sums           C goes through the second cache once per block of k
+
+Programs take turns on the cores; the last of them end at different times. No launch is faster than memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+from math import ceil, log2
+
+from tilewright import dtypes
+from tilewright.targets.cpu.machine import FEW_USES, CpuMachine, few_reads
+from tilewright.uarch.cpu import PanelRates
+from tilewright.uarch.products import PlacedProduct, Side
+
+SIDES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 256, 512, 1024, 2048, 4096)
+"""Rows and columns that are tried."""
+LEAST = (16, 32)
+"""Shorter rows and columns only of a side that two of them cover."""
+MANY_ROUNDS = 6
+"""Programs per core from which on it does not matter how many are left for the last round."""
+SUMMED = 512
+"""k that is multiplied while sums stay in registers."""
+RUN_BYTES = 420
+"""What the start of a run of memory costs, as so many of its bytes."""
+A_BYTES = 1024
+"""Of a row of A, in a block of k."""
+BLOCK_BYTES = 6 << 17
+"""Of the second cache, for C and a block of A."""
+
+
+@dataclass(frozen=True)
+class PanelCosts:
+    """The model of products (`uarch.products.ProductModel`) of a machine with so many threads."""
+
+    machine: CpuMachine
+    threads: int
+    rates: PanelRates
+
+    def causes(self, products: Sequence[PlacedProduct], programs: int) -> Mapping[str, float]:
+        """Seconds of a launch by cause."""
+        mine = programs / self.threads
+        rounds = mine if mine > MANY_ROUNDS else ceil(mine)
+        rounds += self.rates.uneven * log2(self.threads)
+        found = {"products": 0.0, "copies": 0.0, "sums": 0.0, "start": rounds * self.rates.program}
+        for each in products:
+            for cause, seconds, per_program in self._costs(each):
+                found[cause] += seconds * (rounds * each.times if per_program else 1)
+        memory = min(self.threads * self.rates.stream, self.rates.memory)
+        least = sum(map(_bytes, products)) / memory
+        found["whole arrays"] = max(0.0, least - found["products"] - found["copies"])
+        return found
+
+    def _costs(self, p: PlacedProduct) -> list[tuple[str, float, bool]]:
+        """(cause, seconds, of each program) of a product."""
+        kernel, rates = _kernel(self.machine, p.types), self.rates
+        floats, *sizes = dtypes.from_name(p.types[2]).is_float, *map(_itemsize, p.types[:2])
+        thin = self._thin(p, kernel.tiles) if floats else None
+        if thin is not None:
+            short, long = (p.a, p.b) if thin == 1 else (p.b, p.a)
+            vectors = self.machine.vector_bytes / max(4, _itemsize(p.types[2])) * 2 * rates.hertz
+            if thin == 0:
+                vectors *= rates.thin_columns
+            read = p.k * long.extent * sizes[thin] / rates.stream
+            if thin == 1 and not p.b.along_k:
+                read += p.k * RUN_BYTES / rates.stream
+            packed = p.k * short.tile * sizes[1 - thin] / rates.pack_rows
+            multiplied = p.k * long.extent * short.tile / vectors
+            return [("products", max(multiplied, read), True), ("copies", packed, True)]
+        macs = kernel.rate * rates.hertz
+        found = [("products", p.k * self._padded(p, kernel) / macs, True)]
+        sums = 4 * p.a.extent * p.b.extent
+        block = sums + A_BYTES * p.a.extent
+        speed = rates.sums if block <= BLOCK_BYTES else rates.far_sums
+        found.append(("sums", sums * ceil(p.k / SUMMED) / speed, True))
+        few, size_a, size_b = few_reads(self.threads), *sizes
+        swapped = (
+            kernel.tiles and p.b.along_k and p.a.tile <= kernel.columns and p.b.tile > p.a.tile
+        )
+        in_rows = kernel.verbatim and p.a.along_k and p.b.tile <= FEW_USES * kernel.wide
+        short_runs = p.b.tile <= 2 * kernel.columns and not kernel.tiles
+        for side, other, size, in_place, packed in (
+            (p.a, p.b, size_a, in_rows and not swapped, rates.pack_rows),
+            (p.b, p.a, size_b, swapped, rates.pack_runs if p.b.along_k else rates.pack_lines),
+        ):
+            mine = p.k * side.extent * size
+            if side is p.b and side.along_k and short_runs:
+                packed = rates.pack_short_runs
+            if not side.loaded:
+                found.append(("copies", mine / rates.pack_rows, True))
+            elif other.tiles > few:
+                all_of_it = p.k * side.whole * size / self.threads
+                found.append(("copies", all_of_it / packed + rates.meeting, False))
+                near = rates.panels if self.threads == 1 else rates.panels_of_others
+                found.append(("copies", mine / near, True))
+            else:
+                found.append(("copies", mine / (rates.in_place if in_place else packed), True))
+        return found
+
+    def _thin(self, p: PlacedProduct, tiles: bool) -> int | None:
+        """The side that is multiplied where it lies (see `thin`), if one is."""
+        limits = self.machine.thin(tiles=tiles, inner=p.b.along_k)
+        if p.b.loaded and p.a.tile <= limits[0]:
+            return 1
+        limits = self.machine.thin(tiles=tiles, inner=True)
+        return 0 if p.a.loaded and p.a.along_k and p.b.tile <= limits[1] else None
+
+    def _padded(self, p: PlacedProduct, kernel: _Kernel) -> float:
+        """Elements of C that micro-kernels compute, those of tiles that stand alone as many more as they cost."""
+        rows = -(-p.a.extent // kernel.rows) * kernel.rows
+        columns = -(-p.b.extent // kernel.columns) * kernel.columns
+        if kernel.tiles and p.a.tile < kernel.rows and not p.b.along_k:
+            rows *= self.rates.half_block
+        return rows * columns
+
+
+@dataclass(frozen=True)
+class _Kernel:
+    """The micro-kernel that multiplies elements of some types."""
+
+    tiles: bool
+    rows: int
+    columns: int
+    wide: int
+    """Columns that it multiplies at once."""
+    rate: float
+    """Multiplications per clock."""
+    verbatim: bool = True
+    """Does it read elements of A as they are in the array?"""
+
+
+@lru_cache(64)
+def _kernel(m: CpuMachine, types: tuple[str, str, str]) -> _Kernel:
+    """That of the machine's table; floats of 16 bits that it does not multiply are two bf16 each in tiles, else f32."""
+    able, times = m.architecture.able(m.target.features, *types), 1
+    verbatim = bool(able)
+    if not able and types == ("f16", "f16", "f32") and m.has("amx-bf16"):
+        able, times = m.architecture.able(m.target.features, "bf16", "bf16", "f32"), 4
+    if not able and types[2] == "i32":
+        able = [each for each in m.dots if each.types[2] == "i32"]
+    if able:
+        found, rate = able[0], able[0].flops_per_cycle / 2 / times
+        wide = found.nr * found.panels
+        return _Kernel(found.rows > 1, found.mr, found.nr, wide, rate, verbatim)
+    nr = m.nr(max(4, _itemsize(types[2])))
+    rate = 2.0 * m.vector_bytes / max(4, _itemsize(types[2]))
+    return _Kernel(False, m.mr, nr, nr * m.panels, rate, False)
+
+
+def _itemsize(name: str) -> int:
+    return dtypes.from_name(name).itemsize
+
+
+def _bytes(p: PlacedProduct) -> float:
+    """Of the arrays that a product reads, each once."""
+    sides = zip((p.a, p.b), p.types, strict=False)
+    return sum(side.whole * p.k * _itemsize(name) for side, name in sides)
+
+
+def product_tile(
+    costs: PanelCosts,
+    shape: tuple[int, int, int, int],
+    types: tuple[str, str, str],
+    along_k: tuple[bool, bool],
+    store_seconds: float,
+) -> tuple[int, int]:
+    """Rows and columns of the tiles of C for a batch of products of arrays (see `Target.product_tile`).
+
+    `store_seconds`: of an element of the result.
+    """
+    batches, *extents, k = shape
+
+    def ways(i: int) -> Iterator[Side]:
+        extent = extents[i]
+        for less, size in zip((0, *SIDES), SIDES, strict=False):
+            if less < extent and (size >= LEAST[i] or extent <= 2 * size):
+                yield Side(size, extent, True, along_k[i])
+
+    def seconds(tile: tuple[Side, Side]) -> float:
+        a, b = tile
+        programs = batches * a.tiles * b.tiles
+        causes = costs.causes([PlacedProduct(types, a, b, k, 1)], programs)
+        stored = a.extent * b.extent * store_seconds
+        return sum(causes.values()) + -(-programs // costs.threads) * stored
+
+    a, b = min(product(ways(0), ways(1)), key=seconds)
+    return a.tile, b.tile

@@ -1,0 +1,53 @@
+"""What a machine's model of products is told: the products of a program, as they lie in the arrays of a launch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side of a product in one program."""
+
+    tile: int
+    """Rows of A, or columns of B, of a tile."""
+    whole: int
+    """Those of the array."""
+    loaded: bool
+    """Is it loaded from an array, seen through ops on each element?"""
+    along_k: bool
+    """Do elements that follow one another along k lie together there?"""
+
+    @property
+    def extent(self) -> int:
+        """Of a tile, what is in the array."""
+        return min(self.tile, self.whole)
+
+    @property
+    def tiles(self) -> int:
+        """Tiles that cover the array: so many programs read the other side again."""
+        return -(-self.whole // self.tile)
+
+
+@dataclass(frozen=True)
+class PlacedProduct:
+    """A product of a kernel for the shapes of a launch."""
+
+    types: tuple[str, str, str]
+    """Names of the element types of A, B and C."""
+    a: Side
+    b: Side
+    k: int
+    """Of all steps that are added up."""
+    times: int
+    """How often a program does that."""
+
+
+class ProductModel(Protocol):
+    """A target's own account of what products take with loading their sides; other work is that of :class:`Work`."""
+
+    def causes(self, products: Sequence[PlacedProduct], programs: int) -> Mapping[str, float]:
+        """Seconds of a launch of so many programs, each with these products, by cause."""
+        ...
