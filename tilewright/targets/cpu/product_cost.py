@@ -35,6 +35,10 @@ SUMMED = 512
 """k that is multiplied while sums stay in registers."""
 RUN_BYTES = 420
 """What the start of a run of memory costs, as so many of its bytes."""
+THIN_ROWS = 8
+"""Rows of A that are multiplied at once beside few columns (`thin`)."""
+LINE = 64
+"""Bytes of memory that are read together."""
 A_BYTES = 1024
 """Of a row of A, in a block of k."""
 BLOCK_BYTES = 6 << 17
@@ -76,8 +80,12 @@ class PanelCosts:
             read = p.k * long.extent * sizes[thin] / rates.stream
             if thin == 1 and not p.b.along_k:
                 read += p.k * RUN_BYTES / rates.stream
-            packed = p.k * short.tile * sizes[1 - thin] / rates.pack_rows
-            multiplied = p.k * long.extent * short.tile / vectors
+            row = short.tile * sizes[1 - thin]
+            if not short.along_k:  # its lines are read for these elements alone
+                row = max(row, LINE)
+            packed = p.k * row / rates.pack_rows
+            block = THIN_ROWS if thin == 0 else self.machine.vector_bytes // 4
+            multiplied = p.k * -(-long.extent // block) * block * short.tile / vectors
             return [("products", max(multiplied, read), True), ("copies", packed, True)]
         macs = kernel.rate * rates.hertz
         found = [("products", p.k * self._padded(p, kernel) / macs, True)]
@@ -106,7 +114,8 @@ class PanelCosts:
                 near = rates.panels if self.threads == 1 else rates.panels_of_others
                 found.append(("copies", mine / near, True))
             else:
-                found.append(("copies", mine / (rates.in_place if in_place else packed), True))
+                speed = rates.in_place / self._half(p, kernel) if in_place else packed
+                found.append(("copies", mine / speed, True))
         return found
 
     def _thin(self, p: PlacedProduct, tiles: bool) -> int | None:
@@ -121,9 +130,11 @@ class PanelCosts:
         """Elements of C that micro-kernels compute, those of tiles that stand alone as many more as they cost."""
         rows = -(-p.a.extent // kernel.rows) * kernel.rows
         columns = -(-p.b.extent // kernel.columns) * kernel.columns
-        if kernel.tiles and p.a.tile < kernel.rows and not p.b.along_k:
-            rows *= self.rates.half_block
-        return rows * columns
+        return rows * columns * self._half(p, kernel)
+
+    def _half(self, p: PlacedProduct, kernel: _Kernel) -> float:
+        """How much longer a block of tiles takes that has half its rows."""
+        return self.rates.half_block if kernel.tiles and p.a.tile < kernel.rows else 1.0
 
 
 @dataclass(frozen=True)
