@@ -8,7 +8,8 @@
     %v = the rows %v0, %v1
 
 A row is plain where it is known to lie inside and is contiguous, masked where it may end early, gathered where its
-stride is not 1. Rows outside in an outer dimension get an empty mask; no branch is made.
+stride is not 1. Rows outside in an outer dimension get an empty mask. A row of one element is accessed in a branch, as
+machines without masks can do it.
 """
 
 from __future__ import annotations
@@ -122,7 +123,11 @@ class VectorRows:
         if self._is_contiguous():
             if mask is None:
                 return b.load(pointer, row)
-            return b.value(mach.MaskedLoadOp(pointer, mask, self._held(at, row)))
+            held = self._held(at, row)
+            if row.get_shape() == (1,):
+                on = b.extract(mask, 0)
+                return b.choose(on, lambda: [b.load(pointer, row)], lambda: [held])[0]
+            return b.value(mach.MaskedLoadOp(pointer, mask, held))
         mask = b.constant(self._bits(), 1) if mask is None else mask
         return b.value(mach.GatherOp(pointer, self._steps(), mask, self._held(at, row)))
 
@@ -143,6 +148,9 @@ class VectorRows:
             b.op(mach.ScatterOp(row, pointer, self._steps(), mask))
         elif mask is None:
             b.store(row, pointer)
+        elif self.row.get_shape() == (1,):
+            with b.when(b.extract(mask, 0)):
+                b.store(row, pointer)
         else:
             b.op(mach.MaskedStoreOp(row, pointer, mask))
 

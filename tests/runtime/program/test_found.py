@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.rank_n import RANK_N
 from tilewright.dialects.text import parse_module
 from tilewright.runtime.program import run_program
 from tilewright.tools.cli import main
@@ -54,10 +53,9 @@ gpu.module @m {
 
 
 @pytest.mark.parametrize("command, text, words", [
-    ("compile --target cpu --emit llvm", RANK_N, "vector.multi_reduction on tiles is not supported"),
     ("compile --target cpu --emit llvm", HOST, "a kernel can only call functions of its own module"),
     ("compile --target xe-dg2 --emit llvm", NARROW, "makes 5 lanes, the kernel's subgroups have 8"),
-], ids=["rows that are none of the tile's", "a kernel that is a whole program", "rows too short"])  # fmt: skip
+], ids=["a kernel that is a whole program", "rows too short"])  # fmt: skip
 def test_it_is_told(
     command: str, text: str, words: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
