@@ -132,6 +132,12 @@ def test_refuses_operands_that_do_not_fit():
             ops.matmul(a, a, **wrong)
 
 
+@pytest.mark.parametrize("m, n, k", [(0, 3, 5), (4, 0, 5), (4, 3, 0)])
+def test_empty_operands_give_an_empty_result_or_zeros(m, n, k):
+    a, b = np.ones((m, k), np.float32), np.ones((k, n), np.float32)
+    assert np.array_equal(ops.matmul(a, b), np.zeros((m, n), np.float32))
+
+
 def test_products_that_look_alike_are_planned_once(monkeypatch, rng):
     module = sys.modules["tilewright.ops.matmul"]
     asked = []

@@ -73,20 +73,7 @@ class PanelCosts:
         floats, *sizes = dtypes.from_name(p.types[2]).is_float, *map(_itemsize, p.types[:2])
         thin = self._thin(p, kernel.tiles) if floats else None
         if thin is not None:
-            short, long = (p.a, p.b) if thin == 1 else (p.b, p.a)
-            vectors = self.machine.vector_bytes / max(4, _itemsize(p.types[2])) * 2 * rates.hertz
-            if thin == 0:
-                vectors *= rates.thin_columns
-            read = p.k * long.extent * sizes[thin] / rates.stream
-            if thin == 1 and not p.b.along_k:
-                read += p.k * RUN_BYTES / rates.stream
-            row = short.tile * sizes[1 - thin]
-            if not short.along_k:  # its lines are read for these elements alone
-                row = max(row, LINE)
-            packed = p.k * row / rates.pack_rows
-            block = THIN_ROWS if thin == 0 else self.machine.vector_bytes // 4
-            multiplied = p.k * -(-long.extent // block) * block * short.tile / vectors
-            return [("products", max(multiplied, read), True), ("copies", packed, True)]
+            return self._thin_costs(p, thin, sizes)
         macs = kernel.rate * rates.hertz
         found = [("products", p.k * self._padded(p, kernel) / macs, True)]
         sums = 4 * p.a.extent * p.b.extent
@@ -117,6 +104,25 @@ class PanelCosts:
                 speed = rates.in_place / self._half(p, kernel) if in_place else packed
                 found.append(("copies", mine / speed, True))
         return found
+
+    def _thin_costs(
+        self, p: PlacedProduct, left: int, sizes: Sequence[int]
+    ) -> list[tuple[str, float, bool]]:
+        """The same of a product whose side `left` (0 is A) is multiplied where it lies."""
+        rates, vector = self.rates, self.machine.vector_bytes
+        short, long = (p.a, p.b) if left == 1 else (p.b, p.a)
+        read = p.k * long.extent * sizes[left] / rates.stream
+        if left == 1 and not p.b.along_k:
+            read += p.k * RUN_BYTES / rates.stream
+        row = short.tile * sizes[1 - left]
+        if not short.along_k:  # its lines are read for these elements alone
+            row = max(row, LINE)
+        rate = 2 * vector / max(4, _itemsize(p.types[2])) * rates.hertz
+        block = vector // 4 if left == 1 else THIN_ROWS
+        rate *= 1 if left == 1 else rates.thin_columns
+        multiplied = p.k * -(-long.extent // block) * block * short.tile / rate
+        packed = p.k * row / rates.pack_rows
+        return [("products", max(multiplied, read), True), ("copies", packed, True)]
 
     def _thin(self, p: PlacedProduct, tiles: bool) -> int | None:
         """The side that is multiplied where it lies (see `thin`), if one is."""
@@ -196,7 +202,7 @@ def product_tile(
     def ways(i: int) -> Iterator[Side]:
         extent = extents[i]
         for less, size in zip((0, *SIDES), SIDES, strict=False):
-            if less < extent and (size >= LEAST[i] or extent <= 2 * size):
+            if less < max(extent, 1) and (size >= LEAST[i] or extent <= 2 * size):
                 yield Side(size, extent, True, along_k[i])
 
     def seconds(tile: tuple[Side, Side]) -> float:
