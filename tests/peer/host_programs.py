@@ -249,8 +249,8 @@ class Drawing:
         a = self.number(lambda v: not v.real)
         if a.real:
             return
-        # MLIR 22 makes LLVM's of those of one dimension only, and linalg-to-xetile none of two results.
-        wide = len(a.shape) < 2 and not self.structured
+        # MLIR 22 makes LLVM's of those of one dimension only.
+        wide = len(a.shape) < 2
         kind, b = self.pick("division shift wide" if wide else "division shift"), self.other(a)
         if kind == "wide":
             op, low = self.pick("addui mulsi mului"), self.fresh()

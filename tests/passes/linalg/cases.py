@@ -113,6 +113,19 @@ CASES: dict[str, Case] = {
         _zero("memref<9x20xi32>", "0") + "linalg.matmul ins(%a, %b : memref<9x17xi32>, memref<17x20xi32>) outs(%o : memref<9x20xi32>)",
         lambda v: v["a"] @ v["b"], bound=0,
     ),
+    "an op of two results": Case(
+        {"a": "int32 9 20", "b": "int32 9 20"}, "memref<9x20xi32>",
+        _zero("memref<9x20xi32>", "0") + """%three = arith.constant 3 : i32
+        linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i, j)>], iterator_types = ["parallel", "parallel"]}
+          ins(%a, %b : memref<9x20xi32>, memref<9x20xi32>) outs(%o : memref<9x20xi32>) {
+        ^bb0(%x: i32, %y: i32, %z: i32):
+          %low, %high = arith.mulsi_extended %x, %y : i32
+          %thrice = arith.muli %high, %three : i32
+          %r = arith.addi %low, %thrice : i32
+          linalg.yield %r : i32
+        }""",
+        lambda v: v["a"] * v["b"] - 3 * (v["a"] * v["b"] < 0), bound=0,
+    ),
     "batch_matmul": Case(
         {"a": "float32 3 20 33", "b": "float32 3 33 40"}, "memref<3x20x40xf32>",
         _zero("memref<3x20x40xf32>") + "linalg.batch_matmul ins(%a, %b : memref<3x20x33xf32>, memref<3x33x40xf32>) outs(%o : memref<3x20x40xf32>)",

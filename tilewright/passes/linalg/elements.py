@@ -66,4 +66,6 @@ class BodyOnTiles:
                 rule="a body has ops of arith and math, linalg.index, and loads",
                 hint="what stores by computed indices is a kernel of its own",
             )
-        return self.tiles.elementwise(op, self.of(*op.operands))
+        made = self.tiles.elementwise(op, self.of(*op.operands))
+        self.known.update(zip(op.results, made, strict=True))
+        return self.known[value]

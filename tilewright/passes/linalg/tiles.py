@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from types import MappingProxyType
 from typing import Any
 
 from xdsl.dialects import arith, scf
@@ -392,7 +391,7 @@ class TileWriter:
                     for part, v in zip(parts, found, strict=True)
                 ]
                 pairs = zip(parts, carried, found, strict=True) if carried else ()
-                return [self.elementwise(part.op, [c, v]) for part, c, v in pairs] or found
+                return [self.elementwise(part.op, [c, v])[0] for part, c, v in pairs] or found
 
             sums = self.loops(others, start, lambda c: self.loop(inner, size, c, block))
             folded = [
@@ -400,7 +399,7 @@ class TileWriter:
                 for p, s in zip(parts, sums, strict=True)
             ]
         return [
-            self.elementwise(p.op, [b, f]) for p, b, f in zip(parts, before, folded, strict=True)
+            self.elementwise(p.op, [b, f])[0] for p, b, f in zip(parts, before, folded, strict=True)
         ]
 
     def _neutral(self, part: Combined, shape: Sequence[int]) -> SSAValue:
@@ -424,32 +423,38 @@ class TileWriter:
                 value = self.at.add(xetile.BroadcastOp(value, with_shape(value.type, whole), [d]))
         return value
 
-    def elementwise(self, op: Operation, operands: Sequence[SSAValue]) -> SSAValue:
-        """A scalar op on tiles."""
-        type_ = op.results[0].type
-        return self.combined(type(op), operands, type_, op.properties, op.attributes)
+    def elementwise(self, op: Operation, operands: Sequence[SSAValue]) -> Sequence[SSAValue]:
+        """The results of a scalar op on tiles."""
+        kinds, given = op.result_types, (op.properties, op.attributes)
+        return self._on_tiles(type(op), operands, kinds, *given)
 
     def combined(
+        self, op: type[Operation], operands: Sequence[SSAValue], kind: Attribute
+    ) -> SSAValue:
+        """A kind of scalar op on tiles, with one result of a type or of vectors of it."""
+        return self._on_tiles(op, operands, [kind], {}, {})[0]
+
+    def _on_tiles(
         self,
         op: type[Operation],
         operands: Sequence[SSAValue],
-        kind: Attribute,
-        properties: Mapping[str, Attribute] = MappingProxyType({}),
-        attributes: Mapping[str, Attribute] = MappingProxyType({}),
-    ) -> SSAValue:
-        """A kind of scalar op on tiles, with a result of a type or of vectors of it."""
+        kinds: Sequence[Attribute],
+        properties: Mapping[str, Attribute],
+        attributes: Mapping[str, Attribute],
+    ) -> Sequence[SSAValue]:
         shapes = [shape_of(v) for v in operands if isinstance(v.type, VectorType)]
         if shapes:
             shape = [max(ns) for ns in zip(*shapes, strict=True)]
             operands = [self.splat(v, shape) for v in operands]
-            kind = VectorType(kind, shape)
+            kinds = [VectorType(kind, shape) for kind in kinds]
         made = op.create(
             operands=list(operands),
-            result_types=[kind],
+            result_types=list(kinds),
             properties=dict(properties),
             attributes=dict(attributes),
         )
-        return self.at.add(made)
+        self.at.insert(made)
+        return made.results
 
     def position(self, index: Linear) -> SSAValue:
         """The value of a function of loops, along rows and columns."""

@@ -89,11 +89,12 @@ def _body(site: Site, op: GenericOp, values: list[Any], loops: list[Index]) -> l
         if isinstance(inner, IndexOp):
             known[inner.result] = loops[inner.dim.value.data]
             continue
-        if inner.regions or inner.name not in MEANINGS or len(inner.results) != 1:
+        if inner.regions or inner.name not in MEANINGS or not inner.results:
             raise error_at(
                 inner,
                 f"{inner.name} has no meaning in the body of {op.name}",
                 kind=UnsupportedError,
             )
-        known[inner.results[0]] = MEANINGS[inner.name](site, inner, *map(rows, inner.operands))
+        made = MEANINGS[inner.name](site, inner, *map(rows, inner.operands))
+        known.update(zip(inner.results, made if len(inner.results) > 1 else [made], strict=True))
     raise AssertionError("a body ends in linalg.yield")
