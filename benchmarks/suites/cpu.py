@@ -99,21 +99,25 @@ def cpu_ragged(settings: Settings) -> Iterator[MeasuredRow]:
                 yield _product(settings, m, n, k, form, dtype, threads)
 
 
-def cpu_shapes(settings: Settings) -> Iterator[MeasuredRow]:
-    """Drawn products of at most `MOST` operations a thread."""
+def _shapes(settings: Settings, threads: int) -> list[Shape]:
+    """Drawn products of at most `MOST` operations a thread; squares of the sizes that are asked for."""
     dtypes = settings.dtypes or ("bf16", "i8", "f32")
+    if settings.sizes:
+        return [Shape(n, n, n, "NN", dtype) for n in settings.sizes for dtype in dtypes]
+    return sorted(drawn(settings.count, settings.seed, dtypes, MOST * threads))
+
+
+def cpu_shapes(settings: Settings) -> Iterator[MeasuredRow]:
+    """`ops.matmul` on products as language models have them."""
     for threads in settings.threads:
-        for m, n, k, form, dtype in sorted(
-            drawn(settings.count, settings.seed, dtypes, MOST * threads)
-        ):
+        for m, n, k, form, dtype in _shapes(settings, threads):
             yield _product(settings, m, n, k, form.lower(), dtype, threads)
 
 
 def cpu_planner(settings: Settings) -> Iterator[MeasuredRow]:
     """The ten-line kernel at the tile sizes that are chosen, beside itself at each of `TILINGS`."""
-    dtypes = settings.dtypes or ("bf16", "i8", "f32")
     for threads in settings.threads:
-        for shape in sorted(drawn(settings.count, settings.seed, dtypes, MOST * threads)):
+        for shape in _shapes(settings, threads):
             yield measure(_tilings(shape, settings, threads), settings)
 
 
@@ -126,7 +130,7 @@ def _tilings(shape: Shape, settings: Settings, threads: int) -> Case:
     launch = product.options(target=settings.target, num_threads=threads)[
         lambda BM, BN: (tw.cdiv(m, BM), tw.cdiv(n, BN))
     ]
-    contenders = [Contender("chosen", partial(launch, a, b, c, **own))]
+    contenders = [Contender("tilewright", partial(launch, a, b, c, **own))]
     for bm, bn in TILINGS:
         sizes: dict[str, Any] = {"BM": bm, "BN": bn, "BK": 64} | own
         contenders.append(Contender(f"{bm}x{bn}", partial(launch, a, b, c, **sizes)))

@@ -199,10 +199,15 @@ def product_tile(
     """
     batches, *extents, k = shape
 
+    kernel = _kernel(costs.machine, types)
+    panels = kernel.rows, kernel.columns
+
     def ways(i: int) -> Iterator[Side]:
+        """Tiles that start where panels do, for those are packed once, and no shorter than is worth it."""
         extent = extents[i]
         for less, size in zip((0, *SIDES), SIDES, strict=False):
-            if less < max(extent, 1) and (size >= LEAST[i] or extent <= 2 * size):
+            whole = size >= extent or size % panels[i] == 0
+            if less < max(extent, 1) and whole and (size >= LEAST[i] or extent <= 2 * size):
                 yield Side(size, extent, True, along_k[i])
 
     def seconds(tile: tuple[Side, Side]) -> float:
