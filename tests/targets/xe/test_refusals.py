@@ -183,7 +183,7 @@ gpu.module @m {{ gpu.func @k(%a: memref<8x8192xf32>, %c: memref<8x8192xf32>) ker
 
 def test_a_row_that_is_read_again_is_refused_before_it_is_cut() -> None:
     with pytest.raises(
-        UnsupportedError, match=r"hold 512 registers of what is reduced here"
+        UnsupportedError, match=r"hold 512 registers of values that are reduced here"
     ) as caught:
         build(rows(1, 8192, "%x"))
     assert caught.value.location is not None and caught.value.location.line == 10
