@@ -6,10 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import tilewright as tw
 from tilewright import knobs
@@ -118,8 +117,7 @@ def matmul(
     return c
 
 
-@dataclass(frozen=True)
-class _Plan:
+class _Plan(NamedTuple):
     """What becomes of products whose operands look alike."""
 
     shape: tuple[int, ...]
@@ -130,8 +128,7 @@ class _Plan:
     constexprs: tuple[Any, ...]
 
 
-@dataclass(frozen=True)
-class _Operand:
+class _Operand(NamedTuple):
     """All of an array that a plan depends on."""
 
     dtype: Any
