@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from functools import cache, lru_cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, dataclass_transform
 
@@ -67,7 +68,11 @@ OpT = TypeVar("OpT", bound="Op")
 Given = Mapping[str, Any]
 """What is given to a constructor, by name."""
 _REQUIRED: Any = object()
-_INT: Any = (IntegerAttr, lambda value: IntegerAttr(value, i64), lambda held: held.value.data)
+_INT: Any = (
+    IntegerAttr,
+    lru_cache(None, typed=True)(lambda value: IntegerAttr(value, i64)),
+    lambda held: held.value.data,
+)
 _STR: Any = (StringAttr, StringAttr, attrgetter("data"))
 _INTS: Any = (
     DenseArrayBase.constr(i64),
@@ -349,15 +354,17 @@ class Op(IRDLOperation):
             cls.__order__ = (*cls.__order__, *order)
 
     def __init__(self, *args: Any, **kwargs: Any):
-        given = {**self.__defaults__, **dict(zip(self.__order__, args, strict=False)), **kwargs}
+        given = {**dict(zip(self.__order__, args, strict=False)), **kwargs}
         if given.keys() - self.__fields__.keys() or len(args) > len(self.__order__):
             raise TypeError(f"{self.name} is made of {', '.join(self.__fields__)}, not of {given}")
         values: dict[str, Any] = {}
-        for name, each in self.__fields__.items():
-            if isinstance(each, Inferred) and name not in given:
-                values[name] = each.type(given)
-            elif name in given:
-                values |= each.given(name, given[name])
+        for name, each, unsaid in _plan(type(self)):
+            if name in given:
+                values.update(each.given(name, given[name]))
+            elif isinstance(each, Inferred):
+                values[name] = each.type({**self.__defaults__, **given})
+            elif unsaid is not None:
+                values.update(unsaid)
             else:
                 raise TypeError(f"{self.name} needs {name}")
         held = self.get_irdl_definition()
@@ -368,6 +375,15 @@ class Op(IRDLOperation):
             properties={names[name][0]: values[name] for name in values if name in names},
             regions=[values[name] for name, _ in held.regions],
         )
+
+
+@cache
+def _plan(kind: type[Op]) -> list[tuple[str, Field[Any, Any], dict[str, Any] | None]]:
+    """The fields of a class, each with what an op holds where it is not given; None where it must be."""
+    return [
+        (name, each, None if each.default is _REQUIRED else each.given(name, each.default))
+        for name, each in kind.__fields__.items()
+    ]
 
 
 def dialect(name: str, contents: Mapping[str, Any], *more: type[Operation]) -> Dialect:

@@ -11,6 +11,7 @@ from tilewright.dialects.upstream import (
     affine,
     arith,
     builtin,
+    construction,
     effects,
     flow,
     func,
@@ -28,6 +29,7 @@ from tilewright.dialects.upstream import (
 def complete() -> None:
     """Completes the stock dialects, once per process."""
     for part in (
+        construction,
         builtin,
         func,
         arith,

@@ -6,6 +6,7 @@ conversions, although the same ops are elementwise on vectors. New ops: remf, in
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from xdsl.dialects import arith
@@ -183,6 +184,7 @@ _CMPI = tuple(arith.CMPI_COMPARISON_OPERATIONS)
 _CMPF = tuple(arith.CMPF_COMPARISON_OPERATIONS)
 
 
+@cache
 def _predicate(names: tuple[str, ...], given: int | str) -> IntegerAttr:
     if isinstance(given, int):
         return IntegerAttr(given, i64)
