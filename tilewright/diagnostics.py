@@ -207,6 +207,13 @@ def error_at(
     return kind(message, location=location_of(op), rule=rule, hint=hint, notes=notes)
 
 
+def unsupported(
+    op: Any, message: str, *, rule: str | None = None, hint: str | None = None
+) -> TilewrightError:
+    """An UnsupportedError at an xDSL op or value: the refusal of an op by a target or a machine."""
+    return error_at(op, message, rule=rule, hint=hint, kind=UnsupportedError)
+
+
 def _is_location(place: Any) -> bool:
     from xdsl.ir import Attribute
 

@@ -36,7 +36,7 @@ from tilewright.codegen.printer import (
     symbol,
 )
 from tilewright.codegen.registers import DYNAMIC, MemRefLayout
-from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.diagnostics import unsupported
 from tilewright.dialects.upstream.views import row_major
 
 ALIGNMENT = 64
@@ -79,11 +79,10 @@ def print_alloca(p: Printer, op: Operation) -> None:
     assert isinstance(result.type, MemRefType)
     layout = p.rep.memref(result.type)
     if layout.pointer != "ptr":
-        raise error_at(
+        raise unsupported(
             op,
             f"{result.type} is memory of one thread, which this target addresses apart from arrays",
             hint="values stay in registers; what threads share is memory space 3",
-            kind=UnsupportedError,
         )
     sizes = _allocation_sizes(p, op, layout)
     align = integer_attribute(op, "alignment", ALIGNMENT)

@@ -24,7 +24,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright.codegen.builder import Builder, Idx, index, replace, shape_of
 from tilewright.codegen.tiles import Matrix, plain
-from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.diagnostics import unsupported
 from tilewright.dialects import mach
 from tilewright.dialects.upstream.arith import folded
 from tilewright.dialects.upstream.strided import Metadata
@@ -38,11 +38,11 @@ def array_of(b: Builder, op: Operation, array: SSAValue) -> Matrix:
     """A memref that `op` accesses, as numbers: constants as far as its type says."""
     kind = array.type
     if not isinstance(kind, MemRefType):
-        raise error_at(op, f"{op.name} of a memref only", kind=UnsupportedError)
+        raise unsupported(op, f"{op.name} of a memref only")
     try:
         found = Metadata(array, b.op)
     except TypeError as error:
-        raise error_at(op, str(error), kind=UnsupportedError) from error
+        raise unsupported(op, str(error)) from error
     start = b.value(memref.ExtractAlignedPointerAsIndexOp.get(array))
     offset = b.times(found.offset, size_of(kind.element_type))
     pointer = b.ptr(b.value(mach.PtrFromIntOp(start)), offset)

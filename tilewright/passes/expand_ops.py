@@ -36,7 +36,7 @@ from xdsl.ir.affine import (
 from xdsl.rewriter import Rewriter
 
 from tilewright import dtypes
-from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.diagnostics import unsupported
 from tilewright.dialects.movement import shape_of
 from tilewright.dialects.upstream import gpu as more_gpu
 from tilewright.dialects.upstream import math as more_math
@@ -134,7 +134,7 @@ def _erfc(op: more_math.ErfcOp, at: Before) -> None:
     given = op.operand.type
     element = element_of(given)
     if isinstance(element, Float64Type):
-        raise error_at(op, "math.erfc of f64 is not computed", kind=UnsupportedError)
+        raise unsupported(op, "math.erfc of f64 is not computed")
     kind = with_shape(given, shape_of(op.operand)) if isinstance(given, VectorType) else given
     wide = with_element(kind, f32) if isinstance(kind, VectorType) else f32
     x = op.operand if element == f32 else at.add(arith.ExtFOp(op.operand, wide))  # pyright: ignore
@@ -297,7 +297,7 @@ _MASKS: dict[type[Operation], Callable[[Any, SSAValue, Before], None]] = {
 def _reshape(op: ReshapeOp, at: Before) -> None:
     result = op.result.type
     if not isinstance(result, MemRefType):
-        raise error_at(op, "memref.reshape to an unknown rank", kind=UnsupportedError)
+        raise unsupported(op, "memref.reshape to an unknown rank")
     sizes: list[SSAValue | int] = [*result.get_shape()]
     for dim, extent in enumerate(result.get_shape()):
         if extent < 0:
@@ -347,10 +347,9 @@ def _mem_desc_subview(op: Any, at: Before) -> None:
     for use in list(op.part.uses):
         user = use.operation
         if user.name not in MATRIX_PLACES:
-            raise error_at(
+            raise unsupported(
                 user,
                 f"{user.name} of a part of a shared matrix: only loads, stores and parts of it are supported",
-                kind=UnsupportedError,
             )
         before = Before(user)
         offsets = zip(op.mixed_offsets, user.mixed_offsets, strict=True)  # pyright: ignore

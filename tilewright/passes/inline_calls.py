@@ -20,7 +20,7 @@ from xdsl.ir import Operation
 from xdsl.rewriter import InsertPoint, Rewriter
 from xdsl.traits import SymbolTable
 
-from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.diagnostics import error_at, unsupported
 from tilewright.dialects.implementations import check_implementation, implementations
 from tilewright.passes.pipeline import Pass, Unit
 
@@ -54,7 +54,7 @@ def inline_calls(kernel: gpu.FuncOp, runs: Callable[[str], bool] = lambda name: 
         if not calls:
             break
     else:
-        raise error_at(kernel, f"calls more than {DEPTH} deep", kind=UnsupportedError)
+        raise unsupported(kernel, f"calls more than {DEPTH} deep")
     for function in called:  # those beside the kernel are its own
         if function.parent_op() is kernel.parent_op():
             Rewriter.erase_op(function)
@@ -80,18 +80,17 @@ def called_function(call: func.CallOp) -> func.FuncOp:
     """The function that a kernel's call names. UnsupportedError where the text does not define it."""
     found = SymbolTable.lookup_symbol(call, call.callee)
     if not isinstance(found, func.FuncOp) or found.is_declaration:
-        raise error_at(
+        raise unsupported(
             call,
             f"the kernel calls @{call.callee.string_value()}, which is not defined",
             rule="a kernel can only call functions of its own module",
-            kind=UnsupportedError,
         )
     return found
 
 
 def _inline(call: Operation, function: func.FuncOp) -> None:
     if len(function.body.blocks) != 1:
-        raise error_at(call, f"@{function.sym_name.data} has several blocks", kind=UnsupportedError)
+        raise unsupported(call, f"@{function.sym_name.data} has several blocks")
     body = function.body.clone()
     block = body.block
     last = block.last_op

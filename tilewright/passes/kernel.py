@@ -6,7 +6,7 @@ from xdsl.dialects import gpu
 from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, ModuleOp, StringAttr
 from xdsl.ir import Operation
 
-from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.diagnostics import error_at, unsupported
 from tilewright.dialects.xetile import TileType
 
 LEVEL = "tilewright.level"
@@ -84,10 +84,9 @@ def leave_out_maps(kernel: gpu.FuncOp, remarks: list[str], *, strict: bool, inst
         if not maps and not any(t.wg_map is not None or t.sg_map is not None for t in tiles):
             continue
         if strict:
-            raise error_at(
+            raise unsupported(
                 op,
                 f"{op.name} has a map, which this target cannot follow: {instead}",
-                kind=UnsupportedError,
                 hint="without options(maps='strict') the map is ignored, with a remark",
             )
         remarks.append(f"{op.name}: its map is not used, {instead}")

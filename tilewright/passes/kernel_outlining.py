@@ -29,7 +29,7 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Block, Operation, Region, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
-from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.diagnostics import unsupported
 from tilewright.dialects.upstream.arith import constant
 
 _IDS = (gpu.BlockIdOp, gpu.ThreadIdOp, gpu.GridDimOp, gpu.BlockDimOp)
@@ -41,7 +41,7 @@ def outline_launches(module: ModuleOp) -> None:
     taken = {op.sym_name.data for op in module.walk() if isinstance(op, gpu.ModuleOp)}
     for launch in [op for op in module.walk() if isinstance(op, gpu.LaunchOp)]:
         if launch.clusterSizeX is not None:
-            raise error_at(launch, "gpu.launch of clusters is not outlined", kind=UnsupportedError)
+            raise unsupported(launch, "gpu.launch of clusters is not outlined")
         stem = name = f"{_name_around(launch)}_kernel"
         number = 0
         while name in taken:

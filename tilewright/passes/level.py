@@ -25,7 +25,7 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Attribute, Operation, ParametrizedAttribute, Region
 
-from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.diagnostics import error_at, unsupported
 from tilewright.dialects import xegpu
 from tilewright.dialects.attribute_fields import ints
 from tilewright.dialects.upstream.arith import constant
@@ -78,10 +78,9 @@ def region_of_run(op: scf.IfOp) -> Region:
     Raises UnsupportedError where the op gives values, or has the others do something.
     """
     if op.results or op.false_region.blocks:
-        raise error_at(
+        raise unsupported(
             op,
             f"{op.name} of some subgroups ({RANGE}) cannot return values or have an else",
-            kind=UnsupportedError,
             hint="store them in the branch, to memory that the others read",
         )
     return op.true_region

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from xdsl.dialects import gpu, scf
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, Region, SSAValue
 
-from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.diagnostics import unsupported
 from tilewright.passes.memory_objects import is_pure
 
 
@@ -102,7 +102,7 @@ def carry(initial: SSAValue, places: Mapping[Operation, Update], block: Block) -
             ends = [carry(value, places, r.block) if r.blocks else value for r in op.regions]
             value = _with_result(op, (ends[0], ends[1]))[1]
         else:
-            raise error_at(op, f"nothing is carried through {op.name}", kind=UnsupportedError)
+            raise unsupported(op, f"nothing is carried through {op.name}")
     return value
 
 

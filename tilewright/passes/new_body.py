@@ -24,7 +24,7 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
-from tilewright.diagnostics import TilewrightError, UnsupportedError, error_at
+from tilewright.diagnostics import TilewrightError, unsupported
 from tilewright.dialects.elementwise import is_elementwise_on_vectors
 from tilewright.dialects.folding import Folding, Kind
 from tilewright.dialects.xetile.assembly import Index
@@ -86,7 +86,7 @@ class NewBody:
     def kernel(self, kernel: gpu.FuncOp | func.FuncOp) -> None:
         """Replaces the body of `kernel`. Raises UnsupportedError where it has several blocks."""
         if len(kernel.body.blocks) != 1:
-            raise error_at(kernel, "branches between blocks of a kernel", kind=UnsupportedError)
+            raise unsupported(kernel, "branches between blocks of a kernel")
         old = kernel.body.block
         new = Block(arg_types=[a.type for a in old.args])
         self.out = self.entry = new
@@ -191,7 +191,7 @@ class NewBody:
     def refuse(self, why: str, hint: str | None = None) -> TilewrightError:
         """An error at the op that is being converted: `<op>: <why>`."""
         assert self.op is not None
-        return error_at(self.op, f"{self.op.name}: {why}", hint=hint, kind=UnsupportedError)
+        return unsupported(self.op, f"{self.op.name}: {why}", hint=hint)
 
     def same(self, value: SSAValue) -> SSAValue:
         """A value that is one value of the same meaning in the new text."""

@@ -26,7 +26,7 @@ from xdsl.dialects.builtin import IndexType, UnrealizedConversionCastOp
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, Region, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
-from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.diagnostics import unsupported
 from tilewright.dialects.upstream.arith import constants, folded
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.passes.carried import LOOPS_AND_BRANCHES, given_by
@@ -70,7 +70,7 @@ def add(a: Index, b: Index, at: Operation) -> Index:
     if _is_zero(a) or _is_zero(b):
         return b if _is_zero(a) else a
     if (left := _type_of(a)) != (right := _type_of(b)):
-        raise error_at(at, f"offsets of types {left} and {right} are added", kind=UnsupportedError)
+        raise unsupported(at, f"offsets of types {left} and {right} are added")
     return Before(at).plus(a, b)
 
 
@@ -105,11 +105,10 @@ class PositionRewriter:
                 if self._moves(argument) and argument not in self.placed:
                     where = block.first_op or block.parent_op()
                     assert where is not None
-                    raise error_at(
+                    raise unsupported(
                         where,
                         f"a value of type {argument.type} enters this block from elsewhere; only "
                         "scf.for, scf.while and scf.if may carry one",
-                        kind=UnsupportedError,
                     )
             self._block(block)
 
@@ -165,11 +164,10 @@ class PositionRewriter:
         condition = op.cond if isinstance(op, scf.IfOp | arith.SelectOp) else None
         known = same and condition is not None and all(_made_before(op, root) for root in roots)
         if condition is None or not known:
-            raise error_at(
+            raise unsupported(
                 op,
                 "descriptors of two different bases reach this value, so there is no single "
                 "position to carry",
-                kind=UnsupportedError,
             )
         choice = UnrealizedConversionCastOp.get((condition, *roots), [first.root.type])
         Rewriter.insert_op(choice, InsertPoint.before(op))
@@ -224,9 +222,7 @@ class PositionRewriter:
 
     def _placed_at(self, user: Operation, value: SSAValue) -> Placed:
         if value not in self.placed:
-            raise error_at(
-                user, f"the position of this {value.type} is unknown", kind=UnsupportedError
-            )
+            raise unsupported(user, f"the position of this {value.type} is unknown")
         return self.placed[value]
 
     def _opened(self, op: Operation, block: Block, argument: BlockArgument) -> Placed:

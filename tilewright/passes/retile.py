@@ -13,7 +13,7 @@ from xdsl.dialects import arith, gpu
 from xdsl.dialects.builtin import VectorType
 from xdsl.ir import SSAValue
 
-from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.diagnostics import unsupported
 from tilewright.dialects import xetile as xt
 from tilewright.passes.axes import shape_of
 from tilewright.passes.memory_objects import may_alias
@@ -78,11 +78,10 @@ def compute_in_passes(kernel: gpu.FuncOp, passes: int) -> None:
         products = [op.result for op in kernel.walk() if isinstance(op, xt.TileMmaOp)]
         values = products or computed(kernel)
         if not values or not halve(kernel, values, 2, in_passes):
-            raise error_at(
+            raise unsupported(
                 kernel,
                 f"its tiles cannot be computed in {passes} passes, only in {done}",
                 rule="parts of tiles must be independent: nothing is reduced or moved across them, no memory is "
                 "shared, nothing stored is loaded or stored again, so far as the arrays are known not to overlap",
-                kind=UnsupportedError,
             )
         done *= 2

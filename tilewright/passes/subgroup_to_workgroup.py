@@ -16,7 +16,7 @@ from xdsl.dialects import arith, gpu
 from xdsl.dialects.builtin import MemRefType, StringAttr
 from xdsl.ir import Operation
 
-from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.diagnostics import unsupported
 from tilewright.passes.emit import Before
 from tilewright.passes.kernel import LEVEL, SUBGROUPS, subgroups_of
 from tilewright.passes.thread_ids import thread_ids_to_subgroup_ids
@@ -61,7 +61,7 @@ def _refuse_sharing(op: Operation) -> None:
 
 
 def _unsupported(op: Operation, why: str) -> Exception:
-    return error_at(op, why, kind=UnsupportedError)
+    return unsupported(op, why)
 
 
 def _divide(op: gpu.BlockIdOp | gpu.GridDimOp, subgroups: int) -> None:

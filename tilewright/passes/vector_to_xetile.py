@@ -31,7 +31,7 @@ from xdsl.dialects.builtin import (
 from xdsl.dialects.ub import PoisonOp
 from xdsl.ir import Attribute, Operation, SSAValue
 
-from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.diagnostics import UnsupportedError, unsupported
 from tilewright.dialects import xetile
 from tilewright.dialects.upstream.arith import folded
 from tilewright.dialects.upstream.strided import strided_form
@@ -143,7 +143,7 @@ def _access(op: Operation) -> _Access:
 
 def _refuse(op: Operation, what: str, hint: str) -> UnsupportedError:
     rule = "reads and writes of vectors become tiles, which are of memrefs (RFC, appendix 1)"
-    error = error_at(op, f"{op.name} {what}", kind=UnsupportedError, rule=rule, hint=hint)
+    error = unsupported(op, f"{op.name} {what}", rule=rule, hint=hint)
     assert isinstance(error, UnsupportedError)
     return error
 

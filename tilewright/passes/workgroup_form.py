@@ -29,7 +29,7 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Operation
 from xdsl.rewriter import InsertPoint, Rewriter
 
-from tilewright.diagnostics import TilewrightError, UnsupportedError, error_at
+from tilewright.diagnostics import TilewrightError, UnsupportedError, unsupported
 from tilewright.dialects.upstream.arith import constant
 from tilewright.passes.cleanup import eliminate_dead
 from tilewright.passes.elements import ELEMENTS
@@ -151,10 +151,9 @@ def _program_order(kernel: gpu.FuncOp) -> None:
         if isinstance(op, xegpu.InitNbarrierOp):
             expected, there = constant(op.operands[1]), subgroups_at(op)
             if None not in (expected, there) and (expected or 0) & 0xFF != there:
-                raise error_at(
+                raise unsupported(
                     op,
                     f"the barrier expects {expected} subgroups, and {there} do this op of the workgroup's text",
-                    kind=UnsupportedError,
                 )
     dropped = (
         xegpu.NbarrierArriveOp,

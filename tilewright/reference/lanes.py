@@ -15,7 +15,7 @@ from xdsl.dialects import gpu
 from xdsl.dialects.builtin import IntegerAttr, StringAttr, VectorType
 from xdsl.ir import Operation
 
-from tilewright.diagnostics import CheckError, UnsupportedError, error_at
+from tilewright.diagnostics import CheckError, error_at, unsupported
 from tilewright.dialects.upstream.gpu import RotateOp, ShuffleOp
 from tilewright.reference.barriers import rendezvous
 from tilewright.reference.machine import Group
@@ -174,7 +174,7 @@ def subgroup_reduce(site: Site, op: Operation, value: Array) -> Array:
 def all_reduce(builder: SegmentBuilder, op: gpu.AllReduceOp) -> None:
     """All lanes of the workgroup meet, and get the combination of their values."""
     if op.op is None:
-        raise error_at(op, "gpu.all_reduce with a region is not run", kind=UnsupportedError)
+        raise unsupported(op, "gpu.all_reduce with a region is not run")
 
     def combine(group: Group) -> None:
         group.site.op = op

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import numpy as np
 from xdsl.ir import Operation, SSAValue
 
-from tilewright.diagnostics import TilewrightError, UnsupportedError, error_at, location_of
+from tilewright.diagnostics import TilewrightError, location_of, unsupported
 from tilewright.dialects.mach import InstrOp
 from tilewright.reference.agents import Agents
 from tilewright.reference.barriers import Barriers
@@ -93,10 +93,8 @@ class Group:
             error.at(location_of(op))
             raise
         except (ValueError, TypeError, IndexError, AttributeError, KeyError, MemoryError) as error:
-            raise error_at(
-                op,
-                f"the reference executor cannot run {op.name} in this form: {error}",
-                kind=UnsupportedError,
+            raise unsupported(
+                op, f"the reference executor cannot run {op.name} in this form: {error}"
             ) from error
         if len(op.results) == 1:
             self.set(op.results[0], results, flight)

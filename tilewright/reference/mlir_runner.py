@@ -35,7 +35,7 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Attribute
 
-from tilewright.diagnostics import CompileError, UnsupportedError, error_at
+from tilewright.diagnostics import error_at, unsupported
 
 Array = NDArray[Any]
 
@@ -258,10 +258,9 @@ def called_function(op: func.CallOp, library: Mapping[str, RunnerFunction]) -> R
     name = op.callee.string_value()
     function = library.get(name)
     if function is None:
-        raise error_at(
+        raise unsupported(
             op,
             f"@{name} is declared, not defined, and the runner's library has no such function",
-            kind=UnsupportedError,
             hint=f"it has: {', '.join(sorted(library))}",
         )
     takes = [_SCALARS.get(kind, kind) for kind in function.arguments]
@@ -279,7 +278,6 @@ def called_function(op: func.CallOp, library: Mapping[str, RunnerFunction]) -> R
             f"@{name} of the runner's library is ({listed}) -> ({results}), but the program has it as "
             f"({', '.join(map(str, given))}) -> ({', '.join(map(str, op.result_types))})",
             rule="a function of the library reads memory by the element type in its name",
-            kind=CompileError,
         )
     return function
 

@@ -15,7 +15,7 @@ from xdsl.dialects.builtin import IntegerAttr
 from xdsl.dialects.llvm import LLVMPointerType
 from xdsl.ir import Attribute, Operation
 
-from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.diagnostics import unsupported
 from tilewright.dialects import mach
 from tilewright.dialects.stage.programs import cluster_size
 from tilewright.reference.numerics import numpy_type
@@ -91,10 +91,8 @@ def windows(site: Site) -> Index:
         function = machine.program.function
         size = function.attributes.get(SHARED_BYTES)
         if not isinstance(size, IntegerAttr):
-            raise error_at(
-                site.op,
-                f"the function does not say how much shared memory it has ({SHARED_BYTES})",
-                kind=UnsupportedError,
+            raise unsupported(
+                site.op, f"the function does not say how much shared memory it has ({SHARED_BYTES})"
             )
         count = int(machine.batch.slots.max(initial=-1)) + 1
         machine.shared["window"] = machine.memory.allocate(

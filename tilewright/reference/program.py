@@ -17,7 +17,7 @@ from xdsl.dialects import func
 from xdsl.dialects.builtin import SymbolRefAttr
 from xdsl.ir import Block, Operation, Region, SSAValue
 
-from tilewright.diagnostics import CompileError, UnsupportedError, error_at
+from tilewright.diagnostics import CompileError, error_at, unsupported
 from tilewright.reference.registry import CONTROLS, MEANINGS, load_meanings
 from tilewright.reference.values import Array, Index
 
@@ -160,11 +160,7 @@ class SegmentBuilder:
             return
         meaning = MEANINGS.get(op.name)
         if meaning is None:
-            raise error_at(
-                op,
-                f"the reference executor does not know the op {op.name}",
-                kind=UnsupportedError,
-            )
+            raise unsupported(op, f"the reference executor does not know the op {op.name}")
         self.step(lambda group: group.execute(op, meaning))
 
     def block(self, block: Block) -> Operation:
@@ -201,9 +197,7 @@ class SegmentBuilder:
     def function(self, function: Operation, results: Sequence[SSAValue] | None = None) -> CallFrame:
         """Lays out the body of a function; its arguments have been set."""
         if any(frame.function is function for frame in self.frames):
-            raise error_at(
-                function, "the reference executor does not run recursion", kind=UnsupportedError
-            )
+            raise unsupported(function, "the reference executor does not run recursion")
         if results is None:
             kind: Any = getattr(function, "function_type", None)
             types = kind.outputs.data if kind is not None else ()

@@ -15,7 +15,7 @@ import numpy as np
 from xdsl.dialects.builtin import MemRefType, VectorType
 from xdsl.ir import Attribute, Operation, SSAValue
 
-from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.diagnostics import unsupported
 from tilewright.dialects import xegpu
 from tilewright.dialects.xegpu import distribution, elements
 from tilewright.dialects.xegpu.compute import matrix_dims
@@ -277,11 +277,7 @@ def dpas_mx(site: Site, op: xegpu.DpasMxOp, a: Array, b: Array, *rest: Array) ->
     scale_b = operands.pop(0) if op.scale_b is not None else None
     if op.dims() is None or len(_shape(op.result.type)) != 2:
         if scale_a is not None or scale_b is not None:
-            raise error_at(
-                op,
-                "scales of lane fragments: their owners are not specified",
-                kind=UnsupportedError,
-            )
+            raise unsupported(op, "scales of lane fragments: their owners are not specified")
         return _lane_dpas(site, op, a, b, c)
     left = _scaled(_plain_a(a), scale_a, 2)
     right = _scaled(_plain_b(b), scale_b, 1)

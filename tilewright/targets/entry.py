@@ -26,7 +26,7 @@ from xdsl.dialects.llvm import LLVMPointerType
 from xdsl.ir import Attribute
 from xdsl.rewriter import Rewriter
 
-from tilewright.diagnostics import TilewrightError, UnsupportedError, error_at, location_of
+from tilewright.diagnostics import TilewrightError, UnsupportedError, location_of, unsupported
 from tilewright.passes.affine_to_scf import affine_to_scf
 from tilewright.passes.array_arguments import array_arguments
 from tilewright.passes.assume_alignment import assume_alignment
@@ -189,11 +189,10 @@ def check_arguments(kernel: gpu.FuncOp) -> None:
     """UnsupportedError where no launch could pass an argument of a kernel."""
     for position, type in enumerate(kernel.function_type.inputs.data):
         if not _passes(type):
-            raise error_at(
+            raise unsupported(
                 kernel,
                 f"argument {position} of @{kernel.sym_name.data} is {type}: no launch passes such a value",
                 rule="a kernel takes memrefs of known rank, vectors, numbers and pointers",
-                kind=UnsupportedError,
             )
 
 
@@ -201,11 +200,10 @@ def _check_vectors(kernel: gpu.FuncOp, target: str) -> None:
     """UnsupportedError where a launch of compiled code would have to pass a vector: only the executor does."""
     for position, type in enumerate(kernel.function_type.inputs.data):
         if isinstance(type, VectorType) and get_target(target).compiles:
-            raise error_at(
+            raise unsupported(
                 kernel,
                 f"argument {position} of @{kernel.sym_name.data} is {type}: target {target} passes no vectors",
                 hint="a kernel takes an array, and loads the vector from it",
-                kind=UnsupportedError,
             )
 
 
@@ -220,9 +218,8 @@ def _refuse_branches(kernel: gpu.FuncOp) -> None:
     for block in kernel.body.blocks:
         last = block.last_op
         if last is not None and last.successors:
-            raise error_at(
+            raise unsupported(
                 last,
                 "this branch belongs to no loop or if that this target can compile",
                 rule="what branches make is loops with one exit, and ifs; no jump into the middle of one",
-                kind=UnsupportedError,
             )

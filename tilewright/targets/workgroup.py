@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.diagnostics import unsupported
 from tilewright.passes.fold_identities import fold_identities
 from tilewright.passes.inline_calls import INLINE_CALLS
 from tilewright.passes.kernel import leave_out_maps, level_of
@@ -75,11 +75,10 @@ def begin(
     stage("xegpu" if foreign else "xetile", unit.module)
     run((INLINE_CALLS, *OWN_FORM), unit, observe)
     if level_of(kernel) == "lane":
-        raise error_at(
+        raise unsupported(
             kernel,
             f"@{kernel.sym_name.data} is the program of a lane of Intel's subgroups; target {options.target} has none",
             hint="Intel GPUs run it, and target cpu does lane by lane; the program of a workgroup runs on every target",
-            kind=UnsupportedError,
         )
     if not is_workgroup_xetile(kernel):
         run(OTHER_FORMS, unit, observe)

@@ -18,7 +18,7 @@ from xdsl.ir import Attribute, BlockArgument
 
 from tilewright import dtypes
 from tilewright.arguments import ArraySpec
-from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.diagnostics import unsupported
 from tilewright.dialects.upstream.strided import strided_form
 from tilewright.passes.access import Access, AccessAnalysis
 from tilewright.targets.entry import check_arguments
@@ -78,11 +78,10 @@ def specs_of(kernel: gpu.FuncOp) -> list[ArraySpec | Attribute]:
         try:
             dtype = dtypes.from_mlir(type.element_type)
         except TypeError as error:
-            raise error_at(
+            raise unsupported(
                 kernel,
                 f"argument {argument.index} is a {type}: {error}",
                 hint="arrays of 8 bits per element and wider, of floats and integers",
-                kind=UnsupportedError,
             ) from None
         specs.append(ArraySpec(shape, dtype, _strides(type, shape)))
     return specs

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from xdsl.ir import Operation
 
 from tilewright import layout as ly
-from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.diagnostics import unsupported
 from tilewright.dialects.movement import shape_of
 from tilewright.dialects.xegpu import distribution
 from tilewright.dialects.xegpu.block import LoadNdOp, StoreNdOp
@@ -58,7 +58,7 @@ def _distributed(
         else:
             layout = lane_distribution(shape, bits, lanes, unit, packed)
     except ly.LayoutError as error:
-        raise error_at(op, f"{op.name}: {error}", kind=UnsupportedError) from None
+        raise unsupported(op, f"{op.name}: {error}") from None
     table = [np.asarray(t).reshape(-1, layout.lanes, layout.registers)[0] for t in layout.table()]
     return blocks[tuple(table)].T
 
@@ -111,11 +111,10 @@ def _fits(op: LoadNdOp | StoreNdOp, given: tuple[int, ...], lanes: int) -> int:
     """The number of lanes that share the block, by what one of them holds."""
     found = prod(wide_shape(op.tdesc)) // prod(given)
     if lanes not in (1, found):
-        raise error_at(
+        raise unsupported(
             op,
             f"{op.name}: a fragment of {prod(given)} elements of {op.tdesc} makes {found} lanes, the kernel's "
             f"subgroups have {lanes}",
-            kind=UnsupportedError,
         )
     return found
 
@@ -165,10 +164,9 @@ def multiplied(op: DpasOp | DpasMxOp, lanes: int) -> tuple[Numbers, Numbers, Num
     found, rest = divmod(m * k, prod(left))
     if rest or found not in (8, 16, 32) or lanes not in (1, found):
         many = f" of {lanes} lanes" if lanes > 1 else ""
-        raise error_at(
+        raise unsupported(
             op,
             f"{op.name}: fragments of {prod(left)}, {k} and {m} elements fit no product of a subgroup{many}",
-            kind=UnsupportedError,
         )
     maps = (op.layout_a, op.layout_b, op.layout_cd)
     if not all(isinstance(map, SgMapAttr) for map in maps):
@@ -197,7 +195,7 @@ def matrix_places(op: MatrixAccess, given: tuple[int, ...], lanes: int) -> list[
     lane = np.arange(lanes).reshape(extra)
     if len(given) == rank:
         if extra and isinstance(op.ownership, SgMapAttr):
-            raise error_at(op, f"{op.name}: fragments of a matrix by sg_map", kind=UnsupportedError)
+            raise unsupported(op, f"{op.name}: fragments of a matrix by sg_map")
         grids = np.meshgrid(*(np.arange(n) for n in given), indexing="ij")
         return [g.reshape(*given, *(1 for _ in extra)) + 0 * lane for g in grids]
     run = np.arange(prod(given)).reshape(*given, *(1 for _ in extra)) + 0 * lane

@@ -33,7 +33,7 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
-from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.diagnostics import error_at, unsupported
 from tilewright.dialects import mach
 from tilewright.passes.host.unread_launches import UNREAD
 
@@ -90,9 +90,7 @@ def _rewrite(op: Operation, library: Library, launches: list[Launch], module: Mo
             _library_call(op, library)
         case _:
             if op.name.startswith("gpu."):
-                raise error_at(
-                    op, f"{op.name} in host code is not supported", kind=UnsupportedError
-                )
+                raise unsupported(op, f"{op.name} in host code is not supported")
 
 
 def _replace(op: Operation, new: Sequence[Operation], results: Sequence[SSAValue] = ()) -> None:

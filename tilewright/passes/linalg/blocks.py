@@ -10,7 +10,7 @@ from xdsl.dialects import arith
 from xdsl.dialects.builtin import IndexType, VectorType
 from xdsl.ir import SSAValue
 
-from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.diagnostics import unsupported
 from tilewright.dialects import xetile
 from tilewright.dialects.movement import shape_of
 from tilewright.passes.linalg.accesses import (
@@ -109,10 +109,9 @@ def _at(
     reach = 1
     for extent, stride in dims:
         if not isinstance(extent, int) or not isinstance(stride, int):
-            raise error_at(
+            raise unsupported(
                 tiles.at.op,
                 "rows that are not contiguous need known extents and strides",
-                kind=UnsupportedError,
                 hint="give the memref static extents, or copy it",
             )
         reach += (extent - 1) * stride

@@ -30,7 +30,7 @@ from xdsl.dialects.linalg.ops import GenericOp
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
-from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.diagnostics import unsupported
 from tilewright.dialects.elementwise import is_elementwise
 from tilewright.dialects.upstream.scf import ForallOp, InParallelOp
 from tilewright.passes.emit import Before
@@ -114,8 +114,8 @@ def _rewrite(module: ModuleOp, op: Operation, globals_: dict[Any, str]) -> None:
     elif isinstance(op, _PASSING):
         _plain(before, op)
     else:
-        raise error_at(
-            op, f"{op.name} of tensors has no form on memory here", kind=UnsupportedError,
+        raise unsupported(
+            op, f"{op.name} of tensors has no form on memory here",
             hint="mlir-opt --one-shot-bufferize makes memrefs of any tensors",
         )  # fmt: skip
 

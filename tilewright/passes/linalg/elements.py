@@ -10,7 +10,7 @@ from xdsl.dialects.builtin import IntegerAttr
 from xdsl.dialects.linalg.ops import IndexOp
 from xdsl.ir import Operation, SSAValue
 
-from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.diagnostics import unsupported
 from tilewright.dialects.elementwise import is_elementwise
 from tilewright.passes.linalg.accesses import Linear
 from tilewright.passes.linalg.blocks import gather
@@ -59,10 +59,9 @@ class BodyOnTiles:
         if isinstance(op, memref.LoadOp):
             return gather(self.tiles, op.memref, self.of(*op.indices))
         if not is_elementwise(op):
-            raise error_at(
+            raise unsupported(
                 op,
                 f"{op.name} in the body of a structured op is no function of its elements",
-                kind=UnsupportedError,
                 rule="a body has ops of arith and math, linalg.index, and loads",
                 hint="what stores by computed indices is a kernel of its own",
             )

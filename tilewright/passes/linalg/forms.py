@@ -27,7 +27,7 @@ from xdsl.dialects.linalg.ops import GenericOp, IndexOp, YieldOp
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from xdsl.ir.affine import AffineDimExpr, AffineExpr, AffineMap
 
-from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.diagnostics import unsupported
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.passes.emit import Before
 from tilewright.passes.linalg.accesses import subview_type
@@ -250,7 +250,7 @@ def reshape(before: Before, op: Any) -> None:
     kind = op.results[0].type
     shape = kind.get_shape()
     if DYNAMIC_INDEX in shape:
-        raise error_at(op, "tensor.reshape to a shape that no type states", kind=UnsupportedError)
+        raise unsupported(op, "tensor.reshape to a shape that no type states")
     steps = [1]
     for extent in reversed(shape[1:]):
         steps.insert(0, steps[0] * extent)
@@ -304,8 +304,8 @@ def exponentials(before: Before, op: Any) -> None:
 def _tiles(op: Any) -> dict[int, int]:
     tiles = op.tiles()
     if DYNAMIC_INDEX in tiles.values():
-        raise error_at(
-            op, f"{op.name} with tile sizes that are known only at run time", kind=UnsupportedError,
+        raise unsupported(
+            op, f"{op.name} with tile sizes that are known only at run time",
             hint="write the sizes of inner_tiles as numbers",
         )  # fmt: skip
     return tiles

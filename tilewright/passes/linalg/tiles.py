@@ -25,7 +25,7 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, Region, SSAValue
 from xdsl.ir.affine import AffineBinaryOpExpr, AffineBinaryOpKind, AffineExpr
 
-from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.diagnostics import unsupported
 from tilewright.dialects import xetile
 from tilewright.dialects.movement import shape_of
 from tilewright.dialects.upstream.combining import neutral
@@ -237,10 +237,9 @@ class TileWriter:
         found = [linear(expr, bound) for expr in node.maps[n].results]
         for each in found:
             if each is None:
-                raise error_at(
+                raise unsupported(
                     node.op,
                     f"operand {n} is accessed by {node.maps[n]}, which is not linear in the loops",
-                    kind=UnsupportedError,
                     hint="tile programs have no div and mod in an access: compute the operand apart",
                 )
         return [each for each in found if each is not None]
@@ -348,10 +347,9 @@ class TileWriter:
                 return [self.splat(v, shape) for v in found]
 
             if len(start) != len(before):
-                raise error_at(
+                raise unsupported(
                     node.op,
                     "a result of a reduction does not depend on what was there",
-                    kind=UnsupportedError,
                     hint="only the last iteration counts: write the op without the reduction",
                 )
             return self.loops([own[d] for d in node.reductions], start, step)

@@ -36,7 +36,7 @@ from xdsl.ir import Block, Region, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.arguments import NOWHERE, ArrayArg
-from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.diagnostics import unsupported
 from tilewright.dtypes import from_mlir
 from tilewright.passes.assume_alignment import BASE, assume_alignment
 from tilewright.passes.cleanup import cleanup
@@ -202,10 +202,9 @@ def _grid(
     for loop in found.single:
         tiles.offsets[loop] = 0
     if not all(isinstance(loop.extent, int) for loop in single[1:]):
-        raise error_at(
+        raise unsupported(
             found.node.op,
             "only one loop besides rows and columns may have an unknown extent",
-            kind=UnsupportedError,
             hint="give the operands static extents",
         )
     total: Size = 1
@@ -305,10 +304,9 @@ def _check_in_place(node: Node) -> None:
     """What is read of memory that the op writes is read where it is written."""
     for out, written in zip(node.outputs, node.maps[node.inputs :], strict=True):
         if any(overlap(value, out) for value in node.body.loaded):
-            raise error_at(
+            raise unsupported(
                 node.op,
                 "the body loads from memory that the op writes",
-                kind=UnsupportedError,
                 rule="iterations of a structured op run in any order",
                 hint="write to a separate buffer",
             )
@@ -318,10 +316,9 @@ def _check_in_place(node: Node) -> None:
             if inlined or not overlap(value, out):
                 continue
             if value is not out or node.maps[n] != written:
-                raise error_at(
+                raise unsupported(
                     node.op,
                     f"operand {n} may overlap what the op writes, at other positions",
-                    kind=UnsupportedError,
                     rule="iterations of a structured op run in any order",
                     hint="write to a separate buffer",
                 )

@@ -26,7 +26,7 @@ from __future__ import annotations
 from xdsl.dialects import gpu
 from xdsl.dialects.builtin import VectorType
 
-from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.diagnostics import unsupported
 from tilewright.passes.xegpu.inst_fragments import Fragments
 from tilewright.passes.xegpu.lane_rows import add_remarks
 from tilewright.passes.xegpu.legalize import legalize
@@ -37,11 +37,10 @@ from tilewright.uarch.xe import XeMachine
 def block(kernel: gpu.FuncOp, xe: XeMachine) -> None:
     """Rewrites a kernel of subgroup level to instruction-sized ops, in place."""
     if any(isinstance(a.type, VectorType) for a in kernel.body.blocks[0].args):
-        raise error_at(
+        raise unsupported(
             kernel,
             "a kernel that is cut into instructions takes no vectors",
             hint="load them from memory",
-            kind=UnsupportedError,
         )
     legalize(kernel, xe)
     rewriting = Fragments(kernel, xe)

@@ -23,7 +23,7 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Attribute, Operation, SSAValue
 
-from tilewright.diagnostics import UnsupportedError, error_at, location_of
+from tilewright.diagnostics import UnsupportedError, location_of, unsupported
 from tilewright.dialects import xegpu
 from tilewright.dialects.movement import shape_of
 from tilewright.dialects.upstream import vector as more
@@ -100,12 +100,11 @@ def outer_products(d: Fragments, op: xegpu.DpasOp, dims: tuple[int, int, int]) -
     fragment = d.owners.fragment(op.result)
     steps = math.prod(grid_of(shape_of(op.result), fragment)) * dims[2]
     if steps > MOST_STEPS:
-        raise error_at(
+        raise unsupported(
             op,
             f"no dpas does a product of {' x '.join(map(str, dims))}, and it would be {steps} outer "
             f"products, more than {MOST_STEPS}",
             hint="extents that the machine's dpas divides, more subgroups, or a smaller tile",
-            kind=UnsupportedError,
         )
     _remark(d, op, dims)
     kind = d.typed(op.result, fragment)

@@ -44,7 +44,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
 from tilewright import layout as ly
-from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.diagnostics import unsupported
 from tilewright.dialects import xegpu
 from tilewright.dialects.upstream.combining import neutral
 from tilewright.dialects.upstream.vector import (
@@ -287,12 +287,11 @@ class _Exchange:
             larger = [n for n in self.buffers if n > size and self.buffers[n]]
             if larger:
                 return self.part_of(self.buffers[min(larger)][0], size)
-            raise error_at(
+            raise unsupported(
                 op,
                 f"{op.name} exchanges {size} bytes between subgroups through shared memory; with the "
                 f"{self.used} bytes in use that is more than the machine's {self.limit}",
                 hint="a layout that keeps the value within its subgroups, or a smaller tile",
-                kind=UnsupportedError,
             )
         self.used += size
         alloc = memref.AllocOp([], [], MemRefType(i8, [size], memory_space=IntegerAttr(3, i64)))

@@ -40,7 +40,7 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.ir.affine import AffineExpr, AffineMap
 
-from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.diagnostics import unsupported
 from tilewright.dialects import xegpu, xetile
 from tilewright.dialects.cache_hints import hints_of
 from tilewright.dialects.movement import shape_of
@@ -100,9 +100,7 @@ class _Tiles:
             return Placed(op.source, [op.offset_vector])
         if isinstance(op.tile_type.element_type, IndexType):
             hint = "an array of i64 holds the same numbers"
-            raise error_at(
-                op, "an array of index has no descriptor", hint=hint, kind=UnsupportedError
-            )
+            raise unsupported(op, "an array of index has no descriptor", hint=hint)
         root = _slm_root(op) if op.tile_type.memory_space == 3 else _block_root(op)
         extents, strides = _matrix(op)
         self.bases[root] = Base(op.tile_type, len(op.mixed_offsets), extents, strides, op.source)
@@ -130,9 +128,7 @@ class _Tiles:
             case xetile.StoreScatterOp():
                 scatter(op, at)
             case _:
-                raise error_at(
-                    op, f"{op.name} takes a tile, which XeGPU cannot express", kind=UnsupportedError
-                )
+                raise unsupported(op, f"{op.name} takes a tile, which XeGPU cannot express")
 
 
 def _matrix(op: xetile.InitTileOp) -> tuple[list[Index], list[Index]]:
@@ -184,7 +180,7 @@ def _transposed_memref(at: Before, source: SSAValue, type: MemRefType[Attribute]
     strides = type.get_strides()
     shape = [type.get_shape()[d] for d in order]
     if strides is None:
-        raise error_at(at.op, f"the strides of {type} are not known", kind=UnsupportedError)
+        raise unsupported(at.op, f"the strides of {type} are not known")
     # A dynamic stride is None in both xDSL's list and the layout attribute.
     layout = StridedLayoutAttr([strides[d] for d in order], type.get_offset())
     new = MemRefType(type.element_type, shape, layout, type.memory_space)
@@ -197,13 +193,11 @@ def _slm_root(op: xetile.InitTileOp) -> SSAValue:
     """The shared memref as a mem_desc."""
     source = op.source.type
     if not isinstance(source, MemRefType):
-        raise error_at(op, "a shared-memory tile needs a memref", kind=UnsupportedError)
+        raise unsupported(op, "a shared-memory tile needs a memref")
     shape, strides = source.get_shape(), source.get_strides()
     if DYNAMIC_INDEX in shape or len(shape) < 2 or strides is None or None in strides:
-        raise error_at(
-            op,
-            f"a shared-memory tile needs a static memref of rank 2 or more, got {source}",
-            kind=UnsupportedError,
+        raise unsupported(
+            op, f"a shared-memory tile needs a static memref of rank 2 or more, got {source}"
         )
     plain = tuple(prod(shape[d + 1 :]) for d in range(len(shape)))
     given = tuple(int(s) for s in strides if s is not None)

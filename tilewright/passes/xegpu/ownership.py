@@ -25,7 +25,7 @@ from xdsl.dialects.builtin import DYNAMIC_INDEX, DenseIntOrFPElementsAttr, Vecto
 from xdsl.ir import Attribute, Operation, OpResult, SSAValue
 
 from tilewright import layout as ly
-from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.diagnostics import UnsupportedError, unsupported
 from tilewright.dialects import xegpu
 from tilewright.dialects.elementwise import is_elementwise_on_vectors
 from tilewright.dialects.movement import shape_of
@@ -274,12 +274,7 @@ class OwnershipAnalysis:
 
     def _fragments(self, op: xegpu.DpasOp) -> MatrixFragments:
         if len(shape_of(op.lhs)) != 2:
-            raise error_at(
-                op,
-                "xegpu.dpas: A is packed",
-                hint="run xegpu-upgrade first",
-                kind=UnsupportedError,
-            )
+            raise unsupported(op, "xegpu.dpas: A is packed", hint="run xegpu-upgrade first")
         return dpas_fragments(self.xe, op)
 
     def _written(self, op: Operation) -> None:

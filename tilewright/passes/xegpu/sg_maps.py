@@ -15,7 +15,7 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Attribute, Operation, SSAValue
 
-from tilewright.diagnostics import TilewrightError, UnsupportedError, error_at
+from tilewright.diagnostics import TilewrightError, UnsupportedError, unsupported
 from tilewright.dialects import xegpu
 from tilewright.dialects.attribute_fields import ints
 from tilewright.dialects.xegpu.layouts import SgMapAttr
@@ -29,7 +29,7 @@ SG_MAP_SOURCE = "XeGPU RFC, rules of sg_map setting"
 
 
 def refuse(op: Operation, message: str, rule: str, hint: str | None = None) -> TilewrightError:
-    return error_at(op, f"{op.name}: {message}", rule=rule, hint=hint, kind=UnsupportedError)
+    return unsupported(op, f"{op.name}: {message}", rule=rule, hint=hint)
 
 
 def type_name(value: SSAValue) -> str:

@@ -27,7 +27,7 @@ from xdsl.dialects import gpu
 from xdsl.dialects.builtin import IntegerAttr, StringAttr, VectorType, i64
 from xdsl.ir import Operation
 
-from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.diagnostics import unsupported
 from tilewright.passes.kernel import LEVEL
 from tilewright.passes.thread_ids import thread_ids_to_subgroup_ids
 from tilewright.passes.xegpu.lane_rows import add_remarks
@@ -39,11 +39,10 @@ from tilewright.uarch.xe import XeMachine
 def subgroup_distribute(kernel: gpu.FuncOp, xe: XeMachine, *, hardware: bool = False) -> None:
     """Rewrites a kernel of subgroup level to lane level, in place."""
     if any(isinstance(a.type, VectorType) for a in kernel.body.blocks[0].args):
-        raise error_at(
+        raise unsupported(
             kernel,
             "a kernel that is distributed to lanes takes no vectors: no layout says which lane owns which element",
             hint="load them from memory, or from another op that has a layout",
-            kind=UnsupportedError,
         )
     thread_ids_to_subgroup_ids(kernel)
     rewriting = LaneProgram(kernel, xe, hardware)

@@ -41,7 +41,7 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
-from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.diagnostics import unsupported
 from tilewright.dialects import xegpu, xetile
 from tilewright.dialects.cache_hints import hints_of
 from tilewright.dialects.movement import shape_of
@@ -138,7 +138,7 @@ def _block(op: xegpu.BlockAccess) -> _Block:
     desc = op.operands[op.tdesc_operand]
     create = desc.owner
     if not isinstance(create, xegpu.CreateNdDescOp):
-        raise error_at(op, "the origin of this descriptor is unknown", kind=UnsupportedError)
+        raise unsupported(op, "the origin of this descriptor is unknown")
     offsets = list(op.mixed_offsets or [0] * len(op.tdesc.get_shape()))
     source = create.source.type
     rank = len(source.get_shape()) if isinstance(source, MemRefType) else len(create.mixed_shape)
@@ -185,11 +185,10 @@ def _tile(at: Before, block: _Block, lead: tuple[int, ...], layout: Ownership | 
 def _leads(op: Operation, shape: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
     lead = shape[:-2]
     if prod(lead) > MOST_TILES:
-        raise error_at(
+        raise unsupported(
             op,
             f"{prod(lead)} tiles for the leading dimensions {[*lead]} of one access; at most "
             f"{MOST_TILES} are written out",
-            kind=UnsupportedError,
             hint="loop over the leading dimensions",
         )
     return product(*(range(n) for n in lead))
@@ -246,11 +245,10 @@ def _store_nd(op: xegpu.StoreNdOp) -> None:
     at, block = Before(op), _block(op)
     shape = block.shape
     if shape_of(op.value) != op.tdesc.get_shape():
-        raise error_at(
+        raise unsupported(
             op,
             f"{op.value.type} is a lane's fragment of {op.tdesc}; a workgroup-level program stores "
             "the whole block",
-            kind=UnsupportedError,
         )
     for lead in _leads(op, shape):
         tile = _tile(at, block, lead, op.ownership)
@@ -293,21 +291,18 @@ def _matrix_tile(
     create = desc.owner
     type = op.desc
     if not isinstance(create, xegpu.CreateMemDescOp):
-        raise error_at(op, "the origin of this mem_desc is unknown", kind=UnsupportedError)
+        raise unsupported(op, "the origin of this mem_desc is unknown")
     if type.block is not None:
-        raise error_at(
+        raise unsupported(
             op,
             f"a matrix in blocks of {[*type.block]} is below XeTile; drop `block`, which changes no "
             "value where all accesses agree on it",
-            kind=UnsupportedError,
         )
     if len(type.get_shape()) != 2:
-        raise error_at(
-            op, f"a shared matrix of rank {len(type.get_shape())}", kind=UnsupportedError
-        )
+        raise unsupported(op, f"a shared matrix of rank {len(type.get_shape())}")
     column = type.stride[0] == 1 and type.stride[1] != 1
     if not column and type.stride[1] != 1:
-        raise error_at(op, f"no stride of {[*type.stride]} is 1", kind=UnsupportedError)
+        raise unsupported(op, f"no stride of {[*type.stride]} is 1")
     base = _shared_memref(at, create, type)
     order = (0, 1) if column else None
     tile_shape = (*([1] * (2 - len(shape))), *shape)
@@ -327,9 +322,7 @@ def _shared_memref(at: Before, create: xegpu.CreateMemDescOp, type: MemDescType)
     shape = type.get_shape()
     if source.element_type != type.element_type:
         if source.element_type != IntegerType(8) or len(source.get_shape()) != 1:
-            raise error_at(
-                create, f"{source} cannot be seen as {type.element_type}", kind=UnsupportedError
-            )
+            raise unsupported(create, f"{source} cannot be seen as {type.element_type}")
         zero = at.index(0)
         flat = MemRefType(type.element_type, [prod(shape)], NoneAttr(), source.memory_space)
         value = at.add(memref.ViewOp(value, zero, [], flat))
@@ -347,7 +340,7 @@ def _load_matrix(op: xegpu.LoadMatrixOp) -> None:
     at = Before(op)
     shape = shape_of(op.value)
     if not shape:
-        raise error_at(op, "a scalar of a shared matrix is lane-level", kind=UnsupportedError)
+        raise unsupported(op, "a scalar of a shared matrix is lane-level")
     tile, _ = _matrix_tile(at, op, shape)
     at.replace(at.cast(at.add(xetile.LoadTileOp(tile)), shape))
 
@@ -356,7 +349,7 @@ def _store_matrix(op: xegpu.StoreMatrixOp) -> None:
     at = Before(op)
     shape = shape_of(op.value)
     if not shape:
-        raise error_at(op, "a scalar of a shared matrix is lane-level", kind=UnsupportedError)
+        raise unsupported(op, "a scalar of a shared matrix is lane-level")
     tile, tile_shape = _matrix_tile(at, op, shape)
     at.insert(xetile.StoreTileOp(at.cast(op.value, tile_shape), tile))
     at.replace()
@@ -379,7 +372,7 @@ def _elements(at: Before, op: xegpu.ScatterAccess, mask: SSAValue) -> _Elements:
     assert offsets is not None
     lanes = shape_of(offsets)
     if not lanes:
-        raise error_at(op, "scalar offsets are lane-level", kind=UnsupportedError)
+        raise unsupported(op, "scalar offsets are lane-level")
     chunk = op.chunk
     flat = lanes if len(lanes) <= 2 and chunk == 1 else (prod(lanes),)
     count = prod(lanes)

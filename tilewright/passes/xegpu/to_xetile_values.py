@@ -19,7 +19,7 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, SSAValue
 from xdsl.rewriter import Rewriter
 
-from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.diagnostics import unsupported
 from tilewright.dialects import xegpu, xetile
 from tilewright.dialects.movement import shape_of
 from tilewright.dialects.upstream.combining import combining, neutral
@@ -59,9 +59,7 @@ def _unpacked(at: Before, value: SSAValue, is_b: bool) -> SSAValue:
 def convert_dpas(op: xegpu.DpasOp) -> None:
     at = Before(op)
     if op.dims() is None:
-        raise error_at(
-            op, "operands are a lane's fragments; the program is lane-level", kind=UnsupportedError
-        )
+        raise unsupported(op, "operands are a lane's fragments; the program is lane-level")
     a, b = _unpacked(at, op.lhs, False), _unpacked(at, op.rhs, True)
     maps = [wg_map_of(layout) for layout in op.layouts]
     result = op.result.type
@@ -95,9 +93,7 @@ def _scaled(at: Before, value: SSAValue, scale: SSAValue | None, dim: int) -> SS
 def convert_dpas_mx(op: xegpu.DpasMxOp) -> None:
     at = Before(op)
     if op.dims() is None:
-        raise error_at(
-            op, "operands are a lane's fragments; the program is lane-level", kind=UnsupportedError
-        )
+        raise unsupported(op, "operands are a lane's fragments; the program is lane-level")
     a = _scaled(at, _unpacked(at, op.lhs, False), op.scale_a, 1)
     b = _scaled(at, _unpacked(at, op.rhs, True), op.scale_b, 0)
     maps = [wg_map_of(ownership_in(m)) for m in (op.layout_a, op.layout_b, op.layout_cd)]

@@ -35,7 +35,7 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
-from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.diagnostics import unsupported
 from tilewright.dialects import xegpu
 from tilewright.dialects.attribute_fields import ints
 from tilewright.dialects.cache_hints import hints_of
@@ -123,11 +123,10 @@ class Modernizer:
     def root(self, op: Operation) -> Placed | None:
         if isinstance(op, xegpu.CreateDescOp):
             if op.tdesc.space is MemorySpace.SLM and not isinstance(op.source.type, MemRefType):
-                raise error_at(
+                raise unsupported(
                     op,
                     "today's text has no scattered access to shared memory by integer address; make "
                     "the base a memref in memory space 3",
-                    kind=UnsupportedError,
                 )
             return Placed(op.source, [op.offsets])
         if not isinstance(op, xegpu.CreateNdDescOp):
@@ -177,10 +176,8 @@ class Modernizer:
             case xegpu.AtomicRMWOp():
                 _atomic(op, at)
             case _:
-                raise error_at(
-                    op,
-                    f"{op.name} takes a descriptor, which only XeGPU's ops and scf's can follow",
-                    kind=UnsupportedError,
+                raise unsupported(
+                    op, f"{op.name} takes a descriptor, which only XeGPU's ops and scf's can follow"
                 )
 
 
@@ -191,10 +188,8 @@ def _shared_matrix(op: xegpu.CreateNdDescOp) -> SSAValue:
     """The whole shared memref as a mem_desc."""
     source = op.source.type
     if not isinstance(source, MemRefType) or not isinstance(source.layout, NoneAttr):
-        raise error_at(
-            op,
-            f"a 2-D block of shared memory needs a memref of identity layout, got {source}",
-            kind=UnsupportedError,
+        raise unsupported(
+            op, f"a 2-D block of shared memory needs a memref of identity layout, got {source}"
         )
     return Before(op).add(
         xegpu.CreateMemDescOp(op.source, MemDescType(source.get_shape(), source.element_type))
@@ -264,13 +259,12 @@ def _load_nd(op: xegpu.LoadNdOp, placed: Placed) -> None:
 def _same_elements(old: Any, new: Any, places: Callable[[Any, int], Any]) -> None:
     """UnsupportedError where a lane's fragment has others by its sg_map than by what a block message distributes."""
     if (places(old, 1).reshape(-1) != places(new, 1).reshape(-1)).any():
-        raise error_at(
+        raise unsupported(
             old,
             f"{old.name}: a block message of {old.tdesc.element_type} distributes other elements than "
             f"{old.tdesc.sg_map}",
             rule="users must use legal sg_map values (XeGPU RFC, rules of sg_map setting)",
             hint="make a descriptor of elements as wide as a lane's unit, and vector.bitcast what is loaded",
-            kind=UnsupportedError,
         )
 
 

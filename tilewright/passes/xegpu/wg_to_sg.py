@@ -35,7 +35,7 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Block, Operation, Region, SSAValue
 
 from tilewright import layout as ly
-from tilewright.diagnostics import TilewrightError, UnsupportedError, error_at
+from tilewright.diagnostics import TilewrightError, error_at, unsupported
 from tilewright.dialects import xegpu
 from tilewright.dialects.upstream.arith import folded
 from tilewright.dialects.xegpu import RangeAttr, TensorDescType
@@ -213,7 +213,7 @@ class SubgroupDistributor(split.Split[Distribution]):
     def refuse(self, why: str, hint: str | None = None) -> TilewrightError:
         """An error at the op that is being converted: `<op> <why>`."""
         assert self.op is not None
-        return error_at(self.op, f"{self.op.name} {why}", hint=hint, kind=UnsupportedError)
+        return unsupported(self.op, f"{self.op.name} {why}", hint=hint)
 
     def keep(self, op: Operation) -> Operation:
         """An op on scalars, which every subgroup does alike."""

@@ -9,7 +9,7 @@ import numpy as np
 from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, FloatAttr, IntegerAttr
 from xdsl.ir import Attribute, Operation
 
-from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.diagnostics import unsupported
 from tilewright.reference import numerics
 from tilewright.reference.registry import meaning
 from tilewright.reference.site import Site
@@ -25,7 +25,7 @@ def constant_rows(op: Operation, value: Attribute, type: Attribute) -> Array:
     elif isinstance(value, (IntegerAttr, FloatAttr)):
         numbers, splat = [value.value.data], True
     else:
-        raise error_at(op, f"a constant of kind {value.name} cannot be run", kind=UnsupportedError)
+        raise unsupported(op, f"a constant of kind {value.name} cannot be run")
     if splat:
         return np.full((1, *shape), as_number(numbers[0], type), numerics.numpy_type(type))
     return as_numbers(numbers, type).reshape(1, *shape)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from xdsl.ir import Operation
 
-from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.diagnostics import unsupported
 from tilewright.reference import numerics
 from tilewright.reference.registry import meaning
 from tilewright.reference.site import Site
@@ -18,7 +18,7 @@ from tilewright.reference.values import Array
 def unrealized_conversion_cast(site: Site, op: Operation, *operands: Any) -> Any:
     """Between integers of one width that differ in signedness (and between equal types)."""
     if len(operands) != len(op.results):
-        raise error_at(op, "a cast of n values to m is not run", kind=UnsupportedError)
+        raise unsupported(op, "a cast of n values to m is not run")
     results: list[Any] = []
     for operand, value in zip(op.operands, operands, strict=True):
         target = op.results[len(results)].type
@@ -27,9 +27,7 @@ def unrealized_conversion_cast(site: Site, op: Operation, *operands: Any) -> Any
             continue
         dtype = numerics.numpy_type(target)
         if dtype.itemsize != value.itemsize:
-            raise error_at(
-                op, f"a cast from {operand.type} to {target} is not run", kind=UnsupportedError
-            )
+            raise unsupported(op, f"a cast from {operand.type} to {target} is not run")
         results.append(value.view(dtype))
     return results[0] if len(results) == 1 else tuple(results)
 

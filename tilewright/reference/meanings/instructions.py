@@ -14,7 +14,7 @@ from xdsl.dialects.builtin import VectorType
 from xdsl.dialects.llvm import LLVMPointerType
 from xdsl.ir import Attribute, Operation
 
-from tilewright.diagnostics import CheckError, UnsupportedError, error_at
+from tilewright.diagnostics import CheckError, error_at, unsupported
 from tilewright.dialects.mach import InstrOp
 from tilewright.reference import access, numerics, registry
 from tilewright.reference.batch import WARP
@@ -44,11 +44,7 @@ def instr(builder: SegmentBuilder, op: InstrOp) -> None:
             return
     entry = entry_of(op)
     if entry.timed or entry.scope not in ("thread", "warp"):
-        raise error_at(
-            op,
-            f"the reference executor does not know the instruction {name}",
-            kind=UnsupportedError,
-        )
+        raise unsupported(op, f"the reference executor does not know the instruction {name}")
     run = _by_warp if entry.scope == "warp" else _by_thread
     builder.step(lambda group: group.execute(op, lambda *given: run(entry, *given)))
 
@@ -59,7 +55,7 @@ def entry_of(op: InstrOp) -> Any:
         if (entry := find(op.instruction)) is not None:
             return entry
     name = op.instruction
-    raise error_at(op, f"there is no instruction '{name}' in the table", kind=UnsupportedError)
+    raise unsupported(op, f"there is no instruction '{name}' in the table")
 
 
 def _results(op: InstrOp, found: list[Array]) -> Any:
@@ -70,11 +66,7 @@ def _by_thread(entry: Any, site: Site, op: InstrOp, *operands: Array) -> Any:
     if entry.elementwise:
         return _results(op, [np.asarray(r) for r in entry.meaning(*operands, **op.immediates())])
     if any(isinstance(v.type, LLVMPointerType) for v in op.operands):
-        raise error_at(
-            op,
-            f"the reference executor does not know the instruction {entry.name}",
-            kind=UnsupportedError,
-        )
+        raise unsupported(op, f"the reference executor does not know the instruction {entry.name}")
     rows = max((x.shape[0] for x in operands), default=1)
     given = zip(*(np.broadcast_to(x, (rows, *x.shape[1:])) for x in operands), strict=True)
     found = [entry.meaning(*row, **op.immediates()) for row in given]

@@ -12,7 +12,7 @@ from xdsl.dialects.linalg.ops import GenericOp, IndexOp, YieldOp
 from xdsl.ir import SSAValue
 from xdsl.ir.affine import AffineDimExpr, AffineMap
 
-from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.diagnostics import unsupported
 from tilewright.reference import access, numerics
 from tilewright.reference.registry import MEANINGS, meaning
 from tilewright.reference.site import Site
@@ -22,7 +22,7 @@ from tilewright.reference.values import Array, Index, MemRefValue
 @meaning("linalg.generic")
 def generic(site: Site, op: GenericOp, *operands: Any) -> None:
     if site.count != 1 or op.res:
-        raise error_at(op, f"{op.name} runs on memrefs of the host", kind=UnsupportedError)
+        raise unsupported(op, f"{op.name} runs on memrefs of the host")
     maps = [m.data for m in op.indexing_maps]
     extents = _extents(maps, operands)
     kinds = [kind.data == IteratorType.REDUCTION for kind in op.iterator_types]
@@ -90,11 +90,7 @@ def _body(site: Site, op: GenericOp, values: list[Any], loops: list[Index]) -> l
             known[inner.result] = loops[inner.dim.value.data]
             continue
         if inner.regions or inner.name not in MEANINGS or not inner.results:
-            raise error_at(
-                inner,
-                f"{inner.name} has no meaning in the body of {op.name}",
-                kind=UnsupportedError,
-            )
+            raise unsupported(inner, f"{inner.name} has no meaning in the body of {op.name}")
         made = MEANINGS[inner.name](site, inner, *map(rows, inner.operands))
         known.update(zip(inner.results, made if len(inner.results) > 1 else [made], strict=True))
     raise AssertionError("a body ends in linalg.yield")

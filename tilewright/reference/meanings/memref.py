@@ -21,7 +21,7 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Attribute, Operation, SSAValue
 
-from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.diagnostics import error_at, unsupported
 from tilewright.dialects.upstream.generic_atomic import GenericAtomicRMWOp
 from tilewright.dialects.upstream.memref import ReshapeOp
 from tilewright.dialects.upstream.strided import strided_form
@@ -57,7 +57,7 @@ def static_strides(op: Operation, type: MemRefType[Attribute]) -> list[int | Non
     try:
         strides, _ = strided_form(type)
     except TypeError as error:
-        raise error_at(op, str(error), kind=UnsupportedError) from None
+        raise unsupported(op, str(error)) from None
     return [None if s == DYNAMIC_INDEX else s for s in strides]
 
 
@@ -326,7 +326,7 @@ def copy(site: Site, op: Operation, *operands: Any) -> Any:
     operand = next(o for o in op.operands if isinstance(o.type, MemRefType))
     dtype = numerics.numpy_type(memref_type(operand))
     if any(size.shape[0] > 1 for size in (*source.sizes, *target.sizes)):
-        raise error_at(op, f"{op.name} of different sizes per instance", kind=UnsupportedError)
+        raise unsupported(op, f"{op.name} of different sizes per instance")
     shape = tuple(int(size[0]) for size in source.sizes)
     zeros = tuple(scalar(0) for _ in shape)
 

@@ -17,7 +17,7 @@ from xdsl.dialects import vector
 from xdsl.dialects.builtin import IntegerType, StringAttr
 from xdsl.ir import Attribute
 
-from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.diagnostics import unsupported
 from tilewright.dialects.upstream.gpu.lanes import PrintfOp
 from tilewright.reference.meanings.debug import row_of
 from tilewright.reference.registry import meaning
@@ -56,11 +56,10 @@ def _formatted(site: Site, op: PrintfOp, values: list[Any]) -> str:
         if match[0] == "%%":
             return "%"
         if letter not in "diouxXcpfFeEgG" or not letter or "*" in (width, precision):
-            raise error_at(
+            raise unsupported(
                 op,
                 f"gpu.printf: the conversion {match[0]!r} cannot be printed",
                 hint="d i u o x X c p f F e E g G, with flags, width and precision as numbers",
-                kind=UnsupportedError,
             )
         if (pair := next(given, None)) is None:
             _undefined(site, f"its format asks for more values than the {len(values)} given")

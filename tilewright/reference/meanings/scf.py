@@ -6,7 +6,7 @@ import numpy as np
 from xdsl.dialects import scf
 from xdsl.ir import Operation, SSAValue
 
-from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.diagnostics import unsupported
 from tilewright.dialects.upstream.scf import ForallOp
 from tilewright.passes.kernel import level_of
 from tilewright.passes.level import range_of, region_of_run
@@ -133,7 +133,7 @@ def parallel(builder: SegmentBuilder, op: scf.ParallelOp) -> None:
 def forall(builder: SegmentBuilder, op: ForallOp) -> None:
     """A nest of loops, in order, over memory; results would be tensors."""
     if op.res:
-        raise error_at(op, "scf.forall with tensor results is not run", kind=UnsupportedError)
+        raise unsupported(op, "scf.forall with tensor results is not run")
     bounds = (op.mixed("lower"), op.mixed("upper"), op.mixed("step"))
     loops = list(zip(op.body.block.args, *bounds, strict=True))
 

@@ -15,7 +15,7 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, Operation
 from xdsl.ir.affine import AffineConstantExpr, AffineDimExpr, AffineMap
 
-from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.diagnostics import unsupported
 from tilewright.dialects.movement import ELEMENTS, integers, moved
 from tilewright.dialects.upstream.arith import element
 from tilewright.dialects.upstream.combining import neutral
@@ -159,7 +159,7 @@ def matmul(a: Array, b: Array, c: Array | None, type: Attribute) -> Array:
 @meaning("vector.contract")
 def contract(site: Site, op: Operation, a: Array, b: Array, acc: Array) -> Array:
     if _kind(op) != "add":
-        raise error_at(op, f"vector.contract <{_kind(op)}> is not run", kind=UnsupportedError)
+        raise unsupported(op, f"vector.contract <{_kind(op)}> is not run")
     maps = cast(ArrayAttr[AffineMapAttr], op.properties["indexing_maps"])
     left, right, out = (_dimensions(op, map.data) for map in maps)
     both = [d for d in left if d in right and d in out]
@@ -190,7 +190,7 @@ def _dimensions(op: Operation, map: AffineMap) -> list[int]:
     dims: list[int] = []
     for result in map.results:
         if not isinstance(result, AffineDimExpr):
-            raise error_at(op, f"{op.name}: map {map} is no projection", kind=UnsupportedError)
+            raise unsupported(op, f"{op.name}: map {map} is no projection")
         dims.append(result.position)
     return dims
 
@@ -247,7 +247,7 @@ def _along(op: Operation, start: Sequence[Index], map: AffineMap, shape: tuple[i
             dim = result.position
             places[dim] = places[dim] + np.arange(shape[axis]).reshape(along)
         elif not isinstance(result, AffineConstantExpr):
-            raise error_at(op, f"{op.name}: map {map} is no projection", kind=UnsupportedError)
+            raise unsupported(op, f"{op.name}: map {map} is no projection")
     return places
 
 

@@ -28,7 +28,7 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
-from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.diagnostics import error_at, unsupported
 from tilewright.dialects import mach
 from tilewright.dtypes import from_mlir
 
@@ -107,12 +107,11 @@ def _check(entry: func.FuncOp, i: int, argument: Attribute) -> None:
         and argument.element_type != IntegerType(1)
     )
     if not plain:
-        raise error_at(
+        raise unsupported(
             entry,
             f"the entry @{entry.sym_name.data} takes no arguments, or arrays of known extents, but "
             f"its argument {i} is {argument}",
             hint="call it from a function without arguments, and name that one with --entry",
-            kind=UnsupportedError,
         )
 
 

@@ -18,7 +18,12 @@ from xdsl.dialects import gpu
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, ModuleOp
 
 from tilewright.arguments import ArrayArg, Grid, full_grid
-from tilewright.diagnostics import CompileError, TilewrightError, UnsupportedError, error_at
+from tilewright.diagnostics import (
+    TilewrightError,
+    UnsupportedError,
+    error_at,
+    unsupported,
+)
 from tilewright.dtypes import index
 from tilewright.passes.host.to_calls import Launch
 from tilewright.reference.mlir_runner import Runner
@@ -154,9 +159,7 @@ class Kernels:
         for op in module.body.block.ops if module is not None else ():
             if isinstance(op, gpu.FuncOp) and op.sym_name.data == inner:
                 return op
-        raise error_at(
-            launch.location, f"the program has no kernel @{outer}::@{inner}", kind=CompileError
-        )
+        raise error_at(launch.location, f"the program has no kernel @{outer}::@{inner}")
 
 
 def _refuse_overlap(kernel: gpu.FuncOp, facts: Facts, launch: Launch) -> None:
@@ -171,7 +174,6 @@ def _refuse_overlap(kernel: gpu.FuncOp, facts: Facts, launch: Launch) -> None:
                 launch.location,
                 f"argument {n} of @{kernel.sym_name.data} overlaps another one, and its loops run in any order",
                 hint="pass arrays that do not overlap, or run the program as it is written: --target reference",
-                kind=CompileError,
             )
 
 
@@ -179,10 +181,9 @@ def _refuse_prints(kernel: gpu.FuncOp) -> None:
     """Compiled workgroups run at once and their lanes together: lines would mix, or come once for many lanes."""
     for op in kernel.walk():
         if op.name in ("gpu.printf", "vector.print"):
-            raise error_at(
+            raise unsupported(
                 op,
                 f"{op.name} of a kernel prints in order only where one instance runs after the other",
-                kind=UnsupportedError,
             )
 
 

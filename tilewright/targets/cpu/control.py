@@ -14,7 +14,7 @@ from xdsl.dialects.builtin import IndexType
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
 
 from tilewright.codegen.builder import Builder, Idx
-from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.diagnostics import unsupported
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.upstream.arith import folded
 from tilewright.passes.control import Parts, convert_for, convert_if, convert_while
@@ -62,10 +62,9 @@ class ControlFlow:
         if isinstance(value.type, xt.TileType):
             tile = self.values.tiles[self.values.real(value)]
             if isinstance(tile, ScatteredTile):
-                raise error_at(
+                raise unsupported(
                     value,
                     "a scattered tile cannot be carried by a loop here",
-                    kind=UnsupportedError,
                     hint="carry its offsets and init the tile inside the loop",
                 )
             return [tile.pointer, *(self.b.idx(x) for x in tile.state())]

@@ -25,7 +25,7 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, Operation, OpResult, SSAValue
 
 from tilewright.codegen.builder import Builder, Idx, index, lane_type
-from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.diagnostics import unsupported
 from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.elementwise import is_elementwise
@@ -168,11 +168,7 @@ class Evaluator:
         if is_elementwise(op):
             self._feed(op, place)
             return self.elementwise(op, place, value.index)
-        raise error_at(
-            op,
-            f"{op.name} on tiles is not supported by the cpu target",
-            kind=UnsupportedError,
-        )
+        raise unsupported(op, f"{op.name} on tiles is not supported by the cpu target")
 
     def _feed(self, op: Operation, place: Position) -> None:
         """Emits the elementwise ops below `op`, deepest first: a long chain must not nest as many calls."""

@@ -15,7 +15,7 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, Operation, OpResult, SSAValue
 
 from tilewright.codegen.builder import Builder
-from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.diagnostics import unsupported
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.stage import FusedOp
 from tilewright.targets.cpu.evaluate import Evaluator
@@ -164,11 +164,10 @@ class FusedPlanner:
             # Rows are written one by one: a buffer of fewer rows than the fused group's would be overrun.
             if rows_cols(value.type)[0] != rows:
                 what = value.op.name if isinstance(value, OpResult) else "an argument"
-                raise error_at(
+                raise unsupported(
                     value,
                     f"{what} on tiles is not supported by the cpu target",
                     hint=f"it makes {value.type} of {rows} rows; rows of tiles stay rows here",
-                    kind=UnsupportedError,
                 )
             plan.roots.append(Root(None, value, self.level(value), buffer, "keep"))
             if isinstance(value, OpResult):

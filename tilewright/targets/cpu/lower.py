@@ -24,7 +24,7 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, OpResult, Region, SSAValue
 
 from tilewright.codegen.builder import Builder, Idx, function, index
-from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.diagnostics import unsupported
 from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.movement import numbered
@@ -328,23 +328,17 @@ class FunctionContext(ControlFlow, MemrefOps, ScalarOps):
             method(op)
             return
         if op.name.partition(".")[0] not in OWN_DIALECTS:
-            raise error_at(
-                op, f"{op.name} is not supported by the cpu target", kind=UnsupportedError
-            )
+            raise unsupported(op, f"{op.name} is not supported by the cpu target")
         tiles = any(is_tile(v) for v in (*op.results, *op.operands))
         if tiles:
             # What writes does so whether anybody asks for what it gives or not.
             if not op.results or may_write(op):
-                raise error_at(
-                    op, f"{op.name} is not supported by the cpu target", kind=UnsupportedError
-                )
+                raise unsupported(op, f"{op.name} is not supported by the cpu target")
             return  # evaluated on demand
         kinds = (MemRefType, UnrankedMemRefType)
         memories = any(isinstance(v.type, kinds) for v in (*op.results, *op.operands))
         if op.regions or memories:
-            raise error_at(
-                op, f"{op.name} is not supported by the cpu target", kind=UnsupportedError
-            )
+            raise unsupported(op, f"{op.name} is not supported by the cpu target")
         self.clone_scalar(op)
 
     # Ids, arrays, tiles ---------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from xdsl.dialects.builtin import MemRefType
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.codegen.builder import Builder, Idx
-from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.diagnostics import unsupported
 from tilewright.dialects import mach
 from tilewright.dialects.upstream.arith import folded
 from tilewright.passes.memory_objects import is_memref, memory_root
@@ -51,7 +51,7 @@ class MemrefOps:
     def lower_memref_dim(self, op: memref.DimOp) -> None:
         dim = folded(self.e.scalar(op.index))
         if not isinstance(dim, int):
-            raise error_at(op, "memref.dim needs a constant dimension", kind=UnsupportedError)
+            raise unsupported(op, "memref.dim needs a constant dimension")
         self.values.scalars[op.result] = self.b.idx(self.matrices[op.source].sizes[dim])
 
     def lower_memref_extract_strided_metadata(self, op: Operation) -> None:
@@ -78,9 +78,7 @@ class MemrefOps:
         assert isinstance(type, MemRefType)
         shape = type.get_shape()
         if any(n < 0 for n in shape):
-            raise error_at(
-                op, "memory shared by the workgroup has a static shape", kind=UnsupportedError
-            )
+            raise unsupported(op, "memory shared by the workgroup has a static shape")
         count = itemsize(plain(type.element_type))
         for n in shape:
             count *= n
@@ -100,7 +98,7 @@ class MemrefOps:
     def lower_memref_store(self, op: memref.StoreOp) -> None:
         """One element, of an array that nothing else in the kernel touches."""
         if is_tile(op.value):
-            raise error_at(op, "memref.store of a vector", kind=UnsupportedError)
+            raise unsupported(op, "memref.store of a vector")
         self._alone(op, op.memref, writes_only=False)
         self.b.store(self.e.scalar(op.value), self._element(op.memref, op.indices))
 
@@ -115,7 +113,7 @@ class MemrefOps:
         """Refuse an element of an array that another op of the kernel uses (or writes) as well."""
         root = memory_root(array)
         if not isinstance(root.type, MemRefType):
-            raise error_at(op, f"{op.name} of an address", kind=UnsupportedError)
+            raise unsupported(op, f"{op.name} of an address")
         pending, seen = [root], {root}
         while pending:
             for use in pending.pop().uses:
@@ -138,10 +136,8 @@ class MemrefOps:
 
     @staticmethod
     def _shared(op: Operation) -> Exception:
-        return error_at(
-            op,
-            f"{op.name} of an array that the kernel also accesses otherwise, on the cpu target",
-            kind=UnsupportedError,
+        return unsupported(
+            op, f"{op.name} of an array that the kernel also accesses otherwise, on the cpu target"
         )
 
 

@@ -14,7 +14,7 @@ from xdsl.dialects.vector import CombiningKindAttr, CombiningKindFlag
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.codegen.builder import Builder, lane_type
-from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.diagnostics import unsupported
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.upstream.combining import neutral
 from tilewright.targets.cpu.evaluate import Evaluator, Position
@@ -116,10 +116,8 @@ def emit_reductions(
     for (shape, dims, size), group in groups.items():
         for op in group:
             if any(d not in (0, 1) for d in dims) or len(op.source.type.get_shape()) != 2:  # pyright: ignore
-                raise error_at(
-                    op,
-                    "reductions of more than two dimensions are not supported by the cpu target",
-                    kind=UnsupportedError,
+                raise unsupported(
+                    op, "reductions of more than two dimensions are not supported by the cpu target"
                 )
         run = [(size or shape[d]) if d in dims else 1 for d in (0, 1)]
         rows, cols = shape[0] // run[0], shape[1] // run[1]

@@ -13,7 +13,7 @@ from xdsl.ir import Operation, SSAValue
 
 from tilewright.codegen.builder import lane_type
 from tilewright.codegen.divisions import divide
-from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.diagnostics import unsupported
 from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.upstream import vector as more
@@ -25,7 +25,7 @@ from tilewright.targets.cpu.memory import ScatteredTile, Tile, element_of
 def constant(e: Evaluator, op: arith.ConstantOp, place: Position, _: int) -> SSAValue:
     value = op.value
     if not isinstance(value, DenseIntOrFPElementsAttr):
-        raise error_at(op, "a tile constant is a dense attribute", kind=UnsupportedError)
+        raise unsupported(op, "a tile constant is a dense attribute")
     type = lane_type(element_of(op.result.type), place.lanes)
     if value.is_splat():
         return e.b.constant(type, value.get_values()[0])  # pyright: ignore

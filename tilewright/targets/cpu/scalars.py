@@ -8,7 +8,7 @@ from xdsl.ir import Operation, SSAValue
 from tilewright.codegen import divisions
 from tilewright.codegen.builder import Builder, index
 from tilewright.codegen.scalars import cloned, mark_nonnegative
-from tilewright.diagnostics import UnsupportedError, error_at, location_of
+from tilewright.diagnostics import location_of, unsupported
 from tilewright.dialects import mach
 from tilewright.dialects.tw import PrintOp
 from tilewright.targets.cpu.evaluate import Evaluator, Values
@@ -65,10 +65,9 @@ class ScalarOps:
     def lower_tw_print(self, op: PrintOp) -> None:
         """A line of this program; elements of tiles were taken out of them where the line was written."""
         if any(is_tile(v) for v in op.values):
-            raise error_at(
+            raise unsupported(
                 op,
                 "compiled code prints scalars, not vectors",
-                kind=UnsupportedError,
                 hint="vector.extract the elements to be printed",
             )
         b = self.b
@@ -83,9 +82,8 @@ class ScalarOps:
         b.op(PrintOp(f"[{who}] {op.format.data}", [*ids, *values]))
 
     def lower_tw_breakpoint(self, op: Operation) -> None:
-        raise error_at(
+        raise unsupported(
             op,
             "compiled code on the cpu does not stop in a debugger",
-            kind=UnsupportedError,
             hint="run the kernel with kernel.options(target='reference'): there it does",
         )

@@ -12,7 +12,7 @@ from xdsl.dialects import memref
 from xdsl.dialects.builtin import MemRefType, ModuleOp, VectorType
 from xdsl.ir import Operation
 
-from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.diagnostics import unsupported
 from tilewright.targets.cpu.memory import itemsize
 from tilewright.uarch import Machine
 
@@ -41,4 +41,4 @@ def _require(op: Operation, machine: Machine, name: str, limit: str, number: int
     if fault is not None:
         hint = "cover the array by more workgroups of smaller tiles"
         rule = machine.limits[limit].source
-        raise error_at(op, fault, hint=hint, rule=rule, kind=UnsupportedError)
+        raise unsupported(op, fault, hint=hint, rule=rule)

@@ -53,7 +53,7 @@ from xdsl.ir import Attribute, Block, Operation, OpResult, SSAValue
 
 from tilewright.codegen.builder import Builder, Idx
 from tilewright.codegen.tiles import Matrix, ScatteredTile, Tile, plain
-from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.diagnostics import unsupported
 from tilewright.dialects import mach
 from tilewright.dialects.upstream.arith import folded
 from tilewright.dialects.upstream.gpu.lanes import ShuffleOp
@@ -211,7 +211,7 @@ class Distributor:
 
     def error(self, op: Operation, message: str, hint: str | None = None) -> Exception:
         """The refusal of an op, to be raised."""
-        return error_at(op, message, kind=UnsupportedError, hint=hint)
+        return unsupported(op, message, hint=hint)
 
     # The walk -----------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from xdsl.dialects.builtin import DenseArrayBase, IndexType, i64
 from xdsl.ir import Block
 from xdsl.rewriter import InsertPoint, Rewriter
 
-from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.diagnostics import unsupported
 from tilewright.passes.affine_to_scf import affine_to_scf
 from tilewright.passes.elements import insert_and_extract
 from tilewright.passes.emit import Before
@@ -48,7 +48,7 @@ def prepare(kernel: gpu.FuncOp, block: tuple[int, int, int], lanes: int) -> None
 def _loops(op: scf.ParallelOp) -> None:
     """The iterations in order, as nested loops."""
     if op.initVals:
-        raise error_at(op, f"{op.name} with results", kind=UnsupportedError)
+        raise unsupported(op, f"{op.name} with results")
     at, body = Before(op), op.body.block
     blocks = [Block(arg_types=[IndexType()]) for _ in op.step]
     if body.last_op is not None:

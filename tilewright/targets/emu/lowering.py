@@ -33,7 +33,7 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
 from tilewright.codegen.divisions import SIGNED, UNSIGNED, divide, not_zero
-from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.diagnostics import TilewrightError, unsupported
 from tilewright.dialects import mach
 from tilewright.dialects.elementwise import is_elementwise
 from tilewright.dialects.upstream.arith import constant
@@ -133,10 +133,8 @@ class Lowering:
         else:
             raise self.refuse("has no form for the emulator")
 
-    def refuse(self, why: str) -> UnsupportedError:
-        error = error_at(self.op, f"{self.op.name}: {why}", kind=UnsupportedError)
-        assert isinstance(error, UnsupportedError)
-        return error
+    def refuse(self, why: str) -> TilewrightError:
+        return unsupported(self.op, f"{self.op.name}: {why}")
 
     def site(self) -> SSAValue:
         """The number by which the running program names the op at hand."""

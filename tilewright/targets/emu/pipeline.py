@@ -9,7 +9,7 @@ from math import prod
 from xdsl.dialects import gpu
 from xdsl.dialects.builtin import ModuleOp, StringAttr
 
-from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.diagnostics import unsupported
 from tilewright.passes.kernel import LEVEL, block_of, integer, level_of, subgroups_of
 from tilewright.passes.level import LANES
 from tilewright.passes.observer import Observer
@@ -40,10 +40,9 @@ def _legalize(unit: EmuUnit) -> None:
     unit.block = block = block_of(kernel) or (subgroups * unit.lanes, 1, 1)
     threads, rest = divmod(prod(block), subgroups)
     if rest or (of_lanes and threads != unit.lanes):
-        raise error_at(
+        raise unsupported(
             kernel,
             f"{block[0]}x{block[1]}x{block[2]} threads are not {subgroups} subgroups of {unit.lanes} lanes",
-            kind=UnsupportedError,
         )
     prepare(kernel, block, unit.lanes)
 
@@ -86,11 +85,10 @@ def run_pipeline(
     unit.only = kernel = next(op for op in module.walk() if isinstance(op, gpu.FuncOp))
     level = level_of(kernel)
     if level == "workgroup":
-        raise error_at(
+        raise unsupported(
             kernel,
             "the emulator runs kernels at subgroup and lane level, this one is a workgroup's",
             hint="--target cpu compiles it",
-            kind=UnsupportedError,
         )
     kernel.attributes[LEVEL] = StringAttr(level)
     run(PASSES, unit, observe, stage)

@@ -17,14 +17,7 @@ from tilewright.arguments import Argument, ArrayArg, Grid
 from tilewright.codegen import emit_module
 from tilewright.codegen.jit import LoadedObject, compile_object, toolchain_version
 from tilewright.codegen.native import native
-from tilewright.diagnostics import (
-    CheckError,
-    CompileError,
-    Location,
-    UnsupportedError,
-    error_at,
-    location_of,
-)
+from tilewright.diagnostics import CheckError, CompileError, Location, location_of, unsupported
 from tilewright.passes.observer import Observer, ignore
 from tilewright.targets.base import CompileOptions, Target
 from tilewright.targets.emu.fibers import SYMBOLS, scheduler
@@ -89,7 +82,7 @@ class EmuTarget(Target):
         try:
             data = compile_object(text, native())
         except CompileError as error:  # a bug of ours; the executor may still run the kernel
-            raise error_at(kernel, error.message, kind=UnsupportedError) from error
+            raise unsupported(kernel, error.message) from error
         types = list(kernel.function_type.inputs)
         meta = {
             "arguments": argument_kinds(types),

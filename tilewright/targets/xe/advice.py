@@ -11,7 +11,7 @@ from xdsl.dialects import gpu
 from xdsl.dialects.builtin import UnknownLoc, VectorType
 from xdsl.ir import Attribute
 
-from tilewright.diagnostics import TilewrightError, UnsupportedError, error_at, location_of
+from tilewright.diagnostics import TilewrightError, location_of, unsupported
 from tilewright.dialects import xegpu, xetile
 from tilewright.dialects.xegpu.types import element_bits
 from tilewright.passes.budget import TimeBudget
@@ -102,10 +102,9 @@ def out_of_time(budget: TimeBudget, reached: gpu.FuncOp, given: gpu.FuncOp) -> T
             f"{smaller}: this one is {'x'.join(map(str, tile.get_shape()))} of {tile.element_type}"
         )
     loop = f"the line occurs {times} times in the kernel: a loop that is not unrolled (range in place of static_range)"
-    return error_at(
+    return unsupported(
         next((op for op in reached.walk() if op.location == place), reached),
         f"compilation was stopped after {budget.seconds:.0f} s, {seconds:.0f} of them in {slowest}: {count} of {total} "
         "operations of a subgroup come from here",
         hint=f"{loop} has it once; {smaller}" if times >= UNROLLED else smaller,
-        kind=UnsupportedError,
     )

@@ -32,7 +32,7 @@ from xdsl.dialects.llvm import LLVMPointerType
 from xdsl.ir import Attribute, Block, Operation, OpResult, SSAValue
 
 from tilewright.codegen.registers import LANES
-from tilewright.diagnostics import TilewrightError, UnsupportedError, error_at
+from tilewright.diagnostics import TilewrightError, unsupported
 from tilewright.dialects import mach
 from tilewright.dialects.folding import Folding, Kind
 from tilewright.dialects.folding import Idx as Index
@@ -112,7 +112,7 @@ class LaneBuilder(Folding):
 
     def refuse(self, why: str, hint: str | None = None) -> TilewrightError:
         assert self.op is not None
-        return error_at(self.op, f"{self.op.name}: {why}", hint=hint, kind=UnsupportedError)
+        return unsupported(self.op, f"{self.op.name}: {why}", hint=hint)
 
     # Numbers --------------------------------------------------------------------------------------------
 

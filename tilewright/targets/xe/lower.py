@@ -32,7 +32,7 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
-from tilewright.diagnostics import UnsupportedError, error_at, location_of
+from tilewright.diagnostics import location_of, unsupported
 from tilewright.dialects import xegpu
 from tilewright.dialects.upstream import vector as more
 from tilewright.passes.cleanup import eliminate_dead
@@ -75,15 +75,14 @@ def lower(kernel: gpu.FuncOp, machine: XeMachine) -> LoweredLane:
     """The kernel, which is consumed, as a module of the emitter."""
     level = kernel.attributes.get(LEVEL)
     if not isinstance(level, StringAttr) or level.data != "lane":
-        raise error_at(kernel, "the kernel is not at lane level", kind=UnsupportedError)
+        raise unsupported(kernel, "the kernel is not at lane level")
     native = machine.matrix[0].n[0]
     lanes = integer(kernel, "tilewright.lanes", native)
     if lanes not in machine.subgroup_sizes:
-        raise error_at(
+        raise unsupported(
             kernel,
             f"subgroups of {lanes} lanes are not possible on {machine.name}: they have "
             f"{' or '.join(map(str, machine.subgroup_sizes))}",
-            kind=UnsupportedError,
         )
     subgroups = integer(kernel, "tilewright.subgroups", 1)
     machine.require("the kernel", "subgroups", subgroups)
@@ -108,7 +107,7 @@ def lower(kernel: gpu.FuncOp, machine: XeMachine) -> LoweredLane:
     if slm and (fault := machine.fault("the kernel", "slm", slm)) is not None:
         shared = [op for op in kernel.walk() if isinstance(op, memref.AllocOp)]
         hint = "smaller shared tiles, fewer slots of a multi-buffer, or maps with less to exchange"
-        raise error_at((shared or [kernel])[-1], fault, hint=hint, kind=UnsupportedError)
+        raise unsupported((shared or [kernel])[-1], fault, hint=hint)
     name = kernel.sym_name.data
     arguments: list[Attribute] = [a.type for a in body.args]
     region = kernel.detach_region(kernel.body)

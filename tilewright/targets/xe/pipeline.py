@@ -20,7 +20,7 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Attribute
 
-from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.diagnostics import UnsupportedError, unsupported
 from tilewright.dialects.movement import shape_of
 from tilewright.dialects.xegpu.descriptors import CreateDescOp
 from tilewright.passes.budget import OutOfTime, TimeBudget
@@ -357,22 +357,20 @@ def _advised(
 def _refuse_prints(kernel: gpu.FuncOp) -> None:
     for op in kernel.walk():
         if op.name in ("tw.print", "tw.breakpoint"):
-            raise error_at(
+            raise unsupported(
                 op,
                 f"{op.name}: programs on Intel GPUs do not print",
                 hint="run the kernel where they do: kernel.options(target='cpu'), or target='reference'",
-                kind=UnsupportedError,
             )
 
 
 def _refuse_instructions(kernel: gpu.FuncOp) -> None:
     for op in kernel.walk():
         if op.name == "mach.each":
-            raise error_at(
+            raise unsupported(
                 op,
                 "mach.each: no instruction of Intel GPUs is named element by element",
                 hint="an implementation for them consists of arith, math, vector and xetile ops",
-                kind=UnsupportedError,
             )
 
 
@@ -382,11 +380,10 @@ def _refuse_other_lanes(kernel: gpu.FuncOp, machine: XeMachine) -> None:
     for op in kernel.walk():
         count = prod(shape_of(op.offsets)) if isinstance(op, CreateDescOp) else lanes
         if count != lanes:
-            raise error_at(
+            raise unsupported(
                 op,
                 f"{op.name}: {count} offsets, one for each lane; a subgroup of {machine.name} has {lanes} here",
                 hint="one offset for each lane",
-                kind=UnsupportedError,
             )
 
 
@@ -396,11 +393,10 @@ def _refuse_parts_of_bytes(kernel: gpu.FuncOp) -> None:
         kind = argument.type
         element = kind.element_type if isinstance(kind, MemRefType) else None
         if isinstance(element, IntegerType) and 1 < element.width.data < 8:
-            raise error_at(
+            raise unsupported(
                 kernel,
                 f"argument {argument.index} is a {kind}: arrays of elements smaller than a byte are not addressed",
                 hint="pass bytes, and vector.bitcast what was loaded",
-                kind=UnsupportedError,
             )
 
 

@@ -19,7 +19,7 @@ from xdsl.dialects import arith, gpu, scf, vector
 from xdsl.dialects.builtin import AnyFloat, IntegerType, UnknownLoc, VectorType, i1
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
 
-from tilewright.diagnostics import UnsupportedError, error_at
+from tilewright.diagnostics import UnsupportedError, error_at, unsupported
 from tilewright.dialects.upstream.vector import MultiReductionOp
 from tilewright.passes.kernel import integer
 from tilewright.targets.xe.building import bits_of
@@ -286,9 +286,7 @@ def choose_mode(kernel: gpu.FuncOp, machine: XeMachine, before: int = 0) -> tupl
     crowd, most = _crowded(kernel, machine)
     asked = integer(kernel, "tilewright.grf", 0)
     if asked not in (0, SMALL, LARGE):
-        raise error_at(
-            kernel, f"a thread has 128 or 256 registers, not {asked}", kind=UnsupportedError
-        )
+        raise unsupported(kernel, f"a thread has 128 or 256 registers, not {asked}")
     if asked == LARGE and crowd is not None:
         machine.require("the kernel", "subgroups_large_grf", subgroups)
     mode = asked or (SMALL if max(need, before) + found.apart + found.addresses <= SMALL else most)
