@@ -26,6 +26,21 @@ Number = int | float | bool
 """A compile-time number."""
 
 
+_Operator = Callable[["Value", "Operand"], "Value"]
+
+
+def _operator(symbol: str) -> tuple[_Operator, _Operator]:
+    """A method for each side on which a value can stand."""
+
+    def left(self: Value, other: Operand) -> Value:
+        return _binary(symbol, self, other)
+
+    def right(self: Value, other: Operand) -> Value:
+        return _binary(symbol, other, self)
+
+    return left, right
+
+
 class Value:
     """A run-time scalar or the value of a whole tile.
 
@@ -79,89 +94,20 @@ class Value:
 
         return convert.item(self)
 
-    def __add__(self, other: Operand) -> Value:
-        return _binary("+", self, other)
-
-    def __radd__(self, other: Operand) -> Value:
-        return _binary("+", other, self)
-
-    def __sub__(self, other: Operand) -> Value:
-        return _binary("-", self, other)
-
-    def __rsub__(self, other: Operand) -> Value:
-        return _binary("-", other, self)
-
-    def __mul__(self, other: Operand) -> Value:
-        return _binary("*", self, other)
-
-    def __rmul__(self, other: Operand) -> Value:
-        return _binary("*", other, self)
-
-    def __truediv__(self, other: Operand) -> Value:
-        return _binary("/", self, other)
-
-    def __rtruediv__(self, other: Operand) -> Value:
-        return _binary("/", other, self)
-
-    def __floordiv__(self, other: Operand) -> Value:
-        return _binary("//", self, other)
-
-    def __rfloordiv__(self, other: Operand) -> Value:
-        return _binary("//", other, self)
-
-    def __mod__(self, other: Operand) -> Value:
-        return _binary("%", self, other)
-
-    def __rmod__(self, other: Operand) -> Value:
-        return _binary("%", other, self)
-
-    def __pow__(self, other: Operand) -> Value:
-        return _binary("**", self, other)
-
-    def __rpow__(self, other: Operand) -> Value:
-        return _binary("**", other, self)
-
-    def __and__(self, other: Operand) -> Value:
-        return _binary("&", self, other)
-
-    def __rand__(self, other: Operand) -> Value:
-        return _binary("&", other, self)
-
-    def __or__(self, other: Operand) -> Value:
-        return _binary("|", self, other)
-
-    def __ror__(self, other: Operand) -> Value:
-        return _binary("|", other, self)
-
-    def __xor__(self, other: Operand) -> Value:
-        return _binary("^", self, other)
-
-    def __rxor__(self, other: Operand) -> Value:
-        return _binary("^", other, self)
-
-    def __lshift__(self, other: Operand) -> Value:
-        return _binary("<<", self, other)
-
-    def __rlshift__(self, other: Operand) -> Value:
-        return _binary("<<", other, self)
-
-    def __rshift__(self, other: Operand) -> Value:
-        return _binary(">>", self, other)
-
-    def __rrshift__(self, other: Operand) -> Value:
-        return _binary(">>", other, self)
-
-    def __lt__(self, other: Operand) -> Value:
-        return _binary("<", self, other)
-
-    def __le__(self, other: Operand) -> Value:
-        return _binary("<=", self, other)
-
-    def __gt__(self, other: Operand) -> Value:
-        return _binary(">", self, other)
-
-    def __ge__(self, other: Operand) -> Value:
-        return _binary(">=", self, other)
+    __add__, __radd__ = _operator("+")
+    __sub__, __rsub__ = _operator("-")
+    __mul__, __rmul__ = _operator("*")
+    __truediv__, __rtruediv__ = _operator("/")
+    __floordiv__, __rfloordiv__ = _operator("//")
+    __mod__, __rmod__ = _operator("%")
+    __pow__, __rpow__ = _operator("**")
+    __and__, __rand__ = _operator("&")
+    __or__, __ror__ = _operator("|")
+    __xor__, __rxor__ = _operator("^")
+    __lshift__, __rlshift__ = _operator("<<")
+    __rshift__, __rrshift__ = _operator(">>")
+    __lt__, __gt__ = _operator("<")[0], _operator(">")[0]
+    __le__, __ge__ = _operator("<=")[0], _operator(">=")[0]
 
     def __eq__(self, other: object) -> Value:  # pyright: ignore[reportIncompatibleMethodOverride]
         return _binary("==", self, cast(Any, other))
