@@ -54,8 +54,7 @@ def _joined(region: Region) -> bool:
         if isinstance(branch, cf.BranchOp) and only is not block:
             for argument, value in zip(list(block.args), branch.arguments, strict=True):
                 argument.replace_all_uses_with(value)
-            branch.detach()
-            branch.erase()
+            Rewriter.erase_op(branch)
             for op in list(block.ops):
                 op.detach()
                 only.add_op(op)
@@ -116,8 +115,7 @@ def _way(target: Block, arguments: list[SSAValue], join: Block) -> Region:
     last = target.last_op
     assert isinstance(last, cf.BranchOp)
     values = list(last.arguments)
-    last.detach()
-    last.erase()
+    Rewriter.erase_op(last)
     block = Block()
     for op in list(target.ops):
         op.detach()

@@ -15,8 +15,7 @@ def carried_together(op: Operation) -> Iterator[tuple[SSAValue, ...]]:
     (yielded .., result) of a branch. Nothing for any other op.
     """
     if isinstance(op, scf.ForOp):
-        last = op.body.block.last_op
-        assert last is not None
+        last = terminator(op.body.block)
         yield from zip(op.iter_args, op.body.block.args[1:], last.operands, op.results, strict=True)
     elif isinstance(op, scf.WhileOp):
         before, after = op.before_region.block, op.after_region.block

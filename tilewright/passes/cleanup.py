@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from xdsl.dialects import gpu, scf
 from xdsl.ir import Block, Operation, OpResult, SSAValue
+from xdsl.rewriter import Rewriter
 from xdsl.transforms.dead_code_elimination import is_trivially_dead
 
 from tilewright.passes import memory_objects
@@ -34,8 +35,7 @@ def eliminate_dead(block: Block) -> None:
             for inner in region.blocks:
                 eliminate_dead(inner)
         if op.results and is_trivially_dead(op):
-            op.detach()
-            op.erase()
+            Rewriter.erase_op(op)
 
 
 def eliminate_common(block: Block, known: list[dict[object, Operation]]) -> None:
@@ -56,8 +56,7 @@ def eliminate_common(block: Block, known: list[dict[object, Operation]]) -> None
             if found is not None:
                 for old, new in zip(op.results, found.results, strict=True):
                     old.replace_all_uses_with(new)
-                op.detach()
-                op.erase()
+                Rewriter.erase_op(op)
                 continue
             mine[key] = op
         for region in op.regions:

@@ -34,7 +34,7 @@ from xdsl.dialects.builtin import (
     VectorType,
 )
 from xdsl.ir import Block, Operation, OpResult, Region, SSAValue
-from xdsl.rewriter import InsertPoint
+from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.stage import ContractOp, YieldOp
@@ -139,8 +139,7 @@ class Contraction:
             return
         for (i, _), value in zip(products, contract.values, strict=True):
             results[i].replace_all_uses_with(value)
-        op.detach()
-        op.erase()
+        Rewriter.erase_op(op)
 
     def slice(
         self, value: SSAValue, block: Block, loop: Loop | None, k: int, k_axis: int
@@ -284,8 +283,7 @@ class Contraction:
         lo, hi, step = outside.constant(0), outside.ssa(plan.length), outside.constant(plan.step)
         contract = ContractOp(lo, hi, step, plan.inits, Region(body))
         contract.location = plan.products[0].location  # pyright: ignore
-        assert place.parent is not None
-        place.parent.insert_op_before(contract, place)
+        Rewriter.insert_op(contract, InsertPoint.before(place))
         self.plans[contract] = plan
         return contract
 
@@ -409,8 +407,7 @@ class Contraction:
             old.replace_all_uses_with(new)
         for op in (second, first):
             del self.plans[op]
-            op.detach()
-            op.erase()
+            Rewriter.erase_op(op)
         return True
 
     def continues(self, x: Slice, one: ContractionPlan, y: Slice, two: ContractionPlan) -> bool:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 from xdsl.dialects import arith, scf
 from xdsl.ir import Block, Operation, Region, SSAValue
+from xdsl.rewriter import InsertPoint, Rewriter
 
 
 @dataclass
@@ -239,12 +240,10 @@ def _replace(
     made = list(place.ops)
     for op in made:
         op.detach()
-    assert end.parent is not None
-    end.parent.insert_ops_before(made, end)
+    Rewriter.insert_op(made, InsertPoint.before(end))
     for old, new in zip(end.results, results, strict=True):
         new.name_hint = old.name_hint
         old.replace_all_uses_with(new)
     for loop in reversed(loops):
-        loop.detach()
-        loop.erase()
+        Rewriter.erase_op(loop)
     return made

@@ -12,8 +12,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from xdsl.dialects import gpu, scf
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, Region, SSAValue
+from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.diagnostics import unsupported
+from tilewright.passes.carried import terminator
 from tilewright.passes.memory_objects import is_pure
 
 
@@ -21,11 +23,7 @@ def with_carried(loop: scf.ForOp, initial: SSAValue) -> tuple[scf.ForOp, BlockAr
     """A loop that carries one more value, yielded unchanged; the loop and its new argument."""
     block = loop.body.block
     arg = block.insert_arg(initial.type, len(block.args))
-    last = block.last_op
-    assert last is not None
-    block.insert_op_before(scf.YieldOp(*last.operands, arg), last)
-    last.detach()
-    last.erase()
+    _yield(block, [*terminator(block).operands, arg])
     return with_start(loop, [*loop.iter_args, initial]), arg
 
 
@@ -37,8 +35,7 @@ def with_start(
     new = scf.ForOp(loop.lb, loop.ub, loop.step, list(start), loop.detach_region(0))
     new.location = loop.location
     new.attributes.update(loop.attributes)
-    assert loop.parent is not None
-    loop.parent.insert_op_before(new, loop)
+    Rewriter.insert_op(new, InsertPoint.before(loop))
     for i, fresh in zip(range(len(loop.results)) if kept is None else kept, new.results):  # noqa: B905
         fresh.name_hint = loop.results[i].name_hint
         loop.results[i].replace_all_uses_with(fresh)
@@ -48,9 +45,13 @@ def with_start(
 
 def set_yield(block: Block, position: int, value: SSAValue) -> None:
     """Let the block yield another value at a position (the last for -1)."""
-    last = block.last_op
-    assert last is not None
+    last = terminator(block)
     last.operands[position % len(last.operands)] = value
+
+
+def _yield(block: Block, values: Sequence[SSAValue]) -> None:
+    """Let the block yield these instead."""
+    Rewriter.replace_op(terminator(block), scf.YieldOp(*values), [])
 
 
 def _with_result(op: scf.IfOp, values: tuple[SSAValue, SSAValue]) -> tuple[scf.IfOp, SSAValue]:
@@ -60,22 +61,15 @@ def _with_result(op: scf.IfOp, values: tuple[SSAValue, SSAValue]) -> tuple[scf.I
         region = op.detach_region(0)
         if not region.blocks:
             region.add_block(Block([scf.YieldOp()]))
-        last = region.block.last_op
-        assert last is not None
-        region.block.insert_op_before(scf.YieldOp(*last.operands, value), last)
-        last.detach()
-        last.erase()
+        _yield(region.block, [*terminator(region.block).operands, value])
         regions.append(region)
     types = [*op.result_types, values[0].type]
     new = scf.IfOp(op.cond, types, regions[0], regions[1])
     new.attributes.update(op.attributes)
-    parent = op.parent
-    assert parent is not None
-    parent.insert_op_before(new, op)
+    Rewriter.insert_op(new, InsertPoint.before(op))
     for old, fresh in zip(op.results, new.results, strict=False):
         old.replace_all_uses_with(fresh)
-    op.detach()
-    op.erase()
+    Rewriter.erase_op(op)
     return new, new.results[-1]
 
 
@@ -141,8 +135,7 @@ def _live(roots: Iterable[Operation], top: Block) -> tuple[set[Operation], set[S
             elif isinstance(op, scf.IfOp):
                 need_op(op, _control_operands(op))
                 for region in op.regions:
-                    last = region.block.last_op
-                    assert last is not None
+                    last = terminator(region.block)
                     work.append(last.operands[value.index])
             else:
                 need_op(op, op.operands)
@@ -158,8 +151,7 @@ def _live(roots: Iterable[Operation], top: Block) -> tuple[set[Operation], set[S
 
 def _carried(loop: scf.ForOp, index: int) -> list[SSAValue]:
     """All that stands for one carried value of a loop."""
-    last = loop.body.block.last_op
-    assert last is not None
+    last = terminator(loop.body.block)
     return [
         loop.iter_args[index],
         loop.body.block.args[index + 1],
@@ -227,8 +219,8 @@ def _narrow_loop(loop: scf.ForOp, ops: set[Operation], values: set[SSAValue]) ->
 
 def carrying(loop: scf.ForOp, kept: Sequence[int]) -> scf.ForOp:
     """The loop with these of its carried values alone; what still names the others in it is about to go."""
-    block, last = loop.body.block, loop.body.block.last_op
-    assert last is not None
+    block = loop.body.block
+    last = terminator(block)
     last.operands = [last.operands[i] for i in kept]
     for i in reversed(range(len(loop.results))):
         if i not in kept:
@@ -242,21 +234,16 @@ def _narrow_if(op: scf.IfOp, ops: set[Operation], values: set[SSAValue]) -> None
     for region in op.regions:
         if not region.blocks:
             continue
-        last = region.block.last_op
-        assert last is not None
         if narrower:
-            region.block.insert_op_before(scf.YieldOp(*[last.operands[i] for i in kept]), last)
-            last.detach()
-            last.erase()
+            last = terminator(region.block)
+            _yield(region.block, [last.operands[i] for i in kept])
         _prune(region.block, ops, values)
     if not narrower:
         return
     types = [op.results[i].type for i in kept]
     first, second = op.detach_region(0), op.detach_region(0)
     new = scf.IfOp(op.cond, types, first, second)
-    parent = op.parent
-    assert parent is not None
-    parent.insert_op_before(new, op)
+    Rewriter.insert_op(new, InsertPoint.before(op))
     for i, fresh in zip(kept, new.results, strict=True):
         op.results[i].replace_all_uses_with(fresh)
         values.add(fresh)

@@ -36,6 +36,7 @@ from xdsl.dialects.builtin import (
     UnitAttr,
 )
 from xdsl.ir import Block, Operation, Region, SSAValue
+from xdsl.rewriter import Rewriter
 from xdsl.traits import is_side_effect_free
 
 from tilewright.dialects import xetile
@@ -98,8 +99,7 @@ def _as_kernel(function: func.FuncOp) -> gpu.FuncOp:
     for op in list(body.walk()):
         if isinstance(op, func.ReturnOp):
             op.parent_block().insert_op_before(gpu.ReturnOp([]), op)  # pyright: ignore
-            op.detach()
-            op.erase()
+            Rewriter.erase_op(op)
     kernel = gpu.FuncOp(name, (body.block.arg_types, ()), body, kernel=True)
     kernel.location = function.location
     kernel.attributes[LEVEL] = StringAttr(level_of(function))
@@ -219,5 +219,4 @@ def _become_axis(loop: scf.ForOp, axis: int) -> None:
             op.erase()
         else:
             block.insert_op_before(op, loop)
-    loop.detach()
-    loop.erase()
+    Rewriter.erase_op(loop)

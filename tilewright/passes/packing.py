@@ -36,6 +36,7 @@ from tilewright.dialects import xetile as xt
 from tilewright.dialects.stage import ContractOp, PackOp, PanelOp, PanelsType, YieldOp
 from tilewright.passes.access import Access, AccessAnalysis
 from tilewright.passes.affine import Expr, Kind, Symbol
+from tilewright.passes.carried import terminator
 from tilewright.passes.cleanup import eliminate_dead
 from tilewright.passes.materialise import Materialiser, NoValue
 
@@ -97,8 +98,6 @@ class PackingRewriter:
                 self.contract(op)
 
     def contract(self, op: ContractOp) -> None:
-        last = op.body.block.last_op
-        assert last is not None
         for i, (a, b) in enumerate(op.pairs):
             element = op.inits[i].type.element_type  # pyright: ignore
             wanted = self.panels_of(a, b, element)
@@ -266,8 +265,7 @@ class PackingRewriter:
     ) -> None:
         """Read the operand from its panels."""
         block = op.body.block
-        last = block.last_op
-        assert last is not None
+        last = terminator(block)
         tile = chain.load.tile.owner
         assert isinstance(tile, xt.InitTileOp)
         at = Materialiser(InsertPoint.before(last))

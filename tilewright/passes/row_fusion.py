@@ -35,6 +35,7 @@ from dataclasses import dataclass, field
 
 from xdsl.dialects import arith, gpu, scf, vector
 from xdsl.ir import Block, Operation, OpResult, Region, SSAValue
+from xdsl.rewriter import Rewriter
 from xdsl.traits import is_side_effect_free
 
 from tilewright.dialects import xetile as xt
@@ -468,8 +469,7 @@ class RowFusion:
         for op in sorted(self.repeats, key=lambda o: -self.number[o]):
             # Users come after what they use, so one pass from the end sees every op without users.
             if op.parent is self.block and all(r.first_use is None for r in op.results):
-                op.detach()
-                op.erase()
+                Rewriter.erase_op(op)
                 self.repeats.discard(op)
         for op in order:
             if not isinstance(op, FusedOp):
@@ -492,8 +492,7 @@ class RowFusion:
             parent = op.parent
             assert parent is not None
             parent.insert_op_before(new, op)
-            op.detach()
-            op.erase()
+            Rewriter.erase_op(op)
 
 
 def _is_terminator(op: Operation) -> bool:

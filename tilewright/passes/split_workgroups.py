@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from xdsl.dialects import arith, gpu, scf, vector
 from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, IndexType, VectorType
 from xdsl.ir import Attribute, Block, Operation, OpResult, SSAValue
-from xdsl.rewriter import Rewriter
+from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.xetile.maps import split_map, split_tile, stated_maps, without_maps
@@ -135,12 +135,10 @@ def split(kernel: gpu.FuncOp, choice: SplitChoice, factor: int) -> None:
             continue
         if isinstance(op, gpu.BlockIdOp) and op.dimension.data is gpu.DimensionEnum.X:
             op.result.replace_all_uses_with(whole.result)
-            op.detach()
-            op.erase()
+            Rewriter.erase_op(op)
         elif isinstance(op, gpu.GridDimOp) and op.dimension.data is gpu.DimensionEnum.X:
             fewer = arith.DivUIOp(op.result, count.result)
-            assert op.parent is not None
-            op.parent.insert_op_after(fewer, op)
+            Rewriter.insert_op(fewer, InsertPoint.after(op))
             _replace_but_in(op.result, fewer.result, fewer)
     _narrow_all(choice, factor, start.result)
 
@@ -235,9 +233,7 @@ def _narrow(value: SSAValue, dims: set[int], factor: int, start: SSAValue) -> No
     if op is not None and op.name == "vector.step":
         many = vector.BroadcastOp(start, new_type)  # pyright: ignore
         moved = arith.AddiOp(new, many.results[0])
-        assert op.parent is not None
-        op.parent.insert_op_after(moved, op)
-        op.parent.insert_op_after(many, op)
+        Rewriter.insert_op([many, moved], InsertPoint.after(op))
         _replace_but_in(new, moved.result, moved)
 
 

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import IndexType, IntegerAttr
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, Region, SSAValue
+from xdsl.rewriter import Rewriter
 
 from tilewright.dialects.upstream.arith import constant
 
@@ -92,8 +93,7 @@ def _rewrite(op: scf.WhileOp, counting: _Counting) -> None:
     last = after.last_op
     assert isinstance(last, scf.YieldOp)
     yielded = [last.arguments[i] for i in others]
-    last.detach()
-    last.erase()
+    Rewriter.erase_op(last)
     for inner in list(after.ops):
         inner.detach()
         body.add_op(inner)
@@ -108,8 +108,7 @@ def _rewrite(op: scf.WhileOp, counting: _Counting) -> None:
         op.results[i].replace_all_uses_with(result)
     if op.results[at].first_use is not None:
         op.results[at].replace_all_uses_with(_value_at_exit(op, start, counting))
-    op.detach()
-    op.erase()
+    Rewriter.erase_op(op)
 
 
 def _value_at_exit(op: scf.WhileOp, start: SSAValue, counting: _Counting) -> SSAValue:

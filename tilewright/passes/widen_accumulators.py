@@ -18,10 +18,11 @@ from typing import cast
 from xdsl.dialects import arith, gpu, scf
 from xdsl.dialects.builtin import BFloat16Type, Float16Type, Float32Type, VectorType, f32
 from xdsl.ir import Attribute, Operation, OpResult, SSAValue
-from xdsl.rewriter import Rewriter
+from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.dialects import xetile
 from tilewright.dialects.upstream.arith import element as element_of
+from tilewright.passes.carried import terminator
 from tilewright.passes.emit import Before
 
 
@@ -64,8 +65,7 @@ def _widen(op: xetile.TileMmaOp) -> None:
 def _carry_wide(loop: scf.ForOp) -> None:
     """Carries in f32 every value that the body only widens at its start and rounds at its end."""
     body = loop.body.block
-    last = body.last_op
-    assert last is not None
+    last = terminator(body)
     for i, argument in enumerate(list(body.args[1:])):
         end = last.operands[i]
         if not (_is_narrow(argument.type) and _is_rounding(end)):
@@ -79,18 +79,15 @@ def _carry_wide(loop: scf.ForOp) -> None:
         inside = Rewriter.replace_value_with_new_type(argument, wide)
         for reader in readers:
             reader.results[0].replace_all_uses_with(inside)
-            reader.detach()
-            reader.erase()
+            Rewriter.erase_op(reader)
         rounding = cast(OpResult, end).op
         last.operands[i] = rounding.operands[0]
         if not rounding.results[0].uses:
-            rounding.detach()
-            rounding.erase()
+            Rewriter.erase_op(rounding)
         result = Rewriter.replace_value_with_new_type(loop.results[i], wide)
         rounded = arith.TruncFOp(result, narrow)
         rounded.location = loop.location
-        assert loop.parent is not None
-        loop.parent.insert_op_after(rounded, loop)
+        Rewriter.insert_op(rounded, InsertPoint.after(loop))
         result.replace_all_uses_with(rounded.result)
         rounded.operands[0] = result
 

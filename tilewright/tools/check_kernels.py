@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from xdsl.dialects import arith, func, gpu, scf
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp
+from xdsl.rewriter import Rewriter
 
 from tilewright.diagnostics import TilewrightError
 from tilewright.passes.induction import Scalars
@@ -50,8 +51,7 @@ def separate(module: ModuleOp) -> list[tuple[str, ModuleOp]]:
         ]
         for other in units:
             if other is not units[n]:
-                other.detach()
-                other.erase()
+                Rewriter.erase_op(other)
         found.append((units[n].sym_name.data, alone))
     return found
 
@@ -86,8 +86,7 @@ def outlined(module: ModuleOp) -> tuple[ModuleOp, tuple[int, int, int] | None]:
     x, y, z = (FEW if n is None else min(n, FEW) for n in sizes)
     for op in list(changed.body.block.ops):
         if isinstance(op, func.FuncOp):
-            op.detach()
-            op.erase()
+            Rewriter.erase_op(op)
     changed.attributes.pop("gpu.container_module", None)
     return changed, (x, y, z)
 

@@ -121,8 +121,7 @@ def _outline(loop: scf.ForOp, module: ModuleOp, memory: HostMemory, number: int)
 def _replace(loop: scf.ForOp, call: mach.CallOp) -> None:
     if constant(loop.lb) is not None and constant(loop.ub) is not None:
         Rewriter.insert_op(call, InsertPoint.before(loop))
-        loop.detach()
-        loop.erase(safe_erase=False)
+        Rewriter.erase_op(loop, safe_erase=False)
         return
     length = arith.SubiOp(loop.ub, loop.lb)
     short = arith.ConstantOp(IntegerAttr(SHORT, IndexType()))
@@ -132,5 +131,4 @@ def _replace(loop: scf.ForOp, call: mach.CallOp) -> None:
     for op in new:
         op.location = loop.location
     Rewriter.insert_op(new, InsertPoint.before(loop))
-    loop.detach()
-    loop.erase(safe_erase=False)
+    Rewriter.erase_op(loop, safe_erase=False)

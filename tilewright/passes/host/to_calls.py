@@ -63,8 +63,7 @@ def host_to_calls(module: ModuleOp, library: Library) -> list[Launch]:
     launches: list[Launch] = []
     for function in [f for f in module.body.block.ops if isinstance(f, func.FuncOp)]:
         if function.is_declaration:
-            function.detach()
-            function.erase(safe_erase=False)
+            Rewriter.erase_op(function, safe_erase=False)
             continue
         # Users of tokens come after their makers: backwards, so that tokens have no uses left.
         for op in reversed(list(function.walk())):

@@ -96,8 +96,7 @@ def _jam(loop: scf.ForOp, count: int) -> None:
     for op in new:
         op.location = loop.location
     Rewriter.insert_op(new, InsertPoint.before(loop))
-    loop.detach()
-    loop.erase(safe_erase=False)
+    Rewriter.erase_op(loop, safe_erase=False)
 
 
 def _copy(source: Block, target: Block, maps: list[dict[SSAValue, SSAValue]]) -> None:

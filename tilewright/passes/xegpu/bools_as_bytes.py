@@ -22,7 +22,7 @@ from xdsl.dialects.builtin import (
     i8,
 )
 from xdsl.ir import Attribute, Operation, SSAValue
-from xdsl.rewriter import Rewriter
+from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.dialects.xegpu.types import MemDescType, TensorDescType
 from tilewright.passes.emit import Before
@@ -86,7 +86,6 @@ def _read_bytes(op: Operation) -> None:
     Before(op).insert(none)
     truth = arith.CmpiOp(byte, none.result, "ne")
     truth.location = op.location
-    assert op.parent is not None
     byte.replace_all_uses_with(truth.result)
     truth.operands[0] = byte
-    op.parent.insert_op_after(truth, op)
+    Rewriter.insert_op(truth, InsertPoint.after(op))

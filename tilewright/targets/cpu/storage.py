@@ -18,6 +18,7 @@ from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.stage import ContractOp, FusedOp
+from tilewright.passes.carried import terminator
 from tilewright.targets.cpu.memory import element_of, rows_cols
 
 MOVERS = (xt.TransposeOp, xt.ReductionOp)
@@ -80,8 +81,7 @@ class Storage:
                     self._pairs.append((init, result))
             elif isinstance(op, scf.ForOp):
                 body = op.body.block
-                last = body.last_op
-                assert last is not None
+                last = terminator(body)
                 for init, arg, result, out in zip(
                     op.iter_args, body.args[1:], op.results, last.operands, strict=True
                 ):
@@ -90,8 +90,7 @@ class Storage:
                 self._collect(body)
             elif isinstance(op, scf.WhileOp):
                 before, after = op.before_region.block, op.after_region.block
-                last = after.last_op
-                assert last is not None
+                last = terminator(after)
                 for init, arg, out in zip(op.arguments, before.args, last.operands, strict=True):
                     self._add(arg)
                     self._pairs += [(out, arg), (init, arg)]
@@ -218,8 +217,7 @@ def in_place(fused: FusedOp, older: SSAValue, newer: SSAValue) -> bool:
     levels: dict[SSAValue, int] = {}
     touched: set[SSAValue] = {older}
     late = 0
-    last = fused.body.block.last_op
-    assert last is not None
+    last = terminator(fused.body.block)
     target = last.operands[list(fused.values).index(newer)]  # pyright: ignore
     roots: list[SSAValue] = []
     for op in fused.body.block.ops:

@@ -14,6 +14,7 @@ from tilewright.codegen.builder import Idx
 from tilewright.codegen.tiles import ScatteredTile, Tile
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.upstream.arith import IndexCastUIOp, constant
+from tilewright.passes.carried import terminator
 from tilewright.passes.control import Parts, bind_all, convert_if, convert_while, flat
 from tilewright.passes.tile_origin import root_of, tile_accesses
 from tilewright.targets.cuda import rules_cp_async as pipeline
@@ -121,8 +122,7 @@ def accesses(d: Distributor, body: Operation) -> list[RangeAccess]:
 def lower_for(d: Distributor, op: scf.ForOp) -> None:
     b = d.b
     body = op.body.block
-    last = body.last_op
-    assert last is not None
+    last = terminator(body)
     to = FragmentCarrier(d, op)
     inits = to.flatten(op.iter_args, body.args[1:])
     carry = flat(inits)
@@ -169,8 +169,7 @@ def _mark_offsets(d: Distributor, op: scf.ForOp, carried: Sequence[SSAValue]) ->
     """Offsets of carried tiles that begin at or above zero and only grow are never negative."""
     b = d.b
     at = 0
-    last = op.body.block.last_op
-    assert last is not None
+    last = terminator(op.body.block)
     for i, init in enumerate(op.iter_args):
         if not isinstance(init.type, xt.TileType):
             at += 1

@@ -23,6 +23,7 @@ from xdsl.dialects.builtin import (
     VectorType,
 )
 from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.dialects import xegpu
 from tilewright.dialects.upstream.arith import constant, constants, element
@@ -77,8 +78,7 @@ def fold(kernel: gpu.FuncOp) -> bool:
             changed |= _extents(op)
             continue
         if isinstance(op, xegpu.StoreScatterOp) and numbers(op.mask) == (0,):
-            op.detach()
-            op.erase()
+            Rewriter.erase_op(op)
             changed = True
             continue
         found = _value(op)
@@ -112,8 +112,7 @@ def _extents(op: memref.DimOp | memref.ExtractStridedMetaDataOp) -> bool:
             continue
         made = arith.ConstantOp(IntegerAttr(extent, IndexType()))
         made.location = op.location
-        assert op.parent is not None
-        op.parent.insert_op_after(made, op)
+        Rewriter.insert_op(made, InsertPoint.after(op))
         value.replace_all_uses_with(made.result)
         changed = True
     return changed

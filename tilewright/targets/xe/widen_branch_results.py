@@ -15,8 +15,9 @@ from __future__ import annotations
 from xdsl.dialects import gpu, scf, vector
 from xdsl.dialects.builtin import IntegerType, VectorType, i32
 from xdsl.ir import Attribute
-from xdsl.rewriter import Rewriter
+from xdsl.rewriter import InsertPoint, Rewriter
 
+from tilewright.passes.carried import terminator
 from tilewright.targets.xe.building import bits_of
 
 WORD = 32
@@ -48,8 +49,7 @@ def _rewrite(op: scf.IfOp, n: int) -> bool:
     if words is None:
         return False
     for region in op.regions:
-        last = region.block.last_op
-        assert last is not None
+        last = terminator(region.block)
         cast = vector.BitcastOp(last.operands[n], words)
         cast.location = op.location
         region.block.insert_op_before(cast, last)
@@ -57,8 +57,7 @@ def _rewrite(op: scf.IfOp, n: int) -> bool:
     result = Rewriter.replace_value_with_new_type(op.results[n], words)
     back = vector.BitcastOp(result, given)  # pyright: ignore
     back.location = op.location
-    assert op.parent is not None
-    op.parent.insert_op_after(back, op)
+    Rewriter.insert_op(back, InsertPoint.after(op))
     for use in list(result.uses):
         if use.operation is not back:
             use.operation.operands[use.index] = back.results[0]

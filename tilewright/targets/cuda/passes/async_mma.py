@@ -16,6 +16,7 @@ from __future__ import annotations
 from xdsl.dialects import gpu
 from xdsl.dialects.builtin import VectorType
 from xdsl.ir import Operation, OpResult, SSAValue
+from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.dialects import stage, xetile
 from tilewright.passes.cleanup import eliminate_dead
@@ -55,8 +56,7 @@ def _read_others(function: gpu.FuncOp) -> None:
             if others:
                 read = stage.ReadOp(value)
                 read.result.name_hint = value.name_hint
-                assert op.parent is not None
-                op.parent.insert_op_after(read, op)
+                Rewriter.insert_op(read, InsertPoint.after(op))
                 for use in others:
                     use.operation.operands[use.index] = read.result
 
@@ -85,8 +85,7 @@ def _leave_pending(wait: stage.ProductWaitOp) -> None:
             op.detach()
             block.insert_op_after(op, last)
     following.operands[2] = product
-    wait.detach()
-    wait.erase()
+    Rewriter.erase_op(wait)
 
 
 def staged(value: SSAValue) -> tuple[stage.CopyWaitOp, int, bool] | None:
@@ -142,5 +141,4 @@ def _rewrite(op: xetile.TileMmaOp) -> None:
     block.insert_ops_before([issue, wait], op)
     wait.values[0].name_hint = op.result.name_hint
     op.result.replace_all_uses_with(wait.values[0])
-    op.detach()
-    op.erase()
+    Rewriter.erase_op(op)

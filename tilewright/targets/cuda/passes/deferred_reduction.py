@@ -29,6 +29,7 @@ from math import prod
 from xdsl.dialects import arith, gpu, scf
 from xdsl.dialects.builtin import IndexType, VectorType
 from xdsl.ir import BlockArgument, Operation, SSAValue
+from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.dialects import xetile
 from tilewright.dialects.upstream.combining import combiner, neutral
@@ -194,13 +195,11 @@ def _rewrite(chain: _CarriedReduction, factors: Factors) -> scf.ForOp:
     assert block.last_op is not None
     block.last_op.operands[position] = value
     for op in (*reversed(chain.links), *chain.parts.values()):
-        op.detach()
-        op.erase()
+        Rewriter.erase_op(op)
     block.erase_arg(old)
     new = with_start(loop, inits)
     total = xetile.ReductionOp(kind, new.results[position], dims)
-    assert new.parent is not None
-    new.parent.insert_op_after(total, new)
+    Rewriter.insert_op(total, InsertPoint.after(new))
     new.results[position].replace_uses_with_if(total.result, lambda use: use.operation is not total)
     return new
 

@@ -159,8 +159,7 @@ def _carry_pending(loop: scf.ForOp, sums: list[_AccumulatedSum]) -> scf.ForOp:
         inits[each.position] = start.result
         Rewriter.replace_value_with_new_type(block.args[each.position + 1], start.result.type)
         each.wait.values[0].replace_all_uses_with(each.issues[-1].result)
-        each.wait.detach()
-        each.wait.erase()
+        Rewriter.erase_op(each.wait)
     return with_start(loop, inits)
 
 

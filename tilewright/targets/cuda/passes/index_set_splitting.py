@@ -19,12 +19,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from xdsl.dialects import arith, gpu, scf
-from xdsl.dialects.builtin import IndexType, IntegerAttr, VectorType
+from xdsl.dialects.builtin import IndexType, VectorType
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
 from tilewright.dialects import xetile
 from tilewright.dialects.upstream.arith import constant
 from tilewright.passes.cleanup import eliminate_dead
+from tilewright.passes.emit import Before
 from tilewright.passes.fold_identities import splat
 
 index = IndexType()
@@ -201,26 +202,15 @@ def _inside(value: SSAValue, block: Block) -> bool:
 # The new program --------------------------------------------------------------------------------
 
 
-class _Before:
-    """Appends index arithmetic before an op."""
-
-    def __init__(self, op: Operation):
-        assert op.parent is not None
-        self.op, self.block = op, op.parent
-
-    def add(self, op: Operation) -> SSAValue:
-        self.block.insert_op_before(op, self.op)
-        return op.results[0]
-
-    def number(self, n: int) -> SSAValue:
-        return self.add(arith.ConstantOp(IntegerAttr(n, index)))
+class _Before(Before):
+    """Index arithmetic before an op."""
 
     def value(self, x: _AffineForm, sign: int) -> SSAValue:
         """`sign` times the greatest element of a sum, without the loop's variable."""
-        total = self.number(sign * x.high)
+        total = self.index(sign * x.high)
         for term, factor in x.terms:
             total = self.add(
-                arith.AddiOp(total, self.add(arith.MuliOp(term, self.number(sign * factor))))
+                arith.AddiOp(total, self.add(arith.MuliOp(term, self.index(sign * factor))))
             )
         return total
 
@@ -233,13 +223,13 @@ def _rewrite(split: _Split) -> None:
     end: SSAValue = loop.ub
     for x in until:
         # c n + u + high < 0: n < ceil((-u - high) / c).
-        bound = at.add(arith.CeilDivSIOp(at.value(x, -1), at.number(x.step)))
+        bound = at.add(arith.CeilDivSIOp(at.value(x, -1), at.index(x.step)))
         end = at.add(arith.MinSIOp(end, bound))
     start = loop.lb
     for x in since:
         # -c n + u + high < 0: n > (u + high) / c.
-        after = at.add(arith.FloorDivSIOp(at.value(x, 1), at.number(-x.step)))
-        bound = at.add(arith.AddiOp(after, at.number(1)))
+        after = at.add(arith.FloorDivSIOp(at.value(x, 1), at.index(-x.step)))
+        bound = at.add(arith.AddiOp(after, at.index(1)))
         start = at.add(arith.MaxSIOp(start, bound))
     parts: list[tuple[SSAValue, SSAValue, bool]] = []
     first = loop.lb
@@ -259,21 +249,17 @@ def _rewrite(split: _Split) -> None:
         new.operands[0], new.operands[1] = lower, upper
         for i, value in enumerate(carried):
             new.operands[3 + i] = value
-        loop.parent.insert_op_before(new, loop)  # pyright: ignore
+        at.insert(new)
         if free:
             for mask in split.masks:
                 _holds(values[mask.condition.result])
         carried = list(new.results)
-    for old, fresh in zip(loop.results, carried, strict=True):
-        fresh.name_hint = old.name_hint
-        old.replace_all_uses_with(fresh)
-    loop.detach()
-    loop.erase()
+    at.replace(*carried)
 
 
 def _reached(at: _Before, loop: scf.ForOp, bound: SSAValue) -> SSAValue:
     """The first value of the loop's variable that is not below a bound, nor below its first."""
-    away = at.add(arith.MaxSIOp(at.add(arith.SubiOp(bound, loop.lb)), at.number(0)))
+    away = at.add(arith.MaxSIOp(at.add(arith.SubiOp(bound, loop.lb)), at.index(0)))
     steps = at.add(arith.CeilDivSIOp(away, loop.step))
     return at.add(arith.AddiOp(loop.lb, at.add(arith.MuliOp(steps, loop.step))))
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 from xdsl.dialects import arith, gpu, memref, scf
 from xdsl.dialects.builtin import ArrayAttr, IndexType, IntAttr, IntegerAttr, VectorType
 from xdsl.ir import SSAValue
-from xdsl.rewriter import Rewriter
+from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright import dtypes
 from tilewright.dialects import xetile
@@ -66,8 +66,7 @@ def coarsen_k(function: gpu.FuncOp, times: int) -> bool:
         return False
     count = arith.ConstantOp(IntegerAttr(times, IndexType()))
     step = arith.MuliOp(loop.step, count.result)
-    assert loop.parent is not None
-    loop.parent.insert_ops_before([count, step], loop)
+    Rewriter.insert_op([count, step], InsertPoint.before(loop))
     loop.operands[2] = step.result
     for load, side in sides.items():
         _widen(load, side, times)
@@ -149,8 +148,7 @@ def _widen(load: xetile.LoadTileOp, side: int, times: int) -> None:
     made.location = origin.location
     origin.parent.insert_op_before(made, origin)
     origin.result.replace_all_uses_with(made.result)
-    origin.detach()
-    origin.erase()
+    Rewriter.erase_op(origin)
     work: list[tuple[SSAValue, int]] = [(load.values[0], side)]
     while work:
         value, at = work.pop()

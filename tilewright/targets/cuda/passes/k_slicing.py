@@ -87,12 +87,10 @@ def _rewrite(op: stage.ProductIssueOp, machine: Machine) -> int:
         before = made.result
     assert before is not None
     op.result.replace_all_uses_with(before)
-    op.detach()
-    op.erase()
+    Rewriter.erase_op(op)
     for each in reversed(chain):
         if not any(result.uses for result in each.results) and each.parent is block:
-            each.detach()
-            each.erase()
+            Rewriter.erase_op(each)
     return 1
 
 

@@ -27,6 +27,7 @@ from functools import partial
 from xdsl.dialects import gpu, scf
 from xdsl.dialects.builtin import MemRefType, VectorType
 from xdsl.ir import Block, Operation, SSAValue
+from xdsl.rewriter import Rewriter
 
 from tilewright import dtypes
 from tilewright.codegen.registers import strided_form
@@ -409,10 +410,8 @@ def _stage(
         held = load.results[0] if rounding is None else rounding.result
         held.replace_all_uses_with(value)
         if rounding is not None:
-            rounding.detach()
-            rounding.erase()
-        load.detach()
-        load.erase()
+            Rewriter.erase_op(rounding)
+        Rewriter.erase_op(load)
     return following.result
 
 

@@ -21,10 +21,12 @@ from __future__ import annotations
 from xdsl.dialects import arith, gpu, scf
 from xdsl.dialects.builtin import IntegerAttr, UnitAttr
 from xdsl.ir import Block, Operation, Region, SSAValue
+from xdsl.rewriter import Rewriter
 
 from tilewright.dialects import stage
 from tilewright.passes.access import AccessAnalysis
 from tilewright.passes.affine import Expr, Kind, Symbol
+from tilewright.passes.carried import terminator
 from tilewright.targets.cuda.passes.multi_buffering import PROGRAMS
 from tilewright.targets.cuda.passes.raster import GROUP, At, falling, grouped, index, sections
 from tilewright.targets.cuda.passes.wgmma_legality import shares_memory
@@ -37,8 +39,7 @@ def make_persistent(function: gpu.FuncOp, remarks: list[str]) -> bool:
         return False
     uneven = uneven_along(function)
     top = function.body.block
-    last = top.last_op
-    assert last is not None
+    last = terminator(top)
     body = Block(arg_types=[index])
     for op in list(top.ops):
         if op is not last and not _common(op):
@@ -67,8 +68,7 @@ def make_persistent(function: gpu.FuncOp, remarks: list[str]) -> bool:
             axis = "xyz".index(op.dimension.data)
             values = ids if isinstance(op, gpu.BlockIdOp) else programs
             op.result.replace_all_uses_with(values[axis])
-            op.detach()
-            op.erase()
+            Rewriter.erase_op(op)
     return True
 
 
@@ -81,8 +81,7 @@ def _uneven(
     top: Block, body: Block, programs: list[SSAValue], worker: stage.WorkerOp, axis: int, way: int
 ) -> list[SSAValue]:
     """Two loops around `body`: over sections, and over the programs of each that this workgroup takes. The ids."""
-    last = top.last_op
-    assert last is not None
+    last = terminator(top)
     one, ids, inner = falling(body, programs, worker, axis, way)
     at = At(top, last)
     count = sections(at, programs, worker, axis)

@@ -24,6 +24,7 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 from tilewright import dtypes
 from tilewright.dialects import stage, xetile
 from tilewright.dialects.xetile.rules import vector_type
+from tilewright.passes.carried import terminator
 from tilewright.passes.fold_identities import splat
 from tilewright.passes.kernel import programs_of
 from tilewright.passes.memory_objects import is_pure
@@ -52,8 +53,7 @@ def shared_loop(function: gpu.FuncOp) -> scf.ForOp | None:
     if not isinstance(loop, scf.ForOp) or loop.parent is not function.body.block:
         return None
     block = loop.body.block
-    last = block.last_op
-    assert last is not None
+    last = terminator(block)
     if not last.operands or not all(
         _is_sum(value, block, position) for position, value in enumerate(last.operands)
     ):
@@ -152,8 +152,7 @@ def _as_cluster(function: gpu.FuncOp, size: int) -> SSAValue:
 
 def _only_first(top: Block, after: Operation, rank: SSAValue) -> None:
     """What stands after an op is done by rank 0 alone."""
-    last = top.last_op
-    assert last is not None
+    last = terminator(top)
     rest: list[Operation] = []
     here = after.next_op
     while here is not None and here is not last:

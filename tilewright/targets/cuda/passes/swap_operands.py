@@ -24,12 +24,13 @@ from collections.abc import Iterator, Sequence
 from xdsl.dialects import arith, gpu, scf, vector
 from xdsl.dialects.builtin import VectorType
 from xdsl.ir import Block, Operation, OpResult, SSAValue, Use
-from xdsl.rewriter import Rewriter
+from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright import dtypes
 from tilewright.dialects import xetile
 from tilewright.dialects.movement import shape_of
 from tilewright.dialects.upstream.vector import TransposeOp
+from tilewright.passes.carried import terminator
 from tilewright.passes.emit import dense, with_shape
 from tilewright.passes.fold_identities import splat
 from tilewright.targets.cuda.ownership import is_elementwise
@@ -143,8 +144,7 @@ def _beside(value: SSAValue, products: set[xetile.TileMmaOp]) -> list[SSAValue] 
 
 
 def _carried(loop: scf.ForOp, position: int) -> Iterator[SSAValue]:
-    last = loop.body.block.last_op
-    assert last is not None
+    last = terminator(loop.body.block)
     yield from (
         loop.iter_args[position],
         loop.body.block.args[position + 1],
@@ -156,8 +156,7 @@ def _carried(loop: scf.ForOp, position: int) -> Iterator[SSAValue]:
 def _given(branch: scf.IfOp, position: int) -> Iterator[SSAValue]:
     yield branch.results[position]
     for region in branch.regions:
-        last = region.block.last_op
-        assert last is not None
+        last = terminator(region.block)
         yield last.operands[position]
 
 
@@ -206,8 +205,7 @@ def _follows(use: Use, known: set[SSAValue]) -> bool:
 def _transposed(value: SSAValue, at: Operation) -> SSAValue:
     """The value with its dimensions exchanged, made before an op."""
     made = TransposeOp(value, [1, 0])
-    assert at.parent is not None
-    at.parent.insert_op_before(made, at)
+    Rewriter.insert_op(made, InsertPoint.before(at))
     return made.result
 
 

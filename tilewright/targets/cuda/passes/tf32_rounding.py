@@ -106,8 +106,7 @@ def _rewrite(load: xetile.LoadTileOp, roundings: list[arith.TruncFOp]) -> None:
         for turn in reversed(chain):
             value = _turned(turn, value, old)
         old.result.replace_all_uses_with(value)
-        old.detach()
-        old.erase()
+        Rewriter.erase_op(old)
 
 
 def _turned(turn: Operation, value: SSAValue, before: Operation) -> SSAValue:
