@@ -414,7 +414,7 @@ def function(
     private: bool = False,
     once: bool = False,
 ) -> tuple[func.FuncOp, Builder]:
-    """An empty function and a builder at its start. `once` in a launch: it is compiled fast, not to be fast."""
+    """An empty function and a builder at its start. `once` in a launch or task: it is compiled fast, not to be fast."""
     block = Block(arg_types=arguments)
     op = func.FuncOp(
         name,

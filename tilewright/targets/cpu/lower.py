@@ -8,7 +8,7 @@ tasks; `tw_plan(block)` computes how much memory the packed arrays take.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -132,7 +132,7 @@ def lower_kernel(
             emit_pack_function(i, FunctionContext, op, kernel, block, m),
             emit_pack_task(i, FunctionContext, op, kernel, block, m),
         ]
-    main = FunctionContext("tw_workgroup", kernel, block, m)
+    main = FunctionContext("tw_workgroup", body.ops, kernel, block, m)
     main.b.prefetches = prefetch
     main.overlap = overlap
     main.subgroups = subgroups
@@ -140,10 +140,10 @@ def lower_kernel(
     check_memory(kernel, m.architecture.machine, main.scratch.used)
     functions.append(main.op)
 
-    plan_packs(FunctionContext.over(plan_op, plan, kernel, block, m), packs)
+    plan_packs(FunctionContext.over(plan_op, plan, packs, kernel, block, m), packs)
     plan.op(func.ReturnOp())
 
-    context = FunctionContext.over(run_op, run, kernel, block, m)
+    context = FunctionContext.over(run_op, run, [], kernel, block, m)
     pool = run.load(run.ptr(context.argument, block.pool), mach.ptr)
     end = tasks_of_packs(run, context.argument, block, len(packs))
     gx, gy, gz = (context.grid(i) for i in range(3))
@@ -165,15 +165,34 @@ def lower_kernel(
     )
 
 
+def read_by(ops: Iterable[Operation]) -> set[SSAValue]:
+    """All values that ops, and those that their operands come from, read."""
+    found = set[SSAValue]()
+    left = list(ops)
+    while left:
+        new = {v for op in left.pop().walk() for v in op.operands} - found
+        found |= new
+        left += {v.op for v in new if isinstance(v, OpResult)}
+    return found
+
+
 class FunctionContext(ControlFlow, MemrefOps, ScalarOps):
     """One function being built from (parts of) a kernel."""
 
     overlap = True
     """Do levels of successive rows run together?"""
 
-    def __init__(self, name: str, kernel: gpu.FuncOp, block: ArgumentBlock, m: CpuMachine):
-        op, b = function(name, [mach.ptr, index, index])
-        self._start(op, b, kernel, block, m)
+    def __init__(
+        self,
+        name: str,
+        parts: Iterable[Operation],
+        kernel: gpu.FuncOp,
+        block: ArgumentBlock,
+        m: CpuMachine,
+        once: bool = False,
+    ):
+        op, b = function(name, [mach.ptr, index, index], once=once)
+        self._start(op, b, parts, kernel, block, m)
         self.task, self.thread = b.entry.args[1:]
         b.nonnegative |= {self.task, self.thread}
         base = b.load(b.ptr(self.argument, block.scratch), mach.ptr)
@@ -183,15 +202,27 @@ class FunctionContext(ControlFlow, MemrefOps, ScalarOps):
 
     @classmethod
     def over(
-        cls, op: func.FuncOp, b: Builder, kernel: gpu.FuncOp, block: ArgumentBlock, m: CpuMachine
+        cls,
+        op: func.FuncOp,
+        b: Builder,
+        parts: Iterable[Operation],
+        kernel: gpu.FuncOp,
+        block: ArgumentBlock,
+        m: CpuMachine,
     ) -> FunctionContext:
-        """A context in a function `(ptr block)` without scratch memory."""
+        """A context in a function `(ptr block)` without scratch memory, for ops of the kernel."""
         self = cls.__new__(cls)
-        self._start(op, b, kernel, block, m)
+        self._start(op, b, parts, kernel, block, m)
         return self
 
     def _start(
-        self, op: func.FuncOp, b: Builder, kernel: gpu.FuncOp, block: ArgumentBlock, m: CpuMachine
+        self,
+        op: func.FuncOp,
+        b: Builder,
+        parts: Iterable[Operation],
+        kernel: gpu.FuncOp,
+        block: ArgumentBlock,
+        m: CpuMachine,
     ) -> None:
         self.op = op
         self.b = b
@@ -206,8 +237,10 @@ class FunctionContext(ControlFlow, MemrefOps, ScalarOps):
         self.ids: dict[str, SSAValue] = {}
         """Of the grid, and of the program where the function is one: x, y, z."""
         self.ahead = False
+        read = read_by(parts)
         for arg, at in zip(kernel.body.block.args, block.arguments, strict=True):
-            self._load_argument(arg, at)
+            if arg in read:
+                self._load_argument(arg, at)
 
     def _load_argument(self, arg: BlockArgument, at: int) -> None:
         b = self.b

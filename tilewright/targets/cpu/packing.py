@@ -161,7 +161,7 @@ def emit_pack_task(
     m: CpuMachine,
 ) -> func.FuncOp:
     """The task function of the `i`-th pack: some panels, for some block of k."""
-    c: FunctionContext = context_class(pack_function(i), kernel, block, m)
+    c: FunctionContext = context_class(pack_function(i), [op], kernel, block, m, once=True)
     b = c.b
     packing = packed_array(c, op, i)
     array = packing.packed
@@ -197,7 +197,7 @@ def emit_pack_task(
 
 def emit_task(name: str, packs: int, block: ArgumentBlock) -> func.FuncOp:
     """The task function of a launch: tasks that pack each array, then the workgroups."""
-    op, b = function(name, [mach.ptr, index, index])
+    op, b = function(name, [mach.ptr, index, index], once=True)
     argument, task, thread = b.entry.args
     packed = b.ptr(argument, block.packed)
 
@@ -244,7 +244,7 @@ def emit_pack_function(
     array to the batch entry's.
     """
     function_op, b = function(panels_function(i), PACK_ARGUMENTS, private=True)
-    c: FunctionContext = context_class.over(function_op, b, kernel, block, m)
+    c: FunctionContext = context_class.over(function_op, b, [op], kernel, block, m)
     e = c.e
     _, offset, first, last, k0, k1, to, panel_bytes = b.entry.args
     b.nonnegative |= {first, last, k0, k1, panel_bytes}
