@@ -9,6 +9,7 @@ from xdsl.ir import Operation, SSAValue
 
 from tilewright.codegen.builder import Builder
 from tilewright.codegen.tiles import plain
+from tilewright.dialects.elementwise import retyped
 from tilewright.dialects.upstream.arith import folded
 
 _NONNEGATIVE = (
@@ -29,14 +30,7 @@ def cloned(b: Builder, op: Operation, operands: Sequence[SSAValue]) -> Sequence[
         data = getattr(getattr(op.value, "value", None), "data", None)
         if data is not None:
             return [b.constant(plain(op.result.type), data)]
-    new = type(op).create(
-        operands=operands,
-        result_types=[plain(r.type) for r in op.results],
-        properties=op.properties,
-        attributes=op.attributes,
-    )
-    new.location = op.location
-    return b.op(new).results
+    return b.op(retyped(op, operands, [plain(r.type) for r in op.results])).results
 
 
 def mark_nonnegative(

@@ -1,4 +1,4 @@
-"""Which ops do the same to every element: one answer for passes and targets.
+"""Which ops do the same to every element: one answer for passes and targets. And such an op made anew.
 
 What a pass adds for itself stands there with its reason: casts between tiles of one shape (`xetile.convert_layout`;
 `builtin.unrealized_conversion_cast` where it need not be an op on vectors), constants where operands do not matter, ops
@@ -7,8 +7,13 @@ on scalars alone (`index.*`).
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
+
 from xdsl.dialects.builtin import VectorType
-from xdsl.ir import Operation
+from xdsl.ir import Attribute, Operation, SSAValue
+
+OpT = TypeVar("OpT", bound=Operation)
 
 
 def is_elementwise(op: Operation) -> bool:
@@ -31,3 +36,21 @@ def is_elementwise_on_vectors(op: Operation) -> bool:
         *("xegpu.truncf", "xegpu.extf"),
         "builtin.unrealized_conversion_cast",
     )
+
+
+def retyped(
+    op: OpT,
+    operands: Sequence[SSAValue],
+    types: Sequence[Attribute],
+    attributes: Mapping[str, Attribute] | None = None,
+) -> OpT:
+    """The op on other operands, with results of other types; `attributes` are its own where none are given. It stands
+    where the op stands in the source text."""
+    new = op.create(
+        operands=operands,
+        result_types=types,
+        properties=dict(op.properties),
+        attributes=dict(op.attributes if attributes is None else attributes),
+    )
+    new.location = op.location
+    return new

@@ -33,6 +33,7 @@ from xdsl.ir import Attribute, Block, BlockArgument, Operation, OpResult, Region
 from xdsl.rewriter import InsertPoint
 
 from tilewright.dialects import xetile as xt
+from tilewright.dialects.elementwise import retyped
 from tilewright.dialects.stage import ContractOp, PackOp, PanelOp, PanelsType, YieldOp
 from tilewright.passes.access import Access, AccessAnalysis
 from tilewright.passes.affine import Expr, Kind, Symbol
@@ -371,12 +372,7 @@ def prologue(chain: Chain) -> Region:
                 operands.append(current)
         result = op.results[0].type
         assert isinstance(result, VectorType)
-        new = type(op).create(
-            operands=operands,
-            result_types=[result.element_type],
-            properties=op.properties,
-            attributes=op.attributes,
-        )
+        new = retyped(op, operands, [result.element_type])
         block.add_op(new)
         current = new.results[0]
     block.add_op(YieldOp([current]))

@@ -20,9 +20,10 @@ from xdsl.dialects import arith, gpu, vector
 from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, VectorType
 from xdsl.ir import Attribute, Operation, SSAValue
 
-from tilewright.dialects.elementwise import is_elementwise
+from tilewright.dialects.elementwise import is_elementwise, retyped
 from tilewright.dialects.movement import shape_of
 from tilewright.passes.emit import Before, with_shape
+from tilewright.passes.new_body import without_layouts
 
 Shape = tuple[int, ...]
 
@@ -58,13 +59,7 @@ def _delay(op: Operation) -> None:
     result = op.results[0].type
     assert isinstance(result, VectorType)
     kind: Attribute = result.element_type if scalars else with_shape(result, joint)
-    new = type(op).create(
-        operands=operands,
-        result_types=[kind],
-        properties=dict(op.properties),
-        attributes={k: v for k, v in op.attributes.items() if not k.startswith("layout_")},
-    )
-    value = at.add(new)
+    value = at.add(retyped(op, operands, [kind], without_layouts(op)))
     wide = vector.BroadcastOp(value, result)
     for name, attribute in op.attributes.items():
         if name.startswith("layout_"):

@@ -28,6 +28,7 @@ from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from xdsl.ir.affine import AffineDimExpr, AffineExpr, AffineMap
 
 from tilewright.diagnostics import unsupported
+from tilewright.dialects.elementwise import retyped
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.passes.emit import Before
 from tilewright.passes.linalg.accesses import subview_type
@@ -130,13 +131,8 @@ def elementwise(before: Before, op: Operation) -> None:
 
     def body(block: Block, *elements: SSAValue) -> Sequence[SSAValue]:
         known = dict(zip(arrays, elements, strict=False))
-        made = type(op).create(
-            operands=[known.get(v, v) for v in op.operands],
-            result_types=[kind.element_type],
-            properties=dict(op.properties),
-            attributes=dict(op.attributes),
-        )
-        return _put(block, made)
+        operands = [known.get(v, v) for v in op.operands]
+        return _put(block, retyped(op, operands, [kind.element_type]))
 
     structured(before, arrays, [memory], body)
     before.replace(memory)

@@ -22,6 +22,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright import layout as ly
 from tilewright.dialects import xegpu
+from tilewright.dialects.elementwise import retyped
 from tilewright.dialects.movement import shape_of
 from tilewright.dialects.upstream import vector as more
 from tilewright.dialects.upstream.combining import combiner
@@ -43,14 +44,7 @@ def elementwise(d: LaneProgram, op: Operation) -> None:
         d.taken(v, layout) if isinstance(v.type, VectorType) else d.env[v] for v in op.operands
     ]
     types = [d.typed(r, layout) for r in op.results]
-    new = d.put(
-        type(op).create(
-            operands=operands,
-            result_types=types,
-            properties=dict(op.properties),
-            attributes=without_layouts(op),
-        )
-    )
+    new = d.put(retyped(op, operands, types, without_layouts(op)))
     for old, made in zip(op.results, new.results, strict=True):
         made.name_hint = old.name_hint
         d.held[old] = d.fragment(layout, made)

@@ -35,6 +35,7 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
+from tilewright.dialects.elementwise import retyped
 from tilewright.dialects.movement import ELEMENTS, positions_at_run_time
 from tilewright.dialects.upstream.arith import constants, element, with_element
 from tilewright.passes.emit import dense
@@ -172,12 +173,7 @@ class _Narrow:
         if isinstance(owner, arith.ConstantOp):
             made = _constant(constants(value) or (), kind)
         elif isinstance(owner, Operation) and self._may_move(owner):
-            made = owner.create(
-                operands=[self.word(v) for v in owner.operands],
-                result_types=[kind],
-                properties=owner.properties.copy(),
-                attributes=owner.attributes.copy(),
-            )
+            made = retyped(owner, [self.word(v) for v in owner.operands], [kind])
         else:
             cast = arith.IndexCastOp if element(value.type) == IndexType() else arith.TruncIOp
             made = cast(value, kind)  # pyright: ignore

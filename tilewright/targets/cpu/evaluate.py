@@ -28,7 +28,7 @@ from tilewright.codegen.builder import Builder, Idx, index, lane_type
 from tilewright.diagnostics import unsupported
 from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
-from tilewright.dialects.elementwise import is_elementwise
+from tilewright.dialects.elementwise import is_elementwise, retyped
 from tilewright.targets.cpu.memory import (
     Buffer,
     ScatteredTile,
@@ -232,15 +232,7 @@ class Evaluator:
         self, op: Operation, operands: Sequence[SSAValue], lanes: int, result: int = 0
     ) -> SSAValue:
         types = [lane_type(element_of(r.type), lanes) for r in op.results]
-        new = type(op).create(
-            operands=operands,
-            result_types=types,
-            properties=op.properties,
-            attributes=op.attributes,
-        )
-        new.location = op.location  # pyright: ignore
-        self.b.op(new)
-        return new.results[result]
+        return self.b.op(retyped(op, operands, types)).results[result]
 
     def by_lane(
         self, place: Position, element: Attribute, one: Callable[[Position], SSAValue]

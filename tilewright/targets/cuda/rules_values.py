@@ -14,6 +14,7 @@ from xdsl.dialects.vector import BroadcastOp as VectorBroadcastOp
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.codegen.builder import Idx, index
+from tilewright.dialects.elementwise import retyped
 from tilewright.layout import Layout
 from tilewright.targets.cuda.distribute import (
     Distributor,
@@ -112,15 +113,9 @@ def elementwise(d: Distributor, op: Operation, layout: Layout) -> SSAValue:
     operands = [
         d.fragment_of(v, layout).value if is_tile_shaped(v) else d.scalar(v) for v in op.operands
     ]
-    new = type(op).create(
-        operands=operands,
-        result_types=[d.fragment_type(r.type, layout) for r in op.results],
-        properties=op.properties,
-        attributes={k: v for k, v in op.attributes.items() if not k.startswith("wg_map")},
-    )
-    new.location = op.location
-    d.b.op(new)
-    return new.results[number]
+    types = [d.fragment_type(r.type, layout) for r in op.results]
+    attributes = {k: v for k, v in op.attributes.items() if not k.startswith("wg_map")}
+    return d.b.op(retyped(op, operands, types, attributes)).results[number]
 
 
 @rule("builtin.unrealized_conversion_cast")

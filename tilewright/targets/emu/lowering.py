@@ -35,7 +35,7 @@ from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from tilewright.codegen.divisions import SIGNED, UNSIGNED, divide, not_zero
 from tilewright.diagnostics import TilewrightError, unsupported
 from tilewright.dialects import mach
-from tilewright.dialects.elementwise import is_elementwise
+from tilewright.dialects.elementwise import is_elementwise, retyped
 from tilewright.dialects.upstream.arith import constant
 from tilewright.rules import Rules
 from tilewright.targets.emu import values as v
@@ -328,19 +328,9 @@ class Lowering:
     def _create(
         self, op: Operation, operands: Sequence[SSAValue], types: Sequence[Attribute]
     ) -> None:
-        new = self.b.op(self._copy(op, operands, types))
+        new = self.b.op(retyped(op, operands, types))
         for before, after in zip(op.results, new.results, strict=True):
             self.set(before, after)
-
-    def _copy(
-        self, op: Operation, operands: Sequence[SSAValue], types: Sequence[Attribute]
-    ) -> Operation:
-        return type(op).create(
-            operands=operands,
-            result_types=types,
-            properties=dict(op.properties),
-            attributes=dict(op.attributes),
-        )
 
     def _divide(self, op: Operation, x: SSAValue, y: SSAValue) -> None:
         """A division of integers that does not trap; by 0, a scalar of a lane that stands here is an error."""
@@ -351,7 +341,7 @@ class Lowering:
             self.demand(fine, BY_ZERO)
 
         def clone(x: SSAValue, y: SSAValue) -> SSAValue:
-            return b.value(self._copy(op, [x, y], [x.type]))
+            return b.value(retyped(op, [x, y], [x.type]))
 
         self.set(op.results[0], divide(b, op, x, y, clone))
 
@@ -373,7 +363,7 @@ class Lowering:
         for other in rest:
             assert other is not None
             operands = [b.idx(first), b.idx(other)]
-            base = make(first, other) if make else b.value(self._copy(op, operands, [index]))
+            base = make(first, other) if make else b.value(retyped(op, operands, [index]))
         if kind is UNIFORM:
             self.env[result] = v.Uniform(b.cast(b.idx(base), result.type))
         else:

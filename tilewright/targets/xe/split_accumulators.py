@@ -19,7 +19,7 @@ from xdsl.dialects.builtin import AnyFloat, VectorType
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.dialects import xegpu
-from tilewright.dialects.elementwise import is_elementwise
+from tilewright.dialects.elementwise import is_elementwise, retyped
 from tilewright.passes.emit import Before
 
 
@@ -56,12 +56,7 @@ def _rewrite(first: xegpu.DpasOp, start: SSAValue) -> None:
     assert first.parent is not None
     kind = last.result.type
     assert isinstance(kind, VectorType)
-    alone = xegpu.DpasOp.create(
-        operands=[first.lhs, first.rhs],
-        properties=dict(first.properties),
-        attributes=dict(first.attributes),
-        result_types=[first.result.type],
-    )
+    alone = retyped(first, [first.lhs, first.rhs], [first.result.type])
     if last is first:
         last = alone
     at = Before(first)

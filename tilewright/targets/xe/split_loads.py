@@ -26,6 +26,7 @@ from xdsl.ir import Operation, SSAValue
 
 from tilewright.diagnostics import UnsupportedError
 from tilewright.dialects import xegpu
+from tilewright.dialects.elementwise import retyped
 from tilewright.dialects.upstream.vector import ExtractStridedSliceOp
 from tilewright.dialects.xegpu.attrs import BlockTensorDescAttr
 from tilewright.dialects.xegpu.types import TensorDescType
@@ -149,12 +150,7 @@ def _part(
     )
     operands = list(op.operands)
     operands[op.tdesc_operand] = desc.results[0]
-    load = type(op).create(
-        operands=operands,
-        properties=dict(op.properties),
-        attributes=dict(op.attributes),
-        result_types=[VectorType(op.value.type.element_type, [count])],
-    )
+    load = retyped(op, operands, [VectorType(op.value.type.element_type, [count])])
     if not np.array_equal(wanted(load, lanes) + low, mine):
         return None
     return _Part(first, count, int(low[0]), int(low[1]), load)
