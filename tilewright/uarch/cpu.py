@@ -189,6 +189,8 @@ class PanelRates:
     """The same where C and a block of A exceed the second cache; not fitted, for no such tilings were timed but few."""
     program: float
     """Seconds of a program besides."""
+    shared_writes: float
+    """Lines that several cores have read are written anew, bytes per second of all cores together."""
     meeting: float
     """Seconds until all cores have packed their part."""
     uneven: float
@@ -198,7 +200,7 @@ class PanelRates:
 PANEL_RATES: Final = PanelRates(
     hertz=3.0e9, half_block=1.7, thin_columns=0.32, stream=1.77e10, memory=1.93e11, in_place=3.0e10, pack_lines=1.38e10,
     pack_runs=9.8e9, pack_short_runs=2.8e10, pack_rows=5.2e10, panels=4.4e10, panels_of_others=1.5e10, sums=7.7e10,
-    far_sums=2e9, program=1.6e-6, meeting=1.5e-5, uneven=0.34,
+    far_sums=2e9, program=1.6e-6, shared_writes=8.5e9, meeting=1.5e-5, uneven=0.34,
 )  # fmt: skip
 """Fitted to 209 products of drawn shapes, bf16, i8 and f32, each with up to 30 tilings, on 1, 2, 4 and 16 cores of a
 Xeon with AMX (2026-11-25, as `benchmarks.panel_rates` does it): what they choose runs at 0.93 of the best tiling.

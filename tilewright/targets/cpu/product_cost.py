@@ -96,8 +96,10 @@ class PanelCosts:
             if not side.loaded:
                 found.append(("copies", mine / rates.pack_rows, True))
             elif other.tiles > few:
-                all_of_it = p.k * side.whole * size / self.threads
-                found.append(("copies", all_of_it / packed + rates.meeting, False))
+                all_of_it = p.k * side.whole * size
+                written = all_of_it / rates.shared_writes if self.threads > 2 else 0.0
+                packing = all_of_it / self.threads / packed
+                found.append(("copies", packing + written + rates.meeting, False))
                 near = rates.panels if self.threads == 1 else rates.panels_of_others
                 found.append(("copies", mine / near, True))
             else:
