@@ -37,7 +37,7 @@ TILINGS = (
     *((8, n) for n in (32, 128, 512)),
     *((16, n) for n in (32, 64, 128, 256, 512)),
     *((m, n) for m in (128, 512) for n in (8, 24)),
-    *((1, n) for n in (128, 512)),
+    *((m, n) for m in (1, 2, 4) for n in (128, 512)),
 )
 TYPES = {"bf16": "f32", "f16": "f32", "f32": "f32", "i8": "i32"}
 ROUNDS, SECONDS, SAMPLE = 9, 1.0, 2e-3
@@ -60,7 +60,7 @@ def tilings(shape: Shape) -> list[tuple[int, int]]:
     return [
         (m, n)
         for m, n in TILINGS
-        if (m == 1 or m // 2 < shape.m) and n // 2 < shape.n
+        if m // 2 < shape.m and n // 2 < shape.n
         if (m > 8 or shape.m <= 8 * m) and (n > 24 or shape.n <= 2 * n)
     ]
 

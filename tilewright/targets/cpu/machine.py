@@ -161,13 +161,16 @@ def machine(level: str | None = None, tier: str | None = None) -> CpuMachine:
     return CpuMachine.of(here, name, here.extras(name) & host_features(), host_core())
 
 
-READS_PER_THREAD: Final = 2
+FEW_READS: Final = 2
+"""Reads of an operand up to which each reader packs it; so many for each thread where copies are shared."""
+SHARING: Final = 3
+"""Threads from which on a copy has several readers besides the one that writes it."""
 
 
 def few_reads(threads: int) -> int:
     """Reads of an operand by a launch on so many threads up to which each of them packs what it reads.
 
     A copy in memory costs more than packing twice. Where several cores share the copy, it costs more: lines that more
-    than one core has read are written anew at 8.5 GB/s by all cores together, the cause of a copy that took 6 of 9 ms.
+    than one other core has read are written anew at 8.5 GB/s by all cores together, however many write.
     """
-    return READS_PER_THREAD * threads
+    return FEW_READS if threads < SHARING else FEW_READS * threads

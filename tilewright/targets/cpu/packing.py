@@ -17,7 +17,7 @@ from tilewright.dialects.upstream.arith import folded
 from tilewright.targets.cpu.amx import parts_of
 from tilewright.targets.cpu.dots import is_unsigned
 from tilewright.targets.cpu.evaluate import Position
-from tilewright.targets.cpu.machine import READS_PER_THREAD, CpuMachine
+from tilewright.targets.cpu.machine import FEW_READS, CpuMachine
 from tilewright.targets.cpu.memory import Tile, itemsize, plain
 from tilewright.targets.cpu.operands import PACK_ARGUMENTS, PackedArray
 from tilewright.targets.cpu.panels import PanelFormat, block_depth, pack_block
@@ -64,7 +64,7 @@ def packed_array(c: FunctionContext, op: PackOp, i: int) -> PackingJob:
     k, x = (sizes[-2], sizes[-1]) if k_axis == 0 else (sizes[-1], sizes[-2])
     used = folded(c.e.scalar(op.used))
     x = b.min(x, b.max(used, 0))
-    reads, few = folded(c.e.scalar(op.reads)), READS_PER_THREAD
+    reads, few = folded(c.e.scalar(op.reads)), FEW_READS
     if not isinstance(reads, int) or reads > few:
         few = b.load(b.ptr(c.argument, c.layout.few_reads), index)
     kept = b.cmp("ne", word("kept"), 0)

@@ -21,7 +21,7 @@ from itertools import product
 from math import ceil, log2
 
 from tilewright import dtypes
-from tilewright.targets.cpu.machine import FEW_USES, CpuMachine, few_reads
+from tilewright.targets.cpu.machine import FEW_USES, SHARING, CpuMachine, few_reads
 from tilewright.uarch.cpu import PanelRates
 from tilewright.uarch.products import PlacedProduct, Side
 
@@ -79,7 +79,8 @@ class PanelCosts:
         sums = 4 * p.a.extent * p.b.extent
         block = sums + A_BYTES * p.a.extent
         speed = rates.sums if block <= BLOCK_BYTES else rates.far_sums
-        found.append(("sums", sums * ceil(p.k / SUMMED) / speed, True))
+        stored = p.a.extent * rates.row
+        found.append(("sums", sums * ceil(p.k / SUMMED) / speed + stored, True))
         few, size_a, size_b = few_reads(self.threads), *sizes
         swapped = (
             kernel.tiles and p.b.along_k and p.a.tile <= kernel.columns and p.b.tile > p.a.tile
@@ -97,7 +98,7 @@ class PanelCosts:
                 found.append(("copies", mine / rates.pack_rows, True))
             elif other.tiles > few:
                 all_of_it = p.k * side.whole * size
-                written = all_of_it / rates.shared_writes if self.threads > 2 else 0.0
+                written = all_of_it / rates.shared_writes if self.threads >= SHARING else 0.0
                 packing = all_of_it / self.threads / packed
                 found.append(("copies", packing + written + rates.meeting, False))
                 near = rates.panels if self.threads == 1 else rates.panels_of_others
