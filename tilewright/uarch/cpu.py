@@ -179,6 +179,8 @@ class PanelRates:
     """The same for panels that the first cache holds."""
     pack_rows: float
     """Copies of A."""
+    run: float
+    """Where a reader packs: what a row that lies together costs besides its bytes, as so many of them."""
     panels: float
     """Reads of panels that the same core packed."""
     panels_of_others: float
@@ -200,9 +202,9 @@ class PanelRates:
 
 
 PANEL_RATES: Final = PanelRates(
-    hertz=3.1e9, half_block=3.5, thin_columns=0.32, stream=1.3e10, memory=2.6e11, in_place=3.0e10, pack_lines=1.1e10,
-    pack_runs=9.7e9, pack_short_runs=3.5e10, pack_rows=5.9e10, panels=6.9e10, panels_of_others=2.0e10, sums=1.4e11,
-    far_sums=2.1e9, row=2.2e-8, program=1.4e-6, shared_writes=8.8e9, meeting=1.6e-5, uneven=0.28,
+    hertz=2.4e9, half_block=3.3, thin_columns=0.34, stream=1.2e10, memory=2.6e11, in_place=3.0e10, pack_lines=1.07e10,
+    pack_runs=1.2e10, pack_short_runs=3.2e10, pack_rows=5.5e10, run=64.0, panels=5.1e10, panels_of_others=2.0e10,
+    sums=1.5e11, far_sums=2.1e9, row=2.5e-8, program=1.3e-6, shared_writes=1.1e10, meeting=1.2e-5, uneven=0.27,
 )  # fmt: skip
 """Fitted to 225 products of drawn shapes, bf16, i8 and f32, each with up to 30 tilings, on 1, 4, 8 and 16 cores of a
 Xeon with AMX (2026-11-26, as `benchmarks.panel_rates` does it): what they choose runs at 0.93 of the best tiling.

@@ -171,6 +171,6 @@ def few_reads(threads: int) -> int:
     """Reads of an operand by a launch on so many threads up to which each of them packs what it reads.
 
     A copy in memory costs more than packing twice. Where several cores share the copy, it costs more: lines that more
-    than one other core has read are written anew at 8.5 GB/s by all cores together, however many write.
+    than one other core has read are written anew at about 9 GB/s by all cores together, however many write.
     """
     return FEW_READS if threads < SHARING else FEW_READS * threads

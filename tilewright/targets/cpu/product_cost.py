@@ -105,7 +105,8 @@ class PanelCosts:
                 found.append(("copies", mine / near, True))
             else:
                 speed = rates.in_place / self._half(p, kernel) if in_place else packed
-                found.append(("copies", mine / speed, True))
+                runs = side.extent * ceil(p.k / SUMMED) if side.along_k else p.k
+                found.append(("copies", (mine + runs * rates.run) / speed, True))
         return found
 
     def _thin_costs(
