@@ -20,8 +20,8 @@ from tilewright import reference
 from tilewright.diagnostics import UnsupportedError
 from tilewright.dialects.text import parse_module, verify_module
 from tilewright.dialects.xetile import WgMapAttr
+from tilewright.dialects.xetile.distribution import distribution
 from tilewright.dialects.xetile.maps import split_map
-from tilewright.dialects.xetile.rules import distribution
 from tilewright.passes.kernel import kernel_of
 from tilewright.passes.memory_objects import may_alias
 from tilewright.passes.retile import compute_in_passes

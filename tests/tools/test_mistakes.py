@@ -134,6 +134,17 @@ def test_a_forgotten_store_is_a_warning(tilewright, tmp_path):
     )
 
 
+def test_a_function_that_no_launch_can_name(tilewright, tmp_path):
+    path = tmp_path / "first.mlir"
+    path.write_text("gpu.module @m { gpu.func @k(%a: memref<64xf32>) { gpu.return } }")
+    done = tilewright("compile", path)
+    assert done.code == 0 and f"{path}:1:17: warning: gpu.func @k is no kernel" in done.err
+    strict = tilewright("compile", path, "--strict")
+    assert strict.code == 1 and f"{path}:1:17: error: gpu.func @k is no kernel" in strict.err
+    path.write_text(path.read_text().replace(") {", ") kernel {"))
+    assert tilewright("compile", path, "--strict").code == 0
+
+
 MLIR = {
     "nothing": (b"", "no function to run"),
     "only blanks": (b"\n \n", "no function to run"),

@@ -6,8 +6,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
 
-from xdsl.ir import Operation
+from xdsl.dialects.builtin import AnyFloat, IndexType, IntegerType, VectorType
+from xdsl.ir import Attribute, Operation
+
+if TYPE_CHECKING:
+    from tilewright.dialects.xegpu.layouts import Ownership
 
 _STATED = re.compile(r"layout_(result|operand)_(\d+)")
 """Attributes of ops of any dialect that say who owns a result or an operand."""
@@ -25,4 +31,16 @@ def stray_layout(operation: Operation) -> str | None:
             return f"has the attribute '{name}', and {len(values)} {found[1]}s"
         if attribute.name not in _OWNERSHIPS:
             return f"attribute '{name}' is a layout of XeGPU, not {attribute}"
+        if (shape := _shape(values[int(found[2])].type)) is not None:
+            from tilewright.dialects.xegpu.distribution import fault
+
+            if (why := fault(cast("Ownership", attribute), shape)) is not None:
+                return f"cannot distribute {list(shape)} as attribute '{name}' says: {why}"
     return None
+
+
+def _shape(type: Attribute) -> Sequence[int] | None:
+    """The extents of what can be dealt out; None of what has none, an array or a descriptor."""
+    if isinstance(type, VectorType):
+        return type.get_shape()
+    return () if isinstance(type, AnyFloat | IntegerType | IndexType) else None

@@ -13,7 +13,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tilewright.diagnostics import ToolMissing, UnsupportedError
+from xdsl.dialects import gpu
+from xdsl.dialects.builtin import ModuleOp
+
+from tilewright.diagnostics import ToolMissing, UnsupportedError, error_at
 from tilewright.targets.base import Advising, CompileOptions, Executable, Storable
 from tilewright.tools.console import err
 from tilewright.tools.exits import DONE, MissingTool, UsageError
@@ -52,6 +55,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--disable", default="", metavar="LIST", help="optimisation passes to leave out: a,b"
     )
     parser.add_argument("--no-fastmath", action="store_true", help="strict arithmetic")
+    parser.add_argument("--strict", action="store_true", help="warnings about the text are errors")
 
 
 def add_kernel_arguments(parser: argparse.ArgumentParser) -> None:
@@ -88,7 +92,7 @@ def compile_and_print(source: CommandSource, args: argparse.Namespace) -> int:
     changes: dict[str, Any] = {"target": args.target, "fastmath": not args.no_fastmath}
     if args.disable:
         changes["disable"] = args.disable.split(",")
-    compiled = compile_source(source, args.args, args.set, changes)
+    compiled = compile_source(source, args.args, args.set, changes, args.strict)
     stages = stages_of(compiled)
     if args.list:
         for name in stages:
@@ -113,9 +117,13 @@ def compile_and_print(source: CommandSource, args: argparse.Namespace) -> int:
 
 
 def compile_source(
-    source: CommandSource, arguments: list[str], settings: list[str], changes: Mapping[str, Any]
+    source: CommandSource,
+    arguments: list[str],
+    settings: list[str],
+    changes: Mapping[str, Any],
+    strict: bool = False,
 ) -> Executable | Any:
-    """The compiled kernel of a Python file or of an MLIR module."""
+    """The compiled kernel of a Python file or of an MLIR module; `strict`: what is a warning else is an error."""
     if source.is_python:
         kernel = find_kernel(source)
         given = [parse_argument(text) for text in arguments]
@@ -128,11 +136,27 @@ def compile_source(
     from tilewright.targets.entry import build_text
 
     warnings: list[str] = []
-    module = parse_module(source.read(), source.name, warnings=warnings)
+    module = parse_module(source.read(), source.name, strict=strict, warnings=warnings)
+    _check_launchable(module, strict, warnings)
     for warning in warnings:
         err().print(warning)
     options = with_options(CompileOptions(), changes)
     return deeply(lambda: build_text(module.clone(), options, launched=False))
+
+
+def _check_launchable(module: ModuleOp, strict: bool, warnings: list[str]) -> None:
+    """Only a `kernel` can be launched. Text without the word is compiled all the same, with a warning."""
+    for op in module.walk():
+        if isinstance(op, gpu.FuncOp) and op.kernel is None:
+            error = error_at(
+                op,
+                f"gpu.func @{op.sym_name.data} is no kernel: no launch can name it",
+                rule="what gpu.launch_func names is a gpu.func with the attribute kernel",
+                hint=f"gpu.func @{op.sym_name.data}(..) kernel {{ .. }}",
+            )
+            if strict:
+                raise error
+            warnings.append(str(error).replace("error: ", "warning: ", 1))
 
 
 class StageTexts(Mapping[str, "str | bytes"]):

@@ -26,7 +26,7 @@ from tilewright.dialects.xegpu.layouts import LayoutAttr, SliceAttr, is_ownershi
 from tilewright.dialects.xegpu.layouts import SgMapAttr as XeGpuSgMapAttr
 from tilewright.dialects.xegpu.types import TensorDescType
 from tilewright.dialects.xetile import SgMapAttr, TileType, WgMapAttr
-from tilewright.dialects.xetile.rules import distribution as xetile_distribution
+from tilewright.dialects.xetile.distribution import distribution as xetile_distribution
 from tilewright.targets.base import split_name
 from tilewright.tools import ownership
 from tilewright.tools.console import err

@@ -7,7 +7,8 @@ import pytest
 from tilewright.diagnostics import TilewrightError
 from tilewright.dialects.text import parse_module
 
-VECTOR = "%v: vector<4x8xf32>, %i: vector<16xi32>, %x: f32, %n: i32, %r: vector<8xf32>, %m: memref<4x8xf32>, %c: i8"
+VECTOR = "%v: vector<4x8xf32>, %i: vector<16xi32>, %x: f32, %n: i32, %r: vector<8xf32>, %m: memref<4x8xf32>, %c: i8, "
+VECTOR += "%a: memref<64xf32>, %j: index"
 
 
 def parse(line: str) -> None:
@@ -21,6 +22,8 @@ REFUSED = {
     "%0 = vector.insert %x, %v[3, 8] : f32 into vector<4x8xf32>": "position 8 of dimension 1",
     "%0 = vector.broadcast %r : vector<8xf32> to vector<4x4xf32>": r"mismatch \(8 vs. 4\)",
     "%0 = vector.broadcast %v : vector<4x8xf32> to vector<8xf32>": "rank higher",
+    "%0 = vector.load %a[%j] : memref<64xf32>, vector<4x8xf32>": "destination memref has lower rank",
+    "vector.store %v, %a[%j] : memref<64xf32>, vector<4x8xf32>": "source memref .* 2 dimensions along 1",
     "%0 = vector.from_elements %x, %x : vector<3xf32>": "has 3 elements, 2 are given",
     "%0 = vector.from_elements %x, %x : vector<2xi32>": "i32",
     "%0 = vector.from_elements %x : f32": "expected a vector type",

@@ -158,6 +158,8 @@ def test_attributes_outside_of_the_dialects_own_are_kept():
         ("layout_result_0 = 3 : i32", "is a layout of XeGPU, not 3 : i32"),
         ("layout_result_1 = #xegpu.layout<lane_layout = [1, 16]>", "'layout_result_1', and 1 results"),
         ("layout_operand_2 = #xegpu.layout<lane_layout = [1, 16]>", "and 2 operands"),
+        ("layout_result_0 = #xegpu.layout<sg_layout = [3, 1], sg_data = [5, 16]>", "over 3 subgroups of 5 each"),
+        ("layout_operand_1 = #xegpu.layout<lane_layout = [2, 2, 4], lane_data = [1, 1, 1]>", "rank is 3"),
     ],
 )  # fmt: skip
 def test_layouts_on_ops_of_any_dialect_are_layouts_of_their_values(attribute: str, message: str):

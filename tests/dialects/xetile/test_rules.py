@@ -144,20 +144,6 @@ ILLEGAL: dict[str, tuple[dict[str, str], str, str]] = {
         f"-> !xetile.tile<8x16xf16, {SCAT}>",
         "offsets of a scattered tile are of type index",
     ),
-    "a map that does not divide": (
-        {"%x": "memref<64x64xf16>"},
-        "%r = xetile.init_tile %x[0, 0] : memref<64x64xf16> "
-        "-> !xetile.tile<32x32xf16, #xetile.tile_attr<wg_map = <sg_layout = [2, 2], "
-        "sg_data = [16, 24]>>>",
-        "data is not evenly distributed to each subgroup",
-    ),
-    "a lane map that does not divide": (
-        {"%x": "memref<64x64xf16>"},
-        "%r = xetile.init_tile %x[0, 0] : memref<64x64xf16> "
-        "-> !xetile.tile<32x24xf16, #xetile.tile_attr<sg_map = <wi_layout = [1, 16], "
-        "wi_data = [1, 1]>>>",
-        "data is not evenly distributed",
-    ),
     "load shape": (
         {"%t": "!xetile.tile<32x32xf16>"},
         "%r = xetile.load_tile %t : !xetile.tile<32x32xf16> -> vector<32x64xf16>",
@@ -436,6 +422,8 @@ MALFORMED = {
     "!xetile.tile<64xf16>": "expected a 2-D tile, got 1 dimensions",
     "!xetile.tile<2x2x2xf16, #xetile.tile_attr<scattered = true>>": "expected a 1-D or 2-D scatt",
     "!xetile.tile<8x8xf80>": "unsupported element type of a tile: f80",
+    "!xetile.tile<32x32xf16, #xetile.wg_map<sg_layout = [2, 2], sg_data = [16, 24]>>": "not evenly distributed",
+    "!xetile.tile<32x24xf16, #xetile.sg_map<wi_layout = [1, 16], wi_data = [1, 1]>>": "not evenly distributed",
     "!xetile.tile<8x8xmemref<4xf32>>": "unsupported element type of a tile",
 }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from xdsl.dialects.builtin import IndexType, IntegerType, Signedness, bf16, f16, f32, f64, tf32
@@ -41,8 +43,45 @@ block_attrs = st.builds(
     st.sampled_from([None, False]),
 )
 scattered_attrs = st.builds(TileAttr, wg_map=st.none() | wg_maps, scattered=st.just(True))
-tiles = st.builds(TileType, pairs, elements, st.none() | block_attrs) | st.builds(
-    TileType, st.lists(sizes, min_size=1, max_size=2), elements, scattered_attrs
+
+
+@st.composite
+def mapped_shapes(draw: st.DrawFn) -> tuple[list[int], SgMapAttr | None, WgMapAttr | None]:
+    """The shape of a tile, and maps that distribute it: each part is whole parts of the one below."""
+    small = st.integers(1, 8)
+
+    def times(*parts: list[int]) -> list[int]:
+        return [draw(small) * prod(each) for each in zip(*parts, strict=True)]
+
+    lanes, data, groups = (draw(st.lists(small, min_size=2, max_size=2)) for _ in range(3))
+    inst = times(lanes, data)
+    part = times(inst)
+    sg = SgMapAttr(lanes, data) if draw(st.booleans()) else None
+    wg = WgMapAttr(groups, part, inst, draw(st.none() | st.integers(1, 256)))
+    return times(groups, part), sg, draw(st.sampled_from([None, wg]))
+
+
+@st.composite
+def mapped_tiles(draw: st.DrawFn) -> TileType:
+    shape, sg, wg = draw(mapped_shapes())
+    order = draw(st.sampled_from([None, (1, 0), (0, 1)]))
+    lengths, spaces = st.none() | st.integers(1, 4), st.sampled_from([None, 0, 3])
+    attr = TileAttr(
+        sg, wg, order, draw(lengths), draw(spaces), draw(st.sampled_from([None, False]))
+    )
+    scattered = TileAttr(wg_map=wg, scattered=True)
+    return TileType(shape, draw(elements), draw(st.sampled_from([attr, scattered])))
+
+
+tiles = (
+    mapped_tiles()
+    | st.builds(TileType, pairs, elements)
+    | st.builds(
+        TileType,
+        st.lists(sizes, min_size=1, max_size=1),
+        elements,
+        st.just(TileAttr(scattered=True)),
+    )
 )
 hints = st.builds(CacheHintAttr, st.sampled_from(list(CacheHint)))
 xe_maps = st.builds(XeMapAttr, st.none() | wg_maps, st.none() | sg_maps)

@@ -15,8 +15,8 @@ from xdsl.ir import Attribute, Operation, OpResult, SSAValue
 from tilewright.dialects.attribute_fields import ints
 from tilewright.dialects.xetile.attrs import SgMapAttr, TileAttr, WgMapAttr
 from tilewright.dialects.xetile.compute import ConvertLayoutOp
+from tilewright.dialects.xetile.distribution import distribution
 from tilewright.dialects.xetile.mma import TileMmaOp
-from tilewright.dialects.xetile.rules import distribution
 from tilewright.dialects.xetile.types import TileType
 
 _RESULT = ("wg_map", "map2", "map")

@@ -18,7 +18,6 @@ from xdsl.dialects.builtin import (
     IntegerAttr,
     IntegerType,
     MemRefType,
-    NoneAttr,
     VectorType,
     i1,
 )
@@ -26,7 +25,6 @@ from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import IRDLOperation
 from xdsl.utils.exceptions import VerifyException
 
-from tilewright import layout
 from tilewright.dialects.attribute_fields import ints
 from tilewright.dialects.cache_hints import LEVELS
 from tilewright.dialects.strict import narrower
@@ -38,9 +36,9 @@ from tilewright.dialects.xetile.attrs import (
     READ_HINTS,
     WRITE_HINTS,
     CacheHintAttr,
-    SgMapAttr,
     WgMapAttr,
 )
+from tilewright.dialects.xetile.distribution import UNEVEN
 from tilewright.dialects.xetile.types import TileType
 
 if TYPE_CHECKING:
@@ -49,7 +47,6 @@ if TYPE_CHECKING:
 
 Strides = list[int | None]
 
-UNEVEN = "data is not evenly distributed to each subgroup."
 NEEDS_SHAPE = (
     "memref with a dynamic shape or raw address is used as source but dynamic shape argument "
     "missing or it is not of valid rank"
@@ -86,7 +83,6 @@ def verify_init_tile(op: init.InitTileOp) -> None:
         _verify_scattered(op)
     else:
         _verify_block(op)
-    verify_tile_map(op.tile_type)
 
 
 def _verify_scattered(op: init.InitTileOp) -> None:
@@ -197,35 +193,6 @@ def _verify_order(op: init.InitTileOp, shape: Sequence[int], strides: Strides) -
         narrower(op, message)
 
 
-# --- Maps -------------------------------------------------------------------------------------------
-
-
-def distribution(wg: WgMapAttr | None, sg: SgMapAttr | None = None) -> layout.Distribution | None:
-    """The ownership that maps describe, None without a map."""
-    lanes = None if sg is None else layout.sg_map(ints(sg.wi_layout), ints(sg.wi_data))
-    if wg is None:
-        return lanes
-    inst = None if isinstance(wg.inst_data, NoneAttr) else ints(wg.inst_data)
-    groups = layout.wg_map(ints(wg.sg_layout), ints(wg.sg_data), inst)
-    return groups if lanes is None else groups.with_sg(lanes)
-
-
-def verify_map(
-    shape: Sequence[int], wg: WgMapAttr | None, sg: SgMapAttr | None = None, what: str = "wg_map"
-) -> None:
-    """A map distributes all elements of a shape (RFC, as DESIGN §2 reads it)."""
-    described = distribution(wg, sg)
-    if described is None or len(shape) != 2:
-        return
-    fault = described.fault(shape)
-    if fault is not None:
-        raise VerifyException(f"{UNEVEN[:-1]}: {what} on {extents(shape)}: {fault}")
-
-
-def verify_tile_map(tile: TileType) -> None:
-    verify_map(tile.get_shape(), tile.wg_map, tile.sg_map, "the tile's map")
-
-
 def verify_distributed_evenly(
     op: IRDLOperation, shape: Sequence[int], wg: WgMapAttr | None
 ) -> None:
@@ -234,7 +201,7 @@ def verify_distributed_evenly(
         return
     for extent, data, grid in zip(shape, ints(wg.sg_data), ints(wg.sg_layout), strict=False):
         if extent % data or (extent // data) % grid:
-            narrower(op, UNEVEN)
+            narrower(op, f"{UNEVEN}.")
             return
 
 
@@ -312,7 +279,6 @@ def verify_load_tile(op: memory.LoadTileOp) -> None:
         _verify_same(vector_type(value), tile, shape, "result")
     _verify_padding(op.padding, tile.element_type)
     _verify_hints(op, READ_HINTS, "load")
-    verify_tile_map(tile)
 
 
 def verify_store_tile(op: memory.StoreTileOp) -> None:
@@ -327,7 +293,6 @@ def verify_store_tile(op: memory.StoreTileOp) -> None:
     _verify_same(vector_type(op.value), tile, tile.get_shape(), "value")
     _verify_mask(op.mask, tile)
     _verify_hints(op, WRITE_HINTS, "store")
-    verify_tile_map(tile)
     verify_distributed_evenly(op, tile.get_shape(), tile.wg_map)
 
 
@@ -335,7 +300,6 @@ def verify_prefetch_tile(op: memory.PrefetchTileOp) -> None:
     if op.locality is not None and not 0 <= op.locality <= 3:
         raise VerifyException(f"locality ranges from 0 to 3, got {op.locality}")
     _verify_hints(op, READ_HINTS, "prefetch")
-    verify_tile_map(op.tile_type)
 
 
 def _verify_mask(mask: SSAValue | None, tile: TileType) -> None:
@@ -360,7 +324,6 @@ def verify_load_gather(op: scattered.LoadGatherOp) -> None:
     _verify_mask(op.mask, op.tile_type)
     _verify_padding(op.padding, op.tile_type.element_type)
     _verify_hints(op, READ_HINTS, "load")
-    verify_tile_map(op.tile_type)
 
 
 def verify_store_scatter(op: scattered.StoreScatterOp) -> None:
@@ -368,7 +331,6 @@ def verify_store_scatter(op: scattered.StoreScatterOp) -> None:
     _verify_same(vector_type(op.value), op.tile_type, op.tile_type.get_shape(), "value")
     _verify_mask(op.mask, op.tile_type)
     _verify_hints(op, WRITE_HINTS, "store")
-    verify_tile_map(op.tile_type)
 
 
 def verify_atomic_rmw(op: scattered.AtomicRmwOp) -> None:
@@ -381,4 +343,3 @@ def verify_atomic_rmw(op: scattered.AtomicRmwOp) -> None:
     _verify_mask(op.mask, tile)
     if not kinds.accepts(kinds.FLOAT_ATOMICS, kinds.INTEGER_ATOMICS, op.kind, tile.element_type):
         raise VerifyException(f"{op.kind} is not defined on elements of type {tile.element_type}")
-    verify_tile_map(tile)

@@ -31,6 +31,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from tilewright.dialects.attribute_fields import checked, ints
 from tilewright.dialects.xetile.attrs import SgMapAttr, TileAttr, WgMapAttr, XeMapAttr
+from tilewright.dialects.xetile.distribution import verify_map
 
 _FLOAT_TYPES = (BFloat16Type, Float16Type, Float32Type, Float64Type, FloatTF32Type)
 _SMALL_FLOATS = (f8E4M3FN, f8E5M2, Float8E8M0FNUType())
@@ -137,6 +138,7 @@ class TileType(ParametrizedAttribute, TypeAttribute, ShapedType, ContainerType[A
                 raise VerifyException(f"dimensions of a tile are static and positive, got {text}")
         if not is_tile_element_type(self.element_type):
             raise VerifyException(f"unsupported element type of a tile: {self.element_type}")
+        verify_map(shape, self.wg_map, self.sg_map, "the tile's map")
 
     @classmethod
     def parse_parameters(cls, parser: AttrParser) -> Sequence[Attribute]:

@@ -15,11 +15,11 @@ from xdsl.ir import Attribute
 from xdsl.utils.exceptions import VerifyException
 
 from tilewright.dialects.xetile import kinds
+from tilewright.dialects.xetile.distribution import verify_map
 from tilewright.dialects.xetile.rules import (
     extents,
     vector_type,
     verify_distributed_evenly,
-    verify_map,
 )
 
 if TYPE_CHECKING:

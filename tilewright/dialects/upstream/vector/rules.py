@@ -14,6 +14,7 @@ from xdsl.ir import Attribute
 from xdsl.utils.exceptions import VerifyException
 
 from tilewright.dialects.upstream.complete import add_verifier
+from tilewright.dialects.upstream.vector.access import STORES, access_of
 from tilewright.dialects.upstream.vector.common import vector_of
 
 DYNAMIC = -(2**63)
@@ -78,6 +79,17 @@ def _verify_reduction(op: vector.ReductionOp) -> None:
     check_kind(op.kind.data.value, kind.element_type)
 
 
+def _verify_rank(op: vector.LoadOp | vector.StoreOp) -> None:
+    """A vector lies along the last dimensions of its array."""
+    access = access_of(op)
+    rank, own = len(access.indices), vector_of(access.value).get_num_dims()
+    if own > rank:
+        role = "source" if op.name in STORES else "destination"
+        raise VerifyException(
+            f"{role} memref has lower rank than the vector: {own} dimensions along {rank}"
+        )
+
+
 def _verify_masked(op: vector.MaskedLoadOp | vector.MaskedStoreOp) -> None:
     shape = vector_of(op.mask).get_shape()
     for value in (
@@ -88,6 +100,8 @@ def _verify_masked(op: vector.MaskedLoadOp | vector.MaskedStoreOp) -> None:
 
 
 def complete() -> None:
+    add_verifier(vector.LoadOp, _verify_rank)
+    add_verifier(vector.StoreOp, _verify_rank)
     add_verifier(vector.MaskedLoadOp, _verify_masked)
     add_verifier(vector.MaskedStoreOp, _verify_masked)
     add_verifier(vector.ExtractOp, _verify_extract)
