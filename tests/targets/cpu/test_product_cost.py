@@ -1,5 +1,7 @@
 """What products are estimated to take on a CPU: by shapes, threads and how operands lie."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -31,6 +33,24 @@ def test_threads_share_programs_and_idle_where_there_are_too_few():
     assert 8 < alone / shared < 16
     few, many = (seconds((128, 128, 4096), (t, t), threads=16) for t in (128, 32))
     assert many < few / 2
+
+
+@pytest.mark.parametrize("types", [("f32",) * 3, ("bf16", "bf16", "f32")])
+def test_rows_that_are_packed_by_their_reader_stay_in_its_cache(types):
+    """16 rows beside a wide matrix that is read once: a block of all its columns would leave the second cache."""
+    costs = PanelCosts(machine("amx"), 1, PANEL_RATES)
+    rows, columns = product_tile(costs, (1, 16, 4096, 4096), types, (True, False), 1e-10)
+    assert rows == 16 and 256 <= columns <= 1024
+
+
+def test_one_thread_waits_for_no_other():
+    alone, four = (PanelCosts(machine("amx"), t, replace(PANEL_RATES, meeting=1.0)) for t in (1, 4))
+    side = Side(64, 1024, True, True)
+    copied = [
+        costs.causes([PlacedProduct(("f32",) * 3, side, side, 1024, 1)], 256)["copies"]
+        for costs in (alone, four)
+    ]
+    assert copied[0] < 1 < copied[1]
 
 
 def test_what_lies_outside_of_the_array_is_not_paid_for():

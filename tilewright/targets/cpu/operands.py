@@ -29,6 +29,7 @@ from tilewright.targets.cpu.family import Family, PanelOperand
 from tilewright.targets.cpu.machine import CpuMachine
 from tilewright.targets.cpu.memory import Buffer, Tile, itemsize, rows_cols
 from tilewright.targets.cpu.panels import PanelFormat, block_depth, pack_block
+from tilewright.uarch.cpu import Caches
 
 PACK_ARGUMENTS = (mach.ptr, index, index, index, index, index, mach.ptr, index)
 """Of a function that packs panels (`packing.emit_pack_function`)."""
@@ -358,7 +359,8 @@ class Operands:
         capacity = -(-family.depth // step) * step
         if isinstance(length, int):
             capacity = min(capacity, -(-length // step) * step)
-        panel_bytes = capacity * format.lanes * format.bytes
+        # A line more: a row of B is written to all panels, which a power of two apart would share sets of caches.
+        panel_bytes = capacity * format.lanes * format.bytes + Caches.line
         return self.local(-(-count // format.lanes) * panel_bytes), panel_bytes
 
 

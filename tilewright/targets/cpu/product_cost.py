@@ -39,10 +39,12 @@ THIN_ROWS = 8
 """Rows of A that are multiplied at once beside few columns (`thin`)."""
 LINE = 64
 """Bytes of memory that are read together."""
-A_BYTES = 1024
-"""Of a row of A, in a block of k."""
+TILE_DEPTH = 1024
+"""Bytes of a block of k where tiles are multiplied."""
 BLOCK_BYTES = 6 << 17
 """Of the second cache, for C and a block of A."""
+COPIED_BYTES = 1 << 20
+"""Of it, for C and an operand's block that a reader packs."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,7 @@ class PanelCosts:
         macs = kernel.rate * rates.hertz
         found = [("products", p.k * self._padded(p, kernel) / macs, True)]
         sums = 4 * p.a.extent * p.b.extent
-        block = sums + A_BYTES * p.a.extent
+        block = sums + kernel.depth * p.a.extent
         speed = rates.sums if block <= BLOCK_BYTES else rates.far_sums
         stored = p.a.extent * rates.row
         found.append(("sums", sums * ceil(p.k / SUMMED) / speed + stored, True))
@@ -99,14 +101,18 @@ class PanelCosts:
             elif other.tiles > few:
                 all_of_it = p.k * side.whole * size
                 written = all_of_it / rates.shared_writes if self.threads >= SHARING else 0.0
+                meeting = rates.meeting if self.threads > 1 else 0.0
                 packing = all_of_it / self.threads / packed
-                found.append(("copies", packing + written + rates.meeting, False))
+                found.append(("copies", packing + written + meeting, False))
                 near = rates.panels if self.threads == 1 else rates.panels_of_others
                 found.append(("copies", mine / near, True))
             else:
                 speed = rates.in_place / self._half(p, kernel) if in_place else packed
                 runs = side.extent * ceil(p.k / SUMMED) if side.along_k else p.k
                 found.append(("copies", (mine + runs * rates.run) / speed, True))
+                block = sums + min(kernel.depth * side.extent, mine)
+                if not in_place and block > COPIED_BYTES:  # it comes back from farther
+                    found.append(("copies", mine / rates.stream, True))
         return found
 
     def _thin_costs(
@@ -158,6 +164,8 @@ class _Kernel:
     """Columns that it multiplies at once."""
     rate: float
     """Multiplications per clock."""
+    depth: int
+    """Bytes of a row or column of a panel in a block of k."""
     verbatim: bool = True
     """Does it read elements of A as they are in the array?"""
 
@@ -173,11 +181,12 @@ def _kernel(m: CpuMachine, types: tuple[str, str, str]) -> _Kernel:
         able = [each for each in m.dots if each.types[2] == "i32"]
     if able:
         found, rate = able[0], able[0].flops_per_cycle / 2 / times
-        wide = found.nr * found.panels
-        return _Kernel(found.rows > 1, found.mr, found.nr, wide, rate, verbatim)
-    nr = m.nr(max(4, _itemsize(types[2])))
-    rate = 2.0 * m.vector_bytes / max(4, _itemsize(types[2]))
-    return _Kernel(False, m.mr, nr, nr * m.panels, rate, False)
+        tiles, wide = found.rows > 1, found.nr * found.panels
+        depth = TILE_DEPTH if tiles else m.kc * _itemsize(found.types[1])
+        return _Kernel(tiles, found.mr, found.nr, wide, rate, depth, verbatim)
+    size = max(4, _itemsize(types[2]))
+    nr, rate = m.nr(size), 2.0 * m.vector_bytes / size
+    return _Kernel(False, m.mr, nr, nr * m.panels, rate, m.kc * size, False)
 
 
 def _itemsize(name: str) -> int:
