@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 
 from xdsl.dialects.builtin import IntegerType, MemRefType, Signedness, VectorType
 from xdsl.ir import Attribute, Operation, SSAValue
@@ -17,7 +18,7 @@ from tilewright.codegen.builder import Builder, Idx
 from tilewright.codegen.registers import DYNAMIC, strided_form
 from tilewright.dialects.upstream.arith import folded
 from tilewright.dialects.upstream.views import View, viewed
-from tilewright.dialects.xetile import InitTileOp, TileType
+from tilewright.dialects.xetile import InitTileOp
 from tilewright.dtypes import from_mlir
 
 
@@ -143,14 +144,9 @@ def init_tile(
     else:
         pointer = source
     if op.offset_vector is not None:
-        count: Idx = 1
-        for n in sizes:
-            count = b.times(count, n)
-        if not sizes:
-            count = (1 << 62) - 1
+        count = reduce(b.times, sizes, 1) if sizes else (1 << 62) - 1
         return ScatteredTile(pointer, element, count, (op.offset_vector,), op.source)
     offsets = [known(x) for x in op.mixed_offsets]
-    assert isinstance(type, TileType)
     if len(sizes) == 1:
         sizes, strides, offsets = [1, *sizes], [0, *strides], [0, *offsets]
     leading: Idx = 0
@@ -159,11 +155,7 @@ def init_tile(
         leading = b.plus(leading, b.times(offset, stride))
         if not b.is_nonnegative(offset):
             inside = b.both(inside, b.cmp("sge", offset, 0))
-        if isinstance(offset, int) and isinstance(size, int):
-            ok = b.cmp("slt", offset, size)
-        else:
-            ok = b.cmp("slt", offset, size)
-        inside = b.both(inside, ok)
+        inside = b.both(inside, b.cmp("slt", offset, size))
     pointer = b.ptr(pointer, b.times(leading, itemsize(element)))
     rows, cols = sizes[-2], sizes[-1]
     if inside is not None:

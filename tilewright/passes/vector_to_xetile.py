@@ -31,7 +31,7 @@ from xdsl.dialects.builtin import (
 from xdsl.dialects.ub import PoisonOp
 from xdsl.ir import Attribute, Operation, SSAValue
 
-from tilewright.diagnostics import UnsupportedError, unsupported
+from tilewright.diagnostics import TilewrightError, unsupported
 from tilewright.dialects import xetile
 from tilewright.dialects.upstream.arith import folded
 from tilewright.dialects.upstream.strided import strided_form
@@ -141,11 +141,9 @@ def _access(op: Operation) -> _Access:
     return _Access(said, kind, axes, value, other)
 
 
-def _refuse(op: Operation, what: str, hint: str) -> UnsupportedError:
+def _refuse(op: Operation, what: str, hint: str) -> TilewrightError:
     rule = "reads and writes of vectors become tiles, which are of memrefs (RFC, appendix 1)"
-    error = unsupported(op, f"{op.name} {what}", rule=rule, hint=hint)
-    assert isinstance(error, UnsupportedError)
-    return error
+    return unsupported(op, f"{op.name} {what}", rule=rule, hint=hint)
 
 
 # What ops become. ------------------------------------------------------------------------------------------------

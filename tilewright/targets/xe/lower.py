@@ -31,6 +31,7 @@ from xdsl.dialects.builtin import (
     i32,
 )
 from xdsl.ir import Attribute, Block, Operation, SSAValue
+from xdsl.rewriter import Rewriter
 
 from tilewright.diagnostics import location_of, unsupported
 from tilewright.dialects import xegpu
@@ -171,11 +172,7 @@ class _Lowering:
         if (held := self.b.private.pop(value, None)) is not None:
             self.b.private[value] = held
         op.results[0].replace_all_uses_with(value)
-        self.drop(op)
-
-    def drop(self, op: Operation) -> None:
-        op.detach()
-        op.erase()
+        Rewriter.erase_op(op)
 
     def convert(self, op: Operation) -> None:
         b, s = self.b, self.s
@@ -188,20 +185,16 @@ class _Lowering:
                 self.become(op, load_nd(s, op))
             case xegpu.StoreNdOp():
                 store_nd(s, op)
-                self.drop(op)
             case xegpu.PrefetchNdOp():
                 prefetch_nd(s, op)
-                self.drop(op)
             case xegpu.DpasOp():
                 self.become(op, dpas(s, op))
             case xegpu.LoadGatherOp():
                 self.become(op, scattered.load(s, op))
             case xegpu.StoreScatterOp():
                 scattered.store(s, op)
-                self.drop(op)
             case xegpu.PrefetchOp():
                 scattered.prefetch(s, op)
-                self.drop(op)
             case xegpu.AtomicRMWOp():
                 self.become(op, scattered.atomic_rmw(s, op))
             case xegpu.CreateMemDescOp():
@@ -210,25 +203,20 @@ class _Lowering:
                 self.become(op, matrices.load(b, op, self.matrices[op.mem_desc], self.s))
             case xegpu.StoreMatrixOp():
                 matrices.store(b, op, self.matrices[op.mem_desc], self.s)
-                self.drop(op)
             case xegpu.InitNbarrierOp():
                 self.named[op.result] = barriers.bind(s, op)
             case xegpu.NbarrierArriveOp():
                 barriers.arrive(s, self.named[op.nbarrier])
-                self.drop(op)
             case xegpu.NbarrierWaitOp():
                 barriers.wait(s, self.named[op.nbarrier])
-                self.drop(op)
             case xegpu.FenceOp():
                 barriers.fence(s, op)
-                self.drop(op)
             case xegpu.AllocNbarrierOp() | xegpu.CompileHintOp():
-                self.drop(op)
+                pass
             case xegpu.ConvertLayoutOp():
                 self.become(op, op.source)
             case gpu.ReturnOp():
                 b.put(func.ReturnOp())
-                self.drop(op)
             case memref.AllocOp() | memref.AllocaOp():
                 self.allocate(op)
             case vector.BitcastOp() if self.crosses(op):
@@ -240,7 +228,9 @@ class _Lowering:
             case _ if op.name.startswith("xegpu."):
                 raise b.refuse("has no lane form for this target")
             case _:
-                pass
+                return
+        if not op.results:
+            Rewriter.erase_op(op)
 
     def crosses(self, op: vector.BitcastOp) -> bool:
         """Would words of one register be components of several?"""
@@ -282,7 +272,7 @@ class _Lowering:
         value.name_hint = result.name_hint
         result.replace_all_uses_with(value)
         self.b.private[value] = fragment
-        self.drop(op)
+        Rewriter.erase_op(op)
 
 
 def _contiguous_start(op: Operation, shape: tuple[int, ...]) -> int | None:
