@@ -149,4 +149,4 @@ def test_passes_that_a_target_does_not_have_are_not_left_out(command, tilewright
     path.write_text(LANE)
     done = tilewright(command, path, "--target", "xe-pvc", "--disable", "nonsense")
     assert done.code == 1 and "has no pass 'nonsense' to disable" in done.err
-    assert "its optional passes are retile, xegpu-merge-inductions, xegpu-pad" in done.err
+    assert "its optional passes are retile, k-loops, xegpu-merge-inductions, xegpu-pad" in done.err

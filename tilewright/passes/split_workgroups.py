@@ -140,7 +140,7 @@ def split(kernel: gpu.FuncOp, choice: SplitChoice, factor: int) -> None:
             fewer = arith.DivUIOp(op.result, count.result)
             Rewriter.insert_op(fewer, InsertPoint.after(op))
             _replace_but_in(op.result, fewer.result, fewer)
-    _narrow_all(choice, factor, start.result)
+    narrow(choice, factor, start.result)
 
 
 def in_passes(kernel: gpu.FuncOp, choice: SplitChoice, factor: int) -> None:
@@ -163,7 +163,7 @@ def in_passes(kernel: gpu.FuncOp, choice: SplitChoice, factor: int) -> None:
         op.detach()
         inside.add_op(op)
     inside.add_op(scf.YieldOp())
-    _narrow_all(choice, factor, start.result)
+    narrow(choice, factor, start.result)
 
 
 def _inside(choice: SplitChoice) -> dict[SSAValue, set[int]]:
@@ -174,7 +174,8 @@ def _inside(choice: SplitChoice) -> dict[SSAValue, set[int]]:
     return found
 
 
-def _narrow_all(choice: SplitChoice, factor: int, start: SSAValue) -> None:
+def narrow(choice: SplitChoice, factor: int, start: SSAValue) -> None:
+    """The values of an axis become those of one of `factor` parts, which begins at `start`."""
     starts = {1: start}
     for value, dims in _inside(choice).items():
         shape = shape_of(value) or ()

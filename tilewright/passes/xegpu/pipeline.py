@@ -13,6 +13,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from tilewright.diagnostics import UnsupportedError
 from tilewright.passes.expand_ops import EXPAND_OPS
+from tilewright.passes.k_loops import k_loops
 from tilewright.passes.kernel import IN_PASSES, integer
 from tilewright.passes.kernel_outlining import outline_launches
 from tilewright.passes.observer import Observer, ignore
@@ -37,6 +38,7 @@ from tilewright.passes.xegpu.pad import pad
 from tilewright.passes.xegpu.positions_as_masks import positions_as_masks
 from tilewright.passes.xegpu.propagate_layout import KINDS, check_kind
 from tilewright.passes.xegpu.propagate_layout import propagate_layout as give_layouts
+from tilewright.passes.xegpu.sg_maps import has_types
 from tilewright.passes.xegpu.slm_layout import lay_out
 from tilewright.passes.xegpu.subgroup_distribute import subgroup_distribute
 from tilewright.passes.xegpu.to_xetile import xegpu_to_xetile
@@ -89,6 +91,20 @@ def compute_parts(passes: int = 0) -> Pass[Unit[Any]]:
     )
 
 
+def _loop_over_k(unit: XeUnit) -> None:
+    # A row of A in a step is one element for each lane.
+    lanes = unit.machine.matrix[0].n[0]
+    k_loops(unit.kernel, lanes, lambda op: not has_types(unit.machine, op))
+
+
+K_LOOPS = Pass[XeUnit](
+    "k-loops",
+    "turns deep products of types that no matrix instruction has into loops over k",
+    _loop_over_k,
+    requires=BOTH,
+    optional=True,
+    machine=True,
+)
 ATOMICS_OF_NUMBERS = Pass[Unit[Any]](
     "scalar-memory",
     "turns atomics of numbers whose results are used into those of tiles of one element",
@@ -272,6 +288,7 @@ WORKGROUP: Sequence[Pass[XeUnit]] = (
     OUTER_LOOPS_TO_GRID.to("xetile"),
     FOLD_VIEWS.to("xetile"),
     compute_parts().to("xetile"),
+    K_LOOPS.to("xetile"),
     ATOMICS_OF_NUMBERS.to("xetile"),
     XETILE_TO_XEGPU.to("xegpu"),
     TO_TODAY.to("xegpu"),

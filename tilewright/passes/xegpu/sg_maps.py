@@ -16,7 +16,7 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright.diagnostics import TilewrightError, UnsupportedError, unsupported
-from tilewright.dialects import xegpu
+from tilewright.dialects import xegpu, xetile
 from tilewright.dialects.attribute_fields import ints
 from tilewright.dialects.xegpu.layouts import SgMapAttr
 from tilewright.dialects.xegpu.types import TensorDescType, element_bits
@@ -44,6 +44,15 @@ def dpas_instruction(xe: XeMachine, op: xegpu.DpasOp) -> MatrixInstruction:
         return xe.instruction(type_name(op.lhs), type_name(op.rhs), type_name(op.result))
     except UnsupportedError as error:
         raise refuse(op, error.message, "XeGPU RFC, sg_map tables", error.hint) from None
+
+
+def has_types(xe: XeMachine, op: xetile.TileMmaOp) -> bool:
+    """Does some matrix instruction multiply and add numbers of a product's types?"""
+    try:
+        xe.instruction(*(type_name(v) for v in (op.a, op.b, op.result)))
+    except UnsupportedError:
+        return False
+    return True
 
 
 @dataclass(frozen=True)

@@ -72,7 +72,8 @@ class Liveness:
 
     def _prepare(self, block: Block) -> None:
         for op in block.ops:
-            if op.name in VIEWS and op.operands and isinstance(op.operands[0].type, VectorType):
+            views = op.name in VIEWS and op.operands and isinstance(op.operands[0].type, VectorType)
+            if views or _repeats_a_number(op):
                 self._roots[op.results[0]] = self.root(op.operands[0])
             varying = op.name in _VARYING or any(v in self._varies for v in op.operands)
             for region in op.regions:
@@ -184,6 +185,11 @@ class Liveness:
         }
         self.scan(block, after | free)
         return free
+
+
+def _repeats_a_number(op: Operation) -> bool:
+    """Are all components of a result the one number of a lane? Compilers keep that once."""
+    return op.name == "vector.broadcast" and not isinstance(op.operands[0].type, VectorType)
 
 
 def _again(value: SSAValue) -> bool:

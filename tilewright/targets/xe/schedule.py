@@ -3,13 +3,13 @@
     load a0, a1, b0, b1; c0 += a0 b0; c0 += a1 b1          load a0, b0; c0 += a0 b0; load a1, b1; c0 += a1 b1
     x = a * s; y = b * s; p = exp x; q = exp y             x = a * s; p = exp x; y = b * s; q = exp y
 
-Requires: a lane program. Guarantees: the same results. Within a stretch without barriers, loops or writes that others
-read (`moves`), loads, parts of fragments and what only grows stand right before their first user. Of the other ops that
-could come next come those that free registers, then those that the next store waits for (a compiler moves what only a
-masked store reads into its branch, and holds the operands up to there: an epilogue goes fragment by fragment up to its
-stores), of these the one after which the fewest registers live, among equals the one that goes on with the newest
-value. What lanes compute from numbers alone comes behind the walls in front of its users. Loads hide less latency so:
-it runs only where registers would not suffice.
+Requires: a lane program. Guarantees: the same results; an order that is no better is left as it was. Within a stretch
+without barriers, loops or writes that others read (`moves`), loads, parts of fragments and what only grows stand
+right before their first user. Of the other ops that could come next come those that free registers, then those that
+the next store waits for (a compiler moves what only a masked store reads into its branch, and holds the operands up
+to there: an epilogue goes fragment by fragment up to its stores), of these the one after which the fewest registers
+live, among equals the one that goes on with the newest value. What lanes compute from numbers alone comes behind the
+walls in front of its users. Loads hide less latency so: it runs only where registers would not suffice.
 """
 
 from __future__ import annotations
@@ -45,12 +45,22 @@ Rank = tuple[int, ...]
 
 def schedule_for_pressure(kernel: gpu.FuncOp, lanes: int) -> None:
     """Reorders a kernel for subgroups of `lanes` lanes (see the module)."""
-    liveness, moves = Liveness(kernel.body.blocks[0], lanes), Moves(kernel)
+    body = kernel.body.blocks[0]
+    liveness, moves = Liveness(body, lanes), Moves(kernel)
+    liveness.scan(body, set())
+    before, given = liveness.best, {block: list(block.ops) for block in _blocks(kernel)}
     for block in list(_blocks(kernel)):
         _sink_numbers(block, moves, liveness)
         positions = {op: i for i, op in enumerate(block.ops)}
         for stretch in list(_stretches(block, moves)):
             _Stretch(stretch, positions, liveness).reorder()
+    liveness.best = 0
+    liveness.scan(body, set())
+    if liveness.best > before:
+        for block, ops in given.items():
+            for op in ops:
+                op.detach()
+            block.add_ops(ops)
 
 
 def _blocks(op: Operation) -> Iterator[Block]:
