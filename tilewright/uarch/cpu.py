@@ -198,13 +198,13 @@ class PanelRates:
     meeting: float
     """Seconds until all cores have packed their part."""
     uneven: float
-    """Programs that the last core does while others wait, by the binary logarithm of the cores."""
+    """Programs that the last core does while others wait, by the binary logarithm of half of the cores."""
 
 
 PANEL_RATES: Final = PanelRates(
     hertz=2.4e9, half_block=3.3, thin_columns=0.34, stream=1.2e10, memory=2.6e11, in_place=3.0e10, pack_lines=1.07e10,
     pack_runs=1.2e10, pack_short_runs=3.2e10, pack_rows=5.5e10, run=64.0, panels=5.1e10, panels_of_others=2.0e10,
-    sums=1.5e11, far_sums=2.1e9, row=2.5e-8, program=1.3e-6, shared_writes=1.1e10, meeting=1.2e-5, uneven=0.27,
+    sums=1.5e11, far_sums=2.1e9, row=2.5e-8, program=1.3e-6, shared_writes=1.1e10, meeting=1.2e-5, uneven=0.42,
 )  # fmt: skip
 """Fitted to 225 products of drawn shapes, bf16, i8 and f32, each with up to 30 tilings, on 1, 4, 8 and 16 cores of a
 Xeon with AMX (2026-11-26, as `benchmarks.panel_rates` does it): what they choose runs at 0.93 of the best tiling.

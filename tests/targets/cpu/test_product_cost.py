@@ -53,6 +53,16 @@ def test_one_thread_waits_for_no_other():
     assert copied[0] < 1 < copied[1]
 
 
+def test_two_threads_end_together_and_more_do_not():
+    ends = replace(PANEL_RATES, uneven=1e6)
+    side = Side(128, 256, True, True)
+    product = [PlacedProduct(("f32",) * 3, side, side, 256, 1)]
+    two, four = (
+        sum(PanelCosts(machine("amx"), t, ends).causes(product, 4).values()) for t in (2, 4)
+    )
+    assert two < 1e-2 < four
+
+
 def test_what_lies_outside_of_the_array_is_not_paid_for():
     assert seconds((40, 512, 512), (256, 128)) == seconds((40, 512, 512), (64, 128))
 

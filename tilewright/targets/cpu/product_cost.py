@@ -59,7 +59,7 @@ class PanelCosts:
         """Seconds of a launch by cause."""
         mine = programs / self.threads
         rounds = mine if mine > MANY_ROUNDS else ceil(mine)
-        rounds += self.rates.uneven * log2(self.threads)
+        rounds += self.rates.uneven * max(0.0, log2(self.threads) - 1)
         found = {"products": 0.0, "copies": 0.0, "sums": 0.0, "start": rounds * self.rates.program}
         for each in products:
             for cause, seconds, per_program in self._costs(each):
