@@ -4,7 +4,8 @@
 
 The reference executor runs the small size only, unless `--slow` (minutes each). `cpu` compiles, runs and gives the
 relative Frobenius error against float64; the others compile, `sm_90a` to PTX, Xe to SPIR-V: in how many passes, and the
-bytes that the offline compiler spills, where it is installed and knows the machine. Prints the table of docs/rfc.md.
+bytes that the offline compiler spills, where it is installed (`as pvc`: it does not know bmg). Prints the table of
+docs/rfc.md.
 """
 
 from __future__ import annotations
@@ -53,11 +54,14 @@ def state(rfc: Any, name: str, size: int, target: str, seed: int = 0) -> str:
 
 
 def spilled(built: Any) -> str:
-    """The bytes that the offline compiler keeps in memory for want of registers."""
+    """The bytes that the offline compiler keeps in memory for want of registers, and as what it compiled where it does
+    not know the machine; the registers counted where there is no such compiler, or it does not finish."""
     try:
-        return f"{built.isa().spilled} B spilled"
+        binary = built.isa()
     except TilewrightError:
-        return f"{built.meta['pressure']} of {built.meta['registers']} registers"
+        return f"{built.meta['pressure']} of {built.meta['registers']} registers, spills unknown"
+    known = built.meta["machine"] == f"xe-{binary.device}"
+    return f"{binary.spilled} B spilled" + ("" if known else f" as {binary.device}")
 
 
 def table(sizes: Sequence[int], targets: Sequence[str], slow: bool = False) -> str:

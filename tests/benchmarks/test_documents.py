@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
-from benchmarks.documents import programs, state, table
+from benchmarks.documents import programs, spilled, state, table
+from tilewright.diagnostics import CompileError
 
 
 @pytest.mark.parametrize(
@@ -25,6 +28,19 @@ def test_a_wrong_result_is_said(monkeypatch: pytest.MonkeyPatch):
     rfc = programs()
     monkeypatch.setattr(rfc, "error_of", lambda *_, **__: 0.5)
     assert state(rfc, "xetile_2_1_gemm_prefetch", 512, "cpu") == "WRONG, 5e-01"
+
+
+def test_bytes_of_another_machine_are_said_to_be_its():
+    def stops():
+        raise CompileError("ocloc was stopped")
+
+    meta = {"machine": "xe-bmg", "pressure": 222, "registers": 256}
+    pvc = SimpleNamespace(device="pvc", spilled=64)
+    assert spilled(SimpleNamespace(meta=meta, isa=lambda: pvc)) == "64 B spilled as pvc"
+    own = SimpleNamespace(meta=meta | {"machine": "xe-pvc"}, isa=lambda: pvc)
+    assert spilled(own) == "64 B spilled"
+    unknown = SimpleNamespace(meta=meta, isa=stops)
+    assert spilled(unknown) == "222 of 256 registers, spills unknown"
 
 
 def test_large_sizes_are_left_out_on_the_reference():
