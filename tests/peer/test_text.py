@@ -25,7 +25,7 @@ from tilewright.passes.xegpu.pipeline import PIPELINE, SUBGROUP, WORKGROUP
 WIDER = (
     # The RFC lets several subgroups own one element.
     r"cannot distribute \[.*\] using #xegpu.layout<sg_layout",
-    "invalid target layout, data cannot be evenly distributed",
+    "invalid (target|input) layout, data cannot be evenly distributed",
     # Who owned a value before is found by propagation.
     "op xegpu.convert_layout: expected key entry for input_layout",
     # Rows of a block message are a lane's columns where panels lie column by column.
