@@ -117,6 +117,17 @@ VECTORS: dict[str, tuple[str, Any]] = {
         f"  %back = vector.shape_cast %p : {R} to vector<8x1xf32>\n  %r = vector.broadcast %back : vector<8x1xf32> to {V}",
         lambda x: np.broadcast_to(3 * x[:, :1], x.shape),
     ),
+    "memref.reshape, by a shape of the thread's": (
+        "%s = memref.alloca() : memref<2xindex>\n  %c0 = arith.constant 0 : index\n  %c1 = arith.constant 1 : index\n"
+        "  %rows = arith.constant 16 : index\n  %n = arith.constant 8 : index\n  memref.store %rows, %s[%c0] : memref<2xindex>\n"
+        "  memref.store %n, %s[%c1] : memref<2xindex>\n"
+        "  %v = memref.reshape %i(%s) : (memref<8x16xf32>, memref<2xindex>) -> memref<?x8xf32>\n"
+        "  %w = memref.dim %v, %c0 : memref<?x8xf32>\n"
+        "  %p = xetile.init_tile %v[0, 0], [%w, 8], [8, 1] : memref<?x8xf32> -> !xetile.tile<16x8xf32>\n"
+        "  %q = xetile.load_tile %p : !xetile.tile<16x8xf32> -> vector<16x8xf32>\n"
+        f"  %r = vector.shape_cast %q : vector<16x8xf32> to {V}\n",
+        lambda x: x,
+    ),
     "vector.scan": (
         FIRST
         + f"  %d, %l = vector.scan <add>, %x, %f {{inclusive = true, reduction_dim = 1 : i64}} : {V}, {R}\n"

@@ -4,7 +4,7 @@
     %r = math.clampf %x to [%a, %b] : f32    ->      %m = arith.maximumf %x, %a ; %r = arith.minimumf %m, %b
 
 Guarantees: the same results, and none of the ops of `EXPANSIONS`, but for atomics whose region is none of MLIR's kinds
-and regions of several blocks.
+and regions of several blocks. Memory of a thread that they would read becomes values (`mem2reg`).
 Targets know the others only.
 """
 
@@ -55,6 +55,7 @@ from tilewright.dialects.xetile.assembly import split_indices
 from tilewright.passes.emit import Before, element_of, with_shape, zero_of
 from tilewright.passes.expand_maps import affine_map, execute_region, index_switch
 from tilewright.passes.expand_powers import float_power, integer_power
+from tilewright.passes.mem2reg import mem2reg
 from tilewright.passes.pipeline import Pass, Unit
 
 Rule = Callable[[Any, Before], None]
@@ -65,7 +66,7 @@ def expand_ops(module: Operation) -> bool:
     found = [op for op in module.walk() if op.name in EXPANSIONS]
     for op in found:
         EXPANSIONS[op.name](op, Before(op))
-    return bool(found)
+    return mem2reg(module) or bool(found)
 
 
 # --- Classes of floats ---------------------------------------------------------------------------
