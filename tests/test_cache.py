@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tilewright import knobs
+from tilewright import cache, knobs
 from tilewright.cache import SUFFIX, KernelCache, current, digest, pack, unpack
 
 
@@ -176,3 +176,23 @@ def test_processes_that_write_the_same_entries_at_once(tmp_path):
     store = KernelCache(tmp_path, 1 << 20)
     assert store.stats().entries == 5
     assert all(store.get(f"{i:064x}") for i in range(5))
+
+
+def test_the_compilers_fingerprint_changes_with_any_of_its_files(tmp_path, monkeypatch):
+    monkeypatch.setattr(cache, "__file__", str(tmp_path / "cache.py"))
+    (tmp_path / "passes" / "__pycache__").mkdir(parents=True)
+    inner = tmp_path / "passes" / "pass.py"
+    fingerprint = cache.compiler_fingerprint.__wrapped__
+    found = [fingerprint()]
+    for change in (
+        lambda: inner.write_text("x = 1\n"),
+        lambda: inner.write_text("x = 12\n"),
+        lambda: os.utime(inner, (1000, 1000)),
+        lambda: inner.rename(inner.with_name("other.py")),
+    ):
+        change()
+        found.append(fingerprint())
+    assert len(set(found)) == len(found)
+    (tmp_path / "passes" / "__pycache__" / "pass.py").write_text("")
+    (tmp_path / "passes" / "notes.txt").write_text("")
+    assert fingerprint() == found[-1]
