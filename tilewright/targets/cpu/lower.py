@@ -385,19 +385,11 @@ class FunctionContext(ControlFlow, MemrefOps, ScalarOps):
     def lower_gpu_barrier(self, op: Operation) -> None:
         """Ops of a workgroup run in program order on one thread."""
 
-    def lower_gpu_return(self, op: Operation) -> None: ...
+    def _nothing(self, op: Operation) -> None:
+        """Ends of regions, and what others read where they use it."""
 
-    def lower_func_return(self, op: Operation) -> None: ...
-
-    def lower_scf_yield(self, op: Operation) -> None: ...
-
-    def lower_scf_condition(self, op: Operation) -> None: ...
-
-    def lower_stage_yield(self, op: Operation) -> None: ...
-
-    def lower_stage_pack(self, op: Operation) -> None: ...
-
-    def lower_stage_panel(self, op: Operation) -> None: ...
+    lower_gpu_return = lower_func_return = lower_scf_yield = lower_scf_condition = _nothing
+    lower_stage_yield = lower_stage_pack = lower_stage_panel = _nothing
 
     def lower_xetile_init_tile(self, op: xt.InitTileOp) -> None:
         source: Matrix | SSAValue | None = self.matrices.get(op.source)
