@@ -16,10 +16,10 @@ BF16 = np.dtype(ml_dtypes.bfloat16)
 I8, U8 = np.dtype(np.int8), np.dtype(np.uint8)
 
 
-def assembly(dtype, out, acc, bk):
+def assembly(dtype, out, acc, bk, bn=96):
     a, c = np.zeros((256, 256), dtype), np.zeros((256, 256), out)
     kernel = product.options(target="cpu", machine="amx")
-    return kernel.compile(a, a, c, BM=64, BN=96, BK=bk, ACC=acc).asm["asm"]
+    return kernel.compile(a, a, c, BM=64, BN=bn, BK=bk, ACC=acc).asm["asm"]
 
 
 def count(asm: str, instruction: str) -> int:
@@ -48,6 +48,12 @@ def test_no_tile_is_spilled_and_the_configuration_is_loaded_once(dtype, out, acc
     assert count(asm, "prefetcht1") == 8 * loops
     calls = len(re.findall(r"\tcallq\t\w*_panels", asm))
     assert count(asm, "ldtilecfg") <= 1 + calls, "the configuration is lost in calls only"
+
+
+def test_the_next_panel_of_a_is_fetched_whole():
+    """By as many micro-kernels as there are panels of B: eleven of 32 lines, so three of A and four of B per step."""
+    asm = assembly(BF16, BF16, tw.f32, 32, bn=352)
+    assert count(asm, "prefetcht1") == 7 * (count(asm, "tdpbf16ps") // 4)
 
 
 def test_a_depth_that_is_no_whole_tile_uses_tiles_too():

@@ -260,9 +260,9 @@ class ContractEmitter:
         self, at: PanelOperand, format: PanelFormat, ahead: Idx, count: int, unit: int, turn: Idx
     ) -> Fetch:
         """A panel `ahead` bytes from an operand: the `turn`-th part, of as many as the panel is used times, by a
-        micro-kernel's steps of tiles."""
-        lines = TILE_LINES * format.parts // (-(-count // unit))
-        lines = min(lines, MOST_LINES)
+        micro-kernel's steps of tiles. All of it: the last part may reach beyond."""
+        uses = -(-count // unit)
+        lines = min(-(-TILE_LINES * format.parts // uses), MOST_LINES)
         base = self.b.ptr(at.pointer, ahead)
         return Fetch(self.b.ptr(base, self.b.times(turn, AMX_STEPS * 64 * lines)), lines)
 
