@@ -16,7 +16,7 @@ _DISTRIBUTION = (
 _HINTS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern), hint)
     for pattern, hint in (
-        (r"cannot distribute|cannot be evenly distributed|not distributable", _DISTRIBUTION),
+        (r"cannot distribute|evenly distributed|not distributable", _DISTRIBUTION),
         (
             r"layout rank to match tensor rank",
             "a layout has one number per dimension; #xegpu.slice<.., dims = [..]> leaves dimensions out",

@@ -434,6 +434,7 @@ def test_malformed_attribute_is_refused(text: str) -> None:
     assert isinstance(error, CompileError)
     assert MALFORMED[text].lower() in error.message.lower()
     assert error.location is not None and error.location.line == 1
+    assert "evenly distributed" not in error.message or "sg_data divides" in str(error.hint)
 
 
 @pytest.mark.parametrize(
