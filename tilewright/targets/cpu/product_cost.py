@@ -216,12 +216,13 @@ def product_tile(
     panels = kernel.rows, kernel.columns
 
     def ways(i: int) -> Iterator[Side]:
-        """Tiles that start where panels do, for those are packed once, and no shorter than is worth it."""
-        extent = extents[i]
-        for less, size in zip((0, *SIDES), SIDES, strict=False):
+        """Tiles that start where panels do, for those are packed once, and no shorter than is worth it. Of those that
+        cover the side two: the larger may be whole panels, or be multiplied in another way."""
+        extent = max(extents[i], 1)
+        for before, size in zip((0, 0, *SIDES), SIDES, strict=False):
             whole = size >= extent or size % panels[i] == 0
-            if less < max(extent, 1) and whole and (size >= LEAST[i] or extent <= 2 * size):
-                yield Side(size, extent, True, along_k[i])
+            if before < extent and whole and (size >= LEAST[i] or extent <= 2 * size):
+                yield Side(size, extents[i], True, along_k[i])
 
     def seconds(tile: tuple[Side, Side]) -> float:
         a, b = tile
