@@ -17,6 +17,7 @@ from xdsl.dialects.builtin import (
     i64,
 )
 from xdsl.ir import SSAValue
+from xdsl.utils.exceptions import VerifyException
 
 from tilewright import dtypes
 from tilewright.diagnostics import CompileError
@@ -108,10 +109,19 @@ def init_tile(
             order=None if row_major else (0, 1),
             memory_space=base.memory_space or None,
         )
-    type_ = xetile.TileType((rows, columns), base.dtype.mlir, attributes)
+    type_ = _tile_type((rows, columns), base.dtype, attributes)
     sizes, strides = _dynamic_shape(base)
     op = xetile.InitTileOp(base.ssa, type_, offsets=at, sizes=sizes, strides=strides)
     return Tile(emitter("init_tile").emit_checked(op).result, base.dtype)
+
+
+def _tile_type(
+    shape: Sequence[int], dtype: DType, attributes: xetile.TileAttr | None
+) -> xetile.TileType:
+    try:
+        return xetile.TileType(shape, dtype.mlir, attributes)
+    except VerifyException as error:
+        raise CompileError(str(error), rule="what xetile.init_tile demands") from None
 
 
 def static_shape(shape: object, name: str) -> tuple[int, int]:
@@ -221,7 +231,7 @@ def _scattered(
         memory_space=base.memory_space or None,
         scattered=True,
     )
-    type_ = xetile.TileType(offsets.shape, base.dtype.mlir, attributes)
+    type_ = _tile_type(offsets.shape, base.dtype, attributes)
     if base.is_view and static_strides(base.type) != (1,):
         raise ArgumentError(
             "base",
