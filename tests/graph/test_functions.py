@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
 import pytest
 
+import tilewright as tw
 from tilewright import graph as G
 from tilewright.diagnostics import CompileError
 
@@ -30,6 +32,8 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "an array for an index": (lambda x: x[np.array([2, 0])], "cannot be indexed by array"),
     "a list for an index": (lambda x: x[..., [2, 0]], "cannot be indexed by"),
     "a traced power": (lambda x: x**x, "the power is a number"),
+    "a comparison as a truth": (lambda x: x if x == 0 else -x, "has no truth value"),
+    "an operator": (lambda x: divmod(x, 2), "np.divmod is not traced"),
 }
 
 
@@ -41,6 +45,29 @@ def test_gives_what_numpy_gives(name: str, rng: np.random.Generator) -> None:
     want = function(x.astype(np.float64))
     assert got.shape == want.shape
     assert np.linalg.norm(got - want) <= 1e-5 * np.linalg.norm(want)
+
+
+OPERATORS: dict[str, Any] = {
+    "equal": lambda x, y: (x == y) * x + np.where(x != 3, y, 0),
+    "masks": lambda x, y: np.where(~(x < y) & (x > 2) | (y == x) ^ (y < 0), x, y),
+    "truth": lambda x, y: np.where(np.logical_and(x, y), np.where(y, x, 7), np.logical_not(x) * 5),
+    "bits": lambda x, y: (x & 3) + (x | y) - (~x ^ (y >> 1)) + (1 & x << 2),
+    "whole quotients": lambda x, y: x // 3 + x % 7 + abs(+y),
+    "quotients": lambda x, y: x / 4 + np.sqrt(abs(x)) + x.mean(1, keepdims=True),
+    "in place": lambda x, y: (x := x + 0, x := operator.iadd(x, y), x)[2],
+    "not a number": lambda x, y: np.where(np.isnan(np.where(x > y, np.nan, y * 1.0)), x, y),
+}
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_operators_of_integers_and_masks(name: str, rng: np.random.Generator) -> None:
+    """Comparisons too: `==` of two stand-ins says which elements agree, not whether they are one stand-in."""
+    x, y = rng.integers(-5, 9, (2, int(rng.integers(1, 20)), 30)).astype(np.int32)
+    graph = G.trace(OPERATORS[name], *[G.array(["M", 30], tw.i32)] * 2)
+    assert str(G.parse_graph(str(graph))) == str(graph) == str(G.parse_mlir(graph.mlir()))
+    got, want = graph.compile()(x, y), OPERATORS[name](x, y)
+    assert got.dtype == want.dtype or got.dtype == np.float32
+    np.testing.assert_allclose(got, want, rtol=1e-6 if got.dtype == np.float32 else 0)
 
 
 def test_what_is_not_a_number_has_no_sign() -> None:

@@ -245,6 +245,30 @@ def full_like(x: Traced, value: Any, shape: Any = None, dtype: Any = None) -> Tr
     return x.recorder.add("copy", [number], extents, range(len(extents)), wanted, name="full")
 
 
+def truth(x: Any) -> Any:
+    """Which elements are not zero: a mask."""
+    return x.astype(dtypes.i1) if isinstance(x, Traced) else bool(x)
+
+
+def power(x: Any, exponent: Any) -> Traced:
+    """Whole powers by squaring, square roots as such, others of floats by exp2 and log2."""
+    if not isinstance(exponent, (int, float, np.integer, np.floating)):
+        raise CompileError(
+            "x ** y of a traced y: the power is a number",
+            hint="np.exp(y * np.log(x)) is the same where x is positive",
+        )
+    if exponent in (0.5, -0.5):
+        return elementwise("sqrt" if exponent > 0 else "rsqrt", x)
+    if exponent < 0:
+        return 1.0 / power(x, -exponent)
+    if exponent != int(exponent):
+        return elementwise("exp2", elementwise("log2", x) * float(exponent))
+    if exponent < 2:
+        return x if exponent else full_like(x, 1)
+    half = power(x, int(exponent) // 2)
+    return half * half * x if exponent % 2 else half * half
+
+
 # What is made of the primitives -----------------------------------------------------------------------------------
 
 
@@ -312,12 +336,20 @@ _UFUNCS: dict[Any, str] = {
     np.sqrt: "sqrt", np.tanh: "tanh", np.sin: "sin", np.cos: "cos", np.absolute: "abs",
     np.floor: "floor", np.ceil: "ceil", np.maximum: "max", np.minimum: "min", np.less: "lt",
     np.less_equal: "le", np.greater: "gt", np.greater_equal: "ge", np.equal: "eq",
-    np.not_equal: "ne", np.logical_and: "and", np.logical_or: "or", np.logical_not: "not",
-    np.bitwise_and: "and", np.bitwise_or: "or", np.invert: "not", np.remainder: "mod",
+    np.not_equal: "ne", np.remainder: "mod",
+    **{getattr(np, name): name for name in (
+        "bitwise_and", "bitwise_or", "bitwise_xor", "invert", "left_shift", "right_shift", "floor_divide",
+    )},
 }  # fmt: skip
 _COMPOSED: dict[Any, Callable[..., Any]] = {
     np.square: lambda x: x * x,
-    np.power: lambda x, y: x**y,
+    np.power: power,
+    np.positive: lambda x: x,
+    np.isnan: lambda x: x != x,
+    np.logical_and: lambda x, y: elementwise("bitwise_and", truth(x), truth(y)),
+    np.logical_or: lambda x, y: elementwise("bitwise_or", truth(x), truth(y)),
+    np.logical_xor: lambda x, y: elementwise("bitwise_xor", truth(x), truth(y)),
+    np.logical_not: lambda x: elementwise("invert", truth(x)),
     np.reciprocal: lambda x: 1.0 / x,
     np.sign: lambda x: elementwise("where", x > 0, 1, elementwise("where", x < 0, -1, x * 0)),
 }
@@ -347,7 +379,7 @@ def call_ufunc(ufunc: Any, method: str, inputs: Any, options: Any) -> Any:
 def call_function(function: Any, args: Any, kwargs: Any) -> Any:
     """A function of numpy on traced arrays; CompileError for those that a graph lacks."""
     table: dict[Any, Callable[..., Any]] = {
-        np.where: lambda c, a, b: elementwise("where", c, a, b),
+        np.where: lambda c, a, b: elementwise("where", truth(c), a, b),
         np.sum: lambda x, axis=None, keepdims=False: x.sum(axis, keepdims),
         np.prod: lambda x, axis=None, keepdims=False: x.prod(axis, keepdims),
         np.max: lambda x, axis=None, keepdims=False: x.max(axis, keepdims),

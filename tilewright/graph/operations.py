@@ -62,12 +62,11 @@ def _elementwise() -> dict[str, OpDef]:
                    "ne": ("!=", np.not_equal)}  # fmt: skip
     for name, (sign, function) in comparisons.items():
         add(name, 2, function, f"{{0}} {sign} {{1}}", boolean=True)
-    for name, (sign, function) in {
-        "and": ("&", np.logical_and),
-        "or": ("|", np.logical_or),
-    }.items():
-        add(name, 2, function, f"{{0}} {sign} {{1}}", boolean=True)
-    add("not", 1, np.logical_not, "~{0}", boolean=True)
+    bits = {"bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^", "left_shift": "<<",
+            "right_shift": ">>", "floor_divide": "//"}  # fmt: skip
+    for name, sign in bits.items():
+        add(name, 2, getattr(np, name), f"{{0}} {sign} {{1}}")
+    add("invert", 1, np.invert, "~{0}")
     add("neg", 1, np.negative, "-{0}")
     add("max", 2, np.maximum, "tw.maximum({0}, {1})")
     add("min", 2, np.minimum, "tw.minimum({0}, {1})")

@@ -276,21 +276,18 @@ def _where(condition: Traced, a: Any, b: Any) -> Any:
     return elementwise("where", condition, a, b)
 
 
-def _power(x: Any, exponent: Any) -> Any:
-    return x**exponent
-
-
 _OPS: Final[Mapping[str, Callable[..., Any]]] = {
     **{op: _binary(op) for op in ("add", "sub", "mul", "div", "lt", "le", "gt", "ge", "eq", "ne")},
     **{name: _binary(op) for name, op in {
-        "maximum": "max", "minimum": "min", "logical_and": "and", "logical_or": "or",
-        "bitwise_and": "and", "bitwise_or": "or", "truediv": "div",
+        "maximum": "max", "minimum": "min", "truediv": "div", "bitwise_and": "bitwise_and",
+        "bitwise_or": "bitwise_or", "bitwise_xor": "bitwise_xor",
     }.items()},
     **{op: _unary(op) for op in (
         "neg", "abs", "exp", "exp2", "log", "log2", "sin", "cos", "sqrt", "rsqrt", "tanh", "erf", "sigmoid", "floor",
         "ceil",
     )},
-    "logical_not": _unary("not"), "bitwise_not": _unary("not"), "pow": _power, "where": _where,
+    **{name: getattr(np, name) for name in ("logical_and", "logical_or", "logical_xor", "logical_not")},
+    "bitwise_not": _unary("invert"), "pow": f.power, "where": _where,
     "square": lambda x: x * x, "reciprocal": lambda x: elementwise("div", 1.0, x),
     "relu": f.relu, "silu": f.silu, "gelu": _gelu, "softmax": _softmax, "_softmax": _softmax,
     "sum": _reduction("add"), "amax": _reduction("max"), "amin": _reduction("min"), "prod": _reduction("mul"),

@@ -33,9 +33,12 @@ def _dim(number: int) -> str:
     return f"#{number}"
 
 
-@dataclass(frozen=True)
-class Traced:
-    """A stand-in for an array: a Buffer under an access map in the placeholders #0, #1, ... of its dimensions."""
+@dataclass(frozen=True, eq=False)
+class Traced(np.lib.mixins.NDArrayOperatorsMixin):
+    """A stand-in for an array: a Buffer under an access map in the placeholders #0, #1, ... of its dimensions.
+
+    Its operators are numpy's ufuncs, comparisons included: what a graph lacks is refused by name.
+    """
 
     recorder: Recorder
     buffer: str
@@ -115,79 +118,6 @@ class Traced:
         from tilewright.graph.functions import call_function
 
         return call_function(function, args, kwargs)
-
-    def __add__(self, other: Any) -> Traced:
-        return elementwise("add", self, other)
-
-    def __radd__(self, other: Any) -> Traced:
-        return elementwise("add", other, self)
-
-    def __sub__(self, other: Any) -> Traced:
-        return elementwise("sub", self, other)
-
-    def __rsub__(self, other: Any) -> Traced:
-        return elementwise("sub", other, self)
-
-    def __mul__(self, other: Any) -> Traced:
-        return elementwise("mul", self, other)
-
-    def __rmul__(self, other: Any) -> Traced:
-        return elementwise("mul", other, self)
-
-    def __truediv__(self, other: Any) -> Traced:
-        return elementwise("div", self, other)
-
-    def __rtruediv__(self, other: Any) -> Traced:
-        return elementwise("div", other, self)
-
-    def __neg__(self) -> Traced:
-        return elementwise("neg", self)
-
-    def __pow__(self, power: Any) -> Traced:
-        """Whole powers by squaring, square roots as such, others of floats by exp2 and log2."""
-        from tilewright.graph.functions import full_like
-
-        if not isinstance(power, (int, float, np.integer, np.floating)):
-            raise CompileError(
-                "x ** y of a traced y: the power is a number",
-                hint="np.exp(y * np.log(x)) is the same where x is positive",
-            )
-        if power in (0.5, -0.5):
-            return elementwise("sqrt" if power > 0 else "rsqrt", self)
-        if power < 0:
-            return 1.0 / self ** (-power)
-        if power != int(power):
-            return elementwise("exp2", elementwise("log2", self) * float(power))
-        if power < 2:
-            return self if power else full_like(self, 1)
-        half = self ** (int(power) // 2)
-        return half * half * self if power % 2 else half * half
-
-    def __lt__(self, other: Any) -> Traced:
-        return elementwise("lt", self, other)
-
-    def __le__(self, other: Any) -> Traced:
-        return elementwise("le", self, other)
-
-    def __gt__(self, other: Any) -> Traced:
-        return elementwise("gt", self, other)
-
-    def __ge__(self, other: Any) -> Traced:
-        return elementwise("ge", self, other)
-
-    def __and__(self, other: Any) -> Traced:
-        return elementwise("and", self, other)
-
-    def __or__(self, other: Any) -> Traced:
-        return elementwise("or", self, other)
-
-    def __invert__(self) -> Traced:
-        return elementwise("not", self)
-
-    def __matmul__(self, other: Any) -> Traced:
-        from tilewright.graph.functions import matmul
-
-        return matmul(self, other)
 
     def astype(self, dtype: Any) -> Traced:
         """Converted to ``dtype``: a ``tw`` or numpy type."""
@@ -278,6 +208,11 @@ class Traced:
         return index(self, key)
 
 
+# `x += y` names another value, as for numbers: Buffers are written once.
+for _sign in ("add", "sub", "mul", "truediv", "mod", "pow", "matmul", "and", "or", "xor"):
+    setattr(Traced, f"__i{_sign}__", getattr(Traced, f"__{_sign}__"))
+
+
 def reshaped(old: Sequence[Affine], wanted: Sequence[Any]) -> list[Affine]:
     """The extents of a reshape; symbols must stay whole factors."""
     fixed = [None if isinstance(e, int) and e == -1 else affine(e) for e in wanted]
@@ -356,6 +291,17 @@ def elementwise(op: str, *operands: Any) -> Traced:
             )
         if not isinstance(o, (Traced, Affine, int, float, np.generic, np.ndarray)):
             raise CompileError(f"{op} of a traced array and {o!r}")
+    dtype = result_dtype(op, operands)
+    if (
+        op != "where" and not OPERATIONS[op].boolean
+    ):  # whole numbers and masks become what is computed
+
+        def same(own: DType) -> bool:
+            return (own.is_float, own.is_bool) == (dtype.is_float, dtype.is_bool)
+
+        operands = tuple(
+            o.astype(dtype) if isinstance(o, Traced) and not same(o.dtype) else o for o in operands
+        )
     extents = broadcast(op, [t.extents for t in traced])
     axes = recorder.axes(len(extents))
     parts: list[Operand] = []
@@ -369,7 +315,7 @@ def elementwise(op: str, *operands: Any) -> Traced:
             )
         else:
             parts.append(o if isinstance(o, Affine) else _number(o))
-    return recorder.add(op, parts, extents, range(len(extents)), result_dtype(op, operands))
+    return recorder.add(op, parts, extents, range(len(extents)), dtype)
 
 
 def _number(value: Any) -> Operand:
@@ -406,6 +352,8 @@ def result_dtype(op: str, operands: Sequence[Any]) -> DType:
     result = types[0]
     for each in types[1:]:
         result = promote(result, each)
+    if result.is_bool and any(type(v) is int for v in values):
+        result = dtypes.i64
     floating = any(isinstance(v, (float, np.floating)) for v in values)
     widens = op in ("div", "sqrt", "rsqrt", "exp", "exp2", "log", "log2", "tanh", "erf", "sigmoid",
                     "sin", "cos")  # fmt: skip
