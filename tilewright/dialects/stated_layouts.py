@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, cast
 
 from xdsl.dialects.builtin import AnyFloat, IndexType, IntegerType, VectorType
 from xdsl.ir import Attribute, Operation
+from xdsl.utils.exceptions import VerifyException
+
+from tilewright.dialects.strict import narrower
 
 if TYPE_CHECKING:
     from tilewright.dialects.xegpu.layouts import Ownership
@@ -20,23 +23,32 @@ _STATED = re.compile(r"layout_(result|operand)_(\d+)")
 _OWNERSHIPS = ("xegpu.layout", "xegpu.slice", "xegpu.sg_map")
 
 
-def stray_layout(operation: Operation) -> str | None:
-    """What is wrong with the layouts that an op of any dialect has for its results and operands."""
+def verify_stated_layouts(operation: Operation) -> None:
+    """The layouts that an op of any dialect has for its results and operands are layouts of theirs.
+
+    One of lanes alone may be left from a level above, where the value was the subgroup's: passes of MLIR leave them.
+
+    Raises:
+        VerifyException: for others; under `strictness(strict=True)` for these too.
+    """
     for name, attribute in operation.attributes.items():
         found = _STATED.fullmatch(name)
         if found is None:
             continue
         values = operation.results if found[1] == "result" else operation.operands
         if int(found[2]) >= len(values):
-            return f"has the attribute '{name}', and {len(values)} {found[1]}s"
+            raise VerifyException(f"has the attribute '{name}', and {len(values)} {found[1]}s")
         if attribute.name not in _OWNERSHIPS:
-            return f"attribute '{name}' is a layout of XeGPU, not {attribute}"
+            raise VerifyException(f"attribute '{name}' is a layout of XeGPU, not {attribute}")
         if (shape := _shape(values[int(found[2])].type)) is not None:
-            from tilewright.dialects.xegpu.distribution import fault
+            from tilewright.dialects.xegpu.distribution import fault, subgroups
 
-            if (why := fault(cast("Ownership", attribute), shape)) is not None:
-                return f"cannot distribute {list(shape)} as attribute '{name}' says: {why}"
-    return None
+            owners = cast("Ownership", attribute)
+            if (why := fault(owners, shape)) is not None:
+                message = f"cannot distribute {list(shape)} as attribute '{name}' says: {why}"
+                if subgroups(owners) is not None:
+                    raise VerifyException(message)
+                narrower(operation, message)
 
 
 def _shape(type: Attribute) -> Sequence[int] | None:

@@ -51,7 +51,7 @@ from tilewright.dialects.hints import (
     rule_in_plain_words,
 )
 from tilewright.dialects.printing import MLIR_ALIASES, READABLE_ALIASES, MlirPrinter
-from tilewright.dialects.stated_layouts import stray_layout
+from tilewright.dialects.stated_layouts import verify_stated_layouts
 from tilewright.dialects.strict import strictness
 
 # The stock pattern takes exponential time on a quote that is never closed; this one never goes back.
@@ -372,10 +372,12 @@ def verify_module(
             module.verify()
         except Exception as error:
             raise _locate(module, error, source) from None
-    verify_dominance(module, source)
-    for operation in module.walk():
-        if operation.attributes and (broken := stray_layout(operation)) is not None:
-            raise _verify_error(operation, VerifyException(broken), source)
+        verify_dominance(module, source)
+        for operation in module.walk():
+            try:
+                verify_stated_layouts(operation)
+            except VerifyException as error:
+                raise _verify_error(operation, error, source) from None
     if warnings is not None:
         for warning in narrow:
             shown = _verify_error(warning.op, VerifyException(warning.message), source)

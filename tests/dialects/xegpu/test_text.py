@@ -159,13 +159,22 @@ def test_attributes_outside_of_the_dialects_own_are_kept():
         ("layout_result_1 = #xegpu.layout<lane_layout = [1, 16]>", "'layout_result_1', and 1 results"),
         ("layout_operand_2 = #xegpu.layout<lane_layout = [1, 16]>", "and 2 operands"),
         ("layout_result_0 = #xegpu.layout<sg_layout = [3, 1], sg_data = [5, 16]>", "over 3 subgroups of 5 each"),
-        ("layout_operand_1 = #xegpu.layout<lane_layout = [2, 2, 4], lane_data = [1, 1, 1]>", "rank is 3"),
     ],
 )  # fmt: skip
 def test_layouts_on_ops_of_any_dialect_are_layouts_of_their_values(attribute: str, message: str):
     text = f"func.func @f(%v: vector<8x16xf32>) {{ %w = arith.addf %v, %v {{{attribute}}} : vector<8x16xf32> return }}"
     with pytest.raises(TilewrightError, match=message):
         parse(text)
+
+
+def test_layouts_of_lanes_may_be_left_from_a_level_above():
+    attribute = "layout_operand_1 = #xegpu.layout<lane_layout = [16], lane_data = [1]>"
+    text = f"func.func @f(%v: vector<1xf32>) {{ %w = arith.addf %v, %v {{{attribute}}} : vector<1xf32> return }}"
+    warnings: list[str] = []
+    parse_module(text, warnings=warnings)
+    assert "warning: 'arith.addf' op cannot distribute [1]" in warnings[0]
+    with pytest.raises(TilewrightError, match="1 elements over 16 lanes"):
+        parse_module(text, strict=True)
 
 
 def test_slice_of_a_slice_names_the_dimensions_of_the_layout_underneath():
