@@ -119,3 +119,20 @@ def test_a_signal_whose_handler_does_not_raise_loses_no_task(functions):
         signal.signal(signal.SIGINT, before)
     assert (counts == 1).all() and (others == 1).all()
     assert handled[0] < len(counts)  # it did not wait for the end
+
+
+def test_a_pool_that_ends_right_after_a_launch_ends(count_up):
+    """A worker that saw the launch but came too late must not take the pool's end for another one."""
+    counts = np.zeros(50, np.int64)
+
+    def lives() -> None:
+        for _ in range(2000):
+            own = Pool(5)
+            launch(own, count_up, counts.ctypes.data, 50)
+            own.stop()
+
+    life = threading.Thread(target=lives, daemon=True)
+    life.start()
+    life.join(60)
+    assert not life.is_alive()
+    assert (counts == 2000).all()

@@ -11,6 +11,9 @@ call of some microseconds, so who joins wakes the sleepers among its own childre
 caller is the root. Slots are posted from the last to the first: a worker that sees itself posted sees its children so,
 and a child that goes to sleep says so (ASLEEP) before the system looks at its slot, so that no call is missed.
 
+The end of the pool is a state of its own (STOPPED). Were it POSTED and a flag, a worker that had seen the last launch
+posted could join what the end posts, and forget it: it would sleep for ever.
+
 Invariant: the fields of a launch change only while all slots are idle and the lock is held.
 
 Ctrl-C.  A caller that is the process's main thread looks between two tasks, some 20 times a second, whether Python has
@@ -26,18 +29,17 @@ from typing import Final
 
 from tilewright.uarch.cpu import Architecture
 
-IDLE, POSTED, BUSY = range(3)
+IDLE, POSTED, BUSY, STOPPED = range(4)
 SPIN: Final = 20_000
 FAN: Final = 3
 SLOTS: Final = 512
 """Bytes of the pool's state before its slots; each group of fields, and each slot, has a cache line of its own."""
 
 _OFFSETS: Final = {
-    "quit": 0,  # i32
-    "function": 64,  # ptr to void(ptr argument, i64 task, i64 thread)
-    "argument": 72,  # ptr
-    "count": 80,  # i64, number of tasks
-    "posted": 88,  # i64, number of slots
+    "function": 0,  # ptr to void(ptr argument, i64 task, i64 thread)
+    "argument": 8,  # ptr
+    "count": 16,  # i64, number of tasks
+    "posted": 24,  # i64, number of slots
     "workers": 128,  # i64
     "next": 192,  # i64, the next task to draw
     "ids": 256,  # i32, slots handed out; slot i is that of thread i + 1, and the caller is thread 0
@@ -188,7 +190,7 @@ done:
 
 define internal ptr @worker(ptr %p) nounwind {{
 entry:
-{_fields("quit", "ids")}
+{_fields("ids")}
   %id = atomicrmw add ptr %ids.at, i32 1 monotonic
   %i = zext i32 %id to i64
   %thread = add i64 %i, 1
@@ -198,8 +200,7 @@ entry:
 spin:
   %n = phi i32 [ 0, %entry ], [ %n1, %pause ], [ 0, %sleep ], [ 0, %join ], [ 0, %work ]
   %now = load atomic i32, ptr %slot acquire, align 4
-  %called = icmp eq i32 %now, {POSTED}
-  br i1 %called, label %posted, label %pause
+  switch i32 %now, label %pause [ i32 {POSTED}, label %ask  i32 {STOPPED}, label %exit ]
 pause:
   call void {a.pause}
   %n1 = add i32 %n, 1
@@ -210,10 +211,6 @@ sleep:                                             ; the kernel looks at the slo
   %f0 = {futex}, i32 128, i32 {IDLE}, ptr null, ptr null, i32 0)
   store atomic i32 0, ptr %asleep.at release, align 4
   br label %spin
-posted:
-  %quit = load atomic i32, ptr %quit.at acquire, align 4
-  %leaving = icmp ne i32 %quit, 0
-  br i1 %leaving, label %exit, label %ask
 ask:                                               ; who comes too late leaves the caller alone
   %some = call i1 @some(ptr %p)
   br i1 %some, label %join, label %pause
@@ -359,8 +356,6 @@ define void @tw_pool_run(ptr %p, ptr %phases, ptr %a) nounwind {{   ; the phases
 
 define void @tw_pool_stop(ptr %p, ptr %handles, i64 %workers) nounwind {{
 entry:
-{_fields("quit")}
-  store atomic i32 1, ptr %quit.at release, align 4
   br label %head
 head:                                              ; a slot is not that of the handle with its number
   %i = phi i64 [ 0, %entry ], [ %i1, %call ]
@@ -368,7 +363,7 @@ head:                                              ; a slot is not that of the h
   br i1 %more, label %call, label %join.next
 call:
   %slot = call ptr @slot(ptr %p, i64 %i)
-  store atomic i32 {POSTED}, ptr %slot seq_cst, align 4
+  store atomic i32 {STOPPED}, ptr %slot seq_cst, align 4
   %w = {futex}, i32 129, i32 1, ptr null, ptr null, i32 0)
   %i1 = add i64 %i, 1
   br label %head
