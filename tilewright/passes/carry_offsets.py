@@ -26,7 +26,7 @@ from tilewright.passes.tile_origin import tile_origin
 
 
 def carry_offsets(kernel: gpu.FuncOp) -> None:
-    """Rewrites a kernel, in place."""
+    """Lets loops carry the offsets of scattered tiles."""
     moved = [tile for tile in _tiles(kernel) if not isinstance(tile.owner, xetile.InitTileOp)]
     carried = any(not isinstance(t.owner, xetile.UpdateTileOffsetOp) for t in moved)
     if carried and all(_known(tile_origin(tile), kernel) for tile in moved):

@@ -20,7 +20,7 @@ from tilewright.passes.pipeline import Pass, Unit
 
 
 def insert_and_extract(kernel: gpu.FuncOp) -> None:
-    """Rewrites one kernel."""
+    """Turns `vector.from_elements` into inserts and `vector.to_elements` into extracts."""
     for op in list(kernel.walk()):
         if isinstance(op, FromElementsOp):
             _inserts(op)
@@ -48,8 +48,4 @@ def _extracts(op: ToElementsOp) -> None:
     at.replace(*found)
 
 
-ELEMENTS = Pass[Unit[Any]](
-    "elements",
-    "turns `vector.from_elements` into inserts and `vector.to_elements` into extracts",
-    lambda u: insert_and_extract(u.kernel),
-)
+ELEMENTS = Pass[Unit[Any]]("elements", insert_and_extract)

@@ -32,7 +32,7 @@ READERS = (
 
 
 def eliminate_barriers(kernel: gpu.FuncOp) -> bool:
-    """Remove the barriers of `kernel` if they order nothing; whether none is left."""
+    """Removes barriers that order no memory accesses. Returns whether none is left."""
     barriers = [op for op in kernel.walk() if isinstance(op, gpu.BarrierOp)]
     if not barriers:
         return True

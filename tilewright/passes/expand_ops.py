@@ -62,7 +62,7 @@ Rule = Callable[[Any, Before], None]
 
 
 def expand_ops(module: Operation) -> bool:
-    """Rewrites what it finds in a module or kernel; whether it found something."""
+    """Expands ops into simpler ones. Returns whether a module or kernel had some."""
     found = [op for op in module.walk() if op.name in EXPANSIONS]
     for op in found:
         EXPANSIONS[op.name](op, Before(op))
@@ -451,9 +451,4 @@ EXPANSIONS: dict[str, Rule] = {
 }
 """The expansion of each op."""
 
-EXPAND_OPS = Pass[Unit[Any]](
-    "expand-ops",
-    "expands ops into simpler ones",
-    lambda u: expand_ops(u.module),
-    whole=True,
-)
+EXPAND_OPS = Pass[Unit[Any]]("expand-ops", expand_ops, given="module")

@@ -72,7 +72,7 @@ _COMMUTES = (
 
 
 def fold_identities(kernel: Operation) -> None:
-    """Replaces the result of every neutral op by the operand that it repeats."""
+    """Removes algebraic identities: plus 0, times 1."""
     for op in list(kernel.walk()):
         neutral = _RIGHT.get(type(op))
         if neutral is None:

@@ -24,19 +24,13 @@ from tilewright.diagnostics import error_at, unsupported
 from tilewright.dialects.implementations import check_implementation, implementations
 from tilewright.passes.pipeline import Pass, Unit
 
-INLINE_CALLS = Pass[Unit[Any]](
-    "inline-calls",
-    "inlines the functions that the kernel calls, each in its implementation for the machine",
-    lambda u: inline_calls(u.kernel, u.runs),
-    when=lambda u: any(isinstance(op, func.CallOp) for op in u.kernel.walk()),
-    machine=True,
-)
 DEPTH = 16
 """Calls within calls; more are taken for calls without end."""
 
 
 def inline_calls(kernel: gpu.FuncOp, runs: Callable[[str], bool] = lambda name: False) -> bool:
-    """Rewrites `kernel` in place; whether it had calls.
+    """Inlines the functions that the kernel calls, each in its implementation for the machine. Returns whether
+    there were calls.
 
     `runs`: is a target, machine or feature, by its name in `tilewright.implementations`, the one at hand?
     """
@@ -99,3 +93,12 @@ def _inline(call: Operation, function: func.FuncOp) -> None:
     Rewriter.erase_op(last)
     Rewriter.inline_block(block, InsertPoint.before(call), list(call.operands))
     Rewriter.replace_op(call, [], results)
+
+
+INLINE_CALLS = Pass[Unit[Any]](
+    "inline-calls",
+    inline_calls,
+    given="kernel runs",
+    when=lambda u: any(isinstance(op, func.CallOp) for op in u.kernel.walk()),
+    machine=True,
+)

@@ -37,7 +37,7 @@ _IDS = (gpu.BlockIdOp, gpu.ThreadIdOp, gpu.GridDimOp, gpu.BlockDimOp)
 
 
 def outline_launches(module: ModuleOp) -> None:
-    """Rewrites every gpu.launch of a module, in place."""
+    """Turns the regions of gpu.launch into kernels."""
     taken = {op.sym_name.data for op in module.walk() if isinstance(op, gpu.ModuleOp)}
     for launch in [op for op in module.walk() if isinstance(op, gpu.LaunchOp)]:
         if launch.clusterSizeX is not None:

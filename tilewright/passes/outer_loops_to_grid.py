@@ -48,7 +48,7 @@ MAX_AXES = 3
 
 
 def outer_loops_to_grid(module: ModuleOp) -> None:
-    """Makes kernels of the functions of a module that are programs over tiles."""
+    """Turns independent outer loops into the grid. Functions that are programs over tiles become kernels."""
     for function in [f for f in module.body.block.ops if isinstance(f, func.FuncOp)]:
         if not function.is_declaration and _is_tile_program(function):
             _outline(module, function)

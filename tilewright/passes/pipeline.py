@@ -1,7 +1,6 @@
 """What a pass is, for every target: data. A list of passes is a pipeline, and reads as the story of its target.
 
-    POSITIONS = Pass("positions", "rematerializes each tile where it is loaded", lambda u: place_tiles(u.kernel))
-    PASSES = (*BEGIN, POSITIONS, CLEANUP, RINGS, ..)
+    PASSES = (*BEGIN, Pass("carry-offsets", carry_offsets, W), CLEANUP, SPLIT, ..)
     run(PASSES, unit, observe, stage)
 
 | who reads it | what for |
@@ -77,12 +76,12 @@ class Pass(Generic[U_contra]):
     """One rewriting of a program."""
 
     name: str
-    story: str
-    """What it does to a program, as a line of its target's story."""
-    apply: Callable[[U_contra], object]
+    rewrite: Callable[..., object]
     """Rewrites the unit's kernel in place; the whole module, or `unit.module` itself, where `whole` is set."""
     requires: Collection[str] = ()
     """The levels of the kernels that it is for; empty: any."""
+    given: str = "kernel"
+    """What `rewrite` is given: attributes of the unit by name, in order, or the `unit` as it is."""
     optional: bool | str = False
     """Whether results stay right without it: `options.disable` may then name it, by its name or by this other one."""
     choices: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -92,11 +91,28 @@ class Pass(Generic[U_contra]):
     stage: str = ""
     """The stage (`--emit`) that the program is in behind it."""
     machine: bool = False
-    """Whether it asks the machine."""
+    """Whether it asks the machine; so does a pass that is given it."""
     whole: bool = False
-    """Whether it looks at all of a module at once."""
+    """Whether it looks at all of a module at once; so does a pass that is given it."""
     make: Callable[..., Pass[Any]] | None = None
     """What made it, whose parameters are its options; None where it has none."""
+    told: str = ""
+    """Its story, where `rewrite` does not tell it."""
+
+    def __post_init__(self):
+        names = self.given.split()
+        object.__setattr__(self, "machine", self.machine or "machine" in names)
+        object.__setattr__(self, "whole", self.whole or "module" in names)
+
+    @property
+    def story(self) -> str:
+        """What it does to a program, as a line of its target's story: what `rewrite` says of itself first."""
+        first = (self.rewrite.__doc__ or "").partition("\n\n")[0].partition(". ")[0]
+        return self.told or first[:1].lower() + " ".join(first[1:].split()).removesuffix(".")
+
+    def apply(self, unit: U_contra) -> None:
+        """Rewrites the unit's program."""
+        self.rewrite(*(unit if n == "unit" else getattr(unit, n) for n in self.given.split()))
 
     @property
     def switches(self) -> dict[str, str]:
@@ -112,20 +128,16 @@ class Pass(Generic[U_contra]):
 
     def to(self, stage: str, story: str = "") -> Pass[U_contra]:
         """The pass at a place of a list: the stage behind it, and what it is for there."""
-        return replace(self, stage=stage, story=story or self.story)
+        return replace(self, stage=stage, told=story or self.told)
 
 
 def _clean(unit: Unit[Any]) -> None:
+    """Removes dead code and common subexpressions; hoists scalars and tiles out of loops."""
     cleanup(unit.kernel)
     unit.clean = True
 
 
-CLEANUP = Pass[Unit[Any]](
-    "cleanup",
-    "removes dead code and common subexpressions; hoists scalars and tiles out of loops",
-    _clean,
-    when=lambda u: not u.clean,
-)
+CLEANUP = Pass[Unit[Any]]("cleanup", _clean, given="unit", when=lambda u: not u.clean)
 
 
 def run(

@@ -49,7 +49,7 @@ _AFN = arith.FastMathFlagsAttr([FastMathFlag.APPROX_FUNC])
 
 
 def lower_precision(function: gpu.FuncOp) -> None:
-    """Marks the approximate ops of one kernel."""
+    """Lowers the precision of approximate exponentials and conversions to what their uses need."""
     ops = list(function.walk())
     for op in ops:
         if isinstance(op, arith.TruncFOp) and _element(op.result) is BFloat16Type:

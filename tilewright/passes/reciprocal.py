@@ -21,6 +21,7 @@ ALLOWING = {"afn", "arcp", "fast"}
 
 
 def use_reciprocals(function: gpu.FuncOp) -> None:
+    """Replaces divisions by a repeated value with one reciprocal and multiplications (needs `afn`)."""
     for op in list(function.walk()):
         if isinstance(op, arith.DivfOp) and isinstance(op.result.type, VectorType) and _allowed(op):
             _rewrite(op)

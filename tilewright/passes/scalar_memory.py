@@ -26,7 +26,7 @@ SCALAR = memref.LoadOp | memref.StoreOp | memref.AtomicRMWOp
 
 
 def scalar_memory(kernel: gpu.FuncOp, *, atomics: bool = False) -> None:
-    """Rewrites a kernel, in place; with `atomics`, only those whose result is used."""
+    """Makes a number in memory a tile of one element. With `atomics`, only those of atomics whose result is used."""
     found = [op for op in kernel.walk() if isinstance(op, SCALAR)]
     if atomics:
         found = [op for op in found if isinstance(op, memref.AtomicRMWOp) and op.result.first_use]

@@ -33,7 +33,7 @@ SWAPPED = {
 
 
 def scale_maxima(function: gpu.FuncOp) -> int:
-    """Rewrites one kernel; how many reductions changed."""
+    """Moves a positive scale out of a maximum: max(s x) = s max(x). Returns how many reductions changed."""
     count = 0
     for op in list(function.walk()):
         if isinstance(op, xt.ReductionOp) and op.kind in SWAPPED:

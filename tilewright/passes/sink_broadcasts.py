@@ -29,7 +29,7 @@ Shape = tuple[int, ...]
 
 
 def sink_broadcasts(kernel: gpu.FuncOp) -> None:
-    """Rewrites one kernel."""
+    """Sinks broadcasts: masks stay rows and columns as long as possible."""
     for inner in list(kernel.walk()):
         _delay(inner)
 

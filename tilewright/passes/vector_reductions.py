@@ -37,7 +37,7 @@ def reductions_alike(kernel: Operation) -> None:
 
 
 def reductions_of_tiles(kernel: Operation) -> None:
-    """The reductions of vector are those of tiles of two dimensions, along the second."""
+    """Makes reductions of tiles of vector's, whatever dimensions they reduce."""
     reductions_alike(kernel)
     for op in list(kernel.walk()):
         if not isinstance(op, MultiReductionOp):

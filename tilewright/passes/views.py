@@ -27,7 +27,7 @@ from tilewright.passes.pipeline import Pass, Unit
 
 
 def fold_views(function: gpu.FuncOp) -> None:
-    """Rewrites the tiles of one kernel; the views that no tile has any more are removed."""
+    """Turns tiles of array views into tiles of the arrays. Views that no tile has any more are removed."""
     views = [op for op in function.walk() if isinstance(op, memref.SubviewOp)]
     if not views:
         return
@@ -90,9 +90,4 @@ def _fold(tile: xetile.InitTileOp, view: memref.SubviewOp) -> None:
     at.replace(at.add(new))
 
 
-FOLD_VIEWS = Pass[Unit[Any]](
-    "fold-views",
-    "turns tiles of array views into tiles of the arrays",
-    lambda u: fold_views(u.kernel),
-    requires=("workgroup", "subgroup"),
-)
+FOLD_VIEWS = Pass[Unit[Any]]("fold-views", fold_views, ("workgroup", "subgroup"))

@@ -28,7 +28,7 @@ from tilewright.dialects.upstream.arith import constant
 
 
 def while_to_for(kernel: Operation) -> None:
-    """Rewrites every loop of ``kernel`` that qualifies, innermost first."""
+    """Turns a counting `while` into a `for`. Innermost loops come first."""
     for op in reversed([op for op in kernel.walk() if isinstance(op, scf.WhileOp)]):
         counting = _counting(op)
         if counting is not None:

@@ -27,6 +27,7 @@ from tilewright.passes.emit import Before
 
 
 def widen_accumulators(function: gpu.FuncOp) -> None:
+    """Keeps loop-carried sums of f16 and bf16 products in f32."""
     products = [op for op in function.walk() if isinstance(op, xetile.TileMmaOp)]
     narrow = [op for op in products if _is_narrow(op.result.type)]
     for op in narrow:

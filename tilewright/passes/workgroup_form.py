@@ -23,6 +23,7 @@ from xdsl.dialects import arith, gpu, scf
 from xdsl.dialects.builtin import (
     IndexType,
     IntegerAttr,
+    ModuleOp,
     StringAttr,
     i64,
 )
@@ -41,8 +42,8 @@ Block = tuple[int, int, int]
 
 
 def settle(unit: Unit[Any]) -> None:
-    """The kernel says its level, and is rid of ids that nothing uses, and at workgroup level of what only tells
-    subgroups of one another."""
+    """Removes unused thread ids and writes the kernel's level on it. What only tells subgroups of one another goes
+    at workgroup level."""
     strided_memrefs(unit.module)
     kernel = unit.kernel
     block = block_of(kernel)
@@ -58,20 +59,21 @@ def _level(unit: Unit[Any]) -> str:
     return level_of(unit.kernel)
 
 
-def _to_xetile(unit: Unit[Any]) -> None:
+def _to_xetile(module: ModuleOp) -> None:
+    """Converts XeGPU to XeTile."""
     from tilewright.passes.xegpu.to_xetile import xegpu_to_xetile
 
     try:
-        xegpu_to_xetile(unit.module)
+        xegpu_to_xetile(module)
     except TilewrightError as error:
         raise UnsupportedError(error.message, location=error.location, hint=error.hint) from error
 
 
-def _lift(unit: Unit[Any]) -> None:
+def _lift(kernel: gpu.FuncOp) -> None:
+    """Turns subgroups that share no data into workgroups."""
     from tilewright.passes.eliminate_barriers import eliminate_barriers
     from tilewright.passes.subgroup_to_workgroup import subgroup_to_workgroup
 
-    kernel = unit.kernel
     count = subgroups_of(kernel)
     eliminate_barriers(kernel)
     subgroup_to_workgroup(kernel)
@@ -79,26 +81,16 @@ def _lift(unit: Unit[Any]) -> None:
         kernel.attributes[PROGRAMS] = IntegerAttr(count, i64)
 
 
-SETTLE = Pass[Unit[Any]](
-    "settle-ids", "removes unused thread ids and writes the kernel's level on it", settle
-)
-XEGPU_TO_XETILE = Pass[Unit[Any]](
-    "xegpu-to-xetile",
-    "converts XeGPU to XeTile",
-    _to_xetile,
-    whole=True,
-    when=lambda u: speaks_xegpu(u.kernel),
-)
-SUBGROUP_TO_WORKGROUP = Pass[Unit[Any]](
-    "subgroup-to-workgroup",
-    "turns subgroups that share no data into workgroups",
-    _lift,
-    requires=("subgroup",),
-    when=lambda u: _level(u) == "subgroup",
-)
-OWN_FORM = (SETTLE, ELEMENTS)
+OWN_FORM = (Pass[Unit[Any]]("settle-ids", settle, given="unit"), ELEMENTS)
 """What a workgroup's XeTile still needs."""
-OTHER_FORMS = (XEGPU_TO_XETILE, SUBGROUP_TO_WORKGROUP)
+OTHER_FORMS = (
+    Pass[Unit[Any]](
+        "xegpu-to-xetile", _to_xetile, given="module", when=lambda u: speaks_xegpu(u.kernel)
+    ),
+    Pass[Unit[Any]](
+        "subgroup-to-workgroup", _lift, ("subgroup",), when=lambda u: _level(u) == "subgroup"
+    ),
+)
 """From any other text to that of a workgroup in XeTile."""
 
 

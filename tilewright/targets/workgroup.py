@@ -32,30 +32,12 @@ from tilewright.passes.workgroup_form import (
 from tilewright.targets.base import CompileOptions
 
 LOOPS = (
-    Pass[Unit[Any]](
-        "widen-accumulators",
-        "keeps loop-carried sums of f16 and bf16 products in f32",
-        lambda u: widen_accumulators(u.kernel),
-        requires=("workgroup",),
-    ),
+    Pass[Unit[Any]]("widen-accumulators", widen_accumulators, ("workgroup",)),
     CLEANUP,
-    Pass[Unit[Any]](
-        "while-to-for",
-        "turns a counting `while` into a `for`",
-        lambda u: while_to_for(u.kernel),
-    ),
+    Pass[Unit[Any]]("while-to-for", while_to_for),
     FOLD_VIEWS,
-    Pass[Unit[Any]](
-        "fold-identities",
-        "removes algebraic identities: plus 0, times 1",
-        lambda u: fold_identities(u.kernel),
-    ),
-    Pass[Unit[Any]](
-        "reciprocal",
-        "replaces divisions by a repeated value with one reciprocal and multiplications (needs `afn`)",
-        lambda u: use_reciprocals(u.kernel),
-        optional=True,
-    ),
+    Pass[Unit[Any]]("fold-identities", fold_identities),
+    Pass[Unit[Any]]("reciprocal", use_reciprocals, optional=True),
 )
 BEGIN = (INLINE_CALLS, *OWN_FORM, *OTHER_FORMS, *LOOPS)
 """The passes with which the lists of these targets begin."""

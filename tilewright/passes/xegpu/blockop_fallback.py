@@ -25,7 +25,7 @@ from tilewright.uarch.xe import XeMachine
 
 
 def mark(kernel: gpu.FuncOp, xe: XeMachine) -> None:
-    """Marks the ops of a kernel."""
+    """Marks block ops that no 2D block message can do."""
     legalize(kernel, xe)
     for op in kernel.walk():
         if not isinstance(op, xegpu.BlockAccess):

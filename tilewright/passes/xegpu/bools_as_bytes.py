@@ -32,7 +32,7 @@ _STORES = ("xegpu.store_nd", "xegpu.store", "xegpu.store_matrix", "memref.store"
 
 
 def store_booleans_as_bytes(kernel: gpu.FuncOp) -> None:
-    """Arrays of i1 that one kernel reads and writes become arrays of bytes."""
+    """Stores arrays of i1 as bytes."""
     for op in list(kernel.walk()):
         memory = [v.type for v in (*op.operands, *op.results) if _in_memory(v.type) is not None]
         if op.name in _LOADS and memory and _is_boolean(op.results[0].type):

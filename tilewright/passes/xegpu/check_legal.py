@@ -58,7 +58,8 @@ from tilewright.uarch.xe import (
 
 
 def check_legal(module: ModuleOp, machine: XeMachine, grf: int = 128) -> None:
-    """Raises the first breach of a limit, with notes of others. A thread has `grf` registers: 128 or 256."""
+    """Checks XeGPU ops against the limits of a machine. Raises the first breach, with notes of others. A thread has
+    `grf` registers: 128 or 256."""
     found = list(faults(module, machine, grf))
     if not found:
         return

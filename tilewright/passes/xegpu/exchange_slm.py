@@ -67,7 +67,7 @@ Shape = tuple[int, ...]
 
 
 def exchange_through_slm(kernel: gpu.FuncOp, machine: XeMachine) -> None:
-    """Rewrites a kernel in place."""
+    """Exchanges data between subgroups through shared memory."""
     _Exchange(kernel, machine.memories["slm"].size).run()
 
 

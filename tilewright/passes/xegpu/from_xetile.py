@@ -73,7 +73,7 @@ from tilewright.passes.xegpu.from_xetile_values import convert_value, layout_of,
 
 
 def xetile_to_xegpu(module: ModuleOp) -> None:
-    """Rewrites a module in place."""
+    """Converts XeTile to XeGPU, op by op."""
     strided_memrefs(module)
     for inner in list(module.walk()):
         convert_value(inner)

@@ -37,6 +37,7 @@ from tilewright.passes.xegpu.memory_footprints import Footprint, Footprints
 
 
 def insert_barriers(kernel: gpu.FuncOp) -> None:
+    """Inserts barriers that keep memory accesses in program order."""
     for op in list(kernel.walk()):
         if isinstance(op, gpu.BarrierOp) or (
             isinstance(op, xegpu.FenceOp) and op.fence_scope.data.value == "workgroup"

@@ -29,7 +29,7 @@ Step = int | SSAValue
 
 
 def merge_inductions(kernel: gpu.FuncOp) -> None:
-    """Rewrites the loops of one kernel."""
+    """Merges induction variables that advance by the same step."""
     for loop in [x for x in kernel.walk() if isinstance(x, scf.ForOp)]:
         _trim(loop)
 

@@ -56,7 +56,7 @@ _CASTS = ("index_cast", "extsi", "trunci")
 
 
 def narrow_index(kernel: gpu.FuncOp) -> None:
-    """Rewrites the tiles of a kernel."""
+    """Narrows tiles of 64-bit integers to i32 where the values fit."""
     narrow = _Narrow()
     for op in list(kernel.walk()):
         narrow.visit(op)
@@ -201,10 +201,4 @@ def _constant(numbers: Sequence[int], kind: Attribute) -> arith.ConstantOp:
     return arith.ConstantOp(IntegerAttr(numbers[0], kind))  # pyright: ignore
 
 
-NARROW_INDEX = Pass[Unit[Any]](
-    "narrow-index",
-    "narrows tiles of 64-bit integers to i32 where the values fit",
-    lambda u: narrow_index(u.kernel),
-    requires=("workgroup",),
-    optional=True,
-)
+NARROW_INDEX = Pass[Unit[Any]]("narrow-index", narrow_index, ("workgroup",), optional=True)

@@ -55,30 +55,30 @@ WASTE = 4 / 3
 """An extent grows at most so many times for subgroups to share it evenly."""
 
 
-def pad(kernel: gpu.FuncOp, machine: XeMachine) -> list[str]:
-    """Pads the axes of a kernel that need it; says which."""
+def pad(kernel: gpu.FuncOp, machine: XeMachine, remarks: list[str]) -> None:
+    """Pads extents that lanes or instruction blocks do not divide. Says which, in `remarks`."""
     axes = Axes(kernel)
     wanted = dict(_wanted(kernel, axes, machine))
     if not wanted:
-        return []
+        return
     for op in kernel.walk():
         if _says_who_owns(op) or _has_unknown_descriptor(op):
             axes.fix_all((*op.operands, *op.results))
     fixed = axes.roots(axes.fixed)
     cut: dict[SSAValue, dict[int, int]] = {}
-    remarks: list[str] = []
+    grown: list[str] = []
     for root, members in axes.members().items():
         unit = wanted.get(root, 1)
         extents = extents_of(members)
         extent = max(extents)
         if root in fixed or extent % unit == 0 or len(extents) > 1:
             continue
-        remarks.append(f"{extent} to {_up(extent, unit)}")
+        grown.append(f"{extent} to {_up(extent, unit)}")
         for value, dim in members:
             cut.setdefault(value, {})[dim] = _up(extent, unit)
     if cut:
         _Padding(kernel, cut)
-    return [f"extents are padded for lanes and instructions: {', '.join(remarks)}"] if cut else []
+        remarks.append(f"extents are padded for lanes and instructions: {', '.join(grown)}")
 
 
 def _up(number: int, unit: int) -> int:

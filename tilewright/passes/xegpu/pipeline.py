@@ -7,8 +7,10 @@ is what `--emit` calls the program behind its last pass.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
+from xdsl.dialects import gpu
 from xdsl.dialects.builtin import ModuleOp
 
 from tilewright.diagnostics import UnsupportedError
@@ -49,26 +51,14 @@ from tilewright.uarch.xe import XeMachine, xe_machine
 XeUnit = Unit[XeMachine]
 W, S = ("workgroup",), ("subgroup",)
 BOTH = (*W, *S)
-
-KERNEL_OUTLINING = Pass[Unit[Any]](
-    "gpu-kernel-outlining",
-    "turns the regions of gpu.launch into kernels",
-    lambda u: outline_launches(u.module),
-    whole=True,
-)
-OUTER_LOOPS_TO_GRID = Pass[Unit[Any]](
-    "outer-loops-to-grid",
-    "turns independent outer loops into the grid",
-    lambda u: outer_loops_to_grid(u.module),
-    requires=W,
-    whole=True,
-)
+KM = "kernel machine"
 
 
 def compute_parts(passes: int = 0) -> Pass[Unit[Any]]:
     """A kernel's tiles are computed in so many passes; as it says itself (`tilewright.passes`) without a number."""
 
     def apply(unit: Unit[Any]) -> None:
+        """Computes tiles that exceed a subgroup's registers in several passes."""
         count = passes or integer(unit.kernel, IN_PASSES, 1)
         if count > 1 and not any(op.name.startswith("xetile.") for op in unit.kernel.walk()):
             # Tiles are what is split: they say the same.
@@ -82,126 +72,34 @@ def compute_parts(passes: int = 0) -> Pass[Unit[Any]]:
 
     return Pass(
         "retile",
-        "computes tiles that exceed a subgroup's registers in several passes",
         apply,
-        requires=BOTH,
+        BOTH,
+        "unit",
         optional=True,
         when=lambda u: IN_PASSES in u.kernel.attributes,
         make=compute_parts,
     )
 
 
-def _loop_over_k(unit: XeUnit) -> None:
+def _loop_over_k(kernel: gpu.FuncOp, machine: XeMachine) -> None:
+    """Turns deep products of types that no matrix instruction has into loops over k."""
     # A row of A in a step is one element for each lane.
-    lanes = unit.machine.matrix[0].n[0]
-    k_loops(unit.kernel, lanes, lambda op: not has_types(unit.machine, op))
+    k_loops(kernel, machine.matrix[0].n[0], lambda op: not has_types(machine, op))
 
 
-K_LOOPS = Pass[XeUnit](
-    "k-loops",
-    "turns deep products of types that no matrix instruction has into loops over k",
-    _loop_over_k,
-    requires=BOTH,
-    optional=True,
-    machine=True,
-)
-ATOMICS_OF_NUMBERS = Pass[Unit[Any]](
-    "scalar-memory",
-    "turns atomics of numbers whose results are used into those of tiles of one element",
-    lambda u: scalar_memory(u.kernel, atomics=True),
-    requires=BOTH,
-)
-XETILE_TO_XEGPU = Pass[Unit[Any]](
-    "xetile-to-xegpu",
-    "converts XeTile to XeGPU, op by op",
-    lambda u: xetile_to_xegpu(u.module),
-    requires=BOTH,
-    whole=True,
-)
-MERGE_INDUCTIONS = Pass[Unit[Any]](
-    "xegpu-merge-inductions",
-    "merges induction variables that advance by the same step",
-    lambda u: merge_inductions(u.kernel),
-    requires=BOTH,
-    optional=True,
-)
-SINK_BROADCASTS = Pass[Unit[Any]](
-    "sink-broadcasts",
-    "sinks broadcasts: masks stay rows and columns as long as possible",
-    lambda u: sink_broadcasts(u.kernel),
-    optional=True,
-)
-BYTES_OF_BOOLEANS = Pass[Unit[Any]](
-    "xegpu-bools-as-bytes",
-    "stores arrays of i1 as bytes",
-    lambda u: store_booleans_as_bytes(u.kernel),
-    requires=BOTH,
-)
-POSITIONS = Pass[Unit[Any]](
-    "xegpu-positions-as-masks",
-    "reads an element at a run-time position by comparing indices",
-    lambda u: positions_as_masks(u.kernel),
-    requires=W,
-)
+def _atomics_of_numbers(kernel: gpu.FuncOp) -> None:
+    """Turns atomics of numbers whose results are used into those of tiles of one element."""
+    scalar_memory(kernel, atomics=True)
 
 
-def _pad(unit: XeUnit) -> None:
-    unit.remarks += pad(unit.kernel, unit.machine)
-
-
-PAD = Pass[XeUnit](
-    "xegpu-pad",
-    "pads extents that lanes or instruction blocks do not divide",
-    _pad,
-    requires=BOTH,
-    optional=True,
-    machine=True,
-)
-EXCHANGE = Pass[XeUnit](
-    "xegpu-exchange-through-slm",
-    "exchanges data between subgroups through shared memory",
-    lambda u: exchange_through_slm(u.kernel, u.machine),
-    requires=W,
-    machine=True,
-)
-INSERT_BARRIERS = Pass[Unit[Any]](
-    "xegpu-insert-barriers",
-    "inserts barriers that keep memory accesses in program order",
-    lambda u: insert_barriers(u.kernel),
-    requires=W,
-)
-BLOCKOP_FALLBACK = Pass[XeUnit](
-    "xegpu-blockop-fallback",
-    "marks block ops that no 2D block message can do",
-    lambda u: mark(u.kernel, u.machine),
-    requires=S,
-    machine=True,
-)
-SLM_LAYOUT = Pass[XeUnit](
-    "xegpu-slm-layout",
-    "lays out shared matrices so that a lane's elements are contiguous",
-    lambda u: lay_out(u.kernel, u.machine),
-    requires=S,
-    optional=True,
-    machine=True,
-)
-
-
-TO_TODAY = Pass[Unit[Any]](
-    "xegpu-upgrade",
-    "upgrades older text to today's: offsets on memory ops",
-    lambda u: upgrade(u.module),
-    requires=BOTH,
-    whole=True,
-)
-
-
-OLDER_LANES = Pass[XeUnit](
-    "xegpu-upgrade",
-    "upgrades older text of a lane: its own offset instead of a descriptor of all lanes' offsets",
-    lambda u: upgrade_older(u.module),
-    requires=("lane",),
-)
+XETILE_TO_XEGPU = Pass[Unit[Any]]("xetile-to-xegpu", xetile_to_xegpu, BOTH, "module")
+MERGE_INDUCTIONS = Pass[Unit[Any]]("xegpu-merge-inductions", merge_inductions, BOTH, optional=True)
+POSITIONS = Pass[Unit[Any]]("xegpu-positions-as-masks", positions_as_masks, W)
+PAD = Pass[XeUnit]("xegpu-pad", pad, BOTH, "kernel machine remarks", optional=True)
+INSERT_BARRIERS = Pass[Unit[Any]]("xegpu-insert-barriers", insert_barriers, W)
+BLOCKOP_FALLBACK = Pass[XeUnit]("xegpu-blockop-fallback", mark, S, KM)
+TO_TODAY = Pass[Unit[Any]]("xegpu-upgrade", upgrade, BOTH, "module")
+OLDER_LANES = Pass[XeUnit]("xegpu-upgrade", upgrade_older, ("lane",), "module")
 
 
 def propagate_layout(kind: str = "subgroup") -> Pass[XeUnit]:
@@ -209,11 +107,11 @@ def propagate_layout(kind: str = "subgroup") -> Pass[XeUnit]:
     check_kind(kind)
     return Pass(
         "xegpu-propagate-layout",
-        KINDS[kind],
-        lambda u: give_layouts(u.kernel, u.machine, kind),
-        requires=W if kind == "subgroup" else S,
-        machine=True,
+        partial(give_layouts, kind=kind),
+        W if kind == "subgroup" else S,
+        KM,
         make=propagate_layout,
+        told=KINDS[kind],
     )
 
 
@@ -224,32 +122,20 @@ def _settled(unit: XeUnit) -> None:
 
 
 def _to_subgroups(unit: XeUnit) -> None:
+    """Distributes to subgroups: one subgroup's program on its fragments of the values."""
     _settled(unit)
     complete(unit.kernel, unit.machine)
     distribute(unit.kernel)
 
 
-WG_TO_SG = Pass[XeUnit](
-    "xegpu-wg-to-sg-distribute",
-    "distributes to subgroups: one subgroup's program on its fragments of the values",
-    _to_subgroups,
-    requires=W,
-    machine=True,
-)
-
-
 def _block(unit: XeUnit) -> None:
+    """Splits ops to the size of an instruction."""
     _settled(unit)
     block(unit.kernel, unit.machine)
 
 
-BLOCKING = Pass[XeUnit](
-    "xegpu-blocking",
-    "splits ops to the size of an instruction",
-    _block,
-    requires=S,
-    machine=True,
-)
+WG_TO_SG = Pass[XeUnit]("xegpu-wg-to-sg-distribute", _to_subgroups, W, "unit", machine=True)
+BLOCKING = Pass[XeUnit]("xegpu-blocking", _block, S, "unit", machine=True)
 
 
 def distribute_to_lanes(reduction: str = "tree") -> Pass[XeUnit]:
@@ -258,49 +144,43 @@ def distribute_to_lanes(reduction: str = "tree") -> Pass[XeUnit]:
         raise UnsupportedError(f"reduction is tree or hardware, not {reduction}")
 
     def apply(unit: XeUnit) -> None:
+        """Distributes to lanes: one lane's program, with fragments and shuffles."""
         _settled(unit)
         subgroup_distribute(unit.kernel, unit.machine, hardware=reduction == "hardware")
 
-    return Pass(
-        "xegpu-subgroup-distribute",
-        "distributes to lanes: one lane's program, with fragments and shuffles",
-        apply,
-        requires=S,
-        machine=True,
-        make=distribute_to_lanes,
-    )
+    name = "xegpu-subgroup-distribute"
+    return Pass(name, apply, S, "unit", machine=True, make=distribute_to_lanes)
 
 
 def check_limits(grf: int = 128) -> Pass[XeUnit]:
     """The machine's limits, with `grf` registers per thread: 128 or 256."""
     return Pass(
         "xegpu-check-legal",
-        "checks XeGPU ops against the limits of a machine",
-        lambda u: check_legal(u.module, u.machine, grf),
-        machine=True,
-        whole=True,
+        partial(check_legal, grf=grf),
+        given="module machine",
         make=check_limits,
+        told="checks XeGPU ops against the limits of a machine",
     )
 
 
 WORKGROUP: Sequence[Pass[XeUnit]] = (
-    KERNEL_OUTLINING.to("xetile"),
-    OUTER_LOOPS_TO_GRID.to("xetile"),
+    Pass("gpu-kernel-outlining", outline_launches, given="module", stage="xetile"),
+    Pass("outer-loops-to-grid", outer_loops_to_grid, W, "module", stage="xetile"),
     FOLD_VIEWS.to("xetile"),
     compute_parts().to("xetile"),
-    K_LOOPS.to("xetile"),
-    ATOMICS_OF_NUMBERS.to("xetile"),
+    Pass("k-loops", _loop_over_k, BOTH, KM, optional=True, stage="xetile"),
+    Pass("scalar-memory", _atomics_of_numbers, BOTH, stage="xetile"),
     XETILE_TO_XEGPU.to("xegpu"),
     TO_TODAY.to("xegpu"),
-    BYTES_OF_BOOLEANS.to("xegpu"),
+    Pass("xegpu-bools-as-bytes", store_booleans_as_bytes, BOTH, stage="xegpu"),
     MERGE_INDUCTIONS.to("xegpu"),
     POSITIONS.to("xegpu"),
     PAD.to("xegpu"),
     NARROW_INDEX.to("xegpu"),
-    SINK_BROADCASTS.to("xegpu"),
+    Pass("sink-broadcasts", sink_broadcasts, optional=True, stage="xegpu"),
     CLEANUP.to("xegpu", "removes unused values before they are distributed"),
     propagate_layout("subgroup").to("xegpu"),
-    EXCHANGE.to("xegpu"),
+    Pass("xegpu-exchange-through-slm", exchange_through_slm, W, KM, stage="xegpu"),
     INSERT_BARRIERS.to("xegpu"),
     WG_TO_SG.to("xegpu-sg"),
     CLEANUP.to("xegpu-sg", "removes duplicate index arithmetic and hoists it out of loops"),
@@ -310,7 +190,7 @@ WORKGROUP: Sequence[Pass[XeUnit]] = (
 SUBGROUP: Sequence[Pass[XeUnit]] = (
     PAD.to("xegpu-sg"),
     BLOCKOP_FALLBACK.to("xegpu-sg"),
-    SLM_LAYOUT.to("xegpu-sg"),
+    Pass("xegpu-slm-layout", lay_out, S, KM, optional=True, stage="xegpu-sg"),
     propagate_layout("inst").to("xegpu-sg"),
     BLOCKING.to("xegpu-inst"),
     CLEANUP.to("xegpu-inst", "removes duplicate descriptors and offsets"),
@@ -330,7 +210,7 @@ def known_as(
         for each in passes:
             each.apply(unit)
 
-    return Pass(name, story, apply, requires=requires, machine=True)
+    return Pass(name, apply, requires, "unit", machine=True, told=story)
 
 
 TO_XEGPU = (XETILE_TO_XEGPU, TO_TODAY)

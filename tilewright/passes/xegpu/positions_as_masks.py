@@ -33,7 +33,7 @@ from tilewright.passes.emit import Before, element_of, with_shape
 
 
 def positions_as_masks(kernel: gpu.FuncOp) -> None:
-    """Rewrites one kernel."""
+    """Reads an element at a run-time position by comparing indices."""
     insert_and_extract(kernel)
     for op in list(kernel.walk()):
         if isinstance(op, vector.ExtractOp) and op.dynamic_position:

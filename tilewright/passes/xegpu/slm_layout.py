@@ -45,7 +45,7 @@ ACCESS_BITS = 256
 
 
 def lay_out(kernel: gpu.FuncOp, xe: XeMachine) -> None:
-    """Gives the kernel's shared matrices their layouts."""
+    """Lays out shared matrices so that a lane's elements are contiguous."""
     shared = [op for op in kernel.walk() if isinstance(op, memref.AllocOp) and _is_shared(op)]
     if not shared:
         return

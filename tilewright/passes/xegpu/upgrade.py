@@ -58,7 +58,7 @@ from tilewright.passes.xegpu.vector_gathers import gathers_as_loads
 
 
 def upgrade(module: ModuleOp) -> None:
-    """Rewrites a module in place."""
+    """Upgrades older text to today's: offsets on memory ops."""
     strided_memrefs(module)
     for owner in list(module.walk()):
         if isinstance(owner, xegpu.DpasOp):
@@ -77,7 +77,8 @@ OLD = (
 
 
 def upgrade_older(module: ModuleOp) -> None:
-    """Text of the older generations that comes to a later pass alone is brought to today's form first."""
+    """Upgrades older text of a lane: its own offset instead of a descriptor of all lanes' offsets. Text of other
+    levels that comes to a later pass alone is brought to today's form, too."""
     if any(
         isinstance(op, OLD) or (isinstance(op, xegpu.CreateNdDescOp) and op.has_offsets)
         for op in module.walk()

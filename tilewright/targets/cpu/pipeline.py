@@ -65,7 +65,7 @@ def panels_for(m: CpuMachine) -> PanelsOf:
 
 
 def widen_operands(kernel: gpu.FuncOp, m: CpuMachine) -> None:
-    """Operands of contractions that are computed in the kernel are computed in the type that the micro-kernel reads."""
+    """Converts computed operands to the type that the micro-kernel reads."""
     for op in list(kernel.walk()):
         if not isinstance(op, ContractOp):
             continue
@@ -116,10 +116,22 @@ class CpuUnit(Unit[CpuMachine]):
 
 
 def _contract(unit: CpuUnit) -> None:
+    """Turns products, and loops that sum products, into `stage.contract` over one range of k."""
     Contraction(unit.kernel, unit.remarks, loops=unit.on("contraction")).run()
 
 
+def _pack(kernel: gpu.FuncOp, m: CpuMachine, remarks: list[str]) -> None:
+    """Packs operands once per launch instead of once per workgroup."""
+    PackingRewriter(kernel, panels_for(m), remarks).run()
+
+
+def _fuse(unit: CpuUnit) -> None:
+    """Fuses all other ops that can run in one pass over rows into one `stage.fused`."""
+    fuse_rows(unit.kernel, fuse=unit.on("fusion"))
+
+
 def _lower(unit: CpuUnit) -> None:
+    """Assigns buffers, and lowers to loops and micro-kernels."""
     unit.lowered = lower_kernel(
         unit.kernel,
         unit.machine,
@@ -135,55 +147,31 @@ W = ("workgroup",)
 
 PASSES: Sequence[Pass[CpuUnit]] = (
     *BEGIN,
-    Pass(
-        "vector-reductions",
-        "makes reductions of tiles of vector's, whatever dimensions they reduce",
-        lambda u: reductions_of_tiles(u.kernel),
-        requires=W,
-    ),
+    Pass("vector-reductions", reductions_of_tiles, W),
     Pass(
         "contraction",
-        "turns products, and loops that sum products, into `stage.contract` over one range of k",
         _contract,
-        requires=W,
+        W,
+        "unit",
         choices={"contraction": "sums a loop's products over one range of k"},
     ),
     CLEANUP,
-    Pass(
-        "packing",
-        "packs operands once per launch instead of once per workgroup",
-        lambda u: PackingRewriter(u.kernel, panels_for(u.machine), u.remarks).run(),
-        requires=W,
-        optional=True,
-        machine=True,
-    ),
-    Pass(
-        "widen-operands",
-        "converts computed operands to the type that the micro-kernel reads",
-        lambda u: widen_operands(u.kernel, u.machine),
-        requires=W,
-        machine=True,
-    ),
+    Pass("packing", _pack, W, "kernel machine remarks", optional=True),
+    Pass("widen-operands", widen_operands, W, "kernel machine"),
     CLEANUP,
-    Pass(
-        "precision",
-        "lowers the precision of approximate exponentials and conversions to what their uses need",
-        lambda u: lower_precision(u.kernel),
-        requires=W,
-        optional=True,
-    ),
+    Pass("precision", lower_precision, W, optional=True),
     Pass(
         "row-fusion",
-        "fuses all other ops that can run in one pass over rows into one `stage.fused`",
-        lambda u: fuse_rows(u.kernel, fuse=u.on("fusion")),
-        requires=W,
+        _fuse,
+        W,
+        "unit",
         choices={"fusion": "fuses several ops into one pass over rows"},
         stage="stage",
     ),
     Pass(
         "cpu-to-mach",
-        "assigns buffers, and lowers to loops and micro-kernels",
         _lower,
+        given="unit",
         choices={
             "buffer-reuse": "lets values that replace one another (a loop's next accumulator) share a buffer",
             "prefetch": "prefetches the data of the next rows",

@@ -87,6 +87,11 @@ class CudaUnit(Unit[Machine]):
     def runs(self, name: str) -> bool:
         return name in ("cuda", self.machine.name)
 
+    @property
+    def warpgroups(self) -> int:
+        """That share the products."""
+        return warpgroups(self.kernel)
+
     def buffered_loads(self) -> Sequence[Operation]:
         """The loads that multi-buffers will bring."""
         if self.copied is None:
@@ -98,63 +103,28 @@ W = ("workgroup",)
 
 
 def _retile(unit: CudaUnit) -> None:
+    """Splits a workgroup whose tiles exceed the registers into several."""
     fits = retile(unit.kernel, unit.remarks)
     if unit.split.tiles > 1:
         retile(unit.kernel, unit.remarks, least=fits * unit.split.tiles)
 
 
 def _retile_again(unit: CudaUnit) -> None:
+    """Splits a workgroup whose tiles exceed the registers into several."""
     retile(unit.kernel, unit.remarks, synchronous_accumulators(unit.kernel, unit.machine))
 
 
-SPLIT = Pass[CudaUnit](
-    "split-workgroups",
-    "splits a workgroup whose tiles exceed the registers into several",
-    _retile,
-    requires=W,
-    optional="split",
-)
-REMATERIALIZE_TILES = Pass[CudaUnit](
-    "rematerialize-tiles",
-    "rematerializes each tile, with its offsets, where it is loaded",
-    lambda u: rematerialize_tiles(u.kernel),
-    requires=W,
-)
+SPLIT = Pass[CudaUnit]("split-workgroups", _retile, W, "unit", optional="split")
+REMATERIALIZE_TILES = Pass[CudaUnit]("rematerialize-tiles", rematerialize_tiles, W)
 COMMON: Sequence[Pass[CudaUnit]] = (
     *BEGIN,
-    Pass(
-        "scalar-memory",
-        "makes a number in memory a tile of one element",
-        lambda u: scalar_memory(u.kernel),
-        requires=W,
-    ),
-    Pass(
-        "carry-offsets",
-        "lets loops carry the offsets of scattered tiles",
-        lambda u: carry_offsets(u.kernel),
-        requires=W,
-    ),
-    Pass(
-        "scaled-maxima",
-        "moves a positive scale out of a maximum: max(s x) = s max(x)",
-        lambda u: scale_maxima(u.kernel),
-        requires=W,
-    ),
+    Pass("scalar-memory", scalar_memory, W),
+    Pass("carry-offsets", carry_offsets, W),
+    Pass("scaled-maxima", scale_maxima, W),
     CLEANUP,
-    Pass(
-        "drop-prefetches",
-        "removes prefetches of data that is copied asynchronously anyway",
-        lambda u: drop_prefetches(u.kernel),
-        requires=W,
-        optional="cp-async",
-    ),
+    Pass("drop-prefetches", drop_prefetches, W, optional="cp-async"),
     CLEANUP,
-    Pass(
-        "eliminate-barriers",
-        "removes barriers that order no memory accesses",
-        lambda u: eliminate_barriers(u.kernel),
-        requires=W,
-    ),
+    Pass("eliminate-barriers", eliminate_barriers, W),
     SPLIT,
     CLEANUP,
 )
@@ -167,33 +137,33 @@ def coarsening(times: int = 0) -> Pass[CudaUnit]:
     def wanted(unit: CudaUnit) -> int:
         return times or unit.split.steps * steps_per_line(unit.kernel)
 
-    return Pass(
-        "k-coarsening",
-        "merges short steps of k until they fill a line of shared memory, where the extents are divisible",
-        lambda u: coarsen_k(u.kernel, wanted(u)),
-        requires=W,
-        optional=True,
-        when=lambda u: wanted(u) > 1,
-        make=coarsening,
-    )
+    def due(unit: CudaUnit) -> bool:
+        return wanted(unit) > 1
+
+    def apply(unit: CudaUnit) -> None:
+        """Merges short steps of k until they fill a line of shared memory, where the extents are divisible."""
+        coarsen_k(unit.kernel, wanted(unit))
+
+    return Pass("k-coarsening", apply, W, "unit", optional=True, when=due, make=coarsening)
 
 
 def _note_loop_work(unit: CudaUnit) -> None:
+    """Records the loop of products for the cost model of launches with few programs."""
     planned = unit.split != UNSPLIT or bool(unit.off) or unit.stages is not None
     unit.work = None if planned else work_of(unit.kernel, unit.machine)
 
 
 def split_k_pass(parts: int = 0) -> Pass[CudaUnit]:
     """Clusters of so many workgroups; 0: as many as the launch asked for."""
-    return Pass(
-        "split-k",
-        "split-K: the workgroups of a cluster share the iterations of one program and add up their sums",
-        lambda u: split_k(u.kernel, parts or u.split.parts),
-        requires=W,
-        optional=True,
-        when=lambda u: u.split.parts > 1,
-        make=split_k_pass,
-    )
+
+    def due(unit: CudaUnit) -> bool:
+        return unit.split.parts > 1
+
+    def apply(unit: CudaUnit) -> None:
+        """Split-K: the workgroups of a cluster share the iterations of one program and add up their sums."""
+        split_k(unit.kernel, parts or unit.split.parts)
+
+    return Pass("split-k", apply, W, "unit", optional=True, when=due, make=split_k_pass)
 
 
 def _persists(unit: CudaUnit) -> bool:
@@ -204,6 +174,7 @@ def _persists(unit: CudaUnit) -> bool:
 
 
 def _multi_buffer(unit: CudaUnit) -> None:
+    """Loads the operands of products through multi-buffers in shared memory, filled by TMA."""
     kernel, machine = unit.kernel, unit.machine
     panels = room_of_panels(kernel, warpgroups(kernel)) if unit.on("tma-stores") else 0
     room = machine.memories["smem"].size - unit.spare - panels
@@ -211,135 +182,46 @@ def _multi_buffer(unit: CudaUnit) -> None:
     multi_buffer_loads(kernel, machine, BufferBudget(room, unit.stages), unit.remarks)
 
 
+def _defer_reductions(unit: CudaUnit) -> None:
+    """Keeps loop-carried reductions per lane and combines the lanes after the loop."""
+    defer_reductions(unit.kernel, lambda: _ownership(unit))
+
+
 DEFER_REDUCTIONS = Pass[CudaUnit](
-    "deferred-reduction",
-    "keeps loop-carried reductions per lane and combines the lanes after the loop",
-    lambda u: defer_reductions(u.kernel, lambda: _ownership(u)),
-    requires=W,
-    optional=True,
-    machine=True,
+    "deferred-reduction", _defer_reductions, W, "unit", optional=True, machine=True
 )
 PLACED: Sequence[Pass[CudaUnit]] = (
     REMATERIALIZE_TILES,
-    Pass(
-        "swap-operands",
-        "computes a product transposed if it has few rows, or if warpgroups can read its operands only so",
-        lambda u: swap_operands(u.kernel, u.machine),
-        requires=W,
-        optional=True,
-        machine=True,
-    ),
-    Pass(
-        "tf32-rounding",
-        "rounds f32 operands to tf32 where they are loaded",
-        lambda u: round_at_loads(u.kernel),
-        requires=W,
-    ),
+    Pass("swap-operands", swap_operands, W, "kernel machine", optional=True),
+    Pass("tf32-rounding", round_at_loads, W),
     CLEANUP,
 )
 """What is done before it is known whether warpgroups have anything to multiply."""
 
 ASYNCHRONOUS: Sequence[Pass[CudaUnit]] = (
-    Pass(
-        "index-set-splitting",
-        "splits loops into iterations with and without a mask (index-set splitting)",
-        lambda u: split_index_sets(u.kernel),
-        requires=W,
-        optional=True,
-    ),
+    Pass("index-set-splitting", split_index_sets, W, optional=True),
     CLEANUP,
     coarsening(),
     CLEANUP,
-    Pass(
-        "loop-work",
-        "records the loop of products for the cost model of launches with few programs",
-        _note_loop_work,
-        requires=W,
-    ),
+    Pass("loop-work", _note_loop_work, W, "unit"),
     split_k_pass(),
-    Pass(
-        "persistent",
-        "runs one workgroup per multiprocessor, which takes programs in an order that reuses L2; the longest first "
-        "where their loops differ in length",
-        lambda u: make_persistent(u.kernel, u.remarks),
-        requires=W,
-        optional=True,
-        when=_persists,
-    ),
-    Pass(
-        "multi-buffering",
-        "loads the operands of products through multi-buffers in shared memory, filled by TMA",
-        _multi_buffer,
-        requires=W,
-        optional=True,
-        machine=True,
-    ),
-    Pass(
-        "local-stores",
-        "stores computed right operands to multi-buffers, too",
-        lambda u: store_operands(u.kernel, u.machine),
-        requires=W,
-        machine=True,
-    ),
-    Pass(
-        "async-mma",
-        "issues products asynchronously to warpgroups (wgmma)",
-        lambda u: issue_async_mma(u.kernel, u.machine, u.remarks),
-        requires=W,
-        machine=True,
-    ),
-    Pass(
-        "k-slicing",
-        "splits a product whose A is computed (dequantized, activated) along k: one slice is computed while another "
-        "multiplies",
-        lambda u: slice_products_along_k(u.kernel, u.machine),
-        requires=W,
-        optional=True,
-        machine=True,
-    ),
+    Pass("persistent", make_persistent, W, "kernel remarks", optional=True, when=_persists),
+    Pass("multi-buffering", _multi_buffer, W, "unit", optional=True, machine=True),
+    Pass("local-stores", store_operands, W, "kernel machine"),
+    Pass("async-mma", issue_async_mma, W, "kernel machine remarks"),
+    Pass("k-slicing", slice_products_along_k, W, "kernel machine", optional=True),
     DEFER_REDUCTIONS,
-    Pass(
-        "mma-pipelining",
-        "software-pipelines products: a loop's last product overlaps the next iteration, also across loops",
-        lambda u: pipeline_products(u.kernel, warpgroups(u.kernel)),
-        requires=W,
-        optional=True,
-    ),
-    Pass(
-        "ping-pong",
-        "lets one warpgroup multiply while another computes",
-        lambda u: schedule_ping_pong(u.kernel, warpgroups(u.kernel)),
-        requires=W,
-        optional=True,
-    ),
-    Pass(
-        "deferred-wait",
-        "waits for an accumulating product one iteration later",
-        lambda u: defer_waits(u.kernel),
-        requires=W,
-        optional=True,
-    ),
-    Pass(
-        "tma-stores",
-        "stores results through shared memory by TMA",
-        lambda u: form_tma_stores(u.kernel, warpgroups(u.kernel), u.remarks),
-        requires=W,
-        optional=True,
-    ),
-    Pass(
-        "warp-specialization",
-        "warp specialization: one warp copies, the other warpgroups compute",
-        lambda u: specialize_warps(u.kernel, u.machine, u.remarks),
-        requires=W,
-        optional=True,
-        machine=True,
-    ),
+    Pass("mma-pipelining", pipeline_products, W, "kernel warpgroups", optional=True),
+    Pass("ping-pong", schedule_ping_pong, W, "kernel warpgroups", optional=True),
+    Pass("deferred-wait", defer_waits, W, optional=True),
+    Pass("tma-stores", form_tma_stores, W, "kernel warpgroups remarks", optional=True),
+    Pass("warp-specialization", specialize_warps, W, "kernel machine remarks", optional=True),
     CLEANUP,
 )
 """From a workgroup's program to the `stage` dialect: copies and products run beside the program."""
 
 SYNCHRONOUS: Sequence[Pass[CudaUnit]] = (
-    replace(SPLIT, apply=_retile_again, machine=True),
+    replace(SPLIT, rewrite=_retile_again, machine=True),
     CLEANUP,
     REMATERIALIZE_TILES,
     CLEANUP,
@@ -374,6 +256,7 @@ def _ownership(unit: CudaUnit) -> Ownership:
 
 
 def _lower(unit: CudaUnit) -> None:
+    """Distributes values to warps and lanes, selects instructions: the program of one thread."""
     ownership = _ownership(unit)
     try:
         lowered = lower_kernel(unit.kernel, ownership, unit.machine)
@@ -389,8 +272,8 @@ def _lower(unit: CudaUnit) -> None:
 
 TO_MACH = Pass[CudaUnit](
     "cuda-to-mach",
-    "distributes values to warps and lanes, selects instructions: the program of one thread",
     _lower,
+    given="unit",
     choices={
         "cp-async": "copies operands ahead of the loop by cp.async, on sm_80 and where warpgroups cannot multiply; "
         "drops prefetches of the same arrays",

@@ -34,6 +34,7 @@ class EmuUnit(Unit[None]):
 
 
 def _legalize(unit: EmuUnit) -> None:
+    """Rewrites ops into the forms that the next pass lowers."""
     kernel = unit.kernel
     subgroups, of_lanes = subgroups_of(kernel), level_of(kernel) == "lane"
     unit.lanes = integer(kernel, "tilewright.lanes", LANES) if of_lanes else 1
@@ -48,30 +49,18 @@ def _legalize(unit: EmuUnit) -> None:
 
 
 def _lower(unit: EmuUnit) -> None:
+    """Vectorizes over the lanes of a subgroup; each subgroup becomes a fiber."""
     unit.lowered = Lowering(unit.kernel, unit.lanes, subgroups_of(unit.kernel), unit.block)
     unit.module = unit.lowered.run()
 
 
-LEVELS = ("subgroup", "lane")
 PASSES: Sequence[Pass[EmuUnit]] = (
     replace(
         XETILE_TO_XEGPU,
         when=lambda u: any(op.name.startswith("xetile.") for op in u.module.walk()),
     ),
-    Pass(
-        "emu-legalize",
-        "rewrites ops into the forms that the next pass lowers",
-        _legalize,
-        requires=LEVELS,
-        stage="xegpu",
-    ),
-    Pass(
-        "lanes-to-vectors",
-        "vectorizes over the lanes of a subgroup; each subgroup becomes a fiber",
-        _lower,
-        stage="vectors",
-        whole=True,
-    ),
+    Pass("emu-legalize", _legalize, ("subgroup", "lane"), "unit", stage="xegpu"),
+    Pass("lanes-to-vectors", _lower, given="unit", stage="vectors", whole=True),
 )
 PIPELINE = Pipeline[EmuUnit]("emu", PASSES, lambda module, _: EmuUnit(module, None), "")
 

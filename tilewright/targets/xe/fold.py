@@ -70,7 +70,7 @@ _COMPARISONS: tuple[Callable[[int, int], bool], ...] = (
 
 
 def fold(kernel: gpu.FuncOp) -> bool:
-    """Folds index arithmetic, comparisons and masks of a kernel; True where there was something."""
+    """Folds constants. Index arithmetic, comparisons and masks; returns whether there was something."""
     changed = False
     for op in list(kernel.walk()):
         poll()

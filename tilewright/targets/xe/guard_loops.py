@@ -37,6 +37,7 @@ _MASKED = (xegpu.LoadGatherOp, xegpu.StoreScatterOp, xegpu.AtomicRMWOp)
 
 
 def guard_loops(kernel: gpu.FuncOp) -> None:
+    """Makes loops run at least once, masking the accesses of an iteration too many."""
     for op in list(kernel.walk()):
         if not isinstance(op, scf.ForOp) or not _may_be_empty(op):
             continue

@@ -39,7 +39,8 @@ class _OffsetSum:
 
 
 def rewrite_overflow_checks(module: ModuleOp) -> bool:
-    """Rewrites the comparisons of a module; True where there was one."""
+    """Rewrites overflow checks into the one form that the offline compiler of 2022 compiles. Returns whether there
+    was one."""
     changed = False
     for op in list(module.walk()):
         if isinstance(op, arith.CmpiOp) and isinstance(

@@ -109,11 +109,13 @@ L = ("lane",)
 
 
 def _schedule(unit: XeUnit) -> None:
+    """Schedules ops next to their uses, if registers do not suffice or many addresses are live."""
     schedule_for_pressure(unit.kernel, lanes_of(unit.kernel, unit.machine))
     unit.fit = None
 
 
 def _measure(unit: XeUnit) -> None:
+    """Estimates register pressure."""
     unit.natural = pressure_of(unit.kernel, unit.machine)
 
 
@@ -138,22 +140,25 @@ def split(registers: int = PARTS[0]) -> Pass[XeUnit]:
 
     return Pass(
         "xe-split-loads",
-        f"splits loads to at most {registers} registers each, if registers do not suffice",
         apply,
-        requires=L,
+        L,
+        "unit",
         optional=True,
         when=too_large,
         machine=True,
         make=split,
+        told=f"splits loads to at most {registers} registers each, if registers do not suffice",
     )
 
 
 def _reload(unit: XeUnit) -> None:
+    """Reloads loop-invariant data in every iteration, if registers still do not suffice."""
     if rematerialize_loads(unit.kernel):
         _schedule(unit)
 
 
 def _choose(unit: XeUnit) -> None:
+    """Chooses 128 or 256 registers per thread; refuses a program that needs more."""
     natural = unit.natural or pressure_of(unit.kernel, unit.machine)
     before = natural.registers + natural.reserve
     unit.registers, unit.pressure = choose_mode(unit.kernel, unit.machine, before)
@@ -162,92 +167,38 @@ def _choose(unit: XeUnit) -> None:
 
 
 def _lower(unit: XeUnit) -> None:
+    """Lowers to addresses and calls of messages and products (`@xe_*`)."""
     kernel, machine = unit.kernel, unit.machine
     lowered = lower(kernel, machine)
     unit.lowered, unit.module = lowered, lowered.module
 
 
 ORDER: Sequence[Pass[XeUnit]] = (
-    Pass("xe-fold", "folds constants", lambda u: fold(u.kernel), requires=L),
-    Pass(
-        "xe-widen-branch-results",
-        "widens the short results of branches to 32 bits",
-        lambda u: widen_branch_results(u.kernel),
-        requires=L,
-    ),
-    Pass(
-        "xe-split-assembled",
-        "removes vectors that are assembled from parts only to be read in parts",
-        lambda u: split_assembled(u.kernel),
-        requires=L,
-        optional=True,
-    ),
-    Pass(
-        "xe-split-accumulators",
-        "splits accumulators: products get sums of their own, added behind",
-        lambda u: split_accumulators(u.kernel),
-        requires=L,
-        optional=True,
-    ),
-    Pass("xe-register-pressure", "estimates register pressure", _measure, requires=L, machine=True),
+    Pass("xe-fold", fold, L),
+    Pass("xe-widen-branch-results", widen_branch_results, L),
+    Pass("xe-split-assembled", split_assembled, L, optional=True),
+    Pass("xe-split-accumulators", split_accumulators, L, optional=True),
+    Pass("xe-register-pressure", _measure, L, "unit", machine=True),
     Pass(
         "xe-schedule-for-pressure",
-        "schedules ops next to their uses, if registers do not suffice or many addresses are live",
         _schedule,
-        requires=L,
+        L,
+        "unit",
         optional=True,
         when=_many_or_too_large,
         machine=True,
     ),
     *(split(registers) for registers in PARTS),
-    Pass(
-        "xe-rematerialize-loads",
-        "reloads loop-invariant data in every iteration, if registers still do not suffice",
-        _reload,
-        requires=L,
-        optional=True,
-        when=too_large,
-        machine=True,
-    ),
+    Pass("xe-rematerialize-loads", _reload, L, "unit", optional=True, when=too_large, machine=True),
 )
 LANE: Sequence[Pass[XeUnit]] = (
     *(each.to("xegpu-lane") for each in ORDER),
+    Pass("xe-register-mode", _choose, L, "unit", machine=True),
+    Pass("xe-guard-loops", guard_loops, L, optional=True),
+    Pass("xe-version-stores", version_stores, L, optional=True),
+    Pass("xe-lane-to-mach", _lower, given="unit", stage="mach", machine=True, whole=True),
     Pass(
-        "xe-register-mode",
-        "chooses 128 or 256 registers per thread; refuses a program that needs more",
-        _choose,
-        requires=L,
-        machine=True,
-    ),
-    Pass(
-        "xe-guard-loops",
-        "makes loops run at least once, masking the accesses of an iteration too many",
-        lambda u: guard_loops(u.kernel),
-        requires=L,
-        optional=True,
-    ),
-    Pass(
-        "xe-version-stores",
-        "versions consecutive masked stores: one check whether all masks are set",
-        lambda u: version_stores(u.kernel),
-        requires=L,
-        optional=True,
-    ),
-    Pass(
-        "xe-lane-to-mach",
-        "lowers to addresses and calls of messages and products (`@xe_*`)",
-        _lower,
-        stage="mach",
-        machine=True,
-        whole=True,
-    ),
-    Pass(
-        "xe-overflow-checks",
-        "rewrites overflow checks into the one form that the offline compiler of 2022 compiles",
-        lambda u: rewrite_overflow_checks(u.module),
-        optional=True,
-        stage="mach",
-        whole=True,
+        "xe-overflow-checks", rewrite_overflow_checks, given="module", optional=True, stage="mach"
     ),
 )
 """From a lane's program to that of the emitter."""

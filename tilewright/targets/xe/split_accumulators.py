@@ -24,7 +24,7 @@ from tilewright.passes.emit import Before
 
 
 def split_accumulators(kernel: gpu.FuncOp) -> bool:
-    """Rewrites the chains of products of a kernel; True where there was one."""
+    """Splits accumulators: products get sums of their own, added behind. Returns whether there was a chain."""
     changed = False
     for op in list(kernel.walk()):
         if isinstance(op, xegpu.DpasOp) and isinstance(op.parent_op(), scf.ForOp):

@@ -25,7 +25,7 @@ Chain = list[SSAValue | None]
 
 
 def split_assembled(kernel: gpu.FuncOp) -> bool:
-    """Rewrites the slices and shuffles of a kernel; True where there was one."""
+    """Removes vectors that are assembled from parts only to be read in parts. Returns whether there was one."""
     chains: dict[SSAValue, Chain | None] = {}
     changed = False
     for op in list(kernel.walk()):

@@ -26,7 +26,7 @@ LEAST = 4
 
 
 def version_stores(kernel: gpu.FuncOp) -> bool:
-    """Rewrites the masked stores of a kernel; True where there were some."""
+    """Versions consecutive masked stores: one check whether all masks are set. Returns whether there were some."""
     groups: list[list[xegpu.StoreScatterOp]] = []
     for block in [block for region in kernel.regions for block in region.blocks]:
         _collect(block, groups)

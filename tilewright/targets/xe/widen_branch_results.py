@@ -24,7 +24,7 @@ WORD = 32
 
 
 def widen_branch_results(kernel: gpu.FuncOp) -> bool:
-    """Rewrites the branches of a kernel; True where there was one."""
+    """Widens the short results of branches to 32 bits. Returns whether there was one."""
     changed = False
     for op in list(kernel.walk()):
         if isinstance(op, scf.IfOp):

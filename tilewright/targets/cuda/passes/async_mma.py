@@ -25,7 +25,7 @@ from tilewright.uarch.base import Machine
 
 
 def issue_async_mma(function: gpu.FuncOp, machine: Machine, remarks: list[str]) -> int:
-    """Rewrites one kernel; how many products are asynchronous."""
+    """Issues products asynchronously to warpgroups (wgmma). Returns how many."""
     made = 0
     for op in list(function.walk()):
         if isinstance(op, xetile.TileMmaOp):

@@ -44,7 +44,7 @@ class _AccumulatedSum:
 
 
 def defer_waits(function: gpu.FuncOp) -> int:
-    """Rewrites one kernel; how many loops changed."""
+    """Waits for an accumulating product one iteration later. Returns in how many loops."""
     count = 0
     for op in list(function.walk()):
         if isinstance(op, scf.ForOp) and op.parent is not None and (sums := _sums(op)) is not None:

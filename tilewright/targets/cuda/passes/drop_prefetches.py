@@ -23,7 +23,7 @@ from tilewright.targets.cuda.passes.multi_buffering import loads_of
 
 
 def drop_prefetches(function: gpu.FuncOp) -> int:
-    """Rewrites one kernel; how many prefetches are gone."""
+    """Removes prefetches of data that is copied asynchronously anyway. Returns how many."""
     copied: set[SSAValue | None] = set()
     for op in function.walk():
         if isinstance(op, xetile.TileMmaOp):

@@ -75,7 +75,7 @@ class _Split:
 
 
 def split_index_sets(function: gpu.FuncOp) -> int:
-    """Rewrites one kernel; how many loops were split."""
+    """Splits loops into iterations with and without a mask (index-set splitting). Returns how many."""
     found = [s for op in function.walk() if isinstance(op, scf.ForOp) and (s := _split(op))]
     for each in found:
         _rewrite(each)

@@ -29,7 +29,8 @@ from tilewright.uarch.base import Machine
 
 
 def slice_products_along_k(function: gpu.FuncOp, machine: Machine) -> int:
-    """Rewrites one kernel; how many products are done in slices."""
+    """Splits a product whose A is computed (dequantized, activated) along k: one slice is computed while another
+    multiplies. Returns how many products are done in slices."""
     count = 0
     for op in list(function.walk()):
         if isinstance(op, stage.ProductIssueOp) and _depth(op, machine) is not None:

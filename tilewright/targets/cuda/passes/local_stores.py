@@ -65,7 +65,7 @@ class OperandStore:
 
 
 def store_operands(function: gpu.FuncOp, machine: Machine) -> int:
-    """Rewrites one kernel; how many values are written."""
+    """Stores computed right operands to multi-buffers, too. Returns how many values are written."""
     found = list(_operand_stores(function, machine))
     top = function.body.block
     for store in found:

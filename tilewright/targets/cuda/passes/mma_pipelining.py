@@ -46,7 +46,8 @@ Waits = dict[stage.ProductIssueOp, stage.ProductWaitOp]
 
 
 def pipeline_products(function: gpu.FuncOp, groups: int) -> int:
-    """Rewrites one kernel whose products `groups` warpgroups share; how many loops changed."""
+    """Software-pipelines products: a loop's last product overlaps the next iteration, also across loops. Returns
+    how many loops changed; `groups` warpgroups share the products."""
     room = compute_registers(groups)
     loops = [op for op in function.walk() if isinstance(op, scf.ForOp)]
     plans = [plan for loop in loops if (plan := _plan(loop)) is not None]

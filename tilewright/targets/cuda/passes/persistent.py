@@ -33,7 +33,8 @@ from tilewright.targets.cuda.passes.wgmma_legality import shares_memory
 
 
 def make_persistent(function: gpu.FuncOp, remarks: list[str]) -> bool:
-    """Rewrites one kernel; whether it loops over programs now."""
+    """Runs one workgroup per multiprocessor, which takes programs in an order that reuses L2; the longest first
+    where their loops differ in length. Returns whether the kernel loops over programs now."""
     if shares_memory(function):
         remarks.append("one program per workgroup: the kernel shares memory between its subgroups")
         return False

@@ -24,7 +24,7 @@ from tilewright.dialects import stage
 
 
 def schedule_ping_pong(function: gpu.FuncOp, groups: int) -> int:
-    """Rewrites one kernel; how many loops have ping-pong scheduling."""
+    """Lets one warpgroup multiply while another computes. Returns in how many loops."""
     if groups < 2:
         return 0
     count = 0

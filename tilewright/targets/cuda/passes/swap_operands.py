@@ -40,7 +40,8 @@ from tilewright.uarch.base import Machine
 
 
 def swap_operands(function: gpu.FuncOp, machine: Machine) -> bool:
-    """Rewrites one kernel; whether its products are transposed now."""
+    """Computes a product transposed if it has few rows, or if warpgroups can read its operands only so. Returns
+    whether."""
     products = [op for op in function.walk() if isinstance(op, xetile.TileMmaOp)]
     if not products or not all(_gains(op, machine) for op in products):
         return False

@@ -24,7 +24,7 @@ from tilewright.targets.cuda.passes.wgmma_legality import TRANSPOSES, untranspos
 
 
 def round_at_loads(function: gpu.FuncOp) -> int:
-    """Rewrites one kernel; how many loads are rounded."""
+    """Rounds f32 operands to tf32 where they are loaded. Returns how many loads are rounded."""
     count = 0
     for op in list(function.walk()):
         if isinstance(op, xetile.LoadTileOp) and len(op.values) == 1:

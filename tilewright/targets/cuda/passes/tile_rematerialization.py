@@ -21,7 +21,7 @@ from tilewright.passes.materialise import Materialiser, NoValue
 
 
 def rematerialize_tiles(function: gpu.FuncOp) -> int:
-    """Rewrites one kernel; how many loads changed."""
+    """Rematerializes each tile, with its offsets, where it is loaded. Returns how many loads changed."""
     analysis = AccessAnalysis(function)
     changed = 0
     for op in list(function.walk()):

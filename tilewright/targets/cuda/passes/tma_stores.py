@@ -28,7 +28,8 @@ from tilewright.uarch.nvidia import LINE, WGMMA_ROWS
 
 
 def form_tma_stores(function: gpu.FuncOp, groups: int, remarks: list[str]) -> int:
-    """Rewrites one kernel whose products `groups` warpgroups share; how many stores changed."""
+    """Stores results through shared memory by TMA. Returns how many stores changed; `groups` warpgroups share the
+    products."""
     analysis = AccessAnalysis(function)
     changed = 0
     for op in list(function.walk()):

@@ -42,7 +42,7 @@ def compute_registers(groups: int) -> int:
 
 
 def specialize_warps(function: gpu.FuncOp, machine: Machine, remarks: list[str]) -> bool:
-    """Rewrites one kernel; whether it has roles now."""
+    """Warp specialization: one warp copies, the other warpgroups compute. Returns whether it was done."""
     top = function.body.block
     groups = warpgroups(function)
     issues = [op for op in function.walk() if isinstance(op, stage.CopyIssueOp)]
