@@ -8,7 +8,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from tilewright.codegen.instructions.table import Emission, Immediates, Instruction, declare
+from tilewright.codegen.instructions.table import Emission, Immediates, declare
 from tilewright.codegen.printer import Printer
 
 
@@ -95,13 +95,11 @@ for _n, _vectors in ((4, "neon"), (8, "sve2")):
         _c = f"vector<{_n}x{_SCALARS.get(_sums, _sums)}>"
         _x = f"vector<{_n * _per}x{_SCALARS.get(_factors, _factors)}>"
         declare(
-            Instruction(
-                f"aarch64.{_name}.{32 * _n}",
-                (_c, _x, _x),
-                (_c,),
-                frozenset({_feature, _vectors}),
-                _meaning,
-                _emission(_name, _n, _sums, _factors, _per),
-                exact=_factors == "i8",
-            )
+            f"aarch64.{_name}.{32 * _n}",
+            (_c, _x, _x),
+            (_c,),
+            frozenset({_feature, _vectors}),
+            _meaning,
+            _emission(_name, _n, _sums, _factors, _per),
+            exact=_factors == "i8",
         )

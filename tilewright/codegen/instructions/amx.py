@@ -18,7 +18,6 @@ import numpy as np
 from tilewright.codegen.instructions.table import (
     Emission,
     Immediates,
-    Instruction,
     Meaning,
     declare,
 )
@@ -110,32 +109,28 @@ _SHAPE = {"rows": ROWS, "bytes": BYTES}
 _TILE = "!mach.amx"
 _BASE = frozenset({"amx-tile"})
 
-declare(Instruction("x86.amx.tilezero", (), (_TILE,), _BASE, _zero, _emit_zero, _SHAPE))
+declare("x86.amx.tilezero", (), (_TILE,), _BASE, _zero, _emit_zero, _SHAPE)
 for _name, _llvm in (("tileload", "tileloadd64"), ("tileloadt1", "tileloaddt164")):
     # tileloadt1 is the same load, with the hint that the lines will not be read again from L1.
     declare(
-        Instruction(
-            f"x86.amx.{_name}",
-            ("!llvm.ptr", "index"),
-            (_TILE,),
-            _BASE,
-            _load,
-            _emit_load(_llvm),
-            _SHAPE,
-            effect="read",
-        )
+        f"x86.amx.{_name}",
+        ("!llvm.ptr", "index"),
+        (_TILE,),
+        _BASE,
+        _load,
+        _emit_load(_llvm),
+        _SHAPE,
+        effect="read",
     )
 declare(
-    Instruction(
-        "x86.amx.tilestore",
-        (_TILE, "!llvm.ptr", "index"),
-        (),
-        _BASE,
-        _store,
-        _emit_store,
-        _SHAPE,
-        effect="write",
-    )
+    "x86.amx.tilestore",
+    (_TILE, "!llvm.ptr", "index"),
+    (),
+    _BASE,
+    _store,
+    _emit_store,
+    _SHAPE,
+    effect="write",
 )
 
 _DOTS: tuple[tuple[str, str, Any, Any, Any, Any], ...] = (
@@ -148,14 +143,12 @@ _DOTS: tuple[tuple[str, str, Any, Any, Any, Any], ...] = (
 )
 for _name, _feature, _a, _b, _c, _wide in _DOTS:
     declare(
-        Instruction(
-            f"x86.amx.{_name}",
-            (_TILE, _TILE, _TILE),
-            (_TILE,),
-            _BASE | {_feature},
-            _dot(_a, _b, _c, _wide),
-            _emit_dot(_name),
-            {**_SHAPE, "inner": BYTES},
-            exact=_wide is np.int64,
-        )
+        f"x86.amx.{_name}",
+        (_TILE, _TILE, _TILE),
+        (_TILE,),
+        _BASE | {_feature},
+        _dot(_a, _b, _c, _wide),
+        _emit_dot(_name),
+        {**_SHAPE, "inner": BYTES},
+        exact=_wide is np.int64,
     )

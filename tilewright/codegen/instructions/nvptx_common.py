@@ -12,7 +12,6 @@ from typing import Any
 from tilewright.codegen.instructions.table import (
     Emission,
     Immediates,
-    Instruction,
     Meaning,
     declare,
 )
@@ -128,16 +127,14 @@ def timed(
 ) -> None:
     """Declare an entry whose effect is order in time."""
     declare(
-        Instruction(
-            f"nvptx.{name}",
-            tuple(operands),
-            (),
-            requires,
-            nothing(doc),
-            emit,
-            immediates or {},
-            effect=effect,
-            scope=scope,
-            timed=True,
-        )
+        f"nvptx.{name}",
+        tuple(operands),
+        (),
+        requires,
+        nothing(doc),
+        emit,
+        immediates or {},
+        effect=effect,
+        scope=scope,
+        timed=True,
     )

@@ -19,7 +19,6 @@ from tilewright.codegen.instructions.nvptx_common import (
 from tilewright.codegen.instructions.table import (
     Emission,
     Immediates,
-    Instruction,
     Meaning,
     declare,
 )
@@ -57,15 +56,13 @@ for _mode, _source, _doc in (
     ("down", lambda l, b: l + b, "The value of lane `lane + by`; its own where there is none."),
 ):  # fmt: skip
     declare(
-        Instruction(
-            f"nvptx.shfl.{_mode}",
-            ("i32", "i32"),
-            ("i32",),
-            SM80,
-            _shuffle(_source, _doc),
-            _emit_shuffle(_mode),
-            scope="warp",
-        )
+        f"nvptx.shfl.{_mode}",
+        ("i32", "i32"),
+        ("i32",),
+        SM80,
+        _shuffle(_source, _doc),
+        _emit_shuffle(_mode),
+        scope="warp",
     )
 
 
@@ -98,15 +95,13 @@ for _name, _combine, _kind in (
     ("xor", np.bitwise_xor, np.int32),
 ):  # fmt: skip
     declare(
-        Instruction(
-            f"nvptx.redux.{_name}",
-            ("i32",),
-            ("i32",),
-            SM80,
-            _redux(_combine, _kind),
-            _emit_masked(f"redux.sync.{_name}", "i32", "i32"),
-            scope="warp",
-        )
+        f"nvptx.redux.{_name}",
+        ("i32",),
+        ("i32",),
+        SM80,
+        _redux(_combine, _kind),
+        _emit_masked(f"redux.sync.{_name}", "i32", "i32"),
+        scope="warp",
     )
 
 
@@ -130,15 +125,13 @@ for _name, _meaning, _result, _llvm in (
     ("all", _vote(True), "i1", "i1"),
 ):
     declare(
-        Instruction(
-            f"nvptx.vote.{_name}",
-            ("i1",),
-            (_result,),
-            SM80,
-            _meaning,
-            _emit_masked(f"vote.{_name}.sync", _llvm, "i1"),
-            scope="warp",
-        )
+        f"nvptx.vote.{_name}",
+        ("i1",),
+        (_result,),
+        SM80,
+        _meaning,
+        _emit_masked(f"vote.{_name}.sync", _llvm, "i1"),
+        scope="warp",
     )
 
 # Special registers --------------------------------------------------------------------------------
@@ -158,16 +151,14 @@ for _name in (
     "cluster.ctaid.x", "cluster.ctaid.y", "clusterid.x", "clusterid.y", "nclusterid.x",
 ):  # fmt: skip
     declare(
-        Instruction(
-            f"nvptx.sreg.{_name}",
-            (),
-            ("i32",),
-            SM90 if "cluster" in _name else SM80,
-            _sreg_meaning(_name),
-            intrinsic(f"read.ptx.sreg.{_name}", "i32"),
-            scope="warp",
-            timed=_name != "laneid",
-        )
+        f"nvptx.sreg.{_name}",
+        (),
+        ("i32",),
+        SM90 if "cluster" in _name else SM80,
+        _sreg_meaning(_name),
+        intrinsic(f"read.ptx.sreg.{_name}", "i32"),
+        scope="warp",
+        timed=_name != "laneid",
     )
 
 # Conversions of pairs: the first operand goes to the upper half ------------------------------------
@@ -205,25 +196,21 @@ for _name, _kind, _bits, _most, _needs in (
 ):
     _mode = "rn.satfinite" if _most else "rn"
     declare(
-        Instruction(
-            f"nvptx.cvt.{_mode}.{_name}.f32",
-            ("f32", "f32"),
-            (f"i{_bits}",),
-            _needs,
-            _pack(_kind, _most),
-            statement(f"cvt.{_mode}.{_name}.f32 $0, $1, $2;", "float", "float", result=f"i{_bits}"),
-        )
+        f"nvptx.cvt.{_mode}.{_name}.f32",
+        ("f32", "f32"),
+        (f"i{_bits}",),
+        _needs,
+        _pack(_kind, _most),
+        statement(f"cvt.{_mode}.{_name}.f32 $0, $1, $2;", "float", "float", result=f"i{_bits}"),
     )
     if _most:
         declare(
-            Instruction(
-                f"nvptx.cvt.rn.f16x2.{_name}",
-                ("i16",),
-                ("i32",),
-                _needs,
-                _unpack_f8(_kind),
-                statement(f"cvt.rn.f16x2.{_name} $0, $1;", "i16", result="i32"),
-            )
+            f"nvptx.cvt.rn.f16x2.{_name}",
+            ("i16",),
+            ("i32",),
+            _needs,
+            _unpack_f8(_kind),
+            statement(f"cvt.rn.f16x2.{_name} $0, $1;", "i16", result="i32"),
         )
 
 
@@ -234,14 +221,12 @@ def _to_tf32(value: Any) -> Sequence[Any]:
 
 
 declare(
-    Instruction(
-        "nvptx.cvt.rna.tf32.f32",
-        ("f32",),
-        ("i32",),
-        SM80,
-        _to_tf32,
-        statement("cvt.rna.tf32.f32 $0, $1;", "float", result="i32"),
-    )
+    "nvptx.cvt.rna.tf32.f32",
+    ("f32",),
+    ("i32",),
+    SM80,
+    _to_tf32,
+    statement("cvt.rna.tf32.f32 $0, $1;", "float", result="i32"),
 )
 
 # Bytes ---------------------------------------------------------------------------------------------
@@ -264,14 +249,12 @@ def _prmt(a: int, b: int, which: int) -> Sequence[Any]:
 
 
 declare(
-    Instruction(
-        "nvptx.prmt",
-        ("i32", "i32", "i32"),
-        ("i32",),
-        SM80,
-        _prmt,
-        intrinsic("prmt", "i32", "i32", "i32", "i32"),
-    )
+    "nvptx.prmt",
+    ("i32", "i32", "i32"),
+    ("i32",),
+    SM80,
+    _prmt,
+    intrinsic("prmt", "i32", "i32", "i32", "i32"),
 )
 
 # The approximate unit -----------------------------------------------------------------------------
@@ -284,16 +267,14 @@ def _approximate(name: str, function: Any, doc: str) -> None:
 
     meaning.__doc__ = doc
     declare(
-        Instruction(
-            f"nvptx.{name}.f32",
-            ("f32",),
-            ("f32",),
-            SM80,
-            meaning,
-            statement(f"{name}.f32 $0, $1;", "float", result="float"),
-            exact=False,
-            elementwise=True,
-        )
+        f"nvptx.{name}.f32",
+        ("f32",),
+        ("f32",),
+        SM80,
+        meaning,
+        statement(f"{name}.f32 $0, $1;", "float", result="float"),
+        exact=False,
+        elementwise=True,
     )
 
 

@@ -23,7 +23,6 @@ from tilewright.codegen.instructions.nvptx_common import (
 from tilewright.codegen.instructions.table import (
     Emission,
     Immediates,
-    Instruction,
     Meaning,
     declare,
 )
@@ -92,28 +91,24 @@ for _count in (1, 2, 4):
     for _suffix in ("", ".trans"):
         _type, _on = f"vector<{_count}xi32>", bool(_suffix)
         declare(
-            Instruction(
-                f"nvptx.ldmatrix.x{_count}{_suffix}",
-                (SHARED,),
-                (_type,),
-                SM80,
-                _load(_count, _on),
-                _emit_load(_count, _suffix),
-                effect="read",
-                scope="warp",
-            )
+            f"nvptx.ldmatrix.x{_count}{_suffix}",
+            (SHARED,),
+            (_type,),
+            SM80,
+            _load(_count, _on),
+            _emit_load(_count, _suffix),
+            effect="read",
+            scope="warp",
         )
         declare(
-            Instruction(
-                f"nvptx.stmatrix.x{_count}{_suffix}",
-                (_type, SHARED),
-                (),
-                SM90,
-                _store(_count, _on),
-                _emit_store(_count, _suffix),
-                effect="write",
-                scope="warp",
-            )
+            f"nvptx.stmatrix.x{_count}{_suffix}",
+            (_type, SHARED),
+            (),
+            SM90,
+            _store(_count, _on),
+            _emit_store(_count, _suffix),
+            effect="write",
+            scope="warp",
         )
 
 
@@ -137,18 +132,16 @@ for _size in (4, 8, 16):
     # Through L1 for what is smaller than its 16-byte path past it.
     _path = "cg" if _size == 16 else "ca"
     declare(
-        Instruction(
-            f"nvptx.cp.async.{_size}",
-            (SHARED, GLOBAL, "i32"),
-            (),
-            SM80,
-            _copy(_size),
-            intrinsic(
-                f"cp.async.{_path}.shared.global.{_size}.s", "void", LLVM_SHARED, LLVM_GLOBAL, "i32"
-            ),
-            effect="write",
-            timed=True,
-        )
+        f"nvptx.cp.async.{_size}",
+        (SHARED, GLOBAL, "i32"),
+        (),
+        SM80,
+        _copy(_size),
+        intrinsic(
+            f"cp.async.{_path}.shared.global.{_size}.s", "void", LLVM_SHARED, LLVM_GLOBAL, "i32"
+        ),
+        effect="write",
+        timed=True,
     )
 
 timed(
@@ -215,18 +208,16 @@ def _add_packed(dtype: str) -> Meaning:
 
 for _dtype, _needs in (("f16x2", SM80), ("bf16x2", SM90)):
     declare(
-        Instruction(
-            f"nvptx.red.add.{_dtype}",
-            (GLOBAL, "i32"),
-            (),
-            _needs,
-            _add_packed(_dtype),
-            statement(
-                f"red.relaxed.gpu.global.add.noftz.{_dtype} [$0], $1;",
-                LLVM_GLOBAL,
-                "i32",
-                memory=True,
-            ),
-            effect="write",
-        )
+        f"nvptx.red.add.{_dtype}",
+        (GLOBAL, "i32"),
+        (),
+        _needs,
+        _add_packed(_dtype),
+        statement(
+            f"red.relaxed.gpu.global.add.noftz.{_dtype} [$0], $1;",
+            LLVM_GLOBAL,
+            "i32",
+            memory=True,
+        ),
+        effect="write",
     )

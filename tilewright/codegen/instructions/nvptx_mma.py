@@ -15,7 +15,7 @@ import ml_dtypes
 import numpy as np
 
 from tilewright.codegen.instructions.nvptx_common import SM80, group, ptx
-from tilewright.codegen.instructions.table import Emission, Immediates, Instruction, declare
+from tilewright.codegen.instructions.table import Emission, Immediates, declare
 from tilewright.codegen.printer import Printer
 from tilewright.uarch.nvidia import MMA_SYNC, ptx_type
 
@@ -119,16 +119,14 @@ def _declare(
     name = f"mma.sync.aligned.m{m}n{n}k{k}.row.col{saturate}.{d}.{a}.{b}.{d}"
     accumulator = f"vector<{nc}x{_MLIR[d]}>"
     declare(
-        Instruction(
-            f"nvptx.mma.m{m}n{n}k{k}.{d}.{a}.{b}.{d}",
-            (f"vector<{na}x{word}>", f"vector<{nb}x{word}>", accumulator),
-            (accumulator,),
-            requires,
-            _meaning(m, k, a, b, d),
-            _emit(name, _LLVM[d], (na, nb, nc)),
-            exact=d == "s32",
-            scope="warp",
-        )
+        f"nvptx.mma.m{m}n{n}k{k}.{d}.{a}.{b}.{d}",
+        (f"vector<{na}x{word}>", f"vector<{nb}x{word}>", accumulator),
+        (accumulator,),
+        requires,
+        _meaning(m, k, a, b, d),
+        _emit(name, _LLVM[d], (na, nb, nc)),
+        exact=d == "s32",
+        scope="warp",
     )
 
 

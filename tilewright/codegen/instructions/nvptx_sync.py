@@ -26,7 +26,6 @@ from tilewright.codegen.instructions.nvptx_common import (
 from tilewright.codegen.instructions.nvptx_memory import LLVM_SHARED, SHARED
 from tilewright.codegen.instructions.table import (
     Immediates,
-    Instruction,
     declare,
 )
 from tilewright.codegen.printer import Printer
@@ -127,16 +126,14 @@ def _mapa(pointer: Any, rank: Any) -> Sequence[Any]:
 
 
 declare(
-    Instruction(
-        "nvptx.mapa",
-        (SHARED, "i32"),
-        (CLUSTER_SHARED,),
-        SM90,
-        _mapa,
-        intrinsic("mapa.shared.cluster", LLVM_CLUSTER, LLVM_SHARED, "i32"),
-        scope="cluster",
-        timed=True,
-    )
+    "nvptx.mapa",
+    (SHARED, "i32"),
+    (CLUSTER_SHARED,),
+    SM90,
+    _mapa,
+    intrinsic("mapa.shared.cluster", LLVM_CLUSTER, LLVM_SHARED, "i32"),
+    scope="cluster",
+    timed=True,
 )
 
 
@@ -146,16 +143,14 @@ def _try_wait(pointer: Any, parity: int) -> Sequence[Any]:
 
 
 declare(
-    Instruction(
-        "nvptx.mbarrier.try_wait.parity",
-        (SHARED, "i32"),
-        ("i1",),
-        SM90,
-        _try_wait,
-        intrinsic(f"mbarrier.try.wait.parity.{_CTA}", "i1", LLVM_SHARED, "i32"),
-        effect="write",
-        timed=True,
-    )
+    "nvptx.mbarrier.try_wait.parity",
+    (SHARED, "i32"),
+    ("i1",),
+    SM90,
+    _try_wait,
+    intrinsic(f"mbarrier.try.wait.parity.{_CTA}", "i1", LLVM_SHARED, "i32"),
+    effect="write",
+    timed=True,
 )
 
 
@@ -257,7 +252,7 @@ def _emit_elect(p: Printer, regs: Sequence[str], immediates: Immediates) -> Sequ
     return [p.emit(f"extractvalue {{ i32, i1 }} {value}, 1")]
 
 
-declare(Instruction("nvptx.elect.sync", (), ("i1",), SM90, _elect, _emit_elect, scope="warp"))
+declare("nvptx.elect.sync", (), ("i1",), SM90, _elect, _emit_elect, scope="warp")
 timed(
     "griddepcontrol.wait",
     (),

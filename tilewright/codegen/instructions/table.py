@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from math import prod
-from typing import Any, cast
+from typing import Any, ParamSpec, cast
 
 import numpy as np
 from xdsl.dialects.builtin import VectorType
@@ -18,6 +18,8 @@ from tilewright.codegen.printer import Printer, prints, unsupported
 from tilewright.codegen.target import LLVMTarget
 from tilewright.dialects.mach import EachOp, InstrOp
 from tilewright.dialects.upstream.arith import element as element_of
+
+P = ParamSpec("P")
 
 Immediates = Mapping[str, int | str]
 
@@ -91,11 +93,17 @@ _TABLE: dict[str, Instruction] = {}
 _MAKERS: list[Callable[[str], Instruction | None]] = []
 
 
-def declare(instruction: Instruction) -> Instruction:
-    """Add an entry to the table."""
-    assert instruction.name not in _TABLE, f"{instruction.name} is declared twice"
-    _TABLE[instruction.name] = instruction
-    return instruction
+def _declaring(make: Callable[P, Instruction]) -> Callable[P, Instruction]:
+    def declare(*args: P.args, **kwargs: P.kwargs) -> Instruction:
+        instruction = make(*args, **kwargs)
+        assert instruction.name not in _TABLE, f"{instruction.name} is declared twice"
+        return _TABLE.setdefault(instruction.name, instruction)
+
+    return declare
+
+
+declare = _declaring(Instruction)
+"""Makes an entry, and adds it to the table."""
 
 
 def make_by(maker: Callable[[str], Instruction | None]) -> None:

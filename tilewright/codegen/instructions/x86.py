@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 
 from tilewright.codegen.instructions import amx as amx
-from tilewright.codegen.instructions.table import Immediates, Instruction, declare
+from tilewright.codegen.instructions.table import Immediates, declare
 from tilewright.codegen.printer import Printer
 
 
@@ -51,20 +51,18 @@ def _maddubsw(a: Any, b: Any) -> Sequence[Any]:
 for _bits, _feature in ((512, "avx512vnni"), (256, "avx512vnni|avxvnni")):
     _n = _bits // 32
     declare(
-        Instruction(
-            f"x86.vpdpbusd.{_bits}",
-            (f"vector<{_n}xi32>", f"vector<{4 * _n}xi8>", f"vector<{4 * _n}xi8>"),
-            (f"vector<{_n}xi32>",),
-            frozenset({_feature}),
-            _dpbusd,
-            _intrinsic(
-                f"avx512.vpdpbusd.{_bits}",
-                f"<{_n} x i32>",
-                f"<{_n} x i32>",
-                f"<{4 * _n} x i8>",
-                f"<{4 * _n} x i8>",
-            ),
-        )
+        f"x86.vpdpbusd.{_bits}",
+        (f"vector<{_n}xi32>", f"vector<{4 * _n}xi8>", f"vector<{4 * _n}xi8>"),
+        (f"vector<{_n}xi32>",),
+        frozenset({_feature}),
+        _dpbusd,
+        _intrinsic(
+            f"avx512.vpdpbusd.{_bits}",
+            f"<{_n} x i32>",
+            f"<{_n} x i32>",
+            f"<{4 * _n} x i8>",
+            f"<{4 * _n} x i8>",
+        ),
     )
 
 for _bits, _name, _feature in (
@@ -73,14 +71,12 @@ for _bits, _name, _feature in (
 ):
     _n = _bits // 32
     declare(
-        Instruction(
-            f"x86.vpmaddwd.{_bits}",
-            (f"vector<{2 * _n}xi16>", f"vector<{2 * _n}xi16>"),
-            (f"vector<{_n}xi32>",),
-            frozenset({_feature}),
-            _maddwd,
-            _intrinsic(_name, f"<{_n} x i32>", f"<{2 * _n} x i16>", f"<{2 * _n} x i16>"),
-        )
+        f"x86.vpmaddwd.{_bits}",
+        (f"vector<{2 * _n}xi16>", f"vector<{2 * _n}xi16>"),
+        (f"vector<{_n}xi32>",),
+        frozenset({_feature}),
+        _maddwd,
+        _intrinsic(_name, f"<{_n} x i32>", f"<{2 * _n} x i16>", f"<{2 * _n} x i16>"),
     )
 
 for _bits, _name, _feature in (
@@ -89,14 +85,12 @@ for _bits, _name, _feature in (
 ):
     _n = _bits // 16
     declare(
-        Instruction(
-            f"x86.vpmaddubsw.{_bits}",
-            (f"vector<{2 * _n}xi8>", f"vector<{2 * _n}xi8>"),
-            (f"vector<{_n}xi16>",),
-            frozenset({_feature}),
-            _maddubsw,
-            _intrinsic(_name, f"<{_n} x i16>", f"<{2 * _n} x i8>", f"<{2 * _n} x i8>"),
-        )
+        f"x86.vpmaddubsw.{_bits}",
+        (f"vector<{2 * _n}xi8>", f"vector<{2 * _n}xi8>"),
+        (f"vector<{_n}xi16>",),
+        frozenset({_feature}),
+        _maddubsw,
+        _intrinsic(_name, f"<{_n} x i16>", f"<{2 * _n} x i8>", f"<{2 * _n} x i8>"),
     )
 
 
@@ -127,25 +121,21 @@ def _emit_cvtne2(p: Printer, regs: Sequence[str], immediates: Immediates) -> Seq
 
 
 declare(
-    Instruction(
-        "x86.vdpbf16ps.512",
-        ("vector<16xf32>", "vector<32xbf16>", "vector<32xbf16>"),
-        ("vector<16xf32>",),
-        frozenset({"avx512bf16"}),
-        _dpbf16,
-        _emit_dpbf16,
-        exact=False,
-    )
+    "x86.vdpbf16ps.512",
+    ("vector<16xf32>", "vector<32xbf16>", "vector<32xbf16>"),
+    ("vector<16xf32>",),
+    frozenset({"avx512bf16"}),
+    _dpbf16,
+    _emit_dpbf16,
+    exact=False,
 )
 declare(
-    Instruction(
-        "x86.vcvtne2ps2bf16.512",
-        ("vector<16xf32>", "vector<16xf32>"),
-        ("vector<32xbf16>",),
-        frozenset({"avx512bf16"}),
-        _cvtne2,
-        _emit_cvtne2,
-    )
+    "x86.vcvtne2ps2bf16.512",
+    ("vector<16xf32>", "vector<16xf32>"),
+    ("vector<32xbf16>",),
+    frozenset({"avx512bf16"}),
+    _cvtne2,
+    _emit_cvtne2,
 )
 
 
@@ -170,33 +160,29 @@ def _emit_rsqrt14(p: Printer, regs: Sequence[str], immediates: Immediates) -> Se
 
 
 declare(
-    Instruction(
-        "x86.vrcp14ps.512",
-        ("vector<16xf32>",),
-        ("vector<16xf32>",),
-        frozenset({"avx512f"}),
-        _reciprocal,
-        _intrinsic(
-            "avx512.rcp14.ps.512",
-            "<16 x float>",
-            "<16 x float>",
-            extra=(("<16 x float>", "zeroinitializer"), ("i16", "-1")),
-        ),
-        exact=False,
-        elementwise=True,
-    )
+    "x86.vrcp14ps.512",
+    ("vector<16xf32>",),
+    ("vector<16xf32>",),
+    frozenset({"avx512f"}),
+    _reciprocal,
+    _intrinsic(
+        "avx512.rcp14.ps.512",
+        "<16 x float>",
+        "<16 x float>",
+        extra=(("<16 x float>", "zeroinitializer"), ("i16", "-1")),
+    ),
+    exact=False,
+    elementwise=True,
 )
 declare(
-    Instruction(
-        "x86.vrsqrt14ps.512",
-        ("vector<16xf32>",),
-        ("vector<16xf32>",),
-        frozenset({"avx512f"}),
-        _reciprocal_root,
-        _emit_rsqrt14,
-        exact=False,
-        elementwise=True,
-    )
+    "x86.vrsqrt14ps.512",
+    ("vector<16xf32>",),
+    ("vector<16xf32>",),
+    frozenset({"avx512f"}),
+    _reciprocal_root,
+    _emit_rsqrt14,
+    exact=False,
+    elementwise=True,
 )
 
 
@@ -213,4 +199,4 @@ def _emit_pause(p: Printer, regs: Sequence[str], immediates: Immediates) -> Sequ
     return []
 
 
-declare(Instruction("x86.pause", (), (), frozenset(), _pause, _emit_pause))
+declare("x86.pause", (), (), frozenset(), _pause, _emit_pause)
