@@ -9,11 +9,12 @@ from xdsl.ir import Attribute
 
 from tilewright.targets.host_arguments import argument_places
 
-PACK_WORDS = ("bytes", "kept", "filled", "at", "end")
+PACK_WORDS = ("bytes", "kept", "filled", "at", "end", "x", "panels")
 """Of an array that is packed. `bytes`, written by `tw_plan`: of its panels. `kept`: the address of panels that outlive
 the launch (`tilewright.prepacked`), or 0, which makes `tw_plan` count them as workspace; `filled`: do these hold it
-already? `at`, written by `tw_plan`: where in the workspace they are otherwise. `end`: how many tasks make them,
-from `tw_plan`; from `tw_run` on that of the first task that is neither of this array nor of those before."""
+already? `at`, written by `tw_plan`: where in the workspace they are otherwise; from `tw_run` on their address. `end`:
+how many tasks make them, from `tw_plan`; from `tw_run` on that of the first task that is neither of this array nor of
+those before. From `tw_plan`: `x`, how much of the array's extent is used; `panels`, how many are in memory."""
 
 
 @dataclass

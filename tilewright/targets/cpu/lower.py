@@ -127,21 +127,22 @@ def lower_kernel(
     functions: list[func.FuncOp] = []
     plan_op, plan = function("tw_plan", [mach.ptr], once=True)
     run_op, run = function("tw_run", [mach.ptr], once=True)
-    for i, op in enumerate(packs):
+    extents = plan_packs(FunctionContext.over(plan_op, plan, packs, kernel, block, m), packs)
+    plan.op(func.ReturnOp())
+    for i, (op, x) in enumerate(zip(packs, extents, strict=True)):
         functions += [
             emit_pack_function(i, FunctionContext, op, kernel, block, m),
-            emit_pack_task(i, FunctionContext, op, kernel, block, m),
+            emit_pack_task(i, FunctionContext, op, x, kernel, block, m),
         ]
     main = FunctionContext("tw_workgroup", body.ops, kernel, block, m)
     main.b.prefetches = prefetch
     main.overlap = overlap
     main.subgroups = subgroups
-    main.lower_workgroup(packs, share)
+    for i, (op, x) in enumerate(zip(packs, extents, strict=True)):
+        main.packed[op.result] = packed_array(main, op, i, x)
+    main.lower_workgroup(share)
     check_memory(kernel, m.architecture.machine, main.scratch.used)
     functions.append(main.op)
-
-    plan_packs(FunctionContext.over(plan_op, plan, packs, kernel, block, m), packs)
-    plan.op(func.ReturnOp())
 
     context = FunctionContext.over(run_op, run, [], kernel, block, m)
     pool = run.load(run.ptr(context.argument, block.pool), mach.ptr)
@@ -294,7 +295,7 @@ class FunctionContext(ControlFlow, MemrefOps, ScalarOps):
 
     # The workgroup --------------------------------------------------------------------------------------------
 
-    def lower_workgroup(self, packs: Sequence[PackOp], share: bool) -> None:
+    def lower_workgroup(self, share: bool) -> None:
         b = self.b
         gx, gy = self.grid(0), self.grid(1)
         rest = self.task
@@ -305,10 +306,6 @@ class FunctionContext(ControlFlow, MemrefOps, ScalarOps):
         for name, value in zip("xyz", (x, y, z), strict=True):
             self.ids[name] = value
             b.nonnegative.add(value)
-        if packs:
-            self.packed = {
-                op.result: packed_array(self, op, i).packed for i, op in enumerate(packs)
-            }
         body = self.kernel.body.block
         self.storage = Storage(body, share=share)
         self.buffers: dict[int, Buffer] = {}

@@ -73,7 +73,7 @@ class PackedArray:
     along_k: bool
     """Elements of its array stand together along k."""
     ahead: SSAValue
-    """Is it packed before the workgroups start?"""
+    """Is it packed before the workgroups start? (Nobody asks where no x is used.)"""
     function: str
     argument: SSAValue
     """What the function needs besides: the launch's argument block."""
@@ -84,11 +84,14 @@ class PackedArray:
     verbatim: bool
     """Packing changes no element."""
 
+    def plane(self, b: Builder) -> Idx:
+        """Bytes of a batch entry."""
+        return b.times(b.times(self.panels, self.rounded_k), self.format.lanes * self.format.bytes)
+
     def place(self, b: Builder, batch: Idx, panel: Idx, k: Idx) -> tuple[SSAValue, Idx]:
         """Address of a panel from k on, and bytes from there to the next panel."""
         unit = self.format.lanes * self.format.bytes
-        plane = b.times(b.times(self.panels, self.rounded_k), unit)
-        base = b.ptr(self.pointer, b.times(batch, plane))
+        base = b.ptr(self.pointer, b.times(batch, self.plane(b)))
         if not self.depth:
             panel_bytes = b.times(self.rounded_k, unit)
             return b.ptr(b.ptr(base, b.times(k, unit)), b.times(panel, panel_bytes)), panel_bytes
@@ -208,8 +211,6 @@ class Operands:
             below = b.times(
                 array.panels if array.depth else 1, family.depth * format.lanes * format.bytes
             )
-            if b.known_bool(array.ahead) is True:
-                return self.finder(format, pointer, panel_bytes, below)
             own, own_bytes = self.block_memory(family, format, count, array.along_k)
             here = b.negated(array.ahead)
             stop = b.plus(k, b.round_up(b.minus(end, begin), unit))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from xdsl.dialects import arith, func, gpu
@@ -32,83 +31,89 @@ ROWS_PER_TASK = 64
 K_PER_TASK = 128
 
 
-@dataclass(frozen=True)
-class PackingJob:
-    """One packed array: where it is, how big, and how its work is cut."""
+def packed_array(c: FunctionContext, op: PackOp, i: int, x: Idx) -> PackedArray:
+    """The `i`-th packed array, for any function of a launch: what `tw_plan` found of it is read, not computed again.
 
-    packed: PackedArray
-    bytes: Idx
-    workspace: Idx
-    """Bytes of the launch's own memory that it takes."""
-    tasks: Idx
-    panel_groups: Idx
-    k_blocks: Idx
-    batches: Idx
-
-
-def packed_array(c: FunctionContext, op: PackOp, i: int) -> PackingJob:
-    """The `i`-th packed array, computed where `c` stands. Each part starts on a cache line. An array that is not packed
-    ahead takes no tasks.
+    `x`: its extent where that is known, or what `plan_packs` gave.
     """
     b = c.b
 
     def word(name: str) -> SSAValue:
-        return b.load(b.ptr(c.argument, c.layout.of_pack(i, name)), index)
+        value = b.load(b.ptr(c.argument, c.layout.of_pack(i, name)), index)
+        b.nonnegative.add(value)
+        return value
 
-    c.lower_scalars_of(op)
-
-    matrix = c.matrices[op.source]
-    format = format_of(op, c.m)
+    matrix, format = c.matrices[op.source], format_of(op, c.m)
     sizes = list(matrix.sizes) if len(matrix.sizes) > 1 else [1, *matrix.sizes]
     k_axis = op.result.type.k.data
-    k, x = (sizes[-2], sizes[-1]) if k_axis == 0 else (sizes[-1], sizes[-2])
-    used = folded(c.e.scalar(op.used))
-    x = b.min(x, b.max(used, 0))
-    reads, few = folded(c.e.scalar(op.reads)), FEW_READS
-    if not isinstance(reads, int) or reads > few:
-        few = b.load(b.ptr(c.argument, c.layout.few_reads), index)
-    kept = b.cmp("ne", word("kept"), 0)
-    ahead = b.either(kept, b.cmp("sgt", reads, few))
-    depth = op.depth
-    panels = b.select(ahead, b.ceildiv(x, format.lanes), 0)
-    unit = depth or max(64 // itemsize(format.element), 16, format.group)
-    rounded = b.round_up(k, unit)
-    batches: Idx = 1
-    for n in sizes[:-2]:
-        batches = b.times(batches, n)
-    groups = b.ceildiv(panels, panels_per_task(format, along_k(op, matrix.strides)))
-    k_blocks = b.ceildiv(k, depth or K_PER_TASK)
-    size = b.times(b.times(b.times(batches, panels), rounded), format.lanes * format.bytes)
-    workspace = b.load(b.ptr(c.argument, c.layout.workspace), mach.ptr)
-    elsewhere = b.load(b.ptr(c.argument, c.layout.of_pack(i, "kept")), mach.ptr)
-    pointer = b.value(arith.SelectOp(kept, elsewhere, b.ptr(workspace, word("at"))))
-    packed = PackedArray(
-        pointer, format, x, k, panels, depth, k_axis, tuple(sizes[:-2]), tuple(matrix.strides[:-2]),
-        rounded, along_k(op, matrix.strides), ahead, panels_function(i), c.argument, matrix.pointer,
+    k = sizes[-2] if k_axis == 0 else sizes[-1]
+    unit = op.depth or max(64 // itemsize(format.element), 16, format.group)
+    panels = word("panels")
+    return PackedArray(
+        b.load(b.ptr(c.argument, c.layout.of_pack(i, "at")), mach.ptr),
+        format, x if isinstance(x, int) else word("x"), k, panels, op.depth, k_axis, tuple(sizes[:-2]),
+        tuple(matrix.strides[:-2]), b.round_up(k, unit), along_k(op, matrix.strides), b.cmp("ne", panels, 0),
+        panels_function(i), c.argument, matrix.pointer,
         matrix.strides[-1] if k_axis == 0 else ([0, *matrix.strides])[-2], is_verbatim(op, matrix.element, format),
     )  # fmt: skip
-    tasks = b.times(b.times(batches, groups), k_blocks)
-    own = b.select(kept, 0, b.round_up(b.plus(size, 4096), 4096))
-    return PackingJob(packed, size, own, tasks, groups, k_blocks, batches)
 
 
-def plan_packs(c: FunctionContext, packs: Sequence[PackOp]) -> None:
-    """Of `tw_plan`: how much memory packed arrays take, one after the other, and how many tasks make each."""
+def plan_packs(c: FunctionContext, packs: Sequence[PackOp]) -> list[Idx]:
+    """Of `tw_plan`: what becomes of each array, how much memory packed arrays take, one after the other, and how many
+    tasks make each. Each part starts on a cache line. An array that is not packed ahead takes no tasks.
+
+    The extents of arrays along x, as far as they are used.
+    """
     b = c.b
+    extents: list[Idx] = []
     needed: Idx = 0
     for i, op in enumerate(packs):
-        job = packed_array(c, op, i)
-        for name, value in (("bytes", job.bytes), ("at", needed), ("end", job.tasks)):
-            b.store(b.idx(value), b.ptr(c.argument, c.layout.of_pack(i, name)))
-        needed = b.plus(needed, job.workspace)
+
+        def place(name: str, i: int = i) -> SSAValue:
+            return b.ptr(c.argument, c.layout.of_pack(i, name))
+
+        c.lower_scalars_of(op)
+        sizes = c.matrices[op.source].sizes
+        x = sizes[-1] if op.result.type.k.data == 0 else ([1, *sizes])[-2]
+        x = b.min(x, b.max(folded(c.e.scalar(op.used)), 0))
+        extents.append(x)
+        reads, few = folded(c.e.scalar(op.reads)), FEW_READS
+        if not isinstance(reads, int) or reads > few:
+            few = b.load(b.ptr(c.argument, c.layout.few_reads), index)
+        kept = b.cmp("ne", b.load(place("kept"), index), 0)
+        ahead = b.either(kept, b.cmp("sgt", reads, few))
+        panels = b.select(ahead, b.ceildiv(x, format_of(op, c.m).lanes), 0)
+        for name, value in (("x", x), ("panels", panels), ("at", needed)):
+            b.store(b.idx(value), place(name))
+        array = packed_array(c, op, i, x)
+        batches, groups, k_blocks = tasks_of(b, array)
+        size = b.times(batches, array.plane(b))
+        b.store(b.idx(size), place("bytes"))
+        b.store(b.idx(b.times(b.times(batches, groups), k_blocks)), place("end"))
+        needed = b.plus(needed, b.select(kept, 0, b.round_up(b.plus(size, 4096), 4096)))
     b.store(b.idx(needed), b.ptr(c.argument, c.layout.needed))
+    return extents
+
+
+def tasks_of(b: Builder, array: PackedArray) -> tuple[Idx, Idx, Idx]:
+    """How the work of a packed array is cut: batch entries, groups of panels, blocks of k."""
+    batches: Idx = 1
+    for n in array.batch_sizes:
+        batches = b.times(batches, n)
+    groups = b.ceildiv(array.panels, panels_per_task(array.format, array.along_k))
+    return batches, groups, b.ceildiv(array.k_extent, array.depth or K_PER_TASK)
 
 
 def tasks_of_packs(b: Builder, argument: SSAValue, block: ArgumentBlock, packs: int) -> Idx:
-    """Of `tw_run`: the tasks of all packs, after it wrote where those of each end. Panels that are kept and filled take
-    none."""
+    """Of `tw_run`: the tasks of all packs, after it wrote where those of each end, and where its panels are. Panels
+    that are kept and filled take none."""
     end: Idx = 0
+    workspace = b.load(b.ptr(argument, block.workspace), mach.ptr)
     for i in range(packs):
+        at, kept = (b.ptr(argument, block.of_pack(i, name)) for name in ("at", "kept"))
+        own = b.ptr(workspace, b.load(at, index))
+        elsewhere = b.cmp("ne", b.load(kept, index), 0)
+        b.store(b.value(arith.SelectOp(elsewhere, b.load(kept, mach.ptr), own)), at)
         place = b.ptr(argument, block.of_pack(i, "end"))
         filled = b.load(b.ptr(argument, block.of_pack(i, "filled")), index)
         tasks = b.select(b.cmp("ne", filled, 0), 0, b.load(place, index))
@@ -155,6 +160,7 @@ def emit_pack_task(
     i: int,
     context_class: Any,
     op: PackOp,
+    x: Idx,
     kernel: gpu.FuncOp,
     block: ArgumentBlock,
     m: CpuMachine,
@@ -162,8 +168,8 @@ def emit_pack_task(
     """The task function of the `i`-th pack: some panels, for some block of k."""
     c: FunctionContext = context_class(pack_function(i), [op], kernel, block, m, once=True)
     b = c.b
-    packing = packed_array(c, op, i)
-    array = packing.packed
+    array = packed_array(c, op, i, x)
+    _, groups, k_blocks = tasks_of(b, array)
 
     def split(value: SSAValue, by: Idx) -> tuple[SSAValue, SSAValue]:
         quotient = b.value(arith.DivSIOp(value, b.idx(by)))
@@ -171,8 +177,8 @@ def emit_pack_task(
         b.nonnegative |= {quotient, rest}
         return quotient, rest
 
-    rest, k_block = split(c.task, packing.k_blocks)
-    batch, group = split(rest, packing.panel_groups)
+    rest, k_block = split(c.task, k_blocks)
+    batch, group = split(rest, groups)
     offset: Idx = 0
     remaining = batch
     for size, stride in zip(
