@@ -52,7 +52,9 @@ def shapes(seed: int, threads: int) -> Iterator[Shape]:
         yield layer
         m, n, k = (round(math.exp(draw.uniform(math.log(16), math.log(4096)))) for _ in range(3))
         if 2.0 * m * n * k <= most:
-            yield Shape(m, n, k, draw.choice(("NN", "NT")), draw.choice(("bf16", "i8", "f32")))
+            yield Shape(
+                m, n, k, draw.choice(("NN", "NT", "TN")), draw.choice(("bf16", "i8", "f32"))
+            )
 
 
 def tilings(shape: Shape) -> list[tuple[int, int]]:
@@ -67,16 +69,21 @@ def tilings(shape: Shape) -> list[tuple[int, int]]:
 
 def timed(shape: Shape, threads: int) -> dict[str, float]:
     """Seconds of each tiling, in turn, medians."""
-    a = drawn_array((shape.m, shape.k), shape.dtype)
-    transposed = shape.layout[1] == "T"
-    b = drawn_array((shape.n, shape.k) if transposed else (shape.k, shape.n), shape.dtype)
+    a, b = (
+        drawn_array(sizes[::-1], shape.dtype).T
+        if turned == "T"
+        else drawn_array(sizes, shape.dtype)
+        for sizes, turned in zip(
+            ((shape.m, shape.k), (shape.k, shape.n)), shape.layout, strict=True
+        )
+    )
     c = zeros((shape.m, shape.n), np.int32 if shape.dtype == "i8" else a.dtype)
     own: dict[str, Any] = {"ACC": tw.i32} if shape.dtype == "i8" else {}
     runs: dict[str, Callable[[], None]] = {}
     for m, n in tilings(shape):
         grid = -(-shape.m // m), -(-shape.n // n)
         launch = product.options(target="cpu", num_threads=threads)[grid]
-        runs[f"{m}x{n}"] = partial(launch, a, b.T if transposed else b, c, BM=m, BN=n, BK=64, **own)
+        runs[f"{m}x{n}"] = partial(launch, a, b, c, BM=m, BN=n, BK=64, **own)
     times: dict[str, list[float]] = {name: [] for name in runs}
     for run in runs.values():
         run()
@@ -107,7 +114,8 @@ def measure(args: argparse.Namespace) -> None:
 def placed(shape: Shape, tile: str) -> tuple[PlacedProduct, int, float]:
     """A product with a tiling, its programs, and seconds that storing takes in each."""
     m, n = map(int, tile.split("x"))
-    a, b = Side(m, shape.m, True, True), Side(n, shape.n, True, shape.layout[1] == "T")
+    a = Side(m, shape.m, True, shape.layout[0] == "N")
+    b = Side(n, shape.n, True, shape.layout[1] == "T")
     types = shape.dtype, shape.dtype, TYPES[shape.dtype]
     stored = a.extent * b.extent * STORE * (2 if shape.dtype == "bf16" else 4)
     return PlacedProduct(types, a, b, shape.k, 1), a.tiles * b.tiles, stored

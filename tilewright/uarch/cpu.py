@@ -178,7 +178,9 @@ class PanelRates:
     pack_short_runs: float
     """The same for panels that the first cache holds."""
     pack_rows: float
-    """Copies of A."""
+    """Copies of A where its rows run along k."""
+    pack_columns: float
+    """Where they do not."""
     run: float
     """Where a reader packs: what a row that lies together costs besides its bytes, as so many of them."""
     panels: float
@@ -193,6 +195,8 @@ class PanelRates:
     """Seconds until a row of C goes out, of any length."""
     program: float
     """Seconds of a program besides."""
+    thread: float
+    """Seconds until one more thread has begun."""
     shared_writes: float
     """Lines that several cores have read are written anew, bytes per second of all cores together."""
     meeting: float
@@ -202,12 +206,14 @@ class PanelRates:
 
 
 PANEL_RATES: Final = PanelRates(
-    hertz=2.4e9, half_block=3.3, thin_columns=0.34, stream=1.2e10, memory=2.6e11, in_place=3.0e10, pack_lines=1.07e10,
-    pack_runs=1.2e10, pack_short_runs=3.2e10, pack_rows=5.5e10, run=64.0, panels=5.1e10, panels_of_others=2.0e10,
-    sums=1.5e11, far_sums=2.1e9, row=2.5e-8, program=1.3e-6, shared_writes=1.1e10, meeting=1.2e-5, uneven=0.42,
+    hertz=2.4e9, half_block=3.75, thin_columns=0.34, stream=1.22e10, memory=2.6e11, in_place=2.9e10, pack_lines=1.07e10,
+    pack_runs=1.2e10, pack_short_runs=2.9e10, pack_rows=5.5e10, pack_columns=1.0e10, run=64.0, panels=6.6e10,
+    panels_of_others=2.0e10, sums=9.6e10, far_sums=2.1e9, row=2.5e-8, program=1.3e-6, thread=1.3e-6,
+    shared_writes=1.1e10, meeting=1.2e-5, uneven=0.42,
 )  # fmt: skip
 """Fitted to 225 products of drawn shapes, bf16, i8 and f32, each with up to 30 tilings, on 1, 4, 8 and 16 cores of a
-Xeon with AMX (2026-11-26, as `benchmarks.panel_rates` does it): what they choose runs at 0.93 of the best tiling.
+Xeon with AMX, and to 156 more of 1 to 48 rows or with A across k, f16 among them, on 1 and 2 cores of another
+(2026-11-26, as `benchmarks.panel_rates` does it): what they choose runs at 0.94 of the best tiling.
 Other machines are taken to be alike in proportion."""
 
 

@@ -9,7 +9,8 @@ nobody has compiled yet, and what each of them takes is added up by the rates of
     read in place  few rows of A beside B's rows along k, A's rows beside few columns
     sums           C goes through the second cache once per block of k
 
-Programs take turns on the cores; the last of them end at different times. No launch is faster than memory.
+Programs take turns on the cores; each core has to begin, and the last of them end at different times. No launch is
+faster than memory.
 """
 
 from __future__ import annotations
@@ -33,8 +34,6 @@ MANY_ROUNDS = 6
 """Programs per core from which on it does not matter how many are left for the last round."""
 SUMMED = 512
 """k that is multiplied while sums stay in registers."""
-RUN_BYTES = 420
-"""What the start of a run of memory costs, as so many of its bytes."""
 THIN_ROWS = 8
 """Rows of A that are multiplied at once beside few columns (`thin`)."""
 LINE = 64
@@ -60,7 +59,8 @@ class PanelCosts:
         mine = programs / self.threads
         rounds = mine if mine > MANY_ROUNDS else ceil(mine)
         rounds += self.rates.uneven * max(0.0, log2(self.threads) - 1)
-        found = {"products": 0.0, "copies": 0.0, "sums": 0.0, "start": rounds * self.rates.program}
+        start = rounds * self.rates.program + min(programs, self.threads) * self.rates.thread
+        found = {"products": 0.0, "copies": 0.0, "sums": 0.0, "start": start}
         for each in products:
             for cause, seconds, per_program in self._costs(each):
                 found[cause] += seconds * (rounds * each.times if per_program else 1)
@@ -72,10 +72,10 @@ class PanelCosts:
     def _costs(self, p: PlacedProduct) -> list[tuple[str, float, bool]]:
         """(cause, seconds, of each program) of a product."""
         kernel, rates = _kernel(self.machine, p.types), self.rates
-        floats, *sizes = dtypes.from_name(p.types[2]).is_float, *map(_itemsize, p.types[:2])
+        floats = dtypes.from_name(p.types[2]).is_float
         thin = self._thin(p, kernel.tiles) if floats else None
         if thin is not None:
-            return self._thin_costs(p, thin, sizes)
+            return self._thin_costs(p, thin)
         macs = kernel.rate * rates.hertz
         found = [("products", p.k * self._padded(p, kernel) / macs, True)]
         sums = 4 * p.a.extent * p.b.extent
@@ -83,16 +83,18 @@ class PanelCosts:
         speed = rates.sums if block <= BLOCK_BYTES else rates.far_sums
         stored = p.a.extent * rates.row
         found.append(("sums", sums * ceil(p.k / SUMMED) / speed + stored, True))
-        few, size_a, size_b = few_reads(self.threads), *sizes
-        swapped = (
-            kernel.tiles and p.b.along_k and p.a.tile <= kernel.columns and p.b.tile > p.a.tile
-        )
+        few = few_reads(self.threads)
+        swapped = kernel.tiles and p.a.tile <= kernel.columns and p.b.tile > p.a.tile
+        swapped = swapped and kernel.verbatim and p.b.along_k
         in_rows = kernel.verbatim and p.a.along_k and p.b.tile <= FEW_USES * kernel.wide
         short_runs = p.b.tile <= 2 * kernel.columns and not kernel.tiles
-        for side, other, size, in_place, packed in (
-            (p.a, p.b, size_a, in_rows and not swapped, rates.pack_rows),
-            (p.b, p.a, size_b, swapped, rates.pack_runs if p.b.along_k else rates.pack_lines),
+        pack_a = rates.pack_rows if p.a.along_k else rates.pack_columns
+        pack_b = rates.pack_runs if p.b.along_k else rates.pack_lines
+        for side, other, name, in_place, packed in (
+            (p.a, p.b, p.types[0], in_rows and not swapped, pack_a),
+            (p.b, p.a, p.types[1], swapped, pack_b),
         ):
+            size = max(kernel.bytes, _itemsize(name))
             mine = p.k * side.extent * size
             if side is p.b and side.along_k and short_runs:
                 packed = rates.pack_short_runs
@@ -107,24 +109,26 @@ class PanelCosts:
                 near = rates.panels if self.threads == 1 else rates.panels_of_others
                 found.append(("copies", mine / near, True))
             else:
-                speed = rates.in_place / self._half(p, kernel) if in_place else packed
                 runs = side.extent * ceil(p.k / SUMMED) if side.along_k else p.k
-                found.append(("copies", (mine + runs * rates.run) / speed, True))
+                bytes = mine + runs * rates.run
+                if in_place:
+                    found.append(("copies", self._read(p, side, bytes, rates.in_place), True))
+                    continue
+                found.append(("copies", bytes / packed, True))
                 block = sums + min(kernel.depth * side.extent, mine)
-                if not in_place and block > COPIED_BYTES:  # it comes back from farther
+                if block > COPIED_BYTES:  # it comes back from farther
                     found.append(("copies", mine / rates.stream, True))
         return found
 
-    def _thin_costs(
-        self, p: PlacedProduct, left: int, sizes: Sequence[int]
-    ) -> list[tuple[str, float, bool]]:
+    def _thin_costs(self, p: PlacedProduct, left: int) -> list[tuple[str, float, bool]]:
         """The same of a product whose side `left` (0 is A) is multiplied where it lies."""
         rates, vector = self.rates, self.machine.vector_bytes
         short, long = (p.a, p.b) if left == 1 else (p.b, p.a)
-        read = p.k * long.extent * sizes[left] / rates.stream
-        if left == 1 and not p.b.along_k:
-            read += p.k * RUN_BYTES / rates.stream
-        row = short.tile * sizes[1 - left]
+        read = p.k * long.extent * _itemsize(p.types[left])
+        if not long.along_k:
+            read += p.k * rates.run
+        read = self._read(p, long, read, rates.stream)
+        row = short.tile * _itemsize(p.types[1 - left])
         if not short.along_k:  # its lines are read for these elements alone
             row = max(row, LINE)
         rate = 2 * vector / max(4, _itemsize(p.types[2])) * rates.hertz
@@ -133,6 +137,14 @@ class PanelCosts:
         multiplied = p.k * -(-long.extent // block) * block * short.tile / rate
         packed = p.k * row / rates.pack_rows
         return [("products", max(multiplied, read), True), ("copies", packed, True)]
+
+    def _read(self, p: PlacedProduct, side: Side, bytes: float, speed: float) -> float:
+        """Seconds of a program for reading a side where it lies. Programs follow one another along A's rows: of those
+        on one thread the next ones find the same columns of B in the second cache, if these are long runs (short ones,
+        a row apart, share few of its sets)."""
+        near = side is p.b and side.along_k and bytes <= COPIED_BYTES
+        first = min(1.0, self.threads / p.a.tiles) if near else 1.0
+        return bytes * (first / speed + (1 - first) / self.rates.panels)
 
     def _thin(self, p: PlacedProduct, tiles: bool) -> int | None:
         """The side that is multiplied where it lies (see `thin`), if one is."""
@@ -143,14 +155,12 @@ class PanelCosts:
         return 0 if p.a.loaded and p.a.along_k and p.b.tile <= limits[1] else None
 
     def _padded(self, p: PlacedProduct, kernel: _Kernel) -> float:
-        """Elements of C that micro-kernels compute, those of tiles that stand alone as many more as they cost."""
-        rows = -(-p.a.extent // kernel.rows) * kernel.rows
+        """Elements of C that micro-kernels compute, those of half a block of tiles as many more as they cost."""
+        half = kernel.tiles and 2 * p.a.tile <= kernel.rows
+        height = kernel.rows // 2 if half else kernel.rows
+        rows = -(-p.a.extent // height) * height
         columns = -(-p.b.extent // kernel.columns) * kernel.columns
-        return rows * columns * self._half(p, kernel)
-
-    def _half(self, p: PlacedProduct, kernel: _Kernel) -> float:
-        """How much longer a block of tiles takes that has half its rows."""
-        return self.rates.half_block if kernel.tiles and p.a.tile < kernel.rows else 1.0
+        return rows * columns * (self.rates.half_block if half else 1.0)
 
 
 @dataclass(frozen=True)
@@ -166,6 +176,8 @@ class _Kernel:
     """Multiplications per clock."""
     depth: int
     """Bytes of a row or column of a panel in a block of k."""
+    bytes: int
+    """Of an element in panels, at least."""
     verbatim: bool = True
     """Does it read elements of A as they are in the array?"""
 
@@ -183,10 +195,11 @@ def _kernel(m: CpuMachine, types: tuple[str, str, str]) -> _Kernel:
         found, rate = able[0], able[0].flops_per_cycle / 2 / times
         tiles, wide = found.rows > 1, found.nr * found.panels
         depth = TILE_DEPTH if tiles else m.kc * _itemsize(found.types[1])
-        return _Kernel(tiles, found.mr, found.nr, wide, rate, depth, verbatim)
+        least = 1 if times == 1 else 4
+        return _Kernel(tiles, found.mr, found.nr, wide, rate, depth, least, verbatim)
     size = max(4, _itemsize(types[2]))
     nr, rate = m.nr(size), 2.0 * m.vector_bytes / size
-    return _Kernel(False, m.mr, nr, nr * m.panels, rate, m.kc * size, False)
+    return _Kernel(False, m.mr, nr, nr * m.panels, rate, m.kc * size, size, False)
 
 
 def _itemsize(name: str) -> int:
