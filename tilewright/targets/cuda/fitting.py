@@ -1,4 +1,4 @@
-"""Rates of a loop of products that explain measured times: `sharing.clocks`, fitted to a machine.
+"""Rates of a loop of products that explain measured times: `work_split.clocks`, fitted to a machine.
 
 By descent, one rate at a time, in ever smaller steps, from the rates of the table; the error is the mean square of the
 logarithm of estimated by measured time. What no launch depends on stays what it is: leaving it costs a little. Rates

@@ -54,7 +54,7 @@ def interpret(
     is raised at the first that cannot be passed over. `schedule` and `seed` say when copies and products are done.
     """
     programs = (grid[0] * plan.split, grid[1], grid[2])
-    # Clusters are launched only where each has one program (`sharing.choose`).
+    # Clusters are launched only where each has one program (`work_split.choose`).
     room = MULTIPROCESSORS if plan.cluster == (1, 1, 1) else 1 << 20
     launched = launch_grid(plan, programs, room)
     with _on_device(args) as there:

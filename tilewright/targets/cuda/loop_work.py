@@ -1,5 +1,5 @@
 """What of a kernel says how many workgroups should compute one of its programs: its loop, measured
-(`sharing.LoopWork`).
+(`work_split.LoopWork`).
 """
 
 from __future__ import annotations

@@ -191,7 +191,7 @@ class CudaTarget(Target):
     def fitted(
         self, timed: Sequence[tuple[Request, Mapping[str, int], float]], options: CompileOptions
     ) -> Mapping[str, float]:
-        """The rates of `sharing.clocks`."""
+        """The rates of `work_split.clocks`."""
         from tilewright.targets.cuda import fitting, tile_sizes
 
         machine, cores = self.machine(options), self.rates(options).cores

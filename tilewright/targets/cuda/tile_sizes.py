@@ -3,7 +3,7 @@
 How the loop depends on each constexpr is not recognised but measured: the kernel is built with all of them 64, then
 with one at a time doubled, and its `LoopWork` says what has doubled, rows, columns or the step of k. So any kernel of
 that form will do, whatever its constexprs are called and however its grid is laid out. Every tiling that the machine's
-instructions and registers can do is then costed for the launch at hand (`sharing.clocks`), with few rows or columns
+instructions and registers can do is then costed for the launch at hand (`work_split.clocks`), with few rows or columns
 those of the transposed product (`passes/swap_operands.py`), and with several workgroups for a program.
 
     8 x 4096 x 4096:  BM = 128, BN = 256, BK = 64    16 programs    24 us

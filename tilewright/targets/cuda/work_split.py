@@ -1,4 +1,4 @@
-"""Sharing: how many workgroups compute one program of a launch whose programs do not fill the machine evenly.
+"""Work splits: how many workgroups compute one program of a launch whose programs do not fill the machine evenly.
 
 The extents that decide it are known at the launch only (code is specialised on classes of extents), so a kernel is
 compiled as it stands, with a note of its loop (`LoopWork`); a launch asks `choose`, and where that finds that cores
