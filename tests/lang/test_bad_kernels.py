@@ -28,6 +28,34 @@ def axis(A):
     tw.program_id("x")
 
 
+@bad("async_def is an async def, which cannot be compiled")
+async def async_def(A):
+    tw.store_tile(1, tw.init_tile(A, [0, 0], (1, 1)))
+
+
+def returns_nothing(x):
+    x + 1
+
+
+@bad("store_tile writes a value, not None (what a function without return gives)")
+def stores_what_no_function_returned(A):
+    tw.store_tile(returns_nothing(tw.program_id(0)), tw.init_tile(A, [0, 0], (1, 1)))
+
+
+@bad("hint: a function without return gives None", "returns_nothing(tw.program_id(0)) + 1")
+def adds_to_what_no_function_returned(A):
+    returns_nothing(tw.program_id(0)) + 1
+
+
+@bad("hint: make a value of the same shape with tw.full((8, 4), x, dtype), or use another name")
+def number_and_tile(A):
+    if A.shape[0] > 4:
+        x = 1
+    else:
+        x = tw.zeros((8, 4), tw.f32)
+    tw.store_tile(x, tw.init_tile(A, [0, 0], (8, 4)))
+
+
 counter = 0
 
 

@@ -5,6 +5,7 @@ import pytest
 
 import tilewright as tw
 from tests.lang.reference import poisoned, refused, run
+from tilewright.diagnostics import CheckError
 
 
 @pytest.fixture
@@ -54,6 +55,12 @@ def test_range_with_steps_of_both_signs(bounds):
         run(kernel, 1, y, *args, **extra)
         assert y[: len(expected)].tolist() == expected
         assert (y[len(expected) :] == -99).all()
+
+
+def test_a_step_of_zero_when_it_runs_fails_alike():
+    for target in ("reference", "cpu"):
+        with pytest.raises(CheckError, match="the step of a range is 0"):
+            down_at_run_time.options(target=target)[1](np.zeros(16, np.int64), 0, 4, 0)
 
 
 @tw.kernel

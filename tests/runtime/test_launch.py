@@ -128,6 +128,15 @@ def test_read_only_arrays_may_be_read_but_not_stored_to(launcher, target):
     assert len(target.launches) == 1
 
 
+def test_elements_that_are_one_in_memory_may_be_read_but_not_stored_to(launcher, target):
+    x, y = arrays()
+    repeated = np.lib.stride_tricks.as_strided(x, x.shape, (0, *x.strides[1:]))
+    launcher.launch(1, (repeated, y), {})
+    with pytest.raises(LaunchError, match=r"stores to Y, which is a view whose \d+ elements"):
+        launcher.launch(1, (x, repeated), {})
+    launcher.launch(1, (x, np.lib.stride_tricks.as_strided(x, (0, *x.shape[1:]), x.strides)), {})
+
+
 def test_flat_arrays_must_have_no_gaps(target, tmp_path):
     program = CopyProgram()
     program.contiguous = (0,)

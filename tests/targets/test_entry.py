@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from tilewright.diagnostics import UnsupportedError
+from tilewright.diagnostics import CheckError, UnsupportedError
 from tilewright.dialects.text import parse_module
+from tilewright.runtime.arrays import describe
 from tilewright.targets.base import CompileOptions
 from tilewright.targets.entry import build_text
 from tilewright.tools.cli import main
@@ -99,3 +101,32 @@ def test_commands_tell_the_place(command: list[str], tmp_path: Path, capsys) -> 
     path.write_text("// nothing here\nfunc.func private @f()\n")
     assert main([command[0], str(path), *command[1:]]) == 1
     assert "vector.mlir:2:1: error:" in capsys.readouterr().err
+
+
+STEPS = """\
+gpu.module @m {
+  gpu.func @k(%a: memref<16x16xf32>, %b: memref<16x16xf32>, %s: index) kernel {
+    %c0 = arith.constant 0 : index
+    %c4 = arith.constant 4 : index
+    %t = xetile.init_tile %a[0, 0] : memref<16x16xf32> -> !xetile.tile<16x16xf32>
+    %o = xetile.init_tile %b[0, 0] : memref<16x16xf32> -> !xetile.tile<16x16xf32>
+    %v = xetile.load_tile %t : !xetile.tile<16x16xf32> -> vector<16x16xf32>
+    %r = scf.for %i = %c0 to %c4 step %s iter_args(%x = %v) -> vector<16x16xf32> {
+      %y = arith.addf %x, %v : vector<16x16xf32>
+      scf.yield %y : vector<16x16xf32>
+    }
+    xetile.store_tile %r, %o : vector<16x16xf32>, !xetile.tile<16x16xf32>
+    gpu.return
+  }
+}
+"""
+
+
+@pytest.mark.parametrize("target", ["cpu", "emu"])
+def test_a_loop_whose_step_is_zero_when_it_runs_fails(target: str) -> None:
+    a, b = np.random.standard_normal((16, 16)).astype(np.float32), np.zeros((16, 16), np.float32)
+    kernel = build_text(parse_module(STEPS), CompileOptions(target=target))
+    kernel.launch((1, 1, 1), [describe(a), describe(b), 2])
+    np.testing.assert_array_equal(b, a + a + a)
+    with pytest.raises(CheckError, match=r"scf\.for needs a step above zero"):
+        kernel.launch((1, 1, 1), [describe(a), describe(b), 0])

@@ -135,7 +135,7 @@ def _meet(
             node,
             f"{what} differs between the branches: {mismatch}",
             rule="a name that is used after an if has one type, whichever branch ran",
-            hint="convert one of them with .to(dtype), or use another name",
+            hint=_agreement_hint(a, b, name),
         )
         for scope in scopes if name else []:
             binding = scope.get(name or "")
@@ -143,3 +143,17 @@ def _meet(
                 text = f"{name} is {describe_type(binding.value)} here"
                 error.with_note(Note(text, frame.location(binding.node)))
         raise error from None
+
+
+def _agreement_hint(a: Any, b: Any, name: str | None) -> str:
+    shapes = [getattr(side, "shape", ()) for side in (a, b)]
+    if name is None and (a is None or b is None):
+        return "return a value from both branches, or from neither"
+    other = "or use another name" if name else "or return them one by one"
+    if isinstance(a, Value) and isinstance(b, Value) and shapes[0] == shapes[1]:
+        return f"convert one of them with .to(dtype), {other}"
+    whole = max(shapes, key=len)
+    if whole and not all(shapes):  # a number or None beside a tile's value
+        shape = ", ".join(map(str, whole))
+        return f"make a value of the same shape with tw.full(({shape}), x, dtype), {other}"
+    return f"give both the same type and shape, {other}"

@@ -274,7 +274,9 @@ class Frame:
             error.at(self.location(node))
             raise
         except Exception as error:
-            raise self.error(node, f"{type(error).__name__}: {error}") from None
+            nothing = isinstance(error, TypeError) and "NoneType" in str(error)
+            hint = "a function without return gives None" if nothing else None
+            raise self.error(node, f"{type(error).__name__}: {error}", hint=hint) from None
 
 
 def _argument(call: ast.Call, name: str, default: ast.AST) -> ast.AST:

@@ -143,8 +143,9 @@ def _trip_count(frame: Frame, loop: LoopRange) -> int | Value:
     distance = binary("-", stop, start)
     signed = arith.SelectOp(positive.ssa, distance.ssa, binary("-", 0, distance).ssa)
     size = arith.SelectOp(positive.ssa, step.ssa, binary("-", 0, step).ssa)
-    results = [frame.emitter.result(op) for op in (signed, size)]
-    return binary("cdiv", *(Value(r, dtypes.index, ()) for r in results))
+    counted, by = (Value(frame.emitter.result(op), dtypes.index, ()) for op in (signed, size))
+    # Nothing is divided by a step of 0: the assertion alone tells of it, on every target.
+    return binary("cdiv", counted, binary("max", by, 1))
 
 
 def while_at_run_time(frame: Frame, node: ast.While, live: Names) -> None:

@@ -276,7 +276,9 @@ def describe_type(value: object) -> str:
         return f"{'x'.join(map(str, value.shape))} {kind} of {value.dtype}"
     if isinstance(value, Array):
         return f"{value.ndim}-D array of {value.dtype}"
-    if value is None or isinstance(value, (bool, int, float, str)):
+    if value is None:
+        return "None (what a function without return gives)"
+    if isinstance(value, (bool, int, float, str)):
         return f"the constant {value!r}"
     if isinstance(value, (tuple, list)):
         return f"{type(value).__name__} of {len(cast(Any, value))}"

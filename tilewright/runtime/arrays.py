@@ -77,6 +77,16 @@ def is_array(obj: Any) -> bool:
     )
 
 
+def unwritable(arg: ArrayArg) -> str | None:
+    """Why a kernel must not store to an array; None where it may."""
+    if arg.readonly:
+        return "a read-only array"
+    for axis, (extent, stride) in enumerate(zip(arg.shape, arg.strides, strict=True)):
+        if extent > 1 and stride == 0 and 0 not in arg.shape:
+            return f"a view whose {extent} elements along dimension {axis} are one in memory"
+    return None
+
+
 def element_strides(
     byte_strides: Sequence[int], shape: Sequence[int], itemsize: int, name: str
 ) -> tuple[int, ...]:

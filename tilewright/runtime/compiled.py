@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from tilewright.arguments import BLOCK_ROW, DEVICE_ALIGNMENT, ArrayArg
 from tilewright.cache import KernelCache, compiler_fingerprint, digest
 from tilewright.diagnostics import LaunchError
-from tilewright.runtime.arrays import describe
+from tilewright.runtime.arrays import describe, unwritable
 from tilewright.runtime.binding import Parameter
 from tilewright.runtime.key import (
     ArgType,
@@ -149,9 +149,10 @@ class CompiledKernel:
                         f"but the code is for {compiled}",
                         hint="launch the kernel itself: it compiles for its arguments",
                     )
-                if i in self.stored and isinstance(arg := types[i], ArrayArg) and arg.readonly:
+                arg = types[i]
+                if i in self.stored and isinstance(arg, ArrayArg) and (why := unwritable(arg)):
                     raise LaunchError(
-                        f"compiled kernel {self.name} stores to argument {i}, a read-only array"
+                        f"compiled kernel {self.name} stores to argument {i}, which is {why}"
                     )
                 if (
                     i in self.contiguous

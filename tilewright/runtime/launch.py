@@ -23,7 +23,7 @@ from tilewright import cache, forks, frames, knobs
 from tilewright.arguments import HOST, NOWHERE, ArrayArg, contiguous_strides, full_grid
 from tilewright.diagnostics import LaunchError, UnsupportedError
 from tilewright.dtypes import DType
-from tilewright.runtime.arrays import data_of, is_cut, likeness, tensor_types
+from tilewright.runtime.arrays import data_of, is_cut, likeness, tensor_types, unwritable
 from tilewright.runtime.binding import MISSING, Binder, BoundCall, Parameter, constexpr_likeness
 from tilewright.runtime.compiled import CompiledKernel, Program, compile_program
 from tilewright.runtime.grids import Constexprs, extents
@@ -282,8 +282,8 @@ class Launcher:
         for i, (name, arg) in enumerate(zip(self.binder.run_time_names, bound.types, strict=True)):
             if not isinstance(arg, ArrayArg):
                 continue
-            if i in kernel.stored and arg.readonly:
-                what = f"kernel {kernel.name} stores to {name}, which is a read-only array"
+            if i in kernel.stored and (why := unwritable(arg)):
+                what = f"kernel {kernel.name} stores to {name}, which is {why}"
                 return LaunchPlan(None, what, f"pass a writeable array: {name}.copy()")
             if i in kernel.contiguous and not is_contiguous(arg):
                 what = (

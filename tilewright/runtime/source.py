@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import linecache
 from dataclasses import dataclass
 from types import CodeType, FunctionType
@@ -69,6 +70,13 @@ def _find(function: FunctionType) -> tuple[list[str], ast.FunctionDef]:
     file, name = code.co_filename, function.__name__
     linecache.checkcache(file)
     lines = linecache.getlines(file, function.__globals__)
+    if code.co_flags & (inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR):
+        raise CompileError(
+            f"{name} is an async def, which cannot be compiled",
+            location=Location(file, code.co_firstlineno, 1),
+            rule="a kernel and its helpers are plain functions: there is nothing that they could await",
+            hint=f"write def {name}(...)",
+        )
     unreadable = CompileError(
         f"the source of {name} cannot be read ({file}, line {code.co_firstlineno})",
         rule="a kernel is compiled from the text of its function",

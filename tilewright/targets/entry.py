@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from xdsl.dialects import func, gpu
+from xdsl.dialects import arith, cf, func, gpu, scf
 from xdsl.dialects.builtin import (
     FixedBitwidthType,
     FunctionType,
     IndexType,
     IntAttr,
+    IntegerAttr,
     MemRefType,
     ModuleOp,
     NoneAttr,
@@ -27,10 +28,12 @@ from xdsl.ir import Attribute
 from xdsl.rewriter import Rewriter
 
 from tilewright.diagnostics import TilewrightError, UnsupportedError, location_of, unsupported
+from tilewright.dialects.upstream.arith import constant
 from tilewright.passes.affine_to_scf import affine_to_scf
 from tilewright.passes.array_arguments import array_arguments
 from tilewright.passes.assume_alignment import assume_alignment
 from tilewright.passes.branches_to_loops import branches_to_loops
+from tilewright.passes.emit import Before
 from tilewright.passes.expand_ops import expand_ops
 from tilewright.passes.inline_calls import called_function
 from tilewright.passes.kernel import LEVEL, kernel_of, level_of
@@ -88,8 +91,25 @@ def enter(module: ModuleOp, target: str, observe: Observer = ignore) -> None:
                 _refuse_branches(kernel)
     outline(module)
     for kernel in state_levels(module):
+        if get_target(target).compiles:
+            _assert_steps(kernel)
         if get_target(target).compiles and _vectors_as_tiles(kernel):
             observe("vector-to-xetile", module)
+
+
+def _assert_steps(kernel: gpu.FuncOp) -> None:
+    """A loop of the text whose step is 0 at run time fails as an assertion does; it would have no end.
+
+    The executors tell of it by themselves.
+    """
+    for op in list(kernel.walk()):
+        steps = [op.step] if isinstance(op, scf.ForOp) else []
+        for step in op.step if isinstance(op, scf.ParallelOp) else steps:
+            if constant(step) is None:
+                at = Before(op)
+                zero = at.add(arith.ConstantOp(IntegerAttr(0, step.type)))  # pyright: ignore
+                positive = at.add(arith.CmpiOp(step, zero, "sgt"))
+                at.insert(cf.AssertOp(positive, f"{op.name} needs a step above zero"))
 
 
 def state_levels(module: ModuleOp) -> list[gpu.FuncOp]:

@@ -440,7 +440,7 @@ def load(
 def _grid(text: str, settings: Sequence[str]) -> tuple[int, int, int]:
     parts = parse_grid(text, parse_constexprs(settings))
     if not 1 <= len(parts) <= 3 or any(part < 1 for part in parts):
-        raise UsageError(f"--grid {text}: one to three positive numbers, such as 4,2")
+        raise TilewrightError(f"--grid {text}: one to three positive numbers, such as 4,2")
     x, y, z = (*parts, 1, 1)[:3]
     return x, y, z
 
