@@ -106,9 +106,9 @@ functions are in [emitter.md](emitter.md#numbers). Reductions and `tile_mma` are
 - **`if`, `elif`, `else`**, `a if c else b`: decided at compile time for constants, at run time for scalars. A name that
   is bound in both branches must have the same type in both. `return` may appear in a branch, but not inside a run-time
   loop.
-- **`for i in range(...)`** with 1 to 3 arguments, negative steps too, and **`while`**: run-time loops. Variables assigned in
-  a loop (values, tiles, tuples of them) are carried across iterations and must keep their type. `continue` and `break`
-  are allowed.
+- **`for i in range(...)`** with 1 to 3 arguments, negative steps too, and **`while`**: run-time loops. A step that is 0 when
+  the kernel runs fails as an assertion does, on every target. Variables assigned in a loop (values, tiles, tuples of
+  them) are carried across iterations and must keep their type. `continue` and `break` are allowed.
 - **`for x in (a, b)`**, `tw.static_range`, `zip`, `enumerate` over sequences: unrolled.
 - **Calls** to functions of the language, to other kernels and to plain Python functions, which are inlined. A function
   whose arguments are all known at compile time is simply run. `len`, `min`, `max`, `abs`, `int`, `float`, `bool`,
