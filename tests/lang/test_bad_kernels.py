@@ -288,6 +288,18 @@ def test_report(name):
         assert under == caret
 
 
+@tw.kernel
+def counts(A, step):
+    for i in range(0, 4, step):
+        tw.store_tile(i, tw.init_tile(A, [0, 0], (1, 1)))
+
+
+@pytest.mark.parametrize("target", ["reference", "cpu"])
+def test_a_step_of_zero_when_it_runs_fails_alike(target):
+    with pytest.raises(tw.TilewrightError, match="the step of a range is 0"):
+        counts.options(target=target)[1](np.zeros((1, 1)), 0)
+
+
 def odd_but_legal_kernel():
     @tw.kernel
     def legal(A):
