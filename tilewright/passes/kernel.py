@@ -18,6 +18,8 @@ BLOCK = "tilewright.block"
 """Attribute of a kernel: `array<i64: x, y, z>`, the threads of its launch."""
 PROGRAMS = "tilewright.split"
 """Attribute of a kernel: programs along x for each of the launch's."""
+SPILLS = "tilewright.spills"
+"""Attribute of a kernel: what its registers do not hold may lie in memory."""
 IN_PASSES = "tilewright.passes"
 """Attribute of a kernel: the parts that its tiles are computed in, one after the other."""
 

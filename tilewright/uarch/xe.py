@@ -242,6 +242,12 @@ COMMON_LIMITS = {
     "named_barriers": Limit(
         "named barrier", "vISA nbarrier; id 0 is the workgroup's", least=0, most=31
     ),
+    "scratch": Limit(
+        "scratch memory per thread",
+        "CPlatform.hpp of the graphics compiler: 256 KiB per thread from XeHP on",
+        most=256 << 10,
+        unit="bytes",
+    ),
     "chunk_bytes": Limit(
         "gather or scatter", "XeGPU RFC, chunk_size: total of all lanes", most=512, unit="bytes"
     ),

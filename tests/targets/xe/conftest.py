@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,10 +18,12 @@ Build = Callable[..., Any]
 Both = Callable[..., None]
 
 
-def build(text: str, target: str = "xe-pvc") -> Any:
+def build(text: str, target: str = "xe-pvc", disable: Iterable[str] = ()) -> Any:
     """The executable of a module's text."""
     module = parse_module(text, "kernel.mlir")
-    return get_target(target).build(module, CompileOptions(target=target))
+    return get_target(target).build(
+        module, CompileOptions(target=target, disable=frozenset(disable))
+    )
 
 
 @pytest.fixture

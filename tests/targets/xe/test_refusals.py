@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 import pytest
 
 import tilewright as tw
@@ -13,7 +16,7 @@ from tilewright.passes import budget
 from tilewright.passes.kernel import kernel_of
 from tilewright.targets.base import CompileOptions, get_target
 from tilewright.targets.xe import offline, pipeline
-from tilewright.targets.xe.registers import TooManyRegisters, refuse_whole
+from tilewright.targets.xe.registers import TooManyRegisters, choose_mode, refuse_whole
 from tilewright.uarch import machine
 from tilewright.uarch.xe import XeMachine
 
@@ -97,7 +100,7 @@ CASES = {
 def test_refused(name: str) -> None:
     text, target, message = CASES[name]
     with pytest.raises(UnsupportedError, match=message) as caught:
-        build(text, target)
+        build(text, target, {"xe-spill"})
     assert caught.value.location is not None or name in ("subgroups", "shared memory")
 
 
@@ -157,7 +160,7 @@ def test_what_a_loop_carries_is_refused_before_it_is_cut(shape: str, registers: 
     with pytest.raises(
         UnsupportedError, match=rf"carry {registers} registers .* in one vector<{shape}xf32>"
     ) as caught:
-        build(WIDE.replace("<128x256xf32>", f"<{shape}xf32>"))
+        build(WIDE.replace("<128x256xf32>", f"<{shape}xf32>"), disable={"xe-spill"})
     assert caught.value.location is not None and caught.value.location.line == 10
 
 
@@ -185,9 +188,29 @@ def test_a_row_that_is_read_again_is_refused_before_it_is_cut() -> None:
     with pytest.raises(
         UnsupportedError, match=r"hold 512 registers of values that are reduced here"
     ) as caught:
-        build(rows(1, 8192, "%x"))
+        build(rows(1, 8192, "%x"), disable={"xe-spill"})
     assert caught.value.location is not None and caught.value.location.line == 10
     assert "x (vector<1x8192xf32>, line 9) 512: 2048 bytes of a lane" in str(caught.value.hint)
+
+
+def test_what_registers_do_not_hold_spills_and_is_told() -> None:
+    """64 registers of rows more than a thread has; a compiler that is told of them spills no less."""
+    built = build(rows(1, 4096 + 1024, "%x"))
+    (said,) = (each for each in built.remarks if each.startswith("registers: "))
+    found = re.search(r"about (\d+) bytes per thread spill to memory", said)
+    assert found is not None and int(found[1]) >= 64 * 64
+
+
+def test_scratch_memory_is_not_endless() -> None:
+    xe = machine("xe-pvc")
+    assert isinstance(xe, XeMachine)
+    small = replace(xe.limits["scratch"], most=64)
+    small_xe = replace(xe, limits={**xe.limits, "scratch": small})
+    kernel = kernel_of(parse_module(kernels.gemm(rows=64), "kernel.mlir"))
+    assert choose_mode(kernel, xe, spills=True)[0] == 256
+    with pytest.raises(TooManyRegisters, match="it would spill") as caught:
+        choose_mode(kernel, small_xe, spills=True)
+    assert "is not possible on xe-pvc: it is at most 64" in str(caught.value.rule)
 
 
 @pytest.mark.parametrize("text", [rows(1, 8192, "%b"), rows(8, 1024, "%x")])

@@ -91,7 +91,7 @@ def test_a_mode_that_is_too_small() -> None:
         "tilewright.lanes", "tilewright.grf = 128 : i64, tilewright.lanes"
     )
     with pytest.raises(UnsupportedError, match="xe-pvc has 128: it would spill"):
-        build(text)
+        build(text, disable={"xe-spill"})
 
 
 @pytest.mark.parametrize(
@@ -104,14 +104,19 @@ def test_a_mode_that_is_too_small() -> None:
         (Pressure(164, None, (), kept=20), 190, None),
         (Pressure(145, None, (), exchanged=192), 145, "192 that lanes exchange"),
         (Pressure(193, None, (), exchanged=128), 193, None),
+        (
+            Pressure(250, None, ()),
+            250,
+            "would need 266 and has 256: about 640 bytes per thread spill",
+        ),
     ],
     ids=[
         *("in its order", "in another order", "with room", "single elements", "a few of them"),
-        *("exchanges", "a few of those"),
+        *("exchanges", "a few of those", "too many"),
     ],
 )
 def test_what_may_spill(found: Pressure, natural: int, why: str | None) -> None:
-    said = risk(found, 256, natural)
+    said = risk(found, 256, natural, 64)
     assert (said is None) == (why is None) and (why or "") in (said or "")
 
 

@@ -15,8 +15,36 @@ from tilewright.diagnostics import TilewrightError, location_of, unsupported
 from tilewright.dialects import xegpu, xetile
 from tilewright.dialects.xegpu.types import element_bits
 from tilewright.passes.budget import TimeBudget
+from tilewright.passes.kernel import level_of
+from tilewright.passes.memory_objects import arg_facts, is_array_argument
 from tilewright.passes.xegpu.layout_defaults import ACCUMULATOR
+from tilewright.targets.xe.registers import TooManyRegisters, lanes_of
 from tilewright.uarch.xe import XeMachine
+
+
+def advised(
+    error: TooManyRegisters,
+    given: gpu.FuncOp,
+    last: gpu.FuncOp,
+    machine: XeMachine,
+    has_layouts: bool,
+    tried: int,
+) -> TooManyRegisters:
+    """The refusal with what fills the registers, what was tried (so many subgroups at most), and what would fit."""
+    parts = [error.hint, holders(given, error.held, lanes_of(last, machine), machine)]
+    if not has_layouts and tried > 1:
+        parts[0] = (
+            f"give the workgroup a smaller tile: up to {tried} subgroups were tried for this one"
+        )
+    if level_of(given) == "workgroup":
+        parts.append(fitting_tile(given, machine, tried))
+    arrays = (a for a in given.body.block.args if is_array_argument(a))
+    if level_of(given) != "lane" and not all(arg_facts(a).noalias for a in arrays):
+        parts.append(
+            "if the arrays do not overlap, declare it ({llvm.noalias}): then tiles can be computed in passes"
+        )
+    error.hint = "; ".join(each for each in parts if each)
+    return error
 
 
 def fitting_tile(kernel: gpu.FuncOp, machine: XeMachine, subgroups: int) -> str | None:

@@ -16,6 +16,7 @@ from xdsl.dialects.builtin import (
     MemRefType,
     ModuleOp,
     StringAttr,
+    UnitAttr,
     i64,
 )
 from xdsl.ir import Attribute
@@ -25,8 +26,15 @@ from tilewright.dialects.movement import shape_of
 from tilewright.dialects.xegpu.descriptors import CreateDescOp
 from tilewright.passes.budget import OutOfTime, TimeBudget
 from tilewright.passes.inline_calls import INLINE_CALLS
-from tilewright.passes.kernel import IN_PASSES, LEVEL, SUBGROUPS, integer, kernel_of, level_of
-from tilewright.passes.memory_objects import arg_facts, is_array_argument
+from tilewright.passes.kernel import (
+    IN_PASSES,
+    LEVEL,
+    SPILLS,
+    SUBGROUPS,
+    integer,
+    kernel_of,
+    level_of,
+)
 from tilewright.passes.observer import Observer, ignore
 from tilewright.passes.pipeline import Pass, Pipeline, Unit
 from tilewright.passes.pipeline import run as run_passes
@@ -34,7 +42,7 @@ from tilewright.passes.xegpu import pipeline as xegpu
 from tilewright.passes.xegpu.block_messages import ROW
 from tilewright.passes.xegpu.blocking_memory import APART, APART_REGISTERS
 from tilewright.passes.xegpu.layout_defaults import ROW_REGISTERS, VALUE
-from tilewright.targets.xe.advice import fitting_tile, holders, out_of_time
+from tilewright.targets.xe.advice import advised, out_of_time
 from tilewright.targets.xe.fold import fold
 from tilewright.targets.xe.forms import RISK
 from tilewright.targets.xe.guard_loops import guard_loops
@@ -58,6 +66,7 @@ from tilewright.targets.xe.version_stores import version_stores
 from tilewright.targets.xe.widen_branch_results import widen_branch_results
 from tilewright.uarch.xe import XeMachine, xe_machine
 
+SPILL = "xe-spill"
 MANY_ADDRESSES = 32
 """Scattered loads of a kernel from which on it is ordered by demand: an address is one or two registers."""
 PARTS = (16, 8)
@@ -88,6 +97,8 @@ class XeUnit(Unit[XeMachine]):
     registers: int = 0
     """Of a thread, with which the kernel is compiled."""
     pressure: Pressure | None = None
+    spills: bool = False
+    """Whether what registers do not hold may lie in memory."""
     lowered: LoweredLane | None = None
     """The last stage, and what a launch must know of it."""
 
@@ -161,9 +172,15 @@ def _choose(unit: XeUnit) -> None:
     """Chooses 128 or 256 registers per thread; refuses a program that needs more."""
     natural = unit.natural or pressure_of(unit.kernel, unit.machine)
     before = natural.registers + natural.reserve
-    unit.registers, unit.pressure = choose_mode(unit.kernel, unit.machine, before)
-    why = risk(unit.pressure, unit.registers, before)
+    unit.registers, unit.pressure = choose_mode(unit.kernel, unit.machine, before, unit.spills)
+    why = risk(unit.pressure, unit.registers, before, unit.machine.grf_bytes)
     unit.remarks += [f"{RISK}: {why}"] if why else []
+
+
+def _spill(unit: XeUnit) -> None:
+    """Leaves to the offline compiler what registers do not hold, and tells how much, if nothing else helped."""
+    unit.spills = True
+    del unit.kernel.attributes[SPILLS]
 
 
 def _lower(unit: XeUnit) -> None:
@@ -193,6 +210,14 @@ ORDER: Sequence[Pass[XeUnit]] = (
 )
 LANE: Sequence[Pass[XeUnit]] = (
     *(each.to("xegpu-lane") for each in ORDER),
+    Pass(
+        SPILL,
+        _spill,
+        L,
+        "unit",
+        optional=True,
+        when=lambda u: SPILLS in u.kernel.attributes,
+    ),
     Pass("xe-register-mode", _choose, L, "unit", machine=True),
     Pass("xe-guard-loops", guard_loops, L, optional=True),
     Pass("xe-version-stores", version_stores, L, optional=True),
@@ -219,8 +244,9 @@ def run(
 
     `stage` sees the module at every stage, `observe` after every pass, by its name. Where registers do not suffice, a
     kernel that leaves the number of subgroups open gets more of them, then blocks that no 2D message moves come in
-    smaller parts, and then the tiles are computed in passes. UnsupportedError where all that takes more than BUDGET
-    seconds.
+    smaller parts, and then the tiles are computed in passes. Of what was tried, the offline compiler gets what misses
+    fewest registers. UnsupportedError where scratch memory does not hold the rest either, or where all that takes more
+    than BUDGET seconds.
     """
     PIPELINE.check(off, machine.name)
     kernel = kernel_of(module)
@@ -235,6 +261,8 @@ def run(
     tried = kernel
     sizes: list[int] = []
     passes, over, most = 1, inf, 1
+    change: dict[str, Attribute] = {}
+    best: tuple[float, dict[str, Attribute]] = inf, {}
 
     def more_passes() -> dict[str, Attribute] | None:
         """As many parts more as the registers are times too few."""
@@ -246,7 +274,15 @@ def run(
         over, sizes = inf if last.at_least else last.over, []
         return _in_passes(tried, passes)
 
+    def spilling() -> dict[str, Attribute]:
+        """What was nearest to its registers; nothing comes after that."""
+        sizes.clear()
+        ways.clear()
+        return {**best[1], SPILLS: UnitAttr()}
+
     ways: list[Callable[[], dict[str, Attribute] | None]] = [more_passes]
+    if SPILL not in off:
+        ways.append(spilling)
     if level != "lane":
         blocks = sum(op.name in BLOCKS for op in kernel.walk())
         ways.insert(0, lambda: _smaller_parts(tried, blocks, last.missing if last else 0))
@@ -263,46 +299,22 @@ def run(
                 ways = []
             except TooManyRegisters as error:
                 first, last, tried = first or error, error, kernel_of(module)
+                best = min(best, (last.over, change), key=lambda each: each[0])
             except (_NoSmaller, UnsupportedError):
                 if first is None:
                     raise
-                del ways[0]
+                del ways[:1]
             most = max(most, integer(kernel_of(module), SUBGROUPS, 1))
-            change: dict[str, Attribute] | None = None
-            while ways and (change := ways[0]()) is None:
+            found = None
+            while ways and (found := ways[0]()) is None:
                 del ways[0]
-            if change is None:
+            if found is None:
                 assert first is not None
-                raise _advised(
+                raise advised(
                     first, kernel_of(given), kernel_of(module), machine, has_layouts, most
                 ) from None
-            module = given.clone()
+            module, change = given.clone(), found
             kernel_of(module).attributes.update(change)
-
-
-def _advised(
-    error: TooManyRegisters,
-    given: gpu.FuncOp,
-    last: gpu.FuncOp,
-    machine: XeMachine,
-    has_layouts: bool,
-    tried: int,
-) -> TooManyRegisters:
-    """The refusal with what fills the registers, what was tried (so many subgroups at most), and what would fit."""
-    parts = [error.hint, holders(given, error.held, lanes_of(last, machine), machine)]
-    if not has_layouts and tried > 1:
-        parts[0] = (
-            f"give the workgroup a smaller tile: up to {tried} subgroups were tried for this one"
-        )
-    if level_of(given) == "workgroup":
-        parts.append(fitting_tile(given, machine, tried))
-    arrays = (a for a in given.body.block.args if is_array_argument(a))
-    if level_of(given) != "lane" and not all(arg_facts(a).noalias for a in arrays):
-        parts.append(
-            "if the arrays do not overlap, declare it ({llvm.noalias}): then tiles can be computed in passes"
-        )
-    error.hint = "; ".join(each for each in parts if each)
-    return error
 
 
 def _refuse_prints(kernel: gpu.FuncOp) -> None:
@@ -409,7 +421,8 @@ def _lowered(
 
     def checked(name: str, module: ModuleOp) -> None:
         observe(name, module)
-        if level_of(kernel) == "subgroup" and IN_PASSES not in kernel.attributes:
+        whole = IN_PASSES not in kernel.attributes and SPILLS not in kernel.attributes
+        if level_of(kernel) == "subgroup" and whole:
             refuse_whole(kernel, machine)
         if name == "xegpu-blocking":
             sizes.append(sum(1 for _ in kernel.walk()))

@@ -145,11 +145,17 @@ def _is_kept(load: Operation, loop: Operation) -> bool:
     return True
 
 
-def risk(found: Pressure, mode: int, natural: int) -> str | None:
-    """Why a kernel that fits by the count may spill all the same, and what to change; None where none was seen to.
+def risk(found: Pressure, mode: int, natural: int, size: int) -> str | None:
+    """Why a kernel spills, or may spill though it fits by the count, and what to change; None where none was seen to.
 
-    `natural`: registers that it would need in the order of the program.
+    `natural`: registers that it would need in the order of the program; `size`: bytes of one.
     """
+    need = found.registers + found.reserve
+    if need > mode:
+        return (
+            f"a subgroup would need {need} and has {mode}: about {(need - mode) * size} bytes per thread spill to "
+            f"memory; {SMALLER}, and --emit report asks the offline compiler"
+        )
     single = found.registers + found.kept > mode
     if found.exchanged >= SEEN and found.registers >= mode // 2:
         return (
@@ -271,14 +277,16 @@ def _crowded(kernel: gpu.FuncOp, machine: XeMachine) -> tuple[Limit | None, int]
     return limit, SMALL
 
 
-def choose_mode(kernel: gpu.FuncOp, machine: XeMachine, before: int = 0) -> tuple[int, Pressure]:
+def choose_mode(
+    kernel: gpu.FuncOp, machine: XeMachine, before: int = 0, spills: bool = False
+) -> tuple[int, Pressure]:
     """Registers per thread that the kernel is compiled with, 128 or 256.
 
     `before`: what it would have needed in the order of the program. Compilers undo part of a new order, by moving
     arithmetic to its user: a kernel that fits 128 in the new order only gets 256 where it may, and so does one that
     would not fit them if what arithmetic holds apart counted twice.
-    `tilewright.grf` on the kernel asks for one. Raises UnsupportedError for a kernel that fits neither, with the
-    numbers and what to change.
+    `tilewright.grf` on the kernel asks for one. Raises TooManyRegisters for a kernel that fits neither, with the
+    numbers and what to change; with `spills` only where scratch memory does not hold the rest.
     """
     found = pressure(kernel, machine)
     need = found.registers + found.reserve
@@ -290,7 +298,8 @@ def choose_mode(kernel: gpu.FuncOp, machine: XeMachine, before: int = 0) -> tupl
     if asked == LARGE and crowd is not None:
         machine.require("the kernel", "subgroups_large_grf", subgroups)
     mode = asked or (SMALL if max(need, before) + found.apart + found.addresses <= SMALL else most)
-    if need <= mode:
+    rest = machine.fault("the kernel", "scratch", (need - mode) * machine.grf_bytes)
+    if need <= mode or (spills and rest is None):
         return mode, found
     parts = ", ".join(f"{n} of {name}" for name, n in found.largest)
     why = (
@@ -302,6 +311,7 @@ def choose_mode(kernel: gpu.FuncOp, machine: XeMachine, before: int = 0) -> tupl
         f"a subgroup would need {need} registers here ({parts}, {found.reserve} for addresses and moves), "
         f"{machine.name} has {mode}{why}: it would spill",
         hint=_more(need, asked, crowd),
+        rule=rest,
         kind=TooManyRegisters,
     )
     assert isinstance(error, TooManyRegisters)

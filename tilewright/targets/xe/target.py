@@ -145,8 +145,8 @@ class XeExecutable:
         if found.spilled or found.scratch:
             text = (
                 f"{self.meta['name']}: the offline compiler keeps {found.scratch} bytes per thread in scratch memory "
-                f"(it spilled {found.spilled}), though {self.meta['pressure']} registers of {self.meta['registers']} "
-                "should do: give a subgroup a smaller tile, or rows of a multiple of 16 bytes"
+                f"(it spilled {found.spilled}) besides {self.meta['registers']} registers, {self.meta['pressure']} "
+                "of data were counted: give a subgroup a smaller tile, or rows of a multiple of 16 bytes"
             )
             if text not in self.remarks:
                 self.remarks.append(text)
