@@ -217,6 +217,25 @@ PROGRAMS: dict[str, Program] = {
         store %r, %b[0, 0] 8x16""",
         lambda a, n, b: (a.__setitem__(1, a[1] + 5), b.__setitem__(ALL, a[1])),
     ),
+    "numbers of an array that tiles read and write": Program(
+        "a: f32 8x16, b: f32 8x16",
+        f"""%c0 = arith.constant 0 : index
+        %c3 = arith.constant 3 : index
+        load %v = %a[0, 0] 8x16
+        %w = arith.addf %v, %v : {V}
+        store %w, %a[0, 0] 8x16
+        %x = memref.load %a[%c3, %c0] : memref<8x16xf32>
+        memref.store %x, %a[%c0, %c3] : memref<8x16xf32>
+        load %r = %a[0, 0] 8x16
+        store %r, %b[0, 0] 8x16
+        store %v, %a[0, 0] 8x16
+        memref.store %x, %a[%c3, %c3] : memref<8x16xf32>""",
+        lambda a, b: (
+            b.__setitem__(ALL, 2 * a),
+            b.__setitem__((0, 3), 2 * a[3, 0]),
+            a.__setitem__((3, 3), 2 * a[3, 0]),
+        ),
+    ),
     "an atomic of one number": Program(
         "a: i32 4, v: f32 8x16, b: f32 8x16",
         """%c1 = arith.constant 1 : index

@@ -90,8 +90,7 @@ class Drawing:
 
     def __init__(self, draw: st.DrawFn, form: str):
         self.draw, self.structured = draw, form == "linalg"
-        # The cpu target has kernels access an array by vectors or by numbers, not by both.
-        self.vectors_only = form == "kernel" and not self.chance(4)
+        self.vectors_only = form == "kernel" and self.chance(4)
         self.lines: list[str] = []
         self.values: list[Value] = []
         self.memory: list[Memory] = []

@@ -4,8 +4,8 @@
     memref.store %x, %m[%i, %j]        ->   %w = vector.broadcast %x ; vector.store %w, %m[%i, %j]
     memref.atomic_rmw addi %x, %m[%i]  ->   %t = xetile.init_tile %m[%i] ; xetile.atomic_rmw addi %w, %t
 
-and those, by vector-to-xetile, tiles: for targets whose threads share the work of a program, so that one writes and
-all wait for it, as for any tile.
+and those, by vector-to-xetile, tiles: their order among the accesses of tiles is kept, and where threads share the
+work of a program, one writes and all wait for it.
 Requires: a workgroup's program. Guarantees: the same results; none of these ops is left.
 """
 

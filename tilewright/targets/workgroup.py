@@ -3,7 +3,7 @@
 Requires: a module with one kernel in XeTile or XeGPU, at workgroup level, or below it where subgroups neither meet nor
 share memory. Guarantees: XeTile at workgroup level, no maps that a later pass would have to follow, and the program
 in the form that loops are read in: no calls, `for` where a `while` counts, no ops that change nothing, f32 where sums
-of narrow floats are carried, one inverse for many divisions.
+of narrow floats are carried, one inverse for many divisions, and numbers in memory as tiles.
 
     scf.while (%k = %c0, ..)  .. arith.addi %k, %c32 ..   ->   scf.for %k = %c0 to %K step %c32 ..
     arith.divf %x, %s {fastmath<afn>}                     ->   arith.mulf %x, %r      // %r = 1 / %s, once per row
@@ -20,6 +20,7 @@ from tilewright.passes.kernel import leave_out_maps, level_of
 from tilewright.passes.observer import Observer
 from tilewright.passes.pipeline import CLEANUP, Pass, Unit, run
 from tilewright.passes.reciprocal import use_reciprocals
+from tilewright.passes.scalar_memory import scalar_memory
 from tilewright.passes.views import FOLD_VIEWS
 from tilewright.passes.while_to_for import while_to_for
 from tilewright.passes.widen_accumulators import widen_accumulators
@@ -38,6 +39,7 @@ LOOPS = (
     FOLD_VIEWS,
     Pass[Unit[Any]]("fold-identities", fold_identities),
     Pass[Unit[Any]]("reciprocal", use_reciprocals, optional=True),
+    Pass[Unit[Any]]("scalar-memory", scalar_memory, ("workgroup",)),
 )
 BEGIN = (INLINE_CALLS, *OWN_FORM, *OTHER_FORMS, *LOOPS)
 """The passes with which the lists of these targets begin."""

@@ -23,7 +23,6 @@ from tilewright.passes.eliminate_barriers import eliminate_barriers
 from tilewright.passes.kernel import programs_of
 from tilewright.passes.observer import Observer, ignore
 from tilewright.passes.pipeline import CLEANUP, Pass, Pipeline, Unit, run
-from tilewright.passes.scalar_memory import scalar_memory
 from tilewright.passes.scaled_maxima import scale_maxima
 from tilewright.targets.base import CompileOptions
 from tilewright.targets.cuda.loop_work import work_of
@@ -118,7 +117,6 @@ SPLIT = Pass[CudaUnit]("split-workgroups", _retile, W, "unit", optional="split")
 REMATERIALIZE_TILES = Pass[CudaUnit]("rematerialize-tiles", rematerialize_tiles, W)
 COMMON: Sequence[Pass[CudaUnit]] = (
     *BEGIN,
-    Pass("scalar-memory", scalar_memory, W),
     Pass("carry-offsets", carry_offsets, W),
     Pass("scaled-maxima", scale_maxima, W),
     CLEANUP,
