@@ -3,7 +3,7 @@
     @op_definition
     class LoadOp(Op):
         name = "mach.load"
-        pointer: Operand = Operand(LLVMPointerType)
+        pointer: Operand[LLVMPointerType] = Operand(LLVMPointerType)
         result: Result[Attribute] = Result()
         alignment: OptInt = OptInt()
 
@@ -43,6 +43,7 @@ from xdsl.irdl import (
     IRDLAttrConstraint,
     IRDLOperation,
     MessageConstraint,
+    ParsePropInAttrDict,
     VarConstraint,
     VerificationContext,
     irdl_op_definition,
@@ -62,6 +63,13 @@ from xdsl.utils.exceptions import VerifyException
 Value = SSAValue | Operation
 """What an operand is given as; an op stands for its only result."""
 AttributeT = TypeVar("AttributeT", bound=Attribute)
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as DefaultTypeVar
+
+    TypeT = DefaultTypeVar("TypeT", bound=Attribute, default=Attribute)
+else:
+    TypeT = TypeVar("TypeT")
+"""The type of an operand; any where it is not said."""
 Get = TypeVar("Get", covariant=True)
 Set = TypeVar("Set", contravariant=True)
 OpT = TypeVar("OpT", bound="Op")
@@ -111,15 +119,15 @@ class Field(Generic[Get, Set]):
         def __set__(self, op: object, value: Set) -> None: ...
 
 
-class Operand(Field[SSAValue, Value]):
+class Operand(Field[SSAValue[TypeT], Value]):
     DEFINE = staticmethod(operand_def)
 
 
-class OptOperand(Field[SSAValue | None, Value | None]):
+class OptOperand(Field[SSAValue[TypeT] | None, Value | None]):
     DEFINE = staticmethod(opt_operand_def)
 
 
-class Operands(Field[SSAValues[SSAValue], Sequence[Value]]):
+class Operands(Field[SSAValues[SSAValue[TypeT]], Sequence[Value]]):
     DEFINE = staticmethod(var_operand_def)
 
 
@@ -317,6 +325,7 @@ class Op(IRDLOperation):
     """An op that is built of its fields, by position or name."""
 
     if TYPE_CHECKING:  # what any operation holds is no parameter of a constructor
+        irdl_options: ClassVar[Any]
         _operands: SSAValues = field(init=False)
         _operand_uses: Any = field(init=False)
         results: SSAValues[OpResult] = field(init=False)
@@ -330,6 +339,8 @@ class Op(IRDLOperation):
         _next_op: Operation | None = field(init=False)
         _prev_op: Operation | None = field(init=False)
 
+    CHECK: ClassVar[Callable[[Any], None] | None] = None
+    """Checks what its fields do not say, where `verify_` does not."""
     __fields__ = dict[str, Field[Any, Any]]()
     __order__ = tuple[str, ...]()
     """The fields that can be given by position."""
@@ -352,6 +363,10 @@ class Op(IRDLOperation):
         if not kw_only:
             order = (n for n, f in own.items() if n in cls.__annotations__ and not f.kw_only)
             cls.__order__ = (*cls.__order__, *order)
+
+    def verify_(self) -> None:
+        if (check := type(self).CHECK) is not None:
+            check(self)
 
     def __init__(self, *args: Any, **kwargs: Any):
         given = {**dict(zip(self.__order__, args, strict=False)), **kwargs}
@@ -395,7 +410,12 @@ def dialect(name: str, contents: Mapping[str, Any], *more: type[Operation]) -> D
 
 
 def op_definition(cls: type[OpT]) -> type[OpT]:
-    """What xDSL's decorator of this name does, and properties that read as Python values."""
+    """What xDSL's decorator of this name does, and properties that read as Python values.
+
+    Properties that the format of an op does not name stand among its attributes.
+    """
+    if cls.assembly_format is not None and not hasattr(cls, "irdl_options"):
+        cls.irdl_options = (ParsePropInAttrDict(),)
     cls = irdl_op_definition(cls)
     names = cls.get_irdl_definition().accessor_names
     for name, each in cls.__fields__.items():

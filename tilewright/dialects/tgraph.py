@@ -201,8 +201,7 @@ class LoadOp(IRDLOperation):
         "`:` type($buffer) `->` type($value)"
     )
 
-    def verify_(self) -> None:
-        _verify_edge(self)
+    CHECK = _verify_edge
 
 
 @irdl_op_definition

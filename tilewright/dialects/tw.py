@@ -70,8 +70,8 @@ class BreakpointOp(Op):
 class _NamedBarrierOp(Op):
     """The operands of both halves of a named barrier: which one, and how many subgroups meet."""
 
-    id: Operand = Operand(IndexType)
-    count: Operand = Operand(IndexType)
+    id: Operand[IndexType] = Operand(IndexType)
+    count: Operand[IndexType] = Operand(IndexType)
     traits = traits_def(Acts(ORDER))
     assembly_format = "$id `,` $count attr-dict"
 

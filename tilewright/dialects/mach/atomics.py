@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from xdsl.dialects.builtin import IndexType, IntegerType, VectorType, i1
 from xdsl.ir import Attribute
-from xdsl.irdl import AnyAttr, IRDLOperation, ParsePropInAttrDict, VarConstraint, base, traits_def
+from xdsl.irdl import AnyAttr, IRDLOperation, VarConstraint, base, traits_def
 from xdsl.traits import MemoryReadEffect, MemoryWriteEffect
 from xdsl.utils.exceptions import VerifyException
 
@@ -62,7 +62,6 @@ class AtomicRmwOp(Op):
     result = Inferred(T, "value")
     ordering: Str = Str(default="monotonic")
     scope: OptStr = OptStr()
-    irdl_options = (ParsePropInAttrDict(),)
     traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
     assembly_format = "$kind $value `,` $pointer attr-dict `:` type($value) `,` type($pointer)"
 
@@ -93,7 +92,6 @@ class CmpxchgOp(Op):
     success = Inferred(i1)
     ordering: Str = Str(default="acq_rel")
     scope: OptStr = OptStr()
-    irdl_options = (ParsePropInAttrDict(),)
     traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
     assembly_format = (
         "$pointer `,` $expected `,` $desired attr-dict `:` type($pointer) `,` type($old)"
@@ -112,7 +110,6 @@ class AtomicLoadOp(Op):
     result: Result[Attribute] = Result()
     ordering: Str = Str(default="acquire")
     scope: OptStr = OptStr()
-    irdl_options = (ParsePropInAttrDict(),)
     traits = traits_def(MemoryReadEffect())
     assembly_format = "$pointer attr-dict `:` type($pointer) `->` type($result)"
 
@@ -133,7 +130,6 @@ class AtomicStoreOp(Op):
     pointer: Operand = Operand(PtrConstraint)
     ordering: Str = Str(default="release")
     scope: OptStr = OptStr()
-    irdl_options = (ParsePropInAttrDict(),)
     traits = traits_def(MemoryWriteEffect())
     assembly_format = "$value `,` $pointer attr-dict `:` type($value) `,` type($pointer)"
 
@@ -154,7 +150,6 @@ class FenceOp(Op):
     name = "mach.fence"
     ordering: Str = Str(default="seq_cst")
     scope: OptStr = OptStr()
-    irdl_options = (ParsePropInAttrDict(),)
     traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
     assembly_format = "attr-dict"
 

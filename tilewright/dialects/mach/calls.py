@@ -15,7 +15,7 @@ from xdsl.dialects.builtin import (
     i64,
 )
 from xdsl.ir import Attribute
-from xdsl.irdl import ParsePropInAttrDict, traits_def
+from xdsl.irdl import traits_def
 from xdsl.traits import MemoryReadEffect, MemoryWriteEffect, Pure
 from xdsl.utils.exceptions import VerifyException
 
@@ -112,7 +112,6 @@ class InstrOp(Op):
     arguments: Operands = Operands()
     results_: Results[Attribute] = Results(default=())
     params: OptProp[DictionaryAttr] = OptProp(DictionaryAttr)
-    irdl_options = (ParsePropInAttrDict(),)
     traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
     assembly_format = (
         "$instruction `(` $arguments `)` attr-dict `:` functional-type($arguments, $results_)"

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from xdsl.dialects.builtin import IndexType, IntegerType, VectorType, i1
 from xdsl.ir import Attribute
-from xdsl.irdl import ParsePropInAttrDict, VarConstraint, base, traits_def
+from xdsl.irdl import VarConstraint, base, traits_def
 from xdsl.traits import MemoryReadEffect, MemoryWriteEffect, Pure
 from xdsl.utils.exceptions import VerifyException
 
@@ -48,7 +48,6 @@ class LoadOp(Op):
     volatile: Flag = Flag()
     nontemporal: Flag = Flag()
     invariant: Flag = Flag()
-    irdl_options = (ParsePropInAttrDict(),)
     traits = traits_def(MemoryReadEffect())
     assembly_format = "$pointer attr-dict `:` type($pointer) `->` type($result)"
 
@@ -67,7 +66,6 @@ class StoreOp(Op):
     alignment: OptInt = OptInt()
     volatile: Flag = Flag()
     nontemporal: Flag = Flag()
-    irdl_options = (ParsePropInAttrDict(),)
     traits = traits_def(MemoryWriteEffect())
     assembly_format = "$value `,` $pointer attr-dict `:` type($value) `,` type($pointer)"
 
@@ -86,11 +84,10 @@ class MaskedLoadOp(Op):
     name = "mach.masked_load"
     T: ClassVar = VarConstraint("T", base(VectorType))
     pointer: Operand = Operand(PtrConstraint)
-    mask: Operand = Operand(VectorType.constr(i1))
+    mask: Operand[VectorType] = Operand(VectorType.constr(i1))
     passthru: Operand = Operand(T)
     result = Inferred(T, "passthru")
     alignment: OptInt = OptInt()
-    irdl_options = (ParsePropInAttrDict(),)
     traits = traits_def(MemoryReadEffect())
     assembly_format = (
         "$pointer `,` $mask `,` $passthru attr-dict "
@@ -107,11 +104,10 @@ class MaskedStoreOp(Op):
     """`mach.masked_store %v, %p, %mask : vector<16xf32>, !llvm.ptr, vector<16xi1>`."""
 
     name = "mach.masked_store"
-    value: Operand = Operand(VectorType)
+    value: Operand[VectorType] = Operand(VectorType)
     pointer: Operand = Operand(PtrConstraint)
-    mask: Operand = Operand(VectorType.constr(i1))
+    mask: Operand[VectorType] = Operand(VectorType.constr(i1))
     alignment: OptInt = OptInt()
-    irdl_options = (ParsePropInAttrDict(),)
     traits = traits_def(MemoryWriteEffect())
     assembly_format = (
         "$value `,` $pointer `,` $mask attr-dict "
@@ -138,11 +134,10 @@ class GatherOp(Op):
     T: ClassVar = VarConstraint("T", base(VectorType))
     pointer: Operand = Operand(PtrConstraint)
     offsets: Operand = Operand(_Offsets)
-    mask: Operand = Operand(VectorType.constr(i1))
+    mask: Operand[VectorType] = Operand(VectorType.constr(i1))
     passthru: Operand = Operand(T)
     result = Inferred(T, "passthru")
     alignment: OptInt = OptInt()
-    irdl_options = (ParsePropInAttrDict(),)
     traits = traits_def(MemoryReadEffect())
     assembly_format = (
         "$pointer `,` $offsets `,` $mask `,` $passthru attr-dict "
@@ -164,12 +159,11 @@ class ScatterOp(Op):
     """
 
     name = "mach.scatter"
-    value: Operand = Operand(VectorType)
+    value: Operand[VectorType] = Operand(VectorType)
     pointer: Operand = Operand(PtrConstraint)
     offsets: Operand = Operand(_Offsets)
-    mask: Operand = Operand(VectorType.constr(i1))
+    mask: Operand[VectorType] = Operand(VectorType.constr(i1))
     alignment: OptInt = OptInt()
-    irdl_options = (ParsePropInAttrDict(),)
     traits = traits_def(MemoryWriteEffect())
     assembly_format = (
         "$value `,` $pointer `,` $offsets `,` $mask attr-dict "
@@ -194,7 +188,6 @@ class PrefetchOp(Op):
     pointer: Operand = Operand(PtrConstraint)
     locality: Int = Int(default=3)
     write: Flag = Flag()
-    irdl_options = (ParsePropInAttrDict(),)
     assembly_format = "$pointer attr-dict `:` type($pointer)"
     traits = traits_def(Acts(CACHES))
 
@@ -208,7 +201,7 @@ class MaskFirstOp(Op):
     """`%m = mach.mask_first %n : vector<16xi1>`: lane i is on when i < n (n signed)."""
 
     name = "mach.mask_first"
-    count: Operand = Operand(IndexType)
+    count: Operand[IndexType] = Operand(IndexType)
     result: Result[VectorType] = Result(VectorType.constr(i1))
     traits = traits_def(Pure())
     assembly_format = "$count attr-dict `:` type($result)"

@@ -7,7 +7,7 @@ from typing import ClassVar
 from xdsl.dialects.builtin import IndexType, IntAttr, IntegerType
 from xdsl.dialects.llvm import LLVMPointerType
 from xdsl.ir import Attribute
-from xdsl.irdl import ParsePropInAttrDict, VarConstraint, base, traits_def
+from xdsl.irdl import VarConstraint, base, traits_def
 from xdsl.traits import MemoryAllocEffect, Pure
 from xdsl.utils.exceptions import VerifyException
 
@@ -22,7 +22,7 @@ class PtrAddOp(Op):
     name = "mach.ptr_add"
     T: ClassVar = VarConstraint("T", PtrConstraint)
     pointer: Operand = Operand(T)
-    offset: Operand = Operand(IndexType)
+    offset: Operand[IndexType] = Operand(IndexType)
     result = Inferred(T, "pointer")
     traits = traits_def(Pure())
     assembly_format = "$pointer `,` $offset attr-dict `:` type($pointer)"
@@ -41,7 +41,6 @@ class AllocaOp(Op):
     alignment: Int = Int(default=64)
     result: Result[LLVMPointerType] = Result(PtrConstraint, default=ptr)
     traits = traits_def(MemoryAllocEffect())
-    irdl_options = (ParsePropInAttrDict(),)
     assembly_format = "attr-dict `:` type($result)"
 
     def verify_(self) -> None:
@@ -62,7 +61,6 @@ class SharedBaseOp(Op):
     name = "mach.shared_base"
     alignment: Int = Int(default=16)
     result: Result[LLVMPointerType] = Result(PtrConstraint, default=LLVMPointerType(IntAttr(3)))
-    irdl_options = (ParsePropInAttrDict(),)
     traits = traits_def(Pure())
     assembly_format = "attr-dict `:` type($result)"
 

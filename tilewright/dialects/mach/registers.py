@@ -18,7 +18,7 @@ class JoinOp(Op):
     """`%v = mach.join %a, %b : (vector<4xf32>, vector<2xf32>) -> vector<6xf32>`: one after the other."""
 
     name = "mach.join"
-    parts: Operands = Operands(VectorType)
+    parts: Operands[VectorType] = Operands(VectorType)
     result: Result[VectorType] = Result(VectorType)
     traits = traits_def(Pure())
     assembly_format = "$parts attr-dict `:` functional-type($parts, $result)"

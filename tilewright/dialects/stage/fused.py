@@ -147,10 +147,10 @@ class ContractOp(Op):
     """
 
     name = "stage.contract"
-    lo: Operand = Operand(IndexType)
-    hi: Operand = Operand(IndexType)
-    step: Operand = Operand(IndexType)
-    inits: Operands = Operands(VectorType)
+    lo: Operand[IndexType] = Operand(IndexType)
+    hi: Operand[IndexType] = Operand(IndexType)
+    step: Operand[IndexType] = Operand(IndexType)
+    inits: Operands[VectorType] = Operands(VectorType)
     body: Body = Body()
     values: Results[VectorType] = Results(VectorType)
     traits = traits_def(RecursiveMemoryEffect())
@@ -204,9 +204,9 @@ class PackOp(Op):
     """
 
     name = "stage.pack"
-    source: Operand = Operand(MemRefType)
-    used: Operand = Operand(IndexType)
-    reads: Operand = Operand(IndexType)
+    source: Operand[MemRefType] = Operand(MemRefType)
+    used: Operand[IndexType] = Operand(IndexType)
+    reads: Operand[IndexType] = Operand(IndexType)
     body: Body = Body()
     result: Result[PanelsType] = Result(PanelsType)
     depth: Int = Int()
@@ -226,8 +226,8 @@ class PanelOp(Op):
     """
 
     name = "stage.panel"
-    panels: Operand = Operand(PanelsType)
-    offsets: Operands = Operands(IndexType)
+    panels: Operand[PanelsType] = Operand(PanelsType)
+    offsets: Operands[IndexType] = Operands(IndexType)
     result: Result[VectorType] = Result(VectorType)
     transposed: Flag = Flag()
     traits = traits_def(Pure())

@@ -22,9 +22,9 @@ class LocalStoreOp(Op):
     """
 
     name = "stage.local_store"
-    buffer: Operand = Operand(MultiBufferType)
-    state: Operand = Operand(PipelineStateType)
-    value: Operand = Operand(VectorType)
+    buffer: Operand[MultiBufferType] = Operand(MultiBufferType)
+    state: Operand[PipelineStateType] = Operand(PipelineStateType)
+    value: Operand[VectorType] = Operand(VectorType)
     traits = traits_def(Acts(ORDER))
     assembly_format = (
         "$buffer `[` $state `]` `,` $value attr-dict `:` type($buffer) `,` type($state) `,` "

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from xdsl.dialects.builtin import FloatTF32Type, VectorType, f32, i1
 from xdsl.ir import Attribute, SSAValue
-from xdsl.irdl import ParsePropInAttrDict, VarConstraint, base, traits_def
+from xdsl.irdl import VarConstraint, base, traits_def
 from xdsl.traits import MemoryAllocEffect, MemoryReadEffect, Pure
 from xdsl.utils.exceptions import VerifyException
 
@@ -121,11 +121,10 @@ class CopyIssueOp(Op):
     """
 
     name = "stage.copy.issue"
-    buffer: Operand = Operand(MultiBufferType)
-    state: Operand = Operand(PipelineStateType)
-    tiles: Operands = Operands(TileType)
+    buffer: Operand[MultiBufferType] = Operand(MultiBufferType)
+    state: Operand[PipelineStateType] = Operand(PipelineStateType)
+    tiles: Operands[TileType] = Operands(TileType)
     traits = traits_def(MemoryReadEffect(), Acts(ORDER))
-    irdl_options = (ParsePropInAttrDict(),)
     assembly_format = (
         "$buffer `[` $state `]` `,` $tiles attr-dict "
         "`:` type($buffer) `,` type($state) `,` type($tiles)"
@@ -151,8 +150,8 @@ class CopyWaitOp(Op):
     """
 
     name = "stage.copy.wait"
-    buffer: Operand = Operand(MultiBufferType)
-    state: Operand = Operand(PipelineStateType)
+    buffer: Operand[MultiBufferType] = Operand(MultiBufferType)
+    state: Operand[PipelineStateType] = Operand(PipelineStateType)
     values: Results[VectorType] = Results(VectorType)
     traits = traits_def(Acts(ORDER))
     assembly_format = (
@@ -194,12 +193,11 @@ class ReadPartOp(Op):
     """
 
     name = "stage.read.part"
-    tile: Operand = Operand(VectorType)
+    tile: Operand[VectorType] = Operand(VectorType)
     offsets: Ints = Ints()
     """The first element's place in the tile."""
     result: Result[VectorType] = Result(VectorType)
     traits = traits_def(MemoryReadEffect())
-    irdl_options = (ParsePropInAttrDict(),)
     assembly_format = "$tile attr-dict `:` type($tile) `->` type($result)"
 
     def verify_(self) -> None:
@@ -227,16 +225,15 @@ class CopyReleaseOp(Op):
     """
 
     name = "stage.copy.release"
-    buffer: Operand = Operand(MultiBufferType)
-    state: Operand = Operand(PipelineStateType)
+    buffer: Operand[MultiBufferType] = Operand(MultiBufferType)
+    state: Operand[PipelineStateType] = Operand(PipelineStateType)
     condition: OptOperand = OptOperand(i1, default=None)
     traits = traits_def(Acts(ORDER))
     assembly_format = (
         "$buffer `[` $state `]` (`when` $condition^)? attr-dict `:` type($buffer) `,` type($state)"
     )
 
-    def verify_(self) -> None:
-        check_state(self)
+    CHECK = check_state
 
 
 @op_definition
@@ -253,12 +250,11 @@ class CopyStoreOp(Op):
     """
 
     name = "stage.copy.store"
-    value: Operand = Operand(VectorType)
-    tile: Operand = Operand(TileType)
-    buffer: Operand = Operand(MultiBufferType)
+    value: Operand[VectorType] = Operand(VectorType)
+    tile: Operand[TileType] = Operand(TileType)
+    buffer: Operand[MultiBufferType] = Operand(MultiBufferType)
     transpose: Flag = Flag()
     traits = traits_def(Writes("tile"), Acts(ORDER))
-    irdl_options = (ParsePropInAttrDict(),)
     assembly_format = (
         "$value `,` $tile `through` $buffer attr-dict "
         "`:` type($value) `,` type($tile) `,` type($buffer)"

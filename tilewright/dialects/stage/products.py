@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from xdsl.dialects.builtin import VectorType
 from xdsl.ir import Attribute, ParametrizedAttribute, SSAValue, TypeAttribute
-from xdsl.irdl import ParsePropInAttrDict, irdl_attr_definition, traits_def
+from xdsl.irdl import irdl_attr_definition, traits_def
 from xdsl.parser import AttrParser, Parser
 from xdsl.printer import Printer
 from xdsl.traits import Pure
@@ -74,15 +74,14 @@ class ProductIssueOp(Op):
     """
 
     name = "stage.mma.issue"
-    a: Operand = Operand(VectorType)
-    b: Operand = Operand(VectorType)
+    a: Operand[VectorType] = Operand(VectorType)
+    b: Operand[VectorType] = Operand(VectorType)
     c: OptOperand = OptOperand()
     result: Result[PendingType] = Result(PendingType)
     transpose_a: Flag = Flag()
     transpose_b: Flag = Flag()
     first: OptInt = OptInt()
     traits = traits_def(Acts(ORDER))
-    irdl_options = (ParsePropInAttrDict(),)
     assembly_format = (
         "$a `,` $b (`,` $c^)? attr-dict "
         "`:` type($a) `,` type($b) (`,` type($c)^)? `->` type($result)"
@@ -124,7 +123,7 @@ class ProductStartOp(Op):
     """`%p = stage.mma.start %v : vector<128x256xf32>`: a value as the accumulator of later products."""
 
     name = "stage.mma.start"
-    value: Operand = Operand(VectorType)
+    value: Operand[VectorType] = Operand(VectorType)
     result: Result[PendingType] = Result(PendingType)
     traits = traits_def(Pure())
 
@@ -169,11 +168,10 @@ class ProductWaitOp(Op):
     """
 
     name = "stage.mma.wait"
-    products: Operands = Operands(PendingType)
+    products: Operands[PendingType] = Operands(PendingType)
     pending: Int = Int()
     values: Results[VectorType] = Results(VectorType)
     traits = traits_def(Acts(ORDER))
-    irdl_options = (ParsePropInAttrDict(),)
     assembly_format = "($products^ `:` type($products) `->` type($values))? attr-dict"
 
     def __init__(self, products: Sequence[SSAValue] = (), pending: int = 0):

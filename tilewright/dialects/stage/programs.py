@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xdsl.dialects.builtin import IndexType, IntegerAttr
 from xdsl.ir import Operation
-from xdsl.irdl import ParsePropInAttrDict, traits_def
+from xdsl.irdl import traits_def
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
@@ -43,7 +43,6 @@ class ProgramsOp(Op):
     axis: Int = Int()
     result = Inferred(IndexType)
     traits = traits_def(Pure())
-    irdl_options = (ParsePropInAttrDict(),)
     assembly_format = "attr-dict"
 
     def verify_(self) -> None:

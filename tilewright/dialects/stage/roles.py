@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from xdsl.ir import Block, Operation, Region
-from xdsl.irdl import ParsePropInAttrDict, traits_def
+from xdsl.irdl import traits_def
 from xdsl.traits import NoTerminator, RecursiveMemoryEffect
 from xdsl.utils.exceptions import VerifyException
 
@@ -30,7 +30,6 @@ class RoleOp(Op):
     body: Body = Body()
     registers: OptInt = OptInt()
     traits = traits_def(NoTerminator(), RecursiveMemoryEffect())
-    irdl_options = (ParsePropInAttrDict(),)
     assembly_format = "$role_name attr-dict-with-keyword $body"
 
     def verify_(self) -> None:

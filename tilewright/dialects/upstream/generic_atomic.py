@@ -42,8 +42,8 @@ class GenericAtomicRMWOp(Op):
 
     name = "memref.generic_atomic_rmw"
 
-    memref: Operand = Operand(MemRefType)
-    indices: Operands = Operands(IndexType)
+    memref: Operand[MemRefType] = Operand(MemRefType)
+    indices: Operands[IndexType] = Operands(IndexType)
     atomic_body: Body = Body()
     result = Follows("memref", rule=lambda kind: kind.element_type)
     traits = traits_def(Writes("memref"))

@@ -27,8 +27,8 @@ _INDEX = IndexType()
 class BinaryOp(Op):
     """`%r = index.add %a, %b`: no types, all are index."""
 
-    lhs: Operand = Operand(IndexType)
-    rhs: Operand = Operand(IndexType)
+    lhs: Operand[IndexType] = Operand(IndexType)
+    rhs: Operand[IndexType] = Operand(IndexType)
     result = Inferred(IndexType)
     assembly_format: ClassVar = "$lhs `,` $rhs attr-dict"
 
@@ -106,8 +106,8 @@ class CmpOp(Op):
 
     name = "index.cmp"
     predicate: Str = Str(name="pred")
-    lhs: Operand = Operand(IndexType)
-    rhs: Operand = Operand(IndexType)
+    lhs: Operand[IndexType] = Operand(IndexType)
+    rhs: Operand[IndexType] = Operand(IndexType)
     result = Inferred(i1)
     traits = traits_def(Pure())
     assembly_format = "custom<Predicate>($pred) `(` $lhs `,` $rhs `)` attr-dict"

@@ -83,7 +83,7 @@ class Packing(Op):
     source: Operand = Operand()
     dest: Operand = Operand()
     padding_value: OptOperand = OptOperand()
-    inner_tiles: Operands = Operands(IndexType)
+    inner_tiles: Operands[IndexType] = Operands(IndexType)
     inner_dims_pos: Ints = Ints()
     static_inner_tiles: Ints = Ints()
     res: Results[TensorType] = Results(TensorType)
@@ -133,7 +133,7 @@ class GenerateOp(Op):
     """Each element is what a region makes of its indices."""
 
     name = "tensor.generate"
-    extents: Operands = Operands(IndexType)
+    extents: Operands[IndexType] = Operands(IndexType)
     result: Result[TensorType] = Result(TensorType)
     body: Body = Body()
     assembly_format = "$extents $body attr-dict `:` type($result)"
@@ -144,7 +144,7 @@ class RankOp(Op):
     """The number of dimensions."""
 
     name = "tensor.rank"
-    tensor: Operand = Operand(TensorType)
+    tensor: Operand[TensorType] = Operand(TensorType)
     result = Inferred(IndexType)
     traits = traits_def(Pure())
     assembly_format = "$tensor attr-dict `:` type($tensor)"
@@ -155,11 +155,11 @@ class ParallelInsertSliceOp(Op):
     """What an iteration of scf.forall stores to a tensor that all share."""
 
     name = "tensor.parallel_insert_slice"
-    source: Operand = Operand(TensorType)
-    dest: Operand = Operand(TensorType)
-    offsets: Operands = Operands(IndexType)
-    sizes: Operands = Operands(IndexType)
-    strides: Operands = Operands(IndexType)
+    source: Operand[TensorType] = Operand(TensorType)
+    dest: Operand[TensorType] = Operand(TensorType)
+    offsets: Operands[IndexType] = Operands(IndexType)
+    sizes: Operands[IndexType] = Operands(IndexType)
+    strides: Operands[IndexType] = Operands(IndexType)
     static_offsets: Prop[DenseArrayBase] = Prop(DenseArrayBase.constr(i64))
     static_sizes: Prop[DenseArrayBase] = Prop(DenseArrayBase.constr(i64))
     static_strides: Prop[DenseArrayBase] = Prop(DenseArrayBase.constr(i64))

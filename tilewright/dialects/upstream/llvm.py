@@ -15,7 +15,7 @@ class AddrSpaceCastOp(Op):
     """`llvm.addrspacecast %p : !llvm.ptr<1> to !llvm.ptr<4>`."""
 
     name = "llvm.addrspacecast"
-    arg: Operand = Operand(llvm.LLVMPointerType)
+    arg: Operand[llvm.LLVMPointerType] = Operand(llvm.LLVMPointerType)
     res: Result[llvm.LLVMPointerType] = Result(llvm.LLVMPointerType)
     traits = traits_def(Pure())
     assembly_format = "$arg attr-dict `:` type($arg) `to` type($res)"

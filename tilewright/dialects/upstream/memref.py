@@ -185,7 +185,7 @@ class TransposeOp(Op):
     """
 
     name = "memref.transpose"
-    in_: Operand = Operand(MemRefType)
+    in_: Operand[MemRefType] = Operand(MemRefType)
     permutation_attr: Prop[AffineMapAttr] = Prop(AffineMapAttr, name="permutation")
     result: Result[MemRefType] = Result(MemRefType)
     traits = traits_def(Pure())
@@ -224,8 +224,8 @@ class PrefetchOp(Op):
     """`memref.prefetch %m[%i, %j], read, locality<3>, data : memref<400x400xi32>`."""
 
     name = "memref.prefetch"
-    memref: Operand = Operand(MemRefType)
-    indices: Operands = Operands(IndexType)
+    memref: Operand[MemRefType] = Operand(MemRefType)
+    indices: Operands[IndexType] = Operands(IndexType)
     isWrite: Prop[IntegerAttr] = Prop(IntegerAttr)
     localityHint: Prop[IntegerAttr] = Prop(IntegerAttr.constr(i32))
     isDataCache: Prop[IntegerAttr] = Prop(IntegerAttr)
@@ -254,7 +254,7 @@ class ReshapeOp(Op):
 
     name = "memref.reshape"
     source: Operand = Operand(_ANY)
-    shape: Operand = Operand(MemRefType)
+    shape: Operand[MemRefType] = Operand(MemRefType)
     result: Result[MemRefType | UnrankedMemRefType] = Result(_ANY)
     traits = traits_def(MemoryReadEffect())
     assembly_format = "$source `(` $shape `)` attr-dict `:` functional-type(operands, results)"

@@ -42,8 +42,7 @@ class AtomicRMWOp(ScatterAccess):
 
     traits = traits_def(MemoryReadEffect(), Writes("source"))
 
-    def verify_(self) -> None:
-        rules.verify_atomic_rmw(self)
+    CHECK = rules.verify_atomic_rmw
 
     @classmethod
     def parse(cls, parser: Parser) -> AtomicRMWOp:

@@ -157,7 +157,7 @@ class LoadNdOp(BlockAccess):
 
     name = "xegpu.load_nd"
 
-    tensor_desc: Operand = Operand(TensorDescType)
+    tensor_desc: Operand[TensorDescType] = Operand(TensorDescType)
     value: Result[VectorType] = Result(VectorType)
     offsets: OptIndices = OptIndices("const_offsets")
     packed: Flag = Flag()
@@ -194,8 +194,8 @@ class StoreNdOp(BlockAccess):
 
     name = "xegpu.store_nd"
 
-    value: Operand = Operand(VectorType)
-    tensor_desc: Operand = Operand(TensorDescType)
+    value: Operand[VectorType] = Operand(VectorType)
+    tensor_desc: Operand[TensorDescType] = Operand(TensorDescType)
     offsets: OptIndices = OptIndices("const_offsets")
 
     traits = traits_def(Writes("tensor_desc"))
@@ -218,7 +218,7 @@ class PrefetchNdOp(BlockAccess):
 
     name = "xegpu.prefetch_nd"
 
-    tensor_desc: Operand = Operand(TensorDescType)
+    tensor_desc: Operand[TensorDescType] = Operand(TensorDescType)
     offsets: OptIndices = OptIndices("const_offsets")
 
     locality: OptInt = OptInt()

@@ -43,9 +43,9 @@ class DpasOp(Op):
 
     name = "xegpu.dpas"
 
-    lhs: Operand = Operand(VectorType)
-    rhs: Operand = Operand(VectorType)
-    acc: OptOperand = OptOperand(VectorType)
+    lhs: Operand[VectorType] = Operand(VectorType)
+    rhs: Operand[VectorType] = Operand(VectorType)
+    acc: OptOperand[VectorType] = OptOperand(VectorType)
     result: Result[VectorType] = Result(VectorType)
     layout_a: OptProp[Attribute] = OptProp()
     layout_b: OptProp[Attribute] = OptProp()
@@ -65,8 +65,7 @@ class DpasOp(Op):
         """(M, N, K); None for lane fragments, whose shape does not tell."""
         return matrix_dims(self.lhs.type, self.rhs.type)
 
-    def verify_(self) -> None:
-        rules.verify_dpas(self)
+    CHECK = rules.verify_dpas
 
     @classmethod
     def parse(cls, parser: Parser) -> DpasOp:
@@ -142,9 +141,9 @@ class DpasMxOp(Op):
 
     name = "xegpu.dpas_mx"
 
-    lhs: Operand = Operand(VectorType)
-    rhs: Operand = Operand(VectorType)
-    acc: OptOperand = OptOperand(VectorType)
+    lhs: Operand[VectorType] = Operand(VectorType)
+    rhs: Operand[VectorType] = Operand(VectorType)
+    acc: OptOperand[VectorType] = OptOperand(VectorType)
     result: Result[VectorType] = Result(VectorType)
     scale_a: OptOperand = OptOperand(default=None)
     scale_b: OptOperand = OptOperand(default=None)
@@ -160,8 +159,7 @@ class DpasMxOp(Op):
     def dims(self) -> tuple[int, int, int] | None:
         return matrix_dims(self.lhs.type, self.rhs.type)
 
-    def verify_(self) -> None:
-        rules.verify_dpas_mx(self)
+    CHECK = rules.verify_dpas_mx
 
     @classmethod
     def parse(cls, parser: Parser) -> DpasMxOp:
@@ -233,8 +231,7 @@ class ConvertLayoutOp(Op):
 
     traits = traits_def(Pure())
 
-    def verify_(self) -> None:
-        rules.verify_convert_layout(self)
+    CHECK = rules.verify_convert_layout
 
     @classmethod
     def parse(cls, parser: Parser) -> ConvertLayoutOp:
@@ -277,8 +274,7 @@ class FloatConversion(assembly.PlainOp):
 
     traits = traits_def(Pure())
 
-    def verify_(self) -> None:
-        rules.verify_float_conversion(self)
+    CHECK = rules.verify_float_conversion
 
 
 @op_definition
@@ -320,15 +316,14 @@ class LaneShuffleOp(Op):
 
     name = "xegpu.lane_shuffle"
 
-    source: Operand = Operand(VectorType)
+    source: Operand[VectorType] = Operand(VectorType)
     pack: Flag = Flag()
     result = Follows("source", message="lane_shuffle keeps the type")
 
     traits = traits_def(Pure())
     assembly_format = "$source (`pack` $pack^) : (`unpack`)? attr-dict `:` type($source)"
 
-    def verify_(self) -> None:
-        rules.verify_lane_shuffle(self)
+    CHECK = rules.verify_lane_shuffle
 
 
 def packing_factor(element: Attribute) -> int:

@@ -193,7 +193,7 @@ class UpdateNdOffsetOp(Op):
 
     name = "xegpu.update_nd_offset"
 
-    tensor_desc: Operand = Operand(TensorDescType)
+    tensor_desc: Operand[TensorDescType] = Operand(TensorDescType)
     offsets: OptIndices = OptIndices("const_offsets")
     const_offsets = opt_prop_def(DenseArrayBase.constr(i64))
     result = Inferred(TensorDescType, "tensor_desc")
@@ -211,8 +211,7 @@ class UpdateNdOffsetOp(Op):
             return list(self.offsets)
         return merge_indices(self.const_offsets, self.offsets)
 
-    def verify_(self) -> None:
-        rules_block.verify_update_nd_offset(self)
+    CHECK = rules_block.verify_update_nd_offset
 
     @classmethod
     def parse(cls, parser: Parser) -> UpdateNdOffsetOp:
@@ -279,8 +278,7 @@ class CreateDescOp(Op):
         assert isinstance(self.result.type, TensorDescType)
         return self.result.type
 
-    def verify_(self) -> None:
-        rules_scatter.verify_create_tdesc(self)
+    CHECK = rules_scatter.verify_create_tdesc
 
     @classmethod
     def parse(cls, parser: Parser) -> CreateDescOp:
@@ -329,7 +327,7 @@ class UpdateOffsetOp(Op):
 
     name = "xegpu.update_offset"
 
-    tensor_desc: Operand = Operand(TensorDescType)
+    tensor_desc: Operand[TensorDescType] = Operand(TensorDescType)
     offsets: Operand = Operand(Attribute)
     result = Inferred(TensorDescType, "tensor_desc")
 
@@ -340,8 +338,7 @@ class UpdateOffsetOp(Op):
         assert isinstance(self.tensor_desc.type, TensorDescType)
         return self.tensor_desc.type
 
-    def verify_(self) -> None:
-        rules_scatter.verify_update_offset(self)
+    CHECK = rules_scatter.verify_update_offset
 
     @classmethod
     def parse(cls, parser: Parser) -> UpdateOffsetOp:

@@ -47,8 +47,7 @@ class CreateMemDescOp(assembly.PlainOp):
         assert isinstance(self.mem_desc.type, MemDescType)
         return self.mem_desc.type
 
-    def verify_(self) -> None:
-        rules.verify_create_mem_desc(self)
+    CHECK = rules.verify_create_mem_desc
 
 
 class MatrixPlace(Placed, Op):
@@ -110,7 +109,7 @@ class MemDescSubviewOp(MatrixPlace):
 
     name = "xegpu.mem_desc_subview"
 
-    mem_desc: Operand = Operand(MemDescType)
+    mem_desc: Operand[MemDescType] = Operand(MemDescType)
     part: Result[MemDescType] = Result(MemDescType)
     offsets: OptIndices = OptIndices("const_offsets")
 
@@ -132,7 +131,7 @@ class LoadMatrixOp(MatrixAccess):
 
     name = "xegpu.load_matrix"
 
-    mem_desc: Operand = Operand(MemDescType)
+    mem_desc: Operand[MemDescType] = Operand(MemDescType)
     value: Result[Attribute] = Result()
     offsets: OptIndices = OptIndices("const_offsets")
 
@@ -155,7 +154,7 @@ class StoreMatrixOp(MatrixAccess):
     name = "xegpu.store_matrix"
 
     value: Operand = Operand(Attribute)
-    mem_desc: Operand = Operand(MemDescType)
+    mem_desc: Operand[MemDescType] = Operand(MemDescType)
     offsets: OptIndices = OptIndices("const_offsets")
 
     traits = traits_def(Writes("mem_desc"))

@@ -203,8 +203,7 @@ class LoadGatherOp(ScatterAccess):
 
     traits = traits_def(MemoryReadEffect())
 
-    def verify_(self) -> None:
-        rules.verify_load_gather(self)
+    CHECK = rules.verify_load_gather
 
     @classmethod
     def parse(cls, parser: Parser) -> LoadGatherOp:
@@ -238,8 +237,7 @@ class StoreScatterOp(ScatterAccess):
 
     traits = traits_def(Writes("source"))
 
-    def verify_(self) -> None:
-        rules.verify_store_scatter(self)
+    CHECK = rules.verify_store_scatter
 
     @classmethod
     def parse(cls, parser: Parser) -> StoreScatterOp:
@@ -279,8 +277,7 @@ class PrefetchOp(ScatterAccess):
 
     traits = traits_def(Acts(CACHES))
 
-    def verify_(self) -> None:
-        rules.verify_prefetch(self)
+    CHECK = rules.verify_prefetch
 
     @classmethod
     def parse(cls, parser: Parser) -> PrefetchOp:

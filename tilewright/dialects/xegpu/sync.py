@@ -39,7 +39,7 @@ class AllocNbarrierOp(Op):
 
     name = "xegpu.alloc_nbarrier"
 
-    total: OptOperand = OptOperand(IntegerType, default=None)
+    total: OptOperand[IntegerType] = OptOperand(IntegerType, default=None)
     nbarrier_num: OptInt = OptInt()
 
     traits = traits_def(MemoryWriteEffect())
@@ -52,8 +52,7 @@ class AllocNbarrierOp(Op):
         """The number of barriers, when the text says it."""
         return self.nbarrier_num
 
-    def verify_(self) -> None:
-        rules.verify_alloc_nbarrier(self)
+    CHECK = rules.verify_alloc_nbarrier
 
     @classmethod
     def parse(cls, parser: Parser) -> AllocNbarrierOp:
@@ -97,20 +96,19 @@ class InitNbarrierOp(assembly.PlainOp):
     name = "xegpu.init_nbarrier"
 
     EXPECTS: ClassVar = "the barrier's id and the number of participants"
-    nbarrier_id: Operand = Operand(IntegerType)
-    participant_thread_num: Operand = Operand(IntegerType)
+    nbarrier_id: Operand[IntegerType] = Operand(IntegerType)
+    participant_thread_num: Operand[IntegerType] = Operand(IntegerType)
     result = Inferred(NbarrierType)
 
     traits = traits_def(Pure())
 
-    def verify_(self) -> None:
-        rules.verify_init_nbarrier(self)
+    CHECK = rules.verify_init_nbarrier
 
 
 class NbarrierUse(Op):
     """An op on one named barrier."""
 
-    nbarrier: Operand = Operand(NbarrierType)
+    nbarrier: Operand[NbarrierType] = Operand(NbarrierType)
 
     traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
 

@@ -100,7 +100,7 @@ class TransposeOp(Op):
 
     name = "xetile.transpose"
 
-    value: Operand = Operand(VectorType)
+    value: Operand[VectorType] = Operand(VectorType)
     permutation: Ints = Ints(default=(1, 0))
     wg_map: OptProp[WgMapAttr] = OptProp(WgMapAttr)
     wg_map_source: OptProp[WgMapAttr] = OptProp(WgMapAttr)
@@ -108,8 +108,7 @@ class TransposeOp(Op):
 
     traits = traits_def(Pure())
 
-    def verify_(self) -> None:
-        vector_rules.verify_transpose(self)
+    CHECK = vector_rules.verify_transpose
 
     @classmethod
     def parse(cls, parser: Parser) -> TransposeOp:
@@ -179,7 +178,7 @@ class ReductionOp(Op):
     name = "xetile.reduction"
 
     kind: Str = Str(*COMBINING)
-    source: Operand = Operand(VectorType)
+    source: Operand[VectorType] = Operand(VectorType)
     dims: Ints = Ints(name="reduction_dims")
     reduction_size: OptInt = OptInt()
     wg_map: OptProp[WgMapAttr] = OptProp(WgMapAttr)
@@ -188,8 +187,7 @@ class ReductionOp(Op):
 
     traits = traits_def(Pure())
 
-    def verify_(self) -> None:
-        vector_rules.verify_reduction(self)
+    CHECK = vector_rules.verify_reduction
 
     @classmethod
     def parse(cls, parser: Parser) -> ReductionOp:
@@ -233,7 +231,7 @@ class BroadcastOp(Op):
 
     name = "xetile.broadcast"
 
-    source: Operand = Operand(VectorType)
+    source: Operand[VectorType] = Operand(VectorType)
     result: Result[VectorType] = Result(VectorType)
     dims: Ints = Ints(name="broadcast_dim")
     broadcast_size: OptInt = OptInt()
@@ -242,8 +240,7 @@ class BroadcastOp(Op):
 
     traits = traits_def(Pure())
 
-    def verify_(self) -> None:
-        vector_rules.verify_broadcast(self)
+    CHECK = vector_rules.verify_broadcast
 
     @classmethod
     def parse(cls, parser: Parser) -> BroadcastOp:
@@ -273,15 +270,14 @@ class ConvertLayoutOp(Op):
 
     name = "xetile.convert_layout"
 
-    source: Operand = Operand(VectorType)
+    source: Operand[VectorType] = Operand(VectorType)
     wg_map_result: Prop[WgMapAttr] = Prop(WgMapAttr)
     wg_map_source: OptProp[WgMapAttr] = OptProp(WgMapAttr)
     result = Inferred(VectorType, "source")
 
     traits = traits_def(Pure())
 
-    def verify_(self) -> None:
-        vector_rules.verify_convert_layout(self)
+    CHECK = vector_rules.verify_convert_layout
 
     @classmethod
     def parse(cls, parser: Parser) -> ConvertLayoutOp:

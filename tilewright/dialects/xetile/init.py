@@ -41,7 +41,7 @@ class InitTileOp(Op):
     offsets: Indices = Indices("static_offsets")
     sizes: Indices = Indices("static_sizes")
     strides: Indices = Indices("static_strides")
-    offset_vector: OptOperand = OptOperand(VectorType, default=None)
+    offset_vector: OptOperand[VectorType] = OptOperand(VectorType, default=None)
     static_offsets = prop_def(DenseArrayBase.constr(i64))
     static_sizes = prop_def(DenseArrayBase.constr(i64))
     static_strides = prop_def(DenseArrayBase.constr(i64))
@@ -191,9 +191,9 @@ class UpdateTileOffsetOp(Op):
 
     name = "xetile.update_tile_offset"
 
-    tile: Operand = Operand(TileType)
+    tile: Operand[TileType] = Operand(TileType)
     offsets: Indices = Indices("static_offsets")
-    offset_vector: OptOperand = OptOperand(VectorType, default=None)
+    offset_vector: OptOperand[VectorType] = OptOperand(VectorType, default=None)
     static_offsets = prop_def(DenseArrayBase.constr(i64))
     result = Inferred(TileType, "tile")
 

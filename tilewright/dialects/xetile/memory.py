@@ -106,7 +106,7 @@ class LoadTileOp(TileAccess):
 
     name = "xetile.load_tile"
 
-    tile: Operand = Operand(TileType)
+    tile: Operand[TileType] = Operand(TileType)
     values: Results[VectorType] = Results(VectorType)
     padding: OptProp[Attribute] = OptProp()
     permutation: OptInts = OptInts(*_NUMBERS, name="transpose")
@@ -145,8 +145,7 @@ class LoadTileOp(TileAccess):
     def padding_value(self) -> int | float:
         return padding_number(self.padding)
 
-    def verify_(self) -> None:
-        rules.verify_load_tile(self)
+    CHECK = rules.verify_load_tile
 
     @classmethod
     def parse(cls, parser: Parser) -> LoadTileOp:
@@ -179,15 +178,14 @@ class StoreTileOp(TileAccess):
 
     name = "xetile.store_tile"
 
-    value: Operand = Operand(VectorType)
-    tile: Operand = Operand(TileType)
-    mask: OptOperand = OptOperand(VectorType, default=None)
+    value: Operand[VectorType] = Operand(VectorType)
+    tile: Operand[TileType] = Operand(TileType)
+    mask: OptOperand[VectorType] = OptOperand(VectorType, default=None)
     hints: HintFields = HintFields(CacheHintAttr)
 
     traits = traits_def(Writes("tile"))
 
-    def verify_(self) -> None:
-        rules.verify_store_tile(self)
+    CHECK = rules.verify_store_tile
 
     @classmethod
     def parse(cls, parser: Parser) -> StoreTileOp:
@@ -209,14 +207,13 @@ class PrefetchTileOp(TileAccess):
 
     name = "xetile.prefetch_tile"
 
-    tile: Operand = Operand(TileType)
+    tile: Operand[TileType] = Operand(TileType)
     locality: OptInt = OptInt()
     hints: HintFields = HintFields(CacheHintAttr)
 
     traits = traits_def(Acts(CACHES))
 
-    def verify_(self) -> None:
-        rules.verify_prefetch_tile(self)
+    CHECK = rules.verify_prefetch_tile
 
     @classmethod
     def parse(cls, parser: Parser) -> PrefetchTileOp:

@@ -31,9 +31,9 @@ class TileMmaOp(Op):
 
     name = "xetile.tile_mma"
 
-    a: Operand = Operand(VectorType)
-    b: Operand = Operand(VectorType)
-    c: OptOperand = OptOperand(VectorType)
+    a: Operand[VectorType] = Operand(VectorType)
+    b: Operand[VectorType] = Operand(VectorType)
+    c: OptOperand[VectorType] = OptOperand(VectorType)
     result: Result[VectorType] = Result(VectorType)
     wg_map_a: OptProp[WgMapAttr] = OptProp(WgMapAttr)
     wg_map_b: OptProp[WgMapAttr] = OptProp(WgMapAttr)
@@ -61,8 +61,7 @@ class TileMmaOp(Op):
             result_type = VectorType(element, shape)
         super().__init__(a, b, c, result_type, wg_map_a, wg_map_b, wg_map_c)
 
-    def verify_(self) -> None:
-        vector_rules.verify_tile_mma(self)
+    CHECK = vector_rules.verify_tile_mma
 
     @classmethod
     def parse(cls, parser: Parser) -> TileMmaOp:

@@ -49,8 +49,8 @@ class LoadGatherOp(TileAccess):
 
     name = "xetile.load"
 
-    tile: Operand = Operand(TileType)
-    mask: OptOperand = OptOperand(VectorType, default=None)
+    tile: Operand[TileType] = Operand(TileType)
+    mask: OptOperand[VectorType] = OptOperand(VectorType, default=None)
     padding: OptProp[Attribute] = OptProp(Attribute)
     hints: HintFields = HintFields(CacheHintAttr)
     result = Inferred(VectorType, _elements)
@@ -61,8 +61,7 @@ class LoadGatherOp(TileAccess):
     def padding_value(self) -> int | float:
         return padding_number(self.padding)
 
-    def verify_(self) -> None:
-        rules.verify_load_gather(self)
+    CHECK = rules.verify_load_gather
 
     @classmethod
     def parse(cls, parser: Parser) -> LoadGatherOp:
@@ -106,15 +105,14 @@ class StoreScatterOp(TileAccess):
 
     name = "xetile.store"
 
-    value: Operand = Operand(VectorType)
-    tile: Operand = Operand(TileType)
-    mask: OptOperand = OptOperand(VectorType, default=None)
+    value: Operand[VectorType] = Operand(VectorType)
+    tile: Operand[TileType] = Operand(TileType)
+    mask: OptOperand[VectorType] = OptOperand(VectorType, default=None)
     hints: HintFields = HintFields(CacheHintAttr)
 
     traits = traits_def(Writes("tile"))
 
-    def verify_(self) -> None:
-        rules.verify_store_scatter(self)
+    CHECK = rules.verify_store_scatter
 
     @classmethod
     def parse(cls, parser: Parser) -> StoreScatterOp:
@@ -137,15 +135,14 @@ class AtomicRmwOp(TileAccess):
     name = "xetile.atomic_rmw"
 
     kind: Str = Str(*kinds.ATOMIC_KIND)
-    value: Operand = Operand(VectorType)
-    tile: Operand = Operand(TileType)
-    mask: OptOperand = OptOperand(VectorType, default=None)
+    value: Operand[VectorType] = Operand(VectorType)
+    tile: Operand[TileType] = Operand(TileType)
+    mask: OptOperand[VectorType] = OptOperand(VectorType, default=None)
     result = Inferred(VectorType, "value")
 
     traits = traits_def(MemoryReadEffect(), Writes("tile"))
 
-    def verify_(self) -> None:
-        rules.verify_atomic_rmw(self)
+    CHECK = rules.verify_atomic_rmw
 
     @classmethod
     def parse(cls, parser: Parser) -> AtomicRmwOp:

@@ -7,11 +7,9 @@ array with the region applied to every element, and a panel is a tile of it, zer
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import cast
 
 import numpy as np
-from xdsl.dialects.builtin import MemRefType
-from xdsl.ir import Attribute, Operation
+from xdsl.ir import Operation
 
 from tilewright.dialects import stage
 from tilewright.reference import access, numerics
@@ -67,7 +65,7 @@ def pack(builder: SegmentBuilder, op: stage.PackOp) -> None:
         if any(size.shape[0] > 1 for size in source.sizes):
             raise ValueError("an array that differs between workgroups cannot be packed")
         shape = tuple(int(size[0]) for size in source.sizes)
-        type = cast(MemRefType[Attribute], op.source.type)
+        type = op.source.type
         dtype = numerics.numpy_type(type)
         base = source.base + dtype.itemsize * source.offset
         zeros = tuple(scalar(0) for _ in shape)

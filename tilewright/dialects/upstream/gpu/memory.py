@@ -41,8 +41,8 @@ class MemsetOp(Op):
     """`gpu.memset async [%t] %buffer, %value : memref<8xf32>, f32`."""
 
     name = "gpu.memset"
-    asyncDependencies: Operands = Operands(gpu.AsyncTokenType)
-    dst: Operand = Operand(MemRefType)
+    asyncDependencies: Operands[gpu.AsyncTokenType] = Operands(gpu.AsyncTokenType)
+    dst: Operand[MemRefType] = Operand(MemRefType)
     value: Operand = Operand()
     asyncToken: OptResult = OptResult(gpu.AsyncTokenType)
     traits = traits_def(Writes("dst"))

@@ -33,7 +33,7 @@ class MultiReductionOp(Op):
 
     name = "vector.multi_reduction"
     kind: Str = Str(*COMBINING)
-    source: Operand = Operand(VectorType)
+    source: Operand[VectorType] = Operand(VectorType)
     acc: Operand = Operand()
     dims: Ints = Ints(name="reduction_dims")
     dest = Follows("acc", message=_ONE_TYPE.format("destination"))
@@ -64,8 +64,8 @@ class ContractionOp(Op):
     """
 
     name = "vector.contract"
-    lhs: Operand = Operand(VectorType)
-    rhs: Operand = Operand(VectorType)
+    lhs: Operand[VectorType] = Operand(VectorType)
+    rhs: Operand[VectorType] = Operand(VectorType)
     acc: Operand = Operand()
     indexing_maps: Property[ArrayAttr[AffineMapAttr], Iterable[AffineMapAttr]] = Property(
         ArrayAttr[AffineMapAttr], ArrayAttr

@@ -40,10 +40,10 @@ class GatherOp(Op):
 
     name = "vector.gather"
     base: Operand = Operand()
-    offsets: Operands = Operands(IndexType)
-    indices: Operand = Operand(VectorType)
-    mask: Operand = Operand(VectorType)
-    pass_thru: Operand = Operand(VectorType)
+    offsets: Operands[IndexType] = Operands(IndexType)
+    indices: Operand[VectorType] = Operand(VectorType)
+    mask: Operand[VectorType] = Operand(VectorType)
+    pass_thru: Operand[VectorType] = Operand(VectorType)
     result = Inferred(VectorType, "pass_thru")
     traits = traits_def(MemoryReadEffect())
     assembly_format = (
@@ -73,11 +73,11 @@ class ScatterOp(Op):
     """`vector.scatter %base[%i] [%idx], %mask, %value : memref<..>, vector<..>, ...`."""
 
     name = "vector.scatter"
-    base: Operand = Operand(MemRefType)
-    offsets: Operands = Operands(IndexType)
-    indices: Operand = Operand(VectorType)
-    mask: Operand = Operand(VectorType)
-    valueToStore: Operand = Operand(VectorType)
+    base: Operand[MemRefType] = Operand(MemRefType)
+    offsets: Operands[IndexType] = Operands(IndexType)
+    indices: Operand[VectorType] = Operand(VectorType)
+    mask: Operand[VectorType] = Operand(VectorType)
+    valueToStore: Operand[VectorType] = Operand(VectorType)
     traits = traits_def(Writes("base"))
     assembly_format = (
         "$base `[` $offsets `]` `[` $indices `]` `,` $mask `,` $valueToStore attr-dict "

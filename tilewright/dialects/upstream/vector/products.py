@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xdsl.dialects.builtin import BoolAttr, IntegerAttr, VectorType
 from xdsl.ir import Attribute
-from xdsl.irdl import ParsePropInAttrDict, traits_def
+from xdsl.irdl import traits_def
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
@@ -37,13 +37,12 @@ class OuterProductOp(Op):
     """
 
     name = "vector.outerproduct"
-    lhs: Operand = Operand(VectorType)
+    lhs: Operand[VectorType] = Operand(VectorType)
     rhs: Operand = Operand()
     acc: OptOperand = OptOperand(follows("lhs", "rhs", rule=_outer))
     kind: Str = Str(*COMBINING, default="add", implicit=True)
     result = Follows("lhs", "rhs", rule=_outer)
     traits = traits_def(Pure())
-    irdl_options = (ParsePropInAttrDict(),)
     assembly_format = "$lhs `,` $rhs (`,` $acc^)? attr-dict `:` type($lhs) `,` type($rhs)"
 
     def verify_(self) -> None:
@@ -68,8 +67,8 @@ class ScanOp(Op):
 
     name = "vector.scan"
     kind: Str = Str(*COMBINING)
-    source: Operand = Operand(VectorType)
-    initial_value: Operand = Operand(VectorType)
+    source: Operand[VectorType] = Operand(VectorType)
+    initial_value: Operand[VectorType] = Operand(VectorType)
     is_inclusive: Property[bool, bool] = Property(
         BoolAttr, BoolAttr.from_bool, lambda held: bool(held.value.data), name="inclusive"
     )
@@ -77,7 +76,6 @@ class ScanOp(Op):
     dest = Follows("source")
     accumulated_value = Follows("initial_value")
     traits = traits_def(Pure())
-    irdl_options = (ParsePropInAttrDict(),)
     assembly_format = (
         "$kind `,` $source `,` $initial_value attr-dict `:` type($source) `,` type($initial_value)"
     )

@@ -62,7 +62,7 @@ class ShapeCastOp(Op):
     """`vector.shape_cast %v : vector<16xf32> to vector<4x4xf32>`: same elements in row-major order."""
 
     name = "vector.shape_cast"
-    source: Operand = Operand(VectorType)
+    source: Operand[VectorType] = Operand(VectorType)
     result: Result[VectorType] = Result(VectorType)
     traits = traits_def(Pure())
     assembly_format = "$source attr-dict `:` type($source) `to` type($result)"
@@ -88,7 +88,7 @@ class TransposeOp(Op):
     """`vector.transpose %v, [1, 0] : vector<4x8xf32> to vector<8x4xf32>`."""
 
     name = "vector.transpose"
-    vector: Operand = Operand(VectorType)
+    vector: Operand[VectorType] = Operand(VectorType)
     permutation: Ints = Ints()
     result = Inferred(VectorType, _transposed)
     traits = traits_def(Pure())
@@ -190,7 +190,7 @@ class InterleaveOp(Op):
     """`vector.interleave %a, %b : vector<4xf32> -> vector<8xf32>`: a0 b0 a1 b1 ... in the last dim."""
 
     name = "vector.interleave"
-    lhs: Operand = Operand(VectorType)
+    lhs: Operand[VectorType] = Operand(VectorType)
     rhs: Operand = Operand(variable("lhs"))
     result = Follows("lhs", rule=_last(_twice))
     traits = traits_def(Pure())
@@ -202,7 +202,7 @@ class DeinterleaveOp(Op):
     """`%even, %odd = vector.deinterleave %v : vector<8xf32> -> vector<4xf32>`."""
 
     name = "vector.deinterleave"
-    source: Operand = Operand(VectorType)
+    source: Operand[VectorType] = Operand(VectorType)
     res1 = Follows("source", rule=_last(_half))
     res2 = Follows("source", rule=_last(_half))
     traits = traits_def(Pure())
@@ -236,7 +236,7 @@ class ToElementsOp(Op):
     """`%e:4 = vector.to_elements %v : vector<2x2xf32>`: the scalars, row-major."""
 
     name = "vector.to_elements"
-    source: Operand = Operand(VectorType.constr(_ELEMENT))
+    source: Operand[VectorType] = Operand(VectorType.constr(_ELEMENT))
     elements: Results[Attribute] = Results(_ELEMENT)
     traits = traits_def(Pure())
     assembly_format = "$source attr-dict `:` custom<Elements>(type($source), type($elements))"

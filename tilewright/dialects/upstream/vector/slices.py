@@ -110,7 +110,7 @@ class ExtractStridedSliceOp(_StridedSliceOp):
     name = "vector.extract_strided_slice"
     LISTS: ClassVar = ("offsets", "sizes", "strides")
     WORD: ClassVar = "to"
-    source: Operand = Operand(VectorType)
+    source: Operand[VectorType] = Operand(VectorType)
     offsets: _Ints = _Ints()
     sizes: _Ints = _Ints()
     strides: _Ints = _Ints()
@@ -152,8 +152,8 @@ class InsertStridedSliceOp(_StridedSliceOp):
     name = "vector.insert_strided_slice"
     LISTS: ClassVar = ("offsets", "strides")
     WORD: ClassVar = "into"
-    source: Operand = Operand(VectorType)
-    dest: Operand = Operand(VectorType)
+    source: Operand[VectorType] = Operand(VectorType)
+    dest: Operand[VectorType] = Operand(VectorType)
     offsets: _Ints = _Ints()
     strides: _Ints = _Ints()
     result = Follows("dest", message="expected the result to have the type of the destination")

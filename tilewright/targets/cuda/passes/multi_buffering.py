@@ -216,7 +216,7 @@ def _place_ops(load: xetile.LoadTileOp) -> list[Operation] | None:
     block = load.parent
     assert block is not None
     found: set[Operation] = set()
-    work = [load.tile]
+    work: list[SSAValue] = [load.tile]
     while work:
         owner = work.pop().owner
         if not isinstance(owner, Operation) or owner.parent is not block or owner in found:
