@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 
 from xdsl.ir import Operation, SSAValue
 
@@ -10,7 +10,7 @@ from tilewright.codegen.lane_ops import Lanes, mangle, splat
 from tilewright.codegen.memory import known_alignment, to_memory, to_register
 from tilewright.codegen.pointers import address_space, offset_pointer, pointer_type
 from tilewright.codegen.printer import Printer, integer_attribute, prints, unsupported
-from tilewright.codegen.registers import Element, RegisterLayout, llvm_vector
+from tilewright.codegen.registers import Element, llvm_vector
 
 
 def splat_register(p: Printer, n: int, scalar: str, value: str) -> str:
@@ -33,163 +33,75 @@ def _require_masks(p: Printer, op: Operation) -> None:
         )
 
 
-def masked_load(
-    p: Printer, n: int, e: Element, pointer: str, llvm: str, mask: str, passthru: str, align: int
+def _access(
+    p: Printer, e: Element, n: int, what: str, pointers: str, at: str, mask: str, data: str
 ) -> str:
-    """One register of `n` components read under `mask`; n may be 1 (a vector of one lane)."""
-    o = Lanes(p, n)
-    t = f"<{n} x {e.stored}>"
-    mask_type = f"<{n} x i1>"
-    passthru = to_memory(o, e, passthru)
+    """One register of `n` components that is loaded or stored under `mask`; n may be 1 (a vector of one lane).
+
+    `at` is a pointer, or as many as `pointers`, its type, says, with its alignment; `data` is what is stored, or what
+    lanes that are off give.
+    """
+    o, t, mask_type = Lanes(p, n), f"<{n} x {e.stored}>", f"<{n} x i1>"
+    data = to_memory(o, e, data)
     if n == 1:
         mask = p.emit(f"insertelement <1 x i1> poison, i1 {mask}, i64 0")
-        passthru = p.emit(f"insertelement {t} poison, {e.stored} {passthru}, i64 0")
-    name = f"llvm.masked.load.v{n}{mangle(1, e.stored)}.p{address_space(llvm)}"
-    p.declare(name, t, [llvm, mask_type, t])
-    value = p.emit(
-        f"call {t} @{name}({llvm} align {align} {pointer}, {mask_type} {mask}, {t} {passthru})"
-    )
+        data = p.emit(f"insertelement {t} poison, {e.stored} {data}, i64 0")
+    many, _, pointer = pointers.strip("<>").rpartition(" x ")
+    places = f"{'v' * bool(many)}{many}p{address_space(pointer)}"
+    name = f"llvm.masked.{what}.v{n}{mangle(1, e.stored)}.{places}"
+    if what in ("store", "scatter"):
+        p.declare(name, "void", [t, pointers, mask_type])
+        p.line(f"call void @{name}({t} {data}, {at}, {mask_type} {mask})")
+        return ""
+    p.declare(name, t, [pointers, mask_type, t])
+    value = p.emit(f"call {t} @{name}({at}, {mask_type} {mask}, {t} {data})")
     if n == 1:
         value = p.emit(f"extractelement {t} {value}, i64 0")
     return to_register(o, e, value)
 
 
-def masked_store(
-    p: Printer, n: int, e: Element, value: str, pointer: str, llvm: str, mask: str, align: int
-) -> None:
-    """One register written under `mask`."""
-    o = Lanes(p, n)
-    t = f"<{n} x {e.stored}>"
-    mask_type = f"<{n} x i1>"
-    value = to_memory(o, e, value)
-    if n == 1:
-        mask = p.emit(f"insertelement <1 x i1> poison, i1 {mask}, i64 0")
-        value = p.emit(f"insertelement {t} poison, {e.stored} {value}, i64 0")
-    name = f"llvm.masked.store.v{n}{mangle(1, e.stored)}.p{address_space(llvm)}"
-    p.declare(name, "void", [t, llvm, mask_type])
-    p.line(f"call void @{name}({t} {value}, {llvm} align {align} {pointer}, {mask_type} {mask})")
-
-
-def _places(
-    p: Printer, op: Operation, pointer: SSAValue, layout: RegisterLayout
-) -> Iterator[tuple[int, str, str, int]]:
-    """Components, address, type of pointers and alignment of each register of what lies densely at `pointer`."""
+@prints("mach.masked_load", "mach.masked_store")
+def print_masked(p: Printer, op: Operation) -> None:
+    """Each register of what lies densely at the pointer."""
     _require_masks(p, op)
-    e, offset = layout.element, 0
+    value, pointer, mask = operands_of(op)
+    layout = p.layout(value.type)
+    e, offset, out = layout.element, 0, list[str]()
     align = integer_attribute(op, "alignment", e.stored_bytes)
     llvm, base = pointer_type(p, pointer.type), p.one(pointer)
-    for n in layout.counts:
-        yield n, offset_pointer(p, base, offset, llvm), llvm, known_alignment(align, offset)
+    what = op.name.removeprefix("mach.masked_")
+    for n, x, m in zip(layout.counts, p.get(value), p.get(mask), strict=True):
+        at = offset_pointer(p, base, offset, llvm)
+        place = f"{llvm} align {known_alignment(align, offset)} {at}"
+        out.append(_access(p, e, n, what, llvm, place, m, x))
         offset += n * e.stored_bytes
+    for result in op.results:
+        p.set(result, out)
 
 
-@prints("mach.masked_load")
-def print_masked_load(p: Printer, op: Operation) -> None:
-    pointer, mask, passthru = op.operands
-    layout = p.layout(op.results[0].type)
+@prints("mach.gather", "mach.scatter")
+def print_scattered(p: Printer, op: Operation) -> None:
+    """Each register at byte offsets from the pointer; scattered in the order of lanes."""
+    _require_masks(p, op)
+    value, pointer, offsets, mask = operands_of(op)
+    layout = p.layout(value.type)
     e, out = layout.element, list[str]()
-    places = _places(p, op, pointer, layout)
-    for (n, at, llvm, align), m, x in zip(places, p.get(mask), p.get(passthru), strict=True):
-        out.append(masked_load(p, n, e, at, llvm, m, x, align))
-    p.set(op.results[0], out)
-
-
-@prints("mach.masked_store")
-def print_masked_store(p: Printer, op: Operation) -> None:
-    value, pointer, mask = op.operands
-    layout = p.layout(value.type)
-    places = _places(p, op, pointer, layout)
-    for (n, at, llvm, align), m, x in zip(places, p.get(mask), p.get(value), strict=True):
-        masked_store(p, n, layout.element, x, at, llvm, m, align)
-
-
-def gather(
-    p: Printer,
-    n: int,
-    e: Element,
-    pointer: str,
-    llvm: str,
-    scalar: str,
-    offsets: str,
-    mask: str,
-    passthru: str,
-    align: int,
-) -> str:
-    """One register read at byte offsets from `pointer` (integers of type `scalar`), under `mask`."""
-    o = Lanes(p, n)
-    offset_type = llvm_vector(n, scalar)
-    if n == 1:
-        address = p.emit(f"getelementptr i8, {llvm} {pointer}, {scalar} {offsets}")
-        return masked_load(p, 1, e, address, llvm, mask, passthru, align)
-    t, pointers = o.type(e.stored), f"<{n} x {llvm}>"
-    addresses = p.emit(f"getelementptr i8, {llvm} {pointer}, {offset_type} {offsets}")
-    name = f"llvm.masked.gather.{mangle(n, e.stored)}.v{n}p{address_space(llvm)}"
-    p.declare(name, t, [pointers, o.i1, t])
-    passthru = to_memory(o, e, passthru)
-    value = p.emit(
-        f"call {t} @{name}({pointers} align {align} {addresses}, {o.i1} {mask}, {t} {passthru})"
-    )
-    return to_register(o, e, value)
-
-
-def scatter(
-    p: Printer,
-    n: int,
-    e: Element,
-    value: str,
-    pointer: str,
-    llvm: str,
-    scalar: str,
-    offsets: str,
-    mask: str,
-    align: int,
-) -> None:
-    """One register written at byte offsets from `pointer`, in the order of lanes, under `mask`."""
-    o = Lanes(p, n)
-    offset_type = llvm_vector(n, scalar)
-    if n == 1:
-        address = p.emit(f"getelementptr i8, {llvm} {pointer}, {scalar} {offsets}")
-        masked_store(p, 1, e, value, address, llvm, mask, align)
-        return
-    t, pointers = o.type(e.stored), f"<{n} x {llvm}>"
-    addresses = p.emit(f"getelementptr i8, {llvm} {pointer}, {offset_type} {offsets}")
-    name = f"llvm.masked.scatter.{mangle(n, e.stored)}.v{n}p{address_space(llvm)}"
-    p.declare(name, "void", [t, pointers, o.i1])
-    p.line(
-        f"call void @{name}({t} {to_memory(o, e, value)}, "
-        f"{pointers} align {align} {addresses}, {o.i1} {mask})"
-    )
-
-
-@prints("mach.gather")
-def print_gather(p: Printer, op: Operation) -> None:
-    _require_masks(p, op)
-    pointer, offsets, mask, passthru = op.operands
-    layout = p.layout(op.results[0].type)
-    e = layout.element
     align = integer_attribute(op, "alignment", e.stored_bytes)
-    llvm = pointer_type(p, pointer.type)
-    base = p.one(pointer)
+    llvm, base = pointer_type(p, pointer.type), p.one(pointer)
     scalar = p.layout(offsets.type).element.llvm
-    registers = zip(layout.counts, p.get(offsets), p.get(mask), p.get(passthru), strict=True)
-    p.set(
-        op.results[0],
-        [gather(p, n, e, base, llvm, scalar, f, m, x, align) for n, f, m, x in registers],
-    )
-
-
-@prints("mach.scatter")
-def print_scatter(p: Printer, op: Operation) -> None:
-    _require_masks(p, op)
-    value, pointer, offsets, mask = op.operands
-    layout = p.layout(value.type)
-    e = layout.element
-    align = integer_attribute(op, "alignment", e.stored_bytes)
-    llvm = pointer_type(p, pointer.type)
-    base = p.one(pointer)
-    scalar = p.layout(offsets.type).element.llvm
+    what = op.name.removeprefix("mach.")
     for n, x, f, m in zip(layout.counts, p.get(value), p.get(offsets), p.get(mask), strict=True):
-        scatter(p, n, e, x, base, llvm, scalar, f, m, align)
+        at = p.emit(f"getelementptr i8, {llvm} {base}, {llvm_vector(n, scalar)} {f}")
+        how = {"gather": "load", "scatter": "store"}[what] if n == 1 else what
+        pointers = llvm_vector(n, llvm)
+        out.append(_access(p, e, n, how, pointers, f"{pointers} align {align} {at}", m, x))
+    for result in op.results:
+        p.set(result, out)
+
+
+def operands_of(op: Operation) -> Sequence[SSAValue]:
+    """Of an access: what it stores, or what lanes that are off give, before its address and mask."""
+    return op.operands if not op.results else (op.operands[-1], *op.operands[:-1])
 
 
 @prints("mach.mask_first")

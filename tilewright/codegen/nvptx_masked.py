@@ -13,6 +13,7 @@ from xdsl.ir import Operation
 
 from tilewright.codegen.instructions.nvptx_common import group, ptx
 from tilewright.codegen.lane_ops import Lanes
+from tilewright.codegen.masked import operands_of
 from tilewright.codegen.memory import to_memory, to_register
 from tilewright.codegen.pointers import address_space, offset_pointer, pointer_type
 from tilewright.codegen.printer import Printer, integer_attribute
@@ -123,57 +124,42 @@ def _store(
     ptx(p, text, [], [(llvm, pointer), ("i1", mask), *((kind, w) for w in data)], memory=True)
 
 
-def _masked_load(p: Printer, op: Operation) -> None:
-    pointer, mask, passthru = op.operands
-    e = p.layout(op.results[0].type).element
-    size = e.stored_bytes
-    align = integer_attribute(op, "alignment", size)
-    llvm = pointer_type(p, pointer.type)
-    masks, held = p.get(mask), p.get(passthru)
-    out: list[str] = []
-    for at, n in _packets(masks, size, align):
-        address = offset_pointer(p, p.one(pointer), at * size, llvm)
-        out += _load(p, e, address, llvm, masks[at], held[at : at + n], n * size)
-    p.set(op.results[0], out)
+def _move(
+    p: Printer, op: Operation, e: Element, at: str, llvm: str, mask: str, data: Sequence[str]
+) -> list[str]:
+    """Loads or stores some registers, as the op does."""
+    if op.results:
+        return _load(p, e, at, llvm, mask, data, len(data) * e.stored_bytes)
+    _store(p, e, data, at, llvm, mask, len(data) * e.stored_bytes)
+    return []
 
 
-def _masked_store(p: Printer, op: Operation) -> None:
-    value, pointer, mask = op.operands
-    e = p.layout(value.type).element
-    size = e.stored_bytes
-    align = integer_attribute(op, "alignment", size)
+def _masked(p: Printer, op: Operation) -> None:
+    value, pointer, mask = operands_of(op)
+    e, out = p.layout(value.type).element, list[str]()
+    align = integer_attribute(op, "alignment", e.stored_bytes)
     llvm = pointer_type(p, pointer.type)
     masks, data = p.get(mask), p.get(value)
-    for at, n in _packets(masks, size, align):
-        address = offset_pointer(p, p.one(pointer), at * size, llvm)
-        _store(p, e, data[at : at + n], address, llvm, masks[at], n * size)
+    for at, n in _packets(masks, e.stored_bytes, align):
+        address = offset_pointer(p, p.one(pointer), at * e.stored_bytes, llvm)
+        out += _move(p, op, e, address, llvm, masks[at], data[at : at + n])
+    for result in op.results:
+        p.set(result, out)
 
 
-def _gather(p: Printer, op: Operation) -> None:
-    pointer, offsets, mask, passthru = op.operands
-    e = p.layout(op.results[0].type).element
-    llvm = pointer_type(p, pointer.type)
-    scalar = p.layout(offsets.type).element.llvm
-    out: list[str] = []
-    for f, m, x in zip(p.get(offsets), p.get(mask), p.get(passthru), strict=True):
-        address = p.emit(f"getelementptr i8, {llvm} {p.one(pointer)}, {scalar} {f}")
-        out += _load(p, e, address, llvm, m, (x,), e.stored_bytes)
-    p.set(op.results[0], out)
-
-
-def _scatter(p: Printer, op: Operation) -> None:
-    value, pointer, offsets, mask = op.operands
-    e = p.layout(value.type).element
+def _scattered(p: Printer, op: Operation) -> None:
+    value, pointer, offsets, mask = operands_of(op)
+    e, out = p.layout(value.type).element, list[str]()
     llvm = pointer_type(p, pointer.type)
     scalar = p.layout(offsets.type).element.llvm
     for x, f, m in zip(p.get(value), p.get(offsets), p.get(mask), strict=True):
         address = p.emit(f"getelementptr i8, {llvm} {p.one(pointer)}, {scalar} {f}")
-        _store(p, e, (x,), address, llvm, m, e.stored_bytes)
+        out += _move(p, op, e, address, llvm, m, (x,))
+    for result in op.results:
+        p.set(result, out)
 
 
 NVPTX_MASKED_HANDLERS: dict[str, Handler] = {
-    "mach.masked_load": _masked_load,
-    "mach.masked_store": _masked_store,
-    "mach.gather": _gather,
-    "mach.scatter": _scatter,
+    **dict.fromkeys(("mach.masked_load", "mach.masked_store"), _masked),
+    **dict.fromkeys(("mach.gather", "mach.scatter"), _scattered),
 }
