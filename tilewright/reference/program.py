@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from xdsl.dialects import func
@@ -18,7 +18,7 @@ from xdsl.dialects.builtin import SymbolRefAttr
 from xdsl.ir import Block, Operation, Region, SSAValue
 
 from tilewright.diagnostics import CompileError, error_at, unsupported
-from tilewright.reference.registry import CONTROLS, MEANINGS, load_meanings
+from tilewright.reference.registry import CONTROLS, MEANINGS, control, load_meanings
 from tilewright.reference.values import Array, Index
 
 if TYPE_CHECKING:
@@ -256,3 +256,44 @@ def split(group: Group, selector: Array, cases: dict[Any, Segment], default: Seg
     if left.any():
         successors.append((default, group.index[left]))
     return successors
+
+
+Move = TypeVar("Move", bound=Callable[["Group", Any, Segment], Successors])
+Act = TypeVar("Act", bound=Callable[["Group", Any], None])
+
+
+def goes(*names: str) -> Callable[[Move], Move]:
+    """Registers where a group goes at ops: `function(group, op, then)`, of which `then` is what follows the op."""
+
+    def register(function: Move) -> Move:
+        @control(*names)
+        def lay(builder: SegmentBuilder, op: Operation) -> None:
+            then = Segment()
+
+            def end(group: Group) -> Successors:
+                group.site.op = op
+                return function(group, op, then)
+
+            builder.end(end)
+            builder.start(then)
+
+        return function
+
+    return register
+
+
+def acts(*names: str) -> Callable[[Act], Act]:
+    """Registers what a group does at ops whose values may be in flight, or of all instances: `function(group, op)`."""
+
+    def register(function: Act) -> Act:
+        @control(*names)
+        def lay(builder: SegmentBuilder, op: Operation) -> None:
+            def step(group: Group) -> None:
+                group.site.op = op
+                function(group, op)
+
+            builder.step(step)
+
+        return function
+
+    return register

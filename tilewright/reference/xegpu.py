@@ -23,9 +23,10 @@ from tilewright.dialects.xegpu.types import TensorDescType
 from tilewright.reference import access, numerics
 from tilewright.reference.barriers import NamedBarrierState
 from tilewright.reference.lanes import Collective, width_of
+from tilewright.reference.machine import Group
 from tilewright.reference.meanings.vector import matmul
-from tilewright.reference.program import Segment, SegmentBuilder
-from tilewright.reference.registry import control, meaning
+from tilewright.reference.program import Segment, Successors, goes
+from tilewright.reference.registry import meaning
 from tilewright.reference.site import Site
 from tilewright.reference.values import (
     Array,
@@ -330,26 +331,12 @@ def init_nbarrier(
     return NamedBarrierState(number.astype(np.int64) & 0xFF, participants.astype(np.int64) & 0xFF)
 
 
-@control("xegpu.nbarrier_arrive")
-def nbarrier_arrive(builder: SegmentBuilder, op: xegpu.NbarrierArriveOp) -> None:
-    then = Segment()
-
-    def end(group: Any) -> list[tuple[Segment, Index]]:
-        group.site.op = op
-        released = group.machine.barriers.arrive(group, op, group.get(op.nbarrier))
-        return [(then, group.index), *released]
-
-    builder.end(end)
-    builder.start(then)
+@goes("xegpu.nbarrier_arrive")
+def nbarrier_arrive(group: Group, op: xegpu.NbarrierArriveOp, then: Segment) -> Successors:
+    released = group.machine.barriers.arrive(group, op, group.get(op.nbarrier))
+    return [(then, group.index), *released]
 
 
-@control("xegpu.nbarrier_wait")
-def nbarrier_wait(builder: SegmentBuilder, op: xegpu.NbarrierWaitOp) -> None:
-    then = Segment()
-
-    def end(group: Any) -> list[tuple[Segment, Index]]:
-        group.site.op = op
-        return list(group.machine.barriers.wait(group, op, group.get(op.nbarrier), then))
-
-    builder.end(end)
-    builder.start(then)
+@goes("xegpu.nbarrier_wait")
+def nbarrier_wait(group: Group, op: xegpu.NbarrierWaitOp, then: Segment) -> Successors:
+    return group.machine.barriers.wait(group, op, group.get(op.nbarrier), then)

@@ -27,7 +27,7 @@ from tilewright.reference.machine import Group
 from tilewright.reference.meanings.vector import matmul
 from tilewright.reference.meanings.xetile import boxes_of, store_tile
 from tilewright.reference.numerics import shape_of
-from tilewright.reference.program import Segment, SegmentBuilder, Successors
+from tilewright.reference.program import Segment, SegmentBuilder, Successors, acts
 from tilewright.reference.registry import control, meaning
 from tilewright.reference.site import Site
 from tilewright.reference.values import Array, Index, TileValue, scalar, take
@@ -162,18 +162,14 @@ def copy_wait(builder: SegmentBuilder, op: stage.CopyWaitOp) -> None:
     builder.start(then)
 
 
-@control("stage.copy.release")
-def copy_release(builder: SegmentBuilder, op: stage.CopyReleaseOp) -> None:
-    def release(group: Group) -> None:
-        group.site.op = op
-        buffers, fills = group.machine.values[op.buffer], group.get(op.state)
-        wanted = np.ones(1, bool) if op.condition is None else group.get(op.condition)
-        for position, instance in enumerate(group.index.tolist()):
-            if bool(_row(wanted, position)):
-                fill = int(_row(fills, position))
-                group.machine.engine.release(group, buffers, instance, fill)
-
-    builder.step(release)
+@acts("stage.copy.release")
+def copy_release(group: Group, op: stage.CopyReleaseOp) -> None:
+    buffers, fills = group.machine.values[op.buffer], group.get(op.state)
+    wanted = np.ones(1, bool) if op.condition is None else group.get(op.condition)
+    for position, instance in enumerate(group.index.tolist()):
+        if bool(_row(wanted, position)):
+            fill = int(_row(fills, position))
+            group.machine.engine.release(group, buffers, instance, fill)
 
 
 @meaning("stage.read")
@@ -208,9 +204,9 @@ def _operand(group: Group, value: SSAValue, position: int, instance: int) -> Any
     return lambda: now
 
 
-@control("stage.mma.issue")
-def product_issue(builder: SegmentBuilder, op: stage.ProductIssueOp) -> None:
-    type = vector_of(op.result.type)
+@acts("stage.mma.issue")
+def product_issue(group: Group, op: stage.ProductIssueOp) -> None:
+    type, engine = vector_of(op.result.type), group.machine.engine
 
     def add(a: Array, b: Array, c: Array | None) -> Array:
         a = a.swapaxes(-1, -2) if op.transpose_a else a
@@ -218,23 +214,18 @@ def product_issue(builder: SegmentBuilder, op: stage.ProductIssueOp) -> None:
         b = b[..., op.rows, :]
         return matmul(a, b, c, type)
 
-    def issue(group: Group) -> None:
-        group.site.op = op
-        engine = group.machine.engine
-        numbers: list[int] = []
-        for position, instance in enumerate(group.index.tolist()):
-            a, b = (_operand(group, v, position, instance) for v in (op.a, op.b))
-            before, initial = None, None
-            if op.c is not None:
-                c = _row(group.get(op.c), position)
-                before, initial = (int(c), None) if c.ndim == 0 else (None, c[None])
-            if initial is not None:
-                before = _known(group, instance, initial)
-            product = IssuedProduct(instance, lambda a=a, b=b: (a(), b()), before, add)
-            numbers.append(engine.enqueue(product))
-        group.set(op.result, np.array(numbers, np.int64))
-
-    builder.step(issue)
+    numbers: list[int] = []
+    for position, instance in enumerate(group.index.tolist()):
+        a, b = (_operand(group, v, position, instance) for v in (op.a, op.b))
+        before, initial = None, None
+        if op.c is not None:
+            c = _row(group.get(op.c), position)
+            before, initial = (int(c), None) if c.ndim == 0 else (None, c[None])
+        if initial is not None:
+            before = _known(group, instance, initial)
+        product = IssuedProduct(instance, lambda a=a, b=b: (a(), b()), before, add)
+        numbers.append(engine.enqueue(product))
+    group.set(op.result, np.array(numbers, np.int64))
 
 
 def _known(group: Group, instance: int, value: Array) -> int:
@@ -250,35 +241,26 @@ def _first(a: Array, b: Array, c: Array | None) -> Array:
     return a
 
 
-@control("stage.mma.start")
-def product_start(builder: SegmentBuilder, op: stage.ProductStartOp) -> None:
-    def start(group: Group) -> None:
-        value = group.get(op.value)
-        numbers = [
-            _known(group, instance, _row(value, position)[None])
-            for position, instance in enumerate(group.index.tolist())
-        ]
-        group.set(op.result, np.array(numbers, np.int64))
-
-    builder.step(start)
+@acts("stage.mma.start")
+def product_start(group: Group, op: stage.ProductStartOp) -> None:
+    value = group.get(op.value)
+    numbers = [
+        _known(group, instance, _row(value, position)[None])
+        for position, instance in enumerate(group.index.tolist())
+    ]
+    group.set(op.result, np.array(numbers, np.int64))
 
 
-@control("stage.mma.wait")
-def product_wait(builder: SegmentBuilder, op: stage.ProductWaitOp) -> None:
-    def wait(group: Group) -> None:
-        engine = group.machine.engine
-        for instance in group.index.tolist():
-            engine.finish_products(instance, op.pending)
-        for product, value in zip(op.products, op.values, strict=True):
-            unknown = poison(
-                (1, *vector_of(value.type).get_shape()), numerics.numpy_type(value.type)
-            )
-            found = [
-                engine.value(int(n)) for n in np.broadcast_to(group.get(product), group.index.shape)
-            ]
-            group.set(value, np.concatenate([unknown if f is None else f for f in found]))
-
-    builder.step(wait)
+@acts("stage.mma.wait")
+def product_wait(group: Group, op: stage.ProductWaitOp) -> None:
+    engine = group.machine.engine
+    for instance in group.index.tolist():
+        engine.finish_products(instance, op.pending)
+    for product, value in zip(op.products, op.values, strict=True):
+        unknown = poison((1, *vector_of(value.type).get_shape()), numerics.numpy_type(value.type))
+        numbers = np.broadcast_to(group.get(product), group.index.shape)
+        found = [engine.value(int(n)) for n in numbers]
+        group.set(value, np.concatenate([unknown if f is None else f for f in found]))
 
 
 @control("stage.roles")

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from xdsl.dialects.builtin import VectorType
+from xdsl.ir import Attribute
 
 from tilewright.dialects import stage
 from tilewright.reference import numerics
 from tilewright.reference.engine import poison
 from tilewright.reference.machine import Group
-from tilewright.reference.program import Segment, SegmentBuilder, Successors
-from tilewright.reference.registry import control, meaning
+from tilewright.reference.program import Segment, Successors, goes
+from tilewright.reference.registry import meaning
 from tilewright.reference.site import Site
 from tilewright.reference.values import Index
 
@@ -22,41 +22,32 @@ def rank(site: Site, op: stage.RankOp) -> Index:
     return site.workgroup % stage.cluster_size(site.machine.program.function)
 
 
-@control("stage.cluster.sum")
-def cluster_sum(builder: SegmentBuilder, op: stage.ClusterSumOp) -> None:
+@goes("stage.cluster.sum")
+def cluster_sum(group: Group, op: stage.ClusterSumOp, then: Segment) -> Successors:
     """Workgroups wait until all of their cluster are here; batches hold whole clusters."""
-    then = Segment()
-    type = op.result.type
-    assert isinstance(type, VectorType)
+    machine = group.machine
+    size = stage.cluster_size(machine.program.function)
+    rows, done = group.get(op.value), list[int]()
+    for position, instance in enumerate(group.index.tolist()):
+        number, rank = divmod(int(machine.batch.workgroup[instance]), size)
+        row = rows[position if rows.shape[0] > 1 else 0]
+        here = machine.engine.meetings.setdefault((op, number), {})
+        here[rank] = (instance, row)
+        if len(here) < size:
+            continue
+        del machine.engine.meetings[op, number]
+        members = [here[r] for r in range(size)]
+        for r, (other, own) in enumerate(members):
+            parts = [v for _, v in members]
+            value = _total(op.result.type, parts) if r == 0 else poison(own.shape, own.dtype)
+            machine.engine.one(np.array([other], np.int64)).set(op.result, value[None])
+            done.append(other)
+    return [(then, np.array(sorted(done), np.int64))]
 
-    def total(parts: list[Any]) -> Any:
-        found = parts[0]
-        for part in parts[1:]:
-            if numerics.is_float(type):
-                found = numerics.floats(np.add, type, found, part)
-            else:
-                found = found + part
-        return found
 
-    def successors(group: Group) -> Successors:
-        group.site.op = op
-        machine = group.machine
-        size = stage.cluster_size(machine.program.function)
-        rows, done = group.get(op.value), list[int]()
-        for position, instance in enumerate(group.index.tolist()):
-            number, rank = divmod(int(machine.batch.workgroup[instance]), size)
-            row = rows[position if rows.shape[0] > 1 else 0]
-            here = machine.engine.meetings.setdefault((op, number), {})
-            here[rank] = (instance, row)
-            if len(here) < size:
-                continue
-            del machine.engine.meetings[op, number]
-            members = [here[r] for r in range(size)]
-            for r, (other, own) in enumerate(members):
-                value = total([v for _, v in members]) if r == 0 else poison(own.shape, own.dtype)
-                machine.engine.one(np.array([other], np.int64)).set(op.result, value[None])
-                done.append(other)
-        return [(then, np.array(sorted(done), np.int64))]
-
-    builder.end(successors)
-    builder.start(then)
+def _total(type: Attribute, parts: list[Any]) -> Any:
+    found = parts[0]
+    for part in parts[1:]:
+        added = numerics.is_float(type)
+        found = numerics.floats(np.add, type, found, part) if added else found + part
+    return found

@@ -24,8 +24,8 @@ from tilewright.reference.machine import Executor, Group
 from tilewright.reference.meanings.mach import check_alignment
 from tilewright.reference.meanings.mbarriers import MBarrier, MBarriers
 from tilewright.reference.pointers import TensorMapValue, addresses, inside_window, windows
-from tilewright.reference.program import Segment, SegmentBuilder, Successors
-from tilewright.reference.registry import control, meaning
+from tilewright.reference.program import Segment, Successors, goes
+from tilewright.reference.registry import meaning
 from tilewright.reference.site import Site, first_of_equal
 from tilewright.reference.values import Array, Index
 from tilewright.reference.waits import Wait
@@ -353,19 +353,13 @@ def commit_stores(site: Site, op: Operation) -> None:
         site.machine.state(Stores).groups[instance].append([])
 
 
-@control("nvptx.bulk.wait_group")
-def wait_stores(builder: SegmentBuilder, op: InstrOp) -> None:
+@goes("nvptx.bulk.wait_group")
+def wait_stores(group: Group, op: InstrOp, then: Segment) -> Successors:
     """`read`: until the groups have left shared memory."""
-    then, read = Segment(), op.instruction.endswith("read")
-    pending = int(op.immediates().get("n", 0))
-
-    def successors(group: Group) -> Successors:
-        for instance in group.index.tolist():
-            _park(group.machine, op, instance, pending, read, then)
-        return []
-
-    builder.end(successors)
-    builder.start(then)
+    read, pending = op.instruction.endswith("read"), int(op.immediates().get("n", 0))
+    for instance in group.index.tolist():
+        _park(group.machine, op, instance, pending, read, then)
+    return []
 
 
 def _park(

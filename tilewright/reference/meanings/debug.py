@@ -15,10 +15,10 @@ from tilewright.diagnostics import location_of
 from tilewright.printed import number, spelled
 from tilewright.reference.barriers import NamedBarrierState
 from tilewright.reference.machine import Group
-from tilewright.reference.program import Segment, SegmentBuilder
-from tilewright.reference.registry import control, meaning
+from tilewright.reference.program import Segment, Successors, goes
+from tilewright.reference.registry import meaning
 from tilewright.reference.site import Site
-from tilewright.reference.values import Index, row_count, take
+from tilewright.reference.values import row_count, take
 
 
 def row_of(value: Any, position: int) -> Any:
@@ -85,29 +85,15 @@ def open_debugger(title: str, variables: Mapping[str, Any]) -> None:
     debugger.runctx(code, {"np": np}, dict(variables))
 
 
-@control("tw.named_barrier_arrive")
-def named_barrier_arrive(builder: SegmentBuilder, op: Operation) -> None:
-    then = Segment()
-
-    def end(group: Group) -> list[tuple[Segment, Index]]:
-        group.site.op = op
-        released = group.machine.barriers.arrive(group, op, _named(group, op))
-        return [(then, group.index), *released]
-
-    builder.end(end)
-    builder.start(then)
+@goes("tw.named_barrier_arrive")
+def named_barrier_arrive(group: Group, op: Operation, then: Segment) -> Successors:
+    released = group.machine.barriers.arrive(group, op, _named(group, op))
+    return [(then, group.index), *released]
 
 
-@control("tw.named_barrier_wait")
-def named_barrier_wait(builder: SegmentBuilder, op: Operation) -> None:
-    then = Segment()
-
-    def end(group: Group) -> list[tuple[Segment, Index]]:
-        group.site.op = op
-        return list(group.machine.barriers.wait(group, op, _named(group, op), then))
-
-    builder.end(end)
-    builder.start(then)
+@goes("tw.named_barrier_wait")
+def named_barrier_wait(group: Group, op: Operation, then: Segment) -> Successors:
+    return group.machine.barriers.wait(group, op, _named(group, op), then)
 
 
 def _named(group: Group, op: Operation) -> NamedBarrierState:

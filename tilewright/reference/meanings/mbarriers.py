@@ -7,7 +7,6 @@ initialised before, as far as the thread knows, is found.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,8 +18,8 @@ from tilewright.reference.barriers import NamedBarrierState
 from tilewright.reference.batch import WARP
 from tilewright.reference.machine import Executor, Group
 from tilewright.reference.pointers import RANK, addresses
-from tilewright.reference.program import Segment, SegmentBuilder, Successors
-from tilewright.reference.registry import control, meaning
+from tilewright.reference.program import Segment, Successors, goes
+from tilewright.reference.registry import meaning
 from tilewright.reference.site import Site
 from tilewright.reference.values import Index, one_by_one
 from tilewright.reference.waits import Wait
@@ -116,25 +115,17 @@ def arrive(site: Site, op: InstrOp, pointer: Index, number: Index) -> None:
         barrier.settle()
 
 
-@control("nvptx.mbarrier.wait.parity", "nvptx.mbarrier.try_wait.parity")
-def wait(builder: SegmentBuilder, op: InstrOp) -> None:
+@goes("nvptx.mbarrier.wait.parity", "nvptx.mbarrier.try_wait.parity")
+def wait(group: Group, op: InstrOp, then: Segment) -> Successors:
     """A thread that tries waits too: it would try again."""
-    then = Segment()
-
-    def successors(group: Group) -> Successors:
-        site, machine = group.site, group.machine
-        site.op = op
-        machine.engine.stir()
-        parities = np.broadcast_to(group.get(op.operands[1]), group.index.shape)
-        for barrier, rows in machine.state(MBarriers).each(site, op.operands[0]):
-            for odd, mine in one_by_one(rows, parities[rows]):
-                _park(group, op, barrier, odd, group.index[mine], then)
-        for result in op.results:
-            group.set(result, np.ones(1, bool))
-        return []
-
-    builder.end(successors)
-    builder.start(then)
+    group.machine.engine.stir()
+    parities = np.broadcast_to(group.get(op.operands[1]), group.index.shape)
+    for barrier, rows in group.machine.state(MBarriers).each(group.site, op.operands[0]):
+        for odd, mine in one_by_one(rows, parities[rows]):
+            _park(group, op, barrier, odd, group.index[mine], then)
+    for result in op.results:
+        group.set(result, np.ones(1, bool))
+    return []
 
 
 def _park(
@@ -164,52 +155,31 @@ def mapa(site: Site, op: InstrOp, pointer: Index, rank: Index) -> Index:
 
 def _named(group: Group, op: InstrOp) -> NamedBarrierState:
     """PTX counts threads, the barrier warps."""
-    group.site.op = op
     number, count = (group.get(v).astype(np.int64) for v in op.operands)
     return NamedBarrierState(number, count // WARP)
 
 
-@control("nvptx.bar.arrive")
-def bar_arrive(builder: SegmentBuilder, op: InstrOp) -> None:
-    then = Segment()
-
-    def successors(group: Group) -> Successors:
-        released = group.machine.barriers.arrive(group, op, _named(group, op))
-        return [(then, group.index), *released]
-
-    builder.end(successors)
-    builder.start(then)
+@goes("nvptx.bar.arrive")
+def bar_arrive(group: Group, op: InstrOp, then: Segment) -> Successors:
+    released = group.machine.barriers.arrive(group, op, _named(group, op))
+    return [(then, group.index), *released]
 
 
-@control("nvptx.bar.sync")
-def bar_sync(builder: SegmentBuilder, op: InstrOp) -> None:
-    _meet(builder, op, _named)
+@goes("nvptx.bar.sync")
+def bar_sync(group: Group, op: InstrOp, then: Segment) -> Successors:
+    return _meet(group, op, _named(group, op), then)
 
 
-@control("nvptx.warp.sync")
-def warp_sync(builder: SegmentBuilder, op: InstrOp) -> None:
+@goes("nvptx.warp.sync")
+def warp_sync(group: Group, op: InstrOp, then: Segment) -> Successors:
     """The threads of a warp meet as at a named barrier of their own."""
-
-    def named(group: Group, op: InstrOp) -> NamedBarrierState:
-        group.site.op = op
-        warps = group.site.subgroup // WARP
-        return NamedBarrierState(-1 - warps, np.ones_like(warps))
-
-    _meet(builder, op, named)
+    warps = group.site.subgroup // WARP
+    return _meet(group, op, NamedBarrierState(-1 - warps, np.ones_like(warps)), then)
 
 
-def _meet(
-    builder: SegmentBuilder, op: InstrOp, which: Callable[[Group, InstrOp], NamedBarrierState]
-) -> None:
-    then = Segment()
-
-    def successors(group: Group) -> Successors:
-        barrier, barriers = which(group, op), group.machine.barriers
-        released = barriers.arrive(group, op, barrier)
-        return [*released, *barriers.wait(group, op, barrier, then)]
-
-    builder.end(successors)
-    builder.start(then)
+def _meet(group: Group, op: InstrOp, barrier: NamedBarrierState, then: Segment) -> Successors:
+    released = group.machine.barriers.arrive(group, op, barrier)
+    return [*released, *group.machine.barriers.wait(group, op, barrier, then)]
 
 
 # Clusters -----------------------------------------------------------------------------------------
@@ -247,20 +217,13 @@ def cluster_arrive(site: Site, op: InstrOp) -> None:
             site.machine.shadow.clocks.publish(site.batch.parties[index], token)
 
 
-@control("nvptx.cluster.wait")
-def cluster_wait(builder: SegmentBuilder, op: InstrOp) -> None:
-    then = Segment()
-
-    def successors(group: Group) -> Successors:
-        group.site.op = op
-        clusters = group.machine.state(Clusters)
-        for cluster, index in one_by_one(group.index, clusters.of[group.index]):
-            for phase, mine in one_by_one(index, clusters.entered[index]):
-                _park_cluster(group.machine, op, cluster, phase, mine, then)
-        return []
-
-    builder.end(successors)
-    builder.start(then)
+@goes("nvptx.cluster.wait")
+def cluster_wait(group: Group, op: InstrOp, then: Segment) -> Successors:
+    clusters = group.machine.state(Clusters)
+    for cluster, index in one_by_one(group.index, clusters.of[group.index]):
+        for phase, mine in one_by_one(index, clusters.entered[index]):
+            _park_cluster(group.machine, op, cluster, phase, mine, then)
+    return []
 
 
 def _park_cluster(

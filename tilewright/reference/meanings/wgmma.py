@@ -22,8 +22,8 @@ from tilewright.reference.machine import Group
 from tilewright.reference.meanings.instructions import entry_of
 from tilewright.reference.memory import array_at
 from tilewright.reference.pointers import SHARED_BYTES, START, windows
-from tilewright.reference.program import SegmentBuilder
-from tilewright.reference.registry import control, meaning
+from tilewright.reference.program import acts
+from tilewright.reference.registry import meaning
 from tilewright.reference.site import Site
 from tilewright.reference.values import Array
 
@@ -38,24 +38,9 @@ def _poison(like: Array) -> Array:
     return np.frombuffer(b"\xff" * like.nbytes, like.dtype).reshape(like.shape)
 
 
-def _step(builder: SegmentBuilder, op: Operation, run: Callable[[Group], None]) -> None:
-    """An op whose operands or results may be in flight."""
-
-    def step(group: Group) -> None:
-        group.site.op = op
-        run(group)
-
-    builder.step(step)
-
-
-@control("nvptx.wgmma")
-def wgmma(builder: SegmentBuilder, op: InstrOp) -> None:
-    entry = entry_of(op)
-    _step(builder, op, lambda group: _issue(group, op, entry))
-
-
-def _issue(group: Group, op: InstrOp, entry: Any) -> None:
-    site, machine = group.site, group.machine
+@acts("nvptx.wgmma")
+def wgmma(group: Group, op: InstrOp) -> None:
+    site, machine, entry = group.site, group.machine, entry_of(op)
     together, leaders = _leaders(site)
     products = machine.products
     if any(group.flight(value) is not None for value in op.operands[:-1]):
@@ -125,14 +110,10 @@ def commit(site: Site, op: Operation) -> None:
         site.machine.products.committed[leader] += 1
 
 
-@control("nvptx.wgmma.wait")
-def wait(builder: SegmentBuilder, op: InstrOp) -> None:
-    pending = int(op.immediates().get("n", 0))
-    _step(builder, op, lambda group: _wait(group, op, pending))
-
-
-def _wait(group: Group, op: InstrOp, pending: int) -> None:
+@acts("nvptx.wgmma.wait")
+def wait(group: Group, op: InstrOp) -> None:
     """All but the last groups are done; of the registers that are named those are filled which they fill."""
+    pending = int(op.immediates().get("n", 0))
     site, products = group.site, group.machine.products
     _, leaders = _leaders(site)
     for w, leader in enumerate(leaders):
