@@ -1,4 +1,4 @@
-"""memref ops that allocate, access, copy and ask: all on the descriptor's registers."""
+"""memref ops that allocate, access, copy, view and ask: all on the descriptor's registers."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from xdsl.dialects.builtin import (
     MemRefType,
     StringAttr,
     SymbolRefAttr,
+    UnrankedMemRefType,
 )
 from xdsl.ir import Operation
 
@@ -19,6 +20,7 @@ from tilewright.codegen.constants import constant_texts
 from tilewright.codegen.descriptor import (
     DescriptorTexts,
     address,
+    from_unranked,
     operand_groups,
     product,
     read,
@@ -37,7 +39,7 @@ from tilewright.codegen.printer import (
 )
 from tilewright.codegen.registers import DYNAMIC, MemRefLayout
 from tilewright.diagnostics import unsupported
-from tilewright.dialects.upstream.views import row_major
+from tilewright.dialects.upstream.views import VIEWS, View, row_major, viewed
 
 ALIGNMENT = 64
 """Bytes to which memref.alloc and memref.alloca align by default."""
@@ -255,3 +257,25 @@ def _is_dense(layout: MemRefLayout) -> bool:
             return layout.identity
         stride = DYNAMIC if n == DYNAMIC else stride * n
     return True
+
+
+@prints(*VIEWS)
+def print_view(p: Printer, op: Operation) -> None:
+    source, *given = op.operands
+    result = op.results[0]
+    if isinstance(source.type, UnrankedMemRefType):
+        from_unranked(p, source, result)
+        return
+    d = read(p, source)
+    if isinstance(result.type, UnrankedMemRefType):
+        p.set(result, to_unranked(p, d))
+        return
+    assert isinstance(result.type, MemRefType)
+    numbers = [p.one(v) for v in given]
+    new = viewed(op, View(d.offset, d.sizes, d.strides), numbers, DescriptorTexts(p))
+    pointer, space = d.pointer, p.rep.memref(result.type).pointer
+    if new.bytes is not None:
+        pointer = offset_pointer(p, pointer, new.bytes, d.layout.pointer)
+    if space != d.layout.pointer:
+        pointer = p.emit(f"addrspacecast {d.layout.pointer} {pointer} to {space}")
+    write(p, result, pointer, new.offset, new.sizes, new.strides)

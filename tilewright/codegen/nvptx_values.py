@@ -1,5 +1,5 @@
 """Ops on values that NVIDIA prints in its own way: conversions in pairs, fast division and square
-root, prefetches, the dynamic shared memory.
+root, prefetches, the dynamic shared memory, tw.print.
 
 A narrow float lives in its own 16- or 8-bit register, but the machine converts two at once into one
 32-bit word. The word is remembered with its parts (`Printer.split`), so that packing a fragment for
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import e, log2
 
+from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Operation
 
 from tilewright.codegen.casts import print_float_cast
@@ -21,8 +22,8 @@ from tilewright.codegen.functions.special import TANH, reciprocal
 from tilewright.codegen.instructions.nvptx_common import ptx
 from tilewright.codegen.lane_ops import Lanes
 from tilewright.codegen.math import is_fast, print_function_op
-from tilewright.codegen.pointers import address_space, pointer_type
-from tilewright.codegen.printer import Printer, integer_attribute
+from tilewright.codegen.pointers import address_space, pointer_type, string_constant
+from tilewright.codegen.printer import Printer, attribute, integer_attribute, unsupported
 from tilewright.codegen.target import Handler
 
 SHARED_SYMBOL = "tilewright_shared"
@@ -157,6 +158,37 @@ def _print_shared_base(p: Printer, op: Operation) -> None:
     p.set(op.results[0], [p.emit(f"inttoptr i32 {rounded} to ptr addrspace(3)")])
 
 
+SLOT = 8
+"""Bytes of a value for vprintf, which reads 64-bit numbers, doubles and pointers."""
+
+
+def _print(p: Printer, op: Operation) -> None:
+    """One call of the driver's vprintf, whose lines the host sees when it next waits for the device."""
+    text = attribute(op, "format")
+    assert isinstance(text, StringAttr)
+    conversions: list[str] = []
+    buffer = "null"
+    if op.operands:
+        buffer = p.fresh()
+        p.entry.append(f"  {buffer} = alloca [{SLOT * len(op.operands)} x i8], align {SLOT}")
+    for n, value in enumerate(op.operands):
+        e = p.layout(value.type).element
+        register = p.one(value)
+        if e.name == "i1":
+            yes, no = string_constant(p, "True"), string_constant(p, "False")
+            kind, register = "ptr", p.emit(f"select i1 {register}, ptr {yes}, ptr {no}")
+            conversions.append("%s")
+        elif e.name in ("i64", "f64", "index"):
+            kind = e.llvm
+            conversions.append("%g" if e.name == "f64" else "%lld")
+        else:
+            raise unsupported(op, f"of {e.name}: programs print i64, f64 and i1")
+        place = p.emit(f"getelementptr i8, ptr {buffer}, i64 {SLOT * n}")
+        p.line(f"store {kind} {register}, ptr {place}, align {SLOT}")
+    form = text.data.replace("%", "%%").format(*conversions) + "\n"
+    p.call("i32", "vprintf", [("ptr", string_constant(p, form)), ("ptr", buffer)])
+
+
 NVPTX_VALUE_HANDLERS: dict[str, Handler] = {
     "arith.truncf": _print_truncf,
     "arith.extf": _print_extf,
@@ -165,4 +197,5 @@ NVPTX_VALUE_HANDLERS: dict[str, Handler] = {
     "math.tanh": _print_tanh,
     "mach.prefetch": _print_prefetch,
     "mach.shared_base": _print_shared_base,
+    "tw.print": _print,
 }

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _PRINTERS = (
     *("arith", "atomics", "casts", "cf", "constants", "floats", "func", "masked", "math"),
     *("memory", "memrefs", "pointers", "printing", "reductions", "scf", "vectors"),
-    *("views", "instructions.table"),
+    "instructions.table",
 )
 prints: Rules[Handler] = Rules(*(f"tilewright.codegen.{name}" for name in _PRINTERS))
 """Decorator, and table: the function prints the ops called so on every target."""

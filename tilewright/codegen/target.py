@@ -128,7 +128,6 @@ def nvptx(cpu: str = "sm_80", ptx: int = 80) -> LLVMTarget:
     """
     from tilewright.codegen.lanes import NVPTX_HANDLERS
     from tilewright.codegen.nvptx_masked import NVPTX_MASKED_HANDLERS
-    from tilewright.codegen.nvptx_printing import NVPTX_PRINTING_HANDLERS
     from tilewright.codegen.nvptx_values import NVPTX_VALUE_HANDLERS
 
     if cpu not in NVPTX_ABILITIES:
@@ -147,7 +146,6 @@ def nvptx(cpu: str = "sm_80", ptx: int = 80) -> LLVMTarget:
             **NVPTX_HANDLERS,
             **NVPTX_VALUE_HANDLERS,
             **NVPTX_MASKED_HANDLERS,
-            **NVPTX_PRINTING_HANDLERS,
         },
     )
 

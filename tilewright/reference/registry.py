@@ -45,7 +45,7 @@ MEANING_MODULES: list[str] = [
     for name in (
         *("arith", "math", "index", "vector", "reductions", "scf", "cf", "func"),
         *("memref", "gpu", "xetile", "stage", "asynchronous", "clusters", "builtin"),
-        *("debug", "printing", "affine", "linalg"),
+        *("debug", "printing", "linalg"),
         *("mach", "instructions", "mbarriers", "copies", "wgmma"),
     )
 ] + [

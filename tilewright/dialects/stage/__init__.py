@@ -7,7 +7,6 @@ different warps run at the same time; `clusters` those of workgroups that comput
 """
 
 from tilewright.dialects.fields import dialect
-from tilewright.dialects.stage.clusters import ClusterSumOp, RankOp
 from tilewright.dialects.stage.fused import (
     ContractOp,
     FusedOp,
@@ -16,13 +15,13 @@ from tilewright.dialects.stage.fused import (
     PanelsType,
     YieldOp,
 )
-from tilewright.dialects.stage.local_stores import LocalStoreOp
 from tilewright.dialects.stage.multi_buffers import (
     AdvanceOp,
     CopyIssueOp,
     CopyReleaseOp,
     CopyStoreOp,
     CopyWaitOp,
+    LocalStoreOp,
     MultiBufferOp,
     PipelineStateOp,
     ReadOp,
@@ -34,7 +33,14 @@ from tilewright.dialects.stage.products import (
     ProductStartOp,
     ProductWaitOp,
 )
-from tilewright.dialects.stage.programs import CLUSTER, ProgramsOp, WorkerOp, cluster_size
+from tilewright.dialects.stage.programs import (
+    CLUSTER,
+    ClusterSumOp,
+    ProgramsOp,
+    RankOp,
+    WorkerOp,
+    cluster_size,
+)
 from tilewright.dialects.stage.roles import PingPongAcquireOp, PingPongReleaseOp, RoleOp, RolesOp
 from tilewright.dialects.stage.types import MultiBufferType, PartAttr, PipelineStateType
 

@@ -14,7 +14,7 @@ The tiles that a wait gives are values of the workgroup, and undefined once thei
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from xdsl.dialects.builtin import FloatTF32Type, VectorType, f32, i1
 from xdsl.ir import Attribute, SSAValue
@@ -37,9 +37,6 @@ from tilewright.dialects.fields import (
 )
 from tilewright.dialects.stage.types import MultiBufferType, PipelineStateType
 from tilewright.dialects.xetile.types import TileType
-
-if TYPE_CHECKING:
-    from tilewright.dialects.stage.local_stores import LocalStoreOp
 
 
 @op_definition
@@ -268,3 +265,28 @@ class CopyStoreOp(Op):
         if stored != tile.get_shape() or value.element_type != tile.element_type:
             across = ", transposed," if self.transpose else ""
             raise VerifyException(f"{self.name}: {value}{across} is not the tile {tile}")
+
+
+@op_definition
+class LocalStoreOp(Op):
+    """Waits until the slot of `state` is free, then writes a value into it: a fill by threads.
+
+    ```mlir
+    stage.local_store %r[%c], %v : !stage.multi_buffer<..>, !stage.pipeline_state<2>, vector<64x128xbf16>
+    ```
+    The multi-buffer has one part, of the value's type. `stage.copy.wait` gives the value as it lies there.
+    """
+
+    name = "stage.local_store"
+    buffer: Operand[MultiBufferType] = Operand(MultiBufferType)
+    state: Operand[PipelineStateType] = Operand(PipelineStateType)
+    value: Operand[VectorType] = Operand(VectorType)
+    traits = traits_def(Acts(ORDER))
+    assembly_format = (
+        "$buffer `[` $state `]` `,` $value attr-dict `:` type($buffer) `,` type($state) `,` "
+        "type($value)"
+    )
+
+    def verify_(self) -> None:
+        check_state(self)
+        check_parts(self.name, self.buffer.type, [self.value.type])

@@ -1,14 +1,17 @@
-"""Programs of the grid that one workgroup runs one after the other: its number, and how many there are."""
+"""Programs of the grid: those that one workgroup runs one after the other, and those that a cluster of them shares."""
 
 from __future__ import annotations
 
-from xdsl.dialects.builtin import IndexType, IntegerAttr
+from typing import ClassVar
+
+from xdsl.dialects.builtin import IndexType, IntegerAttr, VectorType
 from xdsl.ir import Operation
-from xdsl.irdl import traits_def
+from xdsl.irdl import VarConstraint, base, traits_def
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
-from tilewright.dialects.fields import Inferred, Int, Op, op_definition
+from tilewright.dialects.effects import ORDER, Acts
+from tilewright.dialects.fields import Inferred, Int, Op, Operand, op_definition
 
 CLUSTER = "stage.cluster"
 """Attribute of a kernel: workgroups of a cluster, neighbours along the x of the launch."""
@@ -48,3 +51,29 @@ class ProgramsOp(Op):
     def verify_(self) -> None:
         if not 0 <= self.axis <= 2:
             raise VerifyException(f"{self.name}: a grid has no axis {self.axis}")
+
+
+@op_definition
+class RankOp(Op):
+    """`%r = stage.rank`: the place of this workgroup in its cluster, 0 to the kernel's `stage.cluster` - 1."""
+
+    name = "stage.rank"
+    result = Inferred(IndexType)
+    traits = traits_def(Pure())
+    assembly_format = "attr-dict"
+
+
+@op_definition
+class ClusterSumOp(Op):
+    """`%t = stage.cluster.sum %v : vector<64x64xf32>`: the sum of what the workgroups of a cluster bring.
+
+    Every workgroup of the cluster comes here equally often. The values are added in the order of the ranks, whatever
+    workgroup comes first. Rank 0 has the sum; what the others have is undefined.
+    """
+
+    name = "stage.cluster.sum"
+    T: ClassVar = VarConstraint("T", base(VectorType))
+    value: Operand = Operand(T)
+    result = Inferred(T, "value")
+    traits = traits_def(Acts(ORDER))
+    assembly_format = "$value attr-dict `:` type($value)"

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from xdsl.dialects import gpu, vector
+from xdsl.dialects import arith, gpu, vector
 from xdsl.dialects.builtin import (
     IntegerType,
     MemRefType,
@@ -40,6 +40,7 @@ from tilewright.dialects import xegpu
 from tilewright.dialects.attribute_fields import ints
 from tilewright.dialects.cache_hints import hints_of
 from tilewright.dialects.movement import shape_of
+from tilewright.dialects.upstream.vector import GatherOp, ScatterOp
 from tilewright.dialects.xegpu.compute import matrix_dims
 from tilewright.dialects.xegpu.elements import loaded, stored
 from tilewright.dialects.xegpu.layouts import Ownership, SgMapAttr
@@ -54,7 +55,7 @@ from tilewright.dialects.xetile.assembly import Index
 from tilewright.passes.emit import Before
 from tilewright.passes.positions import Placed, PositionRewriter, add
 from tilewright.passes.strided_memrefs import strided_memrefs
-from tilewright.passes.xegpu.vector_gathers import gathers_as_loads
+from tilewright.passes.vector_elements import indexed
 
 
 def upgrade(module: ModuleOp) -> None:
@@ -426,3 +427,25 @@ def _atomic(op: xegpu.AtomicRMWOp, placed: Placed) -> None:
         chunk_size=_chunk(op),
     )
     at.replace(at.cast(at.add(new), result.get_shape()))
+
+
+def gathers_as_loads(root: Operation) -> None:
+    """vector.gather and vector.scatter as XeGPU's scattered ops, which every level has, of everything inside of an op.
+
+    %v = vector.gather %m[%i, %j] [%o], %k, %p : memref<8x64xf32>, vector<16xindex>, ..
+    ->
+    %f = memref.reinterpret_cast %m to offset: [0], sizes: [512], strides: [1] : memref<8x64xf32> to ..
+    %x = xegpu.load %f[%o + (64 * %i + %j)], %k : memref<512xf32, ..>, vector<16xindex>, vector<16xi1> -> ..
+    %v = arith.select %k, %x, %p
+    """
+    for op in list(root.walk()):
+        if not isinstance(op, GatherOp | ScatterOp) or not isinstance(op.base.type, MemRefType):
+            continue
+        at = Before(op)
+        base, offsets = indexed(at, op.base, op.offsets, op.indices)
+        if isinstance(op, GatherOp):
+            loaded = at.add(xegpu.LoadGatherOp(base, op.mask, op.result.type, offsets=offsets))
+            at.replace(at.add(arith.SelectOp(op.mask, loaded, op.pass_thru)))
+        else:
+            at.insert(xegpu.StoreScatterOp(op.valueToStore, base, op.mask, offsets=offsets))
+            Rewriter.erase_op(op)

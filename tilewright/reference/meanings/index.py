@@ -1,17 +1,19 @@
-"""Meaning of the index dialect; its divisions and shifts stand with arith's."""
+"""Meaning of the index dialect, whose divisions and shifts stand with arith, and of affine arithmetic."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
+from typing import cast
 
 import numpy as np
-from xdsl.dialects.builtin import StringAttr
+from xdsl.dialects.builtin import AffineMapAttr, StringAttr
 from xdsl.ir import Operation
 
 from tilewright.reference.meanings.arith import as_unsigned
 from tilewright.reference.registry import meaning
 from tilewright.reference.site import Site
-from tilewright.reference.values import Array, scalar
+from tilewright.reference.values import Array, Index, scalar
 
 
 def binary(name: str, function: Callable[[Array, Array], Array], *, signed: bool = True) -> None:
@@ -56,3 +58,15 @@ def compare(site: Site, op: Operation, a: Array, b: Array) -> Array:
 @meaning("index.sizeof")
 def size_of(site: Site, op: Operation) -> Array:
     return scalar(64)
+
+
+@meaning("affine.apply", "affine.min")
+def apply(site: Site, op: Operation, *operands: Index) -> Index:
+    """The map's result, the least where it has several; operands are its dimensions, then its symbols."""
+    map = cast(AffineMapAttr, op.properties["map"]).data
+    dims, symbols = operands[: map.num_dims], operands[map.num_dims :]
+    # The expressions are sums, products and divisions: they work on whole rows.
+    results = map.eval(list(dims), list(symbols))  # pyright: ignore[reportArgumentType]
+    return reduce(
+        np.minimum, (scalar(r) if isinstance(r, int) else cast(Index, r) for r in results)
+    )

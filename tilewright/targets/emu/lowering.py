@@ -60,7 +60,7 @@ from tilewright.targets.emu.uniformity import UNIFORM, Kind, Ramp, Uniformity
 from tilewright.targets.host_arguments import argument_places
 
 _FILES = (
-    *("atomics", "blocks", "control", "exchange", "matrix", "memory", "products", "scattered"),
+    *("blocks", "control", "exchange", "matrix", "memory", "products", "scattered"),
     *("sync", "vector_memory", "vectors"),
 )
 lowers: Rules[Callable[[Lowering, Any], None]] = Rules(

@@ -21,6 +21,8 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Attribute, Operation, SSAValue
 
+from tilewright.codegen.atomic_loops import exchange
+from tilewright.codegen.builder import Builder as Scalars
 from tilewright.codegen.registers import DYNAMIC, strided_form
 from tilewright.dialects import mach
 from tilewright.dialects.upstream.generic_atomic import GenericAtomicRMWOp
@@ -30,8 +32,7 @@ from tilewright.dialects.xegpu.types import element_bits
 from tilewright.dialects.xetile.kinds import ATOMIC_KINDS
 from tilewright.targets.emu import values as v
 from tilewright.targets.emu.addresses import read, write
-from tilewright.targets.emu.atomics import atomic, by_body
-from tilewright.targets.emu.builder import Idx, signless, size_of
+from tilewright.targets.emu.builder import EmuBuilder, Idx, signless, size_of, vec
 from tilewright.targets.emu.divergence import vec_mask
 from tilewright.targets.emu.lowering import Lowering, lowers
 from tilewright.targets.emu.uniformity import SHARED
@@ -309,3 +310,37 @@ def _in_order(
         return
     mask = vec_mask(low) if low.mask is None else low.mask
     low.env[result] = v.Varying(old(low.wide_of(place.plain()), mask))
+
+
+def atomic(
+    low: Lowering, kind: str, addresses: SSAValue, values: SSAValue, mask: SSAValue
+) -> SSAValue:
+    """Old values at `addresses` (a vector of byte addresses), 0 where `mask` is off; vectors of one shape all.
+
+    One after the other, in a function of the module per kind and type.
+    """
+
+    def make(b: EmuBuilder, arguments: list[Any]) -> list[SSAValue]:
+        places, data, flags = arguments
+
+        def old(address: SSAValue, value: SSAValue) -> SSAValue:
+            return b.value(mach.AtomicRmwOp(kind, value, b.pointer(address), ordering="seq_cst"))
+
+        return [b.in_turn(0, places, flags, b.zeros(data.type), [data], old)]
+
+    return low.b.shared(("atomic", kind), [addresses, values, mask], make)[0]
+
+
+def by_body(low: Lowering, op: GenericAtomicRMWOp, addresses: SSAValue, mask: SSAValue) -> SSAValue:
+    """Old values at `addresses`, of an atomic that says itself what becomes of them."""
+    b, body = low.b, op.atomic_body
+    used = (v for inner in body.walk() for v in inner.operands if not body.is_ancestor(v.owner))
+    taken = list(dict.fromkeys(used))
+    wide = [low.wide(v) if low.lanes > 1 else b.shape(low.uniform(v), 1) for v in taken]
+
+    def old(address: SSAValue, *outside: SSAValue) -> SSAValue:
+        return exchange(
+            Scalars(b.block), op, b.pointer(address), dict(zip(taken, outside, strict=True))
+        )
+
+    return b.in_turn(0, addresses, mask, b.zeros(vec(op.result.type, low.lanes)), wide, old)

@@ -16,11 +16,10 @@ from xdsl.ir import Attribute, SSAValue
 
 from tilewright.dialects import xegpu
 from tilewright.targets.emu import values as v
-from tilewright.targets.emu.atomics import atomic
 from tilewright.targets.emu.blocks import arrange, element_type
 from tilewright.targets.emu.builder import Idx, element_of, index, shape_of, size_of, vec
 from tilewright.targets.emu.lowering import Lowering, lowers
-from tilewright.targets.emu.memory import memory, shared_start
+from tilewright.targets.emu.memory import atomic, memory, shared_start
 
 
 @lowers("xegpu.create_tdesc")

@@ -11,11 +11,11 @@ from xdsl.ir import Operation
 
 from tilewright.codegen import emit_module, spirv
 from tilewright.codegen.printer import Arg, Printer, attribute, prints, unsupported
+from tilewright.codegen.registers import llvm_vector
 from tilewright.codegen.remote import generate_spirv
-from tilewright.codegen.target import LLVMTarget
+from tilewright.codegen.target import Handler, LLVMTarget
 from tilewright.targets.xe import soft
 from tilewright.targets.xe.forms import Block2D, Form, is_soft, parse
-from tilewright.targets.xe.lane_handlers import bf16_handlers
 
 Callee = Callable[[Printer, Operation, str, Form, list[Arg]], str]
 """Prints what a neutral callee stands for: (printer, op, callee, form, arguments) -> its result ("" for none)."""
@@ -141,3 +141,32 @@ def emit_spirv(text: str, name: str) -> bytes:
     """SPIR-V of the text that `emit` gave for the same table."""
     chosen = table(name)
     return chosen.finish(generate_spirv(text, target_of(chosen), chosen.extensions))
+
+
+def bf16_handlers() -> dict[str, Handler]:
+    """Conversions between f32 and bf16 as the machine's instruction (SPV_INTEL_bfloat16_conversion)."""
+
+    def narrow(p: Printer, op: Operation) -> None:
+        _convert(p, op, "f32", "bf16", "__spirv_ConvertFToBF16INTEL", "f", "i16")
+
+    def widen(p: Printer, op: Operation) -> None:
+        _convert(p, op, "bf16", "f32", "__spirv_ConvertBF16ToFINTEL", "s", "float")
+
+    return {"arith.truncf": narrow, "arith.extf": widen}
+
+
+def _convert(
+    p: Printer, op: Operation, src: str, dst: str, builtin: str, code: str, result: str
+) -> None:
+    """A call per register for this pair of types; the emitter's arithmetic for others."""
+    (value,) = op.operands
+    layout, target = p.layout(value.type), p.layout(op.results[0].type)
+    if (layout.element.name, target.element.name) != (src, dst):
+        prints.by_name[op.name](p, op)
+        return
+    made: list[str] = []
+    for reg, count, type in zip(p.get(value), layout.counts, layout.types, strict=True):
+        suffix = code if count == 1 else f"Dv{count}_{code}"
+        name = f"_Z{len(builtin)}{builtin}{suffix}"
+        made.append(p.call(llvm_vector(count, result), name, [(type, reg)]))
+    p.set(op.results[0], made)
