@@ -133,7 +133,6 @@ class BufferOp(IRDLOperation):
     def verify_(self) -> None:
         _one_of(self.role, ROLES, "role")
         kind = self.buffer.type
-        assert isinstance(kind, MemRefType)
         _applies(self.extents, len(self.symbols), kind.get_num_dims(), "extents")
         if not isinstance(kind.memory_space, StringAttr):
             raise VerifyException('a Buffer has a memory space: memref<..., "global">')

@@ -355,7 +355,6 @@ def splat_of(value: SSAValue) -> Attribute | None:
 def prologue(chain: Chain) -> Region:
     """The chain's ops on one element, as the region of a pack."""
     first = chain.load.values[0].type
-    assert isinstance(first, VectorType)
     block = Block(arg_types=[first.element_type])
     current: SSAValue = block.args[0]
     for op in chain.ops:

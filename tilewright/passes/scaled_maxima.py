@@ -17,7 +17,7 @@ from __future__ import annotations
 from math import isfinite
 
 from xdsl.dialects import arith, gpu
-from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, VectorType
+from xdsl.dialects.builtin import DenseIntOrFPElementsAttr
 from xdsl.ir import Attribute, SSAValue
 
 from tilewright.dialects import xetile as xt
@@ -55,7 +55,6 @@ def _factor(value: SSAValue) -> float | None:
 
 
 def _rewrite(op: xt.ReductionOp, product: arith.MulfOp, tile: SSAValue, factor: float) -> None:
-    assert isinstance(op.result.type, VectorType)
     at = Before(op)
     kind = op.kind if factor > 0 else SWAPPED[op.kind]
     reduced = at.add(xt.ReductionOp(kind, tile, op.dims, op.reduction_size))

@@ -217,7 +217,6 @@ def _same(d: _ToVector, op: xetile.ConvertLayoutOp) -> None:
 @rule("xetile.tile_mma")
 def _product(d: _ToVector, op: xetile.TileMmaOp) -> None:
     kind = op.result.type
-    assert isinstance(kind, VectorType)
     sums = d.constant(zero_of(kind)) if op.c is None else d.same(op.c)
     kinds = ("parallel", "parallel", "reduction")
     d.env[op.result] = d.add(ContractionOp(d.same(op.a), d.same(op.b), sums, PRODUCT, kinds))
@@ -240,7 +239,6 @@ def _reduction(d: _ToVector, op: xetile.ReductionOp) -> None:
         else:
             kept.append(n)
     result = op.result.type
-    assert isinstance(result, VectorType)
     left = [n for place, n in enumerate(kept) if place not in away]
     element = result.element_type
     start = d.splat(with_shape(result, left), neutral(op.kind, element))
@@ -251,7 +249,6 @@ def _reduction(d: _ToVector, op: xetile.ReductionOp) -> None:
 def _broadcast(d: _ToVector, op: xetile.BroadcastOp) -> None:
     """Elements that are repeated in a row get a dimension of their own."""
     source, result = d.same(op.source), op.result.type
-    assert isinstance(result, VectorType)
     if op.broadcast_size is None:
         d.env[op.result] = d.add(vector.BroadcastOp(source, result))
         return
@@ -266,7 +263,6 @@ def _broadcast(d: _ToVector, op: xetile.BroadcastOp) -> None:
 @rule("xetile.load")
 def _gather(d: _ToVector, op: xetile.LoadGatherOp) -> None:
     tile, kind = d.tiles[op.tile], op.result.type
-    assert isinstance(kind, VectorType)
     padding = op.padding.value.data if isinstance(op.padding, IntegerAttr | FloatAttr) else 0
     d.env[op.result] = d.add(
         GatherOp(*_addresses(d, tile), _mask(d, op.mask, kind), d.splat(kind, padding))

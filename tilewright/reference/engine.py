@@ -49,7 +49,6 @@ class MultiBuffers:
 
     def __init__(self, machine: Executor, op: stage.MultiBufferOp):
         type = op.result.type
-        assert isinstance(type, stage.MultiBufferType)
         self.op = op
         self.slots = [[Slot() for _ in range(type.slots.data)] for _ in range(machine.batch.count)]
         self.data = [

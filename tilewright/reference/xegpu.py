@@ -170,7 +170,6 @@ def mem_desc_subview(
     site: Site, op: xegpu.MemDescSubviewOp, matrix: MatrixValue, *_: Index
 ) -> MatrixValue:
     desc, part = op.desc, op.part.type
-    assert isinstance(part, xegpu.MemDescType)
     offsets = _rows(site, op.mixed_offsets)
     blocks = desc.block or (1,) * len(offsets)
     inside = np.ones((1,), bool)

@@ -35,7 +35,6 @@ class JoinOp(Op):
         element = self.result.type.element_type
         for part in self.parts:
             type = part.type
-            assert isinstance(type, VectorType)
             if len(type.get_shape()) != 1 or type.element_type != element:
                 raise VerifyException(f"mach.join: takes 1-D vectors of {element}, got {type}")
             total += type.get_shape()[0]

@@ -82,7 +82,6 @@ def buffer_type(value: SSAValue) -> MultiBufferType:
 
 def check_state(op: CopyIssueOp | CopyWaitOp | CopyReleaseOp | LocalStoreOp) -> None:
     """The pipeline state belongs to a multi-buffer of as many slots."""
-    assert isinstance(op.state.type, PipelineStateType)
     have, want = op.state.type.slots.data, buffer_type(op.buffer).slots.data
     if have != want:
         raise VerifyException(f"{op.name}: a state of {have} slots in a buffer of {want} slots")
@@ -131,7 +130,6 @@ class CopyIssueOp(Op):
         check_state(self)
         check_parts(self.name, buffer_type(self.buffer), [t.type for t in self.tiles])
         for tile, part in zip(self.tiles, buffer_type(self.buffer).parts, strict=True):
-            assert isinstance(tile.type, TileType)
             if tile.type.order != tuple(n.data for n in part.order):
                 raise VerifyException(f"{self.name}: {tile.type} is not in the order of {part}")
 
@@ -201,7 +199,6 @@ class ReadPartOp(Op):
         if not isinstance(self.tile.owner, CopyWaitOp):
             raise VerifyException(f"{self.name}: reads what a stage.copy.wait gave")
         whole, part = self.tile.type, self.result.type
-        assert isinstance(whole, VectorType) and isinstance(part, VectorType)
         ends = [o + n for o, n in zip(self.offsets, part.get_shape(), strict=False)]
         inside = all(e <= n for e, n in zip(ends, whole.get_shape(), strict=False))
         same = whole.element_type == part.element_type and len(self.offsets) == 2
@@ -259,7 +256,6 @@ class CopyStoreOp(Op):
 
     def verify_(self) -> None:
         value, tile = self.value.type, self.tile.type
-        assert isinstance(value, VectorType) and isinstance(tile, TileType)
         shape = value.get_shape()
         stored = shape[::-1] if self.transpose else shape
         if stored != tile.get_shape() or value.element_type != tile.element_type:

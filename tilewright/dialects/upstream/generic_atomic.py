@@ -62,7 +62,6 @@ class GenericAtomicRMWOp(Op):
         return last.result
 
     def verify_(self) -> None:
-        assert isinstance(self.memref.type, MemRefType)
         element, block = self.memref.type.element_type, self.atomic_body.block
         if len(self.indices) != self.memref.type.get_num_dims():
             raise VerifyException("expects the number of subscripts to be equal to memref rank")

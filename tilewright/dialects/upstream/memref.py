@@ -200,7 +200,6 @@ class TransposeOp(Op):
 
     def verify_(self) -> None:
         source, result = self.in_.type, self.result.type
-        assert isinstance(source, MemRefType) and isinstance(result, MemRefType)
         rank = source.get_num_dims()
         if sorted(self.permutation) != list(range(rank)):
             raise VerifyException("expected a permutation map")
@@ -261,7 +260,6 @@ class ReshapeOp(Op):
 
     def verify_(self) -> None:
         source, shape, result = self.source.type, self.shape.type, self.result.type
-        assert isinstance(shape, MemRefType)
         extents, number = shape.get_shape(), shape.element_type
         if len(extents) != 1 or not isinstance(number, (IndexType, IntegerType)):
             raise VerifyException(f"expects a shape in one row of integers, got {shape}")

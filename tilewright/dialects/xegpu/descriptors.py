@@ -61,7 +61,6 @@ class CreateNdDescOp(Op):
 
     @property
     def tdesc(self) -> TensorDescType:
-        assert isinstance(self.result.type, TensorDescType)
         return self.result.type
 
     @property
@@ -202,7 +201,6 @@ class UpdateNdOffsetOp(Op):
 
     @property
     def tdesc(self) -> TensorDescType:
-        assert isinstance(self.tensor_desc.type, TensorDescType)
         return self.tensor_desc.type
 
     @property
@@ -275,7 +273,6 @@ class CreateDescOp(Op):
 
     @property
     def tdesc(self) -> TensorDescType:
-        assert isinstance(self.result.type, TensorDescType)
         return self.result.type
 
     CHECK = rules_scatter.verify_create_tdesc
@@ -335,7 +332,6 @@ class UpdateOffsetOp(Op):
 
     @property
     def tdesc(self) -> TensorDescType:
-        assert isinstance(self.tensor_desc.type, TensorDescType)
         return self.tensor_desc.type
 
     CHECK = rules_scatter.verify_update_offset

@@ -44,7 +44,6 @@ class CreateMemDescOp(assembly.PlainOp):
 
     @property
     def desc(self) -> MemDescType:
-        assert isinstance(self.mem_desc.type, MemDescType)
         return self.mem_desc.type
 
     CHECK = rules.verify_create_mem_desc

@@ -220,7 +220,6 @@ def verify_float_conversion(op: compute.FloatConversion) -> None:
 
 def verify_lane_shuffle(op: compute.LaneShuffleOp) -> None:
     kind = op.source.type
-    assert isinstance(kind, VectorType)
     bits = element_bits(kind.element_type)
     if len(kind.get_shape()) != 1 or bits % 8:
         raise VerifyException(f"lane_shuffle takes one row of whole bytes, got {kind}")

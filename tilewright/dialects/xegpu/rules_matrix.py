@@ -53,7 +53,6 @@ def verify_create_mem_desc(op: matrix.CreateMemDescOp) -> None:
 
 def verify_subview(op: matrix.MemDescSubviewOp) -> None:
     whole, part = op.desc, op.part.type
-    assert isinstance(part, MemDescType)
     _one_offset_each(op, whole.get_shape())
     if part.element_type != whole.element_type:
         raise VerifyException(f"a part has its matrix' element type, got {part} of {whole}")

@@ -51,7 +51,6 @@ class InitTileOp(Op):
 
     @property
     def tile_type(self) -> TileType:
-        assert isinstance(self.result.type, TileType)
         return self.result.type
 
     @property
@@ -202,7 +201,6 @@ class UpdateTileOffsetOp(Op):
 
     @property
     def tile_type(self) -> TileType:
-        assert isinstance(self.result.type, TileType)
         return self.result.type
 
     @property

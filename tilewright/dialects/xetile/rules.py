@@ -210,7 +210,6 @@ def verify_distributed_evenly(
 
 def verify_update_tile_offset(op: init.UpdateTileOffsetOp) -> None:
     tile = op.tile.type
-    assert isinstance(tile, TileType)
     if tile != op.result.type:
         raise VerifyException("the result must have the tile's type")
     if tile.scattered:

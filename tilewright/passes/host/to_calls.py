@@ -100,7 +100,6 @@ def _replace(op: Operation, new: Sequence[Operation], results: Sequence[SSAValue
 
 def _alloc(op: gpu.AllocOp) -> None:
     type_ = op.result.type
-    assert isinstance(type_, MemRefType)
     alloc = memref.AllocOp(list(op.dynamicSizes), list(op.symbolOperands), type_)
     alloc.memref.name_hint = op.result.name_hint
     pointer = memref.ExtractAlignedPointerAsIndexOp.get(alloc.memref)

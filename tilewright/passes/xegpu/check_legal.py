@@ -317,7 +317,6 @@ def _dpas_dims(
     """(M, N, K) of one instruction; None where the layouts leave it open."""
     dims = matrix_dims(op.lhs.type, op.rhs.type)
     result = op.result.type
-    assert isinstance(result, VectorType)
     if dims is not None and len(result.get_shape()) == 2:
         m, n, k = dims
         a, b, c = op.layouts

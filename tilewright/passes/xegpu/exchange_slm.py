@@ -361,7 +361,6 @@ class _Exchange:
     ) -> None:
         at = Before(op)
         kind = op.source.type
-        assert isinstance(kind, VectorType)
         # Every crossing dimension becomes ([rounds,] owners, part).
         new_shape: list[int] = []
         split = d
@@ -474,7 +473,6 @@ def _allocated(kernel: gpu.FuncOp) -> int:
     for op in kernel.walk():
         if isinstance(op, memref.AllocOp | memref.AllocaOp):
             type = op.memref.type
-            assert isinstance(type, MemRefType)
             if "3" in str(type.memory_space) or "workgroup" in str(type.memory_space):
                 kind = type.element_type
                 bits = element_bits(kind) if isinstance(kind, (AnyFloat, IntegerType)) else 64

@@ -79,7 +79,6 @@ def _offsets(placed: Placed) -> SSAValue:
 def gather(op: xetile.LoadGatherOp, placed: Placed) -> None:
     at = Before(op)
     result = op.result.type
-    assert isinstance(result, VectorType)
     wanted = _wanted(at, op.mask, placed)
     at.replace(load_elements(at, op, placed.root, wanted, _offsets(placed), result))
 

@@ -59,7 +59,6 @@ def convert_value(op: Operation) -> None:
         case xetile.TileMmaOp():
             maps = [layout_of(m) for m in (op.wg_map_a, op.wg_map_b, op.wg_map_c)]
             result = op.result.type
-            assert isinstance(result, VectorType)
             at = Before(op)
             at.replace(at.add(xegpu.DpasOp(op.a, op.b, op.c, result, *maps)))
         case xetile.TransposeOp():
@@ -109,7 +108,6 @@ def _mapped(value: SSAValue, wg_map: WgMapAttr | None) -> SSAValue:
 def _reduction(op: xetile.ReductionOp) -> None:
     at = Before(op)
     source, result = op.source, op.result.type
-    assert isinstance(result, VectorType)
     shape, dims = list(shape_of(source)), sorted(op.dims)
     if op.reduction_size is not None:
         # [M, N] -> [M, N / s, s]: the runs become a dimension of their own.
@@ -136,7 +134,6 @@ def _reduction(op: xetile.ReductionOp) -> None:
 def _broadcast(op: xetile.BroadcastOp) -> None:
     at = Before(op)
     result = op.result.type
-    assert isinstance(result, VectorType)
     value, size = op.source, op.broadcast_size
     if size is not None:
         # [n, ..] -> [n, 1, ..] -> [n, s, ..] -> [n * s, ..]: contiguous copies.

@@ -190,7 +190,6 @@ def _load(
         kind = VectorType(kind.element_type, list(reversed(kind.get_shape())))
     tiles = [at.add(xegpu.LoadNdOp(desc, kind, each, hints=hints, layout=text)) for each in offsets]
     whole = op.value.type
-    assert isinstance(whole, VectorType)
     d = own.layout_of(op.value)
     if len(tiles) == 1:
         value = at.cast(tiles[0], whole.get_shape())

@@ -117,7 +117,6 @@ def _plain_loads(kernel: Operation) -> None:
             at.replace(tiles[0])
             continue
         kind = op.value.type
-        assert isinstance(kind, VectorType)
         whole = at.splat(0, kind)
         for n, tile in enumerate(tiles):
             whole = at.add(vector.InsertOp(tile, whole, [n]))
@@ -365,7 +364,6 @@ def instruction_of(op: xegpu.DpasOp, machine: XeMachine) -> MatrixInstruction | 
     types = [v.type for v in (op.lhs, op.rhs, op.result)]
     names: list[str] = []
     for type in types:
-        assert isinstance(type, VectorType)
         name = dtypes.from_mlir(type.element_type).name
         names.append(name)
     try:

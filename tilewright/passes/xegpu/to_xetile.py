@@ -197,7 +197,6 @@ def _leads(op: Operation, shape: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
 def _load_nd(op: xegpu.LoadNdOp) -> None:
     at, block = Before(op), _block(op)
     result = op.value.type
-    assert isinstance(result, VectorType)
     element, shape = result.element_type, block.shape
     fragments: list[SSAValue] = []
     for lead in _leads(op, shape):

@@ -63,7 +63,6 @@ def convert_dpas(op: xegpu.DpasOp) -> None:
     a, b = _unpacked(at, op.lhs, False), _unpacked(at, op.rhs, True)
     maps = [wg_map_of(layout) for layout in op.layouts]
     result = op.result.type
-    assert isinstance(result, VectorType)
     mma = xetile.TileMmaOp(
         a, b, op.acc, result_type=result, wg_map_a=maps[0], wg_map_b=maps[1], wg_map_c=maps[2]
     )
@@ -98,7 +97,6 @@ def convert_dpas_mx(op: xegpu.DpasMxOp) -> None:
     b = _scaled(at, _unpacked(at, op.rhs, True), op.scale_b, 0)
     maps = [wg_map_of(ownership_in(m)) for m in (op.layout_a, op.layout_b, op.layout_cd)]
     result = op.result.type
-    assert isinstance(result, VectorType)
     full = VectorType(Float32Type(), list(result.get_shape()))
     acc = op.acc
     if acc is not None and result != full:

@@ -92,7 +92,6 @@ def _upgrade_dpas(op: xegpu.DpasOp) -> None:
     at = Before(op)
     layouts = [_today(layout) for layout in op.layouts]
     lhs, rhs, acc, result = op.lhs, op.rhs, op.acc, op.result.type
-    assert isinstance(result, VectorType)
     fragments = matrix_dims(lhs.type, rhs.type) is None and len(result.get_shape()) == 2
     if fragments:
         lhs, rhs = (at.cast(v, (prod(shape_of(v)),)) for v in (lhs, rhs))
@@ -219,7 +218,6 @@ def _layout(op: xegpu.BlockAccess, whole: bool) -> Ownership | None:
 def _load_nd(op: xegpu.LoadNdOp, placed: Placed) -> None:
     at = Before(op)
     result = op.value.type
-    assert isinstance(result, VectorType)
     offsets = _position(op, placed)
     shape = result.get_shape()
     if isinstance(placed.root.type, MemDescType):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from xdsl.ir import Operation, SSAValue
 
-from tilewright.dialects import stage, xetile
+from tilewright.dialects import stage
 from tilewright.dialects.stage.multi_buffers import buffer_type
 from tilewright.dialects.stage.products import vector_of
 from tilewright.reference import access, numerics
@@ -106,7 +106,6 @@ def copy_issue(builder: SegmentBuilder, op: stage.CopyIssueOp) -> None:
         loaded: list[Array] = []
         parts = buffer_type(op.buffer).parts
         for tile, value, part in zip(tiles, op.tiles, parts, strict=True):
-            assert isinstance(value.type, xetile.TileType)
             shape, dtype = value.type.get_shape(), numerics.numpy_type(value.type)
             rows = access.load_boxes(site, boxes_of(tile, shape), dtype, dtype.type(0))
             if part.element_type != value.type.element_type:

@@ -71,7 +71,6 @@ class MemrefOps:
 
     def lower_memref_alloc(self, op: memref.AllocOp) -> None:
         type = op.memref.type
-        assert isinstance(type, MemRefType)
         shape = type.get_shape()
         if any(n < 0 for n in shape):
             raise unsupported(op, "memory shared by the workgroup has a static shape")

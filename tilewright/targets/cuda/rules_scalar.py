@@ -14,7 +14,6 @@ from tilewright.codegen.scalars import cloned, mark_nonnegative
 from tilewright.codegen.tiles import (
     Matrix,
     ScatteredTile,
-    Tile,
     init_tile,
     itemsize,
     matrix_of_memref,
@@ -162,7 +161,6 @@ def move_tile(d: Distributor, op: xt.UpdateTileOffsetOp) -> None:
         assert op.offset_vector is not None
         d.set_tile(op.result, replace(tile, offsets=(*tile.offsets, op.offset_vector)))
         return
-    assert isinstance(tile, Tile)
     rows, cols = (x if isinstance(x, int) else d.idx(x) for x in op.mixed_offsets)
     d.set_tile(op.result, tile.moved(d.b, rows, cols))
 

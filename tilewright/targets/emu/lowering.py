@@ -367,7 +367,6 @@ class Lowering:
         if kind is UNIFORM:
             self.env[result] = v.Uniform(b.cast(b.idx(base), result.type))
         else:
-            assert isinstance(kind, Ramp)
             self.env[result] = v.Growing(base, kind.steps, result.type)
         return True
 

@@ -122,7 +122,6 @@ def _strides(low: Lowering, type: MemRefType[Any]) -> tuple[int, ...]:
 @lowers("memref.get_global")
 def get_global(low: Lowering, op: memref.GetGlobalOp) -> None:
     type = op.memref.type
-    assert isinstance(type, MemRefType)
     name = op.name_.root_reference.data
     if memory_space_number(type) == SHARED:
         allocate(low, name, op.memref, ())

@@ -22,7 +22,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from xdsl.dialects.builtin import VectorType
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.diagnostics import UnsupportedError
@@ -222,7 +221,6 @@ def is_row(op: xegpu.BlockAccess) -> bool:
 def load_nd(s: Blocks, op: xegpu.LoadNdOp) -> SSAValue:
     """The fragment's value; `LaneBuilder.private` knows where it lies."""
     b, kind = s.b, op.value.type
-    assert isinstance(kind, VectorType)
     if is_row(op):
         return load_row(s, op)
     bits = bits_of(op.tdesc.element_type)
@@ -274,7 +272,6 @@ def _say_soft(s: Blocks, op: Operation, parts: list[BlockMessage], why: str) -> 
 
 def store_nd(s: Blocks, op: xegpu.StoreNdOp) -> None:
     b, kind = s.b, op.value.type
-    assert isinstance(kind, VectorType)
     if is_row(op):
         store_row(s, op)
         return

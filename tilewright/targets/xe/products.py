@@ -25,8 +25,6 @@ from tilewright.targets.xe.forms import Dpas
 def dpas(s: Blocks, op: xegpu.DpasOp) -> SSAValue:
     b = s.b
     lhs, rhs, result = op.lhs.type, op.rhs.type, op.result.type
-    assert isinstance(lhs, VectorType) and isinstance(rhs, VectorType)
-    assert isinstance(result, VectorType)
     names = [element_name(t.element_type) for t in (lhs, rhs, result)]
     try:
         instruction = s.machine.instruction(*names)

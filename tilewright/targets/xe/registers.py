@@ -223,7 +223,6 @@ def _read_again(op: MultiReductionOp) -> list[tuple[SSAValue, int]]:
     """What a reduction of rows waits for and what waits for the reduction reads: values of the same block and shape,
     and the bytes of one row. What is widened from another value counts as that one, repeated numbers not at all."""
     source = op.source.type
-    assert isinstance(source, VectorType)
     after = _reach(op.results, lambda v: [r for use in v.uses for r in use.operation.results])
     before = _reach([op.source], lambda v: _operands(v, op.parent_block()))
     rows = prod(n for dim, n in enumerate(source.get_shape()) if dim not in op.dims)

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 def load(s: Blocks, op: xegpu.LoadNdOp) -> SSAValue:
     """Component i of lane l is element i * lanes + l, in words of neighbours where the row is distributed so."""
     b, kind = s.b, op.value.type
-    assert isinstance(kind, VectorType)
     element = kind.element_type
     if ROW not in op.attributes:
         size = bits_of(element) // 8
@@ -53,7 +52,6 @@ def load(s: Blocks, op: xegpu.LoadNdOp) -> SSAValue:
 
 def store(s: Blocks, op: xegpu.StoreNdOp) -> None:
     b, kind = s.b, op.value.type
-    assert isinstance(kind, VectorType)
     if ROW not in op.attributes:
         size = bits_of(kind.element_type) // 8
         for i, address in enumerate(_addresses(s, op, kind.element_count())):

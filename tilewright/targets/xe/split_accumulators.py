@@ -15,7 +15,7 @@ Done in loops, where the value that arithmetic made has no other user.
 from __future__ import annotations
 
 from xdsl.dialects import arith, gpu, scf
-from xdsl.dialects.builtin import AnyFloat, VectorType
+from xdsl.dialects.builtin import AnyFloat
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.dialects import xegpu
@@ -55,7 +55,6 @@ def _rewrite(first: xegpu.DpasOp, start: SSAValue) -> None:
         last = after
     assert first.parent is not None
     kind = last.result.type
-    assert isinstance(kind, VectorType)
     alone = retyped(first, [first.lhs, first.rhs], [first.result.type])
     if last is first:
         last = alone

@@ -8,7 +8,6 @@ from xdsl.dialects.builtin import (
     DictionaryAttr,
     FunctionType,
     IntegerAttr,
-    StringAttr,
     UnitAttr,
 )
 from xdsl.ir import Attribute, Block, Operation
@@ -50,7 +49,6 @@ def _parse_module(cls: type[IRDLOperation], parser: Parser) -> Operation:
 
 def _print_module(op: gpu.ModuleOp, printer: Printer) -> None:
     printer.print_string(" ")
-    assert isinstance(op.sym_name, StringAttr)
     printer.print_symbol_name(op.sym_name.data)
     targets = op.attributes.get("targets")
     if isinstance(targets, ArrayAttr):

@@ -135,7 +135,6 @@ def _chain(loop: scf.ForOp, position: int) -> _CarriedReduction | None:
 def _combines(op: Operation, part: xetile.ReductionOp) -> bool:
     """Does an op combine a value with a reduction of the same kind, which nothing else reads?"""
     kind = part.result.type
-    assert isinstance(kind, VectorType)
     alone = part.parent is op.parent and part.result.has_one_use() and part.reduction_size is None
     return (
         alone and op.results[0].type == kind and type(op) is combiner(part.kind, kind.element_type)
@@ -207,7 +206,6 @@ def _rewrite(chain: _CarriedReduction, factors: Factors) -> scf.ForOp:
 def _apart(part: xetile.ReductionOp, factors: Factors) -> VectorType:
     """The type of the parts of a reduction: along what is reduced, one for each lane that holds some."""
     type = part.source.type
-    assert isinstance(type, VectorType)
     shape = list(type.get_shape())
     for dim, found in factors.items():
         shape[dim] = prod(size for size, held in found if not held)
@@ -216,7 +214,6 @@ def _apart(part: xetile.ReductionOp, factors: Factors) -> VectorType:
 
 def _partial(part: xetile.ReductionOp, type: VectorType, factors: Factors) -> SSAValue:
     """What a reduction comes to in each lane alone."""
-    assert isinstance(part.source.type, VectorType)
     shape: list[int] = []
     own: list[int] = []
     for dim, extent in enumerate(part.source.type.get_shape()):

@@ -44,7 +44,6 @@ def _depth(op: stage.ProductIssueOp, machine: Machine) -> int | None:
     if isinstance(op.a.owner, stage.CopyWaitOp) or op.first is not None:
         return None
     a, b, c = op.a.type, op.b.type, vector_of(op.result.type)
-    assert isinstance(a, VectorType) and isinstance(b, VectorType)
     instruction = instruction_for(machine, a, b, c)
     if instruction is None or op.sizes[2] <= instruction.k or op.sizes[2] % instruction.k:
         return None
@@ -62,7 +61,6 @@ def _rewrite(op: stage.ProductIssueOp, machine: Machine) -> int:
     for at in range(0, k, depth):
         for source in chain:
             if isinstance(source, stage.ReadOp):
-                assert isinstance(source.result.type, VectorType)
                 kind = VectorType(source.result.type.element_type, (m, depth))
                 part = stage.ReadPartOp(source.tile, (0, at), kind)
                 part.result.name_hint = source.result.name_hint

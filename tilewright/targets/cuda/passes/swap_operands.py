@@ -66,7 +66,6 @@ def swap_operands(function: gpu.FuncOp, machine: Machine) -> bool:
 def _gains(op: xetile.TileMmaOp, machine: Machine) -> bool:
     """Is there a warpgroup's instruction for the transposed product alone, or can it read only that one's operands?"""
     a, b, c = (v.type for v in (op.a, op.b, op.result))
-    assert isinstance(a, VectorType) and isinstance(b, VectorType) and isinstance(c, VectorType)
     found = instruction_for(machine, b, a, c)
     if found is None:
         return False

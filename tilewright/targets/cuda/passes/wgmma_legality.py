@@ -98,7 +98,6 @@ def _rows(op: Operation) -> int | None:
 def unsuited(op: xetile.TileMmaOp, machine: Machine) -> str | None:
     """Why no warpgroup instruction can do a product, wherever its operands lie; None if one can."""
     a, b, c = op.a.type, op.b.type, op.result.type
-    assert isinstance(a, VectorType) and isinstance(b, VectorType) and isinstance(c, VectorType)
     found = instruction_for(machine, a, b, c)
     if found is None:
         return f"no instruction multiplies {a.element_type} to {c.element_type}"
