@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from xdsl.dialects import gpu, memref
-from xdsl.dialects.builtin import MemRefType
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.codegen.builder import Builder
