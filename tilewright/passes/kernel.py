@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xdsl.dialects import gpu
 from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, ModuleOp, StringAttr
-from xdsl.ir import Operation
+from xdsl.ir import Operation, SSAValue
 
 from tilewright.diagnostics import error_at, unsupported
 from tilewright.dialects.xetile import TileType
@@ -93,3 +93,18 @@ def leave_out_maps(kernel: gpu.FuncOp, remarks: list[str], *, strict: bool, inst
             )
         remarks.append(f"{op.name}: its map is not used, {instead}")
         return
+
+
+def program_ids(ssa: SSAValue) -> list[gpu.BlockIdOp]:
+    """The numbers of a program that go into a value, but for what loops carry."""
+    work, seen = [ssa], set[SSAValue]()
+    found: list[gpu.BlockIdOp] = []
+    while work:
+        value = work.pop()
+        if value in seen or not isinstance(value.owner, Operation):
+            continue
+        seen.add(value)
+        if isinstance(value.owner, gpu.BlockIdOp):
+            found.append(value.owner)
+        work.extend(value.owner.operands)
+    return found

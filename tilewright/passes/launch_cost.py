@@ -24,6 +24,7 @@ from tilewright.arguments import ArrayArg
 from tilewright.dialects import xetile
 from tilewright.dialects.upstream.arith import constant
 from tilewright.dialects.xetile.rules import vector_type
+from tilewright.passes.kernel import program_ids
 from tilewright.passes.tile_origin import tile_accesses, tile_origin
 from tilewright.passes.tile_products import Factor, TileProduct, products_of
 from tilewright.uarch.base import GENERIC, Rates
@@ -165,7 +166,7 @@ class Program:
         self.shared = len(loops) == 1 and any(
             isinstance(op, xetile.TileMmaOp) for op in loops[0].walk()
         )
-        self.uneven = any(isinstance(l, scf.ForOp) and _program_ids(l.ub) for l in loops)
+        self.uneven = any(isinstance(l, scf.ForOp) and program_ids(l.ub) for l in loops)
         self.blocks: dict[Block, tuple[Work, list[Operation]]] = {}
         """The work of a block's ops but for those with regions, and these."""
         self.moved: dict[Block, list[tuple[xetile.InitTileOp, int]]] = {}
@@ -350,7 +351,7 @@ class _Estimate:
         extents = (*(1 for _ in shape[:-2]), *self.program.tiles[init])[-len(shape) :]
         count = 1
         for offset, extent, step in zip(init.mixed_offsets, shape, extents, strict=False):
-            ids = _program_ids(offset) if isinstance(offset, SSAValue) else []
+            ids = program_ids(offset) if isinstance(offset, SSAValue) else []
             if ids:
                 along = max(1, -(-extent // step))
                 self.counts.update((str(id.dimension.data), along) for id in ids)
@@ -432,21 +433,6 @@ _FOLDS: Mapping[type[Operation], Callable[..., int]] = {
 
 
 _MOVES = xetile.LoadTileOp | xetile.StoreTileOp
-
-
-def _program_ids(ssa: SSAValue) -> list[gpu.BlockIdOp]:
-    """The numbers of a program that go into an index value."""
-    work, seen = [ssa], set[SSAValue]()
-    found: list[gpu.BlockIdOp] = []
-    while work:
-        value = work.pop()
-        if value in seen or not isinstance(value.owner, Operation):
-            continue
-        seen.add(value)
-        if isinstance(value.owner, gpu.BlockIdOp):
-            found.append(value.owner)
-        work.extend(value.owner.operands)
-    return found
 
 
 def _name(type: VectorType) -> str:

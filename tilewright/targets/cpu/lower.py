@@ -38,7 +38,7 @@ from tilewright.targets.cpu import inserts as _inserts  # noqa: F401  # pyright:
 from tilewright.targets.cpu import moves
 from tilewright.targets.cpu import positions as _positions  # noqa: F401  # pyright: ignore[reportUnusedImport]  (registers its rules)
 from tilewright.targets.cpu import rules as _rules  # noqa: F401  # pyright: ignore[reportUnusedImport]  (registers its rules)
-from tilewright.targets.cpu.arguments import ArgumentBlock, argument_block
+from tilewright.targets.cpu.arguments import ArgumentBlock, argument_block, in_strips, program_of
 from tilewright.targets.cpu.contract import ContractEmitter
 from tilewright.targets.cpu.control import ControlFlow
 from tilewright.targets.cpu.evaluate import Evaluator, Position, Values
@@ -297,15 +297,8 @@ class FunctionContext(ControlFlow, MemrefOps, ScalarOps):
 
     def lower_workgroup(self, share: bool) -> None:
         b = self.b
-        gx, gy = self.grid(0), self.grid(1)
-        rest = self.task
-        x = b.value(arith.RemSIOp(rest, gx))
-        rest = b.value(arith.DivSIOp(rest, gx))
-        y = b.value(arith.RemSIOp(rest, gy))
-        z = b.value(arith.DivSIOp(rest, gy))
-        for name, value in zip("xyz", (x, y, z), strict=True):
-            self.ids[name] = value
-            b.nonnegative.add(value)
+        ids = program_of(b, self.task, self.grid(0), self.grid(1), in_strips(self.kernel))
+        self.ids |= zip("xyz", ids, strict=True)
         body = self.kernel.body.block
         self.storage = Storage(body, share=share)
         self.buffers: dict[int, Buffer] = {}

@@ -14,6 +14,7 @@ from tilewright.dialects import mach
 from tilewright.dialects.stage import PackOp, YieldOp
 from tilewright.dialects.upstream.arith import folded
 from tilewright.targets.cpu.amx import parts_of
+from tilewright.targets.cpu.arguments import split
 from tilewright.targets.cpu.dots import is_unsigned
 from tilewright.targets.cpu.evaluate import Position
 from tilewright.targets.cpu.machine import FEW_READS, CpuMachine
@@ -171,20 +172,14 @@ def emit_pack_task(
     array = packed_array(c, op, i, x)
     _, groups, k_blocks = tasks_of(b, array)
 
-    def split(value: SSAValue, by: Idx) -> tuple[SSAValue, SSAValue]:
-        quotient = b.value(arith.DivSIOp(value, b.idx(by)))
-        rest = b.value(arith.RemSIOp(value, b.idx(by)))
-        b.nonnegative |= {quotient, rest}
-        return quotient, rest
-
-    rest, k_block = split(c.task, k_blocks)
-    batch, group = split(rest, groups)
+    rest, k_block = split(b, c.task, k_blocks)
+    batch, group = split(b, rest, groups)
     offset: Idx = 0
     remaining = batch
     for size, stride in zip(
         reversed(array.batch_sizes), reversed(array.batch_strides), strict=True
     ):
-        remaining, digit = split(remaining, size)
+        remaining, digit = split(b, remaining, size)
         offset = b.plus(offset, b.times(digit, stride))
     size = itemsize(array.format.element)
     depth = array.depth or K_PER_TASK
