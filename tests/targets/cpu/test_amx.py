@@ -16,10 +16,10 @@ BF16 = np.dtype(ml_dtypes.bfloat16)
 I8, U8 = np.dtype(np.int8), np.dtype(np.uint8)
 
 
-def assembly(dtype, out, acc, bk, bn=96):
+def assembly(dtype, out, acc, bk, bn=96, bm=64):
     a, c = np.zeros((256, 256), dtype), np.zeros((256, 256), out)
     kernel = product.options(target="cpu", machine="amx")
-    return kernel.compile(a, a, c, BM=64, BN=bn, BK=bk, ACC=acc).asm["asm"]
+    return kernel.compile(a, a, c, BM=bm, BN=bn, BK=bk, ACC=acc).asm["asm"]
 
 
 def count(asm: str, instruction: str) -> int:
@@ -61,6 +61,26 @@ def test_a_depth_that_is_no_whole_tile_uses_tiles_too():
     asm = assembly(I8, np.int32, tw.i32, 32)
     assert count(asm, "tdpbssd") > 4
     assert not re.search(r"\ttile(stored|loadd)\t.*%rsp", asm), "tiles are spilled"
+
+
+@pytest.mark.parametrize("bm, bn", [(16, 16), (16, 32), (64, 16)])
+def test_panels_are_as_narrow_as_tiles_of_programs_so_that_both_operands_are_packed_once(bm, bn):
+    asm = assembly(BF16, BF16, tw.f32, 32, bn, bm)
+    rows, columns = (1 if n <= 16 else 2 for n in (bm, bn))
+    loops = count(asm, "tileloaddt1") // rows
+    assert count(asm, "tdpbf16ps") == rows * columns * loops > 0
+    assert "tw_pack0" in asm and "tw_pack1" in asm
+
+
+@pytest.mark.skipif("amx-tile" not in host_features(), reason="this machine has no AMX")
+@pytest.mark.parametrize("tile", [(16, 16, 32), (48, 16, 64), (16, 48, 16)], ids=str)
+def test_results_of_small_tiles_on_ragged_shapes(tile, rng):
+    a, b = (rng.standard_normal(s).astype(BF16) for s in ((70, 130), (130, 90)))
+    c = np.full((70, 90), np.nan, np.float32)
+    bm, bn, bk = tile
+    product.options(target="cpu")[-(-70 // bm), -(-90 // bn)](a, b, c, BM=bm, BN=bn, BK=bk)
+    wanted = a.astype(np.float64) @ b.astype(np.float64)
+    assert np.linalg.norm(c - wanted) <= 1e-6 * np.linalg.norm(wanted)
 
 
 @pytest.mark.skipif("amx-tile" not in host_features(), reason="this machine has no AMX")

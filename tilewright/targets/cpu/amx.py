@@ -1,4 +1,5 @@
-"""The AMX micro-kernel: 32 x 32 of C in four tiles, two tiles of A and two of B per step of 64 bytes of k.
+"""The AMX micro-kernel: 32 x 32 of C in four tiles, two tiles of A and two of B per step of 64 bytes of k; one of A or
+of B where that side of a program's tile has no more rows or columns, so that panels begin where programs do.
 
 Per step (and per part of its elements, see `panels.halves`) two loads of B, then each load of A is followed by its two
 products: seven tiles live at most, in the order that LLVM keeps (it does not reorder tile loads to lower the pressure).
@@ -32,7 +33,7 @@ TILE_ROWS: Final = 16
 TILE_BYTES: Final = 64
 """A tile: 16 rows of 64 bytes."""
 AMX_ROWS: Final = 2 * TILE_ROWS
-"""Rows and columns of C per micro-kernel."""
+"""Rows and columns of C per micro-kernel at most."""
 
 
 def amx_instruction(m: CpuMachine, a: VectorType, b: VectorType, c: Attribute) -> str | None:
@@ -83,8 +84,8 @@ def emit_amx(
     pitch = b.idx(c.ld * itemsize(c.element))
     places = [
         b.ptr(target, r * TILE_ROWS * c.ld * itemsize(c.element) + v * TILE_BYTES)
-        for r in range(2)
-        for v in range(2)
+        for r in range(family.mr // TILE_ROWS)
+        for v in range(family.nr // TILE_ROWS)
     ]
 
     def run(start: Sequence[SSAValue]) -> None:
@@ -117,10 +118,11 @@ def _steps(
     start: Sequence[SSAValue],
     fetches: Sequence[Fetch],
 ) -> Sequence[SSAValue]:
-    """The four accumulators after `depth` k."""
+    """The accumulators after `depth` k."""
     pitch_a = b.idx(a.x_bytes)
     pitch_b = b.idx(bb.k_bytes)
     product = f"x86.amx.{family.name}"
+    height, width = family.mr // TILE_ROWS, family.nr // TILE_ROWS
     with b.loop(0, b.div(depth, family.group), 1, start) as loop:
         at_a = b.ptr(a.pointer, b.times(loop.iv, a.k_bytes))
         at_b = b.ptr(bb.pointer, b.times(loop.iv, b.times(bb.k_bytes, TILE_ROWS)))
@@ -130,14 +132,15 @@ def _steps(
             start_b = b.ptr(at_b, part_b * family.b.part_bytes)
             right = [
                 _tile(b, "x86.amx.tileload", b.ptr(start_b, v * TILE_BYTES), pitch_b)
-                for v in range(2)
+                for v in range(width)
             ]
-            for r, part_a in product_of(range(2), range(parts[0])):
+            for r, part_a in product_of(range(height), range(parts[0])):
                 start_a = b.ptr(at_a, part_a * family.a.part_bytes)
                 rows = b.ptr(start_a, b.times(r * TILE_ROWS, a.x_bytes))
                 left = _tile(b, "x86.amx.tileloadt1", rows, pitch_a)
-                for v in range(2):
-                    sums[2 * r + v] = _tile(b, product, sums[2 * r + v], left, right[v])
+                for v in range(width):
+                    at = width * r + v
+                    sums[at] = _tile(b, product, sums[at], left, right[v])
         for fetch in fetches:
             line = b.ptr(fetch.pointer, b.times(loop.iv, 64 * fetch.lines))
             for each in range(fetch.lines):

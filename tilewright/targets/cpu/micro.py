@@ -24,7 +24,7 @@ from tilewright.targets.cpu.amx import (
 from tilewright.targets.cpu.dots import dot_family_of, dot_step, first_sums, is_unsigned
 from tilewright.targets.cpu.family import Family, Fetch, PanelOperand
 from tilewright.targets.cpu.machine import CpuMachine
-from tilewright.targets.cpu.memory import Buffer, itemsize, plain
+from tilewright.targets.cpu.memory import Buffer, itemsize, plain, rows_cols
 from tilewright.targets.cpu.panels import PanelFormat
 
 AMX_STEPS = 16
@@ -33,16 +33,23 @@ UNROLL = 2
 """Steps of k per iteration: one cache line of a packed A of four-byte elements."""
 
 
-def family_of(m: CpuMachine, a: VectorType, b: VectorType, c: Attribute) -> Family:
-    """The family for tiles A and B (unsigned integers as `ui8` and the like) and the element type of C."""
+def family_of(
+    m: CpuMachine, a: VectorType, b: VectorType, c: Attribute, swapped: bool = False
+) -> Family:
+    """The family for tiles A and B (unsigned integers as `ui8` and the like) and the element type of C; `swapped`:
+    for A^T and B^T, which are given the other way round."""
     amx = amx_instruction(m, a, b, c)
     if amx is not None:
         group = TILE_BYTES // itemsize(a.element_type)
-        left, right = (
-            PanelFormat(AMX_ROWS, k, plain(x.element_type), parts=parts_of(m, x.element_type, k))
-            for x, k in ((a, group), (b, group // TILE_ROWS))
+        mr, nr = (
+            TILE_ROWS if rows_cols(x)[axis ^ swapped] <= TILE_ROWS else AMX_ROWS
+            for axis, x in enumerate((a, b))
         )
-        return Family(amx, c, AMX_ROWS, AMX_ROWS, left, right, AMX_STEPS * group // left.parts)
+        left, right = (
+            PanelFormat(lanes, k, plain(x.element_type), parts=parts_of(m, x.element_type, k))
+            for lanes, x, k in ((mr, a, group), (nr, b, group // TILE_ROWS))
+        )
+        return Family(amx, c, mr, nr, left, right, AMX_STEPS * group // left.parts)
     return vector_family_of(m, a, b, c)
 
 

@@ -47,7 +47,7 @@ def roles_of(m: CpuMachine, a: SSAValue, b: SSAValue, c: Attribute) -> Roles:
     swapped = rows <= family.nr and cols > rows and _in_rows(b, family, 0)
     swapped = swapped and (_chain(a) is not None or _pack(a) is not None)
     if swapped:
-        family = family_of(m, b.type, a.type, c)
+        family = family_of(m, b.type, a.type, c, swapped=True)
     wide, axis, columns = (b, 0, rows) if swapped else (a, 1, cols)
     deep = replace(family, depth=DEEP * family.depth)
     pack = _pack(wide)
