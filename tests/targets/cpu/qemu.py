@@ -50,7 +50,7 @@ _HELD: list[object] = []
 
 def tool(*command: str | Path) -> str:
     """What a command prints; it must succeed."""
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, f"{command}: {done.returncode}\n{done.stderr}"
     return done.stdout
 
