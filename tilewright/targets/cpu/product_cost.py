@@ -156,11 +156,12 @@ class PanelCosts:
 
     def _padded(self, p: PlacedProduct, kernel: _Kernel) -> float:
         """Elements of C that micro-kernels compute, those of half a block of tiles as many more as they cost."""
-        half = kernel.tiles and 2 * p.a.tile <= kernel.rows
-        height = kernel.rows // 2 if half else kernel.rows
-        rows = -(-p.a.extent // height) * height
-        columns = -(-p.b.extent // kernel.columns) * kernel.columns
-        return rows * columns * (self.rates.half_block if half else 1.0)
+        found = 1.0
+        for side, whole in ((p.a, kernel.rows), (p.b, kernel.columns)):
+            half = kernel.tiles and 2 * side.tile <= whole
+            unit = whole // 2 if half else whole
+            found *= -(-side.extent // unit) * unit * (self.rates.half_block if half else 1.0)
+        return found
 
 
 @dataclass(frozen=True)
