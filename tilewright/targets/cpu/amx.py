@@ -81,9 +81,9 @@ def emit_amx(
 ) -> None:
     """C[row.., col..] += A B over `depth` k; `=` instead of `+=` where `first` (None: known to be false)."""
     target = c.address(b, row, col)
-    pitch = b.idx(c.ld * itemsize(c.element))
+    pitch = b.idx(b.times(c.ld, itemsize(c.element)))
     places = [
-        b.ptr(target, r * TILE_ROWS * c.ld * itemsize(c.element) + v * TILE_BYTES)
+        b.ptr(b.ptr(target, b.times(pitch, r * TILE_ROWS)), v * TILE_BYTES)
         for r in range(family.mr // TILE_ROWS)
         for v in range(family.nr // TILE_ROWS)
     ]

@@ -130,8 +130,8 @@ class ContractEmitter:
         type = VectorType(c.element, [lanes])  # pyright: ignore
         add = arith.AddfOp if isinstance(c.element, AnyFloat) else arith.AddiOp
         with b.loop(0, c.shape[1], lanes) as x, b.loop(0, c.shape[0], lanes) as y:
-            start = source.address(b, x.iv, y.iv)
-            block = [b.load(b.ptr(start, i * source.ld * size), type) for i in range(lanes)]
+            start, pitch = source.address(b, x.iv, y.iv), b.times(source.ld, size)
+            block = [b.load(b.ptr(start, b.times(pitch, i)), type) for i in range(lanes)]
             for i, row in enumerate(transpose(b, block)):
                 target = c.address(b, b.plus(y.iv, i), x.iv)
 
@@ -301,16 +301,14 @@ class ContractEmitter:
         b = self.b
         lanes = self.m.vector_bytes // itemsize(c.element)
         rows = max(c.shape[0], c.padded_rows)
-        if c.ld < lanes:  # a column lies without gaps
-            with b.loop(0, rows * c.ld) as x:
-                b.store(
-                    b.constant(c.element, 0), b.ptr(c.pointer, b.times(x.iv, itemsize(c.element)))
-                )
+        if c.ld == 1:  # a column lies without gaps
+            with b.loop(0, rows) as r:
+                b.store(b.constant(c.element, 0), c.address(b, r.iv, 0))
             return
         zero = b.constant(VectorType(c.element, [lanes]), 0)  # pyright: ignore
         with (
             b.loop(0, rows) as r,
-            b.loop(0, c.ld // lanes * lanes, lanes) as x,
+            b.loop(0, c.shape[1], lanes) as x,
         ):
             b.store(zero, c.address(b, r.iv, x.iv))
 

@@ -9,7 +9,7 @@ tasks; `tw_plan(block)` computes how much memory the packed arrays take.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from xdsl.dialects import arith, func, gpu, vector
@@ -20,6 +20,7 @@ from xdsl.dialects.builtin import (
     UnrankedMemRefType,
     UnrealizedConversionCastOp,
     VectorType,
+    i1,
 )
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, OpResult, Region, SSAValue
 
@@ -69,23 +70,11 @@ from tilewright.targets.cpu.packing import (
 from tilewright.targets.cpu.scalars import ScalarOps
 from tilewright.targets.cpu.sizes import check_memory
 from tilewright.targets.cpu.storage import Storage, is_tile
+from tilewright.targets.cpu.sums_in_place import in_array, plain_store
 
 OWN_DIALECTS = frozenset(
-    (
-        "arith",
-        "cf",
-        "func",
-        "gpu",
-        "index",
-        "math",
-        "memref",
-        "scf",
-        "stage",
-        "tw",
-        "vector",
-        "xetile",
-    )
-)
+    ("arith", "cf", "func", "gpu", "index", "math", "memref", "scf", "stage", "tw", "vector", "xetile")
+)  # fmt: skip
 """What has rules here, or is made again as it is."""
 
 
@@ -300,7 +289,9 @@ class FunctionContext(ControlFlow, MemrefOps, ScalarOps):
         ids = program_of(b, self.task, self.grid(0), self.grid(1), in_strips(self.kernel))
         self.ids |= zip("xyz", ids, strict=True)
         body = self.kernel.body.block
-        self.storage = Storage(body, share=share)
+        self.storage, self.share = Storage(body, share=share), share
+        self.stored: dict[Operation | None, SSAValue] = {}
+        """Groups whose only store is done before where a condition holds."""
         self.buffers: dict[int, Buffer] = {}
         self.contracts = ContractEmitter(
             self.e, self.m, self.packed, self.scratch.bytes, self.contract_scalars
@@ -394,8 +385,6 @@ class FunctionContext(ControlFlow, MemrefOps, ScalarOps):
         tile = self.values.tiles[self.values.real(op.tile)]
         if isinstance(tile, ScatteredTile):
             assert op.offset_vector is not None
-            from dataclasses import replace
-
             self.values.tiles[op.result] = replace(tile, offsets=(*tile.offsets, op.offset_vector))
             return
         rows, cols = (
@@ -430,9 +419,7 @@ class FunctionContext(ControlFlow, MemrefOps, ScalarOps):
             values = list(value.get_values())
             for r in range(rows):
                 row = values[r * cols : (r + 1) * cols]
-                from xdsl.dialects.builtin import VectorType as V
-
-                register = self.b.dense(V(buffer.element, [cols]), row)  # pyright: ignore
+                register = self.b.dense(VectorType(buffer.element, [cols]), row)  # pyright: ignore
                 if cols == 1:
                     register = self.b.extract(register, 0)
                 self.b.store(register, buffer.address(self.b, r, 0))
@@ -451,7 +438,8 @@ class FunctionContext(ControlFlow, MemrefOps, ScalarOps):
             ):
                 self.lower_op(inner)
         destinations = [self.memory_of(r) for r in op.results]
-        self.fused_emitter(op, destinations).emit()
+        with self.b.when(self.b.negated(self.stored.get(op, self.b.constant(i1, 0)))):
+            self.fused_emitter(op, destinations).emit()
         for result, buffer in zip(op.results, destinations, strict=True):
             self.values.buffers[result] = buffer
         self.e.forget()
@@ -464,16 +452,18 @@ class FunctionContext(ControlFlow, MemrefOps, ScalarOps):
     def lower_stage_contract(self, op: ContractOp) -> None:
         accumulators: list[Buffer] = []
         zero: list[bool] = []
-        for init, result in zip(op.inits, op.values, strict=True):
+        for i, (init, result) in enumerate(zip(op.inits, op.values, strict=True)):
             buffer = self.memory_of(result)
+            self.values.buffers[result] = buffer
             zero.append(splat(self.values.real(init)) == 0)
             if not zero[-1]:
                 self.copy(init, buffer)
+            elif self.share and (store := plain_store(self.m, op, i)) is not None:
+                self.need(store.op.tile)
+                self.stored[store.op.parent_op()], buffer = in_array(self.e, op, store, buffer)
             accumulators.append(buffer)
         with self.e.scope():
             self.contracts.emit(op, accumulators, zero)
-        for result, buffer in zip(op.values, accumulators, strict=True):
-            self.values.buffers[result] = buffer
         self.e.forget()
 
     def copy(self, value: SSAValue, buffer: Buffer) -> None:

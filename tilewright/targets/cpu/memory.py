@@ -40,12 +40,12 @@ __all__ = [
 
 @dataclass
 class Buffer:
-    """A tile-shaped value in scratch memory."""
+    """A tile-shaped value in scratch memory, or the part of an array that it is stored to."""
 
     pointer: SSAValue
     element: Attribute
     shape: tuple[int, int]
-    ld: int
+    ld: Idx
     """Elements from one row to the next."""
     padded_rows: int = 0
     fresh: bool = field(default=False, compare=False)
@@ -55,4 +55,4 @@ class Buffer:
     def address(self, b: Builder, row: Idx, col: Idx) -> SSAValue:
         size = itemsize(self.element)
         row = b.rem(row, self.shape[0]) if self.ring else row
-        return b.ptr(b.ptr(self.pointer, b.times(row, self.ld * size)), b.times(col, size))
+        return b.ptr(b.ptr(self.pointer, b.times(row, b.times(self.ld, size))), b.times(col, size))

@@ -117,15 +117,16 @@ def emit_micro(
     groups = b.div(depth, family.group)
     target = c.address(b, row, col)
     size = itemsize(c.element)
+    pitch = b.times(c.ld, size)
     known = True if first is not None and b.known_bool(first) else None
 
     def place(r: int, v: int) -> SSAValue:
-        return b.ptr(target, (r * c.ld + v * lanes) * size)
+        return b.ptr(b.ptr(target, b.times(pitch, r)), v * lanes * size)
 
     if not known:
         for r in range(family.mr):
             for line in range(0, len(bb) * family.nr * size, 64):
-                b.prefetch(b.ptr(target, r * c.ld * size + line), write=True)
+                b.prefetch(b.ptr(b.ptr(target, b.times(pitch, r)), line), write=True)
 
     def steps(start: Idx, end: Idx, count: int, carry: Sequence[SSAValue]) -> Sequence[SSAValue]:
         with b.loop(start, end, count, carry) as loop:

@@ -293,17 +293,16 @@ class Operands:
         self, buffer: Buffer, format: PanelFormat, x_axis: int, count: int, length: Idx
     ) -> Side:
         """An operand read from where it was computed; rows and columns are padded, what is there does not matter."""
-        b = self.b
-        size = itemsize(buffer.element)
+        b, size = self.b, itemsize(buffer.element)
+        pitch = b.times(buffer.ld, size)
 
         def locate(begin: Idx, end: Idx) -> Finder:
             def panel(i: Idx) -> PanelOperand:
                 if x_axis == 0:
                     start = buffer.address(b, b.times(i, format.lanes), begin)
-                    return PanelOperand(start, buffer.ld * size, format.group * size)
-                return PanelOperand(
-                    buffer.address(b, begin, b.times(i, format.lanes)), size, buffer.ld * size
-                )
+                    return PanelOperand(start, pitch, format.group * size)
+                start = buffer.address(b, begin, b.times(i, format.lanes))
+                return PanelOperand(start, size, pitch)
 
             return Finder(panel)
 

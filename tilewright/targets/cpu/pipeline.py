@@ -173,7 +173,7 @@ PASSES: Sequence[Pass[CpuUnit]] = (
         _lower,
         given="unit",
         choices={
-            "buffer-reuse": "lets values that replace one another (a loop's next accumulator) share a buffer",
+            "buffer-reuse": "lets values share memory: a loop's accumulators, sums and the array they are stored to",
             "prefetch": "prefetches the data of the next rows",
             "row-overlap": "runs levels of successive rows together where the result bypasses the caches",
         },

@@ -211,7 +211,7 @@ class ThinProduct:
         size = itemsize(c.element)
         target = c.address(b, 0, x)
         places = [
-            b.ptr(target, (r * c.ld + v * self.lanes) * size)
+            b.ptr(target, b.times(b.plus(b.times(c.ld, r), v * self.lanes), size))
             for r in range(rows)
             for v in range(vectors)
         ]

@@ -1,0 +1,71 @@
+"""A product that is stored as it is is written where it is stored, if k is one block and the tile lies in the array."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tests.targets.cpu.test_thin import RUNNABLE, error
+
+
+@tw.kernel
+def product(A, B, C, BM: tw.constexpr, BN: tw.constexpr, ACC: tw.constexpr, SCALE: tw.constexpr):
+    m, n = tw.program_id(0) * BM, tw.program_id(1) * BN
+    acc = tw.zeros((BM, BN), ACC)
+    for k in range(0, A.shape[1], 32):
+        a, b = tw.init_tile(A, [m, k], (BM, 32)), tw.init_tile(B, [k, n], (32, BN))
+        acc = tw.tile_mma(tw.load_tile(a), tw.load_tile(b), acc)
+    tw.store_tile(acc * SCALE if SCALE != 1 else acc, tw.init_tile(C, [m, n], (BM, BN)))
+
+
+def draw(rng: np.random.Generator, shape: tuple[int, int], dtype: str) -> np.ndarray:
+    if dtype == "int8":
+        return rng.integers(-128, 128, shape).astype(np.int8)
+    return rng.standard_normal(shape).astype(dtype)
+
+
+@pytest.mark.parametrize("level", RUNNABLE)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int8"])
+def test_inside_and_beyond(rng, level, dtype):
+    """Tiles that lie in the array and tiles that do not, of rows in a longer array, k of none, one and several blocks;
+    an A or B that ends before C does leaves zeros."""
+    acc = {"float32": tw.f32, "float64": tw.f64, "int8": tw.i32}[dtype]
+    run = product.options(machine=level, target="cpu", num_threads=1)
+    for _ in range(3):
+        m, n = int(rng.integers(30, 140)), int(rng.integers(60, 220))
+        k = int(rng.choice([0, rng.integers(1, 200), rng.integers(257, 1500)]))
+        less_m, less_n = (int(x) for x in rng.integers(0, 40, 2))
+        a, b = draw(rng, (m - min(less_m, m // 2), k), dtype), draw(rng, (k, n - less_n), dtype)
+        wide = np.full((m, n + 5), 77, acc.numpy)
+        run[tw.cdiv(m, 32), tw.cdiv(n, 96)](a, b, wide[:, :n], BM=32, BN=96, ACC=acc, SCALE=1)
+        want = np.zeros((m, n))
+        want[: len(a), : n - less_n] = a.astype(np.float64) @ b.astype(np.float64)
+        wrong, limit = np.linalg.norm(wide[:, :n] - want), 1e-6 if acc.is_float else 0
+        assert wrong <= limit * np.linalg.norm(want), (m, n, k)
+        assert (wide[:, n:] == 77).all()
+
+
+def test_an_operand_may_be_the_result(rng):
+    """Nothing is summed where it is read."""
+    a, b = draw(rng, (64, 96), "float32"), draw(rng, (96, 96), "float32")
+    want = a.astype(np.float64) @ b
+    product.options(target="cpu")[1, 1](a, b, a, BM=64, BN=96, ACC=tw.f32, SCALE=1)
+    assert error(a, want) < 1e-6
+
+
+def test_what_is_stored_as_it_is_has_one_address():
+    """Chosen before the products, and a copy that is left out; with another op in between there is no choice."""
+
+    def made(scale: int, off: Sequence[str] | str = ()) -> str:
+        a, b, c = (np.zeros(s, np.float32) for s in ((256, 512), (512, 384), (256, 384)))
+        options = {"machine": "avx512", "target": "cpu", "disable": off}
+        args = {"BM": 64, "BN": 96, "ACC": tw.f32, "SCALE": scale}
+        return product.options(**options).compile(a, b, c, **args).ir["mach"]
+
+    direct, scaled, apart = made(1), made(2), made(1, "buffer-reuse")
+    pointers = [text.count("arith.select") for text in (direct, scaled, apart)]
+    assert pointers[0] > max(pointers[1:])
+    assert direct.count("math.fma") == scaled.count("math.fma") == apart.count("math.fma")

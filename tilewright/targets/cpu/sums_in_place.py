@@ -1,0 +1,94 @@
+"""Sums in place: a contraction whose result is stored as it is writes to the array, not to a buffer that is copied.
+
+    %c = stage.contract ... init(zero)               C[tile] = A B             where k is one block and the tile lies
+    stage.fused { xetile.store_tile %c, %tile }                                in the array
+                                                     buffer = A B; a copy      elsewhere
+
+Sums of several blocks of k would be read again: rows of an array are far apart, those of the buffer are not.
+Requires that nothing reads or writes memory between the two, and that the operands are panels of packed arrays: no op
+of the launch writes those (see `passes/packing.py`), so none of them is the result's. Micro-kernels write whole blocks,
+so the tile must consist of them. Which of the two happens is decided at run time, and one loop nest serves both: the
+address and the distance of rows are selected before it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from xdsl.dialects import arith
+from xdsl.ir import OpResult, SSAValue
+
+from tilewright.dialects import xetile as xt
+from tilewright.dialects.stage import ContractOp, FusedOp, PanelOp
+from tilewright.dialects.upstream.arith import folded
+from tilewright.passes.memory_objects import is_quiet
+from tilewright.targets.cpu.evaluate import Evaluator
+from tilewright.targets.cpu.machine import CpuMachine
+from tilewright.targets.cpu.memory import Buffer, Tile, element_of, itemsize, rows_cols
+from tilewright.targets.cpu.roles import roles_of
+from tilewright.targets.cpu.streaming import STREAM_BYTES
+from tilewright.targets.cpu.thin import thin_form
+
+
+class PlainStore(NamedTuple):
+    """A store that micro-kernels can do, and how deep their blocks of k are."""
+
+    op: xt.StoreTileOp
+    depth: int
+
+
+def plain_store(m: CpuMachine, op: ContractOp, i: int) -> PlainStore | None:
+    """The store of the `i`-th result of a contraction, if that is all that its group and anybody does with it."""
+    result, (a, b) = op.values[i], op.pairs[i]
+    uses = list(result.uses)
+    store = uses[0].operation if len(uses) == 1 else None
+    if not isinstance(store, xt.StoreTileOp) or store.mask is not None or store.value is not result:
+        return None
+    group = store.parent_op()
+    if not isinstance(group, FusedOp) or group.parent is not op.parent:
+        return None
+    if len(group.body.block.ops) != 2 or not all(map(_packed, (a, b))):
+        return None
+    between = op.next_op
+    while between is not group:
+        if between is None or between.regions or not is_quiet(between):
+            return None
+        between = between.next_op
+    element = element_of(result.type)
+    roles = roles_of(m, a, b, element)
+    if roles.swapped or thin_form(m, roles.family, a, b) is not None:
+        return None
+    rows, cols = rows_cols(result.type)
+    whole = rows % roles.family.mr == 0 and cols % roles.family.nr == 0
+    same = store.tile.type.element_type == roles.family.accumulator == element  # pyright: ignore
+    return PlainStore(store, roles.family.depth) if whole and same else None
+
+
+def _packed(value: SSAValue) -> bool:
+    return isinstance(value, OpResult) and isinstance(value.op, PanelOp)
+
+
+def in_array(
+    e: Evaluator, op: ContractOp, store: PlainStore, buffer: Buffer
+) -> tuple[SSAValue, Buffer]:
+    """Whether k is one block, and the tile lies in its array, whose rows lie together and which the caches may hold;
+    and its part of the array where that is so, else `buffer`."""
+    b, size = e.b, itemsize(buffer.element)
+    tile = e.values.tiles[e.values.real(store.op.tile)]
+    assert isinstance(tile, Tile)
+    lo, hi = (folded(e.scalar(v)) for v in (op.lo, op.hi))
+    inside = b.cmp("slt", b.times(b.times(tile.extents[0], tile.strides[0]), size), STREAM_BYTES)
+    for condition in (
+        b.cmp("sle", b.minus(hi, lo), store.depth),
+        b.cmp("eq", tile.strides[1], 1),
+        *(b.cmp("sge", offset, 0) for offset in tile.offsets),
+        *(b.cmp("sle", n, tile.limit(b, axis)) for axis, n in enumerate(buffer.shape)),
+    ):
+        inside = b.both(inside, condition)
+    assert inside is not None
+    start = b.plus(b.times(tile.offsets[0], tile.strides[0]), tile.offsets[1])
+    there = b.ptr(tile.pointer, b.times(start, size))
+    pointer = b.value(arith.SelectOp(inside, there, buffer.pointer))
+    ld = b.select(inside, tile.strides[0], buffer.ld)
+    return inside, replace(buffer, pointer=pointer, ld=ld, padded_rows=0)
