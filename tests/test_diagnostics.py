@@ -54,6 +54,9 @@ def test_carets_under_wide_and_combining_characters():
     assert excerpt.splitlines()[1] == "      |     ^~~"
     excerpt = Location("k.py", 1, 3, 4, "\ta\u0301b").excerpt()
     assert excerpt.splitlines()[1] == "      | \t ^"
+    excerpt = Location("k.py", 1, 5001, 5003, "-" * 5000 + "ab" + "-" * 5000).excerpt()
+    line, marks = excerpt.splitlines()
+    assert len(line) < 300 and line[marks.index("^") :].startswith("ab-") and marks.endswith("^~")
 
 
 def test_without_source_or_place():

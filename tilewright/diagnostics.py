@@ -24,6 +24,9 @@ from typing import Any
 
 from tilewright import frames
 
+_SHOWN = 240
+"""Characters of a line that a diagnostic shows."""
+
 
 @dataclass(frozen=True)
 class Location:
@@ -55,6 +58,10 @@ class Location:
             return ""
         start = max(self.col - 1, 0)
         end = max(self.end_col - 1 if self.end_col is not None else start + 1, start + 1)
+        if len(line) > _SHOWN:  # of a line without end the part around the place
+            first = max(min(start - _SHOWN // 2, len(line) - _SHOWN), 0)
+            line = line[first : first + _SHOWN]
+            start, end = start - first, min(end - first, _SHOWN)
         before = "".join(ch if ch == "\t" else " " * _columns(ch) for ch in line[:start])
         under = max(sum(_columns(ch) for ch in line[start:end]), 1)
         number = f"{self.line:5}"

@@ -274,6 +274,19 @@ def test_tune_keeps_nothing_that_was_checked_on_a_part(tilewright, kernels, tmp_
     assert not list((tmp_path / "cache").rglob("*.record"))
 
 
+def test_what_a_machine_or_a_file_refuses_is_no_internal_error(tilewright, kernels, tmp_path):
+    for option in (["--seed", "-1"], ["--schedules", "-1"]):
+        done = tilewright("check", f"{kernels}:scaled", *ARGS, *option)
+        assert done.code == 2 and "-1 is less than 0" in done.err
+    done = tilewright("run", f"{kernels}:scaled", "--args", "f32[99999999999999,64]", *ARGS[2:])
+    assert done.code == 1 and "error: there is not enough memory" in done.err
+    done = tilewright("compile", f"{kernels}:scaled", *ARGS, "-o", "/dev/full")
+    assert done.code == 1 and "No space left on device" in done.err
+    (tmp_path / "ends.py").write_text("raise SystemExit(7)\n")
+    done = tilewright("compile", f"{tmp_path}/ends.py:k", *ARGS)
+    assert done.code == 1 and "ends.py:1:1: error: SystemExit: 7" in done.err
+
+
 def test_tune_reports_every_candidate(tilewright, kernels):
     """Refused, wrong, too late: each has a line; and one candidate of several is no search."""
     text = kernels.read_text().replace("x * s", "x * (s if BM < 32 else 3.0)")

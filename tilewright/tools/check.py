@@ -44,7 +44,7 @@ from tilewright.tools.check_kernels import (
 )
 from tilewright.tools.compile import add_kernel_arguments
 from tilewright.tools.console import err, out, render_error
-from tilewright.tools.exits import DONE, INPUT_ERROR, UsageError
+from tilewright.tools.exits import DONE, INPUT_ERROR, UsageError, count
 from tilewright.tools.launches import ask
 from tilewright.tools.limited import add_trusted, limited, refuse_internal
 from tilewright.tools.rounding import Rounding, rounding_of
@@ -320,12 +320,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--schedules",
-        type=int,
+        type=count,
         default=0,
         metavar="N",
         help="run the last stage N times more: copies, products and warps in another order each time",
     )
-    parser.add_argument("--seed", type=int, help="of the random inputs; printed when not given")
+    parser.add_argument("--seed", type=count, help="of the random inputs; printed when not given")
     parser.add_argument(
         "--disable", default="", metavar="LIST", help="optimisation passes to leave out: a,b"
     )

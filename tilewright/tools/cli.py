@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import atexit
 import contextlib
+import errno
 import gc
 import importlib
 import os
@@ -144,8 +145,17 @@ def command() -> NoReturn:
     atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage]
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(BrokenPipeError, ValueError):
-            stream.flush()
+            try:
+                stream.flush()
+            except OSError as error:
+                if error.errno not in _OUTPUT:
+                    raise
+                code = report(error)
     os._exit(code)
+
+
+_OUTPUT = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""What writing to an open file may end in."""
 
 
 def report(error: Exception) -> int:
@@ -159,8 +169,11 @@ def report(error: Exception) -> int:
     if isinstance(error, MissingTool):
         render_error(f"error: {error}" + (f"\nhint: {error.hint}" if error.hint else ""))
         return MISSING
-    if isinstance(error, OSError) and error.filename is not None:
-        render_error(f"error: {error.filename}: {error.strerror}")
+    if isinstance(error, OSError) and (error.filename is not None or error.errno in _OUTPUT):
+        render_error(f"error: {error.filename or 'the output'}: {error.strerror}")
+        return INPUT_ERROR
+    if isinstance(error, MemoryError):
+        render_error(f"error: there is not enough memory: {error}\nhint: give smaller arrays")
         return INPUT_ERROR
     if knobs.current().traceback:
         raise error

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+
 from tilewright.diagnostics import TilewrightError
 
 DONE, INPUT_ERROR, USAGE, MISSING, INTERNAL = 0, 1, 2, 3, 4
@@ -13,6 +15,13 @@ class MissingTool(Exception):
     def __init__(self, message: str, hint: str | None = None):
         super().__init__(message)
         self.hint = hint
+
+
+def count(text: str) -> int:
+    """An option's number that is 0 or more."""
+    if int(text) < 0:
+        raise argparse.ArgumentTypeError(f"{text} is less than 0")
+    return int(text)
 
 
 class UsageError(TilewrightError):

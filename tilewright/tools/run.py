@@ -27,7 +27,7 @@ from tilewright.targets.base import get_target, split_name
 from tilewright.tools.compile import add_kernel_arguments
 from tilewright.tools.console import err, out, show_warning
 from tilewright.tools.directives import check_lines, directives, require_filecheck
-from tilewright.tools.exits import DONE, INPUT_ERROR, UsageError
+from tilewright.tools.exits import DONE, INPUT_ERROR, UsageError, count
 from tilewright.tools.limited import add_trusted, limited, refuse_internal
 from tilewright.tools.sources import (
     CommandSource,
@@ -80,7 +80,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--every-launch", action="store_true",
         help="also run repeated launches whose results nothing reads",
     )  # fmt: skip
-    parser.add_argument("--seed", type=int, help="of random data")
+    parser.add_argument("--seed", type=count, help="of random data")
     add_trusted(parser)
 
 

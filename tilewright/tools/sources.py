@@ -118,7 +118,7 @@ def load_python(path: str) -> Any:
     except SyntaxError as error:
         where = Location(path, error.lineno or 1, error.offset or 1)
         raise CompileError(f"this is no Python: {error.msg}", location=where) from None
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise python_error(error, path) from error
     finally:
         sys.path.remove(str(file.parent))

@@ -20,7 +20,7 @@ from tilewright.runtime.search import Candidate, bar, text_of
 from tilewright.targets.base import TARGETS, CompileOptions, get_target, with_options
 from tilewright.tools.compile import add_kernel_arguments
 from tilewright.tools.console import err, out
-from tilewright.tools.exits import DONE, UsageError
+from tilewright.tools.exits import DONE, UsageError, count
 from tilewright.tools.searches import BUDGET, SearchRequest, check_runs
 from tilewright.tools.sources import parse_source
 
@@ -51,7 +51,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--target", default="cpu", help="what to compile for: cpu (default), cuda, ..."
     )
     parser.add_argument("--budget", type=float, metavar="S", help=f"seconds ({BUDGET:.0f})")
-    parser.add_argument("--seed", type=int, help="of the random data")
+    parser.add_argument("--seed", type=count, help="of the random data")
     parser.add_argument(
         "--scheduler", metavar="ADDRESS", help="measure on the workers of this dask scheduler"
     )

@@ -103,8 +103,11 @@ class _Tiles:
             raise unsupported(op, "an array of index has no descriptor", hint=hint)
         root = _slm_root(op) if op.tile_type.memory_space == 3 else _block_root(op)
         extents, strides = _matrix(op)
-        self.bases[root] = Base(op.tile_type, len(op.mixed_offsets), extents, strides, op.source)
-        return Placed(root, op.mixed_offsets)
+        offsets = op.mixed_offsets
+        if isinstance(root.type, MemDescType) and len(offsets) == 1:  # one row of a matrix
+            extents, strides, offsets = [1, *extents], [extents[0], *strides], [0, *offsets]
+        self.bases[root] = Base(op.tile_type, len(offsets), extents, strides, op.source)
+        return Placed(root, offsets)
 
     def moved(self, op: Operation, operand: Placed) -> list[Index] | None:
         if not isinstance(op, xetile.UpdateTileOffsetOp):
@@ -190,15 +193,17 @@ def _transposed_memref(at: Before, source: SSAValue, type: MemRefType[Attribute]
 
 
 def _slm_root(op: xetile.InitTileOp) -> SSAValue:
-    """The shared memref as a mem_desc."""
+    """The shared memref as a mem_desc: one of rank 1 as a row."""
     source = op.source.type
     if not isinstance(source, MemRefType):
         raise unsupported(op, "a shared-memory tile needs a memref")
     shape, strides = source.get_shape(), source.get_strides()
-    if DYNAMIC_INDEX in shape or len(shape) < 2 or strides is None or None in strides:
+    if DYNAMIC_INDEX in shape or not shape or strides is None or None in strides:
         raise unsupported(
-            op, f"a shared-memory tile needs a static memref of rank 2 or more, got {source}"
+            op, f"a shared-memory tile needs a static memref of rank 1 or more, got {source}"
         )
+    if len(shape) == 1:
+        shape, strides = (1, *shape), (shape[0] * int(strides[0] or 1), *strides)
     plain = tuple(prod(shape[d + 1 :]) for d in range(len(shape)))
     given = tuple(int(s) for s in strides if s is not None)
     layout = None if given == plain else MemLayoutAttr(stride=given)
