@@ -44,6 +44,11 @@ ILLEGAL: dict[str, tuple[dict[str, str], str, str]] = {
         "%r = xetile.init_tile %x[8, 8] : memref<4x64x64xf16> -> !xetile.tile<32x64xf16>",
         "expected 3 offsets, one per dimension of the source, got 2",
     ),
+    "number of offsets, too many": (
+        {"%x": "memref<96x80xf16>"},
+        "%r = xetile.init_tile %x[0, 8, 16] : memref<96x80xf16> -> !xetile.tile<16x16xf16>",
+        "expected 2 offsets, one per dimension of the source, got 3",
+    ),
     "1-D source": (
         {"%x": "memref<64xf16>"},
         "%r = xetile.init_tile %x[8] : memref<64xf16> -> !xetile.tile<8x8xf16>",
@@ -68,6 +73,21 @@ ILLEGAL: dict[str, tuple[dict[str, str], str, str]] = {
     "sizes of the wrong rank": (
         {"%x": "memref<?x?xf16>"},
         "%r = xetile.init_tile %x[8, 8], [8], [1] : memref<?x?xf16> -> !xetile.tile<32x64xf16>",
+        "dynamic shape argument missing or it is not of valid rank",
+    ),
+    "sizes of an address of the wrong rank": (
+        {"%x": "ui64", "%n": "index"},
+        "%r = xetile.init_tile %x[0, 0], [%n], [%n, 1] : ui64 -> !xetile.tile<16x32xf16>",
+        "dynamic shape argument missing or it is not of valid rank",
+    ),
+    "strides of an address of the wrong rank": (
+        {"%x": "i64", "%n": "index"},
+        "%r = xetile.init_tile %x[0, 0], [%n, %n], [1] : i64 -> !xetile.tile<16x32xf16>",
+        "dynamic shape argument missing or it is not of valid rank",
+    ),
+    "strides of the wrong rank": (
+        {"%x": "memref<?x?xf16>", "%n": "index"},
+        "%r = xetile.init_tile %x[0, 0], [%n, %n], [1] : memref<?x?xf16> -> !xetile.tile<16x32xf16>",
         "dynamic shape argument missing or it is not of valid rank",
     ),
     "sizes without strides": (
@@ -107,6 +127,18 @@ ILLEGAL: dict[str, tuple[dict[str, str], str, str]] = {
     "constant strides of an address": (
         {"%x": "i64"},
         "%r = xetile.init_tile %x[8, 8], [64, 64], [1, 64] : i64 -> !xetile.tile<32x64xf16>",
+        "memref operand is expected to have a row-major layout",
+    ),
+    "constant strides of an address, column-major tile": (
+        {"%x": "i64"},
+        "%r = xetile.init_tile %x[8, 8], [64, 64], [64, 1] : i64 "
+        f"-> !xetile.tile<32x64xf16, {COL}>",
+        "memref operand is expected to have a column-major layout",
+    ),
+    "strided columns, row-major tile": (
+        {"%x": "memref<96x80xf16, strided<[1, 96]>>"},
+        "%r = xetile.init_tile %x[0, 0] : memref<96x80xf16, strided<[1, 96]>> "
+        "-> !xetile.tile<16x32xf16>",
         "memref operand is expected to have a row-major layout",
     ),
     "an affine map that is no order": (
@@ -346,6 +378,23 @@ ILLEGAL: dict[str, tuple[dict[str, str], str, str]] = {
         {"%a": "vector<32x32xf16>"},
         f"%r = xetile.convert_layout %a {{wg_map_result = {UNEVEN_WG}}} : vector<32x32xf16>",
         "data is not evenly distributed to each subgroup",
+    ),
+    "convert_layout source map": (
+        {"%a": "vector<32x32xf16>"},
+        "%r = xetile.convert_layout %a {wg_map_result = #xetile.wg_map<sg_layout = [2, 2], "
+        f"sg_data = [16, 16]>, wg_map_source = {UNEVEN_WG}}} : vector<32x32xf16>",
+        "data is not evenly distributed to each subgroup: wg_map_source",
+    ),
+    "atomic shape": (
+        {"%v": "vector<8x8xf32>", "%t": "!xetile.tile<8x16xf32>"},
+        "%r = xetile.atomic_rmw addf %v, %t : vector<8x8xf32>, !xetile.tile<8x16xf32> "
+        "-> vector<8x8xf32>",
+        "value of shape 8x8 doesn't match the tile's shape 8x16",
+    ),
+    "scattered value of another type": (
+        {"%t": f"!xetile.tile<16xf16, {SCAT}>", "%v": "vector<16xf32>", "%k": "vector<16xi1>"},
+        f"xetile.store %v, %t, %k : vector<16xf32>, !xetile.tile<16xf16, {SCAT}>, vector<16xi1>",
+        "value of element type f32 doesn't match the tile's element type f16",
     ),
     "atomic kind": (
         {"%v": "vector<8x8xf32>", "%t": "!xetile.tile<8x8xf32>"},
