@@ -265,7 +265,25 @@ PROGRAMS: dict[str, Program] = {
         xetile.store_tile %w, %t : vector<8x16xf32>, {T}
         store %v, %o[0, 0] 8x16""",
         _chosen,
-        without=("sm_90a",),  # threads keep which matrix a tile is of
+    ),
+    "a tile of two arrays of different extents that a loop moves": Program(
+        "a: f32 16x32 as ?x?, b: f32 16x24 as ?x?, p: i1 = 0, n: index = 3, o: f32 8x16",
+        f"""%c0 = arith.constant 0 : index
+        %c1 = arith.constant 1 : index
+        %z = arith.constant dense<0.0> : {V}
+        %x = xetile.init_tile %a[0, 0], [16, 32], [32, 1] : memref<?x?xf32> -> {T}
+        %y = xetile.init_tile %b[8, %c1], [16, 24], [24, 1] : memref<?x?xf32> -> {T}
+        %t = arith.select %p, %x, %y : {T}
+        %w:2 = scf.for %i = %c0 to %n step %c1 iter_args(%u = %t, %s = %z) -> ({T}, {V}) {{
+          %v = xetile.load_tile %u : {T} -> {V}
+          %m = arith.addf %s, %v : {V}
+          %next = xetile.update_tile_offset %u, [1, 5] : {T}
+          scf.yield %next, %m : {T}, {V}
+        }}
+        store %w#1, %o[0, 0] 8x16""",
+        lambda a, b, p, n, o: o.__setitem__(
+            ALL, sum(np.pad(b, ((0, 8), (0, 8)))[8 + i : 16 + i, 1 + 5 * i : 17 + 5 * i] for i in range(n))
+        ),
     ),
     # Scattered tiles.
     "a scattered tile that a loop moves": Program(

@@ -6,8 +6,14 @@
       scf.yield %u }                                                      %p = arith.addi %o, %by
                                                                           scf.yield %p }
 
-Requires: a workgroup's program. Guarantees: the same results; a scattered tile is made where it is read or written.
-A kernel with a tile that may lie in one of several arrays, or in one that is not known everywhere, stays as it is.
+A tile that a branch or a selection chose of several arrays is accessed in a branch of its own, once for each array:
+
+    %t = arith.select %p, %ta, %tb              %i = arith.select %p, %ia, %ib
+    %v = xetile.load_tile %t              ->    %v = scf.if %p { %t = xetile.init_tile %a[%i, ..] .. } else { .. %b .. }
+
+Requires: a workgroup's program. Guarantees: the same results; a scattered tile is made where it is read or written,
+and so is every tile of a kernel in which one may lie in several arrays. UnsupportedError where a loop changes the
+array. Scattered tiles of an array that is not known everywhere stay as they are.
 """
 
 from __future__ import annotations
@@ -15,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from xdsl.dialects import gpu
+from xdsl.dialects.builtin import MemRefType
 from xdsl.ir import Attribute, BlockArgument, Operation, SSAValue
 
 from tilewright.dialects import xetile
@@ -26,44 +33,74 @@ from tilewright.passes.tile_origin import tile_origin
 
 
 def carry_offsets(kernel: gpu.FuncOp) -> None:
-    """Lets loops carry the offsets of scattered tiles."""
+    """Lets loops carry the offsets of scattered tiles, and chooses arrays where they are accessed."""
     moved = [tile for tile in _tiles(kernel) if not isinstance(tile.owner, xetile.InitTileOp)]
-    carried = any(not isinstance(t.owner, xetile.UpdateTileOffsetOp) for t in moved)
-    if carried and all(_known(tile_origin(tile), kernel) for tile in moved):
-        PositionRewriter(_ScatteredTiles()).run(kernel.body)
+    if any(tile_origin(tile) is None for tile in moved):
+        PositionRewriter(_Tiles(blocks=True)).run(kernel.body)
+        return
+    scattered = [tile for tile in moved if tile.type.scattered]  # pyright: ignore
+    carried = any(not isinstance(t.owner, xetile.UpdateTileOffsetOp) for t in scattered)
+    if carried and all(_known(tile_origin(tile), kernel) for tile in scattered):
+        PositionRewriter(_Tiles(blocks=False)).run(kernel.body)
 
 
-class _ScatteredTiles:
-    """What XeTile's ops are to the splitting of scattered tiles into array and offsets."""
+class _Tiles:
+    """What XeTile's ops are to the splitting of tiles into an array and offsets, sizes and strides where they are
+    stated."""
+
+    def __init__(self, *, blocks: bool):
+        self.blocks = blocks
 
     def is_moving(self, type: Attribute) -> bool:
-        return isinstance(type, xetile.TileType) and type.scattered
+        return isinstance(type, xetile.TileType) and (type.scattered or self.blocks)
 
     def root(self, op: Operation) -> Placed | None:
-        if not isinstance(op, xetile.InitTileOp) or op.offset_vector is None:
+        if not isinstance(op, xetile.InitTileOp) or not self.is_moving(op.tile_type):
             return None
-        return Placed(same_view(op.source), [op.offset_vector])
+        offsets: list[Index] = [op.offset_vector] if op.offset_vector else [*op.mixed_offsets]
+        return Placed(same_view(op.source), [*offsets, *op.mixed_sizes, *op.mixed_strides])
 
     def moved(self, op: Operation, operand: Placed) -> list[Index] | None:
-        if isinstance(op, xetile.UpdateTileOffsetOp) and op.offset_vector is not None:
+        if not isinstance(op, xetile.UpdateTileOffsetOp):
+            return None
+        if op.offset_vector is not None:
             return [op.offset_vector]
-        return None
+        rank = _rank(operand)
+        *rows, columns = op.mixed_offsets
+        if rank == 1 and rows != [0]:
+            return None
+        return [*rows[: rank - 1], columns, *[0] * (len(operand.parts) - rank)]
 
     def access(self, op: Operation, placed: dict[int, Placed]) -> None:
         """The tile is made again, where it is not that of an init_tile."""
         for place, at in placed.items():
-            tile, (offsets,) = op.operands[place], at.parts
-            if not isinstance(tile.owner, xetile.InitTileOp):
-                assert isinstance(tile.type, xetile.TileType) and isinstance(offsets, SSAValue)
-                new = xetile.InitTileOp(at.root, tile.type, offset_vector=offsets)
-                op.operands[place] = Before(op).add(new)
+            tile, rank = op.operands[place], _rank(at)
+            kind, parts = tile.type, at.parts
+            if isinstance(tile.owner, xetile.InitTileOp):
+                continue
+            assert isinstance(kind, xetile.TileType)
+            if kind.scattered:
+                (offsets,) = parts
+                assert isinstance(offsets, SSAValue)
+                new = xetile.InitTileOp(at.root, kind, offset_vector=offsets)
+            else:
+                sizes, strides = parts[rank : 2 * rank], parts[2 * rank :]
+                new = xetile.InitTileOp(at.root, kind, parts[:rank], sizes=sizes, strides=strides)
+            op.operands[place] = Before(op).add(new)
+
+
+def _rank(placed: Placed) -> int:
+    """How many of a tile's parts are offsets: all, or a third of them where sizes and strides are stated."""
+    root = placed.root.type
+    static = isinstance(root, MemRefType) and root.has_static_shape()
+    return len(placed.parts) // (1 if static else 3) or 1
 
 
 def _tiles(kernel: gpu.FuncOp) -> Iterator[SSAValue]:
-    """The scattered tiles of a kernel."""
+    """The tiles of a kernel."""
     for op in kernel.walk():
         for value in (*op.results, *(a for r in op.regions for b in r.blocks for a in b.args)):
-            if isinstance(value.type, xetile.TileType) and value.type.scattered:
+            if isinstance(value.type, xetile.TileType):
                 yield value
 
 
