@@ -270,7 +270,7 @@ def _launch_callback(launch: Launch, kernels: Kernels, fail: Fail) -> Any:
                 rank, address = next(values), next(values)
                 arguments.append(array_at(rank, address, _numpy(type_.element_type)))
             elif isinstance(type_, AnyFloat) and type_.bitwidth < 32:
-                bits = np.array(next(values), f"uint{type_.bitwidth}")
+                bits = np.array(next(values), np.int64).astype(f"uint{type_.bitwidth}")
                 arguments.append(float(bits.view(_numpy(type_))))
             else:
                 arguments.append(next(values))
