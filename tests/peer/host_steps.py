@@ -235,8 +235,9 @@ def generic(d: Drawing, m: Memory, o: Memory, sums: bool) -> None:
     )
     name = d.fresh("b")
     d.line(f"^bb0({name}_x: {o.dtype}, {name}_y: {m.dtype}):")
-    values = d.values
+    values, memory = d.values, d.memory
     d.depth += 1
+    d.memory = [s for s in memory if s.root != m.root]  # iterations run in any order
     d.values = [Value(f"{name}_x", (), o.dtype, KEPT)]
     if not reduced:
         d.values.append(Value(f"{name}_y", (), m.dtype, KEPT))
@@ -252,7 +253,7 @@ def generic(d: Drawing, m: Memory, o: Memory, sums: bool) -> None:
         result = d.like(f"{op} {name}_y, {result.name} : TYPE", result)
     d.line(f"linalg.yield {result.name} : {m.dtype}")
     d.depth -= 1
-    d.values = values
+    d.values, d.memory = values, memory
     d.line("}")
 
 
