@@ -28,7 +28,7 @@ def axis(A):
     tw.program_id("x")
 
 
-@bad("async_def is an async def, which cannot be compiled")
+@bad("async_def is an async def, which cannot be compiled", "async")
 async def async_def(A):
     tw.store_tile(1, tw.init_tile(A, [0, 0], (1, 1)))
 

@@ -200,7 +200,8 @@ class LoadOp(IRDLOperation):
         "`:` type($buffer) `->` type($value)"
     )
 
-    CHECK = _verify_edge
+    def verify_(self) -> None:
+        _verify_edge(self)
 
 
 @irdl_op_definition

@@ -71,9 +71,13 @@ def _find(function: FunctionType) -> tuple[list[str], ast.FunctionDef]:
     linecache.checkcache(file)
     lines = linecache.getlines(file, function.__globals__)
     if code.co_flags & (inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR):
+        row = code.co_firstlineno  # of its first decorator
+        while row < len(lines) and not lines[row - 1].lstrip().startswith("async"):
+            row += 1
+        col = 1 + max(0, "".join(lines[row - 1 : row]).find("async"))
         raise CompileError(
             f"{name} is an async def, which cannot be compiled",
-            location=Location(file, code.co_firstlineno, 1),
+            location=Location(file, row, col, end_col=col + len("async")),
             rule="a kernel and its helpers are plain functions: there is nothing that they could await",
             hint=f"write def {name}(...)",
         )
