@@ -221,9 +221,9 @@ def _store_rows(
     at_once = min(format.lanes, groups)
     for first in range(0, format.lanes, at_once):
         for i, register in enumerate(transpose(b, rows[first : first + at_once])):
-            # It holds whole columns of the block, or the block's part of one.
+            # It holds whole columns of the block, or (part of) one.
             offset = i * groups * format.group * size
-            if at_once < format.lanes:
+            if groups <= format.lanes:
                 offset = (
                     i * format.lanes * format.group * format.bytes + first * format.group * size
                 )
