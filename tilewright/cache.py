@@ -22,7 +22,7 @@ import os
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import find_spec
@@ -239,7 +239,27 @@ def compiler_fingerprint() -> str:
         spec = find_spec(library)
         if spec is not None and spec.origin is not None:
             found.append(_version(spec.origin, os.stat(spec.origin)))
+            if (
+                library == "llvmlite"
+            ):  # LLVM itself, which another build of the same version may bring
+                with (
+                    contextlib.suppress(OSError),
+                    os.scandir(f"{spec.origin[:-11]}binding") as files,
+                ):
+                    found += [_version(f.path, f.stat()) for f in files if "libllvm" in f.name]
     return digest("\n".join(sorted(found)))
+
+
+def kept(names: tuple[str, ...], make: Callable[[], dict[str, bytes]]) -> dict[str, bytes]:
+    """What `make` gives, which depends on `names` and the compiler alone: from disk where it lies there."""
+    store = current()
+    if store is None:
+        return make()
+    key = digest(compiler_fingerprint(), *names)
+    found = store.get(key)
+    if found is None:
+        store.put(key, found := make())
+    return found
 
 
 def _version(path: str, stat: os.stat_result) -> str:

@@ -59,7 +59,7 @@ define void @phases(ptr %a) {
 
 def pool(settings: Settings) -> Iterator[MeasuredRow]:
     """A launch of as many empty tasks as threads, right after another one and 5 ms after it."""
-    from tilewright.codegen.jit import load
+    from tilewright.codegen.loading import load
     from tilewright.codegen.target import x86
     from tilewright.targets.cpu.pool import pool as threads_of
 

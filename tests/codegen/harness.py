@@ -11,7 +11,7 @@ import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 
 from tilewright.codegen import LLVMTarget, emit_module, x86
-from tilewright.codegen.jit import LoadedObject, load
+from tilewright.codegen.loading import LoadedObject, load
 from tilewright.dialects.text import parse_module
 from tilewright.uarch.x86 import X86_64
 

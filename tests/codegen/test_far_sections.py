@@ -9,6 +9,7 @@ PROGRAM = r"""
 import ctypes
 import llvmlite.binding as llvm
 from tilewright.codegen import jit
+from tilewright.codegen.loading import LoadedObject
 from tilewright.codegen.target import x86
 
 GIB, NONE, PRIVATE_ANONYMOUS_NORESERVE = 1 << 30, 0, 0x4022
@@ -41,7 +42,7 @@ def crowd():
 text = "define double @f(double %x) {\n  %y = fmul double %x, 3.25\n  ret double %y\n}"
 data = jit.compile_object(text, x86("x86-64"))
 crowd()
-code = jit.LoadedObject(data, x86("x86-64"))
+code = LoadedObject(data, x86("x86-64"))
 f = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_double)(code.address("f"))
 assert f(2.0) == 6.5, f(2.0)
 """

@@ -9,15 +9,9 @@ import pytest
 
 from tests.codegen.harness import LEVELS, module
 from tilewright.codegen import emit_module, nvptx, spirv, x86
-from tilewright.codegen.jit import (
-    LoadedObject,
-    compile_assembly,
-    compile_object,
-    defined_symbols,
-    load,
-    toolchain_version,
-    undefined_symbols,
-)
+from tilewright.codegen.elf import defined_symbols, undefined_symbols
+from tilewright.codegen.jit import compile_assembly, compile_object, toolchain_version
+from tilewright.codegen.loading import LoadedObject, load
 from tilewright.codegen.remote import generate_ptx, generate_spirv
 from tilewright.diagnostics import CompileError
 

@@ -8,7 +8,8 @@ import pytest
 from tests.codegen.harness import Function, module
 from tilewright.codegen import emit_module, x86
 from tilewright.codegen.counts import expected, printed
-from tilewright.codegen.jit import LoadedObject, compile_object
+from tilewright.codegen.jit import compile_object
+from tilewright.codegen.loading import LoadedObject
 from tilewright.diagnostics import UnsupportedError
 
 I64 = ctypes.c_int64

@@ -1,17 +1,15 @@
-"""LLVM IR text -> object code -> callable addresses, in this process or for another machine, through llvmlite.
+"""LLVM IR text -> object code, for this process or another machine, through llvmlite.
 
 No LLVM pass pipeline runs: the printed code is what is compiled (`notes/cpu.md` section 4: passes
 cost twice the compile time and gain nothing). Objects are position-independent bytes that a cache
-can keep; loading one takes about a millisecond and needs neither the text nor the IR.
+can keep; `loading` makes addresses of them.
 """
 
 from __future__ import annotations
 
-import ctypes
 import os
 import re
-import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import nullcontext
 from functools import cache
 from itertools import count
@@ -20,9 +18,8 @@ from typing import Any
 import llvmlite
 import llvmlite.binding as llvm
 
-from tilewright import cache as disk
 from tilewright import forks
-from tilewright.codegen.support import support_address
+from tilewright.codegen.elf import defined_symbols
 from tilewright.codegen.target import LLVMTarget
 from tilewright.diagnostics import CompileError
 
@@ -77,29 +74,8 @@ def _linker(triple: str) -> Any:
     return llvm.create_lljit_compiler(machine, use_jit_link=True, suppress_errors=True)
 
 
-LIBRARY = re.compile(
-    "mem(cpy|move|set|cmp)|bcmp|aligned_alloc|free"
-    "|(exp|exp2|exp10|expm1|log|log2|log10|log1p|pow|sqrt|cbrt|sin|cos|sincos|tan|asin|acos|atan|atan2|sinh|cosh|tanh"
-    "|erf|erfc|fma|fmod|remainder|fmin|fmax|fabs|copysign|floor|ceil|trunc|round|roundeven|rint|nearbyint|ldexp"
-    "|lround|llround|lrint|llrint)f?"
-    "|__(add|sub|mul|div|mod|udiv|umod|fix|fixuns|float|floatun|trunc|extend|pow|eq|ne|lt|le|gt|ge|unord)"
-    "[bhsdxtf]*[dtsh]?[fi]?[0-9]?|__(ash[lr]|lshr|clz|ctz|popcount|parity)[sdt]i[0-9]"
-)
-"""Functions of the C library, of its mathematics and of compilers' run time that LLVM makes calls of."""
-
 _numbers = count()
 """Of the libraries that were linked: their names are used once."""
-
-
-def _process_address(name: str) -> int | None:
-    """Where the dynamic linker of this process, or LLVM, has `name`."""
-    address = llvm.address_of_symbol(name)
-    if address is not None:
-        return address
-    try:
-        return ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value
-    except AttributeError:
-        return None
 
 
 def toolchain_version() -> str:
@@ -164,102 +140,30 @@ def compile_assembly(text: str, target: LLVMTarget) -> str:
         return machine.emit_assembly(parse(_truncated_first(text, target)))
 
 
-class LoadedObject:
-    """Object code in executable memory; addresses are valid while this object lives.
+def link(
+    data: bytes, target: LLVMTarget, addresses: Mapping[str, int]
+) -> tuple[Any, dict[str, int]]:
+    """Object code in executable memory, by LLVM's linker: what keeps it there, and the addresses of its symbols.
 
-    LLVM's JITLink gives all sections of an object one range of addresses. (MCJIT mapped each by itself
-    and hoped that they would be neighbours. In a process with little room between its mappings, as
-    beside a CUDA driver, code and its constants came to lie more than 2 GiB apart, where a relative
-    address of 32 bits wraps round, and kernels read elsewhere.)
+    JITLink gives all sections of an object one range of addresses. (MCJIT mapped each by itself and hoped that they
+    would be neighbours. In a process with little room between its mappings, as beside a CUDA driver, code and its
+    constants came to lie more than 2 GiB apart, where a relative address of 32 bits wraps round, and kernels read
+    elsewhere.)
     """
-
-    def __init__(
-        self,
-        data: bytes,
-        target: LLVMTarget,
-        symbols: Mapping[str, int] | None = None,
-        *,
-        ours: bool = False,
-    ):
-        """`symbols`: addresses of external functions by name, beyond those of `support` and those that code
-        generators call by themselves (`LIBRARY`). Code made from a program's text reaches no others: whatever
-        the text calls, it is not the shell. `ours`: the code is Tilewright's own, and all that the process
-        exports is there for it.
-
-        Raises CompileError when the object needs a symbol that none of them gives.
-        """
-        library = llvm.JITLibraryBuilder().add_object_img(data)
-        for name in undefined_symbols(data):
-            if name == "_GLOBAL_OFFSET_TABLE_":  # the linker's own
-                continue
-            address = (symbols or {}).get(name) or support_address(name)
-            if address is None and (ours or LIBRARY.fullmatch(name)):
-                address = _process_address(name)
-            if address is None:
-                raise CompileError(
-                    f"the object needs '{name}', which nothing here defines",
-                    rule="code of a program reaches the functions of the runtime, and no others of this process",
-                )
-            library.import_symbol(name, address)
-        self._names = frozenset(defined_symbols(data))
-        for name in self._names:
-            library.export_symbol(name)
-        try:
-            with _lock:
-                self._code = library.link(_linker(target.triple), f"object{next(_numbers)}")
-        except RuntimeError as error:
-            raise CompileError(f"the object cannot be loaded: {error}") from error
-
-    def address(self, name: str) -> int:
-        """Address of a function; KeyError if the object does not define it."""
-        if name not in self._names:
-            raise KeyError(name)
-        return self._code[name]
+    library = llvm.JITLibraryBuilder().add_object_img(data)
+    for name, address in addresses.items():
+        library.import_symbol(name, address)
+    names = defined_symbols(data)
+    for name in names:
+        library.export_symbol(name)
+    try:
+        with _lock:
+            code = library.link(_linker(target.triple), f"object{next(_numbers)}")
+    except RuntimeError as error:
+        raise CompileError(f"the object cannot be loaded: {error}") from error
+    return code, {name: code[name] for name in names}
 
 
-def load(text: str, target: LLVMTarget, symbols: Mapping[str, int] | None = None) -> LoadedObject:
-    """Code of our own in memory: compiled, or from the disk cache, where it lies beside the kernels that need it."""
-    store, key = disk.current(), disk.digest(text, target.key(), toolchain_version())
-    found = store.get(key) if store is not None else None
-    data = found["object"] if found is not None else compile_object(text, target)
-    if store is not None and found is None:
-        store.put(key, {"object": data})
-    return LoadedObject(data, target, symbols, ours=True)
-
-
-SYMBOL_TABLE = 2
-"""ELF section type SHT_SYMTAB."""
-
-
-def _sections(data: bytes) -> list[tuple[int, ...]]:
-    """Section headers of an ELF64 file: (name, type, flags, addr, offset, size, link, ...)."""
-    if data[:4] != b"\x7fELF" or data[4] != 2:
-        raise ValueError("not a 64-bit ELF object")
-    (table,) = struct.unpack_from("<Q", data, 0x28)
-    size, count, _ = struct.unpack_from("<HHH", data, 0x3A)
-    return [struct.unpack_from("<IIQQQQIIQQ", data, table + i * size) for i in range(count)]
-
-
-def symbols(data: bytes) -> Iterator[tuple[str, bool]]:
-    """(name, defined) of every global symbol of an object file."""
-    sections = _sections(data)
-    for section in sections:
-        if section[1] != SYMBOL_TABLE:
-            continue
-        offset, size, link = section[4], section[5], section[6]
-        strings = sections[link][4]
-        for at in range(offset, offset + size, 24):
-            name, info, _, index, _, _ = struct.unpack_from("<IBBHQQ", data, at)
-            if name and info >> 4 in (1, 2):
-                end = data.index(b"\0", strings + name)
-                yield data[strings + name : end].decode(), index != 0
-
-
-def undefined_symbols(data: bytes) -> list[str]:
-    """Names that loading the object must find elsewhere."""
-    return sorted({name for name, defined in symbols(data) if not defined})
-
-
-def defined_symbols(data: bytes) -> list[str]:
-    """Names of the functions and data that the object gives."""
-    return sorted({name for name, defined in symbols(data) if defined})
+def exported(name: str) -> int | None:
+    """Where LLVM has a function that this process does not export."""
+    return llvm.address_of_symbol(name)

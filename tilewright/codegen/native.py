@@ -6,11 +6,14 @@ Some features need leave of the operating system's kernel (AMX), which is asked 
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import sys
 from functools import cache
 from typing import Any, Final
 
+from tilewright import cache as disk
+from tilewright.codegen.cpuid import identity
 from tilewright.codegen.target import LLVMTarget, for_cpu
 from tilewright.diagnostics import UnsupportedError
 from tilewright.uarch.arm import AARCH64
@@ -36,10 +39,7 @@ def host_architecture() -> Architecture:
 @cache
 def host_features() -> frozenset[str]:
     """LLVM names of the features that this processor and kernel have."""
-    import llvmlite.binding as llvm
-
-    features: Any = llvm.get_host_cpu_features()
-    found = {name for name, on in features.items() if on}
+    found = set(_told()[1])
     if sys.platform == "linux":
         words: Any = ctypes.CDLL(None).getauxval
         words.restype, words.argtypes = ctypes.c_ulong, (ctypes.c_ulong,)
@@ -60,9 +60,24 @@ def _allowed(feature: str) -> bool:
 @cache
 def host_core() -> str:
     """LLVM's name of the core, from CPUID's family and model: a key of tables of rates, never of abilities."""
-    import llvmlite.binding as llvm
+    return _told()[0]
 
-    return str(llvm.get_host_cpu_name())
+
+@cache
+def _told() -> tuple[str, list[str]]:
+    """LLVM's names of the core and of its features: from the disk cache, where it is in use."""
+
+    def ask() -> dict[str, bytes]:
+        import llvmlite.binding as llvm
+
+        features: Any = llvm.get_host_cpu_features()
+        names = sorted(name for name, on in features.items() if on)
+        return {"host": json.dumps((llvm.get_host_cpu_name(), names)).encode()}
+
+    if disk.current() is None:
+        return json.loads(ask()["host"])
+    names = ("host", identity(os.uname().machine, baseline()))
+    return json.loads(disk.kept(names, ask)["host"])
 
 
 def host_level() -> str:

@@ -13,7 +13,7 @@ import sys
 from functools import cache
 from typing import Any, Final
 
-from tilewright.codegen.jit import load
+from tilewright.codegen.loading import load
 from tilewright.codegen.native import baseline
 from tilewright.codegen.target import LLVMTarget
 from tilewright.diagnostics import TilewrightError

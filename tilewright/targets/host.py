@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tilewright import forks, knobs
-from tilewright.codegen.jit import compile_assembly
 
 if TYPE_CHECKING:
     from tilewright.codegen.target import LLVMTarget
@@ -32,6 +31,8 @@ class HostExecutable:
     def asm(self) -> Mapping[str, str]:
         """`llvm` and `asm`; the assembly is made when asked for."""
         if self._asm is None:
+            from tilewright.codegen.jit import compile_assembly
+
             self._asm = {"llvm": self._llvm, "asm": compile_assembly(self._llvm, self._target)}
         return self._asm
 

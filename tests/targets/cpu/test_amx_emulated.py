@@ -12,7 +12,8 @@ import tilewright as tw
 from tests.acceptance import kernels
 from tests.acceptance.kernels import gemm_init_in_loop as product
 from tests.targets.cpu.amx_emulation import emulate
-from tilewright.codegen.jit import LoadedObject, compile_object
+from tilewright.codegen.jit import compile_object
+from tilewright.codegen.loading import LoadedObject
 from tilewright.targets.cpu import build
 from tilewright.targets.cpu import target as cpu
 from tilewright.targets.cpu.machine import CpuMachine, host_level, machine

@@ -15,7 +15,7 @@ from tests.acceptance import kernels
 from tests.acceptance.kernels import gemm_init_in_loop as product
 from tests.targets.cpu.qemu import POOL
 from tilewright import knobs
-from tilewright.codegen.jit import undefined_symbols
+from tilewright.codegen.elf import undefined_symbols
 from tilewright.codegen.native import host_architecture
 from tilewright.dialects.text import parse_module
 from tilewright.targets.base import CompileOptions

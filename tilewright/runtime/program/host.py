@@ -29,7 +29,8 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute
 
 from tilewright.codegen import emit_module
-from tilewright.codegen.jit import LoadedObject, compile_object
+from tilewright.codegen.jit import compile_object
+from tilewright.codegen.loading import LoadedObject
 from tilewright.codegen.native import native
 from tilewright.codegen.support import guarded_callbacks
 from tilewright.diagnostics import UnsupportedError

@@ -13,7 +13,7 @@ import os
 from typing import Any
 
 from tilewright import forks
-from tilewright.codegen.jit import load
+from tilewright.codegen.loading import load
 from tilewright.codegen.native import baseline, host_architecture
 from tilewright.diagnostics import TilewrightError
 from tilewright.targets.cpu.pool_ir import SLOTS, pool_ir

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright import forks
 from tilewright.arguments import Argument, ArrayArg, Grid
-from tilewright.codegen.jit import LoadedObject, toolchain_version
+from tilewright.codegen.loading import LoadedObject
 from tilewright.codegen.native import host_core
 from tilewright.diagnostics import CheckError, Location
 from tilewright.passes.observer import Observer, ignore
@@ -280,7 +280,7 @@ class CpuTarget(Target):
         return PanelCosts(m, options.num_threads or thread_count(), m.architecture.panel_rates)
 
     def fingerprint(self, options: CompileOptions) -> str:
-        return f"{chosen(options.machine).key()}|{toolchain_version()}"
+        return chosen(options.machine).key()
 
     def identity(self, options: CompileOptions) -> str:
         """Core, instructions and threads."""
@@ -289,6 +289,8 @@ class CpuTarget(Target):
 
     def describe(self, options: CompileOptions) -> str:
         """What this machine has, for people."""
+        from tilewright.codegen.jit import toolchain_version
+
         threads = options.num_threads or thread_count()
         return f"{chosen(options.machine)}; threads: {threads}; {toolchain_version()}"
 

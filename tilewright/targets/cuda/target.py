@@ -236,7 +236,7 @@ class CudaTarget(Target):
     def fingerprint(self, options: CompileOptions) -> str:
         # What a machine's name stands for is in the compiler's own sources, which are in the key too.
         # How many programs print is in their code.
-        return f"{machine_name(options)}|{toolchain_version()}|{knobs.current().print_lines}"
+        return f"{machine_name(options)}|{knobs.current().print_lines}"
 
     def identity(self, options: CompileOptions) -> str:
         """The device at hand, where it is compiled for."""

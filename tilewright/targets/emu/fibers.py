@@ -275,7 +275,8 @@ stuck:
 @cache
 def scheduler(target: Any) -> Any:
     """The scheduler's code in this process, compiled once for the `target`."""
-    from tilewright.codegen.jit import LoadedObject, compile_object
+    from tilewright.codegen.jit import compile_object
+    from tilewright.codegen.loading import LoadedObject
 
     text = f'target triple = "{target.triple}"\n{fibers_ir(SWITCHES[target.family])}'
     return LoadedObject(compile_object(text, target), target)

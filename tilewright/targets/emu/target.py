@@ -15,7 +15,8 @@ from xdsl.dialects.builtin import (
 
 from tilewright.arguments import Argument, ArrayArg, Grid
 from tilewright.codegen import emit_module
-from tilewright.codegen.jit import LoadedObject, compile_object, toolchain_version
+from tilewright.codegen.jit import compile_object, toolchain_version
+from tilewright.codegen.loading import LoadedObject
 from tilewright.codegen.native import native
 from tilewright.diagnostics import CheckError, CompileError, Location, location_of, unsupported
 from tilewright.passes.observer import Observer, ignore
@@ -97,7 +98,7 @@ class EmuTarget(Target):
         return EmuExecutable(data, meta, StageTexts(source, _lower), text, native())
 
     def fingerprint(self, options: CompileOptions) -> str:
-        return f"{native().key()}|{toolchain_version()}"
+        return native().key()
 
     def describe(self, options: CompileOptions) -> str:
         """What runs the lanes here, for people."""

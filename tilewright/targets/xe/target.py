@@ -237,7 +237,7 @@ class XeTarget(Target):
         return {"offline compiler": offline.state(), "OpenCL": opencl.state()}
 
     def fingerprint(self, options: CompileOptions) -> str:
-        return f"{machine_of(options).name}|spirv|{toolchain_version()}"
+        return f"{machine_of(options).name}|spirv"
 
     def describe(self, options: CompileOptions) -> str:
         """What it compiles for, for people."""

@@ -1,0 +1,122 @@
+"""Objects placed in memory by ourselves and by LLVM's linker: the same results."""
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilewright import knobs
+from tilewright.codegen import native
+from tilewright.codegen.cpuid import identity
+from tilewright.codegen.elf import X86_64, Image, Unplaceable
+from tilewright.codegen.jit import compile_object, link
+from tilewright.codegen.loading import LoadedObject
+from tilewright.codegen.target import for_cpu, x86
+from tilewright.uarch.arm import AARCH64
+
+TARGET = x86("x86-64")
+TEXT = """
+@calls = internal global i64 0
+@start = internal global i64 {start}
+@table = internal constant [2 x ptr] [ptr @double, ptr @square]
+@shared = global i64 7
+declare i64 @outside(i64)
+declare i64 @elsewhere(i64)
+define internal i64 @double(i64 %x) {{
+  %y = shl i64 %x, 1
+  ret i64 %y
+}}
+define internal i64 @square(i64 %x) {{
+  %y = mul i64 %x, %x
+  ret i64 %y
+}}
+define ptr @address() {{
+  ret ptr @elsewhere
+}}
+define double @scaled(double %x) {{
+  %y = fmul double %x, {factor}
+  ret double %y
+}}
+define i64 @k(i64 %n, i64 %x) {{
+  %calls = load i64, ptr @calls
+  %more = add i64 %calls, 1
+  store i64 %more, ptr @calls
+  %start = load i64, ptr @start
+  %shared = load i64, ptr @shared
+  %at = getelementptr [2 x ptr], ptr @table, i64 0, i64 %n
+  %f = load ptr, ptr %at
+  %a = call i64 %f(i64 %x)
+  %b = call i64 @outside(i64 %a)
+  %c = add i64 %b, %start
+  %d = add i64 %c, %shared
+  %e = add i64 %d, %more
+  ret i64 %e
+}}
+"""
+WORD = ctypes.c_int64
+OUTSIDE = ctypes.CFUNCTYPE(WORD, WORD)(lambda x: 3 * x)
+
+
+def by_image(data: bytes, symbols: dict[str, int]) -> tuple[object, dict[str, int]]:
+    image = Image(data, symbols)
+    return image, image.addresses
+
+
+def by_llvm(data: bytes, symbols: dict[str, int]) -> tuple[object, dict[str, int]]:
+    return link(data, TARGET, symbols)
+
+
+@pytest.mark.parametrize("way", [by_image, by_llvm])
+def test_code_reaches_its_data_and_what_is_far_away(
+    way: Callable[..., tuple[object, dict[str, int]]], rng: np.random.Generator
+) -> None:
+    start, factor, x = (int(n) for n in rng.integers(2, 1 << 20, 3))
+    data = compile_object(TEXT.format(start=start, factor=float(factor)), TARGET)
+    far = ctypes.cast(OUTSIDE, ctypes.c_void_p).value or 0
+    kept, addresses = way(data, {"outside": far, "elsewhere": 1 << 46})
+    assert {"k", "address", "scaled", "shared"} <= addresses.keys()
+    k: Any = ctypes.CFUNCTYPE(WORD, WORD, WORD)(addresses["k"])
+    for call, (n, wanted) in enumerate([(0, 2 * x), (1, x * x), (0, 2 * x)], start=1):
+        assert k(n, x) == 3 * wanted + start + 7 + call
+    assert ctypes.CFUNCTYPE(ctypes.c_void_p)(addresses["address"])() == 1 << 46
+    number = ctypes.c_double
+    assert ctypes.CFUNCTYPE(number, number)(addresses["scaled"])(0.5) == factor / 2
+    WORD.from_address(addresses["shared"]).value = 0
+    assert k(0, 1) == 3 * 2 + start + 4
+    del kept
+
+
+def test_what_it_cannot_place_is_left_to_llvm(monkeypatch: pytest.MonkeyPatch) -> None:
+    arm = for_cpu(AARCH64, next(iter(AARCH64.levels)))
+    text = "define i64 @f(i64 %x) {\n  %y = add i64 %x, 1\n  ret i64 %y\n}\n"
+    with pytest.raises(Unplaceable):
+        Image(compile_object(f'target triple = "{arm.triple}"\n{text}', arm), {})
+    with pytest.raises(Unplaceable):
+        Image(compile_object("@x = thread_local global i64 1\n" + text, TARGET), {})
+    with pytest.raises(Unplaceable):  # a symbol without an address
+        Image(compile_object("@x = external global i64\n@y = global ptr @x\n" + text, TARGET), {})
+    monkeypatch.setattr("tilewright.codegen.elf.X86_64", X86_64 + 1)
+    loaded = LoadedObject(compile_object(text, TARGET), TARGET)
+    assert ctypes.CFUNCTYPE(WORD, WORD)(loaded.address("f"))(41) == 42
+
+
+def test_the_names_of_the_processor_lie_in_the_cache(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    """They are LLVM's with and without one, and those of another processor are not used."""
+    told = native._told.__wrapped__  # pyright: ignore
+    with knobs.override(cache=False):
+        wanted = told()
+    with knobs.override(cache=True, cache_dir=tmp_path):
+        assert told() == wanted
+        monkeypatch.setattr("llvmlite.binding.get_host_cpu_name", lambda: "another")
+        assert told() == wanted
+        monkeypatch.setattr(native, "identity", lambda *_: "a different processor")
+        assert told() == ["another", wanted[1]]
+
+
+def test_a_processor_says_the_same_at_all_times() -> None:
+    baseline = native.baseline()
+    assert identity("x86_64", baseline) == identity("x86_64", baseline)

@@ -1,0 +1,93 @@
+"""Object code -> callable addresses in this process. LLVM is loaded only where it is needed: a kernel of the disk cache
+is launched without it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from tilewright import cache as disk
+from tilewright.codegen.elf import Image, Unplaceable, undefined_symbols
+from tilewright.codegen.support import support_address
+from tilewright.codegen.target import LLVMTarget
+from tilewright.diagnostics import CompileError
+
+LIBRARY = re.compile(
+    "mem(cpy|move|set|cmp)|bcmp|aligned_alloc|free"
+    "|(exp|exp2|exp10|expm1|log|log2|log10|log1p|pow|sqrt|cbrt|sin|cos|sincos|tan|asin|acos|atan|atan2|sinh|cosh|tanh"
+    "|erf|erfc|fma|fmod|remainder|fmin|fmax|fabs|copysign|floor|ceil|trunc|round|roundeven|rint|nearbyint|ldexp"
+    "|lround|llround|lrint|llrint)f?"
+    "|__(add|sub|mul|div|mod|udiv|umod|fix|fixuns|float|floatun|trunc|extend|pow|eq|ne|lt|le|gt|ge|unord)"
+    "[bhsdxtf]*[dtsh]?[fi]?[0-9]?|__(ash[lr]|lshr|clz|ctz|popcount|parity)[sdt]i[0-9]"
+)
+"""Functions of the C library, of its mathematics and of compilers' run time that LLVM makes calls of."""
+
+
+def _process_address(name: str) -> int | None:
+    """Where the dynamic linker of this process, or LLVM, has `name`."""
+    try:
+        return ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value
+    except AttributeError:
+        from tilewright.codegen.jit import exported
+
+        return exported(name)
+
+
+class LoadedObject:
+    """Object code in executable memory; addresses are valid while this object lives."""
+
+    def __init__(
+        self,
+        data: bytes,
+        target: LLVMTarget,
+        symbols: Mapping[str, int] | None = None,
+        *,
+        ours: bool = False,
+    ):
+        """`symbols`: addresses of external functions by name, beyond those of `support` and those that code
+        generators call by themselves (`LIBRARY`). Code made from a program's text reaches no others: whatever
+        the text calls, it is not the shell. `ours`: the code is Tilewright's own, and all that the process
+        exports is there for it.
+
+        Raises CompileError when the object needs a symbol that none of them gives.
+        """
+        found: dict[str, int] = {}
+        for name in undefined_symbols(data):
+            if name == "_GLOBAL_OFFSET_TABLE_":  # the linker's own
+                continue
+            address = (symbols or {}).get(name) or support_address(name)
+            if address is None and (ours or LIBRARY.fullmatch(name)):
+                address = _process_address(name)
+            if address is None:
+                raise CompileError(
+                    f"the object needs '{name}', which nothing here defines",
+                    rule="code of a program reaches the functions of the runtime, and no others of this process",
+                )
+            found[name] = address
+        self._code: Any
+        try:
+            self._code = Image(data, found)
+            self._addresses = self._code.addresses
+        except Unplaceable:
+            from tilewright.codegen.jit import link
+
+            self._code, self._addresses = link(data, target, found)
+
+    def address(self, name: str) -> int:
+        """Address of a function; KeyError if the object does not define it."""
+        return self._addresses[name]
+
+
+def load(text: str, target: LLVMTarget, symbols: Mapping[str, int] | None = None) -> LoadedObject:
+    """Code of our own in memory: compiled, or from the disk cache, where it lies beside the kernels that need it."""
+
+    def make() -> dict[str, bytes]:
+        from tilewright.codegen.jit import compile_object
+
+        return {"object": compile_object(text, target)}
+
+    data = disk.kept((text, target.key()), make)["object"]
+    return LoadedObject(data, target, symbols, ours=True)
