@@ -88,6 +88,9 @@ def _find(function: FunctionType) -> tuple[list[str], ast.FunctionDef]:
     )
     if not lines:
         raise unreadable
+    alone = None if code.co_name == _LAMBDA else _parsed(lines, code.co_firstlineno)
+    if alone is not None and alone.name == name:
+        return lines, alone
     known = _trees.get(file)
     if known is None or known[0] != lines:
         try:
@@ -111,6 +114,44 @@ def _find(function: FunctionType) -> tuple[list[str], ast.FunctionDef]:
             hint="the file changed after it was imported: import it again",
         )
     return known[0], node
+
+
+def _parsed(lines: list[str], first: int) -> ast.FunctionDef | None:
+    """The function whose decorators or def begin on a line, parsed without the rest of its file; None where it takes
+    the rest to tell.
+
+    It ends before a line that is indented no deeper, unless that is a comment, or stands in brackets or in a string:
+    then what is before it does not parse.
+    """
+    if not 0 < first <= len(lines):
+        return None
+    depth, tries = _indent(lines[first - 1]), 0
+    for end in range(first, len(lines) + 1):
+        after = lines[end] if end < len(lines) else "end"
+        if not after.strip() or after.lstrip().startswith("#") or _indent(after) > depth:
+            continue
+        before = "\n" * (first - 2) + "if 1:\n" if depth else "\n" * (first - 1)
+        tries += 1
+        try:
+            (made,) = ast.parse(before + "".join(lines[first - 1 : end])).body
+        except (SyntaxError, ValueError):
+            if tries < _TRIES:
+                continue
+            return None
+        if isinstance(made, ast.If):
+            made = made.body[0]
+        if not isinstance(made, ast.FunctionDef) or first_line(made) != first:
+            return None
+        return made
+    return None
+
+
+_TRIES = 4
+"""Ends of a function that are tried: a long string may look like many."""
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
 
 
 def first_line(node: ast.FunctionDef) -> int:
