@@ -171,6 +171,8 @@ class PanelRates:
     """The same of all cores."""
     in_place: float
     """A side that micro-kernels read where it lies, bytes per second."""
+    late: float
+    """Of it, what comes too late at least where it is more rows than a core fetches ahead by itself."""
     pack_lines: float
     """Copies of B where its rows run along columns."""
     pack_runs: float
@@ -206,15 +208,16 @@ class PanelRates:
 
 
 PANEL_RATES: Final = PanelRates(
-    hertz=2.4e9, half_block=1.5, thin_columns=0.34, stream=1.22e10, memory=2.6e11, in_place=2.9e10, pack_lines=1.07e10,
-    pack_runs=1.2e10, pack_short_runs=2.9e10, pack_rows=5.5e10, pack_columns=1.0e10, run=64.0, panels=6.6e10,
-    panels_of_others=2.0e10, sums=9.6e10, far_sums=2.1e9, row=2.5e-8, program=1.3e-6, thread=1.3e-6,
+    hertz=2.4e9, half_block=1.5, thin_columns=0.4, stream=1.22e10, memory=2.6e11, in_place=2.9e10, late=0.35,
+    pack_lines=1.07e10, pack_runs=1.2e10, pack_short_runs=2.9e10, pack_rows=5.5e10, pack_columns=1.0e10, run=64.0,
+    panels=6.6e10, panels_of_others=2.0e10, sums=9.6e10, far_sums=2.1e9, row=2.5e-8, program=1.3e-6, thread=1.3e-6,
     shared_writes=1.1e10, meeting=1.2e-5, uneven=0.42,
 )  # fmt: skip
 """Fitted to 225 products of drawn shapes, bf16, i8 and f32, each with up to 30 tilings, on 1, 4, 8 and 16 cores of a
 Xeon with AMX, and to 156 more of 1 to 48 rows or with A across k, f16 among them, on 1 and 2 cores of another
 (2026-11-26, as `benchmarks.panel_rates` does it): what they choose runs at 0.94 of the best tiling.
-`half_block` is of micro-kernels made since: three loads for two products of tiles, not four for four.
+`half_block` is of micro-kernels made since: three loads for two products of tiles, not four for four. `late` and
+`thin_columns` are of 36 products of f32 with 8 to 64 columns.
 Other machines are taken to be alike in proportion."""
 
 

@@ -73,6 +73,14 @@ def test_rows_that_do_not_run_along_k_are_turned_round():
     assert turned > 1.2 * lying
 
 
+def test_many_rows_that_share_sets_of_a_cache_come_late():
+    """Rows of A that lie a power of two apart beside a few columns; a few rows are fetched in time."""
+    few, many, apart = (
+        seconds((4096, 32, k), (m, 32)) / k for m, k in ((32, 4096), (1024, 4096), (1024, 4095))
+    )
+    assert many > 1.3 * few and many > 1.2 * apart
+
+
 def test_one_thread_waits_for_no_other():
     alone, four = (PanelCosts(machine("amx"), t, replace(PANEL_RATES, meeting=1.0)) for t in (1, 4))
     side = Side(64, 1024, True, True)

@@ -63,7 +63,7 @@ def test_few_rows_and_few_columns_at_every_edge(rng, level, dtype, form):
         (64, 1),
         (64, 2),
     ):
-        m, n, k = (int(rng.integers(1, most + 1)) for most in (2 * rows, 2 * cols, 300))
+        m, n, k = (int(rng.integers(1, most + 1)) for most in (2 * rows, 2 * cols, 700))
         tiles = {
             "BM": rows,
             "BN": -(-cols // 8) * 8 if cols > 2 else cols,

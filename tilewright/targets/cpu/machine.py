@@ -122,6 +122,8 @@ THIN_COLUMNS: Final = 24
 
 FEW_USES: Final = 4
 """Rows of an array are read as often as that; more often pays for a copy in which they lie together."""
+STREAMS: Final = 32
+"""Rows read side by side that a core fetches ahead by itself."""
 
 
 def chosen(level: str | None) -> CpuMachine:

@@ -26,16 +26,13 @@ from tilewright.dialects.stage import PanelOp
 from tilewright.dialects.upstream.arith import folded
 from tilewright.targets.cpu.evaluate import Evaluator
 from tilewright.targets.cpu.family import Family, PanelOperand
-from tilewright.targets.cpu.machine import CpuMachine
+from tilewright.targets.cpu.machine import STREAMS, CpuMachine
 from tilewright.targets.cpu.memory import Buffer, Tile, itemsize, rows_cols
 from tilewright.targets.cpu.panels import PanelFormat, block_depth, pack_block
 from tilewright.uarch.cpu import Caches
 
 PACK_ARGUMENTS = (mach.ptr, index, index, index, index, index, mach.ptr, index)
 """Of a function that packs panels (`packing.emit_pack_function`)."""
-
-STREAMS = 64
-"""Rows read side by side that a core fetches ahead by itself."""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ nobody has compiled yet, and what each of them takes is added up by the rates of
 
     multiplied     whole micro-kernels, ragged edges included
     copied         a side that is read often is packed once, in front; one that is read a few times by each reader
-    read in place  few rows of A beside B's rows along k, A's rows beside few columns
+    read in place  few rows of A beside B's rows along k, A's rows beside few columns; many of these at once come late
     sums           C goes through the second cache once per block of k
 
 Programs take turns on the cores; each core has to begin, and the last of them end at different times. No launch is
@@ -19,10 +19,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
-from math import ceil, log2
+from math import ceil, gcd, log2
 
 from tilewright import dtypes
-from tilewright.targets.cpu.machine import FEW_USES, SHARING, CpuMachine, few_reads
+from tilewright.targets.cpu.machine import FEW_USES, SHARING, STREAMS, CpuMachine, few_reads
 from tilewright.uarch.cpu import PanelRates
 from tilewright.uarch.products import PlacedProduct, Side
 
@@ -34,8 +34,10 @@ MANY_ROUNDS = 6
 """Programs per core from which on it does not matter how many are left for the last round."""
 SUMMED = 512
 """k that is multiplied while sums stay in registers."""
-THIN_ROWS = 8
-"""Rows of A that are multiplied at once beside few columns (`thin`)."""
+THIN_ROWS, THIN_BLOCK = 8, 4
+"""Rows of A that are multiplied at once beside few columns, and these columns (`thin`)."""
+THIN_SUMS = 64
+"""k that is multiplied while vectors of their sums are added up across."""
 LINE = 64
 """Bytes of memory that are read together."""
 TILE_DEPTH = 1024
@@ -43,7 +45,9 @@ TILE_DEPTH = 1024
 BLOCK_BYTES = 6 << 17
 """Of the second cache, for C and a block of A."""
 COPIED_BYTES = 1 << 20
-"""Of it, for C and an operand's block that a reader packs."""
+"""Of it, for C and an operand's block that a reader packs or fetches."""
+PAGE_BYTES = 4096
+"""Addresses that differ by multiples of it may share a set of a cache."""
 
 
 @dataclass(frozen=True)
@@ -106,13 +110,16 @@ class PanelCosts:
                 meeting = rates.meeting if self.threads > 1 else 0.0
                 packing = all_of_it / self.threads / packed
                 found.append(("copies", packing + written + meeting, False))
-                near = rates.panels if self.threads == 1 else rates.panels_of_others
-                found.append(("copies", mine / near, True))
+                far = rates.panels if self.threads == 1 else rates.panels_of_others
+                found.append(("copies", self._read(p, side, mine, far, True), True))
             else:
                 runs = side.extent * ceil(p.k / SUMMED) if side.along_k else p.k
                 bytes = mine + runs * rates.run
                 if in_place:
                     found.append(("copies", self._read(p, side, bytes, rates.in_place), True))
+                    if not kernel.tiles:
+                        late = self._late(side, p.k * size, kernel.depth, sums)
+                        found.append(("copies", late * mine / rates.stream, True))
                     continue
                 found.append(("copies", bytes / packed, True))
                 block = sums + min(kernel.depth * side.extent, mine)
@@ -127,24 +134,40 @@ class PanelCosts:
         read = p.k * long.extent * _itemsize(p.types[left])
         if not long.along_k:
             read += p.k * rates.run
+        near = read / rates.in_place if left == 0 else 0.0
         read = self._read(p, long, read, rates.stream)
         row = short.tile * _itemsize(p.types[1 - left])
         if not short.along_k:  # its lines are read for these elements alone
             row = max(row, LINE)
         rate = 2 * vector / max(4, _itemsize(p.types[2])) * rates.hertz
-        block = vector // 4 if left == 1 else THIN_ROWS
-        rate *= 1 if left == 1 else rates.thin_columns
-        multiplied = p.k * -(-long.extent // block) * block * short.tile / rate
+        block, few, columns = vector // 4, 1, short.tile
+        if left == 0:
+            block, few, columns = THIN_ROWS, min(THIN_BLOCK, short.tile), short.extent
+            rate *= rates.thin_columns
+        depth = p.k if left == 1 else _whole(p.k, vector // 4) + THIN_SUMS
+        multiplied = depth * _whole(long.extent, block) * _whole(columns, few) / rate
         packed = p.k * row / rates.pack_rows
-        return [("products", max(multiplied, read), True), ("copies", packed, True)]
+        return [("products", max(multiplied + near, read), True), ("copies", packed, True)]
 
-    def _read(self, p: PlacedProduct, side: Side, bytes: float, speed: float) -> float:
-        """Seconds of a program for reading a side where it lies. Programs follow one another along A's rows: of those
-        on one thread the next ones find the same columns of B in the second cache, if these are long runs (short ones,
-        a row apart, share few of its sets)."""
-        near = side is p.b and side.along_k and bytes <= COPIED_BYTES
+    def _read(
+        self, p: PlacedProduct, side: Side, bytes: float, speed: float, panels: bool = False
+    ) -> float:
+        """Seconds of a program for reading a side where it lies, or its `panels`. Programs follow one another along
+        A's rows: of those on one thread the next ones find the same columns of B in the second cache, if these are
+        long runs (short ones, a row apart, share few of its sets)."""
+        near = side is p.b and (panels or side.along_k) and bytes <= COPIED_BYTES
         first = min(1.0, self.threads / p.a.tiles) if near else 1.0
         return bytes * (first / speed + (1 - first) / self.rates.panels)
+
+    def _late(self, side: Side, pitch: int, run: int, sums: int) -> float:
+        """The share of rows read where they lie, `pitch` bytes apart, in runs of one block of k, that caches do not
+        have in time. A core fetches a few rows ahead by itself. More are fetched a block of k ahead, and stay in the
+        second cache beside the sums until then, if runs do not share its sets."""
+        if side.extent <= STREAMS:
+            return 0.0
+        sets = min(1.0, 2 * run / gcd(pitch, PAGE_BYTES))
+        held = 2 * run * side.extent + sums
+        return min(1.0, max(self.rates.late, held / (sets * COPIED_BYTES) - 1))
 
     def _thin(self, p: PlacedProduct, tiles: bool) -> int | None:
         """The side that is multiplied where it lies (see `thin`), if one is."""
@@ -160,7 +183,7 @@ class PanelCosts:
         for side, whole in ((p.a, kernel.rows), (p.b, kernel.columns)):
             half = kernel.tiles and 2 * side.tile <= whole
             unit = whole // 2 if half else whole
-            found *= -(-side.extent // unit) * unit * (self.rates.half_block if half else 1.0)
+            found *= _whole(side.extent, unit) * (self.rates.half_block if half else 1.0)
         return found
 
 
@@ -201,6 +224,11 @@ def _kernel(m: CpuMachine, types: tuple[str, str, str]) -> _Kernel:
     size = max(4, _itemsize(types[2]))
     nr, rate = m.nr(size), 2.0 * m.vector_bytes / size
     return _Kernel(False, m.mr, nr, nr * m.panels, rate, m.kc * size, size, False)
+
+
+def _whole(extent: int, block: int) -> int:
+    """In whole blocks."""
+    return -(-extent // block) * block
 
 
 def _itemsize(name: str) -> int:

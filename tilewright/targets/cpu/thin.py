@@ -81,7 +81,11 @@ def thin_form(m: CpuMachine, family: Family, a: SSAValue, bb: SSAValue) -> Thin 
         many = _most(8 if side == 0 else min(8, lanes), m.accumulators // few)
         mr, nr = (few, many) if side == 1 else (many, few)
         left, right = (PanelFormat(power_of_two(n), lanes, element) for n in (mr, nr))
-        family = Family("inner", element, mr, nr, left, right, DEPTH // power_of_two(few))
+        depth = DEPTH // power_of_two(few)
+        if side == 0 and cols > few:  # rows are read again
+            size = itemsize(chain.load.values[0].type.element_type)  # pyright: ignore
+            depth = min(depth, NEAR_BYTES // (many * size))
+        family = Family("inner", element, mr, nr, left, right, depth)
         return Thin(family, side, chain) if width % lanes == 0 else None
     if side == 0:
         return None
@@ -246,47 +250,46 @@ class ThinProduct:
     ) -> None:
         """All of C over a block of k: `count` x of the operand, of which the first `inside` are in the array."""
         b, family, side = self.b, self.family, self.form.side
-        even = b.cmp("eq", b.rem(b.minus(ks[1], ks[0]), family.group), 0)
         step = (family.mr, family.nr)[side]
-
-        def block(x: Idx, whole: bool) -> None:
-            if side == 1:
-                self.inner(find(0), 0, x, ks, whole)
-                return
-            cols = b.max(b.min(self.c.shape[1], thin.x_count), 0)
-            with b.loop(0, b.ceildiv(cols, family.nr)) as j:
-                self.inner(find(j.iv), b.times(j.iv, family.nr), x, ks, whole)
-
+        vectors = b.minus(ks[1], b.rem(b.minus(ks[1], ks[0]), self.lanes))
         with b.loop(0, count, step) as x:
-            fits = b.both(even, b.cmp("sle", b.plus(x.iv, step), inside))
-            assert fits is not None
-            b.choose(fits, lambda: block(x.iv, True), lambda: block(x.iv, False))
+            main = b.select(b.cmp("sle", b.plus(x.iv, step), inside), vectors, ks[0])
+            if side == 1:
+                self.inner(find(0), 0, x.iv, ks, main)
+            else:
+                cols = b.max(b.min(self.c.shape[1], thin.x_count), 0)
+                with b.loop(0, b.ceildiv(cols, family.nr)) as j:
+                    self.inner(find(j.iv), b.times(j.iv, family.nr), x.iv, ks, main)
 
-    def inner(self, thin: PanelOperand, at: Idx, x: Idx, ks: tuple[Idx, Idx], inside: bool) -> None:
-        """C[block of the thin side from `at` on, x..], or with rows and columns exchanged, over a block of k."""
+    def inner(self, thin: PanelOperand, at: Idx, x: Idx, ks: tuple[Idx, Idx], main: Idx) -> None:
+        """C[block of the thin side from `at` on, x..], or with rows and columns exchanged, over a block of k, of which
+        vectors up to `main` need no masks."""
         b, c, family, side = self.b, self.c, self.family, self.form.side
         few, many = (family.nr, family.mr) if side == 0 else (family.mr, family.nr)
         zero = b.constant(self.type, 0)
-        k0, k1 = ks
-        with b.loop(k0, k1, self.lanes, [zero] * (few * many)) as loop, self.e.scope():
-            group = b.ptr(
-                thin.pointer, b.times(b.div(b.minus(loop.iv, k0), self.lanes), thin.k_bytes)
-            )
-            fixed = [b.load(b.ptr(group, b.times(i, thin.x_bytes)), self.type) for i in range(few)]
-            out = list(loop.carried)
-            for i in range(many):
-                place = self.place(b.plus(x, i), loop.iv, True, inside)
-                row = self.read(place)
-                if inside:
-                    self.fetch(place, many, 0, many * family.depth * itemsize(self.tile.element))
-                else:
-                    keep = b.mask_first(b.minus(k1, loop.iv), self.lanes)
-                    assert keep is not None
-                    row = b.value(arith.SelectOp(keep, row, zero))
-                for j, other in enumerate(fixed):
-                    out[i * few + j] = b.value(math.FmaOp(other, row, out[i * few + j]))
-            loop.out = out
-        sums = loop.results
+        sums: Sequence[SSAValue] = [zero] * (few * many)
+        for start, end, inside in ((ks[0], main, True), (main, ks[1], False)):
+            with b.loop(start, end, self.lanes, sums) as loop, self.e.scope():
+                turn = b.div(b.minus(loop.iv, ks[0]), self.lanes)
+                group = b.ptr(thin.pointer, b.times(turn, thin.k_bytes))
+                fixed = [
+                    b.load(b.ptr(group, b.times(i, thin.x_bytes)), self.type) for i in range(few)
+                ]
+                out = list(loop.carried)
+                for i in range(many):
+                    place = self.place(b.plus(x, i), loop.iv, True, inside)
+                    row = self.read(place)
+                    if inside:
+                        ahead = many * family.depth * itemsize(self.tile.element)
+                        self.fetch(place, many, 0, ahead)
+                    else:
+                        keep = b.mask_first(b.minus(ks[1], loop.iv), self.lanes)
+                        assert keep is not None
+                        row = b.value(arith.SelectOp(keep, row, zero))
+                    for j, other in enumerate(fixed):
+                        out[i * few + j] = b.value(math.FmaOp(other, row, out[i * few + j]))
+                loop.out = out
+            sums = loop.results
         row, col = (x, at) if side == 0 else (at, x)
         for r in range(family.mr):
             mine = [sums[r * few + j] if side == 0 else sums[j * few + r] for j in range(family.nr)]
