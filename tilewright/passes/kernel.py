@@ -6,6 +6,7 @@ from xdsl.dialects import gpu
 from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, ModuleOp, StringAttr
 from xdsl.ir import Operation, SSAValue
 
+from tilewright.arguments import Grid
 from tilewright.diagnostics import error_at, unsupported
 from tilewright.dialects.xetile import TileType
 
@@ -18,6 +19,9 @@ BLOCK = "tilewright.block"
 """Attribute of a kernel: `array<i64: x, y, z>`, the threads of its launch."""
 PROGRAMS = "tilewright.split"
 """Attribute of a kernel: programs along x for each of the launch's."""
+MERGED = "tilewright.merged"
+"""Attribute of a kernel: `array<i64: x, y, z>`, programs of the launch along each axis that one of the kernel's stands
+for, the last for what is left."""
 SPILLS = "tilewright.spills"
 """Attribute of a kernel: what its registers do not hold may lie in memory."""
 IN_PASSES = "tilewright.passes"
@@ -27,6 +31,17 @@ IN_PASSES = "tilewright.passes"
 def programs_of(kernel: Operation) -> int:
     """How many programs along x stand for one of the launch's."""
     return integer(kernel, PROGRAMS, 1)
+
+
+def merged_of(kernel: Operation) -> Grid:
+    """How many of the launch's programs along each axis one of a kernel's stands for."""
+    return _three(kernel, MERGED) or (1, 1, 1)
+
+
+def programs_of_launch(kernel: Operation, grid: Grid) -> Grid:
+    """The programs of a kernel along each axis for a launch's grid."""
+    x, y, z = (-(-n // each) for n, each in zip(grid, merged_of(kernel), strict=True))
+    return x * programs_of(kernel), y, z
 
 
 def integer(op: Operation, name: str, default: int) -> int:
@@ -43,7 +58,12 @@ def subgroups_of(kernel: Operation) -> int:
 
 def block_of(kernel: Operation) -> tuple[int, int, int] | None:
     """The threads of the kernel's launch, where it says them."""
-    known = kernel.attributes.get(BLOCK)
+    return _three(kernel, BLOCK)
+
+
+def _three(op: Operation, name: str) -> Grid | None:
+    """An attribute of one integer for each axis."""
+    known = op.attributes.get(name)
     if not isinstance(known, DenseArrayBase):
         return None
     x, y, z = (int(n) for n in known.get_values())  # pyright: ignore[reportUnknownArgumentType]

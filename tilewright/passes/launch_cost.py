@@ -214,6 +214,11 @@ class Program:
         )
         return mine == others
 
+    def placed(self, arguments: Sequence[Any]) -> list[PlacedProduct]:
+        """Its products for arrays of these shapes."""
+        estimate = _Estimate.of(self, arguments)
+        return [estimate.placed(product) for product in self.products]
+
     def programs(self, arguments: Sequence[Any]) -> int:
         """Of a launch that covers the arrays which the kernel stores to."""
         return _Estimate.of(self, arguments).all_programs()

@@ -105,11 +105,11 @@ def is_distributed(choice: SplitChoice, factor: int) -> bool:
     """Whether the parts of a split can be owned by the subgroups that the program's maps name."""
     if choice.extent % factor:
         return False
-    for value, dims in _inside(choice).items():
+    for value, dims in inside(choice).items():
         if isinstance(value.type, xt.TileType) and split_tile(value.type, [*dims], factor) is None:
             return False
         shape = shape_of(value) or ()
-        if any(split_map(map, shape, [*dims], factor) is None for _, _, map in _maps_of(value)):
+        if any(split_map(map, shape, [*dims], factor) is None for _, _, map in maps_of(value)):
             return False
     return True
 
@@ -166,7 +166,7 @@ def in_passes(kernel: gpu.FuncOp, choice: SplitChoice, factor: int) -> None:
     narrow(choice, factor, start.result)
 
 
-def _inside(choice: SplitChoice) -> dict[SSAValue, set[int]]:
+def inside(choice: SplitChoice) -> dict[SSAValue, set[int]]:
     """The dimensions of each value that are members of an axis."""
     found: dict[SSAValue, set[int]] = {}
     for value, dim in choice.members:
@@ -177,9 +177,9 @@ def _inside(choice: SplitChoice) -> dict[SSAValue, set[int]]:
 def narrow(choice: SplitChoice, factor: int, start: SSAValue) -> None:
     """The values of an axis become those of one of `factor` parts, which begins at `start`."""
     starts = {1: start}
-    for value, dims in _inside(choice).items():
+    for value, dims in inside(choice).items():
         shape = shape_of(value) or ()
-        for table, name, map in list(_maps_of(value)):
+        for table, name, map in list(maps_of(value)):
             del table[name]
             if (new := split_map(map, shape, [*dims], factor)) is not None:
                 table[name] = new
@@ -192,7 +192,7 @@ def narrow(choice: SplitChoice, factor: int, start: SSAValue) -> None:
         _narrow(value, dims, factor, starts[times])
 
 
-def _maps_of(value: SSAValue) -> Iterator[tuple[dict[str, Attribute], str, xt.WgMapAttr]]:
+def maps_of(value: SSAValue) -> Iterator[tuple[dict[str, Attribute], str, xt.WgMapAttr]]:
     """Where the program says who owns a vector (the op that makes it, and those that take it), and the map there."""
     ops = [use.operation for use in value.uses]
     for op in dict.fromkeys([value.op, *ops] if isinstance(value, OpResult) else ops):

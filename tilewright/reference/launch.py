@@ -25,7 +25,7 @@ from xdsl.ir import Attribute, Operation
 from tilewright.arguments import full_grid
 from tilewright.diagnostics import LaunchError, error_at
 from tilewright.dialects.stage.programs import cluster_size
-from tilewright.passes.kernel import BLOCK, LEVEL, level_of, programs_of
+from tilewright.passes.kernel import BLOCK, LEVEL, level_of, programs_of_launch
 from tilewright.passes.kernel_outlining import outline_launches
 from tilewright.passes.level import state_launch, subgroups_of_launch, threads_of_launch
 from tilewright.passes.linalg.bufferize import bufferize
@@ -93,8 +93,7 @@ def run(
     )
     bound, write_back = bind_arguments(function, program, args, memory, context.maps)
     block = _block(function, subgroups)
-    x, y, z = full_grid(grid)
-    workgroups = (x * programs_of(function), y, z)
+    workgroups = programs_of_launch(function, full_grid(grid))
     try:
         results = context.launch(program, workgroups, block, bound)
     finally:

@@ -138,7 +138,7 @@ def _prepare(self: Any, args: Sequence[Argument]) -> PreparedLaunch:
     return launch
 
 
-_PREPARE = CpuExecutable.prepare
+_PREPARE = CpuExecutable.launches
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 from xdsl.dialects.builtin import (
@@ -10,6 +11,7 @@ from xdsl.dialects.builtin import (
 
 from tilewright.codegen import emit_module
 from tilewright.codegen.jit import compile_object
+from tilewright.dialects.xetile import TileMmaOp
 from tilewright.passes.observer import Observer
 from tilewright.targets.base import CompileOptions
 from tilewright.targets.cpu.machine import CpuMachine
@@ -22,6 +24,7 @@ def build(
 ) -> tuple[bytes, dict[str, Any], str]:
     """Object code, facts for launching it (of JSON's types), the LLVM IR text."""
     remarks: list[str] = []
+    products = [op.result.type.get_shape() for op in module.walk() if isinstance(op, TileMmaOp)]  # pyright: ignore
     lowered = run_pipeline(module, m, options, remarks, observe=observe)
     text = emit_module(lowered.module, m.target)
     data = compile_object(text, m.target)
@@ -37,6 +40,8 @@ def build(
             for i, (number, key) in enumerate(lowered.packs)
         ],
         "subgroups": lowered.subgroups,
+        "merged": lowered.merged,
+        "tile": max(map(prod, products), default=0),
         "prints": lowered.prints,
         "remarks": remarks,
         "machine": options.machine,

@@ -24,6 +24,7 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, OpResult, Region, SSAValue
 
+from tilewright.arguments import Grid
 from tilewright.codegen.builder import Builder, Idx, function, index
 from tilewright.diagnostics import unsupported
 from tilewright.dialects import mach
@@ -90,6 +91,8 @@ class LoweredLaunch:
     """Of each packed array: the number of its argument, and what of it is packed."""
     subgroups: int = 1
     """Workgroups that run for each of the launch's, along x."""
+    merged: Grid = (1, 1, 1)
+    """Programs of the launch that a workgroup stands for, along each axis."""
     prints: bool = False
     """Does a program print lines, which a launch counts?"""
 

@@ -18,7 +18,8 @@ from xdsl.ir import Attribute, OpResult, SSAValue
 from tilewright.codegen.registers import strided_form
 from tilewright.dialects.stage import ContractOp
 from tilewright.passes.contraction import Contraction
-from tilewright.passes.kernel import programs_of
+from tilewright.passes.kernel import merged_of, programs_of
+from tilewright.passes.merge_programs import merge_programs
 from tilewright.passes.observer import Observer, ignore
 from tilewright.passes.packing import PackingRewriter, Panels, PanelsOf
 from tilewright.passes.pipeline import CLEANUP, Pass, Pipeline, Unit, run
@@ -140,6 +141,7 @@ def _lower(unit: CpuUnit) -> None:
         overlap=unit.on("row-overlap"),
         subgroups=programs_of(unit.kernel),
     )
+    unit.lowered.merged = merged_of(unit.kernel)
     unit.module = unit.lowered.module
 
 
@@ -147,6 +149,7 @@ W = ("workgroup",)
 
 PASSES: Sequence[Pass[CpuUnit]] = (
     *BEGIN,
+    Pass("merge-programs", merge_programs, W, optional=True),
     Pass("vector-reductions", reductions_of_tiles, W),
     Pass(
         "contraction",

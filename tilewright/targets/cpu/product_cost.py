@@ -73,6 +73,16 @@ class PanelCosts:
         found["whole arrays"] = max(0.0, least - found["products"] - found["copies"])
         return found
 
+    def forms(self, products: Sequence[PlacedProduct]) -> list[int | None]:
+        """Of each product, whatever decides the order in which its sums are added up and is not the same for all tiles:
+        the side that is multiplied where it lies."""
+        return [
+            self._thin(p, _kernel(self.machine, p.types).tiles)
+            if dtypes.from_name(p.types[2]).is_float
+            else None
+            for p in products
+        ]
+
     def _costs(self, p: PlacedProduct) -> list[tuple[str, float, bool]]:
         """(cause, seconds, of each program) of a product."""
         kernel, rates = _kernel(self.machine, p.types), self.rates

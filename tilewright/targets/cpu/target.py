@@ -19,6 +19,7 @@ from tilewright.printed import OPEN, Lines
 from tilewright.targets.base import CompileOptions, Executable, PreparedLaunch, Target, get_target
 from tilewright.targets.cpu import workspace
 from tilewright.targets.cpu.machine import CpuMachine, chosen, few_reads
+from tilewright.targets.cpu.merging import ALONE, Merging, may_pay
 from tilewright.targets.cpu.pool import Pool, pool
 from tilewright.targets.host import HostExecutable, scalar_word, thread_count
 from tilewright.targets.stages import StageTexts, source_of
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
     from tilewright.targets.cpu.product_cost import PanelCosts
     from tilewright.uarch import Rates
 
+_MAX_GRIDS = 512
+"""Grids of which a kernel's launches on arrays of some shapes remember the code."""
+
 
 class CpuExecutable(HostExecutable):
     """A kernel in this process's memory. Launches from several threads take their own memory and turns in the pool."""
@@ -44,11 +48,15 @@ class CpuExecutable(HostExecutable):
         ir: StageTexts,
         llvm: str,
         m: CpuMachine,
-        threads: int | None,
+        options: CompileOptions,
     ):
         super().__init__(data, meta, ir, llvm, m.target)
         self._machine = m
-        self._threads = threads
+        self._threads = options.num_threads
+        self._merged: Grid = tuple(meta["merged"])  # pyright: ignore
+        self._merging = None
+        if self._merged == ALONE and "merge-programs" not in options.disable:
+            self._merging = Merging(ir.source, TARGET, options)
         self._kinds: list[tuple[str, int]] = [(k, r) for k, r in meta["arguments"]]
         self._words = meta["block_bytes"] // 8
         self._tail = meta["grid"] // 8
@@ -91,6 +99,10 @@ class CpuExecutable(HostExecutable):
         self.prepare(args)(grid, [a.pointer if isinstance(a, ArrayArg) else a for a in args])
 
     def prepare(self, args: Sequence[Argument]) -> PreparedLaunch:
+        return _Launches(self, args)
+
+    def launches(self, args: Sequence[Argument]) -> _Prepared:
+        """Launches of this code on arrays of these shapes."""
         words: list[int] = [0] * self._words
         slots: list[tuple[int, str]] = []
         at = 0
@@ -147,11 +159,56 @@ class CpuExecutable(HostExecutable):
 
     def grid_words(self, grid: Grid) -> tuple[int, Grid]:
         """Where the grid stands in a block of words, and what stands there."""
-        return self._tail, (grid[0] * self._subgroups, grid[1], grid[2])
+        x, y, z = (-(-n // each) for n, each in zip(grid, self._merged, strict=True))
+        return self._tail, (x * self._subgroups, y, z)
+
+    def merged(self, grid: Grid, args: Sequence[Argument]) -> CpuExecutable:
+        """The code that a launch like this one runs: where that pays, one whose programs do what several of the grid
+        do."""
+        threads = self._threads or thread_count()
+        if self._merging is None or not may_pay(self._meta["tile"], grid, threads):
+            return self
+        from tilewright.targets.cpu.product_cost import PanelCosts
+
+        costs = PanelCosts(self._machine, threads, self._machine.architecture.panel_rates)
+        found = self._merging.executable(grid, args, costs)
+        return found if isinstance(found, CpuExecutable) else self
+
+    def foresee(self, grid: Grid, args: Sequence[Argument]) -> None:
+        """See `tilewright.targets.base.Foreseeing`."""
+        self.merged(grid, args)
+
+
+class _Launches:
+    """Launches on arrays of the same shapes. See `tilewright.targets.base.PreparedLaunch`; also Bindable."""
+
+    def __init__(self, executable: CpuExecutable, args: Sequence[Argument]):
+        self._executable = executable
+        # What an array was is all that is needed of it: its memory need not live on.
+        self._args = [replace(a, owner=None) if isinstance(a, ArrayArg) else a for a in args]
+        self._by_grid: dict[Grid, _Prepared] = {}
+
+    def _on(self, grid: Grid) -> _Prepared:
+        found = self._by_grid.get(grid)
+        if found is None:
+            if len(self._by_grid) >= _MAX_GRIDS:
+                self._by_grid.clear()
+            code = self._executable.merged(grid, self._args)
+            found = self._by_grid[grid] = code.launches(self._args)
+        return found
+
+    def __call__(self, grid: Grid, values: Sequence[int | float | bool]) -> None:
+        self._on(grid)(grid, values)
+
+    def bind(
+        self, grid: Grid, values: Sequence[int | float | bool], often: bool = False
+    ) -> Callable[[], None]:
+        """The launch with these values, for several threads at once."""
+        return self._on(grid).bind(grid, values)
 
 
 class _Prepared:
-    """A launch but for its addresses, numbers and grid. See `tilewright.targets.base.PreparedLaunch`; also Bindable."""
+    """A launch of one code but for its addresses, numbers and grid."""
 
     def __init__(
         self, executable: CpuExecutable, slots: Sequence[tuple[int, str]], words: Sequence[int]
@@ -174,10 +231,8 @@ class _Prepared:
     def __call__(self, grid: Grid, values: Sequence[int | float | bool]) -> None:
         self._executable.run(self._filled(grid, values))
 
-    def bind(
-        self, grid: Grid, values: Sequence[int | float | bool], often: bool = False
-    ) -> Callable[[], None]:
-        """The launch with these values, for several threads at once: each run has a block of its own."""
+    def bind(self, grid: Grid, values: Sequence[int | float | bool]) -> Callable[[], None]:
+        """The launch with these values: each run has a block of its own."""
         words, copy, run = (
             self._filled(grid, values),
             self._type.from_buffer_copy,
@@ -243,7 +298,7 @@ class CpuTarget(Target):
 
         source = source_of(module)
         data, meta, text = build(module, m, options, observe)
-        return CpuExecutable(data, meta, _stages(source, options, m), text, m, options.num_threads)
+        return CpuExecutable(data, meta, _stages(source, options, m), text, m, options)
 
     def rates(self, options: CompileOptions) -> Rates:
         """What a launch is costed by on this machine."""
@@ -300,9 +355,7 @@ class CpuTarget(Target):
             return get_target(LANES).load(artifacts, options)
         m = chosen(texts["meta"]["machine"])
         ir = _stages(texts["source"], options, m)
-        return CpuExecutable(
-            artifacts["object"], texts["meta"], ir, texts["llvm"], m, options.num_threads
-        )
+        return CpuExecutable(artifacts["object"], texts["meta"], ir, texts["llvm"], m, options)
 
 
 def _stages(source: str, options: CompileOptions, m: CpuMachine) -> StageTexts:

@@ -1,0 +1,100 @@
+"""Launches whose programs are merged: the same bits, no element beyond the grid, and code that is found again."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tilewright import knobs
+from tilewright.runtime.arrays import describe
+from tilewright.targets.cpu import merging
+from tilewright.targets.cpu.machine import THIN_COLUMNS
+
+
+@tw.kernel
+def gated(A, B, G, bias, C, BM: tw.constexpr, BN: tw.constexpr):
+    """Two products of one A, with bias, of which one gates the other."""
+    m, n = tw.program_id(0) * BM, tw.program_id(1) * BN
+    x = tw.zeros((BM, BN), tw.i32 if A.dtype == tw.i8 else tw.f32)
+    y = x
+    for k in range(0, A.shape[1], 32):
+        a = tw.load_tile(tw.init_tile(A, [m, k], (BM, 32)))
+        x = tw.tile_mma(a, tw.load_tile(tw.init_tile(B, [k, n], (32, BN))), x)
+        y = tw.tile_mma(a, tw.load_tile(tw.init_tile(G, [k, n], (32, BN))), y)
+    b = tw.broadcast(tw.load_tile(tw.init_tile(bias, [0, n], (1, BN))), 0, BM)
+    tw.store_tile((x.to(tw.f32) + b) * tw.tanh(y.to(tw.f32)), tw.init_tile(C, [m, n], (BM, BN)))
+
+
+KINDS = {"f32": np.float32, "bf16": ml_dtypes.bfloat16, "i8": np.int8}
+
+
+def arrays(rng, name, m, n, k):
+    kind = KINDS[name]
+
+    def draw(*shape):
+        small = 0.2 * rng.standard_normal(shape)
+        return (rng.integers(-9, 9, shape) if name == "i8" else small).astype(kind)
+
+    bias = rng.standard_normal((1, n)).astype(np.float32)
+    return [draw(m, k), draw(k, n), draw(k, n), bias]
+
+
+def merged(kernel, grid, args, **tiles):
+    """How many programs along each axis of the grid one of the code for a launch stands for."""
+    executable = kernel.compile(*args, **tiles).executable
+    described = [describe(a, "") for a in args]
+    return executable.merged((*grid, 1), described)._merged
+
+
+@pytest.mark.parametrize("name", ["f32", "bf16", "i8"])
+def test_merged_programs_store_the_same_bits_and_nothing_beyond_their_grid(rng, name):
+    m, n, k = (int(x) for x in rng.integers((500, 400, 30), (560, 440, 90)))
+    bm, bn = (int(x) for x in rng.choice([32, 64], 2))
+    args, tiles = arrays(rng, name, m, n, k), {"BM": bm, "BN": bn}
+    gx, gy = -(-m // bm), -(-n // bn)
+    grids = [(gx, gy), (gx - 1, gy)]  # all of C, and what leaves some of it
+    for threads in (1, 2):
+        own = {"target": "cpu", "num_threads": threads}
+        for grid in grids:
+            found: list[np.ndarray] = []
+            for disable in ((), ("merge-programs",)):
+                c = np.full((m, n), np.nan, np.float32)
+                gated.options(**own, disable=disable)[grid](*args, c, **tiles)
+                found.append(c)
+            assert found[0].tobytes() == found[1].tobytes()
+            end = grid[0] * bm
+            assert np.isfinite(found[0][:end]).all() and np.isnan(found[0][end:]).all()
+        factors = [merged(gated.options(**own), grid, [*args, c], **tiles) for grid in grids]
+        assert max(factors[0]) > 1
+        assert (gx - 1) % factors[1][0] == 0
+    a, b, g, bias = (x.astype(np.float64) for x in args)
+    wanted = ((a @ b + bias) * np.tanh(a @ g))[:end]
+    assert np.linalg.norm(found[0][:end] - wanted) <= 1e-5 * np.linalg.norm(wanted)
+
+
+def test_what_was_chosen_and_its_code_are_found_on_disk(rng, tmp_path, monkeypatch):
+    args = [*arrays(rng, "f32", 512, 512, 64), np.empty((512, 512), np.float32)]
+    with knobs.override(cache_dir=tmp_path):
+        first = merged(gated.options(target="cpu"), (16, 16), args, BM=32, BN=32)
+        assert first != merging.ALONE
+        monkeypatch.setattr(merging.Merging, "_choice", None)
+        monkeypatch.setattr(merging.Merging, "_module", None)
+        assert merged(gated.options(target="cpu"), (16, 16), args, BM=32, BN=32) == first
+
+
+def test_products_whose_sums_would_be_added_up_in_another_order_stay(rng):
+    """Columns that are few enough for A to be multiplied where it lies."""
+    args = [*arrays(rng, "f32", 512, 512, 64), np.empty((512, 512), np.float32)]
+    own = gated.options(target="cpu", num_threads=1)
+    assert 8 * merged(own, (16, 64), args, BM=32, BN=8)[1] <= THIN_COLUMNS
+    assert 32 * merged(own, (16, 16), args, BM=32, BN=32)[1] > THIN_COLUMNS
+
+
+def test_few_programs_and_large_tiles_are_no_reason_to_compile_again():
+    assert merging.may_pay(64 * 64, (8, 8, 1), 2)
+    assert not merging.may_pay(64 * 64, (2, 2, 1), 2)
+    assert not merging.may_pay(64 * 64, (64, 1, 1), 64)
+    assert not merging.may_pay(256 * 512, (64, 64, 1), 2)
+    assert not merging.may_pay(0, (64, 64, 1), 2)

@@ -1,0 +1,220 @@
+"""merge-programs: one program does what several of the grid did, side by side along x, y or both.
+
+    kernel {tilewright.merge = array<i64: 4, 1, 1>}       kernel {tilewright.merged = array<i64: 4, 1, 1>}
+    %x = gpu.block_id x                                   %b = gpu.block_id x   %x = arith.muli %b, %c4
+    %m = arith.muli %x, %c64                              %m = arith.muli %x, %c64
+    %t = xetile.init_tile %A[%m, 0] : 64x32         ->    %t = xetile.init_tile %A[%m, 0] : 256x32
+    %d = xetile.tile_mma .. : 64x128                      %d = xetile.tile_mma .. : 256x128
+
+The user's tile is not the machine's tile: what splits a workgroup (`split_workgroups`), read backwards. Programs that
+follow one another along an axis of the grid have tiles that follow one another: together these are one tile.
+
+Requires: workgroup level; along the axis the same as a split does, and that the kernel's number there does nothing but
+place tiles, each as far from the next as it is long. Guarantees: the same results, from as many times fewer programs,
+rounded up: a launch has to see to it that what the last of them does beyond its grid lies outside of the arrays
+(`Merge.covers`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from xdsl.dialects import arith, gpu
+from xdsl.dialects.builtin import (
+    DenseArrayBase,
+    DenseIntOrFPElementsAttr,
+    IndexType,
+    VectorType,
+    i64,
+)
+from xdsl.ir import BlockArgument, Operation, SSAValue
+from xdsl.rewriter import Rewriter
+from xdsl.traits import is_side_effect_free
+
+from tilewright.diagnostics import unsupported
+from tilewright.dialects import xetile as xt
+from tilewright.dialects.xetile.maps import without_maps
+from tilewright.passes.access import Access, AccessAnalysis
+from tilewright.passes.axes import shape_of
+from tilewright.passes.kernel import MERGED, merged_of, programs_of
+from tilewright.passes.memory_objects import may_alias
+from tilewright.passes.split_workgroups import SplitChoice, choices, inside, maps_of
+from tilewright.passes.tile_origin import root_of
+
+MERGE = "tilewright.merge"
+"""Attribute of a kernel: how many programs of the grid are to be merged, along x, y and z."""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A dimension of an array that programs in a row along an axis of the grid store to: from number g on at `start` +
+    g * `step` or behind."""
+
+    argument: int
+    dimension: int
+    start: int
+    step: int
+
+
+@dataclass(frozen=True)
+class Merge:
+    """An axis of the grid along which programs can be merged."""
+
+    axis: int
+    choice: SplitChoice
+    stores: tuple[Stored, ...] | None
+    """Where the programs store; None where that is not known for all of them."""
+
+    def covers(self, programs: int, factor: int, shapes: Sequence[Sequence[int]]) -> bool:
+        """Does what programs beyond so many would store, so many together, lie outside of arrays of these shapes?"""
+        if programs % factor == 0:
+            return True
+        return self.stores is not None and all(
+            s.start + s.step * programs >= shapes[s.argument][s.dimension] for s in self.stores
+        )
+
+
+def merge_programs(kernel: gpu.FuncOp) -> None:
+    """Merges as many programs of the grid into one as the kernel asks for."""
+    asked = kernel.attributes.pop(MERGE, None)
+    if not isinstance(asked, DenseArrayBase):
+        return
+    known = {each.axis: each for each in merges(kernel)}
+    factors = [int(n) for n in asked.get_values()]  # pyright: ignore[reportUnknownArgumentType]
+    for axis, factor in enumerate(factors):
+        if factor == 1:
+            continue
+        if axis not in known:
+            raise unsupported(kernel, f"programs along {'xyz'[axis]} cannot be merged")
+        merge(kernel, known[axis], factor)
+
+
+def ask(kernel: gpu.FuncOp, factors: Sequence[int]) -> None:
+    """Leaves it to the pass to merge so many programs along x, y and z."""
+    kernel.attributes[MERGE] = DenseArrayBase.from_list(i64, factors)
+
+
+def merges(kernel: gpu.FuncOp) -> list[Merge]:
+    """The axes of the grid along which programs can be merged; no two of them lengthen the same dimension."""
+    if programs_of(kernel) > 1:
+        return []
+    analysis, found = AccessAnalysis(kernel), list[Merge]()
+    possible = choices(kernel, root_of, may_alias)
+    for axis in sorted(analysis.used_axes) if possible else ():
+        if _does_nothing_else(kernel, axis):
+            fitting = (c for c in possible if _is_along(analysis, axis, c))
+            if (choice := next(fitting, None)) is not None:
+                found.append(Merge(axis, choice, _stores(analysis, axis)))
+    return found
+
+
+def merge(kernel: gpu.FuncOp, along: Merge, factor: int) -> None:
+    """Merges so many programs along an axis. What is known of the other axes stays true."""
+    for op in list(kernel.walk()):
+        if isinstance(op, xt.ConvertLayoutOp):  # maps are left out
+            op.result.replace_all_uses_with(op.source)
+            Rewriter.erase_op(op)
+        elif isinstance(op, gpu.BlockIdOp) and _axis(op) == along.axis:
+            count = arith.ConstantOp.from_int_and_width(factor, IndexType())
+            first = arith.MuliOp(op.result, count.result)
+            op.result.replace_uses_with_if(
+                first.result, lambda use, by=first: use.operation is not by
+            )
+            assert op.parent is not None
+            op.parent.insert_ops_after([count, first], op)
+    for value, dims in inside(along.choice).items():
+        for table, name, _ in list(maps_of(value)):
+            del table[name]
+        shape = [n * factor if d in dims else n for d, n in enumerate(shape_of(value) or ())]
+        if isinstance(value.type, xt.TileType):
+            value._type = without_maps(value.type, shape)  # pyright: ignore[reportPrivateUsage]
+            continue
+        assert isinstance(value.type, VectorType)
+        longer = VectorType(value.type.element_type, shape)
+        value._type = longer  # pyright: ignore[reportPrivateUsage]
+        if isinstance(op := value.owner, arith.ConstantOp):
+            assert isinstance(op.value, DenseIntOrFPElementsAttr)
+            number = op.value.get_values()[0]
+            op.properties["value"] = DenseIntOrFPElementsAttr.from_list(longer, [number])  # pyright: ignore
+    factors = [n * factor if axis == along.axis else n for axis, n in enumerate(merged_of(kernel))]
+    kernel.attributes[MERGED] = DenseArrayBase.from_list(i64, factors)
+
+
+def _axis(op: gpu.BlockIdOp | gpu.GridDimOp) -> int:
+    return "xyz".index(op.dimension.data)
+
+
+def _does_nothing_else(kernel: gpu.FuncOp, axis: int) -> bool:
+    """Does a program's number along an axis go into nothing but offsets of tiles, and is nobody told how many there
+    are?"""
+    pending: list[SSAValue] = []
+    for op in kernel.walk():
+        if isinstance(op, gpu.BlockIdOp) and _axis(op) == axis:
+            pending.append(op.result)
+        elif isinstance(op, gpu.GridDimOp) and _axis(op) == axis:
+            return False
+    seen = set(pending)
+    while pending:
+        for use in pending.pop().uses:
+            op = use.operation
+            if isinstance(op, xt.InitTileOp | xt.UpdateTileOffsetOp):
+                if not any(use.operation.operands[use.index] is x for x in op.mixed_offsets):
+                    return False
+            elif op.regions or not is_side_effect_free(op) or any(map(shape_of, op.results)):
+                return False
+            new = [r for r in op.results if shape_of(r) is None and r not in seen]
+            pending += new
+            seen.update(new)
+    return True
+
+
+def _is_along(analysis: AccessAnalysis, axis: int, choice: SplitChoice) -> bool:
+    """Do the tiles of programs in a row follow one another along a choice's dimensions, and are no others these?"""
+    symbol, members = analysis.program_id(axis), inside(choice)
+    if analysis.hidden() or any(_is_numbered(v) for v in members):
+        return False
+    for access in analysis.accesses:
+        if any(e.depends_on(symbol) for e in (*access.extents, *access.strides)):
+            return False
+        if access.scattered and access.depends_on(symbol):
+            return False
+        tile = _tile_of(access)
+        sizes, lead = (
+            access.tile_type.get_shape(),
+            len(access.offsets) - len(access.tile_type.get_shape()),
+        )
+        moving = {d - lead for d, e in enumerate(access.offsets) if e.depends_on(symbol)}
+        if moving != members.get(tile, set()):
+            return False
+        for d in moving:
+            step = access.offsets[d + lead].step(symbol)
+            if step is None or step.constant != sizes[d] or access.tile_type.array_length > 1:
+                return False
+    return True
+
+
+def _tile_of(access: Access) -> SSAValue:
+    """The tile that an access is given."""
+    return next(v for v in access.op.operands if isinstance(v.type, xt.TileType))
+
+
+def _is_numbered(value: SSAValue) -> bool:
+    """Does a value count its elements?"""
+    return isinstance(value.owner, Operation) and value.owner.name == "vector.step"
+
+
+def _stores(analysis: AccessAnalysis, axis: int) -> tuple[Stored, ...] | None:
+    symbol, found = analysis.program_id(axis), list[Stored]()
+    for access in analysis.accesses:
+        if not access.writes:
+            continue
+        at, rank = access.base, len(access.origin.mixed_offsets)
+        for d, offset in enumerate(access.offsets):
+            if not offset.depends_on(symbol):
+                continue
+            step, (start, _) = offset.coefficient(symbol).constant, offset.without(symbol).range()
+            if not isinstance(at, BlockArgument) or step is None or start is None:
+                return None
+            found.append(Stored(at.index, d - len(access.offsets) + rank, start, step))
+    return tuple(found)
