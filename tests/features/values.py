@@ -189,3 +189,18 @@ for _t, _error in _BOUNDS.items():
 for _t in INTEGERS:
     _body = f"%n = arith.constant dense<3> : vector<8x16x{_t}>\n%r = math.ipowi %v, %n : vector<8x16x{_t}>"
     put(f"math.ipowi of {_t}", "8x16", _t, _body, f"{_t} 8x16", lambda a: a**3)
+
+# What vector's own op multiplies, of values that tiles load.
+_MAPS = ", ".join(
+    f"affine_map<(d0, d1, d2) -> ({dims})>" for dims in ("d0, d2", "d1, d2", "d1, d0")
+)
+PROGRAMS["vector.contract of loaded tiles"] = Program(
+    "a: bf16 8x32, b: bf16 16x32, c: f32 16x8",
+    f"""load %x = %a[0, 0] 8x32
+    load %y = %b[0, 0] 16x32
+    %z = arith.constant dense<1.0> : vector<16x8xf32>
+    %r = vector.contract {{indexing_maps = [{_MAPS}], iterator_types = ["parallel", "parallel", "reduction"], kind = #vector.kind<add>}} %x, %y, %z : vector<8x32xbf16>, vector<16x32xbf16> into vector<16x8xf32>
+    store %r, %c[0, 0] 16x8""",
+    gives(lambda a, b: b @ a.T + 1),
+    error=1e-5,
+)

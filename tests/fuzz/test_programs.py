@@ -23,6 +23,7 @@ from tests.fuzz.programs import FLOATS, Program, products, programs
 from tilewright import reference
 from tilewright.dialects.movement import ELEMENTS
 from tilewright.dialects.text import parse_module, print_module
+from tilewright.passes.expand_ops import expand_ops
 from tilewright.runtime.arrays import describe
 from tilewright.runtime.key import ArrayType, signature_of
 from tilewright.targets.base import CompileOptions, get_target
@@ -59,6 +60,7 @@ class Case:
         types = signature_of([describe(a) for a in self.arrays])
         self.signature = [t for t in types if isinstance(t, ArrayType)]
         self.module = build(program, self.signature)
+        expand_ops(self.module)
         self.seed = seed
 
     def describe(self) -> str:

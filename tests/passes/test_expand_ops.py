@@ -105,6 +105,17 @@ VECTORS: dict[str, tuple[str, Any]] = {
         f"%r = scf.execute_region -> {V} {{\n    %n = arith.negf %x : {V}\n    scf.yield %n : {V}\n  }}",
         lambda x: -x,
     ),
+    "vector.from_elements": (
+        f"%s = vector.extract %x[2, 3] : f32 from {V}\n  %n = arith.negf %s : f32\n"
+        "  %f = vector.from_elements %s, %n, %s, %n, %n, %s, %s, %s : vector<1x8xf32>\n"
+        f"  %r = vector.insert_strided_slice %f, %x {{offsets = [7, 4], strides = [1, 1]}} : vector<1x8xf32> into {V}",
+        lambda x: np.concatenate([x.flat[:116], x[2, 3] * np.array([1, -1, 1, -1, -1, 1, 1, 1]), x.flat[124:]]).reshape(8, 16),
+    ),
+    "vector.to_elements": (
+        f"%f = vector.extract_strided_slice %x {{offsets = [6, 3], sizes = [2, 2], strides = [1, 1]}} : {V} to vector<2x2xf32>\n"
+        f"  %e:4 = vector.to_elements %f : vector<2x2xf32>\n  %n = arith.subf %e#1, %e#2 : f32\n  %r = vector.broadcast %n : f32 to {V}",
+        lambda x: np.full_like(x, x[6, 4] - x[7, 3]),
+    ),
     "vector.outerproduct": (
         FIRST
         + ROW
@@ -140,7 +151,7 @@ VECTORS: dict[str, tuple[str, Any]] = {
         + LAST,
         exclusive,
     ),
-}
+}  # fmt: skip
 MASK = "%five = arith.constant 5 : index\n  %nine = arith.constant 9 : index\n  %m = vector.create_mask %five, %nine : vector<8x16xi1>\n  "
 MAP = "{permutation_map = affine_map<(d0, d1) -> (d1, d0)>}"
 TURNED = MASK + "  %none = arith.constant 0 : index\n  %pad = arith.constant 2.0 : f32\n"

@@ -9,15 +9,24 @@ from typing import Any
 
 import numpy as np
 import pytest
+from xdsl.dialects.builtin import ModuleOp
 
 from tests.lowering.programs import lowered
 from tests.movement import CASES, GRID, arguments, kernel
 from tests.targets.cuda.threads import ThreadsTarget
 from tilewright import reference
 from tilewright.dialects.text import parse_module
+from tilewright.passes.expand_ops import expand_ops
 from tilewright.passes.xegpu.pipeline import SUBGROUP, WORKGROUP
 from tilewright.runtime.arrays import describe
 from tilewright.targets.base import CompileOptions, get_target
+
+
+def expanded(name: str) -> ModuleOp:
+    """A kernel as `enter` gives it to a target."""
+    module = kernel(name)
+    expand_ops(module)
+    return module
 
 
 def described(args: list[Any]) -> list[Any]:
@@ -36,7 +45,7 @@ def case(request: pytest.FixtureRequest, rng: np.random.Generator) -> tuple[str,
 
 def test_cpu(case: tuple[str, list[Any], Any]):
     name, args, right = case
-    code = get_target("cpu").build(kernel(name), CompileOptions(target="cpu"))
+    code = get_target("cpu").build(expanded(name), CompileOptions(target="cpu"))
     code.launch(GRID, described(args))
     np.testing.assert_array_equal(args[-1], right)
 
@@ -45,7 +54,7 @@ def test_cpu(case: tuple[str, list[Any], Any]):
 def test_cuda(case: tuple[str, list[Any], Any], machine: str):
     name, args, right = case
     code = ThreadsTarget(machine).build(
-        kernel(name), CompileOptions(target="cuda", machine=machine)
+        expanded(name), CompileOptions(target="cuda", machine=machine)
     )
     code.launch(GRID, described(args))
     np.testing.assert_array_equal(args[-1], right)
@@ -54,7 +63,7 @@ def test_cuda(case: tuple[str, list[Any], Any], machine: str):
 @pytest.mark.parametrize("chip", ["pvc", "dg2"])
 def test_xe(case: tuple[str, list[Any], Any], chip: str):
     name, args, right = case
-    lowered(kernel(name), GRID, args, (*WORKGROUP, *SUBGROUP), chip, expected=[*args[:-1], right])
+    lowered(expanded(name), GRID, args, (*WORKGROUP, *SUBGROUP), chip, expected=[*args[:-1], right])
 
 
 EDGE = """

@@ -10,9 +10,10 @@ Targets know the others only.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 from xdsl.dialects import arith, gpu, math, memref, vector
 from xdsl.dialects.builtin import (
     AffineMapAttr,
@@ -164,6 +165,24 @@ def _erfc(op: more_math.ErfcOp, at: Before) -> None:
 
 
 # --- Vectors ---------------------------------------------------------------------------------------
+
+
+def _inserted(at: Before, elements: Sequence[SSAValue], kind: VectorType) -> SSAValue:
+    """The first everywhere, then each of the others at its place."""
+    made = at.add(vector.BroadcastOp(elements[0], kind))
+    for place, element in zip(np.ndindex(*kind.get_shape()), elements, strict=True):
+        if element is not elements[0]:
+            made = at.add(vector.InsertOp(element, made, place))
+    return made
+
+
+def _from_elements(op: more.FromElementsOp, at: Before) -> None:
+    at.replace(_inserted(at, op.elements, op.result.type))
+
+
+def _to_elements(op: more.ToElementsOp, at: Before) -> None:
+    places, kind = np.ndindex(shape_of(op.source)), element_of(op.source.type)
+    at.replace(*(at.add(vector.ExtractOp(op.source, place, kind)) for place in places))
 
 
 def _outerproduct(op: more.OuterProductOp, at: Before) -> None:
@@ -413,7 +432,7 @@ def _lane_shuffle(op: Any, at: Before) -> None:
             hit = at.add(arith.CmpiOp(register, at.index(number), "eq"))
             chosen = at.add(arith.SelectOp(hit, other, chosen))
         made.append(chosen)
-    at.replace(at.add(more.FromElementsOp.create(operands=made, result_types=[kind])))
+    at.replace(_inserted(at, made, kind))
 
 
 def _as(conversion: Any) -> Rule:
@@ -435,6 +454,8 @@ EXPANSIONS: dict[str, Rule] = {
     "math.erfc": _erfc,
     "math.fpowi": float_power,
     "math.ipowi": integer_power,
+    "vector.from_elements": _from_elements,
+    "vector.to_elements": _to_elements,
     "vector.outerproduct": _outerproduct,
     "vector.scan": _scan,
     "vector.mask": _mask,

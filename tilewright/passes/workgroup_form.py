@@ -33,7 +33,6 @@ from xdsl.rewriter import InsertPoint, Rewriter
 from tilewright.diagnostics import TilewrightError, UnsupportedError, unsupported
 from tilewright.dialects.upstream.arith import constant
 from tilewright.passes.cleanup import eliminate_dead
-from tilewright.passes.elements import ELEMENTS
 from tilewright.passes.kernel import BLOCK, LEVEL, PROGRAMS, block_of, level_of, subgroups_of
 from tilewright.passes.pipeline import Pass, Unit
 from tilewright.passes.strided_memrefs import strided_memrefs
@@ -81,7 +80,7 @@ def _lift(kernel: gpu.FuncOp) -> None:
         kernel.attributes[PROGRAMS] = IntegerAttr(count, i64)
 
 
-OWN_FORM = (Pass[Unit[Any]]("settle-ids", settle, given="unit"), ELEMENTS)
+OWN_FORM = (Pass[Unit[Any]]("settle-ids", settle, given="unit"),)
 """What a workgroup's XeTile still needs."""
 OTHER_FORMS = (
     Pass[Unit[Any]](

@@ -122,16 +122,23 @@ def state_levels(module: ModuleOp) -> list[gpu.FuncOp]:
 
 
 def _vectors_as_tiles(kernel: gpu.FuncOp) -> bool:
-    """Reads and writes of vectors become tiles, which every target has, but for a lane's; whether there are any."""
+    """Reads, writes and products of vectors become those of tiles, which every target has, but for a lane's; whether
+    there are any."""
     moves = ("transfer_", "load", "store", "masked", "gather", "scatter")
     names = tuple(f"vector.{move}" for move in moves)
-    if level_of(kernel) == "lane" or not any(op.name.startswith(names) for op in kernel.walk()):
+    found = {op.name for op in kernel.walk() if op.name.startswith((*names, "vector.contract"))}
+    if level_of(kernel) == "lane" or not found:
         return False
     from tilewright.passes.strided_memrefs import strided_memrefs
     from tilewright.passes.vector_to_xetile import vector_to_xetile
 
     strided_memrefs(kernel)
-    vector_to_xetile(kernel)
+    try:
+        vector_to_xetile(kernel)
+    except UnsupportedError:
+        if found != {"vector.contract"}:
+            raise
+        return False  # a target may do contractions that are no products
     return True
 
 

@@ -115,6 +115,8 @@ def _verify_dpas_elements(op: compute.DpasOp) -> None:
         raise VerifyException(f"A and B mix integer and float elements: {a} and {b}")
     if element_bits(a) != element_bits(b):
         raise VerifyException(f"A and B elements differ in width: {a} and {b}")
+    if a != b:
+        narrower(op, f"failed to verify that all of {{lhs, rhs}} have same element type: {a}, {b}")
     narrow = isinstance(d, AnyFloat) and element_bits(d) < 16
     if isinstance(a, IntegerType) != isinstance(d, IntegerType) or narrow:
         raise VerifyException(f"the result of {a} by {b} cannot be {d}")

@@ -14,7 +14,7 @@ alone would have an owner of its own.
 
 Requires: a workgroup's program. Guarantees: the same results, bit by bit but for NaNs' payloads; no vector.extract or
 vector.insert of a position that is known only at run time, no vector.insert of a single element; no
-vector.from_elements and vector.to_elements, which are inserts and extracts.
+vector.from_elements and vector.to_elements, which are inserts and extracts (expand-ops).
 """
 
 from __future__ import annotations
@@ -27,14 +27,16 @@ from xdsl.ir import SSAValue
 
 from tilewright.dialects.movement import positions_at_run_time, shape_of, static_position
 from tilewright.dialects.upstream.combining import neutral
-from tilewright.dialects.upstream.vector import MultiReductionOp
-from tilewright.passes.elements import insert_and_extract
+from tilewright.dialects.upstream.vector import FromElementsOp, MultiReductionOp, ToElementsOp
 from tilewright.passes.emit import Before, element_of, with_shape
+from tilewright.passes.expand_ops import EXPANSIONS
 
 
 def positions_as_masks(kernel: gpu.FuncOp) -> None:
     """Reads an element at a run-time position by comparing indices."""
-    insert_and_extract(kernel)
+    for op in list(kernel.walk()):
+        if isinstance(op, FromElementsOp | ToElementsOp):
+            EXPANSIONS[op.name](op, Before(op))
     for op in list(kernel.walk()):
         if isinstance(op, vector.ExtractOp) and op.dynamic_position:
             _extract(op)

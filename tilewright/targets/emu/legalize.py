@@ -3,7 +3,6 @@
     %v = func.call @scale(%x)                   the function's ops, in place (`inline_calls`)
     scf.parallel, scf.forall                    ->   nested scf.for
     gpu.thread_id, gpu.global_id                ->   from the subgroup's number and the lane's
-    vector.from_elements, vector.to_elements    ->   vector.insert, vector.extract (`elements`)
     xetile ops                                  ->   xegpu ops
 
 Requires: a verified kernel at lane or subgroup level. Guarantees: the same results; raises UnsupportedError
@@ -19,7 +18,6 @@ from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.diagnostics import unsupported
 from tilewright.passes.affine_to_scf import affine_to_scf
-from tilewright.passes.elements import insert_and_extract
 from tilewright.passes.emit import Before
 from tilewright.passes.inline_calls import inline_calls
 from tilewright.passes.kernel import BLOCK
@@ -29,7 +27,6 @@ from tilewright.passes.thread_ids import thread_ids_to_subgroup_ids
 def prepare(kernel: gpu.FuncOp, block: tuple[int, int, int], lanes: int) -> None:
     """Rewrite in place; the launch has `block` threads."""
     inline_calls(kernel)
-    insert_and_extract(kernel)
     affine_to_scf(kernel)
     for op in list(kernel.walk()):
         if isinstance(op, scf.ParallelOp):
