@@ -110,7 +110,7 @@ gpu.module @m { gpu.func @k(%a: memref<8x64xf8E5M2>, %sa: memref<8x2xf8E8M0FNU>,
 """
 
 
-@pytest.mark.parametrize("target", ["reference", "cpu", "emu"])
+@pytest.mark.parametrize("target", ["reference", "cpu", "emu", "sm_90a", "xe-pvc", "xe-dg2"])
 def test_products_scaled_by_arrays_and_constants(target: str, tmp_path: Path, capsys) -> None:
     path = tmp_path / "mx.mlir"
     path.write_text(MX)
