@@ -1,15 +1,17 @@
-"""Intel Arc B-series (Battlemage), `xe-bmg`: the instructions of PVC, less shared local memory."""
+"""Intel Arc B-series (Battlemage), `xe-bmg`: the instructions and the shared local memory of PVC."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Final
 
-from tilewright.uarch.base import Limit, MemoryLevel, by_name, gpu_rates, table
+from tilewright.uarch.base import MemoryLevel, by_name, gpu_rates
 from tilewright.uarch.pvc import PVC
 
-_SLM: Final = 64 << 10
-_SOURCE: Final = "unverified: the least that any Xe machine offers, of a pool of 256 KiB"
+_SLM: Final = 128 << 10
+_SOURCE: Final = (
+    "maxProgrammableSlmSize of BMG in Intel's compute runtime, hw_info_bmg.cpp; not tried"
+)
 
 BMG: Final = replace(
     PVC,
@@ -17,9 +19,6 @@ BMG: Final = replace(
     memories=by_name(
         MemoryLevel("slm", _SLM, "workgroup", _SOURCE),
         MemoryLevel("l1", 256 << 10, "core", "upstream uArch table: L1 and SLM share one pool"),
-    ),
-    limits=table(
-        dict(PVC.limits) | {"slm": Limit("shared local memory", _SOURCE, most=_SLM, unit="bytes")}
     ),
     source="upstream uArch table gives PVC and BMG the same instructions",
     # Arc B580 data sheet: 117 TFLOP/s of bf16 on 20 Xe cores, less a fifth; 456 GB/s.

@@ -123,7 +123,7 @@ ILLEGAL = [
              "%b = xegpu.init_nbarrier %i, %n : i8, i8 -> !xegpu.nbarrier"), ("named barrier of 3", "at most 0")),
     ("dg2", ("%i: i8, %n: i8", "%b = xegpu.init_nbarrier %i, %n : i8, i8 -> !xegpu.nbarrier"), ("named barrier",)),
     ("pvc", ("", "%s = memref.alloc() : memref<40000xf32, 3>"), ("shared local memory", "160000", "131072")),
-    ("bmg", ("", "%s = memref.alloc() : memref<20000xf32, 3>"), ("80000", "65536")),
+    ("bmg", ("", "%s = memref.alloc() : memref<40000xf32, 3>"), ("160000", "131072")),
     ("dg2", ("", "%s = memref.alloc() : memref<20000xf32, 3>"), ("80000", "65536")),
 ]  # fmt: skip
 
