@@ -92,6 +92,57 @@ def test_an_epilogue_goes_piece_by_piece(rng: np.random.Generator) -> None:
     np.testing.assert_array_equal(word, 7)
 
 
+def overlapping(pieces: int) -> str:
+    """Doubles numbers and stores them wider, in an array that may overlap the one they come from, which is read once
+    more behind all that."""
+    made = {
+        "x{i} = xegpu.load_nd %t[{row}, 0] : !xegpu.tensor_desc<8x16xf16> -> vector<8xf16>": "x",
+        "y{i} = arith.extf %x{i} : vector<8xf16> to vector<8xf32>": "y",
+        "z{i} = arith.addf %y{i}, %y{i} : vector<8xf32>": "z",
+    }
+    tensor = "!xegpu.tensor_desc<8x16x"
+    lines = [f"%{form.format(i=i, row=8 * i)}" for form in made for i in range(pieces)]
+    lines += [
+        f"xegpu.store_nd %z{i}, %o[{8 * i}, 0] : vector<8xf32>, {tensor}f32>" for i in range(pieces)
+    ]
+    lines += [
+        f"%w = xegpu.load_nd %t[{8 * pieces - 8}, 0] : {tensor}f16> -> vector<8xf16>",
+        f"xegpu.store_nd %w, %to[0, 0] : vector<8xf16>, {tensor}f16>",
+    ]
+    rows = 8 * pieces
+    return (
+        kernels.head(
+            f"%a: memref<{rows}x16xf16>, %out: memref<{rows}x16xf32>, %again: memref<8x16xf16>"
+        )
+        + f"""
+    %t = xegpu.create_nd_tdesc %a : memref<{rows}x16xf16> -> {tensor}f16>
+    %o = xegpu.create_nd_tdesc %out : memref<{rows}x16xf32> -> {tensor}f32>
+    %to = xegpu.create_nd_tdesc %again : memref<8x16xf16> -> {tensor}f16>
+    """
+        + "\n    ".join(lines)
+        + kernels.FOOT
+    )
+
+
+def test_stores_to_what_may_overlap_wait_for_loads_only(rng: np.random.Generator) -> None:
+    """Everything is loaded before the first store; what is wider than that is made store by store."""
+    module = parse_module(overlapping(4), "kernel.mlir")
+    kernel = kernel_of(module)
+    schedule_for_pressure(kernel, 16)
+    module.verify()
+    moved = ("xegpu.load_nd", "arith.addf", "xegpu.store_nd")
+    steps = [op.name for op in kernel.walk() if op.name in moved]
+    load, add, store = moved
+    assert steps == [load, add, *3 * [load], store, *3 * [add, store], load, store]
+    memory = np.zeros(4096, np.float16)
+    memory[:512] = rng.standard_normal(512)
+    a, out = memory[:512].reshape(32, 16), memory[256:1280].view(np.float32).reshape(32, 16)
+    want, again = 2 * a.astype(np.float32), np.full((8, 16), np.nan, np.float16)
+    reference.run(module, (1, 1, 1), [a, out, again])
+    np.testing.assert_array_equal(out, want)
+    np.testing.assert_array_equal(again.view(np.uint16), a[-8:].view(np.uint16))
+
+
 def reused(facts: str, behind: str) -> str:
     """A loop that multiplies two fragments from outside; `behind` makes %s, which is stored."""
     return (

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import ceil, inf, prod
 
 from xdsl.dialects import gpu
@@ -101,6 +101,10 @@ class XeUnit(Unit[XeMachine]):
     """Whether what registers do not hold may lie in memory."""
     lowered: LoweredLane | None = None
     """The last stage, and what a launch must know of it."""
+    change: dict[str, Attribute] = field(default_factory=dict[str, Attribute])
+    """What this attempt says on the kernel besides what was given."""
+    stages: list[tuple[str, ModuleOp]] = field(default_factory=list[tuple[str, ModuleOp]])
+    """The program at every stage that it reached, where somebody wants to see it."""
 
     def runs(self, name: str) -> bool:
         return name in ("xe", self.machine.name)
@@ -208,8 +212,9 @@ ORDER: Sequence[Pass[XeUnit]] = (
     *(split(registers) for registers in PARTS),
     Pass("xe-rematerialize-loads", _reload, L, "unit", optional=True, when=too_large, machine=True),
 )
-LANE: Sequence[Pass[XeUnit]] = (
-    *(each.to("xegpu-lane") for each in ORDER),
+ORDERED = tuple(each.to("xegpu-lane") for each in ORDER)
+"""From a lane's program to the one whose registers are counted."""
+CHOSEN: Sequence[Pass[XeUnit]] = (
     Pass(
         SPILL,
         _spill,
@@ -226,8 +231,11 @@ LANE: Sequence[Pass[XeUnit]] = (
         "xe-overflow-checks", rewrite_overflow_checks, given="module", optional=True, stage="mach"
     ),
 )
-"""From a lane's program to that of the emitter."""
-PASSES: Sequence[Pass[XeUnit]] = (INLINE_CALLS, *xegpu.WORKGROUP, *xegpu.SUBGROUP, *LANE)
+"""From there to the program of the emitter."""
+PASSES: Sequence[Pass[XeUnit]] = (
+    *(INLINE_CALLS, *xegpu.WORKGROUP, *xegpu.SUBGROUP),
+    *(*ORDERED, *CHOSEN),
+)
 PIPELINE = Pipeline[XeUnit](
     "xe", PASSES, lambda module, chip: XeUnit(module, xe_machine(chip)), "pvc", xegpu.PIPELINE.more
 )
@@ -261,10 +269,18 @@ def run(
     tried = kernel
     sizes: list[int] = []
     passes, over, most = 1, inf, 1
-    change: dict[str, Attribute] = {}
-    best: tuple[float, dict[str, Attribute]] = inf, {}
+    unit = XeUnit(module, machine, off)
+    nearest, least = unit, inf
 
-    def more_passes() -> dict[str, Attribute] | None:
+    def changed(change: dict[str, Attribute] | None) -> XeUnit | None:
+        """The program as it was given, with something said on its kernel."""
+        if change is None:
+            return None
+        copy = given.clone()
+        kernel_of(copy).attributes.update(change)
+        return XeUnit(copy, machine, off, change=change)
+
+    def more_passes() -> XeUnit | None:
         """As many parts more as the registers are times too few."""
         nonlocal passes, over, sizes
         assert last is not None
@@ -272,49 +288,51 @@ def run(
             return None
         passes *= max(2, 1 << (ceil(last.over) - 1).bit_length())
         over, sizes = inf if last.at_least else last.over, []
-        return _in_passes(tried, passes)
+        return changed(_in_passes(tried, passes))
 
-    def spilling() -> dict[str, Attribute]:
-        """What was nearest to its registers; nothing comes after that."""
+    def spilling() -> XeUnit | None:
+        """What was nearest to its registers, from where it was refused; nothing comes after that."""
         sizes.clear()
         ways.clear()
-        return {**best[1], SPILLS: UnitAttr()}
+        unit = changed(nearest.change) if nearest.natural is None else nearest
+        if unit is not None:
+            unit.kernel.attributes[SPILLS] = UnitAttr()
+        return unit
 
-    ways: list[Callable[[], dict[str, Attribute] | None]] = [more_passes]
+    ways: list[Callable[[], XeUnit | None]] = [more_passes]
     if SPILL not in off:
         ways.append(spilling)
     if level != "lane":
         blocks = sum(op.name in BLOCKS for op in kernel.walk())
-        ways.insert(0, lambda: _smaller_parts(tried, blocks, last.missing if last else 0))
+        ways.insert(0, lambda: changed(_smaller_parts(tried, blocks, last.missing if last else 0)))
     if level == "workgroup" and not has_layouts:
-        ways.insert(0, lambda: _more_subgroups(tried, machine))
+        ways.insert(0, lambda: changed(_more_subgroups(tried, machine)))
     with TimeBudget(BUDGET) as budget:
         while True:
-            unit = XeUnit(module, machine, off)
             try:
                 return _lowered(unit, stage, observe, budget, sizes)
             except OutOfTime:
                 if first is None:
-                    raise out_of_time(budget, kernel_of(module), kernel_of(given)) from None
+                    raise out_of_time(budget, unit.kernel, kernel_of(given)) from None
                 ways = []
             except TooManyRegisters as error:
-                first, last, tried = first or error, error, kernel_of(module)
-                best = min(best, (last.over, change), key=lambda each: each[0])
+                first, last, tried = first or error, error, unit.kernel
+                if last.over < least:
+                    nearest, least = unit, last.over
             except (_NoSmaller, UnsupportedError):
                 if first is None:
                     raise
                 del ways[:1]
-            most = max(most, integer(kernel_of(module), SUBGROUPS, 1))
+            most = max(most, integer(unit.kernel, SUBGROUPS, 1))
             found = None
             while ways and (found := ways[0]()) is None:
                 del ways[0]
             if found is None:
                 assert first is not None
                 raise advised(
-                    first, kernel_of(given), kernel_of(module), machine, has_layouts, most
+                    first, kernel_of(given), unit.kernel, machine, has_layouts, most
                 ) from None
-            module, change = given.clone(), found
-            kernel_of(module).attributes.update(change)
+            unit = found
 
 
 def _refuse_prints(kernel: gpu.FuncOp) -> None:
@@ -408,7 +426,27 @@ def _says_who_owns(kernel: gpu.FuncOp) -> bool:
 def _lowered(
     unit: XeUnit, stage: Observer, observe: Observer, budget: TimeBudget, sizes: list[int]
 ) -> tuple[LoweredLane, int, Pressure]:
-    """One attempt. `sizes`: operations in the size of an instruction of those before, and then of this one."""
+    """One attempt, or the end of one whose registers were counted. `sizes`: operations in the size of an instruction of
+    those before, and then of this one."""
+
+    def keep(name: str, module: ModuleOp) -> None:
+        if stage is not ignore:
+            unit.stages.append((name, module.clone()))
+
+    if unit.natural is None:
+        _to_lanes(unit, keep, observe, budget, sizes)
+    run_passes(CHOSEN, unit, observe, keep, budget.on)
+    assert unit.lowered is not None and unit.pressure is not None
+    for each in unit.stages:
+        stage(*each)
+    unit.lowered.remarks += unit.remarks
+    return unit.lowered, unit.registers, unit.pressure
+
+
+def _to_lanes(
+    unit: XeUnit, stage: Observer, observe: Observer, budget: TimeBudget, sizes: list[int]
+) -> None:
+    """An attempt up to the lane's program whose registers are counted."""
     kernel, machine = unit.kernel, unit.machine
     level = level_of(kernel)
     kernel.attributes.setdefault(LEVEL, StringAttr(level))
@@ -429,7 +467,4 @@ def _lowered(
             if len(sizes) > 1 and (sizes[-1] == sizes[-2] or sizes[-1] > GROWS * sizes[-2]):
                 raise _NoSmaller
 
-    run_passes((*xegpu.entries(level), *LANE), unit, checked, stage, budget.on)
-    assert unit.lowered is not None and unit.pressure is not None
-    unit.lowered.remarks += unit.remarks
-    return unit.lowered, unit.registers, unit.pressure
+    run_passes((*xegpu.entries(level), *ORDERED), unit, checked, stage, budget.on)

@@ -4,7 +4,7 @@
     x = a * s; y = b * s; p = exp x; q = exp y             x = a * s; p = exp x; y = b * s; q = exp y
 
 Requires: a lane program. Guarantees: the same results; an order that is no better is left as it was. Within a stretch
-without barriers, loops or writes that others read (`moves`), loads, parts of fragments and what only grows stand
+without barriers and loops (`moves` keeps the order of memory), loads, parts of fragments and what only grows stand
 right before their first user. Of the other ops that could come next come those that free registers, then those that
 the next store waits for (a compiler moves what only a masked store reads into its branch, and holds the operands up
 to there: an epilogue goes fragment by fragment up to its stores), of these the one after which the fewest registers
@@ -26,7 +26,7 @@ from tilewright.passes.budget import poll
 from tilewright.passes.memory_objects import is_pure
 from tilewright.targets.xe.building import bits_of, element_of
 from tilewright.targets.xe.liveness import VIEWS, Liveness
-from tilewright.targets.xe.moves import READS, Moves, stores
+from tilewright.targets.xe.moves import READS, may_move, order_of_memory, stores
 
 _PARTS = (
     "vector.extract_strided_slice",
@@ -46,13 +46,13 @@ Rank = tuple[int, ...]
 def schedule_for_pressure(kernel: gpu.FuncOp, lanes: int) -> None:
     """Reorders a kernel for subgroups of `lanes` lanes (see the module)."""
     body = kernel.body.blocks[0]
-    liveness, moves = Liveness(body, lanes), Moves(kernel)
+    liveness = Liveness(body, lanes)
     liveness.scan(body, set())
     before, given = liveness.best, {block: list(block.ops) for block in _blocks(kernel)}
     for block in list(_blocks(kernel)):
-        _sink_numbers(block, moves, liveness)
+        _sink_numbers(block, liveness)
         positions = {op: i for i, op in enumerate(block.ops)}
-        for stretch in list(_stretches(block, moves)):
+        for stretch in list(_stretches(block)):
             _Stretch(stretch, positions, liveness).reorder()
     liveness.best = 0
     liveness.scan(body, set())
@@ -71,7 +71,7 @@ def _blocks(op: Operation) -> Iterator[Block]:
                 yield from _blocks(inner)
 
 
-def _sink_numbers(block: Block, moves: Moves, liveness: Liveness) -> None:
+def _sink_numbers(block: Block, liveness: Liveness) -> None:
     """What lanes compute from numbers alone, as where a store writes and which lanes do, moves behind the walls in
     front of its first user, unless what it reads would fill more registers up to there."""
     walls: list[Operation] = []
@@ -87,7 +87,7 @@ def _sink_numbers(block: Block, moves: Moves, liveness: Liveness) -> None:
 
     for op in block.ops:
         behind[op] = len(walls)
-        if not moves.may(op):
+        if not may_move(op):
             walls.append(op)
         elif is_pure(op) and all(v in numbers or given(v) for v in _reads(op)):
             numbers.update(dict.fromkeys(op.results))
@@ -131,11 +131,11 @@ def _reads(op: Operation) -> list[SSAValue]:
     )
 
 
-def _stretches(block: Block, moves: Moves) -> Iterator[list[Operation]]:
+def _stretches(block: Block) -> Iterator[list[Operation]]:
     """Runs of ops that may change places."""
     run: list[Operation] = []
     for op in list(block.ops):
-        if moves.may(op):
+        if may_move(op):
             run.append(op)
             continue
         if len(run) > 2:
@@ -191,7 +191,7 @@ class _Stretch:
             root for root in self.readers if _is_needed_after(root, block, last, positions)
         }
         self.needs = self._needs(reads)
-        """What must come before an op: the makers of what it reads, the store before a store."""
+        """What must come before an op: the makers of what it reads, what memory keeps it behind."""
         self.goal = self._goals()
         # Of what an op waits for, that which makes or reads values that take registers.
         waiting: dict[Operation, dict[Operation, None]] = {}
@@ -228,16 +228,11 @@ class _Stretch:
 
     def _needs(self, reads: dict[Operation, list[SSAValue]]) -> dict[Operation, list[Operation]]:
         members, needs = set(self.ops), {}
-        last_store: Operation | None = None
+        behind = order_of_memory(self.ops)
         for op in self.ops:
-            found = dict.fromkeys(
-                v.owner for v in reads[op] if isinstance(v.owner, Operation) and v.owner in members
-            )
-            if stores(op):
-                if last_store is not None:
-                    found[last_store] = None
-                last_store = op
-            needs[op] = list(found)
+            made = (v.owner for v in reads[op])
+            found = dict.fromkeys(o for o in made if isinstance(o, Operation) and o in members)
+            needs[op] = list(found | behind[op])
         return needs
 
     def _large(self, values: Sequence[SSAValue]) -> set[SSAValue]:
