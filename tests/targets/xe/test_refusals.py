@@ -16,7 +16,7 @@ from tilewright.passes import budget
 from tilewright.passes.kernel import kernel_of
 from tilewright.targets.base import CompileOptions, get_target
 from tilewright.targets.xe import offline, pipeline
-from tilewright.targets.xe.registers import TooManyRegisters, choose_mode, refuse_whole
+from tilewright.targets.xe.registers import TooManyRegisters, choose_mode, pressure, refuse_whole
 from tilewright.uarch import machine
 from tilewright.uarch.xe import XeMachine
 
@@ -207,9 +207,10 @@ def test_scratch_memory_is_not_endless() -> None:
     small = replace(xe.limits["scratch"], most=64)
     small_xe = replace(xe, limits={**xe.limits, "scratch": small})
     kernel = kernel_of(parse_module(kernels.gemm(rows=64), "kernel.mlir"))
-    assert choose_mode(kernel, xe, spills=True)[0] == 256
+    found = pressure(kernel, xe)
+    assert choose_mode(kernel, xe, found, spills=True) == 256
     with pytest.raises(TooManyRegisters, match="it would spill") as caught:
-        choose_mode(kernel, small_xe, spills=True)
+        choose_mode(kernel, small_xe, found, spills=True)
     assert "is not possible on xe-pvc: it is at most 64" in str(caught.value.rule)
 
 
@@ -241,7 +242,7 @@ def unrolled(X, Y):  # pyright: ignore
 
 
 @pytest.mark.parametrize(
-    "slow", ["xegpu-propagate-layout", "xegpu-blocking", "xe-fold", "xe-schedule-for-pressure"]
+    "slow", ["xegpu-propagate-layout", "xegpu-blocking", "xe-fold", "xe-register-pressure"]
 )
 def test_a_compilation_has_a_budget(slow: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Time runs out where a pass asks for it, in its loops; the refusal names the pass and what makes the program

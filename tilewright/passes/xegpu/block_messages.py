@@ -18,7 +18,7 @@ from xdsl.dialects.builtin import (
     MemRefType,
     StridedLayoutAttr,
 )
-from xdsl.ir import OpResult, SSAValue
+from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
 from tilewright import layout as ly
 from tilewright.dialects import xegpu
@@ -29,7 +29,7 @@ from tilewright.dialects.xegpu.types import element_bits
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.layout.blocks import lane_distribution
 from tilewright.passes.integers import bounds, divisor
-from tilewright.passes.memory_objects import promised
+from tilewright.passes.memory_objects import memory_root, promised
 from tilewright.uarch.xe import XeMachine
 
 Shape = tuple[int, ...]
@@ -128,6 +128,24 @@ def created(tdesc: SSAValue) -> xegpu.CreateNdDescOp | None:
     """The op that made a descriptor; None where it is carried by a loop or an if."""
     owner = tdesc.owner
     return owner if isinstance(owner, xegpu.CreateNdDescOp) else None
+
+
+def memory_of(op: Operation) -> SSAValue | None:
+    """The argument that is the array of an access; None for no access, and where it is not known."""
+    if isinstance(op, xegpu.BlockAccess):
+        made = created(op.operands[op.tdesc_operand])
+        source = None if made is None else made.source
+    elif isinstance(op, xegpu.LoadGatherOp | xegpu.StoreScatterOp | xegpu.AtomicRMWOp):
+        source = op.source_operand
+    elif isinstance(op, xegpu.LoadMatrixOp | xegpu.StoreMatrixOp):
+        described = op.mem_desc.owner
+        source = described.source if isinstance(described, xegpu.CreateMemDescOp) else None
+    else:
+        source = next((v for v in op.operands if isinstance(v.type, MemRefType)), None)
+    if source is None:
+        return None
+    root = memory_root(source)
+    return root if isinstance(root, BlockArgument) or isinstance(root.type, MemRefType) else None
 
 
 def surface(op: xegpu.CreateNdDescOp) -> tuple[list[Index | None], list[Index | None]]:

@@ -13,8 +13,9 @@
     xegpu.store_matrix %p, %m[0, 0]      %q = xegpu.load_matrix %m[0, 0]   whole rows of four for everyone who needs one
     %r = vector.multi_reduction <add>, %q, %c [1] : vector<64x4xf32> to vector<64xf32>
 
-A shape_cast between two conversions is a second matrix on the same memory. A load that is only exchanged, and that
-several subgroups would do alike, is shared by all: each brings, and stores, its part.
+What comes back is loaded where it is used (`load_late`). A shape_cast between two conversions is a second matrix on the
+same memory. A load that is only exchanged, and that several subgroups would do alike, is shared by all: each brings,
+and stores, its part.
 
 Requires: workgroup-level XeGPU with a layout on every value. Guarantees: the same results at workgroup level;
 convert_layout and reductions that are left stay within subgroups. A conversion between layouts that give
@@ -61,6 +62,7 @@ from tilewright.passes.emit import Before, with_shape
 from tilewright.passes.xegpu import layout_text as own
 from tilewright.passes.xegpu.cooperative import cooperative
 from tilewright.passes.xegpu.layout_defaults import bytes_of
+from tilewright.passes.xegpu.load_late import load_late
 from tilewright.uarch.xe import XeMachine
 
 Shape = tuple[int, ...]
@@ -105,6 +107,7 @@ class _Exchange:
                 self.conversion(op)
             elif isinstance(op, xegpu.AtomicRMWOp):
                 self.old_values(op)
+        load_late(self.kernel)
 
     def old_values(self, op: xegpu.AtomicRMWOp) -> None:
         """One of several owners does the atomic, and hands what it got to the others."""

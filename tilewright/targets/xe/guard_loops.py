@@ -27,9 +27,8 @@ from xdsl.ir import Block, Operation, OpResult, SSAValue
 from tilewright.dialects import xegpu
 from tilewright.dialects.upstream.arith import constant
 from tilewright.passes import memory_objects
-from tilewright.passes.xegpu.block_messages import ROW
+from tilewright.passes.xegpu.block_messages import ROW, memory_of
 from tilewright.passes.xegpu.lane_addresses import CLAMPED
-from tilewright.targets.xe.moves import memory_of
 
 _MEETINGS = (gpu.BarrierOp, xegpu.FenceOp)
 _MATRIX = (xegpu.LoadMatrixOp, xegpu.StoreMatrixOp)

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from xdsl.dialects import scf
-from xdsl.dialects.builtin import MemRefType
-from xdsl.ir import BlockArgument, Operation, SSAValue
+from xdsl.ir import Operation, SSAValue
 
 from tilewright.dialects import xegpu
 from tilewright.passes import memory_objects
-from tilewright.passes.xegpu.block_messages import created
+from tilewright.passes.xegpu.block_messages import memory_of
 
 READS = ("xegpu.load_nd", "xegpu.load", "xegpu.load_matrix", "memref.load")
 """Change places with reads and arithmetic, without being pure."""
@@ -61,21 +60,3 @@ def order_of_memory(ops: Sequence[Operation]) -> dict[Operation, dict[Operation,
 def stores(op: Operation) -> bool:
     """Does an op write memory, it or what is inside of it?"""
     return any(isinstance(each, _STORES) for each in op.walk())
-
-
-def memory_of(op: Operation) -> SSAValue | None:
-    """The argument that is the array of an access; None for no access, and where it is not known."""
-    if isinstance(op, xegpu.BlockAccess):
-        made = created(op.operands[op.tdesc_operand])
-        source = None if made is None else made.source
-    elif isinstance(op, xegpu.LoadGatherOp | xegpu.StoreScatterOp | xegpu.AtomicRMWOp):
-        source = op.source_operand
-    elif isinstance(op, xegpu.LoadMatrixOp | xegpu.StoreMatrixOp):
-        described = op.mem_desc.owner
-        source = described.source if isinstance(described, xegpu.CreateMemDescOp) else None
-    else:
-        source = next((v for v in op.operands if isinstance(v.type, MemRefType)), None)
-    if source is None:
-        return None
-    root = memory_objects.memory_root(source)
-    return root if isinstance(root, BlockArgument) or isinstance(root.type, MemRefType) else None

@@ -52,6 +52,7 @@ from tilewright.targets.xe.registers import (
     Pressure,
     TooManyRegisters,
     choose_mode,
+    exchanges,
     lanes_of,
     refuse_whole,
     risk,
@@ -92,11 +93,10 @@ class XeUnit(Unit[XeMachine]):
 
     natural: Pressure | None = None
     """The registers that the lane's program takes in the order in which it is written."""
-    fit: bool | None = None
-    """Whether registers suffice for the lane's program as it is; None where that is not known."""
     registers: int = 0
     """Of a thread, with which the kernel is compiled."""
     pressure: Pressure | None = None
+    """Of the lane's program as it is; None where it was not counted."""
     spills: bool = False
     """Whether what registers do not hold may lie in memory."""
     lowered: LoweredLane | None = None
@@ -109,35 +109,39 @@ class XeUnit(Unit[XeMachine]):
     def runs(self, name: str) -> bool:
         return name in ("xe", self.machine.name)
 
+    def counted(self) -> Pressure:
+        """The pressure of the lane's program as it is."""
+        if self.pressure is None:
+            self.pressure = pressure_of(self.kernel, self.machine)
+        return self.pressure
+
     def fits(self) -> bool:
         """Whether registers suffice for the lane's program as it is."""
-        if self.fit is None:
-            try:
-                choose_mode(self.kernel, self.machine)
-                self.fit = True
-            except UnsupportedError:
-                self.fit = False
-        return self.fit
+        try:
+            choose_mode(self.kernel, self.machine, self.counted())
+            return True
+        except UnsupportedError:
+            return False
 
 
 L = ("lane",)
 
 
 def _schedule(unit: XeUnit) -> None:
-    """Schedules ops next to their uses, if registers do not suffice or many addresses are live."""
+    """Schedules ops next to their uses, if registers do not suffice, many addresses are live or lanes exchange much."""
     schedule_for_pressure(unit.kernel, lanes_of(unit.kernel, unit.machine))
-    unit.fit = None
+    unit.pressure = None
 
 
 def _measure(unit: XeUnit) -> None:
     """Estimates register pressure."""
-    unit.natural = pressure_of(unit.kernel, unit.machine)
+    unit.natural = unit.counted()
 
 
-def _many_or_too_large(unit: XeUnit) -> bool:
+def _crowded(unit: XeUnit) -> bool:
     # Addresses of scattered loads take many registers: they come in order, too.
     scattered = sum(op.name in ("xegpu.load", "xegpu.load_matrix") for op in unit.kernel.walk())
-    return scattered >= MANY_ADDRESSES or not unit.fits()
+    return scattered >= MANY_ADDRESSES or not unit.fits() or exchanges(unit.counted())
 
 
 def too_large(unit: XeUnit) -> bool:
@@ -174,10 +178,11 @@ def _reload(unit: XeUnit) -> None:
 
 def _choose(unit: XeUnit) -> None:
     """Chooses 128 or 256 registers per thread; refuses a program that needs more."""
-    natural = unit.natural or pressure_of(unit.kernel, unit.machine)
+    found = unit.counted()
+    natural = unit.natural or found
     before = natural.registers + natural.reserve
-    unit.registers, unit.pressure = choose_mode(unit.kernel, unit.machine, before, unit.spills)
-    why = risk(unit.pressure, unit.registers, before, unit.machine.grf_bytes)
+    unit.registers = choose_mode(unit.kernel, unit.machine, found, before, unit.spills)
+    why = risk(found, unit.registers, before, unit.machine.grf_bytes)
     unit.remarks += [f"{RISK}: {why}"] if why else []
 
 
@@ -206,7 +211,7 @@ ORDER: Sequence[Pass[XeUnit]] = (
         L,
         "unit",
         optional=True,
-        when=_many_or_too_large,
+        when=_crowded,
         machine=True,
     ),
     *(split(registers) for registers in PARTS),

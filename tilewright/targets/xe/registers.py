@@ -157,7 +157,7 @@ def risk(found: Pressure, mode: int, natural: int, size: int) -> str | None:
             f"memory; {SMALLER}, and --emit report asks the offline compiler"
         )
     single = found.registers + found.kept > mode
-    if found.exchanged >= SEEN and found.registers >= mode // 2:
+    if exchanges(found, mode):
         return (
             f"{found.registers} registers of data in {mode}, and {found.exchanged} that lanes exchange by shuffles: "
             "such kernels were seen to spill; layouts that leave elements with their lanes avoid it, and --emit "
@@ -171,6 +171,11 @@ def risk(found: Pressure, mode: int, natural: int, size: int) -> str | None:
         f"{found.registers} registers of data{what} in {mode}: such kernels were seen to spill from "
         f"{SEEN * mode // LARGE} on; smaller subgroup tiles{rows} avoid it, and --emit report asks the offline compiler"
     )
+
+
+def exchanges(found: Pressure, mode: int = LARGE) -> bool:
+    """Do lanes exchange so much, beside what lives, that compilers were seen to spill?"""
+    return found.exchanged >= SEEN and found.registers >= mode // 2
 
 
 def refuse_whole(kernel: gpu.FuncOp, machine: XeMachine) -> None:
@@ -277,17 +282,20 @@ def _crowded(kernel: gpu.FuncOp, machine: XeMachine) -> tuple[Limit | None, int]
 
 
 def choose_mode(
-    kernel: gpu.FuncOp, machine: XeMachine, before: int = 0, spills: bool = False
-) -> tuple[int, Pressure]:
+    kernel: gpu.FuncOp,
+    machine: XeMachine,
+    found: Pressure,
+    before: int = 0,
+    spills: bool = False,
+) -> int:
     """Registers per thread that the kernel is compiled with, 128 or 256.
 
-    `before`: what it would have needed in the order of the program. Compilers undo part of a new order, by moving
-    arithmetic to its user: a kernel that fits 128 in the new order only gets 256 where it may, and so does one that
-    would not fit them if what arithmetic holds apart counted twice.
+    `found`: its pressure. `before`: what it would have needed in the order of the program. Compilers undo part of a
+    new order, by moving arithmetic to its user: a kernel that fits 128 in the new order only gets 256 where it may, and
+    so does one that would not fit them if what arithmetic holds apart counted twice.
     `tilewright.grf` on the kernel asks for one. Raises TooManyRegisters for a kernel that fits neither, with the
     numbers and what to change; with `spills` only where scratch memory does not hold the rest.
     """
-    found = pressure(kernel, machine)
     need = found.registers + found.reserve
     subgroups = integer(kernel, "tilewright.subgroups", 1)
     crowd, most = _crowded(kernel, machine)
@@ -299,7 +307,7 @@ def choose_mode(
     mode = asked or (SMALL if max(need, before) + found.apart + found.addresses <= SMALL else most)
     rest = machine.fault("the kernel", "scratch", (need - mode) * machine.grf_bytes)
     if need <= mode or (spills and rest is None):
-        return mode, found
+        return mode
     parts = ", ".join(f"{n} of {name}" for name, n in found.largest)
     why = (
         f" with {subgroups} subgroups in a workgroup" if crowd is not None and mode == SMALL else ""

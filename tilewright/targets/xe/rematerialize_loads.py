@@ -19,8 +19,8 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from tilewright.dialects import xegpu
 from tilewright.passes import memory_objects
+from tilewright.passes.xegpu.block_messages import memory_of
 from tilewright.targets.xe.liveness import VIEWS
-from tilewright.targets.xe.moves import memory_of
 
 
 def rematerialize_loads(kernel: gpu.FuncOp) -> bool:

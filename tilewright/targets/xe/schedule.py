@@ -37,6 +37,7 @@ _PARTS = (
     "vector.bitcast",
     "vector.broadcast",
     "vector.shuffle",
+    "gpu.shuffle",
 )
 
 
