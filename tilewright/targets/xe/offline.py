@@ -17,8 +17,16 @@ from pathlib import Path
 
 from tilewright.diagnostics import CompileError, ToolMissing
 
-DEVICES = {"xe-pvc": ("pvc", "xehpc"), "xe-bmg": ("pvc", "xehpc"), "xe-dg2": ("dg2", "xehpg")}
-"""Machine -> (ocloc's device, iga64's platform). BMG has the matrix and block instructions of PVC."""
+DEVICES = {
+    "xe-pvc": ("pvc", "pvc", "xehpc"),
+    "xe-bmg": ("pvc", "pvc", "xehpc"),
+    "xe-dg2": ("dg2", "acm-g10", "xehpg"),
+}
+"""Machine -> (the machine that it compiles for, ocloc's device, iga64's platform).
+
+BMG has the matrix and block instructions of PVC. What ocloc calls dg2 is revision 0 of the chip, for whose faults the
+compiler of release 22.43 does something that ends in a segmentation fault on large kernels of 256 registers; its
+acm-g10 is a later revision of the same chip."""
 
 LARGE_GRF = "-cl-intel-256-GRF-per-thread"
 HINT = "apt-get install intel-opencl-icd libigc-tools"
@@ -96,7 +104,7 @@ def compile_offline(
             f"no offline compiler here knows {machine}: there is no offline ISA",
             hint=f"it knows {', '.join(DEVICES)}; every stage up to SPIR-V is there",
         )
-    device, platform = DEVICES[machine]
+    name, device, platform = DEVICES[machine]
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder, "kernel.spv")
         source.write_bytes(spirv)
@@ -151,7 +159,7 @@ def compile_offline(
         spilled = re.search(r"^//\.spill size (\d+)", listing, re.M)
     scratch = re.search(r"type:\s*scratch\s*\n\s*usage:.*\n\s*size:\s*(\d+)", info)
     return Binary(
-        device,
+        name,
         text,
         info,
         int(spilled.group(1)) if spilled else 0,
