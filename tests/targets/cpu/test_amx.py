@@ -124,3 +124,24 @@ def test_f16_without_products_of_its_own_is_exact_and_keeps_infinity_and_nan(rng
     small[20] = fine[20]
     for part in (fine, small):
         assert np.linalg.norm(c[part] - exact[part]) <= 1e-6 * np.linalg.norm(exact[part])
+
+
+@pytest.mark.parametrize("scale", [False, True])
+def test_rows_of_a_result_are_fetched_before_they_are_written(scale):
+    """Whatever becomes of the sums: micro-kernels of tiles fetch nothing that is written."""
+
+    @tw.kernel
+    def scaled(A, B, C, S: tw.constexpr):
+        m = tw.program_id(0) * 64
+        a, b = tw.init_tile(A, [m, 0], (64, 64)), tw.init_tile(B, [0, 0], (64, 96))
+        c = tw.tile_mma(tw.load_tile(a), tw.load_tile(b))
+        tw.store_tile((c * 0.5 if S else c).to(C.dtype), tw.init_tile(C, [m, 0], (64, 96)))
+
+    a, b, c = (np.zeros(shape, BF16) for shape in ((256, 64), (64, 96), (256, 96)))
+
+    def fetched(**options) -> int:
+        kernel = scaled.options(target="cpu", machine="amx", **options)
+        return len(re.findall("mach.prefetch.*write", kernel.compile(a, b, c, S=scale).ir["mach"]))
+
+    assert fetched() > 0
+    assert fetched(disable="prefetch") == 0

@@ -39,7 +39,8 @@ def test_whole_panels_are_not_copied():
         made = thin_product.compile(
             a, b, c, 512, BM=128, BN=n, BK=32, target="cpu", machine="avx512"
         )
-        return made.ir["mach"].count(what)
+        lines = [line for line in made.ir["mach"].splitlines() if what in line]
+        return sum("write" not in line for line in lines)  # C's rows are fetched to be written
 
     for what in ("math.fma", "mach.prefetch"):
         assert count(what, 64) == 2 * count(what, 256)

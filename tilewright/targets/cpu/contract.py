@@ -193,10 +193,12 @@ class ContractEmitter:
             depth = unit if partial else b.round_up(b.minus(k1, k0), unit)
 
             def below(operand: PanelOperand, skipped: Idx) -> Idx:
-                """Bytes to the panel, `skipped` bytes before this one, of the next block; 0 where there is none."""
+                """Bytes to the panel, `skipped` bytes before this one, of the next block, and behind the last one to
+                what the next program reads; 0 where that is not in memory."""
                 if partial:
                     return 0
-                return b.select(b.cmp("slt", k1, main), b.minus(operand.below_bytes, skipped), 0)
+                next = b.minus(operand.below_bytes, skipped)
+                return b.select(b.cmp("slt", k1, main), next, operand.after_bytes)
 
             def columns(j: Idx, count: int) -> None:
                 """All rows by `count` panels of B from panel j on."""
@@ -216,9 +218,10 @@ class ContractEmitter:
                         operand_a = find(i.iv)
                         fetches: list[Fetch] = []
                         if family.tiles:
+                            near = operands[0].pointer
                             fetches = [
-                                self.fetch(operand_a, family.a, below(operand_a, 0), cols, family.nr, j),
-                                self.fetch(operands[0], family.b, next_b, rows, family.mr, i.iv),
+                                self.fetch(operand_a, family.a, below(operand_a, 0), cols, family.nr, j, near),
+                                self.fetch(operands[0], family.b, next_b, rows, family.mr, i.iv, near),
                             ]  # fmt: skip
                         for operand in operands if not family.tiles else ():
                             self.prefetch_next(operand, family, rows, i.iv)
@@ -257,14 +260,24 @@ class ContractEmitter:
             last()
 
     def fetch(
-        self, at: PanelOperand, format: PanelFormat, ahead: Idx, count: int, unit: int, turn: Idx
+        self,
+        at: PanelOperand,
+        format: PanelFormat,
+        ahead: Idx,
+        count: int,
+        unit: int,
+        turn: Idx,
+        near: SSAValue,
     ) -> Fetch:
         """A panel `ahead` bytes from an operand: the `turn`-th part, of as many as the panel is used times, by a
-        micro-kernel's steps of tiles. All of it: the last part may reach beyond."""
+        micro-kernel's steps of tiles. All of it: the last part may reach beyond. Where `ahead` is 0, lines from `near`
+        on, which cost little because they are in the first cache."""
+        b = self.b
         uses = -(-count // unit)
         lines = min(-(-TILE_LINES * format.parts // uses), MOST_LINES)
-        base = self.b.ptr(at.pointer, ahead)
-        return Fetch(self.b.ptr(base, self.b.times(turn, AMX_STEPS * 64 * lines)), lines)
+        there = b.cmp("ne", ahead, 0)
+        base = b.value(arith.SelectOp(there, b.ptr(at.pointer, ahead), near))
+        return Fetch(b.ptr(base, b.times(turn, AMX_STEPS * 64 * lines)), lines)
 
     def prefetch_next(self, operand: PanelOperand, family: Family, rows: int, i: Idx) -> None:
         """While panels of B are used, fetch those that come next, a part with every panel of A."""

@@ -53,6 +53,8 @@ ROW_BLOCK = 16
 """Rows that run together, so that columns are vectors; fewer where rows are long."""
 ROW_BLOCK_BYTES = 16 << 10
 """Kept values of a block of rows stay in the first cache, beside the rows that they are made of."""
+WRITE_AHEAD = 2048
+"""Bytes of rows that are fetched before they are written: the lines that a core can wait for at once, twice."""
 
 
 class FusedEmitter(FusedPlanner):
@@ -372,13 +374,18 @@ class FusedEmitter(FusedPlanner):
         """What to prefetch while a level runs: (tile, rows ahead, will be written).
 
         A level that reads no matrix leaves memory idle: it fetches what the first level of the next rows reads, and
-        what the last level of these rows writes.
+        what the last level of these rows writes. Where there is but one, what it writes on the next rows.
         """
         plan = self.current
         wide = [p for p in range(plan.levels) if plan.of(p, False)]
-        if len(wide) < 2:
-            return []
         found: Ahead = []
+        if len(wide) < 2:
+            stored = [] if self.tiles_read(roots) else self.accessed(roots, 0, 0)
+            for tile, _ in stored:
+                row_bytes = tile.shape[1] * itemsize(tile.element)
+                if tile.strides[1] == 1:
+                    found.append((tile, -(-WRITE_AHEAD // row_bytes), True))
+            return found
         if level == wide[1]:
             found += [
                 (t, step, False)

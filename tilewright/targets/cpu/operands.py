@@ -223,7 +223,11 @@ class Operands:
                 array.fill(b, origin, start, last, k, stop, packed, own_bytes)
             pointer = b.value(arith.SelectOp(array.ahead, pointer, own))
             panel_bytes = b.select(array.ahead, panel_bytes, own_bytes)
-            find = self.finder(format, pointer, panel_bytes, b.select(array.ahead, below, 0))
+            passed = b.times(b.minus(b.div(k, family.depth), b.div(k0, family.depth)), below)
+            after = b.minus(b.times(panels, panel_bytes), passed) if array.depth else 0
+            find = self.finder(
+                format, pointer, panel_bytes, *(b.select(array.ahead, v, 0) for v in (below, after))
+            )
             if as_it_is == 0:
                 return find
             size = itemsize(format.element)
@@ -248,17 +252,24 @@ class Operands:
         return Side(format, x_count, b.minus(array.k_extent, k0), locate, partial, block)
 
     def finder(
-        self, format: PanelFormat, start: SSAValue, panel_bytes: Idx, below_bytes: Idx = 0
+        self,
+        format: PanelFormat,
+        start: SSAValue,
+        panel_bytes: Idx,
+        below_bytes: Idx = 0,
+        after_bytes: Idx = 0,
     ) -> Finder:
-        """Panels `panel_bytes` apart; those of the next block of k `below_bytes` behind them."""
+        """Panels `panel_bytes` apart; those of the next block of k `below_bytes` behind them, those of the next program
+        `after_bytes`."""
         b, size = self.b, itemsize(format.element)
 
         def panel(i: Idx) -> PanelOperand:
             pointer = b.ptr(start, b.times(i, panel_bytes))
             group = format.group
             return PanelOperand(
-                pointer, group * size, format.parts * format.part_bytes, panel_bytes, below_bytes
-            )
+                pointer, group * size, format.parts * format.part_bytes, panel_bytes, below_bytes,
+                after_bytes,
+            )  # fmt: skip
 
         return Finder(panel)
 

@@ -87,7 +87,7 @@ def emit_streamed(
         with b.when(b.cmp("ne", head, 0)), e.scope():
             s.finish(root, Position(row, 0, 1, lanes), b.mask_first(head, lanes))
     end = s.main_end([root], row, width)
-    sweep = s.sweep_of([root], row, lanes, ahead, tile)
+    sweep = s.sweep_of([root], row, lanes, [each for each in ahead if not each[2]], tile)
     sweep.reads = [t for t in s.tiles_read([root]) if t.strides[1] == 1]
     main = b.plus(head, b.times(b.div(b.max(b.minus(end, head), 0), sweep.step), sweep.step))
     main = b.select(past, main, 0)
