@@ -14,7 +14,7 @@ from tilewright import reference, uarch
 from tilewright.diagnostics import TilewrightError, UnsupportedError
 from tilewright.dialects.text import parse_module, print_module, verify_module
 from tilewright.layout import LayoutError
-from tilewright.passes.pipeline import CLEANUP, Pipeline
+from tilewright.passes.pipeline import CLEANUP, Pass, Pipeline
 from tilewright.passes.workgroup_form import OTHER_FORMS
 from tilewright.targets.base import CompileOptions, get_target, pipelines
 from tilewright.targets.cpu.pipeline import PIPELINE as CPU
@@ -46,6 +46,11 @@ def text_of(*shapes: tuple[int, ...], **tiles: int) -> str:
 
 
 TEXT = text_of((128, 128), (128, 1), (128, 128), (128, 128), BN=64)
+
+
+def test_a_pass_without_docstrings_tells_its_name():
+    """python -OO keeps none."""
+    assert Pass[Any]("carry-offsets", lambda kernel: None).story == "carry offsets"
 
 
 def test_lists_are_whole():

@@ -106,8 +106,11 @@ class Pass(Generic[U_contra]):
 
     @property
     def story(self) -> str:
-        """What it does to a program, as a line of its target's story: what `rewrite` says of itself first."""
-        first = (self.rewrite.__doc__ or "").partition("\n\n")[0].partition(". ")[0]
+        """What it does to a program, as a line of its target's story: what `rewrite` says of itself first.
+
+        Under `python -OO`, which keeps no docstrings, its name."""
+        said = self.rewrite.__doc__ or self.name.replace("-", " ")
+        first = said.partition("\n\n")[0].partition(". ")[0]
         return self.told or first[:1].lower() + " ".join(first[1:].split()).removesuffix(".")
 
     def apply(self, unit: U_contra) -> None:
