@@ -52,35 +52,53 @@ class Resizable:
         if len({_structure(each) for each in ops}) > 1:
             raise NotAffineError
         self._module = modules[0]
-        self._types: list[tuple[SSAValue, tuple[Attribute, ...]]] = []
-        self._properties: list[tuple[Operation, str, tuple[Attribute, ...]]] = []
+        self._types: list[tuple[SSAValue, _Places]] = []
+        self._properties: list[tuple[Operation, str, _Places]] = []
+        known: dict[tuple[Attribute, ...], _Places] = {}
         for same in zip(*ops, strict=True):
             for values in zip(*map(_defined, same), strict=True):
-                self._note(self._types, (values[0],), [v.type for v in values])
+                self._note(known, self._types, (values[0],), [v.type for v in values])
             for name in same[0].properties:
                 held = [op.properties[name] for op in same]
-                self._note(self._properties, (same[0], name), held)
+                self._note(known, self._properties, (same[0], name), held)
         self.at(first)
 
     @staticmethod
-    def _note(places: list[Any], place: tuple[Any, ...], held: Sequence[Attribute]) -> None:
+    def _note(
+        known: dict[tuple[Attribute, ...], _Places],
+        places: list[Any],
+        place: tuple[Any, ...],
+        held: Sequence[Attribute],
+    ) -> None:
         if any(attribute != held[0] for attribute in held):
-            places.append((*place, tuple(held)))
+            alike = tuple(held)
+            places.append((*place, known.setdefault(alike, _Places(alike))))
 
     def at(self, sizes: tuple[int, ...]) -> ModuleOp:
         """The kernel at these sizes: always the same module, with other numbers."""
-        known: dict[tuple[Attribute, ...], Attribute] = {}
-
-        def resized(held: tuple[Attribute, ...]) -> Attribute:
-            if held not in known:
-                known[held] = _resized(held, sizes)
-            return known[held]
-
-        for value, held in self._types:
-            value._type = resized(held)  # pyright: ignore[reportPrivateUsage]
-        for op, name, held in self._properties:
-            op.properties[name] = resized(held)
+        for value, places in self._types:
+            value._type = places.at(sizes)  # pyright: ignore[reportPrivateUsage]
+        for op, name, places in self._properties:
+            op.properties[name] = places.at(sizes)
         return self._module
+
+
+class _Places:
+    """Places of a kernel that hold the same at all sizes."""
+
+    def __init__(self, held: tuple[Attribute, ...]):
+        self.held = held
+        """With FIRST, and with each of OTHER."""
+        self.of = [i for i, attribute in enumerate(held[1:]) if attribute != held[0]]
+        """The sizes that it depends on."""
+        self.known: dict[tuple[int, ...], Attribute] = {}
+
+    def at(self, sizes: tuple[int, ...]) -> Attribute:
+        """What is there at these sizes."""
+        key = tuple([sizes[i] for i in self.of])
+        if key not in self.known:
+            self.known[key] = _resized(self.held, sizes)
+        return self.known[key]
 
 
 def _defined(op: Operation) -> list[SSAValue]:
