@@ -35,8 +35,9 @@ from tilewright.uarch.products import PlacedProduct, Side
 TILINGS = (
     *((m, n) for m in (32, 64, 128, 256, 512) for n in (32, 64, 128, 256, 512)),
     *((8, n) for n in (32, 128, 512)),
-    *((16, n) for n in (32, 64, 128, 256, 512)),
+    *((16, n) for n in (16, 32, 48, 64, 96, 128, 256, 512)),
     *((m, n) for m in (128, 512) for n in (8, 24)),
+    *((m, n) for m in (24, 64) for n in (48, 96)),
     *((m, n) for m in (1, 2, 4) for n in (128, 512)),
 )
 TYPES = {"bf16": "f32", "f16": "f32", "f32": "f32", "i8": "i32"}

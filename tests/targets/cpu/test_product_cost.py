@@ -81,6 +81,14 @@ def test_many_rows_that_share_sets_of_a_cache_come_late():
     assert many > 1.3 * few and many > 1.2 * apart
 
 
+def test_strips_of_a_few_columns_read_whole_lines_of_rows_that_lie_apart():
+    """B across k, each element once: 16 columns of f32 are a line of every row, 48 of bf16 two of them."""
+    line, wide = (seconds((10, 4096, 8192), (16, n), threads=16) for n in (16, 64))
+    assert line > wide
+    part, whole = (seconds((16, 1536, 7168), (16, n), BF16) / n for n in (48, 64))
+    assert part > 1.2 * whole
+
+
 def test_one_thread_waits_for_no_other():
     alone, four = (PanelCosts(machine("amx"), t, replace(PANEL_RATES, meeting=1.0)) for t in (1, 4))
     side = Side(64, 1024, True, True)

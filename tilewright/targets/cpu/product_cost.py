@@ -124,7 +124,8 @@ class PanelCosts:
                 found.append(("copies", self._read(p, side, mine, far, True), True))
             else:
                 runs = side.extent * ceil(p.k / SUMMED) if side.along_k else p.k
-                bytes = mine + runs * rates.run
+                lines = mine if side.along_k else p.k * _whole(side.extent * size, LINE)
+                bytes = lines + runs * rates.run
                 if in_place:
                     found.append(("copies", self._read(p, side, bytes, rates.in_place), True))
                     if not kernel.tiles:
@@ -146,9 +147,9 @@ class PanelCosts:
             read += p.k * rates.run
         near = read / rates.in_place if left == 0 else 0.0
         read = self._read(p, long, read, rates.stream)
-        row = short.tile * _itemsize(p.types[1 - left])
-        if not short.along_k:  # its lines are read for these elements alone
-            row = max(row, LINE)
+        row, copy = short.tile * _itemsize(p.types[1 - left]), rates.pack_rows
+        if not short.along_k:  # whole lines are read for these elements alone
+            row, copy = _whole(row, LINE) + rates.run, rates.pack_lines
         rate = 2 * vector / max(4, _itemsize(p.types[2])) * rates.hertz
         block, few, columns = vector // 4, 1, short.tile
         if left == 0:
@@ -156,7 +157,7 @@ class PanelCosts:
             rate *= rates.thin_columns
         depth = p.k if left == 1 else _whole(p.k, vector // 4) + THIN_SUMS
         multiplied = depth * _whole(long.extent, block) * _whole(columns, few) / rate
-        packed = p.k * row / rates.pack_rows
+        packed = p.k * row / copy
         return [("products", max(multiplied + near, read), True), ("copies", packed, True)]
 
     def _read(
