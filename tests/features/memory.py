@@ -196,6 +196,44 @@ PROGRAMS: dict[str, Program] = {
             a.__setitem__((2, 2), 2 * a[3, 2]),
         ),
     ),
+    "a copy of an array": Program(
+        "a: f32 18x140 | strided<[150, 1]>, n: index = 5, b: f32 5x11x70, c: f32 5x11x70",
+        """%w = memref.subview %a[1, 3] [%n, 66] [2, 1] : memref<18x140xf32, strided<[150, 1]>> to memref<?x66xf32, strided<[300, 1], offset: 153>>
+        %p = memref.subview %b[0, 4, 2] [5, 1, 66] [1, 1, 1] : memref<5x11x70xf32> to memref<5x66xf32, strided<[770, 1], offset: 282>>
+        memref.copy %w, %p : memref<?x66xf32, strided<[300, 1], offset: 153>> to memref<5x66xf32, strided<[770, 1], offset: 282>>
+        memref.copy %b, %c : memref<5x11x70xf32> to memref<5x11x70xf32>""",
+        lambda a, n, b, c: (b.__setitem__((ALL, 4, slice(2, 68)), a[1:10:2, 3:69]), c.__setitem__(ALL, b)),
+        workgroup=True,
+    ),
+    "loops of two dimensions that sum": Program(
+        "a: i32 8x6, n: index = 6, b: i32 8x16",
+        """%c0 = arith.constant 0 : index
+        %c1 = arith.constant 1 : index
+        %c2 = arith.constant 2 : index
+        %c8 = arith.constant 8 : index
+        %one = arith.constant 1 : i32
+        %s, %m = scf.parallel (%i, %j) = (%c0, %c1) to (%c8, %n) step (%c2, %c1) init (%one, %one) -> (i32, i32) {
+          %x = memref.load %a[%i, %j] : memref<8x6xi32>
+          %y = arith.addi %x, %one : i32
+          memref.store %y, %a[%i, %j] : memref<8x6xi32>
+          scf.reduce(%x, %y : i32, i32) {
+          ^bb0(%p: i32, %q: i32):
+            %r = arith.addi %p, %q : i32
+            scf.reduce.return %r : i32
+          }, {
+          ^bb0(%p: i32, %q: i32):
+            %r = arith.maxsi %p, %q : i32
+            scf.reduce.return %r : i32
+          }
+        }
+        %t = arith.addi %s, %m : i32
+        %r = vector.broadcast %t : i32 to vector<8x16xi32>
+        store %r, %b[0, 0] 8x16""",
+        lambda a, n, b: (
+            b.__setitem__(ALL, 1 + a[::2, 1:].sum() + max(1, a[::2, 1:].max() + 1)),
+            a.__setitem__((slice(0, 8, 2), slice(1, 6)), a[::2, 1:] + 1),
+        ),
+    ),
     "a number in an array without a unit stride": Program(
         "a: f16 4x8 | strided<[16, 2]>, b: f16 8x16",
         f"""%c2 = arith.constant 2 : index

@@ -45,6 +45,8 @@ class Program:
     grid: tuple[int, int, int] = (1, 1, 1)
     subgroup: bool = False
     """Of one subgroup, in XeGPU; else of a workgroup."""
+    workgroup: bool = False
+    """Of a workgroup, and says so."""
     lanes: int = 0
     """Of a lane of a subgroup of so many; its values are a lane's share of them."""
     without: tuple[str, ...] = ()
@@ -65,14 +67,14 @@ class Program:
             full = f"memref<{said or shape}x{element}{extra}>" if shape else element
             types[name] = full, element
         lines = [_expanded(line, n, types) for n, line in enumerate(self.body.splitlines())]
-        named = "lane" if self.lanes else "subgroup"
+        named = "lane" if self.lanes else "workgroup" if self.workgroup else "subgroup"
         width = f", tilewright.lanes = {self.lanes} : i64" if self.lanes else ""
-        level = (
-            f'attributes {{tilewright.level = "{named}", tilewright.subgroups = 1 : i64{width}}} '
-        )
+        count = "" if self.workgroup else ", tilewright.subgroups = 1 : i64"
+        level = f'attributes {{tilewright.level = "{named}"{count}{width}}} '
+        said = level if self.workgroup or self.subgroup or self.lanes else ""
         arguments = ", ".join(f"%{name}: {full}" for name, (full, _) in types.items())
         return (
-            f"gpu.module @m {{ gpu.func @k({arguments}) kernel {level if self.subgroup or self.lanes else ''}{{\n"
+            f"gpu.module @m {{ gpu.func @k({arguments}) kernel {said}{{\n"
             + "\n".join(lines)
             + "\ngpu.return\n} }\n"
         )

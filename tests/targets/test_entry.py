@@ -130,3 +130,16 @@ def test_a_loop_whose_step_is_zero_when_it_runs_fails(target: str) -> None:
     np.testing.assert_array_equal(b, a + a + a)
     with pytest.raises(CheckError, match=r"scf\.for needs a step above zero"):
         kernel.launch((1, 1, 1), [describe(a), describe(b), 0])
+
+
+def test_a_kernel_of_vectors_that_says_no_level_is_told_how():
+    text = """gpu.module @m { gpu.func @f(%a: memref<8xf32>, %b: memref<8xf32>) kernel {
+  %c0 = arith.constant 0 : index
+  %v = vector.load %a[%c0] : memref<8xf32>, vector<8xf32>
+  vector.store %v, %b[%c0] : memref<8xf32>, vector<8xf32>
+  gpu.return } }"""
+    with pytest.raises(UnsupportedError, match="program of a lane") as raised:
+        build_text(parse_module(text), CompileOptions(target="sm_90a"))
+    assert 'tilewright.level = "workgroup"' in (raised.value.hint or "")
+    stated = text.replace("kernel {", 'kernel attributes {tilewright.level = "workgroup"} {')
+    assert build_text(parse_module(stated), CompileOptions(target="sm_90a")).asm["ptx"]

@@ -39,6 +39,7 @@ from tilewright.passes.inline_calls import called_function
 from tilewright.passes.kernel import LEVEL, kernel_of, level_of
 from tilewright.passes.kernel_outlining import outline_launches
 from tilewright.passes.level import state_launch
+from tilewright.passes.loop_nests import loop_nests
 from tilewright.passes.observer import Observer, ignore
 from tilewright.passes.outer_loops_to_grid import outer_loops_to_grid
 from tilewright.passes.ranked_arguments import ranked_arguments
@@ -90,6 +91,8 @@ def enter(module: ModuleOp, target: str, observe: Observer = ignore) -> None:
             elif not get_target(target).takes_branches:
                 _refuse_branches(kernel)
     outline(module)
+    if get_target(target).compiles:
+        loop_nests(module)
     for kernel in state_levels(module):
         if get_target(target).compiles:
             _assert_steps(kernel)
@@ -103,13 +106,11 @@ def _assert_steps(kernel: gpu.FuncOp) -> None:
     The executors tell of it by themselves.
     """
     for op in list(kernel.walk()):
-        steps = [op.step] if isinstance(op, scf.ForOp) else []
-        for step in op.step if isinstance(op, scf.ParallelOp) else steps:
-            if constant(step) is None:
-                at = Before(op)
-                zero = at.add(arith.ConstantOp(IntegerAttr(0, step.type)))  # pyright: ignore
-                positive = at.add(arith.CmpiOp(step, zero, "sgt"))
-                at.insert(cf.AssertOp(positive, f"{op.name} needs a step above zero"))
+        if isinstance(op, scf.ForOp) and constant(op.step) is None:
+            at = Before(op)
+            zero = at.add(arith.ConstantOp(IntegerAttr(0, op.step.type)))  # pyright: ignore
+            positive = at.add(arith.CmpiOp(op.step, zero, "sgt"))
+            at.insert(cf.AssertOp(positive, "scf.for needs a step above zero"))
 
 
 def state_levels(module: ModuleOp) -> list[gpu.FuncOp]:

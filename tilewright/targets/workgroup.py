@@ -17,6 +17,7 @@ from tilewright.diagnostics import unsupported
 from tilewright.passes.fold_identities import fold_identities
 from tilewright.passes.inline_calls import INLINE_CALLS
 from tilewright.passes.kernel import leave_out_maps, level_of
+from tilewright.passes.level import tells_lanes_apart
 from tilewright.passes.observer import Observer
 from tilewright.passes.pipeline import CLEANUP, Pass, Unit, run
 from tilewright.passes.reciprocal import use_reciprocals
@@ -62,7 +63,10 @@ def begin(
         raise unsupported(
             kernel,
             f"@{kernel.sym_name.data} is the program of a lane of Intel's subgroups; target {options.target} has none",
-            hint="Intel GPUs run it, and target cpu does lane by lane; the program of a workgroup runs on every target",
+            hint="Intel GPUs run it, and target cpu does lane by lane; the program of a workgroup runs on every target"
+            if tells_lanes_apart(kernel)
+            else "nothing in it differs between lanes: is it a workgroup's? "
+            'Then it has attributes {tilewright.level = "workgroup"}',
         )
     if not is_workgroup_xetile(kernel):
         run(OTHER_FORMS, unit, observe)

@@ -118,6 +118,15 @@ vector<2x4xf32>, vector<4x2xf32> into vector<2x2xf32>
 %loop = scf.for %k = %n to %n step %n iter_args(%acc = %zero) -> (vector<2xf32>) {
   scf.yield %acc : vector<2xf32>
 }
+%r0, %r1 = scf.parallel (%p2) = (%n) to (%n) step (%n) init (%n, %n) -> (index, index) {
+  scf.reduce(%p2, %n : index, index) {
+  ^bb0(%ra: index, %rb: index):
+    scf.reduce.return %ra : index
+  }, {
+  ^bb0(%rc: index, %rd: index):
+    scf.reduce.return %rd : index
+  }
+}
 scf.parallel (%p0, %p1) = (%n, %n) to (%n, %n) step (%n, %n) {
   gpu.barrier
 }

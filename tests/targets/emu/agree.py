@@ -9,7 +9,9 @@ import numpy as np
 
 from tilewright import reference
 from tilewright.dialects.text import parse_module
+from tilewright.passes.affine_to_scf import affine_to_scf
 from tilewright.passes.expand_ops import expand_ops
+from tilewright.passes.loop_nests import loop_nests
 from tilewright.runtime.arrays import describe
 from tilewright.targets.base import CompileOptions, Executable, get_target
 
@@ -40,6 +42,8 @@ def kernel(args: str, body: str, attributes: str) -> Any:
 def build(module: Any) -> Executable:
     module = module.clone()
     expand_ops(module)
+    affine_to_scf(module)
+    loop_nests(module)
     return get_target("emu").build(module, CompileOptions(target="emu"))
 
 

@@ -220,6 +220,38 @@ def _print_parallel(op: scf.ParallelOp, printer: Printer) -> None:
     printer.print_op_attributes(op.attributes)
 
 
+def _parse_reduce(cls: type[IRDLOperation], parser: Parser) -> Operation:
+    """`scf.reduce(%x, %y : T, U) { ... }, { ... }`; without a comma, too, as xDSL prints it."""
+    operands: Sequence[SSAValue] = ()
+    if parser.parse_optional_punctuation("(") is not None:
+        names = parser.parse_comma_separated_list(
+            parser.Delimiter.NONE, parser.parse_unresolved_operand
+        )
+        parser.parse_punctuation(":")
+        types = parser.parse_comma_separated_list(parser.Delimiter.NONE, parser.parse_type)
+        operands = parser.resolve_operands(names, types, parser.pos)
+        parser.parse_punctuation(")")
+    regions: list[Region] = []
+    while (region := parser.parse_optional_region()) is not None:
+        regions.append(region)
+        parser.parse_optional_punctuation(",")
+    attributes = parser.parse_optional_attr_dict()
+    return cls.create(operands=operands, regions=regions, attributes=attributes)
+
+
+def _print_reduce(op: scf.ReduceOp, printer: Printer) -> None:
+    if op.args:
+        printer.print_string("(")
+        printer.print_list(op.args, printer.print_operand)
+        printer.print_string(" : ")
+        printer.print_list([v.type for v in op.args], printer.print_attribute)
+        printer.print_string(")")
+    if op.reductions:
+        printer.print_string(" ")
+        printer.print_list(op.reductions, printer.print_region)
+    printer.print_op_attributes(op.attributes)
+
+
 # --- scf.forall ---------------------------------------------------------------------------------------
 
 
@@ -428,4 +460,5 @@ def complete() -> None:
     set_custom(scf.IfOp, _parse_if, scf.IfOp.print)
     set_custom(scf.WhileOp, _parse_while, _print_while)
     set_custom(scf.ParallelOp, _parse_parallel, _print_parallel)
+    set_custom(scf.ReduceOp, _parse_reduce, _print_reduce)
     add_ops(scf.Scf, (ForallOp, InParallelOp))

@@ -106,7 +106,8 @@ class _Narrow:
         """What is alike for all elements, as the nearest number of 32 bits: numbers of a tile that has none at the end
         lie on the same side of it. Without signs numbers below 0 are large."""
         low, high = self.ranges.of(tile)
-        if self.fits(value) or not (LEAST if signs else -1) < low <= high < MOST:
+        small = element(value.type) not in WIDE or self.fits(value)
+        if small or not (LEAST if signs else -1) < low <= high < MOST:
             return value
         owner = value.owner
         if isinstance(owner, arith.ConstantOp) and (given := constants(value)) is not None:

@@ -147,28 +147,6 @@ def _define(low: Lowering, definition: memref.GlobalOp) -> None:
         low.module.body.block.add_op(definition.clone())
 
 
-@lowers("memref.copy")
-def copy(low: Lowering, op: memref.CopyOp) -> None:
-    """All elements in order, each lane its own."""
-    source, target = memory(low, op.source), memory(low, op.destination)
-
-    def dimension(d: int, at: list[v.Number]) -> None:
-        if d == len(source.sizes):
-            place = place_of(low, source, at)
-            value = read(low, place, source.element)
-            write(
-                low,
-                place_of(low, target, at),
-                v.Uniform(value) if place.shared else v.Varying(value),
-            )
-            return
-
-        with low.b.loop(0, source.sizes[d]) as loop:
-            dimension(d + 1, [*at, v.Uniform(loop.iv)])
-
-    dimension(0, [])
-
-
 # Views ----------------------------------------------------------------------------------------------------------------
 
 
