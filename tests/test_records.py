@@ -85,7 +85,7 @@ def test_those_of_other_machines_are_ignored_and_told_of(tmp_path):
         assert records.find(KEYS[0]) == record(1.0) and records.find(KEYS[1]) is None
 
 
-def test_a_file_that_is_not_whole_is_ignored(tmp_path):
+def test_a_file_that_is_not_whole_is_refused(tmp_path):
     records.keep(KEYS[0], record(1.0))
     file = tmp_path / "shared"
     records.export(file)
@@ -94,9 +94,11 @@ def test_a_file_that_is_not_whole_is_ignored(tmp_path):
         file.write_bytes(damaged)
         with (
             knobs.override(cache_dir=tmp_path / "other"),
-            pytest.warns(RuntimeWarning, match="damaged"),
+            pytest.raises(TilewrightError, match="damaged"),
         ):
-            assert records.load(file, {HERE}) == (0, 0) and not list(records.every())
+            records.load(file, {HERE})
+        with knobs.override(cache_dir=tmp_path / "other"):
+            assert not list(records.every())
     with pytest.raises(OSError):
         records.load(tmp_path / "missing", {HERE})
 

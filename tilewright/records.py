@@ -70,13 +70,12 @@ def export(path: Path) -> int:
 def load(path: Path, machines: Collection[str]) -> tuple[int, int]:
     """Takes the records of a file that were measured on one of these machines; how many, and how many were not.
 
-    A file that is not whole is ignored with a warning, records of other machines with another. OSError where there is
-    no such file.
+    Records of other machines are ignored with a warning. TilewrightError for a file that is not whole, OSError where
+    there is none.
     """
     entries = cache.unpack(path.read_bytes())
     if entries is None:
-        _warn(f"{path} is damaged, or no file of records: nothing of it is used")
-        return 0, 0
+        raise TilewrightError(f"{path} is damaged, or no file of records: nothing of it is used")
     found = {k: r for k, data in entries.items() if (r := _read(data)) is not None and _is_key(k)}
     mine = {key: record for key, record in found.items() if record.machine in machines}
     others = sorted({r.machine for r in found.values()} - set(machines))

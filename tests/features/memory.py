@@ -196,6 +196,20 @@ PROGRAMS: dict[str, Program] = {
             a.__setitem__((2, 2), 2 * a[3, 2]),
         ),
     ),
+    "views that count from the array's base": Program(
+        "a: f32 8x16, b: f32 4x8, c: f32 4x8",
+        """%w = memref.subview %a[2, 1] [4, 8] [1, 1] : memref<8x16xf32> to memref<4x8xf32, strided<[16, 1], offset: 33>>
+        %u = memref.reinterpret_cast %w to offset: [3], sizes: [4, 8], strides: [16, 1] : memref<4x8xf32, strided<[16, 1], offset: 33>> to memref<4x8xf32, strided<[16, 1], offset: 3>>
+        %t = xetile.init_tile %u[0, 0] : memref<4x8xf32, strided<[16, 1], offset: 3>> -> !xetile.tile<4x8xf32>
+        %x = xetile.load_tile %t : !xetile.tile<4x8xf32> -> vector<4x8xf32>
+        store %x, %b[0, 0] 4x8
+        %h, %o, %s:2, %d:2 = memref.extract_strided_metadata %w : memref<4x8xf32, strided<[16, 1], offset: 33>> -> memref<f32>, index, index, index, index, index
+        %r = memref.reinterpret_cast %h to offset: [%o], sizes: [4, 8], strides: [%d#0, 1] : memref<f32> to memref<4x8xf32, strided<[?, 1], offset: ?>>
+        %q = xetile.init_tile %r[0, 0], [4, 8], [%d#0, 1] : memref<4x8xf32, strided<[?, 1], offset: ?>> -> !xetile.tile<4x8xf32>
+        %y = xetile.load_tile %q : !xetile.tile<4x8xf32> -> vector<4x8xf32>
+        store %y, %c[0, 0] 4x8""",
+        lambda a, b, c: (b.__setitem__(ALL, a[:4, 3:11]), c.__setitem__(ALL, a[2:6, 1:9])),
+    ),
     "a copy of an array": Program(
         "a: f32 18x140 | strided<[150, 1]>, n: index = 5, b: f32 5x11x70, c: f32 5x11x70",
         """%w = memref.subview %a[1, 3] [%n, 66] [2, 1] : memref<18x140xf32, strided<[150, 1]>> to memref<?x66xf32, strided<[300, 1], offset: 153>>
@@ -207,25 +221,17 @@ PROGRAMS: dict[str, Program] = {
     ),
     "loops of two dimensions that sum": Program(
         "a: i32 8x6, n: index = 6, b: i32 8x16",
-        """%c0 = arith.constant 0 : index
-        %c1 = arith.constant 1 : index
-        %c2 = arith.constant 2 : index
-        %c8 = arith.constant 8 : index
-        %one = arith.constant 1 : i32
+        """%c0 = arith.constant 0 : index %c1 = arith.constant 1 : index %c2 = arith.constant 2 : index
+        %c8 = arith.constant 8 : index %one = arith.constant 1 : i32
         %s, %m = scf.parallel (%i, %j) = (%c0, %c1) to (%c8, %n) step (%c2, %c1) init (%one, %one) -> (i32, i32) {
           %x = memref.load %a[%i, %j] : memref<8x6xi32>
           %y = arith.addi %x, %one : i32
           memref.store %y, %a[%i, %j] : memref<8x6xi32>
-          scf.reduce(%x, %y : i32, i32) {
-          ^bb0(%p: i32, %q: i32):
-            %r = arith.addi %p, %q : i32
-            scf.reduce.return %r : i32
-          }, {
-          ^bb0(%p: i32, %q: i32):
-            %r = arith.maxsi %p, %q : i32
-            scf.reduce.return %r : i32
-          }
-        }
+          scf.reduce(%x, %y : i32, i32) { ^bb0(%p: i32, %q: i32):
+            %r = arith.addi %p, %q : i32 scf.reduce.return %r : i32
+          }, { ^bb0(%p: i32, %q: i32):
+            %r = arith.maxsi %p, %q : i32 scf.reduce.return %r : i32
+          } }
         %t = arith.addi %s, %m : i32
         %r = vector.broadcast %t : i32 to vector<8x16xi32>
         store %r, %b[0, 0] 8x16""",

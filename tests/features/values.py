@@ -204,3 +204,43 @@ PROGRAMS["vector.contract of loaded tiles"] = Program(
     gives(lambda a, b: b @ a.T + 1),
     error=1e-5,
 )
+
+
+# Contractions: batches, several dimensions of one kind, vectors, other combinations than sums.
+def _contraction(spec: str, kind: str, element: str, to: str, shapes: tuple[str, str, str]) -> None:
+    """Of all 8x16 elements of %a in the shape of each operand; what they combine to begins with 3."""
+    maps = spec.replace("->", ",").split(",")
+    dims = sorted({*spec} - {*",->"})
+    listed = ", ".join(f"affine_map<({', '.join(dims)}) -> ({', '.join(m)})>" for m in maps)
+    kinds = ", ".join('"parallel"' if d in maps[2] else '"reduction"' for d in dims)
+    left, right, out = ([int(n) for n in shape.split("x")] for shape in shapes)
+    whole = f"{np.prod(out[:-1], dtype=int)}x{out[-1]}"
+
+    def function(a: Any) -> Any:
+        x, y = (np.asarray(a, np.float64).reshape(shape) for shape in (left, right))
+        each = np.einsum(
+            f"{maps[0]},{maps[1]}->{maps[2]}{''.join(d for d in dims if d not in maps[2])}", x, y
+        )
+        each = each.reshape(*out, -1)
+        total = each.sum(-1) + 3 if kind == "add" else np.maximum(each.max(-1), 3)
+        return total.reshape(whole_shape)
+
+    whole_shape = tuple(map(int, whole.split("x")))
+    put(
+        f"contraction {spec} {kind} of {element}",
+        "8x16",
+        element,
+        f"""%x = vector.shape_cast %v : vector<8x16x{element}> to vector<{shapes[0]}x{element}>
+        %y = vector.shape_cast %v : vector<8x16x{element}> to vector<{shapes[1]}x{element}>
+        %c = arith.constant dense<{3.0 if to[0] in "bf" else 3}> : vector<{shapes[2]}x{to}>
+        %d = vector.contract {{indexing_maps = [{listed}], iterator_types = [{kinds}], kind = #vector.kind<{kind}>}} %x, %y, %c : vector<{shapes[0]}x{element}>, vector<{shapes[1]}x{element}> into vector<{shapes[2]}x{to}>
+        %r = vector.shape_cast %d : vector<{shapes[2]}x{to}> to vector<{whole}x{to}>""",
+        f"{to} {whole}",
+        function,
+    )
+
+
+_contraction("bmk,bkn->nbm", "add", "bf16", "f32", ("2x8x8", "2x8x8", "8x2x8"))
+_contraction("kmr,nk->mnr", "add", "f32", "f32", ("8x4x4", "16x8", "4x16x4"))
+_contraction("mk,kn->mn", "maximumf", "f32", "f32", ("8x16", "16x8", "8x8"))
+_contraction("kl,lmk->m", "add", "i8", "i32", ("8x16", "16x1x8", "1"))

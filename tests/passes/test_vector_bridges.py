@@ -322,13 +322,13 @@ REFUSED = {
         "%v = vector.transfer_read %x[%c0, %c0], %pad : memref<8x8xf32, affine_map<(i, j) -> (i floordiv 2, j, i mod 2)>>, vector<8x8xf32>",
         "vector.transfer_read is of",
     ),
-    "matvec": (
+    "narrow": (
         "memref<8x8xf32>",
         "%v = vector.transfer_read %x[%c0, %c0], %pad : memref<8x8xf32>, vector<8x8xf32>\n"
-        "%u = arith.constant dense<1.0> : vector<8xf32>\n"
+        "%u = arith.constant dense<1.0> : vector<8xf16>\n"
         "%w = vector.contract {indexing_maps = [affine_map<(i, k) -> (i, k)>, affine_map<(i, k) -> (k)>, affine_map<(i, k) -> (i)>],"
-        ' iterator_types = ["parallel", "reduction"], kind = #vector.kind<add>} %v, %u, %u : vector<8x8xf32>, vector<8xf32> into vector<8xf32>',
-        "no product of two matrices",
+        ' iterator_types = ["parallel", "reduction"], kind = #vector.kind<add>} %v, %u, %u : vector<8x8xf32>, vector<8xf16> into vector<8xf16>',
+        "products of f32 do not add up in f16",
     ),
 }  # fmt: skip
 

@@ -213,12 +213,16 @@ def scan(d: Drawing) -> None:
 
 
 def contract(d: Drawing) -> None:
-    """A product of matrices, batches of them, or with a vector, in any order of their dimensions."""
-    dims = d.pick(("m n k", "m k", "n k", "b m n k", "k")).split()
+    """A product of matrices, batches of them, or with a vector, in any order of their dimensions, of several rows or
+    sums; or what products combine to otherwise."""
+    dims = d.pick(("m n k", "m k", "n k", "b m n k", "k", "m r n k", "m n k s")).split()
     extent = {name: d.pick((1, 2, 4, 5, 8)) for name in dims}
+    while math.prod(extent.values()) > 4 * LARGEST:
+        extent[max(extent, key=lambda name: extent[name])] = 2
     dtype = d.pick("f32 i32 i64")
-    factors = [[n for n in dims if n != "n"], [n for n in dims if n != "m"]]
-    result = [n for n in dims if n != "k"]
+    kind = "add" if d.chance(2) else d.pick(SUMS[dtype == "f32"])
+    factors = [[n for n in dims if n != "n"], [n for n in dims if n not in ("m", "r")]]
+    result = [n for n in dims if n not in ("k", "s")]
     factors = [d.draw(st.permutations(f)) for f in factors]
     result = d.draw(st.permutations(result)) if result else []
     a, b, c = (
@@ -228,12 +232,15 @@ def contract(d: Drawing) -> None:
     maps = ", ".join(
         f"affine_map<({', '.join(dims)}) -> ({', '.join(n)})>" for n in (*factors, result)
     )
-    kinds = ", ".join('"reduction"' if n == "k" else '"parallel"' for n in dims)
-    stated = f"{{indexing_maps = [{maps}], iterator_types = [{kinds}], kind = #vector.kind<add>}}"
+    kinds = ", ".join('"reduction"' if n in ("k", "s") else '"parallel"' for n in dims)
+    stated = (
+        f"{{indexing_maps = [{maps}], iterator_types = [{kinds}], kind = #vector.kind<{kind}>}}"
+    )
     text = (
         f"vector.contract {stated} {a.name}, {b.name}, {c.name} : {a.type}, {b.type} into {c.type}"
     )
-    d.add(text, c.shape, dtype, KEPT * KEPT * extent["k"] + KEPT)
+    terms = math.prod(extent[n] for n in dims if n in ("k", "s"))
+    d.add(text, c.shape, dtype, KEPT * KEPT * terms + KEPT)
 
 
 def outer(d: Drawing) -> None:

@@ -58,6 +58,11 @@ class Matrix:
     element: Attribute
     sizes: tuple[Idx, ...]
     strides: tuple[Idx, ...]
+    offset: Idx = 0
+    """How many elements the address lies behind the array's base, from which a `memref.reinterpret_cast` counts."""
+
+    def base(self, b: Builder) -> SSAValue:
+        return b.ptr(self.pointer, b.times(self.offset, -itemsize(self.element)))
 
 
 @dataclass(frozen=True)
@@ -110,19 +115,26 @@ def matrix_of_memref(
     full_sizes = tuple(n if n >= 0 else sizes[i] for i, n in enumerate(shape))
     full_strides = tuple(s if s != DYNAMIC else strides[i] for i, s in enumerate(known))
     element = plain(type.element_type)
-    if offset not in (0, DYNAMIC):
-        pointer = b.ptr(pointer, offset * itemsize(element))
-    return Matrix(pointer, element, full_sizes, full_strides)
+    offset = 0 if offset == DYNAMIC else offset
+    pointer = b.ptr(pointer, offset * itemsize(element))
+    return Matrix(pointer, element, full_sizes, full_strides, offset)
 
 
 def view_of(b: Builder, op: Operation, base: Matrix, operands: Sequence[Idx]) -> Matrix:
     """What an op of `upstream.views` makes of an array."""
-    new = viewed(op, View(0, base.sizes, base.strides), operands, b)
+    new = viewed(op, View(base.offset, base.sizes, base.strides), operands, b)
     type = op.results[0].type
     assert isinstance(type, MemRefType)
     element = plain(type.element_type)
-    moved = b.times(new.offset, itemsize(element)) if new.bytes is None else new.bytes
-    return Matrix(b.ptr(base.pointer, moved), element, tuple(new.sizes), tuple(new.strides))
+    further = b.minus(new.offset if new.bytes is None else new.bytes, base.offset)
+    pointer = b.ptr(base.pointer, b.times(further, itemsize(base.element)))
+    return Matrix(pointer, element, tuple(new.sizes), tuple(new.strides), new.offset)
+
+
+def metadata_of(b: Builder, array: Matrix) -> tuple[Matrix, list[Idx]]:
+    """What `memref.extract_strided_metadata` gives: the base, and offset, sizes and strides of the array."""
+    whole = Matrix(array.base(b), array.element, (), ())
+    return whole, [array.offset, *array.sizes, *array.strides]
 
 
 def init_tile(

@@ -104,6 +104,14 @@ class Before(Folding):
             return value
         return self.add(vector.BroadcastOp(value, with_shape(value.type, shape)))
 
+    def spread(self, value: SSAValue, axes: Sequence[int], shape: Sequence[int]) -> SSAValue:
+        """A vector whose dimensions are these of a shape, in the shape's order, repeated along the others."""
+        turned = (
+            self.transpose(value, [axes.index(axis) for axis in sorted(axes)]) if axes else value
+        )
+        wide = [n if axis in axes else 1 for axis, n in enumerate(shape)]
+        return self.broadcast(self.cast(turned, wide) if axes else turned, shape)
+
     def iota(self, shape: Sequence[int], dim: int) -> SSAValue:
         """Indices 0, 1, .. along a dimension: extent 1 in the others."""
         extent = shape[dim]

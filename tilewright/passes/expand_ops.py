@@ -228,7 +228,7 @@ def _mask(op: MaskOp, at: Before) -> None:
     at.insert(inner)
     other = op.passthru
     if isinstance(inner, vector.TransferReadOp) and other is not None:
-        mask = _spread(at, mask, _walked(inner), shape_of(other))
+        mask = at.spread(mask, _walked(inner), shape_of(other))
     made = [*inner.results]
     if isinstance(inner, more.OuterProductOp):
         other = inner.acc or at.add(arith.ConstantOp(zero_of(inner.result.type)))
@@ -259,7 +259,7 @@ def _transfer(op: vector.TransferReadOp | vector.TransferWriteOp, at: Before) ->
     made = vector.TransferReadOp.create(
         operands=op.operands, properties=op.properties, result_types=[kind]
     )
-    at.replace(_spread(at, at.add(made), walked, shape))
+    at.replace(at.spread(at.add(made), walked, shape))
 
 
 def _walked(op: vector.TransferReadOp | vector.TransferWriteOp) -> list[int]:
@@ -267,13 +267,6 @@ def _walked(op: vector.TransferReadOp | vector.TransferWriteOp) -> list[int]:
     results = enumerate(op.permutation_map.data.results)
     found = [(r.position, axis) for axis, r in results if isinstance(r, AffineDimExpr)]
     return [axis for _, axis in sorted(found)]
-
-
-def _spread(at: Before, value: SSAValue, walked: list[int], shape: tuple[int, ...]) -> SSAValue:
-    """A vector of these dimensions of a shape in the shape's order, repeated along the others."""
-    turned = at.transpose(value, [walked.index(axis) for axis in sorted(walked)])
-    wide = [n if axis in walked else 1 for axis, n in enumerate(shape)]
-    return at.broadcast(at.cast(turned, wide), shape)
 
 
 def _both(at: Before, mask: SSAValue, other: SSAValue | None) -> SSAValue:

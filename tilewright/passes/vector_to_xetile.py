@@ -1,4 +1,4 @@
-"""vector-to-xetile: reads and writes of vectors become tiles, products of matrices tile_mma.
+"""vector-to-xetile: reads and writes of vectors become tiles, contractions what `vector-contractions` says.
 
     %s = memref.subview %b[%k, %j] [32, 64] [1, 1] : ..      %t = xetile.init_tile %b[%k, %j] : .. -> !xetile.tile<..>
     %v = vector.transfer_read %s[%c0, %c0], %pad : ..   ->   %v = xetile.load_tile %t : ..
@@ -10,8 +10,8 @@ What of a subview lies inside of it and fills it is a tile of what it is a part 
 What is no such block becomes a scattered tile, with an offset and a mask for each element (`vector_elements`): gathers
 and scatters, writes under a mask, vectors along other dimensions than the two innermost, memory without a unit stride.
 Requires: upstream dialects, expand-ops. Guarantees: the same results; no read or write of a vector
-and no contraction is left. Raises UnsupportedError, and changes nothing, for tensors, and for contractions that are no
-product.
+and no contraction is left. Raises UnsupportedError, and changes nothing, for tensors and for
+sums narrower than their factors.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ from tilewright.dialects.xetile.assembly import Index
 from tilewright.passes.cleanup import eliminate_dead
 from tilewright.passes.emit import Before
 from tilewright.passes.kernel import LEVEL
+from tilewright.passes.vector_contractions import check, contract
 from tilewright.passes.vector_elements import (
     flattened,
     indexed,
@@ -59,7 +60,7 @@ def vector_to_xetile(function: gpu.FuncOp | func.FuncOp) -> None:
     for op in found:
         _access(op)
     for op in products:
-        _sides(op)
+        check(op)
     for op in found:
         access, at = _access(op), Before(op)
         if (places := access.said.offsets) is not None:
@@ -70,7 +71,7 @@ def vector_to_xetile(function: gpu.FuncOp | func.FuncOp) -> None:
         else:
             _block(at, access, order)
     for op in products:
-        _contract(op, _sides(op))
+        contract(op)
     for block in function.body.blocks:
         eliminate_dead(block)
     # A vector of any size is a workgroup's.
@@ -245,27 +246,3 @@ def _scattered(
         return
     write(at, access.value, base, offsets, mask)
     at.replace()
-
-
-def _sides(op: ContractionOp) -> tuple[tuple[SSAValue, bool], tuple[SSAValue, bool]]:
-    """The operands that have the result's rows and columns, and whether each is the other way round."""
-    maps = [m.data for m in op.indexing_maps]
-    *sides, result = ([getattr(r, "position", -1) for r in m.results] for m in maps)
-    if op.kind == "add" and maps[0].num_dims == 3 and len(set(result)) == 2 == len(result):
-        rows, columns = result
-        (k,) = {0, 1, 2} - set(result)
-        for left, right in ((0, 1), (1, 0)):
-            if sorted(sides[left]) == sorted((rows, k)) and sorted(sides[right]) == sorted(
-                (k, columns)
-            ):
-                turned = sides[left] != [rows, k], sides[right] != [k, columns]
-                return (op.operands[left], turned[0]), (op.operands[right], turned[1])
-    listed = ", ".join(str(m) for m in maps)
-    hint = "a contraction of another form is linalg, which linalg-to-xetile takes"
-    raise _refuse(op, f"<{op.kind}> of {listed} is no product of two matrices", hint)
-
-
-def _contract(op: ContractionOp, sides: Sequence[tuple[SSAValue, bool]]) -> None:
-    before = Before(op)
-    a, b = (before.add(xetile.TransposeOp(v)) if turned else v for v, turned in sides)
-    before.replace(before.add(xetile.TileMmaOp(a, b, op.acc)))

@@ -123,23 +123,16 @@ def state_levels(module: ModuleOp) -> list[gpu.FuncOp]:
 
 
 def _vectors_as_tiles(kernel: gpu.FuncOp) -> bool:
-    """Reads, writes and products of vectors become those of tiles, which every target has, but for a lane's; whether
-    there are any."""
-    moves = ("transfer_", "load", "store", "masked", "gather", "scatter")
+    """Reads, writes and products of vectors become tiles, which all targets have, but for a lane's; is there any?"""
+    moves = ("transfer_", "load", "store", "masked", "gather", "scatter", "contract")
     names = tuple(f"vector.{move}" for move in moves)
-    found = {op.name for op in kernel.walk() if op.name.startswith((*names, "vector.contract"))}
-    if level_of(kernel) == "lane" or not found:
+    if level_of(kernel) == "lane" or not any(op.name.startswith(names) for op in kernel.walk()):
         return False
     from tilewright.passes.strided_memrefs import strided_memrefs
     from tilewright.passes.vector_to_xetile import vector_to_xetile
 
     strided_memrefs(kernel)
-    try:
-        vector_to_xetile(kernel)
-    except UnsupportedError:
-        if found != {"vector.contract"}:
-            raise
-        return False  # a target may do contractions that are no products
+    vector_to_xetile(kernel)
     return True
 
 

@@ -158,10 +158,10 @@ def matmul(a: Array, b: Array, c: Array | None, type: Attribute) -> Array:
 
 @meaning("vector.contract")
 def contract(site: Site, op: Operation, a: Array, b: Array, acc: Array) -> Array:
-    if _kind(op) != "add":
-        raise unsupported(op, f"vector.contract <{_kind(op)}> is not run")
     maps = cast(ArrayAttr[AffineMapAttr], op.properties["indexing_maps"])
     left, right, out = (_dimensions(op, map.data) for map in maps)
+    if _kind(op) != "add":
+        return _combined(op, (a, left), (b, right), acc, out)
     both = [d for d in left if d in right and d in out]
     summed = [d for d in left if d in right and d not in out]
     only_left, only_right = (
@@ -184,6 +184,28 @@ def contract(site: Site, op: Operation, a: Array, b: Array, acc: Array) -> Array
     product = product.reshape(product.shape[0], *sized(grouped))
     product = product.transpose(0, *(grouped.index(d) + 1 for d in out))
     return reductions.combine("add", type, product, acc)
+
+
+def _combined(
+    op: Operation,
+    a: tuple[Array, list[int]],
+    b: tuple[Array, list[int]],
+    acc: Array,
+    out: list[int],
+) -> Array:
+    """Every product, combined along what the result does not have."""
+    type, kind = op.results[0].type, _kind(op)
+    order = [*out, *sorted({*a[1], *b[1]} - {*out})]
+
+    def spread(value: Array, dims: list[int]) -> Array:
+        value = value.astype(numerics.numpy_type(type))
+        value = value.transpose(0, *(dims.index(d) + 1 for d in order if d in dims))
+        extents = iter(value.shape[1:])
+        return value.reshape(len(value), *(next(extents) if d in dims else 1 for d in order))
+
+    product = reductions.combine("mul", type, spread(*a), spread(*b))
+    over = tuple(range(len(out) + 1, len(order) + 1))
+    return reductions.combine(kind, type, reductions.reduce(kind, type, product, over), acc)
 
 
 def _dimensions(op: Operation, map: AffineMap) -> list[int]:

@@ -6,6 +6,7 @@ from xdsl.dialects import gpu, memref
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.codegen.builder import Builder
+from tilewright.codegen.tiles import metadata_of
 from tilewright.diagnostics import unsupported
 from tilewright.dialects import mach
 from tilewright.dialects.upstream.arith import folded
@@ -50,11 +51,9 @@ class MemrefOps:
         self.values.scalars[op.result] = self.b.idx(self.matrices[op.source].sizes[dim])
 
     def lower_memref_extract_strided_metadata(self, op: Operation) -> None:
-        matrix = self.matrices[op.operands[0]]
-        rank = len(matrix.sizes)
-        self.matrices[op.results[0]] = matrix
-        values = [0, *matrix.sizes, *matrix.strides]
-        for result, value in zip(op.results[1 : 2 + 2 * rank], values, strict=True):
+        base, values = metadata_of(self.b, self.matrices[op.operands[0]])
+        self.matrices[op.results[0]] = base
+        for result, value in zip(op.results[1:], values, strict=True):
             self.values.scalars[result] = self.b.idx(value)
 
     def lower_view(self, op: Operation) -> None:
@@ -64,7 +63,7 @@ class MemrefOps:
         self.matrices[op.results[0]] = view_of(self.b, op, self.matrices[source], numbers)
 
     def lower_memref_extract_aligned_pointer_as_index(self, op: Operation) -> None:
-        pointer = self.matrices[op.operands[0]].pointer
+        pointer = self.matrices[op.operands[0]].base(self.b)
         address = self.b.value(mach.IntFromPtrOp(pointer))
         self.values.scalars[op.results[0]] = address
 

@@ -17,6 +17,7 @@ from tilewright.codegen.tiles import (
     init_tile,
     itemsize,
     matrix_of_memref,
+    metadata_of,
     plain,
     view_of,
 )
@@ -94,9 +95,8 @@ def dim(d: Distributor, op: memref.DimOp) -> None:
 
 @rule("memref.extract_strided_metadata")
 def metadata(d: Distributor, op: Operation) -> None:
-    matrix = _array(d, op, op.operands[0])
-    d.set_matrix(op.results[0], matrix)
-    values = [0, *matrix.sizes, *matrix.strides]
+    base, values = metadata_of(d.b, _array(d, op, op.operands[0]))
+    d.set_matrix(op.results[0], base)
     for result, value in zip(op.results[1:], values, strict=True):
         d.set_scalar(result, d.b.idx(value))
 
@@ -110,7 +110,7 @@ def view(d: Distributor, op: Operation) -> None:
 
 @rule("memref.extract_aligned_pointer_as_index")
 def address(d: Distributor, op: Operation) -> None:
-    pointer = _array(d, op, op.operands[0]).pointer
+    pointer = _array(d, op, op.operands[0]).base(d.b)
     d.set_scalar(op.results[0], d.b.value(mach.IntFromPtrOp(pointer)))
 
 
