@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.draws import fresh_rng
 from tests.targets.cuda.threads import ThreadsTarget
 from tilewright import reference
 from tilewright.dialects.text import parse_module
 from tilewright.runtime.arrays import describe
 from tilewright.targets.base import CompileOptions, get_target
+from tilewright.targets.entry import build_text
 
 SLM = "#xetile.tile_attr<memory_space = 3>"
 KERNEL = """
@@ -132,3 +134,28 @@ def test_an_array_seen_otherwise(view: str, kind: str, make, rng: np.random.Gene
     out = np.full((8, 16), np.nan, np.float32)
     got = agree("%x: memref<16x8xf32>, %y: memref<8x16xf32>", body, [x], out)
     np.testing.assert_array_equal(got, make(x))
+
+
+def test_a_branch_that_gives_one_value_twice():
+    """What one branch copies on the way to its results is not there in the other."""
+    text = """gpu.module @m { gpu.func @f(%a: memref<4xi16>, %b: memref<1xi32>) kernel
+    attributes {tilewright.level = "workgroup"} {
+  %c0 = arith.constant 0 : index
+  %one = arith.constant 1 : i32
+  %v = vector.load %a[%c0] : memref<4xi16>, vector<4xi16>
+  %n = memref.load %b[%c0] : memref<1xi32>
+  %p = arith.cmpi eq, %n, %one : i32
+  %r:2 = scf.if %p -> (vector<4xi16>, vector<4xi16>) {
+    scf.yield %v, %v : vector<4xi16>, vector<4xi16>
+  } else {
+    scf.yield %v, %v : vector<4xi16>, vector<4xi16>
+  }
+  %s = arith.addi %r#0, %r#1 : vector<4xi16>
+  vector.store %s, %a[%c0] : memref<4xi16>, vector<4xi16>
+  gpu.return } }"""
+    for taken in (0, 1):
+        a = fresh_rng().integers(-99, 99, 4).astype(np.int16)
+        wanted = 2 * a
+        code = build_text(parse_module(text), CompileOptions(target="cpu"))
+        code.launch((1, 1, 1), [describe(a), describe(np.array([taken], np.int32))])
+        np.testing.assert_array_equal(a, wanted)

@@ -73,6 +73,7 @@ class ControlFlow:
     def _move(self, moves: Sequence[tuple[SSAValue, Buffer]]) -> None:
         written = {id(buffer) for _, buffer in moves}
         pending: list[tuple[SSAValue, Buffer]] = []
+        outside = {value: self.values.buffers.get(value) for value, _ in moves}
         for value, buffer in moves:
             source = self.values.buffers.get(self.values.real(value))
             if source is buffer:
@@ -84,6 +85,12 @@ class ControlFlow:
             pending.append((value, buffer))
         for value, buffer in pending:
             self.copy(value, buffer)
+        # A spare buffer is written on this way only: another branch has to write its own.
+        for value, held in outside.items():
+            if held is None:
+                self.values.buffers.pop(value, None)
+            else:
+                self.values.buffers[value] = held
 
     def bind(self, place: SSAValue, parts: Sequence[SSAValue], sample: SSAValue) -> None:
         if is_tile(place):
