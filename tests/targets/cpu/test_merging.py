@@ -11,6 +11,7 @@ from tilewright import knobs
 from tilewright.runtime.arrays import describe
 from tilewright.targets.cpu import merging
 from tilewright.targets.cpu.machine import THIN_COLUMNS
+from tilewright.targets.cpu.product_cost import PanelCosts
 
 
 @tw.kernel
@@ -98,3 +99,18 @@ def test_few_programs_and_large_tiles_are_no_reason_to_compile_again():
     assert not merging.may_pay(64 * 64, (64, 1, 1), 64)
     assert not merging.may_pay(256 * 512, (64, 64, 1), 2)
     assert not merging.may_pay(0, (64, 64, 1), 2)
+
+
+def test_a_side_that_one_program_covers_is_not_made_longer(rng, monkeypatch):
+    """Whatever longer tiles are said to cost."""
+    monkeypatch.setattr(merging, "GAIN", -1.0)
+    asked = []
+    causes = PanelCosts.causes
+    monkeypatch.setattr(
+        PanelCosts, "causes", lambda self, p, n: asked.append(p[0]) or causes(self, p, n)
+    )
+    a, b, g, bias = arrays(rng, "f32", 2048, 17, 64)
+    tiles = {"BM": 32, "BN": 32, "target": "cpu", "num_threads": 2}
+    c = np.zeros((2048, 17), np.float32)
+    merged(gated, (64, 1), (a, b, g, bias, c), **tiles)
+    assert {p.b.tile for p in asked} == {32} and len({p.a.tile for p in asked}) > 1

@@ -127,8 +127,12 @@ class Merging:
 
         forms = costs.forms(alone)
         ways = [
-            [f for f in FACTORS if f == 1 or (x in known and known[x].covers(grid[x], f, shapes))]
-            for x in range(3)
+            [
+                f
+                for f in FACTORS
+                if f == 1 or (f < 2 * n and x in known and known[x].covers(n, f, shapes))
+            ]
+            for x, n in enumerate(grid)
         ]
         best = min(((x, y, z) for x in ways[0] for y in ways[1] for z in ways[2]), key=seconds)
         return best if seconds(best) < (1 - GAIN) * seconds(ALONE) else ALONE

@@ -147,9 +147,11 @@ class PanelCosts:
             read += p.k * rates.run
         near = read / rates.in_place if left == 0 else 0.0
         read = self._read(p, long, read, rates.stream)
-        row, copy = short.tile * _itemsize(p.types[1 - left]), rates.pack_rows
-        if not short.along_k:  # whole lines are read for these elements alone
-            row, copy = _whole(row, LINE) + rates.run, rates.pack_lines
+        row = short.tile * _itemsize(p.types[1 - left])
+        packed = p.k * row / rates.pack_rows
+        if not short.along_k:  # a core's first program reads whole lines of rows that lie apart
+            apart = (_whole(row, LINE) + rates.run) / rates.pack_lines
+            packed += p.k * apart * min(1.0, self.threads / long.tiles)
         rate = 2 * vector / max(4, _itemsize(p.types[2])) * rates.hertz
         block, few, columns = vector // 4, 1, short.tile
         if left == 0:
@@ -157,7 +159,6 @@ class PanelCosts:
             rate *= rates.thin_columns
         depth = p.k if left == 1 else _whole(p.k, vector // 4) + THIN_SUMS
         multiplied = depth * _whole(long.extent, block) * _whole(columns, few) / rate
-        packed = p.k * row / copy
         return [("products", max(multiplied + near, read), True), ("copies", packed, True)]
 
     def _read(
