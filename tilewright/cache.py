@@ -239,13 +239,10 @@ def compiler_fingerprint() -> str:
         spec = find_spec(library)
         if spec is not None and spec.origin is not None:
             found.append(_version(spec.origin, os.stat(spec.origin)))
-            if (
-                library == "llvmlite"
-            ):  # LLVM itself, which another build of the same version may bring
-                with (
-                    contextlib.suppress(OSError),
-                    os.scandir(f"{spec.origin[:-11]}binding") as files,
-                ):
+            if library == "llvmlite":
+                # LLVM itself, which another build of the same version may bring.
+                folder = os.path.join(os.path.dirname(spec.origin), "binding")
+                with contextlib.suppress(OSError), os.scandir(folder) as files:
                     found += [_version(f.path, f.stat()) for f in files if "libllvm" in f.name]
     return digest("\n".join(sorted(found)))
 

@@ -72,28 +72,22 @@ class Merging:
                 self._made[factors] = None if factors == ALONE else self._code(factors)
             return self._made[factors]
 
-    def _key(self, *parts: str) -> str:
+    def _names(self, *parts: str) -> tuple[str, ...]:
         """Of what is kept on disk."""
-        options, target = self._options, self._target
-        compiler = cache.compiler_fingerprint(), target.fingerprint(options)
-        return cache.digest(*compiler, options.code_key, self._source, *parts)
+        fingerprint = self._target.fingerprint(self._options)
+        return fingerprint, self._options.code_key, self._source, *parts
 
     def _kept(self, about: str, grid: Grid, args: Sequence[Argument], costs: PanelCosts) -> Grid:
-        disk, key = cache.current(), self._key("merge", about, repr(costs.rates))
-        stored = disk.get(key) if disk is not None else None
-        if stored is not None:
+        def make() -> dict[str, bytes]:
             try:
-                x, y, z = map(int, json.loads(stored[_CHOICE]))
-                return x, y, z
-            except (KeyError, TypeError, ValueError):
-                pass
-        try:
-            found = self._choice(grid, args, costs)
-        except TilewrightError:
-            found = ALONE
-        if disk is not None:
-            disk.put(key, {_CHOICE: json.dumps(found).encode()})
-        return found
+                found = self._choice(grid, args, costs)
+            except TilewrightError:
+                found = ALONE
+            return {_CHOICE: json.dumps(found).encode()}
+
+        stored = cache.kept(self._names("merge", about, repr(costs.rates)), make)
+        x, y, z = map(int, json.loads(stored[_CHOICE]))
+        return x, y, z
 
     def _choice(self, grid: Grid, args: Sequence[Argument], costs: PanelCosts) -> Grid:
         """How many programs to merge along each axis."""
@@ -157,19 +151,13 @@ class Merging:
         from tilewright.passes.kernel import kernel_of
         from tilewright.passes.merge_programs import ask
 
-        disk, key = cache.current(), self._key("merged", repr(factors))
-        stored = disk.get(key) if disk is not None else None
-        if stored is not None:
-            try:
-                return self._target.load(stored, self._options)
-            except (KeyError, ValueError):
-                pass
-        module = self._module()
-        ask(kernel_of(module), factors)
+        def make() -> dict[str, bytes]:
+            module = self._module()
+            ask(kernel_of(module), factors)
+            return self._target.build(module, self._options).artifacts()  # pyright: ignore
+
         try:
-            made = self._target.build(module, self._options)
+            stored = cache.kept(self._names("merged", repr(factors)), make)
+            return self._target.load(stored, self._options)
         except TilewrightError:
             return None
-        if disk is not None:
-            disk.put(key, made.artifacts())  # pyright: ignore
-        return made
