@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from importlib import import_module
 from typing import Any
 
@@ -10,19 +9,15 @@ import numpy as np
 
 from tilewright import dtypes
 from tilewright.tools.exits import MissingTool, UsageError
-
-LINE = 64
-"""Bytes of a cache line."""
+from tilewright.tools.sources import aligned
 
 
 def zeros(shape: tuple[int, ...], dtype: Any) -> np.ndarray[Any, Any]:
     """Zeros that start with a cache line, as torch's own tensors do and numpy's arrays may not: oneDNN's products of
     bf16 take twice the time where they do not."""
-    kind = np.dtype(dtype)
-    size = math.prod(shape) * kind.itemsize
-    memory = np.zeros(size + LINE, np.uint8)
-    start = -memory.ctypes.data % LINE
-    return memory[start : start + size].view(kind).reshape(shape)
+    found = aligned(shape, dtype)
+    found.fill(0)
+    return found
 
 
 def random(shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:

@@ -10,6 +10,7 @@ from tilewright import CompileError, dtypes
 from tilewright.arguments import ArraySpec
 from tilewright.tools.exits import UsageError
 from tilewright.tools.sources import (
+    ALIGNMENT,
     CommandSource,
     find_kernel,
     load_python,
@@ -83,6 +84,7 @@ def test_random_arrays(dtype):
     assert len(np.unique(array.astype(np.float64))) > 1
     strided = random_array(ArraySpec((16, 24), dtype, (1, 20)), rng)
     assert strided.strides == (dtype.itemsize, 20 * dtype.itemsize)
+    assert array.ctypes.data % ALIGNMENT == strided.ctypes.data % ALIGNMENT == 0
 
 
 def test_kernels_of_a_file(kernels):

@@ -23,7 +23,7 @@ from tilewright.runtime.search import Candidate, Job, Progress, bar, search
 from tilewright.targets.base import CompileOptions, get_target
 from tilewright.tools.console import err, out
 from tilewright.tools.exits import DONE
-from tilewright.tools.sources import random_array
+from tilewright.tools.sources import aligned, random_array
 from tilewright.uarch import calibration
 
 BUDGET = 50.0
@@ -138,22 +138,23 @@ def measured(options: CompileOptions, budget: float, progress: Progress) -> dict
         often = seconds(kernel, cores, *args, 1 + steps, **constexprs)
         return once, max(often - once, 1e-9) / steps
 
+    def floats(shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+        return random_array(tw.spec(shape, tw.f32), rng)
+
     found: dict[str, float] = {}
-    big = rng.standard_normal((COPIED // 4096, 1024), np.float32)
-    rate = 2 * COPIED / seconds(copied, len(big) // 16, big, np.empty_like(big))
+    big, other = (floats((COPIED // 4096, 1024)) for _ in range(2))
+    rate = 2 * COPIED / seconds(copied, len(big) // 16, big, other)
     found["memory_bytes"] = rate / cores
-    near = rng.standard_normal((cores, 16, NEAR // 64), np.float32)
-    sums = np.empty((cores, 16, 64), np.float32)
+    near, sums = floats((cores, 16, NEAR // 64)), floats((cores, 16, 64))
     found["shared_bytes"] = NEAR / seconds(summed, cores, near, sums)
-    values = rng.random((32 * cores, 64), np.float32)
-    found["launch_seconds"], took = step(computed, values)
+    found["launch_seconds"], took = step(computed, floats((32 * cores, 64)))
     found["elementwise_bytes"] = 2 * 32 * 64 * 4 / took
-    found["op_seconds"] = step(touched, rng.random((16 * cores, 16), np.float32))[1] / 2
+    found["op_seconds"] = step(touched, floats((16 * cores, 16)))[1] / 2
     for dtype, acc in ((tw.f32, tw.f32), (tw.bf16, tw.f32), (tw.i8, tw.i32)):
         a, b = (
             random_array(tw.spec(shape, dtype), rng) for shape in ((SIDE, DEPTH), (DEPTH, SIDE))
         )
-        c = np.empty((SIDE * cores, SIDE), acc.numpy)
+        c = aligned((SIDE * cores, SIDE), acc.numpy)
         took = step(multiplied, a, b, c, ACC=acc)[1]
         found[calibration.of_size(dtype.itemsize)] = 2 * SIDE * SIDE * DEPTH / took
     found["product_flops"] = found[calibration.of_size(4)]

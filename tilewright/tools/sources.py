@@ -32,6 +32,8 @@ if TYPE_CHECKING:  # numpy takes as long as all else: commands that know no arra
     from tilewright.arguments import ArraySpec
 
 STDIN = "<stdin>"
+ALIGNMENT = 256
+"""Bytes: what cuMemAlloc, and the allocators of frameworks, promise at least."""
 
 
 @dataclass(frozen=True)
@@ -307,10 +309,23 @@ def random_array(spec: ArraySpec, rng: np.random.Generator) -> np.ndarray[Any, A
     else:
         info = np.iinfo(dtype)
         flat = rng.integers(info.min, info.max, size, dtype, endpoint=True)
+    memory = aligned((size,), dtype)
+    memory[...] = flat
     if spec.strides is None:
-        return flat.reshape(spec.shape)
+        return memory.reshape(spec.shape)
     steps = [s * dtype.itemsize for s in spec.strides]
-    return np.ndarray(spec.shape, dtype, buffer=flat, strides=steps)
+    return np.ndarray(spec.shape, dtype, buffer=memory, strides=steps)
+
+
+def aligned(shape: tuple[int, ...], dtype: Any) -> np.ndarray[Any, Any]:
+    """Memory that starts where allocators of frameworks and devices would have it start; numpy's starts 16 bytes
+    behind, where a row of any matrix takes a cache line more."""
+    import numpy as np
+
+    size = prod(shape) * np.dtype(dtype).itemsize
+    memory = np.empty(size + ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % ALIGNMENT
+    return memory[start : start + size].view(dtype).reshape(shape)
 
 
 def _span(spec: ArraySpec) -> int:
