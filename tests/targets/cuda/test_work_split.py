@@ -191,9 +191,9 @@ def test_what_has_no_room_for_a_cluster_runs_as_it_is(monkeypatch: pytest.Monkey
     a, b, c = (np.zeros((256, 256), bf16) for _ in range(3))
     text = text_of(biased, (a, b.T, np.zeros(256, np.float32), c))
     monkeypatch.setenv("TILEWRIGHT_CACHE", "0")
-    assert build_split(b"", text, "sm_90a", WorkSplit(1, 2)) is not None
+    assert build_split(text, "sm_90a", WorkSplit(1, 2)) is not None
     # 128 times four registers of each thread are more than shared memory has.
-    assert build_split(b"", text, "sm_90a", WorkSplit(1, 128)) is None
+    assert build_split(text, "sm_90a", WorkSplit(1, 128)) is None
 
 
 @tw.kernel

@@ -209,7 +209,7 @@ class CudaExecutable:
         if found is None:
             from tilewright.targets.cuda.split_build import build_split
 
-            made = build_split(self._image, self.ir.source, self.machine, split)
+            made = build_split(self.ir.source, self.machine, split)
             found = self._split_builds[split] = made or self
             self.remarks.append(
                 f"launches of few programs: {split.tiles} times as many tiles, clusters of"
