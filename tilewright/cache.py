@@ -247,7 +247,7 @@ def compiler_fingerprint() -> str:
     return digest("\n".join(sorted(found)))
 
 
-def kept(names: tuple[str, ...], make: Callable[[], dict[str, bytes]]) -> dict[str, bytes]:
+def kept(names: tuple[str, ...], make: Callable[[], Mapping[str, bytes]]) -> Mapping[str, bytes]:
     """What `make` gives, which depends on `names` and the compiler alone: from disk where it lies there."""
     store = current()
     if store is None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tilewright import cache
 from tilewright.diagnostics import UnsupportedError
 from tilewright.dialects.text import parse_module
@@ -19,7 +21,7 @@ def build_split(source: str, machine: str, split: WorkSplit) -> CudaExecutable |
     """
     options = CompileOptions("cuda", machine)
 
-    def make() -> dict[str, bytes]:
+    def make() -> Mapping[str, bytes]:
         made = TARGET.build_split(parse_module(source), options, split)
         tensors = any(isinstance(slot, TensorMapOf) for slot in made.plan.slots)
         if made.plan.cluster[0] != split.parts or not tensors:
