@@ -175,6 +175,26 @@ def test_subgroup_kernels(rng: np.random.Generator) -> None:
     np.testing.assert_allclose(y, x * 2 + x.sum(1, keepdims=True), rtol=1e-4, atol=1e-4)
 
 
+@tw.kernel(level="subgroup", subgroups=2)
+def turned(X, Y, Z, M: tw.constexpr):
+    at = (tw.program_id(0) * tw.num_subgroups() + tw.subgroup_id()) * M
+    x = tw.load_tile(tw.init_tile(X, [at, 0], (M, 96)))
+    tw.store_tile(tw.transpose(x), tw.init_tile(Y, [0, at], (96, M)))
+    tw.store_tile(x - tw.max(x, 1), tw.init_tile(Z, [at, 0], (M, 96)))
+
+
+def test_tiles_that_no_subgroup_holds_are_loops(rng: np.random.Generator) -> None:
+    lines: list[int] = []
+    for m in (128, 256):
+        x = rng.standard_normal((2 * m + 5, 96)).astype(np.float32)
+        y, z = np.full_like(x.T, np.nan, order="C"), np.full_like(x, np.nan)
+        turned[2](x, y, z, M=m)
+        np.testing.assert_array_equal(y, x.T)
+        np.testing.assert_array_equal(z, x - x.max(1, keepdims=True))
+        lines.append(turned.compile(x, y, z, M=m, target="cpu").asm["llvm"].count("\n"))
+    assert lines[0] == pytest.approx(lines[1], rel=0.02) and lines[0] < 5000
+
+
 def test_threads_give_the_same_result(rng: np.random.Generator) -> None:
     a, b, c = operands(rng, 300, 200, 100)
     for threads in (1, 2, 3):

@@ -43,12 +43,10 @@ def digits_of(table: np.ndarray) -> Digits | None:
     values = table - table[0]
     made, weight = np.zeros(1, np.int64), 1
     while weight < len(values) and len(found) < MOST_DIGITS:
-        step, size = int(values[weight]), 1
-        while len(values) % weight == 0 and weight * size < len(values):
-            part = values[weight * size : weight * (size + 1)]
-            if len(part) < weight or np.any(part != made + size * step):
-                break
-            size += 1
+        step = int(values[weight])
+        parts = values[: len(values) // weight * weight].reshape(-1, weight)
+        goes_on = np.all(parts == made + np.arange(len(parts))[:, None] * step, axis=1)
+        size = len(parts) if goes_on.all() else int(np.argmin(goes_on))
         if size == 1:
             return None
         made = (made + np.arange(size)[:, None] * step).reshape(-1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from tilewright import forks
 from tilewright.arguments import Argument, ArrayArg, Grid
 from tilewright.codegen.loading import LoadedObject
 from tilewright.codegen.native import host_core
-from tilewright.diagnostics import CheckError, Location
+from tilewright.diagnostics import CheckError, Location, UnsupportedError
 from tilewright.passes.observer import Observer, ignore
 from tilewright.prepacked import ARRAYS, Prepacked, array_of
 from tilewright.printed import OPEN, Lines
@@ -276,6 +277,8 @@ def _program_failed_address() -> int:
 
 LANES = "emu"
 """The target that compiles what is below workgroup level."""
+REGISTERS = 16384
+"""Bytes that a subgroup's registers hold: 256 of 64 on a GPU. What is larger is no value of registers."""
 
 
 class CpuTarget(Target):
@@ -286,17 +289,26 @@ class CpuTarget(Target):
     def build(
         self, module: ModuleOp, options: CompileOptions, observe: Observer = ignore
     ) -> Executable:
-        """Programs of subgroups and lanes are those of the emulator, which has one way to run them."""
+        """Programs of subgroups and lanes are those of the emulator, which has one way to run them: with their values
+        in registers. A subgroup's with a value that none holds is a workgroup's, where it shares nothing with others.
+        """
         # Here, not above: a kernel that lies on disk is loaded and launched without the compiler.
         from tilewright.passes.kernel import kernel_of, level_of
+        from tilewright.targets.cpu.sizes import largest
+
+        level = level_of(kernel_of(module))
+        if level == "workgroup":
+            return self._build(module, options, observe)
+        chosen(options.machine).refuse_elsewhere()
+        if level == "subgroup" and largest(module) > REGISTERS:
+            with suppress(UnsupportedError):
+                return self._build(module.clone(), options, observe)
+        return get_target(LANES).build(module, options, observe)
+
+    def _build(self, module: ModuleOp, options: CompileOptions, observe: Observer) -> CpuExecutable:
         from tilewright.targets.cpu.build import build
 
-        m = chosen(options.machine)
-        if level_of(kernel_of(module)) != "workgroup":
-            m.refuse_elsewhere()
-            return get_target(LANES).build(module, options, observe)
-
-        source = source_of(module)
+        m, source = chosen(options.machine), source_of(module)
         data, meta, text = build(module, m, options, observe)
         return CpuExecutable(data, meta, _stages(source, options, m), text, m, options)
 
