@@ -159,6 +159,8 @@ def test_attributes_outside_of_the_dialects_own_are_kept():
         ("layout_result_1 = #xegpu.layout<lane_layout = [1, 16]>", "'layout_result_1', and 1 results"),
         ("layout_operand_2 = #xegpu.layout<lane_layout = [1, 16]>", "and 2 operands"),
         ("layout_result_0 = #xegpu.layout<sg_layout = [3, 1], sg_data = [5, 16]>", "over 3 subgroups of 5 each"),
+        ("map = #xetile.wg_map<sg_layout = [2, 2], sg_data = [3, 8]>", "map on 8x16: 8 elements over 2 subgroups of 3"),
+        ("map1 = #xetile.wg_map<sg_layout = [2, 2], sg_data = [4, 7]>", "map1 on 8x16: 16 elements over 2"),
     ],
 )  # fmt: skip
 def test_layouts_on_ops_of_any_dialect_are_layouts_of_their_values(attribute: str, message: str):

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import TYPE_CHECKING
 
 from xdsl.dialects.builtin import (
     MemRefType,
     VectorType,
 )
-from xdsl.ir import Attribute
+from xdsl.ir import Attribute, Operation
 from xdsl.utils.exceptions import VerifyException
 
 from tilewright.dialects.cache_hints import LEVELS
 from tilewright.dialects.strict import narrower
+from tilewright.dialects.xegpu import distribution
 from tilewright.dialects.xegpu.attrs import CacheHintAttr
 from tilewright.dialects.xegpu.layouts import LayoutAttr, Ownership, SgMapAttr, SliceAttr
 
@@ -50,11 +52,41 @@ def check_hints(
             narrower(op, message)
 
 
-def check_ownership(name: str, attribute: Attribute | None) -> Ownership | None:
+def check_ownership(op: Operation, name: str, attribute: Attribute | None) -> Ownership | None:
     if attribute is None:
         return None
     if not isinstance(attribute, (LayoutAttr, SliceAttr, SgMapAttr)):
         raise VerifyException(
             f"expected a layout, a slice or an sg_map for {name}, got {attribute}"
         )
+    root = attribute.flatten()[0] if isinstance(attribute, SliceAttr) else attribute
+    for level in ("sg", "lane"):
+        grid, data = f"{level}_layout", f"{level}_data"
+        if isinstance(root, LayoutAttr) and (root.field(grid) is None) != (root.field(data) is None):
+            narrower(op, f"{grid} and {data} must be used together")
     return attribute
+
+
+def check_sg_map(
+    op: block.BlockAccess | scatter.ScatterAccess, what: str, given: tuple[int, ...], whole: bool
+) -> bool:
+    """Whether an sg_map makes the op one of lanes, whose value is what a lane owns: `[units, packed]`.
+
+    The RFC shows that value only; in a row, and the whole block of a subgroup, are read too.
+    """
+    tdesc, sg_map = op.tdesc, op.ownership
+    if tdesc is None or not isinstance(sg_map, SgMapAttr):
+        return False
+    shape = tdesc.get_shape()
+    blocks = shape if tdesc.array_length == 1 else (tdesc.array_length, *shape)
+    owned = distribution.fragment_shape(sg_map, blocks)
+    shown = owned[1:] if tdesc.scattered and len(shape) == 1 else owned
+    words = (
+        f"{what} shape {brackets(given)} is not consistent with distributed vector shape "
+        f"{brackets(shown)} for tensor descriptor {tdesc}"
+    )
+    if not whole and given not in (owned, (prod(owned),)):
+        raise VerifyException(words)
+    if given != shown:
+        narrower(op, words)
+    return True

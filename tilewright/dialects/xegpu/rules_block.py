@@ -22,7 +22,7 @@ from xdsl.utils.exceptions import VerifyException
 from tilewright.dialects.strict import narrower
 from tilewright.dialects.xegpu import distribution
 from tilewright.dialects.xegpu.attrs import MemorySpace
-from tilewright.dialects.xegpu.layouts import LayoutAttr, SgMapAttr, SliceAttr
+from tilewright.dialects.xegpu.layouts import LayoutAttr, SliceAttr
 from tilewright.dialects.xegpu.types import TensorDescType, element_bits
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ from tilewright.dialects.xegpu.rules import (
     brackets,
     check_hints,
     check_ownership,
+    check_sg_map,
     element_of,
     vector_shape,
 )
@@ -74,7 +75,7 @@ def verify_create_nd_tdesc(op: descriptors.CreateNdDescOp) -> None:
         raise VerifyException(
             f"expected one offset per dimension of the source, got {len(offsets)} for rank {base_rank}"
         )
-    owners = tdesc.ownership
+    owners = check_ownership(op, "layout", tdesc.ownership)
     if owners is not None and distribution.is_shared(owners, tdesc.get_shape()):
         narrower(op, f"cannot distribute {brackets(tdesc.get_shape())} using {owners}")
     if tdesc.space is MemorySpace.SLM and rank > 1:
@@ -131,7 +132,7 @@ def _verify_block(op: block.BlockAccess) -> None:
         )
     if len(tdesc.get_shape()) > 2:
         narrower(op, "Expects a 1D or 2D TensorDesc.")
-    check_ownership("layout", op.layout)
+    check_ownership(op, "layout", op.layout)
 
 
 def _verify_layout_distributes(op: block.BlockAccess) -> None:
@@ -169,7 +170,10 @@ def verify_load_nd(op: block.LoadNdOp) -> None:
         if not _packs(shape, tdesc.element_type):
             narrower(op, "Invalid Packed Attr. It is ignored (available for 2D TensorDesc only).")
     given = vector_shape(value)
-    if given in whole_shapes(op):
+    whole = given in whole_shapes(op)
+    if check_sg_map(op, "Result", given, whole):
+        return
+    if whole:
         _verify_layout_distributes(op)
         return
     # In text without `packed` on it, a 3-D result of a 2-D block is the packed one.
@@ -243,18 +247,7 @@ def load_shapes(block: tuple[int, ...], array_length: int) -> tuple[tuple[int, .
 def _verify_fragment(op: block.BlockAccess, given: tuple[int, ...], what: str) -> None:
     """A shape that is not the descriptor's must be what one lane holds of it."""
     tdesc = op.tdesc
-    shape = tdesc.get_shape()
-    sg_map = op.ownership if isinstance(op.ownership, SgMapAttr) else None
-    if sg_map is not None:
-        blocks = shape if tdesc.array_length == 1 else (tdesc.array_length, *shape)
-        units, packed = distribution.fragment_shape(sg_map, blocks)
-        if given in ((units, packed), (units * packed,)):
-            return
-        raise VerifyException(
-            f"{what} shape {brackets(given)} is not consistent with tensor descriptor {tdesc}: "
-            f"one work item owns {brackets((units, packed))}"
-        )
-    total = prod(shape) * tdesc.array_length
+    total = prod(tdesc.get_shape()) * tdesc.array_length
     if len(given) != 1:
         raise VerifyException(
             f"{what} shape {brackets(given)} is not consistent with tensor descriptor {tdesc}"
@@ -285,7 +278,10 @@ def verify_store_nd(op: block.StoreNdOp) -> None:
     if tdesc.array_length > 1:
         raise VerifyException("array length is not supported by store_nd.")
     given = vector_shape(value)
-    if given == tdesc.get_shape():
+    whole = given == tdesc.get_shape()
+    if check_sg_map(op, "Value", given, whole):
+        return
+    if whole:
         _verify_layout_distributes(op)
         return
     _verify_fragment(op, given, "Value")

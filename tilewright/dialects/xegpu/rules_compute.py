@@ -35,9 +35,11 @@ def verify_dpas(op: compute.DpasOp) -> None:
             f"Accumulator type must match result type, got {op.acc.type} and {op.result.type}."
         )
     for name in ("layout_a", "layout_b", "layout_cd"):
-        check_ownership(name, getattr(op, name))
+        check_ownership(op, name, getattr(op, name))
     _verify_dpas_elements(op)
     if len(a) == len(b) == len(d) == 1:
+        if b[0] * element_bits(element_of(op.rhs.type)) % 32:
+            raise VerifyException("Expecting B operand to be a multiple of 32 bits.")
         return  # lane fragments: their length tells nothing without the machine
     if any(isinstance(layout, SgMapAttr) for layout in op.layouts) and d[-1] == 1:
         return  # the RFC's [units, packed] fragments
@@ -131,7 +133,7 @@ def verify_dpas_mx(op: compute.DpasMxOp) -> None:
     if not isinstance(element_of(op.result.type), (Float32Type, BFloat16Type)):
         raise VerifyException(f"Result must have elements of f32 or bf16, got {op.result.type}.")
     for name in ("layout_a", "layout_b", "layout_cd", "layout_a_scale", "layout_b_scale"):
-        check_ownership(name, getattr(op, name))
+        check_ownership(op, name, getattr(op, name))
     for value in (op.lhs, op.rhs):
         element = element_of(value.type)
         if not isinstance(element, AnyFloat) or element_bits(element) > 8:
@@ -183,8 +185,8 @@ def _verify_scales(op: compute.DpasMxOp, a: tuple[int, ...], b: tuple[int, ...])
 
 
 def verify_convert_layout(op: compute.ConvertLayoutOp) -> None:
-    source = check_ownership("input_layout", op.input_layout)
-    target = check_ownership("target_layout", op.target_layout)
+    source = check_ownership(op, "input_layout", op.input_layout)
+    target = check_ownership(op, "target_layout", op.target_layout)
     if target is None:
         raise VerifyException("expected target_layout")
     if op.source.type != op.result.type:
@@ -195,6 +197,8 @@ def verify_convert_layout(op: compute.ConvertLayoutOp) -> None:
         raise VerifyException(
             "expected input layout and target layout be WgLayout or SgLayout at the same time."
         )
+    if source == target:
+        narrower(op, "expected different input layout and target layout.")
     shape = vector_shape(op.result.type)
     for name, layout in (("input", source), ("target", target)):
         if layout is None:

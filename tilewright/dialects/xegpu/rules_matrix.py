@@ -95,7 +95,7 @@ def _verify_matrix_access(op: matrix.MatrixAccess, value: Attribute) -> None:
         raise VerifyException(
             f"failed to verify that all of {{mem_desc, res}} have same element type: {value}, {desc}"
         )
-    layout = check_ownership("layout", op.layout)
+    layout = check_ownership(op, "layout", op.layout)
     given = vector_shape(value)
     if op.subgroup_block_io:
         _verify_block_io(op, desc, given, layout)
@@ -122,12 +122,19 @@ def _verify_block_io(
 ) -> None:
     """One block message moves consecutive elements, distributed to consecutive lanes."""
     block, stride = desc.block, desc.stride
+    if not given:
+        narrower(op, "subgroup_block_io is only allowed when the value is a vector")
+    if len(given) == 1 and stride[-1] != 1:
+        narrower(op, "mem_desc should be row major when subgroup_block_io is set.")
     if block is None and len(given) == 2 and given[0] > 1 and given[1] != desc.get_shape()[1]:
         raise VerifyException(
             "With subgroup_block_io, accessed data must be contiguous and coalesced: rows of "
             f"{given[1]} elements in a matrix with rows of {desc.get_shape()[1]}"
         )
-    if stride[-1] != 1 and stride[0] != 1:
+    lanes = layout.field("lane_layout") if isinstance(layout, LayoutAttr) else None
+    if (stride[-1] != 1 and stride[0] != 1) or any(
+        count > 1 and step > 1 for count, step in zip(lanes or (), stride, strict=False)
+    ):
         raise VerifyException(
             "With subgroup_block_io, the distributed dimensions must be contiguous: strides are "
             f"{brackets(stride)}"
@@ -138,7 +145,6 @@ def _verify_block_io(
         raise VerifyException(
             f"With subgroup_block_io, accessed data must be contiguous and coalesced, got {layout}"
         )
-    lanes = layout.field("lane_layout")
     if block is None or lanes is None or len(lanes) != len(block) or block == tuple(lanes):
         return
     words = (

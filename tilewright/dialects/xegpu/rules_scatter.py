@@ -14,9 +14,10 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute
 from xdsl.utils.exceptions import VerifyException
 
-from tilewright.dialects.xegpu import distribution
+from tilewright.dialects.attribute_fields import ints
+from tilewright.dialects.strict import narrower
 from tilewright.dialects.xegpu.attrs import CHUNK_SIZES
-from tilewright.dialects.xegpu.layouts import SgMapAttr
+from tilewright.dialects.xegpu.layouts import LayoutAttr, SgMapAttr
 from tilewright.dialects.xegpu.types import TensorDescType
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ from tilewright.dialects.xegpu.rules import (
     brackets,
     check_hints,
     check_ownership,
+    check_sg_map,
     element_of,
     vector_shape,
 )
@@ -53,12 +55,29 @@ def verify_create_tdesc(op: descriptors.CreateDescOp) -> None:
     elif not (isinstance(source, IntegerType) and source.width.data in (32, 64)):
         raise VerifyException(f"source must be a memref or a 32- or 64-bit address, got {source}")
     _verify_offsets(op.offsets.type)
+    _verify_lanes(op)
     lanes = tdesc.get_shape()[:-1] if tdesc.chunk_size > 1 else tdesc.get_shape()
     given = vector_shape(op.offsets.type)
     if given != lanes:
         raise VerifyException(
             f"Expecting one offset per lane: offsets are {brackets(given)}, lanes {brackets(lanes)}."
         )
+
+
+def _verify_lanes(op: descriptors.CreateDescOp) -> None:
+    """A lane owns the chunk of one address, side by side."""
+    owners = check_ownership(op, "layout", op.tdesc.ownership)
+    unit = None
+    if isinstance(owners, SgMapAttr):
+        unit = ints(owners.wi_data)[-len(op.tdesc.get_shape()) :]
+    elif isinstance(owners, LayoutAttr):
+        unit = owners.field("lane_data")
+    if unit is None or unit[0] == 1:
+        return
+    if len(unit) == 1:
+        narrower(op, "work item data mapping must match the number of contiguous elements")
+    else:
+        narrower(op, "cannot map over non-contiguous scattered row elements")
 
 
 def verify_update_offset(op: descriptors.UpdateOffsetOp) -> None:
@@ -84,7 +103,7 @@ def _verify_offsets(type: Attribute) -> None:
 
 def _verify_scatter(op: scatter.ScatterAccess) -> None:
     source, offsets = op.source_operand.type, op.offsets_operand
-    check_ownership("layout", op.layout)
+    check_ownership(op, "layout", op.layout)
     if isinstance(source, TensorDescType):
         if not source.scattered:
             raise VerifyException("Expects a scattered TensorDesc.")
@@ -127,32 +146,25 @@ def _verify_value_and_mask(
     expected = lanes if chunk == 1 else (*lanes, chunk)
     if transposed and chunk > 1:
         expected = (chunk, *lanes)
+    what = "Result" if op.results else "Value"
     if given == expected:
         if vector_shape(mask) == lanes:
+            check_sg_map(op, what, given, whole=True)
             return
         if not isinstance(mask, VectorType) and lanes:
             raise VerifyException("Expecting a vector type mask.")
         raise VerifyException(
             f"Mask should match value except the chunk size dim: {mask} and {value}."
         )
-    _verify_scatter_fragment(op, given, mask, transposed)
+    if not check_sg_map(op, what, given, whole=False):
+        _verify_scatter_fragment(op, given, mask, transposed)
 
 
 def _verify_scatter_fragment(
     op: scatter.ScatterAccess, given: tuple[int, ...], mask: Attribute, transposed: bool
 ) -> None:
-    """One lane's part: `[chunk]`, `[1]`, or `[units, packed]` under an sg_map."""
-    chunk, lanes = op.chunk, op.lanes
-    sg_map = op.ownership if isinstance(op.ownership, SgMapAttr) else None
-    tdesc = op.tdesc
-    if sg_map is not None and tdesc is not None:
-        units, packed = distribution.fragment_shape(sg_map, tdesc.get_shape())
-        if given in ((units, packed), (units * packed,)):
-            return
-        raise VerifyException(
-            f"Result shape {brackets(given)} is neither a valid distribution for SIMT nor consistent "
-            f"with the tensor descriptor for SIMD: one work item owns {brackets((units, packed))}"
-        )
+    """One lane's part: `[chunk]` or `[1]`."""
+    chunk, lanes, tdesc = op.chunk, op.lanes, op.tdesc
     mask_lanes = vector_shape(mask)
     if tdesc is not None:
         if len(given) == 1 and given[0] == chunk:
