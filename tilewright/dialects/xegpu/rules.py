@@ -62,7 +62,9 @@ def check_ownership(op: Operation, name: str, attribute: Attribute | None) -> Ow
     root = attribute.flatten()[0] if isinstance(attribute, SliceAttr) else attribute
     for level in ("sg", "lane"):
         grid, data = f"{level}_layout", f"{level}_data"
-        if isinstance(root, LayoutAttr) and (root.field(grid) is None) != (root.field(data) is None):
+        if isinstance(root, LayoutAttr) and (root.field(grid) is None) != (
+            root.field(data) is None
+        ):
             narrower(op, f"{grid} and {data} must be used together")
     return attribute
 
