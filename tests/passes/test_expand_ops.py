@@ -68,6 +68,32 @@ def powers(b: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return np.reshape([int(float(x) ** (5 - n)) + int(float(x) ** n) for x, n in pairs], b.shape)
 
 
+def product(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """0.5, and in a corner what the first nine columns of x xT add to it."""
+    inside = np.outer(np.arange(8) < 5, np.arange(8) < 6)
+    return placed(x, 0.5 + inside * (x[:, :9].astype(np.float64) @ x[:, :9].T))
+
+
+def largest(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """0.5, or the largest product of a row and another, where this one is positive."""
+    return placed(x, np.where(x > 0, x[:, None] * x, 0.5).max(axis=2, initial=0.5))
+
+
+def placed(x: np.ndarray[Any, Any], part: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    return np.concatenate([x[:, :4], part, x[:, 12:]], axis=1)
+
+
+def contraction(kind: str) -> str:
+    """A masked contraction of rows, in the place of eight columns."""
+    maps = ", ".join(f"affine_map<(m, n, k) -> ({of})>" for of in ("m, k", "k, n", "m, n"))
+    return (
+        f"\n  %turned = vector.transpose %x, [1, 0] : {V} to vector<16x8xf32>\n  %half = arith.constant dense<0.5> : vector<8x8xf32>\n"
+        f'  %p = vector.mask %m {{ vector.contract {{indexing_maps = [{maps}], iterator_types = ["parallel", "parallel", "reduction"], '
+        f"kind = #vector.kind<{kind}>}} %x, %turned, %half : {V}, vector<16x8xf32> into vector<8x8xf32> }} : vector<8x8x16xi1> -> vector<8x8xf32>\n"
+        f"  %r = vector.insert_strided_slice %p, %x {{offsets = [0, 4], strides = [1, 1]}} : vector<8x8xf32> into {V}"
+    )
+
+
 erfc = np.vectorize(math.erfc)
 VECTORS: dict[str, tuple[str, Any]] = {
     "math.isnan": (
@@ -156,6 +182,8 @@ MASK = "%five = arith.constant 5 : index\n  %nine = arith.constant 9 : index\n  
 MAP = "{permutation_map = affine_map<(d0, d1) -> (d1, d0)>}"
 TURNED = MASK + "  %none = arith.constant 0 : index\n  %pad = arith.constant 2.0 : f32\n"
 BACK = f"  %r = vector.transpose %v, [1, 0] : vector<16x8xf32> to {V}"
+NUMBER = "%first = arith.constant 0 : index\n  %e = memref.load %i[%first, %first] : memref<8x16xf32>\n  %q = arith.fptosi %e : f32 to i32\n  %p = arith.index_cast %q : i32 to index\n"
+SPLAT = f"  %j = arith.index_cast %n : index to i32\n  %f = arith.sitofp %j : i32 to f32\n  %r = vector.broadcast %f : f32 to {V}"
 CORNER = np.outer(np.arange(8) < 5, np.arange(16) < 9)
 VECTORS |= {
     "vector.mask": (
@@ -171,6 +199,26 @@ VECTORS |= {
         + ROW
         + f"  %r = vector.mask %m {{ vector.outerproduct %f, %row, %x : {R}, vector<16xf32> }} : vector<8x16xi1> -> {V}",
         lambda x: np.where(CORNER, x[:, :1] * x[:1] + x, x),
+    ),
+    "vector.mask, of a product": (
+        "%five = arith.constant 5 : index\n  %six = arith.constant 6 : index\n  %nine = arith.constant 9 : index\n"
+        "  %m = vector.create_mask %five, %six, %nine : vector<8x8x16xi1>" + contraction("add"),
+        product,
+    ),
+    "vector.mask, of any contraction": (
+        f"%zero = arith.constant dense<0.0> : {V}\n  %up = arith.cmpf ogt, %x, %zero : {V}\n"
+        "  %m = vector.broadcast %up : vector<8x16xi1> to vector<8x8x16xi1>"
+        + contraction("maximumf"),
+        largest,
+    ),
+    "vector.mask, of memory": (
+        MASK + "%none = arith.constant 0 : index\n  %pad = arith.constant 2.0 : f32\n"
+        f"  %v = vector.mask %m, %x {{ vector.transfer_read %i[%none, %none], %pad {{in_bounds = [true, true]}} : memref<8x16xf32>, {V} }} : vector<8x16xi1> -> {V}\n"
+        f"  %w = arith.addf %v, %v : {V}\n"
+        f"  vector.mask %m {{ vector.transfer_write %w, %o[%none, %none] {{in_bounds = [true, true]}} : {V}, memref<8x16xf32> }} : vector<8x16xi1>\n"
+        f"  %y = vector.transfer_read %o[%none, %none], %pad, %m {{in_bounds = [true, true]}} : memref<8x16xf32>, {V}\n"
+        f"  %r = arith.subf %y, %v : {V}",
+        lambda x: np.where(CORNER, x, 2 - x),
     ),
     "vector.mask, of nothing": (
         MASK
@@ -190,6 +238,24 @@ VECTORS |= {
         + BACK,
         lambda x: np.where(CORNER, x, 2),
     ),
+    "scf.index_switch": (
+        NUMBER
+        + f"  %r = scf.index_switch %p -> {V}\n  case 0 {{\n    %y = arith.negf %x : {V}\n    scf.yield %y : {V}\n  }}\n"
+        f"  default {{\n    scf.yield %x : {V}\n  }}",
+        lambda x: x if int(x[0, 0]) else -x,
+    ),
+    "affine.apply": (
+        NUMBER
+        + "  %n = affine.apply affine_map<(d0)[s0] -> (d0 * 3 + s0 mod 4 + (s0 - 5) ceildiv 2)>(%p)[%p]\n"
+        + SPLAT,
+        lambda x: np.full_like(x, 3 * int(x[0, 0]) + int(x[0, 0]) % 4 + -((5 - int(x[0, 0])) // 2)),
+    ),
+    "affine.min": (
+        NUMBER
+        + '  %n = "affine.min"(%p) {map = affine_map<(d0) -> (d0 + 1, 2 - d0 floordiv 2)>} : (index) -> index\n'
+        + SPLAT,
+        lambda x: np.full_like(x, min(int(x[0, 0]) + 1, 2 - int(x[0, 0]) // 2)),
+    ),
     "xegpu.truncf": (
         f"%h = xegpu.truncf %x : {V} -> vector<8x16xf8E5M2>\n  %r = xegpu.extf %h : vector<8x16xf8E5M2> -> {V}",
         lambda x: x.astype(ml_dtypes.float8_e5m2),
@@ -200,19 +266,19 @@ VECTORS |= {
     ),
 }
 BY_LANES: dict[str, tuple[str, Any]] = {
-    "scf.index_switch": (
+    "scf.index_switch, of a lane": (
         "%three = arith.constant 3 : index\n  %n = arith.remui %lane, %three : index\n"
         "  %r = scf.index_switch %n -> f32\n  case 0 {\n    %y = arith.addf %x, %x : f32\n    scf.yield %y : f32\n  }\n"
         "  case 2 {\n    %y = scf.index_switch %three -> f32\n    default {\n      scf.yield %zero : f32\n    }\n    scf.yield %y : f32\n  }\n"
         "  default {\n    scf.yield %x : f32\n  }",
         lambda x: x * np.array([2, 1, 0])[np.arange(16) % 3],
     ),
-    "affine.apply": (
+    "affine.apply, of a lane": (
         "%five = arith.constant -5 : index\n  %n = affine.apply affine_map<(d0)[s0] -> (((d0 * 3 + s0) mod 4) + d0 floordiv 4 + (s0 ceildiv 2) + 2)>(%lane)[%five]\n"
         "  %r = memref.load %i[%n] : memref<16xf32>",
         lambda x: x[[(3 * n - 5) % 4 + n // 4 for n in range(16)]],
     ),
-    "affine.min": (
+    "affine.min, of a lane": (
         '%n = "affine.min"(%lane) {map = affine_map<(d0) -> (d0, d0 floordiv 2 + 1)>} : (index) -> index\n  %r = memref.load %i[%n] : memref<16xf32>',
         lambda x: x[[min(n, n // 2 + 1) for n in range(16)]],
     ),
@@ -249,7 +315,7 @@ BY_LANES: dict[str, tuple[str, Any]] = {
         "  %d = arith.divui %lane, %half : index\n  %e = arith.remui %lane, %half : index\n  %r = memref.load %v[%d, %e] : memref<2x?xf32>",
         lambda x: x,
     ),
-    "vector.mask, of memory": (
+    "vector.mask, of a lane's memory": (
         "%five = arith.constant 5 : index\n  %one = arith.constant 1 : index\n  %none = arith.constant 0 : index\n  %pad = arith.constant 2.0 : f32\n"
         "  %few = arith.cmpi ult, %lane, %five : index\n  %n = arith.select %few, %one, %none : index\n  %m = vector.create_mask %n : vector<1xi1>\n"
         "  %other = arith.constant dense<3.0> : vector<1xf32>\n"

@@ -58,6 +58,7 @@ from tilewright.passes.expand_maps import affine_map, execute_region, index_swit
 from tilewright.passes.expand_powers import float_power, integer_power
 from tilewright.passes.mem2reg import mem2reg
 from tilewright.passes.pipeline import Pass, Unit
+from tilewright.passes.vector_contractions import masked
 
 Rule = Callable[[Any, Before], None]
 
@@ -224,6 +225,12 @@ def _mask(op: MaskOp, at: Before) -> None:
         at.replace(*made) if made else Rewriter.erase_op(op)
         return
     inner.detach()
+    if isinstance(inner, more.ContractionOp):
+        made = masked(inner, mask, at)
+        op.yielded.operands = ()
+        inner.erase()
+        at.replace(made)
+        return
     _MASKS[type(inner)](inner, mask, at)
     at.insert(inner)
     other = op.passthru

@@ -20,13 +20,14 @@ from math import prod
 from typing import Any
 
 from xdsl.dialects import arith
-from xdsl.dialects.builtin import AnyFloat, IndexType, IntegerType, f32
+from xdsl.dialects.builtin import AnyFloat, IndexType, IntegerType, VectorType, f32, i1
+from xdsl.dialects.vector import CreateMaskOp
 from xdsl.ir import Attribute, SSAValue
 
 from tilewright.diagnostics import unsupported
 from tilewright.dialects import xetile
 from tilewright.dialects.upstream.arith import element, with_element
-from tilewright.dialects.upstream.combining import combining
+from tilewright.dialects.upstream.combining import combining, neutral
 from tilewright.dialects.upstream.vector import (
     ContractionOp,
     ExtractStridedSliceOp,
@@ -64,6 +65,27 @@ def contract(op: ContractionOp) -> None:
         at.replace(_products(op, at, form))
     else:
         at.replace(_elements(op, at, form))
+
+
+def masked(op: ContractionOp, mask: SSAValue, at: Before) -> SSAValue:
+    """What a contraction, detached, gives of the products where a mask over its iterators is true.
+
+    A mask of a corner is one of each operand: sums of products stay a contraction, of zeros behind the corner.
+    """
+    form, corner = _form(op), mask.owner
+    if op.kind != "add" or not isinstance(corner, CreateMaskOp):
+        return _elements(op, at, form, mask)
+
+    def kept(dims: list[int], value: SSAValue, other: SSAValue) -> SSAValue:
+        bounds = [corner.operands[d] for d in dims]
+        part = at.add(CreateMaskOp(bounds, VectorType(i1, form.sizes(dims))))
+        return at.add(arith.SelectOp(part, value, other))
+
+    inner = op.clone()
+    for n, (value, dims) in enumerate(((op.lhs, form.left), (op.rhs, form.right))):
+        inner.operands[n] = kept(dims, value, at.splat(0, value.type))
+    made = at.add(inner)
+    return kept(form.out, made, op.acc) if form.out else made
 
 
 @dataclass
@@ -146,7 +168,7 @@ def _slice(at: Before, value: SSAValue, n: int) -> SSAValue:
 # All others. ---------------------------------------------------------------------------------------------------
 
 
-def _elements(op: ContractionOp, at: Before, form: _Form) -> SSAValue:
+def _elements(op: ContractionOp, at: Before, form: _Form, mask: SSAValue | None = None) -> SSAValue:
     """Sums of narrow floats are f32 until they are rounded once."""
     given = op.acc.type
     kind = element(given)
@@ -158,6 +180,9 @@ def _elements(op: ContractionOp, at: Before, form: _Form) -> SSAValue:
         for value, dims in ((op.lhs, form.left), (op.rhs, form.right))
     ]
     acc, product = _as(at, op.acc, wide), at.add(combining("mul", *factors))
+    if mask is not None:
+        nothing = at.splat(neutral(op.kind, wide), product.type)
+        product = at.add(arith.SelectOp(at.transpose(mask, order), product, nothing))
     over = [*range(len(form.out), len(order))]
     last = (
         MultiReductionOp(op.kind, product, acc, over) if over else combining(op.kind, product, acc)

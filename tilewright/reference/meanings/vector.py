@@ -157,11 +157,13 @@ def matmul(a: Array, b: Array, c: Array | None, type: Attribute) -> Array:
 
 
 @meaning("vector.contract")
-def contract(site: Site, op: Operation, a: Array, b: Array, acc: Array) -> Array:
+def contract(
+    site: Site, op: Operation, a: Array, b: Array, acc: Array, mask: Array | None = None
+) -> Array:
     maps = cast(ArrayAttr[AffineMapAttr], op.properties["indexing_maps"])
     left, right, out = (_dimensions(op, map.data) for map in maps)
-    if _kind(op) != "add":
-        return _combined(op, (a, left), (b, right), acc, out)
+    if mask is not None or _kind(op) != "add":
+        return _combined(op, (a, left), (b, right), acc, out, mask)
     both = [d for d in left if d in right and d in out]
     summed = [d for d in left if d in right and d not in out]
     only_left, only_right = (
@@ -192,8 +194,9 @@ def _combined(
     b: tuple[Array, list[int]],
     acc: Array,
     out: list[int],
+    mask: Array | None,
 ) -> Array:
-    """Every product, combined along what the result does not have."""
+    """Every product where the mask is true, combined along what the result does not have."""
     type, kind = op.results[0].type, _kind(op)
     order = [*out, *sorted({*a[1], *b[1]} - {*out})]
 
@@ -204,6 +207,9 @@ def _combined(
         return value.reshape(len(value), *(next(extents) if d in dims else 1 for d in order))
 
     product = reductions.combine("mul", type, spread(*a), spread(*b))
+    if mask is not None:
+        mask = mask.transpose(0, *(d + 1 for d in order))
+        product = np.where(mask, product, _neutral(kind, type, product.dtype))
     over = tuple(range(len(out) + 1, len(order) + 1))
     return reductions.combine(kind, type, reductions.reduce(kind, type, product, over), acc)
 
@@ -399,6 +405,8 @@ def _masked(site: Site, op: Operation, mask: Array, operands: list[Any]) -> Any:
     if op.name == "vector.outerproduct":
         made = outerproduct(site, op, *operands)
         return np.where(mask, made, operands[2] if len(operands) > 2 else np.zeros((), made.dtype))
+    if op.name == "vector.contract":
+        return contract(site, op, *operands, mask)
     source, *rest = operands
     kept = np.where(mask, source, _neutral(_kind(op), op.operands[0].type, source.dtype))
     whole = reduction if op.name == "vector.reduction" else multi_reduction

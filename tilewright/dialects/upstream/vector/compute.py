@@ -77,6 +77,15 @@ class ContractionOp(Op):
     result = Follows("acc", message=_ONE_TYPE.format("result"))
     traits = traits_def(Pure())
 
+    @property
+    def iterations(self) -> list[int]:
+        """How far each iterator goes; none goes nowhere."""
+        extents: dict[AffineExpr, int] = {}
+        for map, value in zip(self.indexing_maps, self.operands, strict=True):
+            if isinstance(value.type, VectorType):
+                extents |= zip(map.data.results, value.type.get_shape(), strict=True)
+        return [extents.get(AffineExpr.dimension(d), 1) for d in range(len(self.iterator_types))]
+
     def verify_(self) -> None:
         if len(self.indexing_maps) != 3:
             raise VerifyException("expected an indexing map for each vector operand")

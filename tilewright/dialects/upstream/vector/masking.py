@@ -24,7 +24,7 @@ from xdsl.traits import HasParent, IsTerminator, Pure, RecursiveMemoryEffect
 from xdsl.utils.exceptions import VerifyException
 
 from tilewright.dialects.upstream.vector.common import vector_of
-from tilewright.dialects.upstream.vector.compute import MultiReductionOp
+from tilewright.dialects.upstream.vector.compute import ContractionOp, MultiReductionOp
 from tilewright.dialects.upstream.vector.memory import GatherOp
 from tilewright.dialects.upstream.vector.products import OuterProductOp
 
@@ -43,6 +43,7 @@ MASKED: Mapping[type[Operation], Callable[[Any], Attribute]] = {
     MultiReductionOp: lambda op: op.source.type,
     GatherOp: lambda op: op.results[0].type,
     OuterProductOp: lambda op: op.result.type,
+    ContractionOp: lambda op: VectorType(i1, op.iterations),
 }
 """The ops that a mask may stand around: what has the shape of their masks."""
 
@@ -69,7 +70,7 @@ class MaskOp(IRDLOperation):
     elements alone where the mask is true.
 
     What the others are: %other where it is given, else the padding of a read, what a gather passes through, the
-    accumulator of an outer product (0 without one). To a reduction they add nothing.
+    accumulator of an outer product (0 without one). To a reduction or a contraction they add nothing.
     """
 
     name = "vector.mask"
