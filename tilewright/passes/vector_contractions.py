@@ -22,7 +22,7 @@ from typing import Any
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import AnyFloat, IndexType, IntegerType, VectorType, f32, i1
 from xdsl.dialects.vector import CreateMaskOp
-from xdsl.ir import Attribute, SSAValue
+from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright.diagnostics import unsupported
 from tilewright.dialects import xetile
@@ -35,7 +35,7 @@ from tilewright.dialects.upstream.vector import (
     MultiReductionOp,
 )
 from tilewright.dialects.xetile.vector_rules import are_multiplied
-from tilewright.passes.emit import Before, shape_of
+from tilewright.passes.emit import Before, shape_of, with_shape
 
 
 def check(op: ContractionOp) -> None:
@@ -77,7 +77,7 @@ def masked(op: ContractionOp, mask: SSAValue, at: Before) -> SSAValue:
         return _elements(op, at, form, mask)
 
     def kept(dims: list[int], value: SSAValue, other: SSAValue) -> SSAValue:
-        bounds = [corner.operands[d] for d in dims]
+        bounds: list[Operation | SSAValue] = [corner.operands[d] for d in dims]
         part = at.add(CreateMaskOp(bounds, VectorType(i1, form.sizes(dims))))
         return at.add(arith.SelectOp(part, value, other))
 
@@ -181,7 +181,7 @@ def _elements(op: ContractionOp, at: Before, form: _Form, mask: SSAValue | None 
     ]
     acc, product = _as(at, op.acc, wide), at.add(combining("mul", *factors))
     if mask is not None:
-        nothing = at.splat(neutral(op.kind, wide), product.type)
+        nothing = at.splat(neutral(op.kind, wide), with_shape(product.type, shape))
         product = at.add(arith.SelectOp(at.transpose(mask, order), product, nothing))
     over = [*range(len(form.out), len(order))]
     last = (
