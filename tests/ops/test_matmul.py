@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from tilewright import ops
+from tilewright import knobs, ops
 from tilewright.ops.matmul import ACTIVATIONS
 
 from .conftest import error, normal, poison
@@ -88,6 +88,36 @@ def test_integers_are_exact(dtype, target, rng):
     c = ops.matmul(a, b, target=target)
     assert c.dtype == np.int32
     np.testing.assert_array_equal(c, a.astype(np.int64) @ b.astype(np.int64))
+
+
+def test_a_call_seen_before_is_not_planned_again(rng, monkeypatch):
+    """But it computes what its operands hold now; another activation, view, place or number of threads is planned."""
+    module = sys.modules["tilewright.ops.matmul"]
+    a, b, c = normal(rng, (20, 20), "f4"), normal(rng, (20, 20), "f4"), poison((20, 20), "f4")
+    for _ in range(3):
+        ops.matmul(a, b, out=c)
+    monkeypatch.setattr(module, "_planned", lambda *_: pytest.fail("planned"))
+    a[...], c[...] = normal(rng, a.shape, "f4"), np.nan
+    assert ops.matmul(a, b, out=c) is c
+    assert error(c, wide(a) @ wide(b)) < 2e-6
+    for operands, others in (
+        ((a.T, b), {}), ((a.copy(), b), {}), ((a, b), {"activation": "relu"}),
+        ((a, b), {"num_threads": 1}), ((a, b), {"residual": a}),
+    ):  # fmt: skip
+        with pytest.raises(pytest.fail.Exception, match="planned"):
+            ops.matmul(*operands, out=c, **others)
+    with knobs.override(num_threads=1), pytest.raises(pytest.fail.Exception, match="planned"):
+        ops.matmul(a, b, out=c)
+
+
+def test_a_call_over_again_copies_again_what_is_no_view(rng):
+    a, b = normal(rng, (2, 3, 8, 16), "f4").swapaxes(0, 1), normal(rng, (16, 8), "f4")
+    for _ in range(4):
+        a[...], c = normal(rng, a.shape, "f4"), poison((3, 2, 8, 8), "f4")
+        assert error(ops.matmul(a, b, out=c), wide(a) @ wide(b)) < 2e-6
+    for _ in range(3):
+        a[...] = normal(rng, a.shape, "f4")
+        assert error(ops.matmul(a, b, out=c), wide(a) @ wide(b)) < 2e-6
 
 
 def test_result_dtype_of_out(target, rng):

@@ -91,7 +91,10 @@ def matmul(
     Raises LaunchError for shapes and element types that do not fit.
     """
     operands = (a, b, bias, residual, out)
+    kernel = matmul_kernel.options(**options) if options else matmul_kernel
     try:
+        if out is not None and kernel.launcher.again((activation,), operands):
+            return out
         looks = tuple(
             None if x is None else (x.dtype, tuple(x.shape), device_of(x)) for x in operands
         )
@@ -111,9 +114,12 @@ def matmul(
     flat, copy_back = filled(c, 2)
     if residual is not None:
         residual = flattened(residual, 2)
-    plan.launch(flattened(a, 2), flattened(b, 2), flat, bias, residual, *plan.constexprs)
+    args = (flattened(a, 2), flattened(b, 2), flat, bias, residual, *plan.constexprs)
+    plan.launch(*args)
     if copy_back is not None:
         copy_back()
+    elif out is not None and len(plan.shape) <= 3:  # what is flattened is a view
+        kernel.launcher.known_as((activation,), operands, plan.grid, args)
     return c
 
 
@@ -125,6 +131,7 @@ class _Plan(NamedTuple):
     """Of the result."""
     launch: Callable[..., None]
     """The kernel on its grid."""
+    grid: Any
     constexprs: tuple[Any, ...]
 
 
@@ -180,10 +187,12 @@ def _planned(
 
     left = tw.auto in tile.values()
     kernel = matmul_kernel.options(**options) if options else matmul_kernel
+    launched = grid if left else grid(tile["BM"], tile["BN"])
     return _Plan(
         shape,
         element if element.is_float else tw.i32,
-        kernel[grid if left else grid(tile["BM"], tile["BN"])],
+        kernel[launched],
+        launched,
         (
             ACTIVATIONS[activation] if activation else None, acc, a_batch, b_batch,
             tile["BM"], tile["BN"], tile.get("BK", 32),

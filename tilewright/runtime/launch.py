@@ -138,6 +138,15 @@ class Launcher:
         run()
         return True
 
+    def known_as(
+        self, name: Any, operands: tuple[Any, ...], grid: Any, args: tuple[Any, ...]
+    ) -> None:
+        """Lets ``again(name, operands)`` repeat what ``again(grid, args)`` does, so that an operation need not find the
+        grid and the arguments anew. ``args`` are views of ``operands``, and ``name`` (a tuple) is no grid."""
+        run = self._bound.get(_exact(grid, args))
+        if run is not None and (key := _exact(name, operands)) is not None:
+            self._bound[key] = run
+
     @property
     def repeats(self) -> bool:
         """Have there been so many launches over again that native code is worth its making?"""

@@ -1,4 +1,5 @@
-"""A product that is stored as it is is written where it is stored, if k is one block and the tile lies in the array."""
+"""A product that is stored as it is is written where it is stored, if the tile lies in the array, and k is one block or
+the array is small."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ def draw(rng: np.random.Generator, shape: tuple[int, int], dtype: str) -> np.nda
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int8"])
 def test_inside_and_beyond(rng, level, dtype):
     """Tiles that lie in the array and tiles that do not, of rows in a longer array, k of none, one and several blocks;
-    an A or B that ends before C does leaves zeros."""
+    an A or B that ends before C does leaves zeros. Sums of several blocks are in small arrays and beside large ones."""
     acc = {"float32": tw.f32, "float64": tw.f64, "int8": tw.i32}[dtype]
     run = product.options(machine=level, target="cpu", num_threads=1)
     for _ in range(3):
@@ -39,7 +40,7 @@ def test_inside_and_beyond(rng, level, dtype):
         k = int(rng.choice([0, rng.integers(1, 200), rng.integers(257, 1500)]))
         less_m, less_n = (int(x) for x in rng.integers(0, 40, 2))
         a, b = draw(rng, (m - min(less_m, m // 2), k), dtype), draw(rng, (k, n - less_n), dtype)
-        wide = np.full((m, n + 5), 77, acc.numpy)
+        wide = np.full((m, n + int(rng.choice([5, 8000]))), 77, acc.numpy)
         run[tw.cdiv(m, 32), tw.cdiv(n, 96)](a, b, wide[:, :n], BM=32, BN=96, ACC=acc, SCALE=1)
         want = np.zeros((m, n))
         want[: len(a), : n - less_n] = a.astype(np.float64) @ b.astype(np.float64)

@@ -1,10 +1,11 @@
 """Sums in place: a contraction whose result is stored as it is writes to the array, not to a buffer that is copied.
 
-    %c = stage.contract ... init(zero)               C[tile] = A B             where k is one block and the tile lies
-    stage.fused { xetile.store_tile %c, %tile }                                in the array
-                                                     buffer = A B; a copy      elsewhere
+    %c = stage.contract ... init(zero)               C[tile] = A B            where the tile lies in the array, and k
+    stage.fused { xetile.store_tile %c, %tile }                               is one block or the array small
+                                                     buffer = A B; a copy     elsewhere
 
-Sums of several blocks of k would be read again: rows of an array are far apart, those of the buffer are not.
+Sums of several blocks of k are read again: rows of a large array are far apart, those of the buffer are not. An array
+that the second cache holds is no farther than the buffer.
 Requires that nothing reads or writes memory between the two, and that the operands are panels of packed arrays: no op
 of the launch writes those (see `passes/packing.py`), so none of them is the result's. Micro-kernels write whole blocks,
 so the tile must consist of them. Which of the two happens is decided at run time, and one loop nest serves both: the
@@ -26,6 +27,7 @@ from tilewright.passes.memory_objects import is_quiet
 from tilewright.targets.cpu.evaluate import Evaluator
 from tilewright.targets.cpu.machine import CpuMachine
 from tilewright.targets.cpu.memory import Buffer, Tile, element_of, itemsize, rows_cols
+from tilewright.targets.cpu.product_cost import BLOCK_BYTES
 from tilewright.targets.cpu.roles import roles_of
 from tilewright.targets.cpu.streaming import STREAM_BYTES
 from tilewright.targets.cpu.thin import thin_form
@@ -72,15 +74,15 @@ def _packed(value: SSAValue) -> bool:
 def in_array(
     e: Evaluator, op: ContractOp, store: PlainStore, buffer: Buffer
 ) -> tuple[SSAValue, Buffer]:
-    """Whether k is one block, and the tile lies in its array, whose rows lie together and which the caches may hold;
-    and its part of the array where that is so, else `buffer`."""
+    """Whether the tile lies in its array, whose rows lie together and which the caches may hold, the second one where k
+    is several blocks; and its part of the array where that is so, else `buffer`."""
     b, size = e.b, itemsize(buffer.element)
     tile = e.values.tiles[e.values.real(store.op.tile)]
     assert isinstance(tile, Tile)
     lo, hi = (folded(e.scalar(v)) for v in (op.lo, op.hi))
-    inside = b.cmp("slt", b.times(b.times(tile.extents[0], tile.strides[0]), size), STREAM_BYTES)
+    most = b.select(b.cmp("sle", b.minus(hi, lo), store.depth), STREAM_BYTES, BLOCK_BYTES)
+    inside = b.cmp("slt", b.times(b.times(tile.extents[0], tile.strides[0]), size), most)
     for condition in (
-        b.cmp("sle", b.minus(hi, lo), store.depth),
         b.cmp("eq", tile.strides[1], 1),
         *(b.cmp("sge", offset, 0) for offset in tile.offsets),
         *(b.cmp("sle", n, tile.limit(b, axis)) for axis, n in enumerate(buffer.shape)),
