@@ -104,6 +104,18 @@ def masked(X: Any, Y: Any, C: tw.constexpr):
         x = x * tw.num_programs(0)
     elif C == "same":
         x = x + tw.load_tile(tw.init_tile(X, [0, 0], (16, 32)))
+    row = tw.arange(0, 16, axis=0, shape=(16, 32))
+    if C == "adding":
+        x = x + tw.load_tile(tw.init_tile(Y, [m, 0], (16, 32)))
+    elif C == "counting":
+        x = tw.where(m + row - 3 < tw.arange(0, 32, axis=1, shape=(16, 32)), x, 0.0)
+    elif C == "gathering":
+        at = (row + m) * 32 + tw.arange(0, 32, axis=1, shape=(16, 32))
+        x = x + tw.load_gather(tw.init_tile(X, at), row + m < 50)
+    elif C == "by twos":
+        x = tw.where(m + row * 2 < 30, x, 0.0)
+    elif C == "parts":
+        x = tw.where(row < 5, x, 0.0)
     tw.store_tile(x, tw.init_tile(Y, [m, 0], (16, 32)))
     if C == "again":
         tw.store_tile(
@@ -112,14 +124,24 @@ def masked(X: Any, Y: Any, C: tw.constexpr):
         )
 
 
-@pytest.mark.parametrize("what", ["plain", "rows", "gaps", "counted", "same", "again"])
+@pytest.mark.parametrize("what", ["plain", "adding", "counting", "gathering"])
+def test_programs_whose_number_places_and_counts_are_merged(rng: np.random.Generator, what: str):
+    x, y = rng.standard_normal((2, 64, 32), np.float32)
+    module = parse_module(masked.compile(x, y, what, target="reference").ir["xetile"])
+    expected = y.copy()
+    reference.run(module.clone(), (4, 1, 1), [x, expected])
+    ask(kernel_of(module), [2, 1, 1])
+    merge_programs(kernel_of(module))
+    verify_module(module)
+    assert reference.run(module, (4, 1, 1), [x, y], check=True).workgroups == 2
+    assert y.tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("what", ["rows", "gaps", "counted", "same", "again", "by twos", "parts"])
 def test_programs_that_do_more_with_their_number_stay(what: str):
     x = np.zeros((64, 32), np.float32)
     module = parse_module(masked.compile(x, x.copy(), what, target="reference").ir["xetile"])
     kernel = kernel_of(module)
-    if what == "plain":
-        assert [each.axis for each in merges(kernel)] == [0]
-        return
     assert merges(kernel) == []
     ask(kernel, [2, 1, 1])
     with pytest.raises(UnsupportedError, match="programs along x cannot be merged"):

@@ -23,10 +23,8 @@ from tilewright.dialects.xetile import WgMapAttr
 from tilewright.dialects.xetile.distribution import distribution
 from tilewright.dialects.xetile.maps import split_map
 from tilewright.passes.kernel import kernel_of
-from tilewright.passes.memory_objects import may_alias
 from tilewright.passes.retile import compute_in_passes
 from tilewright.passes.split_workgroups import choices
-from tilewright.passes.tile_origin import root_of
 from tilewright.passes.xegpu.pipeline import PIPELINE, compute_parts
 
 
@@ -109,7 +107,7 @@ TWICE = """
 
 
 def cut(function: gpu.FuncOp) -> bool:
-    return bool(choices(function, root_of, may_alias))
+    return bool(choices(function))
 
 
 def test_what_is_stored_twice_keeps_its_order():

@@ -5,9 +5,7 @@ from __future__ import annotations
 from xdsl.dialects import gpu
 
 from tilewright.dialects.text import parse_module, print_module
-from tilewright.passes.memory_objects import may_alias
 from tilewright.passes.split_workgroups import choices, split
-from tilewright.passes.tile_origin import root_of
 
 FACTS = "{align = 16 : i64, div = [16 : i64, 16 : i64], noalias}"
 
@@ -51,14 +49,14 @@ SOFTMAX = (
 
 def extents(function: gpu.FuncOp) -> list[tuple[int, bool]]:
     """(extent, is it the rows) of every axis that can be split."""
-    found = choices(function, root_of, may_alias)
+    found = choices(function)
     return [(c.extent, any(d == 0 for _, d in c.members)) for c in found]
 
 
 def test_rows_of_a_reduction_along_columns_are_apart():
     function = kernel(SOFTMAX)
     assert extents(function) == [(64, True)]
-    (choice,) = choices(function, root_of, may_alias)
+    (choice,) = choices(function)
     split(function, choice, 4)
     function.verify()
     parent = function.parent_op()
@@ -83,8 +81,31 @@ def test_what_meets_or_is_stored_once_is_not_split():
     assert extents(kernel(whole)) == []
 
 
-def test_what_is_loaded_and_stored_stays_in_one_workgroup():
-    body = """
-        %y = arith.addf %x, %x : vector<64x32xf32>
-        xetile.store_tile %y, %a : vector<64x32xf32>, !xetile.tile<64x32xf32>"""
-    assert extents(kernel(body)) == []
+AGAIN = """
+        %c32 = arith.constant 32 : index
+        %at = arith.addi %m, %SHIFT : index
+        %b = xetile.init_tile %A[%at, 0], [%h, %w], [%w, 1]
+          : memref<?x?xf32, strided<[?, 1]>> -> !xetile.tile<64x32xf32>
+        xetile.store_tile %y, %b : vector<64x32xf32>, !xetile.tile<64x32xf32>"""
+
+
+def test_a_part_may_store_what_it_alone_has_loaded():
+    add = "%y = arith.addf %x, %x : vector<64x32xf32>"
+    assert sorted(extents(kernel(add + AGAIN.replace("SHIFT", "c0")))) == [(32, False), (64, True)]
+    assert extents(kernel(add + AGAIN.replace("SHIFT", "c32"))) == []
+    assert extents(kernel(add + AGAIN.replace("SHIFT", "c64"))) != []  # of another workgroup
+
+
+SQUARE = """
+        %s = xetile.init_tile %B[%m, 0], [%h, %w], [%w, 1]
+          : memref<?x?xf32, strided<[?, 1]>> -> !xetile.tile<32x32xf32>
+        %v = xetile.load_tile %s : !xetile.tile<32x32xf32> -> vector<32x32xf32>
+        %t = xetile.transpose %v, [1, 0] : vector<32x32xf32> -> vector<32x32xf32>
+        %y = arith.addf %v, %OTHER : vector<32x32xf32>
+        xetile.store_tile %y, %s : vector<32x32xf32>, !xetile.tile<32x32xf32>"""
+
+
+def test_rows_that_meet_columns_are_not_apart():
+    """A matrix and the same transposed: parts of both dimensions would leave out half of it."""
+    assert extents(kernel(SQUARE.replace("OTHER", "t"))) == []
+    assert len(extents(kernel(SQUARE.replace("OTHER", "v")))) == 2

@@ -84,6 +84,11 @@ class Access:
         return self.origin.source
 
     @property
+    def tile(self) -> SSAValue:
+        """What the op is given of it."""
+        return next(v for v in self.op.operands if isinstance(v.type, xetile.TileType))
+
+    @property
     def tile_type(self) -> xetile.TileType:
         return self.origin.tile_type
 

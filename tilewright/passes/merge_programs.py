@@ -10,9 +10,9 @@ The user's tile is not the machine's tile: what splits a workgroup (`split_workg
 follow one another along an axis of the grid have tiles that follow one another: together these are one tile.
 
 Requires: workgroup level; along the axis the same as a split does, and that the kernel's number there does nothing but
-place tiles, each as far from the next as it is long. Guarantees: the same results, from as many times fewer programs,
-rounded up: a launch has to see to it that what the last of them does beyond its grid lies outside of the arrays
-(`Merge.covers`).
+place tiles and count elements (`arange`), those of each program behind those of the one before. Guarantees: the same
+results, from as many times fewer programs, rounded up: a launch has to see to it that what the last of them does beyond
+its grid lies outside of the arrays (`Merge.covers`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from xdsl.dialects import arith, gpu
+from xdsl.dialects import arith, gpu, vector
 from xdsl.dialects.builtin import (
     DenseArrayBase,
     DenseIntOrFPElementsAttr,
@@ -30,17 +30,16 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import BlockArgument, Operation, SSAValue
 from xdsl.rewriter import Rewriter
-from xdsl.traits import is_side_effect_free
+from xdsl.traits import IsTerminator, is_side_effect_free
 
 from tilewright.diagnostics import unsupported
 from tilewright.dialects import xetile as xt
+from tilewright.dialects.movement import ELEMENTS
 from tilewright.dialects.xetile.maps import without_maps
-from tilewright.passes.access import Access, AccessAnalysis
+from tilewright.passes.access import AccessAnalysis
 from tilewright.passes.axes import shape_of
 from tilewright.passes.kernel import MERGED, merged_of, programs_of
-from tilewright.passes.memory_objects import may_alias
 from tilewright.passes.split_workgroups import SplitChoice, choices, inside, maps_of
-from tilewright.passes.tile_origin import root_of
 
 MERGE = "tilewright.merge"
 """Attribute of a kernel: how many programs of the grid are to be merged, along x, y and z."""
@@ -100,12 +99,15 @@ def merges(kernel: gpu.FuncOp) -> list[Merge]:
     if programs_of(kernel) > 1:
         return []
     analysis, found = AccessAnalysis(kernel), list[Merge]()
-    possible = choices(kernel, root_of, may_alias)
+    possible = choices(kernel)
     for axis in sorted(analysis.used_axes) if possible else ():
-        if _does_nothing_else(kernel, axis):
-            fitting = (c for c in possible if _is_along(analysis, axis, c))
-            if (choice := next(fitting, None)) is not None:
-                found.append(Merge(axis, choice, _stores(analysis, axis)))
+        fitting = (
+            c
+            for c in possible
+            if _is_along(analysis, axis, c) and _places_only(kernel, analysis, axis, c)
+        )
+        if (choice := next(fitting, None)) is not None:
+            found.append(Merge(axis, choice, _stores(analysis, axis)))
     return found
 
 
@@ -145,47 +147,77 @@ def _axis(op: gpu.BlockIdOp | gpu.GridDimOp) -> int:
     return "xyz".index(op.dimension.data)
 
 
-def _does_nothing_else(kernel: gpu.FuncOp, axis: int) -> bool:
-    """Does a program's number along an axis go into nothing but offsets of tiles, and is nobody told how many there
-    are?"""
-    pending: list[SSAValue] = []
+def _places_only(
+    kernel: gpu.FuncOp, analysis: AccessAnalysis, axis: int, choice: SplitChoice
+) -> bool:
+    """Does a program's number along an axis go into nothing but offsets of tiles and positions, and is nobody told how
+    many there are?
+
+    Elements of a vector on the way to a position are c * (number along the choice) + s * (number of the program) + what
+    all have; where s is c times as much as a program has, they follow one another through all programs: a position.
+    """
+    symbol, dims = analysis.program_id(axis), inside(choice)
+    scalars, slopes = set[SSAValue](), dict[SSAValue, tuple[int, int]]()
+
+    def extent(value: SSAValue) -> int:
+        """Elements along the choice."""
+        return next(((shape_of(value) or ())[d] for d in dims.get(value, ())), 1)
+
+    def slope(op: Operation) -> tuple[int, int] | None:
+        """Of what an op makes of vectors on the way; None where it is not known."""
+        (a, s), (b, t) = (slopes.get(v, (0, 0)) for v in (*op.operands, *op.operands)[:2])
+        if isinstance(op, arith.AddiOp):
+            return a + b, s + t
+        if isinstance(op, arith.SubiOp):
+            return a - b, s - t
+        moved = op.name in ELEMENTS and len(op.operands) == 1
+        longer = moved and a and extent(op.operands[0]) != extent(op.results[0])
+        casts = isinstance(op, arith.IndexCastOp | arith.TruncIOp)
+        return (a, s) if casts or (moved and not longer) else None
+
     for op in kernel.walk():
-        if isinstance(op, gpu.BlockIdOp) and _axis(op) == axis:
-            pending.append(op.result)
-        elif isinstance(op, gpu.GridDimOp) and _axis(op) == axis:
-            return False
-    seen = set(pending)
-    while pending:
-        for use in pending.pop().uses:
-            op = use.operation
-            if isinstance(op, xt.InitTileOp | xt.UpdateTileOffsetOp):
-                if not any(use.operation.operands[use.index] is x for x in op.mixed_offsets):
-                    return False
-            elif op.regions or not is_side_effect_free(op) or any(map(shape_of, op.results)):
+        new: tuple[int, int] | None = (0, 0)
+        if isinstance(op, gpu.BlockIdOp | gpu.GridDimOp) and _axis(op) == axis:
+            if isinstance(op, gpu.GridDimOp):
                 return False
-            new = [r for r in op.results if shape_of(r) is None and r not in seen]
-            pending += new
-            seen.update(new)
+            scalars.add(op.result)
+        elif op.name == "vector.step":
+            new = (1 if op.results[0] in dims else 0), 0
+        elif not slopes.keys().isdisjoint(op.operands):
+            new = slope(op)
+        elif isinstance(op, vector.BroadcastOp) and op.source in scalars:
+            step = analysis.expr(op.source).step(symbol)
+            new = None if step is None or step.constant is None else (0, step.constant)
+        elif isinstance(op, xt.InitTileOp | xt.UpdateTileOffsetOp):
+            if not scalars.intersection(op.operands) <= set(op.mixed_offsets):
+                return False
+        elif not scalars.isdisjoint(op.operands):
+            pure = is_side_effect_free(op) and not op.has_trait(IsTerminator)
+            if op.regions or not pure or any(map(shape_of, op.results)):
+                return False
+            scalars.update(op.results)
+        if new is None:
+            return False
+        for value in op.results if any(new) else ():
+            if new[0] * extent(value) != new[1]:
+                slopes[value] = new
     return True
 
 
 def _is_along(analysis: AccessAnalysis, axis: int, choice: SplitChoice) -> bool:
     """Do the tiles of programs in a row follow one another along a choice's dimensions, and are no others these?"""
     symbol, members = analysis.program_id(axis), inside(choice)
-    if analysis.hidden() or any(_is_numbered(v) for v in members):
-        return False
     for access in analysis.accesses:
         if any(e.depends_on(symbol) for e in (*access.extents, *access.strides)):
             return False
-        if access.scattered and access.depends_on(symbol):
-            return False
-        tile = _tile_of(access)
+        if access.scattered:  # its places are positions, if they are not the same for all programs
+            continue
         sizes, lead = (
             access.tile_type.get_shape(),
             len(access.offsets) - len(access.tile_type.get_shape()),
         )
         moving = {d - lead for d, e in enumerate(access.offsets) if e.depends_on(symbol)}
-        if moving != members.get(tile, set()):
+        if moving != members.get(access.tile, set()):
             return False
         for d in moving:
             step = access.offsets[d + lead].step(symbol)
@@ -194,21 +226,13 @@ def _is_along(analysis: AccessAnalysis, axis: int, choice: SplitChoice) -> bool:
     return True
 
 
-def _tile_of(access: Access) -> SSAValue:
-    """The tile that an access is given."""
-    return next(v for v in access.op.operands if isinstance(v.type, xt.TileType))
-
-
-def _is_numbered(value: SSAValue) -> bool:
-    """Does a value count its elements?"""
-    return isinstance(value.owner, Operation) and value.owner.name == "vector.step"
-
-
 def _stores(analysis: AccessAnalysis, axis: int) -> tuple[Stored, ...] | None:
     symbol, found = analysis.program_id(axis), list[Stored]()
     for access in analysis.accesses:
         if not access.writes:
             continue
+        if access.scattered:
+            return None
         at, rank = access.base, len(access.origin.mixed_offsets)
         for d, offset in enumerate(access.offsets):
             if not offset.depends_on(symbol):

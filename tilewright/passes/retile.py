@@ -16,7 +16,6 @@ from xdsl.ir import SSAValue
 from tilewright.diagnostics import unsupported
 from tilewright.dialects import xetile as xt
 from tilewright.passes.axes import shape_of
-from tilewright.passes.memory_objects import may_alias
 from tilewright.passes.split_workgroups import (
     SplitChoice,
     choices,
@@ -24,7 +23,6 @@ from tilewright.passes.split_workgroups import (
     is_distributed,
     split,
 )
-from tilewright.passes.tile_origin import root_of
 
 Split = Callable[[gpu.FuncOp, SplitChoice, int], None]
 
@@ -52,7 +50,7 @@ def halve(kernel: gpu.FuncOp, values: Sequence[SSAValue], least: int, into: Spli
     """
     largest = max(values, key=tile_size)
     best: tuple[tuple[int, int], SplitChoice] | None = None
-    for choice in choices(kernel, root_of, may_alias):
+    for choice in choices(kernel):
         dims = [d for v, d in choice.members if v is largest]
         if not dims or choice.extent % 2 or choice.extent // 2 < least:
             continue
@@ -82,6 +80,6 @@ def compute_in_passes(kernel: gpu.FuncOp, passes: int) -> None:
                 kernel,
                 f"its tiles cannot be computed in {passes} passes, only in {done}",
                 rule="parts of tiles must be independent: nothing is reduced or moved across them, no memory is "
-                "shared, nothing stored is loaded or stored again, so far as the arrays are known not to overlap",
+                "shared, no part loads or stores what another stores, so far as the arrays are known not to overlap",
             )
         done *= 2

@@ -18,14 +18,14 @@ them one after the other (`in_passes`), in a loop around its text:
 
 Requires: workgroup level. An axis can be split when no op combines or moves elements along it (a
 reduction, a reshape, an extracted element), every store and atomic covers it, the kernel shares no
-memory in the workgroup, and nothing that it stores is loaded or stored again. Guarantees: the same results,
+memory in the workgroup, and nothing that one part stores is loaded or stored by another. Guarantees: the same results,
 from `split` with `factor` times as many programs along x; no axis is split further than asked for; maps
 distribute parts to the subgroups that had the whole, and are left out where none does (`is_distributed` asks).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from xdsl.dialects import arith, gpu, scf, vector
@@ -35,12 +35,9 @@ from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.xetile.maps import split_map, split_tile, stated_maps, without_maps
-from tilewright.passes.access import AccessAnalysis, add_up, same_tile
+from tilewright.passes.access import Access, AccessAnalysis, AccessKind, add_up, same_tile
 from tilewright.passes.axes import Axes, Axis, extents_of, shape_of
 from tilewright.passes.emit import Before
-from tilewright.passes.tile_origin import tile_accesses
-
-MayAlias = Callable[[SSAValue, SSAValue], bool]
 
 
 @dataclass(frozen=True)
@@ -52,24 +49,24 @@ class SplitChoice:
     extent: int
 
 
-def choices(
-    kernel: gpu.FuncOp, root_of: Callable[[SSAValue], SSAValue | None], may_alias: MayAlias
-) -> list[SplitChoice]:
-    """The axes along which the kernel's workgroup can be split."""
+def choices(kernel: gpu.FuncOp) -> list[SplitChoice]:
+    """The axes along which the kernel's workgroup can be split. (Rows and columns may be counted by one vector: each use
+    is given one of its own, which ties them no more.)"""
+    for op in list(kernel.walk()):
+        if op.name == "vector.step" and op.parent is not None:
+            for use in list(op.results[0].uses)[1:]:
+                again = op.clone()
+                op.parent.insert_op_after(again, op)
+                use.operation.operands[use.index] = again.results[0]
     axes = Axes(kernel)
     if not axes.is_private:
         return []
-    accesses = list(tile_accesses(kernel))
-    written = [root_of(t) for t, writes in accesses if writes]
-    loaded = [root_of(t) for t, writes in accesses if not writes]
-    if not written or None in written or None in loaded:
-        return []
-    if any(may_alias(a, b) for a in written for b in loaded if a is not None and b is not None):
-        return []
-    if not _in_any_order(kernel):
+    analysis = AccessAnalysis(kernel)
+    written = [access for access in analysis.accesses if access.writes]
+    together = _loaded_and_stored(analysis, written)
+    if not written or together is None:
         return []
     whole = axes.roots(axes.fixed | axes.combined)
-    tiles = {t for t, writes in accesses if writes}
     found: list[SplitChoice] = []
     for root, members in axes.members().items():
         if root in whole:
@@ -77,28 +74,39 @@ def choices(
         extents = extents_of(members)
         if any(extent % min(extents) for extent in extents):
             continue
-        if not tiles <= {v for v, _ in members}:
+        choice = SplitChoice(tuple(members), min(extents))
+        dims = inside(choice)
+        if any(len(of) > 1 for of in dims.values()):  # a part's rows meet the others' columns
             continue
-        found.append(SplitChoice(tuple(members), min(extents)))
+        if not dims.keys() >= {access.tile for access in written}:
+            continue
+        if any(dims.get(a.tile) != dims.get(b.tile) for a, b in together):
+            continue
+        found.append(choice)
     return found
 
 
-def _in_any_order(kernel: gpu.FuncOp) -> bool:
-    """Whether no element of memory is written by several parts, by one in a later op or iteration than by another:
-    the last of them would be another one then."""
-    analysis = AccessAnalysis(kernel)
+def _loaded_and_stored(
+    analysis: AccessAnalysis, written: Sequence[Access]
+) -> list[tuple[Access, Access]] | None:
+    """Pairs of a load and a store of one tile, which each part has to do for itself. None where parts may meet in
+    memory in any other way: what is stored then depends on their order."""
     if analysis.hidden():
-        return False
-    writes = [access for access in analysis.accesses if access.writes]
-    for n, a in enumerate(writes):
+        return None
+    found: list[tuple[Access, Access]] = []
+    for n, a in enumerate(written):
         moving = [loop.counter for loop in a.loops if a.depends_on(loop)]
         if not (add_up(a, a) or analysis.separated_by(a).issuperset(moving)):
-            return False
-        for b in writes[:n]:
-            apart = not analysis.may_overlap(a, b, common=analysis.program_ids)
-            if not (apart or same_tile(a, b) or add_up(a, b)):
-                return False
-    return True
+            return None
+        loads = [b for b in analysis.accesses if b.kind is AccessKind.LOAD]
+        for b in (*written[:n], *loads):
+            if not analysis.may_overlap(a, b, common=analysis.program_ids) or add_up(a, b):
+                continue
+            if not same_tile(a, b):
+                return None
+            if not b.writes:
+                found.append((a, b))
+    return found
 
 
 def is_distributed(choice: SplitChoice, factor: int) -> bool:
