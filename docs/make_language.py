@@ -76,7 +76,7 @@ not written.
 | `P: tw.constexpr` | a compile-time parameter: a number, string, dtype, function, or a tuple of these; the kernel is compiled once per value |
 | `P: tw.constexpr = tw.auto` | chosen by the target's planner for the shapes and the machine, or by `tilewright tune` |
 | `@tw.autotune(configs=None, key=None, budget=10.0)` | above `@tw.kernel`: constexprs are chosen by measuring, at the first launch with arguments of a new kind |
-| `kernel.explain(*args, target=...)` | what the planner would choose for arguments like these: the cheapest choices, their estimated times, and what takes most of them |
+| `kernel.explain(*args, target=...)` | what the planner would choose for arguments like these: the cheapest choices, their estimated times, and what takes most of them; how programs with fixed tiles are merged on CPUs |
 | `kernel.compile(*args, target=...)` | compiles for arguments like these (arrays, or `tw.spec(shape, dtype)`); no device is needed; the result has `.ir`, `.asm`, `.remarks` |
 | `tw.prepack(array)` | says that an array does not change: launches on a CPU that pack it keep its panels as long as the result lives; `.nbytes` tells their bytes, `.update()` that elements have changed |
 | `kernel.options(...)` | the same kernel with its own `target`, `num_threads`, `num_stages`, `fastmath`, `maps`, `disable` |

@@ -71,9 +71,12 @@ class Explanation:
     def __str__(self) -> str:
         from tilewright.targets.base import get_target
 
+        target = get_target(self.options.target)
         if not self.request.names:
-            return f"{self.kernel}: no constexpr is left to the planner (tw.auto)"
-        rates = get_target(self.options.target).rates(self.options)
+            found = target.retiled(self.request, self.options)
+            said = f"{self.kernel}: no constexpr is left to the planner (tw.auto)"
+            return f"{said}\n{found}" if found else said
+        rates = target.rates(self.options)
         lines = [f"{self.machine}, estimated:", *map(self._line, self.choices[:_MOST_LISTED])]
         lines.append(f"rates: {rates.origin}")
         if self.tuned is not None:

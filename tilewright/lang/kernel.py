@@ -288,7 +288,8 @@ class Kernel(KernelFunction):
         """What the planner would choose for arguments like these (arrays or ``ArraySpec``), as text: the cheapest
         choices with their estimated time and its largest causes, and what a search measured; no device is needed.
 
-        `kwargs`: constexprs, and `target`. A kernel that leaves nothing to the planner gets one line that says so.
+        `kwargs`: constexprs, and `target`. A kernel that leaves nothing to the planner gets a line that says so,
+        and one that tells how its programs are merged, where they are.
         LaunchError for arguments that do not fit, UnsupportedError where no choice makes a legal kernel.
         """
         target = kwargs.pop("target", None)

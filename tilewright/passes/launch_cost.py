@@ -20,7 +20,7 @@ from xdsl.dialects.builtin import ModuleOp, VectorType
 from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 
 from tilewright import dtypes
-from tilewright.arguments import ArrayArg
+from tilewright.arguments import ArrayArg, Grid
 from tilewright.dialects import xetile
 from tilewright.dialects.upstream.arith import constant
 from tilewright.dialects.xetile.rules import vector_type
@@ -222,6 +222,13 @@ class Program:
     def programs(self, arguments: Sequence[Any]) -> int:
         """Of a launch that covers the arrays which the kernel stores to."""
         return _Estimate.of(self, arguments).all_programs()
+
+    def grid(self, arguments: Sequence[Any]) -> Grid:
+        """Of such a launch."""
+        estimate = _Estimate.of(self, arguments)
+        estimate.all_programs()
+        x, y, z = (estimate.counts.get(axis, 1) for axis in "xyz")
+        return x, y, z
 
 
 def _add(op: Operation, work: Work, rates: Rates) -> None:

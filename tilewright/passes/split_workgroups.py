@@ -50,8 +50,8 @@ class SplitChoice:
 
 
 def choices(kernel: gpu.FuncOp) -> list[SplitChoice]:
-    """The axes along which the kernel's workgroup can be split. (Rows and columns may be counted by one vector: each use
-    is given one of its own, which ties them no more.)"""
+    """The axes along which the kernel's workgroup can be split. (Rows and columns may be counted by one vector: each
+    use is given one of its own, which ties them no more.)"""
     for op in list(kernel.walk()):
         if op.name == "vector.step" and op.parent is not None:
             for use in list(op.results[0].uses)[1:]:

@@ -244,6 +244,11 @@ class Target(Protocol):
         """Numbers of the target's own that explain the seconds of launches with the values of :meth:`samples`."""
         return {}
 
+    def retiled(self, request: Request, options: CompileOptions) -> str:
+        """What a launch that covers the arrays makes of the tile sizes of a kernel that leaves nothing to the planner,
+        for people; "" where it takes them as they are."""
+        return ""
+
     def resolve_auto(self, request: Request, options: CompileOptions) -> Mapping[str, Any]:
         """Values for the constexprs that a launch leaves to the planner."""
         return self.choices(request, options)[0].values

@@ -50,7 +50,7 @@ class SearchRequest:
         given = [parse_argument(text) for text in args.args]
         options = with_options(CompileOptions(), kernel.launcher.overrides)
         found = cls(kernel, given, parse_constexprs(args.set, kernel), tries, args.grid, options)
-        if not found.searched:
+        if not found.searched and (args.roofline or not args.explain):
             raise UsageError("--try names the constexprs to search: --try BM=64,128")
         return found
 

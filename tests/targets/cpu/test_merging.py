@@ -83,6 +83,8 @@ def test_what_was_chosen_and_its_code_are_found_on_disk(rng, tmp_path, monkeypat
     with knobs.override(cache_dir=tmp_path):
         first = merged(gated.options(target="cpu"), (16, 16), args, BM=32, BN=32)
         assert first != merging.ALONE
+        said = " x ".join(map(str, first)) + " are merged into one"
+        assert said in gated.options(target="cpu").explain(*args, BM=32, BN=32)
         monkeypatch.setattr(merging.Merging, "_choice", None)
         monkeypatch.setattr(merging.Merging, "_module", None)
         assert merged(gated.options(target="cpu"), (16, 16), args, BM=32, BN=32) == first

@@ -48,6 +48,11 @@ def may_pay(tile: int, grid: Grid, threads: int) -> bool:
     return 0 < tile <= LARGE // 2 and programs > threads and programs * tile >= MANY
 
 
+def _best(told: Mapping[Grid, float]) -> Grid:
+    best = min(told, key=lambda factors: told[factors])
+    return best if told[best] < (1 - GAIN) * told[ALONE] else ALONE
+
+
 class Merging:
     """How the programs of one kernel, whose text is `source`, are merged."""
 
@@ -91,6 +96,28 @@ class Merging:
 
     def _choice(self, grid: Grid, args: Sequence[Argument], costs: PanelCosts) -> Grid:
         """How many programs to merge along each axis."""
+        return _best(self._estimates(grid, args, costs))
+
+    def explained(self, args: Sequence[Argument], costs: PanelCosts) -> str:
+        """What becomes of the programs of a launch that covers the arrays, for people; "" where they stay."""
+        self._program = self._program or self._read(costs)
+        program, _ = self._program
+        grid = program.grid(args)
+        tile = max((m * n for m, n, _ in (p.shape for p in program.products)), default=0)
+        if not may_pay(tile, grid, costs.threads):
+            return ""
+        told = self._estimates(grid, args, costs)
+        best = _best(told)
+        if best == ALONE:
+            return ""
+        (gx, gy, gz), (x, y, z) = grid, best
+        now, before = (f"{1e6 * told[each]:.1f} us" for each in (best, ALONE))
+        return f"of {gx} x {gy} x {gz} programs {x} x {y} x {z} are merged into one: {now}, {before} as they are"
+
+    def _estimates(
+        self, grid: Grid, args: Sequence[Argument], costs: PanelCosts
+    ) -> dict[Grid, float]:
+        """Seconds that products take, by how many programs are merged along each axis."""
         shapes = [a.shape if isinstance(a, ArrayArg) else () for a in args]
         self._program = self._program or self._read(costs)
         program, known = self._program
@@ -128,8 +155,7 @@ class Merging:
             ]
             for x, n in enumerate(grid)
         ]
-        best = min(((x, y, z) for x in ways[0] for y in ways[1] for z in ways[2]), key=seconds)
-        return best if seconds(best) < (1 - GAIN) * seconds(ALONE) else ALONE
+        return {(x, y, z): seconds((x, y, z)) for x in ways[0] for y in ways[1] for z in ways[2]}
 
     def _read(self, costs: PanelCosts) -> tuple[Program, Mapping[int, Merge]]:
         """What a program of the kernel does, and the axes along which they can be merged."""

@@ -327,6 +327,14 @@ class CpuTarget(Target):
 
         return choices(request, self.rates(options), SIDES, model=self._products(options))
 
+    def retiled(self, request: Request, options: CompileOptions) -> str:
+        from tilewright.dialects.text import print_module
+
+        if "merge-programs" in options.disable:
+            return ""
+        merging = Merging(print_module(request.build({})), self, options)
+        return merging.explained(request.arguments, self._products(options))
+
     def product_tile(
         self,
         shape: tuple[int, int, int, int],
