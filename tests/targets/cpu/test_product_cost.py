@@ -147,3 +147,12 @@ def test_every_target_may_be_asked():
     )
     costs = PanelCosts(machine("avx2"), 2, PANEL_RATES)
     assert product_tile(costs, (3, 5, 5, 7), ("f64",) * 3, (False, False), 1e-9)[0] >= 5
+
+
+def test_tiles_that_do_not_start_where_panels_do_are_packed_by_every_reader():
+    """24 rows of 48 are a panel and a half; of 24 they are all."""
+    i8 = ("i8", "i8", "i32")
+    apart, whole = (seconds((48, 6144, 4096), (m, 128), i8, (True, True)) for m in (24, 32))
+    assert whole < 0.95 * apart
+    alone, padded = (seconds((24, 6144, 4096), (m, 128), i8, (True, True)) for m in (24, 32))
+    assert alone == padded

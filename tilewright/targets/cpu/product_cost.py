@@ -103,10 +103,12 @@ class PanelCosts:
         in_rows = kernel.verbatim and p.a.along_k and p.b.tile <= FEW_USES * kernel.wide
         short_runs = p.b.tile <= 2 * kernel.columns and not kernel.tiles
         pack_a = rates.pack_rows if p.a.along_k else rates.pack_columns
+        if swapped and p.a.along_k:  # in groups, as the other side is otherwise
+            pack_a = rates.pack_runs
         pack_b = rates.pack_runs if p.b.along_k else rates.pack_lines
-        for side, other, name, in_place, packed in (
-            (p.a, p.b, p.types[0], in_rows and not swapped, pack_a),
-            (p.b, p.a, p.types[1], swapped, pack_b),
+        for side, other, name, in_place, packed, lanes in (
+            (p.a, p.b, p.types[0], in_rows and not swapped, pack_a, kernel.lanes[0]),
+            (p.b, p.a, p.types[1], swapped, pack_b, kernel.lanes[1]),
         ):
             size = max(kernel.bytes, _itemsize(name))
             mine = p.k * side.extent * size
@@ -114,7 +116,7 @@ class PanelCosts:
                 packed = rates.pack_short_runs
             if not side.loaded:
                 found.append(("copies", mine / rates.pack_rows, True))
-            elif other.tiles > few:
+            elif other.tiles > few and (side.tiles == 1 or side.tile % lanes == 0):
                 all_of_it = p.k * side.whole * size
                 written = all_of_it / rates.shared_writes if self.threads >= SHARING else 0.0
                 meeting = rates.meeting if self.threads > 1 else 0.0
@@ -214,6 +216,8 @@ class _Kernel:
     """Bytes of a row or column of a panel in a block of k."""
     bytes: int
     """Of an element in panels, at least."""
+    lanes: tuple[int, int]
+    """Rows and columns of a panel: tiles that start where panels do can be packed once, in front."""
     verbatim: bool = True
     """Does it read elements of A as they are in the array?"""
 
@@ -232,10 +236,11 @@ def _kernel(m: CpuMachine, types: tuple[str, str, str]) -> _Kernel:
         tiles, wide = found.rows > 1, found.nr * found.panels
         depth = TILE_DEPTH if tiles else m.kc * _itemsize(found.types[1])
         least = 1 if times == 1 else 4
-        return _Kernel(tiles, found.mr, found.nr, wide, rate, depth, least, verbatim)
+        lanes = found.lanes_a, found.lanes_b
+        return _Kernel(tiles, found.mr, found.nr, wide, rate, depth, least, lanes, verbatim)
     size = max(4, _itemsize(types[2]))
     nr, rate = m.nr(size), 2.0 * m.vector_bytes / size
-    return _Kernel(False, m.mr, nr, nr * m.panels, rate, m.kc * size, size, False)
+    return _Kernel(False, m.mr, nr, nr * m.panels, rate, m.kc * size, size, (m.mr, nr), False)
 
 
 def _whole(extent: int, block: int) -> int:
