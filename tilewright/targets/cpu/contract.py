@@ -308,22 +308,22 @@ class ContractEmitter:
         full = b.both(full, b.cmp("sge", cols, c.shape[1]))
         assert full is not None
         with b.when(b.negated(full)):
-            self.clear(c)
+            self.clear(c, b.select(b.cmp("sgt", length, 0), rows, 0), cols)
 
-    def clear(self, c: Buffer) -> None:
+    def clear(self, c: Buffer, rows: Idx = 0, cols: Idx = 0) -> None:
+        """Write zeros to C, but for its first rows and columns (whole vectors)."""
         b = self.b
         lanes = self.m.vector_bytes // itemsize(c.element)
-        rows = max(c.shape[0], c.padded_rows)
+        end = max(c.shape[0], c.padded_rows)
         if c.ld == 1:  # a column lies without gaps
-            with b.loop(0, rows) as r:
+            with b.loop(rows, end) as r:
                 b.store(b.constant(c.element, 0), c.address(b, r.iv, 0))
             return
         zero = b.constant(VectorType(c.element, [lanes]), 0)  # pyright: ignore
-        with (
-            b.loop(0, rows) as r,
-            b.loop(0, c.shape[1], lanes) as x,
-        ):
-            b.store(zero, c.address(b, r.iv, x.iv))
+        with b.loop(0, end) as r:
+            first = b.select(b.cmp("slt", r.iv, rows), cols, 0)
+            with b.loop(first, c.shape[1], lanes) as x:
+                b.store(zero, c.address(b, r.iv, x.iv))
 
 
 def _groups(b: Builder, panels: Idx, most: int) -> list[tuple[int, Idx]]:
