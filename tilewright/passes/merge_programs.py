@@ -63,7 +63,7 @@ class Merge:
     axis: int
     choice: SplitChoice
     stores: tuple[Stored, ...] | None
-    """Where the programs store; None where that is not known for all of them."""
+    """Where the programs store; None where that is not known for all of them, or they are told how many they are."""
 
     def covers(self, programs: int, factor: int, shapes: Sequence[Sequence[int]]) -> bool:
         """Does what programs beyond so many would store, so many together, lie outside of arrays of these shapes?"""
@@ -117,7 +117,7 @@ def merge(kernel: gpu.FuncOp, along: Merge, factor: int) -> None:
         if isinstance(op, xt.ConvertLayoutOp):  # maps are left out
             op.result.replace_all_uses_with(op.source)
             Rewriter.erase_op(op)
-        elif isinstance(op, gpu.BlockIdOp) and _axis(op) == along.axis:
+        elif isinstance(op, gpu.BlockIdOp | gpu.GridDimOp) and _axis(op) == along.axis:
             count = arith.ConstantOp.from_int_and_width(factor, IndexType())
             first = arith.MuliOp(op.result, count.result)
             op.result.replace_uses_with_if(
@@ -150,8 +150,7 @@ def _axis(op: gpu.BlockIdOp | gpu.GridDimOp) -> int:
 def _places_only(
     kernel: gpu.FuncOp, analysis: AccessAnalysis, axis: int, choice: SplitChoice
 ) -> bool:
-    """Does a program's number along an axis go into nothing but offsets of tiles and positions, and is nobody told how
-    many there are?
+    """Does a program's number along an axis go into nothing but offsets of tiles and positions?
 
     Elements of a vector on the way to a position are c * (number along the choice) + s * (number of the program) + what
     all have; where s is c times as much as a program has, they follow one another through all programs: a position.
@@ -177,9 +176,7 @@ def _places_only(
 
     for op in kernel.walk():
         new: tuple[int, int] | None = (0, 0)
-        if isinstance(op, gpu.BlockIdOp | gpu.GridDimOp) and _axis(op) == axis:
-            if isinstance(op, gpu.GridDimOp):
-                return False
+        if isinstance(op, gpu.BlockIdOp) and _axis(op) == axis:
             scalars.add(op.result)
         elif op.name == "vector.step":
             new = (1 if op.results[0] in dims else 0), 0
@@ -228,11 +225,13 @@ def _is_along(analysis: AccessAnalysis, axis: int, choice: SplitChoice) -> bool:
 
 def _stores(analysis: AccessAnalysis, axis: int) -> tuple[Stored, ...] | None:
     symbol, found = analysis.program_id(axis), list[Stored]()
+    if any(isinstance(op, gpu.GridDimOp) and _axis(op) == axis for op in analysis.func.walk()):
+        return None
     for access in analysis.accesses:
+        if access.scattered:  # nothing keeps it inside of the array
+            return None
         if not access.writes:
             continue
-        if access.scattered:
-            return None
         at, rank = access.base, len(access.origin.mixed_offsets)
         for d, offset in enumerate(access.offsets):
             if not offset.depends_on(symbol):

@@ -7,12 +7,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from xdsl.dialects import arith, gpu
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.dialects import arith
+from xdsl.ir import Attribute, SSAValue
 
 from tilewright.codegen.builder import Builder, Idx
-from tilewright.dialects.stage import ContractOp
-from tilewright.passes.kernel import program_ids
 from tilewright.targets.host_arguments import argument_places
 
 PACK_WORDS = ("bytes", "kept", "filled", "at", "end", "x", "panels")
@@ -21,10 +19,6 @@ the launch (`tilewright.prepacked`), or 0, which makes `tw_plan` count them as w
 already? `at`, written by `tw_plan`: where in the workspace they are otherwise; from `tw_run` on their address. `end`:
 how many tasks make them, from `tw_plan`; from `tw_run` on that of the first task that is neither of this array nor of
 those before. From `tw_plan`: `x`, how much of the array's extent is used; `panels`, how many are in memory."""
-
-
-STRIP = 4
-"""Programs of a strip of the grid: side by side along x, with all along y."""
 
 
 @dataclass
@@ -79,32 +73,10 @@ def split(b: Builder, value: SSAValue, by: Idx) -> tuple[SSAValue, SSAValue]:
     return quotient, rest
 
 
-def in_strips(kernel: Operation) -> bool:
-    """Do programs of one x share an operand of a product, and those of one y the other?"""
-    axes = (gpu.DimensionEnum.X, gpu.DimensionEnum.Y)
-    for op in kernel.walk():
-        for pair in op.pairs if isinstance(op, ContractOp) else ():
-            of = [{id.dimension.data for id in program_ids(v)}.intersection(axes) for v in pair]
-            if [len(each) for each in of] == [1, 1] and of[0] != of[1]:
-                return True
-    return False
-
-
 def program_of(
-    b: Builder, task: SSAValue, gx: SSAValue, gy: SSAValue, strips: bool
+    b: Builder, task: SSAValue, gx: SSAValue, gy: SSAValue
 ) -> tuple[SSAValue, SSAValue, SSAValue]:
-    """x, y and z of the program that a task is: row after row, or in strips.
-
-    So many small tiles are a larger one to the caches: what a strip reads along x stays near while y goes on.
-    """
-    if not strips:
-        rest, x = split(b, task, gx)
-        z, y = split(b, rest, gy)
-        return x, y, z
-    z, rest = split(b, task, b.times(gx, gy))
-    strip, rest = split(b, rest, b.times(gy, STRIP))
-    first = b.times(strip, STRIP)
-    y, inside = split(b, rest, b.min(b.minus(gx, first), STRIP))
-    x = b.idx(b.plus(first, inside))
-    b.nonnegative.add(x)
+    """x, y and z of the program that a task is."""
+    rest, x = split(b, task, gx)
+    z, y = split(b, rest, gy)
     return x, y, z

@@ -40,7 +40,7 @@ from tilewright.targets.cpu import inserts as _inserts  # noqa: F401  # pyright:
 from tilewright.targets.cpu import moves
 from tilewright.targets.cpu import positions as _positions  # noqa: F401  # pyright: ignore[reportUnusedImport]  (registers its rules)
 from tilewright.targets.cpu import rules as _rules  # noqa: F401  # pyright: ignore[reportUnusedImport]  (registers its rules)
-from tilewright.targets.cpu.arguments import ArgumentBlock, argument_block, in_strips, program_of
+from tilewright.targets.cpu.arguments import ArgumentBlock, argument_block, program_of
 from tilewright.targets.cpu.contract import ContractEmitter
 from tilewright.targets.cpu.control import ControlFlow
 from tilewright.targets.cpu.evaluate import Evaluator, Position, Values
@@ -289,7 +289,7 @@ class FunctionContext(ControlFlow, MemrefOps, ScalarOps):
 
     def lower_workgroup(self, share: bool) -> None:
         b = self.b
-        ids = program_of(b, self.task, self.grid(0), self.grid(1), in_strips(self.kernel))
+        ids = program_of(b, self.task, self.grid(0), self.grid(1))
         self.ids |= zip("xyz", ids, strict=True)
         body = self.kernel.body.block
         self.storage, self.share = Storage(body, share=share), share
