@@ -95,8 +95,9 @@ class PanelCosts:
         sums = 4 * p.a.extent * p.b.extent
         block = sums + kernel.depth * p.a.extent
         speed = rates.sums if block <= BLOCK_BYTES else rates.far_sums
-        stored = p.a.extent * rates.row
-        found.append(("sums", sums * ceil(p.k / SUMMED) / speed + stored, True))
+        cleared = 4 * p.a.tile * p.b.tile - sums  # what of a tile lies outside of the arrays
+        beside = p.a.extent * rates.row + cleared / rates.panels
+        found.append(("sums", sums * ceil(p.k / SUMMED) / speed + beside, True))
         few = few_reads(self.threads)
         swapped = kernel.tiles and p.a.tile <= kernel.columns and p.b.tile > p.a.tile
         swapped = swapped and kernel.verbatim and p.b.along_k
