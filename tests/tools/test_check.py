@@ -134,6 +134,28 @@ def test_races_of_the_program_itself_are_errors(tmp_path: Path, capsys: pytest.C
     assert "race: workgroup (1, 0, 0) writes" in capsys.readouterr().err
 
 
+ROWS = """
+gpu.module @m {{ gpu.func @k(%a: {a}, %b: {b}) kernel attributes {{tilewright.level = "workgroup"}} {{
+  %i = arith.constant 0 : index
+  %p = arith.constant 0.0 : f32
+  %v = vector.transfer_read %a[%i, %i], %p {{in_bounds = [true, true]}} : {a}, vector<8x16xf32>
+  vector.transfer_write %v, %b[%i, %i] {{in_bounds = [true, true]}} : vector<8x16xf32>, {b}
+  gpu.return
+}} }}
+"""
+WHOLE, ONE_ROW = "memref<8x16xf32>", "memref<8x16xf32, strided<[0, 1]>>"
+
+
+def test_rows_that_are_one_in_memory_are_read_and_not_written(tmp_path: Path, capsys):
+    path = tmp_path / "rows.mlir"
+    path.write_text(ROWS.format(a=ONE_ROW, b=WHOLE))
+    assert main(["check", str(path), "--target", "cpu"]) == 0
+    path.write_text(ROWS.format(a=WHOLE, b=ONE_ROW))
+    assert main(["check", str(path), "--target", "cpu"]) == 1
+    told = capsys.readouterr().err
+    assert "argument 1 is written, and is a view whose 8 elements along dimension 0 are one" in told
+
+
 def test_python_kernels_need_arguments(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     file = tmp_path / "k.py"
     file.write_text("""

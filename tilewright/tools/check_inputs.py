@@ -21,6 +21,8 @@ from tilewright.arguments import ArraySpec
 from tilewright.diagnostics import unsupported
 from tilewright.dialects.upstream.strided import strided_form
 from tilewright.passes.access import Access, AccessAnalysis
+from tilewright.runtime.arrays import describe, unwritable
+from tilewright.runtime.effects import stored_arguments
 from tilewright.targets.entry import check_arguments
 from tilewright.tools.exits import UsageError
 from tilewright.tools.sources import random_array
@@ -52,7 +54,7 @@ class Inputs:
 def _like(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """A copy with the same strides, gaps between rows included."""
     copy = np.empty_like(array)  # keeps the order of strides
-    if copy.strides != array.strides and array.size and min(array.strides) > 0:
+    if copy.strides != array.strides and array.size and min(array.strides) >= 0:
         reach = sum((n - 1) * s for n, s in zip(array.shape, array.strides, strict=True))
         buffer = np.zeros(reach + array.itemsize, np.uint8)
         copy = np.ndarray(array.shape, array.dtype, buffer=buffer, strides=array.strides)
@@ -65,6 +67,7 @@ def specs_of(kernel: gpu.FuncOp) -> list[ArraySpec | Attribute]:
     check_arguments(kernel)
     analysis = AccessAnalysis(kernel)
     specs: list[ArraySpec | Attribute] = []
+    stored = stored_arguments(kernel)
     for argument in kernel.body.blocks[0].args:
         if not isinstance(argument.type, MemRefType):
             specs.append(argument.type)
@@ -83,14 +86,20 @@ def specs_of(kernel: gpu.FuncOp) -> list[ArraySpec | Attribute]:
                 f"argument {argument.index} is a {type}: {error}",
                 hint="arrays of 8 bits per element and wider, of floats and integers",
             ) from None
-        specs.append(ArraySpec(shape, dtype, _strides(type, shape)))
+        specs.append(spec := ArraySpec(shape, dtype, _strides(type, shape)))
+        if argument.index in stored and (why := unwritable(describe(spec))):
+            raise unsupported(
+                kernel,
+                f"argument {argument.index} is written, and is {why}",
+                hint="what is last there depends on an order that nothing says",
+            )
     return specs
 
 
 def _strides(type: MemRefType[Attribute], shape: Sequence[int]) -> tuple[int, ...] | None:
     """Strides that the type asks for: None for row-major, else the unit one wherever it stands."""
     given, _ = strided_form(type)
-    if all(s > 0 for s in given):
+    if all(s >= 0 for s in given):
         stated = given
         rows = tuple(prod(shape[dim + 1 :]) for dim in range(len(shape)))
         return None if stated == rows else stated

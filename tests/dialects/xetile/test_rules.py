@@ -119,6 +119,12 @@ ILLEGAL: dict[str, tuple[dict[str, str], str, str]] = {
         "-> !xetile.tile<32x16xf16>",
         "memref operand is expected to have a row-major layout",
     ),
+    "rows that are one in memory": (
+        {"%x": "memref<64x32xf16, strided<[0, 1]>>"},
+        "%r = xetile.init_tile %x[8, 8] : memref<64x32xf16, strided<[0, 1]>> -> "
+        "!xetile.tile<32x16xf16>",
+        "stride 0 makes its rows one in memory",
+    ),
     "constant strides of an address": (
         {"%x": "i64"},
         "%r = xetile.init_tile %x[8, 8], [64, 64], [1, 64] : i64 -> !xetile.tile<32x64xf16>",

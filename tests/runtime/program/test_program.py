@@ -251,6 +251,34 @@ def test_kernels_print_between_the_host_s_lines(target, capsys):
             assert f"on the reference executor, because {op} of a kernel prints in order" in text
 
 
+FOLDED = """
+func.func @main() {
+  %a = memref.alloc() : memref<16xf32>
+  %c1 = arith.constant 1 : index
+  %r = memref.reinterpret_cast %a to offset: [0], sizes: [8, 16], strides: [STEP, 1] : memref<16xf32> to memref<8x16xf32, strided<[?, 1]>>
+  gpu.launch_func @m::@k blocks in (%c1, %c1, %c1) threads in (%c1, %c1, %c1) args(%r : memref<8x16xf32, strided<[?, 1]>>)
+  %v = memref.load %a[%c1] : memref<16xf32>
+  vector.print %v : f32
+  return
+}
+gpu.module @m { gpu.func @k(%b: memref<8x16xf32, strided<[?, 1]>>) kernel attributes {tilewright.level = "workgroup"} {
+  %c = arith.constant dense<2.0> : vector<8x16xf32>
+  %i = arith.constant 0 : index
+  vector.transfer_write %c, %b[%i, %i] {in_bounds = [true, true]} : vector<8x16xf32>, memref<8x16xf32, strided<[?, 1]>>
+  gpu.return
+} }
+"""  # fmt: skip # noqa: E501
+
+
+def test_what_is_written_and_one_in_memory_is_the_executor_s(capsys):
+    text = FOLDED.replace("STEP", "%zero").replace(
+        "%c1 =", "%zero = arith.constant 0 : index\n  %c1 =", 1
+    )
+    _, said = run(f"module attributes {{gpu.container_module}} {{{text}}}", target="cpu")
+    assert capsys.readouterr().out == "2\n"
+    assert "executor, because argument 0 of @k is written, and is a view whose 8" in said[0]
+
+
 TILES = (HERE.parents[2] / "examples" / "06_mlir_text.mlir").read_text()
 
 

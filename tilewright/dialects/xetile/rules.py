@@ -187,6 +187,10 @@ def _verify_order(op: init.InitTileOp, shape: Sequence[int], strides: Strides) -
     if pitch is None or shape[fast] == DYNAMIC_INDEX or shape[slow] == 1:
         return
     # A negative pitch walks backwards; rows of a shorter one would overlap.
+    if pitch == 0:
+        raise VerifyException(
+            f"{message}, and stride 0 makes its {'rows' if row_major else 'columns'} one in memory"
+        )
     if abs(pitch) < shape[fast]:
         raise VerifyException(message)
     if pitch != shape[fast]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +27,8 @@ from tilewright.diagnostics import (
 from tilewright.dtypes import index
 from tilewright.passes.host.to_calls import Launch
 from tilewright.reference.mlir_runner import Runner
-from tilewright.runtime.arrays import describe
+from tilewright.runtime.arrays import describe, unwritable
+from tilewright.runtime.effects import stored_arguments
 from tilewright.runtime.key import ScalarType, signature_of
 from tilewright.targets.base import Executable, Target, get_target
 
@@ -81,7 +82,7 @@ class Kernels:
         self._level = level
         self._target = target
         self._say = say
-        self._ready: dict[tuple[str, str, Grid, Facts], _Ready | _Interpreted] = {}
+        self._ready: dict[tuple[Any, ...], _Ready | _Interpreted] = {}
         self._clock = clock
         self._unread: dict[tuple[Any, ...], list[float]] = {}
         """Of launches whose results nothing reads, by kernel and grid: the seconds of each that ran."""
@@ -93,10 +94,11 @@ class Kernels:
             return
         full_grid(grid)  # refuses what no machine counts
         facts = facts_of(arguments, get_target(self._target))
-        key = (*launch.kernel, block, facts)
+        folded = _folded(arguments)
+        key = (*launch.kernel, block, facts, *folded)
         ready = self._ready.get(key)
         if ready is None:
-            ready = self._ready[key] = self._prepare(launch, block, facts)
+            ready = self._ready[key] = self._prepare(launch, block, facts, folded)
         if not launch.unread or self._clock is None:
             ready.launch(grid, arguments)
             return
@@ -117,7 +119,9 @@ class Kernels:
                 "the clock at the time of one (--every-launch runs them)"
             )
 
-    def _prepare(self, launch: Launch, block: Grid, facts: Facts) -> _Ready | _Interpreted:
+    def _prepare(
+        self, launch: Launch, block: Grid, facts: Facts, folded: Mapping[int, str]
+    ) -> _Ready | _Interpreted:
         # Here, not above: a program without kernels starts without the compiler for them.
         from tilewright.passes.kernel import level_of
         from tilewright.passes.level import subgroups_of_launch, threads_of_launch
@@ -133,6 +137,7 @@ class Kernels:
         for target in _ways(self._target, level):
             try:
                 _refuse_prints(kernel)
+                _refuse_folded(kernel, folded)
                 executable = compiled(kernel, level, subgroups, block, facts, target)
                 self._say(f"@{name}: {level} level, compiled for {target}{because}")
                 return _Ready(executable, get_target(target))
@@ -175,6 +180,22 @@ def _refuse_overlap(kernel: gpu.FuncOp, facts: Facts, launch: Launch) -> None:
                 f"argument {n} of @{kernel.sym_name.data} overlaps another one, and its loops run in any order",
                 hint="pass arrays that do not overlap, or run the program as it is written: --target reference",
             )
+
+
+def _folded(arguments: Sequence[Any]) -> dict[int, str]:
+    """The arrays in which several elements are one in memory, and how."""
+    arrays = (
+        (n, a) for n, a in enumerate(arguments) if isinstance(a, np.ndarray) and 0 in a.strides
+    )
+    return {n: why for n, array in arrays if (why := unwritable(describe(array)))}
+
+
+def _refuse_folded(kernel: gpu.FuncOp, folded: Mapping[int, str]) -> None:
+    """Compiled code writes elements in any order: which of those that are one comes last is the executor's to say."""
+    for n in stored_arguments(kernel) & folded.keys():
+        raise unsupported(
+            kernel, f"argument {n} of @{kernel.sym_name.data} is written, and is {folded[n]}"
+        )
 
 
 def _refuse_prints(kernel: gpu.FuncOp) -> None:
