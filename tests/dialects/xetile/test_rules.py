@@ -115,14 +115,12 @@ ILLEGAL: dict[str, tuple[dict[str, str], str, str]] = {
     ),
     "no unit stride": (
         {"%x": "memref<64x32xf16, strided<[128, 2]>>"},
-        "%r = xetile.init_tile %x[8, 8] : memref<64x32xf16, strided<[128, 2]>> "
-        "-> !xetile.tile<32x16xf16>",
+        "%r = xetile.init_tile %x[8, 8] : memref<64x32xf16, strided<[128, 2]>> -> !xetile.tile<32x16xf16>",
         "memref operand is expected to have a row-major layout",
     ),
     "rows that are one in memory": (
         {"%x": "memref<64x32xf16, strided<[0, 1]>>"},
-        "%r = xetile.init_tile %x[8, 8] : memref<64x32xf16, strided<[0, 1]>> -> "
-        "!xetile.tile<32x16xf16>",
+        "%r = xetile.init_tile %x[8, 8] : memref<64x32xf16, strided<[0, 1]>> -> !xetile.tile<32x16xf16>",
         "stride 0 makes its rows one in memory",
     ),
     "constant strides of an address": (
@@ -132,8 +130,7 @@ ILLEGAL: dict[str, tuple[dict[str, str], str, str]] = {
     ),
     "constant strides of an address, column-major tile": (
         {"%x": "i64"},
-        "%r = xetile.init_tile %x[8, 8], [64, 64], [64, 1] : i64 "
-        f"-> !xetile.tile<32x64xf16, {COL}>",
+        f"%r = xetile.init_tile %x[8, 8], [64, 64], [64, 1] : i64 -> !xetile.tile<32x64xf16, {COL}>",
         "memref operand is expected to have a column-major layout",
     ),
     "an affine map that is no order": (
