@@ -233,6 +233,27 @@ def test_attempts_end_where_subgroups_get_more_to_do(monkeypatch: pytest.MonkeyP
     assert "up to 4 subgroups were tried for this one" in str(caught.value.hint)
 
 
+def test_attempts_end_where_time_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was lowered already compiles, and spills."""
+    specs = tw.spec((16, 512), tw.f32), tw.spec((16, 64), tw.f32)
+    text = unrolled.compile(*specs, target="xe-dg2").ir.source
+    counted: set[object] = set()
+    real = pipeline.pressure_of
+
+    def refused(*given: object) -> int:
+        if given[-1] is True:
+            return 256
+        raise TooManyRegisters("too many")
+
+    monkeypatch.setattr(pipeline, "choose_mode", refused)
+    monkeypatch.setattr(pipeline, "pressure_of", lambda *a: counted.add(a[0]) or real(*a))
+    for seconds, several in ((60.0, True), (0.0, False)):
+        counted.clear()
+        monkeypatch.setattr(pipeline, "ATTEMPTS", seconds)
+        assert build(text, "xe-dg2").spirv()
+        assert (len(counted) > 1) == several
+
+
 @tw.kernel
 def unrolled(X, Y):  # pyright: ignore
     total = tw.zeros((16, 64), tw.f32)

@@ -125,7 +125,10 @@ def test_the_offline_compiler_is_asked(spilled: int, monkeypatch: pytest.MonkeyP
     """What the estimate is unsure of, the compiler's answer replaces; without one the doubt stays."""
     meta = {"name": "k", "machine": "xe-pvc", "registers": 256, "pressure": 200}
     made = target.XeExecutable(
-        StageTexts("", ignore), {}, {**meta, "remarks": ["registers: who knows", "other"]}
+        StageTexts("", ignore),
+        {},
+        {**meta, "remarks": ["registers: who knows", "other"]},
+        ModuleOp([]).clone,
     )
     monkeypatch.setattr(made, "spirv", lambda table: b"")
     binary = offline.Binary("pvc", "", "", spilled, spilled, b"")

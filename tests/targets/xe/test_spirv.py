@@ -10,7 +10,8 @@ import pytest
 from tests.targets.xe import kernels
 from tests.targets.xe.conftest import build
 from tilewright.diagnostics import UnsupportedError
-from tilewright.targets.xe import spirv_reader
+from tilewright.targets.base import CompileOptions, get_target
+from tilewright.targets.xe import spirv_reader, tables
 from tilewright.targets.xe.tables.rewrite import SpirvModule
 
 PER_STEP = {
@@ -43,6 +44,20 @@ def test_each_table_gives_a_valid_module() -> None:
     found = build(kernels.gemm(256, 256, 64))
     for table in ("intel", "igc", "emu"):
         assert spirv_reader.faults(spirv_reader.read(found.spirv(table))) == []
+
+
+def test_texts_are_made_when_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A build prints the product's; what comes from the disk cache makes the others as the build would."""
+    printed: list[str] = []
+    real = tables.emit
+    monkeypatch.setattr(
+        tables, "emit", lambda module, name: printed.append(name) or real(module, name)
+    )
+    made = build(kernels.gemm(256, 256, 64))
+    again = get_target("xe-pvc").load(made.artifacts(), CompileOptions(target="xe-pvc"))
+    assert again.asm["llvm-intel"] == made.asm["llvm-intel"] and printed == ["intel"]
+    for stage in ("llvm", "llvm-igc", "llvm-emu"):
+        assert again.asm[stage] == made.asm[stage]
 
 
 def two_prefetches(first: str, second: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from math import gcd
 
 from tilewright import layout as ly
@@ -55,6 +56,7 @@ def natural(shape: Shape, bits: int, lanes: int) -> ly.Layout:
     return ly.Layout.of(shape, digits)
 
 
+@lru_cache(4096)
 def bind(
     attribute: Ownership, shape: Shape, bits: int, lanes: int, *, whole: bool
 ) -> ly.Layout | None:
@@ -115,6 +117,7 @@ def with_chunk(lanes: ly.Layout, chunk: int) -> ly.Layout:
     return lanes.reshaped((*lanes.shape, 1)).expanded(lanes.rank, chunk)
 
 
+@lru_cache(4096)
 def lane_attribute(layout: ly.Layout, *, packed: int = 1) -> LayoutAttr | None:
     """`#xegpu.layout<lane_layout, lane_data>` of an ownership; None where none says it.
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from xdsl.dialects import scf
 from xdsl.ir import Attribute, BlockArgument, Operation, OpResult, SSAValue
@@ -36,6 +37,7 @@ PROPERTY = {
 """Ops whose result's layout is a property of theirs."""
 
 
+@lru_cache(4096)
 def attribute(d: Distribution) -> Ownership:
     """The map as text: a layout, or a slice of one."""
     fields = {name: getattr(d, name) for name in FIELDS}
@@ -47,7 +49,10 @@ def from_attribute(value: object) -> Distribution | None:
     """The map that an attribute is; None for anything else."""
     if not isinstance(value, Attribute) or not is_ownership(value):
         return None
-    return distribution(value)  # pyright: ignore[reportArgumentType]
+    return _distribution(value)  # pyright: ignore[reportArgumentType]
+
+
+_distribution = lru_cache(4096)(distribution)
 
 
 def subgroup_part(d: Distribution) -> Distribution:

@@ -7,6 +7,7 @@ the text shows what they will do, and may be edited in between.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import prod
 
 from xdsl.dialects import gpu
@@ -18,6 +19,7 @@ from tilewright.diagnostics import location_of
 from tilewright.dialects import xegpu
 from tilewright.dialects.xegpu import LayoutAttr
 from tilewright.dialects.xegpu.types import TensorDescType, element_bits
+from tilewright.layout import Layout
 from tilewright.passes.ownership import is_vector
 from tilewright.passes.xegpu import layout_text as own
 from tilewright.passes.xegpu.lane_layouts import lane_attribute
@@ -117,6 +119,11 @@ def _text(analysis: OwnershipAnalysis, value: SSAValue, lanes_only: bool) -> Lay
     layout = analysis.layout(value)
     bits = element_bits(value.type.element_type) if is_vector(value) else 32  # pyright: ignore
     packed = max(1, 32 // bits) if analysis.is_right_operand(value) else 1
+    return _layout_text(layout, packed, lanes_only)
+
+
+@lru_cache(4096)
+def _layout_text(layout: Layout, packed: int, lanes_only: bool) -> LayoutAttr | None:
     lanes = (lane_attribute(layout, packed=packed) if packed > 1 else None) or lane_attribute(
         layout
     )
@@ -150,6 +157,7 @@ def _in_fragments(
     return stated.replace(inst_data=None, lane_layout=None, lane_data=None)
 
 
+@lru_cache(4096)
 def _completed(stated: Attribute | None, found: LayoutAttr) -> Attribute:
     """What the text says, with the fields that it leaves open."""
     if not isinstance(stated, LayoutAttr):

@@ -81,6 +81,8 @@ HELPS = 0.8
 """Of the times that registers were too few before: more passes are tried while they bring it below."""
 BUDGET = 20.0
 """Seconds of processor time that a compilation may take, with all its attempts."""
+ATTEMPTS = 16.0
+"""Of them, those that may have passed where another attempt is given up for one whose registers were counted."""
 
 
 class _NoSmaller(Exception):
@@ -259,7 +261,7 @@ def run(
     kernel that leaves the number of subgroups open gets more of them, then blocks that no 2D message moves come in
     smaller parts, and then the tiles are computed in passes. Of what was tried, the offline compiler gets what misses
     fewest registers. UnsupportedError where scratch memory does not hold the rest either, or where all that takes more
-    than BUDGET seconds.
+    than BUDGET seconds; ATTEMPTS of them are for looking for a better one.
     """
     PIPELINE.check(off, machine.name)
     kernel = kernel_of(module)
@@ -268,7 +270,7 @@ def run(
     given, level, has_layouts = module.clone(), level_of(kernel), _says_who_owns(kernel)
     if level == "lane":
         _refuse_other_lanes(kernel, machine)
-    splits = level != "lane" and "retile" not in off
+    splits, spills = level != "lane" and "retile" not in off, SPILL not in off
     first: TooManyRegisters | None = None
     last: TooManyRegisters | None = None
     tried = kernel
@@ -302,10 +304,11 @@ def run(
         unit = changed(nearest.change) if nearest.natural is None else nearest
         if unit is not None:
             unit.kernel.attributes[SPILLS] = UnitAttr()
+            budget.seconds = BUDGET
         return unit
 
     ways: list[Callable[[], XeUnit | None]] = [more_passes]
-    if SPILL not in off:
+    if spills:
         ways.append(spilling)
     if level != "lane":
         blocks = sum(op.name in BLOCKS for op in kernel.walk())
@@ -319,11 +322,14 @@ def run(
             except OutOfTime:
                 if first is None:
                     raise out_of_time(budget, unit.kernel, kernel_of(given)) from None
-                ways = []
+                ways = [spilling] if ways and spills and nearest.natural is not None else []
+                budget.seconds = BUDGET
             except TooManyRegisters as error:
                 first, last, tried = first or error, error, unit.kernel
                 if last.over < least:
                     nearest, least = unit, last.over
+                if spills and nearest.natural is not None:
+                    budget.seconds = ATTEMPTS
             except (_NoSmaller, UnsupportedError):
                 if first is None:
                     raise

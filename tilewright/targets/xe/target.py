@@ -27,8 +27,6 @@ from tilewright.targets.xe.offline import LARGE_GRF, compile_offline, missing
 from tilewright.targets.xe.report import isa_table
 from tilewright.uarch.xe import XeMachine, xe_machine
 
-TABLES = ("neutral", "intel", "igc", "emu")
-
 
 def machine_of(options: CompileOptions) -> XeMachine:
     """The machine's table: xe-pvc unless the target's name or the options say another."""
@@ -90,20 +88,30 @@ def _scalar(type: Attribute) -> str:
 
 
 class XeExecutable:
-    """A compiled kernel: LLVM text and SPIR-V per callee table, and what a launch must know."""
+    """A compiled kernel: LLVM text and SPIR-V per callee table, and what a launch must know.
 
-    def __init__(self, ir: StageTexts, llvm: Mapping[str, str], meta: Mapping[str, Any]):
+    `llvm`: the texts that were made; `lowered` makes the module of which those of other tables are.
+    """
+
+    def __init__(
+        self,
+        ir: StageTexts,
+        llvm: Mapping[str, str],
+        meta: Mapping[str, Any],
+        lowered: Callable[[], ModuleOp],
+    ):
         self.ir = ir
         self.meta = dict(meta)
         self.remarks: list[str] = list(meta["remarks"])
         self._llvm = dict(llvm)
+        self._lowered = lowered
         self._spirv: dict[str, bytes] = {}
         self.asm: Mapping[str, Any] = XeStages(
             {
-                "llvm": lambda: self._llvm["neutral"],
-                "llvm-intel": lambda: self._llvm["intel"],
-                "llvm-igc": lambda: self._llvm["igc"],
-                "llvm-emu": lambda: self._llvm["emu"],
+                "llvm": lambda: self.llvm("neutral"),
+                "llvm-intel": lambda: self.llvm("intel"),
+                "llvm-igc": lambda: self.llvm("igc"),
+                "llvm-emu": lambda: self.llvm("emu"),
                 "spirv": lambda: self.spirv("intel"),
                 "spirv-igc": lambda: self.spirv("igc"),
                 "spirv-emu": lambda: self.spirv("emu"),
@@ -112,17 +120,26 @@ class XeExecutable:
             }
         )
 
+    def llvm(self, table: str) -> str:
+        """LLVM text through a callee table."""
+        if table not in self._llvm:
+            from tilewright.targets.xe.tables import emit
+
+            try:
+                self._llvm[table] = emit(self._lowered(), table)
+            except UnsupportedError as error:
+                raise UnsupportedError(
+                    f"the kernel has no form for the table '{table}': {error.message}"
+                ) from error
+        return self._llvm[table]
+
     def spirv(self, table: str = "intel") -> bytes:
         """SPIR-V through a callee table; the product is checked."""
         found = self._spirv.get(table)
         if found is None:
-            if table not in self._llvm:
-                raise UnsupportedError(
-                    f"the kernel has no form for the table '{table}': {self.meta['refused'][table]}"
-                )
             from tilewright.targets.xe.tables import emit_spirv
 
-            found = emit_spirv(self._llvm[table], table)
+            found = emit_spirv(self.llvm(table), table)
             wrong = spirv_reader.faults(spirv_reader.read(found))
             if wrong:
                 raise CompileError(
@@ -193,15 +210,7 @@ class XeTarget(Target):
         machine = machine_of(options)
         source = source_of(module)
         lowered, registers, pressure = run(module, machine, observe=observe, off=options.disable)
-        llvm: dict[str, str] = {}
-        refused: dict[str, str] = {}
-        for table in TABLES:
-            try:
-                llvm[table] = emit(lowered.module, table)
-            except UnsupportedError as error:
-                if table in ("neutral", "intel"):
-                    raise
-                refused[table] = error.message
+        llvm = {"intel": emit(lowered.module, "intel")}
         meta = {
             "name": lowered.name,
             "machine": machine.name,
@@ -213,11 +222,11 @@ class XeTarget(Target):
             "slm": lowered.slm_bytes,
             "named_barriers": lowered.named_barriers,
             "arguments": argument_plan(lowered.arguments),
-            "blocks": "2d_" in llvm["neutral"],
+            "blocks": any("2d_" in name for name in _callees(lowered.module)),
             "remarks": lowered.remarks,
-            "refused": refused,
         }
-        return XeExecutable(_stages(source, machine, options.disable), llvm, meta)
+        stages = _stages(source, machine, options.disable)
+        return XeExecutable(stages, llvm, meta, lambda: lowered.module)
 
     def machine(self, options: CompileOptions) -> XeMachine:
         """The machine's table."""
@@ -244,9 +253,21 @@ class XeTarget(Target):
         return f"SPIR-V for {machine_of(options).name}; {toolchain_version()}"
 
     def load(self, artifacts: Mapping[str, bytes], options: CompileOptions) -> XeExecutable:
-        texts = json.loads(artifacts["texts"])
-        ir = _stages(texts["source"], machine_of(options), options.disable)
-        return XeExecutable(ir, texts["llvm"], texts["meta"])
+        texts, machine = json.loads(artifacts["texts"]), machine_of(options)
+        source, off = texts["source"], options.disable
+
+        def lowered() -> ModuleOp:
+            from tilewright.dialects.text import parse_module
+            from tilewright.targets.xe.pipeline import run
+
+            return run(parse_module(source), machine, off=off)[0].module
+
+        return XeExecutable(_stages(source, machine, off), texts["llvm"], texts["meta"], lowered)
+
+
+def _callees(module: ModuleOp) -> Iterator[str]:
+    """The names of the messages and products that a lowered module calls."""
+    return (str(op.properties["callee"]) for op in module.walk() if op.name == "mach.call")
 
 
 def _stages(source: str, machine: XeMachine, off: frozenset[str]) -> StageTexts:
