@@ -31,19 +31,22 @@ def carried_together(op: Operation) -> Iterator[tuple[SSAValue, ...]]:
 
 def given_by(value: SSAValue) -> tuple[SSAValue, ...]:
     """The values that control flow makes a value of: the initial one and that of the iteration before, those
-    of the sides of a branch. Nothing for counters of loops and what else is no matter of control flow.
+    of the sides of a branch. Nothing for counters of loops, what a loop that is being rebuilt has no start for yet, and
+    what else is no matter of control flow.
     """
     if isinstance(value, BlockArgument):
         match value.block.parent_op():
-            case scf.ForOp() as op if value.index > 0:
+            case scf.ForOp() as op if 0 < value.index <= len(op.iter_args):
                 return op.iter_args[value.index - 1], terminator(value.block).operands[
                     value.index - 1
                 ]
             case scf.WhileOp() as op if value.block is op.before_region.block:
+                if value.index >= len(op.arguments):
+                    return ()
                 following = terminator(op.after_region.block).operands[value.index]
                 return op.arguments[value.index], following
             case scf.WhileOp() as op:
-                return (terminator(op.before_region.block).operands[value.index + 1],)
+                return tuple(terminator(op.before_region.block).operands[value.index + 1 :][:1])
             case _:
                 return ()
     assert isinstance(value, OpResult)

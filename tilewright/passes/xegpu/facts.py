@@ -115,8 +115,8 @@ def _divides_loop(offset: Index, extent: int, size: SSAValue) -> bool:
         return False
     if offset.index == 0:
         return True
-    start, following = given_by(offset)
-    return constant(start) == 0 and growth(offset, following) == extent
+    given = given_by(offset)
+    return bool(given) and constant(given[0]) == 0 and growth(offset, given[1]) == extent
 
 
 def same_extent(a: SSAValue, b: SSAValue) -> bool:

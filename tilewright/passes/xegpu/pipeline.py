@@ -26,6 +26,7 @@ from tilewright.passes.scalar_memory import scalar_memory
 from tilewright.passes.sink_broadcasts import sink_broadcasts
 from tilewright.passes.vector_reductions import reductions_alike
 from tilewright.passes.views import FOLD_VIEWS
+from tilewright.passes.workgroup_memory import workgroup_memory
 from tilewright.passes.xegpu.blocking import block
 from tilewright.passes.xegpu.blockop_fallback import mark
 from tilewright.passes.xegpu.bools_as_bytes import store_booleans_as_bytes
@@ -94,7 +95,7 @@ def _atomics_of_numbers(kernel: gpu.FuncOp) -> None:
 
 XETILE_TO_XEGPU = Pass[Unit[Any]]("xetile-to-xegpu", xetile_to_xegpu, BOTH, "module")
 MERGE_INDUCTIONS = Pass[Unit[Any]]("xegpu-merge-inductions", merge_inductions, BOTH, optional=True)
-POSITIONS = Pass[Unit[Any]]("xegpu-positions-as-masks", positions_as_masks, W)
+POSITIONS = Pass[Unit[Any]]("xegpu-positions-as-masks", positions_as_masks, BOTH)
 PAD = Pass[XeUnit]("xegpu-pad", pad, BOTH, "kernel machine remarks", optional=True)
 INSERT_BARRIERS = Pass[Unit[Any]]("xegpu-insert-barriers", insert_barriers, W)
 BLOCKOP_FALLBACK = Pass[XeUnit]("xegpu-blockop-fallback", mark, S, KM)
@@ -166,6 +167,7 @@ def check_limits(grf: int = 128) -> Pass[XeUnit]:
 WORKGROUP: Sequence[Pass[XeUnit]] = (
     Pass("gpu-kernel-outlining", outline_launches, given="module", stage="xetile"),
     Pass("outer-loops-to-grid", outer_loops_to_grid, W, "module", stage="xetile"),
+    Pass("workgroup-memory", workgroup_memory, W, stage="xetile"),
     FOLD_VIEWS.to("xetile"),
     compute_parts().to("xetile"),
     Pass("k-loops", _loop_over_k, BOTH, KM, optional=True, stage="xetile"),

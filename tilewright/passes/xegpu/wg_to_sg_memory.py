@@ -102,8 +102,8 @@ def store_nd(to: SubgroupDistributor, op: xegpu.StoreNdOp | xegpu.PrefetchNdOp) 
         _moved(to, op, d, fragments)
 
 
-@rule("memref.store")
-def memref_store(to: SubgroupDistributor, op: memref.StoreOp) -> None:
+@rule("memref.store", "memref.atomic_rmw", "memref.generic_atomic_rmw")
+def memref_store(to: SubgroupDistributor, op: Operation) -> None:
     """A scalar is stored by the first subgroup."""
     to.alone(op)
 
@@ -129,6 +129,6 @@ def subgroup_id(to: SubgroupDistributor, op: Operation) -> None:
     to.env[op.results[0]] = to.ids.linear()
 
 
-@rule("memref.atomic_rmw", "scf.parallel", "scf.forall", "gpu.thread_id")
+@rule("scf.parallel", "scf.forall", "gpu.thread_id")
 def refused(to: SubgroupDistributor, op: Operation) -> None:
     raise to.refuse("in a workgroup's program has no form for one subgroup")
