@@ -1,5 +1,5 @@
 # ruff: noqa: E501
-"""Programs about memory and control: how arrays lie, what loops carry, scalars, scattered tiles, atomics, SLM."""
+"""Programs about memory and control: how arrays lie, what loops carry, scalars, scattered tiles, SLM."""
 
 from __future__ import annotations
 
@@ -30,6 +30,12 @@ def window(*values: Any) -> None:
 def _chosen(a: Any, b: Any, p: Any, o: Any) -> None:
     o[...] = b[2:10, 7:23]
     b[1:9, 3:19] = 2 * o
+
+
+def _positioned(a: Any, i: Any, b: Any) -> None:
+    b[...] = a
+    b[2] = a[i]
+    b[i, 7] = a[i, 5]
 
 
 ORDER = "#xetile.tile_attr<order = [0, 1]>"
@@ -281,17 +287,16 @@ PROGRAMS: dict[str, Program] = {
             a.__setitem__((3, 3), 2 * a[3, 0]),
         ),
     ),
-    "an atomic of one number": Program(
-        "a: i32 4, v: f32 8x16, b: f32 8x16",
-        """%c1 = arith.constant 1 : index
-        %x = arith.constant 3 : i32
-        %old = memref.atomic_rmw addi %x, %a[%c1] : (i32, memref<4xi32>) -> i32
-        %f = arith.sitofp %old : i32 to f32
-        %g = vector.broadcast %f : f32 to vector<8x16xf32>
-        load %w = %v[0, 0] 8x16
-        %r = arith.addf %w, %g : vector<8x16xf32>
-        store %r, %b[0, 0] 8x16""",
-        lambda a, v, b: (b.__setitem__(ALL, v + a[1]), a.__setitem__(1, a[1] + 3)),
+    "a row and an element at positions of run time": Program(
+        "a: f32 8x16, i: index = 3, b: f32 8x16",
+        f"""load_nd %v = %a[0, 0] 8x16
+        %x = vector.extract %v[%i, 5] : f32 from {V}
+        %row = vector.extract %v[%i] : vector<16xf32> from {V}
+        %w = vector.insert %row, %v[2] : vector<16xf32> into {V}
+        %r = vector.insert %x, %w[%i, 7] : f32 into {V}
+        store_nd %r, %b[0, 0] 8x16""",
+        _positioned,
+        subgroup=True,
     ),
     "tiles of two arrays, one of which a branch chooses": Program(
         "a: f32 16x32, b: f32 16x32, p: i1 = 0, o: f32 8x16",
@@ -448,36 +453,6 @@ for _element, _bytes in (("f32", 4), ("f16", 2), ("i8", 1), ("f64", 8)):
         store_nd %w, %b[0, 0] 16x16""",
         gives(lambda a: a[:, 8:24]),
         subgroup=True,
-    )
-
-
-def _atomics() -> dict[str, Any]:
-    def unsigned(f: Any) -> Any:
-        def g(a: Any, v: Any) -> Any:
-            word = f"u{a.itemsize}"
-            return f(a.view(word), v.view(word)).view(a.dtype)
-
-        return g
-
-    floats = {"addf": np.add, "mulf": np.multiply, "assign": lambda a, v: v}
-    floats |= {"maximumf": np.maximum, "minimumf": np.minimum, "maxnumf": np.fmax, "minnumf": np.fmin}  # fmt: skip
-    integers = {"addi": np.add, "muli": np.multiply, "assign": lambda a, v: v, "maxs": np.maximum}
-    integers |= {"mins": np.minimum, "maxu": unsigned(np.maximum), "minu": unsigned(np.minimum)}
-    integers |= {"ori": np.bitwise_or, "andi": np.bitwise_and, "xori": np.bitwise_xor}
-    found = {(k, t): f for t in ("f64", "f32", "f16", "bf16") for k, f in floats.items()}
-    found |= {(k, t): f for t in ("i64", "i32", "i16", "i8") for k, f in integers.items()}
-    common = {"mulf", "muli", "minimumf", "minnumf", "maxu", "mins", "andi"}
-    return {(k, t): f for (k, t), f in found.items() if t in ("f32", "i32") or k not in common}
-
-
-for (_kind, _element), _function in _atomics().items():
-    PROGRAMS[f"atomic {_kind} of {_element}"] = Program(
-        f"a: {_element} 8x16, v: {_element} 8x16, o: {_element} 8x16",
-        f"""load %x = %v[0, 0] 8x16
-        %t = xetile.init_tile %a[0, 0] : memref<8x16x{_element}> -> !xetile.tile<8x16x{_element}>
-        %old = xetile.atomic_rmw {_kind} %x, %t : vector<8x16x{_element}>, !xetile.tile<8x16x{_element}> -> vector<8x16x{_element}>
-        store %old, %o[0, 0] 8x16""",
-        lambda a, v, o, f=_function: (o.__setitem__(ALL, a), a.__setitem__(ALL, f(a, v))),
     )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tests.draws import fresh_rng
-from tests.features import lanes, memory, values
+from tests.features import atomics, lanes, memory, values
 from tests.features.program import Program
 from tilewright import reference
 from tilewright.dialects.text import parse_module, print_module
@@ -23,7 +23,12 @@ from tilewright.tools.check import check_stages, stages_of_target
 from tilewright.tools.check_inputs import Inputs
 from tilewright.tools.rounding import rounding_of
 
-PROGRAMS: dict[str, Program] = {**memory.PROGRAMS, **values.PROGRAMS, **lanes.PROGRAMS}
+PROGRAMS: dict[str, Program] = {
+    **memory.PROGRAMS,
+    **atomics.PROGRAMS,
+    **values.PROGRAMS,
+    **lanes.PROGRAMS,
+}
 
 
 def _module(name: str) -> Any:

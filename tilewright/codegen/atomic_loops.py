@@ -36,22 +36,22 @@ def expand_atomic(op: Operation, target: LLVMTarget) -> None:
     """Rewrites in place what `target` has no instruction for, and atomics on elements of memrefs."""
     if isinstance(op, memref.AtomicRMWOp):
         kind = ATOMIC_KINDS[op.kind.value.data]
-        (made,) = replace(op, lambda b, op=op: [_on_memref(b, op, kind)])
+        (made,) = replace(op, lambda b, op=op: [_on_memref(b, op, kind, target)])
         assert isinstance(made.owner, Operation)
         op = made.owner
     if isinstance(op, GenericAtomicRMWOp):
-        replace(op, lambda b: [_by_body(b, op, target.least_atomic)])
+        replace(op, lambda b: [_by_body(b, op, target)])
     if isinstance(op, mach.AtomicRmwOp) and not _has(target, op):
         replace(op, lambda b: [_by_kind(b, op, target.least_atomic)])
 
 
-def _on_memref(b: Builder, op: memref.AtomicRMWOp, kind: str) -> SSAValue:
-    pointer = _element(b, op)
+def _on_memref(b: Builder, op: memref.AtomicRMWOp, kind: str, target: LLVMTarget) -> SSAValue:
+    pointer = _element(b, op, target)
     return b.value(mach.AtomicRmwOp(kind, op.value, pointer, ordering="acq_rel"))
 
 
-def _by_body(b: Builder, op: GenericAtomicRMWOp, least: int) -> SSAValue:
-    return exchange(b, op, _element(b, op), {}, least)
+def _by_body(b: Builder, op: GenericAtomicRMWOp, target: LLVMTarget) -> SSAValue:
+    return exchange(b, op, _element(b, op, target), {}, target.least_atomic)
 
 
 def exchange(
@@ -72,8 +72,10 @@ def exchange(
     return _loop(b, pointer, op.result.type, new, least, "acq_rel", None)
 
 
-def _element(b: Builder, op: memref.AtomicRMWOp | GenericAtomicRMWOp) -> SSAValue:
-    array = array_of(b, op, op.memref)
+def _element(
+    b: Builder, op: memref.AtomicRMWOp | GenericAtomicRMWOp, target: LLVMTarget
+) -> SSAValue:
+    array = array_of(b, op, op.memref, target)
     return element_at(b, array, itemsize(array.element), op.indices)
 
 

@@ -304,7 +304,7 @@ def emit_module(module: ModuleOp, target: LLVMTarget) -> str:
     """
     for op in list(module.walk()):
         if op.name in LOADS or op.name in STORES:
-            expand_vector_memory(op)
+            expand_vector_memory(op, target)
         else:
             expand_atomic(op, target)
     printer = Printer(target)

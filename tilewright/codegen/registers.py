@@ -189,12 +189,15 @@ class Representation:
             element, shape, counts, tuple(llvm_vector(n, element.llvm) for n in counts)
         )
 
+    def address_space(self, type: MemRefType) -> int:
+        """LLVM's number of the memory that a memref lies in."""
+        return dict(self.address_spaces).get(memory_space_number(type), 0)
+
     def memref(self, type: MemRefType) -> MemRefLayout:
         """Descriptor of a ranked memref with identity or strided layout."""
         sizes = tuple(DYNAMIC if n < 0 else n for n in type.get_shape())
         strides, offset = strided_form(type)
-        number = memory_space_number(type)
-        pointer = self.pointer(dict(self.address_spaces).get(number, 0)).llvm
+        pointer = self.pointer(self.address_space(type)).llvm
         dynamic = sum(x == DYNAMIC for x in chain((offset,), sizes, strides))
         element = self.layout(type.element_type)
         return MemRefLayout(

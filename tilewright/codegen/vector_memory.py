@@ -19,10 +19,12 @@ from typing import Any
 
 import numpy as np
 from xdsl.dialects import arith, memref, vector
-from xdsl.dialects.builtin import MemRefType, VectorType, i1
+from xdsl.dialects.builtin import IntAttr, MemRefType, VectorType, i1
+from xdsl.dialects.llvm import LLVMPointerType
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright.codegen.builder import Builder, Idx, index, replace, shape_of
+from tilewright.codegen.target import LLVMTarget
 from tilewright.codegen.tiles import Matrix, plain
 from tilewright.diagnostics import unsupported
 from tilewright.dialects import mach
@@ -34,7 +36,7 @@ from tilewright.dialects.xegpu.types import element_bits
 Index = tuple[int, ...]
 
 
-def array_of(b: Builder, op: Operation, array: SSAValue) -> Matrix:
+def array_of(b: Builder, op: Operation, array: SSAValue, target: LLVMTarget) -> Matrix:
     """A memref that `op` accesses, as numbers: constants as far as its type says."""
     kind = array.type
     if not isinstance(kind, MemRefType):
@@ -45,7 +47,8 @@ def array_of(b: Builder, op: Operation, array: SSAValue) -> Matrix:
         raise unsupported(op, str(error)) from error
     start = b.value(memref.ExtractAlignedPointerAsIndexOp.get(array))
     offset = b.times(found.offset, size_of(kind.element_type))
-    pointer = b.ptr(b.value(mach.PtrFromIntOp(start)), offset)
+    space = LLVMPointerType(IntAttr(target.representation.address_space(kind)))
+    pointer = b.ptr(b.value(mach.PtrFromIntOp(start, space)), offset)
     return Matrix(pointer, plain(kind.element_type), tuple(found.sizes), tuple(found.strides))
 
 
@@ -59,8 +62,9 @@ def element_at(
     place = b.times(place, size)
     if inside:
         return b.ptr(array.pointer, place)
-    start = b.value(mach.IntFromPtrOp(array.pointer))
-    return b.value(mach.PtrFromIntOp(b.idx(b.plus(start, place))))
+    start, kind = b.value(mach.IntFromPtrOp(array.pointer)), array.pointer.type
+    assert isinstance(kind, LLVMPointerType)
+    return b.value(mach.PtrFromIntOp(b.idx(b.plus(start, place)), kind))
 
 
 def size_of(element: Attribute) -> int:
@@ -71,9 +75,9 @@ def size_of(element: Attribute) -> int:
 class VectorRows:
     """The vector that an op reads or writes, as rows along its last dimension."""
 
-    def __init__(self, b: Builder, op: Operation):
+    def __init__(self, b: Builder, op: Operation, target: LLVMTarget):
         self.b, access = b, access_of(op)
-        self.access, self.array = access, array_of(b, op, access.array)
+        self.access, self.array = access, array_of(b, op, access.array, target)
         kind = access.value.type
         assert isinstance(kind, VectorType)
         self.type = kind
@@ -212,9 +216,9 @@ class VectorRows:
         return x if x.type == kind else self.b.value(vector.BroadcastOp(x, kind))
 
 
-def expand_vector_memory(op: Operation) -> None:
+def expand_vector_memory(op: Operation, target: LLVMTarget) -> None:
     """Rewrites in place what reads or writes a vector in memory."""
     if op.name in LOADS:
-        replace(op, lambda b: [VectorRows(b, op).load()])
+        replace(op, lambda b: [VectorRows(b, op, target).load()])
     else:
-        replace(op, lambda b: VectorRows(b, op).store() or ())
+        replace(op, lambda b: VectorRows(b, op, target).store() or ())

@@ -27,6 +27,7 @@ from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from tilewright.diagnostics import TilewrightError, unsupported
 from tilewright.dialects.elementwise import is_elementwise_on_vectors
 from tilewright.dialects.folding import Folding, Kind
+from tilewright.dialects.upstream.generic_atomic import GenericAtomicRMWOp
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.passes.budget import poll
 from tilewright.passes.control import Parts, convert_for, convert_if, convert_while
@@ -205,9 +206,12 @@ class NewBody:
 
     def keep(self, op: Operation) -> Operation:
         """The same op on the new operands."""
-        if op.regions:
+        taken: Sequence[SSAValue] = ()
+        if isinstance(op, GenericAtomicRMWOp):
+            taken = op.taken
+        elif op.regions:
             raise self.refuse("its regions have no form at this level")
-        new = op.clone({v: self.same(v) for v in op.operands})
+        new = op.clone({v: self.same(v) for v in (*op.operands, *taken)})
         self.put(new)
         for before, after in zip(op.results, new.results, strict=True):
             after.name_hint = before.name_hint

@@ -30,7 +30,7 @@ _SHARED = IntegerAttr(SHARED_MEMORY, i64)
 def workgroup_memory(kernel: gpu.FuncOp) -> None:
     """Puts memory that a workgroup's program makes into the memory that its subgroups share."""
     made = [op for op in kernel.walk() if isinstance(op, memref.AllocOp | memref.AllocaOp)]
-    found = [op.memref for op in made if _shared(op.memref.type) is not None]
+    found: list[SSAValue] = [op.memref for op in made if _shared(op.memref.type) is not None]
     if not found:
         return
     while found:

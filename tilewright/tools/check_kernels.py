@@ -5,6 +5,7 @@ from __future__ import annotations
 from xdsl.dialects import arith, func, gpu, scf
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp
 from xdsl.rewriter import Rewriter
+from xdsl.traits import IsTerminator
 
 from tilewright.diagnostics import TilewrightError
 from tilewright.passes.induction import Scalars
@@ -134,6 +135,6 @@ def is_executable(module: ModuleOp) -> bool:
         return False
     structure = ("builtin.module", "gpu.module", "gpu.func", "gpu.module_end")
     return all(
-        has_meaning(op) or op.name in structure or op.name.endswith((".yield", ".condition"))
+        has_meaning(op) or op.name in structure or op.has_trait(IsTerminator)
         for op in kernel.walk()
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -50,3 +52,23 @@ def test_every_atomic(kind: str, element: str, rng: np.random.Generator) -> None
 def test_they_compile_for_every_machine(kind: str, element: str, target: str) -> None:
     module = text(kind, element).replace("lanes = 16", f"lanes = {8 if target == 'xe-dg2' else 16}")
     assert "cmpxchg" in build(module, target).asm["llvm"]
+
+
+@pytest.mark.parametrize("kind, word", [("addi", "atomicrmw add"), ("muli", "cmpxchg")])
+@pytest.mark.parametrize("type, space", [("memref<4xi32>", 1), ("memref<4xi32, 3>", 3)])
+def test_memory_is_addressed_where_it_lies(kind: str, word: str, type: str, space: int) -> None:
+    """Arrays of the launch are in address space 1, shared memory is in 3; 0 would be the lane's own."""
+    made = f"%m = memref.alloca() : {type}" if space == 3 else ""
+    module = (
+        kernels.head(f"%{'a' if space == 3 else 'm'}: memref<4xi32>, %x: i32")
+        + f"""
+    {made}
+    %c2 = arith.constant 2 : index
+    %old = memref.atomic_rmw {kind} %x, %m[%c2] : (i32, {type}) -> i32
+    %row = vector.load %m[%c2] : {type}, vector<2xi32>
+    vector.store %row, %m[%c2] : {type}, vector<2xi32>"""
+        + kernels.FOOT
+    )
+    text = build(module, "xe-pvc").asm["llvm"]
+    assert f"{word} ptr addrspace({space})" in text
+    assert not re.search(r"(atomicrmw \w+|cmpxchg|load .*|store .*) ptr %", text)

@@ -6,6 +6,7 @@ Part of :mod:`tilewright.passes.xegpu.subgroup_distribute`.
 from __future__ import annotations
 
 import numpy as np
+from xdsl.dialects import arith
 from xdsl.dialects.builtin import (
     VectorType,
 )
@@ -14,6 +15,7 @@ from xdsl.ir import Operation, SSAValue
 from tilewright import layout as ly
 from tilewright.dialects import xegpu
 from tilewright.dialects.cache_hints import hint_properties_of
+from tilewright.passes.emit import zero_of
 from tilewright.passes.xegpu.lane_addresses import lane_load, lane_store, once_per_element
 from tilewright.passes.xegpu.lane_blocks import access_properties
 from tilewright.passes.xegpu.lane_fragments import LaneFragment, Register, element_of
@@ -125,12 +127,17 @@ def prefetch(d: LaneProgram, op: xegpu.PrefetchOp) -> None:
 # --- What one lane does for all --------------------------------------------------------------------------
 
 
-@rule("memref.store", "memref.atomic_rmw", "gpu.printf", "tw.print")
+@rule("memref.store", "memref.atomic_rmw", "memref.generic_atomic_rmw", "gpu.printf", "tw.print")
 def alone(d: LaneProgram, op: Operation) -> None:
-    """An op with an effect that must happen once for the subgroup: the first lane does it."""
-    if any(isinstance(v.type, VectorType) for v in op.operands):
+    """An op with an effect that must happen once for the subgroup: the first lane does it, and has what it gives."""
+    if any(isinstance(v.type, VectorType) for v in (*op.operands, *op.results)):
         d.unruled(op)
-    if any(r.first_use is not None for r in op.results):
-        raise d.refuse("its result is used by all lanes, but only one may do it")
-    with d.when(d.compare("eq", d.lane(), d.number(0))):
-        d.put(op.clone({v: d.env[v] for v in op.operands}))
+    first = d.compare("eq", d.lane(), d.number(0))
+    if all(r.first_use is None for r in op.results):
+        with d.when(first):
+            d.keep(op)
+        return
+    (result,) = op.results
+    none = arith.ConstantOp(zero_of(result.type))
+    (old,) = d.choose(first, lambda: d.keep(op).results, lambda: [d.add(none)])
+    d.env[result] = d.shuffled(old, [0] * d.lanes)

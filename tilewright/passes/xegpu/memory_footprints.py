@@ -12,6 +12,7 @@ from xdsl.dialects.builtin import MemRefType, VectorType
 from xdsl.ir import Operation, OpResult, SSAValue
 
 from tilewright.dialects import xegpu
+from tilewright.dialects.upstream.generic_atomic import GenericAtomicRMWOp
 from tilewright.layout import Distribution
 from tilewright.passes.access import AccessAnalysis
 from tilewright.passes.affine import Expr
@@ -90,7 +91,9 @@ class Footprints:
             case xegpu.NbarrierArriveOp() | xegpu.NbarrierWaitOp():
                 return None
             case _:
-                if op.regions or not (may_write(op) or may_read(op)) or op.name.startswith("gpu."):
+                if op.regions and not isinstance(op, GenericAtomicRMWOp):
+                    return None
+                if not (may_write(op) or may_read(op)) or op.name.startswith("gpu."):
                     return None
                 named = [v for v in op.operands if isinstance(v.type, MemRefType)]
                 root = memory_root(named[0]) if len(named) == 1 else None

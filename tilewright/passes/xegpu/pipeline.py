@@ -22,11 +22,11 @@ from tilewright.passes.observer import Observer, ignore
 from tilewright.passes.outer_loops_to_grid import outer_loops_to_grid
 from tilewright.passes.pipeline import CLEANUP, Pass, Pipeline, Unit
 from tilewright.passes.retile import compute_in_passes
-from tilewright.passes.scalar_memory import scalar_memory
 from tilewright.passes.sink_broadcasts import sink_broadcasts
 from tilewright.passes.vector_reductions import reductions_alike
 from tilewright.passes.views import FOLD_VIEWS
 from tilewright.passes.workgroup_memory import workgroup_memory
+from tilewright.passes.xegpu.atomic_results import atomic_results
 from tilewright.passes.xegpu.blocking import block
 from tilewright.passes.xegpu.blockop_fallback import mark
 from tilewright.passes.xegpu.bools_as_bytes import store_booleans_as_bytes
@@ -86,11 +86,6 @@ def _loop_over_k(kernel: gpu.FuncOp, machine: XeMachine) -> None:
     """Turns deep products of types that no matrix instruction has into loops over k."""
     # A row of A in a step is one element for each lane.
     k_loops(kernel, machine.matrix[0].n[0], lambda op: not has_types(machine, op))
-
-
-def _atomics_of_numbers(kernel: gpu.FuncOp) -> None:
-    """Turns atomics of numbers whose results are used into those of tiles of one element."""
-    scalar_memory(kernel, atomics=True)
 
 
 XETILE_TO_XEGPU = Pass[Unit[Any]]("xetile-to-xegpu", xetile_to_xegpu, BOTH, "module")
@@ -171,7 +166,7 @@ WORKGROUP: Sequence[Pass[XeUnit]] = (
     FOLD_VIEWS.to("xetile"),
     compute_parts().to("xetile"),
     Pass("k-loops", _loop_over_k, BOTH, KM, optional=True, stage="xetile"),
-    Pass("scalar-memory", _atomics_of_numbers, BOTH, stage="xetile"),
+    Pass("atomic-results", atomic_results, W, stage="xetile"),
     XETILE_TO_XEGPU.to("xegpu"),
     TO_TODAY.to("xegpu"),
     Pass("xegpu-bools-as-bytes", store_booleans_as_bytes, BOTH, stage="xegpu"),

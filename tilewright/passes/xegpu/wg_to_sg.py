@@ -368,11 +368,12 @@ class SubgroupDistributor(split.Split[Distribution]):
 
     def alone(self, op: Operation) -> None:
         """The first subgroup does it."""
-        if any(r.first_use is not None for r in op.results):
+        first = self.first()
+        if first is not None and any(r.first_use is not None for r in op.results):
             raise self.refuse(
                 "returns a scalar that all subgroups use, but only one may execute it"
             )
-        with self.when(self.first()):
+        with self.when(first):
             self.keep(op)
 
     def first(self) -> SSAValue | None:

@@ -7,7 +7,6 @@ descriptor. What several subgroups own alike is stored by the first of them.
 
 from __future__ import annotations
 
-from xdsl.dialects import memref
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.dialects import xegpu

@@ -5,11 +5,14 @@ from __future__ import annotations
 from xdsl.dialects import gpu, memref
 from xdsl.ir import Operation, SSAValue
 
+from tilewright.codegen.atomic_loops import exchange
 from tilewright.codegen.builder import Builder
 from tilewright.codegen.tiles import metadata_of
+from tilewright.codegen.vector_memory import element_at
 from tilewright.diagnostics import unsupported
 from tilewright.dialects import mach
 from tilewright.dialects.upstream.arith import folded
+from tilewright.dialects.upstream.generic_atomic import GenericAtomicRMWOp
 from tilewright.targets.cpu.evaluate import Evaluator, Values
 from tilewright.targets.cpu.memory import Matrix, itemsize, matrix_of_memref, plain, view_of
 
@@ -78,5 +81,11 @@ class MemrefOps:
         self.matrices[op.memref] = matrix_of_memref(self.b, self.scratch.bytes(count), type, [], [])
 
     lower_memref_alloca = lower_memref_alloc
+
+    def lower_memref_generic_atomic_rmw(self, op: GenericAtomicRMWOp) -> None:
+        array, at = self.matrices[op.memref], [folded(self.e.scalar(i)) for i in op.indices]
+        pointer = element_at(self.b, array, itemsize(array.element), at)
+        taken = {v: self.e.scalar(v) for v in op.taken}
+        self.values.scalars[op.result] = exchange(self.b, op, pointer, taken)
 
     def lower_memref_dealloc(self, op: Operation) -> None: ...

@@ -9,6 +9,7 @@ from xdsl.dialects.builtin import IndexType, MemRefType, VectorType
 from xdsl.ir import Operation, SSAValue
 
 from tilewright import knobs
+from tilewright.codegen.atomic_loops import exchange
 from tilewright.codegen.builder import Builder, Idx
 from tilewright.codegen.scalars import cloned, mark_nonnegative
 from tilewright.codegen.tiles import (
@@ -21,12 +22,14 @@ from tilewright.codegen.tiles import (
     plain,
     view_of,
 )
+from tilewright.codegen.vector_memory import element_at
 from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.tw import PrintOp
 from tilewright.dialects.upstream.arith import folded
+from tilewright.dialects.upstream.generic_atomic import GenericAtomicRMWOp
 from tilewright.dialects.upstream.views import VIEWS
-from tilewright.passes.memory_objects import memory_space
+from tilewright.passes.memory_objects import memory_root, memory_space
 from tilewright.targets.cuda.distribute import (
     GLOBAL,
     Distributor,
@@ -34,6 +37,8 @@ from tilewright.targets.cuda.distribute import (
     pointer_in,
     rule,
 )
+from tilewright.targets.cuda.exchange import exchanged
+from tilewright.targets.cuda.sync import MemoryRange
 
 _FOLDED: dict[str, Callable[[Builder], Callable[[Idx, Idx], Idx] | None]] = {
     "arith.addi": lambda b: b.plus,
@@ -131,6 +136,25 @@ def allocate(d: Distributor, op: Operation) -> None:
     offset = d.shared.allocate(count, "an array of the workgroup", op=op)
     pointer = d.shared_pointer(offset)
     d.set_matrix(result, matrix_of_memref(d.b, pointer, type, [], []))
+
+
+@rule("memref.generic_atomic_rmw")
+def atomic(d: Distributor, op: GenericAtomicRMWOp) -> None:
+    """The first thread does it; what it found reaches all, where it is used."""
+    b, array, kind = d.b, _array(d, op, op.memref), plain(op.result.type)
+    pointer = element_at(b, array, itemsize(kind), [d.idx(i) for i in op.indices])
+    taken = {v: d.scalar(v) for v in op.taken}
+    d.hazards.write(d, MemoryRange(root=memory_root(op.memref)))
+
+    def store(offset: int) -> None:
+        with b.when(b.cmp("eq", d.thread, 0)):
+            old = exchange(b, op, pointer, taken)
+            b.store(old, d.shared_pointer(offset))
+
+    def load(offset: int) -> SSAValue:
+        return b.load(d.shared_pointer(offset), kind)
+
+    d.set_scalar(op.result, exchanged(d, itemsize(kind), "what an atomic found", store, load))
 
 
 def _array(d: Distributor, op: Operation, value: SSAValue) -> Matrix:

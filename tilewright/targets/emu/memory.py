@@ -310,9 +310,7 @@ def atomic(
 
 def by_body(low: Lowering, op: GenericAtomicRMWOp, addresses: SSAValue, mask: SSAValue) -> SSAValue:
     """Old values at `addresses`, of an atomic that says itself what becomes of them."""
-    b, body = low.b, op.atomic_body
-    used = (v for inner in body.walk() for v in inner.operands if not body.is_ancestor(v.owner))
-    taken = list(dict.fromkeys(used))
+    b, taken = low.b, op.taken
     wide = [low.wide(v) if low.lanes > 1 else b.shape(low.uniform(v), 1) for v in taken]
 
     def old(address: SSAValue, *outside: SSAValue) -> SSAValue:
