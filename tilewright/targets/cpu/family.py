@@ -61,4 +61,4 @@ class PanelOperand:
     below_bytes: Idx = 0
     """Bytes from here to the same x of the block of k that comes next, where it is in memory."""
     after_bytes: Idx = 0
-    """The same to the panel's place in the next program of a strip, which reads other rows of A, in its first block."""
+    """The same to the panel's place in the next program along x, which reads other rows of A, in its first block."""
