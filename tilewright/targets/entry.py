@@ -33,6 +33,7 @@ from tilewright.passes.affine_to_scf import affine_to_scf
 from tilewright.passes.array_arguments import array_arguments
 from tilewright.passes.assume_alignment import assume_alignment
 from tilewright.passes.branches_to_loops import branches_to_loops
+from tilewright.passes.chosen_arrays import chosen_arrays
 from tilewright.passes.emit import Before
 from tilewright.passes.expand_ops import expand_ops
 from tilewright.passes.inline_calls import called_function
@@ -96,6 +97,8 @@ def enter(module: ModuleOp, target: str, observe: Observer = ignore) -> None:
     for kernel in state_levels(module):
         if get_target(target).compiles:
             _assert_steps(kernel)
+            if level_of(kernel) != "lane" and chosen_arrays(kernel):
+                observe("chosen-arrays", module)
         if get_target(target).compiles and _vectors_as_tiles(kernel):
             observe("vector-to-xetile", module)
 

@@ -1,0 +1,162 @@
+"""chosen-arrays: which of several arrays control flow chose is a number, and each access is made in the array of it.
+
+    %m = scf.if %c -> memref<8xf32> {                    %n = scf.if %c -> index { yield 0 } else { yield 1 }
+      scf.yield %a : memref<8xf32>                       %first = arith.cmpi eq, %n, 0
+    } else {                                       ->    %v = scf.if %first -> vector<8xf32> {
+      scf.yield %b : memref<8xf32>                         yield (vector.load %a[%i])
+    }                                                    } else {
+    %v = vector.load %m[%i] : ..                           yield (vector.load %b[%i])
+                                                         }
+
+Requires: arrays that are there before they are chosen: arguments, shared memory, and views of these. Guarantees: no
+memref is carried by a loop, or comes out of a branch or a selection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from xdsl.dialects import arith, gpu, scf
+from xdsl.dialects.builtin import IndexType, MemRefType
+from xdsl.ir import Operation, OpResult, SSAValue
+from xdsl.rewriter import Rewriter
+from xdsl.traits import IsTerminator, is_side_effect_free
+
+from tilewright.diagnostics import unsupported
+from tilewright.passes.carried import given_by
+from tilewright.passes.emit import Before
+
+Arrays = Mapping[int, SSAValue]
+"""Of the numbers that choose, the arrays."""
+
+
+def chosen_arrays(kernel: gpu.FuncOp) -> bool:
+    """Chooses numbers instead of arrays. Returns whether arrays were chosen."""
+    chosen = [v for v in _memrefs(kernel) if _given(v)]
+    if not chosen:
+        return False
+    flow = {_chooser(v) for v in chosen}
+    roots = {v: _roots(v) for v in chosen}
+    numbers: dict[SSAValue, int] = {}
+    for root in (r for found in roots.values() for r in found):
+        numbers.setdefault(root, len(numbers))
+        _made_before(root, flow)
+        if isinstance(root, OpResult) and any(v in roots for v in root.op.operands):
+            raise unsupported(root.op, f"{root.op.name}: a view of a chosen array is chosen again")
+    at = Before(kernel.body.block.first_op)  # pyright: ignore[reportArgumentType]
+    constants = {root: at.index(n) for root, n in numbers.items()}
+    ends = {op: op.parent_op() in flow for op in kernel.walk() if op.has_trait(IsTerminator)}
+    for op in [*flow, *(op for op, ours in ends.items() if ours)]:
+        op.operands = [constants.get(v, v) for v in op.operands]
+    work: list[tuple[SSAValue, Arrays]] = []
+    for value, found in roots.items():
+        number = Rewriter.replace_value_with_new_type(value, IndexType())
+        work.append((number, {numbers[root]: root for root in found}))
+    for number, arrays in work:
+        for use in list(number.uses):
+            op = use.operation
+            if op not in flow and not ends.get(op) and op.parent is not None:
+                work += _in_each(op, number, arrays)
+    return True
+
+
+def _memrefs(kernel: gpu.FuncOp) -> Iterator[SSAValue]:
+    for op in kernel.walk():
+        yield from (v for v in op.results if isinstance(v.type, MemRefType))
+        for block in (block for region in op.regions for block in region.blocks):
+            yield from (v for v in block.args if isinstance(v.type, MemRefType))
+
+
+def _given(value: SSAValue) -> tuple[SSAValue, ...]:
+    if isinstance(value.owner, arith.SelectOp):
+        return value.owner.lhs, value.owner.rhs
+    return given_by(value)
+
+
+def _chooser(value: SSAValue) -> Operation:
+    op = value.op if isinstance(value, OpResult) else value.owner.parent_op()
+    assert isinstance(op, Operation)
+    return op
+
+
+def _roots(value: SSAValue) -> list[SSAValue]:
+    """The arrays that a value may be."""
+    work, seen, found = [value], set[SSAValue](), list[SSAValue]()
+    while work:
+        at = work.pop()
+        if at in seen:
+            continue
+        seen.add(at)
+        given = _given(at)
+        work += given
+        if not given:
+            found.append(at)
+    return found
+
+
+def _made_before(root: SSAValue, flow: set[Operation]) -> None:
+    """Moves a view out of the branches and loops that choose."""
+    op = root.owner
+    if not isinstance(op, Operation):
+        return
+    outer, above = op.parent_op(), None
+    while outer is not None:
+        above, outer = (outer if outer in flow else above), outer.parent_op()
+    if above is None:
+        return
+    if op in flow or not is_side_effect_free(op):
+        raise unsupported(
+            op,
+            f"{op.name}: an array that is made inside of the loop or branch that chooses it",
+            hint="make it in front of that",
+        )
+    for value in op.operands:
+        if not isinstance(value, OpResult) and value.owner.parent_op() in {above, *_inside(above)}:
+            raise unsupported(
+                op,
+                f"{op.name}: an array that changes inside of the loop that chooses it",
+                hint="carry its offset instead",
+            )
+        _made_before(value, flow)
+    op.detach()
+    Before(above).insert(op)
+
+
+def _inside(op: Operation) -> Iterator[Operation]:
+    return (each for each in op.walk() if each.regions)
+
+
+def _in_each(op: Operation, number: SSAValue, arrays: Arrays) -> Iterator[tuple[SSAValue, Arrays]]:
+    """An op on the array chosen is the op on each, of which one is done; a view is made of each."""
+    at = Before(op)
+
+    def on(array: SSAValue) -> Operation:
+        new = op.clone()
+        new.operands = [array if v is number else v for v in op.operands]
+        return new
+
+    if len(op.results) == 1 and isinstance(op.results[0].type, MemRefType):
+        views = {n: at.add(on(array)) for n, array in arrays.items()}
+        for use in list(op.results[0].uses):
+            use.operation.operands[use.index] = number
+            yield from _in_each(use.operation, number, views)
+        Rewriter.erase_op(op)
+        return
+    kinds = [v.type for v in op.results]
+
+    def choose(left: list[tuple[int, SSAValue]], before: Before) -> list[SSAValue]:
+        (n, array), *others = left
+        if not others:
+            new = on(array)
+            before.insert(new)
+            return [*new.results]
+        hit = before.add(arith.CmpiOp(number, before.index(n), "eq"))
+        branch = scf.IfOp(hit, kinds, [scf.YieldOp()], [scf.YieldOp()])
+        before.insert(branch)
+        for region, rest in zip(branch.regions, ([left[0]], others), strict=True):
+            last = region.block.last_op
+            assert last is not None
+            last.operands = choose(rest, Before(last))
+        return [*branch.results]
+
+    at.replace(*choose([*arrays.items()], at))
