@@ -35,7 +35,7 @@ def programs_of(kernel: Operation) -> int:
 
 def merged_of(kernel: Operation) -> Grid:
     """How many of the launch's programs along each axis one of a kernel's stands for."""
-    return _three(kernel, MERGED) or (1, 1, 1)
+    return three(kernel, MERGED) or (1, 1, 1)
 
 
 def programs_of_launch(kernel: Operation, grid: Grid) -> Grid:
@@ -58,10 +58,10 @@ def subgroups_of(kernel: Operation) -> int:
 
 def block_of(kernel: Operation) -> tuple[int, int, int] | None:
     """The threads of the kernel's launch, where it says them."""
-    return _three(kernel, BLOCK)
+    return three(kernel, BLOCK)
 
 
-def _three(op: Operation, name: str) -> Grid | None:
+def three(op: Operation, name: str) -> Grid | None:
     """An attribute of one integer for each axis."""
     known = op.attributes.get(name)
     if not isinstance(known, DenseArrayBase):

@@ -4,12 +4,13 @@ and a number, which says what program of the grid the task is.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from xdsl.dialects import arith
 from xdsl.ir import Attribute, SSAValue
 
+from tilewright.arguments import Grid
 from tilewright.codegen.builder import Builder, Idx
 from tilewright.targets.host_arguments import argument_places
 
@@ -74,9 +75,10 @@ def split(b: Builder, value: SSAValue, by: Idx) -> tuple[SSAValue, SSAValue]:
 
 
 def program_of(
-    b: Builder, task: SSAValue, gx: SSAValue, gy: SSAValue
-) -> tuple[SSAValue, SSAValue, SSAValue]:
-    """x, y and z of the program that a task is."""
-    rest, x = split(b, task, gx)
-    z, y = split(b, rest, gy)
-    return x, y, z
+    b: Builder, task: SSAValue, grid: Callable[[int], SSAValue], raster: Grid
+) -> dict[str, SSAValue]:
+    """x, y and z of the program that a task is, of as many as `grid` says of an axis."""
+    first, second, third = ("xyz"[axis] for axis in raster)
+    rest, near = split(b, task, grid(raster[0]))
+    far, middle = split(b, rest, grid(raster[1]))
+    return {first: near, second: middle, third: far}

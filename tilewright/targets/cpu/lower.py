@@ -68,6 +68,7 @@ from tilewright.targets.cpu.packing import (
     plan_packs,
     tasks_of_packs,
 )
+from tilewright.targets.cpu.raster import raster_of
 from tilewright.targets.cpu.scalars import ScalarOps
 from tilewright.targets.cpu.sizes import check_memory
 from tilewright.targets.cpu.storage import Storage, is_tile
@@ -289,8 +290,7 @@ class FunctionContext(ControlFlow, MemrefOps, ScalarOps):
 
     def lower_workgroup(self, share: bool) -> None:
         b = self.b
-        ids = program_of(b, self.task, self.grid(0), self.grid(1))
-        self.ids |= zip("xyz", ids, strict=True)
+        self.ids |= program_of(b, self.task, self.grid, raster_of(self.kernel))
         body = self.kernel.body.block
         self.storage, self.share = Storage(body, share=share), share
         self.stored: dict[Operation | None, SSAValue] = {}

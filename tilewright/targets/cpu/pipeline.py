@@ -31,6 +31,7 @@ from tilewright.targets.cpu.lower import LoweredLaunch, lower_kernel
 from tilewright.targets.cpu.machine import CpuMachine, machine
 from tilewright.targets.cpu.memory import element_of
 from tilewright.targets.cpu.micro import family_of
+from tilewright.targets.cpu.raster import raster
 from tilewright.targets.cpu.roles import roles_of
 from tilewright.targets.cpu.sizes import check_sizes
 from tilewright.targets.cpu.thin import thin_form
@@ -150,6 +151,7 @@ W = ("workgroup",)
 PASSES: Sequence[Pass[CpuUnit]] = (
     *BEGIN,
     Pass("merge-programs", merge_programs, W, optional=True),
+    Pass("raster", raster, W, optional=True),
     Pass("vector-reductions", reductions_of_tiles, W),
     Pass(
         "contraction",
