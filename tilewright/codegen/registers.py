@@ -234,7 +234,7 @@ def strided_form(type: MemRefType) -> tuple[tuple[int, ...], int]:
 
 SIMD = Representation("simd", None, half="i16")
 LANES = Representation(
-    "lanes", (16, 8, 4, 3, 2, 1), address_spaces=((0, 1), (1, 1), (2, 2), (3, 3))
+    "lanes", (16, 8, 4, 3, 2, 1), address_spaces=((0, 1), (1, 1), (2, 2), (3, 3), (5, 0))
 )
 FRAGMENTS = Representation("fragments", (1,), address_spaces=((0, 0), (1, 1), (3, 3)))
 

@@ -20,12 +20,12 @@ from tilewright.passes.kernel import IN_PASSES, integer
 from tilewright.passes.kernel_outlining import outline_launches
 from tilewright.passes.observer import Observer, ignore
 from tilewright.passes.outer_loops_to_grid import outer_loops_to_grid
+from tilewright.passes.own_memory import own_memory
 from tilewright.passes.pipeline import CLEANUP, Pass, Pipeline, Unit
 from tilewright.passes.retile import compute_in_passes
 from tilewright.passes.sink_broadcasts import sink_broadcasts
 from tilewright.passes.vector_reductions import reductions_alike
 from tilewright.passes.views import FOLD_VIEWS
-from tilewright.passes.workgroup_memory import workgroup_memory
 from tilewright.passes.xegpu.atomic_results import atomic_results
 from tilewright.passes.xegpu.blocking import block
 from tilewright.passes.xegpu.blockop_fallback import mark
@@ -95,6 +95,7 @@ PAD = Pass[XeUnit]("xegpu-pad", pad, BOTH, "kernel machine remarks", optional=Tr
 INSERT_BARRIERS = Pass[Unit[Any]]("xegpu-insert-barriers", insert_barriers, W)
 BLOCKOP_FALLBACK = Pass[XeUnit]("xegpu-blockop-fallback", mark, S, KM)
 TO_TODAY = Pass[Unit[Any]]("xegpu-upgrade", upgrade, BOTH, "module")
+OWN_MEMORY = Pass[XeUnit]("own-memory", own_memory, (*BOTH, "lane"))
 OLDER_LANES = Pass[XeUnit]("xegpu-upgrade", upgrade_older, ("lane",), "module")
 
 
@@ -162,7 +163,7 @@ def check_limits(grf: int = 128) -> Pass[XeUnit]:
 WORKGROUP: Sequence[Pass[XeUnit]] = (
     Pass("gpu-kernel-outlining", outline_launches, given="module", stage="xetile"),
     Pass("outer-loops-to-grid", outer_loops_to_grid, W, "module", stage="xetile"),
-    Pass("workgroup-memory", workgroup_memory, W, stage="xetile"),
+    OWN_MEMORY.to("xetile"),
     FOLD_VIEWS.to("xetile"),
     compute_parts().to("xetile"),
     Pass("k-loops", _loop_over_k, BOTH, KM, optional=True, stage="xetile"),
@@ -259,7 +260,7 @@ def entries(level: str) -> Sequence[Pass[XeUnit]]:
         return (*WORKGROUP, *SUBGROUP)
     if level == "subgroup":
         return (*(e for e in WORKGROUP if level in e.requires), *SUBGROUP)
-    return (OLDER_LANES,)
+    return (OWN_MEMORY, OLDER_LANES)
 
 
 def lower(

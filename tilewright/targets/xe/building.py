@@ -39,6 +39,7 @@ from tilewright.dialects.folding import Idx as Index
 from tilewright.dialects.upstream import vector as more
 from tilewright.dialects.upstream.arith import element as element_of
 from tilewright.dialects.upstream.arith import folded
+from tilewright.dialects.upstream.gpu import memory_space_number
 from tilewright.passes.integers import EXTENT, span
 
 LANES_MOST = 16
@@ -51,6 +52,8 @@ in a matrix."""
 index = IndexType()
 GLOBAL = LLVMPointerType(IntAttr(1))
 SHARED = LLVMPointerType(IntAttr(3))
+POINTERS = {0: GLOBAL, 1: GLOBAL, 3: SHARED}
+"""Of arrays in these memory spaces."""
 
 
 def bits_of(element: Attribute) -> int:
@@ -208,12 +211,13 @@ class LaneBuilder(Folding):
         kind = source.type
         if not isinstance(kind, MemRefType):
             return self.add(mach.PtrFromIntOp(source, GLOBAL))
-        space = kind.memory_space
-        shared = isinstance(space, IntegerAttr) and space.value.data == 3
+        if (space := memory_space_number(kind)) not in POINTERS:
+            raise self.refuse(
+                "takes memory that a lane has for itself; loads and stores of memref do"
+            )
         if any(n < 0 for n in kind.get_shape()) or not _plain(kind):
             source = self.put(memref.ExtractStridedMetaDataOp(source)).results[0]
-        pointer = SHARED if shared else GLOBAL
-        return self.add(UnrealizedConversionCastOp.get([source], [pointer]))
+        return self.add(UnrealizedConversionCastOp.get([source], [POINTERS[space]]))
 
     def address(self, pointer: SSAValue, offset: Index) -> SSAValue:
         """`offset` bytes further on."""
