@@ -193,6 +193,34 @@ def test_a_row_that_is_read_again_is_refused_before_it_is_cut() -> None:
     assert "x (vector<1x8192xf32>, line 9) 512: 2048 bytes of a lane" in str(caught.value.hint)
 
 
+def copy(element: str, says: str = "", out: str = "%c") -> str:
+    """1024 x 128 of f32, stored as another type."""
+    made = {"f32": "arith.negf %x :", "f16": "arith.truncf %x : vector<1024x128xf32> to"}[element]
+    arrays = f"%a: memref<1024x128xf32> {says}, %c: memref<1024x128x{element}> {says}"
+    return f"""
+gpu.module @m {{ gpu.func @k({arrays}) kernel attributes {{tilewright.level = "subgroup"}} {{
+  %t = xegpu.create_nd_tdesc %a : memref<1024x128xf32> -> !xegpu.tensor_desc<1024x128xf32>
+  %u = xegpu.create_nd_tdesc {out} : memref<1024x128x{element}> -> !xegpu.tensor_desc<1024x128x{element}>
+  %x = xegpu.load_nd %t[0, 0] : !xegpu.tensor_desc<1024x128xf32> -> vector<1024x128xf32>
+  %y = {made} vector<1024x128x{element}>
+  xegpu.store_nd %y, %u[0, 0] : vector<1024x128x{element}>, !xegpu.tensor_desc<1024x128x{element}>
+  gpu.return }} }}
+"""
+
+
+def test_a_copy_that_scratch_memory_does_not_hold_is_refused_before_it_is_cut() -> None:
+    """Where parts of what is loaded could be stored first, or the narrower result fits, nothing is proven."""
+    xe, done = machine("xe-pvc"), list[str]()
+    assert isinstance(xe, XeMachine)
+    with pytest.raises(UnsupportedError, match="hold 8192 registers of what is loaded") as caught:
+        module = parse_module(copy("f32"), "kernel.mlir")
+        pipeline.run(module, xe, observe=lambda name, _: done.append(name))
+    assert "is at most 262144 bytes" in str(caught.value.rule)
+    assert done and "xegpu-blocking" not in done
+    for text in (copy("f32", "{llvm.noalias}"), copy("f32", out="%a"), copy("f16")):
+        refuse_whole(kernel_of(parse_module(text, "kernel.mlir")), xe)
+
+
 def test_what_registers_do_not_hold_spills_and_is_told() -> None:
     """64 registers of rows more than a thread has; a compiler that is told of them spills no less."""
     built = build(rows(1, 4096 + 1024, "%x"))

@@ -137,15 +137,15 @@ class LaneFragments(LazyRegisters):
         register: Ints,
     ) -> LaneFragment:
         """Registers from other places: arrays [lanes, registers] of source, its lane and its register."""
-        own = np.arange(self.lanes)
-        result: list[Register | None] = []
+        own = np.arange(self.lanes)[:, None]
+        stays = ((which == which[0]) & (register == register[0]) & (lane == own)).all(axis=0)
+        firsts = zip(stays.tolist(), which[0].tolist(), register[0].tolist(), strict=True)
+        result: list[Register | None] = [
+            sources[w].registers[r] if same else None for same, w, r in firsts
+        ]
         moved: dict[tuple[Any, ...], list[int]] = {}
-        for t in range(target.registers):
+        for t in np.flatnonzero(~stays).tolist():
             w, l, r = which[:, t], lane[:, t], register[:, t]
-            if (w == w[0]).all() and (r == r[0]).all() and (l == own).all():
-                result.append(sources[int(w[0])].registers[int(r[0])])
-                continue
-            result.append(None)
             order: dict[tuple[int, int], int] = {}
             pattern = tuple(
                 order.setdefault((int(a), int(b)), len(order)) for a, b in zip(w, r, strict=True)

@@ -468,10 +468,13 @@ def _to_lanes(
     run_passes((INLINE_CALLS,), unit, observe)
     _refuse_instructions(kernel)
 
+    whole = IN_PASSES not in kernel.attributes
+
     def checked(name: str, module: ModuleOp) -> None:
+        nonlocal whole
         observe(name, module)
-        whole = IN_PASSES not in kernel.attributes and SPILLS not in kernel.attributes
-        if level_of(kernel) == "subgroup" and whole:
+        whole = whole and name != "xegpu-blocking"
+        if whole and level_of(kernel) == "subgroup":
             refuse_whole(kernel, machine)
         if name == "xegpu-blocking":
             sizes.append(sum(1 for _ in kernel.walk()))

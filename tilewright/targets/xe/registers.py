@@ -20,8 +20,12 @@ from xdsl.dialects.builtin import AnyFloat, IntegerType, UnknownLoc, VectorType,
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
 
 from tilewright.diagnostics import UnsupportedError, error_at, unsupported
+from tilewright.dialects import xegpu
+from tilewright.dialects.elementwise import is_elementwise_on_vectors
+from tilewright.dialects.movement import shape_of
 from tilewright.dialects.upstream.vector import MultiReductionOp
-from tilewright.passes.kernel import integer
+from tilewright.passes.kernel import SPILLS, integer
+from tilewright.passes.memory_objects import may_alias, memory_root
 from tilewright.targets.xe.building import bits_of
 from tilewright.targets.xe.forms import LARGE, SMALL
 from tilewright.targets.xe.liveness import Liveness
@@ -181,9 +185,13 @@ def exchanges(found: Pressure, mode: int = LARGE) -> bool:
 def refuse_whole(kernel: gpu.FuncOp, machine: XeMachine) -> None:
     """Refuses a subgroup's program that must hold more than a thread has registers for, whatever its order and however
     small its fragments, before it is split: what a loop carries, and what is read again behind the reduction of all of
-    it, besides the RESERVE."""
+    it, besides the RESERVE. Where it may spill, and of copies, more than registers and scratch memory hold."""
     most_registers = _crowded(kernel, machine)[1]
+    scratch = machine.limits["scratch"].most or 0
     for op in kernel.walk():
+        most = most_registers
+        if SPILLS in kernel.attributes or isinstance(op, xegpu.StoreNdOp):
+            most += scratch // machine.grf_bytes
         if isinstance(op, scf.ForOp):
             held, what = (
                 [(v, _bytes(v)) for v in op.iter_args],
@@ -194,17 +202,25 @@ def refuse_whole(kernel: gpu.FuncOp, machine: XeMachine) -> None:
                 _read_again(op),
                 "hold {} registers of values that are reduced here and read again afterwards",
             )
+        elif isinstance(op, xegpu.StoreNdOp):
+            held, what = (
+                _loaded_before(op),
+                "hold {} registers of what is loaded before any of it is stored, for the arrays may overlap",
+            )
         else:
             continue
         need = sum(size for _, size in held) // machine.grf_bytes
-        if need + RESERVE <= most_registers:
+        if need + RESERVE <= most:
             continue
-        value, most = max(held, key=lambda each: each[1])
+        value, large = max(held, key=lambda each: each[1])
         error = error_at(
             op,
-            f"a subgroup would {what.format(need)}, {most // machine.grf_bytes} of them in one {value.type}; "
+            f"a subgroup would {what.format(need)}, {large // machine.grf_bytes} of them in one {value.type}; "
             f"{machine.name} has {most_registers}, {RESERVE} of them for addresses and moves",
             hint=SMALLER,
+            rule=machine.fault(
+                "the kernel", "scratch", (need + RESERVE - most_registers) * machine.grf_bytes
+            ),
             kind=TooManyRegisters,
         )
         assert isinstance(error, TooManyRegisters)
@@ -243,6 +259,33 @@ def _read_again(op: MultiReductionOp) -> list[tuple[SSAValue, int]]:
             narrow = owner.operands[0] if isinstance(owner, arith.ExtFOp) else value
             held.append((value, min(_bytes(value), _bytes(narrow)) // rows))
     return held
+
+
+def _loaded_before(op: xegpu.StoreNdOp) -> list[tuple[SSAValue, int]]:
+    """What must have been loaded before the first part is stored: blocks of an array that may overlap the one stored
+    to, of which each element makes one stored; and the fewest bytes that it has on its way."""
+    there, shape = _array(op), shape_of(op.value)
+
+    def made_of(value: SSAValue) -> list[SSAValue]:
+        owner = value.owner
+        if not isinstance(owner, Operation) or not is_elementwise_on_vectors(owner):
+            return []
+        return [v for v in owner.operands if shape_of(v) == shape]
+
+    way = _reach([op.value], made_of)
+    least = min(_bytes(v) for v in way)
+    for value in way:
+        if isinstance(value.owner, xegpu.LoadNdOp) and there is not None:
+            here = _array(value.owner)
+            if here is not None and here is not there and may_alias(here, there):
+                return [(value, least)]
+    return []
+
+
+def _array(op: xegpu.LoadNdOp | xegpu.StoreNdOp) -> SSAValue | None:
+    """What a block is of; None where that is not said next to it."""
+    made = op.operands[op.tdesc_operand].owner
+    return memory_root(made.source) if isinstance(made, xegpu.CreateNdDescOp) else None
 
 
 def _operands(value: SSAValue, block: Block | None) -> Sequence[SSAValue]:
