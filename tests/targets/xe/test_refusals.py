@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -15,10 +16,11 @@ from tilewright.dialects.text import parse_module
 from tilewright.passes import budget
 from tilewright.passes.kernel import kernel_of
 from tilewright.targets.base import CompileOptions, get_target
+from tilewright.targets.entry import enter
 from tilewright.targets.xe import offline, pipeline
 from tilewright.targets.xe.registers import TooManyRegisters, choose_mode, pressure, refuse_whole
 from tilewright.uarch import machine
-from tilewright.uarch.xe import XeMachine
+from tilewright.uarch.xe import XeMachine, xe_machine
 
 CASES = {
     "registers": (
@@ -94,6 +96,17 @@ CASES = {
         "shared local memory of 131136 bytes is not possible on xe-pvc",
     ),
 }
+
+
+def test_shared_memory_of_the_program_is_refused_before_anything_is_done() -> None:
+    text = (Path(__file__).parents[3] / "examples/rfc/xetile_2_4_cooperative_slm.mlir").read_text()
+    done: list[str] = []
+    with pytest.raises(UnsupportedError, match=r"131072 bytes .* at most 65536 bytes") as caught:
+        module = parse_module(text, "kernel.mlir")
+        enter(module, "xe-dg2")
+        pipeline.run(module, xe_machine("dg2"), observe=lambda name, _: done.append(name))
+    assert "the program allocates them itself (65536 + 65536)" in str(caught.value.hint)
+    assert not done
 
 
 @pytest.mark.parametrize("name", CASES)

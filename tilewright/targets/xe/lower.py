@@ -132,6 +132,28 @@ def lower(kernel: gpu.FuncOp, machine: XeMachine) -> LoweredLane:
     )
 
 
+def _shared_bytes(op: Operation) -> int:
+    """Of the workgroup's memory that an allocation takes."""
+    kind = op.results[0].type
+    assert isinstance(kind, MemRefType)
+    space = kind.memory_space
+    if not isinstance(space, IntegerAttr) or space.value.data != 3:
+        return 0
+    return -(-prod(kind.get_shape()) * bits_of(kind.element_type) // 8 // 64) * 64
+
+
+def refuse_own_memory(kernel: gpu.FuncOp, machine: XeMachine) -> None:
+    """Refuses a program that itself allocates more shared memory than there is: no splitting of tiles makes it less."""
+    kinds = (memref.AllocOp, memref.AllocaOp)
+    made = [op for op in kernel.walk() if isinstance(op, kinds) and op.memref.first_use is not None]
+    buffers = {op: size for op in made if (size := _shared_bytes(op)) > 0}
+    fault = machine.fault("the kernel", "slm", sum(buffers.values())) if buffers else None
+    if fault is not None:
+        own = " + ".join(map(str, buffers.values()))
+        hint = f"the program allocates them itself ({own}): smaller shared tiles, or fewer slots of a multi-buffer"
+        raise unsupported(list(buffers)[-1], fault, hint=hint)
+
+
 class _Lowering:
     """Rewrites the ops of a kernel in program order."""
 
@@ -243,12 +265,7 @@ class _Lowering:
 
     def allocate(self, op: Operation) -> None:
         """Shared memory is counted; the emitter makes it a variable of the workgroup."""
-        kind = op.results[0].type
-        assert isinstance(kind, MemRefType)
-        space = kind.memory_space
-        if isinstance(space, IntegerAttr) and space.value.data == 3:
-            size = prod(kind.get_shape()) * bits_of(kind.element_type) // 8
-            self.slm += -(-size // 64) * 64
+        self.slm += _shared_bytes(op)
 
     def part(self, op: Operation) -> None:
         """A contiguous part of a fragment in private memory is read from there, by itself."""

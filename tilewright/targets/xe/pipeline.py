@@ -46,7 +46,7 @@ from tilewright.targets.xe.advice import advised, out_of_time
 from tilewright.targets.xe.fold import fold
 from tilewright.targets.xe.forms import RISK
 from tilewright.targets.xe.guard_loops import guard_loops
-from tilewright.targets.xe.lower import LoweredLane, lower
+from tilewright.targets.xe.lower import LoweredLane, lower, refuse_own_memory
 from tilewright.targets.xe.overflow_checks import rewrite_overflow_checks
 from tilewright.targets.xe.registers import (
     Pressure,
@@ -267,6 +267,7 @@ def run(
     kernel = kernel_of(module)
     _refuse_parts_of_bytes(kernel)
     _refuse_prints(kernel)
+    refuse_own_memory(kernel, machine)
     given, level, has_layouts = module.clone(), level_of(kernel), _says_who_owns(kernel)
     if level == "lane":
         _refuse_other_lanes(kernel, machine)
