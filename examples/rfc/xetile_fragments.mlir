@@ -1,10 +1,7 @@
-// The fragments of the XeTile RFC's text as whole functions, in the order of the text.
+// The fragments of the XeTile RFC's text as whole functions, in the order of the text: a subgroup's tiles.
 // tests/examples/test_rfc_fragments.py runs each and says what it must give.
 
-#wg_map_a = #xetile.wg_map<sg_layout = [2, 2], sg_data = [32, 128]>
-#wg_map_d = #xetile.wg_map<sg_layout = [4, 1], sg_data = [16, 64]>
-
-// "init_tile with memref of static shape"; load_tile; store_tile.
+// [later 41, 58-61] "init_tile with memref of static shape"; load_tile; store_tile.
 func.func @static_shape(%base: memref<128x128xbf16>, %out: memref<128x128xbf16>, %x: index, %y: index) {
   %tile0 = xetile.init_tile %base[%x, %y] : memref<128x128xbf16> -> !xetile.tile<8x16xbf16>
   %v = xetile.load_tile %tile0 : !xetile.tile<8x16xbf16> -> vector<8x16xbf16>
@@ -13,7 +10,16 @@ func.func @static_shape(%base: memref<128x128xbf16>, %out: memref<128x128xbf16>,
   return
 }
 
-// "init_tile with memref of dynamic shape": sizes and strides are passed.
+// [later 63-66] init_tile of a base of four dimensions: offsets of all of them, the last two are the tile's.
+func.func @ranks(%base: memref<2x3x32x64xf32>, %out: memref<64x64xf32>, %n: index, %c: index) {
+  %tile = xetile.init_tile %base[%n, %c, 8, 16] : memref<2x3x32x64xf32> -> !xetile.tile<16x32xf32>
+  %v = xetile.load_tile %tile : !xetile.tile<16x32xf32> -> vector<16x32xf32>
+  %to = xetile.init_tile %out[0, 0] : memref<64x64xf32> -> !xetile.tile<16x32xf32>
+  xetile.store_tile %v, %to : vector<16x32xf32>, !xetile.tile<16x32xf32>
+  return
+}
+
+// [later 68-71] "init_tile with memref of dynamic shape": sizes and strides are passed.
 func.func @dynamic_shape(%base: memref<?x?xbf16>, %out: memref<128x128xbf16>, %h: index, %w: index) {
   %tile0 = xetile.init_tile %base[4, 8], [%h, %w], [%w, 1] : memref<?x?xbf16> -> !xetile.tile<8x16xbf16>
   %v = xetile.load_tile %tile0 : !xetile.tile<8x16xbf16> -> vector<8x16xbf16>
@@ -22,7 +28,7 @@ func.func @dynamic_shape(%base: memref<?x?xbf16>, %out: memref<128x128xbf16>, %h
   return
 }
 
-// "init_tile with an address".
+// [later 73-76] "init_tile with an address".
 func.func @address(%base: memref<64x128xf32>, %out: memref<64x128xf32>) {
   %p = memref.extract_aligned_pointer_as_index %base : memref<64x128xf32> -> index
   %a = arith.index_cast %p : index to i64
@@ -33,33 +39,38 @@ func.func @address(%base: memref<64x128xf32>, %out: memref<64x128xf32>) {
   return
 }
 
-// Appendix 1, second use: order = [0, 1] views a transposed matrix in the order of the program.
-func.func @order(%a: memref<64x32xf16>, %bt: memref<32x64xf16, strided<[1, 32]>>, %c: memref<64x64xf32>) {
-  %ta = xetile.init_tile %a[0, 0] : memref<64x32xf16> -> !xetile.tile<64x32xf16>
-  %tb = xetile.init_tile %bt[0, 0] : memref<32x64xf16, strided<[1, 32]>>
-      -> !xetile.tile<32x64xf16, #xetile.tile_attr<order = [0, 1]>>
-  %va = xetile.load_tile %ta : !xetile.tile<64x32xf16> -> vector<64x32xf16>
-  %vb = xetile.load_tile %tb : !xetile.tile<32x64xf16, #xetile.tile_attr<order = [0, 1]>> -> vector<32x64xf16>
-  %vc = xetile.tile_mma %va, %vb : vector<64x32xf16>, vector<32x64xf16> -> vector<64x64xf32>
-  %tc = xetile.init_tile %c[0, 0] : memref<64x64xf32> -> !xetile.tile<64x64xf32>
-  xetile.store_tile %vc, %tc : vector<64x64xf32>, !xetile.tile<64x64xf32>
+// [later 78-82, 346, 381] order = [0, 1] of a memref whose columns lie one after the other, as affine_map says it.
+#columns = affine_map<(d0, d1) -> (d1, d0)>
+!columns = !xetile.tile<16x32xf16, #xetile.tile_attr<order = [0, 1]>>
+func.func @affine_order(%base: memref<64x32xf16, #columns>, %out: memref<64x64xf16>) {
+  %tile = xetile.init_tile %base[8, 0] : memref<64x32xf16, #columns> -> !columns
+  %v = xetile.load_tile %tile : !columns -> vector<16x32xf16>
+  %to = xetile.init_tile %out[0, 0] : memref<64x64xf16> -> !xetile.tile<16x32xf16>
+  xetile.store_tile %v, %to : vector<16x32xf16>, !xetile.tile<16x32xf16>
   return
 }
 
-// Appendix 1, third use: the tile follows the memory, a transpose the program.
-func.func @transposed(%a: memref<64x32xf16>, %bt: memref<64x32xf16>, %c: memref<64x64xf32>) {
-  %ta = xetile.init_tile %a[0, 0] : memref<64x32xf16> -> !xetile.tile<64x32xf16>
-  %tbt = xetile.init_tile %bt[0, 0] : memref<64x32xf16> -> !xetile.tile<64x32xf16>
-  %va = xetile.load_tile %ta : !xetile.tile<64x32xf16> -> vector<64x32xf16>
-  %vbt = xetile.load_tile %tbt : !xetile.tile<64x32xf16> -> vector<64x32xf16>
-  %vb = xetile.transpose %vbt, [1, 0] : vector<64x32xf16> -> vector<32x64xf16>
-  %vc = xetile.tile_mma %va, %vb : vector<64x32xf16>, vector<32x64xf16> -> vector<64x64xf32>
-  %tc = xetile.init_tile %c[0, 0] : memref<64x64xf32> -> !xetile.tile<64x64xf32>
-  xetile.store_tile %vc, %tc : vector<64x64xf32>, !xetile.tile<64x64xf32>
+// [later 84-88] "The tile with order attribute can be created from the high-dimension memref".
+#deep_columns = affine_map<(d3, d2, d0, d1) -> (d3, d2, d1, d0)>
+!deep_columns = !xetile.tile<64x32xbf16, #xetile.tile_attr<order = [0, 1]>>
+func.func @order_of_ranks(%base: memref<4x4x128x128xbf16, #deep_columns>, %out: memref<64x32xbf16>, %n: index, %c: index) {
+  %tile0 = xetile.init_tile %base[%n, %c, 32, 64] : memref<4x4x128x128xbf16, #deep_columns> -> !deep_columns
+  %v = xetile.load_tile %tile0 : !deep_columns -> vector<64x32xbf16>
+  %to = xetile.init_tile %out[0, 0] : memref<64x32xbf16> -> !xetile.tile<64x32xbf16>
+  xetile.store_tile %v, %to : vector<64x32xbf16>, !xetile.tile<64x32xbf16>
   return
 }
 
-// "load_tile ... padding": what lies outside of the base matrix.
+// [later 42-43, 92-95, 110-113] load_tile and store_tile of 64x64.
+func.func @load_store(%base: memref<128x128xbf16>, %out: memref<128x128xbf16>) {
+  %tile_a = xetile.init_tile %base[32, 64] : memref<128x128xbf16> -> !xetile.tile<64x64xbf16>
+  %vector_a = xetile.load_tile %tile_a : !xetile.tile<64x64xbf16> -> vector<64x64xbf16>
+  %tile_b = xetile.init_tile %out[64, 32] : memref<128x128xbf16> -> !xetile.tile<64x64xbf16>
+  xetile.store_tile %vector_a, %tile_b : vector<64x64xbf16>, !xetile.tile<64x64xbf16>
+  return
+}
+
+// [later 42, 97-100] "load_tile ... padding": what lies outside of the base matrix.
 func.func @padding(%base: memref<20x24xf32>, %out: memref<64x64xf32>) {
   %tile = xetile.init_tile %base[12, 16] : memref<20x24xf32> -> !xetile.tile<16x16xf32>
   %v = xetile.load_tile %tile {padding = 3.0 : f32} : !xetile.tile<16x16xf32> -> vector<16x16xf32>
@@ -68,18 +79,30 @@ func.func @padding(%base: memref<20x24xf32>, %out: memref<64x64xf32>) {
   return
 }
 
-// prefetch_tile with hints, update_tile_offset.
-func.func @update(%base: memref<64x64xf32>, %out: memref<64x64xf32>, %x: index, %y: index) {
+// [later 104-108, 115-119] load_tile and store_tile "according to the tile's order attribute"; the vector has the tile's shape.
+!ordered = !xetile.tile<64x32xbf16, #xetile.tile_attr<order = [0, 1]>>
+func.func @ordered(%base: memref<128x128xbf16, #columns>, %out: memref<128x128xbf16, #columns>) {
+  %tile_a = xetile.init_tile %base[64, 32] : memref<128x128xbf16, #columns> -> !ordered
+  %vector_a = xetile.load_tile %tile_a : !ordered -> vector<64x32xbf16>
+  %tile_b = xetile.init_tile %out[32, 64] : memref<128x128xbf16, #columns> -> !ordered
+  xetile.store_tile %vector_a, %tile_b : vector<64x32xbf16>, !ordered
+  return
+}
+
+// [later 45, 121-123] "prefetch_tile ... locality": all cache levels, all but the first, the last, none.
+func.func @locality(%base: memref<64x64xf32>, %out: memref<64x64xf32>) {
   %tile = xetile.init_tile %base[0, 0] : memref<64x64xf32> -> !xetile.tile<16x32xf32>
-  %moved = xetile.update_tile_offset %tile, [%x, %y] : !xetile.tile<16x32xf32>
-  xetile.prefetch_tile %moved {l1_hint = #xetile.cache_hint<uncached>} : !xetile.tile<16x32xf32>
-  %v = xetile.load_tile %moved : !xetile.tile<16x32xf32> -> vector<16x32xf32>
+  xetile.prefetch_tile %tile locality<3> : !xetile.tile<16x32xf32>
+  xetile.prefetch_tile %tile locality<2> : !xetile.tile<16x32xf32>
+  xetile.prefetch_tile %tile locality<1> : !xetile.tile<16x32xf32>
+  xetile.prefetch_tile %tile locality<0> : !xetile.tile<16x32xf32>
+  %v = xetile.load_tile %tile : !xetile.tile<16x32xf32> -> vector<16x32xf32>
   %to = xetile.init_tile %out[0, 0] : memref<64x64xf32> -> !xetile.tile<16x32xf32>
   xetile.store_tile %v, %to : vector<16x32xf32>, !xetile.tile<16x32xf32>
   return
 }
 
-// tile_mma with and without C.
+// [later 46, 125-135] tile_mma with and without C.
 func.func @mma(%a: memref<64x32xbf16>, %b: memref<32x128xbf16>, %c: memref<64x128xf32>) {
   %ta = xetile.init_tile %a[0, 0] : memref<64x32xbf16> -> !xetile.tile<64x32xbf16>
   %tb = xetile.init_tile %b[0, 0] : memref<32x128xbf16> -> !xetile.tile<32x128xbf16>
@@ -93,7 +116,18 @@ func.func @mma(%a: memref<64x32xbf16>, %b: memref<32x128xbf16>, %c: memref<64x12
   return
 }
 
-// atomic_rmw on a block.
+// [later 44, 137-139] update_tile_offset; prefetch_tile with hints.
+func.func @update(%base: memref<64x64xf32>, %out: memref<64x64xf32>, %x: index, %y: index) {
+  %tile = xetile.init_tile %base[0, 0] : memref<64x64xf32> -> !xetile.tile<16x32xf32>
+  %moved = xetile.update_tile_offset %tile, [%x, %y] : !xetile.tile<16x32xf32>
+  xetile.prefetch_tile %moved {l1_hint = #xetile.cache_hint<uncached>} : !xetile.tile<16x32xf32>
+  %v = xetile.load_tile %moved : !xetile.tile<16x32xf32> -> vector<16x32xf32>
+  %to = xetile.init_tile %out[0, 0] : memref<64x64xf32> -> !xetile.tile<16x32xf32>
+  xetile.store_tile %v, %to : vector<16x32xf32>, !xetile.tile<16x32xf32>
+  return
+}
+
+// [later 47] atomic_rmw on a block, part of which is outside.
 func.func @atomic(%base: memref<64x64xf32>) {
   %value = arith.constant dense<0.5> : vector<8x16xf32>
   %tile = xetile.init_tile %base[60, 8] : memref<64x64xf32> -> !xetile.tile<8x16xf32>
@@ -101,7 +135,83 @@ func.func @atomic(%base: memref<64x64xf32>) {
   return
 }
 
-// Gather and scatter through a tile of offsets.
+// [later 47, 141-144] atomic_rmw of bf16, which gives what was there.
+func.func @atomic_bf16(%base: memref<64x64xbf16>, %out: memref<8x16xbf16>) {
+  %value = arith.constant dense<0.5> : vector<8x16xbf16>
+  %tile = xetile.init_tile %base[16, 32] : memref<64x64xbf16> -> !xetile.tile<8x16xbf16>
+  %ret_value = xetile.atomic_rmw <addf> %value, %tile : vector<8x16xbf16>, !xetile.tile<8x16xbf16> to vector<8x16xbf16>
+  %to = xetile.init_tile %out[0, 0] : memref<8x16xbf16> -> !xetile.tile<8x16xbf16>
+  xetile.store_tile %ret_value, %to : vector<8x16xbf16>, !xetile.tile<8x16xbf16>
+  return
+}
+
+// [later 48, 148-150] transpose.
+func.func @transpose(%base: memref<64x32xf32>, %out: memref<32x64xf32>) {
+  %tile = xetile.init_tile %base[0, 0] : memref<64x32xf32> -> !xetile.tile<64x32xf32>
+  %vector_b = xetile.load_tile %tile : !xetile.tile<64x32xf32> -> vector<64x32xf32>
+  %vector_a = xetile.transpose [1, 0] %vector_b : vector<64x32xfloat> into vector<32x64xfloat>
+  %to = xetile.init_tile %out[0, 0] : memref<32x64xf32> -> !xetile.tile<32x64xf32>
+  xetile.store_tile %vector_a, %to : vector<32x64xf32>, !xetile.tile<32x64xf32>
+  return
+}
+
+// [later 49, 152-154] reduction along one dimension, and of runs of reduction_size.
+func.func @reduction(%base: memref<64x32xf32>, %out: memref<64x64xf32>) {
+  %tile = xetile.init_tile %base[0, 0] : memref<64x32xf32> -> !xetile.tile<64x32xf32>
+  %v = xetile.load_tile %tile : !xetile.tile<64x32xf32> -> vector<64x32xf32>
+  %r = xetile.reduction <add>, %v [1] : vector<64x32xf32> -> vector<64x1xf32>
+  %s = xetile.reduction <add>, %v [0] {reduction_size = 8 : i64} : vector<64x32xf32> -> vector<8x32xf32>
+  %to = xetile.init_tile %out[0, 0] : memref<64x64xf32> -> !xetile.tile<64x1xf32>
+  xetile.store_tile %r, %to : vector<64x1xf32>, !xetile.tile<64x1xf32>
+  %ts = xetile.init_tile %out[0, 32] : memref<64x64xf32> -> !xetile.tile<8x32xf32>
+  xetile.store_tile %s, %ts : vector<8x32xf32>, !xetile.tile<8x32xf32>
+  return
+}
+
+// [later 156-159] reduction_size along either dimension.
+func.func @partial_reduction(%base: memref<64x64xf32>, %rows: memref<2x64xf32>, %columns: memref<64x2xf32>) {
+  %tile = xetile.init_tile %base[0, 0] : memref<64x64xf32> -> !xetile.tile<64x64xf32>
+  %vector_b = xetile.load_tile %tile : !xetile.tile<64x64xf32> -> vector<64x64xf32>
+  %r = xetile.reduction <add> %vector_b [0] {reduction_size = 32} : vector<64x64xfloat> into vector<2x64xfloat>
+  %c = xetile.reduction <add> %vector_b [1] {reduction_size = 32} : vector<64x64xfloat> into vector<64x2xfloat>
+  %tr = xetile.init_tile %rows[0, 0] : memref<2x64xf32> -> !xetile.tile<2x64xf32>
+  xetile.store_tile %r, %tr : vector<2x64xf32>, !xetile.tile<2x64xf32>
+  %tc = xetile.init_tile %columns[0, 0] : memref<64x2xf32> -> !xetile.tile<64x2xf32>
+  xetile.store_tile %c, %tc : vector<64x2xf32>, !xetile.tile<64x2xf32>
+  return
+}
+
+// [later 50, 161-163] broadcast of a row, and of runs of broadcast_size.
+func.func @broadcast(%base: memref<64x32xf32>, %out: memref<64x64xf32>) {
+  %row = xetile.init_tile %base[0, 0] : memref<64x32xf32> -> !xetile.tile<1x32xf32>
+  %v = xetile.load_tile %row : !xetile.tile<1x32xf32> -> vector<1x32xf32>
+  %b = xetile.broadcast %v [0] : vector<1x32xf32> -> vector<64x32xf32>
+  %to = xetile.init_tile %out[0, 0] : memref<64x64xf32> -> !xetile.tile<64x32xf32>
+  xetile.store_tile %b, %to : vector<64x32xf32>, !xetile.tile<64x32xf32>
+  %few = xetile.init_tile %base[8, 0] : memref<64x32xf32> -> !xetile.tile<2x32xf32>
+  %w = xetile.load_tile %few : !xetile.tile<2x32xf32> -> vector<2x32xf32>
+  %c = xetile.broadcast %w [0] {broadcast_size = 32 : i64} : vector<2x32xf32> -> vector<64x32xf32>
+  %tc = xetile.init_tile %out[0, 32] : memref<64x64xf32> -> !xetile.tile<64x32xf32>
+  xetile.store_tile %c, %tc : vector<64x32xf32>, !xetile.tile<64x32xf32>
+  return
+}
+
+// [later 165-168] broadcast_size along either dimension.
+func.func @broadcast_size(%rows: memref<2x64xf32>, %columns: memref<64x2xf32>, %out: memref<64x64xf32>, %other: memref<64x64xf32>) {
+  %tr = xetile.init_tile %rows[0, 0] : memref<2x64xf32> -> !xetile.tile<2x64xf32>
+  %r = xetile.load_tile %tr : !xetile.tile<2x64xf32> -> vector<2x64xf32>
+  %a = xetile.broadcast %r [0] {broadcast_size = 32} : vector<2x64xfloat> into vector<64x64xfloat>
+  %ta = xetile.init_tile %out[0, 0] : memref<64x64xf32> -> !xetile.tile<64x64xf32>
+  xetile.store_tile %a, %ta : vector<64x64xf32>, !xetile.tile<64x64xf32>
+  %tc = xetile.init_tile %columns[0, 0] : memref<64x2xf32> -> !xetile.tile<64x2xf32>
+  %c = xetile.load_tile %tc : !xetile.tile<64x2xf32> -> vector<64x2xf32>
+  %b = xetile.broadcast %c [1] {broadcast_size = 32} : vector<64x2xfloat> into vector<64x64xfloat>
+  %tb = xetile.init_tile %other[0, 0] : memref<64x64xf32> -> !xetile.tile<64x64xf32>
+  xetile.store_tile %b, %tb : vector<64x64xf32>, !xetile.tile<64x64xf32>
+  return
+}
+
+// [later 170-183] Gather and scatter through a tile of offsets.
 func.func @gather(%base: memref<1024xf32>, %out: memref<1024xf32>) {
   %step = vector.step : vector<64xindex>
   %five = arith.constant dense<5> : vector<64xindex>
@@ -118,80 +228,7 @@ func.func @gather(%base: memref<1024xf32>, %out: memref<1024xf32>) {
   return
 }
 
-// reduction along one dimension, and of runs of reduction_size.
-func.func @reduction(%base: memref<64x32xf32>, %out: memref<64x64xf32>) {
-  %tile = xetile.init_tile %base[0, 0] : memref<64x32xf32> -> !xetile.tile<64x32xf32>
-  %v = xetile.load_tile %tile : !xetile.tile<64x32xf32> -> vector<64x32xf32>
-  %r = xetile.reduction <add>, %v [1] : vector<64x32xf32> -> vector<64x1xf32>
-  %s = xetile.reduction <add>, %v [0] {reduction_size = 8 : i64} : vector<64x32xf32> -> vector<8x32xf32>
-  %to = xetile.init_tile %out[0, 0] : memref<64x64xf32> -> !xetile.tile<64x1xf32>
-  xetile.store_tile %r, %to : vector<64x1xf32>, !xetile.tile<64x1xf32>
-  %ts = xetile.init_tile %out[0, 32] : memref<64x64xf32> -> !xetile.tile<8x32xf32>
-  xetile.store_tile %s, %ts : vector<8x32xf32>, !xetile.tile<8x32xf32>
-  return
-}
-
-// broadcast of a row, and of runs of broadcast_size.
-func.func @broadcast(%base: memref<64x32xf32>, %out: memref<64x64xf32>) {
-  %row = xetile.init_tile %base[0, 0] : memref<64x32xf32> -> !xetile.tile<1x32xf32>
-  %v = xetile.load_tile %row : !xetile.tile<1x32xf32> -> vector<1x32xf32>
-  %b = xetile.broadcast %v [0] : vector<1x32xf32> -> vector<64x32xf32>
-  %to = xetile.init_tile %out[0, 0] : memref<64x64xf32> -> !xetile.tile<64x32xf32>
-  xetile.store_tile %b, %to : vector<64x32xf32>, !xetile.tile<64x32xf32>
-  %few = xetile.init_tile %base[8, 0] : memref<64x32xf32> -> !xetile.tile<2x32xf32>
-  %w = xetile.load_tile %few : !xetile.tile<2x32xf32> -> vector<2x32xf32>
-  %c = xetile.broadcast %w [0] {broadcast_size = 32 : i64} : vector<2x32xf32> -> vector<64x32xf32>
-  %tc = xetile.init_tile %out[0, 32] : memref<64x64xf32> -> !xetile.tile<64x32xf32>
-  xetile.store_tile %c, %tc : vector<64x32xf32>, !xetile.tile<64x32xf32>
-  return
-}
-
-// "Workgroup Level XeTile extension": a tile distributed in two rounds; transpose and convert_layout.
-func.func @maps(%base: memref<128x128xf16>, %out: memref<128x128xf16>) {
-  %tile = xetile.init_tile %base[0, 0] : memref<128x128xf16>
-      -> !xetile.tile<128x128xf16, #xetile.tile_attr<wg_map = #wg_map_a>>
-  %v = xetile.load_tile %tile : !xetile.tile<128x128xf16, #xetile.tile_attr<wg_map = #wg_map_a>> -> vector<128x128xf16>
-  %t = xetile.transpose %v, [1, 0] : vector<128x128xf16> -> vector<128x128xf16>
-  %w = xetile.convert_layout %t {wg_map_result = #wg_map_d, wg_map_source = #wg_map_a} : vector<128x128xf16>
-  %to = xetile.init_tile %out[0, 0] : memref<128x128xf16> -> !xetile.tile<128x128xf16>
-  xetile.store_tile %w, %to : vector<128x128xf16>, !xetile.tile<128x128xf16>
-  return
-}
-
-// init_tile of a base of four dimensions: offsets of all of them, the last two are the tile's.
-func.func @ranks(%base: memref<2x3x32x64xf32>, %out: memref<64x64xf32>, %n: index, %c: index) {
-  %tile = xetile.init_tile %base[%n, %c, 8, 16] : memref<2x3x32x64xf32> -> !xetile.tile<16x32xf32>
-  %v = xetile.load_tile %tile : !xetile.tile<16x32xf32> -> vector<16x32xf32>
-  %to = xetile.init_tile %out[0, 0] : memref<64x64xf32> -> !xetile.tile<16x32xf32>
-  xetile.store_tile %v, %to : vector<16x32xf32>, !xetile.tile<16x32xf32>
-  return
-}
-
-// order = [0, 1] of a memref whose columns lie one after the other, as affine_map says it.
-#columns = affine_map<(d0, d1) -> (d1, d0)>
-!columns = !xetile.tile<16x32xf16, #xetile.tile_attr<order = [0, 1]>>
-func.func @affine_order(%base: memref<64x32xf16, #columns>, %out: memref<64x64xf16>) {
-  %tile = xetile.init_tile %base[8, 0] : memref<64x32xf16, #columns> -> !columns
-  %v = xetile.load_tile %tile : !columns -> vector<16x32xf16>
-  %to = xetile.init_tile %out[0, 0] : memref<64x64xf16> -> !xetile.tile<16x32xf16>
-  xetile.store_tile %v, %to : vector<16x32xf16>, !xetile.tile<16x32xf16>
-  return
-}
-
-// "prefetch_tile ... locality": all cache levels, all but the first, the last, none.
-func.func @locality(%base: memref<64x64xf32>, %out: memref<64x64xf32>) {
-  %tile = xetile.init_tile %base[0, 0] : memref<64x64xf32> -> !xetile.tile<16x32xf32>
-  xetile.prefetch_tile %tile locality<3> : !xetile.tile<16x32xf32>
-  xetile.prefetch_tile %tile locality<2> : !xetile.tile<16x32xf32>
-  xetile.prefetch_tile %tile locality<1> : !xetile.tile<16x32xf32>
-  xetile.prefetch_tile %tile locality<0> : !xetile.tile<16x32xf32>
-  %v = xetile.load_tile %tile : !xetile.tile<16x32xf32> -> vector<16x32xf32>
-  %to = xetile.init_tile %out[0, 0] : memref<64x64xf32> -> !xetile.tile<16x32xf32>
-  xetile.store_tile %v, %to : vector<16x32xf32>, !xetile.tile<16x32xf32>
-  return
-}
-
-// A scattered tile of two dimensions: each element of the tile has an offset.
+// [later 177-178] A scattered tile of two dimensions: each element of the tile has an offset.
 !scattered = !xetile.tile<4x32xf32, #xetile.tile_attr<scattered = true>>
 func.func @gather_2d(%base: memref<1024xf32>, %out: memref<64x64xf32>) {
   %step = vector.step : vector<128xindex>
@@ -206,110 +243,176 @@ func.func @gather_2d(%base: memref<1024xf32>, %out: memref<64x64xf32>) {
   return
 }
 
-// "tile_mma with wg_map": the maps of A, B and C follow from that of the result.
-#mma_d = #xetile.wg_map<sg_layout = [8, 4], sg_data = [32, 64]>
-func.func @mma_map(%a: memref<256x32xbf16>, %b: memref<32x256xbf16>, %c: memref<256x256xf32>, %d: memref<256x256xf32>) {
-  %ta = xetile.init_tile %a[0, 0] : memref<256x32xbf16> -> !xetile.tile<256x32xbf16>
-  %tb = xetile.init_tile %b[0, 0] : memref<32x256xbf16> -> !xetile.tile<32x256xbf16>
-  %tc = xetile.init_tile %c[0, 0] : memref<256x256xf32> -> !xetile.tile<256x256xf32>
-  %td = xetile.init_tile %d[0, 0] : memref<256x256xf32> -> !xetile.tile<256x256xf32>
-  %vector_a = xetile.load_tile %ta : !xetile.tile<256x32xbf16> -> vector<256x32xbf16>
-  %vector_b = xetile.load_tile %tb : !xetile.tile<32x256xbf16> -> vector<32x256xbf16>
-  %vector_c = xetile.load_tile %tc : !xetile.tile<256x256xf32> -> vector<256x256xf32>
-  %vector_d = xetile.tile_mma %vector_a, %vector_b, %vector_c {wg_map_c = #mma_d}
-      : vector<256x32xbf16>, vector<32x256xbf16>, vector<256x256xf32> -> vector<256x256xf32>
-  xetile.store_tile %vector_d, %td : vector<256x256xf32>, !xetile.tile<256x256xf32>
+// [later 172-178] Tiles of 256 and of 8x64 offsets into a memref whose size is not known.
+!scatter = !xetile.tile<256xbf16, #xetile.tile_attr<scattered = true>>
+!scatter_2d = !xetile.tile<8x64xbf16, #xetile.tile_attr<scattered = true>>
+func.func @scattered(%base_memref: memref<?xbf16>, %out: memref<?xbf16>) {
+  %step = vector.step : vector<512xindex>
+  %at = vector.shape_cast %step : vector<512xindex> to vector<8x64xindex>
+  %three = arith.constant dense<3> : vector<8x64xindex>
+  %offsets = arith.muli %at, %three : vector<8x64xindex>
+  %all = arith.constant dense<true> : vector<8x64xi1>
+  %tile0 = xetile.init_tile %base_memref, %offsets : memref<?xbf16>, vector<8x64xindex> into !scatter_2d
+  %v = xetile.load %tile0, %all : !scatter_2d, vector<8x64xi1> -> vector<8x64xbf16>
+  %to = xetile.init_tile %out, %at : memref<?xbf16>, vector<8x64xindex> into !scatter_2d
+  xetile.store %v, %to, %all : vector<8x64xbf16>, !scatter_2d, vector<8x64xi1>
+  %few = vector.step : vector<256xindex>
+  %two = arith.constant dense<2> : vector<256xindex>
+  %evens = arith.muli %few, %two : vector<256xindex>
+  %behind = arith.constant dense<512> : vector<256xindex>
+  %places = arith.addi %few, %behind : vector<256xindex>
+  %some = arith.constant dense<true> : vector<256xi1>
+  %tile1 = xetile.init_tile %base_memref, %evens : memref<?xbf16>, vector<256xindex> into !scatter
+  %w = xetile.load %tile1, %some : !scatter, vector<256xi1> -> vector<256xbf16>
+  %tw = xetile.init_tile %out, %places : memref<?xbf16>, vector<256xindex> into !scatter
+  xetile.store %w, %tw, %some : vector<256xbf16>, !scatter, vector<256xi1>
   return
 }
 
-// "reduction with wg_map".
-#rows = #xetile.wg_map<sg_layout = [32, 1], sg_data = [8, 1]>
-func.func @reduction_map(%in: memref<256x128xf32>, %out: memref<256x1xf32>) {
-  %t = xetile.init_tile %in[0, 0] : memref<256x128xf32> -> !xetile.tile<256x128xf32>
-  %vector_b = xetile.load_tile %t : !xetile.tile<256x128xf32> -> vector<256x128xf32>
-  %vector_a = xetile.reduction <add>, %vector_b [1] {wg_map = #rows} : vector<256x128xf32> -> vector<256x1xf32>
-  %to = xetile.init_tile %out[0, 0] : memref<256x1xf32> -> !xetile.tile<256x1xf32>
-  xetile.store_tile %vector_a, %to : vector<256x1xf32>, !xetile.tile<256x1xf32>
+// [later 180-188] load_gather, with padding where the mask is off; store_scatter with a mask.
+!line = !xetile.tile<1x256xbf16, #xetile.tile_attr<scattered = true>>
+func.func @masked_scatter(%base: memref<1024xbf16>, %out: memref<1024xbf16>) {
+  %step = vector.step : vector<256xindex>
+  %at = vector.shape_cast %step : vector<256xindex> to vector<1x256xindex>
+  %four = arith.constant dense<4> : vector<1x256xindex>
+  %from = arith.muli %at, %four : vector<1x256xindex>
+  %two = arith.constant dense<2> : vector<1x256xindex>
+  %to = arith.muli %at, %two : vector<1x256xindex>
+  %end = arith.constant dense<200> : vector<1x256xindex>
+  %mask = arith.cmpi ult, %at, %end : vector<1x256xindex>
+  %begin = arith.constant dense<100> : vector<1x256xindex>
+  %other = arith.cmpi uge, %at, %begin : vector<1x256xindex>
+  %tile_0 = xetile.init_tile %base, %from : memref<1024xbf16>, vector<1x256xindex> into !line
+  %vector_a = xetile.load_gather %tile_0, %mask, {padding = 1.0} : !line, vector<1x256xi1>, vector<1x256xbf16>
+  %tile_1 = xetile.init_tile %out, %to : memref<1024xbf16>, vector<1x256xindex> into !line
+  xetile.store_scatter %vector_a, %other, %tile_1 : vector<1x256xbf16>, vector<1x256xi1>, !line
   return
 }
 
-// "reduction_size ... partial reduction": 32 rows each, of what math.exp with a map made.
-#partial_a = #xetile.wg_map<sg_layout = [8, 4], sg_data = [32, 32]>
-#partial_b = #xetile.wg_map<sg_layout = [8, 4], sg_data = [1, 32]>
-func.func @reduction_size(%in: memref<256x128xf32>, %out: memref<8x128xf32>) {
-  %t = xetile.init_tile %in[0, 0] : memref<256x128xf32> -> !xetile.tile<256x128xf32>
-  %input = xetile.load_tile %t : !xetile.tile<256x128xf32> -> vector<256x128xf32>
-  %vector_a = math.exp %input {map = #partial_a} : vector<256x128xf32>
-  %vector_b = xetile.reduction <add>, %vector_a [0] {reduction_size = [32], wg_map = #partial_b}
-      : vector<256x128xf32> -> vector<8x128xf32>
-  %to = xetile.init_tile %out[0, 0] : memref<8x128xf32> -> !xetile.tile<8x128xf32>
-  xetile.store_tile %vector_b, %to : vector<8x128xf32>, !xetile.tile<8x128xf32>
+// [later 295-308] Appendix 1, first use: tiles of row-major matrices in a loop over k; i and j are a workgroup's.
+func.func @plain(%A: memref<128x96xbf16>, %B: memref<96x128xbf16>, %C: memref<128x128xbf16>, %i: index, %j: index) {
+  %c0 = arith.constant 0 : index
+  %K_tile = arith.constant 32 : index
+  %K = arith.constant 96 : index
+  %none = arith.constant dense<0.0> : vector<64x64xf32>
+  %sum = scf.for %k = %c0 to %K step %K_tile iter_args(%acc = %none) -> (vector<64x64xf32>) {
+    %a = xetile.init_tile %A[%i, %k] : memref<128x96xbf16> -> !xetile.tile<64x32xbf16>
+    %b = xetile.init_tile %B[%k, %j] : memref<96x128xbf16> -> !xetile.tile<32x64xbf16>
+    %va = xetile.load_tile %a : !xetile.tile<64x32xbf16> -> vector<64x32xbf16>
+    %vb = xetile.load_tile %b : !xetile.tile<32x64xbf16> -> vector<32x64xbf16>
+    %vc = xetile.tile_mma %va, %vb, %acc : vector<64x32xbf16>, vector<32x64xbf16>, vector<64x64xf32> into vector<64x64xf32>
+    scf.yield %vc : vector<64x64xf32>
+  }
+  %short = arith.truncf %sum : vector<64x64xf32> to vector<64x64xbf16>
+  %c = xetile.init_tile %C[%i, %j] : memref<128x128xbf16> -> !xetile.tile<64x64xbf16>
+  xetile.store_tile %short, %c : vector<64x64xbf16>, !xetile.tile<64x64xbf16>
   return
 }
 
-// "broadcast with wg_map".
-#copies = #xetile.wg_map<sg_layout = [16, 1], sg_data = [16, 256]>
-func.func @broadcast_map(%in: memref<256x1xf32>, %out: memref<256x256xf32>) {
-  %t = xetile.init_tile %in[0, 0] : memref<256x1xf32> -> !xetile.tile<256x1xf32>
-  %vector_b = xetile.load_tile %t : !xetile.tile<256x1xf32> -> vector<256x1xf32>
-  %vector_a = xetile.broadcast %vector_b [1] {wg_map = #copies} : vector<256x1xf32> -> vector<256x256xf32>
-  %to = xetile.init_tile %out[0, 0] : memref<256x256xf32> -> !xetile.tile<256x256xf32>
-  xetile.store_tile %vector_a, %to : vector<256x256xf32>, !xetile.tile<256x256xf32>
+// [later 310-323] Appendix 1, second use: order = [0, 1] views a transposed matrix in the order of the program.
+!view = !xetile.tile<32x64xbf16, #xetile.tile_attr<order = [0, 1]>>
+func.func @order(%A: memref<128x96xbf16>, %BT: memref<96x128xbf16, strided<[1, 96]>>, %C: memref<128x128xbf16>, %i: index, %j: index) {
+  %c0 = arith.constant 0 : index
+  %K_tile = arith.constant 32 : index
+  %K = arith.constant 96 : index
+  %none = arith.constant dense<0.0> : vector<64x64xf32>
+  %sum = scf.for %k = %c0 to %K step %K_tile iter_args(%acc = %none) -> (vector<64x64xf32>) {
+    %a = xetile.init_tile %A[%i, %k] : memref<128x96xbf16> -> !xetile.tile<64x32xbf16>
+    %b = xetile.init_tile %BT[%k, %j] : memref<96x128xbf16, strided<[1, 96]>> -> !view
+    %va = xetile.load_tile %a : !xetile.tile<64x32xbf16> -> vector<64x32xbf16>
+    %vb = xetile.load_tile %b : !view -> vector<32x64xbf16>
+    %vc = xetile.tile_mma %va, %vb, %acc : vector<64x32xbf16>, vector<32x64xbf16>, vector<64x64xf32> into vector<64x64xf32>
+    scf.yield %vc : vector<64x64xf32>
+  }
+  %short = arith.truncf %sum : vector<64x64xf32> to vector<64x64xbf16>
+  %c = xetile.init_tile %C[%i, %j] : memref<128x128xbf16> -> !xetile.tile<64x64xbf16>
+  xetile.store_tile %short, %c : vector<64x64xbf16>, !xetile.tile<64x64xbf16>
   return
 }
 
-// "transpose with wg_map": 64 x 32 of f32 for each of 32 subgroups, before and after.
-#turned = #xetile.wg_map<sg_layout = [4, 8], sg_data = [32, 64]>
-func.func @transpose_map(%in: memref<512x128xf32>, %out: memref<128x512xf32>) {
-  %t = xetile.init_tile %in[0, 0] : memref<512x128xf32> -> !xetile.tile<512x128xf32>
-  %vector_b = xetile.load_tile %t : !xetile.tile<512x128xf32> -> vector<512x128xf32>
-  %vector_a = xetile.transpose %vector_b, [1, 0] {wg_map = #turned} : vector<512x128xf32> -> vector<128x512xf32>
-  %to = xetile.init_tile %out[0, 0] : memref<128x512xf32> -> !xetile.tile<128x512xf32>
-  xetile.store_tile %vector_a, %to : vector<128x512xf32>, !xetile.tile<128x512xf32>
+// [later 325-337] Appendix 1, third use: the tile follows the memory, a transpose the program.
+func.func @transposed(%A: memref<128x96xbf16>, %BT: memref<128x96xbf16>, %C: memref<128x128xbf16>, %i: index, %j: index) {
+  %c0 = arith.constant 0 : index
+  %K_tile = arith.constant 32 : index
+  %K = arith.constant 96 : index
+  %none = arith.constant dense<0.0> : vector<64x64xf32>
+  %sum = scf.for %k = %c0 to %K step %K_tile iter_args(%acc = %none) -> (vector<64x64xf32>) {
+    %a = xetile.init_tile %A[%i, %k] : memref<128x96xbf16> -> !xetile.tile<64x32xbf16>
+    %bt = xetile.init_tile %BT[%j, %k] : memref<128x96xbf16> -> !xetile.tile<64x32xbf16>
+    %va = xetile.load_tile %a : !xetile.tile<64x32xbf16> -> vector<64x32xbf16>
+    %vbt = xetile.load_tile %bt : !xetile.tile<64x32xbf16> -> vector<64x32xbf16>
+    %vb = xetile.transpose %vbt, [1, 0] : vector<64x32xbf16> -> vector<32x64xbf16>
+    %vc = xetile.tile_mma %va, %vb, %acc : vector<64x32xbf16>, vector<32x64xbf16>, vector<64x64xf32> into vector<64x64xf32>
+    scf.yield %vc : vector<64x64xf32>
+  }
+  %short = arith.truncf %sum : vector<64x64xf32> to vector<64x64xbf16>
+  %c = xetile.init_tile %C[%i, %j] : memref<128x128xbf16> -> !xetile.tile<64x64xbf16>
+  xetile.store_tile %short, %c : vector<64x64xbf16>, !xetile.tile<64x64xbf16>
   return
 }
 
-// "convert_layout with wg_map", of both sides.
-#loaded = #xetile.wg_map<sg_layout = [8, 4], sg_data = [32, 64]>
-#multiplied = #xetile.wg_map<sg_layout = [32, 1], sg_data = [8, 256]>
-func.func @convert_layout(%in: memref<256x256xf32>, %out: memref<256x256xf32>) {
-  %t = xetile.init_tile %in[0, 0] : memref<256x256xf32> -> !xetile.tile<256x256xf32>
-  %vector_b = xetile.load_tile %t : !xetile.tile<256x256xf32> -> vector<256x256xf32>
-  %vector_a = xetile.convert_layout %vector_b {wg_map_result = #multiplied, wg_map_source = #loaded}
-      : vector<256x256xf32>
-  %to = xetile.init_tile %out[0, 0] : memref<256x256xf32> -> !xetile.tile<256x256xf32>
-  xetile.store_tile %vector_a, %to : vector<256x256xf32>, !xetile.tile<256x256xf32>
+// [later 341-356] The second use in vector and memref: "subview maps to init_tile, transfer_read to load_tile, and contract to tile_mma".
+#row = affine_map<(m, n, k) -> (m, k)>
+#col = affine_map<(m, n, k) -> (k, n)>
+#res = affine_map<(m, n, k) -> (m, n)>
+func.func @subview_order(%A: memref<128x96xbf16>, %REFB: memref<96x128xbf16, strided<[1, 96]>>, %C: memref<128x128xbf16>, %i: index, %j: index) {
+  %c0 = arith.constant 0 : index
+  %K_tile = arith.constant 32 : index
+  %K = arith.constant 96 : index
+  %zero = arith.constant 0.0 : bf16
+  %none = arith.constant dense<0.0> : vector<64x64xf32>
+  %sum = scf.for %k = %c0 to %K step %K_tile iter_args(%acc = %none) -> (vector<64x64xf32>) {
+    %a = memref.subview %A[%i, %k] [64, 32] [1, 1] : memref<128x96xbf16> to memref<64x32xbf16, strided<[96, 1], offset: ?>>
+    %b = memref.subview %REFB[%k, %j] [32, 64] [1, 1]
+        : memref<96x128xbf16, strided<[1, 96]>> to memref<32x64xbf16, strided<[1, 96], offset: ?>>
+    %va = vector.transfer_read %a[%c0, %c0], %zero {in_bounds = [true, true]} : memref<64x32xbf16, strided<[96, 1], offset: ?>>, vector<64x32xbf16>
+    %vb = vector.transfer_read %b[%c0, %c0], %zero {in_bounds = [true, true]} : memref<32x64xbf16, strided<[1, 96], offset: ?>>, vector<32x64xbf16>
+    %vc = vector.contract {indexing_maps = [#row, #col, #res], iterator_types = ["parallel", "parallel", "reduction"], kind = #vector.kind<add>} %va, %vb, %acc
+        : vector<64x32xbf16>, vector<32x64xbf16> into vector<64x64xf32>
+    scf.yield %vc : vector<64x64xf32>
+  }
+  %short = arith.truncf %sum : vector<64x64xf32> to vector<64x64xbf16>
+  %c = memref.subview %C[%i, %j] [64, 64] [1, 1] : memref<128x128xbf16> to memref<64x64xbf16, strided<[128, 1], offset: ?>>
+  vector.transfer_write %short, %c[%c0, %c0] {in_bounds = [true, true]} : vector<64x64xbf16>, memref<64x64xbf16, strided<[128, 1], offset: ?>>
   return
 }
 
-// "convert_layout ... without the wg_map specified for the input operand": that of the load.
-!loaded = !xetile.tile<256x256xf32, #xetile.tile_attr<wg_map = #loaded>>
-func.func @convert_layout_result(%in: memref<256x256xf32>, %out: memref<256x256xf32>) {
-  %t = xetile.init_tile %in[0, 0] : memref<256x256xf32> -> !loaded
-  %vector_b = xetile.load_tile %t : !loaded -> vector<256x256xf32>
-  %vector_a = xetile.convert_layout %vector_b {wg_map_result = #multiplied} : vector<256x256xf32>
-  %to = xetile.init_tile %out[0, 0] : memref<256x256xf32> -> !xetile.tile<256x256xf32>
-  xetile.store_tile %vector_a, %to : vector<256x256xf32>, !xetile.tile<256x256xf32>
+// [later 358-375] The third use in vector and memref.
+func.func @subview_transposed(%A: memref<128x96xbf16>, %BT: memref<128x96xbf16>, %C: memref<128x128xbf16>, %i: index, %j: index) {
+  %c0 = arith.constant 0 : index
+  %K_tile = arith.constant 32 : index
+  %K = arith.constant 96 : index
+  %zero = arith.constant 0.0 : bf16
+  %none = arith.constant dense<0.0> : vector<64x64xf32>
+  %sum = scf.for %k = %c0 to %K step %K_tile iter_args(%acc = %none) -> (vector<64x64xf32>) {
+    %a = memref.subview %A[%i, %k] [64, 32] [1, 1] : memref<128x96xbf16> to memref<64x32xbf16, strided<[96, 1], offset: ?>>
+    %bt = memref.subview %BT[%j, %k] [64, 32] [1, 1] : memref<128x96xbf16> to memref<64x32xbf16, strided<[96, 1], offset: ?>>
+    %va = vector.transfer_read %a[%c0, %c0], %zero {in_bounds = [true, true]} : memref<64x32xbf16, strided<[96, 1], offset: ?>>, vector<64x32xbf16>
+    %vbt = vector.transfer_read %bt[%c0, %c0], %zero {in_bounds = [true, true]} : memref<64x32xbf16, strided<[96, 1], offset: ?>>, vector<64x32xbf16>
+    %vb = vector.transpose %vbt, [1, 0] : vector<64x32xbf16> to vector<32x64xbf16>
+    %vc = vector.contract {indexing_maps = [#row, #col, #res], iterator_types = ["parallel", "parallel", "reduction"], kind = #vector.kind<add>} %va, %vb, %acc
+        : vector<64x32xbf16>, vector<32x64xbf16> into vector<64x64xf32>
+    scf.yield %vc : vector<64x64xf32>
+  }
+  %short = arith.truncf %sum : vector<64x64xf32> to vector<64x64xbf16>
+  %c = memref.subview %C[%i, %j] [64, 64] [1, 1] : memref<128x128xbf16> to memref<64x64xbf16, strided<[128, 1], offset: ?>>
+  vector.transfer_write %short, %c[%c0, %c0] {in_bounds = [true, true]} : vector<64x64xbf16>, memref<64x64xbf16, strided<[128, 1], offset: ?>>
   return
 }
 
-// The early RFC's maps of a 128x128 tile: four blocks of rows, distributed in two rounds and twice each.
-!distributed = !xetile.tile<128x128xf16, #xetile.tile_attr<wg_map = #wg_map_a>>
-func.func @rounds(%A: memref<1024x1024xf16>, %out: memref<1024x1024xf16>, %m: index) {
-  %a_init_tile = xetile.init_tile %A[%m, 0] : memref<1024x1024xf16> -> !distributed
-  %v = xetile.load_tile %a_init_tile : !distributed -> vector<128x128xf16>
-  %to = xetile.init_tile %out[%m, 0] : memref<1024x1024xf16> -> !distributed
-  xetile.store_tile %v, %to : vector<128x128xf16>, !distributed
-  return
-}
-
-// The same with its sg_map: 16 lanes in two rows of eight, two elements each.
-#sg_map_a = #xetile.sg_map<wi_layout = [2, 8], wi_data = [1, 2]>
-#xe_map_a = #xetile.xe_map<wg = #wg_map_a, sg = #sg_map_a>
-func.func @rounds_and_lanes(%A: memref<1024x1024xf16>, %out: memref<1024x1024xf16>, %m: index) {
-  %a_init_tile = xetile.init_tile %A[%m, 0] : memref<1024x1024xf16> -> !xetile.tile<128x128xf16, #xe_map_a>
-  %v = xetile.load_tile %a_init_tile : !xetile.tile<128x128xf16, #xe_map_a> -> vector<128x128xf16>
-  %to = xetile.init_tile %out[%m, 0] : memref<1024x1024xf16> -> !xetile.tile<128x128xf16, #xe_map_a>
-  xetile.store_tile %v, %to : vector<128x128xf16>, !xetile.tile<128x128xf16, #xe_map_a>
+// [later 377-381] "Correct lowering": the order is stated, or the default, of rows; or that of columns.
+func.func @orders(%rows: memref<1024x1024xf16>, %columns: memref<1024x1024xf16, #columns>, %out: memref<64x96xf16>) {
+  %0 = xetile.init_tile %rows[0, 0] : memref<1024x1024xf16> -> !xetile.tile<64x32xf16, #xetile.tile_attr<order = [1, 0]>>
+  %1 = xetile.init_tile %rows[0, 0] : memref<1024x1024xf16> -> !xetile.tile<64x32xf16>
+  %2 = xetile.init_tile %columns[0, 0] : memref<1024x1024xf16, #columns> -> !xetile.tile<64x32xf16, #xetile.tile_attr<order = [0, 1]>>
+  %v0 = xetile.load_tile %0 : !xetile.tile<64x32xf16, #xetile.tile_attr<order = [1, 0]>> -> vector<64x32xf16>
+  %v1 = xetile.load_tile %1 : !xetile.tile<64x32xf16> -> vector<64x32xf16>
+  %v2 = xetile.load_tile %2 : !xetile.tile<64x32xf16, #xetile.tile_attr<order = [0, 1]>> -> vector<64x32xf16>
+  %t0 = xetile.init_tile %out[0, 0] : memref<64x96xf16> -> !xetile.tile<64x32xf16>
+  xetile.store_tile %v0, %t0 : vector<64x32xf16>, !xetile.tile<64x32xf16>
+  %t1 = xetile.init_tile %out[0, 32] : memref<64x96xf16> -> !xetile.tile<64x32xf16>
+  xetile.store_tile %v1, %t1 : vector<64x32xf16>, !xetile.tile<64x32xf16>
+  %t2 = xetile.init_tile %out[0, 64] : memref<64x96xf16> -> !xetile.tile<64x32xf16>
+  xetile.store_tile %v2, %t2 : vector<64x32xf16>, !xetile.tile<64x32xf16>
   return
 }

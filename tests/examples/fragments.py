@@ -1,4 +1,4 @@
-"""Each fragment of the RFCs' texts: its arrays and what it must give, and what becomes of it on every target."""
+"""The fragments of the RFCs' texts: where each stands in which document, and what becomes of it on every target."""
 
 from __future__ import annotations
 
@@ -6,248 +6,45 @@ import re
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 from xdsl.dialects import func, gpu
 from xdsl.dialects.builtin import ModuleOp
 
-from tests.draws import fresh_rng
+from tests.examples import lanes, xegpu, xetile, xetile_early
+from tests.examples.arrays import Case, wide
 from tilewright import reference
 from tilewright.diagnostics import UnsupportedError
 from tilewright.dialects.text import parse_module
 from tilewright.runtime.arrays import describe
-from tilewright.targets.base import CompileOptions
+from tilewright.targets.base import CompileOptions, Interpretable
 from tilewright.targets.entry import build_text
 
 RFC = Path(__file__).parents[2] / "examples/rfc"
-Arrays = list[Any]
-Case = tuple[Arrays, Callable[[Arrays], list[tuple[Any, Any]]]]
-
-BF16 = ml_dtypes.bfloat16
-
-
-def numbers(*shape: int, dtype: Any = np.float32) -> Any:
-    return fresh_rng().standard_normal(shape).astype(dtype)
-
-
-def nothing(*shape: int, dtype: Any = np.float32) -> Any:
-    return np.zeros(shape, dtype)
-
-
-def wide(a: Any) -> Any:
-    return a.astype(np.float64)
-
-
-def packed(b: Any) -> Any:
-    """[K, N] -> [K/2, N, 2]."""
-    k, n = b.shape
-    return b.reshape(k // 2, 2, n).transpose(0, 2, 1)
-
-
-def padded(a: Any) -> Any:
-    whole = np.full((16, 16), 3.0, np.float32)
-    whole[:8, :8] = a[12:20, 16:24]
-    return whole
-
-
-def runs(a: Any) -> Any:
-    return wide(a).reshape(8, 8, 32).sum(axis=1)
-
-
-def gathered(a: Any) -> Any:
-    return np.where(np.arange(64) < 40, a[np.arange(64) * 5 % 1024], -1)
-
-
-def added(before: Any) -> Any:
-    after = before.copy()
-    after[60:64, 8:24] += 0.5
-    return after
-
-
-def transposed_product() -> Case:
-    a, bt, c = numbers(64, 32, dtype=np.float16), numbers(64, 32, dtype=np.float16), nothing(64, 64)
-    return [a, bt, c], lambda _: [(c, wide(a) @ wide(bt).T)]
-
-
-def ordered_product() -> Case:
-    (a, bt, c), check = transposed_product()
-    return [a, bt.T, c], check
-
-
-def copy(x: int, y: int) -> Case:
-    a, o = numbers(128, 128, dtype=BF16), nothing(128, 128, dtype=BF16)
-    return [a, o, x, y], lambda _: [(o[x : x + 8, y : y + 16], a[x : x + 8, y : y + 16])]
-
-
-def xetile() -> dict[str, Case]:
-    dyn, dyn_out = numbers(40, 60, dtype=BF16), nothing(128, 128, dtype=BF16)
-    adr, adr_out = numbers(64, 128), nothing(64, 128)
-    pad, pad_out = numbers(20, 24), nothing(64, 64)
-    upd, upd_out = numbers(64, 64), nothing(64, 64)
-    a, b, c = numbers(64, 32, dtype=BF16), numbers(32, 128, dtype=BF16), nothing(64, 128)
-    atomic = numbers(64, 64)
-    gat, gat_out = numbers(1024), nothing(1024)
-    red, red_out = numbers(64, 32), nothing(64, 64)
-    bro, bro_out = numbers(64, 32), nothing(64, 64)
-    maps, maps_out = numbers(128, 128, dtype=np.float16), nothing(128, 128, dtype=np.float16)
-    deep, deep_out = numbers(2, 3, 32, 64), nothing(64, 64)
-    turned, turned_out = numbers(32, 64, dtype=np.float16), nothing(64, 64, dtype=np.float16)
-    loc, loc_out = numbers(64, 64), nothing(64, 64)
-    at, at_out = numbers(1024), nothing(64, 64)
-    wide_a, wide_b = numbers(256, 32, dtype=BF16), numbers(32, 256, dtype=BF16)
-    wide_c, wide_d = numbers(256, 256), nothing(256, 256)
-    rows, rows_out = numbers(256, 128), nothing(256, 1)
-    parts, parts_out = numbers(256, 128), nothing(8, 128)
-    one, one_out = numbers(256, 1), nothing(256, 256)
-    flip, flip_out = numbers(512, 128), nothing(128, 512)
-    return {
-        "static_shape": copy(24, 40),
-        "dynamic_shape": ([dyn, dyn_out, 40, 60], lambda _: [(dyn_out[:8, :16], dyn[4:12, 8:24])]),
-        "address": ([adr, adr_out], lambda _: [(adr_out[:8, :16], adr[3:11, 5:21])]),
-        "order": ordered_product(),
-        "transposed": transposed_product(),
-        "padding": ([pad, pad_out], lambda _: [(pad_out[:16, :16], padded(pad))]),
-        "update": ([upd, upd_out, 7, 9], lambda _: [(upd_out[:16, :32], upd[7:23, 9:41])]),
-        "mma": ([a, b, c], lambda _: [(c, 2 * (wide(a) @ wide(b)))]),
-        "atomic": ([atomic.copy()], lambda args: [(args[0], added(atomic))]),
-        "gather": ([gat, gat_out], lambda _: [(gat_out[:64], gathered(gat))]),
-        "reduction": (
-            [red, red_out],
-            lambda _: [(red_out[:, 0], wide(red).sum(axis=1)), (red_out[:8, 32:], runs(red))],
-        ),
-        "broadcast": (
-            [bro, bro_out],
-            lambda _: [
-                (bro_out[:, :32], np.broadcast_to(bro[0], (64, 32))),
-                (bro_out[:, 32:], np.repeat(bro[8:10], 32, axis=0)),
-            ],
-        ),
-        "maps": ([maps, maps_out], lambda _: [(maps_out, maps.T)]),
-        "ranks": (
-            [deep, deep_out, 1, 2],
-            lambda _: [(deep_out[:16, :32], deep[1, 2, 8:24, 16:48])],
-        ),
-        # Columns of the 64 x 32 matrix lie one after the other.
-        "affine_order": (
-            [turned.T, turned_out],
-            lambda _: [(turned_out[:16, :32], turned.T[8:24])],
-        ),
-        "locality": ([loc, loc_out], lambda _: [(loc_out[:16, :32], loc[:16, :32])]),
-        "gather_2d": ([at, at_out], lambda _: [(at_out[:4, :32], at[:384:3].reshape(4, 32))]),
-        "mma_map": (
-            [wide_a, wide_b, wide_c, wide_d],
-            lambda _: [(wide_d, wide(wide_a) @ wide(wide_b) + wide_c)],
-        ),
-        "reduction_map": ([rows, rows_out], lambda _: [(rows_out[:, 0], wide(rows).sum(axis=1))]),
-        "reduction_size": (
-            [parts, parts_out],
-            lambda _: [(parts_out, np.exp(wide(parts)).reshape(8, 32, 128).sum(axis=1))],
-        ),
-        "broadcast_map": (
-            [one, one_out],
-            lambda _: [(one_out, np.broadcast_to(one, (256, 256)))],
-        ),
-        "transpose_map": ([flip, flip_out], lambda _: [(flip_out, flip.T)]),
-        "convert_layout": same(256),
-        "convert_layout_result": same(256),
-        "rounds": rows_of_a_matrix(),
-        "rounds_and_lanes": rows_of_a_matrix(),
-    }
-
-
-def same(size: int) -> Case:
-    a, o = numbers(size, size), nothing(size, size)
-    return [a, o], lambda _: [(o, a)]
-
-
-def rows_of_a_matrix() -> Case:
-    a, o = numbers(1024, 1024, dtype=np.float16), nothing(1024, 1024, dtype=np.float16)
-    return [a, o, 40], lambda _: [(o[40:168, :128], a[40:168, :128])]
-
-
-def scattered() -> Case:
-    base = fresh_rng().integers(-99, 99, 512).astype(np.int16)
-    sums, out = numbers(16), np.zeros(512, np.int16)
-    before = sums.copy()
-
-    def check(_: Arrays) -> list[tuple[Any, Any]]:
-        expected = np.zeros(512, np.int16)
-        lanes = np.arange(8)
-        expected[lanes * 8] = base[lanes * 8 + 8 + 3]
-        counts = np.bincount(np.arange(16) % 3, minlength=16)
-        return [(out, expected), (sums, wide(before) + 0.25 * counts)]
-
-    return [base, sums, out], check
-
-
-def layouts() -> Case:
-    a, sums, deep, turned = numbers(256, 128), nothing(256, 1), nothing(8, 128), nothing(128, 256)
-    return [a, sums, deep, turned], lambda _: [
-        (sums[:, 0], wide(a).sum(axis=1)),
-        (deep, wide(a).reshape(8, 32, 128).sum(axis=1)),
-        (turned, wide(a).T + wide(a).sum(axis=1)),
-    ]
-
-
-def product(times: int) -> Case:
-    a, b, c = numbers(8, 16, dtype=BF16), numbers(16, 16, dtype=BF16), nothing(8, 16)
-    return [a, b, c], lambda _: [(c, times * (wide(a) @ wide(b)))]
-
-
-def xegpu() -> dict[str, Case]:
-    adr, adr_out = numbers(64, 128, dtype=BF16), nothing(64, 128, dtype=BF16)
-    deep, row, deep_out = numbers(2, 3, 16, 32), numbers(1024), nothing(64, 64)
-    start = row.copy()
-    a, b = numbers(16, 8), numbers(32, 16, dtype=np.float16)
-    at, pack = nothing(8, 16), nothing(16, 32, dtype=np.float16)
-    turned = nothing(8, 64, dtype=np.float16)
-    chunks, chunks_out = numbers(64), nothing(64)
-    return {
-        "address": (
-            [adr, adr_out, 10, 30],
-            lambda _: [
-                (adr_out[:8, :16], adr[10:18, 30:46]),
-                (adr_out[8:16, :16], adr[10:18, 46:62]),
-            ],
-        ),
-        "ranks": (
-            [deep, row, deep_out],
-            lambda _: [(deep_out[:8, :16], deep[1, 2, 4:12, 8:24]), (row[:16], start[100:116])],
-        ),
-        "forms": (
-            [a, b, at, pack, turned],
-            lambda _: [
-                (at, a.T),
-                (pack, packed(b).reshape(16, 32)),
-                (turned, packed(b.T).reshape(8, 64)),
-            ],
-        ),
-        "dpas": product(3),
-        "scattered": scattered(),
-        "layouts": layouts(),
-        "sg_map_2d": product(1),
-        "sg_map_chunks": (
-            [chunks, chunks_out],
-            # Lane l read 4 elements in a row; a 1-D block store distributes element i * 16 + l to lane l.
-            lambda _: [(chunks_out.reshape(4, 16), chunks.reshape(16, 4).T)],
-        ),
-    }
-
-
-def compare(pairs: list[tuple[Any, Any]], what: str) -> None:
-    for found, expected in pairs:
-        error = np.linalg.norm(wide(found) - wide(np.asarray(expected)))
-        scale = np.linalg.norm(wide(np.asarray(expected)))
-        assert scale > 0 and error / scale < 1e-6, f"{what}: {error / scale}"
-
-
-FILES: dict[str, Callable[[], dict[str, Case]]] = {
-    "xetile_fragments.mlir": xetile,
-    "xegpu_fragments.mlir": xegpu,
-}
 TARGETS = ("reference", "cpu", "sm_90a", "xe-pvc", "xe-bmg", "xe-dg2")
+FILES: dict[str, ModuleType] = {
+    "xetile_early_fragments.mlir": xetile_early,
+    "xetile_fragments.mlir": xetile,
+    "xetile_map_fragments.mlir": xetile,
+    "xegpu_fragments.mlir": xegpu,
+    "xegpu_lane_fragments.mlir": lanes,
+}
+"""The files, and the arrays of their fragments: a function of a fragment's name gives its case."""
+LAST = "xe-version-stores"
+"""The pass that leaves the lanes' program of an Intel GPU as it is compiled."""
+ONE = (1, 1, 1)
+
+
+@cache
+def text_of(file: str) -> str:
+    return (RFC / file).read_text()
+
+
+@cache
+def _parsed(file: str) -> ModuleOp:
+    return parse_module(text_of(file), file)
 
 
 def functions(module: ModuleOp) -> dict[str, func.FuncOp | gpu.FuncOp]:
@@ -257,24 +54,31 @@ def functions(module: ModuleOp) -> dict[str, func.FuncOp | gpu.FuncOp]:
 
 
 @cache
-def text_of(file: str) -> str:
-    return (RFC / file).read_text()
+def names(file: str) -> list[str]:
+    return list(functions(_parsed(file)))
 
 
-def shows(file: str, name: str) -> str:
-    """What a fragment shows: the comment above it."""
+def case(file: str, name: str) -> Case:
+    """Fresh arguments of a fragment, and pairs of what it writes and what it must write there."""
+    return getattr(FILES[file], name)()
+
+
+@cache
+def comment(file: str, name: str) -> tuple[str, str]:
+    """Where the documents have a fragment, as `early 33-36; later 58-61`, and what it shows: the comment above it."""
     above = text_of(file).partition(f"func @{name}(")[0]
-    comment = [line.strip() for line in above.splitlines()]
-    last = max(n for n, line in enumerate(comment) if line.startswith("// "))
-    first = last
-    while comment[first - 1].startswith("// "):
-        first -= 1
-    return " ".join(line.removeprefix("// ") for line in comment[first : last + 1])
+    lines = [line.strip() for line in above.splitlines()]
+    last = max(n for n, line in enumerate(lines) if line.startswith("// "))
+    first = max(n for n, line in enumerate(lines[: last + 1]) if line.startswith("// ["))
+    words = " ".join(line.removeprefix("// ") for line in lines[first : last + 1])
+    found = re.fullmatch(r"\[(.*?)\] (.*)", words)
+    assert found is not None, f"{file}: {name} does not say where it stands"
+    return found[1], found[2]
 
 
 def alone(file: str, name: str) -> ModuleOp:
     """A module of one fragment."""
-    module = parse_module(text_of(file), file)
+    module = _parsed(file).clone()
     for other, op in functions(module).items():
         if other != name:
             op.detach()
@@ -287,20 +91,55 @@ def alone(file: str, name: str) -> ModuleOp:
 
 
 def state(file: str, name: str, target: str) -> str:
-    """What becomes of a fragment: `runs` and gives what it must, `compiles`, in how many passes, or why not."""
-    args, check = FILES[file]()[name]
-    module = alone(file, name)
+    """What becomes of a fragment: `runs` and writes what it must, in how many passes, or why not.
+
+    Of a GPU the last program before code is run, by the reference executor: a thread's on NVIDIA, a lane's on Intel.
+    """
     try:
-        if target == "reference":
-            reference.run(module, (1, 1, 1), args, kernel=name)
-        else:
-            built = build_text(module, CompileOptions(target=target))
-            if target != "cpu":
-                passes = (re.search(r"in (\d+) passes", remark) for remark in built.remarks)
-                count = next((found[1] for found in passes if found is not None), None)
-                return "compiles" if count is None else f"compiles, in {count} passes"
-            built.launch((1, 1, 1), [describe(a) if hasattr(a, "shape") else a for a in args])
+        run, passes = _runner(file, name, target)
     except UnsupportedError as error:
         return f"no: {error.message}"
-    compare(check(args), f"{name} on {target}")
-    return "runs"
+    args, pairs = case(file, name)
+    run(args)
+    compare(pairs, f"{name} on {target}")
+    return f"runs{passes}"
+
+
+def _runner(file: str, name: str, target: str) -> tuple[Callable[[list[Any]], Any], str]:
+    module = alone(file, name)
+    if target == "reference":
+        return lambda args: reference.run(module, ONE, args, kernel=name), ""
+    last = module
+
+    def observe(stage: str, program: ModuleOp) -> None:
+        nonlocal last
+        if stage == LAST:
+            last = program.clone()
+        elif not target.startswith("xe"):
+            last = program
+
+    built = build_text(module, CompileOptions(target=target), observe)
+    found = (re.search(r"in (\d+) passes", remark) for remark in getattr(built, "remarks", ()))
+    passes = next((f", in {each[1]} passes" for each in found if each is not None), "")
+    if target == "cpu":
+        return lambda args: built.launch(ONE, _described(args)), passes
+    if isinstance(built, Interpretable):
+        return (
+            lambda args: built.interpret(last, ONE, _described(args), "late", 0).raise_on_error(),
+            passes,
+        )
+    assert last is not module
+    return lambda args: reference.run(last, ONE, args), passes
+
+
+def _described(args: list[Any]) -> list[Any]:
+    return [describe(a) if isinstance(a, np.ndarray) else a for a in args]
+
+
+def compare(pairs: list[tuple[Any, Any]], what: str) -> None:
+    for found, expected in pairs:
+        right = wide(np.asarray(expected))
+        error, scale = np.linalg.norm(wide(found) - right), np.linalg.norm(right)
+        limit = 1e-2 if found.dtype.itemsize == 2 and found.dtype.kind not in "iu" else 1e-6
+        assert found.shape == right.shape, f"{what}: {found.shape} and {right.shape}"
+        assert scale > 0 and error / scale < limit, f"{what}: {error / scale}"

@@ -185,8 +185,8 @@ def surface_fault(xe: XeMachine, op: xegpu.CreateNdDescOp) -> str | None:
     known = [constant(s) for s in strides]
     extents = [constant(s) for s in sizes]
     itemsize = max(1, element_bits(tdesc.element_type) // 8)
-    if known and known[-1] not in (1, None):
-        return f"columns are {known[-1]} elements apart, not 1"
+    if known and known[-1] != 1:
+        return f"columns are {known[-1] or 'a number of'} elements apart, not 1"
     if len(known) > 1 and known[-2] is not None:
         entry = xe.limits["block_surface_pitch"]
         end = entry.fault(known[-2] * itemsize)

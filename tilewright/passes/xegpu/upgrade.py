@@ -26,6 +26,7 @@ from typing import Any
 
 from xdsl.dialects import arith, gpu, vector
 from xdsl.dialects.builtin import (
+    IntegerAttr,
     IntegerType,
     MemRefType,
     ModuleOp,
@@ -40,7 +41,7 @@ from tilewright.dialects import xegpu
 from tilewright.dialects.attribute_fields import ints
 from tilewright.dialects.cache_hints import hints_of
 from tilewright.dialects.movement import shape_of
-from tilewright.dialects.upstream.vector import GatherOp, ScatterOp
+from tilewright.dialects.upstream.vector import GatherOp, InsertStridedSliceOp, ScatterOp
 from tilewright.dialects.xegpu.compute import matrix_dims
 from tilewright.dialects.xegpu.elements import loaded, stored
 from tilewright.dialects.xegpu.layouts import Ownership, SgMapAttr
@@ -52,7 +53,7 @@ from tilewright.dialects.xegpu.rules_block import (
 )
 from tilewright.dialects.xegpu.types import MemDescType, MemorySpace, TensorDescType, element_bits
 from tilewright.dialects.xetile.assembly import Index
-from tilewright.passes.emit import Before
+from tilewright.passes.emit import Before, zero_of
 from tilewright.passes.positions import Placed, PositionRewriter, add
 from tilewright.passes.strided_memrefs import strided_memrefs
 from tilewright.passes.vector_elements import indexed
@@ -236,6 +237,10 @@ def _load_nd(op: xegpu.LoadNdOp, placed: Placed) -> None:
     sg_map = op.ownership
     if isinstance(sg_map, SgMapAttr) and not whole:
         data = ints(sg_map.wi_data)
+        base = getattr(placed.root.owner, "source", None)
+        if len(tdesc.get_shape()) == 1 and data[1] > 1 and len(offsets) == 1 and base is not None:
+            at.replace(at.cast(_units(op, base, offsets[0], data[1]), result.get_shape()))
+            return
         packed = packed or (data[0] > 1 and not op.transposes)
         if op.transposes and data[1] > 1:
             bits = data[1] * element_bits(tdesc.element_type)
@@ -254,6 +259,35 @@ def _load_nd(op: xegpu.LoadNdOp, placed: Placed) -> None:
     if not whole:
         _same_elements(op, new, loaded)
     at.replace(at.cast(at.add(new), result.get_shape()))
+
+
+def _units(op: xegpu.LoadNdOp, base: SSAValue, start: Index, unit: int) -> SSAValue:
+    """A lane's units of a line, of `unit` elements side by side: a block message gives single ones, so each lane reads
+    its own.
+    """
+    at = Before(op)
+    count = prod(op.value.type.get_shape())
+    step = op.tdesc.get_shape()[0] // count * unit
+    element = op.value.type.element_type
+    mask = at.add(arith.ConstantOp(IntegerAttr(1, IntegerType(1))))
+    first = at.plus(start, at.times(at.add(gpu.LaneIdOp()), unit))
+    units = [
+        at.add(
+            xegpu.LoadGatherOp(
+                base,
+                mask,
+                VectorType(element, (unit,)),
+                offsets=at.index(at.plus(first, n * step)),
+                chunk_size=unit,
+                hints=hints_of(op),
+            )
+        )
+        for n in range(count // unit)
+    ]
+    whole = at.splat(zero_of(element), VectorType(element, (count,)))
+    for n, each in enumerate(units):
+        whole = at.add(InsertStridedSliceOp(each, whole, [n * unit], [1]))
+    return whole
 
 
 def _same_elements(old: Any, new: Any, places: Callable[[Any, int], Any]) -> None:
