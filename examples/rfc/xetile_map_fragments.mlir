@@ -154,3 +154,42 @@ func.func @shared_blocks(%in: memref<128x32xf16>, %out: memref<128x32xf16>) {
   xetile.store_tile %v, %to : vector<128x32xf16>, !rows
   return
 }
+
+// [slides 102-219] The product of the slides: C is loaded, tiles move along k, others are prefetched by maps of their own.
+#map_a = #xetile.wg_map<sg_layout = [8, 4], sg_data = [32, 32]>
+#map_b = #xetile.wg_map<sg_layout = [8, 4], sg_data = [32, 64]>
+#map_c = #xetile.wg_map<sg_layout = [8, 4], sg_data = [32, 64]>
+!a = !xetile.tile<256x32xf16, #xetile.tile_attr<wg_map = #map_a>>
+!b = !xetile.tile<32x256xf16, #xetile.tile_attr<wg_map = #map_b>>
+!c = !xetile.tile<256x256xf32, #xetile.tile_attr<wg_map = #map_c>>
+!a_prefetch = !xetile.tile<256x32xf16, #xetile.tile_attr<wg_map = <sg_layout = [32, 1], sg_data = [8, 32]>>>
+!b_prefetch = !xetile.tile<32x256xf16, #xetile.tile_attr<wg_map = <sg_layout = [4, 8], sg_data = [8, 32]>>>
+func.func @product(%arg0: memref<512x128xf16>, %arg1: memref<128x512xf16>, %arg2: memref<512x512xf32>, %0: index, %1: index) {
+  %c0 = arith.constant 0 : index
+  %c32 = arith.constant 32 : index
+  %c128 = arith.constant 128 : index
+  %2 = xetile.init_tile %arg2[%0, %1] : memref<512x512xf32> -> !c
+  %3 = xetile.load_tile %2 : !c -> vector<256x256xf32>
+  %4 = xetile.init_tile %arg0[%0, %c0] : memref<512x128xf16> -> !a
+  %5 = xetile.init_tile %arg1[%c0, %1] : memref<128x512xf16> -> !b
+  %ahead_a = xetile.init_tile %arg0[%0, %c32] : memref<512x128xf16> -> !a_prefetch
+  %ahead_b = xetile.init_tile %arg1[%c32, %1] : memref<128x512xf16> -> !b_prefetch
+  %6:5 = scf.for %arg3 = %c0 to %c128 step %c32
+      iter_args(%arg4 = %4, %arg5 = %5, %arg6 = %3, %arg7 = %ahead_a, %arg8 = %ahead_b)
+      -> (!a, !b, vector<256x256xf32>, !a_prefetch, !b_prefetch) {
+    %8 = xetile.load_tile %arg4 : !a -> vector<256x32xf16>
+    %9 = xetile.load_tile %arg5 : !b -> vector<32x256xf16>
+    xetile.prefetch_tile %arg7 : !a_prefetch
+    xetile.prefetch_tile %arg8 : !b_prefetch
+    %10 = xetile.update_tile_offset %arg4, [%c0, %c32] : !a
+    %11 = xetile.update_tile_offset %arg5, [%c32, %c0] : !b
+    %13 = xetile.update_tile_offset %arg7, [%c0, %c32] : !a_prefetch
+    %14 = xetile.update_tile_offset %arg8, [%c32, %c0] : !b_prefetch
+    %12 = xetile.tile_mma %8, %9, %arg6 {wg_map_c = #map_c}
+        : vector<256x32xf16>, vector<32x256xf16>, vector<256x256xf32> -> vector<256x256xf32>
+    scf.yield %10, %11, %12, %13, %14 : !a, !b, vector<256x256xf32>, !a_prefetch, !b_prefetch
+  }
+  %7 = xetile.init_tile %arg2[%0, %1] : memref<512x512xf32> -> !c
+  xetile.store_tile %6#2, %7 : vector<256x256xf32>, !c
+  return
+}

@@ -26,11 +26,6 @@ OTHERS: dict[str, list[tuple[str, str]]] = {
         ("722-802", "program `xetile_2_5_two_cache_levels`"),
     ],
     "slides": [
-        (
-            "102-193",
-            "one product, printed four times; program `xetile_2_1_gemm_prefetch` has its ops, `mma_map` its C",
-        ),
-        ("195-219", "the same with maps for prefetching: program `xetile_2_1_gemm_prefetch`"),
         ("224-230", "the lowering: every level is text (`tile-to-instruction.md`)"),
     ],
     "xegpu": [

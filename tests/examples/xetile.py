@@ -242,3 +242,10 @@ def blocks() -> Case:
 def shared_blocks() -> Case:
     a, o = numbers(128, 32, dtype=F16), garbage(128, 32, dtype=F16)
     return [a, o], [(o, a)]
+
+
+def product() -> Case:
+    a, b, c = numbers(512, 128, dtype=F16), numbers(128, 512, dtype=F16), garbage(512, 512)
+    expected = wide(c)
+    expected[:256, 256:] += wide(a[:256]) @ wide(b[:, 256:])
+    return [a, b, c, 0, 256], [(c, expected)]
