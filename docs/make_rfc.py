@@ -56,8 +56,8 @@ def table(document: str) -> str:
         sum(map(len, refused.values())),
         len(TARGETS) * (len(rows) - len(OTHERS[document])),
     )
-    if cells:
-        notes.insert(0, f"{cells - lost} of {cells} run.\n")
+    if asked:
+        notes.insert(0, f"{asked - lost} of {asked} run.\n")
     ordered = [row for _, row in sorted(rows, key=lambda row: row[0])]
     return "\n".join([*head, *ordered, *(["", *notes] if notes else [])])
 
