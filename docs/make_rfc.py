@@ -52,11 +52,8 @@ def table(document: str) -> str:
         rows.append((first(numbers), f"| {numbers} | | | {what} |{' |' * len(TARGETS)}"))
     head = [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
     notes = [f"- {why}: {', '.join(each)}" for why, each in sorted(refused.items())]
-    lost, cells = (
-        sum(map(len, refused.values())),
-        len(TARGETS) * (len(rows) - len(OTHERS[document])),
-    )
-    if asked:
+    lost = sum(map(len, refused.values()))
+    if asked := len(TARGETS) * (len(rows) - len(OTHERS[document])):
         notes.insert(0, f"{asked - lost} of {asked} run.\n")
     ordered = [row for _, row in sorted(rows, key=lambda row: row[0])]
     return "\n".join([*head, *ordered, *(["", *notes] if notes else [])])
