@@ -31,9 +31,11 @@ from tilewright.dialects.upstream.combining import ATOMIC_KINDS, REDUCTIONS_OF_A
 from tilewright.dialects.upstream.generic_atomic import GenericAtomicRMWOp
 from tilewright.dtypes import from_mlir
 
+ATOMICS = (memref.AtomicRMWOp, GenericAtomicRMWOp, mach.AtomicRmwOp)
+
 
 def expand_atomic(op: Operation, target: LLVMTarget) -> None:
-    """Rewrites in place what `target` has no instruction for, and atomics on elements of memrefs."""
+    """Rewrites in place one of `ATOMICS` that `target` has no instruction for, or that is on an element of a memref."""
     if isinstance(op, memref.AtomicRMWOp):
         kind = ATOMIC_KINDS[op.kind.value.data]
         (made,) = replace(op, lambda b, op=op: [_on_memref(b, op, kind, target)])

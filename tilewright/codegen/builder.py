@@ -124,6 +124,7 @@ class Builder(Constants):
         self.location: Any = None
         """Of the ops that come, where it is known."""
         self.nonnegative: set[SSAValue] = set()
+        self._combined: dict[tuple[Block, Kind, Idx, Idx], SSAValue] = {}
         self.prefetches = True
 
     def op(self, op: Operation) -> Operation:
@@ -148,7 +149,11 @@ class Builder(Constants):
         return x
 
     def combined(self, kind: Kind, x: Idx, y: Idx) -> Idx:
-        made = self.value(kind(self.idx(x), self.idx(y)))
+        # Equal sums and products of a block are one value: what is not written need not be found to be equal.
+        key = self.block, kind, x, y
+        made = self._combined.get(key)
+        if made is None:
+            made = self._combined[key] = self.value(kind(self.idx(x), self.idx(y)))
         return made if kind is arith.SubiOp else self.mark(made, x, y)
 
     def min(self, x: Idx, y: Idx) -> Idx:

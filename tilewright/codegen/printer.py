@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
-from tilewright.codegen.atomic_loops import expand_atomic
+from tilewright.codegen.atomic_loops import ATOMICS, expand_atomic
 from tilewright.codegen.registers import NoRegister, RegisterLayout
 from tilewright.codegen.target import Handler, LLVMTarget
 from tilewright.codegen.vector_memory import expand_vector_memory
@@ -305,7 +305,7 @@ def emit_module(module: ModuleOp, target: LLVMTarget) -> str:
     for op in list(module.walk()):
         if op.name in LOADS or op.name in STORES:
             expand_vector_memory(op, target)
-        else:
+        elif type(op) in ATOMICS:
             expand_atomic(op, target)
     printer = Printer(target)
     for op in module.body.block.ops:

@@ -23,7 +23,8 @@ from tilewright.targets.cpu.evaluate import Position
 from tilewright.targets.cpu.memory import itemsize
 
 ROWS_AT_ONCE = 4
-"""Rows that lie in a panel as they come are copied by so many: all of them would be more code, and no faster."""
+"""Rows that lie in a panel as they come are copied by so many: all of them would be more code, and no faster. At the
+edge of an array one by one: little lies there, and what asks of each row where it ends is most of the code."""
 
 
 @dataclass(frozen=True)
@@ -183,7 +184,7 @@ def pack_block(
 
     if along_k and depth == format.group:
         # Rows lie in a panel as they come.
-        at_once = min(format.lanes, ROWS_AT_ONCE)
+        at_once = min(format.lanes, ROWS_AT_ONCE if inside else 1)
         with b.loop(0, format.lanes, at_once, nonempty=True) as row:
             fetched = [parts(fetch(b.plus(row.iv, r), 0, k_axis, depth)) for r in range(at_once)]
             for r, registers in enumerate(fetched):
