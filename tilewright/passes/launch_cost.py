@@ -10,7 +10,7 @@ and too many small ops are all seen as what they are, time; no kind of kernel is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, fields, replace
 from math import ceil, prod
 from typing import Any
@@ -149,65 +149,94 @@ class Choice:
 
 def launch_seconds(module: ModuleOp, arguments: Sequence[Any], rates: Rates) -> float:
     """Estimated time of a launch that covers the arrays which the kernel stores to."""
-    return costed({}, Program(module, rates), arguments).seconds
+    return costed({}, Program.of(module, rates), arguments).seconds
 
 
-class Program:
-    """What of a kernel's work is the same whatever the shapes, read from its IR once."""
+@dataclass(frozen=True)
+class _Parts:
+    """The ops of a block, by what is asked of them."""
 
-    def __init__(self, module: ModuleOp, rates: Rates, model: ProductModel | None = None):
-        self.rates, self.model = rates, model
+    values: list[Operation]
+    """Those that compute, load or store values of tiles."""
+    moved: list[tuple[xetile.InitTileOp, Operation]]
+    """Loads and stores of tiles that are made once, with these."""
+    inner: list[Operation]
+    """Those with regions."""
+
+
+class Structure:
+    """What of a kernel is the same at all sizes, read from its IR once."""
+
+    def __init__(self, module: ModuleOp, products: bool):
+        """`products`: a model accounts for them, and for the ops that make their operands alone."""
         self.kernel = next(op for op in module.walk() if isinstance(op, gpu.FuncOp))
-        self.products = list(products_of(self.kernel)) if model is not None else []
-        self.elsewhere = {op for p in self.products for op in (p.op, *p.a.made_by, *p.b.made_by)}
-        """Ops that the model accounts for."""
+        self.products = list(products_of(self.kernel)) if products else []
         self.written = [tile for tile, writes in tile_accesses(self.kernel) if writes]
-        loops = [op for op in self.kernel.walk() if isinstance(op, (scf.ForOp, scf.WhileOp))]
+        ops = list(self.kernel.walk())
+        loops = [op for op in ops if isinstance(op, (scf.ForOp, scf.WhileOp))]
         self.shared = len(loops) == 1 and any(
             isinstance(op, xetile.TileMmaOp) for op in loops[0].walk()
         )
-        self.uneven = any(isinstance(l, scf.ForOp) and program_ids(l.ub) for l in loops)
-        self.blocks: dict[Block, tuple[Work, list[Operation]]] = {}
-        """The work of a block's ops but for those with regions, and these."""
+        self.loops = [loop for loop in loops if isinstance(loop, scf.ForOp)]
+        self.uneven = any(program_ids(loop.ub) for loop in self.loops)
+        self.tiles = [op for op in ops if isinstance(op, xetile.InitTileOp)]
+        results: list[SSAValue] = [op.results[0] for op in ops if len(op.results) == 1]
+        self.numbers = [value for value in results if constant(value) is not None]
+        elsewhere = {op for p in self.products for op in (p.op, *p.a.made_by, *p.b.made_by)}
+        blocks = [block for op in ops for region in op.regions for block in region.blocks]
+        self.blocks = {block: self._parts(block, elsewhere) for block in blocks}
+
+    @staticmethod
+    def _parts(block: Block, elsewhere: Set[Operation]) -> _Parts:
+        parts = _Parts([], [], [])
+        for op in block.ops:
+            origin = None
+            if op.regions:
+                parts.inner.append(op)
+            elif op in elsewhere:
+                continue
+            elif isinstance(op, _MOVES) and (origin := tile_origin(op.tile)) is not None:
+                parts.moved.append((origin, op))
+            elif any(isinstance(v.type, VectorType) for v in (*op.results, *op.operands)):
+                parts.values.append(op)
+        return parts
+
+
+class Program:
+    """A kernel's work at the sizes that its IR has now: what is asked of it later, when these are others, is kept."""
+
+    def __init__(self, structure: Structure, rates: Rates, model: ProductModel | None = None):
+        self.structure, self.rates, self.model = structure, rates, model
+        self.works: dict[Block, Work] = {}
+        """Of a block's ops but for those with regions."""
         self.moved: dict[Block, list[tuple[xetile.InitTileOp, int]]] = {}
         """Tiles that a block loads and stores, with their bytes."""
-        self.carried: dict[Operation, int] = {}
+        for block, parts in structure.blocks.items():
+            self.moved[block] = [
+                (origin, sum(map(_bytes, (*op.results, *op.operands))))
+                for origin, op in parts.moved
+            ]
+            work = self.works[block] = Work(ops=len(parts.moved))
+            for op in parts.values:
+                _add(op, work, rates)
+        self.carried = {loop: sum(map(_bytes, loop.results)) for loop in structure.loops}
         """Bytes that a loop carries."""
-        self.numbers: dict[SSAValue, int] = {}
-        self.tiles: dict[Operation, tuple[int, ...]] = {}
-        for op in module.walk():
-            self._read(op)
+        self.tiles = {op: op.tile_type.get_shape() for op in structure.tiles}
+        self.numbers = {v: n for v in structure.numbers if (n := constant(v)) is not None}
+        self.products = [(product, product.shape) for product in structure.products]
 
-    def _read(self, op: Operation) -> None:
-        for region in op.regions:
-            for block in region.blocks:
-                work, inner = Work(), [each for each in block.ops if each.regions]
-                self.moved[block] = []
-                for each in block.ops:
-                    if each in self.elsewhere:
-                        continue
-                    origin = tile_origin(each.tile) if isinstance(each, _MOVES) else None
-                    if origin is not None:
-                        values = (*each.results, *each.operands)
-                        self.moved[block].append((origin, sum(map(_bytes, values))))
-                        work.ops += 1
-                    else:
-                        _add(each, work, self.rates)
-                self.blocks[block] = work, inner
-        if isinstance(op, scf.ForOp):
-            self.carried[op] = sum(_bytes(value) for value in op.results)
-        elif isinstance(op, xetile.InitTileOp):
-            self.tiles[op] = op.tile_type.get_shape()
-        elif len(op.results) == 1 and (number := constant(op.results[0])) is not None:
-            self.numbers[op.results[0]] = number
+    @classmethod
+    def of(cls, module: ModuleOp, rates: Rates, model: ProductModel | None = None) -> Program:
+        """That of a kernel whose sizes stay as they are."""
+        return cls(Structure(module, model is not None), rates, model)
 
     def is_like(self, other: Program) -> bool:
         """Does the other one the same work, in blocks and loops of the same sizes?"""
         mine, others = (
             (
-                *(program.rates, [work for work, _ in program.blocks.values()]),
+                *(program.rates, list(program.works.values())),
                 *(list(program.carried.values()), list(program.tiles.values())),
-                [p.shape for p in program.products],
+                [shape for _, shape in program.products],
                 set(program.numbers.values()),  # constants of one value may be one or several
             )
             for program in (self, other)
@@ -217,7 +246,7 @@ class Program:
     def placed(self, arguments: Sequence[Any]) -> list[PlacedProduct]:
         """Its products for arrays of these shapes."""
         estimate = _Estimate.of(self, arguments)
-        return [estimate.placed(product) for product in self.products]
+        return [estimate.placed(*each) for each in self.products]
 
     def programs(self, arguments: Sequence[Any]) -> int:
         """Of a launch that covers the arrays which the kernel stores to."""
@@ -232,9 +261,7 @@ class Program:
 
 
 def _add(op: Operation, work: Work, rates: Rates) -> None:
-    """Adds what an op does, without what is in its regions."""
-    if op.regions:
-        return
+    """Adds what an op does."""
     if isinstance(op, xetile.TileMmaOp):
         (m, k), n = vector_type(op.a).get_shape(), vector_type(op.b).get_shape()[1]
         work.product(m, n, k, _element_bytes(op.a), rates)
@@ -259,7 +286,7 @@ def costed(values: dict[str, int], program: Program, arguments: Sequence[Any]) -
     estimate, rates = _Estimate.of(program, arguments), program.rates
     programs = estimate.all_programs()
     each, longest = Work(), 1.0
-    if program.uneven:
+    if program.structure.uneven:
         quarters = [estimate.at(place).whole() for place in QUARTERS]
         for work in quarters:
             each.add(work, 1 / len(quarters))
@@ -269,9 +296,9 @@ def costed(values: dict[str, int], program: Program, arguments: Sequence[Any]) -
         longest = (1.5 * more - 0.5 * less) / (0.5 * more + 0.5 * less or 1.0)
     else:
         each = estimate.whole()
-    found = causes(each, programs, rates, shared=program.shared, longest=longest)
+    found = causes(each, programs, rates, shared=program.structure.shared, longest=longest)
     if program.model is not None and program.products:
-        placed = [estimate.placed(p) for p in program.products]
+        placed = [estimate.placed(*each) for each in program.products]
         for cause, more in program.model.causes(placed, programs).items():
             found[cause] = found.get(cause, 0.0) + more
     why = {cause: seconds for cause, seconds in found.items() if seconds}
@@ -281,7 +308,7 @@ def costed(values: dict[str, int], program: Program, arguments: Sequence[Any]) -
 def launch_traffic(module: ModuleOp, arguments: Sequence[Any]) -> tuple[float, int, int]:
     """Operations on numbers of a launch that covers the arrays which the kernel stores to, bytes of the arrays at its
     tiles, each once, and bytes of an element of its products (of its arrays, where it has none)."""
-    program = Program(module, GENERIC)
+    program = Program.of(module, GENERIC)
     estimate = _Estimate.of(program, arguments)
     flops = estimate.whole().flops * estimate.all_programs()
     arrays = [a for a in arguments if isinstance(a, ArrayArg)]
@@ -306,7 +333,7 @@ class _Estimate:
 
     @classmethod
     def of(cls, program: Program, arguments: Sequence[Any]) -> _Estimate:
-        given = zip(program.kernel.body.block.args, arguments, strict=True)
+        given = zip(program.structure.kernel.body.block.args, arguments, strict=True)
         arrays: dict[SSAValue | None, Any] = {v: a for v, a in given if hasattr(a, "shape")}
         return cls(program, {v: tuple(a.shape) for v, a in arrays.items()}, arrays)
 
@@ -317,14 +344,13 @@ class _Estimate:
     # Work of one program.
 
     def whole(self) -> Work:
-        return self.block(self.program.kernel.body.block)
+        return self.block(self.program.structure.kernel.body.block)
 
     def block(self, block: Block) -> Work:
-        own, inner = self.program.blocks[block]
-        work = replace(own)
+        work = replace(self.program.works[block])
         for origin, size in self.program.moved[block]:
             work.memory_bytes += size * self.inside(origin)
-        for op in inner:
+        for op in self.program.structure.blocks[block].inner:
             trips = _UNKNOWN_TRIPS if isinstance(op, scf.WhileOp) else 1
             if isinstance(op, scf.ForOp):
                 trips = self.trips(op)
@@ -350,7 +376,7 @@ class _Estimate:
     # Programs of the launch.
 
     def all_programs(self) -> int:
-        return max((self.programs(tile) for tile in self.program.written), default=1)
+        return max((self.programs(tile) for tile in self.program.structure.written), default=1)
 
     def programs(self, tile: SSAValue) -> int:
         """Programs that write every part of an array once: a tile's steps along the program ids."""
@@ -372,11 +398,11 @@ class _Estimate:
 
     # Products.
 
-    def placed(self, product: TileProduct) -> PlacedProduct:
-        """A product for these shapes."""
-        rows, columns, k = product.shape
+    def placed(self, product: TileProduct, shape: tuple[int, int, int]) -> PlacedProduct:
+        """A product, whose tiles have this shape, for these arrays."""
+        rows, columns, k = shape
         times, op = 1, product.op.parent_op()
-        while op is not None and op is not self.program.kernel:
+        while op is not None and op is not self.program.structure.kernel:
             trips = self.trips(op) if isinstance(op, scf.ForOp) else 1
             if op is product.op.parent_op() and product.is_summed:
                 k = min(k * trips, *(self.along(f, -3 - f.axis, k * trips) for f in product.sides))
@@ -384,12 +410,9 @@ class _Estimate:
                 times *= trips
             op = op.parent_op()
         a, b = (self.side(f, tile) for f, tile in zip(product.sides, (rows, columns), strict=True))
-        types = (
-            _name(product.a.type),
-            _name(product.b.type),
-            _name(vector_type(product.op.result)),
-        )
-        return PlacedProduct(types, a, b, k, times)
+        mma = product.op
+        first, second, result = (_name(vector_type(v)) for v in (mma.a, mma.b, mma.result))
+        return PlacedProduct((first, second, result), a, b, k, times)
 
     def along(self, factor: Factor, axis: int, otherwise: int) -> int:
         """The extent of a factor's array."""

@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar
 from xdsl.dialects.builtin import ModuleOp
 
 from tilewright.diagnostics import TilewrightError, UnsupportedError
-from tilewright.passes.launch_cost import Choice, Program, costed
+from tilewright.passes.launch_cost import Choice, Program, Structure, costed
 from tilewright.passes.resizing import NotAffineError, Resizable
 from tilewright.uarch.base import GENERIC, Rates
 from tilewright.uarch.products import ProductModel
@@ -158,6 +158,7 @@ class _Programs:
         self.lock = Lock()
         try:
             self.resizable = Resizable(self.build, len(request.names))
+            self.structure = Structure(self.resizable.module, model is not None)
         except (NotAffineError, TilewrightError):
             self.resizable = None
 
@@ -175,7 +176,7 @@ class _Programs:
         if self.resizable is not None:
             try:
                 module = self.resizable.at(sizes)
-                return Program(module, self.rated(module), self.model)
+                return Program(self.structure, self.rated(module), self.model)
             except NotAffineError:
                 pass
             except TilewrightError as error:
@@ -183,7 +184,7 @@ class _Programs:
         self.built.add(sizes)
         try:
             module = self.build(sizes)
-            return Program(module, self.rated(module), self.model)
+            return Program.of(module, self.rated(module), self.model)
         except TilewrightError as error:
             return error
 

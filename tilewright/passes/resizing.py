@@ -12,7 +12,6 @@ not tell: who relies on a choice builds it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from fractions import Fraction
 from typing import Any, TypeVar
 
 from xdsl.dialects.builtin import (
@@ -51,7 +50,8 @@ class Resizable:
         ops = [list(module.walk()) for module in modules]
         if len({_structure(each) for each in ops}) > 1:
             raise NotAffineError
-        self._module = modules[0]
+        self.module = modules[0]
+        """Always the same, with other numbers."""
         self._types: list[tuple[SSAValue, _Places]] = []
         self._properties: list[tuple[Operation, str, _Places]] = []
         known: dict[tuple[Attribute, ...], _Places] = {}
@@ -75,20 +75,20 @@ class Resizable:
             places.append((*place, known.setdefault(alike, _Places(alike))))
 
     def at(self, sizes: tuple[int, ...]) -> ModuleOp:
-        """The kernel at these sizes: always the same module, with other numbers."""
+        """The kernel at these sizes: `module`, with their numbers."""
         for value, places in self._types:
             value._type = places.at(sizes)  # pyright: ignore[reportPrivateUsage]
         for op, name, places in self._properties:
             op.properties[name] = places.at(sizes)
-        return self._module
+        return self.module
 
 
 class _Places:
     """Places of a kernel that hold the same at all sizes."""
 
     def __init__(self, held: tuple[Attribute, ...]):
-        self.held = held
-        """With FIRST, and with each of OTHER."""
+        """`held`: with FIRST, and with each of OTHER."""
+        self.made = _function(held)
         self.of = [i for i, attribute in enumerate(held[1:]) if attribute != held[0]]
         """The sizes that it depends on."""
         self.known: dict[tuple[int, ...], Attribute] = {}
@@ -97,7 +97,7 @@ class _Places:
         """What is there at these sizes."""
         key = tuple([sizes[i] for i in self.of])
         if key not in self.known:
-            self.known[key] = _resized(self.held, sizes)
+            self.known[key] = self.made(sizes)
         return self.known[key]
 
 
@@ -122,29 +122,41 @@ def _structure(ops: Sequence[Operation]) -> tuple[Any, ...]:
     )
 
 
-def _resized(held: tuple[Attribute, ...], sizes: tuple[int, ...]) -> Attribute:
-    """What attributes of one place, with FIRST and with each of OTHER, are at these sizes."""
+def _function(held: tuple[Attribute, ...]) -> Callable[[tuple[int, ...]], Attribute]:
+    """What tells of sizes what is in a place that holds these with FIRST, and with each of OTHER."""
     first = held[0]
     if all(attribute == first for attribute in held):
-        return first
+        return lambda sizes: first
     if any(type(attribute) is not type(first) for attribute in held):
         raise NotAffineError
     if isinstance(first, IntAttr):
-        return IntAttr(_affine([a.data for a in held if isinstance(a, IntAttr)], sizes))
+        data = [a.data for a in held if isinstance(a, IntAttr)]
+        return lambda sizes: IntAttr(_affine(data, sizes))
     if isinstance(first, DenseArrayBase) and isinstance(first.elt_type, IntegerType):
-        numbers = [a.get_values() for a in held if isinstance(a, DenseArrayBase)]
-        each = [_affine(n, sizes) for n in _together(numbers)]
-        return DenseArrayBase.from_list(first.elt_type, each)
+        element = first.elt_type
+        numbers = list(_together([a.get_values() for a in held if isinstance(a, DenseArrayBase)]))
+        return lambda s: DenseArrayBase.from_list(element, [_affine(n, s) for n in numbers])
     if isinstance(first, ArrayAttr):
-        arrays = _together([a.data for a in held if isinstance(a, ArrayAttr)])
-        return ArrayAttr(_resized(part, sizes) for part in arrays)
+        parts = _functions([a.data for a in held if isinstance(a, ArrayAttr)])
+        return lambda sizes: ArrayAttr(part(sizes) for part in parts)
     if isinstance(first, ParametrizedAttribute):
-        parameters = _together([a.parameters for a in held if isinstance(a, ParametrizedAttribute)])
-        try:
-            return type(first).new([_resized(part, sizes) for part in parameters])
-        except VerifyException as error:
-            raise NotAffineError from error
+        kind = type(first)
+        parts = _functions([a.parameters for a in held if isinstance(a, ParametrizedAttribute)])
+
+        def made(sizes: tuple[int, ...]) -> Attribute:
+            try:
+                return kind.new([part(sizes) for part in parts])
+            except VerifyException as error:
+                raise NotAffineError from error
+
+        return made
     raise NotAffineError
+
+
+def _functions(
+    held: Sequence[Sequence[Attribute]],
+) -> list[Callable[[tuple[int, ...]], Attribute]]:
+    return [_function(part) for part in _together(held)]
 
 
 def _together(parts: Sequence[Sequence[T]]) -> Iterable[tuple[T, ...]]:
@@ -156,9 +168,12 @@ def _together(parts: Sequence[Sequence[T]]) -> Iterable[tuple[T, ...]]:
 
 def _affine(numbers: Sequence[int], sizes: tuple[int, ...]) -> int:
     """The number at these sizes of one that is `numbers` with FIRST and with each of OTHER."""
-    found = Fraction(numbers[0])
+    found, over = numbers[0], 1
     for number, size, first, other in zip(numbers[1:], sizes, FIRST, OTHER, strict=False):
-        found += Fraction((number - numbers[0]) * (size - first), other - first)
-    if found.denominator > 1:
+        if number != numbers[0]:
+            gap = other - first
+            found = found * gap + over * (number - numbers[0]) * (size - first)
+            over *= gap
+    if found % over:
         raise NotAffineError
-    return int(found)
+    return found // over

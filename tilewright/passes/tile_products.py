@@ -14,6 +14,7 @@ from xdsl.dialects.builtin import VectorType
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
 from tilewright.dialects import xetile
+from tilewright.dialects.xetile.rules import vector_type
 from tilewright.passes.tile_origin import tile_origin
 
 
@@ -21,7 +22,6 @@ from tilewright.passes.tile_origin import tile_origin
 class Factor:
     """One side of a product as the IR has it."""
 
-    type: VectorType
     array: SSAValue | None
     """What it is loaded from, seen through ops on each element; None where it is computed otherwise."""
     axis: int
@@ -40,8 +40,8 @@ class TileProduct:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Rows, columns and k of its tiles."""
-        (rows, k), columns = self.a.type.get_shape(), self.b.type.get_shape()[1]
+        """Rows, columns and k of its tiles, as they are now."""
+        (rows, k), (_, columns) = (vector_type(v).get_shape() for v in (self.op.a, self.op.b))
         return rows, columns, k
 
     @property
@@ -62,8 +62,7 @@ def products_of(kernel: Operation) -> Iterator[TileProduct]:
 
 
 def _factor(value: SSAValue, side: int) -> Factor:
-    assert isinstance(value.type, VectorType)
-    kind, transposed, made_by = value.type, False, list[Operation]()
+    transposed, made_by = False, list[Operation]()
     while isinstance(value, OpResult):
         op = value.op
         if value.has_one_use():
@@ -72,11 +71,11 @@ def _factor(value: SSAValue, side: int) -> Factor:
             origin = tile_origin(op.tile)
             if op.permutation is not None or origin is None:
                 break
-            return Factor(kind, origin.source, -1 if side ^ transposed else -2, tuple(made_by))
+            return Factor(origin.source, -1 if side ^ transposed else -2, tuple(made_by))
         tiles = [v for v in op.operands if isinstance(v.type, VectorType)]
         if isinstance(op, xetile.TransposeOp):
             transposed = not transposed
         elif len(tiles) != 1 or tiles[0].type.get_shape() != value.type.get_shape():  # pyright: ignore
             break
         value = tiles[0]
-    return Factor(kind, None, -1 if side else -2, ())
+    return Factor(None, -1 if side else -2, ())

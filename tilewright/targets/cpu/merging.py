@@ -103,7 +103,7 @@ class Merging:
         self._program = self._program or self._read(costs)
         program, _ = self._program
         grid = program.grid(args)
-        tile = max((m * n for m, n, _ in (p.shape for p in program.products)), default=0)
+        tile = max((m * n for _, (m, n, _) in program.products), default=0)
         if not may_pay(tile, grid, costs.threads):
             return ""
         told = self._estimates(grid, args, costs)
@@ -122,7 +122,7 @@ class Merging:
         self._program = self._program or self._read(costs)
         program, known = self._program
         alone = program.placed(args)
-        sides = [((p.op.a, 0), (p.op.b, 1)) for p in program.products]
+        sides = [((p.op.a, 0), (p.op.b, 1)) for p, _ in program.products]
 
         def merged(factors: Grid) -> list[PlacedProduct]:
             """The products of a program that stands for so many."""
@@ -165,7 +165,7 @@ class Merging:
 
         module = self._module()
         found = {each.axis: each for each in merges(kernel_of(module))}
-        return Program(module, GENERIC, costs), found
+        return Program.of(module, GENERIC, costs), found
 
     def _module(self) -> ModuleOp:
         from tilewright.dialects.text import parse_module

@@ -257,7 +257,7 @@ def _form(request: Request, options: CompileOptions, machine: Machine) -> Form |
         if other != _resized(work, **{doubled[0]: 2}):
             return None
         roles[name] = doubled[0]
-    return Form(work, roles, Program(request.build(base), GENERIC))
+    return Form(work, roles, Program.of(request.build(base), GENERIC))
 
 
 def _work(
