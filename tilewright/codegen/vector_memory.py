@@ -28,10 +28,9 @@ from tilewright.codegen.target import LLVMTarget
 from tilewright.codegen.tiles import Matrix, plain
 from tilewright.diagnostics import unsupported
 from tilewright.dialects import mach
-from tilewright.dialects.upstream.arith import folded
+from tilewright.dialects.upstream.arith import element_bits, folded
 from tilewright.dialects.upstream.strided import Metadata
 from tilewright.dialects.upstream.vector.access import LOADS, access_of
-from tilewright.dialects.xegpu.types import element_bits
 
 Index = tuple[int, ...]
 

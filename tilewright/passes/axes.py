@@ -18,7 +18,6 @@ from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, VectorType
 from xdsl.ir import Operation, SSAValue
 from xdsl.utils.disjoint_set import DisjointSet
 
-from tilewright.dialects import xegpu
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.elementwise import is_elementwise
 from tilewright.dialects.movement import ELEMENTS, kept_dimensions
@@ -126,8 +125,6 @@ class Axes:
                         self.fixed.add((value, dim))
         elif isinstance(op, xt.TileMmaOp):
             self.product(op.a, op.b, op.c, op.result)
-        elif isinstance(op, xegpu.DpasOp) and all(len(axes_of(v)) == 2 for v in values):
-            self.product(op.lhs, op.rhs, op.acc, op.result)
         elif isinstance(op, xt.ReductionOp):
             for dim in axes_of(op.source):
                 runs = op.reduction_size is not None and (shape_of(op.result) or ())[dim] > 1
@@ -141,11 +138,8 @@ class Axes:
             kept = [dim for dim in axes_of(op.source) if dim not in op.dims]
             for after, dim in zip(axes_of(op.dest), kept, strict=False):
                 self.tied.union_left((op.source, dim), (op.dest, after))
-        elif isinstance(op, (xegpu.LoadNdOp, xegpu.StoreNdOp)):
-            if shape_of(op.value) != op.tdesc.get_shape() or "transpose" in op.properties:
-                self.fix_all([op.value])
-        elif isinstance(op, (xegpu.LoadGatherOp, xegpu.StoreScatterOp, xegpu.AtomicRMWOp)):
-            self.scattered(op)
+        elif op.name.startswith("xegpu."):
+            self.xegpu(op)
         elif op.name in ELEMENTS and len(values) == 2 and "sizes" not in op.properties:
             self.rearranged(op)
         elif op.name in ("vector.step", "gpu.barrier"):
@@ -169,12 +163,23 @@ class Axes:
         if c is not None:
             self.tie_all((c, result))
 
-    def scattered(self, op: xegpu.LoadGatherOp | xegpu.StoreScatterOp | xegpu.AtomicRMWOp) -> None:
-        """Elements that one lane has in a row, and transposed ones, stay as they are."""
+    def xegpu(self, op: Operation) -> None:
+        # Imported here: programs that have no such op have no use for the dialect.
+        from tilewright.dialects import xegpu
+
         values = [v for v in (*op.operands, *op.results) if shape_of(v) is not None]
-        if "transpose" in op.properties or "chunk_size" in op.properties:
+        if isinstance(op, xegpu.DpasOp) and all(len(axes_of(v)) == 2 for v in values):
+            self.product(op.lhs, op.rhs, op.acc, op.result)
+        elif isinstance(op, (xegpu.LoadNdOp, xegpu.StoreNdOp)):
+            if shape_of(op.value) != op.tdesc.get_shape() or "transpose" in op.properties:
+                self.fix_all([op.value])
+        elif isinstance(op, (xegpu.LoadGatherOp, xegpu.StoreScatterOp, xegpu.AtomicRMWOp)):
+            # Elements that one lane has in a row, and transposed ones, stay as they are.
+            if "transpose" in op.properties or "chunk_size" in op.properties:
+                self.fix_all(values)
+            self.tie_all(values)
+        else:
             self.fix_all(values)
-        self.tie_all(values)
 
     def rearranged(self, op: Operation) -> None:
         """Dimensions along which elements keep their number are one; those that are mixed up with others stay whole."""

@@ -44,12 +44,6 @@ def infer_level(function: Operation) -> str:
     return "subgroup" if any(op.name.startswith("xegpu.") for op in ops) else "lane"
 
 
-def tells_lanes_apart(kernel: Operation) -> bool:
-    """Whether an op gives lanes different values, or is one of Intel's lanes."""
-    names = ("gpu.thread_id", "gpu.global_id", "gpu.lane_id", "gpu.shuffle", "gpu.subgroup_id")
-    return any(op.name in names or op.name.startswith("xegpu.") for op in kernel.walk())
-
-
 def functions_of(module: Operation) -> list[gpu.FuncOp]:
     """The kernels of a module, and the func.func that are written like them: same body, same fields.
 

@@ -16,8 +16,7 @@ from typing import Any
 from tilewright.diagnostics import unsupported
 from tilewright.passes.fold_identities import fold_identities
 from tilewright.passes.inline_calls import INLINE_CALLS
-from tilewright.passes.kernel import leave_out_maps, level_of
-from tilewright.passes.level import tells_lanes_apart
+from tilewright.passes.kernel import leave_out_maps, level_of, tells_lanes_apart
 from tilewright.passes.observer import Observer
 from tilewright.passes.pipeline import CLEANUP, Pass, Unit, run
 from tilewright.passes.reciprocal import use_reciprocals

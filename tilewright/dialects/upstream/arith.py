@@ -14,6 +14,7 @@ from xdsl.dialects.arith import FastMathFlagsAttr
 from xdsl.dialects.builtin import (
     AnyFloat,
     DenseIntOrFPElementsAttr,
+    FloatTF32Type,
     IndexType,
     IntegerAttr,
     IntegerType,
@@ -98,6 +99,21 @@ def with_element(kind: Attribute, new: Attribute) -> Attribute:
     if isinstance(kind, TensorType):
         return TensorType(new, kind.get_shape(), kind.encoding)
     return new
+
+
+def element_bits(element: Attribute) -> int:
+    """Bits of one element in memory: tf32 takes 32, i1 and index 8 and 64."""
+    match element:
+        case IntegerType():
+            return 8 if element.width.data == 1 else element.width.data
+        case IndexType():
+            return 64
+        case FloatTF32Type():
+            return 32
+        case _ if isinstance(element, AnyFloat):
+            return element.bitwidth
+        case _:
+            raise VerifyException(f"{element} has no size in memory")
 
 
 # --- Conversions ------------------------------------------------------------------------------------

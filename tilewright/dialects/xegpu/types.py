@@ -12,8 +12,6 @@ from xdsl.dialects.builtin import (
     Float16Type,
     Float32Type,
     Float64Type,
-    FloatTF32Type,
-    IndexType,
     IntAttr,
     IntegerType,
     NoneAttr,
@@ -27,6 +25,7 @@ from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
 
 from tilewright.dialects.attribute_fields import checked, ints
+from tilewright.dialects.upstream.arith import element_bits
 from tilewright.dialects.xegpu import distribution
 from tilewright.dialects.xegpu.attrs import (
     BlockTensorDescAttr,
@@ -55,21 +54,6 @@ RFC_ELEMENTS: dict[str, Attribute] = {
 
 MAX_DIMENSION = 2**31 - 1
 """No block of registers is larger; also keeps products of a malformed shape finite."""
-
-
-def element_bits(element: Attribute) -> int:
-    """Bits of one element in memory: tf32 takes 32, i1 and index 8 and 64."""
-    match element:
-        case IntegerType():
-            return 8 if element.width.data == 1 else element.width.data
-        case IndexType():
-            return 64
-        case FloatTF32Type():
-            return 32
-        case _ if isinstance(element, AnyFloat):
-            return element.bitwidth
-        case _:
-            raise VerifyException(f"{element} has no size in memory")
 
 
 def is_element_type(attribute: Attribute) -> bool:
