@@ -65,32 +65,21 @@ for _bits, _feature in ((512, "avx512vnni"), (256, "avx512vnni|avxvnni")):
         ),
     )
 
-for _bits, _name, _feature in (
-    (512, "avx512.pmaddw.d.512", "avx512bw"),
-    (256, "avx2.pmadd.wd", "avx2"),
+for _kind, _meaning, _part, _bits, _name, _feature in (
+    ("wd", _maddwd, 16, 512, "avx512.pmaddw.d.512", "avx512bw"),
+    ("wd", _maddwd, 16, 256, "avx2.pmadd.wd", "avx2"),
+    ("ubsw", _maddubsw, 8, 512, "avx512.pmaddubs.w.512", "avx512bw"),
+    ("ubsw", _maddubsw, 8, 256, "avx2.pmadd.ub.sw", "avx2"),
 ):
-    _n = _bits // 32
+    _factors, _sums = f"{_bits // _part} x i{_part}", f"{_bits // _part // 2} x i{2 * _part}"
+    _vectors, _vector = (f"vector<{each.replace(' ', '')}>" for each in (_factors, _sums))
     declare(
-        f"x86.vpmaddwd.{_bits}",
-        (f"vector<{2 * _n}xi16>", f"vector<{2 * _n}xi16>"),
-        (f"vector<{_n}xi32>",),
+        f"x86.vpmadd{_kind}.{_bits}",
+        (_vectors, _vectors),
+        (_vector,),
         frozenset({_feature}),
-        _maddwd,
-        _intrinsic(_name, f"<{_n} x i32>", f"<{2 * _n} x i16>", f"<{2 * _n} x i16>"),
-    )
-
-for _bits, _name, _feature in (
-    (512, "avx512.pmaddubs.w.512", "avx512bw"),
-    (256, "avx2.pmadd.ub.sw", "avx2"),
-):
-    _n = _bits // 16
-    declare(
-        f"x86.vpmaddubsw.{_bits}",
-        (f"vector<{2 * _n}xi8>", f"vector<{2 * _n}xi8>"),
-        (f"vector<{_n}xi16>",),
-        frozenset({_feature}),
-        _maddubsw,
-        _intrinsic(_name, f"<{_n} x i16>", f"<{2 * _n} x i8>", f"<{2 * _n} x i8>"),
+        _meaning,
+        _intrinsic(_name, f"<{_sums}>", f"<{_factors}>", f"<{_factors}>"),
     )
 
 
