@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from xdsl.dialects import gpu
 from xdsl.dialects.builtin import ModuleOp
@@ -47,6 +47,8 @@ class Unit(Generic[M]):
     """What the user should know of the code: what was replaced, or could not be done, and why."""
     only: gpu.FuncOp | None = None
     """The kernel, where the module has several."""
+    together: ClassVar[bool] = False
+    """Whether subgroups that share memory are done in one program (`subgroups-together`), for want of another way."""
     clean: bool = False
     """Whether nothing has run since the last cleanup."""
 

@@ -26,9 +26,9 @@ def subgroup_to_workgroup(kernel: gpu.FuncOp) -> None:
     """Lift `kernel` in place."""
     subgroups = subgroups_of(kernel)
     for op in kernel.walk():
-        _refuse_lanes(op)
-        if subgroups > 1:
-            _refuse_sharing(op)
+        refuse_lanes(op)
+        if subgroups > 1 and (why := _shared(op)):
+            raise unsupported(op, why)
     thread_ids_to_subgroup_ids(kernel)
     for op in list(kernel.walk()):
         if isinstance(op, gpu.BlockIdOp | gpu.GridDimOp) and str(op.dimension.data) == "x":
@@ -41,27 +41,29 @@ def subgroup_to_workgroup(kernel: gpu.FuncOp) -> None:
         elif isinstance(op, gpu.NumSubgroupsOp):
             at = Before(op)
             at.replace(at.index(subgroups))
-        elif isinstance(op, gpu.GlobalIdOp):
-            raise _unsupported(op, "gpu.global_id counts threads, not subgroups")
     kernel.attributes[LEVEL] = StringAttr("workgroup")
     kernel.attributes.pop(SUBGROUPS, None)
 
 
-def _refuse_lanes(op: Operation) -> None:
+def refuse_lanes(op: Operation) -> None:
     if op.name in ("gpu.shuffle", "gpu.lane_id"):
-        raise _unsupported(op, f"{op.name} is an op of lanes")
+        raise unsupported(op, f"{op.name} is an op of lanes")
+    if isinstance(op, gpu.GlobalIdOp):
+        raise unsupported(op, "gpu.global_id counts threads, not subgroups")
 
 
-def _refuse_sharing(op: Operation) -> None:
+def share(kernel: gpu.FuncOp) -> bool:
+    """Whether the subgroups of a workgroup share memory, or meet."""
+    return any(_shared(op) for op in kernel.walk())
+
+
+def _shared(op: Operation) -> str | None:
     if op.name in ("gpu.barrier", "xegpu.alloc_nbarrier", "xegpu.init_nbarrier"):
-        raise _unsupported(op, f"{op.name}: subgroups of a workgroup meet")
-    for value in op.results:
-        if isinstance(value.type, MemRefType) and str(value.type.memory_space).startswith("3"):
-            raise _unsupported(op, "subgroups of a workgroup share its local memory")
-
-
-def _unsupported(op: Operation, why: str) -> Exception:
-    return unsupported(op, why)
+        return f"{op.name}: subgroups of a workgroup meet"
+    kinds = (v.type for v in op.results if isinstance(v.type, MemRefType))
+    if any(str(kind.memory_space).startswith("3") for kind in kinds):
+        return "subgroups of a workgroup share its local memory"
+    return None
 
 
 def _divide(op: gpu.BlockIdOp | gpu.GridDimOp, subgroups: int) -> None:

@@ -4,6 +4,7 @@
 |---|---|
 | XeGPU | XeTile (`xegpu.to_xetile`) |
 | a subgroup's, where subgroups neither meet nor share memory | a workgroup's of its own (`subgroup_to_workgroup`) |
+| a subgroup's, where they do, on cuda | a workgroup's, op by op for all of them (`subgroups_together`) |
 | of a workgroup: named barriers, fences | nothing: its memory is in program order, and all of its subgroups meet |
 | of a workgroup: a branch that a run of its subgroups takes (`sg_id_range`) | the ops of the branch |
 
@@ -80,11 +81,28 @@ def _lift(kernel: gpu.FuncOp) -> None:
         kernel.attributes[PROGRAMS] = IntegerAttr(count, i64)
 
 
+def _meet(kernel: gpu.FuncOp) -> None:
+    """Turns subgroups that share memory or meet into one program of their workgroup, where no emulator runs them."""
+    from tilewright.passes.eliminate_barriers import eliminate_barriers
+    from tilewright.passes.subgroup_to_workgroup import share
+    from tilewright.passes.subgroups_together import subgroups_together
+
+    eliminate_barriers(kernel)
+    if subgroups_of(kernel) > 1 and share(kernel):
+        subgroups_together(kernel)
+
+
 OWN_FORM = (Pass[Unit[Any]]("settle-ids", settle, given="unit"),)
 """What a workgroup's XeTile still needs."""
 OTHER_FORMS = (
     Pass[Unit[Any]](
         "xegpu-to-xetile", _to_xetile, given="module", when=lambda u: speaks_xegpu(u.kernel)
+    ),
+    Pass[Unit[Any]](
+        "subgroups-together",
+        _meet,
+        ("subgroup",),
+        when=lambda u: u.together and _level(u) == "subgroup",
     ),
     Pass[Unit[Any]](
         "subgroup-to-workgroup", _lift, ("subgroup",), when=lambda u: _level(u) == "subgroup"

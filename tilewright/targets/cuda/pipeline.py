@@ -70,6 +70,7 @@ from tilewright.uarch.nvidia import WARPGROUP
 class CudaUnit(Unit[Machine]):
     """A kernel on its way to PTX."""
 
+    together = True
     stages: int | None = None
     """Slots of multi-buffers, where the user says it."""
     split: WorkSplit = UNSPLIT
