@@ -72,6 +72,39 @@ def test_panels_are_as_narrow_as_tiles_of_programs_so_that_both_operands_are_pac
     assert "tw_pack0" in asm and "tw_pack1" in asm
 
 
+@pytest.mark.parametrize("bm, bn", [(64, 64), (32, 40)])
+def test_rows_along_k_are_read_once_beside_up_to_four_tiles_of_columns(bm, bn):
+    asm = assembly(BF16, BF16, tw.f32, 32, bn, bm)
+    assert count(asm, "tdpbf16ps") == -(-bn // 16) * count(asm, "tileloaddt1") > 0
+    assert not re.search(r"\ttile(stored|loadd)\t.*%rsp", asm), "tiles are spilled"
+
+
+@pytest.mark.skipif("amx-tile" not in host_features(), reason="this machine has no AMX")
+@pytest.mark.parametrize("form", ["nn", "nt"])
+@pytest.mark.parametrize("dtype", [BF16, I8, np.dtype(np.float16)], ids=str)
+def test_results_of_rows_that_are_read_once(dtype, form, rng):
+    """33 to 64 columns beside A, or rows beside a B that lies along k: parts of tiles, and of blocks of k."""
+    for bk in (32, 64):
+        m, n, k = (int(rng.integers(low, high)) for low, high in ((1, 64), (65, 300), (1, 5000)))
+        tile = (int(rng.integers(33, 65)), 128)
+        if form == "nn":
+            m, n, tile = n, m, tile[::-1]
+        if dtype == I8:
+            a, b = (rng.integers(-128, 128, s, np.int8) for s in ((m, k), (n, k)))
+            c, acc = np.full((m, n), -1, np.int32), tw.i32
+        else:
+            a, b = (rng.standard_normal(s).astype(dtype) for s in ((m, k), (n, k)))
+            c, acc = np.full((m, n), np.nan, np.float32), tw.f32
+        b = b.T if form == "nt" else np.ascontiguousarray(b.T)
+        bm, bn = tile
+        product.options(target="cpu")[tw.cdiv(m, bm), tw.cdiv(n, bn)](
+            a, b, c, BM=bm, BN=bn, BK=bk, ACC=acc
+        )
+        exact = a.astype(np.float64) @ b.astype(np.float64)
+        limit = 0 if dtype == I8 else 1e-5
+        assert np.linalg.norm(c - exact) <= limit * np.linalg.norm(exact), (m, n, k, tile)
+
+
 @pytest.mark.skipif("amx-tile" not in host_features(), reason="this machine has no AMX")
 @pytest.mark.parametrize("tile", [(16, 16, 32), (48, 16, 64), (16, 48, 16)], ids=str)
 def test_results_of_small_tiles_on_ragged_shapes(tile, rng):

@@ -54,6 +54,12 @@ def test_short_sides_are_read_where_they_lie_as_fast_by_half_a_block_of_tiles():
     assert once < pairs
 
 
+def test_rows_of_an_array_are_read_once_beside_up_to_four_tiles():
+    """Of B, which lies along k, beside 64 rows of A; programs of 32 rows read it twice, in part from a cache."""
+    once, twice = (seconds((64, 4096, 4096), (m, 512), BF16, (True, True)) for m in (64, 32))
+    assert once < 0.9 * twice
+
+
 def test_narrow_strips_of_rows_beside_a_few_rows_cost_little_more_than_wide_ones():
     narrow, wide = (seconds((7, 1536, 7168), (8, n)) for n in (64, 512))
     assert wide < narrow < 1.5 * wide

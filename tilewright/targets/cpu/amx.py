@@ -1,10 +1,11 @@
-"""The AMX micro-kernel: 32 x 32 of C in four tiles, two tiles of A and two of B per step of 64 bytes of k; one of A or
-of B where that side of a program's tile has no more rows or columns, so that panels begin where programs do.
+"""Products by AMX: up to four tiles of C, per step of 64 bytes of k. 32 x 32 takes two tiles of A and two of B, one
+of them where that side of a program's tile has no more rows or columns, so that panels begin where programs do. 16 x 64
+takes one of A and four of B, and so reads an A that comes from memory once, few rows at a time (see `roles`).
 
-Per step (and per part of its elements, see `panels.halves`) two loads of B, then each load of A is followed by its two
-products: seven tiles live at most, in the order that LLVM keeps (it does not reorder tile loads to lower the pressure).
-A streams from the second cache with the hint that it is not read again, so that the panel of B stays in the first. C is
-a row-major buffer that is read and written once per block of k.
+Per step (and per part of its elements, see `panels.halves`) each load of A is followed by its products, the first one's
+by loads of B in between: seven tiles live at most, in the order that LLVM keeps (it does not reorder tile loads to
+lower the pressure). A streams from the second cache with the hint that it is not read again, so that the panel of B
+stays in the first. C is a row-major buffer that is read and written once per block of k.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ TILE_ROWS: Final = 16
 TILE_BYTES: Final = 64
 """A tile: 16 rows of 64 bytes."""
 AMX_ROWS: Final = 2 * TILE_ROWS
-"""Rows and columns of C per micro-kernel at most."""
+"""Rows and columns of C per micro-kernel, but for the wide one."""
 
 
 def amx_instruction(m: CpuMachine, a: VectorType, b: VectorType, c: Attribute) -> str | None:
@@ -127,18 +128,16 @@ def _steps(
         at_a = b.ptr(a.pointer, b.times(loop.iv, a.k_bytes))
         at_b = b.ptr(bb.pointer, b.times(loop.iv, b.times(bb.k_bytes, TILE_ROWS)))
         sums = list(loop.carried)
-        parts = (family.a.parts, family.b.parts)
-        for part_b in range(parts[1]):
-            start_b = b.ptr(at_b, part_b * family.b.part_bytes)
-            right = [
-                _tile(b, "x86.amx.tileload", b.ptr(start_b, v * TILE_BYTES), pitch_b)
-                for v in range(width)
-            ]
-            for r, part_a in product_of(range(height), range(parts[0])):
+        for part_b in range(family.b.parts):
+            right: list[SSAValue] = []
+            for r, part_a in product_of(range(height), range(family.a.parts)):
                 start_a = b.ptr(at_a, part_a * family.a.part_bytes)
                 rows = b.ptr(start_a, b.times(r * TILE_ROWS, a.x_bytes))
                 left = _tile(b, "x86.amx.tileloadt1", rows, pitch_a)
                 for v in range(width):
+                    if v == len(right):
+                        place = b.ptr(at_b, part_b * family.b.part_bytes + v * TILE_BYTES)
+                        right.append(_tile(b, "x86.amx.tileload", place, pitch_b))
                     at = width * r + v
                     sums[at] = _tile(b, product, sums[at], left, right[v])
         for fetch in fetches:

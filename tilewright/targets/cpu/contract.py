@@ -32,8 +32,6 @@ from tilewright.targets.cpu.panels import PanelFormat, transpose
 from tilewright.targets.cpu.roles import roles_of
 from tilewright.targets.cpu.thin import ThinProduct, thin_form
 
-TILE_LINES = 32
-"""Cache lines of two tiles, what a step of tiles takes of an operand."""
 MOST_LINES = 4
 """Lines fetched per step of tiles and operand: more cost more than they hide."""
 MAX_PREFETCHES = 16
@@ -274,7 +272,7 @@ class ContractEmitter:
         on, which cost little because they are in the first cache."""
         b = self.b
         uses = -(-count // unit)
-        lines = min(-(-TILE_LINES * format.parts // uses), MOST_LINES)
+        lines = min(-(-format.lanes * format.parts // uses), MOST_LINES)
         there = b.cmp("ne", ahead, 0)
         base = b.value(arith.SelectOp(there, b.ptr(at.pointer, ahead), near))
         return Fetch(b.ptr(base, b.times(turn, AMX_STEPS * 64 * lines)), lines)

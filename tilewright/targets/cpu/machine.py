@@ -120,6 +120,8 @@ THIN_INNER_OF_TILES: Final = (4, 4)
 THIN_COLUMNS: Final = 24
 
 
+WIDE_COLUMNS: Final = 64
+"""Columns beside which tiles of AMX take rows of an array once: four tiles of C beside one of these rows."""
 FEW_USES: Final = 4
 """Rows of an array are read as often as that; more often pays for a copy in which they lie together."""
 STREAMS: Final = 32

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import gcd
 from typing import Any
 
 from xdsl.dialects import arith
@@ -198,7 +199,7 @@ def pack_block(
             rows = [registers[part] for registers in fetched]
             _store_rows(b, format, rows, b.ptr(destination, part * format.part_bytes), depth)
         return
-    lanes = min(format.lanes, max(1, vector_bytes // size))
+    lanes = gcd(format.lanes, max(1, vector_bytes // size))
     for dx in range(0, format.lanes, lanes):
         group = [parts(fetch(dx, g, x_axis, lanes)) for g in range(format.group)]
         for part in range(format.parts):

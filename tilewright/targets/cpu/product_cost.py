@@ -22,7 +22,14 @@ from itertools import product
 from math import ceil, gcd, log2
 
 from tilewright import dtypes
-from tilewright.targets.cpu.machine import FEW_USES, SHARING, STREAMS, CpuMachine, few_reads
+from tilewright.targets.cpu.machine import (
+    FEW_USES,
+    SHARING,
+    STREAMS,
+    WIDE_COLUMNS,
+    CpuMachine,
+    few_reads,
+)
 from tilewright.uarch.cpu import PanelRates
 from tilewright.uarch.products import PlacedProduct, Side
 
@@ -99,8 +106,7 @@ class PanelCosts:
         beside = p.a.extent * rates.row + cleared / rates.panels
         found.append(("sums", sums * ceil(p.k / SUMMED) / speed + beside, True))
         few = few_reads(self.threads)
-        swapped = kernel.tiles and p.a.tile <= kernel.columns and p.b.tile > p.a.tile
-        swapped = swapped and kernel.verbatim and p.b.along_k
+        swapped = _swapped(p, kernel)
         in_rows = kernel.verbatim and p.a.along_k and p.b.tile <= FEW_USES * kernel.wide
         short_runs = p.b.tile <= 2 * kernel.columns and not kernel.tiles
         pack_a = rates.pack_rows if p.a.along_k else rates.pack_columns
@@ -194,8 +200,11 @@ class PanelCosts:
 
     def _padded(self, p: PlacedProduct, kernel: _Kernel) -> float:
         """Elements of C that micro-kernels compute, those of half a block of tiles as many more as they cost."""
-        found = 1.0
+        found, wide = 1.0, _wide(p, kernel)
         for side, whole in ((p.a, kernel.rows), (p.b, kernel.columns)):
+            if wide is not None:  # all of one side, rows of a tile of the other
+                found *= _whole(side.tile if side is wide else side.extent, whole // 2)
+                continue
             half = kernel.tiles and 2 * side.tile <= whole
             unit = whole // 2 if half else whole
             found *= _whole(side.extent, unit) * (self.rates.half_block if half else 1.0)
@@ -242,6 +251,19 @@ def _kernel(m: CpuMachine, types: tuple[str, str, str]) -> _Kernel:
     size = max(4, _itemsize(types[2]))
     nr, rate = m.nr(size), 2.0 * m.vector_bytes / size
     return _Kernel(False, m.mr, nr, nr * m.panels, rate, m.kc * size, size, (m.mr, nr), False)
+
+
+def _swapped(p: PlacedProduct, kernel: _Kernel) -> bool:
+    """Does B lie where it is multiplied, the product turned round (see `roles`)?"""
+    few = kernel.tiles and p.a.tile <= WIDE_COLUMNS and p.b.tile > p.a.tile
+    return few and kernel.verbatim and p.b.along_k
+
+
+def _wide(p: PlacedProduct, kernel: _Kernel) -> Side | None:
+    """The side that rows of the other one's array are multiplied by at once (see `roles`), if they are."""
+    rows, beside = (p.b, p.a) if _swapped(p, kernel) else (p.a, p.b)
+    lying = kernel.tiles and kernel.verbatim and rows.along_k
+    return beside if lying and kernel.columns < beside.tile <= WIDE_COLUMNS else None
 
 
 def _whole(extent: int, block: int) -> int:

@@ -6,23 +6,26 @@ that lies along k, computed transposed:
 
     C^T = B^T A^T        C^T in a buffer of the workgroup, turned round when k is done
 
-Beside one panel in role B each row is read once: blocks of k are deep, for caches fetch long runs ahead. (Beside two or
-more, rows would be read again: a product of 64 rows takes twice as long so as from copies.)
+Each of these rows is best read once, beside all columns, which are up to four tiles wide then (`amx`): blocks of k are
+deep, for caches fetch long runs ahead.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from xdsl.dialects.builtin import UnrealizedConversionCastOp, VectorType
+from xdsl.dialects.builtin import MemRefType, UnrealizedConversionCastOp, VectorType
 from xdsl.ir import Attribute, OpResult, SSAValue
 
+from tilewright.codegen.registers import strided_form
 from tilewright.dialects.stage import ContractOp, PackOp, PanelOp
 from tilewright.passes.packing import Chain, chain_of
+from tilewright.targets.cpu.amx import AMX_ROWS, TILE_ROWS
 from tilewright.targets.cpu.family import Family
-from tilewright.targets.cpu.machine import CpuMachine
+from tilewright.targets.cpu.machine import WIDE_COLUMNS, CpuMachine
 from tilewright.targets.cpu.memory import plain, rows_cols
 from tilewright.targets.cpu.micro import family_of
+from tilewright.targets.cpu.packing import is_verbatim
 from tilewright.targets.cpu.thin import contiguous
 
 DEEP = 8
@@ -44,25 +47,29 @@ def roles_of(m: CpuMachine, a: SSAValue, b: SSAValue, c: Attribute) -> Roles:
     if not family.tiles:
         return Roles(family)
     rows, cols = rows_cols(a.type)[0], rows_cols(b.type)[1]
-    swapped = rows <= family.nr and cols > rows and _in_rows(b, family, 0)
+    swapped = rows <= WIDE_COLUMNS and cols > rows and _in_rows(b, family, 0)
     swapped = swapped and (_chain(a) is not None or _pack(a) is not None)
     if swapped:
         family = family_of(m, b.type, a.type, c, swapped=True)
     wide, axis, columns = (b, 0, rows) if swapped else (a, 1, cols)
-    deep = replace(family, depth=DEEP * family.depth)
-    pack = _pack(wide)
-    if pack is not None:
-        family = deep if pack.depth == deep.depth else family
-    elif columns <= family.nr and _in_rows(wide, family, axis):
-        family = deep
+    if columns <= WIDE_COLUMNS and _in_rows(wide, family, axis):
+        if columns > AMX_ROWS:
+            mr, nr = TILE_ROWS, -(-columns // TILE_ROWS) * TILE_ROWS
+            left, right = replace(family.a, lanes=mr), replace(family.b, lanes=nr)
+            family = replace(family, mr=mr, nr=nr, a=left, b=right)
+        family = replace(family, depth=DEEP * family.depth)
     return Roles(family, swapped)
 
 
 def _in_rows(value: SSAValue, family: Family, axis: int) -> bool:
     """Do the rows of role A lie in the operand's array as they are, along its dimension `axis`?"""
     pack = _pack(value)
-    if pack is not None:  # it was made for a role
-        return pack.depth in (family.depth, DEEP * family.depth)
+    if pack is not None:
+        source = pack.source.type
+        assert isinstance(source, MemRefType)
+        strides = strided_form(source)[0]
+        along = len(strides) > 1 and strides[-2 + pack.result.type.k.data] == 1
+        return along and is_verbatim(pack, source.element_type, family.a)
     chain = _chain(value)
     if chain is None or contiguous(chain) != axis or chain.load.padding_value != 0:
         return False
