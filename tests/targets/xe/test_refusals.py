@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -232,6 +233,51 @@ def test_a_copy_that_scratch_memory_does_not_hold_is_refused_before_it_is_cut() 
     assert done and "xegpu-blocking" not in done
     for text in (copy("f32", "{llvm.noalias}"), copy("f32", out="%a"), copy("f16")):
         refuse_whole(kernel_of(parse_module(text, "kernel.mlir")), xe)
+
+
+def rearranged(made: str, most: int) -> str:
+    """Two loaded blocks, what is made of them, and the first rows of that stored where they may have been loaded."""
+    return f"""
+gpu.module @m {{ gpu.func @k(%a: memref<512x128xf32>, %b: memref<512x128xf32>, %o: memref<{most}x128xf32>) kernel {{
+  %s = xegpu.create_nd_tdesc %a : memref<512x128xf32> -> !xegpu.tensor_desc<512x128xf32>
+  %t = xegpu.create_nd_tdesc %b : memref<512x128xf32> -> !xegpu.tensor_desc<512x128xf32>
+  %u = xegpu.create_nd_tdesc %o : memref<{most}x128xf32> -> !xegpu.tensor_desc<{most}x128xf32>
+  %x = xegpu.load_nd %s[0, 0] : !xegpu.tensor_desc<512x128xf32> -> vector<512x128xf32>
+  %y = xegpu.load_nd %t[0, 0] : !xegpu.tensor_desc<512x128xf32> -> vector<512x128xf32>
+  {made}
+  xegpu.store_nd %z, %u[0, 0] : vector<{most}x128xf32>, !xegpu.tensor_desc<{most}x128xf32>
+  gpu.return }} }}
+"""
+
+
+@pytest.mark.parametrize(
+    ("made", "most", "held"),
+    [
+        ("%w = vector.interleave %x, %y : vector<512x128xf32> -> vector<512x256xf32>\n"
+         "  %z = vector.shape_cast %w : vector<512x256xf32> to vector<1024x128xf32>", 1024, 8192),
+        ("%n = arith.negf %x : vector<512x128xf32>\n"
+         f"  %z = vector.shuffle %x, %n {list(range(1023, -1, -1))} : vector<512x128xf32>, vector<512x128xf32>",
+         1024, 4096),  # both halves are made of one block
+        (f"%z = vector.shuffle %x, %y {[0] * 512 + list(range(512, 1024))} : vector<512x128xf32>, vector<512x128xf32>",
+         1024, None),
+        ("%z = vector.extract_strided_slice %x {offsets = [0], sizes = [8], strides = [1]} "
+         ": vector<512x128xf32> to vector<8x128xf32>", 8, None),
+    ],
+    ids=["two", "one", "repeated", "few"],
+)  # fmt: skip
+def test_what_is_rearranged_is_loaded_whole_where_each_element_is_stored(
+    made: str, most: int, held: int | None
+) -> None:
+    xe = machine("xe-pvc")
+    assert isinstance(xe, XeMachine)
+    small = replace(xe.limits["scratch"], most=64)
+    kernel = kernel_of(parse_module(rearranged(made, most), "kernel.mlir"))
+    with (
+        nullcontext()
+        if held is None
+        else pytest.raises(UnsupportedError, match=f"hold {held} registers of what is loaded")
+    ):
+        refuse_whole(kernel, replace(xe, limits={**xe.limits, "scratch": small}))
 
 
 def test_what_registers_do_not_hold_spills_and_is_told() -> None:

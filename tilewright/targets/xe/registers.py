@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 
+import numpy as np
 from xdsl.dialects import arith, gpu, scf, vector
 from xdsl.dialects.builtin import AnyFloat, IntegerType, UnknownLoc, VectorType, i1
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
@@ -22,7 +23,7 @@ from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
 from tilewright.diagnostics import UnsupportedError, error_at, unsupported
 from tilewright.dialects import xegpu
 from tilewright.dialects.elementwise import is_elementwise_on_vectors
-from tilewright.dialects.movement import shape_of
+from tilewright.dialects.movement import ELEMENTS, numbered, shape_of
 from tilewright.dialects.upstream.vector import MultiReductionOp
 from tilewright.passes.kernel import SPILLS, integer
 from tilewright.passes.memory_objects import may_alias, memory_root
@@ -263,23 +264,56 @@ def _read_again(op: MultiReductionOp) -> list[tuple[SSAValue, int]]:
 
 def _loaded_before(op: xegpu.StoreNdOp) -> list[tuple[SSAValue, int]]:
     """What must have been loaded before the first part is stored: blocks of an array that may overlap the one stored
-    to, of which each element makes one stored; and the fewest bytes that it has on its way."""
-    there, shape = _array(op), shape_of(op.value)
+    to, each element of which makes one stored; and the fewest bytes that these have on their way."""
+    there = _array(op)
+    found: dict[SSAValue, dict[SSAValue, int]] = {}
+    """Of a value: the blocks, and their bytes."""
 
-    def made_of(value: SSAValue) -> list[SSAValue]:
+    def held(value: SSAValue, made_of: Sequence[SSAValue]) -> dict[SSAValue, int]:
         owner = value.owner
-        if not isinstance(owner, Operation) or not is_elementwise_on_vectors(owner):
-            return []
-        return [v for v in owner.operands if shape_of(v) == shape]
+        if isinstance(owner, xegpu.LoadNdOp):
+            here = _array(owner)
+            overlaps = here is not None and here is not there and may_alias(here, there)
+            return {value: _bytes(value)} if overlaps else {}
+        parts = [found[v] for v in made_of]
+        blocks: dict[SSAValue, int] = {}
+        for part in sorted(parts, key=lambda part: -sum(part.values())):
+            if not isinstance(owner, Operation) or is_elementwise_on_vectors(owner):
+                return _within(part, _bytes(value))
+            if blocks.keys().isdisjoint(part):  # others may be made of what these are made of
+                blocks |= part
+        return _within(blocks, _bytes(value))
 
-    way = _reach([op.value], made_of)
-    least = min(_bytes(v) for v in way)
-    for value in way:
-        if isinstance(value.owner, xegpu.LoadNdOp) and there is not None:
-            here = _array(value.owner)
-            if here is not None and here is not there and may_alias(here, there):
-                return [(value, least)]
-    return []
+    work = [(op.value, _made_of(op.value))] if there is not None else []
+    while work:
+        value, made_of = work[-1]
+        if missing := [v for v in made_of if v not in found]:
+            work += [(v, _made_of(v)) for v in missing]
+        else:
+            found[value] = held(*work.pop())
+    return list(found.get(op.value, {}).items())
+
+
+def _made_of(value: SSAValue) -> list[SSAValue]:
+    """Values each element of which makes one of this value."""
+    owner, shape = value.owner, shape_of(value)
+    if not isinstance(owner, Operation) or not shape:
+        return []
+    if is_elementwise_on_vectors(owner):
+        return [v for v in owner.operands if shape_of(v) == shape]
+    if owner.name not in ELEMENTS or sum(map(_count, owner.operands)) != _count(value):
+        return []
+    return list(owner.operands) if np.bincount(numbered(owner)[0].ravel()).max() == 1 else []
+
+
+def _count(value: SSAValue) -> int:
+    return prod(shape_of(value) or ())
+
+
+def _within(blocks: dict[SSAValue, int], most: int) -> dict[SSAValue, int]:
+    """Blocks of which no more than so many bytes are held."""
+    all_bytes = sum(blocks.values())
+    return {v: n * most // all_bytes for v, n in blocks.items()} if all_bytes > most else blocks
 
 
 def _array(op: xegpu.LoadNdOp | xegpu.StoreNdOp) -> SSAValue | None:
