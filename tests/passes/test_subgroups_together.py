@@ -100,6 +100,29 @@ def test_what_does_not_differ_is_done_once() -> None:
     assert names.count("xegpu.load_matrix") == 5 and names.count("xegpu.store_matrix") == 4
 
 
+NAMED = """
+  %id = arith.constant 1 : i8
+  %all = arith.constant {count} : i8
+  xegpu.alloc_nbarrier 2
+  %named = xegpu.init_nbarrier %id, %all : i8, i8 -> !xegpu.nbarrier
+  xegpu.store_matrix %x, %m[%mine, 0] : {V}, {M}, index
+  xegpu.fence memory_kind = slm, fence_scope = workgroup
+  xegpu.nbarrier_arrive %named : !xegpu.nbarrier
+  xegpu.nbarrier_wait %named : !xegpu.nbarrier
+  %r = xegpu.load_matrix %m[%zero, 0] : {M}, index -> {V}
+"""
+
+
+def test_a_named_barrier_is_one_of_the_workgroup_where_all_subgroups_come_to_it() -> None:
+    kernel = kernel_of(parse_module(KERNEL.format(NAMED.format(count=4, V=V, M=M))))
+    subgroups_together(kernel)
+    names = [op.name for op in kernel.walk()]
+    assert names.count("gpu.barrier") == 1
+    assert not any("nbarrier" in name or "fence" in name for name in names)
+    with pytest.raises(UnsupportedError, match="some subgroups of a workgroup meet"):
+        subgroups_together(kernel_of(parse_module(KERNEL.format(NAMED.format(count=2, V=V, M=M)))))
+
+
 def test_a_barrier_that_not_all_come_to_is_refused() -> None:
     with pytest.raises(UnsupportedError, match="where not all subgroups of a workgroup come"):
         subgroups_together(kernel_of(parse_module(KERNEL.format(ALONE))))

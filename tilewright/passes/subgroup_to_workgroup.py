@@ -15,6 +15,7 @@ from __future__ import annotations
 from xdsl.dialects import arith, gpu
 from xdsl.dialects.builtin import MemRefType, StringAttr
 from xdsl.ir import Operation
+from xdsl.rewriter import Rewriter
 
 from tilewright.diagnostics import unsupported
 from tilewright.passes.emit import Before
@@ -41,6 +42,8 @@ def subgroup_to_workgroup(kernel: gpu.FuncOp) -> None:
         elif isinstance(op, gpu.NumSubgroupsOp):
             at = Before(op)
             at.replace(at.index(subgroups))
+        elif op.name == "xegpu.fence":  # a workgroup's memory is in program order
+            Rewriter.erase_op(op)
     kernel.attributes[LEVEL] = StringAttr("workgroup")
     kernel.attributes.pop(SUBGROUPS, None)
 
