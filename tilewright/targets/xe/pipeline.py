@@ -191,7 +191,7 @@ def _choose(unit: XeUnit) -> None:
 def _spill(unit: XeUnit) -> None:
     """Leaves to the offline compiler what registers do not hold, and tells how much, if nothing else helped."""
     unit.spills = True
-    del unit.kernel.attributes[SPILLS]
+    unit.kernel.attributes.pop(SPILLS, None)
 
 
 def _lower(unit: XeUnit) -> None:
