@@ -25,11 +25,12 @@ test: lint
 	@$(BIN)/pyright >$(VENV)/types.txt & types=$$!; $(PYTEST); tests=$$?; \
 	wait $$types; wrong=$$?; cat $(VENV)/types.txt; exit $$((tests ? tests : wrong))
 
-# What the last `make test` skipped, once the optional packages are there; and 300 programs beside MLIR's own passes.
+# What the last `make test` skipped, once the optional packages are there; 300 programs beside MLIR's own passes; and
+# every fragment of the RFCs on every target.
 rest: $(DEV_STAMP)
 	$(PYTEST) --rest
 	TILEWRIGHT_PEER_EXAMPLES=300 TILEWRIGHT_EVERY_CASE=1 $(BIN)/python -m pytest -n $(WORKERS) -p no:cacheprovider \
-		tests/peer/test_programs.py
+		tests/peer/test_programs.py tests/examples/test_rfc_fragments.py
 
 # Random programs by the thousand, not by the dozen, and every case of every test.
 nightly: $(DEV_STAMP)
