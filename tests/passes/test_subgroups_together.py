@@ -119,7 +119,7 @@ def test_a_named_barrier_is_one_of_the_workgroup_where_all_subgroups_come_to_it(
     names = [op.name for op in kernel.walk()]
     assert names.count("gpu.barrier") == 1
     assert not any("nbarrier" in name or "fence" in name for name in names)
-    with pytest.raises(UnsupportedError, match="some subgroups of a workgroup meet"):
+    with pytest.raises(UnsupportedError, match="expects 2 subgroups, and 4 do this op"):
         subgroups_together(kernel_of(parse_module(KERNEL.format(NAMED.format(count=2, V=V, M=M)))))
 
 

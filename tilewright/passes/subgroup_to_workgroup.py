@@ -15,11 +15,11 @@ from __future__ import annotations
 from xdsl.dialects import arith, gpu
 from xdsl.dialects.builtin import MemRefType, StringAttr
 from xdsl.ir import Operation
-from xdsl.rewriter import Rewriter
 
 from tilewright.diagnostics import unsupported
 from tilewright.passes.emit import Before
 from tilewright.passes.kernel import LEVEL, SUBGROUPS, subgroups_of
+from tilewright.passes.program_order import program_order
 from tilewright.passes.thread_ids import thread_ids_to_subgroup_ids
 
 
@@ -30,6 +30,7 @@ def subgroup_to_workgroup(kernel: gpu.FuncOp) -> None:
         refuse_lanes(op)
         if subgroups > 1 and (why := _shared(op)):
             raise unsupported(op, why)
+    program_order(kernel)
     thread_ids_to_subgroup_ids(kernel)
     for op in list(kernel.walk()):
         if isinstance(op, gpu.BlockIdOp | gpu.GridDimOp) and str(op.dimension.data) == "x":
@@ -42,8 +43,6 @@ def subgroup_to_workgroup(kernel: gpu.FuncOp) -> None:
         elif isinstance(op, gpu.NumSubgroupsOp):
             at = Before(op)
             at.replace(at.index(subgroups))
-        elif op.name == "xegpu.fence":  # a workgroup's memory is in program order
-            Rewriter.erase_op(op)
     kernel.attributes[LEVEL] = StringAttr("workgroup")
     kernel.attributes.pop(SUBGROUPS, None)
 

@@ -18,47 +18,29 @@ from collections.abc import Sequence
 from xdsl.dialects import gpu, scf
 from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Operation, SSAValue
-from xdsl.rewriter import InsertPoint, Rewriter
 from xdsl.traits import is_side_effect_free
 
 from tilewright.diagnostics import unsupported
-from tilewright.dialects import xegpu
 from tilewright.dialects.effects import written
-from tilewright.dialects.upstream.arith import constant
 from tilewright.passes.carried import LOOPS_AND_BRANCHES, carried_together
 from tilewright.passes.kernel import LEVEL, SUBGROUPS, subgroups_of
 from tilewright.passes.new_body import NewBody
+from tilewright.passes.program_order import program_order
 from tilewright.passes.subgroup_to_workgroup import refuse_lanes
 from tilewright.passes.thread_ids import thread_ids_to_subgroup_ids
 
 ONCE = ("gpu.barrier", "memref.alloc", "memref.alloca", "memref.dealloc")
-_DROPPED = (xegpu.NbarrierArriveOp, xegpu.AllocNbarrierOp, xegpu.FenceOp)
 
 
 def subgroups_together(kernel: gpu.FuncOp) -> None:
     """Makes the program of subgroups that of their workgroup, in place."""
     for op in kernel.walk():
         refuse_lanes(op)
-    _program_order(kernel)
+    program_order(kernel)
     thread_ids_to_subgroup_ids(kernel)
     _Together(kernel).kernel(kernel)
     kernel.attributes[LEVEL] = StringAttr("workgroup")
     kernel.attributes.pop(SUBGROUPS, None)
-
-
-def _program_order(kernel: gpu.FuncOp) -> None:
-    """Makes a barrier of the workgroup of a named one that all of its subgroups come to; its memory needs no fence."""
-    count = subgroups_of(kernel)
-    for op in list(kernel.walk(reverse=True)):  # a barrier behind what uses it
-        if isinstance(op, xegpu.InitNbarrierOp):
-            expected = constant(op.operands[1])
-            if expected is None or expected & 0xFF != count or op.results[0].first_use is not None:
-                raise unsupported(op, f"{op.name}: some subgroups of a workgroup meet")
-        elif isinstance(op, xegpu.NbarrierWaitOp):
-            Rewriter.insert_op(gpu.BarrierOp(), InsertPoint.before(op))
-        elif not isinstance(op, _DROPPED):
-            continue
-        Rewriter.erase_op(op)
 
 
 def _differing(kernel: gpu.FuncOp) -> set[SSAValue]:

@@ -31,11 +31,11 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Operation
 from xdsl.rewriter import InsertPoint, Rewriter
 
-from tilewright.diagnostics import TilewrightError, UnsupportedError, unsupported
-from tilewright.dialects.upstream.arith import constant
+from tilewright.diagnostics import TilewrightError, UnsupportedError
 from tilewright.passes.cleanup import eliminate_dead
 from tilewright.passes.kernel import BLOCK, LEVEL, PROGRAMS, block_of, level_of, subgroups_of
 from tilewright.passes.pipeline import Pass, Unit
+from tilewright.passes.program_order import program_order
 from tilewright.passes.strided_memrefs import strided_memrefs
 
 Block = tuple[int, int, int]
@@ -49,7 +49,8 @@ def settle(unit: Unit[Any]) -> None:
     block = block_of(kernel)
     kernel.attributes[LEVEL] = StringAttr(level_of(kernel))
     if _level(unit) == "workgroup" and speaks_xegpu(kernel):
-        _program_order(kernel)
+        program_order(kernel)
+        _do_runs(kernel)
     if _level(unit) == "workgroup":
         kernel.attributes.pop(BLOCK, None)
     _settle_ids(kernel, block)
@@ -151,33 +152,12 @@ def _settle_ids(kernel: gpu.FuncOp, block: Block | None) -> None:
 # A workgroup's text ----------------------------------------------------------------------------------------------
 
 
-def _program_order(kernel: gpu.FuncOp) -> None:
-    """What only tells subgroups of one another: at workgroup level memory is in program order."""
-    from tilewright.dialects import xegpu
-    from tilewright.passes.level import range_of, region_of_run, subgroups_at
+def _do_runs(kernel: gpu.FuncOp) -> None:
+    """What a run of the subgroups does, the workgroup's program does."""
+    from tilewright.passes.level import range_of, region_of_run
 
     for op in list(kernel.walk()):
-        if isinstance(op, xegpu.InitNbarrierOp):
-            expected, there = constant(op.operands[1]), subgroups_at(op)
-            if None not in (expected, there) and (expected or 0) & 0xFF != there:
-                raise unsupported(
-                    op,
-                    f"the barrier expects {expected} subgroups, and {there} do this op of the workgroup's text",
-                )
-    dropped = (
-        xegpu.NbarrierArriveOp,
-        xegpu.NbarrierWaitOp,
-        xegpu.AllocNbarrierOp,
-        xegpu.FenceOp,
-        xegpu.CompileHintOp,
-    )
-    for op in list(kernel.walk()):
-        if isinstance(op, dropped):
-            Rewriter.erase_op(op)
-    for op in list(kernel.walk()):
-        if isinstance(op, xegpu.InitNbarrierOp) and op.results[0].first_use is None:
-            Rewriter.erase_op(op)
-        elif isinstance(op, scf.IfOp) and range_of(op) is not None:
+        if isinstance(op, scf.IfOp) and range_of(op) is not None:
             inner = region_of_run(op).block
             assert inner.last_op is not None
             Rewriter.erase_op(inner.last_op)
