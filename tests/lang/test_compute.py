@@ -185,6 +185,33 @@ def test_sizes_of_reduction_and_broadcast(rng):
 
 
 @tw.kernel
+def four_bits(X, W, S, C, BK: tw.constexpr = 32):
+    acc = tw.zeros((16, 32), tw.f32)
+    for k in range(0, X.shape[1], BK):
+        x = tw.load_tile(tw.init_tile(X, [0, k], (16, BK)))
+        w = tw.load_tile(tw.init_tile(W, [k, 0], (BK, 16)))
+        w = tw.interleave(w << 4 >> 4, w >> 4).to(tw.f32)
+        s = tw.load_tile(tw.init_tile(S, [k // BK, 0], (1, 32)))
+        acc = tw.tile_mma(x, (w * s).to(X.dtype), acc)
+    even, odd = tw.deinterleave(acc)
+    tw.store_tile(even, tw.init_tile(C, [0, 0], (16, 16)))
+    tw.store_tile(odd, tw.init_tile(C, [0, 16], (16, 16)))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_weights_of_four_bits_are_interleaved_on_the_way_to_a_product(rng, dtype):
+    x = rng.standard_normal((16, 96)).astype(dtype)
+    w = rng.integers(-8, 8, (96, 32))
+    packed = ((w[:, 0::2] & 15) | (w[:, 1::2] << 4)).astype(np.uint8).view(np.int8)
+    s = rng.uniform(0.5, 1.5, (3, 32)).astype(np.float32)
+    c = poisoned((16, 32), np.float32)
+    run(four_bits, 1, x, packed, s, c)
+    exact = x.astype(float) @ (w * s.repeat(32, 0)).astype(dtype).astype(float)
+    got = np.stack([c[:, :16], c[:, 16:]], 2).reshape(16, 32)
+    assert np.linalg.norm(got - exact) < 1e-6 * np.linalg.norm(exact)
+
+
+@tw.kernel
 def wrong(A, CASE: tw.constexpr):
     a = tw.load_tile(tw.init_tile(A, [0, 0], (4, 8)))
     b = tw.load_tile(tw.init_tile(A, [0, 0], (8, 4)))
@@ -216,6 +243,10 @@ def wrong(A, CASE: tw.constexpr):
         tw.broadcast(a, 0, 8)
     elif CASE == "transpose":
         a.T  # noqa: B018
+    elif CASE == "interleave":
+        tw.interleave(a, b)
+    elif CASE == "odd":
+        tw.deinterleave(tw.sum(a, 1))
     elif CASE == "missing":
         tw.tile_mma(a)
     elif CASE == "dtype method":
@@ -241,6 +272,8 @@ def wrong(A, CASE: tw.constexpr):
         ("mask", "sum of a mask", "a > 0"),
         ("broadcast", "has extent 4", "a"),
         ("transpose", "tw.transpose(x)", "a.T"),
+        ("interleave", "takes two values of one type, not", "b"),
+        ("odd", "takes columns in pairs, and x has 1", "tw.sum(a, 1)"),
         ("missing", "missing a required argument: 'b'", "tw.tile_mma(a)"),
         ("dtype method", "to() takes a dtype", 'a.to("f16")'),
         ("map", "data is not evenly distributed", None),

@@ -25,6 +25,7 @@ UNARY = {
     tw.abs: np.abs,
     tw.floor: np.floor,
     tw.ceil: np.ceil,
+    tw.round: np.rint,
 }
 
 

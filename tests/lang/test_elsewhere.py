@@ -88,7 +88,7 @@ RECIPES = {
     "tan": lambda x, y: np.tan(x),
     "sinh": lambda x, y: np.sinh(x),
     "cosh": lambda x, y: np.cosh(x),
-    "round": lambda x, y: np.round(x),
+    "rint": lambda x, y: np.rint(x),
     "trunc": lambda x, y: np.trunc(x),
     "sign": lambda x, y: np.sign(x),
     "mod": lambda x, y: np.mod(x, y),

@@ -6,6 +6,7 @@ from xdsl.dialects.builtin import VectorType
 
 from tilewright import dtypes
 from tilewright.dialects import xetile
+from tilewright.dialects.upstream import vector
 from tilewright.dialects.xetile import REDUCTION_KINDS
 from tilewright.dialects.xetile.vector_rules import are_multiplied
 from tilewright.dtypes import DType
@@ -113,6 +114,55 @@ def transpose(x: Value, *, wg_map: WgMap | None = None) -> Value:
     op = xetile.TransposeOp(computed(x), (1, 0), wg_map=wg_attr(wg_map))
     m, n = x.shape
     return Value(emitter("transpose").emit_checked(op).result, x.dtype, (n, m))
+
+
+@language
+def interleave(a: Value, b: Value) -> Value:
+    """The columns of ``a`` and ``b`` in turn, ``a`` first: ``[M, 2 N]`` of two values ``[M, N]`` of one dtype.
+
+    Raises ArgumentError where shapes or dtypes differ. Source: MLIR, vector.interleave.
+
+    >>> @tw.kernel
+    ... def unpack(X, Y):  # two numbers of four bits in a byte, the low bits first
+    ...     x = tw.load_tile(tw.init_tile(X, [0, 0], (1, 2)))
+    ...     tw.store_tile(tw.interleave(x << 4 >> 4, x >> 4), tw.init_tile(Y, [0, 0], (1, 4)))
+    >>> x = np.array([[0x21, 0x7F]], np.int8); y = np.empty((1, 4), np.int8)
+    >>> unpack[1](x, y); y
+    array([[ 1,  2, -1,  7]], dtype=int8)
+    """
+    a, b = _matrix(a, "a"), _matrix(b, "b")
+    if (a.shape, a.dtype) != (b.shape, b.dtype):
+        mine, other = describe_type(a), describe_type(b)
+        raise ArgumentError("b", f"interleave takes two values of one type, not {mine} and {other}")
+    m, n = a.shape
+    return Value(
+        emitter("interleave").result(vector.InterleaveOp(computed(a), computed(b))),
+        a.dtype,
+        (m, 2 * n),
+    )
+
+
+@language
+def deinterleave(x: Value) -> tuple[Value, Value]:
+    """The even columns of ``x`` and the odd ones: two values ``[M, N / 2]`` of a value ``[M, N]``.
+
+    Raises ArgumentError where N is odd. Source: MLIR, vector.deinterleave.
+
+    >>> @tw.kernel
+    ... def squares(Z, Y):  # of complex numbers, (re, im) in turn
+    ...     re, im = tw.deinterleave(tw.load_tile(tw.init_tile(Z, [0, 0], (1, 4))))
+    ...     tw.store_tile(re * re + im * im, tw.init_tile(Y, [0, 0], (1, 2)))
+    >>> z = np.array([[3, 4, 1, 2]], np.float32); y = np.empty((1, 2), np.float32)
+    >>> squares[1](z, y); y.ravel().tolist()
+    [25.0, 5.0]
+    """
+    x = _matrix(x, "x")
+    m, n = x.shape
+    if n % 2:
+        raise ArgumentError("x", f"deinterleave takes columns in pairs, and x has {n}")
+    op = vector.DeinterleaveOp(computed(x))
+    even, odd = emitter("deinterleave").emit(op).results
+    return Value(even, x.dtype, (m, n // 2)), Value(odd, x.dtype, (m, n // 2))
 
 
 @language

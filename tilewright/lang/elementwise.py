@@ -222,6 +222,21 @@ def floor(x: OperandT, *, wg_map: WgMap | None = None) -> OperandT:
 
 
 @language
+def round(x: OperandT, *, wg_map: WgMap | None = None) -> OperandT:
+    """The whole number next to x, halves to the even one, elementwise, of floats; in x's dtype.
+
+    >>> @tw.kernel
+    ... def apply(X, Y):
+    ...     x = tw.load_tile(tw.init_tile(X, [0], (1, 3)))
+    ...     tw.store_tile(tw.round(x), tw.init_tile(Y, [0], (1, 3)))
+    >>> x = np.array([-1.5, 2.5, 2.6], np.float32); y = np.empty_like(x)
+    >>> apply[1](x, y); y.tolist()
+    [-2.0, 2.0, 3.0]
+    """
+    return _float_function("round", x, math.RoundEvenOp, _round, wg_map)
+
+
+@language
 def ceil(x: OperandT, *, wg_map: WgMap | None = None) -> OperandT:
     """The smallest whole number not below x, elementwise, of floats; in x's dtype.
 
@@ -377,6 +392,10 @@ def _rsqrt(x: float) -> float:
 
 def _floor(x: float) -> float:
     return float(python_math.floor(x))
+
+
+def _round(x: float) -> float:
+    return float(builtins.round(x))
 
 
 def _ceil(x: float) -> float:

@@ -47,8 +47,8 @@ TABLES: dict[str, dict[str, str]] = {
         " needed, or reshape the array at the launch",
         "expand_dims unsqueeze squeeze": "; values keep two dimensions: a reduction leaves [M, 1] or"
         " [1, N], and tw.arange(0, N, axis=1, shape=(M, N)) has the shape that it is given",
-        "cat concatenate concat join stack split interleave hstack vstack": "; values are not"
-        " joined or cut: load or store the parts as tiles of their own",
+        "cat concatenate concat join stack split hstack vstack": "; load or store the parts as tiles"
+        " of their own; columns in turn: tw.interleave(a, b), a, b = tw.deinterleave(x)",
         "flip roll": "; load through tw.load_gather with the indices turned round",
     },
     "Products and reductions": {
@@ -89,7 +89,7 @@ TABLES: dict[str, dict[str, str]] = {
         "sinh": "(tw.exp(x) - tw.exp(-x)) / 2",
         "cosh": "(tw.exp(x) + tw.exp(-x)) / 2",
         "asin acos atan atan2 arcsin arccos arctan arctan2 lgamma erfinv sinpi cospi": "",
-        "round rint": "tw.floor(x + 0.5); halves go up, not to the even neighbour",
+        "rint roundeven": "tw.round(x)",
         "trunc": "tw.where(x < 0, tw.ceil(x), tw.floor(x))",
         "sign": "tw.where(x > 0, 1.0, tw.where(x < 0, -1.0, 0.0))",
         "fabs absolute": "tw.abs(x)",
