@@ -179,6 +179,26 @@ def test_float_extremes(level, t, op, rng) -> None:
         assert (zeros == (op == "minimumf")).all(), "maximum of zeros is +0, minimum -0"
 
 
+@pytest.mark.parametrize("constant", [0.0, -0.0, 1.5, -np.inf, np.nan])
+@pytest.mark.parametrize("t", ["f32", "f64", "f16", "bf16"])
+@pytest.mark.parametrize("op", ["maximumf", "minimumf", "maxnumf", "minnumf"])
+def test_extremes_of_a_constant(t, op, constant, rng) -> None:
+    """A constant takes fewer instructions, and gives what the op gives of a value that nobody knows."""
+    x = hard_floats(rng, FLOATS[t])
+    x[:4] = [0.0, -0.0, np.nan, constant]
+    y = np.full_like(x, constant)
+    text = f"%c = arith.constant dense<0x{bits(y)[0]:0{2 * y.itemsize}X}> : {vec(t)}"
+    for order in ("%x0, {}", "{}, %x0"):
+        op_of = f"%r = arith.{op} {order} : {vec(t)}"
+        known = f"{text}\n{op_of.format('%c')}"
+        got = map_vectors(known, [x], [vec(t)], vec(t), FLOATS[t])
+        wanted = map_vectors(op_of.format("%x1"), [x, y], [vec(t)] * 2, vec(t), FLOATS[t])
+        zero = (got == 0) & (wanted == 0)
+        if op in ("maxnumf", "minnumf"):  # of zeros, either
+            got, wanted = got[~zero], wanted[~zero]
+        same(got, wanted)
+
+
 @pytest.mark.parametrize("t", ["f32", "f64", "f16", "bf16", "f8E4M3FN", "f8E5M2"])
 def test_sign_ops(t, rng) -> None:
     x = hard_floats(rng, FLOATS[t])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import copysign
+
 from xdsl.dialects.arith import (
     CMPF_COMPARISON_OPERATIONS,
 )
@@ -12,7 +14,7 @@ from xdsl.ir import Operation
 
 from tilewright.codegen.convert import convert_float, to_f32
 from tilewright.codegen.elementwise import elementwise, fast_flags, flag_text, float_elementwise
-from tilewright.codegen.lane_ops import Lanes, splat
+from tilewright.codegen.lane_ops import Lanes, number, splat
 from tilewright.codegen.printer import Printer, attribute, prints
 from tilewright.codegen.registers import Element
 
@@ -99,12 +101,21 @@ def float_maximum(o: Lanes, s: str, a: str, b: str, name: str) -> str:
     """maximum, minimum, maxnum or minnum of two registers of LLVM scalar type `s`."""
     if o.p.target.has("maxima"):
         return o.intrinsic(name, s, a, b)
-    t = o.type(s)
+    t, numbers = o.type(s), name in ("maxnum", "minnum")
     above = "ogt" if name.startswith("max") else "olt"
+    constant = number(b)
+    if constant is None:
+        a, b, constant = b, a, number(a)
+    if constant is not None and not numbers:
+        a, b = b, a  # the second is taken where neither is above: the constant, or NaN
     value = o.select(o.fcmp(above, t, a, b), t, a, b)
     if "nnan" in o.flags or o.flags == "fast":
         return value
-    if name in ("maxnum", "minnum"):
+    if constant is not None and constant == constant and (constant != 0 or numbers):
+        return value
+    if name == "maximum" and constant == 0:
+        return o.op("fadd", t, value, o.const(s, 0.0)) if copysign(1, constant) > 0 else value
+    if numbers:
         return o.select(o.fcmp("uno", t, b, b), t, a, value)
     return _nan_and_zero(o, s, a, b, value, name)
 

@@ -8,6 +8,7 @@ touches memory or makes a block.
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Sequence
 
@@ -30,6 +31,14 @@ def float_text(value: float, llvm: str) -> str:
 def splat(count: int, llvm: str, text: str) -> str:
     """A constant in every component."""
     return text if count == 1 else f"splat ({llvm} {text})"
+
+
+def number(text: str) -> float | None:
+    """The float that a constant operand holds in every component; None where it is none."""
+    found = re.fullmatch(r"(?:splat \(\w+ )?0x(H?)([0-9A-F]+)\)?", text)
+    if found is None:
+        return None
+    return struct.unpack(">e" if found[1] else ">d", bytes.fromhex(found[2]))[0]
 
 
 _MANGLED = {"float": "f32", "double": "f64", "half": "f16"}

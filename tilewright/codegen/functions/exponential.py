@@ -25,6 +25,11 @@ EXP2_F32 = {
         0.6931471824645996,
     ),
 }
+# The same for 0 <= r < 1.
+EXP2_ABOVE = {
+    3: (0.0770670473575592, 0.22764499485492706, 0.6951167583465576),
+    4: (0.013426684774458408, 0.052242472767829895, 0.2412802129983902, 0.6930448412895203),
+}
 # p(r) = 1 + r + r^2 (c[n-1] + ... + c[0] r^(n-1))
 EXP_F32 = (
     0.0013927260879427195,
@@ -108,15 +113,17 @@ def _vscalef(o: Lanes, s: str, p: str, n: str, mask: str = "-1") -> str:
 def _exp2_avx512(o: Lanes, s: str, x: str, fast: bool, bits: int) -> str:
     """vreduce gives r = x - n (0 for an infinity), vscalef the rest: nothing needs clamping.
 
-    Fast lanes below the normal range are switched off, because making denormals costs a trap.
+    Fast lanes below the normal range are switched off, because making denormals costs a trap. vscalef takes
+    n = floor(x) of x itself; every bit of an f32 needs n, the integer nearest to x.
     """
-    t = o.type(s)
-    r = _avx512(o, s, "reduce", [(t, x), ("i32", "8")], "-1")
-    n = o.op("fsub", t, x, r)
+    t, degree = o.type(s), _degree(fast, bits)
+    floor = s == "float" and degree in EXP2_ABOVE
+    r = _avx512(o, s, "reduce", [(t, x), ("i32", "9" if floor else "8")], "-1")
+    n = x if floor else o.op("fsub", t, x, r)
     if s == "double":
         r = o.op("fmul", t, r, o.const(s, LN2))
         return _vscalef(o, s, o.horner(s, r, (*EXP_F64, 1.0, 1.0)), n)
-    p = o.horner(s, r, (*EXP2_F32[_degree(fast, bits)], 1.0))
+    p = o.horner(s, r, (*(EXP2_ABOVE if floor else EXP2_F32)[degree], 1.0))
     if not fast or o.count < 8:
         return _vscalef(o, s, p, n)
     normal = o.fcmp("uge", t, x, o.const(s, -126.0))
