@@ -7,10 +7,11 @@ import sys
 from contextvars import ContextVar
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tilewright.codegen.pyfunction import available
-from tilewright.runtime.guards import seen
+from tilewright.runtime.guards import key_of, seen, words_of
 from tilewright.runtime.repeat import repeater
 
 pytestmark = pytest.mark.skipif(not available(), reason="not CPython on x86-64 Linux")
@@ -35,10 +36,13 @@ class Setting:
         self.log: list[Any] = []
         self.bound: list[object] = ["knobs", None, "epoch"]
         launch = seen(self.check, self.run, self.bound[2], (10, 20))
-        self.guarded: dict[Any, Any] = {((2, 3), 10, 20): launch}
+        self.guarded: dict[Any, Any] = {((2, 3), key_of((10, 20))): launch}
         self.same: Any = lambda: True
         watch = [lambda: self.same()]
-        made = repeater(self.otherwise, self.guarded, self.knobs, self.bound, (2, 3), watch)
+        tensors: list[frozenset[Any]] = [frozenset({Tensor})]
+        made = repeater(
+            self.otherwise, self.guarded, self.knobs, self.bound, (2, 3), watch, tensors
+        )
         assert made is not None
         self.launch = made
 
@@ -80,7 +84,7 @@ def test_more_launches_than_slots() -> None:
     s.guarded.clear()
     for i in range(1, 2000):
         run = lambda i=i: s.log.append(i)  # noqa: E731
-        s.guarded[(2, 3), i, 16 * i] = seen(s.check, run, "epoch", (i, 16 * i))
+        s.guarded[(2, 3), key_of((i, 16 * i))] = seen(s.check, run, "epoch", (i, 16 * i))
     for i in (*range(1, 2000), *range(1999, 0, -1)):
         s.launch(Tensor(i), Tensor(16 * i))
     assert s.log == [*range(1, 2000), *range(1999, 0, -1)]
@@ -93,7 +97,7 @@ def test_more_launches_than_slots() -> None:
     ({}, (), {}),
     ({}, (A,), {"y": B}),
     ({"override": "others"}, (A, B), {}),
-    ({}, (A, B) * 5, {}),
+    ({}, (A, B) * 9, {}),
     ({}, (A, Tensor(0)), {}),
     ({"alike": False}, (A, B), {}),
     ({"same": lambda: False}, (A, B), {}),
@@ -112,21 +116,98 @@ def test_everything_else_is_left_to_python(
     assert s.log == [(*args, *kwargs)]
 
 
+def _array() -> np.ndarray[Any, Any]:
+    return np.zeros((4, 6), np.float32)
+
+
+def _again(s: Setting, *args: Any) -> list[Any]:
+    """What becomes of a launch on arguments after one on them was bound."""
+    told = words_of(args, frozenset({Tensor}))
+    assert told is not None
+    check = s.check if any(isinstance(x, Tensor) for x in args) else None
+    s.guarded[(2, 3), key_of(told[0])] = seen(check, s.run, "epoch", *told)
+    s.launch(*args)
+    s.launch(*args)
+    found, s.log = s.log, []
+    return found
+
+
+def test_arrays_and_what_cannot_change() -> None:
+    s, x, y = Setting(), _array(), _array()[:, ::2]
+    for args in (
+        (x, y),
+        (x, None, y.T, True),
+        (x, A, y),
+        (np.zeros(()), np.zeros((0, 3))),
+        (x, A, None),
+    ):
+        assert _again(s, *args) == ["again"] * 2
+    s.alike = False
+    s.launch(x, A, None)
+    assert s.log == [(x, A, None)]
+
+
+@pytest.mark.parametrize("change", [
+    lambda x: x[:3], lambda x: x[:, 1:], lambda x: x[::-1], lambda x: x.T.reshape(4, 6), lambda x: x.reshape(6, 4),
+    lambda x: x.view(np.int32), lambda x: x.astype(np.float64), lambda x: x.copy(), lambda x: x[None],
+    lambda x: x.view(x.dtype.newbyteorder()), lambda x: np.lib.stride_tricks.as_strided(x, (4, 6), (24, 0)),
+    lambda x: x.view(np.matrix), lambda x: x.tolist(), lambda x: None,
+])  # fmt: skip
+def test_other_arrays_are_left_to_python(change: Any) -> None:
+    s, x, y = Setting(), _array(), _array()
+    assert _again(s, x, y, 1) == ["again"] * 2
+    other = change(x)
+    s.launch(other, y, 1)
+    s.launch(x, y, other)
+    assert len(s.log) == 2 and "again" not in s.log
+
+
+def test_an_array_that_was_changed_is_another() -> None:
+    s, x = Setting(), _array()
+    assert _again(s, x) == ["again"] * 2
+    x.flags.writeable = False
+    s.launch(x)
+    x.flags.writeable = True
+    x.resize((3, 8), refcheck=False)
+    s.launch(x)
+    x.resize((4, 6), refcheck=False)
+    s.launch(x)
+    assert [each == "again" for each in s.log] == [False, False, True]
+
+
+def test_more_words_than_are_read_are_left_to_python() -> None:
+    s = Setting()
+    many = tuple(np.zeros((1,) * 20) for _ in range(4))
+    assert _again(s, *many[:2]) == ["again"] * 2
+    assert _again(s, *many) == [many] * 2
+
+
 def test_errors_of_a_launch_are_raised() -> None:
     s = Setting()
 
     def fail() -> None:
         raise KeyError("launch")
 
-    s.guarded[(2, 3), 10, 20] = seen(s.check, fail, "epoch", (10, 20))
+    s.guarded[(2, 3), key_of((10, 20))] = seen(s.check, fail, "epoch", (10, 20))
     with pytest.raises(KeyError, match="launch"):
         s.launch(A, B)
 
 
 def test_references_are_given_back() -> None:
     s = Setting()
-    a, b, lost = Tensor(10), Tensor(20), Tensor(-1)
-    held = (a, b, lost, s.guarded, s.guarded[(2, 3), 10, 20], s.knobs, s.bound)
+    a, b, lost, x = Tensor(10), Tensor(20), Tensor(-1), _array()
+    assert _again(s, x, a) == ["again"] * 2
+    held = (
+        a,
+        b,
+        lost,
+        x,
+        x.dtype,
+        s.guarded,
+        s.guarded[(2, 3), key_of((10, 20))],
+        s.knobs,
+        s.bound,
+    )
     s.launch(a, b)  # its slot holds it from here on
     gc.collect()
     before = [sys.getrefcount(x) for x in held]
@@ -134,6 +215,8 @@ def test_references_are_given_back() -> None:
         s.launch(a, b)
         s.launch(b, lost)
         s.launch(b, a)
+        s.launch(x, a)
+        s.launch(x, b)
     s.log.clear()
     gc.collect()
     assert [sys.getrefcount(x) for x in held] == before

@@ -1,4 +1,7 @@
-"""One call that tells whether tensors look as they did: PyTorch's own guard, where it has one.
+"""What tells in native code (`repeat.py`) whether arguments look as they did.
+
+Of a numpy array all that matters stands in a few words of its object. An object that is no array, and cannot change, is
+told by its address. Of tensors one call tells: PyTorch's own guard, where it has one.
 
 Reading type, shape, strides, dtype and device of a few tensors costs microseconds in Python. Dynamo
 checks the same in C++ before it runs compiled code (`TensorGuards`, not a public name): where this
@@ -8,21 +11,87 @@ torch has it and it works as expected here, launches use it, else they read attr
 from __future__ import annotations
 
 import ctypes as C
+import struct
 import sys
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, TypeAlias
 
-Seen: TypeAlias = tuple[Callable[..., bool], Callable[[], None], object, int, Any]
-"""A launch that was bound: check of its tensors, the launch, the launcher's epoch when it was bound, and memory that
-holds `number of tensors, address, ...` (u64): its place, and its owner. Native code reads it (`repeat.py`)."""
+import numpy as np
+
+Seen: TypeAlias = tuple[Callable[..., bool] | None, Callable[[], None], object, int, Any]
+"""A launch that was bound: check of its tensors (None without any), the launch, the launcher's epoch when it was bound,
+and memory that holds `number of words, word, ...` (i64): its place, and what it and the words need. Native code reads
+it (`repeat.py`)."""
+
+
+class NumpyArray(C.Structure):
+    """PyArrayObject, as far as the layout of an array goes."""
+
+    _fields_ = (
+        ("head", C.c_char * object.__basicsize__),
+        ("data", C.c_ssize_t),
+        ("rank", C.c_int),
+        ("shape", C.POINTER(C.c_ssize_t)),
+        ("strides", C.POINTER(C.c_ssize_t)),
+        ("base", C.c_void_p),
+        ("dtype", C.c_ssize_t),
+        ("flags", C.c_int),
+    )
+
+
+WRITEABLE = 0x400
+"""Of the flags."""
+
+
+def array_words(x: np.ndarray[Any, Any]) -> tuple[int, ...]:
+    """All of an array that a launch depends on. The dtype is told by its address: it must live on."""
+    facts = x.ndim | (WRITEABLE if x.flags.writeable else 0)
+    return x.ctypes.data, facts, id(x.dtype), *x.shape, *x.strides
+
+
+@cache
+def arrays_are_known() -> bool:
+    """Do numpy's arrays look as `NumpyArray` says?"""
+    array = np.empty((2, 6), np.int16)[:, ::2]
+    array.flags.writeable = False
+    x = NumpyArray.from_address(id(array))
+    known = (x.data, x.rank | x.flags & WRITEABLE, x.dtype) == array_words(array)[:3]
+    return known and (*x.shape[:2], *x.strides[:2]) == array_words(array)[3:]
+
+
+def words_of(args: Sequence[Any], tensors: frozenset[Any]) -> tuple[list[int], list[Any]] | None:
+    """What native code reads of arguments, and objects that must live on with it; None where it cannot. What is neither
+    array nor tensor cannot change."""
+    words: list[int] = []
+    held: list[Any] = []
+    for x in args:
+        if type(x) is np.ndarray:
+            if not arrays_are_known():
+                return None
+            words += array_words(x)
+            held.append(x.dtype)
+        elif type(x) in tensors:
+            words.append(x.data_ptr())
+        else:
+            words.append(id(x))
+            held.append(x)
+    return words, held
+
+
+def key_of(words: Sequence[int]) -> bytes:
+    return struct.pack(f"{len(words)}q", *words)
 
 
 def seen(
-    check: Callable[..., bool], run: Callable[[], None], epoch: object, addresses: Sequence[int]
+    check: Callable[..., bool] | None,
+    run: Callable[[], None],
+    epoch: object,
+    words: Sequence[int],
+    held: Sequence[Any] = (),
 ) -> Seen:
-    memory = (C.c_uint64 * (len(addresses) + 1))(len(addresses), *addresses)
-    return check, run, epoch, C.addressof(memory), memory
+    memory = (C.c_int64 * (len(words) + 1))(len(words), *words)
+    return check, run, epoch, C.addressof(memory), (memory, held)
 
 
 @cache

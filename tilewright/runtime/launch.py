@@ -27,7 +27,7 @@ from tilewright.runtime.arrays import data_of, is_cut, likeness, tensor_types, u
 from tilewright.runtime.binding import MISSING, Binder, BoundCall, Parameter, constexpr_likeness
 from tilewright.runtime.compiled import CompiledKernel, Program, compile_program
 from tilewright.runtime.grids import Constexprs, extents
-from tilewright.runtime.guards import Seen, guard, seen
+from tilewright.runtime.guards import Seen, guard, key_of, seen, words_of
 from tilewright.runtime.key import (
     ScalarType,
     overlapping_arguments,
@@ -95,7 +95,8 @@ class Launcher:
         self._kernels: dict[Any, CompiledKernel] = {}
         self._bound: dict[Any, Callable[[], None]] = {}
         self._guarded: dict[Any, Seen] = {}
-        """By grid and addresses alone, with a check of the rest in one call."""
+        """The same for native code: by grid and the words of the arguments."""
+        self._named: dict[Any, Callable[..., bool | None]] = {}
         self._bound_under: list[object] = [None, None, object()]
         """The knobs under which the launches of ``_bound`` were bound, what gave them, and :meth:`epoch`."""
         self._hits = 0
@@ -117,18 +118,6 @@ class Launcher:
         under = self._bound_under[0]
         if under is None or knobs.current() is not under or not self._watch[0]():
             return False
-        run = None
-        if self._guarded and len(args) < len(_ADDRESSES):
-            try:
-                found = self._guarded.get(_ADDRESSES[len(args)](grid, *args))
-                if found is not None and found[0](*args):
-                    run = found[1]
-            except (AttributeError, RuntimeError, TypeError):
-                pass  # a number, an odd tensor, a list of axes
-        if run is not None:
-            run()
-            self._hits += 1
-            return True
         try:
             run = self._bound.get(_exact(grid, args))
         except RuntimeError:  # a tensor without addresses or strides
@@ -136,23 +125,40 @@ class Launcher:
         if run is None:
             return False
         run()
+        self._hits += 1
         return True
 
     def known_as(
         self, name: Any, operands: tuple[Any, ...], grid: Any, args: tuple[Any, ...]
     ) -> None:
-        """Lets ``again(name, operands)`` repeat what ``again(grid, args)`` does, so that an operation need not find the
+        """Lets ``named(name, operands)`` repeat what ``again(grid, args)`` does, so that an operation need not find the
         grid and the arguments anew. ``args`` are views of ``operands``, and ``name`` (a tuple) is no grid."""
         run = self._bound.get(_exact(grid, args))
         if run is not None and (key := _exact(name, operands)) is not None:
-            self._bound[key] = run
+            self._remember_bound(key, name, operands, run)
+
+    def named(self, name: Any, operands: tuple[Any, ...]) -> bool:
+        """Repeats what is known as ``name`` of ``operands``; False where there is nothing."""
+        found = self._named.get(name)
+        if found is not None:
+            return found(*operands) is not False
+
+        def again(*operands: Any) -> bool:
+            return self.again(name, operands)
+
+        done = again(*operands)
+        if done and self.repeats:
+            self._named[name] = self.repeater(name, again) or again
+        return done
 
     @property
     def repeats(self) -> bool:
         """Have there been so many launches over again that native code is worth its making?"""
         return self._hits >= _MANY
 
-    def repeater(self, grid: Any, otherwise: Callable[..., None]) -> Callable[..., None] | None:
+    def repeater(
+        self, grid: Any, otherwise: Callable[..., bool | None]
+    ) -> Callable[..., Any] | None:
         """Launches on a grid that are tried by :meth:`again` first, in native code; None without any."""
         from tilewright.runtime.repeat import repeater
 
@@ -161,7 +167,7 @@ class Launcher:
             self._bound.clear()  # they are bound anew, as native code
             self._guarded.clear()
         under, watch = self._bound_under, self._watch
-        return repeater(otherwise, self._guarded, knobs.OVERRIDE, under, grid, watch)
+        return repeater(otherwise, self._guarded, knobs.OVERRIDE, under, grid, watch, _tensors)
 
     def _bind(self, grid: Any, args: tuple[Any, ...], plan: PreparedLaunch, run_time: Any) -> None:
         """Remember a launch that has just happened for :meth:`again`."""
@@ -173,12 +179,19 @@ class Launcher:
             self._bound.clear()
             self._guarded.clear()
             self._bound_under[:] = settings, knobs.OVERRIDE.get(), object()
-        run = self._bound[exact] = plan.bind(full_grid(grid), run_time, self._often)
-        if len(args) < len(_ADDRESSES) and all(type(value) in _tensors[0] for value in args):
-            check = guard(args)
-            if check is not None:
-                key = _ADDRESSES[len(args)](grid, *args)
-                self._guarded[key] = seen(check, run, self._bound_under[2], key[1:])
+        run = plan.bind(full_grid(grid), run_time, self._often)
+        self._remember_bound(exact, grid, args, run)
+
+    def _remember_bound(
+        self, exact: Any, grid: Any, args: tuple[Any, ...], run: Callable[[], None]
+    ) -> None:
+        self._bound[exact] = run
+        if not self._often or (told := words_of(args, _tensors[0])) is None:
+            return
+        tensors = [x for x in args if type(x) in _tensors[0]]
+        check = guard(tensors) if tensors else None
+        if check is not None or not tensors:
+            self._guarded[grid, key_of(told[0])] = seen(check, run, self._bound_under[2], *told)
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
         """One value per parameter; LaunchError names what is missing or too much."""
@@ -436,18 +449,6 @@ def _exact(grid: Any, args: tuple[Any, ...]) -> Any:
             return None
     return tuple(key)
 
-
-_ADDRESSES: tuple[Callable[..., Any], ...] = (
-    lambda g: (g,),
-    lambda g, a: (g, a.data_ptr()),
-    lambda g, a, b: (g, a.data_ptr(), b.data_ptr()),
-    lambda g, a, b, c: (g, a.data_ptr(), b.data_ptr(), c.data_ptr()),
-    lambda g, a, b, c, d: (g, a.data_ptr(), b.data_ptr(), c.data_ptr(), d.data_ptr()),
-    lambda g, a, b, c, d, e: (
-        g, a.data_ptr(), b.data_ptr(), c.data_ptr(), d.data_ptr(), e.data_ptr(),
-    ),
-)  # fmt: skip
-"""The key of `Launcher._guarded` by the number of tensors: written out, it takes half of a loop's time."""
 
 _NAMES = frozenset({str, DType, type(None), FunctionType})
 """Types of constexprs that are equal only when they mean the same."""

@@ -6,7 +6,6 @@ import ctypes
 import mmap
 import os
 
-from tilewright import forks
 from tilewright.diagnostics import LaunchError
 
 _HUGE = 2 << 20
@@ -31,7 +30,8 @@ class MemoryBlock:
 
 
 _free: list[MemoryBlock] = []
-_lock = forks.lock()
+"""The last that was used, which caches still have, comes last. Threads share it by operations that none interrupts: a
+lock would take a launch longer than all of them."""
 
 
 def acquire(size: int) -> MemoryBlock:
@@ -39,14 +39,15 @@ def acquire(size: int) -> MemoryBlock:
 
     Raises LaunchError where the system has no room for it.
     """
-    with _lock:
-        best = None
-        for block in _free:
-            if block.size >= size and (best is None or block.size < best.size):
-                best = block
-        if best is not None:
-            _free.remove(best)
-            return best
+    small: list[MemoryBlock] = []
+    try:
+        while (block := _free.pop()).size < size:
+            small.append(block)
+    except IndexError:
+        block = None
+    _free[:0] = small
+    if block is not None:
+        return block
     try:
         return MemoryBlock(-(-max(size, 4096) * 9 // 8 // 4096) * 4096)
     except OSError as error:
@@ -58,10 +59,9 @@ def acquire(size: int) -> MemoryBlock:
 
 def release(block: MemoryBlock) -> None:
     """Give a block back for the next launch."""
-    with _lock:
-        _free.append(block)
-        while len(_free) > 1 and sum(b.size for b in _free) > _KEEP_BYTES:
-            _free.pop(0)
+    _free.append(block)
+    while len(_free) > 1 and sum(b.size for b in tuple(_free)) > _KEEP_BYTES:
+        del _free[:1]
 
 
 # A child starts with no blocks: those that its parent keeps would be copied page by page.
