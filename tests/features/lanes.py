@@ -20,8 +20,7 @@ BLOCKS = "a: f32 8x16, b: f32 8x16"
 
 
 def _lanes(arguments: str, body: str, function: Any, **more: Any) -> Program:
-    # A GPU of NVIDIA has no lanes of Intel's subgroups: cuda refuses these, by rule.
-    return Program(arguments, body, gives(function), lanes=16, without=("sm_90a",), **more)
+    return Program(arguments, body, gives(function), lanes=16, **more)
 
 
 def _between(body: str, function: Any) -> Program:
@@ -109,7 +108,6 @@ PROGRAMS: dict[str, Program] = {
         %o = memref.atomic_rmw addf %x, %b[%c0] : (f32, memref<1xf32>) -> f32""",
         lambda a, b: b.__iadd__(a.sum()),
         lanes=16,
-        without=("sm_90a",),
         error=1e-5,
     ),
 }

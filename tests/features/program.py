@@ -49,8 +49,6 @@ class Program:
     """Of a workgroup, and says so."""
     lanes: int = 0
     """Of a lane of a subgroup of so many; its values are a lane's share of them."""
-    without: tuple[str, ...] = ()
-    """Targets that refuse it."""
     error: float = 0.0
     """Of floats, relative in the norm; 0: what rounding to the array's type makes."""
 

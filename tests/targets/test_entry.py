@@ -11,6 +11,7 @@ from tilewright.diagnostics import CheckError, UnsupportedError
 from tilewright.dialects.text import parse_module
 from tilewright.runtime.arrays import describe
 from tilewright.targets.base import CompileOptions
+from tilewright.targets.cuda.executable import CudaExecutable
 from tilewright.targets.entry import build_text
 from tilewright.tools.cli import main
 
@@ -132,14 +133,13 @@ def test_a_loop_whose_step_is_zero_when_it_runs_fails(target: str) -> None:
         kernel.launch((1, 1, 1), [describe(a), describe(b), 0])
 
 
-def test_a_kernel_of_vectors_that_says_no_level_is_told_how():
+def test_a_kernel_of_vectors_that_says_no_level_is_that_of_a_thread():
     text = """gpu.module @m { gpu.func @f(%a: memref<8xf32>, %b: memref<8xf32>) kernel {
   %c0 = arith.constant 0 : index
   %v = vector.load %a[%c0] : memref<8xf32>, vector<8xf32>
   vector.store %v, %b[%c0] : memref<8xf32>, vector<8xf32>
   gpu.return } }"""
-    with pytest.raises(UnsupportedError, match="program of a lane") as raised:
-        build_text(parse_module(text), CompileOptions(target="sm_90a"))
-    assert 'tilewright.level = "workgroup"' in (raised.value.hint or "")
+    built = build_text(parse_module(text), CompileOptions(target="sm_90a"))
+    assert isinstance(built, CudaExecutable) and built.plan.threads == 16
     stated = text.replace("kernel {", 'kernel attributes {tilewright.level = "workgroup"} {')
     assert build_text(parse_module(stated), CompileOptions(target="sm_90a")).asm["ptx"]

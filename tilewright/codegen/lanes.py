@@ -27,6 +27,14 @@ AXES = ("x", "y", "z")
 CONVERGENT = " convergent"
 
 
+def lanes_said(op: Operation, name: str, default: int) -> int:
+    """Lanes of a subgroup, as an attribute of the function says that an op stands in."""
+    function = op.parent_op()
+    while function is not None and function.name != "func.func":
+        function = function.parent_op()
+    return default if function is None else integer_attribute(function, name, default)
+
+
 def _axis(op: Operation) -> int:
     """0, 1 or 2 from the op's `dimension`."""
     found = attribute(op, "dimension")
@@ -134,25 +142,49 @@ def _nv_linear_thread(p: Printer) -> str:
     return p.emit(f"add i32 {base}, {_sreg(p, 'tid.x')}")
 
 
+def _nv_lanes(op: Operation) -> int:
+    """Lanes of the subgroups of an op's function: a warp's, or those of a part of one, which the function says."""
+    return lanes_said(op, "tilewright.lanes", 32)
+
+
+def _nv_lane(p: Printer, lanes: int) -> str:
+    lane = _sreg(p, "laneid")
+    return lane if lanes == 32 else p.emit(f"and i32 {lane}, {lanes - 1}")
+
+
 def _nv_subgroup_id(p: Printer, op: Operation) -> None:
-    _index(p, op, p.emit(f"lshr i32 {_nv_linear_thread(p)}, 5"))
+    shift = _nv_lanes(op).bit_length() - 1
+    _index(p, op, p.emit(f"lshr i32 {_nv_linear_thread(p)}, {shift}"))
 
 
 def _nv_num_subgroups(p: Printer, op: Operation) -> None:
     rows = p.emit(f"mul i32 {_sreg(p, 'ntid.x')}, {_sreg(p, 'ntid.y')}")
     threads = p.emit(f"mul i32 {rows}, {_sreg(p, 'ntid.z')}")
-    _index(p, op, p.emit(f"lshr i32 {p.emit(f'add i32 {threads}, 31')}, 5"))
+    lanes = _nv_lanes(op)
+    up = p.emit(f"add i32 {threads}, {lanes - 1}")
+    _index(p, op, p.emit(f"lshr i32 {up}, {lanes.bit_length() - 1}"))
 
 
 def _nv_barrier(p: Printer, op: Operation) -> None:
-    p.call("void", "llvm.nvvm.barrier.cta.sync.aligned.all", [("i32", "0")])
+    """Where a warp has several subgroups, they may come one after the other."""
+    aligned = ".aligned" * (_nv_lanes(op) == 32)
+    p.call("void", f"llvm.nvvm.barrier.cta.sync{aligned}.all", [("i32", "0")])
 
 
 _NV_SHUFFLE = {"xor": "bfly", "up": "up", "down": "down", "idx": "idx"}
 
 
-def _nv_word(p: Printer, mode: str, x: str, offset: str, segment: str) -> str:
-    args = [("i32", "-1"), ("i32", x), ("i32", offset), ("i32", segment)]
+def _nv_members(p: Printer, op: Operation) -> str:
+    """The threads of a warp that are the subgroup: those who shuffle, wherever the others are."""
+    lanes = _nv_lanes(op)
+    if lanes == 32:
+        return "-1"
+    first = p.emit(f"and i32 {_sreg(p, 'laneid')}, {32 - lanes}")
+    return p.emit(f"shl i32 {(1 << lanes) - 1}, {first}")
+
+
+def _nv_word(p: Printer, members: str, mode: str, x: str, offset: str, segment: str) -> str:
+    args = [("i32", members), ("i32", x), ("i32", offset), ("i32", segment)]
     return p.call("i32", f"llvm.nvvm.shfl.sync.{_NV_SHUFFLE[mode]}.i32", args)
 
 
@@ -165,7 +197,8 @@ def _nv_shuffle(p: Printer, op: Operation) -> None:
     segment = p.emit(f"shl i32 {p.emit(f'sub i32 32, {width}')}, 8")
     if mode != "up":
         segment = p.emit(f"or i32 {segment}, 31")
-    _shuffle_value(p, op, lambda w: _nv_word(p, mode, w, offset, segment))
+    members = _nv_members(p, op)
+    _shuffle_value(p, op, lambda w: _nv_word(p, members, mode, w, offset, segment))
     lane = p.emit(f"and i32 {_sreg(p, 'laneid')}, {p.emit(f'sub i32 {width}, 1')}")
     p.set(op.results[1], [_in_group(p, mode, lane, offset, width)])
 
@@ -180,7 +213,8 @@ def _in_group(p: Printer, mode: str, lane: str, offset: str, width: str) -> str:
 
 
 def _nv_reduce(p: Printer, op: Operation) -> None:
-    _reduce(p, op, 32, lambda step, w: _nv_word(p, "xor", w, str(step), "31"))
+    members = _nv_members(p, op)
+    _reduce(p, op, _nv_lanes(op), lambda step, w: _nv_word(p, members, "xor", w, str(step), "31"))
 
 
 def _nv_function(name: str) -> Handler:
@@ -226,8 +260,8 @@ NVPTX_HANDLERS: dict[str, Handler] = {
     "gpu.block_dim": _nv_coordinate("ntid"),
     "gpu.grid_dim": _nv_coordinate("nctaid"),
     "gpu.global_id": _nv_global_id,
-    "gpu.lane_id": lambda p, op: _index(p, op, _sreg(p, "laneid")),
-    "gpu.subgroup_size": lambda p, op: p.set(op.results[0], ["32"]),
+    "gpu.lane_id": lambda p, op: _index(p, op, _nv_lane(p, _nv_lanes(op))),
+    "gpu.subgroup_size": lambda p, op: p.set(op.results[0], [str(_nv_lanes(op))]),
     "gpu.subgroup_id": _nv_subgroup_id,
     "gpu.num_subgroups": _nv_num_subgroups,
     "gpu.barrier": _nv_barrier,
@@ -299,14 +333,7 @@ def _cl_shuffle(p: Printer, op: Operation) -> None:
 
 
 def _cl_reduce(p: Printer, op: Operation) -> None:
-    size = integer_attribute(op, "cluster_size", 0)
-    if not size:
-        function = op.parent_op()
-        while function is not None and function.name != "func.func":
-            function = function.parent_op()
-        if function is None:
-            raise unsupported(op, "is outside of any function")
-        size = integer_attribute(function, "spirv.intel_reqd_sub_group_size", 16)
+    size = lanes_said(op, "spirv.intel_reqd_sub_group_size", 16)
     _reduce(p, op, size, lambda step, w: _cl_word(p, "_xor", w, str(step)))
 
 

@@ -22,12 +22,21 @@ from tilewright.codegen.functions.special import TANH, reciprocal
 from tilewright.codegen.instructions.nvptx_common import ptx
 from tilewright.codegen.lane_ops import Lanes
 from tilewright.codegen.math import is_fast, print_function_op
-from tilewright.codegen.pointers import address_space, pointer_type, string_constant
+from tilewright.codegen.memrefs import print_alloca
+from tilewright.codegen.pointers import (
+    address_space,
+    offset_pointer,
+    pointer_type,
+    string_constant,
+)
 from tilewright.codegen.printer import Printer, attribute, integer_attribute, unsupported
 from tilewright.codegen.target import Handler
 
 SHARED_SYMBOL = "tilewright_shared"
 """The external array in address space 3 that stands for the dynamic shared memory."""
+
+OFFSET = "mach.offset"
+"""On an allocation in shared memory: how many bytes behind its beginning."""
 
 _HALVES = {"bf16": "i16", "f16": "half"}
 _QUARTERS = {"f8E4M3FN": "e4m3x2", "f8E5M2": "e5m2x2"}
@@ -158,6 +167,18 @@ def _print_shared_base(p: Printer, op: Operation) -> None:
     p.set(op.results[0], [p.emit(f"inttoptr i32 {rounded} to ptr addrspace(3)")])
 
 
+def _print_allocation(p: Printer, op: Operation) -> None:
+    """Shared memory is the part of the dynamic one at `OFFSET`; other memory is a thread's own."""
+    result = op.results[0]
+    layout = p.rep.memref(result.type)  # pyright: ignore[reportArgumentType]
+    if address_space(layout.pointer) != "3":
+        print_alloca(p, op)
+        return
+    p.addressed[SHARED_SYMBOL] = "addrspace(3) "
+    at = integer_attribute(op, OFFSET)
+    p.set(result, [offset_pointer(p, f"@{SHARED_SYMBOL}", at, layout.pointer)])
+
+
 SLOT = 8
 """Bytes of a value for vprintf, which reads 64-bit numbers, doubles and pointers."""
 
@@ -197,5 +218,7 @@ NVPTX_VALUE_HANDLERS: dict[str, Handler] = {
     "math.tanh": _print_tanh,
     "mach.prefetch": _print_prefetch,
     "mach.shared_base": _print_shared_base,
+    **dict.fromkeys(("memref.alloc", "memref.alloca"), _print_allocation),
+    "memref.dealloc": lambda p, op: None,
     "tw.print": _print,
 }

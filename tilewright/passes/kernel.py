@@ -81,12 +81,6 @@ def level_of(kernel: Operation) -> str:
     return infer_level(kernel)
 
 
-def tells_lanes_apart(kernel: Operation) -> bool:
-    """Whether an op gives lanes different values, or is one of Intel's lanes."""
-    names = ("gpu.thread_id", "gpu.global_id", "gpu.lane_id", "gpu.shuffle", "gpu.subgroup_id")
-    return any(op.name in names or op.name.startswith("xegpu.") for op in kernel.walk())
-
-
 def kernel_of(module: ModuleOp) -> gpu.FuncOp:
     """The module's only kernel. CompileError where it has none or several."""
     found = [op for op in module.walk() if isinstance(op, gpu.FuncOp)]

@@ -13,10 +13,36 @@ from __future__ import annotations
 from math import prod
 
 from xdsl.dialects import arith, gpu
+from xdsl.dialects.builtin import DenseArrayBase, i64
 from xdsl.ir import SSAValue
 
+from tilewright.diagnostics import unsupported
 from tilewright.passes.emit import Before
 from tilewright.passes.kernel import BLOCK, block_of, subgroups_of
+
+
+def threads_in_line(kernel: gpu.FuncOp, lanes: int) -> tuple[int, int, int]:
+    """Rewrites the ids of a kernel whose subgroups have so many lanes (1: a subgroup's program), by the numbers of
+    subgroup and lane; the threads of its launch. UnsupportedError where these are not its lanes."""
+    subgroups = subgroups_of(kernel)
+    block = block_of(kernel) or (subgroups * lanes, 1, 1)
+    threads, rest = divmod(prod(block), subgroups)
+    if rest or (lanes > 1 and threads != lanes):
+        raise unsupported(
+            kernel,
+            f"{block[0]}x{block[1]}x{block[2]} threads are not {subgroups} subgroups of {lanes} lanes",
+        )
+    for op in list(kernel.walk()):
+        if isinstance(op, gpu.GlobalIdOp):
+            at = Before(op)
+            one, size, number = (
+                at.add(kind(op.dimension))
+                for kind in (gpu.ThreadIdOp, gpu.BlockDimOp, gpu.BlockIdOp)
+            )
+            at.replace(at.index(at.plus(at.times(number, size), one)))
+    kernel.attributes[BLOCK] = DenseArrayBase.from_list(i64, block)
+    thread_ids_to_subgroup_ids(kernel, of_lanes=lanes > 1)
+    return block
 
 
 def thread_ids_to_subgroup_ids(kernel: gpu.FuncOp, *, of_lanes: bool = False) -> None:

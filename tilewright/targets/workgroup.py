@@ -13,10 +13,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.diagnostics import unsupported
 from tilewright.passes.fold_identities import fold_identities
 from tilewright.passes.inline_calls import INLINE_CALLS
-from tilewright.passes.kernel import leave_out_maps, level_of, tells_lanes_apart
+from tilewright.passes.kernel import leave_out_maps, level_of
 from tilewright.passes.observer import Observer
 from tilewright.passes.pipeline import CLEANUP, Pass, Unit, run
 from tilewright.passes.reciprocal import use_reciprocals
@@ -59,14 +58,7 @@ def begin(
     stage("xegpu" if foreign else "xetile", unit.module)
     run((INLINE_CALLS, *OWN_FORM), unit, observe)
     if level_of(kernel) == "lane":
-        raise unsupported(
-            kernel,
-            f"@{kernel.sym_name.data} is the program of a lane of Intel's subgroups; target {options.target} has none",
-            hint="Intel GPUs run it, and target cpu does lane by lane; the program of a workgroup runs on every target"
-            if tells_lanes_apart(kernel)
-            else "nothing in it differs between lanes: is it a workgroup's? "
-            'Then it has attributes {tilewright.level = "workgroup"}',
-        )
+        return
     if not is_workgroup_xetile(kernel):
         run(OTHER_FORMS, unit, observe)
     if foreign:

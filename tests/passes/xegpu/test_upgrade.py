@@ -11,6 +11,8 @@ from tests.draws import fresh_rng
 from tests.lowering.programs import lowered, ops
 from tilewright import reference
 from tilewright.diagnostics import UnsupportedError
+from tilewright.dialects import xegpu
+from tilewright.dialects.movement import shape_of
 from tilewright.dialects.text import parse_module, print_module
 from tilewright.passes.xegpu.pipeline import SUBGROUP, WORKGROUP
 from tilewright.passes.xegpu.upgrade import upgrade
@@ -134,7 +136,7 @@ func.func @f(%a: memref<64x64xf32>, %b: memref<64x64xf32>, %n: index) {
     assert caught.value.location is not None and caught.value.location.line == 6
 
 
-def test_a_map_that_no_message_has_is_refused():
+def test_a_map_that_no_message_has_stays_on_the_op():
     """Pairs of bf16 side by side, as 32 bits would be distributed: a message of bf16 gives a lane a column."""
     desc = "!xegpu.tensor_desc<12x32xbf16, #xegpu.sg_map<wi_layout = [1, 16], wi_data = [1, 2]>>"
     module = parse_module(
@@ -143,9 +145,9 @@ def test_a_map_that_no_message_has_is_refused():
   %v = xegpu.load_nd %t : {desc} -> vector<12x2xbf16>
   gpu.return }} }}"""
     )
-    with pytest.raises(UnsupportedError, match="distributes other elements") as caught:
-        upgrade(module)
-    assert caught.value.location is not None and caught.value.hint
+    upgrade(module)
+    (load,) = (op for op in module.walk() if isinstance(op, xegpu.LoadNdOp))
+    assert isinstance(load.layout, xegpu.SgMapAttr) and shape_of(load.value) == (24,)
 
 
 def test_descriptors_of_one_base_meet():

@@ -35,6 +35,7 @@ from tilewright.passes.xegpu.complete import complete
 from tilewright.passes.xegpu.exchange_slm import exchange_through_slm
 from tilewright.passes.xegpu.from_xetile import xetile_to_xegpu
 from tilewright.passes.xegpu.insert_barriers import insert_barriers
+from tilewright.passes.xegpu.lane_elements import lane_elements
 from tilewright.passes.xegpu.merge_inductions import merge_inductions
 from tilewright.passes.xegpu.narrow_index import NARROW_INDEX
 from tilewright.passes.xegpu.pad import pad
@@ -45,7 +46,7 @@ from tilewright.passes.xegpu.sg_maps import has_types
 from tilewright.passes.xegpu.slm_layout import lay_out
 from tilewright.passes.xegpu.subgroup_distribute import subgroup_distribute
 from tilewright.passes.xegpu.to_xetile import xegpu_to_xetile
-from tilewright.passes.xegpu.upgrade import upgrade, upgrade_older
+from tilewright.passes.xegpu.upgrade import keeps_map, upgrade, upgrade_older
 from tilewright.passes.xegpu.wg_to_sg import distribute
 from tilewright.uarch.xe import XeMachine, xe_machine
 
@@ -96,6 +97,15 @@ INSERT_BARRIERS = Pass[Unit[Any]]("xegpu-insert-barriers", insert_barriers, W)
 BLOCKOP_FALLBACK = Pass[XeUnit]("xegpu-blockop-fallback", mark, S, KM)
 TO_TODAY = Pass[Unit[Any]]("xegpu-upgrade", upgrade, BOTH, "module")
 OWN_MEMORY = Pass[XeUnit]("own-memory", own_memory, (*BOTH, "lane"))
+
+
+def _own_elements(unit: XeUnit) -> None:
+    """Has each lane load and store its own elements where no block message gives it these."""
+    lanes = integer(unit.kernel, "tilewright.lanes", unit.machine.matrix[0].n[0])
+    lane_elements(unit.kernel, lanes, keeps_map)
+
+
+LANE_ELEMENTS = Pass[XeUnit]("xegpu-lane-elements", _own_elements, ("lane",), "unit", machine=True)
 OLDER_LANES = Pass[XeUnit]("xegpu-upgrade", upgrade_older, ("lane",), "module")
 
 
@@ -250,7 +260,7 @@ PIPELINE = Pipeline[XeUnit](
     (*WORKGROUP, *SUBGROUP),
     lambda module, chip: Unit(module, xe_machine(chip)),
     "pvc",
-    (EXPAND_OPS, check_limits(), *IMEX),
+    (EXPAND_OPS, check_limits(), LANE_ELEMENTS, *IMEX),
 )
 
 
@@ -260,7 +270,7 @@ def entries(level: str) -> Sequence[Pass[XeUnit]]:
         return (*WORKGROUP, *SUBGROUP)
     if level == "subgroup":
         return (*(e for e in WORKGROUP if level in e.requires), *SUBGROUP)
-    return (OWN_MEMORY, OLDER_LANES)
+    return (OWN_MEMORY, OLDER_LANES, LANE_ELEMENTS)
 
 
 def lower(

@@ -3,7 +3,8 @@
 Requires: XeGPU at any level. Guarantees: the same values, and
 - no offsets on create_nd_tdesc, no update_nd_offset: load_nd, store_nd and prefetch_nd carry offsets;
 - no create_tdesc, no update_offset: scattered ops take base and offsets;
-- no sg_map: `layout` on the op at subgroup level, plain 1-D fragments at lane level;
+- no sg_map: `layout` on the op at subgroup level, plain 1-D fragments at lane level, but where these have other
+  elements than a block message gives: there it is the op's `layout`;
 - `transpose` on gathers is a vector.transpose; a 3-D A operand of dpas is 2-D; a 3-D result of load_nd
   has `packed`; 2-D block descriptors of shared memory are mem_descs;
 - vector.gather and vector.scatter of a kernel are xegpu.load and xegpu.store.
@@ -26,7 +27,6 @@ from typing import Any
 
 from xdsl.dialects import arith, gpu, vector
 from xdsl.dialects.builtin import (
-    IntegerAttr,
     IntegerType,
     MemRefType,
     ModuleOp,
@@ -36,14 +36,14 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
-from tilewright.diagnostics import unsupported
+from tilewright.diagnostics import UnsupportedError, unsupported
 from tilewright.dialects import xegpu
 from tilewright.dialects.attribute_fields import ints
 from tilewright.dialects.cache_hints import hints_of
 from tilewright.dialects.movement import shape_of
-from tilewright.dialects.upstream.vector import GatherOp, InsertStridedSliceOp, ScatterOp
+from tilewright.dialects.upstream.vector import GatherOp, ScatterOp
 from tilewright.dialects.xegpu.compute import matrix_dims
-from tilewright.dialects.xegpu.elements import loaded, stored
+from tilewright.dialects.xegpu.elements import loaded, multiplied, stored
 from tilewright.dialects.xegpu.layouts import Ownership, SgMapAttr
 from tilewright.dialects.xegpu.rules_block import (
     full_load_shape,
@@ -53,7 +53,7 @@ from tilewright.dialects.xegpu.rules_block import (
 )
 from tilewright.dialects.xegpu.types import MemDescType, MemorySpace, TensorDescType, element_bits
 from tilewright.dialects.xetile.assembly import Index
-from tilewright.passes.emit import Before, zero_of
+from tilewright.passes.emit import Before
 from tilewright.passes.positions import Placed, PositionRewriter, add
 from tilewright.passes.strided_memrefs import strided_memrefs
 from tilewright.passes.vector_elements import indexed
@@ -97,7 +97,7 @@ def _upgrade_dpas(op: xegpu.DpasOp) -> None:
     if fragments:
         lhs, rhs = (at.cast(v, (prod(shape_of(v)),)) for v in (lhs, rhs))
         acc = None if acc is None else at.cast(acc, (prod(shape_of(acc)),))
-        layouts = [None, None, None]
+        layouts: list[Ownership | None] = [None, None, None]
         new_type = VectorType(result.element_type, (prod(result.get_shape()),))
     elif len(shape_of(lhs)) == 3:
         m, k, p = shape_of(lhs)
@@ -108,6 +108,8 @@ def _upgrade_dpas(op: xegpu.DpasOp) -> None:
     else:
         return
     new = xegpu.DpasOp(lhs, rhs, acc, new_type, *layouts)
+    if fragments and not _same(multiplied, op, new):
+        new.properties |= {n: v for n, v in op.properties.items() if n.startswith("layout")}
     new.attributes |= op.attributes
     at.replace(at.cast(at.add(new), result.get_shape()))
 
@@ -237,10 +239,6 @@ def _load_nd(op: xegpu.LoadNdOp, placed: Placed) -> None:
     sg_map = op.ownership
     if isinstance(sg_map, SgMapAttr) and not whole:
         data = ints(sg_map.wi_data)
-        base = getattr(placed.root.owner, "source", None)
-        if len(tdesc.get_shape()) == 1 and data[1] > 1 and len(offsets) == 1 and base is not None:
-            at.replace(at.cast(_units(op, base, offsets[0], data[1]), result.get_shape()))
-            return
         packed = packed or (data[0] > 1 and not op.transposes)
         if op.transposes and data[1] > 1:
             bits = data[1] * element_bits(tdesc.element_type)
@@ -257,49 +255,31 @@ def _load_nd(op: xegpu.LoadNdOp, placed: Placed) -> None:
     )
     new.attributes |= op.attributes
     if not whole:
-        _same_elements(op, new, loaded)
+        _with_map(op, new, loaded)
     at.replace(at.cast(at.add(new), result.get_shape()))
 
 
-def _units(op: xegpu.LoadNdOp, base: SSAValue, start: Index, unit: int) -> SSAValue:
-    """A lane's units of a line, of `unit` elements side by side: a block message gives single ones, so each lane reads
-    its own.
-    """
-    at = Before(op)
-    count = prod(op.value.type.get_shape())
-    step = op.tdesc.get_shape()[0] // count * unit
-    element = op.value.type.element_type
-    mask = at.add(arith.ConstantOp(IntegerAttr(1, IntegerType(1))))
-    first = at.plus(start, at.times(at.add(gpu.LaneIdOp()), unit))
-    units = [
-        at.add(
-            xegpu.LoadGatherOp(
-                base,
-                mask,
-                VectorType(element, (unit,)),
-                offsets=at.index(at.plus(first, n * step)),
-                chunk_size=unit,
-                hints=hints_of(op),
-            )
-        )
-        for n in range(count // unit)
-    ]
-    whole = at.splat(zero_of(element), VectorType(element, (count,)))
-    for n, each in enumerate(units):
-        whole = at.add(InsertStridedSliceOp(each, whole, [n * unit], [1]))
-    return whole
+def keeps_map(op: Operation) -> bool:
+    """Whether a lane's op says by an sg_map which elements it has: others than a message or instruction gives."""
+    return any(isinstance(each, SgMapAttr) for each in op.properties.values())
 
 
-def _same_elements(old: Any, new: Any, places: Callable[[Any, int], Any]) -> None:
-    """UnsupportedError where a lane's fragment has others by its sg_map than by what a block message distributes."""
-    if (places(old, 1).reshape(-1) != places(new, 1).reshape(-1)).any():
-        raise unsupported(
-            old,
-            f"{old.name}: a block message of {old.tdesc.element_type} distributes other elements than "
-            f"{old.tdesc.sg_map}",
-            rule="users must use legal sg_map values (XeGPU RFC, rules of sg_map setting)",
-            hint="make a descriptor of elements as wide as a lane's unit, and vector.bitcast what is loaded",
-        )
+def _same(places: Callable[[Any, int], Any], old: Any, new: Any) -> bool:
+    """Whether lanes own the same by a new op without maps, if it is any of a message or instruction."""
+    owned = places(old, 1)
+    try:
+        given = places(new, 1)
+    except UnsupportedError:
+        return False
+    return all((a.reshape(-1) == b.reshape(-1)).all() for a, b in zip(owned, given, strict=True))
+
+
+def _with_map(old: Any, new: Any, places: Callable[[Any, int], Any]) -> None:
+    """A lane's fragment that has others by its sg_map than by what a block message distributes keeps the map."""
+    if not _same(lambda op, lanes: [places(op, lanes)], old, new):
+        for name in ("packed", "transpose", "transpose_bit_width"):
+            new.properties.pop(name, None)
+        new.properties["layout"] = old.ownership
 
 
 def _store_nd(op: xegpu.StoreNdOp, placed: Placed) -> None:
@@ -317,7 +297,7 @@ def _store_nd(op: xegpu.StoreNdOp, placed: Placed) -> None:
             value, placed.root, offsets, layout=_layout(op, whole), hints=hints_of(op)
         )
         if not whole:
-            _same_elements(op, new, stored)
+            _with_map(op, new, stored)
     new.attributes |= op.attributes
     at.insert(new)
     at.replace()

@@ -13,12 +13,13 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.builtin import MemRefType, ModuleOp
 
 from tilewright import reference
 from tilewright.arguments import DEVICE_ALIGNMENT, Argument, ArrayArg, Grid
 from tilewright.diagnostics import LaunchError
 from tilewright.reference.engine import Schedule
+from tilewright.reference.launch import find_entry
 from tilewright.reference.pointers import TensorMapValue
 from tilewright.reference.values import Array
 from tilewright.targets.cuda.executable import launch_grid
@@ -58,7 +59,12 @@ def interpret(
     room = MULTIPROCESSORS if plan.cluster == (1, 1, 1) else 1 << 20
     launched = launch_grid(plan, programs, room)
     with _on_device(args) as there:
-        values = [_parameter(slot, args, there, programs) for slot in plan.slots]
+        whole = any(
+            isinstance(a.type, MemRefType) for a in find_entry(module).regions[0].block.args
+        )
+        # An array's extents and strides are parts of it, where the program takes it whole.
+        slots = [s for s in plan.slots if not (whole and isinstance(s, Extent | Stride))]
+        values = [_parameter(slot, args, there, programs) for slot in slots]
         return reference.run(
             module, launched, values, kernel=plan.entry, check=check, schedule=schedule, seed=seed
         )

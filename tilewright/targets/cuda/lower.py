@@ -35,14 +35,14 @@ from tilewright.uarch.base import Machine
 
 
 @dataclass
-class _Parameters:
+class Parameters:
     """Slots of the function's parameters with their types, per argument of the kernel."""
 
     slots: list[Slot]
     types: list[Attribute]
 
     @classmethod
-    def of(cls, types: list[Attribute]) -> _Parameters:
+    def of(cls, types: list[Attribute]) -> Parameters:
         self = cls([], [])
         for number, type in enumerate(types):
             if not isinstance(type, MemRefType):
@@ -67,7 +67,7 @@ def lower_kernel(kernel: gpu.FuncOp, ownership: Ownership, machine: Machine) -> 
     """The thread's function and how to launch it."""
     body = kernel.body.block
     name = kernel.sym_name.data
-    parameters = _Parameters.of([a.type for a in body.args])
+    parameters = Parameters.of([a.type for a in body.args])
     op, b = function(name, parameters.types)
     op.attributes["mach.kernel"] = UnitAttr()
     shared = SharedMemory(machine)
@@ -115,7 +115,7 @@ def _resident(ownership: Ownership, shared: SharedMemory) -> int:
     return max(1, min(ownership.resident, fits))
 
 
-def _bind_arguments(d: Distributor, kernel: gpu.FuncOp, parameters: _Parameters) -> None:
+def _bind_arguments(d: Distributor, kernel: gpu.FuncOp, parameters: Parameters) -> None:
     b = d.b
     known: dict[Slot, SSAValue] = dict(zip(parameters.slots, b.entry.args, strict=True))
     for number, arg in enumerate(kernel.body.block.args):

@@ -114,6 +114,8 @@ class LoweredThread:
     """Programs along x for each of the launch's (`retile`): the grid that everything else sees."""
     work: LoopWork | None = None
     """The kernel's loop, if several workgroups may compute one of its programs (`buffer-reuse`)."""
+    lanes: int = WARP
+    """Threads that the program's collective ops are of: a warp, or a part of one."""
 
 
 @dataclass(frozen=True)
@@ -158,8 +160,8 @@ def annotate(lowered: LoweredThread) -> None:
         if THREADS not in op.attributes:
             continue
         op.attributes[LEVEL] = StringAttr("lane")
-        op.attributes["tilewright.lanes"] = IntegerAttr(WARP, i64)
-        op.attributes[SUBGROUPS] = IntegerAttr(lowered.threads // WARP, i64)
+        op.attributes["tilewright.lanes"] = IntegerAttr(lowered.lanes, i64)
+        op.attributes[SUBGROUPS] = IntegerAttr(lowered.threads // lowered.lanes, i64)
         op.attributes[SHARED_BYTES] = IntegerAttr(lowered.shared_bytes, i64)
         op.attributes["nvvm.reqntid"] = StringAttr(f"{lowered.threads},1,1")
         least = lowered.minimum_per_multiprocessor

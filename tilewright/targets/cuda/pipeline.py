@@ -20,13 +20,14 @@ from tilewright.dialects.tw import PrintOp
 from tilewright.layout import LayoutError
 from tilewright.passes.carry_offsets import carry_offsets
 from tilewright.passes.eliminate_barriers import eliminate_barriers
-from tilewright.passes.kernel import programs_of
+from tilewright.passes.kernel import level_of, programs_of
 from tilewright.passes.observer import Observer, ignore
 from tilewright.passes.pipeline import CLEANUP, Pass, Pipeline, Unit, run
 from tilewright.passes.scaled_maxima import scale_maxima
 from tilewright.targets.base import CompileOptions
 from tilewright.targets.cuda.loop_work import work_of
 from tilewright.targets.cuda.lower import lower_kernel
+from tilewright.targets.cuda.lower_lanes import lanes_of, legalize_lanes, lower_lanes
 from tilewright.targets.cuda.lowered import LoweredThread, annotate
 from tilewright.targets.cuda.ownership import Ownership, plan_ownership
 from tilewright.targets.cuda.passes.async_mma import issue_async_mma
@@ -281,7 +282,28 @@ TO_MACH = Pass[CudaUnit](
     machine=True,
     whole=True,
 )
-PASSES: Sequence[Pass[CudaUnit]] = (*COMMON, *PLACED, *ASYNCHRONOUS, *SYNCHRONOUS, TO_MACH)
+
+
+def _lower_lanes(unit: CudaUnit) -> None:
+    """Makes the program of a lane that of a thread: subgroups are warps, or parts of them."""
+    lowered = lower_lanes(unit.kernel, lanes_of(unit.kernel))
+    annotate(lowered)
+    unit.module = lowered.module
+    # The emitter writes accesses of vectors anew, in place.
+    unit.lowered = replace(lowered, module=lowered.module.clone())
+
+
+L = ("lane",)
+LANES: Sequence[Pass[CudaUnit]] = (
+    Pass("cuda-legalize-lanes", legalize_lanes, L, "unit"),
+    CLEANUP,
+    Pass("cuda-lanes-to-threads", _lower_lanes, L, given="unit", whole=True),
+)
+"""From the program of a lane to that of a thread."""
+PASSES: Sequence[Pass[CudaUnit]] = (
+    *(*COMMON, *PLACED, *ASYNCHRONOUS, *SYNCHRONOUS, TO_MACH),
+    *LANES,
+)
 PIPELINE = Pipeline[CudaUnit](
     "cuda", PASSES, lambda module, name: CudaUnit(module, uarch.machine(name)), "sm_90a"
 )
@@ -305,6 +327,10 @@ def run_pipeline(
         module, machine, options.disable, remarks, None, False, options.num_stages, split
     )
     begin(unit, options, stage, observe, owners="warps own what the instructions give them")
+    if level_of(unit.kernel) == "lane":
+        run(LANES, unit, observe)
+        assert unit.lowered is not None
+        return unit.lowered
     run(COMMON[len(BEGIN) :], unit, observe)
     lowered = _asynchronous(unit, stage, observe)
     if lowered is None:

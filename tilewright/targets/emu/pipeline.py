@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import prod
 
 from xdsl.dialects import gpu
 from xdsl.dialects.builtin import ModuleOp, StringAttr
 
 from tilewright.diagnostics import unsupported
-from tilewright.passes.kernel import LEVEL, block_of, integer, level_of, subgroups_of
+from tilewright.passes.inline_calls import inline_calls
+from tilewright.passes.kernel import LEVEL, integer, level_of, subgroups_of
 from tilewright.passes.level import LANES
 from tilewright.passes.observer import Observer
 from tilewright.passes.pipeline import Pass, Pipeline, Unit, run
+from tilewright.passes.thread_ids import threads_in_line
 from tilewright.passes.xegpu.pipeline import XETILE_TO_XEGPU
-from tilewright.targets.emu.legalize import prepare
 from tilewright.targets.emu.lowering import Lowering
 
 __all__ = ["PASSES", "PIPELINE", "run_pipeline"]
@@ -36,16 +36,9 @@ class EmuUnit(Unit[None]):
 def _legalize(unit: EmuUnit) -> None:
     """Rewrites ops into the forms that the next pass lowers."""
     kernel = unit.kernel
-    subgroups, of_lanes = subgroups_of(kernel), level_of(kernel) == "lane"
-    unit.lanes = integer(kernel, "tilewright.lanes", LANES) if of_lanes else 1
-    unit.block = block = block_of(kernel) or (subgroups * unit.lanes, 1, 1)
-    threads, rest = divmod(prod(block), subgroups)
-    if rest or (of_lanes and threads != unit.lanes):
-        raise unsupported(
-            kernel,
-            f"{block[0]}x{block[1]}x{block[2]} threads are not {subgroups} subgroups of {unit.lanes} lanes",
-        )
-    prepare(kernel, block, unit.lanes)
+    inline_calls(kernel)
+    unit.lanes = integer(kernel, "tilewright.lanes", LANES) if level_of(kernel) == "lane" else 1
+    unit.block = threads_in_line(kernel, unit.lanes)
 
 
 def _lower(unit: EmuUnit) -> None:

@@ -1,0 +1,125 @@
+"""Programs of lanes (lanes/*.mlir) on every target: of a GPU the last program before code; code where there is one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.devices import copied
+from tests.examples.arrays import BF16, Case, garbage, numbers, wide
+from tests.examples.fragments import LAST, compare
+from tilewright import reference
+from tilewright.arguments import ArrayArg
+from tilewright.diagnostics import UnsupportedError
+from tilewright.dialects.text import parse_module
+from tilewright.runtime.arrays import describe
+from tilewright.targets.base import CompileOptions
+from tilewright.targets.cuda import driver
+from tilewright.targets.cuda.executable import CudaExecutable
+from tilewright.targets.entry import build_text
+
+Grid = tuple[int, int, int]
+
+
+def gemm() -> tuple[Grid, Case]:
+    m, n, k, s = 60, 40, 72, 0.25
+    a, b, bias = numbers(m, k, dtype=BF16), numbers(k, n, dtype=BF16), numbers(n)
+    c = garbage(m, n, dtype=BF16)
+    right = np.maximum(wide(a) @ wide(b) * s + bias, 0)
+    return (3, 2, 1), ([a, b, bias, c, 80, s], [(c, right)])
+
+
+def sums() -> tuple[Grid, Case]:
+    a, columns, subgroups = numbers(64, 40), garbage(40), garbage(4, 16)
+    first = wide(a)[:, :8].reshape(4, -1).sum(1)
+    pairs = [(columns, wide(a).sum(0)), (subgroups, np.repeat(first[:, None], 16, 1))]
+    return (5, 1, 1), ([a, columns, subgroups], pairs)
+
+
+def addresses() -> tuple[Grid, Case]:
+    n = 5
+    a, o, x = numbers(512), garbage(8, 3, 4), numbers(64)
+    counts = garbage(4, dtype=np.int32)
+    right, doubled, counted = np.ones((8, 3, 4)), wide(x), counts.astype(np.int64)
+    for lane in range(n):
+        for subgroup in range(3):
+            at = 20 * lane + 4 * subgroup
+            right[lane, subgroup] = wide(a)[at : at + 4] + lane
+            doubled[8 * subgroup + lane] *= 2
+            counted[lane % 4] += 1
+    pairs: list[tuple[Any, Any]] = [(o, right), (x, doubled), (counts, counted.astype(np.int32))]
+    return (1, 1, 1), ([a, n, o, counts, x], pairs)
+
+
+MAKE = (gemm, sums, addresses)
+TEXTS = {path.stem: path.read_text() for path in Path(__file__).with_name("lanes").iterdir()}
+
+
+def _described(args: list[Any]) -> list[Any]:
+    return [describe(a) if isinstance(a, np.ndarray) else a for a in args]
+
+
+@pytest.mark.parametrize("target", ["reference", "cpu", "sm_90a", "xe-dg2"])
+@pytest.mark.parametrize("make", MAKE)
+def test_lanes_do_on_every_target_what_numpy_says(make: Callable[[], Any], target: str):
+    text, (grid, (args, pairs)) = TEXTS[make.__name__], make()
+    module = last = parse_module(text)
+
+    def observe(stage: str, program: Any) -> None:
+        nonlocal last
+        if stage == LAST or not target.startswith("xe"):
+            last = program.clone()
+
+    if target == "reference":
+        reference.run(module, grid, args)
+    else:
+        built = build_text(module, CompileOptions(target=target), observe)
+        if isinstance(built, CudaExecutable):
+            built.interpret(last, grid, _described(args), "late", 0).raise_on_error()
+        elif target == "cpu":
+            built.launch(grid, _described(args))
+        else:
+            assert last is not module
+            reference.run(last, grid, args)
+    compare(pairs, target)
+
+
+@pytest.mark.skipif(not driver.available(), reason="this machine has no NVIDIA GPU")
+@pytest.mark.parametrize("make", MAKE)
+def test_lanes_on_a_gpu(make: Callable[[], Any]):
+    text, (grid, (args, pairs)) = TEXTS[make.__name__], make()
+    built = build_text(parse_module(text), CompileOptions(target="cuda"))
+    given = _described(args)
+    with copied([a for a in given if isinstance(a, ArrayArg)]) as moved:
+        there = iter(moved)
+        built.launch(grid, [next(there) if isinstance(a, ArrayArg) else a for a in given])
+    compare(pairs, "on the GPU")
+
+
+def test_a_part_of_a_warp_shuffles_alone():
+    """Two subgroups of a warp may be at different places: neither waits for the other's threads."""
+    ptx = build_text(parse_module(TEXTS["sums"]), CompileOptions(target="sm_90a")).asm["ptx"]
+    masks = re.findall(r"shfl\.sync\.\S+\s+\S+, \S+, \S+, \S+, (\S+);", ptx)
+    assert masks and all(mask.startswith("%r") for mask in masks)
+    assert "barrier.sync" in ptx or "bar.sync" not in ptx
+
+
+NAMED = """gpu.module @m { gpu.func @k() kernel attributes {tilewright.level = "lane", tilewright.lanes = LANES : i64} {
+  %one = arith.constant 1 : i8
+  %b = xegpu.init_nbarrier %one, %one : i8, i8 -> !xegpu.nbarrier
+  xegpu.nbarrier_arrive %b : !xegpu.nbarrier
+  gpu.return } }"""
+
+
+@pytest.mark.parametrize(
+    ("lanes", "why"), [("16", "has no form for a thread"), ("64", "subgroups of 64 lanes")]
+)
+def test_what_threads_cannot_do_is_refused(lanes: str, why: str):
+    with pytest.raises(UnsupportedError, match=why) as caught:
+        build_text(parse_module(NAMED.replace("LANES", lanes)), CompileOptions(target="sm_90a"))
+    assert caught.value.location is not None

@@ -1,0 +1,319 @@
+"""xegpu-lane-elements: what no message or instruction does for the lanes of a subgroup, each does for its own elements.
+
+    %v = xegpu.load_nd %t[%y, %x] : tensor_desc<8x16xf16> -> vector<8xf16>     of a matrix of 64 columns, 16 lanes
+    ->
+    %0 = xegpu.load %base[64 * %y + (%x + %lane)], (%y < 64 and %x + %lane < 64) : memref<4096xf16, ..> -> f16
+    ..
+    %v = vector.from_elements (arith.select %inside0, %0, 0), ..
+
+A product gets its operands from the lanes that own them, by shuffles; a prefetch is left out.
+Requires: today's XeGPU at lane level. Guarantees: the same results; none of the chosen ops is left. Who owns what, the
+tables of `dialects.xegpu.elements` tell. Raises UnsupportedError where a descriptor is chosen by control flow, and for
+owners that are no sum of what each bit of a lane's number says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+from xdsl.dialects import arith, gpu, vector
+from xdsl.dialects.builtin import (
+    AnyFloat,
+    Float64Type,
+    IntegerAttr,
+    IntegerType,
+    MemRefType,
+    Signedness,
+    UnrealizedConversionCastOp,
+    VectorType,
+    f32,
+    i1,
+    i32,
+)
+from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.rewriter import InsertPoint, Rewriter
+
+from tilewright.diagnostics import TilewrightError, unsupported
+from tilewright.dialects import xegpu
+from tilewright.dialects.cache_hints import hints_of
+from tilewright.dialects.movement import shape_of
+from tilewright.dialects.upstream.gpu import ShuffleOp
+from tilewright.dialects.upstream.vector import FromElementsOp
+from tilewright.dialects.xegpu import elements
+from tilewright.dialects.xegpu.attrs import CHUNK_SIZES
+from tilewright.dialects.xegpu.elements import Numbers
+from tilewright.dialects.xegpu.types import element_bits
+from tilewright.dialects.xetile.assembly import Index
+from tilewright.passes.emit import Before, element_of, zero_of
+from tilewright.passes.vector_elements import flattened, matrix_of
+from tilewright.passes.xegpu.block_messages import created
+
+BOUNDLESS = 2**62
+"""The extent of a base of which only the address is known."""
+
+
+def lane_elements(
+    kernel: gpu.FuncOp, lanes: int, wanted: Callable[[Operation], bool] = lambda op: True
+) -> None:
+    """Rewrites the blocks and products of a kernel of so many lanes that are `wanted`, in place."""
+    found = [op for op in kernel.walk() if isinstance(op, tuple(_RULES)) and wanted(op)]
+    if not found:
+        return
+    lane = lane_of(kernel)
+    for op in found:
+        _RULES[type(op)](LaneNumbers(op, lane, lanes), op)
+
+
+def lane_of(kernel: gpu.FuncOp) -> SSAValue:
+    """The number of a lane in its subgroup, at the start of a kernel."""
+    lane = gpu.LaneIdOp()
+    lane.location = kernel.location
+    Rewriter.insert_op(lane, InsertPoint.at_start(kernel.body.block))
+    return lane.result
+
+
+class LaneNumbers(Before):
+    """Inserts ops before one that a subgroup's lanes do together."""
+
+    def __init__(self, op: Operation, lane: SSAValue, lanes: int):
+        super().__init__(op)
+        self.lane, self.lanes = lane, lanes
+
+    def refuse(self, why: str, hint: str | None = None) -> TilewrightError:
+        return unsupported(self.op, f"{self.op.name}: {why}", hint=hint)
+
+    def divided(self, x: Index, by: int) -> Index:
+        """Of a number that is not negative."""
+        if isinstance(x, int) or by == 1:
+            return x // by if isinstance(x, int) else x
+        return self.add(arith.DivUIOp(x, self.index(by)))
+
+    def rest(self, x: Index, by: int) -> Index:
+        if isinstance(x, int) or by == 1:
+            return x % by if isinstance(x, int) else 0
+        return self.add(arith.RemUIOp(x, self.index(by)))
+
+    def of_lane(self, table: Numbers) -> Index:
+        """The number that each lane has in a table [lanes]."""
+        first, lanes = int(table[0]), np.arange(self.lanes)
+        bits = range(self.lanes.bit_length() - 1)
+        steps = [int(table[1 << bit]) - first for bit in bits]
+        sums = sum(step * (lanes >> bit & 1) for bit, step in zip(bits, steps, strict=True))
+        if (table != first + sums).any():
+            raise self.refuse("its lanes own elements that their numbers do not tell")
+        found: Index = first
+        at = 0
+        while at < len(steps):
+            end = at + 1
+            while end < len(steps) and steps[end] == 2 * steps[end - 1] != 0:
+                end += 1
+            if steps[at]:
+                part = self.divided(self.lane, 1 << at)
+                part = self.rest(part, 1 << (end - at)) if end < len(steps) else part
+                found = self.plus(self.times(part, steps[at]), found)
+            at = end
+        return found
+
+    def places(self, tables: Sequence[Numbers], offsets: Sequence[Index]) -> list[list[Index]]:
+        """Of each component its place in each dimension: tables [components, lanes] of how far behind the offsets."""
+        found: list[list[Index]] = [[] for _ in tables[0]]
+        for table, offset in zip(tables, offsets, strict=True):
+            known: dict[bytes, Index] = {}
+            for n, row in enumerate(table):
+                own = row - row[0]
+                if (key := own.tobytes()) not in known:
+                    known[key] = self.plus(offset, self.of_lane(own))
+                found[n].append(self.plus(known[key], int(row[0])))
+        return found
+
+    def all_of(self, tests: Iterable[SSAValue]) -> SSAValue:
+        found: SSAValue | None = None
+        for test in tests:
+            found = test if found is None else self.add(arith.AndIOp(found, test))
+        return self.add(arith.ConstantOp(IntegerAttr(1, i1))) if found is None else found
+
+    def component(self, value: SSAValue, n: int) -> SSAValue:
+        return self.add(vector.ExtractOp(value, [n], element_of(value.type)))
+
+    def gathered(self, scalars: Sequence[SSAValue]) -> SSAValue:
+        return self.add(FromElementsOp(scalars, VectorType(scalars[0].type, [len(scalars)])))
+
+
+# Blocks ---------------------------------------------------------------------------------------------------------------
+
+
+def _addresses(
+    at: LaneNumbers, op: xegpu.BlockAccess, numbers: Numbers, shape: Sequence[int]
+) -> tuple[SSAValue, Index, list[Index], list[SSAValue | None]]:
+    """A base, the distance of neighbours in a row of its matrix, and of each component of a fragment the offset from
+    the base and whether it is inside (None: it is)."""
+    made = created(op.operands[op.tdesc_operand])
+    if made is None:
+        raise at.refuse(
+            "the descriptor is carried by a loop or an if, so that its base is not known",
+            "run xegpu-upgrade first",
+        )
+    base, sizes, strides = made.source, made.mixed_shape, made.mixed_strides
+    if isinstance(base.type, MemRefType):
+        own = matrix_of(at, base)
+        sizes, strides = sizes or own[0], strides or own[1]
+        base = flattened(at, base, (sizes, strides))
+    sizes, strides = sizes or [BOUNDLESS], strides or [1]
+    offsets: list[Index] = [0] * len(sizes)
+    for given in (made.mixed_offsets, op.mixed_offsets or []):
+        for n, offset in enumerate(given, len(sizes) - len(given)):
+            offsets[n] = at.plus(offsets[n], offset)
+    outer = [np.zeros_like(numbers)] * (len(sizes) - len(shape))
+    places = at.places([*outer, *np.unravel_index(numbers, shape)], offsets)
+    distances: list[Index] = []
+    masks: list[SSAValue | None] = []
+    tests: dict[tuple[int, Index], SSAValue] = {}
+    for place in places:
+        distance: Index = 0
+        inside: list[SSAValue] = []
+        for n, (x, size, stride) in enumerate(zip(place, sizes, strides, strict=True)):
+            distance = at.plus(distance, at.times(x, stride))
+            known = isinstance(x, int) and isinstance(size, int) and 0 <= x < size
+            if op.tdesc.boundary_check and not known and size != BOUNDLESS:
+                if (n, x) not in tests:
+                    tests[n, x] = at.add(arith.CmpiOp(at.index(x), at.index(size), "ult"))
+                inside.append(tests[n, x])
+        distances.append(distance)
+        masks.append(at.all_of(inside) if inside else None)
+    return base, strides[-1], distances, masks
+
+
+def _of_lanes(at: LaneNumbers, op: xegpu.LoadNdOp | xegpu.StoreNdOp, numbers: Numbers) -> Numbers:
+    """[components, lanes]; each lane has all of a whole block."""
+    if elements.is_whole(op):
+        numbers = np.repeat(numbers[..., None], at.lanes, axis=-1)
+    return numbers.reshape(-1, at.lanes)
+
+
+def _load(at: LaneNumbers, op: xegpu.LoadNdOp) -> None:
+    shape, element = shape_of(op.value), op.tdesc.element_type
+    numbers = _of_lanes(at, op, elements.loaded(op, at.lanes))
+    base, step, distances, masks = _addresses(at, op, numbers, elements.wide_shape(op.tdesc))
+    found: list[SSAValue] = []
+    while (n := len(found)) < len(distances):
+        mask, run = masks[n], _run(op, numbers[n:], masks[n:]) if step == 1 else 1
+        load = xegpu.LoadGatherOp(
+            base,
+            at.all_of([] if mask is None else [mask]),
+            VectorType(element, [run]) if run > 1 else element,
+            offsets=at.index(distances[n]),
+            chunk_size=run if run > 1 else None,
+            hints=hints_of(op),
+        )
+        value = at.add(load)
+        if mask is not None:  # 0 outside
+            nothing = at.add(arith.ConstantOp(zero_of(element)))
+            value = at.add(arith.SelectOp(mask, value, nothing))
+        found += [at.component(value, k) for k in range(run)] if run > 1 else [value]
+    at.replace(at.cast(at.gathered(found), shape))
+
+
+def _run(op: xegpu.LoadNdOp, numbers: Numbers, masks: Sequence[SSAValue | None]) -> int:
+    """How many of the first components lie in a row of memory in every lane, as far as that is known."""
+    width = elements.wide_shape(op.tdesc)[-1]
+    run = 1
+    while (
+        run < len(numbers)
+        and masks[run - 1] is None
+        and masks[run] is None
+        and (numbers[run] == numbers[0] + run).all()
+        and (numbers[run] % width).all()
+    ):
+        run += 1
+    return max(n for n in CHUNK_SIZES if n <= run)
+
+
+def _store(at: LaneNumbers, op: xegpu.StoreNdOp) -> None:
+    shape = shape_of(op.value)
+    numbers = _of_lanes(at, op, elements.stored(op, at.lanes))
+    base, _, distances, masks = _addresses(at, op, numbers, op.tdesc.get_shape())
+    flat = at.cast(op.value, [prod(shape)])
+    for n, (distance, mask) in enumerate(zip(distances, masks, strict=True)):
+        on = at.all_of([] if mask is None else [mask])
+        value, to = at.component(flat, n), at.index(distance)
+        at.insert(xegpu.StoreScatterOp(value, base, on, offsets=to, hints=hints_of(op)))
+    at.replace()
+
+
+# Products -------------------------------------------------------------------------------------------------------------
+
+
+class _Fragment:
+    """An operand in the type that its products are computed in, of which a lane asks others for components."""
+
+    def __init__(self, at: LaneNumbers, value: SSAValue, to: Attribute):
+        self.at, self.lanes = at, at.lanes
+        self.value = _widened(at, at.cast(value, [prod(shape_of(value))]), to)
+        self.known: dict[Any, SSAValue] = {}
+
+    def get(self, numbers: Numbers) -> SSAValue:
+        """What each lane asks for: tables [lanes] of components, which count with the lanes last."""
+        at, (component, lane) = self.at, np.divmod(numbers, self.lanes)
+        if (component != component[0]).any():
+            raise at.refuse("lanes need different components of one another")
+        key = lane.tobytes()
+        if key not in self.known:
+            self.known[key] = self.value
+            if (lane != np.arange(self.lanes)).any():
+                source = at.add(arith.IndexCastOp(at.index(at.of_lane(lane)), i32))
+                width = at.add(arith.ConstantOp(IntegerAttr(self.lanes, i32)))
+                self.known[key] = at.add(ShuffleOp(self.value, source, width, "idx"))
+        return at.component(self.known[key], int(component[0]))
+
+
+def _dpas(at: LaneNumbers, op: xegpu.DpasOp) -> None:
+    """C[m, n] += A[m, k] * B[k, n] for k in order; a lane computes the elements of C that it owns."""
+    shape, element = shape_of(op.result), element_of(op.result.type)
+    of_a, of_b, of_c = elements.multiplied(op, at.lanes)
+    to: Attribute = i32
+    if isinstance(element, AnyFloat):
+        to = element if isinstance(element, Float64Type) else f32
+    a, b = _Fragment(at, op.lhs, to), _Fragment(at, op.rhs, to)
+    count = prod(shape)
+    kind = VectorType(to, [count])
+    m, n = np.divmod(elements.inverse(of_c, (count, at.lanes)), of_c.shape[1])
+    total = at.splat(0, kind) if op.acc is None else _Fragment(at, op.acc, to).value
+    times, plus = arith.MuliOp, arith.AddiOp
+    if isinstance(to, AnyFloat):
+        times, plus = arith.MulfOp, arith.AddfOp
+    for k in range(of_a.shape[1]):
+        left = at.gathered([a.get(of_a[row, k]) for row in m])
+        right = at.gathered([b.get(of_b[k, column]) for column in n])
+        total = at.add(plus(total, at.add(times(left, right))))
+    if element != to:
+        narrow = arith.TruncFOp if isinstance(element, AnyFloat) else arith.TruncIOp
+        total = at.add(narrow(total, VectorType(element, [count])))  # pyright: ignore
+    at.replace(at.cast(total, shape))
+
+
+def _widened(at: LaneNumbers, value: SSAValue, to: Attribute) -> SSAValue:
+    element, shape = element_of(value.type), shape_of(value)
+    if element == to:
+        return value
+    wide: Any = VectorType(to, shape)
+    if isinstance(element, AnyFloat):
+        return at.add(arith.ExtFOp(value, wide))
+    assert isinstance(element, IntegerType)
+    unsigned = element.signedness.data is Signedness.UNSIGNED
+    if element.signedness.data is not Signedness.SIGNLESS:
+        plain = VectorType(IntegerType(element_bits(element)), shape)
+        value = at.add(UnrealizedConversionCastOp.get([value], [plain]))
+        if plain == wide:
+            return value
+    return at.add((arith.ExtUIOp if unsigned else arith.ExtSIOp)(value, wide))
+
+
+_RULES: dict[type[Operation], Callable[[LaneNumbers, Any], None]] = {
+    xegpu.LoadNdOp: _load,
+    xegpu.StoreNdOp: _store,
+    xegpu.PrefetchNdOp: lambda at, op: at.replace(),
+    xegpu.DpasOp: _dpas,
+}

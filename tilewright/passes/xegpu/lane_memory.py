@@ -1,0 +1,257 @@
+"""xegpu-lane-memory: what a lane reads and writes by its own address, in MLIR's own dialects.
+
+    %v = xegpu.load %m[%o], %on {chunk_size = 4} : memref<?xf32>, .. -> vector<4xf32>
+    ->
+    %v = vector.maskedload %m[%o], (%on, %on, %on, %on), 0 : memref<?xf32>, .. into vector<4xf32>
+
+| op | becomes |
+|---|---|
+| load, store | vector.maskedload, vector.maskedstore; from an integer address mach.masked_load, mach.masked_store |
+| atomic_rmw | memref.atomic_rmw or mach.atomic_rmw of each component, where the mask is on |
+| load_matrix, store_matrix | memref.load, memref.store of each component |
+| fence | mach.fence |
+| prefetch, compile_hint, convert_layout to the same layout | nothing |
+
+Requires: today's XeGPU at lane level without blocks and products (xegpu-lane-elements). Guarantees: the same results; a
+lane that is masked off loads zeros. Raises UnsupportedError for any other op of XeGPU: named barriers, above all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+from xdsl.dialects import arith, gpu, memref, scf, vector
+from xdsl.dialects.builtin import (
+    IntAttr,
+    IntegerAttr,
+    IntegerType,
+    MemRefType,
+    VectorType,
+    i1,
+    i64,
+)
+from xdsl.dialects.llvm import LLVMPointerType
+from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
+
+from tilewright import layout as ly
+from tilewright.dialects import mach, xegpu
+from tilewright.dialects.movement import shape_of
+from tilewright.dialects.upstream.arith import folded
+from tilewright.dialects.upstream.combining import ATOMIC_KINDS
+from tilewright.dialects.xegpu import distribution, elements
+from tilewright.dialects.xegpu.types import element_bits
+from tilewright.dialects.xetile.assembly import Index
+from tilewright.passes.emit import element_of, zero_of
+from tilewright.passes.vector_elements import flattened, matrix_of
+from tilewright.passes.xegpu.lane_elements import LaneNumbers, lane_of
+
+GLOBAL = LLVMPointerType(IntAttr(1))
+
+
+def lane_memory(kernel: gpu.FuncOp, lanes: int) -> None:
+    """Rewrites XeGPU's ops of a lane that has so many in its subgroup, in place."""
+    found = [op for op in kernel.walk() if op.name.startswith("xegpu.")]
+    if not found:
+        return
+    memory = _LaneMemory(lane_of(kernel), lanes)
+    for op in found:
+        memory.rewrite(op)
+    for op in reversed(found):
+        if op.parent is not None:  # a descriptor, which nothing uses now
+            op.detach()
+            op.erase()
+
+
+class _LaneMemory:
+    def __init__(self, lane: SSAValue, lanes: int):
+        self.lane, self.lanes = lane, lanes
+        self.matrices: dict[SSAValue, tuple[SSAValue, Index]] = {}
+        """The row of elements that each shared matrix lies in, and where in it."""
+
+    def rewrite(self, op: Operation) -> None:
+        at = LaneNumbers(op, self.lane, self.lanes)
+        match op:
+            case xegpu.LoadGatherOp():
+                _load(at, op)
+            case xegpu.StoreScatterOp():
+                _store(at, op)
+            case xegpu.AtomicRMWOp():
+                _atomic(at, op)
+            case xegpu.CreateMemDescOp():
+                self.matrices[op.mem_desc] = _elements_of(at, op), 0
+            case xegpu.MemDescSubviewOp():
+                base, start = self.matrices[op.mem_desc]
+                inner = address(at, distribution.memory(op.desc), op.mixed_offsets)
+                self.matrices[op.part] = base, at.plus(start, inner)
+            case xegpu.LoadMatrixOp():
+                places = self.places(at, op, shape_of(op.value))
+                found = [at.add(memref.LoadOp.get(*place)) for place in places]
+                at.replace(_whole(at, found, op.value.type))
+            case xegpu.StoreMatrixOp():
+                for n, place in enumerate(self.places(at, op, shape_of(op.value))):
+                    at.insert(memref.StoreOp.get(_parts(at, op.value)[n], *place))
+                at.replace()
+            case xegpu.FenceOp():
+                scope = {"workgroup": "workgroup", "system": None}.get(
+                    op.fence_scope.data.value, "device"
+                )
+                at.insert(mach.FenceOp("seq_cst", scope))
+                at.replace()
+            case xegpu.PrefetchOp() | xegpu.CompileHintOp():
+                at.replace()
+            case xegpu.ConvertLayoutOp() if op.input_layout == op.target_layout:
+                at.replace(op.source)
+            case xegpu.CreateNdDescOp():
+                pass
+            case _:
+                raise at.refuse(
+                    "has no form for a thread: what lanes do together is a workgroup's gpu.barrier, shuffles, and "
+                    "blocks and products of their fragments"
+                )
+
+    def places(
+        self, at: LaneNumbers, op: xegpu.MatrixAccess, given: tuple[int, ...]
+    ) -> list[tuple[SSAValue, list[SSAValue]]]:
+        """Of each component its memref and index."""
+        base, start = self.matrices[op.operands[op.tdesc_operand]]
+        tables = [t.reshape(-1, self.lanes) for t in elements.matrix_places(op, given, self.lanes)]
+        layout = distribution.memory(op.desc)
+        return [
+            (base, [at.index(at.plus(start, address(at, layout, place)))])
+            for place in at.places(tables, op.mixed_offsets)
+        ]
+
+
+def address(b: Any, layout: ly.Layout, place: Sequence[Index]) -> Index:
+    """How many elements behind the first of a shared matrix the one at a place is."""
+    total: Index = 0
+    for digit in layout.digits:
+        if digit.axis is not ly.Axis.MEMORY or digit.size == 1 or digit.dim is None:
+            continue
+        part = b.divided(place[digit.dim], digit.stride)
+        if digit.stride * digit.size < layout.shape[digit.dim]:
+            part = b.rest(part, digit.size)
+        total = b.plus(total, b.times(part, digit.weight))
+    return total
+
+
+def _elements_of(at: LaneNumbers, op: xegpu.CreateMemDescOp) -> SSAValue:
+    """The memory of a shared matrix as a row of its elements."""
+    source, element = op.source, op.desc.element_type
+    kind = source.type
+    assert isinstance(kind, MemRefType)
+    flat = flattened(at, source, matrix_of(at, source))
+    if kind.element_type == element:
+        return flat
+    if element_bits(kind.element_type) != 8:
+        raise at.refuse(f"elements of {element} in memory of {kind.element_type}")
+    view = MemRefType(element, [prod(op.desc.get_shape())], memory_space=kind.memory_space)
+    return at.add(memref.ViewOp.create(operands=[flat, at.index(0)], result_types=[view]))
+
+
+# Addresses ------------------------------------------------------------------------------------------------------------
+
+
+def _one(at: LaneNumbers, value: SSAValue) -> SSAValue:
+    """The lane's own number of a vector of one element."""
+    if not isinstance(value.type, VectorType):
+        return value
+    if value.type.element_count() != 1:
+        raise at.refuse(f"a lane has one address, not {value.type}")
+    return at.component(at.cast(value, [1]), 0)
+
+
+def _parts(at: LaneNumbers, value: SSAValue) -> list[SSAValue]:
+    if not isinstance(value.type, VectorType):
+        return [value]
+    count = prod(shape_of(value))
+    flat = at.cast(value, [count])
+    return [at.component(flat, n) for n in range(count)]
+
+
+def _whole(at: LaneNumbers, parts: Sequence[SSAValue], kind: Attribute) -> SSAValue:
+    if not isinstance(kind, VectorType):
+        return parts[0]
+    return at.cast(at.gathered(parts), kind.get_shape())
+
+
+def _place(at: LaneNumbers, op: xegpu.ScatterAccess) -> tuple[SSAValue, Index]:
+    """The base, a row of elements or an address, and which element of it is the lane's first."""
+    if op.offsets_operand is None:
+        why = "a scattered descriptor has no form for a thread"
+        raise at.refuse(why, "give base and offsets on the op itself")
+    number, base = _one(at, op.offsets_operand), op.source_operand
+    if isinstance(number.type, IntegerType):
+        number = at.add(arith.IndexCastOp(number, at.lane.type))  # pyright: ignore
+    if isinstance(base.type, MemRefType) and base.type.get_num_dims() == 0:
+        base = flattened(at, base, ([], []))
+    return base, folded(number)
+
+
+def _pointer(at: LaneNumbers, base: SSAValue, number: Index, element: Attribute) -> SSAValue:
+    """The address of an element so many behind an integer address."""
+    pointer = at.add(mach.PtrFromIntOp(base, GLOBAL))
+    offset = at.times(number, max(1, element_bits(element) // 8))
+    return at.add(mach.PtrAddOp(pointer, at.index(offset)))
+
+
+def _on(at: LaneNumbers, mask: SSAValue, count: int) -> SSAValue:
+    return at.add(vector.BroadcastOp(_one(at, mask), VectorType(i1, [count])))
+
+
+def _load(at: LaneNumbers, op: xegpu.LoadGatherOp) -> None:
+    shape, element = shape_of(op.value), element_of(op.value.type)
+    kind = VectorType(element, [prod(shape)])
+    base, number = _place(at, op)
+    on, nothing = _on(at, op.mask, prod(shape)), at.add(arith.ConstantOp(zero_of(kind)))
+    if isinstance(base.type, MemRefType):
+        found = at.add(vector.MaskedLoadOp(base, [at.index(number)], on, nothing))
+    else:
+        found = at.add(mach.MaskedLoadOp(_pointer(at, base, number, element), on, nothing))
+    whole = isinstance(op.value.type, VectorType)
+    at.replace(at.cast(found, shape) if whole else at.component(found, 0))
+
+
+def _store(at: LaneNumbers, op: xegpu.StoreScatterOp) -> None:
+    value = op.value if isinstance(op.value.type, VectorType) else at.gathered([op.value])
+    count = prod(shape_of(value))
+    value, on = at.cast(value, [count]), _on(at, op.mask, count)
+    base, number = _place(at, op)
+    if isinstance(base.type, MemRefType):
+        at.insert(vector.MaskedStoreOp(base, [at.index(number)], on, value))
+    else:
+        pointer = _pointer(at, base, number, element_of(value.type))
+        at.insert(mach.MaskedStoreOp(value, pointer, on))
+    at.replace()
+
+
+def _atomic(at: LaneNumbers, op: xegpu.AtomicRMWOp) -> None:
+    kind, element = op.value.type, element_of(op.value.type)
+    base, number = _place(at, op)
+    values = _parts(at, op.value)
+    nothing = at.add(arith.ConstantOp(zero_of(element)))
+    found: list[Operation] = []
+    for n, value in enumerate(values):
+        place = at.plus(number, n)
+        if isinstance(base.type, MemRefType):
+            code = IntegerAttr(ATOMIC_KINDS.index(op.kind), i64)
+            found.append(
+                memref.AtomicRMWOp.create(
+                    operands=[value, base, at.index(place)],
+                    properties={"kind": code},
+                    result_types=[element],
+                )
+            )
+        else:
+            pointer = _pointer(at, base, place, element)
+            done = {"ordering": "monotonic", "scope": "device"}
+            found.append(mach.AtomicRmwOp(op.kind, value, pointer, **done))
+    then = Block(found)
+    then.add_op(scf.YieldOp(*(each.results[0] for each in found)))
+    otherwise = Block([scf.YieldOp(*([nothing] * len(found)))])
+    types = [element] * len(found)
+    choice = scf.IfOp(_one(at, op.mask), types, Region(then), Region(otherwise))
+    at.insert(choice)
+    at.replace(_whole(at, choice.results, kind))
