@@ -12,7 +12,7 @@ from xdsl.dialects import arith
 from xdsl.ir import SSAValue
 
 Idx = int | SSAValue
-Kind = type[arith.AddiOp] | type[arith.SubiOp] | type[arith.MuliOp]
+Kind = type[arith.AddiOp] | type[arith.SubiOp] | type[arith.MuliOp] | type[arith.DivSIOp]
 
 
 class Combines(Protocol):
@@ -49,3 +49,9 @@ class Folding:
             if isinstance(known, int) and known in (0, 1):
                 return other if known else 0
         return self.combined(arith.MuliOp, x, y)
+
+    def over(self: Combines, x: Idx, y: int) -> Idx:
+        """The quotient where there is no rest."""
+        if isinstance(x, int):
+            return x // y
+        return self.combined(arith.DivSIOp, x, y)

@@ -205,6 +205,8 @@ class AccessAnalysis:
         return known
 
     def _symbol_divisor(self, symbol: Symbol) -> int:
+        if symbol.kind is Kind.APPLY and symbol.name.startswith(("mod(", "min(", "max(")):
+            return gcd(*map(self.divisor, symbol.args))
         if symbol.kind is not Kind.EXTENT or not isinstance(symbol.key, tuple):
             return 1
         base, dim = symbol.key

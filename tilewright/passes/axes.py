@@ -5,6 +5,9 @@
     %d = tile_mma %a, %b, %c : 256x128                  another, along which elements are combined
     %e = arith.addf %d, %d
 
+An array of shared memory that the program makes is a value, too: its axes are those of the tiles of it, one or several
+of which lie side by side along each dimension (the slots of a ring).
+
 Requires: XeTile, or today's XeGPU. An axis is *fixed* where elements move along it, or where an op is not known: its
 extent is part of the program's meaning. It is *combined* where a reduction or a product adds elements up along it.
 """
@@ -13,14 +16,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from xdsl.dialects import arith, gpu
-from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, VectorType
+from xdsl.dialects import arith, gpu, memref
+from xdsl.dialects.builtin import (
+    DYNAMIC_INDEX,
+    DenseIntOrFPElementsAttr,
+    MemRefType,
+    NoneAttr,
+    VectorType,
+)
 from xdsl.ir import Operation, SSAValue
 from xdsl.utils.disjoint_set import DisjointSet
 
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.elementwise import is_elementwise
 from tilewright.dialects.movement import ELEMENTS, kept_dimensions
+from tilewright.dialects.upstream.gpu.memory import SHARED_MEMORY, memory_space_number
 from tilewright.dialects.upstream.vector import MultiReductionOp
 from tilewright.passes.carried import LOOPS_AND_BRANCHES, carried_together
 
@@ -29,14 +39,18 @@ Axis = tuple[SSAValue, int]
 
 
 def shape_of(value: SSAValue) -> tuple[int, ...] | None:
-    """Extents of a vector or tile; None for anything else."""
-    if isinstance(value.type, VectorType | xt.TileType):
-        return tuple(value.type.get_shape())
+    """Extents of a vector, a tile or a plain array of shared memory; None for anything else."""
+    kind = value.type
+    if isinstance(kind, VectorType | xt.TileType):
+        return tuple(kind.get_shape())
+    if isinstance(kind, MemRefType) and memory_space_number(kind) == SHARED_MEMORY:
+        shape = tuple(kind.get_shape())
+        return None if DYNAMIC_INDEX in shape or kind.layout != NoneAttr() else shape
     return None
 
 
 def axes_of(value: SSAValue) -> range:
-    """The dimensions of a vector or tile; none of anything else."""
+    """The dimensions of what `shape_of` knows; none of anything else."""
     return range(len(shape_of(value) or ()))
 
 
@@ -69,7 +83,11 @@ class Axes:
         self.fixed: set[Axis] = set()
         self.combined: set[Axis] = set()
         self.is_private = True
-        """Whether all that the kernel does is in its values and in the arrays of its arguments."""
+        """Whether all that the kernel does is in its values, its arrays of shared memory and those of its arguments."""
+        self.shared: list[xt.InitTileOp | xt.UpdateTileOffsetOp] = []
+        """What makes, or moves, tiles of shared memory."""
+        self.is_alone = True
+        """Whether there is no shared memory."""
         self.fix_all(kernel.body.block.args)
         for op in kernel.walk():
             self.visit(op)
@@ -89,6 +107,8 @@ class Axes:
 
     def tie_all(self, values: Iterable[SSAValue]) -> None:
         shaped = [v for v in values if shape_of(v) is not None]
+        if any(isinstance(v.type, MemRefType) for v in shaped):  # which of them it is, is not known
+            self.fix_all(shaped)
         for v in shaped[1:]:
             first, shape = shape_of(shaped[0]), shape_of(v)
             assert first is not None and shape is not None
@@ -107,11 +127,13 @@ class Axes:
         values = (*op.operands, *op.results)
         if is_elementwise(op) or op.name in _TIED:
             self.tie_all(values)
+            if isinstance(op, xt.UpdateTileOffsetOp) and op.tile_type.memory_space != 0:
+                self.shared.append(op)
             if isinstance(op, arith.ConstantOp) and not is_splat(op):
                 self.fix_all([op.result])
         elif isinstance(op, xt.InitTileOp):
             if op.tile_type.memory_space != 0:
-                self.is_private = False
+                self.in_shared_memory(op)
             if op.offset_vector is not None:
                 self.tie_all((op.offset_vector, op.result))
             elif len(op.mixed_offsets) == 1:
@@ -149,11 +171,35 @@ class Axes:
                 self.tie_all(group)
         elif op.name in ("scf.yield", "scf.condition"):
             pass
+        elif isinstance(op, memref.AllocOp | memref.AllocaOp) and axes_of(op.memref):
+            self.is_alone = False
         elif op.name.startswith(("memref.alloc", "tw.", "stage.", "cf.")):
             self.is_private = False
             self.fix_all(values)
         else:
             self.fix_all(values)
+
+    def in_shared_memory(self, op: xt.InitTileOp) -> None:
+        """Ties a tile to the array that it is of, where tiles like it fill the array."""
+        array, tile = shape_of(op.source), shape_of(op.result)
+        self.shared.append(op)
+        self.is_alone = False
+        if array is None or tile is None:
+            self.is_private = False
+        elif (
+            op.offset_vector is not None
+            or op.mixed_sizes
+            or len(tile) > len(array)
+            or op.tile_type.array_length > 1
+        ):
+            self.fix_all((op.source, op.result))
+        else:
+            lead = len(array) - len(tile)
+            for dim, n in enumerate(array):
+                if dim < lead or n % tile[dim - lead]:
+                    self.fixed.add((op.source, dim))
+                else:
+                    self.tied.union_left((op.source, dim), (op.result, dim - lead))
 
     def product(self, a: SSAValue, b: SSAValue, c: SSAValue | None, result: SSAValue) -> None:
         self.tied.union_left((a, 0), (result, 0))

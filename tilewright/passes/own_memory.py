@@ -34,11 +34,25 @@ from tilewright.passes.carried import LOOPS_AND_BRANCHES, carried_together
 from tilewright.passes.emit import Before
 from tilewright.passes.kernel import level_of, subgroups_of
 
+LINE = 64
+"""Bytes that the beginning of an allocation of shared memory is a multiple of."""
 _ENDS = (scf.YieldOp, scf.ConditionOp)
-_PART = 64
-"""Bytes that divide the beginning of a subgroup's part."""
 LANE_MEMORY = 5
 """The memory space of what a lane has for itself."""
+
+
+def shared_bytes(op: Operation) -> int:
+    """Of a workgroup's shared memory that an op allocates; 0 of one that does not."""
+    kind = op.memref.type if isinstance(op, memref.AllocOp | memref.AllocaOp) else None
+    if kind is None or DYNAMIC_INDEX in kind.get_shape():
+        return 0
+    return _bytes(kind) if memory_space_number(kind) == SHARED_MEMORY else 0
+
+
+def _bytes(kind: MemRefType) -> int:
+    """Of an allocation, in whole lines."""
+    size = prod(kind.get_shape()) * -(-element_bits(kind.element_type) // 8)
+    return -(-size // LINE) * LINE
 
 
 def own_memory(kernel: gpu.FuncOp) -> None:
@@ -84,8 +98,7 @@ def _placed(
         )
     if parts == 1 or not isinstance(kind.layout, NoneAttr):
         return Rewriter.replace_value_with_new_type(op.memref, kind)
-    size = prod(shape) * -(-element_bits(kind.element_type) // 8)
-    size = -(-size // _PART) * _PART
+    size = _bytes(kind)
     whole = MemRefType(i8, [parts * size], memory_space=kind.memory_space)
     shared, at = memref.AllocOp([], [], whole), Before(op)
     shared.location = op.location

@@ -49,6 +49,8 @@ class Unit(Generic[M]):
     """The kernel, where the module has several."""
     together: ClassVar[bool] = False
     """Whether subgroups that share memory are done in one program (`subgroups-together`), for want of another way."""
+    passes: int = 1
+    """In how many passes its workgroups compute their tiles (`retile`)."""
     clean: bool = False
     """Whether nothing has run since the last cleanup."""
 

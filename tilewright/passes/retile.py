@@ -1,7 +1,8 @@
 """retile: a workgroup's tiles are halved until they suit the machine (see `split_workgroups`).
 
 A target says how far: cuda by the accumulators of its threads (`targets/cuda/retile.py`), its parts are more
-programs; xe by the registers that a compilation missed, its workgroups compute the parts in passes.
+programs; xe by the registers that a compilation missed and by the shared memory that a program makes, its workgroups
+compute the parts in passes.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from xdsl.ir import SSAValue
 from tilewright.diagnostics import unsupported
 from tilewright.dialects import xetile as xt
 from tilewright.passes.axes import shape_of
+from tilewright.passes.kernel import level_of
+from tilewright.passes.own_memory import shared_bytes
 from tilewright.passes.split_workgroups import (
     SplitChoice,
     choices,
@@ -50,7 +53,8 @@ def halve(kernel: gpu.FuncOp, values: Sequence[SSAValue], least: int, into: Spli
     """
     largest = max(values, key=tile_size)
     best: tuple[tuple[int, int], SplitChoice] | None = None
-    for choice in choices(kernel):
+    shares = into is in_passes and level_of(kernel) == "workgroup"
+    for choice in choices(kernel, shares):
         dims = [d for v, d in choice.members if v is largest]
         if not dims or choice.extent % 2 or choice.extent // 2 < least:
             continue
@@ -66,12 +70,24 @@ def halve(kernel: gpu.FuncOp, values: Sequence[SSAValue], least: int, into: Spli
     return True
 
 
-def compute_in_passes(kernel: gpu.FuncOp, passes: int) -> None:
-    """Has the workgroups of a kernel compute their tiles in so many passes, a power of two, one after the other.
+def shared_memory(kernel: gpu.FuncOp) -> dict[SSAValue, int]:
+    """The arrays of shared memory that a kernel makes, with their bytes."""
+    made = [(op, shared_bytes(op)) for op in kernel.walk()]
+    return {op.results[0]: size for op, size in made if size and op.results[0].first_use}
+
+
+def compute_in_passes(kernel: gpu.FuncOp, passes: int = 1, room: int | None = None) -> int:
+    """Has the workgroups of a kernel compute their tiles in so many passes, a power of two, one after the other; in
+    more where the shared memory that it makes exceeds `room`, if its arrays can be cut. Returns their number.
 
     UnsupportedError where its tiles cannot be halved so often.
     """
     done = 1
+    while room is not None and sum((arrays := shared_memory(kernel)).values()) > room:
+        largest_first = sorted(arrays, key=lambda array: -arrays[array])
+        if not any(halve(kernel, [array], 2, in_passes) for array in largest_first):
+            break
+        done *= 2
     while done < passes:
         products = [op.result for op in kernel.walk() if isinstance(op, xt.TileMmaOp)]
         values = products or computed(kernel)
@@ -79,7 +95,9 @@ def compute_in_passes(kernel: gpu.FuncOp, passes: int) -> None:
             raise unsupported(
                 kernel,
                 f"its tiles cannot be computed in {passes} passes, only in {done}",
-                rule="parts of tiles must be independent: nothing is reduced or moved across them, no memory is "
-                "shared, no part loads or stores what another stores, so far as the arrays are known not to overlap",
+                rule="parts of tiles must be independent: nothing is reduced or moved across them, in registers or "
+                "in shared memory, no part loads or stores what another stores, so far as the arrays are known not to "
+                "overlap",
             )
         done *= 2
+    return done

@@ -16,24 +16,32 @@ them one after the other (`in_passes`), in a loop around its text:
                                                           %o = %m + %s * 128
                                                           ..
 
+An array of shared memory that a workgroup makes is cut with the tiles of it (`shares`): tiles that fill it, or lie in
+it side by side, keep their number and have parts of its extent, so that parts never meet in it. What is not cut is
+made anew by each part.
+
+    %s = memref.alloc() : 256x128, shared                   %s = memref.alloc() : 128x128, shared
+    %t = init_tile %s[0, %slot] : 256x32             ->     %t = init_tile %s[0, %slot] : 128x32
+
 Requires: workgroup level. An axis can be split when no op combines or moves elements along it (a
-reduction, a reshape, an extracted element), every store and atomic covers it, the kernel shares no
-memory in the workgroup, and nothing that one part stores is loaded or stored by another. Guarantees: the same results,
+reduction, a reshape, an extracted element), every store and atomic of arrays of the launch covers it, and nothing that
+one part stores there is loaded or stored by another. Guarantees: the same results,
 from `split` with `factor` times as many programs along x; no axis is split further than asked for; maps
 distribute parts to the subgroups that had the whole, and are left out where none does (`is_distributed` asks).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from xdsl.dialects import arith, gpu, scf, vector
-from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, IndexType, VectorType
+from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, IndexType, MemRefType, VectorType
 from xdsl.ir import Attribute, Block, Operation, OpResult, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.dialects import xetile as xt
+from tilewright.dialects.upstream.gpu.memory import SHARED_MEMORY
 from tilewright.dialects.xetile.maps import split_map, split_tile, stated_maps, without_maps
 from tilewright.passes.access import Access, AccessAnalysis, AccessKind, add_up, same_tile
 from tilewright.passes.axes import Axes, Axis, extents_of, shape_of
@@ -49,9 +57,9 @@ class SplitChoice:
     extent: int
 
 
-def choices(kernel: gpu.FuncOp) -> list[SplitChoice]:
-    """The axes along which the kernel's workgroup can be split. (Rows and columns may be counted by one vector: each
-    use is given one of its own, which ties them no more.)"""
+def choices(kernel: gpu.FuncOp, shares: bool = False) -> list[SplitChoice]:
+    """The axes along which the kernel's workgroup can be split; `shares`: of one that has shared memory, too. (Rows and
+    columns may be counted by one vector: each use is given one of its own, which ties them no more.)"""
     for op in list(kernel.walk()):
         if op.name == "vector.step" and op.parent is not None:
             for use in list(op.results[0].uses)[1:]:
@@ -59,10 +67,10 @@ def choices(kernel: gpu.FuncOp) -> list[SplitChoice]:
                 op.parent.insert_op_after(again, op)
                 use.operation.operands[use.index] = again.results[0]
     axes = Axes(kernel)
-    if not axes.is_private:
+    if not axes.is_private or not (axes.is_alone or (shares and not _meets_by_name(kernel))):
         return []
     analysis = AccessAnalysis(kernel)
-    written = [access for access in analysis.accesses if access.writes]
+    written = [a for a in analysis.accesses if a.writes and a.memory_space != SHARED_MEMORY]
     together = _loaded_and_stored(analysis, written)
     if not written or together is None:
         return []
@@ -82,8 +90,35 @@ def choices(kernel: gpu.FuncOp) -> list[SplitChoice]:
             continue
         if any(dims.get(a.tile) != dims.get(b.tile) for a, b in together):
             continue
+        if not _keep_their_number(axes.shared, dims, analysis):
+            continue
         found.append(choice)
     return found
+
+
+def _meets_by_name(kernel: gpu.FuncOp) -> bool:
+    """Are there named barriers? They are made once, for all that a kernel does."""
+    return any(op.name.startswith("xegpu.") and "nbarrier" in op.name for op in kernel.walk())
+
+
+def _keep_their_number(
+    shared: Sequence[xt.InitTileOp | xt.UpdateTileOffsetOp],
+    dims: Mapping[SSAValue, set[int]],
+    analysis: AccessAnalysis,
+) -> bool:
+    """Whether tiles of shared memory that are cut lie side by side in their array, all of one extent."""
+    known: dict[tuple[SSAValue, int], int] = {}
+    for op in shared:
+        shape, offsets = shape_of(op.result) or (), op.mixed_offsets
+        for dim in dims.get(op.result, ()):
+            place = dim - len(shape)
+            if analysis.divisor(analysis.expr(offsets[place])) % shape[dim]:
+                return False
+            if isinstance(op, xt.InitTileOp) and (
+                known.setdefault((op.source, place), shape[dim]) != shape[dim]
+            ):
+                return False
+    return True
 
 
 def _loaded_and_stored(
@@ -213,22 +248,29 @@ def maps_of(value: SSAValue) -> Iterator[tuple[dict[str, Attribute], str, xt.WgM
 def _narrow(value: SSAValue, dims: set[int], factor: int, start: SSAValue) -> None:
     """A value's type with shorter dimensions; what makes it moves by the part's start."""
     type = value.type
-    assert isinstance(type, VectorType | xt.TileType)
+    assert isinstance(type, VectorType | xt.TileType | MemRefType)
     shape = [n // factor if d in dims else n for d, n in enumerate(type.get_shape())]
     new_type: Attribute
     if isinstance(type, VectorType):
         new_type = VectorType(type.element_type, shape)
+    elif isinstance(type, MemRefType):
+        new_type = MemRefType(type.element_type, shape, type.layout, type.memory_space)
     else:
         new_type = split_tile(type, [*dims], factor) or without_maps(type, shape)
     op = value.op if isinstance(value, OpResult) else None
-    if isinstance(op, xt.InitTileOp) and op.offset_vector is None:
+    shared = isinstance(type, xt.TileType) and type.memory_space == SHARED_MEMORY
+    if isinstance(op, xt.InitTileOp | xt.UpdateTileOffsetOp) and op.offset_vector is None:
         before, offsets = Before(op), list(op.mixed_offsets)
-        lead = len(offsets) - 2
-        for dim in dims:
-            at = lead + dim
-            offsets[at] = before.plus(offsets[at], start)
+        for at in (dim - len(shape) for dim in dims):
+            if shared:
+                offsets[at] = before.over(offsets[at], factor)
+            elif isinstance(op, xt.InitTileOp):
+                offsets[at] = before.plus(offsets[at], start)
         assert isinstance(new_type, xt.TileType)
-        made = xt.InitTileOp(op.source, new_type, offsets, op.mixed_sizes, op.mixed_strides)
+        if isinstance(op, xt.InitTileOp):
+            made = xt.InitTileOp(op.source, new_type, offsets, op.mixed_sizes, op.mixed_strides)
+        else:
+            made = xt.UpdateTileOffsetOp(op.tile, offsets)
         before.replace(before.add(made))
         return
     if isinstance(op, arith.ConstantOp):

@@ -1,4 +1,4 @@
-"""Tiles that do not fit a subgroup's registers are computed in passes; what cannot be spills."""
+"""Tiles that do not fit registers or shared memory are computed in passes; what cannot be spills, or is refused."""
 
 from __future__ import annotations
 
@@ -51,6 +51,12 @@ def test_two_cache_levels_as_printed(name: str, machine: str, passes: int):
     """64 x 64 of f32 are all registers of a subgroup of pvc, twice those of dg2."""
     said = "\n".join(build(rfc(f"{name}.mlir"), machine))
     assert f"a workgroup's tiles are computed in {passes} passes" in said
+
+
+def test_shared_memory_as_printed():
+    """Four slots of A and of B are twice what dg2 has: two passes leave 96 KiB, four 64."""
+    said = "\n".join(build(rfc("xetile_2_4_cooperative_slm.mlir"), "xe-dg2"))
+    assert "a workgroup's tiles are computed in 4 passes" in said
 
 
 @pytest.mark.parametrize("name, passes", [("xetile_2_2", 4), ("xetile_2_3", 4), ("xegpu_1_2", 4)])

@@ -19,7 +19,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from math import prod
 
-from xdsl.dialects import memref
 from xdsl.dialects.builtin import (
     DYNAMIC_INDEX,
     IntegerAttr,
@@ -35,11 +34,11 @@ from tilewright.dialects import xegpu
 from tilewright.dialects.cache_hints import hints_of
 from tilewright.dialects.movement import shape_of
 from tilewright.dialects.upstream.arith import constant
-from tilewright.dialects.xegpu.block import source_space
 from tilewright.dialects.xegpu.compute import matrix_dims
 from tilewright.dialects.xegpu.layouts import LayoutAttr, Ownership
 from tilewright.dialects.xegpu.types import MemorySpace, TensorDescType, element_bits
 from tilewright.dialects.xetile.assembly import Index
+from tilewright.passes.own_memory import shared_bytes
 from tilewright.passes.xegpu.sg_maps import (
     check_descriptor_map,
     check_dpas_maps,
@@ -346,14 +345,7 @@ def _dpas_dims(
 
 def _kernel_faults(xe: XeMachine, function: Operation, grf: int) -> Iterator[TilewrightError]:
     """Shared memory and subgroups of a whole workgroup."""
-    shared = sum(
-        prod(op.results[0].type.get_shape()) * element_bits(op.results[0].type.element_type) // 8
-        for op in function.walk()
-        if isinstance(op, (memref.AllocOp, memref.AllocaOp))
-        and isinstance(op.results[0].type, MemRefType)
-        and source_space(op.results[0].type) is MemorySpace.SLM
-        and DYNAMIC_INDEX not in op.results[0].type.get_shape()
-    )
+    shared = sum(map(shared_bytes, function.walk()))
     checks: list[tuple[str, int]] = [("slm", shared)] if shared else []
     limit = (
         "subgroups_large_grf" if grf == 256 and "subgroups_large_grf" in xe.limits else "subgroups"

@@ -31,7 +31,6 @@ from math import prod
 
 from xdsl.dialects import arith, gpu, memref
 from xdsl.dialects.builtin import (
-    AnyFloat,
     DenseIntOrFPElementsAttr,
     IndexType,
     IntegerAttr,
@@ -59,6 +58,7 @@ from tilewright.dialects.xegpu.types import element_bits
 from tilewright.layout import BoundMap, Distribution
 from tilewright.layout.bound import kept_fields, on_field
 from tilewright.passes.emit import Before, with_shape
+from tilewright.passes.own_memory import shared_bytes
 from tilewright.passes.xegpu import layout_text as own
 from tilewright.passes.xegpu.cooperative import cooperative
 from tilewright.passes.xegpu.layout_defaults import bytes_of
@@ -96,7 +96,7 @@ class _Exchange:
         self.limit = limit
         self.buffers: dict[int, list[SSAValue]] = {}
         self.turn: dict[int, int] = {}
-        self.used = _allocated(kernel)
+        self.used = sum(map(shared_bytes, kernel.walk()))
 
     def run(self) -> None:
         for op in list(self.kernel.walk()):
@@ -468,16 +468,3 @@ def split_at(d: Distribution, shape: Shape, dim: int) -> tuple[list[int], Distri
         sliced=tuple(s + grow if s > at else s for s in d.sliced),
     )
     return [*lead, count, part], split
-
-
-def _allocated(kernel: gpu.FuncOp) -> int:
-    """Bytes of shared memory that the program has already."""
-    total = 0
-    for op in kernel.walk():
-        if isinstance(op, memref.AllocOp | memref.AllocaOp):
-            type = op.memref.type
-            if "3" in str(type.memory_space) or "workgroup" in str(type.memory_space):
-                kind = type.element_type
-                bits = element_bits(kind) if isinstance(kind, (AnyFloat, IntegerType)) else 64
-                total += prod(type.get_shape()) * bits // 8
-    return total

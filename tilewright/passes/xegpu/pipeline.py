@@ -16,13 +16,13 @@ from xdsl.dialects.builtin import ModuleOp
 from tilewright.diagnostics import UnsupportedError
 from tilewright.passes.expand_ops import EXPAND_OPS
 from tilewright.passes.k_loops import k_loops
-from tilewright.passes.kernel import IN_PASSES, integer
+from tilewright.passes.kernel import IN_PASSES, integer, level_of
 from tilewright.passes.kernel_outlining import outline_launches
 from tilewright.passes.observer import Observer, ignore
 from tilewright.passes.outer_loops_to_grid import outer_loops_to_grid
 from tilewright.passes.own_memory import own_memory
 from tilewright.passes.pipeline import CLEANUP, Pass, Pipeline, Unit
-from tilewright.passes.retile import compute_in_passes
+from tilewright.passes.retile import compute_in_passes, shared_memory
 from tilewright.passes.sink_broadcasts import sink_broadcasts
 from tilewright.passes.vector_reductions import reductions_alike
 from tilewright.passes.views import FOLD_VIEWS
@@ -56,20 +56,22 @@ BOTH = (*W, *S)
 KM = "kernel machine"
 
 
-def compute_parts(passes: int = 0) -> Pass[Unit[Any]]:
+def compute_parts(passes: int = 0) -> Pass[XeUnit]:
     """A kernel's tiles are computed in so many passes; as it says itself (`tilewright.passes`) without a number."""
 
-    def apply(unit: Unit[Any]) -> None:
-        """Computes tiles that exceed a subgroup's registers in several passes."""
-        count = passes or integer(unit.kernel, IN_PASSES, 1)
-        if count > 1 and not any(op.name.startswith("xetile.") for op in unit.kernel.walk()):
+    def apply(unit: XeUnit) -> None:
+        """Computes tiles that exceed a subgroup's registers, or the shared memory, in several passes."""
+        kernel = unit.kernel
+        count = passes or integer(kernel, IN_PASSES, 1)
+        room = unit.machine.memories["slm"].size if _shares_too_much(unit) else None
+        if (room or count > 1) and not any(op.name.startswith("xetile.") for op in kernel.walk()):
             # Tiles are what is split: they say the same.
             xegpu_to_xetile(unit.module)
-        compute_in_passes(unit.kernel, count)
-        unit.kernel.attributes.pop(IN_PASSES, None)
-        if count > 1:
+        unit.passes = compute_in_passes(kernel, count, room)
+        kernel.attributes.pop(IN_PASSES, None)
+        if unit.passes > 1:
             unit.remarks.append(
-                f"a workgroup's tiles are computed in {count} passes, one after the other"
+                f"a workgroup's tiles are computed in {unit.passes} passes, one after the other"
             )
 
     return Pass(
@@ -78,9 +80,16 @@ def compute_parts(passes: int = 0) -> Pass[Unit[Any]]:
         BOTH,
         "unit",
         optional=True,
-        when=lambda u: IN_PASSES in u.kernel.attributes,
+        when=lambda u: IN_PASSES in u.kernel.attributes or _shares_too_much(u),
+        machine=True,
         make=compute_parts,
     )
+
+
+def _shares_too_much(unit: XeUnit) -> bool:
+    """Does a workgroup's program make more shared memory than there is?"""
+    used = sum(shared_memory(unit.kernel).values())
+    return level_of(unit.kernel) == "workgroup" and used > unit.machine.memories["slm"].size
 
 
 def _loop_over_k(kernel: gpu.FuncOp, machine: XeMachine) -> None:

@@ -324,7 +324,7 @@ def run_pipeline(
     """
     PIPELINE.check(options.disable, options.target)
     unit = CudaUnit(
-        module, machine, options.disable, remarks, None, False, options.num_stages, split
+        module, machine, options.disable, remarks, stages=options.num_stages, split=split
     )
     begin(unit, options, stage, observe, owners="warps own what the instructions give them")
     if level_of(unit.kernel) == "lane":
@@ -345,7 +345,7 @@ def product_work(module: ModuleOp, machine: Machine, options: CompileOptions) ->
 
     The module is changed on the way.
     """
-    unit = CudaUnit(module, machine, options.disable, [], None, False, options.num_stages)
+    unit = CudaUnit(module, machine, options.disable, stages=options.num_stages)
     if not unit.on("multi-buffering") or machine.name != "sm_90a":
         return None
     begin(unit, options, ignore, ignore, owners="")

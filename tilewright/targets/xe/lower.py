@@ -23,7 +23,6 @@ from xdsl.dialects.builtin import (
     ArrayAttr,
     DenseArrayBase,
     IntegerAttr,
-    MemRefType,
     ModuleOp,
     StringAttr,
     UnitAttr,
@@ -38,6 +37,8 @@ from tilewright.dialects import xegpu
 from tilewright.dialects.upstream import vector as more
 from tilewright.passes.cleanup import eliminate_dead
 from tilewright.passes.kernel import LEVEL, integer
+from tilewright.passes.own_memory import shared_bytes
+from tilewright.passes.retile import shared_memory
 from tilewright.targets.xe import barriers, matrices, scattered
 from tilewright.targets.xe.blocks import Blocks, load_nd, prefetch_nd, store_nd
 from tilewright.targets.xe.building import (
@@ -132,26 +133,14 @@ def lower(kernel: gpu.FuncOp, machine: XeMachine) -> LoweredLane:
     )
 
 
-def _shared_bytes(op: Operation) -> int:
-    """Of the workgroup's memory that an allocation takes."""
-    kind = op.results[0].type
-    assert isinstance(kind, MemRefType)
-    space = kind.memory_space
-    if not isinstance(space, IntegerAttr) or space.value.data != 3:
-        return 0
-    return -(-prod(kind.get_shape()) * bits_of(kind.element_type) // 8 // 64) * 64
-
-
 def refuse_own_memory(kernel: gpu.FuncOp, machine: XeMachine) -> None:
-    """Refuses a program that itself allocates more shared memory than there is: no splitting of tiles makes it less."""
-    kinds = (memref.AllocOp, memref.AllocaOp)
-    made = [op for op in kernel.walk() if isinstance(op, kinds) and op.memref.first_use is not None]
-    buffers = {op: size for op in made if (size := _shared_bytes(op)) > 0}
-    fault = machine.fault("the kernel", "slm", sum(buffers.values())) if buffers else None
+    """Refuses a program that itself allocates more shared memory than there is."""
+    arrays = shared_memory(kernel)
+    fault = machine.fault("the kernel", "slm", sum(arrays.values())) if arrays else None
     if fault is not None:
-        own = " + ".join(map(str, buffers.values()))
+        own = " + ".join(map(str, arrays.values()))
         hint = f"the program allocates them itself ({own}): smaller shared tiles, or fewer slots of a multi-buffer"
-        raise unsupported(list(buffers)[-1], fault, hint=hint)
+        raise unsupported(list(arrays)[-1], fault, hint=hint)
 
 
 class _Lowering:
@@ -265,7 +254,7 @@ class _Lowering:
 
     def allocate(self, op: Operation) -> None:
         """Shared memory is counted; the emitter makes it a variable of the workgroup."""
-        self.slm += _shared_bytes(op)
+        self.slm += shared_bytes(op)
 
     def part(self, op: Operation) -> None:
         """A contiguous part of a fragment in private memory is read from there, by itself."""

@@ -267,11 +267,12 @@ def run(
     kernel = kernel_of(module)
     _refuse_parts_of_bytes(kernel)
     _refuse_prints(kernel)
-    refuse_own_memory(kernel, machine)
     given, level, has_layouts = module.clone(), level_of(kernel), _says_who_owns(kernel)
     if level == "lane":
         _refuse_other_lanes(kernel, machine)
     splits, spills = level != "lane" and "retile" not in off, SPILL not in off
+    if not splits or level != "workgroup":
+        refuse_own_memory(kernel, machine)
     first: TooManyRegisters | None = None
     last: TooManyRegisters | None = None
     tried = kernel
@@ -327,12 +328,15 @@ def run(
                 budget.seconds = BUDGET
             except TooManyRegisters as error:
                 first, last, tried = first or error, error, unit.kernel
+                passes = max(passes, unit.passes)
                 if last.over < least:
                     nearest, least = unit, last.over
                 if spills and nearest.natural is not None:
                     budget.seconds = ATTEMPTS
             except (_NoSmaller, UnsupportedError):
                 if first is None:
+                    if unit.passes == 1:
+                        refuse_own_memory(kernel_of(given), machine)
                     raise
                 del ways[:1]
             most = max(most, integer(unit.kernel, SUBGROUPS, 1))
@@ -474,6 +478,8 @@ def _to_lanes(
     def checked(name: str, module: ModuleOp) -> None:
         nonlocal whole
         observe(name, module)
+        if name == "retile":
+            refuse_own_memory(kernel, machine)
         whole = whole and name != "xegpu-blocking"
         if whole and level_of(kernel) == "subgroup":
             refuse_whole(kernel, machine)
