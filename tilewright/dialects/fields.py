@@ -369,11 +369,14 @@ class Op(IRDLOperation):
             check(self)
 
     def __init__(self, *args: Any, **kwargs: Any):
-        given = {**dict(zip(self.__order__, args, strict=False)), **kwargs}
-        if given.keys() - self.__fields__.keys() or len(args) > len(self.__order__):
+        given = dict(zip(self.__order__, args, strict=False))
+        if kwargs:
+            given |= kwargs
+        if len(args) > len(self.__order__) or not given.keys() <= self.__fields__.keys():
             raise TypeError(f"{self.name} is made of {', '.join(self.__fields__)}, not of {given}")
         values: dict[str, Any] = {}
-        for name, each, unsaid in _plan(type(self)):
+        plan, operands, results, regions, properties = _plan(type(self))
+        for name, each, unsaid in plan:
             if name in given:
                 values.update(each.given(name, given[name]))
             elif isinstance(each, Inferred):
@@ -382,23 +385,25 @@ class Op(IRDLOperation):
                 values.update(unsaid)
             else:
                 raise TypeError(f"{self.name} needs {name}")
-        held = self.get_irdl_definition()
-        names = held.accessor_names
         super().__init__(
-            operands=[values[name] for name, _ in held.operands],
-            result_types=[values[name] for name, _ in held.results],
-            properties={names[name][0]: values[name] for name in values if name in names},
-            regions=[values[name] for name, _ in held.regions],
+            operands=[values[name] for name in operands],
+            result_types=[values[name] for name in results],
+            properties={properties[n]: held for n, held in values.items() if n in properties},
+            regions=[values[name] for name in regions],
         )
 
 
 @cache
-def _plan(kind: type[Op]) -> list[tuple[str, Field[Any, Any], dict[str, Any] | None]]:
-    """The fields of a class, each with what an op holds where it is not given; None where it must be."""
-    return [
+def _plan(kind: type[Op]) -> tuple[Any, ...]:
+    """The fields of a class, each with what an op holds where it is not given, None where it must be; then the names
+    of its operands, results and regions, and what an op calls its properties."""
+    held = kind.get_irdl_definition()
+    fields = [
         (name, each, None if each.default is _REQUIRED else each.given(name, each.default))
         for name, each in kind.__fields__.items()
     ]
+    groups = ([name for name, _ in group] for group in (held.operands, held.results, held.regions))
+    return fields, *groups, {name: at for name, (at, _) in held.accessor_names.items()}
 
 
 def dialect(name: str, contents: Mapping[str, Any], *more: type[Operation]) -> Dialect:

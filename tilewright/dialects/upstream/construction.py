@@ -1,15 +1,17 @@
 """The constructor of all ops: as xDSL's, in a third of its time where no field holds a list.
 
 xDSL's sorts lists from single values for every field of every op, and notes their sizes. Where each field has one
-value, the values are what the op holds, in order. All else is left to it, and so is every error.
+value, the values are what the op holds, in order, and are put there. All else is left to it, and so is every error.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
-from xdsl.ir import Attribute, BlockArgument, Operation, OpResult, Region
+from xdsl.dialects.builtin import UNKNOWN_LOC
+from xdsl.ir import Attribute, BlockArgument, Operation, OpResult, Region, SSAValues, Use
 from xdsl.irdl import IRDLOperation, ParsePropInAttrDict
 
 _stock: Any = IRDLOperation.__init__
@@ -18,8 +20,21 @@ _NO_SIZES = ([], [ParsePropInAttrDict()])
 """Options of ops that note no sizes of lists."""
 
 
+@cache
+def _fields(kind: type[IRDLOperation]) -> tuple[int, int, int, bool] | None:
+    """How many operands, results and regions an op of one value a field has, and whether properties or attributes
+    have defaults; None where a field may hold a list."""
+    held = kind.get_irdl_definition()
+    if held.options not in _NO_SIZES or held.successors:
+        return None
+    named = (*held.properties.values(), *held.attributes.values())
+    own = kind.__post_init__ is not IRDLOperation.__post_init__
+    filled = own or any(each.default_value is not None for each in named)
+    return len(held.operands), len(held.results), len(held.regions), filled
+
+
 def _init(
-    self: IRDLOperation,
+    self: Any,
     *,
     operands: Sequence[Any] | None = None,
     result_types: Sequence[Any] | None = None,
@@ -28,15 +43,12 @@ def _init(
     **more: Any,
 ) -> None:
     given, types, bodies = operands or (), result_types or (), regions or ()
-    held = self.get_irdl_definition()
     values: list[Any] = [v if type(v) in _VALUES else _only_result(v) for v in given]
+    fields = _fields(type(self))
     if (
         more
-        or held.options not in _NO_SIZES
-        or held.successors
-        or len(values) != len(held.operands)
-        or len(types) != len(held.results)
-        or len(bodies) != len(held.regions)
+        or fields is None
+        or (len(values), len(types), len(bodies)) != fields[:3]
         or None in values
         or not all(isinstance(each, Attribute) for each in types)
         or not all(isinstance(each, Region) for each in bodies)
@@ -50,12 +62,22 @@ def _init(
             **more,
         )
         return
-    kept = (
+    uses = [Use(self, n) for n in range(len(values))]
+    for value, use in zip(values, uses, strict=True):
+        value.add_use(use)
+    self._operands, self._operand_uses = SSAValues(values), tuple(uses)
+    self._successors = self._successor_uses = ()
+    self.results = SSAValues([OpResult(each, self, n) for n, each in enumerate(types)])
+    self.properties = (
         {name: value for name, value in properties.items() if value is not None}
         if properties
         else {}
     )
-    Operation.__init__(self, operands=values, result_types=types, properties=kept, regions=bodies)
+    self.attributes, self.location, self.regions = {}, UNKNOWN_LOC, ()
+    for each in bodies:
+        self.add_region(each)
+    if fields[3]:
+        self.__post_init__()
 
 
 def _only_result(value: Any) -> OpResult | None:
