@@ -56,7 +56,16 @@ def addresses() -> tuple[Grid, Case]:
     return (1, 1, 1), ([a, n, o, counts, x], pairs)
 
 
-MAKE = (gemm, sums, addresses)
+def eights() -> tuple[Grid, Case]:
+    a, b = numbers(24, 96, dtype=np.int8), numbers(96, 8, dtype=np.int8)
+    c, sums = garbage(24, 8, dtype=np.int32), garbage(3, 8, dtype=np.int32)
+    product = (a.astype(np.int32) @ b.astype(np.int32)).reshape(3, 8, 8)
+    totals = np.repeat(product.sum((1, 2))[:, None], 8, axis=1)
+    blocks = np.roll(product, -1, axis=0).reshape(24, 8)
+    return (1, 1, 1), ([a, b, c, sums], [(c, blocks), (sums, totals)])
+
+
+MAKE = (eights, gemm, sums, addresses)
 TEXTS = {path.stem: path.read_text() for path in Path(__file__).with_name("lanes").iterdir()}
 
 
@@ -64,7 +73,7 @@ def _described(args: list[Any]) -> list[Any]:
     return [describe(a) if isinstance(a, np.ndarray) else a for a in args]
 
 
-@pytest.mark.parametrize("target", ["reference", "cpu", "sm_90a", "xe-dg2"])
+@pytest.mark.parametrize("target", ["reference", "cpu", "sm_90a", "xe-pvc", "xe-dg2"])
 @pytest.mark.parametrize("make", MAKE)
 def test_lanes_do_on_every_target_what_numpy_says(make: Callable[[], Any], target: str):
     text, (grid, (args, pairs)) = TEXTS[make.__name__], make()
@@ -123,3 +132,27 @@ def test_what_threads_cannot_do_is_refused(lanes: str, why: str):
     with pytest.raises(UnsupportedError, match=why) as caught:
         build_text(parse_module(NAMED.replace("LANES", lanes)), CompileOptions(target="sm_90a"))
     assert caught.value.location is not None
+
+
+SHUFFLE = """gpu.module @m { gpu.func @k(%o: memref<4x8xf32>, %n: index) kernel
+    attributes {tilewright.level = "lane", tilewright.subgroups = 4 : i64, tilewright.lanes = 8 : i64} {
+  %s = gpu.subgroup_id : index
+  %l = gpu.lane_id
+  %x = arith.constant 1.0 : f32
+  %c = arith.cmpi ult, %VALUE, %n : index
+  scf.if %c {
+    %t = gpu.subgroup_reduce add %x : (f32) -> f32
+    memref.store %t, %o[%s, %l] : memref<4x8xf32>
+  }
+  gpu.return } }"""
+
+
+def test_halves_of_a_subgroup_do_together_what_both_come_to():
+    """Of an Intel GPU whose subgroups have 16 lanes."""
+    for value, fine in (("n", True), ("s", False)):
+        module = parse_module(SHUFFLE.replace("VALUE", value))
+        if fine:
+            assert build_text(module, CompileOptions(target="xe-pvc"))
+            continue
+        with pytest.raises(UnsupportedError, match=r"may part in the scf\.if"):
+            build_text(module, CompileOptions(target="xe-pvc"))

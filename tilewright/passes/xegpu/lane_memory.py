@@ -18,7 +18,7 @@ lane that is masked off loads zeros. Raises UnsupportedError for any other op of
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
@@ -34,6 +34,7 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.dialects.llvm import LLVMPointerType
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
+from xdsl.rewriter import Rewriter
 
 from tilewright import layout as ly
 from tilewright.dialects import mach, xegpu
@@ -50,18 +51,23 @@ from tilewright.passes.xegpu.lane_elements import LaneNumbers, lane_of
 GLOBAL = LLVMPointerType(IntAttr(1))
 
 
-def lane_memory(kernel: gpu.FuncOp, lanes: int) -> None:
-    """Rewrites XeGPU's ops of a lane that has so many in its subgroup, in place."""
+def lane_memory(
+    kernel: gpu.FuncOp, lanes: int, wanted: Callable[[Operation], bool] = lambda op: True
+) -> None:
+    """Rewrites those XeGPU ops of a lane, of subgroups of so many, that are `wanted`, in place."""
     found = [op for op in kernel.walk() if op.name.startswith("xegpu.")]
-    if not found:
+    if not any(map(wanted, found)):
         return
     memory = _LaneMemory(lane_of(kernel), lanes)
     for op in found:
-        memory.rewrite(op)
+        if isinstance(op, _DESCRIPTORS) or wanted(op):
+            memory.rewrite(op)
     for op in reversed(found):
-        if op.parent is not None:  # a descriptor, which nothing uses now
-            op.detach()
-            op.erase()
+        if isinstance(op, _DESCRIPTORS) and op.results[0].first_use is None:
+            Rewriter.erase_op(op)
+
+
+_DESCRIPTORS = (xegpu.CreateNdDescOp, xegpu.CreateMemDescOp, xegpu.MemDescSubviewOp)
 
 
 class _LaneMemory:

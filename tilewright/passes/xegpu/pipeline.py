@@ -36,6 +36,7 @@ from tilewright.passes.xegpu.exchange_slm import exchange_through_slm
 from tilewright.passes.xegpu.from_xetile import xetile_to_xegpu
 from tilewright.passes.xegpu.insert_barriers import insert_barriers
 from tilewright.passes.xegpu.lane_elements import lane_elements
+from tilewright.passes.xegpu.lane_memory import lane_memory
 from tilewright.passes.xegpu.merge_inductions import merge_inductions
 from tilewright.passes.xegpu.narrow_index import NARROW_INDEX
 from tilewright.passes.xegpu.pad import pad
@@ -45,6 +46,7 @@ from tilewright.passes.xegpu.propagate_layout import propagate_layout as give_la
 from tilewright.passes.xegpu.sg_maps import has_types
 from tilewright.passes.xegpu.slm_layout import lay_out
 from tilewright.passes.xegpu.subgroup_distribute import subgroup_distribute
+from tilewright.passes.xegpu.subgroup_parts import subgroup_parts
 from tilewright.passes.xegpu.to_xetile import xegpu_to_xetile
 from tilewright.passes.xegpu.upgrade import keeps_map, upgrade, upgrade_older
 from tilewright.passes.xegpu.wg_to_sg import distribute
@@ -109,9 +111,16 @@ OWN_MEMORY = Pass[XeUnit]("own-memory", own_memory, (*BOTH, "lane"))
 
 
 def _own_elements(unit: XeUnit) -> None:
-    """Has each lane load and store its own elements where no block message gives it these."""
-    lanes = integer(unit.kernel, "tilewright.lanes", unit.machine.matrix[0].n[0])
-    lane_elements(unit.kernel, lanes, keeps_map)
+    """Has each lane load and store its own elements where no block message gives it these: subgroups that are smaller
+    than the machine's share one of these."""
+    kernel, sizes = unit.kernel, unit.machine.subgroup_sizes
+    lanes = integer(kernel, "tilewright.lanes", unit.machine.matrix[0].n[0])
+    if lanes in sizes or sizes[0] % lanes:
+        lane_elements(kernel, lanes, keeps_map)
+        return
+    lane_elements(kernel, lanes)
+    lane_memory(kernel, lanes, lambda op: getattr(op, "subgroup_block_io", False))
+    subgroup_parts(kernel, lanes, sizes[0])
 
 
 LANE_ELEMENTS = Pass[XeUnit]("xegpu-lane-elements", _own_elements, ("lane",), "unit", machine=True)

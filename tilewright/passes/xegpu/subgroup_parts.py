@@ -1,0 +1,124 @@
+"""xegpu-subgroup-parts: subgroups that are smaller than a machine's share one of these.
+
+    // 6 subgroups of 8 lanes                              // 3 of 16
+    %l = gpu.lane_id                               ->      %l = %lane % 8                %lane = gpu.lane_id
+    %s = gpu.subgroup_id                                   %s = %subgroup * 2 + %lane / 8
+    %x = gpu.subgroup_reduce add %v                        %x = gpu.subgroup_reduce add %v cluster(size = 8)
+
+Where their number leaves one of the machine's subgroups with parts that nobody has, these do what the last one does,
+but for what it writes.
+Requires: a lane's program without blocks and products (xegpu-lane-elements). Guarantees: the same results. Raises
+UnsupportedError for named barriers, and for what lanes do together in a branch or loop that the parts of a subgroup may
+not all take.
+"""
+
+from __future__ import annotations
+
+from xdsl.dialects import arith, gpu, memref, scf
+from xdsl.dialects.builtin import IntegerAttr, i32, i64
+from xdsl.ir import Block, BlockArgument, Operation, Region, SSAValue
+
+from tilewright.diagnostics import unsupported
+from tilewright.dialects import xegpu
+from tilewright.dialects.effects import written
+from tilewright.dialects.upstream.gpu import ShuffleOp, SubgroupReduceOp
+from tilewright.passes.emit import Before, zero_of
+from tilewright.passes.kernel import SUBGROUPS, subgroups_of
+from tilewright.passes.thread_ids import threads_in_line
+
+LANES = "tilewright.lanes"
+TOGETHER = (ShuffleOp, SubgroupReduceOp, gpu.BarrierOp, gpu.AllReduceOp)
+NAMED = (xegpu.InitNbarrierOp, xegpu.NbarrierArriveOp, xegpu.NbarrierWaitOp)
+_ALIKE = ("arith.", "index.", "gpu.block_", "gpu.grid_", "gpu.num_", "memref.dim")
+"""What gives all of a workgroup the same from what all have alike."""
+
+
+def subgroup_parts(kernel: gpu.FuncOp, lanes: int, size: int) -> None:
+    """Rewrites a kernel of subgroups of so many lanes for subgroups of `size`, in place."""
+    count, parts = subgroups_of(kernel), size // lanes
+    threads_in_line(kernel, lanes)
+    for op in kernel.walk():
+        if isinstance(op, NAMED):
+            raise unsupported(
+                op, f"{op.name}: subgroups of {lanes} lanes, which share one of {size}, meet apart"
+            )
+        if isinstance(op, TOGETHER) and (scope := _parted(op)) is not None:
+            raise unsupported(
+                op,
+                f"{op.name}: {parts} subgroups of {lanes} lanes share one of {size}, and may part in the {scope.name}",
+            )
+    found = list(kernel.walk())
+    assert kernel.body.block.first_op is not None
+    at = Before(kernel.body.block.first_op)
+    own = at.add(gpu.LaneIdOp())
+    lane = at.add(arith.RemUIOp(own, at.index(lanes)))
+    first = at.add(arith.MuliOp(at.add(gpu.SubgroupIdOp()), at.index(parts)))
+    subgroup = at.add(arith.AddiOp(first, at.add(arith.DivUIOp(own, at.index(lanes)))))
+    real = None
+    if count % parts:
+        real = at.add(arith.CmpiOp(subgroup, at.index(count), "ult"))
+        subgroup = at.add(arith.MinUIOp(subgroup, at.index(count - 1)))
+    for op in found:
+        match op:
+            case gpu.LaneIdOp():
+                Before(op).replace(lane)
+            case gpu.SubgroupIdOp():
+                Before(op).replace(subgroup)
+            case gpu.NumSubgroupsOp():
+                Before(op).replace(Before(op).index(count))
+            case gpu.SubgroupSizeOp():
+                Before(op).replace(Before(op).index(lanes))
+            case SubgroupReduceOp() if op.cluster_size is None:
+                many = lanes // (op.cluster_stride or 1)
+                op.properties["cluster_size"] = IntegerAttr(many, i32)
+            case _ if real is not None and _writes(op):
+                _only_where(real, op)
+            case _:
+                pass
+    kernel.attributes[LANES] = IntegerAttr(size, i64)
+    kernel.attributes[SUBGROUPS] = IntegerAttr(-(-count // parts), i64)
+
+
+def _parted(op: Operation) -> Operation | None:
+    """The innermost branch or loop around an op that some lanes of a workgroup may take and others not."""
+    scope = op.parent_op()
+    while scope is not None and not isinstance(scope, gpu.FuncOp):
+        taken = None
+        if isinstance(scope, scf.IfOp):
+            taken = (scope.cond,)
+        elif isinstance(scope, scf.ForOp):
+            taken = (scope.lb, scope.ub, scope.step)
+        if taken is None or not all(map(_alike, taken)):
+            return scope
+        scope = scope.parent_op()
+    return None
+
+
+def _alike(value: SSAValue) -> bool:
+    """Whether all lanes of a workgroup are known to have the same."""
+    owner = value.owner
+    if isinstance(value, BlockArgument):
+        scope = value.block.parent_op()
+        if isinstance(scope, scf.ForOp) and value.index == 0:
+            return all(map(_alike, (scope.lb, scope.ub, scope.step)))
+        return isinstance(scope, gpu.FuncOp)
+    assert isinstance(owner, Operation)
+    return owner.name.startswith(_ALIKE) and all(map(_alike, owner.operands))
+
+
+def _writes(op: Operation) -> bool:
+    kinds = (memref.AllocOp, memref.AllocaOp, memref.DeallocOp, xegpu.FenceOp, gpu.BarrierOp)
+    return bool(written(op)) and not isinstance(op, kinds)
+
+
+def _only_where(real: SSAValue, op: Operation) -> None:
+    """Puts an op into a branch; elsewhere its results are zeros."""
+    at = Before(op)
+    nothing = [at.add(arith.ConstantOp(zero_of(r.type))) for r in op.results]
+    then, otherwise = Block(), Block([scf.YieldOp(*nothing)])
+    branch = scf.IfOp(real, [r.type for r in op.results], Region(then), Region(otherwise))
+    at.insert(branch)
+    for result, chosen in zip(op.results, branch.results, strict=True):
+        result.replace_all_uses_with(chosen)
+    op.detach()
+    then.add_ops([op, scf.YieldOp(*op.results)])
