@@ -41,9 +41,9 @@ CASES = {
         "workgroup of 128 subgroups is not possible on xe-pvc",
     ),
     "lanes": (
-        kernels.gemm(lanes=8),
+        kernels.gemm(lanes=64),
         "xe-pvc",
-        "subgroups of 8 lanes are not possible on xe-pvc: they have 16 or 32",
+        "subgroups of 64 lanes are not possible on xe-pvc: they have 16 or 32",
     ),
     "parts of bytes": (
         kernels.head("%a: memref<64x64xi4>") + kernels.FOOT,
