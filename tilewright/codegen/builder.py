@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from math import gcd, prod
 from typing import Any
 
 from xdsl.dialects import arith, func, scf, vector
@@ -124,6 +125,8 @@ class Builder(Constants):
         self.location: Any = None
         """Of the ops that come, where it is known."""
         self.nonnegative: set[SSAValue] = set()
+        self.steps: dict[SSAValue, int] = {}
+        """Of loops' variables: a number that divides each."""
         self._combined: dict[tuple[Block, Kind, Idx, Idx], SSAValue] = {}
         self.prefetches = True
 
@@ -147,6 +150,19 @@ class Builder(Constants):
         if all(self.is_nonnegative(s) for s in sources):
             self.nonnegative.add(x)
         return x
+
+    def divisor(self, x: Idx) -> int:
+        """A number that is known to divide `x`; 0 for zero."""
+        known = x if isinstance(x, int) else constant(x)
+        if known is not None:
+            return abs(known)
+        assert not isinstance(x, int)
+        op = x.owner
+        if isinstance(op, arith.AddiOp | arith.SubiOp | arith.SelectOp):
+            return gcd(*map(self.divisor, op.operands[-2:]))
+        if isinstance(op, arith.MuliOp):
+            return prod(map(self.divisor, op.operands))
+        return self.steps.get(x, 1)
 
     def combined(self, kind: Kind, x: Idx, y: Idx) -> Idx:
         # Equal sums and products of a block are one value: what is not written need not be found to be equal.
@@ -281,6 +297,7 @@ class Builder(Constants):
         body = Block(arg_types=[index, *(v.type for v in carry)])
         loop = OpenLoop(body.args[0], tuple(body.args[1:]), tuple(body.args[1:]))
         self.mark(loop.iv, lo)
+        self.steps[loop.iv] = gcd(self.divisor(lo), self.divisor(step))
         with self.inside(body):
             yield loop
             self.op(scf.YieldOp(*loop.out))

@@ -86,6 +86,8 @@ def rearrange(e: Evaluator, op: Operation, place: Position, result: int) -> SSAV
             made = _from_source(e, op, place, (int(row[0, 0]), int(col[0, 0])), found, numbers)  # pyright: ignore
             if made is not None:
                 return made
+    if (made := shuffled(e, op, place, numbers)) is not None:
+        return made
     return e.by_lane(place, element_of(source.type), lambda p: chosen(e, op, numbers, p))
 
 
@@ -130,11 +132,71 @@ def _from_source(
     if place.lanes > 1 and steps == (0, 0):
         one = e.at(source, replace(place_of(place), lanes=1, inside=False))
         return b.splat(one, place.lanes)
+    if (made := shuffled(e, op, place, numbers)) is not None:
+        return made
     if any(linear(d) is None for d in found) and np.array_equal(
         numbers.reshape(-1), np.arange(numbers.size)
     ):
         return None
     return e.by_lane(place, element_of(source.type), lambda p: e.at(source, place_of(p)))
+
+
+def shuffled(e: Evaluator, op: Operation, place: Position, numbers: np.ndarray) -> SSAValue | None:
+    """Elements along a row that registers of one or two operands hold, in one order wherever `place` may be, as a
+    shuffle of these; None where there are no such registers. Of an interleave each operand gives half of them."""
+    b, lanes = e.b, place.lanes
+    cols = numbers.shape[1]
+    inner = min(lanes, cols)  # of a place beyond the last, any element
+    if lanes == 1 or place.axis == 0 or cols % inner or b.divisor(place.col) % inner:
+        return None
+    windows = numbers.reshape(-1, cols // inner, inner)
+    read: list[tuple[SSAValue, np.ndarray, np.ndarray]] = []
+    first = 0
+    for source in op.operands:
+        if not isinstance(source.type, VectorType):
+            return None
+        size = int(np.prod(shape_of(source), dtype=np.int64))
+        mine = (windows >= first) & (windows < first + size)
+        which = np.flatnonzero(mine[0, 0])
+        if not np.array_equal(mine, np.broadcast_to(mine[0, 0], mine.shape)):
+            return None
+        if which.size:
+            read.append((source, which, windows[..., which] - first))
+        first += size
+    if len(read) > 2:
+        return None
+    width = max(1 << int(np.ptp(at[0, 0])).bit_length() for _, _, at in read)
+    widest = min(2 * lanes, *(rows_cols(source.type)[1] for source, _, _ in read))
+    if width == 1 or width > widest:
+        return None
+    order = np.zeros(lanes, np.int64)
+    registers: list[SSAValue] = []
+    for n, (source, which, at) in enumerate(read):
+        start, columns = at.min(-1), rows_cols(source.type)[1]
+        beyond = max(0, int((start % columns).max()) + width - columns)
+        if beyond > (start % columns).min():
+            return None
+        start = start - beyond
+        picked = at - start[..., None]
+        row, col = np.divmod(start, columns)
+        places = [*_parted(row), *_parted(col)]
+        same = np.array_equal(picked, np.broadcast_to(picked[0, 0], picked.shape))
+        if not same or None in places or picked.max() >= width:
+            return None
+        order[which] = picked[0, 0] + n * width
+        block, extents = b.div(place.col, inner), start.shape
+        here = [
+            b.plus(
+                b.plus(
+                    number_at(b, place.row, down, extents[0]),  # pyright: ignore
+                    number_at(b, block, along, extents[1]),  # pyright: ignore
+                ),
+                int(base[0, 0]),
+            )
+            for base, down, along in ((row, *places[:2]), (col, *places[2:]))
+        ]
+        registers.append(e.at(source, Position(here[0], here[1], 1, width)))
+    return b.shuffle(registers[0], registers[-1], [int(n) for n in order])
 
 
 def moved_at_run_time(e: Evaluator, op: Operation) -> tuple[Idx, Idx]:

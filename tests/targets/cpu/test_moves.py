@@ -1,0 +1,38 @@
+"""Rearranging ops on a CPU: registers are shuffled where elements lie side by side."""
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tests.draws import fresh_rng
+
+
+@tw.kernel
+def zipped(A, B, C, D, BM: tw.constexpr, BN: tw.constexpr):
+    at = [tw.program_id(0) * BM, tw.program_id(1) * BN]
+    a = tw.load_tile(tw.init_tile(A, at, (BM, BN)))
+    b = tw.load_tile(tw.init_tile(B, at, (BM, BN)))
+    c = tw.interleave(a, b)
+    tw.store_tile(c + c, tw.init_tile(C, [at[0], 2 * at[1]], (BM, 2 * BN)))
+    even, odd = tw.deinterleave(a)
+    tw.store_tile(even - odd, tw.init_tile(D, [at[0], at[1] // 2], (BM, BN // 2)))
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.float16, np.float32])
+@pytest.mark.parametrize(("rows", "columns"), [(4, 64), (3, 16), (8, 24), (2, 2)])
+def test_columns_in_turn(dtype, rows, columns):
+    rng = fresh_rng()
+    m, n = 2 * rows + 1, 3 * columns - columns // 2
+    a, b = (rng.integers(-9, 9, (m, n)).astype(dtype) for _ in range(2))
+    c, d = np.full((m, 2 * n), 77, dtype), np.full((m, n // 2), 77, dtype)
+    zipped.options(target="cpu")[3, 3](a, b, c, d, BM=rows, BN=columns)
+    np.testing.assert_array_equal(c[:, 0::2], a + a)
+    np.testing.assert_array_equal(c[:, 1::2], b + b)
+    pairs = a[:, : n // 2 * 2]
+    np.testing.assert_array_equal(d, pairs[:, 0::2] - pairs[:, 1::2])
+
+
+def test_no_element_is_moved_alone():
+    arrays = [np.zeros((8, n), np.int8) for n in (64, 64, 128, 32)]
+    text = zipped.compile(*arrays, target="cpu", BM=8, BN=64).ir["mach"]
+    assert "vector.shuffle" in text and "vector.insert " not in text
