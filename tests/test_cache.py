@@ -9,6 +9,7 @@ import sys
 import time
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -55,8 +56,11 @@ def test_every_damage_is_seen(store):
 
 
 def test_least_recently_used_go_first(tmp_path):
-    size = len(pack({"object": bytes(1000)}))
-    store = KernelCache(tmp_path, 5 * size)
+    store = KernelCache(tmp_path, 1 << 20)
+    store.put(KEY, {"object": bytes(1000)})
+    size = store.stats().bytes
+    store.clear()
+    store.limit = 5 * size
     keys = [digest(str(i)) for i in range(6)]
     for i, key in enumerate(keys[:5]):
         store.put(key, {"object": bytes(1000)})
@@ -178,21 +182,47 @@ def test_processes_that_write_the_same_entries_at_once(tmp_path):
     assert all(store.get(f"{i:064x}") for i in range(5))
 
 
-def test_the_compilers_fingerprint_changes_with_any_of_its_files(tmp_path, monkeypatch):
-    monkeypatch.setattr(cache, "__file__", str(tmp_path / "cache.py"))
-    (tmp_path / "passes" / "__pycache__").mkdir(parents=True)
-    inner = tmp_path / "passes" / "pass.py"
-    fingerprint = cache.compiler_fingerprint.__wrapped__
-    found = [fingerprint()]
+def test_an_entry_is_absent_once_a_file_that_made_it_has_changed(tmp_path, monkeypatch, store):
+    """Of the compiler's files those that were loaded count, as they were when the process saw them first."""
+    monkeypatch.setattr(cache, "_ROOT", f"{tmp_path}/")
+    inner, other = tmp_path / "pass.py", tmp_path / "other.py"
+    inner.write_text("x = 1\n")
+    other.write_text("x = 1\n")
+    monkeypatch.setitem(sys.modules, "some_pass", SimpleNamespace(__file__=str(inner)))
+
+    def found(change=lambda: None):
+        """What a process finds that starts after a change."""
+        change()
+        cache._version_of.cache_clear()
+        return store.get(KEY)
+
     for change in (
-        lambda: inner.write_text("x = 1\n"),
         lambda: inner.write_text("x = 12\n"),
         lambda: os.utime(inner, (1000, 1000)),
-        lambda: inner.rename(inner.with_name("other.py")),
+        lambda: inner.rename(inner.with_name("gone.py")),
     ):
-        change()
-        found.append(fingerprint())
-    assert len(set(found)) == len(found)
-    (tmp_path / "passes" / "__pycache__" / "pass.py").write_text("")
-    (tmp_path / "passes" / "notes.txt").write_text("")
-    assert fingerprint() == found[-1]
+        store.put(KEY, ARTIFACTS)
+        assert found() == ARTIFACTS == found(lambda: other.write_text("x = 2\n"))
+        assert found(change) is None
+        assert store.stats().corrupt == 0
+        store.put(KEY, {"object": b"new"})
+        assert found() == {"object": b"new"}
+    # Edited while the process runs: what is loaded of it is older, and so is what it makes.
+    inner.write_text("x = 3\n")
+    cache._version_of.cache_clear()
+    cache.compiler_fingerprint.__wrapped__()
+    inner.write_text("x = 34\n")
+    store.put(KEY, ARTIFACTS)
+    assert found() is None
+    measured = KernelCache(tmp_path / "measured", None, cache.RECORDS)
+    measured.put(KEY, ARTIFACTS)
+    os.utime(inner, (2000, 2000))
+    cache._version_of.cache_clear()
+    assert measured.get(KEY) == ARTIFACTS
+
+
+def test_compilers_at_two_places_share_no_entries(monkeypatch):
+    fingerprint = cache.compiler_fingerprint.__wrapped__
+    here = fingerprint()
+    monkeypatch.setattr(cache, "_ROOT", "/elsewhere/")
+    assert fingerprint() != here

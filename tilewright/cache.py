@@ -1,16 +1,16 @@
 """Compiled kernels on disk: content-addressed, checksummed, bounded, shared by all processes.
 
-An entry is one file whose name is the digest of everything that its content depends on, so an entry
-never changes and never goes stale. It is written beside its place and renamed into it: readers see
-the whole entry or none, and two processes that compile the same kernel at once both succeed. The
-file carries a SHA-256 of its payload; an entry that does not match is deleted and counts as absent.
-Nothing in it is executed while it is read: the payload is named byte strings, no pickles. The code in it is
-executed later: an entry, or a cache, that somebody else may have written is not used (`private.py`).
+An entry is one file whose name is the digest of all that its content depends on but the compiler's own files. It
+names those that were loaded when it was made, and counts as absent where one of them has changed since. It is written
+beside its place and renamed into it: readers see the whole entry or none, and two processes that compile the same
+kernel at once both succeed. The file carries a SHA-256 of its payload; an entry that does not match is deleted and
+counts as absent. Nothing in it is executed while it is read: the payload is named byte strings, no pickles. The code
+in it is executed later: an entry, or a cache, that somebody else may have written is not used (`private.py`).
 
     tilewright-kernel-1\\n | 32 bytes SHA-256 | 8 bytes length of index | index (JSON) | blobs
 
 When the entries outgrow the bound, those that were used the longest ago are deleted. Entries of another suffix in the
-same folders have no bound: what a machine measured (`records.py`).
+same folders have no bound and name no files: what a machine measured (`records.py`).
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ import contextlib
 import hashlib
 import json
 import os
+import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -33,6 +34,9 @@ from tilewright import knobs, private
 MAGIC = b"tilewright-kernel-1\n"
 SUFFIX = ".kernel"
 RECORDS = ".record"
+_SOURCES = "sources"
+"""The blob of an entry that tells which files of the compiler made it."""
+_ROOT = os.path.join(os.path.dirname(__file__), "")
 _DIGEST = 32
 _STALE_SECONDS = 3600.0
 
@@ -82,6 +86,9 @@ class KernelCache:
                 warnings.warn(f"{path} is damaged and not used", RuntimeWarning, stacklevel=2)
             self.discard(key)
             return None
+        if self.limit is not None and not _is_unchanged(artifacts.pop(_SOURCES, b"")):
+            self._counts.misses += 1
+            return None
         self._counts.hits += 1
         with contextlib.suppress(OSError):
             os.utime(path)
@@ -90,7 +97,8 @@ class KernelCache:
     def put(self, key: str, artifacts: Mapping[str, bytes]) -> None:
         """Stores ``artifacts``; a directory that cannot be written gives one warning, no error."""
         path = self._path(key)
-        data = pack(artifacts)
+        sources = {} if self.limit is None else {_SOURCES: _loaded()}
+        data = pack({**artifacts, **sources})
         try:
             private.make_folders(path, self.directory)
             handle, name = tempfile.mkstemp(prefix="new-", dir=path.parent)
@@ -220,31 +228,45 @@ def digest(*parts: str | bytes) -> str:
 
 @lru_cache(maxsize=1)
 def compiler_fingerprint() -> str:
-    """Changes whenever a source file of this installed compiler changes, or a library under it.
+    """Changes with the place of this compiler, and whenever a library under it changes.
 
-    Files are told apart by path, size and time, and a library by its package's first file: that
-    takes milliseconds and imports nothing.
+    A library is told by its package's first file, without importing it. What it does not tell of the compiler's own
+    files, entries do: to ask after all of them takes longer than a kernel from the disk takes to run.
     """
-    found: list[str] = []
-    folders = [os.path.dirname(os.path.realpath(__file__))]
-    # Entries, which are let go at once: paths as objects, or the stats of all files, take three times as long.
-    for folder in folders:
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                if entry.name.endswith(".py"):
-                    found.append(_version(entry.path, entry.stat()))
-                elif entry.name != "__pycache__" and entry.is_dir():
-                    folders.append(entry.path)
+    found = [_ROOT]
     for library in ("xdsl", "llvmlite", "ml_dtypes", "numpy"):
         spec = find_spec(library)
         if spec is not None and spec.origin is not None:
-            found.append(_version(spec.origin, os.stat(spec.origin)))
+            found.append(_version(spec.origin))
             if library == "llvmlite":
                 # LLVM itself, which another build of the same version may bring.
                 folder = os.path.join(os.path.dirname(spec.origin), "binding")
-                with contextlib.suppress(OSError), os.scandir(folder) as files:
-                    found += [_version(f.path, f.stat()) for f in files if "libllvm" in f.name]
+                found += [_version(f.path) for f in _entries(folder) if "libllvm" in f.name]
+    _loaded()
     return digest("\n".join(sorted(found)))
+
+
+def _loaded() -> bytes:
+    """The files of the compiler that are loaded, and a digest of their versions."""
+    places = [getattr(module, "__file__", None) or "" for module in list(sys.modules.values())]
+    files = [place.removeprefix(_ROOT) for place in places if place.startswith(_ROOT)]
+    return "\n".join([_versions(files), *files]).encode()
+
+
+def _is_unchanged(sources: bytes) -> bool:
+    """Whether files are what they were in the process whose `_loaded` this is."""
+    versions, *files = sources.decode().split("\n")
+    return versions == _versions(files)
+
+
+def _versions(files: Sequence[str]) -> str:
+    return digest("\n".join([_version_of(file) for file in files]))
+
+
+@cache
+def _version_of(file: str) -> str:
+    """Of a file of the compiler, as this process saw it first: what it makes is of no later edit."""
+    return _version(_ROOT + file)
 
 
 def kept(names: tuple[str, ...], make: Callable[[], Mapping[str, bytes]]) -> Mapping[str, bytes]:
@@ -259,7 +281,12 @@ def kept(names: tuple[str, ...], make: Callable[[], Mapping[str, bytes]]) -> Map
     return found
 
 
-def _version(path: str, stat: os.stat_result) -> str:
+def _version(path: str) -> str:
+    """Path, size and time; nothing where there is no such file."""
+    try:
+        stat = os.stat(path)
+    except OSError:
+        return ""
     return f"{path} {stat.st_size} {stat.st_mtime_ns}"
 
 
