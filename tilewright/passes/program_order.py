@@ -16,18 +16,14 @@ from xdsl.dialects import gpu
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.diagnostics import unsupported
-from tilewright.dialects import xegpu
 from tilewright.dialects.upstream.arith import constant
 from tilewright.passes.kernel import level_of
-from tilewright.passes.level import subgroups_at
 
 _ORDER = (
-    xegpu.NbarrierArriveOp,
-    xegpu.NbarrierWaitOp,
-    xegpu.AllocNbarrierOp,
-    xegpu.FenceOp,
-    xegpu.CompileHintOp,
+    *("xegpu.nbarrier_arrive", "xegpu.nbarrier_wait", "xegpu.alloc_nbarrier"),
+    *("xegpu.fence", "xegpu.compile_hint"),
 )
+"""By name: a kernel without them is compiled without their dialect."""
 
 
 def program_order(kernel: gpu.FuncOp) -> None:
@@ -35,7 +31,9 @@ def program_order(kernel: gpu.FuncOp) -> None:
     a named barrier is one of several."""
     meets = level_of(kernel) == "subgroup"
     for op in list(kernel.walk(reverse=True)):  # a barrier behind what uses it
-        if isinstance(op, xegpu.InitNbarrierOp):
+        if op.name == "xegpu.init_nbarrier":
+            from tilewright.passes.level import subgroups_at
+
             expected, there = constant(op.operands[1]), subgroups_at(op)
             if None not in (expected, there) and (expected or 0) & 0xFF != there:
                 raise unsupported(
@@ -45,8 +43,8 @@ def program_order(kernel: gpu.FuncOp) -> None:
                 raise unsupported(
                     op, f"{op.name}: which barrier is waited for is chosen as the program runs"
                 )
-        elif not isinstance(op, _ORDER):
+        elif op.name not in _ORDER:
             continue
-        elif isinstance(op, xegpu.NbarrierWaitOp) and meets:
+        elif op.name == "xegpu.nbarrier_wait" and meets:
             Rewriter.insert_op(gpu.BarrierOp(), InsertPoint.before(op))
         Rewriter.erase_op(op)
