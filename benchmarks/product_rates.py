@@ -4,7 +4,9 @@
     python -m benchmarks.product_rates fit sweep.jsonl [more.jsonl ..]                                (anywhere)
 
 `measure`: for each shape of `benchmarks.shapes`, the fourteen tilings and clusters that the planner thinks cheapest,
-some that it thinks near and some that are far, each in a CUDA graph beside cuBLAS, a line of JSON per shape. `fit`: by
+some that it thinks near and some that are far, each in a CUDA graph, cuBLAS among them, a line of JSON per shape. They
+run in turn, in another order each time, on a card that is warm: one after the other, the first would run on a cooler
+card and a faster clock than the last (H100: 1.98 GHz, then 1.45), and seem the best for it. `fit`: by
 descent, one rate at a time, what is lost by choosing (the chosen one's time by the best one's, softened) and half the
 mean square of the logarithm of estimated by measured time near the best, and with `--pull` how far the rates are from
 those that it started with (H100: 0.001).
@@ -21,10 +23,12 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from functools import partial
 from multiprocessing import get_context
+from statistics import median
 from typing import Any
 
 import tilewright as tw
 from benchmarks.shapes import operands
+from benchmarks.suites import gpu
 from benchmarks.suites.gpu_timing import captured, gpu_torch, timed
 from benchmarks.suites.layers import Shape, drawn, product
 from tilewright.arguments import ArraySpec
@@ -40,21 +44,27 @@ NEAR, FAR = 1.35, 2.2
 CHEAPEST, SOME_NEAR, SOME_FAR = 14, 22, 6
 SOFT = 0.015
 """Estimates that differ by so much, in logarithms, are chosen nearly as often as one another."""
+ROUNDS, WARM = 9, 2
+"""How often all run in turn; so many rounds, the first, warm the card and are not counted."""
+SAMPLE = 1.2e-3
+"""Seconds that one of them runs at a time."""
 FACTORS = (0.8, 0.9, 1.1, 1.25)
 
 Plan = tuple[tuple[int, int, int], int]
 """BM, BN, BK, and workgroups of a cluster."""
+CUBLAS: Plan = (0, 0, 0), 0
 
 
 def launches(shape: Shape) -> dict[Plan, Timed]:
     """Every tiling and cluster that the machine can do for a shape, not timed yet."""
-    kind = {"bf16": tw.bf16, "f16": tw.f16}[shape.dtype]
+    kind = {"bf16": tw.bf16, "f16": tw.f16, "f8e4m3": tw.f8e4m3}[shape.dtype]
+    result = tw.bf16 if kind == tw.f8e4m3 else kind
     across = (1, shape.k) if shape.layout == "NT" else None
     kernel = product.options(target="sm_90a")
     arrays = (
         ArraySpec((shape.m, shape.k), kind),
         ArraySpec((shape.k, shape.n), kind, across),
-        ArraySpec((shape.m, shape.n), kind),
+        ArraySpec((shape.m, shape.n), result),
     )
     values = kernel.launcher.bind(arrays, {})
     request, _, options = kernel.variant_for(values).chooser.request(values)
@@ -132,16 +142,24 @@ def measured(shape: Shape, chosen: Sequence[Plan]) -> Mapping[str, Any]:
             graphs[plan] = graph
         else:
             print(f"{shape.name} {plan}: wrong by {off:.2e}", flush=True)
-    peer = captured(torch, lambda: torch.mm(a, b, out=d))
-    calls = max(2, min(100, round(4e-4 / max(timed(torch, peer, 10), 1e-6))))
-    peers = [timed(torch, peer, calls) for _ in range(3)]
-    times = {plan: [timed(torch, g, calls) for _ in range(3)] for plan, g in graphs.items()}
-    rows = [(min(t) * 1e6, *plan) for plan, t in times.items()]
-    return {"shape": list(shape), "cublas": min(peers) * 1e6, "rows": rows}
+    graphs[CUBLAS] = captured(torch, gpu.library(torch, shape.dtype, a, b, d))
+    plans, draw = list(graphs), random.Random(1)
+    calls = {
+        plan: max(2, min(200, round(SAMPLE / max(timed(torch, graph, 3), 1e-6))))
+        for plan, graph in graphs.items()
+    }
+    times: dict[Plan, list[float]] = {plan: [] for plan in plans}
+    for _ in range(ROUNDS):
+        draw.shuffle(plans)
+        for plan in plans:
+            times[plan].append(timed(torch, graphs[plan], calls[plan]))
+    took = {plan: median(each[WARM:]) * 1e6 for plan, each in times.items()}
+    peer = took.pop(CUBLAS)
+    return {"shape": list(shape), "cublas": peer, "rows": [(us, *p) for p, us in took.items()]}
 
 
 def measure(args: argparse.Namespace) -> None:
-    shapes = sorted(drawn(args.count, args.seed))
+    shapes = sorted(drawn(args.count, args.seed, args.dtypes))
     with ProcessPoolExecutor(args.workers, get_context("spawn")) as pool:
         found = list(pool.map(plans, shapes))
         jobs = {
@@ -209,6 +227,7 @@ def main() -> None:
     parser.add_argument("files", nargs="+")
     parser.add_argument("--count", type=int, default=60)
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 16))
+    parser.add_argument("--dtypes", nargs="+", default=("bf16", "f16"))
     parser.add_argument("--workers", type=int, default=12)
     parser.add_argument("--rounds", type=int, default=4, help="passes over all rates")
     parser.add_argument("--pull", type=float, default=0.0, help="towards the rates it starts with")

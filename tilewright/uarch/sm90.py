@@ -36,55 +36,56 @@ cuOccupancyMaxActiveClusters). Eight is the size that all machines of this kind 
 PRODUCT_RATES: Final[Mapping[str, float]] = MappingProxyType(
     {
         "hertz": 1.755e9,
-        "issue": 1.063,
-        "port": 186.5,
-        "latency": 1417,
-        "copy": 1470,
-        "cache": 10960,
-        "cache_apart": 8080,
-        "memory": 2400,
+        "issue": 1.164,
+        "port": 187.7,
+        "latency": 1528,
+        "copy": 1464,
+        "cache": 7458,
+        "memory": 2512,
         "resident": 45e6,
-        "start": 2480,
-        "program": 2040,
-        "engine": 0.033,
-        "threads": 0.227,
-        "meet": 1510,
-        "exchange": 0.562,
+        "start": 2552,
+        "turn": 68.11,
+        "program": 1899,
+        "engine": 0.03417,
+        "threads": 0.224,
+        "meet": 2368,
+        "exchange": 0.8858,
     }
 )
-"""How fast a loop of products runs, fitted to 11600 launches of some 2000 tilings on 230 shapes as language models have
-them, NT and NN (H200, 2026-11-23). Of tilings within 1.4 of the best for their shape, two thirds are within 9 % of what
-this says; the tiling chosen by it runs at 0.983 of the best one's speed (geometric mean over these shapes, worst 0.74):
-`benchmarks/product_rates.py`.
+"""How fast a loop of products runs on an H200: the rates below, each changed as it differed between two fits to an
+earlier model, in which workgroups fetched alone: to 11,600 launches on 230 shapes on an H200 (2026-11-23) and to 2,778
+on an H100.
 
 Clocks per second, of a chip that is not hot. Clocks of a product, per clock that its instruction takes. Bytes per
 clock: through a multiprocessor's port of shared memory (copies in, operands out). Clocks from a copy's start to its
-data, and bytes per clock of one that comes. Bytes per clock: out of L2 to all multiprocessors; the same where a
-cluster's workgroups are at different k; out of memory. Bytes that L2 holds from launch to launch. Clocks: of a launch,
-of a program besides its loop, of an element stored by the copy engine or by threads, of the meetings of a cluster that
-adds up its sums, and of an element of these."""
+data, and bytes per clock of one that comes. Bytes per clock: out of L2 to all multiprocessors; out of memory. Bytes
+that L2 holds from launch to launch. Clocks: of a launch, of one warpgroup's turn from a slot of its multi-buffer to the
+next, of a program besides its loop, of an element stored by the copy engine or by threads, of the meetings of a cluster
+that adds up its sums, and of an element of these."""
 
 H100_PRODUCT_RATES: Final[Mapping[str, float]] = MappingProxyType(
     {
         "hertz": 1.755e9,
-        "issue": 1.06,
-        "port": 155.4,
-        "latency": 1413,
-        "copy": 1812,
-        "cache": 7871,
-        "cache_apart": 4421,
-        "memory": 1728,
+        "issue": 1.161,
+        "port": 156.4,
+        "latency": 1524,
+        "copy": 1804,
+        "cache": 5356,
+        "memory": 1809,
         "resident": 45e6,
-        "start": 2779,
-        "program": 2204,
-        "engine": 0.0305,
-        "threads": 0.22,
-        "meet": 1962,
-        "exchange": 1.137,
+        "start": 2860,
+        "turn": 68.11,
+        "program": 2052,
+        "engine": 0.03158,
+        "threads": 0.2171,
+        "meet": 3077,
+        "exchange": 1.792,
     }
 )
-"""The same of an H100 with HBM3, fitted to 2,778 launches on 86 shapes (2026-11-25). On shapes that a fit did not see,
-the tiling chosen by it runs at 0.968 of the best one's speed, by the rates above at 0.957 (four-fold)."""
+"""The same of an H100 with HBM3, fitted to 4,603 launches on 153 shapes as language models have them, NT and NN, in
+bf16, f16 and f8 (2026-11-26; those on 44 of them, measured in turn, count three times). On shapes that a fit did not
+see, the tiling chosen by it runs at 0.984 of the best one's speed where they were measured in turn, at 0.977 elsewhere
+(five-fold; by the model and rates before at 0.954 and 0.972): `benchmarks/product_rates.py`."""
 
 
 def product_rates(device: str) -> Mapping[str, float]:

@@ -3,6 +3,7 @@
 # pyright: reportMissingParameterType=false, reportUnknownParameterType=false
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -23,7 +24,7 @@ from tilewright.targets.cuda.lowered import LaunchPlan, LoweredThread, plan_of
 from tilewright.targets.cuda.pipeline import run_pipeline
 from tilewright.targets.cuda.split_build import build_split
 from tilewright.targets.cuda.target import TARGET
-from tilewright.targets.cuda.work_split import UNSPLIT, WorkSplit, choose
+from tilewright.targets.cuda.work_split import UNSPLIT, WorkSplit, choose, clocks
 
 bf16 = ml_dtypes.bfloat16
 OPTIONS = CompileOptions(target="cuda", machine="sm_90a")
@@ -120,6 +121,57 @@ def test_few_programs_with_long_loops_are_shared() -> None:
     shapes = [(1, 8192), (8192, 8192), (8192,), (1, 8192)]
     split = choose(wide, 32, 8192, shapes, 132)
     assert split.tiles * split.parts == 4
+
+
+@tw.kernel
+def placed(A, B, C, ORDER: tw.constexpr, BM: tw.constexpr = 64, BN: tw.constexpr = 64):
+    """C = A B, programs along rows or columns of tiles first, or numbered along one axis alone."""
+    if ORDER == 0:
+        i, j = tw.program_id(0), tw.program_id(1)
+    elif ORDER == 1:
+        i, j = tw.program_id(1), tw.program_id(0)
+    else:
+        i, j = tw.program_id(0) // 8, tw.program_id(0) % 8
+    acc = tw.zeros((BM, BN), tw.f32)
+    for k in range(0, A.shape[1], 64):
+        a = tw.load_tile(tw.init_tile(A, [i * BM, k], (BM, 64)))
+        acc = tw.tile_mma(a, tw.load_tile(tw.init_tile(B, [k, j * BN], (64, BN))), acc)
+    tw.store_tile(acc.to(C.dtype), tw.init_tile(C, [i * BM, j * BN], (BM, BN)))
+
+
+def test_neighbours_fetch_once_what_both_need() -> None:
+    """Tiles of 64 x 256 that wait for L2 alone: neighbours along rows share the larger operand."""
+    a, b, c = (
+        np.zeros((512, 2048), bf16),
+        np.zeros((2048, 2048), bf16),
+        np.zeros((512, 2048), bf16),
+    )
+    made = [
+        lowered(text_of(placed, (a, b, c), ORDER=order, BM=64, BN=256), UNSPLIT).work
+        for order in range(3)
+    ]
+    assert [work and (work.row_axis, work.column_axis) for work in made] == [
+        (0, 1),
+        (1, 0),
+        (-1, -1),
+    ]
+
+    def cost(order: int, m: int, n: int, split: WorkSplit = UNSPLIT) -> float:
+        work = made[order]
+        assert work is not None
+        slow = replace(work, rates={**work.rates, "cache": 100.0})
+        return clocks(slow, split, 64, 32, (m, n), 132)
+
+    many = [cost(order, 512, 2048) for order in range(3)]
+    # Of 5 parts fetched, the operand of 4 or that of 1 is shared by two.
+    assert many[0] / many[2] == pytest.approx(3 / 5, rel=0.02)
+    assert many[1] / many[2] == pytest.approx(4.5 / 5, rel=0.02)
+    # Of three rows of tiles one has no neighbour; of one alone, neighbours lie along columns.
+    assert cost(0, 192, 2048) / many[2] == pytest.approx((1 + 4 * 2 / 3) / 5, rel=0.02)
+    assert cost(0, 64, 2048) == pytest.approx(many[1], rel=0.001)
+    assert cost(0, 512, 2048, WorkSplit(1, 2)) == cost(2, 512, 2048, WorkSplit(1, 2))
+    # Halves of a program's columns share its rows.
+    assert cost(2, 512, 2048, WorkSplit(2)) == cost(0, 512, 2048, WorkSplit(2))
 
 
 @tw.kernel

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from xdsl.dialects import gpu, memref
 from xdsl.dialects.builtin import MemRefType
@@ -15,6 +15,7 @@ from tilewright.dialects import xetile
 from tilewright.dialects.movement import shape_of
 from tilewright.dialects.upstream.arith import constant
 from tilewright.dialects.xetile.rules import vector_type
+from tilewright.passes.access import AccessAnalysis
 from tilewright.targets.cuda.passes.k_coarsening import can_merge
 from tilewright.targets.cuda.passes.local_stores import must_store
 from tilewright.targets.cuda.passes.multi_buffering import loads_of
@@ -74,6 +75,7 @@ def work_of(kernel: gpu.FuncOp, machine: Machine) -> LoopWork | None:
         any(map(must_store, products)),
         row_extent,
         column_extent,
+        *_axes(kernel, along_rows, along_columns),
         dict(sm90.PRODUCT_RATES),
     )
 
@@ -117,6 +119,20 @@ def _extent(
             return (-1, -1), across
         found.add((array.index, array.type.get_num_dims() - 2 + dimension))
     return found.pop() if len(found) == 1 else (-1, -1), across
+
+
+def _axes(
+    kernel: gpu.FuncOp, rows: Iterable[xetile.LoadTileOp], columns: Iterable[xetile.LoadTileOp]
+) -> tuple[int, int]:
+    """The first axes of the grid along which what rows need changes, and what columns need does not; and the other
+    way round."""
+    found = AccessAnalysis(kernel).find
+    accesses = [[found(load) for load in loads] for loads in (rows, columns)]
+    known = [[each.axes for each in side if each is not None] for side in accesses]
+    if [len(side) for side in known] != [len(side) for side in accesses]:
+        return -1, -1
+    a, b = (frozenset[int]().union(*side) for side in known)
+    return min(a - b, default=-1), min(b - a, default=-1)
 
 
 def _stored(kernel: gpu.FuncOp, rows: int, columns: int) -> tuple[int, bool]:

@@ -309,6 +309,8 @@ def _tiled(work: LoopWork, rows: int, columns: int, step: int, sides: Sides) -> 
             put=found.put and found.row_lines,
             row_extent=found.column_extent,
             column_extent=found.row_extent,
+            row_axis=found.column_axis,
+            column_axis=found.row_axis,
             transposed=True,
         )
     if found.rows % WGMMA_ROWS or found.columns not in found.widths:

@@ -10,10 +10,12 @@ would be idle for long (few programs, or a last round of few), the kernel is com
 - parts: a cluster of so many workgroups does the loop's iterations in turn (`passes/split_k.py`): no operand is loaded
   more often, and at the end the workgroups add up their sums.
 
-`clocks` is what a launch takes: rounds of programs, an iteration as long as its slowest part (products, the port of
-shared memory, copies that are waited for because few are under way, the L2 cache that serves all workgroups), then the
-program's own stores and what it takes to add up; and at least as long as the arrays take from memory. Parts that are
-alike hold one another up.
+`clocks` is what a launch takes: rounds of programs, an iteration as long as its slowest part (products and the turn
+from one multi-buffer's slot to the next, the port of shared memory, copies that are waited for because few are under
+way, the L2 cache that serves all workgroups), then the program's own stores and what it takes to add up; and at least
+as long as the arrays take from memory. Parts that are alike hold one another up.
+
+Two neighbouring workgroups that both need a tile fetch it from L2 once: their multiprocessors share the way to it.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from tilewright.targets.cuda.passes.multi_buffering import MAX_STAGES
+from tilewright.targets.cuda.passes.raster import GROUP
 from tilewright.targets.cuda.passes.wgmma_legality import (
     BUFFERS,
     panel_line,
@@ -90,6 +93,10 @@ class LoopWork:
     """Array argument and dimension that is all rows of the result; (-1, -1) if not known."""
     column_extent: tuple[int, int]
     """The same of its columns."""
+    row_axis: int
+    """The axis of the grid along which programs take other rows alone; -1 if there is no such one."""
+    column_axis: int
+    """The same of columns."""
     rates: Mapping[str, float]
     """What the machine does (`uarch.sm90.PRODUCT_RATES`)."""
 
@@ -215,7 +222,7 @@ def clocks(
 
     def together(active: int) -> float:
         """Of workgroups that run at the same time."""
-        return mine * _beside(3, each.step, each.cache(active)) + own
+        return mine * _beside(6, each.step, each.cache(active)) + own
 
     rounds, rest = divmod(programs * split.tiles * split.parts, multiprocessors)
     busy = rounds * together(multiprocessors) + (together(rest) if rest else 0) + each.meeting
@@ -259,7 +266,9 @@ class _Iteration:
             1.0 if n is None else min(1.0, n / own)
             for n, own in zip(sides, (rows, columns), strict=True)
         ]
-        self.loaded = a + b  # what lies outside of an array is zeros, and takes as long
+        loaded = a + b  # what lies outside of an array is zeros, and takes as long
+        alone = _fetched_alone(work, split, (rows, columns), sides)
+        self.fetched = a * alone[0] + b * alone[1]
         # A is written and read, B is written, and read again for every 64 rows; where threads write it again, read and
         # written once more, by each of three warpgroups where they cannot share it. Copies in short lines take longer.
         deep = work.step * split.steps
@@ -269,13 +278,14 @@ class _Iteration:
         reads = -(-rows // LEAST_SIDE) + (2 * again if work.put else 0)
         self.port = (written + a + b * reads) / rates["port"]
         self.product = rates["issue"] * work.product_clocks * split.steps / split.tiles
-        step = _beside(6, self.product, self.port)
+        # Warpgroups take turns: while one waits for the next slot, the products of the others run.
+        step = _beside(6, self.product, self.port) + rates["turn"] / groups
         slot = _slot_bytes(work, split, rows, columns)
         ahead = min(_buffer_bytes(work, rows, columns) // slot, MAX_STAGES) - 1
-        arrives = rates["latency"] + self.loaded / rates["copy"]
+        arrives = rates["latency"] + loaded / rates["copy"]
         self.waiting = (arrives + step) / max(ahead, 0.5)
         self.step = max(step, self.waiting)
-        self.out = rates["cache" if split.parts == 1 else "cache_apart"]
+        self.out = rates["cache"]
         stored = rates["engine" if _panels(work, rows, columns) else "threads"] * rows * columns
         self.stores = stored * inside[0] * inside[1] * work.sums
         summed = rates["meet"] + rates["exchange"] * rows * columns * work.sums
@@ -283,7 +293,28 @@ class _Iteration:
 
     def cache(self, active: int) -> float:
         """L2 serves so many workgroups at the same time."""
-        return active * self.loaded / self.out
+        return active * self.fetched / self.out
+
+
+def _fetched_alone(
+    work: LoopWork, split: WorkSplit, tile: tuple[int, int], sides: Sides
+) -> tuple[float, float]:
+    """What part of its rows' operand, and of its columns', a workgroup fetches as if it had no neighbour."""
+    if split.parts > 1:  # a cluster's workgroups are at different k
+        return 1.0, 1.0
+    if split.tiles > 1:  # neighbours are the halves of the last split
+        rows, columns = split_sides(work.rows, work.columns, split.tiles // 2)
+        return (1.0, 0.5) if rows >= columns else (0.5, 1.0)
+    axes = work.row_axis, work.column_axis
+    if min(axes) < 0:
+        return 1.0, 1.0
+    for side in sorted((0, 1), key=lambda side: axes[side]):
+        whole = sides[side]
+        run = GROUP if whole is None else min(GROUP, -(-whole // tile[side]))
+        if run > 1:  # the last of an odd number has no neighbour
+            shared = 1 - run // 2 / run
+            return (1.0, shared) if side == 0 else (shared, 1.0)
+    return 1.0, 1.0
 
 
 def _from_memory(work: LoopWork, programs: int, trips: int, sides: Sides) -> float:
