@@ -171,7 +171,7 @@ def _nv_barrier(p: Printer, op: Operation) -> None:
     p.call("void", f"llvm.nvvm.barrier.cta.sync{aligned}.all", [("i32", "0")])
 
 
-_NV_SHUFFLE = {"xor": "bfly", "up": "up", "down": "down", "idx": "idx"}
+_NV_SHUFFLE = {"xor": "bfly", "up": "up", "down": "down", "idx": "idx", "rotate": "idx"}
 
 
 def _nv_members(p: Printer, op: Operation) -> str:
@@ -198,8 +198,11 @@ def _nv_shuffle(p: Printer, op: Operation) -> None:
     if mode != "up":
         segment = p.emit(f"or i32 {segment}, 31")
     members = _nv_members(p, op)
+    inside = p.emit(f"sub i32 {width}, 1")
+    lane = p.emit(f"and i32 {_sreg(p, 'laneid')}, {inside}")
+    if mode == "rotate":
+        offset = p.emit(f"and i32 {p.emit(f'add i32 {lane}, {offset}')}, {inside}")
     _shuffle_value(p, op, lambda w: _nv_word(p, members, mode, w, offset, segment))
-    lane = p.emit(f"and i32 {_sreg(p, 'laneid')}, {p.emit(f'sub i32 {width}, 1')}")
     p.set(op.results[1], [_in_group(p, mode, lane, offset, width)])
 
 

@@ -29,7 +29,6 @@ from xdsl.dialects.builtin import (
     IntegerType,
     MemRefType,
     VectorType,
-    i1,
     i64,
 )
 from xdsl.dialects.llvm import LLVMPointerType
@@ -203,15 +202,24 @@ def _pointer(at: LaneNumbers, base: SSAValue, number: Index, element: Attribute)
     return at.add(mach.PtrAddOp(pointer, at.index(offset)))
 
 
-def _on(at: LaneNumbers, mask: SSAValue, count: int) -> SSAValue:
-    return at.add(vector.BroadcastOp(_one(at, mask), VectorType(i1, [count])))
+def _on(
+    at: LaneNumbers, mask: SSAValue, base: SSAValue, number: Index, count: int
+) -> list[SSAValue]:
+    """Of each of some elements from a number on whether it is meant: by the mask, and inside of its array."""
+    on = _one(at, mask)
+    if not isinstance(base.type, MemRefType):
+        return [on] * count
+    size = at.index(matrix_of(at, base)[0][0])
+    places = [at.index(at.plus(number, n)) for n in range(count)]
+    return [at.all_of([on, at.add(arith.CmpiOp(place, size, "ult"))]) for place in places]
 
 
 def _load(at: LaneNumbers, op: xegpu.LoadGatherOp) -> None:
     shape, element = shape_of(op.value), element_of(op.value.type)
     kind = VectorType(element, [prod(shape)])
     base, number = _place(at, op)
-    on, nothing = _on(at, op.mask, prod(shape)), at.add(arith.ConstantOp(zero_of(kind)))
+    on = at.gathered(_on(at, op.mask, base, number, prod(shape)))
+    nothing = at.add(arith.ConstantOp(zero_of(kind)))
     if isinstance(base.type, MemRefType):
         found = at.add(vector.MaskedLoadOp(base, [at.index(number)], on, nothing))
     else:
@@ -223,8 +231,8 @@ def _load(at: LaneNumbers, op: xegpu.LoadGatherOp) -> None:
 def _store(at: LaneNumbers, op: xegpu.StoreScatterOp) -> None:
     value = op.value if isinstance(op.value.type, VectorType) else at.gathered([op.value])
     count = prod(shape_of(value))
-    value, on = at.cast(value, [count]), _on(at, op.mask, count)
-    base, number = _place(at, op)
+    value, (base, number) = at.cast(value, [count]), _place(at, op)
+    on = at.gathered(_on(at, op.mask, base, number, count))
     if isinstance(base.type, MemRefType):
         at.insert(vector.MaskedStoreOp(base, [at.index(number)], on, value))
     else:
@@ -234,30 +242,26 @@ def _store(at: LaneNumbers, op: xegpu.StoreScatterOp) -> None:
 
 
 def _atomic(at: LaneNumbers, op: xegpu.AtomicRMWOp) -> None:
-    kind, element = op.value.type, element_of(op.value.type)
-    base, number = _place(at, op)
-    values = _parts(at, op.value)
+    element, (base, number), values = (
+        element_of(op.value.type),
+        _place(at, op),
+        _parts(at, op.value),
+    )
     nothing = at.add(arith.ConstantOp(zero_of(element)))
-    found: list[Operation] = []
-    for n, value in enumerate(values):
+    found: list[SSAValue] = []
+    for n, on in enumerate(_on(at, op.mask, base, number, len(values))):
         place = at.plus(number, n)
         if isinstance(base.type, MemRefType):
             code = IntegerAttr(ATOMIC_KINDS.index(op.kind), i64)
-            found.append(
-                memref.AtomicRMWOp.create(
-                    operands=[value, base, at.index(place)],
-                    properties={"kind": code},
-                    result_types=[element],
-                )
+            done = memref.AtomicRMWOp.create(
+                operands=[values[n], base, at.index(place)],
+                properties={"kind": code},
+                result_types=[element],
             )
         else:
             pointer = _pointer(at, base, place, element)
-            done = {"ordering": "monotonic", "scope": "device"}
-            found.append(mach.AtomicRmwOp(op.kind, value, pointer, **done))
-    then = Block(found)
-    then.add_op(scf.YieldOp(*(each.results[0] for each in found)))
-    otherwise = Block([scf.YieldOp(*([nothing] * len(found)))])
-    types = [element] * len(found)
-    choice = scf.IfOp(_one(at, op.mask), types, Region(then), Region(otherwise))
-    at.insert(choice)
-    at.replace(_whole(at, choice.results, kind))
+            how = {"ordering": "monotonic", "scope": "device"}
+            done = mach.AtomicRmwOp(op.kind, values[n], pointer, **how)
+        then, otherwise = Block([done, scf.YieldOp(done.results[0])]), Block([scf.YieldOp(nothing)])
+        found.append(at.add(scf.IfOp(on, [element], Region(then), Region(otherwise))))
+    at.replace(_whole(at, found, op.value.type))
