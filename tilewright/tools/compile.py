@@ -177,7 +177,8 @@ class StageTexts(Mapping[str, "str | bytes"]):
         raise KeyError(name)
 
     def __contains__(self, name: object) -> bool:
-        return any(name == known for known in self)
+        # The last stages first: their names are known without lowering once more.
+        return any(name == known for part in self._parts for known in part)
 
     def __iter__(self) -> Iterator[str]:
         return iter(dict.fromkeys(name for part in reversed(self._parts) for name in part))

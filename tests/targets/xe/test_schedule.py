@@ -16,6 +16,7 @@ from tilewright.passes.kernel import kernel_of
 from tilewright.passes.xegpu.block_messages import created
 from tilewright.targets.xe.guard_loops import guard_loops
 from tilewright.targets.xe.liveness import Liveness
+from tilewright.targets.xe.registers import liveness_of
 from tilewright.targets.xe.rematerialize_loads import rematerialize_loads
 from tilewright.targets.xe.schedule import schedule_for_pressure
 from tilewright.targets.xe.version_stores import version_stores
@@ -76,7 +77,7 @@ def test_an_epilogue_goes_piece_by_piece(rng: np.random.Generator) -> None:
     """Every piece is stored before the next one is begun, though another order would load the factors once; what is
     read of shared memory keeps no store back."""
     module = parse_module(epilogue(8), "kernel.mlir")
-    schedule_for_pressure(kernel_of(module), 16)
+    schedule_for_pressure(kernel_of(module), liveness_of(kernel_of(module), 16))
     module.verify()
     steps = [
         op.name
@@ -128,7 +129,7 @@ def test_stores_to_what_may_overlap_wait_for_loads_only(rng: np.random.Generator
     """Everything is loaded before the first store; what is wider than that is made store by store."""
     module = parse_module(overlapping(4), "kernel.mlir")
     kernel = kernel_of(module)
-    schedule_for_pressure(kernel, 16)
+    schedule_for_pressure(kernel, liveness_of(kernel, 16))
     module.verify()
     moved = ("xegpu.load_nd", "arith.addf", "xegpu.store_nd")
     steps = [op.name for op in kernel.walk() if op.name in moved]
@@ -360,7 +361,7 @@ def test_the_work_for_an_order_is_linear(
     for pieces in (16, 64):
         module = parse_module(text(pieces), "kernel.mlir")
         weighed = 0
-        schedule_for_pressure(kernel_of(module), 16)
+        schedule_for_pressure(kernel_of(module), liveness_of(kernel_of(module), 16))
         counts.append(weighed)
     assert counts[1] <= 4.5 * counts[0]
 
@@ -393,7 +394,7 @@ def test_positions_are_computed_behind_the_barrier_in_front_of_their_stores(
     )
     module = parse_module(text, "kernel.mlir")
     kernel = kernel_of(module)
-    schedule_for_pressure(kernel, 16)
+    schedule_for_pressure(kernel, liveness_of(kernel, 16))
     module.verify()
     names = [op.name for op in kernel.body.block.ops]
     wall = names.index("gpu.barrier")
@@ -423,7 +424,7 @@ def test_an_op_stands_in_front_of_the_users_of_all_its_results(rng: np.random.Ge
         + kernels.FOOT
     )
     module = parse_module(text, "kernel.mlir")
-    schedule_for_pressure(kernel_of(module), 16)
+    schedule_for_pressure(kernel_of(module), liveness_of(kernel_of(module), 16))
     a, out = rng.standard_normal(64).astype(np.float32), np.zeros(64, np.float32)
     reference.run(module, (1, 1, 1), [a, out])
     np.testing.assert_array_equal(out, np.where(np.arange(64) < 48, 0, np.tile(a[:16], 4)))

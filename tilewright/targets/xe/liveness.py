@@ -9,7 +9,7 @@ is the last to read: a product over its accumulator, arithmetic over any.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import IntegerType, MemRefType, VectorType, i1
@@ -60,6 +60,10 @@ class Liveness:
         self._varies: set[SSAValue] = set()
         self._roots: dict[SSAValue, SSAValue] = {}
         self._bytes: dict[SSAValue, int] = {}
+        self._reads: dict[Operation, frozenset[SSAValue]] = {}
+        self._makes: dict[Operation, frozenset[SSAValue]] = {}
+        self._free: dict[Block, frozenset[SSAValue]] = {}
+        self.body = body
         self.best = 0
         """Bytes at the fullest point that `scan` met."""
         self.where: Operation | None = None
@@ -131,40 +135,63 @@ class Liveness:
     def total(self, values: Collection[SSAValue]) -> int:
         return sum(self.size(v) for v in values)
 
-    def sized(self, values: Iterable[SSAValue]) -> set[SSAValue]:
+    def sized(self, values: Iterable[SSAValue]) -> frozenset[SSAValue]:
         """The values whose registers some values are, without those that take none."""
-        return {root for v in values if self.size(root := self.root(v))}
+        roots = self._roots
+        return frozenset([root for v in values if self.size(root := roots.get(v, v))])
+
+    def reads(self, op: Operation) -> frozenset[SSAValue]:
+        """What an op itself reads."""
+        found = self._reads.get(op)
+        if found is None:
+            found = self._reads[op] = self.sized(op.operands)
+        return found
+
+    def _made(self, op: Operation) -> frozenset[SSAValue]:
+        found = self._makes.get(op)
+        if found is None:
+            found = self._makes[op] = self.sized(op.results)
+        return found
+
+    def count(self) -> None:
+        """Scans the body as it is."""
+        self.best = 0
+        self.scan(self.body, frozenset())
 
     def _note(self, op: Operation, live: set[SSAValue], total: int) -> None:
         if total >= self.best:  # the first of several such points: blocks are walked backwards
             self.best, self.where, self.live = total, op, frozenset(live)
 
-    def scan(self, block: Block, after: set[SSAValue]) -> set[SSAValue]:
-        """What is live before a block, given what is live behind it; values that take no registers are left out."""
-        live = self.sized(after)
+    def scan(self, block: Block, after: Collection[SSAValue]) -> None:
+        """Notes what is live in a block, given what is behind it; values that take no registers are left out."""
+        live = set(self.sized(after))
         total = self.total(live)
+
+        def begin(values: Iterable[SSAValue]) -> int:
+            return sum([self.size(v) for v in values if v not in live])
+
         for op in reversed(list(block.ops)):
             poll()
-            results = self.sized(op.results)
-            total += self.total(results - live)
+            results = self._made(op)
+            total += begin(results)
             live |= results
             self._note(op, live, total)
-            gone = {r for r in op.results if r in live}
+            gone = [r for r in op.results if r in live]
             total -= self.total(gone)
-            live -= gone
+            live.difference_update(gone)
             for region in op.regions:
                 for inner in region.blocks:
-                    free = self._inside(inner, live)
-                    total += self.total(free - live)
+                    # What a body or a branch uses of outside lives as long as it does.
+                    free = self.free(inner)
+                    self.scan(inner, live | free)
+                    total += begin(free)
                     live |= free
-            operands = self.sized(op.operands)
+            operands = self.reads(op)
             written = op.name == "xegpu.dpas" and self._begins(op, live)
-            total += self.total(operands - live)
+            total += begin(operands)
             live |= operands
             # A product reads A and B while it writes: only its accumulator can be the result.
-            self._note(op, live, total + (self.total(results - live) if written else 0))
-        live.difference_update(block.args)
-        return live
+            self._note(op, live, total + (begin(results) if written else 0))
 
     def _begins(self, op: Operation, live: set[SSAValue]) -> bool:
         """Does a product need new registers: no accumulator, a constant, or one that lives on?"""
@@ -173,18 +200,18 @@ class Liveness:
         acc = self.root(op.operands[2])
         return isinstance(acc.owner, arith.ConstantOp) or acc in live or self.size(acc) == 0
 
-    def _inside(self, block: Block, after: set[SSAValue]) -> set[SSAValue]:
-        """A loop's body or a branch: what it uses of outside lives as long as it does."""
-        inside = set(_blocks(block))
-        free = {
-            root
-            for each in inside
-            for op in each.ops
-            for root in self.sized(op.operands)
-            if _home(root) not in inside
-        }
-        self.scan(block, after | free)
-        return free
+    def free(self, block: Block) -> frozenset[SSAValue]:
+        """What a loop's body or a branch uses of outside, whatever the order in it."""
+        found = self._free.get(block)
+        if found is None:
+            used: set[SSAValue] = set()
+            for op in block.ops:
+                used |= self.reads(op)
+                for region in op.regions:
+                    for inner in region.blocks:
+                        used |= self.free(inner)
+            found = self._free[block] = frozenset(r for r in used if _home(r) is not block)
+        return found
 
 
 def _repeats_a_number(op: Operation) -> bool:
@@ -200,15 +227,6 @@ def _again(value: SSAValue) -> bool:
         "gpu",
         "index",
     )
-
-
-def _blocks(block: Block) -> Iterator[Block]:
-    """A block and those inside of it."""
-    yield block
-    for op in block.ops:
-        for region in op.regions:
-            for inner in region.blocks:
-                yield from _blocks(inner)
 
 
 def _home(value: SSAValue) -> Block | None:

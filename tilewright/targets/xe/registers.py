@@ -93,12 +93,17 @@ def lanes_of(kernel: gpu.FuncOp, machine: XeMachine) -> int:
     return integer(kernel, "tilewright.lanes", machine.matrix[0].n[0])
 
 
-def pressure(kernel: gpu.FuncOp, machine: XeMachine) -> Pressure:
-    """The fullest point of a lane program."""
+def liveness_of(kernel: gpu.FuncOp, lanes: int) -> Liveness:
+    """What lives in a lane program."""
+    found = Liveness(kernel.body.blocks[0], lanes)
+    found.count()
+    return found
+
+
+def pressure(kernel: gpu.FuncOp, machine: XeMachine, counted: Liveness | None = None) -> Pressure:
+    """The fullest point of a lane program; `counted`: what lives in it, where that is known."""
     lanes = lanes_of(kernel, machine)
-    block = kernel.body.blocks[0]
-    liveness = Liveness(block, lanes)
-    liveness.scan(block, set())
+    liveness = counted or liveness_of(kernel, lanes)
     groups: Counter[str] = Counter()
     places: Counter[Attribute] = Counter()
     for value in liveness.live:
@@ -106,13 +111,14 @@ def pressure(kernel: gpu.FuncOp, machine: XeMachine) -> Pressure:
         places[_place(value)] += liveness.size(value)
     largest = groups.most_common(3)
     size = machine.grf_bytes
+    addresses, kept = _addresses(kernel)
     return Pressure(
         -(-liveness.best // size),
         liveness.where,
         tuple((name, -(-bytes // size)) for name, bytes in largest),
         sum(liveness.size(v) for v in liveness.live if liveness.is_apart(v)) // size,
-        _addresses(kernel) * lanes * 4 // size,
-        _addresses(kernel, kept=True) * lanes * 4 // size,
+        addresses * lanes * 4 // size,
+        kept * lanes * 4 // size,
         tuple(places.most_common(3)),
         sum(liveness.size(op.results[0]) for op in kernel.walk() if op.name == "gpu.shuffle")
         // size,
@@ -130,24 +136,22 @@ def _place(value: SSAValue) -> Attribute:
     return value.owner.location
 
 
-def _addresses(kernel: gpu.FuncOp, *, kept: bool = False) -> int:
-    """Scattered loads of global memory in the loop that has most; `kept`: without those of ragged blocks, whose
-    addresses stay in their branch."""
-    most = 0
-    for op in kernel.walk():
-        if op.name == "scf.for":
-            loads = [inner for inner in op.walk() if inner.name == "xegpu.load"]
-            most = max(most, sum(not kept or _is_kept(load, op) for load in loads))
-    return most
-
-
-def _is_kept(load: Operation, loop: Operation) -> bool:
-    parent = load.parent_op()
-    while parent is not None and parent is not loop:
-        if parent.name == "scf.if":
-            return False
-        parent = parent.parent_op()
-    return True
+def _addresses(kernel: gpu.FuncOp) -> tuple[int, int]:
+    """Scattered loads of global memory in the loop that has most; and without those of ragged blocks, whose addresses
+    stay in their branch."""
+    found: dict[Operation, list[int]] = {}
+    for load in [op for op in kernel.walk() if op.name == "xegpu.load"]:
+        kept, parent = 1, load.parent_op()
+        while parent is not None:
+            kept &= parent.name != "scf.if"
+            if parent.name == "scf.for":
+                counts = found.setdefault(parent, [0, 0])
+                counts[0] += 1
+                counts[1] += kept
+            parent = parent.parent_op()
+    return max([c[0] for c in found.values()], default=0), max(
+        [c[1] for c in found.values()], default=0
+    )
 
 
 def risk(found: Pressure, mode: int, natural: int, size: int) -> str | None:
@@ -264,7 +268,8 @@ def _read_again(op: MultiReductionOp) -> list[tuple[SSAValue, int]]:
 
 def _loaded_before(op: xegpu.StoreNdOp) -> list[tuple[SSAValue, int]]:
     """What must have been loaded before the first part is stored: blocks of an array that may overlap the one stored
-    to, each element of which makes one stored; and the fewest bytes that these have on their way."""
+    to, each element of which makes one stored; and the fewest bytes that these have on their way. What arithmetic
+    makes of several is held apart."""
     there = _array(op)
     found: dict[SSAValue, dict[SSAValue, int]] = {}
     """Of a value: the blocks, and their bytes."""
@@ -278,11 +283,13 @@ def _loaded_before(op: xegpu.StoreNdOp) -> list[tuple[SSAValue, int]]:
         parts = [found[v] for v in made_of]
         blocks: dict[SSAValue, int] = {}
         for part in sorted(parts, key=lambda part: -sum(part.values())):
-            if not isinstance(owner, Operation) or is_elementwise_on_vectors(owner):
-                return _within(part, _bytes(value))
             if blocks.keys().isdisjoint(part):  # others may be made of what these are made of
                 blocks |= part
-        return _within(blocks, _bytes(value))
+        most = _bytes(value)
+        if isinstance(owner, Operation) and is_elementwise_on_vectors(owner):
+            several = all(len(part) < len(blocks) for part in parts)
+            most += several * most // APART
+        return _within(blocks, most)
 
     work = [(op.value, _made_of(op.value))] if there is not None else []
     while work:

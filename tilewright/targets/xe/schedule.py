@@ -44,24 +44,21 @@ _PARTS = (
 Rank = tuple[int, ...]
 
 
-def schedule_for_pressure(kernel: gpu.FuncOp, lanes: int) -> None:
-    """Reorders a kernel for subgroups of `lanes` lanes (see the module)."""
-    body = kernel.body.blocks[0]
-    liveness = Liveness(body, lanes)
-    liveness.scan(body, set())
+def schedule_for_pressure(kernel: gpu.FuncOp, liveness: Liveness) -> None:
+    """Reorders a kernel (see the module), and counts what lives in it anew."""
     before, given = liveness.best, {block: list(block.ops) for block in _blocks(kernel)}
     for block in list(_blocks(kernel)):
         _sink_numbers(block, liveness)
         positions = {op: i for i, op in enumerate(block.ops)}
         for stretch in list(_stretches(block)):
             _Stretch(stretch, positions, liveness).reorder()
-    liveness.best = 0
-    liveness.scan(body, set())
+    liveness.count()
     if liveness.best > before:
         for block, ops in given.items():
             for op in ops:
                 op.detach()
             block.add_ops(ops)
+        liveness.count()
 
 
 def _blocks(op: Operation) -> Iterator[Block]:

@@ -170,11 +170,12 @@ class XeExecutable:
         return found
 
     def advise(self) -> None:
-        """Asks the offline compiler, where it is installed, about a kernel that may spill though its registers were
-        counted to suffice."""
-        if any(text.startswith(f"{RISK}: ") for text in self.remarks) and not missing():
+        """Asks the offline compiler, where it is installed, about a kernel that may spill though registers hold its
+        data. What they do not hold by far takes it minutes, and its spills are told already."""
+        unsure = any(text.startswith(f"{RISK}: ") for text in self.remarks)
+        if unsure and self.meta["pressure"] <= self.meta["registers"] and not missing():
             try:
-                self.isa(limit=60.0)
+                self.isa(limit=10.0)
             except (CompileError, UnsupportedError) as error:
                 self.remarks.append(f"the offline compiler does not report this: {error.message}")
 
