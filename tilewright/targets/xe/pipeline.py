@@ -46,7 +46,6 @@ from tilewright.targets.xe.advice import advised, out_of_time
 from tilewright.targets.xe.fold import fold
 from tilewright.targets.xe.forms import RISK
 from tilewright.targets.xe.guard_loops import guard_loops
-from tilewright.targets.xe.liveness import Liveness
 from tilewright.targets.xe.lower import LoweredLane, lower, refuse_own_memory
 from tilewright.targets.xe.overflow_checks import rewrite_overflow_checks
 from tilewright.targets.xe.registers import (
@@ -55,7 +54,6 @@ from tilewright.targets.xe.registers import (
     choose_mode,
     exchanges,
     lanes_of,
-    liveness_of,
     refuse_whole,
     risk,
 )
@@ -99,8 +97,6 @@ class XeUnit(Unit[XeMachine]):
     """The registers that the lane's program takes in the order in which it is written."""
     registers: int = 0
     """Of a thread, with which the kernel is compiled."""
-    liveness: Liveness | None = None
-    """Of the lane's program as it is; None where it was not looked at."""
     pressure: Pressure | None = None
     """Of the lane's program as it is; None where it was not counted."""
     spills: bool = False
@@ -118,18 +114,8 @@ class XeUnit(Unit[XeMachine]):
     def counted(self) -> Pressure:
         """The pressure of the lane's program as it is."""
         if self.pressure is None:
-            self.pressure = pressure_of(self.kernel, self.machine, self.lives())
+            self.pressure = pressure_of(self.kernel, self.machine)
         return self.pressure
-
-    def lives(self) -> Liveness:
-        """What lives in the lane's program as it is."""
-        if self.liveness is None:
-            self.liveness = liveness_of(self.kernel, lanes_of(self.kernel, self.machine))
-        return self.liveness
-
-    def changed(self) -> None:
-        """The lane's program is another one."""
-        self.liveness = self.pressure = None
 
     def fits(self) -> bool:
         """Whether registers suffice for the lane's program as it is."""
@@ -145,8 +131,10 @@ L = ("lane",)
 
 def _schedule(unit: XeUnit) -> None:
     """Schedules ops next to their uses, if registers do not suffice, many addresses are live or lanes exchange much."""
-    schedule_for_pressure(unit.kernel, unit.lives())
-    unit.pressure = None
+    lives = unit.counted().lives
+    assert lives is not None
+    schedule_for_pressure(unit.kernel, lives)
+    unit.pressure = pressure_of(unit.kernel, unit.machine, lives)
 
 
 def _measure(unit: XeUnit) -> None:
@@ -171,7 +159,7 @@ def split(registers: int = PARTS[0]) -> Pass[XeUnit]:
     def apply(unit: XeUnit) -> None:
         kernel, machine = unit.kernel, unit.machine
         if split_loads(kernel, machine, lanes_of(kernel, machine), registers * machine.grf_bytes):
-            unit.changed()
+            unit.pressure = None
             _schedule(unit)
 
     return Pass(
@@ -190,7 +178,7 @@ def split(registers: int = PARTS[0]) -> Pass[XeUnit]:
 def _reload(unit: XeUnit) -> None:
     """Reloads loop-invariant data in every iteration, if registers still do not suffice."""
     if rematerialize_loads(unit.kernel):
-        unit.changed()
+        unit.pressure = None
         _schedule(unit)
 
 

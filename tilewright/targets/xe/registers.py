@@ -81,6 +81,8 @@ class Pressure:
     """Of `TooManyRegisters`."""
     exchanged: int = 0
     """Registers that lanes read of one another, everywhere in the kernel: compilers need more of them for that."""
+    lives: Liveness | None = None
+    """Of which that was read, as long as the order is changed only."""
 
     @property
     def reserve(self) -> int:
@@ -122,6 +124,7 @@ def pressure(kernel: gpu.FuncOp, machine: XeMachine, counted: Liveness | None = 
         tuple(places.most_common(3)),
         sum(liveness.size(op.results[0]) for op in kernel.walk() if op.name == "gpu.shuffle")
         // size,
+        liveness,
     )
 
 
