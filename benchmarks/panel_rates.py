@@ -4,8 +4,9 @@
     python -m benchmarks.panel_rates fit p1.json p2.json p16.json [--steps 3000]
 
 `measure`: products of layers of language models and of log-uniform extents, each with every tiling that covers it
-without waste. `fit`: a search from the table's rates for those that choose best; it prints them, and what they choose
-beside the best tiling of each product (geometric mean, worst), by threads.
+without waste, its programs as they are. `fit`: a search from the table's rates for those that tell best how much slower
+than one another a product's tilings are; it prints them, and what they choose beside the best tiling of each product
+(geometric mean, worst), by threads.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
-from statistics import geometric_mean, median
+from statistics import geometric_mean, median, pvariance
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,8 @@ TILINGS = (
 )
 TYPES = {"bf16": "f32", "f16": "f32", "f32": "f32", "i8": "i32"}
 ROUNDS, SECONDS, SAMPLE = 9, 1.0, 2e-3
+NEAR = 1.8
+"""Tilings that take no more than so many times the best one's time are fitted to."""
 STORE = 1e-10
 """Seconds of a byte of the result."""
 
@@ -83,7 +86,8 @@ def timed(shape: Shape, threads: int) -> dict[str, float]:
     runs: dict[str, Callable[[], None]] = {}
     for m, n in tilings(shape):
         grid = -(-shape.m // m), -(-shape.n // n)
-        launch = product.options(target="cpu", num_threads=threads)[grid]
+        as_given = product.options(target="cpu", num_threads=threads, disable="merge-programs")
+        launch = as_given[grid]
         runs[f"{m}x{n}"] = partial(launch, a, b, c, BM=m, BN=n, BK=64, **own)
     times: dict[str, list[float]] = {name: [] for name in runs}
     for run in runs.values():
@@ -132,23 +136,29 @@ def fit(args: argparse.Namespace) -> None:
                 cases = [placed(Shape(*shape), tile) for tile in times]
                 known.append((found["threads"], cases, list(times.values())))
 
-    def shares(rates: PanelRates) -> list[float]:
-        """What is chosen beside the best, product by product."""
-        result: list[float] = []
+    def shares(rates: PanelRates) -> list[tuple[float, float]]:
+        """Product by product: what is chosen beside the best, and how far apart what is told and what was measured
+        lie (the variance of the logarithm) over tilings that are not far from the best."""
+        result: list[tuple[float, float]] = []
         for threads, cases, times in known:
             costs = PanelCosts(machine, threads, rates)
             told = [
                 sum(costs.causes([p], programs).values()) + -(-programs // threads) * stored
                 for p, programs, stored in cases
             ]
-            result.append(min(times) / times[told.index(min(told))])
+            pairs = zip(told, times, strict=True)
+            apart = [math.log(x / y) for x, y in pairs if y < NEAR * min(times)]
+            result.append((min(times) / times[told.index(min(told))], pvariance(apart)))
         return result
 
     def loss(rates: PanelRates, first: PanelRates) -> float:
-        """The mean of the logarithms, those beyond 0.88 more, and a pull to where the search began."""
-        logs = [max(-math.log(share), 0.0) for share in shares(rates)]
+        """Mostly how far apart; of one product no more than a disturbed measurement should say. A pull to where the
+        search began."""
         pull = sum(math.log(v / asdict(first)[k]) ** 2 for k, v in asdict(rates).items())
-        return sum(4 * x + 6 * max(0.0, x - 0.13) for x in logs) / len(logs) + 0.004 * pull
+        each = [
+            min(apart, 0.1) - 0.15 * max(math.log(share), -0.4) for share, apart in shares(rates)
+        ]
+        return sum(each) / len(each) + 0.0004 * pull
 
     best = first = machine.architecture.panel_rates
     least = loss(best, first)
@@ -161,7 +171,8 @@ def fit(args: argparse.Namespace) -> None:
     print(best)
     for threads in sorted({threads for threads, *_ in known}):
         for name, rates in (("before", first), ("fitted", best)):
-            each = [s for s, (n, *_) in zip(shares(rates), known, strict=True) if n == threads]
+            found = zip(shares(rates), known, strict=True)
+            each = [share for (share, _), (n, *_) in found if n == threads]
             mean, worst = geometric_mean(each), min(each)
             print(f"{threads:3} threads, {name}: mean {mean:.3f}, worst {worst:.3f} of {len(each)}")
 

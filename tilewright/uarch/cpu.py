@@ -161,10 +161,8 @@ class PanelRates:
 
     hertz: float
     """Clocks per second while it multiplies."""
-    half_block: float
-    """A block of tiles with half its rows or columns takes so many times as long as half of it."""
-    thin_columns: float
-    """Products with few columns beside A where it lies, of the rate of vectors."""
+    inner: float
+    """Thin products along whose k both sides lie together (see `thin`), of the rate of vectors."""
     stream: float
     """Bytes per second that one core reads from memory."""
     memory: float
@@ -187,8 +185,10 @@ class PanelRates:
     """Where a reader packs: what a row that lies together costs besides its bytes, as so many of them."""
     panels: float
     """Reads of panels that the same core packed."""
-    panels_of_others: float
-    """Of those that other cores did."""
+    far_panels: float
+    """Of those that the second cache does not hold: other cores packed them, or they are too many."""
+    far_copies: float
+    """What a reader packs where that and C exceed the second cache."""
     sums: float
     """C, which is read and written once per block of k."""
     far_sums: float
@@ -208,16 +208,14 @@ class PanelRates:
 
 
 PANEL_RATES: Final = PanelRates(
-    hertz=2.4e9, half_block=1.5, thin_columns=0.4, stream=1.22e10, memory=2.6e11, in_place=2.9e10, late=0.35,
-    pack_lines=1.07e10, pack_runs=1.2e10, pack_short_runs=2.9e10, pack_rows=5.5e10, pack_columns=1.0e10, run=64.0,
-    panels=6.6e10, panels_of_others=2.0e10, sums=9.6e10, far_sums=2.1e9, row=2.5e-8, program=1.3e-6, thread=1.3e-6,
-    shared_writes=1.1e10, meeting=1.2e-5, uneven=0.42,
+    hertz=2.4e9, inner=0.45, stream=1.52e10, memory=2.6e11, in_place=1.71e10, late=0.45, pack_lines=1.34e10,
+    pack_runs=1.21e10, pack_short_runs=2.6e10, pack_rows=4.96e10, pack_columns=1.11e10, run=90.0, panels=8.3e10,
+    far_panels=3.4e10, far_copies=5.8e10, sums=6.8e10, far_sums=2.6e10, row=2.5e-8, program=6.7e-7, thread=1.3e-6,
+    shared_writes=1.2e10, meeting=1.6e-5, uneven=0.46,
 )  # fmt: skip
-"""Fitted to 225 products of drawn shapes, bf16, i8 and f32, each with up to 30 tilings, on 1, 4, 8 and 16 cores of a
-Xeon with AMX, and to 156 more of 1 to 48 rows or with A across k, f16 among them, on 1 and 2 cores of another
-(2026-11-26, as `benchmarks.panel_rates` does it): what they choose runs at 0.94 of the best tiling.
-`half_block` is of micro-kernels made since: three loads for two products of tiles, not four for four. `late` and
-`thin_columns` are of 36 products of f32 with 8 to 64 columns.
+"""Fitted to 97 products of drawn shapes, bf16, i8 and f32, each with up to 40 tilings, on 8 and 16 cores of a Xeon with
+AMX and on one of another (2026-11-26, as `benchmarks.panel_rates` does it), starting from a fit to 381 others; of 51
+products on 1, 4 and 16 cores that it did not see the chosen tilings run at 0.93 of the best ones.
 Other machines are taken to be alike in proportion."""
 
 

@@ -30,6 +30,11 @@ class Side:
         """Tiles that cover the array: so many programs read the other side again."""
         return -(-self.whole // self.tile)
 
+    @property
+    def mean(self) -> int:
+        """Of these, what is in the array, on average: the last may be short."""
+        return -(-self.whole // max(1, self.tiles))
+
 
 @dataclass(frozen=True)
 class PlacedProduct:

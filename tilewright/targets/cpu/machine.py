@@ -122,6 +122,8 @@ THIN_COLUMNS: Final = 24
 
 WIDE_COLUMNS: Final = 64
 """Columns beside which tiles of AMX take rows of an array once: four tiles of C beside one of these rows."""
+DEEP: Final = 8
+"""Times as deep as others their blocks of k are: a panel of role B still stays in the second cache."""
 FEW_USES: Final = 4
 """Rows of an array are read as often as that; more often pays for a copy in which they lie together."""
 STREAMS: Final = 32

@@ -9,8 +9,11 @@ nobody has compiled yet, and what each of them takes is added up by the rates of
     read in place  few rows of A beside B's rows along k, A's rows beside few columns; many of these at once come late
     sums           C goes through the second cache once per block of k
 
-Programs take turns on the cores; each core has to begin, and the last of them end at different times. No launch is
-faster than memory.
+Whether a cache of the core has what is read again decides its rate: A's block of k beside each panel of B, C, the
+panels of either side from program to program. What is not near comes no faster than a core reads memory.
+
+Programs take turns on the cores; each core has to begin, and the last of them end at different times. Ragged tiles take
+less, on average or, where there are few rounds, only after whole ones.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from math import ceil, gcd, log2
 
 from tilewright import dtypes
 from tilewright.targets.cpu.machine import (
+    DEEP,
     FEW_USES,
     SHARING,
     STREAMS,
@@ -39,8 +43,6 @@ LEAST = (16, 32)
 """Shorter rows and columns only of a side that two of them cover."""
 MANY_ROUNDS = 6
 """Programs per core from which on it does not matter how many are left for the last round."""
-SUMMED = 512
-"""k that is multiplied while sums stay in registers."""
 THIN_ROWS, THIN_BLOCK = 8, 4
 """Rows of A that are multiplied at once beside few columns, and these columns (`thin`)."""
 THIN_SUMS = 64
@@ -50,7 +52,7 @@ LINE = 64
 TILE_DEPTH = 1024
 """Bytes of a block of k where tiles are multiplied."""
 BLOCK_BYTES = 6 << 17
-"""Of the second cache, for C and a block of A."""
+"""Of the second cache, for a block of A and C, or the part of it that a panel of B adds to."""
 COPIED_BYTES = 1 << 20
 """Of it, for C and an operand's block that a reader packs or fetches."""
 PAGE_BYTES = 4096
@@ -69,16 +71,30 @@ class PanelCosts:
         """Seconds of a launch by cause."""
         mine = programs / self.threads
         rounds = mine if mine > MANY_ROUNDS else ceil(mine)
-        rounds += self.rates.uneven * max(0.0, log2(self.threads) - 1)
-        start = rounds * self.rates.program + min(programs, self.threads) * self.rates.thread
+        end = self.rates.uneven * max(0.0, log2(self.threads) - 1)
+        start = (rounds + end) * self.rates.program + min(
+            programs, self.threads
+        ) * self.rates.thread
         found = {"products": 0.0, "copies": 0.0, "sums": 0.0, "start": start}
         for each in products:
+            turns = (max(rounds, self._long(each, programs)) + end) * each.times
             for cause, seconds, per_program in self._costs(each):
-                found[cause] += seconds * (rounds * each.times if per_program else 1)
-        memory = min(self.threads * self.rates.stream, self.rates.memory)
-        least = sum(map(_bytes, products)) / memory
-        found["whole arrays"] = max(0.0, least - found["products"] - found["copies"])
+                found[cause] += seconds * (turns if per_program else 1)
         return found
+
+    def _long(self, p: PlacedProduct, programs: int) -> float:
+        """Rounds of the programs whose tiles lie in the arrays as a whole, as so many of mean ones."""
+        whole, more = programs, 1.0
+        for side in (p.a, p.b):
+            if side.extent and side.whole % side.extent:
+                whole = whole * (side.tiles - 1) // side.tiles
+                more *= side.extent / side.mean
+        return more * ceil(whole / self.threads)
+
+    @property
+    def _stream(self) -> float:
+        """Bytes per second that each core reads from memory while all do."""
+        return min(self.rates.stream, self.rates.memory / self.threads)
 
     def forms(self, products: Sequence[PlacedProduct]) -> list[int | None]:
         """Of each product, whatever decides the order in which its sums are added up and is not the same for all tiles:
@@ -99,15 +115,22 @@ class PanelCosts:
             return self._thin_costs(p, thin)
         macs = kernel.rate * rates.hertz
         found = [("products", p.k * self._padded(p, kernel) / macs, True)]
-        sums = 4 * p.a.extent * p.b.extent
-        block = sums + kernel.depth * p.a.extent
-        speed = rates.sums if block <= BLOCK_BYTES else rates.far_sums
-        cleared = 4 * p.a.tile * p.b.tile - sums  # what of a tile lies outside of the arrays
-        beside = p.a.extent * rates.row + cleared / rates.panels
-        found.append(("sums", sums * ceil(p.k / SUMMED) / speed + beside, True))
-        few = few_reads(self.threads)
         swapped = _swapped(p, kernel)
         in_rows = kernel.verbatim and p.a.along_k and p.b.tile <= FEW_USES * kernel.wide
+        wide = swapped or (in_rows and kernel.tiles and p.b.tile <= WIDE_COLUMNS)
+        depth = kernel.depth * (DEEP if wide else 1)
+        blocks = ceil(p.k * max(kernel.bytes, _itemsize(p.types[1])) / depth)
+        sums = 4 * p.a.mean * p.b.mean
+        block = kernel.depth * p.a.mean
+        beyond = min(block, block + 4 * p.a.mean * kernel.wide - BLOCK_BYTES)
+        if beyond > 0:  # of A, what comes back from afar for each panel of B
+            again = beyond * blocks * p.b.mean / kernel.wide
+            found.append(("copies", again / rates.far_panels, True))
+        speed = rates.sums if sums + block <= BLOCK_BYTES else rates.far_sums
+        cleared = 4 * p.a.tile * p.b.tile - sums  # what of a tile lies outside of the arrays
+        beside = p.a.mean * rates.row + cleared / rates.panels
+        found.append(("sums", sums * blocks / speed + beside, True))
+        few = few_reads(self.threads)
         short_runs = p.b.tile <= 2 * kernel.columns and not kernel.tiles
         pack_a = rates.pack_rows if p.a.along_k else rates.pack_columns
         if swapped and p.a.along_k:  # in groups, as the other side is otherwise
@@ -118,7 +141,7 @@ class PanelCosts:
             (p.b, p.a, p.types[1], swapped, pack_b, kernel.lanes[1]),
         ):
             size = max(kernel.bytes, _itemsize(name))
-            mine = p.k * side.extent * size
+            mine = p.k * side.mean * size
             if side is p.b and side.along_k and short_runs:
                 packed = rates.pack_short_runs
             if not side.loaded:
@@ -129,22 +152,28 @@ class PanelCosts:
                 meeting = rates.meeting if self.threads > 1 else 0.0
                 packing = all_of_it / self.threads / packed
                 found.append(("copies", packing + written + meeting, False))
-                far = rates.panels if self.threads == 1 else rates.panels_of_others
-                found.append(("copies", self._read(p, side, mine, far, True), True))
+                found.append(
+                    ("copies", self._read(p, side, mine, rates.far_panels, all_of_it), True)
+                )
             else:
-                runs = side.extent * ceil(p.k / SUMMED) if side.along_k else p.k
-                lines = mine if side.along_k else p.k * _whole(side.extent * size, LINE)
+                runs = side.mean * blocks if side.along_k else p.k
+                lines = mine if side.along_k else p.k * _whole(side.mean * size, LINE)
                 bytes = lines + runs * rates.run
                 if in_place:
-                    found.append(("copies", self._read(p, side, bytes, rates.in_place), True))
+                    near = self._read(p, side, bytes, rates.in_place)
+                    beside = near + p.k * self._padded(p, kernel) / macs
+                    late = self._first(p, side, bytes) / self._stream - beside
+                    found.append(("copies", near + max(0.0, late), True))
                     if not kernel.tiles:
                         late = self._late(side, p.k * size, kernel.depth, sums)
-                        found.append(("copies", late * mine / rates.stream, True))
+                        found.append(("copies", late * mine / self._stream, True))
                     continue
+                far = p.k * side.whole * _itemsize(name) > COPIED_BYTES
+                packed = min(packed, self._stream) if far else packed
                 found.append(("copies", bytes / packed, True))
-                block = sums + min(kernel.depth * side.extent, mine)
+                block = sums + min(kernel.depth * side.mean, mine)
                 if block > COPIED_BYTES:  # it comes back from farther
-                    found.append(("copies", mine / rates.stream, True))
+                    found.append(("copies", mine / rates.far_copies, True))
         return found
 
     def _thin_costs(self, p: PlacedProduct, left: int) -> list[tuple[str, float, bool]]:
@@ -155,7 +184,7 @@ class PanelCosts:
         if not long.along_k:
             read += p.k * rates.run
         near = read / rates.in_place if left == 0 else 0.0
-        read = self._read(p, long, read, rates.stream)
+        read = self._read(p, long, read, self._stream)
         row = short.tile * _itemsize(p.types[1 - left])
         packed = p.k * row / rates.pack_rows
         if not short.along_k:  # a core's first program reads whole lines of rows that lie apart
@@ -165,20 +194,28 @@ class PanelCosts:
         block, few, columns = vector // 4, 1, short.tile
         if left == 0:
             block, few, columns = THIN_ROWS, min(THIN_BLOCK, short.tile), short.extent
-            rate *= rates.thin_columns
+        if long.along_k:
+            rate *= rates.inner
         depth = p.k if left == 1 else _whole(p.k, vector // 4) + THIN_SUMS
         multiplied = depth * _whole(long.extent, block) * _whole(columns, few) / rate
         return [("products", max(multiplied + near, read), True), ("copies", packed, True)]
 
     def _read(
-        self, p: PlacedProduct, side: Side, bytes: float, speed: float, panels: bool = False
+        self, p: PlacedProduct, side: Side, bytes: float, speed: float, panels: float = 0.0
     ) -> float:
-        """Seconds of a program for reading a side where it lies, or its `panels`. Programs follow one another along
-        A's rows: of those on one thread the next ones find the same columns of B in the second cache, if these are
-        long runs (short ones, a row apart, share few of its sets)."""
-        near = side is p.b and (panels or side.along_k) and bytes <= COPIED_BYTES
-        first = min(1.0, self.threads / p.a.tiles) if near else 1.0
-        return bytes * (first / speed + (1 - first) / self.rates.panels)
+        """Seconds of a program for reading a side where it lies, or its `panels`, so many bytes of all programs."""
+        first = self._first(p, side, bytes, panels)
+        return first / speed + (bytes - first) / self.rates.panels
+
+    def _first(self, p: PlacedProduct, side: Side, bytes: float, panels: float = 0.0) -> float:
+        """What of these is not in a core's second cache yet. Programs follow one another along A's rows: of those on
+        one thread the next ones find the same columns of B there, if these are long runs (short ones, a row apart,
+        share few of its sets), and A's panels, if it holds all of them."""
+        if side is p.b:
+            near, passes = (panels or side.along_k) and bytes <= COPIED_BYTES, p.a.tiles
+        else:
+            near, passes = 0 < panels <= COPIED_BYTES, p.b.tiles
+        return bytes * min(1.0, self.threads / passes) if near else bytes
 
     def _late(self, side: Side, pitch: int, run: int, sums: int) -> float:
         """The share of rows read where they lie, `pitch` bytes apart, in runs of one block of k, that caches do not
@@ -198,16 +235,15 @@ class PanelCosts:
         limits = self.machine.thin(tiles=tiles, inner=True)
         return 0 if p.a.loaded and p.a.along_k and p.b.tile <= limits[1] else None
 
-    def _padded(self, p: PlacedProduct, kernel: _Kernel) -> float:
-        """Elements of C that micro-kernels compute, those of half a block of tiles as many more as they cost."""
-        found, wide = 1.0, _wide(p, kernel)
+    def _padded(self, p: PlacedProduct, kernel: _Kernel) -> int:
+        """Elements of C that micro-kernels compute."""
+        found, wide = 1, _wide(p, kernel)
         for side, whole in ((p.a, kernel.rows), (p.b, kernel.columns)):
             if wide is not None:  # all of one side, rows of a tile of the other
-                found *= _whole(side.tile if side is wide else side.extent, whole // 2)
-                continue
-            half = kernel.tiles and 2 * side.tile <= whole
-            unit = whole // 2 if half else whole
-            found *= _whole(side.extent, unit) * (self.rates.half_block if half else 1.0)
+                found *= _whole(side.tile if side is wide else side.mean, whole // 2)
+            else:
+                half = kernel.tiles and 2 * side.tile <= whole
+                found *= _whole(side.mean, whole // 2 if half else whole)
         return found
 
 
@@ -273,12 +309,6 @@ def _whole(extent: int, block: int) -> int:
 
 def _itemsize(name: str) -> int:
     return dtypes.from_name(name).itemsize
-
-
-def _bytes(p: PlacedProduct) -> float:
-    """Of the arrays that a product reads, each once."""
-    sides = zip((p.a, p.b), p.types, strict=False)
-    return sum(side.whole * p.k * _itemsize(name) for side, name in sides)
 
 
 def product_tile(

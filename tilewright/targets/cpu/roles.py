@@ -22,14 +22,11 @@ from tilewright.dialects.stage import ContractOp, PackOp, PanelOp
 from tilewright.passes.packing import Chain, chain_of
 from tilewright.targets.cpu.amx import AMX_ROWS, TILE_ROWS
 from tilewright.targets.cpu.family import Family
-from tilewright.targets.cpu.machine import WIDE_COLUMNS, CpuMachine
+from tilewright.targets.cpu.machine import DEEP, WIDE_COLUMNS, CpuMachine
 from tilewright.targets.cpu.memory import plain, rows_cols
 from tilewright.targets.cpu.micro import family_of
 from tilewright.targets.cpu.packing import is_verbatim
 from tilewright.targets.cpu.thin import contiguous
-
-DEEP = 8
-"""Times as deep as other blocks: a panel of role B still stays in the second cache."""
 
 
 @dataclass(frozen=True)
