@@ -126,10 +126,11 @@ class PanelCosts:
         if beyond > 0:  # of A, what comes back from afar for each panel of B
             again = beyond * blocks * p.b.mean / kernel.wide
             found.append(("copies", again / rates.far_panels, True))
-        speed = rates.sums if sums + block <= BLOCK_BYTES else rates.far_sums
+        near = min(1.0, BLOCK_BYTES / (sums + block))
+        added = near / rates.sums + (1 - near) / rates.far_sums
         cleared = 4 * p.a.tile * p.b.tile - sums  # what of a tile lies outside of the arrays
         beside = p.a.mean * rates.row + cleared / rates.panels
-        found.append(("sums", sums * blocks / speed + beside, True))
+        found.append(("sums", sums * blocks * added + beside, True))
         few = few_reads(self.threads)
         short_runs = p.b.tile <= 2 * kernel.columns and not kernel.tiles
         pack_a = rates.pack_rows if p.a.along_k else rates.pack_columns
