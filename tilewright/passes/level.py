@@ -41,6 +41,9 @@ def infer_level(function: Operation) -> str:
         return "subgroup"
     if any(_is_lane_op(op) for op in ops):
         return "lane"
+    if any(op.name.startswith("linalg.") for op in ops):
+        # No memref is a lane's: the workgroup computes it.
+        return "workgroup" if not any(isinstance(op, gpu.ThreadIdOp) for op in ops) else "lane"
     return "subgroup" if any(op.name.startswith("xegpu.") for op in ops) else "lane"
 
 

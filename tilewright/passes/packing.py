@@ -141,11 +141,23 @@ class PackingRewriter:
             return f"its ranges of k do not start at multiples of {wanted.align}"
         if any(not e.is_nonnegative for e in access.offsets[:-2]):
             return "its leading offsets may be negative"
+        if not self.is_whole(access):
+            return "its tiles end before the array does, or are of another view of it"
         pack = self.pack(access, chain, wanted, k_axis)
         if pack is None:
             return "its extent cannot be computed before the launch"
         self.use(op, value, chain, pack, position)
         return None
+
+    def is_whole(self, access: Access) -> bool:
+        """Whether the matrix that the tiles are of is the array, which is what is packed."""
+        rank, scalars = len(access.extents), self.analysis.scalars
+        missing = rank - len(access.base.type.get_shape())  # pyright: ignore
+        return all(
+            access.extents[d] == self.analysis.extent(access.base, d - missing)
+            and access.strides[d] == scalars.stride(access.base, d - missing)
+            for d in range(missing, rank)
+        )
 
     def starts(self, access: Access, op: ContractOp, k_axis: int) -> tuple[Expr, Expr] | str:
         """Offsets of x and k at the start of the range; a reason if they are not affine."""

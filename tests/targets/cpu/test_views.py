@@ -159,3 +159,34 @@ def test_a_branch_that_gives_one_value_twice():
         code = build_text(parse_module(text), CompileOptions(target="cpu"))
         code.launch((1, 1, 1), [describe(a), describe(np.array([taken], np.int32))])
         np.testing.assert_array_equal(a, wanted)
+
+
+def test_an_array_is_not_packed_where_a_view_of_it_ends():
+    """The tiles of a part of A give zeros past its end, where the array has numbers; B has numbers there, too."""
+    text = """gpu.module @m { gpu.func @k(%a: memref<64x192xf32> {llvm.noalias},
+        %b: memref<192x64xf32> {llvm.noalias}, %c: memref<64x64xf32> {llvm.noalias}) kernel {
+      %v = memref.subview %a[0, 0] [50, 100] [1, 1] : memref<64x192xf32> to memref<50x100xf32, strided<[192, 1]>>
+      %c0 = arith.constant 0 : index
+      %c64 = arith.constant 64 : index
+      %c192 = arith.constant 192 : index
+      %z = arith.constant dense<0.0> : vector<64x64xf32>
+      %r = scf.for %k = %c0 to %c192 step %c64 iter_args(%sum = %z) -> (vector<64x64xf32>) {
+        %ta = xetile.init_tile %v[0, %k] : memref<50x100xf32, strided<[192, 1]>> -> !xetile.tile<64x64xf32>
+        %tb = xetile.init_tile %b[%k, 0] : memref<192x64xf32> -> !xetile.tile<64x64xf32>
+        %va = xetile.load_tile %ta : !xetile.tile<64x64xf32> -> vector<64x64xf32>
+        %vb = xetile.load_tile %tb : !xetile.tile<64x64xf32> -> vector<64x64xf32>
+        %d = xetile.tile_mma %va, %vb, %sum
+          : vector<64x64xf32>, vector<64x64xf32>, vector<64x64xf32> -> vector<64x64xf32>
+        scf.yield %d : vector<64x64xf32>
+      }
+      %t = xetile.init_tile %c[0, 0] : memref<64x64xf32> -> !xetile.tile<64x64xf32>
+      xetile.store_tile %r, %t : vector<64x64xf32>, !xetile.tile<64x64xf32>
+      gpu.return } }"""
+    rng = fresh_rng()
+    a, b = (rng.standard_normal(n).astype(np.float32) for n in ((64, 192), (192, 64)))
+    c = np.full((64, 64), np.nan, np.float32)
+    code = build_text(parse_module(text), CompileOptions(target="cpu"))
+    code.launch((1, 1, 1), [describe(each) for each in (a, b, c)])
+    wanted = np.zeros((64, 64))
+    wanted[:50] = a[:50, :100].astype(np.float64) @ b[:100]
+    assert np.linalg.norm(c - wanted) < 1e-5 * np.linalg.norm(wanted)

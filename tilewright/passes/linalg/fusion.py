@@ -7,7 +7,7 @@ An op without reductions is computed again for whoever reads it. A product is co
 read once. Any other reduction (the maximum of a row) is computed where its rows are those of the reader. Everything
 else writes its result to memory, and so does what is read after a part of its own input was overwritten.
 
-Arrays that are different arguments of a function do not overlap where one is written: launches check it.
+Arrays that are different arguments of a function or kernel do not overlap where one is written: launches check it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from xdsl.dialects import memref
+from xdsl.dialects import func, gpu, memref
 from xdsl.dialects.builtin import MemRefType, UnrankedMemRefType
 from xdsl.dialects.linalg.attrs import IteratorType
 from xdsl.dialects.linalg.ops import GenericOp
@@ -193,13 +193,8 @@ def _is_newer(root: SSAValue, other: SSAValue) -> bool:
 
 
 def _is_argument(root: SSAValue) -> bool:
-    return (
-        isinstance(root, BlockArgument)
-        and root.block.parent_op() is not None
-        and (
-            root.block.parent_op().name == "func.func"  # pyright: ignore[reportOptionalMemberAccess]
-        )
-    )
+    function = root.block.parent_op() if isinstance(root, BlockArgument) else None
+    return isinstance(function, func.FuncOp | gpu.FuncOp)
 
 
 def _is_global(root: SSAValue) -> bool:

@@ -7,6 +7,8 @@
                                                        gpu.module @f_linalg { gpu.func @f_linalg(..) kernel {
                                                          .. xetile.load_tile, xetile.tile_mma, xetile.store_tile ..
 
+An op inside of a kernel is computed by the program there: what would be a launch is a loop over the grid.
+
 Requires: a verified module. Guarantees: same results; of linalg nothing is left. Tensors become memrefs first
 (`bufferize`); what is computed together, `fusion` says; how, `tiles`. Sizes of tiles are the planner's, which is asked
 for each kernel: `choose`. A sum of products in f16 or bf16 is added up in f32, and rounded once.
@@ -25,6 +27,7 @@ from xdsl.dialects import arith, func, gpu, memref, scf
 from xdsl.dialects.builtin import (
     ArrayAttr,
     DictionaryAttr,
+    IndexType,
     MemRefType,
     ModuleOp,
     StringAttr,
@@ -41,13 +44,14 @@ from tilewright.dtypes import from_mlir
 from tilewright.passes.assume_alignment import BASE, assume_alignment
 from tilewright.passes.cleanup import cleanup
 from tilewright.passes.emit import Before
-from tilewright.passes.kernel import LEVEL
+from tilewright.passes.kernel import LEVEL, level_of
 from tilewright.passes.linalg.accesses import Host, Linear, ProgramLoop, Size, StridedView, plus
 from tilewright.passes.linalg.blocks import store
 from tilewright.passes.linalg.bufferize import bufferize
 from tilewright.passes.linalg.fusion import Node, nodes_of, overlap
 from tilewright.passes.linalg.plan import LoopPlan, plan, row_sizes
 from tilewright.passes.linalg.tiles import Bound, TileWriter
+from tilewright.passes.memory_objects import ARGS, memory_root
 from tilewright.passes.planner import Request
 from tilewright.passes.planner import choose as generic_choice
 
@@ -62,7 +66,7 @@ def linalg_to_xetile(module: ModuleOp, choose: Choose = generic_choice) -> None:
     """Rewrites every structured op of a module, in place; `choose` gives the sizes of tiles (`Request`)."""
     bufferize(module)
     _same_in_every_round(module)
-    for function in [f for f in module.body.block.ops if isinstance(f, func.FuncOp)]:
+    for function in [f for f in module.walk() if isinstance(f, func.FuncOp | gpu.FuncOp)]:
         numbers = count()
         for block in [b for op in function.walk() for r in op.regions for b in r.blocks]:
             if isinstance(block.parent_op(), GenericOp):
@@ -71,7 +75,13 @@ def linalg_to_xetile(module: ModuleOp, choose: Choose = generic_choice) -> None:
             for node in nodes:
                 if node.kept:
                     name = f"{function.sym_name.data}_linalg_{next(numbers)}"
-                    _launch(module, function, name, node, choose)
+                    _check_in_place(node)
+                    found = plan(node)
+                    kernel = _built(name, found, _sizes(name, found, choose))
+                    if isinstance(function, gpu.FuncOp):
+                        _done_here(function, kernel, node)
+                    else:
+                        _launch(module, function, kernel, node)
             for node in reversed(nodes):
                 Rewriter.erase_op(node.op)
     _forget(module)
@@ -149,7 +159,7 @@ def _built(name: str, found: LoopPlan, values: Mapping[str, int]) -> StructuredK
         {"noalias": UnitAttr()} if isinstance(g, StridedView) and g.memref in outputs else {}
         for g in tiles.given
     ]
-    function.attributes["tilewright.args"] = ArrayAttr(map(DictionaryAttr, facts))
+    function.attributes[ARGS] = ArrayAttr(map(DictionaryAttr, facts))
     return StructuredKernel(
         function, list(tiles.given), [(extent, size) for _, (extent, size) in grid]
     )
@@ -273,17 +283,26 @@ def _module(function: gpu.FuncOp) -> ModuleOp:
 # The launch. -----------------------------------------------------------------------------------------------------
 
 
-def _launch(module: ModuleOp, function: func.FuncOp, name: str, node: Node, choose: Choose) -> None:
+def _launch(module: ModuleOp, function: func.FuncOp, kernel: StructuredKernel, node: Node) -> None:
     """The kernel of an op beside its function, and its launch in place of the op."""
-    _check_in_place(node)
-    found = plan(node)
-    kernel = _built(name, found, _sizes(name, found, choose))
     cleanup(kernel.function)
+    name = kernel.function.sym_name.data
     table = gpu.ModuleOp(StringAttr(name), Region(Block([kernel.function])))  # pyright: ignore
     table.location = node.op.location
     Rewriter.insert_op(table, InsertPoint.before(function))
     module.attributes["gpu.container_module"] = UnitAttr()
     before = Before(node.op)
+    operands, grid = _arguments(before, kernel)
+    one = before.index(1)
+    before.insert(
+        gpu.LaunchFuncOp(SymbolRefAttr(name, [name]), grid, [one] * 3, kernelOperands=operands)
+    )
+
+
+def _arguments(
+    before: Before, kernel: StructuredKernel
+) -> tuple[Sequence[SSAValue], Sequence[SSAValue]]:
+    """What the kernel of an op is given, and its grid, in front of the op."""
     host = Host(before)
     operands = [
         g
@@ -293,11 +312,45 @@ def _launch(module: ModuleOp, function: func.FuncOp, name: str, node: Node, choo
         else host.size(g)
         for g in kernel.given
     ]
-    one = before.index(1)
-    grid = [host.ceildiv(extent, size) for extent, size in kernel.grid]
-    before.insert(
-        gpu.LaunchFuncOp(SymbolRefAttr(name, [name]), grid, [one] * 3, kernelOperands=operands)
-    )
+    return operands, [host.ceildiv(extent, size) for extent, size in kernel.grid]
+
+
+def _done_here(function: gpu.FuncOp, kernel: StructuredKernel, node: Node) -> None:
+    """The programs of an op's kernel one after the other, in place of the op, in a kernel of tiles."""
+    if level_of(function) == "lane":
+        raise unsupported(
+            node.op,
+            f"{node.op.name} in a program of lanes",
+            hint='a kernel of tiles ({tilewright.level = "workgroup"}) computes it once for all its lanes',
+        )
+    _say_apart(function, node)
+    before = Before(node.op)
+    operands, grid = _arguments(before, kernel)
+    zero, one = before.index(0), before.index(1)
+    copies: dict[SSAValue, SSAValue] = {}
+    copies.update(zip(kernel.function.body.block.args, operands, strict=True))
+    numbers: list[SSAValue] = []
+    for end in grid:
+        body = Block([scf.YieldOp()], arg_types=[IndexType()])
+        before.insert(scf.ForOp(zero, end, one, [], body))
+        numbers.append(body.args[0])
+        before = Before(body.ops.last)  # pyright: ignore
+    for op in list(kernel.function.body.block.ops)[:-1]:
+        if isinstance(op, gpu.BlockIdOp):
+            copies[op.result] = numbers["xyz".index(op.dimension.data)]
+        else:
+            before.insert(op.clone(copies))
+
+
+def _say_apart(function: gpu.FuncOp, node: Node) -> None:
+    """A kernel says of the arguments that an op writes that they overlap no others, as launches check."""
+    said = function.attributes.get(ARGS)
+    arguments = function.body.block.args
+    facts = [*said.data] if isinstance(said, ArrayAttr) else [DictionaryAttr({})] * len(arguments)
+    for root in map(memory_root, node.outputs):
+        if root in arguments and isinstance(each := facts[root.index], DictionaryAttr):  # pyright: ignore
+            facts[root.index] = DictionaryAttr({**each.data, "noalias": UnitAttr()})  # pyright: ignore
+    function.attributes[ARGS] = ArrayAttr(facts)
 
 
 def _check_in_place(node: Node) -> None:

@@ -21,22 +21,25 @@ from tilewright.reference.values import Array, Index, MemRefValue
 
 @meaning("linalg.generic")
 def generic(site: Site, op: GenericOp, *operands: Any) -> None:
-    if site.count != 1 or op.res:
-        raise unsupported(op, f"{op.name} runs on memrefs of the host")
+    if op.res:
+        raise unsupported(op, f"{op.name} of tensors becomes one of memrefs first")
     maps = [m.data for m in op.indexing_maps]
-    extents = _extents(maps, operands)
+    extents = _extents(op, maps, operands)
     kinds = [kind.data == IteratorType.REDUCTION for kind in op.iterator_types]
     parallel = [1 if away else n for n, away in zip(extents, kinds, strict=True)]
-    places = [np.asarray(each).reshape(-1) for each in np.indices(parallel)] if parallel else []
+    places = [np.asarray(each).reshape(1, -1) for each in np.indices(parallel)] if parallel else []
     if not places:
-        places = [np.zeros(1, np.int64)]
+        places = [np.zeros((1, 1), np.int64)]
     for step in product(
         *(range(n) if away else (0,) for n, away in zip(extents, kinds, strict=True))
     ):
         loops = [place + at for place, at in zip(places, step, strict=False)]
         values: list[Any] = []
-        for value, operand, map_ in zip(op.operands, operands, maps, strict=True):
-            values.append(_elements(site, value, operand, map_, loops))
+        for value, operand, map_, argument in zip(
+            op.operands, operands, maps, op.body.block.args, strict=True
+        ):
+            is_read = argument.first_use is not None
+            values.append(_elements(site, value, operand, map_, loops) if is_read else None)
         results = _body(site, op, values, loops)
         behind = slice(len(op.inputs), None)
         for value, operand, map_, result in zip(
@@ -48,30 +51,38 @@ def generic(site: Site, op: GenericOp, *operands: Any) -> None:
             )
 
 
-def _extents(maps: list[AffineMap], operands: tuple[Any, ...]) -> list[int]:
+def _column(of_instances: Any) -> Array:
+    """A number of each instance, in front of the places of all loops."""
+    return np.asarray(of_instances).reshape(-1, 1)
+
+
+def _extents(op: GenericOp, maps: list[AffineMap], operands: tuple[Any, ...]) -> list[int]:
     """How often each loop runs: as the dimension of an operand says that it is."""
     found = [0] * maps[0].num_dims
     for map_, operand in zip(maps, operands, strict=True):
         for d, expr in enumerate(map_.results):
             if isinstance(expr, AffineDimExpr):
-                found[expr.position] = int(operand.sizes[d][0])
+                sizes = np.unique(operand.sizes[d])
+                if len(sizes) > 1:
+                    raise unsupported(op, f"{op.name} has other extents in every program")
+                found[expr.position] = int(sizes[0])
     return found
 
 
 def _address(memory: MemRefValue, map_: AffineMap, loops: list[Index], value: SSAValue) -> Index:
-    total = memory.offset
+    total = _column(memory.offset)
     for expr, stride in zip(map_.results, memory.strides, strict=True):
-        total = total + np.asarray(expr.eval(loops, [])) * stride  # pyright: ignore[reportArgumentType]
+        total = total + np.asarray(expr.eval(loops, [])) * _column(stride)  # pyright: ignore[reportArgumentType]
     size = numerics.numpy_type(value.type).itemsize
     shape = np.broadcast_shapes(*(loop.shape for loop in loops), total.shape)
-    return np.broadcast_to(memory.base + size * total, shape)
+    return _column(memory.base) + size * np.broadcast_to(total, shape)
 
 
 def _elements(
     site: Site, value: SSAValue, operand: Any, map_: AffineMap, loops: list[Index]
 ) -> Any:
     if not isinstance(value.type, MemRefType):
-        return operand
+        return _column(operand)
     address = _address(operand, map_, loops, value)
     dtype = numerics.numpy_type(value.type)
     return access.gather(site, address, np.ones(address.shape, bool), dtype, np.zeros(1, dtype))
@@ -81,7 +92,7 @@ def _body(site: Site, op: GenericOp, values: list[Any], loops: list[Index]) -> l
     known: dict[SSAValue, Any] = dict(zip(op.body.block.args, values, strict=True))
 
     def rows(value: SSAValue) -> Any:
-        return known[value] if value in known else site.group.get(value)
+        return known[value] if value in known else _column(site.group.get(value))
 
     for inner in op.body.block.ops:
         if isinstance(inner, YieldOp):
