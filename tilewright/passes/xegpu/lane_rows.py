@@ -329,17 +329,16 @@ def _row(
     assert base is not None
     width = len(run.registers) * d.lanes
     shape = (width,) if run.word == 1 else (1, width)
-    space = "slm" if op.tdesc.space.number else None
-    encoding = BlockTensorDescAttr(memory_space=space, boundary_check=False)
-    kind = TensorDescType(shape, op.tdesc.element_type, encoding)
-    desc = d.once(
-        ("row", base, kind),
-        xegpu.CreateNdDescOp.create(
+    desc = d.known(("row", base, shape))
+    if desc is None:
+        space = "slm" if op.tdesc.space.number else None
+        encoding = BlockTensorDescAttr(memory_space=space, boundary_check=False)
+        new = xegpu.CreateNdDescOp.create(
             operands=[d.env[v] for v in base.operands],
             properties=dict(base.properties),
-            result_types=[kind],
-        ),
-    )
+            result_types=[TensorDescType(shape, op.tdesc.element_type, encoding)],
+        )
+        desc = d.remember(("row", base, shape), d.add(new))
     rank = len(access.surface.sizes)
     given: list[Index] = [
         d.env[v] if isinstance(v, SSAValue) else v for v in op.mixed_offsets or []

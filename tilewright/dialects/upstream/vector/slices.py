@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import ClassVar
 
 from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, VectorType, i64
@@ -26,12 +27,17 @@ from tilewright.dialects.fields import (
 from tilewright.dialects.upstream.vector.common import vector_of
 
 
+@lru_cache(4096)
+def _array(values: tuple[int, ...]) -> ArrayAttr[IntegerAttr]:
+    return ArrayAttr(IntegerAttr(value, i64) for value in values)
+
+
 class _Ints(Property[list[int], Iterable[int]]):
     """`[0 : i64, 1 : i64]`."""
 
     KIND = (
         ArrayAttr[IntegerAttr],
-        lambda values: ArrayAttr(IntegerAttr(value, i64) for value in values),
+        lambda values: _array(tuple(map(int, values))),
         lambda held: [element.value.data for element in held],
     )
 
