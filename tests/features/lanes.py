@@ -40,6 +40,10 @@ PROGRAMS: dict[str, Program] = {
         "%n = arith.constant 11 : i32\n%w = arith.constant 16 : i32\n%r, %ok = gpu.shuffle idx %x, %n, %w : f32",
         lambda a: a[11],
     ),
+    "lanes: a shuffle that goes round": _between(
+        "%n = arith.constant 3 : i32\n%w = arith.constant 8 : i32\n%r, %ok = gpu.shuffle rotate %x, %n, %w : f32",
+        lambda a: np.roll(a.reshape(2, 8), -3, axis=1).reshape(16),
+    ),
     "lanes: a sum": _between("%r = gpu.subgroup_reduce add %x : (f32) -> f32", lambda a: a.sum()),
     "lanes: the greatest": _between(
         "%r = gpu.subgroup_reduce maximumf %x : (f32) -> f32", lambda a: a.max()

@@ -156,3 +156,29 @@ def test_halves_of_a_subgroup_do_together_what_both_come_to():
             continue
         with pytest.raises(UnsupportedError, match=r"may part in the scf\.if"):
             build_text(module, CompileOptions(target="xe-pvc"))
+
+
+OUTSIDE = """gpu.module @m { gpu.func @k(%a: memref<40xf32>, %o: memref<40xf32>, %n: memref<20xi32>) kernel
+    attributes {tilewright.level = "lane", tilewright.subgroups = 1 : i64, tilewright.lanes = 16 : i64} {
+  %l = gpu.lane_id
+  %c3 = arith.constant 3 : index
+  %c2 = arith.constant 2 : index
+  %at = arith.muli %l, %c3 : index
+  %on = arith.constant true
+  %v = xegpu.load %a[%at], %on <{chunk_size = 3 : i64}> : memref<40xf32>, index, i1 -> vector<3xf32>
+  xegpu.store %v, %o[%at], %on <{chunk_size = 3 : i64}> : vector<3xf32>, memref<40xf32>, index, i1
+  %one = arith.constant 1 : i32
+  %by = arith.muli %l, %c2 : index
+  %old = xegpu.atomic_rmw addi %n[%by], %on, %one : memref<20xi32>, index, i1, i32 -> i32
+  gpu.return } }"""
+
+
+def test_what_a_lane_addresses_outside_of_an_array_does_not_happen():
+    a, o, n = numbers(40), garbage(40), garbage(20, dtype=np.int32)
+    counted = n.astype(np.int64) + (np.arange(20) % 2 == 0)
+    last: list[Any] = []
+    module = parse_module(OUTSIDE)
+    built = build_text(module, CompileOptions(target="sm_90a"), lambda _, m: last.append(m.clone()))
+    assert isinstance(built, CudaExecutable)
+    built.interpret(last[-1], (1, 1, 1), _described([a, o, n]), "late", 0).raise_on_error()
+    compare([(o, a), (n, counted.astype(np.int32))], "outside")

@@ -269,8 +269,10 @@ class _Fragment:
         return at.component(self.known[key], int(component[0]))
 
 
-def _dpas(at: LaneNumbers, op: xegpu.DpasOp) -> None:
+def _dpas(at: LaneNumbers, op: xegpu.DpasOp | xegpu.DpasMxOp) -> None:
     """C[m, n] += A[m, k] * B[k, n] for k in order; a lane computes the elements of C that it owns."""
+    if isinstance(op, xegpu.DpasMxOp) and (op.scale_a is not None or op.scale_b is not None):
+        raise at.refuse("scales of lane fragments: their owners are not specified")
     shape, element = shape_of(op.result), element_of(op.result.type)
     of_a, of_b, of_c = elements.multiplied(op, at.lanes)
     to: Attribute = i32
@@ -316,4 +318,5 @@ _RULES: dict[type[Operation], Callable[[LaneNumbers, Any], None]] = {
     xegpu.StoreNdOp: _store,
     xegpu.PrefetchNdOp: lambda at, op: at.replace(),
     xegpu.DpasOp: _dpas,
+    xegpu.DpasMxOp: _dpas,
 }

@@ -25,8 +25,8 @@ from xdsl.ir import SSAValue
 from tilewright.dialects import mach, xegpu
 from tilewright.dialects.upstream.arith import folded
 from tilewright.dialects.xegpu import distribution
-from tilewright.layout import Axis
 from tilewright.passes.integers import is_multiple
+from tilewright.passes.xegpu.lane_memory import address
 from tilewright.passes.xegpu.ownership import lanes_of
 from tilewright.passes.xegpu.slm_layout import is_panel, message_rows
 from tilewright.targets.xe.building import Index, LaneBuilder, bits_of, count_of, element_of, words
@@ -57,18 +57,7 @@ def create(b: LaneBuilder, op: xegpu.CreateMemDescOp) -> SharedMatrix:
 
 def _offset(b: LaneBuilder, op: xegpu.MatrixAccess, at: list[Index]) -> Index:
     """Elements from the start of the matrix to the element at the coordinates `at`."""
-    memory = distribution.memory(op.desc)
-    total: Index = 0
-    for digit in memory.digits:
-        if digit.axis is not Axis.MEMORY or digit.size == 1 or digit.dim is None:
-            continue
-        extent = op.desc.get_shape()[digit.dim]
-        part: Index = at[digit.dim]
-        part = b.divided(part, digit.stride)
-        if digit.stride * digit.size < extent:
-            part = b.rest(part, digit.size)
-        total = b.plus(total, b.times(part, digit.weight))
-    return total
+    return address(b, distribution.memory(op.desc), at)
 
 
 def _places(b: LaneBuilder, op: xegpu.MatrixAccess, count: int) -> tuple[list[Index], bool]:
