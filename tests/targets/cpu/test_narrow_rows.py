@@ -139,3 +139,24 @@ def test_a_row_is_one_pass_with_what_it_is_scaled_by() -> None:
     blocks = re.split(r"^\w+:$", compiled.asm["llvm"], flags=re.M)
     main = [block for block in blocks if re.search(r"= load <\d+ x i16>", block)]
     assert main and not any("icmp slt <" in block for block in main), "what is inside has no mask"
+
+
+@tw.kernel
+def kept(X: Any, Y: Any, BM: tw.constexpr = 32, BN: tw.constexpr = 4096):
+    """Two values wait for later levels, one made of the other."""
+    m = tw.program_id(0) * BM
+    x = tw.exp(tw.load_tile(tw.init_tile(X, [m, 0], (BM, BN))).to(tw.f32))
+    d = x - tw.sum(x, 1) / BN
+    tw.store_tile((d * tw.max(d * d, 1)).to(Y.dtype), tw.init_tile(Y, [m, 0], (BM, BN)))
+
+
+def test_rows_that_overlap_keep_what_waits_where_lines_begin_inside_rows(
+    rng: np.random.Generator,
+) -> None:
+    x = rng.standard_normal((1025, 4096), np.float32)
+    y = np.full((1025, 4100), 7, np.float32)[:, 3:-1]
+    kept.options(target="cpu")[33](x, y)
+    e = np.exp(x.astype(np.float64))
+    d = e - e.mean(1, keepdims=True)
+    wanted = d * (d * d).max(1, keepdims=True)
+    assert np.linalg.norm(y - wanted) < 1e-5 * np.linalg.norm(wanted)

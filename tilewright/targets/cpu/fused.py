@@ -31,6 +31,7 @@ from tilewright.dialects.upstream.combining import neutral
 from tilewright.targets.cpu.atomics import emit_atomics
 from tilewright.targets.cpu.evaluate import Position, same_along_row
 from tilewright.targets.cpu.fused_plan import (
+    ROW_BLOCK_BYTES,
     FusedPlan,
     FusedPlanner,
     Root,
@@ -51,8 +52,6 @@ from tilewright.targets.cpu.sweeps import Ahead, Sweep, main_part
 
 ROW_BLOCK = 16
 """Rows that run together, so that columns are vectors; fewer where rows are long."""
-ROW_BLOCK_BYTES = 16 << 10
-"""Kept values of a block of rows stay in the first cache, beside the rows that they are made of."""
 WRITE_AHEAD = 2048
 """Bytes of rows that are fetched before they are written: the lines that a core can wait for at once, twice."""
 
@@ -141,9 +140,11 @@ class FusedEmitter(FusedPlanner):
             if root.kind != "keep" or root.buffer is not None:
                 continue
             value, (rows, cols) = self.e.values.real(root.value), rows_cols(root.value.type)
-            readers = [r.level for r in plan.roots if value in self.reached([r])]
+            readers = [
+                r.level for r in plan.roots if value in self.reached([r], plan.kept_below(r.level))
+            ]
             if cols > 1 and rows > 1:
-                rows = min(rows, max(step, *readers) - root.level if step == 1 else step)
+                rows = min(rows, max(root.level + 1, *readers) - root.level if step == 1 else step)
             root.buffer = self.scratch(VectorType(element_of(root.value.type), (rows, cols)))  # pyright: ignore
             root.buffer.ring = rows < rows_cols(root.value.type)[0]
 
@@ -448,7 +449,11 @@ class FusedEmitter(FusedPlanner):
             return
         assert root.buffer is not None
         register = self.e.at(root.value, place)
-        self.b.store(register, root.buffer.address(self.b, place.row, place.col))
+        pointer = root.buffer.address(self.b, place.row, place.col)
+        if mask is None or place.lanes == 1:
+            self.b.store(register, pointer)
+        else:  # where rows overlap, what is behind may come from the next row already
+            self.b.op(mach.MaskedStoreOp(register, pointer, mask))
 
     def kind(self, root: Root) -> str:
         assert isinstance(root.op, xt.ReductionOp)

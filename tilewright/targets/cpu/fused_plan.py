@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from xdsl.dialects import arith, vector
@@ -38,6 +38,9 @@ CHEAP = (
 )
 CASTS = (arith.ExtFOp, arith.ExtSIOp, arith.ExtUIOp, arith.IndexCastOp)
 
+ROW_BLOCK_BYTES = 16 << 10
+"""Kept values of a block of rows stay in the first cache, beside the rows that they are made of."""
+
 
 @dataclass
 class Root:
@@ -68,6 +71,10 @@ class FusedPlan:
             if r.level == level
             and (rows_cols(r.value.type)[1] == 1 and r.kind != "reduce") == columns
         ]
+
+    def kept_below(self, level: int) -> set[SSAValue]:
+        """What roots of a level find in buffers."""
+        return {r.value for r in self.roots if r.kind == "keep" and r.level < level}
 
 
 def is_row_reduction(op: Operation) -> bool:
@@ -214,6 +221,10 @@ class FusedPlanner:
             return True
         if isinstance(op, xt.LoadTileOp):
             return self.base_of(op.tile) not in self.written
+        if isinstance(op, arith.ExtFOp):  # two instructions, where the first cache gives it by one
+            cols, size = rows_cols(value.type)[1], itemsize(element_of(value.type))
+            if 1 < cols <= ROW_BLOCK_BYTES // size:
+                return False
         if isinstance(op, CHEAP + CASTS):
             return all(self.cheap(v) for v in op.operands if isinstance(v.type, VectorType))
         return op.name in ("vector.step", "vector.shape_cast") and all(
@@ -283,8 +294,8 @@ class FusedPlanner:
         lanes = max(1, self.vector_bytes // max(widest, 4 if widest > 2 else widest))
         return 2 * lanes if lanes * min(accessed) < self.vector_bytes else lanes
 
-    def reached(self, roots: Sequence[Root]) -> list[SSAValue]:
-        """All tile-shaped values that the roots are computed from, up to buffers."""
+    def reached(self, roots: Sequence[Root], kept: Collection[SSAValue] = ()) -> list[SSAValue]:
+        """All tile-shaped values that the roots are computed from, up to buffers and what is `kept`."""
         seen: dict[SSAValue, None] = {}
         stack = [r.value for r in roots]
         for r in roots:
@@ -295,7 +306,7 @@ class FusedPlanner:
             if value in seen or not isinstance(value.type, VectorType):
                 continue
             seen[value] = None
-            if value in self.e.values.buffers or not isinstance(value, OpResult):
+            if value in self.e.values.buffers or value in kept or not isinstance(value, OpResult):
                 continue
             stack.extend(self.inputs(value.op))
         return list(seen)

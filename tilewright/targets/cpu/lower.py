@@ -284,7 +284,10 @@ class FunctionContext(ControlFlow, MemrefOps, ScalarOps):
             if rows > 1 and ld * size % 512 == 0:
                 ld += 64 // size  # rows a power of two apart would share a few sets of the cache
         count = padded * ld + (lanes if cols == 1 else 0)
-        return Buffer(self.scratch.bytes(count * size + 64), element, (rows, cols), ld, padded)
+        # A sweep reads one row and writes another: loads wait for stores to the same bytes of other pages.
+        pages = 4096 if rows == 1 and count * size >= 4096 else 64
+        pointer = self.scratch.bytes(count * size + 64, pages)
+        return Buffer(pointer, element, (rows, cols), ld, padded)
 
     # The workgroup --------------------------------------------------------------------------------------------
 

@@ -27,8 +27,9 @@ class Scratch:
         self.b = b
         self.used = SPARE_BYTES
 
-    def bytes(self, count: int) -> SSAValue:
+    def bytes(self, count: int, align: int = 64) -> SSAValue:
         """The address stands where the function starts: memory first used in one branch may be used in the other."""
+        self.used = -(-self.used // align) * align
         pointer = mach.PtrAddOp(self.base, self.b.idx(self.used))
         first = self.base.owner
         assert isinstance(first, Operation) and first.parent is not None

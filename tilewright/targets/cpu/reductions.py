@@ -22,7 +22,8 @@ from tilewright.targets.cpu.memory import Buffer, element_of, itemsize, rows_col
 
 
 class Accumulator:
-    """A reduction in registers. NaN of maximumf and minimumf is kept in a mask beside plain compare-and-select.
+    """A reduction in registers. A mask beside plain compare-and-select of maximumf and minimumf tells where no NaN was:
+    AVX-512 compares and keeps it by one instruction.
 
     `paired`: values take two registers each; one comparison of the two then finds NaN in either, and the mask has half
     the lanes.
@@ -41,7 +42,7 @@ class Accumulator:
         self.values = [start]
         if self.plain != kind:
             lanes = start.type.get_shape()[0] if isinstance(start.type, VectorType) else 1
-            self.values.append(b.constant(lane_type(i1, lanes // 2 if paired else lanes), 0))
+            self.values.append(b.constant(lane_type(i1, lanes // 2 if paired else lanes), 1))
 
     def copy(self) -> Accumulator:
         new = object.__new__(Accumulator)
@@ -63,8 +64,8 @@ class Accumulator:
         if self.paired:
             lanes = value.type.get_shape()[0]  # pyright: ignore
             low, high = (b.shuffle(value, value, range(i, i + lanes // 2)) for i in (0, lanes // 2))
-        unordered = b.value(arith.CmpfOp(low, high, "uno"))
-        self.values[1] = b.value(arith.OrIOp(self.values[1], unordered))
+        ordered = b.value(arith.CmpfOp(low, high, "ord"))
+        self.values[1] = b.value(arith.AndIOp(self.values[1], ordered))
         self._select(value)
 
     def _select(self, value: SSAValue) -> None:
@@ -77,7 +78,7 @@ class Accumulator:
         if self.plain == self.kind:
             self.values[0] = b.combine(self.kind, self.values[0], other.values[0])
             return
-        self.values[1] = b.value(arith.OrIOp(self.values[1], other.values[1]))
+        self.values[1] = b.value(arith.AndIOp(self.values[1], other.values[1]))
         self._select(other.values[0])
 
     def total(self) -> SSAValue:
@@ -85,12 +86,12 @@ class Accumulator:
         if self.plain == self.kind:
             return self.values[0]
         b = self.b
-        value, unordered = self.values
+        value, ordered = self.values
         if self.paired:
             lanes = value.type.get_shape()[0]  # pyright: ignore
-            unordered = b.shuffle(unordered, unordered, range(lanes))
+            ordered = b.shuffle(ordered, ordered, range(lanes))
         nan = b.constant(value.type, float("nan"))
-        return b.value(arith.SelectOp(unordered, nan, value))
+        return b.value(arith.SelectOp(ordered, value, nan))
 
 
 def power_of_two(n: int) -> int:
