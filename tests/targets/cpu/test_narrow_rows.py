@@ -143,11 +143,12 @@ def test_a_row_is_one_pass_with_what_it_is_scaled_by() -> None:
 
 @tw.kernel
 def kept(X: Any, Y: Any, BM: tw.constexpr = 32, BN: tw.constexpr = 4096):
-    """Two values wait for later levels, one made of the other."""
+    """Values of rows and of single elements that wait for later levels."""
     m = tw.program_id(0) * BM
     x = tw.exp(tw.load_tile(tw.init_tile(X, [m, 0], (BM, BN))).to(tw.f32))
     d = x - tw.sum(x, 1) / BN
-    tw.store_tile((d * tw.max(d * d, 1)).to(Y.dtype), tw.init_tile(Y, [m, 0], (BM, BN)))
+    y = x * 0.0 + tw.max(d * d, 1) + tw.min(x, 1) + d
+    tw.store_tile(y.to(Y.dtype), tw.init_tile(Y, [m, 0], (BM, BN)))
 
 
 def test_rows_that_overlap_keep_what_waits_where_lines_begin_inside_rows(
@@ -158,5 +159,5 @@ def test_rows_that_overlap_keep_what_waits_where_lines_begin_inside_rows(
     kept.options(target="cpu")[33](x, y)
     e = np.exp(x.astype(np.float64))
     d = e - e.mean(1, keepdims=True)
-    wanted = d * (d * d).max(1, keepdims=True)
+    wanted = (d * d).max(1, keepdims=True) + e.min(1, keepdims=True) + d
     assert np.linalg.norm(y - wanted) < 1e-5 * np.linalg.norm(wanted)

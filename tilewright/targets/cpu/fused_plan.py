@@ -18,7 +18,7 @@ from tilewright.codegen.builder import Builder
 from tilewright.diagnostics import unsupported
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.stage import FusedOp
-from tilewright.targets.cpu.evaluate import Evaluator
+from tilewright.targets.cpu.evaluate import Evaluator, same_along_row
 from tilewright.targets.cpu.memory import (
     Buffer,
     ScatteredTile,
@@ -251,8 +251,8 @@ class FusedPlanner:
             rows_cols(v.type)[1] > 1 for v in value.op.operands if isinstance(v.type, VectorType)
         )
         # Below a cast of the shape there may be values of other rows than the fused group's, which it cannot keep row
-        # by row.
-        fits = rows_cols(value.type)[0] == plan.rows
+        # by row. Of a row that is one element repeated, the element waits.
+        fits = rows_cols(value.type)[0] == plan.rows and not same_along_row(value)
         if fits and (mine < level or (column and not wide)) and not self.cheap(value):
             is_column_use = column and mine <= level
             if mine < level or is_column_use:
