@@ -45,6 +45,11 @@ CASES = {
         "xe-pvc",
         "subgroups of 64 lanes are not possible on xe-pvc: they have 16 or 32",
     ),
+    "prints": (
+        kernels.head("%a: memref<64xf16>") + "vector.print %true : i1" + kernels.FOOT,
+        "xe-pvc",
+        r"vector\.print: programs on Intel GPUs do not print",
+    ),
     "parts of bytes": (
         kernels.head("%a: memref<64x64xi4>") + kernels.FOOT,
         "xe-pvc",

@@ -131,10 +131,11 @@ class Lowering:
         elif _is_converted(op):
             self.elementwise(op)
         else:
-            raise self.refuse("has no form for the emulator")
+            hint = "run the kernel with --target reference, kernel.options(target='reference')"
+            raise self.refuse("has no form for the emulator", hint)
 
-    def refuse(self, why: str) -> TilewrightError:
-        return unsupported(self.op, f"{self.op.name}: {why}")
+    def refuse(self, why: str, hint: str | None = None) -> TilewrightError:
+        return unsupported(self.op, f"{self.op.name}: {why}", hint=hint)
 
     def site(self) -> SSAValue:
         """The number by which the running program names the op at hand."""

@@ -357,11 +357,11 @@ def run(
 
 def _refuse_prints(kernel: gpu.FuncOp) -> None:
     for op in kernel.walk():
-        if op.name in ("tw.print", "tw.breakpoint"):
+        if op.name in ("tw.print", "tw.breakpoint", "gpu.printf", "vector.print"):
             raise unsupported(
                 op,
                 f"{op.name}: programs on Intel GPUs do not print",
-                hint="run the kernel where they do: kernel.options(target='cpu'), or target='reference'",
+                hint="run the kernel where they do: with --target reference, kernel.options(target='reference')",
             )
 
 
