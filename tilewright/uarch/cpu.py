@@ -214,8 +214,9 @@ PANEL_RATES: Final = PanelRates(
     shared_writes=1.2e10, meeting=1.6e-5, uneven=0.46,
 )  # fmt: skip
 """Fitted to 97 products of drawn shapes, bf16, i8 and f32, each with up to 40 tilings, on 8 and 16 cores of a Xeon with
-AMX and on one of another (2026-11-26, as `benchmarks.panel_rates` does it), starting from a fit to 381 others; of 51
-products on 1, 4 and 16 cores that it did not see the chosen tilings run at 0.93 of the best ones.
+AMX and on one of another (2026-11-26, as `benchmarks.panel_rates` does it), starting from a fit to 381 others.
+`inner`, `late` and `far_sums` were then set by hand with 72 more on 1, 4 and 16 cores in view: there the chosen tilings
+run at 0.94 of the best ones (0.92 before).
 Other machines are taken to be alike in proportion."""
 
 
