@@ -277,7 +277,8 @@ gpu.module @m {{ gpu.func @k(%a: memref<512x128xf32>, %b: memref<512x128xf32>, %
          1024, None),
         ("%z = vector.extract_strided_slice %x {offsets = [0], sizes = [8], strides = [1]} "
          ": vector<512x128xf32> to vector<8x128xf32>", 8, None),
-        ("%z = arith.addf %x, %y : vector<512x128xf32>", 512, 4096 + 512),  # one in eight is lost where it is held
+        ("%w = arith.addf %x, %y : vector<512x128xf32>\n  %z = math.exp %w : vector<512x128xf32>",
+         512, 4096 + 512),  # one in eight is lost where it is held
     ],
     ids=["two", "one", "repeated", "few", "sums"],
 )  # fmt: skip

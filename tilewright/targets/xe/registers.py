@@ -27,7 +27,7 @@ from tilewright.dialects.movement import ELEMENTS, numbered, shape_of
 from tilewright.dialects.upstream.vector import MultiReductionOp
 from tilewright.passes.kernel import SPILLS, integer
 from tilewright.passes.memory_objects import may_alias, memory_root
-from tilewright.targets.xe.building import bits_of
+from tilewright.targets.xe.building import bits_of, element_of
 from tilewright.targets.xe.forms import LARGE, SMALL
 from tilewright.targets.xe.liveness import Liveness
 from tilewright.uarch.base import Limit
@@ -289,9 +289,9 @@ def _loaded_before(op: xegpu.StoreNdOp) -> list[tuple[SSAValue, int]]:
             if blocks.keys().isdisjoint(part):  # others may be made of what these are made of
                 blocks |= part
         most = _bytes(value)
-        if isinstance(owner, Operation) and is_elementwise_on_vectors(owner):
-            several = all(len(part) < len(blocks) for part in parts)
-            most += several * most // APART
+        if most and isinstance(owner, Operation) and is_elementwise_on_vectors(owner):
+            # Shorter ones may be packed into words, which lie side by side.
+            most += most // APART if bits_of(element_of(value.type)) >= 32 else 0
         return _within(blocks, most)
 
     work = [(op.value, _made_of(op.value))] if there is not None else []
