@@ -222,8 +222,8 @@ class FusedPlanner:
         if isinstance(op, xt.LoadTileOp):
             return self.base_of(op.tile) not in self.written
         if isinstance(op, arith.ExtFOp):  # two instructions, where the first cache gives it by one
-            cols, size = rows_cols(value.type)[1], itemsize(element_of(value.type))
-            if 1 < cols <= ROW_BLOCK_BYTES // size:
+            (rows, cols), size = rows_cols(value.type), itemsize(element_of(value.type))
+            if rows > 1 and 1 < cols <= ROW_BLOCK_BYTES // size:  # not where rows share it
                 return False
         if isinstance(op, CHEAP + CASTS):
             return all(self.cheap(v) for v in op.operands if isinstance(v.type, VectorType))
