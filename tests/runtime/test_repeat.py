@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gc
 import sys
+import threading
 from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
 import pytest
 
+import tilewright as tw
 from tilewright.codegen.pyfunction import available
 from tilewright.runtime.guards import key_of, seen, words_of
 from tilewright.runtime.repeat import repeater
@@ -220,3 +222,37 @@ def test_references_are_given_back() -> None:
     s.log.clear()
     gc.collect()
     assert [sys.getrefcount(x) for x in held] == before
+
+
+@tw.kernel
+def doubled(X, Y):
+    x = tw.load_tile(tw.init_tile(X, [0, 0], (4, 8)))
+    tw.store_tile(x + x, tw.init_tile(Y, [0, 0], (4, 8)))
+
+
+def test_threads_that_launch_while_native_code_is_made():
+    """The native function of a held launch was made by each thread, and freed under another that was in it."""
+    kernel = doubled.options(target="cpu", num_threads=1)
+    x, wrong = np.arange(32, dtype=np.float32).reshape(4, 8), list[int]()
+
+    def launches(held: Any) -> None:
+        for _ in range(60):
+            y = np.full_like(x, np.nan)
+            held(x, y)
+            wrong.extend(np.flatnonzero(y != 2 * x))
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(40):
+            kernel.__dict__.pop("launcher", None)
+            kernel._repeaters.clear()  # pyright: ignore[reportPrivateUsage]
+            held = kernel[1]
+            threads = [threading.Thread(target=launches, args=(held,)) for _ in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert not wrong

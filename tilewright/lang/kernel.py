@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import linecache
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeAlias, cast, overload
@@ -164,15 +165,12 @@ class Kernel(KernelFunction):
         launcher = self.launcher
         if callable(grid):
             return functools.partial(self._launch, grid)
-        native: Callable[..., None] | None = None
-        tried = False
+        once = threading.Lock()  # a second one would free the first while other threads are in it
 
         def launch(*args: Any, **kwargs: Any) -> None:
-            nonlocal native, tried
             self._launch(grid, *args, **kwargs)
-            if not tried and launcher.repeats:
-                otherwise = functools.partial(self._launch, grid)
-                native, tried = self._repeater(grid, otherwise), True
+            if launcher.repeats and once.acquire(blocking=False):
+                native = self._repeater(grid, functools.partial(self._launch, grid))
                 if native is not None:  # who holds this launch calls native code from now on
                     ready.__setstate__((native, (), {}, {"before": launch}))
 
