@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from xdsl.builder import ImplicitBuilder
 from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import IntegerAttr, i1, i32
 from xdsl.ir import Attribute, Block, Operation, Region
@@ -63,3 +64,11 @@ def _region(*types: Attribute) -> Region:
 def test_an_op_is_what_the_stock_constructor_makes(make: Any, monkeypatch: Any) -> None:
     held = [_held(make, init, monkeypatch) for init in (construction._stock, construction._init)]
     assert held[0] == held[1]
+
+
+def test_ops_are_inserted_by_an_implicit_builder() -> None:
+    block = Block()
+    with ImplicitBuilder(block):
+        one = arith.ConstantOp(IntegerAttr(1, i32))
+        arith.AddiOp(one, one)
+    assert [op.name for op in block.ops] == ["arith.constant", "arith.addi"]

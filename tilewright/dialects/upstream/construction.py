@@ -15,6 +15,7 @@ from xdsl.ir import Attribute, BlockArgument, Operation, OpResult, Region, SSAVa
 from xdsl.irdl import IRDLOperation, ParsePropInAttrDict
 
 _stock: Any = IRDLOperation.__init__
+_post_init = Operation.__post_init__
 _VALUES = (OpResult, BlockArgument)
 _NO_SIZES = ([], [ParsePropInAttrDict()])
 """Options of ops that note no sizes of lists."""
@@ -76,7 +77,9 @@ def _init(
     self.attributes, self.location, self.regions = {}, UNKNOWN_LOC, ()
     for each in bodies:
         self.add_region(each)
-    if fields[3]:
+    if (
+        fields[3] or Operation.__post_init__ is not _post_init
+    ):  # under an ImplicitBuilder it inserts the op
         self.__post_init__()
 
 
