@@ -8,6 +8,7 @@ import tilewright as tw
 from tests.draws import fresh_rng
 from tests.lang.reference import ir, poisoned, refused, run
 from tilewright import dtypes
+from tilewright.dialects.text import parse_module
 
 HELD = [d for d in dtypes.ALL if d not in (tw.tf32, tw.index)]
 
@@ -227,3 +228,22 @@ def test_a_fraction_is_not_stored_to_integers():
 @tw.kernel
 def fraction(X):
     tw.store_tile(0.5, tw.init_tile(X, [0, 0], (1, 1)))
+
+
+@tw.kernel
+def far(X, Y):
+    x = tw.load_tile(tw.init_tile(X, [0, 0], (1, 4)), padding=-1e30)
+    tw.store_tile(tw.where(x > 1, x, 1e30), tw.init_tile(Y, [0, 0], (1, 4)))
+
+
+@pytest.mark.parametrize("target", ["cpu", "reference"])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_numbers_beyond_a_type_are_infinite(dtype: type, target: str) -> None:
+    """As in numpy and LLVM: 65519 is the last f16, 65520 is not."""
+    x, y = np.array([[2, 0]], dtype), np.zeros((1, 4), dtype)
+    far.options(target=target)[1](x, y)
+    beyond = dtype(np.inf) if dtype is np.float16 else dtype(1e30)
+    assert y.tolist() == [[2, beyond, beyond, beyond]]
+    text = "builtin.module {\n  %0 = arith.constant 65520.0 : f16\n  %1 = arith.constant 65519.0 : f16\n}"
+    printed = str(parse_module(text))
+    assert "0x7c00" in printed and "6.550400e+04" in printed

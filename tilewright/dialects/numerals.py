@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from typing import Any, cast
 
 from xdsl.dialects.builtin import (
     AnyFloat,
@@ -11,8 +12,10 @@ from xdsl.dialects.builtin import (
     Float16Type,
     Float32Type,
     Float64Type,
+    FloatAttr,
     FloatTF32Type,
 )
+from xdsl.ir import Attribute
 from xdsl.ir.affine import (
     AffineBinaryOpExpr,
     AffineBinaryOpKind,
@@ -20,6 +23,14 @@ from xdsl.ir.affine import (
     AffineExpr,
     AffineMap,
 )
+
+
+def float_attr(value: float, kind: Attribute) -> FloatAttr[Any]:
+    """A number as a constant of a float type, rounded to nearest: beyond the type it is infinite, as in LLVM."""
+    try:
+        return FloatAttr(float(value), cast(Any, kind))
+    except OverflowError:
+        return FloatAttr(math.copysign(math.inf, value), cast(Any, kind))
 
 
 def six_digits(value: float) -> str:

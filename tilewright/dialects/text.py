@@ -15,6 +15,7 @@ from typing import Any
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import (
+    DenseIntOrFPElementsAttr,
     FileLineColLoc,
     FloatAttr,
     IndexType,
@@ -50,6 +51,7 @@ from tilewright.dialects.hints import (
     in_plain_words,
     rule_in_plain_words,
 )
+from tilewright.dialects.numerals import float_attr
 from tilewright.dialects.printing import MLIR_ALIASES, READABLE_ALIASES, MlirPrinter
 from tilewright.dialects.stated_layouts import verify_stated_layouts
 from tilewright.dialects.strict import strictness
@@ -185,9 +187,22 @@ class LocatingParser(Parser):
             attr_or_dialect_name = f"xetile.{attr_or_dialect_name}"
         return super()._parse_extended_type_or_attribute(attr_or_dialect_name, is_type)
 
+    def parse_dense_int_or_fp_elements_attr(self, type: Any) -> DenseIntOrFPElementsAttr:
+        start = self.pos
+        try:
+            return super().parse_dense_int_or_fp_elements_attr(type)
+        except OverflowError:
+            self.raise_error("a number is beyond what the element type holds", start, self.pos)
+
     def parse_optional_builtin_int_or_float_attr(self) -> IntegerAttr | FloatAttr | None:
         start = self.pos
-        value = super().parse_optional_builtin_int_or_float_attr()
+        try:
+            value = super().parse_optional_builtin_int_or_float_attr()
+        except OverflowError:
+            self._resume_from(start)
+            number = self.parse_number()
+            self.parse_punctuation(":")
+            value = float_attr(number, self.parse_type())
         whole = _WHOLE.match(self._source.text, start)
         if whole is not None and isinstance(value, FloatAttr):
             self.raise_error(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import lru_cache
-from math import copysign, inf
 from numbers import Real
 from typing import Any, cast
 
@@ -15,13 +14,13 @@ from xdsl.dialects.builtin import (
     IntegerAttr,
     UnrealizedConversionCastOp,
     VectorType,
-    f32,
 )
 from xdsl.ir import Attribute, SSAValue
 
 from tilewright import dtypes
 from tilewright.diagnostics import CompileError
 from tilewright.dialects import xetile
+from tilewright.dialects.numerals import float_attr
 from tilewright.dialects.upstream import vector as upstream_vector
 from tilewright.dtypes import DType
 from tilewright.lang.context import ArgumentError, emitter
@@ -57,18 +56,6 @@ def _retyped(ssa: SSAValue, wanted: Attribute) -> SSAValue:
 
 
 # --- Constants -------------------------------------------------------------------------------
-
-
-_BEYOND_F32 = 2.0**128 - 2.0**103
-"""The smallest number that rounds to no finite f32."""
-
-
-def float_attr(value: Number, element: Attribute) -> FloatAttr[Any]:
-    """A number as a constant of a float type, rounded to nearest: beyond f32 it is infinite, as in numpy."""
-    number = float(value)
-    if element == f32 and abs(number) >= _BEYOND_F32:
-        number = copysign(inf, number)
-    return FloatAttr(number, cast(Any, element))
 
 
 def constant_ssa(value: Number, dtype: DType) -> SSAValue:

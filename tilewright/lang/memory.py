@@ -10,6 +10,7 @@ from xdsl.ir import Attribute, SSAValue
 
 from tilewright.diagnostics import CompileError
 from tilewright.dialects import xetile
+from tilewright.dialects.numerals import float_attr
 from tilewright.dialects.xetile import ATOMIC_KINDS
 from tilewright.dtypes import DType
 from tilewright.lang.context import ArgumentError, emitter
@@ -19,7 +20,6 @@ from tilewright.lang.convert import (
     broadcast_to,
     computed,
     constant,
-    float_attr,
     item,
     stored,
     to,

@@ -34,6 +34,7 @@ REFUSED = {
     "%0 = arith.constant dense<1.0> : vector<0xf32>": "positive constant sizes but got 0",
     "%0 = arith.constant 1 : f32": "unexpected decimal integer literal .*: 1.0 is one",
     "%0 = arith.constant -3 : f16": "unexpected decimal integer literal",
+    "%0 = arith.constant dense<[1.0, 7.0e4]> : vector<2xf16>": "beyond what the element type holds",
     "%0 = arith.constant 1.0 : f80": "a number of type f80",
     "%0 = arith.constant dense<1.0> : vector<2xf128>": "a number of type f128",
     "%b = xegpu.init_nbarrier %x, %x : f32, f32 -> !xegpu.nbarrier": "nbarrier_id",
