@@ -22,6 +22,7 @@ from tilewright.codegen.printer import Printer, attribute, integer_attribute, un
 from tilewright.codegen.reductions import F32, combiner
 from tilewright.codegen.registers import Element, RegisterLayout
 from tilewright.codegen.target import Handler
+from tilewright.dialects.upstream.gpu.lanes import LANES
 
 AXES = ("x", "y", "z")
 CONVERGENT = " convergent"
@@ -144,7 +145,7 @@ def _nv_linear_thread(p: Printer) -> str:
 
 def _nv_lanes(op: Operation) -> int:
     """Lanes of the subgroups of an op's function: a warp's, or those of a part of one, which the function says."""
-    return lanes_said(op, "tilewright.lanes", 32)
+    return lanes_said(op, LANES, 32)
 
 
 def _nv_lane(p: Printer, lanes: int) -> str:

@@ -30,7 +30,7 @@ from xdsl.utils.disjoint_set import DisjointSet
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.elementwise import is_elementwise
 from tilewright.dialects.movement import ELEMENTS, kept_dimensions
-from tilewright.dialects.upstream.gpu.memory import SHARED_MEMORY, memory_space_number
+from tilewright.dialects.upstream.gpu.memory import is_shared
 from tilewright.dialects.upstream.vector import MultiReductionOp
 from tilewright.passes.carried import LOOPS_AND_BRANCHES, carried_together
 
@@ -43,7 +43,7 @@ def shape_of(value: SSAValue) -> tuple[int, ...] | None:
     kind = value.type
     if isinstance(kind, VectorType | xt.TileType):
         return tuple(kind.get_shape())
-    if isinstance(kind, MemRefType) and memory_space_number(kind) == SHARED_MEMORY:
+    if isinstance(kind, MemRefType) and is_shared(kind):
         shape = tuple(kind.get_shape())
         return None if DYNAMIC_INDEX in shape or kind.layout != NoneAttr() else shape
     return None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from xdsl.dialects import gpu
-from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, ModuleOp, StringAttr
+from xdsl.dialects.builtin import ArrayAttr, DenseArrayBase, IntegerAttr, ModuleOp, StringAttr
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.arguments import Grid
@@ -26,6 +28,16 @@ SPILLS = "tilewright.spills"
 """Attribute of a kernel: what its registers do not hold may lie in memory."""
 IN_PASSES = "tilewright.passes"
 """Attribute of a kernel: the parts that its tiles are computed in, one after the other."""
+REMARKS = "tilewright.remarks"
+"""Attribute of a kernel: what its author should know of its lowering, an array of strings."""
+
+
+def add_remarks(kernel: Operation, remarks: Sequence[str]) -> None:
+    """Puts remarks onto a kernel, behind those that it has."""
+    if remarks:
+        known = kernel.attributes.get(REMARKS)
+        old = list(known.data) if isinstance(known, ArrayAttr) else []
+        kernel.attributes[REMARKS] = ArrayAttr([*old, *map(StringAttr, remarks)])
 
 
 def programs_of(kernel: Operation) -> int:

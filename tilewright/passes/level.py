@@ -29,6 +29,7 @@ from tilewright.diagnostics import error_at, unsupported
 from tilewright.dialects import xegpu
 from tilewright.dialects.attribute_fields import ints
 from tilewright.dialects.upstream.arith import constant
+from tilewright.dialects.upstream.gpu.lanes import DEFAULT_LANES
 from tilewright.passes.kernel import BLOCK, LEVEL, SUBGROUPS, level_of
 
 
@@ -191,10 +192,6 @@ def _rank(type_: Attribute) -> int:
     return type_.get_num_dims() if isinstance(type_, VectorType) else 0
 
 
-LANES = 16
-"""Lanes of a subgroup of a launch that does not say: that of PVC and BMG."""
-
-
 MOST_THREADS = 1 << 16
 """Of a workgroup: far more than any GPU's 1024, and few enough that each may have a stack of its own."""
 
@@ -220,7 +217,7 @@ def subgroups_of_launch(kernel: Operation, level: str, threads: int) -> int:
         return 1
     if level == "subgroup" and _counts_subgroups(kernel):
         return threads
-    return -(-threads // LANES)
+    return -(-threads // DEFAULT_LANES)
 
 
 def state_launch(kernel: gpu.FuncOp) -> None:

@@ -27,7 +27,7 @@ from xdsl.ir import Attribute, Block, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.diagnostics import unsupported
-from tilewright.dialects.upstream.gpu.memory import SHARED_MEMORY, memory_space_number
+from tilewright.dialects.upstream.gpu.memory import SHARED_MEMORY, is_shared, memory_space_number
 from tilewright.dialects.xegpu.types import element_bits
 from tilewright.dialects.xetile import TileAttr, TileType
 from tilewright.passes.carried import LOOPS_AND_BRANCHES, carried_together
@@ -44,14 +44,14 @@ LANE_MEMORY = 5
 def shared_bytes(op: Operation) -> int:
     """Of a workgroup's shared memory that an op allocates; 0 of one that does not."""
     kind = op.memref.type if isinstance(op, memref.AllocOp | memref.AllocaOp) else None
-    if kind is None or DYNAMIC_INDEX in kind.get_shape():
+    if kind is None or not is_shared(kind) or DYNAMIC_INDEX in kind.get_shape():
         return 0
-    return _bytes(kind) if memory_space_number(kind) == SHARED_MEMORY else 0
+    return _bytes(kind)
 
 
 def _bytes(kind: MemRefType) -> int:
     """Of an allocation, in whole lines."""
-    size = prod(kind.get_shape()) * -(-element_bits(kind.element_type) // 8)
+    size = max(1, prod(kind.get_shape())) * -(-element_bits(kind.element_type) // 8)
     return -(-size // LINE) * LINE
 
 

@@ -13,21 +13,21 @@ subgroups is done once. Code grows with the number of subgroups: this is for tar
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from xdsl.dialects import gpu, scf
+from xdsl.dialects import gpu
 from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Operation, SSAValue
 from xdsl.traits import is_side_effect_free
 
 from tilewright.diagnostics import unsupported
 from tilewright.dialects.effects import written
-from tilewright.passes.carried import LOOPS_AND_BRANCHES, carried_together
 from tilewright.passes.kernel import LEVEL, SUBGROUPS, subgroups_of
 from tilewright.passes.new_body import NewBody
 from tilewright.passes.program_order import program_order
 from tilewright.passes.subgroup_to_workgroup import refuse_lanes
 from tilewright.passes.thread_ids import thread_ids_to_subgroup_ids
+from tilewright.passes.uniformity import UNIFORM, Uniformity, tests
 
 ONCE = ("gpu.barrier", "memref.alloc", "memref.alloca", "memref.dealloc")
 
@@ -43,38 +43,21 @@ def subgroups_together(kernel: gpu.FuncOp) -> None:
     kernel.attributes.pop(SUBGROUPS, None)
 
 
-def _differing(kernel: gpu.FuncOp) -> set[SSAValue]:
-    """Values that may differ between subgroups."""
-    found: set[SSAValue] = set()
-    before = -1
-    while before != len(found):
-        before = len(found)
-        for op in kernel.walk():
-            if isinstance(op, LOOPS_AND_BRANCHES):
-                for group in carried_together(op):
-                    if found.intersection(group):
-                        found.update(group)
-                if isinstance(op, scf.IfOp) and op.cond in found:
-                    found.update(op.results)
-            elif isinstance(op, gpu.SubgroupIdOp) or found.intersection(op.operands):
-                found.update(op.results)
-            elif op.results and any(True for _ in written(op)) and op.name not in ONCE:
-                found.update(op.results)  # atomics: each subgroup finds what another has left
-    return found
-
-
 class _Together(NewBody):
     def __init__(self, kernel: gpu.FuncOp):
         super().__init__()
         self.count = subgroups_of(kernel)
-        self.differing = _differing(kernel)
+        self.kinds = Uniformity(1, subgroups=True)
         self.many: dict[SSAValue, list[SSAValue]] = {}
 
+    def differs(self, values: Iterable[SSAValue]) -> bool:
+        return any(self.kinds[value] is not UNIFORM for value in values)
+
     def parts(self, value: SSAValue, place: SSAValue) -> list[SSAValue]:
-        return self.all(value) if place in self.differing else [self.same(value)]
+        return self.all(value) if self.differs([place]) else [self.same(value)]
 
     def hold(self, place: SSAValue, parts: Sequence[SSAValue]) -> None:
-        if place in self.differing:
+        if self.differs([place]):
             self.many[place] = [*parts]
         else:
             super().hold(place, parts)
@@ -84,19 +67,14 @@ class _Together(NewBody):
         return self.many.get(value) or [self.same(value)] * self.count
 
     def step(self, op: Operation) -> None:
-        taken: tuple[SSAValue, ...] = ()
-        if isinstance(op, scf.IfOp):
-            taken = (op.cond,)
-        elif isinstance(op, scf.ForOp):
-            taken = (op.lb, op.ub, op.step)
-        if self.differing.intersection(taken):
+        if self.differs(tests(op)):
             self.op = op
             self.each(op)
         else:
             super().step(op)
 
     def scalar(self, value: SSAValue) -> SSAValue:
-        if value in self.differing:
+        if self.differs([value]):
             raise self.refuse("differs between subgroups that share memory or meet")
         return self.same(value)
 
@@ -106,7 +84,7 @@ class _Together(NewBody):
         elif isinstance(op, gpu.NumSubgroupsOp):
             self.env[op.results[0]] = self.index(self.count)
         elif op.name in ONCE or (
-            not self.differing.intersection((*op.operands, *op.results))
+            not self.differs((*op.operands, *op.results))
             and (is_side_effect_free(op) or not any(True for _ in written(op)))
         ):
             self.keep(op)

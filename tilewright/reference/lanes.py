@@ -17,6 +17,8 @@ from xdsl.ir import Operation
 
 from tilewright.diagnostics import CheckError, error_at, unsupported
 from tilewright.dialects.upstream.gpu import RotateOp, ShuffleOp
+from tilewright.dialects.upstream.gpu.lanes import DEFAULT_LANES, LANES
+from tilewright.passes.kernel import LEVEL, integer
 from tilewright.reference.barriers import rendezvous
 from tilewright.reference.machine import Group
 from tilewright.reference.meanings import reductions
@@ -24,8 +26,6 @@ from tilewright.reference.program import SegmentBuilder
 from tilewright.reference.registry import control, meaning
 from tilewright.reference.site import Site
 from tilewright.reference.values import Array, Index, scalar
-
-DEFAULT_WIDTH = 16
 
 
 def width_of(op: Operation) -> int:
@@ -35,11 +35,9 @@ def width_of(op: Operation) -> int:
     """
     scope: Operation | None = op
     while scope is not None:
-        level = scope.attributes.get("tilewright.level")
+        level = scope.attributes.get(LEVEL)
         if isinstance(level, StringAttr):
-            lanes = scope.attributes.get("tilewright.lanes")
-            count = lanes.value.data if isinstance(lanes, IntegerAttr) else DEFAULT_WIDTH
-            return count if level.data == "lane" else 1
+            return integer(scope, LANES, DEFAULT_LANES) if level.data == "lane" else 1
         scope = scope.parent_op()
     return 1
 

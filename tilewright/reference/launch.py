@@ -12,7 +12,6 @@ import numpy as np
 from xdsl.dialects import func, gpu
 from xdsl.dialects.builtin import (
     DenseArrayBase,
-    IntegerAttr,
     MemRefType,
     ModuleOp,
     StringAttr,
@@ -25,7 +24,14 @@ from xdsl.ir import Attribute, Operation
 from tilewright.arguments import full_grid
 from tilewright.diagnostics import LaunchError, error_at
 from tilewright.dialects.stage.programs import cluster_size
-from tilewright.passes.kernel import BLOCK, LEVEL, level_of, programs_of_launch
+from tilewright.passes.kernel import (
+    BLOCK,
+    LEVEL,
+    SUBGROUPS,
+    level_of,
+    programs_of_launch,
+    subgroups_of,
+)
 from tilewright.passes.kernel_outlining import outline_launches
 from tilewright.passes.level import state_launch, subgroups_of_launch, threads_of_launch
 from tilewright.passes.linalg.bufferize import bufferize
@@ -34,7 +40,7 @@ from tilewright.printed import Lines
 from tilewright.reference.agents import agents_of
 from tilewright.reference.batch import Batch
 from tilewright.reference.engine import Schedule
-from tilewright.reference.lanes import DEFAULT_WIDTH, width_of
+from tilewright.reference.lanes import width_of
 from tilewright.reference.machine import Executor
 from tilewright.reference.memory import AllocationMap
 from tilewright.reference.mlir_runner import Runner, RunnerFunction
@@ -175,7 +181,7 @@ def launch(
     function.attributes.setdefault(LEVEL, StringAttr(level))
     if level == "workgroup":
         block = (1, 1, 1)
-    elif "tilewright.subgroups" in function.attributes:
+    elif SUBGROUPS in function.attributes:
         # A kernel that was distributed says how many run, whatever the host's text launches.
         block = (instances_of(function), 1, 1)
     elif level == "subgroup":
@@ -219,16 +225,11 @@ def instances_of(function: Operation, subgroups: int | None = None) -> int:
 
     `subgroups` overrides the kernel's attribute `tilewright.subgroups`.
     """
-    level = function.attributes.get("tilewright.level")
-    stated = level.data if isinstance(level, StringAttr) else None
-    count = function.attributes.get("tilewright.subgroups")
+    level = function.attributes.get(LEVEL)
     if subgroups is None:
-        known = isinstance(count, IntegerAttr) and stated in ("subgroup", "lane")
-        subgroups = count.value.data if known and isinstance(count, IntegerAttr) else 1
-    if stated != "lane":
-        return subgroups
-    lanes = function.attributes.get("tilewright.lanes")
-    return subgroups * (lanes.value.data if isinstance(lanes, IntegerAttr) else DEFAULT_WIDTH)
+        below = isinstance(level, StringAttr) and level.data != "workgroup"
+        subgroups = subgroups_of(function) if below else 1
+    return subgroups * width_of(function)
 
 
 def _block(function: Operation, subgroups: int | None) -> tuple[int, int, int]:
@@ -238,9 +239,7 @@ def _block(function: Operation, subgroups: int | None) -> tuple[int, int, int]:
     if isinstance(stated, DenseArrayBase) and level == StringAttr("lane"):
         x, y, z = (int(extent) for extent in stated.get_values())
         # The last subgroup may have lanes that no thread of the launch stands for.
-        lanes = function.attributes.get("tilewright.lanes")
-        width = lanes.value.data if isinstance(lanes, IntegerAttr) else DEFAULT_WIDTH
-        if count - width < x * y * z <= count:
+        if count - width_of(function) < x * y * z <= count:
             return x, y, z
     return count, 1, 1
 

@@ -30,9 +30,9 @@ from xdsl.ir import Block, Operation
 from tilewright.diagnostics import unsupported
 from tilewright.dialects import xegpu
 from tilewright.passes import memory_objects
+from tilewright.passes.kernel import add_remarks
 from tilewright.passes.xegpu.block_messages import SCATTERED
 from tilewright.passes.xegpu.inst_fragments import Fragments
-from tilewright.passes.xegpu.lane_rows import add_remarks
 from tilewright.passes.xegpu.legalize import legalize
 from tilewright.uarch.xe import XeMachine
 
@@ -48,7 +48,7 @@ def block(kernel: gpu.FuncOp, xe: XeMachine) -> None:
     legalize(kernel, xe)
     rewriting = Fragments(kernel, xe)
     rewriting.kernel(kernel)
-    add_remarks(kernel.attributes, rewriting.remarks)
+    add_remarks(kernel, rewriting.remarks)
     sink_scattered_loads(kernel.body.block)
 
 

@@ -38,6 +38,7 @@ from tilewright.dialects.xegpu.compute import matrix_dims
 from tilewright.dialects.xegpu.layouts import LayoutAttr, Ownership
 from tilewright.dialects.xegpu.types import MemorySpace, TensorDescType, element_bits
 from tilewright.dialects.xetile.assembly import Index
+from tilewright.passes.kernel import LEVEL, SUBGROUPS
 from tilewright.passes.own_memory import shared_bytes
 from tilewright.passes.xegpu.sg_maps import (
     check_descriptor_map,
@@ -351,8 +352,8 @@ def _kernel_faults(xe: XeMachine, function: Operation, grf: int) -> Iterator[Til
         "subgroups_large_grf" if grf == 256 and "subgroups_large_grf" in xe.limits else "subgroups"
     )
     counts = {prod(grid) for grid in _grids(function)}
-    declared = function.attributes.get("tilewright.subgroups")
-    level = function.attributes.get("tilewright.level")
+    declared = function.attributes.get(SUBGROUPS)
+    level = function.attributes.get(LEVEL)
     if isinstance(declared, IntegerAttr) and isinstance(level, StringAttr):
         counts.add(declared.value.data)
     if counts:

@@ -23,7 +23,7 @@ from tilewright.dialects.xegpu import (
 )
 from tilewright.dialects.xetile import SgMapAttr, WgMapAttr
 from tilewright.passes.emit import Before
-from tilewright.passes.xegpu.lane_rows import add_remarks
+from tilewright.passes.kernel import add_remarks
 
 RESULT_LAYOUT = "layout_result_0"
 
@@ -94,7 +94,7 @@ def _remark(op: Operation, text: str) -> None:
         kernel = kernel.parent_op()
     if kernel is not None:
         where, remark = location_of(op), f"{op.name}: {text}"
-        add_remarks(kernel.attributes, [remark if where is None else f"{where}: {remark}"])
+        add_remarks(kernel, [remark if where is None else f"{where}: {remark}"])
 
 
 def _mapped(value: SSAValue, wg_map: WgMapAttr | None) -> SSAValue:

@@ -23,7 +23,6 @@ from typing import Literal
 
 from xdsl.dialects import arith, vector
 from xdsl.dialects.builtin import (
-    ArrayAttr,
     FixedBitwidthType,
     IntegerType,
     StringAttr,
@@ -57,8 +56,6 @@ from tilewright.passes.xegpu.lane_fragments import LaneFragment, Register, eleme
 from tilewright.passes.xegpu.lanes import LaneProgram
 from tilewright.passes.xegpu.row_access import RowAccess, RowPlan
 
-REMARKS = "tilewright.remarks"
-"""What a kernel's author should know of its lowering: an array of strings on the kernel."""
 FEW_ADDRESSES = 4
 """So many addresses of a ragged block may be kept in registers over a loop that it stands in."""
 
@@ -424,11 +421,3 @@ def _surely_inside(given: Sequence[Index], extent: int, size: Index | None) -> b
     if number is None or any(low is None or low < 0 for low in lows):
         return False
     return all(h is not None for h in highs) and sum(h or 0 for h in highs) + extent <= number
-
-
-def add_remarks(attributes: dict[str, Attribute], remarks: Sequence[str]) -> None:
-    """Puts remarks onto a kernel, behind those that it has."""
-    if remarks:
-        known = attributes.get(REMARKS)
-        old = list(known.data) if isinstance(known, ArrayAttr) else []
-        attributes[REMARKS] = ArrayAttr([*old, *map(StringAttr, remarks)])

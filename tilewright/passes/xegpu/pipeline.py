@@ -14,6 +14,7 @@ from xdsl.dialects import gpu
 from xdsl.dialects.builtin import ModuleOp
 
 from tilewright.diagnostics import UnsupportedError
+from tilewright.dialects.upstream.gpu.lanes import LANES
 from tilewright.passes.expand_ops import EXPAND_OPS
 from tilewright.passes.k_loops import k_loops
 from tilewright.passes.kernel import IN_PASSES, integer, level_of
@@ -114,7 +115,7 @@ def _own_elements(unit: XeUnit) -> None:
     """Has each lane load and store its own elements where no block message gives it these: subgroups that are smaller
     than the machine's share one of these."""
     kernel, sizes = unit.kernel, unit.machine.subgroup_sizes
-    lanes = integer(kernel, "tilewright.lanes", unit.machine.matrix[0].n[0])
+    lanes = integer(kernel, LANES, unit.machine.matrix[0].n[0])
     if lanes in sizes or sizes[0] % lanes:
         lane_elements(kernel, lanes, keeps_map)
         return

@@ -20,10 +20,10 @@ from tilewright.dialects import xegpu
 from tilewright.dialects.xegpu import LayoutAttr
 from tilewright.dialects.xegpu.types import TensorDescType, element_bits
 from tilewright.layout import Layout
+from tilewright.passes.kernel import add_remarks
 from tilewright.passes.ownership import is_vector
 from tilewright.passes.xegpu import layout_text as own
 from tilewright.passes.xegpu.lane_layouts import lane_attribute
-from tilewright.passes.xegpu.lane_rows import add_remarks
 from tilewright.passes.xegpu.legalize import legalize
 from tilewright.passes.xegpu.ownership import OwnershipAnalysis, is_free, lanes_of
 from tilewright.uarch.xe import XeMachine
@@ -58,7 +58,7 @@ def propagate_below(kernel: gpu.FuncOp, machine: XeMachine, *, lanes_only: bool)
     for op, name, layout in operands:
         stated = _in_fragments(op, op.properties.get(name), layout, remarks)
         op.properties[name] = _completed(stated, layout)
-    add_remarks(kernel.attributes, remarks)
+    add_remarks(kernel, remarks)
 
 
 def _wanted(op: Operation) -> list[tuple[str, SSAValue]]:
@@ -112,7 +112,7 @@ def _realisable(kernel: gpu.FuncOp, machine: XeMachine) -> None:
                     layout = new if isinstance(new, LayoutAttr) else None
                     changed = TensorDescType(kind.get_shape(), kind.element_type, form, layout)
                     Rewriter.replace_value_with_new_type(result, changed)
-    add_remarks(kernel.attributes, remarks)
+    add_remarks(kernel, remarks)
 
 
 def _text(analysis: OwnershipAnalysis, value: SSAValue, lanes_only: bool) -> LayoutAttr | None:

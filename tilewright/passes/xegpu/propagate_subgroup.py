@@ -12,7 +12,7 @@ from dataclasses import replace
 from math import prod
 
 from xdsl.dialects import gpu, vector
-from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, StringAttr, VectorType, i64
+from xdsl.dialects.builtin import IntegerAttr, VectorType, i64
 from xdsl.ir import BlockArgument, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
@@ -30,7 +30,7 @@ from tilewright.dialects.upstream.vector import MultiReductionOp, ShapeCastOp, S
 from tilewright.dialects.xegpu.types import TensorDescType
 from tilewright.layout import Distribution, LayoutError
 from tilewright.passes.emit import Before
-from tilewright.passes.kernel import SUBGROUPS
+from tilewright.passes.kernel import SUBGROUPS, add_remarks
 from tilewright.passes.level import among, run_around
 from tilewright.passes.ownership import is_vector, values_of
 from tilewright.passes.vector_reductions import reductions_alike
@@ -50,8 +50,6 @@ from tilewright.passes.xegpu.layout_relations import is_free, relations
 from tilewright.passes.xegpu.wg_to_sg import stated_layouts
 from tilewright.uarch.base import MatrixInstruction
 from tilewright.uarch.xe import XeMachine
-
-REMARKS = "tilewright.remarks"
 
 
 def propagate_subgroup(kernel: gpu.FuncOp, machine: XeMachine) -> None:
@@ -437,10 +435,7 @@ def _convert(state: LayoutPropagation) -> None:
             state.adopt(new.result, need.layout)
             remarks.append(_remark(value, need, have))
         need.op.operands[need.operand] = made[key]
-    if remarks:
-        old = state.kernel.attributes.get(REMARKS)
-        known = old.data if isinstance(old, ArrayAttr) else ()
-        state.kernel.attributes[REMARKS] = ArrayAttr([*known, *map(StringAttr, remarks)])
+    add_remarks(state.kernel, remarks)
 
 
 def _remark(value: SSAValue, need: LayoutConstraint, have: Distribution) -> str:

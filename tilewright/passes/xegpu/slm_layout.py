@@ -27,12 +27,13 @@ from collections.abc import Sequence
 
 import numpy as np
 from xdsl.dialects import gpu, memref
-from xdsl.dialects.builtin import IntegerAttr, MemRefType, NoneAttr
+from xdsl.dialects.builtin import NoneAttr
 from xdsl.ir import Operation
 
 from tilewright import layout as ly
 from tilewright.dialects import xegpu
 from tilewright.dialects.movement import shape_of
+from tilewright.dialects.upstream.gpu.memory import is_shared
 from tilewright.dialects.xegpu.types import MemDescType, element_bits
 from tilewright.passes.emit import Before
 from tilewright.passes.integers import is_multiple
@@ -46,7 +47,9 @@ ACCESS_BITS = 256
 
 def lay_out(kernel: gpu.FuncOp, xe: XeMachine) -> None:
     """Lays out shared matrices so that a lane's elements are contiguous."""
-    shared = [op for op in kernel.walk() if isinstance(op, memref.AllocOp) and _is_shared(op)]
+    shared = [
+        op for op in kernel.walk() if isinstance(op, memref.AllocOp) and is_shared(op.memref.type)
+    ]
     if not shared:
         return
     owners = OwnershipAnalysis(kernel, xe, whole=False)
@@ -69,12 +72,6 @@ def lay_out(kernel: gpu.FuncOp, xe: XeMachine) -> None:
             new = xegpu.CreateMemDescOp(desc.source, kind)
             at = Before(desc)
             at.replace(at.add(new))
-
-
-def _is_shared(op: memref.AllocOp) -> bool:
-    kind = op.memref.type
-    space = kind.memory_space if isinstance(kind, MemRefType) else None
-    return isinstance(space, IntegerAttr) and space.value.data == 3
 
 
 def _accesses(descs: Sequence[Operation]) -> list[xegpu.LoadMatrixOp | xegpu.StoreMatrixOp]:

@@ -28,9 +28,9 @@ from xdsl.dialects.builtin import IntegerAttr, StringAttr, VectorType, i64
 from xdsl.ir import Operation
 
 from tilewright.diagnostics import unsupported
-from tilewright.passes.kernel import LEVEL
+from tilewright.dialects.upstream.gpu.lanes import LANES
+from tilewright.passes.kernel import LEVEL, add_remarks
 from tilewright.passes.thread_ids import thread_ids_to_subgroup_ids
-from tilewright.passes.xegpu.lane_rows import add_remarks
 from tilewright.passes.xegpu.lanes import LaneProgram, rule
 from tilewright.passes.xegpu.ownership import lanes_of
 from tilewright.uarch.xe import XeMachine
@@ -47,9 +47,9 @@ def subgroup_distribute(kernel: gpu.FuncOp, xe: XeMachine, *, hardware: bool = F
     thread_ids_to_subgroup_ids(kernel)
     rewriting = LaneProgram(kernel, xe, hardware)
     rewriting.kernel(kernel)
-    add_remarks(kernel.attributes, rewriting.remarks)
+    add_remarks(kernel, rewriting.remarks)
     kernel.attributes[LEVEL] = StringAttr("lane")
-    kernel.attributes["tilewright.lanes"] = IntegerAttr(lanes_of(xe), i64)
+    kernel.attributes[LANES] = IntegerAttr(lanes_of(xe), i64)
 
 
 @rule("xegpu.update_nd_offset", "xegpu.create_tdesc", "xegpu.update_offset")

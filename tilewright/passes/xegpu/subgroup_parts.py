@@ -16,33 +16,33 @@ from __future__ import annotations
 
 from xdsl.dialects import arith, gpu, memref, scf
 from xdsl.dialects.builtin import IntegerAttr, i32, i64
-from xdsl.ir import Block, BlockArgument, Operation, Region, SSAValue
+from xdsl.ir import Block, Operation, Region, SSAValue
 
 from tilewright.diagnostics import unsupported
 from tilewright.dialects import xegpu
 from tilewright.dialects.effects import written
 from tilewright.dialects.upstream.gpu import ShuffleOp, SubgroupReduceOp
+from tilewright.dialects.upstream.gpu.lanes import LANES
 from tilewright.passes.emit import Before, zero_of
 from tilewright.passes.kernel import SUBGROUPS, subgroups_of
 from tilewright.passes.thread_ids import threads_in_line
+from tilewright.passes.uniformity import Uniformity
 
-LANES = "tilewright.lanes"
 TOGETHER = (ShuffleOp, SubgroupReduceOp, gpu.BarrierOp, gpu.AllReduceOp)
 NAMED = (xegpu.InitNbarrierOp, xegpu.NbarrierArriveOp, xegpu.NbarrierWaitOp)
-_ALIKE = ("arith.", "index.", "gpu.block_", "gpu.grid_", "gpu.num_", "memref.dim")
-"""What gives all of a workgroup the same from what all have alike."""
 
 
 def subgroup_parts(kernel: gpu.FuncOp, lanes: int, size: int) -> None:
     """Rewrites a kernel of subgroups of so many lanes for subgroups of `size`, in place."""
     count, parts = subgroups_of(kernel), size // lanes
     threads_in_line(kernel, lanes)
+    kinds = Uniformity(lanes, subgroups=True)
     for op in kernel.walk():
         if isinstance(op, NAMED):
             raise unsupported(
                 op, f"{op.name}: subgroups of {lanes} lanes, which share one of {size}, meet apart"
             )
-        if isinstance(op, TOGETHER) and (scope := _parted(op)) is not None:
+        if isinstance(op, TOGETHER) and (scope := _parted(op, kinds)) is not None:
             raise unsupported(
                 op,
                 f"{op.name}: {parts} subgroups of {lanes} lanes share one of {size}, and may part in the {scope.name}",
@@ -79,31 +79,14 @@ def subgroup_parts(kernel: gpu.FuncOp, lanes: int, size: int) -> None:
     kernel.attributes[SUBGROUPS] = IntegerAttr(-(-count // parts), i64)
 
 
-def _parted(op: Operation) -> Operation | None:
+def _parted(op: Operation, kinds: Uniformity) -> Operation | None:
     """The innermost branch or loop around an op that some lanes of a workgroup may take and others not."""
     scope = op.parent_op()
-    while scope is not None and not isinstance(scope, gpu.FuncOp):
-        taken = None
-        if isinstance(scope, scf.IfOp):
-            taken = (scope.cond,)
-        elif isinstance(scope, scf.ForOp):
-            taken = (scope.lb, scope.ub, scope.step)
-        if taken is None or not all(map(_alike, taken)):
+    while not (scope is None or isinstance(scope, gpu.FuncOp)):
+        if kinds.parts(scope):
             return scope
         scope = scope.parent_op()
     return None
-
-
-def _alike(value: SSAValue) -> bool:
-    """Whether all lanes of a workgroup are known to have the same."""
-    owner = value.owner
-    if isinstance(value, BlockArgument):
-        scope = value.block.parent_op()
-        if isinstance(scope, scf.ForOp) and value.index == 0:
-            return all(map(_alike, (scope.lb, scope.ub, scope.step)))
-        return isinstance(scope, gpu.FuncOp)
-    assert isinstance(owner, Operation)
-    return owner.name.startswith(_ALIKE) and all(map(_alike, owner.operands))
 
 
 def _writes(op: Operation) -> bool:

@@ -10,8 +10,6 @@ Subgroups of 8 and 16 lanes are parts of a warp: the emitter numbers lanes and m
 
 from __future__ import annotations
 
-from math import prod
-
 from xdsl.dialects import arith, cf, func, gpu, memref, scf
 from xdsl.dialects.builtin import (
     IntegerAttr,
@@ -29,12 +27,10 @@ from tilewright.codegen.nvptx_values import OFFSET
 from tilewright.codegen.registers import strided_form
 from tilewright.diagnostics import unsupported
 from tilewright.dialects import mach
-from tilewright.dialects.upstream.gpu.memory import SHARED_MEMORY, memory_space_number
-from tilewright.dialects.xegpu.types import element_bits
+from tilewright.dialects.upstream.gpu.lanes import DEFAULT_LANES, LANES
 from tilewright.passes.emit import Before
 from tilewright.passes.kernel import integer, subgroups_of
-from tilewright.passes.level import LANES
-from tilewright.passes.own_memory import own_memory
+from tilewright.passes.own_memory import own_memory, shared_bytes
 from tilewright.passes.pipeline import Unit
 from tilewright.passes.thread_ids import threads_in_line
 from tilewright.passes.xegpu.lane_elements import lane_elements
@@ -44,9 +40,6 @@ from tilewright.reference.batch import WARP
 from tilewright.targets.cuda.lower import Parameters
 from tilewright.targets.cuda.lowered import LoweredThread
 from tilewright.uarch.base import Machine
-
-LINE = 64
-"""Bytes that divide the beginning of an array in shared memory."""
 
 
 def lower_lanes(kernel: gpu.FuncOp, lanes: int) -> LoweredThread:
@@ -85,7 +78,7 @@ def legalize_lanes(unit: Unit[Machine]) -> None:
 
 def lanes_of(kernel: gpu.FuncOp) -> int:
     """Of a subgroup; UnsupportedError where they are no part of a warp."""
-    lanes = integer(kernel, "tilewright.lanes", LANES)
+    lanes = integer(kernel, LANES, DEFAULT_LANES)
     if lanes not in (1, 2, 4, 8, 16, WARP):
         raise unsupported(
             kernel,
@@ -98,21 +91,9 @@ def _place_shared(kernel: gpu.FuncOp) -> int:
     """Says of each array in shared memory where it begins there; the bytes of all."""
     total = 0
     for op in kernel.walk():
-        if isinstance(op, memref.AllocOp | memref.AllocaOp) and isinstance(
-            op.memref.type, MemRefType
-        ):
-            kind = op.memref.type
-            if memory_space_number(kind) == SHARED_MEMORY:
-                op.attributes[OFFSET] = IntegerAttr(total, i64)
-                total += (
-                    -(
-                        -prod(kind.get_shape())
-                        * max(8, element_bits(kind.element_type))
-                        // 8
-                        // LINE
-                    )
-                    * LINE
-                )
+        if size := shared_bytes(op):
+            op.attributes[OFFSET] = IntegerAttr(total, i64)
+            total += size
     return total
 
 

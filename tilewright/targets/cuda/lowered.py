@@ -14,6 +14,7 @@ from typing import Any
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr, i64
 
 from tilewright.dialects.stage import CLUSTER
+from tilewright.dialects.upstream.gpu.lanes import LANES
 from tilewright.passes.kernel import LEVEL, SUBGROUPS
 from tilewright.reference.batch import WARP
 from tilewright.reference.pointers import SHARED_BYTES, THREADS
@@ -160,7 +161,7 @@ def annotate(lowered: LoweredThread) -> None:
         if THREADS not in op.attributes:
             continue
         op.attributes[LEVEL] = StringAttr("lane")
-        op.attributes["tilewright.lanes"] = IntegerAttr(lowered.lanes, i64)
+        op.attributes[LANES] = IntegerAttr(lowered.lanes, i64)
         op.attributes[SUBGROUPS] = IntegerAttr(lowered.threads // lowered.lanes, i64)
         op.attributes[SHARED_BYTES] = IntegerAttr(lowered.shared_bytes, i64)
         op.attributes["nvvm.reqntid"] = StringAttr(f"{lowered.threads},1,1")

@@ -31,7 +31,7 @@ from tilewright.targets.emu.divergence import (
 )
 from tilewright.targets.emu.lowering import Lowering, lowers
 from tilewright.targets.emu.memory import allocate, array_argument, scalar_argument
-from tilewright.targets.emu.uniformity import UNIFORM, Kind, Ramp, successors, tests
+from tilewright.passes.uniformity import UNIFORM, Kind, Ramp, successors, tests
 
 # Values where control flow meets --------------------------------------------------------------------------------------
 

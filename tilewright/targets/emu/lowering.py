@@ -56,7 +56,7 @@ from tilewright.targets.emu.context import (
     NOT_UNIFORM,
     SHARED,
 )
-from tilewright.targets.emu.uniformity import UNIFORM, Kind, Ramp, Uniformity
+from tilewright.passes.uniformity import UNIFORM, Kind, Ramp, Uniformity
 from tilewright.targets.host_arguments import argument_places
 
 _FILES = (

@@ -26,7 +26,7 @@ from tilewright.codegen.builder import Builder as Scalars
 from tilewright.codegen.registers import DYNAMIC, strided_form
 from tilewright.dialects import mach
 from tilewright.dialects.upstream.generic_atomic import GenericAtomicRMWOp
-from tilewright.dialects.upstream.gpu import memory_space_number
+from tilewright.dialects.upstream.gpu.memory import is_shared
 from tilewright.dialects.upstream.views import VIEWS, View, viewed
 from tilewright.dialects.xegpu.types import element_bits
 from tilewright.dialects.xetile.kinds import ATOMIC_KINDS
@@ -35,7 +35,6 @@ from tilewright.targets.emu.addresses import read, write
 from tilewright.targets.emu.builder import EmuBuilder, Idx, signless, size_of, vec
 from tilewright.targets.emu.divergence import vec_mask
 from tilewright.targets.emu.lowering import Lowering, lowers
-from tilewright.targets.emu.uniformity import SHARED
 
 # Arguments ------------------------------------------------------------------------------------------------------------
 
@@ -102,7 +101,7 @@ def allocate(low: Lowering, key: Any, result: SSAValue, dynamic: Sequence[Idx]) 
     shape = type.get_shape()
     reach = 1 + sum((n - 1) * s for n, s in zip(shape, _strides(low, type), strict=True))
     size = max(1, reach if prod(shape) else 0) * size_of(signless(type.element_type))
-    if memory_space_number(type) == SHARED:
+    if is_shared(type):
         base = v.Address(low, low.shared_address(key, size))
     else:
         step = -(-size // 8) * 8
@@ -123,7 +122,7 @@ def _strides(low: Lowering, type: MemRefType[Any]) -> tuple[int, ...]:
 def get_global(low: Lowering, op: memref.GetGlobalOp) -> None:
     type = op.memref.type
     name = op.name_.root_reference.data
-    if memory_space_number(type) == SHARED:
+    if is_shared(type):
         allocate(low, name, op.memref, ())
         return
     scope = low.kernel.parent_op()

@@ -9,9 +9,9 @@ from xdsl.dialects import gpu
 from xdsl.dialects.builtin import ModuleOp, StringAttr
 
 from tilewright.diagnostics import unsupported
+from tilewright.dialects.upstream.gpu.lanes import DEFAULT_LANES, LANES
 from tilewright.passes.inline_calls import inline_calls
 from tilewright.passes.kernel import LEVEL, integer, level_of, subgroups_of
-from tilewright.passes.level import LANES
 from tilewright.passes.observer import Observer
 from tilewright.passes.pipeline import Pass, Pipeline, Unit, run
 from tilewright.passes.thread_ids import threads_in_line
@@ -37,7 +37,7 @@ def _legalize(unit: EmuUnit) -> None:
     """Rewrites ops into the forms that the next pass lowers."""
     kernel = unit.kernel
     inline_calls(kernel)
-    unit.lanes = integer(kernel, "tilewright.lanes", LANES) if level_of(kernel) == "lane" else 1
+    unit.lanes = integer(kernel, LANES, DEFAULT_LANES) if level_of(kernel) == "lane" else 1
     unit.block = threads_in_line(kernel, unit.lanes)
 
 

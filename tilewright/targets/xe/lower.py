@@ -35,8 +35,9 @@ from xdsl.rewriter import Rewriter
 from tilewright.diagnostics import location_of, unsupported
 from tilewright.dialects import xegpu
 from tilewright.dialects.upstream import vector as more
+from tilewright.dialects.upstream.gpu.lanes import LANES
 from tilewright.passes.cleanup import eliminate_dead
-from tilewright.passes.kernel import LEVEL, integer
+from tilewright.passes.kernel import LEVEL, REMARKS, integer, subgroups_of
 from tilewright.passes.own_memory import shared_bytes
 from tilewright.passes.retile import shared_memory
 from tilewright.targets.xe import barriers, matrices, scattered
@@ -79,18 +80,18 @@ def lower(kernel: gpu.FuncOp, machine: XeMachine) -> LoweredLane:
     if not isinstance(level, StringAttr) or level.data != "lane":
         raise unsupported(kernel, "the kernel is not at lane level")
     native = machine.matrix[0].n[0]
-    lanes = integer(kernel, "tilewright.lanes", native)
+    lanes = integer(kernel, LANES, native)
     if lanes not in machine.subgroup_sizes:
         raise unsupported(
             kernel,
             f"subgroups of {lanes} lanes are not possible on {machine.name}: they have "
             f"{' or '.join(map(str, machine.subgroup_sizes))}",
         )
-    subgroups = integer(kernel, "tilewright.subgroups", 1)
+    subgroups = subgroups_of(kernel)
     machine.require("the kernel", "subgroups", subgroups)
     body = kernel.body.blocks[0]
     # What the passes above left in the text, then what is said here.
-    earlier = kernel.attributes.get("tilewright.remarks")
+    earlier = kernel.attributes.get(REMARKS)
     parts = earlier.data if isinstance(earlier, ArrayAttr) else ()
     remarks = [part.data for part in parts if isinstance(part, StringAttr)]
     seen: set[str] = set(remarks)

@@ -24,8 +24,9 @@ from tilewright.diagnostics import UnsupportedError, error_at, unsupported
 from tilewright.dialects import xegpu
 from tilewright.dialects.elementwise import is_elementwise_on_vectors
 from tilewright.dialects.movement import ELEMENTS, numbered, shape_of
+from tilewright.dialects.upstream.gpu.lanes import LANES
 from tilewright.dialects.upstream.vector import MultiReductionOp
-from tilewright.passes.kernel import SPILLS, integer
+from tilewright.passes.kernel import SPILLS, integer, subgroups_of
 from tilewright.passes.memory_objects import may_alias, memory_root
 from tilewright.targets.xe.building import bits_of, element_of
 from tilewright.targets.xe.forms import LARGE, SMALL
@@ -92,7 +93,7 @@ class Pressure:
 
 def lanes_of(kernel: gpu.FuncOp, machine: XeMachine) -> int:
     """Lanes of a subgroup of a kernel."""
-    return integer(kernel, "tilewright.lanes", machine.matrix[0].n[0])
+    return integer(kernel, LANES, machine.matrix[0].n[0])
 
 
 def liveness_of(kernel: gpu.FuncOp, lanes: int) -> Liveness:
@@ -363,7 +364,7 @@ def _crowded(kernel: gpu.FuncOp, machine: XeMachine) -> tuple[Limit | None, int]
     """The limit of a workgroup's subgroups beyond which a thread has no more than 128 registers, where the kernel is
     beyond it; and the registers that a thread may have."""
     limit = machine.limits.get("subgroups_large_grf")
-    if limit is None or limit.fault(integer(kernel, "tilewright.subgroups", 1)) is None:
+    if limit is None or limit.fault(subgroups_of(kernel)) is None:
         return None, LARGE
     return limit, SMALL
 
@@ -384,7 +385,7 @@ def choose_mode(
     numbers and what to change; with `spills` only where scratch memory does not hold the rest.
     """
     need = found.registers + found.reserve
-    subgroups = integer(kernel, "tilewright.subgroups", 1)
+    subgroups = subgroups_of(kernel)
     crowd, most = _crowded(kernel, machine)
     asked = integer(kernel, "tilewright.grf", 0)
     if asked not in (0, SMALL, LARGE):

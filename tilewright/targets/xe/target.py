@@ -17,7 +17,7 @@ from tilewright.arguments import BLOCK_ROW, Argument, Grid
 from tilewright.codegen.jit import toolchain_version
 from tilewright.codegen.registers import DYNAMIC, LANES
 from tilewright.diagnostics import CompileError, UnsupportedError
-from tilewright.dialects.upstream.gpu import memory_space_number
+from tilewright.dialects.upstream.gpu.memory import is_shared
 from tilewright.passes.observer import Observer, ignore
 from tilewright.targets.base import CompileOptions, Target, split_name
 from tilewright.targets.stages import StageTexts, source_of
@@ -70,7 +70,7 @@ def argument_plan(types: Sequence[Attribute]) -> list[dict[str, Any]]:
                 "sizes": [None if n == DYNAMIC else n for n in layout.sizes],
                 "strides": [None if s == DYNAMIC else s for s in layout.strides],
             }
-            shared = memory_space_number(type) == 3
+            shared = is_shared(type)
             plan.append({"kind": "array", "numbers": numbers, "shared": shared, **fixed})
         else:
             plan.append({"kind": "scalar", "type": _scalar(type)})

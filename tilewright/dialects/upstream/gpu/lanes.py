@@ -41,6 +41,10 @@ from tilewright.dialects.fields import (
 from tilewright.dialects.upstream.complete import add_ops, set_custom, set_format
 from tilewright.dialects.upstream.gpu.exchange import I32, SAME_TYPE
 
+LANES = "tilewright.lanes"
+"""Attribute of a kernel: how many lanes its subgroups have."""
+DEFAULT_LANES = 16
+"""Lanes of a subgroup of a launch that does not say: that of PVC and BMG."""
 Numbers = NDArray[Any]
 SHUFFLE_MODES = ("xor", "up", "down", "idx", "rotate")
 REDUCE_KINDS = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from xdsl.dialects import gpu
 from xdsl.dialects.builtin import IntegerAttr, MemRefType
 from xdsl.dialects.utils import EnumAttribute
+from xdsl.ir import Attribute
 from xdsl.irdl import irdl_attr_definition, traits_def
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
@@ -86,6 +87,11 @@ def memory_space_number(kind: MemRefType) -> int:
     if isinstance(space, IntegerAttr):
         return space.value.data
     return SHARED_MEMORY if space == AddressSpaceAttr(AddressSpace.WORKGROUP) else 0
+
+
+def is_shared(kind: Attribute) -> bool:
+    """Does a memref of this type lie in memory that its workgroup shares?"""
+    return isinstance(kind, MemRefType) and memory_space_number(kind) == SHARED_MEMORY
 
 
 _FORMATS: tuple[tuple[OpClass, str], ...] = (

@@ -1,4 +1,4 @@
-"""Which values of a lane program are the same in all lanes of a subgroup.
+"""Which values of a program are the same in all lanes of a subgroup, or in all of its subgroups too.
 
 | kind | a value of this kind |
 |---|---|
@@ -8,7 +8,7 @@
 
 Forward, to a fixed point over loops and branches between blocks.  What is defined under a condition that differs
 between lanes may be uniform there, but what leaves such a region (results of the op) is VARYING: lanes took it on
-different ways.  At subgroup level there is one lane and everything is UNIFORM.
+different ways.  At subgroup level there is one lane, and everything is UNIFORM but what differs between subgroups.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from dataclasses import dataclass
 from enum import Enum
 from math import gcd
 
-from xdsl.dialects import cf, scf
-from xdsl.dialects.builtin import IndexType, IntegerType, MemRefType, VectorType
+from xdsl.dialects import cf, memref, scf
+from xdsl.dialects.builtin import IndexType, IntegerType, VectorType
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
+from tilewright.dialects.effects import written
 from tilewright.dialects.upstream.arith import constant
-from tilewright.dialects.upstream.gpu import memory_space_number
-from tilewright.passes.carried import given_by
+from tilewright.dialects.upstream.gpu.memory import is_shared
+from tilewright.passes.carried import LOOPS_AND_BRANCHES, given_by
 from tilewright.passes.integers import Divisors, Solver, is_natural
 
 
@@ -68,18 +69,26 @@ SHARED_RESULTS = (
     "xegpu.init_nbarrier",
 )
 """Ops that a subgroup does once: its lanes agree on the operands."""
+OF_SUBGROUPS = ("gpu.subgroup_id", "gpu.lane_id", "gpu.subgroup_reduce")
+"""Ops whose results differ between subgroups; each of these finds what another has left, too, where ops write."""
 
 
 class Uniformity(Solver[Kind]):
     """Kinds of values; ask with `[value]`."""
 
-    def __init__(self, lanes: int):
+    def __init__(self, lanes: int, *, subgroups: bool = False):
+        """Of what lanes agree on; of what all `subgroups` do."""
         super().__init__(UNIFORM)
-        self.lanes = lanes
+        self.lanes, self.subgroups = lanes, subgroups
         self._divisors = Divisors()
 
     def __getitem__(self, value: SSAValue) -> Kind:
-        return UNIFORM if self.lanes == 1 else self.of(value)
+        return self.of(value) if self.lanes > 1 or self.subgroups else UNIFORM
+
+    def parts(self, op: Operation) -> bool:
+        """May some take the regions of an op, or another time round, and others not?"""
+        known = isinstance(op, LOOPS_AND_BRANCHES)
+        return not known or any(self[test] is not UNIFORM for test in tests(op))
 
     def joined(self, a: Kind, b: Kind) -> Kind:
         if isinstance(a, Ramp) and isinstance(b, Ramp) and a.steps == b.steps:
@@ -106,15 +115,17 @@ class Uniformity(Solver[Kind]):
 
     def _result(self, op: Operation, result: SSAValue, kinds: list[Kind]) -> Kind:
         name = op.name
+        if self.subgroups and (name in OF_SUBGROUPS or (any(written(op)) and not _allocates(op))):
+            return VARYING
         if name == "gpu.lane_id":
             return Ramp(tuple(range(self.lanes)), 1 << 40)
         if name == "gpu.subgroup_reduce":
             return VARYING if op.properties.get("cluster_size") is not None else UNIFORM
         if name == "gpu.all_reduce":
             return UNIFORM
-        if name in COLLECTIVE_RESULTS or (name == "memref.alloc" and not is_shared(result)):
+        if self.lanes > 1 and (name in COLLECTIVE_RESULTS or _is_own(op)):
             return VARYING
-        if name in SHARED_RESULTS:
+        if name in SHARED_RESULTS and not self.subgroups:
             return UNIFORM
         if all(k is UNIFORM for k in kinds):
             return UNIFORM
@@ -216,9 +227,10 @@ def divided(x: Ramp, name: str, number: int) -> Kind | None:
     return UNIFORM if quotient else Ramp(x.steps, common)
 
 
-def is_shared(value: SSAValue) -> bool:
-    """Does a memref lie in memory that the workgroup shares?"""
-    return isinstance(value.type, MemRefType) and memory_space_number(value.type) == SHARED
+def _allocates(op: Operation) -> bool:
+    return isinstance(op, memref.AllocOp | memref.AllocaOp)
 
 
-SHARED = 3
+def _is_own(op: Operation) -> bool:
+    """Does an op allocate memory that each lane has for itself?"""
+    return isinstance(op, memref.AllocOp) and not is_shared(op.memref.type)
