@@ -275,8 +275,6 @@ def run(
     if level == "lane":
         _refuse_other_lanes(kernel, machine)
     splits, spills = level != "lane" and "retile" not in off, SPILL not in off
-    if not splits or level != "workgroup":
-        refuse_own_memory(kernel, machine)
     first: TooManyRegisters | None = None
     last: TooManyRegisters | None = None
     tried = kernel
@@ -339,8 +337,6 @@ def run(
                     budget.seconds = ATTEMPTS
             except (_NoSmaller, UnsupportedError):
                 if first is None:
-                    if unit.passes == 1:
-                        refuse_own_memory(kernel_of(given), machine)
                     raise
                 del ways[:1]
             most = max(most, integer(unit.kernel, SUBGROUPS, 1))
@@ -477,12 +473,13 @@ def _to_lanes(
     run_passes((INLINE_CALLS,), unit, observe)
     _refuse_instructions(kernel)
 
+    cut = level == "workgroup" and "retile" not in unit.off
     whole = IN_PASSES not in kernel.attributes
 
     def checked(name: str, module: ModuleOp) -> None:
         nonlocal whole
         observe(name, module)
-        if name == "retile":
+        if name == ("retile" if cut else "own-memory"):
             refuse_own_memory(kernel, machine)
         whole = whole and name != "xegpu-blocking"
         if whole and level_of(kernel) == "subgroup":
