@@ -21,6 +21,7 @@ from tilewright.passes.control import (
     convert_while,
     flat,
 )
+from tilewright.passes.uniformity import UNIFORM, Kind, Ramp, successors, tests
 from tilewright.targets.emu import values as v
 from tilewright.targets.emu.context import ASSERTION
 from tilewright.targets.emu.divergence import (
@@ -31,7 +32,6 @@ from tilewright.targets.emu.divergence import (
 )
 from tilewright.targets.emu.lowering import Lowering, lowers
 from tilewright.targets.emu.memory import allocate, array_argument, scalar_argument
-from tilewright.passes.uniformity import UNIFORM, Kind, Ramp, successors, tests
 
 # Values where control flow meets --------------------------------------------------------------------------------------
 

@@ -37,6 +37,7 @@ from tilewright.diagnostics import TilewrightError, unsupported
 from tilewright.dialects import mach
 from tilewright.dialects.elementwise import is_elementwise, retyped
 from tilewright.dialects.upstream.arith import constant
+from tilewright.passes.uniformity import UNIFORM, Kind, Ramp, Uniformity
 from tilewright.rules import Rules
 from tilewright.targets.emu import values as v
 from tilewright.targets.emu.builder import (
@@ -56,7 +57,6 @@ from tilewright.targets.emu.context import (
     NOT_UNIFORM,
     SHARED,
 )
-from tilewright.passes.uniformity import UNIFORM, Kind, Ramp, Uniformity
 from tilewright.targets.host_arguments import argument_places
 
 _FILES = (
