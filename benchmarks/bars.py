@@ -89,6 +89,7 @@ BARS = (
             mean=(mean,) * 3)
         for dtype, mean in (("bf16", 1.15), ("i8", 1.15), ("f32", 0.98))
     ),
+    Bar("cpu-planner", "tuned", "of the best tiling", (0.85,) * 3, of_the_best, mean=(1.0,) * 3),
     Bar("cpu-planner", "", "of the best tiling", (0.85,) * 3, of_the_best, mean=(0.95,) * 3),
     Bar("cpu-attention", "attention", "times torch", (1.1,) * 3, against("torch"), mean=(1.4,) * 3),
     Bar("cpu-fused", "gelu(x w + b) bf16 4096x256x", "times torch.compile", (4, 4, 2.5),
@@ -163,12 +164,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--dtypes", nargs="+", default=[], help="of products and rows")
     parser.add_argument("--count", type=int, default=30, help="of shapes that are drawn")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 16), help="of the same")
+    parser.add_argument(
+        "--tuning", type=float, default=0.0, help="seconds of a search in cpu-planner"
+    )
     parser.add_argument("--json")
     parser.add_argument("--markdown", action="store_true", help="print a table for the docs too")
     args = parser.parse_args(arguments)
     settings = Settings(
         tuple(args.sizes), tuple(args.dtypes), tuple(args.threads), against=args.against,
-        rounds=args.rounds, count=args.count, seed=args.seed,
+        rounds=args.rounds, count=args.count, seed=args.seed, tuning=args.tuning,
     )  # fmt: skip
     about = environment()
     start = time.perf_counter()

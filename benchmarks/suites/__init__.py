@@ -28,6 +28,8 @@ class Settings:
     count: int = 30
     seed: int = 0
     """Of the shapes that are drawn (`cpu-shapes`, `cpu-planner`), so many."""
+    tuning: float = 0.0
+    """Seconds of a search in `cpu-planner`."""
     clock: Callable[[], float] = time.perf_counter
     """Of the suites of costs (`ops`, `lowering`, `workgroups`); seconds."""
 
@@ -43,7 +45,7 @@ SUITES: dict[str, tuple[str, str]] = {
     "cpu-gemm": ("benchmarks.suites.cpu", "square products by type, beside oneDNN and MKL"),
     "cpu-ragged": ("benchmarks.suites.cpu", "ragged, skinny and transposed products"),
     "cpu-shapes": ("benchmarks.suites.cpu", "products as language models have them, drawn"),
-    "cpu-planner": ("benchmarks.suites.cpu", "chosen tiles beside twenty fixed ones, drawn"),
+    "cpu-planner": ("benchmarks.suites.planner", "chosen tiles beside the best of twenty, drawn"),
     "cpu-fused": ("benchmarks.suites.cpu", "gelu(x w + b) beside torch.compile"),
     "cpu-two-products": ("benchmarks.suites.cpu", "gelu(x w) v beside torch.compile"),
     "cpu-attention": ("benchmarks.suites.compute", "ops.attention, every length, d 64 and 128"),

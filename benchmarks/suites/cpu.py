@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
-from itertools import product as pairs
 from typing import Any
 
 import numpy as np
@@ -17,7 +15,7 @@ import numpy as np
 import tilewright as tw
 from benchmarks.suites import Settings
 from benchmarks.suites.data import LIMITS, check_close, random, tensor, torch_or_none, zeros
-from benchmarks.suites.layers import Shape, drawn, product
+from benchmarks.suites.layers import Shape, drawn
 from tilewright import ops
 from tilewright.ops.matmul import gelu
 from tilewright.tools.measure import Case, Contender, MeasuredRow
@@ -35,16 +33,13 @@ RAGGED = (
 MOST = 2.0**36
 """Operations a thread, of the shapes that are drawn."""
 
-TILINGS = tuple(pairs((16, 32, 64, 128, 256), (64, 128, 256, 512)))
-"""BM, BN that a person would try."""
-
 
 def measure(case: Case, settings: Settings) -> MeasuredRow:
     clock = time.process_time if case.threads == 1 else time.perf_counter
     return measured(case, rounds=settings.rounds, clock=clock)
 
 
-def _operand(shape: tuple[int, int], dtype: str, transposed: bool) -> Any:
+def operand(shape: tuple[int, int], dtype: str, transposed: bool) -> Any:
     return random(shape[::-1], dtype).T if transposed else random(shape, dtype)
 
 
@@ -56,8 +51,8 @@ def _view(torch: Any, x: Any) -> Any:
 def _product(
     settings: Settings, m: int, n: int, k: int, form: str, dtype: str, threads: int
 ) -> MeasuredRow:
-    a = _operand((m, k), dtype, form[0] == "t")
-    b = _operand((k, n), dtype, form[1] == "t")
+    a = operand((m, k), dtype, form[0] == "t")
+    b = operand((k, n), dtype, form[1] == "t")
     c = zeros((m, n), np.int32 if dtype == "i8" else a.dtype)
     options: dict[str, Any] = {"target": settings.target, "num_threads": threads}
 
@@ -99,7 +94,7 @@ def cpu_ragged(settings: Settings) -> Iterator[MeasuredRow]:
                 yield _product(settings, m, n, k, form, dtype, threads)
 
 
-def _shapes(settings: Settings, threads: int) -> list[Shape]:
+def shapes(settings: Settings, threads: int) -> list[Shape]:
     """Drawn products of at most `MOST` operations a thread; squares of the sizes that are asked for."""
     dtypes = settings.dtypes or ("bf16", "i8", "f32")
     if settings.sizes:
@@ -110,31 +105,8 @@ def _shapes(settings: Settings, threads: int) -> list[Shape]:
 def cpu_shapes(settings: Settings) -> Iterator[MeasuredRow]:
     """`ops.matmul` on products as language models have them."""
     for threads in settings.threads:
-        for m, n, k, form, dtype in _shapes(settings, threads):
+        for m, n, k, form, dtype in shapes(settings, threads):
             yield _product(settings, m, n, k, form.lower(), dtype, threads)
-
-
-def cpu_planner(settings: Settings) -> Iterator[MeasuredRow]:
-    """The ten-line kernel at the tile sizes that are chosen, beside itself at each of `TILINGS`."""
-    for threads in settings.threads:
-        for shape in _shapes(settings, threads):
-            yield measure(_tilings(shape, settings, threads), settings)
-
-
-def _tilings(shape: Shape, settings: Settings, threads: int) -> Case:
-    m, n, k, form, dtype = shape
-    a = random((m, k), dtype)
-    b = _operand((k, n), dtype, form[1] == "T")
-    c = zeros((m, n), np.int32 if dtype == "i8" else a.dtype)
-    own = {"ACC": tw.i32} if dtype == "i8" else {}
-    launch = product.options(target=settings.target, num_threads=threads)[
-        lambda BM, BN: (tw.cdiv(m, BM), tw.cdiv(n, BN))
-    ]
-    contenders = [Contender("tilewright", partial(launch, a, b, c, **own))]
-    for bm, bn in TILINGS:
-        sizes: dict[str, Any] = {"BM": bm, "BN": bn, "BK": 64} | own
-        contenders.append(Contender(f"{bm}x{bn}", partial(launch, a, b, c, **sizes)))
-    return Case(shape.name, contenders, shape.flops / 1e9, "GFLOP/s", threads)
 
 
 def _compiled(torch: Any, function: Callable[..., Any]) -> Callable[..., Any]:
