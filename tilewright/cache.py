@@ -20,7 +20,6 @@ import hashlib
 import json
 import os
 import sys
-import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -96,6 +95,8 @@ class KernelCache:
 
     def put(self, key: str, artifacts: Mapping[str, bytes]) -> None:
         """Stores ``artifacts``; a directory that cannot be written gives one warning, no error."""
+        import tempfile  # late, as other modules here: who only reads the cache does not wait for it
+
         path = self._path(key)
         sources = {} if self.limit is None else {_SOURCES: _loaded()}
         data = pack({**artifacts, **sources})

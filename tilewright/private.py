@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import stat
 from pathlib import Path
 
@@ -67,6 +66,8 @@ def remove(path: Path) -> None:
     """Takes away whatever is in the place of a file, if that is possible."""
     with contextlib.suppress(OSError):
         if stat.S_ISDIR(os.lstat(path).st_mode):
+            import shutil
+
             shutil.rmtree(path)
         else:
             os.unlink(path)

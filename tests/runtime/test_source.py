@@ -4,6 +4,7 @@ import ast
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from tilewright.runtime import source
 
@@ -54,11 +55,13 @@ def last(x):
 '''
 
 
-def test_a_function_parsed_alone(rng: np.random.Generator) -> None:
+def test_a_function_parsed_alone(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
     files = sorted(Path(source.__file__).parents[1].rglob("*.py"))
     texts = [files[n].read_text() for n in rng.integers(0, len(files), 8)]
     alone = 0
     for text in (ODD, texts[0].rstrip("\n"), *texts):
+        if text is not ODD:  # however long its strings are
+            monkeypatch.setattr(source, "_TRIES", 1000)
         lines = text.splitlines(keepends=True)
         for place, wanted in source._functions(ast.parse(text)).items():  # pyright: ignore
             found = source._parsed(lines, place) if isinstance(place, int) else None  # pyright: ignore

@@ -10,22 +10,18 @@ import ctypes
 from pathlib import Path
 from typing import Any, Final
 
-from tilewright.codegen.loading import load
-from tilewright.codegen.target import LLVMTarget
+from tilewright.codegen.elf import executable
 
-TEXT: Final = """\
-target triple = "x86_64-unknown-linux-gnu"
-define void @tw_cpuid(i32 %leaf, i32 %part, ptr %to) {
-  %words = call { i32, i32, i32, i32 } asm "cpuid", "={ax},={bx},={cx},={dx},{ax},{cx}"(i32 %leaf, i32 %part)
-  store { i32, i32, i32, i32 } %words, ptr %to
-  ret void
-}
-define void @tw_xgetbv(ptr %to) {
-  %words = call { i32, i32 } asm "xgetbv", "={ax},={dx},{cx}"(i32 0)
-  store { i32, i32 } %words, ptr %to
-  ret void
-}
-"""
+CPUID: Final = bytes.fromhex(
+    "53 89f8 89f1 4989d0 0fa2"  # push rbx; mov eax, edi; mov ecx, esi; mov r8, rdx; cpuid
+    "418900 41895804 41894808 4189500c 5b c3"  # mov [r8], eax; .. ebx; .. ecx; .. edx; pop rbx; ret
+)
+"""`void (i32 leaf, i32 part, ptr to)`. Neither LLVM nor a file of the cache need be asked for it."""
+XGETBV: Final = bytes.fromhex(
+    "31c9 0f01d0 8907 895704 c3"  # xor ecx, ecx; xgetbv; mov [rdi], eax; mov [rdi + 4], edx; ret
+)
+"""`void (ptr to)`."""
+_APART: Final = 64
 _EXTENDED: Final = 0x80000000
 _LEAVES: Final = (
     *((1, 0), (7, 0), (7, 1), (0xD, 1), (0x14, 0), (0x19, 0), (0x1E, 1), (0x24, 0)),
@@ -34,18 +30,19 @@ _LEAVES: Final = (
 """Leaves of CPUID and their parts that LLVM reads."""
 
 
-def identity(machine: str, target: LLVMTarget) -> str:
-    """Equal where LLVM's names of a processor and of its features are. `target`: what every such machine executes."""
+def identity(machine: str) -> str:
+    """Equal where LLVM's names of a processor and of its features are."""
     if machine not in ("x86_64", "AMD64"):
         return Path("/proc/cpuinfo").read_text()  # which LLVM reads, too
-    code = load(TEXT, target)
     word, pointer = ctypes.c_uint32, ctypes.c_void_p
-    cpuid: Any = ctypes.CFUNCTYPE(None, word, word, pointer)(code.address("tw_cpuid"))
+    memory, address = executable(CPUID.ljust(_APART) + XGETBV)
+    cpuid: Any = ctypes.CFUNCTYPE(None, word, word, pointer)(address)
     to = (word * 4)()
+    at = ctypes.addressof(to)
 
     def words(leaf: int, part: int = 0) -> list[int]:
-        cpuid(leaf, part, ctypes.addressof(to))
-        return list(to)
+        cpuid(leaf, part, at)
+        return to[:]
 
     basic, *maker = words(0)
     extended = words(_EXTENDED)[0]
@@ -56,6 +53,7 @@ def identity(machine: str, target: LLVMTarget) -> str:
     }
     found[1, 0][1] = 0  # the number of the core that executes this
     if found[1, 0][2] >> 27 & 1:  # OSXSAVE: which registers the operating system keeps
-        ctypes.CFUNCTYPE(None, pointer)(code.address("tw_xgetbv"))(ctypes.addressof(to))
+        ctypes.CFUNCTYPE(None, pointer)(address + _APART)(at)
         maker += to[:2]
+    del memory  # until here the code lives
     return repr((basic, maker, extended, found))

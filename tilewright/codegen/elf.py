@@ -129,8 +129,7 @@ class Image:
             spans.append((start, end - start, protection))
         if any(s.flags & _ALLOC and s.size and i not in offsets for i, s in enumerate(sections)):
             raise Unplaceable  # thread-local, or to be run before
-        self._memory = mmap.mmap(-1, end, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        base = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
+        self._memory, base = _pages(end)
         for i, at in offsets.items():
             if sections[i].type != _NOBITS:
                 start = sections[i].offset
@@ -179,10 +178,26 @@ class Image:
                 value = target + addend - base - at
                 self._memory[at : at + 4] = value.to_bytes(4, "little", signed=True)
         for start, size, protection in spans:
-            if size and _protect()(base + start, size, protection):
-                raise CompileError(
-                    "the system does not let this process execute code that it has made"
-                )
+            if size:
+                _set(base + start, size, protection)
+
+
+def executable(code: bytes) -> tuple[mmap.mmap, int]:
+    """Machine code that needs no linker: the memory in which it lives, as long as that is kept, and its address."""
+    memory, base = _pages(len(code))
+    memory[: len(code)] = code
+    _set(base, len(code), mmap.PROT_READ | mmap.PROT_EXEC)
+    return memory, base
+
+
+def _pages(size: int) -> tuple[mmap.mmap, int]:
+    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return memory, ctypes.addressof(ctypes.c_char.from_buffer(memory))
+
+
+def _set(address: int, size: int, protection: int) -> None:
+    if _protect()(address, size, protection):
+        raise CompileError("the system does not let this process execute code that it has made")
 
 
 def _up(number: int, multiple: int) -> int:

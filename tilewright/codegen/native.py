@@ -76,7 +76,7 @@ def _told() -> tuple[str, list[str]]:
 
     if disk.current() is None:
         return json.loads(ask()["host"])
-    names = ("host", identity(os.uname().machine, baseline()))
+    names = ("host", identity(os.uname().machine))
     return json.loads(disk.kept(names, ask)["host"])
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
@@ -108,6 +107,8 @@ def _meant(name: str, known: Sequence[str]) -> str | None:
         return f"it is an option: kernel.options({name}=...)[grid](...)"
     if name in ("num_warps", "num_ctas", "maxnreg"):
         return "leave it out: the planner chooses how many threads a workgroup has"
+    import difflib  # late: only who errs waits for it
+
     same = [each for each in known if each.lower() == name.lower()]
     close = same or difflib.get_close_matches(name, known, 1)
     return f"did you mean {close[0]}?" if close else None

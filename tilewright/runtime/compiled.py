@@ -202,7 +202,7 @@ def compile_program(
             if kernel is not None:
                 return kernel
             store.discard(key)
-    with _uncollected():
+    with uncollected():
         executable, stored, contiguous = deeply(
             lambda: _compile(program, signature, constexprs, options, target)
         )
@@ -213,16 +213,26 @@ def compile_program(
 
 
 @contextmanager
-def _uncollected() -> Generator[None]:
-    """What a compilation makes is used to its end, modules that it imports for longer: searching all of it for cycles
-    again and again takes a seventh of the time of a process's first. Whoever comes next collects."""
+def uncollected() -> Generator[None]:
+    """What a compilation makes is used to its end: searching all of it for cycles again and again takes a seventh of
+    its time, and what the first launch of a process imports stays for good. That counts as old from then on, unseen
+    (:func:`gc.freeze` and back), where the user has frozen nothing; what later ones leave is found by whoever comes
+    next."""
     enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         if enabled:
+            if not _imported and not gc.get_freeze_count():
+                gc.freeze()
+                gc.unfreeze()
+            _imported[:] = (True,)
             gc.enable()
+
+
+_imported: list[bool] = []
+"""Something, once the first launch is over."""
 
 
 def _compile(

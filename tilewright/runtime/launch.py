@@ -25,7 +25,7 @@ from tilewright.diagnostics import LaunchError, UnsupportedError
 from tilewright.dtypes import DType
 from tilewright.runtime.arrays import data_of, is_cut, likeness, tensor_types, unwritable
 from tilewright.runtime.binding import MISSING, Binder, BoundCall, Parameter, constexpr_likeness
-from tilewright.runtime.compiled import CompiledKernel, Program, compile_program
+from tilewright.runtime.compiled import CompiledKernel, Program, compile_program, uncollected
 from tilewright.runtime.grids import Constexprs, extents
 from tilewright.runtime.guards import Seen, guard, key_of, seen, words_of
 from tilewright.runtime.key import (
@@ -264,12 +264,13 @@ class Launcher:
 
     def _launch_new(self, grid: Any, values: Sequence[Any], key: Any) -> None:
         """A launch of arguments not seen before; remembers what it found out under ``key``."""
-        watch = self.program.watch()
-        program, values = self.program.resolve(values, grid)
-        launcher = self if program is self.program else program.launcher
-        if launcher is not self and self._watch[0] is _always:
-            self._watch[0] = watch
-        launcher._launch_resolved(grid, values, key, self)
+        with uncollected():
+            watch = self.program.watch()
+            program, values = self.program.resolve(values, grid)
+            launcher = self if program is self.program else program.launcher
+            if launcher is not self and self._watch[0] is _always:
+                self._watch[0] = watch
+            launcher._launch_resolved(grid, values, key, self)
 
     def _launch_resolved(self, grid: Any, values: Sequence[Any], key: Any, asked: Launcher) -> None:
         """With a value for every parameter; ``asked`` is the launcher that remembers it."""

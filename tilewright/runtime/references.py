@@ -348,7 +348,7 @@ def _is_users(module: str | None) -> bool:
     return "site-packages" not in file and "dist-packages" not in file
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class _Word:
     """A name of the tile language that stands for itself."""
 

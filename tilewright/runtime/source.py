@@ -21,7 +21,7 @@ class Kept:
         return type(None), ()
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class FunctionText(Kept):
     """The file that a function stands in, as it was when it was read first, and the function's syntax tree."""
 

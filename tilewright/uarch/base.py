@@ -11,10 +11,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from types import MappingProxyType
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from tilewright.diagnostics import UnsupportedError
-from tilewright.layout import Layout, MmaShapes
+
+if TYPE_CHECKING:  # a launch from the disk cache needs no ownership
+    from tilewright.layout import Layout, MmaShapes
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -68,6 +70,8 @@ class MatrixInstruction:
 
     def shapes(self, m: int | None = None, n: int | None = None) -> MmaShapes:
         """Sizes and packing for deriving maps of operands, by default the largest instruction."""
+        from tilewright.layout import MmaShapes
+
         return MmaShapes(m or self.m[-1], n or self.n[-1], self.k, self.pack_a, self.pack_b)
 
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from tilewright.layout import Layout, LayoutError
-from tilewright.uarch import fragments as fr
 from tilewright.uarch.base import Limit, Machine, table
+
+if TYPE_CHECKING:
+    from tilewright.layout import Layout
 
 ITEMSIZE: Final = table(
     {"f64": 8, "f32": 4, "f16": 2, "bf16": 2, "i8": 1, "u8": 1, "i16": 2, "i32": 4, "i64": 8}
@@ -77,6 +78,8 @@ class MicroKernel:
 
     def a_panel(self, rows: int, k: int) -> Layout:
         """Packed A [rows, k]: panels one after the other, in each ``group_a`` k of every row by turns."""
+        from tilewright.uarch import fragments as fr
+
         self._check("A", rows, self.lanes_a, k)
         group, lanes = self.group_a, self.lanes_a
         return fr.panel(
@@ -89,6 +92,8 @@ class MicroKernel:
 
         Groups of two or four k are the VNNI arrangement.
         """
+        from tilewright.uarch import fragments as fr
+
         self._check("B", columns, self.lanes_b, k)
         group, lanes = self.group, self.lanes_b
         return fr.panel(
@@ -99,6 +104,8 @@ class MicroKernel:
     def _check(self, what: str, extent: int, panel: int, k: int) -> None:
         step = max(self.k_step, self.group)
         if extent % panel or k % step:
+            from tilewright.layout import LayoutError
+
             raise LayoutError(
                 f"{what} of {extent} x k={k} does not fill panels of {panel} x {step} of {self.name}: "
                 f"pad it while packing"

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from tilewright.uarch import fragments as fr
 from tilewright.uarch.base import (
     GENERIC,
     Limit,
@@ -117,6 +116,8 @@ CORE_RATES: Final = table(
 
 
 def _tile_fragments(k: int, pack: int, m: int, n: int) -> MatrixFragments:
+    from tilewright.uarch import fragments as fr
+
     return MatrixFragments(fr.amx_a(m, k), fr.amx_b(k, n, pack), fr.rows_c(m, n))
 
 
