@@ -256,6 +256,16 @@ VECTORS |= {
         + SPLAT,
         lambda x: np.full_like(x, min(int(x[0, 0]) + 1, 2 - int(x[0, 0]) // 2)),
     ),
+    "affine.max": (
+        NUMBER + "  %n = affine.max affine_map<(d0) -> (d0 + 1, 2 - d0 floordiv 2)>(%p)\n" + SPLAT,
+        lambda x: np.full_like(x, max(int(x[0, 0]) + 1, 2 - int(x[0, 0]) // 2)),
+    ),
+    "affine.linearize_index": (
+        NUMBER
+        + "  %g = arith.constant 7 : index\n  %n = affine.linearize_index disjoint [%g, %p, %g] by (3, %g) : index\n"
+        + SPLAT,
+        lambda x: np.full_like(x, (7 * 3 + int(x[0, 0])) * 7 + 7),
+    ),
     "xegpu.truncf": (
         f"%h = xegpu.truncf %x : {V} -> vector<8x16xf8E5M2>\n  %r = xegpu.extf %h : vector<8x16xf8E5M2> -> {V}",
         lambda x: x.astype(ml_dtypes.float8_e5m2),
@@ -281,6 +291,12 @@ BY_LANES: dict[str, tuple[str, Any]] = {
     "affine.min, of a lane": (
         '%n = "affine.min"(%lane) {map = affine_map<(d0) -> (d0, d0 floordiv 2 + 1)>} : (index) -> index\n  %r = memref.load %i[%n] : memref<16xf32>',
         lambda x: x[[min(n, n // 2 + 1) for n in range(16)]],
+    ),
+    "affine.delinearize_index": (
+        "%two = arith.constant 2 : index\n  %d:3 = affine.delinearize_index %lane into (2, %two) : index, index, index\n"
+        "  %e:2 = affine.delinearize_index %d#0 into (9, 1) : index, index\n"
+        "  %n = affine.linearize_index [%e#0, %d#2, %d#1] by (9, %two, 2) : index\n  %r = memref.load %i[%n] : memref<16xf32>",
+        lambda x: x.reshape(4, 2, 2).transpose(0, 2, 1).flatten(),
     ),
     "gpu.subgroup_broadcast": ("%r = gpu.subgroup_broadcast %x, first_active_lane : f32", lambda x: np.full_like(x, x[0])),
     "gpu.subgroup_broadcast, of a lane": (
@@ -391,8 +407,6 @@ def test_the_reference_is_what_numpy_says(name: str) -> None:
 @pytest.mark.parametrize("target", ["cpu", "emu", "sm_80", "xe-pvc", "xe-dg2"])
 @pytest.mark.parametrize("name", CASES)
 def test_targets_agree(name: str, target: str, tmp_path: Path, capsys) -> None:
-    if name in BY_LANES and target == "sm_80":
-        pytest.skip("programs of lanes are not compiled for NVIDIA GPUs")
     path = tmp_path / "op.mlir"
     text = CASES[name][0]
     if name in BY_LANES and target == "xe-dg2":  # its subgroups have 8 lanes
@@ -438,6 +452,9 @@ INVALID = [
     ("%r = memref.generic_atomic_rmw %h[%i] : memref<4x8xf32> {\n^bb0(%e: f32):\nmemref.atomic_yield %e : f32\n}", "number of subscripts"),
     ("%r = memref.generic_atomic_rmw %h[%i, %i] : memref<4x8xf32> {\n^bb0(%e: i32):\nmemref.atomic_yield %s : f32\n}", "argument of the element type"),
     ("%r = memref.generic_atomic_rmw %h[%i, %i] : memref<4x8xf32> {\n^bb0(%e: f32):\nmemref.store %e, %h[%i, %i] : memref<4x8xf32>\nmemref.atomic_yield %s : f32\n}", "no side effects"),
+    ("%r:2 = affine.delinearize_index %i into (0) : index, index", "statically non-positive, got 0"),
+    ("%r:2 = affine.delinearize_index %i into (2, 3, 4) : index, index", "a basis of 2 extents or one fewer, got 3"),
+    ("%r = affine.linearize_index [%i] by (%i, 2) : index", "a basis of 1 extents or one fewer, got 2"),
     ("%r = xegpu.extf %v : vector<8xf32> -> vector<8xf16>", "must be narrower"),
     ("%r = xegpu.truncf %v : vector<8xf32> -> vector<8xi8>", "truncf takes floats"),
     ("%r = xegpu.lane_shuffle %v pack : vector<8xf32>", "up to 64 bits"),

@@ -1,6 +1,7 @@
 """What expand-ops does with maps and switches: arithmetic and branches.
 
 affine.apply affine_map<(d0)[s0] -> (d0 mod 4 + s0)>(%i)[%j]   ->   arith.floordivsi, muli, subi, addi
+affine.delinearize_index %n into (4, 8)                        ->   (%n floordiv 8, %n mod 8)
 scf.index_switch %n case 0 { .. } default { .. }               ->   scf.if (%n == 0) { .. } else { .. }
 """
 
@@ -22,6 +23,12 @@ from xdsl.ir.affine import (
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.dialects.folding import Idx
+from tilewright.dialects.upstream.affine import (
+    DelinearizeIndexOp,
+    LinearizeIndexOp,
+    MaxOp,
+    extents,
+)
 from tilewright.passes.emit import Before
 
 # --- Maps ----------------------------------------------------------------------------------------
@@ -54,13 +61,31 @@ def _value_of(at: Before, expr: AffineExpr, dims: Sequence[Idx], symbols: Sequen
 
 
 def affine_map(op: Any, at: Before) -> None:
-    """affine.apply, and affine.min, which is the least of several numbers."""
+    """affine.apply, and affine.min and max, which pick one of several numbers."""
     map, operands = op.map.data, list(op.operands)
     dims, symbols = operands[: map.num_dims], operands[map.num_dims :]
     first, *rest = (at.index(_value_of(at, e, dims, symbols)) for e in map.results)
+    pick = arith.MaxSIOp if isinstance(op, MaxOp) else arith.MinSIOp
     for value in rest:
-        first = at.add(arith.MinSIOp(first, value))
+        first = at.add(pick(first, value))
     at.replace(first)
+
+
+def delinearize_index(op: DelinearizeIndexOp, at: Before) -> None:
+    """Each digit is what remains of the rest; the first is what is left."""
+    rest, digits = op.linear_index, list[SSAValue]()
+    for extent in reversed(extents(op, op.dynamic_basis)):
+        quotient = at.add(arith.FloorDivSIOp(rest, at.index(extent)))
+        digits.append(at.index(at.minus(rest, at.times(quotient, extent))))
+        rest = quotient
+    at.replace(rest, *reversed(digits))
+
+
+def linearize_index(op: LinearizeIndexOp, at: Before) -> None:
+    number, *digits = op.multi_index
+    for digit, extent in zip(digits, extents(op, op.dynamic_basis), strict=True):
+        number = at.plus(at.times(number, extent), digit)
+    at.replace(at.index(number))
 
 
 # --- Branches ------------------------------------------------------------------------------------

@@ -54,7 +54,13 @@ from tilewright.dialects.upstream.memref import ReshapeOp
 from tilewright.dialects.upstream.vector.masking import MaskOp
 from tilewright.dialects.xetile.assembly import split_indices
 from tilewright.passes.emit import Before, element_of, with_shape, zero_of
-from tilewright.passes.expand_maps import affine_map, execute_region, index_switch
+from tilewright.passes.expand_maps import (
+    affine_map,
+    delinearize_index,
+    execute_region,
+    index_switch,
+    linearize_index,
+)
 from tilewright.passes.expand_powers import float_power, integer_power
 from tilewright.passes.mem2reg import mem2reg
 from tilewright.passes.pipeline import Pass, Unit
@@ -445,6 +451,9 @@ EXPANSIONS: dict[str, Rule] = {
     "scf.index_switch": index_switch,
     "affine.apply": affine_map,
     "affine.min": affine_map,
+    "affine.max": affine_map,
+    "affine.delinearize_index": delinearize_index,
+    "affine.linearize_index": linearize_index,
     "math.isnan": _isnan,
     "math.isinf": _against_infinity("oeq"),
     "math.isfinite": _against_infinity("olt"),

@@ -10,6 +10,7 @@ import numpy as np
 from xdsl.dialects.builtin import AffineMapAttr, StringAttr
 from xdsl.ir import Operation
 
+from tilewright.dialects.upstream.affine import DelinearizeIndexOp, LinearizeIndexOp, extents
 from tilewright.reference.meanings.arith import as_unsigned
 from tilewright.reference.registry import meaning
 from tilewright.reference.site import Site
@@ -60,13 +61,32 @@ def size_of(site: Site, op: Operation) -> Array:
     return scalar(64)
 
 
-@meaning("affine.apply", "affine.min")
+@meaning("affine.apply", "affine.min", "affine.max")
 def apply(site: Site, op: Operation, *operands: Index) -> Index:
-    """The map's result, the least where it has several; operands are its dimensions, then its symbols."""
+    """The map's result, the least or largest where it has several; operands are its dimensions, then its symbols."""
     map = cast(AffineMapAttr, op.properties["map"]).data
     dims, symbols = operands[: map.num_dims], operands[map.num_dims :]
     # The expressions are sums, products and divisions: they work on whole rows.
     results = map.eval(list(dims), list(symbols))  # pyright: ignore[reportArgumentType]
     return reduce(
-        np.minimum, (scalar(r) if isinstance(r, int) else cast(Index, r) for r in results)
+        np.maximum if op.name == "affine.max" else np.minimum,
+        (scalar(r) if isinstance(r, int) else cast(Index, r) for r in results),
     )
+
+
+@meaning("affine.delinearize_index")
+def delinearize(site: Site, op: DelinearizeIndexOp, rest: Index, *basis: Index) -> list[Index]:
+    digits: list[Index] = []
+    for extent in reversed(extents(op, basis)):
+        rest, digit = np.divmod(rest, extent)
+        digits.append(digit)
+    return [rest, *reversed(digits)]
+
+
+@meaning("affine.linearize_index")
+def linearize(site: Site, op: LinearizeIndexOp, *operands: Index) -> Index:
+    digits, basis = operands[: len(op.multi_index)], operands[len(op.multi_index) :]
+    number = digits[0]
+    for digit, extent in zip(digits[1:], extents(op, basis), strict=True):
+        number = number * extent + digit
+    return number
