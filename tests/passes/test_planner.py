@@ -1,13 +1,15 @@
 """The planner's choices, for kernels that it knows nothing of."""
 
 from dataclasses import replace
+from math import inf
 
 import numpy as np
 import pytest
 
 import tilewright as tw
 from tests.draws import fresh_rng
-from tilewright.passes.launch_cost import launch_seconds
+from tilewright.passes import planner
+from tilewright.passes.launch_cost import Choice, launch_seconds
 from tilewright.passes.planner import CANDIDATES, choose
 from tilewright.runtime.key import signature_of
 from tilewright.targets.base import CompileOptions
@@ -168,3 +170,18 @@ def test_targets_plan(target):
     kernel = product.options(target=target)
     kernel[lambda c: (tw.cdiv(70, c.BM), tw.cdiv(90, c.BN))](a, b, c)
     assert np.linalg.norm(c - a @ b) / np.linalg.norm(a @ b) < 1e-6
+
+
+@pytest.mark.parametrize("limit", (1 << 11, 1 << 13))
+def test_tiles_that_memory_limits_get_the_better_aspect(monkeypatch, limit):
+    """Each extent alone can neither grow, for memory, nor shrink, for work."""
+
+    def tall(values, program, arguments):
+        m, n, k = (values[name] for name in ("BM", "BN", "BK"))
+        return Choice(values, inf if m * n > limit else 1 / (m * n) + n * 1e-6 + k * 1e-9, 1)
+
+    monkeypatch.setattr(planner, "costed", tall)
+    chosen = choose(Request(product, *arrays((2048, 2048), (2048, 2048), (2048, 2048))))
+    every = [(m, n) for m in CANDIDATES for n in CANDIDATES if m * n <= limit]
+    best = min(every, key=lambda t: 1 / (t[0] * t[1]) + t[1] * 1e-6)
+    assert (chosen["BM"], chosen["BN"]) == best

@@ -1,14 +1,14 @@
 """Chooses what is left to the machine: the constexprs of a kernel (``tw.auto``), the tiles of a graph.
 
-Choices are found by descent; what a choice costs is an estimate of the time of the whole launch (`launch_cost`), read
-from the kernel's IR at these sizes, which is resized, not built, for most. :func:`choose` guarantees values for which
-the kernel is legal, or an error that says why none is.
+Choices are found by descent, one value at a time, or one doubled while another is halved; what a choice costs is an
+estimate of the time of the whole launch (`launch_cost`), read from the kernel's IR at these sizes, which is resized,
+not built, for most. :func:`choose` guarantees values for which the kernel is legal, or an error that says why none is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from itertools import product
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import permutations, product
 from math import inf
 from threading import Lock
 from typing import Any, Protocol, TypeVar
@@ -25,7 +25,10 @@ CANDIDATES = (16, 32, 64, 128, 256)
 """Values that are tried for every constexpr; tiles of these extents fit every machine's panels."""
 
 MIDDLE = 64
-"""What is tried first."""
+"""What costs nothing stays there."""
+
+STARTS = (64, 16, 256)
+"""Of all names alike; the descent begins at the cheapest."""
 
 PAIRS = 2
 """So many names are not descended along, one after the other, where kernels that are not to be lie between others: all
@@ -51,6 +54,18 @@ def descend(
                 if other != best and (new := cost(other)) < least * 0.999:
                     best, least, improved = other, new, True
     return best, least
+
+
+def _of_another_aspect(
+    choice: tuple[int, ...], ways: Sequence[Sequence[int]]
+) -> Iterator[tuple[int, ...]]:
+    """Tiles of as many elements: one extent is doubled and another halved. Extents that limit one another (memory,
+    programs for all cores) keep a descent along each of them where it is."""
+    for i, j in permutations(range(len(choice)), 2):
+        other = list(choice)
+        other[i], other[j] = 2 * choice[i], choice[j] // 2
+        if other[i] in ways[i] and other[j] in ways[j]:
+            yield tuple(other)
 
 
 class Request(Protocol):
@@ -88,7 +103,7 @@ def choices(
     rated: Callable[[ModuleOp], Rates] | None = None,
     model: ProductModel | None = None,
 ) -> list[Choice]:
-    """What was tried on the way to the cheapest choice, by descent along one name at a time; the cheapest first.
+    """What was tried on the way to the cheapest choice, by descent (see above); the cheapest first.
 
     `rated`: by what a kernel is costed, if not by `rates`; it raises UnsupportedError for one that is not to be.
     `model`: what its products cost, if not by rates. Raises UnsupportedError when the kernel compiles with none of the
@@ -116,7 +131,8 @@ def choices(
         return seen[choice]
 
     ways = [list(candidates)] * len(request.names)
-    starts = [(size,) * len(request.names) for size in (MIDDLE, *candidates)]
+    sizes = [size for size in STARTS if size in candidates] or candidates
+    starts = [(size,) * len(request.names) for size in sizes]
     if rated is not None and len(request.names) <= PAIRS:
         middle = starts[0]
         alone = [
@@ -125,6 +141,11 @@ def choices(
         ]
         starts = list(product(*alone)) or starts
     best, least = descend(min(starts, key=cost), ways, cost)
+    while True:
+        other = min(_of_another_aspect(best, ways), key=cost, default=best)
+        if not cost(other) < least * 0.999:
+            break
+        best, least = descend(other, ways, cost)
     for i in range(len(best)):  # what costs nothing stays in the middle
         plain = (*best[:i], MIDDLE, *best[i + 1 :])
         if MIDDLE in candidates and cost(plain) <= least:
