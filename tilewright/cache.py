@@ -59,6 +59,7 @@ class KernelCache:
 
     def __init__(self, directory: Path, limit: int | None, suffix: str = SUFFIX):
         self.directory = directory
+        self._root = str(directory)
         self.limit = limit
         self.suffix = suffix
         self._counts = CacheStats()
@@ -68,7 +69,7 @@ class KernelCache:
         """The artifacts stored under ``key``, or None when there are none that are whole."""
         path = self._path(key)
         try:
-            data = private.read(path, self.directory)
+            data = private.read(path, self._root)
         except private.ForeignError as error:
             self._counts.misses += 1
             self._warn("is not used", error)
@@ -101,8 +102,8 @@ class KernelCache:
         sources = {} if self.limit is None else {_SOURCES: _loaded()}
         data = pack({**artifacts, **sources})
         try:
-            private.make_folders(path, self.directory)
-            handle, name = tempfile.mkstemp(prefix="new-", dir=path.parent)
+            private.make_folders(path, self._root)
+            handle, name = tempfile.mkstemp(prefix="new-", dir=os.path.dirname(path))
             try:
                 with os.fdopen(handle, "wb") as file:
                     file.write(data)
@@ -139,8 +140,8 @@ class KernelCache:
         self._counts.bytes = sum(size for _, size, _ in files)
         return self._counts
 
-    def _path(self, key: str) -> Path:
-        return self.directory / key[:2] / (key + self.suffix)
+    def _path(self, key: str) -> str:
+        return f"{self._root}/{key[:2]}/{key}{self.suffix}"
 
     def _files(self) -> Iterator[tuple[Path, int, float]]:
         """Path, size and time of last use of every entry; drops leftovers of killed writers."""

@@ -9,14 +9,13 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from pathlib import Path
 
 
 class ForeignError(OSError):
     """A folder or file that others may have written."""
 
 
-def check(path: Path | str, found: os.stat_result) -> None:
+def check(path: str, found: os.stat_result) -> None:
     """Raises ForeignError where what `found` describes may hold what another user wrote."""
     if found.st_uid not in (0, os.geteuid()):
         raise ForeignError(0, f"{path} belongs to another user ({found.st_uid})")
@@ -25,28 +24,28 @@ def check(path: Path | str, found: os.stat_result) -> None:
         raise ForeignError(0, f"others may write to {path} (mode {mode:o}); chmod go-w helps")
 
 
-def check_folders(path: Path, root: Path) -> None:
-    """Checks `root` and the folders in it on the way to `path`. OSError where one is missing."""
-    for folder in _on_the_way(path, root):
-        check(folder, os.stat(folder))
-
-
-def make_folders(path: Path, root: Path) -> None:
+def make_folders(path: str, root: str) -> None:
     """Makes `root` and the folders in it on the way to `path`, where they are missing; checks them."""
-    root.parent.mkdir(parents=True, exist_ok=True)
+    os.makedirs(os.path.dirname(root), exist_ok=True)
     for folder in _on_the_way(path, root):
-        folder.mkdir(mode=0o700, exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(folder, 0o700)
         check(folder, os.stat(folder))
 
 
-def _on_the_way(path: Path, root: Path) -> list[Path]:
-    between = path.relative_to(root).parts[:-1]
-    return [root, *(root.joinpath(*between[: i + 1]) for i in range(len(between)))]
+def _on_the_way(path: str, root: str) -> list[str]:
+    """`root` and the folders between it and a file in it."""
+    found, at = [root], path.find("/", len(root) + 1)
+    while at >= 0:
+        found.append(path[:at])
+        at = path.find("/", at + 1)
+    return found
 
 
-def read(path: Path, root: Path) -> bytes:
+def read(path: str, root: str) -> bytes:
     """The content of a file in `root`. OSError where there is none; a pipe or a folder in its place is none."""
-    check_folders(path, root)
+    for folder in _on_the_way(path, root):
+        check(folder, os.stat(folder))
     handle = os.open(
         path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
     )  # does not wait for a pipe's writer
@@ -55,14 +54,13 @@ def read(path: Path, root: Path) -> bytes:
         if not stat.S_ISREG(found.st_mode):
             raise IsADirectoryError(0, f"{path} is no file")
         check(path, found)
-    except BaseException:
+        with os.fdopen(handle, "rb", closefd=False) as file:
+            return file.read()
+    finally:
         os.close(handle)
-        raise
-    with os.fdopen(handle, "rb") as file:
-        return file.read()
 
 
-def remove(path: Path) -> None:
+def remove(path: str) -> None:
     """Takes away whatever is in the place of a file, if that is possible."""
     with contextlib.suppress(OSError):
         if stat.S_ISDIR(os.lstat(path).st_mode):

@@ -11,7 +11,7 @@ import ctypes
 import mmap
 import struct
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Final, NamedTuple
 
 from tilewright.diagnostics import CompileError
@@ -73,6 +73,13 @@ def _sections(data: bytes) -> list[Section]:
     ]
 
 
+@lru_cache(maxsize=1)
+def _parsed(data: bytes) -> tuple[list[Section], list[Symbol]]:
+    """Of the object that is being loaded, its sections and symbols."""
+    sections = _sections(data)
+    return sections, list(_symbols(data, sections))
+
+
 def _symbols(data: bytes, sections: list[Section]) -> Iterator[Symbol]:
     for section in sections:
         if section.type != _SYMTAB:
@@ -97,7 +104,7 @@ def defined_symbols(data: bytes) -> list[str]:
 
 
 def _names(data: bytes, defined: bool) -> list[str]:
-    shared = (s for s in _symbols(data, _sections(data)) if s.shared and s.name)
+    shared = (s for s in _parsed(data)[1] if s.shared and s.name)
     return sorted({s.name for s in shared if (s.section != 0) == defined})
 
 
@@ -111,8 +118,7 @@ class Image:
         """`addresses` of the symbols that the object does not define. Unplaceable where LLVM has to do it."""
         if struct.unpack_from("<H", data, 18) != (X86_64,):
             raise Unplaceable
-        sections = _sections(data)
-        table = list(_symbols(data, sections))
+        sections, table = _parsed(data)
         offsets: dict[int, int] = {}
         spans: list[tuple[int, int, int]] = []
         end = branches = 0

@@ -153,18 +153,22 @@ class References(Kept):
                 (name,) for name in (*function.__code__.co_names, *function.__code__.co_freevars)
             ]
         paths: set[tuple[str, ...]] = set()
-        inner: set[ast.AST] = set()
-        for node in (node for statement in body for node in ast.walk(statement)):
-            if node in inner or not isinstance(node, (ast.Name, ast.Attribute)):
-                continue
-            chain: list[str] = []
-            at: ast.AST = node
-            while isinstance(at, ast.Attribute):
-                chain.append(at.attr)
-                at = at.value
-                inner.add(at)
-            if isinstance(at, ast.Name):
-                paths.add((at.id, *reversed(chain)))
+        left: list[Any] = list(body)
+        while left:  # not ast.walk: half of what this function takes went into its generators
+            node = left.pop()
+            if isinstance(node, list):
+                left += node  # pyright: ignore[reportUnknownArgumentType]
+            elif isinstance(node, (ast.Name, ast.Attribute)):
+                chain: list[str] = []
+                while isinstance(node, ast.Attribute):
+                    chain.append(node.attr)
+                    node = node.value
+                if isinstance(node, ast.Name):
+                    paths.add((node.id, *reversed(chain)))
+                else:
+                    left.append(node)
+            elif isinstance(node, ast.AST):
+                left += vars(node).values()
         return sorted(paths)
 
     def _root(self, function: FunctionType, name: str) -> tuple[Any] | None:

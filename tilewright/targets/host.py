@@ -37,8 +37,14 @@ class HostExecutable:
         return self._asm
 
     def artifacts(self) -> Mapping[str, bytes]:
-        texts = {"source": self.ir.source, "llvm": self._llvm, "meta": self._meta}
-        return {"object": self._data, "texts": json.dumps(texts).encode()}
+        texts = {"source": self.ir.source, "llvm": self._llvm, "meta": json.dumps(self._meta)}
+        return {"object": self._data, **{name: text.encode() for name, text in texts.items()}}
+
+
+def loaded(artifacts: Mapping[str, bytes]) -> tuple[bytes, dict[str, Any], str, str]:
+    """Of an executable's artifacts: its object code, what a launch must know, the text of its source, LLVM's."""
+    source, llvm, meta = (artifacts[name].decode() for name in ("source", "llvm", "meta"))
+    return artifacts["object"], json.loads(meta), source, llvm
 
 
 def scalar_word(kind: str, value: Any) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -22,7 +21,7 @@ from tilewright.targets.cpu import workspace
 from tilewright.targets.cpu.machine import CpuMachine, chosen, few_reads
 from tilewright.targets.cpu.merging import ALONE, Merging, may_pay
 from tilewright.targets.cpu.pool import Pool, pool
-from tilewright.targets.host import HostExecutable, scalar_word, thread_count
+from tilewright.targets.host import HostExecutable, loaded, scalar_word, thread_count
 from tilewright.targets.stages import StageTexts, source_of
 from tilewright.uarch.calibration import with_calibration
 
@@ -370,12 +369,11 @@ class CpuTarget(Target):
         return f"{chosen(options.machine)}; threads: {threads}; {toolchain_version()}"
 
     def load(self, artifacts: Mapping[str, bytes], options: CompileOptions) -> Executable:
-        texts = json.loads(artifacts["texts"])
-        if "machine" not in texts["meta"]:
+        data, meta, source, llvm = loaded(artifacts)
+        if "machine" not in meta:
             return get_target(LANES).load(artifacts, options)
-        m = chosen(texts["meta"]["machine"])
-        ir = _stages(texts["source"], options, m)
-        return CpuExecutable(artifacts["object"], texts["meta"], ir, texts["llvm"], m, options)
+        m = chosen(meta["machine"])
+        return CpuExecutable(data, meta, _stages(source, options, m), llvm, m, options)
 
 
 def _stages(source: str, options: CompileOptions, m: CpuMachine) -> StageTexts:

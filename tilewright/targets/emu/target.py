@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -24,7 +23,7 @@ from tilewright.targets.base import CompileOptions, Target
 from tilewright.targets.emu.fibers import SYMBOLS, scheduler
 from tilewright.targets.emu.report import describe_failure, first_stuck
 from tilewright.targets.emu.worker import EmuLauncher, EmuWorker
-from tilewright.targets.host import HostExecutable, scalar_word, thread_count
+from tilewright.targets.host import HostExecutable, loaded, scalar_word, thread_count
 from tilewright.targets.host_arguments import argument_kinds
 from tilewright.targets.stages import StageTexts, source_of
 
@@ -105,9 +104,8 @@ class EmuTarget(Target):
         return f"on the CPU, {native()}; {toolchain_version()}"
 
     def load(self, artifacts: Mapping[str, bytes], options: CompileOptions) -> EmuExecutable:
-        texts = json.loads(artifacts["texts"])
-        ir = StageTexts(texts["source"], _lower)
-        return EmuExecutable(artifacts["object"], texts["meta"], ir, texts["llvm"], native())
+        data, meta, source, llvm = loaded(artifacts)
+        return EmuExecutable(data, meta, StageTexts(source, _lower), llvm, native())
 
 
 def _lower(
