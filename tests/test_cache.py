@@ -188,7 +188,7 @@ def test_an_entry_is_absent_once_a_file_that_made_it_has_changed(tmp_path, monke
     inner, other = tmp_path / "pass.py", tmp_path / "other.py"
     inner.write_text("x = 1\n")
     other.write_text("x = 1\n")
-    monkeypatch.setitem(sys.modules, "some_pass", SimpleNamespace(__file__=str(inner)))
+    monkeypatch.setitem(sys.modules, "tilewright.some_pass", SimpleNamespace(__file__=str(inner)))
 
     def found(change=lambda: None):
         """What a process finds that starts after a change."""

@@ -250,7 +250,8 @@ def compiler_fingerprint() -> str:
 
 def _loaded() -> bytes:
     """The files of the compiler that are loaded, and a digest of their versions."""
-    places = [getattr(module, "__file__", None) or "" for module in list(sys.modules.values())]
+    own = [m for name, m in list(sys.modules.items()) if name[:10] in ("tilewright", "__main__")]
+    places = [getattr(module, "__file__", None) or "" for module in own]
     files = [place.removeprefix(_ROOT) for place in places if place.startswith(_ROOT)]
     return "\n".join([_versions(files), *files]).encode()
 

@@ -29,7 +29,8 @@ LIBRARY = re.compile(
 def _process_address(name: str) -> int | None:
     """Where the dynamic linker of this process, or LLVM, has `name`."""
     try:
-        return ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value
+        at = ctypes.addressof(getattr(ctypes.pythonapi, name))  # of a word that holds it
+        return ctypes.c_void_p.from_address(at).value
     except AttributeError:
         from tilewright.codegen.jit import exported
 
