@@ -8,6 +8,7 @@ import pytest
 
 import tilewright as tw
 from tilewright import knobs
+from tilewright.ops.softmax import softmax_rows
 from tilewright.runtime.arrays import describe
 from tilewright.targets.cpu import merging
 from tilewright.targets.cpu.machine import THIN_COLUMNS
@@ -48,7 +49,7 @@ def merged(kernel, grid, args, **tiles):
     """How many programs along each axis of the grid one of the code for a launch stands for."""
     executable = kernel.compile(*args, **tiles).executable
     described = [describe(a, "") for a in args]
-    return executable.merged((*grid, 1), described)._merged
+    return executable.merged((*grid, 1, 1)[:3], described)._merged
 
 
 @pytest.mark.parametrize("name", ["f32", "bf16", "i8"])
@@ -98,12 +99,80 @@ def test_products_whose_sums_would_be_added_up_in_another_order_stay(rng):
     assert 32 * merged(own, (16, 16), args, BM=32, BN=32)[1] > THIN_COLUMNS
 
 
+@tw.kernel
+def gate(X, G, Y, BM: tw.constexpr, BN: tw.constexpr):
+    """silu(x g) of what lies below the diagonal, onto Y."""
+    m, n = tw.program_id(0) * BM, tw.program_id(1) * BN
+    x = tw.load_tile(tw.init_tile(X, [m, n], (BM, BN))).to(tw.f32)
+    g = tw.load_tile(tw.init_tile(G, [n], (1, BN))).to(tw.f32)
+    row, column = tw.arange(0, BM, axis=0, shape=(BM, BN)), tw.arange(0, BN, shape=(BM, BN))
+    z = tw.where(m + row > n + column, x * g / (1 + tw.exp(-x * g)), 0.0)
+    t = tw.init_tile(Y, [m, n], (BM, BN))
+    tw.store_tile(tw.load_tile(t) + z.to(Y.dtype), t)
+
+
+@tw.kernel
+def decayed(X, Y, BM: tw.constexpr, BN: tw.constexpr):
+    """A running sum of slices, kept as a whole from one to the next."""
+    m, n = tw.program_id(0) * BM, tw.program_id(1) * BN
+    sums = tw.zeros((BM, BN), tw.f32)
+    for k in range(X.shape[0]):
+        sums = sums * 0.5 + tw.load_tile(tw.init_tile(X, [k, m, n], (BM, BN)))
+    tw.store_tile(sums, tw.init_tile(Y, [m, n], (BM, BN)))
+
+
+@pytest.mark.parametrize("name", ["f32", "bf16"])
+def test_programs_without_products_are_merged_along_rows_and_columns(rng, name):
+    m, n = (int(x) for x in rng.integers((500, 1300), (560, 1400)))
+    bm, bn = (int(x) for x in rng.choice([8, 16, 32], 2))
+    x, g, y = (rng.standard_normal(shape).astype(KINDS[name]) for shape in ((m, n), n, (m, n)))
+    own, tiles = {"target": "cpu", "num_threads": 2}, {"BM": bm, "BN": bn}
+    gx, gy = -(-m // bm), -(-n // bn)
+    for grid in ((gx, gy), (gx, gy - 1)):  # all of Y, and what leaves some of it
+        found: list[np.ndarray] = []
+        for disable in ((), ("merge-programs",)):
+            out = y.copy()
+            gate.options(**own, disable=disable)[grid](x, g, out, **tiles)
+            found.append(out)
+        assert found[0].tobytes() == found[1].tobytes()
+        end = grid[1] * bn
+        assert (found[0][:, end:] == y[:, end:]).all()
+        factors = merged(gate.options(**own), grid, (x, g, y), **tiles)
+        assert factors[1] > 1 if grid == (gx, gy) else grid[1] % factors[1] == 0
+    said = " x ".join(map(str, merged(gate.options(**own), (gx, gy), (x, g, y), **tiles)))
+    assert said in gate.options(**own).explain(x, g, y, **tiles)
+    z = np.tril(x.astype(np.float64) * g.astype(np.float64), -1)[:, :end]
+    wanted = y[:, :end].astype(np.float64) + z / (1 + np.exp(-z))
+    assert np.linalg.norm(found[0][:, :end] - wanted) <= 8e-3 * np.linalg.norm(wanted)
+
+
+def test_few_whole_rows_of_a_program_become_many(rng):
+    x = rng.standard_normal((515, 2056)).astype(np.float32)
+    y, own = np.full_like(x, np.nan), softmax_rows.options(target="cpu", num_threads=2)
+    assert merged(own, (258,), (x, y), BM=2, BN=2112)[0] > 1
+    own[258](x, y, BM=2, BN=2112)
+    e = np.exp(x.astype(np.float64) - x.max(1, keepdims=True))
+    wanted = e / e.sum(1, keepdims=True)
+    assert np.linalg.norm(y - wanted) <= 1e-6 * np.linalg.norm(wanted)
+
+
+def test_tiles_that_wait_in_memory_stay_in_the_first_cache(rng):
+    """However many programs would be merged for their rows."""
+    x, y = np.zeros((3, 2048, 1024), np.float32), np.zeros((2048, 1024), np.float32)
+    own = decayed.options(target="cpu", num_threads=1)
+    assert merged(own, (64, 16), (x, y), BM=32, BN=64) == merging.ALONE
+    assert "merged" not in own.explain(x, y, BM=32, BN=64)
+
+
 def test_few_programs_and_large_tiles_are_no_reason_to_compile_again():
     assert merging.may_pay(64 * 64, (8, 8, 1), 2)
     assert not merging.may_pay(64 * 64, (2, 2, 1), 2)
     assert not merging.may_pay(64 * 64, (64, 1, 1), 64)
     assert not merging.may_pay(256 * 512, (64, 64, 1), 2)
     assert not merging.may_pay(0, (64, 64, 1), 2)
+    assert merging.may_pay(64 * 64, (8, 8, 1), 2, rows=True)
+    assert not merging.may_pay(64 * 64, (4, 8, 1), 2, rows=True)
+    assert not merging.may_pay(64 * 64, (8, 8, 1), 17, rows=True)
 
 
 def test_a_side_that_one_program_covers_is_not_made_longer(rng, monkeypatch):

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from math import prod
 from typing import Any
 
-from xdsl.dialects.builtin import (
-    ModuleOp,
-)
+from xdsl.dialects.builtin import ModuleOp
 
 from tilewright.codegen import emit_module
 from tilewright.codegen.jit import compile_object
-from tilewright.dialects.xetile import TileMmaOp
 from tilewright.passes.observer import Observer
 from tilewright.targets.base import CompileOptions
 from tilewright.targets.cpu.machine import CpuMachine
+from tilewright.targets.cpu.merging import largest_tile
 from tilewright.targets.cpu.pipeline import run_pipeline
 from tilewright.targets.host_arguments import argument_kinds
 
@@ -24,7 +21,7 @@ def build(
 ) -> tuple[bytes, dict[str, Any], str]:
     """Object code, facts for launching it (of JSON's types), the LLVM IR text."""
     remarks: list[str] = []
-    products = [op.result.type.get_shape() for op in module.walk() if isinstance(op, TileMmaOp)]  # pyright: ignore
+    tile = largest_tile(module)
     lowered = run_pipeline(module, m, options, remarks, observe=observe)
     text = emit_module(lowered.module, m.target)
     data = compile_object(text, m.target)
@@ -41,7 +38,7 @@ def build(
         ],
         "subgroups": lowered.subgroups,
         "merged": lowered.merged,
-        "tile": max(map(prod, products), default=0),
+        "tile": tile,
         "prints": lowered.prints,
         "remarks": remarks,
         "machine": options.machine,

@@ -52,6 +52,8 @@ from tilewright.targets.cpu.sweeps import Ahead, Sweep, main_part
 
 ROW_BLOCK = 16
 """Rows that run together, so that columns are vectors; fewer where rows are long."""
+MOVED_BYTES = 8 << 10
+"""What rows that run together read and write of arrays: with more at once, memory waits while they are computed."""
 WRITE_AHEAD = 2048
 """Bytes of rows that are fetched before they are written: the lines that a core can wait for at once, twice."""
 
@@ -121,7 +123,8 @@ class FusedEmitter(FusedPlanner):
         if has_columns or not has_rows:
             limit = ROW_BLOCK if has_rows else max(self.vector_bytes // 4, 1)
             if has_rows:
-                limit = max(1, min(limit, ROW_BLOCK_BYTES // (4 * max(widths))))
+                limit = min(limit, ROW_BLOCK_BYTES // (4 * max(widths)))
+                limit = max(1, min(limit, MOVED_BYTES // max(1, self.moved(plan.roots))))
             step = max(d for d in range(1, min(limit, plan.rows) + 1) if plan.rows % d == 0)
         self.keep_rows(plan, step)
         tile = overlapping(self, plan, step) if self.overlap else None
@@ -417,6 +420,15 @@ class FusedEmitter(FusedPlanner):
                 if isinstance(tile, Tile) and rows_cols(value.type)[0] > 1:
                     found.append(tile)
         return found
+
+    def moved(self, roots: Sequence[Root]) -> int:
+        """Bytes of arrays that a row reads and writes."""
+        tiles = self.tiles_read(roots)
+        for root in roots:
+            if isinstance(root.op, xt.StoreTileOp):
+                tile = self.e.values.tiles[self.e.values.real(root.op.tile)]
+                tiles += [tile] if isinstance(tile, Tile) else []
+        return sum(tile.shape[1] * itemsize(tile.element) for tile in tiles)
 
     def prefetch(self, ahead: Ahead, place: Position) -> None:
         b = self.b

@@ -1,16 +1,17 @@
 """Launches of many programs with small tiles: the kernel is compiled once more, so that one program does what several
 of the grid did (`passes/merge_programs.py`).
 
-How many is chosen by the model of products (`product_cost`) for the arrays and the threads at hand. A launch asks once
-for each grid and shapes; what is chosen, and the code for it, lie on disk. No bit of a result changes: products whose
-sums would be added up in another order stay as they are.
+How many is chosen for the arrays and the threads at hand: by the model of products (`product_cost`), for a kernel
+without them by what rows of tiles cost (`row_cost`). A launch asks once for each grid and shapes; what is chosen, and
+the code for it, lie on disk. No bit of a result changes but those of sums along rows, which rows that overlap add up in
+another order; products whose sums would be stay as they are.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import inf, prod
 from typing import TYPE_CHECKING, Any
 
@@ -27,25 +28,33 @@ if TYPE_CHECKING:
     from tilewright.passes.merge_programs import Merge
     from tilewright.targets.base import Executable
     from tilewright.targets.cpu.product_cost import PanelCosts
+    from tilewright.targets.cpu.row_cost import RowCosts
     from tilewright.uarch.products import PlacedProduct
 
 FACTORS = (1, 2, 4, 8, 16)
 """Programs along an axis that are tried together."""
+MORE_FACTORS = (*FACTORS, 32, 64)
+"""Of a kernel without products."""
 LARGE = 1 << 17
-"""Elements of a product's tile that gains nothing from being larger."""
+"""Elements of a tile that gains nothing from being larger."""
 MANY = 1 << 16
-"""Elements of a result from which on another compilation may be worth it."""
+"""Elements of a result from which on another compilation may be worth it; for rows, which take less, four times as
+many."""
 GAIN = 0.05
 """What part of the time it must save: the cost is no better known."""
+NEAR_BYTES = 16 << 10
+"""Values that wait in memory stay in the first cache up to this size."""
 
 ALONE: Grid = (1, 1, 1)
 _CHOICE = "merge.json"
 
 
-def may_pay(tile: int, grid: Grid, threads: int) -> bool:
-    """Can merging be worth a thought, for programs whose largest product has so many elements?"""
+def may_pay(tile: int, grid: Grid, threads: int, rows: bool = False) -> bool:
+    """Can merging be worth a thought, for programs whose largest product has so many elements, or what they store where
+    they have none (`rows`)?"""
     programs = grid[0] * grid[1] * grid[2]
-    return 0 < tile <= LARGE // 2 and programs > threads and programs * tile >= MANY
+    many = programs >= 4 * threads if rows else programs > threads
+    return 0 < tile <= LARGE // 2 and many and programs * tile >= (4 * MANY if rows else MANY)
 
 
 def _best(told: Mapping[Grid, float]) -> Grid:
@@ -53,14 +62,42 @@ def _best(told: Mapping[Grid, float]) -> Grid:
     return best if told[best] < (1 - GAIN) * told[ALONE] else ALONE
 
 
-class Merging:
-    """How the programs of one kernel, whose text is `source`, are merged."""
+@dataclass(frozen=True)
+class _Known:
+    """A kernel: its work, the axes along which its programs can be merged, and what its rows cost, where it has no
+    products."""
 
-    def __init__(self, source: str, target: Target, options: CompileOptions):
+    program: Program
+    merges: Mapping[int, Merge]
+    rows: RowCosts | None
+    tile: tuple[int, bool]
+    """See `largest_tile`."""
+
+
+def largest_tile(module: ModuleOp) -> tuple[int, bool]:
+    """Elements of the largest product's tile; where there are no products, of the largest that is stored, and True."""
+    from tilewright.dialects.xetile import StoreScatterOp, StoreTileOp, TileMmaOp
+    from tilewright.passes.axes import shape_of
+
+    ops = list(module.walk())
+    products = [op.result for op in ops if isinstance(op, TileMmaOp)]
+    stored = [op.value for op in ops if isinstance(op, StoreTileOp | StoreScatterOp)]
+    return max((prod(shape_of(v) or ()) for v in products or stored), default=0), not products
+
+
+class Merging:
+    """How the programs of one kernel, whose text is `source`, are merged. `waiting`: bytes of its values that wait in
+    memory, where it has been compiled."""
+
+    def __init__(
+        self, source: str, target: Target, options: CompileOptions, waiting: int | None = None
+    ):
         self._source, self._target, self._options = source, target, options
+        self._waiting = waiting
+        self._artifacts: dict[Grid, Mapping[str, bytes]] = {}
         self._chosen: dict[Any, Grid] = {}
         self._made: dict[Grid, Executable | None] = {}
-        self._program: tuple[Program, Mapping[int, Merge]] | None = None
+        self._program: _Known | None = None
         self._lock = forks.lock()
 
     def executable(
@@ -96,19 +133,19 @@ class Merging:
 
     def _choice(self, grid: Grid, args: Sequence[Argument], costs: PanelCosts) -> Grid:
         """How many programs to merge along each axis."""
-        return _best(self._estimates(grid, args, costs))
+        best = _best(self._estimates(grid, args, costs))
+        return ALONE if self._swells(best) else best
 
     def explained(self, args: Sequence[Argument], costs: PanelCosts) -> str:
         """What becomes of the programs of a launch that covers the arrays, for people; "" where they stay."""
         self._program = self._program or self._read(costs)
-        program, _ = self._program
-        grid = program.grid(args)
-        tile = max((m * n for _, (m, n, _) in program.products), default=0)
-        if not may_pay(tile, grid, costs.threads):
+        grid = self._program.program.grid(args)
+        tile, rows = self._program.tile
+        if not may_pay(tile, grid, costs.threads, rows):
             return ""
         told = self._estimates(grid, args, costs)
         best = _best(told)
-        if best == ALONE:
+        if best == ALONE or self._swells(best):
             return ""
         (gx, gy, gz), (x, y, z) = grid, best
         now, before = (f"{1e6 * told[each]:.1f} us" for each in (best, ALONE))
@@ -117,10 +154,10 @@ class Merging:
     def _estimates(
         self, grid: Grid, args: Sequence[Argument], costs: PanelCosts
     ) -> dict[Grid, float]:
-        """Seconds that products take, by how many programs are merged along each axis."""
+        """Seconds that products or rows take, by how many programs are merged along each axis."""
         shapes = [a.shape if isinstance(a, ArrayArg) else () for a in args]
         self._program = self._program or self._read(costs)
-        program, known = self._program
+        program, known, rows = self._program.program, self._program.merges, self._program.rows
         alone = program.placed(args)
         sides = [((p.op.a, 0), (p.op.b, 1)) for p, _ in program.products]
 
@@ -140,6 +177,8 @@ class Merging:
             return found
 
         def seconds(factors: Grid) -> float:
+            if rows is not None:
+                return rows.seconds(grid, factors, costs.threads, LARGE)
             products = merged(factors)
             if costs.forms(products) != forms:
                 return inf
@@ -150,30 +189,53 @@ class Merging:
         ways = [
             [
                 f
-                for f in FACTORS
+                for f in (FACTORS if rows is None else MORE_FACTORS)
                 if f == 1 or (f < 2 * n and x in known and known[x].covers(n, f, shapes))
             ]
             for x, n in enumerate(grid)
         ]
         return {(x, y, z): seconds((x, y, z)) for x in ways[0] for y in ways[1] for z in ways[2]}
 
-    def _read(self, costs: PanelCosts) -> tuple[Program, Mapping[int, Merge]]:
-        """What a program of the kernel does, and the axes along which they can be merged."""
+    def _read(self, costs: PanelCosts) -> _Known:
         from tilewright.passes.kernel import kernel_of
         from tilewright.passes.launch_cost import Program
         from tilewright.passes.merge_programs import merges
+        from tilewright.targets.cpu.row_cost import RowCosts
 
         module = self._module()
+        tile = largest_tile(module)
         found = {each.axis: each for each in merges(kernel_of(module))}
-        return Program.of(module, GENERIC, costs), found
+        rows = RowCosts(kernel_of(module), found) if tile[1] else None
+        return _Known(Program.of(module, GENERIC, costs), found, rows, tile)
 
     def _module(self) -> ModuleOp:
         from tilewright.dialects.text import parse_module
 
         return parse_module(self._source)
 
+    def _swells(self, factors: Grid) -> bool:
+        """Do values of rows that wait in memory leave the first cache where programs are merged?"""
+        assert self._program is not None
+        if self._program.rows is None or factors == ALONE:
+            return False
+        bytes = self._waits(factors)
+        if bytes <= NEAR_BYTES:
+            return False
+        if self._waiting is None:
+            self._waiting = self._waits(ALONE)
+        return bytes > 2 * self._waiting
+
+    def _waits(self, factors: Grid) -> int:
+        return json.loads(self._compiled(factors)["texts"])["meta"]["scratch_bytes"]
+
     def _code(self, factors: Grid) -> Executable | None:
         """The kernel with its programs merged; None where that cannot be."""
+        try:
+            return self._target.load(self._compiled(factors), self._options)
+        except TilewrightError:
+            return None
+
+    def _compiled(self, factors: Grid) -> Mapping[str, bytes]:
         from tilewright.passes.kernel import kernel_of
         from tilewright.passes.merge_programs import ask
 
@@ -182,8 +244,7 @@ class Merging:
             ask(kernel_of(module), factors)
             return self._target.build(module, self._options).artifacts()  # pyright: ignore
 
-        try:
-            stored = cache.kept(self._names("merged", repr(factors)), make)
-            return self._target.load(stored, self._options)
-        except TilewrightError:
-            return None
+        if factors not in self._artifacts:
+            names = self._names("merged", repr(factors))
+            self._artifacts[factors] = cache.kept(names, make)
+        return self._artifacts[factors]

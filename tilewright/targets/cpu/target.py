@@ -56,7 +56,7 @@ class CpuExecutable(HostExecutable):
         self._merged: Grid = tuple(meta["merged"])  # pyright: ignore
         self._merging = None
         if self._merged == ALONE and "merge-programs" not in options.disable:
-            self._merging = Merging(ir.source, TARGET, options)
+            self._merging = Merging(ir.source, TARGET, options, meta["scratch_bytes"])
         self._kinds: list[tuple[str, int]] = [(k, r) for k, r in meta["arguments"]]
         self._words = meta["block_bytes"] // 8
         self._tail = meta["grid"] // 8
@@ -166,7 +166,8 @@ class CpuExecutable(HostExecutable):
         """The code that a launch like this one runs: where that pays, one whose programs do what several of the grid
         do."""
         threads = self._threads or thread_count()
-        if self._merging is None or not may_pay(self._meta["tile"], grid, threads):
+        tile, rows = self._meta["tile"]
+        if self._merging is None or not may_pay(tile, grid, threads, rows):
             return self
         from tilewright.targets.cpu.product_cost import PanelCosts
 
