@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -10,6 +13,7 @@ from tests.lowering.programs import lowered, run, wrong
 from tilewright.dialects.text import parse_module, verify_module
 from tilewright.passes.kernel import kernel_of
 from tilewright.passes.retile import compute_in_passes, shared_memory
+from tilewright.passes.views import fold_views
 from tilewright.passes.xegpu.pipeline import SUBGROUP, WORKGROUP
 
 S = "#xetile.tile_attr<memory_space = 3>"
@@ -84,16 +88,47 @@ def ring(name: str) -> str:
     return KERNEL.format(args=args, body=RING.format(memory=memory, s=S, **places))
 
 
-@pytest.mark.parametrize("name", RINGS)
+def as_bytes(text: str) -> str:
+    """The arrays as views of one allocation."""
+    a, b = "memref<32x16xf32, 3>", "memref<16x16xf32, 3>"
+    arena = "memref<4096xi8, 3>"
+    text = text.replace(
+        f"%s_a = memref.alloc() : {a}",
+        f"%arena = memref.alloc() : {arena}\n  %s_a = memref.view %arena[%c0][] : {arena} to {a}",
+    )
+    view = f"%half = arith.constant 2048 : index\n  %s_b = memref.view %arena[%half][] : {arena} to {b}"
+    return text.replace(f"%s_b = memref.alloc() : {b}", view)
+
+
+def as_parts(text: str) -> str:
+    """Each slot as a part of the array."""
+    part = "memref<32x8xf32, strided<[8, 1], offset: ?>, 3>"
+    text = text.replace("%s_a[0, 0, 0]", "%s_a[%c0, 0, 0]")
+    slot = rf"\1_slot = memref.subview %s_a\2 [1, 32, 8] [1, 1, 1] : \3 to {part}"
+    tile = rf"\1 = xetile.init_tile \1_slot[0, 0] : {part} ->"
+    found = r"(%\w+) = xetile.init_tile %s_a(\[.*?\]) : (memref<.*?>) ->"
+    return re.sub(found, rf"{slot}\n    {tile}", text)
+
+
+SPELLED: dict[str, tuple[str, Callable[[str], str]]] = {
+    **{name: (name, str) for name in RINGS},
+    "of bytes": ("side by side", as_bytes),
+    "by parts": ("of three dimensions", as_parts),
+}
+
+
+@pytest.mark.parametrize("name", SPELLED)
 def test_slots_of_a_ring_are_cut_with_the_tiles_in_them(name: str):
     """Its columns are added up and stay whole, so that only A's slots are cut: 2 KiB + 1 become 512 bytes + 1 KiB."""
-    module = parse_module(ring(name))
+    of, spelled = SPELLED[name]
+    module = parse_module(spelled(ring(of)))
     rng = fresh_rng()
     a, b = (rng.standard_normal((32, n)).astype(np.float32) for n in (32, 16))
     args = [a, b, np.full((32, 1), np.nan, np.float32)]
     expected = run(module, (1, 1, 1), args)
     right = a.astype(np.float64) @ b.astype(np.float64).sum(axis=1)
     assert np.linalg.norm(expected[2][:, 0] - right) < 1e-5 * np.linalg.norm(right)
+    fold_views(kernel_of(module))
     assert compute_in_passes(kernel_of(module), room=1600) == 4
     assert sum(shared_memory(kernel_of(module)).values()) == 1536
     verify_module(module)

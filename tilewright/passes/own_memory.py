@@ -46,13 +46,17 @@ def shared_bytes(op: Operation) -> int:
     kind = op.memref.type if isinstance(op, memref.AllocOp | memref.AllocaOp) else None
     if kind is None or not is_shared(kind) or DYNAMIC_INDEX in kind.get_shape():
         return 0
-    return _bytes(kind)
+    return _in_lines(kind)
 
 
-def _bytes(kind: MemRefType) -> int:
+def bytes_of(kind: MemRefType) -> int:
+    """Of an array without gaps."""
+    return max(1, prod(kind.get_shape())) * -(-element_bits(kind.element_type) // 8)
+
+
+def _in_lines(kind: MemRefType) -> int:
     """Of an allocation, in whole lines."""
-    size = max(1, prod(kind.get_shape())) * -(-element_bits(kind.element_type) // 8)
-    return -(-size // LINE) * LINE
+    return -(-bytes_of(kind) // LINE) * LINE
 
 
 def own_memory(kernel: gpu.FuncOp) -> None:
@@ -98,7 +102,7 @@ def _placed(
         )
     if parts == 1 or not isinstance(kind.layout, NoneAttr):
         return Rewriter.replace_value_with_new_type(op.memref, kind)
-    size = _bytes(kind)
+    size = _in_lines(kind)
     whole = MemRefType(i8, [parts * size], memory_space=kind.memory_space)
     shared, at = memref.AllocOp([], [], whole), Before(op)
     shared.location = op.location

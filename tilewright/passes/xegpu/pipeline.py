@@ -26,7 +26,7 @@ from tilewright.passes.pipeline import CLEANUP, Pass, Pipeline, Unit
 from tilewright.passes.retile import compute_in_passes, shared_memory
 from tilewright.passes.sink_broadcasts import sink_broadcasts
 from tilewright.passes.vector_reductions import reductions_alike
-from tilewright.passes.views import FOLD_VIEWS
+from tilewright.passes.views import FOLD_VIEWS, fold_views
 from tilewright.passes.xegpu.atomic_results import atomic_results
 from tilewright.passes.xegpu.blocking import block
 from tilewright.passes.xegpu.blockop_fallback import mark
@@ -70,6 +70,7 @@ def compute_parts(passes: int = 0) -> Pass[XeUnit]:
         if (room or count > 1) and not any(op.name.startswith("xetile.") for op in kernel.walk()):
             # Tiles are what is split: they say the same.
             xegpu_to_xetile(unit.module)
+            fold_views(kernel)
         unit.passes = compute_in_passes(kernel, count, room)
         kernel.attributes.pop(IN_PASSES, None)
         if unit.passes > 1:

@@ -322,9 +322,12 @@ def _shared_memref(at: Before, create: xegpu.CreateMemDescOp, type: MemDescType)
     if source.element_type != type.element_type:
         if source.element_type != IntegerType(8) or len(source.get_shape()) != 1:
             raise unsupported(create, f"{source} cannot be seen as {type.element_type}")
-        zero = at.index(0)
-        flat = MemRefType(type.element_type, [prod(shape)], NoneAttr(), source.memory_space)
-        value = at.add(memref.ViewOp(value, zero, [], flat))
+        whole = type.mem_layout == NoneAttr()
+        extents = list(shape) if whole else [prod(shape)]
+        kind = MemRefType(type.element_type, extents, NoneAttr(), source.memory_space)
+        value = at.add(memref.ViewOp(value, at.index(0), [], kind))
+        if whole:
+            return value
     elif source.get_shape() == shape and type.mem_layout == NoneAttr():
         return value
     kind = MemRefType(
