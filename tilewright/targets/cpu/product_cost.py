@@ -71,7 +71,7 @@ class PanelCosts:
         """Seconds of a launch by cause."""
         mine = programs / self.threads
         rounds = mine if mine > MANY_ROUNDS else ceil(mine)
-        end = self.rates.uneven * max(0.0, log2(self.threads) - 1)
+        end = self.rates.uneven * log2(self.threads)
         start = (rounds + end) * self.rates.program + min(
             programs, self.threads
         ) * self.rates.thread
@@ -147,7 +147,7 @@ class PanelCosts:
                 packed = rates.pack_short_runs
             if not side.loaded:
                 found.append(("copies", mine / rates.pack_rows, True))
-            elif other.tiles > few and (side.tiles == 1 or side.tile % lanes == 0):
+            elif other.tiles > few and side.tile % lanes == 0:
                 all_of_it = p.k * side.whole * size
                 written = all_of_it / rates.shared_writes if self.threads >= SHARING else 0.0
                 meeting = rates.meeting if self.threads > 1 else 0.0
