@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from xdsl.dialects import scf
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
@@ -59,6 +59,25 @@ def given_by(value: SSAValue) -> tuple[SSAValue, ...]:
             return tuple(terminator(region.block).operands[value.index] for region in op.regions)
         case _:
             return ()
+
+
+def reached(
+    start: Iterable[SSAValue], step: Callable[[SSAValue], Iterable[SSAValue]]
+) -> dict[SSAValue, None]:
+    """The values at the start, and all that step after step leads to, each once."""
+    found = dict.fromkeys(start)
+    work = list(found)
+    while work:
+        new = [v for v in dict.fromkeys(step(work.pop())) if v not in found]
+        found.update(dict.fromkeys(new))
+        work.extend(new)
+    return found
+
+
+def operands_of(value: SSAValue, block: Block | None = None) -> Sequence[SSAValue]:
+    """The operands of the op that makes a value; nothing where it is none, or stands in another block than this."""
+    op = value.owner
+    return op.operands if isinstance(op, Operation) and block in (None, op.parent) else ()
 
 
 def terminator(block: Block) -> Operation:

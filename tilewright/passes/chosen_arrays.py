@@ -23,7 +23,7 @@ from xdsl.rewriter import Rewriter
 from xdsl.traits import IsTerminator, is_side_effect_free
 
 from tilewright.diagnostics import unsupported
-from tilewright.passes.carried import given_by
+from tilewright.passes.carried import given_by, reached
 from tilewright.passes.emit import Before
 
 Arrays = Mapping[int, SSAValue]
@@ -81,17 +81,7 @@ def _chooser(value: SSAValue) -> Operation:
 
 def _roots(value: SSAValue) -> list[SSAValue]:
     """The arrays that a value may be."""
-    work, seen, found = [value], set[SSAValue](), list[SSAValue]()
-    while work:
-        at = work.pop()
-        if at in seen:
-            continue
-        seen.add(at)
-        given = _given(at)
-        work += given
-        if not given:
-            found.append(at)
-    return found
+    return [v for v in reached([value], _given) if not _given(v)]
 
 
 def _made_before(root: SSAValue, flow: set[Operation]) -> None:

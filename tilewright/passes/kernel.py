@@ -11,6 +11,7 @@ from xdsl.ir import Operation, SSAValue
 from tilewright.arguments import Grid
 from tilewright.diagnostics import error_at, unsupported
 from tilewright.dialects.xetile import TileType
+from tilewright.passes.carried import operands_of, reached
 
 LEVEL = "tilewright.level"
 """Attribute of a kernel: who runs its text, one of `LEVELS`."""
@@ -129,14 +130,5 @@ def leave_out_maps(kernel: gpu.FuncOp, remarks: list[str], *, strict: bool, inst
 
 def program_ids(ssa: SSAValue) -> list[gpu.BlockIdOp]:
     """The numbers of a program that go into a value, but for what loops carry."""
-    work, seen = [ssa], set[SSAValue]()
-    found: list[gpu.BlockIdOp] = []
-    while work:
-        value = work.pop()
-        if value in seen or not isinstance(value.owner, Operation):
-            continue
-        seen.add(value)
-        if isinstance(value.owner, gpu.BlockIdOp):
-            found.append(value.owner)
-        work.extend(value.owner.operands)
-    return found
+    owners = (value.owner for value in reached([ssa], operands_of))
+    return [op for op in owners if isinstance(op, gpu.BlockIdOp)]

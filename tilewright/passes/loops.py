@@ -15,7 +15,7 @@ from xdsl.ir import Block, BlockArgument, Operation, OpResult, Region, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.diagnostics import unsupported
-from tilewright.passes.carried import terminator
+from tilewright.passes.carried import reached, terminator
 from tilewright.passes.memory_objects import is_pure
 
 
@@ -252,16 +252,9 @@ def _narrow_if(op: scf.IfOp, ops: set[Operation], values: set[SSAValue]) -> None
 
 def depends(value: SSAValue, on: SSAValue, block: Block) -> bool:
     """Does a value of one run through a block depend on another? What comes from outside of it does not."""
-    seen: set[SSAValue] = set()
-    work = [value]
-    while work:
-        here = work.pop()
-        if here is on:
-            return True
-        if here in seen:
-            continue
-        seen.add(here)
-        if isinstance(here.owner, Operation) and here.owner.parent is block:
-            for inner in here.owner.walk():
-                work += inner.operands
-    return False
+
+    def needed(value: SSAValue) -> Iterable[SSAValue]:
+        made = isinstance(value.owner, Operation) and value.owner.parent is block
+        return [v for op in value.owner.walk() for v in op.operands] if made else ()
+
+    return on in reached([value], needed)

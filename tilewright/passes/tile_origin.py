@@ -9,12 +9,12 @@ from collections.abc import Iterator, Sequence
 from math import gcd
 
 from xdsl.dialects import arith
-from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
+from xdsl.ir import BlockArgument, Operation, SSAValue
 from xdsl.traits import MemoryEffectKind
 
 from tilewright.dialects import xetile
 from tilewright.dialects.effects import memory_effects, written
-from tilewright.passes.carried import given_by
+from tilewright.passes.carried import given_by, reached
 from tilewright.passes.induction import same_view
 from tilewright.passes.integers import ANY, Divisors, Solver, extent_divisor
 from tilewright.passes.memory_objects import (
@@ -47,22 +47,9 @@ def tile_origin(tile: SSAValue) -> xetile.InitTileOp | None:
 
 def _reachable(tile: SSAValue) -> list[xetile.InitTileOp]:
     """The init_tile ops that a tile may go back to; empty where one source is of another kind."""
-    found: list[xetile.InitTileOp] = []
-    seen: set[SSAValue] = set()
-    pending = [tile]
-    while pending:
-        value = pending.pop()
-        if value in seen:
-            continue
-        seen.add(value)
-        if isinstance(value, OpResult) and isinstance(value.op, xetile.InitTileOp):
-            found.append(value.op)
-            continue
-        sources = _tile_sources(value)
-        if not sources:
-            return []
-        pending += reversed(sources)
-    return found
+    ends = [v.owner for v in reached([tile], _tile_sources) if not _tile_sources(v)]
+    found = [op for op in ends if isinstance(op, xetile.InitTileOp)]
+    return found if len(found) == len(ends) else []
 
 
 def _tile_sources(tile: SSAValue) -> Sequence[SSAValue]:

@@ -24,6 +24,7 @@ from tilewright.dialects.movement import shape_of
 from tilewright.dialects.xegpu.rules_block import full_load_shape
 from tilewright.dialects.xegpu.types import element_bits
 from tilewright.layout.blocks import lane_distribution
+from tilewright.passes.carried import reached
 from tilewright.passes.xegpu.block_messages import (
     SCATTERED,
     BlockShape,
@@ -187,20 +188,17 @@ def prefetch_nd(d: LaneProgram, op: xegpu.PrefetchNdOp) -> None:
 
 def feeds_right_operand(value: SSAValue) -> bool:
     """Does a dpas take it, or slices of it, as B?"""
-    seen = 0
-    queue = [value]
-    while queue and seen < 256:
-        here = queue.pop()
-        for use in here.uses:
-            seen += 1
-            op = use.operation
-            if isinstance(op, xegpu.DpasOp) and use.index == 1:
-                return True
-            if op.name in (
-                "vector.extract",
-                "vector.extract_strided_slice",
-                "vector.shape_cast",
-                "xegpu.convert_layout",
-            ):
-                queue.append(op.results[0])
-    return False
+
+    def parts(value: SSAValue) -> list[SSAValue]:
+        return [use.operation.results[0] for use in value.uses if use.operation.name in _PARTS]
+
+    uses = (use for each in reached([value], parts) for use in each.uses)
+    return any(isinstance(use.operation, xegpu.DpasOp) and use.index == 1 for use in uses)
+
+
+_PARTS = (
+    "vector.extract",
+    "vector.extract_strided_slice",
+    "vector.shape_cast",
+    "xegpu.convert_layout",
+)

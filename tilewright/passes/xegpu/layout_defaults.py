@@ -18,6 +18,7 @@ from tilewright.dialects.elementwise import is_elementwise
 from tilewright.dialects.upstream.vector import MultiReductionOp
 from tilewright.dialects.xegpu.types import element_bits
 from tilewright.layout import Distribution
+from tilewright.passes.carried import operands_of, reached
 from tilewright.passes.xegpu import layout_text as own
 from tilewright.uarch.base import MatrixInstruction
 from tilewright.uarch.xe import XeMachine
@@ -130,40 +131,31 @@ def wanted_whole(product: xegpu.DpasOp) -> set[int]:
     for n, operand in enumerate((product.lhs, product.rhs)):
         if _made_by_product(operand, block):
             found.add(1 - n)
-    work: list[SSAValue] = [product.result]
-    seen = set[SSAValue]()
-    while work:
-        value = work.pop()
-        if value in seen:
+
+    def goes_on(value: SSAValue) -> list[SSAValue]:
+        users = (use.operation for use in value.uses if use.operation.parent is block)
+        return [user.results[0] for user in users if is_elementwise(user)]
+
+    for use in (use for value in reached([product.result], goes_on) for use in value.uses):
+        op = use.operation
+        if op.parent is not block:
             continue
-        seen.add(value)
-        for use in value.uses:
-            op = use.operation
-            if op.parent_block() is not block:
-                continue
-            if isinstance(op, MultiReductionOp) and use.index == 0:
-                found |= set(reduced_dims(op))
-            elif isinstance(op, xegpu.DpasOp) and use.index < 2:
-                found.add(1 - use.index)
-            elif is_elementwise(op):
-                work.append(op.results[0])
+        if isinstance(op, MultiReductionOp) and use.index == 0:
+            found |= set(reduced_dims(op))
+        elif isinstance(op, xegpu.DpasOp) and use.index < 2:
+            found.add(1 - use.index)
     return found
 
 
 def _made_by_product(value: SSAValue, block: Block | None) -> bool:
     """Does a value come out of a product of a block, through arithmetic?"""
-    work, seen = [value], set[SSAValue]()
-    while work:
-        here = work.pop()
-        op = here.owner
-        if here in seen or not isinstance(op, Operation) or op.parent is not block:
-            continue
-        seen.add(here)
-        if isinstance(op, xegpu.DpasOp):
-            return True
-        if is_elementwise(op):
-            work.extend(op.operands)
-    return False
+
+    def computed(value: SSAValue) -> Sequence[SSAValue]:
+        op = value.owner
+        return operands_of(value, block) if isinstance(op, Operation) and is_elementwise(op) else ()
+
+    owners = (each.owner for each in reached([value], computed))
+    return any(isinstance(op, xegpu.DpasOp) and op.parent is block for op in owners)
 
 
 def _part(extent: int, groups: int) -> int | None:

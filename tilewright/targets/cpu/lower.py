@@ -34,6 +34,7 @@ from tilewright.dialects.stage import ContractOp, FusedOp, PackOp, YieldOp
 from tilewright.dialects.tw import PrintOp
 from tilewright.dialects.upstream.arith import folded
 from tilewright.dialects.upstream.views import VIEWS
+from tilewright.passes.carried import reached
 from tilewright.passes.fold_identities import splat
 from tilewright.passes.memory_objects import may_write
 from tilewright.targets.cpu import inserts as _inserts  # noqa: F401  # pyright: ignore[reportUnusedImport]  (registers its rules)
@@ -161,13 +162,12 @@ def lower_kernel(
 
 def read_by(ops: Iterable[Operation]) -> set[SSAValue]:
     """All values that ops, and those that their operands come from, read."""
-    found = set[SSAValue]()
-    left = list(ops)
-    while left:
-        new = {v for op in left.pop().walk() for v in op.operands} - found
-        found |= new
-        left += {v.op for v in new if isinstance(v, OpResult)}
-    return found
+
+    def read(op: Operation) -> list[SSAValue]:
+        return [value for inner in op.walk() for value in inner.operands]
+
+    start = (value for op in ops for value in read(op))
+    return {*reached(start, lambda v: read(v.op) if isinstance(v, OpResult) else ())}
 
 
 class FunctionContext(ControlFlow, MemrefOps, ScalarOps):

@@ -18,7 +18,7 @@ from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.stage import ContractOp, FusedOp
-from tilewright.passes.carried import terminator
+from tilewright.passes.carried import reached, terminator
 from tilewright.targets.cpu.memory import element_of, rows_cols
 
 MOVERS = (xt.TransposeOp, xt.ReductionOp)
@@ -155,13 +155,9 @@ class Storage:
 
     def read_through(self, value: SSAValue, fused: FusedOp) -> bool:
         """Does a fused group read a value through one that is made from it outside?"""
-        work = [r for r in self.made_where_used(value) if not fused.is_ancestor(r.owner)]  # pyright: ignore
-        while work:
-            result = work.pop()
-            if any(fused.is_ancestor(use.operation) for use in result.uses):
-                return True
-            work += self.made_where_used(result)
-        return False
+        apart = [r for r in self.made_where_used(value) if not fused.is_ancestor(r.owner)]  # pyright: ignore
+        values = reached(apart, self.made_where_used)
+        return any(fused.is_ancestor(use.operation) for v in values for use in v.uses)
 
     def use_point(self, op: Operation, value: SSAValue) -> int:
         """A use as an operand ends before the op's regions run; a use inside lives to its end."""

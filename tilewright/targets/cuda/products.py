@@ -17,6 +17,7 @@ from tilewright.dialects import xetile as xt
 from tilewright.dialects.movement import shape_of
 from tilewright.dtypes import DType, from_mlir
 from tilewright.layout import Layout
+from tilewright.passes.carried import operands_of, reached
 from tilewright.targets.cuda import blocked as bl
 from tilewright.uarch import MatrixInstruction
 from tilewright.uarch.nvidia import MMA_SYNC, ptx_type
@@ -68,40 +69,33 @@ def layouts(
     )
 
 
+PLAIN = ("arith.", "math.", "builtin.")
+"""How the names of ops begin that compute on tiles element by element."""
+
+
 def feeds_product(op: xt.TileMmaOp) -> bool:
     """Is the result, computed on, an operand of another product?"""
-    seen: set[Operation] = set()
-    work = [op.result]
-    while work:
-        value = work.pop()
-        for use in value.uses:
-            user = use.operation
-            if isinstance(user, xt.TileMmaOp):
-                if user.c is not value:
-                    return True
-                continue
-            plain = user.name.startswith(("arith.", "math.", "builtin."))
-            if plain and user not in seen:
-                seen.add(user)
-                work += [r for r in user.results if isinstance(r.type, VectorType)]
-    return False
+    uses = [
+        (value, use.operation) for value in reached([op.result], _computed) for use in value.uses
+    ]
+    return any(isinstance(user, xt.TileMmaOp) and user.c is not value for value, user in uses)
+
+
+def _computed(value: SSAValue) -> list[SSAValue]:
+    """The tiles that are computed from one."""
+    users = (use.operation for use in value.uses if use.operation.name.startswith(PLAIN))
+    return [r for user in users for r in user.results if isinstance(r.type, VectorType)]
 
 
 def fed_by_product(op: xt.TileMmaOp) -> bool:
     """Is the left operand computed from the result of another product?"""
-    seen: set[SSAValue] = set()
-    work = [op.a]
-    while work:
-        value = work.pop()
-        if value in seen or not isinstance(value, OpResult):
-            continue
-        seen.add(value)
-        made = value.op
-        if isinstance(made, xt.TileMmaOp):
-            return True
-        if made.name.startswith(("arith.", "math.", "builtin.")):
-            work += [v for v in made.operands if isinstance(v.type, VectorType)]
-    return False
+    return any(isinstance(value.owner, xt.TileMmaOp) for value in reached([op.a], _computed_from))
+
+
+def _computed_from(value: SSAValue) -> list[SSAValue]:
+    """The tiles that one is computed from."""
+    plain = isinstance(value.owner, Operation) and value.owner.name.startswith(PLAIN)
+    return [v for v in operands_of(value) if plain and isinstance(v.type, VectorType)]
 
 
 def grid_of(m: int, n: int, rows: int, warps: int, *, tall: bool) -> tuple[int, int]:

@@ -11,14 +11,14 @@ its own bytes only, index arithmetic of a lane nothing (it is done again where i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 from xdsl.dialects import arith, gpu, scf, vector
 from xdsl.dialects.builtin import AnyFloat, IntegerType, UnknownLoc, VectorType, i1
-from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
+from xdsl.ir import Attribute, BlockArgument, Operation, SSAValue
 
 from tilewright.diagnostics import UnsupportedError, error_at, unsupported
 from tilewright.dialects import xegpu
@@ -26,6 +26,7 @@ from tilewright.dialects.elementwise import is_elementwise_on_vectors
 from tilewright.dialects.movement import ELEMENTS, numbered, shape_of
 from tilewright.dialects.upstream.gpu.lanes import LANES
 from tilewright.dialects.upstream.vector import MultiReductionOp
+from tilewright.passes.carried import operands_of, reached
 from tilewright.passes.kernel import SPILLS, integer, subgroups_of
 from tilewright.passes.memory_objects import may_alias, memory_root
 from tilewright.targets.xe.building import bits_of, element_of
@@ -253,8 +254,8 @@ def _read_again(op: MultiReductionOp) -> list[tuple[SSAValue, int]]:
     """What a reduction of rows waits for and what waits for the reduction reads: values of the same block and shape,
     and the bytes of one row. What is widened from another value counts as that one, repeated numbers not at all."""
     source = op.source.type
-    after = _reach(op.results, lambda v: [r for use in v.uses for r in use.operation.results])
-    before = _reach([op.source], lambda v: _operands(v, op.parent_block()))
+    after = reached(op.results, lambda v: [r for use in v.uses for r in use.operation.results])
+    before = reached([op.source], lambda v: operands_of(v, op.parent_block()))
     rows = prod(n for dim, n in enumerate(source.get_shape()) if dim not in op.dims)
     held: list[tuple[SSAValue, int]] = []
     for value in before:
@@ -331,24 +332,6 @@ def _array(op: xegpu.LoadNdOp | xegpu.StoreNdOp) -> SSAValue | None:
     """What a block is of; None where that is not said next to it."""
     made = op.operands[op.tdesc_operand].owner
     return memory_root(made.source) if isinstance(made, xegpu.CreateNdDescOp) else None
-
-
-def _operands(value: SSAValue, block: Block | None) -> Sequence[SSAValue]:
-    owner = value.owner
-    return owner.operands if isinstance(owner, Operation) and owner.parent is block else ()
-
-
-def _reach(
-    values: Iterable[SSAValue], step: Callable[[SSAValue], Sequence[SSAValue]]
-) -> dict[SSAValue, None]:
-    """The values, and all that step after step leads to."""
-    found = dict.fromkeys(values)
-    work = list(found)
-    while work:
-        new = [v for v in step(work.pop()) if v not in found]
-        found.update(dict.fromkeys(new))
-        work.extend(new)
-    return found
 
 
 def _more(need: int, asked: int, crowd: Limit | None) -> str:

@@ -22,8 +22,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from xdsl.dialects import arith, gpu, scf
-from xdsl.ir import Block, SSAValue
+from xdsl.ir import Block, Operation, SSAValue
 
+from tilewright.passes.carried import operands_of, reached
 from tilewright.passes.loop_pipeliner import PipelineSchedule
 from tilewright.passes.memory_objects import is_pure
 from tilewright.targets.cuda.passes.multi_buffering import PROGRAMS
@@ -64,23 +65,17 @@ def _follows(schedule: PipelineSchedule, before: PipelineSchedule) -> bool:
 
 def _varies(value: SSAValue) -> bool:
     """Does a value differ from program to program? A second loop that begins there runs in most of them."""
-    seen: set[SSAValue] = set()
-    work = [value]
-    while work:
-        here = work.pop()
-        if here in seen:
-            continue
-        seen.add(here)
-        owner = here.owner
-        if isinstance(owner, Block):
-            around = owner.parent_op()
-            if isinstance(around, scf.ForOp) and PROGRAMS in around.attributes:
-                return True
-        elif isinstance(owner, gpu.BlockIdOp):
-            return True
-        elif not owner.regions:
-            work += owner.operands
-    return False
+    values = reached([value], lambda v: () if _has_regions(v.owner) else operands_of(v))
+    return any(isinstance(v.owner, gpu.BlockIdOp) or _counts_programs(v.owner) for v in values)
+
+
+def _has_regions(owner: Operation | Block) -> bool:
+    return isinstance(owner, Operation) and bool(owner.regions)
+
+
+def _counts_programs(owner: Operation | Block) -> bool:
+    around = owner.parent_op() if isinstance(owner, Block) else None
+    return isinstance(around, scf.ForOp) and PROGRAMS in around.attributes
 
 
 def _same_late(a: PipelineSchedule, b: PipelineSchedule) -> bool:

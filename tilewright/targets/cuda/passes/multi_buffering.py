@@ -35,13 +35,13 @@ from tilewright.dialects import stage, xetile
 from tilewright.dialects.upstream.vector import TransposeOp
 from tilewright.dialects.xetile.memory import padding_number
 from tilewright.passes.access import Access, AccessAnalysis
+from tilewright.passes.carried import operands_of, reached
 from tilewright.passes.loops import Update, carry
 from tilewright.passes.memory_objects import is_pure
 from tilewright.passes.tile_origin import tile_divisors
-from tilewright.targets.cuda.ownership import is_elementwise
 from tilewright.targets.cuda.passes.local_stores import can_store, is_stored, must_store, reachable
 from tilewright.targets.cuda.passes.tf32_rounding import loaded, rounding_of
-from tilewright.targets.cuda.passes.wgmma_legality import through_transposes, unsuited
+from tilewright.targets.cuda.passes.wgmma_legality import sources, through_transposes, unsuited
 from tilewright.uarch.base import Machine
 
 MAX_STAGES = 8
@@ -172,20 +172,9 @@ def loads_of(operand: SSAValue, computed: bool) -> list[xetile.LoadTileOp]:
     source = loaded(through_transposes(operand))
     if source is not None:
         return [source]
-    found: list[xetile.LoadTileOp] = []
-    seen: set[Operation] = set()
-    work = [operand] if computed else []
-    while work:
-        owner = work.pop().owner
-        if not isinstance(owner, Operation) or owner in seen:
-            continue
-        seen.add(owner)
-        if isinstance(owner, xetile.LoadTileOp):
-            if owner.tile_type.get_shape() == operand.type.get_shape():  # pyright: ignore
-                found.append(owner)
-        elif is_elementwise(owner):
-            work += owner.operands
-    return found
+    shape = operand.type.get_shape()  # pyright: ignore
+    loads = [op for op in sources(operand) if computed and isinstance(op, xetile.LoadTileOp)]
+    return [load for load in loads if load.tile_type.get_shape() == shape]
 
 
 def _join(
@@ -215,17 +204,10 @@ def _place_ops(load: xetile.LoadTileOp) -> list[Operation] | None:
     """The ops of a load's block that make its tile, in order; None where one of them does more."""
     block = load.parent
     assert block is not None
-    found: set[Operation] = set()
-    work: list[SSAValue] = [load.tile]
-    while work:
-        owner = work.pop().owner
-        if not isinstance(owner, Operation) or owner.parent is not block or owner in found:
-            continue
-        if not is_pure(owner) or owner.regions:
-            return None
-        found.add(owner)
-        work += owner.operands
-    return [op for op in block.ops if op in found]
+    values = reached([load.tile], lambda value: operands_of(value, block))
+    owners = {value.owner for value in values}
+    found = [op for op in block.ops if op in owners]
+    return found if all(is_pure(op) and not op.regions for op in found) else None
 
 
 def _movable(load: xetile.LoadTileOp, others: list[xetile.LoadTileOp]) -> bool:

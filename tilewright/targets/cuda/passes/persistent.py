@@ -84,13 +84,13 @@ def _uneven(
     """Two loops around `body`: over sections, and over the programs of each that this workgroup takes. The ids."""
     last = terminator(top)
     one, ids, inner = falling(body, programs, worker, axis, way)
-    at = At(top, last)
+    at = At(last)
     count = sections(at, programs, worker, axis)
-    none, by = (at.op(arith.ConstantOp(IntegerAttr(n, index))) for n in (0, 1))
-    outer = scf.ForOp(none, at.index(count), by, [], Region(one))
+    none, by = (at.add(arith.ConstantOp(IntegerAttr(n, index))) for n in (0, 1))
+    outer = scf.ForOp(none, at.number(count), by, [], Region(one))
     for loop in (outer, inner):
         loop.attributes[PROGRAMS] = UnitAttr()
-    top.insert_op_before(outer, last)
+    at.insert(outer)
     return ids
 
 

@@ -15,9 +15,11 @@ from __future__ import annotations
 
 from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import IndexType, IntegerAttr, i1, i32
-from xdsl.ir import Block, Operation, Region, SSAValue
+from xdsl.ir import Block, Region, SSAValue
 
 from tilewright.dialects import stage
+from tilewright.dialects.folding import Idx, Kind
+from tilewright.passes.emit import Before
 
 GROUP = 16
 """Programs along an axis that run side by side."""
@@ -27,71 +29,56 @@ ROUNDS = 4
 index = IndexType()
 
 
-class At:
-    """Appends arithmetic on 32-bit numbers, in which division is fast, to a block (before an op)."""
+class At(Before):
+    """Inserts arithmetic on 32-bit numbers, in which division is fast."""
 
-    def __init__(self, block: Block, before: Operation | None):
-        self.block, self.before = block, before
-
-    def op(self, op: Operation) -> SSAValue:
-        if self.before is None:
-            self.block.add_op(op)
-        else:
-            self.block.insert_op_before(op, self.before)
-        return op.results[0]
-
-    def word(self, value: SSAValue | int) -> SSAValue:
+    def word(self, value: Idx) -> SSAValue:
         if isinstance(value, int):
-            return self.op(arith.ConstantOp(IntegerAttr(value, i32)))
-        return value if value.type == i32 else self.op(arith.IndexCastOp(value, i32))
+            return self.add(arith.ConstantOp(IntegerAttr(value, i32)))
+        return value if value.type == i32 else self.add(arith.IndexCastOp(value, i32))
 
-    def index(self, value: SSAValue) -> SSAValue:
-        return self.op(arith.IndexCastOp(value, index))
+    def number(self, value: Idx) -> SSAValue:
+        """A word as an index."""
+        return self.add(arith.IndexCastOp(self.word(value), index))
 
-    def add(self, a: SSAValue, b: SSAValue | int) -> SSAValue:
-        return self.op(arith.AddiOp(a, self.word(b)))
+    def combined(self, kind: Kind, x: Idx, y: Idx) -> Idx:
+        return self.add(kind(self.word(x), self.word(y)))
 
-    def sub(self, a: SSAValue, b: SSAValue | int) -> SSAValue:
-        return self.op(arith.SubiOp(a, self.word(b)))
+    def least(self, a: Idx, b: Idx) -> SSAValue:
+        return self.add(arith.MinUIOp(self.word(a), self.word(b)))
 
-    def mul(self, a: SSAValue, b: SSAValue | int) -> SSAValue:
-        return self.op(arith.MuliOp(a, self.word(b)))
+    def most(self, a: Idx, b: Idx) -> SSAValue:
+        return self.add(arith.MaxUIOp(self.word(a), self.word(b)))
 
-    def least(self, a: SSAValue, b: SSAValue | int) -> SSAValue:
-        return self.op(arith.MinUIOp(a, self.word(b)))
-
-    def most(self, a: SSAValue, b: SSAValue | int) -> SSAValue:
-        return self.op(arith.MaxUIOp(a, self.word(b)))
-
-    def rounded_up(self, a: SSAValue, b: SSAValue) -> SSAValue:
+    def rounded_up(self, a: Idx, b: Idx) -> SSAValue:
         """The quotient, rounded up."""
-        return self.divided(self.add(a, self.sub(b, 1)), b)[0]
+        return self.divided(self.plus(a, self.minus(b, 1)), b)[0]
 
-    def divided(self, a: SSAValue, b: SSAValue | int) -> tuple[SSAValue, SSAValue]:
+    def divided(self, a: Idx, b: Idx) -> tuple[SSAValue, Idx]:
         """Quotient and remainder by one division."""
-        b = self.word(b)
-        quotient = self.op(arith.DivUIOp(a, b))
-        return quotient, self.sub(a, self.mul(quotient, b))
+        quotient = self.add(arith.DivUIOp(self.word(a), b := self.word(b)))
+        return quotient, self.minus(a, self.times(quotient, b))
 
-    def select(self, which: SSAValue, a: SSAValue, b: SSAValue) -> SSAValue:
-        return self.op(arith.SelectOp(which, a, b))
+    def select(self, which: SSAValue, a: Idx, b: Idx) -> SSAValue:
+        return self.add(arith.SelectOp(which, self.word(a), self.word(b)))
 
-    def odd(self, a: SSAValue) -> SSAValue:
-        return self.op(arith.TruncIOp(a, i1))
+    def odd(self, a: Idx) -> SSAValue:
+        return self.add(arith.TruncIOp(self.word(a), i1))
 
 
 def grouped(
     body: Block, fast: SSAValue, slow: SSAValue, plane: SSAValue, rows: int
 ) -> list[SSAValue]:
     """The ids of program number `body.args[0]`, computed at the head of `body`."""
-    at = At(body, body.first_op)
+    assert body.first_op is not None
+    at = At(body.first_op)
     number, x_count, y_count, per_plane = map(at.word, (body.args[0], fast, slow, plane))
     group = at.word(rows)
     z, in_plane = at.divided(number, per_plane)
-    which, in_group = at.divided(in_plane, at.mul(y_count, group))
-    start = at.mul(which, group)
-    y, along = at.divided(in_group, at.least(at.sub(x_count, start), group))
-    return [at.index(v) for v in (at.add(start, along), y, z)]
+    which, in_group = at.divided(in_plane, at.times(y_count, group))
+    start = at.times(which, group)
+    y, along = at.divided(in_group, at.least(at.minus(x_count, start), group))
+    return [at.number(v) for v in (at.plus(start, along), y, z)]
 
 
 def falling(
@@ -102,44 +89,45 @@ def falling(
     The ids are computed at the head of `body`, the inner loop's, whose argument is the round. The work of programs
     grows along `axis` (0 or 1) for `way` 1, and falls for -1. `programs`: their numbers along the three axes.
     """
-    one = Block(arg_types=[index])
-    at = At(one, None)
+    one = Block([last := scf.YieldOp()], arg_types=[index])
+    at = At(last)
     long, short = at.word(programs[axis]), at.word(programs[1 - axis])
     workers, mine = at.word(worker.count), at.word(worker.number)
     section = at.word(one.args[0])
     group = _section_width(at, long, workers)
     z, in_plane = at.divided(section, at.rounded_up(short, group))
-    start = at.mul(in_plane, group)
-    width = at.least(at.sub(short, start), group)
+    start = at.times(in_plane, group)
+    width = at.least(at.minus(short, start), group)
     # Rounds so far, had all sections been whole: by their number this one begins in one direction or the other.
-    most = at.mul(long, at.least(short, group))
+    most = at.times(long, at.least(short, group))
     rounds = at.rounded_up(most, workers)
-    before = at.mul(section, rounds)
-    whole, rest = at.divided(at.mul(long, width), workers)
-    back = at.sub(at.sub(workers, 1), mine)
-    last = at.select(at.odd(at.add(before, whole)), back, mine)
-    more = at.op(arith.CmpiOp(last, rest, "ult"))
-    count = at.add(whole, at.op(arith.ExtUIOp(more, i32)))
-    none, by = (at.op(arith.ConstantOp(IntegerAttr(n, index))) for n in (0, 1))
-    inner = scf.ForOp(none, at.index(count), by, [], Region(body))
-    one.add_ops([inner, scf.YieldOp()])
+    before = at.times(section, rounds)
+    whole, rest = at.divided(at.times(long, width), workers)
+    back = at.minus(at.minus(workers, 1), mine)
+    end = at.select(at.odd(at.plus(before, whole)), back, mine)
+    more = at.add(arith.CmpiOp(end, at.word(rest), "ult"))
+    count = at.plus(whole, at.add(arith.ExtUIOp(more, i32)))
+    none, by = (at.add(arith.ConstantOp(IntegerAttr(n, index))) for n in (0, 1))
+    inner = scf.ForOp(none, at.number(count), by, [], Region(body))
+    at.insert(inner)
     # The place in the section of this round's program.
-    at = At(body, body.first_op)
+    assert body.first_op is not None
+    at = At(body.first_op)
     turn = at.word(body.args[0])
-    offset = at.select(at.odd(at.add(before, turn)), back, mine)
-    down, along = at.divided(at.add(at.mul(turn, workers), offset), width)
-    number = at.sub(at.sub(long, 1), down) if way > 0 else down
-    ids = [at.index(v) for v in (number, at.add(start, along), z)]
+    offset = at.select(at.odd(at.plus(before, turn)), back, mine)
+    down, along = at.divided(at.plus(at.times(turn, workers), offset), width)
+    number = at.minus(at.minus(long, 1), down) if way > 0 else down
+    ids = [at.number(v) for v in (number, at.plus(start, along), z)]
     return one, ids if axis == 0 else [ids[1], ids[0], ids[2]], inner
 
 
-def sections(at: At, programs: list[SSAValue], worker: stage.WorkerOp, axis: int) -> SSAValue:
+def sections(at: At, programs: list[SSAValue], worker: stage.WorkerOp, axis: int) -> Idx:
     """How many sections `falling` makes of all programs of a launch."""
     long, short = at.word(programs[axis]), at.word(programs[1 - axis])
     group = _section_width(at, long, at.word(worker.count))
-    return at.mul(at.rounded_up(short, group), at.word(programs[2]))
+    return at.times(at.rounded_up(short, group), at.word(programs[2]))
 
 
 def _section_width(at: At, long: SSAValue, workers: SSAValue) -> SSAValue:
     """Programs of a section along the axis whose programs have equal work."""
-    return at.most(at.rounded_up(at.mul(workers, ROUNDS), long), GROUP)
+    return at.most(at.rounded_up(at.times(workers, ROUNDS), long), GROUP)

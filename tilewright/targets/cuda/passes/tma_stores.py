@@ -14,13 +14,14 @@ product that was computed transposed (`swap-operands`) leaves so too: a warpgrou
 from __future__ import annotations
 
 from xdsl.dialects import gpu
-from xdsl.ir import Operation
+from xdsl.ir import Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
 from tilewright import dtypes
 from tilewright.dialects import stage, xetile
 from tilewright.dialects.movement import shape_of
 from tilewright.passes.access import AccessAnalysis
+from tilewright.passes.carried import operands_of, reached
 from tilewright.passes.memory_objects import may_alias, memory_root
 from tilewright.targets.cuda.passes.multi_buffering import unaddressable
 from tilewright.targets.cuda.passes.wgmma_legality import BUFFERS, panel_of, untransposed
@@ -93,19 +94,17 @@ def _obstacle(op: xetile.StoreTileOp, analysis: AccessAnalysis, groups: int) -> 
 
 def _from_product(op: xetile.StoreTileOp) -> bool:
     """Is the value computed from a product of its own shape?"""
-    seen: set[Operation] = set()
     value, _ = untransposed(op.value)
-    shape, work = shape_of(value), [value]
-    while work:
-        owner = work.pop().owner
-        if isinstance(owner, stage.ProductWaitOp):
-            return True
-        if isinstance(owner, Operation) and owner not in seen:
-            seen.add(owner)
-            if owner.regions:
-                return any(isinstance(i, stage.ProductIssueOp) for i in owner.walk())
-            work += [v for v in owner.operands if shape_of(v) == shape]
-    return False
+    shape = shape_of(value)
+
+    def behind(value: SSAValue) -> list[SSAValue]:
+        plain = isinstance(value.owner, Operation) and not value.owner.regions
+        return [v for v in operands_of(value) if plain and shape_of(v) == shape]
+
+    made = {each.owner for each in reached([value], behind)}
+    inside = (i for op in made if isinstance(op, Operation) and op.regions for i in op.walk())
+    products = stage.ProductWaitOp | stage.ProductIssueOp
+    return any(isinstance(op, products) for op in (*made, *inside))
 
 
 def _rewrite(function: gpu.FuncOp, op: xetile.StoreTileOp, groups: int) -> None:

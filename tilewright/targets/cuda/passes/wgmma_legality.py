@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from xdsl.dialects import gpu, memref
 from xdsl.dialects.builtin import VectorType
@@ -12,6 +12,7 @@ from tilewright import dtypes
 from tilewright.dialects import stage, xetile
 from tilewright.dialects.stage.types import SWIZZLES
 from tilewright.dialects.upstream.vector import TransposeOp
+from tilewright.passes.carried import operands_of, reached
 from tilewright.targets.cuda.ownership import is_elementwise
 from tilewright.uarch.base import Machine, MatrixInstruction
 from tilewright.uarch.nvidia import LANES, LINE, WARPGROUP, WGMMA_ROWS
@@ -38,18 +39,15 @@ def through_transposes(value: SSAValue) -> SSAValue:
     return untransposed(value)[0]
 
 
-def sources(value: SSAValue) -> Iterator[Operation]:
+def sources(value: SSAValue) -> list[Operation]:
     """The ops that a value comes from element by element: its own, and those behind elementwise ops."""
-    seen: set[Operation] = set()
-    work = [value]
-    while work:
-        owner = work.pop().owner
-        if not isinstance(owner, Operation) or owner in seen:
-            continue
-        seen.add(owner)
-        yield owner
-        if is_elementwise(owner):
-            work += owner.operands
+
+    def behind(value: SSAValue) -> Sequence[SSAValue]:
+        elementwise = isinstance(value.owner, Operation) and is_elementwise(value.owner)
+        return operands_of(value) if elementwise else ()
+
+    owners = dict.fromkeys(each.owner for each in reached([value], behind))
+    return [op for op in owners if isinstance(op, Operation)]
 
 
 def instruction_for(
