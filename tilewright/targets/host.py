@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tilewright import forks, knobs
+from tilewright.targets.stages import Texts
 
 if TYPE_CHECKING:
     from tilewright.codegen.target import LLVMTarget
@@ -24,17 +25,11 @@ class HostExecutable:
         self.ir = ir
         self.remarks: list[str] = list(meta.get("remarks", ()))
         self._data, self._meta, self._llvm, self._target = data, dict(meta), llvm, target
-        self._asm: dict[str, str] | None = None
+        self.asm: Mapping[str, str] = Texts(
+            {"llvm": lambda: llvm, "asm": lambda: _assembly(llvm, target)}
+        )
+        """`llvm` and `asm`."""
         self._guard = forks.lock()
-
-    @property
-    def asm(self) -> Mapping[str, str]:
-        """`llvm` and `asm`; the assembly is made when asked for."""
-        if self._asm is None:
-            from tilewright.codegen.jit import compile_assembly
-
-            self._asm = {"llvm": self._llvm, "asm": compile_assembly(self._llvm, self._target)}
-        return self._asm
 
     def artifacts(self) -> Mapping[str, bytes]:
         texts = {"source": self.ir.source, "llvm": self._llvm, "meta": json.dumps(self._meta)}
@@ -45,6 +40,12 @@ def loaded(artifacts: Mapping[str, bytes]) -> tuple[bytes, dict[str, Any], str, 
     """Of an executable's artifacts: its object code, what a launch must know, the text of its source, LLVM's."""
     source, llvm, meta = (artifacts[name].decode() for name in ("source", "llvm", "meta"))
     return artifacts["object"], json.loads(meta), source, llvm
+
+
+def _assembly(llvm: str, target: LLVMTarget) -> str:
+    from tilewright.codegen.jit import compile_assembly
+
+    return compile_assembly(llvm, target)
 
 
 def scalar_word(kind: str, value: Any) -> int:

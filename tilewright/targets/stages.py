@@ -8,12 +8,34 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tilewright.passes.observer import Observer
 
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
+
+
+class Texts(Mapping[str, Any]):
+    """Texts by name, each made when somebody asks for it."""
+
+    def __init__(self, makers: Mapping[str, Callable[[], Any]]):
+        self._makers = makers
+        self._made: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._made:
+            self._made[name] = self._makers[name]()
+        return self._made[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._makers
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._makers)
+
+    def __len__(self) -> int:
+        return len(self._makers)
 
 
 class StageTexts(Mapping[str, str]):

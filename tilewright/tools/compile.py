@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Mapping
+from collections import ChainMap
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -159,37 +160,13 @@ def _check_launchable(module: ModuleOp, strict: bool, warnings: list[str]) -> No
             warnings.append(str(error).replace("error: ", "warning: ", 1))
 
 
-class StageTexts(Mapping[str, "str | bytes"]):
+def stages_of(compiled: Executable) -> Mapping[str, str | bytes]:
     """Everything that ``--emit`` can name, made when it is asked for; the object code where the target keeps one."""
-
-    def __init__(self, compiled: Executable):
-        self._parts: list[Mapping[str, Any]] = [compiled.asm, compiled.ir]
-        executable: object = getattr(compiled, "executable", compiled)
-        if isinstance(executable, Storable):
-            blobs = executable.artifacts()
-            if "object" in blobs:
-                self._parts.insert(0, {"object": blobs["object"]})
-
-    def __getitem__(self, name: str) -> str | bytes:
-        for part in self._parts:
-            if any(name == known for known in part):
-                return part[name]
-        raise KeyError(name)
-
-    def __contains__(self, name: object) -> bool:
-        # The last stages first: their names are known without lowering once more.
-        return any(name == known for part in self._parts for known in part)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(dict.fromkeys(name for part in reversed(self._parts) for name in part))
-
-    def __len__(self) -> int:
-        return len(list(iter(self)))
-
-
-def stages_of(compiled: Executable) -> StageTexts:
-    """The stages of a compiled kernel, by name."""
-    return StageTexts(compiled)
+    executable: object = getattr(compiled, "executable", compiled)
+    blobs = executable.artifacts() if isinstance(executable, Storable) else {}
+    kept = {name: blobs[name] for name in ("object",) if name in blobs}
+    # The last stages first: their names are known without lowering once more.
+    return ChainMap[str, Any](kept, compiled.asm, compiled.ir)  # pyright: ignore
 
 
 def write(content: str | bytes, output: str | None) -> None:

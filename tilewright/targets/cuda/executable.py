@@ -22,7 +22,7 @@ from tilewright.diagnostics import LaunchError, UnsupportedError
 from tilewright.targets.base import PreparedLaunch
 from tilewright.targets.cuda import driver, streams
 from tilewright.targets.cuda.enqueue import native_launch
-from tilewright.targets.cuda.inspect import Texts
+from tilewright.targets.cuda.inspect import texts
 from tilewright.targets.cuda.lowered import (
     Extent,
     LaunchPlan,
@@ -105,7 +105,7 @@ class CudaExecutable:
         self._guard = threading.Lock()
         self._by_threads: CudaExecutable | None = None
         self._split_builds: dict[WorkSplit, CudaExecutable] = {}
-        self.asm: Mapping[str, str] = Texts(
+        self.asm: Mapping[str, str] = texts(
             llvm, image.decode(), machine, plan.threads, plan.shared_bytes
         )
         """`llvm`, `ptx`, and by tools where they are installed `sass` and `resources`."""

@@ -14,12 +14,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from tilewright.diagnostics import CompileError, ToolMissing
 from tilewright.targets.cuda import driver
+from tilewright.targets.stages import Texts
 
 PACKAGES = {"ptxas": "nvidia-cuda-nvcc", "nvdisasm": "nvidia-cuda-nvdisasm"}
 
@@ -247,33 +248,20 @@ def breakers(ptx: str, machine: str) -> list[str]:
     return found
 
 
-class Texts(Mapping[str, str]):
-    """Target text by name: `llvm`, `ptx`, and, made by the tools when asked for, `sass` and
-    `resources` (threads, registers, shared memory, spills, and what breaks the code's speed).
+def texts(llvm: str, ptx: str, machine: str, threads: int, shared_bytes: int) -> Texts:
+    """Target text by name: `llvm`, `ptx`, and, made by the tools, `sass` and `resources` (threads, registers, shared
+    memory, spills, and what breaks the code's speed).
     """
 
-    def __init__(self, llvm: str, ptx: str, machine: str, threads: int, shared_bytes: int):
-        self._texts = {"llvm": llvm, "ptx": ptx}
-        self._machine = machine
-        self._launch = f"{threads} threads, {shared_bytes} bytes of dynamic shared memory"
+    def resources() -> str:
+        launch = f"{threads} threads, {shared_bytes} bytes of dynamic shared memory"
+        return "\n".join([launch, assemble(ptx, machine).summary(), *breakers(ptx, machine)])
 
-    def __getitem__(self, name: str) -> str:
-        found = self._texts.get(name)
-        if found is None:
-            if name not in ("sass", "resources"):
-                raise KeyError(name)
-            ptx = self._texts["ptx"]
-            assembly = assemble(ptx, self._machine)
-            if name == "sass":
-                found = disassemble(assembly.cubin)
-            else:
-                parts = [self._launch, assembly.summary(), *breakers(ptx, self._machine)]
-                found = "\n".join(parts)
-            self._texts[name] = found
-        return found
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(("llvm", "ptx", "sass", "resources"))
-
-    def __len__(self) -> int:
-        return 4
+    return Texts(
+        {
+            "llvm": lambda: llvm,
+            "ptx": lambda: ptx,
+            "sass": lambda: disassemble(assemble(ptx, machine).cubin),
+            "resources": resources,
+        }
+    )

@@ -20,7 +20,7 @@ from tilewright.diagnostics import CompileError, UnsupportedError
 from tilewright.dialects.upstream.gpu.memory import is_shared
 from tilewright.passes.observer import Observer, ignore
 from tilewright.targets.base import CompileOptions, Target, split_name
-from tilewright.targets.stages import StageTexts, source_of
+from tilewright.targets.stages import StageTexts, Texts, source_of
 from tilewright.targets.xe import offline, opencl, spirv_reader
 from tilewright.targets.xe.forms import LARGE, RISK
 from tilewright.targets.xe.offline import LARGE_GRF, compile_offline, missing
@@ -31,28 +31,6 @@ from tilewright.uarch.xe import XeMachine, xe_machine
 def machine_of(options: CompileOptions) -> XeMachine:
     """The machine's table: xe-pvc unless the target's name or the options say another."""
     return xe_machine(options.machine or split_name(options.target)[1] or "pvc")
-
-
-class XeStages(Mapping[str, Any]):
-    """Texts that are made when asked for."""
-
-    def __init__(self, makers: Mapping[str, Callable[[], Any]]):
-        self._makers = makers
-        self._made: dict[str, Any] = {}
-
-    def __getitem__(self, key: str) -> Any:
-        if key not in self._made:
-            self._made[key] = self._makers[key]()
-        return self._made[key]
-
-    def __contains__(self, key: object) -> bool:
-        return key in self._makers
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._makers)
-
-    def __len__(self) -> int:
-        return len(self._makers)
 
 
 def argument_plan(types: Sequence[Attribute]) -> list[dict[str, Any]]:
@@ -106,7 +84,7 @@ class XeExecutable:
         self._llvm = dict(llvm)
         self._lowered = lowered
         self._spirv: dict[str, bytes] = {}
-        self.asm: Mapping[str, Any] = XeStages(
+        self.asm: Mapping[str, Any] = Texts(
             {
                 "llvm": lambda: self.llvm("neutral"),
                 "llvm-intel": lambda: self.llvm("intel"),
