@@ -11,11 +11,20 @@ class WgMapAttr(FieldsAttr):
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ClassVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, overload
 
-from xdsl.dialects.builtin import ArrayAttr, BoolAttr, IntAttr, IntegerAttr, NoneAttr, i64
+from xdsl.dialects.builtin import (
+    ArrayAttr,
+    BoolAttr,
+    ContainerType,
+    IntAttr,
+    IntegerAttr,
+    NoneAttr,
+    ShapedType,
+    i64,
+)
 from xdsl.dialects.utils import EnumAttribute
-from xdsl.ir import Attribute, ParametrizedAttribute
+from xdsl.ir import Attribute, ParametrizedAttribute, TypeAttribute
 from xdsl.parser import AttrParser
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
@@ -45,6 +54,23 @@ def truth(value: bool | None) -> BoolAttr | NoneAttr:
 def ints(array: ArrayAttr[IntAttr]) -> tuple[int, ...]:
     """The Python integers of an array attribute."""
     return tuple(element.data for element in array)
+
+
+class Shaped(ParametrizedAttribute, TypeAttribute, ShapedType, ContainerType[Attribute]):
+    """A type of static extents, `shape`, and elements, `element_type`."""
+
+    if TYPE_CHECKING:
+        shape: ArrayAttr[IntAttr]
+        element_type: Attribute
+
+    def get_num_dims(self) -> int:
+        return len(self.shape)
+
+    def get_shape(self) -> tuple[int, ...]:
+        return ints(self.shape)
+
+    def get_element_type(self) -> Attribute:
+        return self.element_type
 
 
 def parse_int_array(parser: AttrParser) -> ArrayAttr[IntAttr]:

@@ -157,24 +157,17 @@ def verify_dpas_mx(op: compute.DpasMxOp) -> None:
 
 def _verify_scales(op: compute.DpasMxOp, a: tuple[int, ...], b: tuple[int, ...]) -> None:
     counts: list[int] = []
-    if op.scale_a is not None and isinstance(op.scale_a.type, VectorType):
-        scale = op.scale_a.type.get_shape()
+    for side, value, given, at in (("A M", op.scale_a, a, 0), ("B N", op.scale_b, b, 1)):
+        if value is None or not isinstance(value.type, VectorType):
+            continue
+        scale, (name, dim) = value.type.get_shape(), side.split()
         if len(scale) != 2:
-            raise VerifyException("Scale A must be a 2D vector when not a scalar.")
-        if scale[0] != a[0]:
+            raise VerifyException(f"Scale {name} must be a 2D vector when not a scalar.")
+        if scale[at] != given[at]:
             raise VerifyException(
-                f"Scale A M dimension [{scale[0]}] must match A M dimension [{a[0]}]."
+                f"Scale {name} {dim} dimension [{scale[at]}] must match {name} {dim} dimension [{given[at]}]."
             )
-        counts.append(scale[1])
-    if op.scale_b is not None and isinstance(op.scale_b.type, VectorType):
-        scale = op.scale_b.type.get_shape()
-        if len(scale) != 2:
-            raise VerifyException("Scale B must be a 2D vector when not a scalar.")
-        if scale[1] != b[1]:
-            raise VerifyException(
-                f"Scale B N dimension [{scale[1]}] must match B N dimension [{b[1]}]."
-            )
-        counts.append(scale[0])
+        counts.append(scale[1 - at])
     if len(set(counts)) > 1:
         raise VerifyException(
             f"Scale K dimension mismatch: scale A has {counts[0]}, scale B has {counts[1]}."

@@ -8,14 +8,12 @@ from math import prod
 from xdsl.dialects.builtin import (
     AnyFloat,
     ArrayAttr,
-    ContainerType,
     Float16Type,
     Float32Type,
     Float64Type,
     IntAttr,
     IntegerType,
     NoneAttr,
-    ShapedType,
     Signedness,
 )
 from xdsl.ir import Attribute, ParametrizedAttribute, TypeAttribute
@@ -24,7 +22,7 @@ from xdsl.parser import AttrParser
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
 
-from tilewright.dialects.attribute_fields import checked, ints
+from tilewright.dialects.attribute_fields import Shaped, checked, ints
 from tilewright.dialects.upstream.arith import element_bits
 from tilewright.dialects.xegpu import distribution
 from tilewright.dialects.xegpu.attrs import (
@@ -91,7 +89,7 @@ def _print_shape(printer: Printer, shape: tuple[int, ...], element: Attribute) -
 
 
 @irdl_attr_definition
-class TensorDescType(ParametrizedAttribute, TypeAttribute, ShapedType, ContainerType[Attribute]):
+class TensorDescType(Shaped):
     """`!xegpu.tensor_desc<8x16xf16, #xegpu.block_tdesc_attr<..>, #xegpu.layout<..>>`.
 
     A block of a base matrix (`block_tdesc_attr`, the default) or one address per lane
@@ -119,15 +117,6 @@ class TensorDescType(ParametrizedAttribute, TypeAttribute, ShapedType, Container
             _canonical(encoding),
             layout or NoneAttr(),
         )
-
-    def get_num_dims(self) -> int:
-        return len(self.shape)
-
-    def get_shape(self) -> tuple[int, ...]:
-        return ints(self.shape)
-
-    def get_element_type(self) -> Attribute:
-        return self.element_type
 
     @property
     def scattered(self) -> bool:
@@ -267,7 +256,7 @@ def _canonical(
 
 
 @irdl_attr_definition
-class MemDescType(ParametrizedAttribute, TypeAttribute, ShapedType, ContainerType[Attribute]):
+class MemDescType(Shaped):
     """`!xegpu.mem_desc<32x32xf16, #xegpu.mem_layout<stride = [1, 32], block = [16, 16]>>`.
 
     A matrix in shared local memory; always of the whole workgroup.
@@ -285,15 +274,6 @@ class MemDescType(ParametrizedAttribute, TypeAttribute, ShapedType, ContainerTyp
         super().__init__(
             ArrayAttr(IntAttr(int(dim)) for dim in shape), element_type, mem_layout or NoneAttr()
         )
-
-    def get_num_dims(self) -> int:
-        return len(self.shape)
-
-    def get_shape(self) -> tuple[int, ...]:
-        return ints(self.shape)
-
-    def get_element_type(self) -> Attribute:
-        return self.element_type
 
     @property
     def block(self) -> tuple[int, ...] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 from xdsl.dialects.builtin import ArrayAttr, FloatAttr, IntegerAttr, VectorType, i64
 from xdsl.ir import Attribute, Operation, SSAValue
@@ -164,8 +164,25 @@ class LoadTileOp(TileAccess):
         )
 
 
+class TileStore(TileAccess):
+    """What ops that store vectors to tiles share."""
+
+    value: Operand[VectorType] = Operand(VectorType)
+    tile: Operand[TileType] = Operand(TileType)
+    mask: OptOperand[VectorType] = OptOperand(VectorType, default=None)
+    hints: HintFields = HintFields(CacheHintAttr)
+
+    traits = traits_def(Writes("tile"))
+
+    @classmethod
+    def parse(cls, parser: Parser) -> Self:
+        value, tile, mask, attrs = parse_stored(parser)
+        properties, attributes = split_properties(parser, attrs, LEVELS)
+        return cls.build(operands=[value, tile, mask], properties=properties, attributes=attributes)
+
+
 @op_definition
-class StoreTileOp(TileAccess):
+class StoreTileOp(TileStore):
     """Stores a vector to a tile of the same shape; elements outside the matrix are dropped.
 
     ```mlir
@@ -178,20 +195,7 @@ class StoreTileOp(TileAccess):
 
     name = "xetile.store_tile"
 
-    value: Operand[VectorType] = Operand(VectorType)
-    tile: Operand[TileType] = Operand(TileType)
-    mask: OptOperand[VectorType] = OptOperand(VectorType, default=None)
-    hints: HintFields = HintFields(CacheHintAttr)
-
-    traits = traits_def(Writes("tile"))
-
     CHECK = rules.verify_store_tile
-
-    @classmethod
-    def parse(cls, parser: Parser) -> StoreTileOp:
-        value, tile, mask, attrs = parse_stored(parser)
-        properties, attributes = split_properties(parser, attrs, LEVELS)
-        return cls.build(operands=[value, tile, mask], properties=properties, attributes=attributes)
 
 
 @op_definition

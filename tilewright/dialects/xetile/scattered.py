@@ -24,6 +24,7 @@ from tilewright.dialects.xetile import assembly, kinds, rules
 from tilewright.dialects.xetile.attrs import CacheHintAttr
 from tilewright.dialects.xetile.memory import (
     TileAccess,
+    TileStore,
     padding_number,
     parse_stored,
     split_properties,
@@ -94,7 +95,7 @@ class LoadGatherOp(TileAccess):
 
 
 @op_definition
-class StoreScatterOp(TileAccess):
+class StoreScatterOp(TileStore):
     """Scatters a vector to a scattered tile (RFC: store_scatter; printed `xetile.store`).
 
     ```mlir
@@ -105,20 +106,7 @@ class StoreScatterOp(TileAccess):
 
     name = "xetile.store"
 
-    value: Operand[VectorType] = Operand(VectorType)
-    tile: Operand[TileType] = Operand(TileType)
-    mask: OptOperand[VectorType] = OptOperand(VectorType, default=None)
-    hints: HintFields = HintFields(CacheHintAttr)
-
-    traits = traits_def(Writes("tile"))
-
     CHECK = rules.verify_store_scatter
-
-    @classmethod
-    def parse(cls, parser: Parser) -> StoreScatterOp:
-        value, tile, mask, attrs = parse_stored(parser)
-        properties, attributes = split_properties(parser, attrs, LEVELS)
-        return cls.build(operands=[value, tile, mask], properties=properties, attributes=attributes)
 
 
 @op_definition

@@ -8,7 +8,6 @@ from xdsl.dialects.builtin import (
     DYNAMIC_INDEX,
     ArrayAttr,
     BFloat16Type,
-    ContainerType,
     Float8E8M0FNUType,
     Float16Type,
     Float32Type,
@@ -19,17 +18,16 @@ from xdsl.dialects.builtin import (
     IntegerAttr,
     IntegerType,
     NoneAttr,
-    ShapedType,
     f8E4M3FN,
     f8E5M2,
 )
-from xdsl.ir import Attribute, ParametrizedAttribute, TypeAttribute
+from xdsl.ir import Attribute
 from xdsl.irdl import irdl_attr_definition
 from xdsl.parser import AttrParser
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
 
-from tilewright.dialects.attribute_fields import checked, ints
+from tilewright.dialects.attribute_fields import Shaped, checked, ints
 from tilewright.dialects.xetile.attrs import SgMapAttr, TileAttr, WgMapAttr, XeMapAttr
 from tilewright.dialects.xetile.distribution import verify_map
 
@@ -45,7 +43,7 @@ def is_tile_element_type(attribute: Attribute) -> bool:
 
 
 @irdl_attr_definition
-class TileType(ParametrizedAttribute, TypeAttribute, ShapedType, ContainerType[Attribute]):
+class TileType(Shaped):
     """`!xetile.tile<32x64xf16, #xetile.tile_attr<...>>`: base matrix, position and shape.
 
     A tile's shape is static: two dimensions, or one or two for a scattered tile. The shape of a
@@ -69,16 +67,6 @@ class TileType(ParametrizedAttribute, TypeAttribute, ShapedType, ContainerType[A
             element_type,
             NoneAttr() if attributes is None else attributes,
         )
-
-    # Shape and element type.
-    def get_num_dims(self) -> int:
-        return len(self.shape)
-
-    def get_shape(self) -> tuple[int, ...]:
-        return ints(self.shape)
-
-    def get_element_type(self) -> Attribute:
-        return self.element_type
 
     # What the encoding says, with its defaults.
     @property
