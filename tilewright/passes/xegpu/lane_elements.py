@@ -47,6 +47,7 @@ from tilewright.dialects.xegpu.attrs import CHUNK_SIZES
 from tilewright.dialects.xegpu.elements import Numbers
 from tilewright.dialects.xegpu.types import element_bits
 from tilewright.dialects.xetile.assembly import Index
+from tilewright.layout.bits import bit_runs, is_sum_of_bits
 from tilewright.passes.emit import Before, element_of, zero_of
 from tilewright.passes.vector_elements import flattened, matrix_of
 from tilewright.passes.xegpu.block_messages import created
@@ -98,23 +99,13 @@ class LaneNumbers(Before):
 
     def of_lane(self, table: Numbers) -> Index:
         """The number that each lane has in a table [lanes]."""
-        first, lanes = int(table[0]), np.arange(self.lanes)
-        bits = range(self.lanes.bit_length() - 1)
-        steps = [int(table[1 << bit]) - first for bit in bits]
-        sums = sum(step * (lanes >> bit & 1) for bit, step in zip(bits, steps, strict=True))
-        if (table != first + sums).any():
+        if not is_sum_of_bits(table):
             raise self.refuse("its lanes own elements that their numbers do not tell")
-        found: Index = first
-        at = 0
-        while at < len(steps):
-            end = at + 1
-            while end < len(steps) and steps[end] == 2 * steps[end - 1] != 0:
-                end += 1
-            if steps[at]:
-                part = self.divided(self.lane, 1 << at)
-                part = self.rest(part, 1 << (end - at)) if end < len(steps) else part
-                found = self.plus(self.times(part, steps[at]), found)
-            at = end
+        found: Index = int(table[0])
+        for low, bits, step in bit_runs(table):
+            part = self.divided(self.lane, 1 << low)
+            part = self.rest(part, 1 << bits) if 1 << low + bits < self.lanes else part
+            found = self.plus(self.times(part, step), found)
         return found
 
     def places(self, tables: Sequence[Numbers], offsets: Sequence[Index]) -> list[list[Index]]:

@@ -29,6 +29,7 @@ from xdsl.ir import Attribute, SSAValue
 
 from tilewright import layout as ly
 from tilewright.dialects.upstream import vector as more
+from tilewright.layout.bits import bit_runs, is_sum_of_bits
 from tilewright.passes.emit import dense
 from tilewright.passes.new_body import NewBody
 
@@ -98,34 +99,19 @@ class LazyRegisters(NewBody):
 
     def _table(self, values: tuple[int, ...]) -> SSAValue:
         first = values[0]
-        if all(v == first for v in values):
-            return self.number(first)
-        bits = (len(values) - 1).bit_length()
-        steps = [values[1 << k] - first for k in range(bits)]
-        linear = all(
-            v == first + sum(s for k, s in enumerate(steps) if i >> k & 1)
-            for i, v in enumerate(values)
-        )
-        if not linear:
+        if not is_sum_of_bits(values):
             return self._selects(values)
         total: SSAValue | None = None if first == 0 else self.number(first)
-        at = 0
-        while at < bits:
-            size = 1
-            while at + size < bits and steps[at + size] == steps[at] << size:
-                size += 1
-            if steps[at]:
-                field = self.lane()
-                if at:
-                    field = self.binary(arith.ShRUIOp, field, self.number(at))
-                if at + size < bits:
-                    field = self.binary(arith.AndIOp, field, self.number((1 << size) - 1))
-                if steps[at] != 1:
-                    field = self.binary(arith.MuliOp, field, self.number(steps[at]))
-                total = field if total is None else self.binary(arith.AddiOp, total, field)
-            at += size
-        assert total is not None
-        return total
+        for low, bits, step in bit_runs(values):
+            field = self.lane()
+            if low:
+                field = self.binary(arith.ShRUIOp, field, self.number(low))
+            if 1 << low + bits < len(values):
+                field = self.binary(arith.AndIOp, field, self.number((1 << bits) - 1))
+            if step != 1:
+                field = self.binary(arith.MuliOp, field, self.number(step))
+            total = field if total is None else self.binary(arith.AddiOp, total, field)
+        return self.number(first) if total is None else total
 
     def _selects(self, values: tuple[int, ...]) -> SSAValue:
         result = self.number(values[0])

@@ -12,6 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from tilewright.codegen.registers import llvm_vector
+from tilewright.layout.bits import bit_runs, is_sum_of_bits
 from tilewright.targets.xe.forms import Block2D, Dpas, RowMessage
 
 LANE = "_Z22get_sub_group_local_idv"
@@ -35,22 +36,16 @@ class _Text:
 
     def affine(self, lane: str, table: np.ndarray) -> str:
         """An i32 that is `table[l]` in lane l: a constant, or built of the lane's bits."""
-        first = int(table[0])
-        if (table == first).all():
-            return str(first)
         parts: list[str] = []
-        step = 1
-        while step < len(table):
-            weight = int(table[step]) - first
-            if weight:
-                bit = self.emit(f"and i32 {lane}, {step}")
-                shift = self.emit(f"lshr i32 {bit}, {step.bit_length() - 1}")
-                parts.append(shift if weight == 1 else self.emit(f"mul i32 {shift}, {weight}"))
-            step *= 2
-        value = parts[0]
-        for part in parts[1:]:
+        for low, bits, step in bit_runs(table):
+            part = self.emit(f"lshr i32 {lane}, {low}") if low else lane
+            if 1 << low + bits < len(table):
+                part = self.emit(f"and i32 {part}, {(1 << bits) - 1}")
+            parts.append(part if step == 1 else self.emit(f"mul i32 {part}, {step}"))
+        value, *others = [*parts, str(table[0])] if table[0] or not parts else parts
+        for part in others:
             value = self.emit(f"add i32 {value}, {part}")
-        return value if first == 0 else self.emit(f"add i32 {value}, {first}")
+        return value
 
 
 def declarations() -> dict[str, str]:
@@ -59,14 +54,6 @@ def declarations() -> dict[str, str]:
         LANE: f"declare spir_func i32 @{LANE}()",
         SHUFFLE: f"declare spir_func i32 @{SHUFFLE}(i32, i32) convergent",
     }
-
-
-def _is_linear(table: np.ndarray) -> bool:
-    """Can `_Text.affine` build it?"""
-    first = int(table[0])
-    weights = [(1 << i, int(table[1 << i]) - first) for i in range((len(table) - 1).bit_length())]
-    made = [first + sum(w for s, w in weights if lane & s) for lane in range(len(table))]
-    return made == [int(x) for x in table]
 
 
 def block(name: str, form: Block2D, lanes: int) -> str:
@@ -85,7 +72,7 @@ def block(name: str, form: Block2D, lanes: int) -> str:
     def lane_number(what: str, numbers: np.ndarray) -> str:
         """Of the lanes' own part, shared by the components that it is the same for."""
         base = numbers - numbers[0]
-        assert _is_linear(base), "lanes are distributed by the bits of their number"
+        assert is_sum_of_bits(base), "lanes are distributed by the bits of their number"
         key = (what, tuple(base.tolist()))
         if key not in cache:
             part = t.affine(lane, base)
