@@ -151,7 +151,6 @@ W = ("workgroup",)
 PASSES: Sequence[Pass[CpuUnit]] = (
     *BEGIN,
     Pass("merge-programs", merge_programs, W, optional=True),
-    Pass("raster", raster, W, optional=True),
     Pass("vector-reductions", reductions_of_tiles, W),
     Pass(
         "contraction",
@@ -160,6 +159,7 @@ PASSES: Sequence[Pass[CpuUnit]] = (
         "unit",
         choices={"contraction": "sums a loop's products over one range of k"},
     ),
+    Pass("raster", raster, W, optional=True),
     CLEANUP,
     Pass("packing", _pack, W, "kernel machine remarks", optional=True),
     Pass("widen-operands", widen_operands, W, "kernel machine"),

@@ -6,7 +6,8 @@
 A row of a tile is a few lines of memory, the tile next to it has the lines behind them. Where the next program is the
 tile below, each comes to new pages for a few lines of each, long before what the last one fetched along is used.
 
-Requires: workgroup level. Guarantees: nothing of the kernel changes. Products keep x first: what their programs share
+Requires: workgroup level, products as `stage.contract`. Guarantees: nothing of the kernel changes. Products keep x
+first: what their programs share
 is in the caches.
 """
 
@@ -18,7 +19,7 @@ from xdsl.dialects import gpu
 from xdsl.dialects.builtin import DenseArrayBase, i64
 
 from tilewright.arguments import Grid
-from tilewright.dialects import xetile as xt
+from tilewright.dialects.stage import ContractOp
 from tilewright.passes.access import AccessAnalysis
 from tilewright.passes.kernel import programs_of, three
 
@@ -28,7 +29,7 @@ RASTER = "tilewright.raster"
 
 def raster(kernel: gpu.FuncOp) -> None:
     """Says in which order programs run, where x is not the first axis."""
-    if programs_of(kernel) > 1 or any(isinstance(op, xt.TileMmaOp) for op in kernel.walk()):
+    if programs_of(kernel) > 1 or any(isinstance(op, ContractOp) for op in kernel.walk()):
         return
     analysis, along = AccessAnalysis(kernel), [0, 0, 0]
     for access in analysis.accesses:
