@@ -34,6 +34,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.dialects import mach
 from tilewright.dialects.folding import Folding, Idx, Kind
+from tilewright.dialects.movement import shape_of_type
 from tilewright.dialects.upstream.arith import constant
 from tilewright.dialects.upstream.combining import combining
 from tilewright.dialects.upstream.vector import ShapeCastOp
@@ -57,11 +58,6 @@ class OpenLoop:
 def vec(element: Attribute, *shape: int) -> VectorType[Any]:
     """The vector type; made once, as xDSL verifies every type that it makes."""
     return VectorType(element, list(shape))
-
-
-def shape_of(type: Attribute) -> tuple[int, ...]:
-    """The shape of a vector type, () of a scalar."""
-    return type.get_shape() if isinstance(type, VectorType) else ()
 
 
 def lane_type(element: Attribute, lanes: int) -> Attribute:
@@ -392,7 +388,7 @@ class Builder(Constants):
 
     def stack(self, rows: Sequence[SSAValue]) -> SSAValue:
         """Vectors of one shape, one after the other along a new first dimension."""
-        parts = [self.shape(row, 1, *shape_of(row.type)) for row in rows]
+        parts = [self.shape(row, 1, *shape_of_type(row.type)) for row in rows]
         while len(parts) > 1:
             pairs = zip(parts[::2], parts[1::2], strict=False)
             joined = [self.join(a, b) for a, b in pairs]
@@ -401,7 +397,7 @@ class Builder(Constants):
 
     def join(self, a: SSAValue, b: SSAValue) -> SSAValue:
         """The rows of `a` and then those of `b`."""
-        return self.shuffle(a, b, range(shape_of(a.type)[0] + shape_of(b.type)[0]))
+        return self.shuffle(a, b, range(shape_of_type(a.type)[0] + shape_of_type(b.type)[0]))
 
     # Memory ---------------------------------------------------------------------------------------------------
 

@@ -23,11 +23,12 @@ from xdsl.dialects.builtin import IntAttr, MemRefType, VectorType, i1
 from xdsl.dialects.llvm import LLVMPointerType
 from xdsl.ir import Attribute, Operation, SSAValue
 
-from tilewright.codegen.builder import Builder, Idx, index, replace, shape_of
+from tilewright.codegen.builder import Builder, Idx, index, replace
 from tilewright.codegen.target import LLVMTarget
 from tilewright.codegen.tiles import Matrix, plain
 from tilewright.diagnostics import unsupported
 from tilewright.dialects import mach
+from tilewright.dialects.movement import shape_of_type
 from tilewright.dialects.upstream.arith import element_bits, folded
 from tilewright.dialects.upstream.strided import Metadata
 from tilewright.dialects.upstream.vector.access import LOADS, access_of
@@ -110,7 +111,7 @@ class VectorRows:
         """Pointer, offsets in bytes and mask of elements at numbers along the last dimension."""
         b, offsets, mask = self.b, self.access.offsets, self.access.mask
         assert offsets is not None and mask is not None
-        kind = VectorType(index, shape_of(offsets.type))
+        kind = VectorType(index, shape_of_type(offsets.type))
         if offsets.type != kind:
             offsets = b.value(arith.IndexCastOp(offsets, kind))
         step = b.times(self.array.strides[-1], self.size)
@@ -201,7 +202,7 @@ class VectorRows:
         return self._part(held, at) if isinstance(held.type, VectorType) else self._wide(held, kind)
 
     def _part(self, value: SSAValue, at: Index) -> SSAValue:
-        if not shape_of(value.type):
+        if not shape_of_type(value.type):
             return self.b.shape(value, 1)
         return self.b.extract(value, *at) if at else value
 

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 from xdsl.dialects.builtin import DYNAMIC_INDEX, ArrayAttr, DenseArrayBase, IntegerAttr, VectorType
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright.layout import BoundMap, Layout, LayoutError
 
@@ -123,9 +123,24 @@ def _changed(op: Operation, change: Change | None, layout: L) -> L:
 # Attributes ---------------------------------------------------------------------------------------
 
 
+def shape_of_type(type: Attribute) -> tuple[int, ...]:
+    """The extents of a vector's type; none of a scalar's."""
+    return type.get_shape() if isinstance(type, VectorType) else ()
+
+
 def shape_of(value: SSAValue) -> tuple[int, ...]:
     """The extents of a vector; none of a scalar."""
-    return value.type.get_shape() if isinstance(value.type, VectorType) else ()
+    return shape_of_type(value.type)
+
+
+def is_vector(value: SSAValue) -> bool:
+    return isinstance(value.type, VectorType)
+
+
+def vector_type(value: SSAValue) -> VectorType:
+    """The type of a value that is a vector."""
+    assert isinstance(value.type, VectorType)
+    return value.type
 
 
 def integers(op: Operation, name: str) -> list[int]:

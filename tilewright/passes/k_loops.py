@@ -25,7 +25,7 @@ from xdsl.ir import Block, Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
 from tilewright.dialects import xetile as xt
-from tilewright.dialects.xetile.rules import vector_type
+from tilewright.dialects.movement import vector_type
 from tilewright.passes.axes import Axes, axes_of
 from tilewright.passes.emit import Before, zero_of
 from tilewright.passes.memory_objects import is_pure, may_write, orders

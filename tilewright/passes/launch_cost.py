@@ -22,8 +22,8 @@ from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 from tilewright import dtypes
 from tilewright.arguments import ArrayArg, Grid
 from tilewright.dialects import xetile
+from tilewright.dialects.movement import vector_type
 from tilewright.dialects.upstream.arith import constant
-from tilewright.dialects.xetile.rules import vector_type
 from tilewright.passes.kernel import program_ids
 from tilewright.passes.tile_origin import tile_accesses, tile_origin
 from tilewright.passes.tile_products import Factor, TileProduct, products_of

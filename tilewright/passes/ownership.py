@@ -18,11 +18,10 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Generic, TypeVar
 
-from xdsl.dialects.builtin import VectorType
 from xdsl.ir import Operation, SSAValue
 from xdsl.utils.disjoint_set import DisjointSet
 
-from tilewright.dialects.movement import BROADCASTS, LAYOUTS
+from tilewright.dialects.movement import BROADCASTS, LAYOUTS, is_vector
 from tilewright.layout import Layout, LayoutError
 from tilewright.passes.budget import poll
 
@@ -89,10 +88,6 @@ def attempt(derive: Derive[L] | None, layout: L) -> L | None:
         return derive(layout)
     except LayoutError:
         return None
-
-
-def is_vector(value: SSAValue) -> bool:
-    return isinstance(value.type, VectorType)
 
 
 def values_of(kernel: Operation) -> Iterator[SSAValue]:

@@ -14,7 +14,7 @@ from xdsl.dialects.builtin import VectorType
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
 from tilewright.dialects import xetile
-from tilewright.dialects.xetile.rules import vector_type
+from tilewright.dialects.movement import vector_type
 from tilewright.passes.tile_origin import tile_origin
 
 

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from xdsl.dialects.builtin import MemRefType, VectorType
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.dialects.builtin import MemRefType
+from xdsl.ir import Operation, SSAValue
 
 from tilewright.diagnostics import unsupported
 from tilewright.dialects import xegpu
+from tilewright.dialects.movement import shape_of_type
 from tilewright.dialects.xegpu import distribution, elements
 from tilewright.dialects.xegpu.compute import matrix_dims
 from tilewright.dialects.xegpu.types import TensorDescType
@@ -51,10 +52,6 @@ class MatrixValue(ValueRecord):
 
 def _rows(site: Site, numbers: Sequence[int | SSAValue]) -> list[Index]:
     return [scalar(n) if isinstance(n, int) else site.group.get(n) for n in numbers]
-
-
-def _shape(type: Attribute) -> tuple[int, ...]:
-    return type.get_shape() if isinstance(type, VectorType) else ()
 
 
 # --- Descriptors -----------------------------------------------------------------------------
@@ -123,7 +120,7 @@ def _load_wide(site: Site, tdesc: TensorDescType, desc: TileValue) -> Array:
 
 @meaning("xegpu.load_nd")
 def load_nd(site: Site, op: xegpu.LoadNdOp, desc: TileValue, *_: Any) -> Array:
-    tdesc, given = op.tdesc, _shape(op.value.type)
+    tdesc, given = op.tdesc, shape_of_type(op.value.type)
     desc = _here(site, op, desc)
     if elements.is_whole(op):
         return elements.arranged(op, _load_wide(site, tdesc, desc)).reshape(-1, *given)
@@ -217,7 +214,7 @@ def _matrix_addresses(
 @meaning("xegpu.load_matrix")
 def load_matrix(site: Site, op: xegpu.LoadMatrixOp, matrix: MatrixValue, *_: Any) -> Array:
     type = op.value.type
-    given, dtype = _shape(type), numerics.numpy_type(type)
+    given, dtype = shape_of_type(type), numerics.numpy_type(type)
     address, inside = _matrix_addresses(site, op, matrix, given)
     zero = np.zeros([1] * address.ndim, dtype)
     return access.gather(site, address, inside, dtype, zero).reshape(-1, *given)
@@ -250,7 +247,7 @@ def _plain_b(b: Array) -> Array:
 @meaning("xegpu.dpas")
 def dpas(site: Site, op: xegpu.DpasOp, a: Array, b: Array, c: Array | None = None) -> Array:
     result = op.result.type
-    if matrix_dims(op.lhs.type, op.rhs.type) is not None and len(_shape(result)) == 2:
+    if matrix_dims(op.lhs.type, op.rhs.type) is not None and len(shape_of_type(result)) == 2:
         return matmul(_plain_a(a), _plain_b(b), c, result)
     return _lane_dpas(site, op, a, b, c)
 
@@ -259,7 +256,7 @@ def _lane_dpas(
     site: Site, op: xegpu.DpasOp | xegpu.DpasMxOp, a: Array, b: Array, c: Array | None
 ) -> Array:
     """Lanes' fragments of M x K, K x N and M x N, where N is the number of lanes."""
-    given = _shape(op.result.type)
+    given = shape_of_type(op.result.type)
     of_a, of_b, of_c = elements.multiplied(op, width_of(op))
     together = Collective(site, of_c.shape[1])
     acc = None if c is None else together.blocks(c, of_c)
@@ -275,7 +272,7 @@ def dpas_mx(site: Site, op: xegpu.DpasMxOp, a: Array, b: Array, *rest: Array) ->
     c = operands.pop(0) if op.acc is not None else None
     scale_a = operands.pop(0) if op.scale_a is not None else None
     scale_b = operands.pop(0) if op.scale_b is not None else None
-    if op.dims() is None or len(_shape(op.result.type)) != 2:
+    if op.dims() is None or len(shape_of_type(op.result.type)) != 2:
         if scale_a is not None or scale_b is not None:
             raise unsupported(op, "scales of lane fragments: their owners are not specified")
         return _lane_dpas(site, op, a, b, c)

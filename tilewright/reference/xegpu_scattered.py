@@ -6,10 +6,10 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from xdsl.dialects.builtin import VectorType
 from xdsl.ir import Attribute
 
 from tilewright.dialects import xegpu
+from tilewright.dialects.movement import shape_of_type
 from tilewright.reference import access, numerics
 from tilewright.reference.meanings import reductions
 from tilewright.reference.registry import meaning
@@ -22,10 +22,6 @@ from tilewright.reference.values import (
     scalar,
     spread,
 )
-
-
-def _shape(type: Attribute) -> tuple[int, ...]:
-    return type.get_shape() if isinstance(type, VectorType) else ()
 
 
 @meaning("xegpu.create_tdesc")
@@ -101,7 +97,7 @@ def _is_whole(op: xegpu.ScatterAccess, given: tuple[int, ...]) -> bool:
 def load(site: Site, op: xegpu.LoadGatherOp, source: Any, *rest: Any) -> Array:
     offsets, mask = (rest[0], rest[1]) if op.offsets is not None else (None, rest[0])
     type = op.value.type
-    given, dtype = _shape(type), numerics.numpy_type(type)
+    given, dtype = shape_of_type(type), numerics.numpy_type(type)
     address, inside = _elements(site, op, source, offsets, numerics.element_type(type))
     if not _is_whole(op, given):
         address, inside = (_own_lane(site, op, a, given) for a in (address, inside))
@@ -138,7 +134,7 @@ def _outside(
 def store(site: Site, op: xegpu.StoreScatterOp, value: Array, source: Any, *rest: Any) -> None:
     offsets, mask = (rest[0], rest[1]) if op.offsets is not None else (None, rest[0])
     type = op.value.type
-    given = _shape(type)
+    given = shape_of_type(type)
     address, inside = _elements(site, op, source, offsets, numerics.element_type(type))
     if _is_whole(op, given):
         value = _oriented(op, value, given)
@@ -155,7 +151,7 @@ def store(site: Site, op: xegpu.StoreScatterOp, value: Array, source: Any, *rest
 def atomic_rmw(site: Site, op: xegpu.AtomicRMWOp, source: Any, *rest: Any) -> Array:
     offsets, mask, value = rest if op.offsets is not None else (None, *rest)
     type = op.value.type
-    given = _shape(type)
+    given = shape_of_type(type)
     address, inside = _elements(site, op, source, offsets, numerics.element_type(type))
     if not _is_whole(op, given):
         address, inside = (_own_lane(site, op, a, given) for a in (address, inside))

@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from tilewright.layout.memory import panels
 from tilewright.uarch.base import Limit, Machine, table
 
 if TYPE_CHECKING:
@@ -78,11 +79,10 @@ class MicroKernel:
 
     def a_panel(self, rows: int, k: int) -> Layout:
         """Packed A [rows, k]: panels one after the other, in each ``group_a`` k of every row by turns."""
-        from tilewright.uarch import fragments as fr
 
         self._check("A", rows, self.lanes_a, k)
         group, lanes = self.group_a, self.lanes_a
-        return fr.panel(
+        return panels(
             (rows, k),
             [(group, 1, 1), (lanes, 0, 1), (k // group, 1, group), (rows // lanes, 0, lanes)],
         )
@@ -92,11 +92,10 @@ class MicroKernel:
 
         Groups of two or four k are the VNNI arrangement.
         """
-        from tilewright.uarch import fragments as fr
 
         self._check("B", columns, self.lanes_b, k)
         group, lanes = self.group, self.lanes_b
-        return fr.panel(
+        return panels(
             (k, columns),
             [(group, 0, 1), (lanes, 1, 1), (k // group, 0, group), (columns // lanes, 1, lanes)],
         )

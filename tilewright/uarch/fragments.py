@@ -114,8 +114,3 @@ def amx_b(k: int, n: int, pack: int) -> Layout:
 def rows_c(m: int, n: int) -> Layout:
     """Accumulators [m, n], row by row: an AMX tile, or vectors of a micro-kernel."""
     return _layout((m, n), [(n, COL, 1), (m, ROW, 1)])
-
-
-def panel(shape: tuple[int, int], digits: list[tuple[int, int, int]]) -> Layout:
-    """A packed memory panel from address digits (size, dim, stride), fastest first."""
-    return Layout.of(shape, number(Axis.MEMORY, digits))

@@ -136,7 +136,7 @@ def _print_while(op: scf.WhileOp, printer: Printer) -> None:
     if op.arguments:
         printer.print_string(" (")
         pairs = zip(op.before_region.block.args, op.arguments, strict=True)
-        printer.print_list(pairs, lambda pair: _print_pair(printer, *pair))
+        printer.print_list(pairs, lambda pair: print_pair(printer, *pair))
         printer.print_string(")")
     printer.print_string(" : ")
     printer.print_operation_type(op)
@@ -420,7 +420,7 @@ class ForallOp(IRDLOperation):
         if self.outputs:
             printer.print_string(" shared_outs(")
             pairs = zip(arguments[rank:], self.outputs, strict=True)
-            printer.print_list(pairs, lambda pair: _print_pair(printer, *pair))
+            printer.print_list(pairs, lambda pair: print_pair(printer, *pair))
             printer.print_string(") -> (")
             printer.print_list(self.result_types, printer.print_attribute)
             printer.print_string(")")
@@ -449,7 +449,7 @@ def _print_bound(printer: Printer, bound: SSAValue | int) -> None:
         printer.print_string(str(bound))
 
 
-def _print_pair(printer: Printer, argument: SSAValue, value: SSAValue) -> None:
+def print_pair(printer: Printer, argument: SSAValue, value: SSAValue) -> None:
     printer.print_ssa_value(argument)
     printer.print_string(" = ")
     printer.print_operand(value)

@@ -31,11 +31,6 @@ def brackets(shape: Sequence[int]) -> str:
     return "[" + ", ".join(str(dim) for dim in shape) + "]"
 
 
-def vector_shape(type: Attribute) -> tuple[int, ...]:
-    """() for a scalar."""
-    return type.get_shape() if isinstance(type, VectorType) else ()
-
-
 def element_of(type: Attribute) -> Attribute:
     return type.element_type if isinstance(type, (VectorType, MemRefType)) else type
 

@@ -28,6 +28,7 @@ from tilewright.dialects.xegpu.types import TensorDescType, element_bits
 if TYPE_CHECKING:
     from tilewright.dialects.xegpu import block, descriptors
 
+from tilewright.dialects.movement import shape_of_type
 from tilewright.dialects.xegpu.rules import (
     READ_HINTS,
     RFC_WRITE_HINTS,
@@ -37,7 +38,6 @@ from tilewright.dialects.xegpu.rules import (
     check_ownership,
     check_sg_map,
     element_of,
-    vector_shape,
 )
 
 
@@ -169,7 +169,7 @@ def verify_load_nd(op: block.LoadNdOp) -> None:
             raise VerifyException("packed and transpose cannot be combined")
         if not _packs(shape, tdesc.element_type):
             narrower(op, "Invalid Packed Attr. It is ignored (available for 2D TensorDesc only).")
-    given = vector_shape(value)
+    given = shape_of_type(value)
     whole = given in whole_shapes(op)
     if check_sg_map(op, "Result", given, whole):
         return
@@ -277,7 +277,7 @@ def verify_store_nd(op: block.StoreNdOp) -> None:
         )
     if tdesc.array_length > 1:
         raise VerifyException("array length is not supported by store_nd.")
-    given = vector_shape(value)
+    given = shape_of_type(value)
     whole = given == tdesc.get_shape()
     if check_sg_map(op, "Value", given, whole):
         return

@@ -21,15 +21,12 @@ from tilewright.dialects.xegpu.types import element_bits
 if TYPE_CHECKING:
     from tilewright.dialects.xegpu import compute
 
-from tilewright.dialects.xegpu.rules import (
-    check_ownership,
-    element_of,
-    vector_shape,
-)
+from tilewright.dialects.movement import shape_of_type
+from tilewright.dialects.xegpu.rules import check_ownership, element_of
 
 
 def verify_dpas(op: compute.DpasOp) -> None:
-    a, b, d = (vector_shape(v.type) for v in (op.lhs, op.rhs, op.result))
+    a, b, d = (shape_of_type(v.type) for v in (op.lhs, op.rhs, op.result))
     if op.acc is not None and op.acc.type != op.result.type:
         raise VerifyException(
             f"Accumulator type must match result type, got {op.acc.type} and {op.result.type}."
@@ -125,7 +122,7 @@ def _verify_dpas_elements(op: compute.DpasOp) -> None:
 
 
 def verify_dpas_mx(op: compute.DpasMxOp) -> None:
-    a, b, d = (vector_shape(v.type) for v in (op.lhs, op.rhs, op.result))
+    a, b, d = (shape_of_type(v.type) for v in (op.lhs, op.rhs, op.result))
     if op.acc is not None and op.acc.type != op.result.type:
         raise VerifyException(
             f"Accumulator type must match result type, got {op.acc.type} and {op.result.type}."
@@ -151,7 +148,7 @@ def verify_dpas_mx(op: compute.DpasMxOp) -> None:
     _verify_distribution(op, ("layout_a", a, "A"), ("layout_b", b, "B"), ("layout_cd", d, "Result"))
     for side, scale in (("a", op.scale_a), ("b", op.scale_b)):
         if scale is not None:
-            shape = vector_shape(scale.type)
+            shape = shape_of_type(scale.type)
             _verify_distribution(op, (f"layout_{side}_scale", shape, f"Scale {side.upper()}"))
 
 
@@ -192,7 +189,7 @@ def verify_convert_layout(op: compute.ConvertLayoutOp) -> None:
         )
     if source == target:
         narrower(op, "expected different input layout and target layout.")
-    shape = vector_shape(op.result.type)
+    shape = shape_of_type(op.result.type)
     for name, layout in (("input", source), ("target", target)):
         if layout is None:
             continue
@@ -206,7 +203,7 @@ def verify_convert_layout(op: compute.ConvertLayoutOp) -> None:
 def verify_float_conversion(op: compute.FloatConversion) -> None:
     name = op.name.partition(".")[2]
     given, made = op.source.type, op.result.type
-    if vector_shape(given) != vector_shape(made):
+    if shape_of_type(given) != shape_of_type(made):
         raise VerifyException(f"{name} keeps the shape, got {given} -> {made}")
     if not (isinstance(element_of(given), AnyFloat) and isinstance(element_of(made), AnyFloat)):
         raise VerifyException(f"{name} takes floats, got {given} -> {made}")

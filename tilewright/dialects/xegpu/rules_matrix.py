@@ -23,12 +23,8 @@ from tilewright.dialects.xegpu.types import MemDescType, element_bits
 if TYPE_CHECKING:
     from tilewright.dialects.xegpu import matrix, sync
 
-from tilewright.dialects.xegpu.rules import (
-    brackets,
-    check_ownership,
-    element_of,
-    vector_shape,
-)
+from tilewright.dialects.movement import shape_of_type
+from tilewright.dialects.xegpu.rules import brackets, check_ownership, element_of
 
 
 def verify_create_mem_desc(op: matrix.CreateMemDescOp) -> None:
@@ -96,7 +92,7 @@ def _verify_matrix_access(op: matrix.MatrixAccess, value: Attribute) -> None:
             f"failed to verify that all of {{mem_desc, res}} have same element type: {value}, {desc}"
         )
     layout = check_ownership(op, "layout", op.layout)
-    given = vector_shape(value)
+    given = shape_of_type(value)
     if op.subgroup_block_io:
         _verify_block_io(op, desc, given, layout)
     if len(given) < 2:

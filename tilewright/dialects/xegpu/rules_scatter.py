@@ -23,6 +23,7 @@ from tilewright.dialects.xegpu.types import TensorDescType
 if TYPE_CHECKING:
     from tilewright.dialects.xegpu import atomic, descriptors, scatter
 
+from tilewright.dialects.movement import shape_of_type
 from tilewright.dialects.xegpu.rules import (
     READ_HINTS,
     RFC_WRITE_HINTS,
@@ -32,7 +33,6 @@ from tilewright.dialects.xegpu.rules import (
     check_ownership,
     check_sg_map,
     element_of,
-    vector_shape,
 )
 
 
@@ -57,7 +57,7 @@ def verify_create_tdesc(op: descriptors.CreateDescOp) -> None:
     _verify_offsets(op.offsets.type)
     _verify_lanes(op)
     lanes = tdesc.get_shape()[:-1] if tdesc.chunk_size > 1 else tdesc.get_shape()
-    given = vector_shape(op.offsets.type)
+    given = shape_of_type(op.offsets.type)
     if given != lanes:
         raise VerifyException(
             f"Expecting one offset per lane: offsets are {brackets(given)}, lanes {brackets(lanes)}."
@@ -88,7 +88,7 @@ def verify_update_offset(op: descriptors.UpdateOffsetOp) -> None:
         raise VerifyException(f"the result has the operand's type, not {op.result.type}")
     _verify_offsets(op.offsets.type)
     lanes = tdesc.get_shape()[:-1] if tdesc.chunk_size > 1 else tdesc.get_shape()
-    if vector_shape(op.offsets.type) != lanes:
+    if shape_of_type(op.offsets.type) != lanes:
         raise VerifyException(
             f"Expecting one offset per lane: {op.offsets.type} for {brackets(lanes)} lanes."
         )
@@ -133,13 +133,13 @@ def _verify_value_and_mask(
             f"Value should have the same element type as MemRef or TensorDesc, got {value}, {element}."
         )
     lanes, chunk = op.lanes, op.chunk
-    given = vector_shape(value)
+    given = shape_of_type(value)
     if element_of(mask) != IntegerType(1):
         raise VerifyException(f"expected a mask of i1, got {mask}")
     if not isinstance(value, VectorType):
         if chunk != 1:
             raise VerifyException(f"Expecting chunk size == 1 for scalar result, got {chunk}.")
-        scalar_mask = prod(vector_shape(mask)) == 1
+        scalar_mask = prod(shape_of_type(mask)) == 1
         if not scalar_mask or (op.tdesc is None and op.lane_count != 1):
             raise VerifyException("Expecting scalar mask and offsets.")
         return
@@ -148,7 +148,7 @@ def _verify_value_and_mask(
         expected = (chunk, *lanes)
     what = "Result" if op.results else "Value"
     if given == expected:
-        if vector_shape(mask) == lanes:
+        if shape_of_type(mask) == lanes:
             check_sg_map(op, what, given, whole=True)
             return
         if not isinstance(mask, VectorType) and lanes:
@@ -165,7 +165,7 @@ def _verify_scatter_fragment(
 ) -> None:
     """One lane's part: `[chunk]` or `[1]`."""
     chunk, lanes, tdesc = op.chunk, op.lanes, op.tdesc
-    mask_lanes = vector_shape(mask)
+    mask_lanes = shape_of_type(mask)
     if tdesc is not None:
         if len(given) == 1 and given[0] == chunk:
             return
@@ -220,7 +220,7 @@ def verify_atomic_rmw(op: atomic.AtomicRMWOp) -> None:
     if not accepts(FLOAT_ATOMICS, INTEGER_ATOMICS, op.kind, element_of(op.value.type)):
         raise VerifyException(f"atomic {op.kind} is not defined on {element_of(op.value.type)}")
     if op.tdesc is not None and op.tdesc.sg_map is None and op.tdesc.chunk_size > 1:
-        given = vector_shape(op.value.type)
+        given = shape_of_type(op.value.type)
         if given != op.tdesc.get_shape():
             raise VerifyException(
                 "failed to verify that all of {tensorDesc, value, result} have same shape: "

@@ -29,6 +29,7 @@ from tilewright.dialects.fields import (
     Result,
     op_definition,
 )
+from tilewright.dialects.movement import shape_of_type
 from tilewright.dialects.xegpu import assembly
 from tilewright.dialects.xegpu import rules_scatter as rules
 from tilewright.dialects.xegpu.assembly import AttrDict, OpT, OpText
@@ -41,11 +42,6 @@ from tilewright.dialects.xegpu.types import TensorDescType
 def is_mask(type: Attribute) -> bool:
     element = type.element_type if isinstance(type, VectorType) else type
     return element == IntegerType(1)
-
-
-def offset_shape(type: Attribute) -> tuple[int, ...]:
-    """The lanes that offsets name: () for a scalar."""
-    return type.get_shape() if isinstance(type, VectorType) else ()
 
 
 class ScatterAccess(Op, kw_only=True):
@@ -83,7 +79,7 @@ class ScatterAccess(Op, kw_only=True):
             shape = tdesc.get_shape()
             return shape[:-1] if tdesc.chunk_size > 1 else shape
         assert self.offsets_operand is not None
-        return offset_shape(self.offsets_operand.type)
+        return shape_of_type(self.offsets_operand.type)
 
     @property
     def lane_count(self) -> int:

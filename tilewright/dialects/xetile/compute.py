@@ -30,10 +30,10 @@ from tilewright.dialects.fields import (
     Str,
     op_definition,
 )
+from tilewright.dialects.movement import vector_type
 from tilewright.dialects.upstream.combining import COMBINING
 from tilewright.dialects.xetile import assembly, kinds, vector_rules
 from tilewright.dialects.xetile.attrs import WgMapAttr
-from tilewright.dialects.xetile.rules import vector_type
 
 
 def _parse_dims(parser: Parser) -> list[int]:

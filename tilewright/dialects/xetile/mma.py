@@ -12,9 +12,9 @@ from xdsl.printer import Printer
 from xdsl.traits import Pure
 
 from tilewright.dialects.fields import Op, Operand, OptOperand, OptProp, Result, op_definition
+from tilewright.dialects.movement import vector_type
 from tilewright.dialects.xetile import assembly, vector_rules
 from tilewright.dialects.xetile.attrs import WgMapAttr
-from tilewright.dialects.xetile.rules import vector_type
 
 
 @op_definition

@@ -27,6 +27,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from tilewright.dialects.attribute_fields import ints
 from tilewright.dialects.cache_hints import LEVELS
+from tilewright.dialects.movement import vector_type
 from tilewright.dialects.strict import narrower
 from tilewright.dialects.upstream.arith import constant
 from tilewright.dialects.upstream.gpu import memory_space_number
@@ -51,11 +52,6 @@ NEEDS_SHAPE = (
     "memref with a dynamic shape or raw address is used as source but dynamic shape argument "
     "missing or it is not of valid rank"
 )
-
-
-def vector_type(value: SSAValue) -> VectorType:
-    assert isinstance(value.type, VectorType)
-    return value.type
 
 
 def extents(shape: Sequence[int]) -> str:

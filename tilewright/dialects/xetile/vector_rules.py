@@ -14,13 +14,10 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute
 from xdsl.utils.exceptions import VerifyException
 
+from tilewright.dialects.movement import vector_type
 from tilewright.dialects.xetile import kinds
 from tilewright.dialects.xetile.distribution import verify_map
-from tilewright.dialects.xetile.rules import (
-    extents,
-    vector_type,
-    verify_distributed_evenly,
-)
+from tilewright.dialects.xetile.rules import extents, verify_distributed_evenly
 
 if TYPE_CHECKING:
     from tilewright.dialects.xetile import compute, mma

@@ -18,9 +18,10 @@ from xdsl.ir import SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.dialects import xegpu
+from tilewright.dialects.movement import is_vector
 from tilewright.dialects.upstream.vector import MultiReductionOp
 from tilewright.layout import derive
-from tilewright.passes.ownership import is_vector, values_of
+from tilewright.passes.ownership import values_of
 from tilewright.passes.xegpu import layout_text as own
 from tilewright.passes.xegpu.exchange_slm import exchange_through_slm
 from tilewright.passes.xegpu.insert_barriers import insert_barriers

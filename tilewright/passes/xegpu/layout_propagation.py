@@ -18,9 +18,10 @@ from tilewright import layout as ly
 from tilewright.diagnostics import error_at
 from tilewright.dialects import xegpu
 from tilewright.dialects.elementwise import is_elementwise_on_vectors
+from tilewright.dialects.movement import is_vector
 from tilewright.layout import Distribution
 from tilewright.passes.level import among
-from tilewright.passes.ownership import Planner, Relation, attempt, is_vector, values_of
+from tilewright.passes.ownership import Planner, Relation, attempt, values_of
 from tilewright.passes.xegpu import layout_text as own
 from tilewright.passes.xegpu.layout_defaults import bytes_of, distributed
 from tilewright.passes.xegpu.layout_relations import Mma, is_free, one_name, relations

@@ -12,7 +12,7 @@ from xdsl.ir import Operation, SSAValue
 from tilewright import layout as ly
 from tilewright.dialects import xegpu
 from tilewright.dialects.elementwise import is_elementwise_on_vectors
-from tilewright.dialects.movement import LAYOUTS, operand_layout, result_layout
+from tilewright.dialects.movement import LAYOUTS, is_vector, operand_layout, result_layout
 from tilewright.dialects.upstream.vector import (
     ExtractStridedSliceOp,
     InsertStridedSliceOp,
@@ -20,7 +20,7 @@ from tilewright.dialects.upstream.vector import (
 )
 from tilewright.layout import BoundMap, Distribution, MmaShapes, derive
 from tilewright.layout.bound import kept_fields, on_field
-from tilewright.passes.ownership import Relation, is_vector
+from tilewright.passes.ownership import Relation
 from tilewright.passes.xegpu import layout_text as own
 
 Mma = Callable[[xegpu.DpasOp], "MmaShapes | None"]

@@ -28,12 +28,12 @@ from tilewright import layout as ly
 from tilewright.diagnostics import UnsupportedError, unsupported
 from tilewright.dialects import xegpu
 from tilewright.dialects.elementwise import is_elementwise_on_vectors
-from tilewright.dialects.movement import shape_of
+from tilewright.dialects.movement import is_vector, shape_of
 from tilewright.dialects.upstream import vector as more
 from tilewright.dialects.xegpu.layouts import LayoutAttr, SliceAttr
 from tilewright.dialects.xegpu.types import element_bits
 from tilewright.passes.carried import carried_together
-from tilewright.passes.ownership import Planner, Relation, is_vector, rearranged, values_of
+from tilewright.passes.ownership import Planner, Relation, rearranged, values_of
 from tilewright.passes.xegpu.lane_layouts import (
     bind,
     default_fragment,

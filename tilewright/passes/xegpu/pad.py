@@ -103,7 +103,7 @@ def _wanted(kernel: gpu.FuncOp, axes: Axes, machine: XeMachine) -> Iterator[tupl
             continue
         shape = value.type.get_shape()
         groups = _subgroups(kernel, value.type, machine) if at_workgroup else 1
-        if prod(shape) <= lanes or prod(map(_power, shape)) >= lanes * groups:
+        if prod(shape) <= lanes or prod(n & -n for n in shape) >= lanes * groups:
             continue
         for dim, n in enumerate(shape):
             if dim == len(shape) - 1:
@@ -122,11 +122,6 @@ def _wanted(kernel: gpu.FuncOp, axes: Axes, machine: XeMachine) -> Iterator[tupl
             want(op.result, 1, lanes)
             want(op.lhs, 1, depth)
     yield from units.items()
-
-
-def _power(n: int) -> int:
-    """The largest power of two that divides a number."""
-    return n & -n
 
 
 def _subgroups(kernel: gpu.FuncOp, kind: VectorType, machine: XeMachine) -> int:

@@ -17,11 +17,11 @@ from xdsl.rewriter import Rewriter
 
 from tilewright.diagnostics import location_of
 from tilewright.dialects import xegpu
+from tilewright.dialects.movement import is_vector
 from tilewright.dialects.xegpu import LayoutAttr
 from tilewright.dialects.xegpu.types import TensorDescType, element_bits
 from tilewright.layout import Layout
 from tilewright.passes.kernel import add_remarks
-from tilewright.passes.ownership import is_vector
 from tilewright.passes.xegpu import layout_text as own
 from tilewright.passes.xegpu.lane_layouts import lane_attribute
 from tilewright.passes.xegpu.legalize import legalize

@@ -26,13 +26,14 @@ from tilewright.diagnostics import (
 )
 from tilewright.dialects import xegpu
 from tilewright.dialects.cache_hints import hints_of
+from tilewright.dialects.movement import is_vector
 from tilewright.dialects.upstream.vector import MultiReductionOp, ShapeCastOp, StepOp
 from tilewright.dialects.xegpu.types import TensorDescType
 from tilewright.layout import Distribution, LayoutError
 from tilewright.passes.emit import Before
 from tilewright.passes.kernel import SUBGROUPS, add_remarks
 from tilewright.passes.level import among, run_around
-from tilewright.passes.ownership import is_vector, values_of
+from tilewright.passes.ownership import values_of
 from tilewright.passes.vector_reductions import reductions_alike
 from tilewright.passes.xegpu import layout_text as own
 from tilewright.passes.xegpu.cooperative import cooperative

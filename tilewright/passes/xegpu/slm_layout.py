@@ -32,12 +32,11 @@ from xdsl.ir import Operation
 
 from tilewright import layout as ly
 from tilewright.dialects import xegpu
-from tilewright.dialects.movement import shape_of
+from tilewright.dialects.movement import is_vector, shape_of
 from tilewright.dialects.upstream.gpu.memory import is_shared
 from tilewright.dialects.xegpu.types import MemDescType, element_bits
 from tilewright.passes.emit import Before
 from tilewright.passes.integers import is_multiple
-from tilewright.passes.ownership import is_vector
 from tilewright.passes.xegpu.ownership import OwnershipAnalysis, lanes_of
 from tilewright.uarch.xe import XeMachine
 

@@ -56,6 +56,7 @@ from tilewright.codegen.builder import Builder, Idx
 from tilewright.codegen.tiles import Matrix, ScatteredTile, Tile, plain
 from tilewright.diagnostics import unsupported
 from tilewright.dialects import mach
+from tilewright.dialects.movement import is_vector
 from tilewright.dialects.upstream.arith import folded
 from tilewright.dialects.upstream.gpu.lanes import ShuffleOp
 from tilewright.dialects.upstream.vector import ExtractStridedSliceOp
@@ -132,11 +133,6 @@ def producer_of(op: Operation) -> Producer | None:
     if (found := producer.of(op.name)) is not None:
         return found
     return producer.of("elementwise") if is_elementwise(op) else None
-
-
-def is_tile_shaped(value: SSAValue) -> bool:
-    """Whether a value is distributed to threads."""
-    return isinstance(value.type, VectorType)
 
 
 @dataclass
@@ -225,7 +221,7 @@ class Distributor:
         """One op: its rule, or nothing now if its results are made on demand."""
         if op in self.skipped:
             return
-        results = [r for r in op.results if is_tile_shaped(r)]
+        results = [r for r in op.results if is_vector(r)]
         make = producer_of(op)
         if make is not None and results:
             for result in results:
@@ -310,7 +306,7 @@ class Distributor:
         return self.ownership.assigned_layouts.get(value)
 
     def is_free(self, value: SSAValue) -> bool:
-        return is_tile_shaped(value) and self.assigned(value) is None
+        return is_vector(value) and self.assigned(value) is None
 
     def fragment_of(self, value: SSAValue, layout: Layout | None = None) -> Fragment:
         """What a thread holds of `value`, in `layout` (its assigned layout by default)."""

@@ -12,9 +12,8 @@ from xdsl.ir import BlockArgument, SSAValue
 
 from tilewright import dtypes
 from tilewright.dialects import xetile
-from tilewright.dialects.movement import shape_of
+from tilewright.dialects.movement import shape_of, vector_type
 from tilewright.dialects.upstream.arith import constant
-from tilewright.dialects.xetile.rules import vector_type
 from tilewright.passes.access import AccessAnalysis
 from tilewright.targets.cuda.passes.k_coarsening import can_merge
 from tilewright.targets.cuda.passes.local_stores import must_store

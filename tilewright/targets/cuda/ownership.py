@@ -30,7 +30,14 @@ from tilewright.codegen.registers import strided_form
 from tilewright.codegen.tiles import itemsize
 from tilewright.dialects import elementwise, stage
 from tilewright.dialects import xetile as xt
-from tilewright.dialects.movement import BROADCASTS, LAYOUTS, integers, operand_layout, shape_of
+from tilewright.dialects.movement import (
+    BROADCASTS,
+    LAYOUTS,
+    integers,
+    is_vector,
+    operand_layout,
+    shape_of,
+)
 from tilewright.dialects.stage.multi_buffers import buffer_type
 from tilewright.layout import Axis, Layout
 from tilewright.passes.carried import LOOPS_AND_BRANCHES, carried_together
@@ -65,15 +72,11 @@ def anchor(*names: str) -> Callable[[Anchor], Anchor]:
     return register
 
 
-def is_tile(value: SSAValue) -> bool:
-    return isinstance(value.type, VectorType)
-
-
 def is_elementwise(op: Operation) -> bool:
     """Is the op elementwise on tiles of one shape? Casts between signed and plain integers are."""
     if not elementwise.is_elementwise(op) and op.name != "builtin.unrealized_conversion_cast":
         return False
-    shapes = {shape_of(v) for v in (*op.operands, *op.results) if is_tile(v)}
+    shapes = {shape_of(v) for v in (*op.operands, *op.results) if is_vector(v)}
     return len(shapes) == 1 and bool(op.operands)
 
 
@@ -176,7 +179,7 @@ class _Ownership:
             for region in op.regions:
                 for inner in region.blocks:
                     for arg in inner.args:
-                        if is_tile(arg):
+                        if is_vector(arg):
                             self.kind[arg] = ASSIGNED
             self.classify(op)
             for region in op.regions:
@@ -184,7 +187,7 @@ class _Ownership:
                     self.block(inner)
 
     def classify(self, op: Operation) -> None:
-        tiles = [v for v in op.operands if is_tile(v)]
+        tiles = [v for v in op.operands if is_vector(v)]
         kinds = {self.kind.get(v, ASSIGNED) for v in tiles}
         if isinstance(op, arith.ConstantOp) or op.name in ("vector.step", *_MASKS):
             kind = CONSTANT
@@ -197,7 +200,7 @@ class _Ownership:
         else:
             kind = ASSIGNED
         for result in op.results:
-            if is_tile(result):
+            if is_vector(result):
                 self.kind[result] = kind
 
     def is_small_load(self, op: Operation) -> bool:
@@ -212,7 +215,7 @@ class _Ownership:
         return is_read_only(op.tile)
 
     def is_assigned(self, v: SSAValue) -> bool:
-        return is_tile(v) and self.kind.get(v, ASSIGNED) == ASSIGNED
+        return is_vector(v) and self.kind.get(v, ASSIGNED) == ASSIGNED
 
     # Constraints --------------------------------------------------------------------------------
 
@@ -264,7 +267,7 @@ class _Ownership:
         elif op.name == "vector.multi_reduction":
             dims = integers(op, "reduction_dims")
             x, y = op.operands[0], op.results[0]
-            if is_tile(y):
+            if is_vector(y):
                 self.relate(Relation(op, x, y, lambda z: z.sliced(*dims)))
                 self.plan.tie((op.operands[1], y))
         if op.name in ANCHORS:

@@ -12,8 +12,9 @@ from xdsl.dialects.builtin import BFloat16Type, Float16Type, IntegerType, Vector
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright.dialects import mach
+from tilewright.dialects.movement import is_vector
 from tilewright.layout import Layout
-from tilewright.targets.cuda.distribute import Distributor, is_tile_shaped, producer
+from tilewright.targets.cuda.distribute import Distributor, producer
 from tilewright.targets.cuda.rules_values import elementwise
 
 HIGH = 0x64
@@ -27,7 +28,7 @@ SPREAD = 0x4140
 def to_float(d: Distributor, op: Operation, layout: Layout) -> SSAValue:
     """Bytes two at a time; anything else as every elementwise op."""
     (source,), (result,) = op.operands, op.results
-    if not is_tile_shaped(source) or layout.registers % 2 or _bits(source.type) != 8:
+    if not is_vector(source) or layout.registers % 2 or _bits(source.type) != 8:
         return elementwise(d, op, layout)
     assert isinstance(result.type, VectorType)
     held, element = d.fragment_of(source, layout).value, result.type.element_type

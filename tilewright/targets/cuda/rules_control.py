@@ -13,12 +13,13 @@ from xdsl.ir import Block, Operation, SSAValue
 from tilewright.codegen.builder import Idx
 from tilewright.codegen.tiles import ScatteredTile, Tile
 from tilewright.dialects import xetile as xt
+from tilewright.dialects.movement import is_vector
 from tilewright.dialects.upstream.arith import IndexCastUIOp, constant
 from tilewright.passes.carried import terminator
 from tilewright.passes.control import Parts, bind_all, convert_if, convert_while, flat
 from tilewright.passes.tile_origin import root_of, tile_accesses
 from tilewright.targets.cuda import rules_cp_async as pipeline
-from tilewright.targets.cuda.distribute import Distributor, is_tile_shaped, rule
+from tilewright.targets.cuda.distribute import Distributor, rule
 from tilewright.targets.cuda.rules_memory import UNKNOWN
 from tilewright.targets.cuda.sync import MemoryRange, RangeAccess
 
@@ -44,7 +45,7 @@ class FragmentCarrier:
         d = self.d
         if isinstance(value.type, xt.TileType):
             return [d.b.idx(x) for x in self._tile(value, place).offsets]
-        if is_tile_shaped(value):
+        if is_vector(value):
             assigned = d.assigned(place)
             assert assigned is not None
             return [d.fragment_of(value, assigned).value]
@@ -77,7 +78,7 @@ class FragmentCarrier:
             rows, cols = parts
             tile = self.tiles.get(place) or self.tiles[sample]
             self.d.set_tile(place, replace(tile, offsets=(rows, cols)))
-        elif is_tile_shaped(place):
+        elif is_vector(place):
             assigned = self.d.assigned(place)
             assert assigned is not None
             self.d.set_fragment(place, parts[0], assigned)

@@ -18,9 +18,9 @@ from xdsl.dialects.vector import BroadcastOp as VectorBroadcastOp
 from xdsl.ir import Operation, OpResult, SSAValue
 
 from tilewright.codegen.builder import Idx, index
-from tilewright.dialects.movement import ELEMENTS, integers, operand_layout
+from tilewright.dialects.movement import ELEMENTS, integers, is_vector, operand_layout
 from tilewright.layout import Layout, LayoutError
-from tilewright.targets.cuda.distribute import Distributor, is_tile_shaped, producer
+from tilewright.targets.cuda.distribute import Distributor, producer
 from tilewright.targets.cuda.ownership import is_even
 from tilewright.targets.cuda.rules_moves import registers
 from tilewright.targets.cuda.rules_values import elementwise, linear_index
@@ -80,7 +80,7 @@ def _limited(d: Distributor, value: SSAValue, constants: np.ndarray) -> SSAValue
 
 def positions(d: Distributor, value: SSAValue, layout: Layout) -> Positions | None:
     """A tile of indices as thread and register parts, if it is made of index vectors, scalars and constants."""
-    if not isinstance(value, OpResult) or not is_tile_shaped(value):
+    if not isinstance(value, OpResult) or not is_vector(value):
         return None
     op = value.op
     nothing = np.zeros(layout.registers, np.int64)
@@ -101,7 +101,7 @@ def positions(d: Distributor, value: SSAValue, layout: Layout) -> Positions | No
     if op.name not in ELEMENTS or len(op.operands) != 1:
         return None
     (source,) = op.operands
-    if not is_tile_shaped(source):
+    if not is_vector(source):
         return d.idx(source), nothing
     try:
         wanted = operand_layout(op, layout)

@@ -26,6 +26,7 @@ from tilewright.codegen.tiles import itemsize
 from tilewright.dialects.movement import (
     ELEMENTS,
     Change,
+    is_vector,
     numbered,
     operand_layout,
     positions_at_run_time,
@@ -35,7 +36,7 @@ from tilewright.dialects.movement import (
 from tilewright.layout import Layout, LayoutError
 from tilewright.layout.digits import row_strides
 from tilewright.layout.memory import row_major
-from tilewright.targets.cuda.distribute import Distributor, Fragment, is_tile_shaped, producer, rule
+from tilewright.targets.cuda.distribute import Distributor, Fragment, producer, rule
 from tilewright.targets.cuda.exchange import (
     VECTOR_BYTES,
     Addresses,
@@ -57,7 +58,7 @@ Make = Callable[[Layout, Layout], SSAValue]
 def rearrange(d: Distributor, op: Operation, layout: Layout) -> SSAValue:
     """A result in `layout`."""
     number = d.result_number
-    if all(is_tile_shaped(v) for v in op.operands):
+    if all(is_vector(v) for v in op.operands):
 
         def make(held: Layout, made: Layout) -> SSAValue:
             parts = [d.fragment_of(v, held).value for v in op.operands]
@@ -67,7 +68,7 @@ def rearrange(d: Distributor, op: Operation, layout: Layout) -> SSAValue:
     if op.name == "vector.broadcast":
         type = d.fragment_type(op.results[0].type, layout)
         return d.b.value(vector.BroadcastOp(d.scalar(op.operands[0]), type))
-    if op.name == "vector.insert" and not is_tile_shaped(op.operands[0]):
+    if op.name == "vector.insert" and not is_vector(op.operands[0]):
         return insert_element(d, op, layout)
     return _Exchange(d, op, number).result(layout)
 
@@ -161,7 +162,7 @@ def _position(d: Distributor, op: Operation, *, fixed: bool = True) -> tuple[Idx
     known only at run time."""
     if "static_position" not in op.properties:
         return 0, 0
-    whole = next(v for v in reversed(op.operands) if is_tile_shaped(v))
+    whole = next(v for v in reversed(op.operands) if is_vector(v))
     given = iter(positions_at_run_time(op))
     number: Idx = 0
     divisor = 0
@@ -183,7 +184,7 @@ class _Exchange:
     def __init__(self, d: Distributor, op: Operation, result: int):
         self.d, self.op = d, op
         self.what = f"{op.name}, which moves elements between threads,"
-        self.fragments = [d.fragment_of(v) for v in op.operands if is_tile_shaped(v)]
+        self.fragments = [d.fragment_of(v) for v in op.operands if is_vector(v)]
         self.element = self.fragments[0].element
         self.size = itemsize(self.element)
         self.numbers = numbered(op)[result]

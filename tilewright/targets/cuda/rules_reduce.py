@@ -15,9 +15,9 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from tilewright import layout as ly
 from tilewright.codegen.reductions import kind_of
 from tilewright.dialects import xetile as xt
-from tilewright.dialects.movement import integers
+from tilewright.dialects.movement import integers, is_vector
 from tilewright.layout import Axis, Digit, Layout, LayoutError
-from tilewright.targets.cuda.distribute import Distributor, Fragment, is_tile_shaped, rule
+from tilewright.targets.cuda.distribute import Distributor, Fragment, rule
 from tilewright.targets.cuda.exchange import through_shared
 from tilewright.targets.cuda.ownership import default_layout
 
@@ -44,7 +44,7 @@ def multi_reduction(d: Distributor, op: Operation) -> None:
     for dim in dims:
         fragment = reduce_dimension(d, fragment, kind, dim, None)
     (result,) = op.results
-    if not is_tile_shaped(result):
+    if not is_vector(result):
         one = d.b.extract(_narrowed(d, fragment, narrow).value, 0)
         d.set_scalar(result, d.b.combine(kind, one, d.scalar(start)))
         return

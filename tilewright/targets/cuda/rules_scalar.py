@@ -25,18 +25,13 @@ from tilewright.codegen.tiles import (
 from tilewright.codegen.vector_memory import element_at
 from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
+from tilewright.dialects.movement import is_vector
 from tilewright.dialects.tw import PrintOp
 from tilewright.dialects.upstream.arith import folded
 from tilewright.dialects.upstream.generic_atomic import GenericAtomicRMWOp
 from tilewright.dialects.upstream.views import VIEWS
 from tilewright.passes.memory_objects import memory_root, memory_space
-from tilewright.targets.cuda.distribute import (
-    GLOBAL,
-    Distributor,
-    is_tile_shaped,
-    pointer_in,
-    rule,
-)
+from tilewright.targets.cuda.distribute import GLOBAL, Distributor, pointer_in, rule
 from tilewright.targets.cuda.exchange import exchanged
 from tilewright.targets.cuda.sync import MemoryRange
 
@@ -53,7 +48,7 @@ def clone_scalar(d: Distributor, op: Operation) -> None:
     """An op on scalars, as it is."""
     b, values = d.b, (*op.operands, *op.results)
     if op.regions or any(
-        is_tile_shaped(v) or isinstance(v.type, MemRefType | xt.TileType) for v in values
+        is_vector(v) or isinstance(v.type, MemRefType | xt.TileType) for v in values
     ):
         raise d.error(op, f"{op.name} is not supported by the cuda target")
     operands = [d.scalar(v) for v in op.operands]

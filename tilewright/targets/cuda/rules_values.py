@@ -15,13 +15,9 @@ from xdsl.ir import Operation, SSAValue
 
 from tilewright.codegen.builder import Idx, index
 from tilewright.dialects.elementwise import retyped
+from tilewright.dialects.movement import is_vector
 from tilewright.layout import Layout
-from tilewright.targets.cuda.distribute import (
-    Distributor,
-    is_tile_shaped,
-    producer,
-    rule,
-)
+from tilewright.targets.cuda.distribute import Distributor, producer, rule
 
 MOST_CONSTANTS = 256
 """Different values of a constant tile that are told apart by comparing places."""
@@ -111,7 +107,7 @@ def elementwise(d: Distributor, op: Operation, layout: Layout) -> SSAValue:
     """Any arith or math op on fragments of one layout; scalar operands stay scalars."""
     number = d.result_number
     operands = [
-        d.fragment_of(v, layout).value if is_tile_shaped(v) else d.scalar(v) for v in op.operands
+        d.fragment_of(v, layout).value if is_vector(v) else d.scalar(v) for v in op.operands
     ]
     types = [d.fragment_type(r.type, layout) for r in op.results]
     attributes = {k: v for k, v in op.attributes.items() if not k.startswith("wg_map")}

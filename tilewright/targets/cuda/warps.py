@@ -10,13 +10,13 @@ from xdsl.ir import OpResult
 
 from tilewright.codegen.tiles import itemsize
 from tilewright.dialects import xetile as xt
+from tilewright.dialects.movement import is_vector
 from tilewright.dialects.upstream.arith import element as element_of
 from tilewright.targets.cuda import blocked as bl
 from tilewright.targets.cuda.ownership import (
     LANES,
     Ownership,
     contiguous_dimension,
-    is_tile,
     shape_of,
     widest_vector,
 )
@@ -36,7 +36,7 @@ def choose_warps(kernel: gpu.FuncOp) -> int:
         v
         for op in kernel.walk()
         for v in op.results
-        if is_tile(v) and not isinstance(op, arith.ConstantOp)
+        if is_vector(v) and not isinstance(op, arith.ConstantOp)
     ]
     if products:
         held = accumulators(products)

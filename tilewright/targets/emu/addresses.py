@@ -15,8 +15,9 @@ import numpy as np
 from xdsl.dialects.builtin import i1
 from xdsl.ir import Attribute, SSAValue
 
+from tilewright.dialects.movement import shape_of_type
 from tilewright.targets.emu import values as v
-from tilewright.targets.emu.builder import Idx, element_of, index, shape_of, size_of, vec
+from tilewright.targets.emu.builder import Idx, element_of, index, size_of, vec
 from tilewright.targets.emu.lowering import Lowering
 
 
@@ -127,7 +128,7 @@ def write(
         place = place.apart()
     data = low.uniform(value) if place.shared else low.wide_of(value)
     shape, size = _shape(low, place, deltas), size_of(element_of(data.type))
-    if prod(shape_of(data.type)) != prod(shape):
+    if prod(shape_of_type(data.type)) != prod(shape):
         raise low.refuse("a value that is not of the access's shape")
     if place.shared and deltas.dense(size):
         b.write(data if inside is None else b.shape(data, *shape), place.base, None, inside)

@@ -20,11 +20,12 @@ from xdsl.ir import Attribute, SSAValue
 
 from tilewright.codegen.builder import Made
 from tilewright.dialects import xegpu
+from tilewright.dialects.movement import shape_of_type
 from tilewright.dialects.xegpu import elements
 from tilewright.dialects.xegpu.elements import Numbers
 from tilewright.dialects.xegpu.types import element_bits
 from tilewright.targets.emu import values as v
-from tilewright.targets.emu.builder import EmuBuilder, Idx, shape_of, signless, size_of, vec
+from tilewright.targets.emu.builder import EmuBuilder, Idx, signless, size_of, vec
 from tilewright.targets.emu.lowering import Lowering, lowers
 from tilewright.targets.emu.memory import memory, shared_start
 
@@ -207,10 +208,12 @@ def store_nd(low: Lowering, op: xegpu.StoreNdOp) -> None:
 def arrange(b: EmuBuilder, value: SSAValue, numbers: Numbers) -> SSAValue:
     """The value whose components are those of `value`, row-major, of the given numbers."""
     # Whole rows move as they are, which large tiles are compiled faster by; otherwise component by component.
-    *_, width = shape_of(value.type)
+    *_, width = shape_of_type(value.type)
     first, every = numbers.reshape(-1)[::width], np.arange(width)
     rows = np.add.outer(first, every).reshape(-1)[: numbers.size]
     if (first % width).any() or (numbers.reshape(-1) != rows).any():
         width, first = 1, numbers.reshape(-1)
-    source = b.shape(value, prod(shape_of(value.type)) // width, *([width] if width > 1 else []))
+    source = b.shape(
+        value, prod(shape_of_type(value.type)) // width, *([width] if width > 1 else [])
+    )
     return b.shape(b.shuffle(source, source, (first // width).tolist()), *numbers.shape)

@@ -26,9 +26,10 @@ from xdsl.dialects.llvm import LLVMPointerType
 from xdsl.ir import Attribute, Block, Region, SSAValue
 
 from tilewright.codegen.builder import Builder as Base
-from tilewright.codegen.builder import index, shape_of, vec
+from tilewright.codegen.builder import index, vec
 from tilewright.dialects import mach
 from tilewright.dialects.folding import Idx, Kind
+from tilewright.dialects.movement import shape_of_type
 from tilewright.dialects.upstream.arith import element as element_of
 from tilewright.dialects.upstream.arith import with_element as with_element_
 from tilewright.dialects.xegpu.types import element_bits
@@ -76,7 +77,7 @@ class EmuBuilder(Base):
     def alike(self, *numbers: Idx) -> Sequence[Idx]:
         """All in the shape of all together, as numpy has it."""
         types = [x.type for x in numbers if isinstance(x, SSAValue)]
-        shapes = {shape_of(type) for type in types}
+        shapes = {shape_of_type(type) for type in types}
         if not any(shapes) or (len(shapes) == 1 and len(types) == len(numbers)):
             return numbers
         whole = vec(element_of(types[0]), *np.broadcast_shapes(*shapes))
@@ -123,7 +124,7 @@ class EmuBuilder(Base):
 
     def blend(self, mask: SSAValue, a: SSAValue, b: SSAValue) -> SSAValue:
         """`a` where `mask`, else `b`; a mask of lanes serves all rows of `a`."""
-        shape = shape_of(a.type)
+        shape = shape_of_type(a.type)
         if isinstance(mask.type, VectorType) and mask.type.get_shape() != shape:
             mask = self.broadcast(mask, vec(i1, *shape))
         return self.value(arith.SelectOp(mask, a, b))
@@ -203,7 +204,7 @@ class EmuBuilder(Base):
         """`start` with what `act(address, components of values ..)` gives where `mask` is on, one after the other."""
         held = [offsets, mask, start, *values]
         sizes = [size_of(element_of(x.type)) for x in held]
-        count = prod(shape_of(start.type))
+        count = prod(shape_of_type(start.type))
         rooms = [self.scratch(count * size) for size in sizes]
         for value, room in zip(held, rooms, strict=True):
             self.write(value, room)

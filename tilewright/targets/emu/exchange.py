@@ -12,21 +12,14 @@ from xdsl.dialects.builtin import i1, i32
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.dialects import mach
+from tilewright.dialects.movement import shape_of_type
 from tilewright.dialects.upstream import vector as more
 from tilewright.dialects.upstream.arith import constant
 from tilewright.dialects.upstream.combining import neutral
 from tilewright.targets.emu import context
 from tilewright.targets.emu import values as v
 from tilewright.targets.emu.blocks import arrange
-from tilewright.targets.emu.builder import (
-    EmuBuilder,
-    Idx,
-    element_of,
-    index,
-    shape_of,
-    size_of,
-    vec,
-)
+from tilewright.targets.emu.builder import EmuBuilder, Idx, element_of, index, size_of, vec
 from tilewright.targets.emu.lowering import Lowering, lowers
 
 # Ids ------------------------------------------------------------------------------------------------------------------
@@ -67,7 +60,7 @@ def shuffle(low: Lowering, op: Any) -> None:
     offset, width = constant(op.offset), constant(op.width)
     if width is not None and offset is not None:
         sources, flags = op.sources(np.arange(low.lanes), offset, width)
-        whole = np.arange(prod(shape_of(value.type))).reshape(shape_of(value.type))
+        whole = np.arange(prod(shape_of_type(value.type))).reshape(shape_of_type(value.type))
         moved = arrange(b, value, whole[..., sources])
         valid = b.dense(vec(i1, low.lanes), flags.tolist())
     else:
@@ -103,12 +96,12 @@ def _sources(
 def _by_memory(low: Lowering, value: SSAValue, source: SSAValue) -> SSAValue:
     """Lanes read each other's values where they are known only at run time: through memory of the subgroup."""
     b, kind = low.b, value.type
-    count, size = prod(shape_of(kind)) // low.lanes, size_of(element_of(kind))
+    count, size = prod(shape_of_type(kind)) // low.lanes, size_of(element_of(kind))
     room, rows = b.scratch(count * low.lanes * size), b.times(b.iota(count), low.lanes)
     b.write(value, room)
     places = b.plus(b.shape(b.idx(rows), count, 1), b.cast(source, index))
-    offsets = b.shape(b.idx(b.times(places, size)), *shape_of(kind))
-    return b.gather(room, offsets, b.constant(vec(i1, *shape_of(kind)), 1), b.zeros(kind))
+    offsets = b.shape(b.idx(b.times(places, size)), *shape_of_type(kind))
+    return b.gather(room, offsets, b.constant(vec(i1, *shape_of_type(kind)), 1), b.zeros(kind))
 
 
 # Reductions -----------------------------------------------------------------------------------------------------------
@@ -118,7 +111,7 @@ def reduced(
     b: EmuBuilder, kind: str, value: SSAValue, dims: Sequence[int], start: SSAValue | None = None
 ) -> SSAValue:
     """What a vector's elements along dimensions combine to, by a vector.kind, and `start`."""
-    rest = [n for d, n in enumerate(shape_of(value.type)) if d not in dims]
+    rest = [n for d, n in enumerate(shape_of_type(value.type)) if d not in dims]
     element = element_of(value.type)
     if start is None:
         type = vec(element, *rest) if rest else element
@@ -133,7 +126,7 @@ def subgroup_reduce(low: Lowering, op: Any) -> None:
     value, b = low.wide(op.operand), low.b
     if low.lanes == 1:
         raise low.refuse("over lanes in a program of subgroups")
-    *shape, lanes = shape_of(value.type)
+    *shape, lanes = shape_of_type(value.type)
     outer = len(shape)
     cluster, stride = (op.properties.get(name) for name in ("cluster_size", "cluster_stride"))
     if cluster is None:
@@ -156,7 +149,7 @@ def _kind(op: Any) -> str:
 def all_reduce(low: Lowering, op: Any) -> None:
     """All lanes of the workgroup get the combination of their values: each subgroup's, then through shared memory."""
     b = low.b
-    if op.op is None or low.lanes == 1 or shape_of(op.operand.type):
+    if op.op is None or low.lanes == 1 or shape_of_type(op.operand.type):
         raise low.refuse("but of a lane's number with a kind")
     subgroup_reduce(low, op)
     mine = low.uniform(op.result)

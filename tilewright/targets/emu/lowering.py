@@ -36,20 +36,12 @@ from tilewright.codegen.divisions import SIGNED, UNSIGNED, divide, not_zero
 from tilewright.diagnostics import TilewrightError, unsupported
 from tilewright.dialects import mach
 from tilewright.dialects.elementwise import is_elementwise, retyped
+from tilewright.dialects.movement import shape_of_type
 from tilewright.dialects.upstream.arith import constant
 from tilewright.passes.uniformity import UNIFORM, Kind, Ramp, Uniformity
 from tilewright.rules import Rules
 from tilewright.targets.emu import values as v
-from tilewright.targets.emu.builder import (
-    EmuBuilder,
-    Idx,
-    element_of,
-    index,
-    ptr,
-    shape_of,
-    signless,
-    vec,
-)
+from tilewright.targets.emu.builder import EmuBuilder, Idx, element_of, index, ptr, signless, vec
 from tilewright.targets.emu.context import (
     ARGUMENTS,
     BY_ZERO,
@@ -163,7 +155,7 @@ class Lowering:
     def widened(self, type: Attribute) -> VectorType[Any]:
         """The type of what lanes hold differently."""
         type = signless(type)
-        return vec(element_of(type), *shape_of(type), self.lanes)
+        return vec(element_of(type), *shape_of_type(type), self.lanes)
 
     def plain(self, value: SSAValue) -> v.Plain:
         found = self.env[value]
@@ -186,7 +178,7 @@ class Lowering:
         if isinstance(found, v.Uniform):
             return found.value
         wide = self.wide_of(found)
-        shape = shape_of(wide.type)
+        shape = shape_of_type(wide.type)
         if len(shape) != 1:
             raise self.refuse(f"{what} differs between lanes")
         first = self.b.extract(wide, 0)
@@ -307,7 +299,7 @@ class Lowering:
             if self.is_uniform(op.cond) and not isinstance(op.cond.type, VectorType):
                 operands[0] = self.uniform(op.cond)
             else:
-                shape = shape_of(operands[1].type)
+                shape = shape_of_type(operands[1].type)
                 operands[0] = self.b.broadcast(operands[0], vec(i1, *shape))
         if _divides(op):
             self._divide(op, *operands)

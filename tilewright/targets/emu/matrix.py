@@ -14,19 +14,12 @@ from xdsl.ir import Attribute, SSAValue
 
 from tilewright import layout as ly
 from tilewright.dialects import xegpu
+from tilewright.dialects.movement import shape_of_type
 from tilewright.dialects.xegpu import distribution, elements
 from tilewright.dialects.xegpu.elements import Numbers
 from tilewright.targets.emu import values as v
 from tilewright.targets.emu.blocks import element_type
-from tilewright.targets.emu.builder import (
-    EmuBuilder,
-    Idx,
-    element_of,
-    index,
-    shape_of,
-    size_of,
-    vec,
-)
+from tilewright.targets.emu.builder import EmuBuilder, Idx, element_of, index, size_of, vec
 from tilewright.targets.emu.lowering import Lowering, lowers
 from tilewright.targets.emu.memory import shared_start
 
@@ -95,7 +88,7 @@ def _address(
 
 @lowers("xegpu.load_matrix")
 def load_matrix(low: Lowering, op: xegpu.LoadMatrixOp) -> None:
-    given = shape_of(op.value.type)
+    given = shape_of_type(op.value.type)
     element = element_type(low, element_of(op.value.type))
     (found,) = _access(low, op, given, None, element)
     wanted = given if low.lanes == 1 else (*given, low.lanes)
@@ -105,7 +98,7 @@ def load_matrix(low: Lowering, op: xegpu.LoadMatrixOp) -> None:
 @lowers("xegpu.store_matrix")
 def store_matrix(low: Lowering, op: xegpu.StoreMatrixOp) -> None:
     element = element_type(low, element_of(op.value.type))
-    _access(low, op, shape_of(op.value.type), low.wide(op.value), element)
+    _access(low, op, shape_of_type(op.value.type), low.wide(op.value), element)
 
 
 @lowers("xegpu.convert_layout")

@@ -29,19 +29,12 @@ from xdsl.dialects.utils import FastMathFlag
 from xdsl.ir import Attribute, SSAValue
 
 from tilewright.dialects import xegpu
+from tilewright.dialects.movement import shape_of_type
 from tilewright.dialects.xegpu import elements
 from tilewright.dialects.xegpu.elements import Numbers
 from tilewright.dialects.xegpu.types import element_bits
 from tilewright.targets.emu.blocks import arrange
-from tilewright.targets.emu.builder import (
-    EmuBuilder,
-    Idx,
-    element_of,
-    shape_of,
-    size_of,
-    vec,
-    with_element,
-)
+from tilewright.targets.emu.builder import EmuBuilder, Idx, element_of, size_of, vec, with_element
 from tilewright.targets.emu.lowering import Lowering, lowers
 
 CONTRACT = FastMathFlagsAttr([FastMathFlag.ALLOW_CONTRACT])
@@ -90,7 +83,7 @@ def _scaled(
         if scale is None:
             return [plain]
         factor = as_f32(b, arguments[1], kinds[1])
-        shape = shape_of(factor.type)
+        shape = shape_of_type(factor.type)
         if not shape:
             wide = b.broadcast(factor, vec(f32, *numbers.shape))
         else:
@@ -149,7 +142,7 @@ def product(
         left, right = arguments[:2]
         start = arrange(build, arguments[2], of_c) if cv is not None else None
         total = multiply(build, left, right, start, extents, element_of(result))
-        back = elements.inverse(of_c, shape_of(result))
+        back = elements.inverse(of_c, shape_of_type(result))
         return [arrange(build, total, back)]
 
     return low.b.shared(

@@ -15,9 +15,10 @@ from xdsl.dialects.builtin import MemRefType
 from xdsl.ir import Attribute, SSAValue
 
 from tilewright.dialects import xegpu
+from tilewright.dialects.movement import shape_of_type
 from tilewright.targets.emu import values as v
 from tilewright.targets.emu.blocks import arrange, element_type
-from tilewright.targets.emu.builder import Idx, element_of, index, shape_of, size_of, vec
+from tilewright.targets.emu.builder import Idx, element_of, index, size_of, vec
 from tilewright.targets.emu.lowering import Lowering, lowers
 from tilewright.targets.emu.memory import atomic, memory, shared_start
 
@@ -55,7 +56,7 @@ def _access(
     low: Lowering, op: Any, source: SSAValue, offsets: SSAValue | None
 ) -> tuple[SSAValue, SSAValue]:
     """Addresses in bytes, and which of them are meant: of all components of the op's value, one after the other."""
-    b, chunk, given = low.b, op.chunk, shape_of(op.value.type)
+    b, chunk, given = low.b, op.chunk, shape_of_type(op.value.type)
     element = element_of(op.value.type)
     desc = low.env[source] if offsets is None else _scattered(low, source, offsets, element)
     assert isinstance(desc, v.Scattered)
@@ -76,7 +77,7 @@ def _access(
 
     def repeated(wide: SSAValue) -> SSAValue:
         """For each component: what is alone, of its lane, or its own of one for each, lane by lane."""
-        total = prod(shape_of(wide.type))
+        total = prod(shape_of_type(wide.type))
         apart = low.lanes == 1 and total == count * chunk
         return arrange(
             b, b.shape(wide, total), lane * chunk + part if apart else lane * (total > 1)
@@ -99,7 +100,7 @@ def _inside(low: Lowering, indices: Idx, size: Idx) -> SSAValue:
 
 def _own(low: Lowering, wide: SSAValue) -> SSAValue:
     """[lanes]: a lane's own of what it has: the only element, or its own of one for each lane."""
-    shape = shape_of(wide.type)
+    shape = shape_of_type(wide.type)
     if len(shape) == 1:
         return wide
     lanes, count = low.lanes, prod(shape[:-1])
@@ -112,24 +113,24 @@ def _own(low: Lowering, wide: SSAValue) -> SSAValue:
 def load(low: Lowering, op: xegpu.LoadGatherOp) -> None:
     addresses, mask = _access(low, op, op.source, op.offsets)
     element = element_type(low, element_of(op.value.type))
-    nothing = low.b.ones(vec(element, *shape_of(addresses.type)))
+    nothing = low.b.ones(vec(element, *shape_of_type(addresses.type)))
     _give(low, op.value, low.b.gather(0, addresses, mask, nothing))
 
 
 @lowers("xegpu.store")
 def store(low: Lowering, op: xegpu.StoreScatterOp) -> None:
     addresses, mask = _access(low, op, op.source, op.offsets)
-    value = low.b.shape(low.wide(op.value), *shape_of(addresses.type))
+    value = low.b.shape(low.wide(op.value), *shape_of_type(addresses.type))
     low.b.scatter(value, 0, addresses, mask)
 
 
 @lowers("xegpu.atomic_rmw")
 def atomic_rmw(low: Lowering, op: xegpu.AtomicRMWOp) -> None:
     addresses, mask = _access(low, op, op.source_operand, op.offsets)
-    value = low.b.shape(low.wide(op.value), *shape_of(addresses.type))
+    value = low.b.shape(low.wide(op.value), *shape_of_type(addresses.type))
     _give(low, op.results[0], atomic(low, str(op.kind), addresses, value, mask))
 
 
 def _give(low: Lowering, result: SSAValue, found: SSAValue) -> None:
-    whole = (*shape_of(result.type), *([low.lanes] if low.lanes > 1 else []))
+    whole = (*shape_of_type(result.type), *([low.lanes] if low.lanes > 1 else []))
     low.set(result, low.b.shape(found, *whole) if whole else low.b.extract(found, 0))

@@ -9,11 +9,11 @@ from xdsl.dialects.builtin import i1
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.dialects.movement import shape_of
+from tilewright.dialects.movement import shape_of_type as extents
 from tilewright.dialects.upstream.vector.access import LOADS, STORES, VectorAccess, access_of
 from tilewright.targets.emu import values as v
 from tilewright.targets.emu.addresses import Deltas, deltas_of, read, write
 from tilewright.targets.emu.builder import Idx, index, size_of, vec
-from tilewright.targets.emu.builder import shape_of as extents
 from tilewright.targets.emu.lowering import Lowering, lowers
 from tilewright.targets.emu.memory import give, memory, place_of
 

@@ -25,17 +25,13 @@ from tilewright.dialects.movement import (
     numbered,
     positions,
     positions_at_run_time,
+    shape_of_type,
     static_position,
 )
 from tilewright.dialects.xegpu.types import element_bits
 from tilewright.targets.emu import values as v
 from tilewright.targets.emu.blocks import arrange
-from tilewright.targets.emu.builder import (
-    element_of,
-    shape_of,
-    signless,
-    vec,
-)
+from tilewright.targets.emu.builder import element_of, signless, vec
 from tilewright.targets.emu.exchange import reduced
 from tilewright.targets.emu.lowering import Lowering, lowers
 
@@ -47,10 +43,10 @@ def rearrange(low: Lowering, op: Operation) -> None:
         return
     b, lanes, dynamic = low.b, low.lanes, positions_at_run_time(op)
     arrays = op.operands[: len(op.operands) - len(dynamic)]
-    sources = [b.shape(low.wide(x), prod(shape_of(x.type)), lanes) for x in arrays]
+    sources = [b.shape(low.wide(x), prod(shape_of_type(x.type)), lanes) for x in arrays]
     position = static_position(op) if dynamic else ()
     found: list[SSAValue] = []
-    for at in positions(shape_of(arrays[-1].type), position) if dynamic else [()]:
+    for at in positions(shape_of_type(arrays[-1].type), position) if dynamic else [()]:
         known = [n for n, p in zip(at, position, strict=True) if p == DYNAMIC_INDEX]
         values = [
             b.shape(b.shuffle(sources[0], sources[-1], n.reshape(-1).tolist()), *n.shape, lanes)
@@ -89,18 +85,18 @@ def bitcast(low: Lowering, op: vector.BitcastOp) -> None:
     uniform = low.is_uniform(source)
     value = low.uniform(source) if uniform else low.wide(source)
     last = () if uniform else (low.lanes,)
-    flat = b.shape(value, prod(shape_of(source.type)), prod(last))
+    flat = b.shape(value, prod(shape_of_type(source.type)), prod(last))
     bits = b.bitcast(flat, IntegerType(max(8, old)))
     if old != new:
         bits = _split(low, bits, old, new) if new < old else _joined(low, bits, old, new)
-    made = b.shape(b.bitcast(bits, element_of(kind)), *shape_of(kind), *last)
+    made = b.shape(b.bitcast(bits, element_of(kind)), *shape_of_type(kind), *last)
     low.env[result] = v.Uniform(made) if uniform else v.Varying(made)
 
 
 def _split(low: Lowering, bits: SSAValue, old: int, new: int) -> SSAValue:
     """[n, lanes] of wide integers as [n * old/new, lanes] of narrow ones."""
     b = low.b
-    count, lanes = shape_of(bits.type)
+    count, lanes = shape_of_type(bits.type)
     kind: Any = vec(IntegerType(max(8, new)), count, lanes)
     parts: list[SSAValue] = []
     for i in range(old // new):
@@ -116,7 +112,7 @@ def _split(low: Lowering, bits: SSAValue, old: int, new: int) -> SSAValue:
 def _joined(low: Lowering, bits: SSAValue, old: int, new: int) -> SSAValue:
     """[n, lanes] of narrow integers as [n * old/new, lanes] of wide ones."""
     b = low.b
-    count, lanes = shape_of(bits.type)
+    count, lanes = shape_of_type(bits.type)
     factor = new // old
     kind: Any = vec(IntegerType(new), count // factor, lanes)
     total: SSAValue | None = None
@@ -139,7 +135,7 @@ def reduction(low: Lowering, op: Operation) -> None:
     if low.once(op):
         return
     every = op.name == "vector.reduction"
-    dims = range(len(shape_of(source.type))) if every else integers(op, "reduction_dims")
+    dims = range(len(shape_of_type(source.type))) if every else integers(op, "reduction_dims")
     start = low.wide(acc[0]) if acc else None
     low.env[op.results[0]] = v.Varying(reduced(low.b, kind_of(op), low.wide(source), dims, start))
 
@@ -162,7 +158,7 @@ def made(low: Lowering, op: Operation) -> None:
 def create_mask(low: Lowering, op: Operation) -> None:
     if low.once(op):
         return
-    b, shape = low.b, shape_of(op.results[0].type)
+    b, shape = low.b, shape_of_type(op.results[0].type)
     tests: list[SSAValue] = []
     for d, bound in enumerate(op.operands):
         places = b.shape(b.iota(shape[d]), *(n if i == d else 1 for i, n in enumerate(shape)), 1)

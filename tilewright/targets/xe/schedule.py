@@ -22,6 +22,7 @@ from xdsl.dialects import arith, gpu
 from xdsl.dialects.builtin import VectorType
 from xdsl.ir import Block, Operation, SSAValue
 
+from tilewright.dialects.movement import is_vector
 from tilewright.passes.budget import poll
 from tilewright.passes.memory_objects import is_pure
 from tilewright.targets.xe.building import bits_of, element_of
@@ -79,7 +80,7 @@ def _sink_numbers(block: Block, liveness: Liveness) -> None:
 
     def given(value: SSAValue) -> bool:
         owner = value.owner
-        return not _is_vector(value) and (
+        return not is_vector(value) and (
             not isinstance(owner, Operation) or owner.parent is not block
         )
 
@@ -100,7 +101,7 @@ def _sink_numbers(block: Block, liveness: Liveness) -> None:
         assert isinstance(op, Operation)
         to = first(op.results)
         if (
-            not _is_vector(value)
+            not is_vector(value)
             or isinstance(op, arith.ConstantOp)
             or not behind[op] < to < len(walls)
         ):
@@ -109,10 +110,6 @@ def _sink_numbers(block: Block, liveness: Liveness) -> None:
             op.detach()
             block.insert_op_after(op, walls[to - 1])
             behind[op] = to
-
-
-def _is_vector(value: SSAValue) -> bool:
-    return isinstance(value.type, VectorType)
 
 
 def _reads(op: Operation) -> list[SSAValue]:

@@ -18,6 +18,7 @@ from xdsl.parser import Parser, UnresolvedOperand
 from xdsl.printer import Printer
 
 from tilewright.dialects.upstream.complete import set_custom
+from tilewright.dialects.upstream.scf import print_pair
 
 TOKEN = gpu.AsyncTokenType()
 
@@ -208,7 +209,7 @@ def _print_launch(op: gpu.LaunchOp, printer: Printer) -> None:
         printer.print_list(arguments[start : start + 3], printer.print_ssa_value)
         printer.print_string(") in (")
         pairs = zip(arguments[6 + start : 9 + start], sizes[position], strict=True)
-        printer.print_list(pairs, lambda pair: _print_assignment(printer, *pair))
+        printer.print_list(pairs, lambda pair: print_pair(printer, *pair))
         printer.print_string(")")
     if op.dynamicSharedMemorySize is not None:
         printer.print_string(" dynamic_shared_memory_size ")
@@ -216,12 +217,6 @@ def _print_launch(op: gpu.LaunchOp, printer: Printer) -> None:
     printer.print_string(" ")
     printer.print_region(op.body, print_entry_block_args=False)
     printer.print_op_attributes(op.attributes)
-
-
-def _print_assignment(printer: Printer, argument: SSAValue, value: SSAValue) -> None:
-    printer.print_ssa_value(argument)
-    printer.print_string(" = ")
-    printer.print_operand(value)
 
 
 def complete() -> None:

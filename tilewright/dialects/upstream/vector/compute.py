@@ -15,9 +15,9 @@ from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
 from tilewright.dialects.fields import Follows, Ints, Op, Operand, Property, Str, op_definition
+from tilewright.dialects.movement import vector_type
 from tilewright.dialects.upstream.arith import element
 from tilewright.dialects.upstream.combining import COMBINING
-from tilewright.dialects.upstream.vector.common import vector_of
 from tilewright.dialects.upstream.vector.rules import check_kind
 
 _Maps = ArrayAttr[AffineMapAttr]
@@ -43,7 +43,7 @@ class MultiReductionOp(Op):
     )
 
     def verify_(self) -> None:
-        source = vector_of(self.source)
+        source = vector_type(self.source)
         shape = source.get_shape()
         check_kind(self.kind, source.element_type)
         if any(not 0 <= dim < len(shape) for dim in self.dims):

@@ -23,14 +23,14 @@ from xdsl.printer import Printer
 from xdsl.traits import HasParent, IsTerminator, Pure, RecursiveMemoryEffect
 from xdsl.utils.exceptions import VerifyException
 
-from tilewright.dialects.upstream.vector.common import vector_of
+from tilewright.dialects.movement import vector_type
 from tilewright.dialects.upstream.vector.compute import ContractionOp, MultiReductionOp
 from tilewright.dialects.upstream.vector.memory import GatherOp
 from tilewright.dialects.upstream.vector.products import OuterProductOp
 
 
 def _transfer(op: Any) -> VectorType:
-    moved = vector_of(op.result if op.results else op.vector)
+    moved = vector_type(op.result if op.results else op.vector)
     return vector.VectorTransferOperation.infer_transfer_op_mask_type(
         moved, op.permutation_map.data
     )

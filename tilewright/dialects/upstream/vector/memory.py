@@ -26,12 +26,12 @@ from xdsl.utils.exceptions import VerifyException
 
 from tilewright.dialects.effects import Writes
 from tilewright.dialects.fields import Inferred, Op, Operand, Operands, op_definition
+from tilewright.dialects.movement import vector_type
 from tilewright.dialects.upstream.complete import (
     add_optional_property,
     definition,
     set_custom,
 )
-from tilewright.dialects.upstream.vector.common import vector_of
 
 
 @op_definition
@@ -52,14 +52,14 @@ class GatherOp(Op):
     )
 
     def verify_(self) -> None:
-        shape = vector_of(self.result).get_shape()
+        shape = vector_type(self.result).get_shape()
         for name in ("indices", "mask", "pass_thru"):
-            if vector_of(getattr(self, name)).get_shape() != shape:
+            if vector_type(getattr(self, name)).get_shape() != shape:
                 raise VerifyException(f"expected result shape to match {name} shape")
         base = self.base.type
         if (
             isinstance(base, MemRefType | TensorType)
-            and base.element_type != vector_of(self.result).element_type
+            and base.element_type != vector_type(self.result).element_type
         ):
             raise VerifyException("base and result element type should match")
         if isinstance(self.base.type, MemRefType) and self.base.type.get_num_dims() != len(
@@ -85,10 +85,10 @@ class ScatterOp(Op):
     )
 
     def verify_(self) -> None:
-        shape = vector_of(self.valueToStore).get_shape()
-        if vector_of(self.indices).get_shape() != shape:
+        shape = vector_type(self.valueToStore).get_shape()
+        if vector_type(self.indices).get_shape() != shape:
             raise VerifyException("expected valueToStore shape to match indices shape")
-        if vector_of(self.mask).get_shape() != shape:
+        if vector_type(self.mask).get_shape() != shape:
             raise VerifyException("expected valueToStore shape to match mask shape")
 
 

@@ -19,9 +19,9 @@ from tilewright.dialects.fields import (
     follows,
     op_definition,
 )
+from tilewright.dialects.movement import vector_type
 from tilewright.dialects.upstream.arith import element
 from tilewright.dialects.upstream.combining import COMBINING
-from tilewright.dialects.upstream.vector.common import vector_of
 from tilewright.dialects.upstream.vector.rules import check_kind
 
 
@@ -46,7 +46,7 @@ class OuterProductOp(Op):
     assembly_format = "$lhs `,` $rhs (`,` $acc^)? attr-dict `:` type($lhs) `,` type($rhs)"
 
     def verify_(self) -> None:
-        lhs = vector_of(self.lhs)
+        lhs = vector_type(self.lhs)
         if lhs.get_num_dims() != 1:
             raise VerifyException("expected 1-d vector for operand #1")
         if isinstance(self.rhs.type, VectorType) and self.rhs.type.get_num_dims() != 1:
@@ -81,7 +81,7 @@ class ScanOp(Op):
     )
 
     def verify_(self) -> None:
-        source = vector_of(self.source)
+        source = vector_type(self.source)
         shape = source.get_shape()
         if not 0 <= self.dim < len(shape):
             raise VerifyException(

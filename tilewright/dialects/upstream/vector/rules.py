@@ -13,9 +13,9 @@ from xdsl.dialects.builtin import AnyFloat, VectorType
 from xdsl.ir import Attribute
 from xdsl.utils.exceptions import VerifyException
 
+from tilewright.dialects.movement import vector_type
 from tilewright.dialects.upstream.complete import add_verifier
 from tilewright.dialects.upstream.vector.access import STORES, access_of
-from tilewright.dialects.upstream.vector.common import vector_of
 
 DYNAMIC = -(2**63)
 
@@ -49,20 +49,20 @@ def _check_positions(
 
 def _verify_extract(op: vector.ExtractOp) -> None:
     positions = [int(p) for p in op.static_position.get_values()]
-    _check_positions(positions, vector_of(op.vector), op.result.type, ("the source", "a part"))
+    _check_positions(positions, vector_type(op.vector), op.result.type, ("the source", "a part"))
 
 
 def _verify_insert(op: vector.InsertOp) -> None:
     positions = [int(p) for p in op.static_position.get_values()]
     names = ("the destination", "a part")
-    _check_positions(positions, vector_of(op.dest), op.source.type, names)
+    _check_positions(positions, vector_type(op.dest), op.source.type, names)
 
 
 def _verify_broadcast(op: vector.BroadcastOp) -> None:
     source = op.source.type
     if not isinstance(source, VectorType):
         return
-    given, made = source.get_shape(), vector_of(op.vector).get_shape()
+    given, made = source.get_shape(), vector_type(op.vector).get_shape()
     if len(given) > len(made):
         raise VerifyException(
             f"source rank higher than destination rank ({len(given)} vs. {len(made)})"
@@ -73,7 +73,7 @@ def _verify_broadcast(op: vector.BroadcastOp) -> None:
 
 
 def _verify_reduction(op: vector.ReductionOp) -> None:
-    kind = vector_of(op.vector)
+    kind = vector_type(op.vector)
     if kind.get_num_dims() > 1:
         raise VerifyException(f"unsupported reduction rank: {kind.get_num_dims()}")
     check_kind(op.kind.data.value, kind.element_type)
@@ -82,7 +82,7 @@ def _verify_reduction(op: vector.ReductionOp) -> None:
 def _verify_rank(op: vector.LoadOp | vector.StoreOp) -> None:
     """A vector lies along the last dimensions of its array."""
     access = access_of(op)
-    rank, own = len(access.indices), vector_of(access.value).get_num_dims()
+    rank, own = len(access.indices), vector_type(access.value).get_num_dims()
     if own > rank:
         role = "source" if op.name in STORES else "destination"
         raise VerifyException(
@@ -91,11 +91,11 @@ def _verify_rank(op: vector.LoadOp | vector.StoreOp) -> None:
 
 
 def _verify_masked(op: vector.MaskedLoadOp | vector.MaskedStoreOp) -> None:
-    shape = vector_of(op.mask).get_shape()
+    shape = vector_type(op.mask).get_shape()
     for value in (
         (op.value_to_store,) if isinstance(op, vector.MaskedStoreOp) else (op.pass_thru, op.result)
     ):
-        if vector_of(value).get_shape() != shape:
+        if vector_type(value).get_shape() != shape:
             raise VerifyException(f"expected the mask's shape {shape}, got {value.type}")
 
 

@@ -33,7 +33,7 @@ from tilewright.dialects.fields import (
     op_definition,
     variable,
 )
-from tilewright.dialects.upstream.vector.common import vector_of
+from tilewright.dialects.movement import vector_type
 
 _ELEMENT = VarConstraint("element", AnyAttr())
 
@@ -68,7 +68,7 @@ class ShapeCastOp(Op):
     assembly_format = "$source attr-dict `:` type($source) `to` type($result)"
 
     def verify_(self) -> None:
-        source, result = vector_of(self.source), vector_of(self.result)
+        source, result = vector_type(self.source), vector_type(self.result)
         if source.element_type != result.element_type:
             raise VerifyException("source/result vectors must have same element type")
         if prod(source.get_shape()) != prod(result.get_shape()):
@@ -79,7 +79,7 @@ class ShapeCastOp(Op):
 
 
 def _transposed(given: Given) -> VectorType:
-    kind = vector_of(SSAValue.get(given["vector"]))
+    kind = vector_type(SSAValue.get(given["vector"]))
     return VectorType(kind.element_type, [kind.get_shape()[dim] for dim in given["permutation"]])
 
 
@@ -95,7 +95,7 @@ class TransposeOp(Op):
     assembly_format = "$vector `,` $permutation attr-dict `:` type($vector) `to` type($result)"
 
     def verify_(self) -> None:
-        source, result = vector_of(self.vector), vector_of(self.result)
+        source, result = vector_type(self.vector), vector_type(self.result)
         shape, permutation = source.get_shape(), self.permutation
         if len(permutation) != len(shape) or len(result.get_shape()) != len(shape):
             raise VerifyException(
@@ -122,7 +122,7 @@ class StepOp(Op):
     assembly_format = "attr-dict `:` type($result)"
 
     def verify_(self) -> None:
-        kind = vector_of(self.result)
+        kind = vector_type(self.result)
         if len(kind.get_shape()) != 1 or not isinstance(
             kind.element_type, (IndexType, IntegerType)
         ):
@@ -140,7 +140,7 @@ class ConstantMaskOp(Op):
     assembly_format = "$mask_dim_sizes attr-dict `:` type($result)"
 
     def verify_(self) -> None:
-        kind = vector_of(self.result)
+        kind = vector_type(self.result)
         if kind.element_type != i1:
             raise VerifyException("result must be a vector of i1")
         shape = kind.get_shape()
@@ -210,7 +210,7 @@ class DeinterleaveOp(Op):
 
 
 def _count(whole: SSAValue, elements: Sequence[SSAValue], are: str) -> None:
-    kind = vector_of(whole)
+    kind = vector_type(whole)
     if len(elements) != prod(kind.get_shape()):
         raise VerifyException(
             f"{kind} has {prod(kind.get_shape())} elements, {len(elements)} are {are}"

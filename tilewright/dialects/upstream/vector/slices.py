@@ -24,7 +24,7 @@ from tilewright.dialects.fields import (
     Value,
     op_definition,
 )
-from tilewright.dialects.upstream.vector.common import vector_of
+from tilewright.dialects.movement import vector_type
 
 
 @lru_cache(4096)
@@ -103,7 +103,7 @@ class _StridedSliceOp(Op):
 
 
 def _part(given: Given) -> VectorType:
-    kind = vector_of(SSAValue.get(given["source"]))
+    kind = vector_type(SSAValue.get(given["source"]))
     return VectorType(
         kind.element_type, [*given["sizes"], *kind.get_shape()[len(given["sizes"]) :]]
     )
@@ -132,7 +132,7 @@ class ExtractStridedSliceOp(_StridedSliceOp):
         Op.__init__(self, source, offsets, sizes, strides or [1] * len(sizes))
 
     def verify_(self) -> None:
-        source, result = vector_of(self.source), vector_of(self.result)
+        source, result = vector_type(self.source), vector_type(self.result)
         shape = source.get_shape()
         if not len(self.offsets) == len(self.sizes) == len(self.strides):
             raise VerifyException("expected offsets, sizes, and strides attributes of same size")
@@ -171,11 +171,11 @@ class InsertStridedSliceOp(_StridedSliceOp):
         offsets: Sequence[int],
         strides: Sequence[int] | None = None,
     ):
-        rank = len(vector_of(SSAValue.get(source)).get_shape())
+        rank = len(vector_type(SSAValue.get(source)).get_shape())
         Op.__init__(self, source, dest, offsets, strides or [1] * rank)
 
     def verify_(self) -> None:
-        source, dest = vector_of(self.source), vector_of(self.dest)
+        source, dest = vector_type(self.source), vector_type(self.dest)
         if source.element_type != dest.element_type:
             raise VerifyException("source and destination must have the same element type")
         rank = len(source.get_shape())

@@ -23,9 +23,9 @@ from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright import dtypes
 from tilewright.dialects import xetile
+from tilewright.dialects.movement import vector_type
 from tilewright.dialects.upstream.arith import constant
 from tilewright.dialects.upstream.vector import TransposeOp
-from tilewright.dialects.xetile.rules import vector_type
 from tilewright.passes.access import AccessAnalysis
 from tilewright.targets.cuda.passes.split_k import shared_loop
 from tilewright.targets.cuda.passes.tf32_rounding import loaded, rounding_of

@@ -23,7 +23,7 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 
 from tilewright import dtypes
 from tilewright.dialects import stage, xetile
-from tilewright.dialects.xetile.rules import vector_type
+from tilewright.dialects.movement import vector_type
 from tilewright.passes.carried import terminator
 from tilewright.passes.fold_identities import splat
 from tilewright.passes.kernel import programs_of
