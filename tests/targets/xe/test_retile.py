@@ -84,3 +84,25 @@ def test_what_may_not_be_cut_spills_or_is_refused_as_it_was():
 def test_passes_can_be_left_out():
     with pytest.raises(UnsupportedError, match="would carry 256 registers through this loop"):
         build(rfc("xetile_2_5_two_cache_levels.mlir"), disable=frozenset({"retile", "xe-spill"}))
+
+
+HANDED = """
+#a = #xegpu.layout<sg_layout = [3, 2], sg_data = [64, 96]>
+#b = #xegpu.layout<sg_layout = [2, 3], sg_data = [96, 64]>
+gpu.module @m { gpu.func @k(%a: memref<192x192xf16>ARG, %o: memref<192x192xf16>ARG) kernel {
+  %t = xegpu.create_nd_tdesc %a : memref<192x192xf16> -> !xegpu.tensor_desc<192x192xf16, #a>
+  %v = xegpu.load_nd %t[0, 0] : !xegpu.tensor_desc<192x192xf16, #a> -> vector<192x192xf16>
+  %w = xegpu.convert_layout %v <{input_layout = #a, target_layout = #b}> : vector<192x192xf16>
+  %u = xegpu.create_nd_tdesc %o : memref<192x192xf16> -> !xegpu.tensor_desc<192x192xf16, #b>
+  xegpu.store_nd %w, %u[0, 0] : vector<192x192xf16>, !xegpu.tensor_desc<192x192xf16, #b>
+  gpu.return } }
+"""
+"""Each hands parts to several others along both dimensions: 72 KiB at once."""
+
+
+def test_what_shared_memory_does_not_hold_is_handed_over_in_passes():
+    said = "\n".join(build(parse_module(HANDED.replace("ARG", " {llvm.noalias}")), "xe-dg2"))
+    assert "a workgroup's tiles are computed in 2 passes" in said
+    with pytest.raises(UnsupportedError, match="exchanges 73728 bytes") as found:
+        build(parse_module(HANDED.replace("ARG", "")), "xe-dg2")
+    assert "{llvm.noalias}" in str(found.value.hint)

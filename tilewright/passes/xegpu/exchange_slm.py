@@ -20,7 +20,7 @@ and stores, its part.
 Requires: workgroup-level XeGPU with a layout on every value. Guarantees: the same results at workgroup level;
 convert_layout and reductions that are left stay within subgroups. A conversion between layouts that give
 every subgroup the same elements stays (it costs registers at most). Refuses an exchange that does not fit
-the machine's shared memory, with the numbers.
+the machine's shared memory, with the numbers (`ExchangesTooMuch`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
 from tilewright import layout as ly
-from tilewright.diagnostics import unsupported
+from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import xegpu
 from tilewright.dialects.upstream.combining import neutral
 from tilewright.dialects.upstream.vector import (
@@ -66,6 +66,10 @@ from tilewright.passes.xegpu.load_late import load_late
 from tilewright.uarch.xe import XeMachine
 
 Shape = tuple[int, ...]
+
+
+class ExchangesTooMuch(UnsupportedError):
+    """A kernel whose subgroups hand to each other more than shared memory holds."""
 
 
 def exchange_through_slm(kernel: gpu.FuncOp, machine: XeMachine) -> None:
@@ -290,11 +294,12 @@ class _Exchange:
             larger = [n for n in self.buffers if n > size and self.buffers[n]]
             if larger:
                 return self.part_of(self.buffers[min(larger)][0], size)
-            raise unsupported(
+            raise error_at(
                 op,
                 f"{op.name} exchanges {size} bytes between subgroups through shared memory; with the "
                 f"{self.used} bytes in use that is more than the machine's {self.limit}",
                 hint="a layout that keeps the value within its subgroups, or a smaller tile",
+                kind=ExchangesTooMuch,
             )
         self.used += size
         alloc = memref.AllocOp([], [], MemRefType(i8, [size], memory_space=IntegerAttr(3, i64)))

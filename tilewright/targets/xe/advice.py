@@ -38,13 +38,17 @@ def advised(
         )
     if level_of(given) == "workgroup":
         parts.append(fitting_tile(given, machine, tried))
-    arrays = (a for a in given.body.block.args if is_array_argument(a))
-    if level_of(given) != "lane" and not all(arg_facts(a).noalias for a in arrays):
-        parts.append(
-            "if the arrays do not overlap, declare it ({llvm.noalias}): then tiles can be computed in passes"
-        )
+    parts.append(declared_apart(given))
     error.hint = "; ".join(each for each in parts if each)
     return error
+
+
+def declared_apart(given: gpu.FuncOp) -> str | None:
+    """What lets tiles be computed in passes; None where nothing more has to be known for that."""
+    arrays = (a for a in given.body.block.args if is_array_argument(a))
+    if level_of(given) == "lane" or all(arg_facts(a).noalias for a in arrays):
+        return None
+    return "if the arrays do not overlap, declare it ({llvm.noalias}): then tiles can be computed in passes"
 
 
 def fitting_tile(kernel: gpu.FuncOp, machine: XeMachine, subgroups: int) -> str | None:

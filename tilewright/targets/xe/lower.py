@@ -39,7 +39,6 @@ from tilewright.dialects.upstream.gpu.lanes import LANES
 from tilewright.passes.cleanup import eliminate_dead
 from tilewright.passes.kernel import LEVEL, REMARKS, integer, subgroups_of
 from tilewright.passes.own_memory import shared_bytes
-from tilewright.passes.retile import shared_memory
 from tilewright.targets.xe import barriers, matrices, scattered
 from tilewright.targets.xe.blocks import Blocks, load_nd, prefetch_nd, store_nd
 from tilewright.targets.xe.building import (
@@ -132,16 +131,6 @@ def lower(kernel: gpu.FuncOp, machine: XeMachine) -> LoweredLane:
         max((barriers.highest(n, kernel) for n in lowering.named.values()), default=0),
         remarks,
     )
-
-
-def refuse_own_memory(kernel: gpu.FuncOp, machine: XeMachine) -> None:
-    """Refuses a program that itself allocates more shared memory than there is."""
-    arrays = shared_memory(kernel)
-    fault = machine.fault("the kernel", "slm", sum(arrays.values())) if arrays else None
-    if fault is not None:
-        own = " + ".join(map(str, arrays.values()))
-        hint = f"the program allocates them itself ({own}): smaller shared tiles, or fewer slots of a multi-buffer"
-        raise unsupported(list(arrays)[-1], fault, hint=hint)
 
 
 class _Lowering:

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from math import ceil, inf, prod
+from math import ceil, inf
 
 from xdsl.dialects import gpu
 from xdsl.dialects.builtin import (
     IntegerAttr,
-    IntegerType,
-    MemRefType,
     ModuleOp,
     StringAttr,
     UnitAttr,
@@ -21,9 +19,7 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Attribute
 
-from tilewright.diagnostics import UnsupportedError, unsupported
-from tilewright.dialects.movement import shape_of
-from tilewright.dialects.xegpu.descriptors import CreateDescOp
+from tilewright.diagnostics import UnsupportedError
 from tilewright.passes.budget import OutOfTime, TimeBudget
 from tilewright.passes.inline_calls import INLINE_CALLS
 from tilewright.passes.kernel import (
@@ -41,13 +37,21 @@ from tilewright.passes.pipeline import run as run_passes
 from tilewright.passes.xegpu import pipeline as xegpu
 from tilewright.passes.xegpu.block_messages import ROW
 from tilewright.passes.xegpu.blocking_memory import APART, APART_REGISTERS
+from tilewright.passes.xegpu.exchange_slm import ExchangesTooMuch
 from tilewright.passes.xegpu.layout_defaults import ROW_REGISTERS, VALUE
-from tilewright.targets.xe.advice import advised, out_of_time
+from tilewright.targets.xe.advice import advised, declared_apart, out_of_time
 from tilewright.targets.xe.fold import fold
 from tilewright.targets.xe.forms import RISK
 from tilewright.targets.xe.guard_loops import guard_loops
-from tilewright.targets.xe.lower import LoweredLane, lower, refuse_own_memory
+from tilewright.targets.xe.lower import LoweredLane, lower
 from tilewright.targets.xe.overflow_checks import rewrite_overflow_checks
+from tilewright.targets.xe.refusals import (
+    refuse_instructions,
+    refuse_other_lanes,
+    refuse_own_memory,
+    refuse_parts_of_bytes,
+    refuse_prints,
+)
 from tilewright.targets.xe.registers import (
     Pressure,
     TooManyRegisters,
@@ -263,20 +267,22 @@ def run(
 
     `stage` sees the module at every stage, `observe` after every pass, by its name. Where registers do not suffice, a
     kernel that leaves the number of subgroups open gets more of them, then blocks that no 2D message moves come in
-    smaller parts, and then the tiles are computed in passes. Of what was tried, the offline compiler gets what misses
+    smaller parts, and then the tiles are computed in passes; so they are where subgroups exchange more than shared
+    memory holds. Of what was tried, the offline compiler gets what misses
     fewest registers. UnsupportedError where scratch memory does not hold the rest either, or where all that takes more
     than BUDGET seconds; ATTEMPTS of them are for looking for a better one.
     """
     PIPELINE.check(off, machine.name)
     kernel = kernel_of(module)
-    _refuse_parts_of_bytes(kernel)
-    _refuse_prints(kernel)
+    refuse_parts_of_bytes(kernel)
+    refuse_prints(kernel)
     given, level, has_layouts = module.clone(), level_of(kernel), _says_who_owns(kernel)
     if level == "lane":
-        _refuse_other_lanes(kernel, machine)
+        refuse_other_lanes(kernel, machine)
     splits, spills = level != "lane" and "retile" not in off, SPILL not in off
     first: TooManyRegisters | None = None
     last: TooManyRegisters | None = None
+    exchange: ExchangesTooMuch | None = None
     tried = kernel
     sizes: list[int] = []
     passes, over, most = 1, inf, 1
@@ -335,7 +341,15 @@ def run(
                     nearest, least = unit, last.over
                 if spills and nearest.natural is not None:
                     budget.seconds = ATTEMPTS
-            except (_NoSmaller, UnsupportedError):
+            except (_NoSmaller, UnsupportedError) as error:
+                if first is None and splits and isinstance(error, ExchangesTooMuch):
+                    exchange, passes = exchange or error, 2 * max(passes, unit.passes)
+                    unit = changed(_in_passes(unit.kernel, passes)) or unit
+                    continue
+                if first is None and exchange is not None:
+                    parts = (exchange.hint, declared_apart(kernel_of(given)))
+                    exchange.hint = "; ".join(each for each in parts if each)
+                    raise exchange from None
                 if first is None:
                     raise
                 del ways[:1]
@@ -349,52 +363,6 @@ def run(
                     first, kernel_of(given), unit.kernel, machine, has_layouts, most
                 ) from None
             unit = found
-
-
-def _refuse_prints(kernel: gpu.FuncOp) -> None:
-    for op in kernel.walk():
-        if op.name in ("tw.print", "tw.breakpoint", "gpu.printf", "vector.print"):
-            raise unsupported(
-                op,
-                f"{op.name}: programs on Intel GPUs do not print",
-                hint="run the kernel where they do: with --target reference, kernel.options(target='reference')",
-            )
-
-
-def _refuse_instructions(kernel: gpu.FuncOp) -> None:
-    for op in kernel.walk():
-        if op.name == "mach.each":
-            raise unsupported(
-                op,
-                "mach.each: no instruction of Intel GPUs is named element by element",
-                hint="an implementation for them consists of arith, math, vector and xetile ops",
-            )
-
-
-def _refuse_other_lanes(kernel: gpu.FuncOp, machine: XeMachine) -> None:
-    """A lane's program in older text has descriptors of the offsets of all lanes."""
-    lanes = lanes_of(kernel, machine)
-    for op in kernel.walk():
-        count = prod(shape_of(op.offsets)) if isinstance(op, CreateDescOp) else lanes
-        if count != lanes:
-            raise unsupported(
-                op,
-                f"{op.name}: {count} offsets, one for each lane; a subgroup of {machine.name} has {lanes} here",
-                hint="one offset for each lane",
-            )
-
-
-def _refuse_parts_of_bytes(kernel: gpu.FuncOp) -> None:
-    """Arrays of 4-bit numbers have no addresses of elements."""
-    for argument in kernel.body.block.args:
-        kind = argument.type
-        element = kind.element_type if isinstance(kind, MemRefType) else None
-        if isinstance(element, IntegerType) and 1 < element.width.data < 8:
-            raise unsupported(
-                kernel,
-                f"argument {argument.index} is a {kind}: arrays of elements smaller than a byte are not addressed",
-                hint="pass bytes, and vector.bitcast what was loaded",
-            )
 
 
 def _more_subgroups(kernel: gpu.FuncOp, machine: XeMachine) -> dict[str, Attribute] | None:
@@ -471,7 +439,7 @@ def _to_lanes(
         stage("xetile" if uses_tiles else "xegpu", unit.module)
 
     run_passes((INLINE_CALLS,), unit, observe)
-    _refuse_instructions(kernel)
+    refuse_instructions(kernel)
 
     cut = level == "workgroup" and "retile" not in unit.off
     whole = IN_PASSES not in kernel.attributes
