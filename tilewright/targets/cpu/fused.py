@@ -46,7 +46,7 @@ from tilewright.targets.cpu.memory import (
     rows_cols,
 )
 from tilewright.targets.cpu.overlapped import emit_overlapped, overlapping
-from tilewright.targets.cpu.reductions import Accumulator, emit_reductions, fold, power_of_two
+from tilewright.targets.cpu.reductions import Accumulator, emit_reductions, power_of_two
 from tilewright.targets.cpu.streaming import emit_streamed, streamed_tile, streams
 from tilewright.targets.cpu.sweeps import Ahead, Sweep, main_part
 
@@ -362,8 +362,7 @@ class FusedEmitter(FusedPlanner):
         b = self.b
         for root, accumulator in zip(sweep.reductions, sweep.accumulators, strict=True):
             assert root.buffer is not None
-            total = fold(b, accumulator.kind, accumulator.total())
-            b.store(total, root.buffer.address(b, sweep.row, 0))
+            b.store(accumulator.folded(), root.buffer.address(b, sweep.row, 0))
             self.e.values.buffers[self.made(root)] = root.buffer
 
     def made(self, root: Root) -> SSAValue:

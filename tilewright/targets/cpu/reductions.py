@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 
 from xdsl.dialects import arith, vector
 from xdsl.dialects.builtin import AnyFloat, VectorType, i1
+from xdsl.dialects.utils import FastMathFlag
 from xdsl.dialects.vector import CombiningKindAttr, CombiningKindFlag
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright.codegen.builder import Builder, lane_type
 from tilewright.diagnostics import unsupported
@@ -81,17 +82,17 @@ class Accumulator:
         self.values[1] = b.value(arith.AndIOp(self.values[1], other.values[1]))
         self._select(other.values[0])
 
-    def total(self) -> SSAValue:
-        """The sums as one register."""
+    def folded(self) -> SSAValue:
+        """All that was added, as one element."""
+        b, value = self.b, self.values[0]
         if self.plain == self.kind:
-            return self.values[0]
-        b = self.b
-        value, ordered = self.values
-        if self.paired:
-            lanes = value.type.get_shape()[0]  # pyright: ignore
-            ordered = b.shuffle(ordered, ordered, range(lanes))
-        nan = b.constant(value.type, float("nan"))
-        return b.value(arith.SelectOp(ordered, value, nan))
+            return fold(b, self.kind, value)
+        found = fold(b, self.kind, value, numbers=True)
+        return b.value(
+            arith.SelectOp(
+                fold(b, "and", self.values[1]), found, b.constant(found.type, float("nan"))
+            )
+        )
 
 
 def power_of_two(n: int) -> int:
@@ -211,13 +212,14 @@ def _reduce_runs(
             b.store(fold(b, op.kind, acc), buffer.address(b, i.iv, j.iv))
 
 
-def fold(b: Builder, kind: str, register: SSAValue) -> SSAValue:
-    """All lanes of a register combined into one element."""
+def fold(b: Builder, kind: str, register: SSAValue, *, numbers: bool = False) -> SSAValue:
+    """All lanes of a register combined into one element; `numbers`: whatever that gives where one is NaN."""
     if not isinstance(register.type, VectorType):
         return register
+    properties: dict[str, Attribute] = {"kind": CombiningKindAttr(CombiningKindFlag(kind))}
+    if numbers:
+        properties["fastmath"] = arith.FastMathFlagsAttr([FastMathFlag.NO_NANS])
     op = vector.ReductionOp.create(
-        operands=[register],
-        result_types=[register.type.element_type],
-        properties={"kind": CombiningKindAttr(CombiningKindFlag(kind))},
+        operands=[register], result_types=[register.type.element_type], properties=properties
     )
     return b.value(op)
