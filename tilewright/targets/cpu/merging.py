@@ -226,7 +226,7 @@ class Merging:
         return bytes > 2 * self._waiting
 
     def _waits(self, factors: Grid) -> int:
-        return json.loads(self._compiled(factors)["texts"])["meta"]["scratch_bytes"]
+        return json.loads(self._compiled(factors)["meta"])["scratch_bytes"]
 
     def _code(self, factors: Grid) -> Executable | None:
         """The kernel with its programs merged; None where that cannot be."""
