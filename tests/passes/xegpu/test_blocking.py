@@ -145,6 +145,41 @@ def test_a_mask_that_ends_in_front_of_a_fragment_is_zero_in_every_dimension_of_i
     assert b.sum() == 8 * 20 and b[:8, :20].all()
 
 
+MIXED = """
+gpu.module @m {{ gpu.func @mixed(%a: memref<64x64xf32>, %b: memref<64x64xf32>) kernel {{
+  %s = xegpu.create_nd_tdesc %a : memref<64x64xf32> -> !xegpu.tensor_desc<64x64xf32>
+  %t = xegpu.create_nd_tdesc %b : memref<64x64xf32> -> !xegpu.tensor_desc<64x64xf32>
+  %x = xegpu.load_nd %s[0, 0] : !xegpu.tensor_desc<64x64xf32> -> vector<64x64xf32>
+  %y = arith.negf %x : vector<64x64xf32>
+  %p, %q = vector.deinterleave %y : vector<64x64xf32> -> vector<64x32xf32>
+  %u = vector.interleave %q, %p : vector<64x32xf32> -> vector<64x64xf32>
+  %z = vector.shuffle %x, %u {mask} : vector<64x64xf32>, vector<64x64xf32>
+  xegpu.store_nd %z, %t[0, 0] : vector<64x64xf32>, !xegpu.tensor_desc<64x64xf32>
+  gpu.return
+}} }}
+"""
+
+
+def test_shuffles_and_interleaves_are_cut_into_fragments():
+    """No op takes the whole value; rows of both operands, in no order, and of one side by side."""
+    seed = secrets.randbelow(2**31)
+    rng = np.random.default_rng(seed)
+    mask = [*rng.integers(0, 128, 32).tolist(), *range(64, 96)]
+    module = parse_module(MIXED.format(mask=mask), "mixed.mlir")
+    a = rng.standard_normal((64, 64)).astype(np.float32)
+    swapped = -a.reshape(64, 32, 2)[:, :, ::-1].reshape(64, 64)
+    expected = np.concatenate([a, swapped])[mask]
+    for passes in ((), SUBGROUP[:4], SUBGROUP[4:]):
+        for each in passes:
+            PIPELINE.alone(each, module, "pvc")
+            if each.name == "xegpu-blocking":
+                kinds = [str(r.type) for op in module.walk() for r in op.results]
+                assert "vector<64x64xf32>" not in kinds and "vector<8x16xf32>" in kinds
+        b = np.full((64, 64), np.nan, np.float32)
+        reference.run(module, (1,), [a, b])
+        np.testing.assert_array_equal(b, expected, f"seed {seed}")
+
+
 def test_what_is_refused():
     text = (
         F16.text()

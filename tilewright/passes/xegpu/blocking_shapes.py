@@ -5,22 +5,26 @@ Part of :mod:`tilewright.passes.xegpu.blocking`. What does not fall into fragmen
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import lcm
 
 from xdsl.dialects import vector
-from xdsl.dialects.builtin import (
-    VectorType,
-)
+from xdsl.dialects.builtin import DenseArrayBase, VectorType, i64
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.dialects import xegpu
-from tilewright.dialects.movement import positions_at_run_time, shape_of, static_position
+from tilewright.dialects.movement import (
+    integers,
+    positions_at_run_time,
+    shape_of,
+    static_position,
+)
 from tilewright.dialects.upstream import vector as more
 from tilewright.passes.xegpu.inst_fragments import Fragments, Shape, rule, starts
 from tilewright.passes.xegpu.lane_fragments import Free
 from tilewright.passes.xegpu.lane_layouts import lane_attribute
 from tilewright.passes.xegpu.ownership import box_of_insertion
-from tilewright.passes.xegpu.split import rearranged
+from tilewright.passes.xegpu.split import fragmentwise, rearranged
 
 
 def rearrange(d: Fragments, op: Operation, fragment: Shape) -> None:
@@ -137,6 +141,69 @@ def _free(d: Fragments, value: SSAValue) -> Free:
     held = d.grids[value]
     assert isinstance(held, Free)
     return held
+
+
+@rule("vector.shuffle")
+def shuffle(d: Fragments, op: vector.ShuffleOp) -> None:
+    """Each fragment from the rows that it takes of the operands, in whole fragments of these."""
+    sources = (op.v1, op.v2)
+    inner = _tile(d, (op.result, *sources), 1) if shape_of(op.v1) else None
+    if inner is None:
+        d.unruled(op)
+        return
+    tile = (d.owners.fragment(op.result)[0], *inner)
+    count = shape_of(op.v1)[0]
+    mask = [max(n, 0) for n in integers(op, "mask")]
+    made: list[SSAValue] = []
+    for start in starts(shape_of(op.result), tile):
+        wanted = mask[start[0] : start[0] + tile[0]]
+        boxes: list[SSAValue] = []
+        place: dict[int, int] = {}
+        for source, of in ((op.v1, range(count)), (op.v2, range(count, max(mask) + 1))):
+            if rows := [n for n in wanted if n in of]:
+                step = d.owners.fragment(source)[0]
+                low = (min(rows) - of.start) // step * step
+                high = -(-(max(rows) + 1 - of.start) // step) * step
+                at = sum(shape_of(box)[0] for box in boxes) - of.start - low
+                place |= {n: n + at for n in rows}
+                boxes.append(d.box(source, (low, *start[1:]), (high - low, *tile[1:])))
+        new = vector.ShuffleOp.create(
+            operands=[boxes[0], boxes[-1]],
+            properties={"mask": DenseArrayBase.from_list(i64, [place[n] for n in wanted])},
+            result_types=[d.typed(op.result, tile)],
+        )
+        made.append(d.add(d.mark(new, tile)))
+    d.give(op.result, tile, made)
+
+
+@rule("vector.interleave", "vector.deinterleave")
+def interleave(d: Fragments, op: Operation) -> None:
+    """Tile by tile, of half the length where a value has half the length."""
+    tile = _tile(d, (*op.operands, *op.results))
+    if tile is None:
+        d.unruled(op)
+        return
+    longest = max(shape_of(v)[-1] for v in (op.operands[0], op.results[0]))
+
+    def cut(value: SSAValue) -> Shape:
+        return (*tile[:-1], tile[-1] * shape_of(value)[-1] // longest)
+
+    made = fragmentwise(d, op, [cut(v) for v in op.operands], cut(op.results[0]))
+    for result, fragments in zip(op.results, made, strict=True):
+        d.give(result, cut(result), fragments)
+
+
+def _tile(d: Fragments, values: Sequence[SSAValue], dim: int = 0) -> Shape | None:
+    """The smallest box of whole fragments of all values in the dimensions from `dim` on, in elements of the longest;
+    None where they are not made of such."""
+    longest = tuple(max(extents) for extents in zip(*map(shape_of, values), strict=True))[dim:]
+    own: list[Shape] = []
+    for value in values:
+        if not isinstance(d.grids.get(value), Free):
+            each = zip(d.owners.fragment(value)[dim:], shape_of(value)[dim:], longest, strict=True)
+            own.append(tuple(part * most // extent for part, extent, most in each))
+    tile = tuple(lcm(*each) for each in zip(*own, strict=True))
+    return tile if all(n % m == 0 for n, m in zip(longest, tile, strict=True)) else None
 
 
 @rule("xegpu.convert_layout")
