@@ -19,6 +19,7 @@ from tilewright.dialects.upstream import (
     math,
     memref,
     reshapes,
+    sameness,
     scf,
     subview,
     vector,
@@ -30,6 +31,7 @@ def complete() -> None:
     """Completes the stock dialects, once per process."""
     for part in (
         construction,
+        sameness,
         builtin,
         func,
         arith,

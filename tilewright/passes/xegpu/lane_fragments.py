@@ -10,6 +10,8 @@ that move alike, and selects where lanes take different registers. `tilewright.l
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -34,13 +36,30 @@ Coords = tuple[Ints, ...]
 Through = Callable[[Coords], Coords]
 
 
+Shuffle = tuple[str, tuple[int, ...]]
+"""A mode of gpu.shuffle, and its offset in each lane."""
+Place = tuple[int, int]
+"""A source, and a register of it."""
+
+
+@dataclass(frozen=True)
+class Moves:
+    """From where the registers of a fragment come."""
+
+    bits: list[int] | None
+    """The source bit of every bit of (register, lane), where a move permutes these."""
+    kept: list[Place | None]
+    """What stays in its lane; None for registers that are exchanged."""
+    exchanges: list[tuple[list[int], list[tuple[NDArray[np.bool_], list[Place], Shuffle | None]]]]
+    """Registers that move alike: which, and in which lanes they come from where, by which shuffle."""
+
+
 class LaneFragments(LazyRegisters):
     """A kernel under construction at lane level, with the moves of registers between lanes."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._moves: dict[Hashable, tuple[list[int] | None, Ints, Ints]] = {}
-        """Plans by (source, target, what): registers in order where none changes its lane."""
+        self._moves: dict[Hashable, Moves] = {}
 
     def vector(self, held: Held, layout: ly.Layout) -> SSAValue:
         """The value as one vector of the lane program, in the registers of `layout`."""
@@ -63,20 +82,45 @@ class LaneFragments(LazyRegisters):
 
         `what` names the map `through`, so that its plan is made once for all fragments.
         """
-        key = (source.layout, target, what)
-        found = self._moves.get(key) if what is not None else None
-        if found is None:
-            plan = ly.plan.gather(source.layout, target, through)
-            stays = plan.kind <= ly.Move.REGISTERS and plan.permutation is not None
-            order = [int(r) for r in plan.register[0, 0]] if stays else None
-            found = self._moves[key] = (order, plan.lane[0], plan.register[0])
-        order, lane, register = found
-        if order is not None:
-            return LaneFragment(target, source.element, tuple(source.registers[r] for r in order))
-        bits = exchanged_bits(lane, register, source.layout.registers)
-        if bits is not None:
-            return self.exchange(source, target, bits)
-        return self.gather([source], target, np.zeros_like(lane), lane, register)
+
+        def plan() -> Moves:
+            found = ly.plan.gather(source.layout, target, through)
+            lane, register = found.lane[0], found.register[0]
+            bits = exchanged_bits(lane, register, source.layout.registers)
+            return moves_of(np.zeros_like(lane), lane, register, bits)
+
+        return self.gather([source], target, plan, what)
+
+    def gather(
+        self,
+        sources: Sequence[LaneFragment],
+        target: ly.Layout,
+        plan: Callable[[], Moves],
+        what: Hashable,
+    ) -> LaneFragment:
+        """Registers of some fragments. `plan` is asked once for all that are owned so and do the same, `what`."""
+        key = (*(source.layout for source in sources), target, what)
+        moves = self._moves.get(key) if what is not None else None
+        if moves is None:
+            moves = self._moves[key] = plan()
+        if moves.bits is not None:
+            return self.exchange(sources[0], target, moves.bits)
+        result: list[Register | None] = [
+            None if at is None else sources[at[0]].registers[at[1]] for at in moves.kept
+        ]
+        for targets, parts in moves.exchanges:
+            total: SSAValue | None = None
+            for lanes, places, how in parts:
+                value = self.pick([sources[w].registers[r] for w, r in places])
+                if how is not None:
+                    value = self.shuffle(value, how[0], self.table(how[1]))
+                if total is not None:
+                    value = self.add(arith.SelectOp(self.chosen(lanes), value, total))
+                total = value
+            assert total is not None
+            for n, t in enumerate(targets):
+                result[t] = (total, n)
+        return LaneFragment(target, sources[0].element, tuple(r for r in result if r is not None))
 
     def exchange(
         self, source: LaneFragment, target: ly.Layout, bits: Sequence[int]
@@ -128,80 +172,10 @@ class LaneFragments(LazyRegisters):
             result[x], result[y] = (new_a, n), (new_b, n)
         return result
 
-    def gather(
-        self,
-        sources: Sequence[LaneFragment],
-        target: ly.Layout,
-        which: Ints,
-        lane: Ints,
-        register: Ints,
-    ) -> LaneFragment:
-        """Registers from other places: arrays [lanes, registers] of source, its lane and its register."""
-        own = np.arange(self.lanes)[:, None]
-        stays = ((which == which[0]) & (register == register[0]) & (lane == own)).all(axis=0)
-        firsts = zip(stays.tolist(), which[0].tolist(), register[0].tolist(), strict=True)
-        result: list[Register | None] = [
-            sources[w].registers[r] if same else None for same, w, r in firsts
-        ]
-        moved: dict[tuple[Any, ...], list[int]] = {}
-        for t in np.flatnonzero(~stays).tolist():
-            w, l, r = which[:, t], lane[:, t], register[:, t]
-            order: dict[tuple[int, int], int] = {}
-            pattern = tuple(
-                order.setdefault((int(a), int(b)), len(order)) for a, b in zip(w, r, strict=True)
-            )
-            moved.setdefault((tuple(int(x) for x in l), pattern), []).append(t)
-        for (from_lanes, pattern), targets in moved.items():
-            value = self._exchange(sources, which, register, from_lanes, pattern, targets)
-            for n, t in enumerate(targets):
-                result[t] = (value, n)
-        return LaneFragment(target, sources[0].element, tuple(r for r in result if r is not None))
-
-    def _exchange(
-        self,
-        sources: Sequence[LaneFragment],
-        which: Ints,
-        register: Ints,
-        from_lanes: tuple[int, ...],
-        pattern: tuple[int, ...],
-        targets: list[int],
-    ) -> SSAValue:
-        """The registers `targets`, which all take from lanes `from_lanes`, as one vector.
-
-        `pattern[lane]` numbers the different source registers; where there are several, each is
-        shuffled and the lanes select theirs.
-        """
-        ordinals = np.array(pattern)
-        total: SSAValue | None = None
-        for ordinal in range(int(ordinals.max()) + 1):
-            lanes = ordinals == ordinal
-            first = int(np.argmax(lanes))
-            picked = [
-                sources[int(which[first, t])].registers[int(register[first, t])] for t in targets
-            ]
-            value = self.shuffled(self.pick(picked), from_lanes, lanes)
-            if total is None:
-                total = value
-            else:
-                total = self.add(arith.SelectOp(self.chosen(lanes), value, total))
-        assert total is not None
-        return total
-
-    def shuffled(
-        self, value: SSAValue, from_lanes: Sequence[int], where: NDArray[np.bool_] | None = None
-    ) -> SSAValue:
-        """`value` of the lanes `from_lanes`, wanted in the lanes `where` (default all)."""
-        own = np.arange(self.lanes)
-        source = np.array(from_lanes)
-        care = np.ones(self.lanes, bool) if where is None else where
-        if (source == own)[care].all():
-            return value
-        masks = np.unique((source ^ own)[care])
-        if len(masks) == 1:
-            return self.shuffle(value, "xor", self.number(int(masks[0])))
-        if len(np.unique(source[care])) == 1:
-            return self.shuffle(value, "idx", self.number(int(source[care][0])))
-        return self.shuffle(value, "idx", self.table(from_lanes))
+    def shuffled(self, value: SSAValue, from_lanes: Sequence[int]) -> SSAValue:
+        """`value` of the lanes `from_lanes`."""
+        how = shuffle_of(tuple(from_lanes), (True,) * self.lanes)
+        return value if how is None else self.shuffle(value, how[0], self.table(how[1]))
 
     def shuffle(self, value: SSAValue, mode: str, offset: SSAValue) -> SSAValue:
         kind = element_of(value)
@@ -217,6 +191,45 @@ class LaneFragments(LazyRegisters):
         kind = value.type
         shaped = VectorType(element, kind.get_shape()) if isinstance(kind, VectorType) else element
         return arith.IndexCastOp(value, shaped)
+
+
+def moves_of(which: Ints, lane: Ints, register: Ints, bits: list[int] | None = None) -> Moves:
+    """Of arrays [lanes, registers] that say which source each comes from, of which lane and register there."""
+    if bits is not None:
+        return Moves(bits, [], [])
+    own = np.arange(len(lane))[:, None]
+    stays = ((which == which[0]) & (register == register[0]) & (lane == own)).all(axis=0)
+    firsts = zip(stays.tolist(), which[0].tolist(), register[0].tolist(), strict=True)
+    kept = [(w, r) if same else None for same, w, r in firsts]
+    moved: dict[tuple[tuple[int, ...], tuple[int, ...]], list[int]] = {}
+    for t in np.flatnonzero(~stays).tolist():
+        order: dict[Place, int] = {}
+        places = zip(which[:, t].tolist(), register[:, t].tolist(), strict=True)
+        pattern = tuple(order.setdefault(place, len(order)) for place in places)
+        moved.setdefault((tuple(lane[:, t].tolist()), pattern), []).append(t)
+    exchanges: list[Any] = []
+    for (from_lanes, pattern), targets in moved.items():
+        parts: list[Any] = []
+        for ordinal in range(max(pattern) + 1):
+            lanes = np.array(pattern) == ordinal
+            first = pattern.index(ordinal)
+            places = [(int(which[first, t]), int(register[first, t])) for t in targets]
+            parts.append((lanes, places, shuffle_of(from_lanes, tuple(lanes.tolist()))))
+        exchanges.append((targets, parts))
+    return Moves(None, kept, exchanges)
+
+
+@lru_cache(4096)
+def shuffle_of(from_lanes: tuple[int, ...], where: tuple[bool, ...]) -> Shuffle | None:
+    """What gives the lanes `where` a value of the lanes `from_lanes`; None where each has its own."""
+    moved = [(lane, source) for lane, source in enumerate(from_lanes) if where[lane]]
+    masks = {lane ^ source for lane, source in moved}
+    if masks == {0}:
+        return None
+    if len(masks) == 1:
+        return "xor", (*masks,) * len(from_lanes)
+    sources = {source for _, source in moved}
+    return "idx", (*sources,) * len(from_lanes) if len(sources) == 1 else from_lanes
 
 
 def exchanged_bits(lane: Ints, register: Ints, registers: int) -> list[int] | None:

@@ -24,7 +24,14 @@ from tilewright.dialects.movement import (
     static_position,
 )
 from tilewright.dialects.upstream import vector as more
-from tilewright.passes.xegpu.lane_fragments import Coords, Free, Held, LaneFragment
+from tilewright.passes.xegpu.lane_fragments import (
+    Coords,
+    Free,
+    Held,
+    LaneFragment,
+    Moves,
+    moves_of,
+)
 from tilewright.passes.xegpu.lane_layouts import natural
 from tilewright.passes.xegpu.lanes import LaneProgram, rule
 from tilewright.passes.xegpu.ownership import is_free
@@ -112,25 +119,35 @@ def merged(d: LaneProgram, op: Operation) -> None:
         raise d.refuse("a position that is known only at run time")
     (result,) = op.results
     layout = d.owners.layout(result)
-    numbers = numbered(op)[0][tuple(c[0] for c in layout.table())]  # [lanes, registers]
-    lanes = np.broadcast_to(np.arange(d.lanes)[:, None], numbers.shape)
-    which, lane, register = np.zeros_like(numbers), lanes, np.zeros_like(numbers)
     sources: list[LaneFragment] = []
-    start = 0
-    for n, operand in enumerate(op.operands):
-        shape = shape_of(operand)
-        here = (numbers >= start) & (numbers < start + prod(shape))
-        which = np.where(here, n, which)
+    one: list[bool] = []
+    """Of each: is it one number everywhere?"""
+    for operand in op.operands:
         held = d.held.get(operand) or Free(operand.type, None, d.env[operand])
+        one.append(isinstance(held, Free))
         if isinstance(held, Free):
             held = LaneFragment(layout, held.element, ((d.splat(held, 1), 0),))
-        else:
-            own = held.layout.owner(*np.unravel_index(np.where(here, numbers - start, 0), shape))
-            mine = own.lane + held.layout.replica_part(ly.Axis.LANE, lanes)
-            lane, register = np.where(here, mine, lane), np.where(here, own.register, register)
         sources.append(held)
-        start += prod(shape)
-    d.held[result] = d.gather(sources, layout, which, lane, register)
+
+    def plan() -> Moves:
+        numbers = numbered(op)[0][tuple(c[0] for c in layout.table())]  # [lanes, registers]
+        lanes = np.broadcast_to(np.arange(d.lanes)[:, None], numbers.shape)
+        which, lane, register = np.zeros_like(numbers), lanes, np.zeros_like(numbers)
+        start = 0
+        for n, operand in enumerate(op.operands):
+            shape = shape_of(operand)
+            here = (numbers >= start) & (numbers < start + prod(shape))
+            which = np.where(here, n, which)
+            if not one[n]:
+                own = sources[n].layout
+                at = own.owner(*np.unravel_index(np.where(here, numbers - start, 0), shape))
+                mine = at.lane + own.replica_part(ly.Axis.LANE, lanes)
+                lane = np.where(here, mine, lane)
+                register = np.where(here, at.register, register)
+            start += prod(shape)
+        return moves_of(which, lane, register)
+
+    d.held[result] = d.gather(sources, layout, plan, (op.name, *one, *op.properties.values()))
 
 
 @rule("vector.bitcast")
