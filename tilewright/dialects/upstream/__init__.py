@@ -19,8 +19,8 @@ from tilewright.dialects.upstream import (
     math,
     memref,
     reshapes,
-    sameness,
     scf,
+    shortcuts,
     subview,
     vector,
 )
@@ -31,7 +31,6 @@ def complete() -> None:
     """Completes the stock dialects, once per process."""
     for part in (
         construction,
-        sameness,
         builtin,
         func,
         arith,
@@ -45,6 +44,7 @@ def complete() -> None:
         flow,
         affine,
         effects,
+        shortcuts,
     ):
         part.complete()
 

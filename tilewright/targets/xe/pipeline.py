@@ -57,7 +57,9 @@ from tilewright.targets.xe.registers import (
     TooManyRegisters,
     choose_mode,
     exchanges,
+    given_back,
     lanes_of,
+    most_registers,
     refuse_whole,
     risk,
 )
@@ -76,6 +78,8 @@ MANY_ADDRESSES = 32
 """Scattered loads of a kernel from which on it is ordered by demand: an address is one or two registers."""
 PARTS = (16, 8)
 """Registers that one load fills where registers are short: the first that suffices."""
+HOPELESS = 2
+"""Times the registers of a thread beyond which smaller loads are not tried."""
 GROWS = 2
 """Times the operations of the attempt before: an attempt with more has no chance. Its subgroups have less to do each,
 but parts that no instruction has the size of."""
@@ -158,7 +162,15 @@ def too_large(unit: XeUnit) -> bool:
 
 
 def split(registers: int = PARTS[0]) -> Pass[XeUnit]:
-    """Loads of so many registers at most."""
+    """Loads of so many registers at most, where what such loads give back at the fullest point may suffice: smaller
+    ones may set more free between them, up to HOPELESS times the registers; what is left to spill is always cut."""
+
+    def may_help(unit: XeUnit) -> bool:
+        if not too_large(unit) or SPILLS in unit.kernel.attributes:
+            return too_large(unit)
+        found, most = unit.counted(), most_registers(unit.kernel, unit.machine)
+        rest = found.registers + found.reserve - given_back(found, registers, unit.machine)
+        return rest <= most * (HOPELESS if registers == PARTS[-1] else 1)
 
     def apply(unit: XeUnit) -> None:
         kernel, machine = unit.kernel, unit.machine
@@ -172,7 +184,7 @@ def split(registers: int = PARTS[0]) -> Pass[XeUnit]:
         L,
         "unit",
         optional=True,
-        when=too_large,
+        when=may_help,
         machine=True,
         make=split,
         told=f"splits loads to at most {registers} registers each, if registers do not suffice",
@@ -209,6 +221,7 @@ def _lower(unit: XeUnit) -> None:
     unit.lowered, unit.module = lowered, lowered.module
 
 
+SMALLER = [split(registers) for registers in PARTS]
 ORDER: Sequence[Pass[XeUnit]] = (
     Pass("xe-fold", fold, L),
     Pass("xe-widen-branch-results", widen_branch_results, L),
@@ -224,7 +237,7 @@ ORDER: Sequence[Pass[XeUnit]] = (
         when=_crowded,
         machine=True,
     ),
-    *(split(registers) for registers in PARTS),
+    *SMALLER,
     Pass("xe-rematerialize-loads", _reload, L, "unit", optional=True, when=too_large, machine=True),
 )
 ORDERED = tuple(each.to("xegpu-lane") for each in ORDER)
@@ -419,6 +432,8 @@ def _lowered(
 
     if unit.natural is None:
         _to_lanes(unit, keep, observe, budget, sizes)
+    elif SPILLS in unit.kernel.attributes:
+        run_passes(SMALLER, unit, observe, within=budget.on)
     run_passes(CHOSEN, unit, observe, keep, budget.on)
     assert unit.lowered is not None and unit.pressure is not None
     for each in unit.stages:

@@ -196,10 +196,10 @@ def refuse_whole(kernel: gpu.FuncOp, machine: XeMachine) -> None:
     """Refuses a subgroup's program that must hold more than a thread has registers for, whatever its order and however
     small its fragments, before it is split: what a loop carries, and what is read again behind the reduction of all of
     it, besides the RESERVE. Where it may spill, and of copies, more than registers and scratch memory hold."""
-    most_registers = _crowded(kernel, machine)[1]
+    most_in_thread = most_registers(kernel, machine)
     scratch = machine.limits["scratch"].most or 0
     for op in kernel.walk():
-        most = most_registers
+        most = most_in_thread
         if SPILLS in kernel.attributes or isinstance(op, xegpu.StoreNdOp):
             most += scratch // machine.grf_bytes
         if isinstance(op, scf.ForOp):
@@ -226,16 +226,16 @@ def refuse_whole(kernel: gpu.FuncOp, machine: XeMachine) -> None:
         error = error_at(
             op,
             f"a subgroup would {what.format(need)}, {large // machine.grf_bytes} of them in one {value.type}; "
-            f"{machine.name} has {most_registers}, {RESERVE} of them for addresses and moves",
+            f"{machine.name} has {most_in_thread}, {RESERVE} of them for addresses and moves",
             hint=SMALLER,
             rule=machine.fault(
-                "the kernel", "scratch", (need + RESERVE - most_registers) * machine.grf_bytes
+                "the kernel", "scratch", (need + RESERVE - most_in_thread) * machine.grf_bytes
             ),
             kind=TooManyRegisters,
         )
         assert isinstance(error, TooManyRegisters)
-        error.over, error.at_least = (need + RESERVE) / most_registers, True
-        error.missing = need + RESERVE - most_registers
+        error.over, error.at_least = (need + RESERVE) / most_in_thread, True
+        error.missing = need + RESERVE - most_in_thread
         error.held = Counter({_place(v): size for v, size in held}).most_common(3)
         raise error
 
@@ -350,6 +350,22 @@ def _crowded(kernel: gpu.FuncOp, machine: XeMachine) -> tuple[Limit | None, int]
     if limit is None or limit.fault(subgroups_of(kernel)) is None:
         return None, LARGE
     return limit, SMALL
+
+
+def most_registers(kernel: gpu.FuncOp, machine: XeMachine) -> int:
+    """The registers that a thread may have."""
+    return _crowded(kernel, machine)[1]
+
+
+def given_back(found: Pressure, registers: int, machine: XeMachine) -> int:
+    """Registers that block loads hold at the fullest point beyond so many each."""
+    assert found.lives is not None
+    sizes = (
+        found.lives.size(value) // machine.grf_bytes
+        for value in found.lives.live
+        if isinstance(value.owner, xegpu.LoadNdOp)
+    )
+    return sum(max(0, size - registers) for size in sizes)
 
 
 def choose_mode(
