@@ -182,3 +182,40 @@ def test_what_a_lane_addresses_outside_of_an_array_does_not_happen():
     assert isinstance(built, CudaExecutable)
     built.interpret(last[-1], (1, 1, 1), _described([a, o, n]), "late", 0).raise_on_error()
     compare([(o, a), (n, counted.astype(np.int32))], "outside")
+
+
+WAITING = """gpu.module @m { gpu.func @k(%n: memref<8xi32>, %o: memref<3x8xi32>) kernel
+    attributes {tilewright.level = "lane", tilewright.subgroups = 3 : i64, tilewright.lanes = 8 : i64} {
+  %s = gpu.subgroup_id : index
+  %l = gpu.lane_id
+  %zero = arith.constant 0 : i32
+  %one = arith.constant 1 : i32
+  %thirty = arith.constant 30 : i32
+  %width = arith.constant 8 : i32
+  %mine = scf.while (%many = %zero) : (i32) -> i32 {
+    %before = memref.atomic_rmw addi %one, %n[%l] : (i32, memref<8xi32>) -> i32
+    %again = arith.cmpi slt, %before, %thirty : i32
+    scf.condition(%again) %many : i32
+  } do {
+  ^bb0(%many: i32):
+    %more = arith.addi %many, %one : i32
+    scf.yield %more : i32
+  }
+  gpu.barrier
+  %all = gpu.subgroup_reduce add %mine : (i32) -> i32
+  memref.store %all, %o[%s, %l] : memref<3x8xi32>
+  gpu.return } }"""
+
+
+def test_the_half_that_no_subgroup_has_waits_for_no_atomic():
+    """Three subgroups of 8 in two of 16: each lane counts until 30 are counted of its number."""
+    n, o = np.zeros(8, np.int32), garbage(3, 8, dtype=np.int32)
+    last: list[Any] = []
+
+    def observe(stage: str, program: Any) -> None:
+        if stage == LAST:
+            last.append(program.clone())
+
+    build_text(parse_module(WAITING), CompileOptions(target="xe-pvc"), observe)
+    reference.run(last[-1], (1, 1, 1), [n, o])
+    assert o[:, 0].sum() == 8 * 30 and (o == o[:, :1]).all() and (n == 33).all()

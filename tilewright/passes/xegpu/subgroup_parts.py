@@ -6,7 +6,8 @@
     %x = gpu.subgroup_reduce add %v                        %x = gpu.subgroup_reduce add %v cluster(size = 8)
 
 Where their number leaves one of the machine's subgroups with parts that nobody has, these do what the last one does,
-but for what it writes.
+but for what it writes, and for branches and loops that lanes take apart: what an atomic gives them is not theirs to
+wait for.
 Requires: a lane's program without blocks and products (xegpu-lane-elements). Guarantees: the same results. Raises
 UnsupportedError for named barriers, and for what lanes do together in a branch or loop that the parts of a subgroup may
 not all take.
@@ -14,8 +15,10 @@ not all take.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from xdsl.dialects import arith, gpu, memref, scf
-from xdsl.dialects.builtin import IntegerAttr, i32, i64
+from xdsl.dialects.builtin import IntegerAttr, MemRefType, i32, i64
 from xdsl.ir import Block, Operation, Region, SSAValue
 
 from tilewright.diagnostics import unsupported
@@ -47,7 +50,7 @@ def subgroup_parts(kernel: gpu.FuncOp, lanes: int, size: int) -> None:
                 op,
                 f"{op.name}: {parts} subgroups of {lanes} lanes share one of {size}, and may part in the {scope.name}",
             )
-    found = list(kernel.walk())
+    found, apart = list(kernel.walk()), list(_apart(kernel.body.block, kinds))
     assert kernel.body.block.first_op is not None
     at = Before(kernel.body.block.first_op)
     own = at.add(gpu.LaneIdOp())
@@ -71,10 +74,11 @@ def subgroup_parts(kernel: gpu.FuncOp, lanes: int, size: int) -> None:
             case SubgroupReduceOp() if op.cluster_size is None:
                 many = lanes // (op.cluster_stride or 1)
                 op.properties["cluster_size"] = IntegerAttr(many, i32)
-            case _ if real is not None and _writes(op):
-                _only_where(real, op)
             case _:
                 pass
+    if real is not None:
+        for op in apart:
+            _only_where(real, op)
     kernel.attributes[LANES] = IntegerAttr(size, i64)
     kernel.attributes[SUBGROUPS] = IntegerAttr(-(-count // parts), i64)
 
@@ -87,6 +91,21 @@ def _parted(op: Operation, kinds: Uniformity) -> Operation | None:
             return scope
         scope = scope.parent_op()
     return None
+
+
+def _apart(block: Block, kinds: Uniformity) -> Iterator[Operation]:
+    """What a part that nobody has leaves out: ops that write, and the outermost branches and loops that lanes take
+    apart, in which they do nothing together. Arrays that these give are none of its numbers: of them it leaves out the
+    inside."""
+    for op in block.ops:
+        numbers = not any(isinstance(r.type, MemRefType) for r in op.results)
+        if op.regions and numbers and kinds.parts(op):
+            yield op
+        elif op.regions:
+            for inner in (b for region in op.regions for b in region.blocks):
+                yield from _apart(inner, kinds)
+        elif _writes(op):
+            yield op
 
 
 def _writes(op: Operation) -> bool:
