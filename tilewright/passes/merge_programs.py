@@ -39,7 +39,8 @@ from tilewright.dialects.xetile.maps import without_maps
 from tilewright.passes.access import AccessAnalysis
 from tilewright.passes.axes import shape_of
 from tilewright.passes.kernel import MERGED, merged_of, programs_of
-from tilewright.passes.split_workgroups import SplitChoice, choices, inside, maps_of
+from tilewright.passes.split_workgroups import SplitChoice, choices, falls_apart, inside, maps_of
+from tilewright.passes.unit_rows import unit_rows
 
 MERGE = "tilewright.merge"
 """Attribute of a kernel: how many programs of the grid are to be merged, along x, y and z."""
@@ -100,13 +101,15 @@ def merges(kernel: gpu.FuncOp) -> list[Merge]:
         return []
     analysis, found = AccessAnalysis(kernel), list[Merge]()
     possible = choices(kernel)
-    for axis in sorted(analysis.used_axes) if possible else ():
-        fitting = (
-            c
-            for c in possible
-            if _is_along(analysis, axis, c) and _places_only(kernel, analysis, axis, c)
-        )
-        if (choice := next(fitting, None)) is not None:
+
+    def fits(choice: SplitChoice, axis: int) -> bool:
+        return _is_along(analysis, axis, choice) and _places_only(kernel, analysis, axis, choice)
+
+    for axis in sorted(analysis.used_axes):
+        choice = next((c for c in possible if fits(c, axis)), None)
+        if choice is None and (rows := unit_rows(kernel, analysis, axis)) is not None:
+            choice = rows if falls_apart(kernel, analysis, rows) and fits(rows, axis) else None
+        if choice is not None:
             found.append(Merge(axis, choice, _stores(analysis, axis)))
     return found
 

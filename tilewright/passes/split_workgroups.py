@@ -70,9 +70,7 @@ def choices(kernel: gpu.FuncOp, shares: bool = False) -> list[SplitChoice]:
     if not axes.is_private or not (axes.is_alone or (shares and not _meets_by_name(kernel))):
         return []
     analysis = AccessAnalysis(kernel)
-    written = [a for a in analysis.accesses if a.writes and a.memory_space != SHARED_MEMORY]
-    together = _loaded_and_stored(analysis, written)
-    if not written or together is None:
+    if (stored := _Stored.of(analysis)) is None:
         return []
     whole = axes.roots(axes.fixed | axes.combined)
     found: list[SplitChoice] = []
@@ -86,14 +84,45 @@ def choices(kernel: gpu.FuncOp, shares: bool = False) -> list[SplitChoice]:
         dims = inside(choice)
         if any(len(of) > 1 for of in dims.values()):  # a part's rows meet the others' columns
             continue
-        if not dims.keys() >= {access.tile for access in written}:
-            continue
-        if any(dims.get(a.tile) != dims.get(b.tile) for a, b in together):
-            continue
-        if not _keep_their_number(axes.shared, dims, analysis):
+        if not stored.falls_apart(dims) or not _keep_their_number(axes.shared, dims, analysis):
             continue
         found.append(choice)
     return found
+
+
+def falls_apart(kernel: gpu.FuncOp, analysis: AccessAnalysis, choice: SplitChoice) -> bool:
+    """Is all that parts along a choice, which have no element of another's, store and load again theirs?"""
+    axes, stored = Axes(kernel), _Stored.of(analysis)
+    return (
+        axes.is_private
+        and axes.is_alone
+        and stored is not None
+        and stored.falls_apart(inside(choice))
+    )
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """What a workgroup stores to arrays of the launch."""
+
+    tiles: set[SSAValue]
+    together: list[tuple[Access, Access]]
+    """Loads and stores of one tile."""
+
+    @classmethod
+    def of(cls, analysis: AccessAnalysis) -> _Stored | None:
+        """None where nothing is stored, or parts of the workgroup may meet in it."""
+        written = [a for a in analysis.accesses if a.writes and a.memory_space != SHARED_MEMORY]
+        together = _loaded_and_stored(analysis, written)
+        if not written or together is None:
+            return None
+        return cls({access.tile for access in written}, together)
+
+    def falls_apart(self, dims: Mapping[SSAValue, set[int]]) -> bool:
+        """Is all that is stored cut along these dimensions, and what is loaded there in the same way?"""
+        return dims.keys() >= self.tiles and all(
+            dims.get(a.tile) == dims.get(b.tile) for a, b in self.together
+        )
 
 
 def _meets_by_name(kernel: gpu.FuncOp) -> bool:

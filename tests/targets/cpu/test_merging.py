@@ -156,6 +156,61 @@ def test_few_whole_rows_of_a_program_become_many(rng):
     assert np.linalg.norm(y - wanted) <= 1e-6 * np.linalg.norm(wanted)
 
 
+@tw.kernel
+def weighted(X, W, Y, BN: tw.constexpr):
+    """Programs of one row each, as other languages have them."""
+    m, n = tw.program_id(0), X.shape[1]
+    x = tw.load_tile(tw.init_tile(X, [m, 0], (1, BN))).to(tw.f32)
+    inside = tw.arange(0, BN, axis=1, shape=(1, BN)) < n
+    x = tw.where(inside, x - tw.sum(x, 1) / n, 0.0)
+    y = x * tw.rsqrt(tw.sum(x * x, 1) / n + 1e-5)
+    y = y * tw.load_tile(tw.init_tile(W, [0], (1, BN))).to(tw.f32)
+    tw.store_tile(y.to(Y.dtype), tw.init_tile(Y, [m, 0], (1, BN)))
+
+
+@pytest.mark.parametrize("name", ["f32", "bf16"])
+def test_programs_of_one_row_become_one_of_many(rng, name):
+    m, n = (int(x) for x in rng.integers((700, 1000), (800, 2000)))
+    x, w = (rng.standard_normal(shape).astype(KINDS[name]) for shape in ((m, n), n))
+    y = np.zeros_like(x)
+    own, tiles = weighted.options(target="cpu", num_threads=2), {"BN": 2048}
+    factors = merged(own, (m,), (x, w, y), **tiles)
+    assert factors[0] > 1
+    own[m](x, w, y, **tiles)
+    d = x.astype(np.float64) - x.astype(np.float64).mean(1, keepdims=True)
+    wanted = d / np.sqrt((d * d).mean(1, keepdims=True) + 1e-5) * w.astype(np.float64)
+    assert np.linalg.norm(y - wanted) <= (1e-6 if name == "f32" else 3e-3) * np.linalg.norm(wanted)
+    some = m - m % factors[0] - 1  # a grid that leaves some rows
+    y[:] = 7
+    own[some](x, w, y, **tiles)
+    assert (y[some:] == 7).all() and (y[:some] != 7).any(1).all()
+
+
+@tw.kernel
+def last_row(X, Y, BN: tw.constexpr):
+    """All programs store their row to one place, each in its turn."""
+    x = tw.load_tile(tw.init_tile(X, [tw.program_id(0), 0], (1, BN)))
+    tw.store_tile(x, tw.init_tile(Y, [0, 0], (1, BN)))
+
+
+@tw.kernel
+def sums_of_rows(X, Y, BN: tw.constexpr):
+    m, total = tw.program_id(0), tw.zeros((1, BN), tw.f32)
+    for n in range(0, X.shape[1], BN):
+        total = total + tw.load_tile(tw.init_tile(X, [m, n], (1, BN)))
+    tw.store_tile(total, tw.init_tile(Y, [m, 0], (1, BN)))
+
+
+def test_rows_that_meet_or_are_carried_stay_those_of_their_programs(rng):
+    x, y = rng.standard_normal((1024, 2048)).astype(np.float32), np.zeros((1024, 512), np.float32)
+    own = {"target": "cpu", "num_threads": 1}
+    assert merged(last_row.options(**own), (1024,), (x, y[:1]), BN=2048) == merging.ALONE
+    assert merged(sums_of_rows.options(**own), (1024,), (x, y), BN=512) == merging.ALONE
+    sums_of_rows.options(**own)[1024](x, y, BN=512)
+    wanted = x.astype(np.float64).reshape(1024, 4, 512).sum(1)
+    assert np.linalg.norm(y - wanted) <= 1e-6 * np.linalg.norm(wanted)
+
+
 def test_tiles_that_wait_in_memory_stay_in_the_first_cache(rng):
     """However many programs would be merged for their rows."""
     x, y = np.zeros((3, 2048, 1024), np.float32), np.zeros((2048, 1024), np.float32)

@@ -263,10 +263,10 @@ class FunctionContext(ControlFlow, MemrefOps, ScalarOps):
         return self.ids[key]
 
     @cached_property
-    def has_row_contracts(self) -> bool:
-        """Whether micro-kernels, which write whole blocks of rows, write values of one row."""
+    def contract_rows(self) -> set[int]:
+        """Rows of the values that micro-kernels, which write whole blocks of rows, write."""
         contracts = (op for op in self.kernel.walk() if isinstance(op, ContractOp))
-        return any(rows_cols(v.type)[0] == 1 for op in contracts for v in op.values)
+        return {rows_cols(v.type)[0] for op in contracts for v in op.values}
 
     def buffer(self, type: Attribute) -> Buffer:
         """Scratch memory for a value; rows and columns are padded so that whole vectors and micro-tiles fit."""
@@ -280,7 +280,8 @@ class FunctionContext(ControlFlow, MemrefOps, ScalarOps):
             step = 2 * self.m.vector_bytes // 4 if rows > 1 else lanes
             ld = -(-cols // step) * step
             unit = self.m.row_unit
-            padded = -(-rows // unit) * unit if rows > 1 or self.has_row_contracts else 1
+            if self.contract_rows and (rows > 1 or 1 in self.contract_rows):
+                padded = -(-rows // unit) * unit
             if rows > 1 and ld * size % 512 == 0:
                 ld += 64 // size  # rows a power of two apart would share a few sets of the cache
         count = padded * ld + (lanes if cols == 1 else 0)
