@@ -99,19 +99,28 @@ def merges(kernel: gpu.FuncOp) -> list[Merge]:
     """The axes of the grid along which programs can be merged; no two of them lengthen the same dimension."""
     if programs_of(kernel) > 1:
         return []
-    analysis, found = AccessAnalysis(kernel), list[Merge]()
-    possible = choices(kernel)
+    analysis, found = AccessAnalysis(kernel), dict[int, SplitChoice]()
 
     def fits(choice: SplitChoice, axis: int) -> bool:
         return _is_along(analysis, axis, choice) and _places_only(kernel, analysis, axis, choice)
 
-    for axis in sorted(analysis.used_axes):
-        choice = next((c for c in possible if fits(c, axis)), None)
-        if choice is None and (rows := unit_rows(kernel, analysis, axis)) is not None:
-            choice = rows if falls_apart(kernel, analysis, rows) and fits(rows, axis) else None
-        if choice is not None:
-            found.append(Merge(axis, choice, _stores(analysis, axis)))
-    return found
+    axes = sorted(analysis.used_axes)
+    for axis in axes:
+        rows = unit_rows(kernel, analysis, axis)
+        if (
+            rows is not None
+            and falls_apart(kernel, analysis, rows.choice)
+            and fits(rows.choice, axis)
+        ):
+            rows.repeat()
+            found[axis] = rows.choice
+            break
+    possible = choices(kernel)
+    for axis in axes:
+        fitting = (c for c in possible if axis not in found and fits(c, axis))
+        if (choice := next(fitting, None)) is not None:
+            found[axis] = choice
+    return [Merge(axis, choice, _stores(analysis, axis)) for axis, choice in found.items()]
 
 
 def merge(kernel: gpu.FuncOp, along: Merge, factor: int) -> None:

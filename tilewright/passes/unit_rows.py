@@ -9,11 +9,13 @@ Of a tile of one row its type does not say whether a program's neighbour has ano
 `1x256`. What is computed from tiles that the program's number places has a row of its own. What else meets it is
 repeated: once to begin with, as often as there are rows where they become more.
 
-Requires: workgroup level. Guarantees: nothing of the kernel's meaning changes; None, and no change, where rows are
-carried by loops or branches, or move.
+Requires: workgroup level. Guarantees: nothing of the kernel's meaning changes. Rows that loops or branches carry, or
+that are rearranged, stay what they are.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from xdsl.dialects import gpu
 from xdsl.dialects.builtin import DenseArrayBase, VectorType, i64
@@ -27,38 +29,57 @@ from tilewright.passes.carried import LOOPS_AND_BRANCHES
 from tilewright.passes.split_workgroups import SplitChoice
 
 
-def unit_rows(kernel: gpu.FuncOp, analysis: AccessAnalysis, axis: int) -> SplitChoice | None:
-    """The rows of their own, one each, of programs that follow one another along an axis of the grid."""
+@dataclass(frozen=True)
+class UnitRows:
+    """Rows of their own, one each, of programs that follow one another along an axis of the grid."""
+
+    own: set[SSAValue]
+    """Tiles and vectors that have them."""
+    shared: list[tuple[Operation, SSAValue]]
+    """Rows that meet those, and where."""
+
+    @property
+    def choice(self) -> SplitChoice:
+        return SplitChoice(tuple((value, 0) for value in self.own), 1)
+
+    def repeat(self) -> None:
+        """Gives each program what it shares with others as a row of its own."""
+        for op, value in self.shared:
+            properties = {"broadcast_dim": DenseArrayBase.from_list(i64, [0])}
+            many = xt.BroadcastOp.create(
+                operands=[value], result_types=[value.type], properties=properties
+            )
+            many.location = op.location
+            assert op.parent is not None
+            op.parent.insert_op_before(many, op)
+            value.replace_uses_with_if(many.result, lambda use, at=op: use.operation is at)
+            self.own.add(many.result)
+
+
+def unit_rows(kernel: gpu.FuncOp, analysis: AccessAnalysis, axis: int) -> UnitRows | None:
+    """Those along an axis; None where there are none, or not all that is made of them is known."""
     symbol = analysis.program_id(axis)
     own: set[SSAValue] = {
         access.origin.result
         for access in analysis.accesses
         if not access.scattered and access.offsets[-2].depends_on(symbol)
     }
-    shared: list[tuple[Operation, SSAValue]] = []
-    """Rows that meet those, and where."""
+    shared: dict[tuple[Operation, SSAValue], None] = {}
     for op in kernel.walk() if own else ():
         mine = [v for v in op.operands if v in own]
         if not mine:
             continue
         if not _keeps_rows(op) or any((shape_of(v) or (0,))[0] != 1 for v in mine):
             return None
-        values = [v for v in op.operands if isinstance(v.type, VectorType)]
-        if any(isinstance(v.type, xt.TileType) and v not in own for v in op.operands):
-            return None  # several rows stored at one place
-        shared += [(op, v) for v in values if v not in own]
+        for v in op.operands:
+            if v in own:
+                continue
+            if isinstance(v.type, xt.TileType):
+                return None  # several rows stored at one place
+            if isinstance(v.type, VectorType):
+                shared[op, v] = None
         own.update(op.results)
-    for op, value in shared:
-        properties = {"broadcast_dim": DenseArrayBase.from_list(i64, [0])}
-        many = xt.BroadcastOp.create(
-            operands=[value], result_types=[value.type], properties=properties
-        )
-        many.location = op.location
-        assert op.parent is not None
-        op.parent.insert_op_before(many, op)
-        value.replace_uses_with_if(many.result, lambda use, at=op: use.operation is at)
-        own.add(many.result)
-    return SplitChoice(tuple((v, 0) for v in own), 1) if own else None
+    return UnitRows(own, list(shared)) if own else None
 
 
 def _keeps_rows(op: Operation) -> bool:

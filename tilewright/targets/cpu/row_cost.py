@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 PROGRAM_SECONDS = 4e-7
 ROW_SECONDS = 5e-9
 BYTES_PER_SECOND = 1e10
-"""Of one core: elementwise chains, softmax and norms of 2,048 rows in tiles of 16 x 16 to 32 x 4096, 2026-11-26."""
+"""Of one core: elementwise chains, exponentials and norms of 2,048 rows, tiles of 16 x 16 to 32 x 4096, 2026-11-26."""
 
 
 @dataclass(frozen=True)
