@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from hypothesis import strategies as st
@@ -17,6 +17,7 @@ from tests.peer.host_programs import (
     Value,
 )
 from tests.peer.host_vectors import VECTORS
+from tests.peer.values import Shape
 
 Step = Callable[[Drawing], None]
 
@@ -163,11 +164,9 @@ def places(d: Drawing) -> None:
     d.depth += 1
     at = known(
         d.emit(
-            f"affine.apply affine_map<(d0) -> ({d.pick(MAPS).format(n)})>({d.pick(indices)})",
-            (),
-            "index",
+            f"affine.apply affine_map<(d0) -> ({d.pick(MAPS).format(n)})>({index})", (), "index"
         ).name
-        for n in s.shape
+        for n, index in zip(s.shape, numbered(d, indices, m.shape, s.shape), strict=True)
     )
     access = "affine" if kind == "affine" else "memref"
     x = d.emit(f"memref.load {s.name}[{at}] : {s.type}", (), s.dtype, KEPT)
@@ -184,6 +183,23 @@ def places(d: Drawing) -> None:
     d.depth -= 1
     for _ in range(rank if kind == "affine" else 1):
         d.line("}")
+
+
+def numbered(d: Drawing, indices: Sequence[str], shape: Shape, other: Shape) -> list[str]:
+    """Indices for another array: some of these, or the digits of an element's number."""
+    if not d.draw(st.booleans()):
+        return [d.pick(indices) for _ in other]
+    extents = [", ".join(map(str, of)) for of in (shape, other[1:])]
+    number = d.emit(
+        f"affine.linearize_index [{', '.join(indices)}] by ({extents[0]}) : index", (), "index"
+    )
+    if len(other) < 2:
+        return [number.name for _ in other]
+    digits, types = d.fresh("d"), ", ".join(["index"] * len(other))
+    d.line(
+        f"{digits}:{len(other)} = affine.delinearize_index {number.name} into ({extents[1]}) : {types}"
+    )
+    return [f"{digits}#{n}" for n in range(len(other))]
 
 
 MAPS = ("d0 mod {0}", "(d0 * 3 + 1) mod {0}", "(d0 floordiv 2) mod {0}", "(-d0) mod {0}")
