@@ -54,6 +54,13 @@ def test_short_sides_are_read_where_they_lie_as_fast_by_half_a_block_of_tiles():
     assert once < pairs
 
 
+def test_rows_are_read_twice_beside_one_tile_about_as_fast_as_once_beside_two():
+    """Of one thread, which has them in its second cache the second time."""
+    i8 = ("i8", "i8", "i32")
+    twice, once = (seconds((31, 4608, 3584), (m, 128), i8, (True, True)) for m in (16, 32))
+    assert 0.8 < twice / once < 1.1
+
+
 def test_rows_of_an_array_are_read_once_beside_up_to_four_tiles():
     """Of B, which lies along k, beside 64 rows of A; programs of 32 rows read it twice, in part from a cache."""
     once, twice = (seconds((64, 4096, 4096), (m, 512), BF16, (True, True)) for m in (64, 32))

@@ -55,6 +55,9 @@ BLOCK_BYTES = 6 << 17
 """Of the second cache, for a block of A and C, or the part of it that a panel of B adds to."""
 COPIED_BYTES = 1 << 20
 """Of it, for C and an operand's block that a reader packs or fetches."""
+BESIDE_ONE = 4 / 3
+"""Times as fast rows are read where they lie beside one tile of the other side: of the lines that a core has under way
+two in three are theirs, of those beside two tiles two in four."""
 PAGE_BYTES = 4096
 """Addresses that differ by multiples of it may share a set of a cache."""
 
@@ -161,7 +164,9 @@ class PanelCosts:
                 lines = mine if side.along_k else p.k * _whole(side.mean * size, LINE)
                 bytes = lines + runs * rates.run
                 if in_place:
-                    near = self._read(p, side, bytes, rates.in_place)
+                    alone = kernel.tiles and 2 * other.tile <= kernel.rows
+                    speed = rates.in_place * (BESIDE_ONE if alone else 1)
+                    near = self._read(p, side, bytes, speed)
                     beside = near + p.k * self._padded(p, kernel) / macs
                     late = self._first(p, side, bytes) / self._stream - beside
                     found.append(("copies", near + max(0.0, late), True))
