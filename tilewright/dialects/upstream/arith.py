@@ -116,6 +116,24 @@ def element_bits(element: Attribute) -> int:
             raise VerifyException(f"{element} has no size in memory")
 
 
+def cast_to(value: SSAValue, kind: Attribute, *, unsigned: bool = False) -> Operation:
+    """The op that makes numbers those of another type, or vectors of it: exactly in a wider one, else rounded or
+    wrapped. Integers are signed, unless said otherwise."""
+    old: Any = element(value.type)
+    new: Any = element(kind)
+    if isinstance(old, AnyFloat) and isinstance(new, AnyFloat):
+        make: Any = arith.ExtFOp if new.bitwidth > old.bitwidth else arith.TruncFOp
+    elif isinstance(new, AnyFloat):
+        make = arith.UIToFPOp if unsigned else arith.SIToFPOp
+    elif isinstance(old, AnyFloat):
+        make = arith.FPToUIOp if unsigned else arith.FPToSIOp
+    elif new.bitwidth > old.bitwidth:
+        make = arith.ExtUIOp if unsigned else arith.ExtSIOp
+    else:
+        make = arith.TruncIOp
+    return make(value, kind)
+
+
 # --- Conversions ------------------------------------------------------------------------------------
 
 

@@ -34,6 +34,7 @@ from xdsl.printer import Printer
 
 from tilewright.dialects.upstream import linalg_composed as composed
 from tilewright.dialects.upstream import linalg_names as names
+from tilewright.dialects.upstream.arith import cast_to
 from tilewright.dialects.upstream.complete import add_attributes, add_ops, set_custom
 from tilewright.dialects.upstream.linalg_names import NamedOp
 
@@ -278,21 +279,9 @@ def _apply(
 
 def _cast(block: Block, value: SSAValue, type: Attribute, unsigned: bool) -> SSAValue:
     """A value in another element type, as named ops cast their operands."""
-    old = value.type
-    if old == type:
+    if value.type == type:
         return value
-    whole, was_whole = isinstance(type, IntegerType), isinstance(old, IntegerType)
-    if isinstance(type, IntegerType) and isinstance(old, IntegerType):
-        wider = type.width.data > old.width.data
-        kind = (arith.ExtUIOp if unsigned else arith.ExtSIOp) if wider else arith.TruncIOp
-    elif whole:
-        kind = arith.FPToUIOp if unsigned else arith.FPToSIOp
-    elif was_whole:
-        kind = arith.UIToFPOp if unsigned else arith.SIToFPOp
-    else:
-        wider = cast(Any, type).bitwidth > cast(Any, old).bitwidth
-        kind = arith.ExtFOp if wider else arith.TruncFOp
-    made = cast(Any, kind)(value, type)
+    made = cast_to(value, type, unsigned=unsigned)
     block.add_op(made)
     return made.results[0]
 

@@ -40,6 +40,7 @@ from tilewright.diagnostics import TilewrightError, unsupported
 from tilewright.dialects import xegpu
 from tilewright.dialects.cache_hints import hints_of
 from tilewright.dialects.movement import shape_of
+from tilewright.dialects.upstream.arith import cast_to
 from tilewright.dialects.upstream.gpu import ShuffleOp
 from tilewright.dialects.upstream.vector import FromElementsOp
 from tilewright.dialects.xegpu import elements
@@ -292,16 +293,13 @@ def _widened(at: LaneNumbers, value: SSAValue, to: Attribute) -> SSAValue:
     if element == to:
         return value
     wide: Any = VectorType(to, shape)
-    if isinstance(element, AnyFloat):
-        return at.add(arith.ExtFOp(value, wide))
-    assert isinstance(element, IntegerType)
-    unsigned = element.signedness.data is Signedness.UNSIGNED
-    if element.signedness.data is not Signedness.SIGNLESS:
+    sign = element.signedness.data if isinstance(element, IntegerType) else Signedness.SIGNLESS
+    if sign is not Signedness.SIGNLESS:
         plain = VectorType(IntegerType(element_bits(element)), shape)
         value = at.add(UnrealizedConversionCastOp.get([value], [plain]))
         if plain == wide:
             return value
-    return at.add((arith.ExtUIOp if unsigned else arith.ExtSIOp)(value, wide))
+    return at.add(cast_to(value, wide, unsigned=sign is Signedness.UNSIGNED))
 
 
 _RULES: dict[type[Operation], Callable[[LaneNumbers, Any], None]] = {

@@ -13,13 +13,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import gcd
-from typing import Any
 
 from xdsl.dialects import arith
-from xdsl.dialects.builtin import AnyFloat, IntegerType, VectorType, f32, i32
+from xdsl.dialects.builtin import IntegerType, VectorType, f32, i32
 from xdsl.ir import Attribute, SSAValue
 
-from tilewright.codegen.builder import Builder, Idx, lane_type
+from tilewright.codegen.builder import Builder, Idx
+from tilewright.codegen.tiles import element_of
+from tilewright.dialects.upstream.arith import cast_to, with_element
 from tilewright.targets.cpu.evaluate import Position
 from tilewright.targets.cpu.memory import itemsize
 
@@ -55,19 +56,9 @@ class PanelFormat:
 
 def widen(b: Builder, x: SSAValue, element: Attribute, unsigned: bool = False) -> SSAValue:
     """`x` converted to a type that holds all its values."""
-    source = x.type.element_type if isinstance(x.type, VectorType) else x.type
-    if source == element:
+    if element_of(x.type) == element:
         return x
-    lanes = x.type.get_shape()[0] if isinstance(x.type, VectorType) else 1
-    type: Any = lane_type(element, lanes)
-    if isinstance(element, AnyFloat):
-        if isinstance(source, AnyFloat):
-            return b.value(arith.ExtFOp(x, type))
-        convert = arith.UIToFPOp if unsigned else arith.SIToFPOp
-        return b.value(convert(x, type))
-    assert isinstance(element, IntegerType)
-    extend = arith.ExtUIOp if unsigned else arith.ExtSIOp
-    return b.value(extend(x, type))  # pyright: ignore
+    return b.value(cast_to(x, with_element(x.type, element), unsigned=unsigned))
 
 
 def interleave(b: Builder, x: SSAValue, y: SSAValue) -> tuple[SSAValue, SSAValue]:

@@ -19,7 +19,6 @@ from xdsl.dialects.builtin import (
     AnyFloat,
     Float64Type,
     FloatTF32Type,
-    IntegerType,
     VectorType,
     f16,
     f32,
@@ -28,9 +27,10 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright.codegen.builder import Builder, Idx
-from tilewright.codegen.tiles import itemsize
+from tilewright.codegen.tiles import element_of, itemsize
 from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
+from tilewright.dialects.upstream.arith import cast_to, with_element
 from tilewright.layout import Axis, Layout, LayoutError, Swizzle
 from tilewright.layout.memory import strided
 from tilewright.targets.cuda.access import run_along, splat_mask
@@ -436,19 +436,13 @@ def _compute_type(element: Attribute) -> Attribute:
 
 def _extended(b: Builder, x: SSAValue, wanted: Attribute, signed: bool) -> SSAValue:
     """A fragment in a wider element type."""
-    assert isinstance(x.type, VectorType)
-    element = wanted.element_type if isinstance(wanted, VectorType) else wanted
-    have = x.type.element_type
+    element, have = element_of(wanted), element_of(x.type)
     if have == element:
         return x
-    type = VectorType(element, x.type.get_shape())  # pyright: ignore
-    if isinstance(element, AnyFloat):
-        if isinstance(have, FloatTF32Type):
-            return b.value(arith.BitcastOp(x, type))
-        return b.value(arith.ExtFOp(x, type))
-    assert isinstance(have, IntegerType)
-    extend = arith.ExtSIOp if signed else arith.ExtUIOp
-    return b.value(extend(x, type))  # pyright: ignore
+    type = with_element(x.type, element)
+    if isinstance(have, FloatTF32Type):
+        return b.value(arith.BitcastOp(x, type))
+    return b.value(cast_to(x, type, unsigned=not signed))
 
 
 def _column(

@@ -8,14 +8,14 @@ from __future__ import annotations
 from functools import lru_cache
 
 import numpy as np
-from xdsl.dialects import arith
-from xdsl.dialects.builtin import AnyFloat, Float32Type, Float64Type, VectorType, f32
+from xdsl.dialects.builtin import AnyFloat, f32
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright import layout as ly
 from tilewright.codegen.reductions import kind_of
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.movement import integers, is_vector
+from tilewright.dialects.upstream.arith import cast_to, with_element
 from tilewright.layout import Axis, Digit, Layout, LayoutError
 from tilewright.targets.cuda.distribute import Distributor, Fragment, rule
 from tilewright.targets.cuda.exchange import through_shared
@@ -29,7 +29,7 @@ def reduction(d: Distributor, op: xt.ReductionOp) -> None:
     fragment = _widened(d, fragment)
     for dim in op.dims:
         fragment = reduce_dimension(d, fragment, op.kind, dim, op.reduction_size)
-    d.set_fragment(op.result, _narrowed(d, fragment, narrow).value, fragment.layout)
+    d.set_fragment(op.result, _converted(d, fragment, narrow).value, fragment.layout)
 
 
 @rule("vector.multi_reduction")
@@ -45,11 +45,11 @@ def multi_reduction(d: Distributor, op: Operation) -> None:
         fragment = reduce_dimension(d, fragment, kind, dim, None)
     (result,) = op.results
     if not is_vector(result):
-        one = d.b.extract(_narrowed(d, fragment, narrow).value, 0)
+        one = d.b.extract(_converted(d, fragment, narrow).value, 0)
         d.set_scalar(result, d.b.combine(kind, one, d.scalar(start)))
         return
     layout = fragment.layout.dropped(*dims)
-    value = _narrowed(d, fragment, narrow).value
+    value = _converted(d, fragment, narrow).value
     d.set_fragment(result, d.b.combine(kind, value, d.fragment_of(start, layout).value), layout)
 
 
@@ -60,27 +60,25 @@ def vector_reduction(d: Distributor, op: Operation) -> None:
     fragment = d.fragment_of(op.operands[0])
     narrow = fragment.element
     fragment = reduce_dimension(d, _widened(d, fragment), kind, 0, None)
-    value = d.b.extract(_narrowed(d, fragment, narrow).value, 0)
+    value = d.b.extract(_converted(d, fragment, narrow).value, 0)
     for start in op.operands[1:]:
         value = d.b.combine(kind, value, d.scalar(start))
     d.set_scalar(op.results[0], value)
 
 
 def _widened(d: Distributor, fragment: Fragment) -> Fragment:
+    """In f32, where it has floats that are smaller."""
     element = fragment.element
-    if not isinstance(element, AnyFloat) or isinstance(element, Float32Type | Float64Type):
-        return fragment
-    if element.name == "tf32":
-        return fragment
-    wide = VectorType(f32, [fragment.layout.registers])
-    return Fragment(d.b.value(arith.ExtFOp(fragment.value, wide)), fragment.layout)
+    small = isinstance(element, AnyFloat) and element.bitwidth < 32 and element.name != "tf32"
+    return _converted(d, fragment, f32) if small else fragment
 
 
-def _narrowed(d: Distributor, fragment: Fragment, element: Attribute) -> Fragment:
+def _converted(d: Distributor, fragment: Fragment, element: Attribute) -> Fragment:
+    """In another type of elements."""
     if fragment.element == element:
         return fragment
-    type = VectorType(element, [fragment.layout.registers])  # pyright: ignore
-    return Fragment(d.b.value(arith.TruncFOp(fragment.value, type)), fragment.layout)
+    type = with_element(fragment.value.type, element)
+    return Fragment(d.b.value(cast_to(fragment.value, type)), fragment.layout)
 
 
 def reduce_dimension(

@@ -30,6 +30,7 @@ from xdsl.ir import Attribute, SSAValue
 
 from tilewright.dialects import xegpu
 from tilewright.dialects.movement import shape_of_type
+from tilewright.dialects.upstream.arith import cast_to
 from tilewright.dialects.xegpu import elements
 from tilewright.dialects.xegpu.elements import Numbers
 from tilewright.dialects.xegpu.types import element_bits
@@ -175,16 +176,9 @@ def compute_type(element: Attribute) -> Attribute:
 
 def converted(b: EmuBuilder, value: SSAValue, to: Attribute, signed: bool = True) -> SSAValue:
     """Elements as those of another type: exactly in a wider one, else rounded, or wrapped."""
-    element = element_of(value.type)
-    if element == to:
+    if element_of(value.type) == to:
         return value
-    kind: Any = with_element(value.type, to)
-    wider = element_bits(element) < element_bits(to)
-    if isinstance(element, AnyFloat):
-        return b.value(arith.ExtFOp(value, kind) if wider else arith.TruncFOp(value, kind))
-    if not wider:
-        return b.value(arith.TruncIOp(value, kind))
-    return b.value(arith.ExtSIOp(value, kind) if signed else arith.ExtUIOp(value, kind))
+    return b.value(cast_to(value, with_element(value.type, to), unsigned=not signed))
 
 
 def multiply(
