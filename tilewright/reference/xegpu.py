@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 from xdsl.dialects.builtin import MemRefType
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Operation
 
 from tilewright.diagnostics import unsupported
 from tilewright.dialects import xegpu
@@ -26,6 +26,7 @@ from tilewright.reference.barriers import NamedBarrierState
 from tilewright.reference.lanes import Collective, width_of
 from tilewright.reference.machine import Group
 from tilewright.reference.meanings.vector import matmul
+from tilewright.reference.meanings.xetile import boxes_of, matrix_of, moved, rows_of
 from tilewright.reference.program import Segment, Successors, goes
 from tilewright.reference.registry import meaning
 from tilewright.reference.site import Site
@@ -50,38 +51,22 @@ class MatrixValue(ValueRecord):
     base: Index
 
 
-def _rows(site: Site, numbers: Sequence[int | SSAValue]) -> list[Index]:
-    return [scalar(n) if isinstance(n, int) else site.group.get(n) for n in numbers]
-
-
 # --- Descriptors -----------------------------------------------------------------------------
 
 
 @meaning("xegpu.create_nd_tdesc")
 def create_nd_tdesc(site: Site, op: xegpu.CreateNdDescOp, source: Any, *_: Any) -> TileValue:
-    itemsize = numerics.numpy_type(op.tdesc.element_type).itemsize
-    sizes, strides = _rows(site, op.mixed_shape), _rows(site, op.mixed_strides)
-    if isinstance(source, MemRefValue):
-        base = source.base + itemsize * source.offset
-        sizes, strides = sizes or list(source.sizes), strides or list(source.strides)
-    else:
-        base = source.astype(np.int64)
-        sizes, strides = sizes or [scalar(BOUNDLESS)], strides or [scalar(1)]
-    offsets = _rows(site, op.mixed_offsets)
+    given = rows_of(site, op.mixed_shape), rows_of(site, op.mixed_strides)
+    base, sizes, strides = matrix_of(source, op.tdesc.element_type, *given)
+    sizes, strides = sizes or [scalar(BOUNDLESS)], strides or [scalar(1)]
+    offsets = rows_of(site, op.mixed_offsets)
     offsets = [*([scalar(0)] * (len(sizes) - len(offsets))), *offsets]
     return TileValue(base, tuple(sizes), tuple(strides), tuple(offsets))
 
 
-def _moved(desc: TileValue, deltas: list[Index]) -> TileValue:
-    """The descriptor at offsets that count its innermost dimensions, or all of the base's."""
-    lead = len(desc.offsets) - len(deltas)
-    inner = (o + d for o, d in zip(desc.offsets[lead:], deltas, strict=True))
-    return TileValue(desc.base, desc.sizes, desc.strides, (*desc.offsets[:lead], *inner))
-
-
 @meaning("xegpu.update_nd_offset")
 def update_nd_offset(site: Site, op: xegpu.UpdateNdOffsetOp, desc: TileValue, *_: Any) -> TileValue:
-    return _moved(desc, _rows(site, op.mixed_offsets))
+    return moved(desc, rows_of(site, op.mixed_offsets))
 
 
 # --- Blocks --------------------------------------------------------------------------------
@@ -89,12 +74,7 @@ def update_nd_offset(site: Site, op: xegpu.UpdateNdOffsetOp, desc: TileValue, *_
 
 def _here(site: Site, op: xegpu.BlockAccess, desc: TileValue) -> TileValue:
     offsets = op.mixed_offsets
-    return desc if offsets is None else _moved(desc, _rows(site, offsets))
-
-
-def _boxes(desc: TileValue, shape: tuple[int, ...]) -> access.Boxes:
-    lead = len(desc.sizes) - len(shape)
-    return access.Boxes(desc.base, desc.sizes, desc.strides, desc.offsets, (*[1] * lead, *shape))
+    return desc if offsets is None else moved(desc, rows_of(site, offsets))
 
 
 def _uniform(together: Collective, desc: TileValue) -> TileValue:
@@ -114,7 +94,9 @@ def _uniform(together: Collective, desc: TileValue) -> TileValue:
 def _load_wide(site: Site, tdesc: TensorDescType, desc: TileValue) -> Array:
     """(rows, *shape) as it lies in memory, blocks of array_length side by side."""
     wide = elements.wide_shape(tdesc)
-    rows = access.load_boxes(site, _boxes(desc, wide), numerics.numpy_type(tdesc.element_type), 0)
+    rows = access.load_boxes(
+        site, boxes_of(desc, wide), numerics.numpy_type(tdesc.element_type), 0
+    )
     return rows.reshape(rows.shape[0], *wide)
 
 
@@ -142,7 +124,7 @@ def store_nd(site: Site, op: xegpu.StoreNdOp, value: Array, desc: TileValue, *_:
         desc = _uniform(together, desc)
         value = together.blocks(value, elements.inverse(numbers, shape))
         site = together.leaders
-    boxes = _boxes(desc, shape)
+    boxes = boxes_of(desc, shape)
     access.store_boxes(site, boxes, value.reshape(value.shape[0], *boxes.shape))
 
 
@@ -167,7 +149,7 @@ def mem_desc_subview(
     site: Site, op: xegpu.MemDescSubviewOp, matrix: MatrixValue, *_: Index
 ) -> MatrixValue:
     desc, part = op.desc, op.part.type
-    offsets = _rows(site, op.mixed_offsets)
+    offsets = rows_of(site, op.mixed_offsets)
     blocks = desc.block or (1,) * len(offsets)
     inside = np.ones((1,), bool)
     for offset, n, m, block in zip(
@@ -191,7 +173,7 @@ def _matrix_addresses(
     memory = distribution.memory(desc)
     itemsize = numerics.numpy_type(desc.element_type).itemsize
     shape = desc.get_shape()
-    offsets = _rows(site, op.mixed_offsets)
+    offsets = rows_of(site, op.mixed_offsets)
     lanes = width_of(op)
     places = elements.matrix_places(op, given, lanes)
     if lanes > 1:

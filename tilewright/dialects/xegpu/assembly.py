@@ -16,7 +16,6 @@ from xdsl.dialects.builtin import (
     DenseArrayBase,
     IndexType,
     IntegerAttr,
-    UnitAttr,
     VectorType,
     i32,
     i64,
@@ -193,19 +192,8 @@ def parse_attr_dict(parser: Parser, into: AttrDict | None = None) -> AttrDict:
 
 
 def parse_entry(parser: Parser, result: AttrDict) -> None:
-    start = parser.pos
-    word = parser.parse_optional_identifier_or_str_literal()
-    if word is None:
-        attribute = parser.parse_optional_attribute()
-        if not isinstance(attribute, (LayoutAttr, SliceAttr, SgMapAttr)):
-            parser.raise_error("expected an attribute name, or '}'", start, start + 1)
-        result.bare.append(attribute)
-        return
-    name = _canonical_name(word)
-    if name in result.named:
-        parser.raise_error(f"attribute '{word}' is given twice", start, parser.pos)
-    if parser.parse_optional_punctuation("=") is None:
-        result.named[name] = UnitAttr()
+    name = xetile.parse_entry(parser, result, (LayoutAttr, SliceAttr, SgMapAttr), _canonical_name)
+    if name is None:
         return
     if name == "mode":  # the RFC's and the first implementation's `mode = vc`: levels carry it now
         if parser.parse_optional_attribute() is None:

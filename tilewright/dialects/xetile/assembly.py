@@ -247,7 +247,7 @@ def parse_attr_dict(
 
     `entry` reads one entry into the dictionary, where a dialect has spellings of its own.
     """
-    read = entry or _parse_entry
+    read = entry or _parse_plain_entry
     result = into or AttrDict()
     while True:
         angle = parser.parse_optional_punctuation("<") is not None
@@ -267,26 +267,38 @@ def parse_attr_dict_before_kind(parser: Parser) -> AttrDict:
     result = AttrDict()
     if parser.parse_optional_punctuation("{") is not None:
         while parser.parse_optional_punctuation("}") is None:
-            _parse_entry(parser, result)
+            _parse_plain_entry(parser, result)
             parser.parse_optional_punctuation(",")
     return result
 
 
-def _parse_entry(parser: Parser, result: AttrDict) -> None:
+def parse_entry(
+    parser: Parser,
+    result: AttrDict,
+    bare: tuple[type[Attribute], ...] = (Attribute,),
+    name_of: Callable[[str], str] = str,
+) -> str | None:
+    """One entry: a bare attribute, or a name, given back where `=` and its attribute follow."""
     start = parser.pos
-    name = parser.parse_optional_identifier_or_str_literal()
-    if name is None:
+    word = parser.parse_optional_identifier_or_str_literal()
+    if word is None:
         attribute = parser.parse_optional_attribute()
-        if attribute is None:
-            parser.raise_error("expected an attribute name, or '}'")
+        if not isinstance(attribute, bare):
+            parser.raise_error("expected an attribute name, or '}'", start, start + 1)
         result.bare.append(attribute)
-        return
+        return None
+    name = name_of(word)
     if name in result.named:
-        parser.raise_error(f"attribute '{name}' is given twice", start, parser.pos)
-    if parser.parse_optional_punctuation("=") is None:
-        result.named[name] = UnitAttr()
-        return
-    result.named[name] = parser.parse_attribute()
+        parser.raise_error(f"attribute '{word}' is given twice", start, parser.pos)
+    if parser.parse_optional_punctuation("=") is not None:
+        return name
+    result.named[name] = UnitAttr()
+    return None
+
+
+def _parse_plain_entry(parser: Parser, result: AttrDict) -> None:
+    if (name := parse_entry(parser, result)) is not None:
+        result.named[name] = parser.parse_attribute()
 
 
 def print_attr_dict(printer: Printer, op: IRDLOperation, hidden: Iterable[str] = ()) -> None:

@@ -27,9 +27,19 @@ from tilewright.reference.values import (
 )
 
 
-def _rows(site: Site, numbers: Sequence[int | SSAValue]) -> list[Index]:
+def rows_of(site: Site, numbers: Sequence[int | SSAValue]) -> list[Index]:
     """Rows of a list that mixes constants with SSA values."""
     return [scalar(n) if isinstance(n, int) else site.group.get(n) for n in numbers]
+
+
+def matrix_of(
+    source: Any, element: Attribute, sizes: list[Index], strides: list[Index]
+) -> tuple[Index, list[Index], list[Index]]:
+    """Address, sizes and strides of a matrix: those given, else those of an array."""
+    if not isinstance(source, MemRefValue):
+        return source.astype(np.int64), sizes, strides
+    base = source.base + numerics.numpy_type(element).itemsize * source.offset
+    return base, sizes or list(source.sizes), strides or list(source.strides)
 
 
 def _padding(op: Any, type: Attribute) -> Any:
@@ -38,13 +48,8 @@ def _padding(op: Any, type: Attribute) -> Any:
 
 @meaning("xetile.init_tile")
 def init_tile(site: Site, op: xetile.InitTileOp, source: Any, *_: Any) -> Any:
-    itemsize = numerics.numpy_type(op.tile_type.element_type).itemsize
-    sizes, strides = _rows(site, op.mixed_sizes), _rows(site, op.mixed_strides)
-    if isinstance(source, MemRefValue):
-        base = source.base + itemsize * source.offset
-        sizes, strides = sizes or list(source.sizes), strides or list(source.strides)
-    else:
-        base = source.astype(np.int64)
+    given = rows_of(site, op.mixed_sizes), rows_of(site, op.mixed_strides)
+    base, sizes, strides = matrix_of(source, op.tile_type.element_type, *given)
     if op.offset_vector is not None:
         indices = site.group.get(op.offset_vector)
         size = -1 if not sizes and not isinstance(source, MemRefValue) else 1
@@ -52,7 +57,7 @@ def init_tile(site: Site, op: xetile.InitTileOp, source: Any, *_: Any) -> Any:
         for extent in sizes:
             flat = flat * extent
         return ScatteredTileValue(base, flat, strides[-1] if strides else scalar(1), indices)
-    offsets = _rows(site, op.mixed_offsets)
+    offsets = rows_of(site, op.mixed_offsets)
     if len(sizes) == 1:  # a 1-D array is a row
         sizes, strides, offsets = [scalar(1), *sizes], [scalar(0), *strides], [scalar(0), *offsets]
     return TileValue(base, tuple(sizes), tuple(strides), tuple(offsets))
@@ -62,9 +67,13 @@ def init_tile(site: Site, op: xetile.InitTileOp, source: Any, *_: Any) -> Any:
 def update_tile_offset(site: Site, op: xetile.UpdateTileOffsetOp, tile: Any, *_: Any) -> Any:
     if isinstance(tile, ScatteredTileValue):
         assert op.offset_vector is not None
-        moved = tile.indices + site.group.get(op.offset_vector)
-        return ScatteredTileValue(tile.base, tile.size, tile.stride, moved)
-    deltas = _rows(site, op.mixed_offsets)
+        indices = tile.indices + site.group.get(op.offset_vector)
+        return ScatteredTileValue(tile.base, tile.size, tile.stride, indices)
+    return moved(tile, rows_of(site, op.mixed_offsets))
+
+
+def moved(tile: TileValue, deltas: list[Index]) -> TileValue:
+    """A block at offsets that count its innermost dimensions, or all of the base's."""
     lead = len(tile.offsets) - len(deltas)
     inner = (o + d for o, d in zip(tile.offsets[lead:], deltas, strict=True))
     return TileValue(tile.base, tile.sizes, tile.strides, (*tile.offsets[:lead], *inner))
