@@ -8,9 +8,9 @@ import textwrap
 import numpy as np
 import pytest
 
+from tests.codegen.counts import expected, printed
 from tests.codegen.harness import Function, module
 from tilewright.codegen import emit_module, x86
-from tilewright.codegen.counts import expected, printed
 
 I64 = ctypes.c_int64
 

@@ -8,9 +8,9 @@ import struct
 import numpy as np
 import pytest
 
+from tests.codegen.counts import expected, printed
 from tests.codegen.harness import LEVELS, Function, module
 from tilewright.codegen import emit_module, nvptx, spirv, x86
-from tilewright.codegen.counts import expected, printed
 from tilewright.codegen.remote import generate_ptx, generate_spirv
 
 SWISH = """

@@ -7,9 +7,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tests.codegen.counts import expected, printed
 from tests.codegen.harness import LEVELS, Function, map_vectors, module
 from tilewright.codegen import emit_module, nvptx, spirv, x86
-from tilewright.codegen.counts import expected, printed
 from tilewright.diagnostics import UnsupportedError
 
 DTYPES = {

@@ -5,9 +5,9 @@ import ctypes
 import numpy as np
 import pytest
 
+from tests.codegen.counts import expected, printed
 from tests.codegen.harness import Function, module
 from tilewright.codegen import emit_module, x86
-from tilewright.codegen.counts import expected, printed
 from tilewright.diagnostics import UnsupportedError
 
 I64 = ctypes.c_int64

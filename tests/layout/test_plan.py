@@ -7,6 +7,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from tests.layout.plans import broadcast, collect, distribute, reshape
 from tilewright import layout as ly
 from tilewright.layout import Distribution, Layout, LayoutError, Move, plan
 
@@ -26,8 +27,8 @@ def test_transpose_optimisation_of_the_rfc(grid, kind, exchanging):
     target = ly.wg_map([8, 4], [32, 64]).over([32, 256])
     moved = plan.transpose(source, target)
     assert (moved.kind, moved.exchanging_subgroups) == (kind, exchanging)
-    data = plan.distribute(source, values(source))
-    assert np.array_equal(plan.collect(target, moved.apply(data)), values(source).T)
+    data = distribute(source, values(source))
+    assert np.array_equal(collect(target, moved.apply(data)), values(source).T)
 
 
 def test_convert_layout_of_the_rfc_needs_shared_memory():
@@ -77,8 +78,8 @@ def conversions(draw: st.DrawFn) -> tuple[Layout, Layout]:
 def test_a_plan_applied_is_the_conversion(case):
     source, target = case
     moved = plan.convert(source, target)
-    data = moved.apply(plan.distribute(source, values(source)))
-    assert np.array_equal(data, plan.distribute(target, values(source)))
+    data = moved.apply(distribute(source, values(source)))
+    assert np.array_equal(data, distribute(target, values(source)))
 
 
 @settings(max_examples=80, deadline=None)
@@ -104,14 +105,14 @@ def test_reshape_and_broadcast_plans(case):
     named, shape = case
     target = named.over(shape)
     flat = target.reshaped([target.size, 1])
-    assert plan.reshape(flat, target).kind is Move.NOTHING
+    assert reshape(flat, target).kind is Move.NOTHING
     for dim in range(2):
         source = target.contracted(dim)
-        moved = plan.broadcast(source, target, dim)
+        moved = broadcast(source, target, dim)
         assert moved.kind <= Move.REGISTERS
         line = values(source)
-        data = moved.apply(plan.distribute(source, line))
-        assert np.array_equal(plan.collect(target, data), np.broadcast_to(line, shape))
+        data = moved.apply(distribute(source, line))
+        assert np.array_equal(collect(target, data), np.broadcast_to(line, shape))
 
 
 def test_shuffles_of_a_lane_transpose():
@@ -120,7 +121,7 @@ def test_shuffles_of_a_lane_transpose():
     target = ly.layout(lane_layout=[1, 8], lane_data=[1, 1]).over([8, 8])
     moved = plan.convert(source, target)
     assert moved.kind is Move.SHUFFLE and moved.permutation is None
-    data = plan.distribute(source, values(source))[0]
+    data = distribute(source, values(source))[0]
     got = np.zeros_like(data)
     for step in moved.steps():
         fetched = data[step.source_lane, step.register]
@@ -128,7 +129,7 @@ def test_shuffles_of_a_lane_transpose():
         if step.xor is not None:
             lanes = np.arange(8)[step.takes]
             assert np.array_equal(step.source_lane[step.takes], lanes ^ step.xor)
-    assert np.array_equal(got, plan.distribute(target, values(source))[0])
+    assert np.array_equal(got, distribute(target, values(source))[0])
 
 
 def test_shuffles_refuse_what_crosses_subgroups():
@@ -169,10 +170,10 @@ def test_a_reduction_plan_carried_out_is_the_reduction(case, data):
         # Runs that cut through what a lane holds at a non-divisor are refused, with the numbers.
         assert "split" in str(error) or "multiple" in str(error)
         return
-    got = carry_out(r, plan.distribute(source, values(source)), np.add)
+    got = carry_out(r, distribute(source, values(source)), np.add)
     split = (*shape[:dim], shape[dim] // size, size, *shape[dim + 1 :])
     want = values(source).reshape(split).sum(dim + 1)
-    assert np.array_equal(plan.collect(r.result, got), want)
+    assert np.array_equal(collect(r.result, got), want)
 
 
 def test_reduction_kinds():
@@ -185,8 +186,8 @@ def test_reduction_kinds():
 
 def test_collect_refuses_replicas_that_differ():
     tile = ly.wg_map([2], [4]).over([4])
-    data = plan.distribute(tile, np.arange(4))
-    assert np.array_equal(plan.collect(tile, data), np.arange(4))
+    data = distribute(tile, np.arange(4))
+    assert np.array_equal(collect(tile, data), np.arange(4))
     data[1] += 1
     with pytest.raises(LayoutError, match="replicas of one element"):
-        plan.collect(tile, data)
+        collect(tile, data)

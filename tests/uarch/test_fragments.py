@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.layout.plans import broadcast
 from tilewright import layout as ly
 from tilewright import uarch
 from tilewright.diagnostics import UnsupportedError
@@ -177,7 +178,7 @@ def test_reduction_along_n_stays_in_a_quad():
 
 def test_row_values_broadcast_without_movement():
     c = SM90.instruction("bf16", "bf16", "f32").fragments(n=128).c
-    assert plan.broadcast(c.contracted(1), c, 1).kind is ly.Move.REGISTERS
+    assert broadcast(c.contracted(1), c, 1).kind is ly.Move.REGISTERS
 
 
 def test_ldmatrix_gives_the_operand_of_mma():

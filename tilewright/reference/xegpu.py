@@ -94,9 +94,7 @@ def _uniform(together: Collective, desc: TileValue) -> TileValue:
 def _load_wide(site: Site, tdesc: TensorDescType, desc: TileValue) -> Array:
     """(rows, *shape) as it lies in memory, blocks of array_length side by side."""
     wide = elements.wide_shape(tdesc)
-    rows = access.load_boxes(
-        site, boxes_of(desc, wide), numerics.numpy_type(tdesc.element_type), 0
-    )
+    rows = access.load_boxes(site, boxes_of(desc, wide), numerics.numpy_type(tdesc.element_type), 0)
     return rows.reshape(rows.shape[0], *wide)
 
 

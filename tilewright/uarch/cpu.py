@@ -342,19 +342,9 @@ def vector_kernel(
 
 @dataclass(frozen=True)
 class Caches:
-    """Sizes in bytes that blocking is computed from; found at run time, these are the defaults.
-
-    ``usable_l2`` is the share of the second level that a block may take: a guest sees less than the
-    size that CPUID reports (1.1 of 2 MB measured).
-    """
+    """Sizes in bytes that blocking is computed from; found at run time, these are the defaults."""
 
     l1d: int = 32 << 10
     l2: int = 1 << 20
-    usable_l2: float = 0.55
     line: int = 64
     page: int = 4096
-
-    @property
-    def block_bytes(self) -> int:
-        """What one core may keep in its second level."""
-        return int(self.l2 * self.usable_l2)

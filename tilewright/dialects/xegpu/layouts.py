@@ -24,8 +24,6 @@ from tilewright.dialects.attribute_fields import (
     parse_int_array,
 )
 
-OptionalInts: TypeAlias = ArrayAttr[IntAttr] | NoneAttr
-
 FIELDS = ("sg_layout", "sg_data", "inst_data", "lane_layout", "lane_data", "order")
 """The fields of `layout`, in the order in which they print."""
 
