@@ -15,7 +15,7 @@ from tilewright import knobs
 from tilewright.arguments import ArrayArg
 from tilewright.dialects.xetile import InitTileOp, LoadTileOp, StoreTileOp, TileType
 from tilewright.runtime.binding import Parameter
-from tilewright.runtime.key import Signature, mlir_facts, mlir_types
+from tilewright.runtime.key import Signature, mlir_facts
 from tilewright.runtime.launch import Launcher
 from tilewright.targets import base
 
@@ -100,7 +100,7 @@ class CopyProgram:
     def build(
         self, signature: Signature, constexprs: Mapping[str, Any], options: base.CompileOptions
     ) -> Built:
-        block = Block(arg_types=mlir_types(signature))
+        block = Block(arg_types=[arg.mlir() for arg in signature])
         tile = TileType([constexprs["B"]] * 2, signature[0].dtype.mlir)
         sizes = [16, 16]
         x = InitTileOp(block.args[0], tile, offsets=[0, 0], sizes=sizes, strides=[16, 1])
@@ -108,7 +108,7 @@ class CopyProgram:
         y = InitTileOp(block.args[1], tile, offsets=[0, 0], sizes=sizes, strides=[16, 1])
         block.add_ops([x, load, y, StoreTileOp(load, y), gpu.ReturnOp([])])
         function = gpu.FuncOp(
-            self.name, (mlir_types(signature), []), Region(block), kernel=UnitAttr()
+            self.name, ([arg.mlir() for arg in signature], []), Region(block), kernel=UnitAttr()
         )
         function.attributes["tilewright.level"] = StringAttr("workgroup")
         function.attributes["tilewright.args"] = mlir_facts(signature)

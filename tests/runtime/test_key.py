@@ -14,7 +14,6 @@ from tilewright.runtime.compiled import holds
 from tilewright.runtime.key import (
     ScalarType,
     mlir_facts,
-    mlir_types,
     overlapping_arguments,
     scalar_type,
     signature_of,
@@ -105,7 +104,7 @@ def test_overlap_is_in_the_key():
 ])  # fmt: skip
 def test_how_an_array_stands_in_the_ir(shape, types, facts):
     signature = key(shape)
-    assert [str(t) for t in mlir_types(signature)] == [types]
+    assert [str(arg.mlir()) for arg in signature] == [types]
     assert str(mlir_facts(signature)) == f"[{{{facts}, noalias}}]"
 
 

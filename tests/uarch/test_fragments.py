@@ -198,12 +198,6 @@ def test_ldmatrix_trans_gives_b_from_rows_of_k():
         assert np.array_equal(result.fragment(0, lane), b.fragment(0, lane))
 
 
-def test_ldmatrix_rows_are_named_by_lanes():
-    rows = fr.ldmatrix_rows(4)
-    check(rows, lambda l, i: (l, i))
-    assert fr.ldmatrix_rows(1).replicas(Axis.LANE) == 4
-
-
 @pytest.mark.parametrize("itemsize", [1, 2, 4])
 def test_128_byte_swizzle_frees_ldmatrix_of_conflicts(itemsize: int):
     """Eight rows of 16 bytes at a pitch of 128 bytes: one bank group without, all of them with."""

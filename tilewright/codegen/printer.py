@@ -2,7 +2,7 @@
 
 Contract (DESIGN section 2): an op prints as straight-line LLVM; only scf and cf ops make blocks,
 and only memory ops of the IR make memory instructions, one to one per register moved.
-`tilewright.codegen.counts` derives both sides, and a test holds them equal. The printer never looks
+`tests.codegen.counts` derives both sides, and a test holds them equal. The printer never looks
 ahead and never rewrites, so its time is linear in the number of ops.
 
 A handler is a function (printer, op) found by the op's name: in the target's own table first, then

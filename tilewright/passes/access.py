@@ -115,11 +115,6 @@ class Access:
         found = (s.key for s in self.atoms if s.kind is Kind.PROGRAM_ID)
         return frozenset(axis for axis in found if isinstance(axis, int))
 
-    @property
-    def invariant_loops(self) -> tuple[Loop, ...]:
-        """Enclosing loops that repeat the same access."""
-        return tuple(loop for loop in self.loops if not self.depends_on(loop))
-
     def step(self, loop: Loop) -> tuple[Expr | None, ...]:
         """Change of each offset per iteration; None where it is not always the same."""
         return tuple(offset.step(loop.counter) for offset in self.offsets)

@@ -125,11 +125,6 @@ Signature: TypeAlias = tuple[ArgType, ...]
 """One entry per run-time parameter, in order."""
 
 
-def mlir_types(signature: Signature) -> list[Attribute]:
-    """Argument types of the gpu.func."""
-    return [arg.mlir() for arg in signature]
-
-
 def mlir_facts(signature: Signature) -> Attribute:
     """The gpu.func's ``tilewright.args``."""
     from xdsl.dialects.builtin import ArrayAttr

@@ -94,12 +94,6 @@ def ldmatrix(count: int, *, transposed: bool = False) -> Layout:
     return _layout(shape, register, [(4, col, 2), (8, row, 1)])
 
 
-def ldmatrix_rows(count: int) -> Layout:
-    """Whose address names which row: lane 8i + r gives the 16 bytes of row r of matrix i."""
-    lane: list[Triple] = [(8, ROW, 1), (count, ROW, 8), (4 // count, None, 0)]
-    return _layout((8 * count, 8), [(8, COL, 1)], lane)
-
-
 # x86: tiles and panels. One lane; a tile register's bytes are its elements in order.
 def amx_a(rows: int, k: int) -> Layout:
     """Tile register A [rows, k]: one row of at most 64 bytes per tile row."""

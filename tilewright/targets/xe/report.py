@@ -38,10 +38,6 @@ class Code:
     control: int = 0
     sync: int = 0
 
-    @property
-    def sends(self) -> int:
-        return sum(self.messages.values())
-
     def rows(self) -> list[tuple[str, int]]:
         named = [("dpas", self.dpas), *sorted(self.messages.items())]
         return [
