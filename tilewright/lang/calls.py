@@ -22,11 +22,10 @@ from tilewright.lang.frame import Frame, Unbound, expression
 from tilewright.lang.implementations import call_apart, implementations_of
 from tilewright.lang.kernel_type import KernelFunction
 from tilewright.lang.program import NamedBarrier, device_print
-from tilewright.lang.ranges import LoopRange
 from tilewright.lang.registry import describe_signature, is_language, signature_of
 from tilewright.lang.source import source_of
 from tilewright.lang.syntax import REFUSED
-from tilewright.lang.values import Array, Tile, Value, describe_type
+from tilewright.lang.values import Array, LoopRange, Tile, Value, describe_type
 
 _RUNTIME_METHODS = (Value, Tile, Array, NamedBarrier)
 _RUNTIME_OBJECTS = (Value, Tile, Array, LoopRange, NamedBarrier)

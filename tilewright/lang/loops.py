@@ -29,9 +29,8 @@ from tilewright.lang.convert import as_value, constant_ssa, index_value, to
 from tilewright.lang.expressions import decidable, short_circuit
 from tilewright.lang.frame import Binding, Frame, Unbound
 from tilewright.lang.liveness import NONE, Names, binds, breaks, live_at_header
-from tilewright.lang.ranges import LoopRange
 from tilewright.lang.syntax import LOOP_ELSE
-from tilewright.lang.values import Tile, Value, describe_type
+from tilewright.lang.values import LoopRange, Tile, Value, describe_type
 
 _MAX_TRIALS = 8
 

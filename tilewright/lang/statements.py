@@ -16,9 +16,8 @@ from tilewright.lang.liveness import Names, live_at_header
 from tilewright.lang.loops import for_at_run_time, no_else, while_at_run_time
 from tilewright.lang.memory import set_element
 from tilewright.lang.program import device_assert
-from tilewright.lang.ranges import LoopRange
 from tilewright.lang.syntax import ATTRIBUTE_ASSIGNMENT, ITEM_ASSIGNMENT, RETURN_IN_LOOP
-from tilewright.lang.values import Array, Tile, Value, describe_type
+from tilewright.lang.values import Array, LoopRange, Tile, Value, describe_type
 
 MAX_UNROLLED = 4096
 """A loop of compile time with more iterations is refused: each one is compiled."""

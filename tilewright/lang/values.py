@@ -306,3 +306,12 @@ def _unary(symbol: str, a: Any) -> Value:
     from tilewright.lang import arithmetic
 
     return arithmetic.unary(symbol, a)
+
+
+@dataclass(frozen=True)
+class LoopRange:
+    """``range(...)`` in a kernel: a loop at run time."""
+
+    start: int | Value
+    stop: int | Value
+    step: int | Value

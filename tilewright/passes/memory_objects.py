@@ -1,7 +1,11 @@
-"""Which memory an op touches: objects that memrefs are views of, and ops that may write them."""
+"""Which memory an op touches: objects that memrefs are views of, and ops that may write them.
+
+Also which arguments a kernel may write: a read-only array is refused where it would store, before anything runs.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from xdsl.dialects import gpu, memref
@@ -9,15 +13,18 @@ from xdsl.dialects.builtin import (
     ArrayAttr,
     DenseArrayBase,
     DictionaryAttr,
+    IndexType,
     IntegerAttr,
+    IntegerType,
     MemRefType,
     UnitAttr,
 )
-from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
+from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 from xdsl.traits import MemoryEffectKind, get_effects, is_side_effect_free
 
-from tilewright.dialects.effects import CACHES, ORDER, memory_effects, own_effects
+from tilewright.dialects.effects import CACHES, ORDER, memory_effects, own_effects, written
 from tilewright.dialects.upstream.memref import TransposeOp
+from tilewright.passes.carried import reached
 
 ARGS = "tilewright.args"
 
@@ -202,3 +209,27 @@ def named_roots(op: Operation) -> list[SSAValue] | None:
     """Roots of the memrefs that an op names; None if it may touch any memory."""
     named = [memory_root(v) for v in op.operands if is_memref(v)]
     return named if named and not op.name.startswith("func.") else None
+
+
+def stored_arguments(kernel: gpu.FuncOp) -> frozenset[int]:
+    """Positions of the arguments that some op may write through: an upper bound."""
+    entry = kernel.body.blocks.first
+    values = reached((v for op in kernel.walk() for v in written(op)), _sources)
+    arguments = (v for v in values if isinstance(v, BlockArgument) and v.block is entry)
+    return frozenset(v.index for v in arguments)
+
+
+def _sources(value: SSAValue) -> Sequence[SSAValue]:
+    """What an address may be made from: of a loop or branch, all that it got, or that its regions give.
+
+    A memref, tile or descriptor points where its first operand points (init_tile, views, casts,
+    update_tile_offset); an address in an integer may come from any operand.
+    """
+    op = value.owner.parent_op() if isinstance(value.owner, Block) else value.owner
+    if op is None or isinstance(op, gpu.FuncOp):
+        return ()
+    if op.regions:
+        ends = (block.last_op for region in op.regions for block in region.blocks)
+        given = (v for each in (op, *ends) if each is not None for v in each.operands)
+        return [v for v in given if v.type == value.type]
+    return op.operands if isinstance(value.type, IndexType | IntegerType) else op.operands[:1]

@@ -243,10 +243,13 @@ def _compile(
     target: Target,
 ) -> tuple[Executable, frozenset[int], frozenset[int]]:
     """The executable, which arguments it stores to, and which it reads flat."""
-    from tilewright.runtime.effects import kernel_function, stored_arguments
+    from xdsl.dialects import gpu
+
+    from tilewright.passes.memory_objects import stored_arguments
 
     built = program.build(signature, constexprs, options)
-    function = kernel_function(built.module)
+    functions = (op for op in built.module.walk() if isinstance(op, gpu.FuncOp))
+    function = next((op for op in functions if op.kernel is not None), None)
     stored = stored_arguments(function) if function is not None else frozenset[int]()
     executable = target.build(built.module, options)
     return executable, stored, frozenset(built.contiguous)

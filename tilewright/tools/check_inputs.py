@@ -21,8 +21,8 @@ from tilewright.arguments import ArraySpec
 from tilewright.diagnostics import unsupported
 from tilewright.dialects.upstream.strided import strided_form
 from tilewright.passes.access import Access, AccessAnalysis
+from tilewright.passes.memory_objects import stored_arguments
 from tilewright.runtime.arrays import describe, unwritable
-from tilewright.runtime.effects import stored_arguments
 from tilewright.targets.entry import check_arguments
 from tilewright.tools.exits import UsageError
 from tilewright.tools.sources import random_array

@@ -22,8 +22,7 @@ from tilewright.targets.base import CompileOptions
 from tilewright.targets.cuda import inspect
 from tilewright.targets.cuda.lowered import LaunchPlan, LoweredThread, plan_of
 from tilewright.targets.cuda.pipeline import run_pipeline
-from tilewright.targets.cuda.split_build import build_split
-from tilewright.targets.cuda.target import TARGET
+from tilewright.targets.cuda.target import TARGET, build_split
 from tilewright.targets.cuda.work_split import UNSPLIT, WorkSplit, choose, clocks
 
 bf16 = ml_dtypes.bfloat16

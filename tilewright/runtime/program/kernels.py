@@ -26,9 +26,9 @@ from tilewright.diagnostics import (
 )
 from tilewright.dtypes import index
 from tilewright.passes.host.to_calls import Launch
+from tilewright.passes.memory_objects import stored_arguments
 from tilewright.reference.mlir_runner import Runner
 from tilewright.runtime.arrays import describe, unwritable
-from tilewright.runtime.effects import stored_arguments
 from tilewright.runtime.key import ScalarType, signature_of
 from tilewright.targets.base import Executable, Target, get_target
 

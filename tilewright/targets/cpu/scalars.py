@@ -7,7 +7,7 @@ from xdsl.ir import Operation, SSAValue
 
 from tilewright.codegen import divisions
 from tilewright.codegen.builder import Builder, index
-from tilewright.codegen.scalars import cloned, mark_nonnegative
+from tilewright.codegen.tiles import cloned, mark_nonnegative
 from tilewright.diagnostics import location_of, unsupported
 from tilewright.dialects import mach
 from tilewright.dialects.tw import PrintOp

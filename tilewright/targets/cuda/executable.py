@@ -32,9 +32,9 @@ from tilewright.targets.cuda.lowered import (
     Slot,
     Stride,
     TensorMapOf,
+    unreachable,
 )
 from tilewright.targets.cuda.rates import measured
-from tilewright.targets.cuda.tma_legality import unreachable
 from tilewright.targets.cuda.work_split import UNSPLIT, WorkSplit, choose
 from tilewright.targets.stages import StageTexts
 from tilewright.uarch.nvidia import COMMON_LIMITS
@@ -207,7 +207,7 @@ class CudaExecutable:
         """
         found = self._split_builds.get(split)
         if found is None:
-            from tilewright.targets.cuda.split_build import build_split
+            from tilewright.targets.cuda.target import build_split
 
             made = build_split(self.ir.source, self.machine, split)
             found = self._split_builds[split] = made or self

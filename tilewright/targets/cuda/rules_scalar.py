@@ -11,12 +11,13 @@ from xdsl.ir import Operation, SSAValue
 from tilewright import knobs
 from tilewright.codegen.atomic_loops import exchange
 from tilewright.codegen.builder import Builder, Idx
-from tilewright.codegen.scalars import cloned, mark_nonnegative
 from tilewright.codegen.tiles import (
     Matrix,
     ScatteredTile,
+    cloned,
     init_tile,
     itemsize,
+    mark_nonnegative,
     matrix_of_memref,
     metadata_of,
     plain,

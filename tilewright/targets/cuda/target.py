@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from xdsl.dialects import gpu
 from xdsl.dialects.builtin import FixedBitwidthType, MemRefType, ModuleOp
 
-from tilewright import knobs, uarch
+from tilewright import cache, knobs, uarch
 from tilewright.arguments import DEVICE_ALIGNMENT, ArrayArg
 from tilewright.codegen import emit_module, nvptx
 from tilewright.codegen.instructions.table import find
@@ -27,7 +27,7 @@ from tilewright.passes.observer import Observer, ignore
 from tilewright.targets.base import CompileOptions, Target, split_name
 from tilewright.targets.cuda import driver, inspect, streams
 from tilewright.targets.cuda.executable import CudaExecutable
-from tilewright.targets.cuda.lowered import LoweredThread, plan_of
+from tilewright.targets.cuda.lowered import LoweredThread, TensorMapOf, plan_of
 from tilewright.targets.cuda.mirror import device_with, fetched, mirrored, put
 from tilewright.targets.cuda.work_split import UNSPLIT, WorkSplit
 from tilewright.targets.stages import StageTexts, source_of
@@ -277,6 +277,29 @@ def load_split(
     texts = json.loads(artifacts["texts"])
     ir = stages(texts["source"], options, split)
     return CudaExecutable.from_artifacts(artifacts, ir, texts["llvm"])
+
+
+def build_split(source: str, machine: str, split: WorkSplit) -> CudaExecutable | None:
+    """What `TARGET.build_split` makes of the kernel that was made from the text `source`.
+
+    None where that is no cluster of asynchronous workgroups (their sums have no room, say): it would be slower.
+    """
+    from tilewright.dialects.text import parse_module
+
+    options = CompileOptions("cuda", machine)
+
+    def make() -> Mapping[str, bytes]:
+        made = TARGET.build_split(parse_module(source), options, split)
+        tensors = any(isinstance(slot, TensorMapOf) for slot in made.plan.slots)
+        if made.plan.cluster[0] != split.parts or not tensors:
+            raise UnsupportedError("no cluster of asynchronous workgroups")
+        return made.artifacts()
+
+    try:
+        stored = cache.kept((TARGET.fingerprint(options), repr(split), source), make)
+    except UnsupportedError:
+        return None
+    return load_split(stored, options, split)
 
 
 def stages(source: str, options: CompileOptions, split: WorkSplit = UNSPLIT) -> StageTexts:
