@@ -12,7 +12,10 @@ from xdsl.dialects import arith
 from xdsl.ir import SSAValue
 
 Idx = int | SSAValue
-Kind = type[arith.AddiOp] | type[arith.SubiOp] | type[arith.MuliOp] | type[arith.DivSIOp]
+Kind = (
+    type[arith.AddiOp | arith.SubiOp | arith.MuliOp]
+    | type[arith.DivSIOp | arith.DivUIOp | arith.RemUIOp]
+)
 
 
 class Combines(Protocol):
@@ -55,3 +58,15 @@ class Folding:
         if isinstance(x, int):
             return x // y
         return self.combined(arith.DivSIOp, x, y)
+
+    def divided(self: Combines, x: Idx, y: int) -> Idx:
+        """The quotient of a number that is not negative."""
+        if isinstance(x, int):
+            return x // y
+        return x if y == 1 else self.combined(arith.DivUIOp, x, y)
+
+    def rest(self: Combines, x: Idx, y: int) -> Idx:
+        """What is left of a number that is not negative, divided by another."""
+        if isinstance(x, int):
+            return x % y
+        return 0 if y == 1 else self.combined(arith.RemUIOp, x, y)

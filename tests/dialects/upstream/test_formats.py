@@ -294,7 +294,7 @@ def test_python_constructors_build_what_verifies() -> None:
     back = vector.InsertStridedSliceOp(part, moved, [2, 0])
     four = index.ConstantOp(4)
     ops = [step, less, chosen, floats, ordered, negated, cast, moved, part, back, four]
-    ops += [index.AddOp(four, four), index.CmpOp("eq", four.result, four.result)]
+    ops += [index.BINARY[0](four, four), index.CmpOp("eq", four.result, four.result)]
     module = ModuleOp(ops)
     module.verify()
     assert print_module(parse_module(print_module(module))) == print_module(module)

@@ -91,7 +91,7 @@ def test_what_was_measured_is_what_launches_are_costed_by(
     """Kernels that were compiled before are costed by it too: rates are no part of their code."""
     from tilewright import knobs
     from tilewright.targets.cuda import driver
-    from tilewright.targets.cuda.rates import measured
+    from tilewright.targets.cuda.fitting import measured
     from tilewright.uarch import calibration
 
     monkeypatch.setattr(driver, "named", lambda machine: f"{machine}: {device}")

@@ -46,26 +46,15 @@ def _binary(mnemonic: str, *, commutative: bool = False) -> type[BinaryOp]:
     return op_definition(type(class_name, (BinaryOp,), fields))
 
 
-AddOp = _binary("add", commutative=True)
-SubOp = _binary("sub")
-MulOp = _binary("mul", commutative=True)
-DivSOp = _binary("divs")
-DivUOp = _binary("divu")
-CeilDivSOp = _binary("ceildivs")
-CeilDivUOp = _binary("ceildivu")
-FloorDivSOp = _binary("floordivs")
-RemSOp = _binary("rems")
-RemUOp = _binary("remu")
-MaxSOp = _binary("maxs", commutative=True)
-MaxUOp = _binary("maxu", commutative=True)
-MinSOp = _binary("mins", commutative=True)
-MinUOp = _binary("minu", commutative=True)
-ShlOp = _binary("shl")
-ShrSOp = _binary("shrs")
-ShrUOp = _binary("shru")
-AndOp = _binary("and", commutative=True)
-OrOp = _binary("or", commutative=True)
-XOrOp = _binary("xor", commutative=True)
+COMMUTATIVE = ("add", "mul", "maxs", "maxu", "mins", "minu", "and", "or", "xor")
+OTHERS = (
+    *("sub", "divs", "divu", "ceildivs", "ceildivu", "floordivs", "rems", "remu"),
+    *("shl", "shrs", "shru"),
+)
+BINARY = [
+    *(_binary(name, commutative=True) for name in COMMUTATIVE),
+    *(_binary(name) for name in OTHERS),
+]
 
 
 class CastOp(Op):
@@ -152,4 +141,4 @@ class SizeOfOp(Op):
     assembly_format: ClassVar = "attr-dict"
 
 
-Index = dialect("index", globals())
+Index = dialect("index", globals(), *BINARY)

@@ -87,17 +87,6 @@ class LaneNumbers(Before):
     def refuse(self, why: str, hint: str | None = None) -> TilewrightError:
         return unsupported(self.op, f"{self.op.name}: {why}", hint=hint)
 
-    def divided(self, x: Index, by: int) -> Index:
-        """Of a number that is not negative."""
-        if isinstance(x, int) or by == 1:
-            return x // by if isinstance(x, int) else x
-        return self.add(arith.DivUIOp(x, self.index(by)))
-
-    def rest(self, x: Index, by: int) -> Index:
-        if isinstance(x, int) or by == 1:
-            return x % by if isinstance(x, int) else 0
-        return self.add(arith.RemUIOp(x, self.index(by)))
-
     def of_lane(self, table: Numbers) -> Index:
         """The number that each lane has in a table [lanes]."""
         if not is_sum_of_bits(table):

@@ -22,6 +22,7 @@ from tilewright.diagnostics import LaunchError, UnsupportedError
 from tilewright.targets.base import PreparedLaunch
 from tilewright.targets.cuda import driver, streams
 from tilewright.targets.cuda.enqueue import native_launch
+from tilewright.targets.cuda.fitting import measured
 from tilewright.targets.cuda.inspect import texts
 from tilewright.targets.cuda.lowered import (
     Extent,
@@ -34,7 +35,6 @@ from tilewright.targets.cuda.lowered import (
     TensorMapOf,
     unreachable,
 )
-from tilewright.targets.cuda.rates import measured
 from tilewright.targets.cuda.work_split import UNSPLIT, WorkSplit, choose
 from tilewright.targets.stages import StageTexts
 from tilewright.uarch.nvidia import COMMON_LIMITS

@@ -13,7 +13,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf, log
 
+from tilewright.targets.cuda import driver
 from tilewright.targets.cuda.work_split import LoopWork, Sides, WorkSplit, clocks
+from tilewright.uarch.calibration import calibrated
+from tilewright.uarch.sm90 import product_rates
 
 STEPS = (1.5, 1.2, 1.07, 1.02)
 """Factors by which a rate is tried larger and smaller, one after the other."""
@@ -104,3 +107,10 @@ def descended(
             if (found := error(other)) < least * 0.9999:
                 rates, least = other, found
     return rates, least
+
+
+def measured(work: LoopWork, machine: str) -> LoopWork:
+    """A kernel's loop with the rates of the device at hand; as it is where there is none."""
+    device = driver.named(machine)
+    found = {**product_rates(device), **calibrated(device)}
+    return replace(work, rates={name: found.get(name, rate) for name, rate in work.rates.items()})

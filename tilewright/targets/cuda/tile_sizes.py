@@ -30,6 +30,7 @@ from tilewright.passes import planner
 from tilewright.passes.launch_cost import Choice, Program
 from tilewright.passes.planner import Request
 from tilewright.targets.base import CompileOptions
+from tilewright.targets.cuda.fitting import measured
 from tilewright.targets.cuda.passes.tf32_rounding import loaded
 from tilewright.targets.cuda.passes.warp_specialization import compute_registers
 from tilewright.targets.cuda.passes.wgmma_legality import MOST_ACCUMULATORS as REGISTERS
@@ -39,7 +40,6 @@ from tilewright.targets.cuda.passes.wgmma_legality import (
     warpgroups_of,
 )
 from tilewright.targets.cuda.pipeline import product_work
-from tilewright.targets.cuda.rates import measured
 from tilewright.targets.cuda.retile import MOST_ACCUMULATORS
 from tilewright.targets.cuda.warps import accumulators
 from tilewright.targets.cuda.work_split import (

@@ -143,18 +143,11 @@ class LaneBuilder(Folding):
     def times(self, x: Index, y: Index) -> Index:
         return super().times(folded(x), folded(y))
 
-    def divided(self, a: Index, b: int) -> Index:
-        """Quotient of a number that is not negative."""
-        a = folded(a)
-        if isinstance(a, int):
-            return a // b
-        return a if b == 1 else self.add(arith.DivUIOp(a, self.constant(b)))
+    def divided(self, x: Index, y: int) -> Index:
+        return super().divided(folded(x), y)
 
-    def rest(self, a: Index, b: int) -> Index:
-        a = folded(a)
-        if isinstance(a, int):
-            return a % b
-        return 0 if b == 1 else self.add(arith.RemUIOp(a, self.constant(b)))
+    def rest(self, x: Index, y: int) -> Index:
+        return super().rest(folded(x), y)
 
     def word(self, number: Index) -> SSAValue:
         """As i32."""

@@ -52,9 +52,9 @@ class At(Before):
 
     def rounded_up(self, a: Idx, b: Idx) -> SSAValue:
         """The quotient, rounded up."""
-        return self.divided(self.plus(a, self.minus(b, 1)), b)[0]
+        return self.quotient_and_rest(self.plus(a, self.minus(b, 1)), b)[0]
 
-    def divided(self, a: Idx, b: Idx) -> tuple[SSAValue, Idx]:
+    def quotient_and_rest(self, a: Idx, b: Idx) -> tuple[SSAValue, Idx]:
         """Quotient and remainder by one division."""
         quotient = self.add(arith.DivUIOp(self.word(a), b := self.word(b)))
         return quotient, self.minus(a, self.times(quotient, b))
@@ -74,10 +74,10 @@ def grouped(
     at = At(body.first_op)
     number, x_count, y_count, per_plane = map(at.word, (body.args[0], fast, slow, plane))
     group = at.word(rows)
-    z, in_plane = at.divided(number, per_plane)
-    which, in_group = at.divided(in_plane, at.times(y_count, group))
+    z, in_plane = at.quotient_and_rest(number, per_plane)
+    which, in_group = at.quotient_and_rest(in_plane, at.times(y_count, group))
     start = at.times(which, group)
-    y, along = at.divided(in_group, at.least(at.minus(x_count, start), group))
+    y, along = at.quotient_and_rest(in_group, at.least(at.minus(x_count, start), group))
     return [at.number(v) for v in (at.plus(start, along), y, z)]
 
 
@@ -95,14 +95,14 @@ def falling(
     workers, mine = at.word(worker.count), at.word(worker.number)
     section = at.word(one.args[0])
     group = _section_width(at, long, workers)
-    z, in_plane = at.divided(section, at.rounded_up(short, group))
+    z, in_plane = at.quotient_and_rest(section, at.rounded_up(short, group))
     start = at.times(in_plane, group)
     width = at.least(at.minus(short, start), group)
     # Rounds so far, had all sections been whole: by their number this one begins in one direction or the other.
     most = at.times(long, at.least(short, group))
     rounds = at.rounded_up(most, workers)
     before = at.times(section, rounds)
-    whole, rest = at.divided(at.times(long, width), workers)
+    whole, rest = at.quotient_and_rest(at.times(long, width), workers)
     back = at.minus(at.minus(workers, 1), mine)
     end = at.select(at.odd(at.plus(before, whole)), back, mine)
     more = at.add(arith.CmpiOp(end, at.word(rest), "ult"))
@@ -115,7 +115,7 @@ def falling(
     at = At(body.first_op)
     turn = at.word(body.args[0])
     offset = at.select(at.odd(at.plus(before, turn)), back, mine)
-    down, along = at.divided(at.plus(at.times(turn, workers), offset), width)
+    down, along = at.quotient_and_rest(at.plus(at.times(turn, workers), offset), width)
     number = at.minus(at.minus(long, 1), down) if way > 0 else down
     ids = [at.number(v) for v in (number, at.plus(start, along), z)]
     return one, ids if axis == 0 else [ids[1], ids[0], ids[2]], inner
