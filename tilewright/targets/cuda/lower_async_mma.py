@@ -6,7 +6,7 @@ owns what. The accumulator of a product is one fragment in that order, block of 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -30,21 +30,10 @@ MOST_COLUMNS = 256
 SWIZZLE_CODE = {0: 0, 128: 1, 64: 2, 32: 3}
 
 
-@lru_cache(maxsize=256)
-def accumulator(m: int, n: int, warps: int) -> Layout:
-    """C [m, n] over the warpgroups of a team."""
-    groups = warps // WARPGROUP
-    return bl.of(
-        (m, n),
-        [
-            (2, 1, 1),
-            (2, 0, 8),
-            (n // 8, 1, 8),
-            (m // (WGMMA_ROWS * groups), 0, WGMMA_ROWS * groups),
-        ],
-        [(4, 1, 2), (8, 0, 1)],
-        [(WARPGROUP, 0, 16), (groups, 0, WGMMA_ROWS)],
-    )
+def accumulator(shape: Sequence[int], warps: int) -> Layout:
+    """C over the warpgroups of a team: as it would be A of 16-bit elements."""
+    m, n = shape
+    return left_operand(m, n, 2, warps)
 
 
 @lru_cache(maxsize=256)
@@ -83,7 +72,7 @@ def anchor_issue(op: stage.ProductIssueOp, warps: int) -> Mapping[SSAValue, Layo
     m, n, _ = op.sizes
     found: dict[SSAValue, Layout] = {}
     if op.c is not None and isinstance(op.c.type, VectorType):
-        found[op.c] = accumulator(m, n, warps)
+        found[op.c] = accumulator((m, n), warps)
     if not is_staged(op.a):
         found[op.a] = left_of(op, warps)
     return found
@@ -91,12 +80,12 @@ def anchor_issue(op: stage.ProductIssueOp, warps: int) -> Mapping[SSAValue, Layo
 
 @anchor("stage.mma.wait")
 def anchor_wait(op: stage.ProductWaitOp, warps: int) -> Mapping[SSAValue, Layout]:
-    return {v: accumulator(*vector_of(v.type).get_shape(), warps) for v in op.values}
+    return {v: accumulator(vector_of(v.type).get_shape(), warps) for v in op.values}
 
 
 @anchor("stage.mma.start")
 def anchor_start(op: stage.ProductStartOp, warps: int) -> Mapping[SSAValue, Layout]:
-    return {op.value: accumulator(*vector_of(op.value.type).get_shape(), warps)}
+    return {op.value: accumulator(vector_of(op.value.type).get_shape(), warps)}
 
 
 def _dtype(type: Attribute) -> dtypes.DType:
@@ -106,7 +95,7 @@ def _dtype(type: Attribute) -> dtypes.DType:
 @rule("stage.mma.start")
 def start(d: Distributor, op: stage.ProductStartOp) -> None:
     m, n = vector_of(op.value.type).get_shape()
-    value = d.fragment_of(op.value, accumulator(m, n, d.team.warps)).value
+    value = d.fragment_of(op.value, accumulator((m, n), d.team.warps)).value
     d.set_scalar(op.result, value)
 
 
@@ -166,7 +155,7 @@ def issue(d: Distributor, op: stage.ProductIssueOp) -> None:
     b = d.b
     m, n, k = op.sizes
     type = vector_of(op.result.type)
-    layout = accumulator(m, n, d.team.warps)
+    layout = accumulator((m, n), d.team.warps)
     groups = d.team.warps // WARPGROUP
     a, c = _dtype(op.a.type), _dtype(type)
     right = st.facts(d).staged[op.b]
@@ -267,4 +256,4 @@ def wait(d: Distributor, op: stage.ProductWaitOp) -> None:
     d.b.op(made)
     for value, result in zip(op.values, made.results, strict=True):
         m, n = vector_of(value.type).get_shape()
-        d.set_fragment(value, result, accumulator(m, n, d.team.warps))
+        d.set_fragment(value, result, accumulator((m, n), d.team.warps))

@@ -218,8 +218,8 @@ def moved_only(op: Operation | Block) -> stage.ReadOp | None:
     return op if len(uses) == 1 and isinstance(uses[0], stage.LocalStoreOp) else None
 
 
-@rule("stage.read")
-def read(d: Distributor, op: stage.ReadOp) -> None:
+@rule("stage.read", "stage.read.part")
+def read(d: Distributor, op: stage.ReadOp | stage.ReadPartOp) -> None:
     if moved_only(op) is not None:
         return
     place = st.facts(d).staged[op.tile]
@@ -227,18 +227,8 @@ def read(d: Distributor, op: stage.ReadOp) -> None:
     assert layout is not None
     element = plain(place.attr.element_type)
     start = Narrow(d.b).index(place.offset(d))
-    value = load_fragment(d, layout, memory_of(place.attr), start, element)
-    d.set_fragment(op.result, value, layout)
-
-
-@rule("stage.read.part")
-def read_part(d: Distributor, op: stage.ReadPartOp) -> None:
-    place = st.facts(d).staged[op.tile]
-    layout = d.assigned(op.result)
-    assert layout is not None
-    element = plain(place.attr.element_type)
-    start = Narrow(d.b).index(place.offset(d))
-    value = load_fragment(d, layout, memory_of(place.attr), start, element, op.offsets)
+    at = op.offsets if isinstance(op, stage.ReadPartOp) else ()
+    value = load_fragment(d, layout, memory_of(place.attr), start, element, at)
     d.set_fragment(op.result, value, layout)
 
 

@@ -35,7 +35,7 @@ def store(d: Distributor, op: Operation) -> None:
     type = op.value.type
     assert isinstance(type, VectorType)
     m, n = type.get_shape()
-    layout = accumulator(m, n, d.team.warps)
+    layout = accumulator((m, n), d.team.warps)
     value = d.fragment_of(op.value, layout).value
     place = st.place_of(d, op.buffer)
     part = place.type.parts.data[0]
