@@ -219,3 +219,41 @@ def test_the_half_that_no_subgroup_has_waits_for_no_atomic():
     build_text(parse_module(WAITING), CompileOptions(target="xe-pvc"), observe)
     reference.run(last[-1], (1, 1, 1), [n, o])
     assert o[:, 0].sum() == 8 * 30 and (o == o[:, :1]).all() and (n == 33).all()
+
+
+AGREED = """gpu.module @m { gpu.func @k(%n: memref<1xi32>, %x: memref<3x8xi32>, %o: memref<3x8xi32>) kernel
+    attributes {tilewright.level = "lane", tilewright.subgroups = 3 : i64, tilewright.lanes = 8 : i64} {
+  %s = gpu.subgroup_id : index
+  %l = gpu.lane_id
+  %first = arith.constant 0 : index
+  %zero = arith.constant 0 : i32
+  %one = arith.constant 1 : i32
+  %times = memref.load %n[%first] : memref<1xi32>
+  %mine = memref.load %x[%s, %l] : memref<3x8xi32>
+  %r, %done = scf.while (%v = %mine, %i = %zero) : (i32, i32) -> (i32, i32) {
+    %again = arith.cmpi slt, %i, %times : i32
+    scf.condition(%again) %v, %i : i32, i32
+  } do {
+  ^bb0(%v: i32, %i: i32):
+    %all = gpu.subgroup_reduce add %v : (i32) -> i32
+    %next = arith.subi %all, %v : i32
+    %more = arith.addi %i, %one : i32
+    scf.yield %next, %more : i32, i32
+  }
+  memref.store %r, %o[%s, %l] : memref<3x8xi32>
+  gpu.return } }"""
+
+
+def test_parts_of_a_subgroup_reduce_in_a_loop_that_all_lanes_go_around_alike():
+    n, x, o = np.array([3], np.int32), numbers(3, 8, dtype=np.int32), garbage(3, 8, dtype=np.int32)
+    right, last = x.copy(), list[Any]()
+    for _ in range(3):
+        right = right.sum(1, keepdims=True, dtype=np.int32) - right
+
+    def observe(stage: str, program: Any) -> None:
+        if stage == LAST:
+            last.append(program.clone())
+
+    build_text(parse_module(AGREED), CompileOptions(target="xe-pvc"), observe)
+    reference.run(last[-1], (1, 1, 1), [n, x, o])
+    np.testing.assert_array_equal(o, right)
