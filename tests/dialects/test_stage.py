@@ -51,7 +51,7 @@ PARTS = """
       %d = stage.mma.issue %x, %b, %c {first = 16 : i64} : vector<128x16xf16>, vector<64x256xf16>,
         vector<128x256xf32> -> !stage.pending<vector<128x256xf32>>
       %e = stage.mma.wait %d : !stage.pending<vector<128x256xf32>> -> vector<128x256xf32> {pending = 0 : i64}
-      %s = stage.cluster.sum %e : vector<128x256xf32>
+      %s = stage.cluster.sum %e : vector<128x256xf32> to vector<128x64xf32>
       func.return
     }
 """

@@ -72,7 +72,9 @@ _TIED = (
 class Axes:
     """The axes of a kernel."""
 
-    def __init__(self, kernel: gpu.FuncOp):
+    def __init__(self, kernel: gpu.FuncOp, ranked: bool = False):
+        self.ranked = ranked
+        """Whether the workgroups of a cluster may each take a part of its sums."""
         self.values: list[SSAValue] = []
         for op in kernel.walk():
             self.values += [r for r in op.results if shape_of(r) is not None]
@@ -171,6 +173,8 @@ class Axes:
                 self.tie_all(group)
         elif op.name in ("scf.yield", "scf.condition"):
             pass
+        elif self.ranked and op.name in ("stage.rank", "stage.cluster.sum"):
+            self.fix_all(op.operands)
         elif isinstance(op, memref.AllocOp | memref.AllocaOp) and axes_of(op.memref):
             self.is_alone = False
         elif op.name.startswith(("memref.alloc", "tw.", "stage.", "cf.")):

@@ -57,16 +57,17 @@ class SplitChoice:
     extent: int
 
 
-def choices(kernel: gpu.FuncOp, shares: bool = False) -> list[SplitChoice]:
-    """The axes along which the kernel's workgroup can be split; `shares`: of one that has shared memory, too. (Rows and
-    columns may be counted by one vector: each use is given one of its own, which ties them no more.)"""
+def choices(kernel: gpu.FuncOp, shares: bool = False, ranked: bool = False) -> list[SplitChoice]:
+    """The axes along which the kernel's workgroup can be split; `shares`: of one that has shared memory, too; `ranked`:
+    behind a cluster's sums, among its workgroups. (Rows and columns may be counted by one vector: each use is given one
+    of its own, which ties them no more.)"""
     for op in list(kernel.walk()):
         if op.name == "vector.step" and op.parent is not None:
             for use in list(op.results[0].uses)[1:]:
                 again = op.clone()
                 op.parent.insert_op_after(again, op)
                 use.operation.operands[use.index] = again.results[0]
-    axes = Axes(kernel)
+    axes = Axes(kernel, ranked)
     if not axes.is_private or not (axes.is_alone or (shares and not _meets_by_name(kernel))):
         return []
     analysis = AccessAnalysis(kernel)

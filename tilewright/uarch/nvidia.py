@@ -15,6 +15,8 @@ WARPGROUP = 4
 """Warps that wgmma, and roles of the registers, take together."""
 WGMMA_ROWS = 64
 """Of C, by one wgmma: 16 of each warp."""
+WGMMA_COLUMNS = 8
+"""Of C, which a warp's threads hold whole: what they hold of wider ones is so many of these."""
 LINE = 128
 """Bytes of a line of the caches, and of a row of a swizzled panel in shared memory: once around the banks."""
 REGISTER_FILE = 65536

@@ -68,6 +68,10 @@ def test_a_cluster_adds_up_what_its_workgroups_summed(split: WorkSplit) -> None:
             return
         seen.append(name)
         module.verify()
+        ranks = {2: 2, 3: 2, 4: 4}[split.parts]  # of three, two have 32 columns each
+        if name == "split-k":
+            assert f"vector<64x64xf32> to vector<64x{64 // ranks}xf32>" in str(module)
+            assert ("scf.if" in str(module)) == (ranks < split.parts)
         for schedule in ("late", "early", "random"):
             args, out, wanted = fresh()
             grid = (-(-m // side) * split.tiles * split.parts, -(-n // 64), 1)
@@ -78,6 +82,44 @@ def test_a_cluster_adds_up_what_its_workgroups_summed(split: WorkSplit) -> None:
     assert seen == ["split-k", "multi-buffering", "tma-stores", "warp-specialization"]
     assert made.cluster == (split.parts, 1, 1) and made.split == split.tiles * split.parts
     assert made.persistent == 0 and made.work is None
+
+
+@tw.kernel
+def normed(A, B, C, D, BM: tw.constexpr = 64, BN: tw.constexpr = 64, BK: tw.constexpr = 64):
+    """D += A B in place; C: A B, each row of a tile by its sum, for which all of its columns are needed."""
+    m, n = tw.program_id(0) * BM, tw.program_id(1) * BN
+    acc = tw.zeros((BM, BN), tw.f32)
+    for k in range(0, A.shape[1], BK):
+        a = tw.load_tile(tw.init_tile(A, [m, k], (BM, BK)))
+        acc = tw.tile_mma(a, tw.load_tile(tw.init_tile(B, [k, n], (BK, BN))), acc)
+    if C is not None:
+        tw.store_tile(acc / tw.sum(acc, 1), tw.init_tile(C, [m, n], (BM, BN)))
+    if D is not None:
+        at = tw.init_tile(D, [m, n], (BM, BN))
+        tw.store_tile(tw.load_tile(at) + acc, at)
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_ranks_finish_what_does_not_need_all_columns(in_place: bool) -> None:
+    r = fresh_rng()
+    a, b = (r.random(shape).astype(bf16) for shape in ((64, 256), (256, 128)))
+    start = r.random((64, 128)).astype(np.float32)
+    wanted = a.astype(np.float64) @ b.astype(np.float64)
+    of_tiles = np.split(wanted, 2, axis=1)
+    wanted = (
+        start + wanted if in_place else np.hstack([t / t.sum(1, keepdims=True) for t in of_tiles])
+    )
+    arrays = (a, b, None, start) if in_place else (a, b, start, None)
+
+    def observe(name: str, module: ModuleOp) -> None:
+        if name in ("split-k", "warp-specialization"):
+            out = start.copy()
+            run(module, (2, 2, 1), [a, b, out], schedule="random", seed=1)  # pyright: ignore
+            assert error(out, wanted) < 1e-5
+        if name == "split-k":
+            assert ("to vector<64x32xf32>" in str(module)) == in_place
+
+    assert lowered(text_of(normed, arrays), WorkSplit(1, 2), observe).cluster == (2, 1, 1)
 
 
 def plan(m: int, n: int, k: int, **tile: int) -> LaunchPlan:
@@ -119,7 +161,7 @@ def test_few_programs_with_long_loops_are_shared() -> None:
     assert wide is not None
     shapes = [(1, 8192), (8192, 8192), (8192,), (1, 8192)]
     split = choose(wide, 32, 8192, shapes, 132)
-    assert split.tiles * split.parts == 4
+    assert split.tiles * split.parts in (3, 4)  # which take as long: memory is what is waited for
 
 
 @tw.kernel
@@ -171,6 +213,18 @@ def test_neighbours_fetch_once_what_both_need() -> None:
     assert cost(0, 512, 2048, WorkSplit(1, 2)) == cost(2, 512, 2048, WorkSplit(1, 2))
     # Halves of a program's columns share its rows.
     assert cost(2, 512, 2048, WorkSplit(2)) == cost(0, 512, 2048, WorkSplit(2))
+
+
+def test_rows_outside_of_an_array_take_longer_than_others() -> None:
+    """Tiles of 128 rows: of 129, the last one makes zeros of 127."""
+    work = plan(256, 4096, 4096, BM=128, BN=64).work
+    assert work is not None
+
+    def cost(rows: int, columns: int) -> float:
+        return clocks(work, UNSPLIT, -(-rows // 128) * columns // 64, 64, (rows, columns), 132)
+
+    assert cost(129, 4096) > 1.2 * cost(256, 4096)
+    assert cost(129, 4096) > cost(192, 4096) > cost(256, 4096)
 
 
 @tw.kernel
@@ -240,11 +294,13 @@ def rows_sums(A, B, C, BM: tw.constexpr = 64, BN: tw.constexpr = 64, BK: tw.cons
 
 def test_what_has_no_room_for_a_cluster_runs_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     a, b, c = (np.zeros((256, 256), bf16) for _ in range(3))
-    text = text_of(biased, (a, b.T, np.zeros(256, np.float32), c))
     monkeypatch.setenv("TILEWRIGHT_CACHE", "0")
-    assert build_split(text, "sm_90a", WorkSplit(1, 2)) is not None
-    # 128 times four registers of each thread are more than shared memory has.
-    assert build_split(text, "sm_90a", WorkSplit(1, 128)) is None
+    for bk, fits in (
+        (64, True),
+        (192, False),
+    ):  # four slots of 53 KB; one of 159 KB, for sums of 160 KB
+        text = text_of(biased, (a, b.T, np.zeros(256, np.float32), c), BM=256, BN=160, BK=bk)
+        assert (build_split(text, "sm_90a", WorkSplit(1, 2)) is not None) == fits
 
 
 @tw.kernel

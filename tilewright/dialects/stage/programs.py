@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from xdsl.dialects.builtin import IndexType, IntegerAttr, VectorType
 from xdsl.ir import Operation
-from xdsl.irdl import VarConstraint, base, traits_def
+from xdsl.irdl import traits_def
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
 from tilewright.dialects.effects import ORDER, Acts
-from tilewright.dialects.fields import Inferred, Int, Op, Operand, op_definition
+from tilewright.dialects.fields import Inferred, Int, Op, Operand, Result, op_definition
 
 CLUSTER = "stage.cluster"
 """Attribute of a kernel: workgroups of a cluster, neighbours along the x of the launch."""
@@ -65,15 +63,21 @@ class RankOp(Op):
 
 @op_definition
 class ClusterSumOp(Op):
-    """`%t = stage.cluster.sum %v : vector<64x64xf32>`: the sum of what the workgroups of a cluster bring.
+    """`%t = stage.cluster.sum %v : vector<64x64xf32> to vector<64x32xf32>`: the sum of what the workgroups of a cluster
+    bring.
 
     Every workgroup of the cluster comes here equally often. The values are added in the order of the ranks, whatever
-    workgroup comes first. Rank 0 has the sum; what the others have is undefined.
+    workgroup comes first. The first ranks have each its part of the columns, as many of them as there are parts: rank 0
+    all of the sum where the result is as wide as the value. What the others have is undefined.
     """
 
     name = "stage.cluster.sum"
-    T: ClassVar = VarConstraint("T", base(VectorType))
-    value: Operand = Operand(T)
-    result = Inferred(T, "value")
+    value: Operand[VectorType] = Operand(VectorType)
+    result: Result[VectorType] = Result(VectorType)
     traits = traits_def(Acts(ORDER))
-    assembly_format = "$value attr-dict `:` type($value)"
+    assembly_format = "$value attr-dict `:` type($value) `to` type($result)"
+
+    def verify_(self) -> None:
+        whole, part = (v.type.get_shape() for v in (self.value, self.result))
+        if whole[:-1] != part[:-1] or whole[-1] % part[-1]:
+            raise VerifyException(f"{self.name}: {part} is no part of the columns of {whole}")

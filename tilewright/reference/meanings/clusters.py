@@ -39,7 +39,10 @@ def cluster_sum(group: Group, op: stage.ClusterSumOp, then: Segment) -> Successo
         members = [here[r] for r in range(size)]
         for r, (other, own) in enumerate(members):
             parts = [v for _, v in members]
-            value = _total(op.result.type, parts) if r == 0 else poison(own.shape, own.dtype)
+            width = op.result.type.get_shape()[-1]
+            value = poison((*own.shape[:-1], width), own.dtype)
+            if (r + 1) * width <= own.shape[-1]:
+                value = _total(op.result.type, parts)[..., r * width : (r + 1) * width]
             machine.engine.one(np.array([other], np.int64)).set(op.result, value[None])
             done.append(other)
     return [(then, np.array(sorted(done), np.int64))]

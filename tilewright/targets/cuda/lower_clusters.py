@@ -1,16 +1,19 @@
 """Rules for clusters: workgroups that add up what each has, through one another's shared memory.
 
 Every thread writes its registers to its own workgroup's shared memory, register by register and thread after thread, so
-that banks do not conflict. The workgroup of rank r adds part r of all workgroups' registers, in the order of the ranks,
-and writes the sums in place of its own part r, which nobody else reads; rank 0 then collects the parts. So each
-workgroup reads 1 / size of every other's registers, and rank 0 once again as much as it has itself. Before another sum
-they meet once more: what rank 0 still collects must not be written.
+that banks do not conflict; those of rank 0's columns first, then those of rank 1's. They meet. A thread of rank r reads
+what the threads of its number have of rank r's columns, in all workgroups, and adds it up in the order of the ranks: no
+operand of the sum is read twice, and nothing is brought back. Ranks that have no columns read what they have
+themselves, which costs the cluster nothing. Before another sum they meet once more: what others still read must not be
+written.
 
 The cluster's barrier counts threads that have not ended. Those of a role that copies come to the barrier at the
 kernel's end while the others come to the first one here: that is the same phase, and with it they are done.
 """
 
 from __future__ import annotations
+
+from functools import reduce
 
 from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import VectorType
@@ -21,7 +24,7 @@ from tilewright.dialects import mach, stage
 from tilewright.targets.cuda import staged as st
 from tilewright.targets.cuda.distribute import Distributor, pointer_in, rule
 from tilewright.targets.cuda.narrow import Narrow, Word
-from tilewright.targets.cuda.work_split import part_of
+from tilewright.targets.cuda.rules_moves import same_elements
 
 CLUSTER_SHARED = 7
 """The address space of shared memory of any workgroup of the cluster."""
@@ -37,51 +40,42 @@ def rank(d: Distributor, op: Operation) -> None:
 def cluster_sum(d: Distributor, op: Operation) -> None:
     assert isinstance(op, stage.ClusterSumOp) and isinstance(op.result.type, VectorType)
     b, n, size = d.b, Narrow(d.b), st.facts(d).cluster
-    layout = d.assigned(op.result)
-    assert layout is not None
-    value = d.fragment_of(op.value, layout).value
-    element = dtypes.from_mlir(op.result.type.element_type)
+    held = d.fragment_of(op.value)
+    element, shape = dtypes.from_mlir(op.result.type.element_type), op.result.type.get_shape()
     if element.itemsize != 4:
         raise d.error(op, f"elements of {element.name} are not shared by workgroups")
-    assert isinstance(value.type, VectorType)
+    assert isinstance(held.value.type, VectorType)
+    ranks = held.layout.shape[-1] // shape[-1]
+    origin = [0] * (len(shape) - 1)
+    made = held.layout.boxed([0] * len(shape), shape)
     if st.facts(d).summed:
-        meet(d)  # rank 0 has collected the sum before, whose room may be this one's
+        meet(d)  # the room of the sum before may be this one's
     st.facts(d).summed = True
-    part, width = part_of(layout.registers, size)
+    width = next(w for w in (4, 2, 1) if made.registers % w == 0)
     step = 4 * width * d.team.threads
-    kind = VectorType(value.type.element_type, [width])
-    start = _room(d, op, 4 * part * size * d.team.threads)
-    thread = n.of(d.thread)
-    mine = n.plus(n.plus(st.shared_address(d), start), n.times(thread, 4 * width))
-    nothing = b.constant(kind, 0)
-    for i in range(0, part * size, width):
-        held = d.pick(value, range(i, i + width)) if i < layout.registers else nothing
-        b.store(held, n.pointer(n.plus(mine, i // width * step)), align=4 * width)
+    kind = VectorType(held.value.type.element_type, [width])
+    start = _room(d, op, 4 * held.layout.registers * d.team.threads)
+    mine = n.plus(n.plus(st.shared_address(d), start), n.times(n.of(d.thread), 4 * width))
+    for r in range(ranks):
+        own = same_elements(held.layout, made, [*origin, r * shape[-1]])
+        for i in range(0, made.registers, width):
+            at = n.pointer(n.plus(mine, (r * made.registers + i) // width * step))
+            b.store(d.pick(held.value, own[i : i + width]), at, align=4 * width)
     meet(d)
-    here = st.rank(d)
-    first = n.plus(mine, n.times(here, part // width * step))
-    for i in range(0, part, width):
+    here, last = n.value(st.rank(d)), n.value(ranks - 1)
+    column = b.value(arith.MinUIOp(here, last))
+    first = n.plus(mine, n.times(column, made.registers // width * step))
+    brings = [n.value(other) for other in range(size)]
+    if ranks < size:
+        reads = b.value(arith.CmpiOp(here, last, "ule"))
+        brings = [b.value(arith.SelectOp(reads, other, here)) for other in brings]
+    add = arith.AddfOp if element.is_float else arith.AddiOp
+    sums: list[SSAValue] = []
+    for i in range(0, made.registers, width):
         at = n.pointer(n.plus(first, i // width * step))
-        total: SSAValue | None = None
-        for other in range(size):
-            brought = b.load(_there(d, at, other), kind, align=4 * width)
-            if total is None:
-                total = brought
-            elif element.is_float:
-                total = b.value(arith.AddfOp(total, brought))
-            else:
-                total = b.value(arith.AddiOp(total, brought))
-        assert total is not None
-        b.store(total, at, align=4 * width)
-    meet(d)
-    parts: list[SSAValue] = []
-    collects = n.equal(n.value(here), 0)
-    for i in range(0, layout.registers, width):
-        # The other ranks read what they have themselves, which costs the cluster nothing.
-        owner = b.value(arith.SelectOp(collects, n.value(i // part), n.value(here)))
-        at = n.pointer(n.plus(mine, i // width * step))
-        parts.append(b.load(_there(d, at, owner), kind, align=4 * width))
-    d.set_fragment(op.result, d.concatenate(parts), layout)
+        brought = [b.load(_there(d, at, other), kind, align=4 * width) for other in brings]
+        sums.append(reduce(lambda x, y: b.value(add(x, y)), brought))
+    d.set_fragment(op.result, d.concatenate(sums), made)
 
 
 def _room(d: Distributor, op: Operation, need: int) -> int:

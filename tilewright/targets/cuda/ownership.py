@@ -258,8 +258,12 @@ class _Ownership:
         elif isinstance(op, xt.ReductionOp):
             run, dims = op.reduction_size, op.dims
             self.relate(Relation(op, op.source, op.result, lambda y: _contracted(y, dims, run)))
-        elif isinstance(op, xt.ConvertLayoutOp) or op.name == "stage.cluster.sum":
+        elif isinstance(op, xt.ConvertLayoutOp):
             self.plan.tie((op.operands[0], op.results[0]))
+        elif isinstance(op, stage.ClusterSumOp):
+            shape = shape_of(op.result)
+            origin = (0,) * len(shape)
+            self.relate(Relation(op, op.value, op.result, lambda x: x.boxed(origin, shape)))
         elif op.name in ("vector.insert", "vector.insert_strided_slice"):
             self.plan.tie((op.operands[1], op.results[0]))
         elif op.name in LAYOUTS and op.name not in BROADCASTS:

@@ -12,7 +12,7 @@ through shared memory, in one of three ways:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import gcd
 
 import numpy as np
@@ -116,9 +116,12 @@ def registers(op: Operation, layout: Layout, held: Layout, result: int = 0) -> l
     return [int(r) for r in operand * held.registers + found]
 
 
-def same_elements(have: Layout, want: Layout) -> list[int]:
-    """The registers of `have` in the order of `want`, whose lanes and warps hold the same."""
-    coords = want.at(register=np.arange(want.registers))
+def same_elements(have: Layout, want: Layout, at: Sequence[int] = (0, 0)) -> list[int]:
+    """The registers of `have` in the order of `want`, whose lanes and warps hold the same; `at`: where of `have` the
+    first element of `want` is."""
+    coords = [
+        x + start for x, start in zip(want.at(register=np.arange(want.registers)), at, strict=False)
+    ]
     return [int(r) for r in have.index(ly.Axis.REGISTER, coords)]
 
 

@@ -79,7 +79,7 @@ class KernelFacts:
     cluster: int = 1
     """Workgroups of a cluster."""
     summed: bool = False
-    """Has the cluster added something up: may rank 0 still read what the others have?"""
+    """Has the cluster added something up: may others still read what each has?"""
     stores: bool = False
     """Are there stores by the copy engine?"""
 

@@ -8,7 +8,7 @@ would be idle for long (few programs, or a last round of few), the kernel is com
   operand loaded more often.
 - steps: so many iterations of the loop are taken at once (`passes/k_coarsening.py`): fewer, longer ones.
 - parts: a cluster of so many workgroups does the loop's iterations in turn (`passes/split_k.py`): no operand is loaded
-  more often, and at the end the workgroups add up their sums.
+  more often, and at the end the workgroups add up their sums, each its part of the columns.
 
 `clocks` is what a launch takes: rounds of programs, an iteration as long as its slowest part (products and the turn
 from one multi-buffer's slot to the next, the port of shared memory, copies that are waited for because few are under
@@ -32,7 +32,7 @@ from tilewright.targets.cuda.passes.wgmma_legality import (
     panel_of,
     warpgroups_of,
 )
-from tilewright.uarch.nvidia import LANES, LINE, WARPGROUP
+from tilewright.uarch.nvidia import LINE, WGMMA_COLUMNS
 from tilewright.uarch.sm90 import CLUSTERS, MULTIPROCESSORS, SMEM
 
 LEAST_SIDE = 64
@@ -185,20 +185,13 @@ def _fits(work: LoopWork, split: WorkSplit) -> bool:
         return False
     if split.parts == 1:
         return True
-    registers = rows * columns // (warpgroups_of([rows]) * WARPGROUP * LANES)
     slot = _slot_bytes(work, split, rows, columns)
-    held = min(_buffer_bytes(work, rows, columns) // slot, MAX_STAGES) * slot
-    summed = part_of(registers, split.parts)[0] * split.parts
-    return 4 * rows * columns * summed <= held * registers
+    return 4 * rows * columns <= min(_buffer_bytes(work, rows, columns) // slot, MAX_STAGES) * slot
 
 
-def part_of(registers: int, size: int) -> tuple[int, int]:
-    """Registers that each of a cluster of `size` adds up, of so many; and how many of them at a time.
-
-    The last part may be longer than what is left: behind it are zeros.
-    """
-    width = next(w for w in (4, 2, 1) if registers % w == 0)
-    return -(-registers // (width * size)) * width, width
+def finishing(columns: int, size: int) -> int:
+    """How many of a cluster of `size` can finish a part each of so many columns of a program's sums."""
+    return max(n for n in range(1, size + 1) if n == 1 or columns % (n * WGMMA_COLUMNS) == 0)
 
 
 def split_sides(rows: int, columns: int, tiles: int) -> tuple[int, int]:
@@ -216,7 +209,7 @@ def clocks(
     work: LoopWork, split: WorkSplit, programs: int, trips: int, sides: Sides, multiprocessors: int
 ) -> float:
     """What a launch of so many programs takes, each with so many iterations, in clocks of the machine."""
-    each = _Iteration(work, split, sides)
+    each = _Iteration(work, split, sides, programs * split.tiles * split.parts <= multiprocessors)
     mine = -(-trips // (split.parts * split.steps))
     own = work.rates["program"] + each.stores
 
@@ -234,14 +227,15 @@ def causes(
     work: LoopWork, split: WorkSplit, programs: int, trips: int, sides: Sides, multiprocessors: int
 ) -> dict[str, float]:
     """What a launch would take, in clocks, if it were for one cause alone."""
-    each = _Iteration(work, split, sides)
     workgroups = programs * split.tiles * split.parts
+    each = _Iteration(work, split, sides, workgroups <= multiprocessors)
     rounds, active = -(-workgroups // multiprocessors), min(workgroups, multiprocessors)
     iterations = rounds * -(-trips // (split.parts * split.steps))
     return {
         "products": iterations * each.product,
         "shared memory": iterations * each.port,
         "waiting for copies": iterations * each.waiting,
+        "outside of arrays": iterations * each.outside,
         "L2": iterations * each.cache(active),
         "stores and starts": rounds * (work.rates["program"] + each.stores) + work.rates["start"],
         "sums of clusters": each.meeting,
@@ -252,7 +246,8 @@ def causes(
 class _Iteration:
     """The parts of one iteration, and what a program does besides, in clocks."""
 
-    def __init__(self, work: LoopWork, split: WorkSplit, sides: Sides):
+    def __init__(self, work: LoopWork, split: WorkSplit, sides: Sides, at_once: bool):
+        """`at_once`: do all workgroups run at the same time, so that the slowest counts?"""
         rates = work.rates
         rows, columns = split_sides(work.rows, work.columns, split.tiles)
         a, b = (
@@ -266,9 +261,21 @@ class _Iteration:
             1.0 if n is None else min(1.0, n / own)
             for n, own in zip(sides, (rows, columns), strict=True)
         ]
-        loaded = a + b  # what lies outside of an array is zeros, and takes as long
+        loaded = a + b
+        # What a tile has outside of its array is not fetched, but the copy engine takes longer to make zeros of it.
+        tiles = [
+            1 if n is None else -(-n // own) for n, own in zip(sides, (rows, columns), strict=True)
+        ]
+        empty = [
+            0.0 if n is None else count - n / own
+            for n, own, count in zip(sides, (rows, columns), tiles, strict=True)
+        ]
+        beyond = [bytes * last for bytes, last in zip((a, b), empty, strict=True)]
+        mean = [last / count for last, count in zip(beyond, tiles, strict=True)]
         alone = _fetched_alone(work, split, (rows, columns), sides)
-        self.fetched = a * alone[0] + b * alone[1]
+        self.fetched = (a - mean[0]) * alone[0] + (b - mean[1]) * alone[1]
+        self.made, self.flood = sum(mean), rates["flood"]
+        self.outside = sum(beyond if at_once else mean) / rates["outside"]
         # A is written and read, B is written, and read again for every 64 rows; where threads write it again, read and
         # written once more, by each of three warpgroups where they cannot share it. Copies in short lines take longer.
         deep = work.step * split.steps
@@ -284,16 +291,18 @@ class _Iteration:
         ahead = min(_buffer_bytes(work, rows, columns) // slot, MAX_STAGES) - 1
         arrives = rates["latency"] + loaded / rates["copy"]
         self.waiting = (arrives + step) / max(ahead, 0.5)
-        self.step = max(step, self.waiting)
+        self.step = _beside(6, max(step, self.waiting), self.outside)
         self.out = rates["cache"]
         stored = rates["engine" if _panels(work, rows, columns) else "threads"] * rows * columns
-        self.stores = stored * inside[0] * inside[1] * work.sums
-        summed = rates["meet"] + rates["exchange"] * rows * columns * work.sums
-        self.meeting = summed if split.parts > 1 else 0.0
+        ranks = finishing(columns, split.parts)
+        self.stores = stored * inside[0] * inside[1] * work.sums / ranks
+        # All of the sums are written to be read, and a part of them is read from each of the others.
+        moved = rows * columns * work.sums * (1 + (split.parts - 1) / ranks)
+        self.meeting = rates["meet"] + rates["exchange"] * moved if split.parts > 1 else 0.0
 
     def cache(self, active: int) -> float:
         """L2 serves so many workgroups at the same time."""
-        return active * self.fetched / self.out
+        return _beside(2, active * self.fetched / self.out, active * self.made / self.flood)
 
 
 def _fetched_alone(

@@ -4,8 +4,11 @@
     %s = scf.for %k = %lo to %hi step %d               %p = scf.for %k = %lo + %r * %d to %hi step 8 * %d
         iter_args(%acc = 0) {                     ->       iter_args(%acc = 0) {
       scf.yield tile_mma(%a, %b, %acc) }                 scf.yield tile_mma(%a, %b, %acc) }
-    xetile.store_tile f(%s), %t                        %s = stage.cluster.sum %p
-                                                       scf.if %r == 0 { xetile.store_tile f(%s), %t }
+    xetile.store_tile f(%s), %t[0, 0]                  %s = stage.cluster.sum %p : 64x128 to 64x16
+                                                       xetile.store_tile f(%s), %t[0, %r * 16]
+
+Each workgroup does what is left of the program for its part of the columns, or the first ones do it, as many as can
+have equal parts: rank 0 alone where parts cannot be told apart (`split_workgroups`).
 
 Requires: XeTile at workgroup level, tiles placed where they are loaded (`rematerialize-tiles`). Guarantees: the same
 sums in another order, which is the same in every run; `size` times as many workgroups along x, in clusters of `size`.
@@ -16,6 +19,8 @@ with a long loop leave most of the machine idle: `buffer-reuse` says where this 
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from xdsl.dialects import arith, gpu, scf, vector
 from xdsl.dialects.builtin import FloatAttr, IndexType, IntegerAttr, VectorType, i64
@@ -28,8 +33,10 @@ from tilewright.passes.carried import terminator
 from tilewright.passes.fold_identities import splat
 from tilewright.passes.kernel import programs_of
 from tilewright.passes.memory_objects import is_pure
+from tilewright.passes.split_workgroups import choices, inside, narrow
 from tilewright.targets.cuda.passes.wgmma_legality import shares_memory
 from tilewright.targets.cuda.retile import share_programs
+from tilewright.targets.cuda.work_split import finishing
 
 _QUIET = (
     xetile.LoadTileOp,
@@ -108,8 +115,10 @@ def split_k(function: gpu.FuncOp, size: int) -> bool:
     ]
     top.insert_ops_before(before, loop)
     after: list[Operation] = []
+    sums: list[SSAValue] = []
     for position, (old, init) in enumerate(zip(list(loop.iter_args), inits, strict=True)):
-        total = stage.ClusterSumOp(loop.results[position])
+        total = stage.ClusterSumOp(loop.results[position], vector_type(loop.results[position]))
+        sums.append(total.result)
         total.result.name_hint = loop.results[position].name_hint
         made: Operation = total
         after.append(total)
@@ -124,8 +133,24 @@ def split_k(function: gpu.FuncOp, size: int) -> bool:
     for position, init in enumerate(inits):
         loop.operands[3 + position] = init
     top.insert_ops_after(after, loop)
-    _only_first(top, after[-1], rank)
+    ranks = _by_columns(function, sums, size, rank)
+    if ranks < size:
+        _only_first(top, after[-1], rank, ranks)
     return True
+
+
+def _by_columns(function: gpu.FuncOp, sums: Sequence[SSAValue], size: int, rank: SSAValue) -> int:
+    """Has ranks do each its columns of all that comes of the sums; how many do so."""
+    for choice in choices(function, ranked=True):
+        dims, ranks = inside(choice), finishing(choice.extent, size)
+        if any(dims.get(value) != {1} for value in sums) or ranks == 1:
+            continue
+        width = arith.ConstantOp(IntegerAttr(choice.extent // ranks, index))
+        start = arith.MuliOp(rank, width.result)
+        function.body.block.insert_ops_after([width, start], rank.owner)  # pyright: ignore
+        narrow(choice, ranks, start.result)
+        return ranks
+    return 1
 
 
 def _as_cluster(function: gpu.FuncOp, size: int) -> SSAValue:
@@ -150,23 +175,23 @@ def _as_cluster(function: gpu.FuncOp, size: int) -> SSAValue:
     return rank.result
 
 
-def _only_first(top: Block, after: Operation, rank: SSAValue) -> None:
-    """What stands after an op is done by rank 0 alone."""
+def _only_first(top: Block, after: Operation, rank: SSAValue, ranks: int) -> None:
+    """What stands after an op is done by the first ranks alone."""
     last = terminator(top)
     rest: list[Operation] = []
     here = after.next_op
     while here is not None and here is not last:
         rest.append(here)
         here = here.next_op
-    zero = arith.ConstantOp(IntegerAttr(0, index))
-    first = arith.CmpiOp(rank, zero.result, "eq")
+    count = arith.ConstantOp(IntegerAttr(ranks, index))
+    first = arith.CmpiOp(rank, count.result, "ult")
     then = Block()
     for op in rest:
         op.detach()
         then.add_op(op)
     then.add_op(scf.YieldOp())
     guard = scf.IfOp(first.result, [], Region(then), Region(Block([scf.YieldOp()])))
-    top.insert_ops_before([zero, first, guard], last)
+    top.insert_ops_before([count, first, guard], last)
 
 
 def _zeros(like: SSAValue) -> list[Operation]:

@@ -99,7 +99,8 @@ def _from_product(op: xetile.StoreTileOp) -> bool:
 
     def behind(value: SSAValue) -> list[SSAValue]:
         plain = isinstance(value.owner, Operation) and not value.owner.regions
-        return [v for v in operands_of(value) if plain and shape_of(v) == shape]
+        part = isinstance(value.owner, stage.ClusterSumOp)
+        return [v for v in operands_of(value) if plain and (part or shape_of(v) == shape)]
 
     made = {each.owner for each in reached([value], behind)}
     inside = (i for op in made if isinstance(op, Operation) and op.regions for i in op.walk())
