@@ -55,8 +55,8 @@ PRODUCT_RATES: Final[Mapping[str, float]] = MappingProxyType(
     }
 )
 """How fast a loop of products runs on an H200: fitted to 2,184 launches on 91 shapes, measured in turn (2026-11-26;
-what clusters take less since is taken off). On shapes that a fit did not see, the tiling chosen by it runs at 0.980 of the
-best one's speed (three-fold; without what lies outside of arrays at 0.977).
+what clusters take less since is taken off). On shapes that a fit did not see, the tiling chosen by it runs at 0.980 of
+the best one's speed (three-fold; without what lies outside of arrays at 0.977).
 
 Clocks per second, of a chip that is not hot. Clocks of a product, per clock that its instruction takes. Bytes per
 clock: through a multiprocessor's port of shared memory (copies in, operands out). Clocks from a copy's start to its
