@@ -1,4 +1,5 @@
-"""Rows of A that few panels of B need are multiplied where they lie, the last of them and the end of k in copies."""
+"""Rows that few panels of the other side need are multiplied where they lie: of A all but the last of them and the end
+of k, which are copied, of B where all panels are whole."""
 
 from __future__ import annotations
 
@@ -19,11 +20,12 @@ def test_every_edge(rng, level, dtype):
     for bk in (16, 32):
         for _ in range(6):
             m, n, k = (int(rng.integers(low, high)) for low, high in ((9, 80), (33, 65), (40, 600)))
+            n = n // 16 * 16 if rng.random() < 0.5 else n  # whole panels of B are not copied
             used = int(rng.integers(1, k + 1))
             end = min(-(-used // bk) * bk, k)
-            wide, b = random(rng, (m, k + 7), dtype), random(rng, (k, n), dtype)
-            wide[:, end:], b[end:] = np.nan, np.nan
-            a = wide[:, :k]
+            wide, long = random(rng, (m, k + 7), dtype), random(rng, (k, n + 5), dtype)
+            wide[:, end:], long[end:], long[:, n:] = np.nan, np.nan, np.nan
+            a, b = wide[:, :k], long[:, :n]
             c = random(rng, (m, n), acc.numpy)
             want = c + a[:, :end].astype(np.float64) @ b[:end].astype(np.float64)
             run[tw.cdiv(m, 32), 1](a, b, c, used, ACC=acc, BM=32, BN=64, BK=bk)
@@ -44,3 +46,18 @@ def test_whole_panels_are_not_copied():
 
     for what in ("math.fma", "mach.prefetch"):
         assert count(what, 64) == 2 * count(what, 256)
+
+
+def test_rows_of_b_are_fetched_from_where_they_are():
+    """Those of the next block of k, for groups of three, two and one panels: each line by one of the micro-kernels that
+    use them, with each step of a loop and of what is left of it."""
+
+    def fetches(m: int) -> int:
+        a, b, c = (np.zeros(shape, np.float32) for shape in ((m, 512), (512, 512), (m, 512)))
+        made = thin_product.compile(
+            a, b, c, 512, BM=m, BN=512, BK=32, target="cpu", machine="avx512"
+        )
+        return made.ir["mach"].count("locality = 2")
+
+    assert [fetches(m) for m in (16, 24, 64)] == [2 * (2 + 1 + 1), 2 * 3, 2 * 3]
+    assert fetches(72) > 2 * 3  # of panels, in front of each micro-kernel

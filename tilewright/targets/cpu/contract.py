@@ -13,7 +13,7 @@ which is zero in copies of the panels.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import AnyFloat, VectorType, i1
@@ -24,7 +24,7 @@ from tilewright.dialects.stage import ContractOp
 from tilewright.dialects.upstream.arith import constant, folded
 from tilewright.targets.cpu.evaluate import Evaluator
 from tilewright.targets.cpu.family import Family, Fetch, PanelOperand
-from tilewright.targets.cpu.machine import FEW_USES, CpuMachine
+from tilewright.targets.cpu.machine import FEW_TURNS, FEW_USES, CpuMachine
 from tilewright.targets.cpu.memory import Buffer, itemsize, rows_cols
 from tilewright.targets.cpu.micro import AMX_STEPS, emit_micro, family_of, known_bytes, panel_start
 from tilewright.targets.cpu.operands import Operands, PackedArray
@@ -156,7 +156,8 @@ class ContractEmitter:
         b, m = self.b, self.m
         rows, cols = c.shape
         axis = int(swapped)
-        side_b = self.operands.side(operands[1], family, 1 - axis, cols, length, swapped=swapped)
+        short = rows <= FEW_TURNS * family.mr
+        side_b = self.operands.side(operands[1], family, 1 - axis, cols, length, short, swapped)
         col_panels = b.ceildiv(b.max(b.min(cols, side_b.x_count), 0), family.nr)
         few = cols <= FEW_USES * family.nr * family.panels
         side_a = self.operands.side(operands[0], family, axis, rows, length, few, swapped)
@@ -221,8 +222,12 @@ class ContractEmitter:
                                 self.fetch(operand_a, family.a, below(operand_a, 0), cols, family.nr, j, near),
                                 self.fetch(operands[0], family.b, next_b, rows, family.mr, i.iv, near),
                             ]  # fmt: skip
-                        for operand in operands if not family.tiles else ():
-                            self.prefetch_next(operand, family, rows, i.iv)
+                        elif not isinstance(operands[0].k_bytes, int):
+                            next_b = below(operands[0], 0)
+                            fetches = [self.fetch_rows(operands, family, next_b, rows, i.iv)]
+                        else:
+                            for operand in operands:
+                                self.prefetch_next(operand, family, rows, i.iv)
                         emit_micro(
                             b, m, family, operand_a, operands, c, b.times(i.iv, family.mr),
                             b.times(j, family.nr), depth, first, start, fetches,
@@ -275,7 +280,18 @@ class ContractEmitter:
         lines = min(-(-format.lanes * format.parts // uses), MOST_LINES)
         there = b.cmp("ne", ahead, 0)
         base = b.value(arith.SelectOp(there, b.ptr(at.pointer, ahead), near))
-        return Fetch(b.ptr(base, b.times(turn, AMX_STEPS * 64 * lines)), lines)
+        return Fetch(b.ptr(base, b.times(turn, AMX_STEPS * 64 * lines)), lines, 64 * lines)
+
+    def fetch_rows(
+        self, at: Sequence[PanelOperand], family: Family, ahead: Idx, rows: int, turn: Idx
+    ) -> Fetch:
+        """Of panels of B that lie in the rows of its array: the `turn`-th part of each row of a block of k `ahead`
+        bytes from theirs, of as many parts as they are used times."""
+        b, first = self.b, at[0]
+        uses = -(-rows // family.mr)
+        lines = -(-len(at) * family.b.lanes * family.b.bytes // (64 * uses))
+        start = b.ptr(first.pointer, b.plus(ahead, b.times(turn, 64 * lines)))
+        return Fetch(start, lines, first.k_bytes)
 
     def prefetch_next(self, operand: PanelOperand, family: Family, rows: int, i: Idx) -> None:
         """While panels of B are used, fetch those that come next, a part with every panel of A."""

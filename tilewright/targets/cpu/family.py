@@ -43,10 +43,11 @@ class Family:
 
 @dataclass(frozen=True)
 class Fetch:
-    """What a micro-kernel brings into the second cache: so many lines per step of k, from an address on."""
+    """What a micro-kernel brings into the second cache: with each step of k so many lines, `step` bytes further on."""
 
     pointer: SSAValue
     lines: int
+    step: Idx
 
 
 @dataclass(frozen=True)

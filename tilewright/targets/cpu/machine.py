@@ -126,6 +126,11 @@ DEEP: Final = 8
 """Times as deep as others their blocks of k are: a panel of role B still stays in the second cache."""
 FEW_USES: Final = 4
 """Rows of an array are read as often as that; more often pays for a copy in which they lie together."""
+FEW_TURNS: Final = 8
+"""The same for rows of B whose vectors stand as they do in panels: what they lack is only to lie together."""
+APART: Final = 8192
+"""Rows that lie a multiple of so many bytes apart, or a line more or less, share too few sets of the second cache for a
+block of k to stay there."""
 STREAMS: Final = 32
 """Rows read side by side that a core fetches ahead by itself."""
 

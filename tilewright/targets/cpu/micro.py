@@ -141,6 +141,10 @@ def emit_micro(
                 row = b.times(b.rem(turn, family.mr), a.x_bytes)
                 line = b.plus(a.below_bytes, b.times(b.div(turn, family.mr), 64))
                 b.prefetch(b.ptr(b.ptr(a.pointer, row), line))
+            for fetch in fetches:
+                at = b.ptr(fetch.pointer, b.times(loop.iv, fetch.step))
+                for line in range(fetch.lines):
+                    b.prefetch(b.ptr(at, 64 * line), locality=2)
             accumulators = list(loop.carried)
             for u in range(count):
                 places = [
@@ -154,9 +158,11 @@ def emit_micro(
             loop.out = accumulators
         return loop.results
 
-    even = b.times(b.div(groups, UNROLL), UNROLL)
-    sums = steps(0, even, UNROLL, [*(start or [zero] * nv)] * family.mr)
-    if not isinstance(groups, int) or groups != even:
+    # Rows of A and of B where their arrays have them: the addresses for several k are too many for the registers.
+    apart = not isinstance(a.x_bytes, int) and not isinstance(bb[0].k_bytes, int)
+    even = groups if apart else b.times(b.div(groups, UNROLL), UNROLL)
+    sums = steps(0, even, 1 if apart else UNROLL, [*(start or [zero] * nv)] * family.mr)
+    if even is not groups and (not isinstance(groups, int) or groups != even):
         sums = steps(even, groups, 1, sums)
     cells = [(r, v, sums[r * nv + v]) for r in range(family.mr) for v in range(nv)]
 

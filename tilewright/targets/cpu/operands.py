@@ -4,7 +4,8 @@ An operand is, in this order of preference,
   a packed array     made before the workgroups start, where a launch reads its elements often; where it reads them few
                      times, a workgroup packs the block that it is about to use into memory of its own, by the same
                      function: the operand then comes from its array once, and from the second cache after that. Rows
-                     of A that a micro-kernel can read as they stand are read from the array, where few panels need them
+                     of A or B that a micro-kernel can read as they stand are read from the array, where few panels of
+                     the other side need them: of A all whole panels, B if its panels are whole
   a buffer           of the workgroup, read where it was computed, if its rows are what a micro-kernel reads
   packed here        computed, or loaded in a way that no pack can take over: packed block by block, too
 """
@@ -26,7 +27,7 @@ from tilewright.dialects.stage import PanelOp
 from tilewright.dialects.upstream.arith import folded
 from tilewright.targets.cpu.evaluate import Evaluator
 from tilewright.targets.cpu.family import Family, PanelOperand
-from tilewright.targets.cpu.machine import STREAMS, CpuMachine
+from tilewright.targets.cpu.machine import APART, STREAMS, CpuMachine
 from tilewright.targets.cpu.memory import Buffer, Tile, itemsize, rows_cols
 from tilewright.targets.cpu.panels import PanelFormat, block_depth, pack_block
 from tilewright.uarch.cpu import Caches
@@ -78,6 +79,8 @@ class PackedArray:
     """Address of its array."""
     x_stride: Idx
     """Elements of its array from one x to the next."""
+    k_stride: Idx
+    """The same for k."""
     verbatim: bool
     """Packing changes no element."""
 
@@ -163,7 +166,7 @@ class Operands:
         format = family.a if (x_axis == 0) ^ swapped else family.b
         value = self.e.values.real(value)
         if isinstance(value, OpResult) and isinstance(value.op, PanelOp):
-            return self.panel_side(value.op, family, count, few)
+            return self.panel_side(value.op, family, count, few, format is family.b)
         buffer = self.e.values.buffers.get(value)
         if swapped:
             buffer = None
@@ -179,7 +182,7 @@ class Operands:
                 return self.buffer_side(buffer, format, x_axis, count, length)
         return self.packed_side(value, family, format, x_axis, count, length)
 
-    def panel_side(self, op: PanelOp, family: Family, count: int, few: bool) -> Side:
+    def panel_side(self, op: PanelOp, family: Family, count: int, few: bool, role_b: bool) -> Side:
         b = self.b
         array, unit = self.packed[self.e.values.real(op.panels)], family.group
         offsets = [folded(self.e.scalar(v)) for v in op.offsets]
@@ -212,7 +215,17 @@ class Operands:
             here = b.negated(array.ahead)
             stop = b.plus(k, b.round_up(b.minus(end, begin), unit))
             as_it_is: Idx = 0
-            if few and array.verbatim and array.along_k:
+            size, k_bytes = itemsize(format.element), format.parts * format.part_bytes
+            lies: SSAValue | None = None
+            if few and array.verbatim and role_b:
+                # Rows along x of single k: a vector of them is what a panel would hold.
+                if format.group == 1 and not array.along_k:
+                    whole = b.cmp("sle", b.times(panels, format.lanes), x_count)
+                    beside = b.rem(b.plus(b.times(array.k_stride, size), Caches.line), APART)
+                    apart = b.cmp("sge", beside, 2 * Caches.line)
+                    lies = b.value(arith.AndIOp(b.value(arith.AndIOp(whole, apart)), here))
+                    here = b.value(arith.XOrIOp(here, lies))
+            elif few and array.verbatim and array.along_k:
                 inside = b.both(here, b.cmp("sle", stop, array.k_extent))
                 assert inside is not None
                 whole = b.min(b.div(b.max(x_count, 0), format.lanes), panels)
@@ -225,12 +238,18 @@ class Operands:
             panel_bytes = b.select(array.ahead, panel_bytes, own_bytes)
             passed = b.times(b.minus(b.div(k, family.depth), b.div(k0, family.depth)), below)
             after = b.minus(b.times(panels, panel_bytes), passed) if array.depth else 0
-            find = self.finder(
-                format, pointer, panel_bytes, *(b.select(array.ahead, v, 0) for v in (below, after))
-            )
+            below, after = (b.select(array.ahead, v, 0) for v in (below, after))
+            if lies is not None:
+                pitch = b.times(array.k_stride, size)
+                corner = b.ptr(array.matrix, b.times(b.plus(origin, x0), size))
+                corner = b.ptr(corner, b.times(k, pitch))
+                pointer = b.value(arith.SelectOp(lies, corner, pointer))
+                panel_bytes = b.select(lies, format.lanes * size, panel_bytes)
+                k_bytes = b.select(lies, pitch, k_bytes)
+                below = b.select(lies, b.times(pitch, family.depth), below)
+            find = self.finder(format, pointer, panel_bytes, below, after, k_bytes)
             if as_it_is == 0:
                 return find
-            size = itemsize(format.element)
             pitch = b.times(array.x_stride, size)
             corner = b.ptr(array.matrix, b.times(b.plus(origin, k), size))
             corner = b.ptr(corner, b.times(x0, pitch))
@@ -258,18 +277,17 @@ class Operands:
         panel_bytes: Idx,
         below_bytes: Idx = 0,
         after_bytes: Idx = 0,
+        k_bytes: Idx | None = None,
     ) -> Finder:
         """Panels `panel_bytes` apart; those of the next block of k `below_bytes` behind them, those of the next program
-        `after_bytes`."""
+        `after_bytes`. `k_bytes`: between groups of k, where these do not follow one another."""
         b, size = self.b, itemsize(format.element)
 
         def panel(i: Idx) -> PanelOperand:
             pointer = b.ptr(start, b.times(i, panel_bytes))
             group = format.group
-            return PanelOperand(
-                pointer, group * size, format.parts * format.part_bytes, panel_bytes, below_bytes,
-                after_bytes,
-            )  # fmt: skip
+            step = format.parts * format.part_bytes if k_bytes is None else k_bytes
+            return PanelOperand(pointer, group * size, step, panel_bytes, below_bytes, after_bytes)
 
         return Finder(panel)
 

@@ -49,13 +49,14 @@ def packed_array(c: FunctionContext, op: PackOp, i: int, x: Idx) -> PackedArray:
     k_axis = op.result.type.k.data
     k = sizes[-2] if k_axis == 0 else sizes[-1]
     unit = op.depth or max(64 // itemsize(format.element), 16, format.group)
-    panels = word("panels")
+    panels, strides = word("panels"), [0, *matrix.strides][-2:]
+    x_stride, k_stride = reversed(strides) if k_axis == 0 else strides
     return PackedArray(
         b.load(b.ptr(c.argument, c.layout.of_pack(i, "at")), mach.ptr),
         format, x if isinstance(x, int) else word("x"), k, panels, op.depth, k_axis, tuple(sizes[:-2]),
         tuple(matrix.strides[:-2]), b.round_up(k, unit), along_k(op, matrix.strides), b.cmp("ne", panels, 0),
-        panels_function(i), c.argument, matrix.pointer,
-        matrix.strides[-1] if k_axis == 0 else ([0, *matrix.strides])[-2], is_verbatim(op, matrix.element, format),
+        panels_function(i), c.argument, matrix.pointer, x_stride, k_stride,
+        is_verbatim(op, matrix.element, format),
     )  # fmt: skip
 
 

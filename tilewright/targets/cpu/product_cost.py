@@ -6,7 +6,8 @@ nobody has compiled yet, and what each of them takes is added up by the rates of
 
     multiplied     whole micro-kernels, ragged edges included
     copied         a side that is read often is packed once, in front; one that is read a few times by each reader
-    read in place  few rows of A beside B's rows along k, A's rows beside few columns; many of these at once come late
+    read in place  few rows of A beside B's rows along k, A's rows beside few columns; many of these at once come late;
+                   rows of B beside few rows of A, vectors of which micro-kernels read as they are
     sums           C goes through the second cache once per block of k
 
 Whether a cache of the core has what is read again decides its rate: A's block of k beside each panel of B, C, the
@@ -26,7 +27,9 @@ from math import ceil, gcd, log2
 
 from tilewright import dtypes
 from tilewright.targets.cpu.machine import (
+    APART,
     DEEP,
+    FEW_TURNS,
     FEW_USES,
     SHARING,
     STREAMS,
@@ -117,9 +120,13 @@ class PanelCosts:
         if thin is not None:
             return self._thin_costs(p, thin)
         macs = kernel.rate * rates.hertz
-        found = [("products", p.k * self._padded(p, kernel) / macs, True)]
+        multiplied = p.k * self._padded(p, kernel) / macs
+        found = [("products", multiplied, True)]
         swapped = _swapped(p, kernel)
         in_rows = kernel.verbatim and p.a.along_k and p.b.tile <= FEW_USES * kernel.wide
+        in_turns = kernel.single and not p.b.along_k and p.a.tile <= FEW_TURNS * kernel.rows
+        beside = (p.b.whole * _itemsize(p.types[1]) + LINE) % APART
+        in_turns = in_turns and beside >= 2 * LINE
         wide = swapped or (in_rows and kernel.tiles and p.b.tile <= WIDE_COLUMNS)
         depth = kernel.depth * (DEEP if wide else 1)
         blocks = ceil(p.k * max(kernel.bytes, _itemsize(p.types[1])) / depth)
@@ -163,11 +170,15 @@ class PanelCosts:
                 runs = side.mean * blocks if side.along_k else p.k
                 lines = mine if side.along_k else p.k * _whole(side.mean * size, LINE)
                 bytes = lines + runs * rates.run
+                if in_turns and side is p.b:  # fetched while it is multiplied
+                    late = self._first(p, side, bytes) / self._stream - multiplied
+                    found.append(("copies", max(0.0, late) + lines / rates.in_place, True))
+                    continue
                 if in_place:
                     alone = kernel.tiles and 2 * other.tile <= kernel.rows
                     speed = rates.in_place * (BESIDE_ONE if alone else 1)
                     near = self._read(p, side, bytes, speed)
-                    beside = near + p.k * self._padded(p, kernel) / macs
+                    beside = near + multiplied
                     late = self._first(p, side, bytes) / self._stream - beside
                     found.append(("copies", near + max(0.0, late), True))
                     if not kernel.tiles:
@@ -272,6 +283,8 @@ class _Kernel:
     """Rows and columns of a panel: tiles that start where panels do can be packed once, in front."""
     verbatim: bool = True
     """Does it read elements of A as they are in the array?"""
+    single: bool = False
+    """Does it read vectors of B as they are, one k after the other?"""
 
 
 @lru_cache(64)
@@ -289,7 +302,8 @@ def _kernel(m: CpuMachine, types: tuple[str, str, str]) -> _Kernel:
         depth = TILE_DEPTH if tiles else m.kc * _itemsize(found.types[1])
         least = 1 if times == 1 else 4
         lanes = found.lanes_a, found.lanes_b
-        return _Kernel(tiles, found.mr, found.nr, wide, rate, depth, least, lanes, verbatim)
+        single = verbatim and not tiles and found.group == 1
+        return _Kernel(tiles, found.mr, found.nr, wide, rate, depth, least, lanes, verbatim, single)
     size = max(4, _itemsize(types[2]))
     nr, rate = m.nr(size), 2.0 * m.vector_bytes / size
     return _Kernel(False, m.mr, nr, nr * m.panels, rate, m.kc * size, size, (m.mr, nr), False)
