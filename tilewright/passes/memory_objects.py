@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from xdsl.dialects import gpu, memref
 from xdsl.dialects.builtin import (
@@ -20,7 +21,13 @@ from xdsl.dialects.builtin import (
     UnitAttr,
 )
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
-from xdsl.traits import MemoryEffectKind, get_effects, is_side_effect_free
+from xdsl.traits import (
+    MemoryEffect,
+    MemoryEffectKind,
+    NoMemoryEffect,
+    get_effects,
+    is_side_effect_free,
+)
 
 from tilewright.dialects.effects import CACHES, ORDER, memory_effects, own_effects, written
 from tilewright.dialects.upstream.memref import TransposeOp
@@ -179,11 +186,20 @@ def may_alias(a: object, b: object) -> bool:
 
 def is_pure(op: Operation) -> bool:
     """Whether the results depend on nothing but the operands, and nothing else happens."""
-    return is_side_effect_free(op)
+    return _have_no_effects(type(op)) or is_side_effect_free(op)
+
+
+@cache
+def _have_no_effects(kind: type[Operation]) -> bool:
+    """Whether the traits of a class say so of all its ops."""
+    said = kind.get_traits_of_type(MemoryEffect)
+    return bool(said) and all(isinstance(each, NoMemoryEffect) for each in said)
 
 
 def is_quiet(op: Operation) -> bool:
     """Whether nobody sees when, or how often, an op runs: it is pure, or a prefetch."""
+    if _have_no_effects(type(op)):
+        return True
     effects = get_effects(op)
     return effects is not None and all(each.resource == CACHES for each in effects)
 

@@ -1,11 +1,13 @@
 """What a compilation asks xDSL some 100,000 times, answered faster; it was a quarter of its time.
 
-Values, ops and blocks are compared as Python compares objects, in C; an attribute that equals a verified one is right
-too; the traits of a class are found once; a walk makes no iterator for an op without regions.
+Values, ops and blocks are compared as Python compares objects, in C, and so is their class asked; an attribute that
+equals a verified one is right too; the traits of a class are found once; a walk makes no iterator for an op without
+regions.
 """
 
 from __future__ import annotations
 
+from abc import ABCMeta
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
@@ -36,6 +38,18 @@ _SMALL: tuple[Any, ...] = (
 )
 """Classes of small attributes, which are made again and again."""
 _stock_walk = Operation.walk
+
+
+class _Plain(ABCMeta):
+    """Of abstract classes that no class is registered with: `isinstance` asks for base classes only."""
+
+    __instancecheck__ = type.__instancecheck__
+
+
+def _classes(base: type[Any]) -> Iterator[type[Any]]:
+    yield base
+    for each in base.__subclasses__():
+        yield from _classes(each)
 
 
 def _remembering(stock: Any) -> Any:
@@ -77,6 +91,10 @@ def _walk(
 
 
 def complete() -> None:
+    for base in (Attribute, SSAValue, *Operation.__bases__):
+        for kind in _classes(base):
+            if type(kind) is ABCMeta:
+                kind.__class__ = _Plain  # pyright: ignore[reportAttributeAccessIssue]
     for kind in _BY_IDENTITY:
         kind.__hash__, kind.__eq__ = object.__hash__, object.__eq__
     for kind in _SMALL:
