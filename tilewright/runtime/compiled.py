@@ -203,6 +203,7 @@ def compile_program(
                 return kernel
             store.discard(key)
     with uncollected():
+        target.begin()
         executable, stored, contiguous = deeply(
             lambda: _compile(program, signature, constexprs, options, target)
         )

@@ -186,6 +186,9 @@ class Target(Protocol):
         """
         ...
 
+    def begin(self) -> None:
+        """A kernel is going to be built: what its launches need besides may be made meanwhile."""
+
     def fingerprint(self, options: CompileOptions) -> str:
         """All that the code depends on besides module and options: CPU features, LLVM version."""
         ...

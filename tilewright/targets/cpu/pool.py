@@ -10,6 +10,8 @@ from __future__ import annotations
 import atexit
 import ctypes
 import os
+import threading
+from contextlib import suppress
 from typing import Any
 
 from tilewright import forks
@@ -65,6 +67,17 @@ def pool(threads: int) -> Pool:
             if found is None:
                 found = _pools[threads] = Pool(threads)
     return found
+
+
+def make_functions() -> None:
+    """Has the pool's native functions made on a thread of its own, where nobody has: LLVM lets Python run meanwhile."""
+    if _code is None:
+        threading.Thread(target=_make, name="tilewright-pool").start()
+
+
+def _make() -> None:
+    with suppress(Exception), _guard:  # whoever needs them is told why there are none
+        _functions()
 
 
 def _functions() -> tuple[Any, ...]:

@@ -20,7 +20,7 @@ from tilewright.targets.base import CompileOptions, Executable, PreparedLaunch, 
 from tilewright.targets.cpu import workspace
 from tilewright.targets.cpu.machine import CpuMachine, chosen, few_reads
 from tilewright.targets.cpu.merging import ALONE, Merging, may_pay
-from tilewright.targets.cpu.pool import Pool, pool
+from tilewright.targets.cpu.pool import Pool, make_functions, pool
 from tilewright.targets.host import HostExecutable, loaded, scalar_word, thread_count
 from tilewright.targets.stages import StageTexts, source_of
 from tilewright.uarch.calibration import with_calibration
@@ -311,6 +311,9 @@ class CpuTarget(Target):
         m, source = chosen(options.machine), source_of(module)
         data, meta, text = build(module, m, options, observe)
         return CpuExecutable(data, meta, _stages(source, options, m), text, m, options)
+
+    def begin(self) -> None:
+        make_functions()
 
     def rates(self, options: CompileOptions) -> Rates:
         """What a launch is costed by on this machine."""
