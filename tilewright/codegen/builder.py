@@ -8,7 +8,7 @@ function. `nonnegative` remembers which values cannot be below zero, which saves
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from math import gcd, prod
@@ -123,7 +123,11 @@ class Builder(Constants):
         self.nonnegative: set[SSAValue] = set()
         self.steps: dict[SSAValue, int] = {}
         """Of loops' variables: a number that divides each."""
-        self._combined: dict[tuple[Block, Kind, Idx, Idx], SSAValue] = {}
+        self._combined: dict[tuple[Block, type[Operation], Idx, Idx], SSAValue] = {}
+        self._open, self._loops = [entry], list[int]()
+        """The blocks around what is built, outermost first, and which of them are bodies of loops."""
+        self.hoists = False
+        """Do sums, products and addresses stand around the loops that make none of their operands?"""
         self.prefetches = True
 
     def op(self, op: Operation) -> Operation:
@@ -161,12 +165,33 @@ class Builder(Constants):
         return self.steps.get(x, 1)
 
     def combined(self, kind: Kind, x: Idx, y: Idx) -> Idx:
-        # Equal sums and products of a block are one value: what is not written need not be found to be equal.
-        key = self.block, kind, x, y
+        made = self._once(kind, x, y)
+        return made if kind is arith.SubiOp else self.mark(made, x, y)
+
+    def _once(self, kind: Kind | type[mach.PtrAddOp], x: Idx, y: Idx) -> SSAValue:
+        """Equal sums and products of a block are one value: what is not written need not be found to be equal."""
+        block = self.block
+        if self._loops and self.hoists and kind is not arith.DivSIOp:  # which a zero ends
+            depth = max(self._depth(x), self._depth(y))
+            block = next((self._open[n - 1] for n in self._loops if n > depth), block)
+        key = block, kind, x, y
         made = self._combined.get(key)
         if made is None:
-            made = self._combined[key] = self.value(kind(self.idx(x), self.idx(y)))
-        return made if kind is arith.SubiOp else self.mark(made, x, y)
+            with nullcontext() if block is self.block else self._appending(block):
+                made = self._combined[key] = self.value(kind(self.idx(x), self.idx(y)))
+        return made
+
+    def _depth(self, x: Idx) -> int:
+        """Which of the open blocks makes a value; past all of them where none does."""
+        if isinstance(x, int):
+            return 0
+        made = x.owner
+        block = made if isinstance(made, Block) else made.parent
+        opened = self._open
+        for n in range(len(opened) - 1, -1, -1):
+            if opened[n] is block:
+                return n
+        return len(opened)
 
     def min(self, x: Idx, y: Idx) -> Idx:
         if isinstance(x, int) and isinstance(y, int):
@@ -272,7 +297,21 @@ class Builder(Constants):
     # Control flow ---------------------------------------------------------------------------------------------
 
     @contextmanager
-    def inside(self, block: Block) -> Generator[None]:
+    def inside(self, block: Block, loop: bool = False) -> Generator[None]:
+        """What is built in the meantime stands in a block; is that the body of a loop?"""
+        if loop:
+            self._loops.append(len(self._open))
+        self._open.append(block)
+        try:
+            with self._appending(block):
+                yield
+        finally:
+            self._open.pop()
+            if loop:
+                self._loops.pop()
+
+    @contextmanager
+    def _appending(self, block: Block) -> Generator[None]:
         outer, self.block = self.block, block
         try:
             yield
@@ -294,7 +333,7 @@ class Builder(Constants):
         loop = OpenLoop(body.args[0], tuple(body.args[1:]), tuple(body.args[1:]))
         self.mark(loop.iv, lo)
         self.steps[loop.iv] = gcd(self.divisor(lo), self.divisor(step))
-        with self.inside(body):
+        with self.inside(body, loop=True):
             yield loop
             self.op(scf.YieldOp(*loop.out))
         op = scf.ForOp(self.idx(lo), self.idx(hi), self.idx(step), list(carry), Region(body))
@@ -405,7 +444,7 @@ class Builder(Constants):
         """The address `offset` bytes after `base`."""
         if isinstance(offset, int) and offset == 0:
             return base
-        return self.value(mach.PtrAddOp(base, self.idx(offset)))
+        return self._once(mach.PtrAddOp, base, offset)
 
     def load(self, pointer: SSAValue, type: Attribute, align: int | None = None) -> SSAValue:
         return self.value(mach.LoadOp(pointer, type, alignment=align))

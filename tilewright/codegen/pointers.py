@@ -27,7 +27,8 @@ def offset_pointer(p: Printer, pointer: str, bytes: str | int, llvm: str = "ptr"
 def print_ptr_add(p: Printer, op: Operation) -> None:
     pointer, offset = op.operands
     t = pointer_type(p, pointer.type)
-    p.set(op.results[0], [offset_pointer(p, p.one(pointer), p.one(offset), t)])
+    base = p.one(pointer) if t != "ptr" else p.kept(p.one(pointer))
+    p.set(op.results[0], [offset_pointer(p, base, p.one(offset), t)])
 
 
 @prints("mach.ptr_from_int", "llvm.inttoptr")

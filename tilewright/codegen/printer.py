@@ -101,6 +101,9 @@ class Printer:
         self.values: dict[SSAValue, Regs] = {}
         self.block = ""
         self._words: dict[tuple[str, ...], tuple[str, str]] = {}
+        self.loops: list[tuple[int, dict[str, str]]] = []
+        """Of the counted loops around, outermost first: how many registers were made before each, and addresses that
+        it keeps."""
         self.regions: list[Cfg] = []
         """The regions of several blocks being printed, innermost last."""
         self._names = 0
@@ -179,6 +182,11 @@ class Printer:
     def line(self, text: str) -> None:
         self.lines.append(f"  {text}")
 
+    @property
+    def names(self) -> int:
+        """Registers made so far: of two of a function, the one with the lower number was made first."""
+        return self._names
+
     def reserve(self) -> int:
         """Leave a line to be filled by `fill` once its content is known (a phi)."""
         self.lines.append("")
@@ -186,6 +194,24 @@ class Printer:
 
     def fill(self, at: int, text: str) -> None:
         self.lines[at] = f"  {text}"
+
+    def kept(self, pointer: str) -> str:
+        """A pointer as a register of the outermost loop around that does not make it.
+
+        LLVM's strength reduction looks through addresses to all that they are sums of, and weighs in each loop every
+        way to add these up anew. What it cannot look into is one register, as it will be in the end.
+        """
+        if not self.loops or pointer[:2] != "%v" or self.target.values != "simd":
+            return pointer
+        number = int(pointer[2:])
+        for before, kept in self.loops:
+            if number <= before:
+                found = kept.get(pointer)
+                if found is None:
+                    self._names += 1
+                    found = kept[pointer] = f"%v{self._names}"
+                return found
+        return pointer
 
     def label(self, stem: str) -> str:
         """A block label not used before."""

@@ -43,6 +43,8 @@ def counted_loop(
     """Print a loop: `body(counter, carried values) -> next carried values`; the values after it."""
     t, less = bounds.type, bounds.less
     label, exit, before = p.label("loop"), p.label("exit"), p.block
+    head, kept = p.reserve(), dict[str, str]()
+    p.loops.append((p.names, kept))
     if bounds.runs:
         p.line(f"br label %{label}")
     else:
@@ -57,6 +59,8 @@ def counted_loop(
     following = p.emit(f"add {flags}{t} {counter}, {bounds.step}")
     again = p.emit(f"icmp {less} {t} {following}, {bounds.upper}")
     latch = p.block
+    p.loops.pop()
+    p.fill(head, "\n  ".join(f"{name} = freeze ptr {x}" for x, name in kept.items()))
     p.line(f"br i1 {again}, label %{label}, label %{exit}")
     p.fill(slot, f"{counter} = phi {t} [ {bounds.lower}, %{before} ], [ {following}, %{latch} ]")
     carried.edge(latch, results)

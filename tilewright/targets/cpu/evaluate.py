@@ -270,11 +270,14 @@ class Evaluator:
         return mask
 
     def address(self, tile: Tile, place: Position) -> SSAValue:
+        """The tile's start, which loops keep, and from there on what they go through."""
         b = self.b
-        size = itemsize(tile.element)
-        rows = b.times(b.plus(tile.offsets[0], place.row), tile.strides[0])
-        cols = b.times(b.plus(tile.offsets[1], place.col), tile.strides[1])
-        return b.ptr(b.ptr(tile.pointer, b.times(rows, size)), b.times(cols, size))
+        steps = [b.times(stride, itemsize(tile.element)) for stride in tile.strides]
+        address = tile.pointer
+        for numbers in (tile.offsets, (place.row, place.col)):
+            for number, step in zip(numbers, steps, strict=True):
+                address = b.ptr(address, b.times(number, step))
+        return address
 
     def load(self, tile: Tile, place: Position, padding: int | float) -> SSAValue:
         """Elements of a base matrix; outside of it, the padding."""

@@ -220,6 +220,7 @@ class FunctionContext(ControlFlow, MemrefOps, ScalarOps):
     ) -> None:
         self.op = op
         self.b = b
+        b.hoists = True
         self.m = m
         self.kernel = kernel
         self.layout = block

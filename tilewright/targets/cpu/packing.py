@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from xdsl.dialects import arith, func, gpu
@@ -262,7 +263,7 @@ def emit_pack_function(
     runs = along_k(op, strides)
     step = block_depth(format, runs, m.vector_bytes)
 
-    def source(place: Position) -> SSAValue:
+    def source(tile: Tile, place: Position) -> SSAValue:
         """The region of the pack on the registers of a place."""
         registers: dict[SSAValue, SSAValue] = {op.body.block.args[0]: e.load(tile, place, padding)}
         for inner in op.body.block.ops:
@@ -282,6 +283,7 @@ def emit_pack_function(
 
     def block_at(panel: SSAValue, k: SSAValue) -> None:
         x = b.times(panel, format.lanes)
+        here = tile.moved(b, *((x, k) if x_axis == 0 else (k, x)))
         target = b.ptr(to, b.times(b.minus(panel, first), panel_bytes))
         target = b.ptr(target, b.times(b.minus(k, k0), format.lanes * format.bytes))
         fits = b.cmp("sle", b.plus(x, format.lanes), sizes[-2 + x_axis])
@@ -291,7 +293,7 @@ def emit_pack_function(
         def pack(inside: bool) -> None:
             with e.scope():
                 pack_block(
-                    b, format, source, target, x, k, step,
+                    b, format, partial(source, here), target, 0, 0, step,
                     x_axis=x_axis, along_k=runs, vector_bytes=m.vector_bytes, inside=inside,
                 )  # fmt: skip
 

@@ -179,8 +179,9 @@ def pack_block(
         at_once = min(format.lanes, ROWS_AT_ONCE if inside else 1)
         with b.loop(0, format.lanes, at_once, nonempty=True) as row:
             fetched = [parts(fetch(b.plus(row.iv, r), 0, k_axis, depth)) for r in range(at_once)]
+            first = b.ptr(destination, b.times(row.iv, depth * size))
             for r, registers in enumerate(fetched):
-                target = b.ptr(destination, b.times(b.plus(row.iv, r), depth * size))
+                target = b.ptr(first, r * depth * size)
                 for part, register in enumerate(registers):
                     b.store(register, b.ptr(target, part * format.part_bytes))
         return
