@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from math import gcd, prod
 from typing import Any
 
@@ -85,15 +85,7 @@ class Constants(Folding):
         key = (type, repr(value))
         found = self._constants.get(key)
         if found is None:
-            element = type.element_type if isinstance(type, VectorType) else type
-            attr: Attribute
-            if isinstance(element, AnyFloat):
-                attr = FloatAttr(float(value), element)
-            else:
-                attr = IntegerAttr(_wrapped(int(value), element), element)  # pyright: ignore
-            if isinstance(type, VectorType):
-                attr = DenseIntOrFPElementsAttr.from_list(type, [attr.value.data])  # pyright: ignore
-            found = self._at_entry(arith.ConstantOp(attr, type))  # pyright: ignore
+            found = self._at_entry(arith.ConstantOp(_held(type, repr(value), value), type))
             self._constants[key] = found
         return found
 
@@ -123,7 +115,7 @@ class Builder(Constants):
         self.nonnegative: set[SSAValue] = set()
         self.steps: dict[SSAValue, int] = {}
         """Of loops' variables: a number that divides each."""
-        self._combined: dict[tuple[Block, type[Operation], Idx, Idx], SSAValue] = {}
+        self._combined: dict[tuple[Any, ...], SSAValue] = {}
         self._open, self._loops = [entry], list[int]()
         """The blocks around what is built, outermost first, and which of them are bodies of loops."""
         self.hoists = False
@@ -168,17 +160,17 @@ class Builder(Constants):
         made = self._once(kind, x, y)
         return made if kind is arith.SubiOp else self.mark(made, x, y)
 
-    def _once(self, kind: Kind | type[mach.PtrAddOp], x: Idx, y: Idx) -> SSAValue:
-        """Equal sums and products of a block are one value: what is not written need not be found to be equal."""
+    def _once(self, kind: Callable[..., Operation], x: Idx, y: Idx, *more: Any) -> SSAValue:
+        """Equal numbers of a block are one value: what is not written need not be found to be equal."""
         block = self.block
         if self._loops and self.hoists and kind is not arith.DivSIOp:  # which a zero ends
             depth = max(self._depth(x), self._depth(y))
             block = next((self._open[n - 1] for n in self._loops if n > depth), block)
-        key = block, kind, x, y
+        key = block, kind, x, y, *more
         made = self._combined.get(key)
         if made is None:
             with nullcontext() if block is self.block else self._appending(block):
-                made = self._combined[key] = self.value(kind(self.idx(x), self.idx(y)))
+                made = self._combined[key] = self.value(kind(self.idx(x), self.idx(y), *more))
         return made
 
     def _depth(self, x: Idx) -> int:
@@ -198,7 +190,7 @@ class Builder(Constants):
             return min(x, y)
         if x is y:
             return x
-        return self.mark(self.value(arith.MinSIOp(self.idx(x), self.idx(y))), x, y)
+        return self.mark(self._once(arith.MinSIOp, x, y), x, y)
 
     def max(self, x: Idx, y: Idx) -> Idx:
         if isinstance(x, int) and isinstance(y, int):
@@ -207,7 +199,7 @@ class Builder(Constants):
             return y
         if y == 0 and self.is_nonnegative(x):
             return x
-        result = self.value(arith.MaxSIOp(self.idx(x), self.idx(y)))
+        result = self._once(arith.MaxSIOp, x, y)
         if self.is_nonnegative(x) or self.is_nonnegative(y):
             self.nonnegative.add(result)
         return result
@@ -220,7 +212,7 @@ class Builder(Constants):
             return x
         if y & (y - 1) == 0:
             shift = self.constant(x.type, y.bit_length() - 1)
-            return self.mark(self.value(arith.ShRSIOp(x, shift)), x)
+            return self.mark(self._once(arith.ShRSIOp, x, shift), x)
         return self.mark(self.value(arith.DivSIOp(x, self.constant(x.type, y))), x)
 
     def ceildiv(self, x: Idx, y: int) -> Idx:
@@ -232,7 +224,7 @@ class Builder(Constants):
         if y == 1:
             return 0
         if y & (y - 1) == 0:
-            result = self.value(arith.AndIOp(x, self.constant(x.type, y - 1)))
+            result = self._once(arith.AndIOp, x, self.constant(x.type, y - 1))
         else:
             result = self.value(arith.RemSIOp(x, self.constant(x.type, y)))
         self.nonnegative.add(result)
@@ -253,7 +245,7 @@ class Builder(Constants):
                 "sge": x >= y,
             }
             return self.constant(i1, int(known[predicate]))
-        return self.value(arith.CmpiOp(self.idx(x), self.idx(y), predicate))
+        return self._once(arith.CmpiOp, x, y, predicate)
 
     def select(self, condition: SSAValue, x: Idx, y: Idx) -> Idx:
         if x is y or (isinstance(x, int) and x == y):
@@ -495,6 +487,20 @@ def replace(op: Operation, make: Callable[[Builder], Sequence[SSAValue]]) -> lis
         old.replace_all_uses_with(value)
     Rewriter.erase_op(op)
     return values
+
+
+@lru_cache(1024)
+def _held(type: Attribute, text: str, value: int | float) -> Any:
+    """What a constant holds, made once for all functions: xDSL verifies each. `text` tells 0.0 from -0.0."""
+    element = type.element_type if isinstance(type, VectorType) else type
+    attr: Any
+    if isinstance(element, AnyFloat):
+        attr = FloatAttr(float(value), element)
+    else:
+        attr = IntegerAttr(_wrapped(int(value), element), element)  # pyright: ignore
+    if isinstance(type, VectorType):
+        attr = DenseIntOrFPElementsAttr.from_list(type, [attr.value.data])  # pyright: ignore
+    return attr
 
 
 def _wrapped(value: int, element: Attribute) -> int:

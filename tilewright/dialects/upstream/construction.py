@@ -51,7 +51,7 @@ def _init(
         or fields is None
         or (len(values), len(types), len(bodies)) != fields[:3]
         or None in values
-        or not all(isinstance(each, Attribute) for each in types)
+        or not all(map(_is_attribute, map(type, types)))
         or not all(isinstance(each, Region) for each in bodies)
     ):
         _stock(
@@ -81,6 +81,12 @@ def _init(
         fields[3] or Operation.__post_init__ is not _post_init
     ):  # under an ImplicitBuilder it inserts the op
         self.__post_init__()
+
+
+@cache
+def _is_attribute(kind: type) -> bool:
+    """Of the class, which is asked once: xDSL's are abstract, and tell of their instances slowly."""
+    return issubclass(kind, Attribute)
 
 
 def _only_result(value: Any) -> OpResult | None:
