@@ -89,21 +89,16 @@ def emit_amx(
         for v in range(family.nr // TILE_ROWS)
     ]
 
-    def run(start: Sequence[SSAValue]) -> None:
-        sums = _steps(b, family, a, bb, depth, start, fetches)
-        for place, tile in zip(places, sums, strict=True):
-            b.op(mach.InstrOp("x86.amx.tilestore", [tile, place, pitch], []))
+    def zeros() -> Sequence[SSAValue]:
+        return [_tile(b, "x86.amx.tilezero") for _ in places]
 
-    def write() -> None:
-        run([_tile(b, "x86.amx.tilezero") for _ in places])
+    def stored() -> Sequence[SSAValue]:
+        return [_tile(b, "x86.amx.tileload", place, pitch) for place in places]
 
-    def update() -> None:
-        run([_tile(b, "x86.amx.tileload", place, pitch) for place in places])
-
-    if first is None:
-        update()
-    else:
-        b.choose(first, write, update)
+    start = stored() if first is None else b.choose(first, zeros, stored)
+    sums = _steps(b, family, a, bb, depth, start, fetches)
+    for place, tile in zip(places, sums, strict=True):
+        b.op(mach.InstrOp("x86.amx.tilestore", [tile, place, pitch], []))
 
 
 def _tile(b: Builder, name: str, *operands: SSAValue) -> SSAValue:
