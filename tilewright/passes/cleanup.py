@@ -19,7 +19,7 @@ from tilewright.passes.budget import poll
 
 
 def cleanup(function: gpu.FuncOp) -> None:
-    eliminate_common(function.body.block, [])
+    eliminate_common(function.body.block, {})
     hoist_invariants(function.body.block)
     eliminate_dead(function.body.block)
 
@@ -38,30 +38,31 @@ def eliminate_dead(block: Block) -> None:
             Rewriter.erase_op(op)
 
 
-def eliminate_common(block: Block, known: list[dict[object, Operation]]) -> None:
-    """Let equal pure ops be one."""
-    mine: dict[object, Operation] = {}
-    scopes = [*known, mine]
+def eliminate_common(block: Block, known: dict[object, Operation]) -> None:
+    """Let equal pure ops be one. `known`: those that stand before, in the blocks around."""
+    mine: list[object] = []
     for op in list(block.ops):
         poll()
         if is_pure(op):
             key = (
                 type(op),
-                tuple(op.operands),
-                tuple(sorted(op.properties.items(), key=lambda item: item[0])),
-                tuple(sorted(op.attributes.items(), key=lambda item: item[0])),
-                tuple(op.result_types),
+                *op.operands,
+                frozenset(op.properties.items()),
+                frozenset(op.attributes.items()),
+                *op.result_types,
             )
-            found = next((scope[key] for scope in scopes if key in scope), None)
-            if found is not None:
+            found = known.setdefault(key, op)
+            if found is not op:
                 for old, new in zip(op.results, found.results, strict=True):
                     old.replace_all_uses_with(new)
                 Rewriter.erase_op(op)
                 continue
-            mine[key] = op
+            mine.append(key)
         for region in op.regions:
             for inner in region.blocks:
-                eliminate_common(inner, scopes)
+                eliminate_common(inner, known)
+    for key in mine:
+        del known[key]
 
 
 def hoist_invariants(block: Block) -> None:
