@@ -12,6 +12,8 @@ import pytest
 
 from tilewright import LaunchError, UnsupportedError, knobs
 from tilewright.arguments import ArraySpec
+from tilewright.runtime import compiled
+from tilewright.runtime.compiled import uncollected
 from tilewright.runtime.launch import Launcher
 from tilewright.targets.cuda import driver
 
@@ -358,3 +360,27 @@ def test_no_garbage_is_collected_while_a_kernel_is_compiled(launcher, target, mo
     assert gc.isenabled()
     launcher.launch(1, arrays(), {})
     assert gc.isenabled() and collecting == [False, False]
+
+
+def test_what_a_first_launch_leaves_counts_as_old(monkeypatch):
+    """Nothing that a launch waits for searches it, and what a user has frozen stays so."""
+    monkeypatch.setattr(compiled, "_imported", [])
+    generations: list[int] = []
+    gc.collect()
+    gc.callbacks.append(lambda phase, info: generations.append(info["generation"]))
+    try:
+        with uncollected():
+            kept = [[n] for n in range(10_000)]
+        assert not generations and gc.get_count()[0] < 1000 and gc.get_freeze_count() == 0
+        assert any(kept is each for each in gc.get_objects(2))
+        with uncollected():  # no longer the first
+            kept = [[n] for n in range(10_000)]
+        assert not any(kept is each for each in gc.get_objects(2))
+        gc.freeze()
+        compiled._imported.clear()
+        with uncollected():
+            pass
+        assert gc.get_freeze_count() > 0
+    finally:
+        gc.unfreeze()
+        del gc.callbacks[-1]

@@ -11,7 +11,8 @@ import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
-from tilewright.targets.cpu.pool import Pool, pool
+from tilewright.targets.cpu import pool as module
+from tilewright.targets.cpu.pool import Pool, make_functions, pool
 
 COUNT_UP = """
 define void @slowly_up(ptr %counts, i64 %task, i64 %thread) {
@@ -136,3 +137,24 @@ def test_a_pool_that_ends_right_after_a_launch_ends(count_up):
     life.join(60)
     assert not life.is_alive()
     assert (counts == 2000).all()
+
+
+def test_functions_are_made_once_beside_what_else_is_done(monkeypatch):
+    compiled: list[threading.Thread] = []
+    real = module.load
+
+    def load(*arguments):
+        compiled.append(threading.current_thread())
+        return real(*arguments)
+
+    monkeypatch.setattr(module, "_code", None)
+    monkeypatch.setattr(module, "_pools", {})
+    monkeypatch.setattr(module, "load", load)
+    make_functions()
+    found = pool(2)  # waits for it, or is first
+    found.stop()
+    make_functions()
+    for thread in threading.enumerate():
+        if thread.name == "tilewright-pool":
+            thread.join()
+    assert len(compiled) == 1
