@@ -40,6 +40,8 @@ from tilewright.dialects.upstream.combining import combining
 from tilewright.dialects.upstream.vector import ShapeCastOp
 
 index = IndexType()
+_SHARED = (arith.AddiOp, arith.SubiOp, arith.MuliOp, arith.DivSIOp)
+"""What stands once in a block for every target: more would live longer in registers of a GPU."""
 Made = Sequence[SSAValue] | None
 """What one side of a branch gives."""
 
@@ -119,7 +121,7 @@ class Builder(Constants):
         self._open, self._loops = [entry], list[int]()
         """The blocks around what is built, outermost first, and which of them are bodies of loops."""
         self.hoists = False
-        """Do sums, products and addresses stand around the loops that make none of their operands?"""
+        """Do numbers and addresses stand around the loops that make none of their operands, each once?"""
         self.prefetches = True
 
     def op(self, op: Operation) -> Operation:
@@ -163,6 +165,8 @@ class Builder(Constants):
     def _once(self, kind: Callable[..., Operation], x: Idx, y: Idx, *more: Any) -> SSAValue:
         """Equal numbers of a block are one value: what is not written need not be found to be equal."""
         block = self.block
+        if not self.hoists and kind not in _SHARED:
+            return self.value(kind(self.idx(x), self.idx(y), *more))
         if self._loops and self.hoists and kind is not arith.DivSIOp:  # which a zero ends
             depth = max(self._depth(x), self._depth(y))
             block = next((self._open[n - 1] for n in self._loops if n > depth), block)
