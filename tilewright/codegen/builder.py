@@ -10,19 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 from math import gcd, prod
 from typing import Any
 
 from xdsl.dialects import arith, func, scf, vector
 from xdsl.dialects.builtin import (
-    AnyFloat,
     DenseArrayBase,
-    DenseIntOrFPElementsAttr,
     FloatAttr,
-    IndexType,
     IntegerAttr,
-    IntegerType,
     StringAttr,
     UnitAttr,
     VectorType,
@@ -32,14 +28,14 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
+from tilewright.codegen.made_constants import Constants, index
 from tilewright.dialects import mach
-from tilewright.dialects.folding import Folding, Idx, Kind
+from tilewright.dialects.folding import Idx, Kind
 from tilewright.dialects.movement import shape_of_type
 from tilewright.dialects.upstream.arith import constant
 from tilewright.dialects.upstream.combining import combining
 from tilewright.dialects.upstream.vector import ShapeCastOp
 
-index = IndexType()
 _SHARED = (arith.AddiOp, arith.SubiOp, arith.MuliOp, arith.DivSIOp)
 """What stands once in a block for every target: more would live longer in registers of a GPU."""
 Made = Sequence[SSAValue] | None
@@ -65,45 +61,6 @@ def vec(element: Attribute, *shape: int) -> VectorType[Any]:
 def lane_type(element: Attribute, lanes: int) -> Attribute:
     """The register type of `lanes` elements: the scalar itself for one lane."""
     return element if lanes == 1 else VectorType(element, [lanes])
-
-
-class Constants(Folding):
-    """Constants that stand once, in front of all ops of a function's first block, `entry`."""
-
-    def __init__(self, entry: Block):
-        self.entry = entry
-        self._constants: dict[tuple[Attribute, str], SSAValue] = {}
-
-    def _at_entry(self, op: Operation) -> SSAValue:
-        first = self.entry.first_op
-        if first is None:
-            self.entry.add_op(op)
-        else:
-            self.entry.insert_op_before(op, first)
-        return op.results[0]
-
-    def constant(self, type: Attribute, value: int | float) -> SSAValue:
-        """A scalar, or every component of a vector type."""
-        key = (type, repr(value))
-        found = self._constants.get(key)
-        if found is None:
-            found = self._at_entry(arith.ConstantOp(_held(type, repr(value), value), type))
-            self._constants[key] = found
-        return found
-
-    def dense(self, type: VectorType[Any], values: Sequence[float]) -> SSAValue:
-        """A constant vector, component by component."""
-        values = list(values)
-        key = (type, repr(values))
-        found = self._constants.get(key)
-        if found is None:
-            attr = DenseIntOrFPElementsAttr.from_list(type, values)  # pyright: ignore
-            found = self._constants[key] = self._at_entry(arith.ConstantOp(attr, type))
-        return found
-
-    def idx(self, value: Idx) -> SSAValue:
-        """An index as an SSA value."""
-        return self.constant(index, value) if isinstance(value, int) else value
 
 
 class Builder(Constants):
@@ -491,27 +448,3 @@ def replace(op: Operation, make: Callable[[Builder], Sequence[SSAValue]]) -> lis
         old.replace_all_uses_with(value)
     Rewriter.erase_op(op)
     return values
-
-
-@lru_cache(1024)
-def _held(type: Attribute, text: str, value: int | float) -> Any:
-    """What a constant holds, made once for all functions: xDSL verifies each. `text` tells 0.0 from -0.0."""
-    element = type.element_type if isinstance(type, VectorType) else type
-    attr: Any
-    if isinstance(element, AnyFloat):
-        attr = FloatAttr(float(value), element)
-    else:
-        attr = IntegerAttr(_wrapped(int(value), element), element)  # pyright: ignore
-    if isinstance(type, VectorType):
-        attr = DenseIntOrFPElementsAttr.from_list(type, [attr.value.data])  # pyright: ignore
-    return attr
-
-
-def _wrapped(value: int, element: Attribute) -> int:
-    """`value` in the range that an attribute of this integer type holds."""
-    if isinstance(element, IntegerType):
-        width = element.width.data
-        value &= (1 << width) - 1
-        if width > 1 and value >> (width - 1):
-            value -= 1 << width
-    return value
