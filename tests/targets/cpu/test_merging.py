@@ -123,7 +123,7 @@ def decayed(X, Y, BM: tw.constexpr, BN: tw.constexpr):
 
 @pytest.mark.parametrize("name", ["f32", "bf16"])
 def test_programs_without_products_are_merged_along_rows_and_columns(rng, name):
-    m, n = (int(x) for x in rng.integers((500, 1300), (560, 1400)))
+    m, n = (int(x) for x in rng.integers((800, 1400), (860, 1500)))
     bm, bn = (int(x) for x in rng.choice([8, 16, 32], 2))
     x, g, y = (rng.standard_normal(shape).astype(KINDS[name]) for shape in ((m, n), n, (m, n)))
     own, tiles = {"target": "cpu", "num_threads": 2}, {"BM": bm, "BN": bn}
@@ -225,9 +225,10 @@ def test_few_programs_and_large_tiles_are_no_reason_to_compile_again():
     assert not merging.may_pay(64 * 64, (64, 1, 1), 64)
     assert not merging.may_pay(256 * 512, (64, 64, 1), 2)
     assert not merging.may_pay(0, (64, 64, 1), 2)
-    assert merging.may_pay(64 * 64, (8, 8, 1), 2, rows=True)
-    assert not merging.may_pay(64 * 64, (4, 8, 1), 2, rows=True)
-    assert not merging.may_pay(64 * 64, (8, 8, 1), 17, rows=True)
+    assert merging.may_pay(64 * 64, (16, 16, 1), 2, rows=True)
+    assert not merging.may_pay(64 * 64, (8, 16, 1), 2, rows=True)
+    assert not merging.may_pay(64 * 64, (16, 16, 1), 65, rows=True)
+    assert not merging.may_pay(256 * 128, (16, 16, 1), 2, rows=True)
 
 
 def test_a_side_that_one_program_covers_is_not_made_longer(rng, monkeypatch):

@@ -38,7 +38,7 @@ MORE_FACTORS = (*FACTORS, 32, 64)
 LARGE = 1 << 17
 """Elements of a tile that gains nothing from being larger."""
 MANY = 1 << 16
-"""Elements of a result from which on another compilation may be worth it; for rows, which take less, four times as
+"""Elements of a result from which on another compilation may be worth it; of rows, which take less, 16 times as
 many."""
 GAIN = 0.05
 """What part of the time it must save: the cost is no better known."""
@@ -53,8 +53,9 @@ def may_pay(tile: int, grid: Grid, threads: int, rows: bool = False) -> bool:
     """Can merging be worth a thought, for programs whose largest product has so many elements, or what they store where
     they have none (`rows`)?"""
     programs = grid[0] * grid[1] * grid[2]
-    many = programs >= 4 * threads if rows else programs > threads
-    return 0 < tile <= LARGE // 2 and many and programs * tile >= (4 * MANY if rows else MANY)
+    if rows:  # tiles of an eighth of the largest lose little
+        return 0 < tile <= LARGE // 8 and programs >= 4 * threads and programs * tile >= 16 * MANY
+    return 0 < tile <= LARGE // 2 and programs > threads and programs * tile >= MANY
 
 
 def _best(told: Mapping[Grid, float]) -> Grid:
