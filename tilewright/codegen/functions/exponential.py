@@ -14,8 +14,7 @@ from tilewright.codegen.lane_ops import Lanes
 
 # p(r) = 1 + r (c[n-1] + ... + c[0] r^(n-1)), by degree; relative error about 2^-(bits).
 EXP2_F32 = {
-    3: (0.0557546503841877, 0.24203532934188843, 0.6931471824645996),
-    4: (0.009656710550189018, 0.05583828315138817, 0.24022530019283295, 0.6931367516517639),
+    3: (0.05500893294811249, 0.24221095442771912, 0.6932829022407532),
     6: (
         0.00015453163359779865,
         0.0013390863314270973,
@@ -25,11 +24,8 @@ EXP2_F32 = {
         0.6931471824645996,
     ),
 }
-# The same for 0 <= r < 1.
-EXP2_ABOVE = {
-    3: (0.0770670473575592, 0.22764499485492706, 0.6951167583465576),
-    4: (0.013426684774458408, 0.052242472767829895, 0.2412802129983902, 0.6930448412895203),
-}
+EXP2_ABOVE = (0.0770670473575592, 0.22764499485492706, 0.6951167583465576)
+"""The same for 0 <= r < 1. Of three coefficients these give 13.5 bits, those for |r| <= 1/2 13.2."""
 # p(r) = 1 + r + r^2 (c[n-1] + ... + c[0] r^(n-1))
 EXP_F32 = (
     0.0013927260879427195,
@@ -117,13 +113,13 @@ def _exp2_avx512(o: Lanes, s: str, x: str, fast: bool, bits: int) -> str:
     n = floor(x) of x itself; every bit of an f32 needs n, the integer nearest to x.
     """
     t, degree = o.type(s), _degree(fast, bits)
-    floor = s == "float" and degree in EXP2_ABOVE
+    floor = s == "float" and degree == len(EXP2_ABOVE)
     r = _avx512(o, s, "reduce", [(t, x), ("i32", "9" if floor else "8")], "-1")
     n = x if floor else o.op("fsub", t, x, r)
     if s == "double":
         r = o.op("fmul", t, r, o.const(s, LN2))
         return _vscalef(o, s, o.horner(s, r, (*EXP_F64, 1.0, 1.0)), n)
-    p = o.horner(s, r, (*(EXP2_ABOVE if floor else EXP2_F32)[degree], 1.0))
+    p = o.horner(s, r, (*(EXP2_ABOVE if floor else EXP2_F32[degree]), 1.0))
     if not fast or o.count < 8:
         return _vscalef(o, s, p, n)
     normal = o.fcmp("uge", t, x, o.const(s, -126.0))
@@ -131,8 +127,8 @@ def _exp2_avx512(o: Lanes, s: str, x: str, fast: bool, bits: int) -> str:
 
 
 def _degree(fast: bool, bits: int) -> int:
-    """Degree of the polynomial for 2^r that a result of so many bits needs."""
-    return 6 if not fast or bits > 11 else 4 if bits > 8 else 3
+    """Degree of the polynomial for 2^r that a result of so many bits needs, and two more."""
+    return 6 if not fast or bits > 11 else 3
 
 
 def bits_of_rounder(o: Lanes, s: str) -> str:
