@@ -69,3 +69,27 @@ def test_a_tile_that_moves_back_counts() -> None:
 def test_a_part_that_is_used_otherwise_stays() -> None:
     use = f"{loaded('0, 0')}\n    %y = memref.load %w[%c0, %c1] : memref<?x?xf32, strided<[?, 1], offset: ?>>"
     assert "memref.subview" in folded(use)
+
+
+ARENA = """gpu.module @m { gpu.func @k(%a: memref<8x16xf32>, %o: memref<8x16xf32>) kernel {
+  %m = memref.alloc() {alignment = 1024 : i64} : memref<1024xi8, 3>
+  %c0 = arith.constant 0 : index
+  %at = arith.constant AT : index
+  %x = memref.view %m[%c0][] : memref<1024xi8, 3> to memref<8x16xf32, 3>
+  %y = memref.view %m[%at][] : memref<1024xi8, 3> to memref<16x8xf32, 3>
+  %one = arith.constant 1.0 : f32
+  memref.store %one, %x[%c0, %c0] : memref<8x16xf32, 3>
+  memref.store %one, %y[%c0, %c0] : memref<16x8xf32, 3>
+  memref.dealloc %m : memref<1024xi8, 3>
+  gpu.return } }"""
+
+
+@pytest.mark.parametrize(("at", "apart"), [(512, True), (256, False)])
+def test_views_of_bytes_are_arrays_where_they_lie_apart(at: int, apart: bool) -> None:
+    module = parse_module(ARENA.replace("AT", str(at)))
+    fold_views(kernel_of(module))
+    module.verify()
+    text = print_module(module)
+    assert ("memref.view" not in text) is apart and "dealloc" not in text
+    assert text.count("memref.alloc()") == 1 + apart
+    assert ("{alignment = 512 : i64} : memref<16x8xf32, 3>" in text) is apart

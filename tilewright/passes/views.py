@@ -43,6 +43,11 @@ from tilewright.passes.pipeline import Pass, Unit
 def fold_views(function: gpu.FuncOp) -> None:
     """Turns tiles of array views into tiles of the arrays, and views of shared bytes into arrays."""
     for op in list(function.walk()):
+        if isinstance(
+            op, memref.DeallocOp
+        ):  # what a kernel has it keeps, so that passes may move what reads it
+            Rewriter.erase_op(op)
+    for op in list(function.walk()):
         if isinstance(op, memref.AllocOp | memref.AllocaOp) and is_shared(op.memref.type):
             _allocate_apart(op)
     views = [op for op in function.walk() if isinstance(op, memref.SubviewOp)]
@@ -141,10 +146,8 @@ def _fold(tile: xetile.InitTileOp, view: memref.SubviewOp, slot: bool) -> None:
 
 def _allocate_apart(op: memref.AllocOp | memref.AllocaOp) -> None:
     """Gives each array that bytes are viewed as memory of its own, if no two of them meet."""
-    users = [use.operation for use in op.memref.uses]
-    views = [user for user in users if not isinstance(user, memref.DeallocOp)]
     arrays: dict[tuple[int, MemRefType], list[memref.ViewOp]] = {}
-    for view in views:
+    for view in [use.operation for use in op.memref.uses]:
         if not isinstance(view, memref.ViewOp) or view.sizes:
             return
         start, kind = constant(view.byte_shift), view.result.type
@@ -165,10 +168,6 @@ def _allocate_apart(op: memref.AllocOp | memref.AllocaOp) -> None:
         for view in same:
             view.result.replace_all_uses_with(array.results[0])
             Rewriter.erase_op(view)
-    for use in list(op.memref.uses):
-        for array in made:
-            Before(use.operation).insert(memref.DeallocOp.get(array))
-        Rewriter.erase_op(use.operation)
     Rewriter.erase_op(op)
 
 
