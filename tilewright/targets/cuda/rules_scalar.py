@@ -130,6 +130,7 @@ def allocate(d: Distributor, op: Operation) -> None:
     if memory_space(result) not in (0, 3, None):
         raise d.error(op, f"there is no memory space {memory_space(result)} on {d.machine.name}")
     offset = d.shared.allocate(count, "an array of the workgroup", op=op)
+    d.hazards.reuse(d, MemoryRange(offset, offset + count))
     pointer = d.shared_pointer(offset)
     d.set_matrix(result, matrix_of_memref(d.b, pointer, type, [], []))
 

@@ -73,11 +73,18 @@ class Hazards:
         """This op writes `place`."""
         self._touch(d, RangeAccess(place, True))
 
+    def reuse(self, d: Distributor, place: MemoryRange) -> None:
+        """Shared memory that the compiler allocated before becomes an array's, which has a name of its own."""
+        self._meet(d, RangeAccess(place, True))
+
     def _touch(self, d: Distributor, access: RangeAccess) -> None:
+        self._meet(d, access)
+        self.pending.add(access)
+
+    def _meet(self, d: Distributor, access: RangeAccess) -> None:
         unknown = self.any_shared and access.place.root is None
         if unknown or any(conflict(a, access, self.may_alias) for a in self.pending):
             d.barrier()
-        self.pending.add(access)
 
     @property
     def shared(self) -> bool:

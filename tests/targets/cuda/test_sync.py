@@ -1,0 +1,44 @@
+"""Barriers between accesses: memory that the compiler had for an exchange, and that is an array's after."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tilewright.dialects.text import parse_module
+from tilewright.runtime.arrays import describe
+from tilewright.targets.base import CompileOptions
+from tilewright.targets.cuda.executable import CudaExecutable
+from tilewright.targets.entry import build_text
+
+REUSED = """
+gpu.module @m { gpu.func @k(%n: memref<4xi64>, %o: memref<4xi64>) kernel attributes {tilewright.level = "workgroup"} {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %one = arith.constant 1 : i64
+  %old = memref.atomic_rmw addi %one, %n[%c0] : (i64, memref<4xi64>) -> i64
+  %p = gpu.block_id x
+  %none = scf.for %i = %c0 to %p step %c1 iter_args(%x = %old) -> (i64) {
+    scf.yield %x : i64
+  }
+  %two = arith.constant dense<2> : vector<2xi64>
+  %m = memref.alloca() : memref<2xi64>
+  vector.transfer_write %two, %m[%c0] : vector<2xi64>, memref<2xi64>
+  %x = memref.load %m[%p] : memref<2xi64>
+  %y = arith.addi %x, %none : i64
+  memref.store %y, %o[%c0] : memref<4xi64>
+  gpu.return } }
+"""
+"""What the atomic found reaches all threads through the first bytes of shared memory, where the array lies after."""
+
+
+def test_an_array_where_an_exchange_was() -> None:
+    n, o = np.array([5, 0, 0, 0]), np.zeros(4, np.int64)
+    last: list[Any] = []
+    module = parse_module(REUSED)
+    built = build_text(module, CompileOptions(target="sm_90a"), lambda _, m: last.append(m.clone()))
+    assert isinstance(built, CudaExecutable)
+    args = [describe(n), describe(o)]
+    built.interpret(last[-1], (1, 1, 1), args, "late", 0).raise_on_error()
+    assert n[0] == 6 and o[0] == 7
