@@ -219,7 +219,7 @@ class Operands:
             lies: SSAValue | None = None
             if few and array.verbatim and role_b:
                 # Rows along x of single k: a vector of them is what a panel would hold.
-                if format.group == 1 and not array.along_k:
+                if format.group == 1 and array.x_stride == 1:
                     whole = b.cmp("sle", b.times(panels, format.lanes), x_count)
                     beside = b.rem(b.plus(b.times(array.k_stride, size), Caches.line), APART)
                     apart = b.cmp("sge", beside, 2 * Caches.line)
