@@ -28,7 +28,6 @@ from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.diagnostics import unsupported
 from tilewright.dialects.upstream.gpu.memory import SHARED_MEMORY, is_shared, memory_space_number
-from tilewright.dialects.xegpu.types import element_bits
 from tilewright.dialects.xetile import TileAttr, TileType
 from tilewright.passes.carried import LOOPS_AND_BRANCHES, carried_together
 from tilewright.passes.emit import Before
@@ -51,6 +50,8 @@ def shared_bytes(op: Operation) -> int:
 
 def bytes_of(kind: MemRefType) -> int:
     """Of an array without gaps."""
+    from tilewright.dialects.xegpu.types import element_bits  # late: few kernels speak XeGPU
+
     return max(1, prod(kind.get_shape())) * -(-element_bits(kind.element_type) // 8)
 
 

@@ -12,7 +12,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from tilewright.layout.memory import panels
 from tilewright.uarch.base import Limit, Machine, table
 
 if TYPE_CHECKING:
@@ -79,6 +78,7 @@ class MicroKernel:
 
     def a_panel(self, rows: int, k: int) -> Layout:
         """Packed A [rows, k]: panels one after the other, in each ``group_a`` k of every row by turns."""
+        from tilewright.layout.memory import panels  # late: see `base`
 
         self._check("A", rows, self.lanes_a, k)
         group, lanes = self.group_a, self.lanes_a
@@ -92,6 +92,7 @@ class MicroKernel:
 
         Groups of two or four k are the VNNI arrangement.
         """
+        from tilewright.layout.memory import panels
 
         self._check("B", columns, self.lanes_b, k)
         group, lanes = self.group, self.lanes_b
