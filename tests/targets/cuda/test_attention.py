@@ -258,9 +258,9 @@ def order(
     known: dict[SSAValue, int] = dict(zip(counts, grid, strict=True))
     known |= dict(zip(worker_op.results, (worker, workers), strict=True))
     found: list[tuple[int, int, int]] = []
-    outside = Block()
-    count = raster.sections(raster.At(outside, None), counts, worker_op, axis)
-    evaluate(list(outside.ops), known)
+    outside = Block([end := scf.YieldOp()])
+    count = raster.sections(raster.At(end), counts, worker_op, axis)
+    evaluate(list(outside.ops)[:-1], known)
     for section in range(known[count]):
         known[sections.args[0]] = section
         evaluate([op for op in sections.ops if op not in (inner, sections.last_op)], known)

@@ -80,12 +80,6 @@ def lower(kernel: gpu.FuncOp, machine: XeMachine) -> LoweredLane:
         raise unsupported(kernel, "the kernel is not at lane level")
     native = machine.matrix[0].n[0]
     lanes = integer(kernel, LANES, native)
-    if lanes not in machine.subgroup_sizes:
-        raise unsupported(
-            kernel,
-            f"subgroups of {lanes} lanes are not possible on {machine.name}: they have "
-            f"{' or '.join(map(str, machine.subgroup_sizes))}",
-        )
     subgroups = subgroups_of(kernel)
     machine.require("the kernel", "subgroups", subgroups)
     body = kernel.body.blocks[0]

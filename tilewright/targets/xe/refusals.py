@@ -36,8 +36,14 @@ def refuse_instructions(kernel: gpu.FuncOp) -> None:
 
 
 def refuse_other_lanes(kernel: gpu.FuncOp, machine: XeMachine) -> None:
-    """A lane's program in older text has descriptors of the offsets of all lanes."""
+    """Subgroups have as many lanes as the machine's; in older text descriptors have the offsets of all of them."""
     lanes = lanes_of(kernel, machine)
+    if lanes not in machine.subgroup_sizes:
+        raise unsupported(
+            kernel,
+            f"subgroups of {lanes} lanes are not possible on {machine.name}: they have "
+            f"{' or '.join(map(str, machine.subgroup_sizes))}",
+        )
     for op in kernel.walk():
         count = prod(shape_of(op.offsets)) if isinstance(op, CreateDescOp) else lanes
         if count != lanes:
