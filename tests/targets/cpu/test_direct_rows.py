@@ -48,6 +48,18 @@ def test_whole_panels_are_not_copied():
         assert count(what, 64) == 2 * count(what, 256)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_every_second_column_of_b(rng, dtype):
+    """Whole panels, but their elements do not stand side by side: they are copied."""
+    a, b = random(rng, (40, 200), dtype), random(rng, (200, 128), dtype)[:, ::2]
+    c = random(rng, (40, 64), dtype)
+    want = c + a.astype(np.float64) @ b.astype(np.float64)
+    acc = tw.f64 if dtype == np.float64 else tw.f32
+    run = thin_product.options(target="cpu", num_threads=1)
+    run[2, 1](a, b, c, 200, ACC=acc, BM=32, BN=64, BK=32)
+    assert error(c, want) < LIMITS[np.dtype(dtype).name]
+
+
 def test_rows_of_b_are_fetched_from_where_they_are():
     """Those of the next block of k, for groups of three, two and one panels: each line by one of the micro-kernels that
     use them, with each step of a loop and of what is left of it."""
