@@ -36,9 +36,9 @@ def refuse_instructions(kernel: gpu.FuncOp) -> None:
 
 
 def refuse_other_lanes(kernel: gpu.FuncOp, machine: XeMachine) -> None:
-    """Subgroups have as many lanes as the machine's; in older text descriptors have the offsets of all of them."""
+    """Subgroups are the machine's or parts of these; in older text descriptors have the offsets of all of their lanes."""
     lanes = lanes_of(kernel, machine)
-    if lanes not in machine.subgroup_sizes:
+    if machine.subgroup_sizes[0] % lanes and lanes not in machine.subgroup_sizes:
         raise unsupported(
             kernel,
             f"subgroups of {lanes} lanes are not possible on {machine.name}: they have "
