@@ -36,7 +36,7 @@ def refuse_instructions(kernel: gpu.FuncOp) -> None:
 
 
 def refuse_other_lanes(kernel: gpu.FuncOp, machine: XeMachine) -> None:
-    """Subgroups are the machine's or parts of these; in older text descriptors have the offsets of all of their lanes."""
+    """Subgroups are the machine's or parts of these; in older text descriptors have the offsets of all lanes."""
     lanes = lanes_of(kernel, machine)
     if machine.subgroup_sizes[0] % lanes and lanes not in machine.subgroup_sizes:
         raise unsupported(
