@@ -95,6 +95,19 @@ class XeMachine(Machine):
     grf_bytes: int = 64
     """Bytes of one general register; a subgroup has 128 of them, or 256 in large mode."""
 
+    @property
+    def lanes(self) -> int:
+        """Of a subgroup whose size nothing states: as many as dpas has columns."""
+        return self.matrix[0].n[0]
+
+    def subgroup_for(self, lanes: int) -> int | None:
+        """The size of the subgroup that runs one of so many lanes: the same, or the smallest where it is a part of
+        that; None where the machine has none."""
+        if lanes in self.subgroup_sizes:
+            return lanes
+        smallest = self.subgroup_sizes[0]
+        return None if smallest % lanes else smallest
+
     def row_form(self, form: str, bits: int) -> RowForm | None:
         """The 1-D block messages of words of so many bits; None where there are none."""
         return next((r for r in self.rows if (r.form, r.bits) == (form, bits)), None)

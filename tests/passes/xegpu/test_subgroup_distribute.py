@@ -16,7 +16,6 @@ from tests.passes.xegpu.subgroup_programs import PROGRAMS, Array, text
 from tilewright import reference
 from tilewright.dialects.text import parse_module, print_module, verify_module
 from tilewright.dialects.xegpu import LoadNdOp
-from tilewright.passes.xegpu.ownership import lanes_of
 from tilewright.passes.xegpu.pipeline import PIPELINE, SUBGROUP, distribute_to_lanes
 from tilewright.tools.check import difference
 from tilewright.uarch.xe import xe_machine
@@ -78,7 +77,7 @@ EIGHT_LANES = (
 )
 def test_ops_keep_their_meaning(name: str, chip: str):
     program = PROGRAMS[name]
-    module = parse_module(text(program, lanes_of(xe_machine(chip))), "program.mlir")
+    module = parse_module(text(program, xe_machine(chip).lanes), "program.mlir")
     seed = secrets.randbelow(2**31)
     rng = np.random.default_rng(seed)
     inputs = [data(array, rng) for array in program.arrays]
@@ -103,7 +102,7 @@ def test_ops_keep_their_meaning(name: str, chip: str):
 
 
 def lowered(name: str, chip: str = "pvc") -> Any:
-    module = parse_module(text(PROGRAMS[name], lanes_of(xe_machine(chip))), "program.mlir")
+    module = parse_module(text(PROGRAMS[name], xe_machine(chip).lanes), "program.mlir")
     return stages(module, chip)[-1][1]
 
 

@@ -21,7 +21,7 @@ from tilewright.passes.xegpu.lane_fragments import (
     LaneFragments,
     element_of,
 )
-from tilewright.passes.xegpu.ownership import OwnershipAnalysis, lanes_of
+from tilewright.passes.xegpu.ownership import OwnershipAnalysis
 from tilewright.rules import Rules
 from tilewright.uarch.xe import XeMachine
 
@@ -39,7 +39,7 @@ class LaneProgram(LaneFragments):
 
     def __init__(self, kernel: gpu.FuncOp, xe: XeMachine, hardware: bool):
         super().__init__()
-        self.lanes = lanes_of(xe)
+        self.lanes = xe.lanes
         self.owners = OwnershipAnalysis(kernel, xe, whole=True)
         self.held: dict[SSAValue, Held] = {}
         self.hardware_reductions = hardware

@@ -47,11 +47,6 @@ from tilewright.uarch.xe import XeMachine
 Shape = tuple[int, ...]
 
 
-def lanes_of(xe: XeMachine) -> int:
-    """Lanes of a subgroup: as many as dpas has columns."""
-    return xe.matrix[0].n[0]
-
-
 def box_of_insertion(
     op: more.InsertStridedSliceOp | vector.InsertOp,
 ) -> tuple[list[int], Shape, int] | None:
@@ -149,7 +144,7 @@ class OwnershipAnalysis:
     """
 
     def __init__(self, function: gpu.FuncOp, xe: XeMachine, *, whole: bool):
-        self.xe, self.lanes, self.whole = xe, lanes_of(xe), whole
+        self.xe, self.lanes, self.whole = xe, xe.lanes, whole
         ops = list(function.walk())
         self.plan = Planner[ly.Layout](
             values_of(function),

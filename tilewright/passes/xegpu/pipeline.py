@@ -99,7 +99,7 @@ def _shares_too_much(unit: XeUnit) -> bool:
 def _loop_over_k(kernel: gpu.FuncOp, machine: XeMachine) -> None:
     """Turns deep products of types that no matrix instruction has into loops over k."""
     # A row of A in a step is one element for each lane.
-    k_loops(kernel, machine.matrix[0].n[0], lambda op: not has_types(machine, op))
+    k_loops(kernel, machine.lanes, lambda op: not has_types(machine, op))
 
 
 XETILE_TO_XEGPU = Pass[Unit[Any]]("xetile-to-xegpu", xetile_to_xegpu, BOTH, "module")
@@ -115,14 +115,15 @@ OWN_MEMORY = Pass[XeUnit]("own-memory", own_memory, (*BOTH, "lane"))
 def _own_elements(unit: XeUnit) -> None:
     """Has each lane load and store its own elements where no block message gives it these: subgroups that are smaller
     than the machine's share one of these."""
-    kernel, sizes = unit.kernel, unit.machine.subgroup_sizes
-    lanes = integer(kernel, LANES, unit.machine.matrix[0].n[0])
-    if lanes in sizes or sizes[0] % lanes:
+    kernel, machine = unit.kernel, unit.machine
+    lanes = integer(kernel, LANES, machine.lanes)
+    size = machine.subgroup_for(lanes)
+    if size is None or size == lanes:
         lane_elements(kernel, lanes, keeps_map)
         return
     lane_elements(kernel, lanes)
     lane_memory(kernel, lanes, lambda op: getattr(op, "subgroup_block_io", False))
-    subgroup_parts(kernel, lanes, sizes[0])
+    subgroup_parts(kernel, lanes, size)
 
 
 LANE_ELEMENTS = Pass[XeUnit]("xegpu-lane-elements", _own_elements, ("lane",), "unit", machine=True)

@@ -25,7 +25,7 @@ from tilewright.passes.kernel import add_remarks
 from tilewright.passes.xegpu import layout_text as own
 from tilewright.passes.xegpu.lane_layouts import lane_attribute
 from tilewright.passes.xegpu.legalize import legalize
-from tilewright.passes.xegpu.ownership import OwnershipAnalysis, is_free, lanes_of
+from tilewright.passes.xegpu.ownership import OwnershipAnalysis, is_free
 from tilewright.uarch.xe import XeMachine
 
 
@@ -81,12 +81,12 @@ def _realisable(kernel: gpu.FuncOp, machine: XeMachine) -> None:
         if not isinstance(layout, LayoutAttr):
             return layout
         grid = layout.field("lane_layout")
-        if grid is None or prod(grid) == lanes_of(machine):
+        if grid is None or prod(grid) == machine.lanes:
             return layout
         where = location_of(op)
         remark = (
             f"{op.name}: lane_layout = {[*grid]} is for {prod(grid)} lanes, {machine.name} has "
-            f"{lanes_of(machine)}: its own distribution is used"
+            f"{machine.lanes}: its own distribution is used"
         )
         remarks.append(remark if where is None else f"{where}: {remark}")
         if layout.is_workgroup() or layout.field("inst_data") is not None:

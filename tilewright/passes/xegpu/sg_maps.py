@@ -94,7 +94,7 @@ def check_descriptor_map(xe: XeMachine, op: Operation) -> None:
     if sg_map is None:
         return
     lanes = prod(ints(sg_map.wi_layout))
-    width = xe.matrix[0].n[0]
+    width = xe.lanes
     if lanes != width:
         raise refuse(
             op,

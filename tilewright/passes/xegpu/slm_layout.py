@@ -37,7 +37,7 @@ from tilewright.dialects.upstream.gpu.memory import is_shared
 from tilewright.dialects.xegpu.types import MemDescType, element_bits
 from tilewright.passes.emit import Before
 from tilewright.passes.integers import is_multiple
-from tilewright.passes.xegpu.ownership import OwnershipAnalysis, lanes_of
+from tilewright.passes.xegpu.ownership import OwnershipAnalysis
 from tilewright.uarch.xe import XeMachine
 
 ACCESS_BITS = 256
@@ -149,7 +149,7 @@ def message_rows(xe: XeMachine, access: xegpu.MatrixAccess, most: int) -> int:
     form = xe.row_form("load" if isinstance(access, xegpu.LoadMatrixOp) else "store", bits)
     if form is None:
         return 0
-    row = lanes_of(xe) * bits // 8
+    row = xe.lanes * bits // 8
     fits = [n for n in form.counts if n <= most and n * row % form.shared_align == 0]
     return max(fits, default=0)
 

@@ -32,7 +32,6 @@ from tilewright.dialects.upstream.gpu.lanes import LANES
 from tilewright.passes.kernel import LEVEL, add_remarks
 from tilewright.passes.thread_ids import thread_ids_to_subgroup_ids
 from tilewright.passes.xegpu.lanes import LaneProgram, rule
-from tilewright.passes.xegpu.ownership import lanes_of
 from tilewright.uarch.xe import XeMachine
 
 
@@ -49,7 +48,7 @@ def subgroup_distribute(kernel: gpu.FuncOp, xe: XeMachine, *, hardware: bool = F
     rewriting.kernel(kernel)
     add_remarks(kernel, rewriting.remarks)
     kernel.attributes[LEVEL] = StringAttr("lane")
-    kernel.attributes[LANES] = IntegerAttr(lanes_of(xe), i64)
+    kernel.attributes[LANES] = IntegerAttr(xe.lanes, i64)
 
 
 @rule("xegpu.update_nd_offset", "xegpu.create_tdesc", "xegpu.update_offset")

@@ -78,8 +78,7 @@ def lower(kernel: gpu.FuncOp, machine: XeMachine) -> LoweredLane:
     level = kernel.attributes.get(LEVEL)
     if not isinstance(level, StringAttr) or level.data != "lane":
         raise unsupported(kernel, "the kernel is not at lane level")
-    native = machine.matrix[0].n[0]
-    lanes = integer(kernel, LANES, native)
+    lanes = integer(kernel, LANES, machine.lanes)
     subgroups = subgroups_of(kernel)
     machine.require("the kernel", "subgroups", subgroups)
     body = kernel.body.blocks[0]

@@ -27,7 +27,6 @@ from tilewright.dialects.upstream.arith import folded
 from tilewright.dialects.xegpu import distribution
 from tilewright.passes.integers import is_multiple
 from tilewright.passes.xegpu.lane_memory import address
-from tilewright.passes.xegpu.ownership import lanes_of
 from tilewright.passes.xegpu.slm_layout import is_panel, message_rows
 from tilewright.targets.xe.building import Index, LaneBuilder, bits_of, count_of, element_of, words
 from tilewright.targets.xe.forms import RowMessage
@@ -112,7 +111,7 @@ def _row(
         return None
     count, bits = kind.element_count(), bits_of(kind.element_type)
     down, across = op.mixed_offsets
-    if s.lanes != lanes_of(s.machine) or not is_panel(op.desc, s.lanes):
+    if s.lanes != s.machine.lanes or not is_panel(op.desc, s.lanes):
         return None
     if not is_multiple(across, s.lanes) or message_rows(s.machine, op, count) != count:
         return None

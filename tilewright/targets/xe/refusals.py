@@ -38,7 +38,7 @@ def refuse_instructions(kernel: gpu.FuncOp) -> None:
 def refuse_other_lanes(kernel: gpu.FuncOp, machine: XeMachine) -> None:
     """Subgroups are the machine's or parts of these; in older text descriptors have the offsets of all lanes."""
     lanes = lanes_of(kernel, machine)
-    if machine.subgroup_sizes[0] % lanes and lanes not in machine.subgroup_sizes:
+    if machine.subgroup_for(lanes) is None:
         raise unsupported(
             kernel,
             f"subgroups of {lanes} lanes are not possible on {machine.name}: they have "

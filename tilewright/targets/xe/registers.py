@@ -94,7 +94,7 @@ class Pressure:
 
 def lanes_of(kernel: gpu.FuncOp, machine: XeMachine) -> int:
     """Lanes of a subgroup of a kernel."""
-    return integer(kernel, LANES, machine.matrix[0].n[0])
+    return integer(kernel, LANES, machine.lanes)
 
 
 def liveness_of(kernel: gpu.FuncOp, lanes: int) -> Liveness:
