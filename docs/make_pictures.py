@@ -27,6 +27,7 @@ from tilewright.passes.xegpu.pipeline import lower
 from tilewright.passes.xegpu.to_xetile import xegpu_to_xetile
 from tilewright.tools import ownership as draw
 from tilewright.tools.drawing import Picture, stack
+from tilewright.uarch import fragments as fr
 from tilewright.uarch.sm90 import smem_tile
 from tilewright.uarch.x86 import X86_64
 
@@ -177,7 +178,7 @@ def swizzle() -> Picture:
 def panel() -> Picture:
     """The start of a packed B panel for AMX."""
     (kernel,) = X86_64.able({"amx-tile", "amx-bf16"}, "bf16", "bf16", "f32")
-    packed = kernel.b_panel(32, 32)
+    packed = fr.b_panel(kernel, 32, 32)
     title = "B packed for AMX bf16: element addresses"
     return draw.addresses(packed, title, itemsize=2, cell=32, rows=6, columns=18)
 

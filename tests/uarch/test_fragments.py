@@ -251,8 +251,8 @@ def test_panels_hold_what_the_micro_kernel_reads_in_order(kernel: MicroKernel):
     rows, columns = 2 * kernel.mr, 2 * kernel.nr
     a, b = rng.integers(-4, 5, (rows, k)), rng.integers(-4, 5, (k, columns))
     packed_a, packed_b = np.empty(a.size, int), np.empty(b.size, int)
-    packed_a[kernel.a_panel(rows, k).address(*np.indices(a.shape))] = a
-    packed_b[kernel.b_panel(k, columns).address(*np.indices(b.shape))] = b
+    packed_a[fr.a_panel(kernel, rows, k).address(*np.indices(a.shape))] = a
+    packed_b[fr.b_panel(kernel, k, columns).address(*np.indices(b.shape))] = b
     la, lb, g, ga = kernel.lanes_a, kernel.lanes_b, kernel.group, kernel.group_a
     panels_a = packed_a.reshape(rows // la, k // ga, la, ga // g, g)
     panels_b = packed_b.reshape(columns // lb, k // ga, ga // g, lb, g)
@@ -271,10 +271,10 @@ def test_panels_are_addressed_as_the_packer_does(kernel: MicroKernel):
 
     x, at = np.indices((2 * kernel.mr, k))
     want = address(x, at, kernel.lanes_a, kernel.group_a)
-    assert np.array_equal(kernel.a_panel(2 * kernel.mr, k).address(x, at), want)
+    assert np.array_equal(fr.a_panel(kernel, 2 * kernel.mr, k).address(x, at), want)
     at, x = np.indices((k, 2 * kernel.nr))
     want = address(x, at, kernel.lanes_b, kernel.group)
-    assert np.array_equal(kernel.b_panel(k, 2 * kernel.nr).address(at, x), want)
+    assert np.array_equal(fr.b_panel(kernel, k, 2 * kernel.nr).address(at, x), want)
 
 
 def test_micro_kernels_fit_the_registers():
@@ -302,7 +302,7 @@ def test_panels_refuse_what_must_be_padded():
     with pytest.raises(
         ly.LayoutError, match=r"A of 10 x k=8 does not fill panels of 4 x 1 of fma\.ymm"
     ):
-        kernel.a_panel(10, 8)
+        fr.a_panel(kernel, 10, 8)
 
 
 def test_micro_kernels_by_features():

@@ -18,7 +18,7 @@ from tilewright.codegen.convert import convert_float
 from tilewright.codegen.elementwise import fast_flags, float_elementwise
 from tilewright.codegen.lane_ops import Lanes, mangle
 from tilewright.codegen.math import is_fast
-from tilewright.codegen.printer import Printer, attribute, integer_attribute, unsupported
+from tilewright.codegen.printer import Printer, attribute, integer_attribute, prints, unsupported
 from tilewright.codegen.reductions import F32, combiner
 from tilewright.codegen.registers import Element, RegisterLayout
 from tilewright.codegen.target import Handler
@@ -237,8 +237,6 @@ def _nv_function(name: str) -> Handler:
         return o.p.call("float", f"llvm.nvvm.{unit}.f", one)
 
     def print_op(p: Printer, op: Operation) -> None:
-        from tilewright.codegen.printer import prints
-
         if not is_fast(op) or p.layout(op.operands[0].type).element.name == "f64":
             prints.by_name[op.name](p, op)
             return

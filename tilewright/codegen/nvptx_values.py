@@ -29,7 +29,7 @@ from tilewright.codegen.pointers import (
     pointer_type,
     string_constant,
 )
-from tilewright.codegen.printer import Printer, attribute, integer_attribute, unsupported
+from tilewright.codegen.printer import Printer, attribute, integer_attribute, prints, unsupported
 from tilewright.codegen.target import Handler
 
 SHARED_SYMBOL = "tilewright_shared"
@@ -105,8 +105,6 @@ def _print_divf(p: Printer, op: Operation) -> None:
 
 def _print_sqrt(p: Printer, op: Operation) -> None:
     if not is_fast(op) or p.layout(op.operands[0].type).element.name == "f64":
-        from tilewright.codegen.printer import prints
-
         prints.by_name[op.name](p, op)
         return
 

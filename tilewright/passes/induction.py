@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 from xdsl.dialects import affine, gpu, memref, scf
 from xdsl.dialects.arith import CmpiOp
-from xdsl.dialects.builtin import IntegerAttr, IntegerType, MemRefType
+from xdsl.dialects.builtin import IndexType, IntegerAttr, IntegerType, MemRefType
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
 from tilewright.passes.affine import Expr, Kind, Symbol, Symbols
@@ -463,8 +463,6 @@ def _plain(name: str) -> str:
 
 
 def _is_integer(value: SSAValue) -> bool:
-    from xdsl.dialects.builtin import IndexType
-
     return isinstance(value.type, (IntegerType, IndexType))
 
 

@@ -27,6 +27,7 @@ from xdsl.ir import Attribute, Block, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.diagnostics import unsupported
+from tilewright.dialects.upstream.arith import element_bits
 from tilewright.dialects.upstream.gpu.memory import SHARED_MEMORY, is_shared, memory_space_number
 from tilewright.dialects.xetile import TileAttr, TileType
 from tilewright.passes.carried import LOOPS_AND_BRANCHES, carried_together
@@ -50,8 +51,6 @@ def shared_bytes(op: Operation) -> int:
 
 def bytes_of(kind: MemRefType) -> int:
     """Of an array without gaps."""
-    from tilewright.dialects.xegpu.types import element_bits  # late: few kernels speak XeGPU
-
     return max(1, prod(kind.get_shape())) * -(-element_bits(kind.element_type) // 8)
 
 

@@ -22,7 +22,9 @@ from dataclasses import dataclass
 
 from xdsl.dialects import arith, gpu, memref, vector
 from xdsl.dialects.builtin import (
+    AnyFloat,
     DenseIntOrFPElementsAttr,
+    FloatAttr,
     IndexType,
     IntegerAttr,
     MemRefType,
@@ -354,8 +356,6 @@ def splat_of(value: SSAValue) -> Attribute | None:
         and isinstance(op.value, DenseIntOrFPElementsAttr)
         and op.value.is_splat()
     ):
-        from xdsl.dialects.builtin import AnyFloat, FloatAttr
-
         number = op.value.get_values()[0]
         element = op.value.type.element_type  # pyright: ignore
         if isinstance(element, AnyFloat):

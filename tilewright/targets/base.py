@@ -12,7 +12,7 @@ import importlib.util
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 from tilewright.arguments import HOST_ALIGNMENT, Argument, ArrayArg, Grid, numpy_view
@@ -396,8 +396,6 @@ def pass_names(given: str | Iterable[str]) -> frozenset[str]:
 
 def with_options(options: CompileOptions, changes: Mapping[str, Any]) -> CompileOptions:
     """``options`` with ``changes``; UnsupportedError names an option that does not exist."""
-    from dataclasses import replace
-
     known = [f.name for f in fields(options)]
     for name in changes:
         if name not in known:

@@ -10,12 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from tilewright.uarch.base import Limit, Machine, table
-
-if TYPE_CHECKING:
-    from tilewright.layout import Layout
 
 ITEMSIZE: Final = table(
     {"f64": 8, "f32": 4, "f16": 2, "bf16": 2, "i8": 1, "u8": 1, "i16": 2, "i32": 4, "i64": 8}
@@ -75,41 +72,6 @@ class MicroKernel:
     def group_a(self) -> int:
         """Consecutive k of one row of A that stand together: a tile's row of 64 bytes, or a group."""
         return self.k_step if self.rows > 1 else self.group
-
-    def a_panel(self, rows: int, k: int) -> Layout:
-        """Packed A [rows, k]: panels one after the other, in each ``group_a`` k of every row by turns."""
-        from tilewright.layout.memory import panels  # late: see `base`
-
-        self._check("A", rows, self.lanes_a, k)
-        group, lanes = self.group_a, self.lanes_a
-        return panels(
-            (rows, k),
-            [(group, 1, 1), (lanes, 0, 1), (k // group, 1, group), (rows // lanes, 0, lanes)],
-        )
-
-    def b_panel(self, k: int, columns: int) -> Layout:
-        """Packed B [k, columns]: panels one after the other, in each ``group`` k of every column by turns.
-
-        Groups of two or four k are the VNNI arrangement.
-        """
-        from tilewright.layout.memory import panels
-
-        self._check("B", columns, self.lanes_b, k)
-        group, lanes = self.group, self.lanes_b
-        return panels(
-            (k, columns),
-            [(group, 0, 1), (lanes, 1, 1), (k // group, 0, group), (columns // lanes, 1, lanes)],
-        )
-
-    def _check(self, what: str, extent: int, panel: int, k: int) -> None:
-        step = max(self.k_step, self.group)
-        if extent % panel or k % step:
-            from tilewright.layout import LayoutError
-
-            raise LayoutError(
-                f"{what} of {extent} x k={k} does not fill panels of {panel} x {step} of {self.name}: "
-                f"pad it while packing"
-            )
 
 
 @dataclass(frozen=True)

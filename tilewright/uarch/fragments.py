@@ -6,7 +6,9 @@ lane holds; 16- and 8-bit elements are packed little-endian into 32-bit register
 
 from __future__ import annotations
 
-from tilewright.layout import Axis, Layout, number
+from tilewright.layout import Axis, Layout, LayoutError, number
+from tilewright.layout.memory import panels
+from tilewright.uarch.cpu import MicroKernel
 
 Triple = tuple[int, int | None, int]
 
@@ -108,3 +110,40 @@ def amx_b(k: int, n: int, pack: int) -> Layout:
 def rows_c(m: int, n: int) -> Layout:
     """Accumulators [m, n], row by row: an AMX tile, or vectors of a micro-kernel."""
     return _layout((m, n), [(n, COL, 1), (m, ROW, 1)])
+
+
+# Operands of the micro-kernels of CPUs, as packed in memory.
+def a_panel(kernel: MicroKernel, rows: int, k: int) -> Layout:
+    """Packed A [rows, k]: panels one after the other, in each `group_a` k of every row by turns. LayoutError where
+    they are not filled."""
+    _filled(kernel, "A", rows, kernel.lanes_a, k)
+    group, lanes = kernel.group_a, kernel.lanes_a
+    return panels(
+        (rows, k),
+        [(group, COL, 1), (lanes, ROW, 1), (k // group, COL, group), (rows // lanes, ROW, lanes)],
+    )
+
+
+def b_panel(kernel: MicroKernel, k: int, columns: int) -> Layout:
+    """Packed B [k, columns]: panels one after the other, in each `group` k of every column by turns: of two or four k
+    that is the VNNI arrangement. LayoutError where they are not filled."""
+    _filled(kernel, "B", columns, kernel.lanes_b, k)
+    group, lanes = kernel.group, kernel.lanes_b
+    return panels(
+        (k, columns),
+        [
+            (group, ROW, 1),
+            (lanes, COL, 1),
+            (k // group, ROW, group),
+            (columns // lanes, COL, lanes),
+        ],
+    )
+
+
+def _filled(kernel: MicroKernel, what: str, extent: int, panel: int, k: int) -> None:
+    step = max(kernel.k_step, kernel.group)
+    if extent % panel or k % step:
+        raise LayoutError(
+            f"{what} of {extent} x k={k} does not fill panels of {panel} x {step} of {kernel.name}: "
+            f"pad it while packing"
+        )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from xdsl.dialects import scf
-from xdsl.dialects.builtin import DYNAMIC_INDEX, ArrayAttr, DenseArrayBase, IndexType, i64
+from xdsl.dialects.builtin import DYNAMIC_INDEX, ArrayAttr, DenseArrayBase, IndexType, i1, i64
 from xdsl.dialects.utils import parse_assignment
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from xdsl.irdl import (
@@ -87,8 +87,6 @@ def _parse_for(cls: Any, parser: Parser) -> Operation:
 
 
 def _parse_if(cls: Any, parser: Parser) -> Operation:
-    from xdsl.dialects.builtin import i1
-
     condition = parser.parse_operand(i1)
     types = parse_result_types(parser)
     then = cls.parse_region_with_yield(parser)

@@ -112,8 +112,6 @@ def coordinate(d: LaneProgram, layout: ly.Layout, dim: int, kind: VectorType[Any
 @rule("vector.create_mask", "vector.constant_mask")
 def mask_op(d: LaneProgram, op: Operation) -> None:
     """create_mask and constant_mask: below the bound in every dimension."""
-    from xdsl.dialects.builtin import IndexType
-
     result = op.results[0]
     layout = d.owners.layout(result)
     bounds = (

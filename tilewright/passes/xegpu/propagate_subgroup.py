@@ -17,6 +17,7 @@ from xdsl.ir import BlockArgument, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright import dtypes
+from tilewright import layout as ly
 from tilewright.diagnostics import (
     Note,
     TilewrightError,
@@ -184,8 +185,6 @@ def _sink_conversions(kernel: Operation) -> None:
             continue
         target = own.from_attribute(op.target_layout)
         if own.layout_of(reduction.dest) is None and target is not None:
-            from tilewright import layout as ly
-
             own.set_layout(reduction.dest, ly.slice_(target, reduced_dims(reduction)))
         op.result.replace_all_uses_with(op.source)
         Rewriter.erase_op(op)

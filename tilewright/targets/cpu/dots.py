@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from xdsl.dialects import arith, vector
-from xdsl.dialects.builtin import IntegerType, VectorType, i32
+from xdsl.dialects.builtin import IntegerType, Signedness, VectorType, i32
 from xdsl.ir import Attribute, SSAValue
 
 from tilewright.codegen.builder import Builder, Idx
@@ -85,8 +85,6 @@ def _widened(type: Attribute) -> str:
 
 
 def is_unsigned(type: Attribute) -> bool:
-    from xdsl.dialects.builtin import Signedness
-
     return isinstance(type, IntegerType) and type.signedness.data == Signedness.UNSIGNED
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from xdsl.dialects import arith, math
-from xdsl.dialects.builtin import AnyFloat, IntegerType, VectorType
+from xdsl.dialects.builtin import AnyFloat, IntegerType, VectorType, f32
 from xdsl.ir import Attribute, SSAValue
 
 from tilewright.codegen.builder import Builder, Idx
@@ -59,7 +59,7 @@ def vector_family_of(m: CpuMachine, a: VectorType, b: VectorType, c: Attribute) 
     if dots is not None:
         return dots
     if isinstance(c, AnyFloat):
-        element = c if itemsize(c) == 8 else _f32()
+        element = c if itemsize(c) == 8 else f32
         nr = m.nr(itemsize(element))
         left, right = PanelFormat(m.mr, 1, element), PanelFormat(nr, 1, element)
         return Family("fma", element, m.mr, nr, left, right, m.kc, m.panels)
@@ -68,12 +68,6 @@ def vector_family_of(m: CpuMachine, a: VectorType, b: VectorType, c: Attribute) 
     left = PanelFormat(m.mr, 1, c, is_unsigned(a.element_type))
     right = PanelFormat(nr, 1, c, is_unsigned(b.element_type))
     return Family("mul", c, m.mr, nr, left, right, m.kc, m.panels)
-
-
-def _f32() -> Attribute:
-    from xdsl.dialects.builtin import f32
-
-    return f32
 
 
 def panel_start(

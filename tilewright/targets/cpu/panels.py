@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import gcd
 
-from xdsl.dialects import arith
+from xdsl.dialects import arith, vector
 from xdsl.dialects.builtin import IntegerType, VectorType, f32, i32
 from xdsl.ir import Attribute, SSAValue
 
@@ -239,6 +239,4 @@ def _zip_groups(b: Builder, parts: list[SSAValue]) -> list[SSAValue]:
 
 
 def _bitcast(b: Builder, x: SSAValue, type: VectorType) -> SSAValue:
-    from xdsl.dialects import vector
-
     return b.value(vector.BitcastOp(x, type))

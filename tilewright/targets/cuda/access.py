@@ -11,7 +11,7 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from xdsl.dialects.builtin import VectorType
+from xdsl.dialects.builtin import VectorType, i1
 from xdsl.dialects.vector import BroadcastOp
 from xdsl.ir import SSAValue
 
@@ -172,8 +172,6 @@ def straddles(layout: Layout, tile: Tile, facts: TileFacts, dim: int, width: int
 
 def splat_mask(d: Distributor, mask: SSAValue, width: int) -> SSAValue:
     """One condition for all elements of a chunk."""
-    from xdsl.dialects.builtin import i1
-
     return d.b.value(BroadcastOp(mask, VectorType(i1, [width])))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from xdsl.dialects import arith
-from xdsl.dialects.builtin import IndexType, i32
+from xdsl.dialects.builtin import IndexType, IntAttr, i32
 from xdsl.dialects.llvm import LLVMPointerType
 from xdsl.ir import SSAValue
 
@@ -78,6 +78,4 @@ class Narrow(Folding):
 
     def pointer(self, x: Word) -> SSAValue:
         """The address `x` of shared memory as a pointer."""
-        from xdsl.dialects.builtin import IntAttr
-
         return self.b.value(mach.PtrFromIntOp(self.value(x), LLVMPointerType(IntAttr(3))))

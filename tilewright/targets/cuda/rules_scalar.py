@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from xdsl.dialects import cf, gpu, memref
 from xdsl.dialects.builtin import IndexType, MemRefType, VectorType
@@ -177,8 +178,6 @@ def make_tile(d: Distributor, op: xt.InitTileOp) -> None:
 def move_tile(d: Distributor, op: xt.UpdateTileOffsetOp) -> None:
     tile = d.tile(op.tile)
     if isinstance(tile, ScatteredTile):
-        from dataclasses import replace
-
         assert op.offset_vector is not None
         d.set_tile(op.result, replace(tile, offsets=(*tile.offsets, op.offset_vector)))
         return
