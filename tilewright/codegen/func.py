@@ -23,6 +23,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from tilewright.codegen.cf import print_region
 from tilewright.codegen.descriptor import external_arguments, external_types
 from tilewright.codegen.printer import Arg, Printer, attribute, prints, symbol, unsupported
+from tilewright.dialects.mach import KERNEL
 
 
 def _symbol(attr: Attribute | None) -> str:
@@ -65,7 +66,7 @@ def print_function(p: Printer, op: Operation) -> None:
         raise unsupported(op, f"@{name} is no name for a function: LLVM has it for itself")
     body = op.regions[0]
     results = _result_type([t for r in type.outputs for t in p.registers(r)])
-    kernel = "mach.kernel" in op.attributes
+    kernel = KERNEL in op.attributes
     convention = p.target.kernel_convention if kernel else p.target.function_convention
     if body.first_block is None:
         p.declare(name, results, [t for a in type.inputs for t in external_types(p, a)])

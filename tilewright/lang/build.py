@@ -21,6 +21,7 @@ from xdsl.ir import Block, Operation, Region
 
 from tilewright import knobs
 from tilewright.diagnostics import CompileError, TilewrightError, location_of
+from tilewright.dialects.kernel_attributes import ARGS, LEVEL, SUBGROUPS
 from tilewright.lang import calls as _calls  # noqa: F401  # pyright: ignore[reportUnusedImport]  (registers its rules)
 from tilewright.lang import statements as _statements  # noqa: F401  # pyright: ignore[reportUnusedImport]  (registers its rules)
 from tilewright.lang.context import Emitter, activate, suggest_name
@@ -100,10 +101,10 @@ def build(
     symbol = re.sub(r"[^A-Za-z0-9_]", "_", source.name)
     func = gpu.FuncOp(symbol, ([arg.type for arg in block.args], []), Region(block), kernel=True)
     func.location = source.mlir_location(source.node, None)
-    func.attributes["tilewright.level"] = StringAttr(level)
+    func.attributes[LEVEL] = StringAttr(level)
     if subgroups is not None:
-        func.attributes["tilewright.subgroups"] = IntegerAttr(subgroups, i64)
-    func.attributes["tilewright.args"] = mlir_facts(signature)
+        func.attributes[SUBGROUPS] = IntegerAttr(subgroups, i64)
+    func.attributes[ARGS] = mlir_facts(signature)
     device = gpu.ModuleOp(StringAttr(symbol), Region(Block([*emitter.functions, func])))  # pyright: ignore[reportArgumentType]
     module = ModuleOp([device])
     flat = tuple(i for i, name in enumerate(names) if name in emitter.contiguous)

@@ -24,6 +24,7 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute
 
 from tilewright.dialects.upstream.strided import strided_form
+from tilewright.passes.memory_objects import ARGS
 
 BASE = 64
 """Bytes."""
@@ -33,7 +34,7 @@ def assume_alignment(module: ModuleOp, pitch: int = 1) -> None:
     """Changes the facts of all kernels of a module."""
     for kernel in module.walk():
         if isinstance(kernel, gpu.FuncOp) and kernel.body.blocks:
-            known = kernel.attributes.get("tilewright.args")
+            known = kernel.attributes.get(ARGS)
             facts: list[Attribute] = list(known.data) if isinstance(known, ArrayAttr) else []
             for argument in kernel.body.block.args:
                 if argument.index == len(facts):
@@ -42,7 +43,7 @@ def assume_alignment(module: ModuleOp, pitch: int = 1) -> None:
                 if isinstance(entry, DictionaryAttr) and isinstance(argument.type, MemRefType):
                     align = IntegerAttr(_alignment(argument.type, pitch), i64)
                     facts[argument.index] = DictionaryAttr({"align": align, **entry.data})
-            kernel.attributes["tilewright.args"] = ArrayAttr(facts)
+            kernel.attributes[ARGS] = ArrayAttr(facts)
 
 
 def _alignment(type: MemRefType, pitch: int) -> int:

@@ -10,14 +10,11 @@ from xdsl.ir import Operation, SSAValue
 
 from tilewright.arguments import Grid
 from tilewright.diagnostics import error_at, unsupported
+from tilewright.dialects.kernel_attributes import LEVEL, SUBGROUPS
 from tilewright.dialects.xetile import TileType
 from tilewright.passes.carried import operands_of, reached
 
-LEVEL = "tilewright.level"
-"""Attribute of a kernel: who runs its text, one of `LEVELS`."""
 LEVELS = ("workgroup", "subgroup", "lane")
-SUBGROUPS = "tilewright.subgroups"
-"""Attribute of a kernel: how many subgroups its workgroups have."""
 BLOCK = "tilewright.block"
 """Attribute of a kernel: `array<i64: x, y, z>`, the threads of its launch."""
 PROGRAMS = "tilewright.split"

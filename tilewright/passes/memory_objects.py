@@ -30,10 +30,9 @@ from xdsl.traits import (
 )
 
 from tilewright.dialects.effects import CACHES, ORDER, memory_effects, own_effects, written
+from tilewright.dialects.kernel_attributes import ARGS
 from tilewright.dialects.upstream.memref import TransposeOp
 from tilewright.passes.carried import reached
-
-ARGS = "tilewright.args"
 
 _VIEWS = (
     memref.CastOp,

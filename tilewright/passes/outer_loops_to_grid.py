@@ -42,7 +42,7 @@ from xdsl.traits import is_side_effect_free
 from tilewright.dialects import xetile
 from tilewright.passes.access import AccessAnalysis, add_up
 from tilewright.passes.kernel import LEVEL, level_of
-from tilewright.passes.memory_objects import may_alias
+from tilewright.passes.memory_objects import ARGS, may_alias
 
 MAX_AXES = 3
 
@@ -103,7 +103,7 @@ def _as_kernel(function: func.FuncOp) -> gpu.FuncOp:
     kernel = gpu.FuncOp(name, (body.block.arg_types, ()), body, kernel=True)
     kernel.location = function.location
     kernel.attributes[LEVEL] = StringAttr(level_of(function))
-    kernel.attributes["tilewright.args"] = ArrayAttr(
+    kernel.attributes[ARGS] = ArrayAttr(
         [
             DictionaryAttr({"noalias": UnitAttr()} if isinstance(t, MemRefType) else {})
             for t in body.block.arg_types

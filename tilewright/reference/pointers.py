@@ -30,10 +30,8 @@ RANK = 32
 OWN_RANK = 24
 """The bit of a pointer to a workgroup's own memory from which on its rank in its cluster stands, as in hardware."""
 
-THREADS = "mach.kernel"
-"""Attribute of a function that is one thread's program."""
 SHARED_BYTES = "mach.shared_bytes"
-"""Attribute of such a function: the shared memory that its launch asks for."""
+"""Attribute of a kernel: the shared memory that its launch asks for."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +49,7 @@ class TensorMapValue:
 
 def is_of_threads(function: Operation) -> bool:
     """Whether a function is one thread's program for a machine."""
-    return THREADS in function.attributes
+    return mach.KERNEL in function.attributes
 
 
 def space_of(type: Attribute) -> int:

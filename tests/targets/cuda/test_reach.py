@@ -12,7 +12,8 @@ from tests.targets.cuda.test_asynchronous import gemm, text_of
 from tilewright.dialects.text import parse_module
 from tilewright.runtime.arrays import describe
 from tilewright.targets.base import CompileOptions
-from tilewright.targets.cuda.lowered import TensorMapOf, unreachable
+from tilewright.targets.cuda.lowered import TensorMapOf
+from tilewright.targets.cuda.reach import unreachable
 from tilewright.targets.cuda.target import TARGET
 
 bf16 = ml_dtypes.bfloat16

@@ -24,7 +24,7 @@ from tilewright.dialects.mach.atomics import (
     CmpxchgOp,
     FenceOp,
 )
-from tilewright.dialects.mach.calls import AssertOp, CallIndirectOp, CallOp, EachOp, InstrOp
+from tilewright.dialects.mach.calls import KERNEL, AssertOp, CallIndirectOp, CallOp, EachOp, InstrOp
 from tilewright.dialects.mach.memory import (
     GatherOp,
     LoadOp,
@@ -50,6 +50,7 @@ MACH = dialect("mach", globals())
 
 __all__ = [
     "ATOMIC_KINDS",
+    "KERNEL",
     "MACH",
     "AddressOfOp",
     "AllocaOp",

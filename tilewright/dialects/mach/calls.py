@@ -33,6 +33,9 @@ from tilewright.dialects.fields import (
 )
 from tilewright.dialects.mach.types import PtrConstraint
 
+KERNEL = "mach.kernel"
+"""Attribute of a function that a launch begins: one thread's, or one lane's, program."""
+
 
 @op_definition
 class CallOp(Op):

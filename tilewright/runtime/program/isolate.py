@@ -13,7 +13,7 @@ from xdsl.dialects.builtin import (
 )
 
 from tilewright.arguments import Grid
-from tilewright.passes.kernel import BLOCK, LEVEL, kernel_of
+from tilewright.passes.kernel import BLOCK, LEVEL, SUBGROUPS, kernel_of
 from tilewright.passes.memory_objects import ARGS
 from tilewright.runtime.program.kernels import Facts
 from tilewright.targets.base import CompileOptions, Executable
@@ -45,7 +45,7 @@ def alone(kernel: gpu.FuncOp, level: str, subgroups: int, block: Grid | None = N
     function = kernel_of(module)
     function.attributes[LEVEL] = StringAttr(level)
     if level != "workgroup":
-        function.attributes["tilewright.subgroups"] = IntegerAttr(subgroups, i64)
+        function.attributes[SUBGROUPS] = IntegerAttr(subgroups, i64)
     if block is not None:
         function.attributes[BLOCK] = DenseArrayBase.from_list(i64, list(block))
     return module

@@ -26,7 +26,7 @@ from tilewright.diagnostics import (
 )
 from tilewright.dtypes import index
 from tilewright.passes.host.to_calls import Launch
-from tilewright.passes.memory_objects import stored_arguments
+from tilewright.passes.memory_objects import ARGS, stored_arguments
 from tilewright.reference.mlir_runner import Runner
 from tilewright.runtime.arrays import describe, unwritable
 from tilewright.runtime.key import ScalarType, signature_of
@@ -169,7 +169,7 @@ class Kernels:
 
 def _refuse_overlap(kernel: gpu.FuncOp, facts: Facts, launch: Launch) -> None:
     """A kernel made of a function's loops assumes that arrays do not overlap: its iterations run in any order."""
-    assumed = kernel.attributes.get("tilewright.args")
+    assumed = kernel.attributes.get(ARGS)
     if not isinstance(assumed, ArrayAttr):
         return
     for n, (fact, each) in enumerate(zip(facts, assumed.data, strict=False)):

@@ -1,10 +1,13 @@
-"""Layouts that a target chooses itself: blocks distributed to threads so that accesses of memory coalesce."""
+"""Layouts over the threads of a workgroup: blocks distributed so that accesses of memory coalesce, which the target
+chooses itself; and what threads hold of any layout."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
 from math import gcd, prod
+
+import numpy as np
 
 from tilewright.dialects.stage.types import DEINTERLEAVED
 from tilewright.layout import Axis, Layout, number
@@ -115,3 +118,24 @@ def tiled(
         for axis in (Axis.REGISTER, Axis.LANE)
     ]
     return of(shape, [*own[0], *blocks], own[1], distributed)
+
+
+@lru_cache(maxsize=4096)
+def thread_coordinates(layout: Layout, warps: int) -> list[tuple[int, ...]]:
+    """Per dimension the coordinate of register 0 of every thread of the team."""
+    threads = np.arange(LANES * warps)
+    coords = layout.at(threads // LANES, threads % LANES, 0)
+    return [tuple(int(x) for x in c) for c in coords]
+
+
+def replica_bits(layout: Layout) -> list[int]:
+    """Bits of a thread's number that change nothing of what it holds."""
+    bits: list[int] = []
+    for axis, first in ((Axis.LANE, 1), (Axis.SUBGROUP, LANES)):
+        for digit in layout.on(axis):
+            if digit.dim is None:
+                step = digit.weight * first
+                while step < digit.weight * digit.size * first:
+                    bits.append(step)
+                    step *= 2
+    return bits

@@ -1,6 +1,6 @@
 """Coordinates of boxes as the copy engine counts them: i32, without wrapping into an array.
 
-Extents are below `MOST_EXTENT` = 2^30 (`lowered.py`). Of an index from -2^31 to 2^32 - `BOX` the lower 32 bits are
+Extents are below `MOST_EXTENT` = 2^30 (`reach.py`). Of an index from -2^31 to 2^32 - `BOX` the lower 32 bits are
 right: from 2^31 on they are negative, so outside as well. What is not known to be one of them is clamped behind what
 makes it, so in front of the loops that do not change it; of a sum with what lies nearby, the other part:
 
@@ -22,8 +22,8 @@ from tilewright.dialects import xetile
 from tilewright.passes.integers import Span
 from tilewright.targets.cuda import staged as st
 from tilewright.targets.cuda.distribute import Distributor
-from tilewright.targets.cuda.lowered import MOST_EXTENT
 from tilewright.targets.cuda.narrow import Narrow, Word
+from tilewright.targets.cuda.reach import MOST_EXTENT
 
 BOX = 1 << 24
 """More than the elements along a dimension of a tile: they are in shared memory."""

@@ -42,7 +42,6 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -60,9 +59,10 @@ from tilewright.dialects.movement import is_vector
 from tilewright.dialects.upstream.arith import folded
 from tilewright.dialects.upstream.gpu.lanes import ShuffleOp
 from tilewright.dialects.upstream.vector import ExtractStridedSliceOp
-from tilewright.layout import Axis, Layout
+from tilewright.layout import Layout
 from tilewright.layout.bits import bit_runs
 from tilewright.rules import Rules
+from tilewright.targets.cuda.blocked import replica_bits, thread_coordinates
 from tilewright.targets.cuda.ownership import Ownership, is_elementwise
 from tilewright.targets.cuda.smem import SharedMemory
 from tilewright.targets.cuda.sync import Hazards
@@ -444,24 +444,3 @@ class Distributor:
         b = self.b
         op = ShuffleOp(value, b.constant(i32, mask), b.constant(i32, LANES), "xor")
         return b.value(op)
-
-
-@lru_cache(maxsize=4096)
-def thread_coordinates(layout: Layout, warps: int) -> list[tuple[int, ...]]:
-    """Per dimension the coordinate of register 0 of every thread of the team."""
-    threads = np.arange(LANES * warps)
-    coords = layout.at(threads // LANES, threads % LANES, 0)
-    return [tuple(int(x) for x in c) for c in coords]
-
-
-def replica_bits(layout: Layout) -> list[int]:
-    """Bits of a thread's number that change nothing of what it holds."""
-    bits: list[int] = []
-    for axis, first in ((Axis.LANE, 1), (Axis.SUBGROUP, LANES)):
-        for digit in layout.on(axis):
-            if digit.dim is None:
-                step = digit.weight * first
-                while step < digit.weight * digit.size * first:
-                    bits.append(step)
-                    step *= 2
-    return bits

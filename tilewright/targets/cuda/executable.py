@@ -33,8 +33,8 @@ from tilewright.targets.cuda.lowered import (
     Slot,
     Stride,
     TensorMapOf,
-    unreachable,
 )
+from tilewright.targets.cuda.reach import unreachable
 from tilewright.targets.cuda.work_split import UNSPLIT, WorkSplit, choose
 from tilewright.targets.stages import StageTexts
 from tilewright.uarch.nvidia import COMMON_LIMITS

@@ -16,6 +16,7 @@ from xdsl.ir import Attribute, SSAValue
 from tilewright.codegen.builder import Idx, function, index
 from tilewright.codegen.registers import DYNAMIC, strided_form
 from tilewright.codegen.tiles import matrix_of_memref, plain
+from tilewright.dialects.mach import KERNEL
 from tilewright.dialects.stage import cluster_size
 from tilewright.passes.memory_objects import may_alias
 from tilewright.targets.cuda import lower_multi_buffers, lower_tma_stores, staged
@@ -69,7 +70,7 @@ def lower_kernel(kernel: gpu.FuncOp, ownership: Ownership, machine: Machine) -> 
     name = kernel.sym_name.data
     parameters = Parameters.of([a.type for a in body.args])
     op, b = function(name, parameters.types)
-    op.attributes["mach.kernel"] = UnitAttr()
+    op.attributes[KERNEL] = UnitAttr()
     shared = SharedMemory(machine)
     team = Team(ownership.warps)
     d = Distributor(b, ownership, machine, shared, team)

@@ -27,6 +27,7 @@ from tilewright.codegen.nvptx_values import OFFSET
 from tilewright.codegen.registers import strided_form
 from tilewright.diagnostics import unsupported
 from tilewright.dialects import mach
+from tilewright.dialects.mach import KERNEL
 from tilewright.dialects.upstream.gpu.lanes import DEFAULT_LANES, LANES
 from tilewright.passes.emit import Before
 from tilewright.passes.kernel import integer, subgroups_of
@@ -58,7 +59,7 @@ def lower_lanes(kernel: gpu.FuncOp, lanes: int) -> LoweredThread:
     name = kernel.sym_name.data
     types = [a.type for a in kernel.body.block.args]
     function = func.FuncOp(name, (types, []), kernel.detach_region(kernel.body))
-    function.attributes["mach.kernel"] = UnitAttr()
+    function.attributes[KERNEL] = UnitAttr()
     function.location = kernel.location
     slots = Parameters.of(types).slots
     threads = subgroups_of(kernel) * lanes

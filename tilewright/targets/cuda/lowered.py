@@ -13,12 +13,12 @@ from typing import Any
 
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr, i64
 
-from tilewright.arguments import Argument, ArrayArg
+from tilewright.dialects.mach import KERNEL
 from tilewright.dialects.stage import CLUSTER
 from tilewright.dialects.upstream.gpu.lanes import LANES
 from tilewright.passes.kernel import LEVEL, SUBGROUPS
 from tilewright.reference.batch import WARP
-from tilewright.reference.pointers import SHARED_BYTES, THREADS
+from tilewright.reference.pointers import SHARED_BYTES
 from tilewright.targets.cuda.work_split import LoopWork
 
 
@@ -159,7 +159,7 @@ class LaunchPlan:
 def annotate(lowered: LoweredThread) -> None:
     """The kernel function says what the assembler needs of its launch, and what the reference executor does."""
     for op in lowered.module.body.block.ops:
-        if THREADS not in op.attributes:
+        if KERNEL not in op.attributes:
             continue
         op.attributes[LEVEL] = StringAttr("lane")
         op.attributes[LANES] = IntegerAttr(lowered.lanes, i64)
@@ -188,29 +188,3 @@ def plan_of(lowered: LoweredThread) -> LaunchPlan:
         lowered.split,
         lowered.work,
     )
-
-
-MOST_EXTENT = 1 << 30
-"""Coordinates are signed 32-bit numbers (PTX ISA); half of them are left for places outside (`coordinates.py`)."""
-MOST_STRIDE = 1 << 40
-"""Bytes (cuTensorMapEncodeTiled)."""
-
-
-def unreachable(plan: LaunchPlan, args: Sequence[Argument]) -> str | None:
-    """Why the copy engine cannot address an array of a launch; None if it can address all that it is to copy."""
-    for slot in plan.slots:
-        if not isinstance(slot, TensorMapOf):
-            continue
-        array = args[slot.argument]
-        assert isinstance(array, ArrayArg)
-        size = array.dtype.itemsize
-        for place, dim in enumerate(slot.dimensions):
-            if dim < 0:
-                continue
-            extent, stride = array.shape[dim], array.strides[dim] * size
-            what = f"argument {slot.argument}: dimension {dim}"
-            if not 0 < extent < MOST_EXTENT:
-                return f"{what} has {extent} elements"
-            if place and extent > 1 and (stride % 16 or not 0 < stride < MOST_STRIDE):
-                return f"{what} has a stride of {stride} bytes"
-    return None

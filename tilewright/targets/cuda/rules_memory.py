@@ -20,7 +20,8 @@ from tilewright.layout import Layout
 from tilewright.passes.tile_origin import root_of
 from tilewright.targets.cuda import access as ac
 from tilewright.targets.cuda import blocked as bl
-from tilewright.targets.cuda.distribute import Distributor, producer, replica_bits, rule
+from tilewright.targets.cuda.blocked import replica_bits
+from tilewright.targets.cuda.distribute import Distributor, producer, rule
 from tilewright.targets.cuda.sync import MemoryRange
 from tilewright.uarch.nvidia import LINE
 

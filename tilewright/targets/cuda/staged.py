@@ -21,8 +21,9 @@ from tilewright.dialects import mach, stage, xetile
 from tilewright.dialects.stage.multi_buffers import buffer_type
 from tilewright.passes.integers import Ranges
 from tilewright.targets.cuda.distribute import Distributor
-from tilewright.targets.cuda.lowered import MOST_EXTENT, Slot
+from tilewright.targets.cuda.lowered import Slot
 from tilewright.targets.cuda.narrow import Narrow, Word
+from tilewright.targets.cuda.reach import MOST_EXTENT
 from tilewright.uarch.nvidia import WARPGROUP
 
 ALIGNMENT = 1024

@@ -34,6 +34,7 @@ from xdsl.rewriter import Rewriter
 
 from tilewright.diagnostics import location_of, unsupported
 from tilewright.dialects import xegpu
+from tilewright.dialects.mach import KERNEL
 from tilewright.dialects.upstream import vector as more
 from tilewright.dialects.upstream.gpu.lanes import LANES
 from tilewright.passes.cleanup import eliminate_dead
@@ -107,7 +108,7 @@ def lower(kernel: gpu.FuncOp, machine: XeMachine) -> LoweredLane:
     arguments: list[Attribute] = [a.type for a in body.args]
     region = kernel.detach_region(kernel.body)
     function = func.FuncOp(name, (arguments, []), region)
-    function.attributes["mach.kernel"] = UnitAttr()
+    function.attributes[KERNEL] = UnitAttr()
     function.attributes["spirv.intel_reqd_sub_group_size"] = IntegerAttr(lanes, i32)
     function.attributes["spirv.reqd_work_group_size"] = DenseArrayBase.from_list(
         i32, [subgroups * lanes, 1, 1]

@@ -1,0 +1,8 @@
+"""What front ends state of a kernel: names of its attributes."""
+
+LEVEL = "tilewright.level"
+"""Who runs its text, one of `passes.kernel.LEVELS`."""
+SUBGROUPS = "tilewright.subgroups"
+"""How many subgroups its workgroups have."""
+ARGS = "tilewright.args"
+"""What is promised of each argument, a dictionary each (`passes.memory_objects.ArgFacts`)."""
