@@ -21,40 +21,29 @@ from dataclasses import dataclass, field
 from xdsl.dialects import arith, gpu, scf
 from xdsl.dialects.builtin import IndexType, VectorType
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
+from xdsl.rewriter import InsertPoint
 
 from tilewright.dialects import xetile
+from tilewright.dialects.movement import shape_of
 from tilewright.dialects.upstream.arith import constant
+from tilewright.passes.affine import Expr, Kind, Symbol, Symbols
 from tilewright.passes.cleanup import eliminate_dead
 from tilewright.passes.emit import Before
 from tilewright.passes.fold_identities import splat
+from tilewright.passes.materialise import Materialiser
 
 index = IndexType()
 LESS, LESS_EQUAL, GREATER, GREATER_EQUAL = 2, 3, 4, 5
 """Signed predicates of arith.cmpi."""
+BROADCASTS = ("vector.broadcast", "xetile.broadcast")
 
 
 @dataclass(frozen=True)
-class _AffineForm:
-    """`step` n + the sum of `terms` + a number between `low` and `high`, by element."""
+class _Bound:
+    """A sum that is negative for every element while `step` n + `most` is."""
 
-    step: int = 0
-    terms: tuple[tuple[SSAValue, int], ...] = ()
-    low: int = 0
-    high: int = 0
-
-    def plus(self, other: _AffineForm, sign: int = 1) -> _AffineForm:
-        terms = dict(self.terms)
-        for value, factor in other.terms:
-            terms[value] = terms.get(value, 0) + sign * factor
-        ends = (other.low, other.high) if sign > 0 else (-other.high, -other.low)
-        kept = tuple((v, f) for v, f in terms.items() if f)
-        return _AffineForm(
-            self.step + sign * other.step, kept, self.low + ends[0], self.high + ends[1]
-        )
-
-    def times(self, factor: int) -> _AffineForm:
-        ends = sorted((self.low * factor, self.high * factor))
-        return _AffineForm(self.step * factor, tuple((v, f * factor) for v, f in self.terms), *ends)
+    step: int
+    most: Expr
 
 
 @dataclass
@@ -62,7 +51,7 @@ class _Mask:
     """A comparison that holds everywhere while every one of `below` is negative."""
 
     condition: arith.CmpiOp
-    below: list[_AffineForm]
+    below: list[_Bound]
 
 
 @dataclass
@@ -70,8 +59,8 @@ class _Split:
     loop: scf.ForOp
     masks: list[_Mask] = field(default_factory=list[_Mask])
 
-    def bounds(self, sign: int) -> list[_AffineForm]:
-        return [s for m in self.masks for s in m.below if s.step * sign > 0]
+    def bounds(self, sign: int) -> list[_Bound]:
+        return [b for m in self.masks for b in m.below if b.step * sign > 0]
 
 
 def split_index_sets(function: gpu.FuncOp) -> int:
@@ -93,10 +82,10 @@ def _split(loop: scf.ForOp) -> _Split | None:
         return None
     if not any(isinstance(op, xetile.TileMmaOp) for op in block.ops):
         return None
-    found = _Split(loop)
+    found, sums = _Split(loop), _Sums(block)
     for op in block.ops:
         if isinstance(op, arith.CmpiOp) and _masks(op):
-            below = _below(op, block)
+            below = _below(op, sums)
             if below is not None:
                 found.masks.append(_Mask(op, below))
     return found if found.masks else None
@@ -127,7 +116,7 @@ def _masks(op: arith.CmpiOp) -> bool:
     return False
 
 
-def _below(op: arith.CmpiOp, block: Block) -> list[_AffineForm] | None:
+def _below(op: arith.CmpiOp, sums: _Sums) -> list[_Bound] | None:
     """Sums that are all negative where a comparison holds everywhere; None where that is not known."""
     how = op.predicate.value.data
     if how in (LESS, LESS_EQUAL):
@@ -136,17 +125,14 @@ def _below(op: arith.CmpiOp, block: Block) -> list[_AffineForm] | None:
         small, large = op.rhs, op.lhs
     else:
         return None
-    one = _AffineForm(low=-1, high=-1) if how in (LESS_EQUAL, GREATER_EQUAL) else _AffineForm()
-    found: list[_AffineForm] = []
+    equal = 1 if how in (LESS_EQUAL, GREATER_EQUAL) else 0
+    found: list[_Bound] = []
     for a in _parts(small, arith.MaxSIOp):
         for b in _parts(large, arith.MinSIOp):
-            x, y = _sum(a, block), _sum(b, block)
-            if x is None or y is None:
+            x, y = sums.of(a), sums.of(b)
+            if x is None or y is None or not (bound := sums.bound(x - y - equal)).step:
                 return None
-            difference = x.plus(y, -1).plus(one)
-            if difference.step == 0:
-                return None
-            found.append(difference)
+            found.append(bound)
     return found
 
 
@@ -160,36 +146,58 @@ def _parts(value: SSAValue, kind: type[Operation]) -> list[SSAValue]:
 
 def _source(value: SSAValue) -> object:
     op = value.owner
-    if isinstance(op, Operation) and op.name in ("vector.broadcast", "xetile.broadcast"):
+    if isinstance(op, Operation) and op.name in BROADCASTS:
         return _source(op.operands[0])
     return op
 
 
-def _sum(value: SSAValue, block: Block) -> _AffineForm | None:
-    """A tile of indices, or an index, as a sum; None where it is none."""
-    if isinstance(value, BlockArgument) and value.owner is block:
-        return _AffineForm(1) if value is block.args[0] else None
-    if isinstance(number := splat(value), int):
-        return _AffineForm(low=number, high=number)
-    tile = isinstance(value.type, VectorType)
-    op = value.op if isinstance(value, OpResult) else None
-    if op is not None and op.name == "vector.step":
-        assert isinstance(value.type, VectorType)
-        return _AffineForm(high=value.type.get_shape()[0] - 1)
-    if op is not None and op.name in ("vector.broadcast", "xetile.broadcast", "vector.shape_cast"):
-        return _sum(op.operands[0], block)
-    if isinstance(op, arith.AddiOp | arith.SubiOp):
-        x, y = (_sum(v, block) for v in op.operands)
-        if x is not None and y is not None:
-            return x.plus(y, 1 if isinstance(op, arith.AddiOp) else -1)
-    elif isinstance(op, arith.MuliOp):
-        for a, b in ((op.lhs, op.rhs), (op.rhs, op.lhs)):
-            factor, x = splat(b), _sum(a, block)
-            if isinstance(factor, int) and x is not None:
-                return x.times(factor)
-    if tile or not isinstance(value.type, IndexType) or _inside(value, block):
-        return None
-    return _AffineForm(terms=((value, 1),))
+class _Sums:
+    """Tiles of indices, and indices, as sums of n, of numbers that a loop leaves alone and of positions in a tile."""
+
+    def __init__(self, block: Block):
+        self.block = block
+        self.symbols = Symbols()
+        self.n = self._symbol(block.args[0])
+        self.positions: list[Symbol] = []
+
+    def _symbol(self, value: SSAValue) -> Symbol:
+        return self.symbols.get(Kind.VALUE, (value, None), "value")
+
+    def bound(self, sum: Expr) -> _Bound:
+        """By the greatest that the positions make it."""
+        ends: dict[Symbol, Expr] = {}
+        for each in self.positions:
+            ends[each] = Expr.of((each.upper or 0) if sum.coefficient(each).offset > 0 else 0)
+        return _Bound(sum.coefficient(self.n).offset, sum.without(self.n).substitute(ends))
+
+    def of(self, value: SSAValue) -> Expr | None:
+        """None where it is no such sum."""
+        block = self.block
+        if isinstance(value, BlockArgument) and value.owner is block:
+            return Expr.symbol(self.n) if value is block.args[0] else None
+        if isinstance(number := splat(value), int):
+            return Expr.of(number)
+        op = value.op if isinstance(value, OpResult) else None
+        if op is not None and op.name == "vector.step":
+            # A number of its own each time: along another dimension the same tile has other elements.
+            last, serial = shape_of(value)[0] - 1, len(self.positions)
+            own = self.symbols.get(Kind.APPLY, ("step", serial), "step", lower=0, upper=last)
+            self.positions.append(own)
+            return Expr.symbol(own)
+        if op is not None and op.name in (*BROADCASTS, "vector.shape_cast"):
+            return self.of(op.operands[0])
+        if isinstance(op, arith.AddiOp | arith.SubiOp):
+            x, y = (self.of(v) for v in op.operands)
+            if x is not None and y is not None:
+                return x + y if isinstance(op, arith.AddiOp) else x - y
+        elif isinstance(op, arith.MuliOp):
+            for a, b in ((op.lhs, op.rhs), (op.rhs, op.lhs)):
+                factor, x = splat(b), self.of(a)
+                if isinstance(factor, int) and x is not None:
+                    return x * factor
+        if not isinstance(value.type, IndexType) or _inside(value, block):
+            return None
+        return Expr.symbol(self._symbol(value))
 
 
 def _inside(value: SSAValue, block: Block) -> bool:
@@ -202,33 +210,20 @@ def _inside(value: SSAValue, block: Block) -> bool:
 # The new program --------------------------------------------------------------------------------
 
 
-class _Before(Before):
-    """Index arithmetic before an op."""
-
-    def value(self, x: _AffineForm, sign: int) -> SSAValue:
-        """`sign` times the greatest element of a sum, without the loop's variable."""
-        total = self.index(sign * x.high)
-        for term, factor in x.terms:
-            total = self.add(
-                arith.AddiOp(total, self.add(arith.MuliOp(term, self.index(sign * factor))))
-            )
-        return total
-
-
 def _rewrite(split: _Split) -> None:
     loop = split.loop
-    at = _Before(loop)
+    at, sums = Before(loop), Materialiser(InsertPoint.before(loop))
     until, since = split.bounds(1), split.bounds(-1)
     # Masks hold everywhere from `start` to `end`.
     end: SSAValue = loop.ub
     for x in until:
-        # c n + u + high < 0: n < ceil((-u - high) / c).
-        bound = at.add(arith.CeilDivSIOp(at.value(x, -1), at.index(x.step)))
+        # c n + u < 0: n < ceil(-u / c).
+        bound = at.add(arith.CeilDivSIOp(sums.ssa(-x.most), at.index(x.step)))
         end = at.add(arith.MinSIOp(end, bound))
     start = loop.lb
     for x in since:
-        # -c n + u + high < 0: n > (u + high) / c.
-        after = at.add(arith.FloorDivSIOp(at.value(x, 1), at.index(-x.step)))
+        # -c n + u < 0: n > u / c.
+        after = at.add(arith.FloorDivSIOp(sums.ssa(x.most), at.index(-x.step)))
         bound = at.add(arith.AddiOp(after, at.index(1)))
         start = at.add(arith.MaxSIOp(start, bound))
     parts: list[tuple[SSAValue, SSAValue, bool]] = []
@@ -257,7 +252,7 @@ def _rewrite(split: _Split) -> None:
     at.replace(*carried)
 
 
-def _reached(at: _Before, loop: scf.ForOp, bound: SSAValue) -> SSAValue:
+def _reached(at: Before, loop: scf.ForOp, bound: SSAValue) -> SSAValue:
     """The first value of the loop's variable that is not below a bound, nor below its first."""
     away = at.add(arith.MaxSIOp(at.add(arith.SubiOp(bound, loop.lb)), at.index(0)))
     steps = at.add(arith.CeilDivSIOp(away, loop.step))
