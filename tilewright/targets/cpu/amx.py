@@ -136,8 +136,6 @@ def _steps(
                     at = width * r + v
                     sums[at] = _tile(b, product, sums[at], left, right[v])
         for fetch in fetches:
-            line = b.ptr(fetch.pointer, b.times(loop.iv, fetch.step))
-            for each in range(fetch.lines):
-                b.prefetch(b.ptr(line, 64 * each), locality=2)
+            fetch.issue(b, loop.iv)
         loop.out = sums
     return loop.results

@@ -308,9 +308,7 @@ class ContractEmitter:
         if not 0 < lines <= MAX_PREFETCHES:
             return
         ahead = b.times(operand.next_bytes, family.panels)
-        base = b.ptr(b.ptr(operand.pointer, ahead), b.times(i, lines * 64))
-        for line in range(lines):
-            b.prefetch(b.ptr(base, 64 * line), locality=2)
+        Fetch(b.ptr(b.ptr(operand.pointer, ahead), b.times(i, lines * 64)), lines).issue(b)
 
     def clear_skipped(self, c: Buffer, length: Idx, rows: Idx, cols: Idx) -> None:
         """Write zeros where no block will store: all of C if k is empty, else beyond the last panels."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from xdsl.ir import Attribute, SSAValue
 
-from tilewright.codegen.builder import Idx
+from tilewright.codegen.builder import Builder, Idx
 from tilewright.targets.cpu.panels import PanelFormat
 
 
@@ -47,7 +47,13 @@ class Fetch:
 
     pointer: SSAValue
     lines: int
-    step: Idx
+    step: Idx = 0
+
+    def issue(self, b: Builder, k: Idx = 0) -> None:
+        """The lines of a step."""
+        at = b.ptr(self.pointer, b.times(k, self.step))
+        for line in range(self.lines):
+            b.prefetch(b.ptr(at, 64 * line), locality=2)
 
 
 @dataclass(frozen=True)

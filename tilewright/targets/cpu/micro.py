@@ -136,9 +136,7 @@ def emit_micro(
                 line = b.plus(a.below_bytes, b.times(b.div(turn, family.mr), 64))
                 b.prefetch(b.ptr(b.ptr(a.pointer, row), line))
             for fetch in fetches:
-                at = b.ptr(fetch.pointer, b.times(loop.iv, fetch.step))
-                for line in range(fetch.lines):
-                    b.prefetch(b.ptr(at, 64 * line), locality=2)
+                fetch.issue(b, loop.iv)
             accumulators = list(loop.carried)
             for u in range(count):
                 places = [
