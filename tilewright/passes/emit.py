@@ -80,6 +80,10 @@ class Before(Folding):
     def combined(self, kind: Kind, x: Index, y: Index) -> Index:
         return self.add(kind(self.index(x), self.index(y)))
 
+    def also(self, mask: SSAValue | None, hit: SSAValue) -> SSAValue:
+        """Where both hold; a mask that is None holds everywhere."""
+        return hit if mask is None else self.add(arith.AndIOp(mask, hit))
+
     def splat(self, number: int | float | Attribute, type: VectorType) -> SSAValue:
         """A constant vector of one number."""
         if isinstance(number, (IntegerAttr, FloatAttr)):
@@ -147,7 +151,7 @@ class Before(Folding):
             bound = self.broadcast(self.index(extent), shape)
             # Extents are not negative, so that one unsigned comparison holds both bounds.
             hit = self.add(arith.CmpiOp(place, bound, "ult"))
-            mask = hit if mask is None else self.add(arith.AndIOp(mask, hit))
+            mask = self.also(mask, hit)
         assert mask is not None
         return mask
 

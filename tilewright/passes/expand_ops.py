@@ -282,12 +282,8 @@ def _walked(op: vector.TransferReadOp | vector.TransferWriteOp) -> list[int]:
     return [axis for _, axis in sorted(found)]
 
 
-def _both(at: Before, mask: SSAValue, other: SSAValue | None) -> SSAValue:
-    return mask if other is None else at.add(arith.AndIOp(mask, other))
-
-
 def _mask_transfer(op: Any, mask: SSAValue, at: Before) -> None:
-    both = _both(at, mask, op.mask)
+    both = at.also(op.mask, mask)
     if op.mask is None:
         op.operands = (*op.operands, both)
         *sizes, _ = op.properties["operandSegmentSizes"].get_values()
@@ -297,7 +293,7 @@ def _mask_transfer(op: Any, mask: SSAValue, at: Before) -> None:
 
 
 def _mask_gather(op: Any, mask: SSAValue, at: Before) -> None:
-    op.operands[-2] = _both(at, mask, op.mask)
+    op.operands[-2] = at.also(op.mask, mask)
 
 
 def _mask_reduction(op: Any, mask: SSAValue, at: Before) -> None:

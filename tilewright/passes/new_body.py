@@ -268,6 +268,10 @@ class NewBody:
     def combined(self, kind: Kind, x: Index, y: Index) -> Index:
         return self.binary(kind, self.index(x), self.index(y))
 
+    def also(self, mask: SSAValue | None, hit: SSAValue) -> SSAValue:
+        """Where both hold; a mask that is None holds everywhere."""
+        return hit if mask is None else self.binary(arith.AndIOp, mask, hit)
+
     plus, minus, times = Folding.plus, Folding.minus, Folding.times
 
     def compare(self, predicate: str, a: SSAValue, b: SSAValue) -> SSAValue:

@@ -321,9 +321,7 @@ def _store(op: xetile.StoreTileOp, placed: Placed, base: Base) -> None:
         return
     if op.mask is not None or shared:
         root, where, mask = addresses(at, placed, base, shape_of(value))
-        if op.mask is not None:
-            mask = at.add(arith.AndIOp(op.mask, mask))
-        store_elements(at, op, root, mask, where)
+        store_elements(at, op, root, at.also(op.mask, mask), where)
         return
     if _is_column_major(tile) and base.rank > 1:
         value, offsets = at.transpose(value), _swap_last(offsets)

@@ -63,7 +63,7 @@ def _wanted(at: Before, mask: SSAValue | None, placed: Placed) -> SSAValue | Non
     offsets = _offsets(placed)
     # As in `Before.inside`, one unsigned comparison holds both bounds.
     inside = at.add(arith.CmpiOp(offsets, at.broadcast(length, shape_of(offsets)), "ult"))
-    return inside if mask is None else at.add(arith.AndIOp(mask, inside))
+    return at.also(mask, inside)
 
 
 def _mask(at: Before, mask: SSAValue | None, shape: tuple[int, ...]) -> SSAValue:
@@ -134,7 +134,7 @@ def atomic(op: xetile.AtomicRmwOp, placed: Placed, base: Base | None) -> None:
         mask = _wanted(at, mask, placed)
     else:
         root, offsets, inside = addresses(at, placed, base, shape)
-        mask = inside if mask is None else at.add(arith.AndIOp(mask, inside))
+        mask = at.also(mask, inside)
     mask = _mask(at, mask, shape)
     old = at.add(xegpu.AtomicRMWOp(op.kind, root, mask, op.value, offsets=offsets))
     zero: float | int = 0.0 if isinstance(element_of(op.value.type), AnyFloat) else 0

@@ -168,9 +168,8 @@ def element_places(
         if n >= lead:
             tables[n] = d.index_table([int(x) for x in lane[n - lead]])
             own = d.plus(own, d.times(tables[n], surface.strides[n]))
-        elif bounded and not _below(offsets[n], surface.sizes[n]):
-            hit = d.compare("ult", d.index(offsets[n]), d.index(surface.sizes[n]))
-            inside = hit if inside is None else d.binary(arith.AndIOp, inside, hit)
+        elif bounded:
+            inside = _also_below(d, inside, offsets[n], surface.sizes[n])
     distances: list[Index] = []
     masks: list[SSAValue | None] = []
     for r in registers:
@@ -186,13 +185,20 @@ def element_places(
                 distance = d.plus(distance, d.times(step, surface.strides[n]))
             if bounded:
                 place = d.plus(d.plus(offsets[n], step), tables[n])
-                if not _below(place, surface.sizes[n]):
-                    extent = d.index(surface.sizes[n])
-                    hit = d.compare("ult", d.index(place), extent)
-                    mask = hit if mask is None else d.binary(arith.AndIOp, mask, hit)
+                mask = _also_below(d, mask, place, surface.sizes[n])
         distances.append(distance if clamped else d.plus(distance, own))
         masks.append(mask)
     return distances, masks
+
+
+def _also_below(
+    d: LaneProgram, mask: SSAValue | None, place: Index, extent: Index
+) -> SSAValue | None:
+    """A mask (None: everywhere) where an index is inside of an extent, too."""
+    if _below(place, extent):
+        return mask
+    hit = d.compare("ult", d.index(place), d.index(extent))
+    return d.also(mask, hit)
 
 
 def _clamped(d: LaneProgram, place: Index, extent: Index) -> Index:
@@ -272,7 +278,7 @@ def once_per_element(d: LaneProgram, layout: ly.Layout, mask: SSAValue | None) -
     if not copies.any():
         return mask
     first = d.chosen(copies == 0)
-    return first if mask is None else d.binary(arith.AndIOp, mask, first)
+    return d.also(mask, first)
 
 
 def scattered_prefetch(d: LaneProgram, op: xegpu.PrefetchNdOp) -> None:
@@ -315,9 +321,7 @@ def place_of(
         if n >= lead:
             place = d.plus(place, d.index_table(places[n - lead]))
         total = d.plus(total, d.times(place, stride))
-        if not _below(place, surface.sizes[n]):
-            hit = d.compare("ult", d.index(place), d.index(surface.sizes[n]))
-            mask = hit if mask is None else d.binary(arith.AndIOp, mask, hit)
+        mask = _also_below(d, mask, place, surface.sizes[n])
     return total, mask
 
 

@@ -113,7 +113,7 @@ class LaneNumbers(Before):
     def all_of(self, tests: Iterable[SSAValue]) -> SSAValue:
         found: SSAValue | None = None
         for test in tests:
-            found = test if found is None else self.add(arith.AndIOp(found, test))
+            found = self.also(found, test)
         return self.add(arith.ConstantOp(IntegerAttr(1, i1))) if found is None else found
 
     def component(self, value: SSAValue, n: int) -> SSAValue:

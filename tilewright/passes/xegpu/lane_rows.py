@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from math import gcd
 from typing import Literal
 
-from xdsl.dialects import arith, vector
+from xdsl.dialects import vector
 from xdsl.dialects.builtin import (
     FixedBitwidthType,
     IntegerType,
@@ -179,7 +179,7 @@ def _full(d: LaneProgram, access: _Access) -> SSAValue | Literal[True] | None:
         if not all(is_natural(v) for v in given):
             hits.append(d.compare("sge", d.index(now[n]), d.index(0)))
         for hit in hits:
-            result = hit if result is None else d.binary(arith.AndIOp, result, hit)
+            result = d.also(result, hit)
     return result
 
 

@@ -124,7 +124,7 @@ def mask_op(d: LaneProgram, op: Operation) -> None:
         place = coordinate(d, layout, dim, kind)
         wide = d.once(("splat", limit, kind), vector.BroadcastOp(limit, kind))
         hit = d.compare("slt", place, wide)
-        total = hit if total is None else d.binary(arith.AndIOp, total, hit)
+        total = d.also(total, hit)
     assert total is not None
     d.give_vector(result, total, layout)
 

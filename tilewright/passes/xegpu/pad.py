@@ -199,7 +199,7 @@ class _Padding:
         for dim, n in dims.items():
             place = at.coordinates(0, shape, dim)
             hit = at.add(arith.CmpiOp(place, at.splat(n, with_shape(place.type, shape)), "ult"))
-            found = hit if found is None else at.add(arith.AndIOp(found, hit))
+            found = at.also(found, hit)
         assert found is not None
         return found
 

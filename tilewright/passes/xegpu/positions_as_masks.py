@@ -52,7 +52,7 @@ def _mask(at: Before, op: Any, shape: tuple[int, ...]) -> SSAValue:
         place = at.broadcast(at.iota(shape, dim), shape)
         wanted = next(given) if position == DYNAMIC_INDEX else at.index(position)
         here = at.add(arith.CmpiOp(place, at.broadcast(wanted, shape), "eq"))
-        mask = here if mask is None else at.add(arith.AndIOp(mask, here))
+        mask = at.also(mask, here)
     assert mask is not None
     return mask
 
