@@ -14,7 +14,7 @@ from xdsl.ir import Operation
 
 from tilewright.codegen.convert import convert_float, to_f32
 from tilewright.codegen.elementwise import elementwise, fast_flags, flag_text, float_elementwise
-from tilewright.codegen.lane_ops import Lanes, number, splat
+from tilewright.codegen.lane_ops import FloatText, Lanes, splat
 from tilewright.codegen.printer import Printer, attribute, prints
 from tilewright.codegen.registers import Element
 
@@ -103,9 +103,9 @@ def float_maximum(o: Lanes, s: str, a: str, b: str, name: str) -> str:
         return o.intrinsic(name, s, a, b)
     t, numbers = o.type(s), name in ("maxnum", "minnum")
     above = "ogt" if name.startswith("max") else "olt"
-    constant = number(b)
-    if constant is None:
-        a, b, constant = b, a, number(a)
+    if not isinstance(b, FloatText):
+        a, b = b, a
+    constant = b.value if isinstance(b, FloatText) else None
     if constant is not None and not numbers:
         a, b = b, a  # the second is taken where neither is above: the constant, or NaN
     value = o.select(o.fcmp(above, t, a, b), t, a, b)

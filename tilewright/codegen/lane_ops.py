@@ -8,7 +8,6 @@ touches memory or makes a block.
 
 from __future__ import annotations
 
-import re
 import struct
 from collections.abc import Sequence
 
@@ -16,29 +15,39 @@ from tilewright.codegen.printer import Printer
 from tilewright.codegen.registers import llvm_vector
 
 
-def float_text(value: float, llvm: str) -> str:
+class FloatText(str):
+    """LLVM text of a float constant, or of one in every component."""
+
+    value: float
+    """As rounded to its type."""
+
+
+def _valued(text: str, value: float) -> FloatText:
+    found = FloatText(text)
+    found.value = value
+    return found
+
+
+def float_text(value: float, llvm: str) -> FloatText:
     """LLVM constant of a float of type `float`, `double` or `half`; float is rounded to nearest."""
     if llvm == "half":
-        return f"0xH{struct.unpack('<H', struct.pack('<e', value))[0]:04X}"
+        bits = struct.pack("<e", value)
+        text = f"0xH{struct.unpack('<H', bits)[0]:04X}"
+        return _valued(text, struct.unpack("<e", bits)[0])
     if llvm == "float":
         try:
             value = struct.unpack("<f", struct.pack("<f", value))[0]
         except OverflowError:
             value = float("inf") if value > 0 else float("-inf")
-    return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
+    return _valued(f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}", value)
 
 
 def splat(count: int, llvm: str, text: str) -> str:
     """A constant in every component."""
-    return text if count == 1 else f"splat ({llvm} {text})"
-
-
-def number(text: str) -> float | None:
-    """The float that a constant operand holds in every component; None where it is none."""
-    found = re.fullmatch(r"(?:splat \(\w+ )?0x(H?)([0-9A-F]+)\)?", text)
-    if found is None:
-        return None
-    return struct.unpack(">e" if found[1] else ">d", bytes.fromhex(found[2]))[0]
+    if count == 1:
+        return text
+    spread = f"splat ({llvm} {text})"
+    return _valued(spread, text.value) if isinstance(text, FloatText) else spread
 
 
 _MANGLED = {"float": "f32", "double": "f64", "half": "f16"}
