@@ -5,8 +5,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
+import tilewright as tw
 from tests.targets.xe import kernels
 from tests.targets.xe.conftest import build
 from tilewright.diagnostics import UnsupportedError
@@ -44,6 +46,26 @@ def test_each_table_gives_a_valid_module() -> None:
     found = build(kernels.gemm(256, 256, 64))
     for table in ("intel", "igc", "emu"):
         assert spirv_reader.faults(spirv_reader.read(found.spirv(table))) == []
+
+
+@tw.kernel
+def column_sums(X, Y):
+    x = tw.load_tile(tw.init_tile(X, [tw.program_id(0) * 16, 0], (16, 128)))
+    inside = tw.arange(0, 128, axis=1, shape=(1, 128)) < X.shape[1]
+    x = tw.where(inside, x - tw.sum(x, 1), 0.0)
+    tw.atomic_rmw("add", tw.sum(x, 0), tw.init_tile(Y, [0], (1, 128)))
+
+
+@pytest.mark.usefixtures("ocloc")
+@pytest.mark.parametrize("target", ["xe-pvc", "xe-bmg", "xe-dg2"])
+def test_rows_of_shared_memory_are_read_through_pointers_to_elements(target: str) -> None:
+    """A block read of the variable itself would be one of its array, which the offline compiler does not know."""
+    x = np.zeros((50, 100), np.float32)
+    made = column_sums.compile(x, x[0], target=target)
+    body = SpirvModule.of(made.asm["spirv"]).body
+    variables = {a[1] for opcode, a in body if opcode == 59}
+    reads = [a[2] for opcode, a in body if opcode == 5575]
+    assert reads and not variables.intersection(reads)
 
 
 def test_texts_are_made_when_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -168,6 +168,9 @@ def row(p: Printer, form: RowMessage, args: list[Arg]) -> str:
     base = args[0]
     if form.hints and not form.shared:
         base = (base[0], decorated(p, base[1], form.hints, form.kind == "store"))
+    if base[1].startswith("@"):
+        # Of a variable the op would point to its array, and the backend has no builtin of that name.
+        base = (base[0], p.emit(f"getelementptr inbounds i8, {base[0]} {base[1]}, i64 0"))
     stem = f"intel_sub_group_block_{'read' if form.kind == 'load' else 'write'}"
     name = f"{stem}_{suffix}" if suffix else stem
     name += str(form.count) if form.count > 1 else ""
