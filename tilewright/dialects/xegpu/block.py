@@ -23,12 +23,13 @@ from tilewright.dialects.fields import (
     Result,
     op_definition,
 )
+from tilewright.dialects.upstream.arith import element_bits
 from tilewright.dialects.xegpu import assembly
 from tilewright.dialects.xegpu import rules_block as rules
 from tilewright.dialects.xegpu.assembly import OpText
 from tilewright.dialects.xegpu.attrs import CacheHintAttr, MemorySpace
 from tilewright.dialects.xegpu.layouts import Ownership, is_ownership
-from tilewright.dialects.xegpu.types import TensorDescType, element_bits
+from tilewright.dialects.xegpu.types import TensorDescType
 from tilewright.dialects.xetile.assembly import (
     Index,
     OptIndices,

@@ -22,11 +22,11 @@ from tilewright.dialects.fields import (
     Result,
     op_definition,
 )
+from tilewright.dialects.upstream.arith import element_bits
 from tilewright.dialects.xegpu import assembly
 from tilewright.dialects.xegpu import rules_compute as rules
 from tilewright.dialects.xegpu.block import ownership_of
 from tilewright.dialects.xegpu.layouts import Ownership
-from tilewright.dialects.xegpu.types import element_bits
 
 
 @op_definition

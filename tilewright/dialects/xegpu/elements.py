@@ -21,13 +21,14 @@ from xdsl.ir import Operation
 from tilewright import layout as ly
 from tilewright.diagnostics import unsupported
 from tilewright.dialects.movement import shape_of
+from tilewright.dialects.upstream.arith import element_bits
 from tilewright.dialects.xegpu import distribution
 from tilewright.dialects.xegpu.block import LoadNdOp, StoreNdOp
 from tilewright.dialects.xegpu.compute import DpasMxOp, DpasOp, matrix_dims, packing_factor
 from tilewright.dialects.xegpu.layouts import Ownership, SgMapAttr
 from tilewright.dialects.xegpu.matrix import MatrixAccess
 from tilewright.dialects.xegpu.rules_block import full_load_shape, whole_shapes
-from tilewright.dialects.xegpu.types import TensorDescType, element_bits
+from tilewright.dialects.xegpu.types import TensorDescType
 from tilewright.layout.blocks import lane_distribution
 
 Numbers = NDArray[np.int64]

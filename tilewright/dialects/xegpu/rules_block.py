@@ -20,10 +20,11 @@ from xdsl.ir import Attribute
 from xdsl.utils.exceptions import VerifyException
 
 from tilewright.dialects.strict import narrower
+from tilewright.dialects.upstream.arith import element_bits
 from tilewright.dialects.xegpu import distribution
 from tilewright.dialects.xegpu.attrs import MemorySpace
 from tilewright.dialects.xegpu.layouts import LayoutAttr, SliceAttr
-from tilewright.dialects.xegpu.types import TensorDescType, element_bits
+from tilewright.dialects.xegpu.types import TensorDescType
 
 if TYPE_CHECKING:
     from tilewright.dialects.xegpu import block, descriptors

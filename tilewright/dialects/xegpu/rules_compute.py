@@ -14,9 +14,9 @@ from xdsl.dialects.builtin import (
 from xdsl.utils.exceptions import VerifyException
 
 from tilewright.dialects.strict import narrower
+from tilewright.dialects.upstream.arith import element_bits
 from tilewright.dialects.xegpu import distribution
 from tilewright.dialects.xegpu.layouts import LayoutAttr, SgMapAttr, SliceAttr
-from tilewright.dialects.xegpu.types import element_bits
 
 if TYPE_CHECKING:
     from tilewright.dialects.xegpu import compute

@@ -15,10 +15,11 @@ from xdsl.ir import Attribute
 from xdsl.utils.exceptions import VerifyException
 
 from tilewright.dialects.strict import narrower
+from tilewright.dialects.upstream.arith import element_bits
 from tilewright.dialects.xegpu import distribution
 from tilewright.dialects.xegpu.attrs import MemorySpace
 from tilewright.dialects.xegpu.layouts import LayoutAttr, Ownership, SliceAttr
-from tilewright.dialects.xegpu.types import MemDescType, element_bits
+from tilewright.dialects.xegpu.types import MemDescType
 
 if TYPE_CHECKING:
     from tilewright.dialects.xegpu import matrix, sync

@@ -22,10 +22,9 @@ from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
 from tilewright import layout as ly
 from tilewright.dialects import xegpu
-from tilewright.dialects.upstream.arith import constant
+from tilewright.dialects.upstream.arith import constant, element_bits
 from tilewright.dialects.upstream.memref import TransposeOp as MemRefTransposeOp
 from tilewright.dialects.xegpu.attrs import MemorySpace
-from tilewright.dialects.xegpu.types import element_bits
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.layout.blocks import lane_distribution
 from tilewright.passes.integers import bounds, divisor

@@ -14,8 +14,9 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from tilewright import layout as ly
 from tilewright.dialects import xegpu
 from tilewright.dialects.movement import shape_of
+from tilewright.dialects.upstream.arith import element_bits
 from tilewright.dialects.xegpu.attrs import BlockTensorDescAttr
-from tilewright.dialects.xegpu.types import TensorDescType, element_bits
+from tilewright.dialects.xegpu.types import TensorDescType
 from tilewright.dialects.xetile.assembly import Index, split_indices
 from tilewright.passes.xegpu import row_access
 from tilewright.passes.xegpu.block_messages import (

@@ -11,7 +11,7 @@ from math import gcd
 
 from xdsl.ir import Attribute
 
-from tilewright.dialects.xegpu.types import element_bits
+from tilewright.dialects.upstream.arith import element_bits
 from tilewright.layout import Distribution
 from tilewright.passes.xegpu import layout_text as own
 

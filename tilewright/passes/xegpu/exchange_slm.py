@@ -46,6 +46,7 @@ from xdsl.rewriter import Rewriter
 from tilewright import layout as ly
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import xegpu
+from tilewright.dialects.upstream.arith import element_bits
 from tilewright.dialects.upstream.combining import neutral
 from tilewright.dialects.upstream.vector import (
     ExtractStridedSliceOp,
@@ -54,7 +55,6 @@ from tilewright.dialects.upstream.vector import (
     ShapeCastOp,
 )
 from tilewright.dialects.xegpu import MemDescType
-from tilewright.dialects.xegpu.types import element_bits
 from tilewright.layout import BoundMap, Distribution
 from tilewright.layout.bound import kept_fields, on_field
 from tilewright.passes.emit import Before, with_shape

@@ -15,8 +15,7 @@ from xdsl.dialects.builtin import MemRefType, NoneAttr, StridedLayoutAttr
 from xdsl.ir import BlockArgument, OpResult, SSAValue
 
 from tilewright.dialects import xegpu
-from tilewright.dialects.upstream.arith import constant
-from tilewright.dialects.xegpu.types import element_bits
+from tilewright.dialects.upstream.arith import constant, element_bits
 from tilewright.passes.carried import given_by
 from tilewright.passes.integers import Index, bounds, divisor, growth
 from tilewright.passes.memory_objects import arg_facts, promised

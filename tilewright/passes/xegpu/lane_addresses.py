@@ -30,7 +30,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from tilewright import layout as ly
 from tilewright.dialects import xegpu
 from tilewright.dialects.cache_hints import hint_properties_of
-from tilewright.dialects.xegpu.types import element_bits
+from tilewright.dialects.upstream.arith import element_bits
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.passes.emit import zero_of
 from tilewright.passes.xegpu.block_messages import (

@@ -21,8 +21,8 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from tilewright import layout as ly
 from tilewright.dialects import xegpu
 from tilewright.dialects.movement import shape_of
+from tilewright.dialects.upstream.arith import element_bits
 from tilewright.dialects.xegpu.rules_block import full_load_shape
-from tilewright.dialects.xegpu.types import element_bits
 from tilewright.layout.blocks import lane_distribution
 from tilewright.passes.carried import reached
 from tilewright.passes.xegpu.block_messages import (

@@ -40,13 +40,12 @@ from tilewright.diagnostics import TilewrightError, unsupported
 from tilewright.dialects import xegpu
 from tilewright.dialects.cache_hints import hints_of
 from tilewright.dialects.movement import shape_of
-from tilewright.dialects.upstream.arith import cast_to
+from tilewright.dialects.upstream.arith import cast_to, element_bits
 from tilewright.dialects.upstream.gpu import ShuffleOp
 from tilewright.dialects.upstream.vector import FromElementsOp
 from tilewright.dialects.xegpu import elements
 from tilewright.dialects.xegpu.attrs import CHUNK_SIZES
 from tilewright.dialects.xegpu.elements import Numbers
-from tilewright.dialects.xegpu.types import element_bits
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.layout.bits import bit_runs, is_sum_of_bits
 from tilewright.passes.emit import Before, element_of, zero_of

@@ -14,7 +14,7 @@ from xdsl.ir import SSAValue
 
 from tilewright import layout as ly
 from tilewright.dialects import xegpu
-from tilewright.dialects.xegpu.types import element_bits
+from tilewright.dialects.upstream.arith import element_bits
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.passes.integers import is_multiple
 from tilewright.passes.xegpu.lane_fragments import LaneFragment, Register, element_of

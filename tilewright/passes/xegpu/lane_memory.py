@@ -38,10 +38,9 @@ from xdsl.rewriter import Rewriter
 from tilewright import layout as ly
 from tilewright.dialects import mach, xegpu
 from tilewright.dialects.movement import shape_of
-from tilewright.dialects.upstream.arith import folded
+from tilewright.dialects.upstream.arith import element_bits, folded
 from tilewright.dialects.upstream.combining import ATOMIC_KINDS
 from tilewright.dialects.xegpu import distribution, elements
-from tilewright.dialects.xegpu.types import element_bits
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.passes.emit import element_of, zero_of
 from tilewright.passes.vector_elements import flattened, matrix_of

@@ -35,9 +35,9 @@ from tilewright import layout as ly
 from tilewright.diagnostics import location_of
 from tilewright.dialects import xegpu
 from tilewright.dialects.cache_hints import hint_properties_of
-from tilewright.dialects.upstream.arith import constant
+from tilewright.dialects.upstream.arith import constant, element_bits
 from tilewright.dialects.xegpu.attrs import BlockTensorDescAttr
-from tilewright.dialects.xegpu.types import TensorDescType, element_bits
+from tilewright.dialects.xegpu.types import TensorDescType
 from tilewright.dialects.xetile.assembly import Index, split_indices
 from tilewright.passes.integers import bounds, divisor, is_natural
 from tilewright.passes.xegpu import row_access

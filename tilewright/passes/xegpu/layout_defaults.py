@@ -15,8 +15,8 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from tilewright.dialects import xegpu
 from tilewright.dialects.elementwise import is_elementwise
+from tilewright.dialects.upstream.arith import element_bits
 from tilewright.dialects.upstream.vector import MultiReductionOp
-from tilewright.dialects.xegpu.types import element_bits
 from tilewright.layout import Distribution
 from tilewright.passes.carried import operands_of, reached
 from tilewright.passes.xegpu import layout_text as own

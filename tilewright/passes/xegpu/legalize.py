@@ -44,9 +44,10 @@ from tilewright import layout as ly
 from tilewright.diagnostics import UnsupportedError
 from tilewright.dialects import xegpu
 from tilewright.dialects.cache_hints import Hints, hints_of
+from tilewright.dialects.upstream.arith import element_bits
 from tilewright.dialects.upstream.vector import DeinterleaveOp, InterleaveOp
 from tilewright.dialects.xegpu.layouts import Ownership
-from tilewright.dialects.xegpu.types import TensorDescType, element_bits
+from tilewright.dialects.xegpu.types import TensorDescType
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.layout import Distribution
 from tilewright.layout.bound import without_single

@@ -30,8 +30,8 @@ from tilewright.dialects import xegpu
 from tilewright.dialects.elementwise import is_elementwise_on_vectors
 from tilewright.dialects.movement import is_vector, shape_of
 from tilewright.dialects.upstream import vector as more
+from tilewright.dialects.upstream.arith import element_bits
 from tilewright.dialects.xegpu.layouts import LayoutAttr, SliceAttr
-from tilewright.dialects.xegpu.types import element_bits
 from tilewright.passes.carried import carried_together
 from tilewright.passes.ownership import Planner, Relation, rearranged, values_of
 from tilewright.passes.xegpu.lane_layouts import (

@@ -18,8 +18,9 @@ from xdsl.rewriter import Rewriter
 from tilewright.diagnostics import location_of
 from tilewright.dialects import xegpu
 from tilewright.dialects.movement import is_vector
+from tilewright.dialects.upstream.arith import element_bits
 from tilewright.dialects.xegpu import LayoutAttr
-from tilewright.dialects.xegpu.types import TensorDescType, element_bits
+from tilewright.dialects.xegpu.types import TensorDescType
 from tilewright.layout import Layout
 from tilewright.passes.kernel import add_remarks
 from tilewright.passes.xegpu import layout_text as own

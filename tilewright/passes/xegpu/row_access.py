@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from tilewright import layout as ly
 from tilewright.dialects import xegpu
-from tilewright.dialects.xegpu.types import element_bits
+from tilewright.dialects.upstream.arith import element_bits
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.layout.blocks import lane_map
 from tilewright.passes.xegpu.block_messages import created, surface

@@ -18,8 +18,9 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from tilewright.diagnostics import TilewrightError, UnsupportedError, unsupported
 from tilewright.dialects import xegpu, xetile
 from tilewright.dialects.attribute_fields import ints
+from tilewright.dialects.upstream.arith import element_bits
 from tilewright.dialects.xegpu.layouts import SgMapAttr
-from tilewright.dialects.xegpu.types import TensorDescType, element_bits
+from tilewright.dialects.xegpu.types import TensorDescType
 from tilewright.uarch.base import MatrixInstruction
 from tilewright.uarch.xe import (
     XeMachine,

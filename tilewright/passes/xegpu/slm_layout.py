@@ -33,8 +33,9 @@ from xdsl.ir import Operation
 from tilewright import layout as ly
 from tilewright.dialects import xegpu
 from tilewright.dialects.movement import is_vector, shape_of
+from tilewright.dialects.upstream.arith import element_bits
 from tilewright.dialects.upstream.gpu.memory import is_shared
-from tilewright.dialects.xegpu.types import MemDescType, element_bits
+from tilewright.dialects.xegpu.types import MemDescType
 from tilewright.passes.emit import Before
 from tilewright.passes.integers import is_multiple
 from tilewright.passes.xegpu.ownership import OwnershipAnalysis

@@ -41,6 +41,7 @@ from tilewright.dialects import xegpu
 from tilewright.dialects.attribute_fields import ints
 from tilewright.dialects.cache_hints import hints_of
 from tilewright.dialects.movement import shape_of
+from tilewright.dialects.upstream.arith import element_bits
 from tilewright.dialects.upstream.vector import GatherOp, ScatterOp
 from tilewright.dialects.xegpu.compute import matrix_dims
 from tilewright.dialects.xegpu.elements import loaded, multiplied, stored
@@ -51,7 +52,7 @@ from tilewright.dialects.xegpu.rules_block import (
     packed_shape,
     whole_shapes,
 )
-from tilewright.dialects.xegpu.types import MemDescType, MemorySpace, TensorDescType, element_bits
+from tilewright.dialects.xegpu.types import MemDescType, MemorySpace, TensorDescType
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.passes.emit import Before
 from tilewright.passes.positions import Placed, PositionRewriter, add

@@ -21,9 +21,9 @@ from xdsl.ir import Attribute, SSAValue
 from tilewright.codegen.builder import Made
 from tilewright.dialects import xegpu
 from tilewright.dialects.movement import shape_of_type
+from tilewright.dialects.upstream.arith import element_bits
 from tilewright.dialects.xegpu import elements
 from tilewright.dialects.xegpu.elements import Numbers
-from tilewright.dialects.xegpu.types import element_bits
 from tilewright.targets.emu import values as v
 from tilewright.targets.emu.builder import EmuBuilder, Idx, signless, size_of, vec
 from tilewright.targets.emu.lowering import Lowering, lowers

@@ -31,8 +31,8 @@ from tilewright.dialects import mach
 from tilewright.dialects.folding import Idx, Kind
 from tilewright.dialects.movement import shape_of_type
 from tilewright.dialects.upstream.arith import element as element_of
+from tilewright.dialects.upstream.arith import element_bits
 from tilewright.dialects.upstream.arith import with_element as with_element_
-from tilewright.dialects.xegpu.types import element_bits
 
 ptr = LLVMPointerType()
 

@@ -25,10 +25,10 @@ from tilewright.codegen.atomic_loops import exchange
 from tilewright.codegen.builder import Builder as Scalars
 from tilewright.codegen.registers import DYNAMIC, strided_form
 from tilewright.dialects import mach
+from tilewright.dialects.upstream.arith import element_bits
 from tilewright.dialects.upstream.generic_atomic import GenericAtomicRMWOp
 from tilewright.dialects.upstream.gpu.memory import is_shared
 from tilewright.dialects.upstream.views import VIEWS, View, viewed
-from tilewright.dialects.xegpu.types import element_bits
 from tilewright.dialects.xetile.kinds import ATOMIC_KINDS
 from tilewright.targets.emu import values as v
 from tilewright.targets.emu.addresses import read, write

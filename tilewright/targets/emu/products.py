@@ -30,10 +30,9 @@ from xdsl.ir import Attribute, SSAValue
 
 from tilewright.dialects import xegpu
 from tilewright.dialects.movement import shape_of_type
-from tilewright.dialects.upstream.arith import cast_to
+from tilewright.dialects.upstream.arith import cast_to, element_bits
 from tilewright.dialects.xegpu import elements
 from tilewright.dialects.xegpu.elements import Numbers
-from tilewright.dialects.xegpu.types import element_bits
 from tilewright.targets.emu.blocks import arrange
 from tilewright.targets.emu.builder import EmuBuilder, Idx, element_of, size_of, vec, with_element
 from tilewright.targets.emu.lowering import Lowering, lowers

@@ -28,7 +28,7 @@ from tilewright.dialects.movement import (
     shape_of_type,
     static_position,
 )
-from tilewright.dialects.xegpu.types import element_bits
+from tilewright.dialects.upstream.arith import element_bits
 from tilewright.targets.emu import values as v
 from tilewright.targets.emu.blocks import arrange
 from tilewright.targets.emu.builder import element_of, signless, vec

@@ -13,7 +13,7 @@ from xdsl.ir import Attribute
 
 from tilewright.diagnostics import TilewrightError, location_of, unsupported
 from tilewright.dialects import xegpu, xetile
-from tilewright.dialects.xegpu.types import element_bits
+from tilewright.dialects.upstream.arith import element_bits
 from tilewright.passes.budget import TimeBudget
 from tilewright.passes.kernel import level_of
 from tilewright.passes.memory_objects import arg_facts, is_array_argument
