@@ -19,6 +19,11 @@ from tilewright.targets.cuda.target import TARGET
 bf16 = ml_dtypes.bfloat16
 
 
+def apart(step: int) -> Any:
+    """A (64, 128) array of bf16 whose rows are `step` bytes apart; nothing reads its elements."""
+    return np.lib.stride_tricks.as_strided(np.zeros(128, bf16), (64, 128), (step, 2))
+
+
 @pytest.fixture(scope="module")
 def executable() -> Any:
     a, b, c = (np.zeros((256, 256), bf16) for _ in range(3))
@@ -35,6 +40,10 @@ def executable() -> Any:
         (np.broadcast_to(bf16(0), (1 << 30, 64)), "dimension 0 has 1073741824 elements"),
         (np.zeros((64, 128), bf16)[::-1], "a stride of -256 bytes"),
         (np.broadcast_to(np.zeros(128, bf16), (64, 128)), "a stride of 0 bytes"),
+        (apart(16), None),
+        (apart(24), "a stride of 24 bytes"),
+        (apart((1 << 40) - 16), None),
+        (apart(1 << 40), "a stride of 1099511627776 bytes"),
     ],
 )
 def test_what_it_reaches(executable: Any, a: Any, reason: str | None) -> None:

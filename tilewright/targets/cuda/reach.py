@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from tilewright.arguments import Argument, ArrayArg
 from tilewright.targets.cuda.lowered import LaunchPlan, TensorMapOf
+from tilewright.uarch.sm90 import SM90
 
 MOST_EXTENT = 1 << 30
 """Coordinates are signed 32-bit numbers (PTX ISA); half of them are left for places outside (`coordinates.py`)."""
-MOST_STRIDE = 1 << 40
-"""Bytes (cuTensorMapEncodeTiled)."""
+STRIDE = SM90.limits["tma_stride"]
 
 
 def unreachable(plan: LaunchPlan, args: Sequence[Argument]) -> str | None:
@@ -28,6 +28,6 @@ def unreachable(plan: LaunchPlan, args: Sequence[Argument]) -> str | None:
             what = f"argument {slot.argument}: dimension {dim}"
             if not 0 < extent < MOST_EXTENT:
                 return f"{what} has {extent} elements"
-            if place and extent > 1 and (stride % 16 or not 0 < stride < MOST_STRIDE):
+            if place and extent > 1 and STRIDE.fault(stride):
                 return f"{what} has a stride of {stride} bytes"
     return None
