@@ -20,7 +20,7 @@ from xdsl.ir import Operation, SSAValue
 
 from tilewright.dialects import xegpu
 from tilewright.dialects.upstream.arith import folded
-from tilewright.targets.xe.blocks import Blocks
+from tilewright.targets.xe.context import Blocks
 
 
 @dataclass(frozen=True)

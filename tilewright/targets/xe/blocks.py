@@ -17,7 +17,6 @@ become the same callees with `soft` in front: guarded loads of single elements, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -28,34 +27,17 @@ from tilewright.diagnostics import UnsupportedError
 from tilewright.dialects import mach, xegpu
 from tilewright.dialects.xegpu import elements
 from tilewright.passes.xegpu.block_messages import ROW
-from tilewright.passes.xegpu.check_legal import cache_policies
 from tilewright.passes.xegpu.row_access import whole_units
 from tilewright.targets.xe.building import LaneBuilder, Private, bits_of
+from tilewright.targets.xe.context import Blocks, hints_of
 from tilewright.targets.xe.forms import LOCALITY, Block2D, Hints
 from tilewright.targets.xe.rows import load as load_row
 from tilewright.targets.xe.rows import store as store_row
-from tilewright.targets.xe.surfaces import BlockSurface, Message, message
+from tilewright.targets.xe.surfaces import Message, message
 from tilewright.uarch.xe import XeMachine
 
 Table = NDArray[np.int64]
 """(lane, component, 2): row and column in the block of every element."""
-
-
-@dataclass
-class Blocks:
-    """The machine, what was found out about descriptors, and what had to be said."""
-
-    b: LaneBuilder
-    machine: XeMachine
-    lanes: int
-    surface: Callable[[SSAValue], BlockSurface]
-    remark: Callable[[Operation, str], None]
-
-
-def hints_of(s: Blocks, op: xegpu.BlockAccess | xegpu.ScatterAccess) -> Hints:
-    """The policies that the op's message names."""
-    pair = cache_policies(s.machine, op)
-    return Hints(*pair) if pair else Hints()
 
 
 # Which element is where ---------------------------------------------------------------------------------

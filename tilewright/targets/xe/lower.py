@@ -41,7 +41,7 @@ from tilewright.passes.cleanup import eliminate_dead
 from tilewright.passes.kernel import LEVEL, REMARKS, integer, subgroups_of
 from tilewright.passes.own_memory import shared_bytes
 from tilewright.targets.xe import barriers, matrices, scattered
-from tilewright.targets.xe.blocks import Blocks, load_nd, prefetch_nd, store_nd
+from tilewright.targets.xe.blocks import load_nd, prefetch_nd, store_nd
 from tilewright.targets.xe.building import (
     LANES_MOST,
     LaneBuilder,
@@ -49,6 +49,7 @@ from tilewright.targets.xe.building import (
     count_of,
     element_of,
 )
+from tilewright.targets.xe.context import Blocks
 from tilewright.targets.xe.products import dpas
 from tilewright.targets.xe.surfaces import BlockSurface, surface_of
 from tilewright.uarch.xe import XeMachine

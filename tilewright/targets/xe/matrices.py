@@ -16,7 +16,6 @@ wide as the subgroup (xegpu-slm-layout) follow each other: they are one 1-D bloc
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from xdsl.dialects import gpu, vector
 from xdsl.dialects.builtin import VectorType
@@ -29,10 +28,8 @@ from tilewright.passes.integers import is_multiple
 from tilewright.passes.xegpu.lane_memory import address
 from tilewright.passes.xegpu.slm_layout import is_panel, message_rows
 from tilewright.targets.xe.building import Index, LaneBuilder, bits_of, count_of, element_of, words
+from tilewright.targets.xe.context import Blocks
 from tilewright.targets.xe.forms import RowMessage
-
-if TYPE_CHECKING:
-    from tilewright.targets.xe.blocks import Blocks
 
 
 @dataclass(frozen=True)

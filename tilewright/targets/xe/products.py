@@ -17,8 +17,8 @@ from xdsl.ir import SSAValue
 from tilewright.diagnostics import UnsupportedError
 from tilewright.dialects import xegpu
 from tilewright.passes.xegpu.sg_maps import element_name
-from tilewright.targets.xe.blocks import Blocks
 from tilewright.targets.xe.building import bits_of, count_of, words
+from tilewright.targets.xe.context import Blocks
 from tilewright.targets.xe.forms import Dpas
 
 

@@ -11,8 +11,6 @@ owns side by side, word i of lane l at i * lanes + l. Without it every lane acce
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from xdsl.dialects import gpu, vector
 from xdsl.dialects.builtin import VectorType
 from xdsl.ir import SSAValue
@@ -27,10 +25,8 @@ from tilewright.targets.xe.building import (
     bits_of,
     words,
 )
+from tilewright.targets.xe.context import Blocks, hints_of
 from tilewright.targets.xe.forms import RowMessage
-
-if TYPE_CHECKING:
-    from tilewright.targets.xe.blocks import Blocks
 
 
 def load(s: Blocks, op: xegpu.LoadNdOp) -> SSAValue:
@@ -62,8 +58,6 @@ def store(s: Blocks, op: xegpu.StoreNdOp) -> None:
 
 
 def _form(s: Blocks, op: xegpu.LoadNdOp | xegpu.StoreNdOp, kind: VectorType) -> RowMessage:
-    from tilewright.targets.xe.blocks import hints_of
-
     bits, count = bits_of(kind.element_type), kind.element_count()
     width = op.tdesc.get_shape()[-1]
     word = 1

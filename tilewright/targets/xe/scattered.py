@@ -21,7 +21,6 @@ from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from tilewright.dialects import mach, xegpu
 from tilewright.dialects.upstream.strided import Metadata
 from tilewright.passes.xegpu.lane_addresses import ALIGN, CLAMPED
-from tilewright.targets.xe.blocks import Blocks, hints_of
 from tilewright.targets.xe.building import (
     GLOBAL,
     LANES_MOST,
@@ -34,6 +33,7 @@ from tilewright.targets.xe.building import (
     is_true,
     words,
 )
+from tilewright.targets.xe.context import Blocks, hints_of
 
 
 def _scalar(b: LaneBuilder, value: SSAValue) -> SSAValue:
