@@ -118,7 +118,7 @@ def issue(d: Distributor, op: stage.CopyIssueOp) -> None:
     if st.facts(d).single:
         _issue(d, op)
         return
-    with d.b.when(d.b.cmp("eq", d.thread, 0)), d.scope():
+    with st.elected(d), d.scope():
         _issue(d, op)
 
 

@@ -78,7 +78,7 @@ def _role(d: Distributor, role: stage.RoleOp, team: Team) -> None:
         name = role.role_name
         st.facts(d).registers[name] = wanted * LANES * team.warps
     if copies_only(body):
-        with inner.b.when(inner.b.cmp("eq", inner.thread, 0)):
+        with st.elected(inner):
             st.facts(d).single = True
             inner.lower_block(body)
             st.facts(d).single = False

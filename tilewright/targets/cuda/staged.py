@@ -9,11 +9,13 @@ slot free because it waits for the phase before the first, which counts as compl
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
 from xdsl.dialects import arith, gpu, vector
-from xdsl.dialects.builtin import VectorType, i32
+from xdsl.dialects.builtin import VectorType, i1, i32
 from xdsl.ir import Attribute, SSAValue
 
 from tilewright.codegen.builder import Builder
@@ -24,7 +26,7 @@ from tilewright.targets.cuda.distribute import Distributor
 from tilewright.targets.cuda.lowered import Slot
 from tilewright.targets.cuda.narrow import Narrow, Word
 from tilewright.targets.cuda.reach import MOST_EXTENT
-from tilewright.uarch.nvidia import WARPGROUP
+from tilewright.uarch.nvidia import LANES, WARPGROUP
 
 ALIGNMENT = 1024
 """Bytes: what the pattern of a 128-byte swizzle repeats after."""
@@ -147,6 +149,19 @@ def warpgroup(d: Distributor) -> Word:
             zero = b.constant(i32, 0)
             known[d] = b.value(mach.InstrOp("nvptx.shfl.idx", [group, zero], [i32]))
     return known[d]
+
+
+@contextmanager
+def elected(d: Distributor) -> Generator[None]:
+    """What one thread of the team does. elect.sync tells ptxas that it is one: where it only sees a comparison of
+    thread numbers, it puts a loop over a warp's lanes around each instruction of the copy engine.
+    """
+    b = d.b
+    warp = b.value(arith.IndexCastOp(b.idx(b.div(d.thread, LANES)), i32))
+    first = b.value(mach.InstrOp("nvptx.shfl.idx", [warp, b.constant(i32, 0)], [i32]))
+    one = mach.InstrOp("nvptx.elect.sync", [], [i1])
+    with b.when(Narrow(b).equal(first, 0)), b.when(b.value(one)):
+        yield
 
 
 def shared_address(d: Distributor) -> SSAValue:
