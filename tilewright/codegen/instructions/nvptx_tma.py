@@ -5,6 +5,7 @@
     nvptx.tma.store.<rank>d[.hint]               (shared, map, c0, ... [, policy])
     nvptx.tma.reduce.<op>.<rank>d                (shared, map, c0, ...): global = global op box
     nvptx.tma.prefetch.<rank>d                   (map, c0, ...): the box goes to L2
+    nvptx.tma.leave                              (shared, mbarrier, bytes): not copied, and undefined
 
 A map is a kernel parameter with the argument attribute `mach.tensor_map` (128 bytes by value,
 `driver.TensorMap` on the host). Elements outside the array read as zero and are not written. One
@@ -107,6 +108,13 @@ for _rank in range(1, 6):
         effect="read",
     )
 
+timed(
+    "tma.leave",
+    (SHARED, SHARED, "i32"),
+    "So many bytes of shared memory, which no copy of the mbarrier's phase fills, are undefined: no instruction.",
+    lambda p, regs, immediates: [],
+    SM90,
+)
 timed(
     "tma.prefetch_map",
     (MAP,),

@@ -13,7 +13,7 @@ The tiles that a wait gives are values of the workgroup, and undefined once thei
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from xdsl.dialects.builtin import FloatTF32Type, VectorType, f32, i1
@@ -113,22 +113,34 @@ class CopyIssueOp(Op):
     stage.copy.issue %r[%c], %a, %b
       : !stage.multi_buffer<..>, !stage.pipeline_state<4>, !xetile.tile<128x64xbf16>, !xetile.tile<64x256xbf16>
     ```
-    Elements outside an array are zero; those of a tile of f32 are rounded where the part has tf32.
+    Elements outside an array are zero; those of a tile of f32 are rounded where the part has tf32. Each four numbers of
+    `stored` are a tile, one of its dimensions, an array argument of the kernel and a dimension of it: elements from the
+    coordinate on that this array ends at are undefined, for nothing sees them.
     """
 
     name = "stage.copy.issue"
     buffer: Operand[MultiBufferType] = Operand(MultiBufferType)
     state: Operand[PipelineStateType] = Operand(PipelineStateType)
     tiles: Operands[TileType] = Operands(TileType)
+    stored: Ints = Ints(default=(), implicit=True)
     traits = traits_def(MemoryReadEffect(), Acts(ORDER))
     assembly_format = (
         "$buffer `[` $state `]` `,` $tiles attr-dict "
         "`:` type($buffer) `,` type($state) `,` type($tiles)"
     )
 
+    def bounds(self, tile: int) -> Iterator[tuple[int, int, int]]:
+        """(dimension of a tile, array argument, dimension of it) of what `stored` says of one of the tiles."""
+        for at in range(0, len(self.stored), 4):
+            if self.stored[at] == tile:
+                dim, argument, dimension = self.stored[at + 1 : at + 4]
+                yield dim, argument, dimension
+
     def verify_(self) -> None:
         check_state(self)
         check_parts(self.name, buffer_type(self.buffer), [t.type for t in self.tiles])
+        if len(self.stored) % 4:
+            raise VerifyException(f"{self.name}: `stored` has no four numbers for each bound")
         for tile, part in zip(self.tiles, buffer_type(self.buffer).parts, strict=True):
             if tile.type.order != tuple(n.data for n in part.order):
                 raise VerifyException(f"{self.name}: {tile.type} is not in the order of {part}")

@@ -30,7 +30,7 @@ from tilewright.reference.numerics import shape_of
 from tilewright.reference.program import Segment, SegmentBuilder, Successors, acts
 from tilewright.reference.registry import control, meaning
 from tilewright.reference.site import Site
-from tilewright.reference.values import Array, Index, TileValue, scalar, take
+from tilewright.reference.values import Array, Index, MemRefValue, TileValue, scalar, take
 
 
 @meaning("stage.multi_buffer")
@@ -92,25 +92,41 @@ def copy_issue(builder: SegmentBuilder, op: stage.CopyIssueOp) -> None:
     def prepare(group: Group) -> Start:
         engine, buffers = group.machine.engine, group.machine.values[op.buffer]
         tiles = [group.get(t) for t in op.tiles]
+        arrays = argument_values(op, group)
 
         def start(position: int, instance: int, fill: int, slot: Slot) -> None:
             mine = [take(t, np.array([position])) for t in tiles]
             index = np.array([instance], np.int64)
-            engine.issue(Copy(buffers, instance, fill, lambda: load(index, mine, group)))
+            engine.issue(Copy(buffers, instance, fill, lambda: load(index, mine, arrays, group)))
 
         return start
 
-    def load(index: Index, tiles: list[TileValue], group: Group) -> list[Array]:
+    def argument_values(op: stage.CopyIssueOp, group: Group) -> dict[int, MemRefValue]:
+        kernel: Any = op
+        while (
+            op.stored and kernel.parent_op().name != "builtin.module" and kernel.name != "gpu.func"
+        ):
+            kernel = kernel.parent_op()
+        numbers = op.stored[2::4]
+        return {n: group.get(kernel.regions[0].block.args[n]) for n in numbers}
+
+    def load(
+        index: Index, tiles: list[TileValue], arrays: dict[int, MemRefValue], group: Group
+    ) -> list[Array]:
         site = group.machine.engine.one(index).site
         site.op = op
         loaded: list[Array] = []
         parts = buffer_type(op.buffer).parts
-        for tile, value, part in zip(tiles, op.tiles, parts, strict=True):
+        for number, (tile, value, part) in enumerate(zip(tiles, op.tiles, parts, strict=True)):
             shape, dtype = value.type.get_shape(), numerics.numpy_type(value.type)
             rows = access.load_boxes(site, boxes_of(tile, shape), dtype, dtype.type(0))
             if part.element_type != value.type.element_type:
                 rows = numerics.round_to(rows, part.element_type)
             loaded.append(rows.reshape(shape))
+            for dim, argument, dimension in op.bounds(number):
+                end = int(arrays[argument].sizes[dimension].flat[0] - tile.offsets[dim - 2].flat[0])
+                unseen = loaded[-1].swapaxes(0, dim)[max(0, end) :]
+                unseen[...] = poison(unseen.shape, unseen.dtype)
         return loaded
 
     _fill_slots(builder, op, "start", prepare)

@@ -244,6 +244,29 @@ def tma_load(site: Site, op: InstrOp, *operands: Index) -> None:
             _load(site, instance, box, targets)
 
 
+@meaning("nvptx.tma.leave")
+def tma_leave(site: Site, op: InstrOp, *operands: Index) -> None:
+    """As if a copy brought NaN (-1 of integers) to there."""
+    machine, known = site.machine, site.machine.state(MBarriers)
+    barriers = {row: b for b, rows in known.each(site, op.operands[1]) for row in rows.tolist()}
+    for row, instance, (to, _, count) in _given(site, operands):
+        if row not in barriers or not count:
+            continue
+        window = int(windows(site)[int(site.batch.slots[instance])])
+        first = window + int(inside_window(np.array(to)))
+        places = np.arange(first, first + count, WORD.itemsize)
+        if not _fits(site, places, WORD.itemsize):
+            continue
+        party = np.array(
+            [machine.agents.start(instance, ("mbarrier", barriers[row].address), "a copy")]
+        )
+        if site.checking:
+            every = np.ones((1, places.size), bool)
+            _note(site, places[None], every, party, WORD.itemsize, "write", True)
+        machine.agents.publish(int(party[0]), barriers[row].token)
+        site.memory.write(places, np.full(places.size, -1, "i4"))
+
+
 def _load(site: Site, instance: int, box: _Box, targets: list[tuple[int, MBarrier]]) -> None:
     machine, memory = site.machine, site.memory
     queue = "mbarrier", targets[0][1].address

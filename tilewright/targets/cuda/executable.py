@@ -389,8 +389,9 @@ class _Call:
             array.strides[d] * size if d >= 0 and array.shape[d] > 1 else 16 * -(-size // 16)
             for d in slot.dimensions[1:]
         ]
+        box = slot.box_of(lambda argument, dim: self._array(argument).shape[dim])
         return driver.tensor_map(
-            pointer, slot.element, tuple(extents), tuple(strides), slot.box, slot.swizzle
+            pointer, slot.element, tuple(extents), tuple(strides), box, slot.swizzle
         )
 
 

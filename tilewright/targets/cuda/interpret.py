@@ -113,14 +113,16 @@ def _parameter(slot: Slot, args: Sequence[Argument], there: dict[int, Array], gr
         case Scalar(argument):
             return args[argument]
         case TensorMapOf():
-            return _tensor_map(slot, there[slot.argument])
+            return _tensor_map(slot, there)
 
 
-def _tensor_map(slot: TensorMapOf, array: Array) -> TensorMapValue:
+def _tensor_map(slot: TensorMapOf, there: dict[int, Array]) -> TensorMapValue:
+    array = there[slot.argument]
     shape = [array.shape[d] if d >= 0 else 1 for d in slot.dimensions]
     strides = [array.strides[d] if d >= 0 else array.itemsize for d in slot.dimensions]
     if not all(shape):
         raise LaunchError(f"argument {slot.argument} is empty: it has no tensor map")
     bits = array.view(f"u{array.itemsize}")  # numpy strides no types but its own
     seen = np.lib.stride_tricks.as_strided(bits, shape, strides).view(array.dtype)
-    return TensorMapValue(seen, slot.box, slot.swizzle, slot.element)
+    box = slot.box_of(lambda argument, dim: there[argument].shape[dim])
+    return TensorMapValue(seen, box, slot.swizzle, slot.element)

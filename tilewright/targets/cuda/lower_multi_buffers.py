@@ -6,21 +6,26 @@ warpgroup when only warpgroup products read it (they are done by all four warps 
 
 from __future__ import annotations
 
-from xdsl.dialects import arith
-from xdsl.dialects.builtin import i32
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+from xdsl.dialects import arith, gpu
+from xdsl.dialects.builtin import MemRefType, i32
 from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 
 from tilewright.codegen.tiles import plain
 from tilewright.dialects import mach, stage, xetile
 from tilewright.dialects.stage.multi_buffers import buffer_type
 from tilewright.layout import Layout
+from tilewright.passes.tile_origin import tile_divisors
 from tilewright.targets.cuda import staged as st
 from tilewright.targets.cuda.blocked import deinterleaved
 from tilewright.targets.cuda.coordinates import coordinates
 from tilewright.targets.cuda.distribute import Distributor, rule
 from tilewright.targets.cuda.exchange import load_fragment
-from tilewright.targets.cuda.lowered import TensorMapOf
-from tilewright.targets.cuda.narrow import Narrow
+from tilewright.targets.cuda.lowered import Extent, TensorMapOf
+from tilewright.targets.cuda.narrow import Narrow, Word
+from tilewright.targets.cuda.reach import MOST_EXTENT
 from tilewright.uarch.nvidia import LANES, WARPGROUP
 from tilewright.uarch.sm90 import smem_tile
 
@@ -128,10 +133,30 @@ def _issue(d: Distributor, op: stage.CopyIssueOp) -> None:
     barrier = st.full(d, place, slot)
     parity = st.parity_of(d, op.state, flipped=True)
     st.instr(d, "mbarrier.wait.parity", st.empty(d, place, slot), parity)
-    size = sum(part.bytes for part in place.type.parts)
-    st.instr(d, "mbarrier.arrive.expect_tx", barrier, d.b.constant(i32, size))
-    for i, tile in enumerate(op.tiles):
-        _copy(d, tile, st.StagedTile(place, i, slot), barrier)
+    staged = [st.StagedTile(place, i, slot) for i in range(len(op.tiles))]
+    seen = [seen_of(d, op, to) for to in staged]
+
+    def copies(seen: list[Seen]) -> None:
+        n = Narrow(d.b)
+        size: Word = 0
+        for part in seen:
+            size = n.plus(size, part.bytes(n))
+        with d.scope():
+            for to, part in zip(staged, seen, strict=True):
+                _leave(d, to, part, barrier)
+            st.instr(d, "mbarrier.arrive.expect_tx", barrier, n.value(size))
+            for tile, to, part in zip(op.tiles, staged, seen, strict=True):
+                _copy(d, tile, to, part, barrier)
+
+    # Programs that store all of their tiles, most of them, ask once; a condition at each box would slow their copies.
+    conditions = [condition for part in seen for condition in part.conditions(d)]
+    if not conditions:
+        copies(seen)
+        return
+    all_seen = conditions[0]
+    for condition in conditions[1:]:
+        all_seen = d.b.value(arith.AndIOp(all_seen, condition))
+    d.b.choose(all_seen, lambda: copies([part.whole for part in seen]), lambda: copies(seen))
 
 
 Box = tuple[int, int, int]
@@ -158,37 +183,166 @@ def box_lines(lines: int) -> int:
     return next(n for n in range(min(lines, MAX_LINES), 0, -1) if lines % n == 0 and n % 8 == 0)
 
 
+def _dims(op: xetile.InitTileOp, part: stage.PartAttr) -> list[int]:
+    """The dimensions of an array, innermost first; -1 for one that it lacks."""
+    rank = len(op.mixed_offsets)
+    if rank == 1:
+        return [0, -1]
+    fast = [rank - 1, rank - 2] if part.row_major else [rank - 2, rank - 1]
+    return [*fast, *reversed(range(rank - 2))]
+
+
 def tensor_map(
-    d: Distributor, op: xetile.InitTileOp, part: stage.PartAttr, lines: int
+    d: Distributor,
+    op: xetile.InitTileOp,
+    part: stage.PartAttr,
+    lines: int,
+    rest: tuple[int, ...] = (),
 ) -> tuple[SSAValue, list[int]]:
     """The tensor map of an array for boxes of a part; the array's dimensions, innermost first."""
     source = op.source
     assert isinstance(source, BlockArgument)
-    rank = len(op.mixed_offsets)
-    lead = list(reversed(range(max(rank - 2, 0))))
-    if rank == 1:
-        dims = [0, -1]
-    else:
-        fast = [rank - 1, rank - 2] if part.row_major else [rank - 2, rank - 1]
-        dims = [*fast, *lead]
-    box = (part.swizzle.data // part.itemsize, lines, *(1 for _ in lead))
-    slot = TensorMapOf(source.index, tuple(dims), box, str(part.element_type), part.swizzle.data)
+    dims = _dims(op, part)
+    box = (part.swizzle.data // part.itemsize, lines, *(1 for _ in dims[2:]))
+    swizzle = part.swizzle.data
+    slot = TensorMapOf(source.index, tuple(dims), box, str(part.element_type), swizzle, rest)
     return st.parameter(d, slot, mach.ptr), dims
 
 
-def _copy(d: Distributor, tile: SSAValue, to: st.StagedTile, barrier: SSAValue) -> None:
-    """The boxes of one tile."""
+@dataclass(frozen=True)
+class Seen:
+    """How much of a tile is seen, counted from its first line and the first element of a line; what lies behind it is
+    not copied. Numbers below 0 and beyond the tile stand for none and all of it.
+    """
+
+    part: stage.PartAttr
+    lines: Word
+    elements: Word
+    rest: tuple[int, ...] = ()
+    """Of the tensor map of a box that lies in part beyond what is seen; none where all lines are."""
+
+    @property
+    def whole(self) -> Seen:
+        """All of the tile."""
+        lines, length = self.part.lines
+        return Seen(self.part, lines, length)
+
+    def conditions(self, d: Distributor) -> list[SSAValue]:
+        """True where all of the tile is seen; none where that is so anyway."""
+        whole = self.whole
+        lines = [] if self.lines == whole.lines else [_more(d, self.lines, self.part.lines[0] - 1)]
+        if self.elements == whole.elements:
+            return lines
+        return [*lines, _more(d, self.elements, self.part.lines[1] - 1)]
+
+    @property
+    def width(self) -> int:
+        """Elements of a panel's line."""
+        return self.part.swizzle.data // self.part.itemsize
+
+    def bytes(self, n: Narrow) -> Word:
+        """Of the boxes that are copied."""
+        lines, length = self.part.lines
+        panels = n.high(
+            n.plus(_within(n, self.elements, length), self.width - 1), self.width.bit_length() - 1
+        )
+        return n.times(n.times(panels, _within(n, self.lines, lines)), self.part.swizzle.data)
+
+
+def seen_of(d: Distributor, op: stage.CopyIssueOp, to: st.StagedTile) -> Seen:
+    part, init = to.attr, op.tiles[to.part].owner
+    assert isinstance(init, xetile.InitTileOp), "a copy's tile is made where it is copied"
+    lines, length = part.lines
+    n = Narrow(d.b)
+    along, rest = [length, lines], ()
+    found: list[Word] = list(along)
+    for dim, argument, dimension in op.bounds(to.part):
+        place = 0 if (dim == 1) == part.row_major else 1
+        # A box's rest is the extent's only where boxes stand at multiples of their lines.
+        if place == 1 and tile_divisors(init.result)[0][dim] % box_lines(lines):
+            continue
+        begin = coordinates(d, init, _dims(init, part), 0, 0)[place]
+        end = _extent(d, op, argument, dimension)
+        if isinstance(end, int) and end >= MOST_EXTENT:
+            continue
+        found[place] = n.minus(end, begin)
+        rest = (argument, dimension) if place == 1 else rest
+    return Seen(part, found[1], found[0], rest)
+
+
+def _extent(d: Distributor, op: Operation, argument: int, dimension: int) -> Word:
+    """Of an array argument of the kernel: below `MOST_EXTENT`, as a launch sees to."""
+    kernel = op.parent_op()
+    while not isinstance(kernel, gpu.FuncOp):
+        assert kernel is not None
+        kernel = kernel.parent_op()
+    type = kernel.body.block.args[argument].type
+    assert isinstance(type, MemRefType)
+    known = type.get_shape()[dimension]
+    return known if known >= 0 else st.parameter(d, Extent(argument, dimension, 32), i32)
+
+
+def _within(n: Narrow, count: Word, most: int) -> Word:
+    """A number of lines or elements, from 0 to all of them."""
+    if isinstance(count, int):
+        return max(0, min(count, most))
+    least = n.b.value(arith.MinSIOp(count, n.value(most)))
+    return n.b.value(arith.MaxSIOp(least, n.value(0)))
+
+
+def _more(d: Distributor, x: Word, y: int) -> SSAValue:
+    n = Narrow(d.b)
+    return d.b.value(arith.CmpiOp(n.value(x), n.value(y), "sgt"))
+
+
+def _copy(d: Distributor, tile: SSAValue, to: st.StagedTile, seen: Seen, barrier: SSAValue) -> None:
+    """The boxes of one tile that are seen."""
     op = tile.owner
     assert isinstance(op, xetile.InitTileOp), "a copy's tile is made where it is copied"
-    part = to.attr
-    n = Narrow(d.b)
+    part, (_, length) = to.attr, to.attr.lines
     found, lines = boxes(part)
     map, dims = tensor_map(d, op, part, lines)
     start = to.offset(d)
+    n = Narrow(d.b)
+
+    def load(map: SSAValue, line: int) -> None:
+        for first, element, offset in found:
+            if first == line:
+                with d.b.when(_more(d, seen.elements, element)) if bounded else nullcontext():
+                    where = st.pointer(d, n.plus(start, offset))
+                    at = coordinates(d, op, dims, line, element)
+                    st.instr(d, f"tma.load.{len(dims)}d", where, barrier, map, *at)
+
+    bounded = seen.elements != length
+    for line in dict.fromkeys(line for line, _, _ in found):
+        if not seen.rest:
+            load(map, line)
+            continue
+        whole = _more(d, seen.lines, line + lines - 1)
+        with d.b.when(whole):
+            load(map, line)
+        last, _ = tensor_map(d, op, part, lines, seen.rest)
+        some = d.b.value(arith.XOrIOp(whole, _more(d, seen.lines, line)))
+        with d.b.when(some):
+            load(last, line)
+
+
+def _leave(d: Distributor, to: st.StagedTile, seen: Seen, barrier: SSAValue) -> None:
+    """Says of what is not copied of a tile that it is undefined from here on, before the barrier can complete."""
+    n, part = Narrow(d.b), to.attr
+    bounded = seen.elements != part.lines[1]
+    if not seen.rest and not bounded:
+        return
+    found, count = boxes(part)
+    swizzle, start = part.swizzle.data, to.offset(d)
     for line, element, offset in found:
-        where = st.pointer(d, n.plus(start, offset))
-        at = coordinates(d, op, dims, line, element)
-        st.instr(d, f"tma.load.{len(dims)}d", where, barrier, map, *at)
+        copied = _within(n, n.minus(seen.lines, line), count)
+        if bounded:
+            here = _more(d, seen.elements, element)
+            copied = d.b.value(arith.SelectOp(here, n.value(copied), n.value(0)))
+        where = st.pointer(d, n.plus(start, n.plus(n.times(copied, swizzle), offset)))
+        rest = n.times(n.minus(count, copied), swizzle)
+        st.instr(d, "tma.leave", where, barrier, n.value(rest))
 
 
 @rule("stage.copy.wait")

@@ -7,7 +7,7 @@ stored beside the code.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -81,6 +81,15 @@ class TensorMapOf:
     element: str
     swizzle: int = 128
     """Span of the shared-memory swizzle in bytes: 0, 32, 64 or 128."""
+    rest: tuple[int, ...] = ()
+    """(array argument, dimension): a box has as many lines as are left of that extent behind whole boxes."""
+
+    def box_of(self, extent: Callable[[int, int], int]) -> tuple[int, ...]:
+        """The box of a launch, by the extents of its arrays; a whole one where nothing is left."""
+        if not self.rest:
+            return self.box
+        width, lines, *lead = self.box
+        return (width, extent(*self.rest) % lines or lines, *lead)
 
 
 Slot = Pointer | Extent | Stride | Scalar | Programs | TensorMapOf

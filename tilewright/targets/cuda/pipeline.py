@@ -48,6 +48,7 @@ from tilewright.targets.cuda.passes.multi_buffering import (
 from tilewright.targets.cuda.passes.persistent import make_persistent
 from tilewright.targets.cuda.passes.ping_pong import schedule_ping_pong
 from tilewright.targets.cuda.passes.split_k import split_k
+from tilewright.targets.cuda.passes.stored_bounds import note_stored_bounds
 from tilewright.targets.cuda.passes.swap_operands import swap_operands
 from tilewright.targets.cuda.passes.tf32_rounding import round_at_loads
 from tilewright.targets.cuda.passes.tile_rematerialization import rematerialize_tiles
@@ -203,6 +204,7 @@ ASYNCHRONOUS: Sequence[Pass[CudaUnit]] = (
     CLEANUP,
     coarsening(),
     CLEANUP,
+    Pass("stored-bounds", note_stored_bounds, W, optional=True),
     Pass("loop-work", _note_loop_work, W, "unit"),
     split_k_pass(),
     Pass("persistent", make_persistent, W, "kernel remarks", optional=True, when=_persists),

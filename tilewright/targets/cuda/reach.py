@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.arguments import Argument, ArrayArg
-from tilewright.targets.cuda.lowered import LaunchPlan, TensorMapOf
+from tilewright.targets.cuda.lowered import Extent, LaunchPlan, TensorMapOf
 from tilewright.uarch.sm90 import SM90
 
 MOST_EXTENT = 1 << 30
@@ -16,6 +16,12 @@ STRIDE = SM90.limits["tma_stride"]
 def unreachable(plan: LaunchPlan, args: Sequence[Argument]) -> str | None:
     """Why the copy engine cannot address an array of a launch; None if it can address all that it is to copy."""
     for slot in plan.slots:
+        if isinstance(slot, Extent) and slot.bits == 32:
+            stored = args[slot.argument]
+            assert isinstance(stored, ArrayArg)
+            extent = stored.shape[slot.dimension]
+            if extent >= MOST_EXTENT:
+                return f"argument {slot.argument}: dimension {slot.dimension} has {extent} elements"
         if not isinstance(slot, TensorMapOf):
             continue
         array = args[slot.argument]

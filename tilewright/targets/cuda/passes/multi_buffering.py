@@ -40,6 +40,7 @@ from tilewright.passes.loops import Update, carry
 from tilewright.passes.memory_objects import is_pure
 from tilewright.passes.tile_origin import tile_divisors
 from tilewright.targets.cuda.passes.local_stores import can_store, is_stored, must_store, reachable
+from tilewright.targets.cuda.passes.stored_bounds import bounds_of
 from tilewright.targets.cuda.passes.tf32_rounding import loaded, rounding_of
 from tilewright.targets.cuda.passes.wgmma_legality import sources, through_transposes, unsuited
 from tilewright.uarch.base import Machine
@@ -61,6 +62,8 @@ class _Group:
 
     block: Block
     loads: list[xetile.LoadTileOp] = field(default_factory=list[xetile.LoadTileOp])
+    stored: list[int] = field(default_factory=list[int])
+    """See `stage.copy.issue`."""
 
 
 def multi_buffer_loads(
@@ -68,7 +71,10 @@ def multi_buffer_loads(
 ) -> int:
     """Rewrites one kernel; how many multi-buffers it has."""
     analysis = AccessAnalysis(function)
-    families = _families(_groups(function, machine, analysis, remarks))
+    groups = _groups(function, machine, analysis, remarks)
+    for group in groups:
+        group.stored = _stored(group)
+    families = _families(groups)
     slots = _slots(families, budget)
     made = 0
     for family, count in zip(families, slots, strict=True):
@@ -78,6 +84,16 @@ def multi_buffer_loads(
         _build(function, family, count)
         made += 1
     return made
+
+
+def _stored(group: _Group) -> list[int]:
+    """What no store lets be seen of the tiles of a group."""
+    found: list[int] = []
+    for number, load in enumerate(group.loads):
+        bounds = bounds_of(load)
+        for at in range(0, len(bounds), 3):
+            found += (number, *bounds[at : at + 3])
+    return found
 
 
 def _families(groups: list[_Group]) -> list[list[_Group]]:
@@ -380,7 +396,9 @@ def _stage(
     block = group.block
     uses = [u for load in group.loads if (u := _last_use(load)) is not None]
     last = _latest([*group.loads, *uses])
-    issue = stage.CopyIssueOp(buffer.result, here, [load.tile for load in group.loads])
+    issue = stage.CopyIssueOp(
+        buffer.result, here, [load.tile for load in group.loads], group.stored
+    )
     wait = stage.CopyWaitOp(buffer.result, here)
     block.insert_ops_before([issue, wait], anchor)
     release = stage.CopyReleaseOp(buffer.result, here)
