@@ -2,8 +2,8 @@
 nvidia-cuda-nvdisasm, from triton, or from a CUDA toolkit.
 
 What breaks performance without being an error is found here (`notes/hopper.md` 0 and 2.4): messages
-C75xx (setmaxnreg ignored, wgmma serialised, waits injected), local memory, and memory barriers of
-device scope inside loops.
+C75xx (setmaxnreg ignored, wgmma serialised, waits injected), local memory, memory barriers of
+device scope inside loops, and loops over a warp's lanes around instructions of the copy engine.
 """
 
 from __future__ import annotations
@@ -227,6 +227,10 @@ def in_loops(code: list[Sass], labels: dict[str, int]) -> set[int]:
     return inside
 
 
+TURN = 5
+"""Instructions from the election of a lane to its copy, at most."""
+
+
 def breakers(ptx: str, machine: str) -> list[str]:
     """What costs performance silently in this kernel, one sentence each; empty when all is well."""
     assembly = assemble(ptx, machine)
@@ -245,6 +249,13 @@ def breakers(ptx: str, machine: str) -> list[str]:
     ]
     if barriers:
         found.append(f"{len(barriers)} memory barriers of device scope ({barriers[0]}) in a loop")
+    # Where ptxas does not see that one thread issues a copy, each lane has its turn.
+    turns = sum(
+        op.name == "ELECT" and any(n.name.startswith("UTM") for n in code[i : i + TURN])
+        for i, op in enumerate(code)
+    )
+    if turns:
+        found.append(f"{turns} instructions of the copy engine in loops over lanes")
     return found
 
 
