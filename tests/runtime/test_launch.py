@@ -366,6 +366,7 @@ def test_what_a_first_launch_leaves_counts_as_old(monkeypatch):
     """Nothing that a launch waits for searches it, and what a user has frozen stays so."""
     monkeypatch.setattr(compiled, "_imported", [])
     generations: list[int] = []
+    gc.unfreeze()  # what others in this process have frozen
     gc.collect()
     gc.callbacks.append(lambda phase, info: generations.append(info["generation"]))
     try:
