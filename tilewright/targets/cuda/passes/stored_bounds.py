@@ -39,7 +39,7 @@ _DIVISIONS = ("arith.div", "arith.rem", "arith.ceildiv", "arith.floordiv")
 
 
 def note_stored_bounds(function: gpu.FuncOp) -> None:
-    """Notes at the operands of products, as they are loaded, what of them is stored."""
+    """Notes rows and columns of products' operands that no store writes: they are not copied."""
     analysis = AccessAnalysis(function)
     for op in function.walk():
         if not isinstance(op, xetile.LoadTileOp):
