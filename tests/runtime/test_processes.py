@@ -89,6 +89,32 @@ def test_a_kernel_on_disk_is_launched_without_the_compiler(program, tmp_path):
     assert finish(start(program, cache, 0)) == "False False False False False from cache"
 
 
+MERGED = """
+    import sys
+    import numpy as np
+    from tilewright.ops.softmax import softmax_rows
+    from tilewright.runtime.arrays import describe
+
+    x = np.random.default_rng(int(sys.argv[1])).standard_normal((515, 2056), np.float32)
+    y = np.full_like(x, np.nan)
+    kernel = softmax_rows.options(target="cpu", num_threads=2)
+    kernel[258](x, y, BM=2, BN=2112)
+    e = np.exp(x - x.max(1, keepdims=True), dtype=np.float64)
+    np.testing.assert_allclose(y, e / e.sum(1, keepdims=True), atol=1e-6)
+    print(*(name in sys.modules for name in ("xdsl", "tilewright.lang.build", "llvmlite")))
+    code = kernel.compile(x, y, BM=2, BN=2112).executable.merged((258, 1, 1), [describe(a, "") for a in (x, y)])
+    assert code._merged[0] > 1
+"""
+
+
+def test_merged_programs_on_disk_are_launched_without_the_compiler(tmp_path):
+    """What was chosen for a grid and its code lie on disk as the kernel does."""
+    path, cache = tmp_path / "merged.py", tmp_path / "cache"
+    path.write_text(textwrap.dedent(MERGED))
+    assert finish(start(path, cache, 0)).startswith("True True")
+    assert finish(start(path, cache, 1)) == "False False False"
+
+
 def test_damaged_entries_are_rebuilt(program, tmp_path):
     cache = tmp_path / "cache"
     assert finish(start(program, cache, 0)) == "compiled"

@@ -237,10 +237,11 @@ class Merging:
             return None
 
     def _compiled(self, factors: Grid) -> Mapping[str, bytes]:
-        from tilewright.passes.kernel import kernel_of
-        from tilewright.passes.merge_programs import ask
-
         def make() -> dict[str, bytes]:
+            # Here, not above: a launch whose code lies on disk does without the compiler.
+            from tilewright.passes.kernel import kernel_of
+            from tilewright.passes.merge_programs import ask
+
             module = self._module()
             ask(kernel_of(module), factors)
             return self._target.build(module, self._options).artifacts()  # pyright: ignore
