@@ -187,7 +187,8 @@ ORDERS = (
 @pytest.mark.parametrize("which", ORDERS)
 def test_nothing_that_orders_can_be_left_out(which, rng):
     """Checking mode finds it under any schedule: a race, a deadlock, or a rule that is broken."""
-    args = [values(rng, 320, 640), values(rng, 640, 64), poison(320, 64)]
+    # The last program's rows end within its tile, and are copied by other instructions than whole tiles.
+    args = [values(rng, 300, 640), values(rng, 640, 64), poison(300, 64)]
     code = lowered(k.gemm, args, BM=64, BN=64, BK=64)
     names = [(op, getattr(op, "instruction", None)) for op in code.module.walk()]
     found = [op for op, name in names if which in (op.name, name and name[len("nvptx.") :])]
