@@ -97,6 +97,31 @@ def test_refusals(old: str, new: str, message: str) -> None:
         parse_module(PRODUCT.replace(old, new))
 
 
+STORED = PRODUCT.replace(
+    "%a, %b\n            :", "%a, %b {stored = array<i64: 0, 0, 2, 0, 1, 1, 2, 1>}\n            :"
+)
+
+
+def test_what_is_stored_of_a_copy_round_trips() -> None:
+    first = print_module(parse_module(STORED))
+    assert (
+        "array<i64: 0, 0, 2, 0, 1, 1, 2, 1>" in first and print_module(parse_module(first)) == first
+    )
+
+
+@pytest.mark.parametrize(
+    ("numbers", "message"),
+    [
+        ("0, 0, 2", "no four numbers"),
+        *((bad, "no dimension of a tile and of an array") for bad in
+          ("2, 0, 2, 0", "-1, 0, 2, 0", "0, 2, 2, 0", "0, 0, 3, 0", "0, 0, -1, 0", "0, 0, 2, 2")),
+    ],
+)  # fmt: skip
+def test_refusals_of_what_is_stored(numbers: str, message: str) -> None:
+    with pytest.raises(TilewrightError, match=message):
+        parse_module(STORED.replace("0, 0, 2, 0, 1, 1, 2, 1", numbers))
+
+
 def test_lines_of_deinterleaved_parts() -> None:
     with pytest.raises(TilewrightError, match="lines of 12 elements are no multiple of the 8"):
         parse_module(

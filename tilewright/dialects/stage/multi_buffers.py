@@ -16,8 +16,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
-from xdsl.dialects.builtin import FloatTF32Type, VectorType, f32, i1
-from xdsl.ir import Attribute, SSAValue
+from xdsl.dialects import func, gpu
+from xdsl.dialects.builtin import FloatTF32Type, MemRefType, VectorType, f32, i1
+from xdsl.ir import Attribute, BlockArgument, SSAValue
 from xdsl.irdl import VarConstraint, base, traits_def
 from xdsl.traits import MemoryAllocEffect, MemoryReadEffect, Pure
 from xdsl.utils.exceptions import VerifyException
@@ -129,18 +130,38 @@ class CopyIssueOp(Op):
         "`:` type($buffer) `,` type($state) `,` type($tiles)"
     )
 
-    def bounds(self, tile: int) -> Iterator[tuple[int, int, int]]:
-        """(dimension of a tile, array argument, dimension of it) of what `stored` says of one of the tiles."""
+    def bounds(self, tile: int) -> Iterator[tuple[int, BlockArgument, int]]:
+        """(dimension of a tile, array, dimension of it) of what `stored` says of one of the tiles."""
+        arrays = self._arguments()
         for at in range(0, len(self.stored), 4):
             if self.stored[at] == tile:
                 dim, argument, dimension = self.stored[at + 1 : at + 4]
-                yield dim, argument, dimension
+                yield dim, arrays[argument], dimension
+
+    def _arguments(self) -> Sequence[BlockArgument]:
+        """Of the kernel that the op stands in; none where it stands in no function."""
+        around = self.parent_op()
+        while around is not None and not isinstance(around, gpu.FuncOp | func.FuncOp):
+            around = around.parent_op()
+        return () if around is None else around.body.block.args
+
+    def _is_bound(self, tile: int, dim: int, argument: int, dimension: int) -> bool:
+        arrays = self._arguments()
+        if not (0 <= tile < len(self.tiles) and 0 <= dim < 2 and 0 <= argument < len(arrays)):
+            return False
+        type = arrays[argument].type
+        return isinstance(type, MemRefType) and 0 <= dimension < type.get_num_dims()
 
     def verify_(self) -> None:
         check_state(self)
         check_parts(self.name, buffer_type(self.buffer), [t.type for t in self.tiles])
         if len(self.stored) % 4:
             raise VerifyException(f"{self.name}: `stored` has no four numbers for each bound")
+        for at in range(0, len(self.stored), 4):
+            if not self._is_bound(*self.stored[at : at + 4]):
+                raise VerifyException(
+                    f"{self.name}: `stored` names no dimension of a tile and of an array: {self.stored[at : at + 4]}"
+                )
         for tile, part in zip(self.tiles, buffer_type(self.buffer).parts, strict=True):
             if tile.type.order != tuple(n.data for n in part.order):
                 raise VerifyException(f"{self.name}: {tile.type} is not in the order of {part}")

@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from tilewright.dialects import stage
 from tilewright.dialects.stage.multi_buffers import buffer_type
@@ -92,7 +92,7 @@ def copy_issue(builder: SegmentBuilder, op: stage.CopyIssueOp) -> None:
     def prepare(group: Group) -> Start:
         engine, buffers = group.machine.engine, group.machine.values[op.buffer]
         tiles = [group.get(t) for t in op.tiles]
-        arrays = argument_values(op, group)
+        arrays = {a: group.get(a) for n in range(len(tiles)) for _, a, _ in op.bounds(n)}
 
         def start(position: int, instance: int, fill: int, slot: Slot) -> None:
             mine = [take(t, np.array([position])) for t in tiles]
@@ -101,17 +101,8 @@ def copy_issue(builder: SegmentBuilder, op: stage.CopyIssueOp) -> None:
 
         return start
 
-    def argument_values(op: stage.CopyIssueOp, group: Group) -> dict[int, MemRefValue]:
-        kernel: Any = op
-        while (
-            op.stored and kernel.parent_op().name != "builtin.module" and kernel.name != "gpu.func"
-        ):
-            kernel = kernel.parent_op()
-        numbers = op.stored[2::4]
-        return {n: group.get(kernel.regions[0].block.args[n]) for n in numbers}
-
     def load(
-        index: Index, tiles: list[TileValue], arrays: dict[int, MemRefValue], group: Group
+        index: Index, tiles: list[TileValue], arrays: dict[BlockArgument, MemRefValue], group: Group
     ) -> list[Array]:
         site = group.machine.engine.one(index).site
         site.op = op
@@ -123,8 +114,8 @@ def copy_issue(builder: SegmentBuilder, op: stage.CopyIssueOp) -> None:
             if part.element_type != value.type.element_type:
                 rows = numerics.round_to(rows, part.element_type)
             loaded.append(rows.reshape(shape))
-            for dim, argument, dimension in op.bounds(number):
-                end = int(arrays[argument].sizes[dimension].flat[0] - tile.offsets[dim - 2].flat[0])
+            for dim, array, dimension in op.bounds(number):
+                end = int(arrays[array].sizes[dimension].flat[0] - tile.offsets[dim - 2].flat[0])
                 unseen = loaded[-1].swapaxes(0, dim)[max(0, end) :]
                 unseen[...] = poison(unseen.shape, unseen.dtype)
         return loaded

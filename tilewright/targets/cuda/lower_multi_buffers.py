@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import reduce
 
-from xdsl.dialects import arith, gpu
+from xdsl.dialects import arith
 from xdsl.dialects.builtin import MemRefType, i32
 from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 
@@ -153,9 +154,8 @@ def _issue(d: Distributor, op: stage.CopyIssueOp) -> None:
     if not conditions:
         copies(seen)
         return
-    all_seen = conditions[0]
-    for condition in conditions[1:]:
-        all_seen = d.b.value(arith.AndIOp(all_seen, condition))
+    all_seen = reduce(d.b.both, conditions)
+    assert all_seen is not None
     d.b.choose(all_seen, lambda: copies([part.whole for part in seen]), lambda: copies(seen))
 
 
@@ -229,11 +229,9 @@ class Seen:
 
     def conditions(self, d: Distributor) -> list[SSAValue]:
         """True where all of the tile is seen; none where that is so anyway."""
-        whole = self.whole
-        lines = [] if self.lines == whole.lines else [_more(d, self.lines, self.part.lines[0] - 1)]
-        if self.elements == whole.elements:
-            return lines
-        return [*lines, _more(d, self.elements, self.part.lines[1] - 1)]
+        n = Narrow(d.b)
+        here = zip((self.lines, self.elements), self.part.lines, strict=True)
+        return [n.compare(found, "sge", all) for found, all in here if found != all]
 
     @property
     def width(self) -> int:
@@ -256,30 +254,25 @@ def seen_of(d: Distributor, op: stage.CopyIssueOp, to: st.StagedTile) -> Seen:
     n = Narrow(d.b)
     along, rest = [length, lines], ()
     found: list[Word] = list(along)
-    for dim, argument, dimension in op.bounds(to.part):
+    for dim, array, dimension in op.bounds(to.part):
         place = 0 if (dim == 1) == part.row_major else 1
         # A box's rest is the extent's only where boxes stand at multiples of their lines.
         if place == 1 and tile_divisors(init.result)[0][dim] % box_lines(lines):
             continue
         begin = coordinates(d, init, _dims(init, part), 0, 0)[place]
-        end = _extent(d, op, argument, dimension)
+        end = _extent(d, array, dimension)
         if isinstance(end, int) and end >= MOST_EXTENT:
             continue
         found[place] = n.minus(end, begin)
-        rest = (argument, dimension) if place == 1 else rest
+        rest = (array.index, dimension) if place == 1 else rest
     return Seen(part, found[1], found[0], rest)
 
 
-def _extent(d: Distributor, op: Operation, argument: int, dimension: int) -> Word:
+def _extent(d: Distributor, array: BlockArgument, dimension: int) -> Word:
     """Of an array argument of the kernel: below `MOST_EXTENT`, as a launch sees to."""
-    kernel = op.parent_op()
-    while not isinstance(kernel, gpu.FuncOp):
-        assert kernel is not None
-        kernel = kernel.parent_op()
-    type = kernel.body.block.args[argument].type
-    assert isinstance(type, MemRefType)
-    known = type.get_shape()[dimension]
-    return known if known >= 0 else st.parameter(d, Extent(argument, dimension, 32), i32)
+    assert isinstance(array.type, MemRefType)
+    known = array.type.get_shape()[dimension]
+    return known if known >= 0 else st.parameter(d, Extent(array.index, dimension, 32), i32)
 
 
 def _within(n: Narrow, count: Word, most: int) -> Word:
@@ -288,11 +281,6 @@ def _within(n: Narrow, count: Word, most: int) -> Word:
         return max(0, min(count, most))
     least = n.b.value(arith.MinSIOp(count, n.value(most)))
     return n.b.value(arith.MaxSIOp(least, n.value(0)))
-
-
-def _more(d: Distributor, x: Word, y: int) -> SSAValue:
-    n = Narrow(d.b)
-    return d.b.value(arith.CmpiOp(n.value(x), n.value(y), "sgt"))
 
 
 def _copy(d: Distributor, tile: SSAValue, to: st.StagedTile, seen: Seen, barrier: SSAValue) -> None:
@@ -308,7 +296,9 @@ def _copy(d: Distributor, tile: SSAValue, to: st.StagedTile, seen: Seen, barrier
     def load(map: SSAValue, line: int) -> None:
         for first, element, offset in found:
             if first == line:
-                with d.b.when(_more(d, seen.elements, element)) if bounded else nullcontext():
+                with (
+                    d.b.when(n.compare(seen.elements, "sgt", element)) if bounded else nullcontext()
+                ):
                     where = st.pointer(d, n.plus(start, offset))
                     at = coordinates(d, op, dims, line, element)
                     st.instr(d, f"tma.load.{len(dims)}d", where, barrier, map, *at)
@@ -318,11 +308,11 @@ def _copy(d: Distributor, tile: SSAValue, to: st.StagedTile, seen: Seen, barrier
         if not seen.rest:
             load(map, line)
             continue
-        whole = _more(d, seen.lines, line + lines - 1)
+        whole = n.compare(seen.lines, "sge", line + lines)
         with d.b.when(whole):
             load(map, line)
         last, _ = tensor_map(d, op, part, lines, seen.rest)
-        some = d.b.value(arith.XOrIOp(whole, _more(d, seen.lines, line)))
+        some = d.b.value(arith.XOrIOp(whole, n.compare(seen.lines, "sgt", line)))
         with d.b.when(some):
             load(last, line)
 
@@ -338,7 +328,7 @@ def _leave(d: Distributor, to: st.StagedTile, seen: Seen, barrier: SSAValue) -> 
     for line, element, offset in found:
         copied = _within(n, n.minus(seen.lines, line), count)
         if bounded:
-            here = _more(d, seen.elements, element)
+            here = n.compare(seen.elements, "sgt", element)
             copied = d.b.value(arith.SelectOp(here, n.value(copied), n.value(0)))
         where = st.pointer(d, n.plus(start, n.plus(n.times(copied, swizzle), offset)))
         rest = n.times(n.minus(count, copied), swizzle)

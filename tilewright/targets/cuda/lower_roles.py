@@ -9,7 +9,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 from xdsl.dialects import arith, gpu
-from xdsl.dialects.builtin import IndexType, i32
+from xdsl.dialects.builtin import IndexType
 from xdsl.ir import Block, Operation, SSAValue
 
 from tilewright.dialects import stage
@@ -48,11 +48,11 @@ class RoleDistributor(Distributor):
 def roles(d: Distributor, op: stage.RolesOp) -> None:
     announce_barriers(d)
     first = 0
-    mine = Narrow(d.b).value(st.warpgroup(d))
+    n, mine = Narrow(d.b), st.warpgroup(d)
     for number, role in enumerate(op.roles):
         warps = role.warps
-        low = _compare(d, mine, first // st.WARPGROUP, "sge")
-        high = _compare(d, mine, (first + warps) // st.WARPGROUP, "slt")
+        low = n.compare(mine, "sge", first // st.WARPGROUP)
+        high = n.compare(mine, "slt", (first + warps) // st.WARPGROUP)
         condition = high if first == 0 else low
         if 0 < number < len(op.roles) - 1:
             condition = d.b.value(arith.AndIOp(low, high))
@@ -60,10 +60,6 @@ def roles(d: Distributor, op: stage.RolesOp) -> None:
             _role(d, role, Team(warps, first, number + 1))
         first += warps
     st.facts(d).barriers = max(st.facts(d).barriers, len(op.roles) + 1)
-
-
-def _compare(d: Distributor, word: SSAValue, number: int, how: str) -> SSAValue:
-    return d.b.value(arith.CmpiOp(word, d.b.constant(i32, number), how))
 
 
 def _role(d: Distributor, role: stage.RoleOp, team: Team) -> None:
@@ -129,7 +125,7 @@ def _ping_pong(d: Distributor, ahead: int) -> tuple[SSAValue, SSAValue]:
     groups = d.team.warps // st.WARPGROUP
     at = n.plus(st.warpgroup(d), ahead)
     if not isinstance(at, int):
-        last = d.b.value(arith.CmpiOp(at, n.value(groups), "sge"))
+        last = n.compare(at, "sge", groups)
         first = n.value(n.plus(at, -groups))
         at = d.b.value(arith.SelectOp(last, first, at))
     st.facts(d).barriers = max(st.facts(d).barriers, FIRST_PING_PONG + groups)
@@ -150,6 +146,6 @@ def begin_ping_pong(d: Distributor, body: Block) -> None:
     """The last warpgroup releases the first."""
     if any(isinstance(op, stage.PingPongAcquireOp) for op in body.walk()):
         groups = d.team.warps // st.WARPGROUP
-        mine = Narrow(d.b).value(st.warpgroup(d))
-        with d.b.when(_compare(d, mine, groups - 1, "eq")):
+        n, mine = Narrow(d.b), st.warpgroup(d)
+        with d.b.when(n.compare(mine, "eq", groups - 1)):
             st.instr(d, "bar.arrive", *_ping_pong(d, 1))

@@ -73,8 +73,9 @@ class Narrow(Folding):
             return x ^ y
         return self.b.value(arith.XOrIOp(x, self.value(y)))
 
-    def equal(self, x: SSAValue, y: int) -> SSAValue:
-        return self.b.value(arith.CmpiOp(x, self.value(y), "eq"))
+    def compare(self, x: Word, predicate: str, y: Word) -> SSAValue:
+        """`predicate`: of arith.cmpi."""
+        return self.b.value(arith.CmpiOp(self.value(x), self.value(y), predicate))
 
     def pointer(self, x: Word) -> SSAValue:
         """The address `x` of shared memory as a pointer."""

@@ -95,7 +95,9 @@ class KernelFacts:
     """Of the integers of the kernel, which stays as it is."""
     clamped: dict[SSAValue, SSAValue] = field(default_factory=dict[SSAValue, SSAValue])
     """By an index: what the copy engine counts from instead (`coordinates.py`)."""
-    uniform: dict[Distributor, SSAValue] = field(default_factory=dict["Distributor", SSAValue])
+    uniform: dict[tuple[Distributor, int], SSAValue] = field(
+        default_factory=dict["tuple[Distributor, int]", SSAValue]
+    )
 
 
 def _extent(array: SSAValue) -> int | None:
@@ -141,14 +143,19 @@ def warpgroup(d: Distributor) -> Word:
     """
     if d.team.warps == WARPGROUP:
         return 0
+    return _uniform(d, WARPGROUP * LANES)
+
+
+def _uniform(d: Distributor, threads: int) -> SSAValue:
+    """The number of this thread's group of so many of its team, all of a warp the same: what its first lane has."""
     known = facts(d).uniform
-    if d not in known:
+    if (d, threads) not in known:
         with d.preamble():
             b = d.b
-            group = b.value(arith.IndexCastOp(b.idx(b.div(d.thread, 128)), i32))
+            group = b.value(arith.IndexCastOp(b.idx(b.div(d.thread, threads)), i32))
             zero = b.constant(i32, 0)
-            known[d] = b.value(mach.InstrOp("nvptx.shfl.idx", [group, zero], [i32]))
-    return known[d]
+            known[d, threads] = b.value(mach.InstrOp("nvptx.shfl.idx", [group, zero], [i32]))
+    return known[d, threads]
 
 
 @contextmanager
@@ -157,10 +164,9 @@ def elected(d: Distributor) -> Generator[None]:
     thread numbers, it puts a loop over a warp's lanes around each instruction of the copy engine.
     """
     b = d.b
-    warp = b.value(arith.IndexCastOp(b.idx(b.div(d.thread, LANES)), i32))
-    first = b.value(mach.InstrOp("nvptx.shfl.idx", [warp, b.constant(i32, 0)], [i32]))
+    first = Narrow(b).compare(_uniform(d, LANES), "eq", 0)
     one = mach.InstrOp("nvptx.elect.sync", [], [i1])
-    with b.when(Narrow(b).equal(first, 0)), b.when(b.value(one)):
+    with b.when(first), b.when(b.value(one)):
         yield
 
 
@@ -233,7 +239,7 @@ def advanced(d: Distributor, state: SSAValue, slots: int) -> SSAValue:
     n, b = Narrow(d.b), d.b
     slot, parity = b.extract(d.scalar(state), 0), b.extract(d.scalar(state), 1)
     following = n.value(n.plus(slot, 1))
-    wrapped = n.equal(following, slots)
+    wrapped = n.compare(following, "eq", slots)
     first = b.value(arith.SelectOp(wrapped, n.value(0), following))
     turned = b.value(arith.ExtUIOp(wrapped, i32))
     return state_of(d, first, b.value(arith.XOrIOp(parity, turned)))

@@ -18,8 +18,6 @@ carries, sums of clusters. Anything else (a reduction, an atomic, k itself, a st
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from xdsl.dialects import gpu, scf
 from xdsl.dialects.builtin import DenseArrayBase, MemRefType, VectorType, i64
 from xdsl.ir import BlockArgument, Operation, SSAValue, Use
@@ -101,13 +99,13 @@ def _of_store(
     return base.index, place
 
 
-def _following(use: Use, along: int) -> Iterator[_Along] | list[_Along] | None:
+def _following(use: Use, along: int) -> list[_Along] | None:
     """What the elements at a place reach by one use; None where that may be elements at other places."""
     op, value = use.operation, use.operation.operands[use.index]
     match op:
         case xetile.TileMmaOp():
-            factor = {0: 0, 1: 1}.get(use.index)
-            return [(op.result, along)] if factor is None or factor == along else None
+            along_k = use.index == 1 - along  # columns of A, rows of B
+            return None if along_k else [(op.result, along)]
         case xetile.TransposeOp() | TransposeOp():
             permutation = tuple(op.permutation)
             return [(op.results[0], permutation.index(along))] if len(permutation) == 2 else None
