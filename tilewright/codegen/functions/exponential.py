@@ -183,15 +183,15 @@ def exp2(o: Lanes, s: str, x: str, fast: bool, bits: int = 24) -> str:
     return _fast_range(o, s, given, add_exponent(o, s, p, shifted), -126.0, 127.9999999)
 
 
-def exp(o: Lanes, s: str, x: str, fast: bool, bits: int = 24) -> str:
-    """e^x. `bits` as for exp2."""
+def exp(o: Lanes, s: str, x: str, fast: bool, bits: int = 24, power: int = 0) -> str:
+    """e^x 2^power; a power other than 0 has no fast form. `bits` as for exp2."""
     t, magic = o.type(s), o.const(s, ROUNDER[s])
     fast = fast and s == "float"
     if fast and (bits <= 11 or _has_unit(o)):
         return exp2(o, s, o.op("fmul", t, x, o.const(s, LOG2_E)), True, bits)
     given = x
     if not fast:
-        x = clamp(o, s, x, *((-104.5, 89.5) if s == "float" else (-746.0, 710.0)))
+        x = clamp(o, s, x, *((-104.5, 89.5) if s == "float" else (-746.0, 711.0)))
     shifted = o.fmuladd(s, x, o.const(s, LOG2_E), magic)
     n = o.op("fsub", t, shifted, magic)
     minus = o.p.emit(f"fneg {t} {n}")
@@ -204,4 +204,6 @@ def exp(o: Lanes, s: str, x: str, fast: bool, bits: int = 24) -> str:
         p = o.horner(s, r, (*EXP_F32, 1.0, 1.0))
         return _fast_range(o, s, given, add_exponent(o, s, p, shifted), -87.33654, 88.72283)
     coefficients = EXP_F32 if s == "float" else EXP_F64
+    if power:
+        shifted, n = (o.op("fadd", t, count, o.const(s, float(power))) for count in (shifted, n))
     return scale(o, s, o.horner(s, r, (*coefficients, 1.0, 1.0)), shifted, n)

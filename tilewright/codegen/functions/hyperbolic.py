@@ -64,11 +64,9 @@ def expm1(o: Lanes, s: str, x: str, fast: bool) -> str:
 
 
 def _powers(o: Lanes, s: str, x: str) -> tuple[str, str]:
-    """e^|x| / 2 and e^-|x| / 2; of the square of e^(|x|/2), which is finite where e^|x| may not be."""
-    t, half = o.type(s), o.const(s, 0.5)
-    root = exp(o, s, o.op("fmul", t, o.intrinsic("fabs", s, x), half), False)
-    square = o.op("fmul", t, root, root)
-    return o.op("fmul", t, o.op("fmul", t, half, root), root), o.op("fdiv", t, half, square)
+    """e^|x| / 2, which is finite where e^|x| may not be, and e^-|x| / 2."""
+    half = exp(o, s, o.intrinsic("fabs", s, x), False, power=-1)
+    return half, o.op("fdiv", o.type(s), o.const(s, 0.25), half)
 
 
 def sinh(o: Lanes, s: str, x: str, fast: bool) -> str:
