@@ -243,7 +243,12 @@ def _sides(extent: int | None) -> Sequence[int]:
 
 def _form(request: Request, options: CompileOptions, machine: Machine) -> Form | None:
     base = dict.fromkeys(request.names, PROBE)
-    work = _work(request, base, options, machine)
+    try:
+        module = request.build(base)
+    except TilewrightError:
+        return None
+    kernel = module.clone()  # the module is changed on the way to its loop
+    work = _work(request, base, options, machine, module)
     if work is None:
         return None
     roles: dict[str, str] = {}
@@ -257,18 +262,26 @@ def _form(request: Request, options: CompileOptions, machine: Machine) -> Form |
         if other != _resized(work, **{doubled[0]: 2}):
             return None
         roles[name] = doubled[0]
-    return Form(work, roles, Program.of(request.build(base), GENERIC))
+    return Form(work, roles, Program.of(kernel, GENERIC))
 
 
 def _work(
-    request: Request, values: Mapping[str, int], options: CompileOptions, machine: Machine
+    request: Request,
+    values: Mapping[str, int],
+    options: CompileOptions,
+    machine: Machine,
+    module: ModuleOp | None = None,
 ) -> LoopWork | None:
-    """The loop of the kernel with these constexprs; None where warpgroups cannot run it."""
+    """The loop of the kernel with these constexprs; None where warpgroups cannot run it.
+
+    `module`: the kernel, where it is built; it is changed.
+    """
     known: dict[tuple[int, ...], LoopWork | None] = request.memory.setdefault("work", {})
     key = tuple(values[name] for name in request.names)
     if key not in known:
         try:
-            work = product_work(request.build(values), machine, options)
+            kernel = request.build(values) if module is None else module
+            work = product_work(kernel, machine, options)
             known[key] = None if work is None else measured(work, machine.name)
         except TilewrightError:
             known[key] = None
