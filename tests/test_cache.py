@@ -60,7 +60,7 @@ def test_least_recently_used_go_first(tmp_path):
     store.put(KEY, {"object": bytes(1000)})
     size = store.stats().bytes
     store.clear()
-    store.limit = 5 * size
+    store = KernelCache(tmp_path, 5 * size)
     keys = [digest(str(i)) for i in range(6)]
     for i, key in enumerate(keys[:5]):
         store.put(key, {"object": bytes(1000)})
@@ -70,6 +70,25 @@ def test_least_recently_used_go_first(tmp_path):
     left = [store.get(k) is not None for k in keys]
     assert left == [True, False, False, True, True, True]
     assert store.stats().bytes <= 5 * size
+
+
+def test_a_write_looks_at_its_own_folder_while_that_has_its_share(tmp_path, monkeypatch):
+    """Of many entries no others are looked at; once they outgrow the bound, they are."""
+    store = KernelCache(tmp_path, 1 << 20)
+    store.put(KEY, {"object": bytes(1000)})
+    size, seen, list_of = store.stats().bytes, [], cache._entries
+    monkeypatch.setattr(cache, "_entries", lambda folder: seen.append(folder) or list_of(folder))
+    store = KernelCache(tmp_path, 2 * cache.FOLDERS * size)
+    for i in range(cache.FOLDERS):
+        store.put(f"{i:02x}{'0' * 62}", {"object": bytes(1000)})
+    assert len(seen) == cache.FOLDERS
+    bound = 100 * size
+    store = KernelCache(tmp_path, bound)
+    store.put(f"00{'1' * 62}", {"object": bytes(1000)})
+    assert 80 * size < store.stats().bytes <= bound * 9 // 10
+    for i in range(cache.FOLDERS):
+        store.put(f"{i:02x}{'2' * 62}", {"object": bytes(1000)})
+        assert store.stats().bytes <= bound + size
 
 
 def test_leftovers_of_killed_writers_are_swept(store):

@@ -38,6 +38,8 @@ _SOURCES = "sources"
 _ROOT = os.path.join(os.path.dirname(__file__), "")
 _DIGEST = 32
 _STALE_SECONDS = 3600.0
+FOLDERS = 256
+"""Over which entries are spread, by the first two hexadecimal digits of their keys."""
 
 
 @dataclass
@@ -64,6 +66,8 @@ class KernelCache:
         self.suffix = suffix
         self._counts = CacheStats()
         self._warned = False
+        self._room = 0
+        """Bytes that this process may write before it looks at the bound again."""
 
     def get(self, key: str) -> dict[str, bytes] | None:
         """The artifacts stored under ``key``, or None when there are none that are whole."""
@@ -116,7 +120,10 @@ class KernelCache:
             foreign = isinstance(error, private.ForeignError)
             self._warn("is not used" if foreign else "cannot be written", error)
             return
-        self._evict()
+        if self.limit is not None:
+            self._room -= len(data)
+            if self._room < 0:
+                self._evict(self.limit, key[:2])
 
     def discard(self, key: str) -> None:
         """Deletes an entry that is damaged, or that its target could not load."""
@@ -125,13 +132,13 @@ class KernelCache:
 
     def keys(self) -> list[str]:
         """The keys of all entries."""
-        return [path.name.removesuffix(self.suffix) for path, _, _ in self._files()]
+        return [os.path.basename(path).removesuffix(self.suffix) for path, _, _ in self._files()]
 
     def clear(self) -> None:
         """Deletes every entry."""
         for path, _, _ in self._files():
             with contextlib.suppress(OSError):
-                path.unlink()
+                os.unlink(path)
 
     def stats(self) -> CacheStats:
         """The counts of this process with the entries and bytes that are on disk now."""
@@ -143,36 +150,39 @@ class KernelCache:
     def _path(self, key: str) -> str:
         return f"{self._root}/{key[:2]}/{key}{self.suffix}"
 
-    def _files(self) -> Iterator[tuple[Path, int, float]]:
-        """Path, size and time of last use of every entry; drops leftovers of killed writers."""
+    def _files(self, only: str = "") -> Iterator[tuple[str, int, float]]:
+        """Path, size and time of last use of every entry, or of one folder's; drops leftovers of killed writers."""
         now = time.time()
-        for folder in _entries(self.directory):
-            if len(folder.name) != 2:
-                continue
-            for entry in _entries(folder.path):
+        names = [only] if only else [f.name for f in _entries(self._root) if len(f.name) == 2]
+        for name in names:
+            for entry in _entries(f"{self._root}/{name}"):
                 try:
                     stat = entry.stat()
                     if entry.name.endswith(self.suffix):
-                        yield Path(entry.path), stat.st_size, stat.st_mtime
+                        yield entry.path, stat.st_size, stat.st_mtime
                     elif entry.name.startswith("new-") and now - stat.st_mtime > _STALE_SECONDS:
                         os.unlink(entry.path)
                 except OSError:
                     continue
 
-    def _evict(self) -> None:
-        """Deletes the least recently used entries until nine tenths of the bound are left."""
-        if self.limit is None:
+    def _evict(self, limit: int, folder: str) -> None:
+        """Deletes the least recently used entries until nine tenths of the bound are left, if all have more than that.
+
+        Keys are digests, so all folders hold about as much: while this one has no more than its share, the others
+        are not looked at. Other processes write too: of the room that is left, one takes an eighth unseen.
+        """
+        if sum(size for _, size, _ in self._files(folder)) <= limit // FOLDERS:
             return
         files = list(self._files())
         total = sum(size for _, size, _ in files)
-        if total <= self.limit:
-            return
-        for path, size, _ in sorted(files, key=lambda file: file[2]):
-            if total <= self.limit * 9 // 10:
-                break
-            with contextlib.suppress(OSError):
-                path.unlink()
-                total -= size
+        if total > limit:
+            for path, size, _ in sorted(files, key=lambda file: file[2]):
+                if total <= limit * 9 // 10:
+                    break
+                with contextlib.suppress(OSError):
+                    os.unlink(path)
+                    total -= size
+        self._room = (limit - total) // 8
 
     def _warn(self, what: str, error: OSError) -> None:
         if not self._warned:
@@ -186,7 +196,7 @@ class KernelCache:
             )
 
 
-def _entries(folder: str | Path) -> list[os.DirEntry[str]]:
+def _entries(folder: str) -> list[os.DirEntry[str]]:
     """What lies in a folder; nothing where there is none."""
     try:
         with os.scandir(folder) as found:
