@@ -329,3 +329,68 @@ def test_machine_code_has_no_performance_breakers() -> None:
         assert code.spill_store_bytes + code.spill_load_bytes == 0
         assert "C75" not in code.log
         assert "setmaxnreg.inc" in ptx and "wgmma.mma_async" in ptx
+
+
+@tw.kernel
+def beside(A, B, C, OWN: tw.constexpr, BM: tw.constexpr = 128, BN: tw.constexpr = 128):
+    """C = A B + OWN, the number of columns of an array of the workgroup."""
+    m, n = tw.program_id(0) * BM, tw.program_id(1) * BN
+    own = tw.init_tile(tw.alloc_slm((BM, OWN), tw.f32), [0, 0], (BM, OWN))
+    acc = tw.zeros((BM, BN), tw.f32)
+    for k in range(0, A.shape[1], 64):
+        a = tw.load_tile(tw.init_tile(A, [m, k], (BM, 64)))
+        acc = tw.tile_mma(a, tw.load_tile(tw.init_tile(B, [k, n], (64, BN))), acc)
+    tw.store_tile(tw.zeros((BM, OWN), tw.f32) + 1.0, own)
+    rows = tw.sum(tw.load_tile(own), 1)
+    tw.store_tile((acc + rows).to(C.dtype), tw.init_tile(C, [m, n], (BM, BN)))
+
+
+@tw.kernel
+def turned(A, B, C, BK: tw.constexpr, BM: tw.constexpr = 128):
+    """C = A B + (A B)^T: 64 KB and a little go from thread to thread."""
+    m, n = tw.program_id(0) * BM, tw.program_id(1) * BM
+    acc = tw.zeros((BM, BM), tw.f32)
+    for k in range(0, A.shape[1], BK):
+        a = tw.load_tile(tw.init_tile(A, [m, k], (BM, BK)))
+        acc = tw.tile_mma(a, tw.load_tile(tw.init_tile(B, [k, n], (BK, BM))), acc)
+    tw.store_tile((tw.transpose(acc) + acc).to(C.dtype), tw.init_tile(C, [m, n], (BM, BM)))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "constants", "slots"),
+    [
+        (beside, {"OWN": 4}, 5),
+        (beside, {"OWN": 64}, 5),
+        (beside, {"OWN": 128}, 4),
+        (beside, {"OWN": 192}, 3),
+        (beside, {"OWN": 256}, 2),
+        (beside, {"OWN": 384}, 0),
+        (turned, {"BK": 64}, 3),
+        (turned, {"BK": 128}, 1),
+    ],
+    ids=lambda x: "-".join(f"{k}{v}" for k, v in x.items()) if isinstance(x, dict) else None,
+)
+def test_multi_buffers_are_as_deep_as_the_rest_of_the_kernel_leaves_room_for(
+    kernel: Any, constants: dict[str, int], slots: int
+) -> None:
+    """One slot more would exceed the machine; where there is no room for one, the kernel says so and runs without."""
+    args = tuple(np.zeros((768, 768), bf16) for _ in range(3))
+    remarks: list[str] = []
+    stages: dict[str, str] = {}
+    machine = uarch.machine("sm_90a")
+    lowered = run_pipeline(
+        parse_module(text_of(kernel, args, **constants)),
+        machine,
+        CompileOptions(target="cuda"),
+        remarks,
+        printed_into(stages),
+    )
+    limit, step = machine.memories["smem"].size, 2 * 128 * constants.get("BK", 64) * 2
+    assert lowered.shared_bytes <= limit
+    missing = [r for r in remarks if "not asynchronous" in r]
+    if slots:
+        assert f"!stage.pipeline_state<{slots}>" in stages["stage"] and not missing
+        assert lowered.shared_bytes + step > limit
+    else:
+        assert "stage" not in stages
+        assert "needs 196608 bytes of shared memory beside a multi-buffer" in missing[0]

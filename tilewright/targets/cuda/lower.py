@@ -65,7 +65,7 @@ class Parameters:
 
 
 def lower_kernel(kernel: gpu.FuncOp, ownership: Ownership, machine: Machine) -> LoweredThread:
-    """The thread's function and how to launch it."""
+    """The thread's function and how to launch it. SharedMemoryError where it needs more than a workgroup has."""
     body = kernel.body.block
     name = kernel.sym_name.data
     parameters = Parameters.of([a.type for a in body.args])
@@ -82,6 +82,7 @@ def lower_kernel(kernel: gpu.FuncOp, ownership: Ownership, machine: Machine) -> 
     lower_multi_buffers.end_cluster(d)
     b.op(func.ReturnOp())
     d.finish()
+    shared.check()
     slots = list(parameters.slots)
     facts = staged.facts_of(b)
     slots += [slot for slot, _ in facts.slots]

@@ -57,6 +57,7 @@ from tilewright.targets.cuda.passes.warp_specialization import specialize_warps
 from tilewright.targets.cuda.passes.wgmma_legality import warpgroups
 from tilewright.targets.cuda.retile import retile
 from tilewright.targets.cuda.rules_cp_async import MOST_STAGES
+from tilewright.targets.cuda.smem import SharedMemoryError
 from tilewright.targets.cuda.warps import (
     choose_warps,
     resident_workgroups,
@@ -77,8 +78,10 @@ class CudaUnit(Unit[Machine]):
     """Slots of multi-buffers, where the user says it."""
     split: WorkSplit = UNSPLIT
     """How several workgroups compute one program."""
-    spare: int = SPARE[0]
-    """Bytes of shared memory that are left for other things than multi-buffers and panels."""
+    room: int | None = None
+    """Bytes of shared memory that the multi-buffers of copies may take, where it is known what the rest needs."""
+    taken: int = 0
+    """Bytes that they take."""
     work: LoopWork | None = None
     """The kernel's loop, if several workgroups may compute one of its programs."""
     copied: list[Operation] | None = None
@@ -177,10 +180,13 @@ def _persists(unit: CudaUnit) -> bool:
 def _multi_buffer(unit: CudaUnit) -> None:
     """Loads the operands of products through multi-buffers in shared memory, filled by TMA."""
     kernel, machine = unit.kernel, unit.machine
-    panels = room_of_panels(kernel, warpgroups(kernel)) if unit.on("tma-stores") else 0
-    room = machine.memories["smem"].size - unit.spare - panels
-    room -= stored_operand_bytes(kernel, machine, unit.buffered_loads())
-    multi_buffer_loads(kernel, machine, BufferBudget(room, unit.stages), unit.remarks)
+    room = unit.room
+    if room is None:
+        panels = room_of_panels(kernel, warpgroups(kernel)) if unit.on("tma-stores") else 0
+        room = machine.memories["smem"].size - SPARE - panels
+        room -= stored_operand_bytes(kernel, machine, unit.buffered_loads())
+    budget = BufferBudget(room, unit.stages)
+    unit.taken = multi_buffer_loads(kernel, machine, budget, unit.remarks)
 
 
 def _defer_reductions(unit: CudaUnit) -> None:
@@ -359,27 +365,32 @@ def _asynchronous(unit: CudaUnit, stage: Observer, observe: Observer) -> Lowered
     """The kernel with copies and products beside the program; None, and nothing is changed, where it has no use for
     that, or no room.
 
-    What shared memory a kernel needs besides multi-buffers is known only when it is lowered: so multi-buffers are made
-    as deep as fits, and shallower when the rest does not.
+    What shared memory a kernel needs besides multi-buffers is known exactly when it is lowered: where they leave too
+    little of it, the kernel is made again with multi-buffers as deep as that allows. A second time
+    is enough unless the rest grows as they shrink: sums of a cluster that no longer find room in them.
     """
     if not unit.on("multi-buffering") or unit.machine.name != "sm_90a":
         return None
     if any(isinstance(op, PrintOp) for op in unit.kernel.walk()):
         unit.remarks.append("copies and products are not asynchronous in a program that prints")
         return None
-    reason = ""
-    for spare in SPARE:
-        copy = replace(unit, module=unit.module.clone(), only=None, remarks=[], spare=spare)
+    reason, room = "", None
+    while room is None or room > 0:
+        copy = replace(unit, module=unit.module.clone(), only=None, remarks=[], room=room)
         run(PLACED, copy, observe)
         if not will_form(copy.kernel, copy.machine, copy.remarks):
             unit.remarks += copy.remarks
             return None
         run(ASYNCHRONOUS, copy, observe)
+        if room is not None and not copy.taken:
+            break
         module = copy.module
         try:
             run((TO_MACH,), copy, observe)
         except UnsupportedError as error:
             reason = error.message
+            # Less than before: what did not fit is taken from what multi-buffers took.
+            room = copy.taken - error.excess if isinstance(error, SharedMemoryError) else 0
             continue
         stage("stage", module)
         unit.remarks += copy.remarks

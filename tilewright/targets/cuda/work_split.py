@@ -43,8 +43,8 @@ WORTH = 1500
 """Clocks that sharing must save: less is not worth a second compilation of the kernel."""
 GAIN = 0.05
 """What part of the time it must save: the cost is no better known."""
-SPARE = (2 << 10, 16 << 10, 48 << 10, 96 << 10)
-"""Bytes of shared memory kept from multi-buffers, for barriers and what else a kernel needs: tried in turn."""
+SPARE = 2 << 10
+"""Bytes of shared memory kept from multi-buffers, for barriers and what rounding the base up may cost."""
 SHORT = 16
 """Bytes of a line in shared memory where no swizzle fits a tile's rows."""
 SHORT_COST = 1.42
@@ -348,7 +348,7 @@ def _slot_bytes(work: LoopWork, split: WorkSplit, rows: int, columns: int) -> in
 
 def _buffer_bytes(work: LoopWork, rows: int, columns: int) -> int:
     """Shared memory for copies: what barriers, and the panels of stores, leave of it."""
-    return SMEM - SPARE[0] - _panels(work, rows, columns)
+    return SMEM - SPARE - _panels(work, rows, columns)
 
 
 def _panels(work: LoopWork, rows: int, columns: int) -> int:

@@ -69,21 +69,21 @@ class _Group:
 def multi_buffer_loads(
     function: gpu.FuncOp, machine: Machine, budget: BufferBudget, remarks: list[str]
 ) -> int:
-    """Rewrites one kernel; how many multi-buffers it has."""
+    """Rewrites one kernel; bytes of shared memory that its multi-buffers take."""
     analysis = AccessAnalysis(function)
     groups = _groups(function, machine, analysis, remarks)
     for group in groups:
         group.stored = _stored(group)
     families = _families(groups)
     slots = _slots(families, budget)
-    made = 0
+    taken = 0
     for family, count in zip(families, slots, strict=True):
         if count == 0:
             remarks.append("loads of a product do not fit shared memory: they are not staged")
             continue
         _build(function, family, count)
-        made += 1
-    return made
+        taken += count * stage.MultiBufferType(count, _parts(family[0])).slot_bytes
+    return taken
 
 
 def _stored(group: _Group) -> list[int]:
