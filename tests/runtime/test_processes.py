@@ -102,7 +102,7 @@ MERGED = """
     e = np.exp(x - x.max(1, keepdims=True), dtype=np.float64)
     np.testing.assert_allclose(y, e / e.sum(1, keepdims=True), atol=1e-6)
     print(*(name in sys.modules for name in ("xdsl", "tilewright.lang.build", "llvmlite")))
-    code = kernel.compile(x, y, BM=2, BN=2112).executable.merged((258, 1, 1), [describe(a, "") for a in (x, y)])
+    code = kernel.compile(x, y, BM=2, BN=2112).executable.merged((258, 1, 1), [describe(a, "") for a in (x, y)])[0]
     assert code._merged[0] > 1
 """
 

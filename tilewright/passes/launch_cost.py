@@ -387,13 +387,17 @@ class _Estimate:
             return 1
         shape = self.shapes[init.source]
         extents = (*(1 for _ in shape[:-2]), *self.program.tiles[init])[-len(shape) :]
-        count = 1
+        count, counts = 1, dict[str, int]()
         for offset, extent, step in zip(init.mixed_offsets, shape, extents, strict=False):
             ids = program_ids(offset) if isinstance(offset, SSAValue) else []
-            if ids:
+            axes = {str(id.dimension.data) for id in ids}
+            if axes:
                 along = max(1, -(-extent // step))
-                self.counts.update((str(id.dimension.data), along) for id in ids)
+                for axis in axes:  # one that goes through several dimensions
+                    before = counts.get(axis, 1) if len(axes) == 1 else 1
+                    counts[axis] = before * along
                 count *= along
+        self.counts |= counts
         return count
 
     # Products.

@@ -8,7 +8,9 @@ from xdsl.dialects.builtin import ModuleOp
 
 from tilewright.codegen import emit_module
 from tilewright.codegen.jit import compile_object
+from tilewright.passes.kernel import kernel_of, level_of
 from tilewright.passes.observer import Observer
+from tilewright.passes.program_numbers import ProgramNumbers
 from tilewright.targets.base import CompileOptions
 from tilewright.targets.cpu.machine import CpuMachine
 from tilewright.targets.cpu.merging import largest_tile
@@ -21,7 +23,9 @@ def build(
 ) -> tuple[bytes, dict[str, Any], str]:
     """Object code, facts for launching it (of JSON's types), the LLVM IR text."""
     remarks: list[str] = []
-    tile = largest_tile(module)
+    tile, kernel = largest_tile(module), kernel_of(module)
+    numbers = ProgramNumbers(kernel) if level_of(kernel) == "workgroup" else None
+    numbered = numbers.arguments if numbers is not None and numbers.cuts else None
     lowered = run_pipeline(module, m, options, remarks, observe=observe)
     text = emit_module(lowered.module, m.target)
     data = compile_object(text, m.target)
@@ -39,6 +43,7 @@ def build(
         "subgroups": lowered.subgroups,
         "merged": lowered.merged,
         "tile": tile,
+        "numbered": numbered,
         "prints": lowered.prints,
         "remarks": remarks,
         "machine": options.machine,

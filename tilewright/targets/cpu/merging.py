@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from tilewright.passes.launch_cost import Program
     from tilewright.passes.merge_programs import Merge
+    from tilewright.passes.program_numbers import Choice
     from tilewright.targets.base import Executable
     from tilewright.targets.cpu.product_cost import PanelCosts
     from tilewright.targets.cpu.row_cost import RowCosts
@@ -58,6 +59,11 @@ def may_pay(tile: int, grid: Grid, threads: int, rows: bool = False) -> bool:
     return 0 < tile <= LARGE // 2 and programs > threads and programs * tile >= MANY
 
 
+def shapes_of(args: Sequence[Argument]) -> list[tuple[Sequence[int], ...]]:
+    """Extents and strides of arrays; of a number, nothing."""
+    return [(a.shape, a.strides) if isinstance(a, ArrayArg) else () for a in args]
+
+
 def _best(told: Mapping[Grid, float]) -> Grid:
     best = min(told, key=lambda factors: told[factors])
     return best if told[best] < (1 - GAIN) * told[ALONE] else ALONE
@@ -88,12 +94,18 @@ def largest_tile(module: ModuleOp) -> tuple[int, bool]:
 
 class Merging:
     """How the programs of one kernel, whose text is `source`, are merged. `waiting`: bytes of its values that wait in
-    memory, where it has been compiled."""
+    memory, where it has been compiled. `numbers`: what its programs' numbers are taken to be (`program_numbers`)."""
 
     def __init__(
-        self, source: str, target: Target, options: CompileOptions, waiting: int | None = None
+        self,
+        source: str,
+        target: Target,
+        options: CompileOptions,
+        waiting: int | None = None,
+        numbers: Choice = (),
     ):
         self._source, self._target, self._options = source, target, options
+        self._numbers = numbers
         self._waiting = waiting
         self._artifacts: dict[Grid, Mapping[str, bytes]] = {}
         self._chosen: dict[Any, Grid] = {}
@@ -105,20 +117,27 @@ class Merging:
         self, grid: Grid, args: Sequence[Argument], costs: PanelCosts
     ) -> Executable | None:
         """The code for a launch like this one; None where programs stay as they are."""
-        shapes = [(a.shape, a.strides) if isinstance(a, ArrayArg) else () for a in args]
         with self._lock:
-            key = repr((grid, shapes, costs.threads))
+            key = repr((grid, shapes_of(args), costs.threads))
             if key not in self._chosen:
                 self._chosen[key] = self._kept(key, grid, args, costs)
             factors = self._chosen[key]
-            if factors not in self._made:
-                self._made[factors] = None if factors == ALONE else self._code(factors)
-            return self._made[factors]
+            return None if factors == ALONE else self._made_of(factors)
+
+    def unmerged(self) -> Executable | None:
+        """The code that merges no programs; None where it cannot be."""
+        with self._lock:
+            return self._made_of(ALONE)
+
+    def _made_of(self, factors: Grid) -> Executable | None:
+        if factors not in self._made:
+            self._made[factors] = self._code(factors)
+        return self._made[factors]
 
     def _names(self, *parts: str) -> tuple[str, ...]:
         """Of what is kept on disk."""
         fingerprint = self._target.fingerprint(self._options)
-        return fingerprint, self._options.code_key, self._source, *parts
+        return fingerprint, self._options.code_key, self._source, repr(self._numbers), *parts
 
     def _kept(self, about: str, grid: Grid, args: Sequence[Argument], costs: PanelCosts) -> Grid:
         def make() -> dict[str, bytes]:
@@ -211,8 +230,13 @@ class Merging:
 
     def _module(self) -> ModuleOp:
         from tilewright.dialects.text import parse_module
+        from tilewright.passes.kernel import kernel_of
+        from tilewright.passes.program_numbers import ProgramNumbers
 
-        return parse_module(self._source)
+        module = parse_module(self._source)
+        if self._numbers:
+            ProgramNumbers(kernel_of(module)).use(self._numbers)
+        return module
 
     def _swells(self, factors: Grid) -> bool:
         """Do values of rows that wait in memory leave the first cache where programs are merged?"""

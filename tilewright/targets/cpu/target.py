@@ -20,6 +20,7 @@ from tilewright.targets.base import CompileOptions, Executable, PreparedLaunch, 
 from tilewright.targets.cpu import workspace
 from tilewright.targets.cpu.machine import CpuMachine, chosen, few_reads
 from tilewright.targets.cpu.merging import ALONE, Merging, may_pay
+from tilewright.targets.cpu.numbering import Numbering, may_number
 from tilewright.targets.cpu.pool import Pool, make_functions, pool
 from tilewright.targets.host import HostExecutable, loaded, scalar_word, thread_count
 from tilewright.targets.stages import StageTexts, source_of
@@ -54,9 +55,11 @@ class CpuExecutable(HostExecutable):
         self._machine = m
         self._threads = options.num_threads
         self._merged: Grid = tuple(meta["merged"])  # pyright: ignore
-        self._merging = None
+        self._merging = self._numbering = None
         if self._merged == ALONE and "merge-programs" not in options.disable:
             self._merging = Merging(ir.source, TARGET, options, meta["scratch_bytes"])
+            if meta["numbered"] is not None:
+                self._numbering = Numbering(ir.source, TARGET, options, meta["numbered"])
         self._kinds: list[tuple[str, int]] = [(k, r) for k, r in meta["arguments"]]
         self._words = meta["block_bytes"] // 8
         self._tail = meta["grid"] // 8
@@ -162,18 +165,27 @@ class CpuExecutable(HostExecutable):
         x, y, z = (-(-n // each) for n, each in zip(grid, self._merged, strict=True))
         return self._tail, (x * self._subgroups, y, z)
 
-    def merged(self, grid: Grid, args: Sequence[Argument]) -> CpuExecutable:
-        """The code that a launch like this one runs: where that pays, one whose programs do what several of the grid
-        do."""
+    def merged(self, grid: Grid, args: Sequence[Argument]) -> tuple[CpuExecutable, Grid]:
+        """The code that a launch like this one runs, and on which grid: where that pays, one whose programs have
+        other numbers, or do what several of the grid do."""
         threads = self._threads or thread_count()
         tile, rows = self._meta["tile"]
-        if self._merging is None or not may_pay(tile, grid, threads, rows):
-            return self
-        from tilewright.targets.cpu.product_cost import PanelCosts
+        merging, own, code = self._merging, grid, None
+        if self._numbering is not None and may_number(tile, grid, rows):
+            merging, grid = self._numbering.merging(grid, args) or (merging, grid)
+        if merging is not None and may_pay(tile, grid, threads, rows):
+            from tilewright.targets.cpu.product_cost import PanelCosts
 
-        costs = PanelCosts(self._machine, threads, self._machine.architecture.panel_rates)
-        found = self._merging.executable(grid, args, costs)
-        return found if isinstance(found, CpuExecutable) else self
+            costs = PanelCosts(self._machine, threads, self._machine.architecture.panel_rates)
+            code = merging.executable(grid, args, costs)
+        if code is None and merging is not None and merging is not self._merging:
+            code = merging.unmerged()
+        return (code, grid) if isinstance(code, CpuExecutable) else (self, own)
+
+    @property
+    def deciding(self) -> Sequence[int]:
+        """The numbers among the arguments that launches may run other code for."""
+        return () if self._numbering is None else self._numbering.arguments
 
     def foresee(self, grid: Grid, args: Sequence[Argument]) -> None:
         """See `tilewright.targets.base.Foreseeing`."""
@@ -187,25 +199,33 @@ class _Launches:
         self._executable = executable
         # What an array was is all that is needed of it: its memory need not live on.
         self._args = [replace(a, owner=None) if isinstance(a, ArrayArg) else a for a in args]
-        self._by_grid: dict[Grid, _Prepared] = {}
+        self._deciding = executable.deciding
+        self._by_grid: dict[tuple[int | float, ...], tuple[_Prepared, Grid]] = {}
 
-    def _on(self, grid: Grid) -> _Prepared:
-        found = self._by_grid.get(grid)
+    def _on(self, grid: Grid, values: Sequence[int | float | bool]) -> tuple[_Prepared, Grid]:
+        """Launches like this one, and their grid."""
+        key = (*grid, *(values[i] for i in self._deciding)) if self._deciding else grid
+        found = self._by_grid.get(key)
         if found is None:
             if len(self._by_grid) >= _MAX_GRIDS:
                 self._by_grid.clear()
-            code = self._executable.merged(grid, self._args)
-            found = self._by_grid[grid] = code.launches(self._args)
+            args = list(self._args)
+            for i in self._deciding:
+                args[i] = values[i]
+            code, numbered = self._executable.merged(grid, args)
+            found = self._by_grid[key] = code.launches(args), numbered
         return found
 
     def __call__(self, grid: Grid, values: Sequence[int | float | bool]) -> None:
-        self._on(grid)(grid, values)
+        prepared, grid = self._on(grid, values)
+        prepared(grid, values)
 
     def bind(
         self, grid: Grid, values: Sequence[int | float | bool], often: bool = False
     ) -> Callable[[], None]:
         """The launch with these values, for several threads at once."""
-        return self._on(grid).bind(grid, values)
+        prepared, grid = self._on(grid, values)
+        return prepared.bind(grid, values)
 
 
 class _Prepared:
@@ -332,11 +352,20 @@ class CpuTarget(Target):
 
     def retiled(self, request: Request, options: CompileOptions) -> str:
         from tilewright.dialects.text import print_module
+        from tilewright.passes.kernel import kernel_of
+        from tilewright.passes.launch_cost import Program
+        from tilewright.passes.program_numbers import ProgramNumbers
+        from tilewright.uarch.base import GENERIC
 
         if "merge-programs" in options.disable:
             return ""
-        merging = Merging(print_module(request.build({})), self, options)
-        return merging.explained(request.arguments, self._products(options))
+        module, args = request.build({}), request.arguments
+        numbered = ProgramNumbers(kernel_of(module)).choice(
+            Program.of(module, GENERIC).grid(args), args
+        )
+        numbers = () if numbered is None else numbered[0]
+        merging = Merging(print_module(module), self, options, numbers=numbers)
+        return merging.explained(args, self._products(options))
 
     def product_tile(
         self,
