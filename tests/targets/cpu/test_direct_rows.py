@@ -9,6 +9,7 @@ import pytest
 
 import tilewright as tw
 from tests.targets.cpu.test_thin import LIMITS, RUNNABLE, error, random, thin_product
+from tilewright.targets.cpu.machine import SHARED_BYTES
 
 
 @pytest.mark.parametrize("level", RUNNABLE)
@@ -73,3 +74,22 @@ def test_rows_of_b_are_fetched_from_where_they_are():
 
     assert [fetches(m) for m in (16, 24, 64)] == [2 * (2 + 1 + 1), 2 * 3, 2 * 3]
     assert fetches(72) > 2 * 3  # of panels, in front of each micro-kernel
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_rows_of_b_in_a_large_array_are_copied(rng, dtype):
+    """To the same bits; what is not used of the array is NaN."""
+    rows = SHARED_BYTES // (64 * np.dtype(dtype).itemsize) + 1
+    a, large = random(rng, (24, 300), dtype), np.full((rows, 64), np.nan, dtype)
+    large[:300] = random(rng, (300, 64), dtype)
+    wide = np.full((24, rows), np.nan, dtype)
+    wide[:, :300] = a
+    acc = tw.f64 if dtype == np.float64 else tw.f32
+    run = thin_product.options(target="cpu", num_threads=1, machine=RUNNABLE[-1])
+    copied, lying = (np.zeros((24, 64), dtype) for _ in range(2))
+    run[1, 1](wide, large, copied, 300, ACC=acc, BM=32, BN=64, BK=30)
+    run[1, 1](a, large[:300].copy(), lying, 300, ACC=acc, BM=32, BN=64, BK=30)
+    assert np.array_equal(copied, lying)
+    assert error(lying, a.astype(np.float64) @ large[:300]) < LIMITS[np.dtype(dtype).name]
+    made = run.compile(a, large, lying, 300, ACC=acc, BM=32, BN=64, BK=30)
+    assert f"{SHARED_BYTES}" in made.ir["mach"]

@@ -131,6 +131,9 @@ FEW_TURNS: Final = 8
 APART: Final = 8192
 """Rows that lie a multiple of so many bytes apart, or a line more or less, share too few sets of the second cache for a
 block of k to stay there."""
+SHARED_BYTES: Final = 1 << 25
+"""Of an array that the last cache holds. From beyond it a panel's strip, a line or two of each row, comes at half the
+speed of runs as long as a tile."""
 STREAMS: Final = 32
 """Rows read side by side that a core fetches ahead by itself."""
 

@@ -27,7 +27,7 @@ from tilewright.dialects.stage import PanelOp
 from tilewright.dialects.upstream.arith import folded
 from tilewright.targets.cpu.evaluate import Evaluator
 from tilewright.targets.cpu.family import Family, PanelOperand
-from tilewright.targets.cpu.machine import APART, STREAMS, CpuMachine
+from tilewright.targets.cpu.machine import APART, SHARED_BYTES, STREAMS, CpuMachine
 from tilewright.targets.cpu.memory import Buffer, Tile, itemsize, rows_cols
 from tilewright.targets.cpu.panels import PanelFormat, block_depth, pack_block
 from tilewright.uarch.cpu import Caches
@@ -221,9 +221,13 @@ class Operands:
                 # Rows along x of single k: a vector of them is what a panel would hold.
                 if format.group == 1 and array.x_stride == 1:
                     whole = b.cmp("sle", b.times(panels, format.lanes), x_count)
-                    beside = b.rem(b.plus(b.times(array.k_stride, size), Caches.line), APART)
+                    row = b.times(array.k_stride, size)
+                    beside = b.rem(b.plus(row, Caches.line), APART)
                     apart = b.cmp("sge", beside, 2 * Caches.line)
-                    lies = b.value(arith.AndIOp(b.value(arith.AndIOp(whole, apart)), here))
+                    near = b.cmp("sle", b.times(array.k_extent, row), SHARED_BYTES)
+                    lies = here
+                    for each in (whole, apart, near):
+                        lies = b.value(arith.AndIOp(lies, each))
                     here = b.value(arith.XOrIOp(here, lies))
             elif few and array.verbatim and array.along_k:
                 inside = b.both(here, b.cmp("sle", stop, array.k_extent))

@@ -31,6 +31,7 @@ from tilewright.targets.cpu.machine import (
     DEEP,
     FEW_TURNS,
     FEW_USES,
+    SHARED_BYTES,
     SHARING,
     STREAMS,
     WIDE_COLUMNS,
@@ -125,8 +126,8 @@ class PanelCosts:
         swapped = _swapped(p, kernel)
         in_rows = kernel.verbatim and p.a.along_k and p.b.tile <= FEW_USES * kernel.wide
         in_turns = kernel.single and not p.b.along_k and p.a.tile <= FEW_TURNS * kernel.rows
-        beside = (p.b.whole * _itemsize(p.types[1]) + LINE) % APART
-        in_turns = in_turns and beside >= 2 * LINE
+        row = p.b.whole * _itemsize(p.types[1])
+        in_turns = in_turns and p.k * row <= SHARED_BYTES and (row + LINE) % APART >= 2 * LINE
         wide = swapped or (in_rows and kernel.tiles and p.b.tile <= WIDE_COLUMNS)
         depth = kernel.depth * (DEEP if wide else 1)
         blocks = ceil(p.k * max(kernel.bytes, _itemsize(p.types[1])) / depth)
