@@ -73,9 +73,8 @@ def launches(shape: Shape) -> dict[Plan, Timed]:
     found: dict[Plan, Timed] = {}
     for each in tile_sizes.candidates(request, form, MULTIPROCESSORS):
         v = each.values
-        for split in work_splits(
-            each.work, each.programs, each.trips, MULTIPROCESSORS, tiles=False
-        ):
+        launched = each.work, each.programs, each.trips, MULTIPROCESSORS
+        for split in (UNSPLIT, *work_splits(*launched, tiles=False)):
             plan = (v["BM"], v["BN"], v["BK"]), split.parts
             found[plan] = Timed(each.work, split, each.programs, each.trips, each.sides, 0.0)
     return found

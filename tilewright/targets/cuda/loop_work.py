@@ -26,8 +26,13 @@ from tilewright.uarch import sm90
 from tilewright.uarch.base import Machine
 
 
-def work_of(kernel: gpu.FuncOp, machine: Machine) -> LoopWork | None:
-    """The loop of a kernel whose tiles are placed where they are loaded; None where it has another form."""
+def work_of(
+    kernel: gpu.FuncOp, machine: Machine, analysis: AccessAnalysis | None = None
+) -> LoopWork | None:
+    """The loop of a kernel whose tiles are placed where they are loaded; None where it has another form.
+
+    `analysis`: the kernel's, where it is made.
+    """
     loop = shared_loop(kernel)
     if loop is None:
         return None
@@ -52,6 +57,7 @@ def work_of(kernel: gpu.FuncOp, machine: Machine) -> LoopWork | None:
         clocks += 2 * rows * columns * a.get_shape()[1] / instruction.flops_per_cycle
         along_rows.update(loads_of(op.a, computed=True))
         along_columns.update(loads_of(op.b, computed=False))
+    analysis = analysis or AccessAnalysis(kernel)
     (row_extent, rows_across), (column_extent, columns_across) = (
         _extent(products, kernel, side) for side in (0, 1)
     )
@@ -66,7 +72,7 @@ def work_of(kernel: gpu.FuncOp, machine: Machine) -> LoopWork | None:
         sum(map(_bytes, along_columns)),
         clocks,
         True,
-        can_merge(kernel),
+        can_merge(analysis),
         *_stored(kernel, rows, columns),
         widths,
         rows_across,
@@ -74,7 +80,7 @@ def work_of(kernel: gpu.FuncOp, machine: Machine) -> LoopWork | None:
         any(map(must_store, products)),
         row_extent,
         column_extent,
-        *_axes(kernel, along_rows, along_columns),
+        *_axes(analysis, along_rows, along_columns),
         dict(sm90.PRODUCT_RATES),
     )
 
@@ -121,12 +127,13 @@ def _extent(
 
 
 def _axes(
-    kernel: gpu.FuncOp, rows: Iterable[xetile.LoadTileOp], columns: Iterable[xetile.LoadTileOp]
+    analysis: AccessAnalysis,
+    rows: Iterable[xetile.LoadTileOp],
+    columns: Iterable[xetile.LoadTileOp],
 ) -> tuple[int, int]:
     """The first axes of the grid along which what rows need changes, and what columns need does not; and the other
     way round."""
-    found = AccessAnalysis(kernel).find
-    accesses = [[found(load) for load in loads] for loads in (rows, columns)]
+    accesses = [[analysis.find(load) for load in loads] for loads in (rows, columns)]
     known = [[each.axes for each in side if each is not None] for side in accesses]
     if [len(side) for side in known] != [len(side) for side in accesses]:
         return -1, -1

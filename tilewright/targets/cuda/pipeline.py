@@ -18,6 +18,7 @@ from tilewright.diagnostics import UnsupportedError
 from tilewright.dialects import stage as st
 from tilewright.dialects.tw import PrintOp
 from tilewright.layout import LayoutError
+from tilewright.passes.access import AccessAnalysis
 from tilewright.passes.carry_offsets import carry_offsets
 from tilewright.passes.eliminate_barriers import eliminate_barriers
 from tilewright.passes.kernel import level_of, programs_of
@@ -358,7 +359,9 @@ def product_work(module: ModuleOp, machine: Machine, options: CompileOptions) ->
         return None
     begin(unit, options, ignore, ignore, owners="")
     run((*COMMON[len(BEGIN) :], *PLACED), unit, ignore)
-    return work_of(unit.kernel, machine) if will_form(unit.kernel, machine, []) else None
+    analysis = AccessAnalysis(unit.kernel)
+    formed = will_form(analysis, machine, [])
+    return work_of(unit.kernel, machine, analysis) if formed else None
 
 
 def _asynchronous(unit: CudaUnit, stage: Observer, observe: Observer) -> LoweredThread | None:
@@ -378,7 +381,7 @@ def _asynchronous(unit: CudaUnit, stage: Observer, observe: Observer) -> Lowered
     while room is None or room > 0:
         copy = replace(unit, module=unit.module.clone(), only=None, remarks=[], room=room)
         run(PLACED, copy, observe)
-        if not will_form(copy.kernel, copy.machine, copy.remarks):
+        if not will_form(AccessAnalysis(copy.kernel), copy.machine, copy.remarks):
             unit.remarks += copy.remarks
             return None
         run(ASYNCHRONOUS, copy, observe)

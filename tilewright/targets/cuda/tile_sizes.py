@@ -1,8 +1,8 @@
 """Tile sizes that a kernel with one loop of products leaves to the planner (`tw.auto`), where warpgroups multiply.
 
-How the loop depends on each constexpr is not recognised but measured: the kernel is built with all of them 64, then
-with one at a time doubled, and its `LoopWork` says what has doubled, rows, columns or the step of k. So any kernel of
-that form will do, whatever its constexprs are called and however its grid is laid out. Every tiling that the machine's
+How the loop depends on each constexpr is not recognised but measured: the kernel is built with each of them in turn
+128 and the others 64, and its `LoopWork` says what has doubled, rows, columns or the step of k. So any kernel of that
+form will do, whatever its constexprs are called and however its grid is laid out. Every tiling that the machine's
 instructions and registers can do is then costed for the launch at hand (`work_split.clocks`), with few rows or columns
 those of the transposed product (`passes/swap_operands.py`), and with several workgroups for a program.
 
@@ -57,7 +57,10 @@ from tilewright.uarch.nvidia import LANES, LINE, WARPGROUP, WGMMA_ROWS
 from tilewright.uarch.sm90 import BY_WARPGROUPS, KERNEL_RATES, SMEM
 
 PROBE = 64
-"""What all constexprs are when the kernel is first built: legal rows, columns and steps of every instruction."""
+"""What constexprs are, one of them twice that, when the kernel is first built: legal rows, columns and steps of every
+instruction."""
+SIZES = ("rows", "columns", "step")
+"""Of a loop's work, what constexprs say."""
 SIDES = (*range(8, 64, 8), *range(64, 257, 16))
 HELD = 0.76
 """What part of a thread's registers products and what they multiply may take, where a kernel is no loop of products."""
@@ -78,9 +81,9 @@ class Form:
     """How a kernel's loop depends on its constexprs."""
 
     work: LoopWork
-    """With all of them `PROBE`."""
+    """With all of them `PROBE`, the first one twice that."""
     roles: Mapping[str, str]
-    """`rows`, `columns` or `step` by constexpr."""
+    """Which of `SIZES` each constexpr is."""
     program: Program
     """The kernel, so built."""
 
@@ -243,26 +246,32 @@ def _sides(extent: int | None) -> Sequence[int]:
 
 def _form(request: Request, options: CompileOptions, machine: Machine) -> Form | None:
     base = dict.fromkeys(request.names, PROBE)
+    probes = [base | {name: 2 * PROBE} for name in request.names]
+    if len(probes) == 1:
+        probes.append(base)
     try:
-        module = request.build(base)
+        module = request.build(probes[0])
     except TilewrightError:
         return None
     kernel = module.clone()  # the module is changed on the way to its loop
-    work = _work(request, base, options, machine, module)
-    if work is None:
-        return None
+    works: list[LoopWork] = []
+    for values in probes:
+        work = _work(request, values, options, machine, None if works else module)
+        if work is None:
+            return None
+        works.append(work)
     roles: dict[str, str] = {}
-    for name in request.names:
-        other = _work(request, base | {name: 2 * PROBE}, options, machine)
-        if other is None:
-            return None
-        doubled = [f for f in ("rows", "columns", "step") if getattr(other, f) != getattr(work, f)]
-        if len(doubled) != 1 or doubled[0] in roles.values():
-            return None
-        if other != _resized(work, **{doubled[0]: 2}):
+    for name, work in zip(request.names, works, strict=False):
+        others = [other for other in works if other is not work]
+        doubled = [f for f in SIZES if all(getattr(work, f) > getattr(o, f) for o in others)]
+        if len(doubled) != 1:
             return None
         roles[name] = doubled[0]
-    return Form(work, roles, Program.of(kernel, GENERIC))
+    first = works[0]
+    plain = _resized(first, **{roles[request.names[0]]: 0.5})
+    if works != [*(_resized(plain, **{role: 2}) for role in roles.values()), plain][: len(works)]:
+        return None
+    return Form(first, roles, Program.of(kernel, GENERIC))
 
 
 def _work(
@@ -307,32 +316,33 @@ def _tiled(work: LoopWork, rows: int, columns: int, step: int, sides: Sides) -> 
     for side, own in zip(sides, (rows, columns), strict=True):
         if side is not None and own > max(WGMMA_ROWS, 2 * side):
             return None
-    if (rows % WGMMA_ROWS and columns % WGMMA_ROWS) or rows * columns > MOST_ACCUMULATORS:
+    turned = rows % WGMMA_ROWS != 0
+    high, wide = (columns, rows) if turned else (rows, columns)
+    if high % WGMMA_ROWS or wide not in work.widths or rows * columns > MOST_ACCUMULATORS:
         return None
-    found = _resized(work, rows / work.rows, columns / work.columns, step / work.step)
-    if rows % WGMMA_ROWS:
-        found = replace(
-            found,
-            rows=columns,
-            columns=rows,
-            row_bytes=found.column_bytes,
-            column_bytes=found.row_bytes,
-            row_lines=found.column_lines,
-            column_lines=found.row_lines,
-            put=found.put and found.row_lines,
-            row_extent=found.column_extent,
-            column_extent=found.row_extent,
-            row_axis=found.column_axis,
-            column_axis=found.row_axis,
-            transposed=True,
-        )
-    if found.rows % WGMMA_ROWS or found.columns not in found.widths:
-        return None
-    groups = warpgroups_of([found.rows])
-    held = found.rows * found.columns * found.sums
+    groups, held = warpgroups_of([high]), rows * columns * work.sums
     if held > MOST_ACCUMULATORS or held > REGISTERS[groups] * groups * WARPGROUP * LANES:
         return None
-    return found if 2 * (found.row_bytes + found.column_bytes) <= SMEM else None
+    found = _resized(work, rows / work.rows, columns / work.columns, step / work.step)
+    if 2 * (found.row_bytes + found.column_bytes) > SMEM:
+        return None
+    if not turned:
+        return found
+    return replace(
+        found,
+        rows=columns,
+        columns=rows,
+        row_bytes=found.column_bytes,
+        column_bytes=found.row_bytes,
+        row_lines=found.column_lines,
+        column_lines=found.row_lines,
+        put=found.put and found.row_lines,
+        row_extent=found.column_extent,
+        column_extent=found.row_extent,
+        row_axis=found.column_axis,
+        column_axis=found.row_axis,
+        transposed=True,
+    )
 
 
 def _costed(

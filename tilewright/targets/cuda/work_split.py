@@ -163,8 +163,8 @@ def work_splits(
     steps: int = 1,
     tiles: bool = True,
 ) -> Iterator[WorkSplit]:
-    """All shares that the kernel's form and the machine allow: tiles halve as `retile` halves them, the longer side
-    first."""
+    """All shares but `UNSPLIT` that the kernel's form and the machine allow: tiles halve as `retile` halves them, the
+    longer side first."""
     count = 1
     while True:
         for parts in range(1, min(max(CLUSTERS) if work.parts else 1, trips // 2) + 1):
@@ -172,7 +172,7 @@ def work_splits(
             if parts == 1 or programs * count <= room:
                 most = min(steps, trips // (2 * parts))
                 made = (WorkSplit(count, parts, s) for s in range(1, most + 1))
-                yield from (split for split in made if _fits(work, split))
+                yield from (s for s in made if s != UNSPLIT and _fits(work, s))
         count *= 2
         if not tiles or min(split_sides(work.rows, work.columns, count)) < LEAST_SIDE:
             return

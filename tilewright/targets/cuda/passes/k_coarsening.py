@@ -52,16 +52,16 @@ def steps_per_line(function: gpu.FuncOp) -> int:
     return max(times, 1)
 
 
-def can_merge(function: gpu.FuncOp) -> bool:
+def can_merge(analysis: AccessAnalysis) -> bool:
     """Has a kernel a loop whose iterations can be taken several at once, if its length allows it?"""
-    loop = shared_loop(function)
-    return loop is not None and _sides(function, loop) is not None
+    loop = shared_loop(analysis.func)
+    return loop is not None and _sides(analysis, loop) is not None
 
 
 def coarsen_k(function: gpu.FuncOp, times: int) -> bool:
     """Rewrites one kernel; whether its loop takes so many iterations at once now."""
     loop = shared_loop(function)
-    sides = None if loop is None or times < 2 else _sides(function, loop)
+    sides = None if loop is None or times < 2 else _sides(AccessAnalysis(function), loop)
     if loop is None or sides is None:
         return False
     count = arith.ConstantOp(IntegerAttr(times, IndexType()))
@@ -86,7 +86,7 @@ def _divides(function: gpu.FuncOp, loop: scf.ForOp, by: int) -> bool:
     return dimension < len(div) and div[dimension] % by == 0
 
 
-def _sides(function: gpu.FuncOp, loop: scf.ForOp) -> Sides | None:
+def _sides(analysis: AccessAnalysis, loop: scf.ForOp) -> Sides | None:
     """The loads of the loop's products; None where one of them is anything but a tile next to the last one."""
     found: Sides = {}
     block = loop.body.block
@@ -101,7 +101,6 @@ def _sides(function: gpu.FuncOp, loop: scf.ForOp) -> Sides | None:
             side = 1 - side if transposes % 2 else side
             if load is None or load.parent is not block or found.setdefault(load, side) != side:
                 return None
-    analysis = AccessAnalysis(function)
     around = analysis.loop(loop)
     for load, side in found.items():
         access, step = analysis.find(load), constant(loop.step)

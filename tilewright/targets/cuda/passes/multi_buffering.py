@@ -127,12 +127,13 @@ def buffered_loads(function: gpu.FuncOp, machine: Machine) -> list[xetile.LoadTi
     return [load for group in groups for load in group.loads]
 
 
-def will_form(function: gpu.FuncOp, machine: Machine, remarks: list[str]) -> bool:
+def will_form(analysis: AccessAnalysis, machine: Machine, remarks: list[str]) -> bool:
     """Whether warpgroups would do any product: of what multi-buffers bring, or threads load; if not, `remarks` say
     why.
     """
     reasons: list[str] = []
-    if _groups(function, machine, AccessAnalysis(function), reasons):
+    function = analysis.func
+    if _groups(function, machine, analysis, reasons):
         return True
     if any(isinstance(op, xetile.TileMmaOp) and is_stored(op, machine) for op in function.walk()):
         return True
