@@ -5,9 +5,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 Names = frozenset[str]
 NONE: Names = frozenset()
+KEPT = 4096
+"""Statements whose answers are kept: a kernel is built for many sizes, from the same statements."""
 
 
 @dataclass(frozen=True)
@@ -29,11 +32,13 @@ def reads(node: ast.AST | None) -> Names:
 
 def binds(nodes: Iterable[ast.AST]) -> Names:
     """Every name that some statement binds, however deep."""
+    return NONE.union(*map(_bound, nodes))
+
+
+@lru_cache(KEPT)
+def _bound(node: ast.AST) -> Names:
     return frozenset(
-        n.id
-        for node in nodes
-        for n in ast.walk(node)
-        if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+        n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
     )
 
 
@@ -66,6 +71,7 @@ def live_at_header(loop: ast.For | ast.While, live: Names) -> Names:
         header = wider
 
 
+@lru_cache(KEPT)
 def _before(node: ast.stmt, live: Names, loop: _Loop | None) -> Names:
     match node:
         case ast.Assign():
