@@ -104,7 +104,7 @@ class ContractEmitter:
         thin = thin_form(m, family, a, bb)
         if thin is not None:
             if zero:
-                self.clear(c)
+                self.clear(c, end=c.shape[0])
             value, other = (a, bb) if thin.side == 0 else (bb, a)
             count = c.shape[1 - thin.side]
             side = self.operands.side(other, thin.family, 1 - thin.side, count, length)
@@ -322,11 +322,12 @@ class ContractEmitter:
         with b.when(b.negated(full)):
             self.clear(c, b.select(b.cmp("sgt", length, 0), rows, 0), cols)
 
-    def clear(self, c: Buffer, rows: Idx = 0, cols: Idx = 0) -> None:
-        """Write zeros to C, but for its first rows and columns (whole vectors)."""
+    def clear(self, c: Buffer, rows: Idx = 0, cols: Idx = 0, end: int | None = None) -> None:
+        """Write zeros to C up to row `end`, or to all of its memory, but for its first rows and columns (whole
+        vectors)."""
         b = self.b
         lanes = self.m.vector_bytes // itemsize(c.element)
-        end = max(c.shape[0], c.padded_rows)
+        end = max(c.shape[0], c.padded_rows) if end is None else end
         if c.ld == 1:  # a column lies without gaps
             with b.loop(rows, end) as r:
                 b.store(b.constant(c.element, 0), c.address(b, r.iv, 0))

@@ -19,7 +19,7 @@ Loads of a block that leaves the array are masked.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from xdsl.dialects import arith, math
 from xdsl.dialects.builtin import AnyFloat, MemRefType, VectorType
@@ -180,6 +180,12 @@ class ThinProduct:
         return Position(row, col, axis, self.lanes, inside)
 
     def read(self, place: Position) -> SSAValue:
+        """The operand there. That all is `inside` is known of the load itself: a transpose would ask it for masks."""
+        if self.form.chain.transposed:
+            there = replace(place, row=place.col, col=place.row, axis=1 - place.axis)
+            register = self.e.load(self.tile, there, 0)
+            asked = replace(there, inside=False)
+            self.e.remember(self.form.chain.load.values[0], asked, register)
         return widen(self.b, self.e.at(self.value, place), self.family.accumulator)
 
     def fetch(self, place: Position, dx: int, dk: int, bytes: int) -> None:
