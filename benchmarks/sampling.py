@@ -33,6 +33,8 @@ class Prepared:
     """The fastest of them counts."""
     tilings: Mapping[str, Run] = field(default_factory=dict[str, Run])
     """The last of `ours` with tile sizes that a person would try."""
+    searched: Callable[[float], Run] | None = None
+    """The last of `ours` with what a search of so many seconds finds, which its first launch begins with."""
 
 
 class Problem(Protocol):
@@ -59,9 +61,9 @@ def warm(problem: Problem, tiled: bool) -> None:
             pass  # told where it is measured
 
 
-def measured(problem: Problem, rounds: int, tiled: bool) -> dict[str, Any]:
-    """Ratios to the fastest peer of each of ours, and as "planner" of the last of ours to its best tiling; or what
-    went wrong."""
+def measured(problem: Problem, rounds: int, tiled: bool, tuning: float) -> dict[str, Any]:
+    """Ratios to the fastest peer of each of ours, and as "planner" of the last of ours to its best tiling, as "tuned"
+    of what a search of `tuning` seconds finds to that tiling, in turn; or what went wrong."""
     torch = gpu_torch()
     prepared = problem.prepared(tiled)
     for name, (run, error) in prepared.ours.items():
@@ -95,7 +97,18 @@ def measured(problem: Problem, rounds: int, tiled: bool) -> dict[str, Any]:
         }
         planned = times.pop(last)
         ratios["planner"] = min(times.values()) / planned
-        found |= {"best": min(times, key=times.__getitem__), "planned": planned, "tilings": times}
+        best_tiling = min(times, key=times.__getitem__)
+        found |= {"best": best_tiling, "planned": planned, "tilings": times}
+        if tuning and prepared.searched is not None:
+            tuned = prepared.searched(tuning)
+            tuned()
+            final = [
+                Contender(*each)
+                for each in (("tuned", captured(torch, tuned)), (best_tiling, graphs[best_tiling]))
+            ]
+            row = measure_gpu(Case(problem.name, final, problem.flops, "TFLOP/s"), rounds=rounds)
+            ours, fixed = (r.seconds for r in row.results)
+            ratios["tuned"] = fixed / ours
     return found | {"ratios": ratios}
 
 
@@ -114,6 +127,9 @@ def parser(doc: str | None, count: int) -> argparse.ArgumentParser:
     found.add_argument("--workers", type=int, default=12)
     found.add_argument("--json")
     found.add_argument("--tilings", action="store_true", help="beside fixed tilings")
+    found.add_argument(
+        "--tuning", type=float, default=0, help="seconds of a search, beside the best of these"
+    )
     return found
 
 
@@ -125,7 +141,7 @@ def sample(problems: Sequence[Problem], args: argparse.Namespace) -> None:
         list(pool.map(partial(warm, tiled=args.tilings), problems, chunksize=chunk))
     found: list[dict[str, Any]] = []
     for problem in problems:
-        row = measured(problem, args.rounds, args.tilings)
+        row = measured(problem, args.rounds, args.tilings, args.tuning)
         found.append(row)
         if "us" in row:
             times = ", ".join(f"{name} {t:.1f}" for name, t in row["us"].items())

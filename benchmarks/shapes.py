@@ -1,13 +1,13 @@
 """Products as language models have them, on a GPU: shapes drawn afresh, `ops.matmul` and a user's kernel beside cuBLAS.
 
     python -m benchmarks.shapes [--count 60] [--seed N] [--rounds 5] [--json shapes.json] [--workers 12] [--tilings]
-                                [--dtypes bf16 f16]
+                                [--tuning SECONDS] [--dtypes bf16 f16]
 
 N and K are those of eight published language models' layers, M is log-uniform from 1 to 8192 (half of all multiples
 of 16, the others as they fall), operands NT or NN in bf16 or f16; f8e4m3 (to bf16) and i8 (to i32) are NT, and M is
 what torch's `_scaled_mm` and `_int_mm` take. The user's kernel is ten plain lines whose tile
 sizes are `tw.auto`. With `--tilings` it also runs with each of twenty fixed tile sizes, and "planner" is the best one's
-time over that of what was chosen.
+time over that of what was chosen; with `--tuning` too, "tuned" is the same of what a search of so many seconds finds.
 """
 
 from __future__ import annotations
@@ -55,6 +55,12 @@ class Problem(Shape):
         for bm, bn, bk in TILINGS if tiled else ():
             sizes: dict[str, Any] = {"BM": bm, "BN": bn, "BK": bk} | own
             tilings[f"{bm}x{bn}x{bk}"] = partial(users, a, b, d, **sizes)
+
+        def searched(seconds: float) -> Run:
+            kernel = tw.autotune(key=("A", "B"), budget=seconds)(product)
+            grid = kernel[lambda BM, BN: (tw.cdiv(self.m, BM), tw.cdiv(self.n, BN))]
+            return partial(grid, a, b, d, **own)
+
         return Prepared(
             {
                 "ops": (lambda: ops.matmul(a, b, out=c), lambda: off(c)),
@@ -62,6 +68,7 @@ class Problem(Shape):
             },
             {"cuBLAS": gpu.library(gpu_torch(), self.dtype, a, b, e)},
             tilings,
+            searched,
         )
 
 
