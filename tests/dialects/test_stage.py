@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from tests.reference.stage_programs import PRODUCT
+from tests.reference.stage_programs import COPIED, PRODUCT
 from tilewright.diagnostics import TilewrightError
 from tilewright.dialects.text import parse_module, print_module
 
 
 @pytest.mark.parametrize("readable", [True, False])
-def test_text_round_trip(readable: bool) -> None:
-    first = print_module(parse_module(PRODUCT), readable=readable)
+@pytest.mark.parametrize("text", [PRODUCT, COPIED], ids=["product", "copied"])
+def test_text_round_trip(text: str, readable: bool) -> None:
+    first = print_module(parse_module(text), readable=readable)
     assert print_module(parse_module(first), readable=readable) == first
 
 
@@ -95,6 +96,42 @@ def test_refusals(old: str, new: str, message: str) -> None:
     assert old in PRODUCT
     with pytest.raises(TilewrightError, match=message):
         parse_module(PRODUCT.replace(old, new))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (" {by_threads}", "", "the copy engine takes no condition"),
+        ("pending = 1", "pending = -1", "-1 fills cannot stay pending"),
+    ],
+)
+def test_refusals_of_copies_by_threads(old: str, new: str, message: str) -> None:
+    assert old in COPIED
+    with pytest.raises(TilewrightError, match=message):
+        parse_module(COPIED.replace(old, new))
+
+
+@pytest.mark.parametrize(
+    ("op", "message"),
+    [
+        ("stage.dealloc %r : {buffer}", "its buffer is filled by the copy engine"),
+        ("stage.copy.issue %r[%c], %a : {buffer}, !stage.pipeline_state<2>, !xetile.tile<8x8xf16>",
+         "without panels"),
+        ("%v = stage.copy.wait %r[%c] {{pending = 1 : i64}} : {buffer}, !stage.pipeline_state<2> -> vector<8x8xf16>",
+         "1 fills cannot stay pending"),
+    ],
+)  # fmt: skip
+def test_what_the_copy_engine_does_not(op: str, message: str) -> None:
+    buffer = "!stage.multi_buffer<2, [#stage.part<8x8xf16, order = [1, 0], swizzle = 0>]>"
+    text = f"""
+    func.func @f(%a: !xetile.tile<8x8xf16>) {{
+      %r = stage.multi_buffer : {buffer}
+      %c = stage.pipeline_state : !stage.pipeline_state<2>
+      {op.format(buffer=buffer)}
+      func.return
+    }}"""
+    with pytest.raises(TilewrightError, match=message):
+        parse_module(text)
 
 
 STORED = PRODUCT.replace(

@@ -10,7 +10,12 @@ from xdsl.ir import Operation, SSAValue
 
 from tests.draws import fresh_rng
 from tilewright.dialects.text import parse_module
-from tilewright.passes.loop_pipeliner import PipelineSchedule, expand, expand_predicated
+from tilewright.passes.loop_pipeliner import (
+    PipelineSchedule,
+    expand,
+    expand_ahead,
+    expand_predicated,
+)
 from tilewright.reference import run
 
 Rng = np.random.Generator
@@ -48,19 +53,23 @@ def loop_of(module: ModuleOp) -> scf.ForOp:
     return next(op for op in module.walk() if isinstance(op, scf.ForOp))
 
 
-def schedule_of(loop: scf.ForOp, r: Rng) -> PipelineSchedule | None:
+def schedule_of(
+    loop: scf.ForOp, r: Rng, depth: int = 1, counts: int = 0
+) -> PipelineSchedule | None:
     """One that is legal; None for a draw that is not."""
     block = loop.body.block
     ops = [op for op in block.ops if op is not block.last_op]
-    late = {op: 1 for op in ops if r.random() < 0.5}
-    if not late:
+    late = {op: stage for op in ops if (stage := int(r.integers(depth + 1)))}
+    if max(late.values(), default=0) < depth:
         return None
-    plan = PipelineSchedule(loop, late, ops)
+    plan = PipelineSchedule(loop, late, ops, counts)
     order: list[Operation] = []
     left = [ops[int(n)] for n in r.permutation(len(ops))]
 
     def there(value: SSAValue, stage: int) -> bool:
         age = plan.age(value, stage)
+        if value is plan.counter and age < 0:
+            return True
         end = plan.ends.get(value, value)
         makes = isinstance(end.owner, Operation) and end.owner in ops
         return age > 0 or (age == 0 and (not makes or end.owner in order))
@@ -71,7 +80,7 @@ def schedule_of(loop: scf.ForOp, r: Rng) -> PipelineSchedule | None:
             return None
         order.append(op)
         left.remove(op)
-    return PipelineSchedule(loop, late, order)
+    return PipelineSchedule(loop, late, order, counts)
 
 
 def result(module: ModuleOp, trips: int, x: int) -> list[int]:
@@ -80,22 +89,25 @@ def result(module: ModuleOp, trips: int, x: int) -> list[int]:
     return out.tolist()
 
 
-@pytest.mark.parametrize("peeled", [True, False])
-def test_every_schedule_computes_the_same(peeled: bool) -> None:
+@pytest.mark.parametrize("how", ["peeled", "predicated", *range(1, 4)])
+def test_every_schedule_computes_the_same(how: str | int) -> None:
+    """A number: the stages ahead of the one that counts."""
     r = fresh_rng()
     done = 0
     while done < 25:
         text = program(r)
         module = parse_module(text)
         loop = loop_of(module)
-        plan = schedule_of(loop, r)
-        if plan is None or not (peeled or ends_early(plan)):
+        plan = schedule_of(loop, r, how, how) if isinstance(how, int) else schedule_of(loop, r)
+        if plan is None or (how == "predicated" and not ends_early(plan)):
             continue
-        if peeled:
+        if how == "peeled":
             expand([plan])
+        elif isinstance(how, int):
+            expand_ahead(plan, lambda op, holds: op)
         else:
             start = loop.lb
-            expand_predicated(plan, lambda op, holds: None, lambda value, start=start: start)
+            expand_predicated(plan, lambda op, holds: op, lambda value, start=start: start)
         module.verify()
         done += 1
         for trips in (0, 1, 2, 5):

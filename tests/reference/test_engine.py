@@ -6,7 +6,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tests.reference.stage_programs import PRODUCT
+from tests.draws import fresh_rng
+from tests.reference.stage_programs import COPIED, PRODUCT
 from tilewright.diagnostics import CheckError
 from tilewright.dialects.text import parse_module
 from tilewright.reference import run
@@ -58,3 +59,33 @@ def test_a_deadlock_tells_the_state_of_the_ring(schedule: str) -> None:
     stuck = stuck.replace("%cst =", "%never = arith.constant false\n    %cst =")
     with pytest.raises(CheckError, match=r"(?s)deadlock.*stage\.copy.*slot 0"):
         product(stuck, schedule)
+
+
+def copied(text: str, depth: int, schedule: str) -> float:
+    """The relative error of C = A B of `depth` columns of A after running `text`."""
+    rng = fresh_rng()
+    a, b = (rng.standard_normal(s).astype(ml_dtypes.bfloat16) for s in ((64, depth), (depth, 40)))
+    c = np.full((64, 40), np.nan, np.float32)
+    run(parse_module(text), (1, 1, 1), [a, b, c], schedule=schedule, seed=1)  # pyright: ignore
+    wanted = a.astype(np.float64) @ b.astype(np.float64)
+    return float(np.linalg.norm(c - wanted) / max(1.0, np.linalg.norm(wanted)))
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_threads_copy_ahead(schedule: str) -> None:
+    for depth in (0, 20, 32, 64, 300):
+        assert copied(COPIED, depth, schedule) < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("pending = 1", "pending = 2", "1 fills came after this one, and 2 may stay pending"),
+        (" when %k2r", "", "a multi-buffer in use is given up: slot 0 f"),
+        ("stage.copy.release %r[%h]", "stage.copy.release %r[%w]", "deadlock"),
+    ],
+)
+def test_wrong_copies_by_threads_are_found(old: str, new: str, message: str) -> None:
+    assert COPIED.count(old) == 1
+    with pytest.raises(CheckError, match=message):
+        copied(COPIED.replace(old, new), 300, "early")

@@ -4,22 +4,31 @@
                                                for i from the second { A(i); B(i - 1) }     kernel
     A in stage 0, B in stage 1                 B(last) }                                    epilogue
 
-A pass decides (a `PipelineSchedule`: op -> stage, and the order of one step of the kernel); this file makes the loops.
+A pass decides (a `PipelineSchedule`: op -> stage, and the order of one step of the kernel); this file makes the loops:
+in the form above (`expand`), or without the copies of the body, where ops can be kept from harm that have no iteration:
+
+    for i { A(i); B(i) }    ->    for i from the first { A(i); if not the first: B(i - 1) }; if it ran: B(last)
+                            ->    A(first) if it runs; for i from the first { if not the last: A(i + 1); B(i) }
 
 Requires: a loop all of whose ops but the yield are in the order. What an op reads was made in its own stage before it,
 or in a stage before; what the loop carries, in the iteration before (so at most one stage later, and then before it in
-the order). What ops of two stages do to memory does not depend on their order, unless a multi-buffer orders it.
+the order), or is the counter. What ops of two stages do to memory does not depend on their order, unless a
+multi-buffer orders it.
 Guarantees: every op sees the values of its iteration; a loop that runs no iteration gives what it began with.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 
 from xdsl.dialects import arith, scf
+from xdsl.dialects.builtin import IndexType, IntegerAttr, i1
 from xdsl.ir import Block, Operation, Region, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
+
+from tilewright.dialects.upstream.arith import constant
 
 
 @dataclass
@@ -29,6 +38,8 @@ class PipelineSchedule:
     loop: scf.ForOp
     stages: Mapping[Operation, int]
     order: Sequence[Operation]
+    counts: int = 0
+    """The stage whose iterations the kernel counts; what the loop carries and no op of its body makes is that one's."""
 
     def __post_init__(self) -> None:
         block = self.loop.body.block
@@ -40,10 +51,18 @@ class PipelineSchedule:
             zip(self.args, block.last_op.operands, strict=True)
         )
         """What the loop yields for each value that it carries."""
-        found: dict[SSAValue, int] = {block.args[0]: 0, **dict.fromkeys(self.args, 1)}
-        for op in self.order:
-            for value in self.reads(op):
-                found[value] = max(self.age(value, self.stage(op)), found.get(value, 0))
+        self.counter = block.args[0]
+        found: dict[SSAValue, int] = {self.counter: 0}
+        for arg, result in zip(self.args, self.loop.results, strict=True):
+            # What the loop gives is of its last iteration, which stages ahead of the one that counts have left behind.
+            found[arg] = 1 + (
+                max(0, self.counts - self.end_stage(arg)) if result.first_use is not None else 0
+            )
+        read = [(value, self.stage(op)) for op in self.order for value in self.reads(op)]
+        read += [(end, self.counts) for end in self.ends.values() if isinstance(end.owner, Block)]
+        for value, stage in read:
+            if self.is_inside(value):
+                found[value] = max(self.age(value, stage), found.get(value, 0))
         self.carried = [(v, n) for n in range(self.depth + 2) for v in found if n < found[v]]
         """What a step leaves to the next: a value, as so many steps before made it."""
 
@@ -53,10 +72,13 @@ class PipelineSchedule:
     def end_stage(self, value: SSAValue) -> int:
         """The stage that makes a value, or what a carried one will be."""
         owner = self.ends.get(value, value).owner
-        return self.stage(owner) if isinstance(owner, Operation) else 0
+        if isinstance(owner, Operation) and owner.parent is self.loop.body.block:
+            return self.stage(owner)
+        return self.counts
 
     def age(self, value: SSAValue, stage: int) -> int:
-        """How many steps ago what an op of a stage reads was made; 0: in this one."""
+        """How many steps ago what an op of a stage reads was made; 0: in this one; less: it is the counter, as it will
+        be."""
         return stage + (value in self.ends) - self.end_stage(value)
 
     def reads(self, op: Operation) -> list[SSAValue]:
@@ -70,8 +92,8 @@ class PipelineSchedule:
 
 Held = dict[SSAValue, list[SSAValue]]
 """What earlier steps made of each carried value, the newest first."""
-Predicate = Callable[[Operation, Callable[[], SSAValue]], None]
-"""Makes an op act only where a condition holds, if that matters: it is computed where it is asked for."""
+Predicate = Callable[[Operation, Callable[[], SSAValue]], Operation]
+"""The op as it acts only where a condition holds, if that matters: it is computed where it is asked for."""
 
 
 @dataclass
@@ -82,46 +104,55 @@ class _Step:
     into: Block
     held: Held
     active: range
-    counter: SSAValue | None = None
-    """Of the first stage; None after its last iteration."""
+    counters: dict[int, SSAValue] = field(default_factory=dict[int, SSAValue])
+    """By stage; those before the one that counts follow from its own. Empty after the last iteration."""
     predicate: Predicate | None = None
-    """What is done to ops of the second stage, if it may have no iteration in this step."""
-    known: SSAValue | None = None
+    """What is done to ops of stages that may have no iteration in this step: all but the one that counts."""
 
     def run(self) -> Held:
         """Makes the ops; what is held after them."""
         s = self.schedule
         self.fresh: dict[SSAValue, SSAValue] = {}
-        if self.counter is not None:
-            self.fresh[s.loop.body.block.args[0]] = self.counter
+        self.known: dict[int, SSAValue] = {}
+        if s.counts in self.counters:
+            self.fresh[s.counter] = self.counters[s.counts]
         for op in s.order:
             if (stage := s.stage(op)) in self.active:
                 made = op.clone({v: self.value(v, stage) for v in s.reads(op)})
-                if stage and self.predicate is not None:
-                    self.predicate(made, self.has_second)
+                if stage != s.counts and self.predicate is not None:
+                    made = self.predicate(made, partial(self.runs, stage))
                 self.into.add_op(made)
                 self.fresh |= dict(zip(op.results, made.results, strict=True))
         return {value: self._after(value) for value, _ in s.carried}
 
-    def has_second(self) -> SSAValue:
-        """Has the second stage an iteration in this step?"""
-        if self.known is None:
-            lower, upper = self.schedule.loop.lb, self.schedule.loop.ub
-            asked = (
-                arith.CmpiOp(lower, upper, "slt")
-                if self.counter is None
-                else arith.CmpiOp(self.counter, lower, "ne")
-            )
-            self.into.add_op(asked)
-            self.known = asked.result
-        return self.known
+    def runs(self, stage: int) -> SSAValue:
+        """Has a stage an iteration in this step?"""
+        if stage not in self.known:
+            loop, counts = self.schedule.loop, self.schedule.counts
+            if stage < counts or not self.counters:
+                counter = self.count(stage) if self.counters else loop.lb
+                asked = _less(self.into, counter, loop.ub, "unsignedCmp" not in loop.properties)
+            else:
+                asked = _made(self.into, arith.CmpiOp(self.count(counts), loop.lb, "ne"))
+            self.known[stage] = asked
+        return self.known[stage]
+
+    def count(self, stage: int) -> SSAValue:
+        """The counter of an iteration that a stage is in."""
+        if stage not in self.counters:
+            after = self.count(stage + 1)
+            self.counters[stage] = _plus(self.into, after, self.schedule.loop.step)
+        return self.counters[stage]
 
     def value(self, value: SSAValue, stage: int) -> SSAValue:
         """A value as it is in the iteration that a stage is in."""
         s = self.schedule
         if not s.is_inside(value):
             return value
-        if age := s.age(value, stage):
+        age = s.age(value, stage)
+        if value is s.counter and age <= 0:
+            return self.count(stage)
+        if age:
             return self.held[value][age - 1]
         if value not in s.ends:
             return self.fresh[value]
@@ -158,7 +189,7 @@ def _from(run: Sequence[PipelineSchedule], into: Block, start: list[SSAValue]) -
     loop = first.loop
     then, otherwise = Block(), Block()
     held: Held = {arg: [value] for arg, value in zip(first.args, start, strict=True)}
-    state = _flat(first, _Step(first, then, held, range(1), loop.lb).run())
+    state = _flat(first, _Step(first, then, held, range(1), {0: loop.lb}).run())
     second = arith.AddiOp(loop.lb, loop.step)
     then.add_op(second)
     for each in run:
@@ -189,6 +220,45 @@ def expand_predicated(
     return _replace([loop], place, _epilogue(schedule, place, state, predicate))
 
 
+def expand_ahead(schedule: PipelineSchedule, predicate: Predicate) -> list[Operation]:
+    """Replaces a loop by a prologue of the stages ahead of its last, and a kernel that counts iterations of the last.
+
+    There is no epilogue: `predicate` keeps ops ahead from harm beyond the loop's end. Returns the new ops.
+    """
+    assert schedule.counts == schedule.depth
+    loop, place = schedule.loop, Block()
+    held: Held = {arg: [value] for arg, value in zip(schedule.args, loop.iter_args, strict=True)}
+    counters: list[SSAValue] = []
+    for last in range(schedule.depth):
+        counters.append(_plus(place, counters[-1], loop.step) if counters else loop.lb)
+        known = dict(enumerate(reversed(counters)))
+        held = _Step(schedule, place, held, range(last + 1), known, predicate).run()
+    held = _held(schedule, _kernel(schedule, place, loop.lb, _flat(schedule, held), predicate))
+    # Of what is asked for, the oldest that a step leaves is of the last iteration.
+    return _replace([loop], place, [held[arg][-1] for arg in schedule.args])
+
+
+def _plus(into: Block, x: SSAValue, y: SSAValue) -> SSAValue:
+    """The sum of two counters, a constant where both are indices that are."""
+    known = constant(x), constant(y)
+    if known[0] is None or known[1] is None or not isinstance(x.type, IndexType):
+        return _made(into, arith.AddiOp(x, y))
+    return _made(into, arith.ConstantOp(IntegerAttr(known[0] + known[1], x.type)))
+
+
+def _less(into: Block, x: SSAValue, y: SSAValue, signed: bool) -> SSAValue:
+    """Whether one counter is less than another, a constant where both are and not negative."""
+    known = constant(x), constant(y)
+    if known[0] is None or known[1] is None or min(known[0], known[1]) < 0:
+        return _made(into, arith.CmpiOp(x, y, "slt" if signed else "ult"))
+    return _made(into, arith.ConstantOp(IntegerAttr(int(known[0] < known[1]), i1)))
+
+
+def _made(into: Block, op: Operation) -> SSAValue:
+    into.add_op(op)
+    return op.results[0]
+
+
 def _kernel(
     schedule: PipelineSchedule,
     into: Block,
@@ -201,11 +271,17 @@ def _kernel(
     body = Block(arg_types=[begin.type, *(v.type for v in state)])
     counter, *carried = body.args
     kernel = _Step(
-        schedule, body, _held(schedule, carried), range(schedule.depth + 1), counter, predicate
+        schedule,
+        body,
+        _held(schedule, carried),
+        range(schedule.depth + 1),
+        {schedule.counts: counter},
+        predicate,
     )
     body.add_op(scf.YieldOp(*_flat(schedule, kernel.run())))
     new = scf.ForOp(begin, loop.ub, loop.step, list(state), Region(body))
     new.attributes.update(loop.attributes)
+    new.properties.update(loop.properties)
     into.add_op(new)
     return new.results
 
@@ -217,7 +293,7 @@ def _epilogue(
     predicate: Predicate | None = None,
 ) -> list[SSAValue]:
     """The later stage of the last iteration; what the loop gives."""
-    held = _Step(schedule, into, _held(schedule, state), range(1, 2), None, predicate).run()
+    held = _Step(schedule, into, _held(schedule, state), range(1, 2), {}, predicate).run()
     return [held[arg][0] for arg in schedule.args]
 
 

@@ -35,6 +35,7 @@ def with_start(
     new = scf.ForOp(loop.lb, loop.ub, loop.step, list(start), loop.detach_region(0))
     new.location = loop.location
     new.attributes.update(loop.attributes)
+    new.properties.update(loop.properties)
     Rewriter.insert_op(new, InsertPoint.before(loop))
     for i, fresh in zip(range(len(loop.results)) if kept is None else kept, new.results):  # noqa: B905
         fresh.name_hint = loop.results[i].name_hint

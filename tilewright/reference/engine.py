@@ -41,6 +41,8 @@ class Slot:
 
     state: str = FREE
     fill: int = -1
+    number: int = 0
+    """Which of all fills of the instance this one is, from 1 on."""
     values: list[SSAValue] = field(default_factory=list[SSAValue])
 
 
@@ -122,6 +124,8 @@ class Engine:
         self.products: list[IssuedProduct] = []
         self.holds: dict[tuple[SSAValue, int], int] = {}
         """The fill whose tile a value of an instance is."""
+        self.fills: dict[int, int] = {}
+        """How many fills an instance has issued, of all multi-buffers."""
         self.queues: dict[int, list[int]] = {}
         """Numbers of the products of an instance that are not done, oldest first."""
         self.meetings: dict[tuple[Operation, int], dict[int, tuple[int, Array]]] = {}

@@ -266,7 +266,7 @@ def test_each_pass_can_be_left_out() -> None:
         ir: dict[str, str] = {}
         run_pipeline(parse_module(text), uarch.machine("sm_90a"), options, [], printed_into(ir))
         marks = {
-            "multi-buffering": "stage.multi_buffer", "persistent": "stage.worker", "deferred-wait": "pending = 1",
+            "multi-buffering": "stage.mma.issue", "persistent": "stage.worker", "deferred-wait": "pending = 1",
             "tma-stores": "stage.copy.store", "warp-specialization": "stage.roles",
         }  # fmt: skip
         assert marks[name] not in ir.get("stage", "")

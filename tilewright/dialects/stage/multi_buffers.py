@@ -9,6 +9,8 @@ this order:
     stage.copy.release  the tiles are not read any more: the slot is free again
 
 The tiles that a wait gives are values of the workgroup, and undefined once their slot was released.
+
+The copy engine fills a multi-buffer (TMA), or, with `by_threads`, the threads that run the program do (cp.async).
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from typing import ClassVar
 from xdsl.dialects import func, gpu
 from xdsl.dialects.builtin import FloatTF32Type, MemRefType, VectorType, f32, i1
 from xdsl.ir import Attribute, BlockArgument, SSAValue
-from xdsl.irdl import VarConstraint, base, traits_def
+from xdsl.irdl import AttrSizedOperandSegments, ParsePropInAttrDict, VarConstraint, base, traits_def
 from xdsl.traits import MemoryAllocEffect, MemoryReadEffect, Pure
 from xdsl.utils.exceptions import VerifyException
 
@@ -27,6 +29,7 @@ from tilewright.dialects.effects import ORDER, Acts, Writes
 from tilewright.dialects.fields import (
     Flag,
     Inferred,
+    Int,
     Ints,
     Op,
     Operand,
@@ -42,12 +45,33 @@ from tilewright.dialects.xetile.types import TileType
 
 @op_definition
 class MultiBufferOp(Op):
-    """`%r = stage.multi_buffer : !stage.multi_buffer<...>`: all slots free, for the life of a workgroup."""
+    """`%r = stage.multi_buffer : !stage.multi_buffer<...>`: all slots free, for the life of a workgroup.
+
+    With `by_threads`, all threads take part in each copy, and a fill is one group of their copies.
+    """
 
     name = "stage.multi_buffer"
     result: Result[MultiBufferType] = Result(MultiBufferType)
+    by_threads: Flag = Flag()
     traits = traits_def(MemoryAllocEffect())
     assembly_format = "attr-dict `:` type($result)"
+
+
+@op_definition
+class DeallocOp(Op):
+    """`stage.dealloc %r : !stage.multi_buffer<...>`: no copy into it is under way, and its memory is free.
+
+    All slots are free; the multi-buffer is filled by threads.
+    """
+
+    name = "stage.dealloc"
+    buffer: Operand[MultiBufferType] = Operand(MultiBufferType)
+    traits = traits_def(Acts(ORDER))
+    assembly_format = "$buffer attr-dict `:` type($buffer)"
+
+    def verify_(self) -> None:
+        if not is_by_threads(self.buffer):
+            raise VerifyException(f"{self.name}: its buffer is filled by the copy engine")
 
 
 @op_definition
@@ -79,6 +103,11 @@ def buffer_type(value: SSAValue) -> MultiBufferType:
     """The type of a multi-buffer."""
     assert isinstance(value.type, MultiBufferType)
     return value.type
+
+
+def is_by_threads(buffer: SSAValue) -> bool:
+    """Do threads fill a multi-buffer, and not the copy engine?"""
+    return isinstance(buffer.owner, MultiBufferOp) and buffer.owner.by_threads
 
 
 def check_state(op: CopyIssueOp | CopyWaitOp | CopyReleaseOp | LocalStoreOp) -> None:
@@ -114,9 +143,10 @@ class CopyIssueOp(Op):
     stage.copy.issue %r[%c], %a, %b
       : !stage.multi_buffer<..>, !stage.pipeline_state<4>, !xetile.tile<128x64xbf16>, !xetile.tile<64x256xbf16>
     ```
-    Elements outside an array are zero; those of a tile of f32 are rounded where the part has tf32. Each four numbers of
-    `stored` are a tile, one of its dimensions, an array argument of the kernel and a dimension of it: elements from the
-    coordinate on that this array ends at are undefined, for nothing sees them.
+    With `%r[%c] when %runs`, only if that holds; if not, nothing waits for this fill. Elements outside an array are
+    zero; those of a tile of f32 are rounded where the part has tf32. Each four numbers of `stored` are a tile, one of
+    its dimensions, an array argument of the kernel and a dimension of it: elements from the coordinate on that this
+    array ends at are undefined, for nothing sees them.
     """
 
     name = "stage.copy.issue"
@@ -124,9 +154,11 @@ class CopyIssueOp(Op):
     state: Operand[PipelineStateType] = Operand(PipelineStateType)
     tiles: Operands[TileType] = Operands(TileType)
     stored: Ints = Ints(default=(), implicit=True)
+    condition: OptOperand = OptOperand(i1, default=None)
+    irdl_options = (AttrSizedOperandSegments(as_property=True), ParsePropInAttrDict())
     traits = traits_def(MemoryReadEffect(), Acts(ORDER))
     assembly_format = (
-        "$buffer `[` $state `]` `,` $tiles attr-dict "
+        "$buffer `[` $state `]` (`when` $condition^)? `,` $tiles attr-dict "
         "`:` type($buffer) `,` type($state) `,` type($tiles)"
     )
 
@@ -162,7 +194,15 @@ class CopyIssueOp(Op):
                 raise VerifyException(
                     f"{self.name}: `stored` names no dimension of a tile and of an array: {self.stored[at : at + 4]}"
                 )
+        if is_by_threads(self.buffer):
+            return
+        if self.condition is not None:
+            raise VerifyException(f"{self.name}: the copy engine takes no condition")
         for tile, part in zip(self.tiles, buffer_type(self.buffer).parts, strict=True):
+            if not part.swizzle.data:
+                raise VerifyException(
+                    f"{self.name}: the copy engine fills no {part}, without panels"
+                )
             if tile.type.order != tuple(n.data for n in part.order):
                 raise VerifyException(f"{self.name}: {tile.type} is not in the order of {part}")
 
@@ -175,23 +215,29 @@ class CopyWaitOp(Op):
     %a, %b = stage.copy.wait %r[%c]
       : !stage.multi_buffer<..>, !stage.pipeline_state<4> -> vector<128x64xbf16>, vector<64x256xbf16>
     ```
+    Copies by threads are waited for in the order of their issues: all but the last `pending` fills of the program are
+    done then. The copy engine says of each fill when it is done.
     """
 
     name = "stage.copy.wait"
     buffer: Operand[MultiBufferType] = Operand(MultiBufferType)
     state: Operand[PipelineStateType] = Operand(PipelineStateType)
     values: Results[VectorType] = Results(VectorType)
+    pending: Int = Int(default=0, implicit=True)
     traits = traits_def(Acts(ORDER))
     assembly_format = (
         "$buffer `[` $state `]` attr-dict `:` type($buffer) `,` type($state) `->` type($values)"
     )
 
-    def __init__(self, buffer: SSAValue, state: SSAValue):
+    def __init__(self, buffer: SSAValue, state: SSAValue, pending: int = 0):
         assert isinstance(buffer.type, MultiBufferType)
-        super().__init__(buffer, state, [p.vector for p in buffer.type.parts])
+        super().__init__(buffer, state, [p.vector for p in buffer.type.parts], pending)
 
     def verify_(self) -> None:
         check_state(self)
+        most = self.pending if is_by_threads(self.buffer) else 0
+        if not 0 <= self.pending <= most:
+            raise VerifyException(f"{self.name}: {self.pending} fills cannot stay pending")
         check_parts(self.name, buffer_type(self.buffer), [v.type for v in self.values])
 
 

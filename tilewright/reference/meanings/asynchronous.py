@@ -29,6 +29,7 @@ from tilewright.reference.meanings.xetile import boxes_of, store_tile
 from tilewright.reference.numerics import shape_of
 from tilewright.reference.program import Segment, SegmentBuilder, Successors, acts
 from tilewright.reference.registry import control, meaning
+from tilewright.reference.report import finding_at
 from tilewright.reference.site import Site
 from tilewright.reference.values import Array, Index, MemRefValue, TileValue, scalar, take
 
@@ -52,6 +53,11 @@ def _row(rows: Array, position: int) -> Any:
     return rows[position if rows.shape[0] > 1 else 0]
 
 
+def _wanted(group: Group, op: stage.CopyIssueOp | stage.CopyReleaseOp) -> Array:
+    """For which instances the op acts at all."""
+    return np.ones(1, bool) if op.condition is None else group.get(op.condition)
+
+
 Start = Callable[[int, int, int, Slot], None]
 """Begins one instance's fill: its position in the group, its number, the fill, and the slot, which is free."""
 
@@ -71,13 +77,20 @@ def _fill_slots(
         group.site.op = op
         engine, buffers = group.machine.engine, group.machine.values[op.buffer]
         fills, ok = group.get(op.state), list[int]()
+        wanted = _wanted(group, op) if isinstance(op, stage.CopyIssueOp) else np.ones(1, bool)
         start = prepare(group)
         for position, instance in enumerate(group.index.tolist()):
+            number = engine.fills.get(instance, 0) + 1
+            if not _row(wanted, position):
+                engine.fills[instance] = number
+                ok.append(instance)
+                continue
             fill = int(_row(fills, position))
             _, slot = buffers.slot(instance, fill)
             if slot.state != FREE:
                 engine.park(Parked(instance, op, here, f"waits to {what} fill {fill}", buffers))
                 continue
+            engine.fills[instance] = slot.number = number
             start(position, instance, fill, slot)
             ok.append(instance)
         engine.stir()
@@ -156,6 +169,10 @@ def copy_wait(builder: SegmentBuilder, op: stage.CopyWaitOp) -> None:
             if slot.state != FULL or slot.fill != fill:
                 engine.park(Parked(instance, op, here, f"waits for fill {fill}", buffers))
                 continue
+            later = engine.fills[instance] - slot.number
+            if later < op.pending:
+                text = f"{later} fills came after this one, and {op.pending} may stay pending: it may be one of them"
+                group.machine.found(finding_at(op, "error", "multi-buffer misuse", text))
             mine = engine.one(np.array([instance], np.int64))
             for value, data in zip(op.values, buffers.data, strict=True):
                 mine.set(value, data[instance, number][None].copy())
@@ -170,12 +187,24 @@ def copy_wait(builder: SegmentBuilder, op: stage.CopyWaitOp) -> None:
 
 @acts("stage.copy.release")
 def copy_release(group: Group, op: stage.CopyReleaseOp) -> None:
-    buffers, fills = group.machine.values[op.buffer], group.get(op.state)
-    wanted = np.ones(1, bool) if op.condition is None else group.get(op.condition)
+    buffers, fills, wanted = (
+        group.machine.values[op.buffer],
+        group.get(op.state),
+        _wanted(group, op),
+    )
     for position, instance in enumerate(group.index.tolist()):
         if bool(_row(wanted, position)):
             fill = int(_row(fills, position))
             group.machine.engine.release(group, buffers, instance, fill)
+
+
+@acts("stage.dealloc")
+def dealloc(group: Group, op: stage.DeallocOp) -> None:
+    buffers = group.machine.values[op.buffer]
+    for instance in group.index.tolist():
+        if any(slot.state != FREE for slot in buffers.slots[instance]):
+            text = f"a multi-buffer in use is given up: {buffers.state(instance)}"
+            group.machine.found(finding_at(op, "error", "multi-buffer misuse", text))
 
 
 @meaning("stage.read")

@@ -15,7 +15,7 @@ from tilewright.targets.cuda import staged as st
 from tilewright.targets.cuda.blocked import blocked, deinterleaved
 from tilewright.targets.cuda.distribute import Distributor, rule
 from tilewright.targets.cuda.exchange import addresses, pointers_of, store_fragment
-from tilewright.targets.cuda.lower_multi_buffers import memory_of, moved_only
+from tilewright.targets.cuda.lower_multi_buffers import moved_only
 from tilewright.targets.cuda.narrow import Narrow
 from tilewright.targets.cuda.ownership import anchor, default_layout
 from tilewright.targets.cuda.passes.wgmma_legality import sources
@@ -61,7 +61,7 @@ def put(d: Distributor, op: stage.LocalStoreOp) -> None:
     if source is not None:
         _move(d, st.facts(d).staged[source.tile], part, layout)
     elif fragment is not None:
-        store_fragment(d, fragment, memory_of(part.attr), Narrow(d.b).index(part.offset(d)))
+        store_fragment(d, fragment, st.memory_of(part.attr), Narrow(d.b).index(part.offset(d)))
     st.instr(d, "fence.proxy.async")
     st.instr(d, "warp.sync")
     with d.b.when(d.b.cmp("eq", d.lane, 0)):
@@ -74,7 +74,7 @@ def _move(d: Distributor, source: st.StagedTile, target: st.StagedTile, layout: 
     element = plain(source.attr.element_type)
     sides: list[tuple[Sequence[SSAValue], int]] = []
     for place in (source, target):
-        at = addresses(layout, memory_of(place.attr), size)
+        at = addresses(layout, st.memory_of(place.attr), size)
         start = Narrow(b).index(place.offset(d))
         sides.append((pointers_of(d, at, start), at.vector))
     (reads, few), (writes, many) = sides
@@ -98,7 +98,7 @@ def _layout(d: Distributor, value: SSAValue, part: stage.PartAttr) -> Layout:
     assigned = d.assigned(value)
     if assigned is not None:
         try:
-            addresses(assigned, memory_of(part), size)
+            addresses(assigned, st.memory_of(part), size)
         except LayoutError:
             pass
         else:

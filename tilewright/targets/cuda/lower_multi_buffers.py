@@ -16,11 +16,10 @@ from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 
 from tilewright.codegen.tiles import plain
 from tilewright.dialects import mach, stage, xetile
-from tilewright.dialects.stage.multi_buffers import buffer_type
-from tilewright.layout import Layout
+from tilewright.dialects.stage.multi_buffers import buffer_type, is_by_threads
 from tilewright.passes.tile_origin import tile_divisors
+from tilewright.targets.cuda import lower_cp_async as by_threads
 from tilewright.targets.cuda import staged as st
-from tilewright.targets.cuda.blocked import deinterleaved
 from tilewright.targets.cuda.coordinates import coordinates
 from tilewright.targets.cuda.distribute import Distributor, rule
 from tilewright.targets.cuda.exchange import load_fragment
@@ -28,7 +27,6 @@ from tilewright.targets.cuda.lowered import Extent, TensorMapOf
 from tilewright.targets.cuda.narrow import Narrow, Word
 from tilewright.targets.cuda.reach import MOST_EXTENT
 from tilewright.uarch.nvidia import LANES, WARPGROUP
-from tilewright.uarch.sm90 import smem_tile
 
 MAX_LINES = 256
 
@@ -36,7 +34,7 @@ MAX_LINES = 256
 @rule("stage.multi_buffer")
 def buffer(d: Distributor, op: stage.MultiBufferOp) -> None:
     place = st.allocate(d, op, readers(op, d.team.warps))
-    if is_for_stores(op):
+    if op.by_threads or is_for_stores(op):
         return
     fills = writers(op, d.team.warps)
     with d.b.when(d.b.cmp("eq", d.thread, 0)):
@@ -107,6 +105,11 @@ def by_warpgroups(buffer: SSAValue) -> bool:
     return True
 
 
+@rule("stage.dealloc")
+def dealloc(d: Distributor, op: stage.DeallocOp) -> None:
+    by_threads.dealloc(d, op)
+
+
 @rule("stage.pipeline_state")
 def state(d: Distributor, op: Operation) -> None:
     zero = d.b.constant(i32, 0)
@@ -121,6 +124,9 @@ def advance(d: Distributor, op: Operation) -> None:
 
 @rule("stage.copy.issue")
 def issue(d: Distributor, op: stage.CopyIssueOp) -> None:
+    if is_by_threads(op.buffer):
+        by_threads.issue(d, op)
+        return
     if st.facts(d).single:
         _issue(d, op)
         return
@@ -337,21 +343,15 @@ def _leave(d: Distributor, to: st.StagedTile, seen: Seen, barrier: SSAValue) -> 
 
 @rule("stage.copy.wait")
 def wait(d: Distributor, op: stage.CopyWaitOp) -> None:
+    if is_by_threads(op.buffer):
+        by_threads.wait(d, op)
+        return
     place = st.place_of(d, op.buffer)
     slot = st.slot_of(d, op.state)
     parity = st.parity_of(d, op.state)
     st.instr(d, "mbarrier.wait.parity", st.full(d, place, slot), parity)
     for i, value in enumerate(op.values):
         st.facts(d).staged[value] = st.StagedTile(place, i, slot)
-
-
-def memory_of(part: stage.PartAttr) -> Layout:
-    """Where the elements of a part lie in its slot."""
-    lines, length = part.lines
-    memory = smem_tile(lines, length, part.itemsize, part.swizzle.data)
-    if part.deinterleaved:
-        memory = deinterleaved(memory, 1)
-    return memory if part.row_major else memory.permuted((1, 0))
 
 
 def moved_only(op: Operation | Block) -> stage.ReadOp | None:
@@ -372,12 +372,15 @@ def read(d: Distributor, op: stage.ReadOp | stage.ReadPartOp) -> None:
     element = plain(place.attr.element_type)
     start = Narrow(d.b).index(place.offset(d))
     at = op.offsets if isinstance(op, stage.ReadPartOp) else ()
-    value = load_fragment(d, layout, memory_of(place.attr), start, element, at)
+    value = load_fragment(d, layout, st.memory_of(place.attr), start, element, at)
     d.set_fragment(op.result, value, layout)
 
 
 @rule("stage.copy.release")
 def release(d: Distributor, op: stage.CopyReleaseOp) -> None:
+    if is_by_threads(op.buffer):
+        by_threads.release(d)
+        return
     place = st.place_of(d, op.buffer)
     b = d.b
     group = LANES

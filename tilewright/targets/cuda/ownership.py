@@ -92,8 +92,6 @@ class Ownership:
     products: dict[Operation, ProductPlan] = field(default_factory=dict[Operation, ProductPlan])
     resident: int = 1
     """Workgroups that a multiprocessor should hold at a time: registers and memory are shared so."""
-    stages: int = 0
-    """Buffers of a loop's loads in flight; fewer than 2: none are copied ahead."""
 
     def default(self, type: Attribute) -> Layout:
         """The layout of a tile about which nothing is known."""

@@ -32,6 +32,7 @@ from tilewright.targets.cuda.lower_lanes import lanes_of, legalize_lanes, lower_
 from tilewright.targets.cuda.lowered import LoweredThread, annotate
 from tilewright.targets.cuda.ownership import Ownership, plan_ownership
 from tilewright.targets.cuda.passes.async_mma import issue_async_mma
+from tilewright.targets.cuda.passes.cp_async import MOST_STAGES, copy_ahead
 from tilewright.targets.cuda.passes.deferred_reduction import defer_reductions
 from tilewright.targets.cuda.passes.deferred_wait import defer_waits
 from tilewright.targets.cuda.passes.drop_prefetches import drop_prefetches
@@ -57,7 +58,6 @@ from tilewright.targets.cuda.passes.tma_stores import form_tma_stores, room_of_p
 from tilewright.targets.cuda.passes.warp_specialization import specialize_warps
 from tilewright.targets.cuda.passes.wgmma_legality import warpgroups
 from tilewright.targets.cuda.retile import retile
-from tilewright.targets.cuda.rules_cp_async import MOST_STAGES
 from tilewright.targets.cuda.smem import SharedMemoryError
 from tilewright.targets.cuda.warps import (
     choose_warps,
@@ -195,6 +195,12 @@ def _defer_reductions(unit: CudaUnit) -> None:
     defer_reductions(unit.kernel, lambda: _ownership(unit))
 
 
+def _copy_ahead(unit: CudaUnit) -> None:
+    """Threads copy operands of products ahead of loops (cp.async): on sm_80 and where warpgroups cannot multiply."""
+    kernel, stages = unit.kernel, unit.stages or MOST_STAGES
+    copy_ahead(kernel, unit.machine, stages, lambda: choose_warps(kernel), unit.on("mma"))
+
+
 DEFER_REDUCTIONS = Pass[CudaUnit](
     "deferred-reduction", _defer_reductions, W, "unit", optional=True, machine=True
 )
@@ -235,6 +241,7 @@ SYNCHRONOUS: Sequence[Pass[CudaUnit]] = (
     REMATERIALIZE_TILES,
     CLEANUP,
     DEFER_REDUCTIONS,
+    Pass("cp-async", _copy_ahead, W, "unit", optional=True, machine=True),
 )
 """Threads wait for their copies (cp.async ahead of loops) and products (mma.sync)."""
 
@@ -244,7 +251,11 @@ def _team_ownership(kernel: gpu.FuncOp) -> Ownership | None:
     roles = next((op for op in kernel.walk() if isinstance(op, st.RolesOp)), None)
     if roles is not None:
         return Ownership(sum(role.warps for role in roles.roles))
-    if any(isinstance(op, st.ProductIssueOp | st.MultiBufferOp) for op in kernel.walk()):
+    if any(
+        isinstance(op, st.ProductIssueOp)
+        or (isinstance(op, st.MultiBufferOp) and not op.by_threads)
+        for op in kernel.walk()
+    ):
         return plan_ownership(kernel.body.block, WARPGROUP * warpgroups(kernel))
     return None
 
@@ -254,8 +265,7 @@ def _thread_ownership(unit: CudaUnit) -> Ownership:
     block = unit.kernel.body.block
     found = plan_ownership(block, choose_warps(unit.kernel), use_mma=unit.on("mma"))
     if unit.on("cp-async"):
-        found.stages = unit.stages or MOST_STAGES
-        found.resident = resident_workgroups(found)
+        found.resident = resident_workgroups(found.products.values(), found.warps)
     return found
 
 
@@ -284,8 +294,6 @@ TO_MACH = Pass[CudaUnit](
     _lower,
     given="unit",
     choices={
-        "cp-async": "copies operands ahead of the loop by cp.async, on sm_80 and where warpgroups cannot multiply; "
-        "drops prefetches of the same arrays",
         "mma": "uses matrix instructions instead of multiply-adds of single elements",
     },
     machine=True,
@@ -343,7 +351,10 @@ def run_pipeline(
     run(COMMON[len(BEGIN) :], unit, observe)
     lowered = _asynchronous(unit, stage, observe)
     if lowered is None:
-        run((*SYNCHRONOUS, TO_MACH), unit, observe)
+        run(SYNCHRONOUS, unit, observe)
+        if any(isinstance(op, st.MultiBufferOp) for op in unit.kernel.walk()):
+            stage("stage", unit.module)
+        run((TO_MACH,), unit, observe)
         lowered = unit.lowered
         assert lowered is not None
     return lowered

@@ -18,7 +18,6 @@ from tilewright.dialects.upstream.arith import IndexCastUIOp, constant
 from tilewright.passes.carried import terminator
 from tilewright.passes.control import Parts, bind_all, convert_if, convert_while, flat
 from tilewright.passes.tile_origin import root_of, tile_accesses
-from tilewright.targets.cuda import rules_cp_async as pipeline
 from tilewright.targets.cuda.distribute import Distributor, rule
 from tilewright.targets.cuda.rules_memory import UNKNOWN
 from tilewright.targets.cuda.sync import MemoryRange, RangeAccess
@@ -128,25 +127,12 @@ def lower_for(d: Distributor, op: scf.ForOp) -> None:
     inits = to.flatten(op.iter_args, body.args[1:])
     carry = flat(inits)
     lo, hi, step = (_bound(d, op, v) for v in (op.lb, op.ub, op.step))
-    buffer = pipeline.prepare(d, op)
-    if buffer is not None:
-        pipeline.fill(d, buffer)
-        carry.append(b.idx(0))
     with d.hazards.loop(accesses(d, op)), b.loop(lo, hi, step, carry) as loop, d.scope():
         _set_counter(d, body.args[0], loop.iv)
-        slot = loop.carried[-1] if buffer is not None else None
-        if buffer is not None and slot is not None:
-            b.nonnegative.add(slot)
-            pipeline.begin_iteration(d, buffer, loop.iv, slot)
         _mark_offsets(d, op, loop.carried)
         bind_all(to, body.args[1:], op.iter_args, inits, loop.carried)
         d.lower_block(body)
-        out = flat(to.flatten(last.operands, body.args[1:]))
-        if buffer is not None and slot is not None:
-            out.append(pipeline.next_slot(d, buffer, slot))
-        loop.out = out
-    if buffer is not None:
-        pipeline.end(d, buffer)
+        loop.out = flat(to.flatten(last.operands, body.args[1:]))
     _mark_offsets(d, op, loop.results)
     bind_all(to, op.results, op.iter_args, inits, loop.results)
 

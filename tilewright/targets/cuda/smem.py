@@ -84,11 +84,6 @@ class SharedMemory:
             self._refusal.excess = self.bytes - self.machine.memories["smem"].size
             raise self._refusal
 
-    def room(self, resident: int = 1) -> int:
-        """Bytes that are free above all that is taken, with so many workgroups sharing the memory."""
-        top = max((at + size for at, size in self._taken.items()), default=0)
-        return self.machine.memories["smem"].size // resident - top
-
     def release(self, offset: int) -> None:
         """Give back what `allocate` gave."""
         del self._taken[offset]

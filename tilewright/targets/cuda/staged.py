@@ -20,13 +20,19 @@ from xdsl.ir import Attribute, SSAValue
 
 from tilewright.codegen.builder import Builder
 from tilewright.dialects import mach, stage, xetile
-from tilewright.dialects.stage.multi_buffers import buffer_type
+from tilewright.dialects.stage.multi_buffers import buffer_type, is_by_threads
+from tilewright.layout import Layout
+from tilewright.layout.memory import row_major
 from tilewright.passes.integers import Ranges
+from tilewright.targets.cuda import smem
+from tilewright.targets.cuda.blocked import deinterleaved
 from tilewright.targets.cuda.distribute import Distributor
 from tilewright.targets.cuda.lowered import Slot
 from tilewright.targets.cuda.narrow import Narrow, Word
+from tilewright.targets.cuda.ownership import default_layout
 from tilewright.targets.cuda.reach import MOST_EXTENT
 from tilewright.uarch.nvidia import LANES, WARPGROUP
+from tilewright.uarch.sm90 import smem_tile
 
 ALIGNMENT = 1024
 """Bytes: what the pattern of a 128-byte swizzle repeats after."""
@@ -40,7 +46,7 @@ class BufferAddress:
     slots: int
     """Offset of slot 0; the others follow."""
     barriers: int
-    """Offset of full[0]; then come the other full ones, then the empty ones."""
+    """Offset of full[0]; then come the other full ones, then the empty ones. Where threads fill it, there are none."""
     parts: tuple[int, ...]
     """Offset of each part in a slot."""
     readers: int = 1
@@ -49,6 +55,22 @@ class BufferAddress:
     @property
     def count(self) -> int:
         return self.type.slots.data
+
+
+def memory_of(part: stage.PartAttr) -> Layout:
+    """Where the elements of a part lie in its slot: in panels, or line by line."""
+    lines, length = part.lines
+    width = part.swizzle.data
+    memory = smem_tile(lines, length, part.itemsize, width) if width else row_major((lines, length))
+    if part.deinterleaved:
+        memory = deinterleaved(memory, 1)
+    return memory if part.row_major else memory.permuted((1, 0))
+
+
+def copied_layout(part: stage.PartAttr, warps: int) -> Layout:
+    """Who copies what of a part, where threads do: each what it holds in this layout."""
+    fast = 1 if part.row_major else 0
+    return default_layout(part.get_shape(), fast, part.itemsize, warps)
 
 
 @dataclass
@@ -103,8 +125,12 @@ class KernelFacts:
 def _extent(array: SSAValue) -> int | None:
     """A launch sees to the extents of the arrays that are copied, and of no others."""
     tiles = [use.operation for use in array.uses if isinstance(use.operation, xetile.InitTileOp)]
-    copies = stage.CopyIssueOp | stage.CopyStoreOp
-    copied = any(isinstance(use.operation, copies) for op in tiles for use in op.result.uses)
+    users = [use.operation for op in tiles for use in op.result.uses]
+    copied = any(
+        isinstance(op, stage.CopyStoreOp)
+        or (isinstance(op, stage.CopyIssueOp) and not is_by_threads(op.buffer))
+        for op in users
+    )
     return MOST_EXTENT if copied else None
 
 
@@ -193,8 +219,12 @@ def allocate(d: Distributor, op: stage.MultiBufferOp, readers: int) -> BufferAdd
     """Shared memory for a multi-buffer and its barriers."""
     type = buffer_type(op.result)
     count = type.slots.data
-    slots = d.shared.allocate(count * type.slot_bytes, "a multi-buffer", align=ALIGNMENT, op=op)
-    barriers = d.shared.allocate(16 * count, "barriers of a multi-buffer", op=op)
+    # Threads count from where a slot begins; the copy engine's pattern goes by addresses.
+    align = smem.ALIGNMENT if op.by_threads else ALIGNMENT
+    slots = d.shared.allocate(count * type.slot_bytes, "a multi-buffer", align=align, op=op)
+    barriers = 0
+    if not op.by_threads:
+        barriers = d.shared.allocate(16 * count, "barriers of a multi-buffer", op=op)
     parts: list[int] = []
     at = 0
     for part in type.parts:

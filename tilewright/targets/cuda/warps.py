@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from math import prod
 
 from xdsl.dialects import arith, gpu
 from xdsl.ir import OpResult
 
 from tilewright.codegen.tiles import itemsize
+from tilewright.dialects import stage
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.movement import is_vector
 from tilewright.dialects.upstream.arith import element as element_of
 from tilewright.targets.cuda import blocked as bl
 from tilewright.targets.cuda.ownership import (
     LANES,
-    Ownership,
     contiguous_dimension,
     shape_of,
     widest_vector,
 )
-from tilewright.targets.cuda.products import feeds_product, uneven_grids
-from tilewright.targets.cuda.rules_cp_async import LEAST_STAGES, SPARE
+from tilewright.targets.cuda.products import ProductPlan, feeds_product, uneven_grids
 from tilewright.uarch.base import Machine
 from tilewright.uarch.nvidia import REGISTER_FILE
 
+LEAST_STAGES = 3
+"""Slots of a loop's multi-buffer that two workgroups of a multiprocessor need each, to be better than one."""
+SPARE = 24 << 10
+"""Bytes of shared memory left for what else a loop's body needs."""
 BROAD = 128 * 128
 """Accumulators of a workgroup from which its warps are few, with parts of 64 x 64."""
 
@@ -86,11 +89,11 @@ def _uneven(products: list[xt.TileMmaOp], warps: int) -> int | None:
     return min(fits, key=lambda c: abs(c - warps), default=None)
 
 
-def resident_workgroups(ownership: Ownership) -> int:
+def resident_workgroups(products: Collection[ProductPlan], warps: int) -> int:
     """Two where accumulators take half of a thread's registers at most: one computes while the other waits."""
-    held = sum(plan.c.registers for plan in ownership.products.values())
-    registers = REGISTER_FILE // (2 * LANES * ownership.warps)
-    return 2 if ownership.products and 2 * held <= registers else 1
+    held = sum(plan.c.registers for plan in products)
+    registers = REGISTER_FILE // (2 * LANES * warps)
+    return 2 if products and 2 * held <= registers else 1
 
 
 def synchronous_accumulators(kernel: gpu.FuncOp, machine: Machine) -> int:
@@ -117,10 +120,11 @@ def is_copied(op: xt.TileMmaOp) -> bool:
     for operand in (op.a, op.b):
         while isinstance(operand, OpResult) and operand.op.name in _TRANSPOSES:
             operand = operand.op.operands[0]
-        load = operand.owner
-        if not isinstance(load, xt.LoadTileOp) or itemsize(element_of(operand.type)) > 2:
+        load, size = operand.owner, itemsize(element_of(operand.type))
+        if isinstance(load, stage.CopyWaitOp) and size <= 2:
+            continue
+        if not isinstance(load, xt.LoadTileOp) or size > 2:
             return False
-        size = itemsize(element_of(operand.type))
         if widest_vector(load.tile, contiguous_dimension(load.tile)) * size != 16:
             return False
     return True

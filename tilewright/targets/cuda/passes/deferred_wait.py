@@ -141,10 +141,11 @@ def _rewrite(loop: scf.ForOp, sums: list[_AccumulatedSum]) -> None:
     Rewriter.replace_op(last, final, [])
 
 
-def _predicate(op: Operation, holds: Callable[[], SSAValue]) -> None:
+def _predicate(op: Operation, holds: Callable[[], SSAValue]) -> Operation:
     """There is no slot to release where there was no iteration; to wait does no harm."""
     if isinstance(op, stage.CopyReleaseOp):
         op.operands = [op.buffer, op.state, holds()]
+    return op
 
 
 def _carry_pending(loop: scf.ForOp, sums: list[_AccumulatedSum]) -> scf.ForOp:

@@ -217,7 +217,7 @@ def _join(
         found.remove(other)
 
 
-def _place_ops(load: xetile.LoadTileOp) -> list[Operation] | None:
+def place_ops(load: xetile.LoadTileOp) -> list[Operation] | None:
     """The ops of a load's block that make its tile, in order; None where one of them does more."""
     block = load.parent
     assert block is not None
@@ -229,7 +229,7 @@ def _place_ops(load: xetile.LoadTileOp) -> list[Operation] | None:
 
 def _movable(load: xetile.LoadTileOp, others: list[xetile.LoadTileOp]) -> bool:
     """Can loads stand side by side, where the first of them stands?"""
-    return all(_place_ops(each) is not None for each in (load, *others))
+    return all(place_ops(each) is not None for each in (load, *others))
 
 
 def _obstacle(load: xetile.LoadTileOp, analysis: AccessAnalysis) -> str | None:
@@ -382,7 +382,7 @@ def _build(function: gpu.FuncOp, family: list[_Group], slots: int) -> None:
 def _gather(group: _Group, anchor: Operation) -> None:
     """Makes all tiles of a group before its first load."""
     for load in group.loads:
-        for op in _place_ops(load) or ():
+        for op in place_ops(load) or ():
             if anchor.is_before_in_block(op):
                 op.detach()
                 group.block.insert_op_before(op, anchor)

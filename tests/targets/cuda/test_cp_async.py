@@ -1,0 +1,109 @@
+"""Copies by threads (cp.async) as the stage IR has them: which loads, how deep, and that they compute the same."""
+
+# Kernels are not typed Python.
+# pyright: reportMissingParameterType=false
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from xdsl.ir import Operation
+
+import tilewright as tw
+from tests.acceptance import kernels as k
+from tests.targets.cuda.threads import ThreadsTarget
+from tilewright.dialects import stage, xetile
+from tilewright.dialects.text import parse_module
+from tilewright.reference import run
+
+SPECS = {d: tw.spec((256, 256), d) for d in (tw.f16, tw.f32)}
+
+
+def staged(kernel: Any, *args: Any, **options: Any) -> list[Operation]:
+    """The ops of the stage IR of a kernel for sm_80."""
+    chosen = {name: options.pop(name) for name in ("num_stages", "disable") if name in options}
+    compiled = kernel.options(**chosen).compile(*args, target="sm_80", **options)
+    return list(parse_module(compiled.ir["stage"]).walk())
+
+
+@pytest.mark.parametrize("slots", [2, 3, 4])
+def test_the_stage_shows_the_copies(slots: int) -> None:
+    """All fills but those that hold later iterations are waited for; they are issued behind the wait."""
+    ops = staged(
+        k.gemm_init_in_loop, SPECS[tw.f16], SPECS[tw.f16], SPECS[tw.f32],
+        BM=64, BN=64, BK=32, num_stages=slots,
+    )  # fmt: skip
+    (buffer,) = [op for op in ops if isinstance(op, stage.MultiBufferOp)]
+    assert buffer.by_threads and buffer.result.type.slots.data == slots
+    issues = [op for op in ops if isinstance(op, stage.CopyIssueOp)]
+    (wait,) = [op for op in ops if isinstance(op, stage.CopyWaitOp)]
+    assert len(issues) == slots and wait.pending == slots - 2
+    assert all(op.condition is not None for op in issues)
+    assert issues[-1].parent is wait.parent and wait.is_before_in_block(issues[-1])
+    assert not any(isinstance(op, xetile.LoadTileOp) for op in ops)
+    assert sum(isinstance(op, stage.DeallocOp) for op in ops) == 1
+
+
+def test_one_slot_leaves_loads() -> None:
+    args = SPECS[tw.f16], SPECS[tw.f16], SPECS[tw.f32]
+    options = {"target": "sm_80", "BM": 64, "BN": 64, "BK": 32}
+    for chosen in ({"num_stages": 1}, {"disable": "cp-async"}):
+        compiled = k.gemm_init_in_loop.options(**chosen).compile(*args, **options)
+        assert "stage" not in compiled.ir and "cp.async" not in compiled.asm["ptx"]
+
+
+@tw.kernel
+def both(A, B, C, D, N: tw.constexpr, BK: tw.constexpr):
+    """Loops in a loop, of which each has copies of its own."""
+    x, y = tw.zeros((32, 32), tw.f32), tw.zeros((32, 32), tw.f32)
+    for i in range(0, A.shape[0], 32):
+        for j in range(0, A.shape[1], BK):
+            a = tw.load_tile(tw.init_tile(A, [i, j], (32, BK)))
+            x = tw.tile_mma(a, tw.load_tile(tw.init_tile(B, [j, 0], (BK, 32))), x)
+        a = tw.load_tile(tw.init_tile(A, [i, 0], (32, 32)))
+        y = tw.tile_mma(a, tw.load_tile(tw.init_tile(B, [0, i], (32, 32))), y)
+    tw.store_tile(x, tw.init_tile(C, [0, 0], (32, 32)))
+    tw.store_tile(y, tw.init_tile(D, [0, 0], (32, 32)))
+
+
+@pytest.mark.parametrize("step", [16, 24])
+def test_loops_in_loops(step: int, threads: ThreadsTarget, rng: np.random.Generator) -> None:
+    """Each has a multi-buffer, and shared memory for both at the same time."""
+    a, b = rng.standard_normal((72, 88)).astype("f2"), rng.standard_normal((88, 72)).astype("f2")
+    c, d = (np.full((32, 32), np.nan, "f4") for _ in range(2))
+    both.options(target="cuda")[1](a, b, c, d, N=1, BK=step)
+    rows = np.concatenate([a, np.zeros((24, 88), "f2")]).astype(float)
+    columns = np.concatenate([b, np.zeros((88, 24), "f2")], 1).astype(float)
+    steps = range(0, 72, 32)
+    wanted = sum(rows[i : i + 32] @ columns[:, :32] for i in steps)
+    np.testing.assert_allclose(c, wanted, atol=1e-3)
+    wanted = sum(rows[i : i + 32, :32] @ columns[:32, i : i + 32] for i in steps)
+    np.testing.assert_allclose(d, wanted, atol=1e-3)
+    assert threads.last is not None
+    text = threads.last.ir["stage"]
+    assert text.count("= stage.multi_buffer") == 2 == text.count("stage.dealloc")
+
+
+@pytest.mark.parametrize("depth", [0, 40, 96])
+def test_the_stage_computes_the_product(depth: int, rng: np.random.Generator) -> None:
+    """Also where the loop is shorter than what is copied ahead."""
+    kernel, shapes = k.gemm_two_loops, ((40, depth), (depth, 56), (40, 56))
+    a, b = (rng.standard_normal(shape).astype("f2") for shape in shapes[:2])
+    c = np.full(shapes[2], np.nan, "f4")
+    compiled = kernel.compile(a, b, c, target="sm_80", BM=32, BN=32, BK=16)
+    module = parse_module(compiled.ir["stage"])
+    assert sum(isinstance(op, stage.MultiBufferOp) for op in module.walk()) == 2
+    run(module, (2, 2, 1), [a, b, c], schedule="random")
+    np.testing.assert_allclose(c, a.astype(float) @ b.astype(float), atol=1e-3)
+
+
+def test_lines_that_no_panels_divide(threads: ThreadsTarget, rng: np.random.Generator) -> None:
+    """48 bytes: they stand one after the other."""
+    a, b = (rng.integers(-9, 9, (96, 96)).astype("i1") for _ in range(2))
+    c = np.zeros((96, 96), "i4")
+    k.gemm_init_in_loop.options(target="cuda")[2, 2](a, b, c, BM=48, BN=48, BK=32, ACC=tw.i32)
+    np.testing.assert_array_equal(c, a.astype(int) @ b.astype(int))
+    assert threads.last is not None
+    assert "32x48xi8, order = [1, 0], swizzle = 0" in threads.last.ir["stage"]

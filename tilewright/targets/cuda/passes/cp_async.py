@@ -1,0 +1,256 @@
+"""cp-async: threads copy the operands of products into multi-buffers in shared memory, iterations ahead (cp.async).
+
+    scf.for %k {                              %r = stage.multi_buffer {by_threads}
+      %a = xetile.load_tile %ta               (the fills of iterations 0 .. S - 2)
+      %b = xetile.load_tile %tb        ->     scf.for %k {
+      %d = xetile.tile_mma %a, %b }             %a, %b = stage.copy.wait %r[%here] {pending = S - 2}
+                                                stage.copy.issue %r[%ahead] when %runs, %ta', %tb'    (of k + S - 1)
+                                                %d = xetile.tile_mma %a, %b
+                                                stage.copy.release %r[%here] }
+                                              stage.dealloc %r
+
+Requires: XeTile at workgroup level, not asynchronous. Guarantees: the same results.
+
+A load of a loop's body takes part when products alone use it, as it is or transposed; when its place follows from the
+loop's counter and values from outside; when nothing in the kernel writes the array; when padding is zero; and when its
+lines are made of aligned chunks of 16 bytes. All those of a loop share a multi-buffer, whose fills are the loop's first
+stage (`loop_pipeliner`); the others stay loads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from xdsl.dialects import gpu, memref, scf
+from xdsl.dialects.builtin import MemRefType
+from xdsl.ir import BlockArgument, Operation, SSAValue
+from xdsl.rewriter import InsertPoint, Rewriter
+
+from tilewright.codegen.registers import DYNAMIC, strided_form
+from tilewright.codegen.tiles import itemsize, plain
+from tilewright.dialects import stage, xetile
+from tilewright.dialects.upstream.arith import constant
+from tilewright.layout import LayoutError
+from tilewright.passes.carried import terminator
+from tilewright.passes.cleanup import eliminate_dead
+from tilewright.passes.loop_pipeliner import PipelineSchedule, expand_ahead
+from tilewright.passes.loops import set_yield, with_carried
+from tilewright.passes.tile_origin import is_read_only
+from tilewright.targets.cuda.access import run_along
+from tilewright.targets.cuda.exchange import addresses
+from tilewright.targets.cuda.ownership import contiguous_dimension, widest_vector
+from tilewright.targets.cuda.passes.multi_buffering import place_ops
+from tilewright.targets.cuda.products import ProductPlan, plan_product
+from tilewright.targets.cuda.smem import ALIGNMENT
+from tilewright.targets.cuda.staged import copied_layout, memory_of
+from tilewright.targets.cuda.warps import LEAST_STAGES, SPARE, resident_workgroups
+from tilewright.uarch.base import Machine
+
+COPY_BYTES = 16
+MOST_STAGES = 4
+SWIZZLES = (128, 64, 32, 0)
+"""Bytes of panels, in the order of preference. Lines that no panels divide are an odd number of chunks long: the same
+chunk of eight of them lies in eight banks, as if swizzled."""
+
+
+@dataclass
+class _Copies:
+    """The loads of one loop that are copied ahead."""
+
+    loop: scf.ForOp
+    loads: list[xetile.LoadTileOp]
+    parts: list[stage.PartAttr]
+    slots: int = 0
+
+    @property
+    def bytes(self) -> int:
+        return self.slots * stage.MultiBufferType(1, self.parts).slot_bytes
+
+
+def copy_ahead(
+    function: gpu.FuncOp, machine: Machine, stages: int, choose: Callable[[], int], use_mma: bool
+) -> int:
+    """Rewrites one kernel; how many loops copy ahead. `choose` gives its warps, which may use matrix instructions.
+
+    A multi-buffer has `stages` slots, or as many as shared memory has room for; fewer than 2: none.
+    """
+    found: list[_Copies] = []
+    plans: dict[xetile.TileMmaOp, ProductPlan] = {}
+    taken = warps = 0
+    for op in function.walk():
+        if isinstance(op, memref.AllocOp | memref.AllocaOp):
+            taken += _bytes(op.memref.type)
+        if not isinstance(op, scf.ForOp):
+            continue
+        loads = [each for each in op.body.block.ops if isinstance(each, xetile.LoadTileOp)]
+        fed = {load: feeds for load in loads if (feeds := _products(load)) and _is_placed(load)}
+        if not fed:
+            continue
+        if not plans:
+            products = [each for each in function.walk() if isinstance(each, xetile.TileMmaOp)]
+            warps = choose()
+            plans = {each: plan_product(each, warps, use_mma=use_mma) for each in products}
+        held = [
+            (load, part)
+            for load, products in fed.items()
+            if (part := _part(load, [plans[each] for each in products], warps))
+        ]
+        if held:
+            each = _Copies(op, [load for load, _ in held], [part for _, part in held])
+            around = sum(other.bytes for other in found if other.loop.is_ancestor(op))
+            resident = resident_workgroups(plans.values(), warps)
+            each.slots = _slots(each, machine, resident, taken + around, stages)
+            found.append(each)
+    # Inner loops first: what is planned for those around them stays as it is.
+    made = [each for each in reversed(found) if each.slots >= 2]
+    for each in made:
+        _rewrite(each)
+    if made:
+        eliminate_dead(function.body.block)
+    return len(made)
+
+
+def _bytes(type: object) -> int:
+    """Shared memory of an array of the workgroup; whoever lowers it refuses one without a static shape."""
+    assert isinstance(type, MemRefType)
+    size = itemsize(plain(type.element_type))
+    for extent in type.get_shape():
+        size *= max(0, extent)
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+def _slots(each: _Copies, machine: Machine, resident: int, taken: int, stages: int) -> int:
+    """As many as fit where several workgroups share a multiprocessor, if those are better than one; else for one."""
+    size = stage.MultiBufferType(1, each.parts).slot_bytes
+    slots = 0
+    for workgroups in range(resident, 0, -1):
+        room = machine.memories["smem"].size // workgroups - taken - SPARE // workgroups
+        slots = min(stages, room // size)
+        if slots >= LEAST_STAGES:
+            break
+    return slots
+
+
+# Which loads ------------------------------------------------------------------------------------
+
+
+def _is_placed(load: xetile.LoadTileOp) -> bool:
+    """Does an array that nothing writes, at a place that follows from the loop's counter, give the tile?"""
+    if len(load.values) != 1 or load.permutation is not None or load.padding_value != 0:
+        return False
+    ops, body = place_ops(load), load.parent
+    if ops is None or not isinstance(load.tile.owner, xetile.InitTileOp):
+        return False
+    carried = any(
+        isinstance(value, BlockArgument) and value.block is body and value.index > 0
+        for op in ops
+        for value in op.operands
+    )
+    return not carried and load.tile_type.memory_space == 0 and is_read_only(load.tile)
+
+
+def _products(load: xetile.LoadTileOp) -> list[xetile.TileMmaOp]:
+    """The products of the load's block that are its only users, also transposed; none where there are others."""
+    found: list[xetile.TileMmaOp] = []
+    work: list[SSAValue] = list(load.results)
+    while work:
+        value = work.pop()
+        for use in value.uses:
+            user = use.operation
+            if user.parent is not load.parent:
+                return []
+            if isinstance(user, xetile.TileMmaOp) and user.c is not value:
+                found.append(user)
+            elif user.name in TRANSPOSES:
+                work += user.results
+            else:
+                return []
+    return found
+
+
+TRANSPOSES = ("xetile.transpose", "vector.transpose")
+_AS_LOADED = {"f16": 2, "bf16": 2, "tf32": 4, "i8": 1, "u8": 1, "f64": 8}
+"""Element types that instructions take as memory holds them, and their bytes."""
+
+
+def _part(load: xetile.LoadTileOp, plans: list[ProductPlan], warps: int) -> stage.PartAttr | None:
+    """How the tile of a load lies in a slot; None where copies of 16 bytes do not bring it as products take it."""
+    type = load.tile_type
+    size = itemsize(plain(type.element_type))
+    if any(p.instruction is None or _AS_LOADED.get(p.element) != size for p in plans):
+        return None
+    fast = contiguous_dimension(load.tile)
+    if widest_vector(load.tile, fast) * size != COPY_BYTES:
+        return None
+    strides = _strides(load.tile)
+    other = strides[1 - fast]
+    if strides[fast] != 1 or (other is not None and other * size % COPY_BYTES):
+        return None
+    order = (1, 0) if fast == 1 else (0, 1)
+    for swizzle in SWIZZLES:
+        if swizzle and type.get_shape()[fast] * size % swizzle:
+            continue
+        part = stage.PartAttr(type.get_shape(), type.element_type, order, swizzle)
+        layout = copied_layout(part, warps)
+        if run_along(layout) != (fast, COPY_BYTES // size):
+            return None
+        try:
+            if addresses(layout, memory_of(part), size).vector * size == COPY_BYTES:
+                return part
+        except LayoutError:
+            continue
+    return None
+
+
+def _strides(tile: SSAValue) -> list[int | None]:
+    """Elements from one row and one column to the next; None for what is known at run time."""
+    init = tile.owner
+    assert isinstance(init, xetile.InitTileOp)
+    strides: list[int | None] = [constant(n) for n in init.mixed_strides]
+    if not strides and isinstance(init.source.type, MemRefType):
+        strides = [None if n == DYNAMIC else n for n in strided_form(init.source.type)[0]]
+    return [0, *strides][-2:]
+
+
+# Rewriting --------------------------------------------------------------------------------------
+
+
+def _rewrite(each: _Copies) -> None:
+    """The fills of the multi-buffer are the loop's first stage, all else the last."""
+    slots = each.slots
+    buffer = stage.MultiBufferOp(stage.MultiBufferType(slots, each.parts), True)
+    state = stage.PipelineStateOp(slots)
+    buffer.result.name_hint, state.result.name_hint = "buffer", "state"
+    Rewriter.insert_op([buffer, state], InsertPoint.before(each.loop))
+    loop, ahead = with_carried(each.loop, state.result)
+    loop, here = with_carried(loop, state.result)
+    body = loop.body.block
+    rest = [op for op in body.ops if op not in each.loads and op is not body.last_op]
+    places = {op for load in each.loads for op in place_ops(load) or ()}
+    copies: dict[SSAValue, SSAValue] = {}
+    early = [op.clone(copies) for op in rest if op in places]
+    tiles = [copies.get(load.tile, load.tile) for load in each.loads]
+    # The wait stands before the issue of its step.
+    wait = stage.CopyWaitOp(buffer.result, here, pending=slots - 2)
+    early += [stage.CopyIssueOp(buffer.result, ahead, tiles), stage.AdvanceOp(ahead)]
+    set_yield(body, -2, early[-1].results[0])
+    late = [wait, *rest, stage.CopyReleaseOp(buffer.result, here), stage.AdvanceOp(here)]
+    set_yield(body, -1, late[-1].results[0])
+    for load, value in zip(each.loads, wait.values, strict=True):
+        value.name_hint = load.result.name_hint
+        load.result.replace_all_uses_with(value)
+        Rewriter.erase_op(load)
+    Rewriter.insert_op([wait, *early], InsertPoint.at_start(body))
+    Rewriter.insert_op(late[-2:], InsertPoint.before(terminator(body)))
+    last = slots - 1
+    schedule = PipelineSchedule(loop, dict.fromkeys(late, last), [wait, *early, *late[1:]], last)
+    made = expand_ahead(schedule, _predicate)
+    Rewriter.insert_op(stage.DeallocOp(buffer.result), InsertPoint.after(made[-1]))
+
+
+def _predicate(op: Operation, holds: Callable[[], SSAValue]) -> Operation:
+    """An iteration beyond the loop's end copies nothing."""
+    if not isinstance(op, stage.CopyIssueOp) or constant(condition := holds()) == 1:
+        return op
+    return stage.CopyIssueOp(op.buffer, op.state, op.tiles, condition=condition)
