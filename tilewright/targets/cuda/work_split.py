@@ -359,4 +359,4 @@ def _panels(work: LoopWork, rows: int, columns: int) -> int:
 
 def _beside(power: int, *times: float) -> float:
     """Of things done beside one another: as long as the longest, longer where several take as long."""
-    return sum(t**power for t in times) ** (1 / power)
+    return sum([t**power for t in times]) ** (1 / power)

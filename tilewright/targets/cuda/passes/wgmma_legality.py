@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import gcd
 
 from xdsl.dialects import gpu, memref
 from xdsl.dialects.builtin import VectorType
@@ -65,7 +66,10 @@ def warpgroups(function: gpu.FuncOp) -> int:
 
 def warpgroups_of(rows: Sequence[int]) -> int:
     """Warpgroups that share products of so many rows: two where all are multiples of 128, three where of 192."""
-    return next((n for n in (2, 3) if rows and all(m % (WGMMA_ROWS * n) == 0 for m in rows)), 1)
+    tiles, rest = divmod(gcd(*rows), WGMMA_ROWS)
+    if rest or not tiles:
+        return 1
+    return 2 if tiles % 2 == 0 else 3 if tiles % 3 == 0 else 1
 
 
 def panel_line(row: int) -> int | None:
