@@ -157,6 +157,49 @@ def test_what_is_chosen_is_what_runs() -> None:
         assert work is not None and work.rows == each.work.rows and work.step == each.work.step
 
 
+@pytest.mark.parametrize("left", [("DOWN",), ("ALONG", "DEEP"), ("DEEP", "DOWN")])
+def test_what_is_given_changes_no_cost(left: tuple[str, ...]) -> None:
+    """The kernel is probed with one or two constexprs open as with three: where the others are given as they would be
+    chosen, the rest is chosen alike, at the same time."""
+    specs = [tw.spec(shape, tw.bf16, strides) for shape, strides in operands(40, 2048, 512)]
+    whole = renamed.explain(*specs, target="sm_90a").splitlines()[1]
+    sizes = {name: int(size) for name, size in re.findall(r"(\w+) = (\d+)", whole)}
+    given = {name: size for name, size in sizes.items() if name not in left}
+    first = renamed.explain(*specs, target="sm_90a", **given).splitlines()[1]
+    assert {name: int(size) for name, size in re.findall(r"(\w+) = (\d+)", first)} == {
+        name: sizes[name] for name in left
+    }
+    assert first.split(" us")[0] == whole.split(" us")[0]
+
+
+@pytest.mark.parametrize("m", [8, 4096])
+def test_a_constexpr_that_is_no_size_of_the_loop_misleads_no_choice(m: int) -> None:
+    """A third one looks like the step, which is given: what is chosen is nothing that was costed with another step."""
+
+    @tw.kernel
+    def shifted(
+        Y, X, W, BM: tw.constexpr = tw.auto, BN: tw.constexpr = tw.auto, BY: tw.constexpr = tw.auto
+    ):
+        a, b = tw.program_id(0) * BM, tw.program_id(1) * BN
+        acc = tw.zeros((BM, BN), tw.f32)
+        for k in range(0, W.shape[0], 64):
+            x = tw.load_tile(tw.init_tile(X, [a, k], (BM, 64)))
+            acc = tw.tile_mma(x, tw.load_tile(tw.init_tile(W, [k, b], (64, BN))), acc)
+        tw.store_tile((acc + BY).to(Y.dtype), tw.init_tile(Y, [a, b], (BM, BN)))
+
+    specs = [tw.spec(shape, tw.bf16, strides) for shape, strides in operands(m, 4096, 4096)]
+    kernel = shifted.options(target="cuda-sm_90a")
+    request, _, options = kernel.chooser.request(kernel.launcher.bind(tuple(specs), {}))
+    target = get_target("cuda")
+    first = target.choices(request, options)[0]
+    sizes = first.values
+    assert first.programs == -(-m // sizes["BM"]) * -(-4096 // sizes["BN"])
+    costed = tile_sizes.of_form(request, options, target.machine(options), 132)
+    for each in costed:
+        if each.values == sizes and each.work.step != 64:
+            assert first.seconds != each.clocks / each.work.rates["hertz"]
+
+
 def test_kernels_of_other_forms_are_chosen_for_too() -> None:
     sizes = chosen(halves, *operands(256, 512, 256)[1:], operands(256, 512, 256)[0])
     assert sizes["BM"] >= 16 and sizes["BN"] >= 16

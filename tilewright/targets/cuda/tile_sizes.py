@@ -1,10 +1,12 @@
 """Tile sizes that a kernel with one loop of products leaves to the planner (`tw.auto`), where warpgroups multiply.
 
-How the loop depends on each constexpr is not recognised but measured: the kernel is built with each of them in turn
-128 and the others 64, and its `LoopWork` says what has doubled, rows, columns or the step of k. So any kernel of that
-form will do, whatever its constexprs are called and however its grid is laid out. Every tiling that the machine's
-instructions and registers can do is then costed for the launch at hand (`work_split.clocks`), with few rows or columns
-those of the transposed product (`passes/swap_operands.py`), and with several workgroups for a program.
+How the loop depends on each constexpr is not recognised but measured: the kernel is built with the first of them 128
+and the others 64, and with the second one 128. Its `LoopWork` says what was halved, rows, columns or the step of k, and
+what doubled; a third constexpr is what did not change, and what is chosen is built and compared with what it was costed
+as. So any kernel of that form will do, whatever its constexprs are called and however its grid is laid out. Every
+tiling that the machine's instructions and registers can do is then costed for the launch at hand (`work_split.clocks`),
+with few rows or columns those of the transposed product (`passes/swap_operands.py`), and with several workgroups for a
+program.
 
     8 x 4096 x 4096:  BM = 128, BN = 256, BK = 64    16 programs    24 us
                       BM = 8, BN = 64, BK = 128      64 programs     7 us    chosen
@@ -245,33 +247,28 @@ def _sides(extent: int | None) -> Sequence[int]:
 
 
 def _form(request: Request, options: CompileOptions, machine: Machine) -> Form | None:
-    base = dict.fromkeys(request.names, PROBE)
-    probes = [base | {name: 2 * PROBE} for name in request.names]
-    if len(probes) == 1:
-        probes.append(base)
+    names = request.names
+    base = dict.fromkeys(names, PROBE)
+    first, second = base | {names[0]: 2 * PROBE}, base | dict.fromkeys(names[1:2], 2 * PROBE)
     try:
-        module = request.build(probes[0])
+        module = request.build(first)
     except TilewrightError:
         return None
     kernel = module.clone()  # the module is changed on the way to its loop
-    works: list[LoopWork] = []
-    for values in probes:
-        work = _work(request, values, options, machine, None if works else module)
-        if work is None:
-            return None
-        works.append(work)
-    roles: dict[str, str] = {}
-    for name, work in zip(request.names, works, strict=False):
-        others = [other for other in works if other is not work]
-        doubled = [f for f in SIZES if all(getattr(work, f) > getattr(o, f) for o in others)]
-        if len(doubled) != 1:
-            return None
-        roles[name] = doubled[0]
-    first = works[0]
-    plain = _resized(first, **{roles[request.names[0]]: 0.5})
-    if works != [*(_resized(plain, **{role: 2}) for role in roles.values()), plain][: len(works)]:
+    work = _work(request, first, options, machine, module)
+    other = None if work is None else _work(request, second, options, machine)
+    if work is None or other is None or len(names) > len(SIZES):
         return None
-    return Form(first, roles, Program.of(kernel, GENERIC))
+    times = {size: getattr(other, size) / getattr(work, size) for size in SIZES}
+    if other != _resized(work, **times):
+        return None
+    roles: dict[str, str] = {}
+    for name, changed in zip(names, (0.5, 2, 1), strict=False):
+        found = [size for size in SIZES if times[size] == changed]
+        if len(found) != 1:
+            return None
+        roles[name] = found[0]
+    return Form(work, roles, Program.of(kernel, GENERIC))
 
 
 def _work(

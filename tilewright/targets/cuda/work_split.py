@@ -257,25 +257,15 @@ class _Iteration:
                 (work.column_bytes, work.columns, columns),
             )
         )
-        inside = [
-            1.0 if n is None else min(1.0, n / own)
-            for n, own in zip(sides, (rows, columns), strict=True)
-        ]
         loaded = a + b
         # What a tile has outside of its array is not fetched, but the copy engine takes longer to make zeros of it.
-        tiles = [
-            1 if n is None else -(-n // own) for n, own in zip(sides, (rows, columns), strict=True)
-        ]
-        empty = [
-            0.0 if n is None else count - n / own
-            for n, own, count in zip(sides, (rows, columns), tiles, strict=True)
-        ]
-        beyond = [bytes * last for bytes, last in zip((a, b), empty, strict=True)]
-        mean = [last / count for last, count in zip(beyond, tiles, strict=True)]
+        rows_in, rows_empty, rows_mean = _placed(sides[0], rows, a)
+        columns_in, columns_empty, columns_mean = _placed(sides[1], columns, b)
         alone = _fetched_alone(work, split, (rows, columns), sides)
-        self.fetched = (a - mean[0]) * alone[0] + (b - mean[1]) * alone[1]
-        self.made, self.flood = sum(mean), rates["flood"]
-        self.outside = sum(beyond if at_once else mean) / rates["outside"]
+        self.fetched = (a - rows_mean) * alone[0] + (b - columns_mean) * alone[1]
+        self.made, self.flood = rows_mean + columns_mean, rates["flood"]
+        outside = rows_empty + columns_empty if at_once else self.made
+        self.outside = outside / rates["outside"]
         # A is written and read, B is written, and read again for every 64 rows; where threads write it again, read and
         # written once more, by each of three warpgroups where they cannot share it. Copies in short lines take longer.
         deep = work.step * split.steps
@@ -295,7 +285,7 @@ class _Iteration:
         self.out = rates["cache"]
         stored = rates["engine" if _panels(work, rows, columns) else "threads"] * rows * columns
         ranks = finishing(columns, split.parts)
-        self.stores = stored * inside[0] * inside[1] * work.sums / ranks
+        self.stores = stored * rows_in * columns_in * work.sums / ranks
         # All of the sums are written to be read, and a part of them is read from each of the others.
         moved = rows * columns * work.sums * (1 + (split.parts - 1) / ranks)
         self.meeting = rates["meet"] + rates["exchange"] * moved if split.parts > 1 else 0.0
@@ -303,6 +293,16 @@ class _Iteration:
     def cache(self, active: int) -> float:
         """L2 serves so many workgroups at the same time."""
         return _beside(2, active * self.fetched / self.out, active * self.made / self.flood)
+
+
+def _placed(extent: int | None, own: int, bytes: float) -> tuple[float, float, float]:
+    """What part of a tile's side an extent fills at most, and of the bytes of a tile, those outside of the array: of
+    the last tile, and in the mean of all."""
+    if extent is None:
+        return 1.0, 0.0, 0.0
+    count, filled = -(-extent // own), extent / own
+    beyond = bytes * (count - filled)
+    return min(1.0, filled), beyond, beyond / count
 
 
 def _fetched_alone(
