@@ -79,9 +79,12 @@ class Tile:
     shape: tuple[int, int]
     base: SSAValue | None = None
     """The array of the kernel, by identity."""
+    next: Tile | None = None
+    """A tile that is read later: reads of this one fetch the same elements of it."""
 
     def moved(self, b: Builder, rows: Idx, cols: Idx) -> Tile:
-        return replace(self, offsets=(b.plus(self.offsets[0], rows), b.plus(self.offsets[1], cols)))
+        offsets = b.plus(self.offsets[0], rows), b.plus(self.offsets[1], cols)
+        return replace(self, offsets=offsets, next=self.next and self.next.moved(b, rows, cols))
 
     def limit(self, b: Builder, axis: int) -> Idx:
         """Elements from the tile's start to the end of the matrix along `axis` (may be negative)."""
@@ -93,7 +96,10 @@ class Tile:
 
     def with_state(self, pointer: SSAValue, state: Sequence[Idx]) -> Tile:
         o0, o1, e0, e1, s0, s1 = state
-        return replace(self, pointer=pointer, offsets=(o0, o1), extents=(e0, e1), strides=(s0, s1))
+        offsets, extents, strides = (o0, o1), (e0, e1), (s0, s1)
+        return replace(
+            self, pointer=pointer, offsets=offsets, extents=extents, strides=strides, next=None
+        )
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any
 
 from xdsl.dialects import arith, vector
@@ -37,6 +38,9 @@ from tilewright.targets.cpu.memory import (
     itemsize,
     rows_cols,
 )
+
+NEAR_BYTES = 16 << 10
+"""Of the nearest cache, for what is fetched ahead."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,14 @@ class Values:
     """Values that are another value by another name (region arguments, results of inlined regions)."""
     spare: SSAValue | None = None
     """64 bytes that may be read and written freely."""
+    following: dict[SSAValue, SSAValue] = field(default_factory=dict[SSAValue, SSAValue])
+    """For tiles that are loaded those that reads of them fetch."""
+
+    def follow(self, value: SSAValue) -> None:
+        """Tells a tile of the one that its reads fetch, where both are known by now."""
+        tile, following = (self.tiles.get(v) for v in (value, self.following.get(value, value)))
+        if tile is not following and isinstance(tile, Tile) and isinstance(following, Tile):
+            self.tiles[value] = replace(tile, next=following)
 
     def real(self, value: SSAValue) -> SSAValue:
         while (other := self.aliases.get(value)) is not None:
@@ -286,6 +298,9 @@ class Evaluator:
         pointer = self.address(tile, place)
         type = lane_type(tile.element, place.lanes)
         stride = tile.strides[place.axis]
+        if tile.next is not None and place.lanes > 1 and stride == 1:
+            near = itemsize(tile.element) * prod(tile.shape) <= NEAR_BYTES
+            b.prefetch(self.address(tile.next, place), locality=3 if near else 2)
         if place.lanes == 1:
             if mask is None:
                 return b.load(pointer, type)

@@ -45,6 +45,7 @@ from tilewright.targets.cpu.arguments import ArgumentBlock, argument_block, prog
 from tilewright.targets.cpu.contract import ContractEmitter
 from tilewright.targets.cpu.control import ControlFlow
 from tilewright.targets.cpu.evaluate import Evaluator, Position, Values
+from tilewright.targets.cpu.fetch_ahead import tiles_beside
 from tilewright.targets.cpu.fused import FusedEmitter
 from tilewright.targets.cpu.fused_plan import FusedPlan, Root
 from tilewright.targets.cpu.machine import CpuMachine
@@ -301,6 +302,7 @@ class FunctionContext(ControlFlow, MemrefOps, ScalarOps):
         self.stored: dict[Operation | None, SSAValue] = {}
         """Groups whose only store is done before where a condition holds."""
         self.buffers: dict[int, Buffer] = {}
+        self.values.following = tiles_beside(self.kernel)
         self.contracts = ContractEmitter(
             self.e, self.m, self.packed, self.scratch.bytes, self.contract_scalars
         )
@@ -388,6 +390,7 @@ class FunctionContext(ControlFlow, MemrefOps, ScalarOps):
         for v in (*op.offsets, *op.sizes, *op.strides):
             self.need(v)
         self.values.tiles[op.result] = init_tile(self.b, op, source, self.values.scalars)
+        self.values.follow(op.result)
 
     def lower_xetile_update_tile_offset(self, op: xt.UpdateTileOffsetOp) -> None:
         tile = self.values.tiles[self.values.real(op.tile)]
@@ -401,7 +404,9 @@ class FunctionContext(ControlFlow, MemrefOps, ScalarOps):
         self.values.tiles[op.result] = tile.moved(self.b, rows, cols)
 
     def lower_xetile_prefetch_tile(self, op: xt.PrefetchTileOp) -> None:
-        """The caches of a CPU prefetch by themselves; blocks are copied once and stay."""
+        """Reads of the tile beside it fetch it. Caches fetch others by themselves; what is packed is copied once."""
+        for tile in self.values.following:
+            self.values.follow(tile)
 
     def lower_vector_extract(self, op: vector.ExtractOp) -> None:
         if is_tile(op.result):

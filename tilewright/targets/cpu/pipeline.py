@@ -27,6 +27,7 @@ from tilewright.passes.precision import lower_precision
 from tilewright.passes.row_fusion import fuse_rows
 from tilewright.passes.vector_reductions import reductions_of_tiles
 from tilewright.targets.base import CompileOptions
+from tilewright.targets.cpu.fetch_ahead import fetch_ahead
 from tilewright.targets.cpu.lower import LoweredLaunch, lower_kernel
 from tilewright.targets.cpu.machine import CpuMachine, machine
 from tilewright.targets.cpu.memory import element_of
@@ -165,6 +166,7 @@ PASSES: Sequence[Pass[CpuUnit]] = (
     Pass("widen-operands", widen_operands, W, "kernel machine"),
     CLEANUP,
     Pass("precision", lower_precision, W, optional=True),
+    Pass("fetch-ahead", fetch_ahead, W, optional=True),
     Pass(
         "row-fusion",
         _fuse,

@@ -30,7 +30,7 @@ from tilewright.codegen.registers import strided_form
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.stage import ContractOp
 from tilewright.passes.packing import Chain, chain_of
-from tilewright.targets.cpu.evaluate import Evaluator, Position
+from tilewright.targets.cpu.evaluate import NEAR_BYTES, Evaluator, Position
 from tilewright.targets.cpu.family import Family, PanelOperand
 from tilewright.targets.cpu.machine import CpuMachine
 from tilewright.targets.cpu.memory import Buffer, Tile, itemsize, rows_cols
@@ -43,8 +43,6 @@ RUN = 8
 cache has lines, for rows are often a power of two apart."""
 VECTORS = 4
 """Vectors of each of them at a time (outer): wider parts of so many rows evict one another."""
-NEAR_BYTES = 16 << 10
-"""Of the nearest cache, for what is fetched ahead."""
 DEPTH = 4096
 """k per block of the thin side (inner), shared by its rows: the other operand is read in runs as long."""
 
@@ -191,6 +189,8 @@ class ThinProduct:
     def fetch(self, place: Position, dx: int, dk: int, bytes: int) -> None:
         """Fetch what is needed later, `dx` and `dk` further on; `bytes`: of the operand, read till then."""
         b = self.b
+        if self.tile.next is not None:  # which its reads fetch
+            return
         rows, cols = (dx, dk) if self.form.side == 0 else (dk, dx)
         row, col, axis = b.plus(place.row, rows), b.plus(place.col, cols), place.axis
         if self.form.chain.transposed:
