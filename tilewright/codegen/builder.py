@@ -11,7 +11,6 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
-from math import gcd, prod
 from typing import Any
 
 from xdsl.dialects import arith, func, scf, vector
@@ -72,8 +71,6 @@ class Builder(Constants):
         self.location: Any = None
         """Of the ops that come, where it is known."""
         self.nonnegative: set[SSAValue] = set()
-        self.steps: dict[SSAValue, int] = {}
-        """Of loops' variables: a number that divides each."""
         self._combined: dict[tuple[Any, ...], SSAValue] = {}
         self._open, self._loops = [entry], list[int]()
         """The blocks around what is built, outermost first, and which of them are bodies of loops."""
@@ -101,19 +98,6 @@ class Builder(Constants):
         if all(self.is_nonnegative(s) for s in sources):
             self.nonnegative.add(x)
         return x
-
-    def divisor(self, x: Idx) -> int:
-        """A number that is known to divide `x`; 0 for zero."""
-        known = x if isinstance(x, int) else constant(x)
-        if known is not None:
-            return abs(known)
-        assert not isinstance(x, int)
-        op = x.owner
-        if isinstance(op, arith.AddiOp | arith.SubiOp | arith.SelectOp):
-            return gcd(*map(self.divisor, op.operands[-2:]))
-        if isinstance(op, arith.MuliOp):
-            return prod(map(self.divisor, op.operands))
-        return self.steps.get(x, 1)
 
     def combined(self, kind: Kind, x: Idx, y: Idx) -> Idx:
         made = self._once(kind, x, y)
@@ -283,13 +267,12 @@ class Builder(Constants):
     ) -> Generator[OpenLoop]:
         """`for iv in range(lo, hi, step)`. Set `loop.out` to the values carried on; results after the block."""
         body = Block(arg_types=[index, *(v.type for v in carry)])
+        op = scf.ForOp(self.idx(lo), self.idx(hi), self.idx(step), list(carry), Region(body))
         loop = OpenLoop(body.args[0], tuple(body.args[1:]), tuple(body.args[1:]))
         self.mark(loop.iv, lo)
-        self.steps[loop.iv] = gcd(self.divisor(lo), self.divisor(step))
         with self.inside(body, loop=True):
             yield loop
             self.op(scf.YieldOp(*loop.out))
-        op = scf.ForOp(self.idx(lo), self.idx(hi), self.idx(step), list(carry), Region(body))
         if nonempty:
             op.attributes["mach.nonempty"] = UnitAttr()
         self.op(op)

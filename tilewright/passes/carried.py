@@ -31,15 +31,14 @@ def carried_together(op: Operation) -> Iterator[tuple[SSAValue, ...]]:
 
 def given_by(value: SSAValue) -> tuple[SSAValue, ...]:
     """The values that control flow makes a value of: the initial one and that of the iteration before, those
-    of the sides of a branch. Nothing for counters of loops, what a loop that is being rebuilt has no start for yet, and
-    what else is no matter of control flow.
+    of the sides of a branch. Nothing for counters of loops, what a loop that is being built has no start or no end for
+    yet, and what else is no matter of control flow.
     """
     if isinstance(value, BlockArgument):
         match value.block.parent_op():
             case scf.ForOp() as op if 0 < value.index <= len(op.iter_args):
-                return op.iter_args[value.index - 1], terminator(value.block).operands[
-                    value.index - 1
-                ]
+                last, n = value.block.last_op, value.index - 1
+                return (op.iter_args[n], last.operands[n]) if isinstance(last, scf.YieldOp) else ()
             case scf.WhileOp() as op if value.block is op.before_region.block:
                 if value.index >= len(op.arguments):
                     return ()

@@ -80,11 +80,11 @@ timed(
 )
 
 
-def _discard(name: str, *types: str, extra: Sequence[tuple[str, str]] = ()) -> Any:
+def _discard(name: str, *types: str) -> Any:
     """An intrinsic whose result (a state word) nobody needs."""
 
     def emit(p: Printer, regs: Sequence[str], immediates: Immediates) -> Sequence[str]:
-        p.call("i64", f"llvm.nvvm.{name}", [*zip(types, regs, strict=True), *extra])
+        p.call("i64", f"llvm.nvvm.{name}", [*zip(types, regs, strict=True)])
         return []
 
     return emit

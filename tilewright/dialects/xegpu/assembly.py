@@ -307,12 +307,11 @@ def parse_operands(parser: Parser, text: OpText) -> None:
         one()
 
 
-def parse_op(parser: Parser, results: bool, operands: bool = True) -> OpText:
+def parse_op(parser: Parser, results: bool) -> OpText:
     """The common shape `operands attr-dict : types (-> type)?`; attributes may also come last."""
     text = OpText()
     parse_attr_dict(parser, text.attrs)
-    if operands:
-        parse_operands(parser, text)
+    parse_operands(parser, text)
     parse_attr_dict(parser, text.attrs)
     parse_types_of(parser, text, results)
     return text

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from math import gcd
 
 from xdsl.dialects.builtin import NoneAttr, VectorType
-from xdsl.ir import Attribute, Operation, OpResult, SSAValue
+from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright.dialects.attribute_fields import ints
 from tilewright.dialects.xetile.attrs import SgMapAttr, TileAttr, WgMapAttr
@@ -50,13 +50,6 @@ def operand_map(op: Operation, index: int) -> WgMapAttr | None:
     if isinstance(op, TileMmaOp):
         return (op.wg_map_a, op.wg_map_b, op.wg_map_c)[index]
     return _first(op, _SOURCE) if index == 0 else None
-
-
-def value_map(value: SSAValue) -> WgMapAttr | None:
-    """The map of a value: a tile's own, or what the op that made a vector states for it."""
-    if isinstance(value.type, TileType):
-        return value.type.wg_map
-    return result_map(value.op) if isinstance(value, OpResult) else None
 
 
 def stated_maps(op: Operation) -> Iterator[tuple[dict[str, Attribute], str, SSAValue]]:

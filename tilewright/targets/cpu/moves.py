@@ -29,6 +29,7 @@ from tilewright.dialects.movement import (
 )
 from tilewright.dialects.upstream.arith import folded
 from tilewright.layout.digits import row_strides
+from tilewright.passes.integers import is_multiple
 from tilewright.targets.cpu.evaluate import Evaluator, Position, evaluates
 from tilewright.targets.cpu.memory import element_of, itemsize, rows_cols
 
@@ -147,7 +148,7 @@ def shuffled(e: Evaluator, op: Operation, place: Position, numbers: np.ndarray) 
     b, lanes = e.b, place.lanes
     cols = numbers.shape[1]
     inner = min(lanes, cols)  # of a place beyond the last, any element
-    if lanes == 1 or place.axis == 0 or cols % inner or b.divisor(place.col) % inner:
+    if lanes == 1 or place.axis == 0 or cols % inner or not is_multiple(place.col, inner):
         return None
     windows = numbers.reshape(-1, cols // inner, inner)
     read: list[tuple[SSAValue, np.ndarray, np.ndarray]] = []

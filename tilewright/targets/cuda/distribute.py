@@ -11,9 +11,8 @@ How to write a rule
 A rule lowers one kind of op. It is a function (distributor, op), registered by the op's name; the
 module that holds it is imported in `pipeline.py`:
 
-    @rule("stage.copy_wait")
-    def wait(d: Distributor, op: Operation) -> None:
-        d.b.op(mach.InstrOp("nvptx.cp.async.wait_group", [], [], {"count": 0}))
+    @rule("gpu.barrier")
+    def barrier(d: Distributor, op: Operation) -> None:
         d.barrier()
 
 - `d.b` (`codegen.builder.Builder`) appends thread-level ops; `d.scalar(v)` is a scalar of the kernel

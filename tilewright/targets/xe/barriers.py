@@ -20,7 +20,7 @@ from xdsl.ir import Operation, SSAValue
 
 from tilewright.dialects import xegpu
 from tilewright.dialects.upstream.arith import folded
-from tilewright.targets.xe.context import Blocks
+from tilewright.targets.xe.context import Context
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class NamedBarrierValue:
         return [] if isinstance(self.number, int) else [self.number]
 
 
-def bind(s: Blocks, op: xegpu.InitNbarrierOp) -> NamedBarrierValue:
+def bind(s: Context, op: xegpu.InitNbarrierOp) -> NamedBarrierValue:
     number, count = (folded(value) for value in op.operands)
     if not isinstance(count, int):
         raise s.b.refuse(
@@ -57,15 +57,15 @@ def bind(s: Blocks, op: xegpu.InitNbarrierOp) -> NamedBarrierValue:
     return NamedBarrierValue(number & 0xFF, count & 0xFF)
 
 
-def arrive(s: Blocks, barrier: NamedBarrierValue) -> None:
+def arrive(s: Context, barrier: NamedBarrierValue) -> None:
     s.b.call(f"xe_nbar_arrive_{barrier.name}", barrier.operands)
 
 
-def wait(s: Blocks, barrier: NamedBarrierValue) -> None:
+def wait(s: Context, barrier: NamedBarrierValue) -> None:
     s.b.call(f"xe_nbar_wait_{barrier.name}", barrier.operands)
 
 
-def fence(s: Blocks, op: xegpu.FenceOp) -> None:
+def fence(s: Context, op: xegpu.FenceOp) -> None:
     flush = "none" if op.fence_op_flush is None else op.fence_op_flush.data.value
     kind, scope = op.memory_kind.data.value, op.fence_scope.data.value
     s.b.call(f"xe_fence_{kind}_{scope}_{flush}", [])

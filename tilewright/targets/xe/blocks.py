@@ -29,7 +29,7 @@ from tilewright.dialects.xegpu import elements
 from tilewright.passes.xegpu.block_messages import ROW
 from tilewright.passes.xegpu.row_access import whole_units
 from tilewright.targets.xe.building import LaneBuilder, Private, bits_of
-from tilewright.targets.xe.context import Blocks, hints_of
+from tilewright.targets.xe.context import Context, hints_of
 from tilewright.targets.xe.forms import LOCALITY, Block2D, Hints
 from tilewright.targets.xe.rows import load as load_row
 from tilewright.targets.xe.rows import store as store_row
@@ -129,7 +129,7 @@ def _candidates(
 
 
 def messages(
-    s: Blocks,
+    s: Context,
     form: Block2D,
     m: Message | None,
     want: Table | None,
@@ -185,7 +185,7 @@ def _too_narrow(m: Message) -> bool:
 # The ops ------------------------------------------------------------------------------------------------
 
 
-def _message(s: Blocks, op: xegpu.BlockAccess) -> Message:
+def _message(s: Context, op: xegpu.BlockAccess) -> Message:
     surface = s.surface(op.operands[op.tdesc_operand])
     shape = op.tdesc.get_shape()
     if any(n != 1 for n in shape[:-2]):
@@ -200,7 +200,7 @@ def is_row(op: xegpu.BlockAccess) -> bool:
     return len(op.tdesc.get_shape()) == 1 or ROW in op.attributes
 
 
-def load_nd(s: Blocks, op: xegpu.LoadNdOp) -> SSAValue:
+def load_nd(s: Context, op: xegpu.LoadNdOp) -> SSAValue:
     """The fragment's value; `LaneBuilder.private` knows where it lies."""
     b, kind = s.b, op.value.type
     if is_row(op):
@@ -247,12 +247,12 @@ def _place(b: LaneBuilder, m: Message, part: BlockMessage, unit: int = 1) -> lis
     return moved.operands(b, part.x, part.y)
 
 
-def _say_soft(s: Blocks, op: Operation, parts: list[BlockMessage], why: str) -> None:
+def _say_soft(s: Context, op: Operation, parts: list[BlockMessage], why: str) -> None:
     if parts[0].soft:
         s.remark(op, f"{op.name} moves single elements: {why}")
 
 
-def store_nd(s: Blocks, op: xegpu.StoreNdOp) -> None:
+def store_nd(s: Context, op: xegpu.StoreNdOp) -> None:
     b, kind = s.b, op.value.type
     if is_row(op):
         store_row(s, op)
@@ -277,7 +277,7 @@ def store_nd(s: Blocks, op: xegpu.StoreNdOp) -> None:
         b.call(part.callee, [*_place(b, m, part), place])
 
 
-def prefetch_nd(s: Blocks, op: xegpu.PrefetchNdOp) -> None:
+def prefetch_nd(s: Context, op: xegpu.PrefetchNdOp) -> None:
     """A prefetch without policies goes to all levels; locality<n> says which."""
     if is_row(op) or not s.machine.blocks:
         s.remark(op, f"{op.name} is left out: {s.machine.name} prefetches 2D blocks only")

@@ -16,7 +16,7 @@ from tilewright.uarch.xe import XeMachine
 
 
 @dataclass
-class Blocks:
+class Context:
     """The machine, what was found out about descriptors, and what had to be said."""
 
     b: LaneBuilder
@@ -26,7 +26,7 @@ class Blocks:
     remark: Callable[[Operation, str], None]
 
 
-def hints_of(s: Blocks, op: xegpu.BlockAccess | xegpu.ScatterAccess) -> Hints:
+def hints_of(s: Context, op: xegpu.BlockAccess | xegpu.ScatterAccess) -> Hints:
     """The policies that the op's message names."""
     pair = cache_policies(s.machine, op)
     return Hints(*pair) if pair else Hints()

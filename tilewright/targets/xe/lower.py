@@ -49,7 +49,7 @@ from tilewright.targets.xe.building import (
     count_of,
     element_of,
 )
-from tilewright.targets.xe.context import Blocks
+from tilewright.targets.xe.context import Context
 from tilewright.targets.xe.products import dpas
 from tilewright.targets.xe.surfaces import BlockSurface, surface_of
 from tilewright.uarch.xe import XeMachine
@@ -137,7 +137,7 @@ class _Lowering:
         self.matrices: dict[SSAValue, matrices.SharedMatrix] = {}
         self.named: dict[SSAValue, barriers.NamedBarrierValue] = {}
         self.slm = 0
-        self.s = Blocks(b, machine, lanes, self.surface, remark)
+        self.s = Context(b, machine, lanes, self.surface, remark)
 
     def surface(self, value: SSAValue) -> BlockSurface:
         found = self.surfaces.get(value)

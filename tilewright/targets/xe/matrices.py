@@ -28,7 +28,7 @@ from tilewright.passes.integers import is_multiple
 from tilewright.passes.xegpu.lane_memory import address
 from tilewright.passes.xegpu.slm_layout import is_panel, message_rows
 from tilewright.targets.xe.building import Index, LaneBuilder, bits_of, count_of, element_of, words
-from tilewright.targets.xe.context import Blocks
+from tilewright.targets.xe.context import Context
 from tilewright.targets.xe.forms import RowMessage
 
 
@@ -100,7 +100,7 @@ def _check(b: LaneBuilder, type: object) -> None:
 
 
 def _row(
-    b: LaneBuilder, op: xegpu.LoadMatrixOp | xegpu.StoreMatrixOp, matrix: SharedMatrix, s: Blocks
+    b: LaneBuilder, op: xegpu.LoadMatrixOp | xegpu.StoreMatrixOp, matrix: SharedMatrix, s: Context
 ) -> _RowAccess | None:
     """The block message that moves all components, and its address; None where there is none."""
     kind = op.value.type
@@ -119,7 +119,7 @@ def _row(
     return _RowAccess(form, b.address(matrix.base, at))
 
 
-def load(b: LaneBuilder, op: xegpu.LoadMatrixOp, matrix: SharedMatrix, s: Blocks) -> SSAValue:
+def load(b: LaneBuilder, op: xegpu.LoadMatrixOp, matrix: SharedMatrix, s: Context) -> SSAValue:
     kind = op.value.type
     _check(b, kind)
     if (row := _row(b, op, matrix, s)) is not None:
@@ -136,7 +136,7 @@ def load(b: LaneBuilder, op: xegpu.LoadMatrixOp, matrix: SharedMatrix, s: Blocks
     return b.gathered([b.add(mach.LoadOp(p, element, alignment=size)) for p in pointers], kind)
 
 
-def store(b: LaneBuilder, op: xegpu.StoreMatrixOp, matrix: SharedMatrix, s: Blocks) -> None:
+def store(b: LaneBuilder, op: xegpu.StoreMatrixOp, matrix: SharedMatrix, s: Context) -> None:
     kind = op.value.type
     _check(b, kind)
     if (row := _row(b, op, matrix, s)) is not None:

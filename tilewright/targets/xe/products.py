@@ -18,11 +18,11 @@ from tilewright.diagnostics import UnsupportedError
 from tilewright.dialects import xegpu
 from tilewright.passes.xegpu.sg_maps import element_name
 from tilewright.targets.xe.building import bits_of, count_of, words
-from tilewright.targets.xe.context import Blocks
+from tilewright.targets.xe.context import Context
 from tilewright.targets.xe.forms import Dpas
 
 
-def dpas(s: Blocks, op: xegpu.DpasOp) -> SSAValue:
+def dpas(s: Context, op: xegpu.DpasOp) -> SSAValue:
     b = s.b
     lhs, rhs, result = op.lhs.type, op.rhs.type, op.result.type
     names = [element_name(t.element_type) for t in (lhs, rhs, result)]

@@ -25,11 +25,11 @@ from tilewright.targets.xe.building import (
     bits_of,
     words,
 )
-from tilewright.targets.xe.context import Blocks, hints_of
+from tilewright.targets.xe.context import Context, hints_of
 from tilewright.targets.xe.forms import RowMessage
 
 
-def load(s: Blocks, op: xegpu.LoadNdOp) -> SSAValue:
+def load(s: Context, op: xegpu.LoadNdOp) -> SSAValue:
     """Component i of lane l is element i * lanes + l, in words of neighbours where the row is distributed so."""
     b, kind = s.b, op.value.type
     element = kind.element_type
@@ -46,7 +46,7 @@ def load(s: Blocks, op: xegpu.LoadNdOp) -> SSAValue:
     return b.in_memory(loaded, form.bits, kind)
 
 
-def store(s: Blocks, op: xegpu.StoreNdOp) -> None:
+def store(s: Context, op: xegpu.StoreNdOp) -> None:
     b, kind = s.b, op.value.type
     if ROW not in op.attributes:
         size = bits_of(kind.element_type) // 8
@@ -57,7 +57,7 @@ def store(s: Blocks, op: xegpu.StoreNdOp) -> None:
     b.call(form.name, [_start(s, op), b.as_words(op.value, form.count, form.bits)])
 
 
-def _form(s: Blocks, op: xegpu.LoadNdOp | xegpu.StoreNdOp, kind: VectorType) -> RowMessage:
+def _form(s: Context, op: xegpu.LoadNdOp | xegpu.StoreNdOp, kind: VectorType) -> RowMessage:
     bits, count = bits_of(kind.element_type), kind.element_count()
     width = op.tdesc.get_shape()[-1]
     word = 1
@@ -80,7 +80,7 @@ def _form(s: Blocks, op: xegpu.LoadNdOp | xegpu.StoreNdOp, kind: VectorType) -> 
     return form
 
 
-def _start(s: Blocks, op: xegpu.BlockAccess) -> SSAValue:
+def _start(s: Context, op: xegpu.BlockAccess) -> SSAValue:
     """Address of the row's first element: the same for all lanes."""
     b = s.b
     surface = s.surface(op.operands[op.tdesc_operand])
@@ -93,7 +93,7 @@ def _start(s: Blocks, op: xegpu.BlockAccess) -> SSAValue:
     return b.address(surface.base, at)
 
 
-def _addresses(s: Blocks, op: xegpu.BlockAccess, count: int) -> list[SSAValue]:
+def _addresses(s: Context, op: xegpu.BlockAccess, count: int) -> list[SSAValue]:
     b = s.b
     surface = s.surface(op.operands[op.tdesc_operand])
     lane = b.add(gpu.LaneIdOp())

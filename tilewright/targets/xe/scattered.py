@@ -33,7 +33,7 @@ from tilewright.targets.xe.building import (
     is_true,
     words,
 )
-from tilewright.targets.xe.context import Blocks, hints_of
+from tilewright.targets.xe.context import Context, hints_of
 
 
 def _scalar(b: LaneBuilder, value: SSAValue) -> SSAValue:
@@ -45,7 +45,7 @@ def _scalar(b: LaneBuilder, value: SSAValue) -> SSAValue:
     return value
 
 
-def _address(s: Blocks, op: xegpu.ScatterAccess, element: Attribute) -> tuple[SSAValue, SSAValue]:
+def _address(s: Context, op: xegpu.ScatterAccess, element: Attribute) -> tuple[SSAValue, SSAValue]:
     """(base, address) of a lane's first element."""
     b = s.b
     offsets = op.offsets_operand
@@ -68,7 +68,7 @@ def _address(s: Blocks, op: xegpu.ScatterAccess, element: Attribute) -> tuple[SS
     return base, b.address(base, at)
 
 
-def _guarded(s: Blocks, mask: SSAValue, base: SSAValue, address: SSAValue) -> SSAValue:
+def _guarded(s: Context, mask: SSAValue, base: SSAValue, address: SSAValue) -> SSAValue:
     """An address that can be read whatever the mask says."""
     mask = _mask(s.b, mask)
     return address if is_true(mask) else s.b.add(arith.SelectOp(mask, address, base))
@@ -83,7 +83,7 @@ def _vector(type: Attribute) -> Attribute:
     return VectorType(element_of(type), [count_of(type)]) if isinstance(type, VectorType) else type
 
 
-def load(s: Blocks, op: xegpu.LoadGatherOp) -> SSAValue:
+def load(s: Context, op: xegpu.LoadGatherOp) -> SSAValue:
     b, kind = s.b, op.value.type
     element = element_of(kind)
     bits, count = bits_of(element), count_of(kind)
@@ -105,7 +105,7 @@ def load(s: Blocks, op: xegpu.LoadGatherOp) -> SSAValue:
     return _from_words(b, put, kind, word)
 
 
-def store(s: Blocks, op: xegpu.StoreScatterOp) -> None:
+def store(s: Context, op: xegpu.StoreScatterOp) -> None:
     b, kind = s.b, op.value.type
     element = element_of(kind)
     bits, count = bits_of(element), count_of(kind)
@@ -170,7 +170,7 @@ def _to_words(b: LaneBuilder, value: SSAValue, count: int, bits: int) -> SSAValu
     return b.as_words(value, count, bits)
 
 
-def prefetch(s: Blocks, op: xegpu.PrefetchOp) -> None:
+def prefetch(s: Context, op: xegpu.PrefetchOp) -> None:
     """One line of the lane's address. From an integer address offsets count `offset_align_byte` bytes."""
     b = s.b
     if op.offsets is None or isinstance(op.source.type, MemRefType):
@@ -188,7 +188,7 @@ def prefetch(s: Blocks, op: xegpu.PrefetchOp) -> None:
     b.call(f"xe_lsc_prefetch{suffix}", [address])
 
 
-def atomic_rmw(s: Blocks, op: xegpu.AtomicRMWOp) -> SSAValue:
+def atomic_rmw(s: Context, op: xegpu.AtomicRMWOp) -> SSAValue:
     """Component by component; a lane that is masked off gets 0."""
     b, kind = s.b, op.value.type
     element = element_of(kind)
