@@ -92,7 +92,10 @@ def _body(site: Site, op: GenericOp, values: list[Any], loops: list[Index]) -> l
     known: dict[SSAValue, Any] = dict(zip(op.body.block.args, values, strict=True))
 
     def rows(value: SSAValue) -> Any:
-        return known[value] if value in known else _column(site.group.get(value))
+        if value in known:
+            return known[value]
+        outside = site.group.get(value)  # an array stays one
+        return outside if isinstance(value.type, MemRefType) else _column(outside)
 
     for inner in op.body.block.ops:
         if isinstance(inner, YieldOp):
