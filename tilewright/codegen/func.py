@@ -159,11 +159,7 @@ def print_call(p: Printer, op: Operation, callee: str, arguments: Sequence[Arg])
         if len(types) == 1
         else [p.emit(f"extractvalue {_result_type(types)} {value}, {i}") for i in range(len(types))]
     )
-    at = 0
-    for r in op.results:
-        n = len(p.registers(r.type))
-        p.set(r, regs[at : at + n])
-        at += n
+    p.set_results(op, regs)
 
 
 def _flat(p: Printer, values: Sequence[SSAValue]) -> list[Arg]:

@@ -158,3 +158,8 @@ class Lanes:
         for c in coefficients[1:]:
             value = self.fmuladd(scalar, value, x, self.const(scalar, c))
         return value
+
+    def odd(self, scalar: str, x: str, z: str, coefficients: Sequence[float]) -> str:
+        """x + x z p(z), where `z` is x squared."""
+        product = self.op("fmul", self.type(scalar), z, x)
+        return self.fmuladd(scalar, product, self.horner(scalar, z, coefficients), x)

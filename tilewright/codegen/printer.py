@@ -123,6 +123,15 @@ class Printer:
     def set(self, value: SSAValue, regs: Sequence[str]) -> None:
         self.values[value] = tuple(regs)
 
+    def set_results(self, op: Operation, regs: Sequence[str]) -> None:
+        """The registers of all results, one after the other."""
+        at = 0
+        for value in op.results:
+            count = len(self.registers(value.type))
+            self.set(value, regs[at : at + count])
+            at += count
+        assert at == len(regs), f"{op.name}: {len(regs)} registers for {at}"
+
     def layout(self, type: Attribute) -> RegisterLayout:
         """Layout of a scalar or vector type."""
         found = self._layouts.get(type)

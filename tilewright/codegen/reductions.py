@@ -165,13 +165,15 @@ def print_multi_reduction(p: Printer, op: Operation) -> None:
             values = [combine(n, a, b) for n, a, b in zip(out.counts, values, parts, strict=True)]
     accs = to_computing(p, out, computing_layout(p, out), p.get(acc))
     values = [combine(n, a, b) for n, a, b in zip(out.counts, values, accs, strict=True)]
-    p.set(
-        op.results[0],
-        [
-            narrow_result(p, Lanes(p, n), v, e, out.element)
-            for n, v in zip(out.counts, values, strict=True)
-        ],
-    )
+    _give(p, op, out, e, values)
+
+
+def _give(
+    p: Printer, op: Operation, out: RegisterLayout, e: Element, values: Sequence[str]
+) -> None:
+    """The result, computed as elements of `e`."""
+    parts = zip(out.counts, values, strict=True)
+    p.set(op.results[0], [narrow_result(p, Lanes(p, n), v, e, out.element) for n, v in parts])
 
 
 # Contractions -------------------------------------------------------------------------------------
@@ -243,13 +245,7 @@ def print_contract(p: Printer, op: Operation) -> None:
             mac(n, a, b, c)
             for n, a, b, c in zip(wide.counts, parts[0], parts[1], values, strict=True)
         ]
-    p.set(
-        op.results[0],
-        [
-            narrow_result(p, Lanes(p, n), v, e, out.element)
-            for n, v in zip(out.counts, values, strict=True)
-        ],
-    )
+    _give(p, op, out, e, values)
 
 
 def _dimensions(op: Operation, attr: Attribute) -> list[int]:

@@ -236,9 +236,13 @@ class Layout:
         """The layout of the transposed tile, nothing moved: result dim i is dim ``permutation[i]``."""
         if sorted(permutation) != list(range(self.rank)):
             raise LayoutError(f"{[*permutation]} is no permutation of {self.rank} dimensions")
-        place = {old: new for new, old in enumerate(permutation)}
+        return self._of_dims(permutation)
+
+    def _of_dims(self, dims: Sequence[int]) -> Layout:
+        """With these dimensions, in this order; those left out have extent 1."""
+        place = {old: new for new, old in enumerate(dims)}
         digits = [d if d.dim is None else d._replace(dim=place[d.dim]) for d in self.digits]
-        return Layout.of([self.shape[p] for p in permutation], digits, self.swizzle)
+        return Layout.of([self.shape[d] for d in dims], digits, self.swizzle)
 
     def contracted(self, dim: int, size: int | None = None) -> Layout:
         """Runs of ``size`` elements along ``dim`` (all of it by default) become one element.
@@ -288,10 +292,7 @@ class Layout:
         for dim in dims:
             if self.shape[dim] != 1:
                 raise LayoutError(f"dimension {dim} of extent {self.shape[dim]} cannot be dropped")
-        keep = [d for d in range(self.rank) if d not in dims]
-        place = {old: new for new, old in enumerate(keep)}
-        digits = [d if d.dim is None else d._replace(dim=place[d.dim]) for d in self.digits]
-        return Layout.of([self.shape[d] for d in keep], digits, self.swizzle)
+        return self._of_dims([d for d in range(self.rank) if d not in dims])
 
     def is_whole(self, dim: int) -> bool:
         """Whether every owner holds all of a dimension."""

@@ -108,6 +108,14 @@ class Before(Folding):
             return value
         return self.add(vector.BroadcastOp(value, with_shape(value.type, shape)))
 
+    def repeated(self, value: SSAValue, dim: int, times: int) -> SSAValue:
+        """Every element as so many consecutive ones: [n, ..] -> [n, 1, ..] -> [n, times, ..] -> [n * times, ..]."""
+        shape = list(shape_of(value))
+        apart = [*shape[: dim + 1], 1, *shape[dim + 1 :]]
+        grown = [*shape[: dim + 1], times, *shape[dim + 1 :]]
+        shape[dim] *= times
+        return self.cast(self.broadcast(self.cast(value, apart), grown), shape)
+
     def spread(self, value: SSAValue, axes: Sequence[int], shape: Sequence[int]) -> SSAValue:
         """A vector whose dimensions are these of a shape, in the shape's order, repeated along the others."""
         turned = (

@@ -49,7 +49,7 @@ def update_offset(
 
 
 def _elements(
-    site: Site, op: xegpu.ScatterAccess, source: Any, offsets: Index | None, element: Attribute
+    op: xegpu.ScatterAccess, source: Any, offsets: Index | None, element: Attribute
 ) -> tuple[Index, Array]:
     """Addresses of a scattered op's elements, `(rows, *lanes[, chunk])`, and which are in bounds. Pointers have no end,
     and neither have flat views of arrays whose rows go down: their sizes, sums of strides, are 0 or less."""
@@ -71,11 +71,8 @@ def _wanted(op: xegpu.ScatterAccess, mask: Array, like: Array) -> Array:
     return np.broadcast_to(mask, np.broadcast_shapes(mask.shape, like.shape))
 
 
-def _own_lane(site: Site, op: xegpu.ScatterAccess, rows: Array, given: tuple[int, ...]) -> Array:
+def _own_lane(site: Site, op: xegpu.ScatterAccess, rows: Array) -> Array:
     """Where a descriptor of all lanes gives a fragment, the row of the lane itself."""
-    tdesc = op.tdesc
-    if tdesc is None or prod(given) == prod(tdesc.get_shape()):
-        return rows
     lanes = prod(op.lanes)
     full = np.broadcast_to(rows, (site.count, *rows.shape[1:]))
     flat = full.reshape(site.count, lanes, *rows.shape[1 + len(op.lanes) :])
@@ -93,22 +90,36 @@ def _is_whole(op: xegpu.ScatterAccess, given: tuple[int, ...]) -> bool:
     return op.tdesc is None or prod(given) == prod(op.tdesc.get_shape())
 
 
-@meaning("xegpu.load")
-def load(site: Site, op: xegpu.LoadGatherOp, source: Any, *rest: Any) -> Array:
-    offsets, mask = (rest[0], rest[1]) if op.offsets is not None else (None, rest[0])
+def _accessed(
+    site: Site,
+    op: xegpu.LoadGatherOp | xegpu.StoreScatterOp | xegpu.AtomicRMWOp,
+    source: Any,
+    *rest: Any,
+) -> tuple[Index, Array, tuple[int, ...]]:
+    """Of an access by (source[, offsets], mask): the addresses, which of them are wanted, the value's shape."""
+    offsets, mask = rest if op.offsets is not None else (None, *rest)
     type = op.value.type
-    given, dtype = shape_of_type(type), numerics.numpy_type(type)
-    address, inside = _elements(site, op, source, offsets, numerics.element_type(type))
+    given = shape_of_type(type)
+    address, inside = _elements(op, source, offsets, numerics.element_type(type))
     if not _is_whole(op, given):
-        address, inside = (_own_lane(site, op, a, given) for a in (address, inside))
+        address, inside = (_own_lane(site, op, a) for a in (address, inside))
         mask = _own_mask(site, op, mask)
-    wanted = _wanted(op, mask, address) & inside
-    _outside(site, op, mask, address, inside)
+    wanted = _wanted(op, mask, address)
+    missing = wanted & ~inside
+    if site.checking and missing.any():
+        rows: Array = np.any(missing.reshape(missing.shape[0], -1), axis=1)
+        site.outside(rows.shape[0], rows, undefined=True)
+    return address, wanted & inside, given
+
+
+@meaning("xegpu.load")
+def load(site: Site, op: xegpu.LoadGatherOp, *where: Any) -> Array:
+    address, wanted, given = _accessed(site, op, *where)
+    dtype = numerics.numpy_type(op.value.type)
     # What masked-off lanes hold is unspecified: all bits set, NaN in every float type.
     poison = np.full(dtype.itemsize, 0xFF, np.uint8).view(dtype)
     loaded = access.gather(site, address, wanted, dtype, poison.reshape([1] * wanted.ndim))
-    whole = _is_whole(op, given)
-    loaded = _oriented(op, loaded, given) if whole else loaded
+    loaded = _oriented(op, loaded, given) if _is_whole(op, given) else loaded
     return loaded.reshape(loaded.shape[0], *given)
 
 
@@ -120,45 +131,19 @@ def _own_mask(site: Site, op: xegpu.ScatterAccess, mask: Array) -> Array:
     return rows[np.arange(site.count), site.subgroup % rows.shape[1]]
 
 
-def _outside(
-    site: Site, op: xegpu.ScatterAccess, mask: Array, address: Array, inside: Array
-) -> None:
-    if site.checking:
-        missing = _wanted(op, mask, address) & ~inside
-        if missing.any():
-            rows: Array = np.any(missing.reshape(missing.shape[0], -1), axis=1)
-            site.outside(rows.shape[0], rows, undefined=True)
-
-
 @meaning("xegpu.store")
-def store(site: Site, op: xegpu.StoreScatterOp, value: Array, source: Any, *rest: Any) -> None:
-    offsets, mask = (rest[0], rest[1]) if op.offsets is not None else (None, rest[0])
-    type = op.value.type
-    given = shape_of_type(type)
-    address, inside = _elements(site, op, source, offsets, numerics.element_type(type))
-    if _is_whole(op, given):
-        value = _oriented(op, value, given)
-    else:
-        address, inside = (_own_lane(site, op, a, given) for a in (address, inside))
-        mask = _own_mask(site, op, mask)
-    _outside(site, op, mask, address, inside)
-    wanted = _wanted(op, mask, address) & inside
+def store(site: Site, op: xegpu.StoreScatterOp, value: Array, *where: Any) -> None:
+    address, wanted, given = _accessed(site, op, *where)
+    value = _oriented(op, value, given) if _is_whole(op, given) else value
     value = value.reshape(value.shape[0], *address.shape[1:])
     access.scatter(site, spread(address, site.count), wanted, value)
 
 
 @meaning("xegpu.atomic_rmw")
-def atomic_rmw(site: Site, op: xegpu.AtomicRMWOp, source: Any, *rest: Any) -> Array:
-    offsets, mask, value = rest if op.offsets is not None else (None, *rest)
-    type = op.value.type
-    given = shape_of_type(type)
-    address, inside = _elements(site, op, source, offsets, numerics.element_type(type))
-    if not _is_whole(op, given):
-        address, inside = (_own_lane(site, op, a, given) for a in (address, inside))
-        mask = _own_mask(site, op, mask)
-    _outside(site, op, mask, address, inside)
-    wanted = _wanted(op, mask, address) & inside
-    combine = reductions.atomic(op.kind, type)
+def atomic_rmw(site: Site, op: xegpu.AtomicRMWOp, *rest: Any) -> Array:
+    *where, value = rest
+    address, wanted, given = _accessed(site, op, *where)
+    combine = reductions.atomic(op.kind, op.value.type)
     rows: Array = value.reshape(value.shape[0], *address.shape[1:])
     old = access.atomic(
         site, spread(address, site.count), wanted, rows, combine, np.zeros((), rows.dtype)

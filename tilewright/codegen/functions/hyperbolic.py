@@ -73,7 +73,7 @@ def sinh(o: Lanes, s: str, x: str, fast: bool) -> str:
     """Hyperbolic sine."""
     t = o.type(s)
     z = o.op("fmul", t, x, x)
-    small = o.fmuladd(s, o.op("fmul", t, z, x), o.horner(s, z, SINH[s]), x)
+    small = o.odd(s, x, z, SINH[s])
     large = o.intrinsic("copysign", s, o.op("fsub", t, *_powers(o, s, x)), x)
     near = o.fcmp("olt", t, o.intrinsic("fabs", s, x), o.const(s, 1.0))
     return o.select(near, t, small, large)

@@ -75,11 +75,6 @@ ASIN = {
 }
 
 
-def _odd(o: Lanes, s: str, x: str, z: str, coefficients: tuple[float, ...]) -> str:
-    """x + x z p(z)."""
-    return o.fmuladd(s, o.op("fmul", o.type(s), z, x), o.horner(s, z, coefficients), x)
-
-
 def _from_half_pi(o: Lanes, s: str, x: str, times: int = 1) -> str:
     """times pi/2 - x."""
     t, (high, low, _) = o.type(s), PI_HALF[s]
@@ -97,7 +92,7 @@ def atan(o: Lanes, s: str, x: str, fast: bool) -> str:
     size = o.intrinsic("fabs", s, x)
     large = o.fcmp("ogt", t, size, one)
     q = o.select(large, t, o.op("fdiv", t, one, size), size)
-    angle = _odd(o, s, q, o.op("fmul", t, q, q), ATAN[s])
+    angle = o.odd(s, q, o.op("fmul", t, q, q), ATAN[s])
     return o.intrinsic("copysign", s, o.select(large, t, _from_half_pi(o, s, angle), angle), x)
 
 
@@ -110,7 +105,7 @@ def atan2(o: Lanes, s: str, y: str, x: str) -> str:
     q = o.op("fdiv", t, least, most)
     q = o.select(o.fcmp("oeq", t, most, zero), t, zero, q)
     q = o.select(o.fcmp("oeq", t, least, o.const(s, float("inf"))), t, one, q)
-    angle = _odd(o, s, q, o.op("fmul", t, q, q), ATAN[s])
+    angle = o.odd(s, q, o.op("fmul", t, q, q), ATAN[s])
     angle = o.select(steep, t, _from_half_pi(o, s, angle), angle)
     left = o.fcmp("olt", t, o.intrinsic("copysign", s, one, x), zero)
     angle = o.select(left, t, _from_half_pi(o, s, angle, 2), angle)
@@ -131,7 +126,7 @@ def asin(o: Lanes, s: str, x: str, fast: bool) -> str:
     """Angle in [-pi/2, pi/2] whose sine is x; NaN beyond 1."""
     t = o.type(s)
     far, r, z = _half(o, s, o.intrinsic("fabs", s, x))
-    angle = _odd(o, s, r, z, ASIN[s])
+    angle = o.odd(s, r, z, ASIN[s])
     twice = _from_half_pi(o, s, o.op("fadd", t, angle, angle))
     return o.intrinsic("copysign", s, o.select(far, t, twice, angle), x)
 
@@ -140,7 +135,7 @@ def acos(o: Lanes, s: str, x: str, fast: bool) -> str:
     """Angle in [0, pi] whose cosine is x; NaN beyond 1."""
     t = o.type(s)
     far, r, z = _half(o, s, o.intrinsic("fabs", s, x))
-    angle = _odd(o, s, r, z, ASIN[s])
+    angle = o.odd(s, r, z, ASIN[s])
     twice = o.op("fadd", t, angle, angle)
     negative = o.fcmp("olt", t, x, o.const(s, 0.0))
     twice = o.select(negative, t, _from_half_pi(o, s, twice, 2), twice)

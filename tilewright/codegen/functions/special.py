@@ -150,7 +150,7 @@ def tanh(o: Lanes, s: str, x: str, fast: bool) -> str:
     t = o.type(s)
     size = o.intrinsic("fabs", s, x)
     z = o.op("fmul", t, x, x)
-    small = o.fmuladd(s, o.op("fmul", t, z, x), o.horner(s, z, TANH[s]), x)
+    small = o.odd(s, x, z, TANH[s])
     bounded = _at_most(o, s, size, 10.0 if s == "float" else 20.0)
     power = exp(o, s, o.op("fadd", t, bounded, bounded), True)
     inverse = reciprocal(o, s, o.op("fadd", t, power, o.const(s, 1.0)), fast)

@@ -80,7 +80,7 @@ def _quadrant(o: Lanes, s: str, x: str, fast: bool, turn: int) -> str:
     if turn:
         n = o.op("add", integer, n, o.const(i, turn))
     z = o.op("fmul", t, r, r)
-    sine = o.fmuladd(s, o.op("fmul", t, z, r), o.horner(s, z, SIN[s]), r)
+    sine = o.odd(s, r, z, SIN[s])
     cosine = o.fmuladd(s, z, o.const(s, -0.5), o.const(s, 1.0))
     cosine = o.fmuladd(s, o.op("fmul", t, z, z), o.horner(s, z, COS[s]), cosine)
     odd = o.icmp("ne", integer, o.op("and", integer, n, o.const(i, 1)), o.const(i, 0))

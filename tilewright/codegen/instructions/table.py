@@ -181,13 +181,7 @@ def print_instruction(p: Printer, op: Operation) -> None:
     _check_types(p, op, "operand", [v.type for v in op.operands], entry.operands)
     _check_types(p, op, "result", [r.type for r in op.results], entry.results)
     operands = [r for v in op.operands for r in p.get(v)]
-    results = entry.emit(p, operands, {**entry.immediates, **given})
-    at = 0
-    for value in op.results:
-        count = len(p.registers(value.type))
-        p.set(value, results[at : at + count])
-        at += count
-    assert at == len(results), f"'{name}' gives {len(results)} registers for {at}"
+    p.set_results(op, entry.emit(p, operands, {**entry.immediates, **given}))
 
 
 @prints("mach.each")

@@ -155,14 +155,18 @@ def verify_prefetch_nd(op: block.PrefetchNdOp) -> None:
     _verify_layout_distributes(op)
 
 
-def verify_load_nd(op: block.LoadNdOp) -> None:
-    _verify_block(op)
-    check_hints(op, READ_HINTS, READ_HINTS)
-    tdesc, value = op.tdesc, op.value.type
+def _verify_element(value: Attribute, tdesc: TensorDescType) -> None:
     if element_of(value) != tdesc.element_type:
         raise VerifyException(
             f"value and TensorDesc must have the same element type, got {value} and {tdesc}"
         )
+
+
+def verify_load_nd(op: block.LoadNdOp) -> None:
+    _verify_block(op)
+    check_hints(op, READ_HINTS, READ_HINTS)
+    tdesc, value = op.tdesc, op.value.type
+    _verify_element(value, tdesc)
     shape = tdesc.get_shape()
     _verify_permutation(op, shape)
     if op.packed:
@@ -272,10 +276,7 @@ def verify_store_nd(op: block.StoreNdOp) -> None:
     _verify_block(op)
     check_hints(op, WRITE_HINTS, RFC_WRITE_HINTS)
     tdesc, value = op.tdesc, op.value.type
-    if element_of(value) != tdesc.element_type:
-        raise VerifyException(
-            f"value and TensorDesc must have the same element type, got {value} and {tdesc}"
-        )
+    _verify_element(value, tdesc)
     if tdesc.array_length > 1:
         raise VerifyException("array length is not supported by store_nd.")
     given = shape_of_type(value)

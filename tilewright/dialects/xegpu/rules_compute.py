@@ -26,11 +26,8 @@ from tilewright.dialects.xegpu.rules import check_ownership, element_of
 
 
 def verify_dpas(op: compute.DpasOp) -> None:
+    _verify_accumulator(op)
     a, b, d = (shape_of_type(v.type) for v in (op.lhs, op.rhs, op.result))
-    if op.acc is not None and op.acc.type != op.result.type:
-        raise VerifyException(
-            f"Accumulator type must match result type, got {op.acc.type} and {op.result.type}."
-        )
     for name in ("layout_a", "layout_b", "layout_cd"):
         check_ownership(op, name, getattr(op, name))
     _verify_dpas_elements(op)
@@ -44,14 +41,25 @@ def verify_dpas(op: compute.DpasOp) -> None:
         return
     if len(a) == 3:
         narrower(op, "A operand must be a 2D vector.")
-    elif len(a) != 2:
+    _verify_ranks(a if len(a) != 3 else a[1:], b, d)
+    _verify_matrix_dims(a, b, d)
+    _verify_distribution(op, ("layout_a", a, "A"), ("layout_b", b, "B"), ("layout_cd", d, "Result"))
+
+
+def _verify_accumulator(op: compute.DpasOp | compute.DpasMxOp) -> None:
+    if op.acc is not None and op.acc.type != op.result.type:
+        raise VerifyException(
+            f"Accumulator type must match result type, got {op.acc.type} and {op.result.type}."
+        )
+
+
+def _verify_ranks(a: tuple[int, ...], b: tuple[int, ...], d: tuple[int, ...]) -> None:
+    if len(a) != 2:
         raise VerifyException("A operand must be a 2D vector.")
     if len(b) not in (2, 3):
         raise VerifyException("B operand must be a 2D or 3D vector.")
     if len(d) != 2:
         raise VerifyException("Result must be a 2D vector.")
-    _verify_matrix_dims(a, b, d)
-    _verify_distribution(op, ("layout_a", a, "A"), ("layout_b", b, "B"), ("layout_cd", d, "Result"))
 
 
 def _verify_distribution(
@@ -122,11 +130,8 @@ def _verify_dpas_elements(op: compute.DpasOp) -> None:
 
 
 def verify_dpas_mx(op: compute.DpasMxOp) -> None:
+    _verify_accumulator(op)
     a, b, d = (shape_of_type(v.type) for v in (op.lhs, op.rhs, op.result))
-    if op.acc is not None and op.acc.type != op.result.type:
-        raise VerifyException(
-            f"Accumulator type must match result type, got {op.acc.type} and {op.result.type}."
-        )
     if not isinstance(element_of(op.result.type), (Float32Type, BFloat16Type)):
         raise VerifyException(f"Result must have elements of f32 or bf16, got {op.result.type}.")
     for name in ("layout_a", "layout_b", "layout_cd", "layout_a_scale", "layout_b_scale"):
@@ -137,12 +142,7 @@ def verify_dpas_mx(op: compute.DpasMxOp) -> None:
             raise VerifyException(f"A and B hold 8- or 4-bit floats, got {value.type}")
     if len(a) == len(b) == len(d) == 1:
         return
-    if len(a) != 2:
-        raise VerifyException("A operand must be a 2D vector.")
-    if len(b) not in (2, 3):
-        raise VerifyException("B operand must be a 2D or 3D vector.")
-    if len(d) != 2:
-        raise VerifyException("Result must be a 2D vector.")
+    _verify_ranks(a, b, d)
     _verify_matrix_dims(a, b, d)
     _verify_scales(op, a, (b[0] * b[2], b[1]) if len(b) == 3 else b)
     _verify_distribution(op, ("layout_a", a, "A"), ("layout_b", b, "B"), ("layout_cd", d, "Result"))

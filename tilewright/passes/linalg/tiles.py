@@ -263,14 +263,18 @@ class TileWriter:
         loops = {loop for d in dims if (index := bound[d]) is not None for loop, _ in index.terms}
         return {a for a, axis in enumerate(self.axes) if axis in loops}
 
+    def _own_loops(self, node: Node, bound: Bound) -> tuple[dict[int, ProgramLoop], Bound]:
+        """Loops of a program for the node's reductions, and what binds its dimensions with these."""
+        own = {d: ProgramLoop(extent) for d, extent in reduced(node).items()}
+        return own, tuple(
+            Linear(((own[d], 1),)) if d in own else index for d, index in enumerate(bound)
+        )
+
     def _multiplied(
         self, node: Node, bound: Bound, left: SSAValue, right: SSAValue, k: int
     ) -> SSAValue:
         (rows, columns), (height, width) = self.axes, self.extents
-        own = {d: ProgramLoop(extent) for d, extent in reduced(node).items()}
-        bound = tuple(
-            Linear(((own[d], 1),)) if d in own else index for d, index in enumerate(bound)
-        )
+        own, bound = self._own_loops(node, bound)
         result = node.op.outputs[0].type.get_element_type()  # pyright: ignore
         small = isinstance(result, Float16Type | BFloat16Type)
         kind = VectorType(Float32Type() if small else result, [height, width])
@@ -331,10 +335,7 @@ class TileWriter:
         parallel = set(range(len(bound))) - set(node.reductions)
         taken = self._axes_of(parallel, bound)
         free = [a for a in (1, 0) if a not in taken]
-        own = {d: ProgramLoop(extent) for d, extent in reduced(node).items()}
-        bound = tuple(
-            Linear(((own[d], 1),)) if d in own else index for d, index in enumerate(bound)
-        )
+        own, bound = self._own_loops(node, bound)
         last = len(node.sources)
         before = [self.operand(node, n, bound) for n in range(node.inputs, last)]
         if node.body.combined is None or not free:

@@ -136,13 +136,7 @@ def _broadcast(op: xetile.BroadcastOp) -> None:
     result = op.result.type
     value, size = op.source, op.broadcast_size
     if size is not None:
-        # [n, ..] -> [n, 1, ..] -> [n, s, ..] -> [n * s, ..]: contiguous copies.
-        (dim,) = op.dims
-        shape = list(shape_of(value))
-        shape.insert(dim + 1, 1)
-        value = at.cast(value, shape)
-        shape[dim + 1] = size
-        value = at.cast(at.broadcast(value, shape), result.get_shape())
+        value = at.repeated(value, op.dims[0], size)
     else:
         value = at.broadcast(value, result.get_shape())
     at.replace(_mapped(value, op.wg_map))

@@ -286,6 +286,8 @@ def _matrix_tile(
     at: Before, op: xegpu.MatrixAccess, shape: tuple[int, ...]
 ) -> tuple[SSAValue, tuple[int, ...]]:
     """The tile of a shared matrix, and its shape."""
+    if not shape:
+        raise unsupported(op, "a scalar of a shared matrix is lane-level")
     desc = op.operands[op.tdesc_operand]
     create = desc.owner
     type = op.desc
@@ -341,8 +343,6 @@ def _shared_memref(at: Before, create: xegpu.CreateMemDescOp, type: MemDescType)
 def _load_matrix(op: xegpu.LoadMatrixOp) -> None:
     at = Before(op)
     shape = shape_of(op.value)
-    if not shape:
-        raise unsupported(op, "a scalar of a shared matrix is lane-level")
     tile, _ = _matrix_tile(at, op, shape)
     at.replace(at.cast(at.add(xetile.LoadTileOp(tile)), shape))
 
@@ -350,8 +350,6 @@ def _load_matrix(op: xegpu.LoadMatrixOp) -> None:
 def _store_matrix(op: xegpu.StoreMatrixOp) -> None:
     at = Before(op)
     shape = shape_of(op.value)
-    if not shape:
-        raise unsupported(op, "a scalar of a shared matrix is lane-level")
     tile, tile_shape = _matrix_tile(at, op, shape)
     at.insert(xetile.StoreTileOp(at.cast(op.value, tile_shape), tile))
     at.replace()

@@ -78,11 +78,7 @@ def _scaled(at: Before, value: SSAValue, scale: SSAValue | None, dim: int) -> SS
             count = shape_of(scale)[dim]
             run = shape[dim] // count
             factor = at.add(arith.ExtFOp(scale, with_shape(Float32Type(), shape_of(scale))))
-            grown = list(shape_of(scale))
-            grown.insert(dim + 1, 1)
-            factor = at.cast(factor, grown)
-            grown[dim + 1] = run
-            factor = at.cast(at.broadcast(factor, grown), shape)
+            factor = at.repeated(factor, dim, run)
         else:
             factor = at.broadcast(at.add(arith.ExtFOp(scale, Float32Type())), shape)
         wide = at.add(arith.MulfOp(wide, factor))

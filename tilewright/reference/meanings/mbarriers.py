@@ -20,6 +20,7 @@ from tilewright.reference.machine import Executor, Group
 from tilewright.reference.pointers import RANK, addresses
 from tilewright.reference.program import Segment, Successors, goes
 from tilewright.reference.registry import meaning
+from tilewright.reference.shadow import Kind
 from tilewright.reference.site import Site
 from tilewright.reference.values import Index, one_by_one
 from tilewright.reference.waits import Wait
@@ -65,13 +66,7 @@ class MBarriers:
 
     def each(self, site: Site, pointer: SSAValue) -> list[tuple[MBarrier, Index]]:
         """The mbarriers that threads name, with the positions of the threads in the group."""
-        rows = site.group.get(pointer)
-        where = np.broadcast_to(addresses(site, pointer.type, rows), (site.count,))
-        wanted = site.accessible(
-            np.ones(site.count, bool), where, where + SIZE.itemsize, writes=True
-        )
-        if site.checking:
-            site.note_elements(where, wanted, SIZE.itemsize, "read")
+        where, wanted = _places(site, pointer, site.group.get(pointer), "read")
         found: list[tuple[MBarrier, Index]] = []
         for address, rows in one_by_one(np.flatnonzero(wanted), where[wanted]):
             if (barrier := self.known.get(address)) is not None:
@@ -81,12 +76,18 @@ class MBarriers:
         return found
 
 
-@meaning("nvptx.mbarrier.init")
-def init(site: Site, op: InstrOp, pointer: Index, count: Index) -> None:
-    where = np.broadcast_to(addresses(site, op.operands[0].type, pointer), (site.count,))
+def _places(site: Site, pointer: SSAValue, rows: Index, what: Kind) -> tuple[Index, Index]:
+    """The address that each thread names, read or written, and whether it may."""
+    where = np.broadcast_to(addresses(site, pointer.type, rows), (site.count,))
     wanted = site.accessible(np.ones(site.count, bool), where, where + SIZE.itemsize, writes=True)
     if site.checking:
-        site.note_elements(where, wanted, SIZE.itemsize, "write")
+        site.note_elements(where, wanted, SIZE.itemsize, what)
+    return where, wanted
+
+
+@meaning("nvptx.mbarrier.init")
+def init(site: Site, op: InstrOp, pointer: Index, count: Index) -> None:
+    where, wanted = _places(site, op.operands[0], pointer, "write")
     counts = np.broadcast_to(count, where.shape)
     known = site.machine.state(MBarriers).known
     for row in np.flatnonzero(wanted).tolist():

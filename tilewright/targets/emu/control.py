@@ -218,10 +218,7 @@ def assert_(low: Lowering, op: cf.AssertOp) -> None:
     if isinstance(condition, v.Uniform):
         low.demand(condition.value, ASSERTION)
         return
-    fine = low.wide_of(condition)
-    if low.mask is not None:
-        fine = low.b.either(fine, low.b.negated(low.mask))
-    low.demand(low.all(fine), ASSERTION)
+    low.demand_of_all(low.wide_of(condition), ASSERTION)
 
 
 # Regions that lanes agree to enter ------------------------------------------------------------------------------------

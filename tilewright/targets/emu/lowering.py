@@ -190,9 +190,7 @@ class Lowering:
             same = self.b.cmp("eq", wide, first)
         else:
             same = self.b.value(arith.CmpfOp(*self.b.alike(wide, first), "ueq"))  # pyright: ignore
-        if self.mask is not None:
-            same = self.b.either(same, self.b.negated(self.mask))
-        self.demand(self.all(same), NOT_UNIFORM)
+        self.demand_of_all(same, NOT_UNIFORM)
         return first
 
     def index(self, value: SSAValue | int, what: str = "an operand") -> Idx:
@@ -283,6 +281,12 @@ class Lowering:
         with self.b.when(self.b.negated(condition)):
             self.b.call("tw_emu_fail", [self.b.pointer(self.base), number, code_])
 
+    def demand_of_all(self, fine: SSAValue, code: int) -> None:
+        """The same of every lane that is here: of its own i1."""
+        if self.mask is not None:
+            fine = self.b.either(fine, self.b.negated(self.mask))
+        self.demand(self.all(fine), code)
+
     def together(self) -> None:
         """What follows is done by all lanes of the subgroup."""
         if self.mask is not None:
@@ -329,9 +333,8 @@ class Lowering:
         """A division of integers that does not trap; by 0, a scalar of a lane that stands here is an error."""
         b = self.b
         if not isinstance(op.results[0].type, VectorType) and (fine := not_zero(b, op, y)):
-            if isinstance(y.type, VectorType):
-                fine = self.all(fine if self.mask is None else b.either(fine, b.negated(self.mask)))
-            self.demand(fine, BY_ZERO)
+            wide = isinstance(y.type, VectorType)
+            (self.demand_of_all if wide else self.demand)(fine, BY_ZERO)
 
         def clone(x: SSAValue, y: SSAValue) -> SSAValue:
             return b.value(retyped(op, [x, y], [x.type]))
