@@ -1,5 +1,6 @@
 """The kernel object: launching, compiling, options, and calls that do not fit."""
 
+import gc
 import subprocess
 import sys
 
@@ -194,6 +195,21 @@ def test_auto_constexprs_are_chosen_once_per_shapes(x, monkeypatch):
         assert len(asked) == 1 and asked[0].names == ("BM", "BN")
         kernel[1](x, x, BN=12)
     assert len(asked) == 2 and asked[1].names == ("BM",) and asked[1].given == {"BN": 12}
+
+
+def test_no_garbage_is_collected_while_compile_chooses(monkeypatch):
+    from tilewright.targets.base import get_target
+
+    target, collecting = get_target("cpu"), []
+
+    def resolve_auto(request, options):
+        collecting.append(gc.isenabled())
+        return dict.fromkeys(request.names, 16)
+
+    monkeypatch.setattr(target, "resolve_auto", resolve_auto, raising=False)
+    with knobs.override(cache=False):
+        planned.options(target="cpu").compile(*(tw.spec((10, 12), tw.f32) for _ in range(2)))
+    assert collecting == [False] and gc.isenabled()
 
 
 @pytest.mark.parametrize("target", ["reference", "cpu", "sm_90a", "xe-pvc"])

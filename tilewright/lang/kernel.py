@@ -208,13 +208,16 @@ class Kernel(KernelFunction):
         every stage by name) and ``.remarks``, and can be launched: ``k[grid](...)`` with the
         run-time arguments.
         """
+        from tilewright.runtime.compiled import uncollected
+
         names = self._signature.parameters
         options = {k: v for k, v in kwargs.items() if k not in names}
         given = {k: v for k, v in kwargs.items() if k in names}
         try:
             chosen = self.options(**options) if options else self
-            kernel, values = chosen.resolve(chosen.launcher.bind(args, given))
-            return kernel.launcher.compile(tuple(values), {})
+            with uncollected():  # the choice of what is left open too, as at a launch
+                kernel, values = chosen.resolve(chosen.launcher.bind(args, given))
+                return kernel.launcher.compile(tuple(values), {})
         except TilewrightError as error:
             raise error.bare() from error.__cause__
 
