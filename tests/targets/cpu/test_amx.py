@@ -178,3 +178,41 @@ def test_rows_of_a_result_are_fetched_before_they_are_written(scale):
 
     assert fetched() > 0
     assert fetched(disable="prefetch") == 0
+
+
+def test_rows_of_a_are_copied_by_the_first_products():
+    """Beside more than four panels of B: of two loops one stores, beside sums, the tiles of A that it loads."""
+
+    def stores(bn: int) -> list[int]:
+        a, c = np.zeros((256, 256), BF16), np.zeros((256, 256), BF16)
+        kernel = product.options(target="cpu", machine="amx")
+        text = kernel.compile(a, a, c, BM=64, BN=bn, BK=32).ir["mach"]
+        loops = text.split("scf.for")
+        return [n for n in (each.count("x86.amx.tilestore") for each in loops) if n]
+
+    assert sorted(set(stores(160))) == [4, 6] and set(stores(128)) == {4}
+
+
+@pytest.mark.skipif("amx-tile" not in host_features(), reason="this machine has no AMX")
+@pytest.mark.parametrize("dtype, bk", [(BF16, 32), (I8, 64), (U8, 64)], ids=str)
+def test_results_where_rows_of_a_are_copied_by_the_first_products(dtype, bk, rng):
+    """Panels that are not whole, k that ends in a step, strided rows with other numbers behind them, few readers or
+    rows 8 KB apart, which are packed in front."""
+    for apart in (0, 0, 8192 // dtype.itemsize):
+        m, n, k = (int(rng.integers(low, high)) for low, high in ((40, 500), (130, 900), (1, 1500)))
+        behind = apart or k + int(rng.integers(0, 70))
+        if dtype == BF16:
+            wide, b = (rng.standard_normal(s).astype(dtype) for s in ((m, max(behind, k)), (k, n)))
+            wide[:, k:] = np.nan
+            c, acc = np.full((m, n), np.nan, np.float32), tw.f32
+        else:
+            info, shapes = np.iinfo(dtype), ((m, max(behind, k)), (k, n))
+            wide, b = (rng.integers(info.min, info.max, s, dtype, endpoint=True) for s in shapes)
+            c, acc = np.full((m, n), -1, np.int32), tw.i32
+        a = wide[:, :k]
+        product.options(target="cpu")[tw.cdiv(m, 64), tw.cdiv(n, 256)](
+            a, b, c, BM=64, BN=256, BK=bk, ACC=acc
+        )
+        exact = a.astype(np.float64) @ b.astype(np.float64)
+        limit = 1e-5 if dtype == BF16 else 0
+        assert np.linalg.norm(c - exact) <= limit * np.linalg.norm(exact), (m, n, k, behind)

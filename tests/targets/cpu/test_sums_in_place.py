@@ -10,6 +10,7 @@ import pytest
 
 import tilewright as tw
 from tests.targets.cpu.test_thin import RUNNABLE, error
+from tilewright.targets.cpu.streaming import STREAM_BYTES
 
 
 @tw.kernel
@@ -70,3 +71,21 @@ def test_what_is_stored_as_it_is_has_one_address():
     pointers = [text.count("arith.select") for text in (direct, scaled, apart)]
     assert pointers[0] > max(pointers[1:])
     assert direct.count("math.fma") == scaled.count("math.fma") == apart.count("math.fma")
+
+
+@pytest.mark.parametrize("start", [0, 1, 16])
+def test_results_that_are_large_together_with_operands(rng, start):
+    """Half of what streams past the caches, and operands of as much again: tiles inside and at the edges, rows that
+    start with a line and that do not, nothing outside."""
+    m, n, k, pitch = 1100, 1000, 2100, 1024
+    a, b = draw(rng, (m, k), "float32"), draw(rng, (k, n), "float32")
+    memory = np.full((m + 1) * pitch, np.nan, np.float32)
+    c = memory[start : start + m * pitch].reshape(m, pitch)[:, :n]
+    assert c.nbytes < STREAM_BYTES / 2 < STREAM_BYTES < a.nbytes + b.nbytes + c.nbytes
+    product.options(target="cpu")[tw.cdiv(m, 256), tw.cdiv(n, 256)](
+        a, b, c, BM=256, BN=256, ACC=tw.f32, SCALE=0.5
+    )
+    assert error(c, (a.astype(np.float64) @ b.astype(np.float64)) / 2) < 1e-6
+    inside = np.zeros(memory.shape, bool)
+    inside[start : start + m * pitch].reshape(m, pitch)[:, :n] = True
+    assert np.isnan(memory[~inside]).all()

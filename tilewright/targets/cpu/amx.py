@@ -6,6 +6,9 @@ Per step (and per part of its elements, see `panels.halves`) each load of A is f
 by loads of B in between: seven tiles live at most, in the order that LLVM keeps (it does not reorder tile loads to
 lower the pressure). A streams from the second cache with the hint that it is not read again, so that the panel of B
 stays in the first. C is a row-major buffer that is read and written once per block of k.
+
+The first panel of B may be multiplied by rows of A that are still in their array: each tile of them is then stored as
+it is, for the panels of B that follow. The products go on meanwhile.
 """
 
 from __future__ import annotations
@@ -129,6 +132,10 @@ def _steps(
                 start_a = b.ptr(at_a, part_a * family.a.part_bytes)
                 rows = b.ptr(start_a, b.times(r * TILE_ROWS, a.x_bytes))
                 left = _tile(b, "x86.amx.tileloadt1", rows, pitch_a)
+                if a.copy is not None:
+                    at = b.plus(b.times(loop.iv, height), r)
+                    panel = b.ptr(a.copy, b.times(at, TILE_ROWS * TILE_BYTES))
+                    b.op(mach.InstrOp("x86.amx.tilestore", [left, panel, b.idx(TILE_BYTES)], []))
                 for v in range(width):
                     if v == len(right):
                         place = b.ptr(at_b, part_b * family.b.part_bytes + v * TILE_BYTES)

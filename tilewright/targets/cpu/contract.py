@@ -32,6 +32,8 @@ from tilewright.targets.cpu.panels import PanelFormat, transpose
 from tilewright.targets.cpu.roles import roles_of
 from tilewright.targets.cpu.thin import ThinProduct, thin_form
 
+Turn = tuple[Callable[[Idx], PanelOperand] | None, Idx, Idx]
+"""Panels of A: where to find them, the first, and where they end."""
 MOST_LINES = 4
 """Lines fetched per step of tiles and operand: more cost more than they hide."""
 MAX_PREFETCHES = 16
@@ -199,8 +201,11 @@ class ContractEmitter:
                 next = b.minus(operand.below_bytes, skipped)
                 return b.select(b.cmp("slt", k1, main), next, operand.after_bytes)
 
-            def columns(j: Idx, count: int) -> None:
-                """All rows by `count` panels of B from panel j on."""
+            direct = (find_a.direct, 0, find_a.count)
+            turns = [direct, (find_a, find_a.count, row_panels)]
+
+            def columns(j: Idx, count: int, turns: Sequence[Turn]) -> None:
+                """Rows by `count` panels of B from panel j on, `turns` one after the other."""
                 operands = [find_b(b.plus(j, p)) for p in range(count)]
                 next_b: Idx = 0
                 if family.tiles:
@@ -208,9 +213,7 @@ class ContractEmitter:
                     start_over = below(operands[0], b.times(j, step))
                     next_b = b.select(b.cmp("slt", b.plus(j, 1), col_panels), step, start_over)
                 start = panel_start(b, m, family, operands, depth)
-                for find, begin, end in (
-                    (find_a.direct, 0, find_a.count), (find_a, find_a.count, row_panels),
-                ):  # fmt: skip
+                for find, begin, end in turns:
                     if find is None:
                         continue
                     with b.loop(begin, end) as i:
@@ -233,11 +236,17 @@ class ContractEmitter:
                             b.times(j, family.nr), depth, first, start, fetches,
                         )  # fmt: skip
 
+            if find_a.copied:  # by the first panel of B, where there is one
+                columns(0, 1, [(direct[0], 0, b.select(b.cmp("sgt", col_panels, 0), direct[2], 0))])
             at: Idx = 0
             for count, times in _groups(b, col_panels, family.panels):
                 end = b.plus(at, b.times(times, count))
                 with b.loop(at, end, count) as j:
-                    columns(j.iv, count)
+                    if find_a.copied:
+                        rest = b.select(b.cmp("eq", j.iv, 0), find_a.count, 0)
+                        columns(j.iv, count, [(find_a, rest, row_panels)])
+                    else:
+                        columns(j.iv, count, turns)
                 at = end
 
         # Blocks are those of the packed A: the first and the last may be shorter.

@@ -69,3 +69,5 @@ class PanelOperand:
     """Bytes from here to the same x of the block of k that comes next, where it is in memory."""
     after_bytes: Idx = 0
     """The same to the panel's place in the next program along x, which reads other rows of A, in its first block."""
+    copy: SSAValue | None = None
+    """Where the micro-kernel leaves what it reads, as a panel: steps of tiles one after the other."""

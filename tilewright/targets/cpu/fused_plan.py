@@ -14,7 +14,7 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Attribute, Operation, OpResult, SSAValue
 
-from tilewright.codegen.builder import Builder
+from tilewright.codegen.builder import Builder, Idx
 from tilewright.diagnostics import unsupported
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.stage import FusedOp
@@ -96,7 +96,8 @@ def is_identity_reduction(op: Operation) -> bool:
 
 
 class FusedPlanner:
-    """Plans one fused group. `scratch(type)` gives a buffer for a value; `destinations` are those of the results."""
+    """Plans one fused group. `scratch(type)` gives a buffer for a value; `destinations` are those of the results;
+    `operand_bytes`: of what the launch multiplies."""
 
     def __init__(
         self,
@@ -106,6 +107,7 @@ class FusedPlanner:
         scratch: Callable[[Attribute], Buffer],
         bytes_per_vector: int,
         overlap: bool,
+        operand_bytes: Idx = 0,
     ):
         self.e = e
         self.b: Builder = e.b
@@ -114,6 +116,7 @@ class FusedPlanner:
         self.scratch = scratch
         self.vector_bytes = bytes_per_vector
         self.overlap = overlap
+        self.operand_bytes = operand_bytes
         self.block = fused.body.block
         self.results: dict[SSAValue, Buffer | None] = {}
         """Results by value, with the buffers that they go to."""

@@ -441,8 +441,11 @@ class FunctionContext(ControlFlow, MemrefOps, ScalarOps):
     # Stage ops ------------------------------------------------------------------------------------------------
 
     def fused_emitter(self, op: FusedOp, destinations: Sequence[Buffer | None]) -> FusedEmitter:
+        read: Idx = 0
+        for array in self.packed.values():
+            read = self.b.plus(read, array.bytes(self.b))
         bytes_ = self.m.vector_bytes
-        return FusedEmitter(self.e, op, destinations, self.buffer, bytes_, self.overlap)
+        return FusedEmitter(self.e, op, destinations, self.buffer, bytes_, self.overlap, read)
 
     def lower_stage_fused(self, op: FusedOp) -> None:
         for inner in op.body.block.ops:

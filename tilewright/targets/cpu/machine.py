@@ -16,7 +16,7 @@ from tilewright.codegen.native import (
 )
 from tilewright.codegen.target import LLVMTarget, for_cpu
 from tilewright.diagnostics import UnsupportedError
-from tilewright.uarch.cpu import Architecture, MicroKernel, Vectors
+from tilewright.uarch.cpu import Architecture, Caches, MicroKernel, Vectors
 
 
 @dataclass(frozen=True)
@@ -138,6 +138,11 @@ STREAMS: Final = 32
 """Rows read side by side that a core fetches ahead by itself."""
 
 
+def is_spread(pitch: int) -> bool:
+    """Do rows so many bytes apart use most sets of the second cache?"""
+    return (pitch + Caches.line) % APART >= 2 * Caches.line
+
+
 def chosen(level: str | None) -> CpuMachine:
     """The machine of a kernel's options: of a level, or the one at hand up to the tier of `TILEWRIGHT_CPU`."""
     return machine(level, knobs.current().cpu if level is None else None)
@@ -177,6 +182,8 @@ def machine(level: str | None = None, tier: str | None = None) -> CpuMachine:
 
 FEW_READS: Final = 2
 """Reads of an operand up to which each reader packs it; so many for each thread where copies are shared."""
+FEW_COPIES: Final = 4
+"""The same of rows for tiles, which a reader copies while it multiplies (see `operands`), if they are not `APART`."""
 SHARING: Final = 3
 """Threads from which on a copy has several readers besides the one that writes it."""
 

@@ -5,7 +5,8 @@ An operand is, in this order of preference,
                      times, a workgroup packs the block that it is about to use into memory of its own, by the same
                      function: the operand then comes from its array once, and from the second cache after that. Rows
                      of A or B that a micro-kernel can read as they stand are read from the array, where few panels of
-                     the other side need them: of A all whole panels, B if its panels are whole
+                     the other side need them: of A all whole panels, B if its panels are whole. A micro-kernel of tiles
+                     reads those of A there anyway the first time, and makes the copy while it multiplies
   a buffer           of the workgroup, read where it was computed, if its rows are what a micro-kernel reads
   packed here        computed, or loaded in a way that no pack can take over: packed block by block, too
 """
@@ -44,6 +45,8 @@ class Finder:
     direct: Callable[[Idx], PanelOperand] | None = None
     """The first `count` panels, where they are in their array."""
     count: Idx = 0
+    copied: bool = False
+    """Only once: who reads them there leaves them where `packed` finds them (see `PanelOperand.copy`)."""
 
     def __call__(self, panel: Idx) -> PanelOperand:
         return self.packed(panel)
@@ -83,6 +86,13 @@ class PackedArray:
     """The same for k."""
     verbatim: bool
     """Packing changes no element."""
+
+    def bytes(self, b: Builder) -> Idx:
+        """Of its array as far as it is packed, in the elements of panels."""
+        count = b.times(self.x_extent, self.k_extent)
+        for extent in self.batch_sizes:
+            count = b.times(count, extent)
+        return b.times(count, self.format.bytes)
 
     def plane(self, b: Builder) -> Idx:
         """Bytes of a batch entry."""
@@ -205,7 +215,7 @@ class Operands:
         first = b.div(x0, format.lanes)
         panels = b.ceildiv(b.max(b.min(count, x_count), 0), format.lanes)
 
-        def locate(begin: Idx, end: Idx, few: bool = few) -> Finder:
+        def locate(begin: Idx, end: Idx, where: bool = True) -> Finder:
             k = b.plus(k0, begin)
             pointer, panel_bytes = array.place(b, batch, first, k)
             below = b.times(
@@ -217,19 +227,18 @@ class Operands:
             as_it_is: Idx = 0
             size, k_bytes = itemsize(format.element), format.parts * format.part_bytes
             lies: SSAValue | None = None
-            if few and array.verbatim and role_b:
+            copied = family.tiles and not few
+            if few and where and array.verbatim and role_b:
                 # Rows along x of single k: a vector of them is what a panel would hold.
                 if format.group == 1 and array.x_stride == 1:
                     whole = b.cmp("sle", b.times(panels, format.lanes), x_count)
                     row = b.times(array.k_stride, size)
-                    beside = b.rem(b.plus(row, Caches.line), APART)
-                    apart = b.cmp("sge", beside, 2 * Caches.line)
                     near = b.cmp("sle", b.times(array.k_extent, row), SHARED_BYTES)
                     lies = here
-                    for each in (whole, apart, near):
+                    for each in (whole, spread(b, row), near):
                         lies = b.value(arith.AndIOp(lies, each))
                     here = b.value(arith.XOrIOp(here, lies))
-            elif few and array.verbatim and array.along_k:
+            elif (few or copied) and where and not role_b and array.verbatim and array.along_k:
                 inside = b.both(here, b.cmp("sle", stop, array.k_extent))
                 assert inside is not None
                 whole = b.min(b.div(b.max(x_count, 0), format.lanes), panels)
@@ -258,17 +267,18 @@ class Operands:
             corner = b.ptr(array.matrix, b.times(b.plus(origin, k), size))
             corner = b.ptr(corner, b.times(x0, pitch))
 
-            ahead = family.depth * size if count > STREAMS else 0
+            ahead = family.depth * size if few and count > STREAMS else 0
 
             def rows(i: Idx) -> PanelOperand:
                 start = b.ptr(corner, b.times(b.times(i, format.lanes), pitch))
-                return PanelOperand(start, pitch, format.group * size, None, ahead)
+                copy = find(i).pointer if copied else None
+                return PanelOperand(start, pitch, format.group * size, None, ahead, copy=copy)
 
-            return replace(find, direct=rows, count=as_it_is)
+            return replace(find, direct=rows, count=as_it_is, copied=copied)
 
         def partial(begin: Idx, end: Idx) -> Finder:
             return self.cut(
-                format, locate(begin, end, False), panels, count, b.minus(end, begin), unit
+                format, locate(begin, end, where=False), panels, count, b.minus(end, begin), unit
             )
 
         block = (k0, array.depth) if array.depth else None
@@ -392,6 +402,11 @@ class Operands:
         # A line more: a row of B is written to all panels, which a power of two apart would share sets of caches.
         panel_bytes = capacity * format.lanes * format.bytes + Caches.line
         return self.local(-(-count // format.lanes) * panel_bytes), panel_bytes
+
+
+def spread(b: Builder, pitch: Idx) -> SSAValue:
+    """Do rows so many bytes apart use most sets of the second cache (see `APART`)?"""
+    return b.cmp("sge", b.rem(b.plus(pitch, Caches.line), APART), 2 * Caches.line)
 
 
 def contiguous_axis(e: Evaluator, value: SSAValue) -> int:

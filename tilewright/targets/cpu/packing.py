@@ -14,13 +14,13 @@ from tilewright.codegen.builder import Builder, Idx, function, index, lane_type
 from tilewright.dialects import mach
 from tilewright.dialects.stage import PackOp, YieldOp
 from tilewright.dialects.upstream.arith import folded
-from tilewright.targets.cpu.amx import parts_of
+from tilewright.targets.cpu.amx import TILE_BYTES, parts_of
 from tilewright.targets.cpu.arguments import split
 from tilewright.targets.cpu.dots import is_unsigned
 from tilewright.targets.cpu.evaluate import Position
-from tilewright.targets.cpu.machine import FEW_READS, CpuMachine
+from tilewright.targets.cpu.machine import FEW_COPIES, FEW_READS, CpuMachine
 from tilewright.targets.cpu.memory import Tile, itemsize, plain
-from tilewright.targets.cpu.operands import PACK_ARGUMENTS, PackedArray
+from tilewright.targets.cpu.operands import PACK_ARGUMENTS, PackedArray, spread
 from tilewright.targets.cpu.panels import PanelFormat, block_depth, pack_block
 
 if TYPE_CHECKING:
@@ -83,6 +83,7 @@ def plan_packs(c: FunctionContext, packs: Sequence[PackOp]) -> list[Idx]:
         reads, few = folded(c.e.scalar(op.reads)), FEW_READS
         if not isinstance(reads, int) or reads > few:
             few = b.load(b.ptr(c.argument, c.layout.few_reads), index)
+            few = b.max(few, copies(c, op))
         kept = b.cmp("ne", b.load(place("kept"), index), 0)
         ahead = b.either(kept, b.cmp("sgt", reads, few))
         panels = b.select(ahead, b.ceildiv(x, format_of(op, c.m).lanes), 0)
@@ -96,6 +97,18 @@ def plan_packs(c: FunctionContext, packs: Sequence[PackOp]) -> list[Idx]:
         needed = b.plus(needed, b.select(kept, 0, b.round_up(b.plus(size, 4096), 4096)))
     b.store(b.idx(needed), b.ptr(c.argument, c.layout.needed))
     return extents
+
+
+def copies(c: FunctionContext, op: PackOp) -> Idx:
+    """Reads up to which readers copy rows while they multiply; 0 where micro-kernels need something else than rows."""
+    b, matrix, format = c.b, c.matrices[op.source], format_of(op, c.m)
+    kind, tile = op.result.type, format.group * itemsize(format.element)
+    if tile != TILE_BYTES or not (
+        along_k(op, matrix.strides) and is_verbatim(op, matrix.element, format)
+    ):
+        return 0
+    pitch = b.times(matrix.strides[-2 + kind.k.data], itemsize(format.element))
+    return b.select(spread(b, pitch), FEW_COPIES, 0)
 
 
 def tasks_of(b: Builder, array: PackedArray) -> tuple[Idx, Idx, Idx]:

@@ -8,6 +8,8 @@ nobody has compiled yet, and what each of them takes is added up by the rates of
     copied         a side that is read often is packed once, in front; one that is read a few times by each reader
     read in place  few rows of A beside B's rows along k, A's rows beside few columns; many of these at once come late;
                    rows of B beside few rows of A, vectors of which micro-kernels read as they are
+    both           a reader copies rows of A while tiles of them are multiplied by the first columns of B: where few
+                   threads share memory, it waits for it no longer than for panels
     sums           C goes through the second cache once per block of k
 
 Whether a cache of the core has what is read again decides its rate: A's block of k beside each panel of B, C, the
@@ -27,8 +29,8 @@ from math import ceil, gcd, log2
 
 from tilewright import dtypes
 from tilewright.targets.cpu.machine import (
-    APART,
     DEEP,
+    FEW_COPIES,
     FEW_TURNS,
     FEW_USES,
     SHARED_BYTES,
@@ -37,6 +39,7 @@ from tilewright.targets.cpu.machine import (
     WIDE_COLUMNS,
     CpuMachine,
     few_reads,
+    is_spread,
 )
 from tilewright.uarch.cpu import PanelRates
 from tilewright.uarch.products import PlacedProduct, Side
@@ -127,7 +130,7 @@ class PanelCosts:
         in_rows = kernel.verbatim and p.a.along_k and p.b.tile <= FEW_USES * kernel.wide
         in_turns = kernel.single and not p.b.along_k and p.a.tile <= FEW_TURNS * kernel.rows
         row = p.b.whole * _itemsize(p.types[1])
-        in_turns = in_turns and p.k * row <= SHARED_BYTES and (row + LINE) % APART >= 2 * LINE
+        in_turns = in_turns and p.k * row <= SHARED_BYTES and is_spread(row)
         wide = swapped or (in_rows and kernel.tiles and p.b.tile <= WIDE_COLUMNS)
         depth = kernel.depth * (DEEP if wide else 1)
         blocks = ceil(p.k * max(kernel.bytes, _itemsize(p.types[1])) / depth)
@@ -154,11 +157,13 @@ class PanelCosts:
         ):
             size = max(kernel.bytes, _itemsize(name))
             mine = p.k * side.mean * size
+            copied = kernel.tiles and kernel.verbatim and side is p.a and side.along_k
+            copied = copied and not swapped and self.threads < SHARING and is_spread(p.k * size)
             if side is p.b and side.along_k and short_runs:
                 packed = rates.pack_short_runs
             if not side.loaded:
                 found.append(("copies", mine / rates.pack_rows, True))
-            elif other.tiles > few and side.tile % lanes == 0:
+            elif other.tiles > (max(few, FEW_COPIES) if copied else few) and side.tile % lanes == 0:
                 all_of_it = p.k * side.whole * size
                 written = all_of_it / rates.shared_writes if self.threads >= SHARING else 0.0
                 meeting = rates.meeting if self.threads > 1 else 0.0
@@ -187,7 +192,7 @@ class PanelCosts:
                         found.append(("copies", late * mine / self._stream, True))
                     continue
                 far = p.k * side.whole * _itemsize(name) > COPIED_BYTES
-                packed = min(packed, self._stream) if far else packed
+                packed = min(packed, self._stream) if far and not copied else packed
                 found.append(("copies", bytes / packed, True))
                 block = sums + min(kernel.depth * side.mean, mine)
                 if block > COPIED_BYTES:  # it comes back from farther

@@ -2,7 +2,8 @@
 
 A normal store reads its line first, a third of the traffic of a kernel that only streams. Stores that bypass the cache
 need whole aligned lines, and hurt when the result is small enough to be found in the cache again. So the choice is made
-at run time, per fused group: the result's matrix is at least `STREAM_BYTES` large. The row then runs as
+at run time, per fused group: the result's matrix is at least `STREAM_BYTES` large, together with what the launch reads
+again and again, operands of products. The row then runs as
 
     [0, head)    one masked vector, up to the first aligned element
     [head, main) aligned vectors past the cache
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from tilewright.targets.cpu.fused_plan import Root
 
 STREAM_BYTES = 16 << 20
-"""Results of this size and more do not stay in a core's share of the caches."""
+"""Results of this size and more do not stay in a core's share of the caches, nor smaller ones beside operands."""
 MIN_BYTES = 2 << 10, 8 << 10
 """Of a row of a fused group of one level that starts anywhere in a line, and of a row of several levels."""
 
@@ -65,7 +66,8 @@ def streams(s: FusedEmitter, tile: Tile, row: Idx) -> SSAValue:
     """Is the tile's matrix large, and does a row start with a whole element?"""
     b = s.b
     size = itemsize(tile.element)
-    large = b.cmp("sge", b.times(b.times(tile.extents[0], tile.strides[0]), size), STREAM_BYTES)
+    bytes = b.times(b.times(tile.extents[0], tile.strides[0]), size)
+    large = b.cmp("sge", b.plus(bytes, s.operand_bytes), STREAM_BYTES)
     found = b.both(large, b.cmp("eq", b.rem(phase_of(s, tile, row), size), 0))
     assert found is not None
     return found
