@@ -22,8 +22,13 @@ from xdsl.irdl.declarative_assembly_format import (
     VariadicOperandVariable,
     irdl_custom_directive,
 )
-from xdsl.parser import Parser
+from xdsl.parser import Parser, UnresolvedOperand
 from xdsl.printer import Printer
+
+
+def parse_names(parser: Parser) -> list[UnresolvedOperand]:
+    """`%a, %b, ..`: at least one operand."""
+    return parser.parse_comma_separated_list(parser.Delimiter.NONE, parser.parse_unresolved_operand)
 
 
 class _Spelled(CustomDirective):

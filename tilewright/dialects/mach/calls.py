@@ -37,6 +37,12 @@ KERNEL = "mach.kernel"
 """Attribute of a function that a launch begins: one thread's, or one lane's, program."""
 
 
+def _verify_results(op: CallOp | CallIndirectOp) -> None:
+    count = len(op.results_)
+    if count > 1:
+        raise VerifyException(f"{op.name}: a C function gives at most one result, not {count}")
+
+
 @op_definition
 class CallOp(Op):
     """`%r = mach.call @tw_runtime_fn(%a, %b) : (index, !llvm.ptr) -> i32`: a C function of the
@@ -56,10 +62,7 @@ class CallOp(Op):
     )
 
     def verify_(self) -> None:
-        if len(self.results_) > 1:
-            raise VerifyException(
-                f"mach.call: a C function gives at most one result, not {len(self.results_)}"
-            )
+        _verify_results(self)
 
 
 @op_definition
@@ -77,10 +80,7 @@ class CallIndirectOp(Op):
     )
 
     def verify_(self) -> None:
-        if len(self.results_) > 1:
-            raise VerifyException(
-                f"mach.call_indirect: a C function gives at most one result, not {len(self.results_)}"
-            )
+        _verify_results(self)
 
 
 @op_definition

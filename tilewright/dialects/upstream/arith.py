@@ -37,7 +37,7 @@ from xdsl.printer import Printer
 from xdsl.traits import NoMemoryEffect, Pure
 from xdsl.utils.exceptions import VerifyException
 
-from tilewright.dialects.directives import numbered_word, spelled
+from tilewright.dialects.directives import numbered_word, parse_names, spelled
 from tilewright.dialects.fields import Op, Operand, Result, follows, op_definition, variable
 from tilewright.dialects.upstream.complete import (
     add_effect,
@@ -276,9 +276,7 @@ def _verify_compare(op: Any) -> None:
 def _parse_select(cls: type[IRDLOperation], parser: Parser) -> Operation:
     """`arith.select %c, %a, %b : T`, `... : vector<..xi1>, vector<..xT>`."""
     pos = parser.pos
-    operands = parser.parse_comma_separated_list(
-        parser.Delimiter.NONE, parser.parse_unresolved_operand
-    )
+    operands = parse_names(parser)
     attributes = parser.parse_optional_attr_dict()
     parser.parse_punctuation(":")
     condition: Attribute = i1

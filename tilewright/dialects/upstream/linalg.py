@@ -32,6 +32,7 @@ from xdsl.irdl import IRDLOperation, irdl_attr_definition, param_def
 from xdsl.parser import AttrParser, Parser
 from xdsl.printer import Printer
 
+from tilewright.dialects.directives import parse_names
 from tilewright.dialects.upstream import linalg_composed as composed
 from tilewright.dialects.upstream import linalg_names as names
 from tilewright.dialects.upstream.arith import cast_to
@@ -144,9 +145,7 @@ class _Reader:
     def _operands(self) -> Sequence[SSAValue]:
         parser, at = self.parser, self.parser.pos
         with parser.in_parens():
-            values = parser.parse_comma_separated_list(
-                parser.Delimiter.NONE, parser.parse_unresolved_operand
-            )
+            values = parse_names(parser)
             parser.parse_punctuation(":")
             types = parser.parse_comma_separated_list(parser.Delimiter.NONE, parser.parse_type)
         return parser.resolve_operands(values, types, at)

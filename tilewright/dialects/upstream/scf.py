@@ -34,6 +34,7 @@ from xdsl.traits import (
 )
 from xdsl.utils.exceptions import VerifyException
 
+from tilewright.dialects.directives import parse_names
 from tilewright.dialects.upstream.complete import add_ops, set_custom
 
 
@@ -222,9 +223,7 @@ def _parse_reduce(cls: type[IRDLOperation], parser: Parser) -> Operation:
     """`scf.reduce(%x, %y : T, U) { ... }, { ... }`; without a comma, too, as xDSL prints it."""
     operands: Sequence[SSAValue] = ()
     if parser.parse_optional_punctuation("(") is not None:
-        names = parser.parse_comma_separated_list(
-            parser.Delimiter.NONE, parser.parse_unresolved_operand
-        )
+        names = parse_names(parser)
         parser.parse_punctuation(":")
         types = parser.parse_comma_separated_list(parser.Delimiter.NONE, parser.parse_type)
         operands = parser.resolve_operands(names, types, parser.pos)

@@ -9,6 +9,7 @@ from xdsl.parser import Parser
 from xdsl.printer import Printer
 from xdsl.traits import Pure
 
+from tilewright.dialects.directives import parse_names
 from tilewright.dialects.fields import Inferred, Op, Operand, OptOperand, Result, op_definition
 from tilewright.dialects.xetile import assembly, rules
 from tilewright.dialects.xetile.assembly import Index, IndexList, Indices
@@ -220,9 +221,7 @@ class UpdateTileOffsetOp(Op):
         if parser.parse_optional_punctuation("[") is not None:
             indices = _rest_of_list(parser)
         else:
-            operands = parser.parse_comma_separated_list(
-                parser.Delimiter.NONE, parser.parse_unresolved_operand
-            )
+            operands = parse_names(parser)
             for operand in operands:
                 indices.add(operand)
         attrs = assembly.parse_attr_dict(parser)

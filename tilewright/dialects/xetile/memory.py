@@ -13,6 +13,7 @@ from xdsl.printer import Printer
 from xdsl.traits import MemoryReadEffect
 
 from tilewright.dialects.cache_hints import LEVELS, HintFields, Hints
+from tilewright.dialects.directives import parse_names
 from tilewright.dialects.effects import CACHES, Acts, Writes
 from tilewright.dialects.fields import (
     Op,
@@ -67,9 +68,7 @@ def parse_stored(
 ) -> tuple[SSAValue, SSAValue, list[SSAValue], assembly.AttrDict]:
     """`%value, %tile, %mask {..} : types`: the RFCs write value and tile in both orders."""
     start = parser.pos
-    operands = parser.parse_comma_separated_list(
-        parser.Delimiter.NONE, parser.parse_unresolved_operand
-    )
+    operands = parse_names(parser)
     if not 2 <= len(operands) <= 3:
         parser.raise_error("expected a value, a tile and an optional mask", start, parser.pos)
     attrs = assembly.parse_attr_dict(parser)

@@ -11,6 +11,7 @@ from xdsl.parser import Parser, UnresolvedOperand
 from xdsl.printer import Printer
 from xdsl.traits import Pure
 
+from tilewright.dialects.directives import parse_names
 from tilewright.dialects.fields import Op, Operand, OptOperand, OptProp, Result, op_definition
 from tilewright.dialects.movement import vector_type
 from tilewright.dialects.xetile import assembly, vector_rules
@@ -65,9 +66,7 @@ class TileMmaOp(Op):
 
     @classmethod
     def parse(cls, parser: Parser) -> TileMmaOp:
-        operands = parser.parse_comma_separated_list(
-            parser.Delimiter.NONE, parser.parse_unresolved_operand
-        )
+        operands = parse_names(parser)
         attrs = assembly.parse_attr_dict(parser)
         names = ("wg_map_a", "wg_map_b", "wg_map_c")
         # RFC: one nameless map is the result's, two or three are the operands' in order.

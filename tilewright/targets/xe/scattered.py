@@ -83,23 +83,27 @@ def _vector(type: Attribute) -> Attribute:
     return VectorType(element_of(type), [count_of(type)]) if isinstance(type, VectorType) else type
 
 
+def _words(op: Operation, kind: Attribute) -> tuple[int, int, int]:
+    """What divides the address of a lane's elements, in bytes; bits and number of the words of its one message:
+    elements that come together as aligned words are moved as such."""
+    bits, count = bits_of(element_of(kind)), count_of(kind)
+    known = max(bits // 8, _alignment(op))
+    word = 32 if bits < 32 and known % 4 == 0 and count * bits % 32 == 0 else bits
+    return known, word, count * bits // word
+
+
 def load(s: Context, op: xegpu.LoadGatherOp) -> SSAValue:
     b, kind = s.b, op.value.type
-    element = element_of(kind)
-    bits, count = bits_of(element), count_of(kind)
-    base, address = _address(s, op, element)
+    base, address = _address(s, op, element_of(kind))
     if CLAMPED not in op.attributes:
         address = _guarded(s, op.mask, base, address)
     hints = hints_of(s, op)
-    known = max(bits // 8, _alignment(op))
-    # Elements that come together as aligned words are read as such: one message.
-    word = 32 if bits < 32 and known % 4 == 0 and count * bits % 32 == 0 else bits
-    many = count * bits // word
+    known, word, many = _words(op, kind)
     if hints and base.type == GLOBAL:
         name = f"xe_lsc_load_{word}b_x{many}{hints.suffix}"
         put = b.call(name, [address], [words(many, word)])
         return _from_words(b, put, kind, word)
-    if word == bits:
+    if word == bits_of(element_of(kind)):
         return b.add(mach.LoadOp(address, _vector(kind), alignment=known))
     put = b.put(mach.LoadOp(address, words(many, word), alignment=known))
     return _from_words(b, put, kind, word)
@@ -107,19 +111,15 @@ def load(s: Context, op: xegpu.LoadGatherOp) -> SSAValue:
 
 def store(s: Context, op: xegpu.StoreScatterOp) -> None:
     b, kind = s.b, op.value.type
-    element = element_of(kind)
-    bits, count = bits_of(element), count_of(kind)
-    base, address = _address(s, op, element)
+    base, address = _address(s, op, element_of(kind))
     hints = hints_of(s, op)
-    known = max(bits // 8, _alignment(op))
-    word = 32 if bits < 32 and known % 4 == 0 and count * bits % 32 == 0 else bits
-    many = count * bits // word
+    known, word, many = _words(op, kind)
 
     def write(inner: LaneBuilder) -> None:
         if hints and base.type == GLOBAL:
             value = _to_words(inner, op.value, many, word)
             inner.call(f"xe_lsc_store_{word}b_x{many}{hints.suffix}", [address, value])
-        elif word != bits:
+        elif word != bits_of(element_of(kind)):
             value = _to_words(inner, op.value, many, word)
             inner.put(mach.StoreOp(value, address, alignment=known))
         else:

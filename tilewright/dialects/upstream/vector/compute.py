@@ -14,6 +14,7 @@ from xdsl.printer import Printer
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
+from tilewright.dialects.directives import parse_names
 from tilewright.dialects.fields import Follows, Ints, Op, Operand, Property, Str, op_definition
 from tilewright.dialects.movement import vector_type
 from tilewright.dialects.upstream.arith import element
@@ -112,9 +113,7 @@ class ContractionOp(Op):
     def parse(cls, parser: Parser) -> ContractionOp:
         entries = parser.parse_optional_attr_dict()
         pos = parser.pos
-        operands = parser.parse_comma_separated_list(
-            parser.Delimiter.NONE, parser.parse_unresolved_operand
-        )
+        operands = parse_names(parser)
         parser.parse_punctuation(":")
         types = parser.parse_comma_separated_list(parser.Delimiter.NONE, parser.parse_type)
         parser.parse_keyword("into")

@@ -14,6 +14,7 @@ from xdsl.printer import Printer
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
+from tilewright.dialects.directives import parse_names
 from tilewright.dialects.fields import (
     Follows,
     Given,
@@ -67,9 +68,7 @@ class _StridedSliceOp(Op):
     @classmethod
     def parse(cls, parser: Parser) -> Operation:
         pos = parser.pos
-        operands = parser.parse_comma_separated_list(
-            parser.Delimiter.NONE, parser.parse_unresolved_operand
-        )
+        operands = parse_names(parser)
         entries = cls.entries(parser)
         for name in cls.LISTS:
             if name not in entries:

@@ -44,7 +44,7 @@ from tilewright.targets.cuda.passes.multi_buffering import place_ops
 from tilewright.targets.cuda.products import ProductPlan, plan_product
 from tilewright.targets.cuda.smem import ALIGNMENT
 from tilewright.targets.cuda.staged import copied_layout, memory_of
-from tilewright.targets.cuda.warps import LEAST_STAGES, SPARE, resident_workgroups
+from tilewright.targets.cuda.warps import LEAST_STAGES, OF_THE_BODY, resident_workgroups
 from tilewright.uarch.base import Machine
 
 COPY_BYTES = 16
@@ -125,7 +125,7 @@ def _slots(each: _Copies, machine: Machine, resident: int, taken: int, stages: i
     size = stage.MultiBufferType(1, each.parts).slot_bytes
     slots = 0
     for workgroups in range(resident, 0, -1):
-        room = machine.memories["smem"].size // workgroups - taken - SPARE // workgroups
+        room = machine.memories["smem"].size // workgroups - taken - OF_THE_BODY // workgroups
         slots = min(stages, room // size)
         if slots >= LEAST_STAGES:
             break

@@ -34,7 +34,7 @@ from tilewright.targets.xe.forms import (
     parse,
 )
 from tilewright.targets.xe.tables.base import Table, lanes_of
-from tilewright.targets.xe.tables.intel import fence, named_barrier, row
+from tilewright.targets.xe.tables.intel import PLAIN_EXTENSIONS, fence, named_barrier, row
 from tilewright.targets.xe.tables.rewrite import (
     Instruction,
     SpirvModule,
@@ -43,15 +43,6 @@ from tilewright.targets.xe.tables.rewrite import (
     take,
 )
 
-EXTENSIONS = (
-    "SPV_INTEL_inline_assembly",
-    "SPV_INTEL_split_barrier",
-    "SPV_INTEL_bfloat16_conversion",
-    "SPV_INTEL_subgroups",
-    "SPV_EXT_shader_atomic_float_add",
-    "SPV_EXT_shader_atomic_float_min_max",
-    "SPV_EXT_shader_atomic_float16_add",
-)
 MOST_COMPONENTS = 16
 
 
@@ -303,4 +294,4 @@ def inject(data: bytes) -> bytes:
     return words.data()
 
 
-TABLE = Table("igc", _callee, EXTENSIONS, finish=inject)
+TABLE = Table("igc", _callee, PLAIN_EXTENSIONS, finish=inject)

@@ -33,9 +33,7 @@ from tilewright.targets.xe.forms import (
 from tilewright.targets.xe.tables.base import Table
 from tilewright.targets.xe.tables.rewrite import DECORATE, Instruction, SpirvModule, is_type, take
 
-EXTENSIONS = (
-    "SPV_INTEL_2d_block_io",
-    "SPV_INTEL_subgroup_matrix_multiply_accumulate",
+PLAIN_EXTENSIONS = (
     "SPV_INTEL_inline_assembly",
     "SPV_INTEL_split_barrier",
     "SPV_INTEL_bfloat16_conversion",
@@ -43,6 +41,11 @@ EXTENSIONS = (
     "SPV_EXT_shader_atomic_float_add",
     "SPV_EXT_shader_atomic_float_min_max",
     "SPV_EXT_shader_atomic_float16_add",
+)
+EXTENSIONS = (
+    "SPV_INTEL_2d_block_io",
+    "SPV_INTEL_subgroup_matrix_multiply_accumulate",
+    *PLAIN_EXTENSIONS,
 )
 
 
