@@ -99,11 +99,18 @@ def test_the_stage_computes_the_product(depth: int, rng: np.random.Generator) ->
     np.testing.assert_allclose(c, a.astype(float) @ b.astype(float), atol=1e-3)
 
 
-def test_lines_that_no_panels_divide(threads: ThreadsTarget, rng: np.random.Generator) -> None:
-    """48 bytes: they stand one after the other."""
-    a, b = (rng.integers(-9, 9, (96, 96)).astype("i1") for _ in range(2))
-    c = np.zeros((96, 96), "i4")
-    k.gemm_init_in_loop.options(target="cuda")[2, 2](a, b, c, BM=48, BN=48, BK=32, ACC=tw.i32)
-    np.testing.assert_array_equal(c, a.astype(int) @ b.astype(int))
+@pytest.mark.parametrize("dtype", ["i1", "f2", "f8"])
+@pytest.mark.parametrize("turned", [False, True])
+def test_lines_that_are_no_power_of_two(
+    dtype: str, turned: bool, threads: ThreadsTarget, rng: np.random.Generator
+) -> None:
+    """They stand one after the other; products read them as they do panels."""
+    a, b = (rng.integers(-9, 9, (96, 96)).astype(dtype) for _ in range(2))
+    a = np.asfortranarray(a) if turned else a
+    acc = {"i1": (tw.i32, "i4"), "f2": (tw.f32, "f4"), "f8": (tw.f64, "f8")}[dtype]
+    c = np.zeros((96, 96), acc[1])
+    k.gemm_init_in_loop.options(target="cuda")[2, 2](a, b, c, BM=48, BN=48, BK=32, ACC=acc[0])
+    np.testing.assert_array_equal(c, a.astype(float) @ b.astype(float))
     assert threads.last is not None
-    assert "32x48xi8, order = [1, 0], swizzle = 0" in threads.last.ir["stage"]
+    text = threads.last.ir["stage"]
+    assert "#stage.part<32x48x" in text and "order = [1, 0], swizzle = 0>" in text

@@ -27,8 +27,9 @@ class PartAttr(ParametrizedAttribute):
     """`#stage.part<128x64xbf16, order = [1, 0], swizzle = 128>`: one tile of a slot.
 
     `order` is the tile's, (1, 0) for rows that are contiguous. With a swizzle, panels of that many bytes of the
-    contiguous dimension stand one after the other, and 16-byte chunks of a panel are XORed with its line. With
-    `deinterleaved`, the elements of even number come first in every `DEINTERLEAVED` of a line.
+    contiguous dimension stand one after the other, and 16-byte chunks of a panel are XORed with its line. Without,
+    lines stand one after the other, an odd number of chunks apart. With `deinterleaved`, the elements of even number
+    come first in every `DEINTERLEAVED` of a line.
     """
 
     name = "stage.part"
@@ -75,7 +76,17 @@ class PartAttr(ParametrizedAttribute):
 
     @property
     def bytes(self) -> int:
-        return prod(self.get_shape()) * self.itemsize
+        return (
+            prod(self.get_shape()) * self.itemsize
+            if self.swizzle.data
+            else self.lines[0] * self.pitch
+        )
+
+    @property
+    def pitch(self) -> int:
+        """Bytes from one line to the next where there are no panels: an odd number of chunks of 16, so that the same
+        chunk of eight lines lies in eight banks."""
+        return 16 * (-(-self.lines[1] * self.itemsize // 16) | 1)
 
     @property
     def lines(self) -> tuple[int, int]:

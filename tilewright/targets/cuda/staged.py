@@ -22,7 +22,7 @@ from tilewright.codegen.builder import Builder
 from tilewright.dialects import mach, stage, xetile
 from tilewright.dialects.stage.multi_buffers import buffer_type, is_by_threads
 from tilewright.layout import Layout
-from tilewright.layout.memory import row_major
+from tilewright.layout.memory import strided
 from tilewright.passes.integers import Ranges
 from tilewright.targets.cuda import smem
 from tilewright.targets.cuda.blocked import deinterleaved
@@ -61,7 +61,10 @@ def memory_of(part: stage.PartAttr) -> Layout:
     """Where the elements of a part lie in its slot: in panels, or line by line."""
     lines, length = part.lines
     width = part.swizzle.data
-    memory = smem_tile(lines, length, part.itemsize, width) if width else row_major((lines, length))
+    if width:
+        memory = smem_tile(lines, length, part.itemsize, width)
+    else:
+        memory = strided((lines, length), (part.pitch // part.itemsize, 1))
     if part.deinterleaved:
         memory = deinterleaved(memory, 1)
     return memory if part.row_major else memory.permuted((1, 0))

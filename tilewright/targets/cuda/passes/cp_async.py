@@ -50,8 +50,8 @@ from tilewright.uarch.base import Machine
 COPY_BYTES = 16
 MOST_STAGES = 4
 SWIZZLES = (128, 64, 32, 0)
-"""Bytes of panels, in the order of preference. Lines that no panels divide are an odd number of chunks long: the same
-chunk of eight of them lies in eight banks, as if swizzled."""
+"""Bytes of panels, in the order of preference; 0: none. Addresses of panels part into thread and register, also as
+products read them, where extents are powers of two."""
 
 
 @dataclass
@@ -188,8 +188,9 @@ def _part(load: xetile.LoadTileOp, plans: list[ProductPlan], warps: int) -> stag
     if strides[fast] != 1 or (other is not None and other * size % COPY_BYTES):
         return None
     order = (1, 0) if fast == 1 else (0, 1)
+    lines, line = type.get_shape()[1 - fast], type.get_shape()[fast] * size
     for swizzle in SWIZZLES:
-        if swizzle and type.get_shape()[fast] * size % swizzle:
+        if swizzle and (line % swizzle or line & (line - 1) or lines & (lines - 1)):
             continue
         part = stage.PartAttr(type.get_shape(), type.element_type, order, swizzle)
         layout = copied_layout(part, warps)
