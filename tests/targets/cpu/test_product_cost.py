@@ -54,11 +54,11 @@ def test_short_sides_are_read_where_they_lie_as_fast_by_half_a_block_of_tiles():
     assert once < pairs
 
 
-def test_rows_are_read_twice_beside_one_tile_about_as_fast_as_once_beside_two():
-    """Of one thread, which has them in its second cache the second time."""
+def test_rows_are_read_twice_beside_one_tile_somewhat_slower_than_once_beside_two():
+    """Of one thread, which has them in its second cache the second time: there they lie as far apart."""
     i8 = ("i8", "i8", "i32")
     twice, once = (seconds((31, 4608, 3584), (m, 128), i8, (True, True)) for m in (16, 32))
-    assert 0.8 < twice / once < 1.1
+    assert 1.1 < twice / once < 1.4
 
 
 def test_rows_of_an_array_are_read_once_beside_up_to_four_tiles():
@@ -72,13 +72,24 @@ def test_narrow_strips_of_rows_beside_a_few_rows_cost_little_more_than_wide_ones
     assert wide < narrow < 1.5 * wide
 
 
-def test_columns_that_the_next_program_reads_again_are_near():
-    """Of one thread; each of two reads them itself."""
-    alone, two = (
-        [seconds((m, 1536, 4096), (32, 64), BF16, (True, True), threads) for m in (32, 64)]
-        for threads in (1, 2)
-    )
-    assert alone[1] / alone[0] < 0.95 * two[1] / two[0]
+def test_a_copy_that_the_last_cache_does_not_hold_is_read_from_memory():
+    """B, which is packed once for many rows of A: 16 MB and 64 MB of it."""
+    near, far = (seconds((512, n, 4096), (64, 512), BF16, (True, True), 2) / n for n in (2048, 8192))
+    assert far > 1.2 * near
+
+
+def test_rows_that_lie_apart_come_slower_beside_more_tiles():
+    """Beyond what these take to be multiplied: of four tiles, two lines in six are theirs, of two, two in four."""
+    times = [seconds((m, 8192, 4096), (m, 512), BF16, (True, True)) for m in (16, 32, 64)]
+    slower = replace(PANEL_RATES, tiles=1e6)
+    costs = PanelCosts(machine("amx"), 1, slower)
+
+    def copies(m: int) -> float:
+        a, b = Side(m, m, True, True), Side(512, 8192, True, True)
+        return costs.causes([PlacedProduct(BF16, a, b, 4096, 1)], 16)["copies"]
+
+    assert times == sorted(times)
+    assert copies(64) > 1.2 * copies(32)
 
 
 def test_rows_that_do_not_run_along_k_are_turned_round():
@@ -138,7 +149,7 @@ def test_the_last_of_several_threads_ends_later_and_later_where_they_are_more():
 
 def test_small_programs_share_two_threads_better_than_one_large_one_for_each():
     large, small = (seconds((5, 8192, 2048), (8, n), threads=2) for n in (4096, 256))
-    assert small < 0.9 * large
+    assert small < 0.95 * large
 
 
 def test_what_of_a_tile_lies_outside_of_the_arrays_is_cleared_but_not_multiplied():

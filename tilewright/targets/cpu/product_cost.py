@@ -62,9 +62,9 @@ BLOCK_BYTES = 6 << 17
 """Of the second cache, for a block of A and C, or the part of it that a panel of B adds to."""
 COPIED_BYTES = 1 << 20
 """Of it, for C and an operand's block that a reader packs or fetches."""
-BESIDE_ONE = 4 / 3
-"""Times as fast rows are read where they lie beside one tile of the other side: of the lines that a core has under way
-two in three are theirs, of those beside two tiles two in four."""
+BESIDE_TWO = 4
+"""Rows that tiles read where they lie have two of so many lines that a core has under way beside two tiles of the other
+side; of each tile more there is one line more."""
 PAGE_BYTES = 4096
 """Addresses that differ by multiples of it may share a set of a cache."""
 
@@ -123,7 +123,7 @@ class PanelCosts:
         thin = self._thin(p, kernel.tiles) if floats else None
         if thin is not None:
             return self._thin_costs(p, thin)
-        macs = kernel.rate * rates.hertz
+        macs = kernel.rate * rates.hertz * (rates.tiles if kernel.tiles else 1)
         multiplied = p.k * self._padded(p, kernel) / macs
         found = [("products", multiplied, True)]
         swapped = _swapped(p, kernel)
@@ -169,9 +169,10 @@ class PanelCosts:
                 meeting = rates.meeting if self.threads > 1 else 0.0
                 packing = all_of_it / self.threads / packed
                 found.append(("copies", packing + written + meeting, False))
-                found.append(
-                    ("copies", self._read(p, side, mine, rates.far_panels, all_of_it), True)
-                )
+                far = rates.far_panels
+                if all_of_it > SHARED_BYTES:  # written to memory, and read from there
+                    far = min(far, self._stream)
+                found.append(("copies", self._read(p, side, mine, far, all_of_it), True))
             else:
                 runs = side.mean * blocks if side.along_k else p.k
                 lines = mine if side.along_k else p.k * _whole(side.mean * size, LINE)
@@ -181,9 +182,12 @@ class PanelCosts:
                     found.append(("copies", max(0.0, late) + lines / rates.in_place, True))
                     continue
                 if in_place:
-                    alone = kernel.tiles and 2 * other.tile <= kernel.rows
-                    speed = rates.in_place * (BESIDE_ONE if alone else 1)
-                    near = self._read(p, side, bytes, speed)
+                    if kernel.tiles:
+                        # Lines that lie a row apart come no faster from the second cache, when a program reads again.
+                        tiles = ceil(min(other.tile, WIDE_COLUMNS) / kernel.lanes[0])
+                        near = bytes / (rates.in_place * BESIDE_TWO / (2 + tiles))
+                    else:
+                        near = self._read(p, side, bytes, rates.in_place)
                     beside = near + multiplied
                     late = self._first(p, side, bytes) / self._stream - beside
                     found.append(("copies", near + max(0.0, late), True))
