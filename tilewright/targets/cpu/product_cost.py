@@ -44,8 +44,12 @@ from tilewright.targets.cpu.machine import (
 from tilewright.uarch.cpu import PanelRates
 from tilewright.uarch.products import PlacedProduct, Side
 
-SIDES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 256, 512, 1024, 2048, 4096)
-"""Rows and columns that are tried."""
+SIDES = (
+    *(1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 256, 320, 384, 512, 640, 768),
+    *(1024, 2048, 4096),
+)
+"""Rows and columns that are tried: from 128 to 1024 what cuts extents into as many tiles as there are cores, or twice as
+many, with little left over."""
 LEAST = (16, 32)
 """Shorter rows and columns only of a side that two of them cover."""
 MANY_ROUNDS = 6
