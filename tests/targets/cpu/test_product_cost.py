@@ -74,7 +74,9 @@ def test_narrow_strips_of_rows_beside_a_few_rows_cost_little_more_than_wide_ones
 
 def test_a_copy_that_the_last_cache_does_not_hold_is_read_from_memory():
     """B, which is packed once for many rows of A: 16 MB and 64 MB of it."""
-    near, far = (seconds((512, n, 4096), (64, 512), BF16, (True, True), 2) / n for n in (2048, 8192))
+    near, far = (
+        seconds((512, n, 4096), (64, 512), BF16, (True, True), 2) / n for n in (2048, 8192)
+    )
     assert far > 1.2 * near
 
 
