@@ -48,8 +48,8 @@ SIDES = (
     *(1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 256, 320, 384, 512, 640, 768),
     *(1024, 2048, 4096),
 )
-"""Rows and columns that are tried: steps of a quarter and a half between powers of two leave little over where an extent
-is cut into as many tiles as there are cores."""
+"""Rows and columns that are tried: steps of a quarter and a half between powers of two leave little over where an
+extent is cut into as many tiles as there are cores."""
 LEAST = (16, 32)
 """Shorter rows and columns only of a side that two of them cover."""
 MANY_ROUNDS = 6
