@@ -142,6 +142,8 @@ class PanelRates:
     """A side that micro-kernels read where it lies, bytes per second."""
     late: float
     """Of it, what comes too late at least where it is more rows than a core fetches ahead by itself."""
+    in_tiles: float
+    """A side that tiles of a matrix unit read where it lies, beside two of the other side."""
     pack_lines: float
     """Copies of B where its rows run along columns."""
     pack_runs: float
@@ -179,16 +181,17 @@ class PanelRates:
 
 
 PANEL_RATES: Final = PanelRates(
-    hertz=2.4e9, tiles=0.35, inner=0.45, stream=1.52e10, memory=2.6e11, in_place=2.6e10, late=0.45,
-    pack_lines=1.34e10, pack_runs=1e10, pack_short_runs=2.6e10, pack_rows=4.96e10, pack_columns=1.11e10,
-    run=90.0, panels=9.2e10, far_panels=3.4e10, far_copies=5.8e10, sums=6.8e10, far_sums=1.4e10, row=2.5e-8,
-    program=6.7e-7, thread=1.3e-6, shared_writes=1.2e10, meeting=1.6e-5, uneven=0.25,
+    hertz=2.4e9, tiles=0.35, inner=0.45, stream=1.52e10, memory=2.6e11, in_place=1.65e10, late=0.45,
+    in_tiles=2.6e10, pack_lines=1.34e10, pack_runs=1e10, pack_short_runs=2.6e10, pack_rows=4.96e10,
+    pack_columns=1.11e10, run=90.0, panels=9.2e10, far_panels=3.4e10, far_copies=5.8e10, sums=6.8e10,
+    far_sums=1.4e10, row=2.5e-8, program=6.7e-7, thread=1.3e-6, shared_writes=1.2e10, meeting=1.6e-5,
+    uneven=0.25,
 )  # fmt: skip
 """Fitted to 97 products of drawn shapes, bf16, i8 and f32, each with up to 40 tilings, on 8 and 16 cores of a Xeon with
 AMX and on one of another (2026-11-26, as `benchmarks.panel_rates` does it), starting from a fit to 381 others.
 `inner`, `late` and `far_sums` were then set by hand with 72 more on 1, 4 and 16 cores in view: there the chosen tilings
 run at 0.94 of the best ones (0.92 before); `panels` with 64 more on 1, 2 and 16 cores, and those of before, in view.
-`tiles`, `in_place`, `pack_runs` and `uneven` were fitted to either half of 103 products more, of another day, on 1, 2
+`tiles`, `in_tiles`, `pack_runs` and `uneven` were fitted to either half of 103 products more, of another day, on 1, 2
 and 16 cores (2026-11-28), and lie between the two, which agree.
 Other machines are taken to be alike in proportion."""
 

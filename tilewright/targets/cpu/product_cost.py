@@ -189,7 +189,7 @@ class PanelCosts:
                     if kernel.tiles:
                         # Lines that lie a row apart come no faster from the second cache, when a program reads again.
                         tiles = ceil(min(other.tile, WIDE_COLUMNS) / kernel.lanes[0])
-                        near = bytes / (rates.in_place * BESIDE_TWO / (2 + tiles))
+                        near = bytes / (rates.in_tiles * BESIDE_TWO / (2 + tiles))
                     else:
                         near = self._read(p, side, bytes, rates.in_place)
                     beside = near + multiplied
