@@ -10,8 +10,7 @@ formula (rows of tiles, groups of rows, diagonals), they are the numbers of a gr
 is known of programs side by side is true again then: which tiles they share, and that they can be merged.
 
 Requires: workgroup level; programs that tell nobody who they are (no assertions, nothing printed), no branches
-between blocks. Guarantees: the same
-programs, in another order.
+between blocks. Guarantees: the same programs, in another order.
 """
 
 from __future__ import annotations

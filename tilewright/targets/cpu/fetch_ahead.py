@@ -34,9 +34,8 @@ def fetch_ahead(kernel: gpu.FuncOp) -> None:
         body = loop.body.block
         own = {_source(op) for op in body.walk() if isinstance(op, xt.PrefetchTileOp)}
         later = Later(loop)
-        for op in list(
-            body.walk()
-        ):  # of a branch it is not known whether the next iteration takes it
+        # Of a branch it is not known whether the next iteration takes it: only loads of the body itself.
+        for op in list(body.walk()):
             if isinstance(op, xt.LoadTileOp) and _block_of(op) is body:
                 source = _source(op)
                 if source is not None and is_array_argument(source) and source not in own:
