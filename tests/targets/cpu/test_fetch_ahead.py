@@ -44,6 +44,7 @@ def counted(X, W, T, Y, COUNT, STEP, D: tw.constexpr = 40):
 def arguments(rng: np.random.Generator, dtype: Any = np.float32) -> list[Any]:
     x, w = (rng.standard_normal(s).astype(dtype) for s in ((2, 40), (7, 16, 40)))
     table = rng.integers(-2, 9, 11).astype(np.int32)  # some are no pages
+    table[0] = rng.integers(0, 7)
     return [x, w, table, np.full((2, 16), np.nan, np.float32)]
 
 
