@@ -197,6 +197,39 @@ def test_auto_constexprs_are_chosen_once_per_shapes(x, monkeypatch):
     assert len(asked) == 2 and asked[1].names == ("BM",) and asked[1].given == {"BN": 12}
 
 
+ADDED = 1.0
+
+
+@tw.kernel
+def adding(X, Y, BM: tw.constexpr = tw.auto, BN: tw.constexpr = tw.auto):
+    at = [tw.program_id(0) * BM, tw.program_id(1) * BN]
+    x = tw.load_tile(tw.init_tile(X, at, (BM, BN)))
+    tw.store_tile(x + ADDED, tw.init_tile(Y, at, (BM, BN)))
+
+
+def test_what_a_choice_built_is_compiled_unless_the_program_has_changed(monkeypatch):
+    from tilewright.lang import build
+
+    plain, built = build.build, []
+
+    def noted(function, signature, constexprs, **how):
+        built.append(constexprs)
+        return plain(function, signature, constexprs, **how)
+
+    monkeypatch.setattr(build, "build", noted)
+    x = fresh_rng().standard_normal((40, 64)).astype(np.float32)
+    with knobs.override(cache=False):
+        for added, again in ((1.0, 0), (2.0, 1)):
+            kernel, y = adding.options(target="cpu", num_threads=1), poisoned(x.shape, x.dtype)
+            kernel, values = kernel.resolve(kernel.launcher.bind((x, y), {}))  # builds what is chosen
+            monkeypatch.setitem(globals(), "ADDED", added)
+            before = len(built)
+            sizes = dict(zip(("BM", "BN"), values[2:], strict=True))
+            kernel[tw.cdiv(40, sizes["BM"]), tw.cdiv(64, sizes["BN"])](x, y, **sizes)
+            np.testing.assert_array_equal(y, x + np.float32(added))
+            assert built[-1] == sizes and len(built) == before + again
+
+
 def test_no_garbage_is_collected_while_compile_chooses(monkeypatch):
     from tilewright.targets.base import get_target
 

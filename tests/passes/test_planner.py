@@ -10,7 +10,7 @@ import tilewright as tw
 from tests.draws import fresh_rng
 from tilewright.passes import planner
 from tilewright.passes.launch_cost import Choice, launch_seconds
-from tilewright.passes.planner import CANDIDATES, choose
+from tilewright.passes.planner import CANDIDATES, choose, descend
 from tilewright.runtime.key import signature_of
 from tilewright.targets.base import CompileOptions
 from tilewright.uarch.base import GENERIC
@@ -53,6 +53,8 @@ class Request:
             return kernel.build(signature, values, CompileOptions()).module
 
         self.build = build
+        self.spared = []
+        self.spare = lambda choice, module: self.spared.append(choice)
         self.memory = {}
 
 
@@ -108,12 +110,25 @@ def test_cost_follows_the_shapes():
 def test_few_kernels_are_built():
     """One for each size left open, the first, and the choice: all others are resized."""
     request = Request(product, *arrays((512, 512), (512, 512), (512, 512)))
-    choose(request)
+    assert request.spared == [choose(request)], "nobody builds that again"
     assert request.built == 5
     other = Request(product, *arrays((96, 512), (512, 2048), (96, 2048)))
     other.memory = request.memory
     choose(other)
     assert request.built == 5 and other.built <= 1
+
+
+def test_what_costs_nothing_is_let_be():
+    asked = []
+
+    def cost(choice):
+        asked.append(choice)
+        return float(abs(choice[0] - 7))
+
+    ways = [range(12), range(100, 140)]
+    assert descend((0, 120), ways, cost) == ((7, 120), 0.0)
+    assert {second for _, second in asked} == {100, 120, 139}
+    assert descend((0, 120), ways, lambda choice: inf if choice[1] != 130 else 1.0)[1] == 1.0
 
 
 @tw.kernel

@@ -18,6 +18,7 @@ from tilewright.lang.annotations import auto
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
 
+    from tilewright.lang.build import Built
     from tilewright.lang.kernel import Kernel
     from tilewright.runtime.search import Candidate, Progress
     from tilewright.runtime.tuning import Tuned
@@ -45,6 +46,8 @@ class AutoRequest:
     """The kernel IR for values of the chosen constexprs: what a choice would compile."""
     memory: dict[str, Any]
     """What the target remembers of the kernel for arguments of these types, whatever their shapes."""
+    spare: Callable[[Mapping[str, Any], ModuleOp], None]
+    """Hands back what `build` made last, for these values, as it was made: what is chosen compiles it."""
 
     def about(self, kernel: str) -> str:
         """The launch, for people: ``gemm(f32[64, 64], index, N=3)``."""
@@ -258,13 +261,22 @@ class Chooser:
         names = tuple(name for name, value in constexprs.items() if value is auto)
         given = {name: value for name, value in constexprs.items() if value is not auto}
         signature = signature_of(types)
+        last: list[tuple[Built, Callable[[], bool]]] = []
 
         def build(trial: Mapping[str, Any]) -> ModuleOp:
-            return self.kernel.build(signature, {**given, **trial}, options).module
+            watch = self.kernel.watch()
+            last[:] = [(self.kernel.build(signature, {**given, **trial}, options), watch)]
+            return last[0][0].module
+
+        def spare(trial: Mapping[str, Any], module: ModuleOp) -> None:
+            for built, unchanged in last:
+                if built.module is module:
+                    self.kernel.spare(built, signature, {**given, **trial}, options, unchanged)
+            last.clear()
 
         key = options, signature, _texts(given)
         memory = self._planned.setdefault(key, {})
-        return AutoRequest(names, given, tuple(types), build, memory), types, options
+        return AutoRequest(names, given, tuple(types), build, memory, spare), types, options
 
     def explained(self, values: Sequence[Any]) -> Explanation:
         """What there is to say of the choice for such a launch."""

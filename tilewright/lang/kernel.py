@@ -73,6 +73,8 @@ class Kernel(KernelFunction):
         self._with_none: dict[frozenset[str], Kernel] = {}
         self.chooser = Chooser(self)
         self._repeaters: dict[Any, Callable[..., None]] = {}
+        self._spare: dict[Any, tuple[Built, Callable[[], bool]]] = {}
+        """What was built for a choice, and is as it was: the next to build the very same takes it."""
 
     # What a launcher asks of a front end (tilewright.runtime.launch.Program).
 
@@ -105,6 +107,9 @@ class Kernel(KernelFunction):
         """The kernel IR for arguments of these types and these constexprs."""
         from tilewright.lang.build import build
 
+        found = self._spare.pop(_build_key(signature, constexprs, options), None)
+        if found is not None and found[1]():
+            return found[0]
         left = [name for name, value in constexprs.items() if value is auto]
         if left:
             raise LaunchError(
@@ -120,6 +125,18 @@ class Kernel(KernelFunction):
             subgroups=self.subgroups,
             fastmath=options.fastmath,
         )
+
+    def spare(
+        self,
+        built: Built,
+        signature: Signature,
+        constexprs: Mapping[str, Any],
+        options: CompileOptions,
+        unchanged: Callable[[], bool],
+    ) -> None:
+        """Takes back what :meth:`build` made of these, which nobody has changed or keeps, for the next that asks for
+        it. `unchanged`: a :meth:`watch` from before."""
+        self._spare = {_build_key(signature, constexprs, options): (built, unchanged)}
 
     def fingerprint(self) -> str | None:
         """Digest of everything that :meth:`build` reads; None when there is none."""
@@ -300,6 +317,16 @@ class Kernel(KernelFunction):
             return str(chosen.variant_for(values).chooser.explained(values))
         except TilewrightError as error:
             raise error.bare() from error.__cause__
+
+
+def _build_key(
+    signature: Signature, constexprs: Mapping[str, Any], options: CompileOptions
+) -> tuple[Any, ...]:
+    """What a kernel's IR depends on beside its source."""
+    from tilewright.runtime.binding import constexpr_likeness
+
+    likes = tuple((name, constexpr_likeness(v, name)) for name, v in constexprs.items())
+    return signature, frozenset(likes), options.fastmath
 
 
 @overload

@@ -43,16 +43,23 @@ def descend(
     """From a choice to one that no other value of one place makes cheaper, and its cost.
 
     `ways`: the values of each place. `cost` may be asked for one choice several times; inf is a choice that cannot be.
+    A place of which neither the first value nor the last costs anything else is let be.
     """
+
+    def other(i: int, value: T) -> tuple[T, ...]:
+        return (*best[:i], value, *best[i + 1 :])
+
     best, least = start, cost(start)
     improved = True
     while improved:
         improved = False
         for i in reversed(range(len(best))):
+            if all(cost(other(i, value)) == least < inf for value in (ways[i][0], ways[i][-1])):
+                continue
             for value in ways[i]:
-                other = (*best[:i], value, *best[i + 1 :])
-                if other != best and (new := cost(other)) < least * 0.999:
-                    best, least, improved = other, new, True
+                new = other(i, value)
+                if new != best and (now := cost(new)) < least * 0.999:
+                    best, least, improved = new, now, True
     return best, least
 
 
@@ -88,6 +95,11 @@ class Request(Protocol):
     @property
     def memory(self) -> dict[str, Any]:
         """What a target found out about the kernel for arguments of these types, whatever their shapes."""
+        ...
+
+    @property
+    def spare(self) -> Callable[[Mapping[str, Any], ModuleOp], None]:
+        """Hands back what `build` made last, for these values, as it was made: what is chosen compiles it."""
         ...
 
 
@@ -172,7 +184,9 @@ class _Programs:
     def __init__(
         self, request: Request, rated: Callable[[ModuleOp], Rates], model: ProductModel | None
     ):
-        self.build = lambda sizes: request.build(dict(zip(request.names, sizes, strict=True)))
+        self.named = lambda sizes: dict(zip(request.names, sizes, strict=True))
+        self.build = lambda sizes: request.build(self.named(sizes))
+        self.spare = request.spare
         self.rated, self.model = rated, model
         self.known: dict[tuple[int, ...], Program | TilewrightError] = {}
         self.built: set[tuple[int, ...]] = set()
@@ -203,23 +217,29 @@ class _Programs:
             except TilewrightError as error:
                 return error
         self.built.add(sizes)
+        return self._as_built(sizes)[0]
+
+    def _as_built(self, sizes: tuple[int, ...]) -> tuple[Program | TilewrightError, ModuleOp | None]:
         try:
             module = self.build(sizes)
-            return Program.of(module, self.rated(module), self.model)
+            return Program.of(module, self.rated(module), self.model), module
         except TilewrightError as error:
-            return error
+            return error, None
 
     def confirm(self, sizes: tuple[int, ...]) -> bool:
         """Is the kernel at these sizes what it was taken for? If not, from now on all are built."""
         with self.lock:
             if sizes in self.built or self.resizable is None:
                 return sizes in self.built
-            taken, resizable = self.known.get(sizes), self.resizable
-            self.resizable = None
-            made = self._made(sizes)
-            same = isinstance(taken, Program) and isinstance(made, Program) and made.is_like(taken)
-            if same or (isinstance(taken, TilewrightError) and isinstance(made, TilewrightError)):
-                self.known[sizes], self.resizable = made, resizable
+            self.built.add(sizes)
+            taken, (made, module) = self.known.get(sizes), self._as_built(sizes)
+            if isinstance(made, TilewrightError) and isinstance(taken, TilewrightError):
                 return True
+            if isinstance(made, Program) and isinstance(taken, Program) and made.is_like(taken):
+                assert module is not None
+                self.spare(self.named(sizes), module)
+                return True
+            self.resizable = None
             self.known.clear()
+            self.known[sizes] = made
             return False
