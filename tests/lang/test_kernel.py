@@ -221,7 +221,9 @@ def test_what_a_choice_built_is_compiled_unless_the_program_has_changed(monkeypa
     with knobs.override(cache=False):
         for added, again in ((1.0, 0), (2.0, 1)):
             kernel, y = adding.options(target="cpu", num_threads=1), poisoned(x.shape, x.dtype)
-            kernel, values = kernel.resolve(kernel.launcher.bind((x, y), {}))  # builds what is chosen
+            kernel, values = kernel.resolve(
+                kernel.launcher.bind((x, y), {})
+            )  # builds what is chosen
             monkeypatch.setitem(globals(), "ADDED", added)
             before = len(built)
             sizes = dict(zip(("BM", "BN"), values[2:], strict=True))

@@ -25,6 +25,22 @@ def halves(X, Y, BM: tw.constexpr = tw.auto, BN: tw.constexpr = tw.auto):
     tw.store_tile(total, tw.init_tile(Y, [m, 0], (BM // 2, 2 * BN + 8)))
 
 
+@tw.kernel
+def summed(X, Y, BM: tw.constexpr = tw.auto, BN: tw.constexpr = tw.auto):
+    """An extent that is a sum of two sizes."""
+    m, n = tw.program_id(0) * BM, tw.program_id(1) * BN
+    x = tw.load_tile(tw.init_tile(X, [m, n], (BM, BM + 3 * BN)))
+    tw.store_tile(x, tw.init_tile(Y, [m, n], (BM, BM + 3 * BN)))
+
+
+@tw.kernel
+def limited(X, Y, BM: tw.constexpr = tw.auto, BN: tw.constexpr = tw.auto):
+    """A kernel that has only one of the sizes large."""
+    tw.static_assert(BM * BN <= 1 << 17)
+    at = [tw.program_id(0) * BM, tw.program_id(1) * BN]
+    tw.store_tile(tw.load_tile(tw.init_tile(X, at, (BM, BN))), tw.init_tile(Y, at, (BM, BN)))
+
+
 def request_of(kernel):
     if kernel is attention_kernel:
         q, k, v, o = arrays(*4 * [(4, 512, 48)])
@@ -45,8 +61,8 @@ def canonical(module: ModuleOp) -> str:
 
 @pytest.mark.parametrize(
     "kernel",
-    [product, rows, halves, attention_kernel],
-    ids=["product", "rows", "halves", "attention"],
+    [product, rows, halves, attention_kernel, summed, limited],
+    ids=["product", "rows", "halves", "attention", "summed", "limited"],
 )
 def test_as_if_built(kernel):
     request, rng = request_of(kernel), fresh_rng()

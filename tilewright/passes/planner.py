@@ -219,7 +219,9 @@ class _Programs:
         self.built.add(sizes)
         return self._as_built(sizes)[0]
 
-    def _as_built(self, sizes: tuple[int, ...]) -> tuple[Program | TilewrightError, ModuleOp | None]:
+    def _as_built(
+        self, sizes: tuple[int, ...]
+    ) -> tuple[Program | TilewrightError, ModuleOp | None]:
         try:
             module = self.build(sizes)
             return Program.of(module, self.rated(module), self.model), module

@@ -1,9 +1,12 @@
 """A kernel at many sizes from few builds: its IR as an affine function of its constexprs.
 
-A kernel is built from its text at one choice of sizes, and once more with each of the sizes another one. Where these
-modules differ in numbers alone (extents of types, steps, constants), the first with its numbers set is any other one:
+A kernel is built from its text at one choice of sizes, and once more with all of them others. Where these modules
+differ in numbers alone (extents of types, steps, constants), the first with its numbers set is any other one:
 
     vector<176x208xf32>, vector<464x208xf32>, vector<176x496xf32>   ->   vector<BM x BN x f32>
+
+By how much a number differs tells which of the sizes it depends on, for each differs by a prime of its own. Where it
+does not, as of a sum of two of them, the kernel is built once more with each of the sizes another one.
 
 Numbers that are no such function (a product of two sizes, a size's next power of two) go unnoticed where the builds do
 not tell: who relies on a choice builds it.
@@ -12,6 +15,7 @@ not tell: who relies on a choice builds it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from xdsl.dialects.builtin import (
@@ -24,11 +28,20 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, Operation, ParametrizedAttribute, SSAValue
 from xdsl.utils.exceptions import VerifyException
 
+from tilewright.diagnostics import TilewrightError
+
 T = TypeVar("T")
+_Slope = dict[int, tuple[int, int]]
+"""Of a number, by the sizes that it depends on: by so much it grows where the size grows by so much."""
+_Slopes = Callable[[Sequence[int]], _Slope]
 
 FIRST = (176, 208, 272, 304, 368)
 """Sizes that kernels do not have of themselves, whose constants would be one with those of a size."""
 OTHER = (464, 496, 592, 656, 688)
+GRAIN = 16
+"""Sizes are multiples of it, so that a half or a quarter of them is a whole number."""
+PRIMES = (43, 53, 61, 67, 71)
+"""By so many times `GRAIN` sizes differ where all of them do."""
 
 
 class NotAffineError(Exception):
@@ -45,34 +58,38 @@ class Resizable:
         if count > len(FIRST):
             raise NotAffineError
         first = FIRST[:count]
-        others = [(*first[:i], OTHER[i], *first[i + 1 :]) for i in range(count)]
-        modules = [build(sizes) for sizes in (first, *others)]
-        ops = [list(module.walk()) for module in modules]
-        if len({_structure(each) for each in ops}) > 1:
-            raise NotAffineError
-        self.module = modules[0]
+        self.module = build(first)
         """Always the same, with other numbers."""
         self._types: list[tuple[SSAValue, _Places]] = []
         self._properties: list[tuple[Operation, str, _Places]] = []
-        known: dict[tuple[Attribute, ...], _Places] = {}
-        for same in zip(*ops, strict=True):
-            for values in zip(*map(_defined, same), strict=True):
-                self._note(known, self._types, (values[0],), [v.type for v in values])
-            for name in same[0].properties:
-                held = [op.properties[name] for op in same]
-                self._note(known, self._properties, (same[0], name), held)
+        all_others = [tuple(n + GRAIN * p for n, p in zip(first, PRIMES, strict=False))]
+        try:
+            self._compare([build(sizes) for sizes in all_others], partial(_slope_of_one, count))
+        except (NotAffineError, TilewrightError):
+            each_other = [(*first[:i], OTHER[i], *first[i + 1 :]) for i in range(count)]
+            self._compare([build(sizes) for sizes in each_other], _slopes_of_each)
         self.at(first)
 
-    @staticmethod
-    def _note(
-        known: dict[tuple[Attribute, ...], _Places],
-        places: list[Any],
-        place: tuple[Any, ...],
-        held: Sequence[Attribute],
-    ) -> None:
-        if any(attribute != held[0] for attribute in held):
-            alike = tuple(held)
-            places.append((*place, known.setdefault(alike, _Places(alike))))
+    def _compare(self, others: Sequence[ModuleOp], slopes: _Slopes) -> None:
+        """Notes what differs in the others."""
+        ops = [list(module.walk()) for module in (self.module, *others)]
+        if len({_structure(each) for each in ops}) > 1:
+            raise NotAffineError
+        known: dict[tuple[Attribute, ...], _Places] = {}
+        types, properties = list[Any](), list[Any]()
+
+        def note(places: list[Any], place: tuple[Any, ...], held: tuple[Attribute, ...]) -> None:
+            if any(attribute != held[0] for attribute in held):
+                if held not in known:
+                    known[held] = _Places(held, slopes)
+                places.append((*place, known[held]))
+
+        for same in zip(*ops, strict=True):
+            for values in zip(*map(_defined, same), strict=True):
+                note(types, (values[0],), tuple([v.type for v in values]))
+            for name in same[0].properties:
+                note(properties, (same[0], name), tuple([op.properties[name] for op in same]))
+        self._types, self._properties = types, properties
 
     def at(self, sizes: tuple[int, ...]) -> ModuleOp:
         """The kernel at these sizes: `module`, with their numbers."""
@@ -86,11 +103,17 @@ class Resizable:
 class _Places:
     """Places of a kernel that hold the same at all sizes."""
 
-    def __init__(self, held: tuple[Attribute, ...]):
-        """`held`: with FIRST, and with each of OTHER."""
-        self.made = _function(held)
-        self.of = [i for i, attribute in enumerate(held[1:]) if attribute != held[0]]
+    def __init__(self, held: tuple[Attribute, ...], slopes: _Slopes):
+        """`held`: with FIRST, and with others."""
+        self.of: list[int] = []
         """The sizes that it depends on."""
+
+        def noted(numbers: Sequence[int]) -> _Slope:
+            found = slopes(numbers)
+            self.of += found.keys() - self.of
+            return found
+
+        self.made = _function(held, noted)
         self.known: dict[tuple[int, ...], Attribute] = {}
 
     def at(self, sizes: tuple[int, ...]) -> Attribute:
@@ -122,26 +145,30 @@ def _structure(ops: Sequence[Operation]) -> tuple[Any, ...]:
     )
 
 
-def _function(held: tuple[Attribute, ...]) -> Callable[[tuple[int, ...]], Attribute]:
-    """What tells of sizes what is in a place that holds these with FIRST, and with each of OTHER."""
+def _function(
+    held: tuple[Attribute, ...], slopes: _Slopes
+) -> Callable[[tuple[int, ...]], Attribute]:
+    """What tells of sizes what is in a place that holds these with FIRST, and with others."""
     first = held[0]
     if all(attribute == first for attribute in held):
         return lambda sizes: first
     if any(type(attribute) is not type(first) for attribute in held):
         raise NotAffineError
     if isinstance(first, IntAttr):
-        data = [a.data for a in held if isinstance(a, IntAttr)]
-        return lambda sizes: IntAttr(_affine(data, sizes))
+        number = _affine([a.data for a in held if isinstance(a, IntAttr)], slopes)
+        return lambda sizes: IntAttr(number(sizes))
     if isinstance(first, DenseArrayBase) and isinstance(first.elt_type, IntegerType):
         element = first.elt_type
-        numbers = list(_together([a.get_values() for a in held if isinstance(a, DenseArrayBase)]))
-        return lambda s: DenseArrayBase.from_list(element, [_affine(n, s) for n in numbers])
+        values = _together([a.get_values() for a in held if isinstance(a, DenseArrayBase)])
+        numbers = [_affine(each, slopes) for each in values]
+        return lambda s: DenseArrayBase.from_list(element, [each(s) for each in numbers])
     if isinstance(first, ArrayAttr):
-        parts = _functions([a.data for a in held if isinstance(a, ArrayAttr)])
+        parts = _functions([a.data for a in held if isinstance(a, ArrayAttr)], slopes)
         return lambda sizes: ArrayAttr(part(sizes) for part in parts)
     if isinstance(first, ParametrizedAttribute):
         kind = type(first)
-        parts = _functions([a.parameters for a in held if isinstance(a, ParametrizedAttribute)])
+        given = [a.parameters for a in held if isinstance(a, ParametrizedAttribute)]
+        parts = _functions(given, slopes)
 
         def made(sizes: tuple[int, ...]) -> Attribute:
             try:
@@ -154,9 +181,9 @@ def _function(held: tuple[Attribute, ...]) -> Callable[[tuple[int, ...]], Attrib
 
 
 def _functions(
-    held: Sequence[Sequence[Attribute]],
+    held: Sequence[Sequence[Attribute]], slopes: _Slopes
 ) -> list[Callable[[tuple[int, ...]], Attribute]]:
-    return [_function(part) for part in _together(held)]
+    return [_function(part, slopes) for part in _together(held)]
 
 
 def _together(parts: Sequence[Sequence[T]]) -> Iterable[tuple[T, ...]]:
@@ -166,14 +193,33 @@ def _together(parts: Sequence[Sequence[T]]) -> Iterable[tuple[T, ...]]:
     return zip(*parts, strict=True)
 
 
-def _affine(numbers: Sequence[int], sizes: tuple[int, ...]) -> int:
-    """The number at these sizes of one that is `numbers` with FIRST and with each of OTHER."""
-    found, over = numbers[0], 1
-    for number, size, first, other in zip(numbers[1:], sizes, FIRST, OTHER, strict=False):
-        if number != numbers[0]:
-            gap = other - first
-            found = found * gap + over * (number - numbers[0]) * (size - first)
-            over *= gap
-    if found % over:
+def _slope_of_one(count: int, numbers: Sequence[int]) -> _Slope:
+    """Of a number that depends on one of so many sizes at most, and is this with FIRST and with all of them others."""
+    more = numbers[1] - numbers[0]
+    if not more:
+        return {}
+    found = [i for i in range(count) if more % PRIMES[i] == 0]
+    if len(found) != 1:
         raise NotAffineError
-    return found // over
+    return {found[0]: (more, GRAIN * PRIMES[found[0]])}
+
+
+def _slopes_of_each(numbers: Sequence[int]) -> _Slope:
+    """Of one that is this with FIRST and with each of OTHER."""
+    gaps = [(n - numbers[0], b - a) for n, a, b in zip(numbers[1:], FIRST, OTHER, strict=False)]
+    return {i: (more, gap) for i, (more, gap) in enumerate(gaps) if more}
+
+
+def _affine(numbers: Sequence[int], slopes: _Slopes) -> Callable[[tuple[int, ...]], int]:
+    """The number at sizes of one that is this with FIRST, and with others."""
+    first, found = numbers[0], slopes(numbers)
+
+    def number(sizes: tuple[int, ...]) -> int:
+        at, over = first, 1
+        for i, (more, gap) in found.items():
+            at, over = at * gap + over * more * (sizes[i] - FIRST[i]), over * gap
+        if at % over:
+            raise NotAffineError
+        return at // over
+
+    return number
