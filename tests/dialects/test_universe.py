@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from xdsl.irdl import IRDLOperation
+from xdsl.irdl.declarative_assembly_format import FormatProgram
 from xdsl.universe import Universe
 
 from tilewright.dialects import own_dialects
@@ -32,6 +34,14 @@ def test_no_name_is_taken() -> None:
 
     assert not set(TILEWRIGHT_UNIVERSE.all_dialects) & set(get_all_dialects())
     assert set(TILEWRIGHT_UNIVERSE.all_dialects) == set(own_dialects())
+
+
+def test_every_format_can_be_read() -> None:
+    """A format is read when it is first used, so that nothing else tells of one that nobody could read."""
+    known = [op for load in own_dialects().values() for op in load().operations]
+    told = [(op, op.assembly_format) for op in known if issubclass(op, IRDLOperation)]
+    stated = [FormatProgram.from_str(text, op.get_irdl_definition()) for op, text in told if text]
+    assert len(stated) > 50
 
 
 @pytest.mark.skipif(not installed(), reason="the package is not installed: no entry point")

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
+from typing import TYPE_CHECKING
 
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import IntegerType, MemRefType, Signedness, VectorType
@@ -20,8 +21,10 @@ from tilewright.codegen.registers import DYNAMIC, strided_form
 from tilewright.dialects.elementwise import retyped
 from tilewright.dialects.upstream.arith import folded
 from tilewright.dialects.upstream.views import View, viewed
-from tilewright.dialects.xetile import InitTileOp
 from tilewright.dtypes import from_mlir
+
+if TYPE_CHECKING:
+    from tilewright.dialects.xetile import InitTileOp
 
 
 def plain(type: Attribute) -> Attribute:

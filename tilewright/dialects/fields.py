@@ -58,6 +58,7 @@ from xdsl.irdl import (
     var_operand_def,
     var_result_def,
 )
+from xdsl.irdl.declarative_assembly_format import FormatProgram
 from xdsl.utils.exceptions import VerifyException
 
 Value = SSAValue | Operation
@@ -414,14 +415,27 @@ def dialect(name: str, contents: Mapping[str, Any], *more: type[Operation]) -> D
     return Dialect(name, ops, [each for each in own if issubclass(each, Attribute)])
 
 
+def set_format(op: type[IRDLOperation], text: str) -> None:
+    """Gives an op a declarative format, which is read when the first op of its class is parsed or printed: most
+    programs have few of the ops that are known."""
+    kind: Any = op
+    read = cache(lambda: FormatProgram.from_str(text, op.get_irdl_definition()))
+    kind.parse = classmethod(lambda cls, parser: read().parse(parser, cls))
+    kind.print = lambda op, printer: read().print(printer, op)
+
+
 def op_definition(cls: type[OpT]) -> type[OpT]:
     """What xDSL's decorator of this name does, and properties that read as Python values.
 
     Properties that the format of an op does not name stand among its attributes.
     """
-    if cls.assembly_format is not None and not hasattr(cls, "irdl_options"):
+    text, cls.assembly_format = cls.assembly_format, None
+    if text is not None and not hasattr(cls, "irdl_options"):
         cls.irdl_options = (ParsePropInAttrDict(),)
     cls = irdl_op_definition(cls)
+    if text is not None:
+        cls.assembly_format = text
+        set_format(cls, text)
     names = cls.get_irdl_definition().accessor_names
     for name, each in cls.__fields__.items():
         if isinstance(each, Property) and each.out is not None:

@@ -40,6 +40,7 @@ from tilewright.passes.inline_calls import called_function
 from tilewright.passes.kernel import LEVEL, kernel_of, level_of
 from tilewright.passes.kernel_outlining import outline_launches
 from tilewright.passes.level import state_launch
+from tilewright.passes.linalg import is_structured
 from tilewright.passes.loop_nests import loop_nests
 from tilewright.passes.observer import Observer, ignore
 from tilewright.passes.outer_loops_to_grid import outer_loops_to_grid
@@ -147,8 +148,6 @@ def host_to_tiles(
 
     `say` is called with the reason why such a function stays as it is; without it that is raised.
     """
-    from tilewright.passes.linalg.bufferize import is_structured
-
     if is_structured(module):
         from tilewright.passes.linalg.to_xetile import linalg_to_xetile
 

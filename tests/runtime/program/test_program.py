@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -28,6 +30,21 @@ def test_subgroup_kernel_launched_from_host_code(target, capsys):
     assert capsys.readouterr().out == "[ALLCLOSE: TRUE]\n"
     if target == "cpu":
         assert said == ["@gemm: subgroup level, compiled for cpu"]
+
+
+def test_what_a_program_does_not_need_is_not_imported():
+    """A third of what a small program takes is imports: no executor, no linalg, no lowering for Intel GPUs here."""
+    names = ("reference.launch", "passes.linalg.bufferize", "dialects.stage", "passes.xegpu.lanes")
+    code = f"""
+import sys
+from tilewright.dialects.text import parse_module
+from tilewright.runtime.program import run_program
+text = open({str(HERE / "gemm_subgroup.mlir")!r}).read()
+print(run_program(parse_module(text, "program.mlir"), target="cpu", say=print))
+print([name for name in {names} if f"tilewright.{{name}}" in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert done.stdout.split("\n")[-3:] == ["[]", "[]", ""], done.stdout + done.stderr
 
 
 def test_a_wrong_kernel_is_told(capsys):

@@ -17,10 +17,12 @@ from xdsl.irdl import (
     OpDef,
     OptPropertyDef,
 )
-from xdsl.irdl.declarative_assembly_format import CustomDirective, FormatProgram
+from xdsl.irdl.declarative_assembly_format import CustomDirective
 from xdsl.parser import Parser
 from xdsl.printer import Printer
 from xdsl.traits import MemoryEffect
+
+from tilewright.dialects import fields
 
 OpClass = type[IRDLOperation]
 Parse = Callable[[Any, Parser], Operation]
@@ -37,16 +39,7 @@ def set_format(
     """Give ops a declarative assembly format, as their definition could have stated it."""
     for op in ops:
         definition(op).custom_directives |= {directive.__name__: directive for directive in using}
-        program = FormatProgram.from_str(assembly_format, definition(op))
-        set_custom(op, _parse_with(program), _print_with(program))
-
-
-def _parse_with(program: FormatProgram) -> Parse:
-    return lambda cls, parser: program.parse(parser, cls)
-
-
-def _print_with(program: FormatProgram) -> Print:
-    return lambda self, printer: program.print(printer, self)
+        fields.set_format(op, assembly_format)
 
 
 def set_custom(op: OpClass, parse: Parse, print: Print) -> None:
@@ -65,10 +58,10 @@ def set_result(op: OpClass, name: str, constraint: AttrConstraint | type[Attribu
     _replace(definition(op).results, name, constraint)
 
 
-def _replace(fields: list[tuple[str, Any]], name: str, constraint: Any) -> None:
-    index = [field for field, _ in fields].index(name)
-    kind = type(fields[index][1])
-    fields[index] = (name, kind(constraint))
+def _replace(held: list[tuple[str, Any]], name: str, constraint: Any) -> None:
+    index = [field for field, _ in held].index(name)
+    kind = type(held[index][1])
+    held[index] = (name, kind(constraint))
 
 
 def add_optional_property(

@@ -1,1 +1,22 @@
 """From linalg on tensors or memrefs to tile programs: buffers, then what is computed together, then tiles."""
+
+from __future__ import annotations
+
+from xdsl.dialects.builtin import ModuleOp, TensorType, UnrankedTensorType
+from xdsl.ir import Operation, SSAValue
+
+
+def is_structured(module: ModuleOp) -> bool:
+    """Whether a module has ops of linalg, or tensors."""
+    dialects = ("linalg.", "tensor.", "bufferization.")
+    return any(
+        op.name.startswith(dialects) or any(map(is_tensor, _values(op))) for op in module.walk()
+    )
+
+
+def _values(op: Operation) -> list[SSAValue]:
+    return [*op.operands, *op.results, *(a for r in op.regions for b in r.blocks for a in b.args)]
+
+
+def is_tensor(value: SSAValue) -> bool:
+    return isinstance(value.type, TensorType | UnrankedTensorType)

@@ -34,6 +34,7 @@ from tilewright.diagnostics import unsupported
 from tilewright.dialects.elementwise import is_elementwise
 from tilewright.dialects.upstream.scf import ForallOp, InParallelOp
 from tilewright.passes.emit import Before
+from tilewright.passes.linalg import is_structured, is_tensor
 from tilewright.passes.linalg.accesses import subview_type
 from tilewright.passes.linalg.forms import (
     FORMS,
@@ -52,7 +53,7 @@ def bufferize(module: ModuleOp) -> None:
     concerned = [
         op
         for op in module.walk()
-        if any(map(_is_tensor, (*op.operands, *op.results))) or op.name in _FORMS
+        if any(map(is_tensor, (*op.operands, *op.results))) or op.name in _FORMS
     ]
     for op in module.walk():
         for block in (b for r in op.regions for b in r.blocks):
@@ -67,22 +68,6 @@ def bufferize(module: ModuleOp) -> None:
                 for ts in (op.function_type.inputs, op.function_type.outputs)
             )
             op.function_type = FunctionType.from_lists(ins, outs)
-
-
-def is_structured(module: ModuleOp) -> bool:
-    """Whether a module has ops of linalg, or tensors."""
-    return any(
-        op.name in _FORMS or op.name.startswith("linalg.") or any(map(_is_tensor, _values(op)))
-        for op in module.walk()
-    )
-
-
-def _values(op: Operation) -> list[SSAValue]:
-    return [*op.operands, *op.results, *(a for r in op.regions for b in r.blocks for a in b.args)]
-
-
-def _is_tensor(value: SSAValue) -> bool:
-    return isinstance(value.type, TensorType | UnrankedTensorType)
 
 
 def of_memref(type: Attribute) -> Attribute:

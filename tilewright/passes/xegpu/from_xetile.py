@@ -27,6 +27,7 @@ Requires: XeTile (workgroup or subgroup level). Guarantees: today's XeGPU text, 
 from __future__ import annotations
 
 from math import prod
+from typing import Any
 
 from xdsl.dialects import arith, vector
 from xdsl.dialects.builtin import (
@@ -56,6 +57,7 @@ from tilewright.dialects.xegpu import (
 from tilewright.dialects.xetile import TileType
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.passes.emit import Before, with_shape
+from tilewright.passes.pipeline import Pass, Unit
 from tilewright.passes.positions import Placed, PositionRewriter
 from tilewright.passes.strided_memrefs import strided_memrefs
 from tilewright.passes.vector_elements import matrix_of
@@ -352,3 +354,8 @@ def _prefetch(op: xetile.PrefetchTileOp, placed: Placed, base: Base | None) -> N
         )
     # Shared memory has no cache, and the prefetch of single elements is not worth its cost.
     at.replace()
+
+
+XETILE_TO_XEGPU = Pass[Unit[Any]](
+    "xetile-to-xegpu", xetile_to_xegpu, ("workgroup", "subgroup"), "module"
+)

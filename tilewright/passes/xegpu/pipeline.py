@@ -34,7 +34,7 @@ from tilewright.passes.xegpu.bools_as_bytes import store_booleans_as_bytes
 from tilewright.passes.xegpu.check_legal import check_legal
 from tilewright.passes.xegpu.complete import complete
 from tilewright.passes.xegpu.exchange_slm import exchange_through_slm
-from tilewright.passes.xegpu.from_xetile import xetile_to_xegpu
+from tilewright.passes.xegpu.from_xetile import XETILE_TO_XEGPU
 from tilewright.passes.xegpu.insert_barriers import insert_barriers
 from tilewright.passes.xegpu.lane_elements import lane_elements
 from tilewright.passes.xegpu.lane_memory import lane_memory
@@ -102,7 +102,6 @@ def _loop_over_k(kernel: gpu.FuncOp, machine: XeMachine) -> None:
     k_loops(kernel, machine.lanes, lambda op: not has_types(machine, op))
 
 
-XETILE_TO_XEGPU = Pass[Unit[Any]]("xetile-to-xegpu", xetile_to_xegpu, BOTH, "module")
 MERGE_INDUCTIONS = Pass[Unit[Any]]("xegpu-merge-inductions", merge_inductions, BOTH, optional=True)
 POSITIONS = Pass[Unit[Any]]("xegpu-positions-as-masks", positions_as_masks, BOTH)
 PAD = Pass[XeUnit]("xegpu-pad", pad, BOTH, "kernel machine remarks", optional=True)

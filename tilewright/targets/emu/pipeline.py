@@ -15,7 +15,7 @@ from tilewright.passes.kernel import LEVEL, integer, level_of, subgroups_of
 from tilewright.passes.observer import Observer
 from tilewright.passes.pipeline import Pass, Pipeline, Unit, run
 from tilewright.passes.thread_ids import threads_in_line
-from tilewright.passes.xegpu.pipeline import XETILE_TO_XEGPU
+from tilewright.passes.xegpu.from_xetile import XETILE_TO_XEGPU
 from tilewright.targets.emu.lowering import Lowering
 
 __all__ = ["PASSES", "PIPELINE", "run_pipeline"]
