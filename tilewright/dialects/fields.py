@@ -59,6 +59,7 @@ from xdsl.irdl import (
     var_result_def,
 )
 from xdsl.irdl.declarative_assembly_format import FormatProgram
+from xdsl.parser import Parser
 from xdsl.utils.exceptions import VerifyException
 
 Value = SSAValue | Operation
@@ -418,9 +419,13 @@ def dialect(name: str, contents: Mapping[str, Any], *more: type[Operation]) -> D
 def set_format(op: type[IRDLOperation], text: str) -> None:
     """Gives an op a declarative format, which is read when the first op of its class is parsed or printed: most
     programs have few of the ops that are known."""
-    kind: Any = op
     read = cache(lambda: FormatProgram.from_str(text, op.get_irdl_definition()))
-    kind.parse = classmethod(lambda cls, parser: read().parse(parser, cls))
+
+    def parse(cls: Any, parser: Parser) -> Operation:
+        return read().parse(parser, cls)
+
+    kind: Any = op
+    kind.parse = classmethod(parse)
     kind.print = lambda op, printer: read().print(printer, op)
 
 
