@@ -246,6 +246,9 @@ class _Asked:
     given: Mapping[str, Any] = field(default_factory=dict[str, Any])
     memory: dict[str, Any] = field(default_factory=dict[str, Any])
 
+    def spare(self, values: Mapping[str, Any], module: ModuleOp) -> None:
+        """What is chosen is built anew: these are functions of the program, not kernels that are compiled alone."""
+
 
 def _sizes(name: str, found: LoopPlan, choose: Choose) -> Mapping[str, int]:
     if (sizes := row_sizes(found)) is not None:
