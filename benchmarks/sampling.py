@@ -9,16 +9,20 @@ import argparse
 import json
 import math
 import random
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from multiprocessing import get_context
 from typing import Any, Protocol
 
-from benchmarks.suites.gpu_timing import captured, gpu_torch, measure_gpu, timed
+from benchmarks.suites.gpu_timing import captured, gpu_torch, measure_gpu
+from benchmarks.suites.heats import FINAL, fastest
 from tilewright.diagnostics import TilewrightError
-from tilewright.tools.measure import Case, Contender, environment
+from tilewright.lang.choosing import Explanation
+from tilewright.runtime.search import text_of
+from tilewright.tools.measure import Case, Contender, MeasuredRow, environment
 
 Run = Callable[[], Any]
 
@@ -33,8 +37,9 @@ class Prepared:
     """The fastest of them counts."""
     tilings: Mapping[str, Run] = field(default_factory=dict[str, Run])
     """The last of `ours` with tile sizes that a person would try."""
-    searched: Callable[[float], Run] | None = None
-    """The last of `ours` with what a search of so many seconds finds, which its first launch begins with."""
+    searched: Callable[[float], tuple[Run, Callable[[], Explanation]]] | None = None
+    """The last of `ours` with what a search of so many seconds finds, which its first launch begins with, and what
+    there is to say of that afterwards."""
 
 
 class Problem(Protocol):
@@ -63,7 +68,7 @@ def warm(problem: Problem, tiled: bool) -> None:
 
 def measured(problem: Problem, rounds: int, tiled: bool, tuning: float) -> dict[str, Any]:
     """Ratios to the fastest peer of each of ours, and as "planner" of the last of ours to its best tiling, as "tuned"
-    of what a search of `tuning` seconds finds to that tiling, in turn; or what went wrong."""
+    of what a search of `tuning` seconds finds to that tiling, all three in turn; or what went wrong."""
     torch = gpu_torch()
     prepared = problem.prepared(tiled)
     for name, (run, error) in prepared.ours.items():
@@ -91,25 +96,36 @@ def measured(problem: Problem, rounds: int, tiled: bool, tuning: float) -> dict[
                 graphs[name] = captured(torch, run)
             except TilewrightError:
                 continue  # a tiling that does not fit the machine
-        calls = max(1, min(200, round(1e-3 / seconds[last])))
-        times = {
-            name: min(timed(torch, run, calls) for _ in range(3)) for name, run in graphs.items()
-        }
-        planned = times.pop(last)
-        ratios["planner"] = min(times.values()) / planned
-        best_tiling = min(times, key=times.__getitem__)
-        found |= {"best": best_tiling, "planned": planned, "tilings": times}
+        case = Case(problem.name, [Contender(*each) for each in graphs.items()], problem.flops, "")
+        best_tiling, times = fastest(case, _rounds, rounds)
+        final = {"planner": graphs[last]}
         if tuning and prepared.searched is not None:
-            tuned = prepared.searched(tuning)
+            start = time.perf_counter()
+            tuned, explained = prepared.searched(tuning)
             tuned()
-            final = [
-                Contender(*each)
-                for each in (("tuned", captured(torch, tuned)), (best_tiling, graphs[best_tiling]))
-            ]
-            row = measure_gpu(Case(problem.name, final, problem.flops, "TFLOP/s"), rounds=rounds)
-            ours, fixed = (r.seconds for r in row.results)
-            ratios["tuned"] = fixed / ours
+            took = time.perf_counter() - start
+            final["tuned"] = captured(torch, tuned)
+            found["search"] = _told(explained(), took)
+        case = replace(
+            case, contenders=[best_tiling, *(Contender(*each) for each in final.items())]
+        )
+        row = _rounds(case, FINAL * rounds)
+        ratios |= {r.name: 1 / r.ratio for r in row.results[1:]}
+        last_us = {r.name: r.seconds * 1e6 for r in row.results}
+        found |= {"best": best_tiling.name, "final": last_us, "tilings": times}
     return found | {"ratios": ratios}
+
+
+def _rounds(case: Case, rounds: int) -> MeasuredRow:
+    return measure_gpu(case, rounds=rounds)
+
+
+def _told(explained: Explanation, seconds: float) -> str:
+    first = text_of(explained.choices[0].values)
+    if explained.tuned is None:
+        return f"nothing found in {seconds:.1f} s beside {first}"
+    count, found = len(explained.tuned.measured), text_of(explained.tuned.constexprs)
+    return f"{count} candidates in {seconds:.1f} s: {found}; first choice {first}"
 
 
 def summary(ratios: Sequence[float]) -> str:
@@ -148,6 +164,9 @@ def sample(problems: Sequence[Problem], args: argparse.Namespace) -> None:
             ratios = "  ".join(f"{name} {ratio:.3f}" for name, ratio in row["ratios"].items())
             best = f"  best {row['best']}" if "best" in row else ""
             print(f"{row['name']:32} {ratios}  ({times} us){best}", flush=True)
+            if "search" in row:
+                final = ", ".join(f"{name} {t:.2f}" for name, t in row["final"].items())
+                print(f"    {row['search']}; in turn: {final} us", flush=True)
         else:
             print(row, flush=True)
         if args.json:

@@ -13,6 +13,7 @@ time over that of what was chosen; with `--tuning` too, "tuned" is the same of w
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -22,6 +23,7 @@ from benchmarks.suites import gpu
 from benchmarks.suites.gpu_timing import gpu_torch
 from benchmarks.suites.layers import Shape, drawn, product
 from tilewright import ops
+from tilewright.lang.choosing import Explanation
 
 TILINGS = (
     (16, 64, 128), (16, 128, 128), (32, 128, 128), (64, 64, 64), (64, 64, 128), (64, 128, 64), (64, 128, 128),
@@ -56,10 +58,12 @@ class Problem(Shape):
             sizes: dict[str, Any] = {"BM": bm, "BN": bn, "BK": bk} | own
             tilings[f"{bm}x{bn}x{bk}"] = partial(users, a, b, d, **sizes)
 
-        def searched(seconds: float) -> Run:
+        def searched(seconds: float) -> tuple[Run, Callable[[], Explanation]]:
             kernel = tw.autotune(key=("A", "B"), budget=seconds)(product)
             grid = kernel[lambda BM, BN: (tw.cdiv(self.m, BM), tw.cdiv(self.n, BN))]
-            return partial(grid, a, b, d, **own)
+            values = kernel.launcher.bind((a, b, d), own)
+            chooser = kernel.variant_for(values).chooser
+            return partial(grid, a, b, d, **own), partial(chooser.explained, values)
 
         return Prepared(
             {

@@ -1,13 +1,13 @@
 """A kernel that leaves its tile sizes to the planner beside itself at tile sizes that a person would try.
 
-The fastest of twenty noisy medians looks faster than it is: where all are alike, by the noise. So two are compared.
-Heats in turn find the fastest of the fixed tilings; then it meets the planner's choice, the two in turn, in rounds of
-their own, and these alone are reported. The times of the heats are kept beside them (``--json``).
+Heats in turn find the fastest of the fixed tilings (`heats.py`); then it meets the planner's choice, and what a search
+found, all in turn in rounds of their own, and these alone are reported. The times of the heats are kept beside them
+(``--json``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import product as pairs
@@ -19,15 +19,12 @@ import tilewright as tw
 from benchmarks.suites import Settings
 from benchmarks.suites.cpu import measure, operand, shapes
 from benchmarks.suites.data import zeros
+from benchmarks.suites.heats import FINAL, fastest
 from benchmarks.suites.layers import Shape, product
 from tilewright.tools.measure import Case, Contender, MeasuredRow
 
 TILINGS = tuple(pairs((16, 32, 64, 128, 256), (64, 128, 256, 512)))
 """BM, BN that a person would try."""
-FIRST_ROUNDS, NEAR = 2, 1.4
-"""Of the first heat; tilings that take no more than so many times the fastest one's time go on to the second."""
-FINAL = 3
-"""Times as many rounds as were asked for, of the two that are compared."""
 
 
 def cpu_planner(settings: Settings) -> Iterator[MeasuredRow]:
@@ -54,27 +51,21 @@ def _compared(shape: Shape, settings: Settings, threads: int) -> Iterator[Measur
     case = Case(shape.name, (), shape.flops / 1e9, "GFLOP/s", threads)
     chosen = launch("tilewright", product)
     tilings = [launch(f"{x}x{y}", product, BM=x, BN=y, BK=64) for x, y in TILINGS]
-    best, times = fastest(replace(case, contenders=[chosen, *tilings]), settings)
-    final = replace(settings, rounds=FINAL * settings.rounds)
-    yield measure(replace(case, contenders=[chosen, best], facts={"heats": times}), final)
+    best, times = fastest(
+        replace(case, contenders=[chosen, *tilings]), partial(_rounds, settings), settings.rounds
+    )
+    ours = [chosen]
     if settings.tuning:
         searched = tw.autotune(key=("A", "B"), budget=settings.tuning)(product)
-        tuned = launch("tuned", searched)
-        yield measure(replace(case, name=f"tuned {case.name}", contenders=[tuned, best]), final)
+        ours.append(launch("tuned", searched))
+    final = replace(case, contenders=[best, *ours], facts={"heats": times})
+    fixed, *results = _rounds(settings, final, FINAL * settings.rounds).results
+    for contender, result in zip(ours, results, strict=True):
+        name = f"tuned {case.name}" if contender is not chosen else case.name
+        both = replace(final, name=name, contenders=[contender, best])
+        ratio = 1 / result.ratio
+        yield MeasuredRow(both, [replace(result, ratio=1.0), replace(fixed, ratio=ratio)])
 
 
-def fastest(case: Case, settings: Settings) -> tuple[Contender, dict[str, float]]:
-    """The fastest but for the first, which takes its turns, and the seconds of all."""
-    chosen, *others = case.contenders
-    first, times = _heat(case, replace(settings, rounds=FIRST_ROUNDS))
-    limit = NEAR * first[0][0]
-    near = [others[i] for seconds, i in first if seconds <= limit]
-    second, more = _heat(replace(case, contenders=[chosen, *near]), settings)
-    return near[second[0][1]], times | more
-
-
-def _heat(case: Case, settings: Settings) -> tuple[Sequence[tuple[float, int]], dict[str, float]]:
-    """The others by their time and number, the fastest first: in what a quarter of the rounds took less."""
-    results = measure(case, settings).results
-    order = sorted((r.low, i) for i, r in enumerate(results[1:]))
-    return order, {r.name: r.seconds for r in results}
+def _rounds(settings: Settings, case: Case, rounds: int) -> MeasuredRow:
+    return measure(case, replace(settings, rounds=rounds))

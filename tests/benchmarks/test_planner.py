@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from benchmarks.suites import Settings, planner
+from benchmarks.suites import heats
 from tilewright.tools.measure import Case, Contender, Measured, MeasuredRow
 
 
-def test_those_near_the_fastest_meet_again_and_the_last_heat_decides(monkeypatch):
-    heats = iter(
+def test_those_near_the_fastest_meet_again_and_the_last_heat_decides():
+    times_of = iter(
         (
             {"chosen": 1.0, "lucky": 1.0, "steady": 1.1, "far": 1.5},
             {"chosen": 1.0, "lucky": 1.2, "steady": 1.1},
@@ -15,15 +15,14 @@ def test_those_near_the_fastest_meet_again_and_the_last_heat_decides(monkeypatch
     )
     rounds: list[int] = []
 
-    def measured(case: Case, settings: Settings) -> MeasuredRow:
-        times = next(heats)
+    def measured(case: Case, asked: int) -> MeasuredRow:
+        times = next(times_of)
         assert [c.name for c in case.contenders] == list(times)
-        rounds.append(settings.rounds)
+        rounds.append(asked)
         return MeasuredRow(case, [Measured(n, t, t, t, 1 / t, t) for n, t in times.items()])
 
-    monkeypatch.setattr(planner, "measure", measured)
     contenders = [Contender(name, lambda: None) for name in ("chosen", "lucky", "steady", "far")]
-    best, times = planner.fastest(Case("", contenders, 1.0, "us"), Settings(rounds=7))
+    best, times = heats.fastest(Case("", contenders, 1.0, "us"), measured, 7)
     assert best is contenders[2]
     assert times == {"chosen": 1.0, "lucky": 1.2, "steady": 1.1, "far": 1.5}
-    assert rounds == [planner.FIRST_ROUNDS, 7]
+    assert rounds == [heats.FIRST_ROUNDS, 7]

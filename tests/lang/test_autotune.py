@@ -62,6 +62,7 @@ def searches(monkeypatch):
 
     monkeypatch.setattr(search, "search", watched)
     monkeypatch.setattr(search, "ROUNDS", search.LEAST_ROUNDS)  # who wins is of no concern
+    monkeypatch.setattr(search, "MOST", 5)
     return made
 
 
@@ -260,3 +261,43 @@ def test_what_cannot_be_searched():
         tw.autotune()(closed)
     with pytest.raises(tw.CompileError, match="0 seconds"):
         tw.autotune([{"BM": 16}], budget=0)(closed)
+
+
+def test_a_search_walks_to_the_fastest_and_launches_take_it(monkeypatch):
+    """Times by the sizes alone: the fastest lies where the planner would not begin."""
+
+    @tw.kernel
+    def open_(X, Y, BM: tw.constexpr = tw.auto, BN: tw.constexpr = tw.auto):
+        m, n = tw.program_id(0) * BM, tw.program_id(1) * BN
+        x = tw.load_tile(tw.init_tile(X, [m, n], (BM, BN)))
+        tw.store_tile(x, tw.init_tile(Y, [m, n], (BM, BN)))
+
+    x, y = arrays(64, 64)
+    chooser = open_.variant_for(open_.launcher.bind((x, y), {})).chooser
+    values = open_.launcher.bind((x, y), {})
+    every = chooser.candidates(values, [], planned=True)
+    first = every[0].constexprs
+    goal = next(c.constexprs for c in every if c.constexprs["BM"] == 16 and c.constexprs != first)
+
+    def seconds(trial, candidate, calls):
+        return 1e-3 * (1 + sum(abs(candidate.constexprs[n] - goal[n]) for n in goal) / 100)
+
+    monkeypatch.setattr(search._Trial, "seconds", seconds)
+    tuned = tw.autotune(budget=600)(open_)
+    monkeypatch.setattr(search, "BATCH", 4)
+    monkeypatch.setattr(search, "PROMISING", 1.0)
+    tuned[lambda c: (tw.cdiv(64, c.BM), tw.cdiv(64, c.BN))](x, y)
+    np.testing.assert_array_equal(x, y)
+    ((key, _),) = records.every()
+    found = tuning.find(key)
+    assert found is not None and found.constexprs == goal
+    text = again(open_).compile(x, y).ir["xetile"]
+    assert f"tile<{goal['BM']}x{goal['BN']}xf32>" in text
+
+
+def test_what_was_kept_in_another_form_is_told_of(searches):
+    launch(tw.autotune(CONFIGS, budget=30)(added), *arrays())
+    ((key, record),) = records.every()
+    records.keep(key, records.Record(record.kind, record.machine, record.about, {"seconds": "x"}))
+    with pytest.warns(RuntimeWarning, match=r"added\(.* is damaged and not used"):
+        assert tuning.find(key) is None

@@ -6,7 +6,7 @@ from statistics import median
 
 import pytest
 
-from tilewright.runtime.search import Candidate
+from tilewright.runtime.contest import Candidate
 from tilewright.tools.shared_search import Task, _merged
 
 TRIES = ["--try", "BM=8,16,32", "BN=32,64"]

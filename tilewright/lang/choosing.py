@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
     from tilewright.lang.build import Built
     from tilewright.lang.kernel import Kernel
-    from tilewright.runtime.search import Candidate, Progress
+    from tilewright.runtime.contest import Candidate
+    from tilewright.runtime.search import Progress
     from tilewright.runtime.tuning import Tuned
     from tilewright.targets.base import CompileOptions
 

@@ -34,6 +34,13 @@ PAIRS = 2
 """So many names are not descended along, one after the other, where kernels that are not to be lie between others: all
 choices are costed whose values are possible one by one."""
 
+NEAR = 2
+"""Values up and down from the best one that a search tries in all places at once."""
+MOST_PLACES = 3
+"""With more, all combinations would be too many."""
+PLAIN = (16, 32, 64, 128, 256, 512)
+"""Sizes that a person would try."""
+
 T = TypeVar("T")
 
 
@@ -75,6 +82,15 @@ def _of_another_aspect(
             yield tuple(other)
 
 
+def _around(best: tuple[int, ...], values: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Choices near the best one, and of the sizes that a person would try."""
+    if len(best) > MOST_PLACES:
+        return
+    near = [values[max(0, (i := values.index(v)) - NEAR) : i + NEAR + 1] for v in best]
+    yield from product(*near)
+    yield from product([v for v in values if v in PLAIN], repeat=len(best))
+
+
 class Request(Protocol):
     """What has to be chosen (`tilewright.lang.choosing.AutoRequest`)."""
 
@@ -114,8 +130,10 @@ def choices(
     candidates: Sequence[int] = CANDIDATES,
     rated: Callable[[ModuleOp], Rates] | None = None,
     model: ProductModel | None = None,
+    every: bool = False,
 ) -> list[Choice]:
-    """What was tried on the way to the cheapest choice, by descent (see above); the cheapest first.
+    """What was tried on the way to the cheapest choice, by descent (see above); the cheapest first, and one of those
+    that cost the same. `every`: those that a search might try besides (`_around`), all others of the same cost last.
 
     `rated`: by what a kernel is costed, if not by `rates`; it raises UnsupportedError for one that is not to be.
     `model`: what its products cost, if not by rates. Raises UnsupportedError when the kernel compiles with none of the
@@ -163,7 +181,7 @@ def choices(
         if MIDDLE in candidates and cost(plain) <= least:
             best, least = plain, cost(plain)
     if not programs.confirm(best):
-        return choices(request, rates, candidates, rated, model)
+        return choices(request, rates, candidates, rated, model, every)
     if least == inf:
         raise UnsupportedError(
             f"no value of {', '.join(request.names)} among {tuple(candidates)} makes a legal kernel;"
@@ -171,8 +189,12 @@ def choices(
             location=reasons[0].location,
             hint="give the constexprs values",
         )
+    for other in _around(best, candidates) if every else ():
+        cost(other)
     order = sorted(made, key=lambda each: (each != best, seen[each]))
-    return list({made[each].seconds: made[each] for each in reversed(order)}.values())[::-1]
+    distinct = list({seen[each]: each for each in reversed(order)}.values())[::-1]
+    alike = sorted(set(order) - set(distinct), key=order.index) if every else []
+    return [made[each] for each in (*distinct, *alike)]
 
 
 class _Programs:

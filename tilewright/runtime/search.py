@@ -1,23 +1,23 @@
 """Search: which of several choices of constexprs makes a launch the fastest, measured on this machine.
 
-All candidates are compiled, on as many cores as there are (in forked children, which leave what they compile in the
+Candidates are tried in batches until the time is up: neighbours of the fastest so far, and those that the planner costs
+least. A batch is compiled on as many cores as there are (in forked children, which leave what they compile in the
 kernel cache). Each that compiles runs once: one whose result is another than the first's, by more than rounding, is
-left out. Then all are timed in turn; after a round the slower half goes, until the time is up. The first candidate is
-what the others are measured beside (the planner's choice, where there is one): it stays to the end, and wins unless
-another is faster by more than timing can tell. The arrays hold in the end what they held before.
+left out. Then they are timed in turn (`contest.py`). The first candidate is what the others are measured beside (the
+planner's choice, where there is one): it wins unless another is faster by more than timing can tell. The arrays hold in
+the end what they held before.
 """
 
 from __future__ import annotations
 
 import multiprocessing
 import os
-import statistics
 import threading
 import time
 import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -27,49 +27,36 @@ from tilewright import cache
 from tilewright.arguments import HOST, NOWHERE, ArrayArg, Grid, full_grid
 from tilewright.diagnostics import LaunchError, TilewrightError
 from tilewright.runtime.binding import BoundCall
+from tilewright.runtime.contest import Candidate, Contest
 from tilewright.runtime.grids import Constexprs, extents
 from tilewright.runtime.launch import Launcher
 from tilewright.runtime.tuning import Tuned
 from tilewright.targets.base import CompileOptions, Foreseeing, Target, get_target
 
 if TYPE_CHECKING:
+    from tilewright.passes.launch_cost import Choice
     from tilewright.passes.planner import Request
 
 SAMPLE_SECONDS = 0.005
 """A sample is as many launches as take so long."""
 ROUNDS = 50
-"""More tell no more."""
+"""Of the final; more tell no more."""
 LEAST_ROUNDS = 3
-MOST = 16
+MOST = 1000
 """Choices of the planner that are tried."""
-KEPT = 4
-"""Candidates that are timed to the end."""
-GAIN = 0.01
-"""What part of the first candidate's time another must save to win."""
-COMPILING = 0.7
-"""What part of the budget compilation ahead may take."""
+BATCH = 8
+"""Candidates that are compiled and timed together, or as many as there are cores."""
+PROMISING = 2.0
+"""What the planner costs at more times its first choice is tried as a neighbour of the fastest alone."""
+FASTEST = 3
+"""So many have neighbours that are tried."""
+TRYING = 0.8
+"""What part of the budget trying may take, before the final."""
 MORE_SECONDS = 5.0
 """What the least rounds may take beyond the budget."""
 
 Progress = Callable[[str, float], None]
 """Is told what is being done, and how much of the search is done: 0 to 1."""
-
-
-@dataclass
-class Candidate:
-    """One choice of constexprs, and its measured times or why it has none."""
-
-    constexprs: Mapping[str, Any]
-    planned: bool = False
-    """Is it what the planner would take?"""
-    run: Callable[[], None] | None = None
-    out: str = "not tried: the time was up"
-    """Why it was left out; empty for one that runs."""
-    seconds: list[float] = field(default_factory=list[float])
-
-    @property
-    def median(self) -> float:
-        return statistics.median(self.seconds)
 
 
 @dataclass(frozen=True)
@@ -96,16 +83,20 @@ def candidates_of(
     planned: bool,
 ) -> list[Candidate]:
     """What a search tries: `configs`, or the planner's choices; where they are `planned`, its first one before all."""
-    found: list[Mapping[str, Any]] = []
+    choices: Sequence[Choice] = []
     if planned or not configs:
         try:
-            choices = get_target(options.target).choices(request, options)
-            found = [choice.values for choice in choices[:MOST]]
+            choices = get_target(options.target).choices(request, options, every=not configs)
         except TilewrightError:
             if not configs:
                 raise
-    first, others = found[:1], [each for each in configs or found if each not in found[:1]]
-    return [Candidate(dict(each), planned=each in first) for each in (*first, *others)]
+    found = [Candidate(dict(each.values), estimate=each.seconds) for each in choices[:MOST]]
+    for candidate in found[:1]:
+        candidate.planned = True
+    if not configs:
+        return found
+    first = [candidate.constexprs for candidate in found[:1]]
+    return found[:1] + [Candidate(dict(each)) for each in configs if dict(each) not in first]
 
 
 def search(
@@ -126,19 +117,100 @@ def search(
         job.launcher.options_for(first.arrays)  # refuses arrays that kernels do not reach
     if any(a.device == NOWHERE for a in first.arrays):
         raise LaunchError("a search runs the kernel, and an array has a shape but no memory")
-    end = time.perf_counter() + budget
+    start = time.perf_counter()
+    end = start + budget
     with target.mirrored(first.arrays) if apart else nullcontext(first.arrays) as there:
-        bounds = [_moved(job.bound(c.constexprs), there) for c in candidates]
-        limit = time.perf_counter() + COMPILING * budget
-        _compile_ahead(job, bounds, options, limit, progress)
         with _kept(target) as kept:
-            _prepare(job, target, candidates, bounds, options, end, kept, progress)
-            running = [c for c in candidates if c.run is not None]
-            if running:
-                _measure(target, there, running, end, progress)
+            trial = _Trial(job, target, options, there, kept)
+            winner = _searched(trial, candidates, start, end, progress)
         for candidate in candidates:
             candidate.run = None  # it names memory that may go
-    return sorted(candidates, key=lambda c: _rank(c, candidates[0]))
+    return sorted(candidates, key=lambda c: (not c.seconds, c is not winner, _median(c)))
+
+
+def _searched(
+    trial: _Trial, candidates: Sequence[Candidate], start: float, end: float, progress: Progress
+) -> Candidate:
+    """The winner; the others have their times."""
+    budget, waiting, contest = end - start, list(candidates), None
+    size = max(BATCH, len(os.sched_getaffinity(0)))
+    limit = start + TRYING * budget
+    steps = Steps([c.constexprs for c in candidates])
+    while waiting and (contest is None or not contest.over()):
+        best = [] if contest is None else [contest.first, *contest.best(FASTEST)]
+        batch = next_batch(waiting, steps, sorted(best, key=lambda c: c.ratio), size)
+        if not batch:
+            break
+        waiting = [c for c in waiting if c not in batch]
+        said = f"{len(candidates) - len(waiting)} of {len(candidates)}"
+
+        def told(what: str, said: str = said, contest: Contest | None = contest) -> None:
+            share = (time.perf_counter() - start) / max(budget, 1e-9)
+            line = f"{what} {said}" if contest is None else f"{what} {said}; {_fastest(contest)}"
+            progress(line, min(1.0, share))
+
+        running = trial.prepared(batch, limit, told)
+        if contest is None and running:
+            contest = Contest(running.pop(0), trial.seconds, limit, SAMPLE_SECONDS)
+        if contest is not None:
+            contest.heat(running)
+    if contest is None:
+        assert trial.refused is not None
+        raise trial.refused
+    contest.end, final = end, contest
+    return final.final(
+        ROUNDS, LEAST_ROUNDS, MORE_SECONDS, lambda: progress(f"final; {_fastest(final)}", 1.0)
+    )
+
+
+class Steps:
+    """How far choices lie from one another: in the order of the values that occur of each constexpr."""
+
+    def __init__(self, choices: Sequence[Mapping[str, Any]]):
+        self._places: dict[str, dict[Any, int]] = {}
+        for name in choices[0]:
+            values = {v for each in choices if isinstance(v := each[name], int)}
+            self._places[name] = {value: i for i, value in enumerate(sorted(values))}
+
+    def near(self, one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+        """Is one value a step away or twice or half as much, or are two a step away, one up and one down?"""
+        moved = 0
+        steps: list[int] = []
+        for name, places in self._places.items():
+            a, b = one[name], other[name]
+            if a == b:
+                continue
+            if a not in places or b not in places:
+                return False
+            moved += 1
+            steps.append(1 if a == 2 * b else -1 if b == 2 * a else places[a] - places[b])
+        return (
+            moved in (1, 2) and all(abs(s) == 1 for s in steps) and (moved == 1 or not sum(steps))
+        )
+
+
+def next_batch(
+    waiting: Sequence[Candidate], steps: Steps, best: Sequence[Candidate], size: int
+) -> list[Candidate]:
+    """Whom to try now: half of them neighbours of the `best`, those of the fastest first; none where nothing promises
+    anything. `waiting`: the cheapest first, by their estimates; those that have none all promise."""
+    found: list[Candidate] = []
+    for fastest in best:
+        near = [
+            c for c in waiting if c not in found and steps.near(c.constexprs, fastest.constexprs)
+        ]
+        found += near[: size // 2 - len(found)]
+    least = min((c.estimate for c in (*best, *waiting) if c.estimate is not None), default=0.0)
+    others = (c for c in waiting if c not in found)
+    found += [c for c in others if c.estimate is None or c.estimate <= PROMISING * least]
+    return found[:size]
+
+
+def _fastest(contest: Contest) -> str:
+    best = min((contest.first, *contest.best(1)), key=lambda c: c.ratio if c.ratios else 1.0)
+    if not best.seconds:
+        return ""
+    return f"{text_of(best.constexprs)} {1e6 * best.median:.1f} us, {best.ratio:.3f} of the first"
 
 
 def result(candidates: Sequence[Candidate], least: int = 2) -> Tuned | None:
@@ -152,11 +224,8 @@ def result(candidates: Sequence[Candidate], least: int = 2) -> Tuned | None:
     return Tuned(best.constexprs, best.median, planned, times)
 
 
-def _rank(candidate: Candidate, first: Candidate) -> tuple[bool, float]:
-    """Measured ones by their time; the first one's counts for a little less than it is."""
-    if not candidate.seconds:
-        return True, 0.0
-    return False, candidate.median * (1 - GAIN if candidate is first else 1)
+def _median(candidate: Candidate) -> float:
+    return candidate.median if candidate.seconds else 0.0
 
 
 def _moved(bound: BoundCall, there: Sequence[ArrayArg]) -> BoundCall:
@@ -175,13 +244,14 @@ def _compile_ahead(
     bounds: Sequence[BoundCall],
     options: CompileOptions,
     limit: float,
-    progress: Progress,
+    told: Callable[[str], None],
 ) -> None:
     """Fills the kernel cache from several processes, until `limit`. What fails there fails again where it is needed."""
     cores = len(os.sched_getaffinity(0))
     alone = threading.current_thread() is threading.main_thread()  # others may hold locks
     able = hasattr(os, "fork") and alone and not multiprocessing.current_process().daemon
-    if cores < 2 or len(bounds) < 3 or cache.current() is None or not able:
+    late = time.perf_counter() > limit
+    if cores < 2 or len(bounds) < 3 or cache.current() is None or not able or late:
         return
     # A kernel has no other form that a child could take.
     context = multiprocessing.get_context("fork")
@@ -208,7 +278,7 @@ def _compile_ahead(
         if receiver.poll(min(left, 0.2)):
             receiver.recv_bytes()
             done += 1
-            progress(f"compiled {done} of {len(bounds)}", COMPILING * done / len(bounds))
+            told("compiling")
         elif not any(child.is_alive() for child in children):
             break
     for child in children:
@@ -218,44 +288,68 @@ def _compile_ahead(
     sender.close()
 
 
-def _prepare(
-    job: Job,
-    target: Target,
-    candidates: Sequence[Candidate],
-    bounds: Sequence[BoundCall],
-    options: CompileOptions,
-    end: float,
-    kept: Callable[[Sequence[ArrayArg]], None],
-    progress: Progress,
-) -> None:
-    """Runs every candidate once: those that give the first one's result can be launched afterwards."""
-    expected: list[np.ndarray[Any, Any]] | None = None
-    refused: TilewrightError | None = None
-    for i, (candidate, bound) in enumerate(zip(candidates, bounds, strict=True)):
-        if expected is not None and time.perf_counter() > end:
-            break
-        progress(f"trying {i + 1} of {len(candidates)}", COMPILING)
-        try:
-            kernel = job.launcher.kernel_for(bound, options)
-            run = _bound_run(job, kernel, bound)
-            arrays = [(p, bound.types[p]) for p in sorted(kernel.stored)]
-            written = [a for _, a in arrays if isinstance(a, ArrayArg)]
-            names = [job.launcher.binder.run_time_names[p] for p, _ in arrays]
-            kept(written)
-            run()
-            found = [target.fetched(a) for a in written]
-        except TilewrightError as error:
-            refused, candidate.out = error, error.message
-            continue
-        if expected is None:
-            expected = found
-        elif (wrong := disagreement(names, found, expected)) is not None:
-            candidate.out = wrong
-            continue
-        candidate.out, candidate.run = "", run
-    if expected is None:
-        assert refused is not None
-        raise refused
+class _Trial:
+    """Candidates that compile and give the first one's result."""
+
+    def __init__(
+        self,
+        job: Job,
+        target: Target,
+        options: CompileOptions,
+        there: Sequence[ArrayArg],
+        kept: Callable[[Sequence[ArrayArg]], None],
+    ):
+        self.job, self.target, self.options, self.there, self.kept = (
+            job,
+            target,
+            options,
+            there,
+            kept,
+        )
+        self.expected: list[np.ndarray[Any, Any]] | None = None
+        self.refused: TilewrightError | None = None
+
+    def seconds(self, candidate: Candidate, calls: int) -> float:
+        """See `Target.seconds`."""
+        assert candidate.run is not None
+        return self.target.seconds(candidate.run, calls, self.there)
+
+    def prepared(
+        self, candidates: Sequence[Candidate], limit: float, told: Callable[[str], None]
+    ) -> list[Candidate]:
+        """Those that can be launched from here on; the others say why not. Some are not tried when the time is up."""
+        bounds = [_moved(self.job.bound(c.constexprs), self.there) for c in candidates]
+        told("compiling")
+        _compile_ahead(self.job, bounds, self.options, limit, told)
+        running: list[Candidate] = []
+        for candidate, bound in zip(candidates, bounds, strict=True):
+            if self.expected is not None and time.perf_counter() > limit:
+                break
+            told("trying")
+            try:
+                candidate.run = self._tried(bound)
+            except TilewrightError as error:
+                self.refused, candidate.out = error, error.message
+                continue
+            candidate.out = ""
+            running.append(candidate)
+        return running
+
+    def _tried(self, bound: BoundCall) -> Callable[[], None]:
+        """Raises what a launch raises, and where the result is another than the first's."""
+        kernel = self.job.launcher.kernel_for(bound, self.options)
+        run = _bound_run(self.job, kernel, bound)
+        arrays = [(p, bound.types[p]) for p in sorted(kernel.stored)]
+        written = [a for _, a in arrays if isinstance(a, ArrayArg)]
+        self.kept(written)
+        run()
+        found = [self.target.fetched(a) for a in written]
+        if self.expected is None:
+            self.expected = found
+        names = [self.job.launcher.binder.run_time_names[p] for p, _ in arrays]
+        if (wrong := disagreement(names, found, self.expected)) is not None:
+            raise LaunchError(wrong)
+        return run
 
 
 def _bound_run(job: Job, kernel: Any, bound: BoundCall) -> Callable[[], None]:
@@ -306,7 +400,10 @@ def disagreement(
 ) -> str | None:
     """How two results of the same inputs differ by more than rounding."""
     for name, a, b in zip(names, found, expected, strict=True):
-        wide, other = a.astype(np.float64), b.astype(np.float64)
+        if np.array_equal(a.reshape(-1).view(np.uint8), b.reshape(-1).view(np.uint8)):
+            continue  # most are
+        wider = np.float32 if a.dtype.itemsize < 4 else np.float64
+        wide, other = a.astype(wider), b.astype(wider)
         if not np.array_equal(np.isnan(wide), np.isnan(other)):
             return f"{name} is written in another part than with the first"
         error = float(np.linalg.norm(np.nan_to_num(wide - other)))
@@ -314,39 +411,6 @@ def disagreement(
         if not error < 1e-2:
             return f"{name} differs from the first's by {error:.1e}"
     return None
-
-
-# Measuring.
-
-
-def _measure(
-    target: Target,
-    arrays: Sequence[ArrayArg],
-    running: list[Candidate],
-    end: float,
-    progress: Progress,
-) -> None:
-    """Rounds in turn; after each the slower half goes, but the first stays, and the best few."""
-    first, start = running[0], time.perf_counter()
-    calls: dict[int, int] = {}
-    for rounds in range(1, ROUNDS + 1):
-        for candidate in running:
-            assert candidate.run is not None
-            if id(candidate) not in calls:
-                once = target.seconds(candidate.run, 1, arrays)
-                calls[id(candidate)] = max(1, min(1000, round(SAMPLE_SECONDS / max(once, 1e-7))))
-            candidate.seconds.append(target.seconds(candidate.run, calls[id(candidate)], arrays))
-            if rounds > 1 and time.perf_counter() > end + MORE_SECONDS:
-                return
-        running = sorted(running, key=lambda c: c.median)
-        best = running[0]
-        rest = running[: max(KEPT, len(running) // 2)]
-        running = rest if first in rest else [*rest, first]
-        share = min(1.0, (time.perf_counter() - start) / max(end - start, 1e-9))
-        line = f"round {rounds}: {text_of(best.constexprs)} {1e6 * best.median:.1f} us"
-        progress(line, COMPILING + (1 - COMPILING) * share)
-        if rounds >= LEAST_ROUNDS and time.perf_counter() > end:
-            return
 
 
 def text_of(constexprs: Mapping[str, Any]) -> str:

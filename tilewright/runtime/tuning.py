@@ -9,6 +9,7 @@ the very extents too: nobody misses it when it is evicted.
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -77,14 +78,18 @@ def save(key: str, tuned: Tuned, about: str, options: CompileOptions) -> bool:
 def find(key: str) -> Tuned | None:
     """The result under ``key``; None when there is none that can be read."""
     record = records.find(key)
+    if record is None:
+        return None
+    content: Any = record.content
     try:
-        content: Any = record.content if record is not None else {}
         measured = [(_from_json(values), float(seconds)) for values, seconds in content["measured"]]
         planned = None if content["planned"] is None else float(content["planned"])
         return Tuned(
             _from_json(content["constexprs"]), float(content["seconds"]), planned, measured
         )
     except (KeyError, TypeError, ValueError):
+        about = f"what was measured of {record.about} is damaged and not used"
+        warnings.warn(about, RuntimeWarning, stacklevel=2)
         return None
 
 

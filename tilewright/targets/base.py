@@ -212,14 +212,17 @@ class Target(Protocol):
         machine = self.machine(options)
         return GENERIC if machine is None else machine.rates
 
-    def choices(self, request: Request, options: CompileOptions) -> Sequence[Choice]:
+    def choices(
+        self, request: Request, options: CompileOptions, every: bool = False
+    ) -> Sequence[Choice]:
         """What the planner would give the constexprs that a launch leaves to it, the best first.
 
-        Raises UnsupportedError where nothing makes a legal kernel.
+        `every`: all that a search might try, the same one first. Raises UnsupportedError where nothing makes a legal
+        kernel.
         """
         from tilewright.passes.planner import choices
 
-        return choices(request, self.rates(options))
+        return choices(request, self.rates(options), every=every)
 
     def product_tile(
         self,

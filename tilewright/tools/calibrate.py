@@ -19,7 +19,8 @@ import numpy as np
 import tilewright as tw
 from tilewright.arguments import Grid
 from tilewright.lang.kernel import Kernel
-from tilewright.runtime.search import Candidate, Job, Progress, bar, search
+from tilewright.runtime.contest import Candidate
+from tilewright.runtime.search import Job, Progress, bar, search
 from tilewright.targets.base import CompileOptions, get_target
 from tilewright.tools.console import err, out
 from tilewright.tools.exits import DONE
@@ -185,5 +186,5 @@ def fitted(options: CompileOptions, budget: float, progress: Progress) -> Mappin
         job = Job(kernel.launcher, values, tiles_of(m, n))
         progress(f"product {m} x {n} x {k}", 0.5 + i / len(SHAPES) / 2)
         measured = search(job, candidates, budget / len(SHAPES), lambda what, done: None)
-        timed += [(request, c.constexprs, min(c.seconds)) for c in measured if c.seconds]
+        timed += [(request, c.constexprs, c.median) for c in measured if c.seconds]
     return target.fitted(timed, options)

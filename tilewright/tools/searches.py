@@ -12,7 +12,8 @@ from typing import Any
 from tilewright.diagnostics import TilewrightError, UnsupportedError
 from tilewright.lang.annotations import auto
 from tilewright.lang.choosing import Chooser
-from tilewright.runtime.search import Candidate, Progress, text_of
+from tilewright.runtime.contest import Candidate
+from tilewright.runtime.search import Progress, text_of
 from tilewright.targets.base import CompileOptions, get_target, with_options
 from tilewright.tools.exits import UsageError
 from tilewright.tools.launches import LaunchRequest, ask, grid_for, inputs_of, shortfall

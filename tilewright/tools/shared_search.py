@@ -20,7 +20,8 @@ from typing import Any
 
 from tilewright import __version__
 from tilewright.diagnostics import LaunchError, TilewrightError
-from tilewright.runtime.search import KEPT, Candidate, Progress
+from tilewright.runtime.contest import KEPT, Candidate
+from tilewright.runtime.search import Progress
 from tilewright.tools.console import err
 from tilewright.tools.exits import UsageError
 from tilewright.tools.searches import SearchRequest

@@ -2,10 +2,10 @@
 measure the rates of this machine.
 
 The planner's choices for what a kernel leaves open (`tw.auto`) are the candidates, or every combination of the values
-given with --try. All that compile are measured in turn on random data, beside the planner's first choice; the slowest
-are dropped from round to round, until the time is up. The grid is the one that covers the arrays, and outputs start as
-NaN: a candidate that writes a part of them, or something else than the first, is left out. The best is kept on disk,
-where launches of the kernel find it.
+given with --try. They are tried in batches until the time is up: neighbours of the fastest so far, and what the planner
+costs least; measured in turn on random data, beside the planner's first choice, the slowest are dropped. The grid is
+the one that covers the arrays, and outputs start as NaN: a candidate that writes a part of them, or something else than
+the first, is left out. The best is kept on disk, where launches of the kernel find it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from pathlib import Path
 
 from tilewright import knobs, records
 from tilewright.diagnostics import TilewrightError
-from tilewright.runtime.search import Candidate, bar, text_of
+from tilewright.runtime.contest import Candidate
+from tilewright.runtime.search import bar, text_of
 from tilewright.targets.base import TARGETS, CompileOptions, get_target, with_options
 from tilewright.tools.compile import add_kernel_arguments
 from tilewright.tools.console import err, out

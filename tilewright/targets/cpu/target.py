@@ -343,12 +343,15 @@ class CpuTarget(Target):
         found = replace(m.architecture.machine.rates, cores=cores, product_flops=per_core)
         return with_calibration(found, self.identity(options))
 
-    def choices(self, request: Request, options: CompileOptions) -> Sequence[Choice]:
+    def choices(
+        self, request: Request, options: CompileOptions, every: bool = False
+    ) -> Sequence[Choice]:
         """Products cost what `product_cost` says, other work what the rates do."""
         from tilewright.passes.planner import choices
         from tilewright.targets.cpu.product_cost import SIDES
 
-        return choices(request, self.rates(options), SIDES, model=self._products(options))
+        model = self._products(options)
+        return choices(request, self.rates(options), SIDES, model=model, every=every)
 
     def retiled(self, request: Request, options: CompileOptions) -> str:
         from tilewright.dialects.text import print_module

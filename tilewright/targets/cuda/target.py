@@ -165,7 +165,9 @@ class CudaTarget(Target):
         found = replace(found, cores=driver.device(0).multiprocessors)
         return with_calibration(found, self.identity(options))
 
-    def choices(self, request: Request, options: CompileOptions) -> Sequence[Choice]:
+    def choices(
+        self, request: Request, options: CompileOptions, every: bool = False
+    ) -> Sequence[Choice]:
         """By the loop of products where there is one, else by what warpgroups can do of the kernel."""
         from tilewright.passes import planner
         from tilewright.targets.cuda import tile_sizes
@@ -173,9 +175,9 @@ class CudaTarget(Target):
         rates = self.rates(options)
         machine = self.machine(options)
         return (
-            tile_sizes.choices(request, options, machine, rates.cores)
-            or tile_sizes.of_kernel(request, machine, rates)
-            or planner.choices(request, rates)
+            tile_sizes.choices(request, options, machine, rates.cores, every)
+            or tile_sizes.of_kernel(request, machine, rates, every)
+            or planner.choices(request, rates, every=every)
         )
 
     def samples(self, request: Request, options: CompileOptions) -> Sequence[Mapping[str, int]]:

@@ -128,19 +128,26 @@ class TilingCandidate:
 
 
 def choices(
-    request: Request, options: CompileOptions, machine: Machine, multiprocessors: int
+    request: Request,
+    options: CompileOptions,
+    machine: Machine,
+    multiprocessors: int,
+    every: bool = False,
 ) -> Sequence[Choice]:
     """Tilings, the cheapest first, which is sure to be as it was costed; none where the kernel has another form than a
-    loop of products."""
+    loop of products. `every`: all of them, and not only the first few."""
     found = of_form(request, options, machine, multiprocessors)
     for first, each in enumerate(found[:TRIED]):
         made = _work(request, each.values, options, machine)
         if made == each.work:
-            return [c.choice(multiprocessors) for c in found[first:][:MOST_LISTED]]
+            listed = found[first:] if every else found[first:][:MOST_LISTED]
+            return [c.choice(multiprocessors) for c in listed]
     return []
 
 
-def of_kernel(request: Request, machine: Machine, rates: Rates) -> Sequence[Choice]:
+def of_kernel(
+    request: Request, machine: Machine, rates: Rates, every: bool = False
+) -> Sequence[Choice]:
     """Tilings of a kernel of any form all of whose products warpgroups can do, and whose sums registers hold; none
     where there are none. The planner of all machines costs them."""
 
@@ -171,7 +178,7 @@ def of_kernel(request: Request, machine: Machine, rates: Rates) -> Sequence[Choi
     if not request.memory["legal for warpgroups"]:
         return []
     try:
-        return planner.choices(request, own, KERNEL_SIDES, rated)
+        return planner.choices(request, own, KERNEL_SIDES, rated, every=every)
     except TilewrightError:
         return []
 
