@@ -53,8 +53,6 @@ COLLECTIVE_RESULTS = (
     "xegpu.dpas_mx",
     "xegpu.load_matrix",
     "xegpu.load",
-    "xegpu.create_tdesc",
-    "xegpu.update_offset",
     "xegpu.atomic_rmw",
     "memref.atomic_rmw",
     "memref.generic_atomic_rmw",
@@ -64,7 +62,6 @@ COLLECTIVE_RESULTS = (
 """Ops whose results differ between lanes whatever their operands are."""
 SHARED_RESULTS = (
     "xegpu.create_nd_tdesc",
-    "xegpu.update_nd_offset",
     "xegpu.create_mem_desc",
     "xegpu.init_nbarrier",
 )

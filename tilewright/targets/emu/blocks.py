@@ -55,31 +55,16 @@ def create_nd_tdesc(low: Lowering, op: xegpu.CreateNdDescOp) -> None:
     else:
         base = low.index(source, "the base")
         sizes, strides = sizes or (BOUNDLESS,), strides or (1,)
-    offsets = low.indices(op.mixed_offsets)
-    offsets = (*([0] * (len(sizes) - len(offsets))), *offsets)
-    low.env[op.results[0]] = v.BlockDesc(base, sizes, strides, offsets)
-
-
-def moved(low: Lowering, desc: v.BlockDesc, deltas: Sequence[Idx]) -> v.BlockDesc:
-    lead = len(desc.offsets) - len(deltas)
-    inner = (low.b.plus(o, d) for o, d in zip(desc.offsets[lead:], deltas, strict=True))
-    return v.BlockDesc(desc.base, desc.sizes, desc.strides, (*desc.offsets[:lead], *inner))
-
-
-@lowers("xegpu.update_nd_offset")
-def update_nd_offset(low: Lowering, op: xegpu.UpdateNdOffsetOp) -> None:
-    desc = low.env[op.tensor_desc]
-    assert isinstance(desc, v.BlockDesc)
-    low.env[op.results[0]] = moved(low, desc, low.indices(op.mixed_offsets))
+    low.env[op.results[0]] = v.BlockDesc(base, sizes, strides)
 
 
 def _here(low: Lowering, op: xegpu.BlockAccess) -> list[Idx]:
-    """The numbers of an access' descriptor: base, sizes, strides, offsets."""
+    """The base, sizes and strides of an access' descriptor, and its offsets, which count the innermost dimensions."""
     desc = low.env[op.operands[op.tdesc_operand]]
     assert isinstance(desc, v.BlockDesc)
-    if (offsets := op.mixed_offsets) is not None:
-        desc = moved(low, desc, low.indices(offsets))
-    return [desc.base, *desc.sizes, *desc.strides, *desc.offsets]
+    offsets = low.indices(op.mixed_offsets or [])
+    outer = [0] * (len(desc.sizes) - len(offsets))
+    return [desc.base, *desc.sizes, *desc.strides, *outer, *offsets]
 
 
 # Rows -----------------------------------------------------------------------------------------------------------------

@@ -9,9 +9,8 @@ from typing import Any
 
 from xdsl.dialects import cf, func, scf
 from xdsl.dialects.builtin import MemRefType
-from xdsl.ir import Attribute, Block, BlockArgument, Operation, OpResult, Region, SSAValue
+from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
-from tilewright.dialects import xegpu
 from tilewright.dialects.dominance import reachable_blocks
 from tilewright.passes.control import (
     Parts,
@@ -23,6 +22,7 @@ from tilewright.passes.control import (
 )
 from tilewright.passes.uniformity import UNIFORM, Kind, Ramp, successors, tests
 from tilewright.targets.emu import values as v
+from tilewright.targets.emu.builder import Idx
 from tilewright.targets.emu.context import ASSERTION
 from tilewright.targets.emu.divergence import (
     divergent_for,
@@ -44,9 +44,6 @@ class Pack:
         self.kind: Kind = low.kinds[like]
         self.like = like
         self.sample = sample
-        moves = isinstance(sample, v.BlockDesc) and _only_moves(like)
-        self.names = ("offsets",) if moves else tuple(f.name for f in fields(sample))
-        """What of it changes: the offsets alone of a descriptor that moves."""
 
     def open(self, value: SSAValue) -> list[SSAValue]:
         """The SSA values that `value` consists of here."""
@@ -72,36 +69,25 @@ class Pack:
         return (v.Uniform if self.kind is UNIFORM else v.Varying)(next(rest))
 
     def _each(self, value: v.Value, change: Callable[[Any], Any]) -> v.Value:
-        """The value with another for each number that changes of it."""
+        """The value with another for each number of it."""
 
         def part(old: Any) -> Any:
             if isinstance(old, tuple):
                 return tuple(change(number) for number in old)  # pyright: ignore
             return old if isinstance(old, Attribute) else change(old)
 
-        return replace(value, **{name: part(getattr(value, name)) for name in self.names})
+        return replace(value, **{f.name: part(getattr(value, f.name)) for f in fields(value)})
 
-    def _flat(self, number: v.Number) -> SSAValue:
-        low = self.low
-        match number:
-            case v.Address():
-                plain = number.plain()
-                return low.uniform(plain) if self.kind is UNIFORM else low.wide_of(plain)
-            case v.Uniform() | v.Growing() | v.Varying():
-                return low.wide_of(number)
-            case _:
-                return low.b.idx(number)
+    def _flat(self, number: v.Address | Idx) -> SSAValue:
+        if not isinstance(number, v.Address):
+            return self.low.b.idx(number)
+        plain = number.plain()
+        return self.low.uniform(plain) if self.kind is UNIFORM else self.low.wide_of(plain)
 
-    def _made(self, old: v.Number, new: SSAValue) -> v.Number:
-        match old:
-            case v.Address() if self.kind is UNIFORM:
-                return v.Address(self.low, new)
-            case v.Address():
-                return v.Address(self.low, 0, None, new)
-            case v.Uniform() | v.Growing() | v.Varying():
-                return (v.Varying if self.low.lanes > 1 else v.Uniform)(new)
-            case _:
-                return new
+    def _made(self, old: v.Address | Idx, new: SSAValue) -> v.Address | Idx:
+        if not isinstance(old, v.Address):
+            return new
+        return v.Address(self.low, *((new,) if self.kind is UNIFORM else (0, None, new)))
 
 
 @dataclass
@@ -239,22 +225,3 @@ def regions(low: Lowering, op: Operation) -> None:
         together(UniformCarrier(low), op)
     else:
         apart(low, op)
-
-
-def _only_moves(place: SSAValue) -> bool:
-    """Is a descriptor that an scf.for carries the loop's own, moved?"""
-    owner = place.block.parent_op() if isinstance(place, BlockArgument) else place.owner
-    if not isinstance(owner, scf.ForOp):
-        return False
-    assert isinstance(place, BlockArgument | OpResult)
-    n = place.index - isinstance(place, BlockArgument)
-    last = owner.body.block.last_op
-    if n < 0 or last is None:
-        return False
-    value, argument = last.operands[n], owner.body.block.args[n + 1]
-    while value is not argument:
-        move = value.owner
-        if not isinstance(move, xegpu.UpdateNdOffsetOp):
-            return False
-        value = move.tensor_desc
-    return True

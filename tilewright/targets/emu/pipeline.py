@@ -16,6 +16,7 @@ from tilewright.passes.observer import Observer
 from tilewright.passes.pipeline import Pass, Pipeline, Unit, run
 from tilewright.passes.thread_ids import threads_in_line
 from tilewright.passes.xegpu.from_xetile import XETILE_TO_XEGPU
+from tilewright.passes.xegpu.upgrade import upgrade_older
 from tilewright.targets.emu.lowering import Lowering
 
 __all__ = ["PASSES", "PIPELINE", "run_pipeline"]
@@ -52,6 +53,7 @@ PASSES: Sequence[Pass[EmuUnit]] = (
         XETILE_TO_XEGPU,
         when=lambda u: any(op.name.startswith("xetile.") for op in u.module.walk()),
     ),
+    Pass("xegpu-upgrade", upgrade_older, ("subgroup", "lane"), "module"),
     Pass("emu-legalize", _legalize, ("subgroup", "lane"), "unit", stage="xegpu"),
     Pass("lanes-to-vectors", _lower, given="unit", stage="vectors", whole=True),
 )

@@ -4,8 +4,7 @@ A number or vector is one SSA value; what lanes hold differently has the lanes a
 have no register of their own: they are the indices that they consist of, which the ops that use them read.
 
     memref<8x16xf32>           base, offset, sizes, strides
-    tensor_desc (block)        base, sizes, strides, offsets
-    tensor_desc (scattered)    base, size, stride, and an index per lane
+    tensor_desc                base, sizes, strides
     mem_desc, nbarrier         base; number, participants
 """
 
@@ -136,18 +135,6 @@ class BlockDesc:
     base: Idx
     sizes: tuple[Idx, ...]
     strides: tuple[Idx, ...]
-    offsets: tuple[Idx, ...]
-
-
-@dataclass(frozen=True)
-class Scattered:
-    """A scattered descriptor. `indices` counts elements: Varying of one per lane, or a Uniform vector of all."""
-
-    base: Idx
-    size: Idx
-    """Elements of the base; below 0 where only its address is known."""
-    stride: Idx
-    indices: Plain
 
 
 @dataclass(frozen=True)
@@ -165,4 +152,4 @@ class Barrier:
     participants: Idx
 
 
-Value = Plain | MemRef | BlockDesc | Scattered | MatrixBase | Barrier
+Value = Plain | MemRef | BlockDesc | MatrixBase | Barrier
