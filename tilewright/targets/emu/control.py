@@ -87,7 +87,8 @@ class Pack:
     def _made(self, old: v.Address | Idx, new: SSAValue) -> v.Address | Idx:
         if not isinstance(old, v.Address):
             return new
-        return v.Address(self.low, *((new,) if self.kind is UNIFORM else (0, None, new)))
+        alike = self.kind is UNIFORM
+        return v.Address(self.low, new) if alike else v.Address(self.low, vector=new)
 
 
 @dataclass
