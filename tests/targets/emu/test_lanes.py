@@ -256,36 +256,6 @@ def test_uniform_loops_and_branches_stay_so(rng):
     agree(lane_kernel(args, body), [data(rng, 4, 64), data(rng, 4, 16)])
 
 
-@pytest.mark.parametrize("offsets", ["", "[0, 16]"], ids=["today", "older"])
-def test_a_branch_chooses_a_descriptor(offsets, rng):
-    """Of two arrays, in today's text and in the older, whose descriptors have places and move."""
-    kind, place = "!xegpu.tensor_desc<4x16xf32>", "" if offsets else "[0, 16]"
-    moved = f"%u = xegpu.update_nd_offset %t, [0, 16] : {kind}" if offsets else ""
-    again = "%u" if offsets else "%t[0, 32]"
-    text = f"""
-  %c0 = arith.constant 0 : index
-  %g = gpu.block_id x
-  %first = arith.cmpi eq, %g, %c0 : index
-  %t = scf.if %first -> ({kind}) {{
-    %ta = xegpu.create_nd_tdesc %a{offsets} : memref<4x64xf32> -> {kind}
-    scf.yield %ta : {kind}
-  }} else {{
-    %tb = xegpu.create_nd_tdesc %b{offsets} : memref<4x64xf32> -> {kind}
-    scf.yield %tb : {kind}
-  }}
-  {moved}
-  %v = xegpu.load_nd %t{place} : {kind} -> vector<4xf32>
-  %w = xegpu.load_nd {again} : {kind} -> vector<4xf32>
-  %x = arith.subf %v, %w : vector<4xf32>
-  %c4 = arith.constant 4 : index
-  %r = arith.muli %g, %c4 : index
-  %to = xegpu.create_nd_tdesc %o : memref<8x16xf32> -> {kind}
-  xegpu.store_nd %x, %to[%r, 0] : vector<4xf32>, {kind}"""
-    args = "%a: memref<4x64xf32>, %b: memref<4x64xf32>, %o: memref<8x16xf32>"
-    arrays = [data(rng, 4, 64), data(rng, 4, 64), data(rng, 8, 16)]
-    agree(lane_kernel(args, text), arrays, (2, 1, 1))
-
-
 def test_blocks_that_branch_to_each_other(rng):
     body = (
         ID
