@@ -10,15 +10,15 @@
 Requires: contracts (see `contraction`).
 Guarantees: the same operands. A pack is made when nothing in the launch may write the array, the
 operand is one load seen through transposes, casts and elementwise ops that keep zero zero (so that
-padding stays zero), and the tile provably starts where a panel does. Otherwise a remark says why not,
-and each workgroup packs for itself. The pack says how often a launch reads each element: what is read
+padding stays zero), and the tile provably starts where a panel does: tiles that do not start at multiples
+of a panel's size begin panels of their own. Otherwise a remark says why not, and each workgroup packs for itself. The pack says how often a launch reads each element: what is read
 only a few times the target leaves where it is, and whoever reads it packs it in its cache.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from xdsl.dialects import arith, gpu, memref, vector
 from xdsl.dialects.builtin import (
@@ -68,6 +68,8 @@ class Panels:
     """Ranges of k start at multiples of this."""
     biased: bool = False
     """Integers are stored with their top bit flipped."""
+    pitch: int = 0
+    """Panels begin anew at every multiple of it; 0: they follow one another."""
 
 
 PanelsOf = Callable[[SSAValue, SSAValue, Attribute], tuple[Panels | None, Panels | None]]
@@ -137,8 +139,10 @@ class PackingRewriter:
         if isinstance(starts, str):
             return starts
         x, k = starts
-        if not all(c % wanted.lanes == 0 for c in x.terms.values()) or not x.is_nonnegative:
-            return f"its tiles do not start at multiples of {wanted.lanes}"
+        if any(c % wanted.lanes for c in x.terms.values()):
+            wanted = replace(wanted, pitch=access.tile_type.get_shape()[1 - k_axis])
+        if any(c % (wanted.pitch or 1) for c in x.terms.values()) or not x.is_nonnegative:
+            return f"its tiles start neither at multiples of {wanted.lanes} nor of their own size"
         if any(c % wanted.align for c in k.terms.values()) or not k.is_nonnegative:
             return f"its ranges of k do not start at multiples of {wanted.align}"
         if any(not e.is_nonnegative for e in access.offsets[:-2]):
@@ -204,7 +208,8 @@ class PackingRewriter:
             times = at.ssa(reads)
         body = prologue(chain)
         panels = PanelsType(wanted.lanes, wanted.group, wanted.element, k_axis, wanted.biased)
-        pack = PackOp(access.base, used, times, body, panels, wanted.depth, IntegerAttr(0, 64))
+        zero = IntegerAttr(0, 64)
+        pack = PackOp(access.base, used, times, body, panels, wanted.depth, zero, wanted.pitch)
         pack.location = chain.load.location  # pyright: ignore
         at.insert(pack)
         self.made[key] = pack

@@ -56,7 +56,7 @@ class Finder:
 class PackedArray:
     """A packed array at run time (see `stage.pack`).
 
-    Element (x, k) of batch entry `e` lies in panel x / lanes; with `depth` = d > 0, blocks of d k follow one another,
+    Element (x, k) of batch entry `e` lies in panel x / lanes (see `PanelFormat.pitch`); with `depth` = d > 0, blocks of d k follow one another,
     each with all panels; with 0 each panel holds all k.
     """
 
@@ -212,7 +212,7 @@ class Operands:
         x_count = b.minus(array.x_extent, x0)
         if outside is not None:
             x_count = b.select(outside, x_count, 0)
-        first = b.div(x0, format.lanes)
+        first = format.panels_before(b, x0)
         panels = b.ceildiv(b.max(b.min(count, x_count), 0), format.lanes)
 
         def locate(begin: Idx, end: Idx, where: bool = True) -> Finder:

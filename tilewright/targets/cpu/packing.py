@@ -86,7 +86,7 @@ def plan_packs(c: FunctionContext, packs: Sequence[PackOp]) -> list[Idx]:
             few = b.max(few, copies(c, op))
         kept = b.cmp("ne", b.load(place("kept"), index), 0)
         ahead = b.either(kept, b.cmp("sgt", reads, few))
-        panels = b.select(ahead, b.ceildiv(x, format_of(op, c.m).lanes), 0)
+        panels = b.select(ahead, format_of(op, c.m).panels_before(b, x), 0)
         for name, value in (("x", x), ("panels", panels), ("at", needed)):
             b.store(b.idx(value), place(name))
         array = packed_array(c, op, i, x)
@@ -148,7 +148,7 @@ def format_of(op: PackOp, m: CpuMachine) -> PanelFormat:
     unsigned = is_unsigned(last.operands[0].type)
     element, group = plain(kind.element_type), kind.group.data
     biased, parts = bool(kind.biased.data), parts_of(m, element, group)
-    return PanelFormat(kind.lanes.data, group, element, unsigned, biased, parts)
+    return PanelFormat(kind.lanes.data, group, element, unsigned, biased, parts, op.pitch)
 
 
 def is_verbatim(op: PackOp, element: Attribute, format: PanelFormat) -> bool:
@@ -161,7 +161,7 @@ def is_verbatim(op: PackOp, element: Attribute, format: PanelFormat) -> bool:
 def pack_key(op: PackOp) -> str:
     """What its panels hold of its array, but for its place and the machine."""
     inner = "; ".join(str(o) for o in op.body.block.ops)
-    return f"{op.source.type.element_type}: {inner}; {op.result.type} {op.depth}"  # pyright: ignore
+    return f"{op.source.type.element_type}: {inner}; {op.result.type} {op.depth} {op.pitch}"  # pyright: ignore
 
 
 def along_k(op: PackOp, strides: Sequence[Idx]) -> bool:
@@ -295,7 +295,7 @@ def emit_pack_function(
         raise AssertionError("the region of a pack ends with a yield")
 
     def block_at(panel: SSAValue, k: SSAValue) -> None:
-        x = b.times(panel, format.lanes)
+        x = format.start_of(b, panel)
         here = tile.moved(b, *((x, k) if x_axis == 0 else (k, x)))
         target = b.ptr(to, b.times(b.minus(panel, first), panel_bytes))
         target = b.ptr(target, b.times(b.minus(k, k0), format.lanes * format.bytes))

@@ -42,6 +42,8 @@ class PanelFormat:
     """Integers are stored with their top bit flipped: a signed x as the unsigned x + 2^(n-1), or the other way."""
     parts: int = 1
     """2: floats are stored as sums of two bf16, of each group of k the larger ones first (see `halves`)."""
+    pitch: int = 0
+    """In packed arrays: x at whose multiples panels begin anew, though `lanes` do not divide it; 0: at none."""
 
     @property
     def bytes(self) -> int:
@@ -52,6 +54,21 @@ class PanelFormat:
     def part_bytes(self) -> int:
         """From a part of a group of k to the next."""
         return self.lanes * self.group * itemsize(self.element)
+
+    def panels_before(self, b: Builder, x: Idx) -> Idx:
+        """Whole and begun panels of [0, x)."""
+        if not self.pitch:
+            return b.ceildiv(x, self.lanes)
+        whole = b.times(b.div(x, self.pitch), -(-self.pitch // self.lanes))
+        return b.plus(whole, b.ceildiv(b.rem(x, self.pitch), self.lanes))
+
+    def start_of(self, b: Builder, panel: Idx) -> Idx:
+        """The first x of a panel."""
+        if not self.pitch:
+            return b.times(panel, self.lanes)
+        each = -(-self.pitch // self.lanes)
+        inner = b.times(b.rem(panel, each), self.lanes)
+        return b.plus(b.times(b.div(panel, each), self.pitch), inner)
 
 
 def widen(b: Builder, x: SSAValue, element: Attribute, unsigned: bool = False) -> SSAValue:
