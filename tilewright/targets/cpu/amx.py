@@ -133,7 +133,7 @@ def _steps(
                 rows = b.ptr(start_a, b.times(r * TILE_ROWS, a.x_bytes))
                 left = _tile(b, "x86.amx.tileloadt1", rows, pitch_a)
                 if a.copy is not None:
-                    at = b.plus(b.times(loop.iv, height), r)
+                    at = b.plus(b.times(loop.iv, family.a.lanes // TILE_ROWS), r)
                     panel = b.ptr(a.copy, b.times(at, TILE_ROWS * TILE_BYTES))
                     b.op(mach.InstrOp("x86.amx.tilestore", [left, panel, b.idx(TILE_BYTES)], []))
                 for v in range(width):

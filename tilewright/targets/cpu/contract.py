@@ -14,6 +14,7 @@ which is zero in copies of the panels.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import AnyFloat, VectorType, i1
@@ -34,6 +35,18 @@ from tilewright.targets.cpu.thin import ThinProduct, thin_form
 
 Turn = tuple[Callable[[Idx], PanelOperand] | None, Idx, Idx]
 """Panels of A: where to find them, the first, and where they end."""
+
+
+def halved(b: Builder, family: Family, rows: int, turn: Turn) -> list[tuple[Family, Turn]]:
+    """A turn of a tile of so many rows, by micro-kernels: of one row of tiles where its last panel has no more."""
+    last, rest = divmod(rows, family.mr)
+    if not (family.tiles and last and 0 < 2 * rest <= family.mr):
+        return [(family, turn)]
+    find, begin, end = turn
+    half = replace(family, mr=family.mr // 2)
+    return [(family, (find, begin, b.min(end, last))), (half, (find, b.max(begin, last), end))]
+
+
 MOST_LINES = 4
 """Lines fetched per step of tiles and operand: more cost more than they hide."""
 MAX_PREFETCHES = 16
@@ -213,7 +226,8 @@ class ContractEmitter:
                     start_over = below(operands[0], b.times(j, step))
                     next_b = b.select(b.cmp("slt", b.plus(j, 1), col_panels), step, start_over)
                 start = panel_start(b, m, family, operands, depth)
-                for find, begin, end in turns:
+                parts = [part for turn in turns for part in halved(b, family, rows, turn)]
+                for kernel, (find, begin, end) in parts:
                     if find is None:
                         continue
                     with b.loop(begin, end) as i:
@@ -232,7 +246,7 @@ class ContractEmitter:
                             for operand in operands:
                                 self.prefetch_next(operand, family, rows, i.iv)
                         emit_micro(
-                            b, m, family, operand_a, operands, c, b.times(i.iv, family.mr),
+                            b, m, kernel, operand_a, operands, c, b.times(i.iv, family.mr),
                             b.times(j, family.nr), depth, first, start, fetches,
                         )  # fmt: skip
 
