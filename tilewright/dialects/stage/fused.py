@@ -212,7 +212,7 @@ class PackOp(Op):
     depth: Int = Int()
     """Rows of k per block: blocks of k follow one another, so that one block of all panels is close together."""
     padding: Prop[Attribute] = Prop()
-    pitch: Int = Int(default=0)
+    pitch: Int = Int(default=0, implicit=True)
     """Panels begin anew at every multiple of it along x, where tiles do that do not start at multiples of `lanes`; 0:
     they follow one another."""
     traits = traits_def(NoTerminator(), RecursiveMemoryEffect(), MemoryReadEffect())

@@ -23,6 +23,7 @@ from xdsl.ir import SSAValue
 from tilewright.codegen.builder import Builder, Idx
 from tilewright.dialects.stage import ContractOp
 from tilewright.dialects.upstream.arith import constant, folded
+from tilewright.targets.cpu.amx import AMX_ROWS, TILE_ROWS
 from tilewright.targets.cpu.evaluate import Evaluator
 from tilewright.targets.cpu.family import Family, Fetch, PanelOperand
 from tilewright.targets.cpu.machine import FEW_TURNS, FEW_USES, CpuMachine
@@ -39,11 +40,11 @@ Turn = tuple[Callable[[Idx], PanelOperand] | None, Idx, Idx]
 
 def halved(b: Builder, family: Family, rows: int, turn: Turn) -> list[tuple[Family, Turn]]:
     """A turn of a tile of so many rows, by micro-kernels: of one row of tiles where its last panel has no more."""
-    last, rest = divmod(rows, family.mr)
-    if not (family.tiles and last and 0 < 2 * rest <= family.mr):
+    last, rest = divmod(rows, AMX_ROWS)
+    if not (family.tiles and family.mr == AMX_ROWS and last and 0 < rest <= TILE_ROWS):
         return [(family, turn)]
     find, begin, end = turn
-    half = replace(family, mr=family.mr // 2)
+    half = replace(family, mr=TILE_ROWS)
     return [(family, (find, begin, b.min(end, last))), (half, (find, b.max(begin, last), end))]
 
 

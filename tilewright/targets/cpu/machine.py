@@ -124,6 +124,8 @@ WIDE_COLUMNS: Final = 64
 """Columns beside which tiles of AMX take rows of an array once: four tiles of C beside one of these rows."""
 DEEP: Final = 8
 """Times as deep as others their blocks of k are: a panel of role B still stays in the second cache."""
+STRIP_BYTES: Final = 1 << 19
+"""What a block of k of B takes as panels beside few rows: the second cache holds it, with what is read and C."""
 FEW_USES: Final = 4
 """Rows of an array are read as often as that; more often pays for a copy in which they lie together."""
 FEW_TURNS: Final = 8
@@ -136,6 +138,15 @@ SHARED_BYTES: Final = 1 << 25
 speed of runs as long as a tile."""
 STREAMS: Final = 32
 """Rows read side by side that a core fetches ahead by itself."""
+
+
+def shallower(rows: int, row: int, depth: int) -> int:
+    """The depth of a block of k, `depth` elsewhere, of rows of B of so many bytes each that are packed beside so many rows
+    of A: where these are few, B comes from memory once, and in long runs, which leaves less room for each block."""
+    least = depth // 4
+    while rows <= WIDE_COLUMNS and depth > least and depth * row > STRIP_BYTES:
+        depth //= 2
+    return depth
 
 
 def is_spread(pitch: int) -> bool:

@@ -40,6 +40,7 @@ from tilewright.targets.cpu.machine import (
     CpuMachine,
     few_reads,
     is_spread,
+    shallower,
 )
 from tilewright.uarch.cpu import PanelRates
 from tilewright.uarch.products import PlacedProduct, Side
@@ -136,7 +137,8 @@ class PanelCosts:
         row = p.b.whole * _itemsize(p.types[1])
         in_turns = in_turns and p.k * row <= SHARED_BYTES and is_spread(row)
         wide = swapped or (in_rows and kernel.tiles and p.b.tile <= WIDE_COLUMNS)
-        depth = kernel.depth * (DEEP if wide else 1)
+        strip = shallower(p.a.tile, p.b.tile, kernel.depth) if kernel.tiles else kernel.depth
+        depth = kernel.depth * DEEP if wide else strip
         blocks = ceil(p.k * max(kernel.bytes, _itemsize(p.types[1])) / depth)
         sums = 4 * p.a.mean * p.b.mean
         block = kernel.depth * p.a.mean
@@ -155,9 +157,9 @@ class PanelCosts:
         if swapped and p.a.along_k:  # in groups, as the other side is otherwise
             pack_a = rates.pack_runs
         pack_b = rates.pack_runs if p.b.along_k else rates.pack_lines
-        for side, other, name, in_place, packed, lanes in (
-            (p.a, p.b, p.types[0], in_rows and not swapped, pack_a, kernel.lanes[0]),
-            (p.b, p.a, p.types[1], swapped, pack_b, kernel.lanes[1]),
+        for side, other, name, in_place, packed in (
+            (p.a, p.b, p.types[0], in_rows and not swapped, pack_a),
+            (p.b, p.a, p.types[1], swapped, pack_b),
         ):
             size = max(kernel.bytes, _itemsize(name))
             mine = p.k * side.mean * size
@@ -167,7 +169,7 @@ class PanelCosts:
                 packed = rates.pack_short_runs
             if not side.loaded:
                 found.append(("copies", mine / rates.pack_rows, True))
-            elif other.tiles > (max(few, FEW_COPIES) if copied else few) and side.tile % lanes == 0:
+            elif other.tiles > (max(few, FEW_COPIES) if copied else few):
                 all_of_it = p.k * side.whole * size
                 written = all_of_it / rates.shared_writes if self.threads >= SHARING else 0.0
                 meeting = rates.meeting if self.threads > 1 else 0.0
@@ -202,7 +204,7 @@ class PanelCosts:
                 far = p.k * side.whole * _itemsize(name) > COPIED_BYTES
                 packed = min(packed, self._stream) if far and not copied else packed
                 found.append(("copies", bytes / packed, True))
-                block = sums + min(kernel.depth * side.mean, mine)
+                block = sums + min((strip if side is p.b else kernel.depth) * side.mean, mine)
                 if block > COPIED_BYTES:  # it comes back from farther
                     found.append(("copies", mine / rates.far_copies, True))
         return found
@@ -273,7 +275,8 @@ class PanelCosts:
             if wide is not None:  # all of one side, rows of a tile of the other
                 found *= _whole(side.tile if side is wide else side.mean, whole // 2)
             else:
-                half = kernel.tiles and 2 * side.tile <= whole
+                rest = side.tile % whole if side is p.a else side.tile
+                half = kernel.tiles and 0 < 2 * rest <= whole
                 found *= _whole(side.mean, whole // 2 if half else whole)
         return found
 
@@ -294,7 +297,7 @@ class _Kernel:
     bytes: int
     """Of an element in panels, at least."""
     lanes: tuple[int, int]
-    """Rows and columns of a panel: tiles that start where panels do can be packed once, in front."""
+    """Rows and columns of a panel."""
     verbatim: bool = True
     """Does it read elements of A as they are in the array?"""
     single: bool = False

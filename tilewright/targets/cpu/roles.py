@@ -7,7 +7,8 @@ that lies along k, computed transposed:
     C^T = B^T A^T        C^T in a buffer of the workgroup, turned round when k is done
 
 Each of these rows is best read once, beside all columns, which are up to four tiles wide then (`amx`): blocks of k are
-deep, for caches fetch long runs ahead.
+deep, for caches fetch long runs ahead. Where B's rows run along n, few rows of A take blocks of it that are wide and less
+deep, for the same reason.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from tilewright.dialects.stage import ContractOp, PackOp, PanelOp
 from tilewright.passes.packing import Chain, chain_of
 from tilewright.targets.cpu.amx import AMX_ROWS, TILE_ROWS
 from tilewright.targets.cpu.family import Family
-from tilewright.targets.cpu.machine import DEEP, WIDE_COLUMNS, CpuMachine
+from tilewright.targets.cpu.machine import DEEP, WIDE_COLUMNS, CpuMachine, shallower
 from tilewright.targets.cpu.memory import plain, rows_cols
 from tilewright.targets.cpu.micro import family_of
 from tilewright.targets.cpu.packing import is_verbatim
@@ -55,6 +56,9 @@ def roles_of(m: CpuMachine, a: SSAValue, b: SSAValue, c: Attribute) -> Roles:
             left, right = replace(family.a, lanes=mr), replace(family.b, lanes=nr)
             family = replace(family, mr=mr, nr=nr, a=left, b=right)
         family = replace(family, depth=DEEP * family.depth)
+    else:
+        depth = shallower(rows, cols * family.b.bytes, family.depth)
+        family = replace(family, depth=depth)
     return Roles(family, swapped)
 
 
