@@ -10,8 +10,9 @@
 Requires: contracts (see `contraction`).
 Guarantees: the same operands. A pack is made when nothing in the launch may write the array, the
 operand is one load seen through transposes, casts and elementwise ops that keep zero zero (so that
-padding stays zero), and the tile provably starts where a panel does: tiles that do not start at multiples
-of a panel's size begin panels of their own. Otherwise a remark says why not, and each workgroup packs for itself. The pack says how often a launch reads each element: what is read
+padding stays zero), and the tile provably starts where a panel does: panels begin anew with tiles that
+start at multiples of their own size only. Otherwise a remark says why not, and each workgroup packs for
+itself. The pack says how often a launch reads each element: what is read
 only a few times the target leaves where it is, and whoever reads it packs it in its cache.
 """
 

@@ -1,4 +1,4 @@
-"""Tiles of any number of rows and columns: panels begin where tiles do, and what is left over is not multiplied whole."""
+"""Tiles of any size: panels begin where tiles do, and what is left over beside whole ones is not multiplied as one."""
 
 from __future__ import annotations
 

@@ -56,8 +56,8 @@ class Finder:
 class PackedArray:
     """A packed array at run time (see `stage.pack`).
 
-    Element (x, k) of batch entry `e` lies in panel x / lanes (see `PanelFormat.pitch`); with `depth` = d > 0, blocks of d k follow one another,
-    each with all panels; with 0 each panel holds all k.
+    Element (x, k) of batch entry `e` lies in panel x / lanes (see `PanelFormat.pitch`); with `depth` = d > 0, blocks of
+    d k follow one another, each with all panels; with 0 each panel holds all k.
     """
 
     pointer: SSAValue

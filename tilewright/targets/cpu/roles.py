@@ -7,8 +7,8 @@ that lies along k, computed transposed:
     C^T = B^T A^T        C^T in a buffer of the workgroup, turned round when k is done
 
 Each of these rows is best read once, beside all columns, which are up to four tiles wide then (`amx`): blocks of k are
-deep, for caches fetch long runs ahead. Where B's rows run along n, few rows of A take blocks of it that are wide and less
-deep, for the same reason.
+deep, for caches fetch long runs ahead. Where B's rows run along n, few rows of A take blocks of it that are wide and
+less deep, for the same reason.
 """
 
 from __future__ import annotations
