@@ -141,7 +141,7 @@ STREAMS: Final = 32
 
 
 def shallower(rows: int, row: int, depth: int) -> int:
-    """The depth of a block of k, `depth` elsewhere, where rows of B of so many bytes each are packed beside `rows` of A:
+    """The depth of a block of k, `depth` elsewhere, where rows of B of so many bytes each stand beside `rows` of A:
     few of these read B once, in runs that are long, which leaves less room for a block."""
     least = depth // 4
     while rows <= WIDE_COLUMNS and depth > least and depth * row > STRIP_BYTES:
