@@ -10,23 +10,20 @@ the end what they held before.
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-import threading
 import time
-import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilewright import cache
 from tilewright.arguments import HOST, NOWHERE, ArrayArg, Grid, full_grid
 from tilewright.diagnostics import LaunchError, TilewrightError
 from tilewright.runtime.binding import BoundCall
+from tilewright.runtime.compilers import Compilers
 from tilewright.runtime.contest import Candidate, Contest
 from tilewright.runtime.grids import Constexprs, extents
 from tilewright.runtime.launch import Launcher
@@ -121,8 +118,11 @@ def search(
     end = start + budget
     with target.mirrored(first.arrays) if apart else nullcontext(first.arrays) as there:
         with _kept(target) as kept:
-            trial = _Trial(job, target, options, there, kept)
-            winner = _searched(trial, candidates, start, end, progress)
+            trial = _Trial(job, target, options, there, kept, candidates)
+            try:
+                winner = _searched(trial, candidates, start, end, progress)
+            finally:
+                trial.compilers.stop()
         for candidate in candidates:
             candidate.run = None  # it names memory that may go
     return sorted(candidates, key=lambda c: (not c.seconds, c is not winner, _median(c)))
@@ -236,58 +236,6 @@ def _moved(bound: BoundCall, there: Sequence[ArrayArg]) -> BoundCall:
     return BoundCall(args, types, bound.constexprs)
 
 
-# Compiling.
-
-
-def _compile_ahead(
-    job: Job,
-    bounds: Sequence[BoundCall],
-    options: CompileOptions,
-    limit: float,
-    told: Callable[[str], None],
-) -> None:
-    """Fills the kernel cache from several processes, until `limit`. What fails there fails again where it is needed."""
-    cores = len(os.sched_getaffinity(0))
-    alone = threading.current_thread() is threading.main_thread()  # others may hold locks
-    able = hasattr(os, "fork") and alone and not multiprocessing.current_process().daemon
-    late = time.perf_counter() > limit
-    if cores < 2 or len(bounds) < 3 or cache.current() is None or not able or late:
-        return
-    # A kernel has no other form that a child could take.
-    context = multiprocessing.get_context("fork")
-    count = min(cores, len(bounds))
-    receiver, sender = context.Pipe(duplex=False)
-
-    def compile_some(start: int) -> None:
-        for bound in bounds[start::count]:
-            with suppress(Exception):  # the parent finds out what it is
-                kernel = job.launcher.kernel_for(bound, options)
-                if isinstance(kernel.executable, Foreseeing):
-                    kernel.executable.foresee(_grid(job, bound), bound.args)
-            sender.send_bytes(b".")
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # threads of this process: they wait
-        children = [
-            context.Process(target=compile_some, args=(i,), daemon=True) for i in range(count)
-        ]
-        for child in children:
-            child.start()
-    done = 0
-    while done < len(bounds) and (left := limit - time.perf_counter()) > 0:
-        if receiver.poll(min(left, 0.2)):
-            receiver.recv_bytes()
-            done += 1
-            told("compiling")
-        elif not any(child.is_alive() for child in children):
-            break
-    for child in children:
-        child.terminate()
-        child.join()
-    receiver.close()
-    sender.close()
-
-
 class _Trial:
     """Candidates that compile and give the first one's result."""
 
@@ -298,7 +246,10 @@ class _Trial:
         options: CompileOptions,
         there: Sequence[ArrayArg],
         kept: Callable[[Sequence[ArrayArg]], None],
+        candidates: Sequence[Candidate],
     ):
+        self.numbers = {id(candidate): i for i, candidate in enumerate(candidates)}
+        self.compilers = Compilers(lambda i: self._compile(self.bound(candidates[i])))
         self.job, self.target, self.options, self.there, self.kept = (
             job,
             target,
@@ -318,22 +269,31 @@ class _Trial:
         self, candidates: Sequence[Candidate], limit: float, told: Callable[[str], None]
     ) -> list[Candidate]:
         """Those that can be launched from here on; the others say why not. Some are not tried when the time is up."""
-        bounds = [_moved(self.job.bound(c.constexprs), self.there) for c in candidates]
         told("compiling")
-        _compile_ahead(self.job, bounds, self.options, limit, told)
+        numbers = [self.numbers[id(candidate)] for candidate in candidates]
+        self.compilers.do(numbers, limit, lambda: told("compiling"))
         running: list[Candidate] = []
-        for candidate, bound in zip(candidates, bounds, strict=True):
+        for candidate in candidates:
             if self.expected is not None and time.perf_counter() > limit:
                 break
             told("trying")
             try:
-                candidate.run = self._tried(bound)
+                candidate.run = self._tried(self.bound(candidate))
             except TilewrightError as error:
                 self.refused, candidate.out = error, error.message
                 continue
             candidate.out = ""
             running.append(candidate)
         return running
+
+    def bound(self, candidate: Candidate) -> BoundCall:
+        """The launch of a candidate, on arrays where kernels reach them."""
+        return _moved(self.job.bound(candidate.constexprs), self.there)
+
+    def _compile(self, bound: BoundCall) -> None:
+        kernel = self.job.launcher.kernel_for(bound, self.options)
+        if isinstance(kernel.executable, Foreseeing):
+            kernel.executable.foresee(_grid(self.job, bound), bound.args)
 
     def _tried(self, bound: BoundCall) -> Callable[[], None]:
         """Raises what a launch raises, and where the result is another than the first's."""
