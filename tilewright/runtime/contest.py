@@ -2,8 +2,9 @@
 
 The speed of a machine moves by more, from second to second, than what good candidates differ by. So no two times are
 compared that were not taken in one round: a candidate's time counts as a multiple of that of the first one, which is in
-every round. New candidates run in a heat, in which the slow ones drop out round by round; the fastest of all heats and
-the first meet in the final. One of them wins there if it is faster than the first by more than the noise, and else the
+every round. New candidates run in a heat, in which the slow ones drop out round by round. The fastest of all heats and
+the first meet in the final, in which the slower half drops out after some rounds, twice: a few times of many candidates
+make lucky ones look fast. One of the last wins if it is faster than the first by more than the noise, and else the
 first does, so that a search never ends behind what it began with.
 """
 
@@ -22,8 +23,11 @@ NEAR = 1.1
 single time says less, it is twice as far."""
 FAR = 2.0
 """A candidate that takes so many times as long as the first one is not asked again."""
-KEPT = 5
-"""Candidates that meet the first in the final."""
+KEPT = 4
+"""Candidates that meet the first to the end."""
+HALVED = (3, 8)
+"""Rounds of the final after which the slower half of the candidates drops out; it begins with four times as many as are
+kept."""
 GAIN = 0.01
 """What part of the first candidate's time another must save to win."""
 
@@ -101,7 +105,7 @@ class Contest:
         if self._usual is None:
             self._usual = self._timed(self.first)
         for turn in range(HEAT_ROUNDS):
-            self.round(left)
+            self.round(left, sure=True)
             if self.over():
                 return
             best = min((c.ratio for c in self.entered), default=1.0)
@@ -110,11 +114,13 @@ class Contest:
 
     def final(self, rounds: int, least: int, more: float, told: Callable[[], None]) -> Candidate:
         """The winner of so many rounds among the fastest; `least` of them may take `more` seconds beyond the end."""
-        chosen = self.best(KEPT)
+        chosen = self.best(KEPT << len(HALVED))
         for candidate in chosen:
             candidate.ratios.clear()  # the fastest of many were lucky, too
         for turn in range(1, rounds + 1):
             self.round(chosen)
+            if turn in HALVED:
+                chosen = sorted(chosen, key=lambda c: c.ratio)[: max(KEPT, len(chosen) // 2)]
             told()
             if self.over(0.0 if turn >= least else more):
                 break
@@ -127,18 +133,20 @@ class Contest:
         """The fastest so far, but for the first."""
         return sorted(self.entered, key=lambda c: c.ratio)[:count]
 
-    def round(self, candidates: Sequence[Candidate]) -> None:
-        """One time of each and of the first, who begins being another from round to round."""
+    def round(self, candidates: Sequence[Candidate], sure: bool = False) -> None:
+        """One time of each and of the first, who begins being another from round to round. `sure`: the first has a
+        second turn in the end, and its shorter time counts: heats are compared with one another by it."""
         everyone, times = [self.first, *candidates], dict[int, float]()
         start = self._turn % len(everyone)
         self._turn += 1
         for candidate in (*everyone[start:], *everyone[:start]):
             times[id(candidate)] = self._timed(candidate)
+        own = times[id(self.first)]
+        self._usual = times[id(self.first)] = min(own, self._timed(self.first)) if sure else own
         for candidate in everyone:
             seconds = times[id(candidate)]
             candidate.seconds.append(seconds)
-            candidate.ratios.append(seconds / times[id(self.first)])
-        self._usual = times[id(self.first)]
+            candidate.ratios.append(seconds / self._usual)
 
     def _timed(self, candidate: Candidate) -> float:
         calls = self._calls.get(id(candidate))
