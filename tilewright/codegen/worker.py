@@ -6,9 +6,10 @@ about 10 ms, contains every LLVM abort, and gives the SPIR-V backend the fresh s
 only its first emission of a process can be trusted (`notes/xe.md` 1.2). This file imports nothing
 of Tilewright, so that the child starts fast.
 
-    request   one JSON line {triple, cpu, features, options, kind, size, seconds}, then `size` bytes
-    of LLVM IR text answer    one JSON line {size, error}, then `size` bytes of object code or
-    assembly
+    request   {triple, cpu, features, options, kind, seconds} + LLVM IR text
+    answer    {error} + object code or assembly
+
+Both are one JSON line, in which `sizes` says how many bytes follow.
 """
 
 from __future__ import annotations
@@ -96,9 +97,9 @@ def serve(requests: BinaryIO, answers: BinaryIO) -> None:
 
     while line := requests.readline():
         request = json.loads(line)
-        text = requests.read(request["size"]).decode()
-        output, error = in_fork(request, text)
-        header = json.dumps({"size": len(output), "error": error})
+        (size,) = request["sizes"]
+        output, error = in_fork(request, requests.read(size).decode())
+        header = json.dumps({"sizes": [len(output)], "error": error})
         answers.write(header.encode() + b"\n" + output)
         answers.flush()
 

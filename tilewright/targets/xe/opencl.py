@@ -8,24 +8,20 @@ run it yet.
 
 from __future__ import annotations
 
-import atexit
 import ctypes
 import importlib.util
-import json
-import os
-import select
 import signal
 import subprocess
-import sys
-import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
 
+from tilewright import forks
 from tilewright.arguments import Argument, ArrayArg, Grid
+from tilewright.codegen.remote import Helper, HelperEnded, helper
 from tilewright.diagnostics import LaunchError, ToolMissing, UnsupportedError
 from tilewright.passes.integers import EXTENT
 
@@ -36,58 +32,35 @@ HINT = "pip install 'tilewright[xe]' (pyopencl and Intel's OpenCL runtime for CP
 LIMIT = 600
 """Seconds that building or running one kernel may take."""
 
-_lock = threading.Lock()
-_workers: dict[int, OpenCLWorker] = {}
+_SCRIPT = Path(__file__).with_name("opencl_worker.py")
+_lock = forks.lock()
 
 
-class OpenCLWorker:
-    """One process that holds an OpenCL context; requests are a JSON line and bytes."""
+class OpenCLWorker(Helper):
+    """One process that holds an OpenCL context."""
 
-    def __init__(self) -> None:
-        script = Path(__file__).with_name("opencl_worker.py")
-        self.process = subprocess.Popen(
-            [sys.executable, "-P", str(script)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        )
+    def __init__(self, script: Path) -> None:
+        super().__init__(script, subprocess.DEVNULL)
         self.built: set[str] = set()
-        self.device: dict[str, Any] = self.ask({"what": "device"})[0]
+        self.device: dict[str, Any] = self.done("device", {})[0]
 
-    def ask(self, request: dict[str, Any], *blobs: bytes) -> tuple[dict[str, Any], list[bytes]]:
+    def done(
+        self, what: str, request: Mapping[str, Any], *blobs: bytes
+    ) -> tuple[dict[str, Any], list[bytes]]:
         """The answer and its bytes. LaunchError where the process ended or says what went wrong."""
-        assert self.process.stdin is not None and self.process.stdout is not None
-        request = {**request, "sizes": [len(b) for b in blobs]}
         try:
-            self.process.stdin.write(json.dumps(request).encode() + b"\n")
-            for blob in blobs:
-                self.process.stdin.write(blob)
-            self.process.stdin.flush()
-            if not select.select([self.process.stdout], [], [], LIMIT)[0]:
-                self.process.kill()
-                raise LaunchError(
-                    f"OpenCL took longer than {LIMIT} s to {request['what']} the kernel"
-                )
-            line = self.process.stdout.readline()
-            answer = json.loads(line)
-            back = [self.process.stdout.read(n) for n in answer["sizes"]]
-        except (OSError, ValueError):
-            self.process.kill()
-            code = self.process.wait()
+            answer, back = self.ask({"what": what, **request}, *blobs, limit=LIMIT)
+        except TimeoutError:
+            raise LaunchError(f"OpenCL took longer than {LIMIT} s to {what} the kernel") from None
+        except HelperEnded as ended:
             raise LaunchError(
-                f"the OpenCL runtime died {_of_what(code)} when it was to {request['what']} {request.get('name', '')}",
+                f"the OpenCL runtime died {_of_what(ended.status)} when it was to {what} {request.get('name', '')}",
                 hint="an access outside of an array does that, which nothing bounds on a device: `tilewright check` "
                 "names the op; if it names none, --emit spirv-emu is the module to report",
             ) from None
         if answer.get("error"):
             raise LaunchError(f"OpenCL: {answer['error']}", hint=answer.get("hint"))
         return answer, back
-
-    def close(self) -> None:
-        if self.process.stdin is not None:
-            self.process.stdin.close()
-        self.process.terminate()
-        self.process.wait()
 
 
 def _of_what(status: int) -> str:
@@ -100,24 +73,15 @@ def _of_what(status: int) -> str:
         return f"(signal {-status})"
 
 
-@atexit.register
-def _stop() -> None:
-    worker = _workers.pop(os.getpid(), None)
-    if worker is not None:
-        worker.close()
-
-
 def worker() -> OpenCLWorker:
     """This process's worker, started when first asked for. ToolMissing without a runtime."""
-    found = _workers.get(os.getpid())
-    if found is not None and found.process.poll() is None:
-        return found
     if importlib.util.find_spec("pyopencl") is None:
         raise ToolMissing("pyopencl is not installed: there is nothing to launch on", hint=HINT)
     try:
-        found = _workers[os.getpid()] = OpenCLWorker()
+        found = helper(_SCRIPT, OpenCLWorker)
     except LaunchError as error:
         raise ToolMissing(error.message, hint=HINT) from None
+    assert isinstance(found, OpenCLWorker)
     return found
 
 
@@ -162,7 +126,7 @@ def launch(executable: XeExecutable, grid: Grid, args: Sequence[Argument]) -> No
         key = f"{meta['name']}-{hash(spirv):x}"
         if key not in here.built:
             options = executable.build_options if on_gpu else ""
-            here.ask({"what": "build", "key": key, "name": meta["name"], "options": options}, spirv)
+            here.done("build", {"key": key, "name": meta["name"], "options": options}, spirv)
             here.built.add(key)
         given: list[dict[str, Any]] = []
         blobs: list[bytes] = []
@@ -198,9 +162,8 @@ def launch(executable: XeExecutable, grid: Grid, args: Sequence[Argument]) -> No
                 places.append((low, size))
             blobs.append(data)
         lanes = meta["subgroups"] * meta["lanes"]
-        request = {"what": "run", "key": key, "grid": list(grid), "lanes": lanes, "args": given}
-        request["name"] = meta["name"]
-        _, back = here.ask(request, *blobs)
+        request = {"key": key, "grid": list(grid), "lanes": lanes, "args": given}
+        _, back = here.done("run", {**request, "name": meta["name"]}, *blobs)
     for (low, size), data in zip(places, back, strict=True):
         ctypes.memmove(low, data, size)
 
