@@ -249,7 +249,9 @@ class _Trial:
         candidates: Sequence[Candidate],
     ):
         self.numbers = {id(candidate): i for i, candidate in enumerate(candidates)}
-        self.compilers = Compilers(lambda i: self._compile(self.bound(candidates[i])))
+        # Made here: a driver may be asked for where an array is, which a forked child cannot do.
+        self.bounds = [_moved(job.bound(candidate.constexprs), there) for candidate in candidates]
+        self.compilers = Compilers(lambda i: self._compile(self.bounds[i]))
         self.job, self.target, self.options, self.there, self.kept = (
             job,
             target,
@@ -278,17 +280,13 @@ class _Trial:
                 break
             told("trying")
             try:
-                candidate.run = self._tried(self.bound(candidate))
+                candidate.run = self._tried(self.bounds[self.numbers[id(candidate)]])
             except TilewrightError as error:
                 self.refused, candidate.out = error, error.message
                 continue
             candidate.out = ""
             running.append(candidate)
         return running
-
-    def bound(self, candidate: Candidate) -> BoundCall:
-        """The launch of a candidate, on arrays where kernels reach them."""
-        return _moved(self.job.bound(candidate.constexprs), self.there)
 
     def _compile(self, bound: BoundCall) -> None:
         kernel = self.job.launcher.kernel_for(bound, self.options)
