@@ -288,15 +288,15 @@ def test_what_a_machine_or_a_file_refuses_is_no_internal_error(tilewright, kerne
 
 
 def test_tune_reports_every_candidate(tilewright, kernels):
-    """Refused, wrong, too late: each has a line; and one candidate of several is no search."""
+    """Refused, wrong, too late: each is told of; and one candidate of several is no search."""
     text = kernels.read_text().replace("x * s", "x * (s if BM < 32 else 3.0)")
     kernels.write_text(text)
     done = tuned(tilewright, kernels, "--try", "BM=8,-1,32")
     assert done.code == 0 and "not kept, because one candidate of 3" in done.err, done.err
-    assert "BM=-1 shape is (-1, 32)" in done.out
-    assert "BM=32 Y differs from the first's by 5.0e-01" in done.out
+    assert "BM=-1: shape is (-1, 32)" in done.out
+    assert "BM=32: Y differs from the first's by 5.0e-01" in done.out
     done = tuned(tilewright, kernels, "--try", "BM=8,16", "--budget", "0")
-    assert "BM=16 not tried: the time was up" in done.out and "kept in" not in done.out
+    assert "BM=16: not tried" in done.out and "kept in" not in done.out
 
 
 @pytest.mark.parametrize("flags, words", [

@@ -8,8 +8,9 @@ import pytest
 
 from tilewright import knobs
 from tilewright.runtime import search
+from tilewright.runtime.contest import Candidate
 from tilewright.targets.base import CompileOptions, get_target
-from tilewright.tools import calibrate
+from tilewright.tools import calibrate, tune
 
 ARGS = ["--args", "f32[40,64]", "f32[40,64]", "2.0"]
 
@@ -30,6 +31,17 @@ def test_what_is_left_open_is_searched_beside_the_planners_choice(tilewright, op
     before = tilewright("tune", opened, *ARGS, "--explain")
     assert before.code == 0 and "us measured" in before.out and "launches take BM" in before.out
     assert "rates: assumed" in before.out
+
+
+def test_many_candidates_are_not_all_listed(tilewright, opened, monkeypatch, capfdbinary):
+    monkeypatch.setattr(tune, "LISTED", 2)
+    done = tilewright("tune", opened, *ARGS, "--budget", "20")
+    assert done.code == 0 and "3 more were measured" in done.out, done.out
+    assert done.out.count("BM=") == 2
+    left = [Candidate({"BM": n}, out="too large") for n in (16, 32, 64)]
+    tune.show([Candidate({"BM": 8}, out="", seconds=[1.0]), *left, Candidate({"BM": 1}, out="odd")])
+    told = capfdbinary.readouterr().out.decode()
+    assert "BM=16, BM=32, 1 more: too large" in told and "BM=1: odd" in told
 
 
 def test_the_choice_is_explained_and_drawn(tilewright, opened, tmp_path):

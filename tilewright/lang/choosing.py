@@ -86,7 +86,9 @@ class Explanation:
         if self.tuned is not None:
             shown = [choice.values for choice in self.choices[:_MOST_LISTED]]
             others = [(v, s) for v, s in self.tuned.measured if dict(v) not in shown]
-            lines += [f"{1e6 * s:9.1f} us measured  {_sizes(v)}" for v, s in others]
+            lines += [f"{1e6 * s:9.1f} us measured  {_sizes(v)}" for v, s in others[:_MOST_LISTED]]
+            if others[_MOST_LISTED:]:
+                lines.append(f"{len(others) - _MOST_LISTED} more were measured")
             lines.append(f"launches take {_sizes(self.tuned.constexprs)}, the fastest measured")
         return "\n".join(lines)
 

@@ -31,7 +31,7 @@ kept."""
 GAIN = 0.01
 """What part of the first candidate's time another must save to win."""
 
-WAITING = "not tried: the time was up"
+WAITING = "not tried: the time was up, or others promised more"
 
 
 @dataclass

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
 
 from tilewright import knobs, records
@@ -35,6 +36,10 @@ examples:
   tilewright tune --calibrate                          the rates of this machine, for its planner
   tilewright tune --export tuned.tw                    all results as a file; --import takes it
 """
+
+
+LISTED = 20
+"""Candidates that are shown."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -139,13 +144,13 @@ def tune(args: argparse.Namespace) -> int:
 
 
 def show(candidates: Sequence[Candidate]) -> None:
-    """The candidates, best first; then those without a time, and why they have none."""
+    """The candidates, best first; then those without a time, and why they have none: of each at most `LISTED`."""
     from rich.box import SIMPLE
     from rich.table import Table
 
     timed = [c for c in candidates if c.seconds]
     table = Table("constexprs", "median", "rounds", "of best", "", box=SIMPLE)
-    for candidate in timed:
+    for candidate in timed[:LISTED]:
         table.add_row(
             text_of(candidate.constexprs), f"{candidate.median * 1e3:.3f} ms",
             str(len(candidate.seconds)), f"{candidate.median / timed[0].median:.2f} x",
@@ -153,6 +158,13 @@ def show(candidates: Sequence[Candidate]) -> None:
         )  # fmt: skip
     if timed:
         out().print(table)
-    for candidate in candidates:
-        if candidate.out:
-            out().print(f"{text_of(candidate.constexprs)} {candidate.out}")
+    if timed[LISTED:]:
+        out().print(f"{len(timed) - LISTED} more were measured")
+    for reason, same in groupby(sorted((c for c in candidates if c.out), key=_reason), _reason):
+        names = [text_of(candidate.constexprs) for candidate in same]
+        more = f", {len(names) - LISTED} more" if names[LISTED:] else ""
+        out().print(f"{', '.join(names[:LISTED])}{more}: {reason}")
+
+
+def _reason(candidate: Candidate) -> str:
+    return candidate.out
