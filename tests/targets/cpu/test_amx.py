@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 
 import ml_dtypes
 import numpy as np
@@ -216,3 +218,19 @@ def test_results_where_rows_of_a_are_copied_by_the_first_products(dtype, bk, rng
         exact = a.astype(np.float64) @ b.astype(np.float64)
         limit = 1e-5 if dtype == BF16 else 0
         assert np.linalg.norm(c - exact) <= limit * np.linalg.norm(exact), (m, n, k, behind)
+
+
+ASKED = """
+import numpy as np
+from tests.acceptance.kernels import gemm_init_in_loop as product
+a, c = np.ones((64, 64), np.int8), np.zeros((64, 64), np.int32)
+import tilewright as tw
+product.options(target="cpu", machine="amx")[1, 1](a, a, c, BM=64, BN=64, BK=64, ACC=tw.i32)
+assert (c == 64).all()
+"""
+
+
+@pytest.mark.skipif("amx-tile" not in host_features(), reason="this machine has no AMX")
+def test_leave_to_use_tiles_is_asked_for_where_a_kernel_names_the_level():
+    """A process that did not get it is killed by its first tile."""
+    subprocess.run([sys.executable, "-c", ASKED], check=True)

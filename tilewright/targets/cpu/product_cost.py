@@ -51,6 +51,9 @@ SIDES = (
 )
 """Rows and columns that are tried: steps of a quarter and a half between powers of two leave little over where an
 extent is cut into as many tiles as there are cores."""
+ROUNDS, EVEN = (1, 2, 4), 128
+"""Columns that are tried besides where nobody gave tiles: what gives each core so many tiles, in multiples of these. Long
+rows of B are best read as a whole, and few tiles take longest where one is left over."""
 LEAST = (16, 32)
 """Shorter rows and columns only of a side that two of them cover."""
 MANY_ROUNDS = 6
@@ -59,6 +62,11 @@ THIN_ROWS, THIN_BLOCK = 8, 4
 """Rows of A that are multiplied at once beside few columns, and these columns (`thin`)."""
 THIN_SUMS = 64
 """k that is multiplied while vectors of their sums are added up across."""
+STRIP = 250
+"""Of B, where its rows run along n and readers pack them for tiles: what a program's part of a row costs besides, as so
+many bytes. Caches fetch what follows it, and nobody reads that in time."""
+PARTIAL = 0.5
+"""The same of an array that the last cache does not hold, where parts of rows are not whole pages: as that much more."""
 LINE = 64
 """Bytes of memory that are read together."""
 TILE_DEPTH = 1024
@@ -182,7 +190,10 @@ class PanelCosts:
             else:
                 runs = side.mean * blocks if side.along_k else p.k
                 lines = mine if side.along_k else p.k * _whole(side.mean * size, LINE)
-                bytes = lines + runs * rates.run
+                strips = side is p.b and kernel.tiles and not side.along_k
+                bytes = lines + runs * (STRIP if strips else rates.run)
+                if strips and p.k * row > SHARED_BYTES and not _in_pages(side, _itemsize(name)):
+                    bytes += PARTIAL * lines
                 if in_turns and side is p.b:  # fetched while it is multiplied
                     late = self._first(p, side, bytes) / self._stream - multiplied
                     found.append(("copies", max(0.0, late) + lines / rates.in_place, True))
@@ -206,7 +217,10 @@ class PanelCosts:
                 found.append(("copies", bytes / packed, True))
                 block = sums + min((strip if side is p.b else kernel.depth) * side.mean, mine)
                 if block > COPIED_BYTES:  # it comes back from farther
-                    found.append(("copies", mine / rates.far_copies, True))
+                    speed = rates.far_copies
+                    if strips:  # in whole, where it is much larger
+                        speed = rates.far_panels / min(2.0, block / COPIED_BYTES - 1)
+                    found.append(("copies", mine / speed, True))
         return found
 
     def _thin_costs(self, p: PlacedProduct, left: int) -> list[tuple[str, float, bool]]:
@@ -339,6 +353,11 @@ def _wide(p: PlacedProduct, kernel: _Kernel) -> Side | None:
     return beside if lying and kernel.columns < beside.tile <= WIDE_COLUMNS else None
 
 
+def _in_pages(side: Side, size: int) -> bool:
+    """Are the parts of rows that programs read whole rows, or whole pages?"""
+    return side.tiles == 1 or side.tile * size % PAGE_BYTES == side.whole * size % PAGE_BYTES == 0
+
+
 def _whole(extent: int, block: int) -> int:
     """In whole blocks."""
     return -(-extent // block) * block
@@ -364,11 +383,11 @@ def product_tile(
     kernel = _kernel(costs.machine, types)
     panels = kernel.rows, kernel.columns
 
-    def ways(i: int) -> Iterator[Side]:
+    def ways(i: int, tried: Sequence[int]) -> Iterator[Side]:
         """Tiles that start where panels do, for those are packed once, and no shorter than is worth it. Of those that
         cover the side two: the larger may be whole panels, or be multiplied in another way."""
         extent = max(extents[i], 1)
-        for before, size in zip((0, 0, *SIDES), SIDES, strict=False):
+        for before, size in zip((0, 0, *tried), tried, strict=False):
             whole = size >= extent or size % panels[i] == 0
             if before < extent and whole and (size >= LEAST[i] or extent <= 2 * size):
                 yield Side(size, extents[i], True, along_k[i])
@@ -380,5 +399,7 @@ def product_tile(
         stored = a.extent * b.extent * store_seconds
         return sum(causes.values()) + -(-programs // costs.threads) * stored
 
-    a, b = min(product(ways(0), ways(1)), key=seconds)
+    shares = (_whole(-(-extents[1] // (costs.threads * n)), EVEN) for n in ROUNDS)
+    columns = sorted({*SIDES, *(n for n in shares if n <= SIDES[-1])})
+    a, b = min(product(ways(0, SIDES), ways(1, columns)), key=seconds)
     return a.tile, b.tile
