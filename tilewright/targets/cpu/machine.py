@@ -103,7 +103,7 @@ class CpuMachine:
         return self.target.has(feature)
 
     def refuse_elsewhere(self) -> None:
-        """UnsupportedError where the machine at hand executes other instructions than these. What the operating system must
+        """UnsupportedError where the machine at hand executes other instructions. What the operating system must
         be asked for is asked for here, by a process that never asked which level it has."""
         here = host_architecture()
         host_features()

@@ -52,8 +52,8 @@ SIDES = (
 """Rows and columns that are tried: steps of a quarter and a half between powers of two leave little over where an
 extent is cut into as many tiles as there are cores."""
 ROUNDS, EVEN = (1, 2, 4), 128
-"""Columns that are tried besides where nobody gave tiles: what gives each core so many tiles, in multiples of these. Long
-rows of B are best read as a whole, and few tiles take longest where one is left over."""
+"""Columns that are tried besides where nobody gave tiles: what gives each core so many tiles, in multiples of these.
+Long rows of B are best read as a whole, and few tiles take longest where one is left over."""
 LEAST = (16, 32)
 """Shorter rows and columns only of a side that two of them cover."""
 MANY_ROUNDS = 6
@@ -63,8 +63,8 @@ THIN_ROWS, THIN_BLOCK = 8, 4
 THIN_SUMS = 64
 """k that is multiplied while vectors of their sums are added up across."""
 STRIP = 250
-"""Of B, where its rows run along n and readers pack them for tiles: what a program's part of a row costs besides, as so
-many bytes. Caches fetch what follows it, and nobody reads that in time."""
+"""Of B, where its rows run along n and readers pack them for tiles: what a program's part of a row costs besides, as
+so many bytes. Caches fetch what follows it, and nobody reads that in time."""
 PARTIAL = 0.5
 """The same of an array that the last cache does not hold, where parts of rows are not whole pages: as that much more."""
 LINE = 64
