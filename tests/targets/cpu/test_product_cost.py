@@ -37,8 +37,8 @@ def test_threads_share_programs_and_idle_where_there_are_too_few():
 
 @pytest.mark.parametrize("types", [("f32",) * 3, ("bf16", "bf16", "f32")])
 def test_rows_that_are_packed_by_their_reader_stay_in_its_cache(types):
-    """16 rows beside a wide matrix that is read once: a block of all its columns would leave the second cache. Blocks of
-    tiles are less deep there."""
+    """16 rows beside a wide matrix that is read once: a block of all its columns would leave the second cache. Those
+    of tiles are less deep."""
     costs = PanelCosts(machine("amx"), 1, PANEL_RATES)
     rows, columns = product_tile(costs, (1, 16, 4096, 4096), types, (True, False), 1e-10)
     assert rows == 16 and 256 <= columns <= (1024 if types[0] == "f32" else 2048)

@@ -66,7 +66,7 @@ STRIP = 250
 """Of B, where its rows run along n and readers pack them for tiles: what a program's part of a row costs besides, as
 so many bytes. Caches fetch what follows it, and nobody reads that in time."""
 PARTIAL = 0.5
-"""The same of an array that the last cache does not hold, where parts of rows are not whole pages: as that much more."""
+"""The same of an array that the last cache does not hold, where parts of rows are not whole pages: that much more."""
 LINE = 64
 """Bytes of memory that are read together."""
 TILE_DEPTH = 1024
