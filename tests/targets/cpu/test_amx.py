@@ -48,6 +48,8 @@ def test_no_tile_is_spilled_and_the_configuration_is_loaded_once(dtype, out, acc
     assert count(asm, "tileloaddt1") == 2 * loops
     # What comes next of either operand is fetched while tiles are multiplied: four lines of each per step.
     assert count(asm, "prefetcht1") == 8 * loops
+    # So is the block of C that comes next, into the first cache: two of its rows, of two lines, per step.
+    assert count(asm, "prefetcht0") == 4 * loops
     calls = len(re.findall(r"\tcallq\t\w*_panels", asm))
     assert count(asm, "ldtilecfg") <= 1 + calls, "the configuration is lost in calls only"
 

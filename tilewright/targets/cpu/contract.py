@@ -239,6 +239,7 @@ class ContractEmitter:
                             fetches = [
                                 self.fetch(operand_a, family.a, below(operand_a, 0), cols, family.nr, j, near),
                                 self.fetch(operands[0], family.b, next_b, rows, family.mr, i.iv, near),
+                                *self.fetch_sums(family, c, (i.iv, j), (end, col_panels)),
                             ]  # fmt: skip
                         elif not isinstance(operands[0].k_bytes, int):
                             next_b = below(operands[0], 0)
@@ -305,6 +306,20 @@ class ContractEmitter:
         there = b.cmp("ne", ahead, 0)
         base = b.value(arith.SelectOp(there, b.ptr(at.pointer, ahead), near))
         return Fetch(b.ptr(base, b.times(turn, AMX_STEPS * 64 * lines)), lines, 64 * lines)
+
+    def fetch_sums(
+        self, family: Family, c: Buffer, at: tuple[Idx, Idx], ends: tuple[Idx, Idx]
+    ) -> list[Fetch]:
+        """The block of C behind the one of panels `at` of A and B, into the first cache: as many rows of it with each
+        step of tiles as fetch all of them."""
+        b, size = self.b, itemsize(c.element)
+        down, right = (b.cmp("slt", b.plus(x, 1), end) for x, end in zip(at, ends, strict=True))
+        row = b.times(b.select(down, b.plus(at[0], 1), 0), family.mr)
+        col = b.times(b.select(down, at[1], b.select(right, b.plus(at[1], 1), 0)), family.nr)
+        each = -(-family.mr // (family.depth // family.group))
+        lines, pitch = family.nr * size // 64, b.times(c.ld, size)
+        rows = (c.address(b, b.plus(row, r), col) for r in range(each))
+        return [Fetch(start, lines, b.times(pitch, each), near=True) for start in rows]
 
     def fetch_rows(
         self, at: Sequence[PanelOperand], family: Family, ahead: Idx, rows: int, turn: Idx

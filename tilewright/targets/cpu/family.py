@@ -43,17 +43,19 @@ class Family:
 
 @dataclass(frozen=True)
 class Fetch:
-    """What a micro-kernel brings into the second cache: with each step of k so many lines, `step` bytes further on."""
+    """What a micro-kernel brings into a cache: with each step of k so many lines, `step` bytes further on."""
 
     pointer: SSAValue
     lines: int
     step: Idx = 0
+    near: bool = False
+    """Into the first cache instead of the second."""
 
     def issue(self, b: Builder, k: Idx = 0) -> None:
         """The lines of a step."""
         at = b.ptr(self.pointer, b.times(k, self.step))
         for line in range(self.lines):
-            b.prefetch(b.ptr(at, 64 * line), locality=2)
+            b.prefetch(b.ptr(at, 64 * line), locality=3 if self.near else 2)
 
 
 @dataclass(frozen=True)
