@@ -301,3 +301,20 @@ def test_what_was_kept_in_another_form_is_told_of(searches):
     records.keep(key, records.Record(record.kind, record.machine, record.about, {"seconds": "x"}))
     with pytest.warns(RuntimeWarning, match=r"added\(.* is damaged and not used"):
         assert tuning.find(key) is None
+
+
+def test_a_search_goes_on_where_all_of_the_first_batch_but_one_are_refused(searches, monkeypatch):
+    monkeypatch.setattr(search, "BATCH", 2)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
+
+    @tw.autotune([{"HOW": how} for how in ("up", "down", "away", "left", "aside")], budget=30)
+    @tw.kernel
+    def rounded(X, Y, HOW: tw.constexpr):
+        x = tw.load_tile(tw.init_tile(X, [0, 0], (16, 16)))
+        tw.static_assert(HOW in ("down", "left"), "that way")
+        tw.store_tile(tw.floor(x), tw.init_tile(Y, [0, 0], (16, 16)))
+
+    x, y = arrays(16, 16)
+    rounded[1](x, y)
+    np.testing.assert_array_equal(y, np.floor(x))
+    assert sorted(each["HOW"] for each in searches[0]) == ["down", "left"]

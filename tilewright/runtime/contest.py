@@ -14,7 +14,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import ceil, isqrt
+from math import ceil, sqrt
 from typing import Any
 
 HEAT_ROUNDS = 3
@@ -28,6 +28,8 @@ KEPT = 4
 HALVED = (3, 8)
 """Rounds of the final after which the slower half of the candidates drops out; it begins with four times as many as are
 kept."""
+UNDECIDED = 4
+"""Times as many rounds are made, at most, as were asked for."""
 GAIN = 0.01
 """What part of the first candidate's time another must save to win."""
 
@@ -56,15 +58,21 @@ class Candidate:
 
     @property
     def ratio(self) -> float:
-        """Its time as a multiple of the first candidate's."""
-        return statistics.median(self.ratios)
+        """Its time as a multiple of the first candidate's; 1 before any round, in which the first one alone is."""
+        return statistics.median(self.ratios) if self.ratios else 1.0
 
-    @property
-    def highest_ratio(self) -> float:
-        """The ratio that its true one stays under, as sure as two standard deviations are: of the sorted ones, the
-        square root of their number behind the middle."""
-        count = len(self.ratios)
-        return sorted(self.ratios)[min(count - 1, ceil(count / 2) + isqrt(count))]
+
+def beyond_noise(ratios: Sequence[float]) -> bool:
+    """Are times as multiples of others less by `GAIN` in the middle, and by anything in more rounds than chance gives
+    to equal ones, but for one case in ten thousand: in half of them and two times the square root of their number? Of
+    a few rounds, in all."""
+    count = len(ratios)
+    high = sorted(ratios)[min(count - 1, ceil(count / 2 + 2 * sqrt(count)))]
+    return high < 1 and statistics.median(ratios) < 1 - GAIN
+
+
+def _undecided(ratios: Sequence[float]) -> bool:
+    return statistics.median(ratios) < 1 - GAIN and not beyond_noise(ratios)
 
 
 class Contest:
@@ -113,21 +121,27 @@ class Contest:
             left = [c for c in left if c.ratio <= limit]
 
     def final(self, rounds: int, least: int, more: float, told: Callable[[], None]) -> Candidate:
-        """The winner of so many rounds among the fastest; `least` of them may take `more` seconds beyond the end."""
-        chosen = self.best(KEPT << len(HALVED))
-        for candidate in chosen:
+        """The winner of so many rounds among the fastest, or of up to `UNDECIDED` times as many while one of them is
+        faster in the middle, but not beyond the noise; `least` of them may take `more` seconds beyond the end."""
+        chosen, since = self.best(KEPT << len(HALVED)), 0
+        for candidate in (self.first, *chosen):
             candidate.ratios.clear()  # the fastest of many were lucky, too
-        for turn in range(1, rounds + 1):
+        for turn in range(1, UNDECIDED * rounds + 1):
             self.round(chosen)
-            if turn in HALVED:
+            if turn in HALVED and turn + least <= rounds:
+                since = turn
                 chosen = sorted(chosen, key=lambda c: c.ratio)[: max(KEPT, len(chosen) // 2)]
             told()
             if self.over(0.0 if turn >= least else more):
                 break
+            if turn >= rounds and not any(_undecided(c.ratios[since:]) for c in chosen):
+                break
         for candidate in self.entered:  # as if all had been measured at one speed of the machine
             candidate.seconds[:] = [self.first.median * ratio for ratio in candidate.ratios]
-        better = [c for c in chosen if c.highest_ratio < 1.0 and c.ratio < 1 - GAIN]
-        return min(better, key=lambda c: c.ratio, default=self.first)
+        # What kept a candidate in the final says too much for it: what came later decides.
+        since = since if len(self.first.ratios) - since >= least else 0
+        last = {statistics.median(r): c for c in chosen if beyond_noise(r := c.ratios[since:])}
+        return last[min(last)] if last else self.first
 
     def best(self, count: int) -> list[Candidate]:
         """The fastest so far, but for the first."""

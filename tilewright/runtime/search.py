@@ -38,7 +38,7 @@ SAMPLE_SECONDS = 0.005
 """A sample is as many launches as take so long."""
 ROUNDS = 50
 """Of the final; more tell no more."""
-LEAST_ROUNDS = 3
+LEAST_ROUNDS = 5
 MOST = 1000
 """Choices of the planner that are tried."""
 BATCH = 8
@@ -47,6 +47,8 @@ PROMISING = 2.0
 """What the planner costs at more times its first choice is tried as a neighbour of the fastest alone."""
 FASTEST = 3
 """So many have neighbours that are tried."""
+COMPILING = 0.6
+"""What part of the budget compilation ahead may take."""
 TRYING = 0.8
 """What part of the budget trying may take, before the final."""
 MORE_SECONDS = 5.0
@@ -149,7 +151,7 @@ def _searched(
             line = f"{what} {said}" if contest is None else f"{what} {said}; {_fastest(contest)}"
             progress(line, min(1.0, share))
 
-        running = trial.prepared(batch, limit, told)
+        running = trial.prepared(batch, start + COMPILING * budget, limit, told)
         if contest is None and running:
             contest = Contest(running.pop(0), trial.seconds, limit, SAMPLE_SECONDS)
         if contest is not None:
@@ -169,7 +171,7 @@ class Steps:
     def __init__(self, choices: Sequence[Mapping[str, Any]]):
         self._places: dict[str, dict[Any, int]] = {}
         for name in choices[0]:
-            values = {v for each in choices if isinstance(v := each[name], int)}
+            values = {v for each in choices if isinstance(v := each.get(name), int)}
             self._places[name] = {value: i for i, value in enumerate(sorted(values))}
 
     def near(self, one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
@@ -177,10 +179,10 @@ class Steps:
         moved = 0
         steps: list[int] = []
         for name, places in self._places.items():
-            a, b = one[name], other[name]
+            a, b = one.get(name), other.get(name)
             if a == b:
                 continue
-            if a not in places or b not in places:
+            if not (isinstance(a, int) and isinstance(b, int)):
                 return False
             moved += 1
             steps.append(1 if a == 2 * b else -1 if b == 2 * a else places[a] - places[b])
@@ -207,7 +209,7 @@ def next_batch(
 
 
 def _fastest(contest: Contest) -> str:
-    best = min((contest.first, *contest.best(1)), key=lambda c: c.ratio if c.ratios else 1.0)
+    best = min((contest.first, *contest.best(1)), key=lambda c: c.ratio)
     if not best.seconds:
         return ""
     return f"{text_of(best.constexprs)} {1e6 * best.median:.1f} us, {best.ratio:.3f} of the first"
@@ -268,12 +270,18 @@ class _Trial:
         return self.target.seconds(candidate.run, calls, self.there)
 
     def prepared(
-        self, candidates: Sequence[Candidate], limit: float, told: Callable[[str], None]
+        self,
+        candidates: Sequence[Candidate],
+        compiling: float,
+        limit: float,
+        told: Callable[[str], None],
     ) -> list[Candidate]:
-        """Those that can be launched from here on; the others say why not. Some are not tried when the time is up."""
+        """Those that can be launched from here on; the others say why not. Some are not tried when the time is up.
+
+        `compiling`, `limit`: when compilation ahead, and trying, have to end."""
         told("compiling")
         numbers = [self.numbers[id(candidate)] for candidate in candidates]
-        self.compilers.do(numbers, limit, lambda: told("compiling"))
+        self.compilers.do(numbers, compiling, lambda: told("compiling"))
         running: list[Candidate] = []
         for candidate in candidates:
             if self.expected is not None and time.perf_counter() > limit:
