@@ -15,8 +15,10 @@ nobody has compiled yet, and what each of them takes is added up by the rates of
 Whether a cache of the core has what is read again decides its rate: A's block of k beside each panel of B, C, the
 panels of either side from program to program. What is not near comes no faster than a core reads memory.
 
-Programs take turns on the cores; each core has to begin, and the last of them end at different times. Ragged tiles take
-less, on average or, where there are few rounds, only after whole ones.
+Programs take turns on the cores; each core has to begin. As one takes the next program when it is free, the slower do
+fewer of them: a launch takes what it would on equal cores, or, if that is more, a core's share of all programs and what
+the last of them do while others wait. Ragged tiles take less, on average or, where there are few rounds, only after
+whole ones.
 """
 
 from __future__ import annotations
@@ -56,8 +58,6 @@ ROUNDS, EVEN = (1, 2, 4), 128
 Long rows of B are best read as a whole, and few tiles take longest where one is left over."""
 LEAST = (16, 32)
 """Shorter rows and columns only of a side that two of them cover."""
-MANY_ROUNDS = 6
-"""Programs per core from which on it does not matter how many are left for the last round."""
 THIN_ROWS, THIN_BLOCK = 8, 4
 """Rows of A that are multiplied at once beside few columns, and these columns (`thin`)."""
 THIN_SUMS = 64
@@ -92,15 +92,13 @@ class PanelCosts:
 
     def causes(self, products: Sequence[PlacedProduct], programs: int) -> Mapping[str, float]:
         """Seconds of a launch by cause."""
-        mine = programs / self.threads
-        rounds = mine if mine > MANY_ROUNDS else ceil(mine)
-        end = self.rates.uneven * log2(self.threads)
-        start = (rounds + end) * self.rates.program + min(
-            programs, self.threads
-        ) * self.rates.thread
+        share = max(1.0, programs / self.threads) + self.rates.uneven * log2(self.threads)
+        rounds = max(share, ceil(programs / self.threads))
+        threads = min(programs, self.threads)
+        start = rounds * self.rates.program + threads * self.rates.thread
         found = {"products": 0.0, "copies": 0.0, "sums": 0.0, "start": start}
         for each in products:
-            turns = (max(rounds, self._long(each, programs)) + end) * each.times
+            turns = max(rounds, self._long(each, programs)) * each.times
             for cause, seconds, per_program in self._costs(each):
                 found[cause] += seconds * (turns if per_program else 1)
         return found
