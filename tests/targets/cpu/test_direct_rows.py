@@ -3,6 +3,8 @@ of k, which are copied, of B where all panels are whole."""
 
 from __future__ import annotations
 
+import re
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -34,8 +36,8 @@ def test_every_edge(rng, level, dtype):
 
 
 def test_whole_panels_are_not_copied():
-    """There is a loop over rows where they are, and one over panels: twice as many products as with more columns, and
-    as many fetches of what comes next."""
+    """There is a loop over rows where they are, and one over panels: twice as many products as with more columns, but
+    beside three panels of B one k at a time, and as many fetches of what comes next."""
 
     def count(what: str, n: int) -> int:
         a, b, c = (np.zeros(shape, np.float32) for shape in ((128, 512), (512, n), (128, n)))
@@ -45,8 +47,17 @@ def test_whole_panels_are_not_copied():
         lines = [line for line in made.ir["mach"].splitlines() if what in line]
         return sum("write" not in line for line in lines)  # C's rows are fetched to be written
 
-    for what in ("math.fma", "mach.prefetch"):
-        assert count(what, 64) == 2 * count(what, 256)
+    assert count("math.fma", 64) == 2 * count("math.fma", 256) - 8 * 3 * 2 == 240
+    assert count("mach.prefetch", 64) == 2 * count("mach.prefetch", 256)
+
+
+def test_addresses_of_rows_stay_in_registers():
+    """Of eight rows where they lie, beside three panels of B, which are most of them."""
+    a, b, c = (np.zeros(shape, np.float32) for shape in ((128, 512), (512, 48), (128, 48)))
+    made = thin_product.compile(a, b, c, 512, BM=128, BN=48, BK=32, target="cpu", machine="avx512")
+    loops = re.split(r"\n(?=\.L\w+:)", made.asm["asm"])
+    found = [each for each in loops if "prefetch" in each and each.count("vfmadd") >= 24]
+    assert found and all(each.count("%rsp") < 5 for each in found)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

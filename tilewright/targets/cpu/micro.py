@@ -31,6 +31,8 @@ AMX_STEPS = 16
 """Steps of tiles per block of k: a panel of B of that depth stays in the first cache."""
 UNROLL = 2
 """Steps of k per iteration: one cache line of a packed A of four-byte elements."""
+ADDRESSES = 10
+"""Rows of A, and panels of B, whose addresses an iteration of so many steps keeps in registers."""
 
 
 def family_of(
@@ -122,6 +124,11 @@ def emit_micro(
             for line in range(0, len(bb) * family.nr * size, 64):
                 b.prefetch(b.ptr(b.ptr(target, b.times(pitch, r)), line), write=True)
 
+    # Rows of A where their array has them, beside rows of B, or many panels: the addresses for several k are too many
+    # for the registers.
+    many = len(rows) + len(bb) > ADDRESSES or not isinstance(bb[0].k_bytes, int)
+    apart = many and not isinstance(a.x_bytes, int)
+
     def steps(start: Idx, end: Idx, count: int, carry: Sequence[SSAValue]) -> Sequence[SSAValue]:
         with b.loop(start, end, count, carry) as loop:
             pa = b.ptr(a.pointer, b.times(loop.iv, a.k_bytes))
@@ -129,9 +136,9 @@ def emit_micro(
             if count > 1 and a.next_bytes is not None:
                 for line in range(0, count * known_bytes(a.k_bytes), 64):
                     b.prefetch(b.ptr(pa, b.plus(a.next_bytes, line)))
-            elif count > 1 and a.below_bytes != 0:
+            elif (count > 1 or apart) and a.below_bytes != 0:
                 # Rows in their array: a line of one of them, by turns, of the block that comes next.
-                turn = b.div(loop.iv, count)
+                turn = b.div(loop.iv, UNROLL)
                 row = b.times(b.rem(turn, family.mr), a.x_bytes)
                 line = b.plus(a.below_bytes, b.times(b.div(turn, family.mr), 64))
                 b.prefetch(b.ptr(b.ptr(a.pointer, row), line))
@@ -150,8 +157,6 @@ def emit_micro(
             loop.out = accumulators
         return loop.results
 
-    # Rows of A and of B where their arrays have them: the addresses for several k are too many for the registers.
-    apart = not isinstance(a.x_bytes, int) and not isinstance(bb[0].k_bytes, int)
     even = groups if apart else b.times(b.div(groups, UNROLL), UNROLL)
     sums = steps(0, even, 1 if apart else UNROLL, [*(start or [zero] * nv)] * family.mr)
     if even is not groups and (not isinstance(groups, int) or groups != even):
