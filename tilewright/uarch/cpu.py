@@ -193,6 +193,7 @@ AMX and on one of another (2026-11-26, as `benchmarks.panel_rates` does it), sta
 run at 0.94 of the best ones (0.92 before); `panels` with 64 more on 1, 2 and 16 cores, and those of before, in view.
 `tiles`, `in_tiles`, `pack_runs` and `uneven` were fitted to either half of 103 products more, of another day, on 1, 2
 and 16 cores (2026-11-28), and lie between the two, which agree.
+`uneven` was set anew when the last round became the faster cores' (71 products on 16 threads of two hosts, 34 on two).
 Other machines are taken to be alike in proportion."""
 
 
