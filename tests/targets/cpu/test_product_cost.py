@@ -203,6 +203,13 @@ def test_every_target_may_be_asked():
     assert product_tile(costs, (3, 5, 5, 7), ("f64",) * 3, (False, False), 1e-9)[0] >= 5
 
 
+def test_tiles_are_as_large_as_a_share_of_the_arrays():
+    """Rows beyond whole panels are not multiplied, and rows of B that memory holds are read as a whole."""
+    costs, types = PanelCosts(machine("amx"), 1, PANEL_RATES), ("bf16", "bf16", "f32")
+    assert product_tile(costs, (1, 112, 4096, 4096), types, (True, False), 1e-10)[0] == 112
+    assert product_tile(costs, (1, 48, 3584, 18944), types, (True, False), 1e-10)[1] == 3584
+
+
 def test_tiles_that_do_not_start_where_panels_do_are_packed_once_too():
     """24 rows of 48 are a panel, as 32 and the rest are: panels begin anew with tiles."""
     i8 = ("i8", "i8", "i32")

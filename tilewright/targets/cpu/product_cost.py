@@ -53,9 +53,10 @@ SIDES = (
 )
 """Rows and columns that are tried: steps of a quarter and a half between powers of two leave little over where an
 extent is cut into as many tiles as there are cores."""
-ROUNDS, EVEN = (1, 2, 4), 128
-"""Columns that are tried besides where nobody gave tiles: what gives each core so many tiles, in multiples of these.
-Long rows of B are best read as a whole, and few tiles take longest where one is left over."""
+SHARES = ((1,), 16, 768), ((1, 2, 4), 128, 4096)
+"""Rows and columns that are tried besides where nobody gave tiles: so many tiles, of columns for each core, in multiples
+of a number, up to another. Long rows of B are best read as a whole, few tiles take longest where one is left over, and
+of up to 16 rows beside panels no more are multiplied."""
 LEAST = (16, 32)
 """Shorter rows and columns only of a side that two of them cover."""
 THIN_ROWS, THIN_BLOCK = 8, 4
@@ -217,7 +218,7 @@ class PanelCosts:
                 if block > COPIED_BYTES:  # it comes back from farther
                     speed = rates.far_copies
                     if strips:  # in whole, where it is much larger
-                        speed = rates.far_panels / min(2.0, block / COPIED_BYTES - 1)
+                        speed = min(speed, rates.far_panels / min(2.0, block / COPIED_BYTES - 1))
                     found.append(("copies", mine / speed, True))
         return found
 
@@ -381,10 +382,12 @@ def product_tile(
     kernel = _kernel(costs.machine, types)
     panels = kernel.rows, kernel.columns
 
-    def ways(i: int, tried: Sequence[int]) -> Iterator[Side]:
+    def ways(i: int) -> Iterator[Side]:
         """Tiles that start where panels do, for those are packed once, and no shorter than is worth it. Of those that
         cover the side two: the larger may be whole panels, or be multiplied in another way."""
-        extent = max(extents[i], 1)
+        extent, shared, (counts, unit, most) = max(extents[i], 1), costs.threads if i else 1, SHARES[i]
+        shares = (_whole(-(-extent // (shared * n)), unit) for n in counts)
+        tried = sorted({*SIDES, *(n for n in shares if n <= most)})
         for before, size in zip((0, 0, *tried), tried, strict=False):
             whole = size >= extent or size % panels[i] == 0
             if before < extent and whole and (size >= LEAST[i] or extent <= 2 * size):
@@ -397,7 +400,5 @@ def product_tile(
         stored = a.extent * b.extent * store_seconds
         return sum(causes.values()) + -(-programs // costs.threads) * stored
 
-    shares = (_whole(-(-extents[1] // (costs.threads * n)), EVEN) for n in ROUNDS)
-    columns = sorted({*SIDES, *(n for n in shares if n <= SIDES[-1])})
-    a, b = min(product(ways(0, SIDES), ways(1, columns)), key=seconds)
+    a, b = min(product(ways(0), ways(1)), key=seconds)
     return a.tile, b.tile
