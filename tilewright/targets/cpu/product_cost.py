@@ -54,9 +54,9 @@ SIDES = (
 """Rows and columns that are tried: steps of a quarter and a half between powers of two leave little over where an
 extent is cut into as many tiles as there are cores."""
 SHARES = ((1,), 16, 768), ((1, 2, 4), 128, 4096)
-"""Rows and columns that are tried besides where nobody gave tiles: so many tiles, of columns for each core, in multiples
-of a number, up to another. Long rows of B are best read as a whole, few tiles take longest where one is left over, and
-of up to 16 rows beside panels no more are multiplied."""
+"""Rows and columns that are tried besides where nobody gave tiles: so many tiles, of columns for each core, in whole
+multiples of a number, up to another. Long rows of B are best read as a whole, few tiles take longest where one is left
+over, and of up to 16 rows beside panels no more are multiplied."""
 LEAST = (16, 32)
 """Shorter rows and columns only of a side that two of them cover."""
 THIN_ROWS, THIN_BLOCK = 8, 4
@@ -385,7 +385,11 @@ def product_tile(
     def ways(i: int) -> Iterator[Side]:
         """Tiles that start where panels do, for those are packed once, and no shorter than is worth it. Of those that
         cover the side two: the larger may be whole panels, or be multiplied in another way."""
-        extent, shared, (counts, unit, most) = max(extents[i], 1), costs.threads if i else 1, SHARES[i]
+        extent, shared, (counts, unit, most) = (
+            max(extents[i], 1),
+            costs.threads if i else 1,
+            SHARES[i],
+        )
         shares = (_whole(-(-extent // (shared * n)), unit) for n in counts)
         tried = sorted({*SIDES, *(n for n in shares if n <= most)})
         for before, size in zip((0, 0, *tried), tried, strict=False):
