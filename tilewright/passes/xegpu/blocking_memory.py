@@ -256,10 +256,7 @@ def _access(
     properties = {k: v for k, v in op.properties.items() if k != "layout"}
     given = op.mixed_offsets
     if given is None:
-        source = created(tdesc)
-        assert source is not None
-        rank = max(len(source.mixed_offsets), len(start))
-        given = [0] * rank if any(start) else []
+        given = [0] * len(start) if any(start) else []
     offsets: list[Index] = [d.env[v] if isinstance(v, SSAValue) else v for v in given]
     if offsets:
         lead = len(offsets) - len(start)

@@ -142,10 +142,8 @@ def _addresses(
         sizes, strides = sizes or own[0], strides or own[1]
         base = flattened(at, base, (sizes, strides))
     sizes, strides = sizes or [BOUNDLESS], strides or [1]
-    offsets: list[Index] = [0] * len(sizes)
-    for given in (made.mixed_offsets, op.mixed_offsets or []):
-        for n, offset in enumerate(given, len(sizes) - len(given)):
-            offsets[n] = at.plus(offsets[n], offset)
+    given = op.mixed_offsets or []
+    offsets: list[Index] = [*[0] * (len(sizes) - len(given)), *given]
     outer = [np.zeros_like(numbers)] * (len(sizes) - len(shape))
     places = at.places([*outer, *np.unravel_index(numbers, shape)], offsets)
     distances: list[Index] = []

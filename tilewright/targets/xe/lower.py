@@ -175,8 +175,6 @@ class _Lowering:
         match op:
             case xegpu.CreateNdDescOp():
                 self.surfaces[op.result] = surface_of(b, op)
-            case xegpu.UpdateNdOffsetOp():
-                self.surfaces[op.result] = self.surface(op.tensor_desc).moved(b, op.mixed_offsets)
             case xegpu.LoadNdOp():
                 self.become(op, load_nd(s, op))
             case xegpu.StoreNdOp():

@@ -84,9 +84,8 @@ def surface_of(b: LaneBuilder, op: xegpu.CreateNdDescOp) -> BlockSurface:
     sizes = [folded(n) for n in (sizes or [1 << 24])]
     strides = [folded(n) for n in (strides or [1])]
     base = b.address(b.base(source), b.times(start, element_bytes))
-    offsets: list[Index] = list(op.mixed_offsets)
-    offsets = [0] * (len(sizes) - len(offsets)) + offsets
-    return BlockSurface(base, element_bytes, tuple(sizes), tuple(strides), tuple(offsets), aligned)
+    offsets = (0,) * len(sizes)
+    return BlockSurface(base, element_bytes, tuple(sizes), tuple(strides), offsets, aligned)
 
 
 def message(b: LaneBuilder, s: BlockSurface) -> Message:
