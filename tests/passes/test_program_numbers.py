@@ -87,10 +87,12 @@ def test_numbers_that_take_each_combination_once_become_a_grid(rng, order):
     choice, numbered = found
     assert np.prod(numbered) == np.prod(grid)
     assert sum(n > 1 for n in numbered) > sum(n > 1 for n in grid)
-    numbers.use(choice)
-    verify_module(module)
-    assert not ProgramNumbers(kernel_of(module)).cuts
-    report = reference.run(module, numbered, args, check=True)
+    before = str(module)
+    made = numbers.applied(choice)
+    assert str(module) == before
+    verify_module(made)
+    assert not ProgramNumbers(kernel_of(made)).cuts
+    report = reference.run(made, numbered, args, check=True)
     assert report.workgroups == np.prod(grid)
     assert np.array_equal(args[1], expected[1]) and not np.isnan(args[1]).any()
 

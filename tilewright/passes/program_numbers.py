@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 from xdsl.dialects import arith, gpu
-from xdsl.dialects.builtin import IndexType, IntegerType
+from xdsl.dialects.builtin import IndexType, IntegerType, ModuleOp
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from tilewright.arguments import Argument, ArrayArg, Grid
@@ -30,6 +30,7 @@ from tilewright.passes.affine import Expr, Kind, Symbol
 from tilewright.passes.cleanup import eliminate_dead, is_pure
 from tilewright.passes.emit import Before
 from tilewright.passes.induction import AXES, Scalars
+from tilewright.passes.kernel import kernel_of
 
 MOST = 1 << 20
 """Programs of a launch whose numbers are computed."""
@@ -201,10 +202,15 @@ class ProgramNumbers:
             return (i, *places), [extents[place] for place in places]
         return None
 
-    def use(self, choice: Choice) -> None:
-        """Lets the kernel read these numbers along axes of a grid. It is another kernel then."""
-        at = Before(self._kernel.body.block.first_op)  # pyright: ignore
-        old = [op for op in self._kernel.walk() if isinstance(op, gpu.BlockIdOp | gpu.GridDimOp)]
+    def applied(self, choice: Choice) -> ModuleOp:
+        """A copy of the kernel's module, which reads these numbers along axes of a grid."""
+        module, copies = self._kernel.get_toplevel_object(), dict[SSAValue, SSAValue]()
+        assert isinstance(module, ModuleOp)
+        module = module.clone(copies)
+        inside = {copies[value]: e for value, e in self._inside.items()}
+        block = kernel_of(module).body.block
+        at = Before(block.first_op)  # pyright: ignore
+        old = [op for op in block.walk() if isinstance(op, gpu.BlockIdOp | gpu.GridDimOp)]
         axes = iter(AXES)
         for axis, (which, *places) in enumerate((each or (-1,)) for each in choice):
             mine = [op for op in old if AXES.index(op.dimension.data) == axis]
@@ -214,7 +220,7 @@ class ProgramNumbers:
             if places:
                 cut = self.cuts[axis][which - 1]
                 numbers = dict(zip((cut[place] for place in places), ids, strict=True))
-                for value, e in self._inside.items():
+                for value, e in inside.items():
                     if (number := numbers.get(e)) is not None:
                         same = value.type == number.type
                         new = number if same else at.add(arith.IndexCastOp(number, value.type))
@@ -227,7 +233,8 @@ class ProgramNumbers:
                     op.result.replace_all_uses_with(at.index(extent))
                 elif not places:
                     op.result.replace_all_uses_with(ids[0] if ids else at.index(0))
-        eliminate_dead(self._kernel.body.block)
+        eliminate_dead(block)
+        return module
 
 
 _SHIFTS = (arith.AddiOp, arith.SubiOp, arith.MuliOp, arith.IndexCastOp)

@@ -109,6 +109,6 @@ def test_numbers_and_their_code_are_found_on_disk(rng, tmp_path, monkeypatch):
     with knobs.override(cache_dir=tmp_path):
         first = merged(product.options(target="cpu"), (256,), args, **tiles)
         assert first != ALONE
-        monkeypatch.setattr(Numbering, "_choice", None)
+        monkeypatch.setattr(Numbering, "_numbers", None)
         monkeypatch.setattr(Merging, "_module", None)
         assert merged(product.options(target="cpu"), (256,), args, **tiles) == first

@@ -10,7 +10,7 @@ another order; products whose sums would be stay as they are.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf, prod
 from typing import TYPE_CHECKING, Any
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from tilewright.passes.launch_cost import Program
     from tilewright.passes.merge_programs import Merge
-    from tilewright.passes.program_numbers import Choice
+    from tilewright.passes.program_numbers import Choice, ProgramNumbers
     from tilewright.targets.base import Executable
     from tilewright.targets.cpu.product_cost import PanelCosts
     from tilewright.targets.cpu.row_cost import RowCosts
@@ -50,13 +50,19 @@ ALONE: Grid = (1, 1, 1)
 _CHOICE = "merge.json"
 
 
+def is_much(tile: int, grid: Grid, rows: bool) -> bool:
+    """Do programs that store so many elements store enough together for another compilation to be worth it?"""
+    programs = prod(grid)
+    return programs > 1 and programs * tile >= (16 if rows else 1) * MANY
+
+
 def may_pay(tile: int, grid: Grid, threads: int, rows: bool = False) -> bool:
     """Can merging be worth a thought, for programs whose largest product has so many elements, or what they store where
     they have none (`rows`)?"""
-    programs = grid[0] * grid[1] * grid[2]
-    if rows:  # tiles of an eighth of the largest lose little
-        return 0 < tile <= LARGE // 8 and programs >= 4 * threads and programs * tile >= 16 * MANY
-    return 0 < tile <= LARGE // 2 and programs > threads and programs * tile >= MANY
+    # Of rows, tiles of an eighth of the largest lose little.
+    small = tile <= LARGE // (8 if rows else 2)
+    many = prod(grid) >= (4 * threads if rows else threads + 1)
+    return small and many and is_much(tile, grid, rows)
 
 
 def shapes_of(args: Sequence[Argument]) -> list[tuple[Sequence[int], ...]]:
@@ -94,7 +100,8 @@ def largest_tile(module: ModuleOp) -> tuple[int, bool]:
 
 class Merging:
     """How the programs of one kernel, whose text is `source`, are merged. `waiting`: bytes of its values that wait in
-    memory, where it has been compiled. `numbers`: what its programs' numbers are taken to be (`program_numbers`)."""
+    memory, where it has been compiled. `numbered`: which numbers its programs take for theirs, of those that the kernel
+    has (`program_numbers`)."""
 
     def __init__(
         self,
@@ -102,10 +109,10 @@ class Merging:
         target: Target,
         options: CompileOptions,
         waiting: int | None = None,
-        numbers: Choice = (),
+        numbered: tuple[Choice, Callable[[], ProgramNumbers]] | None = None,
     ):
         self._source, self._target, self._options = source, target, options
-        self._numbers = numbers
+        self._numbered = numbered
         self._waiting = waiting
         self._artifacts: dict[Grid, Mapping[str, bytes]] = {}
         self._chosen: dict[Any, Grid] = {}
@@ -137,7 +144,8 @@ class Merging:
     def _names(self, *parts: str) -> tuple[str, ...]:
         """Of what is kept on disk."""
         fingerprint = self._target.fingerprint(self._options)
-        return fingerprint, self._options.code_key, self._source, repr(self._numbers), *parts
+        numbers = repr(self._numbered and self._numbered[0])
+        return fingerprint, self._options.code_key, self._source, numbers, *parts
 
     def _kept(self, about: str, grid: Grid, args: Sequence[Argument], costs: PanelCosts) -> Grid:
         def make() -> dict[str, bytes]:
@@ -230,13 +238,11 @@ class Merging:
 
     def _module(self) -> ModuleOp:
         from tilewright.dialects.text import parse_module
-        from tilewright.passes.kernel import kernel_of
-        from tilewright.passes.program_numbers import ProgramNumbers
 
-        module = parse_module(self._source)
-        if self._numbers:
-            ProgramNumbers(kernel_of(module)).use(self._numbers)
-        return module
+        if self._numbered is None:
+            return parse_module(self._source)
+        choice, numbers = self._numbered
+        return numbers().applied(choice)
 
     def _swells(self, factors: Grid) -> bool:
         """Do values of rows that wait in memory leave the first cache where programs are merged?"""

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tilewright import cache, forks
 from tilewright.arguments import Argument, Grid
 from tilewright.targets.base import CompileOptions, Target
-from tilewright.targets.cpu.merging import MANY, Merging, shapes_of
+from tilewright.targets.cpu.merging import Merging, shapes_of
 
 if TYPE_CHECKING:
-    from tilewright.passes.program_numbers import Choice
+    from tilewright.passes.program_numbers import Choice, ProgramNumbers
 
 _FOUND = "numbers.json"
 
@@ -45,12 +46,13 @@ class Numbering:
             choice, numbered = found
             if choice not in self._mergings:
                 source = self._source, self._target, self._options
-                self._mergings[choice] = Merging(*source, numbers=choice)
+                own = choice, lambda: self._numbers
+                self._mergings[choice] = Merging(*source, numbered=own)
             return self._mergings[choice], numbered
 
     def _kept(self, key: str, grid: Grid, args: Sequence[Argument]) -> tuple[Choice, Grid] | None:
         def make() -> dict[str, bytes]:
-            return {_FOUND: json.dumps(self._choice(grid, args)).encode()}
+            return {_FOUND: json.dumps(self._numbers.choice(grid, args)).encode()}
 
         fingerprint = self._target.fingerprint(self._options)
         names = fingerprint, self._options.code_key, self._source, "numbers", key
@@ -60,16 +62,11 @@ class Numbering:
         choice, (x, y, z) = found
         return tuple(map(tuple, choice)), (x, y, z)
 
-    def _choice(self, grid: Grid, args: Sequence[Argument]) -> tuple[Choice, Grid] | None:
+    @cached_property
+    def _numbers(self) -> ProgramNumbers:
         # Here, not above: a launch whose code lies on disk does without the compiler.
         from tilewright.dialects.text import parse_module
         from tilewright.passes.kernel import kernel_of
         from tilewright.passes.program_numbers import ProgramNumbers
 
-        return ProgramNumbers(kernel_of(parse_module(self._source))).choice(grid, args)
-
-
-def may_number(tile: int, grid: Grid, rows: bool) -> bool:
-    """Can it be worth another compilation, for programs that store so many elements (see `merging.may_pay`)?"""
-    programs = grid[0] * grid[1] * grid[2]
-    return programs > 1 and programs * tile >= (16 if rows else 1) * MANY
+        return ProgramNumbers(kernel_of(parse_module(self._source)))

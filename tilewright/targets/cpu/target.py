@@ -19,8 +19,8 @@ from tilewright.printed import OPEN, Lines
 from tilewright.targets.base import CompileOptions, Executable, PreparedLaunch, Target, get_target
 from tilewright.targets.cpu import workspace
 from tilewright.targets.cpu.machine import CpuMachine, chosen, few_reads
-from tilewright.targets.cpu.merging import ALONE, Merging, may_pay
-from tilewright.targets.cpu.numbering import Numbering, may_number
+from tilewright.targets.cpu.merging import ALONE, Merging, is_much, may_pay
+from tilewright.targets.cpu.numbering import Numbering
 from tilewright.targets.cpu.pool import Pool, make_functions, pool
 from tilewright.targets.host import HostExecutable, loaded, scalar_word, thread_count
 from tilewright.targets.stages import StageTexts, source_of
@@ -171,7 +171,7 @@ class CpuExecutable(HostExecutable):
         threads = self._threads or thread_count()
         tile, rows = self._meta["tile"]
         merging, own, code = self._merging, grid, None
-        if self._numbering is not None and may_number(tile, grid, rows):
+        if self._numbering is not None and is_much(tile, grid, rows):
             merging, grid = self._numbering.merging(grid, args) or (merging, grid)
         if merging is not None and may_pay(tile, grid, threads, rows):
             from tilewright.targets.cpu.product_cost import PanelCosts
@@ -363,11 +363,10 @@ class CpuTarget(Target):
         if "merge-programs" in options.disable:
             return ""
         module, args = request.build({}), request.arguments
-        numbered = ProgramNumbers(kernel_of(module)).choice(
-            Program.of(module, GENERIC).grid(args), args
-        )
-        numbers = () if numbered is None else numbered[0]
-        merging = Merging(print_module(module), self, options, numbers=numbers)
+        numbers = ProgramNumbers(kernel_of(module))
+        found = numbers.choice(Program.of(module, GENERIC).grid(args), args)
+        numbered = None if found is None else (found[0], lambda: numbers)
+        merging = Merging(print_module(module), self, options, numbered=numbered)
         return merging.explained(args, self._products(options))
 
     def product_tile(
