@@ -36,14 +36,14 @@ def affine_to_scf(module: Operation) -> None:
                 new, indices = _mapped(op.map, list(op.indices))
                 _replace(op, [*new, memref.StoreOp.get(op.value, op.memref, indices)])
             case ForallOp() if not op.outputs:
-                _forall(op)
+                forall_to_parallel(op)
             case affine.YieldOp() if isinstance(op.parent_op(), affine.ForOp):
                 _replace(op, [scf.YieldOp(*op.arguments)])
             case _:
                 pass
 
 
-def _forall(op: ForallOp) -> None:
+def forall_to_parallel(op: ForallOp) -> None:
     """Iterations in any order are those of scf.parallel."""
     at, end = Before(op), op.body.block.last_op
     lower, upper, step = ([at.index(n) for n in op.mixed(w)] for w in ("lower", "upper", "step"))

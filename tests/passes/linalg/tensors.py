@@ -130,7 +130,7 @@ TENSORS: dict[str, Case] = {
     %n = tensor.insert_slice %b into %a[%i, 0] [5, 30] [1, 1] : tensor<5x30xf32> into tensor<20x30xf32>
     scf.yield %n : tensor<20x30xf32>
   }""",
-        lambda v: np.tanh(v["x"]), kernels=2,
+        lambda v: np.tanh(v["x"]),
     ),
     "forall": _case(
         "x float32 20 30", "20x30xf32",
@@ -142,7 +142,7 @@ TENSORS: dict[str, Case] = {
       tensor.parallel_insert_slice %b into %a[%i, %j] [5, 10] [1, 1] : tensor<5x10xf32> into tensor<20x30xf32>
     }
   }""",
-        lambda v: np.tanh(v["x"]), kernels=2, peer=False,
+        lambda v: np.tanh(v["x"]), peer=False,
     ),
     "gather": _case(
         "x float32 20 30, k int32 7", "7x30xf32",

@@ -1,12 +1,14 @@
-"""bufferize: tensors become memrefs, each of which is written once.
+"""bufferize: tensors become memrefs, each of which is written once, but for what nothing reads afterwards.
 
     %e = tensor.empty() : tensor<8x8xf32>                         %e = memref.alloc() : memref<8x8xf32>
     %r = linalg.exp ins(%x) outs(%e) -> tensor<8x8xf32>     ->    linalg.exp ins(%x) outs(%e)
 
-A result has memory of its own, so that no value changes once it is there, whoever holds it: no analysis is needed of
-who reads it later. Where a result adds to what was there, that is copied first, by a structured op that `fusion` makes
-part of the one that adds. Memory of values is not released.
-Requires: nothing. Guarantees: no tensor is left. Raises UnsupportedError for ops on tensors that it has no form of.
+A result has memory of its own, so that no value changes once it is there, whoever holds it. Where a result adds to what
+was there, that is copied first, by a structured op that `fusion` makes part of the one that adds; what is read no more
+is changed where it lies (`in_place`), so that a loop over the parts of a tensor copies parts. Memory of values is not
+released.
+Requires: nothing. Guarantees: no tensor is left, and no scf.forall. Raises UnsupportedError for ops on tensors that it
+has no form of.
 """
 
 from __future__ import annotations
@@ -27,12 +29,14 @@ from xdsl.dialects.builtin import (
     UnrankedTensorType,
 )
 from xdsl.dialects.linalg.ops import GenericOp
+from xdsl.dialects.vector import TransferReadOp, TransferWriteOp
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.diagnostics import unsupported
 from tilewright.dialects.elementwise import is_elementwise
 from tilewright.dialects.upstream.scf import ForallOp, InParallelOp
+from tilewright.passes.affine_to_scf import forall_to_parallel
 from tilewright.passes.emit import Before
 from tilewright.passes.linalg import is_structured, is_tensor
 from tilewright.passes.linalg.accesses import subview_type
@@ -43,12 +47,14 @@ from tilewright.passes.linalg.forms import (
     mixed,
     new_like,
 )
+from tilewright.passes.linalg.in_place import copy_before_changes
 
 
 def bufferize(module: ModuleOp) -> None:
     """Rewrites a module in place."""
     if not is_structured(module):
         return
+    copy_before_changes(module)
     globals_: dict[Any, str] = {}
     concerned = [
         op
@@ -61,6 +67,9 @@ def bufferize(module: ModuleOp) -> None:
                 argument._type = of_memref(argument.type)  # pyright: ignore[reportPrivateUsage]
     for op in concerned:
         _rewrite(module, op, globals_)
+    for op in list(module.walk()):
+        if isinstance(op, ForallOp):
+            forall_to_parallel(op)
     for op in module.walk():
         if isinstance(op, func.FuncOp):
             ins, outs = (
@@ -106,7 +115,8 @@ def _rewrite(module: ModuleOp, op: Operation, globals_: dict[Any, str]) -> None:
 
 
 _PASSING = (
-    scf.ForOp, scf.IfOp, scf.WhileOp, scf.YieldOp, scf.ConditionOp, func.CallOp, func.ReturnOp, arith.SelectOp
+    scf.ForOp, scf.IfOp, scf.WhileOp, scf.YieldOp, scf.ConditionOp, func.CallOp, func.ReturnOp, arith.SelectOp,
+    TransferReadOp,
 )  # fmt: skip
 """Ops that hand tensors on as they are."""
 _WHOLE = ("tensor.cast", "tensor.collapse_shape", "tensor.expand_shape", "tensor.reshape")
@@ -180,24 +190,28 @@ def _extract_slice(before: Before, op: Any) -> None:
 
 
 def _insert_slice(before: Before, op: Any) -> None:
-    memory = new_like(before, op.dest)
-    copy(before, op.dest, memory)
-    copy(before, op.source, _slice_of(before, op, memory, op.source.type.get_shape()))
-    before.replace(memory)
+    copy(before, op.source, _slice_of(before, op, op.dest, op.source.type.get_shape()))
+    before.replace(op.dest)
+
+
+def _transfer_write(before: Before, op: Any) -> None:
+    written = TransferWriteOp(
+        op.vector, op.source, op.indices, op.in_bounds, op.mask, op.permutation_map
+    )
+    before.insert(written)
+    before.replace(op.source)
 
 
 def _forall(before: Before, op: ForallOp) -> None:
     """What iterations share is memory that each writes its part of."""
     rank, body = len(op.static_upper), op.body.block
-    fresh: list[SSAValue] = []
-    for out in op.outputs:
-        fresh.append(new_like(before, out))
-        copy(before, out, fresh[-1])
-        body.args[rank].replace_all_uses_with(fresh[-1])
+    outputs = list(op.outputs)
+    for out in outputs:
+        body.args[rank].replace_all_uses_with(out)
         body.erase_arg(body.args[rank])
     lower, upper, step = (op.mixed(which) for which in ("lower", "upper", "step"))
     before.insert(ForallOp(lower, upper, step, op.detach_region(op.body), (), op.mapping))
-    before.replace(*fresh)
+    before.replace(*outputs)
 
 
 def _parallel_insert(before: Before, op: Any) -> None:
@@ -269,6 +283,7 @@ _FORMS: dict[str, Any] = {
     "tensor.extract_slice": _extract_slice,
     "tensor.insert_slice": _insert_slice,
     "tensor.parallel_insert_slice": _parallel_insert,
+    "vector.transfer_write": _transfer_write,
     "tensor.cast": _reshape(lambda op: memref.CastOp.get(op.operands[0], op.results[0].type)),
     "tensor.dim": _reshape(lambda op: memref.DimOp(*op.operands)),
     "tensor.extract": _reshape(lambda op: memref.LoadOp.get(op.operands[0], list(op.operands[1:]))),

@@ -236,10 +236,8 @@ def from_elements(before: Before, op: Any) -> None:
 
 def insert(before: Before, op: Any) -> None:
     value, target, *indices = op.operands
-    memory = new_like(before, target)
-    copy(before, target, memory)
-    before.insert(memref.StoreOp.get(value, memory, indices))
-    before.replace(memory)
+    before.insert(memref.StoreOp.get(value, target, indices))
+    before.replace(target)
 
 
 def reshape(before: Before, op: Any) -> None:
