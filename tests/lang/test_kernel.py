@@ -151,8 +151,15 @@ def test_options(x):
         scale.options(threads=3)
     with pytest.raises(tw.UnsupportedError, match="no target is called 'tpu'"):
         scale.options(target="tpu")
-    with pytest.raises(tw.UnsupportedError, match="neither 'advice' nor 'strict'"):
+    with pytest.raises(tw.UnsupportedError, match="is not 'advice' or 'strict'"):
         scale.options(maps="loose")
+    for wrong in (
+        {"num_threads": 0}, {"num_threads": "2"}, {"num_threads": 1.5}, {"num_stages": -2}, {"fastmath": "no"},
+        {"disable": 3}, {"disable": [3]}, {"target": 3}, {"machine": 3},
+    ):  # fmt: skip
+        with pytest.raises(tw.UnsupportedError, match="is not "):
+            scale.options(**wrong)
+    assert scale.options(num_threads=np.int64(1)) is not None
     assert scale.options(target="reference") is scale.options(target="reference")
     assert scale.options(num_threads=1) is not scale.options(num_threads=2)
     for same in ((), [], set[str](), iter(())):

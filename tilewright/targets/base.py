@@ -13,7 +13,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
+from numbers import Integral
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, cast, runtime_checkable
 
 from tilewright.arguments import HOST_ALIGNMENT, Argument, ArrayArg, Grid, numpy_view
 from tilewright.diagnostics import UnsupportedError
@@ -392,13 +393,36 @@ def get_target(name: str) -> Target:
     return found
 
 
-def pass_names(given: str | Iterable[str]) -> frozenset[str]:
-    """What `disable` says: one name, or several."""
-    return frozenset([given] if isinstance(given, str) else given)
+def pass_names(given: Any) -> frozenset[str]:
+    """What `disable` says: one name, or several; UnsupportedError for anything else."""
+    several = isinstance(given, Iterable) and not isinstance(given, str)
+    names: frozenset[Any] = frozenset(cast("Iterable[Any]", given) if several else [given])
+    if not all(isinstance(name, str) for name in names):
+        raise UnsupportedError(f"disable={given!r} is not the name of a pass, or several")
+    return names
+
+
+def _is_count(value: Any) -> bool:
+    return value is None or (isinstance(value, Integral) and int(value) >= 1)
+
+
+def _is_name(value: Any) -> bool:
+    return value is None or isinstance(value, str)
+
+
+_VALUES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "target": (_is_name, "the name of a target"),
+    "machine": (_is_name, "the name of a machine"),
+    "num_threads": (_is_count, "a positive number"),
+    "num_stages": (_is_count, "a positive number"),
+    "fastmath": (lambda value: isinstance(value, bool), "True or False"),
+    "maps": (lambda value: value in ("advice", "strict"), "'advice' or 'strict'"),
+}
+"""What the value of an option must be."""
 
 
 def with_options(options: CompileOptions, changes: Mapping[str, Any]) -> CompileOptions:
-    """``options`` with ``changes``; UnsupportedError names an option that does not exist."""
+    """``options`` with ``changes``; UnsupportedError names an option that does not exist, or a value it cannot have."""
     known = [f.name for f in fields(options)]
     for name in changes:
         if name not in known:
@@ -408,10 +432,12 @@ def with_options(options: CompileOptions, changes: Mapping[str, Any]) -> Compile
     fixed = dict(changes)
     if "disable" in fixed:
         fixed["disable"] = pass_names(fixed["disable"])
+    for name in fixed.keys() & _VALUES.keys():
+        allowed, what = _VALUES[name]
+        if not allowed(fixed[name]):
+            raise UnsupportedError(f"{name}={fixed[name]!r} is not {what}")
     if (target := fixed.get("target")) is not None:
         split_name(target)
-    if fixed.get("maps", "advice") not in ("advice", "strict"):
-        raise UnsupportedError(f"maps={fixed['maps']!r} is neither 'advice' nor 'strict'")
     return replace(options, **fixed)
 
 
