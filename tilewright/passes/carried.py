@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from xdsl.dialects import scf
+from xdsl.dialects import arith, scf
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
+from xdsl.rewriter import InsertPoint
 
 LOOPS_AND_BRANCHES = (scf.ForOp, scf.WhileOp, scf.IfOp)
 
@@ -77,6 +78,18 @@ def operands_of(value: SSAValue, block: Block | None = None) -> Sequence[SSAValu
     """The operands of the op that makes a value; nothing where it is none, or stands in another block than this."""
     op = value.owner
     return op.operands if isinstance(op, Operation) and block in (None, op.parent) else ()
+
+
+def behind(value: SSAValue, constants: bool = False) -> InsertPoint:
+    """Right behind the op that makes a value, or where the block of an argument begins: behind the `constants` that it
+    begins with, for ops that use them."""
+    owner = value.owner
+    if isinstance(owner, Operation):
+        return InsertPoint.after(owner)
+    first = owner.first_op
+    while constants and isinstance(first, arith.ConstantOp):
+        first = first.next_op
+    return InsertPoint.at_end(owner) if first is None else InsertPoint.before(first)
 
 
 def terminator(block: Block) -> Operation:

@@ -38,6 +38,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 from tilewright.dialects.elementwise import retyped
 from tilewright.dialects.movement import ELEMENTS, positions_at_run_time
 from tilewright.dialects.upstream.arith import constants, element, with_element
+from tilewright.passes.carried import behind
 from tilewright.passes.emit import dense
 from tilewright.passes.integers import Ranges, is_extreme
 from tilewright.passes.pipeline import Pass, Unit
@@ -131,7 +132,7 @@ class _Narrow:
         for nearer, end in ends:
             number = _constant([end], scalar.type)
             made = nearer(scalar, number.result)
-            Rewriter.insert_op((number, made), _behind(scalar))
+            Rewriter.insert_op((number, made), behind(scalar))
             scalar = made.result
         return scalar
 
@@ -179,7 +180,7 @@ class _Narrow:
             cast = arith.IndexCastOp if element(value.type) == IndexType() else arith.TruncIOp
             made = cast(value, kind)  # pyright: ignore
         made.location = owner.location if isinstance(owner, Operation) else made.location
-        Rewriter.insert_op(made, _behind(value))
+        Rewriter.insert_op(made, behind(value))
         return made.results[0]
 
     def _may_move(self, op: Operation) -> bool:
@@ -187,13 +188,6 @@ class _Narrow:
         if op.name not in ELEMENTS or len(op.results) > 1 or positions_at_run_time(op):
             return False
         return all(map(self.fits, op.operands))
-
-
-def _behind(value: SSAValue) -> InsertPoint:
-    owner = value.owner
-    if isinstance(owner, Operation):
-        return InsertPoint.after(owner)
-    return InsertPoint.at_start(owner)
 
 
 def _constant(numbers: Sequence[int], kind: Attribute) -> arith.ConstantOp:

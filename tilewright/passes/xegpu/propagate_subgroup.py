@@ -13,7 +13,7 @@ from math import prod
 
 from xdsl.dialects import gpu, vector
 from xdsl.dialects.builtin import IntegerAttr, VectorType, i64
-from xdsl.ir import BlockArgument, Operation, SSAValue
+from xdsl.ir import Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright import dtypes
@@ -31,6 +31,7 @@ from tilewright.dialects.movement import is_vector
 from tilewright.dialects.upstream.vector import MultiReductionOp, ShapeCastOp, StepOp
 from tilewright.dialects.xegpu.types import TensorDescType
 from tilewright.layout import Distribution, LayoutError
+from tilewright.passes.carried import behind
 from tilewright.passes.emit import Before
 from tilewright.passes.kernel import SUBGROUPS, add_remarks
 from tilewright.passes.level import among, run_around
@@ -424,13 +425,8 @@ def _convert(state: LayoutPropagation) -> None:
             new = xegpu.ConvertLayoutOp(value, own.attribute(need.layout), own.attribute(have))
             if value.name_hint is not None:
                 new.result.name_hint = value.name_hint
-            point = (
-                InsertPoint.at_start(value.owner)
-                if isinstance(value, BlockArgument)
-                else InsertPoint.after(owner)  # pyright: ignore[reportArgumentType]
-            )
             new.location = owner.location if isinstance(owner, Operation) else need.op.location
-            Rewriter.insert_op(new, point)
+            Rewriter.insert_op(new, behind(value))
             made[key] = new.result
             state.adopt(new.result, need.layout)
             remarks.append(_remark(value, need, have))

@@ -15,10 +15,12 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 from xdsl.dialects import arith
-from xdsl.ir import Block, Operation, SSAValue
+from xdsl.ir import Block, SSAValue
+from xdsl.rewriter import Rewriter
 
 from tilewright.codegen.builder import Builder, Idx
 from tilewright.dialects import xetile
+from tilewright.passes.carried import behind
 from tilewright.passes.integers import Span
 from tilewright.targets.cuda import staged as st
 from tilewright.targets.cuda.distribute import Distributor
@@ -99,13 +101,4 @@ def _behind(b: Builder, value: Idx) -> Generator[None]:
     ops = list(new.ops)
     for op in ops:
         op.detach()
-    owner = b.idx(value).owner
-    if isinstance(owner, Operation):
-        assert owner.parent is not None
-        owner.parent.insert_ops_after(ops, owner)
-        return
-    first = next((op for op in owner.ops if not isinstance(op, arith.ConstantOp)), None)
-    if first is None:
-        owner.add_ops(ops)
-    else:
-        owner.insert_ops_before(ops, first)
+    Rewriter.insert_op(ops, behind(b.idx(value), constants=True))

@@ -30,6 +30,7 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.dialects.llvm import LLVMPointerType
 from xdsl.ir import Attribute, Block, Operation, OpResult, SSAValue
+from xdsl.rewriter import Rewriter
 
 from tilewright.codegen.registers import LANES
 from tilewright.diagnostics import TilewrightError, unsupported
@@ -40,6 +41,7 @@ from tilewright.dialects.upstream import vector as more
 from tilewright.dialects.upstream.arith import element as element_of
 from tilewright.dialects.upstream.arith import folded
 from tilewright.dialects.upstream.gpu import memory_space_number
+from tilewright.passes.carried import behind
 from tilewright.passes.integers import EXTENT, span
 
 LANES_MOST = 16
@@ -184,16 +186,10 @@ class LaneBuilder(Folding):
                 last = new[-1].results[0]
             if found is None or found[0] < -REACH:
                 new.append(arith.MaxSIOp(last, self.constant(-REACH)))
-        behind = number.owner
         for op in new:
             assert self.op is not None
             op.location = self.op.location
-        if isinstance(behind, Operation):
-            assert behind.parent is not None
-            behind.parent.insert_ops_after(new, behind)
-        else:
-            first = next(op for op in behind.ops if not isinstance(op, arith.ConstantOp))
-            behind.insert_ops_before(new, first)
+        Rewriter.insert_op(new, behind(number, constants=True))
         made = self._places[number] = new[-1].results[0] if new else number
         return made
 
