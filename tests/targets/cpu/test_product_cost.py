@@ -147,6 +147,14 @@ def test_the_last_of_several_threads_ends_later_and_later_where_they_are_more():
     assert one < 1e-2 < two < four
 
 
+@pytest.mark.parametrize("shape", [(16, 4096, 11008), (16, 3584, 18944), (16, 2560, 10240)])
+@pytest.mark.parametrize("columns", [512, 640, 1024])
+def test_parts_of_rows_cost_few_rows_beside_them_as_much_as_a_copy(shape, columns):
+    """Two programs of 8 rows, which read B where it lies, are no way round it: measured 1.2 to 1.7 times as long."""
+    twice, once = (seconds(shape, (m, columns), BF16, (True, False), threads=2) for m in (8, 16))
+    assert twice > 1.2 * once
+
+
 def test_a_round_of_a_few_programs_is_no_whole_round():
     """The slower of 16 cores leave it to the faster; fewer programs than cores are as slow as as many."""
     three, more, four = (seconds((n * 64, 2048, 2048), (64, 256), threads=16) for n in (6, 7, 8))

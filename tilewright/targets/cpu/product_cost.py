@@ -64,8 +64,8 @@ THIN_ROWS, THIN_BLOCK = 8, 4
 THIN_SUMS = 64
 """k that is multiplied while vectors of their sums are added up across."""
 STRIP = 250
-"""Of B, where its rows run along n and readers pack them for tiles: what a program's part of a row costs besides, as
-so many bytes. Caches fetch what follows it, and nobody reads that in time."""
+"""Of B, where its rows run along n and readers pack them for tiles, or multiply few rows there: what a program's part of
+a row costs besides, as so many bytes. Caches fetch what follows it, and nobody reads that in time."""
 PARTIAL = 0.5
 """The same of an array that the last cache does not hold, where parts of rows are not whole pages: that much more."""
 LINE = 64
@@ -134,7 +134,7 @@ class PanelCosts:
         floats = dtypes.from_name(p.types[2]).is_float
         thin = self._thin(p, kernel.tiles) if floats else None
         if thin is not None:
-            return self._thin_costs(p, thin)
+            return self._thin_costs(p, thin, kernel.tiles)
         macs = kernel.rate * rates.hertz * (rates.tiles if kernel.tiles else 1)
         multiplied = p.k * self._padded(p, kernel) / macs
         found = [("products", multiplied, True)]
@@ -190,9 +190,7 @@ class PanelCosts:
                 runs = side.mean * blocks if side.along_k else p.k
                 lines = mine if side.along_k else p.k * _whole(side.mean * size, LINE)
                 strips = side is p.b and kernel.tiles and not side.along_k
-                bytes = lines + runs * (STRIP if strips else rates.run)
-                if strips and p.k * row > SHARED_BYTES and not _in_pages(side, _itemsize(name)):
-                    bytes += PARTIAL * lines
+                bytes = lines + (self._torn(p, lines) if strips else runs * rates.run)
                 if in_turns and side is p.b:  # fetched while it is multiplied
                     late = self._first(p, side, bytes) / self._stream - multiplied
                     found.append(("copies", max(0.0, late) + lines / rates.in_place, True))
@@ -222,13 +220,21 @@ class PanelCosts:
                     found.append(("copies", mine / speed, True))
         return found
 
-    def _thin_costs(self, p: PlacedProduct, left: int) -> list[tuple[str, float, bool]]:
-        """The same of a product whose side `left` (0 is A) is multiplied where it lies."""
+    def _torn(self, p: PlacedProduct, bytes: int) -> float:
+        """What a program's parts of B's rows, so many bytes of them, cost besides, as so many more (see `STRIP`)."""
+        size = _itemsize(p.types[1])
+        far = p.k * p.b.whole * size > SHARED_BYTES and not _in_pages(p.b, size)
+        return p.k * STRIP + (PARTIAL * bytes if far else 0)
+
+    def _thin_costs(
+        self, p: PlacedProduct, left: int, tiles: bool
+    ) -> list[tuple[str, float, bool]]:
+        """The same of a product whose side `left` (0 is A) is multiplied where it lies; `tiles` could multiply it."""
         rates, vector = self.rates, self.machine.vector_bytes
         short, long = (p.a, p.b) if left == 1 else (p.b, p.a)
-        read = p.k * long.extent * _itemsize(p.types[left])
+        read: float = p.k * long.extent * _itemsize(p.types[left])
         if not long.along_k:
-            read += p.k * rates.run
+            read += self._torn(p, int(read)) if tiles else p.k * rates.run
         near = read / rates.in_place if left == 0 else 0.0
         read = self._read(p, long, read, self._stream)
         row = short.tile * _itemsize(p.types[1 - left])
