@@ -64,8 +64,8 @@ THIN_ROWS, THIN_BLOCK = 8, 4
 THIN_SUMS = 64
 """k that is multiplied while vectors of their sums are added up across."""
 STRIP = 250
-"""Of B, where its rows run along n and readers pack them for tiles, or multiply few rows there: what a program's part of
-a row costs besides, as so many bytes. Caches fetch what follows it, and nobody reads that in time."""
+"""Of B, where its rows run along n and readers pack them for tiles, or multiply few rows there: what a program's part
+of a row costs besides, as so many bytes. Caches fetch what follows it, and nobody reads that in time."""
 PARTIAL = 0.5
 """The same of an array that the last cache does not hold, where parts of rows are not whole pages: that much more."""
 LINE = 64
