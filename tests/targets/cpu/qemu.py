@@ -100,6 +100,7 @@ def _run(executable: Any, words: list[int], arrays: list[tuple[int, int, int]]) 
             regions.append([begin, end])
     tail = executable._tail
     words[tail + 8] = few_reads(THREADS)
+    words[tail + 11] = 1
     head = [len(words), tail, executable._scratch, len(executable._packs), THREADS, SLOTS]
     parts = [np.array([*head, len(regions), len(arrays), *words], np.int64)]
     for begin, end in regions:  # at the same place in a line as here

@@ -21,6 +21,11 @@ already? `at`, written by `tw_plan`: where in the workspace they are otherwise; 
 how many tasks make them, from `tw_plan`; from `tw_run` on that of the first task that is neither of this array nor of
 those before. From `tw_plan`: `x`, how much of the array's extent is used; `panels`, how many are in memory."""
 
+PARTS_WORDS = ("parts", "length", "tasks", "sums")
+"""Of a kernel whose product is divided along k (see `parts`): how many parts, how long each is, tasks for each program;
+where these are several, the address of a counter of 8 bytes for each program, 0 at first, behind which the sums of all
+parts go."""
+
 
 @dataclass
 class ArgumentBlock:
@@ -38,11 +43,17 @@ class ArgumentBlock:
     """Out: bytes of workspace, written by `tw_plan`."""
     few_reads: int = 0
     """What a launch reads no more often is packed by those who read it (`machine.few_reads`)."""
+    parts: int = 0
+    """`PARTS_WORDS`."""
     packs: int = 0
     """`PACK_WORDS` of each packed array."""
     packed: int = 0
     """How many tasks that pack are done; on a cache line of its own."""
     size: int = 0
+
+    def of_parts(self, word: str) -> int:
+        """Where one of `PARTS_WORDS` is."""
+        return self.parts + 8 * PARTS_WORDS.index(word)
 
     def of_pack(self, i: int, word: str) -> int:
         """Where a word of a packed array is."""
@@ -59,6 +70,7 @@ def argument_block(types: Sequence[Attribute], packs: int) -> ArgumentBlock:
     block.pool, at = at, at + 8
     block.needed, at = at, at + 8
     block.few_reads, at = at, at + 8
+    block.parts, at = at, at + 8 * len(PARTS_WORDS)
     block.packs, at = at, at + 8 * len(PACK_WORDS) * packs
     if packs:
         block.packed, at = at + 64, at + 2 * 64

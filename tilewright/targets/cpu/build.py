@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp
@@ -44,6 +45,7 @@ def build(
         "merged": lowered.merged,
         "tile": tile,
         "numbered": numbered,
+        "division": asdict(lowered.division) if lowered.division is not None else None,
         "prints": lowered.prints,
         "remarks": remarks,
         "machine": options.machine,

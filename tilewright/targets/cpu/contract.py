@@ -71,28 +71,43 @@ class ContractEmitter:
         self.local = local
         self.operands = Operands(e, m, packed, local)
         self.lower_scalars = lower
+        self.goes_on = self.b.constant(i1, 0)
+        """Does a part behind the one that is emitted read the operands' next block of k?"""
 
-    def emit(self, op: ContractOp, accumulators: list[Buffer], zero: list[bool]) -> None:
-        """`accumulators` hold the initial values, unless these are `zero`, and receive the sums."""
+    def emit(
+        self,
+        op: ContractOp,
+        accumulators: Sequence[Buffer],
+        zero: Sequence[bool],
+        part: tuple[Idx, Idx] | None = None,
+    ) -> None:
+        """`accumulators` hold the initial values, unless these are `zero`, and receive the sums. `part`: only so much
+        of the range (its start, and how much: whole groups of the instruction)."""
         b, e = self.b, self.e
         lo, hi, step = (e.scalar(v) for v in (op.lo, op.hi, op.step))
         known_step = constant(step)
         trips: Idx
-        length = b.minus(folded(hi), folded(lo))
+        length = b.max(b.minus(folded(hi), folded(lo)), 0)
         if known_step is not None:
-            trips = b.ceildiv(b.max(length, 0), known_step)
+            trips = b.ceildiv(length, known_step)
         else:
-            total = b.plus(b.max(length, 0), b.minus(step, 1))
+            total = b.plus(length, b.minus(step, 1))
             trips = b.value(arith.DivSIOp(b.idx(total), step))
+        length = b.times(trips, rows_cols(op.pairs[0][0].type)[1])
+        self.goes_on = b.constant(i1, 0)
+        if part is not None:
+            lo, rest = b.idx(b.plus(folded(lo), part[0])), b.minus(length, part[0])
+            length = b.max(b.min(rest, part[1]), 0)
+            self.goes_on = b.cmp("slt", length, rest)
         e.values.scalars[op.body.block.args[0]] = lo
         self.lower_scalars(op)
         for (a, bb), c, empty in zip(op.pairs, accumulators, zero, strict=True):
             if c.ld == 1:
-                self.column_product(a, bb, c, trips, empty)
+                self.column_product(a, bb, c, length, empty)
             else:
-                self.product(a, bb, c, trips, empty)
+                self.product(a, bb, c, length, empty)
 
-    def column_product(self, a: SSAValue, bb: SSAValue, c: Buffer, trips: Idx, zero: bool) -> None:
+    def column_product(self, a: SSAValue, bb: SSAValue, c: Buffer, length: Idx, zero: bool) -> None:
         """Micro-kernels write whole rows of registers, so that sums of one column need rows of their own."""
         b, size = self.b, itemsize(c.element)
         assert isinstance(a.type, VectorType) and isinstance(bb.type, VectorType)
@@ -108,15 +123,14 @@ class ContractEmitter:
 
         if not zero:
             copy(c, wide)
-        self.product(a, bb, wide, trips, zero)
+        self.product(a, bb, wide, length, zero)
         copy(wide, c)
 
-    def product(self, a: SSAValue, bb: SSAValue, c: Buffer, trips: Idx, zero: bool) -> None:
-        b, m = self.b, self.m
+    def product(self, a: SSAValue, bb: SSAValue, c: Buffer, length: Idx, zero: bool) -> None:
+        m = self.m
         roles = roles_of(m, a, bb, c.element)
         family = roles.family
         width = rows_cols(a.type)[1]
-        length = b.times(trips, width)
         thin = thin_form(m, family, a, bb)
         if thin is not None:
             if zero:
@@ -213,7 +227,8 @@ class ContractEmitter:
                 if partial:
                     return 0
                 next = b.minus(operand.below_bytes, skipped)
-                return b.select(b.cmp("slt", k1, main), next, operand.after_bytes)
+                more = b.either(b.cmp("slt", k1, main), self.goes_on)
+                return b.select(more, next, operand.after_bytes)
 
             direct = (find_a.direct, 0, find_a.count)
             turns = [direct, (find_a, find_a.count, row_panels)]

@@ -35,7 +35,6 @@ from tilewright.dialects.tw import PrintOp
 from tilewright.dialects.upstream.arith import folded
 from tilewright.dialects.upstream.views import VIEWS
 from tilewright.passes.carried import reached
-from tilewright.passes.fold_identities import splat
 from tilewright.passes.memory_objects import may_write
 from tilewright.targets.cpu import inserts as _inserts  # noqa: F401  # pyright: ignore[reportUnusedImport]  (registers its rules)
 from tilewright.targets.cpu import moves
@@ -44,6 +43,7 @@ from tilewright.targets.cpu import rules as _rules  # noqa: F401  # pyright: ign
 from tilewright.targets.cpu.arguments import ArgumentBlock, argument_block, program_of
 from tilewright.targets.cpu.contract import ContractEmitter
 from tilewright.targets.cpu.control import ControlFlow
+from tilewright.targets.cpu.division import Division
 from tilewright.targets.cpu.evaluate import Evaluator, Position, Values
 from tilewright.targets.cpu.fetch_ahead import tiles_beside
 from tilewright.targets.cpu.fused import FusedEmitter
@@ -70,11 +70,11 @@ from tilewright.targets.cpu.packing import (
     plan_packs,
     tasks_of_packs,
 )
+from tilewright.targets.cpu.parts import ContractOps, divided
 from tilewright.targets.cpu.raster import raster_of
 from tilewright.targets.cpu.scalars import ScalarOps
 from tilewright.targets.cpu.sizes import check_memory
 from tilewright.targets.cpu.storage import Storage, is_tile
-from tilewright.targets.cpu.sums_in_place import in_array, plain_store
 
 OWN_DIALECTS = frozenset(
     ("arith", "cf", "func", "gpu", "index", "math", "memref", "scf", "stage", "tw", "vector", "xetile")
@@ -98,6 +98,8 @@ class LoweredLaunch:
     """Programs of the launch that a workgroup stands for, along each axis."""
     prints: bool = False
     """Does a program print lines, which a launch counts?"""
+    division: Division | None = None
+    """Of the product that is divided along k, if one is."""
 
 
 def lower_kernel(
@@ -107,13 +109,14 @@ def lower_kernel(
     share: bool = True,
     prefetch: bool = True,
     overlap: bool = True,
+    divide: bool = True,
     subgroups: int = 1,
 ) -> LoweredLaunch:
     """The module of the last stage for a kernel at the stage level.
 
     `share`: let values that replace one another share a buffer. `prefetch`: fetch ahead. `overlap`: levels of rows in
-    succession run together. `subgroups`: a launch runs that many workgroups for each that it was asked for (see
-    `workgroup_form`).
+    succession run together. `divide`: sum long products over parts of k. `subgroups`: a launch runs that many
+    workgroups for each that it was asked for (see `workgroup_form`).
     """
     body = kernel.body.block
     types = [a.type for a in body.args]
@@ -133,6 +136,7 @@ def lower_kernel(
     main.b.prefetches = prefetch
     main.overlap = overlap
     main.subgroups = subgroups
+    main.divided = divided(kernel, m) if divide and subgroups == 1 else None
     for i, (op, x) in enumerate(zip(packs, extents, strict=True)):
         main.packed[op.result] = packed_array(main, op, i, x)
     main.lower_workgroup(share)
@@ -143,7 +147,11 @@ def lower_kernel(
     pool = run.load(run.ptr(context.argument, block.pool), mach.ptr)
     end = tasks_of_packs(run, context.argument, block, len(packs))
     gx, gy, gz = (context.grid(i) for i in range(3))
-    tasks = run.idx(run.plus(end, run.times(run.times(gx, gy), gz)))
+    tasks = run.times(run.times(gx, gy), gz)
+    if main.divided is not None:
+        each = run.load(run.ptr(context.argument, block.of_parts("tasks")), index)
+        tasks = run.times(tasks, each)
+    tasks = run.idx(run.plus(end, tasks))
     if packs:
         functions.append(emit_task("tw_task", len(packs), block))
     address = run.value(mach.AddressOfOp("tw_task" if packs else "tw_workgroup"))
@@ -158,6 +166,7 @@ def lower_kernel(
         [(op.source.index, pack_key(op)) for op in packs],  # pyright: ignore
         subgroups,
         prints=any(isinstance(op, PrintOp) for op in kernel.walk()),
+        division=main.division,
     )
 
 
@@ -171,7 +180,7 @@ def read_by(ops: Iterable[Operation]) -> set[SSAValue]:
     return {*reached(start, lambda v: read(v.op) if isinstance(v, OpResult) else ())}
 
 
-class FunctionContext(ControlFlow, MemrefOps, ScalarOps):
+class FunctionContext(ContractOps, ControlFlow, MemrefOps, ScalarOps):
     """One function being built from (parts of) a kernel."""
 
     overlap = True
@@ -296,7 +305,7 @@ class FunctionContext(ControlFlow, MemrefOps, ScalarOps):
 
     def lower_workgroup(self, share: bool) -> None:
         b = self.b
-        self.ids |= program_of(b, self.task, self.grid, raster_of(self.kernel))
+        self.ids |= program_of(b, self.program_and_share(), self.grid, raster_of(self.kernel))
         body = self.kernel.body.block
         self.storage, self.share = Storage(body, share=share), share
         self.stored: dict[Operation | None, SSAValue] = {}
@@ -306,7 +315,7 @@ class FunctionContext(ControlFlow, MemrefOps, ScalarOps):
         self.contracts = ContractEmitter(
             self.e, self.m, self.packed, self.scratch.bytes, self.contract_scalars
         )
-        self.lower_block(body)
+        self.lower_program(body)
         b.op(func.ReturnOp())
 
     def lower_scalars_of(self, op: Operation) -> None:
@@ -458,28 +467,6 @@ class FunctionContext(ControlFlow, MemrefOps, ScalarOps):
             self.fused_emitter(op, destinations).emit()
         for result, buffer in zip(op.results, destinations, strict=True):
             self.values.buffers[result] = buffer
-        self.e.forget()
-
-    def contract_scalars(self, op: ContractOp) -> None:
-        for inner in op.body.block.ops:
-            if not isinstance(inner, YieldOp) and not any(is_tile(r) for r in inner.results):
-                self.lower_op(inner)
-
-    def lower_stage_contract(self, op: ContractOp) -> None:
-        accumulators: list[Buffer] = []
-        zero: list[bool] = []
-        for i, (init, result) in enumerate(zip(op.inits, op.values, strict=True)):
-            buffer = self.memory_of(result)
-            self.values.buffers[result] = buffer
-            zero.append(splat(self.values.real(init)) == 0)
-            if not zero[-1]:
-                self.copy(init, buffer)
-            elif self.share and (store := plain_store(self.m, op, i)) is not None:
-                self.need(store.op.tile)
-                self.stored[store.op.parent_op()], buffer = in_array(self.e, op, store, buffer)
-            accumulators.append(buffer)
-        with self.e.scope():
-            self.contracts.emit(op, accumulators, zero)
         self.e.forget()
 
     def copy(self, value: SSAValue, buffer: Buffer) -> None:

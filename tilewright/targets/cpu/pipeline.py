@@ -141,6 +141,7 @@ def _lower(unit: CpuUnit) -> None:
         share=unit.on("buffer-reuse"),
         prefetch=unit.on("prefetch"),
         overlap=unit.on("row-overlap"),
+        divide=unit.on("k-division"),
         subgroups=programs_of(unit.kernel),
     )
     unit.lowered.merged = merged_of(unit.kernel)
@@ -181,6 +182,7 @@ PASSES: Sequence[Pass[CpuUnit]] = (
         given="unit",
         choices={
             "buffer-reuse": "lets values share memory: a loop's accumulators, sums and the array they are stored to",
+            "k-division": "sums a long product of few tiles over parts of k, which several threads may compute",
             "prefetch": "prefetches the data of the next rows",
             "row-overlap": "runs levels of successive rows together where the result bypasses the caches",
         },

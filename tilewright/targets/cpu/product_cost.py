@@ -30,6 +30,7 @@ from itertools import product
 from math import ceil, gcd, log2
 
 from tilewright import dtypes
+from tilewright.targets.cpu.division import ADDED_BYTES, least_part, parts_of, tasks_of
 from tilewright.targets.cpu.machine import (
     DEEP,
     FEW_COPIES,
@@ -93,16 +94,42 @@ class PanelCosts:
 
     def causes(self, products: Sequence[PlacedProduct], programs: int) -> Mapping[str, float]:
         """Seconds of a launch by cause."""
-        share = max(1.0, programs / self.threads) + self.rates.uneven * log2(self.threads)
-        rounds = max(share, ceil(programs / self.threads))
-        threads = min(programs, self.threads)
+        parts, tasks = self._division(products, programs)
+        count, each = programs * tasks, -(-parts // tasks)
+        share = max(1.0, count / self.threads) + self.rates.uneven * log2(self.threads)
+        rounds = max(share, ceil(count / self.threads))
+        threads = min(count, self.threads)
         start = rounds * self.rates.program + threads * self.rates.thread
         found = {"products": 0.0, "copies": 0.0, "sums": 0.0, "start": start}
-        for each in products:
-            turns = max(rounds, self._long(each, programs)) * each.times
-            for cause, seconds, per_program in self._costs(each):
-                found[cause] += seconds * (turns if per_program else 1)
+        for p in products:
+            turns = max(rounds, self._long(p, count)) * p.times
+            for cause, seconds, per_program in self._costs(p):
+                found[cause] += seconds * (turns * each / parts if per_program else 1)
+            if parts > 1:
+                found["sums"] += turns * each * self._beside(p)
+            if tasks > 1:  # whoever adds them up reads what other cores wrote
+                sums = 4 * parts * p.a.mean * p.b.mean
+                found["sums"] += sums / self.rates.far_panels * ceil(programs / self.threads)
         return found
+
+    def _beside(self, p: PlacedProduct) -> float:
+        """Seconds that a part of k takes besides: sums are added up; where tiles are multiplied, rows begin anew."""
+        anew = p.a.mean * self.rates.row if _kernel(self.machine, p.types).tiles else 0.0
+        return ADDED_BYTES * p.a.mean * p.b.mean / self.rates.sums + anew
+
+    def _division(self, products: Sequence[PlacedProduct], programs: int) -> tuple[int, int]:
+        """Parts of k, and the tasks that share those of a program (see `parts`)."""
+        if (
+            len(products) != 1
+            or products[0].times != 1
+            or not (products[0].a.loaded and products[0].b.loaded)
+        ):
+            return 1, 1
+        (p,) = products
+        batches = programs // max(1, p.a.tiles * p.b.tiles)
+        least, block = shortest_part(self.machine, p.types)
+        parts, _ = parts_of(batches, p.a.whole, p.b.whole, p.k, least, block)
+        return parts, tasks_of(parts, programs, self.threads, self.rates.uneven)
 
     def _long(self, p: PlacedProduct, programs: int) -> float:
         """Rounds of the programs whose tiles lie in the arrays as a whole, as so many of mean ones."""
@@ -343,6 +370,14 @@ def _kernel(m: CpuMachine, types: tuple[str, str, str]) -> _Kernel:
     size = max(4, _itemsize(types[2]))
     nr, rate = m.nr(size), 2.0 * m.vector_bytes / size
     return _Kernel(False, m.mr, nr, nr * m.panels, rate, m.kc * size, size, (m.mr, nr), False)
+
+
+def shortest_part(m: CpuMachine, types: tuple[str, str, str]) -> tuple[int, int]:
+    """k of the parts that such products are divided into: at least, and what it is a multiple of."""
+    kernel, rates = _kernel(m, types), m.architecture.panel_rates
+    rate = kernel.rate * rates.hertz * (rates.tiles if kernel.tiles else 1)
+    size = max(kernel.bytes, _itemsize(types[1]))
+    return least_part(rate, rates.sums), kernel.depth // size
 
 
 def _swapped(p: PlacedProduct, kernel: _Kernel) -> bool:

@@ -18,6 +18,7 @@ from tilewright.prepacked import ARRAYS, Prepacked, array_of
 from tilewright.printed import OPEN, Lines
 from tilewright.targets.base import CompileOptions, Executable, PreparedLaunch, Target, get_target
 from tilewright.targets.cpu import workspace
+from tilewright.targets.cpu.division import Division, tasks_of
 from tilewright.targets.cpu.machine import CpuMachine, chosen, few_reads
 from tilewright.targets.cpu.merging import ALONE, Merging, is_much, may_pay
 from tilewright.targets.cpu.numbering import Numbering
@@ -67,6 +68,8 @@ class CpuExecutable(HostExecutable):
         self._packs: list[tuple[int, int, int, str]] = meta["packs"]
         self._subgroups = meta["subgroups"]
         self._prints = meta.get("prints", False)
+        division = meta.get("division")
+        self._division = None if division is None else Division(**division)
         self._ready: tuple[Pool, Any, int, LoadedObject] | None = None
 
     # Launch ---------------------------------------------------------------------------------------------------
@@ -116,6 +119,8 @@ class CpuExecutable(HostExecutable):
                 words[at + 1 + rank : at + 1 + 2 * rank] = arg.strides  # pyright: ignore
                 at += 2 * rank
             at += 1
+        if self._division is not None:
+            words[self._tail + 9 : self._tail + 12] = (*self._division.parts(args), 1)
         return _Prepared(self, slots, words)
 
     def run(self, words: ctypes.Array[ctypes.c_int64]) -> None:
@@ -131,6 +136,15 @@ class CpuExecutable(HostExecutable):
         if self._packs:
             plan(address)
             total += words[at + 7]
+        counters = sums = 0
+        if words[at + 9] > 1:
+            programs = words[at] * words[at + 1] * words[at + 2]
+            uneven = self._machine.architecture.panel_rates.uneven
+            tasks = words[at + 11] = tasks_of(words[at + 9], programs, found.threads, uneven)
+            if tasks > 1:
+                assert self._division is not None
+                counters, sums = 8 * programs, -(-total // 64) * 64
+                total = sums + counters + 64 + self._division.sums * words[at + 9] * programs
         forms = [(word, w.form(key, words[word], workspace.MemoryBlock)) for word, w, key in kept]
         for word, form in forms:
             words[word + 1 : word + 3] = form.memory.address, form.filled
@@ -138,6 +152,9 @@ class CpuExecutable(HostExecutable):
         lines = OPEN.setdefault(address, Lines()) if self._prints else None
         try:
             words[at + 3 : at + 6] = (block.address, self._scratch, block.address + size)
+            if counters:
+                words[at + 12] = block.address + sums
+                ctypes.memset(words[at + 12], 0, counters)
             found.run(run, address)
             for _, form in forms:
                 form.filled = True
