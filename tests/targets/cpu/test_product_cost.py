@@ -159,7 +159,7 @@ def test_a_round_of_a_few_programs_is_no_whole_round():
     """The slower of 16 cores leave it to the faster; fewer programs than cores are as slow as as many."""
     three, more, four = (seconds((n * 64, 2048, 2048), (64, 256), threads=16) for n in (6, 7, 8))
     assert three < 0.95 * more and more < 0.95 * four
-    half, one = (seconds((n * 64, 512, 2048), (64, 256), threads=16) for n in (4, 8))
+    half, one = (seconds((n * 64, 512, 800), (64, 256), threads=16) for n in (4, 8))
     assert 0.85 * one < half < one
 
 
