@@ -23,15 +23,16 @@ ADDED_BYTES = 12
 """Of an element of a part's sums, which is read, and that of the result, which is read and written."""
 
 
-def least_part(multiplied: float, added: float) -> int:
-    """k of a part, at least, where so many elements are multiplied, and so many bytes of sums added up, in a second."""
-    return max(1, round(ADDED_BYTES / added * multiplied / COST))
+def least_part(multiplied: float, added: float, row: float) -> int:
+    """k of a part, at least, where so many elements are multiplied, and so many bytes of sums added up, in a second, and
+    `row` seconds pass until a row of a tile begins anew."""
+    return max(1, round((ADDED_BYTES / added + row / TILE) * multiplied / COST))
 
 
 def parts_of(batches: int, m: int, n: int, k: int, least: int, block: int) -> tuple[int, int]:
     """Parts of k, and the length of each, whole blocks, for products [m, k] x [k, n]; `least`: see `least_part`."""
     tiles = batches * -(-m // TILE) * -(-n // TILE)
-    parts = min(-(-k // least), MANY_TILES // max(1, tiles))
+    parts = min((k + least // 2) // least, MANY_TILES // max(1, tiles))
     if parts <= 1:
         return 1, max(k, 1)
     length = -(-k // (parts * block)) * block

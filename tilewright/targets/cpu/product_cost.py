@@ -377,7 +377,8 @@ def shortest_part(m: CpuMachine, types: tuple[str, str, str]) -> tuple[int, int]
     kernel, rates = _kernel(m, types), m.architecture.panel_rates
     rate = kernel.rate * rates.hertz * (rates.tiles if kernel.tiles else 1)
     size = max(kernel.bytes, _itemsize(types[1]))
-    return least_part(rate, rates.sums), kernel.depth // size
+    row = rates.row if kernel.tiles else 0.0
+    return least_part(rate, rates.sums, row), kernel.depth // size
 
 
 def _swapped(p: PlacedProduct, kernel: _Kernel) -> bool:
