@@ -24,8 +24,8 @@ ADDED_BYTES = 12
 
 
 def least_part(multiplied: float, added: float, row: float) -> int:
-    """k of a part, at least, where so many elements are multiplied, and so many bytes of sums added up, in a second, and
-    `row` seconds pass until a row of a tile begins anew."""
+    """k of a part, at least, where so many elements are multiplied, and so many bytes of sums added up, in a second,
+    and `row` seconds pass until a row of a tile begins anew."""
     return max(1, round((ADDED_BYTES / added + row / TILE) * multiplied / COST))
 
 
