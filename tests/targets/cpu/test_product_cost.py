@@ -92,6 +92,21 @@ def test_rows_that_lie_apart_come_slower_beside_more_tiles():
     assert copies(64) > 1.3 * copies(32) > 1.3 * 1.2 * copies(16)
 
 
+@pytest.mark.parametrize("types, tiles", [(("f32",) * 3, False), (BF16, True)])
+def test_sums_beyond_the_second_cache_come_sooner_beside_tiles(types, tiles):
+    """These fetch the next block of C meanwhile; a tile of C that the cache holds takes as long either way."""
+    rates = replace(PANEL_RATES, far_tile_sums=1e3 * PANEL_RATES.far_tile_sums)
+
+    def sums(tile: int, rates=PANEL_RATES) -> float:
+        side = Side(tile, 2048, True, True)
+        product = PlacedProduct(types, side, replace(side, along_k=False), 2048, 1)
+        return PanelCosts(machine("amx"), 1, rates).causes([product], side.tiles**2)["sums"]
+
+    assert sums(2048) > 1.2 * sums(256)
+    assert (sums(2048, rates) < sums(2048)) == tiles
+    assert sums(128, rates) == sums(128)
+
+
 def test_rows_that_do_not_run_along_k_are_turned_round():
     turned, lying = (seconds((512, 64, 512), (64, 64), BF16, (x, False)) for x in (False, True))
     assert turned > 1.2 * lying

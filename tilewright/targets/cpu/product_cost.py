@@ -181,7 +181,8 @@ class PanelCosts:
             again = beyond * blocks * p.b.mean / kernel.wide
             found.append(("copies", again / rates.far_panels, True))
         near = min(1.0, BLOCK_BYTES / (sums + block))
-        added = near / rates.sums + (1 - near) / rates.far_sums
+        far_sums = rates.far_tile_sums if kernel.tiles else rates.far_sums
+        added = near / rates.sums + (1 - near) / far_sums
         cleared = 4 * p.a.tile * p.b.tile - sums  # what of a tile lies outside of the arrays
         beside = p.a.mean * rates.row + cleared / rates.panels
         found.append(("sums", sums * blocks * added + beside, True))
