@@ -7,7 +7,7 @@ warpgroup when only warpgroup products read it (they are done by all four warps 
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 
 from xdsl.dialects import arith
@@ -155,14 +155,22 @@ def _issue(d: Distributor, op: stage.CopyIssueOp) -> None:
             for tile, to, part in zip(op.tiles, staged, seen, strict=True):
                 _copy(d, tile, to, part, barrier)
 
-    # Programs that store all of their tiles, most of them, ask once; a condition at each box would slow their copies.
-    conditions = [condition for part in seen for condition in part.conditions(d)]
-    if not conditions:
-        copies(seen)
-        return
-    all_seen = reduce(d.b.both, conditions)
-    assert all_seen is not None
-    d.b.choose(all_seen, lambda: copies([part.whole for part in seen]), lambda: copies(seen))
+    def copy_first(views: list[list[Seen]]) -> None:
+        """The first of which all is seen; the last is what is seen."""
+        more, *fewer = views
+        if not fewer:
+            copies(more)
+            return
+        asked = [
+            c for part, whole in zip(seen, more, strict=True) for c in part.conditions(d, whole)
+        ]
+        met = reduce(d.b.both, asked)
+        assert met is not None
+        d.b.choose(met, lambda: copies(more), lambda: copy_first(fewer))
+
+    # Conditions at boxes slow their copies, so programs of which more is seen, most of them, ask once for all.
+    views = [part.whole for part in seen], [part.whole_lines for part in seen], seen
+    copy_first([*map(list, dict.fromkeys(map(tuple, views)))])
 
 
 Box = tuple[int, int, int]
@@ -233,11 +241,16 @@ class Seen:
         lines, length = self.part.lines
         return Seen(self.part, lines, length)
 
-    def conditions(self, d: Distributor) -> list[SSAValue]:
-        """True where all of the tile is seen; none where that is so anyway."""
+    @property
+    def whole_lines(self) -> Seen:
+        """All of the lines of which something is seen."""
+        return replace(self, elements=self.part.lines[1])
+
+    def conditions(self, d: Distributor, other: Seen) -> list[SSAValue]:
+        """True where as much is seen as of another, which has all of what it says otherwise."""
         n = Narrow(d.b)
-        here = zip((self.lines, self.elements), self.part.lines, strict=True)
-        return [n.compare(found, "sge", all) for found, all in here if found != all]
+        pairs = (self.lines, other.lines), (self.elements, other.elements)
+        return [n.compare(found, "sge", all) for found, all in pairs if found != all]
 
     @property
     def width(self) -> int:
