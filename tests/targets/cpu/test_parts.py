@@ -36,7 +36,11 @@ def draw(rng: np.random.Generator, kind: str, *shape: int) -> np.ndarray:
 def parts(kernel: Any, *args: Any, **constants: Any) -> int:
     """Parts of k of a launch; 0 where the kernel is not divided."""
     told = kernel.compile(*args, **constants).executable._division
-    return 0 if told is None else told.parts([describe(a, "") for a in args])[0]
+    return (
+        0
+        if told is None
+        else told.parts([describe(a, "") for a in args if isinstance(a, np.ndarray)])[0]
+    )
 
 
 def runs(kernel: Any, grid: Sequence[int], args: Sequence[Any], out: np.ndarray, **more: Any):
@@ -76,6 +80,34 @@ def test_the_same_bits_on_any_number_of_threads(rng, level, kind):
         c = runs(run, (-(-m // bm), -(-n // bn)), (a, b), c, **sizes)
         want = a.astype(np.float64) @ b.astype(np.float64)
         assert error(c, want) <= (0 if kind == "i8" else 1e-14 if kind == "f64" else 1e-6)
+
+
+@tw.kernel
+def over(A, B, S, C, LO, K, BK: tw.constexpr):
+    """(A + S) B over k from LO to K, whatever the arrays have; S is added behind A's end too."""
+    m, n = tw.program_id(0) * 32, tw.program_id(1) * 32
+    acc = tw.zeros((32, 32), tw.f32)
+    s = tw.broadcast(tw.load_tile(tw.init_tile(S, [m, 0], (32, 1))), 1, BK)
+    for i in range(tw.cdiv(K - LO, BK)):
+        k = LO + i * BK
+        a, b = tw.init_tile(A, [m, k], (32, BK)), tw.init_tile(B, [k, n], (BK, 32))
+        acc = tw.tile_mma(tw.load_tile(a) + s, tw.load_tile(b), acc)
+    tw.store_tile(acc, tw.init_tile(C, [m, n], (32, 32)))
+
+
+@pytest.mark.parametrize("end", ["before the array's", "behind the array's"])
+def test_loops_that_end_elsewhere_than_the_array(rng, end):
+    """The array's extent says how long parts are, the loop which k there are."""
+    m, n, wide, low = 40, 50, int(rng.integers(1500, 1900)), int(rng.choice([0, 64]))
+    deep, stop = wide + 700, wide - 500 if end == "before the array's" else wide + 600
+    a, b, s = draw(rng, "f32", m, wide), draw(rng, "f32", deep, n), draw(rng, "f32", m, 1)
+    c = np.empty((m, n), np.float32)
+    assert parts(over.options(target="cpu"), a, b, s, c, low, stop, BK=32) > 1
+    c = runs(over, (2, 2), (a, b, s), c, LO=low, K=stop, BK=32)
+    ends = low + -(-(stop - low) // 32) * 32
+    padded = np.zeros((m, deep))
+    padded[:, :wide] = a
+    assert error(c, (padded + s)[:, low:ends] @ b.astype(np.float64)[low:ends]) < 1e-6
 
 
 @tw.kernel

@@ -43,6 +43,9 @@ from tilewright.targets.cpu.product_cost import shortest_part
 from tilewright.targets.cpu.storage import is_tile
 from tilewright.targets.cpu.sums_in_place import in_array, plain_store
 
+ALL = (1 << 62) - 1
+"""k of a part that ends where the loop does."""
+
 
 @dataclass(frozen=True)
 class Lies:
@@ -249,14 +252,16 @@ class ContractOps:
                 if not zero[i]:
                     with b.when(b.negated(here)):
                         self.contracts.clear(target)
-            self.contracts.emit(divided.op, targets, zero, (b.times(part, most), most))
+            after = b.plus(part, 1)
+            # A loop may go on behind the array whose extent says how long parts are.
+            length = b.select(b.cmp("slt", after, parts), most, ALL)
+            self.contracts.emit(divided.op, targets, zero, (b.times(part, most), length))
 
             def count() -> list[SSAValue]:
                 one = b.constant(index, 1)
                 before = b.value(mach.AtomicRmwOp("addi", one, counter, ordering="acq_rel"))
                 return [b.cmp("eq", b.plus(before, 1), tasks)]
 
-            after = b.plus(part, 1)
             mine_done = b.value(arith.AndIOp(b.negated(alone), b.cmp("eq", after, end)))
             (last,) = b.choose(mine_done, count, lambda: [none])
             for i, (c, own) in enumerate(zip(results, beside, strict=True)):
