@@ -366,3 +366,32 @@ def test_a_part_of_its_own_size_ends_where_it_does():
     wanted = np.full((8, 8), 1.5, np.float32)
     wanted[:6, :5] = x[2:8, 3:8]
     np.testing.assert_array_equal(found, wanted)
+
+
+def test_a_mask_has_the_order_of_its_memref(capfd: pytest.CaptureFixture[str]):
+    """A function with a contraction becomes a kernel; what else it has of ops is expanded there, too."""
+    a, b = drawn("float32", 2, 3), drawn("float32", 3, 8)
+    c = np.zeros((6, 4), np.float32)
+    body = "call @f(%a, %b, %c) : (memref<2x3xf32>, memref<3x8xf32>, memref<6x4xf32>) -> ()"
+    text = program(body, {"a": a, "b": b, "c": c}, {"c": "memref<6x4xf32>"})
+    text += """
+func.func @f(%a: memref<2x3xf32>, %b: memref<3x8xf32>, %c: memref<6x4xf32>) {
+  %0 = arith.constant 0 : index
+  %z = arith.constant 0.0 : f32
+  %none = arith.constant dense<0.0> : vector<2x8xf32>
+  %x = vector.transfer_read %a[%0, %0], %z {in_bounds = [true, true]} : memref<2x3xf32>, vector<2x3xf32>
+  %y = vector.transfer_read %b[%0, %0], %z {in_bounds = [true, true]} : memref<3x8xf32>, vector<3x8xf32>
+  %w = vector.contract {indexing_maps = [affine_map<(i, j, k) -> (i, k)>, affine_map<(i, j, k) -> (k, j)>, affine_map<(i, j, k) -> (i, j)>],
+    iterator_types = ["parallel", "parallel", "reduction"], kind = #vector.kind<add>} %x, %y, %none
+    : vector<2x3xf32>, vector<3x8xf32> into vector<2x8xf32>
+  %m = vector.constant_mask [5, 1] : vector<8x2xi1>
+  vector.transfer_write %w, %c[%0, %0], %m {permutation_map = affine_map<(d0, d1) -> (d1, d0)>} : vector<2x8xf32>, memref<6x4xf32>
+  return
+}"""
+    want = c.copy()
+    want[:5, 0] = (a.astype(np.float64) @ b)[0, :5]
+    for target in ("reference", "cpu"):
+        capfd.readouterr()
+        assert run_program(parse_module(text), target=target) is not None
+        (found,) = printed(capfd.readouterr().out)
+        assert error(found, want) < 1e-5

@@ -161,6 +161,7 @@ def host_to_tiles(
 
         try:
             if only_tiles(function):
+                expand_ops(function)
                 strided_memrefs(function)
                 vector_to_xetile(function)
         except UnsupportedError as error:
