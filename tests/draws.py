@@ -1,6 +1,6 @@
 """One seed for everything random in a run of the tests: TILEWRIGHT_TEST_SEED, else a fresh one.
 
-A run prints its seed, and repeats with it. `.ci/run` takes the seed from the tree that it tests: fresh inputs for
+A run prints its seed, and repeats with it. `.ci/run` takes the seed from the files that it tests: fresh inputs for
 every change, the same for every run of one change.
 """
 

@@ -92,6 +92,13 @@ PROGRAMS = {
             f"%n = vector.transfer_write %b, %t[%i, %c0] {{in_bounds = [true]}} : vector<8xf32>, {T}\n    " + YIELD),
         lambda x: np.concatenate([x[:4] + x[1], x[4:]]), 0,
     ),
+    "memory_beside": (
+        "%w = memref.alloca() : memref<8xf32>\n  %v = arith.constant dense<3.0> : vector<8xf32>\n  "
+        "vector.transfer_write %v, %w[%c0] {in_bounds = [true]} : vector<8xf32>, memref<8xf32>\n  "
+        "%f = memref.load %w[%c4] : memref<8xf32>\n  "
+        f"%r = linalg.fill ins(%f : f32) outs(%init : {T}) -> {T}\n  ",
+        lambda x: np.full_like(x, 3), 0,
+    ),
     "read_after": (
         _loop("%q", "%init", RUNNING, "%c1", "%c8")
         + f"%r = linalg.sub ins(%q, %init : {T}, {T}) outs(%q : {T}) -> {T}\n  ",

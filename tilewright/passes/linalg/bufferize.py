@@ -195,6 +195,8 @@ def _insert_slice(before: Before, op: Any) -> None:
 
 
 def _transfer_write(before: Before, op: Any) -> None:
+    if not op.results:  # it writes to memory as it is
+        return
     written = TransferWriteOp(
         op.vector, op.source, op.indices, op.in_bounds, op.mask, op.permutation_map
     )

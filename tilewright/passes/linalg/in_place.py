@@ -141,7 +141,7 @@ def _targets(op: Operation) -> Sequence[int]:
     """The operands of an op that its results are, with changes."""
     if isinstance(op, ForallOp):
         return range(len(op.operands) - len(op.outputs), len(op.operands))
-    return (1,) if op.name in _UPDATES else ()
+    return (1,) if op.results and op.name in _UPDATES else ()
 
 
 def _changed(argument: BlockArgument) -> bool:
