@@ -9,7 +9,9 @@ DEV_STAMP := $(VENV)/.installed-dev
 # tests they have, the random programs, one long test each, would come last and alone.
 WORKERS ?= 2
 
-PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+# A worker that dies in native code ends the run, which names the test: replaced, it would get the same test again.
+SPREAD = $(BIN)/python -m pytest -n $(WORKERS) --max-worker-restart=0
+PYTEST = $(SPREAD) --dist loadfile --no-loadscope-reorder
 
 .PHONY: demo check test rest nightly durations lint types docs site bench clean
 
@@ -29,7 +31,7 @@ test: lint
 # every fragment of the RFCs on every target.
 rest: $(DEV_STAMP)
 	$(PYTEST) --rest
-	TILEWRIGHT_PEER_EXAMPLES=300 TILEWRIGHT_EVERY_CASE=1 $(BIN)/python -m pytest -n $(WORKERS) -p no:cacheprovider \
+	TILEWRIGHT_PEER_EXAMPLES=300 TILEWRIGHT_EVERY_CASE=1 $(SPREAD) -p no:cacheprovider \
 		tests/peer/test_programs.py tests/examples/test_rfc_fragments.py
 
 # Random programs by the thousand, not by the dozen, and every case of every test.
