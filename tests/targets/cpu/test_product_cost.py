@@ -81,6 +81,24 @@ def test_a_copy_that_the_last_cache_does_not_hold_is_read_from_memory():
     assert far > 1.2 * near
 
 
+@pytest.mark.parametrize("rows, slower", [(4096, True), (128, False)])
+def test_a_large_array_is_packed_no_faster_than_memory_gives_it(rows, slower):
+    """A, 32 MB of it and 1 MB, packed once for eight programs."""
+    side = Side(512, 4096, True, False)
+    product = [PlacedProduct(BF16, Side(128, rows, True, True), side, 4096, 1)]
+    far, near = (
+        PanelCosts(machine("amx"), 1, replace(PANEL_RATES, stream=x)).causes(product, 256)["copies"]
+        for x in (1.52e10, 4.96e10)
+    )
+    assert (far > 1.005 * near) == slower
+
+
+def test_large_rows_of_a_are_read_once_or_twice_rather_than_packed_for_all():
+    """Measured: tiles of 2048 and 4096 columns take a tenth less time on one thread than those of 1024."""
+    costs = PanelCosts(machine("amx"), 1, PANEL_RATES)
+    assert product_tile(costs, (1, 4096, 4096, 4096), BF16, (True, False), 1e-10)[1] >= 2048
+
+
 def test_rows_that_lie_apart_come_slower_beside_more_tiles():
     """Beyond what these take to be multiplied: of four tiles, two lines in six are theirs, of two, two in four."""
     costs = PanelCosts(machine("amx"), 1, replace(PANEL_RATES, stream=1e12, memory=1e12))

@@ -208,6 +208,8 @@ class PanelCosts:
                 all_of_it = p.k * side.whole * size
                 written = all_of_it / rates.shared_writes if self.threads >= SHARING else 0.0
                 meeting = rates.meeting if self.threads > 1 else 0.0
+                if all_of_it > COPIED_BYTES:  # no faster than memory gives it
+                    packed = min(packed, self._stream)
                 packing = all_of_it / self.threads / packed
                 found.append(("copies", packing + written + meeting, False))
                 far = rates.far_panels
