@@ -55,6 +55,34 @@ def test_one_slot_leaves_loads() -> None:
 
 
 @tw.kernel
+def beside(A, B, C, ROWS: tw.constexpr):
+    """A product beside an array in shared memory, of 1 KB a row."""
+    held = tw.alloc_slm((ROWS, 256), tw.f32)
+    tile = tw.init_tile(held, [0, 0], (8, 256))
+    tw.store_tile(tw.load_tile(tw.init_tile(C, [0, 0], (8, 256))), tile)
+    acc = tw.zeros((64, 64), tw.f32)
+    for i in range(0, A.shape[1], 64):
+        a = tw.load_tile(tw.init_tile(A, [0, i], (64, 64)))
+        acc = tw.tile_mma(a, tw.load_tile(tw.init_tile(B, [i, 0], (64, 64))), acc)
+    tw.barrier()
+    tw.store_tile(tw.load_tile(tile), tw.init_tile(C, [0, 0], (8, 256)))
+    tw.store_tile(acc, tw.init_tile(C, [8, 0], (64, 64)))
+
+
+@pytest.mark.parametrize(
+    "rows, slots, workgroups", [(8, 4, 2), (24, 3, 2), (48, 4, 1), (120, 2, 1), (136, 0, 1)]
+)
+def test_slots_have_what_the_rest_leaves(rows: int, slots: int, workgroups: int) -> None:
+    """Slots of 16 KB; a multiprocessor has 163 KB for one workgroup, or for two."""
+    args = SPECS[tw.f16], SPECS[tw.f16], SPECS[tw.f32]
+    compiled = beside.compile(*args, target="sm_80", ROWS=rows)
+    assert f".minnctapersm {workgroups}\n" in compiled.asm["ptx"]
+    ops = parse_module(compiled.ir["stage" if slots else "xetile"]).walk()
+    found = [op.result.type.slots.data for op in ops if isinstance(op, stage.MultiBufferOp)]
+    assert found == [slots] * bool(slots)
+
+
+@tw.kernel
 def both(A, B, C, D, N: tw.constexpr, BK: tw.constexpr):
     """Loops in a loop, of which each has copies of its own."""
     x, y = tw.zeros((32, 32), tw.f32), tw.zeros((32, 32), tw.f32)

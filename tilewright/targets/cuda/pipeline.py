@@ -58,13 +58,13 @@ from tilewright.targets.cuda.passes.tma_stores import form_tma_stores, room_of_p
 from tilewright.targets.cuda.passes.warp_specialization import specialize_warps
 from tilewright.targets.cuda.passes.wgmma_legality import warpgroups
 from tilewright.targets.cuda.retile import retile
-from tilewright.targets.cuda.smem import SharedMemoryError
+from tilewright.targets.cuda.smem import SPARE, SharedMemoryError
 from tilewright.targets.cuda.warps import (
     choose_warps,
     resident_workgroups,
     synchronous_accumulators,
 )
-from tilewright.targets.cuda.work_split import SPARE, UNSPLIT, LoopWork, WorkSplit
+from tilewright.targets.cuda.work_split import UNSPLIT, LoopWork, WorkSplit
 from tilewright.targets.workgroup import BEGIN, begin
 from tilewright.uarch.base import Machine
 from tilewright.uarch.nvidia import WARPGROUP
@@ -79,10 +79,12 @@ class CudaUnit(Unit[Machine]):
     """Slots of multi-buffers, where the user says it."""
     split: WorkSplit = UNSPLIT
     """How several workgroups compute one program."""
-    room: int | None = None
-    """Bytes of shared memory that the multi-buffers of copies may take, where it is known what the rest needs."""
+    rest: int | None = None
+    """Bytes of shared memory that the kernel needs besides the multi-buffers of copies, where that is known."""
     taken: int = 0
-    """Bytes that they take."""
+    """Bytes that these take."""
+    resident: int = 1
+    """Workgroups of a multiprocessor that they leave room for."""
     work: LoopWork | None = None
     """The kernel's loop, if several workgroups may compute one of its programs."""
     copied: list[Operation] | None = None
@@ -181,12 +183,11 @@ def _persists(unit: CudaUnit) -> bool:
 def _multi_buffer(unit: CudaUnit) -> None:
     """Loads the operands of products through multi-buffers in shared memory, filled by TMA."""
     kernel, machine = unit.kernel, unit.machine
-    room = unit.room
-    if room is None:
+    rest = unit.rest
+    if rest is None:
         panels = room_of_panels(kernel, warpgroups(kernel)) if unit.on("tma-stores") else 0
-        room = machine.memories["smem"].size - SPARE - panels
-        room -= stored_operand_bytes(kernel, machine, unit.buffered_loads())
-    budget = BufferBudget(room, unit.stages)
+        rest = SPARE + panels + stored_operand_bytes(kernel, machine, unit.buffered_loads())
+    budget = BufferBudget(machine.memories["smem"].size - rest, unit.stages)
     unit.taken = multi_buffer_loads(kernel, machine, budget, unit.remarks)
 
 
@@ -198,7 +199,10 @@ def _defer_reductions(unit: CudaUnit) -> None:
 def _copy_ahead(unit: CudaUnit) -> None:
     """Threads copy operands of products ahead of loops (cp.async): on sm_80 and where warpgroups cannot multiply."""
     kernel, stages = unit.kernel, unit.stages or MOST_STAGES
-    copy_ahead(kernel, unit.machine, stages, lambda: choose_warps(kernel), unit.on("mma"))
+    rest = SPARE if unit.rest is None else unit.rest
+    unit.taken, unit.resident = copy_ahead(
+        kernel, unit.machine, stages, rest, lambda: choose_warps(kernel), unit.on("mma")
+    )
 
 
 DEFER_REDUCTIONS = Pass[CudaUnit](
@@ -349,15 +353,9 @@ def run_pipeline(
         assert unit.lowered is not None
         return unit.lowered
     run(COMMON[len(BEGIN) :], unit, observe)
-    lowered = _asynchronous(unit, stage, observe)
-    if lowered is None:
-        run(SYNCHRONOUS, unit, observe)
-        if any(isinstance(op, st.MultiBufferOp) for op in unit.kernel.walk()):
-            stage("stage", unit.module)
-        run((TO_MACH,), unit, observe)
-        lowered = unit.lowered
-        assert lowered is not None
-    return lowered
+    return _asynchronous(unit, stage, observe) or _sized(
+        unit, SYNCHRONOUS, stage, observe, bare=True
+    )
 
 
 def product_work(module: ModuleOp, machine: Machine, options: CompileOptions) -> LoopWork | None:
@@ -377,37 +375,61 @@ def product_work(module: ModuleOp, machine: Machine, options: CompileOptions) ->
 
 def _asynchronous(unit: CudaUnit, stage: Observer, observe: Observer) -> LoweredThread | None:
     """The kernel with copies and products beside the program; None, and nothing is changed, where it has no use for
-    that, or no room.
-
-    What shared memory a kernel needs besides multi-buffers is known exactly when it is lowered: where they leave too
-    little of it, the kernel is made again with multi-buffers as deep as that allows. A second time
-    is enough unless the rest grows as they shrink: sums of a cluster that no longer find room in them.
-    """
+    that, or no room."""
     if not unit.on("multi-buffering") or unit.machine.name != "sm_90a":
         return None
     if any(isinstance(op, PrintOp) for op in unit.kernel.walk()):
         unit.remarks.append("copies and products are not asynchronous in a program that prints")
         return None
-    reason, room = "", None
-    while room is None or room > 0:
-        copy = replace(unit, module=unit.module.clone(), only=None, remarks=[], room=room)
-        run(PLACED, copy, observe)
-        if not will_form(AccessAnalysis(copy.kernel), copy.machine, copy.remarks):
-            unit.remarks += copy.remarks
-            return None
-        run(ASYNCHRONOUS, copy, observe)
-        if room is not None and not copy.taken:
-            break
+    copy = replace(unit, module=unit.module.clone(), only=None, remarks=[])
+    run(PLACED, copy, observe)
+    if not will_form(AccessAnalysis(copy.kernel), copy.machine, copy.remarks):
+        unit.remarks += copy.remarks
+        return None
+    try:
+        lowered = _sized(copy, ASYNCHRONOUS, stage, observe)
+    except UnsupportedError as error:
+        unit.remarks.append(f"copies and products are not asynchronous: {error.message}")
+        return None
+    unit.remarks += copy.remarks
+    return lowered
+
+
+def _sized(
+    unit: CudaUnit,
+    passes: Sequence[Pass[CudaUnit]],
+    stage: Observer,
+    observe: Observer,
+    bare: bool = False,
+) -> LoweredThread:
+    """The program of a thread, behind passes that give a kernel multi-buffers as deep as shared memory has room for.
+
+    What it needs besides them is known exactly when it is lowered: where they leave too little of it, for one workgroup
+    or as many as were to share a multiprocessor, it is made again with others. A second time is enough unless the rest
+    grows as they shrink: sums of a cluster that no longer find room in them. SharedMemoryError where there is no room,
+    unless it is made `bare` of multi-buffers then.
+    """
+    refused: SharedMemoryError | None = None
+    rest, size = None, unit.machine.memories["smem"].size
+    while True:
+        copy = replace(unit, module=unit.module.clone(), only=None, remarks=[], rest=rest)
+        run(passes, copy, observe)
+        if refused is not None and not (copy.taken or bare):
+            raise refused
         module = copy.module
         try:
             run((TO_MACH,), copy, observe)
-        except UnsupportedError as error:
-            reason = error.message
-            # Less than before: what did not fit is taken from what multi-buffers took.
-            room = copy.taken - error.excess if isinstance(error, SharedMemoryError) else 0
-            continue
+            lowered = copy.lowered
+            assert lowered is not None
+            needed = lowered.shared_bytes
+            if not copy.taken or needed <= size // copy.resident:
+                break
+        except SharedMemoryError as error:
+            if not copy.taken:
+                raise
+            refused, needed = error, size + error.excess
+        rest = needed - copy.taken
+    if any(op.name.startswith("stage.") for op in module.walk()):
         stage("stage", module)
-        unit.remarks += copy.remarks
-        return copy.lowered
-    unit.remarks.append(f"copies and products are not asynchronous: {reason}")
-    return None
+    unit.remarks += copy.remarks
+    return lowered

@@ -18,6 +18,9 @@ from tilewright.uarch.base import Machine
 ALIGNMENT = 128
 """Bytes: a row of banks, and what bulk copies ask for at least."""
 
+SPARE = 2 << 10
+"""Bytes kept from multi-buffers at first, for barriers and what rounding the base up may cost."""
+
 
 class SharedMemoryError(UnsupportedError):
     """A kernel needs more shared memory than a workgroup has."""

@@ -21,13 +21,12 @@ from tilewright.targets.cuda.ownership import (
     widest_vector,
 )
 from tilewright.targets.cuda.products import ProductPlan, feeds_product, uneven_grids
+from tilewright.targets.cuda.smem import SPARE
 from tilewright.uarch.base import Machine
 from tilewright.uarch.nvidia import REGISTER_FILE
 
 LEAST_STAGES = 3
 """Slots of a loop's multi-buffer that two workgroups of a multiprocessor need each, to be better than one."""
-OF_THE_BODY = 24 << 10
-"""Bytes of shared memory left for what else a loop's body needs."""
 BROAD = 128 * 128
 """Accumulators of a workgroup from which its warps are few, with parts of 64 x 64."""
 
@@ -103,7 +102,7 @@ def synchronous_accumulators(kernel: gpu.FuncOp, machine: Machine) -> int:
     if not products or not all(is_copied(op) for op in products):
         return BROAD
     step = max(2 * 128 * shape_of(op.a)[1] * itemsize(element_of(op.a.type)) for op in products)
-    room = machine.memories["smem"].size // 2 - OF_THE_BODY // 2
+    room = machine.memories["smem"].size // 2 - SPARE
     return BROAD if room >= LEAST_STAGES * step else 2 * BROAD
 
 

@@ -32,6 +32,7 @@ from tilewright.targets.cuda.passes.wgmma_legality import (
     panel_of,
     warpgroups_of,
 )
+from tilewright.targets.cuda.smem import SPARE
 from tilewright.uarch.nvidia import LINE, WGMMA_COLUMNS
 from tilewright.uarch.sm90 import CLUSTERS, MULTIPROCESSORS, SMEM
 
@@ -43,8 +44,6 @@ WORTH = 1500
 """Clocks that sharing must save: less is not worth a second compilation of the kernel."""
 GAIN = 0.05
 """What part of the time it must save: the cost is no better known."""
-SPARE = 2 << 10
-"""Bytes of shared memory kept from multi-buffers, for barriers and what rounding the base up may cost."""
 SHORT = 16
 """Bytes of a line in shared memory where no swizzle fits a tile's rows."""
 SHORT_COST = 1.42

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from xdsl.dialects import gpu, memref, scf
+from xdsl.dialects import gpu, scf
 from xdsl.dialects.builtin import MemRefType
 from xdsl.ir import BlockArgument, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
@@ -42,9 +42,8 @@ from tilewright.targets.cuda.exchange import addresses
 from tilewright.targets.cuda.ownership import contiguous_dimension, widest_vector
 from tilewright.targets.cuda.passes.multi_buffering import place_ops
 from tilewright.targets.cuda.products import ProductPlan, plan_product
-from tilewright.targets.cuda.smem import ALIGNMENT
 from tilewright.targets.cuda.staged import copied_layout, memory_of
-from tilewright.targets.cuda.warps import LEAST_STAGES, OF_THE_BODY, resident_workgroups
+from tilewright.targets.cuda.warps import LEAST_STAGES, resident_workgroups
 from tilewright.uarch.base import Machine
 
 COPY_BYTES = 16
@@ -62,25 +61,35 @@ class _Copies:
     loads: list[xetile.LoadTileOp]
     parts: list[stage.PartAttr]
     slots: int = 0
+    workgroups: int = 1
+    """Of a multiprocessor, that these slots leave room for."""
+    around: int = 0
+    """Bytes of the multi-buffers of the loops around."""
 
     @property
     def bytes(self) -> int:
-        return self.slots * stage.MultiBufferType(1, self.parts).slot_bytes
+        """With those of the loops around, if it has a multi-buffer of its own."""
+        own = self.slots * stage.MultiBufferType(1, self.parts).slot_bytes
+        return self.around + own if self.slots >= 2 else 0
 
 
 def copy_ahead(
-    function: gpu.FuncOp, machine: Machine, stages: int, choose: Callable[[], int], use_mma: bool
-) -> int:
-    """Rewrites one kernel; how many loops copy ahead. `choose` gives its warps, which may use matrix instructions.
+    function: gpu.FuncOp,
+    machine: Machine,
+    stages: int,
+    rest: int,
+    choose: Callable[[], int],
+    use_mma: bool,
+) -> tuple[int, int]:
+    """Rewrites one kernel; the bytes that its multi-buffers take at a time, and for how many workgroups of a
+    multiprocessor they leave room. `choose` gives its warps, which may use matrix instructions.
 
-    A multi-buffer has `stages` slots, or as many as shared memory has room for; fewer than 2: none.
+    A multi-buffer has `stages` slots, or as many as shared memory has room for beside `rest` bytes; fewer than 2: none.
     """
     found: list[_Copies] = []
     plans: dict[xetile.TileMmaOp, ProductPlan] = {}
-    taken = warps = 0
+    warps = 0
     for op in function.walk():
-        if isinstance(op, memref.AllocOp | memref.AllocaOp):
-            taken += _bytes(op.memref.type)
         if not isinstance(op, scf.ForOp):
             continue
         loads = [each for each in op.body.block.ops if isinstance(each, xetile.LoadTileOp)]
@@ -98,9 +107,9 @@ def copy_ahead(
         ]
         if held:
             each = _Copies(op, [load for load, _ in held], [part for _, part in held])
-            around = sum(other.bytes for other in found if other.loop.is_ancestor(op))
+            each.around = max((o.bytes for o in found if o.loop.is_ancestor(op)), default=0)
             resident = resident_workgroups(plans.values(), warps)
-            each.slots = _slots(each, machine, resident, taken + around, stages)
+            _fill(each, machine, resident, rest, stages)
             found.append(each)
     # Inner loops first: what is planned for those around them stays as it is.
     made = [each for each in reversed(found) if each.slots >= 2]
@@ -108,28 +117,19 @@ def copy_ahead(
         _rewrite(each)
     if made:
         eliminate_dead(function.body.block)
-    return len(made)
+    taken = max((each.bytes for each in made), default=0)
+    return taken, min((each.workgroups for each in made), default=1)
 
 
-def _bytes(type: object) -> int:
-    """Shared memory of an array of the workgroup; whoever lowers it refuses one without a static shape."""
-    assert isinstance(type, MemRefType)
-    size = itemsize(plain(type.element_type))
-    for extent in type.get_shape():
-        size *= max(0, extent)
-    return -(-size // ALIGNMENT) * ALIGNMENT
-
-
-def _slots(each: _Copies, machine: Machine, resident: int, taken: int, stages: int) -> int:
-    """As many as fit where several workgroups share a multiprocessor, if those are better than one; else for one."""
+def _fill(each: _Copies, machine: Machine, resident: int, rest: int, stages: int) -> None:
+    """As many slots as fit where several workgroups share a multiprocessor, if those are better than one; else for
+    one."""
     size = stage.MultiBufferType(1, each.parts).slot_bytes
-    slots = 0
-    for workgroups in range(resident, 0, -1):
-        room = machine.memories["smem"].size // workgroups - taken - OF_THE_BODY // workgroups
-        slots = min(stages, room // size)
-        if slots >= LEAST_STAGES:
+    for each.workgroups in range(resident, 0, -1):
+        room = machine.memories["smem"].size // each.workgroups - rest - each.around
+        each.slots = max(0, min(stages, room // size))
+        if each.slots >= LEAST_STAGES:
             break
-    return slots
 
 
 # Which loads ------------------------------------------------------------------------------------
