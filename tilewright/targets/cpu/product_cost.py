@@ -208,12 +208,12 @@ class PanelCosts:
                 all_of_it = p.k * side.whole * size
                 written = all_of_it / rates.shared_writes if self.threads >= SHARING else 0.0
                 meeting = rates.meeting if self.threads > 1 else 0.0
-                if all_of_it > COPIED_BYTES:  # no faster than memory gives it
-                    packed = min(packed, self._stream)
+                if all_of_it > COPIED_BYTES:  # from memory; A's also go there, which B's rates tell
+                    packed = min(packed, self._stream / (2 if side is p.a else 1))
                 packing = all_of_it / self.threads / packed
                 found.append(("copies", packing + written + meeting, False))
                 far = rates.far_panels
-                if all_of_it > SHARED_BYTES:  # written to memory, and read from there
+                if all_of_it >= SHARED_BYTES:  # written to memory, and read from there
                     far = min(far, self._stream)
                 found.append(("copies", self._read(p, side, mine, far, all_of_it), True))
             else:
