@@ -305,9 +305,8 @@ class AccessAnalysis:
         b = a if b is None else b
         if not same_matrix(a, b):
             return frozenset()
-        sides = zip(a.offsets, b.offsets, map(max, a.box_shape, b.box_shape), strict=True)
-        shifts = [(x, (x - y).constant, size) for x, y, size in sides]
-        found = separated([(x, size + abs(by)) for x, by, size in shifts if by is not None])
+        boxes = [_box_of_both(a, b, dim) for dim in range(len(a.offsets))]
+        found = separated([box for box in boxes if box is not None])
         return frozenset(s for s in found if s.kind in (Kind.PROGRAM_ID, Kind.COUNTER))
 
     # Building.
@@ -413,6 +412,29 @@ class AccessAnalysis:
                 for d in range(origin.source.type.get_num_dims())
             ]
         return (Expr.of(0),) * (rank - len(strides)) + tuple(strides)
+
+
+def _box_of_both(a: Access, b: Access, dim: int) -> tuple[Expr, int] | None:
+    """What the offsets of two accesses have in common, and how many elements both cover, counted from there.
+
+    Elements outside of a matrix do not count. None where nothing bounds what else is in one of the offsets: a counter
+    of a loop around it alone, say.
+    """
+    x, y = a.offsets[dim], b.offsets[dim]
+    common = Expr({m: factor for m, factor in x.terms.items() if m and y.terms.get(m) == factor})
+    low, high = _ends(a, dim, common)
+    lower, higher = _ends(b, dim, common)
+    if low is None or high is None or lower is None or higher is None:
+        return None
+    return common, max(high, higher) - min(low, lower)
+
+
+def _ends(access: Access, dim: int, start: Expr) -> tuple[int | None, int | None]:
+    """Bounds of the first element of an access, and of what is behind its last one, from `start`."""
+    low, high = (access.offsets[dim] - start).range()
+    _, end = (access.extents[dim] - start).range()
+    ends = [end, None if high is None else high + access.box_shape[dim]]
+    return low, min((n for n in ends if n is not None), default=None)
 
 
 def same_matrix(a: Access, b: Access) -> bool:

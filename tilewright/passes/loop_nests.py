@@ -46,7 +46,7 @@ def _rewrite(kernels: gpu.ModuleOp, whole: bool) -> None:
     for op in list(kernels.walk()):
         match op:
             case scf.ParallelOp():
-                _parallel(op)
+                parallel_to_for(op)
             case memref.CopyOp():
                 _copy(op, whole)
             case _:
@@ -78,7 +78,8 @@ def _nest(
     return loops, Before(end)
 
 
-def _parallel(op: scf.ParallelOp) -> None:
+def parallel_to_for(op: scf.ParallelOp) -> None:
+    """Nested scf.for in place of an scf.parallel; what its iterations reduce is carried."""
     loops, end = _nest(Before(op), op.lowerBound, op.upperBound, op.step, op.initVals)
     reduce = op.body.block.last_op
     assert isinstance(reduce, scf.ReduceOp)

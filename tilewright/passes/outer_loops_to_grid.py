@@ -29,7 +29,6 @@ from xdsl.dialects.builtin import (
     ArrayAttr,
     DictionaryAttr,
     IndexType,
-    MemRefType,
     ModuleOp,
     StringAttr,
     SymbolRefAttr,
@@ -41,8 +40,10 @@ from xdsl.traits import is_side_effect_free
 
 from tilewright.dialects import xetile
 from tilewright.passes.access import AccessAnalysis, add_up
+from tilewright.passes.host.memory import outside
 from tilewright.passes.kernel import LEVEL, level_of
-from tilewright.passes.memory_objects import ARGS, may_alias
+from tilewright.passes.memory_objects import ARGS, is_allocation, stored_arguments
+from tilewright.passes.views import fold_views
 
 MAX_AXES = 3
 
@@ -51,7 +52,7 @@ def outer_loops_to_grid(module: ModuleOp) -> None:
     """Turns independent outer loops into the grid. Functions that are programs over tiles become kernels."""
     for function in [f for f in module.body.block.ops if isinstance(f, func.FuncOp)]:
         if not function.is_declaration and _is_tile_program(function):
-            _outline(module, function)
+            outline(module, function)
 
 
 def _is_tile_program(function: func.FuncOp) -> bool:
@@ -60,7 +61,13 @@ def _is_tile_program(function: func.FuncOp) -> bool:
     )
 
 
-def _outline(module: ModuleOp, function: func.FuncOp) -> None:
+def independent_loops(function: func.FuncOp) -> list[scf.ForOp]:
+    """The loops that `outline` makes axes of, as they are in a copy of a program over tiles."""
+    return _axes(_as_kernel(function))
+
+
+def outline(module: ModuleOp, function: func.FuncOp) -> None:
+    """Makes of a program over tiles, in place, a kernel in front of it and its launch."""
     kernel = _as_kernel(function)
     axes = _axes(kernel)
     sizes: list[SSAValue] = []
@@ -103,10 +110,11 @@ def _as_kernel(function: func.FuncOp) -> gpu.FuncOp:
     kernel = gpu.FuncOp(name, (body.block.arg_types, ()), body, kernel=True)
     kernel.location = function.location
     kernel.attributes[LEVEL] = StringAttr(level_of(function))
+    stored = stored_arguments(kernel)
     kernel.attributes[ARGS] = ArrayAttr(
         [
-            DictionaryAttr({"noalias": UnitAttr()} if isinstance(t, MemRefType) else {})
-            for t in body.block.arg_types
+            DictionaryAttr({"noalias": UnitAttr()} if n in stored else {})
+            for n in range(len(body.block.args))
         ]
     )
     return kernel
@@ -114,6 +122,19 @@ def _as_kernel(function: func.FuncOp) -> gpu.FuncOp:
 
 def _axes(kernel: gpu.FuncOp) -> list[scf.ForOp]:
     """The loops of the nest that become axes, outermost first."""
+    # What is known of parts of arrays is known of tiles of the arrays: those of a copy, for `fold_views` comes later.
+    copy = kernel.clone()
+    fold_views(copy)
+    analysis = AccessAnalysis(copy)
+    axes: list[scf.ForOp] = []
+    for loop, same in zip(_nest(kernel), _nest(copy), strict=True):
+        if not _independent(analysis, same):
+            break
+        axes.append(loop)
+    return axes
+
+
+def _nest(kernel: gpu.FuncOp) -> list[scf.ForOp]:
     nest: list[scf.ForOp] = []
     block = kernel.body.block
     while len(nest) < MAX_AXES:
@@ -122,13 +143,7 @@ def _axes(kernel: gpu.FuncOp) -> list[scf.ForOp]:
             break
         nest.append(loop)
         block = loop.body.block
-    analysis = AccessAnalysis(kernel)
-    independent: list[scf.ForOp] = []
-    for loop in nest:
-        if not _independent(analysis, loop):
-            break
-        independent.append(loop)
-    return independent
+    return nest
 
 
 def _only_loop(block: Block) -> scf.ForOp | None:
@@ -170,14 +185,19 @@ def _independent(analysis: AccessAnalysis, loop: scf.ForOp) -> bool:
         return False
     counter = analysis.loop(loop).counter
     for write in analysis.accesses:
-        if not write.writes or write.memory_space == 3:
+        if not write.writes or write.memory_space == 3 or _is_inside(write.root, loop):
             continue
         for other in analysis.accesses:
-            if add_up(write, other) or not may_alias(write.root, other.root):
+            if add_up(write, other) or not analysis.may_overlap(write, other):
                 continue
             if counter not in analysis.separated_by(write, other):
                 return False
     return True
+
+
+def _is_inside(root: SSAValue, loop: scf.ForOp) -> bool:
+    """Whether memory is that of one iteration."""
+    return is_allocation(root) and not outside(loop, root)
 
 
 def _trip_count(loop: scf.ForOp, host: Block, copies: dict[SSAValue, SSAValue]) -> SSAValue:

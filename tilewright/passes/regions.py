@@ -56,6 +56,9 @@ def difference(x: Expr, y: Expr, common: Collection[Symbol]) -> tuple[int | None
 
 
 def is_fixed(symbol: Symbol, common: Collection[Symbol]) -> bool:
+    """Whether a symbol has one value while those in `common` have."""
+    if symbol.lower is not None and symbol.lower == symbol.upper:
+        return True
     varying = {s for s in {symbol, *symbol.atoms} if s.kind in (Kind.PROGRAM_ID, Kind.COUNTER)}
     return all(s in common for s in varying)
 

@@ -309,7 +309,7 @@ def test_its_loops_run_in_any_order_so_its_arrays_may_not_overlap():
     # The error leaves through native code, which drops it: the callback keeps it.
     found: list[BaseException] = []
     run(TILES.replace("@scale(%x, %y)", "@scale(%x, %x)"), fail=found.append)
-    assert "argument 0 of @scale_kernel overlaps another one" in str(found[0])
+    assert "argument 1 of @scale_kernel overlaps another one" in str(found[0])
 
 
 def test_host_code_without_an_emission_runs_on_the_executor(capsys):

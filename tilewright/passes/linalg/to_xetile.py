@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from math import prod
 from typing import Any
@@ -49,6 +50,7 @@ from tilewright.passes.linalg.accesses import Host, Linear, ProgramLoop, Size, S
 from tilewright.passes.linalg.blocks import store
 from tilewright.passes.linalg.bufferize import bufferize
 from tilewright.passes.linalg.fusion import Node, nodes_of, overlap
+from tilewright.passes.linalg.nests import launch_nests
 from tilewright.passes.linalg.plan import LoopPlan, plan, row_sizes
 from tilewright.passes.linalg.tiles import Bound, TileWriter
 from tilewright.passes.memory_objects import ARGS, memory_root
@@ -66,40 +68,73 @@ def linalg_to_xetile(module: ModuleOp, choose: Choose = generic_choice) -> None:
     """Rewrites every structured op of a module, in place; `choose` gives the sizes of tiles (`Request`)."""
     bufferize(module)
     _same_in_every_round(module)
+    launch_nests(module, lambda function: _lower(function, choose, partial(_done_here, function)))
     for function in [f for f in module.walk() if isinstance(f, func.FuncOp | gpu.FuncOp)]:
-        numbers = count()
-        for block in [b for op in function.walk() for r in op.regions for b in r.blocks]:
-            if isinstance(block.parent_op(), GenericOp):
-                continue
-            nodes = nodes_of(block)
-            for node in nodes:
-                if node.kept:
-                    name = f"{function.sym_name.data}_linalg_{next(numbers)}"
-                    _check_in_place(node)
-                    found = plan(node)
-                    kernel = _built(name, found, _sizes(name, found, choose))
-                    if isinstance(function, gpu.FuncOp):
-                        _done_here(function, kernel, node)
-                    else:
-                        _launch(module, function, kernel, node)
-            for node in reversed(nodes):
-                Rewriter.erase_op(node.op)
+        put = _done_here if isinstance(function, gpu.FuncOp) else partial(_launch, module)
+        _lower(function, choose, partial(put, function))
     _forget(module)
 
 
+def _lower(
+    function: func.FuncOp | gpu.FuncOp,
+    choose: Choose,
+    put: Callable[[StructuredKernel, Node], None],
+) -> None:
+    """Every structured op of a function by what `put` makes of its kernel."""
+    numbers = count()
+    for block in [b for op in function.walk() for r in op.regions for b in r.blocks]:
+        if isinstance(block.parent_op(), GenericOp):
+            continue
+        nodes = nodes_of(block)
+        for node in nodes:
+            if node.kept:
+                name = f"{function.sym_name.data}_linalg_{next(numbers)}"
+                _check_in_place(node)
+                found = plan(node)
+                put(_built(name, found, _sizes(name, found, choose)), node)
+        for node in reversed(nodes):
+            Rewriter.erase_op(node.op)
+
+
 def _same_in_every_round(module: ModuleOp) -> None:
-    """Memory that a loop hands on as it is has the name that it has outside: one-shot-bufferize leaves such loops."""
+    """Memory that a loop hands on as it is has the name that it has outside, and no copy to where it lies is left:
+    one-shot-bufferize leaves such loops and copies."""
+    for op in [op for op in module.walk() if isinstance(op, memref.CopyOp)]:
+        if op.source is op.destination:
+            Rewriter.erase_op(op)
     for op in reversed([op for op in module.walk() if isinstance(op, scf.ForOp)]):
-        last = op.body.block.last_op
-        assert last is not None
-        for argument, given, next_, result in zip(
-            op.body.block.args[1:], op.iter_args, last.operands, op.results, strict=True
-        ):
-            if next_ is argument and isinstance(argument.type, MemRefType):
-                argument.replace_uses_with_if(
-                    given, lambda use, last=last: use.operation is not last
-                )
-                result.replace_all_uses_with(given)
+        _carry_less(op)
+
+
+def _carry_less(op: scf.ForOp) -> None:
+    """A loop that carries no more of memory than what differs from round to round."""
+    block = op.body.block
+    last = block.last_op
+    assert last is not None
+    same = [
+        next_ is argument and isinstance(argument.type, MemRefType)
+        for argument, next_ in zip(block.args[1:], last.operands, strict=True)
+    ]
+    if not any(same):
+        return
+    for number in reversed(range(len(same))):
+        if same[number]:
+            argument = block.args[number + 1]
+            argument.replace_all_uses_with(op.iter_args[number])
+            block.erase_arg(argument)
+    kept = [number for number, gone in enumerate(same) if not gone]
+    Rewriter.replace_op(last, scf.YieldOp(*(last.operands[number] for number in kept)))
+    before = Before(op)
+    before.insert(
+        scf.ForOp(op.lb, op.ub, op.step, [op.iter_args[n] for n in kept], op.detach_region(op.body))
+    )
+    made = op.prev_op
+    assert made is not None
+    Rewriter.replace_op(
+        op,
+        [],
+        [made.results[kept.index(n)] if n in kept else op.iter_args[n] for n in range(len(same))],
+    )
 
 
 def _forget(module: ModuleOp) -> None:
@@ -318,7 +353,7 @@ def _arguments(
     return operands, [host.ceildiv(extent, size) for extent, size in kernel.grid]
 
 
-def _done_here(function: gpu.FuncOp, kernel: StructuredKernel, node: Node) -> None:
+def _done_here(function: func.FuncOp | gpu.FuncOp, kernel: StructuredKernel, node: Node) -> None:
     """The programs of an op's kernel one after the other, in place of the op, in a kernel of tiles."""
     if level_of(function) == "lane":
         raise unsupported(
@@ -345,7 +380,7 @@ def _done_here(function: gpu.FuncOp, kernel: StructuredKernel, node: Node) -> No
             before.insert(op.clone(copies))
 
 
-def _say_apart(function: gpu.FuncOp, node: Node) -> None:
+def _say_apart(function: func.FuncOp | gpu.FuncOp, node: Node) -> None:
     """A kernel says of the arguments that an op writes that they overlap no others, as launches check."""
     said = function.attributes.get(ARGS)
     arguments = function.body.block.args
