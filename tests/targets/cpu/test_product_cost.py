@@ -162,6 +162,41 @@ def test_strips_of_a_few_columns_read_whole_lines_of_rows_that_lie_apart():
     assert part > 1.2 * whole
 
 
+def test_what_is_fetched_beyond_parts_of_rows_other_threads_that_pack_read():
+    """Narrow strips of B cost one or two threads more than wide ones; of many they follow one another at once. Few rows
+    of A are multiplied where B lies, for which each core waits by itself."""
+
+    def narrow(threads: int, rows: int, m: int) -> float:
+        costs = PanelCosts(machine("amx"), threads, replace(PANEL_RATES, memory=1e12, uneven=0.0))
+
+        def copies(n: int) -> float:
+            a, b = Side(rows, m, True, True), Side(n, 8192, True, False)
+            found = costs.causes([PlacedProduct(BF16, a, b, 2048, 1)], a.tiles * b.tiles)
+            return found["copies"] if m > 8 else found["products"]
+
+        return copies(64) / copies(256)
+
+    one, two, four, many = (narrow(threads, 16, 16) for threads in (1, 2, 4, 16))
+    assert 0.95 * one < two and two > 1.1 * max(four, many)
+    assert narrow(16, 8, 8) > 0.95 * narrow(1, 8, 8)
+
+
+@pytest.mark.parametrize("shape, columns", [((10, 10240, 2560), 160), ((16, 18944, 3584), 256)])
+def test_rows_of_f32_that_one_program_multiplies_read_b_once(shape, columns):
+    """By two programs of 8 rows, which read it where it lies, they took 1.2 to 1.4 times as long on 16 threads."""
+    twice, once = (seconds(shape, (m, columns), threads=16) for m in (8, 16))
+    assert twice > 1.05 * once
+
+
+def test_rows_that_lie_in_arrays_are_multiplied_in_whole_tiles():
+    """24 rows of B take as long as the 32 that are read; a last 16 of them are one tile."""
+    parts, whole, half = (
+        seconds((6, 1536, 8192), (8, n), BF16, (True, True), threads=1) for n in (24, 32, 48)
+    )
+    assert 1.25 * whole < parts < 1.4 * whole
+    assert half < 1.05 * whole
+
+
 def test_one_thread_waits_for_no_other():
     alone, four = (PanelCosts(machine("amx"), t, replace(PANEL_RATES, meeting=1.0)) for t in (1, 4))
     side = Side(64, 1024, True, True)

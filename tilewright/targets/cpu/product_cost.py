@@ -65,10 +65,12 @@ THIN_ROWS, THIN_BLOCK = 8, 4
 THIN_SUMS = 64
 """k that is multiplied while vectors of their sums are added up across."""
 STRIP = 250
-"""Of B, where its rows run along n and readers pack them for tiles, or multiply few rows there: what a program's part
-of a row costs besides, as so many bytes. Caches fetch what follows it, and nobody reads that in time."""
+"""Of B, where its rows run along n and one thread packs them for tiles, or multiplies few rows there: what a program's
+part of a row costs besides, as so many bytes. Caches fetch what follows it, and nobody reads that in time. (What
+follows is the next program's: where several threads pack, another one reads it meanwhile. Two gain nothing.)"""
 PARTIAL = 0.5
-"""The same of an array that the last cache does not hold, where parts of rows are not whole pages: that much more."""
+"""The same of an array that the last cache does not hold, where parts of rows are not whole pages: that much more. (The
+rest of a page, too, is what the next threads read.)"""
 LINE = 64
 """Bytes of memory that are read together."""
 TILE_DEPTH = 1024
@@ -163,7 +165,8 @@ class PanelCosts:
         if thin is not None:
             return self._thin_costs(p, thin, kernel.tiles)
         macs = kernel.rate * rates.hertz * (rates.tiles if kernel.tiles else 1)
-        multiplied = p.k * self._padded(p, kernel) / macs
+        padded = self._padded(p, kernel)
+        multiplied = p.k * padded[0] * padded[1] / macs
         found = [("products", multiplied, True)]
         swapped = _swapped(p, kernel)
         in_rows = kernel.verbatim and p.a.along_k and p.b.tile <= FEW_USES * kernel.wide
@@ -220,13 +223,14 @@ class PanelCosts:
                 runs = side.mean * blocks if side.along_k else p.k
                 lines = mine if side.along_k else p.k * _whole(side.mean * size, LINE)
                 strips = side is p.b and kernel.tiles and not side.along_k
-                bytes = lines + (self._torn(p, lines) if strips else runs * rates.run)
+                bytes = lines + (self._torn(p, lines, True) if strips else runs * rates.run)
                 if in_turns and side is p.b:  # fetched while it is multiplied
                     late = self._first(p, side, bytes) / self._stream - multiplied
                     found.append(("copies", max(0.0, late) + lines / rates.in_place, True))
                     continue
                 if in_place:
                     if kernel.tiles:
+                        bytes *= min(padded[0], side.whole) / side.mean  # rows of whole tiles
                         # Lines that lie a row apart come no faster from the second cache, when a program reads again.
                         tiles = ceil(min(other.tile, WIDE_COLUMNS) / kernel.lanes[0])
                         near = bytes / (rates.in_tiles * BESIDE_TWO / (2 + tiles))
@@ -250,11 +254,13 @@ class PanelCosts:
                     found.append(("copies", mine / speed, True))
         return found
 
-    def _torn(self, p: PlacedProduct, bytes: int) -> float:
+    def _torn(self, p: PlacedProduct, bytes: int, packed: bool) -> float:
         """What a program's parts of B's rows, so many bytes of them, cost besides, as so many more (see `STRIP`)."""
-        size = _itemsize(p.types[1])
+        size, run = _itemsize(p.types[1]), self.rates.run
         far = p.k * p.b.whole * size > SHARED_BYTES and not _in_pages(p.b, size)
-        return p.k * STRIP + (PARTIAL * bytes if far else 0)
+        partial = PARTIAL if far and _kernel(self.machine, p.types).tiles else 0.0
+        vain = 1 / self.threads if self.threads >= SHARING else 1.0
+        return p.k * (run + (STRIP - run) * (vain if packed else 1.0)) + partial * vain * bytes
 
     def _thin_costs(
         self, p: PlacedProduct, left: int, tiles: bool
@@ -264,7 +270,8 @@ class PanelCosts:
         short, long = (p.a, p.b) if left == 1 else (p.b, p.a)
         read: float = p.k * long.extent * _itemsize(p.types[left])
         if not long.along_k:
-            read += self._torn(p, int(read)) if tiles else p.k * rates.run
+            again = tiles or short.tiles > 1
+            read += self._torn(p, int(read), False) if again else p.k * rates.run
         near = read / rates.in_place if left == 0 else 0.0
         read = self._read(p, long, read, self._stream)
         row = short.tile * _itemsize(p.types[1 - left])
@@ -317,17 +324,19 @@ class PanelCosts:
         limits = self.machine.thin(tiles=tiles, inner=True)
         return 0 if p.a.loaded and p.a.along_k and p.b.tile <= limits[1] else None
 
-    def _padded(self, p: PlacedProduct, kernel: _Kernel) -> int:
-        """Elements of C that micro-kernels compute."""
-        found, wide = 1, _wide(p, kernel)
-        for side, whole in ((p.a, kernel.rows), (p.b, kernel.columns)):
-            if wide is not None:  # all of one side, rows of a tile of the other
-                found *= _whole(side.tile if side is wide else side.mean, whole // 2)
-            else:
-                rest = side.tile % whole if side is p.a else side.tile
-                half = kernel.tiles and 0 < 2 * rest <= whole
-                found *= _whole(side.mean, whole // 2 if half else whole)
-        return found
+    def _padded(self, p: PlacedProduct, kernel: _Kernel) -> tuple[int, int]:
+        """Rows and columns of C that micro-kernels compute, of the operand in role A and of the other one."""
+        rows, beside = _roles(p, kernel)
+        if _wide(p, kernel):  # all of one side, rows of a tile of the other
+            return _whole(rows.mean, kernel.rows // 2), _whole(beside.tile, kernel.columns // 2)
+        found: list[int] = []
+        for side, whole, rest in (
+            (rows, kernel.rows, rows.tile % kernel.rows),
+            (beside, kernel.columns, beside.tile),
+        ):
+            half = kernel.tiles and 0 < 2 * rest <= whole
+            found.append(_whole(side.mean, whole // 2 if half else whole))
+        return found[0], found[1]
 
 
 @dataclass(frozen=True)
@@ -390,11 +399,16 @@ def _swapped(p: PlacedProduct, kernel: _Kernel) -> bool:
     return few and kernel.verbatim and p.b.along_k
 
 
-def _wide(p: PlacedProduct, kernel: _Kernel) -> Side | None:
-    """The side that rows of the other one's array are multiplied by at once (see `roles`), if they are."""
-    rows, beside = (p.b, p.a) if _swapped(p, kernel) else (p.a, p.b)
+def _roles(p: PlacedProduct, kernel: _Kernel) -> tuple[Side, Side]:
+    """The sides in role A and in role B (see `roles`)."""
+    return (p.b, p.a) if _swapped(p, kernel) else (p.a, p.b)
+
+
+def _wide(p: PlacedProduct, kernel: _Kernel) -> bool:
+    """Are rows of an array multiplied by all of the other side at once (see `roles`)?"""
+    rows, beside = _roles(p, kernel)
     lying = kernel.tiles and kernel.verbatim and rows.along_k
-    return beside if lying and kernel.columns < beside.tile <= WIDE_COLUMNS else None
+    return lying and kernel.columns < beside.tile <= WIDE_COLUMNS
 
 
 def _in_pages(side: Side, size: int) -> bool:
