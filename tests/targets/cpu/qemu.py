@@ -98,16 +98,16 @@ def _run(executable: Any, words: list[int], arrays: list[tuple[int, int, int]]) 
             regions[-1][1] = max(regions[-1][1], end)
         else:
             regions.append([begin, end])
-    tail = executable._tail
-    words[tail + 8] = few_reads(THREADS)
-    words[tail + 11] = 1
-    head = [len(words), tail, executable._scratch, len(executable._packs), THREADS, SLOTS]
+    at = executable._at
+    words[at["few_reads"]] = few_reads(THREADS)
+    words[at["tasks"]] = 1
+    head = [len(words), at["grid"], executable._scratch, len(executable._packs), THREADS, SLOTS]
     parts = [np.array([*head, len(regions), len(arrays), *words], np.int64)]
     for begin, end in regions:  # at the same place in a line as here
         parts.append(np.array([end - begin, begin % 64], np.int64))
     for word, begin, _ in arrays:
-        at = next(i for i, (low, high) in enumerate(regions) if low <= begin <= high)
-        parts.append(np.array([word, at, words[word] - regions[at][0]], np.int64))
+        which = next(i for i, (low, high) in enumerate(regions) if low <= begin <= high)
+        parts.append(np.array([word, which, words[word] - regions[which][0]], np.int64))
     given = _folder() / "in"
     given.write_bytes(
         b"".join([p.tobytes() for p in parts] + [_view(*r).tobytes() for r in regions])

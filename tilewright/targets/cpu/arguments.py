@@ -5,7 +5,7 @@ and a number, which says what program of the grid the task is.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from xdsl.dialects import arith
 from xdsl.ir import Attribute, SSAValue
@@ -54,6 +54,14 @@ class ArgumentBlock:
     def of_parts(self, word: str) -> int:
         """Where one of `PARTS_WORDS` is."""
         return self.parts + 8 * PARTS_WORDS.index(word)
+
+    @property
+    def words(self) -> dict[str, int]:
+        """What a launch reads and writes by name, `PARTS_WORDS` too: which word of 8 bytes; `size`: how many in all."""
+        places = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "arguments"}
+        return {
+            n: at // 8 for n, at in {**places, **{w: self.of_parts(w) for w in PARTS_WORDS}}.items()
+        }
 
     def of_pack(self, i: int, word: str) -> int:
         """Where a word of a packed array is."""

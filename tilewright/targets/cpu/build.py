@@ -34,8 +34,7 @@ def build(
     kinds = argument_kinds(lowered.types)
     meta = {
         "arguments": kinds,
-        "block_bytes": block.size,
-        "grid": block.grid,
+        "words": block.words,
         "scratch_bytes": lowered.scratch_bytes,
         "packs": [
             (block.of_pack(i, "bytes") // 8, block.arguments[number] // 8, kinds[number][1], key)

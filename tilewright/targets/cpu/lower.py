@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 from xdsl.dialects import arith, func, gpu, vector
 from xdsl.dialects.builtin import (
@@ -40,7 +40,7 @@ from tilewright.targets.cpu import inserts as _inserts  # noqa: F401  # pyright:
 from tilewright.targets.cpu import moves
 from tilewright.targets.cpu import positions as _positions  # noqa: F401  # pyright: ignore[reportUnusedImport]  (registers its rules)
 from tilewright.targets.cpu import rules as _rules  # noqa: F401  # pyright: ignore[reportUnusedImport]  (registers its rules)
-from tilewright.targets.cpu.arguments import ArgumentBlock, argument_block, program_of
+from tilewright.targets.cpu.arguments import ArgumentBlock, argument_block, program_of, split
 from tilewright.targets.cpu.contract import ContractEmitter
 from tilewright.targets.cpu.control import ControlFlow
 from tilewright.targets.cpu.division import Division
@@ -70,7 +70,14 @@ from tilewright.targets.cpu.packing import (
     plan_packs,
     tasks_of_packs,
 )
-from tilewright.targets.cpu.parts import ContractOps, divided
+from tilewright.targets.cpu.parts import (
+    Divided,
+    contract_scalars,
+    divided,
+    lower_contract,
+    lower_program,
+    programs,
+)
 from tilewright.targets.cpu.raster import raster_of
 from tilewright.targets.cpu.scalars import ScalarOps
 from tilewright.targets.cpu.sizes import check_memory
@@ -180,11 +187,16 @@ def read_by(ops: Iterable[Operation]) -> set[SSAValue]:
     return {*reached(start, lambda v: read(v.op) if isinstance(v, OpResult) else ())}
 
 
-class FunctionContext(ContractOps, ControlFlow, MemrefOps, ScalarOps):
+class FunctionContext(ControlFlow, MemrefOps, ScalarOps):
     """One function being built from (parts of) a kernel."""
 
     overlap = True
     """Do levels of successive rows run together?"""
+    divided: Divided | None = None
+    division: Division | None = None
+    """What a launch must know of it."""
+    whole: SSAValue | None = None
+    """Does this task have all of the divided product, and do what comes behind it?"""
 
     def __init__(
         self,
@@ -305,17 +317,19 @@ class FunctionContext(ContractOps, ControlFlow, MemrefOps, ScalarOps):
 
     def lower_workgroup(self, share: bool) -> None:
         b = self.b
-        self.ids |= program_of(b, self.program_and_share(), self.grid, raster_of(self.kernel))
+        self.program: SSAValue = self.task
+        if self.divided is not None:  # tasks with the same turn follow one another
+            self.turn, self.program = split(b, self.task, programs(self))
+        self.ids |= program_of(b, self.program, self.grid, raster_of(self.kernel))
         body = self.kernel.body.block
         self.storage, self.share = Storage(body, share=share), share
         self.stored: dict[Operation | None, SSAValue] = {}
         """Groups whose only store is done before where a condition holds."""
         self.buffers: dict[int, Buffer] = {}
         self.values.following = tiles_beside(self.kernel)
-        self.contracts = ContractEmitter(
-            self.e, self.m, self.packed, self.scratch.bytes, self.contract_scalars
-        )
-        self.lower_program(body)
+        scalars = partial(contract_scalars, self)
+        self.contracts = ContractEmitter(self.e, self.m, self.packed, self.scratch.bytes, scalars)
+        lower_program(self, body)
         b.op(func.ReturnOp())
 
     def lower_scalars_of(self, op: Operation) -> None:
@@ -389,6 +403,7 @@ class FunctionContext(ContractOps, ControlFlow, MemrefOps, ScalarOps):
         """Ends of regions, and what others read where they use it."""
 
     lower_gpu_return = lower_func_return = lower_scf_yield = lower_scf_condition = _nothing
+    lower_stage_contract = lower_contract
     lower_stage_yield = lower_stage_pack = lower_stage_panel = _nothing
 
     def lower_xetile_init_tile(self, op: xt.InitTileOp) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Final
+from operator import add, mod
+from typing import Any, Final
 
 from tilewright import knobs
 from tilewright.codegen.native import (
@@ -151,9 +153,15 @@ def shallower(rows: int, row: int, depth: int) -> int:
     return depth
 
 
-def is_spread(pitch: int) -> bool:
-    """Do rows so many bytes apart use most sets of the second cache?"""
-    return (pitch + Caches.line) % APART >= 2 * Caches.line
+SPREAD: Final = 2 * Caches.line
+
+
+def among_sets(
+    pitch: Any, plus: Callable[[Any, int], Any] = add, rest: Callable[[Any, int], Any] = mod
+) -> Any:
+    """Where a row lies behind the one before, that many bytes apart, in `APART`, counted from a line before it: from
+    `SPREAD` on rows use most sets of the second cache. In IR with the sum and the rest of a builder."""
+    return rest(plus(pitch, Caches.line), APART)
 
 
 def chosen(level: str | None) -> CpuMachine:

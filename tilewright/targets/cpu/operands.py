@@ -28,7 +28,7 @@ from tilewright.dialects.stage import PanelOp
 from tilewright.dialects.upstream.arith import folded
 from tilewright.targets.cpu.evaluate import Evaluator
 from tilewright.targets.cpu.family import Family, PanelOperand
-from tilewright.targets.cpu.machine import APART, SHARED_BYTES, STREAMS, CpuMachine
+from tilewright.targets.cpu.machine import SHARED_BYTES, SPREAD, STREAMS, CpuMachine, among_sets
 from tilewright.targets.cpu.memory import Buffer, Tile, itemsize, rows_cols
 from tilewright.targets.cpu.panels import PanelFormat, block_depth, pack_block
 from tilewright.uarch.cpu import Caches
@@ -405,8 +405,8 @@ class Operands:
 
 
 def spread(b: Builder, pitch: Idx) -> SSAValue:
-    """Do rows so many bytes apart use most sets of the second cache (see `APART`)?"""
-    return b.cmp("sge", b.rem(b.plus(pitch, Caches.line), APART), 2 * Caches.line)
+    """Do rows so many bytes apart use most sets of the second cache?"""
+    return b.cmp("sge", among_sets(pitch, b.plus, b.rem), SPREAD)
 
 
 def contiguous_axis(e: Evaluator, value: SSAValue) -> int:

@@ -16,16 +16,17 @@ and for what the sums start with: each of the tasks does that again. What comes 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from xdsl.dialects import arith, gpu
 from xdsl.dialects.builtin import AnyFloat, MemRefType, VectorType, i1
-from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
+from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 from xdsl.traits import MemoryEffectKind
 
 from tilewright import dtypes
-from tilewright.codegen.builder import Builder, Idx, index
+from tilewright.codegen.builder import Idx, index
 from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.effects import PEOPLE, Acts, memory_effects
@@ -33,15 +34,16 @@ from tilewright.dialects.stage import ContractOp, FusedOp, PackOp, PanelOp, Yiel
 from tilewright.dialects.upstream.arith import constant
 from tilewright.passes.fold_identities import splat
 from tilewright.passes.memory_objects import orders
-from tilewright.targets.cpu.arguments import ArgumentBlock, split
-from tilewright.targets.cpu.contract import ContractEmitter
+from tilewright.targets.cpu.arguments import split
 from tilewright.targets.cpu.division import Division
-from tilewright.targets.cpu.evaluate import Evaluator, Values
 from tilewright.targets.cpu.machine import CpuMachine
 from tilewright.targets.cpu.memory import Buffer, element_of, itemsize, rows_cols
 from tilewright.targets.cpu.product_cost import shortest_part
 from tilewright.targets.cpu.storage import is_tile
 from tilewright.targets.cpu.sums_in_place import in_array, plain_store
+
+if TYPE_CHECKING:
+    from tilewright.targets.cpu.lower import FunctionContext
 
 ALL = (1 << 62) - 1
 """k of a part that ends where the loop does."""
@@ -135,162 +137,141 @@ def _array(op: xt.LoadTileOp | PanelOp, k: int) -> Lies | None:
     return Lies(source.index, rank - 1 - k, rank - 2 + k)
 
 
-class ContractOps:
-    """The part of a `FunctionContext` that lowers contractions."""
+def programs(c: FunctionContext) -> Idx:
+    """Of the grid."""
+    return c.b.times(c.b.times(c.grid(0), c.grid(1)), c.grid(2))
 
-    b: Builder
-    e: Evaluator
-    m: CpuMachine
-    values: Values
-    layout: ArgumentBlock
-    argument: SSAValue
-    task: SSAValue
-    share: bool
-    contracts: ContractEmitter
-    stored: dict[Operation | None, SSAValue]
-    divided: Divided | None = None
-    division: Division | None = None
-    """What a launch must know of it."""
-    grid: Callable[[int], SSAValue]
-    need: Callable[[SSAValue], None]
-    lower_op: Callable[[Operation], None]
-    memory_of: Callable[[SSAValue], Buffer]
-    buffer: Callable[[Attribute], Buffer]
-    copy: Callable[[SSAValue, Buffer], None]
 
-    def program_and_share(self) -> SSAValue:
-        """The number of the program that a task computes, or has a share in: tasks with the same share follow one
-        another."""
-        self.program, self.whole = self.task, None
-        if self.divided is not None:
-            programs = self.b.times(self.b.times(self.grid(0), self.grid(1)), self.grid(2))
-            self.turn, self.program = split(self.b, self.task, programs)
-        return self.program
+def lower_program(c: FunctionContext, body: Block) -> None:
+    """All ops of the kernel; those behind a divided contraction only where its result is there."""
+    ops = list(body.ops)
+    behind = len(ops) if c.divided is None else ops.index(c.divided.op) + 1
+    for op in ops[:behind]:
+        c.lower_op(op)
+    if c.whole is not None:
+        with c.b.when(c.whole):
+            for op in ops[behind:]:
+                c.lower_op(op)
 
-    def lower_program(self, body: Block) -> None:
-        """All ops of the kernel; those behind a divided contraction only where its result is there."""
-        ops = list(body.ops)
-        behind = len(ops) if self.divided is None else ops.index(self.divided.op) + 1
-        for op in ops[:behind]:
-            self.lower_op(op)
-        if self.whole is not None:
-            with self.b.when(self.whole):
-                for op in ops[behind:]:
-                    self.lower_op(op)
 
-    def contract_scalars(self, op: ContractOp) -> None:
-        for inner in op.body.block.ops:
-            if not isinstance(inner, YieldOp) and not any(is_tile(r) for r in inner.results):
-                self.lower_op(inner)
+def contract_scalars(c: FunctionContext, op: ContractOp) -> None:
+    for inner in op.body.block.ops:
+        if not isinstance(inner, YieldOp) and not any(is_tile(r) for r in inner.results):
+            c.lower_op(inner)
 
-    def lower_stage_contract(self, op: ContractOp) -> None:
-        accumulators: list[Buffer] = []
-        zero: list[bool] = []
-        for i, (init, result) in enumerate(zip(op.inits, op.values, strict=True)):
-            buffer = self.memory_of(result)
-            self.values.buffers[result] = buffer
-            zero.append(splat(self.values.real(init)) == 0)
-            if not zero[-1]:
-                self.copy(init, buffer)
-            elif self.share and (store := plain_store(self.m, op, i)) is not None:
-                self.need(store.op.tile)
-                self.stored[store.op.parent_op()], buffer = in_array(self.e, op, store, buffer)
-            accumulators.append(buffer)
-        with self.e.scope():
-            if self.divided is not None and self.divided.op is op:
-                self.parts(self.divided, accumulators, zero)
-            else:
-                self.contracts.emit(op, accumulators, zero)
-        self.e.forget()
 
-    def parts(self, divided: Divided, results: Sequence[Buffer], zero: Sequence[bool]) -> None:
-        """A contraction part by part."""
-        b = self.b
+def lower_contract(c: FunctionContext, op: ContractOp) -> None:
+    """A contraction, part by part where it is the one that is divided."""
+    accumulators: list[Buffer] = []
+    zero: list[bool] = []
+    for i, (init, result) in enumerate(zip(op.inits, op.values, strict=True)):
+        buffer = c.memory_of(result)
+        c.values.buffers[result] = buffer
+        zero.append(splat(c.values.real(init)) == 0)
+        if not zero[-1]:
+            c.copy(init, buffer)
+        elif c.share and (store := plain_store(c.m, op, i)) is not None:
+            c.need(store.op.tile)
+            c.stored[store.op.parent_op()], buffer = in_array(c.e, op, store, buffer)
+        accumulators.append(buffer)
+    with c.e.scope():
+        if c.divided is not None and c.divided.op is op:
+            _emit_parts(c, c.divided, accumulators, zero)
+        else:
+            c.contracts.emit(op, accumulators, zero)
+    c.e.forget()
 
-        def word(name: str) -> SSAValue:
-            value = b.load(b.ptr(self.argument, self.layout.of_parts(name)), index)
-            b.nonnegative.add(value)
-            return value
 
-        parts, tasks = word("parts"), word("tasks")
-        most = word("length")
-        alone, one = b.cmp("sle", tasks, 1), b.cmp("sle", parts, 1)
-        mine, _ = split(b, b.idx(b.plus(parts, b.minus(tasks, 1))), tasks)
-        begin = b.times(self.turn, mine)
-        beside = [self.buffer(v.type) for v in divided.op.values]
-        slabs, size = [], 0
-        for each in beside:
-            slabs.append(size)
-            size += slab_bytes(each)
-        self.division = Division(
-            divided.a.argument, divided.a.x, divided.a.k, divided.least, divided.block, divided.b.argument,
-            divided.b.x, size,
-        )  # fmt: skip
-        sums = b.load(b.ptr(self.argument, self.layout.of_parts("sums")), mach.ptr)
-        counter = b.ptr(sums, b.times(self.program, 8))
-        programs = b.times(b.times(self.grid(0), self.grid(1)), self.grid(2))
-        first = b.ptr(sums, b.round_up(b.times(programs, 8), 64))
-        first = b.ptr(first, b.times(b.times(self.program, parts), size))
+def _emit_parts(
+    c: FunctionContext, divided: Divided, results: Sequence[Buffer], zero: Sequence[bool]
+) -> None:
+    """A contraction part by part."""
+    b = c.b
 
-        def slab(i: int, part: Idx) -> SSAValue:
-            return b.ptr(first, b.plus(b.times(part, size), slabs[i]))
+    def word(name: str) -> SSAValue:
+        value = b.load(b.ptr(c.argument, c.layout.of_parts(name)), index)
+        b.nonnegative.add(value)
+        return value
 
-        end = b.min(b.plus(begin, mine), parts)
-        none = b.constant(i1, 0)
-        with b.loop(begin, end, carry=[none], nonempty=True) as loop, self.e.scope():
-            part = loop.iv
-            there: list[SSAValue] = []
-            targets: list[Buffer] = []
-            for i, (c, own) in enumerate(zip(results, beside, strict=True)):
-                here = b.value(arith.AndIOp(alone, b.cmp("eq", part, 0) if zero[i] else one))
-                pointer = b.value(arith.SelectOp(alone, own.pointer, slab(i, part)))
-                pointer = b.value(arith.SelectOp(here, c.pointer, pointer))
-                ld = b.select(here, c.ld, own.ld)
-                target = replace(own, pointer=pointer, ld=ld, padded_rows=c.padded_rows)
-                there.append(here)
-                targets.append(target)
-                if not zero[i]:
-                    with b.when(b.negated(here)):
-                        self.contracts.clear(target)
-            after = b.plus(part, 1)
-            # A loop may go on behind the array whose extent says how long parts are.
-            length = b.select(b.cmp("slt", after, parts), most, ALL)
-            self.contracts.emit(divided.op, targets, zero, (b.times(part, most), length))
+    parts, tasks = word("parts"), word("tasks")
+    most = word("length")
+    alone, one = b.cmp("sle", tasks, 1), b.cmp("sle", parts, 1)
+    mine, _ = split(b, b.idx(b.plus(parts, b.minus(tasks, 1))), tasks)
+    begin = b.times(c.turn, mine)
+    beside = [c.buffer(v.type) for v in divided.op.values]
+    slabs, size = [], 0
+    for each in beside:
+        slabs.append(size)
+        size += slab_bytes(each)
+    c.division = Division(
+        divided.a.argument, divided.a.x, divided.a.k, divided.least, divided.block, divided.b.argument,
+        divided.b.x, size,
+    )  # fmt: skip
+    sums = b.load(b.ptr(c.argument, c.layout.of_parts("sums")), mach.ptr)
+    counter = b.ptr(sums, b.times(c.program, 8))
+    first = b.ptr(sums, b.round_up(b.times(programs(c), 8), 64))
+    first = b.ptr(first, b.times(b.times(c.program, parts), size))
 
-            def count() -> list[SSAValue]:
-                one = b.constant(index, 1)
-                before = b.value(mach.AtomicRmwOp("addi", one, counter, ordering="acq_rel"))
-                return [b.cmp("eq", b.plus(before, 1), tasks)]
+    def slab(i: int, part: Idx) -> SSAValue:
+        return b.ptr(first, b.plus(b.times(part, size), slabs[i]))
 
-            mine_done = b.value(arith.AndIOp(b.negated(alone), b.cmp("eq", after, end)))
-            (last,) = b.choose(mine_done, count, lambda: [none])
-            for i, (c, own) in enumerate(zip(results, beside, strict=True)):
-                # Of a task alone, the part beside; of the last one, all; of others none.
-                start = b.select(alone, part, 0)
-                added = b.value(arith.AndIOp(alone, b.negated(there[i])))
-                stop = b.select(last, parts, b.select(added, after, start))
-                with b.loop(start, stop) as each:
-                    pointer = b.value(arith.SelectOp(alone, own.pointer, slab(i, each.iv)))
-                    begins = b.cmp("eq", each.iv, 0) if zero[i] else None
-                    self.add(c, replace(own, pointer=pointer), begins)
-            loop.out = [last]
-        self.whole = b.either(alone, loop.results[0])
+    end = b.min(b.plus(begin, mine), parts)
+    none = b.constant(i1, 0)
+    with b.loop(begin, end, carry=[none], nonempty=True) as loop, c.e.scope():
+        part = loop.iv
+        there: list[SSAValue] = []
+        targets: list[Buffer] = []
+        for i, (result, own) in enumerate(zip(results, beside, strict=True)):
+            here = b.value(arith.AndIOp(alone, b.cmp("eq", part, 0) if zero[i] else one))
+            pointer = b.value(arith.SelectOp(alone, own.pointer, slab(i, part)))
+            pointer = b.value(arith.SelectOp(here, result.pointer, pointer))
+            ld = b.select(here, result.ld, own.ld)
+            target = replace(own, pointer=pointer, ld=ld, padded_rows=result.padded_rows)
+            there.append(here)
+            targets.append(target)
+            if not zero[i]:
+                with b.when(b.negated(here)):
+                    c.contracts.clear(target)
+        after = b.plus(part, 1)
+        # A loop may go on behind the array whose extent says how long parts are.
+        length = b.select(b.cmp("slt", after, parts), most, ALL)
+        c.contracts.emit(divided.op, targets, zero, (b.times(part, most), length))
 
-    def add(self, c: Buffer, more: Buffer, begins: SSAValue | None) -> None:
-        """C += more; C = more where it `begins`."""
-        b = self.b
-        lanes = self.m.vector_bytes // itemsize(c.element)
-        type = VectorType(c.element, [lanes])  # pyright: ignore
-        kind = arith.AddfOp if isinstance(c.element, AnyFloat) else arith.AddiOp
-        column = c.shape[1] == 1
-        rows, cols = c.shape[::-1] if column else c.shape
-        with b.loop(0, rows) as r, b.loop(0, cols, lanes) as x:
-            at = (x.iv, r.iv) if column else (r.iv, x.iv)
-            target, value = c.address(b, *at), b.load(more.address(b, *at), type)
-            total = b.value(kind(b.load(target, type), value))
-            if begins is not None:
-                total = b.value(arith.SelectOp(begins, value, total))
-            b.store(total, target)
+        def count() -> list[SSAValue]:
+            one = b.constant(index, 1)
+            before = b.value(mach.AtomicRmwOp("addi", one, counter, ordering="acq_rel"))
+            return [b.cmp("eq", b.plus(before, 1), tasks)]
+
+        mine_done = b.value(arith.AndIOp(b.negated(alone), b.cmp("eq", after, end)))
+        (last,) = b.choose(mine_done, count, lambda: [none])
+        for i, (result, own) in enumerate(zip(results, beside, strict=True)):
+            # Of a task alone, the part beside; of the last one, all; of others none.
+            start = b.select(alone, part, 0)
+            added = b.value(arith.AndIOp(alone, b.negated(there[i])))
+            stop = b.select(last, parts, b.select(added, after, start))
+            with b.loop(start, stop) as each:
+                pointer = b.value(arith.SelectOp(alone, own.pointer, slab(i, each.iv)))
+                begins = b.cmp("eq", each.iv, 0) if zero[i] else None
+                _add(c, result, replace(own, pointer=pointer), begins)
+        loop.out = [last]
+    c.whole = b.either(alone, loop.results[0])
+
+
+def _add(c: FunctionContext, result: Buffer, more: Buffer, begins: SSAValue | None) -> None:
+    """Result += more; result = more where it `begins`."""
+    b = c.b
+    lanes = c.m.vector_bytes // itemsize(result.element)
+    type = VectorType(result.element, [lanes])  # pyright: ignore
+    kind = arith.AddfOp if isinstance(result.element, AnyFloat) else arith.AddiOp
+    column = result.shape[1] == 1
+    rows, cols = result.shape[::-1] if column else result.shape
+    with b.loop(0, rows) as r, b.loop(0, cols, lanes) as x:
+        at = (x.iv, r.iv) if column else (r.iv, x.iv)
+        target, value = result.address(b, *at), b.load(more.address(b, *at), type)
+        total = b.value(kind(b.load(target, type), value))
+        if begins is not None:
+            total = b.value(arith.SelectOp(begins, value, total))
+        b.store(total, target)
 
 
 def slab_bytes(buffer: Buffer) -> int:

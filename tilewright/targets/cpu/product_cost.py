@@ -38,11 +38,12 @@ from tilewright.targets.cpu.machine import (
     FEW_USES,
     SHARED_BYTES,
     SHARING,
+    SPREAD,
     STREAMS,
     WIDE_COLUMNS,
     CpuMachine,
+    among_sets,
     few_reads,
-    is_spread,
     shallower,
 )
 from tilewright.uarch.cpu import PanelRates
@@ -172,7 +173,7 @@ class PanelCosts:
         in_rows = kernel.verbatim and p.a.along_k and p.b.tile <= FEW_USES * kernel.wide
         in_turns = kernel.single and not p.b.along_k and p.a.tile <= FEW_TURNS * kernel.rows
         row = p.b.whole * _itemsize(p.types[1])
-        in_turns = in_turns and p.k * row <= SHARED_BYTES and is_spread(row)
+        in_turns = in_turns and p.k * row <= SHARED_BYTES and among_sets(row) >= SPREAD
         wide = swapped or (in_rows and kernel.tiles and p.b.tile <= WIDE_COLUMNS)
         strip = shallower(p.a.tile, p.b.tile, kernel.depth) if kernel.tiles else kernel.depth
         depth = kernel.depth * DEEP if wide else strip
@@ -202,7 +203,12 @@ class PanelCosts:
             size = max(kernel.bytes, _itemsize(name))
             mine = p.k * side.mean * size
             copied = kernel.tiles and kernel.verbatim and side is p.a and side.along_k
-            copied = copied and not swapped and self.threads < SHARING and is_spread(p.k * size)
+            copied = (
+                copied
+                and not swapped
+                and self.threads < SHARING
+                and among_sets(p.k * size) >= SPREAD
+            )
             if side is p.b and side.along_k and short_runs:
                 packed = rates.pack_short_runs
             if not side.loaded:

@@ -6,6 +6,7 @@ import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from tilewright import forks
@@ -62,8 +63,8 @@ class CpuExecutable(HostExecutable):
             if meta["numbered"] is not None:
                 self._numbering = Numbering(ir.source, TARGET, options, meta["numbered"])
         self._kinds: list[tuple[str, int]] = [(k, r) for k, r in meta["arguments"]]
-        self._words = meta["block_bytes"] // 8
-        self._tail = meta["grid"] // 8
+        self._at: dict[str, int] = meta["words"]
+        """See `ArgumentBlock.words`."""
         self._scratch = meta["scratch_bytes"]
         self._packs: list[tuple[int, int, int, str]] = meta["packs"]
         self._subgroups = meta["subgroups"]
@@ -109,7 +110,7 @@ class CpuExecutable(HostExecutable):
 
     def launches(self, args: Sequence[Argument]) -> _Prepared:
         """Launches of this code on arrays of these shapes."""
-        words: list[int] = [0] * self._words
+        words: list[int] = [0] * self._at["size"]
         slots: list[tuple[int, str]] = []
         at = 0
         for (kind, rank), arg in zip(self._kinds, args, strict=True):
@@ -120,41 +121,46 @@ class CpuExecutable(HostExecutable):
                 at += 2 * rank
             at += 1
         if self._division is not None:
-            words[self._tail + 9 : self._tail + 12] = (*self._division.parts(args), 1)
+            parts, length = self._division.parts(args)
+            for name, value in (("parts", parts), ("length", length), ("tasks", 1)):
+                words[self._at[name]] = value
         return _Prepared(self, slots, words)
 
     def run(self, words: ctypes.Array[ctypes.c_int64]) -> None:
         """A launch whose arguments and grid stand in its block of words, which nobody else uses meanwhile."""
         found, plan, run, _ = self._prepare()
         address = ctypes.addressof(words)
-        at = self._tail
-        words[at + 6] = found.address
-        words[at + 8] = few_reads(found.threads)
+        at = self._at
+        words[at["pool"]] = found.address
+        words[at["few_reads"]] = few_reads(found.threads)
         size = self._scratch * found.threads
         total = size
         kept = self._kept(words) if ARRAYS else []
         if self._packs:
             plan(address)
-            total += words[at + 7]
+            total += words[at["needed"]]
         counters = sums = 0
-        if words[at + 9] > 1:
-            programs = words[at] * words[at + 1] * words[at + 2]
+        if (parts := words[at["parts"]]) > 1:
+            grid = at["grid"]
+            programs = prod(words[grid : grid + 3])
             uneven = self._machine.architecture.panel_rates.uneven
-            tasks = words[at + 11] = tasks_of(words[at + 9], programs, found.threads, uneven)
+            tasks = words[at["tasks"]] = tasks_of(parts, programs, found.threads, uneven)
             if tasks > 1:
                 assert self._division is not None
                 counters, sums = 8 * programs, -(-total // 64) * 64
-                total = sums + counters + 64 + self._division.sums * words[at + 9] * programs
+                total = sums + counters + 64 + self._division.sums * parts * programs
         forms = [(word, w.form(key, words[word], workspace.MemoryBlock)) for word, w, key in kept]
         for word, form in forms:
             words[word + 1 : word + 3] = form.memory.address, form.filled
         block = workspace.acquire(total)
         lines = OPEN.setdefault(address, Lines()) if self._prints else None
         try:
-            words[at + 3 : at + 6] = (block.address, self._scratch, block.address + size)
+            scratch = at["scratch"]
+            words[scratch : scratch + 2] = block.address, self._scratch
+            words[at["workspace"]] = block.address + size
             if counters:
-                words[at + 12] = block.address + sums
-                ctypes.memset(words[at + 12], 0, counters)
+                words[at["sums"]] = block.address + sums
+                ctypes.memset(block.address + sums, 0, counters)
             found.run(run, address)
             for _, form in forms:
                 form.filled = True
@@ -180,7 +186,7 @@ class CpuExecutable(HostExecutable):
     def grid_words(self, grid: Grid) -> tuple[int, Grid]:
         """Where the grid stands in a block of words, and what stands there."""
         x, y, z = (-(-n // each) for n, each in zip(grid, self._merged, strict=True))
-        return self._tail, (x * self._subgroups, y, z)
+        return self._at["grid"], (x * self._subgroups, y, z)
 
     def merged(self, grid: Grid, args: Sequence[Argument]) -> tuple[CpuExecutable, Grid]:
         """The code that a launch like this one runs, and on which grid: where that pays, one whose programs have
