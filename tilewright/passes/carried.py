@@ -96,3 +96,13 @@ def terminator(block: Block) -> Operation:
     """The op that ends a block."""
     assert block.last_op is not None
     return block.last_op
+
+
+def earlier(a: Operation, b: Operation) -> Operation:
+    """Of two ops of a block the one that stands first."""
+    return b if b.is_before_in_block(a) else a
+
+
+def later(a: Operation, b: Operation) -> Operation:
+    """Of two ops of a block the one that stands last."""
+    return b if a.is_before_in_block(b) else a

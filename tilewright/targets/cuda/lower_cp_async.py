@@ -21,7 +21,8 @@ from tilewright.targets.cuda import staged as st
 from tilewright.targets.cuda.distribute import Distributor
 from tilewright.targets.cuda.exchange import addresses, pointers_of
 from tilewright.targets.cuda.narrow import Narrow
-from tilewright.targets.cuda.passes.cp_async import COPY_BYTES, TRANSPOSES
+from tilewright.targets.cuda.passes.cp_async import COPY_BYTES
+from tilewright.targets.cuda.passes.wgmma_legality import TRANSPOSES
 from tilewright.targets.cuda.rules_product import StagedOperand
 
 
@@ -86,7 +87,7 @@ def _stage(d: Distributor, value: SSAValue, operand: StagedOperand) -> None:
     """Where a value lies, and its transposes with it."""
     d.in_shared[value] = operand
     for use in value.uses:
-        if (user := use.operation).name in TRANSPOSES:
+        if isinstance(user := use.operation, TRANSPOSES):
             d.skipped.add(user)
             memory = result_layout(user, operand.memory)
             _stage(d, user.results[0], StagedOperand(operand.offset, memory, operand.element))

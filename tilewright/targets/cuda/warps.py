@@ -6,7 +6,6 @@ from collections.abc import Collection, Sequence
 from math import prod
 
 from xdsl.dialects import arith, gpu
-from xdsl.ir import OpResult
 
 from tilewright.codegen.tiles import itemsize
 from tilewright.dialects import stage
@@ -20,6 +19,7 @@ from tilewright.targets.cuda.ownership import (
     shape_of,
     widest_vector,
 )
+from tilewright.targets.cuda.passes.wgmma_legality import through_transposes
 from tilewright.targets.cuda.products import ProductPlan, feeds_product, uneven_grids
 from tilewright.targets.cuda.smem import SPARE
 from tilewright.uarch.base import Machine
@@ -117,8 +117,7 @@ def is_copied(op: xt.TileMmaOp) -> bool:
     if itemsize(element_of(op.result.type)) != 4 or feeds_product(op):
         return False
     for operand in (op.a, op.b):
-        while isinstance(operand, OpResult) and operand.op.name in _TRANSPOSES:
-            operand = operand.op.operands[0]
+        operand = through_transposes(operand)
         load, size = operand.owner, itemsize(element_of(operand.type))
         if isinstance(load, stage.CopyWaitOp) and size <= 2:
             continue
@@ -127,9 +126,6 @@ def is_copied(op: xt.TileMmaOp) -> bool:
         if widest_vector(load.tile, contiguous_dimension(load.tile)) * size != 16:
             return False
     return True
-
-
-_TRANSPOSES = ("xetile.transpose", "vector.transpose")
 
 
 def _power(n: int, most: int) -> int:

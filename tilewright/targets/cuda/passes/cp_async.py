@@ -41,6 +41,7 @@ from tilewright.targets.cuda.access import run_along
 from tilewright.targets.cuda.exchange import addresses
 from tilewright.targets.cuda.ownership import contiguous_dimension, widest_vector
 from tilewright.targets.cuda.passes.multi_buffering import place_ops
+from tilewright.targets.cuda.passes.wgmma_legality import through_transposes, users
 from tilewright.targets.cuda.products import ProductPlan, plan_product
 from tilewright.targets.cuda.staged import copied_layout, memory_of
 from tilewright.targets.cuda.warps import LEAST_STAGES, resident_workgroups
@@ -152,24 +153,12 @@ def _is_placed(load: xetile.LoadTileOp) -> bool:
 
 def _products(load: xetile.LoadTileOp) -> list[xetile.TileMmaOp]:
     """The products of the load's block that are its only users, also transposed; none where there are others."""
-    found: list[xetile.TileMmaOp] = []
-    work: list[SSAValue] = list(load.results)
-    while work:
-        value = work.pop()
-        for use in value.uses:
-            user = use.operation
-            if user.parent is not load.parent:
-                return []
-            if isinstance(user, xetile.TileMmaOp) and user.c is not value:
-                found.append(user)
-            elif user.name in TRANSPOSES:
-                work += user.results
-            else:
-                return []
-    return found
+    found = [user for value in load.results for user in users(value)]
+    fed = [u for u in found if isinstance(u, xetile.TileMmaOp) and u.parent is load.parent]
+    added = any(op.c is not None and through_transposes(op.c) in load.results for op in fed)
+    return fed if len(fed) == len(found) and not added else []
 
 
-TRANSPOSES = ("xetile.transpose", "vector.transpose")
 _AS_LOADED = {"f16": 2, "bf16": 2, "tf32": 4, "i8": 1, "u8": 1, "f64": 8}
 """Element types that instructions take as memory holds them, and their bytes."""
 

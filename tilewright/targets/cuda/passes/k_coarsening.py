@@ -25,11 +25,10 @@ from tilewright import dtypes
 from tilewright.dialects import xetile
 from tilewright.dialects.movement import vector_type
 from tilewright.dialects.upstream.arith import constant
-from tilewright.dialects.upstream.vector import TransposeOp
 from tilewright.passes.access import AccessAnalysis
 from tilewright.targets.cuda.passes.split_k import shared_loop
 from tilewright.targets.cuda.passes.tf32_rounding import loaded, rounding_of
-from tilewright.targets.cuda.passes.wgmma_legality import through_transposes
+from tilewright.targets.cuda.passes.wgmma_legality import TRANSPOSES, untransposed, users
 from tilewright.uarch.nvidia import LINE
 
 Sides = dict[xetile.LoadTileOp, int]
@@ -94,11 +93,9 @@ def _sides(analysis: AccessAnalysis, loop: scf.ForOp) -> Sides | None:
         if not isinstance(op, xetile.TileMmaOp):
             continue
         for value, side in ((op.a, 1), (op.b, 0)):
-            source, transposes = value, 0
-            while source is not through_transposes(source):
-                source, transposes = source.owner.operands[0], transposes + 1  # pyright: ignore
+            source, transposed = untransposed(value)
             load = loaded(source)
-            side = 1 - side if transposes % 2 else side
+            side = 1 - side if transposed else side
             if load is None or load.parent is not block or found.setdefault(load, side) != side:
                 return None
     around = analysis.loop(loop)
@@ -113,21 +110,10 @@ def _sides(analysis: AccessAnalysis, loop: scf.ForOp) -> Sides | None:
         wanted[side] = step
         if moves != wanted or load.tile_type.get_shape()[side] != step:
             return None
-        if not _for_products(load.values[0], load) or not load.tile.has_one_use():
+        used = users(load.values[0], also=rounding_of(load))
+        if not all(isinstance(u, xetile.TileMmaOp) for u in used) or not load.tile.has_one_use():
             return None
     return found or None
-
-
-def _for_products(value: SSAValue, load: xetile.LoadTileOp) -> bool:
-    """Is a value used by products alone, as it is, rounded or transposed?"""
-    for use in value.uses:
-        user = use.operation
-        passes = isinstance(user, xetile.TransposeOp | TransposeOp) or user is rounding_of(load)
-        if passes and not _for_products(user.results[0], load):
-            return False
-        if not passes and not isinstance(user, xetile.TileMmaOp):
-            return False
-    return True
 
 
 def _widen(load: xetile.LoadTileOp, side: int, times: int) -> None:
@@ -156,7 +142,7 @@ def _widen(load: xetile.LoadTileOp, side: int, times: int) -> None:
         fresh = Rewriter.replace_value_with_new_type(value, VectorType(type.element_type, kind))
         for use in fresh.uses:
             user = use.operation
-            if isinstance(user, xetile.TransposeOp | TransposeOp):
+            if isinstance(user, TRANSPOSES):
                 work.append((user.results[0], 1 - at))
             elif not isinstance(user, xetile.TileMmaOp):
                 work.append((user.results[0], at))

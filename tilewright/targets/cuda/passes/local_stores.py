@@ -36,6 +36,7 @@ from tilewright import dtypes
 from tilewright.dialects import stage, xetile
 from tilewright.dialects.movement import shape_of
 from tilewright.dialects.stage.multi_buffers import buffer_type
+from tilewright.passes.carried import earlier, later
 from tilewright.passes.loops import Update, carry
 from tilewright.targets.cuda.passes.async_mma import readable, staged
 from tilewright.targets.cuda.passes.tf32_rounding import loaded
@@ -137,8 +138,7 @@ def _operand_stores(
             store = found[source] = OperandStore(source, part, here, here)
         elif store.part != part:
             continue
-        store.first = here if here.is_before_in_block(store.first) else store.first
-        store.last = here if store.last.is_before_in_block(here) else store.last
+        store.first, store.last = earlier(store.first, here), later(store.last, here)
         store.products.append(op)
     for store in found.values():
         if store.part.itemsize == 4 and all(_is_held(op.a) for op in store.products):

@@ -20,9 +20,8 @@ takes no part stays a load, with a remark that says why.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import partial
+from functools import partial, reduce
 
 from xdsl.dialects import gpu, scf
 from xdsl.dialects.builtin import MemRefType, VectorType
@@ -32,17 +31,21 @@ from xdsl.rewriter import Rewriter
 from tilewright import dtypes
 from tilewright.codegen.registers import strided_form
 from tilewright.dialects import stage, xetile
-from tilewright.dialects.upstream.vector import TransposeOp
 from tilewright.dialects.xetile.memory import padding_number
 from tilewright.passes.access import Access, AccessAnalysis
-from tilewright.passes.carried import operands_of, reached
+from tilewright.passes.carried import earlier, later, operands_of, reached
 from tilewright.passes.loops import Update, carry
 from tilewright.passes.memory_objects import is_pure
 from tilewright.passes.tile_origin import tile_divisors
 from tilewright.targets.cuda.passes.local_stores import can_store, is_stored, must_store, reachable
 from tilewright.targets.cuda.passes.stored_bounds import bounds_of
 from tilewright.targets.cuda.passes.tf32_rounding import loaded, rounding_of
-from tilewright.targets.cuda.passes.wgmma_legality import sources, through_transposes, unsuited
+from tilewright.targets.cuda.passes.wgmma_legality import (
+    sources,
+    through_transposes,
+    unsuited,
+    users,
+)
 from tilewright.uarch.base import Machine
 
 MAX_STAGES = 8
@@ -311,17 +314,11 @@ def _last_use(load: xetile.LoadTileOp) -> Operation | None:
     block = load.parent
     assert block is not None
     last: Operation = load
-    work: list[SSAValue] = list(load.results)
-    while work:
-        for use in work.pop().uses:
-            user = use.operation
-            here = block.find_ancestor_op_in_block(user)
-            if here is None or user.name in ("scf.yield", "gpu.return"):
-                return None
-            if last.is_before_in_block(here):
-                last = here
-            if isinstance(user, xetile.TransposeOp | TransposeOp) or user is rounding_of(load):
-                work += user.results
+    for user in users(load.values[0], also=rounding_of(load)):
+        here = block.find_ancestor_op_in_block(user)
+        if here is None or user.name in ("scf.yield", "gpu.return"):
+            return None
+        last = later(last, here)
     return last
 
 
@@ -373,7 +370,7 @@ def _build(function: gpu.FuncOp, family: list[_Group], slots: int) -> None:
     buffer.result.name_hint, state.result.name_hint = "buffer", "state"
     places: dict[Operation, Update] = {}
     for group in family:
-        anchor = _earliest(group.loads)
+        anchor = reduce(earlier, group.loads)
         _gather(group, anchor)
         places[anchor] = partial(_stage, buffer, group, anchor)
     carry(state.result, places, top)
@@ -396,7 +393,7 @@ def _stage(
     """
     block = group.block
     uses = [u for load in group.loads if (u := _last_use(load)) is not None]
-    last = _latest([*group.loads, *uses])
+    last = reduce(later, [*group.loads, *uses])
     issue = stage.CopyIssueOp(
         buffer.result, here, [load.tile for load in group.loads], group.stored
     )
@@ -414,23 +411,3 @@ def _stage(
             Rewriter.erase_op(rounding)
         Rewriter.erase_op(load)
     return following.result
-
-
-def _earliest(ops: Iterable[Operation]) -> Operation:
-    """The first of some ops of one block."""
-    found: Operation | None = None
-    for op in ops:
-        if found is None or op.is_before_in_block(found):
-            found = op
-    assert found is not None
-    return found
-
-
-def _latest(ops: Iterable[Operation]) -> Operation:
-    """The last of some ops of one block."""
-    found: Operation | None = None
-    for op in ops:
-        if found is None or found.is_before_in_block(op):
-            found = op
-    assert found is not None
-    return found

@@ -20,7 +20,7 @@ from xdsl.rewriter import Rewriter
 
 from tilewright.dialects import xetile
 from tilewright.passes.cleanup import eliminate_dead
-from tilewright.targets.cuda.passes.wgmma_legality import TRANSPOSES, untransposed
+from tilewright.targets.cuda.passes.wgmma_legality import untransposed, users
 
 
 def round_at_loads(function: gpu.FuncOp) -> int:
@@ -74,19 +74,9 @@ def _to_tf32(op: arith.TruncFOp) -> bool:
 
 def _roundings(value: SSAValue) -> list[arith.TruncFOp] | None:
     """All roundings that a value goes to, also transposed; None if it goes anywhere else."""
-    found: list[arith.TruncFOp] = []
-    for use in value.uses:
-        user = use.operation
-        if isinstance(user, arith.TruncFOp) and _to_tf32(user):
-            found.append(user)
-        elif isinstance(user, TRANSPOSES):
-            inner = _roundings(user.results[0])
-            if inner is None:
-                return None
-            found += inner
-        else:
-            return None
-    return found
+    found = users(value)
+    rounding = [op for op in found if isinstance(op, arith.TruncFOp) and _to_tf32(op)]
+    return rounding if len(rounding) == len(found) else None
 
 
 def _rewrite(load: xetile.LoadTileOp, roundings: list[arith.TruncFOp]) -> None:

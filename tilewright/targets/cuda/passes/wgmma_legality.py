@@ -40,6 +40,16 @@ def through_transposes(value: SSAValue) -> SSAValue:
     return untransposed(value)[0]
 
 
+def users(value: SSAValue, also: Operation | None = None) -> list[Operation]:
+    """The ops that use a value, transposed or not, or what the op `also` makes of it: these two themselves are none."""
+    found: list[Operation] = []
+    for use in value.uses:
+        user = use.operation
+        views = isinstance(user, TRANSPOSES) or user is also
+        found += users(user.results[0], also) if views else [user]
+    return found
+
+
 def sources(value: SSAValue) -> list[Operation]:
     """The ops that a value comes from element by element: its own, and those behind elementwise ops."""
 
