@@ -68,6 +68,7 @@ from tilewright.targets.cpu.packing import (
     pack_key,
     packed_array,
     plan_packs,
+    task_function,
     tasks_of_packs,
 )
 from tilewright.targets.cpu.parts import (
@@ -130,16 +131,14 @@ def lower_kernel(
     packs = [op for op in body.ops if isinstance(op, PackOp)]
     block = argument_block(types, len(packs))
     functions: list[func.FuncOp] = []
-    plan_op, plan = function("tw_plan", [mach.ptr], once=True)
-    run_op, run = function("tw_run", [mach.ptr], once=True)
-    extents = plan_packs(FunctionContext.over(plan_op, plan, packs, kernel, block, m), packs)
-    plan.op(func.ReturnOp())
+    build = partial(FunctionContext, kernel, block, m)
+    plan = build(function("tw_plan", [mach.ptr], once=True), packs)
+    context = build(function("tw_run", [mach.ptr], once=True), [])
+    extents = plan_packs(plan, packs)
+    plan.b.op(func.ReturnOp())
     for i, (op, x) in enumerate(zip(packs, extents, strict=True)):
-        functions += [
-            emit_pack_function(i, FunctionContext, op, kernel, block, m),
-            emit_pack_task(i, FunctionContext, op, x, kernel, block, m),
-        ]
-    main = FunctionContext("tw_workgroup", body.ops, kernel, block, m)
+        functions += [emit_pack_function(i, build, op), emit_pack_task(i, build, op, x)]
+    main = build(task_function("tw_workgroup"), body.ops).begun()
     main.b.prefetches = prefetch
     main.overlap = overlap
     main.subgroups = subgroups
@@ -150,7 +149,7 @@ def lower_kernel(
     check_memory(kernel, m.architecture.machine, main.scratch.used)
     functions.append(main.op)
 
-    context = FunctionContext.over(run_op, run, [], kernel, block, m)
+    run = context.b
     pool = run.load(run.ptr(context.argument, block.pool), mach.ptr)
     end = tasks_of_packs(run, context.argument, block, len(packs))
     gx, gy, gz = (context.grid(i) for i in range(3))
@@ -164,7 +163,7 @@ def lower_kernel(
     address = run.value(mach.AddressOfOp("tw_task" if packs else "tw_workgroup"))
     run.call("tw_pool_launch", [pool, address, context.argument, tasks])
     run.op(func.ReturnOp())
-    module = ModuleOp([*functions, plan_op, run_op])
+    module = ModuleOp([*functions, plan.op, context.op])
     return LoweredLaunch(
         module,
         block,
@@ -200,47 +199,14 @@ class FunctionContext(ControlFlow, MemrefOps, ScalarOps):
 
     def __init__(
         self,
-        name: str,
-        parts: Iterable[Operation],
         kernel: gpu.FuncOp,
         block: ArgumentBlock,
         m: CpuMachine,
-        once: bool = False,
+        made: tuple[func.FuncOp, Builder],
+        parts: Iterable[Operation],
     ):
-        op, b = function(name, [mach.ptr, index, index], once=once)
-        self._start(op, b, parts, kernel, block, m)
-        self.task, self.thread = b.entry.args[1:]
-        b.nonnegative |= {self.task, self.thread}
-        base = b.load(b.ptr(self.argument, block.scratch), mach.ptr)
-        stride = b.load(b.ptr(self.argument, block.scratch + 8), index)
-        self.scratch = Scratch(b.ptr(base, b.times(self.thread, stride)), b)
-        self.values.spare = self.scratch.base
-
-    @classmethod
-    def over(
-        cls,
-        op: func.FuncOp,
-        b: Builder,
-        parts: Iterable[Operation],
-        kernel: gpu.FuncOp,
-        block: ArgumentBlock,
-        m: CpuMachine,
-    ) -> FunctionContext:
-        """A context in a function `(ptr block)` without scratch memory, for ops of the kernel."""
-        self = cls.__new__(cls)
-        self._start(op, b, parts, kernel, block, m)
-        return self
-
-    def _start(
-        self,
-        op: func.FuncOp,
-        b: Builder,
-        parts: Iterable[Operation],
-        kernel: gpu.FuncOp,
-        block: ArgumentBlock,
-        m: CpuMachine,
-    ) -> None:
-        self.op = op
+        """In an empty function `(ptr block, ..)`, for these ops of the kernel."""
+        self.op, b = made
         self.b = b
         b.hoists = True
         self.m = m
@@ -258,6 +224,17 @@ class FunctionContext(ControlFlow, MemrefOps, ScalarOps):
         for arg, at in zip(kernel.body.block.args, block.arguments, strict=True):
             if arg in read:
                 self._load_argument(arg, at)
+
+    def begun(self) -> FunctionContext:
+        """Itself, of a `task_function`, with scratch memory."""
+        b = self.b
+        self.task, self.thread = b.entry.args[1:]
+        b.nonnegative |= {self.task, self.thread}
+        base = b.load(b.ptr(self.argument, self.layout.scratch), mach.ptr)
+        stride = b.load(b.ptr(self.argument, self.layout.scratch + 8), index)
+        self.scratch = Scratch(b.ptr(base, b.times(self.thread, stride)), b)
+        self.values.spare = self.scratch.base
+        return self
 
     def _load_argument(self, arg: BlockArgument, at: int) -> None:
         b = self.b

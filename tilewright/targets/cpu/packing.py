@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from xdsl.dialects import arith, func, gpu
+from xdsl.dialects import arith, func
 from xdsl.dialects.builtin import FloatAttr, IntegerAttr, UnrealizedConversionCastOp
-from xdsl.ir import Attribute, SSAValue
+from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright.codegen.builder import Builder, Idx, function, index, lane_type
 from tilewright.dialects import mach
@@ -26,6 +26,8 @@ from tilewright.targets.cpu.panels import PanelFormat, block_depth, pack_block
 if TYPE_CHECKING:
     from tilewright.targets.cpu.arguments import ArgumentBlock
     from tilewright.targets.cpu.lower import FunctionContext
+
+    Build = Callable[[tuple[func.FuncOp, Builder], Sequence[Operation]], FunctionContext]
 
 PANELS_PER_TASK = 8
 """Neighbouring panels go together where their elements do; where each has rows of its own, `ROWS_PER_TASK` rows do."""
@@ -172,17 +174,14 @@ def along_k(op: PackOp, strides: Sequence[Idx]) -> bool:
     return k == 1 and x != 1
 
 
-def emit_pack_task(
-    i: int,
-    context_class: Any,
-    op: PackOp,
-    x: Idx,
-    kernel: gpu.FuncOp,
-    block: ArgumentBlock,
-    m: CpuMachine,
-) -> func.FuncOp:
+def task_function(name: str, once: bool = False) -> tuple[func.FuncOp, Builder]:
+    """An empty function `(ptr block, task, thread)`, as the threads of the pool call it."""
+    return function(name, [mach.ptr, index, index], once=once)
+
+
+def emit_pack_task(i: int, build: Build, op: PackOp, x: Idx) -> func.FuncOp:
     """The task function of the `i`-th pack: some panels, for some block of k."""
-    c: FunctionContext = context_class(pack_function(i), [op], kernel, block, m, once=True)
+    c = build(task_function(pack_function(i), once=True), [op]).begun()
     b = c.b
     array = packed_array(c, op, i, x)
     _, groups, k_blocks = tasks_of(b, array)
@@ -212,7 +211,7 @@ def emit_pack_task(
 
 def emit_task(name: str, packs: int, block: ArgumentBlock) -> func.FuncOp:
     """The task function of a launch: tasks that pack each array, then the workgroups."""
-    op, b = function(name, [mach.ptr, index, index], once=True)
+    op, b = task_function(name, once=True)
     argument, task, thread = b.entry.args
     packed = b.ptr(argument, block.packed)
 
@@ -245,22 +244,14 @@ def panels_function(i: int) -> str:
     return f"{pack_function(i)}_panels"
 
 
-def emit_pack_function(
-    i: int,
-    context_class: Any,
-    op: PackOp,
-    kernel: gpu.FuncOp,
-    block: ArgumentBlock,
-    m: CpuMachine,
-) -> func.FuncOp:
+def emit_pack_function(i: int, build: Build, op: PackOp) -> func.FuncOp:
     """`panels_function(i)(block, offset, first, last, k0, k1, to, panel_bytes)`: panels [first, last), k in [k0, k1).
 
     The first goes to the address `to`, the others follow `panel_bytes` apart. `offset`: elements from the start of the
     array to the batch entry's.
     """
-    function_op, b = function(panels_function(i), PACK_ARGUMENTS, private=True)
-    c: FunctionContext = context_class.over(function_op, b, [op], kernel, block, m)
-    e = c.e
+    c = build(function(panels_function(i), PACK_ARGUMENTS, private=True), [op])
+    b, e, m = c.b, c.e, c.m
     _, offset, first, last, k0, k1, to, panel_bytes = b.entry.args
     b.nonnegative |= {first, last, k0, k1, panel_bytes}
     e.values.spare = to
@@ -319,4 +310,4 @@ def emit_pack_function(
         with b.loop(k0, k1, step) as k, b.loop(first, last) as p, e.scope():
             block_at(p.iv, k.iv)
     b.op(func.ReturnOp())
-    return function_op
+    return c.op
