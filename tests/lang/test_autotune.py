@@ -26,10 +26,17 @@ CONFIGS = [{"BM": 16, "BN": 32}, {"BM": 64, "BN": 64}]
 
 
 @tw.kernel
-def added(X, Y, BM: tw.constexpr, BN: tw.constexpr = tw.auto):
+def added(X, Y, BM: tw.constexpr = tw.auto, BN: tw.constexpr = tw.auto):
     m, n = tw.program_id(0) * BM, tw.program_id(1) * BN
     y = tw.init_tile(Y, [m, n], (BM, BN))
     tw.store_tile(tw.load_tile(y) + tw.load_tile(tw.init_tile(X, [m, n], (BM, BN))), y)
+
+
+@tw.kernel
+def rounded(X, Y, HOW: tw.constexpr):
+    x = tw.load_tile(tw.init_tile(X, [0, 0], (16, 16)))
+    tw.static_assert(HOW in ("down", "left"), "that way")
+    tw.store_tile(tw.floor(x), tw.init_tile(Y, [0, 0], (16, 16)))
 
 
 def arrays(rows: int = 200, columns: int = 100):
@@ -119,16 +126,8 @@ def test_a_launch_that_runs_nothing_is_not_searched(searches):
 
 def test_constexprs_that_are_no_sizes(searches):
     """The planner knows nothing of types and names: the configs are all there is, and the one that runs is taken."""
-
-    @tw.autotune([{"HOW": "up"}, {"HOW": "down"}, {"HOW": "away"}], budget=30)
-    @tw.kernel
-    def rounded(X, Y, HOW: tw.constexpr):
-        x = tw.load_tile(tw.init_tile(X, [0, 0], (16, 16)))
-        tw.static_assert(HOW == "down", "that way")
-        tw.store_tile(tw.floor(x), tw.init_tile(Y, [0, 0], (16, 16)))
-
     x, y = arrays(16, 16)
-    rounded[1](x, y)
+    tw.autotune([{"HOW": "up"}, {"HOW": "down"}, {"HOW": "away"}], budget=30)(rounded)[1](x, y)
     np.testing.assert_array_equal(y, np.floor(x))
     assert searches == [[{"HOW": "down"}]]
 
@@ -148,14 +147,7 @@ def test_a_process_that_may_have_no_children_searches_alone(tmp_path):
 
 
 def test_the_planners_choices_are_searched_where_there_are_no_configs(searches):
-    @tw.autotune(budget=30)
-    @tw.kernel
-    def open_(X, Y, BM: tw.constexpr = tw.auto, BN: tw.constexpr = tw.auto):
-        m, n = tw.program_id(0) * BM, tw.program_id(1) * BN
-        y = tw.init_tile(Y, [m, n], (BM, BN))
-        tw.store_tile(tw.load_tile(y) + tw.load_tile(tw.init_tile(X, [m, n], (BM, BN))), y)
-
-    launch(open_, *arrays())
+    launch(tw.autotune(budget=30)(added), *arrays())
     assert len(searches) == 1 and len(searches[0]) > 2
 
 
@@ -168,9 +160,7 @@ def test_candidates_that_are_wrong_or_refused_do_not_win(searches):
         tw.store_tile(x * (3 if BM == 64 else 2), tw.init_tile(Y, [m, 0], (BM, 16)))
 
     x, y = arrays(256, 16)
-    expected = twisted.compile(x, y).ir[
-        "xetile"
-    ]  # the planner's, which the others are held against
+    expected = twisted.compile(x, y).ir["xetile"]  # the others are held against the planner's
     right = 3 if "tile<64x16xf32>" in expected else 2
     twisted[lambda BM: tw.cdiv(256, BM)](x, y)
     np.testing.assert_allclose(y, right * x, rtol=1e-6)
@@ -213,28 +203,21 @@ def test_a_copy_of_the_program_elsewhere_finds_the_result(tmp_path):
 
 
 def test_the_planner_is_asked_once_for_all_processes(monkeypatch):
-    @tw.kernel
-    def opened(X, Y, BM: tw.constexpr = tw.auto, BN: tw.constexpr = tw.auto):
-        m, n = tw.program_id(0) * BM, tw.program_id(1) * BN
-        x = tw.load_tile(tw.init_tile(X, [m, n], (BM, BN)))
-        tw.store_tile(x, tw.init_tile(Y, [m, n], (BM, BN)))
-
     target, asked = get_target("cpu"), []
     plain = type(target).choices
     monkeypatch.setattr(
         type(target), "choices", lambda *args: asked.append(args) or plain(*args), raising=False
     )
-    grid = lambda c: (tw.cdiv(40, c.BM), tw.cdiv(64, c.BN))  # noqa: E731
     x, y = arrays(40, 64)
-    for kernel in (opened, again(opened), again(opened)):
-        kernel[grid](x, y)
+    for _ in range(3):
+        launch(again(added), x, y)
     assert len(asked) == 1
-    again(opened)[lambda c: (tw.cdiv(41, c.BM), tw.cdiv(64, c.BN))](*arrays(41, 64))
+    launch(again(added), *arrays(41, 64))
     assert len(asked) == 2, "the extents are in the key"
-    again(opened).options(num_threads=1)[grid](x, y)
+    launch(again(added).options(num_threads=1), x, y)
     assert len(asked) == 3, "so are the threads"
     with knobs.override(cache=False):
-        again(opened)[grid](x, y)
+        launch(again(added), x, y)
     assert len(asked) == 4
 
 
@@ -266,15 +249,10 @@ def test_what_cannot_be_searched():
 def test_a_search_walks_to_the_fastest_and_launches_take_it(monkeypatch):
     """Times by the sizes alone: the fastest lies where the planner would not begin."""
 
-    @tw.kernel
-    def open_(X, Y, BM: tw.constexpr = tw.auto, BN: tw.constexpr = tw.auto):
-        m, n = tw.program_id(0) * BM, tw.program_id(1) * BN
-        x = tw.load_tile(tw.init_tile(X, [m, n], (BM, BN)))
-        tw.store_tile(x, tw.init_tile(Y, [m, n], (BM, BN)))
-
     x, y = arrays(64, 64)
-    chooser = open_.variant_for(open_.launcher.bind((x, y), {})).chooser
-    values = open_.launcher.bind((x, y), {})
+    kernel = again(added)
+    values = kernel.launcher.bind((x, y), {})
+    chooser = kernel.variant_for(values).chooser
     every = chooser.candidates(values, [], planned=True)
     first = every[0].constexprs
     goal = next(c.constexprs for c in every if c.constexprs["BM"] == 16 and c.constexprs != first)
@@ -283,15 +261,14 @@ def test_a_search_walks_to_the_fastest_and_launches_take_it(monkeypatch):
         return 1e-3 * (1 + sum(abs(candidate.constexprs[n] - goal[n]) for n in goal) / 100)
 
     monkeypatch.setattr(search._Trial, "seconds", seconds)
-    tuned = tw.autotune(budget=600)(open_)
+    tuned = tw.autotune(budget=600)(kernel)
     monkeypatch.setattr(search, "BATCH", 4)
     monkeypatch.setattr(search, "PROMISING", 1.0)
-    tuned[lambda c: (tw.cdiv(64, c.BM), tw.cdiv(64, c.BN))](x, y)
-    np.testing.assert_array_equal(x, y)
+    launch(tuned, x, y)
     ((key, _),) = records.every()
     found = tuning.find(key)
     assert found is not None and found.constexprs == goal
-    text = again(open_).compile(x, y).ir["xetile"]
+    text = again(added).compile(x, y).ir["xetile"]
     assert f"tile<{goal['BM']}x{goal['BN']}xf32>" in text
 
 
@@ -306,15 +283,8 @@ def test_what_was_kept_in_another_form_is_told_of(searches):
 def test_a_search_goes_on_where_all_of_the_first_batch_but_one_are_refused(searches, monkeypatch):
     monkeypatch.setattr(search, "BATCH", 2)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
-
-    @tw.autotune([{"HOW": how} for how in ("up", "down", "away", "left", "aside")], budget=30)
-    @tw.kernel
-    def rounded(X, Y, HOW: tw.constexpr):
-        x = tw.load_tile(tw.init_tile(X, [0, 0], (16, 16)))
-        tw.static_assert(HOW in ("down", "left"), "that way")
-        tw.store_tile(tw.floor(x), tw.init_tile(Y, [0, 0], (16, 16)))
-
+    configs = [{"HOW": how} for how in ("up", "down", "away", "left", "aside")]
     x, y = arrays(16, 16)
-    rounded[1](x, y)
+    tw.autotune(configs, budget=30)(rounded)[1](x, y)
     np.testing.assert_array_equal(y, np.floor(x))
     assert sorted(each["HOW"] for each in searches[0]) == ["down", "left"]
