@@ -42,7 +42,7 @@ from tilewright.tools.check_kernels import (
     separate,
     shortened,
 )
-from tilewright.tools.compile import add_kernel_arguments
+from tilewright.tools.compile import add_code_arguments, add_kernel_arguments, changes_of
 from tilewright.tools.console import err, out, render_error
 from tilewright.tools.exits import DONE, INPUT_ERROR, UsageError, count
 from tilewright.tools.launches import ask
@@ -326,10 +326,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="run the last stage N times more: copies, products and warps in another order each time",
     )
     parser.add_argument("--seed", type=count, help="of the random inputs; printed when not given")
-    parser.add_argument(
-        "--disable", default="", metavar="LIST", help="optimisation passes to leave out: a,b"
-    )
-    parser.add_argument("--no-fastmath", action="store_true", help="strict arithmetic")
+    add_code_arguments(parser)
     add_trusted(parser)
 
 
@@ -343,14 +340,7 @@ def execute(args: argparse.Namespace) -> int:
 def check(source: CommandSource, args: argparse.Namespace) -> int:
     """Checks what a file holds, all of it."""
     seed = args.seed if args.seed is not None else secrets.randbelow(2**31)
-    options = with_options(
-        CompileOptions(),
-        {
-            "target": args.target,
-            "fastmath": not args.no_fastmath,
-            "disable": [name for name in args.disable.split(",") if name],
-        },
-    )
+    options = with_options(CompileOptions(), changes_of(args))
     module, specs = load(source, args.args, args.set, options)
     if not source.is_python:
         refuse_internal(module, args.trusted)

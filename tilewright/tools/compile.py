@@ -52,10 +52,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--list", action="store_true", help="list the stages instead")
     parser.add_argument("-o", "--output", metavar="OUT", help="write there, not to the terminal")
-    parser.add_argument(
-        "--disable", default="", metavar="LIST", help="optimisation passes to leave out: a,b"
-    )
-    parser.add_argument("--no-fastmath", action="store_true", help="strict arithmetic")
+    add_code_arguments(parser)
     parser.add_argument("--strict", action="store_true", help="warnings about the text are errors")
 
 
@@ -79,6 +76,20 @@ def add_kernel_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_code_arguments(parser: argparse.ArgumentParser) -> None:
+    """``--disable`` and ``--no-fastmath``: see `changes_of`."""
+    parser.add_argument(
+        "--disable", default="", metavar="LIST", help="optimisation passes to leave out: a,b"
+    )
+    parser.add_argument("--no-fastmath", action="store_true", help="strict arithmetic")
+
+
+def changes_of(args: argparse.Namespace) -> dict[str, Any]:
+    """The options that code is made with, as a command line says them."""
+    disable = [name for name in args.disable.split(",") if name]
+    return {"target": args.target, "fastmath": not args.no_fastmath, "disable": disable}
+
+
 def execute(args: argparse.Namespace) -> int:
     source = parse_source(args.file)
     if source.is_python:
@@ -90,10 +101,7 @@ def execute(args: argparse.Namespace) -> int:
 
 def compile_and_print(source: CommandSource, args: argparse.Namespace) -> int:
     """Compiles what a file holds and prints the stage that was asked for."""
-    changes: dict[str, Any] = {"target": args.target, "fastmath": not args.no_fastmath}
-    if args.disable:
-        changes["disable"] = args.disable.split(",")
-    compiled = compile_source(source, args.args, args.set, changes, args.strict)
+    compiled = compile_source(source, args.args, args.set, changes_of(args), args.strict)
     stages = stages_of(compiled)
     if args.list:
         for name in stages:
