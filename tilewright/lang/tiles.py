@@ -358,7 +358,7 @@ def alloc_slm(shape: Sequence[int], dtype: DType) -> Array:
     return Array(op.memref, dtype, "shared local memory", memory_space=SLM)
 
 
-def expect_tile(tile: object, what: str, argument: str = "tile") -> Tile:
+def expect_tile(tile: object, what: str) -> Tile:
     """``tile`` as a Tile, or an error that says what it is instead."""
     if isinstance(tile, Tile):
         return tile
@@ -367,4 +367,4 @@ def expect_tile(tile: object, what: str, argument: str = "tile") -> Tile:
         hint = "make a tile of the array: tw.init_tile(array, offsets, shape)"
     elif isinstance(tile, Value):
         hint = "this is the value of a tile already; tiles come from tw.init_tile"
-    raise ArgumentError(argument, f"{what} takes a tile, not {describe_type(tile)}", hint=hint)
+    raise ArgumentError("tile", f"{what} takes a tile, not {describe_type(tile)}", hint=hint)
