@@ -22,6 +22,7 @@ from xdsl.utils.exceptions import VerifyException
 from tilewright import dtypes
 from tilewright.diagnostics import CompileError
 from tilewright.dialects import xetile
+from tilewright.dialects.upstream.strided import static_strides
 from tilewright.dtypes import DType
 from tilewright.lang.context import ArgumentError, emitter
 from tilewright.lang.convert import (
@@ -34,7 +35,7 @@ from tilewright.lang.convert import (
 )
 from tilewright.lang.maps import SgMap, WgMap, sg_attr, wg_attr
 from tilewright.lang.registry import language
-from tilewright.lang.values import Array, Tile, Value, describe_type, static_strides
+from tilewright.lang.values import Array, Tile, Value, describe_type
 
 Offset = int | Value
 SLM = 3
@@ -232,7 +233,7 @@ def _scattered(
         scattered=True,
     )
     type_ = _tile_type(offsets.shape, base.dtype, attributes)
-    if base.is_view and static_strides(base.type) != (1,):
+    if base.is_view and static_strides(base.type) != [1]:
         raise ArgumentError(
             "base",
             f"a scattered tile indexes an array as one flat one, which {base!r} is not",
@@ -246,7 +247,7 @@ def _scattered(
 def _flat(base: Array) -> SSAValue:
     """The array as 1-D memory, made once. The launch checks that a kernel argument is contiguous."""
     current = emitter()
-    if base.ndim == 1 and static_strides(base.type) == (1,):
+    if base.ndim == 1 and static_strides(base.type) == [1]:
         return base.ssa
     known = current.flat.get(base.ssa)
     if known is not None:

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from xdsl.dialects import memref
-from xdsl.dialects.builtin import DYNAMIC_INDEX, MemRefType, StridedLayoutAttr
+from xdsl.dialects.builtin import DYNAMIC_INDEX, MemRefType
 from xdsl.ir import SSAValue
 
 from tilewright.diagnostics import CompileError
+from tilewright.dialects.upstream.strided import static_strides
 from tilewright.dtypes import DType
 from tilewright.lang.context import emitter
 
@@ -253,16 +254,6 @@ class Array:
 
 Operand = Value | int | float | bool
 """What an operator takes beside a value."""
-
-
-def static_strides(type_: MemRefType) -> tuple[int | None, ...]:
-    """The strides that a memref's type states; None for those known only at run time."""
-    layout = type_.layout
-    if isinstance(layout, StridedLayoutAttr):
-        strides = layout.get_strides()
-        return tuple(None if s in (None, DYNAMIC_INDEX) else s for s in strides)
-    strides = type_.get_strides() or ()
-    return tuple(None if s in (None, DYNAMIC_INDEX) else s for s in strides)
 
 
 def describe_type(value: object) -> str:

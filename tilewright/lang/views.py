@@ -11,12 +11,13 @@ from xdsl.ir import SSAValue
 
 from tilewright import dtypes
 from tilewright.diagnostics import CompileError
+from tilewright.dialects.upstream.strided import static_strides
 from tilewright.lang.context import ArgumentError, emitter
 from tilewright.lang.convert import index_operand
 from tilewright.lang.elementwise import maximum, minimum, where
 from tilewright.lang.registry import language
 from tilewright.lang.tiles import Offset
-from tilewright.lang.values import Array, Value, describe_type, static_strides
+from tilewright.lang.values import Array, Value, describe_type
 
 
 @language

@@ -53,14 +53,14 @@ class Before(Folding):
     def __init__(self, op: Operation):
         self.op = op
 
-    def insert(self, new: Operation) -> None:
+    def insert(self, new: Operation) -> Operation:
         new.location = self.op.location
         Rewriter.insert_op(new, InsertPoint.before(self.op))
+        return new
 
     def add(self, new: Operation) -> SSAValue:
         """Inserts an op with one result; gives the result."""
-        self.insert(new)
-        return new.results[0]
+        return self.insert(new).results[0]
 
     def replace(self, *values: SSAValue) -> None:
         """The op goes; its results are the values."""

@@ -74,19 +74,23 @@ _COMMUTES = (
 def fold_identities(kernel: Operation) -> None:
     """Removes algebraic identities: plus 0, times 1."""
     for op in list(kernel.walk()):
-        neutral = _RIGHT.get(type(op))
-        if neutral is None:
-            continue
-        left, right = op.operands
-        kept = None
-        if (value := splat(right)) is not None and neutral(value):
-            kept = left
-        elif type(op) in _COMMUTES and (value := splat(left)) is not None and neutral(value):
-            kept = right
-        if kept is not None:
-            op.results[0].replace_all_uses_with(kept)
+        if (same := kept(op)) is not None:
+            op.results[0].replace_all_uses_with(same)
             op.detach()
             op.erase()
+
+
+def kept(op: Operation) -> SSAValue | None:
+    """The operand that an op gives as it is, for the other changes nothing; None where there is none."""
+    neutral = _RIGHT.get(type(op))
+    if neutral is None:
+        return None
+    left, right = op.operands
+    if (value := splat(right)) is not None and neutral(value):
+        return left
+    if type(op) in _COMMUTES and (value := splat(left)) is not None and neutral(value):
+        return right
+    return None
 
 
 def splat(value: SSAValue) -> Number | None:

@@ -23,7 +23,7 @@ from tilewright import dtypes
 from tilewright.arguments import ArrayArg, Grid
 from tilewright.dialects import xetile
 from tilewright.dialects.movement import vector_type
-from tilewright.dialects.upstream.arith import constant
+from tilewright.dialects.upstream.arith import WHOLE, constant
 from tilewright.passes.kernel import program_ids
 from tilewright.passes.tile_origin import tile_accesses, tile_origin
 from tilewright.passes.tile_products import Factor, TileProduct, products_of
@@ -461,13 +461,9 @@ class _Estimate:
 
 
 _FOLDS: Mapping[type[Operation], Callable[..., int]] = {
-    arith.AddiOp: lambda a, b: a + b,
-    arith.SubiOp: lambda a, b: a - b,
-    arith.MuliOp: lambda a, b: a * b,
+    **WHOLE,
     arith.FloorDivSIOp: lambda a, b: a // b,
     arith.CeilDivSIOp: lambda a, b: -(-a // b),
-    arith.MinSIOp: min,
-    arith.MaxSIOp: max,
 }
 
 

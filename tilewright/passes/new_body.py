@@ -27,6 +27,7 @@ from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from tilewright.diagnostics import TilewrightError, unsupported
 from tilewright.dialects.elementwise import is_elementwise_on_vectors
 from tilewright.dialects.folding import Folding, Kind
+from tilewright.dialects.upstream.arith import PREDICATES
 from tilewright.dialects.upstream.generic_atomic import GenericAtomicRMWOp
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.passes.budget import poll
@@ -275,7 +276,7 @@ class NewBody:
     plus, minus, times = Folding.plus, Folding.minus, Folding.times
 
     def compare(self, predicate: str, a: SSAValue, b: SSAValue) -> SSAValue:
-        number = IntegerAttr(_PREDICATES.index(predicate), IntegerType(64))
+        number = IntegerAttr(PREDICATES.index(predicate), IntegerType(64))
         kind = a.type
         result = VectorType(i1, kind.get_shape()) if isinstance(kind, VectorType) else i1
         key = (predicate, a, b)
@@ -291,9 +292,6 @@ class NewBody:
 def without_layouts(op: Operation) -> dict[str, Attribute]:
     """Discardable attributes but for layouts, which are those of the old values."""
     return {k: v for k, v in op.attributes.items() if not k.startswith("layout_")}
-
-
-_PREDICATES = ("eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "uge")
 
 
 def _defaults(kind: type[Operation]) -> dict[str, Attribute]:

@@ -6,6 +6,8 @@ conversions, although the same ops are elementwise on vectors. New ops: remf, in
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
@@ -55,6 +57,26 @@ from tilewright.dialects.upstream.complete import (
 NO_FLAGS = FastMathFlagsAttr("none")
 
 Shaped = (VectorType, TensorType)
+
+PREDICATES = tuple(arith.CMPI_COMPARISON_OPERATIONS)
+"""The words of arith.cmpi (eq, .., slt, .., ult, ..), by their numbers."""
+
+WHOLE: Mapping[type[Operation], Callable[[int, int], int]] = {
+    arith.AddiOp: operator.add,
+    arith.SubiOp: operator.sub,
+    arith.MuliOp: operator.mul,
+    arith.MinSIOp: min,
+    arith.MaxSIOp: max,
+}
+"""What ops give of two integers where nothing wraps."""
+
+
+def holds(predicate: int, a: int, b: int) -> bool:
+    """Does arith.cmpi of this number hold of two indices?"""
+    word = PREDICATES[predicate]
+    if word[0] == "u":
+        a, b = a % (1 << 64), b % (1 << 64)
+    return getattr(operator, word[-2:])(a, b)
 
 
 def constants(value: SSAValue) -> list[int] | None:
@@ -214,7 +236,6 @@ class RemfOp(arith.FloatingPointLikeBinaryOperation):
 
 # --- Comparisons and select ---------------------------------------------------------------------------
 
-_CMPI = tuple(arith.CMPI_COMPARISON_OPERATIONS)
 _CMPF = tuple(arith.CMPF_COMPARISON_OPERATIONS)
 
 
@@ -246,7 +267,7 @@ def _cmpi_init(
         self,
         operands=[lhs, rhs],
         result_types=[with_element(lhs.type, i1)],
-        properties={"predicate": _predicate(_CMPI, arg)},
+        properties={"predicate": _predicate(PREDICATES, arg)},
     )
 
 
@@ -268,7 +289,7 @@ def _cmpf_init(
 
 
 def _verify_compare(op: Any) -> None:
-    names = _CMPF if isinstance(op, arith.CmpfOp) else _CMPI
+    names = _CMPF if isinstance(op, arith.CmpfOp) else PREDICATES
     if not 0 <= op.predicate.value.data < len(names):
         raise VerifyException(f"unknown predicate {op.predicate.value.data}")
 
@@ -349,7 +370,10 @@ def _complete_float_conversions() -> None:
 
 
 def _complete_comparisons() -> None:
-    for op, words, flags in ((arith.CmpiOp, _CMPI, "attr-dict `:`"), (arith.CmpfOp, _CMPF, _FLAGS)):
+    for op, words, flags in (
+        (arith.CmpiOp, PREDICATES, "attr-dict `:`"),
+        (arith.CmpfOp, _CMPF, _FLAGS),
+    ):
         for side in ("lhs", "rhs"):
             set_operand(op, side, variable("lhs"))
         set_result(op, "result", follows("lhs", rule=lambda kind: with_element(kind, i1)))

@@ -20,6 +20,7 @@ from tilewright.dialects.fields import (
     dialect,
     op_definition,
 )
+from tilewright.dialects.upstream.arith import PREDICATES
 
 _INDEX = IndexType()
 
@@ -84,9 +85,6 @@ class CastUOp(CastOp):
 
     name = "index.castu"
     traits = traits_def(Pure())
-
-
-PREDICATES = ("eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "uge")
 
 
 @op_definition

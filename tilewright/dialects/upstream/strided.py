@@ -52,11 +52,20 @@ def strided_form(type: MemRefType) -> tuple[tuple[int, ...], int]:
     raise TypeError(f"{type}: its layout is not a strided form")
 
 
+def static_strides(type: MemRefType) -> list[int | None]:
+    """Strides of a memref in elements; None for what is known at run time, and for a layout that is no strided form."""
+    try:
+        strides, _ = strided_form(type)
+    except TypeError:
+        return [None] * type.get_num_dims()
+    return [None if s == DYNAMIC_INDEX else s for s in strides]
+
+
 class Metadata:
     """Offset, extents and strides of an array: numbers as far as its type says, else results of one op, which `put`
-    inserts where somebody asks. TypeError for a layout that is no strided form."""
+    inserts (or finds) where somebody asks. TypeError for a layout that is no strided form."""
 
-    def __init__(self, array: SSAValue, put: Callable[[Operation], object]):
+    def __init__(self, array: SSAValue, put: Callable[[Operation], Operation]):
         kind = array.type
         assert isinstance(kind, MemRefType)
         self._array, self._put, self._made = array, put, list[SSAValue]()
@@ -78,9 +87,7 @@ class Metadata:
         found: list[int | SSAValue] = []
         for place, number in enumerate(known, first):
             if number == DYNAMIC_INDEX and not self._made:
-                op = ExtractStridedMetaDataOp(self._array)
-                self._put(op)
-                self._made = list(op.results)
+                self._made = list(self._put(ExtractStridedMetaDataOp(self._array)).results)
             found.append(self._made[place] if number == DYNAMIC_INDEX else number)
         return found
 

@@ -24,6 +24,7 @@ from tilewright import layout as ly
 from tilewright.dialects import xegpu
 from tilewright.dialects.upstream.arith import constant, element_bits
 from tilewright.dialects.upstream.memref import TransposeOp as MemRefTransposeOp
+from tilewright.dialects.upstream.strided import static_strides
 from tilewright.dialects.xegpu.attrs import MemorySpace
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.layout.blocks import lane_distribution
@@ -157,20 +158,8 @@ def surface(op: xegpu.CreateNdDescOp) -> tuple[list[Index | None], list[Index | 
         if not sizes:
             sizes = [None if n == DYNAMIC_INDEX else n for n in extents]
         if not strides:
-            strides = static_strides(source)
+            strides = [*static_strides(source)]
     return sizes, strides
-
-
-def static_strides(source: MemRefType) -> list[Index | None]:
-    """Strides of a memref's type in elements, None where they are dynamic."""
-    if isinstance(source.layout, StridedLayoutAttr):
-        return [
-            None if (n := getattr(s, "data", None)) is None else n for s in source.layout.strides
-        ]
-    found = source.get_strides()
-    if found is not None:
-        return [None if n is None or n == DYNAMIC_INDEX else n for n in found]
-    return [None] * len(source.get_shape())
 
 
 def surface_fault(xe: XeMachine, op: xegpu.CreateNdDescOp) -> str | None:

@@ -25,17 +25,17 @@ from xdsl.dialects.builtin import (
     i32,
     i64,
 )
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.ir import Attribute, SSAValue
 
 from tilewright import layout as ly
 from tilewright.dialects import xegpu
 from tilewright.dialects.cache_hints import hint_properties_of
 from tilewright.dialects.upstream.arith import element_bits
+from tilewright.dialects.upstream.strided import Metadata
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.passes.emit import zero_of
 from tilewright.passes.xegpu.block_messages import (
     created,
-    surface,
 )
 from tilewright.passes.xegpu.lane_fragments import Register
 from tilewright.passes.xegpu.lanes import LaneProgram
@@ -60,33 +60,20 @@ def surface_of(d: LaneProgram, op: xegpu.BlockAccess) -> RowSurface:
             "the descriptor is carried by a loop or an if, so that its base is not known",
             "run xegpu-upgrade first",
         )
-    sizes, strides = surface(source)
-    value = source.source
-    if not isinstance(value.type, MemRefType):
-        known = [
-            tuple(d.env[v] if isinstance(v, SSAValue) else v for v in each if v is not None)
-            for each in (sizes, strides)
-        ]
-        return RowSurface(d.env[value], known[0], known[1])
-    rank = len(value.type.get_shape())
-    base = d.env[value]
-
-    def resolved(given: Index | None, result: int) -> Index:
-        if isinstance(given, SSAValue):
-            return d.env[given]
-        return _metadata(d, base).results[result] if given is None else given
-
-    full_sizes = tuple(resolved(s, 2 + n) for n, s in enumerate(sizes))
-    full_strides = tuple(resolved(s, 2 + rank + n) for n, s in enumerate(strides))
-    return RowSurface(flattened(d, base, full_sizes, full_strides), full_sizes, full_strides)
+    sizes, strides = (
+        [d.env[v] if isinstance(v, SSAValue) else v for v in given]
+        for given in (source.mixed_shape, source.mixed_strides)
+    )
+    base = d.env[source.source]
+    if isinstance(base.type, MemRefType):
+        found = _metadata(d, base)
+        sizes, strides = sizes or found.sizes, strides or found.strides
+        base = flattened(d, base, sizes, strides)
+    return RowSurface(base, tuple(sizes), tuple(strides))
 
 
-def _metadata(d: LaneProgram, base: SSAValue) -> Operation:
-    key = ("metadata", base)
-    if (found := d.known(key)) is None:
-        found = d.remember(key, d.put(memref.ExtractStridedMetaDataOp(base)).results[0])
-    assert isinstance(found.owner, Operation)
-    return found.owner
+def _metadata(d: LaneProgram, base: SSAValue) -> Metadata:
+    return Metadata(base, lambda op: d.once(("metadata", base), op).owner)  # pyright: ignore
 
 
 def flattened(
@@ -103,18 +90,10 @@ def flattened(
     extent: Index = 1
     for size, stride in zip(sizes, strides, strict=True):
         extent = d.plus(extent, d.times(d.plus(size, -1), stride))
-    offset: Index | None = 0
-    if isinstance(kind.layout, StridedLayoutAttr):
-        offset = getattr(kind.layout.offset, "data", None)
-    elif not isinstance(kind.layout, NoneAttr):
-        offset = None
-    if offset is None:
-        offset = _metadata(d, base).results[1]
+    offset = _metadata(d, base).offset
     static = extent if isinstance(extent, int) else DYNAMIC_INDEX
-    plain = offset == 0
-    layout = (
-        NoneAttr() if plain else StridedLayoutAttr([1], offset if isinstance(offset, int) else None)
-    )
+    begins = offset if isinstance(offset, int) else None
+    layout = NoneAttr() if begins == 0 else StridedLayoutAttr([1], begins)
     result = MemRefType(kind.element_type, [static], layout, kind.memory_space)
     op = memref.ReinterpretCastOp.from_dynamic(base, [offset], [extent], [1], result)
     return d.remember(key, d.add(op))

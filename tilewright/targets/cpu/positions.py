@@ -16,7 +16,7 @@ from xdsl.ir import Operation, OpResult, SSAValue
 from tilewright.codegen.builder import Idx, lane_type
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.upstream import vector as more
-from tilewright.dialects.upstream.arith import folded
+from tilewright.dialects.upstream.arith import PREDICATES, folded
 from tilewright.passes.fold_identities import splat
 from tilewright.targets.cpu.evaluate import Evaluator, Position, evaluates, same_along_row
 from tilewright.targets.cpu.memory import element_of, rows_cols
@@ -39,9 +39,6 @@ def compare(e: Evaluator, op: Operation, place: Position, result: int) -> SSAVal
                     return e.b.constant(lane_type(i1, place.lanes), 1)
                 return first_lanes(e, how, e.b.minus(limit, first), place.lanes)
     return e.elementwise(op, place, result)
-
-
-PREDICATES = ("eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "uge")
 
 
 def first_lanes(e: Evaluator, how: str, count: Idx, lanes: int) -> SSAValue:

@@ -26,16 +26,23 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.dialects import xegpu
-from tilewright.dialects.upstream.arith import constant, constants, element
+from tilewright.dialects.upstream.arith import (
+    PREDICATES,
+    WHOLE,
+    constant,
+    constants,
+    element,
+    holds,
+)
 from tilewright.passes.budget import poll
 from tilewright.passes.cleanup import eliminate_dead
 from tilewright.passes.emit import Before, dense
+from tilewright.passes.fold_identities import kept
 from tilewright.passes.integers import bounds
 
 _WIDTH = 64
 _BIT = IntegerType(1)
-_ULT = 6
-"""The number of the predicate of arith.cmpi."""
+_ULT = PREDICATES.index("ult")
 
 Numbers = tuple[int, ...]
 """Constants, one per element; of a scalar and of a splat one."""
@@ -46,27 +53,10 @@ def _unsigned(x: int) -> int:
 
 
 _FUNCTIONS: dict[type[Operation], Callable[[int, int], int]] = {
-    arith.AddiOp: lambda a, b: a + b,
-    arith.SubiOp: lambda a, b: a - b,
-    arith.MuliOp: lambda a, b: a * b,
-    arith.MaxSIOp: max,
-    arith.MinSIOp: min,
-    arith.MinUIOp: lambda a, b: a if _unsigned(a) <= _unsigned(b) else b,
-    arith.MaxUIOp: lambda a, b: a if _unsigned(a) >= _unsigned(b) else b,
+    **WHOLE,
+    arith.MinUIOp: lambda a, b: min(a, b, key=_unsigned),
+    arith.MaxUIOp: lambda a, b: max(a, b, key=_unsigned),
 }
-_COMPARISONS: tuple[Callable[[int, int], bool], ...] = (
-    lambda a, b: a == b,
-    lambda a, b: a != b,
-    lambda a, b: a < b,
-    lambda a, b: a <= b,
-    lambda a, b: a > b,
-    lambda a, b: a >= b,
-    lambda a, b: _unsigned(a) < _unsigned(b),
-    lambda a, b: _unsigned(a) <= _unsigned(b),
-    lambda a, b: _unsigned(a) > _unsigned(b),
-    lambda a, b: _unsigned(a) >= _unsigned(b),
-)
-"""By the number of the predicate of arith.cmpi."""
 
 
 def fold(kernel: gpu.FuncOp) -> bool:
@@ -195,25 +185,19 @@ def _value(op: Operation) -> SSAValue | IntegerAttr | DenseIntOrFPElementsAttr |
         if a is None or b is None:
             below = _below(one, two) if op.predicate.value.data == _ULT else None
             return None if below is None else _constant(kind, (int(below),))
-        compare = _COMPARISONS[op.predicate.value.data]
-        return _constant(kind, tuple(int(compare(x, y)) for x, y in together(a, b)))
+        number = op.predicate.value.data
+        return _constant(kind, tuple(int(holds(number, x, y)) for x, y in together(a, b)))
     if isinstance(op, arith.AndIOp) and element(kind) == _BIT:
         if a == (0,) or b == (0,):
             return _constant(kind, (0,))
         if a is not None and b is not None:
             return _constant(kind, tuple(x & y for x, y in together(a, b)))
-        return two if a == (1,) else one if b == (1,) else None
+        return kept(op)
     if not isinstance(element(kind), IndexType) or type(op) not in _FUNCTIONS:
         return None
     if a is not None and b is not None:
         whole = [_unsigned(_FUNCTIONS[type(op)](x, y)) for x, y in together(a, b)]
         return _constant(kind, tuple(x - (x >> _WIDTH - 1 << _WIDTH) for x in whole))
-    if isinstance(op, arith.AddiOp) and (0,) in (a, b):
-        return two if a == (0,) else one
-    if isinstance(op, arith.SubiOp) and b == (0,):
-        return one
-    if isinstance(op, arith.MuliOp):
-        if (0,) in (a, b):
-            return _constant(kind, (0,))
-        return two if a == (1,) else one if b == (1,) else None
-    return None
+    if isinstance(op, arith.MuliOp) and (0,) in (a, b):
+        return _constant(kind, (0,))
+    return kept(op)

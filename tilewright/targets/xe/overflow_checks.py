@@ -22,11 +22,11 @@ from xdsl.dialects import arith
 from xdsl.dialects.builtin import IndexType, IntegerAttr, IntegerType, ModuleOp, VectorType
 from xdsl.ir import SSAValue
 
-from tilewright.dialects.upstream.arith import constant, element
+from tilewright.dialects.upstream.arith import PREDICATES, constant, element
 from tilewright.passes.emit import Before, zero_of
 from tilewright.targets.xe.fold import Numbers, numbers, scalar_of, together
 
-EQ, NE, SLT, ULT, UGT = 0, 1, 2, 6, 8
+EQ, NE, SLT, ULT, UGT = map(PREDICATES.index, ("eq", "ne", "slt", "ult", "ugt"))
 """Predicates of arith.cmpi."""
 
 

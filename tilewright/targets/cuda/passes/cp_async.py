@@ -27,10 +27,10 @@ from xdsl.dialects.builtin import MemRefType
 from xdsl.ir import BlockArgument, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
-from tilewright.codegen.registers import DYNAMIC, strided_form
 from tilewright.codegen.tiles import itemsize, plain
 from tilewright.dialects import stage, xetile
 from tilewright.dialects.upstream.arith import constant
+from tilewright.dialects.upstream.strided import static_strides
 from tilewright.layout import LayoutError
 from tilewright.passes.carried import terminator
 from tilewright.passes.cleanup import eliminate_dead
@@ -199,7 +199,7 @@ def _strides(tile: SSAValue) -> list[int | None]:
     assert isinstance(init, xetile.InitTileOp)
     strides: list[int | None] = [constant(n) for n in init.mixed_strides]
     if not strides and isinstance(init.source.type, MemRefType):
-        strides = [None if n == DYNAMIC else n for n in strided_form(init.source.type)[0]]
+        strides = static_strides(init.source.type)
     return [0, *strides][-2:]
 
 
