@@ -8,6 +8,11 @@ from tilewright.layout.digits import Layout, LayoutError
 from tilewright.layout.surface import layout
 
 
+def group_of(bits: int, lanes: int) -> int:
+    """Elements that a lane holds side by side: 16 bits with 16 lanes, 32 with 8."""
+    return max(1, (16 if lanes >= 16 else 32) // bits)
+
+
 def lane_map(
     shape: Sequence[int], bits: int, lanes: int, unit: int = 0, packed: int = 1
 ) -> tuple[list[int], list[int]]:
@@ -19,7 +24,7 @@ def lane_map(
     """
     width = shape[-1]
     lead = [1] * (len(shape) - 2)
-    group = unit or max(1, (16 if lanes >= 16 else 32) // bits)
+    group = unit or group_of(bits, lanes)
     if len(shape) == 1:
         return [lanes], [1]
     if packed > 1 and width % lanes == 0:

@@ -17,7 +17,7 @@ and covers 256 rows from 256*pid0 and ``32*trips`` columns from 0 over the loop.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -392,26 +392,26 @@ class AccessAnalysis:
         return self.scalars.unknown(tile).atoms
 
     def _sizes(self, origin: xetile.InitTileOp, rank: int) -> tuple[Expr, ...]:
-        if origin.mixed_sizes:
-            sizes = [self.expr(v) for v in origin.mixed_sizes]
-        else:
-            assert isinstance(origin.source.type, MemRefType)
-            sizes = [
-                self.scalars.extent(origin.source, d)
-                for d in range(origin.source.type.get_num_dims())
-            ]
-        return (Expr.of(1),) * (rank - len(sizes)) + tuple(sizes)
+        return self._numbers(origin, origin.mixed_sizes, self.scalars.extent, 1, rank)
 
     def _strides(self, origin: xetile.InitTileOp, rank: int) -> tuple[Expr, ...]:
-        if origin.mixed_strides:
-            strides = [self.expr(v) for v in origin.mixed_strides]
-        else:
+        return self._numbers(origin, origin.mixed_strides, self.scalars.stride, 0, rank)
+
+    def _numbers(
+        self,
+        origin: xetile.InitTileOp,
+        given: Sequence[SSAValue | int],
+        of_array: Callable[[SSAValue, int], Expr],
+        outer: int,
+        rank: int,
+    ) -> tuple[Expr, ...]:
+        """A number for each of `rank` dimensions: those given, else the array's; `outer` in front of them."""
+        found = [self.expr(v) for v in given]
+        if not found:
             assert isinstance(origin.source.type, MemRefType)
-            strides = [
-                self.scalars.stride(origin.source, d)
-                for d in range(origin.source.type.get_num_dims())
-            ]
-        return (Expr.of(0),) * (rank - len(strides)) + tuple(strides)
+            dims = range(origin.source.type.get_num_dims())
+            found = [of_array(origin.source, d) for d in dims]
+        return (Expr.of(outer),) * (rank - len(found)) + tuple(found)
 
 
 def _box_of_both(a: Access, b: Access, dim: int) -> tuple[Expr, int] | None:

@@ -18,6 +18,7 @@ from tilewright.dialects.upstream.arith import element_bits
 from tilewright.dialects.xegpu.attrs import BlockTensorDescAttr
 from tilewright.dialects.xegpu.types import TensorDescType
 from tilewright.dialects.xetile.assembly import Index, split_indices
+from tilewright.layout.blocks import group_of
 from tilewright.passes.xegpu import row_access
 from tilewright.passes.xegpu.block_messages import (
     SCATTERED,
@@ -32,7 +33,6 @@ from tilewright.passes.xegpu.block_messages import (
 from tilewright.passes.xegpu.inst_fragments import Fragments, Shape, grid_of, rule, starts
 from tilewright.passes.xegpu.lane_layouts import (
     default_fragment,
-    group_of,
     lane_attribute,
     power_of_two,
 )

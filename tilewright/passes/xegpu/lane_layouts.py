@@ -8,7 +8,7 @@ from math import gcd
 
 from tilewright import layout as ly
 from tilewright.dialects.xegpu.layouts import LayoutAttr, Ownership, SliceAttr
-from tilewright.layout.blocks import lane_distribution
+from tilewright.layout.blocks import group_of, lane_distribution
 
 Shape = tuple[int, ...]
 
@@ -19,11 +19,6 @@ def power_of_two(number: int, most: int) -> int:
     while part > most:
         part //= 2
     return part
-
-
-def group_of(bits: int, lanes: int) -> int:
-    """Elements that a lane holds side by side: 16 bits with 16 lanes, 32 with 8."""
-    return max(1, (16 if lanes >= 16 else 32) // bits)
 
 
 def default_fragment(shape: Shape, bits: int, lanes: int) -> Shape:

@@ -13,12 +13,13 @@ from xdsl.dialects.builtin import IndexType, IntegerAttr
 from xdsl.ir import Block, Operation, SSAValue
 
 from tilewright import layout as ly
+from tilewright.dialects.folding import Folding, Kind
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.layout import Distribution, Layout
 from tilewright.passes.xegpu import layout_text as own
 
 
-class SubgroupIds:
+class SubgroupIds(Folding):
     """Emits index arithmetic at the head of one block; `first` is the subgroup that counts as number 0."""
 
     def __init__(self, first: int = 0) -> None:
@@ -31,10 +32,11 @@ class SubgroupIds:
         self.block, self.last = block, None
         self.known = {}
 
-    def _emit(self, key: object, make: type[Operation], *operands: SSAValue) -> SSAValue:
-        if key not in self.known:
-            self.known[key] = self._insert(make(*operands))
-        return self.known[key]
+    def combined(self, kind: Kind | type[arith.AndIOp], x: Index, y: Index) -> SSAValue:
+        a, b = self.value(x), self.value(y)
+        if (kind, a, b) not in self.known:
+            self.known[kind, a, b] = self._insert(kind(a, b))
+        return self.known[kind, a, b]
 
     def _insert(self, op: Operation) -> SSAValue:
         assert self.block is not None
@@ -57,6 +59,9 @@ class SubgroupIds:
             self.known[key] = new
         return self.known[key]
 
+    def value(self, number: Index) -> SSAValue:
+        return self.constant(number) if isinstance(number, int) else number
+
     def linear(self) -> SSAValue:
         """gpu.subgroup_id, counted from the first."""
         if "id" not in self.known:
@@ -67,14 +72,10 @@ class SubgroupIds:
                 self.known["id"] = number
         return self.known["id"]
 
-    def digit(self, weight: int, size: int, subgroups: int) -> SSAValue:
+    def digit(self, weight: int, size: int, subgroups: int) -> Index:
         """(id // weight) % size."""
-        value = self.linear()
-        if weight > 1:
-            value = self._emit(("div", weight), arith.DivUIOp, self.linear(), self.constant(weight))
-        if weight * size < subgroups:
-            value = self._emit(("rem", weight, size), arith.RemUIOp, value, self.constant(size))
-        return value
+        value = self.divided(self.linear(), weight)
+        return self.rest(value, size) if weight * size < subgroups else value
 
     def starts(self, d: Distribution, shape: tuple[int, ...]) -> list[tuple[Index, ...]]:
         """The start of every fragment of `shape`, row-major over rounds; numbers where they are the same
@@ -92,7 +93,7 @@ class SubgroupIds:
             rounds = max(1, extent // (groups * size))
             first = self._first(d, field, owners, size)
             step = groups * size
-            along.append([self._plus(first, r * step) for r in range(rounds)])
+            along.append([self.plus(first, r * step) for r in range(rounds)])
         return list(product(*along))
 
     def _first(self, d: Distribution, field: int, owners: int, size: int) -> Index:
@@ -105,22 +106,7 @@ class SubgroupIds:
             if dim == field:
                 break
             weight *= d.sg_layout[dim]
-        digit = self.digit(weight, owners, d.subgroups)
-        if size == 1:
-            return digit
-        return self._emit(
-            ("times", weight, owners, d.subgroups, size),
-            arith.MuliOp,
-            digit,
-            self.constant(size),
-        )
-
-    def _plus(self, value: Index, number: int) -> Index:
-        if isinstance(value, int):
-            return value + number
-        if number == 0:
-            return value
-        return self._emit(("plus", value, number), arith.AddiOp, value, self.constant(number))
+        return self.times(self.digit(weight, owners, d.subgroups), size)
 
     def first_replica(self, layout: Layout, subgroups: int) -> SSAValue | None:
         """Whether this subgroup is the first of those that own the same; None where it always is."""
@@ -128,15 +114,11 @@ class SubgroupIds:
         for digit in layout.on(ly.Axis.SUBGROUP):
             if digit.dim is not None:
                 continue
-            value = self.digit(digit.weight, digit.size, subgroups)
+            value = self.value(self.digit(digit.weight, digit.size, subgroups))
             key = ("first", digit.weight, digit.size)
             if key not in self.known:
                 zero = self.constant(0)
                 self.known[key] = self._insert(arith.CmpiOp(value, zero, "eq"))
             here = self.known[key]
-            condition = (
-                here
-                if condition is None
-                else self._emit(("and", condition, here), arith.AndIOp, condition, here)
-            )
+            condition = here if condition is None else self.combined(arith.AndIOp, condition, here)
         return condition

@@ -26,6 +26,7 @@ from xdsl.ir import Operation, SSAValue
 from tilewright.diagnostics import UnsupportedError
 from tilewright.dialects import mach, xegpu
 from tilewright.dialects.xegpu import elements
+from tilewright.layout.blocks import group_of
 from tilewright.passes.xegpu.block_messages import ROW
 from tilewright.passes.xegpu.row_access import whole_units
 from tilewright.targets.xe.building import LaneBuilder, Private, bits_of
@@ -108,8 +109,7 @@ def _candidates(
     """Ways to move a block: whole, as blocks side by side, as columns, as bands of rows."""
     choices = [[(form, 0, 0)]]
     span = form.columns * form.count
-    group = max(1, (16 if lanes >= 16 else 32) // form.bits)
-    step = lanes * group if form.kind != "vnni" else lanes
+    step = lanes * group_of(form.bits, lanes) if form.kind != "vnni" else lanes
     if (
         form.kind in ("load", "vnni", "prefetch")
         and form.columns % step == 0

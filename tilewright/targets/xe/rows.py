@@ -16,6 +16,7 @@ from xdsl.dialects.builtin import VectorType
 from xdsl.ir import SSAValue
 
 from tilewright.dialects import mach, xegpu
+from tilewright.layout.blocks import group_of
 from tilewright.passes.xegpu.block_messages import ROW
 from tilewright.targets.xe.building import (
     GLOBAL,
@@ -60,10 +61,8 @@ def store(s: Context, op: xegpu.StoreNdOp) -> None:
 def _form(s: Context, op: xegpu.LoadNdOp | xegpu.StoreNdOp, kind: VectorType) -> RowMessage:
     bits, count = bits_of(kind.element_type), kind.element_count()
     width = op.tdesc.get_shape()[-1]
-    word = 1
-    if len(op.tdesc.get_shape()) > 1:
-        group = (16 if s.lanes >= 16 else 32) // bits
-        word = group if group > 1 and width % (s.lanes * group) == 0 else 1
+    word = group_of(bits, s.lanes) if len(op.tdesc.get_shape()) > 1 else 1
+    word = word if width % (s.lanes * word) == 0 else 1
     base = s.surface(op.operands[op.tdesc_operand]).base
     form = RowMessage(
         "load" if isinstance(op, xegpu.LoadNdOp) else "store",
