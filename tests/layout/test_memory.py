@@ -80,6 +80,20 @@ def test_contiguous_run_sees_alignment():
     assert memory.contiguous_run(fragment, ly.strided([8, 64], [68, 1])) == 4
 
 
+def test_run_along_a_dimension_ends_with_its_row():
+    """Registers 2 columns, 4 rows, 2 columns more: neighbours along rows come in twos, along columns they do not."""
+    digits = [(2, 1, 1), (4, 0, 1), (2, 1, 2)]
+    fragment = ly.Layout.of([4, 4], ly.number(ly.Axis.REGISTER, digits))
+    assert [memory.run_along(fragment, dim) for dim in (0, 1, -1)] == [1, 2, 2]
+    turned = fragment.permuted((1, 0))
+    assert [memory.run_along(turned, dim) for dim in (0, 1)] == [2, 1]
+    # A lane that begins in the middle of a pair has no aligned pair.
+    apart = ly.layout(lane_layout=[1, 2], lane_data=[1, 3]).over([1, 6])
+    assert memory.run_along(apart, 1) == 1
+    whole = ly.Layout.of([2, 4], ly.number(ly.Axis.REGISTER, [(4, 1, 1), (2, 0, 1)]))
+    assert memory.run_along(whole, 1) == 4
+
+
 def test_bank_conflicts_of_columns():
     columns = ly.layout(lane_layout=[32, 1], lane_data=[1, 1]).over([32, 32])
     assert memory.bank_conflicts(columns, ly.row_major([32, 32]), 4) == 32

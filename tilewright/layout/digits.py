@@ -187,6 +187,16 @@ class Layout:
                 coords[d.dim][...] += (index[d.axis] // d.weight) % d.size * d.stride
         return coords
 
+    @cached_property
+    def lane_starts(self) -> tuple[Index, ...]:
+        """Tile coordinates of each lane's register 0, one array [lanes] per dimension."""
+        return self.at(lane=np.arange(self.lanes))
+
+    @cached_property
+    def register_steps(self) -> tuple[Index, ...]:
+        """What each register adds to the coordinates of register 0, one array [registers] per dimension."""
+        return self.at(register=np.arange(self.registers))
+
     def coords(self, subgroup: int) -> tuple[Index, ...]:
         """Index arrays [lanes, registers] of what one subgroup holds: ``tile[layout.coords(s)]``."""
         return self.at(subgroup, np.arange(self.lanes)[:, None], np.arange(self.registers))

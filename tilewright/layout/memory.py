@@ -17,6 +17,9 @@ from tilewright.layout.digits import (
     row_strides,
 )
 
+_FAR = 1 << 24
+"""Between rows that are no neighbours: a multiple of every run, and more than an extent."""
+
 
 def strided(shape: Sequence[int], strides: Sequence[int], swizzle: Swizzle | None = None) -> Layout:
     """An array of ``shape``: element ``i`` of a dimension at ``i * stride``; strides in elements, padding allowed.
@@ -83,6 +86,16 @@ def contiguous_run(fragment: Layout, memory: Layout) -> int:
     addresses. Both layouts must have the same shape.
     """
     return run_of(memory.address(*fragment.table()).reshape(-1, fragment.registers))
+
+
+def run_along(fragment: Layout, dim: int) -> int:
+    """The same of neighbours along one dimension, wherever its rows lie."""
+    steps, far = [1] * fragment.rank, _FAR
+    for d, extent in enumerate(fragment.shape):
+        if d != dim % fragment.rank:
+            steps[d] = far
+            far *= extent
+    return contiguous_run(fragment, strided(fragment.shape, steps))
 
 
 def run_of(addresses: np.ndarray) -> int:

@@ -198,7 +198,7 @@ def reduce(source: Layout, dim: int, size: int | None = None) -> Reduction:
     """Plan of a reduction of runs of ``size`` elements (default all) along ``dim``; rank is kept."""
     run = source.shape[dim] if size is None else size
     result = source.contracted(dim, run)
-    coords = source.at(register=np.arange(source.registers))
+    coords = source.register_steps
     reduced = tuple(c // run if d == dim else c for d, c in enumerate(coords))
     inner = [split_at(d, run)[0] for d in source.digits if d.dim == dim]
     parts = [d for d in inner if d is not None]

@@ -129,8 +129,7 @@ def element_places(
     """
     rank, block_rank = len(surface.sizes), len(op.tdesc.get_shape())
     offsets = block_offsets(d, op, rank)
-    lane = [x.astype(int) for x in layout.at(lane=np.arange(d.lanes))]
-    register = [x.astype(int) for x in layout.at(register=np.arange(layout.registers))]
+    lane, register = layout.lane_starts, layout.register_steps
     lead = rank - block_rank
     # What is the same for all lanes is added first: it stays in scalar registers, one part is the lane's.
     start: Index = 0

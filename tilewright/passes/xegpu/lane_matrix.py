@@ -6,7 +6,6 @@ run along a row, or, where the matrix lies column by column (xegpu-slm-layout), 
 
 from __future__ import annotations
 
-import numpy as np
 from xdsl.dialects.builtin import (
     VectorType,
 )
@@ -16,6 +15,7 @@ from tilewright import layout as ly
 from tilewright.dialects import xegpu
 from tilewright.dialects.upstream.arith import element_bits
 from tilewright.dialects.xetile.assembly import Index
+from tilewright.layout.memory import run_along
 from tilewright.passes.integers import is_multiple
 from tilewright.passes.xegpu.lane_fragments import LaneFragment, Register, element_of
 from tilewright.passes.xegpu.lane_scatter import alone
@@ -25,7 +25,6 @@ from tilewright.passes.xegpu.slm_layout import (
     column_run,
     is_panel,
     message_rows,
-    row_run,
 )
 
 # --- Shared matrices ---------------------------------------------------------------------------------
@@ -39,8 +38,7 @@ def matrix_places(
     given = op.mixed_offsets
     offsets: list[Index] = [d.env[v] if isinstance(v, SSAValue) else v for v in given]
     lead = len(offsets) - layout.rank
-    lane = layout.at(lane=np.arange(d.lanes))
-    register = layout.at(register=np.arange(layout.registers))
+    lane, register = layout.lane_starts, layout.register_steps
     firsts: list[Index] = [
         offset if n < lead else d.plus(offset, d.index_table([int(x) for x in lane[n - lead]]))
         for n, offset in enumerate(offsets)
@@ -54,7 +52,7 @@ def matrix_places(
     ]
     bits = element_bits(desc.element_type)
     block = desc.block
-    size = min(row_run(layout), ACCESS_BITS // bits) if desc.stride[-1] == 1 else 1
+    size = min(run_along(layout, -1), ACCESS_BITS // bits) if desc.stride[-1] == 1 else 1
     while size > 1:
         rows = all(s % size == 0 for s in desc.stride[:-1])
         if is_multiple(given[-1], size) and rows and not (block and block[-1] % size):
@@ -89,7 +87,7 @@ def column_places(
     if size < 2:
         return None
     offsets: list[Index] = [d.env[v] if isinstance(v, SSAValue) else v for v in given]
-    rows, columns = layout.at(register=np.arange(layout.registers))
+    rows, columns = layout.register_steps
     places = [
         [d.plus(offsets[0], int(row)), d.plus(offsets[1], int(column))]
         for row, column in zip(rows, columns, strict=True)

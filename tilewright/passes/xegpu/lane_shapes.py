@@ -24,6 +24,7 @@ from tilewright.dialects.movement import (
     static_position,
 )
 from tilewright.dialects.upstream import vector as more
+from tilewright.layout.memory import run_along
 from tilewright.passes.xegpu.lane_fragments import (
     Coords,
     Free,
@@ -158,20 +159,11 @@ def bitcast(d: LaneProgram, op: vector.BitcastOp) -> None:
     except ly.LayoutError:
         layout = None
     factor = held.layout.shape[-1] // shape_of(op.result)[-1]
-    if layout is None or (factor > 1 and not _in_runs(held.layout, factor)):
+    if layout is None or (factor > 1 and run_along(held.layout, -1) % factor):
         layout = natural(shape_of(op.result), 32, d.lanes)
         held = d.converted(held, operand_layout(op, layout))
     made = d.add(vector.BitcastOp(d.pick(held.registers), d.typed(op.result, layout)))
     d.give_vector(op.result, made, layout)
-
-
-def _in_runs(layout: ly.Layout, factor: int) -> bool:
-    """Are the parts of one wide element, neighbours in the last dimension, consecutive registers?"""
-    at = layout.at(register=np.arange(layout.registers))
-    groups = at[-1].reshape(-1, factor) if layout.registers % factor == 0 else None
-    return groups is not None and bool(
-        (groups == groups[:, :1] + np.arange(factor)).all() and (groups[:, 0] % factor == 0).all()
-    )
 
 
 @rule("xegpu.convert_layout")

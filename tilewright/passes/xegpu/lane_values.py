@@ -99,8 +99,8 @@ def coordinate(d: LaneProgram, layout: ly.Layout, dim: int, kind: VectorType[Any
     found = d.known(key)
     if found is not None:
         return found
-    lane = layout.at(lane=np.arange(d.lanes))[dim]
-    register = layout.at(register=np.arange(layout.registers))[dim]
+    lane = layout.lane_starts[dim]
+    register = layout.register_steps[dim]
     steps = d.constant(dense(kind, [int(r) for r in register]))
     base = d.table([int(x) for x in lane])
     if kind.element_type != base.type:

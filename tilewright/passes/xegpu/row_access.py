@@ -29,7 +29,7 @@ from tilewright.passes.xegpu.facts import row_alignment
 from tilewright.uarch.xe import XeMachine
 
 Kind = Literal["row", "lane"]
-Ints = NDArray[np.int64]
+Ints = NDArray[np.intp]
 
 
 @dataclass(frozen=True)
@@ -118,19 +118,12 @@ def best(q: Question) -> RowPlan:
     return min(found, key=lambda plan: plan.cost)
 
 
-def _tables(layout: ly.Layout) -> tuple[list[Ints], list[Ints]]:
-    """Coordinates of lanes and of registers."""
-    lane = [np.asarray(x, np.int64) for x in layout.at(lane=np.arange(layout.lanes))]
-    register = [np.asarray(x, np.int64) for x in layout.at(register=np.arange(layout.registers))]
-    return lane, register
-
-
 # --- Rows of the subgroup ----------------------------------------------------------------------------------
 
 
 def rows(q: Question) -> RowPlan | None:
     """1-D block messages for all registers; None where lanes do not own rows so, or rows are not aligned."""
-    lane, register = _tables(q.layout)
+    lane, register = q.layout.lane_starts, q.layout.register_steps
     if not q.contiguous or q.bits % 8 or any(x.any() for x in lane[:-1]):
         return None
     word = int(lane[-1][1]) if q.lanes > 1 else 1
@@ -222,7 +215,7 @@ def _cost(q: Question, runs: Sequence[RowAccess], message: int, most: int) -> in
 
 def vectors(q: Question) -> RowPlan:
     """Accesses of single lanes, as wide as alignment and table allow; single elements always do."""
-    lane, register = _tables(q.layout)
+    lane, register = q.layout.lane_starts, q.layout.register_steps
     runs: list[RowAccess] = []
     for row, at in _by_row(register).items():
         n = 0

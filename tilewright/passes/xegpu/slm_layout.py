@@ -36,6 +36,7 @@ from tilewright.dialects.movement import is_vector, shape_of
 from tilewright.dialects.upstream.arith import element_bits
 from tilewright.dialects.upstream.gpu.memory import is_shared
 from tilewright.dialects.xegpu.types import MemDescType
+from tilewright.layout.memory import run_along
 from tilewright.passes.emit import Before
 from tilewright.passes.integers import is_multiple
 from tilewright.passes.xegpu.ownership import OwnershipAnalysis
@@ -132,7 +133,7 @@ def _panel(
             if not is_multiple(down, 2) or not is_multiple(across, lanes):
                 return None
             ways.add("subgroup")
-        elif is_multiple(across, lanes) and row_run(layout) * bits >= 32:
+        elif is_multiple(across, lanes) and run_along(layout, -1) * bits >= 32:
             ways.add("lane")
         else:
             return None
@@ -155,40 +156,11 @@ def message_rows(xe: XeMachine, access: xegpu.MatrixAccess, most: int) -> int:
     return max(fits, default=0)
 
 
-def row_run(layout: ly.Layout) -> int:
-    """Registers that hold consecutive columns of a row, from a multiple of their number on."""
-    lane = layout.at(lane=np.arange(layout.lanes))[-1]
-    *rows, columns = layout.at(register=np.arange(layout.registers))
-    run = 1
-    while layout.registers % (2 * run) == 0:
-        wide = 2 * run
-        groups = columns.reshape(-1, wide)
-        together = (groups == groups[:, :1] + np.arange(wide)).all()
-        beside = all((x.reshape(-1, wide) == x.reshape(-1, wide)[:, :1]).all() for x in rows)
-        if not together or not beside or (groups[:, 0] % wide).any() or (lane % wide).any():
-            break
-        run = wide
-    return run
-
-
 def column_run(layout: ly.Layout, lanes: int) -> int:
     """Registers that hold consecutive rows, where every lane has one column at a time; 1 where not."""
     if layout.rank != 2 or layout.lanes != lanes:
         return 1
-    row, column = layout.at(lane=np.arange(lanes))
-    if row.any() or (column != np.arange(lanes)).any():
+    row, column = layout.lane_starts
+    if row.any() or (column != np.arange(lanes)).any() or (layout.register_steps[1] % lanes).any():
         return 1
-    rows, columns = layout.at(register=np.arange(layout.registers))
-    if columns.size and (columns % lanes).any():
-        return 1
-    run = 1
-    while layout.registers % (2 * run) == 0:
-        wide = 2 * run
-        groups, beside = rows.reshape(-1, wide), columns.reshape(-1, wide)
-        together = (groups == groups[:, :1] + np.arange(wide)).all() and not (
-            groups[:, 0] % wide
-        ).any()
-        if not together or (beside != beside[:, :1]).any():
-            break
-        run = wide
-    return run
+    return run_along(layout, 0)

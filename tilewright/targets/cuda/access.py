@@ -132,7 +132,7 @@ def chunks(d: Distributor, tile: Tile, layout: Layout, facts: TileFacts, width: 
     size = itemsize(tile.element)
     boxes = Boxes(d, layout, tile, facts)
     starts = d.coordinates(layout)
-    at = [c[::width] for c in d.registers_at(layout)]
+    at = [c[::width] for c in layout.register_steps]
     pointer = tile.pointer
     # What all threads share first, then the thread's part, then constants.
     for offset, stride in zip(tile.offsets, tile.strides, strict=True):

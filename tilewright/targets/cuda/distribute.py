@@ -24,7 +24,7 @@ module that holds it is imported in `pipeline.py`:
   with an assigned layout (`d.assigned(v)`) is converted to it.
 - `d.convert(fragment, layout)` moves registers, shuffles lanes, or goes through shared memory.
 - `d.thread`, `d.lane`, `d.warp` (index values); `d.coordinates(layout)` are the tile coordinates of a
-  thread's register 0; register r adds the constants of `layout.at(register=r)`.
+  thread's register 0; register r adds the constants of `layout.register_steps`.
 - `d.shared.allocate(bytes, align)` gives an offset in shared memory, `d.shared_pointer(offset)` its
   address; `d.shared.release` lets later ops have it again.
 - Before an access to memory that other threads may touch, `d.hazards.read(d, what)` or `.write`
@@ -404,10 +404,6 @@ class Distributor:
     def coordinates(self, layout: Layout) -> list[Idx]:
         """Tile coordinates of this thread's register 0, one per dimension (never negative)."""
         return [self.from_thread(t) for t in thread_coordinates(layout, self.team.warps)]
-
-    def registers_at(self, layout: Layout) -> list[Table]:
-        """What each register adds to the coordinates of register 0, one array per dimension."""
-        return list(layout.at(register=np.arange(layout.registers)))
 
     def first_replica(self, layout: Layout) -> SSAValue | None:
         """i1: of all threads that hold the same elements this is the first; None if it is alone."""

@@ -50,7 +50,7 @@ def _copy(d: Distributor, value: SSAValue, to: st.StagedTile, runs: SSAValue | N
     rest = b.minus(b.minus(tile.extents[dim], tile.offsets[dim]), d.coordinates(layout)[dim])
     memory = addresses(layout, st.memory_of(to.attr), size)
     targets = pointers_of(d, memory, _base(d, to))
-    constants = d.registers_at(layout)[dim][::width]
+    constants = layout.register_steps[dim][::width]
     full, none = b.constant(i32, COPY_BYTES), b.constant(i32, 0)
     partial: dict[int, SSAValue] = {}
     chunks = ac.chunks(d, tile, layout, facts, width)

@@ -120,7 +120,7 @@ def mask(d: Distributor, op: Operation, layout: Layout) -> SSAValue:
     bounds: list[Idx] = [*fixed, *(d.idx(v) for v in op.operands)]
     made: SSAValue | None = None
     for x, constants, bound in zip(
-        d.coordinates(layout), d.registers_at(layout), bounds, strict=True
+        d.coordinates(layout), layout.register_steps, bounds, strict=True
     ):
         made = d.b.both(made, _compared(d, constants, 2, d.b.minus(bound, x)))
     assert made is not None

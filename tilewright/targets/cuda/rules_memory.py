@@ -201,7 +201,7 @@ def prefetch(d: Distributor, op: xt.PrefetchTileOp) -> None:
     shape[fast] = -(-shape[fast] // per_line)
     layout = bl.blocked((shape[0], shape[1]), fast, 1, d.team.warps)
     starts = d.coordinates(layout)
-    at = d.registers_at(layout)
+    at = layout.register_steps
     first = d.first_replica(layout)
     for r in range(layout.registers):
         place = [b.plus(starts[i], int(at[i][r])) for i in range(2)]

@@ -110,7 +110,7 @@ def _even(change: Change, op: Operation, layout: Layout) -> Layout | None:
 def registers(op: Operation, layout: Layout, held: Layout, result: int = 0) -> list[int]:
     """The register that each of a result's in `layout` copies, of operands in `held` that keep elements in place; those
     of the first operand come first."""
-    coords = layout.at(register=np.arange(layout.registers))
+    coords = layout.register_steps
     operand, number = np.divmod(numbered(op)[result][coords], held.size)
     found = held.index(ly.Axis.REGISTER, np.unravel_index(number, held.shape))
     return [int(r) for r in operand * held.registers + found]
@@ -119,9 +119,7 @@ def registers(op: Operation, layout: Layout, held: Layout, result: int = 0) -> l
 def same_elements(have: Layout, want: Layout, at: Sequence[int] = (0, 0)) -> list[int]:
     """The registers of `have` in the order of `want`, whose lanes and warps hold the same; `at`: where of `have` the
     first element of `want` is."""
-    coords = [
-        x + start for x, start in zip(want.at(register=np.arange(want.registers)), at, strict=False)
-    ]
+    coords = [x + start for x, start in zip(want.register_steps, at, strict=False)]
     return [int(r) for r in have.index(ly.Axis.REGISTER, coords)]
 
 

@@ -353,7 +353,7 @@ def by_elements(d: Distributor, op: xt.TileMmaOp, plan: ProductPlan) -> None:
     wide = VectorType(compute, [plan.c.registers])
     total = _extended(b, start, wide, True)
     rows, cols = plan.c.contracted(1), plan.c.contracted(0)
-    coords = plan.c.at(register=np.arange(plan.c.registers))
+    coords = plan.c.register_steps
     zero = np.zeros_like(coords[0])
     pick_a = [int(r) for r in rows.index(Axis.REGISTER, (coords[0], zero))]
     pick_b = [int(r) for r in cols.index(Axis.REGISTER, (zero, coords[1]))]
@@ -403,7 +403,7 @@ def _store_part(
         width = gcd(run, gcd(max(1, ROW_BYTES // size), to.step))
         if dim == 1:
             width = gcd(width, gcd(first or width, count))
-    starts, constants = d.coordinates(layout), d.registers_at(layout)
+    starts, constants = d.coordinates(layout), layout.register_steps
     table = layout.table()[dim].reshape(-1, layout.registers)
     pointer = d.shared_pointer(
         b.plus(
@@ -454,7 +454,7 @@ def _column(
     step, other = (rows.step, 1) if k_is_row else (1, rows.step)
     dim = 1 if k_is_row else 0
     start = d.coordinates(layout)[dim]
-    constants = d.registers_at(layout)[dim]
+    constants = layout.register_steps[dim]
     pointer = d.shared_pointer(
         b.plus(b.plus(b.times(k, step * size), b.times(start, other * size)), rows.offset)
     )

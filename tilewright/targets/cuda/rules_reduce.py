@@ -103,7 +103,7 @@ def reduce_dimension(
         return result
     source, target = across_warps(fragment.layout, plan.result, plan.subgroup)
     spread = through_shared(d, Fragment(value, source), target)
-    coords = target.at(register=np.arange(target.registers))
+    coords = target.register_steps
     fold = plan.result.index(Axis.REGISTER, coords[1:])
     return Fragment(fold_registers(d, spread.value, kind, fold, plan.result.registers), plan.result)
 

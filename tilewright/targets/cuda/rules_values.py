@@ -65,7 +65,7 @@ def linear_index(d: Distributor, layout: Layout) -> tuple[Idx, np.ndarray]:
     b = d.b
     thread: int | SSAValue = 0
     constants = np.zeros(layout.registers, np.int64)
-    for x, c, w in zip(d.coordinates(layout), d.registers_at(layout), weights, strict=True):
+    for x, c, w in zip(d.coordinates(layout), layout.register_steps, weights, strict=True):
         thread = b.plus(thread, b.times(x, w))
         constants += c * w
     return thread, constants
