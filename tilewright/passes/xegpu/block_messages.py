@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
+from typing import Protocol
 
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import (
@@ -21,13 +22,15 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
 from tilewright import layout as ly
+from tilewright.diagnostics import TilewrightError
 from tilewright.dialects import xegpu
 from tilewright.dialects.upstream.arith import constant, element_bits
 from tilewright.dialects.upstream.memref import TransposeOp as MemRefTransposeOp
-from tilewright.dialects.upstream.strided import static_strides
+from tilewright.dialects.upstream.strided import Metadata, static_strides
 from tilewright.dialects.xegpu.attrs import MemorySpace
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.layout.blocks import lane_distribution
+from tilewright.passes.emit import Before
 from tilewright.passes.integers import bounds, divisor
 from tilewright.passes.memory_objects import memory_root, promised
 from tilewright.uarch.xe import XeMachine
@@ -124,16 +127,41 @@ def _divisors(number: int) -> list[int]:
 # --- Surfaces ----------------------------------------------------------------------------------------
 
 
-def created(tdesc: SSAValue) -> xegpu.CreateNdDescOp | None:
-    """The op that made a descriptor; None where it is carried by a loop or an if."""
-    owner = tdesc.owner
+class Refuses(Protocol):
+    """What builds ops for one op, and says why it has no form."""
+
+    def refuse(self, why: str, hint: str | None = None) -> TilewrightError: ...
+
+
+def created(op: xegpu.BlockAccess) -> xegpu.CreateNdDescOp | None:
+    """The op that made the descriptor of an access; None where it is carried by a loop or an if."""
+    owner = op.operands[op.tdesc_operand].owner
     return owner if isinstance(owner, xegpu.CreateNdDescOp) else None
+
+
+def base_of(at: Refuses, op: xegpu.BlockAccess) -> xegpu.CreateNdDescOp:
+    """The same; refused where it is carried."""
+    if (made := created(op)) is None:
+        raise at.refuse(
+            "the descriptor is carried by a loop or an if, so that its base is not known",
+            "run xegpu-upgrade first",
+        )
+    return made
+
+
+def base_matrix(at: Before, made: xegpu.CreateNdDescOp) -> tuple[list[Index], list[Index]]:
+    """Extents and strides of a base as far as they are stated, in elements: numbers, or values that are made."""
+    sizes, strides = made.mixed_shape, made.mixed_strides
+    if isinstance(made.source.type, MemRefType):
+        found = Metadata(made.source, at.insert)
+        return sizes or found.sizes, strides or found.strides
+    return sizes, strides
 
 
 def memory_of(op: Operation) -> SSAValue | None:
     """The argument that is the array of an access; None for no access, and where it is not known."""
     if isinstance(op, xegpu.BlockAccess):
-        made = created(op.operands[op.tdesc_operand])
+        made = created(op)
         source = None if made is None else made.source
     elif isinstance(op, xegpu.LoadGatherOp | xegpu.StoreScatterOp | xegpu.AtomicRMWOp):
         source = op.source_operand

@@ -90,7 +90,7 @@ def _planned(d: Fragments, op: xegpu.BlockAccess) -> MessagePlan:
     shape = tdesc.get_shape()
     if len(shape) > 2:
         raise d.refuse(f"a block of rank {len(shape)}", "blocks have one or two dimensions")
-    source = created(op.operands[op.tdesc_operand])
+    source = created(op)
     if source is None:
         raise d.refuse("its descriptor is carried by a loop or an if", "run xegpu-upgrade first")
     fault = None if len(shape) < 2 else surface_fault(xe, source)

@@ -30,7 +30,7 @@ def mark(kernel: gpu.FuncOp, xe: XeMachine) -> None:
     for op in kernel.walk():
         if not isinstance(op, xegpu.BlockAccess):
             continue
-        source = created(op.operands[op.tdesc_operand])
+        source = created(op)
         if source is None or len(op.tdesc.get_shape()) < 2:
             continue
         fault = surface_fault(xe, source)

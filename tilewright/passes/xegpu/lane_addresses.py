@@ -35,7 +35,7 @@ from tilewright.dialects.upstream.strided import Metadata
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.passes.emit import zero_of
 from tilewright.passes.xegpu.block_messages import (
-    created,
+    base_of,
 )
 from tilewright.passes.xegpu.lane_fragments import Register
 from tilewright.passes.xegpu.lanes import LaneProgram
@@ -54,12 +54,7 @@ class RowSurface:
 
 
 def surface_of(d: LaneProgram, op: xegpu.BlockAccess) -> RowSurface:
-    source = created(op.operands[op.tdesc_operand])
-    if source is None:
-        raise d.refuse(
-            "the descriptor is carried by a loop or an if, so that its base is not known",
-            "run xegpu-upgrade first",
-        )
+    source = base_of(d, op)
     sizes, strides = (
         [d.env[v] if isinstance(v, SSAValue) else v for v in given]
         for given in (source.mixed_shape, source.mixed_strides)
@@ -101,8 +96,7 @@ def flattened(
 
 def block_offsets(d: LaneProgram, op: xegpu.BlockAccess, rank: int) -> list[Index]:
     """Where the block begins, one number per dimension of the base."""
-    source = created(op.operands[op.tdesc_operand])
-    assert source is not None
+    source = base_of(d, op)
     total: list[Index] = [0] * rank
     for given in (source.mixed_offsets, op.mixed_offsets or []):
         moved: list[Index] = [d.env[v] if isinstance(v, SSAValue) else v for v in given]

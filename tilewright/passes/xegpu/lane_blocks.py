@@ -65,7 +65,7 @@ def is_scattered(d: LaneProgram, op: xegpu.BlockAccess) -> bool:
         return True
     if len(op.tdesc.get_shape()) < 2:
         return True
-    source = created(op.operands[op.tdesc_operand])
+    source = created(op)
     return source is not None and surface_fault(d.owners.xe, source) is not None
 
 

@@ -49,8 +49,8 @@ from tilewright.dialects.xegpu.elements import Numbers
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.layout.bits import bit_runs, is_sum_of_bits
 from tilewright.passes.emit import Before, element_of, zero_of
-from tilewright.passes.vector_elements import flattened, matrix_of
-from tilewright.passes.xegpu.block_messages import created
+from tilewright.passes.vector_elements import flattened
+from tilewright.passes.xegpu.block_messages import base_matrix, base_of
 
 BOUNDLESS = 2**62
 """The extent of a base of which only the address is known."""
@@ -130,16 +130,9 @@ def _addresses(
 ) -> tuple[SSAValue, Index, list[Index], list[SSAValue | None]]:
     """A base, the distance of neighbours in a row of its matrix, and of each component of a fragment the offset from
     the base and whether it is inside (None: it is)."""
-    made = created(op.operands[op.tdesc_operand])
-    if made is None:
-        raise at.refuse(
-            "the descriptor is carried by a loop or an if, so that its base is not known",
-            "run xegpu-upgrade first",
-        )
-    base, sizes, strides = made.source, made.mixed_shape, made.mixed_strides
+    made = base_of(at, op)
+    base, (sizes, strides) = made.source, base_matrix(at, made)
     if isinstance(base.type, MemRefType):
-        own = matrix_of(at, base)
-        sizes, strides = sizes or own[0], strides or own[1]
         base = flattened(at, base, (sizes, strides))
     sizes, strides = sizes or [BOUNDLESS], strides or [1]
     given = op.mixed_offsets or []

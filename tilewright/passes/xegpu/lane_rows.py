@@ -41,7 +41,14 @@ from tilewright.dialects.xegpu.types import TensorDescType
 from tilewright.dialects.xetile.assembly import Index, split_indices
 from tilewright.passes.integers import bounds, divisor, is_natural
 from tilewright.passes.xegpu import row_access
-from tilewright.passes.xegpu.block_messages import ROW, SCATTERED, created, surface, surface_fault
+from tilewright.passes.xegpu.block_messages import (
+    ROW,
+    SCATTERED,
+    base_of,
+    created,
+    surface,
+    surface_fault,
+)
 from tilewright.passes.xegpu.facts import MOST, inside
 from tilewright.passes.xegpu.lane_addresses import (
     RowSurface,
@@ -134,9 +141,7 @@ def scattered_store(d: LaneProgram, op: xegpu.StoreNdOp) -> None:
 
 
 def _access(d: LaneProgram, op: xegpu.BlockAccess, layout: ly.Layout) -> _Access:
-    base = created(op.operands[op.tdesc_operand])
-    found = surface_of(d, op)
-    assert base is not None
+    base, found = base_of(d, op), surface_of(d, op)
     question = row_access.asked(d.owners.xe, op, base, layout)
     sizes, _ = surface(base)
     whole = gcd(MOST, divisor(sizes[-1])) if sizes and sizes[-1] is not None else 1
@@ -154,8 +159,7 @@ def _full(d: LaneProgram, access: _Access) -> SSAValue | Literal[True] | None:
     op = access.op
     if not op.tdesc.boundary_check:
         return True
-    base = created(op.operands[op.tdesc_operand])
-    assert base is not None
+    base = base_of(d, op)
     sizes, _ = surface(base)
     rank = len(access.surface.sizes)
     shape = access.layout.shape
@@ -322,8 +326,7 @@ def _row(
 ) -> tuple[SSAValue, list[SSAValue], dict[str, Attribute]]:
     """Descriptor of one row, the operands and properties that say where it is."""
     op = access.op
-    base = created(op.operands[op.tdesc_operand])
-    assert base is not None
+    base = base_of(d, op)
     width = len(run.registers) * d.lanes
     shape = (width,) if run.word == 1 else (1, width)
     desc = d.known(("row", base, shape))
@@ -376,7 +379,7 @@ def _over_blocks(op: xegpu.BlockAccess, layout: ly.Layout) -> ly.Layout:
 def _say(d: LaneProgram, op: xegpu.BlockAccess, plan: RowPlan) -> None:
     """A remark where a machine that has block messages cannot use them, or single elements are moved."""
     reason = op.attributes.get(SCATTERED)
-    base = created(op.operands[op.tdesc_operand])
+    base = created(op)
     why = reason.data if isinstance(reason, StringAttr) else None
     if why is None and base is not None and len(op.tdesc.get_shape()) > 1:
         why = surface_fault(d.owners.xe, base)

@@ -126,7 +126,7 @@ def _multiplies(machine: XeMachine, *types: Attribute) -> bool:
 
 def _matrices(op: xegpu.BlockAccess) -> None:
     shape, offsets = op.tdesc.get_shape(), op.mixed_offsets
-    source = created(op.operands[op.tdesc_operand])
+    source = created(op)
     lead = len(shape) - 2
     if source is None or source.has_offsets or offsets is None or prod(shape[:lead]) > MATRICES:
         return

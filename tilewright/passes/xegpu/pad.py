@@ -19,13 +19,12 @@ from collections.abc import Iterator
 from math import prod
 
 from xdsl.dialects import arith, gpu
-from xdsl.dialects.builtin import MemRefType, VectorType
+from xdsl.dialects.builtin import VectorType
 from xdsl.ir import Operation, OpResult, SSAValue
 from xdsl.rewriter import Rewriter
 
 from tilewright.dialects import xegpu
 from tilewright.dialects.upstream.combining import neutral
-from tilewright.dialects.upstream.strided import Metadata
 from tilewright.dialects.upstream.vector import MultiReductionOp
 from tilewright.dialects.xegpu import BlockTensorDescAttr, TensorDescType
 from tilewright.dialects.xegpu.layouts import is_ownership
@@ -34,7 +33,7 @@ from tilewright.passes.axes import Axes, Axis, extents_of, shape_of
 from tilewright.passes.emit import Before, dense, element_of, with_shape
 from tilewright.passes.integers import bounds
 from tilewright.passes.kernel import SUBGROUPS, integer, level_of
-from tilewright.passes.xegpu.block_messages import created
+from tilewright.passes.xegpu.block_messages import base_matrix, created
 from tilewright.passes.xegpu.layout_defaults import LARGE_GRF_SUBGROUPS, VALUE, bytes_of
 from tilewright.passes.xegpu.propagate_subgroup import instruction_of
 from tilewright.uarch.xe import XeMachine
@@ -151,7 +150,7 @@ def _says_who_owns(op: Operation) -> bool:
 def _has_unknown_descriptor(op: Operation) -> bool:
     """Is it an access through a descriptor that is made elsewhere?"""
     if isinstance(op, (xegpu.LoadNdOp, xegpu.StoreNdOp)):
-        return created(op.tensor_desc) is None or op.mixed_offsets is None
+        return created(op) is None or op.mixed_offsets is None
     return False
 
 
@@ -228,11 +227,11 @@ class _Padding:
     def block(self, op: xegpu.LoadNdOp | xegpu.StoreNdOp) -> None:
         """The base matrix ends where the tile did."""
         held = self.held.get(op.value)
-        made = created(op.tensor_desc)
+        made = created(op)
         if held is None or made is None:
             return
         at, offsets = Before(op), op.mixed_offsets or []
-        sizes, strides = _matrix(at, made)
+        sizes, strides = base_matrix(at, made)
         lead = len(sizes) - len(shape_of(op.value) or ())
         offsets = [0] * (len(sizes) - len(offsets)) + offsets
         for dim, n in held.items():
@@ -255,15 +254,6 @@ class _Padding:
 def _is_zero(splat: SSAValue) -> bool:
     assert isinstance(splat, OpResult) and isinstance(splat.op, arith.ConstantOp)
     return not splat.op.value.get_values()[0]  # pyright: ignore
-
-
-def _matrix(at: Before, made: xegpu.CreateNdDescOp) -> tuple[list[Index], list[Index]]:
-    """Extents and strides of a base."""
-    sizes, strides = made.mixed_shape, made.mixed_strides
-    if isinstance(made.source.type, MemRefType):
-        found = Metadata(made.source, at.insert)
-        return sizes or found.sizes, strides or found.strides
-    return sizes, strides
 
 
 def _least(at: Before, size: Index, end: Index) -> Index:

@@ -108,7 +108,7 @@ def offset_parts(op: xegpu.BlockAccess, base: xegpu.CreateNdDescOp) -> list[list
 
 def whole_units(op: xegpu.LoadNdOp, bits: int) -> bool:
     """Is the block known to begin at a whole unit of `bits` bits of a row, as a message that moves units does?"""
-    base = created(op.operands[op.tdesc_operand])
+    base = created(op)
     return base is not None and row_alignment(base, offset_parts(op, base)) * 8 % bits == 0
 
 
