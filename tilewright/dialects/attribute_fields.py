@@ -188,9 +188,12 @@ class FieldsAttr(ParametrizedAttribute):
 
 
 class Angled:
-    """What an `EnumAttribute` prints and reads before its class: `<word>`."""
+    """What an `EnumAttribute` prints and reads before its class, `<word>`; made of a member or its word."""
 
     enum_type: ClassVar[type[StrEnum]]
+
+    def __init__(self, data: StrEnum | str):
+        super().__init__(self.enum_type(data))  # pyright: ignore[reportCallIssue]
 
     @property
     def kind(self) -> str:

@@ -205,6 +205,10 @@ class NewBody:
             )
         return found
 
+    def numbers(self, given: Sequence[Index]) -> list[Index]:
+        """Numbers of the old text as those of the new one."""
+        return [self.same(v) if isinstance(v, SSAValue) else v for v in given]
+
     def keep(self, op: Operation) -> Operation:
         """The same op on the new operands."""
         taken: Sequence[SSAValue] = ()

@@ -61,6 +61,9 @@ Shaped = (VectorType, TensorType)
 PREDICATES = tuple(arith.CMPI_COMPARISON_OPERATIONS)
 """The words of arith.cmpi (eq, .., slt, .., ult, ..), by their numbers."""
 
+SWAPPED = {"slt": "sgt", "sle": "sge", "sgt": "slt", "sge": "sle"}
+"""Of a signed predicate: the one for the operands the other way round."""
+
 WHOLE: Mapping[type[Operation], Callable[[int, int], int]] = {
     arith.AddiOp: operator.add,
     arith.SubiOp: operator.sub,

@@ -70,18 +70,12 @@ class CacheHintAttr(Angled, EnumAttribute[CacheHint]):
 
     name = "xegpu.cache_hint"
 
-    def __init__(self, data: CacheHint | str):
-        super().__init__(CacheHint(data))
-
 
 @irdl_attr_definition
 class MemorySpaceAttr(Angled, EnumAttribute[MemorySpace]):
     """`#xegpu.memory_space<slm>`."""
 
     name = "xegpu.memory_space"
-
-    def __init__(self, data: MemorySpace | str):
-        super().__init__(MemorySpace(data))
 
 
 @irdl_attr_definition
@@ -90,18 +84,12 @@ class FenceScopeAttr(Angled, EnumAttribute[FenceScope]):
 
     name = "xegpu.fence_scope"
 
-    def __init__(self, data: FenceScope | str):
-        super().__init__(FenceScope(data))
-
 
 @irdl_attr_definition
 class FenceOpFlushAttr(Angled, EnumAttribute[FenceOpFlush]):
     """`#xegpu.fence_op_flush<evict>`."""
 
     name = "xegpu.fence_op_flush"
-
-    def __init__(self, data: FenceOpFlush | str):
-        super().__init__(FenceOpFlush(data))
 
 
 def parse_int(parser: AttrParser) -> IntegerAttr:

@@ -243,6 +243,3 @@ class CacheHintAttr(Angled, EnumAttribute[CacheHint]):
     """`#xetile.cache_hint<cached>`; `CacheHintAttr("cached")` in Python."""
 
     name = "xetile.cache_hint"
-
-    def __init__(self, data: CacheHint | str):
-        super().__init__(CacheHint(data))

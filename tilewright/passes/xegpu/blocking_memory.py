@@ -17,7 +17,7 @@ from tilewright.dialects.movement import shape_of
 from tilewright.dialects.upstream.arith import element_bits
 from tilewright.dialects.xegpu.attrs import BlockTensorDescAttr
 from tilewright.dialects.xegpu.types import TensorDescType
-from tilewright.dialects.xetile.assembly import Index, split_indices
+from tilewright.dialects.xetile.assembly import split_indices
 from tilewright.layout.blocks import group_of
 from tilewright.passes.xegpu import row_access
 from tilewright.passes.xegpu.block_messages import (
@@ -257,7 +257,7 @@ def _access(
     given = op.mixed_offsets
     if given is None:
         given = [0] * len(start) if any(start) else []
-    offsets: list[Index] = [d.env[v] if isinstance(v, SSAValue) else v for v in given]
+    offsets = d.numbers(given)
     if offsets:
         lead = len(offsets) - len(start)
         offsets = [o if n < lead else d.plus(o, start[n - lead]) for n, o in enumerate(offsets)]

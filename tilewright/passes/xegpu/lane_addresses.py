@@ -55,10 +55,7 @@ class RowSurface:
 
 def surface_of(d: LaneProgram, op: xegpu.BlockAccess) -> RowSurface:
     source = base_of(d, op)
-    sizes, strides = (
-        [d.env[v] if isinstance(v, SSAValue) else v for v in given]
-        for given in (source.mixed_shape, source.mixed_strides)
-    )
+    sizes, strides = d.numbers(source.mixed_shape), d.numbers(source.mixed_strides)
     base = d.env[source.source]
     if isinstance(base.type, MemRefType):
         found = _metadata(d, base)
@@ -99,7 +96,7 @@ def block_offsets(d: LaneProgram, op: xegpu.BlockAccess, rank: int) -> list[Inde
     source = base_of(d, op)
     total: list[Index] = [0] * rank
     for given in (source.mixed_offsets, op.mixed_offsets or []):
-        moved: list[Index] = [d.env[v] if isinstance(v, SSAValue) else v for v in given]
+        moved = d.numbers(given)
         lead = rank - len(moved)
         for n, v in enumerate(moved):
             total[lead + n] = d.plus(total[lead + n], v)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from xdsl.dialects.builtin import (
     VectorType,
 )
-from xdsl.ir import SSAValue
 
 from tilewright import layout as ly
 from tilewright.dialects import xegpu
@@ -36,7 +35,7 @@ def matrix_places(
     """Offsets of each register's element in its matrix, and how many registers are one access."""
     desc = op.desc
     given = op.mixed_offsets
-    offsets: list[Index] = [d.env[v] if isinstance(v, SSAValue) else v for v in given]
+    offsets = d.numbers(given)
     lead = len(offsets) - layout.rank
     lane, register = layout.lane_starts, layout.register_steps
     firsts: list[Index] = [
@@ -86,7 +85,7 @@ def column_places(
         size //= 2
     if size < 2:
         return None
-    offsets: list[Index] = [d.env[v] if isinstance(v, SSAValue) else v for v in given]
+    offsets = d.numbers(given)
     rows, columns = layout.register_steps
     places = [
         [d.plus(offsets[0], int(row)), d.plus(offsets[1], int(column))]

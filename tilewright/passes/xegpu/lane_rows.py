@@ -340,9 +340,7 @@ def _row(
         )
         desc = d.remember(("row", base, shape), d.add(new))
     rank = len(access.surface.sizes)
-    given: list[Index] = [
-        d.env[v] if isinstance(v, SSAValue) else v for v in op.mixed_offsets or []
-    ]
+    given = d.numbers(op.mixed_offsets or [])
     given = [*[0] * (rank - len(given)), *given]
     lead = rank - len(run.start)
     places = [v if n < lead else d.plus(v, run.start[n - lead]) for n, v in enumerate(given)]

@@ -16,13 +16,10 @@ from xdsl.ir import Operation, OpResult, SSAValue
 from tilewright.codegen.builder import Idx, lane_type
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.upstream import vector as more
-from tilewright.dialects.upstream.arith import PREDICATES, folded
+from tilewright.dialects.upstream.arith import PREDICATES, SWAPPED, folded
 from tilewright.passes.fold_identities import splat
 from tilewright.targets.cpu.evaluate import Evaluator, Position, evaluates, same_along_row
 from tilewright.targets.cpu.memory import element_of, rows_cols
-
-SWAPPED = {"slt": "sgt", "sle": "sge", "sgt": "slt", "sge": "sle"}
-"""Of a signed predicate: the one for the operands the other way round."""
 
 
 @evaluates(arith.CmpiOp)

@@ -19,6 +19,7 @@ from xdsl.ir import Operation, OpResult, SSAValue
 
 from tilewright.codegen.builder import Idx, index
 from tilewright.dialects.movement import ELEMENTS, integers, is_vector, operand_layout
+from tilewright.dialects.upstream.arith import PREDICATES, SWAPPED
 from tilewright.layout import Layout, LayoutError
 from tilewright.targets.cuda.distribute import Distributor, producer
 from tilewright.targets.cuda.ownership import is_even
@@ -28,13 +29,10 @@ from tilewright.targets.cuda.rules_values import elementwise, linear_index
 Positions = tuple[Idx, np.ndarray]
 """A number of the thread, and what each register adds."""
 
-SWAPPED = {2: 4, 3: 5, 4: 2, 5: 3}
-"""Predicates slt, sle, sgt, sge with their sides exchanged."""
-
 
 @producer("arith.cmpi")
 def compare(d: Distributor, op: arith.CmpiOp, layout: Layout) -> SSAValue:
-    how = op.predicate.value.data
+    how = PREDICATES[op.predicate.value.data]
     type = op.lhs.type
     if isinstance(type, VectorType) and isinstance(type.element_type, IndexType) and how in SWAPPED:
         for mine, other, way in ((op.lhs, op.rhs, how), (op.rhs, op.lhs, SWAPPED[how])):
@@ -45,7 +43,7 @@ def compare(d: Distributor, op: arith.CmpiOp, layout: Layout) -> SSAValue:
 
 
 def _against(
-    d: Distributor, mine: Positions, other: SSAValue, way: int, layout: Layout
+    d: Distributor, mine: Positions, other: SSAValue, way: str, layout: Layout
 ) -> SSAValue:
     b = d.b
     thread, constants = mine
@@ -58,7 +56,7 @@ def _against(
     return _compared(d, constants, way, b.value(arith.SubiOp(held, away)))
 
 
-def _compared(d: Distributor, constants: np.ndarray, way: int, bound: Idx) -> SSAValue:
+def _compared(d: Distributor, constants: np.ndarray, way: str, bound: Idx) -> SSAValue:
     """A constant of each register against a number, or a tile of them."""
     b = d.b
     type = VectorType(i32, [len(constants)])
