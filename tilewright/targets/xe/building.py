@@ -5,11 +5,11 @@ An offset, extent or pitch is an `Index`: a Python integer where it is known, el
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import gcd
 
-from xdsl.dialects import arith, memref, vector
+from xdsl.dialects import arith, memref, scf, vector
 from xdsl.dialects.builtin import (
     AnyFloat,
     DenseArrayBase,
@@ -29,7 +29,7 @@ from xdsl.dialects.builtin import (
     i64,
 )
 from xdsl.dialects.llvm import LLVMPointerType
-from xdsl.ir import Attribute, Block, Operation, OpResult, SSAValue
+from xdsl.ir import Attribute, Block, Operation, OpResult, Region, SSAValue
 from xdsl.rewriter import Rewriter
 
 from tilewright.codegen.registers import LANES
@@ -118,6 +118,22 @@ class LaneBuilder(Folding):
     def refuse(self, why: str, hint: str | None = None) -> TilewrightError:
         assert self.op is not None
         return unsupported(self.op, f"{self.op.name}: {why}", hint=hint)
+
+    def choose(
+        self, condition: SSAValue, types: Sequence[Attribute], *ways: Callable[[], object]
+    ) -> SSAValue | None:
+        """A branch: what the first way adds is done where a condition holds, what the second does, elsewhere. Its
+        result, if it has one, is that of the ways."""
+        regions = [Region(Block([scf.YieldOp()])) for _ in ways]
+        branch = self.put(scf.IfOp(condition, types, *regions))
+        outer = self.op
+        for region, way in zip(regions, ways, strict=True):
+            self.op = end = region.block.last_op
+            made = way()
+            if end is not None and isinstance(made, SSAValue):
+                end.operands = [made]
+        self.op = outer
+        return next(iter(branch.results), None)
 
     # Numbers --------------------------------------------------------------------------------------------
 

@@ -12,11 +12,9 @@ the pair of policies.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from xdsl.dialects import arith, scf, vector
+from xdsl.dialects import arith, vector
 from xdsl.dialects.builtin import IndexType, IntegerAttr, IntegerType, MemRefType, VectorType
-from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
+from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright.dialects import mach, xegpu
 from tilewright.dialects.upstream.strided import Metadata
@@ -115,30 +113,21 @@ def store(s: Context, op: xegpu.StoreScatterOp) -> None:
     hints = hints_of(s, op)
     known, word, many = _words(op, kind)
 
-    def write(inner: LaneBuilder) -> None:
+    def write() -> None:
         if hints and base.type == GLOBAL:
-            value = _to_words(inner, op.value, many, word)
-            inner.call(f"xe_lsc_store_{word}b_x{many}{hints.suffix}", [address, value])
+            value = _to_words(b, op.value, many, word)
+            b.call(f"xe_lsc_store_{word}b_x{many}{hints.suffix}", [address, value])
         elif word != bits_of(element_of(kind)):
-            value = _to_words(inner, op.value, many, word)
-            inner.put(mach.StoreOp(value, address, alignment=known))
+            value = _to_words(b, op.value, many, word)
+            b.put(mach.StoreOp(value, address, alignment=known))
         else:
-            inner.put(mach.StoreOp(op.value, address, alignment=known))
+            b.put(mach.StoreOp(op.value, address, alignment=known))
 
     mask = _mask(b, op.mask)
     if is_true(mask):
-        write(b)
-        return
-    block = Block([scf.YieldOp()])
-    b.put(scf.IfOp(mask, [], Region(block)))
-    _inside(b, block, write)
-
-
-def _inside(b: LaneBuilder, block: Block, write: Callable[[LaneBuilder], None]) -> None:
-    """Build before the terminator of `block`."""
-    outer, b.op = b.op, block.last_op
-    write(b)
-    b.op = outer
+        write()
+    else:
+        b.choose(mask, [], write)
 
 
 def _alignment(op: Operation) -> int:
@@ -196,33 +185,24 @@ def atomic_rmw(s: Context, op: xegpu.AtomicRMWOp) -> SSAValue:
     size = bits_of(element) // 8
     scope = "device" if base.type == GLOBAL else "workgroup"
 
-    def rmw(inner: LaneBuilder) -> SSAValue:
+    def rmw() -> SSAValue:
         old = [
-            inner.add(
+            b.add(
                 mach.AtomicRmwOp(
                     op.kind,
-                    inner.component(op.value, i),
-                    inner.address(address, i * size),
+                    b.component(op.value, i),
+                    b.address(address, i * size),
                     ordering="monotonic",
                     scope=scope,
                 )
             )
             for i in range(count_of(kind))
         ]
-        return inner.gathered(old, kind)
+        return b.gathered(old, kind)
 
     mask = _mask(b, op.mask)
     if is_true(mask):
-        return rmw(b)
-    then, otherwise = Block(), Block()
-    done = b.put(scf.IfOp(mask, [kind], Region(then), Region(otherwise)))
-    for block, make in ((then, rmw), (otherwise, lambda inner: inner.zero(kind))):
-        end: Operation = scf.YieldOp()
-        block.add_op(end)
-        outer, b.op = b.op, end
-        value = make(b)
-        block.insert_ops_before([scf.YieldOp(value)], end)
-        end.detach()
-        end.erase()
-        b.op = outer
-    return done.results[0]
+        return rmw()
+    done = b.choose(mask, [kind], rmw, lambda: b.zero(kind))
+    assert done is not None
+    return done
