@@ -188,6 +188,12 @@ def location_of(place: Any) -> Location | None:
     return None
 
 
+def remark_at(place: Any, text: str) -> str:
+    """A remark behind the source location of what it is about, where that is known."""
+    where = location_of(place)
+    return text if where is None else f"{where}: {text}"
+
+
 def callers_of(place: Any) -> list[Location]:
     """The calls through which an inlined op came to stand where it is, innermost first."""
     from xdsl.dialects import builtin

@@ -23,7 +23,7 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Attribute, Operation, SSAValue
 
-from tilewright.diagnostics import UnsupportedError, location_of, unsupported
+from tilewright.diagnostics import UnsupportedError, remark_at, unsupported
 from tilewright.dialects import xegpu
 from tilewright.dialects.movement import shape_of
 from tilewright.dialects.upstream import vector as more
@@ -147,9 +147,8 @@ def _remark(d: Fragments, op: xegpu.DpasOp, dims: tuple[int, int, int]) -> None:
         return
     steps = {"N": (dims[1], instruction.n[0]), "K": (dims[2], instruction.k)}
     odd = [f"{name} = {n} is no multiple of {by}" for name, (n, by) in steps.items() if n % by]
-    where = location_of(op)
     remark = f"{op.name} does not use the machine's dpas: {' and '.join(odd)}"
-    d.remarks.append(remark if where is None else f"{where}: {remark}")
+    d.remarks.append(remark_at(op, remark))
 
 
 def widened(d: Fragments, value: SSAValue, element: Attribute) -> SSAValue:

@@ -12,7 +12,7 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Operation, SSAValue
 
-from tilewright.diagnostics import location_of
+from tilewright.diagnostics import remark_at
 from tilewright.dialects import xegpu, xetile
 from tilewright.dialects.attribute_fields import ints
 from tilewright.dialects.movement import shape_of
@@ -93,8 +93,7 @@ def _remark(op: Operation, text: str) -> None:
     while kernel is not None and not isinstance(kernel, gpu.FuncOp):
         kernel = kernel.parent_op()
     if kernel is not None:
-        where, remark = location_of(op), f"{op.name}: {text}"
-        add_remarks(kernel, [remark if where is None else f"{where}: {remark}"])
+        add_remarks(kernel, [remark_at(op, f"{op.name}: {text}")])
 
 
 def _mapped(value: SSAValue, wg_map: WgMapAttr | None) -> SSAValue:

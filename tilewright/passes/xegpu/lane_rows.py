@@ -32,7 +32,7 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, SSAValue
 
 from tilewright import layout as ly
-from tilewright.diagnostics import location_of
+from tilewright.diagnostics import remark_at
 from tilewright.dialects import xegpu
 from tilewright.dialects.cache_hints import hint_properties_of
 from tilewright.dialects.upstream.arith import constant, element_bits
@@ -391,9 +391,7 @@ def _say(d: LaneProgram, op: xegpu.BlockAccess, plan: RowPlan) -> None:
         how = f"lane by lane, {size // 8} bytes at once"
     else:
         how = "element by element"
-    text = f"{op.name} goes {how}: {why}"
-    where = location_of(op)
-    text = text if where is None else f"{where}: {text}"
+    text = remark_at(op, f"{op.name} goes {how}: {why}")
     if text not in d.remarks:
         d.remarks.append(text)
 

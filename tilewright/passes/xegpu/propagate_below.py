@@ -15,7 +15,7 @@ from xdsl.dialects.builtin import NoneAttr
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
-from tilewright.diagnostics import location_of
+from tilewright.diagnostics import remark_at
 from tilewright.dialects import xegpu
 from tilewright.dialects.movement import is_vector
 from tilewright.dialects.upstream.arith import element_bits
@@ -84,12 +84,11 @@ def _realisable(kernel: gpu.FuncOp, machine: XeMachine) -> None:
         grid = layout.field("lane_layout")
         if grid is None or prod(grid) == machine.lanes:
             return layout
-        where = location_of(op)
         remark = (
             f"{op.name}: lane_layout = {[*grid]} is for {prod(grid)} lanes, {machine.name} has "
             f"{machine.lanes}: its own distribution is used"
         )
-        remarks.append(remark if where is None else f"{where}: {remark}")
+        remarks.append(remark_at(op, remark))
         if layout.is_workgroup() or layout.field("inst_data") is not None:
             bare = layout.is_workgroup()
             return layout.replace(
@@ -150,9 +149,8 @@ def _in_fragments(
         or not any(a % p for a, p in zip(asked, fragment, strict=False))
     ):
         return stated
-    where = location_of(op)
     remark = f"{op.name}: inst_data = {[*asked]} is not what its users multiply or move: {[*fragment]} is used"
-    remarks.append(remark if where is None else f"{where}: {remark}")
+    remarks.append(remark_at(op, remark))
     if not stated.is_workgroup():
         return None
     return stated.replace(inst_data=None, lane_layout=None, lane_data=None)

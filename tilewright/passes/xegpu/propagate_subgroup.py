@@ -24,6 +24,7 @@ from tilewright.diagnostics import (
     UnsupportedError,
     error_at,
     location_of,
+    remark_at,
 )
 from tilewright.dialects import xegpu
 from tilewright.dialects.cache_hints import hints_of
@@ -436,9 +437,8 @@ def _convert(state: LayoutPropagation) -> None:
 
 def _remark(value: SSAValue, need: LayoutConstraint, have: Distribution) -> str:
     """Both maps, and what settles their difference."""
-    where = location_of(need.op)
     text = (
         f"{need.op.name} needs {own.attribute(need.layout)}, its operand {need.operand} is owned as "
         f"{own.attribute(have)}: a convert_layout of {value.type} resolves it"
     )
-    return text if where is None else f"{where}: {text}"
+    return remark_at(need.op, text)

@@ -32,7 +32,7 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
-from tilewright.diagnostics import location_of, unsupported
+from tilewright.diagnostics import remark_at, unsupported
 from tilewright.dialects import xegpu
 from tilewright.dialects.mach import KERNEL
 from tilewright.dialects.upstream import vector as more
@@ -91,8 +91,7 @@ def lower(kernel: gpu.FuncOp, machine: XeMachine) -> LoweredLane:
     seen: set[str] = set(remarks)
 
     def remark(op: Operation, text: str) -> None:
-        where = location_of(op)
-        full = f"{where}: {text}" if where is not None else text
+        full = remark_at(op, text)
         if full not in seen:
             seen.add(full)
             remarks.append(full)
