@@ -1,4 +1,4 @@
-"""Rules: functions by the names of the ops that they convert or print, one table for each pass or target that has them.
+"""Rules: functions by the names of the ops that they convert, print or run: one table for each who has them.
 
 rule: Rules[Callable[[Lanes, Any], None]] = Rules("tilewright.passes.xegpu.lane_values", ..)
 
@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any, Generic, TypeVar
 
+from xdsl.ir import Operation
+
 Rule = TypeVar("Rule", bound=Callable[..., Any])
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -21,18 +23,23 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 class Rules(Generic[Rule]):
     """A table of functions (state, op); the table itself is the decorator that fills it."""
 
-    def __init__(self, *modules: str, shared: Rules[Any] | None = None) -> None:
+    def __init__(self, *modules: str, shared: Rules[Any] | None = None, once: bool = False) -> None:
         self._by_name: dict[str, Rule] = {}
         self._shared = shared
         """The table that is asked for what this one has no rule for."""
+        self._once = once
+        """Has an op only one rule? Else the last one counts."""
         self._modules = modules
         """The files of the rules, imported when one is first asked for: they import the table."""
 
-    def __call__(self, *names: str) -> Callable[[Function], Function]:
-        """Decorator: the function converts the ops called `names`."""
+    def __call__(self, *ops: str | type[Operation]) -> Callable[[Function], Function]:
+        """Decorator: the function is the rule of the ops of these names or classes."""
 
         def register(function: Function) -> Function:
-            self._by_name.update(dict.fromkeys(names, function))  # pyright: ignore[reportArgumentType, reportCallIssue]
+            for op in ops:
+                name = op if isinstance(op, str) else op.name
+                assert not self._once or name not in self._by_name, f"{name} has two rules"
+                self._by_name[name] = function  # pyright: ignore[reportArgumentType]
             return function
 
         return register

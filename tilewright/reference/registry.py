@@ -28,14 +28,19 @@ from typing import TYPE_CHECKING, Any
 
 from xdsl.ir import Operation
 
+from tilewright.rules import Rules
+
 if TYPE_CHECKING:
     from tilewright.reference.program import SegmentBuilder
 
 Meaning = Callable[..., Any]
 Control = Callable[["SegmentBuilder", Any], None]
 
-MEANINGS: dict[str, Meaning] = {}
-CONTROLS: dict[str, Control] = {}
+meaning: Rules[Meaning] = Rules(once=True)
+"""The meanings of ops; as a decorator it takes one more."""
+control: Rules[Control] = Rules(once=True)
+"""How ops of control flow are laid out."""
+MEANINGS, CONTROLS = meaning.by_name, control.by_name
 INSTRUCTIONS: list[Callable[[str], Any]] = []
 """Tables of machine instructions: by name the entry that has the meaning, or None."""
 
@@ -54,30 +59,6 @@ MEANING_MODULES: list[str] = [
     "tilewright.reference.xegpu_scattered",
     "tilewright.targets.instructions",
 ]
-
-
-def meaning(*names: str) -> Callable[[Meaning], Meaning]:
-    """Registers a function as the meaning of the ops called `names`."""
-
-    def register(function: Meaning) -> Meaning:
-        for name in names:
-            assert name not in MEANINGS, f"{name} has two meanings"
-            MEANINGS[name] = function
-        return function
-
-    return register
-
-
-def control(*names: str) -> Callable[[Control], Control]:
-    """Registers a function that lays out the control-flow ops called `names`."""
-
-    def register(function: Control) -> Control:
-        for name in names:
-            assert name not in CONTROLS, f"{name} has two layouts"
-            CONTROLS[name] = function
-        return function
-
-    return register
 
 
 def load_meanings() -> None:

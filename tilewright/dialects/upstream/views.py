@@ -18,6 +18,7 @@ from xdsl.dialects.builtin import DYNAMIC_INDEX, MemRefType
 from xdsl.ir import Operation
 
 from tilewright.dialects.upstream.memref import kept_dimensions
+from tilewright.rules import Rules
 
 N = TypeVar("N")
 
@@ -43,20 +44,13 @@ class View(Generic[N]):
     """How far behind the base of the array that it views its own base lies; None for the same base."""
 
 
-VIEWS: dict[str, Callable[[Any, View[Any], Iterator[Any], Arithmetic[Any]], View[Any]]] = {}
+_views: Rules[Callable[[Any, View[Any], Iterator[Any], Arithmetic[Any]], View[Any]]] = Rules()
+VIEWS = _views.by_name
 
 
 def viewed(op: Operation, source: View[N], operands: Sequence[N], do: Arithmetic[N]) -> View[N]:
     """What an op of `VIEWS` makes of an array; `operands` are those behind the array."""
     return VIEWS[op.name](op, source, iter(operands), do)
-
-
-def _views(*names: str) -> Callable[[Any], Any]:
-    def register(entry: Any) -> Any:
-        VIEWS.update((name, entry) for name in names)
-        return entry
-
-    return register
 
 
 def _mixed(static: Any, given: Iterator[N], do: Arithmetic[N]) -> list[N]:

@@ -30,6 +30,7 @@ from tilewright.diagnostics import unsupported
 from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.elementwise import is_elementwise, retyped
+from tilewright.rules import Rules
 from tilewright.targets.cpu.memory import (
     Buffer,
     ScatteredTile,
@@ -98,18 +99,8 @@ def same_along_row(value: SSAValue) -> bool:
 
 
 Rule = Callable[["Evaluator", Any, Position, int], SSAValue]
-RULES: dict[str, Rule] = {}
-
-
-def evaluates(*ops: type[Operation] | str) -> Callable[[Rule], Rule]:
-    """Decorator: the function is the meaning of the ops of these classes or names."""
-
-    def register(rule: Rule) -> Rule:
-        for each in ops:
-            RULES[each if isinstance(each, str) else each.name] = rule
-        return rule
-
-    return register
+evaluates: Rules[Rule] = Rules()
+"""How elements of an op's value are made."""
 
 
 class Evaluator:
@@ -174,7 +165,7 @@ class Evaluator:
         if not isinstance(value, OpResult):
             raise AssertionError(f"{value.type} has no buffer")
         op = value.op
-        rule = RULES.get(op.name)
+        rule = evaluates.of(op.name)
         if rule is not None:
             return rule(self, op, place, value.index)
         if is_elementwise(op):
@@ -199,7 +190,7 @@ class Evaluator:
                     and isinstance(value.type, VectorType)
                     and value not in self.values.buffers
                     and is_elementwise(value.op)
-                    and value.op.name not in RULES
+                    and evaluates.of(value.op.name) is None
                     and not any((value, place) in memo for memo in self._memo)
                 ):
                     waiting.append((value.op, False))

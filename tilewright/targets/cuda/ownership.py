@@ -49,6 +49,7 @@ from tilewright.passes.tile_origin import (
     tile_divisors,
     tile_origin,
 )
+from tilewright.rules import Rules
 from tilewright.targets.cuda import blocked as bl
 from tilewright.targets.cuda.products import ProductPlan, plan_product
 from tilewright.targets.cuda.runs import vector_of
@@ -59,17 +60,8 @@ CONSTANT, REMATERIALIZED, ASSIGNED = "constant", "rematerialized", "assigned"
 Anchor = Callable[[Any, int], Mapping[SSAValue, Layout]]
 """(op, warps) -> layouts that the op demands of values."""
 
-ANCHORS: dict[str, Anchor] = {}
-
-
-def anchor(*names: str) -> Callable[[Anchor], Anchor]:
-    """Decorator: the function says which layouts the ops called `names` demand."""
-
-    def register(function: Anchor) -> Anchor:
-        ANCHORS.update(dict.fromkeys(names, function))
-        return function
-
-    return register
+anchor: Rules[Anchor] = Rules()
+"""Which layouts ops demand."""
 
 
 def is_elementwise(op: Operation) -> bool:
@@ -272,8 +264,8 @@ class _Ownership:
             if is_vector(y):
                 self.relate(Relation(op, x, y, lambda z: z.sliced(*dims)))
                 self.plan.tie((op.operands[1], y))
-        if op.name in ANCHORS:
-            for value, layout in ANCHORS[op.name](op, self.out.warps).items():
+        if (demands := anchor.of(op.name)) is not None:
+            for value, layout in demands(op, self.out.warps).items():
                 self.anchored.setdefault(value, layout)
 
     def relate(self, *relations: Relation[Layout]) -> None:
