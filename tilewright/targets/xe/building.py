@@ -11,11 +11,8 @@ from math import gcd
 
 from xdsl.dialects import arith, memref, scf, vector
 from xdsl.dialects.builtin import (
-    AnyFloat,
     DenseArrayBase,
-    DenseIntOrFPElementsAttr,
     FixedBitwidthType,
-    FloatAttr,
     FloatTF32Type,
     IndexType,
     IntAttr,
@@ -32,16 +29,18 @@ from xdsl.dialects.llvm import LLVMPointerType
 from xdsl.ir import Attribute, Block, Operation, OpResult, Region, SSAValue
 from xdsl.rewriter import Rewriter
 
+from tilewright.codegen.made_constants import Constants
 from tilewright.codegen.registers import LANES
 from tilewright.diagnostics import TilewrightError, unsupported
 from tilewright.dialects import mach
-from tilewright.dialects.folding import Folding, Kind
 from tilewright.dialects.folding import Idx as Index
+from tilewright.dialects.folding import Kind
 from tilewright.dialects.upstream import vector as more
 from tilewright.dialects.upstream.arith import element as element_of
 from tilewright.dialects.upstream.arith import folded
 from tilewright.dialects.upstream.gpu import memory_space_number
 from tilewright.passes.carried import behind
+from tilewright.passes.emit import zero_of
 from tilewright.passes.integers import EXTENT, span
 
 LANES_MOST = 16
@@ -51,7 +50,6 @@ REACH = 2 * EXTENT
 """How far outside of a matrix a message may begin: bytes of any element fit 32 bits there, and sums with what lies
 in a matrix."""
 
-index = IndexType()
 GLOBAL = LLVMPointerType(IntAttr(1))
 SHARED = LLVMPointerType(IntAttr(3))
 POINTERS = {0: GLOBAL, 1: GLOBAL, 3: SHARED}
@@ -95,12 +93,11 @@ class Private:
     after: Operation
 
 
-class LaneBuilder(Folding):
+class LaneBuilder(Constants):
     """Adds ops before the op that is being lowered; constants stand at the head of the function."""
 
     def __init__(self, entry: Block):
-        self.entry = entry
-        self.constants: dict[tuple[Attribute, int], SSAValue] = {}
+        super().__init__(entry)
         self.op: Operation | None = None
         self.private: dict[SSAValue, Private] = {}
         self._places: dict[SSAValue, SSAValue] = {}
@@ -137,23 +134,8 @@ class LaneBuilder(Folding):
 
     # Numbers --------------------------------------------------------------------------------------------
 
-    def constant(self, value: int, type: Attribute = index) -> SSAValue:
-        key = (type, value)
-        found = self.constants.get(key)
-        if found is None:
-            op = arith.ConstantOp(IntegerAttr(value, type))  # pyright: ignore
-            if self.entry.first_op is None:
-                self.entry.add_op(op)
-            else:
-                self.entry.insert_ops_before([op], self.entry.first_op)
-            found = self.constants[key] = op.result
-        return found
-
-    def value(self, number: Index) -> SSAValue:
-        return self.constant(number) if isinstance(number, int) else number
-
     def combined(self, kind: Kind, x: Index, y: Index) -> Index:
-        return self.add(kind(self.value(x), self.value(y)))
+        return self.add(kind(self.idx(x), self.idx(y)))
 
     def plus(self, x: Index, y: Index) -> Index:
         return super().plus(folded(x), folded(y))
@@ -171,7 +153,7 @@ class LaneBuilder(Folding):
         """As i32."""
         number = folded(number)
         if isinstance(number, int):
-            return self.constant(number, i32)
+            return self.constant(i32, number)
         return self.add(arith.IndexCastOp(number, i32))
 
     def place(self, number: Index) -> Index:
@@ -193,15 +175,15 @@ class LaneBuilder(Folding):
             for far, near in (sum.operands, sum.operands[::-1]):
                 by = span(near)
                 if by is not None and by[0] >= -EXTENT and by[1] <= EXTENT:
-                    new = [arith.AddiOp(self.value(self.place(far)), near)]
+                    new = [arith.AddiOp(self.idx(self.place(far)), near)]
                     break
         if not new:
             last = number
             if found is None or found[1] > REACH:
-                new.append(arith.MinSIOp(last, self.constant(REACH)))
+                new.append(arith.MinSIOp(last, self.idx(REACH)))
                 last = new[-1].results[0]
             if found is None or found[0] < -REACH:
-                new.append(arith.MaxSIOp(last, self.constant(-REACH)))
+                new.append(arith.MaxSIOp(last, self.idx(-REACH)))
         for op in new:
             assert self.op is not None
             op.location = self.op.location
@@ -229,7 +211,7 @@ class LaneBuilder(Folding):
         offset = folded(offset)
         if offset == 0:
             return pointer
-        return self.add(mach.PtrAddOp(pointer, self.value(offset)))
+        return self.add(mach.PtrAddOp(pointer, self.idx(offset)))
 
     # Fragments ------------------------------------------------------------------------------------------
 
@@ -257,7 +239,7 @@ class LaneBuilder(Folding):
             ops: list[Operation] = []
             pointer = held.pointer
             if held.offset:
-                step = mach.PtrAddOp(pointer, self.constant(held.offset))
+                step = mach.PtrAddOp(pointer, self.idx(held.offset))
                 ops.append(step)
                 pointer = step.result
             load = mach.LoadOp(pointer, stored, alignment=_alignment(held.offset))
@@ -379,16 +361,7 @@ class LaneBuilder(Folding):
 
     def zero(self, kind: Attribute) -> SSAValue:
         """0 in every component."""
-        element = element_of(kind)
-        number: Attribute
-        if isinstance(element, AnyFloat):
-            number = FloatAttr(0.0, element)
-        else:
-            number = IntegerAttr(0, element)  # pyright: ignore
-        if not isinstance(kind, VectorType):
-            return self.add(arith.ConstantOp(number))  # pyright: ignore
-        values = DenseIntOrFPElementsAttr.from_list(kind, [0])  # pyright: ignore
-        return self.add(arith.ConstantOp(values))
+        return self.add(arith.ConstantOp(zero_of(kind)))
 
 
 def _register_bytes(type: Attribute) -> list[int]:

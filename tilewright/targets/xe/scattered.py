@@ -16,6 +16,7 @@ from xdsl.dialects import arith, vector
 from xdsl.dialects.builtin import IndexType, IntegerAttr, IntegerType, MemRefType, VectorType
 from xdsl.ir import Attribute, Operation, SSAValue
 
+from tilewright.codegen.made_constants import index
 from tilewright.dialects import mach, xegpu
 from tilewright.dialects.upstream.strided import Metadata
 from tilewright.passes.xegpu.lane_addresses import ALIGN, CLAMPED
@@ -27,7 +28,6 @@ from tilewright.targets.xe.building import (
     bits_of,
     count_of,
     element_of,
-    index,
     is_true,
     words,
 )

@@ -107,8 +107,8 @@ def message(b: LaneBuilder, s: BlockSurface) -> Message:
     width, x = b.times(s.sizes[-1], size), b.place(s.offsets[-1])
     if not aligned:
         address = b.add(mach.IntFromPtrOp(base))
-        low = b.add(arith.AndIOp(address, b.constant(ALIGNMENT - 1)))
-        high = b.add(arith.AndIOp(address, b.constant(-ALIGNMENT)))
+        low = b.add(arith.AndIOp(address, b.idx(ALIGNMENT - 1)))
+        high = b.add(arith.AndIOp(address, b.idx(-ALIGNMENT)))
         base = b.add(mach.PtrFromIntOp(high, GLOBAL))
         width, x = b.plus(width, low), b.plus(x, b.divided(low, size))
     return Message(
