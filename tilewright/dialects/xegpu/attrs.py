@@ -115,7 +115,7 @@ def _parse_memory_space(parser: AttrParser) -> MemorySpaceAttr:
         case MemorySpaceAttr():
             return attribute
         case IntegerAttr() if attribute.value.data in (0, 3):
-            return MemorySpaceAttr("slm" if attribute.value.data else "global")
+            return MemorySpaceAttr(MemorySpace.SLM if attribute.value.data else MemorySpace.GLOBAL)
         case _:
             parser.raise_error(f"expected the memory space global or slm, got {attribute}")
 
@@ -189,7 +189,7 @@ class BlockTensorDescAttr(FieldsAttr):
         boundary_check: bool | None = None,
     ):
         super().__init__(
-            NoneAttr() if memory_space is None else MemorySpaceAttr(memory_space),
+            NoneAttr() if memory_space is None else MemorySpaceAttr(MemorySpace(memory_space)),
             integer(array_length),
             truth(boundary_check),
         )
@@ -236,7 +236,7 @@ class ScatterTensorDescAttr(FieldsAttr):
 
     def __init__(self, memory_space: str | None = None, chunk_size: int | None = None):
         super().__init__(
-            NoneAttr() if memory_space is None else MemorySpaceAttr(memory_space),
+            NoneAttr() if memory_space is None else MemorySpaceAttr(MemorySpace(memory_space)),
             integer(chunk_size),
         )
 

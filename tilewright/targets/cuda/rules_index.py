@@ -120,6 +120,6 @@ def mask(d: Distributor, op: Operation, layout: Layout) -> SSAValue:
     for x, constants, bound in zip(
         d.coordinates(layout), layout.register_steps, bounds, strict=True
     ):
-        made = d.b.both(made, _compared(d, constants, 2, d.b.minus(bound, x)))
+        made = d.b.both(made, _compared(d, constants, "slt", d.b.minus(bound, x)))
     assert made is not None
     return made

@@ -121,11 +121,11 @@ class LaneBuilder(Constants):
     ) -> SSAValue | None:
         """A branch: what the first way adds is done where a condition holds, what the second does, elsewhere. Its
         result, if it has one, is that of the ways."""
-        regions = [Region(Block([scf.YieldOp()])) for _ in ways]
-        branch = self.put(scf.IfOp(condition, types, *regions))
+        blocks = [Block([scf.YieldOp()]) for _ in ways]
+        branch = self.put(scf.IfOp(condition, types, Region(blocks[0]), Region(blocks[1:])))
         outer = self.op
-        for region, way in zip(regions, ways, strict=True):
-            self.op = end = region.block.last_op
+        for block, way in zip(blocks, ways, strict=True):
+            self.op = end = block.last_op
             made = way()
             if end is not None and isinstance(made, SSAValue):
                 end.operands = [made]
