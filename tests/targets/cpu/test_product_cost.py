@@ -101,6 +101,22 @@ def test_large_rows_of_a_are_read_once_or_twice_rather_than_packed_for_all(threa
     assert product_tile(costs, (1, 4096, 4096, 4096), BF16, (True, False), 1e-10)[1] >= 2048
 
 
+@pytest.mark.parametrize("k, late", [(1024, True), (256, False)])
+def test_panels_that_few_rows_use_come_late_from_beyond_the_second_cache(k, late):
+    """Of B, while the panels before them are used: with each use a part of them is fetched."""
+    i8 = ("i8", "i8", "i32")
+
+    def slower(rows: int) -> float:
+        a, b = Side(rows, 1024, True, True), Side(1024, 1024, True, False)
+        costs = (
+            PanelCosts(machine("amx"), 1, replace(PANEL_RATES, far_panels=x)) for x in (1e9, 1e12)
+        )
+        far, near = (c.causes([PlacedProduct(i8, a, b, k, 1)], a.tiles)["copies"] for c in costs)
+        return far - near
+
+    assert (slower(128) > 1.1 * 2 * slower(256)) == late
+
+
 def test_rows_that_lie_apart_come_slower_beside_more_tiles():
     """Beyond what these take to be multiplied: of four tiles, two lines in six are theirs, of two, two in four."""
     costs = PanelCosts(machine("amx"), 1, replace(PANEL_RATES, stream=1e12, memory=1e12))

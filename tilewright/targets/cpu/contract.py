@@ -26,7 +26,7 @@ from tilewright.dialects.upstream.arith import constant, folded
 from tilewright.targets.cpu.amx import AMX_ROWS, TILE_ROWS
 from tilewright.targets.cpu.evaluate import Evaluator
 from tilewright.targets.cpu.family import Family, Fetch, PanelOperand
-from tilewright.targets.cpu.machine import FEW_TURNS, FEW_USES, CpuMachine
+from tilewright.targets.cpu.machine import FEW_TURNS, FEW_USES, MOST_LINES, CpuMachine
 from tilewright.targets.cpu.memory import Buffer, itemsize, rows_cols
 from tilewright.targets.cpu.micro import AMX_STEPS, emit_micro, family_of, known_bytes, panel_start
 from tilewright.targets.cpu.operands import Operands, PackedArray
@@ -48,8 +48,6 @@ def halved(b: Builder, family: Family, rows: int, turn: Turn) -> list[tuple[Fami
     return [(family, (find, begin, b.min(end, last))), (half, (find, b.max(begin, last), end))]
 
 
-MOST_LINES = 4
-"""Lines fetched per step of tiles and operand: more cost more than they hide."""
 MAX_PREFETCHES = 16
 """Prefetches of B per micro-kernel: more would cost more than they hide."""
 

@@ -140,6 +140,8 @@ block of k to stay there."""
 SHARED_BYTES: Final = 1 << 25
 """Of an array that the last cache holds. From beyond it a panel's strip, a line or two of each row, comes at half the
 speed of runs as long as a tile."""
+MOST_LINES: Final = 4
+"""Lines fetched per step of tiles and operand: more cost more than they hide."""
 STREAMS: Final = 32
 """Rows read side by side that a core fetches ahead by itself."""
 

@@ -36,6 +36,7 @@ from tilewright.targets.cpu.machine import (
     FEW_COPIES,
     FEW_TURNS,
     FEW_USES,
+    MOST_LINES,
     SHARED_BYTES,
     SHARING,
     SPREAD,
@@ -225,6 +226,10 @@ class PanelCosts:
                 if all_of_it >= SHARED_BYTES:  # written to memory, and read from there
                     far = min(far, self._stream)
                 found.append(("copies", self._read(p, side, mine, far, all_of_it), True))
+                if kernel.tiles and side is p.b and mine > BLOCK_BYTES:
+                    uses = ceil(other.tile / kernel.rows)  # each fetches a part of the panel behind
+                    late = max(0.0, 1 - uses * MOST_LINES / kernel.columns)
+                    found.append(("copies", late * mine / rates.far_panels, True))
             else:
                 runs = side.mean * blocks if side.along_k else p.k
                 lines = mine if side.along_k else p.k * _whole(side.mean * size, LINE)
