@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import AnyFloat, VectorType, i1
@@ -33,6 +34,7 @@ from tilewright.targets.cpu.operands import Operands, PackedArray
 from tilewright.targets.cpu.panels import PanelFormat, transpose
 from tilewright.targets.cpu.roles import roles_of
 from tilewright.targets.cpu.thin import ThinProduct, thin_form
+from tilewright.targets.cpu.turns import first_turn
 
 Turn = tuple[Callable[[Idx], PanelOperand] | None, Idx, Idx]
 """Panels of A: where to find them, the first, and where they end."""
@@ -101,11 +103,13 @@ class ContractEmitter:
         self.lower_scalars(op)
         for (a, bb), c, empty in zip(op.pairs, accumulators, zero, strict=True):
             if c.ld == 1:
-                self.column_product(a, bb, c, length, empty)
+                self.column_product(op, a, bb, c, length, empty)
             else:
-                self.product(a, bb, c, length, empty)
+                self.product(op, a, bb, c, length, empty)
 
-    def column_product(self, a: SSAValue, bb: SSAValue, c: Buffer, length: Idx, zero: bool) -> None:
+    def column_product(
+        self, op: ContractOp, a: SSAValue, bb: SSAValue, c: Buffer, length: Idx, zero: bool
+    ) -> None:
         """Micro-kernels write whole rows of registers, so that sums of one column need rows of their own."""
         b, size = self.b, itemsize(c.element)
         assert isinstance(a.type, VectorType) and isinstance(bb.type, VectorType)
@@ -121,22 +125,25 @@ class ContractEmitter:
 
         if not zero:
             copy(c, wide)
-        self.product(a, bb, wide, length, zero)
+        self.product(op, a, bb, wide, length, zero)
         copy(wide, c)
 
-    def product(self, a: SSAValue, bb: SSAValue, c: Buffer, length: Idx, zero: bool) -> None:
+    def product(
+        self, op: ContractOp, a: SSAValue, bb: SSAValue, c: Buffer, length: Idx, zero: bool
+    ) -> None:
+        """C (+)= A B over `length` k, operands of `op`; `zero`: C holds nothing yet."""
         m = self.m
         roles = roles_of(m, a, bb, c.element)
         family = roles.family
         width = rows_cols(a.type)[1]
         thin = thin_form(m, family, a, bb)
         if thin is not None:
-            if zero:
-                self.clear(c, end=c.shape[0])
             value, other = (a, bb) if thin.side == 0 else (bb, a)
             count = c.shape[1 - thin.side]
             side = self.operands.side(other, thin.family, 1 - thin.side, count, length)
-            ThinProduct(self.e, m, thin, value, c).emit(side, length)
+            clear = partial(self.clear, c, end=c.shape[0]) if zero else None
+            first = first_turn(self.e, op, other)
+            ThinProduct(self.e, m, thin, value, c).emit(side, length, clear, first)
             return
         if not roles.swapped:
             self.multiply(family, (a, bb), False, c, length, width, zero)

@@ -223,3 +223,28 @@ def fold(b: Builder, kind: str, register: SSAValue, *, numbers: bool = False) ->
         operands=[register], result_types=[register.type.element_type], properties=properties
     )
     return b.value(op)
+
+
+def across(b: Builder, vectors: Sequence[SSAValue]) -> SSAValue:
+    """A vector of the sums of all lanes of each of some vectors, a power of two of them.
+
+    Each step adds the halves of the parts that two vectors consist of, and puts the two beside one another.
+    """
+    current = list(vectors)
+    lanes: int = current[0].type.get_shape()[0]  # pyright: ignore
+    part = lanes
+    while len(current) > 1 or part > 1:
+        half = part // 2
+        low, high = ([i for i in range(2 * lanes) if i % part // half == h] for h in (0, 1))
+        if len(current) > 1:
+            current = [
+                b.value(arith.AddfOp(b.shuffle(x, y, low), b.shuffle(x, y, high)))
+                for x, y in zip(current[::2], current[1::2], strict=True)
+            ]
+        else:
+            (x,) = current
+            low, high = ([i for i in low if i < lanes], [i for i in high if i < lanes])
+            current = [b.value(arith.AddfOp(b.shuffle(x, x, low), b.shuffle(x, x, high)))]
+            lanes //= 2
+        part = half
+    return current[0] if lanes > 1 else b.extract(current[0], 0)

@@ -18,7 +18,8 @@ Loads of a block that leaves the array are masked.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
 from xdsl.dialects import arith, math
@@ -36,7 +37,8 @@ from tilewright.targets.cpu.machine import CpuMachine
 from tilewright.targets.cpu.memory import Buffer, Tile, itemsize, rows_cols
 from tilewright.targets.cpu.operands import Finder, Side
 from tilewright.targets.cpu.panels import PanelFormat, widen
-from tilewright.targets.cpu.reductions import power_of_two
+from tilewright.targets.cpu.reductions import across, power_of_two
+from tilewright.targets.cpu.thin_whole import WholeTiles
 
 RUN = 8
 """Rows of B that are read side by side (outer): as many streams as caches follow, and no more than a set of the nearest
@@ -124,7 +126,7 @@ def contiguous(chain: Chain) -> int | None:
     return (1 if strides[-1] == 1 else 0) ^ int(chain.transposed)
 
 
-class ThinProduct:
+class ThinProduct(WholeTiles):
     """Emits one such product. `value`: the operand that is read where it lies."""
 
     def __init__(self, e: Evaluator, m: CpuMachine, form: Thin, value: SSAValue, c: Buffer):
@@ -146,30 +148,60 @@ class ThinProduct:
             [m.vector_bytes // itemsize(form.family.accumulator)],
         )
         self.lanes: int = self.type.get_shape()[0]
+        self.line = max(1, 64 // (self.lanes * itemsize(tile.element)))
+        """Vectors of a line of the operand."""
 
-    def emit(self, thin: Side, length: Idx) -> None:
-        """C += A B over `length` k. `thin`: the thin side."""
+    def emit(
+        self, thin: Side, length: Idx, clear: Callable[[], None] | None, first: SSAValue | None
+    ) -> None:
+        """C += A B over `length` k. `thin`: the thin side; `clear` writes zeros to a C that holds nothing yet; `first`:
+        are the thin side's panels still to be packed? They are not where they stay from turn to turn of a loop."""
+        b = self.b
+        known = length if isinstance(length, int) else 0
+        single = self.form.side == 1 and 0 < known <= self.family.depth
+        find: Finder | None = None
+        if single:
+            with b.when(first) if first is not None else nullcontext(), self.e.scope():
+                find = thin.locate(0, known)
+
+        def parts() -> None:
+            if clear is not None:
+                clear()
+            self.parts(thin, length, find)
+
+        if find is None or not self.sizes_fit(known):
+            parts()
+            return
+        inside = b.both(self.after(), b.cmp("sge", self.k_count, known))
+        inside = b.both(inside, b.cmp("sge", self.x_count, self.c.shape[1]))
+        assert inside is not None
+        with self.e.scope():
+            b.choose(inside, lambda: self.whole(find(0), known, clear is not None), parts)
+
+    def parts(self, thin: Side, length: Idx, found: Finder | None) -> None:
+        """Any sizes, block by block of k. `found`: the panels of all k, where they are one block."""
         b, family, c = self.b, self.family, self.c
         length = b.max(b.min(length, b.min(self.k_count, thin.k_count)), 0)
         count = b.max(b.min(c.shape[self.form.side], self.x_count), 0)
-        inside = self.not_before(count)
+        after = self.after()
+        inside = count if after is None else b.select(after, count, 0)
         depth = family.depth
         with b.loop(0, length, depth) as block, self.e.scope():
             ks = block.iv, b.min(b.plus(block.iv, depth), length)
-            find = thin.locate(*ks)
+            find = thin.locate(*ks) if found is None else found
             if family.name == "outer":
                 self.runs(find(0), ks, count, inside)
             else:
                 self.blocks(find, thin, ks, count, inside)
 
-    def not_before(self, count: Idx) -> Idx:
-        """`count`, or 0 where the tile starts before its array."""
+    def after(self) -> SSAValue | None:
+        """Does the tile start in its array, not before it? None: it is known to."""
         b = self.b
         after: SSAValue | None = None
         for offset in self.tile.offsets:
             if not b.is_nonnegative(offset):
                 after = b.both(after, b.cmp("sge", offset, 0))
-        return count if after is None else b.select(after, count, 0)
+        return after
 
     def place(self, x: Idx, k: Idx, along_k: bool, inside: bool) -> Position:
         """A vector of the operand."""
@@ -177,11 +209,13 @@ class ThinProduct:
         axis = int(along_k) if self.form.side == 0 else 1 - int(along_k)
         return Position(row, col, axis, self.lanes, inside)
 
-    def read(self, place: Position) -> SSAValue:
-        """The operand there. That all is `inside` is known of the load itself: a transpose would ask it for masks."""
+    def read(self, place: Position, again: bool = False) -> SSAValue:
+        """The operand there. That all is `inside` is known of the load itself: a transpose would ask it for masks.
+        `again`: what is fetched beside it has been."""
         if self.form.chain.transposed:
             there = replace(place, row=place.col, col=place.row, axis=1 - place.axis)
-            register = self.e.load(self.tile, there, 0)
+            tile = replace(self.tile, next=None) if again else self.tile
+            register = self.e.load(tile, there, 0)
             asked = replace(there, inside=False)
             self.e.remember(self.form.chain.load.values[0], asked, register)
         return widen(self.b, self.e.at(self.value, place), self.family.accumulator)
@@ -226,7 +260,6 @@ class ThinProduct:
             for v in range(vectors)
         ]
         sums = [b.load(place, self.type) for place in places]
-        line = max(1, 64 // (self.lanes * itemsize(self.tile.element)))
         # The rows that come next, or where that is far ahead, the next columns. Rows that share sets of the nearest
         # cache fill it four times as early.
         run_bytes = RUN * c.shape[1] * itemsize(self.tile.element)
@@ -237,7 +270,7 @@ class ThinProduct:
             for v in range(vectors):
                 place = self.place(b.plus(x, v * self.lanes), loop.iv, False, inside)
                 found.append(self.read(place))
-                if inside and v % line == 0:
+                if inside and v % self.line == 0:
                     self.fetch(place, *ahead, 4 * run_bytes)
             out: list[SSAValue] = []
             for r in range(rows):
@@ -302,28 +335,3 @@ class ThinProduct:
             total = across(b, mine)
             target = c.address(b, b.plus(row, r), col)
             b.store(b.value(arith.AddfOp(b.load(target, total.type), total)), target)
-
-
-def across(b: Builder, vectors: Sequence[SSAValue]) -> SSAValue:
-    """A vector of the sums of all lanes of each of some vectors, a power of two of them.
-
-    Each step adds the halves of the parts that two vectors consist of, and puts the two beside one another.
-    """
-    current = list(vectors)
-    lanes: int = current[0].type.get_shape()[0]  # pyright: ignore
-    part = lanes
-    while len(current) > 1 or part > 1:
-        half = part // 2
-        low, high = ([i for i in range(2 * lanes) if i % part // half == h] for h in (0, 1))
-        if len(current) > 1:
-            current = [
-                b.value(arith.AddfOp(b.shuffle(x, y, low), b.shuffle(x, y, high)))
-                for x, y in zip(current[::2], current[1::2], strict=True)
-            ]
-        else:
-            (x,) = current
-            low, high = ([i for i in low if i < lanes], [i for i in high if i < lanes])
-            current = [b.value(arith.AddfOp(b.shuffle(x, x, low), b.shuffle(x, x, high)))]
-            lanes //= 2
-        part = half
-    return current[0] if lanes > 1 else b.extract(current[0], 0)

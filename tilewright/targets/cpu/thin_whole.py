@@ -1,0 +1,160 @@
+"""Thin products of small tiles that lie wholly inside their array, of few rows by B: no loop along k, no mask.
+
+A loop over pages of keys and values multiplies a tile of known sizes in every turn. What the general form (`thin`)
+does for each block of it, the ends of its loops and what is copied to and from C, takes as long as its products. Here
+
+    inner   blocks of x, each against some rows of A; all k of a block unrolled:
+              SUMS sums in registers, added up across together
+    outer   blocks of columns as wide as registers hold sums of; k in one loop, some at a time:
+              C is written once
+
+Each row of B is read from its start to its end wherever that leaves the sums in registers, as caches fetch it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from xdsl.dialects import arith, math
+from xdsl.dialects.builtin import VectorType
+from xdsl.ir import SSAValue
+
+from tilewright.codegen.builder import Builder, Idx
+from tilewright.targets.cpu.evaluate import Evaluator, Position
+from tilewright.targets.cpu.family import Family, PanelOperand
+from tilewright.targets.cpu.machine import CpuMachine
+from tilewright.targets.cpu.memory import Buffer, Tile, itemsize
+from tilewright.targets.cpu.reductions import across
+
+BYTES = 1 << 17
+"""Of a tile at most: longer ones amortise what loops cost."""
+STEPS = 16
+"""Vectors of k at most (inner), which all are unrolled."""
+UNROLLED = 8
+"""k at a time (outer)."""
+WIDE = 8
+"""Vectors of a row at a time (outer) at most."""
+BLOCK = 4
+"""Rows of A at a time (inner) at most: sums of as many rows of B fill a vector."""
+ONE_BY_ONE = 2
+"""Rows of A (inner) up to which rows of B are read one after the other; beside more, each vector of A is loaded once
+for several of B."""
+
+
+class WholeTiles:
+    """The part of a `ThinProduct` that multiplies such tiles."""
+
+    b: Builder
+    e: Evaluator
+    m: CpuMachine
+    family: Family
+    tile: Tile
+    c: Buffer
+    type: VectorType
+    lanes: int
+    line: int
+    place: Callable[[Idx, Idx, bool, bool], Position]
+    read: Callable[[Position, bool], SSAValue]
+    fetch: Callable[[Position, int, int, int], None]
+
+    def sizes_fit(self, length: int) -> bool:
+        """Are the sizes of a product of so many k, all one block, such as are meant here?"""
+        cols = self.c.shape[1]
+        if length * cols * itemsize(self.tile.element) > BYTES:
+            return False
+        if self.family.name == "outer":
+            return cols % self.lanes == 0
+        return length % self.lanes == 0 and length <= STEPS * self.lanes and cols % 2 == 0
+
+    def whole(self, a: PanelOperand, length: int, zero: bool) -> None:
+        """C (+)= A B of all k and columns, where B's tile lies inside its array; `zero`: C holds nothing yet."""
+        rows, cols = self.c.shape
+        if self.family.name == "outer":
+            most = max(1, min(WIDE, self.m.accumulators // rows))
+            for at, vectors in parts_of(cols // self.lanes, most):
+                self.columns(a, at * self.lanes, vectors, length, zero)
+            return
+        parts = parts_of(rows, min(BLOCK, self.lanes))
+        block = self.lanes // parts[0][1]
+        while cols % block:
+            block //= 2
+        with self.b.loop(0, cols, block) as x:
+            for part in parts:
+                with self.e.scope():
+                    self.sums(a, part, (x.iv, block), length, zero)
+
+    def sums(
+        self, a: PanelOperand, rows: tuple[int, int], xs: tuple[Idx, int], length: int, zero: bool
+    ) -> None:
+        """C[rows, xs] (inner); both (start, count)."""
+        b, (row, few), (x, count) = self.b, rows, xs
+        steps = range(length // self.lanes)
+        order = [(i, t) for i in range(count) for t in steps]
+        if few > ONE_BY_ONE:
+            order = [(i, t) for t in steps for i in range(count)]
+        fixed: dict[tuple[int, int], SSAValue] = {}
+        sums: dict[tuple[int, int], SSAValue] = {}
+        for i, t in order:
+            place = self.place(b.plus(x, i), t * self.lanes, True, True)
+            vector = self.read(place, row > 0)
+            if row == 0 and t % self.line == 0:
+                self.fetch(place, count, 0, count * length * itemsize(self.tile.element))
+            for j in range(few):
+                if (j, t) not in fixed:
+                    at = b.ptr(a.pointer, b.times(row + j, a.x_bytes))
+                    fixed[j, t] = b.load(b.ptr(at, b.times(t, a.k_bytes)), self.type)
+                other, before = fixed[j, t], sums.get((j, i))
+                product = (
+                    arith.MulfOp(other, vector)
+                    if before is None
+                    else math.FmaOp(other, vector, before)
+                )
+                sums[j, i] = b.value(product)
+        total = across(b, [sums[j, i] for j in range(few) for i in range(count)])
+        for j in range(few):
+            part = total
+            if few > 1:
+                part = b.shuffle(total, total, range(j * count, (j + 1) * count))
+            target = self.c.address(b, row + j, x)
+            if not zero:
+                part = b.value(arith.AddfOp(b.load(target, part.type), part))
+            b.store(part, target)
+
+    def columns(self, a: PanelOperand, x: int, vectors: int, length: int, zero: bool) -> None:
+        """C[all rows, so many vectors from x on] (outer)."""
+        b, rows, size = self.b, range(self.c.shape[0]), itemsize(self.c.element)
+        starts = [self.c.address(b, r, x) for r in rows]
+        places = [b.ptr(start, v * self.lanes * size) for start in starts for v in range(vectors)]
+        nothing = b.constant(self.type, 0)
+        sums = [nothing if zero else b.load(place, self.type) for place in places]
+        unrolled = UNROLLED
+        while length % unrolled:
+            unrolled //= 2
+        with b.loop(0, length, unrolled, sums) as loop, self.e.scope():
+            out = list(loop.carried)
+            for u in range(unrolled):
+                k = b.plus(loop.iv, u)
+                spots = [self.place(x + v * self.lanes, k, False, True) for v in range(vectors)]
+                found = [self.read(spot, False) for spot in spots]
+                for spot in spots[:: self.line]:
+                    self.fetch(spot, 0, unrolled, BYTES)
+                group = b.ptr(b.ptr(a.pointer, b.times(loop.iv, a.k_bytes)), b.times(u, a.k_bytes))
+                for r in rows:
+                    one = b.load(b.ptr(group, b.times(r, a.x_bytes)), self.family.accumulator)
+                    factor = b.splat(one, self.lanes)
+                    for v, vector in enumerate(found):
+                        at = r * vectors + v
+                        out[at] = b.value(math.FmaOp(factor, vector, out[at]))
+            loop.out = out
+        for place, value in zip(places, loop.results, strict=True):
+            b.store(value, place)
+
+
+def parts_of(count: int, most: int) -> list[tuple[int, int]]:
+    """Parts of 0 to `count`, (start, length) each, whose lengths are powers of two up to `most`."""
+    found: list[tuple[int, int]] = []
+    at = 0
+    while at < count:
+        found.append((at, 1 << (min(most, count - at).bit_length() - 1)))
+        at += found[-1][1]
+    return found
