@@ -39,9 +39,7 @@ from tilewright.targets.cpu.memory import (
     itemsize,
     rows_cols,
 )
-from tilewright.uarch.cpu import Caches
 
-LINE = Caches.line
 NEAR_BYTES = 16 << 10
 """Of the nearest cache, for what is fetched ahead."""
 
@@ -291,9 +289,7 @@ class Evaluator:
         pointer = self.address(tile, place)
         type = lane_type(tile.element, place.lanes)
         stride = tile.strides[place.axis]
-        along = (place.row, place.col)[place.axis]
-        begins = not isinstance(along, int) or along * itemsize(tile.element) % LINE == 0
-        if tile.next is not None and place.lanes > 1 and stride == 1 and begins:
+        if tile.next is not None and place.lanes > 1 and stride == 1:
             near = itemsize(tile.element) * prod(tile.shape) <= NEAR_BYTES
             b.prefetch(self.address(tile.next, place), locality=3 if near else 2)
         if place.lanes == 1:

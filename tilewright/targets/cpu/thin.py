@@ -212,12 +212,13 @@ class ThinProduct(WholeTiles):
     def read(self, place: Position, again: bool = False) -> SSAValue:
         """The operand there. That all is `inside` is known of the load itself: a transpose would ask it for masks.
         `again`: what is fetched beside it has been."""
+        load, asked = self.form.chain.load, place
         if self.form.chain.transposed:
-            there = replace(place, row=place.col, col=place.row, axis=1 - place.axis)
+            asked = replace(place, row=place.col, col=place.row, axis=1 - place.axis, inside=False)
+        if self.form.chain.transposed or (again and load.permutation is None):
             tile = replace(self.tile, next=None) if again else self.tile
-            register = self.e.load(tile, there, 0)
-            asked = replace(there, inside=False)
-            self.e.remember(self.form.chain.load.values[0], asked, register)
+            register = self.e.load(tile, replace(asked, inside=place.inside), 0)
+            self.e.remember(load.values[0], asked, register)
         return widen(self.b, self.e.at(self.value, place), self.family.accumulator)
 
     def fetch(self, place: Position, dx: int, dk: int, bytes: int) -> None:

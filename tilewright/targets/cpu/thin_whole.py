@@ -30,8 +30,8 @@ BYTES = 1 << 17
 """Of a tile at most: longer ones amortise what loops cost."""
 STEPS = 16
 """Vectors of k at most (inner), which all are unrolled."""
-UNROLLED = 8
-"""k at a time (outer)."""
+PRODUCTS = 64
+"""Products of vectors at a time (inner), all unrolled, and half as many (outer): more take long to compile."""
 WIDE = 8
 """Vectors of a row at a time (outer) at most."""
 BLOCK = 4
@@ -71,12 +71,15 @@ class WholeTiles:
         rows, cols = self.c.shape
         if self.family.name == "outer":
             most = max(1, min(WIDE, self.m.accumulators // rows))
-            for at, vectors in parts_of(cols // self.lanes, most):
-                self.columns(a, at * self.lanes, vectors, length, zero)
+            for at, vectors, times in runs_of(cols // self.lanes, most):
+                step, start = vectors * self.lanes, at * self.lanes
+                with self.b.loop(start, start + times * step, step) as x:
+                    self.columns(a, x.iv, vectors, length, zero)
             return
         parts = parts_of(rows, min(BLOCK, self.lanes))
-        block = self.lanes // parts[0][1]
-        while cols % block:
+        few = parts[0][1]
+        block = self.lanes // few
+        while cols % block or (block > 1 and block * few * (length // self.lanes) > PRODUCTS):
             block //= 2
         with self.b.loop(0, cols, block) as x:
             for part in parts:
@@ -96,7 +99,7 @@ class WholeTiles:
         sums: dict[tuple[int, int], SSAValue] = {}
         for i, t in order:
             place = self.place(b.plus(x, i), t * self.lanes, True, True)
-            vector = self.read(place, row > 0)
+            vector = self.read(place, row > 0 or t % self.line > 0)
             if row == 0 and t % self.line == 0:
                 self.fetch(place, count, 0, count * length * itemsize(self.tile.element))
             for j in range(few):
@@ -120,22 +123,24 @@ class WholeTiles:
                 part = b.value(arith.AddfOp(b.load(target, part.type), part))
             b.store(part, target)
 
-    def columns(self, a: PanelOperand, x: int, vectors: int, length: int, zero: bool) -> None:
+    def columns(self, a: PanelOperand, x: Idx, vectors: int, length: int, zero: bool) -> None:
         """C[all rows, so many vectors from x on] (outer)."""
         b, rows, size = self.b, range(self.c.shape[0]), itemsize(self.c.element)
         starts = [self.c.address(b, r, x) for r in rows]
         places = [b.ptr(start, v * self.lanes * size) for start in starts for v in range(vectors)]
         nothing = b.constant(self.type, 0)
         sums = [nothing if zero else b.load(place, self.type) for place in places]
-        unrolled = UNROLLED
-        while length % unrolled:
-            unrolled //= 2
+        unrolled = 1
+        while unrolled * 2 * len(places) <= PRODUCTS // 2 and length % (unrolled * 2) == 0:
+            unrolled *= 2
         with b.loop(0, length, unrolled, sums) as loop, self.e.scope():
             out = list(loop.carried)
             for u in range(unrolled):
                 k = b.plus(loop.iv, u)
-                spots = [self.place(x + v * self.lanes, k, False, True) for v in range(vectors)]
-                found = [self.read(spot, False) for spot in spots]
+                spots = [
+                    self.place(b.plus(x, v * self.lanes), k, False, True) for v in range(vectors)
+                ]
+                found = [self.read(spot, v % self.line > 0) for v, spot in enumerate(spots)]
                 for spot in spots[:: self.line]:
                     self.fetch(spot, 0, unrolled, BYTES)
                 group = b.ptr(b.ptr(a.pointer, b.times(loop.iv, a.k_bytes)), b.times(u, a.k_bytes))
@@ -152,9 +157,18 @@ class WholeTiles:
 
 def parts_of(count: int, most: int) -> list[tuple[int, int]]:
     """Parts of 0 to `count`, (start, length) each, whose lengths are powers of two up to `most`."""
-    found: list[tuple[int, int]] = []
-    at = 0
+    runs = runs_of(count, most)
+    return [(at + i * length, length) for at, length, times in runs for i in range(times)]
+
+
+def runs_of(count: int, most: int) -> list[tuple[int, int, int]]:
+    """The same as (start, length, number of parts of this length)."""
+    found: list[tuple[int, int, int]] = []
+    at, length = 0, 1 << (most.bit_length() - 1)
     while at < count:
-        found.append((at, 1 << (min(most, count - at).bit_length() - 1)))
-        at += found[-1][1]
+        times = (count - at) // length
+        if times:
+            found.append((at, length, times))
+        at += times * length
+        length //= 2
     return found
