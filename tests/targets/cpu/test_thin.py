@@ -181,6 +181,19 @@ def test_few_columns_leave_a_where_it_is():
     assert found.count("@tw_pack0_panels") and "@tw_pack1" not in found
 
 
+@pytest.mark.parametrize(
+    ("form", "m", "n", "thin"),
+    [("nt", 8, 256, True), ("nt", 16, 256, False), ("nn", 256, 8, True), ("nn", 256, 16, False)],
+)
+def test_f16_in_halves_leaves_few_rows_and_columns_to_vectors(form, m, n, thin):
+    """Tiles of bf16 multiply f16 in three products: vectors that convert it where it lies take more rows than beside
+    tiles of f16, and some columns."""
+    a, b = np.zeros((m, 512), np.float16), np.zeros((512, n), np.float16)
+    given = (a, np.asfortranarray(b) if form == "nt" else b, np.zeros((m, n), np.float32), 512)
+    made = thin_product.compile(*given, BM=m, BN=n, BK=32, target="cpu", machine="amx")
+    assert ("tdpbf16ps" in made.ir["mach"]) == (not thin)
+
+
 @tw.kernel
 def overwritten(A, B, C):
     """B is loaded, its array changed, and then multiplied: as it was when it was loaded."""

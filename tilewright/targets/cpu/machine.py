@@ -94,9 +94,11 @@ class CpuMachine:
         """Vector registers that sums may take, beside what they are computed from."""
         return self.vectors.accumulators
 
-    def thin(self, *, tiles: bool, inner: bool) -> tuple[int, int]:
+    def thin(self, *, tiles: bool, inner: bool, halves: bool = False) -> tuple[int, int]:
         """Rows of A and columns of B up to which the other operand is multiplied where it lies (see `thin`), instead of
-        by `tiles` or by vectors from panels."""
+        by `tiles`, where elements may have two `halves`, or by vectors from panels."""
+        if tiles and halves:
+            return self.mr, COLUMNS_OF_HALVES
         if tiles:
             return THIN_INNER_OF_TILES if inner else THIN_OF_TILES
         return self.mr, THIN_COLUMNS
@@ -122,6 +124,8 @@ THIN_OF_TILES: Final = (8, 0)
 THIN_INNER_OF_TILES: Final = (4, 4)
 """Up to there it keeps up with memory, as tiles that read rows where they lie do (see `roles`)."""
 THIN_COLUMNS: Final = 24
+COLUMNS_OF_HALVES: Final = 8
+"""Tiles multiply halves in three products, not one, and all elements are copied for them."""
 
 
 WIDE_COLUMNS: Final = 64

@@ -77,6 +77,8 @@ def widen_operands(kernel: gpu.FuncOp, m: CpuMachine) -> None:
         for i, (a, b) in enumerate(op.pairs):
             c = element_of(op.inits[i].type)
             family = family_of(m, a.type, b.type, c)  # pyright: ignore
+            thin = thin_form(m, family, a, b)
+            family = family if thin is None else thin.family
             for side, (value, format) in enumerate(((a, family.a), (b, family.b))):
                 inside = isinstance(value, OpResult) and value.op.parent is op.body.block
                 element = value.type.element_type  # pyright: ignore

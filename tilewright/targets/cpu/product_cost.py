@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import product
 from math import ceil, gcd, log2
 
@@ -153,7 +153,7 @@ class PanelCosts:
         """Of each product, whatever decides the order in which its sums are added up and is not the same for all tiles:
         the side that is multiplied where it lies."""
         return [
-            self._thin(p, _kernel(self.machine, p.types).tiles)
+            self._thin(p, _kernel(self.machine, p.types))
             if dtypes.from_name(p.types[2]).is_float
             else None
             for p in products
@@ -163,7 +163,7 @@ class PanelCosts:
         """(cause, seconds, of each program) of a product."""
         kernel, rates = _kernel(self.machine, p.types), self.rates
         floats = dtypes.from_name(p.types[2]).is_float
-        thin = self._thin(p, kernel.tiles) if floats else None
+        thin = self._thin(p, kernel) if floats else None
         if thin is not None:
             return self._thin_costs(p, thin, kernel.tiles)
         macs = kernel.rate * rates.hertz * (rates.tiles if kernel.tiles else 1)
@@ -327,12 +327,13 @@ class PanelCosts:
         held = 2 * run * side.extent + sums
         return min(1.0, max(self.rates.late, held / (sets * COPIED_BYTES) - 1))
 
-    def _thin(self, p: PlacedProduct, tiles: bool) -> int | None:
+    def _thin(self, p: PlacedProduct, kernel: _Kernel) -> int | None:
         """The side that is multiplied where it lies (see `thin`), if one is."""
-        limits = self.machine.thin(tiles=tiles, inner=p.b.along_k)
+        thin = partial(self.machine.thin, tiles=kernel.tiles, halves=not kernel.verbatim)
+        limits = thin(inner=p.b.along_k)
         if p.b.loaded and p.a.tile <= limits[0]:
             return 1
-        limits = self.machine.thin(tiles=tiles, inner=True)
+        limits = thin(inner=True)
         return 0 if p.a.loaded and p.a.along_k and p.b.tile <= limits[1] else None
 
     def _padded(self, p: PlacedProduct, kernel: _Kernel) -> tuple[int, int]:

@@ -107,7 +107,8 @@ def _left_there(
     along = contiguous(chain) if chain is not None else None
     if chain is None or along is None or chain.load.padding_value != 0:
         return None
-    return chain if few <= m.thin(tiles=family.tiles, inner=along == 1 - side)[1 - side] else None
+    limits = m.thin(tiles=family.tiles, inner=along == 1 - side, halves=family.a.parts > 1)
+    return chain if few <= limits[1 - side] else None
 
 
 def _most(limit: int, n: int) -> int:
