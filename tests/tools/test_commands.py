@@ -71,8 +71,9 @@ def test_run_kernel_on_the_grid_that_covers_its_arrays(tilewright, kernels):
     assert done.code == 0 and "grid 3,2" in done.out and "nan" not in done.out and not done.err
     assert done.out == tilewright("run", f"{kernels}:scaled", *flags, "--grid", "3,2").out
     # Of a part, the rest of the output is NaN, and a warning says so.
-    done = tilewright("check", f"{kernels}:scaled", *flags, "--grid", "0")
-    assert done.code == 1 and "error: --grid 0: one to three positive numbers" in done.err
+    for command, grid in (("check", "0"), ("run", "0"), ("run", "3,0"), ("run", "1,1,1,1")):
+        done = tilewright(command, f"{kernels}:scaled", *flags, "--grid", grid)
+        assert done.code == 2 and f"error: --grid {grid}: one to three positive numbers" in done.err
     done = tilewright("run", f"{kernels}:scaled", *flags, "--grid", "1")
     assert done.code == 0 and "Y: float32[40x64], mean nan" in done.out
     assert "the grid 1 covers a part of the arrays: 3,2 cover them" in done.err

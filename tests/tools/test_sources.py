@@ -62,9 +62,19 @@ def test_values_and_constexprs():
 
 
 def test_grids():
-    assert parse_grid("4") == (4,) and parse_grid("4, 2") == (4, 2)
-    assert parse_grid("cdiv(100, BM), 3 * (N - 1)", {"BM": 32, "N": 5}) == (4, 12)
-    for wrong in ("", "x", "cdiv(1, 0)", "abs(3)", "4.5", "cdiv(8, BM)"):
+    assert parse_grid("4") == (4, 1, 1) and parse_grid("4, 2") == (4, 2, 1)
+    assert parse_grid("cdiv(100, BM), 3 * (N - 1)", {"BM": 32, "N": 5}) == (4, 12, 1)
+    for wrong in (
+        "",
+        "x",
+        "cdiv(1, 0)",
+        "abs(3)",
+        "4.5",
+        "cdiv(8, BM)",
+        "0",
+        "2, -1",
+        "1, 1, 1, 1",
+    ):
         with pytest.raises(UsageError):
             parse_grid(wrong)
 

@@ -380,7 +380,10 @@ def _check(
     if kernel is None:
         raise error_at(module, f"{source.name} has no kernel and no function to run")
     values = make_args(specs if specs is not None else specs_of(kernel), seed)
-    grid = _grid(args.grid, args.set) if args.grid else few or grid_of(kernel, values)
+    if args.grid:
+        grid = parse_grid(args.grid, parse_constexprs(args.set))
+    else:
+        grid = few or grid_of(kernel, values)
     inputs = poisoned(kernel, Inputs(grid, values))
     out().print(f"seed {seed}, {inputs}")
     report = reference.run(module, grid, inputs.copies(), check=True)
@@ -425,14 +428,6 @@ def load(
     given = [parse_argument(text) for text in arguments]
     asked = ask(kernel, given, parse_constexprs(settings, kernel), options)
     return asked.module, asked.values
-
-
-def _grid(text: str, settings: Sequence[str]) -> tuple[int, int, int]:
-    parts = parse_grid(text, parse_constexprs(settings))
-    if not 1 <= len(parts) <= 3 or any(part < 1 for part in parts):
-        raise TilewrightError(f"--grid {text}: one to three positive numbers, such as 4,2")
-    x, y, z = (*parts, 1, 1)[:3]
-    return x, y, z
 
 
 def _report(report: reference.Report) -> int:

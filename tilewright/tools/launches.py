@@ -67,7 +67,7 @@ def inputs_of(asked: LaunchRequest, grid: str | None, seed: int) -> Inputs:
 def grid_for(asked: LaunchRequest, grid: str | None, values: Sequence[Any]) -> tuple[int, int, int]:
     """The grid that covers the arrays, or a given one."""
     if grid is not None:
-        return whole(parse_grid(grid, asked.constexprs))
+        return parse_grid(grid, asked.constexprs)
     function = kernel_in(asked.module)
     assert function is not None
     needed, unknown = covering(function, values)
@@ -77,7 +77,8 @@ def grid_for(asked: LaunchRequest, grid: str | None, values: Sequence[Any]) -> t
             f"the grid of kernel {asked.kernel.name} does not follow from its tiles along axis {axes}",
             hint="--grid 4,2 sets the number of programs along each axis",
         )
-    return whole([needed.get(axis, 1) for axis in range(3)])
+    x, y, z = (needed.get(axis, 1) for axis in range(3))
+    return x, y, z
 
 
 def shortfall(
@@ -91,14 +92,6 @@ def shortfall(
     if all(have >= want for have, want in zip(grid, full, strict=True)):
         return None
     return f"the grid {text_of(grid)} covers a part of the arrays: {text_of(full)} cover them"
-
-
-def whole(grid: Sequence[int]) -> tuple[int, int, int]:
-    """A grid with three axes."""
-    if not 1 <= len(grid) <= 3:
-        raise UsageError(f"a grid has one to three axes, not {len(grid)}")
-    x, y, z = (*grid, 1, 1)[:3]
-    return x, y, z
 
 
 def text_of(grid: Sequence[int]) -> str:

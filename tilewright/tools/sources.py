@@ -263,8 +263,11 @@ _OPERATORS: dict[type, Callable[[int, int], int]] = {
 }
 
 
-def parse_grid(text: str, constexprs: Mapping[str, Any] | None = None) -> tuple[int, ...]:
-    """``cdiv(2048, BM), 4``: integers, constexprs, + - * // and cdiv; nothing else is evaluated."""
+def parse_grid(text: str, constexprs: Mapping[str, Any] | None = None) -> tuple[int, int, int]:
+    """``cdiv(2048, BM), 4``: integers, constexprs, + - * // and cdiv; nothing else is evaluated.
+
+    One to three positive numbers, else UsageError: of no program there is nothing to show.
+    """
 
     def value(node: ast.AST) -> int:
         match node:
@@ -287,9 +290,13 @@ def parse_grid(text: str, constexprs: Mapping[str, Any] | None = None) -> tuple[
     try:
         tree = ast.parse(text.strip(), mode="eval").body
         nodes = tree.elts if isinstance(tree, ast.Tuple) else [tree]
-        return tuple(value(node) for node in nodes)
+        grid = tuple(value(node) for node in nodes)
     except (SyntaxError, ZeroDivisionError) as error:
         raise UsageError(f"--grid {text!r}: {error.args[0]}") from None
+    if not 1 <= len(grid) <= 3 or min(grid) < 1:
+        raise UsageError(f"--grid {text}: one to three positive numbers, such as 4,2")
+    x, y, z = (*grid, 1, 1)[:3]
+    return x, y, z
 
 
 def random_array(spec: ArraySpec, rng: np.random.Generator) -> np.ndarray[Any, Any]:
