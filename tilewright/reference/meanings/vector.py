@@ -279,13 +279,13 @@ def _along(op: Operation, start: Sequence[Index], map: AffineMap, shape: tuple[i
     return places
 
 
-def _promised(op: Operation, map: AffineMap, inside: Array, site: Site) -> None:
-    """`in_bounds` promises that no access is outside in these dimensions."""
+def _promised(op: Operation, inside: Array, mask: Array | None, site: Site) -> None:
+    """`in_bounds` promises that no access is outside; elements under a mask are none."""
     flags = op.properties.get("in_bounds")
     if isinstance(flags, ArrayAttr) and all(
         bool(cast(BoolAttr, flag).value.data) for flag in flags
     ):
-        undefined_outside(site, inside)
+        undefined_outside(site, inside, mask)
 
 
 def _spread(mask: Array | None, map: AffineMap, shape: tuple[int, ...]) -> Array | None:
@@ -309,8 +309,8 @@ def transfer_read(
     map = op.permutation_map.data
     places = _along(op, indices, map, shape)
     address, inside = element_address(site, source, places, dtype.itemsize)
-    _promised(op, map, inside, site)
     mask = _spread(mask, map, shape)
+    _promised(op, inside, mask, site)
     wanted = inside if mask is None else inside & mask
     full = (max(address.shape[0], wanted.shape[0], padding.shape[0]), *shape)
     otherwise = np.broadcast_to(padding.reshape(-1, *[1] * len(shape)), full)
@@ -326,8 +326,8 @@ def transfer_write(
     map = op.permutation_map.data
     places = _along(op, indices, map, value.shape[1:])
     address, inside = element_address(site, target, places, value.itemsize)
-    _promised(op, map, inside, site)
     mask = _spread(mask, map, value.shape[1:])
+    _promised(op, inside, mask, site)
     access.scatter(site, address, inside if mask is None else inside & mask, value)
 
 
