@@ -406,7 +406,8 @@ def _masked(site: Site, op: Operation, mask: Array, operands: list[Any]) -> Any:
         made = outerproduct(site, op, *operands)
         return np.where(mask, made, operands[2] if len(operands) > 2 else np.zeros((), made.dtype))
     if op.name == "vector.contract":
-        return contract(site, op, *operands, mask)
+        a, b, acc = operands
+        return contract(site, op, a, b, acc, mask)
     source, *rest = operands
     kept = np.where(mask, source, _neutral(_kind(op), op.operands[0].type, source.dtype))
     whole = reduction if op.name == "vector.reduction" else multi_reduction
