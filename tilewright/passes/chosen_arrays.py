@@ -23,8 +23,9 @@ from xdsl.rewriter import Rewriter
 from xdsl.traits import IsTerminator, is_side_effect_free
 
 from tilewright.diagnostics import unsupported
-from tilewright.passes.carried import given_by, reached
+from tilewright.passes.carried import reached
 from tilewright.passes.emit import Before
+from tilewright.passes.memory_objects import chosen_from
 
 Arrays = Mapping[int, SSAValue]
 """Of the numbers that choose, the arrays."""
@@ -32,7 +33,7 @@ Arrays = Mapping[int, SSAValue]
 
 def chosen_arrays(kernel: gpu.FuncOp) -> bool:
     """Chooses numbers instead of arrays. Returns whether arrays were chosen."""
-    chosen = [v for v in _memrefs(kernel) if _given(v)]
+    chosen = [v for v in _memrefs(kernel) if chosen_from(v)]
     if not chosen:
         return False
     flow = {_chooser(v) for v in chosen}
@@ -67,12 +68,6 @@ def _memrefs(kernel: gpu.FuncOp) -> Iterator[SSAValue]:
             yield from (v for v in block.args if isinstance(v.type, MemRefType))
 
 
-def _given(value: SSAValue) -> tuple[SSAValue, ...]:
-    if isinstance(value.owner, arith.SelectOp):
-        return value.owner.lhs, value.owner.rhs
-    return given_by(value)
-
-
 def _chooser(value: SSAValue) -> Operation:
     op = value.op if isinstance(value, OpResult) else value.owner.parent_op()
     assert isinstance(op, Operation)
@@ -81,7 +76,7 @@ def _chooser(value: SSAValue) -> Operation:
 
 def _roots(value: SSAValue) -> list[SSAValue]:
     """The arrays that a value may be."""
-    return [v for v in reached([value], _given) if not _given(v)]
+    return [v for v in reached([value], chosen_from) if not chosen_from(v)]
 
 
 def _made_before(root: SSAValue, flow: set[Operation]) -> None:

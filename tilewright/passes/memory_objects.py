@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from xdsl.dialects import gpu, memref
+from xdsl.dialects import arith, gpu, memref
 from xdsl.dialects.builtin import (
     ArrayAttr,
     DenseArrayBase,
@@ -32,7 +32,7 @@ from xdsl.traits import (
 from tilewright.dialects.effects import CACHES, ORDER, memory_effects, own_effects, written
 from tilewright.dialects.kernel_attributes import ARGS
 from tilewright.dialects.upstream.memref import TransposeOp
-from tilewright.passes.carried import reached
+from tilewright.passes.carried import given_by, reached
 
 _VIEWS = (
     memref.CastOp,
@@ -58,6 +58,19 @@ def memory_root(value: SSAValue) -> SSAValue:
             value = array
         else:
             return value
+
+
+def memory_roots(value: SSAValue) -> list[SSAValue]:
+    """What a memref may be a view of, whatever loops, branches and selections choose: the `memory_root` of each."""
+    roots = reached([memory_root(value)], lambda root: map(memory_root, chosen_from(root)))
+    return [root for root in roots if not chosen_from(root)]
+
+
+def chosen_from(value: SSAValue) -> tuple[SSAValue, ...]:
+    """The values one of which a loop, a branch or a selection gives; nothing for any other."""
+    if isinstance(value.owner, arith.SelectOp):
+        return value.owner.lhs, value.owner.rhs
+    return given_by(value)
 
 
 def _addressed(value: SSAValue) -> SSAValue | None:

@@ -99,6 +99,14 @@ PROGRAMS = {
         f"%r = linalg.fill ins(%f : f32) outs(%init : {T}) -> {T}\n  ",
         lambda x: np.full_like(x, 3), 0,
     ),
+    "chosen_part": (
+        f"%d = linalg.exp ins(%init : {T}) outs(%init : {T}) -> {T}\n  " + _row("%a", "%init", "1")
+        + f"%h = linalg.add ins(%a, %a : {ROW}, {ROW}) outs(%a : {ROW}) -> {ROW}\n  "
+        "%e = tensor.extract %init[%c0, %c0] : " + T + "\n  %is = arith.cmpf ogt, %e, %one : f32\n  "
+        f"%g = scf.if %is -> {ROW} {{\n    scf.yield %h : {ROW}\n  }} else {{\n    scf.yield %a : {ROW}\n  }}\n  "
+        f"%r = tensor.insert_slice %g into %d[%c4, 0] [1, 8] [1, 1] : {ROW} into {T}\n  ",
+        lambda x: np.concatenate([np.exp(x[:4]), x[1:2] * (2 if x[0, 0] > 1 else 1), np.exp(x[5:])]), 0,
+    ),
     "read_after": (
         _loop("%q", "%init", RUNNING, "%c1", "%c8")
         + f"%r = linalg.sub ins(%q, %init : {T}, {T}) outs(%q : {T}) -> {T}\n  ",

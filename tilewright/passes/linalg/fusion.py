@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 
 from xdsl.dialects import func, gpu, memref
 from xdsl.dialects.builtin import MemRefType, UnrankedMemRefType
@@ -24,7 +25,7 @@ from xdsl.ir.affine import AffineDimExpr, AffineMap
 
 from tilewright.passes.linalg.accesses import Linear, linear
 from tilewright.passes.linalg.bodies import Body
-from tilewright.passes.memory_objects import is_allocation, memory_root
+from tilewright.passes.memory_objects import is_allocation, memory_root, memory_roots
 
 
 @dataclass(frozen=True)
@@ -175,8 +176,13 @@ def overlap(a: SSAValue, b: SSAValue) -> bool:
     if not isinstance(a.type, _MEMREF) or not isinstance(b.type, _MEMREF):
         return False
     a, b = memory_root(a), memory_root(b)
+    roots = product(memory_roots(a), memory_roots(b))
+    return not _are_apart(a, b) and not all(_are_apart(*each) for each in roots)
+
+
+def _are_apart(a: SSAValue, b: SSAValue) -> bool:
     known = [is_allocation(r) or _is_argument(r) or _is_global(r) for r in (a, b)]
-    return a is b or not (all(known) or _is_newer(a, b) or _is_newer(b, a))
+    return a is not b and (all(known) or _is_newer(a, b) or _is_newer(b, a))
 
 
 def _is_newer(root: SSAValue, other: SSAValue) -> bool:
