@@ -16,7 +16,7 @@ from tilewright.dialects import xegpu, xetile
 from tilewright.dialects.upstream.arith import element_bits
 from tilewright.passes.budget import TimeBudget
 from tilewright.passes.kernel import level_of
-from tilewright.passes.memory_objects import arg_facts, is_array_argument
+from tilewright.passes.memory_objects import is_array_argument, may_alias, stored_arguments
 from tilewright.passes.xegpu.layout_defaults import ACCUMULATOR
 from tilewright.targets.xe.registers import TooManyRegisters, lanes_of
 from tilewright.uarch.xe import XeMachine
@@ -45,8 +45,10 @@ def advised(
 
 def declared_apart(given: gpu.FuncOp) -> str | None:
     """What lets tiles be computed in passes; None where nothing more has to be known for that."""
-    arrays = (a for a in given.body.block.args if is_array_argument(a))
-    if level_of(given) == "lane" or all(arg_facts(a).noalias for a in arrays):
+    arrays = [a for a in given.body.block.args if is_array_argument(a)]
+    stored = [a for a in arrays if a.index in stored_arguments(given)]
+    shared = any(may_alias(a, other) for a in stored for other in arrays if a is not other)
+    if level_of(given) == "lane" or not shared:
         return None
     return "if the arrays do not overlap, declare it ({llvm.noalias}): then tiles can be computed in passes"
 

@@ -38,17 +38,17 @@ def rematerialize_loads(kernel: gpu.FuncOp) -> bool:
 
 
 def _unwritten(kernel: gpu.FuncOp) -> set[SSAValue]:
-    """Arguments that overlap no other one and that nothing in the kernel writes."""
-    args = kernel.body.block.args
-    found: set[SSAValue] = {arg for arg in args if memory_objects.arg_facts(arg).noalias}
+    """Arguments that nothing in the kernel writes, by whatever name."""
+    roots: set[SSAValue] = set()
     for op in kernel.walk():
         if op.regions or op.next_op is None or not memory_objects.may_write(op):
             continue
         root = memory_of(op)
         if root is None:
             return set()
-        found.discard(root)
-    return found
+        roots.add(root)
+    args = kernel.body.block.args
+    return {a for a in args if not any(memory_objects.may_alias(root, a) for root in roots)}
 
 
 def _loop_of(op: Operation, group: list[Operation]) -> scf.ForOp | None:
