@@ -222,7 +222,7 @@ def test_in_mlir_text(name, tilewright, tmp_path):
         (["run", "{}/two.py:a", "--args", "f32[4"], 2, "neither an array"),
         (["run", "{}/two.py:a", "--args", "q32[4]"], 2, "no dtype is called 'q32'"),
         (["run", "{}/two.py:a", "--args", "f32[4]", "--grid", "x"], 2, "--grid"),
-        (["check", "{}/two.py:a", "--args", "f32[4]", "--grid", "0"], 1, "--grid"),
+        (["check", "{}/two.py:a", "--args", "f32[4]", "--grid", "0"], 2, "--grid"),
         (["run", "{}/two.py:a", "--args", "f32[4]", "--set", "N=1"], 2, "no constexpr 'N'"),
         (["tune", "{}/two.py:a", "--args", "f32[4]", "--try", "N=1,2"], 2, "no constexpr 'N'"),
         (["run", "{}/ok.mlir", "--args", "f32[4]"], 2, "are for Python kernels"),

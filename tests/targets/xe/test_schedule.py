@@ -206,7 +206,7 @@ def test_reload(facts: str, behind: str, moved: list[str], rng: np.random.Genera
         np.testing.assert_array_equal(one, other)
     loop = next(op for op in kernel_of(module).walk() if op.name == "scf.for")
     loads = [op for op in loop.walk() if isinstance(op, xegpu.LoadNdOp)]
-    made = [created(op.operands[op.tdesc_operand]) for op in loads]
+    made = [created(op) for op in loads]
     assert sorted(str(m.source.name_hint) for m in made if m is not None) == moved
 
 

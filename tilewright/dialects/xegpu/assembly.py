@@ -150,8 +150,11 @@ def _permutation(parser: Parser) -> Attribute:
     return DenseArrayBase.from_list(i64, list(ints(parse_int_array(parser))))
 
 
+Word = TypeVar("Word", bound=StrEnum)
+
+
 def _enum_word(
-    enum: type[StrEnum], attribute: Callable[[str], Attribute]
+    enum: type[Word], attribute: Callable[[Word], Attribute]
 ) -> Callable[[Parser], Attribute]:
     """`gpu`, `"gpu"` or the attribute itself."""
 
@@ -164,7 +167,7 @@ def _enum_word(
                 return value
             text = parser.parse_identifier()
         try:
-            return attribute(enum("slm" if text == "shared" else text).value)
+            return attribute(enum("slm" if text == "shared" else text))
         except ValueError:
             known = ", ".join(enum)
             parser.raise_error(f"'{text}' is not one of {known}", start, parser.pos)
