@@ -25,6 +25,8 @@ from numpy.typing import NDArray
 from xdsl.dialects import func
 from xdsl.dialects.builtin import (
     BFloat16Type,
+    Float8E4M3FNType,
+    Float8E5M2Type,
     Float16Type,
     Float32Type,
     Float64Type,
@@ -39,7 +41,7 @@ from tilewright.diagnostics import error_at, unsupported
 
 Array = NDArray[Any]
 
-ELEMENT: Final[dict[str, np.dtype[Any]]] = {
+PUBLIC: Final[dict[str, np.dtype[Any]]] = {
     "F64": np.dtype(np.float64),
     "F32": np.dtype(np.float32),
     "F16": np.dtype(np.float16),
@@ -49,14 +51,28 @@ ELEMENT: Final[dict[str, np.dtype[Any]]] = {
     "I16": np.dtype(np.int16),
     "I8": np.dtype(np.int8),
 }
-"""Element types by the suffix of the function names."""
+"""Element types that the public libraries print, by the suffix of the function names."""
+
+ELEMENT: Final = PUBLIC | {
+    "I1": np.dtype(np.bool_),
+    "F8E4M3": np.dtype(ml_dtypes.float8_e4m3fn),
+    "F8E5M2": np.dtype(ml_dtypes.float8_e5m2),
+}
+"""Those of all functions."""
+
+_WHOLE: Final = 1000
+"""Elements of the largest result that is printed whole."""
+
+OWN: Final = "tw_"
+"""Prefix of functions that no public library has: what `runtime.program.entry` calls."""
 
 
 @dataclass(frozen=True)
 class RunnerFunction:
     """One function of the library.
 
-    `arguments`: an element type of `ELEMENT` for an unranked memref of it, or "f32", "i1".  `result`: "f64", "i1", "".
+    `arguments`: an element type of `ELEMENT` for an unranked memref of it, or "f32", "i1", "i64".  `result`: "f64",
+    "i1", "".
     """
 
     name: str
@@ -77,11 +93,38 @@ class Runner:
         self.failures: list[str] = []
         """Why each comparison that printed FALSE did so."""
         self.write: Callable[[str], Any] = sys.stdout.write
+        self._arguments: dict[int, bytes] = {}
+        """What the arrays that the entry takes held at first."""
 
     @cached_property
     def _random(self) -> np.random.Generator:
         """The random stream, for programs that draw: importing numpy.random takes 14 ms."""
         return np.random.default_rng(self._seed)
+
+    def fill_argument(self, number: int, a: Array) -> None:
+        """Random numbers in [-1, 1), whole ones in [-8, 8) for integers."""
+        if a.dtype.kind in "iub":
+            a[...] = self._random.integers(-8, 8, a.shape)
+        else:
+            a[...] = _cast(self._random.uniform(-1, 1, a.shape).astype(np.float32), a.dtype)
+        self._arguments[number] = a.tobytes()
+
+    def print_argument(self, number: int, a: Array) -> None:
+        """An array that the entry took, if it wrote to it."""
+        if a.tobytes() != self._arguments[number]:
+            self._print_array(f"argument {number}", a)
+
+    def print_result(self, number: int, a: Array) -> None:
+        """What the entry returned."""
+        self._print_array(f"result {number}", a)
+
+    def _print_array(self, name: str, a: Array) -> None:
+        if a.ndim == 0:
+            self.write(f"{name}: {a.dtype.name} {_number(a.item())}\n")
+            return
+        self.write(f"{name}: {summary(a)}\n")
+        if 0 < a.size <= _WHOLE:
+            self.write("".join(_nested(a, a.ndim)) + "\n")
 
     def print_memref(self, a: Array) -> None:
         address = a.__array_interface__["data"][0]
@@ -171,27 +214,6 @@ class Runner:
             return True
         return False
 
-    random_dtypes: Final = (
-        "f16",
-        "bf16",
-        "f32",
-        "f64",
-        "i8",
-        "i16",
-        "i32",
-        "i64",
-        "f8e4m3",
-        "f8e5m2",
-    )
-    """Element types of the arrays that an entry without values for its arguments gets."""
-
-    def fill_anything(self, a: Array) -> None:
-        """Random numbers in [-1, 1), whole ones in [-8, 8) for integers."""
-        if a.dtype.kind in "iu":
-            a[...] = self._random.integers(-8, 8, a.shape)
-        else:
-            a[...] = _cast(self._random.uniform(-1, 1, a.shape).astype(np.float32), a.dtype)
-
     elapsed: float = 0.0
     """Seconds that the clock is ahead: those of launches that were counted and not run."""
 
@@ -201,7 +223,7 @@ class Runner:
     def functions(self) -> dict[str, RunnerFunction]:
         """Every function of the library, by the name that programs declare."""
         table = [
-            *(RunnerFunction(f"printMemref{t}", (t,), self.print_memref) for t in ELEMENT),
+            *(RunnerFunction(f"printMemref{t}", (t,), self.print_memref) for t in PUBLIC),
             *(
                 RunnerFunction(f"printAllclose{t}", (t, "F32"), self.print_all_close)
                 for t in ("F32", "F16", "BF16")
@@ -229,6 +251,15 @@ class Runner:
             RunnerFunction("gemmBF16BF16F32", ("BF16", "BF16", "F32"), self.gemm),
             RunnerFunction("gemmF16F16F16", ("F16", "F16", "F32"), self.gemm_rounded),
             RunnerFunction("rtclock", (), self.clock, "f64"),
+            *(
+                RunnerFunction(f"{OWN}{what}_{t}", ("i64", t), call)
+                for t in _TYPES
+                for what, call in (
+                    ("fill", self.fill_argument),
+                    ("argument", self.print_argument),
+                    ("result", self.print_result),
+                )
+            ),
         ]
         return {function.name: function for function in table}
 
@@ -238,11 +269,23 @@ _TYPES: Final[dict[str, tuple[type[Attribute], int]]] = {
     "F32": (Float32Type, 0),
     "F16": (Float16Type, 0),
     "BF16": (BFloat16Type, 0),
-    **{f"I{width}": (IntegerType, width) for width in (64, 32, 16, 8)},
+    "F8E4M3": (Float8E4M3FNType, 0),
+    "F8E5M2": (Float8E5M2Type, 0),
+    **{f"I{width}": (IntegerType, width) for width in (64, 32, 16, 8, 1)},
 }
 """The MLIR type of each element of `ELEMENT`: its class, and its width where it is an integer."""
 
-_SCALARS: Final = {"f32": Float32Type(), "f64": Float64Type(), "i1": IntegerType(1)}
+_SCALARS: Final = {
+    "f32": Float32Type(),
+    "f64": Float64Type(),
+    "i1": IntegerType(1),
+    "i64": IntegerType(64),
+}
+
+
+def suffix_of(element: Attribute) -> str | None:
+    """The suffix of the functions on arrays of that element type; None where there are none."""
+    return next((suffix for suffix in _TYPES if _is(element, suffix)), None)
 
 
 def called_function(op: func.CallOp, library: Mapping[str, RunnerFunction]) -> RunnerFunction:
@@ -261,7 +304,7 @@ def called_function(op: func.CallOp, library: Mapping[str, RunnerFunction]) -> R
         raise unsupported(
             op,
             f"@{name} is declared, not defined, and the runner's library has no such function",
-            hint=f"it has: {', '.join(sorted(library))}",
+            hint=f"it has: {', '.join(sorted(n for n in library if not n.startswith(OWN)))}",
         )
     takes = [_SCALARS.get(kind, kind) for kind in function.arguments]
     gives = [_SCALARS[function.result]] if function.result else []
@@ -287,7 +330,11 @@ def _fits(given: Attribute, wanted: Attribute | str) -> bool:
         return given == wanted
     if not isinstance(given, MemRefType | UnrankedMemRefType):
         return False
-    element, (kind, width) = given.element_type, _TYPES[wanted]
+    return _is(given.element_type, wanted)
+
+
+def _is(element: Attribute, suffix: str) -> bool:
+    kind, width = _TYPES[suffix]
     if isinstance(element, IndexType):
         return width == 64
     return isinstance(element, kind) and (not width or element.width.data == width)  # pyright: ignore
@@ -306,7 +353,9 @@ def exported(function: RunnerFunction, fail: Callable[[BaseException], Any] | No
     """
     kinds: list[Any] = []
     for argument in function.arguments:
-        kinds += {"f32": [C.c_float], "i1": [C.c_bool]}.get(argument, [C.c_int64, C.c_void_p])
+        kinds += {"f32": [C.c_float], "i1": [C.c_bool], "i64": [C.c_int64]}.get(
+            argument, [C.c_int64, C.c_void_p]
+        )
 
     def wrapper(*raw: Any) -> Any:
         values = iter(raw)
@@ -336,16 +385,22 @@ def array_at(rank: int, descriptor: int, dtype: np.dtype[Any]) -> Array:
     return np.lib.stride_tricks.as_strided(flat, shape, steps).view(dtype)
 
 
-def array_of(address: int, count: int, dtype: np.dtype[Any]) -> Array:
-    """The numpy view of `count` elements at an address."""
-    raw = (C.c_uint8 * (count * dtype.itemsize)).from_address(address)
-    return np.frombuffer(memoryview(raw), dtype)
-
-
 def _argument(kind: str, values: Iterator[Any]) -> Any:
     if kind not in ELEMENT:
         return next(values)
     return array_at(next(values), next(values), ELEMENT[kind])
+
+
+def summary(array: Array) -> str:
+    """Shape, dtype and a few numbers that tell two contents apart."""
+    wide = array.astype(np.float64)
+    shape = "x".join(map(str, array.shape))
+    if array.size == 0:
+        return f"{array.dtype.name}[{shape}], empty"
+    return (
+        f"{array.dtype.name}[{shape}], mean {wide.mean():.6g}, norm {np.linalg.norm(wide):.6g}, "
+        f"min {wide.min():.6g}, max {wide.max():.6g}"
+    )
 
 
 def _f32(a: Array) -> NDArray[np.float32]:
@@ -390,8 +445,8 @@ def _nested(a: Array, rank: int) -> Iterator[str]:
 
 
 def _numbers(a: Array) -> list[str]:
-    return [_number(x) for x in (a.astype(np.float64) if a.dtype.kind not in "iu" else a).tolist()]
+    return [_number(x) for x in (a.astype(np.float64) if a.dtype.kind not in "iub" else a).tolist()]
 
 
 def _number(x: Any) -> str:
-    return str(x) if isinstance(x, int) else f"{x:g}"
+    return str(int(x)) if isinstance(x, int) else f"{x:g}"

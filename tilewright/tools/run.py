@@ -3,7 +3,8 @@
 A Python file is executed as `python FILE` would, with `--target` for every kernel that names none.
 FILE.py:KERNEL launches that kernel on random arrays, with NaN in those that it only writes, and prints a
 summary of each. An MLIR module is executed from its entry function, which gets random arrays where it takes
-some; what it prints with the runner's functions goes to the terminal.
+some and --args says no others; what it prints with the runner's functions, returns or writes to these arrays goes
+to the terminal.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import numpy as np
 from tilewright import knobs
 from tilewright.diagnostics import CompileError, LaunchError, Location, TilewrightError
 from tilewright.lang.kernel import definition
+from tilewright.reference.mlir_runner import summary
 from tilewright.runtime.program.worker import Limits, in_worker
 from tilewright.targets.base import get_target, split_name
 from tilewright.tools.compile import add_kernel_arguments
@@ -48,7 +50,8 @@ examples:
   tilewright run examples/01_gemm.py:gemm --set BM=32 BN=32 \\
       --args 'f32[64,64]' 'f32[64,64]' 'f32[64,64]'          one launch on random arrays
   tilewright run test.mlir --filecheck                      compare the output with // CHECK: lines
-  tilewright run test.mlir --entry main --seed 1            the seed of the fillResource functions
+  tilewright run test.mlir --entry main --seed 1            the seed of random arrays
+  tilewright run test.mlir --args 'f32[64,128]' 3           what the entry is called with: random arrays, numbers
 """
 
 
@@ -145,24 +148,10 @@ def run_kernel(source: CommandSource, args: argparse.Namespace) -> int:
     return DONE
 
 
-def summary(array: np.ndarray[Any, Any]) -> str:
-    """Shape, dtype and a few numbers that tell two contents apart."""
-    wide = array.astype(np.float64)
-    shape = "x".join(map(str, array.shape))
-    if array.size == 0:
-        return f"{array.dtype.name}[{shape}], empty"
-    return (
-        f"{array.dtype.name}[{shape}], mean {wide.mean():.6g}, norm {np.linalg.norm(wide):.6g}, "
-        f"min {wide.min():.6g}, max {wide.max():.6g}"
-    )
-
-
 def run_module(source: CommandSource, args: argparse.Namespace) -> int:
     """Executes an MLIR module from its entry."""
-    if args.args or args.set:
-        raise UsageError(
-            "--args and --set are for Python kernels: arrays that an MLIR entry takes are made at random"
-        )
+    if args.set:
+        raise UsageError("--set is for Python kernels: an MLIR text has no constexprs")
     text = source.read()
     if not args.filecheck:
         return execute_module(text, source.name, args)
@@ -214,14 +203,30 @@ def run_reference(module: ModuleOp, text: str, args: argparse.Namespace) -> int:
     """The whole program by the reference executor."""
     from tilewright import reference
     from tilewright.passes.affine_to_scf import affine_to_scf
+    from tilewright.passes.linalg.bufferize import bufferize
+    from tilewright.passes.ranked_arguments import ranked_arguments
+    from tilewright.runtime.program.entry import call_entry, choose_entry, is_of_host
 
     affine_to_scf(module)
     entry = args.entry or directives(text).entry
+    if is_of_host(module, entry):
+        bufferize(module)
+        ranked_arguments(module)
+        entry = call_entry(module, choose_entry(module, entry), entry_arguments(args), say)
     report = reference.run(module, kernel=entry, check=args.check, seed=args.seed)
     sys.stdout.flush()
     if report.findings:
         out().print(str(report))
     return DONE if report.ok else INPUT_ERROR
+
+
+def entry_arguments(args: argparse.Namespace) -> list[Any]:
+    """What the entry of a module is called with."""
+    return [parse_argument(a) for a in args.args]
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr)
 
 
 def run_compiled(module: ModuleOp, text: str, args: argparse.Namespace) -> int:
@@ -237,6 +242,7 @@ def run_compiled(module: ModuleOp, text: str, args: argparse.Namespace) -> int:
         lambda fail: run_program(
             module,
             entry=args.entry or found.entry,
+            args=entry_arguments(args),
             level=level,
             target=args.target or "cpu",
             seed=args.seed,
@@ -244,7 +250,7 @@ def run_compiled(module: ModuleOp, text: str, args: argparse.Namespace) -> int:
             zeroed=args.device_memory == "zero",
             every_launch=args.every_launch,
             fail=fail,
-            say=lambda text: print(text, file=sys.stderr),
+            say=say,
         ),
         Limits(),
     )

@@ -34,7 +34,7 @@ from tilewright.codegen.loading import LoadedObject
 from tilewright.codegen.native import native
 from tilewright.codegen.support import guarded_callbacks
 from tilewright.diagnostics import UnsupportedError
-from tilewright.dtypes import from_mlir, from_name
+from tilewright.dtypes import from_mlir
 from tilewright.passes.affine_to_scf import affine_to_scf
 from tilewright.passes.expand_ops import expand_ops
 from tilewright.passes.host.checks import UNDEFINED, Check, host_checks
@@ -45,8 +45,8 @@ from tilewright.passes.host.unread_launches import mark_unread_launches
 from tilewright.passes.host.unroll_and_jam import unroll_and_jam
 from tilewright.passes.kernel_outlining import outline_launches
 from tilewright.passes.ranked_arguments import ranked_arguments
-from tilewright.reference.mlir_runner import Runner, array_at, array_of, called_function, exported
-from tilewright.runtime.program.entry import RANDOM, call_entry, choose_entry
+from tilewright.reference.mlir_runner import Runner, array_at, called_function, exported
+from tilewright.runtime.program.entry import call_entry, choose_entry
 from tilewright.runtime.program.heap import Heap
 from tilewright.runtime.program.kernels import Kernels
 from tilewright.runtime.program.loop_threads import Sharing, can_pass
@@ -66,7 +66,7 @@ class _NoHostCode(Exception):
 
 
 class HostProgram:
-    """A compiled program; the parameters are those of `run_program`."""
+    """A compiled program; the parameters are those of `run_program`; `entry` takes and gives nothing."""
 
     def __init__(
         self,
@@ -75,26 +75,22 @@ class HostProgram:
         runner: Runner,
         fail: Fail,
         *,
-        entry: str | None = None,
+        entry: str,
         zeroed: bool = True,
         every_launch: bool = False,
-        say: Callable[[str], Any] = lambda text: None,
     ) -> None:
         table = runner.functions()
         self._symbols: dict[str, int] = {}
         self._keep: list[Any] = []
         host = _host_functions(module)
         expand_ops(host)
-        self._entry = call_entry(host, choose_entry(host, entry), say)
         if not every_launch:
             mark_unread_launches(host)
         launches = host_to_calls(host, lambda call: called_function(call, table))
-        self._entry = _apart(host, self._entry)
+        self._entry = _apart(host, entry)
         for function in table.values():
             self._export(HOST + function.name, exported(function, fail))
         self._export(POISON, _poison_callback(fail, 0 if zeroed else 255))
-        for name in runner.random_dtypes:
-            self._export(RANDOM + name, _random_callback(runner, name, fail))
         for launch in launches:
             self._export(launch.symbol, _launch_callback(launch, kernels, fail))
         target = native()
@@ -137,6 +133,7 @@ def run_program(
     module: ModuleOp,
     *,
     entry: str | None = None,
+    args: Sequence[Any] = (),
     level: str = "auto",
     target: str = "cpu",
     seed: int | None = None,
@@ -150,10 +147,10 @@ def run_program(
 
     `seed`: of the runner's random numbers.  `strict`: its comparisons report NaN, different shapes and nothing to
     compare, which they pass over otherwise.
-    `entry`: see `choose_entry`.  `level`: of kernels that do not say theirs ("auto" infers it).  `target`: which
-    target compiles kernels.  `say` gets one sentence per kernel: at which level and how it runs.  `fail` is called
-    with an exception inside of a launch and must not return; without it the process prints the diagnostic and
-    ends with exit code 1.
+    `entry`: see `choose_entry`.  `args`: what it is called with, see `call_entry`.  `level`: of kernels that do not
+    say theirs ("auto" infers it).  `target`: which target compiles kernels.  `say` gets one sentence per kernel: at
+    which level and how it runs.  `fail` is called with an exception inside of a launch and must not return; without
+    it the process prints the diagnostic and ends with exit code 1.
     `zeroed`: fresh device memory is zero (as drivers leave it), else poison.
     `every_launch`: repetitions of a launch whose results nothing reads run too; without it the clock counts them
     at the time of the last one that ran.
@@ -167,19 +164,20 @@ def run_program(
         from tilewright.passes.outer_loops_to_grid import outer_loops_to_grid
 
         outer_loops_to_grid(module)
+    called = call_entry(module, choose_entry(module, entry), args, say)
     runner = Runner(seed=seed, strict=strict)
     kernels = Kernels(module, level=level, target=target, say=say, clock=runner)
     try:
         program = HostProgram(
             module, kernels, runner, fail or _leave,
-            entry=entry, zeroed=zeroed, every_launch=every_launch, say=say,
+            entry=called, zeroed=zeroed, every_launch=every_launch,
         )  # fmt: skip
     except _NoHostCode as error:
         # Nothing has run yet.
         from tilewright import reference
 
         say(f"host code on the reference executor, because {error}")
-        reference.run(module, kernel=entry, seed=seed)
+        reference.run(module, kernel=called, seed=seed)
     else:
         program.run()
     kernels.close()
@@ -245,15 +243,6 @@ def _undefined_callback(checks: Sequence[Check], fail: Fail) -> Any:
 
 def _allocate_callback(heap: Heap, fail: Fail) -> Any:
     return C.CFUNCTYPE(C.c_void_p, C.c_size_t, C.c_size_t)(_guarded(heap.allocate, fail))
-
-
-def _random_callback(runner: Runner, dtype: str, fail: Fail) -> Any:
-    """Fill `count` elements at an address with random numbers."""
-
-    def fill(address: int, count: int) -> None:
-        runner.fill_anything(array_of(address, count, from_name(dtype).numpy))
-
-    return C.CFUNCTYPE(None, C.c_int64, C.c_int64)(_guarded(fill, fail))
 
 
 def _launch_callback(launch: Launch, kernels: Kernels, fail: Fail) -> Any:
