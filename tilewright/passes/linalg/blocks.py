@@ -105,16 +105,19 @@ def _at(
     dims: Sequence[tuple[Size, Size]],
     places: SSAValue,
 ) -> SSAValue:
-    """A tile of elements so far behind the first of a memref of known extents and strides."""
-    reach = 1
+    """A tile of elements so far behind the first of a memref; of each dimension the extent or the stride is known."""
+    reach: Size = 1
     for extent, stride in dims:
-        if not isinstance(extent, int) or not isinstance(stride, int):
+        if isinstance(extent, int):
+            reach = plus(reach, stride, extent - 1)
+        elif isinstance(stride, int):
+            reach = plus(plus(reach, extent, stride), -stride)
+        else:
             raise unsupported(
                 tiles.at.op,
-                "rows that are not contiguous need known extents and strides",
+                "rows that are not contiguous need known extents or strides",
                 hint="give the memref static extents, or copy it",
             )
-        reach += (extent - 1) * stride
     view = StridedView(memory, offset, (reach,), (1,))
     kind = xetile.TileType(
         shape_of(places), type_of(memory).element_type, xetile.TileAttr(scattered=True)

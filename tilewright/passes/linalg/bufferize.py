@@ -57,7 +57,7 @@ def bufferize(module: ModuleOp) -> None:
     copy_before_changes(module)
     globals_: dict[Any, str] = {}
     concerned = [
-        op
+        (op, [place for place, value in enumerate(op.operands) if is_tensor(value)])
         for op in module.walk()
         if any(map(is_tensor, (*op.operands, *op.results))) or op.name in _FORMS
     ]
@@ -65,8 +65,8 @@ def bufferize(module: ModuleOp) -> None:
         for block in (b for r in op.regions for b in r.blocks):
             for argument in block.args:
                 argument._type = of_memref(argument.type)  # pyright: ignore[reportPrivateUsage]
-    for op in concerned:
-        _rewrite(module, op, globals_)
+    for op, tensors in concerned:
+        _rewrite(module, op, tensors, globals_)
     for op in list(module.walk()):
         if isinstance(op, ForallOp):
             forall_to_parallel(op)
@@ -87,7 +87,10 @@ def of_memref(type: Attribute) -> Attribute:
     return type
 
 
-def _rewrite(module: ModuleOp, op: Operation, globals_: dict[Any, str]) -> None:
+def _rewrite(
+    module: ModuleOp, op: Operation, tensors: Sequence[int], globals_: dict[Any, str]
+) -> None:
+    """`tensors`: which of its operands were such."""
     for result in op.results:
         result._type = of_memref(result.type)  # pyright: ignore[reportPrivateUsage]
     before = Before(op)
@@ -97,7 +100,7 @@ def _rewrite(module: ModuleOp, op: Operation, globals_: dict[Any, str]) -> None:
         before.replace(before.add(_global(module, op, globals_)))
     elif op.name in _FORMS:
         if op.name in _WHOLE:
-            _plain(before, op)
+            _plain(before, op, tensors)
         _FORMS[op.name](before, op)
     elif is_elementwise(op) and not (
         isinstance(op, arith.SelectOp) and not isinstance(op.cond.type, MemRefType)
@@ -106,7 +109,7 @@ def _rewrite(module: ModuleOp, op: Operation, globals_: dict[Any, str]) -> None:
     elif isinstance(op, ForallOp):
         _forall(before, op)
     elif isinstance(op, _PASSING):
-        _plain(before, op)
+        _plain(before, op, tensors)
     else:
         raise unsupported(
             op, f"{op.name} of tensors has no form on memory here",
@@ -123,9 +126,10 @@ _WHOLE = ("tensor.cast", "tensor.collapse_shape", "tensor.expand_shape", "tensor
 """Ops whose result has the type of a tensor without gaps."""
 
 
-def _plain(before: Before, op: Operation) -> None:
+def _plain(before: Before, op: Operation, tensors: Sequence[int]) -> None:
     """What is part of another tensor is copied: whoever takes it expects rows one behind the other."""
-    for place, value in enumerate(op.operands):
+    for place in tensors:
+        value = op.operands[place]
         if isinstance(value.type, MemRefType) and not isinstance(value.type.layout, NoneAttr):
             memory = new_like(before, value)
             copy(before, value, memory)
@@ -239,7 +243,7 @@ def _same(before: Before, op: Any) -> None:
     """As MLIR has it, the memory of a value is not written while that is alive."""
     (result,) = op.results
     if isinstance(result.type, MemRefType) and isinstance(result.type.layout, NoneAttr):
-        _plain(before, op)
+        _plain(before, op, [0])
     source = op.operands[0]
     before.replace(
         source if source.type == result.type else before.add(memref.CastOp.get(source, result.type))
