@@ -110,9 +110,7 @@ def call_entry(
         made = new.argument(i, argument, given[i] if given else None)
         if made is None:
             name = entry.sym_name.data
-            words = (
-                f"the entry @{name} gets arrays of known extents, and its argument {i} is {argument}"
-            )
+            words = f"the entry @{name} gets arrays of known extents, and its argument {i} is {argument}"
             if given:
                 words = f"argument {i} of the entry @{name} is {argument}, not {_spelled(given[i])}"
             raise error_at(
