@@ -37,7 +37,9 @@ TABLE = [
 ]
 
 
-def run(name: str, x: np.ndarray, t: str, flags: str, level: str, lanes: int = 16) -> np.ndarray:
+def run(
+    name: str, x: np.ndarray, t: str, flags: str, level: str, lanes: int = 16, attributes: str = ""
+) -> np.ndarray:
     text = f"""
     func.func @k(%p : !llvm.ptr, %q : !llvm.ptr, %n : index) {{
       %c0 = arith.constant 0 : index
@@ -46,7 +48,7 @@ def run(name: str, x: np.ndarray, t: str, flags: str, level: str, lanes: int = 1
         %a = mach.ptr_add %p, %i : !llvm.ptr
         %b = mach.ptr_add %q, %i : !llvm.ptr
         %x = mach.load %a : !llvm.ptr -> vector<{lanes}x{t}>
-        %y = math.{name} %x fastmath<{flags}> : vector<{lanes}x{t}>
+        %y = math.{name} %x fastmath<{flags}> {attributes}: vector<{lanes}x{t}>
         mach.store %y, %b : vector<{lanes}x{t}>, !llvm.ptr
       }}
       func.return
@@ -112,6 +114,23 @@ def test_erf(level, t, rng) -> None:
     wanted = np.array([np.longdouble(mpmath.nstr(mpmath.erf(float(v)), 25)) for v in x])
     assert ulps(run("erf", x, t, "none", level), wanted) <= 2.5
     assert ulps(run("erf", x, t, "afn", level, 32), wanted) <= (7.5 if t == "f32" else 2.5)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("bits", [8, 11])
+def test_erfc_of_few_bits(bits: int, level: str, rng) -> None:
+    """Two bits more than are asked for, wherever 1 - erf of f32 is not 0."""
+    x = np.concatenate([rng.uniform(-5, 3.92, N - 64), rng.uniform(3.9201, 1e3, 64)])
+    x[:4] = -np.inf, 3.92, 0.0, -3e38
+    x = x.astype(np.float32)
+    y = run("erfc", x, "f32", "afn", level, 32, f"{{mach.bits = {bits} : i64}} ")
+    wanted = np.array([float(mpmath.erfc(float(v))) for v in x])
+    near = x <= np.float32(3.92)
+    assert np.abs(y[near] / wanted[near] - 1).max() <= 2.0 ** -(bits + 2)
+    assert (y[~near] == 0).all() and (wanted[~near] < 2.0**-24.9).all()
+    odd = np.array([np.nan, np.inf] * 16, np.float32)
+    y = run("erfc", odd, "f32", "afn", level, 16, f"{{mach.bits = {bits} : i64}} ")
+    assert np.isnan(y[::2]).all() and (y[1::2] == 0).all()
 
 
 @pytest.mark.parametrize("name", ["sin", "cos"])

@@ -15,7 +15,7 @@ from tilewright.codegen.functions.exponential import exp, exp2
 from tilewright.codegen.functions.hyperbolic import acosh, asinh, atanh, cosh, expm1, sinh
 from tilewright.codegen.functions.inverse import acos, asin, atan, atan2, cbrt, tan
 from tilewright.codegen.functions.logarithm import log, log1p, log2, log10
-from tilewright.codegen.functions.special import erf, powf, tanh
+from tilewright.codegen.functions.special import ERFC, erf, erfc, powf, tanh
 from tilewright.codegen.functions.trigonometry import cos, sin
 from tilewright.codegen.lane_ops import Lanes
 from tilewright.codegen.printer import Printer, integer_attribute, prints, unsupported
@@ -78,6 +78,14 @@ def print_exponential(p: Printer, op: Operation) -> None:
     float_elementwise(
         p, op, lambda o, s, x: function(plain(o), s, x[0], fast, bits), native_half=False
     )
+
+
+@prints("math.erfc")
+def print_erfc(p: Printer, op: Operation) -> None:
+    bits = precision(p, op)
+    if not is_fast(op) or bits > max(ERFC):
+        raise unsupported(op, f"has no expansion that gives more than {max(ERFC)} bits")
+    float_elementwise(p, op, lambda o, s, x: erfc(plain(o), s, x[0], bits), native_half=False)
 
 
 @prints("math.rsqrt")

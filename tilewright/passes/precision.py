@@ -4,10 +4,13 @@
     %y = arith.mulf %e, %r {fastmath<afn>}    ->    %y = arith.mulf %e, %r {fastmath<afn>}
     %z = arith.truncf %y : f32 to bf16              %z = arith.truncf %y {fastmath<afn>} : f32 to bf16
 
-Requires: workgroup level. Guarantees: only ops that the program lets be approximate (`afn`) change: an exponential has
-two bits more than the narrowest float through which everything computed from it passes; what approximate arithmetic or
-a product of bf16 (of which tile instructions make no denormals either) gives, may be zero as bf16 where it would be
-denormal.
+    %e = math.erf %x {fastmath<afn>} : f32           %n = arith.negf %x
+    %s = arith.addf %1, %e {fastmath<afn>}     ->    %s = math.erfc %n {fastmath<afn>, mach.bits = 8}
+
+Requires: workgroup level. Guarantees: only ops that the program lets be approximate (`afn`) change: an exponential, and
+the sum of 1 and an error function, have two bits more than the narrowest float through which everything computed from
+them passes (such a sum under 2^-25 is zero, as it is in f32); what approximate arithmetic or a product of bf16 (of
+which tile instructions make no denormals either) gives, may be zero as bf16 where it would be denormal.
 
 How many bits of a value matter is read off its uses, to the fixed point where loops carry it. Products, quotients,
 maxima and rearrangements keep a relative error; so do sums of what is not negative. All else asks for every bit.
@@ -15,7 +18,7 @@ maxima and rearrangements keep a relative error; so do sums of what is not negat
 
 from __future__ import annotations
 
-from xdsl.dialects import arith, gpu, scf
+from xdsl.dialects import arith, gpu, math, scf
 from xdsl.dialects.builtin import BFloat16Type, Float16Type, Float32Type, IntegerAttr
 from xdsl.dialects.utils import FastMathFlag
 from xdsl.ir import Attribute, Operation, OpResult, SSAValue
@@ -23,7 +26,9 @@ from xdsl.ir import Attribute, Operation, OpResult, SSAValue
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.movement import ELEMENTS
 from tilewright.dialects.stage import ContractOp
+from tilewright.dialects.upstream.math import ErfcOp
 from tilewright.passes.carried import LOOPS_AND_BRANCHES, carried_together, given_by
+from tilewright.passes.emit import Before
 from tilewright.passes.fold_identities import splat
 
 EVERY = 24
@@ -49,21 +54,52 @@ _AFN = arith.FastMathFlagsAttr([FastMathFlag.APPROX_FUNC])
 
 
 def lower_precision(function: gpu.FuncOp) -> None:
-    """Lowers the precision of approximate exponentials and conversions to what their uses need."""
+    """Lowers the precision of approximate exponentials, error functions and conversions to what their uses need."""
     ops = list(function.walk())
     for op in ops:
         if isinstance(op, arith.TruncFOp) and _element(op.result) is BFloat16Type:
             source = op.operands[0].owner
             if isinstance(source, Operation) and (_is_approximate(source) or _of_bf16(source)):
                 op.attributes["fastmath"] = _AFN
-    exponentials = [op for op in ops if op.name in EXPONENTIALS and _is_approximate(op)]
-    exponentials = [op for op in exponentials if _element(op.results[0]) is Float32Type]
-    if not exponentials:
+    approximate = [op for op in ops if _is_approximate(op)]
+    approximate = [op for op in approximate if _element(op.results[0]) is Float32Type]
+    exponentials = [op for op in approximate if op.name in EXPONENTIALS]
+    complements = {op: erf for op in approximate if (erf := _complement(op)) is not None}
+    if not exponentials and not complements:
         return
     needed = _needed(ops)
-    for op in exponentials:
-        if 0 < needed.get(op.results[0], 0) < EVERY:
-            op.attributes["mach.bits"] = IntegerAttr(needed[op.results[0]], 64)
+    for op in (*exponentials, *complements):
+        bits = needed.get(op.results[0], 0)
+        if not 0 < bits < EVERY:
+            continue
+        changed: Operation = op
+        if op in complements:
+            erf, at = complements[op], Before(op)
+            argument = erf.operands[0]
+            if isinstance(op, arith.AddfOp):
+                argument = at.add(arith.NegfOp(argument))
+            changed = at.insert(
+                ErfcOp.create(
+                    operands=[argument],
+                    result_types=[argument.type],
+                    properties={"fastmath": erf.fastmath},
+                )
+            )
+            at.replace(changed.results[0])
+            if erf.result.first_use is None:
+                Before(erf).replace()
+        changed.attributes["mach.bits"] = IntegerAttr(bits, 64)
+
+
+def _complement(op: Operation) -> math.ErfOp | None:
+    """The error function that is added to 1, or taken from it; None for another op."""
+    if not isinstance(op, arith.AddfOp | arith.SubfOp):
+        return None
+    for one, other in (op.operands, *([op.operands[::-1]] if isinstance(op, arith.AddfOp) else ())):
+        erf = other.owner
+        if splat(one) == 1 and isinstance(erf, math.ErfOp) and _is_approximate(erf):
+            return erf
+    return None
 
 
 def _needed(ops: list[Operation]) -> dict[SSAValue, int]:
