@@ -203,9 +203,8 @@ def test_parts_cover_k_and_every_task_has_some(rng):
     for _ in range(2000):
         batches, m, n, k = (int(2 ** rng.uniform(0, top)) for top in (4, 9, 9, 17))
         block = int(rng.choice([128, 256, 512, 1024]))
-        count, length = parts_of(batches, m, n, k, int(rng.integers(1, 4096)), block)
-        assert count == 1 or length % block == 0
-        assert (count - 1) * length < k <= count * length
+        count, blocks = parts_of(batches, m, n, k, int(rng.integers(1, 4096)), block)
+        assert 1 <= count <= blocks and (blocks - 1) * block < k <= blocks * block
         programs, threads = (int(x) for x in rng.integers(1, 100, 2))
         tasks = tasks_of(count, programs, threads, rng.uniform(0, 1))
         each = -(-count // tasks)

@@ -21,10 +21,10 @@ already? `at`, written by `tw_plan`: where in the workspace they are otherwise; 
 how many tasks make them, from `tw_plan`; from `tw_run` on that of the first task that is neither of this array nor of
 those before. From `tw_plan`: `x`, how much of the array's extent is used; `panels`, how many are in memory."""
 
-PARTS_WORDS = ("parts", "length", "tasks", "sums")
-"""Of a kernel whose product is divided along k (see `parts`): how many parts, how long each is, tasks for each program;
-where these are several, the address of a counter of 8 bytes for each program, 0 at first, behind which the sums of all
-parts go."""
+PARTS_WORDS = ("parts", "blocks", "tasks", "sums")
+"""Of a kernel whose product is divided along k (see `parts`): how many parts, the blocks of k that these share, tasks
+for each program; where these are several, the address of a counter of 8 bytes for each program, 0 at first, behind
+which the sums of all parts go."""
 
 
 @dataclass

@@ -30,13 +30,12 @@ def least_part(multiplied: float, added: float, row: float) -> int:
 
 
 def parts_of(batches: int, m: int, n: int, k: int, least: int, block: int) -> tuple[int, int]:
-    """Parts of k, and the length of each, whole blocks, for products [m, k] x [k, n]; `least`: see `least_part`."""
+    """Parts of k for products [m, k] x [k, n], and the blocks of k that these share as evenly as can be, longer ones
+    first: whoever has a longer one then takes a shorter one. `least`: see `least_part`."""
     tiles = batches * -(-m // TILE) * -(-n // TILE)
     parts = min((k + least // 2) // least, MANY_TILES // max(1, tiles))
-    if parts <= 1:
-        return 1, max(k, 1)
-    length = -(-k // (parts * block)) * block
-    return -(-k // length), length
+    blocks = -(-k // block)
+    return max(1, min(parts, blocks)), blocks
 
 
 @lru_cache(256)

@@ -1,6 +1,6 @@
 """Parts of k: a program's product is the sum of products over parts of k, which several tasks may compute.
 
-    for part of k, of those that are this task's:      parts of equal length: `division.parts_of`, from the shapes alone
+    for part of k, of those that are this task's:      as even as can be: `division.parts_of`, from the shapes alone
       sums of the part = A B over it                   of a task alone: the first where the result is, the others beside
     if the program has several tasks:
       count this one; whoever is not the last ends here
@@ -194,7 +194,7 @@ def _emit_parts(
         return value
 
     parts, tasks = word("parts"), word("tasks")
-    most = word("length")
+    blocks = word("blocks")
     alone, one = b.cmp("sle", tasks, 1), b.cmp("sle", parts, 1)
     mine, _ = split(b, b.idx(b.plus(parts, b.minus(tasks, 1))), tasks)
     begin = b.times(c.turn, mine)
@@ -211,6 +211,11 @@ def _emit_parts(
     counter = b.ptr(sums, b.times(c.program, 8))
     first = b.ptr(sums, b.round_up(b.times(programs(c), 8), 64))
     first = b.ptr(first, b.times(b.times(c.program, parts), size))
+
+    shortest, longer = split(b, blocks, parts)
+
+    def start_of(part: Idx) -> Idx:
+        return b.times(b.plus(b.times(part, shortest), b.min(part, longer)), divided.block)
 
     def slab(i: int, part: Idx) -> SSAValue:
         return b.ptr(first, b.plus(b.times(part, size), slabs[i]))
@@ -234,8 +239,9 @@ def _emit_parts(
                     c.contracts.clear(target)
         after = b.plus(part, 1)
         # A loop may go on behind the array whose extent says how long parts are.
-        length = b.select(b.cmp("slt", after, parts), most, ALL)
-        c.contracts.emit(divided.op, targets, zero, (b.times(part, most), length))
+        k = start_of(part)
+        length = b.select(b.cmp("slt", after, parts), b.minus(start_of(after), k), ALL)
+        c.contracts.emit(divided.op, targets, zero, (k, length))
 
         def count() -> list[SSAValue]:
             one = b.constant(index, 1)

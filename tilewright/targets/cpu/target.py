@@ -121,8 +121,8 @@ class CpuExecutable(HostExecutable):
                 at += 2 * rank
             at += 1
         if self._division is not None:
-            parts, length = self._division.parts(args)
-            for name, value in (("parts", parts), ("length", length), ("tasks", 1)):
+            parts, blocks = self._division.parts(args)
+            for name, value in (("parts", parts), ("blocks", blocks), ("tasks", 1)):
                 words[self._at[name]] = value
         return _Prepared(self, slots, words)
 
