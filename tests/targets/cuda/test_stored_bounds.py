@@ -8,13 +8,14 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from xdsl.dialects import arith
 
 import tilewright as tw
 from tests.draws import fresh_rng
 from tests.targets.cuda.test_asynchronous import error, gemm, text_of
 from tests.targets.cuda.threads import run_threads
 from tilewright import uarch
-from tilewright.dialects import stage
+from tilewright.dialects import mach, stage
 from tilewright.dialects.text import parse_module
 from tilewright.reference import run
 from tilewright.runtime.arrays import describe
@@ -174,3 +175,31 @@ def test_boxes_of_a_launch() -> None:
     assert slot.box_of(lambda argument, dim: 404) == (64, 20)
     assert slot.box_of(lambda argument, dim: 384) == (64, 128)
     assert TensorMapOf(0, (1, 0), (64, 128), "bf16").box_of(lambda argument, dim: 404) == (64, 128)
+
+
+def test_the_last_programs_copy_without_a_condition_at_each_box() -> None:
+    """Whether all of a box's lines are seen chooses its tensor map; a program asks once whether any are."""
+    a, b, _ = operands("NT", 70, 136, 96, bf16)
+    lowered, _ = built(text_of(gemm, (a, b, np.zeros((70, 136), np.float32))))
+    loads: list[list[mach.InstrOp]] = []
+    for op in lowered.module.walk():
+        if isinstance(op, mach.InstrOp) and "expect_tx" in op.instruction:
+            block = op.parent
+            assert block is not None
+            here = [o for o in block.ops if isinstance(o, mach.InstrOp)]
+            loads.append([o for o in here if "tma.load" in o.instruction])
+    # All of the lines, what is left of them, and tiles that lie behind the last.
+    chosen = [sum(isinstance(o.operands[2].owner, arith.SelectOp) for o in each) for each in loads]
+    assert [len(each) for each in loads] == [2, 2, 0]
+    assert chosen == [0, 2, 0]
+
+
+@pytest.mark.parametrize("m", [100, 200, 500, 600])
+def test_tiles_of_several_boxes(m: int) -> None:
+    """384 lines are two boxes, of which any may end at the last row, or lie behind it; so may whole programs."""
+    a, b, wanted = operands("NT", m, 64, 96, bf16)
+    c = np.full((m, 64), 77, np.float32)
+    lowered, _ = built(text_of(product, (a, b, c), ACC=tw.f32, BM=384, BN=64))
+    for schedule in ("late", "early"):
+        run_threads(lowered, [describe(x) for x in (a, b, c)], (3, 1, 1), schedule, 3)  # pyright: ignore
+        assert error(c, wanted) < 1e-3, schedule

@@ -234,6 +234,8 @@ class Seen:
     elements: Word
     rest: tuple[int, ...] = ()
     """Of the tensor map of a box that lies in part beyond what is seen; none where all lines are."""
+    some: bool = False
+    """Is something of each box seen?"""
 
     @property
     def whole(self) -> Seen:
@@ -243,14 +245,15 @@ class Seen:
 
     @property
     def whole_lines(self) -> Seen:
-        """All of the lines of which something is seen."""
-        return replace(self, elements=self.part.lines[1])
+        """All of the lines that are seen, something of each box."""
+        return replace(self, elements=self.part.lines[1], some=bool(self.rest))
 
     def conditions(self, d: Distributor, other: Seen) -> list[SSAValue]:
         """True where as much is seen as of another, which has all of what it says otherwise."""
-        n = Narrow(d.b)
-        pairs = (self.lines, other.lines), (self.elements, other.elements)
-        return [n.compare(found, "sge", all) for found, all in pairs if found != all]
+        n, (lines, length) = Narrow(d.b), self.part.lines
+        least = lines - box_lines(lines) + 1 if other.some else other.lines
+        asked = (self.lines, lines, least), (self.elements, length, other.elements)
+        return [n.compare(found, "sge", most) for found, all, most in asked if found != all]
 
     @property
     def width(self) -> int:
@@ -323,17 +326,15 @@ def _copy(d: Distributor, tile: SSAValue, to: st.StagedTile, seen: Seen, barrier
                     st.instr(d, f"tma.load.{len(dims)}d", where, barrier, map, *at)
 
     bounded = seen.elements != length
+    last = tensor_map(d, op, part, lines, seen.rest)[0] if seen.rest else None
     for line in dict.fromkeys(line for line, _, _ in found):
-        if not seen.rest:
+        if last is None:
             load(map, line)
             continue
         whole = n.compare(seen.lines, "sge", line + lines)
-        with d.b.when(whole):
-            load(map, line)
-        last, _ = tensor_map(d, op, part, lines, seen.rest)
-        some = d.b.value(arith.XOrIOp(whole, n.compare(seen.lines, "sgt", line)))
-        with d.b.when(some):
-            load(last, line)
+        fits = d.b.value(arith.SelectOp(whole, map, last))
+        with nullcontext() if seen.some else d.b.when(n.compare(seen.lines, "sgt", line)):
+            load(fits, line)
 
 
 def _leave(d: Distributor, to: st.StagedTile, seen: Seen, barrier: SSAValue) -> None:
