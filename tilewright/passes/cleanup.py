@@ -10,7 +10,7 @@ Loads do not move: what they read may be written. Requires nothing; guarantees t
 from __future__ import annotations
 
 from xdsl.dialects import gpu, scf
-from xdsl.ir import Block, Operation, OpResult, SSAValue
+from xdsl.ir import Block, Operation
 from xdsl.rewriter import Rewriter
 from xdsl.transforms.dead_code_elimination import is_trivially_dead
 
@@ -76,7 +76,7 @@ def hoist_invariants(block: Block) -> None:
                 for inner in region.blocks:
                     for candidate in list(inner.ops):
                         if _may_hoist(candidate) and all(
-                            _outside(v, op) for v in candidate.operands
+                            not op.is_ancestor(v.owner) for v in candidate.operands
                         ):
                             candidate.detach()
                             block.insert_op_before(candidate, op)
@@ -87,15 +87,3 @@ def _may_hoist(op: Operation) -> bool:
     return is_pure(op) and not op.name.startswith(
         ("arith.div", "arith.rem", "arith.floordiv", "arith.ceildiv")
     )
-
-
-def _outside(value: SSAValue, loop: Operation) -> bool:
-    owner: Operation | None
-    owner = value.op if isinstance(value, OpResult) else value.owner.parent_op()  # pyright: ignore
-    if not isinstance(value, OpResult) and owner is loop:
-        return False
-    while owner is not None:
-        if owner is loop:
-            return isinstance(value, OpResult) and value.op is loop
-        owner = owner.parent_op()
-    return True

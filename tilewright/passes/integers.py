@@ -405,7 +405,7 @@ class Ranges(Solver[_Range]):
         first, last = self.known.get(loop.lb), self.known.get(loop.ub)
         if first is None or last is None:
             return None
-        trips, low, step = _trips(loop), constant(loop.lb), constant(loop.step)
+        trips, low, step = trip_count(loop), constant(loop.lb), constant(loop.step)
         if trips is not None and low is not None and step is not None:
             return low, low + max(0, trips - 1) * step
         return first[0], max(first[0], last[1] - 1)
@@ -413,7 +413,10 @@ class Ranges(Solver[_Range]):
     def _grown(self, value: BlockArgument, values: Sequence[SSAValue]) -> _Range | None:
         """Of a number that grows by a constant in each of so many iterations."""
         loop = value.block.parent_op()
-        by, trips = growth(value, values[-1]), _trips(loop) if isinstance(loop, scf.ForOp) else None
+        by, trips = (
+            growth(value, values[-1]),
+            trip_count(loop) if isinstance(loop, scf.ForOp) else None,
+        )
         start = self.known.get(values[0])
         if by is None or by < 0 or trips is None or start is None:
             return None
@@ -445,7 +448,8 @@ def growth(value: SSAValue, following: SSAValue) -> int | None:
     return None
 
 
-def _trips(loop: scf.ForOp) -> int | None:
+def trip_count(loop: scf.ForOp) -> int | None:
+    """How often a loop runs whose bounds and step are constants; None of any other."""
     first, last, step = (constant(v) for v in (loop.lb, loop.ub, loop.step))
     return max(0, -(-(last - first) // step)) if None not in (first, last) and step else None  # pyright: ignore
 

@@ -30,6 +30,7 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.diagnostics import unsupported
+from tilewright.dialects.dominance import used_from_above
 from tilewright.dialects.upstream.arith import constant
 
 _IDS = (gpu.BlockIdOp, gpu.ThreadIdOp, gpu.GridDimOp, gpu.BlockDimOp)
@@ -97,7 +98,7 @@ def _kernel(launch: gpu.LaunchOp, name: str) -> tuple[gpu.FuncOp, list[SSAValue]
             argument.replace_all_uses_with(ids[-1].results[0])
         entry.erase_arg(argument)
     _put_first(entry, ids)
-    captured = _captured(body)
+    captured = used_from_above(body)
     for value in captured:
         owner = value.owner
         if isinstance(owner, arith.ConstantOp):
@@ -107,7 +108,7 @@ def _kernel(launch: gpu.LaunchOp, name: str) -> tuple[gpu.FuncOp, list[SSAValue]
         else:
             inside = entry.insert_arg(value.type, len(entry.args))
         inside.name_hint = value.name_hint
-        value.replace_uses_with_if(inside, lambda use: _is_inside(use.operation, body))
+        value.replace_uses_with_if(inside, lambda use: body.is_ancestor(use.operation))
     for end in [op for op in body.walk() if isinstance(op, gpu.TerminatorOp)]:
         Rewriter.replace_op(end, gpu.ReturnOp([]), [])
     kernel = gpu.FuncOp(name, (entry.arg_types, ()), body, kernel=True)
@@ -120,23 +121,3 @@ def _kernel(launch: gpu.LaunchOp, name: str) -> tuple[gpu.FuncOp, list[SSAValue]
 
 def _put_first(entry: Block, ops: Sequence[Operation]) -> None:
     Rewriter.insert_op(ops, InsertPoint.at_start(entry))
-
-
-def _captured(body: Region) -> list[SSAValue]:
-    """Values from around a region that its ops use, in the order of their first use."""
-    found: dict[SSAValue, None] = {}
-    for op in body.walk():
-        for value in op.operands:
-            owner = value.owner
-            block = owner if isinstance(owner, Block) else owner.parent
-            if block is None or not _is_inside(block.parent_op() or block.parent, body):
-                found.setdefault(value)
-    return list(found)
-
-
-def _is_inside(op: Operation | Region | None, body: Region) -> bool:
-    """Whether an op stands in a region that is no op's, or is that region."""
-    while isinstance(op, Operation):
-        region = op.parent_region()
-        op = region if region is None or region is body else region.parent
-    return op is body

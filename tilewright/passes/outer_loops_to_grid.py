@@ -40,7 +40,6 @@ from xdsl.traits import is_side_effect_free
 
 from tilewright.dialects import xetile
 from tilewright.passes.access import AccessAnalysis, add_up
-from tilewright.passes.host.memory import outside
 from tilewright.passes.kernel import LEVEL, level_of
 from tilewright.passes.memory_objects import ARGS, is_allocation, stored_arguments
 from tilewright.passes.views import fold_views
@@ -185,7 +184,7 @@ def _independent(analysis: AccessAnalysis, loop: scf.ForOp) -> bool:
         return False
     counter = analysis.loop(loop).counter
     for write in analysis.accesses:
-        if not write.writes or write.memory_space == 3 or _is_inside(write.root, loop):
+        if not write.writes or write.memory_space == 3 or _is_of_one_iteration(write.root, loop):
             continue
         for other in analysis.accesses:
             if add_up(write, other) or not analysis.may_overlap(write, other):
@@ -195,9 +194,8 @@ def _independent(analysis: AccessAnalysis, loop: scf.ForOp) -> bool:
     return True
 
 
-def _is_inside(root: SSAValue, loop: scf.ForOp) -> bool:
-    """Whether memory is that of one iteration."""
-    return is_allocation(root) and not outside(loop, root)
+def _is_of_one_iteration(root: SSAValue, loop: scf.ForOp) -> bool:
+    return is_allocation(root) and loop.is_ancestor(root.owner)
 
 
 def _trip_count(loop: scf.ForOp, host: Block, copies: dict[SSAValue, SSAValue]) -> SSAValue:

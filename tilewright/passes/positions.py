@@ -375,17 +375,11 @@ def _made_before(op: Operation, root: SSAValue) -> bool:
     """Is a root known before an op, or can it be made there?"""
     makes = root.owner
     if isinstance(makes, Operation) and op.is_ancestor(makes):
-        if any(_within(op, v) for v in makes.operands):
+        if any(op.is_ancestor(v.owner) for v in makes.operands):
             return False
         makes.detach()
         Rewriter.insert_op(makes, InsertPoint.before(op))
     return True
-
-
-def _within(op: Operation, value: SSAValue) -> bool:
-    block = value.owner if isinstance(value.owner, Block) else value.owner.parent
-    parent = None if block is None else block.parent_op()
-    return parent is not None and op.is_ancestor(parent)
 
 
 def _aligned_sum(parts: list[Index], distance: list[Index], at: Operation) -> list[Index]:

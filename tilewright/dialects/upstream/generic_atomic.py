@@ -61,12 +61,6 @@ class GenericAtomicRMWOp(Op):
         assert isinstance(last, AtomicYieldOp)
         return last.result
 
-    @property
-    def taken(self) -> list[SSAValue]:
-        """What the region uses of the values around it."""
-        used = (value for inner in self.atomic_body.walk() for value in inner.operands)
-        return list(dict.fromkeys(v for v in used if not self.atomic_body.is_ancestor(v.owner)))
-
     def verify_(self) -> None:
         element, block = self.memref.type.element_type, self.atomic_body.block
         if len(self.indices) != self.memref.type.get_num_dims():

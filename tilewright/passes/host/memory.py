@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from xdsl.dialects import arith, func, gpu, memref, scf
 from xdsl.dialects.builtin import MemRefType, ModuleOp
-from xdsl.ir import BlockArgument, Operation, SSAValue
+from xdsl.ir import BlockArgument, SSAValue
 
 Roots = frozenset[object] | None
 """Allocating ops; None where it may be any memory."""
@@ -131,22 +131,11 @@ def _round(loop: scf.ForOp, index: SSAValue) -> tuple[SSAValue, ...] | None:
         if not isinstance(owner, arith.AddiOp):
             return None
         left, right = owner.operands
-        if outside(loop, right):
+        if not loop.is_ancestor(right.owner):
             index, term = left, right
-        elif outside(loop, left):
+        elif not loop.is_ancestor(left.owner):
             index, term = right, left
         else:
             return None
         terms.append(term)
     return tuple(sorted(terms, key=id))
-
-
-def outside(loop: Operation, value: SSAValue) -> bool:
-    """Whether a value is defined outside of a loop."""
-    block = value.block if isinstance(value, BlockArgument) else value.owner.parent
-    while block is not None:
-        op = block.parent_op()
-        if op is loop:
-            return False
-        block = op.parent if op is not None else None
-    return True

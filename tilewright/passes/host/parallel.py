@@ -22,8 +22,9 @@ from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.dialects import mach
+from tilewright.dialects.dominance import used_from_above
 from tilewright.dialects.upstream.arith import constant
-from tilewright.passes.host.memory import HostMemory, outside
+from tilewright.passes.host.memory import HostMemory
 
 PARALLEL = "tw_parallel_"
 ROUNDS = "tw_rounds_"
@@ -81,10 +82,9 @@ def _worthwhile(loop: scf.ForOp) -> bool:
     )
 
 
-def _used(loop: scf.ForOp) -> dict[SSAValue, None]:
+def _used(loop: scf.ForOp) -> list[SSAValue]:
     """The values from outside that the step and the body of a loop use, in order."""
-    inside = [value for op in loop.body.walk() for value in op.operands]
-    return {value: None for value in [loop.step, *inside] if outside(loop, value)}
+    return list(dict.fromkeys([loop.step, *used_from_above(loop.body)]))
 
 
 def _captured(loop: scf.ForOp) -> list[SSAValue]:

@@ -26,7 +26,7 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.dialects.upstream.arith import constant
-from tilewright.passes.host.memory import HostMemory, outside
+from tilewright.passes.host.memory import HostMemory
 
 WIDTH = 16
 """Rounds side by side: a register of f32 with AVX-512."""
@@ -69,7 +69,7 @@ def _qualifies(loop: scf.ForOp, jammed: scf.ForOp | None = None) -> bool:
 
 def _same(loop: scf.ForOp, value: SSAValue) -> bool:
     """Whether all rounds of a loop see the same value."""
-    return outside(loop, value) or isinstance(value.owner, arith.ConstantOp)
+    return not loop.is_ancestor(value.owner) or isinstance(value.owner, arith.ConstantOp)
 
 
 def _jam(loop: scf.ForOp, count: int) -> None:

@@ -25,8 +25,8 @@ from xdsl.dialects.linalg.ops import GenericOp
 from xdsl.ir import Block, Operation, Region, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
-from tilewright.dialects.upstream.arith import constant
-from tilewright.passes.host.memory import outside
+from tilewright.dialects.dominance import used_from_above
+from tilewright.passes.integers import trip_count
 from tilewright.passes.kernel import LEVEL
 from tilewright.passes.linalg.fusion import overlap
 from tilewright.passes.loop_nests import parallel_to_for
@@ -78,7 +78,7 @@ def _one_launch(function: func.FuncOp, name: str, loop: Operation, lower: Lower)
     if any(overlap(a, b) for a, b in combinations(captured, 2)):
         return False
     lower(nest)
-    trips = [_trips(axis) for axis in independent_loops(nest)]
+    trips = [trip_count(axis) for axis in independent_loops(nest)]
     if not trips or (None not in trips and prod(trips) < FEW):  # pyright: ignore
         return False
     module = function.parent_op()
@@ -89,14 +89,6 @@ def _one_launch(function: func.FuncOp, name: str, loop: Operation, lower: Lower)
     call.location = loop.location
     Rewriter.replace_op(loop, call, [])
     return True
-
-
-def _trips(loop: scf.ForOp) -> int | None:
-    bounds = [constant(value) for value in (loop.lb, loop.ub, loop.step)]
-    if None in bounds:
-        return None
-    low, high, step = bounds
-    return max(0, -(-(high - low) // step))  # pyright: ignore
 
 
 def _is_of_a_kernel(loop: Operation) -> bool:
@@ -122,8 +114,6 @@ def _outlined(name: str, loop: Operation) -> tuple[func.FuncOp, list[SSAValue]]:
 
     def take(value: SSAValue) -> None:
         owner = value.owner
-        if not outside(loop, value):
-            return
         if (
             isinstance(owner, Operation)
             and not owner.regions
@@ -138,9 +128,8 @@ def _outlined(name: str, loop: Operation) -> tuple[func.FuncOp, list[SSAValue]]:
         else:
             captured.setdefault(value)
 
-    for op in loop.walk():
-        for value in op.operands:
-            take(value)
+    for value in used_from_above(loop):
+        take(value)
     arguments = list(captured)
     block = Block(arg_types=[value.type for value in arguments])
     values: dict[SSAValue, SSAValue] = dict(zip(arguments, block.args, strict=True))

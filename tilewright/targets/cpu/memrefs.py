@@ -11,6 +11,7 @@ from tilewright.codegen.tiles import metadata_of
 from tilewright.codegen.vector_memory import element_at
 from tilewright.diagnostics import unsupported
 from tilewright.dialects import mach
+from tilewright.dialects.dominance import used_from_above
 from tilewright.dialects.upstream.arith import folded
 from tilewright.dialects.upstream.generic_atomic import GenericAtomicRMWOp
 from tilewright.targets.cpu.evaluate import Evaluator, Values
@@ -86,7 +87,7 @@ class MemrefOps:
     def lower_memref_generic_atomic_rmw(self, op: GenericAtomicRMWOp) -> None:
         array, at = self.matrices[op.memref], [folded(self.e.scalar(i)) for i in op.indices]
         pointer = element_at(self.b, array, itemsize(array.element), at)
-        taken = {v: self.e.scalar(v) for v in op.taken}
+        taken = {v: self.e.scalar(v) for v in used_from_above(op.atomic_body)}
         self.values.scalars[op.result] = exchange(self.b, op, pointer, taken)
 
     def lower_memref_dealloc(self, op: Operation) -> None: ...

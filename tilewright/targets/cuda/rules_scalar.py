@@ -27,6 +27,7 @@ from tilewright.codegen.tiles import (
 from tilewright.codegen.vector_memory import element_at
 from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
+from tilewright.dialects.dominance import used_from_above
 from tilewright.dialects.movement import is_vector
 from tilewright.dialects.tw import PrintOp
 from tilewright.dialects.upstream.arith import folded
@@ -141,7 +142,7 @@ def atomic(d: Distributor, op: GenericAtomicRMWOp) -> None:
     """The first thread does it; what it found reaches all, where it is used."""
     b, array, kind = d.b, _array(d, op, op.memref), plain(op.result.type)
     pointer = element_at(b, array, itemsize(kind), [d.idx(i) for i in op.indices])
-    taken = {v: d.scalar(v) for v in op.taken}
+    taken = {v: d.scalar(v) for v in used_from_above(op.atomic_body)}
     d.hazards.write(d, MemoryRange(root=memory_root(op.memref)))
 
     def store(offset: int) -> None:

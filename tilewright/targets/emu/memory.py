@@ -25,6 +25,7 @@ from tilewright.codegen.atomic_loops import exchange
 from tilewright.codegen.builder import Builder as Scalars
 from tilewright.codegen.registers import DYNAMIC, strided_form
 from tilewright.dialects import mach
+from tilewright.dialects.dominance import used_from_above
 from tilewright.dialects.upstream.arith import element_bits
 from tilewright.dialects.upstream.generic_atomic import GenericAtomicRMWOp
 from tilewright.dialects.upstream.gpu.memory import is_shared
@@ -309,7 +310,7 @@ def atomic(
 
 def by_body(low: Lowering, op: GenericAtomicRMWOp, addresses: SSAValue, mask: SSAValue) -> SSAValue:
     """Old values at `addresses`, of an atomic that says itself what becomes of them."""
-    b, taken = low.b, op.taken
+    b, taken = low.b, used_from_above(op.atomic_body)
     wide = [low.wide(v) if low.lanes > 1 else b.shape(low.uniform(v), 1) for v in taken]
 
     def old(address: SSAValue, *outside: SSAValue) -> SSAValue:

@@ -22,6 +22,7 @@ from xdsl.dialects import arith, gpu
 from xdsl.dialects.builtin import VectorType
 from xdsl.ir import Block, Operation, SSAValue
 
+from tilewright.dialects.dominance import used_from_above
 from tilewright.dialects.movement import is_vector
 from tilewright.passes.budget import poll
 from tilewright.passes.memory_objects import is_pure
@@ -88,7 +89,7 @@ def _sink_numbers(block: Block, liveness: Liveness) -> None:
         behind[op] = len(walls)
         if not may_move(op):
             walls.append(op)
-        elif is_pure(op) and all(v in numbers or given(v) for v in _reads(op)):
+        elif is_pure(op) and all(v in numbers or given(v) for v in used_from_above(op)):
             numbers.update(dict.fromkeys(op.results))
 
     def first(values: Sequence[SSAValue], but: Operation | None = None) -> int:
@@ -106,24 +107,12 @@ def _sink_numbers(block: Block, liveness: Liveness) -> None:
             or not behind[op] < to < len(walls)
         ):
             continue
-        if liveness.total({v for v in _reads(op) if first([v], op) < to}) <= liveness.size(value):
+        if liveness.total({v for v in used_from_above(op) if first([v], op) < to}) <= liveness.size(
+            value
+        ):
             op.detach()
             block.insert_op_after(op, walls[to - 1])
             behind[op] = to
-
-
-def _reads(op: Operation) -> list[SSAValue]:
-    """What an op reads of what is made outside of it, in its regions too."""
-    if not op.regions:
-        return list(op.operands)
-    return list(
-        dict.fromkeys(
-            v
-            for each in op.walk()
-            for v in each.operands
-            if each is op or not op.is_ancestor(v.owner)
-        )
-    )
 
 
 def _stretches(block: Block) -> Iterator[list[Operation]]:
@@ -171,7 +160,7 @@ class _Stretch:
         self.order: list[Operation] = []
         self.done: set[Operation] = set()
         self.made_at: dict[SSAValue, int] = {}
-        reads = {op: _reads(op) for op in ops}
+        reads = {op: used_from_above(op) for op in ops}
         self.reads = {op: self._large(values) for op, values in reads.items()}
         self.makes = {op: self._large(op.results) & set(op.results) for op in ops}
         self.readers: dict[SSAValue, set[Operation]] = {}

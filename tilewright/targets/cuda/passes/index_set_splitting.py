@@ -195,16 +195,9 @@ class _Sums:
                 factor, x = splat(b), self.of(a)
                 if isinstance(factor, int) and x is not None:
                     return x * factor
-        if not isinstance(value.type, IndexType) or _inside(value, block):
+        if not isinstance(value.type, IndexType) or block.is_ancestor(value.owner):
             return None
         return Expr.symbol(self._symbol(value))
-
-
-def _inside(value: SSAValue, block: Block) -> bool:
-    owner = value.owner if isinstance(value.owner, Operation) else value.owner.parent_op()
-    return value.owner is block or (
-        owner is not None and block.find_ancestor_op_in_block(owner) is not None
-    )
 
 
 # The new program --------------------------------------------------------------------------------

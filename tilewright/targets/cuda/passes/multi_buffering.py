@@ -116,12 +116,7 @@ def _families(groups: list[_Group]) -> list[list[_Group]]:
 def _apart(a: _Group, b: _Group) -> bool:
     if _parts(a) != _parts(b) or a.block is b.block or in_loop(a.block) != in_loop(b.block):
         return False
-    return not any(_stands_in(x.block, y.block) for x, y in ((a, b), (b, a)))
-
-
-def _stands_in(inner: Block, outer: Block) -> bool:
-    around = inner.parent_op()
-    return around is not None and outer.find_ancestor_op_in_block(around) is not None
+    return not (a.block.is_ancestor(b.block) or b.block.is_ancestor(a.block))
 
 
 def buffered_loads(function: gpu.FuncOp, machine: Machine) -> list[xetile.LoadTileOp]:
