@@ -13,8 +13,8 @@ from tests.passes.linalg.programs import (
     error,
     opt,
     peer,
-    printed,
     program,
+    run_on,
 )
 from tests.peer.mlir_opt import needs_mlir_runner
 from tilewright import reference
@@ -24,7 +24,6 @@ from tilewright.dialects.xetile import TileType
 from tilewright.passes.strided_memrefs import strided_memrefs
 from tilewright.passes.vector_to_xetile import vector_to_xetile
 from tilewright.passes.xetile_to_vector import xetile_to_vector
-from tilewright.runtime.program import run_program
 
 RUN_VECTORS = (
     "builtin.module(func.func(convert-vector-to-scf,lower-vector-multi-reduction),expand-strided-metadata,lower-affine,"
@@ -123,19 +122,12 @@ func.func @f(%a: memref<{shapes[0]}>, %b: memref<{shapes[1]}>, %c: memref<{shape
     return text + function, c + np.einsum(spec, a, b)
 
 
-def run(text: str, target: str, capfd: pytest.CaptureFixture[str]) -> tuple[list[Array], list[str]]:
-    capfd.readouterr()
-    said: list[str] = []
-    run_program(parse_module(text), target=target, say=said.append)
-    return printed(capfd.readouterr().out), said
-
-
 @pytest.mark.parametrize("form", MAPS)
 @pytest.mark.parametrize("target", ["reference", "cpu"])
 def test_products(form: str, target: str, capfd: pytest.CaptureFixture[str]):
     """`run` makes tile_mma of them: the outer loops are the grid of a kernel."""
     text, wanted = product(form)
-    (found,), said = run(text, target, capfd)
+    (found,), said = run_on(text, target, capfd)
     assert error(found, wanted) < 2e-5
     assert said == (["@f_kernel: workgroup level, compiled for cpu"] if target == "cpu" else [])
 
@@ -156,9 +148,7 @@ def test_vectors_have_the_same_meaning(form: str, capfd: pytest.CaptureFixture[s
             assert any(op.name == "xetile.tile_mma" for op in function.walk())
             xetile_to_vector(function)  # pyright: ignore[reportArgumentType]
             assert not any(op.name.startswith("xetile.") for op in module.walk())
-        capfd.readouterr()
-        reference.run(module, kernel="main")
-        (found,) = printed(capfd.readouterr().out)
+        (found,), _ = run_on(module, None, capfd)
         assert error(found, wanted) < 2e-5
 
 
@@ -213,7 +203,7 @@ func.func @f(%a: {kinds[0]}, %b: {kinds[1]}, %c: {kinds[2]}) {{
         "--canonicalize",
     )
     assert "vector.contract" in made and "memref.subview" in made
-    (found,), said = run(made, "cpu", capfd)
+    (found,), said = run_on(made, "cpu", capfd)
     a, b, c = (arrays[x].astype(np.float64) for x in "abc")
     assert error(found, a @ b + c) < 2e-5
     assert any("@f_kernel: workgroup level, compiled for cpu" in line for line in said)
@@ -391,7 +381,5 @@ func.func @f(%a: memref<2x3xf32>, %b: memref<3x8xf32>, %c: memref<6x4xf32>) {
     want = c.copy()
     want[:5, 0] = (a.astype(np.float64) @ b)[0, :5]
     for target in ("reference", "cpu"):
-        capfd.readouterr()
-        assert run_program(parse_module(text), target=target) is not None
-        (found,) = printed(capfd.readouterr().out)
+        (found,), _ = run_on(text, target, capfd)
         assert error(found, want) < 1e-5

@@ -13,13 +13,11 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, note, settings
 from hypothesis import strategies as st
 
-from tests.passes.linalg.programs import Array, printed, program
+from tests.passes.linalg.programs import Array, printed, program, run_on
 from tests.peer.host_programs import BITS, Memory
 from tests.peer.host_steps import Function, functions
 from tests.peer.mlir_opt import TO_LLVM, Refused, mlir_opt, mlir_runner, needs_mlir_runner
 from tests.peer.values import DTYPES
-from tilewright.dialects.text import parse_module
-from tilewright.runtime.program import run_program
 
 NUMPY = {**DTYPES, "i16": np.int16, "i64": np.int64}
 EXAMPLES = int(os.environ.get("TILEWRIGHT_PEER_EXAMPLES", "16"))
@@ -112,15 +110,6 @@ def whole(function: Function, seed: int, kernel: bool) -> str:
     return f"{text}\nfunc.func @f({head}) {{\n{lines}\n  return\n}}"
 
 
-def ours(
-    text: str, target: str, capfd: pytest.CaptureFixture[str]
-) -> tuple[list[Array], list[str]]:
-    capfd.readouterr()
-    said: list[str] = []
-    assert run_program(parse_module(text), target=target, say=said.append) is not None
-    return printed(capfd.readouterr().out), said
-
-
 def agree(found: list[Array], wanted: list[Array], who: str) -> None:
     assert len(found) == len(wanted)
     for number, (one, other) in enumerate(zip(found, wanted, strict=True)):
@@ -144,8 +133,8 @@ def test_results_agree(form: str, capfd: pytest.CaptureFixture[str]):
             assert any(known in str(error) for known in REFUSALS), error
             compiled.append(False)
             return
-        agree(ours(mine, "reference", capfd)[0], wanted, "reference")
-        found, said = ours(mine, "cpu", capfd)
+        agree(run_on(mine, "reference", capfd)[0], wanted, "reference")
+        found, said = run_on(mine, "cpu", capfd)
         agree(found, wanted, f"cpu ({said})")
         compiled.append(not any("reference" in line for line in said))
 

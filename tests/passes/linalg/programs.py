@@ -9,10 +9,15 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+import pytest
+from xdsl.dialects.builtin import ModuleOp
 
 from tests.draws import fresh_seed
 from tests.peer.mlir_opt import TOOL as OPT
 from tests.peer.mlir_opt import mlir_runner
+from tilewright import reference
+from tilewright.dialects.text import parse_module
+from tilewright.runtime.program import run_program
 
 Array = np.ndarray[Any, Any]
 NAMES = {
@@ -81,6 +86,21 @@ def printed(text: str) -> list[Array]:
         numbers = re.findall(r"-?(?:inf|nan|\d[\d.e+-]*)", data)
         found.append(np.array([float(n) for n in numbers]).reshape(shape))
     return found
+
+
+def run_on(
+    program: str | ModuleOp, target: str | None, capfd: pytest.CaptureFixture[str]
+) -> tuple[list[Array], list[str]]:
+    """The arrays that a program prints, and what is said of its kernels. `target`: whose passes it takes; None: it is
+    run as it is, by the meaning of each op.
+    """
+    module, said = parse_module(program) if isinstance(program, str) else program, list[str]()
+    capfd.readouterr()
+    if target is None:
+        reference.run(module, kernel="main")
+    else:
+        assert run_program(module, target=target, say=said.append) is not None
+    return printed(capfd.readouterr().out), said
 
 
 def peer(text: str, passes: str = LOWER) -> list[Array]:

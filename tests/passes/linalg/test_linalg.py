@@ -17,12 +17,11 @@ from tests.passes.linalg.programs import (
     error,
     opt,
     peer,
-    printed,
     program,
+    run_on,
 )
 from tests.passes.linalg.tensors import TENSORS
 from tests.peer.mlir_opt import needs_mlir_runner
-from tilewright import reference
 from tilewright.diagnostics import CompileError, UnsupportedError
 from tilewright.dialects.text import parse_module, print_module
 from tilewright.passes.linalg.to_xetile import linalg_to_xetile
@@ -37,12 +36,6 @@ CASES = {**PRODUCTS, **TENSORS}
 XE = ("matmul_bf16", "batch_matmul", "epilogue", "softmax", "columns", "transpose")
 
 
-def run(text: str, target: str, capfd: pytest.CaptureFixture[str]) -> list[Array]:
-    capfd.readouterr()
-    run_program(parse_module(text), target=target)
-    return printed(capfd.readouterr().out)
-
-
 def agrees(name: str, found: Array, wanted: Array) -> None:
     assert error(found.reshape(wanted.shape), wanted) <= CASES[name].bound
 
@@ -50,9 +43,7 @@ def agrees(name: str, found: Array, wanted: Array) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_meaning(name: str, capfd: pytest.CaptureFixture[str]):
     text, wanted = CASES[name].draw()
-    capfd.readouterr()
-    reference.run(parse_module(text), kernel="main")
-    (found,) = printed(capfd.readouterr().out)
+    (found,), _ = run_on(text, None, capfd)
     agrees(name, found, wanted)
 
 
@@ -60,7 +51,7 @@ def test_meaning(name: str, capfd: pytest.CaptureFixture[str]):
 @pytest.mark.parametrize("name", CASES)
 def test_tile_programs(name: str, target: str, capfd: pytest.CaptureFixture[str]):
     text, wanted = CASES[name].draw()
-    agrees(name, run(text, target, capfd)[0], wanted)
+    agrees(name, run_on(text, target, capfd)[0][0], wanted)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -121,7 +112,7 @@ MADE = {
 @pytest.mark.parametrize("passes", MADE)
 def test_output_of_mlir_opt(passes: str, name: str, capfd: pytest.CaptureFixture[str]):
     text, wanted = CASES[name].draw()
-    agrees(name, run(opt(text, *MADE[passes]), "cpu", capfd)[0], wanted)
+    agrees(name, run_on(opt(text, *MADE[passes]), "cpu", capfd)[0][0], wanted)
 
 
 TILED = """
@@ -146,7 +137,7 @@ def test_tiled_by_mlir_opt(capfd: pytest.CaptureFixture[str]):
         "--test-transform-dialect-erase-schedule",
     )
     assert "scf.for" in found
-    agrees("matmul", run(found, "cpu", capfd)[0], wanted)
+    agrees("matmul", run_on(found, "cpu", capfd)[0][0], wanted)
 
 
 @needs_mlir_runner
@@ -246,7 +237,7 @@ def test_what_is_overwritten_is_computed_before(capfd: pytest.CaptureFixture[str
         {"x": x},
         {"o": "memref<20x24xf32>"},
     )
-    (found,) = run(text, "cpu", capfd)
+    (found,), _ = run_on(text, "cpu", capfd)
     wide = x.astype(np.float64)
     assert error(found, np.exp(wide) * 2 * wide) < 2e-5
 
@@ -269,7 +260,7 @@ def test_memory_that_something_else_takes(capfd: pytest.CaptureFixture[str]):
         {"a": a, "b": b},
         {"o": "memref<20x24xf32>", "t": "memref<20x24xf32>"},
     )
-    found, zero = run(text, "cpu", capfd)
+    (found, zero), _ = run_on(text, "cpu", capfd)
     wide = a.astype(np.float64) @ b
     assert error(found, np.tanh(wide) * 2 * wide) < 2e-5
     assert not zero.any()

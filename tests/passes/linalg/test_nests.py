@@ -9,10 +9,8 @@ import pytest
 from xdsl.dialects import func, gpu, scf
 from xdsl.ir import Operation
 
-from tests.passes.linalg.programs import Array, drawn, error, printed, program
-from tilewright import reference
+from tests.passes.linalg.programs import Array, drawn, error, program, run_on
 from tilewright.dialects.text import parse_module
-from tilewright.runtime.program import run_program
 from tilewright.targets.entry import host_to_tiles
 
 N, TILE = 128, 8
@@ -147,16 +145,10 @@ def test_one_launch_for_independent_rounds(name: str):
     assert max(depths) == CASES[name][2]
 
 
-@pytest.mark.parametrize("target", ["reference", "cpu"])
+@pytest.mark.parametrize("target", [None, "cpu"])
 @pytest.mark.parametrize("name", CASES)
-def test_values(name: str, target: str, capfd: pytest.CaptureFixture[str]):
+def test_values(name: str, target: str | None, capfd: pytest.CaptureFixture[str]):
     arrays = [drawn("float32", N, N) for _ in range(3)]
-    module, said = parse_module(_text(name, *arrays)), list[str]()
-    capfd.readouterr()
-    if target == "reference":
-        reference.run(module, kernel="main")
-    else:
-        run_program(module, target=target, say=said.append)
-    (found,) = printed(capfd.readouterr().out)
+    (found,), said = run_on(_text(name, *arrays), target, capfd)
     assert error(found, CASES[name][1](*arrays)) < 1e-5
     assert not any("reference executor" in line for line in said)

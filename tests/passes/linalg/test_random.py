@@ -7,10 +7,7 @@ import random
 import pytest
 
 from tests.draws import fresh_seed
-from tests.passes.linalg.programs import drawn, error, printed, program
-from tilewright import reference
-from tilewright.dialects.text import parse_module
-from tilewright.runtime.program import run_program
+from tests.passes.linalg.programs import drawn, error, program, run_on
 
 M, V = "memref<17x17xf32>", "memref<17xf32>"
 PROGRAMS = 4
@@ -62,11 +59,7 @@ def chain(draw: random.Random) -> str:
 @pytest.mark.parametrize("number", range(PROGRAMS))
 def test_chains(number: int, capfd: pytest.CaptureFixture[str]):
     text = chain(random.Random(fresh_seed()))
-    capfd.readouterr()
-    reference.run(parse_module(text), kernel="main")
-    wanted = printed(capfd.readouterr().out)
-    run_program(parse_module(text), target="cpu")
-    found = printed(capfd.readouterr().out)
+    (wanted, _), (found, _) = (run_on(text, target, capfd) for target in (None, "cpu"))
     assert len(found) == len(wanted) > 1
     for one, other in zip(found, wanted, strict=True):
         assert error(one, other) < 1e-4
