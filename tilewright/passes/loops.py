@@ -1,6 +1,7 @@
 """Rebuilding loops and conditions: values carried through them, and the part of a program that some ops need.
 
 `carry` gives a value that an inner block updates to the blocks after it, through every scf.for and scf.if around it.
+`carry_what_changes` takes out of a loop what it carries as it is.
 `keep` removes from a block all that a set of ops does not depend on, dead loop-carried values included; `drop_unread`
 all that nothing that acts does.
 `depends` tells what hangs together within one iteration.
@@ -227,6 +228,20 @@ def carrying(loop: scf.ForOp, kept: Sequence[int]) -> scf.ForOp:
         if i not in kept:
             block.erase_arg(block.args[i + 1], safe_erase=False)
     return with_start(loop, [loop.iter_args[i] for i in kept], kept)
+
+
+def carry_what_changes(loop: scf.ForOp) -> scf.ForOp:
+    """What a loop hands on from round to round as it is has the name that it has outside."""
+    arguments, handed_on = loop.body.block.args[1:], terminator(loop.body.block).operands
+    pairs = enumerate(zip(arguments, handed_on, strict=True))
+    kept = [i for i, (argument, next_) in pairs if next_ is not argument]
+    if len(kept) == len(arguments):
+        return loop
+    for i, outside in enumerate(loop.iter_args):
+        if i not in kept:
+            arguments[i].replace_all_uses_with(outside)
+            loop.results[i].replace_all_uses_with(outside)
+    return carrying(loop, kept)
 
 
 def _narrow_if(op: scf.IfOp, ops: set[Operation], values: set[SSAValue]) -> None:

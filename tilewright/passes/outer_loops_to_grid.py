@@ -23,6 +23,7 @@ them is written; the kernel's `noalias` facts say so, and launches check them.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from xdsl.dialects import arith, func, gpu, memref, scf
 from xdsl.dialects.builtin import (
@@ -51,7 +52,7 @@ def outer_loops_to_grid(module: ModuleOp) -> None:
     """Turns independent outer loops into the grid. Functions that are programs over tiles become kernels."""
     for function in [f for f in module.body.block.ops if isinstance(f, func.FuncOp)]:
         if not function.is_declaration and _is_tile_program(function):
-            outline(module, function)
+            outline(module, function, program_of(function))
 
 
 def _is_tile_program(function: func.FuncOp) -> bool:
@@ -60,15 +61,24 @@ def _is_tile_program(function: func.FuncOp) -> bool:
     )
 
 
-def independent_loops(function: func.FuncOp) -> list[scf.ForOp]:
-    """The loops that `outline` makes axes of, as they are in a copy of a program over tiles."""
-    return _axes(_as_kernel(function))
+@dataclass(frozen=True)
+class LoopProgram:
+    """A program over tiles as a kernel that still has its loops."""
+
+    kernel: gpu.FuncOp
+    axes: Sequence[scf.ForOp]
+    """Those whose iterations are independent, outermost first."""
 
 
-def outline(module: ModuleOp, function: func.FuncOp) -> None:
-    """Makes of a program over tiles, in place, a kernel in front of it and its launch."""
+def program_of(function: func.FuncOp) -> LoopProgram:
+    """What `outline` makes a launch of; the function stays as it is."""
     kernel = _as_kernel(function)
-    axes = _axes(kernel)
+    return LoopProgram(kernel, _axes(kernel))
+
+
+def outline(module: ModuleOp, function: func.FuncOp, program: LoopProgram) -> None:
+    """Makes of a function, in place, the launch of its program, with the kernel in front of it."""
+    kernel, axes = program.kernel, program.axes
     sizes: list[SSAValue] = []
 
     host = Block(arg_types=function.body.block.arg_types)

@@ -18,5 +18,10 @@ def _values(op: Operation) -> list[SSAValue]:
     return [*op.operands, *op.results, *(a for r in op.regions for b in r.blocks for a in b.args)]
 
 
+def has_tensors(op: Operation) -> bool:
+    """Whether an op is given a tensor, or gives one; what its regions have does not count."""
+    return any(map(is_tensor, (*op.operands, *op.results)))
+
+
 def is_tensor(value: SSAValue) -> bool:
     return isinstance(value.type, TensorType | UnrankedTensorType)

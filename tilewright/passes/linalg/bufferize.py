@@ -38,10 +38,11 @@ from tilewright.dialects.elementwise import is_elementwise
 from tilewright.dialects.upstream.scf import ForallOp, InParallelOp
 from tilewright.passes.affine_to_scf import forall_to_parallel
 from tilewright.passes.emit import Before
-from tilewright.passes.linalg import is_structured, is_tensor
+from tilewright.passes.linalg import has_tensors, is_structured, is_tensor
 from tilewright.passes.linalg.accesses import subview_type
 from tilewright.passes.linalg.forms import (
     FORMS,
+    copied,
     copy,
     elementwise,
     mixed,
@@ -59,7 +60,7 @@ def bufferize(module: ModuleOp) -> None:
     concerned = [
         (op, [place for place, value in enumerate(op.operands) if is_tensor(value)])
         for op in module.walk()
-        if any(map(is_tensor, (*op.operands, *op.results))) or op.name in _FORMS
+        if has_tensors(op) or op.name in FORMS
     ]
     for op in module.walk():
         for block in (b for r in op.regions for b in r.blocks):
@@ -131,9 +132,7 @@ def _plain(before: Before, op: Operation, tensors: Sequence[int]) -> None:
     for place in tensors:
         value = op.operands[place]
         if isinstance(value.type, MemRefType) and not isinstance(value.type.layout, NoneAttr):
-            memory = new_like(before, value)
-            copy(before, value, memory)
-            op.operands[place] = memory
+            op.operands[place] = copied(before, value)
 
 
 def _structured(before: Before, op: GenericOp) -> None:
@@ -143,10 +142,8 @@ def _structured(before: Before, op: GenericOp) -> None:
     body, outs = op.body.block, list(op.outputs)
     fresh: list[SSAValue] = []
     for n, out in enumerate(outs):
-        memory = new_like(before, out)
-        if body.args[len(op.inputs) + n].first_use is not None:
-            copy(before, out, memory)
-        fresh.append(memory)
+        kept = body.args[len(op.inputs) + n].first_use is not None
+        fresh.append((copied if kept else new_like)(before, out))
     made = GenericOp(
         op.inputs, fresh, op.detach_region(op.body), op.indexing_maps, op.iterator_types
     )
@@ -199,8 +196,6 @@ def _insert_slice(before: Before, op: Any) -> None:
 
 
 def _transfer_write(before: Before, op: Any) -> None:
-    if not op.results:  # it writes to memory as it is
-        return
     written = TransferWriteOp(
         op.vector, op.source, op.indices, op.in_bounds, op.mask, op.permutation_map
     )
@@ -252,16 +247,9 @@ def _same(before: Before, op: Any) -> None:
 
 def _alloc_tensor(before: Before, op: Any) -> None:
     if op.copy is None:
-        return _empty(before, op)
-    memory = new_like(before, op.copy)
-    copy(before, op.copy, memory)
-    return before.replace(memory)
-
-
-def _clone(before: Before, op: Any) -> None:
-    memory = new_like(before, op.input)
-    copy(before, op.input, memory)
-    before.replace(memory)
+        _empty(before, op)
+    else:
+        before.replace(copied(before, op.copy))
 
 
 def _materialize(before: Before, op: Any) -> None:
@@ -281,7 +269,6 @@ def _reshape(made: Any) -> Any:
 _FORMS: dict[str, Any] = {
     **FORMS,
     "bufferization.alloc_tensor": _alloc_tensor,
-    "bufferization.clone": _clone,
     "bufferization.materialize_in_destination": _materialize,
     "bufferization.to_tensor": _same,
     "bufferization.to_buffer": _same,

@@ -100,6 +100,13 @@ def copy(before: Before, source: SSAValue, target: SSAValue, source_map: Any = N
     structured(before, [source], [target], lambda _, a, b: [a], [source_map])
 
 
+def copied(before: Before, source: SSAValue) -> SSAValue:
+    """Memory of its own for the elements of a memref."""
+    memory = new_like(before, source)
+    copy(before, source, memory)
+    return memory
+
+
 def fill(before: Before, value: SSAValue, target: SSAValue) -> None:
     structured(before, [value], [target], lambda _, a, b: [a], [()])
 
@@ -383,6 +390,7 @@ COMPOSED: dict[str, Callable[[Before, Any], None]] = {
 """Also on memrefs."""
 FORMS: dict[str, Callable[[Before, Any], None]] = {
     **COMPOSED,
+    "bufferization.clone": lambda before, op: before.replace(copied(before, op.input)),
     "tensor.concat": concat,
     "tensor.from_elements": from_elements,
     "tensor.generate": generate,

@@ -24,6 +24,7 @@ from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 from tilewright.dialects.elementwise import is_elementwise
 from tilewright.dialects.upstream.scf import ForallOp
 from tilewright.passes.emit import Before
+from tilewright.passes.linalg import has_tensors
 
 _ALIASES = ("tensor.extract_slice", "tensor.cast", "tensor.collapse_shape", "tensor.expand_shape")
 """Ops whose result may lie in their operand's memory."""
@@ -41,9 +42,7 @@ def copy_before_changes(module: ModuleOp) -> None:
     a scf.forall or a loop around them changes is read by nothing else from then on.
     """
     analysis = _InPlace()
-    ops = [
-        op for op in module.walk() if op.name in _UPDATES or isinstance(op, ForallOp | scf.ForOp)
-    ]
+    ops = [op for op in module.walk() if has_tensors(op)]
     found = [(op, number) for op in ops for number in analysis.copied(op)]
     for op, number in found:
         before, value = Before(op), op.operands[number]
@@ -141,7 +140,7 @@ def _targets(op: Operation) -> Sequence[int]:
     """The operands of an op that its results are, with changes."""
     if isinstance(op, ForallOp):
         return range(len(op.operands) - len(op.outputs), len(op.operands))
-    return (1,) if op.results and op.name in _UPDATES else ()
+    return (1,) if op.name in _UPDATES else ()
 
 
 def _changed(argument: BlockArgument) -> bool:

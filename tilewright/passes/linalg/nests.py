@@ -31,7 +31,7 @@ from tilewright.passes.kernel import LEVEL
 from tilewright.passes.linalg.fusion import overlap
 from tilewright.passes.loop_nests import parallel_to_for
 from tilewright.passes.memory_objects import memory_root
-from tilewright.passes.outer_loops_to_grid import independent_loops, outline
+from tilewright.passes.outer_loops_to_grid import outline, program_of
 from tilewright.passes.own_memory import bytes_of
 
 FEW = 16
@@ -78,13 +78,14 @@ def _one_launch(function: func.FuncOp, name: str, loop: Operation, lower: Lower)
     if any(overlap(a, b) for a, b in combinations(captured, 2)):
         return False
     lower(nest)
-    trips = [trip_count(axis) for axis in independent_loops(nest)]
+    program = program_of(nest)
+    trips = [trip_count(axis) for axis in program.axes]
     if not trips or (None not in trips and prod(trips) < FEW):  # pyright: ignore
         return False
     module = function.parent_op()
     assert isinstance(module, ModuleOp)
     Rewriter.insert_op(nest, InsertPoint.before(function))
-    outline(module, nest)
+    outline(module, nest, program)
     call = func.CallOp(name, captured, [])
     call.location = loop.location
     Rewriter.replace_op(loop, call, [])

@@ -29,7 +29,6 @@ from xdsl.dialects.builtin import (
     ArrayAttr,
     DictionaryAttr,
     IndexType,
-    MemRefType,
     ModuleOp,
     StringAttr,
     SymbolRefAttr,
@@ -53,6 +52,7 @@ from tilewright.passes.linalg.fusion import Node, nodes_of, overlap
 from tilewright.passes.linalg.nests import launch_nests
 from tilewright.passes.linalg.plan import LoopPlan, plan, row_sizes
 from tilewright.passes.linalg.tiles import Bound, TileWriter
+from tilewright.passes.loops import carry_what_changes
 from tilewright.passes.memory_objects import ARGS, memory_root
 from tilewright.passes.planner import Request
 from tilewright.passes.planner import choose as generic_choice
@@ -99,42 +99,11 @@ def _lower(
 def _same_in_every_round(module: ModuleOp) -> None:
     """Memory that a loop hands on as it is has the name that it has outside, and no copy to where it lies is left:
     one-shot-bufferize leaves such loops and copies."""
+    for op in reversed([op for op in module.walk() if isinstance(op, scf.ForOp)]):
+        carry_what_changes(op)
     for op in [op for op in module.walk() if isinstance(op, memref.CopyOp)]:
         if op.source is op.destination:
             Rewriter.erase_op(op)
-    for op in reversed([op for op in module.walk() if isinstance(op, scf.ForOp)]):
-        _carry_less(op)
-
-
-def _carry_less(op: scf.ForOp) -> None:
-    """A loop that carries no more of memory than what differs from round to round."""
-    block = op.body.block
-    last = block.last_op
-    assert last is not None
-    same = [
-        next_ is argument and isinstance(argument.type, MemRefType)
-        for argument, next_ in zip(block.args[1:], last.operands, strict=True)
-    ]
-    if not any(same):
-        return
-    for number in reversed(range(len(same))):
-        if same[number]:
-            argument = block.args[number + 1]
-            argument.replace_all_uses_with(op.iter_args[number])
-            block.erase_arg(argument)
-    kept = [number for number, gone in enumerate(same) if not gone]
-    Rewriter.replace_op(last, scf.YieldOp(*(last.operands[number] for number in kept)))
-    before = Before(op)
-    before.insert(
-        scf.ForOp(op.lb, op.ub, op.step, [op.iter_args[n] for n in kept], op.detach_region(op.body))
-    )
-    made = op.prev_op
-    assert made is not None
-    Rewriter.replace_op(
-        op,
-        [],
-        [made.results[kept.index(n)] if n in kept else op.iter_args[n] for n in range(len(same))],
-    )
 
 
 def _forget(module: ModuleOp) -> None:

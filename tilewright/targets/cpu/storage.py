@@ -185,9 +185,8 @@ class Storage:
     def interfere(self, u: SSAValue, v: SSAValue) -> bool:
         """Are both needed at some point?"""
         (u0, u1), (v0, v1) = self.life(u), self.life(v)
-        if (
-            u0 == v0
-        ):  # arguments of a block, results of an op: both are written, also what nobody reads
+        if u0 == v0:
+            # Arguments of a block, results of an op: both are written, also what nobody reads.
             return True
         if u1 < v0 or v1 < u0:
             return False
