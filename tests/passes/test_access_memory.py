@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from xdsl.dialects import gpu
 
+from tilewright.dialects.text import parse_module
 from tilewright.passes.access import AccessAnalysis
-from tilewright.passes.memory_objects import may_alias
+from tilewright.passes.memory_objects import may_alias, stored_arguments
 
 from .access_ir import analyse, offsets, tile
 from .test_access import FORMS, LOAD
@@ -211,3 +213,18 @@ def test_a_selected_position_depends_on_the_condition():
   %v = {LOAD.format("%t")}""")
     (load,) = analysis.accesses
     assert load.axes == {0, 1} and offsets(load)[1] == "0"
+
+
+def test_what_is_stored_to_a_selected_array_is_stored_to_either():
+    (kernel,) = [op for op in parse_module(SELECTED).walk() if isinstance(op, gpu.FuncOp)]
+    assert stored_arguments(kernel) == {0, 1}
+
+
+SELECTED = """gpu.module @m {
+gpu.func @k(%a: memref<8xf32>, %b: memref<8xf32>, %c: memref<8xf32>, %first: i1) kernel {
+  %0 = arith.constant 0 : index
+  %x = memref.load %c[%0] : memref<8xf32>
+  %m = arith.select %first, %a, %b : memref<8xf32>
+  memref.store %x, %m[%0] : memref<8xf32>
+  gpu.return
+}}"""

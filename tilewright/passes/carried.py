@@ -74,6 +74,13 @@ def reached(
     return found
 
 
+def origins(
+    start: Iterable[SSAValue], step: Callable[[SSAValue], Iterable[SSAValue]]
+) -> list[SSAValue]:
+    """Of what `reached` gives, the values that no step leads on from."""
+    return [value for value in reached(start, step) if not tuple(step(value))]
+
+
 def operands_of(value: SSAValue, block: Block | None = None) -> Sequence[SSAValue]:
     """The operands of the op that makes a value; nothing where it is none, or stands in another block than this."""
     op = value.owner

@@ -23,7 +23,7 @@ from xdsl.rewriter import Rewriter
 from xdsl.traits import IsTerminator, is_side_effect_free
 
 from tilewright.diagnostics import unsupported
-from tilewright.passes.carried import reached
+from tilewright.passes.carried import origins
 from tilewright.passes.emit import Before
 from tilewright.passes.memory_objects import chosen_from
 
@@ -37,7 +37,7 @@ def chosen_arrays(kernel: gpu.FuncOp) -> bool:
     if not chosen:
         return False
     flow = {_chooser(v) for v in chosen}
-    roots = {v: _roots(v) for v in chosen}
+    roots = {v: origins([v], chosen_from) for v in chosen}
     numbers: dict[SSAValue, int] = {}
     for root in (r for found in roots.values() for r in found):
         numbers.setdefault(root, len(numbers))
@@ -72,11 +72,6 @@ def _chooser(value: SSAValue) -> Operation:
     op = value.op if isinstance(value, OpResult) else value.owner.parent_op()
     assert isinstance(op, Operation)
     return op
-
-
-def _roots(value: SSAValue) -> list[SSAValue]:
-    """The arrays that a value may be."""
-    return [v for v in reached([value], chosen_from) if not chosen_from(v)]
 
 
 def _made_before(root: SSAValue, flow: set[Operation]) -> None:

@@ -32,7 +32,7 @@ from xdsl.traits import (
 from tilewright.dialects.effects import CACHES, ORDER, memory_effects, own_effects, written
 from tilewright.dialects.kernel_attributes import ARGS
 from tilewright.dialects.upstream.memref import TransposeOp
-from tilewright.passes.carried import given_by, reached
+from tilewright.passes.carried import given_by, origins, reached
 
 _VIEWS = (
     memref.CastOp,
@@ -51,19 +51,27 @@ _ALLOCATIONS = (memref.AllocOp, memref.AllocaOp)
 def memory_root(value: SSAValue) -> SSAValue:
     """What a memref is a view of: a kernel argument, an allocation, an address, or a value that hides
     its origin (a carried or selected memref), which may be a view of anything."""
-    while True:
-        if isinstance(value, OpResult) and isinstance(value.op, _VIEWS):
-            value = value.op.operands[0]
-        elif (array := _addressed(value)) is not None:
-            value = array
-        else:
-            return value
+    while (array := _viewed(value)) is not None:
+        value = array
+    return value
 
 
 def memory_roots(value: SSAValue) -> list[SSAValue]:
     """What a memref may be a view of, whatever loops, branches and selections choose: the `memory_root` of each."""
-    roots = reached([memory_root(value)], lambda root: map(memory_root, chosen_from(root)))
-    return [root for root in roots if not chosen_from(root)]
+    return origins([value], points_into)
+
+
+def points_into(value: SSAValue) -> tuple[SSAValue, ...]:
+    """The memrefs that a memref, or an address in an integer, is a view of, or one of; nothing for a root."""
+    array = _viewed(value)
+    return chosen_from(value) if array is None else (array,)
+
+
+def _viewed(value: SSAValue) -> SSAValue | None:
+    """The memref that another is a view of, or whose address an integer is; None where there is none."""
+    if isinstance(value, OpResult) and isinstance(value.op, _VIEWS):
+        return value.op.operands[0]
+    return _addressed(value)
 
 
 def chosen_from(value: SSAValue) -> tuple[SSAValue, ...]:
@@ -250,9 +258,11 @@ def stored_arguments(kernel: gpu.FuncOp) -> frozenset[int]:
 def _sources(value: SSAValue) -> Sequence[SSAValue]:
     """What an address may be made from: of a loop or branch, all that it got, or that its regions give.
 
-    A memref, tile or descriptor points where its first operand points (init_tile, views, casts,
-    update_tile_offset); an address in an integer may come from any operand.
+    A tile or descriptor points where its first operand points (init_tile, casts, update_tile_offset); an address in
+    an integer may come from any operand.
     """
+    if found := points_into(value):
+        return found
     op = value.owner.parent_op() if isinstance(value.owner, Block) else value.owner
     if op is None or isinstance(op, gpu.FuncOp):
         return ()

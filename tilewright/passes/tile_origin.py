@@ -8,17 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import gcd
 
-from xdsl.dialects import arith
 from xdsl.ir import BlockArgument, Operation, SSAValue
 from xdsl.traits import MemoryEffectKind
 
 from tilewright.dialects import xetile
 from tilewright.dialects.effects import memory_effects, written
-from tilewright.passes.carried import given_by, reached
+from tilewright.passes.carried import origins
 from tilewright.passes.induction import same_view
 from tilewright.passes.integers import ANY, Divisors, Solver, extent_divisor
 from tilewright.passes.memory_objects import (
     arg_facts,
+    chosen_from,
     is_allocation,
     is_array_argument,
     is_memref,
@@ -47,20 +47,15 @@ def tile_origin(tile: SSAValue) -> xetile.InitTileOp | None:
 
 def _reachable(tile: SSAValue) -> list[xetile.InitTileOp]:
     """The init_tile ops that a tile may go back to; empty where one source is of another kind."""
-    ends = [v.owner for v in reached([tile], _tile_sources) if not _tile_sources(v)]
+    ends = [v.owner for v in origins([tile], _tile_sources)]
     found = [op for op in ends if isinstance(op, xetile.InitTileOp)]
     return found if len(found) == len(ends) else []
 
 
 def _tile_sources(tile: SSAValue) -> Sequence[SSAValue]:
     """The tiles that a tile may be a moved copy of."""
-    match tile.owner:
-        case xetile.UpdateTileOffsetOp() as op:
-            return (op.tile,)
-        case arith.SelectOp() as op:
-            return op.lhs, op.rhs
-        case _:
-            return given_by(tile)
+    moved = tile.owner
+    return (moved.tile,) if isinstance(moved, xetile.UpdateTileOffsetOp) else chosen_from(tile)
 
 
 def _same_base(a: xetile.InitTileOp, b: xetile.InitTileOp) -> bool:

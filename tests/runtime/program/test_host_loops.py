@@ -162,6 +162,35 @@ def test_only_rounds_that_keep_apart_are_shared(body, second, shared):
     module.verify()
 
 
+VIEW = "memref.subview %m[{}, 0] [63, 64] [1, 1] : memref<64x64xf32> to memref<63x64xf32, strided<[64, 1], offset: ?>>"
+PART = "memref<63x64xf32, strided<[64, 1], offset: ?>>"
+
+
+@pytest.mark.parametrize(
+    "before, body, shared",
+    [
+        (
+            "%v = arith.select %w, %m, %o : memref<64x64xf32>",
+            "memref.store %z, %v[%i, %j] : memref<64x64xf32>",
+            True,
+        ),
+        (  # a round may store where another one does, through the other view
+            f"%s = {VIEW.format('%c0')}\n  %t = {VIEW.format('%c1')}",
+            f"""%odd = arith.cmpi ugt, %i, %c1 : index
+      %v = arith.select %odd, %s, %t : {PART}
+      memref.store %z, %v[%i, %j] : {PART}""",
+            False,
+        ),
+    ],
+)
+def test_memory_that_is_chosen(before, body, shared):
+    text = LOOP.replace("BODY", body).replace("SECOND", "%b")
+    choice = f"  %w = arith.cmpf oeq, %z, %z : f32\n  {before}\n  scf.for %i"
+    module = parse_module(text.replace("  scf.for %i", choice), "loops.mlir")
+    assert len(share_loops(module, HostMemory(module), lambda types: True)) == int(shared)
+    module.verify()
+
+
 def jammed(text: str) -> ModuleOp:
     """A product whose rows threads share, after `host-unroll-and-jam`: of the rows' loop and of the columns' one."""
     for name in ("MM", "NN", "KK", "ROWS", "COLUMNS"):

@@ -6,21 +6,19 @@ allocations that it may be a view of.  Two memrefs without a root in common do n
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
+from typing import cast
 
 from xdsl.dialects import arith, func, gpu, memref, scf
-from xdsl.dialects.builtin import MemRefType, ModuleOp
-from xdsl.ir import BlockArgument, SSAValue
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import BlockArgument, OpResult, SSAValue
+
+from tilewright.passes.carried import origins
+from tilewright.passes.memory_objects import points_into
 
 Roots = frozenset[object] | None
 """Allocating ops; None where it may be any memory."""
 
-_VIEWS = (
-    memref.CastOp,
-    memref.MemorySpaceCastOp,
-    memref.SubviewOp,
-)
-"""Views in which no element appears twice, if none does in what they view (a reinterpret_cast may repeat some)."""
 _ALLOCATIONS = (memref.AllocOp, memref.AllocaOp, gpu.AllocOp)
 _PURE = ("arith.", "math.", "index.")
 _QUIET = (scf.ForOp, scf.IfOp, scf.YieldOp)
@@ -41,42 +39,29 @@ class HostMemory:
 
     def roots(self, value: SSAValue) -> Roots:
         if value not in self._known:
-            self._known[value] = None  # what depends on itself may be anything
-            self._known[value] = self._find(value)
+            found = frozenset(root.owner for root in origins([value], self._points_into))
+            all_known = all(isinstance(owner, _ALLOCATIONS) for owner in found)
+            self._known[value] = found if found and all_known else None
         return self._known[value]
 
     def learn(self, value: SSAValue, same: SSAValue) -> None:
         """A memref that is another by a new name."""
         self._known[value] = self.roots(same)
 
-    def _find(self, value: SSAValue) -> Roots:
+    def _points_into(self, value: SSAValue) -> Sequence[SSAValue]:
+        """As `points_into`, into functions and out of them. A reinterpret_cast may repeat elements: it counts as memory
+        that is not known."""
         owner = value.owner
-        if isinstance(owner, _ALLOCATIONS):
-            return frozenset([owner])
-        if isinstance(owner, _VIEWS):
-            return self.roots(owner.operands[0])
         if isinstance(owner, func.CallOp):
             callee = self._functions.get(owner.callee.string_value())
-            if callee is None or callee.is_declaration:
-                return None
-            at = list(owner.results).index(value)  # pyright: ignore[reportArgumentType]
-            ends = [op for op in callee.walk() if isinstance(op, func.ReturnOp)]
-            return self._union(end.operands[at] for end in ends)
+            ends = (op for op in callee.walk() if isinstance(op, func.ReturnOp)) if callee else ()
+            return [end.operands[cast(OpResult, value).index] for end in ends]
         if isinstance(value, BlockArgument):
             function = value.block.parent_op()
             if isinstance(function, func.FuncOp) and value.block is function.body.blocks[0]:
                 calls = self._calls.get(function.sym_name.data, [])
-                return self._union(c.arguments[value.index] for c in calls) if calls else None
-        return None
-
-    def _union(self, values: Iterable[SSAValue]) -> Roots:
-        found: frozenset[object] = frozenset()
-        for value in values:
-            roots = self.roots(value)
-            if roots is None:
-                return None
-            found |= roots
-        return found
+                return [call.arguments[value.index] for call in calls]
+        return () if isinstance(owner, memref.ReinterpretCastOp) else points_into(value)
 
     def overlap(self, a: SSAValue, b: SSAValue) -> bool:
         """Whether two memrefs may share an element."""
@@ -115,8 +100,9 @@ class HostMemory:
 def _apart(
     loop: scf.ForOp, a: memref.StoreOp | memref.LoadOp, b: memref.StoreOp | memref.LoadOp
 ) -> bool:
-    """Whether two accesses touch the same element in the same round only."""
-    if a.memref is not b.memref or not isinstance(a.memref.type, MemRefType):
+    """Whether two accesses touch the same element in the same round only: a memref that each round chooses may be
+    several views of one memory."""
+    if a.memref is not b.memref or loop.is_ancestor(a.memref.owner):
         return False
     pairs = zip(a.indices, b.indices, strict=True)
     return any((key := _round(loop, i)) is not None and key == _round(loop, j) for i, j in pairs)
