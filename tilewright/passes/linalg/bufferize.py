@@ -170,7 +170,7 @@ def _global(module: ModuleOp, op: arith.ConstantOp, known: dict[Any, str]) -> Op
     return memref.GetGlobalOp(known[op.value], kind)
 
 
-def _slice_of(before: Before, op: Any, source: SSAValue, shape: Sequence[int]) -> SSAValue:
+def slice_of(before: Before, op: Any, source: SSAValue, shape: Sequence[int]) -> SSAValue:
     """Part of a memref, whose type has the dimensions of a tensor's slice."""
     offsets = mixed(op.static_offsets, op.offsets)
     sizes = mixed(op.static_sizes, op.sizes)
@@ -187,11 +187,11 @@ def _slice_of(before: Before, op: Any, source: SSAValue, shape: Sequence[int]) -
 
 
 def _extract_slice(before: Before, op: Any) -> None:
-    before.replace(_slice_of(before, op, op.source, op.result.type.get_shape()))
+    before.replace(slice_of(before, op, op.source, op.result.type.get_shape()))
 
 
 def _insert_slice(before: Before, op: Any) -> None:
-    copy(before, op.source, _slice_of(before, op, op.dest, op.source.type.get_shape()))
+    copy(before, op.source, slice_of(before, op, op.dest, op.source.type.get_shape()))
     before.replace(op.dest)
 
 
@@ -219,7 +219,7 @@ def _parallel_insert(before: Before, op: Any) -> None:
     end = op.parent_op()
     assert isinstance(end, InParallelOp)
     into = Before(end)
-    copy(into, op.source, _slice_of(into, op, op.dest, op.source.type.get_shape()))
+    copy(into, op.source, slice_of(into, op, op.dest, op.source.type.get_shape()))
     before.replace()
 
 

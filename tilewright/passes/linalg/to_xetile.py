@@ -49,6 +49,7 @@ from tilewright.passes.linalg.accesses import Host, Linear, ProgramLoop, Size, S
 from tilewright.passes.linalg.blocks import store
 from tilewright.passes.linalg.bufferize import bufferize
 from tilewright.passes.linalg.fusion import Node, nodes_of, overlap
+from tilewright.passes.linalg.known_arguments import known_arguments
 from tilewright.passes.linalg.nests import launch_nests
 from tilewright.passes.linalg.plan import LoopPlan, plan, row_sizes
 from tilewright.passes.linalg.tiles import Bound, TileWriter
@@ -68,6 +69,7 @@ def linalg_to_xetile(module: ModuleOp, choose: Choose = generic_choice) -> None:
     """Rewrites every structured op of a module, in place; `choose` gives the sizes of tiles (`Request`)."""
     bufferize(module)
     _same_in_every_round(module)
+    known_arguments(module)
     launch_nests(module, lambda function: _lower(function, choose, partial(_done_here, function)))
     for function in [f for f in module.walk() if isinstance(f, func.FuncOp | gpu.FuncOp)]:
         put = _done_here if isinstance(function, gpu.FuncOp) else partial(_launch, module)

@@ -44,6 +44,7 @@ from tilewright.passes.host.to_calls import HOST, POISON, Launch, host_to_calls
 from tilewright.passes.host.unread_launches import mark_unread_launches
 from tilewright.passes.host.unroll_and_jam import unroll_and_jam
 from tilewright.passes.kernel_outlining import outline_launches
+from tilewright.passes.linalg import is_structured
 from tilewright.passes.ranked_arguments import ranked_arguments
 from tilewright.reference.mlir_runner import Runner, array_at, called_function, exported
 from tilewright.runtime.program.entry import call_entry, choose_entry
@@ -156,6 +157,11 @@ def run_program(
     at the time of the last one that ran.
     """
     affine_to_scf(module)
+    if is_structured(module):
+        from tilewright.passes.linalg.bufferize import bufferize
+
+        bufferize(module)
+    called = call_entry(module, choose_entry(module, entry), args, say)
     host_to_tiles(module, target, say)
     outline_launches(module)
     ranked_arguments(module)
@@ -164,7 +170,6 @@ def run_program(
         from tilewright.passes.outer_loops_to_grid import outer_loops_to_grid
 
         outer_loops_to_grid(module)
-    called = call_entry(module, choose_entry(module, entry), args, say)
     runner = Runner(seed=seed, strict=strict)
     kernels = Kernels(module, level=level, target=target, say=say, clock=runner)
     try:
