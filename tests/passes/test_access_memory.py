@@ -175,6 +175,21 @@ def test_overlap_within_a_workgroup(shift: tuple[int, int], overlap: bool):
     assert analysis.may_overlap(load, store)
 
 
+@pytest.mark.parametrize(("rows", "overlap"), [(24, False), (25, True)])
+def test_tiles_end_with_their_parts(rows: int, overlap: bool):
+    """A tile of 64 rows of a part of the array that has fewer touches no row of the next part."""
+    analysis = analyse(f"""
+  %end = arith.constant {rows} : index
+  %next = arith.constant 24 : index
+  %t = xetile.init_tile %C[0, %n], [%end, %K], [%K, 1] : MATRIX -> TILE
+  %v = xetile.load_tile %t : TILE -> VALUE
+  %u = {tile("%C", "%next", "%n")}
+  xetile.store_tile %v, %u : VALUE, TILE""")
+    load, store = analysis.accesses
+    assert analysis.may_overlap(load, store) is overlap
+    assert analysis.may_overlap(store, load) is overlap
+
+
 def test_overlap_of_iterations():
     analysis = analyse(f"""
   scf.for %k = %c0 to %K step %c32 {{

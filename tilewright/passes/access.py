@@ -289,6 +289,12 @@ class AccessAnalysis:
             low, high = difference(x, y, common)
             if (low is not None and low >= size_y) or (high is not None and high <= -size_x):
                 return False
+        # What lies behind the end of its matrix is not accessed: tiles of parts of one array have ends of their own.
+        for x, y, end_x, end_y in zip(a.offsets, b.offsets, a.extents, b.extents, strict=True):
+            for begin, end in ((x, end_y), (y, end_x)) if end_x != end_y else ():
+                low, _ = difference(begin, end, common)
+                if low is not None and low >= 0:
+                    return False
         return True
 
     @property

@@ -200,6 +200,43 @@ def test_in_place_at_other_places():
         linalg_to_xetile(parse_module(text))
 
 
+def _in_parts(offset: int, at: str) -> str:
+    """Rows `offset` to `offset + 9` of x are what becomes of its first nine; the sizes are known when it runs."""
+    part = "memref<?x24xf32, strided<[24, 1], offset: ?>>"
+    body = f"""%n = arith.constant 9 : index
+  %o = arith.constant {offset} : index
+  %at = {at}
+  %p = memref.subview %x[0, 0] [%n, 24] [1, 1] : memref<20x24xf32> to {part}
+  %q = memref.subview %x[%at, 0] [%n, 24] [1, 1] : memref<20x24xf32> to {part}
+  linalg.exp ins(%p : {part}) outs(%q : {part})
+  linalg.add ins(%q, %q : {part}, {part}) outs(%p : {part})"""
+    return body
+
+
+SUM = "arith.addi %n, %o : index"
+
+
+def test_parts_of_one_array(capfd: pytest.CaptureFixture[str]):
+    x = drawn("float32", 20, 24)
+    text = program(_in_parts(2, SUM), {"x": x}, {"x": "memref<20x24xf32>"})
+    wanted = x.astype(np.float64)
+    wanted[11:20] = np.exp(wanted[:9])
+    wanted[:9] = 2 * wanted[11:20]
+    for target in (None, "reference", "cpu"):
+        (found,), _ = run_on(text, target, capfd)
+        assert error(found, wanted) < 2e-5
+
+
+def test_parts_that_meet_are_refused():
+    text = program(
+        _in_parts(1, "arith.subi %n, %o : index"),
+        {"x": drawn("float32", 20, 24)},
+        {"x": "memref<20x24xf32>"},
+    )
+    with pytest.raises(UnsupportedError, match="may overlap"):
+        linalg_to_xetile(parse_module(text))
+
+
 def test_overlapping_arguments_are_refused(capfd: pytest.CaptureFixture[str]):
     """Two arguments of a function are not the same array where one is written."""
     text = """

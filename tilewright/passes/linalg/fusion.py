@@ -6,26 +6,23 @@
 An op without reductions is computed again for whoever reads it. A product is computed where each of its elements is
 read once. Any other reduction (the maximum of a row) is computed where its rows are those of the reader. Everything
 else writes its result to memory, and so does what is read after a part of its own input was overwritten.
-
-Arrays that are different arguments of a function or kernel do not overlap where one is written: launches check it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import product
 
-from xdsl.dialects import func, gpu, memref
-from xdsl.dialects.builtin import MemRefType, UnrankedMemRefType
+from xdsl.dialects import memref
 from xdsl.dialects.linalg.attrs import IteratorType
 from xdsl.dialects.linalg.ops import GenericOp
-from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
+from xdsl.ir import Block, Operation, OpResult, SSAValue
 from xdsl.ir.affine import AffineDimExpr, AffineMap
 
 from tilewright.passes.linalg.accesses import Linear, linear
 from tilewright.passes.linalg.bodies import Body
-from tilewright.passes.memory_objects import is_allocation, memory_root, memory_roots
+from tilewright.passes.linalg.overlap import MEMREF, overlap
+from tilewright.passes.memory_objects import is_allocation, memory_root
 
 
 @dataclass(frozen=True)
@@ -104,7 +101,6 @@ def nodes_of(block: Block) -> list[Node]:
     return nodes
 
 
-_MEMREF = (MemRefType, UnrankedMemRefType)
 _LOOKS = (
     memref.CastOp,
     memref.DeallocOp,
@@ -163,48 +159,12 @@ def _covers(node: Node, output: int) -> bool:
 
 def _touch(op: Operation, latest: dict[SSAValue, tuple[Node, int]]) -> Sequence[SSAValue]:
     """Another op reads and writes what it, or an op in it, is given."""
-    given = [v for each in op.walk() for v in each.operands if isinstance(v.type, _MEMREF)]
+    given = [v for each in op.walk() for v in each.operands if isinstance(v.type, MEMREF)]
     for memory, (node, _) in list(latest.items()):
         if any(overlap(memory, value) for value in given):
             node.kept = True
             del latest[memory]
     return given
-
-
-def overlap(a: SSAValue, b: SSAValue) -> bool:
-    """Whether two memrefs of the host may share memory."""
-    if not isinstance(a.type, _MEMREF) or not isinstance(b.type, _MEMREF):
-        return False
-    a, b = memory_root(a), memory_root(b)
-    roots = product(memory_roots(a), memory_roots(b))
-    return not _are_apart(a, b) and not all(_are_apart(*each) for each in roots)
-
-
-def _are_apart(a: SSAValue, b: SSAValue) -> bool:
-    known = [is_allocation(r) or _is_argument(r) or _is_global(r) for r in (a, b)]
-    return a is not b and (all(known) or _is_newer(a, b) or _is_newer(b, a))
-
-
-def _is_newer(root: SSAValue, other: SSAValue) -> bool:
-    """Whether memory was allocated when another memref, wherever that came from, was there."""
-    if not is_allocation(root) or not isinstance(root, OpResult):
-        return False
-    at: Operation | None = root.op
-    block = other.owner if isinstance(other.owner, Block) else other.owner.parent
-    while at is not None and at.parent is not block:
-        at = at.parent_op()
-    if at is None:
-        return False
-    return isinstance(other.owner, Block) or other.owner.is_before_in_block(at)
-
-
-def _is_argument(root: SSAValue) -> bool:
-    function = root.block.parent_op() if isinstance(root, BlockArgument) else None
-    return isinstance(function, func.FuncOp | gpu.FuncOp)
-
-
-def _is_global(root: SSAValue) -> bool:
-    return isinstance(root, OpResult) and isinstance(root.op, memref.GetGlobalOp)
 
 
 def _is_private(memory: SSAValue, block: Block) -> bool:

@@ -28,7 +28,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 from tilewright.dialects.dominance import used_from_above
 from tilewright.passes.integers import trip_count
 from tilewright.passes.kernel import LEVEL
-from tilewright.passes.linalg.fusion import overlap
+from tilewright.passes.linalg.overlap import overlap
 from tilewright.passes.loop_nests import parallel_to_for
 from tilewright.passes.memory_objects import memory_root
 from tilewright.passes.outer_loops_to_grid import outline, program_of

@@ -48,9 +48,10 @@ from tilewright.passes.kernel import LEVEL, level_of
 from tilewright.passes.linalg.accesses import Host, Linear, ProgramLoop, Size, StridedView, plus
 from tilewright.passes.linalg.blocks import store
 from tilewright.passes.linalg.bufferize import bufferize
-from tilewright.passes.linalg.fusion import Node, nodes_of, overlap
+from tilewright.passes.linalg.fusion import Node, nodes_of
 from tilewright.passes.linalg.known_arguments import known_arguments
 from tilewright.passes.linalg.nests import launch_nests
+from tilewright.passes.linalg.overlap import overlap
 from tilewright.passes.linalg.plan import LoopPlan, plan, row_sizes
 from tilewright.passes.linalg.tiles import Bound, TileWriter
 from tilewright.passes.loops import carry_what_changes
