@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 import tilewright as tw
 from tests.acceptance.test_in_place import N, halves, softmax, swap, transpose
 from tilewright.dialects.stage import FusedOp
@@ -22,3 +24,25 @@ def test_what_is_in_place_takes_one_pass() -> None:
     assert fused_ops(halves, x, N=N) == 1
     assert fused_ops(swap, x, x, N=N) == 1
     assert fused_ops(transpose, x, N=N) == 2
+
+
+@tw.kernel
+def add_row(X, R, Y, BM: tw.constexpr, BN: tw.constexpr):  # pyright: ignore
+    """Y = X + R, R one row for all rows."""
+    m, n = tw.program_id(0) * BM, tw.program_id(1) * BN
+    row = tw.load_tile(tw.init_tile(R, [0, n], (1, BN))).to(tw.f32)
+    x = tw.load_tile(tw.init_tile(X, [m, n], (BM, BN))).to(tw.f32)
+    tw.store_tile((x + row).to(Y.dtype), tw.init_tile(Y, [m, n], (BM, BN)))
+
+
+def test_a_short_row_that_many_rows_need_is_converted_once(rng: np.random.Generator) -> None:
+    for dtype, bm, bn, passes in (
+        (tw.bf16, 8, 80, 2), (tw.bf16, 4, 80, 1), (tw.bf16, 8, 4096, 1), (tw.f32, 8, 80, 1)
+    ):  # fmt: skip
+        x, r = (rng.normal(size=(n, 130)).astype(dtype.numpy) for n in (37, 1))
+        y = np.full_like(x, np.nan)
+        assert fused_ops(add_row, x, r, y, BM=bm, BN=bn) == passes
+        add_row.options(target="cpu")[tw.cdiv(37, bm), tw.cdiv(130, bn)](x, r, y, BM=bm, BN=bn)
+        wide = x.astype(np.float64) + r.astype(np.float64)
+        error = np.linalg.norm(y.astype(np.float64) - wide) / np.linalg.norm(wide)
+        assert error <= (1e-7 if dtype == tw.f32 else 3e-3)

@@ -13,9 +13,9 @@ fused group, an element depends on its own row only; memory is read and written 
 
 Each op joins the earliest fused group that has its number of rows, comes after what the op needs, and lets every memory
 access keep its place among those that may touch the same elements. *Rematerialized* ops are cheap to repeat and belong
-to their users: constants, repetitions, index vectors, transposes, one row of masks, and loads, which move down to
-their users unless something may be written in between. Reductions down columns and atomics form fused groups of their
-own.
+to their users: constants, repetitions, index vectors, transposes, one row of masks or of conversions that few rows
+need, and loads, which move down to their users unless something may be written in between. Reductions down columns and
+atomics form fused groups of their own.
 
 A fused group reads an element just before it is needed, so a write shares a fused group with a load of what it
 overwrites only *in place*: both name the same tile, and nothing in the fused group reads that load at other elements
@@ -50,6 +50,7 @@ from tilewright.passes.row_fusion_kinds import (
     WRITES,
     is_local_reduction,
     is_mover,
+    is_shared_row,
     is_tile,
     moves,
     rows_of,
@@ -133,7 +134,7 @@ class RowFusion:
         ):
             return True
         if isinstance(op, ONE_ROW) and rows_of(op.results[0].type) == 1:
-            return all(self.repeated(v) for v in op.operands)
+            return not is_shared_row(op) and all(self.repeated(v) for v in op.operands)
         if isinstance(op, xt.LoadTileOp):
             return all(use.operation.parent is self.block for r in op.results for use in r.uses)
         return False

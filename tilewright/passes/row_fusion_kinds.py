@@ -18,6 +18,10 @@ LOADS = (xt.LoadTileOp, xt.LoadGatherOp)
 FREE = (arith.ConstantOp, UnrealizedConversionCastOp, xt.ConvertLayoutOp)
 ONE_ROW = (arith.ExtFOp, arith.ExtSIOp, arith.ExtUIOp, arith.CmpiOp)
 """Ops that cost no more than reading their results from memory, so that one row of them is made wherever it is used."""
+SHARED_BY = 8
+"""Rows that share a row of conversions: with so many, it is made once."""
+SHARED_BYTES = 8 << 10
+"""Of such a row, which is read beside all that its users read."""
 CASTS = ("vector.shape_cast", "vector.transpose")
 MOVERS = (*CASTS, "vector.extract", "vector.extract_strided_slice")
 """Ops that cost nothing where their results are used."""
@@ -44,6 +48,16 @@ def is_local_reduction(op: Operation) -> bool:
     if all((op.reduction_size or shape[d]) == 1 for d in op.dims):
         return True
     return op.dims == (1,) and op.reduction_size is None and len(shape) == 2
+
+
+def is_shared_row(op: Operation) -> bool:
+    """A short row of wider floats or integers that many rows are computed from."""
+    (result,) = op.results
+    if isinstance(op, arith.CmpiOp) or not isinstance(result.type, VectorType):
+        return False
+    size = prod(result.type.get_shape()) * result.type.element_type.size  # pyright: ignore
+    rows = [rows_of(r.type) for use in result.uses for r in use.operation.results if is_tile(r)]
+    return max(rows, default=0) >= SHARED_BY and size <= SHARED_BYTES
 
 
 def is_mover(op: Operation) -> bool:
