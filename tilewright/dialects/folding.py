@@ -18,6 +18,11 @@ Kind = (
 )
 
 
+def is_below(place: Idx, extent: Idx) -> bool:
+    """Is it known that 0 <= place < extent?"""
+    return isinstance(place, int) and isinstance(extent, int) and 0 <= place < extent
+
+
 class Combines(Protocol):
     """A builder that says how an op is made of two numbers that are not both known."""
 

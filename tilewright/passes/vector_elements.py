@@ -11,13 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from xdsl.dialects import arith, memref
+from xdsl.dialects import arith
 from xdsl.dialects.builtin import (
-    DYNAMIC_INDEX,
     IndexType,
     MemRefType,
     NoneAttr,
-    StridedLayoutAttr,
     VectorType,
 )
 from xdsl.ir import SSAValue
@@ -25,7 +23,7 @@ from xdsl.ir import SSAValue
 from tilewright.dialects import xetile
 from tilewright.dialects.movement import shape_of
 from tilewright.dialects.upstream.arith import folded
-from tilewright.dialects.upstream.strided import Metadata
+from tilewright.dialects.upstream.strided import Metadata, row_of
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.passes.emit import Before
 
@@ -45,14 +43,7 @@ def flattened(at: Before, source: SSAValue, matrix: Matrix) -> SSAValue:
     assert isinstance(kind, MemRefType)
     if kind.get_num_dims() == 1 and matrix[1] == [1]:
         return source
-    length: Index = 1
-    for extent, stride in zip(*matrix, strict=True):
-        length = at.plus(length, at.times(at.plus(extent, -1), stride))
-    offset = Metadata(source, at.insert).offset
-    extent, begins = (n if isinstance(n, int) else DYNAMIC_INDEX for n in (length, offset))
-    layout = StridedLayoutAttr([1], NoneAttr() if begins == DYNAMIC_INDEX else begins)
-    flat = MemRefType(kind.element_type, [extent], layout, kind.memory_space)
-    return at.add(memref.ReinterpretCastOp.from_dynamic(source, [offset], [length], [1], flat))
+    return at.add(row_of(at, Metadata(source, at.insert), *matrix))
 
 
 def read(

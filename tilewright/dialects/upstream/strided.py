@@ -19,7 +19,7 @@ from xdsl.dialects.builtin import (
     NoneAttr,
     StridedLayoutAttr,
 )
-from xdsl.dialects.memref import ExtractStridedMetaDataOp
+from xdsl.dialects.memref import ExtractStridedMetaDataOp, ReinterpretCastOp
 from xdsl.ir import Operation, SSAValue
 from xdsl.ir.affine import (
     AffineBinaryOpExpr,
@@ -28,6 +28,8 @@ from xdsl.ir.affine import (
     AffineExpr,
     AffineMap,
 )
+
+from tilewright.dialects.folding import Combines, Folding, Idx
 
 
 def strided_form(type: MemRefType) -> tuple[tuple[int, ...], int]:
@@ -68,7 +70,8 @@ class Metadata:
     def __init__(self, array: SSAValue, put: Callable[[Operation], Operation]):
         kind = array.type
         assert isinstance(kind, MemRefType)
-        self._array, self._put, self._made = array, put, list[SSAValue]()
+        self.value, self.kind = array, kind
+        self._put, self._made = put, list[SSAValue]()
         self._shape, (self._strides, self._offset) = kind.get_shape(), strided_form(kind)
 
     @property
@@ -87,9 +90,25 @@ class Metadata:
         found: list[int | SSAValue] = []
         for place, number in enumerate(known, first):
             if number == DYNAMIC_INDEX and not self._made:
-                self._made = list(self._put(ExtractStridedMetaDataOp(self._array)).results)
+                self._made = list(self._put(ExtractStridedMetaDataOp(self.value)).results)
             found.append(self._made[place] if number == DYNAMIC_INDEX else number)
         return found
+
+
+def row_of(
+    at: Combines, array: Metadata, sizes: Sequence[Idx], strides: Sequence[Idx]
+) -> ReinterpretCastOp:
+    """A matrix of an array as a 1-D memref: from where the array begins to the last element of the matrix."""
+    length: Idx = 1
+    for size, stride in zip(sizes, strides, strict=True):
+        reach = Folding.times(at, Folding.plus(at, size, -1), stride)
+        length = Folding.plus(at, length, reach)
+    kind, offset = array.kind, array.offset
+    begins = offset if isinstance(offset, int) else None
+    layout = NoneAttr() if begins == 0 else StridedLayoutAttr([1], begins)
+    extent = length if isinstance(length, int) else DYNAMIC_INDEX
+    result = MemRefType(kind.element_type, [extent], layout, kind.memory_space)
+    return ReinterpretCastOp.from_dynamic(array.value, [offset], [length], [1], result)
 
 
 def dense(shape: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:

@@ -12,14 +12,12 @@ from dataclasses import dataclass
 from math import prod
 
 import numpy as np
-from xdsl.dialects import arith, memref
+from xdsl.dialects import arith
 from xdsl.dialects.builtin import (
-    DYNAMIC_INDEX,
     BoolAttr,
     IntegerAttr,
     MemRefType,
     NoneAttr,
-    StridedLayoutAttr,
     UnitAttr,
     VectorType,
     i32,
@@ -30,8 +28,9 @@ from xdsl.ir import Attribute, SSAValue
 from tilewright import layout as ly
 from tilewright.dialects import xegpu
 from tilewright.dialects.cache_hints import hint_properties_of
+from tilewright.dialects.folding import is_below
 from tilewright.dialects.upstream.arith import element_bits
-from tilewright.dialects.upstream.strided import Metadata
+from tilewright.dialects.upstream.strided import Metadata, row_of
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.passes.emit import zero_of
 from tilewright.passes.xegpu.block_messages import (
@@ -79,16 +78,7 @@ def flattened(
     key = ("flat", base, *sizes, *strides)
     if (found := d.known(key)) is not None:
         return found
-    extent: Index = 1
-    for size, stride in zip(sizes, strides, strict=True):
-        extent = d.plus(extent, d.times(d.plus(size, -1), stride))
-    offset = _metadata(d, base).offset
-    static = extent if isinstance(extent, int) else DYNAMIC_INDEX
-    begins = offset if isinstance(offset, int) else None
-    layout = NoneAttr() if begins == 0 else StridedLayoutAttr([1], begins)
-    result = MemRefType(kind.element_type, [static], layout, kind.memory_space)
-    op = memref.ReinterpretCastOp.from_dynamic(base, [offset], [extent], [1], result)
-    return d.remember(key, d.add(op))
+    return d.remember(key, d.add(row_of(d, _metadata(d, base), sizes, strides)))
 
 
 def block_offsets(d: LaneProgram, op: xegpu.BlockAccess, rank: int) -> list[Index]:
@@ -164,7 +154,7 @@ def _also_below(
     d: LaneProgram, mask: SSAValue | None, place: Index, extent: Index
 ) -> SSAValue | None:
     """A mask (None: everywhere) where an index is inside of an extent, too."""
-    if _below(place, extent):
+    if is_below(place, extent):
         return mask
     hit = d.compare("ult", d.index(place), d.index(extent))
     return d.also(mask, hit)
@@ -172,7 +162,7 @@ def _also_below(
 
 def _clamped(d: LaneProgram, place: Index, extent: Index) -> Index:
     """The nearest index of an extent; 0 for none."""
-    if _below(place, extent):
+    if is_below(place, extent):
         return place
     if isinstance(extent, int):
         last: Index = max(extent, 1) - 1
@@ -302,8 +292,3 @@ ALIGN = "tilewright.align"
 
 def aligned(bytes: int) -> dict[str, Attribute]:
     return {ALIGN: IntegerAttr(bytes, i64)} if bytes > 1 else {}
-
-
-def _below(place: Index, extent: Index) -> bool:
-    """Is it known that 0 <= place < extent?"""
-    return isinstance(place, int) and isinstance(extent, int) and 0 <= place < extent

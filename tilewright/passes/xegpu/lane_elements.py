@@ -39,6 +39,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 from tilewright.diagnostics import TilewrightError, unsupported
 from tilewright.dialects import xegpu
 from tilewright.dialects.cache_hints import hints_of
+from tilewright.dialects.folding import is_below
 from tilewright.dialects.movement import shape_of
 from tilewright.dialects.upstream.arith import cast_to, element_bits
 from tilewright.dialects.upstream.gpu import ShuffleOp
@@ -147,8 +148,7 @@ def _addresses(
         inside: list[SSAValue] = []
         for n, (x, size, stride) in enumerate(zip(place, sizes, strides, strict=True)):
             distance = at.plus(distance, at.times(x, stride))
-            known = isinstance(x, int) and isinstance(size, int) and 0 <= x < size
-            if op.tdesc.boundary_check and not known and size != BOUNDLESS:
+            if op.tdesc.boundary_check and not is_below(x, size) and size != BOUNDLESS:
                 if (n, x) not in tests:
                     tests[n, x] = at.add(arith.CmpiOp(at.index(x), at.index(size), "ult"))
                 inside.append(tests[n, x])
