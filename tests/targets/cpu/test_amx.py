@@ -222,6 +222,26 @@ def test_results_where_rows_of_a_are_copied_by_the_first_products(dtype, bk, rng
         assert np.linalg.norm(c - exact) <= limit * np.linalg.norm(exact), (m, n, k, behind)
 
 
+@pytest.mark.parametrize("columns", ["short rows along n", "rows along k"])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_bytes_are_packed_in_parts_of_long_rows(columns, threads, rng):
+    """More panels than one task packs, blocks of k in several parts, the last of them short; either operand."""
+    m, n, k = (
+        int(rng.integers(low, high)) for low, high in ((300, 400), (2050, 2200), (1030, 1200))
+    )
+    if columns == "rows along k":
+        b = rng.integers(-128, 127, (n, k), np.int8, endpoint=True).T
+        a = rng.integers(-128, 127, (k, m), np.int8, endpoint=True).T
+    else:
+        b = rng.integers(-128, 127, (k, n), np.int8, endpoint=True)
+        a = rng.integers(-128, 127, (m, k), np.int8, endpoint=True)
+    c = np.full((m, n), -1, np.int32)
+    grid = tw.cdiv(m, 32), tw.cdiv(n, 256)
+    kernel = product.options(target="cpu", num_threads=threads)
+    kernel[grid](a, b, c, BM=32, BN=256, BK=64, ACC=tw.i32)
+    np.testing.assert_array_equal(c, (a.astype(np.float64) @ b.astype(np.float64)).astype(np.int64))
+
+
 ASKED = """
 import numpy as np
 from tests.acceptance.kernels import gemm_init_in_loop as product

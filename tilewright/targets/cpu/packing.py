@@ -22,6 +22,7 @@ from tilewright.targets.cpu.machine import FEW_COPIES, FEW_READS, CpuMachine
 from tilewright.targets.cpu.memory import Tile, itemsize, plain
 from tilewright.targets.cpu.operands import PACK_ARGUMENTS, PackedArray, spread
 from tilewright.targets.cpu.panels import PanelFormat, block_depth, pack_block
+from tilewright.uarch.cpu import Caches
 
 if TYPE_CHECKING:
     from tilewright.targets.cpu.arguments import ArgumentBlock
@@ -33,6 +34,9 @@ PANELS_PER_TASK = 8
 """Neighbouring panels go together where their elements do; where each has rows of its own, `ROWS_PER_TASK` rows do."""
 ROWS_PER_TASK = 64
 K_PER_TASK = 128
+ROW_BYTES, SHORT_ROWS = 2048, 64
+"""Bytes of each row and rows that go together where a panel has less than a line of one: caches fetch long runs ahead,
+and what lies between a line's halves would read it twice."""
 
 
 def packed_array(c: FunctionContext, op: PackOp, i: int, x: Idx) -> PackedArray:
@@ -119,7 +123,7 @@ def tasks_of(b: Builder, array: PackedArray) -> tuple[Idx, Idx, Idx]:
     for n in array.batch_sizes:
         batches = b.times(batches, n)
     groups = b.ceildiv(array.panels, panels_per_task(array.format, array.along_k))
-    return batches, groups, b.ceildiv(array.k_extent, array.depth or K_PER_TASK)
+    return batches, groups, b.ceildiv(array.k_extent, k_per_task(array))
 
 
 def tasks_of_packs(b: Builder, argument: SSAValue, block: ArgumentBlock, packs: int) -> Idx:
@@ -141,7 +145,24 @@ def tasks_of_packs(b: Builder, argument: SSAValue, block: ArgumentBlock, packs: 
 
 
 def panels_per_task(format: PanelFormat, runs_along_k: bool) -> int:
-    return max(1, ROWS_PER_TASK // format.lanes) if runs_along_k else PANELS_PER_TASK
+    if runs_along_k:
+        return max(1, ROWS_PER_TASK // format.lanes)
+    return ROW_BYTES // _row_bytes(format) if _short(format) else PANELS_PER_TASK
+
+
+def k_per_task(array: PackedArray) -> int:
+    """Blocks of k as a whole; parts of them where rows are long (see `ROW_BYTES`)."""
+    parts = _short(array.format) and not array.along_k and array.depth % SHORT_ROWS == 0
+    return SHORT_ROWS if parts else array.depth or K_PER_TASK
+
+
+def _short(format: PanelFormat) -> bool:
+    """Does a panel have less than a line of a row along x?"""
+    return _row_bytes(format) < Caches.line
+
+
+def _row_bytes(format: PanelFormat) -> int:
+    return format.lanes * itemsize(format.element)
 
 
 def format_of(op: PackOp, m: CpuMachine) -> PanelFormat:
@@ -196,7 +217,7 @@ def emit_pack_task(i: int, build: Build, op: PackOp, x: Idx) -> func.FuncOp:
         remaining, digit = split(b, remaining, size)
         offset = b.plus(offset, b.times(digit, stride))
     size = itemsize(array.format.element)
-    depth = array.depth or K_PER_TASK
+    depth = k_per_task(array)
     k0 = b.times(k_block, depth)
     # Whole steps of the widest instruction: what lies beyond the array is packed as zeros.
     k1 = b.min(b.plus(k0, depth), b.round_up(array.k_extent, max(64 // size, 16)))
