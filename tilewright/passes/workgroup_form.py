@@ -28,7 +28,7 @@ from xdsl.dialects.builtin import (
     StringAttr,
     i64,
 )
-from xdsl.ir import Operation
+from xdsl.ir import Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.diagnostics import TilewrightError, UnsupportedError
@@ -122,6 +122,17 @@ def speaks_xegpu(kernel: Operation) -> bool:
     return any(
         op.name.startswith("xegpu.") or "sg_id_range" in op.attributes for op in kernel.walk()
     )
+
+
+def blocked_products(module: ModuleOp) -> bool:
+    """Is an operand of a product another's too: are products cut into blocks that share what registers hold?"""
+    seen: set[SSAValue] = set()
+    for op in module.walk():
+        if op.name in ("xegpu.dpas", "xetile.tile_mma", "vector.contract"):
+            if not seen.isdisjoint(op.operands[:2]):
+                return True
+            seen |= {*op.operands[:2]}
+    return False
 
 
 # Ids -----------------------------------------------------------------------------------------------------------

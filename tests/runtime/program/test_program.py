@@ -33,8 +33,13 @@ def test_subgroup_kernel_launched_from_host_code(target, capsys):
 
 
 def test_what_a_program_does_not_need_is_not_imported():
-    """A third of what a small program takes is imports: no executor, no linalg, no lowering for Intel GPUs here."""
-    names = ("reference.launch", "passes.linalg.bufferize", "dialects.stage", "passes.xegpu.lanes")
+    """A third of what a small program takes is imports: no executor, linalg, emulator, lowering for Intel GPUs."""
+    names = (
+        "reference.launch",
+        "passes.linalg.bufferize",
+        "targets.emu.lowering",
+        "passes.xegpu.lanes",
+    )
     code = f"""
 import sys
 from tilewright.dialects.text import parse_module

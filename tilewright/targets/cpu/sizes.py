@@ -31,19 +31,6 @@ def check_sizes(module: ModuleOp, machine: Machine) -> None:
                 check_memory(op, machine, prod(type.get_shape()) * itemsize(type.element_type))
 
 
-def largest(module: ModuleOp) -> int:
-    """The bytes of a program's largest vector."""
-    types = (value.type for op in module.walk() for value in op.results)
-    return max(
-        (
-            prod(t.get_shape()) * itemsize(t.element_type)
-            for t in types
-            if isinstance(t, VectorType)
-        ),
-        default=0,
-    )
-
-
 def check_memory(op: Operation, machine: Machine, number: int) -> None:
     """UnsupportedError where a workgroup would need so many bytes."""
     _require(op, machine, op.name, "workgroup_bytes", number)

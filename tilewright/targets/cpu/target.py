@@ -320,8 +320,6 @@ def _program_failed_address() -> int:
 
 LANES = "emu"
 """The target that compiles what is below workgroup level."""
-REGISTERS = 16384
-"""Bytes that a subgroup's registers hold: 256 of 64 on a GPU. What is larger is no value of registers."""
 
 
 class CpuTarget(Target):
@@ -332,18 +330,18 @@ class CpuTarget(Target):
     def build(
         self, module: ModuleOp, options: CompileOptions, observe: Observer = ignore
     ) -> Executable:
-        """Programs of subgroups and lanes are those of the emulator, which has one way to run them: with their values
-        in registers. A subgroup's with a value that none holds is a workgroup's, where it shares nothing with others.
+        """A subgroup's program becomes a workgroup's, where subgroups share nothing, each op has such a form, and
+        products are not blocked in registers already. Other programs of subgroups, and of lanes, are the emulator's.
         """
         # Here, not above: a kernel that lies on disk is loaded and launched without the compiler.
         from tilewright.passes.kernel import kernel_of, level_of
-        from tilewright.targets.cpu.sizes import largest
+        from tilewright.passes.workgroup_form import blocked_products
 
         level = level_of(kernel_of(module))
         if level == "workgroup":
             return self._build(module, options, observe)
         chosen(options.machine).refuse_elsewhere()
-        if level == "subgroup" and largest(module) > REGISTERS:
+        if level == "subgroup" and not blocked_products(module):
             with suppress(UnsupportedError):
                 return self._build(module.clone(), options, observe)
         return get_target(LANES).build(module, options, observe)
