@@ -6,7 +6,7 @@
                                                            }
 
 Requires: nothing.  Guarantees: of the affine dialect only `affine.apply` is left, and what has no such form here (as
-affine.if), which the emitter refuses by name.
+affine.parallel), which the emitter refuses by name.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 
 from xdsl.dialects import affine, arith, memref, scf
 from xdsl.dialects.builtin import AffineMapAttr, IndexType, IntegerAttr
-from xdsl.ir import Operation, Region, SSAValue
-from xdsl.ir.affine import AffineMap
+from xdsl.ir import Block, Operation, Region, SSAValue
+from xdsl.ir.affine import AffineConstraintKind, AffineMap
 from xdsl.rewriter import Rewriter
 
 from tilewright.dialects.upstream.scf import ForallOp
@@ -37,7 +37,9 @@ def affine_to_scf(module: Operation) -> None:
                 _replace(op, [*new, memref.StoreOp.get(op.value, op.memref, indices)])
             case ForallOp() if not op.outputs:
                 forall_to_parallel(op)
-            case affine.YieldOp() if isinstance(op.parent_op(), affine.ForOp):
+            case affine.IfOp():
+                _if(op)
+            case affine.YieldOp() if isinstance(op.parent_op(), affine.ForOp | affine.IfOp):
                 _replace(op, [scf.YieldOp(*op.arguments)])
             case _:
                 pass
@@ -98,3 +100,29 @@ def _for(op: affine.ForOp) -> None:
     if not isinstance(last, scf.YieldOp):
         body.block.add_op(scf.YieldOp())
     _replace(op, [*low, *high, step, scf.ForOp(lb, ub, step.result, list(op.inits), body)])
+
+
+_RELATIONS = {
+    AffineConstraintKind.ge: "sge",
+    AffineConstraintKind.le: "sle",
+    AffineConstraintKind.eq: "eq",
+}
+
+
+def _if(op: affine.IfOp) -> None:
+    """All constraints of a set hold, or not."""
+    at, known = Before(op), op.condition.data
+    holds: SSAValue | None = None
+    for constraint in known.constraints:
+        map_ = AffineMap(known.num_dims, known.num_symbols, (constraint.lhs, constraint.rhs))
+        new, (left, right) = _mapped(AffineMapAttr(map_), list(op.args))
+        for one in new:
+            at.insert(one)
+        one = at.add(arith.CmpiOp(left, right, _RELATIONS[constraint.kind]))
+        holds = one if holds is None else at.add(arith.AndIOp(holds, one))
+    if holds is None:
+        holds = at.add(arith.ConstantOp(IntegerAttr(1, 1)))
+    then, otherwise = (op.detach_region(r) for r in (op.then_region, op.else_region))
+    if not otherwise.blocks:
+        otherwise = Region(Block([scf.YieldOp()]))
+    _replace(op, [scf.IfOp(holds, op.res.types, then, otherwise)])

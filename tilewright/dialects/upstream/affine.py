@@ -1,4 +1,4 @@
-"""affine: numbers of several digits, `affine.max`, and divisors, which are positive."""
+"""affine: numbers of several digits, `affine.max`, the text of `affine.if`, and divisors, which are positive."""
 
 from __future__ import annotations
 
@@ -6,12 +6,20 @@ from collections.abc import Sequence
 from typing import Any, TypeVar, cast
 
 from xdsl.dialects import affine
-from xdsl.dialects.builtin import DYNAMIC_INDEX, AffineMapAttr, DenseArrayBase, IndexType, i64
+from xdsl.dialects.builtin import (
+    DYNAMIC_INDEX,
+    AffineMapAttr,
+    AffineSetAttr,
+    DenseArrayBase,
+    IndexType,
+    i64,
+)
 from xdsl.dialects.utils.dynamic_index_list import (
     DynamicIndexList,
     parse_dynamic_index_list_without_types,
     print_dynamic_index_list,
 )
+from xdsl.ir import Attribute, Region, SSAValue
 from xdsl.ir.affine import AffineBinaryOpExpr, AffineBinaryOpKind, AffineConstantExpr
 from xdsl.irdl import AttrSizedOperandSegments, IRDLOperation, traits_def
 from xdsl.irdl.declarative_assembly_format import (
@@ -23,7 +31,7 @@ from xdsl.irdl.declarative_assembly_format import (
 )
 from xdsl.parser import Parser
 from xdsl.printer import Printer
-from xdsl.traits import Pure
+from xdsl.traits import IsTerminator, Pure
 from xdsl.utils.exceptions import VerifyException
 
 from tilewright.dialects.fields import (
@@ -37,7 +45,7 @@ from tilewright.dialects.fields import (
     Results,
     op_definition,
 )
-from tilewright.dialects.upstream.complete import add_ops, add_verifier
+from tilewright.dialects.upstream.complete import add_ops, add_verifier, set_custom
 
 T = TypeVar("T")
 _DIVISIONS = (AffineBinaryOpKind.FloorDiv, AffineBinaryOpKind.CeilDiv, AffineBinaryOpKind.Mod)
@@ -171,7 +179,80 @@ class MaxOp(Op):
         affine.MinOp.verify_(cast(affine.MinOp, self))
 
 
+# --- Conditions ---------------------------------------------------------------------------------------
+
+
+def _parse_if(cls: type[affine.IfOp], parser: Parser) -> affine.IfOp:
+    """`affine.if #set(%i)[%n] -> (f32) {..} else {..}`."""
+    at = parser.pos
+    condition = parser.parse_attribute()
+    if not isinstance(condition, AffineSetAttr):
+        parser.raise_error(
+            "an affine set is expected here: affine_set<(d0) : (d0 >= 0)>", at, parser.pos
+        )
+
+    def index() -> SSAValue:
+        return parser.parse_operand(IndexType())
+
+    places = parser.parse_comma_separated_list(parser.Delimiter.PAREN, index)
+    symbols = parser.parse_optional_comma_separated_list(parser.Delimiter.SQUARE, index)
+    types: Sequence[Attribute] = ()
+    if parser.parse_optional_punctuation("->"):
+        types = parser.parse_comma_separated_list(parser.Delimiter.PAREN, parser.parse_type)
+    then, otherwise = parser.parse_region(), Region()
+    if parser.parse_optional_keyword("else"):
+        otherwise = parser.parse_region()
+    for block in (*then.blocks, *otherwise.blocks):
+        if block.last_op is None or not block.last_op.has_trait(IsTerminator):
+            block.add_op(affine.YieldOp.get())
+    return cls.build(
+        operands=[[*places, *(symbols or ())]],
+        result_types=[types],
+        properties={"condition": condition},
+        attributes=parser.parse_optional_attr_dict(),
+        regions=[then, otherwise],
+    )
+
+
+def _print_if(self: affine.IfOp, printer: Printer) -> None:
+    printer.print_string(" ")
+    printer.print_attribute(self.condition)
+    dims = self.condition.data.num_dims
+    with printer.in_parens():
+        printer.print_list(self.args[:dims], printer.print_operand)
+    if self.args[dims:]:
+        with printer.in_square_brackets():
+            printer.print_list(self.args[dims:], printer.print_operand)
+    if self.res:
+        printer.print_string(" -> ")
+        with printer.in_parens():
+            printer.print_list(self.res.types, printer.print_attribute)
+    for region, before in ((self.then_region, " "), (self.else_region, " else ")):
+        if region.blocks:
+            printer.print_string(before)
+            printer.print_region(region, print_block_terminators=bool(self.res))
+    printer.print_op_attributes(self.attributes)
+
+
+def _verify_if(op: affine.IfOp) -> None:
+    known = op.condition.data
+    if len(op.args) != known.num_dims + known.num_symbols:
+        raise VerifyException(
+            f"the set has {known.num_dims} dimensions and {known.num_symbols} symbols, for {len(op.args)} values"
+        )
+    if op.res and not op.else_region.blocks:
+        raise VerifyException("gives results, so it needs an else region")
+    for region in (op.then_region, op.else_region):
+        last = region.block.last_op if region.blocks else None
+        if region.blocks and not (
+            isinstance(last, affine.YieldOp) and last.operand_types == op.result_types
+        ):
+            raise VerifyException(f"each region ends with an affine.yield of {op.result_types}")
+
+
 def complete() -> None:
+    set_custom(affine.IfOp, _parse_if, _print_if)
+    add_verifier(affine.IfOp, _verify_if)
     add_ops(affine.Affine, (DelinearizeIndexOp, LinearizeIndexOp, MaxOp))
     for op in (affine.ApplyOp, affine.MinOp, MaxOp, affine.LoadOp, affine.StoreOp):
         add_verifier(op, _verify_map)
