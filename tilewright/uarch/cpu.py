@@ -184,7 +184,7 @@ class PanelRates:
 
 PANEL_RATES: Final = PanelRates(
     hertz=2.4e9, tiles=0.35, inner=0.45, stream=1.52e10, memory=2.6e11, in_place=1.65e10, late=0.45,
-    in_tiles=2.6e10, pack_lines=1.34e10, pack_runs=1e10, pack_short_runs=2.6e10, pack_rows=4.96e10,
+    in_tiles=1.8e10, pack_lines=1.34e10, pack_runs=1e10, pack_short_runs=2.6e10, pack_rows=4.96e10,
     pack_columns=1.11e10, run=90.0, panels=9.2e10, far_panels=3.4e10, far_copies=5.8e10, sums=6.8e10,
     far_sums=1.4e10, row=2.5e-8, program=6.7e-7, thread=1.3e-6, shared_writes=1.2e10, meeting=1.6e-5,
     uneven=0.22, far_tile_sums=2.4e10,

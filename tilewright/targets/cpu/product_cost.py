@@ -240,14 +240,18 @@ class PanelCosts:
                     found.append(("copies", max(0.0, late) + lines / rates.in_place, True))
                     continue
                 if in_place:
+                    passes = 1
                     if kernel.tiles:
                         bytes *= min(padded[0], side.whole) / side.mean  # rows of whole tiles
-                        # Lines that lie a row apart come no faster from the second cache, when a program reads again.
-                        tiles = ceil(min(other.tile, WIDE_COLUMNS) / kernel.lanes[0])
-                        near = bytes / (rates.in_tiles * BESIDE_TWO / (2 + tiles))
+                        # Lines that lie a row apart come no faster from the second cache, when a program reads again
+                        # or rows stand beside more columns than a micro-kernel has.
+                        one = other.tile <= WIDE_COLUMNS
+                        passes = 1 if one else ceil(other.tile / kernel.columns)
+                        tiles = ceil((other.tile if one else kernel.columns) / kernel.lanes[0])
+                        near = passes * bytes / (rates.in_tiles * BESIDE_TWO / (2 + tiles))
                     else:
                         near = self._read(p, side, bytes, rates.in_place)
-                    beside = near + multiplied
+                    beside = (near + multiplied) / passes
                     late = self._first(p, side, bytes) / self._stream - beside
                     found.append(("copies", near + max(0.0, late), True))
                     if not kernel.tiles:
