@@ -128,6 +128,23 @@ def test_rows_that_lie_apart_come_slower_beside_more_tiles():
     assert copies(64) > 1.3 * copies(32) > 1.3 * 1.2 * copies(16)
 
 
+def test_rows_beside_more_columns_than_tiles_take_at_once_are_read_for_each_turn_of_these():
+    """A's, which 16 threads read where they lie beside up to 128 columns: 64 of these are one turn of four tiles, 96
+    three of two tiles, 128 four. Measured: i8 636x2048x2048 by 160x128 takes 1.25 times as long as by 160x256, where
+    rows are copied."""
+    fast = {"stream": 1e12, "memory": 1e12, "pack_runs": 1e15, "panels": 1e15}
+    costs = PanelCosts(machine("amx"), 16, replace(PANEL_RATES, **fast))
+
+    def copies(n: int) -> float:
+        """Of one program."""
+        a, b = Side(256, 1024, True, True), Side(n, 16 * n, True, True)
+        return costs.causes([PlacedProduct(BF16, a, b, 4096, 1)], 64)["copies"]
+
+    once, three, four = (copies(n) for n in (64, 96, 128))
+    assert 1.9 < three / once < 2.3  # of the rate beside four tiles, that beside two is 1.5 times as much
+    assert 1.25 < four / three < 1.4
+
+
 @pytest.mark.parametrize("types, tiles", [(("f32",) * 3, False), (BF16, True)])
 def test_sums_beyond_the_second_cache_come_sooner_beside_tiles(types, tiles):
     """These fetch the next block of C meanwhile; a tile of C that the cache holds takes as long either way."""
