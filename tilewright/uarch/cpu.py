@@ -198,7 +198,7 @@ and 16 cores (2026-11-28), and lie between the two, which agree.
 `uneven` was set anew when the last round became the faster cores' (71 products on 16 threads of two hosts, 34 on two).
 `far_tile_sums` is more since blocks of C are fetched ahead, set by hand with eight products on one thread in view:
 by the tilings that it chooses they run 1.16 times as fast (2026-11-28).
-`in_tiles` was less (1.8e10 for 2.6e10) once rows beside many columns were counted as often as they are read: 49 products
+`in_tiles` became 1.8e10 (2.6e10) when rows beside many columns were counted as often as they are read: 49 products
 on 16 threads of two hosts, 28 on one and two threads, judged on 31 more (2026-11-28).
 Other machines are taken to be alike in proportion."""
 
