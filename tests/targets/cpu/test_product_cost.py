@@ -141,7 +141,9 @@ def test_rows_beside_more_columns_than_tiles_take_at_once_are_read_for_each_turn
         return costs.causes([PlacedProduct(BF16, a, b, 4096, 1)], 64)["copies"]
 
     once, three, four = (copies(n) for n in (64, 96, 128))
-    assert 1.9 < three / once < 2.3  # of the rate beside four tiles, that beside two is 1.5 times as much
+    assert (
+        1.9 < three / once < 2.3
+    )  # of the rate beside four tiles, that beside two is 1.5 times as much
     assert 1.25 < four / three < 1.4
 
 
