@@ -54,8 +54,56 @@ _HINTS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
             "f16, bf16, tf32, f32, f64, f8E4M3FN, f8E5M2, f8E8M0FNU, i1 to i64, index",
         ),
         (r"invalid dim \(\d+\) in slice", "dims count the dimensions of the layout inside, from 0"),
+        (
+            r"inferred input/output operand|differ in the extent of d\d",
+            "a loop of the op has one extent, whatever operand its indexing map reads it from: change the type of one "
+            "of these operands, or the maps (operands count from #0 through ins, then outs)",
+        ),
+        (
+            r"requires the same type",
+            "give both the same type: vector.broadcast and vector.shape_cast change a shape, arith.extf, arith.truncf "
+            "and their like the element type",
+        ),
+        (
+            r"incompatible A, B and output sizes|K-dimension mismatch",
+            "A is m x k, B is k x n, the result m x n: transpose the operand that lies the other way, or load it so",
+        ),
+        (
+            r"doesn't match the tile's shape|is not consistent with tensor descriptor",
+            "write the shape of the tile or descriptor into the value's type, or make the tile of the value's shape",
+        ),
+        (
+            r"element type of the tile, .*, doesn't match",
+            "make the tile of the array's element type, and convert the value that is loaded or stored",
+        ),
+        (
+            r"Incorrect transpose permutation",
+            "give the result the extents of the source in the order of the permutation: [1, 0] makes 16x8 of 8x16",
+        ),
+        (
+            r"broadcast dimension of source must|dimension mismatch \(",
+            "a dimension is repeated if it has one element, and new ones come in front: bring the source to such a "
+            "shape first, with a reduction or vector.shape_cast",
+        ),
+        (
+            r"is not reduced: result has",
+            "name the dimension among those that are reduced, or give the result the source's extent there",
+        ),
+        (
+            r"number of elements must match|expected \d+ elements of",
+            "write a shape with as many elements into the result's type",
+        ),
+        (r"expected a part of shape", "write the sizes of the part into the type of its tensor"),
+        (r"expected a result of layout", "write that layout into the result's type"),
     )
 )
+_LOWERED = {
+    "stablehlo": "stablehlo-opt --stablehlo-legalize-to-linalg",
+    "mhlo": "mlir-hlo-opt --hlo-legalize-to-linalg",
+    "torch": "torch-mlir-opt --torch-backend-to-linalg-on-tensors-backend-pipeline",
+    "transform": "mlir-opt --transform-interpreter --test-transform-dialect-erase-schedule",
+}
+"""What makes known dialects of others."""
 _UNKNOWN = re.compile(r"operation (\S+) is not registered", re.IGNORECASE)
 
 
@@ -113,7 +161,25 @@ def hint_for_attribute(message: str, sign: str, known: Mapping[str, str]) -> str
     if known.get(name, sign) != sign:
         return f"{name} is {'a type' if sign == '#' else 'an attribute'}: {known[name]}{name}<..>"
     near = get_close_matches(name, known, n=2, cutoff=0.7)
-    return f"did you mean {' or '.join(known[n] + n for n in near)}?" if near else None
+    return (
+        f"did you mean {' or '.join(known[n] + n for n in near)}?"
+        if near
+        else _of_dialect(name, known)
+    )
+
+
+def _of_dialect(name: str, known: Iterable[str]) -> str:
+    """What to do with an op, attribute or type that is like none of the `known`."""
+    dialect, dot, _ = name.partition(".")
+    if not dot:
+        return "an op is written with its dialect: arith.addf, scf.for, func.func; other languages are not read"
+    if of := [n for n in known if n.startswith(f"{dialect}.")]:
+        near = get_close_matches(name, of, n=3, cutoff=0)
+        return f"the nearest names of {dialect} are {', '.join(near)}; mlir-opt may lower it to known ones"
+    if dialect in ("tt", "ttg", "triton"):
+        return "docs/from-triton.md tells how a kernel of Triton's is written here"
+    how = _LOWERED.get(dialect, "mlir-opt, or the project that the dialect is of,")
+    return f"{how} makes linalg, tensor, vector, scf, memref and arith of it, which are known"
 
 
 def hint_for(message: str, names: Iterable[str] = (), rest: str = "") -> str | None:
@@ -124,6 +190,7 @@ def hint_for(message: str, names: Iterable[str] = (), rest: str = "") -> str | N
     if unknown is not None and is_alias(unknown[1], rest):
         return f"an alias has a sign: #{unknown[1]} = .. for an attribute, !{unknown[1]} = .. for a type"
     if unknown is not None:
-        near = get_close_matches(unknown[1], list(names), n=3, cutoff=0.7)
-        return f"did you mean {' or '.join(near)}?" if near else None
+        known = list(names)
+        near = get_close_matches(unknown[1], known, n=3, cutoff=0.7)
+        return f"did you mean {' or '.join(near)}?" if near else _of_dialect(unknown[1], known)
     return next((hint for pattern, hint in _HINTS if pattern.search(message)), None)

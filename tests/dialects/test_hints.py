@@ -1,0 +1,49 @@
+"""A diagnostic about shapes that do not fit, or a name that is not known, says what to do."""
+
+from __future__ import annotations
+
+import pytest
+
+from tilewright.diagnostics import TilewrightError
+from tilewright.dialects.text import parse_module
+
+MAPS = "affine_map<(m, n, k) -> (m, k)>, affine_map<(m, n, k) -> (k, n)>, affine_map<(m, n, k) -> (m, n)>"
+CASES = {
+    "%r = linalg.matmul ins(%a, %b : tensor<4x5xf32>, tensor<6x7xf32>) outs(%c : tensor<4x7xf32>) -> tensor<4x7xf32>":
+        "a loop of the op has one extent",
+    f'%r = vector.contract {{indexing_maps = [{MAPS}], iterator_types = ["parallel", "parallel", "reduction"]}} '
+    "%p, %p, %p : vector<8x16xf16>, vector<8x16xf16> into vector<8x16xf16>": "a loop of the op has one extent",
+    '%r = "arith.addf"(%v, %w) {fastmath = #arith.fastmath<none>} : (vector<4xf32>, vector<8xf32>) -> vector<4xf32>':
+        "give both the same type",
+    "%r = xetile.tile_mma %p, %p : vector<8x16xf16>, vector<8x16xf16> -> vector<8x16xf32>": "A is m x k, B is k x n",
+    "%r = xegpu.dpas %p, %p : vector<8x16xf16>, vector<8x16xf16> -> vector<8x16xf32>": "A is m x k, B is k x n",
+    "%t = xetile.init_tile %m[0, 0] : memref<64x64xf32> -> !xetile.tile<8x16xf32>\n"
+    "%r = xetile.load_tile %t : !xetile.tile<8x16xf32> -> vector<16x16xf32>": "write the shape of the tile",
+    "%t = xetile.init_tile %m[0, 0] : memref<64x64xf32> -> !xetile.tile<8x16xf16>": "of the array's element type",
+    "%r = xetile.transpose %p, [1, 0] : vector<8x16xf16> -> vector<8x16xf16>": "[1, 0] makes 16x8 of 8x16",
+    "%r = xetile.broadcast %p [0] : vector<8x16xf16> -> vector<16x16xf16>": "repeated if it has one element",
+    "%r = vector.broadcast %v : vector<4xf32> to vector<4x8xf32>": "repeated if it has one element",
+    "%r = xetile.reduction <add>, %p [1] : vector<8x16xf16> -> vector<1x16xf16>": "name the dimension among",
+    "%r = vector.shape_cast %v : vector<4xf32> to vector<2x3xf32>": "as many elements",
+    "%r = tensor.collapse_shape %a [[0, 1]] : tensor<4x5xf32> into tensor<21xf32>": "as many elements",
+    "%r = tensor.extract_slice %a[0, 0] [4, 4] [1, 1] : tensor<4x5xf32> to tensor<4x5xf32>": "the sizes of the part",
+    "%r = memref.subview %m[0, 0] [8, 8] [1, 1] : memref<64x64xf32> to memref<8x8xf32>": "write that layout",
+    "%r = vector.foo_bar_baz %v : vector<4xf32>": "the nearest names of vector are vector.",
+    "%r = stablehlo.add %a, %a : tensor<4x5xf32>": "stablehlo-opt --stablehlo-legalize-to-linalg makes linalg",
+    "%r = nvgpu.device_async_copy %m": "mlir-opt, or the project that the dialect is of",
+    "%r = tt.load %m : f32": "docs/from-triton.md",
+    "hello world": "an op is written with its dialect",
+    "%r = arith.constant 1 : !tt.ptr<f32>": "docs/from-triton.md",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("line", CASES)
+def test_what_to_do(line: str):
+    text = f"""func.func @main(%a: tensor<4x5xf32>, %b: tensor<6x7xf32>, %c: tensor<4x7xf32>, %v: vector<4xf32>,
+    %w: vector<8xf32>, %m: memref<64x64xf32>, %p: vector<8x16xf16>) {{
+  {line}
+  return
+}}"""
+    with pytest.raises(TilewrightError) as caught:
+        parse_module(text, "program.mlir")
+    assert caught.value.hint is not None and CASES[line] in caught.value.hint, caught.value
