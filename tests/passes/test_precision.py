@@ -112,3 +112,29 @@ def test_small_sums_with_error_functions_are_as_good_as_rounded_ones(dtype: Any)
     error = np.abs(y.astype(np.float64) - expected)[normal] / np.abs(expected[normal])
     half = 2.0**-8 if dtype == BF16 else 2.0**-11
     assert normal.sum() > 1000 and error.max() <= 1.52 * half
+
+
+@tw.kernel
+def quotients(X, Z, Y, BY: tw.constexpr = None):  # pyright: ignore
+    """x / z, or x / BY."""
+    at = [tw.program_id(0) * 4, 0]
+    x = tw.load_tile(tw.init_tile(X, at, (4, 64))).to(tw.f32)
+    z = tw.load_tile(tw.init_tile(Z, at, (4, 64))).to(tw.f32) if BY is None else BY
+    tw.store_tile((x / z).to(Y.dtype), tw.init_tile(Y, at, (4, 64)))
+
+
+@pytest.mark.parametrize("dtype, said", [(BF16, 8), (F16, 11), (F32, None)])
+def test_quotients_have_the_bits_of_what_they_become(dtype: Any, said: int) -> None:
+    rng = np.random.default_rng()
+    x, z = (rng.normal(size=(64, 64)).astype(dtype) for _ in range(2))
+    z[np.abs(z) < 0.01] = 1
+    z[0, :4], x[0, :4] = (0, np.inf, 0, 3), (1, 2, 0, 0)
+    y = np.full_like(x, np.nan)
+    text = quotients.compile(x, z, y, target="cpu").ir["stage"]
+    assert text.count(f"mach.bits = {said} ") == (1 if said else 0)
+    assert "mach.bits" not in quotients.compile(x, z, y, 3.0, target="cpu").ir["stage"]
+    quotients.options(target="cpu")[16](x, z, y)
+    assert y[0, 0] == np.inf and y[0, 1] == 0 and np.isnan(y[0, 2]) and y[0, 3] == 0
+    expected = x[1:].astype(np.float64) / z[1:].astype(np.float64)
+    error = np.abs(y[1:].astype(np.float64) / expected - 1)[np.abs(expected) > 2.0**-13].max()
+    assert error <= 1.26 * 2.0 ** -{8: 8, 11: 11}.get(said, 23)

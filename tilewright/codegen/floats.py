@@ -14,8 +14,9 @@ from xdsl.ir import Operation
 
 from tilewright.codegen.convert import convert_float, to_f32
 from tilewright.codegen.elementwise import elementwise, fast_flags, flag_text, float_elementwise
+from tilewright.codegen.functions.special import reciprocal
 from tilewright.codegen.lane_ops import FloatText, Lanes, splat
-from tilewright.codegen.printer import Printer, attribute, prints
+from tilewright.codegen.printer import Printer, attribute, integer_attribute, prints
 from tilewright.codegen.registers import Element
 
 _FLOAT_BINARY = {
@@ -32,6 +33,11 @@ def print_float_binary(p: Printer, op: Operation) -> None:
     name = _FLOAT_BINARY[op.name]
     a, b = op.operands
     layout = p.layout(a.type)
+    if layout.element.name == "f32" and "afn" in fast_flags(op):
+        bits = integer_attribute(op, "mach.bits", 24)
+        if bits <= 11 and p.target.has("avx512f") and set(layout.counts) <= {16, 32}:
+            elementwise(p, op, lambda o, _, x: _times_inverse(o, x[0], x[1], bits))
+            return
     if layout.element.name in ("f32", "f64"):
         head = name + flag_text(fast_flags(op))
         p.set(
@@ -43,6 +49,11 @@ def print_float_binary(p: Printer, op: Operation) -> None:
         )
         return
     float_elementwise(p, op, lambda o, s, x: o.fop(name, o.type(s), *x))
+
+
+def _times_inverse(o: Lanes, x: str, y: str, bits: int) -> str:
+    """x / y of f32 to at most 11 bits and two more; y under 2^-128 counts as zero."""
+    return o.op("fmul", o.f32, x, reciprocal(o, "float", y, True, bits))
 
 
 def sign_mask(o: Lanes, e: Element, x: str, how: str) -> str:

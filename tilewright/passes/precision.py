@@ -7,10 +7,11 @@
     %e = math.erf %x {fastmath<afn>} : f32           %n = arith.negf %x
     %s = arith.addf %1, %e {fastmath<afn>}     ->    %s = math.erfc %n {fastmath<afn>, mach.bits = 8}
 
-Requires: workgroup level. Guarantees: only ops that the program lets be approximate (`afn`) change: an exponential, and
-the sum of 1 and an error function, have two bits more than the narrowest float through which everything computed from
-them passes (such a sum under 2^-25 is zero, as it is in f32); what approximate arithmetic or a product of bf16 (of
-which tile instructions make no denormals either) gives, may be zero as bf16 where it would be denormal.
+Requires: workgroup level. Guarantees: only ops that the program lets be approximate (`afn`) change: an exponential, a
+quotient and the sum of 1 and an error function have two bits more than the narrowest float through which everything
+computed from them passes (such a sum under 2^-25 is zero, as it is in f32, and a divisor under 2^-128 counts as zero);
+what approximate arithmetic or a product of bf16 (of which tile instructions make no denormals either) gives, may be
+zero as bf16 where it would be denormal.
 
 How many bits of a value matter is read off its uses, to the fixed point where loops carry it. Products, quotients,
 maxima and rearrangements keep a relative error; so do sums of what is not negative. All else asks for every bit.
@@ -54,7 +55,7 @@ _AFN = arith.FastMathFlagsAttr([FastMathFlag.APPROX_FUNC])
 
 
 def lower_precision(function: gpu.FuncOp) -> None:
-    """Lowers the precision of approximate exponentials, error functions and conversions to what their uses need."""
+    """Lowers the precision of approximate functions, quotients and conversions to what their uses need."""
     ops = list(function.walk())
     for op in ops:
         if isinstance(op, arith.TruncFOp) and _element(op.result) is BFloat16Type:
@@ -63,12 +64,12 @@ def lower_precision(function: gpu.FuncOp) -> None:
                 op.attributes["fastmath"] = _AFN
     approximate = [op for op in ops if _is_approximate(op)]
     approximate = [op for op in approximate if _element(op.results[0]) is Float32Type]
-    exponentials = [op for op in approximate if op.name in EXPONENTIALS]
+    lowered = [op for op in approximate if op.name in EXPONENTIALS or _is_quotient(op)]
     complements = {op: erf for op in approximate if (erf := _complement(op)) is not None}
-    if not exponentials and not complements:
+    if not lowered and not complements:
         return
     needed = _needed(ops)
-    for op in (*exponentials, *complements):
+    for op in (*lowered, *complements):
         bits = needed.get(op.results[0], 0)
         if not 0 < bits < EVERY:
             continue
@@ -89,6 +90,11 @@ def lower_precision(function: gpu.FuncOp) -> None:
             if erf.result.first_use is None:
                 Before(erf).replace()
         changed.attributes["mach.bits"] = IntegerAttr(bits, 64)
+
+
+def _is_quotient(op: Operation) -> bool:
+    """By what is no constant, which is multiplied by its inverse."""
+    return isinstance(op, arith.DivfOp) and splat(op.rhs) is None
 
 
 def _complement(op: Operation) -> math.ErfOp | None:

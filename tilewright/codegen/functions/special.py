@@ -164,16 +164,18 @@ ERFC_END = 3.92
 """From there on erfc is under 2^-25, and 1 - erf in f32 is 0."""
 
 
-def reciprocal(o: Lanes, s: str, x: str, fast: bool) -> str:
-    """1 / x for a finite x that is not tiny; fast: one Newton step, within 2 ulp."""
+def reciprocal(o: Lanes, s: str, x: str, fast: bool, bits: int = 24) -> str:
+    """1 / x for a finite x that is not tiny; fast: one Newton step, within 2 ulp, or none for at most 11 bits."""
     t = o.type(s)
     wide = fast and s == "float" and o.p.target.has("avx512f")
     if wide and o.count == 32:
         half = Lanes(o.p, 16)
-        return o.joined(half.type(s), *(reciprocal(half, s, v, fast) for v in o.halves(t, x)))
+        return o.joined(half.type(s), *(reciprocal(half, s, v, fast, bits) for v in o.halves(t, x)))
     if wide and o.count == 16:
         args = [(t, x), (t, "zeroinitializer"), ("i16", "-1")]
         guess = o.p.call(t, "llvm.x86.avx512.rcp14.ps.512", args)
+        if bits <= 11:
+            return guess
         error = o.fma(s, o.p.emit(f"fneg {t} {x}"), guess, o.const(s, 1.0))
         return o.fma(s, guess, error, guess)
     if fast and s == "float" and o.p.target.name.startswith("nvptx"):
