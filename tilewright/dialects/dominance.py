@@ -37,18 +37,6 @@ def reachable_blocks(entry: Block) -> list[Block]:
     return order[::-1]
 
 
-def used_from_above(scope: Operation | Region) -> list[SSAValue]:
-    """The values from around an op or a region that are used there, in the order of their first use: an op's operands
-    among them."""
-    used = (
-        v
-        for op in scope.walk()
-        for v in op.operands
-        if op is scope or not scope.is_ancestor(v.owner)
-    )
-    return list(dict.fromkeys(used))
-
-
 class Dominators:
     """Which block of a region dominates which: Cooper, Harvey and Kennedy's iteration over immediate dominators."""
 

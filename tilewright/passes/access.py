@@ -30,6 +30,7 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Operation, OpResult, SSAValue
 
 from tilewright.dialects import xetile
+from tilewright.dialects.nesting import enclosing
 from tilewright.passes.affine import Expr, Kind, Symbol
 from tilewright.passes.induction import Loop, Scalars, same_view
 from tilewright.passes.memory_objects import (
@@ -350,7 +351,7 @@ class AccessAnalysis:
             () if scattered else self._strides(origin, rank),
             (rows, columns * tile.array_length),
             self.scalars.enclosing(op),
-            _is_conditional(op),
+            enclosing(op, scf.IfOp) is not None,
             scattered,
             atoms,
         )
@@ -469,12 +470,3 @@ def add_up(a: Access, b: Access) -> bool:
         and x.result.first_use is None
         and y.result.first_use is None
     )
-
-
-def _is_conditional(op: Operation) -> bool:
-    parent = op.parent_op()
-    while parent is not None and not isinstance(parent, gpu.FuncOp):
-        if isinstance(parent, scf.IfOp):
-            return True
-        parent = parent.parent_op()
-    return False

@@ -172,7 +172,9 @@ def _while(
     """
     defined: list[SSAValue] = [*head.args, *(r for op in head.ops for r in op.results)]
     passed = [
-        v for v in defined if v in to_out or any(not _within(head, use.operation) for use in v.uses)
+        v
+        for v in defined
+        if v in to_out or any(not head.is_ancestor(use.operation) for use in v.uses)
     ]
     types = [v.type for v in [*to_body, *passed]]
     before, after = Block(arg_types=[a.type for a in head.args]), Block(arg_types=types)
@@ -210,11 +212,3 @@ def _while(
         if block is not None:
             region.detach_block(block)
             block.erase(safe_erase=False)
-
-
-def _within(block: Block, op: Operation) -> bool:
-    parent = op.parent
-    while parent is not None and parent is not block:
-        above = parent.parent_op()
-        parent = above.parent if above is not None else None
-    return parent is block

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 
 from xdsl.dialects import arith, scf
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
@@ -28,6 +29,11 @@ def carried_together(op: Operation) -> Iterator[tuple[SSAValue, ...]]:
         ends = [r.block.last_op for r in op.regions if r.blocks]
         for i, result in enumerate(op.results):
             yield (*(e.operands[i] for e in ends if e is not None), result)
+
+
+def names_of(op: scf.ForOp | scf.IfOp, number: int) -> tuple[SSAValue, ...]:
+    """One of the groups of `carried_together`: of the result of this number."""
+    return next(islice(carried_together(op), number, None))
 
 
 def given_by(value: SSAValue) -> tuple[SSAValue, ...]:

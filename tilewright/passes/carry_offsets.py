@@ -25,6 +25,7 @@ from xdsl.dialects.builtin import MemRefType
 from xdsl.ir import Attribute, BlockArgument, Operation, SSAValue
 
 from tilewright.dialects import xetile
+from tilewright.dialects.nesting import values_made
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.passes.emit import Before
 from tilewright.passes.induction import same_view
@@ -99,7 +100,7 @@ def _rank(placed: Placed) -> int:
 def _tiles(kernel: gpu.FuncOp) -> Iterator[SSAValue]:
     """The tiles of a kernel."""
     for op in kernel.walk():
-        for value in (*op.results, *(a for r in op.regions for b in r.blocks for a in b.args)):
+        for value in values_made(op):
             if isinstance(value.type, xetile.TileType):
                 yield value
 

@@ -23,6 +23,7 @@ from xdsl.rewriter import Rewriter
 from xdsl.traits import IsTerminator, is_side_effect_free
 
 from tilewright.diagnostics import unsupported
+from tilewright.dialects.nesting import values_made
 from tilewright.passes.carried import origins
 from tilewright.passes.emit import Before
 from tilewright.passes.memory_objects import chosen_from
@@ -63,9 +64,7 @@ def chosen_arrays(kernel: gpu.FuncOp) -> bool:
 
 def _memrefs(kernel: gpu.FuncOp) -> Iterator[SSAValue]:
     for op in kernel.walk():
-        yield from (v for v in op.results if isinstance(v.type, MemRefType))
-        for block in (block for region in op.regions for block in region.blocks):
-            yield from (v for v in block.args if isinstance(v.type, MemRefType))
+        yield from (v for v in values_made(op) if isinstance(v.type, MemRefType))
 
 
 def _chooser(value: SSAValue) -> Operation:

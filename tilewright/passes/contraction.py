@@ -190,13 +190,7 @@ class Contraction:
 
     def invariant(self, value: SSAValue, block: Block) -> bool:
         """Is a scalar made outside of the block?"""
-        owner = value.owner
-        inside = owner if isinstance(owner, Operation) else owner.parent_op()
-        while inside is not None:
-            if inside.parent is block:
-                return False
-            inside = inside.parent_op()
-        return not (isinstance(owner, Block) and owner is block)
+        return not block.is_ancestor(value.owner)
 
     def moves(self, access: Access, loop: Loop | None, k: int, axis: int) -> bool:
         """Does the load advance by its own extent of k per iteration, and by nothing else?"""

@@ -20,6 +20,7 @@ from xdsl.dialects.arith import CmpiOp
 from xdsl.dialects.builtin import IndexType, IntegerAttr, IntegerType, MemRefType
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
+from tilewright.dialects.nesting import ops_around
 from tilewright.passes.affine import Expr, Kind, Symbol, Symbols
 from tilewright.passes.carried import terminator
 from tilewright.passes.memory_objects import is_pure
@@ -430,12 +431,8 @@ class Scalars:
 
 def _is_unstructured(op: Operation | None) -> bool:
     """Whether an op stands among blocks that branch to one another."""
-    while op is not None:
-        region = op.parent_region()
-        if region is not None and len(region.blocks) > 1:
-            return True
-        op = op.parent_op()
-    return False
+    regions = () if op is None else (each.parent_region() for each in (op, *ops_around(op)))
+    return any(region is not None and len(region.blocks) > 1 for region in regions)
 
 
 def same_view(base: SSAValue) -> SSAValue:

@@ -30,6 +30,7 @@ from xdsl.dialects.vector import CombiningKindAttr
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
 from tilewright.dialects.movement import ELEMENTS, positions_at_run_time
+from tilewright.dialects.nesting import enclosing
 from tilewright.dialects.upstream.arith import constant, constants, element
 from tilewright.passes.carried import given_by
 from tilewright.passes.kernel import SUBGROUPS
@@ -456,9 +457,7 @@ def trip_count(loop: scf.ForOp) -> int | None:
 
 def _subgroups(op: Operation) -> int | None:
     """How many there are, of gpu.subgroup_id in a kernel that says so."""
-    kernel = op if isinstance(op, gpu.SubgroupIdOp) else None
-    while kernel is not None and not isinstance(kernel, gpu.FuncOp):
-        kernel = kernel.parent_op()
+    kernel = enclosing(op, gpu.FuncOp) if isinstance(op, gpu.SubgroupIdOp) else None
     number = kernel.attributes.get(SUBGROUPS) if kernel is not None else None
     return number.value.data if isinstance(number, IntegerAttr) else None
 

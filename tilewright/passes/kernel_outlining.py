@@ -30,7 +30,7 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.diagnostics import unsupported
-from tilewright.dialects.dominance import used_from_above
+from tilewright.dialects.nesting import ops_around, used_from_above
 from tilewright.dialects.upstream.arith import constant
 
 _IDS = (gpu.BlockIdOp, gpu.ThreadIdOp, gpu.GridDimOp, gpu.BlockDimOp)
@@ -71,13 +71,8 @@ def outline_launches(module: ModuleOp) -> None:
 
 
 def _name_around(launch: Operation) -> str:
-    scope = launch.parent_op()
-    while scope is not None:
-        name = scope.get_attr_or_prop("sym_name")
-        if isinstance(name, StringAttr):
-            return name.data
-        scope = scope.parent_op()
-    return "main"
+    names = (scope.get_attr_or_prop("sym_name") for scope in ops_around(launch))
+    return next((name.data for name in names if isinstance(name, StringAttr)), "main")
 
 
 def _threads(launch: gpu.LaunchOp) -> list[SSAValue]:

@@ -9,6 +9,7 @@ XeGPU on smaller, one-dimensional values is a lane's.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
 from math import prod
 from typing import Any, cast
 
@@ -28,6 +29,7 @@ from xdsl.ir import Attribute, Operation, ParametrizedAttribute, Region
 from tilewright.diagnostics import error_at, unsupported
 from tilewright.dialects import xegpu
 from tilewright.dialects.attribute_fields import ints
+from tilewright.dialects.nesting import enclosing, ops_around
 from tilewright.dialects.upstream.arith import constant
 from tilewright.dialects.upstream.gpu.lanes import DEFAULT_LANES
 from tilewright.passes.kernel import BLOCK, LEVEL, SUBGROUPS, level_of
@@ -92,12 +94,8 @@ def region_of_run(op: scf.IfOp) -> Region:
 
 def run_around(op: Operation) -> xegpu.RangeAttr | None:
     """The run of subgroups that does an op of a workgroup's text; None where all do."""
-    scope = op.parent_op()
-    while scope is not None and not isinstance(scope, (gpu.FuncOp, func.FuncOp)):
-        if (run := range_of(scope)) is not None:
-            return run
-        scope = scope.parent_op()
-    return None
+    within = takewhile(lambda each: not isinstance(each, gpu.FuncOp | func.FuncOp), ops_around(op))
+    return next((run for each in within if (run := range_of(each)) is not None), None)
 
 
 def among(op: Operation, subgroups: int) -> int:
@@ -111,9 +109,7 @@ def subgroups_at(op: Operation) -> int | None:
     says, else the subgroups that its maps distribute to; None where nothing says it."""
     if (run := run_around(op)) is not None:
         return run.bounds[1] - run.bounds[0]
-    scope = op.parent_op()
-    while scope is not None and not isinstance(scope, (gpu.FuncOp, func.FuncOp)):
-        scope = scope.parent_op()
+    scope = enclosing(op, gpu.FuncOp, func.FuncOp)
     if scope is None:
         return None
     stated = scope.attributes.get(SUBGROUPS)

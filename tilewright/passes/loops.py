@@ -16,7 +16,7 @@ from xdsl.ir import Block, BlockArgument, Operation, OpResult, Region, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.diagnostics import unsupported
-from tilewright.passes.carried import reached, terminator
+from tilewright.passes.carried import names_of, reached, terminator
 from tilewright.passes.memory_objects import is_pure
 
 
@@ -133,7 +133,7 @@ def _live(roots: Iterable[Operation], top: Block) -> tuple[set[Operation], set[S
                 continue
             if isinstance(op, scf.ForOp):
                 need_op(op, _control_operands(op))
-                work += _carried(op, value.index)
+                work += names_of(op, value.index)
             elif isinstance(op, scf.IfOp):
                 need_op(op, _control_operands(op))
                 for region in op.regions:
@@ -147,19 +147,8 @@ def _live(roots: Iterable[Operation], top: Block) -> tuple[set[Operation], set[S
         else:
             parent = value.owner.parent_op() if isinstance(value.owner, Block) else None
             if isinstance(parent, scf.ForOp) and isinstance(value, BlockArgument) and value.index:
-                work += _carried(parent, value.index - 1)
+                work += names_of(parent, value.index - 1)
     return ops, values
-
-
-def _carried(loop: scf.ForOp, index: int) -> list[SSAValue]:
-    """All that stands for one carried value of a loop."""
-    last = terminator(loop.body.block)
-    return [
-        loop.iter_args[index],
-        loop.body.block.args[index + 1],
-        last.operands[index],
-        loop.results[index],
-    ]
 
 
 def _control_operands(op: Operation) -> list[SSAValue]:

@@ -29,6 +29,7 @@ from xdsl.ir import Attribute, Operation, ParametrizedAttribute, SSAValue
 from xdsl.utils.exceptions import VerifyException
 
 from tilewright.diagnostics import TilewrightError
+from tilewright.dialects.nesting import values_made
 
 T = TypeVar("T")
 _Slope = dict[int, tuple[int, int]]
@@ -126,7 +127,7 @@ class _Places:
 
 def _defined(op: Operation) -> list[SSAValue]:
     """Results of an op and arguments of its blocks."""
-    return [*op.results, *(a for region in op.regions for b in region.blocks for a in b.args)]
+    return values_made(op)
 
 
 def _structure(ops: Sequence[Operation]) -> tuple[Any, ...]:

@@ -323,9 +323,7 @@ class RowFusion:
         """Users of an op, through rematerialized ops."""
         for r in op.results:
             for use in r.uses:
-                user: Operation | None = use.operation
-                while user is not None and user.parent is not self.block:
-                    user = user.parent_op()
+                user = self.block.find_ancestor_op_in_block(use.operation)
                 if user is None:
                     continue
                 if user in self.repeats or user in self.reduction_inputs:

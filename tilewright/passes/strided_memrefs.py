@@ -19,13 +19,14 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Attribute, Operation
 
+from tilewright.dialects.nesting import values_made
 from tilewright.dialects.upstream.strided import strided_form
 
 
 def strided_memrefs(root: Operation) -> None:
     """Rewrites all types in an op, in place."""
     for op in root.walk():
-        for value in (*op.results, *(a for r in op.regions for b in r.blocks for a in b.args)):
+        for value in values_made(op):
             if (new := strided(value.type)) != value.type:
                 value._type = new  # pyright: ignore[reportPrivateUsage]
         for attributes in (op.properties, op.attributes):

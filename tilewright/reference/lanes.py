@@ -16,6 +16,7 @@ from xdsl.dialects.builtin import IntegerAttr, StringAttr, VectorType
 from xdsl.ir import Operation
 
 from tilewright.diagnostics import CheckError, error_at, unsupported
+from tilewright.dialects.nesting import ops_around
 from tilewright.dialects.upstream.gpu import RotateOp, ShuffleOp
 from tilewright.dialects.upstream.gpu.lanes import DEFAULT_LANES, LANES
 from tilewright.passes.kernel import LEVEL, integer
@@ -33,12 +34,10 @@ def width_of(op: Operation) -> int:
 
     1 above lane level, where an instance is a whole subgroup or workgroup.
     """
-    scope: Operation | None = op
-    while scope is not None:
+    for scope in (op, *ops_around(op)):
         level = scope.attributes.get(LEVEL)
         if isinstance(level, StringAttr):
             return integer(scope, LANES, DEFAULT_LANES) if level.data == "lane" else 1
-        scope = scope.parent_op()
     return 1
 
 

@@ -18,6 +18,7 @@ from xdsl.dialects.builtin import SymbolRefAttr
 from xdsl.ir import Block, Operation, Region, SSAValue
 
 from tilewright.diagnostics import CompileError, error_at, unsupported
+from tilewright.dialects.nesting import ops_around
 from tilewright.reference.registry import CONTROLS, MEANINGS, control, load_meanings
 from tilewright.reference.values import Array, Index
 
@@ -215,14 +216,12 @@ class SegmentBuilder:
 def find_symbol(op: Operation, symbol: SymbolRefAttr) -> Operation:
     """The op that a symbol names, looked up outwards from an op."""
     wanted = [symbol.root_reference.data, *(part.data for part in symbol.nested_references)]
-    scope = op.parent_op()
-    while scope is not None:
+    for scope in ops_around(op):
         found: Operation | None = scope
         for name in wanted:
             found = _symbol(found, name) if found is not None else None
         if found is not None:
             return found
-        scope = scope.parent_op()
     raise error_at(op, f"there is no function called @{'::@'.join(wanted)}")
 
 

@@ -17,6 +17,7 @@ from xdsl.ir import Attribute, Operation
 from tilewright import dtypes
 from tilewright.dialects import xegpu, xetile
 from tilewright.dialects.movement import shape_of
+from tilewright.dialects.nesting import enclosing
 
 FLOAT32 = 16
 """Steps that float32 results are apart by what no sum shows: elementary functions, contractions."""
@@ -48,17 +49,12 @@ def _sums(op: Operation, iterations: int) -> Iterator[float]:
         yield from (_of(v.type, iterations) for v in op.iter_args)
     elif isinstance(op, _PRODUCTS):
         depth = prod(shape_of(op.operands[0])[1:])
-        yield _of(op.results[0].type, depth * (iterations if _in_loop(op) else 1))
+        yield _of(
+            op.results[0].type, depth * (iterations if enclosing(op, scf.ForOp, scf.WhileOp) else 1)
+        )
     elif op.name in _REDUCTIONS:
         given, left = (prod(shape_of(v)) for v in (op.operands[0], op.results[0]))
         yield _of(op.results[0].type, given // max(1, left))
-
-
-def _in_loop(op: Operation) -> bool:
-    parent = op.parent_op()
-    while parent is not None and not isinstance(parent, scf.ForOp | scf.WhileOp):
-        parent = parent.parent_op()
-    return parent is not None
 
 
 def _of(type: Attribute, terms: int) -> float:

@@ -39,6 +39,7 @@ from tilewright.dialects.fields import (
     Results,
     op_definition,
 )
+from tilewright.dialects.nesting import enclosing
 from tilewright.dialects.stage.types import MultiBufferType, PipelineStateType
 from tilewright.dialects.xetile.types import TileType
 
@@ -172,9 +173,7 @@ class CopyIssueOp(Op):
 
     def _arguments(self) -> Sequence[BlockArgument]:
         """Of the kernel that the op stands in; none where it stands in no function."""
-        around = self.parent_op()
-        while around is not None and not isinstance(around, gpu.FuncOp | func.FuncOp):
-            around = around.parent_op()
+        around = enclosing(self, gpu.FuncOp, func.FuncOp)
         return () if around is None else around.body.block.args
 
     def _is_bound(self, tile: int, dim: int, argument: int, dimension: int) -> bool:

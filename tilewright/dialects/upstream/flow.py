@@ -14,6 +14,7 @@ from xdsl.ir import Attribute, Block, Operation, SSAValue
 from xdsl.traits import SymbolTable
 from xdsl.utils.exceptions import VerifyException
 
+from tilewright.dialects.nesting import ops_around
 from tilewright.dialects.upstream.complete import add_verifier, set_verifier
 
 Types = Sequence[Attribute]
@@ -140,10 +141,7 @@ def _verify_launch(op: gpu.LaunchFuncOp) -> None:
 
 
 def _holds_kernels(op: Operation) -> bool:
-    above = op.parent_op()
-    while above is not None and "gpu.container_module" not in above.attributes:
-        above = above.parent_op()
-    return above is not None
+    return any("gpu.container_module" in above.attributes for above in ops_around(op))
 
 
 def _verify_place(op: func.FuncOp | memref.GlobalOp) -> None:

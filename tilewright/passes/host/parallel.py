@@ -22,7 +22,7 @@ from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.dialects import mach
-from tilewright.dialects.dominance import used_from_above
+from tilewright.dialects.nesting import used_from_above
 from tilewright.dialects.upstream.arith import constant
 from tilewright.passes.host.memory import HostMemory
 

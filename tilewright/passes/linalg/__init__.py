@@ -5,6 +5,8 @@ from __future__ import annotations
 from xdsl.dialects.builtin import ModuleOp, TensorType, UnrankedTensorType
 from xdsl.ir import Operation, SSAValue
 
+from tilewright.dialects.nesting import values_made
+
 
 def is_structured(module: ModuleOp) -> bool:
     """Whether a module has ops of linalg, or tensors."""
@@ -15,7 +17,7 @@ def is_structured(module: ModuleOp) -> bool:
 
 
 def _values(op: Operation) -> list[SSAValue]:
-    return [*op.operands, *op.results, *(a for r in op.regions for b in r.blocks for a in b.args)]
+    return [*op.operands, *values_made(op)]
 
 
 def has_tensors(op: Operation) -> bool:

@@ -25,7 +25,7 @@ from xdsl.dialects.linalg.ops import GenericOp
 from xdsl.ir import Block, Operation, Region, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
-from tilewright.dialects.dominance import used_from_above
+from tilewright.dialects.nesting import used_from_above
 from tilewright.passes.integers import trip_count
 from tilewright.passes.kernel import LEVEL
 from tilewright.passes.linalg.overlap import overlap

@@ -14,7 +14,7 @@ from itertools import product
 
 from xdsl.dialects import func, gpu, memref
 from xdsl.dialects.builtin import MemRefType, UnrankedMemRefType
-from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
+from xdsl.ir import Block, BlockArgument, OpResult, SSAValue
 
 from tilewright.dialects.upstream.memref import kept_dimensions
 from tilewright.dialects.xetile.assembly import merge_indices
@@ -50,10 +50,8 @@ def _is_newer(root: SSAValue, other: SSAValue) -> bool:
     """Whether memory was allocated when another memref, wherever that came from, was there."""
     if not is_allocation(root) or not isinstance(root, OpResult):
         return False
-    at: Operation | None = root.op
     block = other.owner if isinstance(other.owner, Block) else other.owner.parent
-    while at is not None and at.parent is not block:
-        at = at.parent_op()
+    at = None if block is None else block.find_ancestor_op_in_block(root.op)
     if at is None:
         return False
     return isinstance(other.owner, Block) or other.owner.is_before_in_block(at)

@@ -81,7 +81,7 @@ def sink_scattered_loads(block: Block) -> None:
             user
             for result in op.results
             for use in result.uses
-            if (user := _in_block(use.operation, block))
+            if (user := block.find_ancestor_op_in_block(use.operation))
         ]
         if not users:
             continue
@@ -104,11 +104,3 @@ def _sinks(op: Operation) -> bool:
         owner = op.operands[0].owner
         return len(op.operands) == 1 and isinstance(owner, Operation) and _sinks(owner)
     return isinstance(op, xegpu.LoadNdOp) and SCATTERED in op.attributes
-
-
-def _in_block(op: Operation, block: Block) -> Operation | None:
-    """The op of a block that is, or holds, an op."""
-    here: Operation | None = op
-    while here is not None and here.parent is not block:
-        here = here.parent_op()
-    return here

@@ -14,6 +14,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from tilewright import layout as ly
 from tilewright.dialects import xegpu
 from tilewright.dialects.movement import shape_of
+from tilewright.dialects.nesting import enclosing
 from tilewright.dialects.upstream.arith import element_bits
 from tilewright.dialects.xegpu.attrs import BlockTensorDescAttr
 from tilewright.dialects.xegpu.types import TensorDescType
@@ -69,9 +70,7 @@ class MessagePlan:
 
 
 def _apart_registers(op: Operation) -> int:
-    kernel = op.parent_op()
-    while kernel is not None and not isinstance(kernel, gpu.FuncOp):
-        kernel = kernel.parent_op()
+    kernel = enclosing(op, gpu.FuncOp)
     stated = None if kernel is None else kernel.attributes.get(APART)
     return stated.value.data if isinstance(stated, IntegerAttr) else APART_REGISTERS
 

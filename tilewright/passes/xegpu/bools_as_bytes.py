@@ -21,9 +21,10 @@ from xdsl.dialects.builtin import (
     i1,
     i8,
 )
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.ir import Attribute, Operation
 from xdsl.rewriter import InsertPoint, Rewriter
 
+from tilewright.dialects.nesting import values_made
 from tilewright.dialects.xegpu.types import MemDescType, TensorDescType
 from tilewright.passes.emit import Before
 
@@ -43,11 +44,7 @@ def store_booleans_as_bytes(kernel: gpu.FuncOp) -> None:
             Before(op).insert(byte)
             op.operands[0] = byte.results[0]
     for op in list(kernel.walk()):
-        values: list[SSAValue] = [
-            *op.results,
-            *(a for r in op.regions for b in r.blocks for a in b.args),
-        ]
-        for value in values:
+        for value in values_made(op):
             wanted = _in_memory(value.type)
             if wanted is not None:
                 Rewriter.replace_value_with_new_type(value, wanted)

@@ -16,6 +16,7 @@ from tilewright.diagnostics import remark_at
 from tilewright.dialects import xegpu, xetile
 from tilewright.dialects.attribute_fields import ints
 from tilewright.dialects.movement import shape_of
+from tilewright.dialects.nesting import enclosing
 from tilewright.dialects.upstream.combining import neutral
 from tilewright.dialects.upstream.vector import MultiReductionOp
 from tilewright.dialects.xegpu import (
@@ -89,10 +90,7 @@ def convert_value(op: Operation) -> None:
 
 def _remark(op: Operation, text: str) -> None:
     """Says on the kernel what became of a map."""
-    kernel = op.parent_op()
-    while kernel is not None and not isinstance(kernel, gpu.FuncOp):
-        kernel = kernel.parent_op()
-    if kernel is not None:
+    if (kernel := enclosing(op, gpu.FuncOp)) is not None:
         add_remarks(kernel, [remark_at(op, f"{op.name}: {text}")])
 
 

@@ -16,6 +16,7 @@ not all take.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import takewhile
 
 from xdsl.dialects import arith, gpu, memref, scf
 from xdsl.dialects.builtin import IntegerAttr, MemRefType, i32, i64
@@ -24,6 +25,7 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 from tilewright.diagnostics import unsupported
 from tilewright.dialects import xegpu
 from tilewright.dialects.effects import written
+from tilewright.dialects.nesting import ops_around
 from tilewright.dialects.upstream.gpu import ShuffleOp, SubgroupReduceOp
 from tilewright.dialects.upstream.gpu.lanes import LANES
 from tilewright.passes.emit import Before, zero_of
@@ -85,12 +87,8 @@ def subgroup_parts(kernel: gpu.FuncOp, lanes: int, size: int) -> None:
 
 def _parted(op: Operation, kinds: Uniformity) -> Operation | None:
     """The innermost branch or loop around an op that some lanes of a workgroup may take and others not."""
-    scope = op.parent_op()
-    while not (scope is None or isinstance(scope, gpu.FuncOp)):
-        if kinds.parts(scope):
-            return scope
-        scope = scope.parent_op()
-    return None
+    within = takewhile(lambda each: not isinstance(each, gpu.FuncOp), ops_around(op))
+    return next(filter(kinds.parts, within), None)
 
 
 def _apart(block: Block, kinds: Uniformity) -> Iterator[Operation]:

@@ -12,6 +12,7 @@ from xdsl.dialects.builtin import ArrayAttr, StringAttr
 from xdsl.ir import Operation
 
 from tilewright.diagnostics import location_of
+from tilewright.dialects.nesting import enclosing
 from tilewright.printed import number, spelled
 from tilewright.reference.barriers import NamedBarrierState
 from tilewright.reference.machine import Group
@@ -48,10 +49,7 @@ def print_(site: Site, op: Operation, *values: Any) -> None:
 
 def in_kernel(op: Operation) -> bool:
     """Whether an op stands in a kernel, not in a program of the host."""
-    parent = op.parent_op()
-    while parent is not None and not isinstance(parent, gpu.FuncOp):
-        parent = parent.parent_op()
-    return parent is not None
+    return enclosing(op, gpu.FuncOp) is not None
 
 
 def show(value: Any) -> str:

@@ -10,6 +10,7 @@ from xdsl.dialects.builtin import DenseArrayBase, SymbolRefAttr
 from xdsl.ir import Operation
 
 from tilewright.arguments import full_grid
+from tilewright.dialects.nesting import ops_around
 from tilewright.passes.kernel import BLOCK
 from tilewright.reference.barriers import rendezvous
 from tilewright.reference.lanes import width_of
@@ -37,13 +38,11 @@ def grid_dim(site: Site, op: Operation) -> Index:
 
 def _threads(site: Site, op: Operation) -> tuple[int, int, int]:
     """The launch's threads: what the kernel says, else its instances."""
-    scope: Operation | None = op
-    while scope is not None:
+    for scope in (op, *ops_around(op)):
         stated = scope.attributes.get(BLOCK)
         if isinstance(stated, DenseArrayBase):
             x, y, z = (int(n) for n in stated.get_values())
             return x, y, z
-        scope = scope.parent_op()
     return site.batch.block
 
 

@@ -22,6 +22,7 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright.diagnostics import error_at, unsupported
+from tilewright.dialects.nesting import ops_around
 from tilewright.dialects.upstream.generic_atomic import GenericAtomicRMWOp
 from tilewright.dialects.upstream.memref import ReshapeOp
 from tilewright.dialects.upstream.strided import strided_form
@@ -138,12 +139,10 @@ def get_global(site: Site, op: memref.GetGlobalOp) -> MemRefValue:
 
 
 def _find_global(op: Operation, name: str) -> memref.GlobalOp:
-    scope = op.parent_op()
-    while scope is not None:
+    for scope in ops_around(op):
         for inner in scope.walk():
             if isinstance(inner, memref.GlobalOp) and inner.sym_name.data == name:
                 return inner
-        scope = scope.parent_op()
     raise error_at(op, f"there is no global called @{name}")
 
 

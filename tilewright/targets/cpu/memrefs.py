@@ -11,7 +11,7 @@ from tilewright.codegen.tiles import metadata_of
 from tilewright.codegen.vector_memory import element_at
 from tilewright.diagnostics import unsupported
 from tilewright.dialects import mach
-from tilewright.dialects.dominance import used_from_above
+from tilewright.dialects.nesting import used_from_above
 from tilewright.dialects.upstream.arith import folded
 from tilewright.dialects.upstream.generic_atomic import GenericAtomicRMWOp
 from tilewright.targets.cpu.evaluate import Evaluator, Values

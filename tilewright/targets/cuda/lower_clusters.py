@@ -21,6 +21,7 @@ from xdsl.ir import Operation, SSAValue
 
 from tilewright import dtypes
 from tilewright.dialects import mach, stage
+from tilewright.dialects.nesting import enclosing
 from tilewright.targets.cuda import staged as st
 from tilewright.targets.cuda.distribute import Distributor, pointer_in, rule
 from tilewright.targets.cuda.narrow import Narrow, Word
@@ -80,10 +81,7 @@ def cluster_sum(d: Distributor, op: Operation) -> None:
 
 def _room(d: Distributor, op: Operation, need: int) -> int:
     """Offset of shared memory for the sums: a multi-buffer's, where its last slot was read, else fresh."""
-    here, again = op.parent_op(), False
-    while here is not None:
-        again, here = again or isinstance(here, scf.ForOp), here.parent_op()
-    for buffer, place in () if again else st.facts(d).places.items():
+    for buffer, place in () if enclosing(op, scf.ForOp) else st.facts(d).places.items():
         after = all(_before(use.operation, op) for use in buffer.uses)
         if after and place.count * place.type.slot_bytes >= need:
             d.barrier()  # all of this team have read it

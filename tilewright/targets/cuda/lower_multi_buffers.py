@@ -16,6 +16,7 @@ from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 
 from tilewright.codegen.tiles import plain
 from tilewright.dialects import mach, stage, xetile
+from tilewright.dialects.nesting import enclosing
 from tilewright.dialects.stage.multi_buffers import buffer_type, is_by_threads
 from tilewright.passes.tile_origin import tile_divisors
 from tilewright.targets.cuda import lower_cp_async as by_threads
@@ -73,7 +74,7 @@ def readers(op: stage.MultiBufferOp, warps: int) -> int:
     """Arrivals that free a slot: by warpgroups or warps of the team that waits."""
     for use in op.result.uses:
         if isinstance(use.operation, stage.CopyReleaseOp):
-            role = _role_of(use.operation)
+            role = enclosing(use.operation, stage.RoleOp)
             warps = role.warps if role is not None else warps
             break
     return warps // WARPGROUP if by_warpgroups(op.result) else warps
@@ -83,16 +84,9 @@ def writers(op: stage.MultiBufferOp, warps: int) -> int:
     """Arrivals that fill a slot: one by the copy engine's thread, or one of each warp that stores."""
     for use in op.result.uses:
         if isinstance(use.operation, stage.LocalStoreOp):
-            role = _role_of(use.operation)
+            role = enclosing(use.operation, stage.RoleOp)
             return role.warps if role is not None else warps
     return 1
-
-
-def _role_of(op: Operation) -> stage.RoleOp | None:
-    role = op.parent_op()
-    while role is not None and not isinstance(role, stage.RoleOp):
-        role = role.parent_op()
-    return role
 
 
 def by_warpgroups(buffer: SSAValue) -> bool:

@@ -27,8 +27,8 @@ from tilewright.codegen.tiles import (
 from tilewright.codegen.vector_memory import element_at
 from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
-from tilewright.dialects.dominance import used_from_above
 from tilewright.dialects.movement import is_vector
+from tilewright.dialects.nesting import enclosing, used_from_above
 from tilewright.dialects.tw import PrintOp
 from tilewright.dialects.upstream.arith import folded
 from tilewright.dialects.upstream.generic_atomic import GenericAtomicRMWOp
@@ -211,9 +211,7 @@ def print_line(d: Distributor, op: PrintOp) -> None:
     values = [d.scalar(v) for v in op.values]
     with b.when(shown):
         b.op(PrintOp(f"[workgroup ({{}}, {{}}, {{}})] {op.format.data}", [x, y, z, *values]))
-    function = op.parent_op()
-    while function is not None and not isinstance(function, gpu.FuncOp):
-        function = function.parent_op()
+    function = enclosing(op, gpu.FuncOp)
     assert function is not None
     if next(o for o in function.walk() if isinstance(o, PrintOp)) is op:
         beyond = b.both(first, b.cmp("eq", number, limit))

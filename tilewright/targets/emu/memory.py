@@ -25,7 +25,7 @@ from tilewright.codegen.atomic_loops import exchange
 from tilewright.codegen.builder import Builder as Scalars
 from tilewright.codegen.registers import DYNAMIC, strided_form
 from tilewright.dialects import mach
-from tilewright.dialects.dominance import used_from_above
+from tilewright.dialects.nesting import ops_around, used_from_above
 from tilewright.dialects.upstream.arith import element_bits
 from tilewright.dialects.upstream.generic_atomic import GenericAtomicRMWOp
 from tilewright.dialects.upstream.gpu.memory import is_shared
@@ -126,15 +126,13 @@ def get_global(low: Lowering, op: memref.GetGlobalOp) -> None:
     if is_shared(type):
         allocate(low, name, op.memref, ())
         return
-    scope = low.kernel.parent_op()
-    while scope is not None:
+    for scope in ops_around(low.kernel):
         known = (op for op in scope.walk() if isinstance(op, memref.GlobalOp))
         if (found := next((op for op in known if op.sym_name.data == name), None)) is not None:
             _define(low, found)
             base = low.b.value(mach.IntFromPtrOp(low.b.value(mach.AddressOfOp(name))))
             low.env[op.memref] = _whole(low, type, v.Address(low, base))
             return
-        scope = scope.parent_op()
     raise low.refuse(f"there is no global @{name}")
 
 

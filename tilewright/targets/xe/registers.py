@@ -24,6 +24,7 @@ from tilewright.diagnostics import UnsupportedError, error_at, unsupported
 from tilewright.dialects import xegpu
 from tilewright.dialects.elementwise import is_elementwise_on_vectors
 from tilewright.dialects.movement import ELEMENTS, numbered, shape_of
+from tilewright.dialects.nesting import ops_around
 from tilewright.dialects.upstream.gpu.lanes import LANES
 from tilewright.dialects.upstream.vector import MultiReductionOp
 from tilewright.passes.carried import operands_of, reached
@@ -146,14 +147,13 @@ def _addresses(kernel: gpu.FuncOp) -> tuple[int, int]:
     stay in their branch."""
     found: dict[Operation, list[int]] = {}
     for load in [op for op in kernel.walk() if op.name == "xegpu.load"]:
-        kept, parent = 1, load.parent_op()
-        while parent is not None:
+        kept = 1
+        for parent in ops_around(load):
             kept &= parent.name != "scf.if"
             if parent.name == "scf.for":
                 counts = found.setdefault(parent, [0, 0])
                 counts[0] += 1
                 counts[1] += kept
-            parent = parent.parent_op()
     return max([c[0] for c in found.values()], default=0), max(
         [c[1] for c in found.values()], default=0
     )

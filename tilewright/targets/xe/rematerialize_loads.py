@@ -66,9 +66,7 @@ def _loop_of(op: Operation, group: list[Operation]) -> scf.ForOp | None:
                     return None
                 loops.add(inner)
                 continue
-            here: Operation | None = user
-            while here is not None and here.parent is not op.parent:
-                here = here.parent_op()
+            here = None if op.parent is None else op.parent.find_ancestor_op_in_block(user)
             if not isinstance(here, scf.ForOp):
                 return None
             loops.add(here)

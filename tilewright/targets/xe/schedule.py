@@ -22,8 +22,8 @@ from xdsl.dialects import arith, gpu
 from xdsl.dialects.builtin import VectorType
 from xdsl.ir import Block, Operation, SSAValue
 
-from tilewright.dialects.dominance import used_from_above
 from tilewright.dialects.movement import is_vector
+from tilewright.dialects.nesting import used_from_above
 from tilewright.passes.budget import poll
 from tilewright.passes.memory_objects import is_pure
 from tilewright.targets.xe.building import bits_of, element_of
@@ -377,9 +377,7 @@ def _is_needed_after(
     queue = [value]
     while queue:
         for use in queue.pop().uses:
-            op: Operation | None = use.operation
-            while op is not None and op.parent is not block:
-                op = op.parent_op()
+            op = block.find_ancestor_op_in_block(use.operation)
             if op is None or positions[op] > last:
                 return True
             if use.operation.name in VIEWS:

@@ -27,6 +27,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import takewhile
 
 from xdsl.dialects import gpu, scf
 from xdsl.dialects.builtin import VectorType
@@ -35,6 +36,7 @@ from xdsl.ir import Block, Operation, OpResult, SSAValue
 from tilewright import dtypes
 from tilewright.dialects import stage, xetile
 from tilewright.dialects.movement import shape_of
+from tilewright.dialects.nesting import enclosing, ops_around
 from tilewright.dialects.stage.multi_buffers import buffer_type
 from tilewright.passes.carried import earlier, later
 from tilewright.passes.loops import Update, carry
@@ -56,7 +58,7 @@ class OperandStore:
 
     @property
     def slots(self) -> int:
-        return 2 if _in_loop(self.block) else 1
+        return 2 if (enclosing(self.block, scf.ForOp) is not None) else 1
 
     @property
     def block(self) -> Block:
@@ -153,21 +155,8 @@ def _is_held(a: SSAValue) -> bool:
 
 def reachable(op: Operation) -> bool:
     """Do only loops with a counter and branches stand around an op? A pipeline state is carried through those."""
-    parent = op.parent_op()
-    while parent is not None and not isinstance(parent, gpu.FuncOp):
-        if not isinstance(parent, scf.ForOp | scf.IfOp):
-            return False
-        parent = parent.parent_op()
-    return True
-
-
-def _in_loop(block: Block) -> bool:
-    parent = block.parent_op()
-    while parent is not None:
-        if isinstance(parent, scf.ForOp):
-            return True
-        parent = parent.parent_op()
-    return False
+    around = takewhile(lambda each: not isinstance(each, gpu.FuncOp), ops_around(op))
+    return all(isinstance(each, scf.ForOp | scf.IfOp) for each in around)
 
 
 def _along_k(op: xetile.TileMmaOp) -> tuple[int, int]:

@@ -31,6 +31,7 @@ from xdsl.rewriter import Rewriter
 from tilewright import dtypes
 from tilewright.codegen.registers import strided_form
 from tilewright.dialects import stage, xetile
+from tilewright.dialects.nesting import ops_around
 from tilewright.dialects.xetile.memory import padding_number
 from tilewright.passes.access import Access, AccessAnalysis
 from tilewright.passes.carried import earlier, later, operands_of, reached
@@ -338,12 +339,8 @@ def _slots(families: list[list[_Group]], budget: BufferBudget) -> list[int]:
 
 def in_loop(block: Block) -> bool:
     """Does a loop of the program stand around a block?"""
-    op = block.parent_op()
-    while op is not None:
-        if isinstance(op, scf.ForOp) and PROGRAMS not in op.attributes:
-            return True
-        op = op.parent_op()
-    return False
+    around = (op for op in ops_around(block) if isinstance(op, scf.ForOp))
+    return any(PROGRAMS not in op.attributes for op in around)
 
 
 PROGRAMS = "stage.programs"

@@ -19,7 +19,7 @@ transposed with them; what comes in (a bias, a residual) and goes out (a store, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from xdsl.dialects import arith, gpu, scf, vector
 from xdsl.dialects.builtin import VectorType
@@ -30,7 +30,7 @@ from tilewright import dtypes
 from tilewright.dialects import xetile
 from tilewright.dialects.movement import shape_of
 from tilewright.dialects.upstream.vector import TransposeOp
-from tilewright.passes.carried import terminator
+from tilewright.passes.carried import names_of
 from tilewright.passes.emit import dense, with_shape
 from tilewright.passes.fold_identities import splat
 from tilewright.targets.cuda.ownership import is_elementwise
@@ -109,11 +109,9 @@ def _beside(value: SSAValue, products: set[xetile.TileMmaOp]) -> list[SSAValue] 
     if isinstance(owner, Block):
         if not isinstance(loop := owner.parent_op(), scf.ForOp):
             return None
-        found += _carried(loop, value.index - 1)  # pyright: ignore[reportAttributeAccessIssue]
-    elif isinstance(owner, scf.ForOp) and isinstance(value, OpResult):
-        found += _carried(owner, value.index)
-    elif isinstance(owner, scf.IfOp) and isinstance(value, OpResult):
-        found += _given(owner, value.index)
+        found += names_of(loop, value.index - 1)  # pyright: ignore[reportAttributeAccessIssue]
+    elif isinstance(owner, scf.ForOp | scf.IfOp) and isinstance(value, OpResult):
+        found += names_of(owner, value.index)
     elif isinstance(owner, xetile.TileMmaOp) and owner in products:
         found += [owner.c] if owner.c is not None else []
     elif is_elementwise(owner):
@@ -123,15 +121,12 @@ def _beside(value: SSAValue, products: set[xetile.TileMmaOp]) -> list[SSAValue] 
     for use in value.uses:
         user = use.operation
         if isinstance(user, scf.ForOp):
-            found += _carried(user, use.index - 3)
+            found += names_of(user, use.index - 3)
         elif isinstance(user, scf.YieldOp):
             around = user.parent_op()
-            if isinstance(around, scf.ForOp):
-                found += _carried(around, use.index)
-            elif isinstance(around, scf.IfOp):
-                found += _given(around, use.index)
-            else:
+            if not isinstance(around, scf.ForOp | scf.IfOp):
                 return None
+            found += names_of(around, use.index)
         elif isinstance(user, xetile.TileMmaOp):
             if user.c is not value or use.index != len(user.operands) - 1:
                 return None  # it feeds another product
@@ -141,23 +136,6 @@ def _beside(value: SSAValue, products: set[xetile.TileMmaOp]) -> list[SSAValue] 
         elif user.regions or isinstance(user, scf.ConditionOp):
             return None
     return found
-
-
-def _carried(loop: scf.ForOp, position: int) -> Iterator[SSAValue]:
-    last = terminator(loop.body.block)
-    yield from (
-        loop.iter_args[position],
-        loop.body.block.args[position + 1],
-        last.operands[position],
-        loop.results[position],
-    )
-
-
-def _given(branch: scf.IfOp, position: int) -> Iterator[SSAValue]:
-    yield branch.results[position]
-    for region in branch.regions:
-        last = terminator(region.block)
-        yield last.operands[position]
 
 
 def _tiles(op: Operation) -> list[SSAValue]:

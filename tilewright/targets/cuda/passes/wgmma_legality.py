@@ -11,6 +11,7 @@ from xdsl.ir import Operation, OpResult, SSAValue
 
 from tilewright import dtypes
 from tilewright.dialects import stage, xetile
+from tilewright.dialects.nesting import enclosing
 from tilewright.dialects.stage.types import SWIZZLES
 from tilewright.dialects.upstream.vector import TransposeOp
 from tilewright.passes.carried import operands_of, reached
@@ -118,9 +119,7 @@ def unsuited(op: xetile.TileMmaOp, machine: Machine) -> str | None:
         return f"{m}x{k} is not cut into {found.m[0]}x{found.k}"
     if n not in found.n and n % found.n[-1]:
         return f"n = {n} is no size of the instruction"
-    function = op.parent_op()
-    while function is not None and not isinstance(function, gpu.FuncOp):
-        function = function.parent_op()
+    function = enclosing(op, gpu.FuncOp)
     groups = warpgroups(function) if function is not None else 1
     threads = groups * WARPGROUP * LANES
     held = m * n // threads

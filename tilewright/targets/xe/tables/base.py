@@ -14,6 +14,7 @@ from tilewright.codegen.printer import Arg, Printer, attribute, prints, unsuppor
 from tilewright.codegen.registers import llvm_vector
 from tilewright.codegen.remote import generate_spirv
 from tilewright.codegen.target import Handler, LLVMTarget
+from tilewright.dialects.nesting import ops_around
 from tilewright.targets.xe import soft
 from tilewright.targets.xe.forms import Block2D, Form, is_soft, parse
 
@@ -60,12 +61,10 @@ def define_block(p: Printer, callee: str, form: Block2D, lanes: int, apart: bool
 
 def lanes_of(op: Operation) -> int:
     """Lanes of the kernel that an op stands in."""
-    scope: Operation | None = op
-    while scope is not None:
+    for scope in (op, *ops_around(op)):
         size = scope.attributes.get("spirv.intel_reqd_sub_group_size")
         if isinstance(size, IntegerAttr):
             return size.value.data
-        scope = scope.parent_op()
     return 16
 
 
