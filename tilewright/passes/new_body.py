@@ -27,6 +27,7 @@ from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from tilewright.diagnostics import TilewrightError, unsupported
 from tilewright.dialects.elementwise import is_elementwise_on_vectors
 from tilewright.dialects.folding import Folding, Kind
+from tilewright.dialects.nesting import used_from_above
 from tilewright.dialects.upstream.arith import PREDICATES
 from tilewright.dialects.upstream.generic_atomic import GenericAtomicRMWOp
 from tilewright.dialects.xetile.assembly import Index
@@ -211,12 +212,9 @@ class NewBody:
 
     def keep(self, op: Operation) -> Operation:
         """The same op on the new operands."""
-        taken: Sequence[SSAValue] = ()
-        if isinstance(op, GenericAtomicRMWOp):
-            taken = op.taken
-        elif op.regions:
+        if op.regions and not isinstance(op, GenericAtomicRMWOp):
             raise self.refuse("its regions have no form at this level")
-        new = op.clone({v: self.same(v) for v in (*op.operands, *taken)})
+        new = op.clone({v: self.same(v) for v in used_from_above(op)})
         self.put(new)
         for before, after in zip(op.results, new.results, strict=True):
             after.name_hint = before.name_hint
