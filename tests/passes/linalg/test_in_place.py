@@ -90,6 +90,15 @@ PROGRAMS = {
             f"%n = vector.transfer_write %b, %t[%i, %c0] {{in_bounds = [true]}} : vector<8xf32>, {T}\n    " + YIELD),
         lambda x: np.concatenate([x[:4] + x[1], x[4:]]), 0,
     ),
+    "gathered": (
+        "%back = arith.constant dense<[7, 6, 5, 4, 3, 2, 1, 0]> : vector<8xindex>\n  "
+        "%all = arith.constant dense<true> : vector<8xi1>\n  %w = arith.constant dense<0.0> : vector<8xf32>\n  "
+        + _loop("%r", "%init",
+            f"%a = vector.gather %t[%i, %c0] [%back], %all, %w : {T}, vector<8xindex>, vector<8xi1>, vector<8xf32> "
+            "into vector<8xf32>\n    "
+            f"%n = vector.transfer_write %a, %t[%i, %c0] {{in_bounds = [true]}} : vector<8xf32>, {T}\n    " + YIELD),
+        lambda x: np.concatenate([x[:4, ::-1], x[4:]]), 0,
+    ),
     "memory_beside": (
         "%w = memref.alloca() : memref<8xf32>\n  %v = arith.constant dense<3.0> : vector<8xf32>\n  "
         "vector.transfer_write %v, %w[%c0] {in_bounds = [true]} : vector<8xf32>, memref<8xf32>\n  "

@@ -36,6 +36,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 from tilewright.diagnostics import unsupported
 from tilewright.dialects.elementwise import is_elementwise
 from tilewright.dialects.upstream.scf import ForallOp, InParallelOp
+from tilewright.dialects.upstream.vector.memory import GatherOp
 from tilewright.passes.affine_to_scf import forall_to_parallel
 from tilewright.passes.emit import Before
 from tilewright.passes.linalg import has_tensors, is_structured, is_tensor
@@ -120,7 +121,7 @@ def _rewrite(
 
 _PASSING = (
     scf.ForOp, scf.IfOp, scf.WhileOp, scf.YieldOp, scf.ConditionOp, func.CallOp, func.ReturnOp, arith.SelectOp,
-    TransferReadOp,
+    TransferReadOp, GatherOp,
 )  # fmt: skip
 """Ops that hand tensors on as they are."""
 _WHOLE = ("tensor.cast", "tensor.collapse_shape", "tensor.expand_shape", "tensor.reshape")

@@ -31,7 +31,13 @@ _ALIASES = ("tensor.extract_slice", "tensor.cast", "tensor.collapse_shape", "ten
 _UPDATES = ("tensor.insert_slice", "tensor.insert", "vector.transfer_write")
 """Ops whose result is their second operand with a part that differs."""
 _FRESH = (*_UPDATES, "tensor.empty", "tensor.generate", "tensor.pad", "bufferization.alloc_tensor")
-_READS = ("tensor.extract", "tensor.dim", "vector.transfer_read", "tensor.parallel_insert_slice")
+_READS = (
+    "tensor.extract",
+    "tensor.dim",
+    "vector.transfer_read",
+    "vector.gather",
+    "tensor.parallel_insert_slice",
+)
 _BOUNDS = 3  # operands of scf.for before what it carries
 
 
