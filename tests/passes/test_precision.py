@@ -82,10 +82,10 @@ def test_rows_are_as_good_as_with_every_bit(dtype: Any) -> None:
 
 
 @tw.kernel
-def complements(X, Y, OTHER: tw.constexpr = False):  # pyright: ignore
-    """x times 1 + erf x and 1 - erf 2x, or what only looks like it."""
+def complements(X, Y, OTHER: tw.constexpr = False, OF: tw.constexpr = tw.erf):  # pyright: ignore
+    """x times 1 + erf x and 1 - erf 2x (or tanh), or what only looks like it."""
     x = tw.load_tile(tw.init_tile(X, [tw.program_id(0) * 4, 0], (4, 64))).to(tw.f32)
-    y = x * (2.0 + tw.erf(x)) if OTHER else x * (1.0 + tw.erf(x)) * (1.0 - tw.erf(2.0 * x))
+    y = x * (2.0 + OF(x)) if OTHER else x * (1.0 + OF(x)) * (1.0 - OF(2.0 * x))
     tw.store_tile(y.to(Y.dtype), tw.init_tile(Y, [tw.program_id(0) * 4, 0], (4, 64)))
 
 
@@ -97,17 +97,23 @@ def test_one_and_an_error_function_have_the_bits_of_what_they_become(dtype: Any,
     assert text.count("math.erf ") == (0 if said else 2)
     assert text.count(f"mach.bits = {said} ") == (2 if said else 0)
     assert "erfc" not in complements.compile(x, x.copy(), True, target="cpu").ir["stage"]
+    text = complements.compile(x, x.copy(), False, tw.tanh, target="cpu").ir["stage"]
+    assert text.count("math.exp ") == (2 if said else 0) and text.count("mach.bits") == (
+        4 if said else 0
+    )
+    assert text.count("math.tanh") == (0 if said else 2)
 
 
+@pytest.mark.parametrize("name", ["erf", "tanh"])
 @pytest.mark.parametrize("dtype", [BF16, F16])
-def test_small_sums_with_error_functions_are_as_good_as_rounded_ones(dtype: Any) -> None:
-    """Relative to each result, far out where 1 + erf x cancels, too: three quarters of a unit in the last place."""
+def test_small_sums_with_functions_are_as_good_as_rounded_ones(dtype: Any, name: str) -> None:
+    """Relative to each result, far out where 1 + f(x) cancels, too: three quarters of a unit in the last place."""
     x = np.random.default_rng().uniform(-2.6, 2.2, (64, 64)).astype(dtype)
     y = np.full_like(x, np.nan)
-    complements.options(target="cpu")[16](x, y)
+    complements.options(target="cpu")[16](x, y, False, getattr(tw, name))
     wide = x.astype(np.float64)
-    erf = np.vectorize(math.erf)
-    expected = wide * (1 + erf(wide)) * (1 - erf(2 * wide))
+    f = np.vectorize(getattr(math, name))
+    expected = wide * (1 + f(wide)) * (1 - f(2 * wide))
     normal = np.abs(expected) > 2.0**-13
     error = np.abs(y.astype(np.float64) - expected)[normal] / np.abs(expected[normal])
     half = 2.0**-8 if dtype == BF16 else 2.0**-11

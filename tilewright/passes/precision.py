@@ -7,11 +7,13 @@
     %e = math.erf %x {fastmath<afn>} : f32           %n = arith.negf %x
     %s = arith.addf %1, %e {fastmath<afn>}     ->    %s = math.erfc %n {fastmath<afn>, mach.bits = 8}
 
+(1 + tanh x is 2 / (1 + exp(-2 x)).)
+
 Requires: workgroup level. Guarantees: only ops that the program lets be approximate (`afn`) change: an exponential, a
-quotient and the sum of 1 and an error function have two bits more than the narrowest float through which everything
-computed from them passes (such a sum under 2^-25 is zero, as it is in f32, and a divisor under 2^-128 counts as zero);
-what approximate arithmetic or a product of bf16 (of which tile instructions make no denormals either) gives, may be
-zero as bf16 where it would be denormal.
+quotient and the sum of 1 and an error function or tanh have two bits more than the narrowest float through which
+everything computed from them passes (1 + erf under 2^-25 is zero, as it is in f32, and a divisor under 2^-128 counts as
+zero); what approximate arithmetic or a product of bf16 (of which tile instructions make no denormals either) gives, may
+be zero as bf16 where it would be denormal.
 
 How many bits of a value matter is read off its uses, to the fixed point where loops carry it. Products, quotients,
 maxima and rearrangements keep a relative error; so do sums of what is not negative. All else asks for every bit.
@@ -20,7 +22,7 @@ maxima and rearrangements keep a relative error; so do sums of what is not negat
 from __future__ import annotations
 
 from xdsl.dialects import arith, gpu, math, scf
-from xdsl.dialects.builtin import BFloat16Type, Float16Type, Float32Type, IntegerAttr
+from xdsl.dialects.builtin import BFloat16Type, Float16Type, Float32Type, IntegerAttr, VectorType
 from xdsl.dialects.utils import FastMathFlag
 from xdsl.ir import Attribute, Operation, OpResult, SSAValue
 
@@ -65,7 +67,7 @@ def lower_precision(function: gpu.FuncOp) -> None:
     approximate = [op for op in ops if _is_approximate(op)]
     approximate = [op for op in approximate if _element(op.results[0]) is Float32Type]
     lowered = [op for op in approximate if op.name in EXPONENTIALS or _is_quotient(op)]
-    complements = {op: erf for op in approximate if (erf := _complement(op)) is not None}
+    complements = {op: f for op in approximate if (f := _complement(op)) is not None}
     if not lowered and not complements:
         return
     needed = _needed(ops)
@@ -73,23 +75,8 @@ def lower_precision(function: gpu.FuncOp) -> None:
         bits = needed.get(op.results[0], 0)
         if not 0 < bits < EVERY:
             continue
-        changed: Operation = op
-        if op in complements:
-            erf, at = complements[op], Before(op)
-            argument = erf.operands[0]
-            if isinstance(op, arith.AddfOp):
-                argument = at.add(arith.NegfOp(argument))
-            changed = at.insert(
-                ErfcOp.create(
-                    operands=[argument],
-                    result_types=[argument.type],
-                    properties={"fastmath": erf.fastmath},
-                )
-            )
-            at.replace(changed.results[0])
-            if erf.result.first_use is None:
-                Before(erf).replace()
-        changed.attributes["mach.bits"] = IntegerAttr(bits, 64)
+        for changed in _lowered_complement(op, complements[op]) if op in complements else (op,):
+            changed.attributes["mach.bits"] = IntegerAttr(bits, 64)
 
 
 def _is_quotient(op: Operation) -> bool:
@@ -97,15 +84,42 @@ def _is_quotient(op: Operation) -> bool:
     return isinstance(op, arith.DivfOp) and splat(op.rhs) is None
 
 
-def _complement(op: Operation) -> math.ErfOp | None:
-    """The error function that is added to 1, or taken from it; None for another op."""
-    if not isinstance(op, arith.AddfOp | arith.SubfOp):
+def _complement(op: Operation) -> math.ErfOp | math.TanhOp | None:
+    """The error function or tangent that is added to 1, or taken from it; None for another op."""
+    if not isinstance(op, arith.AddfOp | arith.SubfOp) or not isinstance(
+        op.result.type, VectorType
+    ):
         return None
     for one, other in (op.operands, *([op.operands[::-1]] if isinstance(op, arith.AddfOp) else ())):
-        erf = other.owner
-        if splat(one) == 1 and isinstance(erf, math.ErfOp) and _is_approximate(erf):
-            return erf
+        function = other.owner
+        if not isinstance(function, math.ErfOp | math.TanhOp) or not _is_approximate(function):
+            continue
+        if splat(one) == 1:
+            return function
     return None
+
+
+def _lowered_complement(op: Operation, function: math.ErfOp | math.TanhOp) -> list[Operation]:
+    """Replaces 1 + erf x by erfc(-x), 1 + tanh x by 2 / (1 + exp(-2 x)); gives the new ops that may be approximate."""
+    at, x, kind = Before(op), function.operands[0], op.results[0].type
+    assert isinstance(kind, VectorType)
+    adds, flags = isinstance(op, arith.AddfOp), function.fastmath
+    made: list[Operation]
+    if isinstance(function, math.ErfOp):
+        argument = at.add(arith.NegfOp(x)) if adds else x
+        erfc = ErfcOp.create(
+            operands=[argument], result_types=[kind], properties={"fastmath": flags}
+        )
+        made = [at.insert(erfc)]
+    else:
+        twice = at.add(arith.MulfOp(x, at.splat(-2.0 if adds else 2.0, kind), flags))
+        power = at.insert(math.ExpOp(twice, flags))
+        below = at.add(arith.AddfOp(power.results[0], at.splat(1.0, kind), flags))
+        made = [power, at.insert(arith.DivfOp(at.splat(2.0, kind), below, flags))]
+    at.replace(made[-1].results[0])
+    if function.result.first_use is None:
+        Before(function).replace()
+    return made
 
 
 def _needed(ops: list[Operation]) -> dict[SSAValue, int]:
