@@ -273,3 +273,21 @@ def test_writes_outside_of_an_array_are_told() -> None:
 def test_a_dead_runtime_is_named() -> None:
     assert opencl._of_what(-6) == "(SIGABRT)"  # pyright: ignore[reportPrivateUsage]
     assert opencl._of_what(3) == "(status 3)"  # pyright: ignore[reportPrivateUsage]
+
+
+@pytest.mark.parametrize(
+    "what, hint", [("build", "own compiler failed"), ("run", "an access outside")]
+)
+def test_what_to_do_when_the_runtime_dies(
+    what: str, hint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No kernel has run when its compiler ends."""
+
+    def ended(*_: object, **__: object) -> None:
+        raise opencl.HelperEnded(-6)
+
+    worker = object.__new__(opencl.OpenCLWorker)
+    monkeypatch.setattr(worker, "ask", ended)
+    with pytest.raises(LaunchError, match="SIGABRT") as told:
+        worker.done(what, {"name": "k"})
+    assert told.value.hint is not None and hint in told.value.hint

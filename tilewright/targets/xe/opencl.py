@@ -29,6 +29,13 @@ if TYPE_CHECKING:
     from tilewright.targets.xe.target import XeExecutable
 
 HINT = "pip install 'tilewright[xe]' (pyopencl and Intel's OpenCL runtime for CPUs), or the driver of an Intel GPU"
+_DIED = {
+    "build": "the runtime's own compiler failed, nothing of the kernel ran: --emit spirv-emu is the module to report; "
+    "--target cpu and --target reference do without",
+    "run": "an access outside of an array does that, which nothing bounds on a device: `tilewright check` names the "
+    "op; if it names none, --emit spirv-emu is the module to report",
+}
+"""What to do when the runtime's process ends, by what it was asked for."""
 LIMIT = 600
 """Seconds that building or running one kernel may take."""
 
@@ -55,8 +62,7 @@ class OpenCLWorker(Helper):
         except HelperEnded as ended:
             raise LaunchError(
                 f"the OpenCL runtime died {_of_what(ended.status)} when it was to {what} {request.get('name', '')}",
-                hint="an access outside of an array does that, which nothing bounds on a device: `tilewright check` "
-                "names the op; if it names none, --emit spirv-emu is the module to report",
+                hint=_DIED.get(what),
             ) from None
         if answer.get("error"):
             raise LaunchError(f"OpenCL: {answer['error']}", hint=answer.get("hint"))
