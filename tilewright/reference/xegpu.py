@@ -19,8 +19,8 @@ from tilewright.diagnostics import unsupported
 from tilewright.dialects import xegpu
 from tilewright.dialects.movement import shape_of_type
 from tilewright.dialects.xegpu import distribution, elements
-from tilewright.dialects.xegpu.compute import matrix_dims
 from tilewright.dialects.xegpu.types import TensorDescType
+from tilewright.dialects.xetile.mma import matrix_dims
 from tilewright.reference import access, numerics
 from tilewright.reference.barriers import NamedBarrierState
 from tilewright.reference.lanes import Collective, width_of

@@ -27,6 +27,7 @@ from tilewright.dialects.xegpu import assembly
 from tilewright.dialects.xegpu import rules_compute as rules
 from tilewright.dialects.xegpu.block import ownership_of
 from tilewright.dialects.xegpu.layouts import Ownership
+from tilewright.dialects.xetile.mma import accumulator_last, matrix_dims
 
 
 @op_definition
@@ -73,9 +74,7 @@ class DpasOp(Op):
         result = assembly.one_result(parser, text)
         if text.indices is not None or len(text.operands) not in (2, 3):
             parser.raise_error("expected two or three operands")
-        values = text.resolve(parser)
-        if len(values) == 3 and _is_accumulator_first([v.type for v in values], result):
-            values = [values[1], values[2], values[0]]
+        values = accumulator_last(text.resolve(parser), result)
         _name_layouts(parser, text.attrs)
         properties, attributes = text.attrs.split(cls)
         return cls.build(
@@ -87,33 +86,6 @@ class DpasOp(Op):
 
     def print(self, printer: Printer) -> None:
         assembly.print_op(printer, self, self.operands, in_attr_dict=True)
-
-
-def matrix_dims(lhs: Attribute, rhs: Attribute) -> tuple[int, int, int] | None:
-    """(M, N, K) of A and B at subgroup or workgroup level; None when they are lane fragments or misfit."""
-    if not isinstance(lhs, VectorType) or not isinstance(rhs, VectorType):
-        return None
-    a, b = lhs.get_shape(), rhs.get_shape()
-    if len(a) not in (2, 3) or len(b) not in (2, 3):
-        return None
-    m, k = (a[0], a[1]) if len(a) == 2 else (a[0], a[1] * a[2])
-    rows, n = (b[0], b[1]) if len(b) == 2 else (b[0] * b[2], b[1])
-    return (m, n, k) if k == rows else None
-
-
-def _is_accumulator_first(types: list[Attribute], result: Attribute) -> bool:
-    """The early text puts C first; recognised by shapes that fit that way only."""
-
-    def fits(a: Attribute, b: Attribute, c: Attribute) -> bool:
-        dims = matrix_dims(a, b)
-        return (
-            dims is not None
-            and isinstance(c, VectorType)
-            and c.get_shape() == dims[:2]
-            and c == result
-        )
-
-    return fits(types[1], types[2], types[0]) and not fits(types[0], types[1], types[2])
 
 
 def _name_layouts(parser: Parser, attrs: assembly.AttrDict) -> None:

@@ -24,11 +24,12 @@ from tilewright.dialects.movement import shape_of
 from tilewright.dialects.upstream.arith import element_bits
 from tilewright.dialects.xegpu import distribution
 from tilewright.dialects.xegpu.block import LoadNdOp, StoreNdOp
-from tilewright.dialects.xegpu.compute import DpasMxOp, DpasOp, matrix_dims, packing_factor
+from tilewright.dialects.xegpu.compute import DpasMxOp, DpasOp, packing_factor
 from tilewright.dialects.xegpu.layouts import Ownership, SgMapAttr
 from tilewright.dialects.xegpu.matrix import MatrixAccess
 from tilewright.dialects.xegpu.rules_block import full_load_shape, whole_shapes
-from tilewright.dialects.xegpu.types import TensorDescType
+from tilewright.dialects.xegpu.types import MemDescType, TensorDescType
+from tilewright.dialects.xetile.mma import matrix_dims
 from tilewright.layout.blocks import lane_distribution
 
 Numbers = NDArray[np.int64]
@@ -203,3 +204,16 @@ def matrix_places(op: MatrixAccess, given: tuple[int, ...], lanes: int) -> list[
     if not op.subgroup_block_io:
         return [*([0 * run] * (rank - 1)), run]
     return [*([0 * run] * (rank - 2)), run, lane + 0 * run]
+
+
+def matrix_address(b: Any, desc: MemDescType, place: Sequence[Any]) -> Any:
+    """How many elements behind the first of a shared matrix the one at a place is, by a builder `b` of sums."""
+    layout, total = distribution.memory(desc), 0
+    for digit in layout.digits:
+        if digit.axis is not ly.Axis.MEMORY or digit.size == 1 or digit.dim is None:
+            continue
+        part = b.divided(place[digit.dim], digit.stride)
+        if digit.stride * digit.size < layout.shape[digit.dim]:
+            part = b.rest(part, digit.size)
+        total = b.plus(total, b.times(part, digit.weight))
+    return total

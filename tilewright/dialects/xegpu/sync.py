@@ -193,10 +193,4 @@ class CompileHintOp(Op):
     name = "xegpu.compile_hint"
 
     traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
-
-    @classmethod
-    def parse(cls, parser: Parser) -> CompileHintOp:
-        return cls.build(attributes=assembly.parse_attr_dict(parser).named)
-
-    def print(self, printer: Printer) -> None:
-        assembly.print_attr_dict(printer, self.attributes)
+    assembly_format = "attr-dict"

@@ -36,12 +36,17 @@ from tilewright.dialects.xetile import assembly, kinds, vector_rules
 from tilewright.dialects.xetile.attrs import WgMapAttr
 
 
-def _parse_dims(parser: Parser) -> list[int]:
-    return parser.parse_comma_separated_list(
-        parser.Delimiter.SQUARE,
-        lambda: parser.parse_integer(allow_boolean=False),
-        " in a list of dimensions",
+def _optional_dims(parser: Parser) -> list[int] | None:
+    """`[1, 0]` if it comes next."""
+    return parser.parse_optional_comma_separated_list(
+        parser.Delimiter.SQUARE, lambda: parser.parse_integer(allow_boolean=False)
     )
+
+
+def _parse_dims(parser: Parser) -> list[int]:
+    if (dims := _optional_dims(parser)) is None:
+        parser.raise_error("expected '[' before a list of dimensions")
+    return dims
 
 
 def _integer_property(named: dict[str, Attribute], name: str) -> IntegerAttr | None:
@@ -135,19 +140,6 @@ class TransposeOp(Op):
 def _prefix_names(attrs: assembly.AttrDict) -> tuple[str, ...]:
     """Nameless maps before the operand (RFC appendix 2.2) go from source to result."""
     return ("wg_map_source", "wg_map") if len(attrs.bare) == 2 else ("wg_map",)
-
-
-def _optional_dims(parser: Parser) -> list[int] | None:
-    """`[1, 0]` if it comes next."""
-    if parser.parse_optional_punctuation("[") is None:
-        return None
-    if parser.parse_optional_punctuation("]") is not None:
-        return []
-    dims = parser.parse_comma_separated_list(
-        parser.Delimiter.NONE, lambda: parser.parse_integer(allow_boolean=False)
-    )
-    parser.parse_punctuation("]", " closing a list of dimensions")
-    return dims
 
 
 def _map_properties(attrs: assembly.AttrDict) -> dict[str, Attribute]:

@@ -81,10 +81,10 @@ class InitTileOp(Op):
         lists: list[IndexList] = []
         vector = None
         if parser.parse_optional_punctuation("[") is not None:
-            lists.append(_rest_of_list(parser))
+            lists.append(assembly.parse_rest_of_list(parser))
         while parser.parse_optional_punctuation(",") is not None:
             if parser.parse_optional_punctuation("[") is not None:
-                lists.append(_rest_of_list(parser))
+                lists.append(assembly.parse_rest_of_list(parser))
                 continue
             # A vector of offsets, or the RFC table's bare list `%base, %x, %y`.
             operand = parser.parse_unresolved_operand()
@@ -126,7 +126,7 @@ class InitTileOp(Op):
             if vector is None or vector_type is None
             else [parser.resolve_operand(vector, vector_type)],
         ]
-        op = cls.build(
+        return cls.build(
             operands=operands,
             properties={
                 "static_offsets": lists[0].attribute(),
@@ -136,7 +136,6 @@ class InitTileOp(Op):
             attributes=attrs.named,
             result_types=[result_type],
         )
-        return op
 
     def print(self, printer: Printer) -> None:
         printer.print_string(" ")
@@ -163,18 +162,6 @@ class InitTileOp(Op):
 
 def _is_vector(parser: Parser, operand: assembly.UnresolvedOperand) -> bool:
     return isinstance(assembly.known_type(parser, operand), VectorType)
-
-
-def _rest_of_list(parser: Parser) -> IndexList:
-    """Index list whose opening bracket is already read."""
-    indices = IndexList()
-    if parser.parse_optional_punctuation("]") is not None:
-        return indices
-    parser.parse_comma_separated_list(
-        parser.Delimiter.NONE, lambda: assembly.parse_index(parser, indices)
-    )
-    parser.parse_punctuation("]", " closing a list of indices")
-    return indices
 
 
 @op_definition
@@ -219,7 +206,7 @@ class UpdateTileOffsetOp(Op):
         parser.parse_punctuation(",", " after the tile")
         indices = IndexList()
         if parser.parse_optional_punctuation("[") is not None:
-            indices = _rest_of_list(parser)
+            indices = assembly.parse_rest_of_list(parser)
         else:
             operands = parse_names(parser)
             for operand in operands:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from xdsl.dialects.builtin import Float32Type, IntegerType, VectorType, i32
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import traits_def
-from xdsl.parser import Parser, UnresolvedOperand
+from xdsl.parser import Parser
 from xdsl.printer import Printer
 from xdsl.traits import Pure
 
@@ -78,7 +76,7 @@ class TileMmaOp(Op):
         result_type = assembly.parse_type(parser)
         if not 2 <= len(operands) <= 3:
             parser.raise_error("expected the operands A, B and optionally C", start)
-        values = _resolve_mma(parser, operands, types, result_type)
+        values = accumulator_last(assembly.assign_types(parser, operands, types), result_type)
         properties = {name: attrs.named.pop(name) for name in names if name in attrs.named}
         return cls.build(
             operands=[values[0], values[1], values[2:]],
@@ -92,31 +90,27 @@ class TileMmaOp(Op):
         assembly.print_op(printer, self)
 
 
-def _is_product(types: Sequence[Attribute], result: Attribute) -> bool:
-    """Whether types are A, B (, C) of a product that gives the result."""
-    if not all(isinstance(t, VectorType) and t.get_num_dims() == 2 for t in (*types, result)):
-        return False
-    shapes = [t.get_shape() for t in types if isinstance(t, VectorType)]
-    a, b = types[:2]
-    assert isinstance(a, VectorType) and isinstance(b, VectorType)
-    assert isinstance(result, VectorType)
-    return (
-        shapes[0][1] == shapes[1][0]
-        and a.element_type == b.element_type
-        and result.get_shape() == (shapes[0][0], shapes[1][1])
-        and (len(types) == 2 or types[2] == result)
-    )
+def matrix_dims(lhs: Attribute, rhs: Attribute) -> tuple[int, int, int] | None:
+    """(M, N, K) of A and B at subgroup or workgroup level; None when they are lane fragments or misfit."""
+    if not isinstance(lhs, VectorType) or not isinstance(rhs, VectorType):
+        return None
+    a, b = lhs.get_shape(), rhs.get_shape()
+    if len(a) not in (2, 3) or len(b) not in (2, 3):
+        return None
+    m, k = (a[0], a[1]) if len(a) == 2 else (a[0], a[1] * a[2])
+    rows, n = (b[0], b[1]) if len(b) == 2 else (b[0] * b[2], b[1])
+    return (m, n, k) if k == rows else None
 
 
-def _resolve_mma(
-    parser: Parser,
-    operands: Sequence[UnresolvedOperand],
-    types: Sequence[Attribute],
-    result: Attribute,
-) -> list[SSAValue]:
-    """Operands as A, B, C, whichever order of the two RFCs the text has."""
-    values = assembly.assign_types(parser, operands, types)
-    if len(values) < 3 or _is_product([value.type for value in values], result):
+def accumulator_last(values: list[SSAValue], result: Attribute) -> list[SSAValue]:
+    """A, B, C, where the early RFCs' text puts C first; recognised by shapes that fit that way only."""
+
+    def fits(a: SSAValue, b: SSAValue, c: SSAValue) -> bool:
+        shape = c.type.get_shape() if isinstance(c.type, VectorType) else None
+        dims = matrix_dims(a.type, b.type)
+        return dims is not None and shape == dims[:2] and c.type == result
+
+    if len(values) != 3:
         return values
-    rotated = [values[1], values[2], values[0]]
-    return rotated if _is_product([value.type for value in rotated], result) else values
+    c, a, b = values
+    return [a, b, c] if fits(a, b, c) and not fits(c, a, b) else values

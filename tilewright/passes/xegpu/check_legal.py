@@ -34,10 +34,10 @@ from tilewright.dialects import xegpu
 from tilewright.dialects.cache_hints import hints_of
 from tilewright.dialects.movement import shape_of
 from tilewright.dialects.upstream.arith import constant, element_bits
-from tilewright.dialects.xegpu.compute import matrix_dims
 from tilewright.dialects.xegpu.layouts import LayoutAttr, Ownership
 from tilewright.dialects.xegpu.types import MemorySpace, TensorDescType
 from tilewright.dialects.xetile.assembly import Index
+from tilewright.dialects.xetile.mma import matrix_dims
 from tilewright.passes.kernel import LEVEL, SUBGROUPS
 from tilewright.passes.own_memory import shared_bytes
 from tilewright.passes.xegpu.sg_maps import (

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any
 
 from xdsl.dialects import arith, gpu, memref, scf, vector
 from xdsl.dialects.builtin import (
@@ -35,12 +34,11 @@ from xdsl.dialects.llvm import LLVMPointerType
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from xdsl.rewriter import Rewriter
 
-from tilewright import layout as ly
 from tilewright.dialects import mach, xegpu
 from tilewright.dialects.movement import shape_of
 from tilewright.dialects.upstream.arith import element_bits, folded
 from tilewright.dialects.upstream.combining import ATOMIC_KINDS
-from tilewright.dialects.xegpu import distribution, elements
+from tilewright.dialects.xegpu import elements
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.passes.emit import element_of, zero_of
 from tilewright.passes.vector_elements import flattened, matrix_of
@@ -87,7 +85,7 @@ class _LaneMemory:
                 self.matrices[op.mem_desc] = _elements_of(at, op), 0
             case xegpu.MemDescSubviewOp():
                 base, start = self.matrices[op.mem_desc]
-                inner = address(at, distribution.memory(op.desc), op.mixed_offsets)
+                inner = elements.matrix_address(at, op.desc, op.mixed_offsets)
                 self.matrices[op.part] = base, at.plus(start, inner)
             case xegpu.LoadMatrixOp():
                 places = self.places(at, op, shape_of(op.value))
@@ -121,24 +119,10 @@ class _LaneMemory:
         """Of each component its memref and index."""
         base, start = self.matrices[op.operands[op.tdesc_operand]]
         tables = [t.reshape(-1, self.lanes) for t in elements.matrix_places(op, given, self.lanes)]
-        layout = distribution.memory(op.desc)
         return [
-            (base, [at.index(at.plus(start, address(at, layout, place)))])
+            (base, [at.index(at.plus(start, elements.matrix_address(at, op.desc, place)))])
             for place in at.places(tables, op.mixed_offsets)
         ]
-
-
-def address(b: Any, layout: ly.Layout, place: Sequence[Index]) -> Index:
-    """How many elements behind the first of a shared matrix the one at a place is."""
-    total: Index = 0
-    for digit in layout.digits:
-        if digit.axis is not ly.Axis.MEMORY or digit.size == 1 or digit.dim is None:
-            continue
-        part = b.divided(place[digit.dim], digit.stride)
-        if digit.stride * digit.size < layout.shape[digit.dim]:
-            part = b.rest(part, digit.size)
-        total = b.plus(total, b.times(part, digit.weight))
-    return total
 
 
 def _elements_of(at: LaneNumbers, op: xegpu.CreateMemDescOp) -> SSAValue:

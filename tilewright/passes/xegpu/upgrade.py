@@ -43,7 +43,6 @@ from tilewright.dialects.cache_hints import hints_of
 from tilewright.dialects.movement import shape_of
 from tilewright.dialects.upstream.arith import element_bits
 from tilewright.dialects.upstream.vector import GatherOp, ScatterOp
-from tilewright.dialects.xegpu.compute import matrix_dims
 from tilewright.dialects.xegpu.elements import loaded, multiplied, stored
 from tilewright.dialects.xegpu.layouts import Ownership, SgMapAttr
 from tilewright.dialects.xegpu.rules_block import (
@@ -54,6 +53,7 @@ from tilewright.dialects.xegpu.rules_block import (
 )
 from tilewright.dialects.xegpu.types import MemDescType, MemorySpace, TensorDescType
 from tilewright.dialects.xetile.assembly import Index
+from tilewright.dialects.xetile.mma import matrix_dims
 from tilewright.passes.emit import Before
 from tilewright.passes.positions import Placed, PositionRewriter, add
 from tilewright.passes.strided_memrefs import strided_memrefs

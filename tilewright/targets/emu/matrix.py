@@ -6,17 +6,14 @@ is no linear function of them).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from xdsl.dialects.builtin import i1
 from xdsl.ir import Attribute, SSAValue
 
-from tilewright import layout as ly
 from tilewright.dialects import xegpu
 from tilewright.dialects.movement import shape_of_type
-from tilewright.dialects.xegpu import distribution, elements
-from tilewright.dialects.xegpu.elements import Numbers
+from tilewright.dialects.xegpu import elements
 from tilewright.targets.emu import values as v
 from tilewright.targets.emu.blocks import element_type
 from tilewright.targets.emu.builder import EmuBuilder, Idx, element_of, index, size_of, vec
@@ -54,7 +51,8 @@ def _access(
 
     def make(b: EmuBuilder, arguments: list[Any]) -> list[SSAValue]:
         base, *rest = arguments
-        total = _address(b, distribution.memory(desc), rest[: len(places)], places)
+        steps = (b.dense(vec(index, *shape), place.reshape(-1).tolist()) for place in places)
+        total = elements.matrix_address(b, desc, [*map(b.plus, steps, rest)])
         addresses = b.broadcast(b.times(total, size_of(element)), vec(index, *shape))
         flags = vec(i1, *shape)
         mask = b.broadcast(rest[len(places)], flags) if masked else b.constant(flags, 1)
@@ -64,26 +62,6 @@ def _access(
         return [b.gather(base, addresses, mask, b.zeros(vec(element, *shape)))]
 
     return b.shared(("matrix", value is None, desc, element, masked, *places), operands, make)
-
-
-def _address(
-    b: EmuBuilder,
-    layout: ly.Layout,
-    offsets: Sequence[SSAValue],
-    places: Sequence[Numbers],
-) -> Idx:
-    """The element address of the elements at `places` from the offsets: the sum of the memory's digits."""
-    total: Idx = 0
-    for digit in layout.digits:
-        if digit.axis is not ly.Axis.MEMORY or digit.dim is None:
-            continue
-        place = places[digit.dim]
-        steps = b.dense(vec(index, *(place.shape or (1,))), place.reshape(-1).tolist())
-        part = b.div(b.plus(steps, offsets[digit.dim]), digit.stride)
-        if digit.stride * digit.size < layout.shape[digit.dim]:
-            part = b.rem(part, digit.size)
-        total = b.plus(total, b.times(part, digit.weight))
-    return total
 
 
 @lowers("xegpu.load_matrix")

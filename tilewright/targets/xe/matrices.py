@@ -23,9 +23,8 @@ from xdsl.ir import SSAValue
 
 from tilewright.dialects import mach, xegpu
 from tilewright.dialects.upstream.arith import folded
-from tilewright.dialects.xegpu import distribution
+from tilewright.dialects.xegpu.elements import matrix_address
 from tilewright.passes.integers import is_multiple
-from tilewright.passes.xegpu.lane_memory import address
 from tilewright.passes.xegpu.slm_layout import is_panel, message_rows
 from tilewright.targets.xe.building import Index, LaneBuilder, bits_of, count_of, element_of, words
 from tilewright.targets.xe.context import Context
@@ -51,11 +50,6 @@ def create(b: LaneBuilder, op: xegpu.CreateMemDescOp) -> SharedMatrix:
     return SharedMatrix(b.base(op.source))
 
 
-def _offset(b: LaneBuilder, op: xegpu.MatrixAccess, at: list[Index]) -> Index:
-    """Elements from the start of the matrix to the element at the coordinates `at`."""
-    return address(b, distribution.memory(op.desc), at)
-
-
 def _places(b: LaneBuilder, op: xegpu.MatrixAccess, count: int) -> tuple[list[Index], bool]:
     """Offsets in elements of a fragment's components, and whether they are consecutive."""
     at: list[Index] = list(op.mixed_offsets)
@@ -63,17 +57,19 @@ def _places(b: LaneBuilder, op: xegpu.MatrixAccess, count: int) -> tuple[list[In
         lane = b.add(gpu.LaneIdOp())
         column = b.plus(at[-1], lane)
         if _runs_down(op, count):
-            return [_offset(b, op, [*at[:-1], column])], True
+            return [matrix_address(b, op.desc, [*at[:-1], column])], True
         return [
-            _offset(b, op, [*at[:-2], b.plus(at[-2], i), column]) for i in range(count)
+            matrix_address(b, op.desc, [*at[:-2], b.plus(at[-2], i), column]) for i in range(count)
         ], count == 1
     desc = op.desc
     row = desc.block[-1] if desc.block else desc.get_shape()[-1]
     start = folded(at[-1])
     fits = desc.block is None or (isinstance(start, int) and start % row + count <= row)
     if desc.stride[-1] == 1 and fits:
-        return [_offset(b, op, at)], True
-    return [_offset(b, op, [*at[:-1], b.plus(at[-1], i)]) for i in range(count)], count == 1
+        return [matrix_address(b, op.desc, at)], True
+    return [
+        matrix_address(b, op.desc, [*at[:-1], b.plus(at[-1], i)]) for i in range(count)
+    ], count == 1
 
 
 def _runs_down(op: xegpu.MatrixAccess, count: int) -> bool:
@@ -115,7 +111,7 @@ def _row(
     if not is_multiple(down, count):
         return None
     form = RowMessage("load" if isinstance(op, xegpu.LoadMatrixOp) else "store", bits, count, True)
-    at = b.times(_offset(b, op, [down, across]), bits // 8)
+    at = b.times(matrix_address(b, op.desc, [down, across]), bits // 8)
     return _RowAccess(form, b.address(matrix.base, at))
 
 
