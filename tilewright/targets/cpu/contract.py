@@ -242,10 +242,12 @@ class ContractEmitter:
                 """Rows by `count` panels of B from panel j on, `turns` one after the other."""
                 operands = [find_b(b.plus(j, p)) for p in range(count)]
                 next_b: Idx = 0
-                if family.tiles:
+                in_rows = not isinstance(operands[0].k_bytes, int)
+                if family.tiles or in_rows:
                     step = operands[0].next_bytes or 0
                     start_over = below(operands[0], b.times(j, step))
-                    next_b = b.select(b.cmp("slt", b.plus(j, 1), col_panels), step, start_over)
+                    beside = b.cmp("slt", b.plus(j, count), col_panels)
+                    next_b = b.select(beside, b.times(step, count), start_over)
                 start = panel_start(b, m, family, operands, depth)
                 parts = [part for turn in turns for part in halved(b, family, rows, turn)]
                 for kernel, (find, begin, end) in parts:
@@ -261,8 +263,7 @@ class ContractEmitter:
                                 self.fetch(operands[0], family.b, next_b, rows, family.mr, i.iv, near),
                                 *self.fetch_sums(family, c, (i.iv, j), (end, col_panels)),
                             ]  # fmt: skip
-                        elif not isinstance(operands[0].k_bytes, int):
-                            next_b = below(operands[0], 0)
+                        elif in_rows:
                             fetches = [self.fetch_rows(operands, family, next_b, rows, i.iv)]
                         else:
                             for operand in operands:
@@ -344,7 +345,7 @@ class ContractEmitter:
     def fetch_rows(
         self, at: Sequence[PanelOperand], family: Family, ahead: Idx, rows: int, turn: Idx
     ) -> Fetch:
-        """Of panels of B that lie in the rows of its array: the `turn`-th part of each row of a block of k `ahead`
+        """Of panels of B that lie in the rows of its array: the `turn`-th part of each row of those that come next, `ahead`
         bytes from theirs, of as many parts as they are used times."""
         b, first = self.b, at[0]
         uses = -(-rows // family.mr)

@@ -142,10 +142,10 @@ def emit_micro(
                 row = b.times(b.rem(turn, family.mr), a.x_bytes)
                 line = b.plus(a.below_bytes, b.times(b.div(turn, family.mr), 64))
                 b.prefetch(b.ptr(b.ptr(a.pointer, row), line))
-            for fetch in fetches:
-                fetch.issue(b, loop.iv)
             accumulators = list(loop.carried)
             for u in range(count):
+                for fetch in fetches:
+                    fetch.issue(b, b.plus(loop.iv, u))
                 places = [
                     b.ptr(pb, b.plus(b.times(u, one.k_bytes), v * m.vector_bytes))
                     for pb, one in zip(pbs, bb, strict=True)
