@@ -73,8 +73,8 @@ def test_every_second_column_of_b(rng, dtype):
 
 
 def test_rows_of_b_are_fetched_from_where_they_are():
-    """Those of the next block of k, for groups of three, two and one panels: each line by one of the micro-kernels that
-    use them, with each step of a loop and of what is left of it."""
+    """Those of the columns that come next, for groups of three, two and one panels: each line by one of the
+    micro-kernels that use them, with both steps of a loop and that of what is left of it."""
 
     def fetches(m: int) -> int:
         a, b, c = (np.zeros(shape, np.float32) for shape in ((m, 512), (512, 512), (m, 512)))
@@ -83,8 +83,8 @@ def test_rows_of_b_are_fetched_from_where_they_are():
         )
         return made.ir["mach"].count("locality = 2")
 
-    assert [fetches(m) for m in (16, 24, 64)] == [2 * (2 + 1 + 1), 2 * 3, 2 * 3]
-    assert fetches(72) > 2 * 3  # of panels, in front of each micro-kernel
+    assert [fetches(m) for m in (16, 24, 64)] == [3 * (2 + 1 + 1), 3 * 3, 3 * 3]
+    assert fetches(72) > 3 * 3  # of panels, in front of each micro-kernel
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -345,8 +345,8 @@ class ContractEmitter:
     def fetch_rows(
         self, at: Sequence[PanelOperand], family: Family, ahead: Idx, rows: int, turn: Idx
     ) -> Fetch:
-        """Of panels of B that lie in the rows of its array: the `turn`-th part of each row of those that come next, `ahead`
-        bytes from theirs, of as many parts as they are used times."""
+        """Of panels of B that lie in the rows of its array: the `turn`-th part of each row of those that come next,
+        `ahead` bytes from theirs, of as many parts as they are used times."""
         b, first = self.b, at[0]
         uses = -(-rows // family.mr)
         lines = -(-len(at) * family.b.lanes * family.b.bytes // (64 * uses))
