@@ -213,7 +213,7 @@ def wrong(A, CASE: tw.constexpr):
         ("array", "LOOKUP is a numpy array outside of the kernel", "LOOKUP"),
         ("dtype", "x.to(tw.f16)", "tw.f16(x)"),
         ("number", "cannot be called", "SCALE(x)"),
-        ("subscript", "has no subscripts", "x[0]"),
+        ("subscript", "reduce to one, which is x.item()", "x[0]"),
         ("run-time index", "known only at run time", "tw.program_id(0)"),
         ("max", "tw.maximum(a, b) is elementwise", "max(x, x)"),
         ("unpack", "cannot be unpacked", "a, b"),

@@ -179,7 +179,7 @@ def _subscript(frame: Frame, node: ast.Subscript) -> Any:
             return element_of(owner, frame.evaluate(node.slice))
     if isinstance(owner, (Value, Tile)):
         hint = {
-            Value: "values have no elements by index: load smaller tiles, or reduce the value",
+            Value: "values have no elements by index: load smaller tiles, or reduce to one, which is x.item()",
             Tile: "a tile is moved with tw.update_tile_offset",
         }[type(owner)]
         raise frame.error(node, f"{describe_type(owner)} has no subscripts", hint=hint)
