@@ -12,9 +12,13 @@ from tilewright.dialects.stage import FusedOp
 from tilewright.dialects.text import parse_module
 
 
-def fused_ops(kernel: Any, *args: Any, **constexprs: Any) -> int:
+def fused(kernel: Any, *args: Any, **constexprs: Any) -> list[FusedOp]:
     stage = kernel.compile(*args, **constexprs, target="cpu").ir["stage"]
-    return sum(isinstance(op, FusedOp) for op in parse_module(stage).walk())
+    return [op for op in parse_module(stage).walk() if isinstance(op, FusedOp)]
+
+
+def fused_ops(kernel: Any, *args: Any, **constexprs: Any) -> int:
+    return len(fused(kernel, *args, **constexprs))
 
 
 def test_what_is_in_place_takes_one_pass() -> None:
@@ -46,3 +50,20 @@ def test_a_short_row_that_many_rows_need_is_converted_once(rng: np.random.Genera
         wide = x.astype(np.float64) + r.astype(np.float64)
         error = np.linalg.norm(y.astype(np.float64) - wide) / np.linalg.norm(wide)
         assert error <= (1e-7 if dtype == tw.f32 else 3e-3)
+
+
+@tw.kernel
+def scaled(X, R, Y, BM: tw.constexpr, BN: tw.constexpr):  # pyright: ignore
+    """Y = X / sum(X) R: rows are read before the row that they share."""
+    m = tw.program_id(0) * BM
+    x = tw.load_tile(tw.init_tile(X, [m, 0], (BM, BN))).to(tw.f32)
+    x = x / tw.sum(x, 1)
+    row = tw.load_tile(tw.init_tile(R, [0, 0], (1, BN))).to(tw.f32)
+    tw.store_tile((x * row).to(Y.dtype), tw.init_tile(Y, [m, 0], (BM, BN)))
+
+
+def test_a_shared_row_comes_before_rows_that_would_wait_for_it(rng: np.random.Generator) -> None:
+    x, r = (rng.uniform(1, 2, (n, 100)).astype(tw.bf16.numpy) for n in (32, 1))
+    shared, rows = fused(scaled, x, r, np.empty_like(x), BM=32, BN=128)
+    assert len(shared.results) == 1
+    assert not rows.results

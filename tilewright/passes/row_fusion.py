@@ -366,8 +366,10 @@ class RowFusion:
             for load, moved in loads:
                 if not self.load_fits(load, len(self.items), moved):
                     self.pin(load)
-            self.items.append(Item(rows, kind))
-            at = len(self.items) - 1
+            # What later rows share comes before those that are made already: they need not wait for it in memory.
+            ahead = is_shared_row(op) and all(self.load_fits(load, first, m) for load, m in loads)
+            at = first if ahead else len(self.items)
+            self.insert(at, Item(rows, kind))
         self.adopt(loads, at)
         self.items[at].ops.append(op)
         for r in op.results:

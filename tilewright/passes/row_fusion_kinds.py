@@ -20,8 +20,8 @@ ONE_ROW = (arith.ExtFOp, arith.ExtSIOp, arith.ExtUIOp, arith.CmpiOp)
 """Ops that cost no more than reading their results from memory, so that one row of them is made wherever it is used."""
 SHARED_BY = 8
 """Rows that share a row of conversions: with so many, it is made once."""
-SHARED_BYTES = 8 << 10
-"""Of such a row, which is read beside all that its users read."""
+SHARED_BYTES = 2 << 10
+"""Of such a row, which stays in the first cache beside what its users keep there."""
 CASTS = ("vector.shape_cast", "vector.transpose")
 MOVERS = (*CASTS, "vector.extract", "vector.extract_strided_slice")
 """Ops that cost nothing where their results are used."""
@@ -52,8 +52,10 @@ def is_local_reduction(op: Operation) -> bool:
 
 def is_shared_row(op: Operation) -> bool:
     """A short row of wider floats or integers that many rows are computed from."""
-    (result,) = op.results
-    if isinstance(op, arith.CmpiOp) or not isinstance(result.type, VectorType):
+    if not isinstance(op, ONE_ROW) or isinstance(op, arith.CmpiOp):
+        return False
+    result = op.results[0]
+    if not isinstance(result.type, VectorType) or rows_of(result.type) != 1:
         return False
     size = prod(result.type.get_shape()) * result.type.element_type.size  # pyright: ignore
     rows = [rows_of(r.type) for use in result.uses for r in use.operation.results if is_tile(r)]
