@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import re
 import shutil
@@ -57,7 +58,8 @@ def mlir_opt(text: str, *passes: str, pipeline: str = "") -> str:
 def mlir_runner(text: str) -> str:
     """What @main of a program in LLVM's dialect prints.
 
-    Without AVX-512, with which LLVM 22 stores one element of a truncated vector too wide (`codegen/jit.py`).
+    Without AVX-512, with which LLVM 22 stores one element of a truncated vector too wide (`codegen/jit.py`). glibc
+    fills what it allocates, so that a program that reads what it never wrote prints the same in every run.
     """
     assert RUNNER is not None
     features = ["--mattr=-avx512f"] if platform.machine() == "x86_64" else []
@@ -69,6 +71,7 @@ def mlir_runner(text: str) -> str:
     done = subprocess.run(
         [RUNNER, "-e", "main", "-entry-point-result=void", *features, *libraries],
         input=text, capture_output=True, text=True, timeout=SECONDS, check=False,
+        env=os.environ | {"MALLOC_PERTURB_": "90"},
     )  # fmt: skip
     if done.returncode != 0:
         raise Refused(f"mlir-runner: {done.stderr.strip()[:400] or done.returncode}")
