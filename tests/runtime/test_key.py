@@ -142,6 +142,50 @@ def test_overlap_is_what_pairwise_comparison_says(pieces):
     assert overlapping_arguments(args) == want
 
 
+_SLICE = st.builds(
+    slice,
+    st.none() | st.integers(0, 5),
+    st.none() | st.integers(0, 9),
+    st.sampled_from([None, 1, 2, 3, -1, -2]),
+)
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@given(st.data())
+def test_views_of_one_array_overlap_where_elements_do(data):
+    """Rows, columns, every third and backwards, transposed or of other widths: against the bytes of every element."""
+    raw = np.arange(4 * 6 * 8, dtype=np.int16)
+
+    def view():
+        x = raw.reshape(data.draw(st.sampled_from([(4, 6, 8), (8, 24), (192,)])))
+        x = x[tuple(data.draw(_SLICE) for _ in x.shape)]
+        if data.draw(st.booleans()):
+            x = x.T
+        return (
+            x.view(np.int8) if x.strides and x.strides[-1] == 2 and data.draw(st.booleans()) else x
+        )
+
+    def bytes_of(x):
+        start = x.__array_interface__["data"][0]
+        at = np.full(x.shape, start)
+        for axis, (n, stride) in enumerate(zip(x.shape, x.strides, strict=True)):
+            at += (np.arange(n) * stride).reshape([-1 if d == axis else 1 for d in range(x.ndim)])
+        return {a + b for a in at.ravel().tolist() for b in range(x.itemsize)}
+
+    views = [view() for _ in range(3)]
+    sets = [bytes_of(x) for x in views]
+    want = {i for i in range(3) for j in range(3) if i != j and sets[i] & sets[j]}
+    assert overlapping_arguments([describe(x) for x in views]) == want
+
+
+def test_strides_of_no_order_are_said_to_overlap():
+    """Where the question is hard, arrays count as overlapping; the answer does not take long."""
+    raw = np.zeros(1 << 16, np.int8)
+    strides = [997, 991, 983, 977, 971, 967]
+    a, b = (np.lib.stride_tricks.as_strided(raw[k:], [9] * 6, strides) for k in (0, 1))
+    assert overlapping_arguments([describe(a), describe(b)]) == {0, 1}
+
+
 def test_stable_text_tells_values_apart():
     values = [
         *(1, 1.0, True, "1", 0.0, -0.0, float("nan"), None, np.float32(1), np.float64(1)),

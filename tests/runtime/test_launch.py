@@ -60,6 +60,17 @@ def test_overlap_is_found_on_every_launch(launcher, target):
     assert target.builds == 2
 
 
+def test_columns_of_one_array_do_not_overlap(launcher, target):
+    """Both ways of a launch, the first and the short one, look at elements: ranges of bytes meet here."""
+    whole = np.zeros((16, 32), np.float32)
+    for _ in range(3):
+        launcher.launch(1, (whole[:, :16], whole[:, 16:]), {})
+    assert target.builds == 1
+    for start in (8, 16, 8, 16):
+        launcher.launch(1, (whole[:, :16], whole[:, start : start + 16]), {})
+    assert target.builds == 2 and len(target.launches) == 7
+
+
 def test_values_of_constexprs_that_compare_equal_stay_apart(launcher, target):
     program = CopyProgram()
     for value in (16, True + 15, np.int64(16)):

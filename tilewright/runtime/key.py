@@ -22,6 +22,7 @@ from tilewright import dtypes
 from tilewright.arguments import HOST_ALIGNMENT, NOWHERE, ArrayArg
 from tilewright.diagnostics import LaunchError
 from tilewright.dtypes import DType
+from tilewright.runtime.sharing import lattice, meet
 
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import DictionaryAttr
@@ -191,26 +192,25 @@ def unit_dimension(strides: Sequence[int]) -> int | None:
 
 
 def overlapping_arguments(args: Sequence[object]) -> set[int]:
-    """Positions of the arrays whose byte range meets that of another array argument.
-
-    Ranges are compared, not elements: two interleaved views count as overlapping.
-    """
-    ranges = [
+    """Positions of the arrays that have a byte in common with another array argument."""
+    ranges = sorted(
         (*arg.byte_range(), i)
         for i, arg in enumerate(args)
         if isinstance(arg, ArrayArg) and arg.device != NOWHERE
-    ]
-    ranges.sort()
+    )
     found: set[int] = set()
-    reach, reaching = -1, -1
-    for low, high, i in ranges:
-        if low == high:
-            continue
-        if low < reach:
-            found |= {i, reaching}
-        if high > reach:
-            reach, reaching = high, i
+    for place, (low, high, i) in enumerate(ranges):
+        for other_low, _, j in ranges[place + 1 :]:
+            if other_low >= high:
+                break
+            if low < high and not {i, j} <= found and _share(args[i], args[j]):
+                found |= {i, j}
     return found
+
+
+def _share(a: object, b: object) -> bool:
+    assert isinstance(a, ArrayArg) and isinstance(b, ArrayArg)
+    return meet(lattice(a), lattice(b), a.pointer - b.pointer)
 
 
 def scalar_type(value: Any) -> ScalarType | None:

@@ -34,6 +34,7 @@ from tilewright.runtime.key import (
     scalar_type,
     signature_of,
 )
+from tilewright.runtime.sharing import Lattice, lattice, meet
 from tilewright.targets.base import (
     Bindable,
     CompileOptions,
@@ -67,8 +68,8 @@ class LaunchPlan:
 class _Looks:
     """All launches whose arguments look alike (:func:`likeness`)."""
 
-    arrays: list[tuple[int, int, int]]
-    """Position, and first and past-the-last byte counted from the address, of every array."""
+    arrays: list[tuple[int, int, int, Lattice]]
+    """Position, first and past-the-last byte counted from the address, and places of elements, of every array."""
     plans: dict[frozenset[int], LaunchPlan]
     """By the positions of the arrays that overlap others: that alone is not in the looks."""
     constexprs: Constexprs
@@ -240,17 +241,17 @@ class Launcher:
             return self._launch_new(full, values, tuple(key))
         if computed:
             full = full_grid(extents(grid, known.constexprs, self.program.name))
-        spans: list[tuple[int, int, int]] = []
+        spans: list[tuple[int, int, int, Lattice, int]] = []
         overlapping: set[int] = set()
-        for (position, low, high), pointer in zip(known.arrays, pointers, strict=True):
+        for (position, low, high, places), pointer in zip(known.arrays, pointers, strict=True):
             run_time[position] = pointer
             low += pointer
             high += pointer
-            for other, other_low, other_high in spans:
-                if low < other_high and other_low < high:
+            for other, other_low, other_high, others, first in spans:
+                if low < other_high and other_low < high and meet(places, others, pointer - first):
                     overlapping |= {position, other}
             if low < high:
-                spans.append((position, low, high))
+                spans.append((position, low, high, places, pointer))
         plan = known.plans.get(frozenset(overlapping))
         if plan is None or (plan.prepared is None and plan.refusal is None):
             return self._launch_new(full, values, tuple(key))
@@ -327,11 +328,11 @@ class Launcher:
     ) -> None:
         looks = self._seen.get(key)
         if looks is None:
-            arrays: list[tuple[int, int, int]] = []
+            arrays: list[tuple[int, int, int, Lattice]] = []
             for i, arg in enumerate(bound.types):
                 if isinstance(arg, ArrayArg):
                     low, high = arg.byte_range()
-                    arrays.append((i, low - arg.pointer, high - arg.pointer))
+                    arrays.append((i, low - arg.pointer, high - arg.pointer, lattice(arg)))
             if len(self._seen) >= _MAX_SHAPES:
                 self._seen.clear()
             looks = self._seen[key] = _Looks(arrays, {}, constexprs)

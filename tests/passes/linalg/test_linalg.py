@@ -262,6 +262,30 @@ func.func @main() {
     assert told and isinstance(told[0], CompileError) and "overlaps another one" in str(told[0])
 
 
+def test_other_columns_of_one_array(capfd: pytest.CaptureFixture[str]):
+    """An op may read some columns of an array and write others, though their bytes are mixed."""
+    x = drawn("float32", 12, 23)
+    half = "memref<12x10xf32, strided<[23, 1], offset: {}>>"
+    first, second = half.format(1), half.format(12)
+    text = program(
+        f"""%p = memref.subview %x[0, 1] [12, 10] [1, 1] : memref<12x23xf32> to {first}
+  %q = memref.subview %x[0, 12] [12, 10] [1, 1] : memref<12x23xf32> to {second}
+  call @f(%p, %q) : ({first}, {second}) -> ()""",
+        {"x": x},
+        {"x": "memref<12x23xf32>"},
+    )
+    text += f"""
+func.func @f(%p: {first}, %q: {second}) {{
+  linalg.exp ins(%p : {first}) outs(%q : {second})
+  return
+}}"""
+    want = x.astype(np.float64)
+    want[:, 12:22] = np.exp(want[:, 1:11])
+    for target in (None, "reference", "cpu"):
+        (found,), _ = run_on(text, target, capfd)
+        assert error(found, want) < 2e-5
+
+
 def test_what_is_overwritten_is_computed_before(capfd: pytest.CaptureFixture[str]):
     """A result is not computed where it is read once its own input is something else."""
     x = drawn("float32", 20, 24)
