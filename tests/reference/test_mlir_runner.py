@@ -128,3 +128,13 @@ def test_compiled_code_reaches_a_function_through_descriptors(runner):
     exported(table["fillResource1DF32"])(2, C.addressof(words), 4.0)
     assert (a == 4).all()
     assert exported(table["rtclock"])() > 0
+
+
+def test_an_argument_is_printed_if_any_bit_of_it_has_changed(runner):
+    a = np.empty((4, 6), np.float16)[:, ::2]
+    runner.fill_argument(0, a)
+    runner.print_argument(0, a)
+    assert runner.text == ""
+    a.view(np.uint16)[3, 2] ^= 1
+    runner.print_argument(0, a)
+    assert runner.text.startswith("argument 0: float16[4x3]")

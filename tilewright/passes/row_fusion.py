@@ -46,14 +46,13 @@ from tilewright.passes.row_fusion_kinds import (
     FREE,
     LOADS,
     MOVERS,
-    ONE_ROW,
     WRITES,
     is_local_reduction,
     is_mover,
-    is_shared_row,
     is_tile,
     moves,
     rows_of,
+    shared_row,
 )
 
 
@@ -133,8 +132,8 @@ class RowFusion:
             or op.name in MOVERS
         ):
             return True
-        if isinstance(op, ONE_ROW) and rows_of(op.results[0].type) == 1:
-            return not is_shared_row(op) and all(self.repeated(v) for v in op.operands)
+        if (shared := shared_row(op)) is not None:
+            return not shared and all(self.repeated(v) for v in op.operands)
         if isinstance(op, xt.LoadTileOp):
             return all(use.operation.parent is self.block for r in op.results for use in r.uses)
         return False
@@ -367,7 +366,7 @@ class RowFusion:
                 if not self.load_fits(load, len(self.items), moved):
                     self.pin(load)
             # What later rows share comes before those that are made already: they need not wait for it in memory.
-            ahead = is_shared_row(op) and all(self.load_fits(load, first, m) for load, m in loads)
+            ahead = shared_row(op) and all(self.load_fits(load, first, m) for load, m in loads)
             at = first if ahead else len(self.items)
             self.insert(at, Item(rows, kind))
         self.adopt(loads, at)

@@ -50,12 +50,13 @@ def is_local_reduction(op: Operation) -> bool:
     return op.dims == (1,) and op.reduction_size is None and len(shape) == 2
 
 
-def is_shared_row(op: Operation) -> bool:
-    """A short row of wider floats or integers that many rows are computed from."""
-    if not isinstance(op, ONE_ROW) or isinstance(op, arith.CmpiOp):
-        return False
-    result = op.results[0]
-    if not isinstance(result.type, VectorType) or rows_of(result.type) != 1:
+def shared_row(op: Operation) -> bool | None:
+    """Of one row of `ONE_ROW`: is it a short one of wider floats or integers that many rows are computed from? None for
+    any other op."""
+    result = op.results[0] if isinstance(op, ONE_ROW) else None
+    if result is None or not isinstance(result.type, VectorType) or rows_of(result.type) != 1:
+        return None
+    if isinstance(op, arith.CmpiOp):
         return False
     size = prod(result.type.get_shape()) * result.type.element_type.size  # pyright: ignore
     rows = [rows_of(r.type) for use in result.uses for r in use.operation.results if is_tile(r)]

@@ -5,11 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.passes.linalg.programs import drawn, error, printed, program
-from tilewright import reference
+from tests.passes.linalg.programs import drawn, error, program, run_on
 from tilewright.dialects.text import parse_module
 from tilewright.passes.linalg.to_xetile import linalg_to_xetile
-from tilewright.runtime.program import run_program
 
 OPEN = "strided<[?, ?], offset: ?>"
 PART = f"memref<4x19xf32, {OPEN}>"
@@ -80,13 +78,7 @@ def test_values(
     calls: list[tuple[str, str, str, str]], target: str, capfd: pytest.CaptureFixture[str]
 ):
     text, wanted = drawn_program(calls)
-    module = parse_module(text)
-    if target == "cpu":
-        run_program(module, target=target)
-    else:
-        linalg_to_xetile(module)
-        reference.run(module, kernel="main")
-    found = printed(capfd.readouterr().out)
+    found, _ = run_on(text, target, capfd)
     assert len(found) == 2 and all(error(f, w) < 1e-5 for f, w in zip(found, wanted, strict=True))
 
 

@@ -58,7 +58,7 @@ class OperandStore:
 
     @property
     def slots(self) -> int:
-        return 2 if (enclosing(self.block, scf.ForOp) is not None) else 1
+        return 2 if enclosing(self.block, scf.ForOp) is not None else 1
 
     @property
     def block(self) -> Block:
