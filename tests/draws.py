@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
+from hypothesis import HealthCheck, Phase, settings
 
 SEED = int(
     os.environ.setdefault("TILEWRIGHT_TEST_SEED", str(random.SystemRandom().randrange(1 << 31)))
@@ -51,3 +52,14 @@ def drawn(cases: Sequence[tuple[str, Sequence[str]]], count: int) -> set[str]:
 def fresh_rng() -> np.random.Generator:
     """A stream of random numbers that no other call in this run has."""
     return np.random.default_rng(fresh_seed())
+
+
+def examples(count: int) -> settings:
+    """How a test draws `count` random programs, or one: however long each takes and however large it is."""
+    return settings(
+        max_examples=max(1, count),
+        deadline=None,
+        print_blob=True,
+        suppress_health_check=list(HealthCheck),
+        phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
+    )

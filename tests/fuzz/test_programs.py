@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, assume, given, note, settings
+from hypothesis import assume, given, note
 from hypothesis import strategies as st
 
 from tests.devices import TARGETS, arguments
+from tests.draws import examples
 from tests.fuzz.build import build
 from tests.fuzz.moves import MOVES
 from tests.fuzz.plain import Outcome, copies, evaluate, make_array, make_arrays
@@ -33,17 +34,7 @@ PARTS = max(1, EXAMPLES // 36)
 EPSILON = {"f32": 2.0**-20, "f16": 2.0**-9, "bf16": 2.0**-6}
 """Room for the order of sums, in f32, and for one rounding that went the other way."""
 
-fuzz = settings(
-    max_examples=-(-EXAMPLES // PARTS),
-    deadline=None,
-    print_blob=True,
-    suppress_health_check=[
-        HealthCheck.too_slow,
-        HealthCheck.data_too_large,
-        HealthCheck.filter_too_much,
-    ],
-    phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
-)
+fuzz = examples(-(-EXAMPLES // PARTS))
 
 
 class Case:
@@ -121,7 +112,7 @@ def test_targets_agree_with_plain_numpy(target: str, part: int, program: Program
     case.compare(expected, case.launch(target), target)
 
 
-@settings(parent=fuzz, max_examples=-(-EXAMPLES // PARTS // 4))
+@examples(-(-EXAMPLES // PARTS // 4))
 @given(program=products(), seed=st.integers(0, 2**32 - 1))
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("target", TARGETS)

@@ -10,14 +10,15 @@ from __future__ import annotations
 import os
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from xdsl.dialects.builtin import ModuleOp
 
+from tests.draws import examples
 from tests.fuzz.plain import Outcome, copies
 from tests.fuzz.programs import Program, products, programs
 from tests.fuzz.test_found import FOUND
-from tests.fuzz.test_programs import Case, drawn, fuzz
+from tests.fuzz.test_programs import Case, drawn
 from tests.targets.cuda.threads import ThreadsTarget, run_threads
 from tilewright import uarch
 from tilewright.reference import run
@@ -29,7 +30,7 @@ EXAMPLES = int(os.environ.get("TILEWRIGHT_FUZZ_EXAMPLES", "30")) // 10
 SCHEDULES = ("late", "early", "random")
 
 
-@settings(parent=fuzz, max_examples=EXAMPLES)
+@examples(EXAMPLES)
 @given(program=products(), seed=st.integers(0, 2**32 - 1))
 def test_products_under_every_schedule(program: Program, seed: int) -> None:
     check_schedules(*drawn(program, seed), seed)
@@ -61,7 +62,7 @@ def check_schedules(case: Case, expected: Outcome, seed: int) -> None:
     case.compare(expected, arrays, "threads")
 
 
-@settings(parent=fuzz, max_examples=2 * EXAMPLES)
+@examples(2 * EXAMPLES)
 @given(program=programs(), seed=st.integers(0, 2**32 - 1))
 def test_threads_agree_with_plain_numpy(program: Program, seed: int) -> None:
     case, expected = drawn(program, seed)

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import os
 
-from hypothesis import HealthCheck, Phase, assume, given, note, settings
+from hypothesis import assume, given, note
 from hypothesis import strategies as st
 from xdsl.dialects import gpu
 
+from tests.draws import examples
 from tests.fuzz.programs import Program
 from tests.fuzz.test_programs import Case
 from tests.lowering.programs import lowered, programs, reorder, run
@@ -23,13 +24,7 @@ from tilewright.passes.xegpu.pipeline import SUBGROUP, WORKGROUP
 
 EXAMPLES = int(os.environ.get("TILEWRIGHT_LOWERING_EXAMPLES", "32"))
 
-lowering = settings(
-    max_examples=max(1, EXAMPLES // 2),
-    deadline=None,
-    print_blob=True,
-    suppress_health_check=list(HealthCheck),
-    phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
-)
+lowering = examples(EXAMPLES // 2)
 
 drawn = {
     "program": programs(),

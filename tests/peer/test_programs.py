@@ -15,10 +15,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, note, settings
+from hypothesis import given, note
 from hypothesis import strategies as st
 from xdsl.dialects.builtin import ModuleOp, StringAttr
 
+from tests.draws import examples
 from tests.lowering.programs import run, wrong
 from tests.peer.mlir_opt import Refused, mlir_opt, needs_mlir_opt
 from tests.peer.programs import programs
@@ -67,13 +68,7 @@ REFUSALS = (
 )
 """What mlir-opt 22.1.8 says of programs that its passes do not finish."""
 
-peer = settings(
-    max_examples=-(-EXAMPLES // (len(PASSES) - 1)),
-    deadline=None,
-    print_blob=True,
-    suppress_health_check=list(HealthCheck),
-    phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
-)
+peer = examples(-(-EXAMPLES // (len(PASSES) - 1)))
 
 
 def parsed(text: str, level: str = "") -> ModuleOp:

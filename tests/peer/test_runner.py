@@ -10,9 +10,10 @@ import os
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, given, note, settings
+from hypothesis import given, note
 from hypothesis import strategies as st
 
+from tests.draws import examples
 from tests.passes.linalg.programs import Array, printed, program, run_on
 from tests.peer.host_programs import BITS, Memory
 from tests.peer.host_steps import Function, functions
@@ -28,14 +29,6 @@ REFUSALS = (
     "op inferred mask type",  # it drops dimensions of 1 of an array, and not those of the mask
 )
 """What mlir-opt 22.1.8 says of programs that its passes do not finish, and mlir-runner of what they leave."""
-
-peer = settings(
-    max_examples=max(1, EXAMPLES // len(FORMS)),
-    deadline=None,
-    print_blob=True,
-    suppress_health_check=list(HealthCheck),
-    phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
-)
 
 
 def bits(m: Memory) -> list[str]:
@@ -121,7 +114,7 @@ def agree(found: list[Array], wanted: list[Array], who: str) -> None:
 def test_results_agree(form: str, capfd: pytest.CaptureFixture[str]):
     compiled: list[bool] = []
 
-    @peer
+    @examples(EXAMPLES // len(FORMS))
     @given(function=functions(form), seed=st.integers(0, 2**32 - 1))
     def each(function: Function, seed: int) -> None:
         text = whole(function, seed, kernel=False)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 
-from hypothesis import HealthCheck, given, note, settings
+from hypothesis import given, note
 from hypothesis import strategies as st
 
+from tests.draws import examples
 from tests.fuzz.programs import Program, programs
 from tests.fuzz.test_programs import Case
 from tilewright.diagnostics import CompileError, UnsupportedError
@@ -16,7 +17,7 @@ from tilewright.targets.xe import spirv_reader
 EXAMPLES = int(os.environ.get("TILEWRIGHT_FUZZ_EXAMPLES", "2"))
 
 
-@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(EXAMPLES)
 @given(program=programs(), seed=st.integers(0, 2**32 - 1))
 def test_valid_or_refused(program: Program, seed: int) -> None:
     case = Case(program, seed)
