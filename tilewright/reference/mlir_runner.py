@@ -426,7 +426,7 @@ def _cast(values: Any, dtype: np.dtype[Any]) -> Array:
 
 def _digest(a: Array) -> bytes:
     """Of the bytes of all elements, in order."""
-    return hashlib.sha256(np.ascontiguousarray(a).view(np.uint8)).digest()
+    return hashlib.sha256(np.ascontiguousarray(a).view(np.uint8).data).digest()
 
 
 def _list(values: Sequence[int]) -> str:
