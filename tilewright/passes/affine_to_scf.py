@@ -5,20 +5,34 @@
     }                                                        memref.store %x, %m[%j] : memref<..>
                                                            }
 
-Requires: nothing.  Guarantees: of the affine dialect only `affine.apply` is left, and what has no such form here (as
-affine.parallel), which the emitter refuses by name.
+Requires: nothing.  Guarantees: of the affine dialect only `affine.apply`, `min`, `max` and the ops on digits are left.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from xdsl.dialects import affine, arith, memref, scf
-from xdsl.dialects.builtin import AffineMapAttr, IndexType, IntegerAttr
-from xdsl.ir import Block, Operation, Region, SSAValue
+from xdsl.dialects import affine, arith, memref, scf, vector
+from xdsl.dialects.builtin import (
+    AffineMapAttr,
+    AnyFloat,
+    FloatAttr,
+    IndexType,
+    IntegerAttr,
+    VectorType,
+)
+from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from xdsl.ir.affine import AffineConstraintKind, AffineMap
 from xdsl.rewriter import Rewriter
 
+from tilewright.diagnostics import unsupported
+from tilewright.dialects.upstream.affine_parallel import bounds, reductions
+from tilewright.dialects.upstream.combining import (
+    KINDS_OF_ATOMICS,
+    REDUCTIONS_OF_ATOMICS,
+    combining,
+    neutral,
+)
 from tilewright.dialects.upstream.scf import ForallOp
 from tilewright.passes.emit import Before
 
@@ -35,6 +49,16 @@ def affine_to_scf(module: Operation) -> None:
             case affine.StoreOp():
                 new, indices = _mapped(op.map, list(op.indices))
                 _replace(op, [*new, memref.StoreOp.get(op.value, op.memref, indices)])
+            case affine.VectorLoadOp():
+                new, indices = _mapped(op.map, list(op.indices))
+                kind = op.result.type
+                assert isinstance(kind, VectorType)
+                _replace(op, [*new, vector.LoadOp(op.memref, indices, kind)])
+            case affine.VectorStoreOp():
+                new, indices = _mapped(op.map, list(op.indices))
+                _replace(op, [*new, vector.StoreOp(op.value, op.memref, indices)])
+            case affine.ParallelOp():
+                _parallel(op)
             case ForallOp() if not op.outputs:
                 forall_to_parallel(op)
             case affine.IfOp():
@@ -100,6 +124,51 @@ def _for(op: affine.ForOp) -> None:
     if not isinstance(last, scf.YieldOp):
         body.block.add_op(scf.YieldOp())
     _replace(op, [*low, *high, step, scf.ForOp(lb, ub, step.result, list(op.inits), body)])
+
+
+def _parallel(op: affine.ParallelOp) -> None:
+    """Results begin with what their reduction leaves alone."""
+    at = Before(op)
+    lower, upper = (
+        [_one_bound(at, map_, operands, pick) for map_, operands in each]
+        for each, pick in zip(bounds(op), (arith.MaxSIOp, arith.MinSIOp), strict=True)
+    )
+    steps = [at.index(step.value.data) for step in op.steps]
+    first: list[SSAValue] = []
+    combined: list[Region] = []
+    for kind, result in zip(reductions(op), op.res, strict=True):
+        if kind not in KINDS_OF_ATOMICS.values():
+            raise unsupported(op, f"affine.parallel that reduces by {kind!r}")
+        kind = REDUCTIONS_OF_ATOMICS.get(kind, kind)
+        first.append(at.add(arith.ConstantOp(_neutral(kind, result.type))))
+        block = Block(arg_types=[result.type] * 2)
+        both = combining(kind, *block.args)
+        block.add_ops([both, scf.ReduceReturnOp(both.results[0])])
+        combined.append(Region(block))
+    body = op.detach_region(op.body)
+    end = body.block.last_op
+    assert end is not None
+    _replace(end, [scf.ReduceOp(list(end.operands), combined)])
+    at.replace(*at.insert(scf.ParallelOp(lower, upper, steps, body, first)).results)
+
+
+def _one_bound(
+    at: Before,
+    map_: AffineMap,
+    operands: list[SSAValue],
+    pick: Callable[[SSAValue, SSAValue], Operation],
+) -> SSAValue:
+    new, best = _bound(AffineMapAttr(map_), operands, pick)
+    for one in new:
+        at.insert(one)
+    return best
+
+
+def _neutral(kind: str, type: Attribute) -> Attribute:
+    number = neutral(kind, type)
+    if isinstance(type, AnyFloat):
+        return FloatAttr(float(number), type)
+    return IntegerAttr(int(number), type)  # pyright: ignore
 
 
 _RELATIONS = {

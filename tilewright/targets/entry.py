@@ -45,6 +45,7 @@ from tilewright.passes.loop_nests import loop_nests
 from tilewright.passes.observer import Observer, ignore
 from tilewright.passes.outer_loops_to_grid import outer_loops_to_grid
 from tilewright.passes.ranked_arguments import ranked_arguments
+from tilewright.passes.vector_arrays import vector_arrays
 from tilewright.targets.base import CompileOptions, Executable, get_target
 
 
@@ -78,6 +79,7 @@ def enter(module: ModuleOp, target: str, observe: Observer = ignore) -> None:
     ranked_arguments(module)
     array_arguments(module)
     affine_to_scf(module)
+    vector_arrays(module)
     if expand_ops(module):
         observe("expand-ops", module)
     for kernel in _kernels(module):

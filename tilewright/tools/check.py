@@ -27,6 +27,7 @@ from tilewright.passes.affine_to_scf import affine_to_scf
 from tilewright.passes.array_arguments import array_arguments
 from tilewright.passes.kernel import level_of
 from tilewright.passes.ranked_arguments import ranked_arguments
+from tilewright.passes.vector_arrays import vector_arrays
 from tilewright.reference.engine import Schedule
 from tilewright.runtime.arrays import describe
 from tilewright.targets.base import CompileOptions, Interpretable, get_target, with_options
@@ -368,6 +369,7 @@ def _check(
 ) -> int:
     """One kernel, or a program that runs by itself."""
     affine_to_scf(module)
+    vector_arrays(module)
     if is_host(module):
         return _report(reference.run(module, check=True, seed=seed))
     ranked_arguments(module)

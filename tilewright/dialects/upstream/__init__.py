@@ -9,6 +9,7 @@ from functools import cache
 
 from tilewright.dialects.upstream import (
     affine,
+    affine_parallel,
     arith,
     builtin,
     construction,
@@ -43,6 +44,7 @@ def complete() -> None:
         vector,
         flow,
         affine,
+        affine_parallel,
         effects,
         shortcuts,
     ):

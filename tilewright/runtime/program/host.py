@@ -46,6 +46,7 @@ from tilewright.passes.host.unroll_and_jam import unroll_and_jam
 from tilewright.passes.kernel_outlining import outline_launches
 from tilewright.passes.linalg import is_structured
 from tilewright.passes.ranked_arguments import ranked_arguments
+from tilewright.passes.vector_arrays import vector_arrays
 from tilewright.reference.mlir_runner import Runner, array_at, called_function, exported
 from tilewright.runtime.program.entry import call_entry, choose_entry
 from tilewright.runtime.program.heap import Heap
@@ -157,6 +158,7 @@ def run_program(
     at the time of the last one that ran.
     """
     affine_to_scf(module)
+    vector_arrays(module)
     if is_structured(module):
         from tilewright.passes.linalg.bufferize import bufferize
 

@@ -9,7 +9,12 @@ from tilewright.dialects.upstream.complete import add_effect, add_ops
 from tilewright.dialects.upstream.vector import rules
 from tilewright.dialects.upstream.vector.compute import ContractionOp, MultiReductionOp
 from tilewright.dialects.upstream.vector.masking import MaskOp, YieldOp
-from tilewright.dialects.upstream.vector.memory import GatherOp, ScatterOp, complete_print
+from tilewright.dialects.upstream.vector.memory import (
+    GatherOp,
+    ScatterOp,
+    TypeCastOp,
+    complete_print,
+)
 from tilewright.dialects.upstream.vector.products import OuterProductOp, ScanOp
 from tilewright.dialects.upstream.vector.shapes import (
     ConstantMaskOp,
@@ -49,6 +54,7 @@ __all__ = [
     "StepOp",
     "ToElementsOp",
     "TransposeOp",
+    "TypeCastOp",
     "YieldOp",
     "complete",
 ]

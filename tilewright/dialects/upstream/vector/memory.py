@@ -1,4 +1,4 @@
-"""vector: gather, scatter, print."""
+"""vector: gather, scatter, type_cast, print."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from xdsl.dialects import vector
 from xdsl.dialects.builtin import (
     IndexType,
     MemRefType,
+    NoneAttr,
     StringAttr,
     TensorType,
     VectorType,
@@ -21,11 +22,11 @@ from xdsl.irdl import (
 )
 from xdsl.parser import Parser
 from xdsl.printer import Printer
-from xdsl.traits import MemoryReadEffect
+from xdsl.traits import MemoryReadEffect, Pure
 from xdsl.utils.exceptions import VerifyException
 
 from tilewright.dialects.effects import Writes
-from tilewright.dialects.fields import Inferred, Op, Operand, Operands, op_definition
+from tilewright.dialects.fields import Inferred, Op, Operand, Operands, Result, op_definition
 from tilewright.dialects.movement import vector_type
 from tilewright.dialects.upstream.complete import (
     add_optional_property,
@@ -90,6 +91,43 @@ class ScatterOp(Op):
             raise VerifyException("expected valueToStore shape to match indices shape")
         if vector_type(self.mask).get_shape() != shape:
             raise VerifyException("expected valueToStore shape to match mask shape")
+
+
+def in_elements(kind: MemRefType) -> MemRefType:
+    """The array whose last dimensions are those of the vectors in an array; itself where it holds numbers."""
+    vector = kind.element_type
+    if not isinstance(vector, VectorType):
+        return kind
+    shape = [*kind.get_shape(), *vector.get_shape()]
+    return MemRefType(vector.element_type, shape, kind.layout, kind.memory_space)
+
+
+@op_definition
+class TypeCastOp(Op):
+    """`vector.type_cast %m : memref<vector<4x8xf32>> to memref<4xvector<8xf32>>`: the same elements in an array of
+    other vectors.
+    """
+
+    name = "vector.type_cast"
+    memref: Operand[MemRefType] = Operand(MemRefType)
+    result: Result[MemRefType] = Result(MemRefType)
+    traits = traits_def(Pure())
+    assembly_format = "$memref attr-dict `:` type($memref) `to` type($result)"
+
+    def verify_(self) -> None:
+        source, result = self.memref.type, self.result.type
+        for word, kind in (("operand", source), ("result", result)):
+            if not isinstance(kind.layout, NoneAttr):
+                raise VerifyException(f"expects {word} to be a memref with identity layout")
+        if source.memory_space != result.memory_space:
+            raise VerifyException("expects result in same memory space")
+        before, after = in_elements(source), in_elements(result)
+        if before.element_type != after.element_type:
+            raise VerifyException("expects the same element type in operand and result")
+        if before.get_shape() != after.get_shape():
+            raise VerifyException(
+                f"expects the same elements in operand and result, got {source} and {result}"
+            )
 
 
 def _parse_print(cls: Any, parser: Parser) -> Operation:
