@@ -11,6 +11,7 @@ Requires: nothing.  Guarantees: of the affine dialect only `affine.apply`, `min`
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from xdsl.dialects import affine, arith, memref, scf, vector
 from xdsl.dialects.builtin import (
@@ -164,7 +165,7 @@ def _one_bound(
     return best
 
 
-def _neutral(kind: str, type: Attribute) -> Attribute:
+def _neutral(kind: str, type: Attribute) -> Any:
     number = neutral(kind, type)
     if isinstance(type, AnyFloat):
         return FloatAttr(float(number), type)
