@@ -79,6 +79,10 @@ TILE_DEPTH = 1024
 """Bytes of a block of k where tiles are multiplied."""
 BLOCK_BYTES = 6 << 17
 """Of the second cache, for a block of A and C, or the part of it that a panel of B adds to."""
+NEAREST_BYTES = 3 << 14
+"""Of the first cache: deeper blocks of few columns come from the second one for each panel of A's rows. Rows that lie
+in their array come no faster than that anyway (`in_tiles`), and where many threads work, those that share a core wait
+for its matrix unit first."""
 COPIED_BYTES = 1 << 20
 """Of it, for C and an operand's block that a reader packs or fetches."""
 BESIDE_TWO = 4
@@ -168,17 +172,18 @@ class PanelCosts:
             return self._thin_costs(p, thin, kernel.tiles)
         macs = kernel.rate * rates.hertz * (rates.tiles if kernel.tiles else 1)
         padded = self._padded(p, kernel)
-        multiplied = p.k * padded[0] * padded[1] / macs
-        found = [("products", multiplied, True)]
         swapped = _swapped(p, kernel)
         in_rows = kernel.verbatim and p.a.along_k and p.b.tile <= FEW_USES * kernel.wide
         in_turns = kernel.single and not p.b.along_k and p.a.tile <= FEW_TURNS * kernel.rows
-        row = p.b.whole * _itemsize(p.types[1])
-        in_turns = in_turns and p.k * row <= SHARED_BYTES and among_sets(row) >= SPREAD
+        pitch = p.b.whole * _itemsize(p.types[1])
+        in_turns = in_turns and p.k * pitch <= SHARED_BYTES and among_sets(pitch) >= SPREAD
         wide = swapped or (in_rows and kernel.tiles and p.b.tile <= WIDE_COLUMNS)
         strip = shallower(p.a.tile, p.b.tile, kernel.depth) if kernel.tiles else kernel.depth
         depth = kernel.depth * DEEP if wide else strip
-        blocks = ceil(p.k * max(kernel.bytes, _itemsize(p.types[1])) / depth)
+        row = p.k * max(kernel.bytes, _itemsize(p.types[1]))
+        blocks = ceil(row / depth)
+        multiplied = p.k * padded[0] * padded[1] / macs
+        found = [("products", multiplied, True)]
         sums = 4 * p.a.mean * p.b.mean
         block = kernel.depth * p.a.mean
         beyond = min(block, block + 4 * p.a.mean * kernel.wide - BLOCK_BYTES)
@@ -226,6 +231,10 @@ class PanelCosts:
                 if all_of_it >= SHARED_BYTES:  # written to memory, and read from there
                     far = min(far, self._stream)
                 found.append(("copies", self._read(p, side, mine, far, all_of_it), True))
+                if side is p.a and wide > swapped and padded[1] * min(depth, row) > NEAREST_BYTES:
+                    high = kernel.rows // 2 if _wide(p, kernel) else kernel.rows
+                    again = ceil(padded[0] / high) * padded[1] * row / rates.panels
+                    found.append(("copies", again if self.threads < SHARING else 0.0, True))
                 if kernel.tiles and side is p.b and mine > BLOCK_BYTES:
                     uses = ceil(other.tile / kernel.rows)  # each fetches a part of the panel behind
                     late = max(0.0, 1 - uses * MOST_LINES / kernel.columns)
