@@ -15,6 +15,7 @@ import tilewright as tw
 from tests.draws import fresh_rng
 from tests.targets.cuda.harness import needs_gpu
 from tests.targets.cuda.test_asynchronous import error, text_of
+from tests.targets.cuda.test_stored_bounds import summed
 from tilewright import uarch
 from tilewright.dialects.text import parse_module
 from tilewright.reference import run
@@ -23,7 +24,7 @@ from tilewright.targets.cuda import inspect
 from tilewright.targets.cuda.lowered import LaunchPlan, LoweredThread, plan_of
 from tilewright.targets.cuda.pipeline import run_pipeline
 from tilewright.targets.cuda.target import TARGET, build_split
-from tilewright.targets.cuda.work_split import UNSPLIT, WorkSplit, choose, clocks
+from tilewright.targets.cuda.work_split import UNSPLIT, WorkSplit, causes, choose, clocks
 
 bf16 = ml_dtypes.bfloat16
 OPTIONS = CompileOptions(target="cuda", machine="sm_90a")
@@ -200,7 +201,7 @@ def test_neighbours_fetch_once_what_both_need() -> None:
     def cost(order: int, m: int, n: int, split: WorkSplit = UNSPLIT) -> float:
         work = made[order]
         assert work is not None
-        slow = replace(work, rates={**work.rates, "cache": 100.0})
+        slow = replace(work, rates={**work.rates, "cache": 100.0, "far": 1e9})
         return clocks(slow, split, 64, 32, (m, n), 132)
 
     many = [cost(order, 512, 2048) for order in range(3)]
@@ -215,16 +216,43 @@ def test_neighbours_fetch_once_what_both_need() -> None:
     assert cost(2, 512, 2048, WorkSplit(2)) == cost(0, 512, 2048, WorkSplit(2))
 
 
+def test_what_few_read_at_once_crosses_between_the_halves_of_the_cache() -> None:
+    """Of a line with one reader a half crosses, 3/4 of a read of two that do not fetch it together, 1 of 16."""
+    work = plan(64, 4096, 4096, BM=64, BN=64).work
+    assert work is not None and work.row_bytes == work.column_bytes
+    assert work.row_axis >= 0 and work.column_axis >= 0
+    far = replace(work, rates={**work.rates, "cache": 1e12, "far": 1.0})
+
+    def per_byte(rows: int, columns: int, parts: int = 1) -> float:
+        """Crossing bytes, of those that a workgroup fetches for its rows (and as many for its columns)."""
+        found = causes(far, WorkSplit(1, parts), rows * columns, 32, (64 * rows, 64 * columns), 132)
+        workgroups = rows * columns * parts
+        return found["L2"] / (-(-32 // parts) * workgroups * far.row_bytes)
+
+    assert per_byte(1, 1) == pytest.approx(2 * 0.5)
+    # Of two rows of tiles, neighbours fetch once what columns need; clusters do not.
+    assert per_byte(2, 1) == pytest.approx(0.5 + 0.5 * 0.5)
+    assert per_byte(2, 1, 2) == pytest.approx(0.5 + 0.75 / 2)
+    assert per_byte(1, 16, 2) == pytest.approx((1 - 2**-16) / 16 + 0.5)
+    assert per_byte(2, 16, 4) > per_byte(4, 16, 2)
+
+
 def test_rows_outside_of_an_array_take_longer_than_others() -> None:
-    """Tiles of 128 rows: of 129, the last one makes zeros of 127."""
+    """Tiles of 128 rows: of 129, the last one makes zeros of 127, unless copies leave them out."""
     work = plan(256, 4096, 4096, BM=128, BN=64).work
-    assert work is not None
+    assert work is not None and work.rows_clipped and work.columns_clipped
 
-    def cost(rows: int, columns: int) -> float:
-        return clocks(work, UNSPLIT, -(-rows // 128) * columns // 64, 64, (rows, columns), 132)
+    def cost(rows: int, clipped: bool) -> float:
+        placed = -(-rows // 128) * 64, 64, (rows, 4096), 132
+        return clocks(replace(work, rows_clipped=clipped), UNSPLIT, *placed)
 
-    assert cost(129, 4096) > 1.2 * cost(256, 4096)
-    assert cost(129, 4096) > cost(192, 4096) > cost(256, 4096)
+    assert cost(129, False) > 1.2 * cost(256, False)
+    assert cost(129, False) > cost(192, False) > cost(256, False)
+    assert cost(129, True) <= cost(192, True) <= cost(256, True) == cost(256, False)
+    operands = tw.spec((256, 4096), tw.bf16), tw.spec((4096, 4096), tw.bf16)
+    results = tw.spec((256, 4096), tw.f32), tw.spec((4, 4096), tw.f32)
+    seen = lowered(text_of(summed, (*operands, *results)), UNSPLIT).work
+    assert seen is not None and not seen.rows_clipped and not seen.columns_clipped
 
 
 @tw.kernel

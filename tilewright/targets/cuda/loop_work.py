@@ -19,6 +19,7 @@ from tilewright.targets.cuda.passes.k_coarsening import can_merge
 from tilewright.targets.cuda.passes.local_stores import must_store
 from tilewright.targets.cuda.passes.multi_buffering import loads_of
 from tilewright.targets.cuda.passes.split_k import shared_loop
+from tilewright.targets.cuda.passes.stored_bounds import bounds_of
 from tilewright.targets.cuda.passes.tf32_rounding import source_load
 from tilewright.targets.cuda.passes.wgmma_legality import instruction_for, untransposed
 from tilewright.targets.cuda.work_split import LoopWork
@@ -81,6 +82,8 @@ def work_of(
         row_extent,
         column_extent,
         *_axes(analysis, along_rows, along_columns),
+        all(map(bounds_of, along_rows)),
+        all(map(bounds_of, along_columns)),
         dict(sm90.PRODUCT_RATES),
     )
 

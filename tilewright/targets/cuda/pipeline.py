@@ -369,8 +369,11 @@ def product_work(module: ModuleOp, machine: Machine, options: CompileOptions) ->
     begin(unit, options, ignore, ignore, owners="")
     run((*COMMON[len(BEGIN) :], *PLACED), unit, ignore)
     analysis = AccessAnalysis(unit.kernel)
-    formed = will_form(analysis, machine, [])
-    return work_of(unit.kernel, machine, analysis) if formed else None
+    if not will_form(analysis, machine, []):
+        return None
+    if unit.on("stored-bounds"):
+        note_stored_bounds(unit.kernel, analysis)
+    return work_of(unit.kernel, machine, analysis)
 
 
 def _asynchronous(unit: CudaUnit, stage: Observer, observe: Observer) -> LoweredThread | None:

@@ -345,6 +345,8 @@ def _tiled(work: LoopWork, rows: int, columns: int, step: int, sides: Sides) -> 
         column_extent=found.row_extent,
         row_axis=found.column_axis,
         column_axis=found.row_axis,
+        rows_clipped=found.columns_clipped,
+        columns_clipped=found.rows_clipped,
         transposed=True,
     )
 

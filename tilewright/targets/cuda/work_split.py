@@ -16,6 +16,12 @@ way, the L2 cache that serves all workgroups), then the program's own stores and
 as long as the arrays take from memory. Parts that are alike hold one another up.
 
 Two neighbouring workgroups that both need a tile fetch it from L2 once: their multiprocessors share the way to it.
+L2 is in halves, and a multiprocessor reads through its own: what a line's readers take from the other half crosses once
+for all that read it at the same time. Of clusters fewer run at once, each workgroup at another k: more of it crosses.
+
+    50 rows by 2048 columns, tiles of 32 x 64      what columns need
+        workgroups on their own                    one of two neighbours reads it for both: half of it crosses
+        clusters of two                            read twice, and 3/4 of it crosses
 """
 
 from __future__ import annotations
@@ -95,6 +101,10 @@ class LoopWork:
     row_axis: int
     """The axis of the grid along which programs take other rows alone; -1 if there is no such one."""
     column_axis: int
+    """The same of columns."""
+    rows_clipped: bool
+    """Are rows beyond those of the result left out of copies?"""
+    columns_clipped: bool
     """The same of columns."""
     rates: Mapping[str, float]
     """What the machine does (`uarch.sm90.PRODUCT_RATES`)."""
@@ -257,13 +267,18 @@ class _Iteration:
             )
         )
         loaded = a + b
-        # What a tile has outside of its array is not fetched, but the copy engine takes longer to make zeros of it.
+        # What a tile has outside of its array is not fetched; where it is not left out either, the copy engine takes
+        # longer to make zeros of it.
         rows_in, rows_empty, rows_mean = _placed(sides[0], rows, a)
         columns_in, columns_empty, columns_mean = _placed(sides[1], columns, b)
         alone = _fetched_alone(work, split, (rows, columns), sides)
-        self.fetched = (a - rows_mean) * alone[0] + (b - columns_mean) * alone[1]
-        self.made, self.flood = rows_mean + columns_mean, rates["flood"]
-        outside = rows_empty + columns_empty if at_once else self.made
+        self.fetched = (a - rows_mean) * alone[0], (b - columns_mean) * alone[1]
+        self.alone, self.parts = alone, split.parts
+        self.tiles = _count(sides[0], rows), _count(sides[1], columns)
+        self.rows_first = work.row_axis <= work.column_axis
+        zeros = not work.rows_clipped, not work.columns_clipped
+        self.made, self.flood = rows_mean * zeros[0] + columns_mean * zeros[1], rates["flood"]
+        outside = rows_empty * zeros[0] + columns_empty * zeros[1] if at_once else self.made
         self.outside = outside / rates["outside"]
         # A is written and read, B is written, and read again for every 64 rows; where threads write it again, read and
         # written once more, by each of three warpgroups where they cannot share it. Copies in short lines take longer.
@@ -281,7 +296,7 @@ class _Iteration:
         arrives = rates["latency"] + loaded / rates["copy"]
         self.waiting = (arrives + step) / max(ahead, 0.5)
         self.step = _beside(6, max(step, self.waiting), self.outside)
-        self.out = rates["cache"]
+        self.out, self.far = rates["cache"], rates["far"]
         stored = rates["engine" if _panels(work, rows, columns) else "threads"] * rows * columns
         ranks = finishing(columns, split.parts)
         self.stores = stored * rows_in * columns_in * work.sums / ranks
@@ -291,7 +306,33 @@ class _Iteration:
 
     def cache(self, active: int) -> float:
         """L2 serves so many workgroups at the same time."""
-        return _beside(2, active * self.fetched / self.out, active * self.made / self.flood)
+        a, b = self.fetched
+        rows, columns = _at_once(self.tiles, self.rows_first, active / self.parts)
+        # What rows need is read by all programs of a row, less what neighbours fetch for one another.
+        crossing = a * _crossing(columns * self.alone[0]) + b * _crossing(rows * self.alone[1])
+        fetched = (a + b) / self.out + crossing / self.far
+        return _beside(2, active * fetched, active * self.made / self.flood)
+
+
+def _count(side: int | None, own: int) -> int:
+    """Tiles along a side; where it is not known, as many as run side by side."""
+    return GROUP if side is None else -(-side // own)
+
+
+def _at_once(tiles: tuple[int, int], rows_first: bool, programs: float) -> tuple[float, float]:
+    """Of a product with so many rows and columns of tiles, those of so many programs that run at once."""
+    fast, slow = tiles if rows_first else tiles[::-1]
+    beside = min(fast, GROUP, programs)
+    deep = min(slow, programs / beside)
+    beside = min(fast, programs / deep)
+    return (beside, deep) if rows_first else (deep, beside)
+
+
+def _crossing(readers: float) -> float:
+    """What part of reads goes from one half of L2 to the other, where so many read a line at once, each by chance in
+    one of the halves: the first that is not in the line's own."""
+    readers = max(1.0, readers)
+    return (1 - 0.5**readers) / readers
 
 
 def _placed(extent: int | None, own: int, bytes: float) -> tuple[float, float, float]:

@@ -36,9 +36,12 @@ _Along = tuple[SSAValue, int]
 _DIVISIONS = ("arith.div", "arith.rem", "arith.ceildiv", "arith.floordiv")
 
 
-def note_stored_bounds(function: gpu.FuncOp) -> None:
-    """Notes rows and columns of products' operands that no store writes: they are not copied."""
-    analysis = AccessAnalysis(function)
+def note_stored_bounds(function: gpu.FuncOp, analysis: AccessAnalysis | None = None) -> None:
+    """Notes rows and columns of products' operands that no store writes: they are not copied.
+
+    `analysis`: the function's, where it is made.
+    """
+    analysis = analysis or AccessAnalysis(function)
     for op in function.walk():
         if not isinstance(op, xetile.LoadTileOp):
             continue
