@@ -62,10 +62,11 @@ the best one's speed (three-fold; without what lies outside of arrays at 0.977).
 Clocks per second, of a chip that is not hot. Clocks of a product, per clock that its instruction takes. Bytes per
 clock: through a multiprocessor's port of shared memory (copies in, operands out). Clocks from a copy's start to its
 data, and bytes per clock of one that comes. Bytes per clock that copy engines make zeros of because they lie outside of
-an array: one multiprocessor's, all. Bytes per clock: out of L2 to all multiprocessors; out of memory. Bytes
-that L2 holds from launch to launch. Clocks: of a launch, of one warpgroup's turn from a slot of its multi-buffer to the
-next, of a program besides its loop, of an element stored by the copy engine or by threads, of the meetings of a cluster
-that adds up its sums, and of an element of these."""
+an array: one multiprocessor's, all. Bytes per clock: out of L2 to all multiprocessors; from one of its halves to the
+other (fitted alone, to 3,568 launches on 115 shapes, 2026-11-28); out of memory. Bytes that L2 holds from launch to
+launch. Clocks: of a launch, of one warpgroup's turn from a slot of its multi-buffer to the next, of a program besides
+its loop, of an element stored by the copy engine or by threads, of the meetings of a cluster that adds up its sums, and
+of an element of these."""
 
 H100_PRODUCT_RATES: Final[Mapping[str, float]] = MappingProxyType(
     {
@@ -91,7 +92,8 @@ H100_PRODUCT_RATES: Final[Mapping[str, float]] = MappingProxyType(
 )
 """The same of an H100 with HBM3, fitted to 4,603 launches on 153 shapes as language models have them, NT and NN, in
 bf16, f16 and f8 (2026-11-26): on shapes that a fit did not see, the tiling chosen by it runs at 0.971 of the best one's
-speed (two-fold; without what lies outside of arrays at 0.970): `benchmarks/product_rates.py`."""
+speed (two-fold; without what lies outside of arrays at 0.970): `benchmarks/product_rates.py`. What L2 gives stands for
+what crosses between its halves too."""
 
 
 def product_rates(device: str) -> Mapping[str, float]:
