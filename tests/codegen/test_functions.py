@@ -133,6 +133,40 @@ def test_erfc_of_few_bits(bits: int, level: str, rng) -> None:
     assert np.isnan(y[::2]).all() and (y[1::2] == 0).all()
 
 
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("bits", [8, 11])
+@pytest.mark.parametrize("c", [-0.7071067811865476, 3.0, 1e9, 1e-9, 1e30])
+def test_erfc_of_multiples(c: float, bits: int, level: str, rng) -> None:
+    """A constant factor and a sign, in front or behind, keep the precision, the limits and NaN."""
+    at = rng.uniform(-5, 3.92, 1024)
+    x = (at / c).astype(np.float32)
+    x[:3] = np.nan, 3e38, -3e38
+    y = np.full_like(x, 77)
+    text = f"""
+    func.func @k(%p : !llvm.ptr, %q : !llvm.ptr, %n : index) {{
+      %c0 = arith.constant 0 : index
+      %step = arith.constant 128 : index
+      %c = arith.constant dense<{c:.9e}> : vector<32xf32>
+      scf.for %i = %c0 to %n step %step {{
+        %a = mach.ptr_add %p, %i : !llvm.ptr
+        %b = mach.ptr_add %q, %i : !llvm.ptr
+        %x = mach.load %a : !llvm.ptr -> vector<32xf32>
+        %m = arith.negf %x : vector<32xf32>
+        %t = arith.mulf %c, %m fastmath<afn> : vector<32xf32>
+        %u = arith.negf %t : vector<32xf32>
+        %y = math.erfc %u fastmath<afn> {{mach.bits = {bits} : i64}} : vector<32xf32>
+        mach.store %y, %b : vector<32xf32>, !llvm.ptr
+      }}
+      func.return
+    }}"""
+    Function(text, target=x86(level))(x, y, x.nbytes)
+    scaled = np.float64(np.float32(c)) * x
+    wanted = np.array([float(mpmath.erfc(float(v))) for v in scaled])
+    assert np.isnan(y[0]) and (y[scaled > 3.9201] == 0).all()
+    near = scaled <= 3.91
+    assert near.sum() > 900 and np.abs(y[near] / wanted[near] - 1).max() <= 2.0 ** -(bits + 2)
+
+
 @pytest.mark.parametrize("name", ["sin", "cos"])
 def test_large_angles(name, rng) -> None:
     """f32 keeps its bound up to 2^50, where neighbours are 2^26 apart."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from xdsl.ir import Operation
+from xdsl.ir import Operation, SSAValue
 
 from tilewright.codegen.elementwise import elementwise, fast_flags, float_elementwise
 from tilewright.codegen.functions.exponential import exp, exp2
@@ -17,7 +17,7 @@ from tilewright.codegen.functions.inverse import acos, asin, atan, atan2, cbrt, 
 from tilewright.codegen.functions.logarithm import log, log1p, log2, log10
 from tilewright.codegen.functions.special import ERFC, erf, erfc, powf, tanh
 from tilewright.codegen.functions.trigonometry import cos, sin
-from tilewright.codegen.lane_ops import Lanes
+from tilewright.codegen.lane_ops import FloatText, Lanes
 from tilewright.codegen.printer import Printer, integer_attribute, prints, unsupported
 from tilewright.codegen.registers import Element, llvm_vector
 
@@ -85,7 +85,29 @@ def print_erfc(p: Printer, op: Operation) -> None:
     bits = precision(p, op)
     if not is_fast(op) or bits > max(ERFC):
         raise unsupported(op, f"has no expansion that gives more than {max(ERFC)} bits")
-    float_elementwise(p, op, lambda o, s, x: erfc(plain(o), s, x[0], bits), native_half=False)
+    layout = p.layout(op.operands[0].type)
+    if layout.element.name != "f32":
+        float_elementwise(p, op, lambda o, s, x: erfc(plain(o), s, x[0], bits), native_half=False)
+        return
+    value, factor = _factored(p, op.operands[0])
+    registers = zip(layout.counts, p.get(value), strict=True)
+    p.set(op.results[0], [erfc(Lanes(p, n), "float", x, bits, factor) for n, x in registers])
+
+
+def _factored(p: Printer, value: SSAValue) -> tuple[SSAValue, float]:
+    """A value that an f32 is a multiple of, and the factor, whose powers in a table are floats."""
+    factor = 1.0
+    while isinstance(op := value.owner, Operation) and op.name in ("arith.negf", "arith.mulf"):
+        sources, by = list(op.operands), -1.0
+        if op.name == "arith.mulf":
+            sources = [v for v in sources if not isinstance(p.get(v)[0], FloatText)]
+            by = next(
+                (c.value for v in op.operands if isinstance(c := p.get(v)[0], FloatText)), 0.0
+            )
+        if len(sources) != 1 or not 2.0**-32 < abs(factor * by) < 2.0**32:
+            break
+        value, factor = sources[0], factor * by
+    return value, factor
 
 
 @prints("math.rsqrt")

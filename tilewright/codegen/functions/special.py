@@ -2,13 +2,17 @@
 
 tanh and erf take a polynomial in x^2 near 0, where relative precision counts, and 1 - (something
 small that exp gives) elsewhere; both are computed, one is selected. A fast erf of f32 has half the arithmetic.
-1 - erf x to few bits is the eighth power of a polynomial, which is smooth where it itself falls steeply.
+1 - erf x to few bits is the eighth power of a polynomial, which is smooth where it itself falls steeply, or, where
+`tables` can be read, the fourth power of a parabola.
 """
 
 from __future__ import annotations
 
+import math
+
 from tilewright.codegen.functions.exponential import exp, exp2
 from tilewright.codegen.functions.logarithm import log2
+from tilewright.codegen.functions.tables import look_up, reads_tables, table
 from tilewright.codegen.lane_ops import Lanes
 
 # tanh x = x + x^3 p(x^2) for |x| <= 0.625
@@ -162,6 +166,8 @@ ERFC = {
 }
 ERFC_END = 3.92
 """From there on erfc is under 2^-25, and 1 - erf in f32 is 0."""
+ERFC_TABLE = {8: (20, 2), 11: (18, 3)}
+"""By bits: the number of the table's zeros, and the degree of its polynomials; relative errors 2^-10.2 and 2^-14."""
 
 
 def reciprocal(o: Lanes, s: str, x: str, fast: bool, bits: int = 24) -> str:
@@ -223,10 +229,15 @@ def erf(o: Lanes, s: str, x: str, fast: bool) -> str:
     return o.select(near, t, small, large)
 
 
-def erfc(o: Lanes, s: str, x: str, bits: int) -> str:
-    """1 - erf of f32, to `bits` (at most 11) and two more from -infinity to ERFC_END; 0 above."""
+def erfc(o: Lanes, s: str, x: str, bits: int, factor: float = 1.0) -> str:
+    """1 - erf(factor x) of f32, to `bits` (at most 11) and two more up to ERFC_END; 0 above."""
+    held = min(b for b in ERFC if b >= bits)
+    if reads_tables(o):
+        return look_up(o, x, table(math.erfc, 2.0, ERFC_END + 5e-5, *ERFC_TABLE[held]), factor)
     t = o.type(s)
-    low, coefficients = ERFC[min(b for b in ERFC if b >= bits)]
+    if factor != 1:
+        x = o.op("fmul", t, x, o.const(s, factor))
+    low, coefficients = ERFC[held]
     bottom, end = o.const(s, low), o.const(s, ERFC_END)
     p = o.horner(s, o.select(o.fcmp("ogt", t, bottom, x), t, bottom, x), coefficients)
     for _ in range(3):
