@@ -34,8 +34,9 @@ if TYPE_CHECKING:
 
 STREAM_BYTES = 16 << 20
 """Results of this size and more do not stay in a core's share of the caches, nor smaller ones beside operands."""
-MIN_BYTES = 2 << 10, 8 << 10
-"""Of a row of a fused group of one level that starts anywhere in a line, and of a row of several levels."""
+MIN_BYTES = 1 << 10, 8 << 10
+"""Of a row of a fused group of one level that starts anywhere in a line, as much of it as is in the matrix, and of a row
+of several levels."""
 
 
 def streamed_tile(s: FusedEmitter, roots: list[Root], width: int, lanes: int) -> Tile | None:
@@ -81,14 +82,14 @@ def emit_streamed(
     size = itemsize(tile.element)
     past, phase = streams(s, tile, row), phase_of(s, tile, row)
     head: Idx = 0
-    if width * size < MIN_BYTES[0]:
-        past = b.both(past, b.cmp("eq", phase, 0))
-        assert past is not None
-    else:
+    end = s.main_end([root], row, width)
+    long = b.cmp("sge", b.times(end, size), MIN_BYTES[0])
+    past = b.both(past, b.either(long, b.cmp("eq", phase, 0)))
+    assert past is not None
+    if width * size >= MIN_BYTES[0]:
         head = b.select(past, b.rem(b.div(b.minus(LINE, phase), size), lanes), 0)
         with b.when(b.cmp("ne", head, 0)), e.scope():
             s.finish(root, Position(row, 0, 1, lanes), b.mask_first(head, lanes))
-    end = s.main_end([root], row, width)
     sweep = s.sweep_of([root], row, lanes, [each for each in ahead if not each[2]], tile)
     sweep.reads = [t for t in s.tiles_read([root]) if t.strides[1] == 1]
     main = b.plus(head, b.times(b.div(b.max(b.minus(end, head), 0), sweep.step), sweep.step))
