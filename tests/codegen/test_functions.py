@@ -23,7 +23,7 @@ TABLE = [
     ("cos", np.cos, -100.0, 100.0, 1.6, 1.6),
     ("tanh", np.tanh, -12.0, 12.0, 1.5, 2.5),
     ("rsqrt", lambda x: 1 / np.sqrt(x), 1e-30, 1e30, 1.5, 1.5),
-    ("tan", np.tan, -100.0, 100.0, 3, 3),
+    ("tan", np.tan, -100.0, 100.0, 3.2, 3.2),
     ("atan", np.arctan, -1e30, 1e30, 1.5, 1.5),
     ("asin", np.arcsin, -1.0, 1.0, 2.5, 2.5),
     ("acos", np.arccos, -1.0, 1.0, 1.5, 1.5),

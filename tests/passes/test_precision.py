@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from tests.targets.cpu.test_structure import levels_here
 from tilewright import ops
 
 BF16, F16, F32 = tw.bf16.numpy, np.dtype(np.float16), np.dtype(np.float32)
@@ -118,6 +119,31 @@ def test_small_sums_with_functions_are_as_good_as_rounded_ones(dtype: Any, name:
     error = np.abs(y.astype(np.float64) - expected)[normal] / np.abs(expected[normal])
     half = 2.0**-8 if dtype == BF16 else 2.0**-11
     assert normal.sum() > 1000 and error.max() <= 1.52 * half
+
+
+@tw.kernel
+def one_complement(X, Y):  # pyright: ignore
+    at = [tw.program_id(0) * 4, 0]
+    x = tw.load_tile(tw.init_tile(X, at, (4, 64))).to(tw.f32)
+    y = 0.5 * x * (1.0 + tw.erf(x * 0.7071067811865476))
+    tw.store_tile(y.to(Y.dtype), tw.init_tile(Y, at, (4, 64)))
+
+
+@pytest.mark.parametrize("scale", [0.1, 1, 8])
+@pytest.mark.parametrize("machine", levels_here())
+@pytest.mark.parametrize("dtype", [BF16, F16])
+def test_a_gelu_of_few_bits_is_as_good_as_a_rounded_one(
+    dtype: Any, machine: str, scale: float
+) -> None:
+    """In its sum of squares, of small arguments and of those where 1 + erf is 2."""
+    x = (scale * np.random.default_rng().standard_normal((256, 64))).astype(dtype)
+    y = np.full_like(x, np.nan)
+    one_complement.options(target="cpu", machine=machine)[64](x, y)
+    wide = x.astype(np.float64)
+    expected = 0.5 * wide * np.vectorize(math.erfc)(-wide / math.sqrt(2))
+    rounded = expected.astype(dtype).astype(np.float64) - expected
+    error = y.astype(np.float64) - expected
+    assert np.linalg.norm(error) <= 1.05 * np.linalg.norm(rounded)
 
 
 @tw.kernel
