@@ -185,8 +185,9 @@ def wide_rows(X, Y, LEVELS: tw.constexpr, BN: tw.constexpr, BM: tw.constexpr = 8
 def test_results_that_stream_past_the_cache(
     rng: np.random.Generator, start: int, levels: int, width: int
 ) -> None:
-    """Large enough for streaming stores; rows that start and end at every phase of a cache line (short ones,
-    also of a wide tile at the edge, stream where they start with one), blocks of rows and columns that are cut off, levels of successive rows that overlap."""
+    """Large enough for streaming stores; rows that start and end at every phase of a cache line (short ones, also of
+    a wide tile at the edge, stream where they start with one), blocks of rows and columns that are cut off, levels of
+    successive rows that overlap."""
     rows, cols, pitch = 1301, 3635, 3700
     x = rng.standard_normal((rows, pitch)).astype(np.float32)[:, :cols]
     memory = np.full((rows + 1) * pitch, np.nan, np.float32)

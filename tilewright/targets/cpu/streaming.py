@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 STREAM_BYTES = 16 << 20
 """Results of this size and more do not stay in a core's share of the caches, nor smaller ones beside operands."""
 MIN_BYTES = 1 << 10, 8 << 10
-"""Of a row of a fused group of one level that starts anywhere in a line, as much of it as is in the matrix, and of a row
-of several levels."""
+"""Of a row of a fused group of one level that starts anywhere in a line, what is in the matrix; of a row of several
+levels."""
 
 
 def streamed_tile(s: FusedEmitter, roots: list[Root], width: int, lanes: int) -> Tile | None:
