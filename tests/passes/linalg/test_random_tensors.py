@@ -14,24 +14,14 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, given, note, settings
+from hypothesis import given, note
 from hypothesis import strategies as st
 
-from tests.passes.linalg.programs import Array, printed, program
+from tests.draws import examples
+from tests.passes.linalg.programs import Array, printed, program, run_on
 from tests.peer.mlir_opt import TO_LLVM, mlir_opt, mlir_runner, needs_mlir_runner
-from tilewright import reference
-from tilewright.dialects.text import parse_module
-from tilewright.runtime.program import run_program
 
 EXAMPLES = int(os.environ.get("TILEWRIGHT_FUZZ_EXAMPLES", "40"))
-
-drawn = settings(
-    max_examples=max(1, EXAMPLES // 4),
-    deadline=None,
-    print_blob=True,
-    suppress_health_check=list(HealthCheck),
-    phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
-)
 
 BUFFERIZE = (
     "func.func(convert-elementwise-to-linalg),"
@@ -199,29 +189,21 @@ def text_of(random: Random) -> str:
 programs = st.randoms(use_true_random=False).map(text_of)
 
 
-def by_reference(text: str, capfd: pytest.CaptureFixture[str]) -> list[Array]:
-    capfd.readouterr()
-    reference.run(parse_module(text), kernel="main")
-    return printed(capfd.readouterr().out)
-
-
 def check(found: list[Array], wanted: list[Array]) -> None:
     assert len(found) == len(wanted) == 4
     for one, other in zip(found, wanted, strict=True):
         np.testing.assert_array_equal(one, other)
 
 
-@drawn
+@examples(EXAMPLES // 4)
 @given(text=programs)
 def test_tile_programs(text: str, capfd: pytest.CaptureFixture[str]):
     note(text)
-    wanted = by_reference(text, capfd)
-    run_program(parse_module(text), target="cpu")
-    check(printed(capfd.readouterr().out), wanted)
+    check(run_on(text, "cpu", capfd)[0], run_on(text, None, capfd)[0])
 
 
 @needs_mlir_runner
-@drawn
+@examples(EXAMPLES // 4)
 @given(text=programs)
 def test_peer(text: str, capfd: pytest.CaptureFixture[str]):
     note(text)
@@ -229,4 +211,4 @@ def test_peer(text: str, capfd: pytest.CaptureFixture[str]):
     hidden = text.replace("%c0 = arith.constant 0 : index", "%c0 = arith.subi %c1, %c1 : index")
     assert hidden != text
     wanted = printed(mlir_runner(mlir_opt(hidden, pipeline=f"{BUFFERIZE},{TO_LLVM}")))
-    check(by_reference(text, capfd), wanted)
+    check(run_on(text, None, capfd)[0], wanted)
