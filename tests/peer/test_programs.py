@@ -138,5 +138,5 @@ def test_results_agree(level: str):
     each()
     print(f"{level}: {len(finished)} programs, of which MLIR's passes finish {sum(finished)}")
     assert len(finished) >= peer.max_examples
-    # Else hardly anything is compared any more: to lanes MLIR's passes finished 15 of 75 once.
-    assert len(finished) < 20 or sum(finished) > len(finished) // 10
+    # Else hardly anything is compared any more.
+    assert len(finished) < 20 or sum(finished) > len(finished) // 5
