@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -11,6 +12,8 @@ from xdsl.ir import Operation
 
 from tests.passes.linalg.programs import Array, drawn, error, program, run_on
 from tilewright.dialects.text import parse_module
+from tilewright.passes.linalg.to_xetile import linalg_to_xetile
+from tilewright.passes.planner import Request
 from tilewright.targets.entry import host_to_tiles
 
 N, TILE = 128, 8
@@ -152,3 +155,16 @@ def test_values(name: str, target: str | None, capfd: pytest.CaptureFixture[str]
     (found,), said = run_on(_text(name, *arrays), target, capfd)
     assert error(found, CASES[name][1](*arrays)) < 1e-5
     assert not any("reference executor" in line for line in said)
+
+
+def test_a_planner_is_asked_once_for_a_kernel():
+    """That of a loop which is no launch is made again, of a loop in it."""
+    asked: list[str] = []
+
+    def choose(request: Request) -> dict[str, int]:
+        asked.append(re.sub(r"@\w+", "", str(request.build(dict.fromkeys(request.names, 32)))))
+        return dict.fromkeys(request.names, 32)
+
+    arrays = [drawn("float32", N, N) for _ in "xyw"]
+    linalg_to_xetile(parse_module(_text("tensors, k outermost", *arrays)), choose)
+    assert len(asked) == len(set(asked)) > 0

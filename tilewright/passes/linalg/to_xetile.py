@@ -62,6 +62,8 @@ from tilewright.passes.planner import choose as generic_choice
 Choose = Callable[[Request], Mapping[str, int]]
 STEP = 32
 """Elements of k of a product's step, where the planner has none to choose."""
+TRIAL = "trial"
+"""What a kernel is called whose sizes of tiles are not chosen yet."""
 OPEN = 2048
 """What a planner assumes of an extent that no type gives: machines are chosen for work that fills them."""
 
@@ -71,16 +73,17 @@ def linalg_to_xetile(module: ModuleOp, choose: Choose = generic_choice) -> None:
     bufferize(module)
     _same_in_every_round(module)
     known_arguments(module)
-    launch_nests(module, lambda function: _lower(function, choose, partial(_done_here, function)))
+    sizes = _Sizes(choose)
+    launch_nests(module, lambda function: _lower(function, sizes, partial(_done_here, function)))
     for function in [f for f in module.walk() if isinstance(f, func.FuncOp | gpu.FuncOp)]:
         put = _done_here if isinstance(function, gpu.FuncOp) else partial(_launch, module)
-        _lower(function, choose, partial(put, function))
+        _lower(function, sizes, partial(put, function))
     _forget(module)
 
 
 def _lower(
     function: func.FuncOp | gpu.FuncOp,
-    choose: Choose,
+    sizes: _Sizes,
     put: Callable[[StructuredKernel, Node], None],
 ) -> None:
     """Every structured op of a function by what `put` makes of its kernel."""
@@ -94,7 +97,7 @@ def _lower(
                 name = f"{function.sym_name.data}_linalg_{next(numbers)}"
                 _check_in_place(node)
                 found = plan(node)
-                put(_built(name, found, _sizes(name, found, choose)), node)
+                put(_built(name, found, sizes.of(found)), node)
         for node in reversed(nodes):
             Rewriter.erase_op(node.op)
 
@@ -257,20 +260,35 @@ class _Asked:
         """What is chosen is built anew: these are functions of the program, not kernels that are compiled alone."""
 
 
-def _sizes(name: str, found: LoopPlan, choose: Choose) -> Mapping[str, int]:
-    if (sizes := row_sizes(found)) is not None:
-        return sizes
-    trial = _built(name, found, dict.fromkeys(found.names, 64))
-    # What has no rows has one.
-    fixed = {n: 1 for n, loop in (("BM", found.rows), ("BN", found.columns)) if loop is None}
+@dataclass
+class _Sizes:
+    """Sizes of tiles. The planner is asked once for kernels that are the same: layers of a network, or the ops of a
+    nest that is no launch, which are lowered once more apart."""
 
-    def build(values: Mapping[str, Any]) -> ModuleOp:
-        module = _module(_built(name, found, {**fixed, **values}).function)
-        assume_alignment(module, pitch=BASE)  # fresh arrays: a launch says what it has
-        return module
+    choose: Choose
+    known: dict[str, Mapping[str, int]] = field(default_factory=dict[str, Any])
 
-    names = tuple(n for n in found.names if n not in fixed)
-    return {**fixed, **choose(_Asked(names, tuple(map(_argument, trial.given)), build))}
+    def of(self, found: LoopPlan) -> Mapping[str, int]:
+        if (sizes := row_sizes(found)) is not None:
+            return sizes
+        trial = _built(TRIAL, found, dict.fromkeys(found.names, 64))
+        # What has no rows has one.
+        fixed = {n: 1 for n, loop in (("BM", found.rows), ("BN", found.columns)) if loop is None}
+
+        def build(values: Mapping[str, Any]) -> ModuleOp:
+            module = _module(_built(TRIAL, found, {**fixed, **values}).function)
+            assume_alignment(module, pitch=BASE)  # fresh arrays: a launch says what it has
+            return module
+
+        asked = _Asked(
+            tuple(n for n in found.names if n not in fixed),
+            tuple(map(_argument, trial.given)),
+            build,
+        )
+        key = f"{asked.names} {asked.arguments} {trial.function}"
+        if key not in self.known:
+            self.known[key] = {**fixed, **self.choose(asked)}
+        return self.known[key]
 
 
 def _argument(given: StridedView | Size | SSAValue) -> Any:
