@@ -164,7 +164,7 @@ class Drawing:
     def store(self, value: Value) -> None:
         if value.layout.without is not None:
             value = self.spread(value)
-        if self.draw(st.integers(0, 3)) == 0 and not self.refused():
+        if self.draw(st.integers(0, 15 if self.level == TO_LANES else 3)) == 0:
             self.scatter(value)
             return
         descriptor, type = self.tile(value.shape, value.dtype, value.layout, output=True)
@@ -385,9 +385,8 @@ class Drawing:
         names = ("layout_a", "layout_b", "layout_cd")
         stated = attributes(*(o.says(name) for o, name in zip(owners, names, strict=True)))
         types = f"{a.type}, {b.type}, {c.type} -> TYPE"
-        self.add(
-            f"xegpu.dpas {a.name}, {b.name}, {c.name} {stated} : {types}", (m, n), sums, owners[2]
-        )
+        text = f"xegpu.dpas {a.name}, {b.name}, {c.name} {stated} : {types}"
+        self.add(text, (m, n), sums, owners[2])
 
     # Control flow.
     def number(self, options: Sequence[int]) -> str:
@@ -400,14 +399,8 @@ class Drawing:
         self.line(f"{name} = arith.constant {self.pick(options)} : index")
         return name
 
-    def refused(self) -> bool:
-        """Whether what MLIR 22 hardly ever makes lanes of in several instructions is left out: three times of four."""
-        return self.level == TO_LANES and self.draw(st.integers(0, 3)) > 0
-
     def step(self) -> None:
-        step = self.pick(STEPS)
-        if step not in REFUSED or not self.refused():
-            step(self)
+        self.pick(LANE_STEPS if self.level == TO_LANES else STEPS)(self)
 
     def inside(self, *steps: Callable[[Drawing], None]) -> list[Value]:
         """Steps within a region, and the values there were before: those of the region end with it."""
@@ -444,12 +437,8 @@ class Drawing:
         self.line(f"%col{number} = arith.muli %i{number}, {four} : index")
         at = ", ".join([*("0" for _ in a.shape[1:]), column])
         stated = attributes(a.layout.says("layout"), own=True)
-        x = self.add(
-            f"xegpu.load_nd {descriptor}[{at}] {stated} : {type} -> TYPE",
-            a.shape,
-            a.dtype,
-            a.layout,
-        )
+        text = f"xegpu.load_nd {descriptor}[{at}] {stated} : {type} -> TYPE"
+        x = self.add(text, a.shape, a.dtype, a.layout)
         self.values.append(replace(a, name=f"%acc{number}"))
         if self.draw(st.booleans()):
             self.step()
@@ -491,8 +480,9 @@ STEPS: tuple[Callable[[Drawing], None], ...] = (
     Drawing.loop,
     Drawing.branch,
 )
-REFUSED = (Drawing.row, Drawing.gather, Drawing.transpose, Drawing.reduce)
-"""Those of which MLIR's passes finish hardly any program down to lanes."""
+SELDOM = (Drawing.row, Drawing.gather, Drawing.transpose, Drawing.reduce)
+LANE_STEPS = [step for step in STEPS for _ in range(1 if step in SELDOM else 4)]
+"""To lanes: MLIR's passes finish hardly any program with one of SELDOM there, or with a scatter."""
 
 
 @st.composite
