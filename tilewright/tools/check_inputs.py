@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import Any, cast
 
 import numpy as np
@@ -20,6 +19,7 @@ from tilewright import dtypes
 from tilewright.arguments import ArraySpec
 from tilewright.diagnostics import unsupported
 from tilewright.dialects.upstream.strided import strided_form
+from tilewright.layout.digits import row_strides
 from tilewright.passes.access import Access, AccessAnalysis
 from tilewright.passes.memory_objects import stored_arguments
 from tilewright.runtime.arrays import describe, unwritable
@@ -101,8 +101,7 @@ def _strides(type: MemRefType[Attribute], shape: Sequence[int]) -> tuple[int, ..
     given, _ = strided_form(type)
     if all(s >= 0 for s in given):
         stated = given
-        rows = tuple(prod(shape[dim + 1 :]) for dim in range(len(shape)))
-        return None if stated == rows else stated
+        return None if stated == row_strides(shape) else stated
     if len(shape) < 2 or given[-1] == 1 or 1 not in given:
         return None
     order = sorted(range(len(shape)), key=lambda dim: given[dim] != 1)

@@ -32,6 +32,7 @@ from tilewright.dialects.xegpu.attrs import (
     ScatterTensorDescAttr,
 )
 from tilewright.dialects.xegpu.layouts import LayoutAttr, Ownership, SgMapAttr, SliceAttr
+from tilewright.layout.digits import row_strides
 
 # The RFC's names of element types, beside MLIR's.
 RFC_ELEMENTS: dict[str, Attribute] = {
@@ -288,8 +289,7 @@ class MemDescType(Shaped):
         layout = self.mem_layout
         if isinstance(layout, MemLayoutAttr) and isinstance(layout.stride, ArrayAttr):
             return ints(layout.stride)
-        shape = self.get_shape()
-        return tuple(prod(shape[d + 1 :]) for d in range(len(shape)))
+        return row_strides(self.get_shape())
 
     def verify(self) -> None:
         shape = self.get_shape()

@@ -26,7 +26,6 @@ Requires: XeTile (workgroup or subgroup level). Guarantees: today's XeGPU text, 
 
 from __future__ import annotations
 
-from math import prod
 from typing import Any
 
 from xdsl.dialects import arith, vector
@@ -56,6 +55,7 @@ from tilewright.dialects.xegpu import (
 )
 from tilewright.dialects.xetile import TileType
 from tilewright.dialects.xetile.assembly import Index
+from tilewright.layout.digits import row_strides
 from tilewright.passes.emit import Before, with_shape
 from tilewright.passes.pipeline import Pass, Unit
 from tilewright.passes.positions import Placed, PositionRewriter
@@ -210,9 +210,8 @@ def _slm_root(op: xetile.InitTileOp) -> SSAValue:
         )
     if len(shape) == 1:
         shape, strides = (1, *shape), (shape[0] * int(strides[0] or 1), *strides)
-    plain = tuple(prod(shape[d + 1 :]) for d in range(len(shape)))
     given = tuple(int(s) for s in strides if s is not None)
-    layout = None if given == plain else MemLayoutAttr(stride=given)
+    layout = None if given == row_strides(shape) else MemLayoutAttr(stride=given)
     return Before(op).add(
         xegpu.CreateMemDescOp(op.source, MemDescType(shape, source.element_type, layout))
     )

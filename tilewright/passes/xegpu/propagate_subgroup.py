@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from math import prod
 
 from xdsl.dialects import gpu, vector
 from xdsl.dialects.builtin import IntegerAttr, VectorType, i64
@@ -32,6 +31,7 @@ from tilewright.dialects.movement import is_vector
 from tilewright.dialects.upstream.vector import MultiReductionOp, ShapeCastOp, StepOp
 from tilewright.dialects.xegpu.types import TensorDescType
 from tilewright.layout import Distribution, LayoutError
+from tilewright.layout.digits import row_strides
 from tilewright.passes.carried import behind
 from tilewright.passes.emit import Before
 from tilewright.passes.kernel import SUBGROUPS, add_remarks
@@ -153,8 +153,7 @@ def _steps_of_shapes(kernel: Operation) -> None:
         if sum(n > 1 for n in shape) < 2:
             continue
         at = Before(op)
-        strides = [prod(shape[dim + 1 :]) for dim in range(len(shape))]
-        at.replace(at.linear([0] * len(shape), strides, shape))
+        at.replace(at.linear([0] * len(shape), row_strides(shape), shape))
 
 
 def _duplicate_free(kernel: Operation) -> None:

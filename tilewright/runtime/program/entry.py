@@ -14,7 +14,6 @@ it alone has only a function that takes the arrays: it gets arrays of random num
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import prod
 from typing import Any
 
 from xdsl.dialects import arith, func, memref, vector
@@ -44,6 +43,7 @@ from xdsl.utils.exceptions import VerifyException
 from tilewright.arguments import ArraySpec
 from tilewright.diagnostics import LaunchError, UnsupportedError, error_at, unsupported
 from tilewright.dtypes import from_mlir
+from tilewright.layout.digits import row_strides
 from tilewright.reference.mlir_runner import OWN, suffix_of
 
 ENTRY = "tw_entry"
@@ -175,7 +175,7 @@ class _Calls:
         if layout is None or not _fits(given, type_) or DYNAMIC_INDEX in shape:
             return None
         strides, offset = layout
-        whole = strides == [prod(shape[d + 1 :]) for d in range(len(shape))] and not offset
+        whole = strides == [*row_strides(shape)] and not offset
         reach = 1 + offset + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
         alloc = memref.AllocOp.get(type_.element_type, shape=shape if whole else [reach])
         value = self.add(alloc).memref
@@ -231,7 +231,7 @@ def _fits(given: Any, type_: MemRefType) -> bool:
 
 def _layout(type_: MemRefType, shape: Sequence[int]) -> tuple[list[int], int] | None:
     """Strides and offset of an array of that shape; what the type leaves open is as in a dense array."""
-    dense = [prod(shape[d + 1 :]) for d in range(len(shape))]
+    dense = [*row_strides(shape)]
     if isinstance(type_.layout, NoneAttr):
         return dense, 0
     if not isinstance(type_.layout, StridedLayoutAttr):

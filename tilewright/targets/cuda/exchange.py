@@ -20,6 +20,7 @@ from tilewright import layout as ly
 from tilewright.codegen.builder import Idx
 from tilewright.codegen.tiles import itemsize
 from tilewright.layout import Layout, LayoutError, Move
+from tilewright.layout.digits import row_strides
 from tilewright.layout.memory import row_major, run_of, staging, strided
 from tilewright.targets.cuda.distribute import Distributor, Fragment
 from tilewright.targets.cuda.sync import MemoryRange
@@ -106,10 +107,9 @@ def staging_memory(source: Layout, target: Layout, size: int) -> Layout:
     """Shared memory through which a tile goes from one layout to another."""
     best = staging(source, target, size)
     shape = source.shape
-    padded = [int(np.prod(shape[i + 1 :])) for i in range(len(shape))]
     pad = max(1, VECTOR_BYTES // size)
     steps = [s if i == len(shape) - 1 else s // max(1, shape[-1]) * (shape[-1] + pad)
-             for i, s in enumerate(padded)]  # fmt: skip
+             for i, s in enumerate(row_strides(shape))]  # fmt: skip
     for memory in (best, strided(shape, steps), row_major(shape)):
         try:
             addresses(source, memory, size)

@@ -17,6 +17,7 @@ from tilewright.codegen.builder import Idx, index
 from tilewright.dialects.elementwise import retyped
 from tilewright.dialects.movement import is_vector
 from tilewright.layout import Layout
+from tilewright.layout.digits import row_strides
 from tilewright.targets.cuda.distribute import Distributor, producer, rule
 
 MOST_CONSTANTS = 256
@@ -61,7 +62,7 @@ def table(
 
 def linear_index(d: Distributor, layout: Layout) -> tuple[Idx, np.ndarray]:
     """The row-major number of each element: that of the thread's first register, and what each register adds."""
-    weights = [int(np.prod(layout.shape[i + 1 :])) for i in range(layout.rank)]
+    weights = row_strides(layout.shape)
     b = d.b
     thread: int | SSAValue = 0
     constants = np.zeros(layout.registers, np.int64)

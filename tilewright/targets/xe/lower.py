@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from math import prod
 
 from xdsl.dialects import func, gpu, memref, vector
 from xdsl.dialects.builtin import (
@@ -37,6 +36,7 @@ from tilewright.dialects import xegpu
 from tilewright.dialects.mach import KERNEL
 from tilewright.dialects.upstream import vector as more
 from tilewright.dialects.upstream.gpu.lanes import LANES
+from tilewright.layout.digits import row_strides
 from tilewright.passes.cleanup import eliminate_dead
 from tilewright.passes.kernel import LEVEL, REMARKS, integer, subgroups_of
 from tilewright.passes.own_memory import shared_bytes
@@ -279,11 +279,11 @@ def _contiguous_start(op: Operation, shape: tuple[int, ...]) -> int | None:
                 if whole and size != have:
                     return None
                 whole = whole or size != 1
-            return sum(o * prod(shape[i + 1 :]) for i, o in enumerate(offsets))
+            return sum(o * s for o, s in zip(offsets, row_strides(shape), strict=False))
         case vector.ExtractOp():
             positions = op.static_position.get_values()
             if any(int(p) < 0 for p in positions):
                 return None
-            return sum(int(p) * prod(shape[i + 1 :]) for i, p in enumerate(positions))
+            return sum(int(p) * s for p, s in zip(positions, row_strides(shape), strict=False))
         case _:
             return None
