@@ -40,10 +40,9 @@ from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from xdsl.ir.affine import AffineMap
 from xdsl.utils.exceptions import VerifyException
 
-from tilewright.arguments import ArraySpec
+from tilewright.arguments import ArraySpec, contiguous_strides
 from tilewright.diagnostics import LaunchError, UnsupportedError, error_at, unsupported
 from tilewright.dtypes import from_mlir
-from tilewright.layout.digits import row_strides
 from tilewright.reference.mlir_runner import OWN, suffix_of
 
 ENTRY = "tw_entry"
@@ -175,7 +174,7 @@ class _Calls:
         if layout is None or not _fits(given, type_) or DYNAMIC_INDEX in shape:
             return None
         strides, offset = layout
-        whole = strides == [*row_strides(shape)] and not offset
+        whole = strides == [*contiguous_strides(shape)] and not offset
         reach = 1 + offset + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
         alloc = memref.AllocOp.get(type_.element_type, shape=shape if whole else [reach])
         value = self.add(alloc).memref
@@ -231,7 +230,7 @@ def _fits(given: Any, type_: MemRefType) -> bool:
 
 def _layout(type_: MemRefType, shape: Sequence[int]) -> tuple[list[int], int] | None:
     """Strides and offset of an array of that shape; what the type leaves open is as in a dense array."""
-    dense = [*row_strides(shape)]
+    dense = [*contiguous_strides(shape)]
     if isinstance(type_.layout, NoneAttr):
         return dense, 0
     if not isinstance(type_.layout, StridedLayoutAttr):
