@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import ClassVar, TypeVar
 
 from xdsl.dialects.builtin import (
@@ -27,7 +28,7 @@ from xdsl.printer import Printer
 from xdsl.utils.str_enum import StrEnum
 
 from tilewright.dialects.attribute_fields import ints, parse_int_array
-from tilewright.dialects.fields import Op
+from tilewright.dialects.fields import Op, OpT
 from tilewright.dialects.xegpu.attrs import (
     CacheHint,
     CacheHintAttr,
@@ -55,6 +56,7 @@ from tilewright.dialects.xetile.assembly import (
     parse_index,
     parse_index_list,
     parse_optional_arrow,
+    parse_optional_index_list,
     parse_rest_of_list,
     print_index_list,
     print_types,
@@ -70,6 +72,7 @@ __all__ = [
     "parse_index_list",
     "parse_operands",
     "parse_optional_arrow",
+    "parse_optional_index_list",
     "parse_rest_of_list",
     "parse_type",
     "parse_types",
@@ -213,63 +216,30 @@ def print_attr_dict(printer: Printer, attributes: Mapping[str, Attribute]) -> No
         printer.print_attr_dict(dict(sorted(attributes.items())))
 
 
-def print_properties(
-    printer: Printer,
-    op: IRDLOperation,
-    hidden: Iterable[str] = (),
-    in_attr_dict: bool = False,
-) -> None:
-    """Properties in `<{..}>`, then discardable attributes in `{..}`; or all of them in `{..}`."""
+def _shown(op: IRDLOperation, hidden: Iterable[str]) -> dict[str, Attribute]:
     drop = {*hidden, "operandSegmentSizes"}
-    shown = {k: v for k, v in op.properties.items() if k not in drop}
-    if in_attr_dict:
-        print_attr_dict(printer, {**shown, **op.attributes})
-        return
-    if shown:
+    return {k: v for k, v in op.properties.items() if k not in drop}
+
+
+def print_merged(printer: Printer, op: IRDLOperation, hidden: Iterable[str] = ()) -> None:
+    """Properties and discardable attributes in one `{..}`."""
+    print_attr_dict(printer, {**_shown(op, hidden), **op.attributes})
+
+
+def print_properties(printer: Printer, op: IRDLOperation, hidden: Iterable[str] = ()) -> None:
+    """Properties in `<{..}>`, then discardable attributes in `{..}`."""
+    if shown := _shown(op, hidden):
         printer.print_string(" ")
         with printer.in_angle_brackets():
             printer.print_attr_dict(dict(sorted(shown.items())))
     print_attr_dict(printer, op.attributes)
 
 
-def print_op(
-    printer: Printer,
-    op: IRDLOperation,
-    operands: Iterable[SSAValue],
-    types: Iterable[Attribute] | None = None,
-    hidden: Iterable[str] = (),
-    *,
-    in_attr_dict: bool = False,
-) -> None:
-    """` operands properties : types -> results`; the types are those of the operands if none are given."""
-    operands = list(operands)
-    printer.print_string(" ")
-    printer.print_list(operands, printer.print_operand)
-    shown = [v.type for v in operands] if types is None else types
-    print_types_of(printer, op, shown, hidden, in_attr_dict=in_attr_dict)
-
-
-def print_types_of(
-    printer: Printer,
-    op: IRDLOperation,
-    types: Iterable[Attribute],
-    hidden: Iterable[str] = (),
-    *,
-    in_attr_dict: bool = False,
-) -> None:
-    """What stands behind the operands: ` properties : types -> results`."""
-    print_properties(printer, op, hidden, in_attr_dict)
-    printer.print_string(" : ")
-    print_types(printer, types)
-    if op.results:
-        printer.print_string(" -> ")
-        print_types(printer, op.result_types)
+print_op = partial(xetile.print_op, attributes=print_properties)
+print_rest = partial(xetile.print_rest, attributes=print_properties)
 
 
 # --- Operands ----------------------------------------------------------------------------------
-
-
-OpT = TypeVar("OpT", bound=IRDLOperation)
 
 
 @dataclass
@@ -343,10 +313,10 @@ class PlainOp(Op):
         values = text.resolve(parser)
         if len(values) != len(cls.get_irdl_definition().operands) or text.indices is not None:
             parser.raise_error(f"expected {cls.EXPECTS}")
-        return cls.build(operands=values, attributes=text.attrs.named, result_types=[result])
+        return text.attrs.build(cls, values, [result])
 
     def print(self, printer: Printer) -> None:
-        print_op(printer, self, self.operands)
+        print_op(printer, self)
 
 
 def build_access(
@@ -371,17 +341,12 @@ def build_access(
         parser.raise_error(f"{len(text.attrs.bare)} attributes without a name, expected one layout")
     for layout in text.attrs.bare:
         text.attrs.named.setdefault("layout", layout)
-    properties, attributes = text.attrs.split(cls)
-    offsets: list[SSAValue] = []
+    static, offsets = dict[str, Attribute](), list[SSAValue]()
     if text.indices is not None:
-        properties["const_offsets"] = text.indices.attribute()
+        static["const_offsets"] = text.indices.attribute()
         offsets = text.indices.resolve(parser)
-    return cls.build(
-        operands=[*([v] for n, v in enumerate(values) if n != at), [values[at]], offsets],
-        properties=properties,
-        attributes=attributes,
-        result_types=results,
-    )
+    others = [v for n, v in enumerate(values) if n != at]
+    return text.attrs.build(cls, [*others, values[at], offsets], results, static)
 
 
 def one_result(parser: Parser, text: OpText) -> Attribute:

@@ -56,16 +56,15 @@ class AtomicRMWOp(ScatterAccess):
         end = parser.pos
         parser.parse_optional_punctuation(",")  # the RFC's table has one
         text = assembly.parse_op(parser, results=True)
-        parsed = ScatterText(parser, text, cls)
+        parsed = ScatterText(parser, text)
         value, mask = value_and_mask(parser, parsed)
         element = value.type.element_type if isinstance(value.type, VectorType) else value.type
         kind = full_atomic_kind(word, element)
         if kind is None:
             known = ", ".join(ATOMIC_KINDS)
             parser.raise_error(f"unknown atomic '{word}', expected one of {known}", start, end)
-        parsed.properties["kind"] = ATOMIC_KIND[1](kind)
-        results = text.results or [value.type]
-        return parsed.build(cls, behind=[mask, value], results=results)
+        results, named = text.results or [value.type], {"kind": ATOMIC_KIND[1](kind)}
+        return parsed.build(cls, behind=[mask, value], results=results, properties=named)
 
     def print(self, printer: Printer) -> None:
         printer.print_string(f" {self.kind}")

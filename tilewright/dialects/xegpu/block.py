@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, MemRefType, VectorType, i32, i64
+from xdsl.dialects.builtin import IntegerAttr, MemRefType, VectorType, i32, i64
 from xdsl.ir import Attribute
-from xdsl.irdl import opt_prop_def, traits_def
+from xdsl.irdl import traits_def
 from xdsl.parser import Parser
 from xdsl.printer import Printer
 from xdsl.traits import MemoryReadEffect
@@ -15,7 +15,6 @@ from tilewright.dialects.cache_hints import HintFields
 from tilewright.dialects.effects import CACHES, Acts, Writes
 from tilewright.dialects.fields import (
     Flag,
-    Op,
     Operand,
     OptInt,
     OptInts,
@@ -30,13 +29,7 @@ from tilewright.dialects.xegpu.assembly import OpText
 from tilewright.dialects.xegpu.attrs import CacheHintAttr, MemorySpace
 from tilewright.dialects.xegpu.layouts import Ownership, is_ownership
 from tilewright.dialects.xegpu.types import TensorDescType
-from tilewright.dialects.xetile.assembly import (
-    Index,
-    OptIndices,
-    merge_indices,
-    split_indices,
-    verify_indices,
-)
+from tilewright.dialects.xetile.assembly import Index, Indexed, OptIndices, split_indices
 
 
 def ownership_of(attribute: Attribute | None) -> Ownership | None:
@@ -55,31 +48,19 @@ def source_space(source: Attribute) -> MemorySpace:
     return MemorySpace.GLOBAL
 
 
-class Placed:
+class Placed(Indexed):
     """A descriptor of a kind, and offsets in elements behind it."""
 
     KIND: ClassVar[type[Attribute]]
-    const_offsets = opt_prop_def(DenseArrayBase.constr(i64))
 
     @property
-    def tdesc_operand(self: Any) -> int:
+    def tdesc_operand(self) -> int:
         """The position of the descriptor among the operands; the offsets follow it."""
         types = [operand.type for operand in self.operands]
         return next(i for i, type in enumerate(types) if isinstance(type, self.KIND))
 
-    @property
-    def placed(self: Any) -> list[Index]:
-        values = self.operands[self.tdesc_operand + 1 :]
-        if self.const_offsets is None:
-            return list(values)
-        return merge_indices(self.const_offsets, values)
 
-    def verify_offsets(self: Any) -> None:
-        if self.const_offsets is not None:
-            verify_indices("offsets", self.const_offsets, self.operands[self.tdesc_operand + 1 :])
-
-
-class BlockAccess(Placed, Op, kw_only=True):
+class BlockAccess(Placed, kw_only=True):
     """What load_nd, store_nd and prefetch_nd share: a descriptor, the offsets behind it, hints, a layout."""
 
     KIND: ClassVar = TensorDescType
@@ -93,9 +74,12 @@ class BlockAccess(Placed, Op, kw_only=True):
         return type
 
     @property
-    def mixed_offsets(self) -> list[Index] | None:
+    def mixed_offsets(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self,
+    ) -> list[Index] | None:
         """Offsets from the descriptor's position; None in the older text."""
-        return (self.placed or None) if self.const_offsets is None else self.placed
+        offsets = self.mixed("offsets")
+        return offsets if "const_offsets" in self.properties else offsets or None
 
     @property
     def ownership(self) -> Ownership | None:
@@ -124,7 +108,7 @@ class BlockAccess(Placed, Op, kw_only=True):
             assert isinstance(locality, IntegerAttr)
             printer.print_string(f" locality<{locality.value.data}>")
         hidden = ("const_offsets", "locality")
-        assembly.print_types_of(printer, self, [v.type for v in values], hidden)
+        assembly.print_rest(printer, self, hidden, [v.type for v in values])
 
 
 def _parse_locality(parser: Parser, text: OpText) -> None:
@@ -178,9 +162,7 @@ class LoadNdOp(BlockAccess):
         width = self.transpose_bit_width
         return 1 if width is None else width // element_bits(self.tdesc.element_type)
 
-    def verify_(self) -> None:
-        self.verify_offsets()
-        rules.verify_load_nd(self)
+    CHECK = rules.verify_load_nd
 
 
 @op_definition
@@ -201,9 +183,7 @@ class StoreNdOp(BlockAccess):
 
     traits = traits_def(Writes("tensor_desc"))
 
-    def verify_(self) -> None:
-        self.verify_offsets()
-        rules.verify_store_nd(self)
+    CHECK = rules.verify_store_nd
 
 
 @op_definition
@@ -226,6 +206,4 @@ class PrefetchNdOp(BlockAccess):
 
     traits = traits_def(Acts(CACHES))
 
-    def verify_(self) -> None:
-        self.verify_offsets()
-        rules.verify_prefetch_nd(self)
+    CHECK = rules.verify_prefetch_nd

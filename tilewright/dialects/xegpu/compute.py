@@ -76,16 +76,10 @@ class DpasOp(Op):
             parser.raise_error("expected two or three operands")
         values = accumulator_last(text.resolve(parser), result)
         _name_layouts(parser, text.attrs)
-        properties, attributes = text.attrs.split(cls)
-        return cls.build(
-            operands=[[values[0]], [values[1]], values[2:]],
-            properties=properties,
-            attributes=attributes,
-            result_types=[result],
-        )
+        return text.attrs.build(cls, [values[0], values[1], values[2:]], [result])
 
     def print(self, printer: Printer) -> None:
-        assembly.print_op(printer, self, self.operands, in_attr_dict=True)
+        assembly.print_op(printer, self, attributes=assembly.print_merged)
 
 
 def _name_layouts(parser: Parser, attrs: assembly.AttrDict) -> None:
@@ -145,7 +139,7 @@ class DpasMxOp(Op):
             scales[word] = parser.parse_unresolved_operand()
         if text.indices is not None or len(text.operands) not in (2, 3):
             parser.raise_error("expected A, B and optionally C")
-        has_acc = len(text.operands) == 3
+        count = len(text.operands)
         names = [name for name in ("scale_a", "scale_b") if name in scales]
         text.operands += [scales[name] for name in names]
         assembly.parse_attr_dict(parser, text.attrs)
@@ -154,21 +148,11 @@ class DpasMxOp(Op):
         assembly.parse_arrow(parser)
         result = assembly.parse_type(parser)
         values = text.resolve(parser)
-        tail = values[3 if has_acc else 2 :]
         _name_layouts(parser, text.attrs)
-        properties, attributes = text.attrs.split(cls)
-        return cls.build(
-            operands=[
-                [values[0]],
-                [values[1]],
-                [values[2]] if has_acc else [],
-                [tail[names.index("scale_a")]] if "scale_a" in names else [],
-                [tail[names.index("scale_b")]] if "scale_b" in names else [],
-            ],
-            properties=properties,
-            attributes=attributes,
-            result_types=[result],
-        )
+        given = dict(zip(names, values[count:], strict=True))
+        behind = [[given[name]] if name in given else [] for name in ("scale_a", "scale_b")]
+        operands = [values[0], values[1], values[2:count], *behind]
+        return text.attrs.build(cls, operands, [result])
 
     def print(self, printer: Printer) -> None:
         printer.print_string(" ")
@@ -178,7 +162,7 @@ class DpasMxOp(Op):
             if value is not None:
                 printer.print_string(f" {name} = ")
                 printer.print_operand(value)
-        assembly.print_properties(printer, self, in_attr_dict=True)
+        assembly.print_merged(printer, self)
         printer.print_string(" : (")
         assembly.print_types(printer, (v.type for v in self.operands))
         printer.print_string(") -> ")
@@ -220,21 +204,10 @@ class ConvertLayoutOp(Op):
         for name, layout in zip(("target_layout", "input_layout"), pair, strict=False):
             text.attrs.named.setdefault(name, layout)
         text.attrs.named |= before.named
-        properties, attributes = text.attrs.split(cls)
-        result = text.results[0] if text.results else values[0].type
-        return cls.build(
-            operands=values,
-            properties=properties,
-            attributes=attributes,
-            result_types=[result],
-        )
+        return text.attrs.build(cls, values, text.results or [values[0].type])
 
     def print(self, printer: Printer) -> None:
-        printer.print_string(" ")
-        printer.print_operand(self.source)
-        assembly.print_properties(printer, self)
-        printer.print_string(" : ")
-        printer.print_attribute(self.source.type)
+        assembly.print_op(printer, self, results=False)
 
 
 class FloatConversion(assembly.PlainOp):

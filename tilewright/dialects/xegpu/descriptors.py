@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-from xdsl.dialects.builtin import (
-    DYNAMIC_INDEX,
-    I64,
-    DenseArrayBase,
-    IndexType,
-    IntegerAttr,
-    MemRefType,
-    i64,
-)
+from xdsl.dialects.builtin import DYNAMIC_INDEX, IndexType, IntegerAttr, MemRefType
 from xdsl.ir import Attribute
-from xdsl.irdl import AttrSizedOperandSegments, opt_prop_def, traits_def
+from xdsl.irdl import AttrSizedOperandSegments, traits_def
 from xdsl.parser import Parser
 from xdsl.printer import Printer
 from xdsl.traits import Pure
@@ -23,16 +15,15 @@ from tilewright.dialects.xegpu.assembly import OpText
 from tilewright.dialects.xegpu.types import TensorDescType
 from tilewright.dialects.xetile.assembly import (
     Index,
+    Indexed,
     IndexList,
     OptIndices,
-    merge_indices,
     split_indices,
-    verify_indices,
 )
 
 
 @op_definition
-class CreateNdDescOp(Op):
+class CreateNdDescOp(Indexed):
     """Describes a block of a base matrix (RFC: create_nd_tdesc).
 
     ```mlir
@@ -52,9 +43,6 @@ class CreateNdDescOp(Op):
     offsets: OptIndices = OptIndices("const_offsets")
     shape: OptIndices = OptIndices("const_shape")
     strides: OptIndices = OptIndices("const_strides")
-    const_offsets = opt_prop_def(DenseArrayBase.constr(i64))
-    const_shape = opt_prop_def(DenseArrayBase.constr(i64))
-    const_strides = opt_prop_def(DenseArrayBase.constr(i64))
 
     irdl_options = (AttrSizedOperandSegments(as_property=True),)
     traits = traits_def(Pure())
@@ -66,51 +54,35 @@ class CreateNdDescOp(Op):
     @property
     def has_offsets(self) -> bool:
         """Is this the older text, which places the block where it is created?"""
-        return self.const_offsets is not None or bool(self.offsets)
-
-    def _mixed(self, name: str) -> list[Index]:
-        static = getattr(self, f"const_{name}")
-        values = getattr(self, name)
-        return list(values) if static is None else merge_indices(static, values)
-
-    @property
-    def mixed_offsets(self) -> list[Index]:
-        """Position of the block, one number per dimension of the base; empty in today's text."""
-        return self._mixed("offsets")
+        return "const_offsets" in self.properties or bool(self.offsets)
 
     @property
     def mixed_shape(self) -> list[Index]:
         """Extents of the base given here; empty when the memref's type has them."""
-        return self._mixed("shape")
+        return self.mixed("shape")
 
     @property
     def mixed_strides(self) -> list[Index]:
         """Strides of the base given here, in elements; empty when the memref's type has them."""
-        return self._mixed("strides")
+        return self.mixed("strides")
 
-    def verify_(self) -> None:
-        for name in ("offsets", "shape", "strides"):
-            static: DenseArrayBase[I64] | None = getattr(self, f"const_{name}")
-            if static is not None:
-                verify_indices(name, static, getattr(self, name))
-        rules_block.verify_create_nd_tdesc(self)
+    CHECK = rules_block.verify_create_nd_tdesc
 
     @classmethod
     def parse(cls, parser: Parser) -> CreateNdDescOp:
         source = parser.parse_unresolved_operand()
         lists: dict[str, IndexList] = {}
-        if parser.parse_optional_punctuation("[") is not None:
-            lists["offsets"] = assembly.parse_rest_of_list(parser)
+        if (found := assembly.parse_optional_index_list(parser)) is not None:
+            lists["offsets"] = found
         bare = IndexList()
         while parser.parse_optional_punctuation(",") is not None:
             word = parser.parse_optional_keyword_in(("shape", "strides"))
             if word is not None:
                 parser.parse_optional_punctuation(":")
                 lists[word] = assembly.parse_index_list(parser)
-            elif parser.parse_optional_punctuation("[") is not None:
+            elif (found := assembly.parse_optional_index_list(parser)) is not None:
                 # the first implementation's `%p[%x, %y], [%h, %w], [%s, %c1]`
-                name = "strides" if "shape" in lists else "shape"
-                lists[name] = assembly.parse_rest_of_list(parser)
+                lists["strides" if "shape" in lists else "shape"] = found
             else:  # the RFC's positional `%p, %o:2, %shape:2, %strides:2`
                 assembly.parse_index(parser, bare)
         attrs = assembly.parse_attr_dict(parser)
@@ -123,37 +95,19 @@ class CreateNdDescOp(Op):
             parser.raise_error(f"expected a tensor_desc, got {result_type}", start, parser.pos)
         if bare.static:
             _split_positional(parser, bare, types[0], lists)
-        properties, attributes = attrs.split(cls)
-        for name in ("offsets", "shape", "strides"):
-            if name in lists:
-                properties[f"const_{name}"] = lists[name].attribute()
-        dynamic = [
-            lists[name].resolve(parser) if name in lists else []
-            for name in ("offsets", "shape", "strides")
-        ]
-        return cls.build(
-            operands=[[parser.resolve_operand(source, types[0])], *dynamic],
-            properties=properties,
-            attributes=attributes,
-            result_types=[result_type],
-        )
+        static = {cls.lists()[name]: found.attribute() for name, found in lists.items()}
+        dynamic = [lists[name].resolve(parser) if name in lists else [] for name in cls.lists()]
+        base = parser.resolve_operand(source, types[0])
+        return attrs.build(cls, [base, *dynamic], [result_type], static)
 
     def print(self, printer: Printer) -> None:
         printer.print_string(" ")
         printer.print_operand(self.source)
-        if self.const_offsets is not None:
-            assembly.print_index_list(printer, self.const_offsets, self.offsets)
-        for name in ("shape", "strides"):
-            static: DenseArrayBase[I64] | None = getattr(self, f"const_{name}")
-            if static is not None:
-                printer.print_string(f", {name} : ")
-                assembly.print_index_list(printer, static, getattr(self, name))
-        hidden = ("const_offsets", "const_shape", "const_strides")
-        assembly.print_properties(printer, self, hidden, in_attr_dict=True)
-        printer.print_string(" : ")
-        printer.print_attribute(self.source.type)
-        printer.print_string(" -> ")
-        printer.print_attribute(self.result.type)
+        self.print_list(printer, "offsets")
+        self.print_list(printer, "shape", ", shape : ")
+        self.print_list(printer, "strides", ", strides : ")
+        hidden, types = self.lists().values(), [self.source.type]
+        assembly.print_rest(printer, self, hidden, types, attributes=assembly.print_merged)
 
 
 def _split_positional(
@@ -175,14 +129,14 @@ def _split_positional(
         parser.raise_error(f"{count} operands are not offsets, shape and strides of one rank")
     third = count // 3
     dynamic = iter(bare.dynamic)
-    for part, name in enumerate(("offsets", "shape", "strides")):
+    for part, name in enumerate(CreateNdDescOp.lists()):
         indices = IndexList(bare.static[part * third : (part + 1) * third])
         indices.dynamic = [next(dynamic) for v in indices.static if v == DYNAMIC_INDEX]
         lists[name] = indices
 
 
 @op_definition
-class UpdateNdOffsetOp(Op):
+class UpdateNdOffsetOp(Indexed):
     """Moves a block descriptor by offsets in elements (RFC: update_nd_offset; gone from today's text).
 
     ```mlir
@@ -194,7 +148,6 @@ class UpdateNdOffsetOp(Op):
 
     tensor_desc: Operand[TensorDescType] = Operand(TensorDescType)
     offsets: OptIndices = OptIndices("const_offsets")
-    const_offsets = opt_prop_def(DenseArrayBase.constr(i64))
     result = Inferred(TensorDescType, "tensor_desc")
 
     traits = traits_def(Pure())
@@ -203,23 +156,15 @@ class UpdateNdOffsetOp(Op):
     def tdesc(self) -> TensorDescType:
         return self.tensor_desc.type
 
-    @property
-    def mixed_offsets(self) -> list[Index]:
-        if self.const_offsets is None:
-            return list(self.offsets)
-        return merge_indices(self.const_offsets, self.offsets)
-
     CHECK = rules_block.verify_update_nd_offset
 
     @classmethod
     def parse(cls, parser: Parser) -> UpdateNdOffsetOp:
         tdesc = parser.parse_unresolved_operand()
-        indices = IndexList()
-        if parser.parse_optional_punctuation("[") is not None:
-            indices = assembly.parse_rest_of_list(parser)
+        indices = assembly.parse_optional_index_list(parser) or IndexList()
         while parser.parse_optional_punctuation(",") is not None:
-            if parser.parse_optional_punctuation("[") is not None:
-                indices = assembly.parse_rest_of_list(parser)
+            if (found := assembly.parse_optional_index_list(parser)) is not None:
+                indices = found
             else:
                 assembly.parse_index(parser, indices)
         attrs = assembly.parse_attr_dict(parser)
@@ -232,14 +177,9 @@ class UpdateNdOffsetOp(Op):
         for extra in types[1:]:
             if not isinstance(extra, IndexType) and extra != types[0]:
                 parser.raise_error(f"the result has the operand's type, not {extra}")
-        properties, attributes = attrs.split(cls)
-        properties["const_offsets"] = indices.attribute()
-        return cls.build(
-            operands=[[parser.resolve_operand(tdesc, types[0])], indices.resolve(parser)],
-            properties=properties,
-            attributes=attributes,
-            result_types=[types[0]],
-        )
+        operands = [parser.resolve_operand(tdesc, types[0]), indices.resolve(parser)]
+        static = {"const_offsets": indices.attribute()}
+        return attrs.build(cls, operands, [types[0]], static)
 
     def print(self, printer: Printer) -> None:
         printer.print_string(" ")
@@ -247,9 +187,8 @@ class UpdateNdOffsetOp(Op):
         printer.print_string(", ")
         static, dynamic = split_indices(self.mixed_offsets)
         assembly.print_index_list(printer, static, dynamic)
-        assembly.print_properties(printer, self, ("const_offsets",), in_attr_dict=True)
-        printer.print_string(" : ")
-        printer.print_attribute(self.tensor_desc.type)
+        hidden, types, merged = ("const_offsets",), [self.tensor_desc.type], assembly.print_merged
+        assembly.print_rest(printer, self, hidden, types, attributes=merged, results=False)
 
 
 @op_definition
@@ -306,10 +245,10 @@ class CreateDescOp(Op):
         values = text.resolve(parser)
         if len(values) != 2:
             parser.raise_error("expected a base and its offsets")
-        return cls.build(operands=values, attributes=text.attrs.named, result_types=[result])
+        return text.attrs.build(cls, values, [result])
 
     def print(self, printer: Printer) -> None:
-        assembly.print_op(printer, self, self.operands)
+        assembly.print_op(printer, self)
 
 
 @op_definition
@@ -345,13 +284,7 @@ class UpdateOffsetOp(Op):
             parser.raise_error("expected a tensor_desc and a vector of offsets")
         if text.results and text.results[0] != values[0].type:
             parser.raise_error(f"the result has the operand's type, not {text.results[0]}")
-        return cls.build(
-            operands=values, attributes=text.attrs.named, result_types=[values[0].type]
-        )
+        return text.attrs.build(cls, values, [values[0].type])
 
     def print(self, printer: Printer) -> None:
-        printer.print_string(" ")
-        printer.print_list((self.tensor_desc, self.offsets), printer.print_operand)
-        assembly.print_properties(printer, self)
-        printer.print_string(" : ")
-        assembly.print_types(printer, (self.tensor_desc.type, self.offsets.type))
+        assembly.print_op(printer, self, results=False)

@@ -11,17 +11,13 @@ from xdsl.printer import Printer
 from xdsl.traits import MemoryReadEffect, Pure
 
 from tilewright.dialects.effects import Writes
-from tilewright.dialects.fields import Flag, Op, Operand, OptProp, Result, op_definition
+from tilewright.dialects.fields import Flag, Operand, OptProp, Result, op_definition
 from tilewright.dialects.xegpu import assembly
 from tilewright.dialects.xegpu import rules_matrix as rules
 from tilewright.dialects.xegpu.block import Placed, ownership_of
 from tilewright.dialects.xegpu.layouts import Ownership
 from tilewright.dialects.xegpu.types import MemDescType
-from tilewright.dialects.xetile.assembly import (
-    Index,
-    OptIndices,
-    split_indices,
-)
+from tilewright.dialects.xetile.assembly import OptIndices, split_indices
 
 
 @op_definition
@@ -49,7 +45,7 @@ class CreateMemDescOp(assembly.PlainOp):
     CHECK = rules.verify_create_mem_desc
 
 
-class MatrixPlace(Placed, Op):
+class MatrixPlace(Placed):
     """A matrix, and where in it a part of it begins."""
 
     KIND: ClassVar = MemDescType
@@ -59,11 +55,6 @@ class MatrixPlace(Placed, Op):
         type = self.operands[self.tdesc_operand].type
         assert isinstance(type, MemDescType)
         return type
-
-    @property
-    def mixed_offsets(self) -> list[Index]:
-        """Offsets, one per dimension of the matrix."""
-        return self.placed
 
     @classmethod
     def parse(cls, parser: Parser):
@@ -79,8 +70,7 @@ class MatrixPlace(Placed, Op):
         printer.print_list(values, printer.print_operand)
         static, dynamic = split_indices(self.mixed_offsets)
         assembly.print_index_list(printer, static, dynamic)
-        shown = [v.type for v in (*values, *dynamic)]
-        assembly.print_types_of(printer, self, shown, ("const_offsets",))
+        assembly.print_rest(printer, self, ("const_offsets",))
 
 
 class MatrixAccess(MatrixPlace, kw_only=True):
@@ -114,9 +104,7 @@ class MemDescSubviewOp(MatrixPlace):
 
     traits = traits_def(Pure())
 
-    def verify_(self) -> None:
-        self.verify_offsets()
-        rules.verify_subview(self)
+    CHECK = rules.verify_subview
 
 
 @op_definition
@@ -136,9 +124,7 @@ class LoadMatrixOp(MatrixAccess):
 
     traits = traits_def(MemoryReadEffect())
 
-    def verify_(self) -> None:
-        self.verify_offsets()
-        rules.verify_load_matrix(self)
+    CHECK = rules.verify_load_matrix
 
 
 @op_definition
@@ -158,6 +144,4 @@ class StoreMatrixOp(MatrixAccess):
 
     traits = traits_def(Writes("mem_desc"))
 
-    def verify_(self) -> None:
-        self.verify_offsets()
-        rules.verify_store_matrix(self)
+    CHECK = rules.verify_store_matrix

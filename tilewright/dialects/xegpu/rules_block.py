@@ -71,7 +71,7 @@ def verify_create_nd_tdesc(op: descriptors.CreateNdDescOp) -> None:
             f"memref source: {rank} > {base_rank}."
         )
     offsets = op.mixed_offsets
-    if op.const_offsets is not None and len(offsets) not in (base_rank, 0):
+    if "const_offsets" in op.properties and len(offsets) not in (base_rank, 0):
         # Generation C puts an n-D descriptor's n offsets on the op; here one per base dimension.
         raise VerifyException(
             f"expected one offset per dimension of the source, got {len(offsets)} for rank {base_rank}"

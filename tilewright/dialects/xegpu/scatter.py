@@ -6,13 +6,13 @@ are the same op class here: `source` is a descriptor, or a base (memref, address
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any, cast
 
 from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, IntegerType, UnitAttr, VectorType
 from xdsl.ir import Attribute, SSAValue
-from xdsl.irdl import IRDLOperation, traits_def
+from xdsl.irdl import traits_def
 from xdsl.parser import Parser, UnresolvedOperand
 from xdsl.printer import Printer
 from xdsl.traits import MemoryReadEffect
@@ -99,13 +99,13 @@ class ScatterAccess(Op, kw_only=True):
             printer.print_string("[" if bracket else ", " if n else " ")
             printer.print_operand(value)
             printer.print_string("]" if bracket else "")
-        assembly.print_types_of(printer, self, [v.type for v in operands], ("kind",))
+        assembly.print_rest(printer, self, ("kind",))
 
 
 class ScatterText:
     """A scattered op's text with roles: `source` and `offsets` resolved, the `others` in order."""
 
-    def __init__(self, parser: Parser, text: OpText, op: type[IRDLOperation]):
+    def __init__(self, parser: Parser, text: OpText):
         offsets: UnresolvedOperand | None = None
         if text.indices is not None:
             if text.indices.static.count(text.indices.static[0]) != 1 or not text.indices.dynamic:
@@ -131,7 +131,7 @@ class ScatterText:
         if text.attrs.bare:
             text.attrs.named.setdefault("layout", text.attrs.bare[0])
         _pop_transpose_pair(text.attrs)
-        self.properties, self.attributes = text.attrs.split(op)
+        self.attrs = text.attrs
 
     def build(
         self,
@@ -139,19 +139,12 @@ class ScatterText:
         before: Sequence[SSAValue] = (),
         behind: Sequence[SSAValue] = (),
         results: Sequence[Attribute] = (),
+        properties: Mapping[str, Attribute] | None = None,
     ) -> OpT:
         """The op: operands before and behind its source and offsets."""
-        return op.build(
-            operands=[
-                *([v] for v in before),
-                [self.source],
-                [] if self.offsets is None else [self.offsets],
-                *([v] for v in behind),
-            ],
-            properties=self.properties,
-            attributes=self.attributes,
-            result_types=results,
-        )
+        offsets = [] if self.offsets is None else [self.offsets]
+        operands = [*before, self.source, offsets, *behind]
+        return self.attrs.build(op, operands, results, properties)
 
     def no_others(self, parser: Parser) -> None:
         if self.others:
@@ -205,7 +198,7 @@ class LoadGatherOp(ScatterAccess):
     def parse(cls, parser: Parser) -> LoadGatherOp:
         text = assembly.parse_op(parser, results=True)
         result = assembly.one_result(parser, text)
-        parsed = ScatterText(parser, text, cls)
+        parsed = ScatterText(parser, text)
         mask = parsed.mask(parser)
         parsed.no_others(parser)
         return parsed.build(cls, behind=[mask], results=[result])
@@ -238,7 +231,7 @@ class StoreScatterOp(ScatterAccess):
     @classmethod
     def parse(cls, parser: Parser) -> StoreScatterOp:
         text = assembly.parse_op(parser, results=False)
-        parsed = ScatterText(parser, text, cls)
+        parsed = ScatterText(parser, text)
         value, mask = value_and_mask(parser, parsed)
         return parsed.build(cls, [value], [mask])
 
@@ -278,6 +271,6 @@ class PrefetchOp(ScatterAccess):
     @classmethod
     def parse(cls, parser: Parser) -> PrefetchOp:
         text = assembly.parse_op(parser, results=False)
-        parsed = ScatterText(parser, text, cls)
+        parsed = ScatterText(parser, text)
         parsed.no_others(parser)
         return parsed.build(cls)

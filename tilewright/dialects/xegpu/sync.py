@@ -62,26 +62,19 @@ class AllocNbarrierOp(Op):
             if parser.parse_optional_punctuation(":") is not None:
                 parser.parse_type()
             attrs = assembly.parse_attr_dict(parser)
-            return cls.build(
-                operands=[[]],
-                properties={"nbarrier_num": IntegerAttr(max(-1, min(count, 2**63 - 1)), i64)},
-                attributes=attrs.named,
-            )
+            number = IntegerAttr(max(-1, min(count, 2**63 - 1)), i64)
+            return attrs.build(cls, [[]], properties={"nbarrier_num": number})
         attrs = assembly.parse_attr_dict(parser)
         parser.parse_punctuation(":")
         type = assembly.parse_type(parser)
-        return cls.build(operands=[[parser.resolve_operand(operand, type)]], attributes=attrs.named)
+        return attrs.build(cls, [parser.resolve_operand(operand, type)])
 
     def print(self, printer: Printer) -> None:
-        printer.print_string(" ")
-        if self.total is None:
-            printer.print_string(str(self.count))
-            assembly.print_attr_dict(printer, self.attributes)
+        if self.total is not None:
+            assembly.print_op(printer, self)
             return
-        printer.print_operand(self.total)
+        printer.print_string(f" {self.count}")
         assembly.print_attr_dict(printer, self.attributes)
-        printer.print_string(" : ")
-        printer.print_attribute(self.total.type)
 
 
 @op_definition
@@ -119,14 +112,10 @@ class NbarrierUse(Op):
         type: Attribute = NbarrierType()
         if parser.parse_optional_punctuation(":") is not None:  # the RFC leaves the type out
             type = assembly.parse_type(parser)
-        return cls.build(operands=[parser.resolve_operand(operand, type)], attributes=attrs.named)
+        return attrs.build(cls, [parser.resolve_operand(operand, type)])
 
     def print(self, printer: Printer) -> None:
-        printer.print_string(" ")
-        printer.print_operand(self.nbarrier)
-        assembly.print_attr_dict(printer, self.attributes)
-        printer.print_string(" : ")
-        printer.print_attribute(self.nbarrier.type)
+        assembly.print_op(printer, self)
 
 
 @op_definition
@@ -172,11 +161,10 @@ class FenceOp(Op):
             while parser.parse_optional_punctuation(",") is not None:
                 assembly.parse_entry(parser, attrs)
         assembly.parse_attr_dict(parser, attrs)
-        properties, attributes = attrs.split(cls)
         for name in ("memory_kind", "fence_scope"):
-            if name not in properties:
+            if name not in attrs.named:
                 parser.raise_error(f"expected {name}")
-        return cls.build(properties=properties, attributes=attributes)
+        return attrs.build(cls, [])
 
     def print(self, printer: Printer) -> None:
         printer.print_string(f" memory_kind = {self.memory_kind.data.value}")

@@ -7,8 +7,9 @@ in parentheses, maps without a name in the attribute dictionary, operand ranges 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, ClassVar
 
 from xdsl.dialects.builtin import (
@@ -21,12 +22,12 @@ from xdsl.dialects.builtin import (
     i64,
 )
 from xdsl.ir import Attribute, SSAValue, SSAValues
-from xdsl.irdl import IRDLOperation, var_operand_def
+from xdsl.irdl import IRDLOperation, opt_prop_def, prop_def, var_operand_def
 from xdsl.parser import Parser, UnresolvedOperand
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
 
-from tilewright.dialects.fields import Field, Set
+from tilewright.dialects.fields import Field, Op, OpT, Set
 from tilewright.dialects.xetile.types import TileType, parse_shape_and_element
 
 Index = int | SSAValue
@@ -76,6 +77,14 @@ def parse_optional_arrow(parser: Parser) -> bool:
 def parse_arrow(parser: Parser) -> None:
     if not parse_optional_arrow(parser):
         parser.raise_error("expected '->' before the result type")
+
+
+def parse_signature(parser: Parser) -> tuple[Attribute, Attribute]:
+    """`: T -> R`."""
+    parser.parse_punctuation(":")
+    source = parse_type(parser)
+    parse_arrow(parser)
+    return source, parse_type(parser)
 
 
 # --- Index lists -----------------------------------------------------------------------------
@@ -145,6 +154,12 @@ def parse_index_list(parser: Parser) -> IndexList:
     return parse_rest_of_list(parser)
 
 
+def parse_optional_index_list(parser: Parser) -> IndexList | None:
+    """`[8, %x]` if it comes next."""
+    opened = parser.parse_optional_punctuation("[") is not None
+    return parse_rest_of_list(parser) if opened else None
+
+
 def print_index_list(
     printer: Printer, static: DenseArrayBase[I64], dynamic: Sequence[SSAValue]
 ) -> None:
@@ -175,14 +190,18 @@ def split_indices(values: Iterable[Index]) -> tuple[DenseArrayBase[I64], list[SS
 
 
 class _Mixed(Field[SSAValues[SSAValue], Set]):
-    """Operands of type index; the numbers among what is given are in the property `static` of the class."""
+    """Operands of type index; the numbers among what is given are in the property `static`."""
 
     DEFINE = staticmethod(var_operand_def)
+    STATIC: ClassVar[Callable[..., Any]]
     NONE: ClassVar[Sequence[Index] | None] = None
 
     def __init__(self, static: str):
         super().__init__(IndexType, default=self.NONE)
         self.static = static
+
+    def declared(self, name: str) -> dict[str, Any]:
+        return super().declared(name) | {self.static: self.STATIC(DenseArrayBase.constr(i64))}
 
     def given(self, name: str, value: Sequence[Index] | None) -> dict[str, Any]:
         static, dynamic = split_indices(value or ())
@@ -190,11 +209,52 @@ class _Mixed(Field[SSAValues[SSAValue], Set]):
 
 
 class Indices(_Mixed[Sequence[Index]]):
+    STATIC = staticmethod(prop_def)
     NONE = ()
 
 
 class OptIndices(_Mixed[Sequence[Index] | None]):
     """The property is not there where nothing is given."""
+
+    STATIC = staticmethod(opt_prop_def)
+
+
+class Indexed(Op):
+    """An op with such fields."""
+
+    @classmethod
+    @cache
+    def lists(cls) -> dict[str, str]:
+        """The names of those fields, each with that of its property."""
+        return {n: f.static for n, f in cls.__fields__.items() if isinstance(f, _Mixed)}
+
+    def _list(self, name: str) -> tuple[DenseArrayBase[I64] | None, SSAValues[SSAValue]]:
+        static: Any = self.properties.get(self.lists()[name])
+        return static, getattr(self, name)
+
+    def mixed(self, name: str) -> list[Index]:
+        """Numbers and values of a field, in order."""
+        static, values = self._list(name)
+        return list(values) if static is None else merge_indices(static, values)
+
+    @property
+    def mixed_offsets(self) -> list[Index]:
+        """Offsets in elements: see the op."""
+        return self.mixed("offsets")
+
+    def print_list(self, printer: Printer, name: str, before: str = "") -> None:
+        """`[8, %x]` of a field, behind what stands `before` it; nothing where the property is not there."""
+        static, values = self._list(name)
+        if static is not None:
+            printer.print_string(before)
+            print_index_list(printer, static, values)
+
+    def verify_(self) -> None:
+        for name in self.lists():
+            static, values = self._list(name)
+            if static is not None:
+                verify_indices(name, static, values)
+        super().verify_()
 
 
 def merge_indices(static: DenseArrayBase[I64], dynamic: Sequence[SSAValue]) -> list[Index]:
@@ -224,6 +284,20 @@ class AttrDict:
         inherent = op.get_irdl_definition().properties
         properties = {k: v for k, v in self.named.items() if k in inherent}
         return properties, {k: v for k, v in self.named.items() if k not in inherent}
+
+    def build(
+        self,
+        op: type[OpT],
+        operands: Sequence[SSAValue | Sequence[SSAValue]],
+        results: Sequence[Attribute | Sequence[Attribute]] = (),
+        properties: Mapping[str, Attribute] | None = None,
+    ) -> OpT:
+        """The op; `properties` are those that its text says outside of the dictionary."""
+        own, attributes = self.split(op)
+        own.update(properties or {})
+        return op.build(
+            operands=operands, properties=own, attributes=attributes, result_types=results
+        )
 
     def name_bare(self, parser: Parser, names: Sequence[str]) -> None:
         """Give the nameless attributes (RFC: `{#map}`) the given names, in order."""
@@ -315,22 +389,42 @@ def print_attr_dict(printer: Printer, op: IRDLOperation, hidden: Iterable[str] =
         printer.print_attr_dict(shown)
 
 
+PrintAttributes = Callable[[Printer, IRDLOperation, Iterable[str]], None]
+"""Prints an op's properties, but for the hidden ones, and attributes."""
+
+
 def print_types(printer: Printer, types: Iterable[Attribute]) -> None:
     printer.print_list(types, printer.print_attribute)
 
 
-def print_op(printer: Printer, op: IRDLOperation, hidden: Iterable[str] = ()) -> None:
-    """`%a, %b {attributes} : T, U -> R`, from the first operand on."""
+def print_op(
+    printer: Printer,
+    op: IRDLOperation,
+    hidden: Iterable[str] = (),
+    *,
+    attributes: PrintAttributes = print_attr_dict,
+    results: bool = True,
+) -> None:
+    """` %a, %b {attributes} : T, U -> R`, or without the results."""
+    printer.print_string(" ")
     printer.print_list(op.operands, printer.print_operand)
-    print_rest(printer, op, hidden)
+    print_rest(printer, op, hidden, attributes=attributes, results=results)
 
 
-def print_rest(printer: Printer, op: IRDLOperation, hidden: Iterable[str] = ()) -> None:
-    """` {attributes} : T, U -> R`, what stands behind the operands."""
-    print_attr_dict(printer, op, hidden)
+def print_rest(
+    printer: Printer,
+    op: IRDLOperation,
+    hidden: Iterable[str] = (),
+    types: Iterable[Attribute] | None = None,
+    *,
+    attributes: PrintAttributes = print_attr_dict,
+    results: bool = True,
+) -> None:
+    """` {attributes} : T, U -> R`, what stands behind the operands; the types are those of all if none are given."""
+    attributes(printer, op, hidden)
     printer.print_string(" : ")
-    print_types(printer, op.operand_types)
-    if op.results:
+    print_types(printer, op.operand_types if types is None else types)
+    if op.results and results:
         printer.print_string(" -> ")
         print_types(printer, op.result_types)
 

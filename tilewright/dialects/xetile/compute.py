@@ -6,7 +6,7 @@ it (RFC, "Workgroup Level XeTile extension") and never change a value.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, VectorType, i64
 from xdsl.dialects.vector import CombiningKindAttr, CombiningKindFlag
@@ -72,19 +72,25 @@ def _parse_rest(
 ) -> OpT:
     """`: T -> R` behind the attributes, among which are the op's maps and its `size`."""
     attrs.name_bare(parser, ("wg_map", "wg_map_source"))
-    parser.parse_punctuation(":")
-    source = assembly.parse_type(parser)
-    assembly.parse_arrow(parser)
-    result = assembly.parse_type(parser)
-    found = {**_map_properties(attrs), **properties}
+    source, result = assembly.parse_signature(parser)
     if (number := _integer_property(attrs.named, size)) is not None:
-        found[size] = number
-    return op.build(
-        operands=[parser.resolve_operand(value, source)],
-        properties=found,
-        attributes=attrs.named,
-        result_types=[result],
-    )
+        attrs.named[size] = number
+    return attrs.build(op, [parser.resolve_operand(value, source)], [result], properties)
+
+
+def _print_dims(
+    printer: Printer,
+    op: Op,
+    before: str,
+    between: str,
+    dims: Sequence[int],
+    hidden: Sequence[str],
+) -> None:
+    """`%v [0] {attributes} : T -> R`."""
+    printer.print_string(before)
+    printer.print_operand(op.operands[0])
+    printer.print_string(f"{between}{list(dims)}")
+    assembly.print_rest(printer, op, hidden)
 
 
 def _transposed(given: Given) -> VectorType:
@@ -131,20 +137,12 @@ class TransposeOp(Op):
         return _parse_rest(parser, cls, value, attrs, properties)
 
     def print(self, printer: Printer) -> None:
-        printer.print_string(" ")
-        printer.print_operand(self.value)
-        printer.print_string(f", [{', '.join(map(str, self.permutation))}]")
-        assembly.print_rest(printer, self, ("permutation",))
+        _print_dims(printer, self, " ", ", ", self.permutation, ("permutation",))
 
 
 def _prefix_names(attrs: assembly.AttrDict) -> tuple[str, ...]:
     """Nameless maps before the operand (RFC appendix 2.2) go from source to result."""
     return ("wg_map_source", "wg_map") if len(attrs.bare) == 2 else ("wg_map",)
-
-
-def _map_properties(attrs: assembly.AttrDict) -> dict[str, Attribute]:
-    names = ("wg_map", "wg_map_source")
-    return {name: attrs.named.pop(name) for name in names if name in attrs.named}
 
 
 def _reduced(given: Given) -> VectorType:
@@ -203,10 +201,7 @@ class ReductionOp(Op):
         return _parse_rest(parser, cls, value, attrs, properties, "reduction_size")
 
     def print(self, printer: Printer) -> None:
-        printer.print_string(f" <{self.kind}>, ")
-        printer.print_operand(self.source)
-        printer.print_string(f" [{', '.join(map(str, self.dims))}]")
-        assembly.print_rest(printer, self, ("kind", "reduction_dims"))
+        _print_dims(printer, self, f" <{self.kind}>, ", " ", self.dims, ("kind", "reduction_dims"))
 
 
 @op_definition
@@ -245,10 +240,7 @@ class BroadcastOp(Op):
         return _parse_rest(parser, cls, value, attrs, properties, "broadcast_size")
 
     def print(self, printer: Printer) -> None:
-        printer.print_string(" ")
-        printer.print_operand(self.source)
-        printer.print_string(f" [{', '.join(map(str, self.dims))}]")
-        assembly.print_rest(printer, self, ("broadcast_dim",))
+        _print_dims(printer, self, " ", " ", self.dims, ("broadcast_dim",))
 
 
 @op_definition
@@ -285,17 +277,7 @@ class ConvertLayoutOp(Op):
             result = assembly.parse_type(parser)
         if "wg_map_result" not in attrs.named:
             parser.raise_error("convert_layout needs the map of its result, wg_map_result")
-        properties = {name: attrs.named.pop(name) for name in names if name in attrs.named}
-        return cls.build(
-            operands=[parser.resolve_operand(value, source)],
-            properties=properties,
-            attributes=attrs.named,
-            result_types=[result],
-        )
+        return attrs.build(cls, [parser.resolve_operand(value, source)], [result])
 
     def print(self, printer: Printer) -> None:
-        printer.print_string(" ")
-        printer.print_operand(self.source)
-        assembly.print_attr_dict(printer, self)
-        printer.print_string(" : ")
-        printer.print_attribute(self.source.type)
+        assembly.print_op(printer, self, results=False)

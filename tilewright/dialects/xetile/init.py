@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from xdsl.dialects.builtin import I64, DenseArrayBase, IndexType, VectorType, i64
+from xdsl.dialects.builtin import IndexType, VectorType
 from xdsl.ir import Attribute, SSAValue
-from xdsl.irdl import AttrSizedOperandSegments, prop_def, traits_def
+from xdsl.irdl import AttrSizedOperandSegments, traits_def
 from xdsl.parser import Parser
 from xdsl.printer import Printer
 from xdsl.traits import Pure
 
 from tilewright.dialects.directives import parse_names
-from tilewright.dialects.fields import Inferred, Op, Operand, OptOperand, Result, op_definition
+from tilewright.dialects.fields import Inferred, Operand, OptOperand, Result, op_definition
 from tilewright.dialects.xetile import assembly, rules
-from tilewright.dialects.xetile.assembly import Index, IndexList, Indices
+from tilewright.dialects.xetile.assembly import Index, Indexed, IndexList, Indices
 from tilewright.dialects.xetile.types import TileType
-
-# Properties that print as bracketed lists.
-_LISTS = ("static_offsets", "static_sizes", "static_strides")
 
 
 @op_definition
-class InitTileOp(Op):
+class InitTileOp(Indexed):
     """A tile of a base matrix at given offsets (RFC: init_tile).
 
     ```mlir
@@ -43,9 +40,6 @@ class InitTileOp(Op):
     sizes: Indices = Indices("static_sizes")
     strides: Indices = Indices("static_strides")
     offset_vector: OptOperand[VectorType] = OptOperand(VectorType, default=None)
-    static_offsets = prop_def(DenseArrayBase.constr(i64))
-    static_sizes = prop_def(DenseArrayBase.constr(i64))
-    static_strides = prop_def(DenseArrayBase.constr(i64))
 
     irdl_options = (AttrSizedOperandSegments(as_property=True),)
     traits = traits_def(Pure())
@@ -55,36 +49,27 @@ class InitTileOp(Op):
         return self.result.type
 
     @property
-    def mixed_offsets(self) -> list[Index]:
-        """Offsets of the tile's first element, one per dimension of the base matrix."""
-        return assembly.merge_indices(self.static_offsets, self.offsets)
-
-    @property
     def mixed_sizes(self) -> list[Index]:
         """Extents given as operands; empty when the memref's type carries them."""
-        return assembly.merge_indices(self.static_sizes, self.sizes)
+        return self.mixed("sizes")
 
     @property
     def mixed_strides(self) -> list[Index]:
         """Strides given as operands, in elements; empty when the memref's type carries them."""
-        return assembly.merge_indices(self.static_strides, self.strides)
+        return self.mixed("strides")
 
-    def verify_(self) -> None:
-        for name in ("offsets", "sizes", "strides"):
-            static: DenseArrayBase[I64] = getattr(self, f"static_{name}")
-            assembly.verify_indices(name, static, getattr(self, name))
-        rules.verify_init_tile(self)
+    CHECK = rules.verify_init_tile
 
     @classmethod
     def parse(cls, parser: Parser) -> InitTileOp:
         source = parser.parse_unresolved_operand()
         lists: list[IndexList] = []
         vector = None
-        if parser.parse_optional_punctuation("[") is not None:
-            lists.append(assembly.parse_rest_of_list(parser))
+        if (found := assembly.parse_optional_index_list(parser)) is not None:
+            lists.append(found)
         while parser.parse_optional_punctuation(",") is not None:
-            if parser.parse_optional_punctuation("[") is not None:
-                lists.append(assembly.parse_rest_of_list(parser))
+            if (found := assembly.parse_optional_index_list(parser)) is not None:
+                lists.append(found)
                 continue
             # A vector of offsets, or the RFC table's bare list `%base, %x, %y`.
             operand = parser.parse_unresolved_operand()
@@ -119,23 +104,13 @@ class InitTileOp(Op):
             parser.raise_error(f"expected a tile type, got {result_type}", start, parser.pos)
         if (vector is None) != (vector_type is None):
             parser.raise_error("expected the type of the vector of offsets", start)
-        operands = [
-            [parser.resolve_operand(source, source_type)],
-            *(each.resolve(parser) for each in lists),
-            []
-            if vector is None or vector_type is None
-            else [parser.resolve_operand(vector, vector_type)],
-        ]
-        return cls.build(
-            operands=operands,
-            properties={
-                "static_offsets": lists[0].attribute(),
-                "static_sizes": lists[1].attribute(),
-                "static_strides": lists[2].attribute(),
-            },
-            attributes=attrs.named,
-            result_types=[result_type],
-        )
+        base = parser.resolve_operand(source, source_type)
+        dynamic = [each.resolve(parser) for each in lists]
+        vectors: list[SSAValue] = []
+        if vector is not None and vector_type is not None:
+            vectors = [parser.resolve_operand(vector, vector_type)]
+        static = dict(zip(cls.lists().values(), (each.attribute() for each in lists), strict=True))
+        return attrs.build(cls, [base, *dynamic, vectors], [result_type], static)
 
     def print(self, printer: Printer) -> None:
         printer.print_string(" ")
@@ -144,20 +119,19 @@ class InitTileOp(Op):
             printer.print_string(", ")
             printer.print_operand(self.offset_vector)
         else:
-            assembly.print_index_list(printer, self.static_offsets, self.offsets)
-            if len(self.static_sizes) or len(self.static_strides):
-                printer.print_string(", ")
-                assembly.print_index_list(printer, self.static_sizes, self.sizes)
-                printer.print_string(", ")
-                assembly.print_index_list(printer, self.static_strides, self.strides)
-        assembly.print_attr_dict(printer, self, hidden=_LISTS)
-        printer.print_string(" : ")
-        printer.print_attribute(self.source.type)
-        if self.offset_vector is not None:
-            printer.print_string(", ")
-            printer.print_attribute(self.offset_vector.type)
-        printer.print_string(" -> ")
-        printer.print_attribute(self.result.type)
+            self.print_list(printer, "offsets")
+            if self.mixed_sizes or self.mixed_strides:
+                self.print_list(printer, "sizes", ", ")
+                self.print_list(printer, "strides", ", ")
+        _print_rest(printer, self, self.source)
+
+
+def _print_rest(printer: Printer, op: InitTileOp | UpdateTileOffsetOp, base: SSAValue) -> None:
+    """` {attributes} : T, U -> R`: the types of offsets of type index are not written."""
+    vector = op.offset_vector
+    types = [base.type] if vector is None else [base.type, vector.type]
+    hidden = op.lists().values()
+    assembly.print_rest(printer, op, hidden, types, results=isinstance(op, InitTileOp))
 
 
 def _is_vector(parser: Parser, operand: assembly.UnresolvedOperand) -> bool:
@@ -165,7 +139,7 @@ def _is_vector(parser: Parser, operand: assembly.UnresolvedOperand) -> bool:
 
 
 @op_definition
-class UpdateTileOffsetOp(Op):
+class UpdateTileOffsetOp(Indexed):
     """A new tile, moved by offsets relative to the given one (RFC: update_tile_offset).
 
     ```mlir
@@ -181,7 +155,6 @@ class UpdateTileOffsetOp(Op):
     tile: Operand[TileType] = Operand(TileType)
     offsets: Indices = Indices("static_offsets")
     offset_vector: OptOperand[VectorType] = OptOperand(VectorType, default=None)
-    static_offsets = prop_def(DenseArrayBase.constr(i64))
     result = Inferred(TileType, "tile")
 
     irdl_options = (AttrSizedOperandSegments(as_property=True),)
@@ -191,25 +164,16 @@ class UpdateTileOffsetOp(Op):
     def tile_type(self) -> TileType:
         return self.result.type
 
-    @property
-    def mixed_offsets(self) -> list[Index]:
-        """Relative offsets in elements, for the rows and the columns of the tile."""
-        return assembly.merge_indices(self.static_offsets, self.offsets)
-
-    def verify_(self) -> None:
-        assembly.verify_indices("offsets", self.static_offsets, self.offsets)
-        rules.verify_update_tile_offset(self)
+    CHECK = rules.verify_update_tile_offset
 
     @classmethod
     def parse(cls, parser: Parser) -> UpdateTileOffsetOp:
         tile = parser.parse_unresolved_operand()
         parser.parse_punctuation(",", " after the tile")
-        indices = IndexList()
-        if parser.parse_optional_punctuation("[") is not None:
-            indices = assembly.parse_rest_of_list(parser)
-        else:
-            operands = parse_names(parser)
-            for operand in operands:
+        indices = assembly.parse_optional_index_list(parser)
+        if indices is None:
+            indices = IndexList()
+            for operand in parse_names(parser):
                 indices.add(operand)
         attrs = assembly.parse_attr_dict(parser)
         parser.parse_punctuation(":")
@@ -229,16 +193,9 @@ class UpdateTileOffsetOp(Op):
             indices = IndexList()
         elif any(not isinstance(written, IndexType) for written in types[1:]):
             parser.raise_error("offsets are of type index", start, parser.pos)
-        return cls.build(
-            operands=[
-                parser.resolve_operand(tile, types[0]),
-                indices.resolve(parser),
-                vector_operands,
-            ],
-            properties={"static_offsets": indices.attribute()},
-            attributes=attrs.named,
-            result_types=[result_type],
-        )
+        base, offsets = parser.resolve_operand(tile, types[0]), indices.resolve(parser)
+        static = {"static_offsets": indices.attribute()}
+        return attrs.build(cls, [base, offsets, vector_operands], [result_type], static)
 
     def print(self, printer: Printer) -> None:
         printer.print_string(" ")
@@ -247,10 +204,5 @@ class UpdateTileOffsetOp(Op):
         if self.offset_vector is not None:
             printer.print_operand(self.offset_vector)
         else:
-            assembly.print_index_list(printer, self.static_offsets, self.offsets)
-        assembly.print_attr_dict(printer, self, hidden=_LISTS)
-        printer.print_string(" : ")
-        printer.print_attribute(self.tile.type)
-        if self.offset_vector is not None:
-            printer.print_string(", ")
-            printer.print_attribute(self.offset_vector.type)
+            self.print_list(printer, "offsets")
+        _print_rest(printer, self, self.tile)

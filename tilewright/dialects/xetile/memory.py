@@ -12,7 +12,7 @@ from xdsl.parser import Parser
 from xdsl.printer import Printer
 from xdsl.traits import MemoryReadEffect
 
-from tilewright.dialects.cache_hints import LEVELS, HintFields, Hints
+from tilewright.dialects.cache_hints import HintFields, Hints
 from tilewright.dialects.directives import parse_names
 from tilewright.dialects.effects import CACHES, Acts, Writes
 from tilewright.dialects.fields import (
@@ -28,13 +28,6 @@ from tilewright.dialects.fields import (
 from tilewright.dialects.xetile import assembly, rules
 from tilewright.dialects.xetile.attrs import CacheHintAttr
 from tilewright.dialects.xetile.types import TileType
-
-
-def split_properties(parser: Parser, attrs: assembly.AttrDict, names: Sequence[str]):
-    """Split a parsed dictionary into properties of these names and the discardable rest."""
-    attrs.name_bare(parser, ())
-    properties = {name: attrs.named.pop(name) for name in names if name in attrs.named}
-    return properties, attrs.named
 
 
 def padding_number(padding: Attribute | None) -> int | float:
@@ -54,10 +47,10 @@ class TileAccess(Op):
         return next(v.type for v in self.operands if isinstance(v.type, TileType))
 
     def print(self, printer: Printer) -> None:
-        printer.print_string(" ")
         if not isinstance(locality := self.properties.get("locality"), IntegerAttr):
             assembly.print_op(printer, self)
             return
+        printer.print_string(" ")
         printer.print_list(self.operands, printer.print_operand)
         printer.print_string(f" locality<{locality.value.data}>")
         assembly.print_rest(printer, self, ("locality",))
@@ -154,13 +147,8 @@ class LoadTileOp(TileAccess):
         tile_type = assembly.parse_type(parser)
         assembly.parse_arrow(parser)
         results = assembly.parse_types(parser)
-        properties, attributes = split_properties(parser, attrs, ("padding", "transpose", *LEVELS))
-        return cls.build(
-            operands=[parser.resolve_operand(tile, tile_type)],
-            properties=properties,
-            attributes=attributes,
-            result_types=[results],
-        )
+        attrs.name_bare(parser, ())
+        return attrs.build(cls, [parser.resolve_operand(tile, tile_type)], [results])
 
 
 class TileStore(TileAccess):
@@ -176,8 +164,8 @@ class TileStore(TileAccess):
     @classmethod
     def parse(cls, parser: Parser) -> Self:
         value, tile, mask, attrs = parse_stored(parser)
-        properties, attributes = split_properties(parser, attrs, LEVELS)
-        return cls.build(operands=[value, tile, mask], properties=properties, attributes=attributes)
+        attrs.name_bare(parser, ())
+        return attrs.build(cls, [value, tile, mask])
 
 
 @op_definition
@@ -233,9 +221,5 @@ class PrefetchTileOp(TileAccess):
             attrs = assembly.parse_attr_dict(parser, attrs)
         parser.parse_punctuation(":")
         tile_type = assembly.parse_type(parser)
-        properties, attributes = split_properties(parser, attrs, ("locality", *LEVELS))
-        return cls.build(
-            operands=[parser.resolve_operand(tile, tile_type)],
-            properties=properties,
-            attributes=attributes,
-        )
+        attrs.name_bare(parser, ())
+        return attrs.build(cls, [parser.resolve_operand(tile, tile_type)])

@@ -77,16 +77,9 @@ class TileMmaOp(Op):
         if not 2 <= len(operands) <= 3:
             parser.raise_error("expected the operands A, B and optionally C", start)
         values = accumulator_last(assembly.assign_types(parser, operands, types), result_type)
-        properties = {name: attrs.named.pop(name) for name in names if name in attrs.named}
-        return cls.build(
-            operands=[values[0], values[1], values[2:]],
-            properties=properties,
-            attributes=attrs.named,
-            result_types=[result_type],
-        )
+        return attrs.build(cls, [values[0], values[1], values[2:]], [result_type])
 
     def print(self, printer: Printer) -> None:
-        printer.print_string(" ")
         assembly.print_op(printer, self)
 
 

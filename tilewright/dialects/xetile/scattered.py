@@ -9,7 +9,7 @@ from xdsl.parser import Parser
 from xdsl.printer import Printer
 from xdsl.traits import MemoryReadEffect
 
-from tilewright.dialects.cache_hints import LEVELS, HintFields
+from tilewright.dialects.cache_hints import HintFields
 from tilewright.dialects.effects import Writes
 from tilewright.dialects.fields import (
     Given,
@@ -27,7 +27,6 @@ from tilewright.dialects.xetile.memory import (
     TileStore,
     padding_number,
     parse_stored,
-    split_properties,
 )
 from tilewright.dialects.xetile.types import TileType
 
@@ -85,13 +84,8 @@ class LoadGatherOp(TileAccess):
         if len(operands) > 2:
             parser.raise_error("expected a tile and a mask")
         values = assembly.assign_types(parser, operands, types)
-        properties, attributes = split_properties(parser, attrs, ("padding", *LEVELS))
-        return cls.build(
-            operands=[values[0], values[1:]],
-            properties=properties,
-            attributes=attributes,
-            result_types=[result_type],
-        )
+        attrs.name_bare(parser, ())
+        return attrs.build(cls, [values[0], values[1:]], [result_type])
 
 
 @op_definition
@@ -149,15 +143,10 @@ class AtomicRmwOp(TileAccess):
         if kind not in kinds.ATOMIC_KINDS:
             known = ", ".join(kinds.ATOMIC_KINDS)
             parser.raise_error(f"unknown atomic '{word}', expected one of {known}", start, end)
-        properties, attributes = split_properties(parser, attrs, ())
-        properties["kind"] = kinds.ATOMIC_KIND[1](kind)
-        return cls.build(
-            operands=[value, tile, mask],
-            properties=properties,
-            attributes=attributes,
-            result_types=[result_type],
-        )
+        attrs.name_bare(parser, ())
+        named = {"kind": kinds.ATOMIC_KIND[1](kind)}
+        return attrs.build(cls, [value, tile, mask], [result_type], named)
 
     def print(self, printer: Printer) -> None:
-        printer.print_string(f" {self.kind} ")
+        printer.print_string(f" {self.kind}")
         assembly.print_op(printer, self, ("kind",))

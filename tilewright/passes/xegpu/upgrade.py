@@ -139,7 +139,7 @@ class Modernizer:
         offsets = op.mixed_offsets or [0] * len(op.tdesc.get_shape())
         if op.tdesc.space is MemorySpace.SLM and len(op.tdesc.get_shape()) > 1:
             return Placed(_shared_matrix(op), offsets)
-        if op.const_offsets is None and op.tdesc.sg_map is None:
+        if "const_offsets" not in op.properties and op.tdesc.sg_map is None:
             return Placed(op.result, offsets)
         encoding = None if isinstance(op.tdesc.encoding, NoneAttr) else op.tdesc.encoding
         layout = None if op.tdesc.sg_map is not None else op.tdesc.ownership
@@ -147,8 +147,8 @@ class Modernizer:
         new = xegpu.CreateNdDescOp(
             op.source,
             type,
-            shape=op.mixed_shape if op.const_shape is not None else None,
-            strides=op.mixed_strides if op.const_strides is not None else None,
+            shape=op.mixed_shape if "const_shape" in op.properties else None,
+            strides=op.mixed_strides if "const_strides" in op.properties else None,
         )
         new.attributes |= op.attributes
         new.result.name_hint = op.result.name_hint
