@@ -30,7 +30,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 from tilewright.codegen.made_constants import Constants, index
 from tilewright.dialects import mach
 from tilewright.dialects.folding import Idx, Kind
-from tilewright.dialects.movement import shape_of_type
+from tilewright.dialects.movement import shape_of_type, vector_type
 from tilewright.dialects.upstream.arith import constant
 from tilewright.dialects.upstream.combining import combining
 from tilewright.dialects.upstream.vector import ShapeCastOp
@@ -322,8 +322,7 @@ class Builder(Constants):
 
     def shuffle(self, a: SSAValue, b: SSAValue, mask: Sequence[int]) -> SSAValue:
         """Rows (elements of the first dimension) of `a` and then `b`, by number."""
-        kind = a.type
-        assert isinstance(kind, VectorType)
+        kind = vector_type(a)
         count, *row = kind.get_shape()
         if list(mask) == list(range(count)):
             return a

@@ -19,6 +19,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from tilewright.codegen.builder import Builder, Idx
 from tilewright.codegen.registers import DYNAMIC, strided_form
 from tilewright.dialects.elementwise import retyped
+from tilewright.dialects.movement import memref_type
 from tilewright.dialects.upstream.arith import folded
 from tilewright.dialects.upstream.views import View, viewed
 from tilewright.dtypes import from_mlir
@@ -134,8 +135,7 @@ def matrix_of_memref(
 def view_of(b: Builder, op: Operation, base: Matrix, operands: Sequence[Idx]) -> Matrix:
     """What an op of `upstream.views` makes of an array."""
     new = viewed(op, View(base.offset, base.sizes, base.strides), operands, b)
-    type = op.results[0].type
-    assert isinstance(type, MemRefType)
+    type = memref_type(op.results[0])
     element = plain(type.element_type)
     further = b.minus(new.offset if new.bytes is None else new.bytes, base.offset)
     pointer = b.ptr(base.pointer, b.times(further, itemsize(base.element)))

@@ -28,7 +28,7 @@ from tilewright.codegen.target import LLVMTarget
 from tilewright.codegen.tiles import Matrix, plain
 from tilewright.diagnostics import unsupported
 from tilewright.dialects import mach
-from tilewright.dialects.movement import shape_of_type
+from tilewright.dialects.movement import shape_of_type, vector_type
 from tilewright.dialects.upstream.arith import element_bits, folded
 from tilewright.dialects.upstream.strided import Metadata
 from tilewright.dialects.upstream.vector.access import LOADS, access_of
@@ -78,8 +78,7 @@ class VectorRows:
     def __init__(self, b: Builder, op: Operation, target: LLVMTarget):
         self.b, access = b, access_of(op)
         self.access, self.array = access, array_of(b, op, access.array, target)
-        kind = access.value.type
-        assert isinstance(kind, VectorType)
+        kind = vector_type(access.value)
         self.type = kind
         whole = not kind.get_shape()
         self.shape = kind.get_shape() or (1,)

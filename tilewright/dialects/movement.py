@@ -22,7 +22,14 @@ from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from xdsl.dialects.builtin import DYNAMIC_INDEX, ArrayAttr, DenseArrayBase, IntegerAttr, VectorType
+from xdsl.dialects.builtin import (
+    DYNAMIC_INDEX,
+    ArrayAttr,
+    DenseArrayBase,
+    IntegerAttr,
+    MemRefType,
+    VectorType,
+)
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright.layout import BoundMap, Layout, LayoutError
@@ -140,6 +147,12 @@ def is_vector(value: SSAValue) -> bool:
 def vector_type(value: SSAValue) -> VectorType:
     """The type of a value that is a vector."""
     assert isinstance(value.type, VectorType)
+    return value.type
+
+
+def memref_type(value: SSAValue) -> MemRefType:
+    """The type of a value that is a memref."""
+    assert isinstance(value.type, MemRefType)
     return value.type
 
 

@@ -19,6 +19,12 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 T = TypeVar("T", bound=Operation)
 
 
+def terminator(block: Block) -> Operation:
+    """The op that ends a block."""
+    assert block.last_op is not None
+    return block.last_op
+
+
 def ops_around(node: Operation | Block) -> Iterator[Operation]:
     """The ops that an op or block stands in, innermost first."""
     op = node.parent_op()

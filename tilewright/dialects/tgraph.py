@@ -53,6 +53,7 @@ from xdsl.traits import IsTerminator, NoTerminator
 from xdsl.utils.exceptions import VerifyException
 
 from tilewright.dialects.fields import dialect
+from tilewright.dialects.movement import memref_type
 
 ROLES = ("input", "output", "local")
 MAPPINGS = ("each", "block", "group", "sequential")
@@ -168,8 +169,7 @@ class TaskOp(IRDLOperation):
 
 
 def _verify_edge(edge: LoadOp | StoreOp) -> None:
-    kind = edge.buffer.type
-    assert isinstance(kind, MemRefType)
+    kind = memref_type(edge.buffer)
     rank, count = kind.get_num_dims(), len(edge.indices)
     for word in edge.kinds:
         _one_of(word, KINDS, "kind of an entry")

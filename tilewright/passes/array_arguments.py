@@ -36,6 +36,7 @@ from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.dialects import xegpu, xetile
+from tilewright.dialects.movement import vector_type
 from tilewright.dialects.upstream.vector import ShapeCastOp
 from tilewright.passes.emit import Before
 from tilewright.passes.kernel import LEVEL, level_of
@@ -114,8 +115,7 @@ def _write(last: gpu.ReturnOp, arrays: Sequence[SSAValue]) -> None:
     """What is returned is stored."""
     at = Before(last)
     for value, array in zip(last.operands, arrays, strict=True):
-        type = value.type
-        assert isinstance(type, VectorType)
+        type = vector_type(value)
         tile = _whole(at.add, array, type)
         at.insert(xetile.StoreTileOp(at.cast(value, tile.type.get_shape()), tile))  # pyright: ignore
     last.operands = ()

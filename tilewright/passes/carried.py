@@ -9,6 +9,8 @@ from xdsl.dialects import arith, scf
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 from xdsl.rewriter import InsertPoint
 
+from tilewright.dialects.nesting import terminator
+
 LOOPS_AND_BRANCHES = (scf.ForOp, scf.WhileOp, scf.IfOp)
 
 
@@ -21,8 +23,7 @@ def carried_together(op: Operation) -> Iterator[tuple[SSAValue, ...]]:
         yield from zip(op.iter_args, op.body.block.args[1:], last.operands, op.results, strict=True)
     elif isinstance(op, scf.WhileOp):
         before, after = op.before_region.block, op.after_region.block
-        condition, last = before.last_op, after.last_op
-        assert condition is not None and last is not None
+        condition, last = terminator(before), terminator(after)
         yield from zip(op.arguments, before.args, last.operands, strict=True)
         yield from zip(condition.operands[1:], after.args, op.results, strict=True)
     elif isinstance(op, scf.IfOp):
@@ -103,12 +104,6 @@ def behind(value: SSAValue, constants: bool = False) -> InsertPoint:
     while constants and isinstance(first, arith.ConstantOp):
         first = first.next_op
     return InsertPoint.at_end(owner) if first is None else InsertPoint.before(first)
-
-
-def terminator(block: Block) -> Operation:
-    """The op that ends a block."""
-    assert block.last_op is not None
-    return block.last_op
 
 
 def earlier(a: Operation, b: Operation) -> Operation:

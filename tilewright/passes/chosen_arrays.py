@@ -23,7 +23,7 @@ from xdsl.rewriter import Rewriter
 from xdsl.traits import IsTerminator, is_side_effect_free
 
 from tilewright.diagnostics import unsupported
-from tilewright.dialects.nesting import values_made
+from tilewright.dialects.nesting import terminator, values_made
 from tilewright.passes.carried import origins
 from tilewright.passes.emit import Before
 from tilewright.passes.memory_objects import chosen_from
@@ -133,8 +133,7 @@ def _in_each(op: Operation, number: SSAValue, arrays: Arrays) -> Iterator[tuple[
         branch = scf.IfOp(hit, kinds, [scf.YieldOp()], [scf.YieldOp()])
         before.insert(branch)
         for region, rest in zip(branch.regions, ([left[0]], others), strict=True):
-            last = region.block.last_op
-            assert last is not None
+            last = terminator(region.block)
             last.operands = choose(rest, Before(last))
         return [*branch.results]
 

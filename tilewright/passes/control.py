@@ -19,6 +19,8 @@ from typing import Protocol
 from xdsl.dialects import scf
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
+from tilewright.dialects.nesting import terminator
+
 Parts = list[list[SSAValue]]
 """What stands for each of several values."""
 
@@ -125,8 +127,7 @@ def convert_branches(
 def _body(to: Carrier, old: Block, places: Sequence[SSAValue]) -> Parts:
     """Fills a block whose end gives `places` their values."""
     to.inner(old)
-    end = old.last_op
-    assert end is not None
+    end = terminator(old)
     given = to.flatten(end.operands, places)
     to.build(scf.YieldOp(*flat(given)), end)
     return given

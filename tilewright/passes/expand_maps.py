@@ -23,6 +23,7 @@ from xdsl.ir.affine import (
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.dialects.folding import Idx
+from tilewright.dialects.nesting import terminator
 from tilewright.dialects.upstream.affine import (
     DelinearizeIndexOp,
     LinearizeIndexOp,
@@ -119,8 +120,7 @@ def execute_region(op: scf.ExecuteRegionOp, at: Before) -> None:
 
 def _inlined(region: Region, at: Before) -> list[SSAValue]:
     """The ops of a region of one block before those that follow; what it gives."""
-    end = region.block.last_op
-    assert end is not None
+    end = terminator(region.block)
     given = list(end.operands)
     Rewriter.erase_op(end)
     Rewriter.inline_block(region.block, InsertPoint.before(at.op))

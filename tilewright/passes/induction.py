@@ -20,9 +20,8 @@ from xdsl.dialects.arith import CmpiOp
 from xdsl.dialects.builtin import IndexType, IntegerAttr, IntegerType, MemRefType
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
-from tilewright.dialects.nesting import ops_around
+from tilewright.dialects.nesting import ops_around, terminator
 from tilewright.passes.affine import Expr, Kind, Symbol, Symbols
-from tilewright.passes.carried import terminator
 from tilewright.passes.memory_objects import is_pure
 
 Component: TypeAlias = "int | None"

@@ -22,6 +22,7 @@ from xdsl.traits import SymbolTable
 
 from tilewright.diagnostics import error_at, unsupported
 from tilewright.dialects.implementations import check_implementation, implementations
+from tilewright.dialects.nesting import terminator
 from tilewright.passes.pipeline import Pass, Unit
 
 DEPTH = 16
@@ -87,8 +88,7 @@ def _inline(call: Operation, function: func.FuncOp) -> None:
         raise unsupported(call, f"@{function.sym_name.data} has several blocks")
     body = function.body.clone()
     block = body.block
-    last = block.last_op
-    assert last is not None
+    last = terminator(block)
     results = list(last.operands)
     Rewriter.erase_op(last)
     Rewriter.inline_block(block, InsertPoint.before(call), list(call.operands))

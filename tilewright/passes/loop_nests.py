@@ -27,6 +27,7 @@ from xdsl.ir import Block, Operation, SSAValue
 from xdsl.ir.affine import AffineMap
 from xdsl.rewriter import InsertPoint, Rewriter
 
+from tilewright.dialects.nesting import terminator
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.passes.emit import Before, zero_of
 from tilewright.passes.kernel import level_of
@@ -88,8 +89,7 @@ def parallel_to_for(op: scf.ParallelOp) -> None:
     operands, regions = list(reduce.args), list(reduce.reductions)
     Rewriter.inline_block(op.body.block, inside, [loop.body.block.args[0] for loop in loops])
     for n, (operand, region) in enumerate(zip(operands, regions, strict=True)):
-        given = region.block.last_op
-        assert given is not None
+        given = terminator(region.block)
         Rewriter.inline_block(region.block, inside, [carried[n], operand])
         end.op.operands[n] = given.operands[0]
         Rewriter.erase_op(given)

@@ -16,7 +16,8 @@ from xdsl.ir import Block, BlockArgument, Operation, OpResult, Region, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.diagnostics import unsupported
-from tilewright.passes.carried import names_of, reached, terminator
+from tilewright.dialects.nesting import terminator
+from tilewright.passes.carried import names_of, reached
 from tilewright.passes.memory_objects import is_pure
 
 

@@ -37,10 +37,11 @@ from xdsl.rewriter import InsertPoint
 
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.elementwise import retyped
+from tilewright.dialects.movement import vector_type
+from tilewright.dialects.nesting import terminator
 from tilewright.dialects.stage import ContractOp, PackOp, PanelOp, PanelsType, YieldOp
 from tilewright.passes.access import Access, AccessAnalysis
 from tilewright.passes.affine import Expr, Kind, Symbol
-from tilewright.passes.carried import terminator
 from tilewright.passes.cleanup import eliminate_dead
 from tilewright.passes.materialise import Materialiser, NoValue
 
@@ -387,8 +388,7 @@ def prologue(chain: Chain) -> Region:
                 operands.append(constant.result)
             else:
                 operands.append(current)
-        result = op.results[0].type
-        assert isinstance(result, VectorType)
+        result = vector_type(op.results[0])
         new = retyped(op, operands, [result.element_type])
         block.add_op(new)
         current = new.results[0]

@@ -17,11 +17,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from xdsl.dialects import arith, gpu, vector
-from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, VectorType
+from xdsl.dialects.builtin import DenseIntOrFPElementsAttr
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright.dialects.elementwise import is_elementwise, retyped
-from tilewright.dialects.movement import shape_of
+from tilewright.dialects.movement import shape_of, vector_type
 from tilewright.passes.emit import Before, with_shape
 from tilewright.passes.new_body import without_layouts
 
@@ -56,8 +56,7 @@ def _delay(op: Operation) -> None:
     if scalars and any(shape_of(v) for v in operands):
         operands = [_at(at, v, joint) for v in op.operands]
         scalars = False
-    result = op.results[0].type
-    assert isinstance(result, VectorType)
+    result = vector_type(op.results[0])
     kind: Attribute = result.element_type if scalars else with_shape(result, joint)
     value = at.add(retyped(op, operands, [kind], without_layouts(op)))
     wide = vector.BroadcastOp(value, result)
@@ -86,8 +85,7 @@ def _is_number(value: SSAValue) -> bool:
 def _at(at: Before, value: SSAValue, shape: Sequence[int]) -> SSAValue:
     """A broadcast value at a smaller shape; () is the scalar itself."""
     owner = value.owner
-    kind = value.type
-    assert isinstance(kind, VectorType)
+    kind = vector_type(value)
     if isinstance(owner, arith.ConstantOp):
         data = owner.value
         assert isinstance(data, DenseIntOrFPElementsAttr)

@@ -9,14 +9,14 @@ from xdsl.traits import is_side_effect_free
 
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.elementwise import is_elementwise
+from tilewright.dialects.nesting import terminator
 
 
 def carried(op: scf.ForOp | scf.WhileOp):
     """(block of the body, carried arguments, initial values, yielded values, results), or None for another shape."""
     if isinstance(op, scf.ForOp):
         block = op.body.block
-        last = block.last_op
-        assert last is not None
+        last = terminator(block)
         return (
             block,
             list(block.args[1:]),

@@ -21,7 +21,7 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import SSAValue
 
 from tilewright.dialects import xetile
-from tilewright.dialects.movement import shape_of
+from tilewright.dialects.movement import memref_type, shape_of
 from tilewright.dialects.upstream.arith import folded
 from tilewright.dialects.upstream.strided import Metadata, row_of
 from tilewright.dialects.xetile.assembly import Index
@@ -39,8 +39,7 @@ def matrix_of(at: Before, source: SSAValue) -> Matrix:
 
 def flattened(at: Before, source: SSAValue, matrix: Matrix) -> SSAValue:
     """The matrix as a 1-D memref that reaches as far as its last element; itself where it is one."""
-    kind = source.type
-    assert isinstance(kind, MemRefType)
+    kind = memref_type(source)
     if kind.get_num_dims() == 1 and matrix[1] == [1]:
         return source
     return at.add(row_of(at, Metadata(source, at.insert), *matrix))

@@ -33,6 +33,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright.diagnostics import TilewrightError, unsupported
 from tilewright.dialects import xetile
+from tilewright.dialects.movement import memref_type
 from tilewright.dialects.upstream.arith import folded
 from tilewright.dialects.upstream.strided import strided_form
 from tilewright.dialects.upstream.subview import static_parts
@@ -154,8 +155,7 @@ def _tile(
     before: Before, access: _Access, shape: Sequence[int], order: tuple[int, int]
 ) -> SSAValue:
     source, offsets = _whole(before, access, shape)
-    kind = source.type
-    assert isinstance(kind, MemRefType)
+    kind = memref_type(source)
     stated = DYNAMIC_INDEX not in (*kind.get_shape(), *strided_form(kind)[0])
     sizes, strides = ((), ()) if stated else matrix_of(before, source)
     attributes = xetile.TileAttr(order=order) if order != (1, 0) else None

@@ -29,6 +29,7 @@ from xdsl.ir import Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.dialects import xetile
+from tilewright.dialects.movement import memref_type
 from tilewright.dialects.upstream.arith import constant
 from tilewright.dialects.upstream.gpu.memory import is_shared
 from tilewright.dialects.upstream.memref import kept_dimensions
@@ -104,15 +105,13 @@ def _makes_tile(op: Operation) -> bool:
 
 def _is_plain(view: memref.SubviewOp) -> bool:
     """Does it keep every dimension, step by step?"""
-    source = view.source.type
-    assert isinstance(source, MemRefType)
+    source = memref_type(view.source)
     return _by_steps_of_one(view) and source.get_num_dims() == view.result.type.get_num_dims()
 
 
 def _is_slot(view: memref.SubviewOp) -> bool:
     """Is it of shared memory, of an array without gaps, and are its dimensions the innermost ones?"""
-    source = view.source.type
-    assert isinstance(source, MemRefType)
+    source = memref_type(view.source)
     ranks, kept = source.get_num_dims(), kept_dimensions(view)
     plain = isinstance(source.layout, NoneAttr) and DYNAMIC_INDEX not in source.get_shape()
     innermost = kept == [*range(ranks - len(kept), ranks)]

@@ -21,8 +21,8 @@ from xdsl.ir import Attribute, Operation, OpResult, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.dialects import xetile
+from tilewright.dialects.nesting import terminator
 from tilewright.dialects.upstream.arith import element as element_of
-from tilewright.passes.carried import terminator
 from tilewright.passes.emit import Before
 
 

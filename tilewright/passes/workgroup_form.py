@@ -32,6 +32,7 @@ from xdsl.ir import Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.diagnostics import TilewrightError, UnsupportedError
+from tilewright.dialects.nesting import terminator
 from tilewright.passes.cleanup import eliminate_dead
 from tilewright.passes.kernel import BLOCK, LEVEL, PROGRAMS, block_of, level_of, subgroups_of
 from tilewright.passes.pipeline import Pass, Unit
@@ -170,8 +171,7 @@ def _do_runs(kernel: gpu.FuncOp) -> None:
     for op in list(kernel.walk()):
         if isinstance(op, scf.IfOp) and range_of(op) is not None:
             inner = region_of_run(op).block
-            assert inner.last_op is not None
-            Rewriter.erase_op(inner.last_op)
+            Rewriter.erase_op(terminator(inner))
             Rewriter.inline_block(inner, InsertPoint.before(op))
             Rewriter.erase_op(op)
     eliminate_dead(kernel.body.block)

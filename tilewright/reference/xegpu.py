@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from xdsl.dialects.builtin import MemRefType
 from xdsl.ir import Operation
 
 from tilewright.diagnostics import unsupported
 from tilewright.dialects import xegpu
-from tilewright.dialects.movement import shape_of_type
+from tilewright.dialects.movement import memref_type, shape_of_type
 from tilewright.dialects.xegpu import distribution, elements
 from tilewright.dialects.xegpu.types import TensorDescType
 from tilewright.dialects.xetile.mma import matrix_dims
@@ -136,8 +135,7 @@ def nothing(site: Site, op: Operation, *_: Any) -> None:
 
 @meaning("xegpu.create_mem_desc")
 def create_mem_desc(site: Site, op: xegpu.CreateMemDescOp, source: MemRefValue) -> MatrixValue:
-    type = op.source.type
-    assert isinstance(type, MemRefType)
+    type = memref_type(op.source)
     itemsize = numerics.numpy_type(type).itemsize
     return MatrixValue(source.base + itemsize * source.offset)
 

@@ -36,6 +36,7 @@ from tilewright.dialects.fields import (
     Results,
     op_definition,
 )
+from tilewright.dialects.nesting import terminator
 
 
 @irdl_attr_definition
@@ -167,8 +168,7 @@ class ContractOp(Op):
     @property
     def pairs(self) -> list[tuple[SSAValue, SSAValue]]:
         """The operands (A, B) of each accumulator."""
-        last = self.body.block.last_op
-        assert last is not None
+        last = terminator(self.body.block)
         return list(zip(last.operands[::2], last.operands[1::2], strict=True))
 
     def verify_(self) -> None:

@@ -30,6 +30,7 @@ from xdsl.ir.affine import (
 )
 
 from tilewright.dialects.folding import Combines, Folding, Idx
+from tilewright.dialects.movement import memref_type
 
 
 def strided_form(type: MemRefType) -> tuple[tuple[int, ...], int]:
@@ -68,8 +69,7 @@ class Metadata:
     inserts (or finds) where somebody asks. TypeError for a layout that is no strided form."""
 
     def __init__(self, array: SSAValue, put: Callable[[Operation], Operation]):
-        kind = array.type
-        assert isinstance(kind, MemRefType)
+        kind = memref_type(array)
         self.value, self.kind = array, kind
         self._put, self._made = put, list[SSAValue]()
         self._shape, (self._strides, self._offset) = kind.get_shape(), strided_form(kind)

@@ -37,6 +37,7 @@ from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
 from tilewright.diagnostics import CheckError, TilewrightError, error_at
 from tilewright.dialects import mach
+from tilewright.dialects.movement import memref_type
 from tilewright.dialects.upstream.arith import constants, element
 from tilewright.dialects.upstream.subview import static_parts
 from tilewright.dialects.upstream.vector import ShapeCastOp
@@ -186,8 +187,7 @@ def _wide(at: _Inserter, value: SSAValue) -> SSAValue:
 
 
 def _allocation(at: _Inserter) -> None:
-    type = at.op.results[0].type
-    assert isinstance(type, MemRefType)
+    type = memref_type(at.op.results[0])
     kind = type.element_type
     bits = kind.bitwidth if isinstance(kind, FixedBitwidthType) else 64
     fixed = prod(n for n in type.get_shape() if n != DYNAMIC_INDEX) * max(1, bits // 8)

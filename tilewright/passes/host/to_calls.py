@@ -35,6 +35,7 @@ from xdsl.rewriter import Rewriter
 
 from tilewright.diagnostics import error_at, unsupported
 from tilewright.dialects import mach
+from tilewright.dialects.movement import memref_type
 from tilewright.passes.host.unread_launches import UNREAD
 
 POISON = "tw_poison"
@@ -125,8 +126,7 @@ def _constant(ops: list[Operation], value: int) -> SSAValue:
 
 
 def _unranked(value: SSAValue) -> memref.CastOp:
-    type_ = value.type
-    assert isinstance(type_, MemRefType)
+    type_ = memref_type(value)
     target = UnrankedMemRefType.from_type(type_.element_type, type_.memory_space)
     return memref.CastOp.get(value, target)
 

@@ -26,6 +26,7 @@ from xdsl.ir.affine import (
     AffineExpr,
 )
 
+from tilewright.dialects.movement import memref_type
 from tilewright.dialects.upstream.strided import strided_form
 from tilewright.passes.emit import Before
 
@@ -127,7 +128,7 @@ class StridedView:
 
     @property
     def type(self) -> MemRefType[Attribute]:
-        base = type_of(self.memref)
+        base = memref_type(self.memref)
         if self.is_whole:
             return base
         numbers = [
@@ -143,21 +144,16 @@ class StridedView:
         return all(isinstance(n, int) for n in (*self.sizes, *self.strides))
 
 
-def type_of(value: SSAValue) -> MemRefType[Attribute]:
-    assert isinstance(value.type, MemRefType)
-    return value.type
-
-
 def extents(value: SSAValue) -> list[Size]:
     return [
         n if n != DYNAMIC_INDEX else Sum(((RuntimeExtent(value, "extent", d), 1),))
-        for d, n in enumerate(type_of(value).get_shape())
+        for d, n in enumerate(memref_type(value).get_shape())
     ]
 
 
 def strides(value: SSAValue) -> tuple[list[Size], Size]:
     """Strides and offset of a memref. Raises TypeError for a layout that is not strided."""
-    numbers, offset = strided_form(type_of(value))
+    numbers, offset = strided_form(memref_type(value))
     own: list[Size] = [
         n if n != DYNAMIC_INDEX else Sum(((RuntimeExtent(value, "stride", d), 1),))
         for d, n in enumerate(numbers)
@@ -203,7 +199,7 @@ class Host:
 
     def _asked(self, asked: RuntimeExtent) -> SSAValue:
         if asked not in self._known:
-            source, rank = asked.memref, type_of(asked.memref).get_num_dims()
+            source, rank = asked.memref, memref_type(asked.memref).get_num_dims()
             if asked.what == "extent":
                 self._known[asked] = self.before.add(memref.DimOp(source, self.size(asked.dim)))
             else:

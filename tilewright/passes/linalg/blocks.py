@@ -12,7 +12,7 @@ from xdsl.ir import SSAValue
 
 from tilewright.diagnostics import unsupported
 from tilewright.dialects import xetile
-from tilewright.dialects.movement import shape_of
+from tilewright.dialects.movement import memref_type, shape_of
 from tilewright.passes.linalg.accesses import (
     Linear,
     ProgramLoop,
@@ -22,7 +22,6 @@ from tilewright.passes.linalg.accesses import (
     plus,
     reached,
     strides,
-    type_of,
 )
 
 if TYPE_CHECKING:
@@ -73,7 +72,7 @@ def _tile(
     view = StridedView(memory, offset, tuple(d[1] for d in dims), tuple(d[2] for d in dims))
     offsets = [0 if loop is None else tiles.offsets[loop] for loop, _, _ in dims]
     kind = xetile.TileType(
-        shape, type_of(memory).element_type, xetile.TileAttr(order=order) if order else None
+        shape, memref_type(memory).element_type, xetile.TileAttr(order=order) if order else None
     )
     source = tiles.argument(view, view.type)
     key = source, kind, tuple(offsets)
@@ -120,7 +119,7 @@ def _at(
             )
     view = StridedView(memory, offset, (reach,), (1,))
     kind = xetile.TileType(
-        shape_of(places), type_of(memory).element_type, xetile.TileAttr(scattered=True)
+        shape_of(places), memref_type(memory).element_type, xetile.TileAttr(scattered=True)
     )
     source = tiles.argument(view, view.type)
     return tiles.at.add(xetile.InitTileOp(source, kind, offset_vector=places))

@@ -10,6 +10,7 @@ from xdsl.dialects import arith, memref
 from xdsl.dialects.linalg.ops import GenericOp
 from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 
+from tilewright.dialects.nesting import terminator
 from tilewright.dialects.upstream.combining import KINDS_OF_ATOMICS, REDUCTIONS_OF_ATOMICS
 
 KINDS: Mapping[type[Operation], str] = {
@@ -52,8 +53,7 @@ class Body:
 
     @property
     def yielded(self) -> Sequence[SSAValue]:
-        last = self.block.last_op
-        assert last is not None
+        last = terminator(self.block)
         return last.operands
 
     @cached_property

@@ -29,6 +29,8 @@ from xdsl.ir.affine import AffineDimExpr, AffineExpr, AffineMap
 
 from tilewright.diagnostics import unsupported
 from tilewright.dialects.elementwise import retyped
+from tilewright.dialects.movement import memref_type
+from tilewright.dialects.nesting import terminator
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.passes.emit import Before
 from tilewright.passes.linalg.accesses import subview_type
@@ -36,15 +38,11 @@ from tilewright.passes.linalg.accesses import subview_type
 Made = Callable[..., Sequence[SSAValue]]
 
 
-def kind_of(value: SSAValue) -> MemRefType[Attribute]:
-    return cast("MemRefType[Attribute]", value.type)
-
-
 def extents_of(before: Before, value: SSAValue) -> list[Index]:
     """The extents of a memref, values where its type leaves them open."""
     return [
         n if n != DYNAMIC_INDEX else before.add(memref.DimOp(value, before.index(d)))
-        for d, n in enumerate(kind_of(value).get_shape())
+        for d, n in enumerate(memref_type(value).get_shape())
     ]
 
 
@@ -56,7 +54,7 @@ def allocated(before: Before, element: Attribute, extents: Sequence[Index]) -> S
 
 def new_like(before: Before, like: SSAValue) -> SSAValue:
     """Memory of its own for a value of a shape that a memref has."""
-    return allocated(before, kind_of(like).element_type, extents_of(before, like))
+    return allocated(before, memref_type(like).element_type, extents_of(before, like))
 
 
 def structured(
@@ -71,7 +69,7 @@ def structured(
     """A structured op: `body` makes the values of the results of (block, elements); loops that `maps` do not name for
     an operand are its dimensions."""
     operands = [*inputs, *outputs]
-    loops = kind_of(outputs[0]).get_num_dims() if loops is None else loops
+    loops = memref_type(outputs[0]).get_num_dims() if loops is None else loops
     elements = [v.type.element_type if isinstance(v.type, MemRefType) else v.type for v in operands]
     block = Block(arg_types=elements)
     block.add_op(YieldOp(*body(block, *block.args)))
@@ -117,7 +115,7 @@ def part(
     """Part of a memref, of its rank."""
     ones = [1] * len(sizes)
     shape = [n if isinstance(n, int) else DYNAMIC_INDEX for n in sizes]
-    kind = subview_type(kind_of(source), offsets, ones, shape, range(len(shape)))
+    kind = subview_type(memref_type(source), offsets, ones, shape, range(len(shape)))
     return before.add(memref.SubviewOp.get(source, offsets, sizes, ones, kind))
 
 
@@ -133,7 +131,7 @@ def elementwise(before: Before, op: Operation) -> None:
     """A function of elements on memrefs: a structured op; constants that are the same everywhere are its own."""
     (result,) = op.results
     arrays = [v for v in op.operands if isinstance(v.type, MemRefType)]
-    kind = kind_of(result)
+    kind = memref_type(result)
     memory = allocated(before, kind.element_type, extents_of(before, arrays[0]))
 
     def body(block: Block, *elements: SSAValue) -> Sequence[SSAValue]:
@@ -153,8 +151,7 @@ def _of_indices(before: Before, target: SSAValue, region: Region) -> None:
         for d, argument in enumerate(inside.args):
             (index,) = _put(block, IndexOp(d))
             argument.replace_all_uses_with(index)
-        last = inside.last_op
-        assert last is not None
+        last = terminator(inside)
         values = list(last.operands)
         for op in list(inside.ops):
             op.detach()
@@ -267,7 +264,7 @@ def reshape(before: Before, op: Any) -> None:
 def exponentials(before: Before, op: Any) -> None:
     """The maximum of a row, the exponentials, their sum, the quotients."""
     source, dim = op.input, op.dimension
-    kind = kind_of(source)
+    kind = memref_type(source)
     element = cast(Any, kind.element_type)
     extents = extents_of(before, source)
     rank = len(extents)
@@ -322,7 +319,7 @@ def pack(before: Before, op: Any) -> None:
     """Tiles are read where linear functions of their loops say; a ragged edge from a padded copy."""
     source, tiles = op.source, _tiles(op)
     inner = extents_of(before, source)
-    rank, element = len(inner), kind_of(source).element_type
+    rank, element = len(inner), memref_type(source).element_type
     outer = op.outer(rank)
     counts = extents_of(before, op.dest)
     number = {d: counts[place] for place, d in enumerate(outer)}
@@ -344,7 +341,7 @@ def unpack(before: Before, op: Any) -> None:
     """Tiles side by side, each beside its own loop; of a ragged edge, what the matrix has."""
     source, tiles = op.source, _tiles(op)
     sizes = extents_of(before, op.dest)
-    rank, element = len(sizes), kind_of(source).element_type
+    rank, element = len(sizes), memref_type(source).element_type
     outer, order = op.outer(rank), list(tiles)
     counts = extents_of(before, source)
     number = {d: counts[place] for place, d in enumerate(outer)}
@@ -397,7 +394,9 @@ FORMS: dict[str, Callable[[Before, Any], None]] = {
     "tensor.insert": insert,
     "tensor.pad": pad,
     "tensor.rank": lambda before, op: before.replace(
-        before.add(arith.ConstantOp(IntegerAttr(len(kind_of(op.tensor).get_shape()), IndexType())))
+        before.add(
+            arith.ConstantOp(IntegerAttr(len(memref_type(op.tensor).get_shape()), IndexType()))
+        )
     ),
     "tensor.reshape": reshape,
     "tensor.splat": splat,

@@ -22,6 +22,7 @@ from xdsl.dialects.linalg.ops import GenericOp
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
 from tilewright.dialects.elementwise import is_elementwise
+from tilewright.dialects.nesting import terminator
 from tilewright.dialects.upstream.scf import ForallOp
 from tilewright.passes.emit import Before
 from tilewright.passes.linalg import has_tensors
@@ -94,8 +95,7 @@ class _InPlace:
         return _makes_memory(op)
 
     def _owns(self, loop: scf.ForOp, argument: BlockArgument) -> bool:
-        last = argument.block.last_op
-        assert last is not None
+        last = terminator(argument.block)
         number = argument.index - 1
         handed = last.operands[number]
         return (

@@ -46,6 +46,7 @@ from xdsl.rewriter import Rewriter
 from tilewright import layout as ly
 from tilewright.diagnostics import UnsupportedError, error_at
 from tilewright.dialects import xegpu
+from tilewright.dialects.movement import vector_type
 from tilewright.dialects.upstream.arith import element_bits
 from tilewright.dialects.upstream.combining import neutral
 from tilewright.dialects.upstream.vector import (
@@ -176,8 +177,7 @@ class _Exchange:
     ) -> SSAValue:
         """The value under another layout (and in another shape, `form`), through shared memory."""
         shape = own.shape_of(value)
-        kind = value.type
-        assert isinstance(kind, VectorType)
+        kind = vector_type(value)
         if self.used + bytes_of(shape, kind) > self.limit and not self._reusable(
             bytes_of(shape, kind)
         ):
@@ -241,8 +241,7 @@ class _Exchange:
         count: int,
     ) -> SSAValue:
         mine, theirs, want = layouts
-        kind = value.type
-        assert isinstance(kind, VectorType)
+        kind = vector_type(value)
 
         def with_layout(op: Operation, d: Distribution) -> SSAValue:
             own.set_layout(op.results[0], d)
@@ -265,8 +264,7 @@ class _Exchange:
         self, at: Before, value: SSAValue, d: Distribution
     ) -> tuple[SSAValue, Callable[..., Operation] | None]:
         """The value in a type that memory has, and how it comes back; None where it is such a type."""
-        kind = value.type
-        assert isinstance(kind, VectorType)
+        kind = vector_type(value)
         shape = kind.get_shape()
         if isinstance(kind.element_type, IndexType):
             wide = arith.IndexCastOp(value, VectorType(i64, shape))  # pyright: ignore

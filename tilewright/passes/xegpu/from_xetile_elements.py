@@ -25,7 +25,7 @@ from xdsl.ir import Attribute, SSAValue
 
 from tilewright.dialects import xegpu, xetile
 from tilewright.dialects.cache_hints import hints_of
-from tilewright.dialects.movement import shape_of
+from tilewright.dialects.movement import shape_of, vector_type
 from tilewright.dialects.upstream.arith import element as element_of
 from tilewright.dialects.xetile import TileType
 from tilewright.dialects.xetile.assembly import Index
@@ -138,8 +138,7 @@ def atomic(op: xetile.AtomicRmwOp, placed: Placed, base: Base | None) -> None:
     mask = _mask(at, mask, shape)
     old = at.add(xegpu.AtomicRMWOp(op.kind, root, mask, op.value, offsets=offsets))
     zero: float | int = 0.0 if isinstance(element_of(op.value.type), AnyFloat) else 0
-    kind = old.type
-    assert isinstance(kind, VectorType)
+    kind = vector_type(old)
     at.replace(at.add(arith.SelectOp(mask, old, at.splat(zero, kind))))
 
 

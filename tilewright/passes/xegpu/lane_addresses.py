@@ -29,6 +29,7 @@ from tilewright import layout as ly
 from tilewright.dialects import xegpu
 from tilewright.dialects.cache_hints import hint_properties_of
 from tilewright.dialects.folding import is_below
+from tilewright.dialects.movement import memref_type
 from tilewright.dialects.upstream.arith import element_bits
 from tilewright.dialects.upstream.strided import Metadata, row_of
 from tilewright.dialects.xetile.assembly import Index
@@ -71,8 +72,7 @@ def flattened(
     d: LaneProgram, base: SSAValue, sizes: Sequence[Index], strides: Sequence[Index]
 ) -> SSAValue:
     """A memref as a row of elements that begins where it begins."""
-    kind = base.type
-    assert isinstance(kind, MemRefType)
+    kind = memref_type(base)
     if kind.get_shape() and len(kind.get_shape()) == 1 and isinstance(kind.layout, NoneAttr):
         return base
     key = ("flat", base, *sizes, *strides)

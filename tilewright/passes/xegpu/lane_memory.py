@@ -35,7 +35,7 @@ from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from xdsl.rewriter import Rewriter
 
 from tilewright.dialects import mach, xegpu
-from tilewright.dialects.movement import shape_of
+from tilewright.dialects.movement import memref_type, shape_of
 from tilewright.dialects.upstream.arith import element_bits, folded
 from tilewright.dialects.upstream.combining import ATOMIC_KINDS
 from tilewright.dialects.xegpu import elements
@@ -128,8 +128,7 @@ class _LaneMemory:
 def _elements_of(at: LaneNumbers, op: xegpu.CreateMemDescOp) -> SSAValue:
     """The memory of a shared matrix as a row of its elements."""
     source, element = op.source, op.desc.element_type
-    kind = source.type
-    assert isinstance(kind, MemRefType)
+    kind = memref_type(source)
     flat = flattened(at, source, matrix_of(at, source))
     if kind.element_type == element:
         return flat

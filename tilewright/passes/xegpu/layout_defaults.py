@@ -15,6 +15,8 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from tilewright.dialects import xegpu
 from tilewright.dialects.elementwise import is_elementwise
+from tilewright.dialects.movement import vector_type
+from tilewright.dialects.nesting import terminator
 from tilewright.dialects.upstream.arith import element_bits
 from tilewright.dialects.upstream.vector import MultiReductionOp
 from tilewright.layout import Distribution
@@ -70,8 +72,7 @@ def most_of_a_row(value: SSAValue, kernel: Operation, machine: XeMachine) -> int
     """Elements of a value that is reduced from which on a row is cut for the subgroups that are left over."""
     stated = kernel.attributes.get(ROW_REGISTERS)
     registers = stated.value.data if isinstance(stated, IntegerAttr) else VALUE
-    kind = value.type
-    assert isinstance(kind, VectorType)
+    kind = vector_type(value)
     return registers * machine.grf_bytes // bytes_of((1,), kind)
 
 
@@ -81,8 +82,7 @@ def _accumulators(kernel: Operation, products: Sequence[xegpu.DpasOp]) -> int:
     for loop in kernel.walk():
         if not isinstance(loop, scf.ForOp):
             continue
-        ends = loop.body.block.last_op
-        assert ends is not None
+        ends = terminator(loop.body.block)
         inside = [op.result for op in products if op.parent_op() is loop]
         carried = list(ends.operands)
         besides = [v for v in inside if not any(v is c for c in carried)]

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from xdsl.dialects import scf
-from xdsl.dialects.builtin import VectorType
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
@@ -18,7 +17,7 @@ from tilewright import layout as ly
 from tilewright.diagnostics import error_at
 from tilewright.dialects import xegpu
 from tilewright.dialects.elementwise import is_elementwise_on_vectors
-from tilewright.dialects.movement import is_vector
+from tilewright.dialects.movement import is_vector, vector_type
 from tilewright.layout import Distribution
 from tilewright.passes.level import among
 from tilewright.passes.ownership import Planner, Relation, attempt, values_of
@@ -175,8 +174,7 @@ class LayoutPropagation(Planner[Distribution]):
 
     def cost(self, value: SSAValue) -> int:
         """Bytes that a conversion of a value moves, times the loops around its definition."""
-        kind = value.type
-        assert isinstance(kind, VectorType)
+        kind = vector_type(value)
         op = value.op if isinstance(value, OpResult) else value.owner.parent_op()  # pyright: ignore
         depth = 0 if op is None else self.depth(op)
         if isinstance(value, BlockArgument):

@@ -13,6 +13,7 @@ from tilewright import layout as ly
 from tilewright.dialects import xegpu
 from tilewright.dialects.elementwise import is_elementwise_on_vectors
 from tilewright.dialects.movement import LAYOUTS, is_vector, operand_layout, result_layout
+from tilewright.dialects.nesting import terminator
 from tilewright.dialects.upstream.vector import (
     ExtractStridedSliceOp,
     InsertStridedSliceOp,
@@ -137,8 +138,7 @@ def _control(op: scf.ForOp | scf.IfOp | scf.WhileOp) -> Iterator[Relation[Distri
     """Relations stand at the op whose operand is in question: the loop for what goes in, the
     terminator for what is handed on."""
     if isinstance(op, scf.ForOp):
-        ends = op.body.block.last_op
-        assert ends is not None
+        ends = terminator(op.body.block)
         for n, result in enumerate(op.results):
             if is_vector(result):
                 yield Relation(op, result, op.iter_args[n], same, same, 3 + n)
@@ -154,8 +154,7 @@ def _control(op: scf.ForOp | scf.IfOp | scf.WhileOp) -> Iterator[Relation[Distri
                     yield Relation(ends, result, ends.operands[n], same, same, n)
         return
     before, after = op.before_region.block, op.after_region.block
-    condition, ends = before.last_op, after.last_op
-    assert condition is not None and ends is not None
+    condition, ends = terminator(before), terminator(after)
     for n, argument in enumerate(before.args):
         if is_vector(argument):
             yield Relation(op, argument, op.arguments[n], same, same, n)

@@ -44,6 +44,7 @@ from tilewright import layout as ly
 from tilewright.diagnostics import UnsupportedError
 from tilewright.dialects import xegpu
 from tilewright.dialects.cache_hints import Hints, hints_of
+from tilewright.dialects.movement import vector_type
 from tilewright.dialects.upstream.arith import element_bits
 from tilewright.dialects.upstream.vector import DeinterleaveOp, InterleaveOp
 from tilewright.dialects.xegpu.layouts import Ownership
@@ -207,8 +208,7 @@ def _load(
 
 def _matrix(value: SSAValue) -> VectorType:
     """The type of a value's innermost matrix."""
-    kind = value.type
-    assert isinstance(kind, VectorType)
+    kind = vector_type(value)
     return VectorType(kind.element_type, list(kind.get_shape()[-2:]))
 
 
@@ -276,8 +276,7 @@ def _deinterleave(op: DeinterleaveOp) -> None:
 
 def _words(value: SSAValue) -> tuple[VectorType, VectorType, int] | None:
     """(integers of the element's width, words of twice that, the width); None where no word is as wide."""
-    kind = value.type
-    assert isinstance(kind, VectorType)
+    kind = vector_type(value)
     if isinstance(kind.element_type, IndexType):
         return None
     bits = element_bits(kind.element_type)

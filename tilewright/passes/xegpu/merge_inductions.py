@@ -21,6 +21,7 @@ from xdsl.dialects import arith, gpu, scf
 from xdsl.dialects.builtin import IndexType
 from xdsl.ir import BlockArgument, SSAValue
 
+from tilewright.dialects.nesting import terminator
 from tilewright.dialects.upstream.arith import folded
 from tilewright.passes.emit import Before
 from tilewright.passes.loops import carrying
@@ -54,8 +55,7 @@ def _trim(loop: scf.ForOp) -> None:
 
 def _step(loop: scf.ForOp, argument: BlockArgument) -> Step | None:
     """By how much a carried index grows in every iteration; None where it does something else."""
-    ends = loop.body.block.last_op
-    assert ends is not None
+    ends = terminator(loop.body.block)
     add = ends.operands[argument.index - 1].owner
     if not isinstance(argument.type, IndexType) or not isinstance(add, arith.AddiOp):
         return None

@@ -24,6 +24,7 @@ from xdsl.ir import Operation, OpResult, SSAValue
 from xdsl.rewriter import Rewriter
 
 from tilewright.dialects import xegpu
+from tilewright.dialects.movement import vector_type
 from tilewright.dialects.upstream.combining import neutral
 from tilewright.dialects.upstream.vector import MultiReductionOp
 from tilewright.dialects.xegpu import BlockTensorDescAttr, TensorDescType
@@ -181,8 +182,7 @@ class _Padding:
                     pass
 
     def retype(self, value: SSAValue, dims: dict[int, int]) -> None:
-        kind = value.type
-        assert isinstance(kind, VectorType)
+        kind = vector_type(value)
         shape = [dims.get(dim, n) for dim, n in enumerate(kind.get_shape())]
         type = VectorType(kind.element_type, shape)
         before = {dim: kind.get_shape()[dim] for dim in dims}

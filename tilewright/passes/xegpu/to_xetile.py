@@ -44,7 +44,7 @@ from xdsl.rewriter import Rewriter
 from tilewright.diagnostics import unsupported
 from tilewright.dialects import xegpu, xetile
 from tilewright.dialects.cache_hints import hints_of
-from tilewright.dialects.movement import shape_of
+from tilewright.dialects.movement import memref_type, shape_of
 from tilewright.dialects.upstream.vector import MultiReductionOp
 from tilewright.dialects.xegpu.compute import packing_factor
 from tilewright.dialects.xegpu.layouts import Ownership
@@ -317,8 +317,7 @@ def _matrix_tile(
 
 def _shared_memref(at: Before, create: xegpu.CreateMemDescOp, type: MemDescType) -> SSAValue:
     """The shared bytes as a 2-D memref of the matrix' element type and strides."""
-    source = create.source.type
-    assert isinstance(source, MemRefType)
+    source = memref_type(create.source)
     value = create.source
     shape = type.get_shape()
     if source.element_type != type.element_type:

@@ -40,7 +40,7 @@ from tilewright.diagnostics import UnsupportedError, unsupported
 from tilewright.dialects import xegpu
 from tilewright.dialects.attribute_fields import ints
 from tilewright.dialects.cache_hints import hints_of
-from tilewright.dialects.movement import shape_of
+from tilewright.dialects.movement import shape_of, vector_type
 from tilewright.dialects.upstream.arith import element_bits
 from tilewright.dialects.upstream.vector import GatherOp, ScatterOp
 from tilewright.dialects.xegpu.elements import loaded, multiplied, stored
@@ -354,8 +354,7 @@ def _one_lane(at: Before, values: SSAValue, lane: SSAValue) -> SSAValue:
     shape = shape_of(values)
     if not shape:
         return values
-    element = values.type
-    assert isinstance(element, VectorType)
+    element = vector_type(values)
     flat = at.cast(values, (prod(shape),))
     position: list[SSAValue | int] = [0] if prod(shape) == 1 else [lane]
     return at.add(vector.ExtractOp(flat, position, element.element_type))
@@ -372,8 +371,7 @@ def _chunk(op: xegpu.ScatterAccess) -> int | None:
 
 def _load(op: xegpu.LoadGatherOp, placed: Placed) -> None:
     at = Before(op)
-    result = op.value.type
-    assert isinstance(result, VectorType)
+    result = vector_type(op.value)
     lanes = _lanes(op, placed, op.mask, result.get_shape())
     assert lanes.mask is not None
     value = at.add(
@@ -427,8 +425,7 @@ def _prefetch(op: xegpu.PrefetchOp, placed: Placed) -> None:
 
 def _atomic(op: xegpu.AtomicRMWOp, placed: Placed) -> None:
     at = Before(op)
-    result = op.result.type
-    assert isinstance(result, VectorType)
+    result = vector_type(op.result)
     lanes = _lanes(op, placed, op.mask, result.get_shape())
     new = xegpu.AtomicRMWOp(
         op.kind,

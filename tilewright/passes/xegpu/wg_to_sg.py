@@ -37,6 +37,7 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 from tilewright import layout as ly
 from tilewright.diagnostics import TilewrightError, error_at, unsupported
 from tilewright.dialects import xegpu
+from tilewright.dialects.movement import vector_type
 from tilewright.dialects.upstream.arith import folded
 from tilewright.dialects.xegpu import RangeAttr, TensorDescType
 from tilewright.dialects.xetile.assembly import Index
@@ -341,8 +342,7 @@ class SubgroupDistributor(split.Split[Distribution]):
         return list(super().places(offsets, cut, shape))
 
     def typed(self, value: SSAValue, cut: Distribution) -> VectorType:
-        kind = value.type
-        assert isinstance(kind, VectorType)
+        kind = vector_type(value)
         return VectorType(kind.element_type, list(self.part(cut, kind.get_shape())))
 
     def give(self, value: SSAValue, cut: Distribution, fragments: Sequence[SSAValue]) -> None:

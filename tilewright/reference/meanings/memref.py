@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce
 from math import prod
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from xdsl.dialects import memref
@@ -22,6 +22,7 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright.diagnostics import error_at, unsupported
+from tilewright.dialects.movement import memref_type
 from tilewright.dialects.nesting import ops_around
 from tilewright.dialects.upstream.generic_atomic import GenericAtomicRMWOp
 from tilewright.dialects.upstream.memref import ReshapeOp
@@ -37,10 +38,6 @@ from tilewright.reference.values import Array, Index, MemRefValue, scalar, sprea
 
 DYNAMIC = -(2**63)
 SHARED = 3
-
-
-def memref_type(value: Any) -> MemRefType[Attribute]:
-    return cast(MemRefType[Attribute], value.type)
 
 
 def memory_space(type: MemRefType[Attribute]) -> int:

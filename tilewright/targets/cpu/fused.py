@@ -27,6 +27,7 @@ from xdsl.ir import Operation, OpResult, SSAValue
 from tilewright.codegen.builder import Idx, lane_type
 from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
+from tilewright.dialects.nesting import terminator
 from tilewright.dialects.upstream.combining import neutral
 from tilewright.targets.cpu.atomics import emit_atomics
 from tilewright.targets.cpu.evaluate import Position, same_along_row
@@ -77,8 +78,7 @@ class FusedEmitter(FusedPlanner):
                 self.e.values.buffers.pop(value, None)
 
     def prepare(self, ops: list[Operation]) -> None:
-        last = self.block.last_op
-        assert last is not None
+        last = terminator(self.block)
         self.results = dict(zip(last.operands, self.destinations, strict=True))
 
     def emit_ops(self, ops: list[Operation]) -> None:

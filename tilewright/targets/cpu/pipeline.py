@@ -16,6 +16,7 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, OpResult, SSAValue
 
 from tilewright.codegen.registers import strided_form
+from tilewright.dialects.nesting import terminator
 from tilewright.dialects.stage import ContractOp
 from tilewright.passes.contraction import Contraction
 from tilewright.passes.kernel import merged_of, programs_of
@@ -72,8 +73,7 @@ def widen_operands(kernel: gpu.FuncOp, m: CpuMachine) -> None:
     for op in list(kernel.walk()):
         if not isinstance(op, ContractOp):
             continue
-        last = op.body.block.last_op
-        assert last is not None
+        last = terminator(op.body.block)
         for i, (a, b) in enumerate(op.pairs):
             c = element_of(op.inits[i].type)
             family = family_of(m, a.type, b.type, c)  # pyright: ignore

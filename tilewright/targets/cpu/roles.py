@@ -15,10 +15,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from xdsl.dialects.builtin import MemRefType, UnrealizedConversionCastOp, VectorType
+from xdsl.dialects.builtin import UnrealizedConversionCastOp, VectorType
 from xdsl.ir import Attribute, OpResult, SSAValue
 
 from tilewright.codegen.registers import strided_form
+from tilewright.dialects.movement import memref_type
 from tilewright.dialects.stage import ContractOp, PackOp, PanelOp
 from tilewright.passes.packing import Chain, chain_of
 from tilewright.targets.cpu.amx import AMX_ROWS, TILE_ROWS
@@ -66,8 +67,7 @@ def _in_rows(value: SSAValue, family: Family, axis: int) -> bool:
     """Do the rows of role A lie in the operand's array as they are, along its dimension `axis`?"""
     pack = _pack(value)
     if pack is not None:
-        source = pack.source.type
-        assert isinstance(source, MemRefType)
+        source = memref_type(pack.source)
         strides = strided_form(source)[0]
         along = len(strides) > 1 and strides[-2 + pack.result.type.k.data] == 1
         return along and is_verbatim(pack, source.element_type, family.a)

@@ -17,8 +17,9 @@ from xdsl.dialects.builtin import VectorType
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
 from tilewright.dialects import xetile as xt
+from tilewright.dialects.nesting import terminator
 from tilewright.dialects.stage import ContractOp, FusedOp
-from tilewright.passes.carried import reached, terminator
+from tilewright.passes.carried import reached
 from tilewright.targets.cpu.memory import element_of, rows_cols
 
 MOVERS = (xt.TransposeOp, xt.ReductionOp)

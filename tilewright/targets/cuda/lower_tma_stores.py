@@ -15,6 +15,7 @@ from xdsl.ir import Operation, SSAValue
 from tilewright.codegen.builder import Idx
 from tilewright.codegen.tiles import itemsize
 from tilewright.dialects import mach, stage, xetile
+from tilewright.dialects.movement import vector_type
 from tilewright.dialects.stage.multi_buffers import buffer_type
 from tilewright.targets.cuda import staged as st
 from tilewright.targets.cuda.coordinates import coordinates
@@ -32,8 +33,7 @@ FIRST_BARRIER = 8
 def store(d: Distributor, op: Operation) -> None:
     assert isinstance(op, stage.CopyStoreOp)
     b = d.b
-    type = op.value.type
-    assert isinstance(type, VectorType)
+    type = vector_type(op.value)
     m, n = type.get_shape()
     layout = accumulator((m, n), d.team.warps)
     value = d.fragment_of(op.value, layout).value

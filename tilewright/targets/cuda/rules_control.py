@@ -14,8 +14,8 @@ from tilewright.codegen.builder import Idx
 from tilewright.codegen.tiles import ScatteredTile, Tile
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.movement import is_vector
+from tilewright.dialects.nesting import terminator
 from tilewright.dialects.upstream.arith import IndexCastUIOp, constant
-from tilewright.passes.carried import terminator
 from tilewright.passes.control import Parts, bind_all, convert_if, convert_while, flat
 from tilewright.passes.tile_origin import root_of, tile_accesses
 from tilewright.targets.cuda.distribute import Distributor, rule

@@ -27,7 +27,7 @@ from tilewright.codegen.tiles import (
 from tilewright.codegen.vector_memory import element_at
 from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
-from tilewright.dialects.movement import is_vector
+from tilewright.dialects.movement import is_vector, memref_type
 from tilewright.dialects.nesting import enclosing, used_from_above
 from tilewright.dialects.tw import PrintOp
 from tilewright.dialects.upstream.arith import folded
@@ -121,8 +121,7 @@ def address(d: Distributor, op: Operation) -> None:
 def allocate(d: Distributor, op: Operation) -> None:
     """Memory shared by the workgroup: it lives to the end of the kernel."""
     (result,) = op.results
-    type = result.type
-    assert isinstance(type, MemRefType)
+    type = memref_type(result)
     shape = type.get_shape()
     if any(n < 0 for n in shape):
         raise d.error(op, "memory shared by the workgroup has a static shape")

@@ -14,6 +14,7 @@ from tilewright.codegen.builder import index
 from tilewright.codegen.tiles import ScatteredTile, itemsize
 from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
+from tilewright.dialects.movement import vector_type
 from tilewright.layout import Layout
 from tilewright.targets.cuda import access as ac
 from tilewright.targets.cuda.distribute import Distributor, Fragment, producer, rule
@@ -41,8 +42,7 @@ def scattered(
         part = d.fragment_of(vector, layout).value
         total = part if total is None else b.value(arith.AddiOp(total, part))
     assert total is not None
-    type = total.type
-    assert isinstance(type, VectorType)
+    type = vector_type(total)
     if type.element_type != index:
         type = VectorType(index, type.get_shape())
         total = b.value(arith.IndexCastOp(total, type))

@@ -12,6 +12,7 @@ from xdsl.dialects.builtin import MemRefType
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
 from tilewright.dialects.dominance import reachable_blocks
+from tilewright.dialects.nesting import terminator
 from tilewright.passes.control import (
     Parts,
     bind_all,
@@ -174,8 +175,7 @@ def graph(low: Lowering, blocks: Sequence[Block], region: Region) -> None:
             low.b.block = made[block]
             bind_all(carrier, block.args, *first[block], made[block].args)
         low.block(block)
-        last = block.last_op
-        assert last is not None
+        last = terminator(block)
         low.op = last
         ways = [target(*way) for way in successors(last)]
         if isinstance(last, cf.BranchOp):

@@ -18,6 +18,7 @@ from xdsl.dialects.builtin import MemRefType, i1
 from xdsl.ir import Attribute, Block, Region, SSAValue
 
 from tilewright.dialects import mach
+from tilewright.dialects.nesting import terminator
 from tilewright.dialects.xegpu.types import MemDescType, NbarrierType, TensorDescType
 from tilewright.targets.emu import values as v
 from tilewright.targets.emu.lowering import Lowering
@@ -63,8 +64,7 @@ def _wide_types(low: Lowering, places: Sequence[SSAValue]) -> list[Attribute]:
 def _run(low: Lowering, block: Block) -> list[SSAValue]:
     """What a block ends with, once its ops are done."""
     low.block(block)
-    assert block.last_op is not None
-    return [low.wide(x) for x in block.last_op.operands]
+    return [low.wide(x) for x in terminator(block).operands]
 
 
 def _enter(

@@ -25,6 +25,7 @@ from tilewright.codegen.atomic_loops import exchange
 from tilewright.codegen.builder import Builder as Scalars
 from tilewright.codegen.registers import DYNAMIC, strided_form
 from tilewright.dialects import mach
+from tilewright.dialects.movement import memref_type
 from tilewright.dialects.nesting import ops_around, used_from_above
 from tilewright.dialects.upstream.arith import element_bits
 from tilewright.dialects.upstream.generic_atomic import GenericAtomicRMWOp
@@ -94,8 +95,7 @@ def alloc(low: Lowering, op: Operation) -> None:
 
 def allocate(low: Lowering, key: Any, result: SSAValue, dynamic: Sequence[Idx]) -> None:
     """Memory for the memref `result`, shared or of each lane."""
-    type = result.type
-    assert isinstance(type, MemRefType)
+    type = memref_type(result)
     if dynamic or any(n < 0 for n in type.get_shape()):
         raise low.refuse("an allocation whose size is not constant")
     whole_bytes(low, type.element_type)

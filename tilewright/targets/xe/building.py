@@ -35,6 +35,7 @@ from tilewright.diagnostics import TilewrightError, unsupported
 from tilewright.dialects import mach
 from tilewright.dialects.folding import Idx as Index
 from tilewright.dialects.folding import Kind
+from tilewright.dialects.movement import vector_type
 from tilewright.dialects.upstream import vector as more
 from tilewright.dialects.upstream.arith import element as element_of
 from tilewright.dialects.upstream.arith import folded
@@ -301,8 +302,7 @@ class LaneBuilder(Constants):
     def _read_in_parts(
         self, pointer: SSAValue, offset: int, load: mach.LoadOp, granule: int
     ) -> None:
-        kind = load.result.type
-        assert isinstance(kind, VectorType)
+        kind = vector_type(load.result)
         size = bits_of(kind.element_type) // 8
         flat = VectorType(kind.element_type, [kind.element_count()])
         fragment = VectorType(kind.element_type, [granule // size])
@@ -323,8 +323,7 @@ class LaneBuilder(Constants):
             return self.read_private(held, type)
         if value.type == type:
             return value
-        kind = value.type
-        assert isinstance(kind, VectorType)
+        kind = vector_type(value)
         parts = _register_bytes(kind)
         if len(parts) == 1:
             return self.add(vector.BitcastOp(value, type))

@@ -17,6 +17,7 @@ from xdsl.dialects.builtin import IntegerAttr, VectorType, i1
 from xdsl.ir import Block, Operation, Region, SSAValue
 
 from tilewright.dialects import xegpu
+from tilewright.dialects.nesting import terminator
 from tilewright.passes import memory_objects
 from tilewright.targets.xe.building import is_true
 
@@ -89,8 +90,7 @@ def _rewrite(group: list[xegpu.StoreScatterOp]) -> None:
         op.location = last.location
     block.insert_ops_before(made, last)
     otherwise = branch.false_region.block
-    end = otherwise.last_op
-    assert end is not None
+    end = terminator(otherwise)
     for op in group:
         op.detach()
         otherwise.insert_op_before(op, end)

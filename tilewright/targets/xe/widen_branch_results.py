@@ -17,7 +17,7 @@ from xdsl.dialects.builtin import IntegerType, VectorType, i32
 from xdsl.ir import Attribute
 from xdsl.rewriter import InsertPoint, Rewriter
 
-from tilewright.passes.carried import terminator
+from tilewright.dialects.nesting import terminator
 from tilewright.targets.xe.building import bits_of
 
 WORD = 32

@@ -29,10 +29,10 @@ from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.codegen.tiles import itemsize, plain
 from tilewright.dialects import stage, xetile
+from tilewright.dialects.nesting import terminator
 from tilewright.dialects.upstream.arith import constant
 from tilewright.dialects.upstream.strided import static_strides
 from tilewright.layout import LayoutError
-from tilewright.passes.carried import terminator
 from tilewright.passes.cleanup import eliminate_dead
 from tilewright.passes.loop_pipeliner import PipelineSchedule, expand_ahead
 from tilewright.passes.loops import set_yield, with_carried

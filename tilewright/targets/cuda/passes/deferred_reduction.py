@@ -32,6 +32,7 @@ from xdsl.ir import BlockArgument, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.dialects import xetile
+from tilewright.dialects.nesting import terminator
 from tilewright.dialects.upstream.combining import combiner, neutral
 from tilewright.layout import Axis, Layout
 from tilewright.passes.cleanup import eliminate_dead
@@ -191,8 +192,7 @@ def _rewrite(chain: _CarriedReduction, factors: Factors) -> scf.ForOp:
         made = link.create(operands=operands, result_types=[type], properties=dict(link.properties))
         before, value = link.results[0], Before(link).add(made)
         value.name_hint = before.name_hint
-    assert block.last_op is not None
-    block.last_op.operands[position] = value
+    terminator(block).operands[position] = value
     for op in (*reversed(chain.links), *chain.parts.values()):
         Rewriter.erase_op(op)
     block.erase_arg(old)

@@ -28,6 +28,7 @@ from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 
 from tilewright.codegen.tiles import itemsize
 from tilewright.dialects import stage, xetile
+from tilewright.dialects.nesting import terminator
 from tilewright.dialects.stage.products import vector_of
 from tilewright.passes.loop_pipeliner import PipelineSchedule, expand
 from tilewright.passes.loops import depends
@@ -175,8 +176,7 @@ def _order(block: Block, late: Sequence[Operation]) -> list[Operation] | None:
 
     None where there is no such order.
     """
-    end = block.last_op
-    assert end is not None
+    end = terminator(block)
     given = [a for a, v in zip(block.args[1:], end.operands, strict=True) if v.owner in late]
     rest = [op for op in block.ops if op not in late and op is not end]
     behind = {op for op in rest if any(depends(v, a, block) for v in _operands(op) for a in given)}

@@ -24,13 +24,14 @@ from dataclasses import dataclass, field
 from functools import partial, reduce
 
 from xdsl.dialects import gpu, scf
-from xdsl.dialects.builtin import MemRefType, VectorType
+from xdsl.dialects.builtin import MemRefType
 from xdsl.ir import Block, Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
 from tilewright import dtypes
 from tilewright.codegen.registers import strided_form
 from tilewright.dialects import stage, xetile
+from tilewright.dialects.movement import vector_type
 from tilewright.dialects.nesting import ops_around
 from tilewright.dialects.xetile.memory import padding_number
 from tilewright.passes.access import Access, AccessAnalysis
@@ -300,8 +301,7 @@ def part_for(load: xetile.LoadTileOp) -> stage.PartAttr | None:
     part, rounding = part_of(load.tile_type), rounding_of(load)
     if part is None or rounding is None:
         return part
-    kind = rounding.result.type
-    assert isinstance(kind, VectorType)
+    kind = vector_type(rounding.result)
     return part.replaced(kind.element_type)
 
 

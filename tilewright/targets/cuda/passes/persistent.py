@@ -24,9 +24,9 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 from xdsl.rewriter import Rewriter
 
 from tilewright.dialects import stage
+from tilewright.dialects.nesting import terminator
 from tilewright.passes.access import AccessAnalysis
 from tilewright.passes.affine import Expr, Kind, Symbol
-from tilewright.passes.carried import terminator
 from tilewright.targets.cuda.passes.multi_buffering import PROGRAMS
 from tilewright.targets.cuda.passes.raster import GROUP, At, falling, grouped, index, sections
 from tilewright.targets.cuda.passes.wgmma_legality import shares_memory

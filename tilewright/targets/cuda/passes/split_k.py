@@ -23,13 +23,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from xdsl.dialects import arith, gpu, scf, vector
-from xdsl.dialects.builtin import FloatAttr, IndexType, IntegerAttr, VectorType, i64
+from xdsl.dialects.builtin import FloatAttr, IndexType, IntegerAttr, i64
 from xdsl.ir import Block, Operation, Region, SSAValue
 
 from tilewright import dtypes
 from tilewright.dialects import stage, xetile
 from tilewright.dialects.movement import vector_type
-from tilewright.passes.carried import terminator
+from tilewright.dialects.nesting import terminator
 from tilewright.passes.fold_identities import splat
 from tilewright.passes.kernel import programs_of
 from tilewright.passes.memory_objects import is_pure
@@ -83,8 +83,7 @@ def _is_sum(value: SSAValue, block: Block, position: int) -> bool:
     if not isinstance(product, xetile.TileMmaOp) or product.parent is not block:
         return False
     arg = block.args[position + 1]
-    kind = value.type
-    assert isinstance(kind, VectorType)
+    kind = vector_type(value)
     return (
         product.c is arg
         and arg.has_one_use()

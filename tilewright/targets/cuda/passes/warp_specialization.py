@@ -23,6 +23,7 @@ from xdsl.dialects.builtin import VectorType
 from xdsl.ir import Block, Operation, Region, SSAValue
 
 from tilewright.dialects import stage, xetile
+from tilewright.dialects.nesting import terminator
 from tilewright.passes.loops import acts, keep
 from tilewright.passes.memory_objects import is_pure
 from tilewright.passes.tile_origin import is_read_only
@@ -48,8 +49,7 @@ def specialize_warps(function: gpu.FuncOp, machine: Machine, remarks: list[str])
     issues = [op for op in function.walk() if isinstance(op, stage.CopyIssueOp)]
     if not issues:
         return False
-    last = top.last_op
-    assert last is not None
+    last = terminator(top)
     moved = [op for op in top.ops if op is not last and not _common(op)]
     copy = _cloned(moved)
     compute = Block()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 
-from xdsl.dialects.builtin import IntegerAttr, MemRefType, ModuleOp, SymbolRefAttr
+from xdsl.dialects.builtin import IntegerAttr, ModuleOp, SymbolRefAttr
 from xdsl.ir import Operation
 
 from tilewright.codegen import emit_module, spirv
@@ -14,6 +14,7 @@ from tilewright.codegen.printer import Arg, Printer, attribute, prints, unsuppor
 from tilewright.codegen.registers import llvm_vector
 from tilewright.codegen.remote import generate_spirv
 from tilewright.codegen.target import Handler, LLVMTarget
+from tilewright.dialects.movement import memref_type
 from tilewright.dialects.nesting import ops_around
 from tilewright.targets.xe import soft
 from tilewright.targets.xe.forms import Block2D, Form, is_soft, parse
@@ -88,8 +89,7 @@ def _print_call(table: Table, p: Printer, op: Operation) -> None:
 
 def _print_shared(p: Printer, op: Operation) -> None:
     """Shared memory is a variable of the workgroup; other allocations are as everywhere."""
-    kind = op.results[0].type
-    assert isinstance(kind, MemRefType)
+    kind = memref_type(op.results[0])
     space = kind.memory_space
     if not (isinstance(space, IntegerAttr) and space.value.data == 3):
         if op.name == "memref.alloc":
