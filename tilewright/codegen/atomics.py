@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from xdsl.dialects.builtin import (
-    StringAttr,
-)
-from xdsl.ir import Operation
+from typing import Any
+
+from xdsl.ir import SSAValue
 
 from tilewright.codegen.pointers import pointer_type
-from tilewright.codegen.printer import Printer, attribute, prints
-from tilewright.dialects.mach import ATOMIC_KINDS
+from tilewright.codegen.printer import Printer, prints
+from tilewright.dialects import mach
 
 _SCOPES = {
     "nvptx": {"device": "device", "workgroup": "block", "subgroup": "block"},
@@ -18,37 +17,31 @@ _SCOPES = {
 _FAILURE = {"acq_rel": "acquire", "release": "monotonic"}
 
 
-def _ordering(p: Printer, op: Operation) -> tuple[str, str]:
-    """(syncscope text, ordering) of an atomic op."""
-    ordering, scope = attribute(op, "ordering"), attribute(op, "scope")
-    assert isinstance(ordering, StringAttr)
-    table = _SCOPES.get(p.target.family, {})
-    named = table.get(scope.data) if isinstance(scope, StringAttr) else None
-    return (f'syncscope("{named}") ' if named else ""), ordering.data
+def _ordering(p: Printer, op: Any) -> str:
+    """`syncscope("..") ordering` of an atomic op."""
+    scope = _SCOPES.get(p.target.family, {}).get(op.scope)
+    return f'syncscope("{scope}") {op.ordering}' if scope else op.ordering
+
+
+def _place(p: Printer, pointer: SSAValue) -> str:
+    return f"{pointer_type(p, pointer.type)} {p.one(pointer)}"
 
 
 @prints("mach.atomic_rmw")
-def print_atomic_rmw(p: Printer, op: Operation) -> None:
-    value, pointer = op.operands
-    kind = attribute(op, "kind")
-    assert isinstance(kind, StringAttr)
-    e = p.layout(value.type).element
-    scope, ordering = _ordering(p, op)
-    llvm = pointer_type(p, pointer.type)
-    text = f"atomicrmw {ATOMIC_KINDS[kind.data]} {llvm} {p.one(pointer)}, {e.llvm} {p.one(value)} "
-    p.set(op.results[0], [p.emit(f"{text}{scope}{ordering}, align {e.stored_bytes}")])
+def print_atomic_rmw(p: Printer, op: mach.AtomicRmwOp) -> None:
+    e, kind = p.layout(op.value.type).element, mach.ATOMIC_KINDS[op.kind]
+    text = f"atomicrmw {kind} {_place(p, op.pointer)}, {e.llvm} {p.one(op.value)} "
+    p.set(op.result, [p.emit(f"{text}{_ordering(p, op)}, align {e.stored_bytes}")])
 
 
 @prints("mach.cmpxchg")
-def print_cmpxchg(p: Printer, op: Operation) -> None:
-    pointer, expected, desired = op.operands
-    e = p.layout(expected.type).element
-    scope, ordering = _ordering(p, op)
-    failure = _FAILURE.get(ordering, ordering)
-    llvm = pointer_type(p, pointer.type)
+def print_cmpxchg(p: Printer, op: mach.CmpxchgOp) -> None:
+    e = p.layout(op.expected.type).element
+    failure = _FAILURE.get(op.ordering, op.ordering)
+    old, new = (f"{e.llvm} {p.one(v)}" for v in (op.expected, op.desired))
     pair = p.emit(
-        f"cmpxchg {llvm} {p.one(pointer)}, {e.llvm} {p.one(expected)}, {e.llvm} {p.one(desired)} "
-        f"{scope}{ordering} {failure}, align {e.stored_bytes}"
+        f"cmpxchg {_place(p, op.pointer)}, {old}, {new} "
+        f"{_ordering(p, op)} {failure}, align {e.stored_bytes}"
     )
     struct = f"{{ {e.llvm}, i1 }}"
     p.set(op.results[0], [p.emit(f"extractvalue {struct} {pair}, 0")])
@@ -56,30 +49,19 @@ def print_cmpxchg(p: Printer, op: Operation) -> None:
 
 
 @prints("mach.atomic_load")
-def print_atomic_load(p: Printer, op: Operation) -> None:
-    (pointer,) = op.operands
-    e = p.layout(op.results[0].type).element
-    scope, ordering = _ordering(p, op)
-    llvm = pointer_type(p, pointer.type)
-    text = (
-        f"load atomic {e.llvm}, {llvm} {p.one(pointer)} {scope}{ordering}, align {e.stored_bytes}"
-    )
-    p.set(op.results[0], [p.emit(text)])
+def print_atomic_load(p: Printer, op: mach.AtomicLoadOp) -> None:
+    e = p.layout(op.result.type).element
+    text = f"load atomic {e.llvm}, {_place(p, op.pointer)} {_ordering(p, op)}"
+    p.set(op.result, [p.emit(f"{text}, align {e.stored_bytes}")])
 
 
 @prints("mach.atomic_store")
-def print_atomic_store(p: Printer, op: Operation) -> None:
-    value, pointer = op.operands
-    e = p.layout(value.type).element
-    scope, ordering = _ordering(p, op)
-    llvm = pointer_type(p, pointer.type)
-    p.line(
-        f"store atomic {e.llvm} {p.one(value)}, {llvm} {p.one(pointer)} "
-        f"{scope}{ordering}, align {e.stored_bytes}"
-    )
+def print_atomic_store(p: Printer, op: mach.AtomicStoreOp) -> None:
+    e = p.layout(op.value.type).element
+    text = f"store atomic {e.llvm} {p.one(op.value)}, {_place(p, op.pointer)} {_ordering(p, op)}"
+    p.line(f"{text}, align {e.stored_bytes}")
 
 
 @prints("mach.fence")
-def print_fence(p: Printer, op: Operation) -> None:
-    scope, ordering = _ordering(p, op)
-    p.line(f"fence {scope}{ordering}")
+def print_fence(p: Printer, op: mach.FenceOp) -> None:
+    p.line(f"fence {_ordering(p, op)}")

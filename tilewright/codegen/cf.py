@@ -8,17 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from xdsl.dialects.builtin import (
-    DenseArrayBase,
-    DenseIntOrFPElementsAttr,
-    FunctionType,
-    StringAttr,
-    SymbolRefAttr,
-)
+from xdsl.dialects import cf
+from xdsl.dialects.builtin import FunctionType
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
 from tilewright.codegen.pointers import string_constant
-from tilewright.codegen.printer import Printer, Regs, attribute, prints
+from tilewright.codegen.printer import Printer, Regs, prints
+from tilewright.dialects import mach
 from tilewright.dialects.dominance import reachable_blocks
 
 
@@ -127,58 +123,37 @@ def print_branch(p: Printer, op: Operation) -> None:
 
 
 @prints("cf.cond_br")
-def print_conditional_branch(p: Printer, op: Operation) -> None:
-    sizes = attribute(op, "operandSegmentSizes")
-    assert isinstance(sizes, DenseArrayBase)
-    _, n, _ = (int(x) for x in sizes.get_values())
-    operands = list(op.operands)
-    then = _edge(p, op.successors[0], operands[1 : 1 + n])
-    other = _edge(p, op.successors[1], operands[1 + n :])
-    _close(p, f"br i1 {p.one(operands[0])}, label %{then}, label %{other}")
+def print_conditional_branch(p: Printer, op: cf.ConditionalBranchOp) -> None:
+    then = _edge(p, op.then_block, op.then_arguments)
+    other = _edge(p, op.else_block, op.else_arguments)
+    _close(p, f"br i1 {p.one(op.cond)}, label %{then}, label %{other}")
 
 
 @prints("cf.switch")
-def print_switch(p: Printer, op: Operation) -> None:
-    flag, operands = op.operands[0], list(op.operands)
-    sizes = attribute(op, "operandSegmentSizes")
-    assert isinstance(sizes, DenseArrayBase)
-    _, n, _ = (int(x) for x in sizes.get_values())
-    (t,) = p.registers(flag.type)
-    default = _edge(p, op.successors[0], operands[1 : 1 + n])
-    values = attribute(op, "case_values")
-    cases: list[str] = []
-    if isinstance(values, DenseIntOrFPElementsAttr):
-        segments = attribute(op, "case_operand_segments")
-        assert isinstance(segments, DenseArrayBase)
-        at = 1 + n
-        for value, size, target in zip(
-            values.get_values(), segments.get_values(), op.successors[1:], strict=True
-        ):
-            label = _edge(p, target, operands[at : at + int(size)])
-            cases.append(f"{t} {value}, label %{label}")
-            at += int(size)
-    _close(p, f"switch {t} {p.one(flag)}, label %{default} [ {' '.join(cases)} ]")
+def print_switch(p: Printer, op: cf.SwitchOp) -> None:
+    (t,) = p.registers(op.flag.type)
+    default = _edge(p, op.default_block, op.default_operands)
+    values = () if op.case_values is None else op.case_values.get_values()
+    pairs = zip(values, op.case_blocks, op.case_operand, strict=True)
+    cases = [f"{t} {value}, label %{_edge(p, to, given)}" for value, to, given in pairs]
+    _close(p, f"switch {t} {p.one(op.flag)}, label %{default} [ {' '.join(cases)} ]")
 
 
 @prints("cf.assert")
-def print_assert(p: Printer, op: Operation) -> None:
+def print_assert(p: Printer, op: cf.AssertOp) -> None:
     """A failed assertion calls the runtime, which reports the message; if that returns, so does
     the function, with zeros: native code cannot be unwound further."""
-    message = attribute(op, "msg")
-    assert isinstance(message, StringAttr)
-    _print_check(p, op, "tw_assert_failed", message)
+    _print_check(p, op, "tw_assert_failed", op.msg.data)
 
 
 @prints("mach.assert")
-def print_check(p: Printer, op: Operation) -> None:
-    callee, message = attribute(op, "callee"), attribute(op, "message")
-    assert isinstance(callee, SymbolRefAttr) and isinstance(message, StringAttr)
-    _print_check(p, op, callee.string_value(), message)
+def print_check(p: Printer, op: mach.AssertOp) -> None:
+    _print_check(p, op, op.callee, op.message)
 
 
-def _print_check(p: Printer, op: Operation, callee: str, message: StringAttr) -> None:
+def _print_check(p: Printer, op: Operation, callee: str, message: str) -> None:
     condition, *others = op.operands
-    text = string_constant(p, message.data)
+    text = string_constant(p, message)
     arguments = [pair for v in others for pair in zip(p.registers(v.type), p.get(v), strict=True)]
     fail, on = p.label("assert"), p.label("on")
     p.line(f"br i1 {p.one(condition)}, label %{on}, label %{fail}")

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from math import copysign
 
+from xdsl.dialects import arith
 from xdsl.dialects.arith import (
     CMPF_COMPARISON_OPERATIONS,
-)
-from xdsl.dialects.builtin import (
-    IntegerAttr,
 )
 from xdsl.ir import Operation
 
@@ -16,7 +14,7 @@ from tilewright.codegen.convert import convert_float, to_f32
 from tilewright.codegen.elementwise import elementwise, fast_flags, flag_text, float_elementwise
 from tilewright.codegen.functions.special import reciprocal
 from tilewright.codegen.lane_ops import FloatText, Lanes, splat
-from tilewright.codegen.printer import Printer, attribute, integer_attribute, prints
+from tilewright.codegen.printer import Printer, integer_attribute, prints
 from tilewright.codegen.registers import Element
 
 _FLOAT_BINARY = {
@@ -152,10 +150,8 @@ def narrow_result(p: Printer, o: Lanes, x: str, src: Element, dst: Element) -> s
 
 
 @prints("arith.cmpf")
-def print_cmpf(p: Printer, op: Operation) -> None:
-    found = attribute(op, "predicate")
-    assert isinstance(found, IntegerAttr)
-    predicate = CMPF_COMPARISON_OPERATIONS[found.value.data]
+def print_cmpf(p: Printer, op: arith.CmpfOp) -> None:
+    predicate = CMPF_COMPARISON_OPERATIONS[op.predicate.value.data]
     a, b = op.operands
     layout = p.layout(a.type)
     head = f"fcmp{flag_text(fast_flags(op))} {predicate}"

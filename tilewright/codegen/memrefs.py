@@ -39,6 +39,7 @@ from tilewright.codegen.printer import (
 )
 from tilewright.codegen.registers import DYNAMIC, MemRefLayout
 from tilewright.diagnostics import unsupported
+from tilewright.dialects.movement import memref_type
 from tilewright.dialects.upstream.views import VIEWS, View, row_major, viewed
 
 ALIGNMENT = 64
@@ -66,8 +67,7 @@ def _bytes(p: Printer, layout: MemRefLayout, sizes: Sequence[str], align: int) -
 def print_alloc(p: Printer, op: Operation) -> None:
     """Memory from the C library, never of size zero."""
     result = op.results[0]
-    assert isinstance(result.type, MemRefType)
-    layout = p.rep.memref(result.type)
+    layout = p.rep.memref(memref_type(result))
     sizes = _allocation_sizes(p, op, layout)
     align = max(integer_attribute(op, "alignment", ALIGNMENT), 8)
     bytes = _bytes(p, layout, sizes, align)
@@ -78,8 +78,7 @@ def print_alloc(p: Printer, op: Operation) -> None:
 @prints("memref.alloca")
 def print_alloca(p: Printer, op: Operation) -> None:
     result = op.results[0]
-    assert isinstance(result.type, MemRefType)
-    layout = p.rep.memref(result.type)
+    layout = p.rep.memref(memref_type(result))
     if layout.pointer != "ptr":
         raise unsupported(
             op,
@@ -138,8 +137,7 @@ def print_get_global(p: Printer, op: Operation) -> None:
     name = attribute(op, "name_") or attribute(op, "name")
     assert isinstance(name, SymbolRefAttr)
     result = op.results[0]
-    assert isinstance(result.type, MemRefType)
-    sizes = [str(n) for n in p.rep.memref(result.type).sizes]
+    sizes = [str(n) for n in p.rep.memref(memref_type(result)).sizes]
     write(p, result, symbol(name.string_value()), "0", sizes, row_major(sizes, DescriptorTexts(p)))
 
 
@@ -270,10 +268,9 @@ def print_view(p: Printer, op: Operation) -> None:
     if isinstance(result.type, UnrankedMemRefType):
         p.set(result, to_unranked(p, d))
         return
-    assert isinstance(result.type, MemRefType)
     numbers = [p.one(v) for v in given]
     new = viewed(op, View(d.offset, d.sizes, d.strides), numbers, DescriptorTexts(p))
-    pointer, space = d.pointer, p.rep.memref(result.type).pointer
+    pointer, space = d.pointer, p.rep.memref(memref_type(result)).pointer
     if new.bytes is not None:
         pointer = offset_pointer(p, pointer, new.bytes, d.layout.pointer)
     if space != d.layout.pointer:

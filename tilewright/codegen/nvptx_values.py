@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import e, log2
 
-from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Operation
 
 from tilewright.codegen.casts import print_float_cast
@@ -29,8 +28,9 @@ from tilewright.codegen.pointers import (
     pointer_type,
     string_constant,
 )
-from tilewright.codegen.printer import Printer, attribute, integer_attribute, prints, unsupported
+from tilewright.codegen.printer import Printer, integer_attribute, prints, unsupported
 from tilewright.codegen.target import Handler
+from tilewright.dialects import tw
 
 SHARED_SYMBOL = "tilewright_shared"
 """The external array in address space 3 that stands for the dynamic shared memory."""
@@ -181,10 +181,8 @@ SLOT = 8
 """Bytes of a value for vprintf, which reads 64-bit numbers, doubles and pointers."""
 
 
-def _print(p: Printer, op: Operation) -> None:
+def _print(p: Printer, op: tw.PrintOp) -> None:
     """One call of the driver's vprintf, whose lines the host sees when it next waits for the device."""
-    text = attribute(op, "format")
-    assert isinstance(text, StringAttr)
     conversions: list[str] = []
     buffer = "null"
     if op.operands:
@@ -204,7 +202,7 @@ def _print(p: Printer, op: Operation) -> None:
             raise unsupported(op, f"of {e.name}: programs print i64, f64 and i1")
         place = p.emit(f"getelementptr i8, ptr {buffer}, i64 {SLOT * n}")
         p.line(f"store {kind} {register}, ptr {place}, align {SLOT}")
-    form = text.data.replace("%", "%%").format(*conversions) + "\n"
+    form = op.format.data.replace("%", "%%").format(*conversions) + "\n"
     p.call("i32", "vprintf", [("ptr", string_constant(p, form)), ("ptr", buffer)])
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from xdsl.dialects.builtin import (
-    SymbolRefAttr,
-)
 from xdsl.dialects.memref import ExtractAlignedPointerAsIndexOp
 from xdsl.ir import Attribute, Operation
 
-from tilewright.codegen.printer import Printer, attribute, integer_attribute, prints
+from tilewright.codegen.printer import Printer, integer_attribute, prints
+from tilewright.dialects import mach
 
 
 def pointer_type(p: Printer, type: Attribute) -> str:
@@ -61,12 +59,10 @@ def print_addrspacecast(p: Printer, op: Operation) -> None:
 
 
 @prints("mach.address_of")
-def print_address_of(p: Printer, op: Operation) -> None:
-    symbol = attribute(op, "symbol")
-    assert isinstance(symbol, SymbolRefAttr)
-    llvm = pointer_type(p, op.results[0].type)
-    p.addressed[symbol.string_value()] = llvm.removeprefix("ptr").strip() and f"{llvm[4:]} "
-    p.set(op.results[0], [f"@{symbol.string_value()}"])
+def print_address_of(p: Printer, op: mach.AddressOfOp) -> None:
+    llvm = pointer_type(p, op.result.type)
+    p.addressed[op.symbol] = llvm.removeprefix("ptr").strip() and f"{llvm[4:]} "
+    p.set(op.result, [f"@{op.symbol}"])
 
 
 def string_constant(p: Printer, text: str) -> str:

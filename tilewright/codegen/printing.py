@@ -19,6 +19,7 @@ from tilewright.codegen.lane_ops import Lanes
 from tilewright.codegen.pointers import string_constant
 from tilewright.codegen.printer import Printer, attribute, prints, unsupported
 from tilewright.codegen.registers import Element
+from tilewright.dialects import tw
 
 _PUNCTUATION = {
     "newline": "printNewline",
@@ -77,11 +78,9 @@ def print_vector(p: Printer, op: Operation) -> None:
 
 
 @prints("tw.print")
-def print_line(p: Printer, op: Operation) -> None:
+def print_line(p: Printer, op: tw.PrintOp) -> None:
     """The format, then every operand: its extents, its components; then the line."""
-    text = attribute(op, "format")
-    assert isinstance(text, StringAttr)
-    p.call("void", "tw_print_begin", [("ptr", string_constant(p, text.data))])
+    p.call("void", "tw_print_begin", [("ptr", string_constant(p, op.format.data))])
     for value in op.operands:
         layout = p.layout(value.type)
         e = layout.element

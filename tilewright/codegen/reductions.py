@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from itertools import product
 
 import numpy as np
-from xdsl.dialects.builtin import AffineMapAttr, ArrayAttr, VectorType
+from xdsl.dialects.builtin import AffineMapAttr, VectorType
 from xdsl.dialects.vector import CombiningKindAttr
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.ir import Operation, SSAValue
 
 from tilewright.codegen.casts import resize_integer
 from tilewright.codegen.components import ComponentSource
@@ -24,6 +24,7 @@ from tilewright.codegen.lane_ops import Lanes
 from tilewright.codegen.printer import Printer, Regs, attribute, prints, unsupported
 from tilewright.codegen.registers import Element, RegisterLayout
 from tilewright.dialects.movement import integers
+from tilewright.dialects.upstream.vector import ContractionOp
 
 F32 = Element("f32", "float", "float", 32, 32)
 
@@ -209,14 +210,11 @@ def _widen_operand(p: Printer, value: SSAValue, e: Element) -> tuple[RegisterLay
 
 
 @prints("vector.contract")
-def print_contract(p: Printer, op: Operation) -> None:
+def print_contract(p: Printer, op: ContractionOp) -> None:
     """Sum of lhs * rhs over the reduced iterators, plus acc: one multiply-add per step."""
-    lhs, rhs, acc = list(op.operands)[:3]
-    maps = attribute(op, "indexing_maps")
-    kinds = attribute(op, "iterator_types")
-    assert isinstance(maps, ArrayAttr) and isinstance(kinds, ArrayAttr)
-    reduced = ["reduction" in str(k) for k in kinds.data]
-    access = [_dimensions(op, m) for m in maps.data]
+    lhs, rhs, acc = op.lhs, op.rhs, op.acc
+    reduced = ["reduction" in str(k) for k in op.iterator_types]
+    access = [_dimensions(op, m) for m in op.indexing_maps]
     sizes = [0] * len(reduced)
     for value, dims in zip((lhs, rhs), access, strict=False):
         for d, n in zip(dims, p.layout(value.type).shape, strict=True):
@@ -224,8 +222,7 @@ def print_contract(p: Printer, op: Operation) -> None:
     out = p.layout(acc.type)
     wide = computing_layout(p, out)
     e = wide.element
-    kind = kind_of(op) if attribute(op, "kind") is not None else "add"
-    mac = _multiply_add(p, op, kind, e, fast_flags(op))
+    mac = _multiply_add(p, op, op.kind, e, fast_flags(op))
     values = list(to_computing(p, out, wide, p.get(acc)))
     grids = np.indices([1 if r else n for r, n in zip(reduced, sizes, strict=True)])
     kept = access[2]
@@ -248,9 +245,8 @@ def print_contract(p: Printer, op: Operation) -> None:
     _give(p, op, out, e, values)
 
 
-def _dimensions(op: Operation, attr: Attribute) -> list[int]:
+def _dimensions(op: Operation, attr: AffineMapAttr) -> list[int]:
     """Iterators that a projected permutation lists."""
-    assert isinstance(attr, AffineMapAttr)
     dims: list[int] = []
     for expr in attr.data.results:
         position = getattr(expr, "position", None)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from xdsl.dialects.builtin import DenseArrayBase
+from xdsl.dialects import scf
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright.codegen.cf import Phis
@@ -104,14 +104,10 @@ def print_for(p: Printer, op: Operation) -> None:
 
 
 @prints("scf.parallel")
-def print_parallel(p: Printer, op: Operation) -> None:
+def print_parallel(p: Printer, op: scf.ParallelOp) -> None:
     """A nest of counted loops in order of the dimensions; reductions are carried through all."""
-    sizes = attribute(op, "operandSegmentSizes")
-    assert isinstance(sizes, DenseArrayBase)
-    rank = int(sizes.get_values()[0])
-    operands = list(op.operands)
-    lower, upper, step = (operands[i * rank : (i + 1) * rank] for i in range(3))
-    initial = operands[3 * rank :]
+    lower, upper, step, initial = op.lowerBound, op.upperBound, op.step, op.initVals
+    rank = len(lower)
     types = [v.type for v in initial]
 
     def nest(dim: int, counters: list[str], carried: list[Regs]) -> list[Regs]:

@@ -8,16 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
-    from xdsl.ir import Operation
-
     from tilewright.codegen.printer import Printer
     from tilewright.codegen.registers import Representation
     from tilewright.uarch.cpu import Architecture
 
-Handler: TypeAlias = "Callable[[Printer, Operation], None]"
+Handler: TypeAlias = "Callable[[Printer, Any], None]"
 """Prints one op: reads its operands' registers, emits LLVM lines, sets its results' registers."""
 
 
