@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from xdsl.ir import Operation
-
 from tilewright.codegen.instructions import find
 from tilewright.codegen.instructions.table import check_each
 from tilewright.codegen.printer import unsupported
@@ -16,9 +14,8 @@ INSTRUCTIONS.append(find)
 
 
 @meaning("mach.each")
-def each(site: Site, op: Operation, *operands: Array) -> Array:
+def each(site: Site, op: EachOp, *operands: Array) -> Array:
     """One element after the other, whatever machine has the instruction."""
-    assert isinstance(op, EachOp)
     entry = find(op.instruction)
     if entry is None:
         raise unsupported(op, f"there is no instruction '{op.instruction}' in the table")

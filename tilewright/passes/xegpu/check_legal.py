@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from math import prod
+from typing import Any
 
 from xdsl.dialects.builtin import (
     DYNAMIC_INDEX,
@@ -101,8 +102,7 @@ def _instruction_shape(
 # --- Blocks --------------------------------------------------------------------------------
 
 
-def _block_shape(xe: XeMachine, op: Operation) -> None:
-    assert isinstance(op, (xegpu.LoadNdOp, xegpu.StoreNdOp, xegpu.PrefetchNdOp))
+def _block_shape(xe: XeMachine, op: xegpu.LoadNdOp | xegpu.StoreNdOp | xegpu.PrefetchNdOp) -> None:
     tdesc = op.tdesc
     shape = _instruction_shape(op.ownership, tdesc.get_shape())
     if shape is None or len(shape) < 2 or tdesc.space is MemorySpace.SLM:
@@ -152,8 +152,7 @@ def _block_form(
     return "transpose", wide, width * bits // wide
 
 
-def _shared_block(xe: XeMachine, op: Operation) -> None:
-    assert isinstance(op, xegpu.CreateNdDescOp)
+def _shared_block(xe: XeMachine, op: xegpu.CreateNdDescOp) -> None:
     if op.tdesc.space is MemorySpace.SLM and len(op.tdesc.get_shape()) > 1:
         raise refuse(
             op,
@@ -168,9 +167,8 @@ def _static(values: list[Index]) -> list[int | None]:
     return [constant(v) for v in values]
 
 
-def _surface(xe: XeMachine, op: Operation) -> None:
+def _surface(xe: XeMachine, op: xegpu.CreateNdDescOp) -> None:
     """Width, height, pitch and alignment of a 2-D descriptor's base, as far as the text says them."""
-    assert isinstance(op, xegpu.CreateNdDescOp)
     tdesc, source = op.tdesc, op.source.type
     if len(tdesc.get_shape()) < 2 or tdesc.space is MemorySpace.SLM or not xe.blocks:
         return
@@ -200,9 +198,8 @@ def _surface(xe: XeMachine, op: Operation) -> None:
             xe.require(op.name, "block_surface_pitch", int(strides[-2] * size))
 
 
-def _offsets(xe: XeMachine, op: Operation) -> None:
+def _offsets(xe: XeMachine, op: xegpu.LoadNdOp | xegpu.StoreNdOp | xegpu.PrefetchNdOp) -> None:
     """Blocks begin at multiples of 4 bytes in a row."""
-    assert isinstance(op, (xegpu.LoadNdOp, xegpu.StoreNdOp, xegpu.PrefetchNdOp))
     tdesc = op.tdesc
     if op.mixed_offsets is None or len(tdesc.get_shape()) < 2 or not xe.blocks:
         return
@@ -220,8 +217,7 @@ def _offsets(xe: XeMachine, op: Operation) -> None:
 # --- Scattered -------------------------------------------------------------------------------
 
 
-def _gather(xe: XeMachine, op: Operation) -> None:
-    assert isinstance(op, xegpu.ScatterAccess)
+def _gather(xe: XeMachine, op: xegpu.ScatterAccess) -> None:
     shape = _instruction_shape(op.ownership, op.lanes)
     if shape is None or not op.lanes:
         return
@@ -275,8 +271,7 @@ def cache_policies(
     return pair
 
 
-def _hints(xe: XeMachine, op: Operation) -> None:
-    assert isinstance(op, (xegpu.BlockAccess, xegpu.ScatterAccess))
+def _hints(xe: XeMachine, op: xegpu.BlockAccess | xegpu.ScatterAccess) -> None:
     pair = cache_policies(xe, op)
     if isinstance(op, (xegpu.PrefetchNdOp, xegpu.PrefetchOp)) and pair == ("uncached", "uncached"):
         raise refuse(
@@ -289,8 +284,7 @@ def _hints(xe: XeMachine, op: Operation) -> None:
 # --- dpas ------------------------------------------------------------------------------------
 
 
-def _dpas(xe: XeMachine, op: Operation) -> None:
-    assert isinstance(op, xegpu.DpasOp)
+def _dpas(xe: XeMachine, op: xegpu.DpasOp) -> None:
     instruction = dpas_instruction(xe, op)
     dims = _dpas_dims(xe, op, instruction)
     if dims is None:
@@ -376,21 +370,19 @@ def _grids(function: Operation) -> Iterator[tuple[int, ...]]:
                 yield grid
 
 
-def _named_barriers(xe: XeMachine, op: Operation) -> None:
-    assert isinstance(op, xegpu.AllocNbarrierOp)
+def _named_barriers(xe: XeMachine, op: xegpu.AllocNbarrierOp) -> None:
     if op.count is not None:
         # Ids count from 0, and 0 is the workgroup's own.
         xe.require(op.name, "named_barriers", op.count - 1)
 
 
-def _named_barrier(xe: XeMachine, op: Operation) -> None:
-    assert isinstance(op, xegpu.InitNbarrierOp)
+def _named_barrier(xe: XeMachine, op: xegpu.InitNbarrierOp) -> None:
     (number,) = _static([op.nbarrier_id])
     # A number that is known only at run time is one beside the workgroup's.
     xe.require(op.name, "named_barriers", 1 if number is None else number & 0xFF)
 
 
-Check = Callable[[XeMachine, Operation], None]
+Check = Callable[[XeMachine, Any], None]
 
 _CHECKS: dict[type[Operation], tuple[Check, ...]] = {
     xegpu.CreateNdDescOp: (_shared_block, _surface, check_descriptor_map),

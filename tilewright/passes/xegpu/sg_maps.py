@@ -76,8 +76,7 @@ def _maps_of(instruction: MatrixInstruction) -> _Maps:
     )
 
 
-def check_dpas_maps(xe: XeMachine, op: Operation) -> None:
-    assert isinstance(op, xegpu.DpasOp)
+def check_dpas_maps(xe: XeMachine, op: xegpu.DpasOp) -> None:
     maps = _maps_of(dpas_instruction(xe, op))
     for name, have, want in zip("ABC", op.layouts, (maps.a, maps.b, maps.c), strict=True):
         # B's map may also be that of the register, rows unpacked (RFC, "2D load" use case).
@@ -88,8 +87,7 @@ def check_dpas_maps(xe: XeMachine, op: Operation) -> None:
             )
 
 
-def check_descriptor_map(xe: XeMachine, op: Operation) -> None:
-    assert isinstance(op, (xegpu.CreateNdDescOp, xegpu.CreateDescOp))
+def check_descriptor_map(xe: XeMachine, op: xegpu.CreateNdDescOp | xegpu.CreateDescOp) -> None:
     tdesc: TensorDescType = op.tdesc
     sg_map = tdesc.sg_map
     if sg_map is None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from xdsl.ir import Operation
 
 from tilewright.dialects import stage
 from tilewright.reference import access, numerics
@@ -96,8 +95,7 @@ def _cut(elements: Array, axis: int, used: int) -> Array:
 
 
 @meaning("stage.panel")
-def panel(site: Site, op: Operation, packed: PackedValue, *offsets: Index) -> Array:
-    assert isinstance(op, stage.PanelOp)
+def panel(site: Site, op: stage.PanelOp, packed: PackedValue, *offsets: Index) -> Array:
     elements, shape = packed.elements, result_shape(op)
     if op.transposed:
         shape = shape[::-1]

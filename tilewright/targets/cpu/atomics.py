@@ -5,7 +5,6 @@ from __future__ import annotations
 from xdsl.dialects.builtin import (
     i1,
 )
-from xdsl.ir import Operation
 
 from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
@@ -13,9 +12,8 @@ from tilewright.targets.cpu.evaluate import Evaluator, Position
 from tilewright.targets.cpu.memory import Buffer, ScatteredTile, rows_cols
 
 
-def emit_atomics(e: Evaluator, op: Operation, old: Buffer | None) -> None:
+def emit_atomics(e: Evaluator, op: xt.AtomicRmwOp, old: Buffer | None) -> None:
     """All elements of one atomic_rmw; `old` receives the values before, or the padding 0 where nothing was done."""
-    assert isinstance(op, xt.AtomicRmwOp)
     b = e.b
     rows, cols = rows_cols(op.value.type)
     tile = e.values.tiles[e.values.real(op.tile)]

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from xdsl.dialects import arith, vector
 from xdsl.dialects.builtin import IndexType, VectorType, i1
-from xdsl.ir import Operation, OpResult, SSAValue
+from xdsl.ir import OpResult, SSAValue
 
 from tilewright.codegen.builder import Idx, lane_type
 from tilewright.dialects import xetile as xt
@@ -23,9 +23,8 @@ from tilewright.targets.cpu.memory import element_of, rows_cols
 
 
 @evaluates(arith.CmpiOp)
-def compare(e: Evaluator, op: Operation, place: Position, result: int) -> SSAValue:
+def compare(e: Evaluator, op: arith.CmpiOp, place: Position, result: int) -> SSAValue:
     """A mask of the first or last lanes where that is what the op is, else the op itself."""
-    assert isinstance(op, arith.CmpiOp)
     predicate = PREDICATES[op.predicate.value.data]
     if place.axis == 1 and place.lanes > 1 and predicate in SWAPPED:
         for x, y, how in ((op.lhs, op.rhs, predicate), (op.rhs, op.lhs, SWAPPED[predicate])):

@@ -30,8 +30,7 @@ FIRST_BARRIER = 8
 
 
 @rule("stage.copy.store")
-def store(d: Distributor, op: Operation) -> None:
-    assert isinstance(op, stage.CopyStoreOp)
+def store(d: Distributor, op: stage.CopyStoreOp) -> None:
     b = d.b
     type = vector_type(op.value)
     m, n = type.get_shape()

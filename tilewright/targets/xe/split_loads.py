@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from xdsl.dialects import arith, gpu
@@ -75,7 +76,7 @@ class _Part:
 def _split(op: xegpu.LoadNdOp, machine: XeMachine, lanes: int, limit: int) -> bool:
     table = wanted(op, lanes)
     bits = bits_of(op.tdesc.element_type)
-    slices = [use.operation for use in op.value.uses]
+    slices: list[Any] = [use.operation for use in op.value.uses]
     ranges = sorted({(_start(s), _length(s)) for s in slices})
     if any(a + n > b for (a, n), (b, _) in itertools.pairwise(ranges)):
         return False
@@ -112,13 +113,11 @@ def _split(op: xegpu.LoadNdOp, machine: XeMachine, lanes: int, limit: int) -> bo
     return True
 
 
-def _start(op: Operation) -> int:
-    assert isinstance(op, ExtractStridedSliceOp)
+def _start(op: ExtractStridedSliceOp) -> int:
     return next(iter(op.offsets))
 
 
-def _length(op: Operation) -> int:
-    assert isinstance(op, ExtractStridedSliceOp)
+def _length(op: ExtractStridedSliceOp) -> int:
     return next(iter(op.sizes))
 
 
