@@ -51,8 +51,3 @@ class HintFields(Field[list[str | None], Hints]):
     def given(self, name: str, value: Hints) -> dict[str, Any]:
         found = (None if hint is None else self.constraint(hint) for hint in value)
         return dict(zip(LEVELS, found, strict=False))
-
-
-def hint_properties_of(op: Operation) -> dict[str, Attribute]:
-    """The properties that say the hints of an op, for another op of its dialect."""
-    return {name: hint for name, hint in op.properties.items() if name in LEVELS}

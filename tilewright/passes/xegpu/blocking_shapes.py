@@ -167,11 +167,9 @@ def shuffle(d: Fragments, op: vector.ShuffleOp) -> None:
                 at = sum(shape_of(box)[0] for box in boxes) - of.start - low
                 place |= {n: n + at for n in rows}
                 boxes.append(d.box(source, (low, *start[1:]), (high - low, *tile[1:])))
-        new = vector.ShuffleOp.create(
-            operands=[boxes[0], boxes[-1]],
-            properties={"mask": DenseArrayBase.from_list(i64, [place[n] for n in wanted])},
-            result_types=[d.typed(op.result, tile)],
-        )
+        rows = DenseArrayBase.from_list(i64, [place[n] for n in wanted])
+        kind = d.typed(op.result, tile)
+        new = vector.ShuffleOp(boxes[0], boxes[-1], rows, result_type=kind)
         made.append(d.add(d.mark(new, tile)))
     d.give(op.result, tile, made)
 

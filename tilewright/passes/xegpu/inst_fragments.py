@@ -16,10 +16,8 @@ from typing import Any
 import numpy as np
 from xdsl.dialects import gpu, vector
 from xdsl.dialects.builtin import (
-    DenseArrayBase,
     DenseIntOrFPElementsAttr,
     VectorType,
-    i64,
 )
 from xdsl.ir import Operation, SSAValue
 
@@ -186,9 +184,5 @@ class Fragments(split.Split[Shape]):
         """`vector.extract` at a position that may leave inner dimensions."""
         rest = shape_of(value)[len(position) :]
         kind = self.typed(value, rest) if rest else self.typed(value, ()).element_type
-        op = vector.ExtractOp.create(
-            operands=[value],
-            properties={"static_position": DenseArrayBase.from_list(i64, list(position))},
-            result_types=[kind],
-        )
+        op = vector.ExtractOp(value, list(position), kind)
         return self.once(("at", value, tuple(position)), op)

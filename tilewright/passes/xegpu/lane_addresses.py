@@ -27,7 +27,7 @@ from xdsl.ir import Attribute, SSAValue
 
 from tilewright import layout as ly
 from tilewright.dialects import xegpu
-from tilewright.dialects.cache_hints import hint_properties_of
+from tilewright.dialects.cache_hints import Hints, hints_of
 from tilewright.dialects.folding import is_below
 from tilewright.dialects.movement import memref_type
 from tilewright.dialects.upstream.arith import element_bits
@@ -178,7 +178,7 @@ def lane_load(
     mask: SSAValue | None,
     element: Attribute,
     size: int,
-    hints: dict[str, Attribute],
+    hints: Hints,
     *,
     zero: bool,
     align: int = 0,
@@ -186,18 +186,16 @@ def lane_load(
 ) -> list[Register]:
     """One lane's access of `size` elements in a row; masked-off elements are 0 where `zero` asks for it."""
     kind = VectorType(element, [size]) if size > 1 else element  # pyright: ignore
-    properties = dict(hints)
-    if size > 1:
-        properties["chunk_size"] = IntegerAttr(size, i64)
-    on = d.constant(BoolAttr.from_bool(True)) if mask is None else mask
-    made = d.add(
-        xegpu.LoadGatherOp.create(
-            operands=[base, d.index(offset), on],
-            properties=properties,
-            attributes=aligned(align) | ({CLAMPED: UnitAttr()} if clamped else {}),
-            result_types=[kind],
-        )
+    load = xegpu.LoadGatherOp(
+        base,
+        _everywhere(d, mask),
+        kind,
+        size if size > 1 else None,
+        offsets=d.index(offset),
+        hints=hints,
     )
+    load.attributes |= aligned(align) | ({CLAMPED: UnitAttr()} if clamped else {})
+    made = d.add(load)
     if zero and mask is not None:
         # Aligned elements are chosen as the words that they come in: fewer selects, no copies of halves.
         seen = d.seen_as(made, i32) if size > 1 and align % 4 == 0 and align else made
@@ -212,22 +210,18 @@ def lane_store(
     offset: Index,
     mask: SSAValue | None,
     registers: Sequence[Register],
-    hints: dict[str, Attribute],
+    hints: Hints,
     align: int = 0,
 ) -> None:
-    size = len(registers)
-    properties = dict(hints)
-    if size > 1:
-        properties["chunk_size"] = IntegerAttr(size, i64)
-    value = d.pick(registers) if size > 1 else d.scalar_of(registers[0])
-    on = d.constant(BoolAttr.from_bool(True)) if mask is None else mask
-    d.put(
-        xegpu.StoreScatterOp.create(
-            operands=[value, base, d.index(offset), on],
-            properties=properties,
-            attributes=aligned(align),
-        )
-    )
+    size, value, on = len(registers), d.together(registers), _everywhere(d, mask)
+    chunk, to = size if size > 1 else None, d.index(offset)
+    store = xegpu.StoreScatterOp(value, base, on, chunk, offsets=to, hints=hints)
+    store.attributes |= aligned(align)
+    d.put(store)
+
+
+def _everywhere(d: LaneProgram, mask: SSAValue | None) -> SSAValue:
+    return d.constant(BoolAttr.from_bool(True)) if mask is None else mask
 
 
 def once_per_element(d: LaneProgram, layout: ly.Layout, mask: SSAValue | None) -> SSAValue | None:
@@ -248,9 +242,7 @@ def scattered_prefetch(d: LaneProgram, op: xegpu.PrefetchNdOp) -> None:
     itemsize = max(1, element_bits(tdesc.element_type) // 8)
     per_line = max(1, 64 // itemsize)
     rows = prod(lead)
-    properties: dict[str, Attribute] = hint_properties_of(op)
-    if not isinstance(surface.base.type, MemRefType):
-        properties["offset_align_byte"] = IntegerAttr(itemsize, i64)
+    align = None if isinstance(surface.base.type, MemRefType) else itemsize
     for column in range(0, width * tdesc.array_length, per_line):
         for row in range(0, rows, d.lanes):
             places = [
@@ -260,11 +252,8 @@ def scattered_prefetch(d: LaneProgram, op: xegpu.PrefetchNdOp) -> None:
             offset, mask = place_of(d, op, surface, places)
             if mask is not None:
                 offset = d.add(arith.SelectOp(mask, d.index(offset), d.index(0)))
-            d.put(
-                xegpu.PrefetchOp.create(
-                    operands=[surface.base, d.index(offset)], properties=properties
-                )
-            )
+            to, hints = d.index(offset), hints_of(op)
+            d.put(xegpu.PrefetchOp(surface.base, align, offsets=to, hints=hints))
 
 
 def place_of(

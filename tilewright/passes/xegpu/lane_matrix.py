@@ -126,5 +126,5 @@ def store_matrix(d: LaneProgram, op: xegpu.StoreMatrixOp) -> None:
     # Lanes that hold the same element write the same number to the same place.
     for first in range(0, layout.registers, size):
         registers = value.registers[first : first + size]
-        part = d.pick(registers) if size > 1 else d.scalar_of(registers[0])
+        part = d.together(registers)
         d.put(xegpu.StoreMatrixOp(part, matrix, places[first], subgroup_block_io=down is not None))

@@ -29,16 +29,16 @@ from xdsl.dialects.builtin import (
     UnitAttr,
     VectorType,
 )
-from xdsl.ir import Attribute, SSAValue
+from xdsl.ir import SSAValue
 
 from tilewright import layout as ly
 from tilewright.diagnostics import remark_at
 from tilewright.dialects import xegpu
-from tilewright.dialects.cache_hints import hint_properties_of
+from tilewright.dialects.cache_hints import hints_of
 from tilewright.dialects.upstream.arith import constant, element_bits
 from tilewright.dialects.xegpu.attrs import BlockTensorDescAttr
 from tilewright.dialects.xegpu.types import TensorDescType
-from tilewright.dialects.xetile.assembly import Index, split_indices
+from tilewright.dialects.xetile.assembly import Index
 from tilewright.passes.integers import bounds, divisor, is_natural
 from tilewright.passes.xegpu import row_access
 from tilewright.passes.xegpu.block_messages import (
@@ -122,7 +122,7 @@ def scattered_store(d: LaneProgram, op: xegpu.StoreNdOp) -> None:
         return
     # Both ways take the same vectors: they are put together in front of the branch.
     for run in access.plan.runs:
-        _root(d, [value.registers[r] for r in run.registers])
+        d.together([value.registers[r] for r in run.registers])
 
     def store(plan: RowPlan, masked: bool) -> list[SSAValue]:
         _store_runs(d, access, plan, value, masked=masked)
@@ -238,29 +238,20 @@ def _ragged_runs(d: LaneProgram, access: _Access) -> list[SSAValue]:
         plan = replace(access.guarded, runs=tuple(todo))
         for each, root in zip(plan.runs, _load_runs(d, access, plan, masked=True), strict=True):
             parts.update((r, (root, n)) for n, r in enumerate(each.registers))
-        found.append(_root(d, [parts[r] for r in run.registers]))
+        found.append(d.together([parts[r] for r in run.registers]))
     return found
-
-
-def _root(d: LaneProgram, registers: Sequence[Register]) -> SSAValue:
-    return d.pick(registers) if len(registers) > 1 else d.scalar_of(registers[0])
 
 
 def _load_runs(d: LaneProgram, access: _Access, plan: RowPlan, *, masked: bool) -> list[SSAValue]:
     op = access.op
     element = op.tdesc.element_type
-    hints = hint_properties_of(op)
+    hints = hints_of(op)
     if plan.kind == "row":
         roots: list[SSAValue] = []
         for run in plan.runs:
             kind = VectorType(element, [len(run.registers)])
-            tdesc, operands, properties = _row(d, access, run)
-            new = xegpu.LoadNdOp.create(
-                operands=[tdesc, *operands],
-                properties=properties | hints,
-                attributes={ROW: UnitAttr()},
-                result_types=[kind],
-            )
+            new = xegpu.LoadNdOp(_row(d, access, run), kind, _place(d, access, run), hints=hints)
+            new.attributes[ROW] = UnitAttr()
             made = d.add(new)
             roots.append(made if len(run.registers) > 1 else d.scalar_of((made, 0)))
         return roots
@@ -291,21 +282,16 @@ def _store_runs(
     d: LaneProgram, access: _Access, plan: RowPlan, value: LaneFragment, *, masked: bool
 ) -> None:
     op = access.op
-    hints = hint_properties_of(op)
+    hints = hints_of(op)
     if plan.kind == "row":
         for run in plan.runs:
             part = d.pick([value.registers[r] for r in run.registers])
             if not isinstance(part.type, VectorType):
                 one = VectorType(value.element, [1])  # pyright: ignore
                 part = d.once(("one", part), vector.BroadcastOp(part, one))
-            tdesc, operands, properties = _row(d, access, run)
-            d.put(
-                xegpu.StoreNdOp.create(
-                    operands=[part, tdesc, *operands],
-                    properties=properties | hints,
-                    attributes={ROW: UnitAttr()},
-                )
-            )
+            new = xegpu.StoreNdOp(part, _row(d, access, run), _place(d, access, run), hints=hints)
+            new.attributes[ROW] = UnitAttr()
+            d.put(new)
         return
     firsts = [run.registers[0] for run in plan.runs]
     distances, masks = element_places(d, op, access.layout, access.surface, firsts, bounded=masked)
@@ -321,10 +307,8 @@ def _store_runs(
         )
 
 
-def _row(
-    d: LaneProgram, access: _Access, run: RowAccess
-) -> tuple[SSAValue, list[SSAValue], dict[str, Attribute]]:
-    """Descriptor of one row, the operands and properties that say where it is."""
+def _row(d: LaneProgram, access: _Access, run: RowAccess) -> SSAValue:
+    """The descriptor of one row."""
     op = access.op
     base = base_of(d, op)
     width = len(run.registers) * d.lanes
@@ -339,13 +323,16 @@ def _row(
             result_types=[TensorDescType(shape, op.tdesc.element_type, encoding)],
         )
         desc = d.remember(("row", base, shape), d.add(new))
+    return desc
+
+
+def _place(d: LaneProgram, access: _Access, run: RowAccess) -> list[Index]:
+    """Where a row is."""
     rank = len(access.surface.sizes)
-    given = d.numbers(op.mixed_offsets or [])
+    given = d.numbers(access.op.mixed_offsets or [])
     given = [*[0] * (rank - len(given)), *given]
     lead = rank - len(run.start)
-    places = [v if n < lead else d.plus(v, run.start[n - lead]) for n, v in enumerate(given)]
-    static, dynamic = split_indices(places)
-    return desc, list(dynamic), {"const_offsets": static}
+    return [v if n < lead else d.plus(v, run.start[n - lead]) for n, v in enumerate(given)]
 
 
 def _over_blocks(op: xegpu.BlockAccess, layout: ly.Layout) -> ly.Layout:

@@ -14,7 +14,7 @@ from xdsl.ir import Operation, SSAValue
 
 from tilewright import layout as ly
 from tilewright.dialects import xegpu
-from tilewright.dialects.cache_hints import hint_properties_of
+from tilewright.dialects.cache_hints import hints_of
 from tilewright.passes.emit import zero_of
 from tilewright.passes.xegpu.lane_addresses import lane_load, lane_store, once_per_element
 from tilewright.passes.xegpu.lane_blocks import access_properties
@@ -52,9 +52,7 @@ def load_gather(d: LaneProgram, op: xegpu.LoadGatherOp) -> None:
     registers: list[Register] = []
     pairs = zip(_per_lane(d, offsets, layout), _per_lane(d, op.mask, layout), strict=True)
     for offset, mask in pairs:
-        registers += lane_load(
-            d, base, offset, mask, element, chunk, hint_properties_of(op), zero=False
-        )
+        registers += lane_load(d, base, offset, mask, element, chunk, hints_of(op), zero=False)
     d.give(op.value, LaneFragment(_with_chunk(layout, chunk), element, tuple(registers)))
 
 
@@ -75,7 +73,7 @@ def store_scatter(d: LaneProgram, op: xegpu.StoreScatterOp) -> None:
     for n, offset in enumerate(_per_lane(d, offsets, layout)):
         mask = once_per_element(d, layout, masks[n])
         registers = value.registers[n * chunk : (n + 1) * chunk]
-        lane_store(d, base, offset, mask, registers, hint_properties_of(op))
+        lane_store(d, base, offset, mask, registers, hints_of(op))
 
 
 @rule("xegpu.atomic_rmw")
@@ -90,18 +88,12 @@ def atomic_rmw(d: LaneProgram, op: xegpu.AtomicRMWOp) -> None:
     values = _per_lane(d, op.value, layout)
     masks = _per_lane(d, op.mask, layout)
     element = element_of(op.value)
-    properties = {k: v for k, v in op.properties.items() if k not in ("layout", "chunk_size")}
     registers: list[Register] = []
     for n, offset in enumerate(_per_lane(d, offsets, layout)):
         mask = once_per_element(d, layout, masks[n])
         assert mask is not None
-        old = d.add(
-            xegpu.AtomicRMWOp.create(
-                operands=[base, offset, mask, values[n]],
-                properties=properties,
-                result_types=[element],
-            )
-        )
+        new = xegpu.AtomicRMWOp(op.kind, base, mask, values[n], offsets=offset, hints=hints_of(op))
+        old = d.add(new)
         registers.append((_from_first(d, layout, old), 0))
     d.give(op.result, LaneFragment(layout, element, tuple(registers)))
 

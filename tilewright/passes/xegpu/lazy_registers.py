@@ -262,24 +262,19 @@ class LazyRegisters(NewBody):
         if a is b and mask == list(range(size_of(a))):
             return a
         kind = VectorType(element_of(a), [len(mask)])  # pyright: ignore[reportArgumentType]
-        op = vector.ShuffleOp.create(
-            operands=[a, b],
-            properties={"mask": DenseArrayBase.from_list(i64, mask)},
-            result_types=[kind],
-        )
-        return self.add(op)
+        rows = DenseArrayBase.from_list(i64, mask)
+        return self.add(vector.ShuffleOp(a, b, rows, result_type=kind))
 
     def scalar_of(self, register: Register) -> SSAValue:
         """One register as a scalar."""
         root, n = register
         if not isinstance(root.type, VectorType):
             return root
-        op = vector.ExtractOp.create(
-            operands=[root],
-            properties={"static_position": DenseArrayBase.from_list(i64, [n])},
-            result_types=[root.type.element_type],
-        )
-        return self.once(("scalar", root, n), op)
+        return self.once(("scalar", root, n), vector.ExtractOp(root, [n], root.type.element_type))
+
+    def together(self, registers: Sequence[Register]) -> SSAValue:
+        """Registers as a vector; one alone as a scalar."""
+        return self.pick(registers) if len(registers) > 1 else self.scalar_of(registers[0])
 
 
 def bits_of_element(element: Attribute) -> int:
