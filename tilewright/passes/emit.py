@@ -184,6 +184,26 @@ class Before(Folding):
         return self.splat(1, VectorType(IntegerType(1), list(shape)))
 
 
+class Behind(Before):
+    """Inserts ops behind an op, one after the other, at its place in the source."""
+
+    def __init__(self, op: Operation):
+        super().__init__(op)
+        self.last = op
+
+    def insert(self, new: Operation) -> Operation:
+        new.location = self.op.location
+        Rewriter.insert_op(new, InsertPoint.after(self.last))
+        self.last = new
+        return new
+
+    def instead(self, value: SSAValue, new: Operation) -> SSAValue:
+        """Inserts an op that takes a value, whose result all others have that take it so far."""
+        made = self.add(new)
+        value.replace_uses_with_if(made, lambda use: use.operation is not new)
+        return made
+
+
 def _axes(
     axes: Sequence[int] | None, offsets: Sequence[Index], shape: Sequence[int]
 ) -> Sequence[int]:

@@ -24,7 +24,6 @@ from xdsl.dialects import arith, gpu, vector
 from xdsl.dialects.builtin import (
     DenseArrayBase,
     DenseIntOrFPElementsAttr,
-    IndexType,
     VectorType,
     i64,
 )
@@ -38,6 +37,7 @@ from tilewright.dialects.movement import ELEMENTS
 from tilewright.dialects.xetile.maps import without_maps
 from tilewright.passes.access import AccessAnalysis
 from tilewright.passes.axes import shape_of
+from tilewright.passes.emit import Behind
 from tilewright.passes.kernel import MERGED, merged_of, programs_of
 from tilewright.passes.split_workgroups import SplitChoice, choices, falls_apart, inside, maps_of
 from tilewright.passes.unit_rows import unit_rows
@@ -130,13 +130,8 @@ def merge(kernel: gpu.FuncOp, along: Merge, factor: int) -> None:
             op.result.replace_all_uses_with(op.source)
             Rewriter.erase_op(op)
         elif isinstance(op, gpu.BlockIdOp | gpu.GridDimOp) and _axis(op) == along.axis:
-            count = arith.ConstantOp.from_int_and_width(factor, IndexType())
-            first = arith.MuliOp(op.result, count.result)
-            op.result.replace_uses_with_if(
-                first.result, lambda use, by=first: use.operation is not by
-            )
-            assert op.parent is not None
-            op.parent.insert_ops_after([count, first], op)
+            at = Behind(op)
+            at.instead(op.result, arith.MuliOp(op.result, at.index(factor)))
     for value, dims in inside(along.choice).items():
         for table, name, _ in list(maps_of(value)):
             del table[name]

@@ -38,14 +38,14 @@ from dataclasses import dataclass
 from xdsl.dialects import arith, gpu, scf, vector
 from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, IndexType, MemRefType, VectorType
 from xdsl.ir import Attribute, Block, Operation, OpResult, SSAValue
-from xdsl.rewriter import InsertPoint, Rewriter
+from xdsl.rewriter import Rewriter
 
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.upstream.gpu.memory import SHARED_MEMORY
 from tilewright.dialects.xetile.maps import split_map, split_tile, stated_maps, without_maps
 from tilewright.passes.access import Access, AccessAnalysis, AccessKind, add_up, same_tile
 from tilewright.passes.axes import Axes, Axis, extents_of, shape_of
-from tilewright.passes.emit import Before
+from tilewright.passes.emit import Before, Behind
 
 
 @dataclass(frozen=True)
@@ -191,46 +191,33 @@ def split(kernel: gpu.FuncOp, choice: SplitChoice, factor: int) -> None:
     """Splits the workgroup along one axis into `factor` programs."""
     body = kernel.body.block
     part = choice.extent // factor
-    index = IndexType()
-    first = body.first_op
-    assert first is not None
-    number = gpu.BlockIdOp(gpu.DimensionAttr(gpu.DimensionEnum.X))
-    count = arith.ConstantOp.from_int_and_width(factor, index)
-    whole = arith.DivUIOp(number.result, count.result)
-    sub = arith.RemUIOp(number.result, count.result)
-    size = arith.ConstantOp.from_int_and_width(part, index)
-    start = arith.MuliOp(sub.result, size.result)
-    new: list[Operation] = [number, count, whole, sub, size, start]
-    for op in new:
-        body.insert_op_before(op, first)
+    assert body.first_op is not None
+    at = Before(body.first_op)
+    number = at.insert(gpu.BlockIdOp(gpu.DimensionAttr(gpu.DimensionEnum.X)))
+    count = at.index(factor)
+    whole = at.add(arith.DivUIOp(number, count))
+    sub = at.add(arith.RemUIOp(number, count))
+    start = at.add(arith.MuliOp(sub, at.index(part)))
     for op in list(kernel.walk()):
         if op is number:
             continue
         if isinstance(op, gpu.BlockIdOp) and op.dimension.data is gpu.DimensionEnum.X:
-            op.result.replace_all_uses_with(whole.result)
+            op.result.replace_all_uses_with(whole)
             Rewriter.erase_op(op)
         elif isinstance(op, gpu.GridDimOp) and op.dimension.data is gpu.DimensionEnum.X:
-            fewer = arith.DivUIOp(op.result, count.result)
-            Rewriter.insert_op(fewer, InsertPoint.after(op))
-            _replace_but_in(op.result, fewer.result, fewer)
-    narrow(choice, factor, start.result)
+            Behind(op).instead(op.result, arith.DivUIOp(op.result, count))
+    narrow(choice, factor, start)
 
 
 def in_passes(kernel: gpu.FuncOp, choice: SplitChoice, factor: int) -> None:
     """Has the workgroup compute the `factor` parts of one axis one after the other."""
     body = kernel.body.block
-    index = IndexType()
     ops = list(body.ops)
-    last = ops.pop()
-    zero, one, count, size = (
-        arith.ConstantOp.from_int_and_width(n, index)
-        for n in (0, 1, factor, choice.extent // factor)
-    )
-    inside = Block(arg_types=(index,))
-    loop = scf.ForOp(zero.result, count.result, one.result, [], inside)
-    loop.location = last.location
-    body.insert_ops_before([zero, one, count, size, loop], last)
-    start = arith.MuliOp(inside.args[0], size.result)
+    at = Before(ops.pop())
+    zero, one, count, size = map(at.index, (0, 1, factor, choice.extent // factor))
+    inside = Block(arg_types=(IndexType(),))
+    at.insert(scf.ForOp(zero, count, one, [], inside))
+    start = arith.MuliOp(inside.args[0], size)
     inside.add_op(start)
     for op in ops:
         op.detach()
@@ -258,10 +245,9 @@ def narrow(choice: SplitChoice, factor: int, start: SSAValue) -> None:
                 table[name] = new
         times = min(shape[d] for d in dims) // choice.extent
         if times not in starts:
-            number = arith.ConstantOp.from_int_and_width(times, IndexType())
-            starts[times] = arith.MuliOp(start, number.result).result
-            assert isinstance(start.owner, Operation) and start.owner.parent is not None
-            start.owner.parent.insert_ops_after([number, starts[times].owner], start.owner)  # pyright: ignore
+            assert isinstance(start.owner, Operation)
+            at = Behind(start.owner)
+            starts[times] = at.add(arith.MuliOp(start, at.index(times)))
         _narrow(value, dims, factor, starts[times])
 
 
@@ -312,12 +298,6 @@ def _narrow(value: SSAValue, dims: set[int], factor: int, start: SSAValue) -> No
         )
     new = Rewriter.replace_value_with_new_type(value, new_type)
     if op is not None and op.name == "vector.step":
-        many = vector.BroadcastOp(start, new_type)  # pyright: ignore
-        moved = arith.AddiOp(new, many.results[0])
-        Rewriter.insert_op([many, moved], InsertPoint.after(op))
-        _replace_but_in(new, moved.result, moved)
-
-
-def _replace_but_in(old: SSAValue, new: SSAValue, op: Operation) -> None:
-    """All uses of a value become uses of another, but those in `op`."""
-    old.replace_uses_with_if(new, lambda use: use.operation is not op)
+        at = Behind(op)
+        many = at.add(vector.BroadcastOp(start, new_type))  # pyright: ignore
+        at.instead(new, arith.AddiOp(new, many))

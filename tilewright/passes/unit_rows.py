@@ -26,6 +26,7 @@ from tilewright.dialects.elementwise import is_elementwise
 from tilewright.passes.access import AccessAnalysis
 from tilewright.passes.axes import shape_of
 from tilewright.passes.carried import LOOPS_AND_BRANCHES
+from tilewright.passes.emit import Before
 from tilewright.passes.split_workgroups import SplitChoice
 
 
@@ -46,14 +47,12 @@ class UnitRows:
         """Gives each program what it shares with others as a row of its own."""
         for op, value in self.shared:
             properties = {"broadcast_dim": DenseArrayBase.from_list(i64, [0])}
-            many = xt.BroadcastOp.create(
+            row = xt.BroadcastOp.create(
                 operands=[value], result_types=[value.type], properties=properties
             )
-            many.location = op.location
-            assert op.parent is not None
-            op.parent.insert_op_before(many, op)
-            value.replace_uses_with_if(many.result, lambda use, at=op: use.operation is at)
-            self.own.add(many.result)
+            many = Before(op).add(row)
+            value.replace_uses_with_if(many, lambda use, at=op: use.operation is at)
+            self.own.add(many)
 
 
 def unit_rows(kernel: gpu.FuncOp, analysis: AccessAnalysis, axis: int) -> UnitRows | None:

@@ -20,11 +20,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from xdsl.dialects import arith, scf
-from xdsl.dialects.builtin import IndexType, IntegerAttr
+from xdsl.dialects.builtin import IndexType
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, Region, SSAValue
 from xdsl.rewriter import Rewriter
 
 from tilewright.dialects.upstream.arith import constant
+from tilewright.passes.emit import Before
 
 
 def while_to_for(kernel: Operation) -> None:
@@ -80,8 +81,6 @@ def _step(following: SSAValue, counter: SSAValue) -> SSAValue | None:
 
 def _rewrite(op: scf.WhileOp, counting: _Counting) -> None:
     at = counting.position
-    block = op.parent
-    assert block is not None
     start = op.arguments[at]
     others = [i for i in range(len(op.arguments)) if i != at]
     after = op.after_region.block
@@ -101,8 +100,7 @@ def _rewrite(op: scf.WhileOp, counting: _Counting) -> None:
     loop = scf.ForOp(
         start, counting.bound, counting.step, [op.arguments[i] for i in others], Region(body)
     )
-    loop.location = op.location
-    block.insert_op_before(loop, op)
+    Before(op).insert(loop)
     for result, i in zip(loop.results, others, strict=True):
         result.name_hint = op.results[i].name_hint
         op.results[i].replace_all_uses_with(result)
@@ -113,15 +111,8 @@ def _rewrite(op: scf.WhileOp, counting: _Counting) -> None:
 
 def _value_at_exit(op: scf.WhileOp, start: SSAValue, counting: _Counting) -> SSAValue:
     """What the counter is when the loop has ended: the first value not below the bound."""
-    block = op.parent
-    assert block is not None
-    zero = arith.ConstantOp(IntegerAttr.from_index_int_value(0))
-    span = arith.SubiOp(counting.bound, start)
-    positive = arith.MaxSIOp(span, zero)
-    trips = arith.CeilDivSIOp(positive, counting.step)
-    covered = arith.MuliOp(trips, counting.step)
-    end = arith.AddiOp(start, covered)
-    for new in (zero, span, positive, trips, covered, end):
-        new.location = op.location
-        block.insert_op_before(new, op)
-    return end.result
+    at = Before(op)
+    zero = at.index(0)
+    positive = at.add(arith.MaxSIOp(at.add(arith.SubiOp(counting.bound, start)), zero))
+    trips = at.add(arith.CeilDivSIOp(positive, counting.step))
+    return at.add(arith.AddiOp(start, at.add(arith.MuliOp(trips, counting.step))))

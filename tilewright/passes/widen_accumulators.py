@@ -18,12 +18,12 @@ from typing import cast
 from xdsl.dialects import arith, gpu, scf
 from xdsl.dialects.builtin import BFloat16Type, Float16Type, Float32Type, VectorType, f32
 from xdsl.ir import Attribute, Operation, OpResult, SSAValue
-from xdsl.rewriter import InsertPoint, Rewriter
+from xdsl.rewriter import Rewriter
 
 from tilewright.dialects import xetile
 from tilewright.dialects.nesting import terminator
 from tilewright.dialects.upstream.arith import element as element_of
-from tilewright.passes.emit import Before
+from tilewright.passes.emit import Before, Behind
 
 
 def widen_accumulators(function: gpu.FuncOp) -> None:
@@ -86,11 +86,7 @@ def _carry_wide(loop: scf.ForOp) -> None:
         if not rounding.results[0].uses:
             Rewriter.erase_op(rounding)
         result = Rewriter.replace_value_with_new_type(loop.results[i], wide)
-        rounded = arith.TruncFOp(result, narrow)
-        rounded.location = loop.location
-        Rewriter.insert_op(rounded, InsertPoint.after(loop))
-        result.replace_all_uses_with(rounded.result)
-        rounded.operands[0] = result
+        Behind(loop).instead(result, arith.TruncFOp(result, narrow))
 
 
 def _is_rounding(value: SSAValue) -> bool:

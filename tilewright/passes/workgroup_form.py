@@ -20,9 +20,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from xdsl.dialects import arith, gpu, scf
+from xdsl.dialects import gpu, scf
 from xdsl.dialects.builtin import (
-    IndexType,
     IntegerAttr,
     ModuleOp,
     StringAttr,
@@ -34,6 +33,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 from tilewright.diagnostics import TilewrightError, UnsupportedError
 from tilewright.dialects.nesting import terminator
 from tilewright.passes.cleanup import eliminate_dead
+from tilewright.passes.emit import Before
 from tilewright.passes.kernel import BLOCK, LEVEL, PROGRAMS, block_of, level_of, subgroups_of
 from tilewright.passes.pipeline import Pass, Unit
 from tilewright.passes.program_order import program_order
@@ -156,9 +156,8 @@ def _settle_ids(kernel: gpu.FuncOp, block: Block | None) -> None:
             Rewriter.erase_op(op)
         elif isinstance(op, gpu.BlockDimOp) and block is not None:
             threads = block["xyz".index(str(op.dimension.data))]
-            constant = arith.ConstantOp(IntegerAttr(threads, IndexType()))
-            constant.location = op.location
-            Rewriter.replace_op(op, constant)
+            at = Before(op)
+            at.replace(at.index(threads))
 
 
 # A workgroup's text ----------------------------------------------------------------------------------------------

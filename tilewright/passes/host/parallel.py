@@ -17,13 +17,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from xdsl.dialects import arith, func, scf
-from xdsl.dialects.builtin import FunctionType, IndexType, IntegerAttr, ModuleOp
-from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
-from xdsl.rewriter import InsertPoint, Rewriter
+from xdsl.dialects.builtin import FunctionType, IndexType, ModuleOp
+from xdsl.ir import Attribute, Block, Region, SSAValue
+from xdsl.rewriter import Rewriter
 
 from tilewright.dialects import mach
 from tilewright.dialects.nesting import used_from_above
 from tilewright.dialects.upstream.arith import constant
+from tilewright.passes.emit import Before
 from tilewright.passes.host.memory import HostMemory
 
 PARALLEL = "tw_parallel_"
@@ -119,16 +120,11 @@ def _outline(loop: scf.ForOp, module: ModuleOp, memory: HostMemory, number: int)
 
 
 def _replace(loop: scf.ForOp, call: mach.CallOp) -> None:
+    at = Before(loop)
     if constant(loop.lb) is not None and constant(loop.ub) is not None:
-        Rewriter.insert_op(call, InsertPoint.before(loop))
-        Rewriter.erase_op(loop, safe_erase=False)
-        return
-    length = arith.SubiOp(loop.ub, loop.lb)
-    short = arith.ConstantOp(IntegerAttr(SHORT, IndexType()))
-    long = arith.CmpiOp(length, short, "sge")
-    choice = scf.IfOp(long, [], [call, scf.YieldOp()], [loop.clone(), scf.YieldOp()])
-    new: list[Operation] = [length, short, long, choice]
-    for op in new:
-        op.location = loop.location
-    Rewriter.insert_op(new, InsertPoint.before(loop))
+        at.insert(call)
+    else:
+        length = at.add(arith.SubiOp(loop.ub, loop.lb))
+        long = at.add(arith.CmpiOp(length, at.index(SHORT), "sge"))
+        at.insert(scf.IfOp(long, [], [call, scf.YieldOp()], [loop.clone(), scf.YieldOp()]))
     Rewriter.erase_op(loop, safe_erase=False)

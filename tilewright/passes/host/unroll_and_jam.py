@@ -23,9 +23,10 @@ from __future__ import annotations
 from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import IndexType, IntegerAttr
 from xdsl.ir import Block, Operation, Region, SSAValue
-from xdsl.rewriter import InsertPoint, Rewriter
+from xdsl.rewriter import Rewriter
 
 from tilewright.dialects.upstream.arith import constant
+from tilewright.passes.emit import Before
 from tilewright.passes.host.memory import HostMemory
 
 WIDTH = 16
@@ -74,14 +75,14 @@ def _same(loop: scf.ForOp, value: SSAValue) -> bool:
 
 def _jam(loop: scf.ForOp, count: int) -> None:
     rest = loop.clone()
-    width = arith.ConstantOp(IntegerAttr(count, IndexType()))
-    length = arith.SubiOp(loop.ub, loop.lb)
-    groups = arith.DivSIOp(length, width)
-    covered = arith.MuliOp(groups, width)
-    middle = arith.AddiOp(loop.lb, covered)
-    rest.operands[0] = middle.result
+    before = Before(loop)
+    width = before.index(count)
+    length = before.add(arith.SubiOp(loop.ub, loop.lb))
+    groups = before.add(arith.DivSIOp(length, width))
+    middle = before.add(arith.AddiOp(loop.lb, before.add(arith.MuliOp(groups, width))))
+    rest.operands[0] = middle
     block = Block(arg_types=[IndexType()])
-    together = scf.ForOp(loop.lb, middle.result, width.result, [], Region(block))
+    together = scf.ForOp(loop.lb, middle, width, [], Region(block))
     maps: list[dict[SSAValue, SSAValue]] = []
     for lane in range(count):
         at = block.args[0]
@@ -92,10 +93,8 @@ def _jam(loop: scf.ForOp, count: int) -> None:
             at = sum_.result
         maps.append({loop.body.block.args[0]: at})
     _copy(loop.body.block, block, maps)
-    new: list[Operation] = [width, length, groups, covered, middle, together, rest]
-    for op in new:
-        op.location = loop.location
-    Rewriter.insert_op(new, InsertPoint.before(loop))
+    for op in (together, rest):
+        before.insert(op)
     Rewriter.erase_op(loop, safe_erase=False)
 
 

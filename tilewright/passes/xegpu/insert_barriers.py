@@ -31,6 +31,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 from tilewright.dialects import xegpu
 from tilewright.passes.access import AccessAnalysis
 from tilewright.passes.affine import Symbol
+from tilewright.passes.emit import Before
 from tilewright.passes.level import range_of, region_of_run, run_around
 from tilewright.passes.xegpu.memory_dependences import Order, Pending
 from tilewright.passes.xegpu.memory_footprints import Footprint, Footprints
@@ -140,12 +141,11 @@ class _Placer:
 
     def barrier(self, op: Operation, footprints: Iterable[Footprint]) -> None:
         spaces = sorted({"slm" if t.space == 3 else "global" for t in footprints if t.writes})
-        point = InsertPoint.before(op)
+        at = Before(op)
         new: list[Operation] = [xegpu.FenceOp(space, "workgroup") for space in spaces]
         new += [gpu.BarrierOp()] if self.run is None else self.barriers.of(self.run)
         for each in new:
-            each.location = op.location
-            Rewriter.insert_op(each, point)
+            at.insert(each)
 
 
 class _NamedBarriers:

@@ -33,13 +33,13 @@ from xdsl.dialects.builtin import (
     i64,
 )
 from xdsl.ir import Attribute, Operation, SSAValue
-from xdsl.rewriter import InsertPoint, Rewriter
+from xdsl.rewriter import Rewriter
 
 from tilewright.dialects.elementwise import retyped
 from tilewright.dialects.movement import ELEMENTS, positions_at_run_time
 from tilewright.dialects.upstream.arith import constants, element, with_element
 from tilewright.passes.carried import behind
-from tilewright.passes.emit import dense
+from tilewright.passes.emit import Behind, dense
 from tilewright.passes.integers import Ranges, is_extreme
 from tilewright.passes.pipeline import Pass, Unit
 
@@ -121,9 +121,7 @@ class _Narrow:
             made.attributes |= owner.attributes
         else:
             return value
-        made.location = owner.location
-        Rewriter.insert_op(made, InsertPoint.after(owner))
-        return made.results[0]
+        return Behind(owner).add(made)
 
     def _near(self, scalar: SSAValue, signs: bool) -> SSAValue:
         ends = [(arith.MinSIOp if signs else arith.MinUIOp, MOST)]
@@ -152,9 +150,7 @@ class _Narrow:
         word = Rewriter.replace_value_with_new_type(result, with_element(kind, i32))
         cast = arith.IndexCastOp if element(kind) == IndexType() else arith.ExtSIOp
         back = cast(word, kind)  # pyright: ignore
-        back.location = op.location
-        Rewriter.insert_op(back, InsertPoint.after(op))
-        word.replace_uses_with_if(back.results[0], lambda use: use.operation is not back)
+        Behind(op).instead(word, back)
         self.backs.append(back)
         self.words[back.results[0]] = word
         self.ranges.known[back.results[0]] = self.ranges.known[result]

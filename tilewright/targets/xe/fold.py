@@ -23,7 +23,7 @@ from xdsl.dialects.builtin import (
     VectorType,
 )
 from xdsl.ir import Attribute, Operation, SSAValue
-from xdsl.rewriter import InsertPoint, Rewriter
+from xdsl.rewriter import Rewriter
 
 from tilewright.dialects import xegpu
 from tilewright.dialects.upstream.arith import (
@@ -36,7 +36,7 @@ from tilewright.dialects.upstream.arith import (
 )
 from tilewright.passes.budget import poll
 from tilewright.passes.cleanup import eliminate_dead
-from tilewright.passes.emit import Before, dense
+from tilewright.passes.emit import Before, Behind, dense
 from tilewright.passes.fold_identities import kept
 from tilewright.passes.integers import bounds
 
@@ -100,10 +100,7 @@ def _extents(op: memref.DimOp | memref.ExtractStridedMetaDataOp) -> bool:
     for value, extent in known:
         if extent < 0 or value.first_use is None:
             continue
-        made = arith.ConstantOp(IntegerAttr(extent, IndexType()))
-        made.location = op.location
-        Rewriter.insert_op(made, InsertPoint.after(op))
-        value.replace_all_uses_with(made.result)
+        value.replace_all_uses_with(Behind(op).index(extent))
         changed = True
     return changed
 

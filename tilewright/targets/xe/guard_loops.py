@@ -21,12 +21,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from xdsl.dialects import arith, gpu, scf
-from xdsl.dialects.builtin import IndexType, IntegerAttr, UnitAttr, VectorType
+from xdsl.dialects.builtin import IndexType, UnitAttr, VectorType
 from xdsl.ir import Block, Operation, OpResult, SSAValue
 
 from tilewright.dialects import xegpu
 from tilewright.dialects.upstream.arith import constant
 from tilewright.passes import memory_objects
+from tilewright.passes.emit import Before, Behind
 from tilewright.passes.xegpu.block_messages import ROW, memory_of
 from tilewright.passes.xegpu.lane_addresses import CLAMPED
 
@@ -135,32 +136,15 @@ def _is_harmless(block: Block, guarded: list[Operation], own: set[Operation] | N
 
 def _rewrite(loop: scf.ForOp, guarded: Sequence[Operation]) -> None:
     """`guarded` are masked accesses and branches, which are kept from a run that should not be."""
-    block = loop.parent
-    assert block is not None
-    one = arith.ConstantOp(IntegerAttr(1, IndexType()))
-    some = arith.CmpiOp(loop.lb, loop.ub, "slt")
-    next_ = arith.AddiOp(loop.lb, one.result)
-    high = arith.MaxSIOp(loop.ub, next_.result)
-    before: list[Operation] = [one, some, next_, high]
-    after: list[Operation] = []
+    before, behind = Before(loop), Behind(loop)
+    one = before.index(1)
+    some = before.add(arith.CmpiOp(loop.lb, loop.ub, "slt"))
+    high = before.add(arith.MaxSIOp(loop.ub, before.add(arith.AddiOp(loop.lb, one))))
     for result, initial in zip(loop.results, loop.iter_args, strict=True):
-        uses = list(result.uses)
-        if not uses:
-            continue
-        chosen = arith.SelectOp(some.result, result, initial)
-        after.append(chosen)
-        for use in uses:
-            use.operation.operands[use.index] = chosen.result
+        if result.first_use is not None:
+            behind.instead(result, arith.SelectOp(some, result, initial))
     for op in guarded:
         at = 0 if isinstance(op, scf.IfOp) else op.operands.index(op.mask)  # pyright: ignore
-        only = arith.AndIOp(op.operands[at], some.result)
-        only.location = op.location
-        assert op.parent is not None
-        op.parent.insert_op_before(only, op)
-        op.operands[at] = only.result
-    for op in (*before, *after):
-        op.location = loop.location
-    block.insert_ops_before(before, loop)
-    block.insert_ops_after(after, loop)
-    loop.operands[1] = high.result
+        op.operands[at] = Before(op).add(arith.AndIOp(op.operands[at], some))
+    loop.operands[1] = high
     loop.attributes["mach.nonempty"] = UnitAttr()

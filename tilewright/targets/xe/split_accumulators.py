@@ -20,7 +20,7 @@ from xdsl.ir import Operation, SSAValue
 
 from tilewright.dialects import xegpu
 from tilewright.dialects.elementwise import is_elementwise, retyped
-from tilewright.passes.emit import Before
+from tilewright.passes.emit import Before, Behind
 
 
 def split_accumulators(kernel: gpu.FuncOp) -> bool:
@@ -60,7 +60,6 @@ def _rewrite(first: xegpu.DpasOp, start: SSAValue) -> None:
         last = alone
     at = Before(first)
     at.replace(at.add(alone))
-    uses = list(last.result.uses)
     total: Operation
     if isinstance(kind.element_type, AnyFloat):
         maker = start.owner
@@ -68,10 +67,5 @@ def _rewrite(first: xegpu.DpasOp, start: SSAValue) -> None:
         total = arith.AddfOp(start, last.result, flags=flags)
     else:
         total = arith.AddiOp(start, last.result)
-    total.location = last.location
     total.results[0].name_hint = last.result.name_hint
-    block = last.parent
-    assert block is not None
-    block.insert_op_after(total, last)
-    for use in uses:
-        use.operation.operands[use.index] = total.results[0]
+    Behind(last).instead(last.result, total)

@@ -21,9 +21,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from xdsl.dialects import arith, gpu
-from xdsl.dialects.builtin import IndexType, IntegerAttr, VectorType
+from xdsl.dialects import gpu
+from xdsl.dialects.builtin import VectorType
 from xdsl.ir import Operation, SSAValue
+from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.diagnostics import UnsupportedError
 from tilewright.dialects import xegpu
@@ -160,25 +161,14 @@ def _place(op: xegpu.LoadNdOp, part: _Part) -> None:
     source, load = op.operands[op.tdesc_operand].owner, part.load
     desc = load.operands[load.tdesc_operand].owner
     assert isinstance(source, Operation) and isinstance(desc, Operation)
-    assert source.parent is not None and op.parent is not None
-    source.parent.insert_op_after(desc, source)
-    offsets = op.mixed_offsets
+    Rewriter.insert_op(desc, InsertPoint.after(source))
+    offsets, at = op.mixed_offsets, Before(op)
     assert offsets is not None
     moved: list[Index] = list(offsets)
     for n, by in ((-2, part.row), (-1, part.column)):
-        at = moved[n]
-        if not by:
-            continue
-        if isinstance(at, int):
-            moved[n] = at + by
-            continue
-        step = arith.ConstantOp(IntegerAttr(by, IndexType()))
-        total = arith.AddiOp(at, step.result)
-        op.parent.insert_ops_before([step, total], op)
-        moved[n] = total.result
+        moved[n] = at.plus(moved[n], by)
     static, dynamic = split_indices(moved)
     load.operands = [desc.results[0], *dynamic]
     load.properties["const_offsets"] = static
-    for each in (desc, load):
-        each.location = op.location
-    op.parent.insert_op_before(load, op)
+    desc.location = op.location
+    at.insert(load)

@@ -19,6 +19,7 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 from tilewright.dialects import xegpu
 from tilewright.dialects.nesting import terminator
 from tilewright.passes import memory_objects
+from tilewright.passes.emit import Before
 from tilewright.targets.xe.building import is_true
 
 TOGETHER = 8
@@ -62,21 +63,16 @@ def _is_masked(mask: SSAValue) -> bool:
 
 
 def _rewrite(group: list[xegpu.StoreScatterOp]) -> None:
-    last = group[-1]
-    block = last.parent
-    assert block is not None
-    true = arith.ConstantOp(IntegerAttr(1, i1))
-    made: list[Operation] = [true]
+    at = Before(group[-1])
+    true = at.add(arith.ConstantOp(IntegerAttr(1, i1)))
     every: SSAValue = group[0].mask
     for op in group[1:]:
         if op.mask is not every:
-            both = arith.AndIOp(every, op.mask)
-            made.append(both)
-            every = both.result
+            every = at.also(every, op.mask)
     plain: list[Operation] = []
     for op in group:
         copy = op.clone()
-        copy.operands[copy.operands.index(op.mask)] = true.result
+        copy.operands[copy.operands.index(op.mask)] = true
         copy.location = op.location
         plain.append(copy)
     branch = scf.IfOp(
@@ -85,10 +81,7 @@ def _rewrite(group: list[xegpu.StoreScatterOp]) -> None:
         Region(Block([*plain, scf.YieldOp()])),
         Region(Block([scf.YieldOp()])),
     )
-    made.append(branch)
-    for op in made:
-        op.location = last.location
-    block.insert_ops_before(made, last)
+    at.insert(branch)
     otherwise = branch.false_region.block
     end = terminator(otherwise)
     for op in group:

@@ -29,14 +29,14 @@ from math import prod
 from xdsl.dialects import arith, gpu, scf
 from xdsl.dialects.builtin import IndexType, VectorType
 from xdsl.ir import BlockArgument, Operation, SSAValue
-from xdsl.rewriter import InsertPoint, Rewriter
+from xdsl.rewriter import Rewriter
 
 from tilewright.dialects import xetile
 from tilewright.dialects.nesting import terminator
 from tilewright.dialects.upstream.combining import combiner, neutral
 from tilewright.layout import Axis, Layout
 from tilewright.passes.cleanup import eliminate_dead
-from tilewright.passes.emit import Before
+from tilewright.passes.emit import Before, Behind
 from tilewright.passes.fold_identities import splat
 from tilewright.passes.loops import with_start
 from tilewright.targets.cuda.ownership import Ownership
@@ -197,9 +197,8 @@ def _rewrite(chain: _CarriedReduction, factors: Factors) -> scf.ForOp:
         Rewriter.erase_op(op)
     block.erase_arg(old)
     new = with_start(loop, inits)
-    total = xetile.ReductionOp(kind, new.results[position], dims)
-    Rewriter.insert_op(total, InsertPoint.after(new))
-    new.results[position].replace_uses_with_if(total.result, lambda use: use.operation is not total)
+    sums = new.results[position]
+    Behind(new).instead(sums, xetile.ReductionOp(kind, sums, dims))
     return new
 
 

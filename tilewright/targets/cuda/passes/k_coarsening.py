@@ -17,15 +17,16 @@ extents that code is specialised on (`steps_per_line`), or from the extents of a
 from __future__ import annotations
 
 from xdsl.dialects import arith, gpu, memref, scf
-from xdsl.dialects.builtin import ArrayAttr, IndexType, IntAttr, IntegerAttr, VectorType
+from xdsl.dialects.builtin import ArrayAttr, IntAttr, VectorType
 from xdsl.ir import SSAValue
-from xdsl.rewriter import InsertPoint, Rewriter
+from xdsl.rewriter import Rewriter
 
 from tilewright import dtypes
 from tilewright.dialects import xetile
 from tilewright.dialects.movement import vector_type
 from tilewright.dialects.upstream.arith import constant
 from tilewright.passes.access import AccessAnalysis
+from tilewright.passes.emit import Before
 from tilewright.targets.cuda.passes.split_k import shared_loop
 from tilewright.targets.cuda.passes.tf32_rounding import loaded, rounding_of
 from tilewright.targets.cuda.passes.wgmma_legality import TRANSPOSES, untransposed, users
@@ -63,10 +64,8 @@ def coarsen_k(function: gpu.FuncOp, times: int) -> bool:
     sides = None if loop is None or times < 2 else _sides(AccessAnalysis(function), loop)
     if loop is None or sides is None:
         return False
-    count = arith.ConstantOp(IntegerAttr(times, IndexType()))
-    step = arith.MuliOp(loop.step, count.result)
-    Rewriter.insert_op([count, step], InsertPoint.before(loop))
-    loop.operands[2] = step.result
+    at = Before(loop)
+    loop.operands[2] = at.add(arith.MuliOp(loop.step, at.index(times)))
     for load, side in sides.items():
         _widen(load, side, times)
     return True
@@ -119,7 +118,7 @@ def _sides(analysis: AccessAnalysis, loop: scf.ForOp) -> Sides | None:
 def _widen(load: xetile.LoadTileOp, side: int, times: int) -> None:
     """The tile of several iterations in place of one's."""
     old, origin = load.tile_type, load.tile.owner
-    assert isinstance(origin, xetile.InitTileOp) and origin.parent is not None
+    assert isinstance(origin, xetile.InitTileOp)
     shape = [n * times if d == side else n for d, n in enumerate(old.get_shape())]
     extents = ArrayAttr(IntAttr(n) for n in shape)
     wide = xetile.TileType.new([extents, old.element_type, old.encoding])
@@ -130,10 +129,8 @@ def _widen(load: xetile.LoadTileOp, side: int, times: int) -> None:
         origin.mixed_sizes,
         origin.mixed_strides,
     )
-    made.location = origin.location
-    origin.parent.insert_op_before(made, origin)
-    origin.result.replace_all_uses_with(made.result)
-    Rewriter.erase_op(origin)
+    at = Before(origin)
+    at.replace(at.add(made))
     work: list[tuple[SSAValue, int]] = [(load.values[0], side)]
     while work:
         value, at = work.pop()

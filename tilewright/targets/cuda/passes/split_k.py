@@ -30,6 +30,7 @@ from tilewright import dtypes
 from tilewright.dialects import stage, xetile
 from tilewright.dialects.movement import vector_type
 from tilewright.dialects.nesting import terminator
+from tilewright.passes.emit import Before, Behind
 from tilewright.passes.fold_identities import splat
 from tilewright.passes.kernel import programs_of
 from tilewright.passes.memory_objects import is_pure
@@ -99,42 +100,27 @@ def split_k(function: gpu.FuncOp, size: int) -> bool:
         return False
     top = function.body.block
     rank = _as_cluster(function, size)
-    before: list[Operation] = []
-
-    def value(op: Operation) -> SSAValue:
-        before.append(op)
-        return op.results[0]
-
-    count = value(arith.ConstantOp(IntegerAttr(size, index)))
-    start = value(arith.AddiOp(loop.lb, value(arith.MuliOp(rank, loop.step))))
-    step = value(arith.MuliOp(loop.step, count))
+    at, behind = Before(loop), Behind(loop)
+    count = at.index(size)
+    start = at.add(arith.AddiOp(loop.lb, at.add(arith.MuliOp(rank, loop.step))))
+    step = at.add(arith.MuliOp(loop.step, count))
     inits = [
-        init if splat(init) == 0 else [value(op) for op in _zeros(init)][-1]
+        init if splat(init) == 0 else [at.add(op) for op in _zeros(init)][-1]
         for init in loop.iter_args
     ]
-    top.insert_ops_before(before, loop)
-    after: list[Operation] = []
     sums: list[SSAValue] = []
-    for position, (old, init) in enumerate(zip(list(loop.iter_args), inits, strict=True)):
-        total = stage.ClusterSumOp(loop.results[position], vector_type(loop.results[position]))
-        sums.append(total.result)
-        total.result.name_hint = loop.results[position].name_hint
-        made: Operation = total
-        after.append(total)
+    for result, old, init in zip(loop.results, list(loop.iter_args), inits, strict=True):
+        total = behind.instead(result, stage.ClusterSumOp(result, vector_type(result)))
+        sums.append(total)
+        total.name_hint = result.name_hint
         if init is not old:
-            made = (arith.AddfOp if _is_float(old) else arith.AddiOp)(total.result, old)
-            after.append(made)
-        fresh = made.results[0]
-        loop.results[position].replace_uses_with_if(
-            fresh, lambda use, total=total: use.operation is not total
-        )
+            behind.instead(total, (arith.AddfOp if _is_float(old) else arith.AddiOp)(total, old))
     loop.operands[0], loop.operands[2] = start, step
     for position, init in enumerate(inits):
         loop.operands[3 + position] = init
-    top.insert_ops_after(after, loop)
     ranks = _by_columns(function, sums, size, rank)
     if ranks < size:
-        _only_first(top, after[-1], rank, ranks)
+        _only_first(top, behind.last, rank, ranks)
     return True
 
 
@@ -144,10 +130,9 @@ def _by_columns(function: gpu.FuncOp, sums: Sequence[SSAValue], size: int, rank:
         dims, ranks = inside(choice), finishing(choice.extent, size)
         if any(dims.get(value) != {1} for value in sums) or ranks == 1:
             continue
-        width = arith.ConstantOp(IntegerAttr(choice.extent // ranks, index))
-        start = arith.MuliOp(rank, width.result)
-        function.body.block.insert_ops_after([width, start], rank.owner)  # pyright: ignore
-        narrow(choice, ranks, start.result)
+        assert isinstance(rank.owner, Operation)
+        at = Behind(rank.owner)
+        narrow(choice, ranks, at.add(arith.MuliOp(rank, at.index(choice.extent // ranks))))
         return ranks
     return 1
 
@@ -158,20 +143,14 @@ def _as_cluster(function: gpu.FuncOp, size: int) -> SSAValue:
     first = top.first_op
     assert first is not None
     ids = [op for op in function.walk() if isinstance(op, gpu.BlockIdOp | gpu.GridDimOp)]
-    count = arith.ConstantOp(IntegerAttr(size, index))
-    rank = stage.RankOp()
-    top.insert_ops_before([count, rank], first)
+    at = Before(first)
+    count, rank = at.index(size), at.add(stage.RankOp())
     for op in ids:
-        if op.dimension.data is not gpu.DimensionEnum.X or op.parent is None:
-            continue
-        whole = arith.DivUIOp(op.result, count.result)
-        op.parent.insert_op_after(whole, op)
-        op.result.replace_uses_with_if(
-            whole.result, lambda use, whole=whole: use.operation is not whole
-        )
+        if op.dimension.data is gpu.DimensionEnum.X:
+            Behind(op).instead(op.result, arith.DivUIOp(op.result, count))
     function.attributes[stage.CLUSTER] = IntegerAttr(size, i64)
     share_programs(function, programs_of(function) * size)
-    return rank.result
+    return rank
 
 
 def _only_first(top: Block, after: Operation, rank: SSAValue, ranks: int) -> None:
@@ -182,15 +161,13 @@ def _only_first(top: Block, after: Operation, rank: SSAValue, ranks: int) -> Non
     while here is not None and here is not last:
         rest.append(here)
         here = here.next_op
-    count = arith.ConstantOp(IntegerAttr(ranks, index))
-    first = arith.CmpiOp(rank, count.result, "ult")
-    then = Block()
+    at, then = Before(last), Block()
+    first = at.add(arith.CmpiOp(rank, at.index(ranks), "ult"))
     for op in rest:
         op.detach()
         then.add_op(op)
     then.add_op(scf.YieldOp())
-    guard = scf.IfOp(first.result, [], Region(then), Region(Block([scf.YieldOp()])))
-    top.insert_ops_before([count, first, guard], last)
+    at.insert(scf.IfOp(first, [], Region(then), Region(Block([scf.YieldOp()]))))
 
 
 def _zeros(like: SSAValue) -> list[Operation]:
