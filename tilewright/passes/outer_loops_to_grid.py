@@ -36,11 +36,13 @@ from xdsl.dialects.builtin import (
     UnitAttr,
 )
 from xdsl.ir import Block, Operation, Region, SSAValue
-from xdsl.rewriter import Rewriter
+from xdsl.rewriter import InsertPoint, Rewriter
 from xdsl.traits import is_side_effect_free
 
 from tilewright.dialects import xetile
+from tilewright.dialects.nesting import terminator
 from tilewright.passes.access import AccessAnalysis, add_up
+from tilewright.passes.emit import Before
 from tilewright.passes.kernel import LEVEL, level_of
 from tilewright.passes.memory_objects import ARGS, is_allocation, stored_arguments
 from tilewright.passes.views import fold_views
@@ -232,19 +234,10 @@ def _copy(value: SSAValue, host: Block, copies: dict[SSAValue, SSAValue]) -> SSA
 
 def _become_axis(loop: scf.ForOp, axis: int) -> None:
     """Replace a loop with its body, its counter with lower + block_id * step."""
-    block = loop.parent_block()
-    assert block is not None
-    body = loop.body.block
-    number = gpu.BlockIdOp(gpu.DimensionAttr(gpu.DimensionEnum("xyz"[axis])))
-    scaled = arith.MuliOp(number.result, loop.step)
-    counter = arith.AddiOp(loop.lb, scaled.result)
-    counter.result.name_hint = body.args[0].name_hint
-    block.insert_ops_before([number, scaled, counter], loop)
-    body.args[0].replace_all_uses_with(counter.result)
-    for op in list(body.ops):
-        op.detach()
-        if isinstance(op, scf.YieldOp):
-            op.erase()
-        else:
-            block.insert_op_before(op, loop)
+    body, at = loop.body.block, Before(loop)
+    number = at.add(gpu.BlockIdOp(gpu.DimensionAttr(gpu.DimensionEnum("xyz"[axis]))))
+    counter = at.add(arith.AddiOp(loop.lb, at.add(arith.MuliOp(number, loop.step))))
+    counter.name_hint = body.args[0].name_hint
+    Rewriter.erase_op(terminator(body))
+    Rewriter.inline_block(body, InsertPoint.before(loop), [counter])
     Rewriter.erase_op(loop)

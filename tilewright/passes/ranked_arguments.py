@@ -21,7 +21,9 @@ from xdsl.dialects.builtin import (
     UnrankedMemRefType,
 )
 from xdsl.ir import SSAValue
-from xdsl.rewriter import InsertPoint, Rewriter
+from xdsl.rewriter import Rewriter
+
+from tilewright.passes.emit import Before
 
 
 def ranked_arguments(module: ModuleOp) -> None:
@@ -55,8 +57,6 @@ def _rank(module: ModuleOp, kernel: gpu.FuncOp, place: int, argument: SSAValue) 
     name = SymbolRefAttr(table.sym_name, [kernel.sym_name])
     for launch in [op for op in module.walk() if isinstance(op, gpu.LaunchFuncOp)]:
         if launch.kernel == name:
-            cast = memref.CastOp.get(launch.kernelOperands[place], kind)
-            cast.location = launch.location
-            Rewriter.insert_op(cast, InsertPoint.before(launch))
+            cast = Before(launch).add(memref.CastOp.get(launch.kernelOperands[place], kind))
             behind = len(launch.kernelOperands) + int(launch.asyncObject is not None)
-            launch.operands[len(launch.operands) - behind + place] = cast.dest
+            launch.operands[len(launch.operands) - behind + place] = cast

@@ -64,9 +64,7 @@ def choices(kernel: gpu.FuncOp, shares: bool = False, ranked: bool = False) -> l
     for op in list(kernel.walk()):
         if op.name == "vector.step" and op.parent is not None:
             for use in list(op.results[0].uses)[1:]:
-                again = op.clone()
-                op.parent.insert_op_after(again, op)
-                use.operation.operands[use.index] = again.results[0]
+                use.operation.operands[use.index] = Behind(op).add(op.clone())
     axes = Axes(kernel, ranked)
     if not axes.is_private or not (axes.is_alone or (shares and not _meets_by_name(kernel))):
         return []

@@ -17,7 +17,7 @@ from xdsl.dialects.builtin import MemRefType, StringAttr
 from xdsl.ir import Operation
 
 from tilewright.diagnostics import unsupported
-from tilewright.passes.emit import Before
+from tilewright.passes.emit import Before, Behind
 from tilewright.passes.kernel import LEVEL, SUBGROUPS, subgroups_of
 from tilewright.passes.program_order import program_order
 from tilewright.passes.thread_ids import thread_ids_to_subgroup_ids
@@ -70,8 +70,5 @@ def _shared(op: Operation) -> str | None:
 
 def _divide(op: gpu.BlockIdOp | gpu.GridDimOp, subgroups: int) -> None:
     """The op counts workgroups of one subgroup now: users want workgroups of the program."""
-    assert op.next_op is not None
-    behind = Before(op.next_op)
-    divisor = behind.index(subgroups)
-    quotient = behind.add(arith.DivUIOp(op.results[0], divisor))
-    op.results[0].replace_uses_with_if(quotient, lambda use: use.operation is not quotient.owner)
+    behind = Behind(op)
+    behind.instead(op.result, arith.DivUIOp(op.result, behind.index(subgroups)))

@@ -148,8 +148,7 @@ def _structured(before: Before, op: GenericOp) -> None:
     made = GenericOp(
         op.inputs, fresh, op.detach_region(op.body), op.indexing_maps, op.iterator_types
     )
-    made.location = op.location
-    Rewriter.insert_op(made, InsertPoint.before(op))
+    before.insert(made)
     for result, memory in zip(op.res, fresh, strict=True):
         result.replace_all_uses_with(memory)
     Rewriter.erase_op(op)

@@ -22,11 +22,11 @@ from xdsl.dialects.builtin import (
     i8,
 )
 from xdsl.ir import Attribute, Operation
-from xdsl.rewriter import InsertPoint, Rewriter
+from xdsl.rewriter import Rewriter
 
 from tilewright.dialects.nesting import values_made
 from tilewright.dialects.xegpu.types import MemDescType, TensorDescType
-from tilewright.passes.emit import Before
+from tilewright.passes.emit import Before, Behind
 
 _LOADS = ("xegpu.load_nd", "xegpu.load", "xegpu.load_matrix", "memref.load")
 _STORES = ("xegpu.store_nd", "xegpu.store", "xegpu.store_matrix", "memref.store")
@@ -81,8 +81,4 @@ def _read_bytes(op: Operation) -> None:
         else IntegerAttr(0, i8)
     )
     Before(op).insert(none)
-    truth = arith.CmpiOp(byte, none.result, "ne")
-    truth.location = op.location
-    byte.replace_all_uses_with(truth.result)
-    truth.operands[0] = byte
-    Rewriter.insert_op(truth, InsertPoint.after(op))
+    Behind(op).instead(byte, arith.CmpiOp(byte, none.result, "ne"))

@@ -15,12 +15,12 @@ from dataclasses import replace
 
 from xdsl.dialects import gpu, memref
 from xdsl.ir import SSAValue
-from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.dialects import xegpu
 from tilewright.dialects.movement import is_vector
 from tilewright.dialects.upstream.vector import MultiReductionOp
 from tilewright.layout import derive
+from tilewright.passes.emit import Before
 from tilewright.passes.ownership import values_of
 from tilewright.passes.xegpu import layout_text as own
 from tilewright.passes.xegpu.exchange_slm import exchange_through_slm
@@ -63,9 +63,7 @@ def _whole_along_k(op: xegpu.DpasOp) -> None:
             lane_data=have.lane_data,
         )
         new = xegpu.ConvertLayoutOp(value, own.attribute(need), own.attribute(have))
-        new.location = op.location
-        Rewriter.insert_op(new, InsertPoint.before(op))
-        op.operands[n] = new.result
+        op.operands[n] = Before(op).add(new)
 
 
 def _is_owned(value: SSAValue) -> bool:

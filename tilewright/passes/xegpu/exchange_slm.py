@@ -58,7 +58,7 @@ from tilewright.dialects.upstream.vector import (
 from tilewright.dialects.xegpu import MemDescType
 from tilewright.layout import BoundMap, Distribution
 from tilewright.layout.bound import kept_fields, on_field
-from tilewright.passes.emit import Before, with_shape
+from tilewright.passes.emit import Before, Behind, with_shape
 from tilewright.passes.own_memory import shared_bytes
 from tilewright.passes.xegpu import layout_text as own
 from tilewright.passes.xegpu.cooperative import cooperative
@@ -318,10 +318,7 @@ class _Exchange:
         source = whole.type
         assert isinstance(source, MemRefType) and isinstance(whole.owner, Operation)
         view = memref.SubviewOp.from_static_parameters(whole, source, [0], [size], [1])
-        block = whole.owner.parent_block()
-        assert block is not None
-        block.insert_op_after(view, whole.owner)
-        return view.result
+        return Behind(whole.owner).add(view)
 
     # --- Reductions ---------------------------------------------------------------------------------
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from xdsl.dialects import scf
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
-from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright import layout as ly
 from tilewright.diagnostics import error_at
@@ -19,6 +18,7 @@ from tilewright.dialects import xegpu
 from tilewright.dialects.elementwise import is_elementwise_on_vectors
 from tilewright.dialects.movement import is_vector, vector_type
 from tilewright.layout import Distribution
+from tilewright.passes.emit import Behind
 from tilewright.passes.level import among
 from tilewright.passes.ownership import Planner, Relation, attempt, values_of
 from tilewright.passes.xegpu import layout_text as own
@@ -159,14 +159,11 @@ class LayoutPropagation(Planner[Distribution]):
                 continue
             self.layouts[value] = d
             if value in self.fixed:
-                new = xegpu.ConvertLayoutOp(value, own.attribute(before), own.attribute(d))
-                new.location = op.location
-                Rewriter.insert_op(new, InsertPoint.after(op))
-                for use in [u for u in value.uses if u.operation is not new]:
-                    use.operation.operands[use.index] = new.result
-                self.adopt(new.result, before)
+                convert = xegpu.ConvertLayoutOp(value, own.attribute(before), own.attribute(d))
+                new = Behind(op).instead(value, convert)
+                self.adopt(new, before)
                 self.fixed.discard(value)
-                self.fixed.add(new.result)
+                self.fixed.add(new)
 
     def satisfied(self, value: SSAValue, need: Distribution) -> bool:
         have = self.layouts[self.find(value)]

@@ -13,7 +13,7 @@ from dataclasses import replace
 from xdsl.dialects import gpu, vector
 from xdsl.dialects.builtin import IntegerAttr, VectorType, i64
 from xdsl.ir import Operation, SSAValue
-from xdsl.rewriter import InsertPoint, Rewriter
+from xdsl.rewriter import Rewriter
 
 from tilewright import dtypes
 from tilewright import layout as ly
@@ -33,7 +33,7 @@ from tilewright.dialects.xegpu.types import TensorDescType
 from tilewright.layout import Distribution, LayoutError
 from tilewright.layout.digits import row_strides
 from tilewright.passes.carried import behind
-from tilewright.passes.emit import Before
+from tilewright.passes.emit import Before, Behind
 from tilewright.passes.kernel import SUBGROUPS, add_remarks
 from tilewright.passes.level import among, run_around
 from tilewright.passes.ownership import values_of
@@ -163,10 +163,7 @@ def _duplicate_free(kernel: Operation) -> None:
             continue
         uses = list(op.results[0].uses)
         for use in uses[1:]:
-            copy = op.clone()
-            copy.location = op.location
-            Rewriter.insert_op(copy, InsertPoint.after(op))
-            use.operation.operands[use.index] = copy.results[0]
+            use.operation.operands[use.index] = Behind(op).add(op.clone())
 
 
 def _sink_conversions(kernel: Operation) -> None:

@@ -19,6 +19,7 @@ from tilewright.codegen.registers import strided_form
 from tilewright.dialects.nesting import terminator
 from tilewright.dialects.stage import ContractOp
 from tilewright.passes.contraction import Contraction
+from tilewright.passes.emit import Before, Behind
 from tilewright.passes.kernel import merged_of, programs_of
 from tilewright.passes.merge_programs import merge_programs
 from tilewright.passes.observer import Observer, ignore
@@ -90,12 +91,9 @@ def widen_operands(kernel: gpu.FuncOp, m: CpuMachine) -> None:
                 ):
                     continue
                 wide = arith.ExtFOp(value, VectorType(format.element, value.type.get_shape()))  # pyright: ignore
-                if isinstance(value, OpResult) and value.op.parent is not None:
-                    value.op.parent.insert_op_after(wide, value.op)
-                else:
-                    assert op.parent is not None
-                    op.parent.insert_op_before(wide, op)
-                last.operands[2 * i + side] = wide.result
+                made = isinstance(value, OpResult) and value.op.parent is not None
+                at = Behind(value.op) if made else Before(op)  # pyright: ignore
+                last.operands[2 * i + side] = at.add(wide)
 
 
 def note_strides(kernel: gpu.FuncOp, remarks: list[str]) -> None:

@@ -24,7 +24,7 @@ along m (neighbouring lines do not, by the swizzle), and side by side where they
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import takewhile
@@ -39,6 +39,7 @@ from tilewright.dialects.movement import shape_of
 from tilewright.dialects.nesting import enclosing, ops_around
 from tilewright.dialects.stage.multi_buffers import buffer_type
 from tilewright.passes.carried import earlier, later
+from tilewright.passes.emit import Before, Behind
 from tilewright.passes.loops import Update, carry
 from tilewright.targets.cuda.passes.async_mma import readable, staged
 from tilewright.targets.cuda.passes.tf32_rounding import loaded
@@ -72,14 +73,9 @@ def store_operands(function: gpu.FuncOp, machine: Machine) -> int:
     found = list(_operand_stores(function, machine))
     top = function.body.block
     for store in found:
-        first = top.first_op
-        assert first is not None
-        buffer = stage.MultiBufferOp(stage.MultiBufferType(store.slots, [store.part]))
-        state = stage.PipelineStateOp(store.slots)
-        buffer.result.name_hint, state.result.name_hint = "stores", "state"
-        top.insert_ops_before([buffer, state], first)
+        buffer, state = new_buffer(top, store.slots, [store.part], "stores")
         update: Update = partial(_write, store, buffer)
-        carry(state.result, {store.first: update}, top)
+        carry(state, {store.first: update}, top)
     return len(found)
 
 
@@ -210,23 +206,35 @@ def _write(store: OperandStore, buffer: stage.MultiBufferOp, here: SSAValue) -> 
     """Writes the value at pipeline state `here`, and gives it to its products from there; the pipeline state after
     it.
     """
-    block = store.block
-    write = stage.LocalStoreOp(buffer.result, here, store.value)
-    wait = stage.CopyWaitOp(buffer.result, here)
-    block.insert_ops_before([write, wait], store.first)
+    at, wait = Before(store.first), stage.CopyWaitOp(buffer.result, here)
+    at.insert(stage.LocalStoreOp(buffer.result, here, store.value))
+    at.insert(wait)
     wait.values[0].name_hint = store.value.name_hint
     for op in store.products:
-        value = wait.values[0]
+        value: SSAValue = wait.values[0]
         for each in reversed(list(_transposes(op.b))):
-            assert op.parent is not None
-            turned = each.clone({each.operands[0]: value})
-            op.parent.insert_op_before(turned, op)
-            value = turned.results[0]
+            value = Before(op).add(each.clone({each.operands[0]: value}))
         op.operands[1] = value
-    release = stage.CopyReleaseOp(buffer.result, here)
-    following = stage.AdvanceOp(here)
-    block.insert_ops_after([release, following], store.last)
-    return following.result
+    return hand_back(buffer, here, store.last)
+
+
+def new_buffer(
+    top: Block, slots: int, parts: Sequence[stage.PartAttr], name: str
+) -> tuple[stage.MultiBufferOp, SSAValue]:
+    """A multi-buffer and its first pipeline state, at the start of a function."""
+    assert top.first_op is not None
+    at, buffer = Before(top.first_op), stage.MultiBufferOp(stage.MultiBufferType(slots, parts))
+    at.insert(buffer)
+    state = at.add(stage.PipelineStateOp(slots))
+    buffer.result.name_hint, state.name_hint = name, "state"
+    return buffer, state
+
+
+def hand_back(buffer: stage.MultiBufferOp, here: SSAValue, last: Operation) -> SSAValue:
+    """Gives the slot of a pipeline state back behind an op; the state after it."""
+    at = Behind(last)
+    at.insert(stage.CopyReleaseOp(buffer.result, here))
+    return at.add(stage.AdvanceOp(here))
 
 
 __all__ = [

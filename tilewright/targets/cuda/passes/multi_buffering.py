@@ -36,10 +36,18 @@ from tilewright.dialects.nesting import ops_around
 from tilewright.dialects.xetile.memory import padding_number
 from tilewright.passes.access import Access, AccessAnalysis
 from tilewright.passes.carried import earlier, later, operands_of, reached
+from tilewright.passes.emit import Before
 from tilewright.passes.loops import Update, carry
 from tilewright.passes.memory_objects import is_pure
 from tilewright.passes.tile_origin import tile_divisors
-from tilewright.targets.cuda.passes.local_stores import can_store, is_stored, must_store, reachable
+from tilewright.targets.cuda.passes.local_stores import (
+    can_store,
+    hand_back,
+    is_stored,
+    must_store,
+    new_buffer,
+    reachable,
+)
 from tilewright.targets.cuda.passes.stored_bounds import bounds_of
 from tilewright.targets.cuda.passes.tf32_rounding import loaded, rounding_of
 from tilewright.targets.cuda.passes.wgmma_legality import (
@@ -354,18 +362,13 @@ def _parts(group: _Group) -> list[stage.PartAttr]:
 
 def _build(function: gpu.FuncOp, family: list[_Group], slots: int) -> None:
     top = function.body.block
-    first = top.first_op
-    assert first is not None
-    buffer = stage.MultiBufferOp(stage.MultiBufferType(slots, _parts(family[0])))
-    state = stage.PipelineStateOp(slots)
-    top.insert_ops_before([buffer, state], first)
-    buffer.result.name_hint, state.result.name_hint = "buffer", "state"
+    buffer, state = new_buffer(top, slots, _parts(family[0]), "buffer")
     places: dict[Operation, Update] = {}
     for group in family:
         anchor = reduce(earlier, group.loads)
         _gather(group, anchor)
         places[anchor] = partial(_stage, buffer, group, anchor)
-    carry(state.result, places, top)
+    carry(state, places, top)
 
 
 def _gather(group: _Group, anchor: Operation) -> None:
@@ -383,17 +386,16 @@ def _stage(
     """Replaces the loads of a group by a fill of the multi-buffer at pipeline state `here`; the pipeline state after
     it.
     """
-    block = group.block
     uses = [u for load in group.loads if (u := _last_use(load)) is not None]
     last = reduce(later, [*group.loads, *uses])
     issue = stage.CopyIssueOp(
         buffer.result, here, [load.tile for load in group.loads], group.stored
     )
     wait = stage.CopyWaitOp(buffer.result, here)
-    block.insert_ops_before([issue, wait], anchor)
-    release = stage.CopyReleaseOp(buffer.result, here)
-    following = stage.AdvanceOp(here)
-    block.insert_ops_after([release, following], last)
+    at = Before(anchor)
+    at.insert(issue)
+    at.insert(wait)
+    following = hand_back(buffer, here, last)
     for load, value in zip(group.loads, wait.values, strict=True):
         value.name_hint = load.results[0].name_hint
         rounding = rounding_of(load)
@@ -402,4 +404,4 @@ def _stage(
         if rounding is not None:
             Rewriter.erase_op(rounding)
         Rewriter.erase_op(load)
-    return following.result
+    return following

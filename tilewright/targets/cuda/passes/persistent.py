@@ -27,6 +27,7 @@ from tilewright.dialects import stage
 from tilewright.dialects.nesting import terminator
 from tilewright.passes.access import AccessAnalysis
 from tilewright.passes.affine import Expr, Kind, Symbol
+from tilewright.passes.emit import Before
 from tilewright.targets.cuda.passes.multi_buffering import PROGRAMS
 from tilewright.targets.cuda.passes.raster import GROUP, At, falling, grouped, index, sections
 from tilewright.targets.cuda.passes.wgmma_legality import shares_memory
@@ -47,22 +48,17 @@ def make_persistent(function: gpu.FuncOp, remarks: list[str]) -> bool:
             op.detach()
             body.add_op(op)
     body.add_op(scf.YieldOp())
-
-    def outside(op: Operation) -> SSAValue:
-        top.insert_op_before(op, last)
-        return op.results[0]
-
-    programs = [outside(stage.ProgramsOp(axis)) for axis in range(3)]
-    plane = outside(arith.MuliOp(programs[0], programs[1]))
-    total = outside(arith.MuliOp(plane, programs[2]))
-    worker = stage.WorkerOp()
-    top.insert_op_before(worker, last)
+    at, worker = Before(last), stage.WorkerOp()
+    programs = [at.add(stage.ProgramsOp(axis)) for axis in range(3)]
+    plane = at.add(arith.MuliOp(programs[0], programs[1]))
+    total = at.add(arith.MuliOp(plane, programs[2]))
+    at.insert(worker)
     if uneven is not None:
         ids = _uneven(top, body, programs, worker, *uneven)
     else:
         loop = scf.ForOp(worker.number, total, worker.count, [], Region(body))
         loop.attributes[PROGRAMS] = UnitAttr()
-        top.insert_op_before(loop, last)
+        at.insert(loop)
         ids = grouped(body, programs[0], programs[1], plane, GROUP)
     for op in list(function.walk()):
         if isinstance(op, gpu.BlockIdOp | gpu.GridDimOp):

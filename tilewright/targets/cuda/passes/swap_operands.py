@@ -24,14 +24,14 @@ from collections.abc import Sequence
 from xdsl.dialects import arith, gpu, scf, vector
 from xdsl.dialects.builtin import VectorType
 from xdsl.ir import Block, Operation, OpResult, SSAValue, Use
-from xdsl.rewriter import InsertPoint, Rewriter
+from xdsl.rewriter import Rewriter
 
 from tilewright import dtypes
 from tilewright.dialects import xetile
 from tilewright.dialects.movement import shape_of
 from tilewright.dialects.upstream.vector import TransposeOp
 from tilewright.passes.carried import names_of
-from tilewright.passes.emit import dense, with_shape
+from tilewright.passes.emit import Before, Behind, dense, with_shape
 from tilewright.passes.fold_identities import splat
 from tilewright.targets.cuda.ownership import is_elementwise
 from tilewright.targets.cuda.passes.tf32_rounding import source_load
@@ -153,7 +153,7 @@ def _comes_in(value: SSAValue) -> bool:
 def _enter(value: SSAValue, known: set[SSAValue]) -> None:
     """What is transposed uses a transposed copy of what comes in."""
     owner = value.owner
-    assert isinstance(owner, Operation) and owner.parent is not None
+    assert isinstance(owner, Operation)
     number = owner.operands[0] if isinstance(owner, vector.BroadcastOp) else None
     if number is not None and not shape_of(number):
         made: Operation = vector.BroadcastOp(number, _turned(value))
@@ -161,8 +161,7 @@ def _enter(value: SSAValue, known: set[SSAValue]) -> None:
         made = arith.ConstantOp(dense(_turned(value), [same]))
     else:
         made = TransposeOp(value, [1, 0])
-    owner.parent.insert_op_after(made, owner)
-    value.replace_uses_with_if(made.results[0], lambda use: _follows(use, known))
+    value.replace_uses_with_if(Behind(owner).add(made), lambda use: _follows(use, known))
 
 
 def _leave(value: SSAValue, known: set[SSAValue]) -> None:
@@ -182,9 +181,7 @@ def _follows(use: Use, known: set[SSAValue]) -> bool:
 
 def _transposed(value: SSAValue, at: Operation) -> SSAValue:
     """The value with its dimensions exchanged, made before an op."""
-    made = TransposeOp(value, [1, 0])
-    Rewriter.insert_op(made, InsertPoint.before(at))
-    return made.result
+    return Before(at).add(TransposeOp(value, [1, 0]))
 
 
 def _turned(value: SSAValue) -> VectorType:

@@ -19,7 +19,9 @@ from xdsl.ir import Operation, OpResult, SSAValue
 from xdsl.rewriter import Rewriter
 
 from tilewright.dialects import xetile
+from tilewright.dialects.movement import vector_type
 from tilewright.passes.cleanup import eliminate_dead
+from tilewright.passes.emit import Before, Behind
 from tilewright.targets.cuda.passes.wgmma_legality import untransposed, users
 
 
@@ -81,10 +83,9 @@ def _roundings(value: SSAValue) -> list[arith.TruncFOp] | None:
 
 def _rewrite(load: xetile.LoadTileOp, roundings: list[arith.TruncFOp]) -> None:
     source = load.values[0]
-    assert isinstance(source.type, VectorType) and load.parent is not None
-    rounded = arith.TruncFOp(source, VectorType(FloatTF32Type(), source.type.get_shape()))
-    rounded.result.name_hint = source.name_hint
-    load.parent.insert_op_after(rounded, load)
+    kind = VectorType(FloatTF32Type(), vector_type(source).get_shape())
+    rounded = Behind(load).add(arith.TruncFOp(source, kind))
+    rounded.name_hint = source.name_hint
     for old in roundings:
         chain: list[Operation] = []
         here = old.input
@@ -92,7 +93,7 @@ def _rewrite(load: xetile.LoadTileOp, roundings: list[arith.TruncFOp]) -> None:
             assert isinstance(here, OpResult)
             chain.append(here.op)
             here = here.op.operands[0]
-        value: SSAValue = rounded.result
+        value = rounded
         for turn in reversed(chain):
             value = _turned(turn, value, old)
         old.result.replace_all_uses_with(value)
@@ -101,9 +102,6 @@ def _rewrite(load: xetile.LoadTileOp, roundings: list[arith.TruncFOp]) -> None:
 
 def _turned(turn: Operation, value: SSAValue, before: Operation) -> SSAValue:
     """A transpose as `turn` is one, of another value."""
-    shape = turn.results[0].type
-    assert isinstance(shape, VectorType) and before.parent is not None
-    made = turn.clone({turn.operands[0]: value})
-    before.parent.insert_op_before(made, before)
-    kind = VectorType(FloatTF32Type(), shape.get_shape())
-    return Rewriter.replace_value_with_new_type(made.results[0], kind)
+    made = Before(before).add(turn.clone({turn.operands[0]: value}))
+    kind = VectorType(FloatTF32Type(), vector_type(turn.results[0]).get_shape())
+    return Rewriter.replace_value_with_new_type(made, kind)
