@@ -78,10 +78,15 @@ def verify_transpose(op: compute.TransposeOp) -> None:
     permuted = tuple(shape[dim] for dim in permutation)
     if sorted(permutation) != list(range(len(shape))) or permuted != result.get_shape():
         raise VerifyException("Incorrect transpose permutation")
+    _verify_elements(op)
+
+
+def _verify_elements(op: compute.TransposeOp | compute.ReductionOp | compute.BroadcastOp) -> None:
+    source, result = vector_type(op.operands[0]), vector_type(op.result)
     if source.element_type != result.element_type:
         raise VerifyException("source and result must have the same element type")
     verify_map(result.get_shape(), op.wg_map)
-    verify_map(shape, op.wg_map_source, what="wg_map_source")
+    verify_map(source.get_shape(), op.wg_map_source, what="wg_map_source")
 
 
 def _verify_dims(dims: Sequence[int], rank: int, what: str) -> None:
@@ -119,16 +124,13 @@ def verify_reduction(op: compute.ReductionOp) -> None:
                 )
         elif expected != 1:
             raise VerifyException("reduction dimension of result must have size 1")
-    if source.element_type != result.element_type:
-        raise VerifyException("source and result must have the same element type")
+    _verify_elements(op)
     if not kinds.accepts(
         kinds.FLOAT_REDUCTIONS, kinds.INTEGER_REDUCTIONS, op.kind, source.element_type
     ):
         raise VerifyException(
             f"reduction {op.kind} is not defined on elements of type {source.element_type}"
         )
-    verify_map(result.get_shape(), op.wg_map)
-    verify_map(shape, op.wg_map_source, what="wg_map_source")
 
 
 def verify_broadcast(op: compute.BroadcastOp) -> None:
@@ -158,10 +160,7 @@ def verify_broadcast(op: compute.BroadcastOp) -> None:
                 )
         elif extent != 1:
             raise VerifyException("broadcast dimension of source must have size 1")
-    if source.element_type != result.element_type:
-        raise VerifyException("source and result must have the same element type")
-    verify_map(result.get_shape(), op.wg_map)
-    verify_map(shape, op.wg_map_source, what="wg_map_source")
+    _verify_elements(op)
 
 
 def verify_convert_layout(op: compute.ConvertLayoutOp) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from xdsl.dialects import arith
 from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, FloatAttr, IntegerAttr
 from xdsl.ir import Attribute, Operation
 
@@ -182,10 +183,8 @@ _INTEGER_TESTS: list[Callable[[Array, Array], Array]] = [
 
 
 @meaning("arith.cmpi")
-def cmpi(site: Site, op: Operation, a: Array, b: Array) -> Array:
-    predicate = op.properties["predicate"]
-    assert isinstance(predicate, IntegerAttr)
-    number = predicate.value.data
+def cmpi(site: Site, op: arith.CmpiOp, a: Array, b: Array) -> Array:
+    number = op.predicate.value.data
     if number >= 6:
         a, b = as_unsigned(a), as_unsigned(b)
     elif a.dtype.kind == "b":
@@ -221,10 +220,8 @@ _FLOAT_TESTS: list[Callable[[Array, Array], Array]] = [
 
 
 @meaning("arith.cmpf")
-def cmpf(site: Site, op: Operation, a: Array, b: Array) -> Array:
-    predicate = op.properties["predicate"]
-    assert isinstance(predicate, IntegerAttr)
-    number = predicate.value.data
+def cmpf(site: Site, op: arith.CmpfOp, a: Array, b: Array) -> Array:
+    number = op.predicate.value.data
     a, b = numerics.widen(a), numerics.widen(b)
     unordered = np.isnan(a) | np.isnan(b)
     if number in (0, 15):

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 from xdsl.dialects import gpu
-from xdsl.dialects.builtin import ArrayAttr, StringAttr
 from xdsl.ir import Operation
 
 from tilewright.diagnostics import location_of
+from tilewright.dialects import tw
 from tilewright.dialects.nesting import enclosing
 from tilewright.printed import number, spelled
 from tilewright.reference.barriers import NamedBarrierState
@@ -31,13 +31,11 @@ def row_of(value: Any, position: int) -> Any:
 
 
 @meaning("tw.print")
-def print_(site: Site, op: Operation, *values: Any) -> None:
+def print_(site: Site, op: tw.PrintOp, *values: Any) -> None:
     """One line per instance that prints; a kernel's says which one it is."""
-    text = op.properties["format"]
-    assert isinstance(text, StringAttr)
     inside = site.batch.count > 1 or in_kernel(op)
     for position in range(site.count):
-        words = text.data.format(*(show(row_of(value, position)) for value in values))
+        words = op.format.data.format(*(show(row_of(value, position)) for value in values))
         if site.batch.threads:
             print(words)  # as the driver's printf: the program itself says who it is, and counts
             continue
@@ -60,13 +58,10 @@ def show(value: Any) -> str:
 
 
 @meaning("tw.breakpoint")
-def breakpoint_(site: Site, op: Operation, *values: Any) -> None:
+def breakpoint_(site: Site, op: tw.BreakpointOp, *values: Any) -> None:
     """Opens pdb for the first workgroup of the group; `all_<name>` holds everybody's values."""
-    names = op.properties["names"]
-    assert isinstance(names, ArrayAttr)
     variables: dict[str, Any] = {}
-    for name, value in zip(names, values, strict=True):
-        assert isinstance(name, StringAttr)
+    for name, value in zip(op.names, values, strict=True):
         variables[name.data] = row_of(value, 0)
         if site.count > 1 and isinstance(value, np.ndarray):
             variables[f"all_{name.data}"] = np.broadcast_to(value, (site.count, *value.shape[1:]))

@@ -7,10 +7,11 @@ from functools import reduce
 from typing import cast
 
 import numpy as np
-from xdsl.dialects.builtin import AffineMapAttr, StringAttr
+from xdsl.dialects.builtin import AffineMapAttr
 from xdsl.ir import Operation
 
 from tilewright.dialects.upstream.affine import DelinearizeIndexOp, LinearizeIndexOp, extents
+from tilewright.dialects.upstream.index import CmpOp
 from tilewright.reference.meanings.arith import as_unsigned
 from tilewright.reference.registry import meaning
 from tilewright.reference.site import Site
@@ -47,10 +48,8 @@ _TESTS: dict[str, Callable[[Array, Array], Array]] = {
 
 
 @meaning("index.cmp")
-def compare(site: Site, op: Operation, a: Array, b: Array) -> Array:
-    predicate = op.properties["pred"]
-    assert isinstance(predicate, StringAttr)
-    name = predicate.data
+def compare(site: Site, op: CmpOp, a: Array, b: Array) -> Array:
+    name = op.predicate
     if name[0] == "u":
         a, b = as_unsigned(a), as_unsigned(b)
     return _TESTS[name if name in _TESTS else name[1:]](a, b)
