@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from xdsl.dialects.builtin import IntegerAttr, MemRefType, VectorType, i32, i64
 from xdsl.ir import Attribute
 from xdsl.irdl import traits_def
@@ -15,6 +13,7 @@ from tilewright.dialects.cache_hints import HintFields
 from tilewright.dialects.effects import CACHES, Acts, Writes
 from tilewright.dialects.fields import (
     Flag,
+    Op,
     Operand,
     OptInt,
     OptInts,
@@ -48,24 +47,21 @@ def source_space(source: Attribute) -> MemorySpace:
     return MemorySpace.GLOBAL
 
 
-class Placed(Indexed):
-    """A descriptor of a kind, and offsets in elements behind it."""
+def operand_of_kind(op: Op, kind: type[Attribute]) -> int:
+    """The position of the first operand whose type is of a kind."""
+    return next(i for i, type in enumerate(op.operand_types) if isinstance(type, kind))
 
-    KIND: ClassVar[type[Attribute]]
+
+class BlockAccess(Indexed, Op, kw_only=True):
+    """What load_nd, store_nd and prefetch_nd share: a descriptor, the offsets behind it, hints, a layout."""
+
+    hints: HintFields = HintFields(CacheHintAttr)
+    layout: OptProp[Attribute] = OptProp()
 
     @property
     def tdesc_operand(self) -> int:
         """The position of the descriptor among the operands; the offsets follow it."""
-        types = [operand.type for operand in self.operands]
-        return next(i for i, type in enumerate(types) if isinstance(type, self.KIND))
-
-
-class BlockAccess(Placed, kw_only=True):
-    """What load_nd, store_nd and prefetch_nd share: a descriptor, the offsets behind it, hints, a layout."""
-
-    KIND: ClassVar = TensorDescType
-    hints: HintFields = HintFields(CacheHintAttr)
-    layout: OptProp[Attribute] = OptProp()
+        return operand_of_kind(self, TensorDescType)
 
     @property
     def tdesc(self) -> TensorDescType:

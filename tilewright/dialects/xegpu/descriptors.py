@@ -23,7 +23,7 @@ from tilewright.dialects.xetile.assembly import (
 
 
 @op_definition
-class CreateNdDescOp(Indexed):
+class CreateNdDescOp(Indexed, Op):
     """Describes a block of a base matrix (RFC: create_nd_tdesc).
 
     ```mlir
@@ -136,7 +136,7 @@ def _split_positional(
 
 
 @op_definition
-class UpdateNdOffsetOp(Indexed):
+class UpdateNdOffsetOp(Indexed, Op):
     """Moves a block descriptor by offsets in elements (RFC: update_nd_offset; gone from today's text).
 
     ```mlir

@@ -11,13 +11,13 @@ from xdsl.printer import Printer
 from xdsl.traits import MemoryReadEffect, Pure
 
 from tilewright.dialects.effects import Writes
-from tilewright.dialects.fields import Flag, Operand, OptProp, Result, op_definition
+from tilewright.dialects.fields import Flag, Op, Operand, OptProp, Result, op_definition
 from tilewright.dialects.xegpu import assembly
 from tilewright.dialects.xegpu import rules_matrix as rules
-from tilewright.dialects.xegpu.block import Placed, ownership_of
+from tilewright.dialects.xegpu.block import operand_of_kind, ownership_of
 from tilewright.dialects.xegpu.layouts import Ownership
 from tilewright.dialects.xegpu.types import MemDescType
-from tilewright.dialects.xetile.assembly import OptIndices, split_indices
+from tilewright.dialects.xetile.assembly import Indexed, OptIndices, split_indices
 
 
 @op_definition
@@ -45,10 +45,13 @@ class CreateMemDescOp(assembly.PlainOp):
     CHECK = rules.verify_create_mem_desc
 
 
-class MatrixPlace(Placed):
+class MatrixPlace(Indexed, Op):
     """A matrix, and where in it a part of it begins."""
 
-    KIND: ClassVar = MemDescType
+    @property
+    def tdesc_operand(self) -> int:
+        """The position of the matrix among the operands; the offsets follow it."""
+        return operand_of_kind(self, MemDescType)
 
     @property
     def desc(self) -> MemDescType:

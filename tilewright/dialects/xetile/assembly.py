@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from xdsl.dialects.builtin import (
     DYNAMIC_INDEX,
@@ -219,16 +219,16 @@ class OptIndices(_Mixed[Sequence[Index] | None]):
     STATIC = staticmethod(opt_prop_def)
 
 
-class Indexed(Op):
-    """An op with such fields."""
+class Indexed:
+    """What an op with such fields has besides."""
 
     @classmethod
     @cache
-    def lists(cls) -> dict[str, str]:
+    def lists(cls: Any) -> dict[str, str]:
         """The names of those fields, each with that of its property."""
         return {n: f.static for n, f in cls.__fields__.items() if isinstance(f, _Mixed)}
 
-    def _list(self, name: str) -> tuple[DenseArrayBase[I64] | None, SSAValues[SSAValue]]:
+    def _list(self: Any, name: str) -> tuple[DenseArrayBase[I64] | None, SSAValues[SSAValue]]:
         static: Any = self.properties.get(self.lists()[name])
         return static, getattr(self, name)
 
@@ -254,7 +254,7 @@ class Indexed(Op):
             static, values = self._list(name)
             if static is not None:
                 verify_indices(name, static, values)
-        super().verify_()
+        Op.verify_(cast(Op, self))
 
 
 def merge_indices(static: DenseArrayBase[I64], dynamic: Sequence[SSAValue]) -> list[Index]:

@@ -10,14 +10,14 @@ from xdsl.printer import Printer
 from xdsl.traits import Pure
 
 from tilewright.dialects.directives import parse_names
-from tilewright.dialects.fields import Inferred, Operand, OptOperand, Result, op_definition
+from tilewright.dialects.fields import Inferred, Op, Operand, OptOperand, Result, op_definition
 from tilewright.dialects.xetile import assembly, rules
 from tilewright.dialects.xetile.assembly import Index, Indexed, IndexList, Indices
 from tilewright.dialects.xetile.types import TileType
 
 
 @op_definition
-class InitTileOp(Indexed):
+class InitTileOp(Indexed, Op):
     """A tile of a base matrix at given offsets (RFC: init_tile).
 
     ```mlir
@@ -139,7 +139,7 @@ def _is_vector(parser: Parser, operand: assembly.UnresolvedOperand) -> bool:
 
 
 @op_definition
-class UpdateTileOffsetOp(Indexed):
+class UpdateTileOffsetOp(Indexed, Op):
     """A new tile, moved by offsets relative to the given one (RFC: update_tile_offset).
 
     ```mlir
