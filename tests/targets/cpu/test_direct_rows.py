@@ -1,5 +1,5 @@
 """Rows that few panels of the other side need are multiplied where they lie: of A all but the last of them and the end
-of k, which are copied, of B where all panels are whole."""
+of k, which are copied, of B all whole panels."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_every_edge(rng, level, dtype):
     for bk in (16, 32):
         for _ in range(6):
             m, n, k = (int(rng.integers(low, high)) for low, high in ((9, 80), (33, 65), (40, 600)))
-            n = n // 16 * 16 if rng.random() < 0.5 else n  # whole panels of B are not copied
+            n = n // 16 * 16 if rng.random() < 0.5 else n
             used = int(rng.integers(1, k + 1))
             end = min(-(-used // bk) * bk, k)
             wide, long = random(rng, (m, k + 7), dtype), random(rng, (k, n + 5), dtype)
@@ -33,6 +33,21 @@ def test_every_edge(rng, level, dtype):
             want = c + a[:, :end].astype(np.float64) @ b[:end].astype(np.float64)
             run[tw.cdiv(m, 32), 1](a, b, c, used, ACC=acc, BM=32, BN=64, BK=bk)
             assert error(c, want) < LIMITS[np.dtype(dtype).name], (m, n, k, used, bk)
+
+
+@pytest.mark.parametrize("level", RUNNABLE)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_part_of_a_panel_of_b(rng, level, dtype):
+    """Behind groups of panels of any number, in one tile of columns or the last of two; what follows it is NaN."""
+    run = thin_product.options(machine=level, target="cpu", num_threads=1)
+    acc = tw.f64 if dtype == np.float64 else tw.f32
+    for n in (1, 15, 23, 33, 50, 65, 103, 127, 150, *(int(x) for x in rng.integers(160, 385, 6))):
+        m, k = (int(x) for x in rng.integers((9, 130), (65, 300)))
+        a, b, c = (random(rng, shape, dtype) for shape in ((m, k), (k, n), (m, n)))
+        b = np.pad(b, ((0, 0), (0, int(rng.integers(1, 40)))), constant_values=np.nan)[:, :n]
+        want = c + a.astype(np.float64) @ b.astype(np.float64)
+        run[1, tw.cdiv(n, 192)](a, b, c, k, ACC=acc, BM=64, BN=192, BK=32)
+        assert error(c, want) < LIMITS[np.dtype(dtype).name], (m, n, k)
 
 
 def test_whole_panels_are_not_copied():

@@ -235,6 +235,7 @@ class ContractEmitter:
                 more = b.either(b.cmp("slt", k1, main), self.goes_on)
                 return b.select(more, next, operand.after_bytes)
 
+            whole_panels = b.minus(col_panels, find_b.parts)
             direct = (find_a.direct, 0, find_a.count)
             turns = [direct, (find_a, find_a.count, row_panels)]
 
@@ -245,10 +246,14 @@ class ContractEmitter:
                 in_rows = not isinstance(operands[0].k_bytes, int)
                 if family.tiles or in_rows:
                     step = operands[0].next_bytes or 0
+                    aside, end = b.times(step, count), b.plus(j, count)
                     start_over = below(operands[0], b.times(j, step))
-                    beside = b.cmp("slt", b.plus(j, count), col_panels)
-                    next_b = b.select(beside, b.times(step, count), start_over)
-                start = panel_start(b, m, family, operands, depth)
+                    if find_b.alone:  # part of a panel is copied before it is used
+                        last = b.plus(operands[0].below_bytes, aside)
+                        start_over = b.select(b.cmp("slt", end, col_panels), last, start_over)
+                    next_b = b.select(b.cmp("slt", end, whole_panels), aside, start_over)
+                panels = [find_b.alone(j)] if find_b.alone and count == 1 else operands
+                start = panel_start(b, m, family, panels, depth)
                 parts = [part for turn in turns for part in halved(b, family, rows, turn)]
                 for kernel, (find, begin, end) in parts:
                     if find is None:
@@ -269,14 +274,15 @@ class ContractEmitter:
                             for operand in operands:
                                 self.prefetch_next(operand, family, rows, i.iv)
                         emit_micro(
-                            b, m, kernel, operand_a, operands, c, b.times(i.iv, family.mr),
+                            b, m, kernel, operand_a, panels, c, b.times(i.iv, family.mr),
                             b.times(j, family.nr), depth, first, start, fetches,
                         )  # fmt: skip
 
             if find_a.copied:  # by the first panel of B, where there is one
                 columns(0, 1, [(direct[0], 0, b.select(b.cmp("sgt", col_panels, 0), direct[2], 0))])
             at: Idx = 0
-            for count, times in _groups(b, col_panels, family.panels):
+            for count, times in _groups(b, whole_panels, family.panels):
+                times = b.plus(times, find_b.parts) if count == 1 else times
                 end = b.plus(at, b.times(times, count))
                 with b.loop(at, end, count) as j:
                     if find_a.copied:

@@ -5,8 +5,8 @@ An operand is, in this order of preference,
                      times, a workgroup packs the block that it is about to use into memory of its own, by the same
                      function: the operand then comes from its array once, and from the second cache after that. Rows
                      of A or B that a micro-kernel can read as they stand are read from the array, where few panels of
-                     the other side need them: of A all whole panels, B if its panels are whole. A micro-kernel of tiles
-                     reads those of A there anyway the first time, and makes the copy while it multiplies
+                     the other side need them: all whole panels. A micro-kernel of tiles reads those of A there anyway
+                     the first time, and makes the copy while it multiplies
   a buffer           of the workgroup, read where it was computed, if its rows are what a micro-kernel reads
   packed here        computed, or loaded in a way that no pack can take over: packed block by block, too
 """
@@ -47,6 +47,10 @@ class Finder:
     count: Idx = 0
     copied: bool = False
     """Only once: who reads them there leaves them where `packed` finds them (see `PanelOperand.copy`)."""
+    parts: Idx = 0
+    """The last so many panels, which `alone` finds, where `packed` says where they are in their array."""
+    alone: Callable[[Idx], PanelOperand] | None = None
+    """One panel of all of them."""
 
     def __call__(self, panel: Idx) -> PanelOperand:
         return self.packed(panel)
@@ -231,13 +235,14 @@ class Operands:
             if few and where and array.verbatim and role_b:
                 # Rows along x of single k: a vector of them is what a panel would hold.
                 if format.group == 1 and array.x_stride == 1:
-                    whole = b.cmp("sle", b.times(panels, format.lanes), x_count)
                     row = b.times(array.k_stride, size)
                     near = b.cmp("sle", b.times(array.k_extent, row), SHARED_BYTES)
                     lies = here
-                    for each in (whole, spread(b, row), near):
+                    for each in (spread(b, row), near):
                         lies = b.value(arith.AndIOp(lies, each))
-                    here = b.value(arith.XOrIOp(here, lies))
+                    whole = b.min(b.div(b.max(x_count, 0), format.lanes), panels)
+                    as_it_is = b.select(lies, whole, 0)
+                    here = b.value(arith.AndIOp(here, b.cmp("slt", as_it_is, panels)))
             elif (few or copied) and where and not role_b and array.verbatim and array.along_k:
                 inside = b.both(here, b.cmp("sle", stop, array.k_extent))
                 assert inside is not None
@@ -261,6 +266,18 @@ class Operands:
                 k_bytes = b.select(lies, pitch, k_bytes)
                 below = b.select(lies, b.times(pitch, family.depth), below)
             find = self.finder(format, pointer, panel_bytes, below, after, k_bytes)
+            if lies is not None:
+
+                def alone(i: Idx) -> PanelOperand:
+                    there, copy = find(i), b.ptr(own, b.times(i, own_bytes))
+                    part = b.both(lies, b.cmp("sge", i, as_it_is))
+                    assert part is not None
+                    start = b.value(arith.SelectOp(part, copy, there.pointer))
+                    step = b.select(part, format.bytes * format.lanes, k_bytes)
+                    return replace(there, pointer=start, k_bytes=step)
+
+                parts = b.select(lies, b.minus(panels, as_it_is), 0)
+                return replace(find, parts=parts, alone=alone)
             if as_it_is == 0:
                 return find
             pitch = b.times(array.x_stride, size)
