@@ -352,11 +352,12 @@ class ContractEmitter:
         self, at: Sequence[PanelOperand], family: Family, ahead: Idx, rows: int, turn: Idx
     ) -> Fetch:
         """Of panels of B that lie in the rows of its array: the `turn`-th part of each row of those that come next,
-        `ahead` bytes from theirs, of as many parts as they are used times."""
+        `ahead` bytes from theirs, of as many parts as they are used times. Lines by their last byte: where columns do
+        not start with one, the first line is also the last of those before."""
         b, first = self.b, at[0]
         uses = -(-rows // family.mr)
         lines = -(-len(at) * family.b.lanes * family.b.bytes // (64 * uses))
-        start = b.ptr(first.pointer, b.plus(ahead, b.times(turn, 64 * lines)))
+        start = b.ptr(first.pointer, b.plus(ahead, b.plus(b.times(turn, 64 * lines), 63)))
         return Fetch(start, lines, first.k_bytes)
 
     def prefetch_next(self, operand: PanelOperand, family: Family, rows: int, i: Idx) -> None:
