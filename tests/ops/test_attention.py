@@ -8,6 +8,7 @@ import pytest
 
 import tilewright as tw
 from tilewright import ops
+from tilewright.ops.tiles import attention_tile
 
 from .conftest import error, normal, poison
 
@@ -42,6 +43,18 @@ def test_lengths(length, keys, causal, target, rng):
     k, v = (normal(rng, (3, keys, 64), "f4") for _ in range(2))
     got = ops.attention(q, k, v, causal=causal, target=target)
     assert error(got, attention(q, k, v, causal)) < 4e-6
+
+
+@pytest.mark.parametrize("dtype", LIMIT, ids=str)
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("length, rows", [(1, 1), (3, 4), (20, 32), (50, 64), (70, 64)])
+def test_few_rows_take_a_tile_of_few(length, rows, causal, dtype, target, rng):
+    q = normal(rng, (2, length, 64), dtype)
+    k, v = (normal(rng, (2, 300, 64), dtype) for _ in range(2))
+    o = poison(q.shape, dtype)
+    ops.attention(q, k, v, causal=causal, out=o, target=target)
+    assert error(o, attention(q, k, v, causal)) < LIMIT[dtype]
+    assert attention_tile(q, 64) == {"BM": rows}
 
 
 def test_batch_and_heads_in_any_layout(target, rng):

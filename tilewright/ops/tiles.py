@@ -17,6 +17,8 @@ from tilewright.ops.arrays import device_of
 from tilewright.runtime.arrays import describe
 from tilewright.targets.base import CompileOptions, get_target
 
+ATTENTION_ROWS = 64
+"""Rows of q that a CPU's program takes."""
 LEAST_ROWS, MOST_ROWS = 4, 32
 """Of a tile of whole rows."""
 
@@ -67,13 +69,14 @@ def _cores(target: str, threads: int | None) -> int:
 
 
 def attention_tile(q: Any, d: int, target: str | None = None) -> dict[str, Any]:
-    """BM, BN of attention with head dimension `d`: what fits a GPU's registers, or the planner's choice; {} elsewhere.
+    """BM, BN of attention with head dimension `d`: what fits a GPU's registers, or the planner's choice; elsewhere BM
+    alone, no more rows than `q` has, up to a power of two.
 
     `target`: the machine that the caller asked for, if any.
     """
     arg = describe(q)
     if not arg.on_device:
-        return {}
+        return {"BM": min(ATTENTION_ROWS, 1 << (q.shape[-2] - 1).bit_length())}
     if arg.dtype.itemsize > 2:
         return {"BM": 64, "BN": 64}
     if _has_warpgroups(target or arg.device.partition(":")[0]):
