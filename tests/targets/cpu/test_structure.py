@@ -185,7 +185,7 @@ def turned(X, Y, Z, M: tw.constexpr):
 
 def test_tiles_that_no_subgroup_holds_are_loops(rng: np.random.Generator) -> None:
     lines: list[int] = []
-    for m in (128, 256):
+    for m in (256, 512):
         x = rng.standard_normal((2 * m + 5, 96)).astype(np.float32)
         y, z = np.full_like(x.T, np.nan, order="C"), np.full_like(x, np.nan)
         turned[2](x, y, z, M=m)
