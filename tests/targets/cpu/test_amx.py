@@ -13,6 +13,7 @@ import pytest
 import tilewright as tw
 from tests.acceptance.kernels import gemm_init_in_loop as product
 from tilewright.codegen.native import host_features
+from tilewright.ops.attention import attention_kernel
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 I8, U8 = np.dtype(np.int8), np.dtype(np.uint8)
@@ -81,6 +82,17 @@ def test_rows_along_k_are_read_once_beside_up_to_four_tiles_of_columns(bm, bn):
     asm = assembly(BF16, BF16, tw.f32, 32, bn, bm)
     assert count(asm, "tdpbf16ps") == -(-bn // 16) * count(asm, "tileloaddt1") > 0
     assert not re.search(r"\ttile(stored|loadd)\t.*%rsp", asm), "tiles are spilled"
+
+
+@pytest.mark.parametrize("bm, d, turned", [(16, 64, True), (32, 128, False), (64, 256, False)])
+def test_scores_of_a_loop_are_not_turned_round_where_k_is_short(bm, d, turned):
+    """Keys lie along k: beside one tile of queries they are read where they lie, else packed in groups of two."""
+    q, out = np.zeros((2, 2, 256, d), BF16)
+    kernel = attention_kernel.options(target="cpu", machine="amx")
+    stage = str(kernel.compile(q, q, q, out, 1.0, D=d, BM=bm, BN=128).ir["stage"])
+    of_keys = re.search(r'stage.pack"\(%K,.*?-> !stage.panels<(\w+), k = 1>', stage, re.DOTALL)
+    assert of_keys is not None
+    assert of_keys[1] == ("32x32xbf16" if turned else "32x2xbf16")
 
 
 @pytest.mark.skipif("amx-tile" not in host_features(), reason="this machine has no AMX")

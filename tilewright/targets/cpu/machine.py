@@ -130,6 +130,8 @@ COLUMNS_OF_HALVES: Final = 8
 
 WIDE_COLUMNS: Final = 64
 """Columns beside which tiles of AMX take rows of an array once: four tiles of C beside one of these rows."""
+SHORT: Final = 8
+"""k per row of A up to which turning C round, in every turn of a loop, takes longer than packing B for all of them."""
 DEEP: Final = 8
 """Times as deep as others their blocks of k are: a panel of role B still stays in the second cache."""
 STRIP_BYTES: Final = 1 << 19
@@ -148,6 +150,13 @@ MOST_LINES: Final = 4
 """Lines fetched per step of tiles and operand: more cost more than they hide."""
 STREAMS: Final = 32
 """Rows read side by side that a core fetches ahead by itself."""
+
+
+def turns_often(rows: int, k: int | None) -> bool:
+    """Does a product of tiles with so many rows of A, repeated by a loop along `k` (None: of unknown length, or in no
+    loop), take less time than turning its C round? Beside one tile of rows B is best read where it lies all the same.
+    """
+    return k is not None and rows > WIDE_COLUMNS // 4 and k <= SHORT * rows
 
 
 def shallower(rows: int, row: int, depth: int) -> int:

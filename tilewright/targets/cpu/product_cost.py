@@ -46,6 +46,7 @@ from tilewright.targets.cpu.machine import (
     among_sets,
     few_reads,
     shallower,
+    turns_often,
 )
 from tilewright.uarch.cpu import PanelRates
 from tilewright.uarch.products import PlacedProduct, Side
@@ -421,6 +422,7 @@ def shortest_part(m: CpuMachine, types: tuple[str, str, str]) -> tuple[int, int]
 def _swapped(p: PlacedProduct, kernel: _Kernel) -> bool:
     """Does B lie where it is multiplied, the product turned round (see `roles`)?"""
     few = kernel.tiles and p.a.tile <= WIDE_COLUMNS and p.b.tile > p.a.tile
+    few = few and not turns_often(p.a.tile, p.k if p.times > 1 else None)
     return few and kernel.verbatim and p.b.along_k
 
 

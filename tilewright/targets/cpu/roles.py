@@ -6,6 +6,8 @@ that lies along k, computed transposed:
 
     C^T = B^T A^T        C^T in a buffer of the workgroup, turned round when k is done
 
+Not so where a loop multiplies along a short k again and again, as scores of attention: turning C takes longer then.
+
 Each of these rows is best read once, beside all columns, which are up to four tiles wide then (`amx`): blocks of k are
 deep, for caches fetch long runs ahead. Where B's rows run along n, few rows of A take blocks of it that are wide and
 less deep, for the same reason.
@@ -15,16 +17,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from xdsl.dialects import scf
 from xdsl.dialects.builtin import UnrealizedConversionCastOp, VectorType
 from xdsl.ir import Attribute, OpResult, SSAValue
 
 from tilewright.codegen.registers import strided_form
 from tilewright.dialects.movement import memref_type
 from tilewright.dialects.stage import ContractOp, PackOp, PanelOp
+from tilewright.dialects.upstream.arith import constant
 from tilewright.passes.packing import Chain, chain_of
 from tilewright.targets.cpu.amx import AMX_ROWS, TILE_ROWS
 from tilewright.targets.cpu.family import Family
-from tilewright.targets.cpu.machine import DEEP, WIDE_COLUMNS, CpuMachine, shallower
+from tilewright.targets.cpu.machine import DEEP, WIDE_COLUMNS, CpuMachine, shallower, turns_often
 from tilewright.targets.cpu.memory import plain, rows_cols
 from tilewright.targets.cpu.micro import family_of
 from tilewright.targets.cpu.packing import is_verbatim
@@ -48,6 +52,7 @@ def roles_of(m: CpuMachine, a: SSAValue, b: SSAValue, c: Attribute) -> Roles:
     rows, cols = rows_cols(a.type)[0], rows_cols(b.type)[1]
     swapped = rows <= WIDE_COLUMNS and cols > rows and _in_rows(b, family, 0)
     swapped = swapped and (_chain(a) is not None or _pack(a) is not None)
+    swapped = swapped and not turns_often(rows, _length_in_loop(b))
     if swapped:
         family = family_of(m, b.type, a.type, c, swapped=True)
     wide, axis, columns = (b, 0, rows) if swapped else (a, 1, cols)
@@ -61,6 +66,15 @@ def roles_of(m: CpuMachine, a: SSAValue, b: SSAValue, c: Attribute) -> Roles:
         depth = shallower(rows, cols * family.b.bytes, family.depth)
         family = replace(family, depth=depth)
     return Roles(family, swapped)
+
+
+def _length_in_loop(value: SSAValue) -> int | None:
+    """k of the contraction that `value` is an operand of, where that is known and a loop repeats it."""
+    contract = value.op.parent_op() if isinstance(value, OpResult) else None
+    if not isinstance(contract, ContractOp) or not isinstance(contract.parent_op(), scf.ForOp):
+        return None
+    lo, hi = constant(contract.lo), constant(contract.hi)
+    return None if lo is None or hi is None else hi - lo
 
 
 def _in_rows(value: SSAValue, family: Family, axis: int) -> bool:
