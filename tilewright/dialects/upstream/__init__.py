@@ -9,6 +9,7 @@ from functools import cache
 
 from tilewright.dialects.upstream import (
     affine,
+    affine_expressions,
     affine_parallel,
     arith,
     builtin,
@@ -44,6 +45,7 @@ def complete() -> None:
         vector,
         flow,
         affine,
+        affine_expressions,
         affine_parallel,
         effects,
         shortcuts,

@@ -1,8 +1,8 @@
-"""affine: the text and the rules of `affine.parallel`, and `symbol(%n)` in subscripts."""
+"""affine: the text and the rules of `affine.parallel`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from xdsl.dialects import affine
@@ -31,26 +31,6 @@ from tilewright.dialects.upstream.complete import definition, set_custom, set_ve
 
 Bounds = tuple[AffineMapAttr, DenseIntElementsAttr]
 """A map with the bounds of all loops, and how many of its results are each loop's."""
-
-_values: Any = AffineParser._get_parse_optional_ssa_value  # pyright: ignore[reportPrivateUsage]
-"""Of a parser of affine text: what reads a value, its table of names, where each was first."""
-
-
-def _values_and_symbols(self: Any) -> tuple[Callable[[], AffineExpr | None], Any, Any]:
-    """Reads `symbol(%n)` as `%n`: whether a value is a symbol is said by what defines it."""
-    value, names, spans = _values(self)
-
-    def value_or_symbol() -> AffineExpr | None:
-        if self.parse_optional_keyword("symbol") is None:
-            return value()
-        self.parse_punctuation("(")
-        found = value()
-        if found is None:
-            self.raise_error("a value is expected here: symbol(%n)")
-        self.parse_punctuation(")")
-        return found
-
-    return value_or_symbol, names, spans
 
 
 def _parse_bounds(parser: Parser, several: str) -> tuple[list[SSAValue], Bounds]:
@@ -209,7 +189,6 @@ def _verify(op: affine.ParallelOp) -> None:
 
 
 def complete() -> None:
-    AffineParser._get_parse_optional_ssa_value = _values_and_symbols  # pyright: ignore
     definition(affine.ParallelOp).properties["reductions"] = PropertyDef(BaseAttr(ArrayAttr))
     set_custom(affine.ParallelOp, _parse, _print)
     set_verifier(affine.ParallelOp, _verify)
