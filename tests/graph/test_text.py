@@ -97,6 +97,8 @@ def test_what_is_no_graph_is_refused_at_its_place(old, new, line, what):
     ("old", "new", "what"),
     [
         ("t = mma(a, B", "t = matmul(a, B", "there is no operation matmul"),
+        ("t = mma(a, B", "t = ad(a, B", "did you mean add"),
+        ("t = mma(a, B", "t = einsum(a, B", "there are add, sub, mul"),
         ("t = mma(a, B", "t = exp(a, B", "takes 1 operands, not 2"),
         ("B[0:64, n", "B[0:32, n", "no operands of a product"),
         ("B[0:64, n", "B[8:72, n", "reaches element 71 of dimension 0 of B, which has 64"),
@@ -107,14 +109,101 @@ def test_what_is_no_graph_is_refused_at_its_place(old, new, line, what):
         ("D[m:m + 128, 0:32]", "D[0:128, 0:32]", "writes the same elements of D"),
         ("f16[M, 32]", "f16[M, 48]", "element 32 of dimension 1 is never written"),
         ('"register", f16', '"cupboard", f16', "stands at level 'cupboard'"),
+        ("t = mma(a, B", "p = mma(a, B", "no Buffer is called p"),
+        ('"register", f32[128, 32]', '"register", i32[128, 32]', "0.5 is no number of i32"),
     ],
 )
 def test_each_rule_names_node_edge_and_element(old, new, what):
-    text = SCHEDULED.replace(old, new, 1)
-    assert text != SCHEDULED
+    """And the line: that of the changed text, or of the Buffer that is not written."""
+    start = SCHEDULED.replace("copy(0.0)", "copy(0.5)") if "0.5" in what else SCHEDULED
+    text = start.replace(old, new, 1)
+    assert text != start
     with pytest.raises(CompileError) as error:
         G.parse_graph(text)
     assert what in str(error.value)
+    lines, changed = text.splitlines(), new.split("(")[0] if "(" in new else new
+    place = error.value.location
+    assert place is not None
+    at = "copy(0.5)" if "0.5" in what else changed
+    assert at in lines[place.line - 1]
+
+
+MIXED = """\
+def pick(M, K):
+    ids = input(i32[M])
+    x = input(f32[K, 37])
+    w = input(f64[37])
+    t = buffer("global", f32[M, 37])
+    n = buffer("global", f32[M])
+    y = output(f16[M, 37])
+    for i, j in space("t", each(M), each(37)):
+        t[i, j] = mul(x[ids[i], j], w[j])
+    for i, j in space("n", each(M), each(37)):
+        n[i] += mul(t[i, j], w[j])
+    for i, j in space("y", each(M), each(37)):
+        y[i, j] = div(t[i, j], n[i])
+    return y
+"""
+TILES = """\
+def scaled(M):
+    x = input(f16[M, 32])
+    w = input(f64[1, 32])
+    y = output(f16[M, 32])
+    z = output(f32[M, 1])
+    a = buffer("register", f16[16, 32])
+    b = buffer("register", f64[1, 32])
+    u = buffer("register", f32[16, 32])
+    s = buffer("register", f32[16, 1])
+    for m in space("kernel", block(M, 16)):
+        a = copy(x[m:m + 16, 0:32])
+        b = copy(w[0:1, 0:32])
+        y[m:m + 16, 0:32] = mul(a, a)
+        u = mul(a, b)
+        s = reduce_add(u, axis=1)
+        z[m:m + 16, 0:1] = add(s, 1.0)
+    return y, z
+"""
+
+
+@pytest.mark.parametrize("target", ["reference", "cpu"])
+def test_results_have_the_type_of_their_buffer(target):
+    """A product of f32 and f64 in a Buffer of f32, of f16 and f16 in one of f16: what is wider is rounded."""
+    rng = fresh_rng()
+    ids = rng.integers(0, 19, 23).astype(np.int32)
+    x, w = rng.standard_normal((19, 37), np.float32), 1 + rng.random(37)
+    t = x[ids] * w
+    wanted = t / np.sum(t * w, axis=1, keepdims=True)
+    found = G.parse_graph(MIXED).compile(target=target)(ids, x, w)
+    assert found.dtype == np.float16
+    assert np.linalg.norm(found - wanted) < 1e-3 * np.linalg.norm(wanted)
+
+    a, b = rng.standard_normal((21, 32)).astype(np.float16), rng.standard_normal((1, 32))
+    y, z = G.parse_graph(TILES).compile(target=target)(a, b)
+    wide = a.astype(np.float64)
+    np.testing.assert_allclose(y, wide * wide, rtol=1e-3, atol=1e-6)
+    np.testing.assert_allclose(z, (wide * b).sum(1, keepdims=True) + 1, rtol=1e-4, atol=1e-4)
+
+
+def test_integers_are_filled_with_whole_numbers():
+    """The builder's zeros, and 3.0 in a text, of a Buffer of i32."""
+    g = G.Builder("product", "M", "N", "K")
+    ass = g.input("A", tw.i8, ["M", "K"]).tiles(16, 32)
+    bss = g.input("B", tw.i8, ["K", "N"]).tiles(32, 48, order=(1, 0))
+    css = g.output("C", tw.i32, ["M", "N"]).tiles(16, 48)
+    for as_, cs in g.block(ass, css):
+        for bs, c in g.block(bss, cs):
+            acc = g.zeros(16, 48, dtype=tw.i32)
+            for a, b in g.sequential(as_, bs):
+                g.mma(g.load_s2r(g.load_g2s(a)), g.load_s2r(g.load_g2s(b)), into=acc)
+            g.store_s2g(g.store_r2s(acc), c)
+    rng = fresh_rng()
+    a, b = (rng.integers(-99, 99, shape).astype(np.int8) for shape in ((37, 75), (75, 50)))
+    graph = g.graph()
+    wanted = a.astype(np.int32) @ b.astype(np.int32)
+    whole = G.parse_graph(str(graph).replace("copy(0)", "copy(3.0)"))
+    for target in ("reference", "cpu"):
+        np.testing.assert_array_equal(graph.compile(target=target)(a, b), wanted)
+        np.testing.assert_array_equal(whole.compile(target=target)(a, b), wanted + 3)
 
 
 def test_skipped_levels_are_reported():

@@ -212,7 +212,7 @@ class Builder:
     def zeros(self, *shape: int, dtype: DType = dtypes.f32, name: str = "acc") -> Tile:
         """An accumulator in registers, 0 everywhere."""
         made = self._near(name, REGISTER, tuple(affine(e) for e in shape), dtype)
-        self._emit("copy", [0.0], made.access)
+        self._emit("copy", [affine(0) if dtype.is_integer else 0.0], made.access)
         return made
 
     def mma(self, a: Tile, b: Tile, *, into: Tile | None = None) -> Tile:
@@ -290,7 +290,7 @@ class Builder:
     def _emit(
         self,
         op: str,
-        operands: Sequence[Tile | float],
+        operands: Sequence[Tile | Affine | float],
         to: Access,
         combine: Combine | None = None,
         **attributes: Any,

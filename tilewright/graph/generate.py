@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, reduce
 from hashlib import sha256
 from typing import Any
 
@@ -34,6 +34,7 @@ from tilewright.graph.nodes import (
 from tilewright.graph.operations import computing
 from tilewright.graph.operations import operation as entry_of
 from tilewright.lang.kernel import Kernel
+from tilewright.lang.promote import division, promote
 from tilewright.runtime.source import define
 
 GRID_RANK = 3
@@ -269,11 +270,8 @@ class _Generator:
             return f"{name} = {self.positions(start, target.shape, axis)}.to(tw.{target.dtype})"
         text = self.expression(op, target.dtype)
         combine = op.store.combine
-        if (
-            op.op == "copy"
-            and op.loads
-            and self.graph.buffers[op.loads[0].access.buffer].dtype is not target.dtype
-        ):
+        if self.result(op) not in (None, target.dtype):
+            text = f"({text})" if " " in text else text
             text = f"{text}.to(tw.{target.dtype})"
         if combine is None:
             return f"{name} = {text}"
@@ -282,6 +280,23 @@ class _Generator:
         if combine in ("add", "mul"):
             return f"{name} = {name} {'+' if combine == 'add' else '*'} {text}"
         return f"{name} = tw.{combine}imum({name}, {text})"
+
+    def result(self, op: Operation) -> dtypes.DType | None:
+        """The dtype that the tile language gives an elementwise result; None where the target's is known to be it."""
+        entry = entry_of(op.op)
+        assert entry is not None
+        if entry.kind != "elementwise" or entry.boolean or op.op == "cast" or not op.loads:
+            return None
+        values = op.operands[1:] if op.op == "where" else op.operands
+        held = [
+            self.graph.buffers[v.access.buffer].dtype for v in values if isinstance(v, TiledEdge)
+        ]
+        if op.op == "copy":
+            return held[0]
+        if not held or any(kind.is_bool for kind in held):
+            return None
+        met = reduce(promote, map(computing, held))
+        return division(met) if op.op == "div" else met
 
     def expression(self, op: Operation, dtype: dtypes.DType) -> str:
         entry = entry_of(op.op)
@@ -293,7 +308,9 @@ class _Generator:
         wide = entry.kind in ("elementwise", "reduce") and op.op not in ("copy", "cast")
         parts = [self.operand(op, o, wide) for o in op.operands]
         if not op.loads:
-            shape = self.tile_shape(op, op.store.access)
+            shape, number = self.tile_shape(op, op.store.access), op.operands[0]
+            if dtype.is_integer and isinstance(number, float):
+                parts[0] = str(int(number))
             parts[0] = f"tw.full({shape}, {parts[0]}, tw.{dtype})"
         if op.op == "mma":
             return f"tw.tile_mma({', '.join(parts)})"
@@ -385,12 +402,11 @@ class _Generator:
     def store(self, op: Operation) -> str:
         access, combine = op.store.access, op.store.combine
         dtype = self.graph.buffers[access.buffer].dtype
-        edge = op.operands[0]
+        edge, given = op.operands[0], self.result(op)
         value = self.expression(op, dtype)
-        if (
-            not isinstance(edge, TiledEdge)
-            or self.graph.buffers[edge.access.buffer].dtype is not dtype
-        ):
+        if given is None and isinstance(edge, TiledEdge):
+            given = self.graph.buffers[edge.access.buffer].dtype
+        if given is not dtype:
             value = f"({value}).to(tw.{dtype})" if " " in value else f"{value}.to(tw.{dtype})"
         if any(isinstance(e, Gather) for e in access.entries):
             at, inside = self.scattered(op, access)

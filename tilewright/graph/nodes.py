@@ -28,6 +28,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, Union
 
+from tilewright.diagnostics import Location
 from tilewright.dtypes import DType
 from tilewright.graph.affine import Affine, Extent, affine
 
@@ -298,11 +299,11 @@ class TiledGraph:
 
     # What is done with it stands in modules of its own.
 
-    def validate(self) -> TiledGraph:
+    def validate(self, places: Mapping[int, Location] | None = None) -> TiledGraph:
         """Itself, if it is legal; see :func:`tilewright.graph.validate.validate`."""
         from tilewright.graph.validate import validate
 
-        validate(self)
+        validate(self, places)
         return self
 
     def compile(self, *, fuse: bool = True, **options: Any) -> CompiledGraph:

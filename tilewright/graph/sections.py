@@ -48,7 +48,10 @@ def _whole(graph: TiledGraph) -> None:
         if any(a.mapping != "each" for a in task.axes):
             continue
         if len(task.nodes) != 1 or not isinstance(task.nodes[0], Operation):
-            raise UnsupportedError(f"Task {task.name}: a Task on elements has one Operation")
+            raise UnsupportedError(
+                f"Task {task.name}: a Task on elements has one Operation",
+                hint="give each Operation a space of its own: those that pay are joined in one kernel",
+            )
         target = task.nodes[0].store.access
         buffer, name = graph.buffers[target.buffer], target.buffer
         extents = {a.name: a.extent for a in task.axes}

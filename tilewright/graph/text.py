@@ -135,8 +135,8 @@ def load(path: str) -> TiledGraph:
 
 def parse_graph(text: str, file: str = "<graph>") -> TiledGraph:
     """The graph of a text, validated. Raises CompileError, at the place, for what is no graph."""
-    graph = _Reader(text, file).graph()
-    return graph.validate()
+    reader = _Reader(text, file)
+    return reader.graph().validate(reader.places)
 
 
 class _Reader:
@@ -145,6 +145,8 @@ class _Reader:
         self.lines = text.splitlines()
         self.text = text
         self.axes: list[str] = []
+        self.places: dict[int, Location] = {}
+        """Where Buffers and Operations stand, by identity."""
         self.found = TiledGraph("")
 
     def fail(self, node: ast.AST, message: str, hint: str | None = None) -> NoReturn:
@@ -192,7 +194,8 @@ class _Reader:
             name = node.targets[0].id
             if name in graph.buffers or name in graph.symbols:
                 self.fail(node.targets[0], f"the name {name} is given twice")
-            graph.add(self.declaration(name, node.value))
+            buffer = graph.add(self.declaration(name, node.value))
+            self.places[id(buffer)] = self.location(node)
         else:
             self.fail(node, "a graph holds Buffers, Tasks (for ... in space(...)) and a return")
 
@@ -277,7 +280,9 @@ class _Reader:
         operands = tuple(self.operand(a) for a in args)
         attributes = tuple((k, self.attribute(v)) for k, v in options.items())
         edge = TiledEdge("store", self.access(target), combine)
-        return Operation(what, operands, edge, attributes)
+        operation = Operation(what, operands, edge, attributes)
+        self.places[id(operation)] = self.location(node)
+        return operation
 
     def operand(self, node: ast.expr) -> Operand:
         if isinstance(node, ast.Subscript) or (
@@ -346,7 +351,8 @@ class _Reader:
     def buffer(self, node: ast.expr) -> str:
         name = self.name(node)
         if name not in self.found.buffers:
-            self.fail(node, f"no Buffer is called {name}")
+            hint = f'declare it before the Tasks: {name} = buffer("register", f32[...])'
+            self.fail(node, f"no Buffer is called {name}", hint)
         return name
 
     def name(self, node: ast.expr) -> str:

@@ -14,10 +14,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from difflib import get_close_matches
 from itertools import product
 
-from tilewright.diagnostics import CompileError
+from tilewright.diagnostics import CompileError, Location
 from tilewright.graph.affine import Affine
 from tilewright.graph.elements import check_elements
 from tilewright.graph.nodes import (
@@ -35,36 +37,52 @@ from tilewright.graph.nodes import (
     TiledGraph,
     walk,
 )
+from tilewright.graph.operations import OPERATIONS
 from tilewright.graph.operations import operation as entry_of
 from tilewright.graph.text import print_access, print_operation
 
 
-def validate(graph: TiledGraph) -> None:
-    """Raises CompileError for the first rule that the graph breaks."""
-    _Checks(graph).run()
+def validate(graph: TiledGraph, places: Mapping[int, Location] | None = None) -> None:
+    """Raises CompileError for the first rule that the graph breaks.
+
+    `places`: by identity of Buffers and Operations where they stand in a text, for the error's location.
+    """
+    _Checks(graph, places or {}).run()
 
 
 class _Checks:
-    def __init__(self, graph: TiledGraph):
-        self.graph = graph
+    def __init__(self, graph: TiledGraph, places: Mapping[int, Location]):
+        self.graph, self.places = graph, places
         self.written = {graph.memory(b.name) for b in graph.inputs}
         self.written |= {graph.memory(b.name) for b in graph.buffers.values() if b.zeroed}
         self.stores: dict[str, list[tuple[Operation, tuple[Axis, ...]]]] = {}
 
+    @contextmanager
+    def at(self, node: Buffer | Operation) -> Generator[None]:
+        """What is wrong with a node is placed there."""
+        try:
+            yield
+        except CompileError as error:
+            raise error.at(self.places.get(id(node))) from None
+
     def run(self) -> None:
         for buffer in self.graph.buffers.values():
-            self.buffer(buffer)
+            with self.at(buffer):
+                self.buffer(buffer)
         for around, operation in walk(self.graph.tasks):
             axes = tuple(axis for task in around for axis in task.axes)
-            self.operation(operation, around[-1], axes)
+            with self.at(operation):
+                self.operation(operation, around[-1], axes)
         self.carried()
         for name in self.graph.results:
             memory = self.graph.memory(name)
             if memory not in self.written:
-                raise CompileError(f"output {name} is never written")
+                with self.at(self.graph.buffers[name]):
+                    raise CompileError(f"output {name} is never written")
         for buffer in self.graph.buffers.values():
             if buffer.role == "output":
-                self.covered(buffer)
+                with self.at(buffer):
+                    self.covered(buffer)
         check_elements(self.graph)
 
     def buffer(self, buffer: Buffer) -> None:
@@ -90,7 +108,13 @@ class _Checks:
         where = f"Task {task.name}: {print_operation(self.graph, operation)}"
         entry = entry_of(operation.op)
         if entry is None:
-            raise CompileError(f"{where}: there is no operation {operation.op}")
+            near = get_close_matches(operation.op, OPERATIONS, n=3, cutoff=0.7)
+            raise CompileError(
+                f"{where}: there is no operation {operation.op}",
+                hint=f"did you mean {' or '.join(near)}?"
+                if near
+                else f"there are {', '.join(OPERATIONS)}",
+            )
         if len(operation.operands) != entry.arity:
             raise CompileError(
                 f"{where}: {operation.op} takes {entry.arity} operands, not {len(operation.operands)}"
@@ -117,11 +141,19 @@ class _Checks:
         buffer = self.graph.buffers[target.buffer]
         if buffer.role == "input":
             raise CompileError(f"{where}: the store goes to input {buffer.name}")
+        self.numbers(operation, buffer, where)
         self.shapes(operation, where)
         self.written.add(self.graph.memory(target.buffer))
         self.stores.setdefault(target.buffer, []).append((operation, tuple(axes)))
         if buffer.level == GLOBAL and operation.store.combine is None:
             self.once(operation, buffer, where, axes)
+
+    def numbers(self, operation: Operation, buffer: Buffer, where: str) -> None:
+        """A number that fills a Buffer is one that its elements can be."""
+        kind = buffer.dtype
+        for value in () if operation.loads else operation.operands:
+            if isinstance(value, float) and kind.is_integer and not value.is_integer():
+                raise CompileError(f"{where}: {value} is no number of {kind}")
 
     def access(self, access: Access, what: str, where: str, axes: Sequence[Axis]) -> None:
         buffer = self.graph.buffers.get(access.buffer)
@@ -209,41 +241,51 @@ class _Checks:
             access = operation.store.access
             stores.setdefault(access.buffer, []).append((number, axes, access))
         for number, (around, operation) in steps:
-            axes = tuple(axis for task in around for axis in task.axes)
-            where = f"Task {around[-1].name}: {print_operation(self.graph, operation)}"
-            for access in (a for e in operation.loads for a in e.access.accesses()):
-                for dimension, axis in product(range(len(access.entries)), axes):
-                    read = _distance(access, dimension, axis)
-                    written = stores.get(access.buffer, ())
-                    inside = [
-                        (at, n)
-                        for n, own, a in written
-                        if axis in own and (at := _distance(a, dimension, axis)) is not None
-                    ]
-                    if read is None or not inside:
-                        continue
-                    if any(at == read and n < number for at, n in inside):
-                        continue
-                    what = f"{where}: the load {print_access(self.graph, access)}"
-                    ahead = [at for at, _ in inside if at > read]
-                    if not ahead:
+            with self.at(operation):
+                self.in_order(operation, number, around, stores)
+
+    def in_order(
+        self,
+        operation: Operation,
+        number: int,
+        around: Sequence[Task],
+        stores: Mapping[str, Sequence[tuple[int, tuple[Axis, ...], Access]]],
+    ) -> None:
+        axes = tuple(axis for task in around for axis in task.axes)
+        where = f"Task {around[-1].name}: {print_operation(self.graph, operation)}"
+        for access in (a for e in operation.loads for a in e.access.accesses()):
+            for dimension, axis in product(range(len(access.entries)), axes):
+                read = _distance(access, dimension, axis)
+                written = stores.get(access.buffer, ())
+                inside = [
+                    (at, n)
+                    for n, own, a in written
+                    if axis in own and (at := _distance(a, dimension, axis)) is not None
+                ]
+                if read is None or not inside:
+                    continue
+                if any(at == read and n < number for at, n in inside):
+                    continue
+                what = f"{where}: the load {print_access(self.graph, access)}"
+                ahead = [at for at, _ in inside if at > read]
+                if not ahead:
+                    raise CompileError(
+                        f"{what} is of an element that is not written yet",
+                        rule=f"iteration {axis.name} reads what earlier ones, or Operations before it, stored",
+                    )
+                if axis.mapping != "sequential":
+                    raise CompileError(
+                        f"{what} needs what another iteration of {axis.name} stores",
+                        rule=f"the iterations are in no order: {axis.name} is mapped to {axis.mapping}",
+                        hint="sequential(...)",
+                    )
+                outside = [a.entries[dimension] for _, own, a in written if axis not in own]
+                for element in range(read, max(ahead)):
+                    if not any(_holds(entry, element) for entry in outside):
                         raise CompileError(
-                            f"{what} is of an element that is not written yet",
-                            rule=f"iteration {axis.name} reads what earlier ones, or Operations before it, stored",
+                            f"{what} is of element {element} of dimension {dimension} in the first "
+                            "iteration, which nothing writes before"
                         )
-                    if axis.mapping != "sequential":
-                        raise CompileError(
-                            f"{what} needs what another iteration of {axis.name} stores",
-                            rule=f"the iterations are in no order: {axis.name} is mapped to {axis.mapping}",
-                            hint="sequential(...)",
-                        )
-                    outside = [a.entries[dimension] for _, own, a in written if axis not in own]
-                    for element in range(read, max(ahead)):
-                        if not any(_holds(entry, element) for entry in outside):
-                            raise CompileError(
-                                f"{what} is of element {element} of dimension {dimension} in the first "
-                                "iteration, which nothing writes before"
-                            )
 
     def covered(self, buffer: Buffer) -> None:
         """Every element of an output is written: along each dimension the stores reach the extent."""
