@@ -6,7 +6,7 @@ that lies along k, computed transposed:
 
     C^T = B^T A^T        C^T in a buffer of the workgroup, turned round when k is done
 
-Not so where a loop multiplies along a short k again and again, as scores of attention: turning C takes longer then.
+Not so where a loop multiplies along a short k again and again and needs C in every turn: turning it takes longer then.
 
 Each of these rows is best read once, beside all columns, which are up to four tiles wide then (`amx`): blocks of k are
 deep, for caches fetch long runs ahead. Where B's rows run along n, few rows of A take blocks of it that are wide and
