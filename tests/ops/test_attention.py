@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -55,6 +57,44 @@ def test_few_rows_take_a_tile_of_few(length, rows, causal, dtype, target, rng):
     ops.attention(q, k, v, causal=causal, out=o, target=target)
     assert error(o, attention(q, k, v, causal)) < LIMIT[dtype]
     assert attention_tile(q, 64) == {"BM": rows}
+
+
+def test_a_call_seen_before_is_not_looked_at_again(rng, monkeypatch):
+    """But it computes what its operands hold now; another scale, mask, view or place is looked at."""
+    q, k, v = (normal(rng, (2, 3, 5, 32), "f4") for _ in range(3))
+    o = poison(q.shape, "f4")
+    for _ in range(3):
+        ops.attention(q, k, v, out=o)
+    module = sys.modules["tilewright.ops.attention"]
+    monkeypatch.setattr(module, "check_operands", lambda *_, **__: pytest.fail("looked at"))
+    for x in (q, k, v):
+        x[...] = normal(rng, x.shape, "f4")
+    o[...] = np.nan
+    assert ops.attention(q, k, v, out=o) is o
+    assert error(o, attention(q, k, v, False)) < 4e-6
+    for operands, others in (
+        ((q, k, v), {"causal": True}), ((q, k, v), {"scale": 0.5}), ((q, k.copy(), v), {}),
+        ((q, k[:, :, :4], v[:, :, :4]), {}), ((q, v, k), {}), ((q, k, v), {"num_threads": 1}),
+    ):  # fmt: skip
+        with pytest.raises(pytest.fail.Exception, match="looked at"):
+            ops.attention(*operands, out=o, **others)
+
+
+def test_a_call_over_again_copies_again_what_is_no_view(rng):
+    q, k, v = (normal(rng, (2, 3, 5, 32), "f4").swapaxes(0, 1) for _ in range(3))
+    plain, view = poison(q.shape, "f4"), poison((2, 3, 5, 32), "f4").swapaxes(0, 1)
+    for o in (plain, view, plain, view, plain, view):
+        for x in (q, k, v):
+            x[...] = normal(rng, x.shape, "f4")
+        ops.attention(q, k, v, out=o)
+        assert error(o, attention(q, k, v, False)) < 4e-6
+
+
+def test_no_rows_at_all(target, rng):
+    k = normal(rng, (2, 9, 32), "f4")
+    o = np.empty((2, 0, 32), np.float32)
+    assert ops.attention(o, k, k, out=o, target=target) is o
+    assert ops.attention(k[:0], k[:0], k[:0], target=target).shape == (0, 9, 32)
 
 
 def test_batch_and_heads_in_any_layout(target, rng):

@@ -134,14 +134,19 @@ def result(out: Any, shape: Sequence[int], like: Any, dtype: DType | None = None
     return out
 
 
+def is_view(flat: Any, array: Any) -> bool:
+    """Does what `flattened` made of an array lie where the array lies?"""
+    if len(array.shape) < 3 or flat is array:
+        return True
+    if hasattr(array, "data_ptr"):
+        return flat.data_ptr() == array.data_ptr()
+    return np.shares_memory(flat, array) or array.size == 0
+
+
 def filled(out: Any, keep: int) -> tuple[Any, Any]:
     """A flattened array to store to, and what copies it into `out` afterwards (None where it is a view)."""
     flat = flattened(out, keep)
-    if len(out.shape) < keep + 2 or (
-        flat.data_ptr() == out.data_ptr()
-        if hasattr(out, "data_ptr")
-        else np.shares_memory(flat, out) or out.size == 0
-    ):
+    if len(out.shape) < keep + 2 or is_view(flat, out):
         return flat, None
 
     def copy_back() -> None:
