@@ -5,15 +5,25 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import ml_dtypes
 import numpy as np
 import pytest
+from xdsl.dialects import llvm
+from xdsl.dialects.builtin import bf16
+from xdsl.ir import Block
 
 import tilewright as tw
 from tests.acceptance.kernels import gemm_init_in_loop as product
+from tilewright.codegen.builder import Builder
 from tilewright.codegen.native import host_features
+from tilewright.dialects import mach
+from tilewright.dialects.upstream.arith import constant
 from tilewright.ops.attention import attention_kernel
+from tilewright.targets.cpu.contract import ContractEmitter
+from tilewright.targets.cpu.family import PanelOperand
+from tilewright.targets.cpu.panels import PanelFormat
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 I8, U8 = np.dtype(np.int8), np.dtype(np.uint8)
@@ -59,6 +69,25 @@ def test_the_next_panel_of_a_is_fetched_whole():
     """By as many micro-kernels as there are panels of B: eleven of 32 lines, so three of A and four of B per step."""
     asm = assembly(BF16, BF16, tw.f32, 32, bn=352)
     assert count(asm, "prefetcht1") == 7 * (count(asm, "tdpbf16ps") // 4)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 16])
+@pytest.mark.parametrize("uses", [8, 16, 32])
+def test_turns_of_a_panel_fetch_each_line_of_the_next_once(uses, steps):
+    """However few steps of tiles a block of k takes, as heads of 64 elements do."""
+    format = PanelFormat(32, 2, bf16)
+    block = Block(arg_types=[llvm.LLVMPointerType()] * 2)
+    emitter = SimpleNamespace(b=Builder(block))
+    panel = PanelOperand(block.args[0], 4, 128)
+    lines: list[int] = []
+    for turn in range(uses):
+        fetch = ContractEmitter.fetch(
+            emitter, panel, format, 1 << 20, 32 * uses, 32, turn, steps, block.args[1]
+        )
+        made = fetch.pointer.owner
+        start = constant(made.offset) if isinstance(made, mach.PtrAddOp) else 0
+        lines += [start + k * fetch.step + 64 * i for k in range(steps) for i in range(fetch.lines)]
+    assert lines == list(range(0, 32 * 64 * steps, 64))
 
 
 def test_a_depth_that_is_no_whole_tile_uses_tiles_too():

@@ -29,7 +29,7 @@ from tilewright.targets.cpu.evaluate import Evaluator
 from tilewright.targets.cpu.family import Family, Fetch, PanelOperand
 from tilewright.targets.cpu.machine import FEW_TURNS, FEW_USES, MOST_LINES, CpuMachine
 from tilewright.targets.cpu.memory import Buffer, itemsize, rows_cols
-from tilewright.targets.cpu.micro import AMX_STEPS, emit_micro, family_of, known_bytes, panel_start
+from tilewright.targets.cpu.micro import emit_micro, family_of, known_bytes, panel_start
 from tilewright.targets.cpu.operands import Operands, PackedArray
 from tilewright.targets.cpu.panels import PanelFormat, transpose
 from tilewright.targets.cpu.roles import roles_of
@@ -225,6 +225,7 @@ class ContractEmitter:
                 for side in (side_a, side_b)
             )
             depth = unit if partial else b.round_up(b.minus(k1, k0), unit)
+            steps = b.div(depth, unit)
 
             def below(operand: PanelOperand, skipped: Idx) -> Idx:
                 """Bytes to the panel, `skipped` bytes before this one, of the next block, and behind the last one to
@@ -264,8 +265,8 @@ class ContractEmitter:
                         if family.tiles:
                             near = operands[0].pointer
                             fetches = [
-                                self.fetch(operand_a, family.a, below(operand_a, 0), cols, family.nr, j, near),
-                                self.fetch(operands[0], family.b, next_b, rows, family.mr, i.iv, near),
+                                self.fetch(operand_a, family.a, below(operand_a, 0), cols, family.nr, j, steps, near),
+                                self.fetch(operands[0], family.b, next_b, rows, family.mr, i.iv, steps, near),
                                 *self.fetch_sums(family, c, (i.iv, j), (end, col_panels)),
                             ]  # fmt: skip
                         elif in_rows:
@@ -322,17 +323,18 @@ class ContractEmitter:
         count: int,
         unit: int,
         turn: Idx,
+        steps: Idx,
         near: SSAValue,
     ) -> Fetch:
         """A panel `ahead` bytes from an operand: the `turn`-th part, of as many as the panel is used times, by a
-        micro-kernel's steps of tiles. All of it: the last part may reach beyond. Where `ahead` is 0, lines from `near`
-        on, which cost little because they are in the first cache."""
+        micro-kernel of so many `steps` of tiles. All of it: the last part may reach beyond. Where `ahead` is 0, lines
+        from `near` on, which cost little because they are in the first cache."""
         b = self.b
         uses = -(-count // unit)
         lines = min(-(-format.lanes * format.parts // uses), MOST_LINES)
         there = b.cmp("ne", ahead, 0)
         base = b.value(arith.SelectOp(there, b.ptr(at.pointer, ahead), near))
-        return Fetch(b.ptr(base, b.times(turn, AMX_STEPS * 64 * lines)), lines, 64 * lines)
+        return Fetch(b.ptr(base, b.times(b.times(turn, steps), 64 * lines)), lines, 64 * lines)
 
     def fetch_sums(
         self, family: Family, c: Buffer, at: tuple[Idx, Idx], ends: tuple[Idx, Idx]
