@@ -13,23 +13,37 @@ from tilewright.dialects.nesting import terminator
 
 LOOPS_AND_BRANCHES = (scf.ForOp, scf.WhileOp, scf.IfOp)
 
+Given = tuple[Operation, int]
+"""An operand: of an op, the one of this number."""
 
-def carried_together(op: Operation) -> Iterator[tuple[SSAValue, ...]]:
-    """Groups of values of an scf op that are names of one value: (initial, argument, yielded, result) of a loop,
-    (yielded .., result) of a branch. Nothing for any other op.
+
+def given_as(op: Operation) -> Iterator[tuple[list[Given], tuple[SSAValue, ...]]]:
+    """What an scf op makes one: operands of it and of the ops that end its regions, and the names that they get, the
+    result first. Nothing for any other op.
     """
     if isinstance(op, scf.ForOp):
         last = terminator(op.body.block)
-        yield from zip(op.iter_args, op.body.block.args[1:], last.operands, op.results, strict=True)
+        for n, names in enumerate(zip(op.results, op.body.block.args[1:], strict=True)):
+            yield [(op, 3 + n), (last, n)], names
     elif isinstance(op, scf.WhileOp):
         before, after = op.before_region.block, op.after_region.block
         condition, last = terminator(before), terminator(after)
-        yield from zip(op.arguments, before.args, last.operands, strict=True)
-        yield from zip(condition.operands[1:], after.args, op.results, strict=True)
+        for n, argument in enumerate(before.args):
+            yield [(op, n), (last, n)], (argument,)
+        for n, names in enumerate(zip(op.results, after.args, strict=True)):
+            yield [(condition, 1 + n)], names
     elif isinstance(op, scf.IfOp):
-        ends = [r.block.last_op for r in op.regions if r.blocks]
-        for i, result in enumerate(op.results):
-            yield (*(e.operands[i] for e in ends if e is not None), result)
+        ends = [terminator(r.block) for r in op.regions if r.blocks]
+        for n, result in enumerate(op.results):
+            yield [(end, n) for end in ends], (result,)
+
+
+def carried_together(op: Operation) -> Iterator[tuple[SSAValue, ...]]:
+    """Groups of values of an scf op that are names of one value: (initial, yielded, result, argument) of a loop,
+    (yielded .., result) of a branch. Nothing for any other op.
+    """
+    for given, names in given_as(op):
+        yield (*(user.operands[n] for user, n in given), *names)
 
 
 def names_of(op: scf.ForOp | scf.IfOp, number: int) -> tuple[SSAValue, ...]:

@@ -11,7 +11,7 @@ Relations of ops that only rearrange are read from the movement table (`rearrang
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from heapq import heappop, heappush
@@ -21,9 +21,12 @@ from typing import Generic, TypeVar
 from xdsl.ir import Operation, SSAValue
 from xdsl.utils.disjoint_set import DisjointSet
 
+from tilewright.dialects.elementwise import is_elementwise_on_vectors
 from tilewright.dialects.movement import BROADCASTS, LAYOUTS, is_vector
+from tilewright.dialects.upstream.vector import MultiReductionOp
 from tilewright.layout import Layout, LayoutError
 from tilewright.passes.budget import poll
+from tilewright.passes.carried import Given, given_as
 
 L = TypeVar("L")
 Derive = Callable[[L], "L | None"]
@@ -59,6 +62,36 @@ class Relation(Generic[L]):
 
         forth, back = self.forth, self.back
         return replace(self, forth=alone(forth, back), back=alone(back, forth))
+
+
+_CONTINUED = {
+    "vector.insert": 1,
+    "vector.insert_strided_slice": 1,
+    "vector.multi_reduction": 1,
+    "xegpu.dpas": 2,
+    "xetile.convert_layout": 0,
+    "xetile.tile_mma": 2,
+}
+"""The operand that an op's result begins as, if it has so many."""
+
+
+def alike(op: Operation) -> Iterator[tuple[list[Given], Sequence[SSAValue]]]:
+    """What an op relates element by element: operands, of it or of the ops that end its regions, and the results and
+    arguments of blocks whose owners they need. Nothing of accesses to memory, whose masks and offsets are their own.
+    """
+    number = _CONTINUED.get(op.name)
+    if number is not None:
+        yield [(op, number)] if number < len(op.operands) else [], op.results
+    elif is_elementwise_on_vectors(op):
+        yield [(op, n) for n in range(len(op.operands))], op.results
+    else:
+        yield from given_as(op)
+
+
+def reduced(op: Operation) -> Iterator[Relation[Layout]]:
+    """The relation of a reduction to fewer dimensions: who has a part of what is reduced has the result."""
+    if isinstance(op, MultiReductionOp):
+        yield Relation(op, op.source, op.dest, lambda layout: layout.sliced(*op.dims))
 
 
 def rearranged(op: Operation) -> Iterator[Relation[Layout]]:
@@ -125,6 +158,11 @@ class Planner(Generic[L]):
         self._guesses: list[tuple[int, int, Relation[L], SSAValue]] = []
 
     # --- Before any layout is given ---------------------------------------------------------------
+
+    def tie_alike(self, op: Operation) -> None:
+        """The values that an op relates element by element are of one class."""
+        for given, names in alike(op):
+            self.tie((*names, *(user.operands[n] for user, n in given)))
 
     def tie(self, values: Iterable[SSAValue]) -> None:
         """The values that have layouts are of one class, that of the first."""

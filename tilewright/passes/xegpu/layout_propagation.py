@@ -18,12 +18,13 @@ from tilewright.dialects import xegpu
 from tilewright.dialects.elementwise import is_elementwise_on_vectors
 from tilewright.dialects.movement import is_vector, vector_type
 from tilewright.layout import Distribution
+from tilewright.passes.carried import given_as
 from tilewright.passes.emit import Behind
 from tilewright.passes.level import among
 from tilewright.passes.ownership import Planner, Relation, attempt, values_of
 from tilewright.passes.xegpu import layout_text as own
 from tilewright.passes.xegpu.layout_defaults import bytes_of, distributed
-from tilewright.passes.xegpu.layout_relations import Mma, is_free, one_name, relations
+from tilewright.passes.xegpu.layout_relations import Mma, is_free, relations
 
 Same = Callable[[Distribution, Distribution, Sequence[int]], bool]
 
@@ -61,8 +62,8 @@ class LayoutPropagation(Planner[Distribution]):
             urgency=self.depth,
         )
         for op in kernel.walk():
-            for group in one_name(op):
-                self.tie(group)
+            for _, names in given_as(op):
+                self.tie(names)
             for relation in relations(op, mma):
                 if relation.operand is not None and relation.forth is not None:
                     self.of_op[relation.op].append(relation)

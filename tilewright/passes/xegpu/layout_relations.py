@@ -6,14 +6,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
-from xdsl.dialects import scf, vector
-from xdsl.ir import Operation, SSAValue
+from xdsl.dialects import vector
+from xdsl.ir import Operation
 
 from tilewright import layout as ly
 from tilewright.dialects import xegpu
-from tilewright.dialects.elementwise import is_elementwise_on_vectors
 from tilewright.dialects.movement import LAYOUTS, is_vector, operand_layout, result_layout
-from tilewright.dialects.nesting import terminator
 from tilewright.dialects.upstream.vector import (
     ExtractStridedSliceOp,
     InsertStridedSliceOp,
@@ -21,18 +19,10 @@ from tilewright.dialects.upstream.vector import (
 )
 from tilewright.layout import BoundMap, Distribution, MmaShapes, derive
 from tilewright.layout.bound import kept_fields, on_field
-from tilewright.passes.ownership import Relation
+from tilewright.passes.ownership import Relation, alike
 from tilewright.passes.xegpu import layout_text as own
 
 Mma = Callable[[xegpu.DpasOp], "MmaShapes | None"]
-
-
-def one_name(op: Operation) -> Iterator[tuple[SSAValue, SSAValue]]:
-    """Values that have one layout: a loop's result, and what it carries."""
-    if isinstance(op, scf.ForOp):
-        yield from zip(op.results, op.body.block.args[1:], strict=True)
-    elif isinstance(op, scf.WhileOp):
-        yield from zip(op.results, op.after_region.block.args, strict=True)
 
 
 def same(d: Distribution) -> Distribution:
@@ -87,9 +77,8 @@ def _inserted(whole: BoundMap, part: tuple[int, ...]) -> BoundMap:
 
 def relations(op: Operation, mma: Mma = lambda _: None) -> Iterator[Relation[Distribution]]:
     """The relations of one op. `mma` gives the machine instruction of a product, None to ignore it."""
+    yield from _alike(op)
     match op:
-        case scf.ForOp() | scf.IfOp() | scf.WhileOp():
-            yield from _control(op)
         case MultiReductionOp():
             yield from _reduction(op)
         case xegpu.DpasOp():
@@ -99,8 +88,7 @@ def relations(op: Operation, mma: Mma = lambda _: None) -> Iterator[Relation[Dis
         case _ if any(LAYOUTS.get(op.name, ())) or isinstance(op, _INSERTIONS):
             yield from _rearranging(op)
         case _:
-            if is_elementwise_on_vectors(op):
-                yield from _elementwise(op)
+            pass
 
 
 _INSERTIONS = (InsertStridedSliceOp, vector.InsertOp)
@@ -116,7 +104,8 @@ def _rearranging(op: Operation) -> Iterator[Relation[Distribution]]:
             continue
         forth = partial(operand_map, op, n)
         if isinstance(op, _INSERTIONS):
-            yield Relation(op, result, operand, forth, same if n else None, n)
+            if n == 0:
+                yield Relation(op, result, operand, forth, None, n)
         elif isinstance(op, vector.BroadcastOp):
             yield Relation(op, result, operand, forth, None, n, guess_back=_repeated(op))
         else:
@@ -125,43 +114,15 @@ def _rearranging(op: Operation) -> Iterator[Relation[Distribution]]:
         yield Relation(op, result, other, same, same)
 
 
-def _elementwise(op: Operation) -> Iterator[Relation[Distribution]]:
-    first = op.results[0]
-    for n, operand in enumerate(op.operands):
-        if is_vector(operand):
-            yield Relation(op, first, operand, same, same, n)
-    for other in op.results[1:]:
-        yield Relation(op, first, other, same, same)
-
-
-def _control(op: scf.ForOp | scf.IfOp | scf.WhileOp) -> Iterator[Relation[Distribution]]:
+def _alike(op: Operation) -> Iterator[Relation[Distribution]]:
     """Relations stand at the op whose operand is in question: the loop for what goes in, the
     terminator for what is handed on."""
-    if isinstance(op, scf.ForOp):
-        ends = terminator(op.body.block)
-        for n, result in enumerate(op.results):
-            if is_vector(result):
-                yield Relation(op, result, op.iter_args[n], same, same, 3 + n)
-                yield Relation(ends, result, ends.operands[n], same, same, n)
-        return
-    if isinstance(op, scf.IfOp):
-        for region in (op.true_region, op.false_region):
-            ends = region.block.last_op if region.blocks else None
-            if ends is None:
-                continue
-            for n, result in enumerate(op.results):
-                if is_vector(result):
-                    yield Relation(ends, result, ends.operands[n], same, same, n)
-        return
-    before, after = op.before_region.block, op.after_region.block
-    condition, ends = terminator(before), terminator(after)
-    for n, argument in enumerate(before.args):
-        if is_vector(argument):
-            yield Relation(op, argument, op.arguments[n], same, same, n)
-            yield Relation(ends, argument, ends.operands[n], same, same, n)
-    for n, result in enumerate(op.results):
-        if is_vector(result):
-            yield Relation(condition, result, condition.operands[1 + n], same, same, 1 + n)
+    for given, (first, *others) in alike(op):
+        for user, n in given if is_vector(first) else ():
+            if is_vector(operand := user.operands[n]):
+                yield Relation(user, first, operand, same, same, n)
+        for other in others if is_vector(first) else ():
+            yield Relation(op, first, other, same, same)
 
 
 def _repeated(op: vector.BroadcastOp) -> Callable[[Distribution], Distribution]:
@@ -198,7 +159,6 @@ def _reduction(op: MultiReductionOp) -> Iterator[Relation[Distribution]]:
     result, shape = op.dest, own.shape_of(op.source)
     if not is_vector(result):
         return
-    yield Relation(op, result, op.acc, same, same, 1)
 
     def reduced(d: Distribution) -> Distribution | None:
         return ly.slice_(d, dims)
@@ -232,8 +192,6 @@ def _dpas(op: xegpu.DpasOp, mma: Mma) -> Iterator[Relation[Distribution]]:
         return
     k = own.shape_of(op.lhs)[1]
     shapes = mma(op)
-    if op.acc is not None:
-        yield Relation(op, op.result, op.acc, same, same, 2)
     yield Relation(op, op.result, op.lhs, lambda d: derive.mma_operands(d, k, shapes)[0], None, 0)
     yield Relation(op, op.result, op.rhs, lambda d: derive.mma_operands(d, k, shapes)[1], None, 1)
 

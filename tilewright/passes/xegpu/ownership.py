@@ -27,13 +27,11 @@ from xdsl.ir import Attribute, Operation, OpResult, SSAValue
 from tilewright import layout as ly
 from tilewright.diagnostics import UnsupportedError, unsupported
 from tilewright.dialects import xegpu
-from tilewright.dialects.elementwise import is_elementwise_on_vectors
 from tilewright.dialects.movement import is_vector, shape_of
 from tilewright.dialects.upstream import vector as more
 from tilewright.dialects.upstream.arith import element_bits
 from tilewright.dialects.xegpu.layouts import LayoutAttr, SliceAttr
-from tilewright.passes.carried import carried_together
-from tilewright.passes.ownership import Planner, Relation, rearranged, values_of
+from tilewright.passes.ownership import Planner, Relation, rearranged, reduced, values_of
 from tilewright.passes.xegpu.lane_layouts import (
     bind,
     default_fragment,
@@ -154,8 +152,7 @@ class OwnershipAnalysis:
         self._natural: dict[tuple[Shape, int], ly.Layout] = {}
         self._packed: set[SSAValue] = set()
         for op in ops:
-            self._unite(op)
-            self._relate(op)
+            self._link(op)
         anchors = (self._dpas_c, self._dpas_b, self._dpas_a, self._written, self._stored)
         for each in (*anchors, self._chunked):
             for op in ops:
@@ -193,48 +190,25 @@ class OwnershipAnalysis:
 
     # --- Classes -----------------------------------------------------------------------------
 
-    def _unite(self, op: Operation) -> None:
-        unite = self.plan.tie
-        if is_elementwise_on_vectors(op):
-            unite((*op.results, *op.operands))
-            return
+    def _link(self, op: Operation) -> None:
+        plan = self.plan
+        plan.tie_alike(op)
         match op:
-            case xegpu.DpasOp() if op.acc is not None:
-                unite((op.result, op.acc))
-            case more.MultiReductionOp():
-                unite((op.dest, op.acc))
-            case more.InsertStridedSliceOp():
-                unite((op.results[0], op.operands[1]))
-            case vector.InsertOp():
-                unite((op.result, op.dest))
-            case xegpu.LoadGatherOp() | xegpu.StoreScatterOp() | xegpu.AtomicRMWOp():
-                values = (*op.results, *op.operands)
-                if op.chunk > 1:
-                    unite(v for v in (op.mask, op.offsets_operand) if v is not None)
-                else:
-                    unite(values)
-            case _:
-                for group in carried_together(op):
-                    unite(group)
-
-    def _relate(self, op: Operation) -> None:
-        relate = self.plan.relate
-        match op:
-            case more.MultiReductionOp() if is_vector(op.dest):
-                dims = op.dims
-                relate(Relation(op, op.source, op.dest, lambda l: l.sliced(*dims)))
             case xegpu.LoadGatherOp() | xegpu.StoreScatterOp() | xegpu.AtomicRMWOp():
                 offsets, chunk = op.offsets_operand, op.chunk
-                if chunk > 1 and offsets is not None:
+                if chunk == 1:
+                    plan.tie((*op.results, *op.operands))
+                elif offsets is not None:
+                    plan.tie((op.mask, offsets))
                     last = len(shape_of(offsets))
                     narrow, wide = (lambda l: l.sliced(last)), (lambda l: with_chunk(l, chunk))
-                    relate(Relation(op, op.value, offsets, narrow, wide))
+                    plan.relate(Relation(op, op.value, offsets, narrow, wide))
             case more.ExtractStridedSliceOp() if not self.whole:
-                relate(Relation(op, op.source, op.result, lambda l: l, lambda l: l))
+                plan.relate(Relation(op, op.source, op.result, lambda l: l, lambda l: l))
             case vector.BitcastOp():
-                relate(*(each.both_ways() for each in rearranged(op)))
+                plan.relate(*(each.both_ways() for each in rearranged(op)))
             case _:
-                relate(*rearranged(op))
+                plan.relate(*rearranged(op), *reduced(op))
 
     # --- Anchors -----------------------------------------------------------------------------
 

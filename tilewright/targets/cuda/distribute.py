@@ -54,6 +54,7 @@ from tilewright.codegen.builder import Builder, Idx
 from tilewright.codegen.tiles import Matrix, ScatteredTile, Tile, plain
 from tilewright.diagnostics import unsupported
 from tilewright.dialects import mach
+from tilewright.dialects.elementwise import is_elementwise_on_vectors
 from tilewright.dialects.movement import is_vector
 from tilewright.dialects.upstream.arith import folded
 from tilewright.dialects.upstream.gpu.lanes import ShuffleOp
@@ -62,7 +63,7 @@ from tilewright.layout import Layout
 from tilewright.layout.bits import bit_runs
 from tilewright.rules import Rules
 from tilewright.targets.cuda.blocked import replica_bits, thread_coordinates
-from tilewright.targets.cuda.ownership import Ownership, is_elementwise
+from tilewright.targets.cuda.ownership import Ownership
 from tilewright.targets.cuda.smem import SharedMemory
 from tilewright.targets.cuda.sync import Hazards
 from tilewright.uarch.base import Machine
@@ -131,7 +132,7 @@ def producer_of(op: Operation) -> Producer | None:
     """What makes the tile-shaped results of `op` in a layout that is asked for."""
     if (found := producer.of(op.name)) is not None:
         return found
-    return producer.of("elementwise") if is_elementwise(op) else None
+    return producer.of("elementwise") if is_elementwise_on_vectors(op) else None
 
 
 @dataclass

@@ -28,20 +28,13 @@ from xdsl.ir import Attribute, Block, Operation, OpResult, SSAValue
 
 from tilewright.codegen.registers import strided_form
 from tilewright.codegen.tiles import itemsize
-from tilewright.dialects import elementwise, stage
+from tilewright.dialects import stage
 from tilewright.dialects import xetile as xt
-from tilewright.dialects.movement import (
-    BROADCASTS,
-    LAYOUTS,
-    integers,
-    is_vector,
-    operand_layout,
-    shape_of,
-)
+from tilewright.dialects.elementwise import is_elementwise_on_vectors
+from tilewright.dialects.movement import BROADCASTS, LAYOUTS, is_vector, operand_layout, shape_of
 from tilewright.dialects.stage.multi_buffers import buffer_type
 from tilewright.layout import Axis, Layout
-from tilewright.passes.carried import LOOPS_AND_BRANCHES, carried_together
-from tilewright.passes.ownership import Planner, Relation, rearranged
+from tilewright.passes.ownership import Planner, Relation, rearranged, reduced
 from tilewright.passes.tile_origin import (
     is_read_only,
     root_of,
@@ -62,14 +55,6 @@ Anchor = Callable[[Any, int], Mapping[SSAValue, Layout]]
 
 anchor: Rules[Anchor] = Rules()
 """Which layouts ops demand."""
-
-
-def is_elementwise(op: Operation) -> bool:
-    """Is the op elementwise on tiles of one shape? Casts between signed and plain integers are."""
-    if not elementwise.is_elementwise(op) and op.name != "builtin.unrealized_conversion_cast":
-        return False
-    shapes = {shape_of(v) for v in (*op.operands, *op.results) if is_vector(v)}
-    return len(shapes) == 1 and bool(op.operands)
 
 
 _MASKS = ("vector.create_mask", "vector.constant_mask")
@@ -183,7 +168,7 @@ class _Ownership:
             kind = CONSTANT
         elif op.name in BROADCASTS:
             kind = CONSTANT if not kinds or kinds == {CONSTANT} else REMATERIALIZED
-        elif (op.name in LAYOUTS and LAYOUTS[op.name][1]) or is_elementwise(op):
+        elif (op.name in LAYOUTS and LAYOUTS[op.name][1]) or is_elementwise_on_vectors(op):
             kind = CONSTANT if kinds <= {CONSTANT} else ASSIGNED
         elif self.is_small_load(op):
             kind = REMATERIALIZED
@@ -210,17 +195,14 @@ class _Ownership:
     # Constraints --------------------------------------------------------------------------------
 
     def link(self, op: Operation) -> None:
-        if is_elementwise(op):
-            self.plan.tie((*op.operands, *op.results))
+        self.plan.tie_alike(op)
+        self.relate(*rearranged(op), *reduced(op))
+        if is_elementwise_on_vectors(op):
             for operand in op.operands:
                 self.through_broadcast(operand, op.results[0])
-        elif isinstance(op, LOOPS_AND_BRANCHES):
-            for group in carried_together(op):
-                self.plan.tie(group)
         elif isinstance(op, xt.TileMmaOp):
             plan = plan_product(op, self.out.warps, use_mma=self.use_mma)
             self.out.products[op] = plan
-            self.plan.tie((op.result, *([op.c] if op.c is not None else [])))
             self.anchored.setdefault(op.result, plan.c)
         elif isinstance(op, xt.LoadTileOp):
             for value in op.values:
@@ -248,22 +230,10 @@ class _Ownership:
         elif isinstance(op, xt.ReductionOp):
             run, dims = op.reduction_size, op.dims
             self.relate(Relation(op, op.source, op.result, lambda y: _contracted(y, dims, run)))
-        elif isinstance(op, xt.ConvertLayoutOp):
-            self.plan.tie((op.operands[0], op.results[0]))
         elif isinstance(op, stage.ClusterSumOp):
             shape = shape_of(op.result)
             origin = (0,) * len(shape)
             self.relate(Relation(op, op.value, op.result, lambda x: x.boxed(origin, shape)))
-        elif op.name in ("vector.insert", "vector.insert_strided_slice"):
-            self.plan.tie((op.operands[1], op.results[0]))
-        elif op.name in LAYOUTS and op.name not in BROADCASTS:
-            self.relate(*rearranged(op))
-        elif op.name == "vector.multi_reduction":
-            dims = integers(op, "reduction_dims")
-            x, y = op.operands[0], op.results[0]
-            if is_vector(y):
-                self.relate(Relation(op, x, y, lambda z: z.sliced(*dims)))
-                self.plan.tie((op.operands[1], y))
         if (demands := anchor.of(op.name)) is not None:
             for value, layout in demands(op, self.out.warps).items():
                 self.anchored.setdefault(value, layout)

@@ -21,9 +21,9 @@ from xdsl.ir import Block, Operation, OpResult, SSAValue
 from xdsl.rewriter import Rewriter
 
 from tilewright.dialects import stage
+from tilewright.dialects.elementwise import is_elementwise_on_vectors
 from tilewright.dialects.stage.products import vector_of
 from tilewright.passes.cleanup import eliminate_dead
-from tilewright.targets.cuda.ownership import is_elementwise
 from tilewright.targets.cuda.passes.wgmma_legality import instruction_for
 from tilewright.uarch.base import Machine
 
@@ -123,7 +123,7 @@ def _chain(a: SSAValue, block: Block) -> list[Operation]:
         if isinstance(op, stage.ReadOp):
             if op.parent is not block:
                 return []
-        elif is_elementwise(op):
+        elif is_elementwise_on_vectors(op):
             work += op.operands
         elif not _repeats(op):
             return []

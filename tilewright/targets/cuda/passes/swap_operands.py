@@ -28,12 +28,12 @@ from xdsl.rewriter import Rewriter
 
 from tilewright import dtypes
 from tilewright.dialects import xetile
+from tilewright.dialects.elementwise import is_elementwise_on_vectors
 from tilewright.dialects.movement import shape_of
 from tilewright.dialects.upstream.vector import TransposeOp
 from tilewright.passes.carried import names_of
 from tilewright.passes.emit import Before, Behind, dense, with_shape
 from tilewright.passes.fold_identities import splat
-from tilewright.targets.cuda.ownership import is_elementwise
 from tilewright.targets.cuda.passes.tf32_rounding import source_load
 from tilewright.targets.cuda.passes.wgmma_legality import instruction_for
 from tilewright.uarch.base import Machine
@@ -114,7 +114,7 @@ def _beside(value: SSAValue, products: set[xetile.TileMmaOp]) -> list[SSAValue] 
         found += names_of(owner, value.index)
     elif isinstance(owner, xetile.TileMmaOp) and owner in products:
         found += [owner.c] if owner.c is not None else []
-    elif is_elementwise(owner):
+    elif is_elementwise_on_vectors(owner):
         found += _tiles(owner)
     elif owner.regions:
         return None
@@ -131,7 +131,7 @@ def _beside(value: SSAValue, products: set[xetile.TileMmaOp]) -> list[SSAValue] 
             if user.c is not value or use.index != len(user.operands) - 1:
                 return None  # it feeds another product
             found.append(user.result)
-        elif is_elementwise(user):
+        elif is_elementwise_on_vectors(user):
             found += _tiles(user)
         elif user.regions or isinstance(user, scf.ConditionOp):
             return None
@@ -146,7 +146,8 @@ def _comes_in(value: SSAValue) -> bool:
     """Is a value made by an op that is not transposed itself?"""
     owner = value.owner
     return isinstance(owner, Operation) and not (
-        isinstance(owner, xetile.TileMmaOp | scf.ForOp | scf.IfOp) or is_elementwise(owner)
+        isinstance(owner, xetile.TileMmaOp | scf.ForOp | scf.IfOp)
+        or is_elementwise_on_vectors(owner)
     )
 
 

@@ -11,11 +11,11 @@ from xdsl.ir import Operation, OpResult, SSAValue
 
 from tilewright import dtypes
 from tilewright.dialects import stage, xetile
+from tilewright.dialects.elementwise import is_elementwise_on_vectors
 from tilewright.dialects.nesting import enclosing
 from tilewright.dialects.stage.types import SWIZZLES
 from tilewright.dialects.upstream.vector import TransposeOp
 from tilewright.passes.carried import operands_of, reached
-from tilewright.targets.cuda.ownership import is_elementwise
 from tilewright.uarch.base import Machine, MatrixInstruction
 from tilewright.uarch.nvidia import LANES, LINE, WARPGROUP, WGMMA_ROWS
 
@@ -55,7 +55,7 @@ def sources(value: SSAValue) -> list[Operation]:
     """The ops that a value comes from element by element: its own, and those behind elementwise ops."""
 
     def behind(value: SSAValue) -> Sequence[SSAValue]:
-        elementwise = isinstance(value.owner, Operation) and is_elementwise(value.owner)
+        elementwise = isinstance(value.owner, Operation) and is_elementwise_on_vectors(value.owner)
         return operands_of(value) if elementwise else ()
 
     owners = dict.fromkeys(each.owner for each in reached([value], behind))
