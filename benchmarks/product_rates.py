@@ -1,6 +1,6 @@
 """Where the product rates of `uarch.sm90` are from: tilings timed on drawn shapes, rates that choose best.
 
-    python -m benchmarks.product_rates measure sweep.jsonl [--count 60] [--seed N] [--workers 15]    (on the GPU)
+    python -m benchmarks.product_rates measure sweep.jsonl [--count 60] [--seed N] [--workers 15] [--kind batched|gated]    (on the GPU)
     python -m benchmarks.product_rates fit sweep.jsonl [more.jsonl ..]                                (anywhere)
 
 `measure`: for each shape of `benchmarks.shapes`, the fourteen tilings and clusters that the planner thinks cheapest,
@@ -27,10 +27,9 @@ from statistics import median
 from typing import Any
 
 import tilewright as tw
-from benchmarks.shapes import operands
-from benchmarks.suites import gpu
+from benchmarks.shapes import KINDS, distance, library, operands, reference
 from benchmarks.suites.gpu_timing import captured, gpu_torch, timed
-from benchmarks.suites.layers import Shape, drawn, product
+from benchmarks.suites.layers import Shape
 from tilewright.arguments import ArraySpec
 from tilewright.diagnostics import TilewrightError
 from tilewright.targets.base import get_target
@@ -59,13 +58,11 @@ def launches(shape: Shape) -> dict[Plan, Timed]:
     """Every tiling and cluster that the machine can do for a shape, not timed yet."""
     kind = {"bf16": tw.bf16, "f16": tw.f16, "f8e4m3": tw.f8e4m3}[shape.dtype]
     result = tw.bf16 if kind == tw.f8e4m3 else kind
-    across = (1, shape.k) if shape.layout == "NT" else None
-    kernel = product.options(target="sm_90a")
-    arrays = (
-        ArraySpec((shape.m, shape.k), kind),
-        ArraySpec((shape.k, shape.n), kind, across),
-        ArraySpec((shape.m, shape.n), result),
-    )
+    m, n, k, batch = shape.m, shape.n, shape.k, (shape.batch,) if shape.batch else ()
+    along_k = (*(n * k for _ in batch), 1, k) if shape.layout == "NT" else None
+    right = [ArraySpec((*batch, k, n), kind, along_k)] * (1 + shape.gated)
+    kernel = shape.kernel.options(target="sm_90a")
+    arrays = ArraySpec((*batch, m, k), kind), *right, ArraySpec((*batch, m, n), result)
     values = kernel.launcher.bind(arrays, {})
     request, _, options = kernel.variant_for(values).chooser.request(values)
     get_target(options.target).choices(request, options)
@@ -94,26 +91,25 @@ def plans(shape: Shape) -> list[Plan]:
     return near[:CHEAPEST] + [p for some, n in others for p in draw.sample(some, min(n, len(some)))]
 
 
-def run_of(plan: Plan, a: Any, b: Any, c: Any) -> Any:
+def run_of(plan: Plan, shape: Shape, inputs: Sequence[Any], c: Any) -> Any:
     """A launch of the product with this tiling and cluster; None where the cluster has no room."""
     executable.choose = lambda *_: UNSPLIT  # the plan says it
     (bm, bn, bk), parts = plan
-    kernel = product.compile(a, b, c, BM=bm, BN=bn, BK=bk)
+    kernel = shape.kernel.compile(*inputs, c, BM=bm, BN=bn, BK=bk)
     if parts > 1:
-        shared = kernel.executable.shared(WorkSplit(1, parts))  # pyright: ignore
+        shared = kernel.executable.shared(WorkSplit(1, parts))
         if shared is kernel.executable:
             return None
         kernel = replace(kernel, executable=shared)
-    m, n = c.shape
-    return partial(kernel[tw.cdiv(m, bm), tw.cdiv(n, bn)], a, b, c)
+    return partial(kernel[shape.grid(bm, bn)], *inputs, c)
 
 
 def warm(job: tuple[Shape, Plan]) -> None:
     """Compiles what a measurement needs into the cache on disk."""
     shape, plan = job
-    a, b, c, _ = operands(shape)
+    inputs, c, _ = operands(shape)
     try:
-        if (run := run_of(plan, a, b, c)) is not None:
+        if (run := run_of(plan, shape, inputs, c)) is not None:
             run()
             gpu_torch().cuda.synchronize()
     except TilewrightError:
@@ -123,25 +119,25 @@ def warm(job: tuple[Shape, Plan]) -> None:
 def measured(shape: Shape, chosen: Sequence[Plan]) -> Mapping[str, Any]:
     """Microseconds of each plan, and of cuBLAS; wrong ones are told and left out."""
     torch = gpu_torch()
-    a, b, c, d = operands(shape)
-    wanted = a.float() @ b.float()
+    inputs, c, d = operands(shape)
+    wanted = reference(shape, inputs)
     graphs: dict[Plan, Any] = {}
     for plan in chosen:
         c.fill_(math.nan)
         try:
-            if (run := run_of(plan, a, b, c)) is None:
+            if (run := run_of(plan, shape, inputs, c)) is None:
                 continue
             graph = captured(torch, run)
         except TilewrightError as problem:
             print(f"{shape.name} {plan}: {str(problem).splitlines()[0]}", flush=True)
             continue
         graph()
-        off = float((c.float() - wanted).norm() / wanted.norm())
+        off = distance(c, wanted)
         if off < 8e-3:
             graphs[plan] = graph
         else:
             print(f"{shape.name} {plan}: wrong by {off:.2e}", flush=True)
-    graphs[CUBLAS] = captured(torch, gpu.library(torch, shape.dtype, a, b, d))
+    graphs[CUBLAS] = captured(torch, library(shape, inputs, d))
     plans, draw = list(graphs), random.Random(1)
     calls = {
         plan: max(2, min(200, round(SAMPLE / max(timed(torch, graph, 3), 1e-6))))
@@ -158,11 +154,11 @@ def measured(shape: Shape, chosen: Sequence[Plan]) -> Mapping[str, Any]:
 
 
 def measure(args: argparse.Namespace) -> None:
-    shapes = sorted(drawn(args.count, args.seed, args.dtypes))
+    shapes = sorted(KINDS[args.kind](args.count, args.seed, args.dtypes, args.most))
     with ProcessPoolExecutor(args.workers, get_context("spawn")) as pool:
         found = list(pool.map(plans, shapes))
         jobs = {
-            (s.layout, s.dtype, p): (s, p) for s, ps in zip(shapes, found, strict=True) for p in ps
+            (s.layout, s.dtype, s.batch > 0, s.gated, p): (s, p) for s, ps in zip(shapes, found, strict=True) for p in ps
         }
         list(pool.map(warm, jobs.values(), chunksize=4))
     with open(args.files[0], "w") as file:
@@ -227,6 +223,8 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=60)
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 16))
     parser.add_argument("--dtypes", nargs="+", default=("bf16", "f16"))
+    parser.add_argument("--kind", default="plain", choices=KINDS)
+    parser.add_argument("--most", type=float, default=math.inf, help="operations of a product")
     parser.add_argument("--workers", type=int, default=12)
     parser.add_argument("--rounds", type=int, default=4, help="passes over all rates")
     parser.add_argument("--pull", type=float, default=0.0, help="towards the rates it starts with")

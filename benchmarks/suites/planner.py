@@ -36,7 +36,7 @@ def cpu_planner(settings: Settings) -> Iterator[MeasuredRow]:
 
 
 def _compared(shape: Shape, settings: Settings, threads: int) -> Iterator[MeasuredRow]:
-    m, n, k, form, dtype = shape
+    m, n, k, form, dtype, *_ = shape
     a = operand((m, k), dtype, False)
     b = operand((k, n), dtype, form[1] == "T")
     c = zeros((m, n), np.int32 if dtype == "i8" else a.dtype)

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from xdsl.dialects import gpu, memref
 from xdsl.dialects.builtin import MemRefType
@@ -46,7 +46,7 @@ def work_of(
     if len(shapes) != 1:
         return None
     rows, columns = shapes.pop()
-    clocks, widths = 0.0, tuple[int, ...]()
+    clocks, itemsize, widths = 0.0, 0, tuple[int, ...]()
     along_rows: set[xetile.LoadTileOp] = set()
     along_columns: set[xetile.LoadTileOp] = set()
     for op in products:
@@ -55,12 +55,17 @@ def work_of(
         if instruction is None or instruction.flops_per_cycle is None:
             return None
         widths = instruction.n
+        itemsize = max(itemsize, *(dtypes.from_mlir(v.element_type).itemsize for v in (a, b)))
         clocks += 2 * rows * columns * a.get_shape()[1] / instruction.flops_per_cycle
         along_rows.update(loads_of(op.a, computed=True))
         along_columns.update(loads_of(op.b, computed=False))
     analysis = analysis or AccessAnalysis(kernel)
     (row_extent, rows_across), (column_extent, columns_across) = (
         _extent(products, kernel, side) for side in (0, 1)
+    )
+    row_extent, column_extent = _stored_extents(kernel, rows, columns) or (
+        row_extent,
+        column_extent,
     )
     return LoopWork(
         *end,
@@ -71,6 +76,7 @@ def work_of(
         len(products),
         sum(map(_bytes, along_rows)),
         sum(map(_bytes, along_columns)),
+        itemsize,
         clocks,
         True,
         can_merge(analysis),
@@ -119,13 +125,9 @@ def _extent(
             return (-1, -1), across
         load, dimension = source
         across = load.tile_type.order[0] == dimension
-        origin = load.tile.owner
-        array = origin.source if isinstance(origin, xetile.InitTileOp) else None
-        if not isinstance(array, BlockArgument) or array.block is not kernel.body.block:
+        if (array := _argument(load.tile, kernel)) is None:
             return (-1, -1), across
-        if not isinstance(array.type, MemRefType) or array.type.get_num_dims() < 2:
-            return (-1, -1), across
-        found.add((array.index, array.type.get_num_dims() - 2 + dimension))
+        found.add((array[0], array[1] - 2 + dimension))
     return found.pop() if len(found) == 1 else (-1, -1), across
 
 
@@ -147,13 +149,46 @@ def _axes(
 def _stored(kernel: gpu.FuncOp, rows: int, columns: int) -> tuple[int, bool]:
     """Bytes of an element of a result of this shape that the copy engine can store, 0 if there is none; and whether it
     is stored transposed."""
-    for op in kernel.walk():
-        if isinstance(op, xetile.StoreTileOp) and op.tile_type.order == (1, 0):
-            value, transpose = untransposed(op.value)
-            itemsize = dtypes.from_mlir(op.tile_type.element_type).itemsize
-            if shape_of(value) == (rows, columns) and itemsize in (2, 4):
-                return itemsize, transpose
+    for op, transpose in _stores(kernel, rows, columns):
+        itemsize = dtypes.from_mlir(op.tile_type.element_type).itemsize
+        if op.tile_type.order == (1, 0) and itemsize in (2, 4):
+            return itemsize, transpose
     return 0, False
+
+
+def _stored_extents(
+    kernel: gpu.FuncOp, rows: int, columns: int
+) -> tuple[tuple[int, int], tuple[int, int]] | None:
+    """The array argument and its dimension that is all rows of a result of this shape, and the same of columns; None
+    where none is stored to an argument."""
+    for op, transpose in _stores(kernel, rows, columns):
+        if (array := _argument(op.tile, kernel)) is not None:
+            index, rank = array
+            down, along = (index, rank - 2), (index, rank - 1)
+            return (along, down) if transpose else (down, along)
+    return None
+
+
+def _stores(
+    kernel: gpu.FuncOp, rows: int, columns: int
+) -> Iterator[tuple[xetile.StoreTileOp, bool]]:
+    """Stores of results of this shape, and which of them are transposed."""
+    for op in kernel.walk():
+        if isinstance(op, xetile.StoreTileOp):
+            value, transpose = untransposed(op.value)
+            if shape_of(value) == (rows, columns):
+                yield op, transpose
+
+
+def _argument(tile: SSAValue, kernel: gpu.FuncOp) -> tuple[int, int] | None:
+    """The array argument that a tile lies in, and its dimensions, two at least; None where it is no argument."""
+    origin = tile.owner
+    array = origin.source if isinstance(origin, xetile.InitTileOp) else None
+    if not isinstance(array, BlockArgument) or array.block is not kernel.body.block:
+        return None
+    if not isinstance(array.type, MemRefType) or array.type.get_num_dims() < 2:
+        return None
+    return array.index, array.type.get_num_dims()
 
 
 def _bytes(load: xetile.LoadTileOp) -> int:

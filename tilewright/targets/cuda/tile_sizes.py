@@ -224,11 +224,13 @@ def candidates(request: Request, form: Form, multiprocessors: int) -> Iterator[T
     sides, trips, batch = work.sides(shapes), _end(work, request), form.batch(request)
     if trips is None or batch is None:
         return
-    least = work.row_bytes // work.rows // work.step, work.column_bytes // work.columns // work.step
+    down, along = map(_sides, sides)
+    if max(*down, *along) < WGMMA_ROWS:  # one of them is the rows of an instruction
+        down, along = (*down, WGMMA_ROWS), (*along, WGMMA_ROWS)
     sizes = {
-        "rows": _sides(sides[0]),
-        "columns": _sides(sides[1]),
-        "step": tuple(line // max(least) for line in LINES),
+        "rows": down,
+        "columns": along,
+        "step": tuple(line // work.itemsize for line in LINES),
     }
     given = {"rows": work.rows, "columns": work.columns, "step": work.step}
     names = list(form.roles)

@@ -46,9 +46,9 @@ LEAST_SIDE = 64
 """Rows or columns of a product that are not split further (the rows of one wgmma)."""
 IDLE = 0.1
 """What part of all multiprocessors must be idle, over the rounds in which programs run."""
-WORTH = 1500
+WORTH = 300
 """Clocks that sharing must save: less is not worth a second compilation of the kernel."""
-GAIN = 0.05
+GAIN = 0.02
 """What part of the time it must save: the cost is no better known."""
 SHORT = 16
 """Bytes of a line in shared memory where no swizzle fits a tile's rows."""
@@ -76,6 +76,8 @@ class LoopWork:
     row_bytes: int
     column_bytes: int
     """Loaded in an iteration, in lines along k: what rows of A and what columns of B need."""
+    itemsize: int
+    """Bytes of the longest element that a product multiplies."""
     product_clocks: float
     """Of one multiprocessor for the products of an iteration."""
     parts: bool
