@@ -1,7 +1,8 @@
 """Where the product rates of `uarch.sm90` are from: tilings timed on drawn shapes, rates that choose best.
 
-    python -m benchmarks.product_rates measure sweep.jsonl [--count 60] [--seed N] [--workers 15] [--kind batched|gated]    (on the GPU)
-    python -m benchmarks.product_rates fit sweep.jsonl [more.jsonl ..]                                (anywhere)
+    python -m benchmarks.product_rates measure sweep.jsonl [--count 60] [--seed N] [--workers 15]
+                                               [--kind batched|gated] [--most OPERATIONS]            (on the GPU)
+    python -m benchmarks.product_rates fit sweep.jsonl [more.jsonl ..]                               (anywhere)
 
 `measure`: for each shape of `benchmarks.shapes`, the fourteen tilings and clusters that the planner thinks cheapest,
 some that it thinks near and some that are far, each in a CUDA graph, cuBLAS among them, a line of JSON per shape. They
@@ -158,7 +159,9 @@ def measure(args: argparse.Namespace) -> None:
     with ProcessPoolExecutor(args.workers, get_context("spawn")) as pool:
         found = list(pool.map(plans, shapes))
         jobs = {
-            (s.layout, s.dtype, s.batch > 0, s.gated, p): (s, p) for s, ps in zip(shapes, found, strict=True) for p in ps
+            (s.layout, s.dtype, s.batch > 0, s.gated, p): (s, p)
+            for s, ps in zip(shapes, found, strict=True)
+            for p in ps
         }
         list(pool.map(warm, jobs.values(), chunksize=4))
     with open(args.files[0], "w") as file:

@@ -132,6 +132,41 @@ def test_sizes_follow_the_shape() -> None:
     assert 96 <= programs <= 132
 
 
+@tw.kernel
+def gates(
+    X, G, U, Y, BESIDE: tw.constexpr, BM: tw.constexpr = tw.auto, BN: tw.constexpr = tw.auto,
+    BK: tw.constexpr = tw.auto,
+):  # fmt: skip
+    """silu(X G) * (X U); where they lie BESIDE one another, G and U are halves of one array."""
+    m, n = tw.program_id(0) * BM, tw.program_id(1) * BN
+    gate, up = tw.zeros((BM, BN), tw.f32), tw.zeros((BM, BN), tw.f32)
+    for k in range(0, X.shape[1], BK):
+        x = tw.load_tile(tw.init_tile(X, [m, k], (BM, BK)))
+        gate = tw.tile_mma(x, tw.load_tile(tw.init_tile(G, [k, n], (BK, BN))), gate)
+        u = tw.init_tile(U, [k, n + Y.shape[1] if BESIDE else n], (BK, BN))
+        up = tw.tile_mma(x, tw.load_tile(u), up)
+    tw.store_tile((gate * tw.sigmoid(gate) * up).to(Y.dtype), tw.init_tile(Y, [m, n], (BM, BN)))
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_loops_of_several_products_are_one_form(beside: bool) -> None:
+    """The result says how many tiles there are, whatever arrays what is multiplied lies in. A step is a whole line of
+    each of these arrays."""
+    n, k = 14336, 4096
+    right = ((k, n + n * beside), (1, k))
+    operands = [((16, k), None), right, right, ((16, n), None)]
+    specs = [tw.spec(shape, tw.bf16, strides) for shape, strides in operands]
+    few = gates.explain(*specs, beside, target="sm_90a").splitlines()[1]
+    sizes = {name: int(size) for name, size in re.findall(r"(B[MNK]) = (\d+)", few)}
+    assert sizes["BM"] == 16 and sizes["BN"] % 64 == 0 and sizes["BK"] % 64 == 0 and "L2" in few
+    assert f": {-(-n // sizes['BN'])} programs" in few
+
+
+def test_products_that_are_shorter_than_an_instruction_have_its_rows() -> None:
+    sizes = chosen(renamed, *operands(46, 16, 512))
+    assert sorted((sizes["DOWN"], sizes["ALONG"])) in ([16, 64], [48, 64], [8, 64])
+
+
 def test_what_is_chosen_is_what_runs() -> None:
     """Every candidate's cost is that of the loop which its kernel has: here for the ten cheapest."""
     found: list[Any] = []

@@ -147,7 +147,8 @@ def test_few_programs_with_long_loops_are_shared() -> None:
 
     assert chosen(1, 128, 128, 16384) == WorkSplit(4, 8, 2)
     assert chosen(1, 128, 128, 16384 - 64) == WorkSplit(4, 8, 1)
-    for programs, m, n, k in ((1, 128, 128, 128), (132, 1408, 1536, 4096), (512, 4096, 8192, 64)):
+    assert chosen(1, 128, 128, 128).parts == 1
+    for programs, m, n, k in ((132, 1408, 1536, 4096), (512, 4096, 8192, 64)):
         assert chosen(programs, m, n, k) == UNSPLIT
     for programs in (1, 2, 4, 8, 16, 32):
         split = chosen(programs, 128, 128 * programs, 8192)

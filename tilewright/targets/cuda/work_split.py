@@ -46,7 +46,7 @@ LEAST_SIDE = 64
 """Rows or columns of a product that are not split further (the rows of one wgmma)."""
 IDLE = 0.1
 """What part of all multiprocessors must be idle, over the rounds in which programs run."""
-WORTH = 300
+WORTH = 600
 """Clocks that sharing must save: less is not worth a second compilation of the kernel."""
 GAIN = 0.02
 """What part of the time it must save: the cost is no better known."""
