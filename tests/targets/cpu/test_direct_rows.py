@@ -102,6 +102,22 @@ def test_rows_of_b_are_fetched_from_where_they_are():
     assert fetches(72) > 3 * 3  # of panels, in front of each micro-kernel
 
 
+def test_rows_that_are_copied_next_are_fetched():
+    """Beside narrow tiles, of which the second cache holds two blocks of k: for groups of three, two and one panels
+    they are chosen, and their pitch, instead of the columns that come next. They are no more fetches."""
+
+    def chosen(columns: int) -> tuple[int, int]:
+        a, b, c = (np.zeros(shape, np.float32) for shape in ((16, 512), (512, 4096), (16, 4096)))
+        made = thin_product.compile(
+            a, b, c, 512, BM=16, BN=columns, BK=32, target="cpu", machine="avx512"
+        )
+        text = made.ir["mach"]
+        return text.count("arith.select"), text.count("locality = 2")
+
+    (narrow, fetches), (wide, same) = chosen(512), chosen(1024)
+    assert (narrow - wide, fetches) == (3 * 2, same)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_rows_of_b_in_a_large_array_are_copied(rng, dtype):
     """To the same bits; what is not used of the array is NaN."""

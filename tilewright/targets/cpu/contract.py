@@ -353,14 +353,19 @@ class ContractEmitter:
     def fetch_rows(
         self, at: Sequence[PanelOperand], family: Family, ahead: Idx, rows: int, turn: Idx
     ) -> Fetch:
-        """Of panels of B that lie in the rows of its array: the `turn`-th part of each row of those that come next,
-        `ahead` bytes from theirs, of as many parts as they are used times. Lines by their last byte: where columns do
-        not start with one, the first line is also the last of those before."""
+        """Of panels of B that lie in the rows of its array those that come next, `ahead` bytes from theirs; of those
+        that are copied from there what the next block's copy will read. The `turn`-th of as many runs of rows as the
+        panels are used times: memory is fastest where lines of a row are asked for together. Lines by their last byte:
+        where columns do not start with one, the first line is also the last of those before."""
         b, first = self.b, at[0]
         uses = -(-rows // family.mr)
         lines = -(-len(at) * family.b.lanes * family.b.bytes // (64 * uses))
-        start = b.ptr(first.pointer, b.plus(ahead, b.plus(b.times(turn, 64 * lines), 63)))
-        return Fetch(start, lines, first.k_bytes)
+        start, step = b.ptr(first.pointer, ahead), first.k_bytes
+        if (later := first.later) is not None:
+            start = b.value(arith.SelectOp(later.here, later.pointer, start))
+            step = b.select(later.here, later.pitch, step)
+        row = b.times(turn, -(-family.depth // uses))
+        return Fetch(b.ptr(start, b.plus(b.times(row, step), 63)), lines, step, parts=uses)
 
     def prefetch_next(self, operand: PanelOperand, family: Family, rows: int, i: Idx) -> None:
         """While panels of B are used, fetch those that come next, a part with every panel of A."""

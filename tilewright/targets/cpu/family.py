@@ -43,19 +43,32 @@ class Family:
 
 @dataclass(frozen=True)
 class Fetch:
-    """What a micro-kernel brings into a cache: with each step of k so many lines, `step` bytes further on."""
+    """What a micro-kernel brings into a cache: with each step of k so many lines of a row, one after the other, and
+    after `parts` steps the next row, `step` bytes further on."""
 
     pointer: SSAValue
     lines: int
     step: Idx = 0
     near: bool = False
     """Into the first cache instead of the second."""
+    parts: int = 1
 
     def issue(self, b: Builder, k: Idx = 0) -> None:
         """The lines of a step."""
-        at = b.ptr(self.pointer, b.times(k, self.step))
+        row, part = b.div(k, self.parts), b.rem(k, self.parts)
+        at = b.ptr(b.ptr(self.pointer, b.times(row, self.step)), b.times(part, 64 * self.lines))
         for line in range(self.lines):
             b.prefetch(b.ptr(at, 64 * line), locality=3 if self.near else 2)
+
+
+@dataclass(frozen=True)
+class Later:
+    """What a workgroup will copy from its array into a panel for the next block of k, where it does (`here`): the
+    address of the first row, and bytes between rows."""
+
+    here: SSAValue
+    pointer: SSAValue
+    pitch: Idx
 
 
 @dataclass(frozen=True)
@@ -71,5 +84,6 @@ class PanelOperand:
     """Bytes from here to the same x of the block of k that comes next, where it is in memory."""
     after_bytes: Idx = 0
     """The same to the panel's place in the next program along x, which reads other rows of A, in its first block."""
+    later: Later | None = None
     copy: SSAValue | None = None
     """Where the micro-kernel leaves what it reads, as a panel: steps of tiles one after the other."""

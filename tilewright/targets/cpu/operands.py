@@ -27,8 +27,15 @@ from tilewright.dialects import xetile as xt
 from tilewright.dialects.stage import PanelOp
 from tilewright.dialects.upstream.arith import folded
 from tilewright.targets.cpu.evaluate import Evaluator
-from tilewright.targets.cpu.family import Family, PanelOperand
-from tilewright.targets.cpu.machine import SHARED_BYTES, SPREAD, STREAMS, CpuMachine, among_sets
+from tilewright.targets.cpu.family import Family, Later, PanelOperand
+from tilewright.targets.cpu.machine import (
+    SHARED_BYTES,
+    SPREAD,
+    STREAMS,
+    STRIP_BYTES,
+    CpuMachine,
+    among_sets,
+)
 from tilewright.targets.cpu.memory import Buffer, Tile, itemsize, rows_cols
 from tilewright.targets.cpu.panels import PanelFormat, block_depth, pack_block
 from tilewright.uarch.cpu import Caches
@@ -267,6 +274,14 @@ class Operands:
                 below = b.select(lies, b.times(pitch, family.depth), below)
             find = self.finder(format, pointer, panel_bytes, below, after, k_bytes)
             if lies is not None:
+                narrow = 2 * count * family.depth * format.bytes <= STRIP_BYTES
+                copies = b.negated(b.either(array.ahead, lies))
+                copies = b.both(copies, b.cmp("slt", stop, array.k_extent)) if narrow else None
+                beyond = b.ptr(corner, b.times(pitch, family.depth))
+
+                def packed_or_lying(i: Idx) -> PanelOperand:
+                    next = b.ptr(beyond, b.times(i, format.lanes * size))
+                    return replace(find(i), later=copies and Later(copies, next, pitch))
 
                 def alone(i: Idx) -> PanelOperand:
                     there, copy = find(i), b.ptr(own, b.times(i, own_bytes))
@@ -277,7 +292,7 @@ class Operands:
                     return replace(there, pointer=start, k_bytes=step)
 
                 parts = b.select(lies, b.minus(panels, as_it_is), 0)
-                return replace(find, parts=parts, alone=alone)
+                return replace(find, packed=packed_or_lying, parts=parts, alone=alone)
             if as_it_is == 0:
                 return find
             pitch = b.times(array.x_stride, size)
