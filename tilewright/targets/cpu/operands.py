@@ -238,6 +238,7 @@ class Operands:
             as_it_is: Idx = 0
             size, k_bytes = itemsize(format.element), format.parts * format.part_bytes
             lies: SSAValue | None = None
+            later: Later | None = None
             copied = family.tiles and not few
             if few and where and array.verbatim and role_b:
                 # Rows along x of single k: a vector of them is what a panel would hold.
@@ -272,16 +273,19 @@ class Operands:
                 panel_bytes = b.select(lies, format.lanes * size, panel_bytes)
                 k_bytes = b.select(lies, pitch, k_bytes)
                 below = b.select(lies, b.times(pitch, family.depth), below)
+                if 2 * count * family.depth * format.bytes <= STRIP_BYTES:
+                    copies = b.negated(b.either(array.ahead, lies))
+                    copies = b.both(copies, b.cmp("slt", stop, array.k_extent))
+                    assert copies is not None
+                    later = Later(copies, b.ptr(corner, b.times(pitch, family.depth)), pitch)
             find = self.finder(format, pointer, panel_bytes, below, after, k_bytes)
             if lies is not None:
-                narrow = 2 * count * family.depth * format.bytes <= STRIP_BYTES
-                copies = b.negated(b.either(array.ahead, lies))
-                copies = b.both(copies, b.cmp("slt", stop, array.k_extent)) if narrow else None
-                beyond = b.ptr(corner, b.times(pitch, family.depth))
 
                 def packed_or_lying(i: Idx) -> PanelOperand:
-                    next = b.ptr(beyond, b.times(i, format.lanes * size))
-                    return replace(find(i), later=copies and Later(copies, next, pitch))
+                    if later is None:
+                        return find(i)
+                    next = b.ptr(later.pointer, b.times(i, format.lanes * size))
+                    return replace(find(i), later=replace(later, pointer=next))
 
                 def alone(i: Idx) -> PanelOperand:
                     there, copy = find(i), b.ptr(own, b.times(i, own_bytes))
