@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import re
+from types import SimpleNamespace
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
+from xdsl.dialects.builtin import bf16, i8
 
 import tilewright as tw
+from benchmarks.suites.layers import product
 from tests.acceptance import kernels
 from tilewright import ops
 from tilewright.codegen.native import host_architecture, host_level
 from tilewright.targets.base import CompileOptions
 from tilewright.targets.cpu.machine import machine
+from tilewright.targets.cpu.packing import k_per_task
+from tilewright.targets.cpu.panels import PanelFormat
 from tilewright.targets.cpu.pipeline import PIPELINE
 from tilewright.targets.cpu.target import TARGET
 
@@ -302,3 +307,21 @@ def test_a_pack_says_how_often_it_is_read() -> None:
     mach = kernels.gemm.compile(a, b, c, **TILES, target="cpu").ir
     assert mach["stage"].count("gpu.grid_dim") == 3
     assert mach["mach"].count("_panels(%") - 2 == 4  # by a phase of its own, or by who reads
+
+
+@pytest.mark.parametrize("layout", ["nn", "nt"])
+def test_few_rows_are_packed_by_many_threads(rng: np.random.Generator, layout: str) -> None:
+    """In front, since 35 tiles read them; blocks of k are as deep as eight rows of tiles there, their parts are not."""
+    format = PanelFormat(16, 64, i8)
+    runs = [SimpleNamespace(format=format, along_k=True, depth=d) for d in (0, 512, 1024, 8192)]
+    assert [k_per_task(each) for each in runs] == [128, 512, 1024, 1024]
+    wide = SimpleNamespace(format=PanelFormat(16, 32, bf16), along_k=True, depth=4096)
+    assert k_per_task(wide) == 512
+    m, n, k = 61, 1100, 3001
+    a, b = rng.integers(-128, 128, (m, k), np.int8), rng.integers(-128, 128, (k, n), np.int8)
+    if layout == "nt":
+        b = np.asfortranarray(b)
+    c = np.full((m, n), 7, np.int32)
+    options = {"target": "cpu", "num_threads": 16}
+    product.options(**options)[1, tw.cdiv(n, 32)](a, b, c, BM=64, BN=32, BK=64, ACC=tw.i32)
+    assert np.array_equal(c, a.astype(np.float64) @ b.astype(np.float64))

@@ -34,6 +34,8 @@ PANELS_PER_TASK = 8
 """Neighbouring panels go together where their elements do; where each has rows of its own, `ROWS_PER_TASK` rows do."""
 ROWS_PER_TASK = 64
 K_PER_TASK = 128
+K_BYTES = 1024
+"""Of each row, at most: blocks of k that are deeper would leave a few rows to as few threads, and others wait."""
 ROW_BYTES, SHORT_ROWS = 2048, 64
 """Bytes of each row and rows that go together where a panel has less than a line of one: caches fetch long runs ahead,
 and what lies between a line's halves would read it twice."""
@@ -151,9 +153,13 @@ def panels_per_task(format: PanelFormat, runs_along_k: bool) -> int:
 
 
 def k_per_task(array: PackedArray) -> int:
-    """Blocks of k as a whole; parts of them where rows are long (see `ROW_BYTES`)."""
-    parts = _short(array.format) and not array.along_k and array.depth % SHORT_ROWS == 0
-    return SHORT_ROWS if parts else array.depth or K_PER_TASK
+    """Blocks of k as a whole; parts of them where rows (see `ROW_BYTES`) or blocks are long."""
+    depth = array.depth or K_PER_TASK
+    if _short(array.format) and not array.along_k and depth % SHORT_ROWS == 0:
+        return SHORT_ROWS
+    while array.along_k and depth % 2 == 0 and depth * array.format.bytes > K_BYTES:
+        depth //= 2
+    return depth
 
 
 def _short(format: PanelFormat) -> bool:
