@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import tilewright as tw
 from tests.draws import fresh_rng
+from tests.targets.cpu.test_programs import both, close, poison
 from tests.targets.cpu.test_views import agree, tile
 
 V = "vector<8x16xf32>"
@@ -54,3 +56,44 @@ def _check(flow: str, read: int) -> None:
     x = fresh_rng().standard_normal((8, 16)).astype(np.float32)
     body = HEAD + flow + STORES.replace("READ", str(read))
     agree("%x: memref<8x16xf32>, %o: memref<8x16xf32>", body, [x], np.full_like(x, np.nan))
+
+
+@tw.kernel
+def decaying(X, Y, n, BM: tw.constexpr, BN: tw.constexpr):
+    """Wide values are made of what a column was before this turn of the loop."""
+    x = tw.load_tile(tw.init_tile(X, [0, 0], (BM, BN)))
+    rate, acc = tw.max(x, 1), tw.zeros((BM, BN), tw.f32)
+    for _ in range(n):
+        acc = acc * tw.exp2(-rate) + x
+        rate = rate * 0.5 + 1.0
+    tw.store_tile(acc + rate, tw.init_tile(Y, [0, 0], (BM, BN)))
+
+
+@tw.kernel
+def converted(X, Y, n, BM: tw.constexpr, BN: tw.constexpr):
+    """The column is read by a conversion, which is cheap enough to be done again for every vector."""
+    x = tw.load_tile(tw.init_tile(X, [0, 0], (BM, BN)))
+    rate, acc = tw.max(x, 1).to(tw.f16), tw.zeros((BM, BN), tw.f32)
+    for _ in range(n):
+        acc = acc * 0.5 + x * rate.to(tw.f32)
+        rate = rate * 0.5 + 1.0
+    tw.store_tile(acc + rate.to(tw.f32), tw.init_tile(Y, [0, 0], (BM, BN)))
+
+
+@tw.kernel
+def two_columns(X, Y, n, BM: tw.constexpr, BN: tw.constexpr):
+    """One column is made of what was kept of itself, another one of the first as it was."""
+    x = tw.load_tile(tw.init_tile(X, [0, 0], (BM, BN)))
+    a, b = tw.max(x, 1) * 0.1, tw.min(x, 1)
+    for _ in range(n):
+        e = tw.exp(a)
+        total = tw.sum(x * e, 1) / BN
+        a, b = e * 0.1 + total, a + total * 0.3 + b
+    tw.store_tile(x * a + b, tw.init_tile(Y, [0, 0], (BM, BN)))
+
+
+@pytest.mark.parametrize("size", [(1, 1), (1, 40), (3, 8), (8, 40), (37, 16)])
+@pytest.mark.parametrize("kernel", [decaying, converted, two_columns], ids=lambda k: k.__name__)
+def test_a_column_is_overwritten_when_all_have_read_it(kernel, size: tuple[int, int]) -> None:
+    x = fresh_rng().uniform(0, 1, size).astype(np.float32)
+    close(both(kernel, 1, [x, poison(*size), 3], [1], BM=size[0], BN=size[1]), 1e-3)

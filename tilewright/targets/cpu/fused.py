@@ -80,6 +80,8 @@ class FusedEmitter(FusedPlanner):
     def prepare(self, ops: list[Operation]) -> None:
         last = terminator(self.block)
         self.results = dict(zip(last.operands, self.destinations, strict=True))
+        held = [self.e.values.buffers.get(self.e.values.real(v)) for op in ops for v in op.operands]
+        self.in_place = any(d is h for d in self.destinations if d is not None for h in held)
 
     def emit_ops(self, ops: list[Operation]) -> None:
         special = [op for op in ops if isinstance(op, xt.AtomicRmwOp)]
@@ -214,7 +216,7 @@ class FusedEmitter(FusedPlanner):
 
     def read(self, roots: Sequence[Root], place: Position) -> None:
         """Evaluate what several roots need at a place before one of them overwrites it."""
-        if len(roots) > 1 and self.loaded & self.written:
+        if len(roots) > 1 and (self.in_place or self.loaded & self.written):
             for root in roots:
                 for value in self.inputs(root.op) if root.op is not None else (root.value,):
                     self.e.at(value, place)

@@ -126,6 +126,8 @@ class FusedPlanner:
         """Arrays that the fused group reads."""
         self.written: set[SSAValue | None] = set()
         """Arrays that the fused group writes."""
+        self.in_place = False
+        """Is a result written over a value that the fused group reads?"""
         self.ahead: list[tuple[Tile, int, bool]] = []
         """What the level being emitted prefetches."""
 

@@ -212,11 +212,16 @@ def in_place(fused: FusedOp, older: SSAValue, newer: SSAValue) -> bool:
     """May the fused group write its result `newer` over `older`, which it reads?
 
     Yes if every element of `older` is read for the last time where the same element of `newer` is written: nothing that
-    moves elements reads it, and whatever depends on it is finished no later than `newer`.
+    moves elements reads it, and whatever depends on it is finished no later than `newer`. Of a level, columns are
+    finished before the rest.
     """
+
+    def turn(value: SSAValue, level: int) -> tuple[int, bool]:
+        return level, rows_cols(value.type)[1] > 1
+
     levels: dict[SSAValue, int] = {}
     touched: set[SSAValue] = {older}
-    late = 0
+    late = (-1, False)
     last = terminator(fused.body.block)
     target = last.operands[list(fused.values).index(newer)]  # pyright: ignore
     roots: list[SSAValue] = []
@@ -239,7 +244,7 @@ def in_place(fused: FusedOp, older: SSAValue, newer: SSAValue) -> bool:
             return False
         if isinstance(op, xt.ReductionOp):
             if reads:
-                late = max(late, level)
+                late = max(late, turn(op.source, level))
             level += 1
         else:
             for result in op.results:
@@ -250,7 +255,7 @@ def in_place(fused: FusedOp, older: SSAValue, newer: SSAValue) -> bool:
         for result in op.results:
             levels[result] = level
     roots += [v for v in last.operands if v in touched and v is not target]
-    mine = levels.get(target, 0)
-    if late > mine or any(levels.get(v, 0) > mine for v in roots):
+    mine = turn(target, levels.get(target, 0))
+    if late > mine or any(turn(v, levels.get(v, 0)) > mine for v in roots):
         return False
     return target in touched or (not roots and late < mine)
