@@ -111,7 +111,8 @@ functions are in [emitter.md](emitter.md#numbers). Reductions and `tile_mma` are
   them) are carried across iterations and must keep their type. `continue` and `break` are allowed.
 - **`for x in (a, b)`**, `tw.static_range`, `zip`, `enumerate` over sequences: unrolled.
 - **Calls** to functions of the language, to other kernels and to plain Python functions, which are inlined. A function
-  whose arguments are all known at compile time is simply run. `len`, `min`, `max`, `abs`, `int`, `float`, `bool`,
+  whose arguments are all known at compile time is simply run. One that calls itself (up to 32 deep) is ended by a
+  condition of compile time, such as an extent of a tile that is halved. `len`, `min`, `max`, `abs`, `int`, `float`, `bool`,
   `isinstance`, `print` and `breakpoint` (on the reference target only) mean what they mean in Python.
 - **Names from outside**: constants, modules, dtypes, functions, closures, attributes of modules, classes and
   objects. They are read when the kernel is compiled. A launch notices when one of them has changed (a constant, an

@@ -227,6 +227,35 @@ def test_what_is_refused(case, message, caret):
     assert message in text and under == caret
 
 
+def columns(x, n: int):
+    """The columns of a value of n columns, each a value: the even ones, then the odd ones, of halves of halves."""
+    if n == 1:
+        return (x,)
+    even, odd = tw.deinterleave(x)
+    return columns(even, n // 2) + columns(odd, n // 2)
+
+
+@tw.kernel
+def alternating(X, Y):
+    x = tw.load_tile(tw.init_tile(X, [0, 0], (8, 8)))
+    total, sign = tw.zeros((8, 1), tw.f32), 1.0
+    for column in columns(x, 8):
+        total, sign = total * 2.0 + column * sign, -sign
+    tw.store_tile(total, tw.init_tile(Y, [0, 0], (8, 1)))
+
+
+def test_a_helper_calls_itself_until_a_condition_of_compile_time_ends_it():
+    y = poisoned((8, 1), np.float32)
+    run(alternating, 1, X, y)
+    weights = 2.0 ** np.arange(7, -1, -1) * np.resize([1, -1], 8)
+    np.testing.assert_allclose(y[:, 0], X[:, [0, 4, 2, 6, 1, 5, 3, 7]] @ weights, rtol=1e-5, atol=1e-4)
+
+
+def test_a_call_without_end_is_told_once():
+    text, _ = refused(wrong, X, CASE="recursion")
+    assert text.count("recursive is called here") == 2 and "32 calls deep" in text
+
+
 def test_errors_in_helpers_show_the_chain_of_calls():
     text, _ = refused(wrong, X, CASE="chain")
     assert text.index("broken is called here") < text.index("outer is called here")

@@ -127,6 +127,10 @@ def _bind_builtin(function: Any, args: list[Any], kwargs: dict[str, Any]) -> lis
     return args
 
 
+DEEPEST = 32
+"""Calls of one helper inside of another: halves of halves of any tile need fewer, and what has no end is told soon."""
+
+
 def _helper(
     frame: Frame,
     node: ast.Call,
@@ -162,11 +166,11 @@ def inline(
     """Compiles the body of a helper, or of another kernel, in place."""
     name = function.__name__
     with frame.blame(node):
-        if function.__code__ in frame.stack:
+        if frame.stack.count(function.__code__) >= DEEPEST:
             raise CompileError(
-                f"{name} calls itself",
-                rule="helpers are inlined, so that recursion would have no end",
-                hint="write a loop",
+                f"{name} calls itself, {DEEPEST} calls deep",
+                rule="helpers are inlined, so that recursion ends where the kernel is compiled",
+                hint="end it by a condition of compile time (a constexpr, an extent of a tile), or write a loop",
             )
         try:
             bound = inspect.signature(function).bind(*args, **kwargs)

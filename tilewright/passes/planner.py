@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 
 from xdsl.dialects.builtin import ModuleOp
 
-from tilewright.diagnostics import TilewrightError, UnsupportedError
+from tilewright.diagnostics import CompileError, Note, TilewrightError, UnsupportedError
 from tilewright.passes.launch_cost import Choice, Program, Structure, costed
 from tilewright.passes.resizing import NotAffineError, Resizable
 from tilewright.uarch.base import GENERIC, Rates
@@ -147,7 +147,7 @@ def choices(
     programs: _Programs = request.memory[memory]
     seen: dict[tuple[int, ...], float] = {}
     made: dict[tuple[int, ...], Choice] = {}
-    reasons: list[TilewrightError] = []
+    refused: dict[tuple[int, ...], TilewrightError] = {}
 
     def cost(choice: tuple[int, ...]) -> float:
         if choice not in seen:
@@ -156,7 +156,7 @@ def choices(
                 made[choice] = costed(values, programs.at(choice), request.arguments)
                 seen[choice] = made[choice].seconds
             except TilewrightError as error:
-                reasons.append(error)
+                refused[choice] = error
                 seen[choice] = inf
         return seen[choice]
 
@@ -183,11 +183,17 @@ def choices(
     if not programs.confirm(best):
         return choices(request, rates, candidates, rated, model, every)
     if least == inf:
+        tried, first = next(iter(refused.items()))
+        sizes = ", ".join(f"{name} = {x}" for name, x in zip(request.names, tried, strict=True))
+        places = {error.location for error in refused.values()}
+        if isinstance(first, CompileError) and len(places) == 1:  # whatever the sizes are
+            note = Note(f"this is with {sizes}; no other choice of the planner makes a legal kernel")
+            raise first if note in first.notes else first.with_note(note)
         raise UnsupportedError(
             f"no value of {', '.join(request.names)} among {tuple(candidates)} makes a legal kernel;"
-            f" with {best}: {reasons[0].message}",
-            location=reasons[0].location,
-            hint="give the constexprs values",
+            f" with {sizes}: {first.message}",
+            location=first.location,
+            hint=first.hint or "give the constexprs values",
         )
     for other in _around(best, candidates) if every else ():
         cost(other)
