@@ -9,7 +9,7 @@ import pytest
 import tilewright as tw
 from tests.draws import fresh_rng
 from tilewright.passes import planner
-from tilewright.passes.launch_cost import Choice, launch_seconds
+from tilewright.passes.launch_cost import Choice, Program, launch_seconds
 from tilewright.passes.planner import CANDIDATES, choose, descend
 from tilewright.runtime.key import signature_of
 from tilewright.targets.base import CompileOptions
@@ -153,6 +153,39 @@ def test_a_kernel_that_cannot_be_resized_is_built():
     beside = [c for c in costs if (c[0] == at[0]) != (c[1] == at[1])]
     assert request.built > len(CANDIDATES) ** 2 + 3
     assert all(costs[at] <= costs[c] / 0.999 for c in beside)
+
+
+@tw.kernel
+def grouped(X, W, ENDS, GROUP, ROW, Y, BM: tw.constexpr = 16, BN: tw.constexpr = 64):
+    """Blocks of rows, each of one group: an index says which, and which rows."""
+    b, n = tw.program_id(0), tw.program_id(1) * BN
+    e, m = GROUP[b], ROW[b]
+    x, y = tw.view(X, [0, 0], [ENDS[e + 1], None]), tw.view(Y, [0, 0], [ENDS[e + 1], None])
+    w = tw.load_tile(tw.init_tile(W, [e, 0, n], (64, BN)))
+    product = tw.tile_mma(tw.load_tile(tw.init_tile(x, [m, 0], (BM, 64))), w)
+    tw.store_tile(product, tw.init_tile(y, [m, n], (BM, BN)))
+
+
+@tw.kernel
+def split(A, B, C, PART: tw.constexpr = 512, B_: tw.constexpr = 64):
+    m, n, first = tw.program_id(0) * B_, tw.program_id(1) * B_, tw.program_id(2) * PART
+    acc = tw.zeros((B_, B_), tw.f32)
+    for k in range(first, min(first + PART, A.shape[1]), B_):
+        a = tw.load_tile(tw.init_tile(A, [m, k], (B_, B_)))
+        acc = tw.tile_mma(a, tw.load_tile(tw.init_tile(B, [k, n], (B_, B_))), acc)
+    tw.atomic_rmw("add", acc, tw.init_tile(C, [m, n], (B_, B_)))
+
+
+def grid(kernel, *args):
+    request = Request(kernel, *args)
+    return Program.of(request.build({}), GENERIC).grid(request.arguments)
+
+
+def test_programs_are_counted_along_views_and_along_what_is_only_read():
+    index = [np.zeros(n, np.int32) for n in (9, 70, 70)]
+    x, w, y = arrays((1024, 64), (8, 64, 500), (1024, 500))
+    assert grid(grouped, x, w, *index, y) == (64, 8, 1)
+    assert grid(split, *arrays((128, 4000), (4000, 200), (128, 200))) == (2, 4, 8)
 
 
 @tw.kernel

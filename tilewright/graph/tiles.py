@@ -19,8 +19,8 @@ from tilewright.graph.algebra import scaling
 from tilewright.graph.nest import Nest, Statement
 from tilewright.graph.nodes import Access, Entry, Gather, Index, Mapped
 from tilewright.graph.operations import computing
-from tilewright.passes.launch_cost import Work, seconds
 from tilewright.passes.planner import descend
+from tilewright.passes.work import Work, seconds
 from tilewright.uarch import Rates
 
 STEPS = (16, 32, 64, 128, 256)

@@ -11,8 +11,8 @@ and too many small ops are all seen as what they are, time; no kind of kernel is
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass, field, fields, replace
-from math import ceil, prod
+from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any
 
 from xdsl.dialects import arith, gpu, memref, scf
@@ -25,8 +25,10 @@ from tilewright.dialects import xetile
 from tilewright.dialects.movement import vector_type
 from tilewright.dialects.upstream.arith import WHOLE, constant
 from tilewright.passes.kernel import program_ids
+from tilewright.passes.memory_objects import memory_root
 from tilewright.passes.tile_origin import tile_accesses, tile_origin
 from tilewright.passes.tile_products import Factor, TileProduct, products_of
+from tilewright.passes.work import Work, causes, seconds, together
 from tilewright.uarch.base import GENERIC, Rates
 from tilewright.uarch.products import PlacedProduct, ProductModel, Side
 
@@ -35,95 +37,6 @@ QUARTERS = (1 / 4, 3 / 4)
 
 _UNKNOWN_TRIPS = 8
 """Iterations of a loop whose bounds no shape gives."""
-
-
-@dataclass
-class Work:
-    """What one program does, or several: what :func:`seconds` tells the time of."""
-
-    product_flops: float = 0.0
-    """Multiplications and additions of products, as many as would take as long at 4 bytes per element."""
-    flops: float = 0.0
-    """Operations on numbers, as many as there are."""
-    near_bytes: float = 0.0
-    """Results of ops on values, and operands of products."""
-    shared_bytes: float = 0.0
-    """Loads and stores that the cache of all cores answers."""
-    memory_bytes: float = 0.0
-    """Loads and stores that memory answers."""
-    ops: float = 0.0
-
-    def add(self, other: Work, times: float = 1.0) -> None:
-        """Adds ``times`` another's work."""
-        for each in fields(self):
-            value = getattr(self, each.name) + times * getattr(other, each.name)
-            setattr(self, each.name, value)
-
-    def product(self, m: int, n: int, k: int, size: int, rates: Rates, times: float = 1.0) -> None:
-        """Adds [m, k] x [k, n] with elements of ``size`` bytes, accumulated in 4 bytes."""
-        self.flops += times * 2 * m * n * k
-        self.product_flops += times * 2 * m * n * k * (rates.product_flops / rates.flops(size))
-        # Panels come from the near cache, so that a small product is bound by them.
-        self.near_bytes += times * (m * k + k * n) * size
-        if not rates.asynchronous:
-            self.near_bytes += times * 2 * 4 * m * n / max(k / 16, 1)
-        self.ops += times
-
-
-def seconds(
-    program: Work,
-    programs: float,
-    rates: Rates,
-    least_bytes: float = 0.0,
-    shared: bool = False,
-    longest: float = 1.0,
-) -> float:
-    """Estimated time of a launch: ``program``'s work in as many rounds as the programs need on the cores.
-
-    `least_bytes`: what the whole launch moves to and from memory at least, on all cores together. `shared`: may several
-    cores do one program, its one loop with products in turn? `longest`: the work of the longest program, where they
-    differ and the cores take them as they come, as a multiple of ``program``'s, the mean.
-    """
-    return together(causes(program, programs, rates, least_bytes, shared, longest), rates)
-
-
-def causes(
-    program: Work,
-    programs: float,
-    rates: Rates,
-    least_bytes: float = 0.0,
-    shared: bool = False,
-    longest: float = 1.0,
-) -> dict[str, float]:
-    """What :func:`seconds` is made of: how long the launch would take for one cause alone."""
-    rounds, meeting = float(ceil(programs / rates.cores)), 0.0
-    if longest > 1:
-        rounds = max(programs / rates.cores, longest)
-    parts = min(rates.parts, int(rates.cores // programs))
-    if shared and parts > 1:  # a program's sums are added up in the end
-        rounds, meeting = 1 / parts, rates.launch_seconds / 2
-    return {
-        "products": rounds * program.product_flops / rates.product_flops,
-        "values": rounds * program.near_bytes / rates.elementwise_bytes,
-        "ops": rounds * program.ops * rates.op_seconds,
-        "shared cache": rounds * program.shared_bytes / rates.shared_bytes,
-        "memory": rounds * program.memory_bytes / rates.memory_bytes,
-        "whole arrays": least_bytes / rates.memory_bytes / rates.cores,
-        "sums of cores": meeting,
-        "start": rates.launch_seconds + rounds * rates.program_seconds,
-    }
-
-
-_BESIDE = (("products", "values", "ops"), ("shared cache", "memory"), ("whole arrays",))
-"""Causes that run beside one another where copies do."""
-
-
-def together(causes: Mapping[str, float], rates: Rates) -> float:
-    """How long a launch takes for all its causes: where copies run beside the rest, the slowest decides."""
-    if not rates.asynchronous:
-        return sum(causes.values())
-    sums = [sum(causes[cause] for cause in each) for each in _BESIDE]
-    return max(sums) + sum(causes.values()) - sum(sums)
 
 
 @dataclass(frozen=True)
@@ -180,6 +93,8 @@ class Structure:
         self.loops = [loop for loop in loops if isinstance(loop, scf.ForOp)]
         self.uneven = any(program_ids(loop.ub) for loop in self.loops)
         self.tiles = [op for op in ops if isinstance(op, xetile.InitTileOp)]
+        ids = [op for op in ops if isinstance(op, gpu.BlockIdOp)]
+        self.axes = {str(op.dimension.data) for op in ids}
         results: list[SSAValue] = [op.results[0] for op in ops if len(op.results) == 1]
         self.numbers = [value for value in results if constant(value) is not None]
         elsewhere = {op for p in self.products for op in (p.op, *p.a.made_by, *p.b.made_by)}
@@ -328,6 +243,8 @@ class _Estimate:
     known: dict[SSAValue, int | None] = field(default_factory=dict[SSAValue, "int | None"])
     place: float = 0.0
     """Of the program that is looked at along every axis of the grid: 0 is the first, 1 is behind the last."""
+    ids: Mapping[str, int] | None = None
+    """Of the program that is looked at, where it is one of these numbers."""
     counts: dict[str, int] = field(default_factory=dict[str, int])
     """Programs along the axes of the grid, as far as `programs` found them."""
 
@@ -376,16 +293,35 @@ class _Estimate:
     # Programs of the launch.
 
     def all_programs(self) -> int:
-        return max((self.programs(tile) for tile in self.program.structure.written), default=1)
+        """Programs that write all arrays, and along other axes of the grid as many as go through what they read."""
+        writing = max((self.programs(tile) for tile in self.program.structure.written), default=1)
+        others = self.program.structure.axes - set(self.counts)
+        self.counts |= {axis: self.reading(axis) for axis in sorted(others)}
+        return writing * prod(self.counts[axis] for axis in others)
+
+    def reading(self, axis: str) -> int:
+        """Programs along an axis whose tiles go through the arrays that they lie in: parts of k, blocks of an index."""
+        first, second = (replace(self, known={}, ids={axis: i}) for i in range(2))
+        found: list[int] = []
+        for tile in self.program.structure.tiles:
+            shape, offsets = self.shapes.get(memory_root(tile.source), ()), tile.mixed_offsets
+            for offset, extent in zip(offsets, shape, strict=False):
+                if isinstance(offset, SSAValue) and len(offsets) == len(shape):
+                    low, high = first.value(offset), second.value(offset)
+                    if low is not None and high is not None and high > low:
+                        found.append(-(-extent // (high - low)))
+        return max(1, min(found, default=1))
 
     def programs(self, tile: SSAValue) -> int:
         """Programs that write every part of an array once: a tile's steps along the program ids."""
         init = tile.owner
         while isinstance(init, xetile.UpdateTileOffsetOp):
             init = init.tile.owner
-        if not isinstance(init, xetile.InitTileOp) or init.source not in self.shapes:
+        if not isinstance(init, xetile.InitTileOp):
             return 1
-        shape = self.shapes[init.source]
+        shape = self.shapes.get(memory_root(init.source), ())
+        if len(shape) != len(init.mixed_offsets):
+            return 1
         extents = (*(1 for _ in shape[:-2]), *self.program.tiles[init])[-len(shape) :]
         count, counts = 1, dict[str, int]()
         for offset, extent, step in zip(init.mixed_offsets, shape, extents, strict=False):
@@ -445,6 +381,8 @@ class _Estimate:
             shape, axis = self.shapes.get(op.source), self.value(op.index)
             return shape[axis] if shape is not None and axis is not None else None
         if isinstance(op, gpu.BlockIdOp):
+            if self.ids is not None:
+                return self.ids.get(str(op.dimension.data), 0)
             return int(self.place * self.counts.get(str(op.dimension.data), 1))
         if isinstance(ssa, BlockArgument) and isinstance(loop := ssa.owner.parent_op(), scf.ForOp):
             return self.value(loop.lb) if ssa.index == 0 else None

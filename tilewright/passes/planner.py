@@ -31,8 +31,8 @@ STARTS = (64, 16, 256)
 """Of all names alike; the descent begins at the cheapest."""
 
 PAIRS = 2
-"""So many names are not descended along, one after the other, where kernels that are not to be lie between others: all
-choices are costed whose values are possible one by one."""
+"""So many names are not descended along, one after the other, where many kernels that are not to be lie between others:
+all choices are costed whose values are possible one by one."""
 
 NEAR = 2
 """Values up and down from the best one that a search tries in all places at once."""
@@ -131,6 +131,7 @@ def choices(
     rated: Callable[[ModuleOp], Rates] | None = None,
     model: ProductModel | None = None,
     every: bool = False,
+    pairs: int = PAIRS,
 ) -> list[Choice]:
     """What was tried on the way to the cheapest choice, by descent (see above); the cheapest first, and one of those
     that cost the same. `every`: those that a search might try besides (`_around`), all others of the same cost last.
@@ -140,7 +141,7 @@ def choices(
     candidates.
     """
     # The IR depends on types alone, not on shapes.
-    memory = "planned" if rated is None else "rated"
+    memory = "planned" if rated is None else f"planned as {rated.__qualname__}"
     if memory not in request.memory:
         rating = rated if rated is not None else lambda module: rates
         request.memory[memory] = _Programs(request, rating, model)
@@ -163,7 +164,7 @@ def choices(
     ways = [list(candidates)] * len(request.names)
     sizes = [size for size in STARTS if size in candidates] or candidates
     starts = [(size,) * len(request.names) for size in sizes]
-    if rated is not None and len(request.names) <= PAIRS:
+    if rated is not None and len(request.names) <= pairs:
         middle = starts[0]
         alone = [
             [v for v in values if cost((*middle[:i], v, *middle[i + 1 :])) < inf]
@@ -181,20 +182,24 @@ def choices(
         if MIDDLE in candidates and cost(plain) <= least:
             best, least = plain, cost(plain)
     if not programs.confirm(best):
-        return choices(request, rates, candidates, rated, model, every)
+        return choices(request, rates, candidates, rated, model, every, pairs)
     if least == inf:
         tried, first = next(iter(refused.items()))
         sizes = ", ".join(f"{name} = {x}" for name, x in zip(request.names, tried, strict=True))
-        places = {error.location for error in refused.values()}
-        if isinstance(first, CompileError) and len(places) == 1:  # whatever the sizes are
-            note = Note(f"this is with {sizes}; no other choice of the planner makes a legal kernel")
-            raise first if note in first.notes else first.with_note(note)
-        raise UnsupportedError(
-            f"no value of {', '.join(request.names)} among {tuple(candidates)} makes a legal kernel;"
-            f" with {sizes}: {first.message}",
-            location=first.location,
-            hint=first.hint or "give the constexprs values",
+        none = (
+            f"no value of {', '.join(request.names)} among {tuple(candidates)} makes a legal kernel"
         )
+        hint = first.hint or "give the constexprs values"
+        places = {error.location for error in refused.values()}
+        if not isinstance(first, CompileError) or len(places) > 1:
+            message = f"{none}; with {sizes}: {first.message}"
+            raise UnsupportedError(message, location=first.location, hint=hint)
+        # The kernel's own error, whatever the sizes are.
+        error = UnsupportedError(
+            first.message, location=first.location, rule=first.rule, hint=first.hint
+        )
+        error.notes = (*first.notes, Note(f"{none}; this is with {sizes}"))
+        raise error
     for other in _around(best, candidates) if every else ():
         cost(other)
     order = sorted(made, key=lambda each: (each != best, seen[each]))

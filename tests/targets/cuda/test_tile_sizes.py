@@ -11,7 +11,7 @@ import pytest
 
 import tilewright as tw
 from tilewright import knobs
-from tilewright.diagnostics import CompileError
+from tilewright.diagnostics import UnsupportedError
 from tilewright.lang.choosing import Chooser
 from tilewright.ops.attention import attention_kernel
 from tilewright.ops.matmul import matmul_kernel
@@ -247,9 +247,40 @@ def test_a_kernel_that_no_size_makes_legal_is_refused() -> None:
     def never(X, N: tw.constexpr = tw.auto):
         tw.store_tile(tw.zeros((N, 3), tw.bf16), tw.init_tile(X, [0, 0], (N, 4)))
 
-    with pytest.raises(CompileError, match="no other choice of the planner") as refused:
+    with pytest.raises(UnsupportedError, match="makes a legal kernel") as refused:
         chosen(never, ((64, 64), (64, 1)))
-    assert "planner" not in refused.value.message  # it is the kernel's own error first
+    assert "legal" not in refused.value.message  # it is the kernel's own error first
+
+
+@tw.kernel
+def in_doubles(
+    C, A, B, M: tw.constexpr = tw.auto, N: tw.constexpr = tw.auto, K: tw.constexpr = tw.auto
+):
+    m, n = tw.program_id(0) * M, tw.program_id(1) * N
+    acc = tw.zeros((M, N), tw.f64)
+    for k in range(0, A.shape[1], K):
+        a = tw.load_tile(tw.init_tile(A, [m, k], (M, K)))
+        acc = tw.tile_mma(a, tw.load_tile(tw.init_tile(B, [k, n], (K, N))), acc)
+    tw.store_tile(acc, tw.init_tile(C, [m, n], (M, N)))
+
+
+@tw.kernel
+def long_rows(Y, X, M: tw.constexpr = tw.auto, N: tw.constexpr = 4096):
+    m = tw.program_id(0) * M
+    x = tw.load_tile(tw.init_tile(X, [m, 0], (M, N))).to(tw.f32)
+    d = x - tw.sum(x, 1) / N
+    tw.store_tile(d.to(Y.dtype), tw.init_tile(Y, [m, 0], (M, N)))
+    tw.atomic_rmw("add", tw.sum(d, 0).to(Y.dtype), tw.init_tile(Y, [0, 0], (1, N)))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "shapes", "dtype"),
+    [(in_doubles, [(4096, 4096)] * 3, tw.f64), (long_rows, [(16384, 4096)] * 2, tw.f16)],
+    ids=["f64", "rows"],
+)
+def test_what_registers_do_not_hold_is_not_chosen(kernel: Any, shapes: Any, dtype: Any) -> None:
+    specs = [tw.spec(shape, dtype, (shape[1], 1)) for shape in shapes]
+    kernel.compile(*specs, target="cuda-sm_90a")  # refused where it needs more than there is
 
 
 def test_the_choice_is_explained() -> None:

@@ -169,7 +169,6 @@ class CudaTarget(Target):
         self, request: Request, options: CompileOptions, every: bool = False
     ) -> Sequence[Choice]:
         """By the loop of products where there is one, else by what warpgroups can do of the kernel."""
-        from tilewright.passes import planner
         from tilewright.targets.cuda import tile_sizes
 
         rates = self.rates(options)
@@ -177,7 +176,7 @@ class CudaTarget(Target):
         return (
             tile_sizes.choices(request, options, machine, rates.cores, every)
             or tile_sizes.of_kernel(request, machine, rates, every)
-            or planner.choices(request, rates, every=every)
+            or tile_sizes.of_values(request, rates, every)
         )
 
     def samples(self, request: Request, options: CompileOptions) -> Sequence[Mapping[str, int]]:

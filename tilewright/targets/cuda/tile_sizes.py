@@ -20,11 +20,12 @@ from itertools import product
 from math import prod
 from typing import Any
 
-from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects import arith, vector
+from xdsl.dialects.builtin import AnyFloat, ModuleOp, VectorType
 
 from tilewright.arguments import ArrayArg
 from tilewright.codegen.tiles import itemsize
-from tilewright.diagnostics import TilewrightError, UnsupportedError
+from tilewright.diagnostics import TilewrightError, UnsupportedError, location_of
 from tilewright.dialects import xetile
 from tilewright.dialects.movement import shape_of
 from tilewright.dialects.upstream.arith import element
@@ -55,7 +56,7 @@ from tilewright.targets.cuda.work_split import (
     work_splits,
 )
 from tilewright.uarch.base import GENERIC, Machine, Rates
-from tilewright.uarch.nvidia import LANES, LINE, WARPGROUP, WGMMA_ROWS
+from tilewright.uarch.nvidia import LANES, LINE, REGISTER_FILE, WARPGROUP, WGMMA_ROWS
 from tilewright.uarch.sm90 import BY_WARPGROUPS, KERNEL_RATES, SMEM
 
 PROBE = 64
@@ -68,6 +69,12 @@ HELD = 0.76
 """What part of a thread's registers products and what they multiply may take, where a kernel is no loop of products."""
 KERNEL_SIDES = (32, 64, 80, 96, 112, 128, 160, 192)
 """Values that are tried for each constexpr of a kernel that is no loop of products."""
+FEW = (1, 2, 4, 8)
+"""Values that are tried where those of products are too many."""
+REPEATED = (arith.ConstantOp, vector.BroadcastOp, xetile.BroadcastOp)
+"""What takes fewer registers than its elements."""
+MOST_HELD = 3 * REGISTER_FILE
+"""Bytes of one value, three quarters of all registers'."""
 LINES = (LINE, 2 * LINE, 4 * LINE)
 """Bytes of k that one step takes."""
 MOST_LISTED = 8
@@ -181,6 +188,31 @@ def of_kernel(
         return planner.choices(request, own, KERNEL_SIDES, rated, every=every)
     except TilewrightError:
         return []
+
+
+def of_values(request: Request, rates: Rates, every: bool = False) -> Sequence[Choice]:
+    """Tilings of a kernel of any other form. Raises UnsupportedError where there are none."""
+
+    def held(module: ModuleOp) -> Rates:
+        for op in module.walk():
+            for value in () if isinstance(op, REPEATED) else op.results:
+                if not isinstance(value.type, VectorType) or not isinstance(
+                    element(value.type), AnyFloat
+                ):
+                    continue
+                size = prod(shape_of(value)) * itemsize(element(value.type))
+                if size > MOST_HELD:
+                    raise UnsupportedError(
+                        f"a value takes {size} bytes of {4 * REGISTER_FILE} of registers",
+                        location=location_of(op),
+                        hint="a smaller tile, or a loop over parts of it, needs less",
+                    )
+        return rates
+
+    try:
+        return planner.choices(request, rates, rated=held, every=every, pairs=0)
+    except UnsupportedError:  # rows too long for as many as products have
+        return planner.choices(request, rates, FEW, held, every=every, pairs=0)
 
 
 def _hold(products: Sequence[xetile.TileMmaOp]) -> bool:

@@ -1,0 +1,98 @@
+"""What programs do, counted, and how long a machine takes for it, in as many rounds as its cores need."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from math import ceil
+
+from tilewright.uarch.base import Rates
+
+
+@dataclass
+class Work:
+    """What one program does, or several: what :func:`seconds` tells the time of."""
+
+    product_flops: float = 0.0
+    """Multiplications and additions of products, as many as would take as long at 4 bytes per element."""
+    flops: float = 0.0
+    """Operations on numbers, as many as there are."""
+    near_bytes: float = 0.0
+    """Results of ops on values, and operands of products."""
+    shared_bytes: float = 0.0
+    """Loads and stores that the cache of all cores answers."""
+    memory_bytes: float = 0.0
+    """Loads and stores that memory answers."""
+    ops: float = 0.0
+
+    def add(self, other: Work, times: float = 1.0) -> None:
+        """Adds ``times`` another's work."""
+        for each in fields(self):
+            value = getattr(self, each.name) + times * getattr(other, each.name)
+            setattr(self, each.name, value)
+
+    def product(self, m: int, n: int, k: int, size: int, rates: Rates, times: float = 1.0) -> None:
+        """Adds [m, k] x [k, n] with elements of ``size`` bytes, accumulated in 4 bytes."""
+        self.flops += times * 2 * m * n * k
+        self.product_flops += times * 2 * m * n * k * (rates.product_flops / rates.flops(size))
+        # Panels come from the near cache, so that a small product is bound by them.
+        self.near_bytes += times * (m * k + k * n) * size
+        if not rates.asynchronous:
+            self.near_bytes += times * 2 * 4 * m * n / max(k / 16, 1)
+        self.ops += times
+
+
+def seconds(
+    program: Work,
+    programs: float,
+    rates: Rates,
+    least_bytes: float = 0.0,
+    shared: bool = False,
+    longest: float = 1.0,
+) -> float:
+    """Estimated time of a launch: ``program``'s work in as many rounds as the programs need on the cores.
+
+    `least_bytes`: what the whole launch moves to and from memory at least, on all cores together. `shared`: may several
+    cores do one program, its one loop with products in turn? `longest`: the work of the longest program, where they
+    differ and the cores take them as they come, as a multiple of ``program``'s, the mean.
+    """
+    return together(causes(program, programs, rates, least_bytes, shared, longest), rates)
+
+
+def causes(
+    program: Work,
+    programs: float,
+    rates: Rates,
+    least_bytes: float = 0.0,
+    shared: bool = False,
+    longest: float = 1.0,
+) -> dict[str, float]:
+    """What :func:`seconds` is made of: how long the launch would take for one cause alone."""
+    rounds, meeting = float(ceil(programs / rates.cores)), 0.0
+    if longest > 1:
+        rounds = max(programs / rates.cores, longest)
+    parts = min(rates.parts, int(rates.cores // programs))
+    if shared and parts > 1:  # a program's sums are added up in the end
+        rounds, meeting = 1 / parts, rates.launch_seconds / 2
+    return {
+        "products": rounds * program.product_flops / rates.product_flops,
+        "values": rounds * program.near_bytes / rates.elementwise_bytes,
+        "ops": rounds * program.ops * rates.op_seconds,
+        "shared cache": rounds * program.shared_bytes / rates.shared_bytes,
+        "memory": rounds * program.memory_bytes / rates.memory_bytes,
+        "whole arrays": least_bytes / rates.memory_bytes / rates.cores,
+        "sums of cores": meeting,
+        "start": rates.launch_seconds + rounds * rates.program_seconds,
+    }
+
+
+_BESIDE = (("products", "values", "ops"), ("shared cache", "memory"), ("whole arrays",))
+"""Causes that run beside one another where copies do."""
+
+
+def together(causes: Mapping[str, float], rates: Rates) -> float:
+    """How long a launch takes for all its causes: where copies run beside the rest, the slowest decides."""
+    if not rates.asynchronous:
+        return sum(causes.values())
+    sums = [sum(causes[cause] for cause in each) for each in _BESIDE]
+    return max(sums) + sum(causes.values()) - sum(sums)
