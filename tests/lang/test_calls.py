@@ -248,7 +248,9 @@ def test_a_helper_calls_itself_until_a_condition_of_compile_time_ends_it():
     y = poisoned((8, 1), np.float32)
     run(alternating, 1, X, y)
     weights = 2.0 ** np.arange(7, -1, -1) * np.resize([1, -1], 8)
-    np.testing.assert_allclose(y[:, 0], X[:, [0, 4, 2, 6, 1, 5, 3, 7]] @ weights, rtol=1e-5, atol=1e-4)
+    np.testing.assert_allclose(
+        y[:, 0], X[:, [0, 4, 2, 6, 1, 5, 3, 7]] @ weights, rtol=1e-5, atol=1e-4
+    )
 
 
 def test_a_call_without_end_is_told_once():

@@ -219,7 +219,7 @@ class Frame:
     def note_caller(self, error: TilewrightError, node: ast.AST, name: str) -> None:
         """Adds the place from which a helper was called to an error inside of it."""
         note = Note(f"{name} is called here", self.location(node))
-        if note not in error.notes:  # a helper that calls itself is called from there again and again
+        if note not in error.notes:  # one that calls itself is called from there again and again
             error.with_note(note)
 
     # Statements and expressions.
