@@ -10,15 +10,14 @@ from xdsl.dialects import arith
 from xdsl.dialects.builtin import (
     AnyFloat,
     DenseIntOrFPElementsAttr,
-    FloatAttr,
     IndexType,
-    IntegerAttr,
     IntegerType,
     VectorType,
 )
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from tilewright.dialects.folding import Folding, Idx
+from tilewright.dialects.numerals import number_attr
 
 index = IndexType()
 
@@ -66,14 +65,9 @@ class Constants(Folding):
 def _held(type: Attribute, text: str, value: int | float) -> Any:
     """What a constant holds, made once for all functions: xDSL verifies each. `text` tells 0.0 from -0.0."""
     element = type.element_type if isinstance(type, VectorType) else type
-    attr: Any
-    if isinstance(element, AnyFloat):
-        attr = FloatAttr(float(value), element)
-    else:
-        attr = IntegerAttr(_wrapped(int(value), element), element)  # pyright: ignore
-    if isinstance(type, VectorType):
-        attr = DenseIntOrFPElementsAttr.from_list(type, [attr.value.data])  # pyright: ignore
-    return attr
+    return number_attr(
+        type, value if isinstance(element, AnyFloat) else _wrapped(int(value), element)
+    )
 
 
 def _wrapped(value: int, element: Attribute) -> int:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any, cast
 
 from xdsl.dialects.builtin import (
     AnyFloat,
     BFloat16Type,
+    DenseIntOrFPElementsAttr,
     Float16Type,
     Float32Type,
     Float64Type,
     FloatAttr,
     FloatTF32Type,
+    IntegerAttr,
+    VectorType,
 )
 from xdsl.ir import Attribute
 from xdsl.ir.affine import (
@@ -31,6 +35,21 @@ def float_attr(value: float, kind: Attribute) -> FloatAttr[Any]:
         return FloatAttr(float(value), cast(Any, kind))
     except OverflowError:
         return FloatAttr(math.copysign(math.inf, value), cast(Any, kind))
+
+
+def dense(kind: VectorType, numbers: Sequence[int | float]) -> DenseIntOrFPElementsAttr:
+    """A constant vector of these numbers; of one everywhere where it is alone."""
+    of: Any = float if isinstance(kind.element_type, AnyFloat) else int
+    return DenseIntOrFPElementsAttr.from_list(kind, [of(n) for n in numbers])  # pyright: ignore
+
+
+def number_attr(kind: Attribute, *numbers: int | float) -> Any:
+    """The constant of a number's type, which is one number, or of a vector's: all its numbers, or one that repeats."""
+    if isinstance(kind, VectorType):
+        return dense(kind, numbers)
+    if isinstance(kind, AnyFloat):
+        return FloatAttr(float(numbers[0]), kind)
+    return IntegerAttr(int(numbers[0]), cast(Any, kind))
 
 
 def six_digits(value: float) -> str:

@@ -11,22 +11,21 @@ Requires: nothing.  Guarantees: of the affine dialect only `affine.apply`, `min`
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from xdsl.dialects import affine, arith, memref, scf, vector
 from xdsl.dialects.builtin import (
     AffineMapAttr,
-    AnyFloat,
-    FloatAttr,
     IndexType,
     IntegerAttr,
     VectorType,
+    i1,
 )
-from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
+from xdsl.ir import Block, Operation, Region, SSAValue
 from xdsl.ir.affine import AffineConstraintKind, AffineMap
 from xdsl.rewriter import Rewriter
 
 from tilewright.diagnostics import unsupported
+from tilewright.dialects.nesting import terminator
 from tilewright.dialects.upstream.affine_parallel import bounds, reductions
 from tilewright.dialects.upstream.combining import (
     KINDS_OF_ATOMICS,
@@ -72,10 +71,9 @@ def affine_to_scf(module: Operation) -> None:
 
 def forall_to_parallel(op: ForallOp) -> None:
     """Iterations in any order are those of scf.parallel."""
-    at, end = Before(op), op.body.block.last_op
+    at, end = Before(op), terminator(op.body.block)
     lower, upper, step = ([at.index(n) for n in op.mixed(w)] for w in ("lower", "upper", "step"))
     region = op.detach_region(op.body)
-    assert end is not None
     Rewriter.replace_op(end, scf.ReduceOp())
     at.insert(scf.ParallelOp(lower, upper, step, region))
     at.replace()
@@ -141,14 +139,13 @@ def _parallel(op: affine.ParallelOp) -> None:
         if kind not in KINDS_OF_ATOMICS.values():
             raise unsupported(op, f"affine.parallel that reduces by {kind!r}")
         kind = REDUCTIONS_OF_ATOMICS.get(kind, kind)
-        first.append(at.add(arith.ConstantOp(_neutral(kind, result.type))))
+        first.append(at.constant(result.type, neutral(kind, result.type)))
         block = Block(arg_types=[result.type] * 2)
         both = combining(kind, *block.args)
         block.add_ops([both, scf.ReduceReturnOp(both.results[0])])
         combined.append(Region(block))
     body = op.detach_region(op.body)
-    end = body.block.last_op
-    assert end is not None
+    end = terminator(body.block)
     _replace(end, [scf.ReduceOp(list(end.operands), combined)])
     at.replace(*at.insert(scf.ParallelOp(lower, upper, steps, body, first)).results)
 
@@ -163,13 +160,6 @@ def _one_bound(
     for one in new:
         at.insert(one)
     return best
-
-
-def _neutral(kind: str, type: Attribute) -> Any:
-    number = neutral(kind, type)
-    if isinstance(type, AnyFloat):
-        return FloatAttr(float(number), type)
-    return IntegerAttr(int(number), type)  # pyright: ignore
 
 
 _RELATIONS = {
@@ -191,7 +181,7 @@ def _if(op: affine.IfOp) -> None:
         one = at.add(arith.CmpiOp(left, right, _RELATIONS[constraint.kind]))
         holds = one if holds is None else at.add(arith.AndIOp(holds, one))
     if holds is None:
-        holds = at.add(arith.ConstantOp(IntegerAttr(1, 1)))
+        holds = at.constant(i1, 1)
     then, otherwise = (op.detach_region(r) for r in (op.then_region, op.else_region))
     if not otherwise.blocks:
         otherwise = Region(Block([scf.YieldOp()]))

@@ -40,7 +40,7 @@ from tilewright.dialects import xetile as xt
 from tilewright.dialects.stage import ContractOp, YieldOp
 from tilewright.passes.access import Access, AccessAnalysis
 from tilewright.passes.affine import Expr
-from tilewright.passes.emit import Before, zero_of
+from tilewright.passes.emit import Before
 from tilewright.passes.induction import Loop
 from tilewright.passes.materialise import Materialiser, NoValue
 from tilewright.passes.memory_objects import may_alias
@@ -444,4 +444,4 @@ class Contraction:
 
 def zero_before(op: xt.TileMmaOp) -> SSAValue:
     """A zero of the type of the op's result."""
-    return Before(op).add(arith.ConstantOp(zero_of(op.result.type)))
+    return Before(op).constant(op.result.type, 0)

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from xdsl.dialects import arith, vector
 from xdsl.dialects.builtin import (
-    AnyFloat,
-    DenseIntOrFPElementsAttr,
-    FloatAttr,
     IndexType,
-    IntegerAttr,
     IntegerType,
     VectorType,
 )
@@ -20,6 +15,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.dialects.folding import Folding, Kind
 from tilewright.dialects.movement import shape_of
+from tilewright.dialects.numerals import number_attr
 from tilewright.dialects.upstream.arith import element as element_of
 from tilewright.dialects.upstream.vector import ShapeCastOp, StepOp, TransposeOp
 from tilewright.dialects.xetile.assembly import Index
@@ -27,24 +23,6 @@ from tilewright.dialects.xetile.assembly import Index
 
 def with_shape(type: Attribute, shape: Sequence[int]) -> VectorType:
     return VectorType(element_of(type), list(shape))
-
-
-def dense(kind: VectorType, numbers: Sequence[int | float]) -> DenseIntOrFPElementsAttr:
-    """A constant vector of these numbers; of one everywhere where it is alone."""
-    element = kind.element_type
-    if isinstance(element, AnyFloat):
-        return DenseIntOrFPElementsAttr.from_list(kind, [float(n) for n in numbers])  # pyright: ignore
-    assert isinstance(element, (IntegerType, IndexType))
-    return DenseIntOrFPElementsAttr.from_list(kind, [int(n) for n in numbers])  # pyright: ignore
-
-
-def zero_of(kind: Attribute) -> Any:
-    """The constant 0 of a number's type, or everywhere of a vector's."""
-    if isinstance(kind, VectorType):
-        return dense(kind, [0])
-    if isinstance(kind, AnyFloat):
-        return FloatAttr(0.0, kind)
-    return IntegerAttr(0, kind)  # pyright: ignore
 
 
 class Before(Folding):
@@ -75,7 +53,7 @@ class Before(Folding):
     def index(self, value: Index) -> SSAValue:
         if isinstance(value, SSAValue):
             return value
-        return self.add(arith.ConstantOp(IntegerAttr(value, IndexType())))
+        return self.constant(IndexType(), value)
 
     def combined(self, kind: Kind, x: Index, y: Index) -> Index:
         return self.add(kind(self.index(x), self.index(y)))
@@ -84,12 +62,9 @@ class Before(Folding):
         """Where both hold; a mask that is None holds everywhere."""
         return hit if mask is None else self.add(arith.AndIOp(mask, hit))
 
-    def splat(self, number: int | float | Attribute, type: VectorType) -> SSAValue:
-        """A constant vector of one number."""
-        if isinstance(number, (IntegerAttr, FloatAttr)):
-            number = number.value.data
-        assert isinstance(number, (int, float))
-        return self.add(arith.ConstantOp(dense(type, [number])))
+    def constant(self, type: Attribute, number: int | float) -> SSAValue:
+        """A number of a type; of a vector's, in all elements."""
+        return self.add(arith.ConstantOp(number_attr(type, number)))
 
     def cast(self, value: SSAValue, shape: Sequence[int]) -> SSAValue:
         """The value in another shape; itself where it has that shape."""
@@ -181,7 +156,7 @@ class Before(Folding):
         return self.coordinates(0, shape, -1) if total is None else total
 
     def all_true(self, shape: Sequence[int]) -> SSAValue:
-        return self.splat(1, VectorType(IntegerType(1), list(shape)))
+        return self.constant(VectorType(IntegerType(1), list(shape)), 1)
 
 
 class Behind(Before):

@@ -17,11 +17,9 @@ import numpy as np
 from xdsl.dialects import arith, gpu, math, memref, vector
 from xdsl.dialects.builtin import (
     AffineMapAttr,
-    AnyFloat,
     ArrayAttr,
     DenseArrayBase,
     Float64Type,
-    FloatAttr,
     IndexType,
     IntegerAttr,
     MemRefType,
@@ -29,7 +27,7 @@ from xdsl.dialects.builtin import (
     f32,
     i32,
 )
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.ir import Operation, SSAValue
 from xdsl.ir.affine import (
     AffineDimExpr,
     AffineMap,
@@ -53,7 +51,7 @@ from tilewright.dialects.upstream.generic_atomic import GenericAtomicRMWOp
 from tilewright.dialects.upstream.memref import ReshapeOp
 from tilewright.dialects.upstream.vector.masking import MaskOp
 from tilewright.dialects.xetile.assembly import split_indices
-from tilewright.passes.emit import Before, element_of, with_shape, zero_of
+from tilewright.passes.emit import Before, element_of, with_shape
 from tilewright.passes.expand_maps import (
     affine_map,
     delinearize_index,
@@ -80,14 +78,6 @@ def expand_ops(module: Operation) -> bool:
 # --- Classes of floats ---------------------------------------------------------------------------
 
 
-def _number(at: Before, value: float, like: Attribute) -> SSAValue:
-    element = element_of(like)
-    assert isinstance(element, AnyFloat)
-    if isinstance(like, VectorType):
-        return at.splat(value, like)
-    return at.add(arith.ConstantOp(FloatAttr(value, element)))
-
-
 def _isnan(op: more_math.IsNaNOp, at: Before) -> None:
     at.replace(at.add(arith.CmpfOp(op.operand, op.operand, "uno")))
 
@@ -95,7 +85,7 @@ def _isnan(op: more_math.IsNaNOp, at: Before) -> None:
 def _against_infinity(predicate: str) -> Rule:
     def expand(op: Any, at: Before) -> None:
         size = at.add(math.AbsFOp(op.operand))
-        infinity = _number(at, float("inf"), op.operand.type)
+        infinity = at.constant(op.operand.type, float("inf"))
         at.replace(at.add(arith.CmpfOp(size, infinity, predicate)))
 
     return expand
@@ -105,8 +95,8 @@ def _isnormal(op: more_math.IsNormalOp, at: Before) -> None:
     kind = op.operand.type
     least = 2.0 ** (2 - 2 ** (dtypes.from_mlir(element_of(kind)).exponent_bits - 1))
     size = at.add(math.AbsFOp(op.operand))
-    finite = at.add(arith.CmpfOp(size, _number(at, float("inf"), kind), "olt"))
-    large = at.add(arith.CmpfOp(size, _number(at, least, kind), "oge"))
+    finite = at.add(arith.CmpfOp(size, at.constant(kind, float("inf")), "olt"))
+    large = at.add(arith.CmpfOp(size, at.constant(kind, least), "oge"))
     at.replace(at.add(arith.AndIOp(finite, large)))
 
 
@@ -149,7 +139,7 @@ def _erfc(op: more_math.ErfcOp, at: Before) -> None:
     x = op.operand if element == f32 else at.add(arith.ExtFOp(op.operand, wide))  # pyright: ignore
 
     def number(value: float) -> SSAValue:
-        return _number(at, value, wide)
+        return at.constant(wide, value)
 
     size = at.add(math.AbsFOp(x))
     z = at.add(arith.MinimumfOp(size, number(_ERFC_END)))
@@ -158,8 +148,7 @@ def _erfc(op: more_math.ErfcOp, at: Before) -> None:
     for coefficient in _ERFC[1:]:
         total = at.add(arith.AddfOp(at.add(arith.MulfOp(total, t)), number(coefficient)))
     bits = with_element(kind, i32) if isinstance(kind, VectorType) else i32
-    mask = at.splat(-4096, bits) if isinstance(bits, VectorType) else _word(at, -4096)
-    whole = at.add(arith.AndIOp(at.add(arith.BitcastOp(z, bits)), mask))
+    whole = at.add(arith.AndIOp(at.add(arith.BitcastOp(z, bits)), at.constant(bits, -4096)))
     high = at.add(arith.BitcastOp(whole, wide))
     square = at.add(arith.NegfOp(at.add(arith.MulfOp(high, high))))
     rest = at.add(arith.MulfOp(at.add(arith.SubfOp(high, z)), at.add(arith.AddfOp(high, z))))
@@ -244,7 +233,7 @@ def _mask(op: MaskOp, at: Before) -> None:
         mask = at.spread(mask, _walked(inner), shape_of(other))
     made = [*inner.results]
     if isinstance(inner, more.OuterProductOp):
-        other = inner.acc or at.add(arith.ConstantOp(zero_of(inner.result.type)))
+        other = inner.acc or at.constant(inner.result.type, 0)
     if other is not None:
         made = [at.add(arith.SelectOp(mask, made[0], other))]
     op.yielded.operands = ()
@@ -299,7 +288,7 @@ def _mask_gather(op: Any, mask: SSAValue, at: Before) -> None:
 def _mask_reduction(op: Any, mask: SSAValue, at: Before) -> None:
     source = op.operands[0]
     kind = str(getattr(op.properties["kind"], "data", op.properties["kind"]))
-    nothing = at.splat(neutral(kind, element_of(source.type)), source.type)
+    nothing = at.constant(source.type, neutral(kind, element_of(source.type)))
     op.operands[0] = at.add(arith.SelectOp(mask, source, nothing))
 
 
@@ -388,12 +377,8 @@ MATRIX_PLACES = ("xegpu.load_matrix", "xegpu.store_matrix", "xegpu.mem_desc_subv
 # --- Lanes -------------------------------------------------------------------------------------------
 
 
-def _word(at: Before, number: int) -> SSAValue:
-    return at.add(arith.ConstantOp(IntegerAttr(number, i32)))
-
-
 def _subgroup_broadcast(op: more_gpu.SubgroupBroadcastOp, at: Before) -> None:
-    lane = _word(at, 0) if op.lane is None else op.lane
+    lane = at.constant(i32, 0) if op.lane is None else op.lane
     width = at.add(arith.IndexCastOp(at.add(gpu.SubgroupSizeOp()), i32))
     at.replace(at.add(more_gpu.ShuffleOp(op.src, lane, width, "idx")))
 
@@ -404,7 +389,7 @@ def _rotate(op: more_gpu.RotateOp, at: Before) -> None:
     further = at.add(arith.AddiOp(lane, at.index(op.offset)))
     place = at.add(arith.AndIOp(further, at.index(width - 1)))
     source = at.add(arith.IndexCastOp(place, i32))
-    value = at.add(more_gpu.ShuffleOp(op.value, source, _word(at, width), "idx"))
+    value = at.add(more_gpu.ShuffleOp(op.value, source, at.constant(i32, width), "idx"))
     at.replace(value, at.add(arith.CmpiOp(lane, at.index(width), "ult")))
 
 

@@ -7,9 +7,7 @@ from xdsl.dialects.builtin import (
     AnyFloat,
     Float64Type,
     IndexType,
-    IntegerAttr,
     IntegerType,
-    VectorType,
     f32,
 )
 from xdsl.ir import Attribute, Block, Region, SSAValue
@@ -37,9 +35,7 @@ def integer_power(op: math.IPowIOp, at: Before) -> None:
     assert isinstance(element, IntegerType)
 
     def number(value: int) -> SSAValue:
-        if isinstance(kind, VectorType):
-            return at.splat(value, kind)
-        return at.add(arith.ConstantOp(IntegerAttr(value, element)))
+        return at.constant(kind, value)
 
     zero, one, minus = number(0), number(1), number(-1)
     low, high, step = (at.index(v) for v in (0, element.width.data, 1))

@@ -27,7 +27,7 @@ from xdsl.rewriter import Rewriter
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.movement import vector_type
 from tilewright.passes.axes import Axes, axes_of
-from tilewright.passes.emit import Before, zero_of
+from tilewright.passes.emit import Before
 from tilewright.passes.memory_objects import is_pure, may_write, orders
 from tilewright.passes.split_workgroups import SplitChoice, narrow
 from tilewright.passes.tile_origin import is_read_only
@@ -108,7 +108,7 @@ def _loop(depth: _Depth, count: int, step: int) -> None:
     """The product of a step, and what makes its operands, in a loop that carries the sum."""
     product = depth.product
     before, kind = Before(product), product.result.type
-    first = product.c or before.add(arith.ConstantOp(zero_of(kind)))
+    first = product.c or before.constant(kind, 0)
     zero, end, one = (before.index(n) for n in (0, count, 1))
     body = Block(arg_types=(IndexType(), kind))
     loop = before.add(scf.ForOp(zero, end, one, [first], body))

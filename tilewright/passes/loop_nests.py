@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from xdsl.dialects import arith, gpu, memref, scf, vector
+from xdsl.dialects import gpu, memref, scf, vector
 from xdsl.dialects.builtin import (
     AffineMapAttr,
     ArrayAttr,
@@ -29,7 +29,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.dialects.nesting import terminator
 from tilewright.dialects.xetile.assembly import Index
-from tilewright.passes.emit import Before, zero_of
+from tilewright.passes.emit import Before
 from tilewright.passes.kernel import level_of
 
 BLOCKS = ((), (1024,), (16, 64))
@@ -124,7 +124,7 @@ def _copy(op: memref.CopyOp, whole: bool) -> None:
         within = ArrayAttr(BoolAttr.from_bool(fit) for fit in fits[-len(most) :])
         kind = VectorType(source.type.element_type, block[-len(most) :])
         order = AffineMapAttr(AffineMap.minor_identity(rank, len(most)))
-        padding = at.add(arith.ConstantOp(zero_of(kind.element_type)))
+        padding = at.constant(kind.element_type, 0)
         value = at.add(vector.TransferReadOp(source, place, padding, kind, within, order))
         at.insert(vector.TransferWriteOp(value, target, place, within, permutation_map=order))
     Rewriter.erase_op(op)

@@ -34,6 +34,7 @@ from xdsl.traits import IsTerminator, is_side_effect_free
 from tilewright.diagnostics import unsupported
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.movement import ELEMENTS
+from tilewright.dialects.numerals import dense
 from tilewright.dialects.xetile.maps import without_maps
 from tilewright.passes.access import AccessAnalysis
 from tilewright.passes.axes import shape_of
@@ -145,7 +146,7 @@ def merge(kernel: gpu.FuncOp, along: Merge, factor: int) -> None:
         if isinstance(op := value.owner, arith.ConstantOp):
             assert isinstance(op.value, DenseIntOrFPElementsAttr)
             number = op.value.get_values()[0]
-            op.properties["value"] = DenseIntOrFPElementsAttr.from_list(longer, [number])  # pyright: ignore
+            op.properties["value"] = dense(longer, [number])  # pyright: ignore
     factors = [n * factor if axis == along.axis else n for axis, n in enumerate(merged_of(kernel))]
     kernel.attributes[MERGED] = DenseArrayBase.from_list(i64, factors)
 

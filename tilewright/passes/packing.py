@@ -23,9 +23,7 @@ from dataclasses import dataclass, replace
 
 from xdsl.dialects import arith, gpu, memref, vector
 from xdsl.dialects.builtin import (
-    AnyFloat,
     DenseIntOrFPElementsAttr,
-    FloatAttr,
     IndexType,
     IntegerAttr,
     MemRefType,
@@ -39,7 +37,9 @@ from tilewright.dialects import xetile as xt
 from tilewright.dialects.elementwise import retyped
 from tilewright.dialects.movement import vector_type
 from tilewright.dialects.nesting import terminator
+from tilewright.dialects.numerals import number_attr
 from tilewright.dialects.stage import ContractOp, PackOp, PanelOp, PanelsType, YieldOp
+from tilewright.dialects.upstream.arith import element as element_of
 from tilewright.passes.access import Access, AccessAnalysis
 from tilewright.passes.affine import Expr, Kind, Symbol
 from tilewright.passes.cleanup import eliminate_dead
@@ -363,11 +363,7 @@ def splat_of(value: SSAValue) -> Attribute | None:
         and isinstance(op.value, DenseIntOrFPElementsAttr)
         and op.value.is_splat()
     ):
-        number = op.value.get_values()[0]
-        element = op.value.type.element_type  # pyright: ignore
-        if isinstance(element, AnyFloat):
-            return FloatAttr(float(number), element)  # pyright: ignore
-        return IntegerAttr(int(number), element)  # pyright: ignore
+        return number_attr(element_of(op.value.type), op.value.get_values()[0])  # pyright: ignore
     return None
 
 

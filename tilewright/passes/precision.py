@@ -112,10 +112,10 @@ def _lowered_complement(op: Operation, function: math.ErfOp | math.TanhOp) -> li
         )
         made = [at.insert(erfc)]
     else:
-        twice = at.add(arith.MulfOp(x, at.splat(-2.0 if adds else 2.0, kind), flags))
+        twice = at.add(arith.MulfOp(x, at.constant(kind, -2.0 if adds else 2.0), flags))
         power = at.insert(math.ExpOp(twice, flags))
-        below = at.add(arith.AddfOp(power.results[0], at.splat(1.0, kind), flags))
-        made = [power, at.insert(arith.DivfOp(at.splat(2.0, kind), below, flags))]
+        below = at.add(arith.AddfOp(power.results[0], at.constant(kind, 1.0), flags))
+        made = [power, at.insert(arith.DivfOp(at.constant(kind, 2.0), below, flags))]
     at.replace(made[-1].results[0])
     if function.result.first_use is None:
         Before(function).replace()

@@ -11,8 +11,8 @@ which `afn` or `arcp` on the division allows; divisions without these flags stay
 from __future__ import annotations
 
 from xdsl.dialects import arith, gpu, vector
-from xdsl.dialects.builtin import AnyFloat, DenseIntOrFPElementsAttr, FloatAttr, VectorType
-from xdsl.ir import Attribute, OpResult, SSAValue
+from xdsl.dialects.builtin import VectorType
+from xdsl.ir import OpResult, SSAValue
 
 from tilewright.dialects import xetile as xt
 from tilewright.passes.emit import Before
@@ -46,14 +46,6 @@ def _rewrite(op: arith.DivfOp) -> None:
     else:
         return
     at = Before(op)
-    one = at.add(arith.ConstantOp(_ones(source.type), source.type))  # pyright: ignore
-    inverse = at.add(arith.DivfOp(one, source, op.fastmath))
+    inverse = at.add(arith.DivfOp(at.constant(source.type, 1), source, op.fastmath))
     again = at.add(repeat.clone({source: inverse}))
     at.replace(at.add(arith.MulfOp(op.lhs, again, op.fastmath)))
-
-
-def _ones(type: Attribute) -> Attribute:
-    if isinstance(type, VectorType):
-        return DenseIntOrFPElementsAttr.from_list(type, [1.0])  # pyright: ignore
-    assert isinstance(type, AnyFloat)
-    return FloatAttr(1.0, type)

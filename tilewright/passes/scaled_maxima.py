@@ -17,8 +17,7 @@ from __future__ import annotations
 from math import isfinite
 
 from xdsl.dialects import arith, gpu
-from xdsl.dialects.builtin import DenseIntOrFPElementsAttr
-from xdsl.ir import Attribute, SSAValue
+from xdsl.ir import SSAValue
 
 from tilewright.dialects import xetile as xt
 from tilewright.passes.emit import Before
@@ -58,9 +57,5 @@ def _rewrite(op: xt.ReductionOp, product: arith.MulfOp, tile: SSAValue, factor: 
     at = Before(op)
     kind = op.kind if factor > 0 else SWAPPED[op.kind]
     reduced = at.add(xt.ReductionOp(kind, tile, op.dims, op.reduction_size))
-    scale = at.add(arith.ConstantOp(_splat(op.result.type, factor), op.result.type))  # pyright: ignore
+    scale = at.constant(op.result.type, factor)
     at.replace(at.add(arith.MulfOp(reduced, scale, product.fastmath)))
-
-
-def _splat(type: Attribute, number: float) -> Attribute:
-    return DenseIntOrFPElementsAttr.from_list(type, [number])  # pyright: ignore

@@ -41,6 +41,7 @@ from xdsl.ir import Attribute, Block, Operation, OpResult, SSAValue
 from xdsl.rewriter import Rewriter
 
 from tilewright.dialects import xetile as xt
+from tilewright.dialects.numerals import number_attr
 from tilewright.dialects.upstream.gpu.memory import SHARED_MEMORY
 from tilewright.dialects.xetile.maps import split_map, split_tile, stated_maps, without_maps
 from tilewright.passes.access import Access, AccessAnalysis, AccessKind, add_up, same_tile
@@ -290,10 +291,7 @@ def _narrow(value: SSAValue, dims: set[int], factor: int, start: SSAValue) -> No
     if isinstance(op, arith.ConstantOp):
         dense = op.value
         assert isinstance(dense, DenseIntOrFPElementsAttr) and isinstance(new_type, VectorType)
-        op.properties["value"] = DenseIntOrFPElementsAttr.from_list(
-            new_type,
-            [dense.get_values()[0]],  # pyright: ignore
-        )
+        op.properties["value"] = number_attr(new_type, dense.get_values()[0])  # pyright: ignore
     new = Rewriter.replace_value_with_new_type(value, new_type)
     if op is not None and op.name == "vector.step":
         at = Behind(op)

@@ -83,7 +83,7 @@ def masked(op: ContractionOp, mask: SSAValue, at: Before) -> SSAValue:
 
     inner = op.clone()
     for n, (value, dims) in enumerate(((op.lhs, form.left), (op.rhs, form.right))):
-        inner.operands[n] = kept(dims, value, at.splat(0, value.type))
+        inner.operands[n] = kept(dims, value, at.constant(value.type, 0))
     made = at.add(inner)
     return kept(form.out, made, op.acc) if form.out else made
 
@@ -181,7 +181,7 @@ def _elements(op: ContractionOp, at: Before, form: _Form, mask: SSAValue | None 
     ]
     acc, product = _as(at, op.acc, wide), at.add(combining("mul", *factors))
     if mask is not None:
-        nothing = at.splat(neutral(op.kind, wide), with_shape(product.type, shape))
+        nothing = at.constant(with_shape(product.type, shape), neutral(op.kind, wide))
         product = at.add(arith.SelectOp(at.transpose(mask, order), product, nothing))
     over = [*range(len(form.out), len(order))]
     last = (

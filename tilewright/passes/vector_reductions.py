@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from math import prod
 
-from xdsl.dialects import arith, vector
-from xdsl.dialects.builtin import AnyFloat, FloatAttr, IntegerAttr, VectorType
+from xdsl.dialects import vector
+from xdsl.dialects.builtin import VectorType
 from xdsl.ir import Operation
 
 from tilewright.dialects import xetile as xt
@@ -30,9 +30,7 @@ def reductions_alike(kernel: Operation) -> None:
             continue
         at, kind, type, acc = Before(op), op.kind.data.value, op.dest.type, op.acc
         if acc is None:
-            nothing = neutral(kind, type)
-            of = FloatAttr if isinstance(type, AnyFloat) else IntegerAttr
-            acc = at.add(arith.ConstantOp(of(nothing, type)))  # pyright: ignore
+            acc = at.constant(type, neutral(kind, type))
         at.replace(at.add(MultiReductionOp(kind, op.vector, acc, [0])))
 
 

@@ -20,7 +20,6 @@ from typing import Any, ClassVar
 from xdsl.dialects import arith, func, gpu, memref, vector
 from xdsl.dialects.builtin import (
     AffineMapAttr,
-    AnyFloat,
     ArrayAttr,
     BoolAttr,
     FloatAttr,
@@ -34,6 +33,7 @@ from xdsl.ir.affine import AffineMap
 
 from tilewright.dialects import xetile
 from tilewright.dialects.movement import shape_of
+from tilewright.dialects.numerals import dense, number_attr
 from tilewright.dialects.upstream.arith import constant
 from tilewright.dialects.upstream.combining import neutral
 from tilewright.dialects.upstream.vector import (
@@ -45,7 +45,7 @@ from tilewright.dialects.upstream.vector import (
     TransposeOp,
 )
 from tilewright.dialects.xetile.assembly import Index
-from tilewright.passes.emit import dense, with_shape, zero_of
+from tilewright.passes.emit import with_shape
 from tilewright.passes.new_body import NewBody
 from tilewright.rules import Rules
 
@@ -104,9 +104,7 @@ class _ToVector(NewBody):
     def number(self, attribute: Attribute | None, kind: Attribute) -> SSAValue:
         """A constant of a type: of an attribute, else 0."""
         data = attribute.value.data if isinstance(attribute, IntegerAttr | FloatAttr) else 0
-        if isinstance(kind, AnyFloat):
-            return self.constant(FloatAttr(float(data), kind))
-        return self.constant(IntegerAttr(int(data), kind))  # pyright: ignore
+        return self.constant(number_attr(kind, data))
 
     def splat(self, kind: VectorType, number: int | float) -> SSAValue:
         return self.constant(dense(kind, [number]))
@@ -217,7 +215,7 @@ def _same(d: _ToVector, op: xetile.ConvertLayoutOp) -> None:
 @rule("xetile.tile_mma")
 def _product(d: _ToVector, op: xetile.TileMmaOp) -> None:
     kind = op.result.type
-    sums = d.constant(zero_of(kind)) if op.c is None else d.same(op.c)
+    sums = d.constant(number_attr(kind, 0)) if op.c is None else d.same(op.c)
     kinds = ("parallel", "parallel", "reduction")
     d.env[op.result] = d.add(ContractionOp(d.same(op.a), d.same(op.b), sums, PRODUCT, kinds))
 

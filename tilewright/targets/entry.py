@@ -15,7 +15,6 @@ from xdsl.dialects.builtin import (
     FunctionType,
     IndexType,
     IntAttr,
-    IntegerAttr,
     MemRefType,
     ModuleOp,
     NoneAttr,
@@ -114,8 +113,7 @@ def _assert_steps(kernel: gpu.FuncOp) -> None:
     for op in list(kernel.walk()):
         if isinstance(op, scf.ForOp) and constant(op.step) is None:
             at = Before(op)
-            zero = at.add(arith.ConstantOp(IntegerAttr(0, op.step.type)))  # pyright: ignore
-            positive = at.add(arith.CmpiOp(op.step, zero, "sgt"))
+            positive = at.add(arith.CmpiOp(op.step, at.constant(op.step.type, 0), "sgt"))
             at.insert(cf.AssertOp(positive, "scf.for needs a step above zero"))
 
 

@@ -17,7 +17,6 @@ from xdsl.dialects.builtin import (
     AffineMapAttr,
     ArrayAttr,
     DenseIntOrFPElementsAttr,
-    FloatAttr,
     IntegerAttr,
     IntegerType,
     ShapedType,
@@ -33,6 +32,7 @@ from xdsl.parser import AttrParser, Parser
 from xdsl.printer import Printer
 
 from tilewright.dialects.directives import parse_names
+from tilewright.dialects.numerals import number_attr
 from tilewright.dialects.upstream import linalg_composed as composed
 from tilewright.dialects.upstream import linalg_names as names
 from tilewright.dialects.upstream.arith import cast_to
@@ -265,7 +265,7 @@ def _apply(
     if function == "square":
         function, values = "mul", [*values, *values]
     elif function == "reciprocal" and not whole:
-        one = arith.ConstantOp(FloatAttr(1.0, cast(Any, type)))
+        one = arith.ConstantOp(number_attr(type, 1))
         block.add_op(one)
         function, values = "div", [one.result, *values]
     table = _TRUTH if type == IntegerType(1) else _INTEGER if whole else _FLOAT

@@ -23,10 +23,8 @@ from typing import Any
 from xdsl.dialects import arith, memref, scf, vector
 from xdsl.dialects.builtin import (
     DYNAMIC_INDEX,
-    DenseIntOrFPElementsAttr,
     FixedBitwidthType,
     IndexType,
-    IntegerAttr,
     IntegerType,
     MemRefType,
     ModuleOp,
@@ -38,6 +36,7 @@ from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from tilewright.diagnostics import CheckError, TilewrightError, error_at
 from tilewright.dialects import mach
 from tilewright.dialects.movement import memref_type
+from tilewright.dialects.numerals import number_attr
 from tilewright.dialects.upstream.arith import constants, element
 from tilewright.dialects.upstream.subview import static_parts
 from tilewright.dialects.upstream.vector import ShapeCastOp
@@ -89,12 +88,7 @@ class _Inserter:
         return op.results[0]
 
     def number(self, value: int, type: Attribute | None = None) -> SSAValue:
-        type = type or IndexType()
-        scalar: Any = element(type)
-        attr: Any = IntegerAttr(value, scalar)
-        if isinstance(type, VectorType):
-            attr = DenseIntOrFPElementsAttr.from_list(type, [value])
-        return self.add(arith.ConstantOp(attr, type))
+        return self.add(arith.ConstantOp(number_attr(type or IndexType(), value)))
 
     def compare(self, how: str, a: SSAValue, b: SSAValue | int) -> SSAValue:
         right = self.number(b, a.type) if isinstance(b, int) else b

@@ -139,7 +139,7 @@ def gather(tiles: TileWriter, memory: SSAValue, indices: Sequence[SSAValue]) -> 
     shapes = [shape_of(v) for v in indices if isinstance(v.type, VectorType)] or [(1, 1)]
     shape = [max(ns) for ns in zip(*shapes, strict=True)]
     (steps, offset), sizes, at = strides(memory), extents(memory), tiles.at
-    places, mask = at.splat(0, VectorType(IndexType(), shape)), at.all_true(shape)
+    places, mask = at.constant(VectorType(IndexType(), shape), 0), at.all_true(shape)
     for index, extent, step in zip(indices, sizes, steps, strict=True):
         place, end = (tiles.splat(at.index(v), shape) for v in (index, tiles.size(extent)))
         mask = at.add(arith.AndIOp(mask, at.add(arith.CmpiOp(place, end, "ult"))))

@@ -17,7 +17,6 @@ from xdsl.dialects.builtin import (
     DYNAMIC_INDEX,
     AffineMapAttr,
     ArrayAttr,
-    FloatAttr,
     IndexType,
     IntegerAttr,
     MemRefType,
@@ -277,7 +276,7 @@ def exponentials(before: Before, op: Any) -> None:
     for memory, start, inputs, combine in (
         (top, float("-inf"), source, arith.MaximumfOp), (total, 0.0, powers, arith.AddfOp),
     ):  # fmt: skip
-        fill(before, before.add(arith.ConstantOp(FloatAttr(start, element))), memory)
+        fill(before, before.constant(element, start), memory)
         if memory is total:
             structured(
                 before, [source, top], [powers],

@@ -326,7 +326,7 @@ class TileWriter:
         end = at.broadcast(at.index(self.size(loop.extent)), along)
         inside = self.splat(at.add(arith.CmpiOp(place, end, "slt")), shape)
         assert isinstance(value.type, VectorType)
-        return at.add(arith.SelectOp(inside, value, at.splat(otherwise, value.type)))
+        return at.add(arith.SelectOp(inside, value, at.constant(value.type, otherwise)))
 
     # Other reductions.
 
@@ -403,7 +403,7 @@ class TileWriter:
 
     def _neutral(self, part: Combined, shape: Sequence[int]) -> SSAValue:
         kind = part.value.type
-        return self.at.splat(neutral(part.kind, kind), VectorType(kind, list(shape)))
+        return self.at.constant(VectorType(kind, list(shape)), neutral(part.kind, kind))
 
     def _inside(self, part: Combined, value: SSAValue, loop: ProgramLoop, axis: int) -> SSAValue:
         return self.masked(value, loop, axis, neutral(part.kind, part.value.type))

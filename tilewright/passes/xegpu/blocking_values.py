@@ -26,8 +26,8 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from tilewright.diagnostics import UnsupportedError, remark_at, unsupported
 from tilewright.dialects import xegpu
 from tilewright.dialects.movement import shape_of
+from tilewright.dialects.numerals import dense, number_attr
 from tilewright.dialects.upstream import vector as more
-from tilewright.passes.emit import dense, zero_of
 from tilewright.passes.xegpu.inst_fragments import Fragments, Shape, grid_of, rule, starts
 from tilewright.passes.xegpu.lane_fragments import Free, element_of
 from tilewright.passes.xegpu.lane_values import combine
@@ -111,7 +111,7 @@ def outer_products(d: Fragments, op: xegpu.DpasOp, dims: tuple[int, int, int]) -
     wide_kind = VectorType(wide, list(fragment))
     places = list(starts(shape_of(op.result), fragment))
     totals = [
-        d.constant(zero_of(wide_kind))
+        d.constant(number_attr(wide_kind, 0))
         if op.acc is None
         else widened(d, d.box(op.acc, start, fragment), wide)
         for start in places

@@ -14,8 +14,6 @@ from __future__ import annotations
 
 from xdsl.dialects import arith, gpu
 from xdsl.dialects.builtin import (
-    DenseIntOrFPElementsAttr,
-    IntegerAttr,
     MemRefType,
     VectorType,
     i1,
@@ -75,10 +73,5 @@ def _read_bytes(op: Operation) -> None:
     given = op.results[0].type
     kind = _bytes(given)
     byte = Rewriter.replace_value_with_new_type(op.results[0], kind)
-    none = arith.ConstantOp(
-        DenseIntOrFPElementsAttr.from_list(kind, [0])
-        if isinstance(kind, VectorType)
-        else IntegerAttr(0, i8)
-    )
-    Before(op).insert(none)
-    Behind(op).instead(byte, arith.CmpiOp(byte, none.result, "ne"))
+    none = Before(op).constant(kind, 0)
+    Behind(op).instead(byte, arith.CmpiOp(byte, none, "ne"))

@@ -250,7 +250,7 @@ class _Exchange:
         width = split[cut] // count
         small = (*split[:cut], width, *split[cut + 1 :])
         parts = with_layout(ShapeCastOp(value, with_shape(kind, split)), mine)
-        whole = at.splat(0, with_shape(kind, split))
+        whole = at.constant(with_shape(kind, split), 0)
         own.set_layout(whole, theirs)
         from_part, to_part = (_narrowed(d, cut, width) for d in (mine, theirs))
         for n in range(count):
@@ -392,7 +392,9 @@ class _Exchange:
             cast = ShapeCastOp(op.source, with_shape(kind, new_shape))
             own.set_layout(cast.result, split)
             value = at.add(cast)
-            start = at.splat(neutral(op.kind, kind.element_type), with_shape(kind, partial_shape))
+            start = at.constant(
+                with_shape(kind, partial_shape), neutral(op.kind, kind.element_type)
+            )
             own.set_layout(start, partial_layout)
             first = MultiReductionOp(op.kind, value, start, within)
             own.set_layout(first.dest, partial_layout)

@@ -247,7 +247,7 @@ def _load(op: xetile.LoadTileOp, placed: Placed, base: Base) -> None:
     else:
         blocks = _load_blocks(at, op, placed, base)
     if op.padding is not None and op.padding_value != 0 and base.tile.memory_space != 3:
-        padding = at.splat(op.padding_value, VectorType(element, list(shape)))
+        padding = at.constant(VectorType(element, list(shape)), op.padding_value)
         for n, block in enumerate(blocks):
             mask = at.inside(_beside(at, offsets, n, tile), base.extents, fit(shape, base.rank))
             mask = at.cast(mask, shape)

@@ -96,7 +96,7 @@ def load_elements(
     value = at.add(xegpu.LoadGatherOp(root, wanted, kind, offsets=offsets, hints=hints_of(op)))
     if mask is not None:
         # Masked-off lanes of xegpu.load are unspecified, those of XeTile's gather are the padding.
-        value = at.add(arith.SelectOp(mask, value, at.splat(op.padding_value, kind)))
+        value = at.add(arith.SelectOp(mask, value, at.constant(kind, op.padding_value)))
     return value
 
 
@@ -139,7 +139,7 @@ def atomic(op: xetile.AtomicRmwOp, placed: Placed, base: Base | None) -> None:
     old = at.add(xegpu.AtomicRMWOp(op.kind, root, mask, op.value, offsets=offsets))
     zero: float | int = 0.0 if isinstance(element_of(op.value.type), AnyFloat) else 0
     kind = vector_type(old)
-    at.replace(at.add(arith.SelectOp(mask, old, at.splat(zero, kind))))
+    at.replace(at.add(arith.SelectOp(mask, old, at.constant(kind, zero))))
 
 
 def addresses(

@@ -116,9 +116,9 @@ def _reduction(op: xetile.ReductionOp) -> None:
     element = result.element_type
     start = neutral(op.kind, element)
     if kept:
-        acc = at.splat(start, VectorType(element, kept))
+        acc = at.constant(VectorType(element, kept), start)
     else:
-        number = at.splat(start, VectorType(element, [1]))
+        number = at.constant(VectorType(element, [1]), start)
         acc = at.add(vector.ExtractOp(number, [0], element))
     reduced = at.add(MultiReductionOp(op.kind, source, acc, dims))
     if isinstance(reduced.type, VectorType):

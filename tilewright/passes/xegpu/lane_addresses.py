@@ -30,10 +30,10 @@ from tilewright.dialects import xegpu
 from tilewright.dialects.cache_hints import Hints, hints_of
 from tilewright.dialects.folding import is_below
 from tilewright.dialects.movement import memref_type
+from tilewright.dialects.numerals import number_attr
 from tilewright.dialects.upstream.arith import element_bits
 from tilewright.dialects.upstream.strided import Metadata, row_of
 from tilewright.dialects.xetile.assembly import Index
-from tilewright.passes.emit import zero_of
 from tilewright.passes.xegpu.block_messages import (
     base_of,
 )
@@ -199,7 +199,7 @@ def lane_load(
     if zero and mask is not None:
         # Aligned elements are chosen as the words that they come in: fewer selects, no copies of halves.
         seen = d.seen_as(made, i32) if size > 1 and align % 4 == 0 and align else made
-        nothing = d.constant(zero_of(seen.type))
+        nothing = d.constant(number_attr(seen.type, 0))
         made = d.seen_as(d.add(arith.SelectOp(mask, seen, nothing)), element)
     return [(made, n) for n in range(size)]
 

@@ -23,7 +23,6 @@ from xdsl.dialects import arith, gpu, vector
 from xdsl.dialects.builtin import (
     AnyFloat,
     Float64Type,
-    IntegerAttr,
     IntegerType,
     MemRefType,
     Signedness,
@@ -49,7 +48,7 @@ from tilewright.dialects.xegpu.attrs import CHUNK_SIZES
 from tilewright.dialects.xegpu.elements import Numbers
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.layout.bits import bit_runs, is_sum_of_bits
-from tilewright.passes.emit import Before, element_of, zero_of
+from tilewright.passes.emit import Before, element_of
 from tilewright.passes.vector_elements import flattened
 from tilewright.passes.xegpu.block_messages import base_matrix, base_of
 
@@ -114,7 +113,7 @@ class LaneNumbers(Before):
         found: SSAValue | None = None
         for test in tests:
             found = self.also(found, test)
-        return self.add(arith.ConstantOp(IntegerAttr(1, i1))) if found is None else found
+        return self.constant(i1, 1) if found is None else found
 
     def component(self, value: SSAValue, n: int) -> SSAValue:
         return self.add(vector.ExtractOp(value, [n], element_of(value.type)))
@@ -181,7 +180,7 @@ def _load(at: LaneNumbers, op: xegpu.LoadNdOp) -> None:
         )
         value = at.add(load)
         if mask is not None:  # 0 outside
-            nothing = at.add(arith.ConstantOp(zero_of(element)))
+            nothing = at.constant(element, 0)
             value = at.add(arith.SelectOp(mask, value, nothing))
         found += [at.component(value, k) for k in range(run)] if run > 1 else [value]
     at.replace(at.cast(at.gathered(found), shape))
@@ -235,7 +234,7 @@ class _Fragment:
             self.known[key] = self.value
             if (lane != np.arange(self.lanes)).any():
                 source = at.add(arith.IndexCastOp(at.index(at.of_lane(lane)), i32))
-                width = at.add(arith.ConstantOp(IntegerAttr(self.lanes, i32)))
+                width = at.constant(i32, self.lanes)
                 self.known[key] = at.add(ShuffleOp(self.value, source, width, "idx"))
         return at.component(self.known[key], int(component[0]))
 
@@ -253,7 +252,7 @@ def _dpas(at: LaneNumbers, op: xegpu.DpasOp | xegpu.DpasMxOp) -> None:
     count = prod(shape)
     kind = VectorType(to, [count])
     m, n = np.divmod(elements.inverse(of_c, (count, at.lanes)), of_c.shape[1])
-    total = at.splat(0, kind) if op.acc is None else _Fragment(at, op.acc, to).value
+    total = at.constant(kind, 0) if op.acc is None else _Fragment(at, op.acc, to).value
     times, plus = arith.MuliOp, arith.AddiOp
     if isinstance(to, AnyFloat):
         times, plus = arith.MulfOp, arith.AddfOp

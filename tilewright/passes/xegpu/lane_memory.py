@@ -40,7 +40,7 @@ from tilewright.dialects.upstream.arith import element_bits, folded
 from tilewright.dialects.upstream.combining import ATOMIC_KINDS
 from tilewright.dialects.xegpu import elements
 from tilewright.dialects.xetile.assembly import Index
-from tilewright.passes.emit import element_of, zero_of
+from tilewright.passes.emit import element_of
 from tilewright.passes.vector_elements import flattened, matrix_of
 from tilewright.passes.xegpu.lane_elements import LaneNumbers, lane_of
 
@@ -201,7 +201,7 @@ def _load(at: LaneNumbers, op: xegpu.LoadGatherOp) -> None:
     kind = VectorType(element, [prod(shape)])
     base, number = _place(at, op)
     on = at.gathered(_on(at, op.mask, base, number, prod(shape)))
-    nothing = at.add(arith.ConstantOp(zero_of(kind)))
+    nothing = at.constant(kind, 0)
     if isinstance(base.type, MemRefType):
         found = at.add(vector.MaskedLoadOp(base, [at.index(number)], on, nothing))
     else:
@@ -229,7 +229,7 @@ def _atomic(at: LaneNumbers, op: xegpu.AtomicRMWOp) -> None:
         _place(at, op),
         _parts(at, op.value),
     )
-    nothing = at.add(arith.ConstantOp(zero_of(element)))
+    nothing = at.constant(element, 0)
     found: list[SSAValue] = []
     for n, on in enumerate(_on(at, op.mask, base, number, len(values))):
         place = at.plus(number, n)

@@ -15,7 +15,7 @@ from xdsl.ir import Operation, SSAValue
 from tilewright import layout as ly
 from tilewright.dialects import xegpu
 from tilewright.dialects.cache_hints import hints_of
-from tilewright.passes.emit import zero_of
+from tilewright.dialects.numerals import number_attr
 from tilewright.passes.xegpu.lane_addresses import lane_load, lane_store, once_per_element
 from tilewright.passes.xegpu.lane_blocks import access_properties
 from tilewright.passes.xegpu.lane_fragments import LaneFragment, Register, element_of
@@ -130,6 +130,6 @@ def alone(d: LaneProgram, op: Operation) -> None:
             d.keep(op)
         return
     (result,) = op.results
-    none = arith.ConstantOp(zero_of(result.type))
+    none = arith.ConstantOp(number_attr(result.type, 0))
     (old,) = d.choose(first, lambda: d.keep(op).results, lambda: [d.add(none)])
     d.env[result] = d.shuffled(old, [0] * d.lanes)

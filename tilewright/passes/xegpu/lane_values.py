@@ -24,10 +24,10 @@ from tilewright import layout as ly
 from tilewright.dialects import xegpu
 from tilewright.dialects.elementwise import retyped
 from tilewright.dialects.movement import shape_of
+from tilewright.dialects.numerals import dense
 from tilewright.dialects.upstream import vector as more
 from tilewright.dialects.upstream.combining import combiner
 from tilewright.dialects.upstream.gpu.lanes import SubgroupReduceOp
-from tilewright.passes.emit import dense
 from tilewright.passes.new_body import NewBody, without_layouts
 from tilewright.passes.xegpu.lane_fragments import Free, LaneFragment, element_of
 from tilewright.passes.xegpu.lanes import LaneProgram, rule

@@ -28,9 +28,9 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, SSAValue
 
 from tilewright import layout as ly
+from tilewright.dialects.numerals import dense
 from tilewright.dialects.upstream import vector as more
 from tilewright.layout.bits import bit_runs, is_sum_of_bits
-from tilewright.passes.emit import dense
 from tilewright.passes.new_body import NewBody
 
 Register = tuple[SSAValue, int]

@@ -196,7 +196,7 @@ def _load(
     if len(tiles) == 1:
         value = at.cast(tiles[0], whole.get_shape())
     else:
-        value = at.splat(0, whole)
+        value = at.constant(whole, 0)
         for tile, index in zip(tiles, places, strict=True):
             value = at.add(vector.InsertOp(tile, value, list(index)))
             if d is not None:
@@ -255,7 +255,7 @@ def _interleave(op: InterleaveOp) -> None:
         at.add(arith.ExtUIOp(_as(at, value, narrow), wide))  # pyright: ignore
         for value in (op.lhs, op.rhs)
     )
-    shift = at.splat(bits, wide)
+    shift = at.constant(wide, bits)
     word = at.add(arith.OrIOp(low, at.add(arith.ShLIOp(high, shift))))
     both = with_shape(narrow, own.shape_of(op.result))
     at.replace(_as(at, at.add(vector.BitcastOp(word, both)), op.result.type))
@@ -269,7 +269,7 @@ def _deinterleave(op: DeinterleaveOp) -> None:
     at = Before(op)
     whole = _as(at, op.source, with_shape(narrow, own.shape_of(op.source)))
     word = at.add(vector.BitcastOp(whole, wide))
-    upper = at.add(arith.ShRUIOp(word, at.splat(bits, wide)))
+    upper = at.add(arith.ShRUIOp(word, at.constant(wide, bits)))
     halves = [at.add(arith.TruncIOp(half, narrow)) for half in (word, upper)]  # pyright: ignore
     at.replace(*(_as(at, half, op.res1.type) for half in halves))
 

@@ -20,26 +20,25 @@ Requires: a kernel of workgroups. Guarantees: the same results.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from xdsl.dialects import arith, gpu, vector
 from xdsl.dialects.builtin import (
     IndexType,
-    IntegerAttr,
     IntegerType,
     VectorType,
     i32,
     i64,
 )
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.ir import Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
 from tilewright.dialects.elementwise import retyped
 from tilewright.dialects.movement import ELEMENTS, positions_at_run_time
+from tilewright.dialects.numerals import number_attr
 from tilewright.dialects.upstream.arith import constants, element, with_element
 from tilewright.passes.carried import behind
-from tilewright.passes.emit import Behind, dense
+from tilewright.passes.emit import Behind
 from tilewright.passes.integers import Ranges, is_extreme
 from tilewright.passes.pipeline import Pass, Unit
 
@@ -113,7 +112,7 @@ class _Narrow:
         owner = value.owner
         if isinstance(owner, arith.ConstantOp) and (given := constants(value)) is not None:
             near = [min(max(x, LEAST), MOST) if signs or x >= 0 else MOST for x in given]
-            made = _constant(near, value.type)
+            made = arith.ConstantOp(number_attr(value.type, *near))
         elif isinstance(owner, vector.BroadcastOp) and not isinstance(
             owner.source.type, VectorType
         ):
@@ -128,7 +127,7 @@ class _Narrow:
         if signs and self.ranges.of(scalar)[0] < LEAST:
             ends.append((arith.MaxSIOp, LEAST))  # pyright: ignore
         for nearer, end in ends:
-            number = _constant([end], scalar.type)
+            number = arith.ConstantOp(number_attr(scalar.type, end))
             made = nearer(scalar, number.result)
             Rewriter.insert_op((number, made), behind(scalar))
             scalar = made.result
@@ -169,7 +168,7 @@ class _Narrow:
         owner = value.owner
         made: Operation
         if isinstance(owner, arith.ConstantOp):
-            made = _constant(constants(value) or (), kind)
+            made = arith.ConstantOp(number_attr(kind, *(constants(value) or ())))
         elif isinstance(owner, Operation) and self._may_move(owner):
             made = retyped(owner, [self.word(v) for v in owner.operands], [kind])
         else:
@@ -184,12 +183,6 @@ class _Narrow:
         if op.name not in ELEMENTS or len(op.results) > 1 or positions_at_run_time(op):
             return False
         return all(map(self.fits, op.operands))
-
-
-def _constant(numbers: Sequence[int], kind: Attribute) -> arith.ConstantOp:
-    if isinstance(kind, VectorType):
-        return arith.ConstantOp(dense(kind, numbers))
-    return arith.ConstantOp(IntegerAttr(numbers[0], kind))  # pyright: ignore
 
 
 NARROW_INDEX = Pass[Unit[Any]]("narrow-index", narrow_index, ("workgroup",), optional=True)

@@ -25,13 +25,14 @@ from xdsl.rewriter import Rewriter
 
 from tilewright.dialects import xegpu
 from tilewright.dialects.movement import vector_type
+from tilewright.dialects.numerals import dense
 from tilewright.dialects.upstream.combining import neutral
 from tilewright.dialects.upstream.vector import MultiReductionOp
 from tilewright.dialects.xegpu import BlockTensorDescAttr, TensorDescType
 from tilewright.dialects.xegpu.layouts import is_ownership
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.passes.axes import Axes, Axis, extents_of, shape_of
-from tilewright.passes.emit import Before, dense, element_of, with_shape
+from tilewright.passes.emit import Before, element_of, with_shape
 from tilewright.passes.integers import bounds
 from tilewright.passes.kernel import SUBGROUPS, integer, level_of
 from tilewright.passes.xegpu.block_messages import base_matrix, created
@@ -197,7 +198,7 @@ class _Padding:
         found: SSAValue | None = None
         for dim, n in dims.items():
             place = at.coordinates(0, shape, dim)
-            hit = at.add(arith.CmpiOp(place, at.splat(n, with_shape(place.type, shape)), "ult"))
+            hit = at.add(arith.CmpiOp(place, at.constant(with_shape(place.type, shape), n), "ult"))
             found = at.also(found, hit)
         assert found is not None
         return found
@@ -210,7 +211,7 @@ class _Padding:
         if not held or not isinstance(kind, VectorType):
             return
         at = Before(op)
-        splat = at.splat(by, kind)  # pyright: ignore
+        splat = at.constant(kind, by)  # pyright: ignore
         if _is_zero(splat) and self.is_zero_outside(value):
             return
         op.operands[number] = at.add(arith.SelectOp(self.mask(at, value, held), value, splat))

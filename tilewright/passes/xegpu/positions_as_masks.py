@@ -62,13 +62,13 @@ def _extract(op: vector.ExtractOp) -> None:
     assert isinstance(kind, VectorType)
     combining = "maximumf" if isinstance(kind.element_type, AnyFloat) else "or"
     nothing = neutral(combining, kind.element_type)
-    rest = at.splat(nothing, kind)
+    rest = at.constant(kind, nothing)
     kept = at.add(arith.SelectOp(_mask(at, op, shape), op.vector, rest))
     dims = range(len(static_position(op)))
     if isinstance(op.result.type, VectorType):
-        start = at.splat(nothing, op.result.type)
+        start = at.constant(op.result.type, nothing)
     else:
-        one = at.splat(nothing, with_shape(kind, [1]))
+        one = at.constant(with_shape(kind, [1]), nothing)
         start = at.add(vector.ExtractOp(one, [0], element_of(kind)))
     at.replace(at.add(MultiReductionOp(combining, kept, start, dims)))
 

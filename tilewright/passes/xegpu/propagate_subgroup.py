@@ -119,7 +119,7 @@ def _plain_loads(kernel: Operation) -> None:
             at.replace(tiles[0])
             continue
         kind = op.value.type
-        whole = at.splat(0, kind)
+        whole = at.constant(kind, 0)
         for n, tile in enumerate(tiles):
             whole = at.add(vector.InsertOp(tile, whole, [n]))
         at.replace(whole)

@@ -20,6 +20,7 @@ from xdsl.ir import Operation, SSAValue
 
 from tilewright.dialects import xegpu
 from tilewright.dialects.movement import numbered, shape_of
+from tilewright.dialects.numerals import dense, number_attr
 from tilewright.dialects.upstream.vector import (
     ConstantMaskOp,
     ExtractStridedSliceOp,
@@ -29,7 +30,7 @@ from tilewright.dialects.upstream.vector import (
     TransposeOp,
 )
 from tilewright.dialects.xetile.assembly import Index, split_indices
-from tilewright.passes.emit import dense, with_shape, zero_of
+from tilewright.passes.emit import with_shape
 from tilewright.passes.memory_objects import is_pure
 from tilewright.passes.new_body import NewBody, without_layouts
 from tilewright.rules import Rules
@@ -139,7 +140,7 @@ class Split(NewBody, Generic[Cut]):
         if sum(prod(map(sub, high, low)) for _, _, low, high in met) != prod(size):
             raise self.refuse("takes elements that others own")
         kind = with_shape(met[0][0].type, size)
-        total = None if len(met) == 1 else self.constant(zero_of(kind))
+        total = None if len(met) == 1 else self.constant(number_attr(kind, 0))
         for part, begin, low, high in met:
             inside = [a - b for a, b in zip(low, begin, strict=True)]
             box = self.slice(part, inside, [b - a for a, b in zip(low, high, strict=True)])
@@ -313,7 +314,9 @@ def scattered(
     (result,) = op.results
 
     def nothing() -> list[SSAValue]:
-        return [d.constant(zero_of(d.typed(result, cut)))] * len(d.starts(cut, shape_of(result)))
+        return [d.constant(number_attr(d.typed(result, cut), 0))] * len(
+            d.starts(cut, shape_of(result))
+        )
 
     # Old values are right for the one that did it; it hands them on through shared memory.
     d.give(result, cut, access() if owner is None else d.choose(owner, access, nothing))

@@ -28,7 +28,7 @@ from tilewright.dialects.effects import written
 from tilewright.dialects.nesting import ops_around
 from tilewright.dialects.upstream.gpu import ShuffleOp, SubgroupReduceOp
 from tilewright.dialects.upstream.gpu.lanes import LANES
-from tilewright.passes.emit import Before, zero_of
+from tilewright.passes.emit import Before
 from tilewright.passes.kernel import SUBGROUPS, subgroups_of
 from tilewright.passes.thread_ids import threads_in_line
 from tilewright.passes.uniformity import Uniformity
@@ -114,7 +114,7 @@ def _writes(op: Operation) -> bool:
 def _only_where(real: SSAValue, op: Operation) -> None:
     """Puts an op into a branch; elsewhere its results are zeros."""
     at = Before(op)
-    nothing = [at.add(arith.ConstantOp(zero_of(r.type))) for r in op.results]
+    nothing = [at.constant(r.type, 0) for r in op.results]
     then, otherwise = Block(), Block([scf.YieldOp(*nothing)])
     branch = scf.IfOp(real, [r.type for r in op.results], Region(then), Region(otherwise))
     at.insert(branch)

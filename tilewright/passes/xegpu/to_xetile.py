@@ -209,7 +209,7 @@ def _load_nd(op: xegpu.LoadNdOp) -> None:
     if len(shape) <= 2:
         value = at.cast(fragments[0], shape)
     else:
-        value = at.splat(0, VectorType(element, list(shape)))
+        value = at.constant(VectorType(element, list(shape)), 0)
         for lead, fragment in zip(_leads(op, shape), fragments, strict=True):
             value = at.add(vector.InsertOp(fragment, value, list(lead)))
     at.replace(_arranged(at, op, value, result.get_shape()))

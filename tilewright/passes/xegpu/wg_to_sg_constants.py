@@ -23,6 +23,7 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Operation, SSAValue
 
+from tilewright.dialects.numerals import dense
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.layout import Distribution
 from tilewright.passes.xegpu import layout_text as own
@@ -92,7 +93,7 @@ def _steps(blocks: Numbers, rank: int) -> list[int] | None:
 def _constant(
     to: SubgroupDistributor, numbers: Numbers, kind: VectorType, d: Distribution
 ) -> SSAValue:
-    data = DenseIntOrFPElementsAttr.from_list(kind, list(numbers.reshape(-1)))  # pyright: ignore
+    data = dense(kind, list(numbers.reshape(-1)))
     return to.add(to.mark(arith.ConstantOp(data), d))
 
 

@@ -42,6 +42,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from tilewright.arguments import ArraySpec, contiguous_strides
 from tilewright.diagnostics import LaunchError, UnsupportedError, error_at, unsupported
+from tilewright.dialects.numerals import number_attr
 from tilewright.dtypes import from_mlir
 from tilewright.reference.mlir_runner import OWN, suffix_of
 
@@ -243,10 +244,9 @@ def _layout(type_: MemRefType, shape: Sequence[int]) -> tuple[list[int], int] | 
 def _number(type_: Attribute, given: Any) -> IntegerAttr | FloatAttr | None:
     """The constant of a type that is the number given."""
     try:
-        if isinstance(type_, AnyFloat):
-            return FloatAttr(float(given), type_)
-        if isinstance(type_, IntegerType | IndexType) and int(given) == given:
-            return IntegerAttr(int(given), type_)
+        whole = isinstance(type_, IntegerType | IndexType) and int(given) == given
+        if whole or isinstance(type_, AnyFloat):
+            return number_attr(type_, given)
     except (TypeError, ValueError, VerifyException):
         pass
     return None

@@ -101,7 +101,7 @@ def _place_shared(kernel: gpu.FuncOp) -> int:
 def _trap_unless(op: cf.AssertOp) -> None:
     """An assertion: the launch fails where it does not hold."""
     at = Before(op)
-    failed = at.add(arith.XOrIOp(op.arg, at.add(arith.ConstantOp(IntegerAttr(1, i1)))))
+    failed = at.add(arith.XOrIOp(op.arg, at.constant(i1, 1)))
     at.insert(scf.IfOp(failed, [], Region(Block([mach.InstrOp("nvptx.trap"), scf.YieldOp()]))))
     at.replace()
 

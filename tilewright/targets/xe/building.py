@@ -36,12 +36,12 @@ from tilewright.dialects import mach
 from tilewright.dialects.folding import Idx as Index
 from tilewright.dialects.folding import Kind
 from tilewright.dialects.movement import vector_type
+from tilewright.dialects.numerals import number_attr
 from tilewright.dialects.upstream import vector as more
 from tilewright.dialects.upstream.arith import element as element_of
 from tilewright.dialects.upstream.arith import folded
 from tilewright.dialects.upstream.gpu import memory_space_number
 from tilewright.passes.carried import behind
-from tilewright.passes.emit import zero_of
 from tilewright.passes.integers import EXTENT, span
 
 LANES_MOST = 16
@@ -360,7 +360,7 @@ class LaneBuilder(Constants):
 
     def zero(self, kind: Attribute) -> SSAValue:
         """0 in every component."""
-        return self.add(arith.ConstantOp(zero_of(kind)))
+        return self.add(arith.ConstantOp(number_attr(kind, 0)))
 
 
 def _register_bytes(type: Attribute) -> list[int]:

@@ -22,10 +22,11 @@ from xdsl.dialects.builtin import (
     MemRefType,
     VectorType,
 )
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.ir import Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
 from tilewright.dialects import xegpu
+from tilewright.dialects.numerals import number_attr
 from tilewright.dialects.upstream.arith import (
     PREDICATES,
     WHOLE,
@@ -36,7 +37,7 @@ from tilewright.dialects.upstream.arith import (
 )
 from tilewright.passes.budget import poll
 from tilewright.passes.cleanup import eliminate_dead
-from tilewright.passes.emit import Before, Behind, dense
+from tilewright.passes.emit import Before, Behind
 from tilewright.passes.fold_identities import kept
 from tilewright.passes.integers import bounds
 
@@ -126,13 +127,6 @@ def together(a: Numbers, b: Numbers) -> list[tuple[int, int]]:
     return list(zip(*(x * count if len(x) == 1 else x for x in (a, b)), strict=True))
 
 
-def _constant(type: Attribute, found: Numbers) -> IntegerAttr | DenseIntOrFPElementsAttr:
-    if isinstance(type, VectorType):
-        return dense(type, found)
-    assert isinstance(type, IndexType | IntegerType)
-    return IntegerAttr(next(iter(found)), type)
-
-
 def _below(value: SSAValue, extent: SSAValue) -> bool | None:
     """Is a number below an extent, as their ranges show? None where they do not, or elements differ."""
     low, high = _range(value)
@@ -172,7 +166,7 @@ def _value(op: Operation) -> SSAValue | IntegerAttr | DenseIntOrFPElementsAttr |
         known, at = numbers(op.vector), op.static_position.get_values()
         if known is None or len(at) != 1 or len(op.operands) != 1:
             return None
-        return _constant(op.result.type, known if len(known) == 1 else known[at[0] :])
+        return number_attr(op.result.type, *(known if len(known) == 1 else known[at[0] :]))
     if len(op.results) != 1 or len(op.operands) != 2:
         return None
     one, two = op.operands
@@ -181,20 +175,20 @@ def _value(op: Operation) -> SSAValue | IntegerAttr | DenseIntOrFPElementsAttr |
     if isinstance(op, arith.CmpiOp) and isinstance(element(one.type), IndexType):
         if a is None or b is None:
             below = _below(one, two) if op.predicate.value.data == _ULT else None
-            return None if below is None else _constant(kind, (int(below),))
+            return None if below is None else number_attr(kind, below)
         number = op.predicate.value.data
-        return _constant(kind, tuple(int(holds(number, x, y)) for x, y in together(a, b)))
+        return number_attr(kind, *(holds(number, x, y) for x, y in together(a, b)))
     if isinstance(op, arith.AndIOp) and element(kind) == _BIT:
         if a == (0,) or b == (0,):
-            return _constant(kind, (0,))
+            return number_attr(kind, 0)
         if a is not None and b is not None:
-            return _constant(kind, tuple(x & y for x, y in together(a, b)))
+            return number_attr(kind, *(x & y for x, y in together(a, b)))
         return kept(op)
     if not isinstance(element(kind), IndexType) or type(op) not in _FUNCTIONS:
         return None
     if a is not None and b is not None:
         whole = [_unsigned(_FUNCTIONS[type(op)](x, y)) for x, y in together(a, b)]
-        return _constant(kind, tuple(x - (x >> _WIDTH - 1 << _WIDTH) for x in whole))
+        return number_attr(kind, *(x - (x >> _WIDTH - 1 << _WIDTH) for x in whole))
     if isinstance(op, arith.MuliOp) and (0,) in (a, b):
-        return _constant(kind, (0,))
+        return number_attr(kind, 0)
     return kept(op)

@@ -19,11 +19,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from xdsl.dialects import arith
-from xdsl.dialects.builtin import IndexType, IntegerAttr, IntegerType, ModuleOp, VectorType
+from xdsl.dialects.builtin import IndexType, IntegerType, ModuleOp, VectorType
 from xdsl.ir import SSAValue
 
 from tilewright.dialects.upstream.arith import PREDICATES, constant, element
-from tilewright.passes.emit import Before, zero_of
+from tilewright.passes.emit import Before
 from tilewright.targets.xe.fold import Numbers, numbers, scalar_of, together
 
 EQ, NE, SLT, ULT, UGT = map(PREDICATES.index, ("eq", "ne", "slt", "ult", "ugt"))
@@ -71,7 +71,7 @@ def _rewrite(op: arith.CmpiOp) -> bool:
         _as_signed(op, x, n)
         return True
     at = Before(op)
-    limit = at.add(arith.ConstantOp(IntegerAttr(-found.constants[0] - 1, x.type)))  # pyright: ignore
+    limit = at.constant(x.type, -found.constants[0] - 1)
     at.replace(at.add(arith.CmpiOp(found.base, limit, UGT)))
     return True
 
@@ -132,7 +132,7 @@ def _adds(x: SSAValue, n: SSAValue) -> bool:
 def _as_signed(op: arith.CmpiOp, x: SSAValue, n: SSAValue) -> None:
     """x < n, unsigned: the signed answer, turned round where one of the two numbers is negative."""
     at = Before(op)
-    zero = at.add(arith.ConstantOp(zero_of(x.type)))
+    zero = at.constant(x.type, 0)
     less = at.add(arith.CmpiOp(x, n, SLT))
     known = numbers(n)
     for number in (x,) if known is not None and min(known) >= 0 else (x, n):

@@ -12,12 +12,12 @@ Requires: a lane program. Guarantees: the same results; the long fragment is gon
 
 from __future__ import annotations
 
-from xdsl.dialects import arith, gpu, vector
+from xdsl.dialects import gpu, vector
 from xdsl.dialects.builtin import VectorType
 from xdsl.ir import Operation, OpResult, SSAValue
 
 from tilewright.dialects.upstream.vector import ExtractStridedSliceOp
-from tilewright.passes.emit import Before, zero_of
+from tilewright.passes.emit import Before
 from tilewright.targets.xe.building import bits_of
 
 Chain = list[SSAValue | None]
@@ -71,7 +71,7 @@ def _cut(op: Operation, chains: dict[SSAValue, Chain | None]) -> bool:
         return False
     short = VectorType(inner.element_type, [len(scalars)])
     at = Before(op)
-    value = at.add(arith.ConstantOp(zero_of(short)))
+    value = at.constant(short, 0)
     for i, scalar in enumerate(scalars):
         if scalar is not None:
             value = at.add(vector.InsertOp(scalar, value, (i,)))

@@ -12,8 +12,8 @@ Requires: a lane program. Guarantees: the same stores in the same order.
 
 from __future__ import annotations
 
-from xdsl.dialects import arith, gpu, scf
-from xdsl.dialects.builtin import IntegerAttr, VectorType, i1
+from xdsl.dialects import gpu, scf
+from xdsl.dialects.builtin import VectorType, i1
 from xdsl.ir import Block, Operation, Region, SSAValue
 
 from tilewright.dialects import xegpu
@@ -64,7 +64,7 @@ def _is_masked(mask: SSAValue) -> bool:
 
 def _rewrite(group: list[xegpu.StoreScatterOp]) -> None:
     at = Before(group[-1])
-    true = at.add(arith.ConstantOp(IntegerAttr(1, i1)))
+    true = at.constant(i1, 1)
     every: SSAValue = group[0].mask
     for op in group[1:]:
         if op.mask is not every:

@@ -241,7 +241,7 @@ def _start(
     nothing = neutral(part.kind, type.element_type)
     known = splat(value)
     if known is not None and known == nothing:
-        return at.splat(known, type)
+        return at.constant(type, known)
     whole = at.add(xetile.BroadcastOp(value, type, part.dims))
     if part.kind in IDEMPOTENT:
         return whole
@@ -251,6 +251,6 @@ def _start(
         # The first part has it, the others nothing.
         others = [d for d in range(len(shape)) if d != dim]
         where = at.add(xetile.BroadcastOp(at.iota(shape, dim), everywhere, others))
-        first = at.add(arith.CmpiOp(where, at.splat(0, everywhere), "eq"))
-        whole = at.add(arith.SelectOp(first, whole, at.splat(nothing, type)))
+        first = at.add(arith.CmpiOp(where, at.constant(everywhere, 0), "eq"))
+        whole = at.add(arith.SelectOp(first, whole, at.constant(type, nothing)))
     return whole

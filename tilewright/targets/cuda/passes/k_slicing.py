@@ -22,6 +22,7 @@ from xdsl.rewriter import Rewriter
 
 from tilewright.dialects import stage
 from tilewright.dialects.elementwise import is_elementwise_on_vectors
+from tilewright.dialects.numerals import dense
 from tilewright.dialects.stage.products import vector_of
 from tilewright.passes.cleanup import eliminate_dead
 from tilewright.targets.cuda.passes.wgmma_legality import instruction_for
@@ -161,7 +162,7 @@ def _sliced(
     made = op.clone(dict(values))
     if isinstance(made, arith.ConstantOp):
         number = op.value.get_values()[0]  # pyright: ignore
-        made = arith.ConstantOp(DenseIntOrFPElementsAttr.from_list(kind, [number]))  # pyright: ignore
+        made = arith.ConstantOp(dense(kind, [number]))
     before.parent.insert_op_before(made, before)
     if made.results[0].type != kind:
         return Rewriter.replace_value_with_new_type(made.results[0], kind)

@@ -19,7 +19,7 @@ come first, and each workgroup gets as many long ones as any other (`raster`).
 from __future__ import annotations
 
 from xdsl.dialects import arith, gpu, scf
-from xdsl.dialects.builtin import IntegerAttr, UnitAttr
+from xdsl.dialects.builtin import UnitAttr
 from xdsl.ir import Block, Operation, Region, SSAValue
 from xdsl.rewriter import Rewriter
 
@@ -82,7 +82,7 @@ def _uneven(
     one, ids, inner = falling(body, programs, worker, axis, way)
     at = At(last)
     count = sections(at, programs, worker, axis)
-    none, by = (at.add(arith.ConstantOp(IntegerAttr(n, index))) for n in (0, 1))
+    none, by = at.index(0), at.index(1)
     outer = scf.ForOp(none, at.number(count), by, [], Region(one))
     for loop in (outer, inner):
         loop.attributes[PROGRAMS] = UnitAttr()

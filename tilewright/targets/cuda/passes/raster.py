@@ -107,7 +107,7 @@ def falling(
     end = at.select(at.odd(at.plus(before, whole)), back, mine)
     more = at.add(arith.CmpiOp(end, at.word(rest), "ult"))
     count = at.plus(whole, at.add(arith.ExtUIOp(more, i32)))
-    none, by = (at.add(arith.ConstantOp(IntegerAttr(n, index))) for n in (0, 1))
+    none, by = at.index(0), at.index(1)
     inner = scf.ForOp(none, at.number(count), by, [], Region(body))
     at.insert(inner)
     # The place in the section of this round's program.

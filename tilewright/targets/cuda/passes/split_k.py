@@ -23,13 +23,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from xdsl.dialects import arith, gpu, scf, vector
-from xdsl.dialects.builtin import FloatAttr, IndexType, IntegerAttr, i64
+from xdsl.dialects.builtin import IndexType, IntegerAttr, i64
 from xdsl.ir import Block, Operation, Region, SSAValue
 
 from tilewright import dtypes
 from tilewright.dialects import stage, xetile
 from tilewright.dialects.movement import vector_type
 from tilewright.dialects.nesting import terminator
+from tilewright.dialects.numerals import number_attr
 from tilewright.passes.emit import Before, Behind
 from tilewright.passes.fold_identities import splat
 from tilewright.passes.kernel import programs_of
@@ -173,9 +174,7 @@ def _only_first(top: Block, after: Operation, rank: SSAValue, ranks: int) -> Non
 def _zeros(like: SSAValue) -> list[Operation]:
     """The ops that make zeros of a value's type, the last of which gives them."""
     type = vector_type(like)
-    element = type.element_type
-    zero = FloatAttr(0.0, element) if _is_float(like) else IntegerAttr(0, element)  # pyright: ignore
-    scalar = arith.ConstantOp(zero)
+    scalar = arith.ConstantOp(number_attr(type.element_type, 0))
     return [scalar, vector.BroadcastOp(scalar.result, type)]
 
 

@@ -30,9 +30,10 @@ from tilewright import dtypes
 from tilewright.dialects import xetile
 from tilewright.dialects.elementwise import is_elementwise_on_vectors
 from tilewright.dialects.movement import shape_of
+from tilewright.dialects.numerals import dense
 from tilewright.dialects.upstream.vector import TransposeOp
 from tilewright.passes.carried import names_of
-from tilewright.passes.emit import Before, Behind, dense, with_shape
+from tilewright.passes.emit import Before, Behind, with_shape
 from tilewright.passes.fold_identities import splat
 from tilewright.targets.cuda.passes.tf32_rounding import source_load
 from tilewright.targets.cuda.passes.wgmma_legality import instruction_for
