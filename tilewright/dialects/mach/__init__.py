@@ -15,6 +15,7 @@ Conventions, for every op:
 - Lanes whose mask bit is 0 touch no memory; a masked load gives them the lanes of `passthru`.
 """
 
+# pyright: reportUnusedImport=false
 from tilewright.dialects.fields import dialect
 from tilewright.dialects.mach.atomics import (
     ATOMIC_KINDS,
@@ -47,37 +48,3 @@ from tilewright.dialects.mach.registers import JoinOp
 from tilewright.dialects.mach.types import AmxType, amx, ptr
 
 MACH = dialect("mach", globals())
-
-__all__ = [
-    "ATOMIC_KINDS",
-    "KERNEL",
-    "MACH",
-    "AddressOfOp",
-    "AllocaOp",
-    "AmxType",
-    "AssertOp",
-    "AtomicLoadOp",
-    "AtomicRmwOp",
-    "AtomicStoreOp",
-    "CallIndirectOp",
-    "CallOp",
-    "CmpxchgOp",
-    "EachOp",
-    "FenceOp",
-    "GatherOp",
-    "InstrOp",
-    "IntFromPtrOp",
-    "JoinOp",
-    "LoadOp",
-    "MaskFirstOp",
-    "MaskedLoadOp",
-    "MaskedStoreOp",
-    "PrefetchOp",
-    "PtrAddOp",
-    "PtrFromIntOp",
-    "ScatterOp",
-    "SharedBaseOp",
-    "StoreOp",
-    "amx",
-    "ptr",
-]

@@ -6,6 +6,7 @@ of cuda: copies into multi-buffers in shared memory, products that run beside th
 different warps run at the same time; `clusters` those of workgroups that compute one program together.
 """
 
+# pyright: reportUnusedImport=false
 from tilewright.dialects.fields import dialect
 from tilewright.dialects.stage.fused import (
     ContractOp,
@@ -46,41 +47,3 @@ from tilewright.dialects.stage.roles import PingPongAcquireOp, PingPongReleaseOp
 from tilewright.dialects.stage.types import MultiBufferType, PartAttr, PipelineStateType
 
 STAGE = dialect("stage", globals())
-
-__all__ = [
-    "CLUSTER",
-    "STAGE",
-    "AdvanceOp",
-    "ClusterSumOp",
-    "ContractOp",
-    "CopyIssueOp",
-    "CopyReleaseOp",
-    "CopyStoreOp",
-    "CopyWaitOp",
-    "DeallocOp",
-    "FusedOp",
-    "LocalStoreOp",
-    "MultiBufferOp",
-    "MultiBufferType",
-    "PackOp",
-    "PanelOp",
-    "PanelsType",
-    "PartAttr",
-    "PendingType",
-    "PingPongAcquireOp",
-    "PingPongReleaseOp",
-    "PipelineStateOp",
-    "PipelineStateType",
-    "ProductIssueOp",
-    "ProductStartOp",
-    "ProductWaitOp",
-    "ProgramsOp",
-    "RankOp",
-    "ReadOp",
-    "ReadPartOp",
-    "RoleOp",
-    "RolesOp",
-    "WorkerOp",
-    "YieldOp",
-    "cluster_size",
-]

@@ -4,6 +4,7 @@
 `docs/xegpu.md` has the table.
 """
 
+# pyright: reportUnusedImport=false
 from tilewright.dialects.fields import dialect
 from tilewright.dialects.xegpu.atomic import AtomicRMWOp
 from tilewright.dialects.xegpu.attrs import (
@@ -61,56 +62,3 @@ from tilewright.dialects.xegpu.sync import (
 from tilewright.dialects.xegpu.types import MemDescType, NbarrierType, TensorDescType
 
 XeGPU = dialect("xegpu", globals())
-
-__all__ = [
-    "AllocNbarrierOp",
-    "AtomicRMWOp",
-    "BlockAccess",
-    "BlockTensorDescAttr",
-    "CacheHint",
-    "CacheHintAttr",
-    "CompileHintOp",
-    "ConvertLayoutOp",
-    "CreateDescOp",
-    "CreateMemDescOp",
-    "CreateNdDescOp",
-    "DpasMxOp",
-    "DpasOp",
-    "ExtfOp",
-    "FenceOp",
-    "FenceOpFlush",
-    "FenceOpFlushAttr",
-    "FenceScope",
-    "FenceScopeAttr",
-    "FloatConversion",
-    "InitNbarrierOp",
-    "LaneShuffleOp",
-    "LayoutAttr",
-    "LoadGatherOp",
-    "LoadMatrixOp",
-    "LoadNdOp",
-    "MatrixAccess",
-    "MemDescSubviewOp",
-    "MemDescType",
-    "MemLayoutAttr",
-    "MemorySpace",
-    "MemorySpaceAttr",
-    "NbarrierArriveOp",
-    "NbarrierType",
-    "NbarrierWaitOp",
-    "PrefetchNdOp",
-    "PrefetchOp",
-    "RangeAttr",
-    "ScatterAccess",
-    "ScatterTensorDescAttr",
-    "SgMapAttr",
-    "SliceAttr",
-    "StoreMatrixOp",
-    "StoreNdOp",
-    "StoreScatterOp",
-    "TensorDescType",
-    "TruncfOp",
-    "UpdateNdOffsetOp",
-    "UpdateOffsetOp",
-    "XeGPU",
-]

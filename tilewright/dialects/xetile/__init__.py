@@ -3,6 +3,7 @@
 `spec/xetile-rfc.md` defines it; `docs/xetile.md` lists what is read and what is printed.
 """
 
+# pyright: reportUnusedImport=false
 from tilewright.dialects.fields import dialect
 from tilewright.dialects.xetile.aliases import ALIASES
 from tilewright.dialects.xetile.attrs import (
@@ -28,31 +29,3 @@ from tilewright.dialects.xetile.scattered import AtomicRmwOp, LoadGatherOp, Stor
 from tilewright.dialects.xetile.types import TileType
 
 XeTile = dialect("xetile", globals(), *ALIASES)
-
-__all__ = [
-    "ATOMIC_KINDS",
-    "REDUCTION_KINDS",
-    "AtomicRmwOp",
-    "BroadcastOp",
-    "CacheHint",
-    "CacheHintAttr",
-    "ConvertLayoutOp",
-    "InitTileOp",
-    "LoadGatherOp",
-    "LoadTileOp",
-    "PrefetchTileOp",
-    "ReductionOp",
-    "SgMapAttr",
-    "StoreScatterOp",
-    "StoreTileOp",
-    "TileAttr",
-    "TileMmaOp",
-    "TileType",
-    "TransposeOp",
-    "UpdateTileOffsetOp",
-    "WgMapAttr",
-    "XeMapAttr",
-    "XeTile",
-    "operand_map",
-    "result_map",
-]

@@ -5,6 +5,7 @@ device memory, launches, functions. New ops: shuffle, subgroup_reduce, printf, m
 dynamic_shared_memory; new attribute: address_space.
 """
 
+# pyright: reportUnusedImport=false
 from tilewright.dialects.upstream.gpu import exchange, functions, ids, lanes, launch, memory
 from tilewright.dialects.upstream.gpu.exchange import RotateOp, SubgroupBroadcastOp
 from tilewright.dialects.upstream.gpu.lanes import PrintfOp, ShuffleOp, SubgroupReduceOp
@@ -21,19 +22,3 @@ from tilewright.dialects.upstream.gpu.memory import (
 def complete() -> None:
     for part in (ids, memory, launch, functions, lanes, exchange):
         part.complete()
-
-
-__all__ = [
-    "SHARED_MEMORY",
-    "AddressSpace",
-    "AddressSpaceAttr",
-    "DynamicSharedMemoryOp",
-    "MemsetOp",
-    "PrintfOp",
-    "RotateOp",
-    "ShuffleOp",
-    "SubgroupBroadcastOp",
-    "SubgroupReduceOp",
-    "complete",
-    "memory_space_number",
-]

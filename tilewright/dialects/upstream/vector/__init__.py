@@ -1,5 +1,6 @@
 """vector: the ops and rules that stock xDSL lacks, and the format of `vector.print`."""
 
+# pyright: reportUnusedImport=false
 from xdsl.dialects import vector
 from xdsl.dialects.vector import Vector
 from xdsl.traits import Pure
@@ -34,27 +35,3 @@ def complete() -> None:
     rules.complete()
     add_effect(Pure(), vector.BitcastOp, vector.CreateMaskOp, vector.ReductionOp)
     add_ops(Vector, dialect("vector", globals()).operations)
-
-
-__all__ = [
-    "ConstantMaskOp",
-    "ContractionOp",
-    "DeinterleaveOp",
-    "ExtractStridedSliceOp",
-    "FromElementsOp",
-    "GatherOp",
-    "InsertStridedSliceOp",
-    "InterleaveOp",
-    "MaskOp",
-    "MultiReductionOp",
-    "OuterProductOp",
-    "ScanOp",
-    "ScatterOp",
-    "ShapeCastOp",
-    "StepOp",
-    "ToElementsOp",
-    "TransposeOp",
-    "TypeCastOp",
-    "YieldOp",
-    "complete",
-]
