@@ -69,6 +69,12 @@ def build_text(
         raise error.at(location_of(kernel)) from None
 
 
+def first_forms(module: ModuleOp) -> None:
+    """What every program goes through first, in place: accesses by affine maps, and arrays of vectors, become plain."""
+    affine_to_scf(module)
+    vector_arrays(module)
+
+
 def enter(module: ModuleOp, target: str, observe: Observer = ignore) -> None:
     """The text in the form that passes know, in place: kernels without branches, at a level that they say.
 
@@ -77,8 +83,7 @@ def enter(module: ModuleOp, target: str, observe: Observer = ignore) -> None:
     host_to_tiles(module, target)
     ranked_arguments(module)
     array_arguments(module)
-    affine_to_scf(module)
-    vector_arrays(module)
+    first_forms(module)
     if expand_ops(module):
         observe("expand-ops", module)
     for kernel in _kernels(module):

@@ -23,15 +23,13 @@ from xdsl.dialects.builtin import ModuleOp
 from tilewright import dtypes, reference
 from tilewright.arguments import ArrayArg
 from tilewright.diagnostics import CheckError, Note, TilewrightError, UnsupportedError, error_at
-from tilewright.passes.affine_to_scf import affine_to_scf
 from tilewright.passes.array_arguments import array_arguments
 from tilewright.passes.kernel import level_of
 from tilewright.passes.ranked_arguments import ranked_arguments
-from tilewright.passes.vector_arrays import vector_arrays
 from tilewright.reference.engine import Schedule
 from tilewright.runtime.arrays import describe
 from tilewright.targets.base import CompileOptions, Interpretable, get_target, with_options
-from tilewright.targets.entry import build_text, state_levels
+from tilewright.targets.entry import build_text, first_forms, state_levels
 from tilewright.tools.check_inputs import Inputs, grid_of, make_args, poisoned, specs_of
 from tilewright.tools.check_kernels import (
     ITERATIONS,
@@ -368,8 +366,7 @@ def _check(
     options: CompileOptions,
 ) -> int:
     """One kernel, or a program that runs by itself."""
-    affine_to_scf(module)
-    vector_arrays(module)
+    first_forms(module)
     if is_host(module):
         return _report(reference.run(module, check=True, seed=seed))
     ranked_arguments(module)

@@ -202,14 +202,12 @@ def execute_module(text: str, name: str, args: argparse.Namespace) -> int:
 def run_reference(module: ModuleOp, text: str, args: argparse.Namespace) -> int:
     """The whole program by the reference executor."""
     from tilewright import reference
-    from tilewright.passes.affine_to_scf import affine_to_scf
     from tilewright.passes.linalg.bufferize import bufferize
     from tilewright.passes.ranked_arguments import ranked_arguments
-    from tilewright.passes.vector_arrays import vector_arrays
     from tilewright.runtime.program.entry import call_entry, choose_entry, is_of_host
+    from tilewright.targets.entry import first_forms
 
-    affine_to_scf(module)
-    vector_arrays(module)
+    first_forms(module)
     entry = args.entry or directives(text).entry
     if is_of_host(module, entry):
         bufferize(module)

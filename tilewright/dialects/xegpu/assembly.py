@@ -52,36 +52,9 @@ from tilewright.dialects.xetile import assembly as xetile
 from tilewright.dialects.xetile.assembly import (
     AttrDict,
     IndexList,
-    parse_arrow,
-    parse_index,
-    parse_index_list,
     parse_optional_arrow,
-    parse_optional_index_list,
     parse_rest_of_list,
-    print_index_list,
-    print_types,
 )
-
-__all__ = [
-    "AttrDict",
-    "IndexList",
-    "OpText",
-    "parse_arrow",
-    "parse_attr_dict",
-    "parse_index",
-    "parse_index_list",
-    "parse_operands",
-    "parse_optional_arrow",
-    "parse_optional_index_list",
-    "parse_rest_of_list",
-    "parse_type",
-    "parse_types",
-    "print_attr_dict",
-    "print_index_list",
-    "print_properties",
-    "print_types",
-]
-
 
 # --- Types -----------------------------------------------------------------------------------
 

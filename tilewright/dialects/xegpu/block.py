@@ -28,7 +28,13 @@ from tilewright.dialects.xegpu.assembly import OpText
 from tilewright.dialects.xegpu.attrs import CacheHintAttr, MemorySpace
 from tilewright.dialects.xegpu.layouts import Ownership, is_ownership
 from tilewright.dialects.xegpu.types import TensorDescType
-from tilewright.dialects.xetile.assembly import Index, Indexed, OptIndices, split_indices
+from tilewright.dialects.xetile.assembly import (
+    Index,
+    Indexed,
+    OptIndices,
+    print_index_list,
+    split_indices,
+)
 
 
 def ownership_of(attribute: Attribute | None) -> Ownership | None:
@@ -99,7 +105,7 @@ class BlockAccess(Indexed, Op, kw_only=True):
         printer.print_string(" ")
         printer.print_list(values, printer.print_operand)
         if (offsets := self.mixed_offsets) is not None:
-            assembly.print_index_list(printer, *split_indices(offsets))
+            print_index_list(printer, *split_indices(offsets))
         if (locality := self.properties.get("locality")) is not None:
             assert isinstance(locality, IntegerAttr)
             printer.print_string(f" locality<{locality.value.data}>")

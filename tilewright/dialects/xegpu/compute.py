@@ -27,6 +27,7 @@ from tilewright.dialects.xegpu import assembly
 from tilewright.dialects.xegpu import rules_compute as rules
 from tilewright.dialects.xegpu.block import ownership_of
 from tilewright.dialects.xegpu.layouts import Ownership
+from tilewright.dialects.xetile.assembly import AttrDict, parse_arrow, print_types
 from tilewright.dialects.xetile.mma import accumulator_last, matrix_dims
 
 
@@ -82,7 +83,7 @@ class DpasOp(Op):
         assembly.print_op(printer, self, attributes=assembly.print_merged)
 
 
-def _name_layouts(parser: Parser, attrs: assembly.AttrDict) -> None:
+def _name_layouts(parser: Parser, attrs: AttrDict) -> None:
     """The RFC's nameless layouts: `{#c}` for the result, `{#a #b #c}` for all three."""
     names = {0: (), 1: ("layout_cd",), 3: ("layout_a", "layout_b", "layout_cd")}
     if len(attrs.bare) not in names:
@@ -145,7 +146,7 @@ class DpasMxOp(Op):
         assembly.parse_attr_dict(parser, text.attrs)
         parser.parse_punctuation(":", " before the operand types")
         text.types = assembly.parse_types(parser)
-        assembly.parse_arrow(parser)
+        parse_arrow(parser)
         result = assembly.parse_type(parser)
         values = text.resolve(parser)
         _name_layouts(parser, text.attrs)
@@ -164,7 +165,7 @@ class DpasMxOp(Op):
                 printer.print_operand(value)
         assembly.print_merged(printer, self)
         printer.print_string(" : (")
-        assembly.print_types(printer, (v.type for v in self.operands))
+        print_types(printer, (v.type for v in self.operands))
         printer.print_string(") -> ")
         printer.print_attribute(self.result.type)
 

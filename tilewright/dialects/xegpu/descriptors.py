@@ -18,6 +18,12 @@ from tilewright.dialects.xetile.assembly import (
     Indexed,
     IndexList,
     OptIndices,
+    parse_arrow,
+    parse_index,
+    parse_index_list,
+    parse_optional_arrow,
+    parse_optional_index_list,
+    print_index_list,
     split_indices,
 )
 
@@ -72,23 +78,23 @@ class CreateNdDescOp(Indexed, Op):
     def parse(cls, parser: Parser) -> CreateNdDescOp:
         source = parser.parse_unresolved_operand()
         lists: dict[str, IndexList] = {}
-        if (found := assembly.parse_optional_index_list(parser)) is not None:
+        if (found := parse_optional_index_list(parser)) is not None:
             lists["offsets"] = found
         bare = IndexList()
         while parser.parse_optional_punctuation(",") is not None:
             word = parser.parse_optional_keyword_in(("shape", "strides"))
             if word is not None:
                 parser.parse_optional_punctuation(":")
-                lists[word] = assembly.parse_index_list(parser)
-            elif (found := assembly.parse_optional_index_list(parser)) is not None:
+                lists[word] = parse_index_list(parser)
+            elif (found := parse_optional_index_list(parser)) is not None:
                 # the first implementation's `%p[%x, %y], [%h, %w], [%s, %c1]`
                 lists["strides" if "shape" in lists else "shape"] = found
             else:  # the RFC's positional `%p, %o:2, %shape:2, %strides:2`
-                assembly.parse_index(parser, bare)
+                parse_index(parser, bare)
         attrs = assembly.parse_attr_dict(parser)
         parser.parse_punctuation(":", " before the type of the source")
         types = assembly.parse_types(parser)
-        assembly.parse_arrow(parser)
+        parse_arrow(parser)
         start = parser.pos
         result_type = assembly.parse_type(parser)
         if not isinstance(result_type, TensorDescType):
@@ -161,16 +167,16 @@ class UpdateNdOffsetOp(Indexed, Op):
     @classmethod
     def parse(cls, parser: Parser) -> UpdateNdOffsetOp:
         tdesc = parser.parse_unresolved_operand()
-        indices = assembly.parse_optional_index_list(parser) or IndexList()
+        indices = parse_optional_index_list(parser) or IndexList()
         while parser.parse_optional_punctuation(",") is not None:
-            if (found := assembly.parse_optional_index_list(parser)) is not None:
+            if (found := parse_optional_index_list(parser)) is not None:
                 indices = found
             else:
-                assembly.parse_index(parser, indices)
+                parse_index(parser, indices)
         attrs = assembly.parse_attr_dict(parser)
         parser.parse_punctuation(":", " before the type of the tensor_desc")
         types = assembly.parse_types(parser)
-        if assembly.parse_optional_arrow(parser):
+        if parse_optional_arrow(parser):
             types.append(assembly.parse_type(parser))
         if not isinstance(types[0], TensorDescType):
             parser.raise_error(f"expected a tensor_desc, got {types[0]}")
@@ -186,7 +192,7 @@ class UpdateNdOffsetOp(Indexed, Op):
         printer.print_operand(self.tensor_desc)
         printer.print_string(", ")
         static, dynamic = split_indices(self.mixed_offsets)
-        assembly.print_index_list(printer, static, dynamic)
+        print_index_list(printer, static, dynamic)
         hidden, types, merged = ("const_offsets",), [self.tensor_desc.type], assembly.print_merged
         assembly.print_rest(printer, self, hidden, types, attributes=merged, results=False)
 
@@ -228,12 +234,12 @@ class CreateDescOp(Op):
         # `uint64, vector<16xindex>, into tensor_desc<..>` (RFC) has a comma too many.
         text.types = [assembly.parse_type(parser)]
         while parser.parse_optional_punctuation(",") is not None:
-            if assembly.parse_optional_arrow(parser):
+            if parse_optional_arrow(parser):
                 text.results = [assembly.parse_type(parser)]
                 break
             text.types.append(assembly.parse_type(parser))
         else:
-            assembly.parse_arrow(parser)
+            parse_arrow(parser)
             text.results = [assembly.parse_type(parser)]
         # The RFC's SIMT examples repeat the descriptor's chunk size on the op.
         chunk = text.attrs.named.pop("chunk_size", None)

@@ -17,7 +17,7 @@ from tilewright.dialects.xegpu import rules_matrix as rules
 from tilewright.dialects.xegpu.block import operand_of_kind, ownership_of
 from tilewright.dialects.xegpu.layouts import Ownership
 from tilewright.dialects.xegpu.types import MemDescType
-from tilewright.dialects.xetile.assembly import Indexed, OptIndices, split_indices
+from tilewright.dialects.xetile.assembly import Indexed, OptIndices, print_index_list, split_indices
 
 
 @op_definition
@@ -72,7 +72,7 @@ class MatrixPlace(Indexed, Op):
         printer.print_string(" ")
         printer.print_list(values, printer.print_operand)
         static, dynamic = split_indices(self.mixed_offsets)
-        assembly.print_index_list(printer, static, dynamic)
+        print_index_list(printer, static, dynamic)
         assembly.print_rest(printer, self, ("const_offsets",))
 
 

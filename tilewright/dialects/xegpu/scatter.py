@@ -23,6 +23,7 @@ from tilewright.dialects.fields import (
     Flag,
     Op,
     Operand,
+    OpT,
     OptInt,
     OptOperand,
     OptProp,
@@ -32,11 +33,12 @@ from tilewright.dialects.fields import (
 from tilewright.dialects.movement import shape_of_type
 from tilewright.dialects.xegpu import assembly
 from tilewright.dialects.xegpu import rules_scatter as rules
-from tilewright.dialects.xegpu.assembly import AttrDict, OpT, OpText
+from tilewright.dialects.xegpu.assembly import OpText
 from tilewright.dialects.xegpu.attrs import CacheHintAttr
 from tilewright.dialects.xegpu.block import ownership_of
 from tilewright.dialects.xegpu.layouts import Ownership
 from tilewright.dialects.xegpu.types import TensorDescType
+from tilewright.dialects.xetile.assembly import AttrDict
 
 
 def is_mask(type: Attribute) -> bool:

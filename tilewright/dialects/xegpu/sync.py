@@ -25,6 +25,7 @@ from tilewright.dialects.xegpu import assembly
 from tilewright.dialects.xegpu import rules_matrix as rules
 from tilewright.dialects.xegpu.attrs import FenceOpFlushAttr, FenceScopeAttr, MemorySpaceAttr
 from tilewright.dialects.xegpu.types import NbarrierType
+from tilewright.dialects.xetile.assembly import AttrDict
 
 
 @op_definition
@@ -151,7 +152,7 @@ class FenceOp(Op):
 
     @classmethod
     def parse(cls, parser: Parser) -> FenceOp:
-        attrs = assembly.AttrDict()
+        attrs = AttrDict()
         if parser.parse_optional_punctuation("{") is not None:
             while parser.parse_optional_punctuation("}") is None:
                 assembly.parse_entry(parser, attrs)

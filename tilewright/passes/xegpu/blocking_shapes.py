@@ -21,8 +21,8 @@ from tilewright.dialects.movement import (
 )
 from tilewright.dialects.upstream import vector as more
 from tilewright.passes.xegpu.inst_fragments import Fragments, Shape, rule, starts
-from tilewright.passes.xegpu.lane_fragments import Free
 from tilewright.passes.xegpu.lane_layouts import lane_attribute
+from tilewright.passes.xegpu.lazy_registers import Free
 from tilewright.passes.xegpu.ownership import box_of_insertion
 from tilewright.passes.xegpu.split import fragmentwise, rearranged
 

@@ -29,8 +29,8 @@ from tilewright.dialects.movement import shape_of
 from tilewright.dialects.numerals import dense, number_attr
 from tilewright.dialects.upstream import vector as more
 from tilewright.passes.xegpu.inst_fragments import Fragments, Shape, grid_of, rule, starts
-from tilewright.passes.xegpu.lane_fragments import Free, element_of
 from tilewright.passes.xegpu.lane_values import combine
+from tilewright.passes.xegpu.lazy_registers import Free, element_of
 from tilewright.passes.xegpu.ownership import dpas_fragments, has_instruction, right_layout
 from tilewright.passes.xegpu.sg_maps import dpas_instruction
 

@@ -26,8 +26,8 @@ from tilewright.dialects.movement import shape_of
 from tilewright.dialects.upstream import vector as more
 from tilewright.dialects.xegpu.types import TensorDescType
 from tilewright.passes.xegpu import split
-from tilewright.passes.xegpu.lane_fragments import Free
 from tilewright.passes.xegpu.lane_layouts import lane_attribute
+from tilewright.passes.xegpu.lazy_registers import Free
 from tilewright.passes.xegpu.ownership import OwnershipAnalysis
 from tilewright.rules import Rules
 from tilewright.uarch.xe import XeMachine

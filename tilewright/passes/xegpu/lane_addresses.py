@@ -37,8 +37,8 @@ from tilewright.dialects.xetile.assembly import Index
 from tilewright.passes.xegpu.block_messages import (
     base_of,
 )
-from tilewright.passes.xegpu.lane_fragments import Register
 from tilewright.passes.xegpu.lanes import LaneProgram
+from tilewright.passes.xegpu.lazy_registers import Register
 
 
 @dataclass(frozen=True)

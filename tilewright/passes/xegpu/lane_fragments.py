@@ -254,15 +254,3 @@ def exchanged_bits(lane: Ints, register: Ints, registers: int) -> list[int] | No
         return None
     bits = [s.bit_length() - 1 for s in steps]
     return bits if any(b >= width for b in bits[:width]) else None
-
-
-__all__ = [
-    "Coords",
-    "Free",
-    "Held",
-    "LaneFragment",
-    "LaneFragments",
-    "Register",
-    "Through",
-    "element_of",
-]

@@ -16,9 +16,9 @@ from tilewright.dialects.upstream.arith import element_bits
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.layout.memory import run_along
 from tilewright.passes.integers import is_multiple
-from tilewright.passes.xegpu.lane_fragments import LaneFragment, Register, element_of
 from tilewright.passes.xegpu.lane_scatter import alone
 from tilewright.passes.xegpu.lanes import LaneProgram, rule
+from tilewright.passes.xegpu.lazy_registers import LaneFragment, Register, element_of
 from tilewright.passes.xegpu.slm_layout import (
     ACCESS_BITS,
     column_run,

@@ -59,8 +59,8 @@ from tilewright.passes.xegpu.lane_addresses import (
     once_per_element,
     surface_of,
 )
-from tilewright.passes.xegpu.lane_fragments import LaneFragment, Register, element_of
 from tilewright.passes.xegpu.lanes import LaneProgram
+from tilewright.passes.xegpu.lazy_registers import LaneFragment, Register, element_of
 from tilewright.passes.xegpu.row_access import RowAccess, RowPlan
 
 FEW_ADDRESSES = 4

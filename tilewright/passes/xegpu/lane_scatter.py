@@ -18,9 +18,9 @@ from tilewright.dialects.cache_hints import hints_of
 from tilewright.dialects.numerals import number_attr
 from tilewright.passes.xegpu.lane_addresses import lane_load, lane_store, once_per_element
 from tilewright.passes.xegpu.lane_blocks import access_properties
-from tilewright.passes.xegpu.lane_fragments import LaneFragment, Register, element_of
 from tilewright.passes.xegpu.lane_layouts import with_chunk
 from tilewright.passes.xegpu.lanes import LaneProgram, rule
+from tilewright.passes.xegpu.lazy_registers import LaneFragment, Register, element_of
 
 # --- Scattered accesses ----------------------------------------------------------------------------
 

@@ -25,16 +25,10 @@ from tilewright.dialects.movement import (
 )
 from tilewright.dialects.upstream import vector as more
 from tilewright.layout.memory import run_along
-from tilewright.passes.xegpu.lane_fragments import (
-    Coords,
-    Free,
-    Held,
-    LaneFragment,
-    Moves,
-    moves_of,
-)
+from tilewright.passes.xegpu.lane_fragments import Coords, Moves, moves_of
 from tilewright.passes.xegpu.lane_layouts import natural
 from tilewright.passes.xegpu.lanes import LaneProgram, rule
+from tilewright.passes.xegpu.lazy_registers import Free, Held, LaneFragment
 from tilewright.passes.xegpu.ownership import is_free
 
 

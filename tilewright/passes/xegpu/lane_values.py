@@ -29,8 +29,8 @@ from tilewright.dialects.upstream import vector as more
 from tilewright.dialects.upstream.combining import combiner
 from tilewright.dialects.upstream.gpu.lanes import SubgroupReduceOp
 from tilewright.passes.new_body import NewBody, without_layouts
-from tilewright.passes.xegpu.lane_fragments import Free, LaneFragment, element_of
 from tilewright.passes.xegpu.lanes import LaneProgram, rule
+from tilewright.passes.xegpu.lazy_registers import Free, LaneFragment, element_of
 from tilewright.passes.xegpu.ownership import dpas_fragments, has_instruction, right_layout
 from tilewright.passes.xegpu.sg_maps import dpas_instruction
 

@@ -14,13 +14,8 @@ from xdsl.dialects.builtin import VectorType
 from xdsl.ir import SSAValue
 
 from tilewright import layout as ly
-from tilewright.passes.xegpu.lane_fragments import (
-    Free,
-    Held,
-    LaneFragment,
-    LaneFragments,
-    element_of,
-)
+from tilewright.passes.xegpu.lane_fragments import LaneFragments
+from tilewright.passes.xegpu.lazy_registers import Free, Held, LaneFragment, element_of
 from tilewright.passes.xegpu.ownership import OwnershipAnalysis
 from tilewright.rules import Rules
 from tilewright.uarch.xe import XeMachine

@@ -35,7 +35,6 @@ from tilewright.codegen.native import native
 from tilewright.codegen.support import guarded_callbacks
 from tilewright.diagnostics import UnsupportedError
 from tilewright.dtypes import from_mlir
-from tilewright.passes.affine_to_scf import affine_to_scf
 from tilewright.passes.expand_ops import expand_ops
 from tilewright.passes.host.checks import UNDEFINED, Check, host_checks
 from tilewright.passes.host.memory import HostMemory
@@ -46,13 +45,12 @@ from tilewright.passes.host.unroll_and_jam import unroll_and_jam
 from tilewright.passes.kernel_outlining import outline_launches
 from tilewright.passes.linalg import is_structured
 from tilewright.passes.ranked_arguments import ranked_arguments
-from tilewright.passes.vector_arrays import vector_arrays
 from tilewright.reference.mlir_runner import Runner, array_at, called_function, exported
 from tilewright.runtime.program.entry import call_entry, choose_entry
 from tilewright.runtime.program.heap import Heap
 from tilewright.runtime.program.kernels import Kernels
 from tilewright.runtime.program.loop_threads import Sharing, can_pass
-from tilewright.targets.entry import host_to_tiles
+from tilewright.targets.entry import first_forms, host_to_tiles
 
 Fail = Callable[[BaseException], Any]
 """What a callback does with an exception: native code cannot be unwound, so it must not return."""
@@ -157,8 +155,7 @@ def run_program(
     `every_launch`: repetitions of a launch whose results nothing reads run too; without it the clock counts them
     at the time of the last one that ran.
     """
-    affine_to_scf(module)
-    vector_arrays(module)
+    first_forms(module)
     if is_structured(module):
         from tilewright.passes.linalg.bufferize import bufferize
 

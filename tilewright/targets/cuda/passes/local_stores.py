@@ -235,13 +235,3 @@ def hand_back(buffer: stage.MultiBufferOp, here: SSAValue, last: Operation) -> S
     at = Behind(last)
     at.insert(stage.CopyReleaseOp(buffer.result, here))
     return at.add(stage.AdvanceOp(here))
-
-
-__all__ = [
-    "can_store",
-    "is_stored",
-    "must_store",
-    "reachable",
-    "store_operands",
-    "stored_operand_bytes",
-]
