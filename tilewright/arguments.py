@@ -127,21 +127,41 @@ def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
+class _Span:
+    """An object that numpy takes for a piece of memory."""
+
+    def __init__(self, address: int, shape: tuple[int, ...], strides: tuple[int, ...], size: int):
+        self.__array_interface__ = {
+            "data": (address, False),
+            "shape": shape,
+            "strides": strides,
+            "typestr": f"|V{size}",
+            "version": 3,
+        }
+
+
+def array_at(
+    address: int, shape: Sequence[int], strides: Sequence[int], dtype: np.dtype[Any]
+) -> np.ndarray[Any, Any]:
+    """A view of raw memory, which the caller has checked; strides count bytes. Without elements no address is read."""
+    if min(shape, default=1) <= 0:
+        return np.empty([max(n, 0) for n in shape], dtype)
+    return np.asarray(_Span(address, tuple(shape), tuple(strides), dtype.itemsize)).view(dtype)
+
+
+def array_of_memref(rank: int, descriptor: int, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """A view of a memref from where {allocated, aligned, offset, sizes[rank], strides[rank]} lie, 64 bits each."""
+    words = (ctypes.c_int64 * (3 + 2 * rank)).from_address(descriptor)
+    steps = [stride * dtype.itemsize for stride in words[3 + rank :]]
+    return array_at(words[1] + words[2] * dtype.itemsize, words[3 : 3 + rank], steps, dtype)
+
+
 def numpy_view(arg: ArrayArg) -> np.ndarray[Any, Any]:
     """A numpy array over the memory of ``arg`` (on the host), whoever owns it."""
     if isinstance(arg.owner, np.ndarray):
         return arg.owner
     dtype = arg.dtype.numpy
-    if 0 in arg.shape:
-        return np.empty(arg.shape, dtype)
-    low, high = arg.byte_range()
-    raw = (ctypes.c_uint8 * (high - low)).from_address(low)
-    view = np.ndarray(
-        arg.shape,
-        dtype,
-        buffer=np.frombuffer(memoryview(raw), np.uint8),
-        offset=arg.pointer - low,
-        strides=[stride * dtype.itemsize for stride in arg.strides],
-    )
+    steps = [stride * dtype.itemsize for stride in arg.strides]
+    view = array_at(arg.pointer, arg.shape, steps, dtype)
     view.flags.writeable = not arg.readonly
     return view

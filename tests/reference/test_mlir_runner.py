@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from tests.draws import fresh_rng
-from tilewright.reference.mlir_runner import Runner, array_at, exported
+from tilewright.arguments import array_of_memref
+from tilewright.reference.mlir_runner import Runner, exported
 
 
 @pytest.fixture
@@ -121,7 +122,7 @@ def descriptor(a: np.ndarray) -> C.Array[C.c_int64]:
 def test_compiled_code_reaches_a_function_through_descriptors(runner):
     a = np.arange(24, dtype=np.float32).reshape(4, 6)[::2, 1::2]
     words = descriptor(a)
-    np.testing.assert_array_equal(array_at(2, C.addressof(words), a.dtype), a)
+    np.testing.assert_array_equal(array_of_memref(2, C.addressof(words), a.dtype), a)
     table = runner.functions()
     exported(table["printMemrefF32"])(2, C.addressof(words))
     assert "sizes = [2, 3] strides = [12, 2]" in runner.text

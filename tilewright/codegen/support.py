@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.arguments import array_of_memref
 from tilewright.printed import OPEN, number, spelled
 
 
@@ -35,25 +36,9 @@ def _assert_failed(message: bytes) -> None:
     os._exit(134)
 
 
-def strided_view(element_bytes: int, rank: int, descriptor: int) -> np.ndarray:
-    """Bytes of a memref, [*sizes, element_bytes], from {allocated, aligned, offset, sizes, strides}."""
-    words = (C.c_int64 * (3 + 2 * rank)).from_address(descriptor)
-    sizes, strides = list(words[3 : 3 + rank]), list(words[3 + rank :])
-    start = words[1] + words[2] * element_bytes
-    if 0 in sizes:
-        return np.zeros((*sizes, element_bytes), np.uint8)
-    low = sum(min(0, (n - 1) * s) for n, s in zip(sizes, strides, strict=True))
-    high = sum(max(0, (n - 1) * s) for n, s in zip(sizes, strides, strict=True))
-    first = start + low * element_bytes
-    area = (C.c_uint8 * ((high - low + 1) * element_bytes)).from_address(first)
-    flat = np.frombuffer(memoryview(area), np.uint8)[start - first :]
-    steps = [s * element_bytes for s in strides]
-    return np.lib.stride_tricks.as_strided(flat, (*sizes, element_bytes), (*steps, 1))
-
-
 def _copy(element_bytes: int, rank_a: int, a: int, rank_b: int, b: int) -> None:
-    source = strided_view(element_bytes, rank_a, a)
-    strided_view(element_bytes, rank_b, b)[...] = source.copy()
+    dtype = np.dtype(f"V{element_bytes}")
+    array_of_memref(rank_b, b, dtype)[...] = array_of_memref(rank_a, a, dtype).copy()
 
 
 @dataclass

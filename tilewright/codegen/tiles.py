@@ -13,7 +13,7 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from xdsl.dialects import arith
-from xdsl.dialects.builtin import IntegerType, MemRefType, Signedness, VectorType
+from xdsl.dialects.builtin import MemRefType, VectorType
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright.codegen.builder import Builder, Idx
@@ -21,18 +21,12 @@ from tilewright.codegen.registers import DYNAMIC, strided_form
 from tilewright.dialects.elementwise import retyped
 from tilewright.dialects.movement import memref_type
 from tilewright.dialects.upstream.arith import folded
+from tilewright.dialects.upstream.arith import signless as plain
 from tilewright.dialects.upstream.views import View, viewed
 from tilewright.dtypes import from_mlir
 
 if TYPE_CHECKING:
     from tilewright.dialects.xetile import InitTileOp
-
-
-def plain(type: Attribute) -> Attribute:
-    """The signless form of an element type."""
-    if isinstance(type, IntegerType) and type.signedness.data != Signedness.SIGNLESS:
-        return IntegerType(type.width.data)
-    return type
 
 
 def itemsize(type: Attribute) -> int:

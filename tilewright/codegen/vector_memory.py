@@ -21,7 +21,7 @@ import numpy as np
 from xdsl.dialects import arith, memref, vector
 from xdsl.dialects.builtin import IntAttr, MemRefType, VectorType, i1
 from xdsl.dialects.llvm import LLVMPointerType
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.ir import Operation, SSAValue
 
 from tilewright.codegen.builder import Builder, Idx, index, replace
 from tilewright.codegen.target import LLVMTarget
@@ -29,7 +29,7 @@ from tilewright.codegen.tiles import Matrix, plain
 from tilewright.diagnostics import unsupported
 from tilewright.dialects import mach
 from tilewright.dialects.movement import shape_of_type, vector_type
-from tilewright.dialects.upstream.arith import element_bits, folded
+from tilewright.dialects.upstream.arith import element_bytes, folded
 from tilewright.dialects.upstream.strided import Metadata
 from tilewright.dialects.upstream.vector.access import LOADS, access_of
 
@@ -46,7 +46,7 @@ def array_of(b: Builder, op: Operation, array: SSAValue, target: LLVMTarget) -> 
     except TypeError as error:
         raise unsupported(op, str(error)) from error
     start = b.value(memref.ExtractAlignedPointerAsIndexOp.get(array))
-    offset = b.times(found.offset, size_of(kind.element_type))
+    offset = b.times(found.offset, element_bytes(kind.element_type))
     space = LLVMPointerType(IntAttr(target.representation.address_space(kind)))
     pointer = b.ptr(b.value(mach.PtrFromIntOp(start, space)), offset)
     return Matrix(pointer, plain(kind.element_type), tuple(found.sizes), tuple(found.strides))
@@ -67,11 +67,6 @@ def element_at(
     return b.value(mach.PtrFromIntOp(b.idx(b.plus(start, place)), kind))
 
 
-def size_of(element: Attribute) -> int:
-    """Bytes of an element in memory, whole ones."""
-    return -(-element_bits(element) // 8)
-
-
 class VectorRows:
     """The vector that an op reads or writes, as rows along its last dimension."""
 
@@ -86,7 +81,7 @@ class VectorRows:
         self.inside = (True,) if whole else access.inside
         self.indices = [folded(i) for i in access.indices]
         self.row = VectorType(kind.element_type, self.shape[-1:])
-        self.size = size_of(kind.element_type)
+        self.size = element_bytes(kind.element_type)
 
     def load(self) -> SSAValue:
         """What is read."""

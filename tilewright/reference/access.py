@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilewright.reference.memory import array_at
+from tilewright.arguments import array_at
 from tilewright.reference.values import Array, Index
 
 if TYPE_CHECKING:

@@ -12,30 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.arguments import array_at
 from tilewright.reference.values import Array, Index
 
 _GUARD = 64
 """Bytes that no allocation of ours shares with the next one, so that overruns are seen."""
-
-
-class _Span:
-    """An object that numpy takes for a piece of memory."""
-
-    def __init__(self, address: int, shape: tuple[int, ...], strides: tuple[int, ...], size: int):
-        self.__array_interface__ = {
-            "data": (address, False),
-            "shape": shape,
-            "strides": strides,
-            "typestr": f"|V{size}",
-            "version": 3,
-        }
-
-
-def array_at(
-    address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype[Any]
-) -> Array:
-    """A view of raw memory; strides count bytes. The caller has checked the address."""
-    return np.asarray(_Span(address, shape, strides, dtype.itemsize)).view(dtype)
 
 
 @dataclass

@@ -38,6 +38,7 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Attribute
 
+from tilewright.arguments import array_of_memref
 from tilewright.diagnostics import error_at, unsupported
 
 Array = NDArray[Any]
@@ -371,25 +372,10 @@ def exported(function: RunnerFunction, fail: Callable[[BaseException], Any] | No
     return C.CFUNCTYPE(results[function.result], *kinds)(wrapper)
 
 
-def array_at(rank: int, descriptor: int, dtype: np.dtype[Any]) -> Array:
-    """The numpy view of a memref descriptor: allocated, aligned, offset, sizes[rank], strides[rank]."""
-    words = (C.c_int64 * (3 + 2 * rank)).from_address(descriptor)
-    shape, strides = words[3 : 3 + rank], words[3 + rank :]
-    base = words[1] + words[2] * dtype.itemsize
-    count = 1 + sum((n - 1) * abs(s) for n, s in zip(shape, strides, strict=True))
-    if min([1, *shape]) <= 0:
-        return np.empty([max(n, 0) for n in shape], dtype)
-    raw = (C.c_uint8 * (count * dtype.itemsize)).from_address(base)
-    # As plain bits: numpy strides no types but its own.
-    flat = np.frombuffer(memoryview(raw), f"V{dtype.itemsize}")
-    steps = [s * dtype.itemsize for s in strides]
-    return np.lib.stride_tricks.as_strided(flat, shape, steps).view(dtype)
-
-
 def _argument(kind: str, values: Iterator[Any]) -> Any:
     if kind not in ELEMENT:
         return next(values)
-    return array_at(next(values), next(values), ELEMENT[kind])
+    return array_of_memref(next(values), next(values), ELEMENT[kind])
 
 
 def summary(array: Array) -> str:

@@ -141,6 +141,16 @@ def element_bits(element: Attribute) -> int:
             raise VerifyException(f"{element} has no size in memory")
 
 
+def element_bytes(element: Attribute) -> int:
+    """Bytes of one element in memory, whole ones."""
+    return -(-element_bits(element) // 8)
+
+
+def signless(element: Attribute) -> Attribute:
+    """An element's type without its sign: what registers hold."""
+    return IntegerType(element.width.data) if isinstance(element, IntegerType) else element
+
+
 def cast_to(value: SSAValue, kind: Attribute, *, unsigned: bool = False) -> Operation:
     """The op that makes numbers those of another type, or vectors of it: exactly in a wider one, else rounded or
     wrapped. Integers are signed, unless said otherwise."""

@@ -13,7 +13,7 @@ from xdsl.dialects import func
 from xdsl.dialects.builtin import SymbolRefAttr
 from xdsl.ir import Operation
 
-from tilewright.reference.memory import array_at
+from tilewright.arguments import array_at
 from tilewright.reference.mlir_runner import ELEMENT, called_function
 from tilewright.reference.program import SegmentBuilder, find_symbol, is_declaration
 from tilewright.reference.registry import control

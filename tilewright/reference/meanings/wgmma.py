@@ -14,13 +14,13 @@ import numpy as np
 from xdsl.dialects.builtin import IntegerAttr
 from xdsl.ir import Operation
 
+from tilewright.arguments import array_at
 from tilewright.dialects.mach import InstrOp
 from tilewright.reference.batch import WARPGROUP
 from tilewright.reference.flight import PendingProduct
 from tilewright.reference.lanes import Collective
 from tilewright.reference.machine import Group
 from tilewright.reference.meanings.instructions import entry_of
-from tilewright.reference.memory import array_at
 from tilewright.reference.pointers import SHARED_BYTES, START, windows
 from tilewright.reference.program import acts
 from tilewright.reference.registry import meaning

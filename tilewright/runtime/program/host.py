@@ -28,6 +28,7 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Attribute
 
+from tilewright.arguments import array_of_memref
 from tilewright.codegen import emit_module
 from tilewright.codegen.jit import compile_object
 from tilewright.codegen.loading import LoadedObject
@@ -45,7 +46,7 @@ from tilewright.passes.host.unroll_and_jam import unroll_and_jam
 from tilewright.passes.kernel_outlining import outline_launches
 from tilewright.passes.linalg import is_structured
 from tilewright.passes.ranked_arguments import ranked_arguments
-from tilewright.reference.mlir_runner import Runner, array_at, called_function, exported
+from tilewright.reference.mlir_runner import Runner, called_function, exported
 from tilewright.runtime.program.entry import call_entry, choose_entry
 from tilewright.runtime.program.heap import Heap
 from tilewright.runtime.program.kernels import Kernels
@@ -262,7 +263,7 @@ def _launch_callback(launch: Launch, kernels: Kernels, fail: Fail) -> Any:
         for type_ in launch.operands:
             if isinstance(type_, MemRefType):
                 rank, address = next(values), next(values)
-                arguments.append(array_at(rank, address, _numpy(type_.element_type)))
+                arguments.append(array_of_memref(rank, address, _numpy(type_.element_type)))
             elif isinstance(type_, AnyFloat) and type_.bitwidth < 32:
                 bits = np.array(next(values), np.int64).astype(f"uint{type_.bitwidth}")
                 arguments.append(float(bits.view(_numpy(type_))))

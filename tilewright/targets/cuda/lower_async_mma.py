@@ -14,7 +14,6 @@ from xdsl.dialects import arith, vector
 from xdsl.dialects.builtin import VectorType, i1, i32, i64
 from xdsl.ir import Attribute, SSAValue
 
-from tilewright import dtypes
 from tilewright.dialects import mach, stage
 from tilewright.dialects.stage.multi_buffers import buffer_type
 from tilewright.dialects.stage.products import vector_of
@@ -24,6 +23,7 @@ from tilewright.targets.cuda import staged as st
 from tilewright.targets.cuda.distribute import Distributor, rule
 from tilewright.targets.cuda.narrow import Narrow, Word
 from tilewright.targets.cuda.ownership import anchor
+from tilewright.targets.cuda.products import dtype_of
 from tilewright.uarch.nvidia import WARPGROUP, WGMMA_ROWS, ptx_type
 
 MOST_COLUMNS = 256
@@ -56,7 +56,7 @@ def left_operand(m: int, k: int, pack: int, warps: int) -> Layout:
 def left_of(op: stage.ProductIssueOp, warps: int) -> Layout:
     """A of a product in registers: its elements of k come in the order in which B's stand in their slot."""
     m, _, k = op.sizes
-    found = left_operand(m, k, 4 // _dtype(op.a.type).itemsize, warps)
+    found = left_operand(m, k, 4 // dtype_of(op.a.type).itemsize, warps)
     wait = op.b.owner
     assert isinstance(wait, stage.CopyWaitOp)
     part = buffer_type(wait.buffer).parts.data[list[SSAValue](wait.values).index(op.b)]
@@ -86,10 +86,6 @@ def anchor_wait(op: stage.ProductWaitOp, warps: int) -> Mapping[SSAValue, Layout
 @anchor("stage.mma.start")
 def anchor_start(op: stage.ProductStartOp, warps: int) -> Mapping[SSAValue, Layout]:
     return {op.value: accumulator(vector_of(op.value.type).get_shape(), warps)}
-
-
-def _dtype(type: Attribute) -> dtypes.DType:
-    return dtypes.from_mlir(type.element_type if isinstance(type, VectorType) else type)
 
 
 @rule("stage.mma.start")
@@ -157,7 +153,7 @@ def issue(d: Distributor, op: stage.ProductIssueOp) -> None:
     type = vector_of(op.result.type)
     layout = accumulator((m, n), d.team.warps)
     groups = d.team.warps // WARPGROUP
-    a, c = _dtype(op.a.type), _dtype(type)
+    a, c = dtype_of(op.a.type), dtype_of(type)
     right = st.facts(d).staged[op.b]
     b_fast = 1 if right.attr.row_major else 0
     b_k_major = (b_fast == 0) != op.transpose_b
@@ -190,7 +186,7 @@ def issue(d: Distributor, op: stage.ProductIssueOp) -> None:
                 kind = "ss" if isinstance(lefts, _Shared) else "rs"
                 name = (
                     f"nvptx.wgmma.m64n{columns}k{depth}.{ptx_type(c.name)}.{ptx_type(a.name)}."
-                    f"{ptx_type(_dtype(op.b.type).name)}.{kind}"
+                    f"{ptx_type(dtype_of(op.b.type).name)}.{kind}"
                 )
                 scale = b.constant(i1, 1) if op.c is not None or step else b.constant(i1, 0)
                 operands = [x, right_base.at(d, offset), scale, acc]
@@ -231,7 +227,7 @@ class _Registers:
 def _left(
     d: Distributor, op: stage.ProductIssueOp, groups: int, steps: int
 ) -> _Shared | _Registers:
-    itemsize = _dtype(op.a.type).itemsize
+    itemsize = dtype_of(op.a.type).itemsize
     if is_staged(op.a):
         return _Shared(d, op, groups, 32 // itemsize)
     value = d.fragment_of(op.a, left_of(op, d.team.warps)).value
@@ -250,7 +246,7 @@ def wait(d: Distributor, op: stage.ProductWaitOp) -> None:
     kinds: list[str] = []
     for value in values:
         assert isinstance(value.type, VectorType)
-        kinds.append(f"{ptx_type(_dtype(value.type).name)}x{value.type.get_shape()[0]}")
+        kinds.append(f"{ptx_type(dtype_of(value.type).name)}x{value.type.get_shape()[0]}")
     name = f"nvptx.wgmma.wait.{'.'.join(kinds)}"
     made = mach.InstrOp(name, values, [v.type for v in values], {"n": pending})
     d.b.op(made)

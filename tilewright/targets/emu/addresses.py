@@ -17,7 +17,7 @@ from xdsl.ir import Attribute, SSAValue
 
 from tilewright.dialects.movement import shape_of_type
 from tilewright.targets.emu import values as v
-from tilewright.targets.emu.builder import Idx, element_of, index, size_of, vec
+from tilewright.targets.emu.builder import Idx, element_bytes, element_of, index, vec
 from tilewright.targets.emu.lowering import Lowering
 
 
@@ -100,7 +100,7 @@ def read(
 
     `inside` (a mask of the result's shape) says which; others are those of `otherwise`, zero by default.
     """
-    b, size, shape = low.b, size_of(element), _shape(low, place, deltas)
+    b, size, shape = low.b, element_bytes(element), _shape(low, place, deltas)
     kind = vec(element, *shape)
     if place.shared and deltas.dense(size):
         type = element if inside is None and not deltas.shape else kind
@@ -127,7 +127,7 @@ def write(
     if not isinstance(value, v.Uniform):
         place = place.apart()
     data = low.uniform(value) if place.shared else low.wide_of(value)
-    shape, size = _shape(low, place, deltas), size_of(element_of(data.type))
+    shape, size = _shape(low, place, deltas), element_bytes(element_of(data.type))
     if prod(shape_of_type(data.type)) != prod(shape):
         raise low.refuse("a value that is not of the access's shape")
     if place.shared and deltas.dense(size):

@@ -25,7 +25,7 @@ from tilewright.dialects.upstream.arith import element_bits
 from tilewright.dialects.xegpu import elements
 from tilewright.dialects.xegpu.elements import Numbers
 from tilewright.targets.emu import values as v
-from tilewright.targets.emu.builder import EmuBuilder, Idx, signless, size_of, vec
+from tilewright.targets.emu.builder import EmuBuilder, Idx, element_bytes, signless, vec
 from tilewright.targets.emu.lowering import Lowering, lowers
 from tilewright.targets.emu.memory import memory, shared_start
 
@@ -170,7 +170,9 @@ def load_nd(low: Lowering, op: xegpu.LoadNdOp) -> None:
     wide, numbers = elements.wide_shape(op.tdesc), elements.loaded(op, low.lanes)
 
     def make(b: EmuBuilder, parts: list[Idx]) -> list[SSAValue]:
-        return [arrange(b, BlockRows(b, wide, size_of(element), parts).load(element), numbers)]
+        return [
+            arrange(b, BlockRows(b, wide, element_bytes(element), parts).load(element), numbers)
+        ]
 
     (value,) = low.b.shared(("load", wide, element, numbers), _here(low, op), make)
     low.set(op.value, value)
@@ -184,7 +186,7 @@ def store_nd(low: Lowering, op: xegpu.StoreNdOp) -> None:
 
     def make(b: EmuBuilder, arguments: list[Any]) -> list[SSAValue]:
         data, *parts = arguments
-        BlockRows(b, shape, size_of(element), parts).store(arrange(b, data, numbers))
+        BlockRows(b, shape, element_bytes(element), parts).store(arrange(b, data, numbers))
         return []
 
     low.b.shared(("store", shape, numbers), [low.wide(op.value), *_here(low, op)], make)

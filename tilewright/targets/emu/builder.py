@@ -31,7 +31,8 @@ from tilewright.dialects import mach
 from tilewright.dialects.folding import Idx, Kind
 from tilewright.dialects.movement import shape_of_type
 from tilewright.dialects.upstream.arith import element as element_of
-from tilewright.dialects.upstream.arith import element_bits
+from tilewright.dialects.upstream.arith import element_bytes
+from tilewright.dialects.upstream.arith import signless as signless_
 from tilewright.dialects.upstream.arith import with_element as with_element_
 
 ptr = LLVMPointerType()
@@ -46,7 +47,7 @@ def signless(type: Attribute) -> Attribute:
         return vec(signless(type.element_type), *type.get_shape())
     if isinstance(type, Float4E2M1FNType):
         return IntegerType(8)  # bits: no arithmetic is done in these
-    return IntegerType(type.width.data) if isinstance(type, IntegerType) else type
+    return signless_(type)
 
 
 class EmuBuilder(Base):
@@ -65,7 +66,7 @@ class EmuBuilder(Base):
         element = element_of(type)
         if not isinstance(element, AnyFloat):
             return self.constant(type, -1)
-        bits = with_element(type, IntegerType(8 * size_of(element)))
+        bits = with_element(type, IntegerType(8 * element_bytes(element)))
         return self.bitcast(self.constant(bits, -1), element)
 
     def all_of(self, tests: Sequence[SSAValue]) -> SSAValue:
@@ -203,7 +204,7 @@ class EmuBuilder(Base):
     ) -> SSAValue:
         """`start` with what `act(address, components of values ..)` gives where `mask` is on, one after the other."""
         held = [offsets, mask, start, *values]
-        sizes = [size_of(element_of(x.type)) for x in held]
+        sizes = [element_bytes(element_of(x.type)) for x in held]
         count = prod(shape_of_type(start.type))
         rooms = [self.scratch(count * size) for size in sizes]
         for value, room in zip(held, rooms, strict=True):
@@ -255,9 +256,4 @@ class EmuBuilder(Base):
 
 def _indexed(type: Attribute) -> bool:
     """Has the machine instructions for indexed access to such elements? Others go one by one."""
-    return size_of(element_of(type)) >= 4
-
-
-def size_of(element: Attribute) -> int:
-    """Bytes of an element in its register and in memory, whole ones."""
-    return max(8, element_bits(element)) // 8
+    return element_bytes(element_of(type)) >= 4

@@ -19,7 +19,7 @@ from tilewright.dialects.upstream.combining import neutral
 from tilewright.targets.emu import context
 from tilewright.targets.emu import values as v
 from tilewright.targets.emu.blocks import arrange
-from tilewright.targets.emu.builder import EmuBuilder, Idx, element_of, index, size_of, vec
+from tilewright.targets.emu.builder import EmuBuilder, Idx, element_bytes, element_of, index, vec
 from tilewright.targets.emu.lowering import Lowering, lowers
 
 # Ids ------------------------------------------------------------------------------------------------------------------
@@ -96,7 +96,7 @@ def _sources(
 def _by_memory(low: Lowering, value: SSAValue, source: SSAValue) -> SSAValue:
     """Lanes read each other's values where they are known only at run time: through memory of the subgroup."""
     b, kind = low.b, value.type
-    count, size = prod(shape_of_type(kind)) // low.lanes, size_of(element_of(kind))
+    count, size = prod(shape_of_type(kind)) // low.lanes, element_bytes(element_of(kind))
     room, rows = b.scratch(count * low.lanes * size), b.times(b.iota(count), low.lanes)
     b.write(value, room)
     places = b.plus(b.shape(b.idx(rows), count, 1), b.cast(source, index))
@@ -154,7 +154,7 @@ def all_reduce(low: Lowering, op: Any) -> None:
     subgroup_reduce(low, op)
     mine = low.uniform(op.result)
     element = mine.type
-    count, size = low.subgroups, size_of(element)
+    count, size = low.subgroups, element_bytes(element)
     base = low.shared_address(op, size * count)
     barrier = [b.pointer(low.base), low.site()]
     b.write(mine, b.plus(base, b.times(low.subgroup, size)))

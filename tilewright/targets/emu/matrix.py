@@ -16,7 +16,7 @@ from tilewright.dialects.movement import shape_of_type
 from tilewright.dialects.xegpu import elements
 from tilewright.targets.emu import values as v
 from tilewright.targets.emu.blocks import element_type
-from tilewright.targets.emu.builder import EmuBuilder, Idx, element_of, index, size_of, vec
+from tilewright.targets.emu.builder import EmuBuilder, Idx, element_bytes, element_of, index, vec
 from tilewright.targets.emu.lowering import Lowering, lowers
 from tilewright.targets.emu.memory import shared_start
 
@@ -53,7 +53,7 @@ def _access(
         base, *rest = arguments
         steps = (b.dense(vec(index, *shape), place.reshape(-1).tolist()) for place in places)
         total = elements.matrix_address(b, desc, [*map(b.plus, steps, rest)])
-        addresses = b.broadcast(b.times(total, size_of(element)), vec(index, *shape))
+        addresses = b.broadcast(b.times(total, element_bytes(element)), vec(index, *shape))
         flags = vec(i1, *shape)
         mask = b.broadcast(rest[len(places)], flags) if masked else b.constant(flags, 1)
         if value is not None:

@@ -34,7 +34,7 @@ from tilewright.dialects.upstream.views import VIEWS, View, viewed
 from tilewright.dialects.xetile.kinds import ATOMIC_KINDS
 from tilewright.targets.emu import values as v
 from tilewright.targets.emu.addresses import read, write
-from tilewright.targets.emu.builder import EmuBuilder, Idx, signless, size_of, vec
+from tilewright.targets.emu.builder import EmuBuilder, Idx, element_bytes, signless, vec
 from tilewright.targets.emu.divergence import vec_mask
 from tilewright.targets.emu.lowering import Lowering, lowers
 
@@ -101,7 +101,7 @@ def allocate(low: Lowering, key: Any, result: SSAValue, dynamic: Sequence[Idx]) 
     whole_bytes(low, type.element_type)
     shape = type.get_shape()
     reach = 1 + sum((n - 1) * s for n, s in zip(shape, _strides(low, type), strict=True))
-    size = max(1, reach if prod(shape) else 0) * size_of(signless(type.element_type))
+    size = max(1, reach if prod(shape) else 0) * element_bytes(signless(type.element_type))
     if is_shared(type):
         base = v.Address(low, low.shared_address(key, size))
     else:
@@ -232,7 +232,7 @@ def place_of(low: Lowering, m: v.MemRef, indices: Sequence[SSAValue | v.Number])
     total = m.offset
     for place, stride in zip(indices, m.strides, strict=True):
         total = total.plus(low.plain(place) if place in low.env else place, stride)  # pyright: ignore
-    return m.base.plus(total, size_of(m.element))
+    return m.base.plus(total, element_bytes(m.element))
 
 
 @lowers("memref.load")

@@ -34,7 +34,14 @@ from tilewright.dialects.upstream.arith import cast_to, element_bits
 from tilewright.dialects.xegpu import elements
 from tilewright.dialects.xegpu.elements import Numbers
 from tilewright.targets.emu.blocks import arrange
-from tilewright.targets.emu.builder import EmuBuilder, Idx, element_of, size_of, vec, with_element
+from tilewright.targets.emu.builder import (
+    EmuBuilder,
+    Idx,
+    element_bytes,
+    element_of,
+    vec,
+    with_element,
+)
 from tilewright.targets.emu.lowering import Lowering, lowers
 
 CONTRACT = FastMathFlagsAttr([FastMathFlag.ALLOW_CONTRACT])
@@ -155,7 +162,7 @@ def _rows(low: Lowering, value: SSAValue, numbers: Numbers, to: Attribute, sign:
     key = (low.b.block, value, numbers.shape, numbers.tobytes(), to, sign)
     found = low.operands.get(key)
     if found is None:
-        found = low.operands[key] = low.b.scratch(numbers.size * size_of(to))
+        found = low.operands[key] = low.b.scratch(numbers.size * element_bytes(to))
 
         def make(build: EmuBuilder, arguments: list[Any]) -> list[SSAValue]:
             rows = converted(build, arrange(build, arguments[0], numbers), to, sign)
@@ -195,7 +202,7 @@ def multiply(
         rows = [arrange(b, total, np.arange(n) + r * n) for r in range(m)]
         total = b.stack(_block(b, left, right, rows, extents, 0, 0))
     else:
-        sums = b.scratch(m * n * size_of(to))
+        sums = b.scratch(m * n * element_bytes(to))
         b.write(total, sums, 64)
         _blocks(b, left, right, sums, extents, to)
         total = b.read(vec(to, m, n), sums, 64)
@@ -230,7 +237,7 @@ def _block(
     _, n, k = extents
     kind: Any = start[0].type
     to = element_of(kind)
-    size = size_of(to)
+    size = element_bytes(to)
     a0, b0 = b.plus(left, b.times(m0, k * size)), b.plus(right, b.times(n0, size))
 
     with b.loop(0, k, carry=start) as loop:
@@ -249,7 +256,7 @@ def _blocks(
 ) -> None:
     """Loops over blocks of C in memory."""
     m, n, _ = extents
-    size = size_of(to)
+    size = element_bytes(to)
     rows, width = _divisor(m, ROWS), _divisor(n, WIDTHS)
     kind: Any = vec(to, width) if width > 1 else to
 

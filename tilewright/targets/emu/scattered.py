@@ -17,7 +17,7 @@ from xdsl.ir import SSAValue
 from tilewright.dialects import xegpu
 from tilewright.dialects.movement import shape_of_type
 from tilewright.targets.emu.blocks import arrange, element_type
-from tilewright.targets.emu.builder import element_of, index, size_of, vec
+from tilewright.targets.emu.builder import element_bytes, element_of, index, vec
 from tilewright.targets.emu.lowering import Lowering, lowers
 from tilewright.targets.emu.memory import atomic, memory, shared_start
 
@@ -25,7 +25,7 @@ from tilewright.targets.emu.memory import atomic, memory, shared_start
 def _access(low: Lowering, op: Any) -> tuple[SSAValue, SSAValue]:
     """Addresses in bytes, and which of them are meant: of all components of the op's value, one after the other."""
     b, source, chunk, given = low.b, op.source_operand, op.chunk, shape_of_type(op.value.type)
-    size, extent, stride = size_of(element_type(low, element_of(op.value.type))), None, 1
+    size, extent, stride = element_bytes(element_type(low, element_of(op.value.type))), None, 1
     if isinstance(source.type, MemRefType):
         m, base = memory(low, source), shared_start(low, source)
         extent, stride = (part[0] if part else 1 for part in (m.sizes, m.strides))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from xdsl.ir import Attribute, SSAValue
 
-from tilewright.targets.emu.builder import Idx, index, size_of, vec
+from tilewright.targets.emu.builder import Idx, element_bytes, index, vec
 
 if TYPE_CHECKING:
     from tilewright.targets.emu.lowering import Lowering
@@ -125,7 +125,7 @@ class MemRef:
     @property
     def start(self) -> Address:
         """The byte address of the first element."""
-        return self.base.plus(self.offset, size_of(self.element))
+        return self.base.plus(self.offset, element_bytes(self.element))
 
 
 @dataclass(frozen=True)

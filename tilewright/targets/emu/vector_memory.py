@@ -13,7 +13,7 @@ from tilewright.dialects.movement import shape_of_type as extents
 from tilewright.dialects.upstream.vector.access import LOADS, STORES, VectorAccess, access_of
 from tilewright.targets.emu import values as v
 from tilewright.targets.emu.addresses import Deltas, deltas_of, read, write
-from tilewright.targets.emu.builder import Idx, index, size_of, vec
+from tilewright.targets.emu.builder import Idx, element_bytes, index, vec
 from tilewright.targets.emu.lowering import Lowering, lowers
 from tilewright.targets.emu.memory import give, memory, place_of
 
@@ -39,7 +39,7 @@ def _access(
         if isinstance(first, int) and isinstance(size, int) and 0 <= first < size - axes[d].max():
             continue
         inside = low.b.both(inside, _inside(low, start, axes[d], size, shape, place))
-    return m, place, deltas_of(low, shape, axes, m.strides, size_of(m.element)), inside
+    return m, place, deltas_of(low, shape, axes, m.strides, element_bytes(m.element)), inside
 
 
 def _axes(
@@ -79,7 +79,7 @@ def _at_offsets(low: Lowering, m: v.MemRef, shape: tuple[int, ...], offsets: SSA
     b = low.b
     flat = b.cast(b.shape(low.uniform(offsets), prod(shape)), index)
     return Deltas(
-        shape, (0,) * prod(shape), b.times(flat, b.times(m.strides[-1], size_of(m.element)))
+        shape, (0,) * prod(shape), b.times(flat, b.times(m.strides[-1], element_bytes(m.element)))
     )
 
 

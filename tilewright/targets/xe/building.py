@@ -12,9 +12,6 @@ from math import gcd
 from xdsl.dialects import arith, memref, scf, vector
 from xdsl.dialects.builtin import (
     DenseArrayBase,
-    FixedBitwidthType,
-    FloatTF32Type,
-    IndexType,
     IntAttr,
     IntegerAttr,
     IntegerType,
@@ -39,7 +36,7 @@ from tilewright.dialects.movement import vector_type
 from tilewright.dialects.numerals import number_attr
 from tilewright.dialects.upstream import vector as more
 from tilewright.dialects.upstream.arith import element as element_of
-from tilewright.dialects.upstream.arith import folded
+from tilewright.dialects.upstream.arith import element_bytes, folded
 from tilewright.dialects.upstream.gpu import memory_space_number
 from tilewright.passes.carried import behind
 from tilewright.passes.integers import EXTENT, span
@@ -58,23 +55,13 @@ POINTERS = {0: GLOBAL, 1: GLOBAL, 3: SHARED}
 
 
 def bits_of(element: Attribute) -> int:
-    """Bits of one element in memory and in a register; tf32 takes 32."""
-    if isinstance(element, FloatTF32Type):
-        return 32
-    if isinstance(element, IndexType):
-        return 64
-    assert isinstance(element, FixedBitwidthType), element
-    return max(8, element.bitwidth)
+    """Bits of one element in memory and in a register."""
+    return 8 * element_bytes(element)
 
 
 def count_of(type: Attribute) -> int:
     """Components of a fragment; 1 for a scalar."""
     return type.element_count() if isinstance(type, VectorType) else 1
-
-
-def signless(element: Attribute) -> Attribute:
-    """The same integer without a sign: what registers hold."""
-    return IntegerType(element.width.data) if isinstance(element, IntegerType) else element
 
 
 def words(count: int, bits: int) -> VectorType:
