@@ -15,7 +15,6 @@ is a :class:`Layout`, the normal form; two of those give a plan.
 slm, 2 of 4 subgroups exchange data
 """
 
-# pyright: reportUnusedImport=false
 from tilewright.layout import derive, memory, plan
 from tilewright.layout.bound import BoundMap
 from tilewright.layout.derive import MmaShapes
@@ -40,3 +39,33 @@ from tilewright.layout.surface import (
     slice_,
     wg_map,
 )
+
+__all__ = [
+    "Axis",
+    "BoundMap",
+    "ConversionPlan",
+    "Digit",
+    "Distribution",
+    "Layout",
+    "LayoutError",
+    "MmaShapes",
+    "Move",
+    "Owner",
+    "Reduction",
+    "Swizzle",
+    "TilePart",
+    "column_major",
+    "delinearize",
+    "derive",
+    "layout",
+    "linearize",
+    "mem_layout",
+    "memory",
+    "number",
+    "plan",
+    "row_major",
+    "sg_map",
+    "slice_",
+    "strided",
+    "wg_map",
+]
