@@ -11,13 +11,11 @@ Requires: nothing.  Guarantees: of the affine dialect only `affine.apply`, `min`
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 
 from xdsl.dialects import affine, arith, memref, scf, vector
 from xdsl.dialects.builtin import (
     AffineMapAttr,
-    IndexType,
-    IntegerAttr,
-    VectorType,
     i1,
 )
 from xdsl.ir import Block, Operation, Region, SSAValue
@@ -25,6 +23,7 @@ from xdsl.ir.affine import AffineConstraintKind, AffineMap
 from xdsl.rewriter import Rewriter
 
 from tilewright.diagnostics import unsupported
+from tilewright.dialects.movement import vector_type
 from tilewright.dialects.nesting import terminator
 from tilewright.dialects.upstream.affine_parallel import bounds, reductions
 from tilewright.dialects.upstream.combining import (
@@ -40,31 +39,30 @@ from tilewright.passes.emit import Before
 def affine_to_scf(module: Operation) -> None:
     """Rewrite every op of `module`, in place."""
     for op in reversed(list(module.walk())):
+        at = Before(op)
         match op:
             case affine.ForOp():
-                _for(op)
+                _for(op, at)
             case affine.LoadOp():
-                new, indices = _mapped(op.map, list(op.indices))
-                _replace(op, [*new, memref.LoadOp.get(op.memref, indices)])
+                at.replace(at.add(memref.LoadOp.get(op.memref, _mapped(at, op.map, op.indices))))
             case affine.StoreOp():
-                new, indices = _mapped(op.map, list(op.indices))
-                _replace(op, [*new, memref.StoreOp.get(op.value, op.memref, indices)])
+                at.insert(memref.StoreOp.get(op.value, op.memref, _mapped(at, op.map, op.indices)))
+                at.replace()
             case affine.VectorLoadOp():
-                new, indices = _mapped(op.map, list(op.indices))
-                kind = op.result.type
-                assert isinstance(kind, VectorType)
-                _replace(op, [*new, vector.LoadOp(op.memref, indices, kind)])
+                places, kind = _mapped(at, op.map, op.indices), vector_type(op.result)
+                at.replace(at.add(vector.LoadOp(op.memref, places, kind)))
             case affine.VectorStoreOp():
-                new, indices = _mapped(op.map, list(op.indices))
-                _replace(op, [*new, vector.StoreOp(op.value, op.memref, indices)])
+                at.insert(vector.StoreOp(op.value, op.memref, _mapped(at, op.map, op.indices)))
+                at.replace()
             case affine.ParallelOp():
-                _parallel(op)
+                _parallel(op, at)
             case ForallOp() if not op.outputs:
                 forall_to_parallel(op)
             case affine.IfOp():
-                _if(op)
+                _if(op, at)
             case affine.YieldOp() if isinstance(op.parent_op(), affine.ForOp | affine.IfOp):
-                _replace(op, [scf.YieldOp(*op.arguments)])
+                at.insert(scf.YieldOp(*op.arguments))
+                at.replace()
             case _:
                 pass
 
@@ -79,57 +77,41 @@ def forall_to_parallel(op: ForallOp) -> None:
     at.replace()
 
 
-def _replace(op: Operation, new: Sequence[Operation]) -> None:
-    for one in new:
-        one.location = op.location
-    Rewriter.replace_op(op, list(new))
-
-
 def _mapped(
-    map_: AffineMapAttr | None, operands: list[SSAValue]
-) -> tuple[list[Operation], list[SSAValue]]:
-    """Ops that apply a map, and its results."""
+    at: Before, map_: AffineMapAttr | None, operands: Sequence[SSAValue]
+) -> Sequence[SSAValue]:
+    """The results of a map."""
     if map_ is None:
-        return [], operands
+        return operands
     data = map_.data
-    new = [
-        affine.ApplyOp(operands, AffineMapAttr(AffineMap(data.num_dims, data.num_symbols, (e,))))
-        for e in data.results
-    ]
-    return list(new), [op.result for op in new]
+    each = [AffineMap(data.num_dims, data.num_symbols, (e,)) for e in data.results]
+    return [at.add(affine.ApplyOp(operands, AffineMapAttr(one))) for one in each]
 
 
 def _bound(
+    at: Before,
     map_: AffineMapAttr,
-    operands: list[SSAValue],
+    operands: Sequence[SSAValue],
     pick: Callable[[SSAValue, SSAValue], Operation],
-) -> tuple[list[Operation], SSAValue]:
+) -> SSAValue:
     """A bound of several results is their largest (of lower bounds) or smallest."""
-    new, values = _mapped(map_, operands)
-    best = values[0]
-    for value in values[1:]:
-        new.append(pick(best, value))
-        best = new[-1].results[0]
-    return new, best
+    return reduce(lambda best, value: at.add(pick(best, value)), _mapped(at, map_, operands))
 
 
-def _for(op: affine.ForOp) -> None:
-    low, lb = _bound(op.lowerBoundMap, list(op.lowerBoundOperands), arith.MaxSIOp)
-    high, ub = _bound(op.upperBoundMap, list(op.upperBoundOperands), arith.MinSIOp)
-    step = arith.ConstantOp(IntegerAttr(op.step.value.data, IndexType()))
-    body = Region()
-    op.body.clone_into(body)
-    last = body.block.last_op
-    if not isinstance(last, scf.YieldOp):
+def _for(op: affine.ForOp, at: Before) -> None:
+    lower = _bound(at, op.lowerBoundMap, op.lowerBoundOperands, arith.MaxSIOp)
+    upper = _bound(at, op.upperBoundMap, op.upperBoundOperands, arith.MinSIOp)
+    step = at.index(op.step.value.data)
+    body = op.detach_region(op.body)
+    if not isinstance(body.block.last_op, scf.YieldOp):
         body.block.add_op(scf.YieldOp())
-    _replace(op, [*low, *high, step, scf.ForOp(lb, ub, step.result, list(op.inits), body)])
+    at.replace(*at.insert(scf.ForOp(lower, upper, step, list(op.inits), body)).results)
 
 
-def _parallel(op: affine.ParallelOp) -> None:
+def _parallel(op: affine.ParallelOp, at: Before) -> None:
     """Results begin with what their reduction leaves alone."""
-    at = Before(op)
     lower, upper = (
-        [_one_bound(at, map_, operands, pick) for map_, operands in each]
+        [_bound(at, AffineMapAttr(map_), operands, pick) for map_, operands in each]
         for each, pick in zip(bounds(op), (arith.MaxSIOp, arith.MinSIOp), strict=True)
     )
     steps = [at.index(step.value.data) for step in op.steps]
@@ -145,21 +127,10 @@ def _parallel(op: affine.ParallelOp) -> None:
         block.add_ops([both, scf.ReduceReturnOp(both.results[0])])
         combined.append(Region(block))
     body = op.detach_region(op.body)
-    end = terminator(body.block)
-    _replace(end, [scf.ReduceOp(list(end.operands), combined)])
+    end = Before(terminator(body.block))
+    end.insert(scf.ReduceOp(list(end.op.operands), combined))
+    end.replace()
     at.replace(*at.insert(scf.ParallelOp(lower, upper, steps, body, first)).results)
-
-
-def _one_bound(
-    at: Before,
-    map_: AffineMap,
-    operands: list[SSAValue],
-    pick: Callable[[SSAValue, SSAValue], Operation],
-) -> SSAValue:
-    new, best = _bound(AffineMapAttr(map_), operands, pick)
-    for one in new:
-        at.insert(one)
-    return best
 
 
 _RELATIONS = {
@@ -169,20 +140,17 @@ _RELATIONS = {
 }
 
 
-def _if(op: affine.IfOp) -> None:
+def _if(op: affine.IfOp, at: Before) -> None:
     """All constraints of a set hold, or not."""
-    at, known = Before(op), op.condition.data
+    known = op.condition.data
     holds: SSAValue | None = None
     for constraint in known.constraints:
         map_ = AffineMap(known.num_dims, known.num_symbols, (constraint.lhs, constraint.rhs))
-        new, (left, right) = _mapped(AffineMapAttr(map_), list(op.args))
-        for one in new:
-            at.insert(one)
-        one = at.add(arith.CmpiOp(left, right, _RELATIONS[constraint.kind]))
-        holds = one if holds is None else at.add(arith.AndIOp(holds, one))
+        left, right = _mapped(at, AffineMapAttr(map_), op.args)
+        holds = at.also(holds, at.add(arith.CmpiOp(left, right, _RELATIONS[constraint.kind])))
     if holds is None:
         holds = at.constant(i1, 1)
     then, otherwise = (op.detach_region(r) for r in (op.then_region, op.else_region))
     if not otherwise.blocks:
         otherwise = Region(Block([scf.YieldOp()]))
-    _replace(op, [scf.IfOp(holds, op.res.types, then, otherwise)])
+    at.replace(*at.insert(scf.IfOp(holds, op.res.types, then, otherwise)).results)
