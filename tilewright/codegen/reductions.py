@@ -12,7 +12,6 @@ from itertools import product
 
 import numpy as np
 from xdsl.dialects.builtin import AffineMapAttr, VectorType
-from xdsl.dialects.vector import CombiningKindAttr
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.codegen.casts import resize_integer
@@ -21,9 +20,10 @@ from tilewright.codegen.convert import convert_float
 from tilewright.codegen.elementwise import fast_flags
 from tilewright.codegen.floats import float_maximum, narrow_result
 from tilewright.codegen.lane_ops import Lanes
-from tilewright.codegen.printer import Printer, Regs, attribute, prints, unsupported
+from tilewright.codegen.printer import Printer, Regs, prints, unsupported
 from tilewright.codegen.registers import Element, RegisterLayout
 from tilewright.dialects.movement import integers
+from tilewright.dialects.upstream.combining import kind_of
 from tilewright.dialects.upstream.vector import ContractionOp
 
 F32 = Element("f32", "float", "float", 32, 32)
@@ -39,13 +39,6 @@ _FLOAT_MINMAX = {
     "minf": "minnum",
     "maxf": "maxnum",
 }
-
-
-def kind_of(op: Operation) -> str:
-    """The combining kind."""
-    held = attribute(op, "kind")
-    assert isinstance(held, CombiningKindAttr)
-    return held.data.value
 
 
 def combiner(

@@ -45,6 +45,7 @@ from tilewright.dialects.upstream.combining import (
     ATOMIC_KINDS,
     KINDS_OF_ATOMICS,
     combining,
+    kind_of,
     neutral,
 )
 from tilewright.dialects.upstream.generic_atomic import GenericAtomicRMWOp
@@ -287,8 +288,7 @@ def _mask_gather(op: Any, mask: SSAValue, at: Before) -> None:
 
 def _mask_reduction(op: Any, mask: SSAValue, at: Before) -> None:
     source = op.operands[0]
-    kind = str(getattr(op.properties["kind"], "data", op.properties["kind"]))
-    nothing = at.constant(source.type, neutral(kind, element_of(source.type)))
+    nothing = at.constant(source.type, neutral(kind_of(op), element_of(source.type)))
     op.operands[0] = at.add(arith.SelectOp(mask, source, nothing))
 
 

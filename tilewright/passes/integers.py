@@ -32,6 +32,7 @@ from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 from tilewright.dialects.movement import ELEMENTS, positions_at_run_time
 from tilewright.dialects.nesting import enclosing
 from tilewright.dialects.upstream.arith import constant, constants, element
+from tilewright.dialects.upstream.combining import kind_of
 from tilewright.passes.carried import given_by
 from tilewright.passes.kernel import SUBGROUPS
 from tilewright.passes.memory_objects import arg_facts
@@ -394,7 +395,7 @@ class Ranges(Solver[_Range]):
         modulus = _modulus(op)
         if modulus is not None and (positive := self.known.get(modulus, _NOTHING))[0] > 0:
             return 0, positive[1] - 1
-        if is_extreme(op) and (rule := _BINARY.get(op.properties["kind"].data.value)):  # pyright: ignore
+        if is_extreme(op) and (rule := _BINARY.get(kind_of(op))):
             return reduce(rule, known)
         if dialect != "arith":
             return self.join_all(_operands(op.results[0]))

@@ -17,6 +17,7 @@ from xdsl.ir import Operation
 
 from tilewright.diagnostics import CheckError, error_at, unsupported
 from tilewright.dialects.nesting import ops_around
+from tilewright.dialects.upstream.combining import kind_of
 from tilewright.dialects.upstream.gpu import RotateOp, ShuffleOp
 from tilewright.dialects.upstream.gpu.lanes import DEFAULT_LANES, LANES
 from tilewright.passes.kernel import LEVEL, integer
@@ -154,7 +155,6 @@ def rotate(site: Site, op: RotateOp, value: Array) -> tuple[Array, Array]:
 def subgroup_reduce(site: Site, op: Operation, value: Array) -> Array:
     """All lanes get the combination of their values, or of those of their cluster, element by element of vectors."""
     together = Collective(site, width_of(op))
-    kind = str(getattr(op.properties["op"], "data", op.properties["op"])).lower()
     result = op.results[0].type
     element = result.element_type if isinstance(result, VectorType) else result
     size, stride = (op.properties.get(name) for name in ("cluster_size", "cluster_stride"))
@@ -162,7 +162,7 @@ def subgroup_reduce(site: Site, op: Operation, value: Array) -> Array:
     count = size.value.data if isinstance(size, IntegerAttr) else together.lanes // apart
     rows = together.split(value)
     clusters = rows.reshape(rows.shape[0], -1, count, apart, *rows.shape[2:])
-    total = reductions.reduce(_reduction_kind(kind), element, clusters, (2,))
+    total = reductions.reduce(kind_of(op), element, clusters, (2,))
     spread = np.repeat(np.expand_dims(total, 2), count, axis=2)
     return together.join(spread.reshape(rows.shape))
 
@@ -181,16 +181,10 @@ def all_reduce(builder: SegmentBuilder, op: gpu.AllReduceOp) -> None:
             raise error_at(op, "not all of a workgroup are here", kind=CheckError)
         full = np.broadcast_to(value, (group.index.shape[0], *value.shape[1:]))
         table = full.reshape(-1, everybody, *value.shape[1:])
-        kind = _reduction_kind(str(getattr(op.op, "data", op.op)).lower())
         result = op.result.type
         element = result.element_type if isinstance(result, VectorType) else result
-        total = reductions.reduce(kind, element, table, (1,))
+        total = reductions.reduce(kind_of(op), element, table, (1,))
         group.set(op.result, np.repeat(total, everybody, axis=0))
 
     rendezvous(builder, op)
     builder.step(combine)
-
-
-def _reduction_kind(kind: str) -> str:
-    """vector.kind's name of a gpu.all_reduce_operation."""
-    return kind.rsplit(".", 1)[-1]

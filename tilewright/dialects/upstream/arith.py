@@ -261,43 +261,25 @@ def _predicate(names: tuple[str, ...], given: int | str) -> IntegerAttr:
     return IntegerAttr(names.index(given), i64)
 
 
-def _same_types(lhs: SSAValue, rhs: SSAValue) -> None:
-    if lhs.type != rhs.type:
-        raise TypeError(
-            f"Comparison operands must have same type, but provided {lhs.type} and {rhs.type}"
-        )
-
-
-def _cmpi_init(
-    self: arith.CmpiOp,
-    operand1: Operation | SSAValue,
-    operand2: Operation | SSAValue,
-    arg: int | str,
-) -> None:
-    lhs, rhs = SSAValue.get(operand1), SSAValue.get(operand2)
-    _same_types(lhs, rhs)
-    IRDLOperation.__init__(
-        self,
-        operands=[lhs, rhs],
-        result_types=[with_element(lhs.type, i1)],
-        properties={"predicate": _predicate(PREDICATES, arg)},
-    )
-
-
-def _cmpf_init(
-    self: arith.CmpfOp,
+def _compare(
+    self: arith.CmpiOp | arith.CmpfOp,
     operand1: Operation | SSAValue,
     operand2: Operation | SSAValue,
     arg: int | str,
     fastmath: FastMathFlagsAttr = NO_FLAGS,
 ) -> None:
     lhs, rhs = SSAValue.get(operand1), SSAValue.get(operand2)
-    _same_types(lhs, rhs)
+    if lhs.type != rhs.type:
+        raise TypeError(
+            f"Comparison operands must have same type, but provided {lhs.type} and {rhs.type}"
+        )
+    whole = isinstance(self, arith.CmpiOp)
+    predicate = {"predicate": _predicate(PREDICATES if whole else _CMPF, arg)}
     IRDLOperation.__init__(
         self,
         operands=[lhs, rhs],
         result_types=[with_element(lhs.type, i1)],
-        properties={"predicate": _predicate(_CMPF, arg), "fastmath": fastmath},
+        properties=predicate if whole else predicate | {"fastmath": fastmath},
     )
 
 
@@ -419,8 +401,8 @@ def complete() -> None:
     _conversion(arith.ExtFOp, "float", "float", grows=True)
     _conversion(arith.TruncFOp, "float", "float", grows=False)
     _complete_comparisons()
-    set_constructor(arith.CmpiOp, _cmpi_init)
-    set_constructor(arith.CmpfOp, _cmpf_init)
+    set_constructor(arith.CmpiOp, _compare)
+    set_constructor(arith.CmpfOp, _compare)
     set_operand(arith.SelectOp, "cond", AnyAttr())
     set_custom(arith.SelectOp, _parse_select, _print_select)
     set_verifier(arith.SelectOp, _verify_select)

@@ -81,6 +81,12 @@ KINDS_OF_ATOMICS: Mapping[type[Operation], str] = {
 """Of the ops that an atomic does, its name."""
 
 
+def kind_of(op: Operation) -> str:
+    """The `vector.kind` by which an op of vector or gpu combines."""
+    held = op.properties.get("kind") or op.properties["op"]
+    return str(getattr(held, "data", held)).rsplit(".", 1)[-1].lower()
+
+
 def combiner(kind: str, element: Attribute) -> type[Operation]:
     """The op that combines two values of a type by a `vector.kind`."""
     if kind in ("add", "mul"):

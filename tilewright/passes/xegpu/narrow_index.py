@@ -37,6 +37,7 @@ from tilewright.dialects.elementwise import retyped
 from tilewright.dialects.movement import ELEMENTS, positions_at_run_time
 from tilewright.dialects.numerals import number_attr
 from tilewright.dialects.upstream.arith import constants, element, with_element
+from tilewright.dialects.upstream.combining import kind_of
 from tilewright.passes.carried import behind
 from tilewright.passes.emit import Behind
 from tilewright.passes.integers import Ranges, is_extreme
@@ -89,7 +90,7 @@ class _Narrow:
                 for a, b in zip(op.operands, op.operands[::-1], strict=True)
             ]
         elif is_extreme(op) and len(op.operands) == 2 and self.fits(op.results[0]):
-            signs = op.properties["kind"].data.value.endswith("si")  # pyright: ignore
+            signs = kind_of(op).endswith("si")
             op.operands = [op.operands[0], self._beside(op.operands[1], op.operands[0], signs)]
         wide = [v for v in (*op.operands, *op.results) if element(v.type) in WIDE]
         least = 0 if name in _NATURAL else LEAST

@@ -18,7 +18,7 @@ from xdsl.ir.affine import AffineConstantExpr, AffineDimExpr, AffineMap
 from tilewright.diagnostics import unsupported
 from tilewright.dialects.movement import ELEMENTS, integers, moved
 from tilewright.dialects.upstream.arith import element
-from tilewright.dialects.upstream.combining import neutral
+from tilewright.dialects.upstream.combining import kind_of, neutral
 from tilewright.dialects.upstream.vector import GatherOp, MaskOp, ScanOp
 from tilewright.reference import access, numerics
 from tilewright.reference.meanings import reductions
@@ -89,23 +89,19 @@ def _mask(shape: tuple[int, ...], bounds: Sequence[Index]) -> Array:
 # Reductions and products.
 
 
-def _kind(op: Operation) -> str:
-    return cast(Any, op.properties["kind"]).data.value
-
-
 @meaning("vector.reduction")
 def reduction(site: Site, op: vector.ReductionOp, source: Array, acc: Array | None = None) -> Array:
     type = op.dest.type
-    result = reductions.reduce(_kind(op), type, source, (1,))
-    return result if acc is None else reductions.combine(_kind(op), type, result, acc)
+    result = reductions.reduce(kind_of(op), type, source, (1,))
+    return result if acc is None else reductions.combine(kind_of(op), type, result, acc)
 
 
 @meaning("vector.multi_reduction")
 def multi_reduction(site: Site, op: Operation, source: Array, acc: Array) -> Array:
     type = op.results[0].type
     axes = tuple(dim + 1 for dim in integers(op, "reduction_dims"))
-    result = reductions.reduce(_kind(op), type, source, axes)
-    return reductions.combine(_kind(op), type, result, acc)
+    result = reductions.reduce(kind_of(op), type, source, axes)
+    return reductions.combine(kind_of(op), type, result, acc)
 
 
 @meaning("vector.outerproduct")
@@ -116,7 +112,7 @@ def outerproduct(site: Site, op: Operation, a: Array, b: Array, *acc: Array) -> 
     else:
         b = b[:, None]
     product = reductions.combine("mul", type, a, b)
-    return reductions.combine(_kind(op), type, product, *acc) if acc else product
+    return reductions.combine(kind_of(op), type, product, *acc) if acc else product
 
 
 @meaning("vector.scan")
@@ -162,7 +158,7 @@ def contract(
 ) -> Array:
     maps = cast(ArrayAttr[AffineMapAttr], op.properties["indexing_maps"])
     left, right, out = (_dimensions(op, map.data) for map in maps)
-    if mask is not None or _kind(op) != "add":
+    if mask is not None or kind_of(op) != "add":
         return _combined(op, (a, left), (b, right), acc, out, mask)
     both = [d for d in left if d in right and d in out]
     summed = [d for d in left if d in right and d not in out]
@@ -197,7 +193,7 @@ def _combined(
     mask: Array | None,
 ) -> Array:
     """Every product where the mask is true, combined along what the result does not have."""
-    type, kind = op.results[0].type, _kind(op)
+    type, kind = op.results[0].type, kind_of(op)
     order = [*out, *sorted({*a[1], *b[1]} - {*out})]
 
     def spread(value: Array, dims: list[int]) -> Array:
@@ -409,7 +405,7 @@ def _masked(site: Site, op: Operation, mask: Array, operands: list[Any]) -> Any:
         a, b, acc = operands
         return contract(site, op, a, b, acc, mask)
     source, *rest = operands
-    kept = np.where(mask, source, _neutral(_kind(op), op.operands[0].type, source.dtype))
+    kept = np.where(mask, source, _neutral(kind_of(op), op.operands[0].type, source.dtype))
     whole = reduction if op.name == "vector.reduction" else multi_reduction
     return whole(site, op, kept, *rest)  # pyright: ignore[reportArgumentType]
 

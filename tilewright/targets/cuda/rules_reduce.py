@@ -12,10 +12,10 @@ from xdsl.dialects.builtin import AnyFloat, f32
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright import layout as ly
-from tilewright.codegen.reductions import kind_of
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.movement import integers, is_vector
 from tilewright.dialects.upstream.arith import cast_to, with_element
+from tilewright.dialects.upstream.combining import kind_of
 from tilewright.layout import Axis, Digit, Layout, LayoutError
 from tilewright.targets.cuda.distribute import Distributor, Fragment, rule
 from tilewright.targets.cuda.exchange import through_shared

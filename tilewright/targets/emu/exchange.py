@@ -15,7 +15,7 @@ from tilewright.dialects import mach
 from tilewright.dialects.movement import shape_of_type
 from tilewright.dialects.upstream import vector as more
 from tilewright.dialects.upstream.arith import constant
-from tilewright.dialects.upstream.combining import neutral
+from tilewright.dialects.upstream.combining import kind_of, neutral
 from tilewright.targets.emu import context
 from tilewright.targets.emu import values as v
 from tilewright.targets.emu.blocks import arrange
@@ -130,19 +130,14 @@ def subgroup_reduce(low: Lowering, op: Any) -> None:
     outer = len(shape)
     cluster, stride = (op.properties.get(name) for name in ("cluster_size", "cluster_stride"))
     if cluster is None:
-        low.env[op.result] = v.Uniform(reduced(b, _kind(op), value, [outer]))
+        low.env[op.result] = v.Uniform(reduced(b, kind_of(op), value, [outer]))
         return
     count, apart = cluster.value.data, 1 if stride is None else stride.value.data
     clusters = (*shape, lanes // (count * apart), count, apart)
-    total = reduced(b, _kind(op), b.shape(value, *clusters), [outer + 1])
+    total = reduced(b, kind_of(op), b.shape(value, *clusters), [outer + 1])
     total = b.shape(total, *clusters[:-2], 1, apart)
     total = b.broadcast(total, vec(element_of(value.type), *clusters))
     low.env[op.result] = v.Varying(b.shape(total, *shape, lanes))
-
-
-def _kind(op: Any) -> str:
-    """vector.kind's name of a gpu.all_reduce_operation."""
-    return str(getattr(op.op, "data", op.op)).rsplit(".", 1)[-1].lower()
 
 
 @lowers("gpu.all_reduce")
@@ -160,6 +155,6 @@ def all_reduce(low: Lowering, op: Any) -> None:
     b.write(mine, b.plus(base, b.times(low.subgroup, size)))
     b.op(mach.CallOp("tw_emu_barrier", barrier))
     parts = b.read(vec(element, count), base)
-    total = reduced(b, _kind(op), parts, [0])
+    total = reduced(b, kind_of(op), parts, [0])
     b.op(mach.CallOp("tw_emu_barrier", barrier))  # the place may be used again
     low.env[op.result] = v.Uniform(total)

@@ -18,7 +18,6 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Operation, SSAValue
 
-from tilewright.codegen.reductions import kind_of
 from tilewright.dialects.movement import (
     ELEMENTS,
     integers,
@@ -29,6 +28,7 @@ from tilewright.dialects.movement import (
     static_position,
 )
 from tilewright.dialects.upstream.arith import element_bits
+from tilewright.dialects.upstream.combining import kind_of
 from tilewright.targets.emu import values as v
 from tilewright.targets.emu.blocks import arrange
 from tilewright.targets.emu.builder import element_of, signless, vec
