@@ -24,7 +24,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -254,15 +254,20 @@ def compiler_fingerprint() -> str:
                 # LLVM itself, which another build of the same version may bring.
                 folder = os.path.join(os.path.dirname(spec.origin), "binding")
                 found += [_version(f.path) for f in _entries(folder) if "libllvm" in f.name]
-    _loaded()
+    _see(_files())
     return digest("\n".join(sorted(found)))
+
+
+def _files() -> list[str]:
+    """The files of the compiler that are loaded."""
+    own = [m for name, m in list(sys.modules.items()) if name[:10] in ("tilewright", "__main__")]
+    places = [getattr(module, "__file__", None) or "" for module in own]
+    return [place.removeprefix(_ROOT) for place in places if place.startswith(_ROOT)]
 
 
 def _loaded() -> bytes:
     """The files of the compiler that are loaded, and a digest of their versions."""
-    own = [m for name, m in list(sys.modules.items()) if name[:10] in ("tilewright", "__main__")]
-    places = [getattr(module, "__file__", None) or "" for module in own]
-    files = [place.removeprefix(_ROOT) for place in places if place.startswith(_ROOT)]
+    files = _files()
     return "\n".join([_versions(files), *files]).encode()
 
 
@@ -272,14 +277,19 @@ def _is_unchanged(sources: bytes) -> bool:
     return versions == _versions(files)
 
 
+_seen: dict[str, str] = {}
+"""Versions of files of the compiler, as this process saw them first: what it makes is of no later edit."""
+
+
+def _see(files: Sequence[str]) -> None:
+    for file in files:
+        if file not in _seen:
+            _seen[file] = _version(_ROOT + file)
+
+
 def _versions(files: Sequence[str]) -> str:
-    return digest("\n".join([_version_of(file) for file in files]))
-
-
-@cache
-def _version_of(file: str) -> str:
-    """Of a file of the compiler, as this process saw it first: what it makes is of no later edit."""
-    return _version(_ROOT + file)
+    _see(files)
+    return digest("\n".join([_seen[file] for file in files]))
 
 
 def kept(names: tuple[str, ...], make: Callable[[], Mapping[str, bytes]]) -> Mapping[str, bytes]:

@@ -54,8 +54,10 @@ def read(path: str, root: str) -> bytes:
         if not stat.S_ISREG(found.st_mode):
             raise IsADirectoryError(0, f"{path} is no file")
         check(path, found)
-        with os.fdopen(handle, "rb", closefd=False) as file:
-            return file.read()
+        parts: list[bytes] = []
+        while part := os.read(handle, found.st_size + 1):
+            parts.append(part)
+        return b"".join(parts)
     finally:
         os.close(handle)
 
