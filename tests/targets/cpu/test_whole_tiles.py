@@ -67,7 +67,7 @@ def check(found: Any, want: Any, dtype: Any) -> None:
 
 @pytest.mark.parametrize("level", RUNNABLE)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, ml_dtypes.bfloat16])
-@pytest.mark.parametrize("g", [1, 2, 3, 4, 7, 8])
+@pytest.mark.parametrize("g", [1, 2, 3, 4, 7, 8, 11, 16, 17])
 def test_pages(rng, level, dtype, g):
     """Pages of several sizes; an extent of 48 or 40 is no power of two, or ends within a vector."""
     acc = tw.f64 if dtype == np.float64 else tw.f32
@@ -96,9 +96,9 @@ def test_operands_that_the_loop_changes_are_packed_again(rng):
     check(out, want, np.float32)
 
 
-def text(d: int) -> str:
-    given = inputs(np.random.default_rng(0), np.float32, 1, 16, d, 4)
-    return pages.compile(*given, 4, D=d, target="cpu", machine="avx512").ir["mach"]
+def text(d: int, g: int = 1) -> str:
+    given = inputs(np.random.default_rng(0), np.float32, g, 16, d, 4)
+    return pages.compile(*given, 4, G=g, D=d, target="cpu", machine="avx512").ir["mach"]
 
 
 def test_tiles_of_whole_vectors_have_code_without_loops_along_k():
@@ -108,11 +108,14 @@ def test_tiles_of_whole_vectors_have_code_without_loops_along_k():
     assert long - short == (4 * 8 + 16 * 1) - (8 * 4 + 16 * 3)
 
 
-@pytest.mark.parametrize("d", [64, 272])
-def test_rows_that_stay_are_packed_in_the_first_turn(d):
-    """In a branch on the loop's counter."""
-    counters = re.findall(r"scf.for (%\w+) = ", text(d))
-    assert any(f"arith.cmpi eq, {counter}, %c0" in text(d) for counter in counters)
+@pytest.mark.parametrize(
+    "d, g, there", [(64, 1, True), (272, 1, True), (64, 16, True), (64, 17, False)]
+)
+def test_rows_that_stay_are_packed_in_the_first_turn(d, g, there):
+    """In a branch on the loop's counter. Beside more than two panels of rows it is the pages that are copied."""
+    found = text(d, g)
+    counters = re.findall(r"scf.for (%\w+) = ", found)
+    assert any(f"arith.cmpi eq, {counter}, %c0" in found for counter in counters) == there
 
 
 def test_operands_that_a_loop_changes_have_no_such_branch():

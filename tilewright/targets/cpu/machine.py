@@ -94,14 +94,17 @@ class CpuMachine:
         """Vector registers that sums may take, beside what they are computed from."""
         return self.vectors.accumulators
 
-    def thin(self, *, tiles: bool, inner: bool, halves: bool = False) -> tuple[int, int]:
+    def thin(
+        self, *, tiles: bool, inner: bool, halves: bool = False, turns: bool = False
+    ) -> tuple[int, int]:
         """Rows of A and columns of B up to which the other operand is multiplied where it lies (see `thin`), instead of
-        by `tiles`, where elements may have two `halves`, or by vectors from panels."""
+        by `tiles`, where elements may have two `halves`, or by vectors from panels; `turns`: by each turn of a loop."""
         if tiles and halves:
             return self.mr, COLUMNS_OF_HALVES
         if tiles:
             return THIN_INNER_OF_TILES if inner else THIN_OF_TILES
-        return self.mr, THIN_COLUMNS
+        rows = min(THIN_IN_TURNS * self.mr, self.accumulators) if turns else self.mr
+        return rows, THIN_COLUMNS
 
     def has(self, feature: str) -> bool:
         return self.target.has(feature)
@@ -123,6 +126,8 @@ THIN_OF_TILES: Final = (8, 0)
 """Up to there multiply-add on registers is faster than copies for tiles."""
 THIN_INNER_OF_TILES: Final = (4, 4)
 """Up to there it keeps up with memory, as tiles that read rows where they lie do (see `roles`)."""
+THIN_IN_TURNS: Final = 2
+"""Times as many rows as a panel has: those that a turn copies are multiplied by no other."""
 THIN_COLUMNS: Final = 24
 COLUMNS_OF_HALVES: Final = 8
 """Tiles multiply halves in three products, not one, and all elements are copied for them."""

@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
-from xdsl.dialects import arith, math
+from xdsl.dialects import arith, math, scf
 from xdsl.dialects.builtin import AnyFloat, MemRefType, VectorType
 from xdsl.ir import OpResult, SSAValue
 
@@ -101,13 +101,16 @@ def _left_there(
 ) -> Chain | None:
     """Operand `side`, where it is a load of rows that lie together and the other one has as `few` rows or columns."""
     block = value.op.parent if isinstance(value, OpResult) else None
-    if block is None or not isinstance(block.parent_op(), ContractOp):
+    product = None if block is None else block.parent_op()
+    if block is None or not isinstance(product, ContractOp):
         return None
     chain = chain_of(value, block)
     along = contiguous(chain) if chain is not None else None
     if chain is None or along is None or chain.load.padding_value != 0:
         return None
-    limits = m.thin(tiles=family.tiles, inner=along == 1 - side, halves=family.a.parts > 1)
+    turns = isinstance(product.parent_op(), scf.ForOp)
+    halves = family.a.parts > 1
+    limits = m.thin(tiles=family.tiles, inner=along == 1 - side, halves=halves, turns=turns)
     return chain if few <= limits[1 - side] else None
 
 
