@@ -72,30 +72,27 @@ def write(
     p.set(value, regs)
 
 
+def _folded(p: Printer, op: str, number: int, terms: Sequence[str]) -> str:
+    """`mul` or `add` of terms, from what that leaves alone."""
+    neutral, text = number, ""
+    for term in terms:
+        if term.lstrip("-").isdigit():
+            number = number * int(term) if op == "mul" else number + int(term)
+        else:
+            text = p.emit(f"{op} i64 {text}, {term}") if text else term
+    if not text or (op == "mul" and number == 0):
+        return str(number)
+    return text if number == neutral else p.emit(f"{op} i64 {text}, {number}")
+
+
 def product(p: Printer, *factors: str) -> str:
     """i64 product; constants fold."""
-    number, text = 1, ""
-    for factor in factors:
-        if factor.lstrip("-").isdigit():
-            number *= int(factor)
-        else:
-            text = factor if not text else p.emit(f"mul i64 {text}, {factor}")
-    if number == 0 or not text:
-        return str(number)
-    return text if number == 1 else p.emit(f"mul i64 {text}, {number}")
+    return _folded(p, "mul", 1, factors)
 
 
 def total(p: Printer, *terms: str) -> str:
     """i64 sum; constants fold."""
-    number, text = 0, ""
-    for term in terms:
-        if term.lstrip("-").isdigit():
-            number += int(term)
-        else:
-            text = term if not text else p.emit(f"add i64 {text}, {term}")
-    if not text:
-        return str(number)
-    return text if number == 0 else p.emit(f"add i64 {text}, {number}")
+    return _folded(p, "add", 0, terms)
 
 
 @dataclass(frozen=True)

@@ -23,14 +23,13 @@ from enum import StrEnum
 from functools import cached_property
 from math import gcd
 
-from xdsl.dialects import arith, gpu, scf
+from xdsl.dialects import arith, gpu
 from xdsl.dialects.builtin import (
     MemRefType,
 )
 from xdsl.ir import Operation, OpResult, SSAValue
 
 from tilewright.dialects import xetile
-from tilewright.dialects.nesting import enclosing
 from tilewright.passes.affine import Expr, Kind, Symbol
 from tilewright.passes.induction import Loop, Scalars, same_view
 from tilewright.passes.memory_objects import (
@@ -62,8 +61,7 @@ class Access:
     ``offsets``, ``extents`` and ``strides`` have one entry per dimension of the base matrix, at least
     two (a 1-D array is a row of extent 1); the last two are the tile's rows and columns, whose
     ``shape`` (array_length included) they address. A scattered access has no offsets: ``scattered``
-    is set and only :meth:`depends_on` is known. ``loops`` stand around the op, outermost first;
-    ``conditional`` says that an scf.if does too.
+    is set and only :meth:`depends_on` is known. ``loops`` stand around the op, outermost first.
     """
 
     op: Operation
@@ -75,7 +73,6 @@ class Access:
     strides: tuple[Expr, ...]
     shape: tuple[int, int]
     loops: tuple[Loop, ...]
-    conditional: bool
     scattered: bool
     atoms: frozenset[Symbol]
 
@@ -351,7 +348,6 @@ class AccessAnalysis:
             () if scattered else self._strides(origin, rank),
             (rows, columns * tile.array_length),
             self.scalars.enclosing(op),
-            enclosing(op, scf.IfOp) is not None,
             scattered,
             atoms,
         )

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any, cast
 
-from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, IntegerType, UnitAttr, VectorType
+from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, UnitAttr, i1
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import traits_def
 from xdsl.parser import Parser, UnresolvedOperand
@@ -31,6 +31,7 @@ from tilewright.dialects.fields import (
     op_definition,
 )
 from tilewright.dialects.movement import shape_of_type
+from tilewright.dialects.upstream.arith import element as element_of
 from tilewright.dialects.xegpu import assembly
 from tilewright.dialects.xegpu import rules_scatter as rules
 from tilewright.dialects.xegpu.assembly import OpText
@@ -42,8 +43,7 @@ from tilewright.dialects.xetile.assembly import AttrDict
 
 
 def is_mask(type: Attribute) -> bool:
-    element = type.element_type if isinstance(type, VectorType) else type
-    return element == IntegerType(1)
+    return element_of(type) == i1
 
 
 class ScatterAccess(Op, kw_only=True):

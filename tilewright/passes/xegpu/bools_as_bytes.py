@@ -23,6 +23,7 @@ from xdsl.ir import Attribute, Operation
 from xdsl.rewriter import Rewriter
 
 from tilewright.dialects.nesting import values_made
+from tilewright.dialects.xegpu.scatter import is_mask
 from tilewright.dialects.xegpu.types import MemDescType, TensorDescType
 from tilewright.passes.emit import Before, Behind
 
@@ -34,9 +35,9 @@ def store_booleans_as_bytes(kernel: gpu.FuncOp) -> None:
     """Stores arrays of i1 as bytes."""
     for op in list(kernel.walk()):
         memory = [v.type for v in (*op.operands, *op.results) if _in_memory(v.type) is not None]
-        if op.name in _LOADS and memory and _is_boolean(op.results[0].type):
+        if op.name in _LOADS and memory and is_mask(op.results[0].type):
             _read_bytes(op)
-        elif op.name in _STORES and memory and _is_boolean(op.operands[0].type):
+        elif op.name in _STORES and memory and is_mask(op.operands[0].type):
             kind = _bytes(op.operands[0].type)
             byte = arith.ExtUIOp.create(operands=[op.operands[0]], result_types=[kind])
             Before(op).insert(byte)
@@ -59,10 +60,6 @@ def _in_memory(kind: Attribute) -> Attribute | None:
         return MemRefType(i8, kind.shape, kind.layout, kind.memory_space)
     rest = [p if p != i1 else i8 for p in kind.parameters]
     return type(kind).new(rest)
-
-
-def _is_boolean(kind: Attribute) -> bool:
-    return (kind.element_type if isinstance(kind, VectorType) else kind) == i1
 
 
 def _bytes(kind: Attribute) -> Attribute:

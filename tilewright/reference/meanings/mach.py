@@ -148,7 +148,7 @@ def scatter(
     _store(site, *np.broadcast_arrays(address, mask, value))
 
 
-@meaning("mach.prefetch", "mach.fence")
+@meaning("mach.prefetch", "mach.fence", "memref.prefetch", "xetile.prefetch_tile")
 def prefetch(site: Site, op: Operation, *operands: Any) -> None:
     """Moves data between caches, or orders accesses, which take effect in order here."""
 

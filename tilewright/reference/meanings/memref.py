@@ -335,8 +335,3 @@ def copy(site: Site, op: Operation, *operands: Any) -> Any:
     elif all(shape):
         access.store_boxes(site, boxes(target), access.load_boxes(site, boxes(source), dtype, 0))
     return None
-
-
-@meaning("memref.prefetch")
-def prefetch(site: Site, op: Operation, *operands: Any) -> None:
-    """Moves data between caches only."""

@@ -116,11 +116,6 @@ def store_tile(
     access.store_boxes(site, boxes, value.reshape(value.shape[0], *boxes.shape))
 
 
-@meaning("xetile.prefetch_tile")
-def prefetch_tile(site: Site, op: xetile.PrefetchTileOp, tile: Any) -> None:
-    """Moves data between caches only."""
-
-
 def element_addresses(
     site: Site, tile: Any, shape: tuple[int, ...], itemsize: int, mask: Array | None
 ) -> tuple[Index, Array]:
