@@ -14,16 +14,16 @@ memref is carried by a loop, or comes out of a branch or a selection.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
-from xdsl.dialects import arith, gpu, scf
+from xdsl.dialects import arith, gpu
 from xdsl.dialects.builtin import IndexType, MemRefType
 from xdsl.ir import Operation, OpResult, SSAValue
 from xdsl.rewriter import Rewriter
 from xdsl.traits import IsTerminator, is_side_effect_free
 
 from tilewright.diagnostics import unsupported
-from tilewright.dialects.nesting import terminator, values_made
+from tilewright.dialects.nesting import values_made
 from tilewright.passes.carried import origins
 from tilewright.passes.emit import Before
 from tilewright.passes.memory_objects import chosen_from
@@ -123,18 +123,11 @@ def _in_each(op: Operation, number: SSAValue, arrays: Arrays) -> Iterator[tuple[
         return
     kinds = [v.type for v in op.results]
 
-    def choose(left: list[tuple[int, SSAValue]], before: Before) -> list[SSAValue]:
-        (n, array), *others = left
+    def choose(first: tuple[int, SSAValue], *others: tuple[int, SSAValue]) -> Sequence[SSAValue]:
+        n, array = first
         if not others:
-            new = on(array)
-            before.insert(new)
-            return [*new.results]
-        hit = before.add(arith.CmpiOp(number, before.index(n), "eq"))
-        branch = scf.IfOp(hit, kinds, [scf.YieldOp()], [scf.YieldOp()])
-        before.insert(branch)
-        for region, rest in zip(branch.regions, ([left[0]], others), strict=True):
-            last = terminator(region.block)
-            last.operands = choose(rest, Before(last))
-        return [*branch.results]
+            return at.insert(on(array)).results
+        hit = at.add(arith.CmpiOp(number, at.index(n), "eq"))
+        return at.choose(hit, kinds, lambda: choose(first), lambda: choose(*others))
 
-    at.replace(*choose([*arrays.items()], at))
+    at.replace(*choose(*arrays.items()))

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from xdsl.dialects import arith, vector
+from xdsl.dialects import arith, scf, vector
 from xdsl.dialects.builtin import (
     IndexType,
     IntegerType,
     VectorType,
 )
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
+from tilewright.diagnostics import TilewrightError, unsupported
 from tilewright.dialects.folding import Folding, Kind
 from tilewright.dialects.movement import shape_of
 from tilewright.dialects.numerals import number_attr
@@ -20,16 +21,18 @@ from tilewright.dialects.upstream.arith import element as element_of
 from tilewright.dialects.upstream.vector import ShapeCastOp, StepOp, TransposeOp
 from tilewright.dialects.xetile.assembly import Index
 
+Made = Sequence[SSAValue] | None
+"""What one side of a branch gives."""
+
 
 def with_shape(type: Attribute, shape: Sequence[int]) -> VectorType:
     return VectorType(element_of(type), list(shape))
 
 
-class Before(Folding):
-    """Inserts ops before an op, at its place in the source, and replaces it at last."""
+class Inserter:
+    """Inserts ops before an op, at its place in the source; while a side of a branch is made, before its end."""
 
-    def __init__(self, op: Operation):
-        self.op = op
+    op: Operation
 
     def insert(self, new: Operation) -> Operation:
         new.location = self.op.location
@@ -39,6 +42,32 @@ class Before(Folding):
     def add(self, new: Operation) -> SSAValue:
         """Inserts an op with one result; gives the result."""
         return self.insert(new).results[0]
+
+    def refuse(self, why: str, hint: str | None = None) -> TilewrightError:
+        """An error at the op: `<op>: <why>`."""
+        return unsupported(self.op, f"{self.op.name}: {why}", hint=hint)
+
+    def choose(
+        self, condition: SSAValue, types: Sequence[Attribute], *sides: Callable[[], Made]
+    ) -> Sequence[SSAValue]:
+        """A branch: what the first side inserts is done where a condition holds, what the second does, elsewhere. Its
+        results, of these types, which the sides give."""
+        ends = [scf.YieldOp() for _ in sides]
+        blocks = [Block([end]) for end in ends]
+        branch = self.insert(scf.IfOp(condition, types, Region(blocks[0]), Region(blocks[1:])))
+        outer = self.op
+        for end, side in zip(ends, sides, strict=True):
+            end.location, self.op = outer.location, end
+            end.operands = side() or ()
+        self.op = outer
+        return branch.results
+
+
+class Before(Inserter, Folding):
+    """Inserts ops before an op, at its place in the source, and replaces it at last."""
+
+    def __init__(self, op: Operation):
+        self.op = op
 
     def replace(self, *values: SSAValue) -> None:
         """The op goes; its results are the values."""

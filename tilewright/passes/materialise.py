@@ -7,11 +7,15 @@ that does not dominate) raises `NoValue`, and the caller leaves the program as i
 
 from __future__ import annotations
 
+from functools import reduce
+
 from xdsl.dialects import arith, gpu, memref, scf
 from xdsl.dialects.builtin import IndexType, IntegerAttr
 from xdsl.ir import Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
+from tilewright.dialects.folding import Folding, Idx
+from tilewright.dialects.folding import Kind as FoldingKind
 from tilewright.passes.affine import Expr, Kind, Symbol
 from tilewright.passes.induction import AXES
 
@@ -22,7 +26,7 @@ class NoValue(Exception):
     """The expression cannot be computed at this place."""
 
 
-class Materialiser:
+class Materialiser(Folding):
     """Inserts the ops that compute expressions before `point`, each symbol once."""
 
     def __init__(self, point: InsertPoint):
@@ -34,6 +38,10 @@ class Materialiser:
         Rewriter.insert_op(op, self.point)
         return op.results[0]
 
+    def combined(self, kind: FoldingKind, x: Idx, y: Idx) -> Idx:
+        x, y = (self.constant(n) if isinstance(n, int) else n for n in (x, y))
+        return self.insert(kind(x, y))
+
     def constant(self, value: int) -> SSAValue:
         if value not in self._constants:
             op = arith.ConstantOp(IntegerAttr(value, index))
@@ -42,24 +50,12 @@ class Materialiser:
 
     def value(self, expr: Expr) -> SSAValue | int:
         """The expression's value; a Python int where it is known."""
-        if expr.constant is not None:
-            return expr.constant
-        total: SSAValue | None = None
+        total: Idx = 0
         for monomial, factor in expr.terms.items():
-            if not monomial:
-                continue
-            product: SSAValue | None = None
-            for symbol in monomial:
-                value = self.symbol(symbol)
-                product = value if product is None else self.insert(arith.MuliOp(product, value))
-            assert product is not None
-            if factor != 1:
-                product = self.insert(arith.MuliOp(product, self.constant(factor)))
-            total = product if total is None else self.insert(arith.AddiOp(total, product))
-        assert total is not None
-        if expr.offset:
-            total = self.insert(arith.AddiOp(total, self.constant(expr.offset)))
-        return total
+            if monomial:
+                product = reduce(self.times, map(self.symbol, monomial))
+                total = self.plus(total, self.times(product, factor))
+        return self.plus(total, expr.offset)
 
     def ssa(self, expr: Expr) -> SSAValue:
         value = self.value(expr)

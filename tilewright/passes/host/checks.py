@@ -16,7 +16,7 @@ constants costs nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -31,7 +31,7 @@ from xdsl.dialects.builtin import (
     VectorType,
     i64,
 )
-from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
+from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright.diagnostics import CheckError, TilewrightError, error_at
 from tilewright.dialects import mach
@@ -40,6 +40,7 @@ from tilewright.dialects.numerals import number_attr
 from tilewright.dialects.upstream.arith import constants, element
 from tilewright.dialects.upstream.subview import static_parts
 from tilewright.dialects.upstream.vector import ShapeCastOp
+from tilewright.passes.emit import Inserter
 
 UNDEFINED = "tw_undefined"
 """The runtime's function (number of the check, a number that its message shows)."""
@@ -75,17 +76,11 @@ def host_checks(module: ModuleOp) -> list[Check]:
 
 
 @dataclass
-class _Inserter:
+class _Inserter(Inserter):
     """Makes ops in front of `op`."""
 
     op: Operation
     found: list[Check]
-    ops: list[Operation] = field(default_factory=list[Operation])
-
-    def add(self, op: Operation) -> SSAValue:
-        op.location = self.op.location
-        self.ops.append(op)
-        return op.results[0]
 
     def number(self, value: int, type: Attribute | None = None) -> SSAValue:
         return self.add(arith.ConstantOp(number_attr(type or IndexType(), value)))
@@ -111,23 +106,18 @@ class _Inserter:
     def value(self, given: SSAValue | int) -> SSAValue:
         return self.number(given) if isinstance(given, int) else given
 
-    def refuse(self, condition: SSAValue, message: str, value: SSAValue | None = None) -> None:
+    def end_where(self, condition: SSAValue, message: str, value: SSAValue | None = None) -> None:
         """Where `condition` holds, the program ends with the message."""
         number = len(self.found)
         self.found.append(Check(self.op.name, message, self.op.location))
-        inside = _Inserter(self.op, self.found)
-        shown = inside.number(0, i64) if value is None else value
-        if isinstance(shown.type, IndexType):
-            shown = inside.add(arith.IndexCastOp(shown, i64))
-        call = mach.CallOp(UNDEFINED, [inside.number(number, i64), shown])
-        end = scf.YieldOp()
-        call.location = end.location = self.op.location
-        branch = scf.IfOp(condition, [], Region(Block([*inside.ops, call, end])))
-        branch.location = self.op.location
-        block = self.op.parent_block()
-        assert block is not None
-        block.insert_ops_before([*self.ops, branch], self.op)
-        self.ops = []
+
+        def end() -> None:
+            shown = self.number(0, i64) if value is None else value
+            if isinstance(shown.type, IndexType):
+                shown = self.add(arith.IndexCastOp(shown, i64))
+            self.insert(mach.CallOp(UNDEFINED, [self.number(number, i64), shown]))
+
+        self.choose(condition, [], end)
 
 
 def _division(at: _Inserter, signed: bool) -> None:
@@ -135,13 +125,13 @@ def _division(at: _Inserter, signed: bool) -> None:
     known = constants(b)
     if known is not None and not any(v in ((0, -1) if signed else (0,)) for v in known):
         return
-    at.refuse(_any(at, at.compare("eq", b, 0)), "division by zero")
+    at.end_where(_any(at, at.compare("eq", b, 0)), "division by zero")
     if signed:
         kind = element(a.type)
         width = kind.width.data if isinstance(kind, IntegerType) else 64
         least = at.compare("eq", a, -(1 << (width - 1)))
         both = at.add(arith.AndIOp(least, at.compare("eq", b, -1)))
-        at.refuse(_any(at, both), "division whose quotient does not fit")
+        at.end_where(_any(at, both), "division whose quotient does not fit")
 
 
 def _any(at: _Inserter, condition: SSAValue) -> SSAValue:
@@ -167,7 +157,7 @@ def _step(at: _Inserter, steps: Sequence[SSAValue]) -> None:
     for step in steps:
         known = constants(step)
         if known is None or known[0] < 1:
-            at.refuse(
+            at.end_where(
                 at.compare("sle", step, 0),
                 "needs a step above zero, and has {value}",
                 _wide(at, step),
@@ -190,7 +180,7 @@ def _allocation(at: _Inserter) -> None:
     dynamic = list(at.op.operands)[: list(type.get_shape()).count(DYNAMIC_INDEX)]
     for extent in dynamic:
         if (known := constants(extent)) is None or known[0] < 0:
-            at.refuse(at.compare("slt", extent, 0), "an extent of {value}", extent)
+            at.end_where(at.compare("slt", extent, 0), "an extent of {value}", extent)
     if not dynamic or not fixed:
         return
     total, carries = at.number(fixed, i64), []
@@ -200,7 +190,7 @@ def _allocation(at: _Inserter) -> None:
         total = at.add(product)
         carries.append(at.compare("ne", product.results[1], 0))
     wrong = at.either(*carries, at.compare("ugt", total, MOST_BYTES))
-    at.refuse(wrong, "more bytes than there are addresses")
+    at.end_where(wrong, "more bytes than there are addresses")
 
 
 def _subview(at: _Inserter) -> None:
@@ -222,7 +212,7 @@ def _subview(at: _Inserter) -> None:
         some = at.compare("ne", size, 0)
         beyond = at.add(arith.AndIOp(some, at.compare("uge", last, whole)))
         outside = at.either(before, beyond, at.compare("sgt", offset, whole))
-        at.refuse(outside, f"dimension {axis} runs out-of-bounds: up to {{value}}", last)
+        at.end_where(outside, f"dimension {axis} runs out-of-bounds: up to {{value}}", last)
 
 
 def _copy(at: _Inserter) -> None:
@@ -238,7 +228,7 @@ def _cast(at: _Inserter) -> None:
         extent = at.extent(source, axis)
         if wanted != DYNAMIC_INDEX and isinstance(extent, SSAValue):
             message = f"dimension {axis} is {{value}} long, not {wanted}"
-            at.refuse(at.compare("ne", extent, wanted), message, extent)
+            at.end_where(at.compare("ne", extent, wanted), message, extent)
 
 
 def _same_extents(at: _Inserter, a: SSAValue, b: SSAValue, message: str) -> None:
@@ -248,7 +238,7 @@ def _same_extents(at: _Inserter, a: SSAValue, b: SSAValue, message: str) -> None
         if isinstance(left, int) and isinstance(right, int):
             continue
         differ = at.compare("ne", at.value(left), at.value(right))
-        at.refuse(differ, message.replace("{axis}", str(axis)))
+        at.end_where(differ, message.replace("{axis}", str(axis)))
 
 
 def _parallel_steps(at: _Inserter) -> None:

@@ -35,7 +35,6 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
-from tilewright.diagnostics import TilewrightError, unsupported
 from tilewright.dialects import xegpu
 from tilewright.dialects.cache_hints import hints_of
 from tilewright.dialects.folding import is_below
@@ -82,9 +81,6 @@ class LaneNumbers(Before):
     def __init__(self, op: Operation, lane: SSAValue, lanes: int):
         super().__init__(op)
         self.lane, self.lanes = lane, lanes
-
-    def refuse(self, why: str, hint: str | None = None) -> TilewrightError:
-        return unsupported(self.op, f"{self.op.name}: {why}", hint=hint)
 
     def of_lane(self, table: Numbers) -> Index:
         """The number that each lane has in a table [lanes]."""

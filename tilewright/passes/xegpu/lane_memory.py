@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import prod
 
-from xdsl.dialects import arith, gpu, memref, scf, vector
+from xdsl.dialects import arith, gpu, memref, vector
 from xdsl.dialects.builtin import (
     IntAttr,
     IntegerAttr,
@@ -31,7 +31,7 @@ from xdsl.dialects.builtin import (
     i64,
 )
 from xdsl.dialects.llvm import LLVMPointerType
-from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
+from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
 from tilewright.dialects import mach, xegpu
@@ -244,6 +244,5 @@ def _atomic(at: LaneNumbers, op: xegpu.AtomicRMWOp) -> None:
             pointer = _pointer(at, base, place, element)
             how = {"ordering": "monotonic", "scope": "device"}
             done = mach.AtomicRmwOp(op.kind, values[n], pointer, **how)
-        then, otherwise = Block([done, scf.YieldOp(done.results[0])]), Block([scf.YieldOp(nothing)])
-        found.append(at.add(scf.IfOp(on, [element], Region(then), Region(otherwise))))
+        found += at.choose(on, [element], lambda done=done: [at.add(done)], lambda: [nothing])
     at.replace(_whole(at, found, op.value.type))

@@ -18,9 +18,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import takewhile
 
-from xdsl.dialects import arith, gpu, memref, scf
+from xdsl.dialects import arith, gpu, memref
 from xdsl.dialects.builtin import IntegerAttr, MemRefType, i32, i64
-from xdsl.ir import Block, Operation, Region, SSAValue
+from xdsl.ir import Block, Operation, SSAValue
 
 from tilewright.diagnostics import unsupported
 from tilewright.dialects import xegpu
@@ -115,10 +115,5 @@ def _only_where(real: SSAValue, op: Operation) -> None:
     """Puts an op into a branch; elsewhere its results are zeros."""
     at = Before(op)
     nothing = [at.constant(r.type, 0) for r in op.results]
-    then, otherwise = Block(), Block([scf.YieldOp(*nothing)])
-    branch = scf.IfOp(real, [r.type for r in op.results], Region(then), Region(otherwise))
-    at.insert(branch)
-    for result, chosen in zip(op.results, branch.results, strict=True):
-        result.replace_all_uses_with(chosen)
-    op.detach()
-    then.add_ops([op, scf.YieldOp(*op.results)])
+    kinds = [r.type for r in op.results]
+    at.replace(*at.choose(real, kinds, lambda: at.insert(op.clone()).results, lambda: nothing))

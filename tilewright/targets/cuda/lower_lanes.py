@@ -10,7 +10,7 @@ Subgroups of 8 and 16 lanes are parts of a warp: the emitter numbers lanes and m
 
 from __future__ import annotations
 
-from xdsl.dialects import arith, cf, func, gpu, memref, scf
+from xdsl.dialects import arith, cf, func, gpu, memref
 from xdsl.dialects.builtin import (
     IntegerAttr,
     MemRefType,
@@ -20,7 +20,6 @@ from xdsl.dialects.builtin import (
     i1,
     i64,
 )
-from xdsl.ir import Block, Region
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.codegen.nvptx_values import OFFSET
@@ -102,7 +101,7 @@ def _trap_unless(op: cf.AssertOp) -> None:
     """An assertion: the launch fails where it does not hold."""
     at = Before(op)
     failed = at.add(arith.XOrIOp(op.arg, at.constant(i1, 1)))
-    at.insert(scf.IfOp(failed, [], Region(Block([mach.InstrOp("nvptx.trap"), scf.YieldOp()]))))
+    at.choose(failed, [], lambda: at.insert(mach.InstrOp("nvptx.trap")).results)
     at.replace()
 
 

@@ -271,7 +271,7 @@ def store_nd(s: Context, op: xegpu.StoreNdOp) -> None:
         back = [order.index(i) for i in range(len(order))]
         value = b.shuffled(value, back, kind)
     pointer = b.scratch(kind.element_count() * bits // 8)
-    b.put(mach.StoreOp(value, pointer, alignment=64))
+    b.insert(mach.StoreOp(value, pointer, alignment=64))
     for part in parts:
         place = b.address(pointer, part.first * bits // 8)
         b.call(part.callee, [*_place(b, m, part), place])

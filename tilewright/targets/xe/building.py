@@ -5,11 +5,11 @@ An offset, extent or pitch is an `Index`: a Python integer where it is known, el
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import gcd
 
-from xdsl.dialects import arith, memref, scf, vector
+from xdsl.dialects import arith, memref, vector
 from xdsl.dialects.builtin import (
     DenseArrayBase,
     IntAttr,
@@ -23,12 +23,11 @@ from xdsl.dialects.builtin import (
     i64,
 )
 from xdsl.dialects.llvm import LLVMPointerType
-from xdsl.ir import Attribute, Block, Operation, OpResult, Region, SSAValue
+from xdsl.ir import Attribute, Block, Operation, OpResult, SSAValue
 from xdsl.rewriter import Rewriter
 
 from tilewright.codegen.made_constants import Constants
 from tilewright.codegen.registers import LANES
-from tilewright.diagnostics import TilewrightError, unsupported
 from tilewright.dialects import mach
 from tilewright.dialects.folding import Idx as Index
 from tilewright.dialects.folding import Kind
@@ -39,6 +38,7 @@ from tilewright.dialects.upstream.arith import element as element_of
 from tilewright.dialects.upstream.arith import element_bytes, folded
 from tilewright.dialects.upstream.gpu import memory_space_number
 from tilewright.passes.carried import behind
+from tilewright.passes.emit import Inserter
 from tilewright.passes.integers import EXTENT, span
 
 LANES_MOST = 16
@@ -81,44 +81,14 @@ class Private:
     after: Operation
 
 
-class LaneBuilder(Constants):
-    """Adds ops before the op that is being lowered; constants stand at the head of the function."""
+class LaneBuilder(Inserter, Constants):
+    """Inserts ops before the op that is being lowered; constants stand at the head of the function."""
 
     def __init__(self, entry: Block):
         super().__init__(entry)
-        self.op: Operation | None = None
         self.private: dict[SSAValue, Private] = {}
         self._places: dict[SSAValue, SSAValue] = {}
         self._read: dict[tuple[SSAValue, int, Attribute], SSAValue] = {}
-
-    def add(self, op: Operation) -> SSAValue:
-        return self.put(op).results[0]
-
-    def put(self, op: Operation) -> Operation:
-        assert self.op is not None and self.op.parent is not None
-        op.location = self.op.location
-        self.op.parent.insert_ops_before([op], self.op)
-        return op
-
-    def refuse(self, why: str, hint: str | None = None) -> TilewrightError:
-        assert self.op is not None
-        return unsupported(self.op, f"{self.op.name}: {why}", hint=hint)
-
-    def choose(
-        self, condition: SSAValue, types: Sequence[Attribute], *ways: Callable[[], object]
-    ) -> SSAValue | None:
-        """A branch: what the first way adds is done where a condition holds, what the second does, elsewhere. Its
-        result, if it has one, is that of the ways."""
-        blocks = [Block([scf.YieldOp()]) for _ in ways]
-        branch = self.put(scf.IfOp(condition, types, Region(blocks[0]), Region(blocks[1:])))
-        outer = self.op
-        for block, way in zip(blocks, ways, strict=True):
-            self.op = end = block.last_op
-            made = way()
-            if end is not None and isinstance(made, SSAValue):
-                end.operands = [made]
-        self.op = outer
-        return next(iter(branch.results), None)
 
     # Numbers --------------------------------------------------------------------------------------------
 
@@ -191,7 +161,7 @@ class LaneBuilder(Constants):
                 "takes memory that a lane has for itself; loads and stores of memref do"
             )
         if any(n < 0 for n in kind.get_shape()) or not _plain(kind):
-            source = self.put(memref.ExtractStridedMetaDataOp(source)).results[0]
+            source = self.insert(memref.ExtractStridedMetaDataOp(source)).results[0]
         return self.add(UnrealizedConversionCastOp.get([source], [POINTERS[space]]))
 
     def address(self, pointer: SSAValue, offset: Index) -> SSAValue:
@@ -209,7 +179,7 @@ class LaneBuilder(Constants):
     def call(
         self, callee: str, arguments: Sequence[SSAValue], results: Sequence[Attribute] = ()
     ) -> Operation:
-        return self.put(mach.CallOp(callee, arguments, results))
+        return self.insert(mach.CallOp(callee, arguments, results))
 
     def read_private(self, held: Private, type: Attribute) -> SSAValue:
         """A part of private memory in a register, read where it is complete."""
@@ -249,7 +219,7 @@ class LaneBuilder(Constants):
     def in_memory(self, value: SSAValue, word: int, kind: VectorType) -> SSAValue:
         """Words of `word` bits as a fragment of more components than a register has: through private memory."""
         pointer = self.scratch(kind.element_count() * bits_of(kind.element_type) // 8)
-        held = Private(pointer, 0, word, self.put(mach.StoreOp(value, pointer, alignment=64)))
+        held = Private(pointer, 0, word, self.insert(mach.StoreOp(value, pointer, alignment=64)))
         fragment = self.read_private(held, kind)
         self.private[fragment] = held
         return fragment

@@ -209,7 +209,7 @@ class _Lowering:
             case xegpu.ConvertLayoutOp():
                 self.become(op, op.source)
             case gpu.ReturnOp():
-                b.put(func.ReturnOp())
+                b.insert(func.ReturnOp())
             case memref.AllocOp() | memref.AllocaOp():
                 self.allocate(op)
             case vector.BitcastOp() if self.crosses(op):

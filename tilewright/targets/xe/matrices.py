@@ -144,7 +144,7 @@ def store(b: LaneBuilder, op: xegpu.StoreMatrixOp, matrix: SharedMatrix, s: Cont
     pointers = [b.address(matrix.base, b.times(o, size)) for o in offsets]
     if together:
         aligned = _alignment(op, count_of(kind), size)
-        b.put(mach.StoreOp(op.value, pointers[0], alignment=aligned))
+        b.insert(mach.StoreOp(op.value, pointers[0], alignment=aligned))
         return
     for i, pointer in enumerate(pointers):
-        b.put(mach.StoreOp(b.component(op.value, i), pointer, alignment=size))
+        b.insert(mach.StoreOp(b.component(op.value, i), pointer, alignment=size))

@@ -52,7 +52,7 @@ def store(s: Context, op: xegpu.StoreNdOp) -> None:
     if ROW not in op.attributes:
         size = bits_of(kind.element_type) // 8
         for i, address in enumerate(_addresses(s, op, kind.element_count())):
-            b.put(mach.StoreOp(b.component(op.value, i), address, alignment=size))
+            b.insert(mach.StoreOp(b.component(op.value, i), address, alignment=size))
         return
     form = _form(s, op, kind)
     b.call(form.name, [_start(s, op), b.as_words(op.value, form.count, form.bits)])

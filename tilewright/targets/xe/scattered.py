@@ -55,7 +55,7 @@ def _address(s: Context, op: xegpu.ScatterAccess, element: Attribute) -> tuple[S
     stride: Index = 1
     start: Index = 0
     if isinstance(source.type, MemRefType):
-        found = Metadata(source, b.put)
+        found = Metadata(source, b.insert)
         start, stride = found.offset, next(reversed(found.strides), 1)
     number = _scalar(b, offsets)
     if isinstance(number.type, IntegerType):
@@ -103,7 +103,7 @@ def load(s: Context, op: xegpu.LoadGatherOp) -> SSAValue:
         return _from_words(b, put, kind, word)
     if word == bits_of(element_of(kind)):
         return b.add(mach.LoadOp(address, _vector(kind), alignment=known))
-    put = b.put(mach.LoadOp(address, words(many, word), alignment=known))
+    put = b.insert(mach.LoadOp(address, words(many, word), alignment=known))
     return _from_words(b, put, kind, word)
 
 
@@ -119,9 +119,9 @@ def store(s: Context, op: xegpu.StoreScatterOp) -> None:
             b.call(f"xe_lsc_store_{word}b_x{many}{hints.suffix}", [address, value])
         elif word != bits_of(element_of(kind)):
             value = _to_words(b, op.value, many, word)
-            b.put(mach.StoreOp(value, address, alignment=known))
+            b.insert(mach.StoreOp(value, address, alignment=known))
         else:
-            b.put(mach.StoreOp(op.value, address, alignment=known))
+            b.insert(mach.StoreOp(op.value, address, alignment=known))
 
     mask = _mask(b, op.mask)
     if is_true(mask):
@@ -203,6 +203,4 @@ def atomic_rmw(s: Context, op: xegpu.AtomicRMWOp) -> SSAValue:
     mask = _mask(b, op.mask)
     if is_true(mask):
         return rmw()
-    done = b.choose(mask, [kind], rmw, lambda: b.zero(kind))
-    assert done is not None
-    return done
+    return b.choose(mask, [kind], lambda: [rmw()], lambda: [b.zero(kind)])[0]

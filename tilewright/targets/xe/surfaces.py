@@ -78,7 +78,7 @@ def surface_of(b: LaneBuilder, op: xegpu.CreateNdDescOp) -> BlockSurface:
     start: Index = 0
     aligned = False
     if isinstance(source.type, MemRefType):
-        found = Metadata(source, b.put)
+        found = Metadata(source, b.insert)
         start, sizes, strides = found.offset, sizes or found.sizes, strides or found.strides
         aligned = start == 0
     sizes = [folded(n) for n in (sizes or [1 << 24])]
