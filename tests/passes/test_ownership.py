@@ -9,8 +9,9 @@ from xdsl.dialects.builtin import VectorType, f32
 from xdsl.ir import Operation, SSAValue
 
 from tests.movement import kernel
+from tilewright.dialects.text import parse_module
 from tilewright.layout import LayoutError
-from tilewright.passes.ownership import Planner, Relation, rearranged, values_of
+from tilewright.passes.ownership import Planner, Relation, alike, rearranged, reduced, values_of
 
 
 def chain(count: int) -> tuple[test.TestOp, Sequence[SSAValue]]:
@@ -79,3 +80,52 @@ def test_the_values_of_a_kernel_are_results_and_arguments():
     found = list(values_of(module))
     assert len(found) == len({*found})
     assert {v for op in module.walk() for v in op.operands} <= {*found}
+
+
+CARRIED = """
+func.func @f(%a: vector<4x8xf32>, %s: vector<4xf32>, %c: i1, %n: index) -> vector<4x8xf32> {
+  %one = arith.constant 1 : index
+  %sum, %row = scf.for %i = %one to %n step %one iter_args(%x = %a, %y = %s)
+      -> (vector<4x8xf32>, vector<4xf32>) {
+    %more = arith.addf %x, %a : vector<4x8xf32>
+    %total = vector.multi_reduction <add>, %more, %y [1] : vector<4x8xf32> to vector<4xf32>
+    scf.yield %more, %total : vector<4x8xf32>, vector<4xf32>
+  }
+  %either = scf.if %c -> (vector<4x8xf32>) {
+    scf.yield %sum : vector<4x8xf32>
+  } else {
+    %with = vector.insert_strided_slice %row, %a {offsets = [0, 0], strides = [1]} : vector<4xf32> into vector<4x8xf32>
+    scf.yield %with : vector<4x8xf32>
+  }
+  func.return %either : vector<4x8xf32>
+}
+"""
+
+
+def test_values_that_ops_relate_element_by_element_are_of_one_class():
+    module = parse_module(CARRIED, "carried.mlir")
+    plan = Planner[int](values_of(module))
+    ops = {op.name: op for op in module.walk()}
+    for op in module.walk():
+        plan.tie_alike(op)
+    whole, row = ops["func.func"].regions[0].block.args[:2]
+    loop, more, total = (ops[n] for n in ("scf.for", "arith.addf", "vector.multi_reduction"))
+    _, x, y = loop.regions[0].block.args
+    same = [
+        x,
+        loop.results[0],
+        more.results[0],
+        ops["scf.if"].results[0],
+        *ops["vector.insert_strided_slice"].results,
+    ]
+    assert {plan.find(v) for v in same} == {plan.find(whole)}
+    assert {plan.find(v) for v in (y, loop.results[1], total.results[0])} == {plan.find(row)}
+    assert plan.find(row) is not plan.find(whole)
+    (relation,) = reduced(total)
+    assert (relation.a, relation.b) == (more.results[0], total.results[0])
+    end = loop.regions[0].block.last_op
+    assert [(given, list(names)) for given, names in alike(loop)] == [
+        ([(loop, 3), (end, 0)], [loop.results[0], x]),
+        ([(loop, 4), (end, 1)], [loop.results[1], y]),
+    ]
+    assert not list(alike(ops["func.return"])) and not list(reduced(more))
