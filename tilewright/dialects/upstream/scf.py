@@ -46,6 +46,22 @@ def parse_result_types(parser: Parser) -> list[Attribute]:
     return [parser.parse_type()] if types is None else list(types)
 
 
+Carried = list[tuple[Parser.UnresolvedArgument, UnresolvedOperand]]
+
+
+def _parse_carried(parser: Parser, word: str) -> Carried:
+    """`iter_args(%x = %y, ..)`; nothing where the word is not there."""
+    if parser.parse_optional_keyword(word) is None:
+        return []
+    return parser.parse_comma_separated_list(
+        parser.Delimiter.PAREN, lambda: parse_assignment(parser)
+    )
+
+
+def _resolved(carried: Carried, types: Sequence[Attribute]) -> list[Parser.Argument]:
+    return [a.resolve(kind) for (a, _), kind in zip(carried, types, strict=True)]
+
+
 def _terminate(op: Operation) -> None:
     for trait in op.get_traits_of_type(SingleBlockImplicitTerminator):
         ensure_terminator(op, trait)
@@ -61,24 +77,14 @@ def _parse_for(cls: Any, parser: Parser) -> Operation:
     parser.parse_keyword("step")
     bounds.append(parser.parse_unresolved_operand())
     pos = parser.pos
-    carried: list[tuple[Parser.UnresolvedArgument, UnresolvedOperand]] = []
-    types: list[Attribute] = []
-    if parser.parse_optional_keyword("iter_args") is not None:
-        carried = parser.parse_comma_separated_list(
-            parser.Delimiter.PAREN, lambda: parse_assignment(parser)
-        )
-        types = parse_result_types(parser)
+    carried = _parse_carried(parser, "iter_args")
+    types = parse_result_types(parser)
     initial = parser.resolve_operands([value for _, value in carried], types, pos)
     kind: Attribute = IndexType()
     if parser.parse_optional_punctuation(":") is not None:
         kind = parser.parse_type()
     lower, upper, step = (parser.resolve_operand(bound, kind) for bound in bounds)
-    arguments = [induction.resolve(kind)]
-    arguments += [
-        argument.resolve(carried_type)
-        for (argument, _), carried_type in zip(carried, types, strict=True)
-    ]
-    body = parser.parse_region(arguments)
+    body = parser.parse_region([induction.resolve(kind), *_resolved(carried, types)])
     attributes = parser.parse_optional_attr_dict()
     op = cls(lower, upper, step, initial, body)
     op.attributes |= attributes
@@ -118,10 +124,7 @@ def _parse_while(cls: Any, parser: Parser) -> Operation:
             parser.pos,
         )
     values = parser.resolve_operands([value for _, value in carried], inputs, pos)
-    arguments = [
-        argument.resolve(kind) for (argument, _), kind in zip(carried, inputs, strict=True)
-    ]
-    before = parser.parse_region(arguments)
+    before = parser.parse_region(_resolved(carried, inputs))
     parser.parse_characters("do")
     after = parser.parse_region()
     attributes = parser.parse_optional_attr_dict_with_keyword()
@@ -381,18 +384,11 @@ class ForallOp(IRDLOperation):
             parser.parse_keyword("step")
             steps = bounds()
         pos = parser.pos
-        carried: list[tuple[Parser.UnresolvedArgument, UnresolvedOperand]] = []
-        if parser.parse_optional_keyword("shared_outs") is not None:
-            carried = parser.parse_comma_separated_list(
-                parser.Delimiter.PAREN, lambda: parse_assignment(parser)
-            )
+        carried = _parse_carried(parser, "shared_outs")
         types = parse_result_types(parser)
         outputs = parser.resolve_operands([value for _, value in carried], types, pos)
         entry = [argument.resolve(IndexType()) for argument in arguments]
-        entry += [
-            argument.resolve(kind) for (argument, _), kind in zip(carried, types, strict=True)
-        ]
-        body = parser.parse_region(entry)
+        body = parser.parse_region([*entry, *_resolved(carried, types)])
         attributes = parser.parse_optional_attr_dict()
         mapping = attributes.pop("mapping", None)
         op = cls(lower, upper, steps, body, outputs)
