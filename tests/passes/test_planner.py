@@ -98,6 +98,17 @@ def test_the_choice_is_the_cheapest_of_all_that_were_tried():
     assert costs[best["BM"]] == min(costs.values())
 
 
+def test_of_costs_that_are_alike_a_plain_size_is_chosen():
+    shapes, sides = ((288, 1024), (288, 1024)), (48, 64, 80, 96, 144)
+    found = planner.choices(Request(rows, *arrays(*shapes)), GENERIC, sides)
+    costs = {c.values["BM"]: c.seconds for c in found}
+    more = costs[64] / found[0].seconds - 1
+    assert more > 0
+    for alike, chosen in ((0.99 * more, found[0].values["BM"]), (1.01 * more, 64)):
+        again = planner.choices(Request(rows, *arrays(*shapes)), GENERIC, sides, alike=alike)
+        assert again[0].values["BM"] == chosen
+
+
 def test_cost_follows_the_shapes():
     request = Request(product, *arrays((64, 512), (512, 64), (64, 64)))
     module = request.build({"BM": 64, "BN": 64, "BK": 32})

@@ -132,10 +132,13 @@ def choices(
     model: ProductModel | None = None,
     every: bool = False,
     pairs: int = PAIRS,
+    alike: float = 0.0,
 ) -> list[Choice]:
     """What was tried on the way to the cheapest choice, by descent (see above); the cheapest first, and one of those
     that cost the same. `every`: those that a search might try besides (`_around`), all others of the same cost last.
 
+    `alike`: costs that differ by this part of the least one are the same, for no more is known of them; of these, sizes
+    that a person would try are chosen, of which lengths are multiples more often than of others.
     `rated`: by what a kernel is costed, if not by `rates`; it raises UnsupportedError for one that is not to be.
     `model`: what its products cost, if not by rates. Raises UnsupportedError when the kernel compiles with none of the
     candidates.
@@ -181,8 +184,11 @@ def choices(
         plain = (*best[:i], MIDDLE, *best[i + 1 :])
         if MIDDLE in candidates and cost(plain) <= least:
             best, least = plain, cost(plain)
+    usual = [c for c in made if seen[c] <= least * (1 + alike) and set(c) <= set(PLAIN)]
+    if alike and usual:
+        best = min(usual, key=cost)
     if not programs.confirm(best):
-        return choices(request, rates, candidates, rated, model, every, pairs)
+        return choices(request, rates, candidates, rated, model, every, pairs, alike)
     if least == inf:
         tried, first = next(iter(refused.items()))
         sizes = ", ".join(f"{name} = {x}" for name, x in zip(request.names, tried, strict=True))
@@ -204,8 +210,8 @@ def choices(
         cost(other)
     order = sorted(made, key=lambda each: (each != best, seen[each]))
     distinct = list({seen[each]: each for each in reversed(order)}.values())[::-1]
-    alike = sorted(set(order) - set(distinct), key=order.index) if every else []
-    return [made[each] for each in (*distinct, *alike)]
+    repeated = sorted(set(order) - set(distinct), key=order.index) if every else []
+    return [made[each] for each in (*distinct, *repeated)]
 
 
 class _Programs:

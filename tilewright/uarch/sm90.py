@@ -48,7 +48,8 @@ PRODUCT_RATES: Final[Mapping[str, float]] = MappingProxyType(
         "resident": 45e6,
         "start": 3614,
         "turn": 30.44,
-        "program": 2032,
+        "program": 1626,
+        "panel": 264,
         "engine": 0.02955,
         "threads": 0.224,
         "meet": 849.7,
@@ -65,8 +66,9 @@ data, and bytes per clock of one that comes. Bytes per clock that copy engines m
 an array: one multiprocessor's, all. Bytes per clock: out of L2 to all multiprocessors; from one of its halves to the
 other (fitted alone, to 3,568 launches on 115 shapes, 2026-11-28); out of memory. Bytes that L2 holds from launch to
 launch. Clocks: of a launch, of one warpgroup's turn from a slot of its multi-buffer to the next, of a program besides
-its loop, of an element stored by the copy engine or by threads, of the meetings of a cluster that adds up its sums, and
-of an element of these."""
+its loop, of a panel that a warpgroup hands to the copy engine (with the program's fitted alone, to 6,073 launches on
+202 shapes, gated ones and short products of batches among them, 2026-11-29), of an element stored by it or by threads,
+of the meetings of a cluster that adds up its sums, and of an element of these."""
 
 H100_PRODUCT_RATES: Final[Mapping[str, float]] = MappingProxyType(
     {
@@ -83,7 +85,8 @@ H100_PRODUCT_RATES: Final[Mapping[str, float]] = MappingProxyType(
         "resident": 45e6,
         "start": 2608,
         "turn": 50.58,
-        "program": 2338,
+        "program": 1932,
+        "panel": 264,
         "engine": 0.02923,
         "threads": 0.2171,
         "meet": 1850,
@@ -93,7 +96,7 @@ H100_PRODUCT_RATES: Final[Mapping[str, float]] = MappingProxyType(
 """The same of an H100 with HBM3, fitted to 4,603 launches on 153 shapes as language models have them, NT and NN, in
 bf16, f16 and f8 (2026-11-26): on shapes that a fit did not see, the tiling chosen by it runs at 0.971 of the best one's
 speed (two-fold; without what lies outside of arrays at 0.970): `benchmarks/product_rates.py`. What L2 gives stands for
-what crosses between its halves too."""
+what crosses between its halves too; what the H200's program takes less since its panels count was taken off."""
 
 
 def product_rates(device: str) -> Mapping[str, float]:

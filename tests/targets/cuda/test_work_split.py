@@ -256,6 +256,20 @@ def test_rows_outside_of_an_array_take_longer_than_others() -> None:
     assert seen is not None and not seen.rows_clipped and not seen.columns_clipped
 
 
+def test_results_are_stored_panel_by_panel() -> None:
+    """112 columns of 16 bits are seven panels, 96 three, 128 two; transposed, eight lines or more are one."""
+    work = plan(256, 4096, 4096, BM=128, BN=64).work
+    assert work is not None and work.stored == 2
+    slow = replace(work, rates={**work.rates, "panel": 1e6})
+
+    def panels(columns: int, transposed: bool = False) -> float:
+        tiled = replace(slow, columns=columns, column_bytes=128 * columns, transposed=transposed)
+        return clocks(tiled, UNSPLIT, 64, 64, (256, 64 * columns), 132) / 1e6
+
+    assert [round(panels(n)) for n in (64, 96, 112, 128)] == [1, 3, 7, 2]
+    assert [round(panels(n, True)) for n in (64, 96, 112, 176)] == [1, 2, 2, 11]
+
+
 @tw.kernel
 def bounded(A, B, C, K, BM: tw.constexpr = 64, BN: tw.constexpr = 64, BK: tw.constexpr = 64):
     """The first K columns of A times the first K rows of B."""

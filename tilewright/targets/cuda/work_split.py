@@ -302,6 +302,7 @@ class _Iteration:
         stored = rates["engine" if _panels(work, rows, columns) else "threads"] * rows * columns
         ranks = finishing(columns, split.parts)
         self.stores = stored * rows_in * columns_in * work.sums / ranks
+        self.stores += rates["panel"] * _panel_count(work, columns) / ranks
         # All of the sums are written to be read, and a part of them is read from each of the others.
         moved = rows * columns * work.sums * (1 + (split.parts - 1) / ranks)
         self.meeting = rates["meet"] + rates["exchange"] * moved if split.parts > 1 else 0.0
@@ -397,6 +398,15 @@ def _panels(work: LoopWork, rows: int, columns: int) -> int:
     """Of these, bytes of the panels; 0 where threads store."""
     panel = panel_of(columns, work.stored, work.transposed)
     return warpgroups_of([rows]) * BUFFERS * panel[0] * panel[1] if panel else 0
+
+
+def _panel_count(work: LoopWork, columns: int) -> float:
+    """How many of them a warpgroup stores, one after the other; 0 where threads store."""
+    panel = panel_of(columns, work.stored, work.transposed)
+    if panel is None:
+        return 0.0
+    lines, line = panel
+    return columns / lines if work.transposed else columns * work.stored / line
 
 
 def _beside(power: int, *times: float) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from math import gcd
 
 from xdsl.dialects import gpu, memref
@@ -88,6 +89,7 @@ def panel_line(row: int) -> int | None:
     return next((n for n in reversed(SWIZZLES) if n and row % n == 0), None)
 
 
+@cache
 def panel_of(columns: int, itemsize: int, transpose: bool) -> tuple[int, int] | None:
     """Lines, and bytes of a line, of the panels through which warpgroups store sums of so many columns; None where
     they cannot. Transposed, columns are lines, and a warpgroup's 64 rows one line, or two of 32 bits each."""
