@@ -162,10 +162,11 @@ def test_sums_beyond_the_second_cache_come_sooner_beside_tiles(types, tiles):
     assert sums(128, rates) == sums(128)
 
 
-@pytest.mark.parametrize("threads, late", [(1, True), (2, True), (16, False)])
-def test_panels_of_deep_blocks_come_from_the_second_cache_for_each_panel_of_rows(threads, late):
+@pytest.mark.parametrize("threads", [1, 2, 16])
+def test_panels_of_deep_blocks_come_from_the_second_cache_for_each_panel_of_rows(threads):
     """Up to 64 columns have blocks of k too deep for the first cache, which rows that were copied do not need. Measured
-    on two threads: bf16 199x2560x2048 by 256x64 takes 1.26 times as long as by 256x256, 204x2048x2048 1.14 times."""
+    on two threads: bf16 199x2560x2048 by 256x64 takes 1.26 times as long as by 256x256, 204x2048x2048 1.14 times; on
+    16 int8 304x8192x8192 by 304x64 takes 1.23 times as long as by 304x128, bf16 624x4608x3584 1.21 times."""
 
     def read(rows: int, n: int, k: int = 2048) -> float:
         """Bytes of a program that come as fast as panels that the same core has packed."""
@@ -176,7 +177,7 @@ def test_panels_of_deep_blocks_come_from_the_second_cache_for_each_panel_of_rows
         return (slow - fast) / (1e-9 - 1e-10) * threads / 128
 
     columns = 2 * 2048 * 64  # bytes, for 16 rows each
-    assert (read(512, 64) - read(256, 64) > 15.9 * columns) == late
+    assert read(512, 64) - read(256, 64) > 15.9 * columns
     assert read(512, 256) - read(256, 256) < 5 * columns  # of blocks that the first cache holds
     assert read(512, 64, 256) - read(256, 64, 256) < columns
 

@@ -82,8 +82,7 @@ BLOCK_BYTES = 6 << 17
 """Of the second cache, for a block of A and C, or the part of it that a panel of B adds to."""
 NEAREST_BYTES = 3 << 14
 """Of the first cache: deeper blocks of few columns come from the second one for each panel of A's rows. Rows that lie
-in their array come no faster than that anyway (`in_tiles`), and where many threads work, those that share a core wait
-for its matrix unit first."""
+in their array come no faster than that anyway (`in_tiles`)."""
 COPIED_BYTES = 1 << 20
 """Of it, for C and an operand's block that a reader packs or fetches."""
 BESIDE_TWO = 4
@@ -235,7 +234,7 @@ class PanelCosts:
                 if side is p.a and wide > swapped and padded[1] * min(depth, row) > NEAREST_BYTES:
                     high = kernel.rows // 2 if _wide(p, kernel) else kernel.rows
                     again = ceil(padded[0] / high) * padded[1] * row / rates.panels
-                    found.append(("copies", again if self.threads < SHARING else 0.0, True))
+                    found.append(("copies", again, True))
                 if kernel.tiles and side is p.b and mine > BLOCK_BYTES:
                     uses = ceil(other.tile / kernel.rows)  # each fetches a part of the panel behind
                     late = max(0.0, 1 - uses * MOST_LINES / kernel.columns)
