@@ -200,7 +200,7 @@ and 16 cores (2026-11-28), and lie between the two, which agree.
 by the tilings that it chooses they run 1.16 times as fast (2026-11-28).
 `in_tiles` became 1.8e10 (2.6e10) when rows beside many columns were counted as often as they are read: 49 products
 on 16 threads of two hosts, 28 on one and two threads, judged on 31 more (2026-11-28).
-`shared_writes` became 1.8e10 (1.2e10) with 121 products on 16 threads of five hosts in view, and was judged on 29 that
+`shared_writes` became 1.8e10 (1.2e10) with 121 products on 16 threads of five hosts in view, and was judged on 14 that
 are chosen otherwise so (2026-11-29).
 Other machines are taken to be alike in proportion."""
 
