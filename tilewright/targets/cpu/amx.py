@@ -121,6 +121,8 @@ def _steps(
     pitch_a = b.idx(a.x_bytes)
     pitch_b = b.idx(bb.k_bytes)
     product = f"x86.amx.{family.name}"
+    # A row that starts within a line needs the next line in the next step again, from the first cache.
+    load_a = "x86.amx.tileloadt1" if isinstance(a.x_bytes, int) else "x86.amx.tileload"
     height, width = family.mr // TILE_ROWS, family.nr // TILE_ROWS
     with b.loop(0, b.div(depth, family.group), 1, start) as loop:
         at_a = b.ptr(a.pointer, b.times(loop.iv, a.k_bytes))
@@ -131,7 +133,7 @@ def _steps(
             for r, part_a in product_of(range(height), range(family.a.parts)):
                 start_a = b.ptr(at_a, part_a * family.a.part_bytes)
                 rows = b.ptr(start_a, b.times(r * TILE_ROWS, a.x_bytes))
-                left = _tile(b, "x86.amx.tileloadt1", rows, pitch_a)
+                left = _tile(b, load_a, rows, pitch_a)
                 if a.copy is not None:
                     at = b.plus(b.times(loop.iv, family.a.lanes // TILE_ROWS), r)
                     panel = b.ptr(a.copy, b.times(at, TILE_ROWS * TILE_BYTES))

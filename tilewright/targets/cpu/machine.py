@@ -134,11 +134,11 @@ COLUMNS_OF_HALVES: Final = 8
 
 
 WIDE_COLUMNS: Final = 64
-"""Columns beside which tiles of AMX take rows of an array once: four tiles of C beside one of these rows."""
+"""Columns beside which tiles of AMX take rows of an array at once: four tiles of C beside one of these rows."""
 SHORT: Final = 8
 """k per row of A up to which turning C round, in every turn of a loop, takes longer than packing B for all of them."""
 DEEP: Final = 8
-"""Times as deep as others their blocks of k are: a panel of role B still stays in the second cache."""
+"""Times as deep as others their blocks of k are: panels of role B still stay in the second cache."""
 STRIP_BYTES: Final = 1 << 19
 """What a block of k of B takes as panels beside few rows: the second cache holds it, with what is read and C."""
 FEW_USES: Final = 4
@@ -171,6 +171,12 @@ def shallower(rows: int, row: int, depth: int) -> int:
     while rows <= WIDE_COLUMNS and depth > least and depth * row > STRIP_BYTES:
         depth //= 2
     return depth
+
+
+def columns_at_once(columns: int, unit: int) -> int:
+    """Of so many, those that a row of an array is multiplied by at once: all, or even shares, in whole units."""
+    shares = -(-columns // WIDE_COLUMNS)
+    return -(-columns // (shares * unit)) * unit
 
 
 SPREAD: Final = 2 * Caches.line

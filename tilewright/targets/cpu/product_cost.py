@@ -6,8 +6,8 @@ nobody has compiled yet, and what each of them takes is added up by the rates of
 
     multiplied     whole micro-kernels, ragged edges included
     copied         a side that is read often is packed once, in front; one that is read a few times by each reader
-    read in place  few rows of A beside B's rows along k, A's rows beside few columns; many of these at once come late;
-                   rows of B beside few rows of A, vectors of which micro-kernels read as they are
+    read in place  few rows of A beside B's rows along k, A's rows beside few columns, again from the second cache; many
+                   at once come late; rows of B beside few of A, vectors of which micro-kernels read as they are
     both           a reader copies rows of A while tiles of them are multiplied by the first columns of B: where few
                    threads share memory, it waits for it no longer than for panels
     sums           C goes through the second cache once per block of k
@@ -44,6 +44,7 @@ from tilewright.targets.cpu.machine import (
     WIDE_COLUMNS,
     CpuMachine,
     among_sets,
+    columns_at_once,
     few_reads,
     shallower,
     turns_often,
@@ -172,12 +173,11 @@ class PanelCosts:
             return self._thin_costs(p, thin, kernel.tiles)
         macs = kernel.rate * rates.hertz * (rates.tiles if kernel.tiles else 1)
         padded = self._padded(p, kernel)
-        swapped = _swapped(p, kernel)
+        swapped, pitch = _swapped(p, kernel), p.b.whole * _itemsize(p.types[1])
         in_rows = kernel.verbatim and p.a.along_k and p.b.tile <= FEW_USES * kernel.wide
         in_turns = kernel.single and not p.b.along_k and p.a.tile <= FEW_TURNS * kernel.rows
-        pitch = p.b.whole * _itemsize(p.types[1])
         in_turns = in_turns and p.k * pitch <= SHARED_BYTES and among_sets(pitch) >= SPREAD
-        wide = swapped or (in_rows and kernel.tiles and p.b.tile <= WIDE_COLUMNS)
+        wide = swapped or (in_rows and kernel.tiles and p.b.tile <= _most_columns(p, kernel))
         strip = shallower(p.a.tile, p.b.tile, kernel.depth) if kernel.tiles else kernel.depth
         depth = kernel.depth * DEEP if wide else strip
         row = p.k * max(kernel.bytes, _itemsize(p.types[1]))
@@ -249,18 +249,18 @@ class PanelCosts:
                     found.append(("copies", max(0.0, late) + lines / rates.in_place, True))
                     continue
                 if in_place:
-                    passes = 1
+                    once, passes = self._read(p, side, bytes, rates.in_place), 1
                     if kernel.tiles:
                         bytes *= min(padded[0], side.whole) / side.mean  # rows of whole tiles
-                        # Lines that lie a row apart come no faster from the second cache, when a program reads again
-                        # or rows stand beside more columns than a micro-kernel has.
-                        one = other.tile <= WIDE_COLUMNS
-                        passes = 1 if one else ceil(other.tile / kernel.columns)
-                        tiles = ceil((other.tile if one else kernel.columns) / kernel.lanes[0])
-                        near = passes * bytes / (rates.in_tiles * BESIDE_TWO / (2 + tiles))
-                    else:
-                        near = self._read(p, side, bytes, rates.in_place)
-                    beside = (near + multiplied) / passes
+                        # Lines that lie a row apart come no faster from the second cache, when a program reads again.
+                        unit = kernel.lanes[1]
+                        at_once = columns_at_once(other.tile, unit) if wide else kernel.columns
+                        passes = ceil(other.tile / at_once)
+                        once = bytes * (2 + at_once // unit) / (rates.in_tiles * BESIDE_TWO)
+                        if side is p.a and self.threads < SHARING:  # as those that a reader copies
+                            once = min(once, bytes / rates.pack_rows)
+                    again = min(once, bytes / rates.panels) if wide else once  # long runs
+                    near, beside = once + (passes - 1) * again, once + multiplied / passes
                     late = self._first(p, side, bytes) / self._stream - beside
                     found.append(("copies", near + max(0.0, late), True))
                     if not kernel.tiles:
@@ -353,7 +353,8 @@ class PanelCosts:
         """Rows and columns of C that micro-kernels compute, of the operand in role A and of the other one."""
         rows, beside = _roles(p, kernel)
         if _wide(p, kernel):  # all of one side, rows of a tile of the other
-            return _whole(rows.mean, kernel.rows // 2), _whole(beside.tile, kernel.columns // 2)
+            least = columns_at_once(beside.tile, kernel.columns // 2)
+            return _whole(rows.mean, kernel.rows // 2), _whole(beside.tile, least)
         found: list[int] = []
         for side, whole, rest in (
             (rows, kernel.rows, rows.tile % kernel.rows),
@@ -434,7 +435,12 @@ def _wide(p: PlacedProduct, kernel: _Kernel) -> bool:
     """Are rows of an array multiplied by all of the other side at once (see `roles`)?"""
     rows, beside = _roles(p, kernel)
     lying = kernel.tiles and kernel.verbatim and rows.along_k
-    return lying and kernel.columns < beside.tile <= WIDE_COLUMNS
+    return lying and kernel.columns < beside.tile <= _most_columns(p, kernel)
+
+
+def _most_columns(p: PlacedProduct, kernel: _Kernel) -> int:
+    """Beside which rows of an array are multiplied in deep blocks (see `roles`)."""
+    return FEW_USES * kernel.columns if p.times == 1 else WIDE_COLUMNS
 
 
 def _in_pages(side: Side, size: int) -> bool:

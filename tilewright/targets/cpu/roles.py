@@ -8,9 +8,9 @@ that lies along k, computed transposed:
 
 Not so where a loop multiplies along a short k again and again and needs C in every turn: turning it takes longer then.
 
-Each of these rows is best read once, beside all columns, which are up to four tiles wide then (`amx`): blocks of k are
-deep, for caches fetch long runs ahead. Where B's rows run along n, few rows of A take blocks of it that are wide and
-less deep, for the same reason.
+Each of these rows is best read once, beside all columns, up to four tiles wide (`amx`), or, where no loop repeats the
+product, once more from the second cache: blocks of k are deep, for caches fetch long runs ahead. Where B's rows run
+along n, few rows of A take blocks of it that are wide and less deep, for the same reason.
 """
 
 from __future__ import annotations
@@ -28,7 +28,15 @@ from tilewright.dialects.upstream.arith import constant
 from tilewright.passes.packing import Chain, chain_of
 from tilewright.targets.cpu.amx import AMX_ROWS, TILE_ROWS
 from tilewright.targets.cpu.family import Family
-from tilewright.targets.cpu.machine import DEEP, WIDE_COLUMNS, CpuMachine, shallower, turns_often
+from tilewright.targets.cpu.machine import (
+    DEEP,
+    FEW_USES,
+    WIDE_COLUMNS,
+    CpuMachine,
+    columns_at_once,
+    shallower,
+    turns_often,
+)
 from tilewright.targets.cpu.memory import plain, rows_cols
 from tilewright.targets.cpu.micro import family_of
 from tilewright.targets.cpu.packing import is_verbatim
@@ -56,9 +64,10 @@ def roles_of(m: CpuMachine, a: SSAValue, b: SSAValue, c: Attribute) -> Roles:
     if swapped:
         family = family_of(m, b.type, a.type, c, swapped=True)
     wide, axis, columns = (b, 0, rows) if swapped else (a, 1, cols)
-    if columns <= WIDE_COLUMNS and _in_rows(wide, family, axis):
+    most = FEW_USES * AMX_ROWS if _length_in_loop(wide) is None else WIDE_COLUMNS
+    if columns <= most and _in_rows(wide, family, axis):
         if columns > AMX_ROWS:
-            mr, nr = TILE_ROWS, -(-columns // TILE_ROWS) * TILE_ROWS
+            mr, nr = TILE_ROWS, columns_at_once(columns, TILE_ROWS)
             left, right = replace(family.a, lanes=mr), replace(family.b, lanes=nr)
             family = replace(family, mr=mr, nr=nr, a=left, b=right)
         family = replace(family, depth=DEEP * family.depth)
