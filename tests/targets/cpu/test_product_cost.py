@@ -143,7 +143,7 @@ def test_rows_beside_more_columns_than_tiles_take_at_once_are_read_for_each_turn
 
     once, more, most = (copies(n) for n in (64, 96, 128))
     if times == 1:  # of the rate beside four tiles, that beside three is 1.2 times as much
-        assert 0.8 < more / once < 0.9 and most == pytest.approx(once, rel=0.01)
+        assert 0.8 < more / once < 0.9 and most == pytest.approx(once, rel=0.1)
     else:  # that beside two is 1.5 times as much
         assert 1.9 < more / once < 2.3
         assert 1.25 < most / more < 1.4
