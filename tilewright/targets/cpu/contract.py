@@ -281,8 +281,8 @@ class ContractEmitter:
 
             if find_a.copied:  # by the first panel of B, where there is one
                 columns(0, 1, [(direct[0], 0, b.select(b.cmp("sgt", col_panels, 0), direct[2], 0))])
-            if few and family.tiles and cols > family.nr and find_a.direct:
-                # Rows come from memory once, beside all columns.
+            if family.tiles and cols > family.nr > AMX_ROWS:
+                # Deep blocks: rows come from memory once, beside all columns.
                 for find, begin, end in turns:
                     if find is not None:
                         with b.loop(begin, end) as i, b.loop(0, col_panels) as j:
