@@ -33,6 +33,14 @@ def ops_around(node: Operation | Block) -> Iterator[Operation]:
         op = op.parent_op()
 
 
+def ops_behind(op: Operation) -> Iterator[Operation]:
+    """The ops behind an op in its block, in their order."""
+    here = op.next_op
+    while here is not None:
+        yield here
+        here = here.next_op
+
+
 def enclosing(node: Operation | Block, *kinds: type[T]) -> T | None:
     """The innermost op of these kinds that an op or block stands in; None where it stands in none."""
     return next((op for op in ops_around(node) if isinstance(op, kinds)), None)

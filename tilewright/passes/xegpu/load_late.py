@@ -15,6 +15,7 @@ from xdsl.dialects import gpu
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.dialects import xegpu
+from tilewright.dialects.nesting import ops_behind
 from tilewright.passes import memory_objects
 from tilewright.passes.xegpu.block_messages import memory_of
 
@@ -30,9 +31,8 @@ def _move(load: xegpu.LoadMatrixOp) -> None:
     block, root = load.parent, memory_of(load)
     assert block is not None
     users = {block.find_ancestor_op_in_block(use.operation) for use in load.results[0].uses}
-    at = load.next_op
-    while at is not None and at not in users and not _may_change(at, root):
-        at = at.next_op
+    places = (op for op in ops_behind(load) if op in users or _may_change(op, root))
+    at = next(places, None)
     if at is not None and users:
         load.detach()
         block.insert_op_before(load, at)

@@ -198,21 +198,21 @@ def cmpi(site: Site, op: arith.CmpiOp, a: Array, b: Array) -> Array:
 def floating(name: str, function: Callable[..., Array]) -> None:
     """A float op that rounds once."""
 
-    @meaning(f"arith.{name}")
+    @meaning(name)
     def run(site: Site, op: Operation, *operands: Array) -> Array:
         return numerics.floats(function, op.results[0].type, *operands)
 
 
-floating("addf", np.add)
-floating("subf", np.subtract)
-floating("mulf", np.multiply)
-floating("divf", np.divide)
-floating("remf", np.fmod)
-floating("negf", np.negative)
-floating("maximumf", numerics.maximum)
-floating("minimumf", numerics.minimum)
-floating("maxnumf", numerics.maxnum)
-floating("minnumf", numerics.minnum)
+floating("arith.addf", np.add)
+floating("arith.subf", np.subtract)
+floating("arith.mulf", np.multiply)
+floating("arith.divf", np.divide)
+floating("arith.remf", np.fmod)
+floating("arith.negf", np.negative)
+floating("arith.maximumf", numerics.maximum)
+floating("arith.minimumf", numerics.minimum)
+floating("arith.maxnumf", numerics.maxnum)
+floating("arith.minnumf", numerics.minnum)
 
 _FLOAT_TESTS: list[Callable[[Array, Array], Array]] = [
     *(np.equal, np.greater, np.greater_equal, np.less, np.less_equal, np.not_equal)

@@ -10,18 +10,10 @@ import numpy as np
 from xdsl.ir import Operation
 
 from tilewright.reference import numerics
-from tilewright.reference.meanings.arith import as_unsigned
+from tilewright.reference.meanings.arith import as_unsigned, floating
 from tilewright.reference.registry import meaning
 from tilewright.reference.site import Site
 from tilewright.reference.values import Array
-
-
-def exact(name: str, function: Callable[..., Array]) -> None:
-    """An op whose result is the correctly rounded one."""
-
-    @meaning(f"math.{name}")
-    def run(site: Site, op: Operation, *operands: Array) -> Array:
-        return numerics.floats(function, op.results[0].type, *operands)
 
 
 def elementary(name: str, function: Callable[..., Array]) -> None:
@@ -45,15 +37,15 @@ def _each(function: Callable[[float], float]) -> Callable[[Array], Array]:
     return run
 
 
-exact("absf", np.abs)
-exact("ceil", np.ceil)
-exact("floor", np.floor)
-exact("trunc", np.trunc)
-exact("roundeven", np.rint)
-exact("round", _round_away)
-exact("copysign", np.copysign)
-exact("sqrt", np.sqrt)
-exact("fma", numerics.fma)
+floating("math.absf", np.abs)
+floating("math.ceil", np.ceil)
+floating("math.floor", np.floor)
+floating("math.trunc", np.trunc)
+floating("math.roundeven", np.rint)
+floating("math.round", _round_away)
+floating("math.copysign", np.copysign)
+floating("math.sqrt", np.sqrt)
+floating("math.fma", numerics.fma)
 elementary("rsqrt", lambda x: 1.0 / np.sqrt(x))
 elementary("exp", np.exp)
 elementary("exp2", np.exp2)

@@ -16,7 +16,7 @@ from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 
 from tilewright.codegen.tiles import plain
 from tilewright.dialects import mach, stage, xetile
-from tilewright.dialects.nesting import enclosing
+from tilewright.dialects.nesting import enclosing, ops_behind
 from tilewright.dialects.stage.multi_buffers import buffer_type, is_by_threads
 from tilewright.passes.tile_origin import tile_divisors
 from tilewright.targets.cuda import lower_cp_async as by_threads
@@ -42,10 +42,7 @@ def buffer(d: Distributor, op: stage.MultiBufferOp) -> None:
         for i in range(place.count):
             st.instr(d, "mbarrier.init", st.full(d, place, i), d.b.constant(i32, fills))
             st.instr(d, "mbarrier.init", st.empty(d, place, i), d.b.constant(i32, place.readers))
-    following = op.next_op
-    while following is not None and not isinstance(following, stage.MultiBufferOp | stage.RolesOp):
-        following = following.next_op
-    if following is None:
+    if not any(isinstance(o, stage.MultiBufferOp | stage.RolesOp) for o in ops_behind(op)):
         announce_barriers(d)
 
 

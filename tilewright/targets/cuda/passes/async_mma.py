@@ -13,12 +13,15 @@ threads read such an A. Every other tile_mma stays, and is lowered to instructio
 
 from __future__ import annotations
 
+from itertools import takewhile
+
 from xdsl.dialects import gpu
 from xdsl.dialects.builtin import VectorType
-from xdsl.ir import Operation, OpResult, SSAValue
+from xdsl.ir import OpResult, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.dialects import stage, xetile
+from tilewright.dialects.nesting import ops_behind
 from tilewright.passes.cleanup import eliminate_dead
 from tilewright.targets.cuda.passes.wgmma_legality import through_transposes, unsuited, untransposed
 from tilewright.uarch.base import Machine
@@ -73,11 +76,7 @@ def _leave_pending(wait: stage.ProductWaitOp) -> None:
         return
     last = following.next_op
     assert isinstance(last, stage.ProductWaitOp)
-    between: list[Operation] = []
-    op = wait.next_op
-    while op is not None and op is not following:
-        between.append(op)
-        op = op.next_op
+    between = [*takewhile(lambda op: op is not following, ops_behind(wait))]
     if any(isinstance(op, stage.ProductIssueOp) for op in between):
         return
     for op in reversed(between):

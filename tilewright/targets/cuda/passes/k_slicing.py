@@ -15,6 +15,8 @@ computation alone stands between two products.
 
 from __future__ import annotations
 
+from itertools import takewhile
+
 from xdsl.dialects import arith, gpu
 from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, VectorType
 from xdsl.ir import Block, Operation, OpResult, SSAValue
@@ -22,6 +24,7 @@ from xdsl.rewriter import Rewriter
 
 from tilewright.dialects import stage
 from tilewright.dialects.elementwise import is_elementwise_on_vectors
+from tilewright.dialects.nesting import ops_behind
 from tilewright.dialects.numerals import dense
 from tilewright.dialects.stage.products import vector_of
 from tilewright.passes.cleanup import eliminate_dead
@@ -97,14 +100,11 @@ def _rewrite(op: stage.ProductIssueOp, machine: Machine) -> int:
 def _released(read: stage.ReadOp, product: Operation) -> bool:
     """Is the slot of a read given back before the product, which another one shares its operand with?"""
     wait = read.tile.owner
-    op = read.next_op
-    while op is not None and op is not product:
-        if isinstance(op, stage.CopyReleaseOp) and (
-            not isinstance(wait, stage.CopyWaitOp) or op.buffer == wait.buffer
-        ):
-            return True
-        op = op.next_op
-    return False
+    return any(
+        isinstance(op, stage.CopyReleaseOp)
+        and (not isinstance(wait, stage.CopyWaitOp) or op.buffer == wait.buffer)
+        for op in takewhile(lambda op: op is not product, ops_behind(read))
+    )
 
 
 def _chain(a: SSAValue, block: Block) -> list[Operation]:

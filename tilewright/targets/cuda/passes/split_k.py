@@ -29,7 +29,7 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 from tilewright import dtypes
 from tilewright.dialects import stage, xetile
 from tilewright.dialects.movement import vector_type
-from tilewright.dialects.nesting import terminator
+from tilewright.dialects.nesting import ops_behind, terminator
 from tilewright.dialects.numerals import number_attr
 from tilewright.passes.emit import Before, Behind
 from tilewright.passes.fold_identities import splat
@@ -157,11 +157,7 @@ def _as_cluster(function: gpu.FuncOp, size: int) -> SSAValue:
 def _only_first(top: Block, after: Operation, rank: SSAValue, ranks: int) -> None:
     """What stands after an op is done by the first ranks alone."""
     last = terminator(top)
-    rest: list[Operation] = []
-    here = after.next_op
-    while here is not None and here is not last:
-        rest.append(here)
-        here = here.next_op
+    *rest, _ = ops_behind(after)
     at, then = Before(last), Block()
     first = at.add(arith.CmpiOp(rank, at.index(ranks), "ult"))
     for op in rest:
