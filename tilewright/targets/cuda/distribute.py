@@ -40,7 +40,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -135,18 +135,8 @@ def producer_of(op: Operation) -> Producer | None:
     return producer.of("elementwise") if is_elementwise_on_vectors(op) else None
 
 
-@dataclass
-class _Scope:
-    """What is known in a region: forgotten at its end, for it need not dominate what follows."""
-
-    fragments: dict[SSAValue, dict[Layout, SSAValue]] = field(
-        default_factory=dict[SSAValue, dict[Layout, SSAValue]]
-    )
-    scalars: dict[SSAValue, SSAValue] = field(default_factory=dict[SSAValue, SSAValue])
-    tiles: dict[SSAValue, Tile | ScatteredTile] = field(
-        default_factory=dict[SSAValue, "Tile | ScatteredTile"]
-    )
-    matrices: dict[SSAValue, Matrix] = field(default_factory=dict[SSAValue, Matrix])
+_Scope = dict[SSAValue, dict[Layout, SSAValue]]
+"""The fragments made in a region: forgotten at its end, for they need not dominate what follows."""
 
 
 class Distributor:
@@ -167,7 +157,9 @@ class Distributor:
         """Ops whose work is done elsewhere (loads that are copied ahead)."""
         self.in_shared: dict[SSAValue, Any] = {}
         """Operands of products that lie in shared memory (`rules_product.Staged`)."""
-        self._scopes = [_Scope()]
+        self._env: dict[SSAValue, Any] = {}
+        """What scalars, tiles and memrefs of the kernel are."""
+        self._scopes: list[_Scope] = [{}]
         # Everything that depends on the thread's number alone stands before this op.
         self._marker: Operation = b.op(arith.ConstantOp.from_int_and_width(0, 1))
         with self.preamble():
@@ -200,7 +192,7 @@ class Distributor:
     @contextmanager
     def scope(self) -> Generator[None]:
         """A region: what is made inside is forgotten at its end."""
-        self._scopes.append(_Scope())
+        self._scopes.append({})
         try:
             yield
         finally:
@@ -268,36 +260,28 @@ class Distributor:
 
     def scalar(self, value: SSAValue) -> SSAValue:
         """A scalar of the kernel in the new function."""
-        for scope in reversed(self._scopes):
-            if value in scope.scalars:
-                return scope.scalars[value]
-        raise AssertionError(f"no scalar {value}")
+        return self._env[value]
 
     def set_scalar(self, value: SSAValue, new: SSAValue) -> None:
-        self._scopes[-1].scalars[value] = new
+        self._env[value] = new
 
     def idx(self, value: SSAValue | int) -> Idx:
         """An index of the kernel: a number where it is a constant."""
         return value if isinstance(value, int) else folded(self.scalar(value))
 
     def tile(self, value: SSAValue) -> Tile | ScatteredTile:
-        for scope in reversed(self._scopes):
-            if value in scope.tiles:
-                return scope.tiles[value]
-        raise AssertionError(f"no tile {value}")
+        return self._env[value]
 
     def set_tile(self, value: SSAValue, tile: Tile | ScatteredTile) -> None:
-        self._scopes[-1].tiles[value] = tile
+        self._env[value] = tile
 
     def matrix(self, value: SSAValue) -> Matrix | None:
         """The array behind a memref; None for an integer address."""
-        for scope in reversed(self._scopes):
-            if value in scope.matrices:
-                return scope.matrices[value]
-        return None
+        found = self._env.get(value)
+        return found if isinstance(found, Matrix) else None
 
     def set_matrix(self, value: SSAValue, matrix: Matrix) -> None:
-        self._scopes[-1].matrices[value] = matrix
+        self._env[value] = matrix
 
     # Fragments ----------------------------------------------------------------------------------
 
@@ -321,7 +305,7 @@ class Distributor:
             if make is not None:
                 self.result_number = value.index
                 made = make(self, value.op, layout)
-                self._scopes[-1].fragments.setdefault(value, {})[layout] = made
+                self._scopes[-1].setdefault(value, {})[layout] = made
                 return Fragment(made, layout)
         if not known:
             raise AssertionError(f"{value} has no fragment")
@@ -329,14 +313,14 @@ class Distributor:
         source = assigned if assigned in known else next(iter(known))
         assert source is not None
         converted = self.convert(Fragment(known[source], source), layout)
-        self._scopes[-1].fragments.setdefault(value, {})[layout] = converted.value
+        self._scopes[-1].setdefault(value, {})[layout] = converted.value
         return converted
 
     def _known(self, value: SSAValue) -> dict[Layout, SSAValue]:
         """The layouts in which a value is at hand."""
         found: dict[Layout, SSAValue] = {}
         for scope in self._scopes:
-            found.update(scope.fragments.get(value, {}))
+            found.update(scope.get(value, {}))
         return found
 
     def set_fragment(self, value: SSAValue, fragment: SSAValue, layout: Layout) -> None:
@@ -345,7 +329,7 @@ class Distributor:
         if assigned is not None and assigned != layout:
             fragment = self.convert(Fragment(fragment, layout), assigned).value
             layout = assigned
-        self._scopes[-1].fragments[value] = {layout: fragment}
+        self._scopes[-1][value] = {layout: fragment}
 
     def fragment_type(self, type: Attribute, layout: Layout) -> VectorType:
         """`vector<RxT>` of a tile type or element type in a layout."""

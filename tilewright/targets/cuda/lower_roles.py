@@ -28,6 +28,7 @@ class RoleDistributor(Distributor):
 
     def __init__(self, outer: Distributor, ownership: Ownership, team: Team):
         super().__init__(outer.b, ownership, outer.machine, outer.shared, team)
+        self._env = outer._env  # pyright: ignore[reportPrivateUsage]
         self._scopes = outer._scopes  # pyright: ignore[reportPrivateUsage]
         self._shared_base = outer._shared_base  # pyright: ignore[reportPrivateUsage]
 
