@@ -33,6 +33,8 @@ from tilewright.dialects.movement import ELEMENTS, positions_at_run_time
 from tilewright.dialects.nesting import enclosing
 from tilewright.dialects.upstream.arith import constant, constants, element
 from tilewright.dialects.upstream.combining import kind_of
+from tilewright.dialects.upstream.memref import kept_dimensions
+from tilewright.dialects.xetile.assembly import merge_indices
 from tilewright.passes.carried import given_by
 from tilewright.passes.kernel import SUBGROUPS
 from tilewright.passes.memory_objects import arg_facts
@@ -234,6 +236,9 @@ def extent_divisor(array: SSAValue, dim: int) -> int:
     shape = array.type.get_shape() if isinstance(array.type, MemRefType) else ()
     if dim < len(shape) and shape[dim] >= 0:
         return shape[dim]
+    view = array.owner
+    if isinstance(view, memref.SubviewOp):
+        return divisor(merge_indices(view.static_sizes, view.sizes)[kept_dimensions(view)[dim]])
     div = arg_facts(array).div
     return div[dim] if dim < len(div) else 1
 

@@ -51,7 +51,7 @@ _ALLOCATIONS = (memref.AllocOp, memref.AllocaOp)
 def memory_root(value: SSAValue) -> SSAValue:
     """What a memref is a view of: a kernel argument, an allocation, an address, or a value that hides
     its origin (a carried or selected memref), which may be a view of anything."""
-    while (array := _viewed(value)) is not None:
+    while (array := viewed(value)) is not None:
         value = array
     return value
 
@@ -63,11 +63,11 @@ def memory_roots(value: SSAValue) -> list[SSAValue]:
 
 def points_into(value: SSAValue) -> tuple[SSAValue, ...]:
     """The memrefs that a memref, or an address in an integer, is a view of, or one of; nothing for a root."""
-    array = _viewed(value)
+    array = viewed(value)
     return chosen_from(value) if array is None else (array,)
 
 
-def _viewed(value: SSAValue) -> SSAValue | None:
+def viewed(value: SSAValue) -> SSAValue | None:
     """The memref that another is a view of, or whose address an integer is; None where there is none."""
     if isinstance(value, OpResult) and isinstance(value.op, _VIEWS):
         return value.op.operands[0]
@@ -88,19 +88,6 @@ def _addressed(value: SSAValue) -> SSAValue | None:
     if isinstance(value, OpResult) and isinstance(value.op, memref.ExtractAlignedPointerAsIndexOp):
         return value.op.operands[0]
     return None
-
-
-def is_moved(value: SSAValue) -> bool:
-    """Whether a memref may begin elsewhere than what it is a view of."""
-    while isinstance(value, OpResult) and isinstance(value.op, _VIEWS):
-        match value.op:
-            case memref.ReinterpretCastOp() as op if set(op.static_offsets.get_values()) != {0}:
-                return True
-            case memref.SubviewOp() | memref.ViewOp():
-                return True
-            case _:
-                value = value.op.operands[0]
-    return False
 
 
 def is_allocation(root: SSAValue) -> bool:

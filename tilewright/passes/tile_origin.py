@@ -8,24 +8,30 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import gcd
 
+from xdsl.dialects import memref
+from xdsl.dialects.builtin import DYNAMIC_INDEX
 from xdsl.ir import BlockArgument, Operation, SSAValue
 from xdsl.traits import MemoryEffectKind
 
+from tilewright import dtypes
 from tilewright.dialects import xetile
 from tilewright.dialects.effects import memory_effects, written
+from tilewright.dialects.movement import memref_type
+from tilewright.dialects.upstream.strided import strided_form
+from tilewright.dialects.xetile.assembly import merge_indices
 from tilewright.passes.carried import origins
 from tilewright.passes.induction import same_view
-from tilewright.passes.integers import ANY, Divisors, Solver, extent_divisor
+from tilewright.passes.integers import ANY, Divisors, Solver, divisor, extent_divisor
 from tilewright.passes.memory_objects import (
     arg_facts,
     chosen_from,
     is_allocation,
     is_array_argument,
     is_memref,
-    is_moved,
     may_alias,
     may_write,
     memory_root,
+    viewed,
 )
 
 WIDEST = 16
@@ -78,10 +84,39 @@ def tile_alignment(tile: SSAValue, default: int) -> int:
     origin = tile_origin(tile)
     if origin is None:
         return 1
-    if is_moved(origin.source):
+    return memory_alignment(origin.source, default)
+
+
+def memory_alignment(array: SSAValue, default: int) -> int:
+    """Bytes that divide the address of an array's first element and its strides but the unit one.
+
+    What is taken for granted of views other than parts is `default`.
+    """
+    source, view = viewed(array), array.owner
+    if source is None:
+        return WIDEST if is_allocation(array) else arg_facts(array, default).align
+    if isinstance(view, memref.ReinterpretCastOp) and set(view.static_offsets.get_values()) != {0}:
         return default
-    root = memory_root(origin.source)
-    return WIDEST if is_allocation(root) else arg_facts(root, default).align
+    if isinstance(view, memref.ViewOp):
+        return default
+    known = memory_alignment(source, default)
+    if isinstance(view, memref.SubviewOp):
+        return _part_alignment(view, known)
+    return known
+
+
+def _part_alignment(view: memref.SubviewOp, alignment: int) -> int:
+    """Of a part of an array whose address and strides but the unit one are multiples of `alignment` bytes."""
+    kind = memref_type(view.source)
+    size, strides = dtypes.from_mlir(kind.element_type).itemsize, strided_form(kind)[0]
+    starts = merge_indices(view.static_offsets, view.offsets)
+    steps = view.static_strides.get_values()
+    for start, step, stride in zip(starts, steps, strides, strict=True):
+        along = alignment if stride == DYNAMIC_INDEX else stride * size
+        alignment = gcd(alignment, divisor(start) * along)
+        if stride == 1 and step != 1:
+            alignment = gcd(alignment, size)
+    return alignment
 
 
 class _TileDivisors(Solver[tuple[int, ...]]):
