@@ -57,22 +57,28 @@ def mma_a(m: int, k: int, pack: int) -> Layout:
     """A [m, k]: quads of lanes own rows; registers go down the rows first (column-major)."""
     register: list[Triple] = [
         (pack, COL, 1),
-        (m // 8, ROW, 8),
+        (max(1, m // 8), ROW, 8),
         (k // (4 * pack), COL, 4 * pack),
     ]
-    return _layout((m, k), register, [(4, COL, pack), (8, ROW, 1)])
+    return _layout((m, k), register, [(4, COL, pack), *_repeated(8, m, ROW)])
+
+
+def _repeated(lanes: int, extent: int, dim: int, step: int = 1) -> list[Triple]:
+    """So many lanes along a dimension, one for each `step` elements; where these are fewer, each is in several."""
+    own = min(lanes, extent // step)
+    return [(own, dim, step), (lanes // own, None, 0)]
 
 
 def mma_b(k: int, n: int, pack: int) -> Layout:
     """B [k, n]: the transposed pattern of A; each lane owns one column."""
     register: list[Triple] = [(pack, ROW, 1), (k // (4 * pack), ROW, 4 * pack)]
-    return _layout((k, n), register, [(4, ROW, pack), (8, COL, 1)])
+    return _layout((k, n), register, [(4, ROW, pack), *_repeated(8, n, COL)])
 
 
 def mma_c(m: int, n: int) -> Layout:
     """C and D [m, n]: two columns, then the row eight below, then the next eight columns."""
-    register: list[Triple] = [(2, COL, 1), (m // 8, ROW, 8), (n // 8, COL, 8)]
-    return _layout((m, n), register, [(4, COL, 2), (8, ROW, 1)])
+    register: list[Triple] = [(2, COL, 1), (max(1, m // 8), ROW, 8), (max(1, n // 8), COL, 8)]
+    return _layout((m, n), register, [*_repeated(4, n, COL, 2), *_repeated(8, m, ROW)])
 
 
 def wgmma_a(k: int, pack: int) -> Layout:

@@ -33,10 +33,15 @@ def _fragments(k: int, pack: int, m: int, n: int) -> MatrixFragments:
     return MatrixFragments(fr.mma_a(m, k, pack), fr.mma_b(k, n, pack), fr.mma_c(m, n))
 
 
-def mma_sync(types: tuple[str, str, str], k: int, pack: int, m: int = 16) -> MatrixInstruction:
-    """mma.sync.m16n8k<k> (m8n8k4 for f64); ``pack`` elements fill a register."""
+def mma_sync(
+    types: tuple[str, str, str], k: int, pack: int, m: tuple[int, ...] = (1, 2, 4, 8, 16)
+) -> MatrixInstruction:
+    """mma.sync.m16n8k<k> (m8n8k4 for f64); ``pack`` elements fill a register.
+
+    Up to 8 rows are the first half of its 16, up to 4 rows and columns stand there several times.
+    """
     fragments = partial(_fragments, k, pack)
-    return MatrixInstruction("mma.sync", types, (m,), (8,), k, fragments, PTX, pack, pack)
+    return MatrixInstruction("mma.sync", types, m, (2, 4, 8), k, fragments, PTX, pack, pack)
 
 
 _INTEGERS = ("i8", "u8")
@@ -46,7 +51,7 @@ MMA_SYNC = (
     *(mma_sync(("bf16", "bf16", "f32"), k, 2) for k in (16, 8)),
     *(mma_sync(("tf32", "tf32", "f32"), k, 1) for k in (8, 4)),
     *(mma_sync((a, b, "i32"), k, 4) for a in _INTEGERS for b in _INTEGERS for k in (32, 16)),
-    mma_sync(("f64", "f64", "f64"), 4, 1, m=8),
+    mma_sync(("f64", "f64", "f64"), 4, 1, (1, 2, 4, 8)),
 )
 """For each choice of types the deepest first."""
 

@@ -13,6 +13,7 @@ from xdsl.ir import Operation
 
 import tilewright as tw
 from tests.acceptance import kernels as k
+from tests.acceptance.kernels_more import paged_attention
 from tests.targets.cuda.threads import ThreadsTarget
 from tilewright.dialects import stage, xetile
 from tilewright.dialects.text import parse_module
@@ -125,6 +126,50 @@ def test_the_stage_computes_the_product(depth: int, rng: np.random.Generator) ->
     assert sum(isinstance(op, stage.MultiBufferOp) for op in module.walk()) == 2
     run(module, (2, 2, 1), [a, b, c], schedule="random")
     np.testing.assert_allclose(c, a.astype(float) @ b.astype(float), atol=1e-3)
+
+
+@pytest.mark.parametrize("pages", [0, 1, 2, 9])
+@pytest.mark.parametrize("rows", [1, 8, 16])
+def test_tiles_that_a_table_names(
+    rows: int, pages: int, threads: ThreadsTarget, rng: np.random.Generator
+) -> None:
+    """What the table has behind the last page is never followed."""
+    q = rng.standard_normal((2, rows, 64)).astype("f2")
+    keys, values = (rng.standard_normal((19, 16, 64)).astype("f2") for _ in range(2))
+    table = np.full((2, 12), -(1 << 30), "i4")
+    table[:, :pages] = rng.permutation(19)[: 2 * pages].reshape(2, pages)
+    lengths = np.array([max(0, 16 * pages - 5), 16 * pages], "i4")
+    out = np.full((2, rows, 64), np.nan, "f2")
+    paged_attention.options(target="cuda")[2](
+        q, keys, values, table, out, lengths, 0.125, D=64, BN=16, G=rows
+    )
+    for b, length in enumerate(lengths):
+        if not length:
+            continue
+        mine = table[b, :pages]
+        k, v = (x[mine].reshape(-1, 64)[:length].astype(float) for x in (keys, values))
+        p = np.exp(q[b].astype(float) @ k.T * 0.125)
+        np.testing.assert_allclose(out[b], p @ v / p.sum(1, keepdims=True), atol=5e-3)
+
+
+def test_no_iteration_waits_for_what_a_table_names() -> None:
+    """The number of a page is loaded an iteration before its copies are issued."""
+    pages, q = tw.spec((19, 16, 64), tw.f16), tw.spec((2, 8, 64), tw.f16)
+    integers = tw.spec((2, 12), tw.i32), tw.spec((2,), tw.i32)
+    ops = staged(
+        paged_attention, q, pages, pages, integers[0], q, integers[1], 0.125, D=64, BN=16, G=8
+    )
+    (wait,) = [op for op in ops if isinstance(op, stage.CopyWaitOp)]
+    block = wait.parent
+    assert block is not None
+    (named,) = [op for op in block.ops if isinstance(op, xetile.LoadTileOp)]
+    (issue,) = [op for op in block.ops if isinstance(op, stage.CopyIssueOp)]
+    assert wait.is_before_in_block(named) and named.is_before_in_block(issue)
+    behind = {named}
+    for op in block.ops:
+        if any(value.owner in behind for value in op.operands):
+            behind.add(op)
+    assert issue not in behind, "an iteration waits for what it loads"
 
 
 @pytest.mark.parametrize("dtype", ["i1", "f2", "f8"])

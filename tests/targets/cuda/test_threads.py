@@ -97,12 +97,29 @@ def test_products_of_other_types(dtype, threads: ThreadsTarget, rng):
     np.testing.assert_array_equal(c, (x.astype(float) @ y.astype(float)).astype(acc))
 
 
+@pytest.mark.parametrize("rows, columns", [(8, 64), (1, 32), (2, 8), (4, 12), (24, 16), (5, 2)])
+@pytest.mark.parametrize("dtype", ["i1", "f2", "f8"], ids=str)
+def test_products_of_few_rows(rows, columns, dtype, threads: ThreadsTarget, rng):
+    """Half of an instruction's rows, or some of them several times; the right operand in either order of memory."""
+    acc = {"i1": tw.i32, "f2": tw.f32, "f8": tw.f64}[dtype]
+    a = rng.integers(-9, 9, (rows, 64)).astype(dtype)
+    b = rng.integers(-9, 9, (64, 2 * columns)).astype(dtype)
+    for right in (b, np.asfortranarray(b)):
+        c = np.zeros((rows, 2 * columns), {"i1": "i4", "f2": "f4"}.get(dtype, dtype))
+        k.gemm_init_in_loop.options(target="cuda")[1, 2](
+            a, right, c, BM=rows, BN=columns, BK=32, ACC=acc
+        )
+        np.testing.assert_array_equal(c, a.astype(float) @ b.astype(float))
+        assert "nvptx.mma.m8n8" in threads.last.ir["mach"]  # pyright: ignore
+
+
 def test_extents_that_no_instruction_has(threads: ThreadsTarget, rng):
     a, b = rng.standard_normal((9, 11)), rng.standard_normal((11, 7))
     assert error(ops.matmul(a, b, target="cuda"), a @ b) < 1e-14
     x, y = rng.standard_normal((24, 20)).astype("f2"), rng.standard_normal((20, 12)).astype("f2")
     c = np.full((24, 12), np.nan, "f4")
     k.gemm.options(target="cuda")[1, 1](x, y, c, BM=24, BN=12, BK=4)
+    assert "nvptx.mma" not in threads.last.ir["mach"]  # pyright: ignore
     assert error(c, x.astype(float) @ y.astype(float)) < 1e-6
 
 

@@ -3,7 +3,7 @@
 Names say the shape and the types of D, A, B and C: `nvptx.mma.m16n8k16.f32.bf16.bf16.f32`.
 Operands are (A, B, C): A and B as 32-bit words (narrow elements packed low half first), C and D as
 f32, i32 or f64, or as words of two f16. Who holds which element is `uarch.fragments.mma_a`, `mma_b`
-and `mma_c`.
+and `mma_c`. `m8` is an instruction of 16 rows of which the last 8 are not held (of f64, one that has 8).
 """
 
 from __future__ import annotations
@@ -90,9 +90,20 @@ def _meaning(m: int, k: int, a_kind: str, b_kind: str, d_kind: str) -> Any:
     return mma
 
 
-def _emit(text: str, d: str, counts: tuple[int, int, int]) -> Emission:
+def _emit(text: str, d: str, counts: tuple[int, int, int], half: bool) -> Emission:
     na, nb, nc = counts
-    body = f"{text} {group(0, nc)}, {group(nc, na)}, {group(nc + na, nb)}, {group(0, nc)};"
+    a, b, c, sums = group(nc, na), group(nc + na, nb), group(0, nc), group(0, nc)
+    below: list[str] = []
+    if half:
+        # Rows of D depend on the same rows of A and C alone, so those below may be anything: every other word of A,
+        # the last ones of C. Zeros would be moved there before each instruction.
+        below = [f"below{i}" for i in range(nc)]
+        a = "{" + ", ".join(f"${nc + i}, any" for i in range(na)) + "}"
+        sums = "{" + ", ".join([*(f"${i}" for i in range(nc)), *below]) + "}"
+        c = "{" + ", ".join([*(f"${i}" for i in range(nc)), *["any"] * nc]) + "}"
+    body = f"{text} {sums}, {a}, {b}, {c};"
+    if half:
+        body = f"{{ .reg .b32 any, {', '.join(below)}; {body} }}"
 
     def emit(p: Printer, regs: Sequence[str], immediates: Immediates) -> Sequence[str]:
         word = "double" if d == "double" else "i32"
@@ -116,7 +127,8 @@ def _declare(
     nc = m * n // 32 // (2 if d == "f16" else 1)
     word = "f64" if a == "f64" else "i32"
     saturate = ""  # i32 wraps
-    name = f"mma.sync.aligned.m{m}n{n}k{k}.row.col{saturate}.{d}.{a}.{b}.{d}"
+    half = m < 16 and a != "f64"
+    name = f"mma.sync.aligned.m{16 if half else m}n{n}k{k}.row.col{saturate}.{d}.{a}.{b}.{d}"
     accumulator = f"vector<{nc}x{_MLIR[d]}>"
     declare(
         f"nvptx.mma.m{m}n{n}k{k}.{d}.{a}.{b}.{d}",
@@ -124,7 +136,7 @@ def _declare(
         (accumulator,),
         requires,
         _meaning(m, k, a, b, d),
-        _emit(name, _LLVM[d], (na, nb, nc)),
+        _emit(name, _LLVM[d], (na, nb, nc), half),
         exact=d == "s32",
         scope="warp",
     )
@@ -132,7 +144,9 @@ def _declare(
 
 for _each in MMA_SYNC:
     _x, _y, _sums = map(ptx_type, _each.types)
-    _declare((_each.m[0], _each.n[0], _each.k), _sums, _x, _y)
+    for _rows in _each.m:
+        if _rows >= 8:
+            _declare((_rows, 8, _each.k), _sums, _x, _y)
 for _a in ("e4m3", "e5m2"):
     for _b in ("e4m3", "e5m2"):
         _declare((16, 8, 32), "f32", _a, _b, frozenset({"sm_89", "ptx84"}))

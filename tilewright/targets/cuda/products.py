@@ -28,7 +28,7 @@ class ProductPlan:
     """One choice. `instruction` is None for products by multiply-add of single elements.
 
     `element` is the type that both operands are brought to first, `pack` how many of them fill a
-    32-bit register, `k` the depth of one instruction.
+    32-bit register, `k` the depth of one instruction, `rows` and `columns` what one computes of C.
     """
 
     instruction: str | None
@@ -36,6 +36,7 @@ class ProductPlan:
     pack: int
     k: int
     rows: int
+    columns: int
     grid: tuple[int, int]
     c: Layout
     a: Layout | None
@@ -54,13 +55,24 @@ def _instructions(a: DType, b: DType, c: DType) -> list[MatrixInstruction]:
     return [each for each in MMA_SYNC if each.types == (x, y, sums) and c.bits >= 32]
 
 
+def _computed_by(each: MatrixInstruction, m: int, n: int) -> tuple[int, int] | None:
+    """The rows and columns of C [m, n] that one instruction computes, as many as divide it; None where none do, or so
+    few that it would take very many instructions."""
+    rows, columns = (
+        next((size for size in reversed(sizes) if extent % size == 0), 0)
+        for extent, sizes in ((m, each.m), (n, each.n))
+    )
+    found = all(size >= 8 or 0 < extent <= 8 * size for extent, size in ((m, rows), (n, columns)))
+    return (rows, columns) if found else None
+
+
 @lru_cache(maxsize=1024)
 def layouts(
     each: MatrixInstruction, m: int, n: int, k: int, grid: tuple[int, int], warps: int
 ) -> tuple[Layout, Layout, Layout]:
     """A [m, k], B [k, n] and C [m, n] as a grid of warps holds them for an instruction."""
     wm, wn = grid
-    a, b, c = each.fragments()
+    a, b, c = each.fragments(*_computed_by(each, m, n) or ())
     assert a is not None and b is not None
     return (
         bl.tiled(a, (m, k), 1, ((wn, None), (wm, 0)), warps),
@@ -98,10 +110,12 @@ def _computed_from(value: SSAValue) -> list[SSAValue]:
     return [v for v in operands_of(value) if plain and isinstance(v.type, VectorType)]
 
 
-def grid_of(m: int, n: int, rows: int, warps: int, *, tall: bool) -> tuple[int, int]:
-    """Warps along m and n: all along m where `tall`, else so that operands are read least."""
+def grid_of(m: int, n: int, part: tuple[int, int], warps: int, *, tall: bool) -> tuple[int, int]:
+    """Warps along m and n, of which one has a multiple of `part`: all along m where `tall`, else so that operands are
+    read least."""
+    rows, columns = part
     most_m = bl.power_of_two_in(m // rows)
-    most_n = bl.power_of_two_in(n // 8)
+    most_n = bl.power_of_two_in(n // columns)
     choices = [
         (wm, wn)
         for wm in (1, 2, 4, 8, 16, 32)
@@ -109,7 +123,7 @@ def grid_of(m: int, n: int, rows: int, warps: int, *, tall: bool) -> tuple[int, 
         if wm <= most_m and wn <= most_n and warps % (wm * wn) == 0
     ]
     if warps & (warps - 1):
-        choices += uneven_grids(m // rows, n // 8, warps)
+        choices += uneven_grids(m // rows, n // columns, warps)
     if tall:
         return max(choices, key=lambda g: (g[0] * g[1] if g[1] == 1 else g[0], g[0] * g[1]))
     return max(choices, key=lambda g: (g[0] * g[1], -(m // g[0] + n // g[1]), -(n // g[1] % 16)))
@@ -139,14 +153,14 @@ def plan_product(op: xt.TileMmaOp, warps: int, *, use_mma: bool = True) -> Produ
     a, b, c = source_element(op.a), source_element(op.b), dtype_of(op.result.type)
     known = _instructions(a, b, c) if use_mma else []
     each = next((each for each in known if k % each.k == 0), None)
-    if each is not None and m % each.m[0] == 0 and n % each.n[0] == 0:
-        rows = each.m[0]
-        grid = grid_of(m, n, rows, warps, tall=feeds_product(op) or fed_by_product(op))
+    part = None if each is None else _computed_by(each, m, n)
+    if each is not None and part is not None:
+        grid = grid_of(m, n, part, warps, tall=feeds_product(op) or fed_by_product(op))
         x, y, d = map(ptx_type, each.types)
-        name = f"nvptx.mma.m{rows}n{each.n[0]}k{each.k}.{d}.{x}.{y}.{d}"
+        name = f"nvptx.mma.m{max(8, part[0])}n8k{each.k}.{d}.{x}.{y}.{d}"
         la, lb, lc = layouts(each, m, n, k, grid, warps)
-        return ProductPlan(name, each.types[0], each.pack_a, each.k, rows, grid, lc, la, lb)
+        return ProductPlan(name, each.types[0], each.pack_a, each.k, *part, grid, lc, la, lb)
     vector = gcd(4, n)
     c_layout = bl.blocked((m, n), 1, vector, warps, 8)
     element = c.name if not (isinstance(op.result.type, IntegerType)) else "i32"
-    return ProductPlan(None, element, 1, 1, 1, (1, 1), c_layout, None, None)
+    return ProductPlan(None, element, 1, 1, 1, 1, (1, 1), c_layout, None, None)

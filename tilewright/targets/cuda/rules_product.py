@@ -293,11 +293,11 @@ def multiply(
     """All instructions of one product: k outermost, so that accumulators rest between two uses."""
     assert plan.instruction is not None and plan.a is not None and plan.b is not None
     element = c.type.element_type  # pyright: ignore
-    rows = plan.rows
     wm, wn = plan.grid
     m, n = plan.c.shape
     k = plan.a.shape[1]
-    tiles_m, tiles_n, tiles_k = m // (rows * wm), n // (8 * wn), k // plan.k
+    tiles_m, tiles_n, tiles_k = m // (plan.rows * wm), n // (plan.columns * wn), k // plan.k
+    rows = max(8, plan.rows)
     na = rows * plan.k // LANES // plan.pack
     nb = 8 * plan.k // LANES // plan.pack
     nc = rows * 8 // LANES

@@ -12,15 +12,17 @@
 Requires: XeTile at workgroup level, not asynchronous. Guarantees: the same results.
 
 A load of a loop's body takes part when products alone use it, as it is or transposed; when its place follows from the
-loop's counter and values from outside; when nothing in the kernel writes the array; when padding is zero; and when its
-lines are made of aligned chunks of 16 bytes. All those of a loop share a multi-buffer, whose fills are the loop's first
-stage (`loop_pipeliner`); the others stay loads.
+loop's counter, values from outside, and single elements that a table names (the number of a page); when nothing in the
+kernel writes the array; when padding is zero; and when its lines are made of aligned chunks of 16 bytes. All those of a
+loop share a multi-buffer, whose fills are the loop's first stage (`loop_pipeliner`); the others stay loads. What tables
+name is loaded one stage before the fills that need it, so that no iteration waits for it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import prod
 
 from xdsl.dialects import gpu, scf
 from xdsl.dialects.builtin import MemRefType
@@ -140,7 +142,7 @@ def _is_placed(load: xetile.LoadTileOp) -> bool:
     """Does an array that nothing writes, at a place that follows from the loop's counter, give the tile?"""
     if len(load.values) != 1 or load.permutation is not None or load.padding_value != 0:
         return False
-    ops, body = place_ops(load), load.parent
+    ops, body = place_ops(load, is_named), load.parent
     if ops is None or not isinstance(load.tile.owner, xetile.InitTileOp):
         return False
     carried = any(
@@ -149,6 +151,16 @@ def _is_placed(load: xetile.LoadTileOp) -> bool:
         for value in op.operands
     )
     return not carried and load.tile_type.memory_space == 0 and is_read_only(load.tile)
+
+
+def is_named(op: Operation) -> bool:
+    """Does an op load one element of a table that nothing writes? It may as well be loaded early, or in vain."""
+    return (
+        isinstance(op, xetile.LoadTileOp)
+        and prod(op.tile_type.get_shape()) == 1
+        and op.tile_type.memory_space == 0
+        and is_read_only(op.tile)
+    )
 
 
 def _products(load: xetile.LoadTileOp) -> list[xetile.TileMmaOp]:
@@ -217,10 +229,15 @@ def _rewrite(each: _Copies) -> None:
     loop, here = with_carried(loop, state.result)
     body = loop.body.block
     rest = [op for op in body.ops if op not in each.loads and op is not body.last_op]
-    places = {op for load in each.loads for op in place_ops(load) or ()}
+    places = {op for load in each.loads for op in place_ops(load, is_named) or ()}
     copies: dict[SSAValue, SSAValue] = {}
     early = [op.clone(copies) for op in rest if op in places]
     tiles = [copies.get(load.tile, load.tile) for load in each.loads]
+    named = dict[Operation, None]()
+    for op in reversed(early):
+        used = (use.operation in named for result in op.results for use in result.uses)
+        if is_named(op) or any(used):
+            named[op] = None
     # The wait stands before the issue of its step.
     wait = stage.CopyWaitOp(buffer.result, here, pending=slots - 2)
     early += [stage.CopyIssueOp(buffer.result, ahead, tiles), stage.AdvanceOp(ahead)]
@@ -233,8 +250,10 @@ def _rewrite(each: _Copies) -> None:
         Rewriter.erase_op(load)
     Rewriter.insert_op([wait, *early], InsertPoint.at_start(body))
     Rewriter.insert_op(late[-2:], InsertPoint.before(terminator(body)))
-    last = slots - 1
-    schedule = PipelineSchedule(loop, dict.fromkeys(late, last), [wait, *early, *late[1:]], last)
+    first = 1 if named else 0
+    last = first + slots - 1
+    stages = dict.fromkeys(late, last) | {op: first for op in early if op not in named}
+    schedule = PipelineSchedule(loop, stages, [wait, *early, *late[1:]], last)
     made = expand_ahead(schedule, _predicate)
     Rewriter.insert_op(stage.DeallocOp(buffer.result), InsertPoint.after(made[-1]))
 

@@ -20,6 +20,7 @@ takes no part stays a load, with a remark that says why.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial, reduce
 
@@ -225,14 +226,18 @@ def _join(
         found.remove(other)
 
 
-def place_ops(load: xetile.LoadTileOp) -> list[Operation] | None:
-    """The ops of a load's block that make its tile, in order; None where one of them does more."""
+def place_ops(
+    load: xetile.LoadTileOp, also: Callable[[Operation], bool] = is_pure
+) -> list[Operation] | None:
+    """The ops of a load's block that make its tile, in order; None where one of them is not pure, nor `also` asked
+    for."""
     block = load.parent
     assert block is not None
     values = reached([load.tile], lambda value: operands_of(value, block))
     owners = {value.owner for value in values}
     found = [op for op in block.ops if op in owners]
-    return found if all(is_pure(op) and not op.regions for op in found) else None
+    allowed = all((is_pure(op) or also(op)) and not op.regions for op in found)
+    return found if allowed else None
 
 
 def _movable(load: xetile.LoadTileOp, others: list[xetile.LoadTileOp]) -> bool:
