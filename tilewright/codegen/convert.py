@@ -1,7 +1,7 @@
 """Conversions between float types, and between floats and integers, on one register.
 
-Each rounds once, to nearest even, as MLIR's truncf says; NaN stays NaN; denormals are kept. bf16,
-f8 and (where the machine has no conversion) f16 go through integer arithmetic on the bits of f32,
+Each rounds once, to nearest even, as MLIR's truncf says; NaN stays NaN; denormals are kept. f8, and
+bf16 and f16 where the machine has no conversion, go through integer arithmetic on the bits of f32,
 which vectorises everywhere. A value of f64 reaches a narrow type through f32 rounded to *odd*, so
 that the two steps round like one.
 """
@@ -234,6 +234,9 @@ def from_f32(p: Printer, o: Lanes, x: str, dst: Element, fast: bool = False) -> 
         case "bf16":
             if fast and p.target.has("avx512bf16") and o.count in (8, 16, 32):
                 return _packed_to_bf16(o, x)
+            if p.target.has("bf16 conversion"):
+                rounded = o.cast("fptrunc", o.f32, x, o.type("bfloat"))
+                return o.bitcast(o.type("bfloat"), rounded, o.i16)
             return _f32_to_bf16(o, x)
         case "f16":
             if o.count in (16, 32) and p.target.has("avx512f"):

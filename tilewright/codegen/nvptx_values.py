@@ -88,6 +88,34 @@ def _print_extf(p: Printer, op: Operation) -> None:
     p.set(op.results[0], out)
 
 
+_BF16_WORD = {1.0: "1065369472", -1.0: "-1082081408", -0.0: "-2147450880"}
+"""Two bf16 of one value, in a word."""
+
+
+def _print_bf16(p: Printer, op: Operation) -> None:
+    """Sums, differences and products of bf16, two at once by one multiply-add, which rounds as they do."""
+    if p.layout(op.operands[0].type).element.name != "bf16":
+        print_float_binary(p, op)
+        return
+    xs, ys = (list(p.get(v)) for v in op.operands)
+    odd = len(xs) % 2
+    if odd:
+        xs, ys = [*xs, xs[-1]], [*ys, ys[-1]]
+    out: list[str] = []
+    for i in range(0, len(xs), 2):
+        x, y = (p.pack(v[i : i + 2], "i16", "i32") for v in (xs, ys))
+        match op.name:
+            case "arith.addf":
+                args = [x, _BF16_WORD[1.0], y]
+            case "arith.subf":
+                args = [y, _BF16_WORD[-1.0], x]
+            case _:
+                args = [x, y, _BF16_WORD[-0.0]]
+        (word,) = ptx(p, "fma.rn.bf16x2 $0, $1, $2, $3;", ["i32"], [("i32", a) for a in args])
+        out += p.split(word, "i32", "i16", 2)
+    p.set(op.results[0], out[: len(out) - odd])
+
+
 def _print_divf(p: Printer, op: Operation) -> None:
     """One approximate reciprocal (1 ulp) and a product where `afn` allows it."""
     flags = fast_flags(op)
@@ -210,6 +238,7 @@ NVPTX_VALUE_HANDLERS: dict[str, Handler] = {
     "arith.truncf": _print_truncf,
     "arith.extf": _print_extf,
     "arith.divf": _print_divf,
+    **dict.fromkeys(("arith.addf", "arith.subf", "arith.mulf"), _print_bf16),
     "math.sqrt": _print_sqrt,
     "math.tanh": _print_tanh,
     "mach.prefetch": _print_prefetch,

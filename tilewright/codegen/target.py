@@ -37,8 +37,9 @@ class LLVMTarget:
     function_convention: str = ""
     function_attributes: str = ""
     provides: frozenset[str] = frozenset()
-    """Abilities that LLVM has no feature name for: those that an instruction may require, and `f16 conversion` and
-    `f16 arithmetic` (in instructions), `fused` (multiply-add), `maxima` (of floats, as IEEE says), `library` (C's)."""
+    """Abilities that LLVM has no feature name for: those that an instruction may require, and `f16 conversion`,
+    `bf16 conversion` and `f16 arithmetic` (in instructions), `fused` (multiply-add), `maxima` (of floats, as IEEE
+    says), `library` (C's)."""
     atomic_floats: tuple[str, ...] = ("f32", "f64")
     """Element types of floats that atomics take; see `atomic_loops` for the others."""
     least_atomic: int = 8
@@ -139,7 +140,7 @@ def nvptx(cpu: str = "sm_80", ptx: int = 80) -> LLVMTarget:
         values="fragments",
         kernel_convention="ptx_kernel",
         function_attributes="nounwind",
-        provides=NVPTX_ABILITIES[cpu] | versions | _OF_A_GPU,
+        provides=NVPTX_ABILITIES[cpu] | versions | _OF_A_GPU | {"bf16 conversion"},
         handlers={
             **NVPTX_HANDLERS,
             **NVPTX_VALUE_HANDLERS,

@@ -123,22 +123,6 @@ def test_extents_that_no_instruction_has(threads: ThreadsTarget, rng):
     assert error(c, x.astype(float) @ y.astype(float)) < 1e-6
 
 
-@tw.kernel
-def as_floats(X, Y, B: tw.constexpr = 16):
-    x = tw.load_tile(tw.init_tile(X, [0, 0], (B, B)))
-    tw.store_tile(x.to(Y.dtype), tw.init_tile(Y, [0, 0], (B, B)))
-
-
-@pytest.mark.parametrize("source", ["i1", "u1"])
-@pytest.mark.parametrize("result", ["f2", BF16, "f4"], ids=str)
-def test_every_byte_as_a_float(source, result, threads: ThreadsTarget):
-    x = np.arange(256).astype(source).reshape(16, 16)
-    y = np.full((16, 16), np.nan, result)
-    as_floats.options(target="cuda")[1](x, y)
-    assert np.array_equal(y.astype(float), x.astype(float))
-    assert ("nvptx.prmt" in threads.last.ir["mach"]) == (result == "f2")  # pyright: ignore
-
-
 @pytest.mark.parametrize("causal", [False, True])
 def test_attention(causal, threads: ThreadsTarget, rng):
     q, key, v = (rng.standard_normal((1, 70, 32)).astype("f2") for _ in range(3))
