@@ -55,6 +55,9 @@ MMA_SYNC = (
 )
 """For each choice of types the deepest first."""
 
+MMA_F64 = tuple(mma_sync(("f64", "f64", "f64"), k, 1, (16,)) for k in (16, 8, 4))
+"""Those of sm_90, of which one of the above does a half per clock."""
+
 COMMON_LIMITS = {
     "threads": Limit("workgroup", "CUDA programming guide", least=1, most=1024, unit="threads"),
     "registers": Limit("lane", "CUDA programming guide", most=255, unit="registers of 32 bits"),

@@ -20,7 +20,14 @@ from tilewright.uarch.base import (
     gpu_rates,
     table,
 )
-from tilewright.uarch.nvidia import COMMON_LIMITS, LANES, MMA_SYNC, REGISTER_FILE, WARPGROUP
+from tilewright.uarch.nvidia import (
+    COMMON_LIMITS,
+    LANES,
+    MMA_F64,
+    MMA_SYNC,
+    REGISTER_FILE,
+    WARPGROUP,
+)
 
 SMEM: Final = 227 << 10
 
@@ -162,7 +169,7 @@ SM90: Final = Machine(
     kind="cuda",
     subgroup_sizes=(LANES,),
     # wgmma first: instruction() takes the first that matches.
-    matrix=WGMMA + MMA_SYNC,
+    matrix=WGMMA + MMA_F64 + MMA_SYNC,
     memories=by_name(
         MemoryLevel("smem", SMEM, "workgroup", "CUDA programming guide, compute capability 9.0", 128),
         MemoryLevel("registers", 4 * REGISTER_FILE, "core", "CUDA programming guide"),

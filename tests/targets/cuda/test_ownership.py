@@ -14,7 +14,7 @@ from tilewright.targets.cuda import exchange as ex
 from tilewright.targets.cuda.products import layouts
 from tilewright.targets.cuda.rules_product import matrices, operand_memory
 from tilewright.targets.cuda.rules_reduce import across_warps
-from tilewright.uarch.nvidia import MMA_SYNC
+from tilewright.uarch.nvidia import MMA_F64, MMA_SYNC
 
 SHAPES = [((4, 320), 1), ((1, 1), 1), ((64, 64), 0), ((3, 5), 1), ((24,), 0), ((2, 8, 12), 2)]
 
@@ -38,7 +38,7 @@ def test_lanes_go_along_the_contiguous_dimension():
     assert (columns == 4 * np.arange(32)).all() and (rows == 0).all()
 
 
-@pytest.mark.parametrize("each", MMA_SYNC, ids=lambda each: f"{each.types}, {each.k}")
+@pytest.mark.parametrize("each", MMA_SYNC + MMA_F64, ids=lambda each: f"{each.types}, {each.k}")
 def test_a_warp_of_a_product_holds_the_instructions_fragments(each):
     """The first registers of every warp are one instruction's fragment of the table."""
     held = layouts(each, 64, 32, 4 * each.k, (2, 2), 4)

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import re
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -13,9 +15,10 @@ import tilewright as tw
 from tests.acceptance import kernels as k
 from tests.acceptance.rank_n import RANK_N
 from tests.targets.cuda.threads import ThreadsTarget
-from tilewright import ops
+from tilewright import knobs, ops
 from tilewright.dialects.text import parse_module
 from tilewright.runtime.arrays import describe
+from tilewright.targets import base
 from tilewright.targets.base import CompileOptions
 from tilewright.targets.cuda import retile
 
@@ -111,6 +114,50 @@ def test_products_of_few_rows(rows, columns, dtype, threads: ThreadsTarget, rng)
         )
         np.testing.assert_array_equal(c, a.astype(float) @ b.astype(float))
         assert "nvptx.mma.m8n8" in threads.last.ir["mach"]  # pyright: ignore
+
+
+@pytest.mark.parametrize("step", [16, 8, 4])
+@pytest.mark.parametrize("layout", ["NN", "TT"])
+def test_products_of_f64_on_hopper(step, layout, monkeypatch, rng):
+    """16 rows at once, in the deepest steps that divide what a tile has."""
+    a, b = (rng.integers(-99, 99, shape).astype("f8") for shape in ((40, 56), (56, 48)))
+    a, b = (x if layout == "NN" else np.asfortranarray(x) for x in (a, b))
+    c = np.full((40, 48), np.nan)
+    hopper = ThreadsTarget("sm_90a")
+    monkeypatch.setitem(base._loaded, "cuda", hopper)  # pyright: ignore
+    with knobs.override(cache=False, num_threads=3):
+        k.gemm_init_in_loop.options(target="cuda")[2, 2](a, b, c, BM=32, BN=32, BK=step, ACC=tw.f64)
+    np.testing.assert_array_equal(c, a @ b)
+    assert f"nvptx.mma.m16n8k{step}.f64" in hopper.last.ir["mach"]  # pyright: ignore
+
+
+@tw.kernel
+def turned(X, Y, BM: tw.constexpr, BN: tw.constexpr):
+    m, n = tw.program_id(0) * BM, tw.program_id(1) * BN
+    x = tw.load_tile(tw.init_tile(X, [m, n], (BM, BN))) + 1
+    tw.store_tile(tw.transpose(x), tw.init_tile(Y, [n, m], (BN, BM)))
+
+
+@pytest.mark.parametrize("tile", [(64, 64), (32, 128), (16, 8), (24, 40)])
+@pytest.mark.parametrize("dtype", ["i1", BF16, "f4", "f8"], ids=str)
+def test_what_is_written_across_what_is_read(tile, dtype, threads: ThreadsTarget, rng):
+    """Threads hold square blocks of vectors: both ways memory moves vectors, at ragged edges, too."""
+    for shape in ((128, 256), (72, 88), (70, 81)):
+        x = rng.integers(-9, 9, shape).astype(dtype)
+        y = np.full(shape[::-1], 99, dtype)
+        grid = tuple(-(-n // side) for n, side in zip(shape, tile, strict=True))
+        turned.options(target="cuda")[grid](x, y, BM=tile[0], BN=tile[1])
+        np.testing.assert_array_equal(y, (x + 1).T)
+
+
+@pytest.mark.parametrize("dtype, blocks", [(tw.bf16, 8), (tw.f32, 4), (tw.f64, 2)])
+def test_vectors_of_16_bytes_both_ways(dtype, blocks):
+    array = tw.spec((1024, 1024), dtype)
+    text = turned.compile(array, array, target="sm_80", BM=64, BN=64).ir["mach"]
+    loads, stores = (
+        re.findall(rf"mach.(?:masked_)?{op} .*alignment = 16", text) for op in ("load", "store")
+    )
+    assert len(loads) == len(stores) > 0 and len(loads) % blocks == 0
 
 
 def test_extents_that_no_instruction_has(threads: ThreadsTarget, rng):

@@ -14,10 +14,10 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from tilewright.codegen.instructions.nvptx_common import SM80, group, ptx
+from tilewright.codegen.instructions.nvptx_common import SM80, SM90, group, ptx
 from tilewright.codegen.instructions.table import Emission, Immediates, declare
 from tilewright.codegen.printer import Printer
-from tilewright.uarch.nvidia import MMA_SYNC, ptx_type
+from tilewright.uarch.nvidia import MMA_F64, MMA_SYNC, ptx_type
 
 NUMPY: dict[str, Any] = {
     "f16": np.float16,
@@ -142,11 +142,11 @@ def _declare(
     )
 
 
-for _each in MMA_SYNC:
+for _each in MMA_SYNC + MMA_F64:
     _x, _y, _sums = map(ptx_type, _each.types)
     for _rows in _each.m:
         if _rows >= 8:
-            _declare((_rows, 8, _each.k), _sums, _x, _y)
+            _declare((_rows, 8, _each.k), _sums, _x, _y, SM90 if _each in MMA_F64 else SM80)
 for _a in ("e4m3", "e5m2"):
     for _b in ("e4m3", "e5m2"):
         _declare((16, 8, 32), "f32", _a, _b, frozenset({"sm_89", "ptx84"}))

@@ -17,8 +17,9 @@ from xdsl.ir import SSAValue
 
 from tilewright.codegen.builder import Idx
 from tilewright.codegen.tiles import Tile, itemsize
-from tilewright.layout import Axis, Layout
+from tilewright.layout import Layout
 from tilewright.passes.tile_origin import WIDEST, tile_alignment, tile_divisors
+from tilewright.targets.cuda import blocked as bl
 from tilewright.targets.cuda.distribute import Distributor
 
 VECTOR_BYTES = WIDEST
@@ -56,17 +57,9 @@ def divides(n: int, value: int) -> bool:
     return value % n == 0
 
 
-def run_along(layout: Layout) -> tuple[int, int]:
-    """(dimension, elements) of the run that consecutive registers hold along one dimension."""
-    for digit in layout.on(Axis.REGISTER):
-        if digit.weight == 1 and digit.stride == 1 and digit.dim is not None:
-            return digit.dim, digit.size & -digit.size
-    return layout.rank - 1, 1
-
-
 def vector_width(layout: Layout, tile: Tile, facts: TileFacts) -> tuple[int, int]:
     """(dimension, elements) of the widest vector that alignment allows."""
-    dim, run = run_along(layout)
+    dim, run = bl.run_along(layout)
     size = itemsize(tile.element)
     width = min(run, max(1, VECTOR_BYTES // size))
     if not facts.unit[dim]:

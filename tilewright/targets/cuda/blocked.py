@@ -23,12 +23,17 @@ def power_of_two_in(n: int) -> int:
 
 @lru_cache(maxsize=4096)
 def blocked(
-    shape: tuple[int, ...], fast: int, vector: int, warps: int, lanes_fast: int = LANES
+    shape: tuple[int, ...],
+    fast: int,
+    vector: int,
+    warps: int,
+    lanes_fast: int = LANES,
+    across: int = 1,
 ) -> Layout:
-    """A tile distributed in vectors of `vector` elements along dimension `fast`.
+    """A tile distributed in vectors of `vector` elements along dimension `fast`, `across` of them along the next.
 
     Lanes go along `fast` first (at most `lanes_fast` of them), warps along the other dimensions, first
-    the outermost; what is left over of either holds replicas. Register order: the vector, then `fast`,
+    the outermost; what is left over of either holds replicas. Register order: the vectors, then `fast`,
     then the rest. Only powers of two of an extent are distributed (and the odd factor of the number of warps), so
     extents may be any.
     """
@@ -44,6 +49,7 @@ def blocked(
         return triple, n
 
     registers: list[Triple] = [take(fast, power_of_two_in(vector))[0]]
+    registers += [take(dim, power_of_two_in(across))[0] for dim in others[:1]]
     lane: list[Triple] = []
     free = LANES
     for dim, most in ((fast, lanes_fast), *((d, LANES) for d in others), (fast, LANES)):
@@ -79,6 +85,24 @@ def deinterleaved(places: Layout, dim: int) -> Layout:
     order = list(range(halves.rank))
     order[dim + 1], order[dim + 2] = order[dim + 2], order[dim + 1]
     return halves.permuted(order).reshaped(places.shape)
+
+
+def run_along(layout: Layout) -> tuple[int, int]:
+    """(dimension, elements) of the run that consecutive registers hold along one dimension."""
+    for digit in layout.on(Axis.REGISTER):
+        if digit.weight == 1 and digit.stride == 1 and digit.dim is not None:
+            return digit.dim, digit.size & -digit.size
+    return layout.rank - 1, 1
+
+
+def facing(layout: Layout, dim: int) -> Layout:
+    """The same threads' layout with registers along `dim` first, where neighbours there are in registers at all."""
+    own = sorted(layout.on(Axis.REGISTER), key=lambda d: (d.dim, d.stride) != (dim, 1))
+    registers, lane, warp = (
+        [(d.size, d.dim, d.stride) for d in digits]
+        for digits in (own, layout.on(Axis.LANE), layout.on(Axis.SUBGROUP))
+    )
+    return of(layout.shape, registers, lane, warp)
 
 
 def of(

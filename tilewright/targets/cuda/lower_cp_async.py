@@ -18,6 +18,7 @@ from tilewright.dialects import mach, stage
 from tilewright.dialects.movement import result_layout
 from tilewright.targets.cuda import access as ac
 from tilewright.targets.cuda import staged as st
+from tilewright.targets.cuda.blocked import run_along
 from tilewright.targets.cuda.distribute import Distributor
 from tilewright.targets.cuda.exchange import addresses, pointers_of
 from tilewright.targets.cuda.narrow import Narrow
@@ -44,7 +45,7 @@ def _copy(d: Distributor, value: SSAValue, to: st.StagedTile, runs: SSAValue | N
     assert isinstance(tile, Tile)
     size = itemsize(tile.element)
     width = COPY_BYTES // size
-    dim, _ = ac.run_along(layout)
+    dim, _ = run_along(layout)
     facts = ac.facts_of(value, tile)
     whole = ac.divides(width, facts.extents[dim])
     rest = b.minus(b.minus(tile.extents[dim], tile.offsets[dim]), d.coordinates(layout)[dim])

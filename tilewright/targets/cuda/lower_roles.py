@@ -65,7 +65,7 @@ def roles(d: Distributor, op: stage.RolesOp) -> None:
 
 def _role(d: Distributor, role: stage.RoleOp, team: Team) -> None:
     body = role.body.block
-    ownership = plan_ownership(body, team.warps)
+    ownership = plan_ownership(body, team.warps, d.machine)
     inner = RoleDistributor(d, ownership, team)
     total = sum(r.warps for r in _siblings(role)) * LANES
     if role.registers is not None:

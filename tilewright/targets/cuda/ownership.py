@@ -34,7 +34,7 @@ from tilewright.dialects.elementwise import is_elementwise_on_vectors
 from tilewright.dialects.movement import BROADCASTS, LAYOUTS, is_vector, operand_layout, shape_of
 from tilewright.dialects.stage.multi_buffers import buffer_type
 from tilewright.layout import Axis, Layout
-from tilewright.passes.ownership import Planner, Relation, rearranged, reduced
+from tilewright.passes.ownership import Planner, Relation, attempt, rearranged, reduced
 from tilewright.passes.tile_origin import (
     is_read_only,
     root_of,
@@ -46,9 +46,15 @@ from tilewright.rules import Rules
 from tilewright.targets.cuda import blocked as bl
 from tilewright.targets.cuda.products import ProductPlan, plan_product
 from tilewright.targets.cuda.runs import vector_of
+from tilewright.uarch import Machine
 from tilewright.uarch.nvidia import LANES
 
 CONSTANT, REMATERIALIZED, ASSIGNED = "constant", "rematerialized", "assigned"
+
+MOST_ACROSS = 8
+"""Lines of vectors that a thread holds of what is read along one dimension and written along the other."""
+LANES_ALONG = 8
+"""Lanes along the first of these dimensions; along the other there are four."""
 
 Anchor = Callable[[Any, int], Mapping[SSAValue, Layout]]
 """(op, warps) -> layouts that the op demands of values."""
@@ -77,15 +83,19 @@ class Ownership:
 
 
 def default_layout(
-    shape: tuple[int, ...], fast: int, size: int, warps: int, most: int = 16
+    shape: tuple[int, ...], fast: int, size: int, warps: int, most: int = 16, both: bool = False
 ) -> Layout:
     """Vectors of 16 bytes along `fast` (of `most` elements at most), shorter where threads would have
-    nothing otherwise."""
-    vector = min(most, 16 // max(1, size))
+    nothing otherwise. `both`: square blocks of them, so that they are vectors along the other dimension, too."""
+    vector = min(most, 16 // max(1, size), MOST_ACROSS if both else most)
     threads = LANES * warps
-    while vector > 1 and prod(shape) < vector * threads:
-        vector //= 2
-    return bl.blocked(shape, fast, vector, warps)
+    across = vector if both else 1
+    while vector > 1 and prod(shape) < vector * across * threads:
+        if vector == across:
+            across //= 2
+        else:
+            vector //= 2
+    return bl.blocked(shape, fast, vector, warps, *((LANES_ALONG, across) if both else ()))
 
 
 def contiguous_dimension(tile: SSAValue) -> int:
@@ -129,10 +139,10 @@ def widest_vector(tile: SSAValue, fast: int) -> int:
 class _Ownership:
     """Which values have assigned layouts, what ties them, and where memory asks for a layout."""
 
-    def __init__(self, body: Block, warps: int, use_mma: bool):
+    def __init__(self, body: Block, warps: int, machine: Machine | None):
         self.body = body
         self.out = Ownership(warps)
-        self.use_mma = use_mma
+        self.machine = machine
         self.kind: dict[SSAValue, str] = {}
         self.anchored: dict[SSAValue, Layout] = {}
         self.memory: list[tuple[SSAValue, int, int, int]] = []
@@ -201,7 +211,7 @@ class _Ownership:
             for operand in op.operands:
                 self.through_broadcast(operand, op.results[0])
         elif isinstance(op, xt.TileMmaOp):
-            plan = plan_product(op, self.out.warps, use_mma=self.use_mma)
+            plan = plan_product(op, self.out.warps, self.machine)
             self.out.products[op] = plan
             self.anchored.setdefault(op.result, plan.c)
         elif isinstance(op, xt.LoadTileOp):
@@ -275,9 +285,29 @@ class _Ownership:
         for root in sorted(roots, key=lambda r: (-prod(shape_of(r)), r not in memory)):
             shape = shape_of(root)
             fast, size, most = memory.get(root, (len(shape) - 1, 4, 16))
-            if plan.assign(root, default_layout(shape, fast, size, self.out.warps, most)):
+            layout = default_layout(shape, fast, size, self.out.warps, most)
+            if self.is_turned(root, layout, memory):
+                layout = default_layout(shape, fast, size, self.out.warps, most, both=True)
+            if plan.assign(root, layout):
                 plan.follow()
         self.out.assigned_layouts = {v: plan.layouts[plan.find(v)] for v in members}
+
+    def is_turned(
+        self, root: SSAValue, layout: Layout, memory: Mapping[SSAValue, tuple[int, int, int]]
+    ) -> bool:
+        """Does memory move what is as large as a class, in vectors, along a dimension across those of its layout?"""
+        if root not in memory or bl.run_along(layout)[1] == 1:
+            return False
+        for relation in self.plan.of(root):
+            forth = self.plan.find(relation.a) is root
+            other = self.plan.find(relation.b if forth else relation.a)
+            found = attempt(relation.forth if forth else relation.back, layout)
+            if found is None or found.size != layout.size or other not in memory:
+                continue
+            fast, _, most = memory[other]
+            if most > 1 and bl.run_along(found)[0] != fast:
+                return True
+        return False
 
 
 def _part_of(op: stage.ReadOp | stage.LocalStoreOp) -> stage.PartAttr | None:
@@ -329,6 +359,7 @@ def _contracted(layout: Layout, dims: Iterable[int], run: int | None) -> Layout:
     return layout
 
 
-def plan_ownership(body: Block, warps: int, *, use_mma: bool = True) -> Ownership:
-    """Layouts of all values of a kernel's body, or of one role's, over `warps` warps."""
-    return _Ownership(body, warps, use_mma).run()
+def plan_ownership(body: Block, warps: int, machine: Machine | None) -> Ownership:
+    """Layouts of all values of a kernel's body, or of one role's, over `warps` warps. Without a machine, no matrix
+    instructions are used."""
+    return _Ownership(body, warps, machine).run()

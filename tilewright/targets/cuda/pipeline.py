@@ -250,7 +250,7 @@ SYNCHRONOUS: Sequence[Pass[CudaUnit]] = (
 """Threads wait for their copies (cp.async ahead of loops) and products (mma.sync)."""
 
 
-def _team_ownership(kernel: gpu.FuncOp) -> Ownership | None:
+def _team_ownership(kernel: gpu.FuncOp, machine: Machine) -> Ownership | None:
     """Ownership of a kernel that was made asynchronous: roles choose their own; None for any other kernel."""
     roles = next((op for op in kernel.walk() if isinstance(op, st.RolesOp)), None)
     if roles is not None:
@@ -260,14 +260,15 @@ def _team_ownership(kernel: gpu.FuncOp) -> Ownership | None:
         or (isinstance(op, st.MultiBufferOp) and not op.by_threads)
         for op in kernel.walk()
     ):
-        return plan_ownership(kernel.body.block, WARPGROUP * warpgroups(kernel))
+        return plan_ownership(kernel.body.block, WARPGROUP * warpgroups(kernel), machine)
     return None
 
 
 def _thread_ownership(unit: CudaUnit) -> Ownership:
     """Ownership of a kernel whose threads wait for their products."""
     block = unit.kernel.body.block
-    found = plan_ownership(block, choose_warps(unit.kernel), use_mma=unit.on("mma"))
+    machine = unit.machine if unit.on("mma") else None
+    found = plan_ownership(block, choose_warps(unit.kernel), machine)
     if unit.on("cp-async"):
         found.resident = resident_workgroups(found.products.values(), found.warps)
     return found
@@ -275,7 +276,7 @@ def _thread_ownership(unit: CudaUnit) -> Ownership:
 
 def _ownership(unit: CudaUnit) -> Ownership:
     """Who owns what of a kernel as it is."""
-    return _team_ownership(unit.kernel) or _thread_ownership(unit)
+    return _team_ownership(unit.kernel, unit.machine) or _thread_ownership(unit)
 
 
 def _lower(unit: CudaUnit) -> None:

@@ -19,8 +19,8 @@ from tilewright.dtypes import DType, from_mlir
 from tilewright.layout import Layout
 from tilewright.passes.carried import operands_of, reached
 from tilewright.targets.cuda import blocked as bl
-from tilewright.uarch import MatrixInstruction
-from tilewright.uarch.nvidia import MMA_SYNC, ptx_type
+from tilewright.uarch import Machine, MatrixInstruction
+from tilewright.uarch.nvidia import ptx_type
 
 
 @dataclass(frozen=True)
@@ -42,17 +42,32 @@ class ProductPlan:
     a: Layout | None
     b: Layout | None
 
+    @property
+    def accumulators(self) -> int:
+        """Registers of a thread that C takes."""
+        return self.c.registers * (2 if self.element == "f64" else 1)
+
+    @property
+    def operands(self) -> int:
+        """Registers of a thread that one step of k takes."""
+        if self.a is None or self.b is None:
+            return 0
+        steps = self.a.shape[1] // self.k
+        held = (self.a.registers + self.b.registers) // (steps * self.pack)
+        return held * (2 if self.element == "f64" else 1)
+
 
 def dtype_of(type: Attribute) -> DType:
     return from_mlir(type.element_type if isinstance(type, VectorType) else type)
 
 
-def _instructions(a: DType, b: DType, c: DType) -> list[MatrixInstruction]:
-    """mma.sync for these elements, of every depth that it has."""
+def _instructions(machine: Machine, a: DType, b: DType, c: DType) -> list[MatrixInstruction]:
+    """A machine's mma.sync for these elements, of every size that it has."""
     narrow = a.name.startswith("f8") and b.name.startswith("f8")
     x, y = ("f16", "f16") if narrow else (a.name, b.name)  # exact: f8 is a subset of f16
     sums = c.name if c.is_float else f"i{c.bits}"
-    return [each for each in MMA_SYNC if each.types == (x, y, sums) and c.bits >= 32]
+    alone = (each for each in machine.matrix if each.subgroups == 1)
+    return [each for each in alone if each.types == (x, y, sums) and c.bits >= 32]
 
 
 def _computed_by(each: MatrixInstruction, m: int, n: int) -> tuple[int, int] | None:
@@ -147,14 +162,14 @@ def source_element(value: SSAValue) -> DType:
     return found
 
 
-def plan_product(op: xt.TileMmaOp, warps: int, *, use_mma: bool = True) -> ProductPlan:
-    """The choice for one product."""
+def plan_product(op: xt.TileMmaOp, warps: int, machine: Machine | None) -> ProductPlan:
+    """The choice for one product; without a machine, no instruction of one is used."""
     (m, k), (_, n) = shape_of(op.a), shape_of(op.b)
     a, b, c = source_element(op.a), source_element(op.b), dtype_of(op.result.type)
-    known = _instructions(a, b, c) if use_mma else []
-    each = next((each for each in known if k % each.k == 0), None)
-    part = None if each is None else _computed_by(each, m, n)
-    if each is not None and part is not None:
+    for each in _instructions(machine, a, b, c) if machine is not None else ():
+        part = _computed_by(each, m, n)
+        if k % each.k or part is None:
+            continue
         grid = grid_of(m, n, part, warps, tall=feeds_product(op) or fed_by_product(op))
         x, y, d = map(ptx_type, each.types)
         name = f"nvptx.mma.m{max(8, part[0])}n8k{each.k}.{d}.{x}.{y}.{d}"

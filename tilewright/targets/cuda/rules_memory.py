@@ -21,7 +21,7 @@ from tilewright.passes.tile_origin import root_of
 from tilewright.targets.cuda import access as ac
 from tilewright.targets.cuda import blocked as bl
 from tilewright.targets.cuda.blocked import replica_bits
-from tilewright.targets.cuda.distribute import Distributor, producer, rule
+from tilewright.targets.cuda.distribute import Distributor, Fragment, producer, rule
 from tilewright.targets.cuda.sync import MemoryRange
 from tilewright.uarch.nvidia import LINE
 
@@ -65,7 +65,15 @@ def load_result(d: Distributor, op: Operation, number: int, layout: Layout) -> S
             d.b, rows * number if along_rows else 0, 0 if along_rows else cols * number
         )
     d.hazards.read(d, place_of(op.tile, layout if op.permutation is None else None))
-    return load_fragment(d, op.tile, tile, layout, op.padding_value)
+    along = facing_memory(op.tile, tile, layout)
+    held = Fragment(load_fragment(d, op.tile, tile, along, op.padding_value), along)
+    return d.convert(held, layout).value
+
+
+def facing_memory(tile_value: SSAValue, tile: Tile, layout: Layout) -> Layout:
+    """A layout of the same threads whose registers run along a tile's contiguous dimension, where they can."""
+    unit = ac.facts_of(tile_value, tile).unit
+    return bl.facing(layout, unit.index(True)) if any(unit) else layout
 
 
 def load_fragment(
@@ -115,6 +123,7 @@ def _load_chunks(
 def store(d: Distributor, op: xt.StoreTileOp) -> None:
     tile = block_tile(d, op, op.tile)
     fragment = d.fragment_of(op.value)
+    fragment = d.convert(fragment, facing_memory(op.tile, tile, fragment.layout))
     mask = d.fragment_of(op.mask, fragment.layout).value if op.mask is not None else None
     d.hazards.write(d, place_of(op.tile, fragment.layout))
     store_value(d, op.tile, tile, fragment.value, fragment.layout, mask)

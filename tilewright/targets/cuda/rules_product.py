@@ -33,7 +33,8 @@ from tilewright.dialects import xetile as xt
 from tilewright.dialects.upstream.arith import cast_to, with_element
 from tilewright.layout import Axis, Layout, LayoutError, Swizzle
 from tilewright.layout.memory import strided
-from tilewright.targets.cuda.access import run_along, splat_mask
+from tilewright.targets.cuda.access import splat_mask
+from tilewright.targets.cuda.blocked import run_along
 from tilewright.targets.cuda.distribute import Distributor, Fragment, rule
 from tilewright.targets.cuda.exchange import (
     Addresses,

@@ -17,6 +17,7 @@ from tilewright.dialects import xetile as xt
 from tilewright.dialects.movement import vector_type
 from tilewright.layout import Layout
 from tilewright.targets.cuda import access as ac
+from tilewright.targets.cuda.blocked import run_along
 from tilewright.targets.cuda.distribute import Distributor, Fragment, producer, rule
 from tilewright.targets.cuda.exchange import through_shared
 from tilewright.targets.cuda.rules_memory import place_of
@@ -86,7 +87,7 @@ def gather(d: Distributor, op: xt.LoadGatherOp, layout: Layout) -> SSAValue:
 
 def _width(op: xt.LoadGatherOp | xt.StoreScatterOp, layout: Layout) -> int:
     """Elements of an access: as many as lie side by side in memory and in a thread's registers."""
-    dim, run = ac.run_along(layout)
+    dim, run = run_along(layout)
     return min(run, vector_of(op.tile, op.mask)) if dim == layout.rank - 1 else 1
 
 

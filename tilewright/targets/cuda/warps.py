@@ -15,11 +15,12 @@ from tilewright.dialects.upstream.arith import element as element_of
 from tilewright.targets.cuda import blocked as bl
 from tilewright.targets.cuda.ownership import (
     LANES,
+    MOST_ACROSS,
     contiguous_dimension,
     shape_of,
     widest_vector,
 )
-from tilewright.targets.cuda.passes.wgmma_legality import through_transposes
+from tilewright.targets.cuda.passes.wgmma_legality import TRANSPOSES, through_transposes
 from tilewright.targets.cuda.products import ProductPlan, feeds_product, uneven_grids
 from tilewright.targets.cuda.smem import SPARE
 from tilewright.uarch.base import Machine
@@ -46,7 +47,9 @@ def choose_warps(kernel: gpu.FuncOp) -> int:
             # A warp's part of 64 x 64 reads least per multiplication.
             return _power(held // (64 * 64), 8)
         largest = max(prod(shape_of(op.result)) for op in products)
-        warps = _power(largest // 1024, 8)
+        # Few rows are as long as what they are multiplied with takes to come: more warps bring and read it.
+        read = max(prod(shape_of(v)) for op in products for v in (op.a, op.b))
+        warps = _power(max(largest // 1024, min(4, read // 512)), 8)
         while warps < 16 and largest > LANES * warps * 128:
             warps *= 2
         if (uneven := _uneven(products, warps)) is not None:
@@ -60,7 +63,14 @@ def choose_warps(kernel: gpu.FuncOp) -> int:
     largest = max(values, key=lambda v: prod(shape_of(v)))
     # Only powers of two are distributed: more threads than those hold replicas.
     parts = prod(bl.power_of_two_in(n) for n in shape_of(largest))
-    warps = _power(parts // (LANES * 4), 8)
+    # What is read along one dimension and written along another is held in square blocks of vectors.
+    turned = [
+        itemsize(element_of(op.operands[0].type))
+        for op in kernel.walk()
+        if isinstance(op, TRANSPOSES) and min(shape_of(op.operands[0])) > 1
+    ]
+    held = max((min(MOST_ACROSS, 16 // size) ** 2 for size in turned), default=4)
+    warps = _power(parts // (LANES * held), 8)
     while warps < 32 and prod(shape_of(largest)) > LANES * warps * 64 and parts > LANES * warps:
         warps *= 2
     return warps
@@ -89,10 +99,12 @@ def _uneven(products: list[xt.TileMmaOp], warps: int) -> int | None:
 
 
 def resident_workgroups(products: Collection[ProductPlan], warps: int) -> int:
-    """Two where accumulators take half of a thread's registers at most: one computes while the other waits."""
-    held = sum(plan.c.registers for plan in products)
+    """Two where accumulators take half of a thread's registers at most, and two steps of operands the rest: one
+    computes while the other waits."""
+    held = sum(plan.accumulators for plan in products)
+    read = max((plan.operands for plan in products), default=0)
     registers = REGISTER_FILE // (2 * LANES * warps)
-    return 2 if products and 2 * held <= registers else 1
+    return 2 if products and held + max(held, 2 * read) <= registers else 1
 
 
 def synchronous_accumulators(kernel: gpu.FuncOp, machine: Machine) -> int:

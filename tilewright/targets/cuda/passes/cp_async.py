@@ -39,7 +39,7 @@ from tilewright.passes.cleanup import eliminate_dead
 from tilewright.passes.loop_pipeliner import PipelineSchedule, expand_ahead
 from tilewright.passes.loops import set_yield, with_carried
 from tilewright.passes.tile_origin import is_read_only
-from tilewright.targets.cuda.access import run_along
+from tilewright.targets.cuda.blocked import run_along
 from tilewright.targets.cuda.exchange import addresses
 from tilewright.targets.cuda.ownership import contiguous_dimension, widest_vector
 from tilewright.targets.cuda.passes.multi_buffering import place_ops
@@ -102,7 +102,9 @@ def copy_ahead(
         if not plans:
             products = [each for each in function.walk() if isinstance(each, xetile.TileMmaOp)]
             warps = choose()
-            plans = {each: plan_product(each, warps, use_mma=use_mma) for each in products}
+            plans = {
+                each: plan_product(each, warps, machine if use_mma else None) for each in products
+            }
         held = [
             (load, part)
             for load, products in fed.items()
