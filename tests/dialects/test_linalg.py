@@ -1,3 +1,4 @@
+# ruff: noqa: E501
 """Named ops of linalg read as the generic ops that mlir-opt makes of them."""
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from xdsl.ir.affine import AffineMap
 
 from tests.draws import fresh_seed
 from tests.passes.linalg.programs import OPT, opt
-from tilewright.diagnostics import CompileError
+from tilewright.diagnostics import TilewrightError
 from tilewright.dialects.text import parse_module, print_module
 from tilewright.dialects.upstream import linalg_names as names
 
@@ -143,7 +144,7 @@ func.func @f(%x: tensor<4x6xf32>, %y: tensor<8x6xf32>, %z: tensor<4x8xf32>, %v: 
     linalg.yield %a, %p : f32, f32
   } -> (tensor<4x8xf32>, tensor<4x8xf32>)
   return %6#0, %6#1 : tensor<4x8xf32>, tensor<4x8xf32>
-}"""  # noqa: E501
+}"""
 
 
 @pytest.mark.skipif(OPT is None, reason="mlir-opt is not there")
@@ -158,7 +159,55 @@ def test_concise_forms():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("linalg.matmul ins(%a : memref<4x4xf32>) outs(%a : memref<4x4xf32>)", "takes 3 operands"),
+        (
+            "linalg.matmul ins(%a : memref<4x4xf32>) outs(%a : memref<4x4xf32>)",
+            "'linalg.matmul' op expected 3 operands",
+        ),
+        (
+            "linalg.matmul ins(%a, %v : memref<4x4xf32>, memref<5xf32>) outs(%a : memref<4x4xf32>)",
+            "'linalg.matmul' op expected operand #1",
+        ),
+        (
+            "linalg.transpose ins(%a : memref<4x4xf32>) outs(%a : memref<4x4xf32>) permutation = [0, 2]",
+            "'linalg.transpose' op permutation",
+        ),
+        (
+            "linalg.reduce {arith.addf} ins(%a : memref<4x4xf32>) outs(%v : memref<5xf32>) dimensions = [0]",
+            "'linalg.reduce' op inferred",
+        ),
+        (
+            "linalg.reduce {arith.addf} ins(%a : memref<4x4xf32>) outs(%v : memref<5xf32>) dimensions = [2]",
+            "'linalg.reduce' op expected dim",
+        ),
+        (
+            "linalg.map {arith.addf} ins(%a : memref<4x4xf32>) outs(%a : memref<4x4xf32>)",
+            "'linalg.map' op expected 2 operands",
+        ),
+        (
+            "linalg.pooling_ncw_sum {strides = dense<1> : tensor<2xi64>, dilations = dense<> : tensor<0xi64>} ins(%c, %v : memref<1x2x9xf32>, memref<5xf32>) outs(%c : memref<1x2x9xf32>)",
+            "'linalg.pooling_ncw_sum' op inferred",
+        ),
+        (
+            "linalg.conv_2d_nhwc_hwcf {strides = dense<1> : tensor<1xi64>} ins(%c, %v : memref<1x2x9xf32>, memref<5xf32>) outs(%c : memref<1x2x9xf32>)",
+            "expected 2 strides, got 1",
+        ),
+        (
+            "linalg.softmax dimension(2) ins(%a : memref<4x4xf32>) outs(%a : memref<4x4xf32>)",
+            "'linalg.softmax' op expected a dimension",
+        ),
+        (
+            "linalg.pack %a inner_dims_pos = [1] inner_tiles = [3] into %p : memref<4x4xf32> -> memref<4x2x3xf32>",
+            "'linalg.pack' op expected a padding_value",
+        ),
+        (
+            "linalg.unpack %p inner_dims_pos = [1] inner_tiles = [4] into %a : memref<4x2x3xf32> -> memref<4x4xf32>",
+            "'linalg.unpack' op expected tiles",
+        ),
+        (
+            'linalg.generic {indexing_maps = [affine_map<(i) -> (i)>], iterator_types = ["parallel"]} '
+            "outs(%v : memref<5xf32>) {^bb0(%x: f32): %y = arith.extf %x : f32 to f64 linalg.yield %y : f64}",
+            r"expected the body to yield \(f32\), got \(f64\)",
+        ),
         ("linalg.negf ins(%i : memref<4x4xi32>) outs(%i : memref<4x4xi32>)", "no negf of i32"),
         ("linalg.elementwise ins(%a : memref<4x4xf32>) outs(%a : memref<4x4xf32>)", "is not known"),
         ("linalg.add ins(%a, %a : memref<4x4xf32>, memref<4x4xf32>)", "needs outs"),
@@ -169,8 +218,36 @@ def test_concise_forms():
     ],
 )
 def test_mistakes(text: str, message: str):
-    with pytest.raises(CompileError, match=message) as raised:
-        parse_module(
-            f"func.func @f(%a: memref<4x4xf32>, %i: memref<4x4xi32>) {{\n {text}\n return\n}}"
-        )
-    assert raised.value.location is not None
+    """What is told names the op as it is written, where it is written."""
+    head = "%a: memref<4x4xf32>, %i: memref<4x4xi32>, %v: memref<5xf32>, %c: memref<1x2x9xf32>, %p: memref<4x2x3xf32>"
+    with pytest.raises(TilewrightError, match=message) as raised:
+        parse_module(f"func.func @f({head}) {{\n {text}\n return\n}}")
+    where = raised.value.location
+    assert where is not None and (where.line, where.col) == (2, 2)
+    assert raised.value.message.startswith(f"'{text.split()[0]}' op ")
+
+
+GENERIC_FORMS = """
+func.func @f(%a: tensor<4x5xf32>, %b: tensor<5x7xf32>, %c: tensor<4x7xf32>, %d: tensor<7x4xf32>, %e: tensor<4xf32>) -> tensor<4x7xf32> {
+  %z = arith.constant 0.0 : f32
+  %0 = linalg.fill ins(%z : f32) outs(%c : tensor<4x7xf32>) -> tensor<4x7xf32>
+  %r = linalg.matmul ins(%a, %b : tensor<4x5xf32>, tensor<5x7xf32>) outs(%0 : tensor<4x7xf32>) -> tensor<4x7xf32>
+  %t = linalg.transpose ins(%r : tensor<4x7xf32>) outs(%d : tensor<7x4xf32>) permutation = [1, 0]
+  %u = linalg.reduce {arith.addf} ins(%t : tensor<7x4xf32>) outs(%e : tensor<4xf32>) dimensions = [0]
+  %v = linalg.broadcast ins(%u : tensor<4xf32>) outs(%c : tensor<4x7xf32>) dimensions = [1]
+  %w = linalg.map {arith.addf} ins(%r, %v : tensor<4x7xf32>, tensor<4x7xf32>) outs(%c : tensor<4x7xf32>)
+  %x = linalg.elementwise kind=#linalg.elementwise_kind<exp> ins(%w : tensor<4x7xf32>) outs(%c : tensor<4x7xf32>) -> tensor<4x7xf32>
+  return %x : tensor<4x7xf32>
+}"""
+
+
+@pytest.mark.skipif(OPT is None, reason="mlir-opt is not there")
+def test_generic_forms_of_named_ops():
+    """`"linalg.matmul"(..) <{..}> ({..})`, as mlir-opt prints with --mlir-print-op-generic."""
+    made = opt(GENERIC_FORMS, "--mlir-print-op-generic")
+    assert '"linalg.matmul"(' in made
+    own, theirs = (
+        [loops(op) for op in parse_module(text).walk() if isinstance(op, GenericOp)]
+        for text in (GENERIC_FORMS, made)
+    )
+    assert own == theirs and len(own) == 7

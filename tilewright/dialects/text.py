@@ -453,17 +453,17 @@ def _verify_error(operation: Operation, error: Exception, source: SourceText | N
     twice = re.fullmatch(r'Redefinition of symbol "(.*)"', _reason(error))
     if twice is not None:
         operation = _defining(operation, twice[1])[-1]
-    location = location_of(operation)
+    location, name = location_of(operation), operation.name
     if location is not None and source is not None and location.file == source.filename:
         content = source.line(location.line)
-        name = operation.name
+        written = _OP_NAME.match(content, location.col - 1)
+        if written is not None and "." in written[0]:  # a named op is read as another
+            name = written[0]
         start = location.col - 1
         end = start + len(name) if content.startswith(name, start) else start + 1
         location = Location(location.file, location.line, location.col, end + 1, content)
     message = _reason(error)
-    return VerifyError(
-        f"'{operation.name}' op {message}", location=location, hint=hint_for(message)
-    )
+    return VerifyError(f"'{name}' op {message}", location=location, hint=hint_for(message))
 
 
 def _defining(table: Operation, symbol: str) -> list[Operation]:

@@ -107,6 +107,46 @@ TENSORS: dict[str, Case] = {
   } : tensor<5x7xf32> to tensor<9x10xf32>""",
         lambda v: np.where(np.pad(np.ones((5, 7)), ((1, 3), (2, 1))) > 0, np.pad(v["x"], ((1, 3), (2, 1))), np.add.outer(np.arange(9), np.arange(10))), kernels=2,
     ),
+    "pad_to": _case(  # what is known only at run time makes up a known extent
+        "x float32 5 7", "8x10xf32",
+        """%c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %p = arith.constant 2.5 : f32
+  %d = tensor.cast %tx : tensor<5x7xf32> to tensor<?x7xf32>
+  %m = tensor.dim %d, %c0 : tensor<?x7xf32>
+  %h = affine.apply affine_map<()[s0] -> (8 - s0)>()[%m]
+  %r = tensor.pad %d low[0, %c1] high[%h, 2] {
+  ^bb0(%i: index, %j: index):
+    tensor.yield %p : f32
+  } : tensor<?x7xf32> to tensor<8x10xf32>""",
+        lambda v: np.pad(v["x"], ((0, 3), (1, 2)), constant_values=2.5), kernels=2,
+    ),
+    "masked": _case(  # as mlir-opt vectorizes what has open extents
+        "x float32 11 19", "11x19xf32",
+        """%c0 = arith.constant 0 : index
+  %c4 = arith.constant 4 : index
+  %c8 = arith.constant 8 : index
+  %c11 = arith.constant 11 : index
+  %c19 = arith.constant 19 : index
+  %p = ub.poison : f32
+  %e = tensor.empty() : tensor<11x19xf32>
+  %r = scf.for %i = %c0 to %c11 step %c4 iter_args(%a = %e) -> (tensor<11x19xf32>) {
+    %q = scf.for %j = %c0 to %c19 step %c8 iter_args(%b = %a) -> (tensor<11x19xf32>) {
+      %m = affine.min affine_map<(d0) -> (-d0 + 11, 4)>(%i)
+      %n = affine.min affine_map<(d0) -> (-d0 + 19, 8)>(%j)
+      %s = tensor.extract_slice %tx[%i, %j] [%m, %n] [1, 1] : tensor<11x19xf32> to tensor<?x?xf32>
+      %t = tensor.extract_slice %b[%i, %j] [%m, %n] [1, 1] : tensor<11x19xf32> to tensor<?x?xf32>
+      %k = vector.create_mask %m, %n : vector<4x8xi1>
+      %v = vector.mask %k { vector.transfer_read %s[%c0, %c0], %p {in_bounds = [true, true]} : tensor<?x?xf32>, vector<4x8xf32> } : vector<4x8xi1> -> vector<4x8xf32>
+      %w = arith.addf %v, %v : vector<4x8xf32>
+      %u = vector.mask %k { vector.transfer_write %w, %t[%c0, %c0] {in_bounds = [true, true]} : vector<4x8xf32>, tensor<?x?xf32> } : vector<4x8xi1> -> tensor<?x?xf32>
+      %o = tensor.insert_slice %u into %b[%i, %j] [%m, %n] [1, 1] : tensor<?x?xf32> into tensor<11x19xf32>
+      scf.yield %o : tensor<11x19xf32>
+    }
+    scf.yield %q : tensor<11x19xf32>
+  }""",
+        lambda v: 2 * v["x"], kernels=0, peer=False,
+    ),
     "concat": _case(
         "x float32 5 7, y float32 5 3", "5x10xf32",
         "%r = tensor.concat dim(1) %tx, %ty : (tensor<5x7xf32>, tensor<5x3xf32>) -> tensor<5x10xf32>",

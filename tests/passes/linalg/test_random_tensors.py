@@ -82,7 +82,8 @@ class Drawing:
         return re.sub(r"<(\w)>", lambda hole: self.pick(hole[1]), text)
 
     def step(self) -> None:
-        regions = [self.loop, self.branch, self.forall] if self.depth < 2 else []
+        regions = [self.part, self.loop, self.branch, self.forall]
+        regions = regions if self.depth < 2 else regions[:1]
         chosen = self.random.randrange(20)
         if chosen < len(regions):
             return regions[chosen]()
@@ -137,6 +138,29 @@ class Drawing:
         self.region(3, [], kinds)
         head = f"{self.gives(kinds)} = scf.if {condition} -> ({self.list(kinds)}) {{"
         self.lines[at:] = [head, *self.lines[at:], "}"]
+
+    def part(self) -> None:
+        """A row is read, changed and inserted, mostly where it was, and mostly with nothing else in between."""
+        tensor, row = self.pick("T"), self.pick("i")
+        own = ROW.replace("<i>", row)
+        read, made, put = (f"%n{next(self.numbers)}" for _ in range(3))
+        self.lines.append(
+            self.filled(f"{read} = tensor.extract_slice {tensor}{own} : {{T}} to {{R}}")
+        )
+        self.values["R"].append(read)
+        if self.random.random() < 0.2:
+            self.step()
+        write = f"{made} = vector.transfer_write <V>, {read}[%c0, %c0] {INSIDE} : {{V}}, {{R}}"
+        self.lines.append(self.filled(write))
+        self.values["R"].append(made)
+        if self.random.random() < 0.3:
+            self.step()
+        into = tensor if self.random.random() < 0.8 else self.pick("T")
+        if self.random.random() < 0.2:
+            own = ROW.replace("<i>", self.pick("i"))
+        insert = f"{put} = tensor.insert_slice {made} into {into}{own} : {{R}} into {{T}}"
+        self.lines.append(self.filled(insert))
+        self.values["T"].append(put)
 
     def forall(self) -> None:
         """Each row of one tensor goes to another."""

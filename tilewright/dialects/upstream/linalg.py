@@ -9,16 +9,16 @@ One form is left for the executor and for passes, which decide by the maps and t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
-from xdsl.dialects import arith, linalg, math, tensor
+from xdsl.dialects import linalg, tensor
 from xdsl.dialects.builtin import (
     AffineMapAttr,
     ArrayAttr,
+    DenseArrayBase,
     DenseIntOrFPElementsAttr,
     IntegerAttr,
-    IntegerType,
     ShapedType,
     StringAttr,
     TensorType,
@@ -30,57 +30,21 @@ from xdsl.ir.affine import AffineDimExpr, AffineMap
 from xdsl.irdl import IRDLOperation, irdl_attr_definition, param_def
 from xdsl.parser import AttrParser, Parser
 from xdsl.printer import Printer
+from xdsl.utils.exceptions import VerifyException
 
 from tilewright.dialects.directives import parse_names
-from tilewright.dialects.numerals import number_attr
+from tilewright.dialects.nesting import terminator
 from tilewright.dialects.upstream import linalg_composed as composed
 from tilewright.dialects.upstream import linalg_names as names
-from tilewright.dialects.upstream.arith import cast_to
-from tilewright.dialects.upstream.complete import add_attributes, add_ops, set_custom
+from tilewright.dialects.upstream.complete import (
+    add_attributes,
+    add_ops,
+    add_verifier,
+    set_custom,
+    set_verifier,
+)
+from tilewright.dialects.upstream.linalg_bodies import named_body
 from tilewright.dialects.upstream.linalg_names import NamedOp
-
-Element = Callable[..., Operation]
-_FLOAT: dict[str, Element] = {
-    "abs": math.AbsFOp,
-    "add": arith.AddfOp,
-    "ceil": math.CeilOp,
-    "div": arith.DivfOp,
-    "erf": math.ErfOp,
-    "exp": math.ExpOp,
-    "floor": math.FloorOp,
-    "log": math.LogOp,
-    "max": arith.MaximumfOp,
-    "min": arith.MinimumfOp,
-    "mul": arith.MulfOp,
-    "negf": arith.NegfOp,
-    "powf": math.PowFOp,
-    "round": math.RoundOp,
-    "rsqrt": math.RsqrtOp,
-    "select": arith.SelectOp,
-    "sqrt": math.SqrtOp,
-    "sub": arith.SubfOp,
-    "tanh": math.TanhOp,
-}
-_INTEGER: dict[str, Element] = {
-    "abs": math.AbsIOp,
-    "add": arith.AddiOp,
-    "div": arith.DivSIOp,
-    "div_unsigned": arith.DivUIOp,
-    "max": arith.MaxSIOp,
-    "max_unsigned": arith.MaxUIOp,
-    "min": arith.MinSIOp,
-    "min_unsigned": arith.MinUIOp,
-    "mul": arith.MuliOp,
-    "select": arith.SelectOp,
-    "sub": arith.SubiOp,
-}
-_TRUTH: dict[str, Element] = {
-    "add": arith.OrIOp,
-    "max": arith.OrIOp,
-    "mul": arith.AndIOp,
-    "select": arith.SelectOp,
-}
-"""What MLIR takes sums and products of truth values for."""
 
 
 class _Word(ParametrizedAttribute):
@@ -115,11 +79,17 @@ _CLAUSES = ("ins", "outs", "indexing_maps", "kind", "cast")
 class _Reader:
     """The text of one op: its clauses by name, its operands, and what its results are."""
 
-    def __init__(self, parser: Parser) -> None:
-        self.parser = parser
+    def __init__(self, parser: Parser | None = None) -> None:
+        self._parser = parser
         self.found: dict[str, Attribute] = {}
         self.ins: Sequence[SSAValue] = ()
         self.outs: Sequence[SSAValue] = ()
+
+    @property
+    def parser(self) -> Parser:
+        """What there is none of for an op in its generic form."""
+        assert self._parser is not None
+        return self._parser
 
     def clauses(self, *more: str) -> None:
         """`{attributes}`, `name = attribute`, ins and outs, in any order."""
@@ -140,7 +110,7 @@ class _Reader:
 
     def _complete(self) -> None:
         if not self.outs:
-            self.parser.raise_error("a structured op needs outs(%value, .. : type, ..)")
+            raise VerifyException("a structured op needs outs(%value, .. : type, ..)")
 
     def _operands(self) -> Sequence[SSAValue]:
         parser, at = self.parser, self.parser.pos
@@ -170,6 +140,7 @@ class _Reader:
                 default = getattr(each, "default_value", None)
                 if default is not None:
                     made.properties.setdefault(name, default)
+            made.verify(verify_nested_ops=False)
             return made
 
         return make
@@ -209,19 +180,24 @@ class _Reader:
     def numbers(self, name: str) -> Sequence[int]:
         """A list of whole numbers, as an array or as dense elements."""
         match self.found.get(name):
-            case DenseIntOrFPElementsAttr() as dense:
-                return [int(cast(int, n)) for n in dense.get_values()]
+            case (DenseIntOrFPElementsAttr() | DenseArrayBase()) as dense:
+                return [int(n) for n in cast(Any, dense).get_values()]
             case ArrayAttr() as array:
                 return [n.value.data for n in array if isinstance(n, IntegerAttr)]
             case _:
                 return ()
 
-    def generic(self, maps: Sequence[AffineMap], reductions: Any, body: Region) -> Operation:
+    def generic(
+        self,
+        maps: Sequence[AffineMap],
+        reductions: Any,
+        body: Region,
+        results: Sequence[Attribute],
+    ) -> Operation:
         """The op in its one form."""
-        results = self.results()
         written = [v.type for v in self.outs if isinstance(v.type, TensorType)]
         if list(results) != written:
-            self.parser.raise_error(f"expected results of the types written, {written}")
+            raise VerifyException(f"expected results of the types written, ({_list(written)})")
         kinds = ["reduction" if d in reductions else "parallel" for d in range(maps[-1].num_dims)]
         return GenericOp(
             self.ins, self.outs, body, ArrayAttr(map(AffineMapAttr, maps)),
@@ -233,95 +209,71 @@ def _element(type: Attribute) -> Attribute:
     return cast(Any, type).get_element_type() if isinstance(type, ShapedType) else type
 
 
-def _named_body(reader: _Reader, op: NamedOp, unsigned: bool) -> Region:
-    """The body of a named op: a function of the inputs in the result's type, combined with what was there."""
-    elements, parser = reader.elements, reader.parser
-    block, type = Block(arg_types=elements), elements[-1]
-    casts = op.function not in ("select", "first")
-    values = [
-        _cast(block, a, type, unsigned) if casts else a for a in block.args[: len(reader.ins)]
-    ]
-    if op.function == "mul" and len(values) == 4:  # and the zero points of both
-        pairs = (values[::2], values[1::2])
-        values = [v for p in pairs if (v := _apply(block, "sub", p, type)) is not None]
-    if (result := _apply(block, op.function, values, type)) is None:
-        parser.raise_error(f"there is no {op.function} of {type}")
-    result = _cast(block, result, type, unsigned)
-    if op.reduction is not None:
-        combined = _apply(block, op.reduction, [block.args[-1], result], type)
-        if combined is None:
-            parser.raise_error(f"there is no {op.reduction} of {type}")
-        result = combined
-    block.add_op(YieldOp(result))
-    return Region(block)
+def _accesses(name: str, reader: _Reader) -> NamedOp:
+    """How a named op accesses its operands, and what it does with their elements."""
+    rank, given = reader.rank(reader.outs[0]), reader.maps()
+    same = AffineMap.identity(rank)
+    if name in ("broadcast", "transpose"):
+        op = NamedOp([_moved(name, rank, reader), same], frozenset(), "first", None)
+    elif name == "fill":
+        op = NamedOp([AffineMap(rank, 0, ()), same], frozenset(), "first", None)
+    elif name == "map":
+        op = NamedOp([same] * len(reader.operands), frozenset())
+    elif name == "reduce":
+        op = _reduced(reader)
+    elif name in names.ELEMENTWISE or name in ("max_unsigned", "min_unsigned"):
+        op = names.elementwise(name, rank, given)
+    elif name in names.CONTRACTIONS or name == "contract":
+        op = names.contraction(name, given)
+    elif name in names.WINDOWS:
+        slides = reader.rank(reader.ins[1]) if name.startswith("pooling") else 3
+        steps = [reader.numbers(n) or [1] * slides for n in ("strides", "dilations")]
+        op = names.windows(name, *steps)
+    else:
+        raise VerifyException(f"{name} is not known")
+    if len(op.maps) != len(reader.operands):
+        what = "indexing_maps for" if given else "operands, not"
+        raise VerifyException(f"expected {len(op.maps)} {what} {len(reader.operands)}")
+    return op
 
 
-def _apply(
-    block: Block, function: str, values: Sequence[SSAValue], type: Attribute
-) -> SSAValue | None:
-    whole = isinstance(type, IntegerType)
-    if function == "first":
-        return values[0]
-    if function == "square":
-        function, values = "mul", [*values, *values]
-    elif function == "reciprocal" and not whole:
-        one = arith.ConstantOp(number_attr(type, 1))
-        block.add_op(one)
-        function, values = "div", [one.result, *values]
-    table = _TRUTH if type == IntegerType(1) else _INTEGER if whole else _FLOAT
-    if function not in table:
-        return None
-    made = table[function](*values)
-    block.add_op(made)
-    return made.results[0]
+def _moved(name: str, rank: int, reader: _Reader) -> AffineMap:
+    """linalg.broadcast adds dimensions; linalg.transpose has those of the input in another order."""
+    numbers = reader.numbers(_NUMBERS[name])
+    at = [d for d in range(rank) if d not in numbers]
+    if name == "transpose":  # dimension d of the result is dimension numbers[d] of the input
+        if sorted(numbers) != [*range(rank)]:
+            raise VerifyException(f"permutation {list(numbers)} is not valid for rank {rank}")
+        at = sorted(range(rank), key=lambda d: numbers[d])
+    return AffineMap(rank, 0, tuple(map(AffineDimExpr, at)))
 
 
-def _cast(block: Block, value: SSAValue, type: Attribute, unsigned: bool) -> SSAValue:
-    """A value in another element type, as named ops cast their operands."""
-    if value.type == type:
-        return value
-    made = cast_to(value, type, unsigned=unsigned)
-    block.add_op(made)
-    return made.results[0]
+def _reduced(reader: _Reader) -> NamedOp:
+    rank, away = reader.rank(reader.ins[0]), reader.numbers("dimensions")
+    if not set(away).issubset(range(rank)):
+        raise VerifyException(f"expected dimensions from 0 to {rank - 1}, got {[*away]}")
+    kept = AffineMap(rank, 0, tuple(AffineDimExpr(d) for d in range(rank) if d not in away))
+    maps = [*[AffineMap.identity(rank)] * len(reader.ins), *[kept] * len(reader.outs)]
+    return NamedOp(maps, frozenset(away))
 
 
-def _from_table(name: str) -> Callable[[Any, Parser], Operation]:
+def _named(name: str) -> Callable[[Any, Parser], Operation]:
+    """The parser of a named op whose body is a table's."""
+
     def parse(_: Any, parser: Parser) -> Operation:
-        reader = _Reader(parser)
-        reader.clauses()
-        shape, given, at = reader.rank(reader.outs[0]), reader.maps(), name
-        if at == "elementwise":
-            kind = reader.found.get("kind")
-            at = kind.word.data.removesuffix("_signed") if isinstance(kind, _Word) else at
-        if at in names.ELEMENTWISE or at in ("max_unsigned", "min_unsigned"):
-            op = names.elementwise(at, shape, given)
-        elif at in names.CONTRACTIONS or at == "contract":
-            op = names.contraction(at, given)
-        elif at in names.WINDOWS:
-            slides = reader.rank(reader.ins[1]) if at.startswith("pooling") else 3
-            op = names.windows(
-                at, reader.numbers("strides") or [1] * slides,
-                reader.numbers("dilations") or [1] * slides,
-            )  # fmt: skip
-        else:
-            parser.raise_error(f"linalg.{name} of {at} is not known")
-        if len(op.maps) != len(reader.operands):
-            parser.raise_error(f"linalg.{name} takes {len(op.maps)} operands")
-        fn = reader.found.get("cast")
+        reader, at = _Reader(parser), name
+        reader.clauses(*filter(None, [_NUMBERS.get(name)]))
+        kind = reader.found.get("kind")
+        if at == "elementwise" and isinstance(kind, _Word):
+            at = kind.word.data.removesuffix("_signed")
+        op, fn = _accesses(at, reader), reader.found.get("cast")
         unsigned = at.endswith("_unsigned") or (
             isinstance(fn, _Word) and fn.word.data == "cast_unsigned"
         )
-        return reader.generic(op.maps, op.reductions, _named_body(reader, op, unsigned))
+        body = named_body(reader.elements, op, unsigned)
+        return reader.generic(op.maps, op.reductions, body, reader.results())
 
     return parse
-
-
-def _fill(_: Any, parser: Parser) -> Operation:
-    reader = _Reader(parser)
-    reader.clauses()
-    rank = reader.rank(reader.outs[0])
-    op = NamedOp([AffineMap(rank, 0, ()), AffineMap.identity(rank)], frozenset(), "first", None)
-    return reader.generic(op.maps, (), _named_body(reader, op, False))
 
 
 def _map(_: Any, parser: Parser) -> Operation:
@@ -338,8 +290,7 @@ def _map(_: Any, parser: Parser) -> Operation:
         made = make(*block.args[:-1], type=reader.elements[-1])
         block.add_ops([made, YieldOp(*made.results)])
         body = Region(block)
-    same = AffineMap.identity(reader.rank(reader.outs[0]))
-    return reader.generic([same] * len(reader.operands), (), body)
+    return reader.generic(_accesses("map", reader).maps, (), body, reader.results())
 
 
 def _reduce(_: Any, parser: Parser) -> Operation:
@@ -355,29 +306,31 @@ def _reduce(_: Any, parser: Parser) -> Operation:
         made = make(*block.args[at:], *block.args[:at], type=reader.elements[-1])
         block.add_ops([made, YieldOp(*made.results)])
         body = Region(block)
-    rank, away = reader.rank(reader.ins[0]), reader.numbers("dimensions")
-    kept = AffineMap(rank, 0, tuple(AffineDimExpr(d) for d in range(rank) if d not in away))
-    maps = [*[AffineMap.identity(rank)] * len(reader.ins), *[kept] * len(reader.outs)]
-    return reader.generic(maps, away, body)
+    op = _accesses("reduce", reader)
+    return reader.generic(op.maps, op.reductions, body, reader.results())
 
 
-def _moved(word: str) -> Callable[[Any, Parser], Operation]:
-    """linalg.broadcast adds dimensions; linalg.transpose has those of the input in another order."""
+def _create(name: str) -> Callable[..., Operation]:
+    """What makes a named op of its generic form, which has the body."""
 
-    def parse(_: Any, parser: Parser) -> Operation:
-        reader = _Reader(parser)
-        reader.clauses(word)
-        numbers, rank = reader.numbers(word), reader.rank(reader.outs[0])
-        at = [d for d in range(rank) if d not in numbers]
-        if word == "permutation":  # dimension d of the result is dimension numbers[d] of the input
-            if sorted(numbers) != [*range(rank)]:
-                parser.raise_error(f"permutation {list(numbers)} is not valid for rank {rank}")
-            at = sorted(range(rank), key=lambda d: numbers[d])
-        source = AffineMap(rank, 0, tuple(map(AffineDimExpr, at)))
-        op = NamedOp([source, AffineMap.identity(rank)], frozenset(), "first", None)
-        return reader.generic(op.maps, (), _named_body(reader, op, False))
+    def create(
+        _: Any, *, operands: Sequence[SSAValue], result_types: Sequence[Attribute],
+        properties: Mapping[str, Attribute], attributes: Mapping[str, Attribute],
+        regions: Sequence[Region], **_rest: Any,
+    ) -> Operation:  # fmt: skip
+        reader = _Reader()
+        reader.found = {**attributes, **properties}
+        inputs = next(iter(reader.numbers("operandSegmentSizes")), len(operands) - 1)
+        if name == "reduce":
+            inputs = len(operands) // 2
+        reader.ins, reader.outs = operands[:inputs], operands[inputs:]
+        if not reader.outs or len(regions) != 1:
+            raise VerifyException("expected inputs, outputs and a body")
+        at = "map" if name == "elementwise" else name
+        op = _accesses(at, reader)
+        return reader.generic(reader.maps() or op.maps, op.reductions, regions[0], result_types)
 
-    return parse
+    return create
 
 
 def _generic(_: Any, parser: Parser) -> Operation:
@@ -390,24 +343,24 @@ def _generic(_: Any, parser: Parser) -> Operation:
     ]
     maps = reader.maps()
     if not maps or len(maps) != len(reader.operands):
-        parser.raise_error("linalg.generic needs an indexing_map for each operand")
+        raise VerifyException("expected an indexing_map for each operand")
     if len(kinds) != maps[0].num_dims or not {"parallel", "reduction"}.issuperset(kinds):
-        parser.raise_error(
-            "linalg.generic needs iterator_types: parallel or reduction of each loop"
-        )
+        raise VerifyException("expected iterator_types: parallel or reduction of each loop")
     reductions = [d for d, kind in enumerate(kinds) if kind == "reduction"]
-    return reader.generic(maps, reductions, body)
+    return reader.generic(maps, reductions, body, reader.results())
 
 
-_TABLE = (*names.CONTRACTIONS, *names.ELEMENTWISE, *names.WINDOWS, "contract", "elementwise")
+_NUMBERS = {"broadcast": "dimensions", "transpose": "permutation"}
+"""What says which dimensions these ops move."""
+_TABLE = (
+    *(*names.CONTRACTIONS, *names.ELEMENTWISE, *names.WINDOWS, *_NUMBERS),
+    *("contract", "elementwise", "fill"),
+)
 _PARSERS: dict[str, Callable[[Any, Parser], Operation]] = {
-    **{name: _from_table(name) for name in _TABLE},
-    "broadcast": _moved("dimensions"),
-    "fill": _fill,
+    **{name: _named(name) for name in _TABLE},
     "generic": _generic,
     "map": _map,
     "reduce": _reduce,
-    "transpose": _moved("permutation"),
 }
 
 
@@ -424,7 +377,25 @@ def _reads_only(name: str) -> type[IRDLOperation]:
 def complete_tensor() -> Dialect:
     """The stock dialect and the ops that it lacks."""
     add_ops(tensor.Tensor, composed.TENSOR)
+    set_verifier(tensor.PadOp, composed.verify_pad)
     return tensor.Tensor
+
+
+def _verify_body(op: GenericOp) -> None:
+    """The body has an element of each operand, and yields one of each output."""
+    block, elements = op.body.block, [_element(v.type) for v in op.operands]
+    given = [a.type for a in block.args]
+    if given != elements:
+        raise VerifyException(
+            f"expected the body to take ({_list(elements)}), got ({_list(given)})"
+        )
+    made, wanted = terminator(block).operand_types, elements[len(op.inputs) :]
+    if list(made) != wanted:
+        raise VerifyException(f"expected the body to yield ({_list(wanted)}), got ({_list(made)})")
+
+
+def _list(types: Sequence[Attribute]) -> str:
+    return ", ".join(map(str, types))
 
 
 def complete() -> Dialect:
@@ -434,6 +405,9 @@ def complete() -> Dialect:
     for name, parse in _PARSERS.items():
         kind = cast(type[IRDLOperation], stock.get(name) or missing[name])
         set_custom(kind, parse, kind.print)
+        if name != "generic":
+            kind.create = classmethod(_create(name))  # pyright: ignore
     add_ops(linalg.Linalg, [*missing.values(), *composed.LINALG])
+    add_verifier(GenericOp, _verify_body)
     add_attributes(linalg.Linalg, [ElementwiseKindAttr, TypeFnAttr])
     return linalg.Linalg

@@ -14,8 +14,17 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from xdsl.dialects import tensor
-from xdsl.dialects.builtin import DenseArrayBase, IndexType, IntegerAttr, TensorType, i64
+from xdsl.dialects.builtin import (
+    DYNAMIC_INDEX,
+    DenseArrayBase,
+    IndexType,
+    IntegerAttr,
+    ShapedType,
+    TensorType,
+    i64,
+)
 from xdsl.dialects.utils.dynamic_index_list import DynamicIndexList
+from xdsl.ir import SSAValue
 from xdsl.irdl import AttrSizedOperandSegments, IRDLOperation, traits_def
 from xdsl.irdl.declarative_assembly_format import (
     CustomDirective,
@@ -27,6 +36,7 @@ from xdsl.irdl.declarative_assembly_format import (
 from xdsl.parser import Parser
 from xdsl.printer import Printer
 from xdsl.traits import Pure
+from xdsl.utils.exceptions import VerifyException
 
 from tilewright.dialects.fields import (
     Body,
@@ -43,7 +53,21 @@ from tilewright.dialects.fields import (
     Results,
     op_definition,
 )
+from tilewright.dialects.nesting import terminator
 from tilewright.dialects.upstream.complete import OpClass
+
+
+def _shape(value: SSAValue) -> Sequence[int]:
+    assert isinstance(value.type, ShapedType)
+    return value.type.get_shape()
+
+
+def _verify_softmax(op: SoftmaxOp) -> None:
+    rank = len(_shape(op.input))
+    if not 0 <= op.dimension < rank:
+        raise VerifyException(f"expected a dimension from 0 to {rank - 1}")
+    if _shape(op.output) != _shape(op.input):
+        raise VerifyException("expected the shape of the input")
 
 
 @op_definition
@@ -59,6 +83,7 @@ class SoftmaxOp(Op):
         "attr-dict `dimension` `` `(` $dimension `)` `ins` `(` $input `:` type($input) `)` "
         "`outs` `(` $output `:` type($output) `)` (`->` type($res)^)?"
     )
+    CHECK = _verify_softmax
 
 
 @irdl_custom_directive
@@ -75,6 +100,28 @@ class Into(CustomDirective):
 
     def print(self, printer: Printer, state: PrintingState, op: IRDLOperation) -> None:
         self.dest.print(printer, state, op)
+
+
+def _verify_packing(op: Packing) -> None:
+    packs = op.name.endswith(".pack")
+    plain, packed = (_shape(v) for v in (op.source, op.dest)[:: 1 if packs else -1])
+    rank, dims, sizes = len(plain), op.inner_dims_pos, op.static_inner_tiles
+    if len({*dims} & {*range(rank)}) != len(dims) or len(sizes) != len(dims):
+        raise VerifyException(f"expected different inner_dims_pos from 0 to {rank - 1}")
+    if len(packed) != rank + len(dims) or sorted(op.outer(rank)) != [*range(rank)]:
+        raise VerifyException(f"expected outer_dims_perm of {rank} and {len(dims)} dimensions")
+    if [*packed[rank:]] != [*sizes]:
+        raise VerifyException(f"expected tiles of {[*sizes]}, got {[*packed[rank:]]}")
+    for place, d in enumerate(op.outer(rank)):
+        size = op.tiles().get(d, 1)
+        if DYNAMIC_INDEX in (size, plain[d]):
+            continue
+        if packs and op.padding_value is None and plain[d] % size:
+            raise VerifyException(
+                f"expected a padding_value: dimension {d} has {plain[d]} elements, not whole tiles of {size}"
+            )
+        if packed[place] not in (DYNAMIC_INDEX, -(-plain[d] // size)):
+            raise VerifyException(f"expected {-(-plain[d] // size)} tiles along dimension {d}")
 
 
 class Packing(Op):
@@ -106,6 +153,8 @@ class Packing(Op):
         """The dimension of the matrix that each outer dimension of the tiles goes along."""
         given = self.outer_dims_perm
         return range(rank) if given is None else given
+
+    CHECK = _verify_packing
 
 
 @op_definition
@@ -166,6 +215,22 @@ class ParallelInsertSliceOp(Op):
     irdl_options = (AttrSizedOperandSegments(as_property=True),)
     assembly_format = tensor.InsertSliceOp.assembly_format
     custom_directives = tensor.InsertSliceOp.custom_directives
+
+
+def verify_pad(op: tensor.PadOp) -> None:
+    """An extent that operands give may be stated by the type, as in MLIR; stock xDSL wants it open."""
+    low, high = op.static_low.get_values(), op.static_high.get_values()
+    source, made = _shape(op.source), op.result.type.get_shape()
+    if not len(source) == len(low) == len(high) == len(made) == len(op.region.block.args):
+        raise VerifyException("expected low, high, a result and indices of the source's rank")
+    for d, (extent, before, after, size) in enumerate(zip(source, low, high, made, strict=True)):
+        known = DYNAMIC_INDEX not in (extent, before, after)
+        if known and size != before + extent + after:
+            raise VerifyException(
+                f"expected {before + extent + after} elements along dimension {d}"
+            )
+    if [*terminator(op.region.block).operand_types] != [op.result.type.element_type]:
+        raise VerifyException(f"expected the body to yield {op.result.type.element_type}")
 
 
 LINALG: Sequence[OpClass] = (SoftmaxOp, PackOp, UnPackOp)

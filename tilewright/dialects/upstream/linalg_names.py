@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from xdsl.ir.affine import AffineDimExpr, AffineExpr, AffineMap
+from xdsl.utils.exceptions import VerifyException
 
 CONTRACTIONS: dict[str, str] = {
     "matmul": "mk,kn->mn",
@@ -95,6 +96,9 @@ def windows(name: str, strides: Sequence[int], dilations: Sequence[int]) -> Name
         reduction = f"{reduction}_unsigned" if suffix else reduction
         filter_ = "".join(d for d in image if d in _IMAGE[-1])
     slides = [d for d in image if d in _IMAGE[-1]]
+    for what, given in (("strides", strides), ("dilations", dilations)):
+        if len(given) < len(slides):
+            raise VerifyException(f"expected {len(slides)} {what}, got {len(given)}")
 
     def term(letter: str) -> Term:
         if letter not in slides:

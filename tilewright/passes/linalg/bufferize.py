@@ -36,9 +36,11 @@ from xdsl.rewriter import InsertPoint, Rewriter
 from tilewright.diagnostics import unsupported
 from tilewright.dialects.elementwise import is_elementwise
 from tilewright.dialects.upstream.scf import ForallOp, InParallelOp
+from tilewright.dialects.upstream.vector.masking import MaskOp
 from tilewright.dialects.upstream.vector.memory import GatherOp
 from tilewright.passes.affine_to_scf import forall_to_parallel
 from tilewright.passes.emit import Before
+from tilewright.passes.expand_ops import EXPANSIONS
 from tilewright.passes.linalg import has_tensors, is_structured, is_tensor
 from tilewright.passes.linalg.accesses import subview_type
 from tilewright.passes.linalg.forms import (
@@ -56,7 +58,10 @@ def bufferize(module: ModuleOp) -> None:
     """Rewrites a module in place."""
     if not is_structured(module):
         return
-    copy_before_changes(module)
+    for op in list(module.walk()):
+        if isinstance(op, MaskOp) and op.masked is not None and has_tensors(op.masked):
+            EXPANSIONS[op.name](op, Before(op))
+    there = copy_before_changes(module)
     globals_: dict[Any, str] = {}
     concerned = [
         (op, [place for place, value in enumerate(op.operands) if is_tensor(value)])
@@ -68,7 +73,10 @@ def bufferize(module: ModuleOp) -> None:
             for argument in block.args:
                 argument._type = of_memref(argument.type)  # pyright: ignore[reportPrivateUsage]
     for op, tensors in concerned:
-        _rewrite(module, op, tensors, globals_)
+        if op in there:
+            Before(op).replace(op.operands[1])
+        else:
+            _rewrite(module, op, tensors, globals_)
     for op in list(module.walk()):
         if isinstance(op, ForallOp):
             forall_to_parallel(op)
@@ -112,7 +120,7 @@ def _rewrite(
         _forall(before, op)
     elif isinstance(op, _PASSING):
         _plain(before, op, tensors)
-    else:
+    elif not isinstance(op, TransferReadOp):
         raise unsupported(
             op, f"{op.name} of tensors has no form on memory here",
             hint="mlir-opt --one-shot-bufferize makes memrefs of any tensors",
@@ -121,9 +129,9 @@ def _rewrite(
 
 _PASSING = (
     scf.ForOp, scf.IfOp, scf.WhileOp, scf.YieldOp, scf.ConditionOp, func.CallOp, func.ReturnOp, arith.SelectOp,
-    TransferReadOp, GatherOp,
+    GatherOp,
 )  # fmt: skip
-"""Ops that hand tensors on as they are."""
+"""Ops that hand tensors on as they are, or read them as memory without gaps."""
 _WHOLE = ("tensor.cast", "tensor.collapse_shape", "tensor.expand_shape", "tensor.reshape")
 """Ops whose result has the type of a tensor without gaps."""
 

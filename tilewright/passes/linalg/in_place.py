@@ -7,8 +7,8 @@
 
 A tensor may be changed by an op of its own block if its memory is its own (`_owned`) and every other use, of it and of
 what lies in the same memory, is done before. A loop's argument has memory of its own if each round hands on such a
-tensor, and something in the loop changes it. Everything else keeps the memory of its value: what
-the analysis does not know, it takes to be read.
+tensor, and something in the loop changes it. A part that goes back to where it was read is changed there. Everything
+else keeps the memory of its value: what the analysis does not know, it takes to be read.
 """
 
 from __future__ import annotations
@@ -42,9 +42,10 @@ _READS = (
 _BOUNDS = 3  # operands of scf.for before what it carries
 
 
-def copy_before_changes(module: ModuleOp) -> None:
+def copy_before_changes(module: ModuleOp) -> set[Operation]:
     """Inserts, in place, `bufferization.alloc_tensor() copy(..)` of each tensor that an op may not change where it is.
 
+    Returns the insertions of a part that lies there already.
     Requires: tensors, none of which is a memref yet. Guarantees: the memory of the operand that an op of `_UPDATES`,
     a scf.forall or a loop around them changes is read by nothing else from then on.
     """
@@ -54,6 +55,7 @@ def copy_before_changes(module: ModuleOp) -> None:
     for op, number in found:
         before, value = Before(op), op.operands[number]
         op.operands[number] = before.add(AllocTensorOp(value.type, copy=value))
+    return analysis.there
 
 
 class _InPlace:
@@ -61,13 +63,15 @@ class _InPlace:
 
     def __init__(self) -> None:
         self._known: dict[SSAValue, bool] = {}
+        self.there = set[Operation]()
+        """Insertions of a part that was changed where it lies."""
 
     def copied(self, op: Operation) -> list[int]:
         """Of which operands an op changes a copy."""
         changed = _targets(op)
         if isinstance(op, scf.ForOp):
             changed = [n for n in range(_BOUNDS, len(op.operands)) if self._changes(op, n)]
-        return [n for n in changed if not self._free(op, n)]
+        return [n for n in changed if not (self._free(op, n) or self._goes_back(op, n))]
 
     def _changes(self, loop: scf.ForOp, number: int) -> bool:
         """Does a loop change the memory that it is given by this operand?"""
@@ -77,6 +81,42 @@ class _InPlace:
         value = op.operands[number]
         here = _block_of(value) is op.parent
         return here and self._owned(value) and self._last(value, op, number)
+
+    def _goes_back(self, op: Operation, number: int) -> bool:
+        """Is a part of a tensor changed, and then inserted where it was, with no look at the tensor in between?
+
+        %s = tensor.extract_slice %t[..]; %u = vector.transfer_write %v, %s[..]; tensor.insert_slice %u into %t[..]
+        """
+        part = op.operands[number].owner
+        if not isinstance(part, Operation) or part.name != "tensor.extract_slice":
+            return False
+        whole = part.operands[0]
+        if part.parent is not op.parent or not self._last(part.results[0], op, number):
+            return False
+        end = self._inserted(_changed_by(op, number))
+        if end is None or not _same_part(part, end) or not self._free(end, 1):
+            return False
+        block = op.parent
+        assert block is not None
+        for use in whole.uses:
+            around = block.find_ancestor_op_in_block(use.operation)
+            if around not in (part, end) and (around is None or not around.is_before_in_block(op)):
+                return False
+        self.there.add(end)
+        return True
+
+    def _inserted(self, value: SSAValue) -> Operation | None:
+        """The op of this block that inserts a changed part, or what further changes make of it, and its last use."""
+        block = _block_of(value)
+        ends = [u for u in value.uses if u.operation.name not in _READS]
+        if len(ends) != 1 or ends[0].operation.parent is not block:
+            return None
+        ((op, number),) = ((use.operation, use.index) for use in ends)
+        if not self._last(value, op, number):
+            return None
+        if op.name == "tensor.insert_slice" and number == 0:
+            return op
+        return self._inserted(_changed_by(op, number)) if number in _targets(op) else None
 
     def _owned(self, value: SSAValue) -> bool:
         if value not in self._known:
@@ -138,6 +178,13 @@ def _makes_memory(op: Operation) -> bool:
     return isinstance(op, GenericOp | ForallOp) or op.name in _FRESH or is_elementwise(op)
 
 
+def _same_part(one: Operation, other: Operation) -> bool:
+    """Do a slice and an insertion name the same part of the same tensor?"""
+    names = ("static_offsets", "static_sizes", "static_strides")
+    same = all(one.properties[n] == other.properties[n] for n in names)
+    return same and list(one.operands) == list(other.operands[1:])
+
+
 def _block_of(value: SSAValue) -> Block | None:
     return value.owner if isinstance(value.owner, Block) else value.owner.parent
 
@@ -147,6 +194,12 @@ def _targets(op: Operation) -> Sequence[int]:
     if isinstance(op, ForallOp):
         return range(len(op.operands) - len(op.outputs), len(op.operands))
     return (1,) if op.name in _UPDATES else ()
+
+
+def _changed_by(op: Operation, target: int) -> OpResult:
+    """What the operand of `_targets`, or that a loop carries, has become."""
+    carried = isinstance(op, scf.ForOp | ForallOp)
+    return op.results[target - len(op.operands) + len(op.results) if carried else 0]
 
 
 def _changed(argument: BlockArgument) -> bool:

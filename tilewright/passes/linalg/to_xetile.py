@@ -348,7 +348,7 @@ def _done_here(function: func.FuncOp | gpu.FuncOp, kernel: StructuredKernel, nod
     if level_of(function) == "lane":
         raise unsupported(
             node.op,
-            f"{node.op.name} in a program of lanes",
+            "a structured op in a program of lanes",
             hint='a kernel of tiles ({tilewright.level = "workgroup"}) computes it once for all its lanes',
         )
     _say_apart(function, node)

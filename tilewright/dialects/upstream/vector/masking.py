@@ -31,7 +31,7 @@ from tilewright.dialects.upstream.vector.products import OuterProductOp
 
 
 def _transfer(op: Any) -> VectorType:
-    moved = vector_type(op.result if op.results else op.vector)
+    moved = vector_type(op.vector if isinstance(op, vector.TransferWriteOp) else op.result)
     return vector.VectorTransferOperation.infer_transfer_op_mask_type(
         moved, op.permutation_map.data
     )
