@@ -87,7 +87,7 @@ def test_refusals_of_parts(old: str, new: str, message: str) -> None:
         ("#stage.part<128x64xbf16, order", "#stage.part<64x64xbf16, order", "is not the part"),
         ("warps = 4 : i64", "warps = 0 : i64", "a role has at least one warp"),
         ("%p0 = stage.mma.start %cst : vector<128x128xf32>", "%p0 = stage.mma.start %cst : index",
-         "stage.mma.start takes a vector"),
+         "expected a vector type, got index"),
         ("stage.mma.wait {pending = 1 : i64}", "stage.mma.wait {pending = -1 : i64}",
          "cannot stay pending"),
     ],

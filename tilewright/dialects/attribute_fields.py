@@ -30,6 +30,8 @@ from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
 from xdsl.utils.str_enum import StrEnum
 
+from tilewright.dialects.directives import say
+
 FieldParser = Callable[[AttrParser], Attribute]
 
 
@@ -71,6 +73,24 @@ class Shaped(ParametrizedAttribute, TypeAttribute, ShapedType, ContainerType[Att
 
     def get_element_type(self) -> Attribute:
         return self.element_type
+
+    def print_parameters(self, printer: Printer) -> None:
+        """`<8x16xf16, ..>`: behind the elements what else there is."""
+        with printer.in_angle_brackets():
+            printer.print_dimension_list(self.get_shape())
+            rest = (p for p in self.parameters[1:] if not isinstance(p, NoneAttr))
+            say(printer, "x" if len(self.shape) else "", rest)
+
+
+def parse_shape(
+    parser: AttrParser, words: Mapping[str, Attribute]
+) -> tuple[ArrayAttr[IntAttr], Attribute]:
+    """`32x64xf16`: extents, and elements, which may also be one of some words."""
+    dims = parser.parse_dimension_list()
+    if dims:
+        parser.parse_shape_delimiter()
+    word = parser.parse_optional_keyword_in(words)
+    return int_array(dims), parser.parse_type() if word is None else words[word]
 
 
 def parse_int_array(parser: AttrParser) -> ArrayAttr[IntAttr]:

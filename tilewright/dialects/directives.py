@@ -1,4 +1,5 @@
-"""What assembly formats are made of besides what xDSL knows: words, maps, tokens of asynchronous ops.
+"""What assembly formats are made of besides what xDSL knows: words, maps, tokens of asynchronous ops; and what
+hand-written ones read and print in one call.
 
 assembly_format = "custom<Mode>($mode) $value attr-dict `:` type($value)"
 custom_directives = (word("Mode", ("up", "down")),)
@@ -6,12 +7,12 @@ custom_directives = (word("Mode", ("up", "down")),)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import ClassVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import ClassVar, TypeAlias, TypeVar
 
 from xdsl.dialects.builtin import AffineMapAttr, IntegerAttr, StringAttr
 from xdsl.dialects.gpu import AsyncTokenType
-from xdsl.ir import Attribute
+from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import IRDLOperation
 from xdsl.irdl.declarative_assembly_format import (
     AttributeVariable,
@@ -25,10 +26,60 @@ from xdsl.irdl.declarative_assembly_format import (
 from xdsl.parser import Parser, UnresolvedOperand
 from xdsl.printer import Printer
 
+T = TypeVar("T")
+Part: TypeAlias = "str | SSAValue | Attribute | Iterable[Part | tuple[Part, ...]]"
+
+
+def say(printer: Printer, *parts: Part) -> None:
+    """Prints parts one after the other: a text as it is, a value by its name, an attribute as such, and commas between
+    the elements of anything else, which may be several parts each (a tuple)."""
+    for part in parts:
+        if isinstance(part, str):
+            printer.print_string(part)
+        elif isinstance(part, SSAValue):
+            printer.print_operand(part)
+        elif isinstance(part, Attribute):
+            printer.print_attribute(part)
+        else:
+            printer.print_list(part, lambda e: say(printer, *(e if type(e) is tuple else (e,))))
+
+
+def results(types: Sequence[Attribute]) -> tuple[Part, ...]:
+    """` -> T` or ` -> (T, U)`; nothing where there is no type."""
+    return (" -> (", types, ")") if len(types) > 1 else (" -> ", *types) if types else ()
+
+
+def typed(values: Iterable[SSAValue]) -> Part:
+    """`T, U, ..`: the types of values."""
+    return [value.type for value in values]
+
+
+def assigned(arguments: Iterable[SSAValue], values: Iterable[SSAValue]) -> Part:
+    """`%x = %a, ..`."""
+    return [(a, " = ", value) for a, value in zip(arguments, values, strict=True)]
+
+
+def parse_result_types(parser: Parser) -> list[Attribute]:
+    """`-> T` or `-> (T, U)`; nothing when there is no arrow."""
+    if parser.parse_optional_punctuation("->") is None:
+        return []
+    types = parser.parse_optional_comma_separated_list(parser.Delimiter.PAREN, parser.parse_type)
+    return [parser.parse_type()] if types is None else list(types)
+
+
+def parse_listed(parser: Parser, one: Callable[[], T]) -> list[T]:
+    """`(x, y, ..)`."""
+    return parser.parse_comma_separated_list(parser.Delimiter.PAREN, one)
+
 
 def parse_names(parser: Parser) -> list[UnresolvedOperand]:
     """`%a, %b, ..`: at least one operand."""
     return parser.parse_comma_separated_list(parser.Delimiter.NONE, parser.parse_unresolved_operand)
+
+
+def parse_type_list(parser: Parser) -> list[Attribute]:
+    """`T, U, ..`: at least one type."""
+    return parser.parse_comma_separated_list(parser.Delimiter.NONE, parser.parse_type)
 
 
 class _Spelled(CustomDirective):

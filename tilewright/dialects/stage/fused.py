@@ -24,6 +24,7 @@ from xdsl.printer import Printer
 from xdsl.traits import IsTerminator, MemoryReadEffect, NoTerminator, Pure, RecursiveMemoryEffect
 from xdsl.utils.exceptions import VerifyException
 
+from tilewright.dialects.directives import say
 from tilewright.dialects.fields import (
     Body,
     Flag,
@@ -86,10 +87,8 @@ class PanelsType(ParametrizedAttribute, TypeAttribute):
         return [IntAttr(lanes), IntAttr(group), element, IntAttr(k), IntAttr(int(biased))]
 
     def print_parameters(self, printer: Printer) -> None:
-        with printer.in_angle_brackets():
-            printer.print_string(f"{self.lanes.data}x{self.group.data}x")
-            printer.print_attribute(self.element_type)
-            printer.print_string(f", k = {self.k.data}{', biased' if self.biased.data else ''}")
+        last = f", k = {self.k.data}{', biased' if self.biased.data else ''}>"
+        say(printer, f"<{self.lanes.data}x{self.group.data}x", self.element_type, last)
 
 
 @op_definition

@@ -12,14 +12,16 @@ from collections.abc import Sequence
 from xdsl.dialects.builtin import VectorType
 from xdsl.ir import Attribute, ParametrizedAttribute, SSAValue, TypeAttribute
 from xdsl.irdl import irdl_attr_definition, traits_def
-from xdsl.parser import AttrParser, Parser
+from xdsl.parser import AttrParser
 from xdsl.printer import Printer
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
+from tilewright.dialects.directives import say
 from tilewright.dialects.effects import ORDER, Acts
 from tilewright.dialects.fields import (
     Flag,
+    Follows,
     Int,
     Op,
     Operand,
@@ -49,8 +51,7 @@ class PendingType(ParametrizedAttribute, TypeAttribute):
             return [parser.parse_type()]
 
     def print_parameters(self, printer: Printer) -> None:
-        with printer.in_angle_brackets():
-            printer.print_attribute(self.vector)
+        say(printer, "<", self.vector, ">")
 
 
 def vector_of(type: Attribute) -> VectorType:
@@ -118,43 +119,21 @@ def _oriented(value: SSAValue, transposed: bool) -> tuple[int, int]:
     return (columns, rows) if transposed else (rows, columns)
 
 
+def _pending(type: Attribute) -> PendingType:
+    if not isinstance(type, VectorType):
+        raise VerifyException("stage.mma.start takes a vector")
+    return PendingType(type)
+
+
 @op_definition
 class ProductStartOp(Op):
     """`%p = stage.mma.start %v : vector<128x256xf32>`: a value as the accumulator of later products."""
 
     name = "stage.mma.start"
     value: Operand[VectorType] = Operand(VectorType)
-    result: Result[PendingType] = Result(PendingType)
+    result = Follows("value", rule=_pending)
     traits = traits_def(Pure())
-
-    def __init__(self, value: SSAValue):
-        assert isinstance(value.type, VectorType)
-        super().__init__(value, PendingType(value.type))
-
-    def print(self, printer: Printer) -> None:
-        printer.print_string(" ")
-        printer.print_operand(self.value)
-        printer.print_op_attributes(self.attributes)
-        printer.print_string(" : ")
-        printer.print_attribute(self.value.type)
-
-    @classmethod
-    def parse(cls, parser: Parser) -> ProductStartOp:
-        unresolved = parser.parse_unresolved_operand()
-        attributes = parser.parse_optional_attr_dict()
-        parser.parse_punctuation(":")
-        type = parser.parse_type()
-        if not isinstance(type, VectorType):
-            parser.raise_error("stage.mma.start takes a vector")
-        op = cls(parser.resolve_operand(unresolved, type))
-        op.attributes.update(attributes)
-        return op
-
-    def verify_(self) -> None:
-        if vector_of(self.result.type) != self.value.type:
-            raise VerifyException(
-                f"{self.name}: {self.value.type} cannot become {self.result.type}"
-            )
+    assembly_format = "$value attr-dict `:` type($value)"
 
 
 @op_definition

@@ -15,7 +15,8 @@ from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
 
 from tilewright import dtypes
-from tilewright.dialects.xetile.types import parse_shape_and_element
+from tilewright.dialects.attribute_fields import int_array, ints, parse_int_array, parse_shape
+from tilewright.dialects.directives import say
 
 SWIZZLES = (0, 32, 64, 128)
 DEINTERLEAVED = 8
@@ -48,13 +49,8 @@ class PartAttr(ParametrizedAttribute):
         swizzle: int,
         deinterleaved: bool = False,
     ):
-        super().__init__(
-            ArrayAttr(IntAttr(n) for n in shape),
-            element,
-            ArrayAttr(IntAttr(n) for n in order),
-            IntAttr(swizzle),
-            IntAttr(deinterleaved),
-        )
+        whole = int_array(shape), element, int_array(order)
+        super().__init__(*whole, IntAttr(swizzle), IntAttr(deinterleaved))
 
     def get_shape(self) -> tuple[int, int]:
         rows, columns = (n.data for n in self.shape)
@@ -116,37 +112,25 @@ class PartAttr(ParametrizedAttribute):
     @classmethod
     def parse_parameters(cls, parser: AttrParser) -> Sequence[Attribute]:
         with parser.in_angle_brackets():
-            shape, element = parse_shape_and_element(parser)
-            order, swizzle, deinterleaved = [1, 0], 0, False
+            shape, element = parse_shape(parser, {})
+            order, swizzle, deinterleaved = (1, 0), 0, False
             while parser.parse_optional_punctuation(",") is not None:
                 if parser.parse_optional_keyword("order") is not None:
                     parser.parse_punctuation("=")
-                    order = parser.parse_comma_separated_list(
-                        parser.Delimiter.SQUARE, parser.parse_integer
-                    )
+                    order = ints(parse_int_array(parser))
                 elif parser.parse_optional_keyword("deinterleaved") is not None:
                     deinterleaved = True
                 else:
                     parser.parse_keyword("swizzle")
                     parser.parse_punctuation("=")
                     swizzle = parser.parse_integer()
-        return [
-            ArrayAttr(IntAttr(n) for n in shape),
-            element,
-            ArrayAttr(IntAttr(n) for n in order),
-            IntAttr(swizzle),
-            IntAttr(deinterleaved),
-        ]
+        return [shape, element, int_array(order), IntAttr(swizzle), IntAttr(deinterleaved)]
 
     def print_parameters(self, printer: Printer) -> None:
-        with printer.in_angle_brackets():
-            printer.print_dimension_list(self.get_shape())
-            printer.print_string("x")
-            printer.print_attribute(self.element_type)
-            slow, fast = (n.data for n in self.order)
-            printer.print_string(f", order = [{slow}, {fast}], swizzle = {self.swizzle.data}")
-            if self.deinterleaved:
-                printer.print_string(", deinterleaved")
+        rows, columns = self.get_shape()
+        order = f"order = {[*ints(self.order)]}, swizzle = {self.swizzle.data}"
+        last = ", deinterleaved" if self.deinterleaved else ""
+        say(printer, f"<{rows}x{columns}x", self.element_type, f", {order}{last}>")
 
 
 @irdl_attr_definition
@@ -181,10 +165,7 @@ class MultiBufferType(ParametrizedAttribute, TypeAttribute):
         return [IntAttr(slots), ArrayAttr(parts)]
 
     def print_parameters(self, printer: Printer) -> None:
-        with printer.in_angle_brackets():
-            printer.print_string(f"{self.slots.data}, [")
-            printer.print_list(self.parts, printer.print_attribute)
-            printer.print_string("]")
+        say(printer, f"<{self.slots.data}, [", self.parts.data, "]>")
 
 
 @irdl_attr_definition
@@ -204,5 +185,4 @@ class PipelineStateType(ParametrizedAttribute, TypeAttribute):
             return [IntAttr(parser.parse_integer())]
 
     def print_parameters(self, printer: Printer) -> None:
-        with printer.in_angle_brackets():
-            printer.print_string(str(self.slots.data))
+        say(printer, f"<{self.slots.data}>")

@@ -34,6 +34,7 @@ from xdsl.printer import Printer
 from xdsl.traits import IsTerminator, Pure
 from xdsl.utils.exceptions import VerifyException
 
+from tilewright.dialects.directives import parse_listed, say, typed
 from tilewright.dialects.fields import (
     Flag,
     Ints,
@@ -194,11 +195,11 @@ def _parse_if(cls: type[affine.IfOp], parser: Parser) -> affine.IfOp:
     def index() -> SSAValue:
         return parser.parse_operand(IndexType())
 
-    places = parser.parse_comma_separated_list(parser.Delimiter.PAREN, index)
+    places = parse_listed(parser, index)
     symbols = parser.parse_optional_comma_separated_list(parser.Delimiter.SQUARE, index)
     types: Sequence[Attribute] = ()
     if parser.parse_optional_punctuation("->"):
-        types = parser.parse_comma_separated_list(parser.Delimiter.PAREN, parser.parse_type)
+        types = parse_listed(parser, parser.parse_type)
     then, otherwise = parser.parse_region(), Region()
     if parser.parse_optional_keyword("else"):
         otherwise = parser.parse_region()
@@ -215,21 +216,15 @@ def _parse_if(cls: type[affine.IfOp], parser: Parser) -> affine.IfOp:
 
 
 def _print_if(self: affine.IfOp, printer: Printer) -> None:
-    printer.print_string(" ")
-    printer.print_attribute(self.condition)
     dims = self.condition.data.num_dims
-    with printer.in_parens():
-        printer.print_list(self.args[:dims], printer.print_operand)
+    say(printer, " ", self.condition, "(", self.args[:dims], ")")
     if self.args[dims:]:
-        with printer.in_square_brackets():
-            printer.print_list(self.args[dims:], printer.print_operand)
+        say(printer, "[", self.args[dims:], "]")
     if self.res:
-        printer.print_string(" -> ")
-        with printer.in_parens():
-            printer.print_list(self.res.types, printer.print_attribute)
+        say(printer, " -> (", typed(self.res), ")")
     for region, before in ((self.then_region, " "), (self.else_region, " else ")):
         if region.blocks:
-            printer.print_string(before)
+            say(printer, before)
             printer.print_region(region, print_block_terminators=bool(self.res))
     printer.print_op_attributes(self.attributes)
 

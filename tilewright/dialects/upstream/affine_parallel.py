@@ -12,6 +12,7 @@ from xdsl.dialects.builtin import (
     DenseIntElementsAttr,
     IndexType,
     IntegerAttr,
+    StringAttr,
     TensorType,
     i32,
     i64,
@@ -26,6 +27,7 @@ from xdsl.printer import Printer
 from xdsl.traits import IsTerminator
 from xdsl.utils.exceptions import VerifyException
 
+from tilewright.dialects.directives import parse_listed, say, typed
 from tilewright.dialects.upstream.combining import ATOMIC_KINDS
 from tilewright.dialects.upstream.complete import definition, set_custom, set_verifier
 
@@ -44,9 +46,9 @@ def _parse_bounds(parser: Parser, several: str) -> tuple[list[SSAValue], Bounds]
     def bound() -> list[AffineExpr]:
         if parser.parse_optional_keyword(several) is None:
             return [one()]
-        return parser.parse_comma_separated_list(parser.Delimiter.PAREN, one)
+        return parse_listed(parser, one)
 
-    groups = parser.parse_comma_separated_list(parser.Delimiter.PAREN, bound)
+    groups = parse_listed(parser, bound)
     operands = [parser.resolve_operand(UnresolvedOperand(s, 0), IndexType()) for s in spans]
     map_ = AffineMap(0, len(names), tuple(expr for group in groups for expr in group))
     counts = DenseIntElementsAttr.from_list(TensorType(i32, [len(groups)]), list(map(len, groups)))
@@ -55,22 +57,20 @@ def _parse_bounds(parser: Parser, several: str) -> tuple[list[SSAValue], Bounds]
 
 def _parse(cls: type[IRDLOperation], parser: Parser) -> IRDLOperation:
     """`affine.parallel (%i, %j) = (0, 0) to (%n, min(%m, 10)) step (1, 2) reduce ("addf") -> (f32) {..}`."""
-    indices = parser.parse_comma_separated_list(
-        parser.Delimiter.PAREN, lambda: parser.parse_argument(expect_type=False)
-    )
+    indices = parse_listed(parser, lambda: parser.parse_argument(expect_type=False))
     parser.parse_punctuation("=")
     operands, (lower, lower_counts) = _parse_bounds(parser, "max")
     parser.parse_keyword("to")
     more, (upper, upper_counts) = _parse_bounds(parser, "min")
     steps = [1] * len(indices)
     if parser.parse_optional_keyword("step"):
-        steps = parser.parse_comma_separated_list(parser.Delimiter.PAREN, parser.parse_integer)
+        steps = parse_listed(parser, parser.parse_integer)
     kinds: list[int] = []
     types: Sequence[Attribute] = ()
     if parser.parse_optional_keyword("reduce"):
-        kinds = parser.parse_comma_separated_list(parser.Delimiter.PAREN, lambda: _kind(parser))
+        kinds = parse_listed(parser, lambda: _kind(parser))
         parser.parse_punctuation("->")
-        types = parser.parse_comma_separated_list(parser.Delimiter.PAREN, parser.parse_type)
+        types = parse_listed(parser, parser.parse_type)
     body = parser.parse_region([index.resolve(IndexType()) for index in indices])
     last = body.block.last_op
     if last is None or not last.has_trait(IsTerminator):
@@ -122,28 +122,18 @@ def reductions(op: affine.ParallelOp) -> list[str]:
 
 def _print(self: affine.ParallelOp, printer: Printer) -> None:
     lower, upper = bounds(self)
-    printer.print_string(" ")
-    with printer.in_parens():
-        printer.print_list(self.body.block.args, printer.print_ssa_value)
-    for before, several, each in ((" = ", "max", lower), (" to ", "min", upper)):
-        printer.print_string(before)
-        with printer.in_parens():
-            printer.print_list(
-                each, lambda bound, word=several: _print_bound(printer, word, *bound)
-            )
+    say(printer, " (", self.body.block.args, ")")
+    for before, several, each in (("=", "max", lower), ("to", "min", upper)):
+        say(printer, f" {before} (")
+        printer.print_list(each, lambda bound, word=several: _print_bound(printer, word, *bound))
+        say(printer, ")")
     steps = [step.value.data for step in self.steps]
     if set(steps) != {1}:
-        printer.print_string(" step ")
-        with printer.in_parens():
-            printer.print_list(steps, lambda step: printer.print_string(str(step)))
+        say(printer, " step (", map(str, steps), ")")
     if self.res:
-        printer.print_string(" reduce ")
-        with printer.in_parens():
-            printer.print_list(reductions(self), printer.print_string_literal)
-        printer.print_string(" -> ")
-        with printer.in_parens():
-            printer.print_list(self.res.types, printer.print_attribute)
-    printer.print_string(" ")
+        kinds = [StringAttr(kind) for kind in reductions(self)]
+        say(printer, " reduce (", kinds, ") -> (", typed(self.res), ")")
+    say(printer, " ")
     printer.print_region(
         self.body, print_entry_block_args=False, print_block_terminators=bool(self.res)
     )
@@ -161,9 +151,9 @@ def _print_bound(
     if len(results) == 1:
         shown(printer, results[0], operands)
         return
-    printer.print_string(several)
-    with printer.in_parens():
-        printer.print_list(results, lambda expr: shown(printer, expr, operands))
+    say(printer, several, "(")
+    printer.print_list(results, lambda expr: shown(printer, expr, operands))
+    say(printer, ")")
 
 
 def _verify(op: affine.ParallelOp) -> None:

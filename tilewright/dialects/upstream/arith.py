@@ -39,7 +39,7 @@ from xdsl.printer import Printer
 from xdsl.traits import NoMemoryEffect, Pure
 from xdsl.utils.exceptions import VerifyException
 
-from tilewright.dialects.directives import numbered_word, parse_names, spelled
+from tilewright.dialects.directives import numbered_word, parse_names, say, spelled
 from tilewright.dialects.fields import Op, Operand, Result, follows, op_definition, variable
 from tilewright.dialects.upstream.complete import (
     add_effect,
@@ -307,14 +307,10 @@ def _parse_select(cls: type[IRDLOperation], parser: Parser) -> Operation:
 
 
 def _print_select(op: arith.SelectOp, printer: Printer) -> None:
-    printer.print_string(" ")
-    printer.print_list(op.operands, printer.print_operand)
+    say(printer, " ", op.operands)
     printer.print_op_attributes(op.attributes)
-    printer.print_string(" : ")
-    if op.cond.type != i1:
-        printer.print_attribute(op.cond.type)
-        printer.print_string(", ")
-    printer.print_attribute(op.result.type)
+    types = [op.result.type] if op.cond.type == i1 else [op.cond.type, op.result.type]
+    say(printer, " : ", types)
 
 
 def _verify_select(op: arith.SelectOp) -> None:

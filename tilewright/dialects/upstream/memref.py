@@ -34,7 +34,7 @@ from xdsl.traits import MemoryReadEffect, Pure
 from xdsl.transforms.canonicalization_patterns.utils import const_evaluate_operand
 from xdsl.utils.exceptions import VerifyException
 
-from tilewright.dialects.directives import Map, numbered_word
+from tilewright.dialects.directives import Map, numbered_word, say
 from tilewright.dialects.effects import CACHES, Acts
 from tilewright.dialects.fields import Op, Operand, Operands, Prop, Result, op_definition
 from tilewright.dialects.upstream.combining import ATOMIC_KINDS
@@ -100,27 +100,18 @@ def _parse_initial_value(parser: Parser, kind: MemRefType) -> Attribute:
 def _print_global(op: Any, printer: Printer) -> None:
     visibility = op.properties.get("sym_visibility")
     if isinstance(visibility, StringAttr):
-        printer.print_string(" ")
-        printer.print_string_literal(visibility.data)
-    if op.constant is not None:
-        printer.print_string(" constant")
-    printer.print_string(" ")
+        say(printer, " ", visibility)
+    say(printer, " " if op.constant is None else " constant ")
     printer.print_symbol_name(op.sym_name.data)
-    printer.print_string(" : ")
-    printer.print_attribute(op.type)
+    say(printer, " : ", op.type)
     value = op.properties.get("initial_value")
-    if isinstance(value, UnitAttr):
-        printer.print_string(" = uninitialized")
-    elif isinstance(value, DenseIntOrFPElementsAttr):
-        printer.print_string(" = ")
+    if isinstance(value, DenseIntOrFPElementsAttr):
+        say(printer, " = ")
         value.print_without_type(printer)
     elif value is not None:
-        printer.print_string(" = ")
-        printer.print_attribute(value)
-    shown = dict(op.attributes)
-    if op.alignment is not None:
-        shown["alignment"] = op.alignment
-    printer.print_op_attributes(shown)
+        say(printer, " = ", "uninitialized" if isinstance(value, UnitAttr) else value)
+    alignment = {} if op.alignment is None else {"alignment": op.alignment}
+    printer.print_op_attributes({**op.attributes, **alignment})
 
 
 def _complete_global() -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import DYNAMIC_INDEX, ArrayAttr, DenseArrayBase, IndexType, i1, i64
@@ -34,18 +34,19 @@ from xdsl.traits import (
 )
 from xdsl.utils.exceptions import VerifyException
 
-from tilewright.dialects.directives import parse_names
+from tilewright.dialects.directives import (
+    assigned,
+    parse_listed,
+    parse_names,
+    parse_result_types,
+    parse_type_list,
+    results,
+    say,
+    typed,
+)
 from tilewright.dialects.upstream.complete import add_ops, set_custom
 
-
-def parse_result_types(parser: Parser) -> list[Attribute]:
-    """`-> T` or `-> (T, U)`; nothing when there is no arrow."""
-    if parser.parse_optional_punctuation("->") is None:
-        return []
-    types = parser.parse_optional_comma_separated_list(parser.Delimiter.PAREN, parser.parse_type)
-    return [parser.parse_type()] if types is None else list(types)
-
-
+T = TypeVar("T")
 Carried = list[tuple[Parser.UnresolvedArgument, UnresolvedOperand]]
 
 
@@ -53,9 +54,21 @@ def _parse_carried(parser: Parser, word: str) -> Carried:
     """`iter_args(%x = %y, ..)`; nothing where the word is not there."""
     if parser.parse_optional_keyword(word) is None:
         return []
-    return parser.parse_comma_separated_list(
-        parser.Delimiter.PAREN, lambda: parse_assignment(parser)
-    )
+    return parse_listed(parser, lambda: parse_assignment(parser))
+
+
+def _argument(parser: Parser) -> Parser.UnresolvedArgument:
+    return parser.parse_argument(expect_type=False)
+
+
+def _parse_bounds(parser: Parser, one: Callable[[], T]) -> tuple[T, T, T]:
+    """`= lower to upper step step`."""
+    parser.parse_punctuation("=")
+    lower = one()
+    parser.parse_keyword("to")
+    upper = one()
+    parser.parse_keyword("step")
+    return lower, upper, one()
 
 
 def _resolved(carried: Carried, types: Sequence[Attribute]) -> list[Parser.Argument]:
@@ -69,13 +82,8 @@ def _terminate(op: Operation) -> None:
 
 def _parse_for(cls: Any, parser: Parser) -> Operation:
     """`scf.for %i = %a to %b step %s iter_args(%x = %y) -> T : i32 { ... } {attributes}`."""
-    induction = parser.parse_argument(expect_type=False)
-    parser.parse_punctuation("=")
-    bounds = [parser.parse_unresolved_operand()]
-    parser.parse_keyword("to")
-    bounds.append(parser.parse_unresolved_operand())
-    parser.parse_keyword("step")
-    bounds.append(parser.parse_unresolved_operand())
+    induction = _argument(parser)
+    bounds = _parse_bounds(parser, parser.parse_unresolved_operand)
     pos = parser.pos
     carried = _parse_carried(parser, "iter_args")
     types = parse_result_types(parser)
@@ -136,15 +144,12 @@ def _parse_while(cls: Any, parser: Parser) -> Operation:
 
 def _print_while(op: scf.WhileOp, printer: Printer) -> None:
     if op.arguments:
-        printer.print_string(" (")
-        pairs = zip(op.before_region.block.args, op.arguments, strict=True)
-        printer.print_list(pairs, lambda pair: print_pair(printer, *pair))
-        printer.print_string(")")
-    printer.print_string(" : ")
+        say(printer, " (", assigned(op.before_region.block.args, op.arguments), ")")
+    say(printer, " : ")
     printer.print_operation_type(op)
-    printer.print_string(" ")
+    say(printer, " ")
     printer.print_region(op.before_region, print_entry_block_args=False)
-    printer.print_string(" do ")
+    say(printer, " do ")
     printer.print_region(op.after_region)
     if op.attributes:
         printer.print_op_attributes(op.attributes, print_keyword=True)
@@ -155,34 +160,21 @@ def _print_while(op: scf.WhileOp, printer: Printer) -> None:
 
 def _parse_parallel(cls: type[IRDLOperation], parser: Parser) -> Operation:
     """`scf.parallel (%i) = (%a) to (%b) step (%s) init (%x) -> T { ... scf.reduce ... }`."""
-    arguments = parser.parse_comma_separated_list(
-        parser.Delimiter.PAREN, lambda: parser.parse_argument(expect_type=False)
+    arguments = parse_listed(parser, lambda: _argument(parser))
+    bounds = _parse_bounds(
+        parser, lambda: parse_listed(parser, lambda: parser.parse_operand(IndexType()))
     )
-
-    def indices() -> list[SSAValue]:
-        return parser.parse_comma_separated_list(
-            parser.Delimiter.PAREN, lambda: parser.parse_operand(IndexType())
-        )
-
-    parser.parse_punctuation("=")
-    lower = indices()
-    parser.parse_keyword("to")
-    upper = indices()
-    parser.parse_keyword("step")
-    steps = indices()
     pos = parser.pos
     initial: list[UnresolvedOperand] = []
     types: list[Attribute] = []
     if parser.parse_optional_keyword("init") is not None:
-        initial = parser.parse_comma_separated_list(
-            parser.Delimiter.PAREN, parser.parse_unresolved_operand
-        )
+        initial = parse_listed(parser, parser.parse_unresolved_operand)
         types = parse_result_types(parser)
     values = parser.resolve_operands(initial, types, pos)
     body = parser.parse_region([argument.resolve(IndexType()) for argument in arguments])
     attributes = parser.parse_optional_attr_dict()
     op = cls.build(
-        operands=[lower, upper, steps, values],
+        operands=[*bounds, values],
         attributes=attributes,
         result_types=[types],
         regions=[body],
@@ -192,27 +184,13 @@ def _parse_parallel(cls: type[IRDLOperation], parser: Parser) -> Operation:
     return op
 
 
-def _print_values(printer: Printer, values: Sequence[SSAValue]) -> None:
-    printer.print_string("(")
-    printer.print_list(values, printer.print_operand)
-    printer.print_string(")")
-
-
 def _print_parallel(op: scf.ParallelOp, printer: Printer) -> None:
-    printer.print_string(" ")
-    _print_values(printer, op.body.blocks[0].args)
+    say(printer, " (", op.body.blocks[0].args, ")")
     for word, values in (("=", op.lowerBound), ("to", op.upperBound), ("step", op.step)):
-        printer.print_string(f" {word} ")
-        _print_values(printer, values)
+        say(printer, f" {word} (", values, ")")
     if op.initVals:
-        printer.print_string(" init ")
-        _print_values(printer, op.initVals)
-        printer.print_string(" -> ")
-        parens = len(op.res) > 1
-        printer.print_string("(" if parens else "")
-        printer.print_list(op.result_types, printer.print_attribute)
-        printer.print_string(")" if parens else "")
-    printer.print_string(" ")
+        say(printer, " init (", op.initVals, ")", *results(op.result_types))
+    say(printer, " ")
     printer.print_region(
         op.body,
         print_entry_block_args=False,
@@ -228,7 +206,7 @@ def _parse_reduce(cls: type[IRDLOperation], parser: Parser) -> Operation:
     if parser.parse_optional_punctuation("(") is not None:
         names = parse_names(parser)
         parser.parse_punctuation(":")
-        types = parser.parse_comma_separated_list(parser.Delimiter.NONE, parser.parse_type)
+        types = parse_type_list(parser)
         operands = parser.resolve_operands(names, types, parser.pos)
         parser.parse_punctuation(")")
     regions: list[Region] = []
@@ -241,13 +219,9 @@ def _parse_reduce(cls: type[IRDLOperation], parser: Parser) -> Operation:
 
 def _print_reduce(op: scf.ReduceOp, printer: Printer) -> None:
     if op.args:
-        printer.print_string("(")
-        printer.print_list(op.args, printer.print_operand)
-        printer.print_string(" : ")
-        printer.print_list([v.type for v in op.args], printer.print_attribute)
-        printer.print_string(")")
+        say(printer, "(", op.args, " : ", typed(op.args), ")")
     if op.reductions:
-        printer.print_string(" ")
+        say(printer, " ")
         printer.print_list(op.reductions, printer.print_region)
     printer.print_op_attributes(op.attributes)
 
@@ -278,7 +252,7 @@ class InParallelOp(IRDLOperation):
         return op
 
     def print(self, printer: Printer) -> None:
-        printer.print_string(" ")
+        say(printer, " ")
         printer.print_region(self.region, print_empty_block=False)
         printer.print_op_attributes(self.attributes)
 
@@ -359,9 +333,7 @@ class ForallOp(IRDLOperation):
 
     @classmethod
     def parse(cls, parser: Parser) -> ForallOp:
-        arguments = parser.parse_comma_separated_list(
-            parser.Delimiter.PAREN, lambda: parser.parse_argument(expect_type=False)
-        )
+        arguments = parse_listed(parser, lambda: _argument(parser))
 
         def bound() -> SSAValue | int:
             operand = parser.parse_optional_unresolved_operand()
@@ -370,19 +342,14 @@ class ForallOp(IRDLOperation):
             return parser.resolve_operand(operand, IndexType())
 
         def bounds() -> list[SSAValue | int]:
-            return parser.parse_comma_separated_list(parser.Delimiter.PAREN, bound)
+            return parse_listed(parser, bound)
 
         lower: list[SSAValue | int] = [0] * len(arguments)
         steps: list[SSAValue | int] = [1] * len(arguments)
         if parser.parse_optional_keyword("in") is not None:
             upper = bounds()
         else:
-            parser.parse_punctuation("=")
-            lower = bounds()
-            parser.parse_keyword("to")
-            upper = bounds()
-            parser.parse_keyword("step")
-            steps = bounds()
+            lower, upper, steps = _parse_bounds(parser, bounds)
         pos = parser.pos
         carried = _parse_carried(parser, "shared_outs")
         types = parse_result_types(parser)
@@ -402,22 +369,16 @@ class ForallOp(IRDLOperation):
     def print(self, printer: Printer) -> None:
         rank = len(self.static_upper)
         arguments = self.body.block.args
-        printer.print_string(" ")
-        _print_values(printer, arguments[:rank])
+        say(printer, " (", arguments[:rank], ")")
         normalized = self.mixed("lower") == [0] * rank and self.mixed("step") == [1] * rank
         words = (("in", "upper"),) if normalized else _BOUND_WORDS
         for word, which in words:
-            printer.print_string(f" {word} (")
-            printer.print_list(self.mixed(which), lambda bound: _print_bound(printer, bound))
-            printer.print_string(")")
+            shown = [v if isinstance(v, SSAValue) else str(v) for v in self.mixed(which)]
+            say(printer, f" {word} (", shown, ")")
         if self.outputs:
-            printer.print_string(" shared_outs(")
-            pairs = zip(arguments[rank:], self.outputs, strict=True)
-            printer.print_list(pairs, lambda pair: print_pair(printer, *pair))
-            printer.print_string(") -> (")
-            printer.print_list(self.result_types, printer.print_attribute)
-            printer.print_string(")")
-        printer.print_string(" ")
+            outputs = assigned(arguments[rank:], self.outputs)
+            say(printer, " shared_outs(", outputs, ") -> (", self.result_types, ")")
+        say(printer, " ")
         last = self.body.block.last_op
         empty = isinstance(last, InParallelOp) and not last.region.block.ops
         printer.print_region(
@@ -426,26 +387,11 @@ class ForallOp(IRDLOperation):
             print_empty_block=False,
             print_block_terminators=not empty,
         )
-        shown = dict(self.attributes)
-        if self.mapping is not None:
-            shown["mapping"] = self.mapping
-        printer.print_op_attributes(shown)
+        mapping = {} if self.mapping is None else {"mapping": self.mapping}
+        printer.print_op_attributes({**self.attributes, **mapping})
 
 
 _BOUND_WORDS = (("=", "lower"), ("to", "upper"), ("step", "step"))
-
-
-def _print_bound(printer: Printer, bound: SSAValue | int) -> None:
-    if isinstance(bound, SSAValue):
-        printer.print_operand(bound)
-    else:
-        printer.print_string(str(bound))
-
-
-def print_pair(printer: Printer, argument: SSAValue, value: SSAValue) -> None:
-    printer.print_ssa_value(argument)
-    printer.print_string(" = ")
-    printer.print_operand(value)
 
 
 def complete() -> None:

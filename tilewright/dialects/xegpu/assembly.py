@@ -27,7 +27,7 @@ from xdsl.parser import Parser, UnresolvedOperand
 from xdsl.printer import Printer
 from xdsl.utils.str_enum import StrEnum
 
-from tilewright.dialects.attribute_fields import ints, parse_int_array
+from tilewright.dialects.attribute_fields import ints, parse_int_array, parse_shape
 from tilewright.dialects.fields import Op, OpT
 from tilewright.dialects.xegpu.attrs import (
     CacheHint,
@@ -41,13 +41,7 @@ from tilewright.dialects.xegpu.attrs import (
     parse_int,
 )
 from tilewright.dialects.xegpu.layouts import LayoutAttr, SgMapAttr, SliceAttr
-from tilewright.dialects.xegpu.types import (
-    RFC_ELEMENTS,
-    MemDescType,
-    NbarrierType,
-    TensorDescType,
-    parse_shape,
-)
+from tilewright.dialects.xegpu.types import RFC_ELEMENTS, MemDescType, NbarrierType, TensorDescType
 from tilewright.dialects.xetile import assembly as xetile
 from tilewright.dialects.xetile.assembly import (
     AttrDict,
@@ -78,10 +72,10 @@ def parse_type(parser: Parser) -> Attribute:
         return RFC_ELEMENTS[word]
     start = parser.pos
     with parser.in_angle_brackets():
-        dims, element = parse_shape(parser)
-    if any(dim < 1 for dim in dims):
+        shape, element = parse_shape(parser, RFC_ELEMENTS)
+    if any(dim < 1 for dim in ints(shape)):
         parser.raise_error("vectors have static, positive shapes", start, parser.pos)
-    return VectorType(element, dims)
+    return VectorType(element, shape)
 
 
 def parse_types(parser: Parser) -> list[Attribute]:
@@ -338,6 +332,3 @@ def drop_index_types(text: OpText, count: int) -> None:
     for _ in range(count):
         if text.types and isinstance(text.types[-1], IndexType):
             text.types.pop()
-
-
-# --- Properties --------------------------------------------------------------------------------

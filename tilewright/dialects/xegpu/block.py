@@ -10,6 +10,7 @@ from xdsl.printer import Printer
 from xdsl.traits import MemoryReadEffect
 
 from tilewright.dialects.cache_hints import HintFields
+from tilewright.dialects.directives import say
 from tilewright.dialects.effects import CACHES, Acts, Writes
 from tilewright.dialects.fields import (
     Flag,
@@ -28,13 +29,7 @@ from tilewright.dialects.xegpu.assembly import OpText
 from tilewright.dialects.xegpu.attrs import CacheHintAttr, MemorySpace
 from tilewright.dialects.xegpu.layouts import Ownership, is_ownership
 from tilewright.dialects.xegpu.types import TensorDescType
-from tilewright.dialects.xetile.assembly import (
-    Index,
-    Indexed,
-    OptIndices,
-    print_index_list,
-    split_indices,
-)
+from tilewright.dialects.xetile.assembly import Index, Indexed, OptIndices, print_index_list
 
 
 def ownership_of(attribute: Attribute | None) -> Ownership | None:
@@ -102,13 +97,12 @@ class BlockAccess(Indexed, Op, kw_only=True):
 
     def print(self, printer: Printer) -> None:
         values = self.operands[: self.tdesc_operand + 1]
-        printer.print_string(" ")
-        printer.print_list(values, printer.print_operand)
+        say(printer, " ", values)
         if (offsets := self.mixed_offsets) is not None:
-            print_index_list(printer, *split_indices(offsets))
+            print_index_list(printer, offsets)
         if (locality := self.properties.get("locality")) is not None:
             assert isinstance(locality, IntegerAttr)
-            printer.print_string(f" locality<{locality.value.data}>")
+            say(printer, f" locality<{locality.value.data}>")
         hidden = ("const_offsets", "locality")
         assembly.print_rest(printer, self, hidden, [v.type for v in values])
 

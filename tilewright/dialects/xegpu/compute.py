@@ -11,6 +11,7 @@ from xdsl.parser import Parser, UnresolvedOperand
 from xdsl.printer import Printer
 from xdsl.traits import Pure
 
+from tilewright.dialects.directives import say, typed
 from tilewright.dialects.fields import (
     Flag,
     Follows,
@@ -27,7 +28,7 @@ from tilewright.dialects.xegpu import assembly
 from tilewright.dialects.xegpu import rules_compute as rules
 from tilewright.dialects.xegpu.block import ownership_of
 from tilewright.dialects.xegpu.layouts import Ownership
-from tilewright.dialects.xetile.assembly import AttrDict, parse_arrow, print_types
+from tilewright.dialects.xetile.assembly import AttrDict, parse_arrow
 from tilewright.dialects.xetile.mma import accumulator_last, matrix_dims
 
 
@@ -156,18 +157,11 @@ class DpasMxOp(Op):
         return text.attrs.build(cls, operands, [result])
 
     def print(self, printer: Printer) -> None:
-        printer.print_string(" ")
-        main = (self.lhs, self.rhs, *(() if self.acc is None else (self.acc,)))
-        printer.print_list(main, printer.print_operand)
+        say(printer, " ", [self.lhs, self.rhs, *(() if self.acc is None else (self.acc,))])
         for name, value in (("scale_a", self.scale_a), ("scale_b", self.scale_b)):
-            if value is not None:
-                printer.print_string(f" {name} = ")
-                printer.print_operand(value)
+            say(printer, *(() if value is None else (f" {name} = ", value)))
         assembly.print_merged(printer, self)
-        printer.print_string(" : (")
-        print_types(printer, (v.type for v in self.operands))
-        printer.print_string(") -> ")
-        printer.print_attribute(self.result.type)
+        say(printer, " : (", typed(self.operands), ") -> ", self.result.type)
 
 
 @op_definition

@@ -9,6 +9,7 @@ from xdsl.parser import Parser
 from xdsl.printer import Printer
 from xdsl.traits import Pure
 
+from tilewright.dialects.directives import say
 from tilewright.dialects.fields import Inferred, Op, Operand, Result, op_definition
 from tilewright.dialects.xegpu import assembly, rules_block, rules_scatter
 from tilewright.dialects.xegpu.assembly import OpText
@@ -24,7 +25,6 @@ from tilewright.dialects.xetile.assembly import (
     parse_optional_arrow,
     parse_optional_index_list,
     print_index_list,
-    split_indices,
 )
 
 
@@ -107,8 +107,7 @@ class CreateNdDescOp(Indexed, Op):
         return attrs.build(cls, [base, *dynamic], [result_type], static)
 
     def print(self, printer: Printer) -> None:
-        printer.print_string(" ")
-        printer.print_operand(self.source)
+        say(printer, " ", self.source)
         self.print_list(printer, "offsets")
         self.print_list(printer, "shape", ", shape : ")
         self.print_list(printer, "strides", ", strides : ")
@@ -188,11 +187,8 @@ class UpdateNdOffsetOp(Indexed, Op):
         return attrs.build(cls, operands, [types[0]], static)
 
     def print(self, printer: Printer) -> None:
-        printer.print_string(" ")
-        printer.print_operand(self.tensor_desc)
-        printer.print_string(", ")
-        static, dynamic = split_indices(self.mixed_offsets)
-        print_index_list(printer, static, dynamic)
+        say(printer, " ", self.tensor_desc, ", ")
+        print_index_list(printer, self.mixed_offsets)
         hidden, types, merged = ("const_offsets",), [self.tensor_desc.type], assembly.print_merged
         assembly.print_rest(printer, self, hidden, types, attributes=merged, results=False)
 

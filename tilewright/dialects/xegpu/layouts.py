@@ -23,6 +23,7 @@ from tilewright.dialects.attribute_fields import (
     ints,
     parse_int_array,
 )
+from tilewright.dialects.directives import say
 
 FIELDS = ("sg_layout", "sg_data", "inst_data", "lane_layout", "lane_data", "order")
 """The fields of `layout`, in the order in which they print."""
@@ -204,9 +205,7 @@ class SliceAttr(ParametrizedAttribute):
             return checked(parser, cls, [parent, dims], start)
 
     def print_parameters(self, printer: Printer) -> None:
-        with printer.in_angle_brackets():
-            printer.print_attribute(self.parent)
-            printer.print_string(f", dims = {[*self.get_dims()]}")
+        say(printer, "<", self.parent, f", dims = {[*self.get_dims()]}>")
 
 
 @irdl_attr_definition

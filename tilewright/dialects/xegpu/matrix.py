@@ -10,6 +10,7 @@ from xdsl.parser import Parser
 from xdsl.printer import Printer
 from xdsl.traits import MemoryReadEffect, Pure
 
+from tilewright.dialects.directives import say
 from tilewright.dialects.effects import Writes
 from tilewright.dialects.fields import Flag, Op, Operand, OptProp, Result, op_definition
 from tilewright.dialects.xegpu import assembly
@@ -17,7 +18,7 @@ from tilewright.dialects.xegpu import rules_matrix as rules
 from tilewright.dialects.xegpu.block import operand_of_kind, ownership_of
 from tilewright.dialects.xegpu.layouts import Ownership
 from tilewright.dialects.xegpu.types import MemDescType
-from tilewright.dialects.xetile.assembly import Indexed, OptIndices, print_index_list, split_indices
+from tilewright.dialects.xetile.assembly import Indexed, OptIndices, print_index_list
 
 
 @op_definition
@@ -69,10 +70,8 @@ class MatrixPlace(Indexed, Op):
     def print(self, printer: Printer) -> None:
         """The `index` types of SSA offsets are written out."""
         values = self.operands[: self.tdesc_operand + 1]
-        printer.print_string(" ")
-        printer.print_list(values, printer.print_operand)
-        static, dynamic = split_indices(self.mixed_offsets)
-        print_index_list(printer, static, dynamic)
+        say(printer, " ", values)
+        print_index_list(printer, self.mixed_offsets)
         assembly.print_rest(printer, self, ("const_offsets",))
 
 

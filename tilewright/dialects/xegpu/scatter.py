@@ -18,6 +18,7 @@ from xdsl.printer import Printer
 from xdsl.traits import MemoryReadEffect
 
 from tilewright.dialects.cache_hints import HintFields
+from tilewright.dialects.directives import say
 from tilewright.dialects.effects import CACHES, Acts, Writes
 from tilewright.dialects.fields import (
     Flag,
@@ -98,9 +99,8 @@ class ScatterAccess(Op, kw_only=True):
         operands, offsets = list(self.operands), self.offsets_operand
         for n, value in enumerate(operands):
             bracket = value is offsets and operands[n - 1] is self.source_operand
-            printer.print_string("[" if bracket else ", " if n else " ")
-            printer.print_operand(value)
-            printer.print_string("]" if bracket else "")
+            before = "[" if bracket else ", " if n else " "
+            say(printer, before, value, "]" if bracket else "")
         assembly.print_rest(printer, self, ("kind",))
 
 

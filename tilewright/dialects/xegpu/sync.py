@@ -168,10 +168,10 @@ class FenceOp(Op):
         return attrs.build(cls, [])
 
     def print(self, printer: Printer) -> None:
-        printer.print_string(f" memory_kind = {self.memory_kind.data.value}")
-        printer.print_string(f", fence_scope = {self.fence_scope.data.value}")
-        if self.fence_op_flush is not None:
-            printer.print_string(f", fence_op_flush = {self.fence_op_flush.data.value}")
+        names = ("memory_kind", "fence_scope", "fence_op_flush")
+        held = [(name, getattr(self, name)) for name in names]
+        said = [f"{name} = {each.data.value}" for name, each in held if each is not None]
+        printer.print_string(f" {', '.join(said)}")
         assembly.print_attr_dict(printer, self.attributes)
 
 

@@ -19,10 +19,9 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, ParametrizedAttribute, TypeAttribute
 from xdsl.irdl import irdl_attr_definition
 from xdsl.parser import AttrParser
-from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
 
-from tilewright.dialects.attribute_fields import Shaped, checked, ints
+from tilewright.dialects.attribute_fields import Shaped, checked, int_array, ints, parse_shape
 from tilewright.dialects.upstream.arith import element_bits
 from tilewright.dialects.xegpu import distribution
 from tilewright.dialects.xegpu.attrs import (
@@ -62,15 +61,6 @@ def is_element_type(attribute: Attribute) -> bool:
     return isinstance(attribute, AnyFloat) and element_bits(attribute) in (4, 8, 16, 32, 64)
 
 
-def parse_shape(parser: AttrParser) -> tuple[list[int], Attribute]:
-    """`8x16xf16`; the RFC's `float`, `fp16`, `uint8`, ... are read as element types."""
-    dims = parser.parse_dimension_list()
-    if dims:
-        parser.parse_shape_delimiter()
-    word = parser.parse_optional_keyword_in(RFC_ELEMENTS)
-    return dims, parser.parse_type() if word is None else RFC_ELEMENTS[word]
-
-
 def _verify_shape(what: str, shape: tuple[int, ...], element: Attribute) -> None:
     for dim in shape:
         if dim < 1 or dim > MAX_DIMENSION:
@@ -80,13 +70,6 @@ def _verify_shape(what: str, shape: tuple[int, ...], element: Attribute) -> None
             )
     if not is_element_type(element):
         raise VerifyException(f"unsupported element type '{element}': expected integer or float")
-
-
-def _print_shape(printer: Printer, shape: tuple[int, ...], element: Attribute) -> None:
-    printer.print_dimension_list(shape)
-    if shape:
-        printer.print_string("x")
-    printer.print_attribute(element)
 
 
 @irdl_attr_definition
@@ -112,12 +95,8 @@ class TensorDescType(Shaped):
         encoding: BlockTensorDescAttr | ScatterTensorDescAttr | None = None,
         layout: Ownership | None = None,
     ):
-        super().__init__(
-            ArrayAttr(IntAttr(int(dim)) for dim in shape),
-            element_type,
-            _canonical(encoding),
-            layout or NoneAttr(),
-        )
+        shaped = int_array(shape), element_type
+        super().__init__(*shaped, _canonical(encoding), layout or NoneAttr())
 
     @property
     def scattered(self) -> bool:
@@ -207,7 +186,7 @@ class TensorDescType(Shaped):
     def parse_parameters(cls, parser: AttrParser) -> Sequence[Attribute]:
         with parser.in_angle_brackets():
             start = parser.pos
-            dims, element = parse_shape(parser)
+            shape, element = parse_shape(parser, RFC_ELEMENTS)
             encoding: Attribute = NoneAttr()
             layout: Attribute = NoneAttr()
             while parser.parse_optional_punctuation(",") is not None:
@@ -228,19 +207,7 @@ class TensorDescType(Shaped):
                         here,
                         parser.pos,
                     )
-            shape = ArrayAttr(IntAttr(dim) for dim in dims)
-            try:
-                return cls.new([shape, element, encoding, layout]).parameters
-            except VerifyException as error:
-                parser.raise_error(str(error), start, parser.pos)
-
-    def print_parameters(self, printer: Printer) -> None:
-        with printer.in_angle_brackets():
-            _print_shape(printer, self.get_shape(), self.element_type)
-            for attribute in (self.encoding, self.layout):
-                if not isinstance(attribute, NoneAttr):
-                    printer.print_string(", ")
-                    printer.print_attribute(attribute)
+            return checked(parser, cls, [shape, element, encoding, layout], start)
 
 
 def _canonical(
@@ -272,9 +239,7 @@ class MemDescType(Shaped):
     def __init__(
         self, shape: Iterable[int], element_type: Attribute, mem_layout: MemLayoutAttr | None = None
     ):
-        super().__init__(
-            ArrayAttr(IntAttr(int(dim)) for dim in shape), element_type, mem_layout or NoneAttr()
-        )
+        super().__init__(int_array(shape), element_type, mem_layout or NoneAttr())
 
     @property
     def block(self) -> tuple[int, ...] | None:
@@ -312,22 +277,14 @@ class MemDescType(Shaped):
     def parse_parameters(cls, parser: AttrParser) -> Sequence[Attribute]:
         start = parser.pos
         with parser.in_angle_brackets():
-            dims, element = parse_shape(parser)
+            shape, element = parse_shape(parser, RFC_ELEMENTS)
             layout: Attribute = NoneAttr()
             if parser.parse_optional_punctuation(",") is not None:
                 here = parser.pos
                 layout = parser.parse_attribute()
                 if not isinstance(layout, MemLayoutAttr):
                     parser.raise_error("expected a mem_layout", here, parser.pos)
-            shape = ArrayAttr(IntAttr(dim) for dim in dims)
             return checked(parser, cls, [shape, element, layout], start)
-
-    def print_parameters(self, printer: Printer) -> None:
-        with printer.in_angle_brackets():
-            _print_shape(printer, self.get_shape(), self.element_type)
-            if isinstance(self.mem_layout, MemLayoutAttr):
-                printer.print_string(", ")
-                printer.print_attribute(self.mem_layout)
 
 
 @irdl_attr_definition

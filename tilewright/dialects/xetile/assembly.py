@@ -27,8 +27,10 @@ from xdsl.parser import Parser, UnresolvedOperand
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
 
+from tilewright.dialects.attribute_fields import ints, parse_shape
+from tilewright.dialects.directives import say, typed
 from tilewright.dialects.fields import Field, Op, OpT, Set
-from tilewright.dialects.xetile.types import TileType, parse_shape_and_element
+from tilewright.dialects.xetile.types import RFC_ELEMENTS, TileType
 
 Index = int | SSAValue
 """An offset, size or stride: a constant or an `index` value."""
@@ -44,10 +46,10 @@ def parse_type(parser: Parser) -> Attribute:
     start = parser.pos
     if parser.parse_optional_keyword("vector") is not None:
         with parser.in_angle_brackets():
-            dims, element = parse_shape_and_element(parser)
-        if any(dim == DYNAMIC_INDEX for dim in dims):
+            shape, element = parse_shape(parser, RFC_ELEMENTS)
+        if DYNAMIC_INDEX in ints(shape):
             parser.raise_error("vectors have static shapes", start, parser.pos)
-        return VectorType(element, dims)
+        return VectorType(element, shape)
     return parser.parse_type()
 
 
@@ -160,20 +162,8 @@ def parse_optional_index_list(parser: Parser) -> IndexList | None:
     return parse_rest_of_list(parser) if opened else None
 
 
-def print_index_list(
-    printer: Printer, static: DenseArrayBase[I64], dynamic: Sequence[SSAValue]
-) -> None:
-    values = iter(dynamic)
-
-    def one(value: int | float) -> None:
-        if value == DYNAMIC_INDEX:
-            printer.print_operand(next(values))
-        else:
-            printer.print_string(str(value))
-
-    printer.print_string("[")
-    printer.print_list(static.get_values(), one)
-    printer.print_string("]")
+def print_index_list(printer: Printer, indices: Iterable[Index]) -> None:
+    say(printer, "[", [v if isinstance(v, SSAValue) else str(v) for v in indices], "]")
 
 
 def split_indices(values: Iterable[Index]) -> tuple[DenseArrayBase[I64], list[SSAValue]]:
@@ -246,8 +236,8 @@ class Indexed:
         """`[8, %x]` of a field, behind what stands `before` it; nothing where the property is not there."""
         static, values = self._list(name)
         if static is not None:
-            printer.print_string(before)
-            print_index_list(printer, static, values)
+            say(printer, before)
+            print_index_list(printer, merge_indices(static, values))
 
     def verify_(self) -> None:
         for name in self.lists():
@@ -385,16 +375,12 @@ def print_attr_dict(printer: Printer, op: IRDLOperation, hidden: Iterable[str] =
     shown = {name: op.properties[name] for name in names if name in op.properties}
     shown.update(op.attributes)
     if shown:
-        printer.print_string(" ")
+        say(printer, " ")
         printer.print_attr_dict(shown)
 
 
 PrintAttributes = Callable[[Printer, IRDLOperation, Iterable[str]], None]
 """Prints an op's properties, but for the hidden ones, and attributes."""
-
-
-def print_types(printer: Printer, types: Iterable[Attribute]) -> None:
-    printer.print_list(types, printer.print_attribute)
 
 
 def print_op(
@@ -406,8 +392,7 @@ def print_op(
     results: bool = True,
 ) -> None:
     """` %a, %b {attributes} : T, U -> R`, or without the results."""
-    printer.print_string(" ")
-    printer.print_list(op.operands, printer.print_operand)
+    say(printer, " ", op.operands)
     print_rest(printer, op, hidden, attributes=attributes, results=results)
 
 
@@ -422,11 +407,9 @@ def print_rest(
 ) -> None:
     """` {attributes} : T, U -> R`, what stands behind the operands; the types are those of all if none are given."""
     attributes(printer, op, hidden)
-    printer.print_string(" : ")
-    print_types(printer, op.operand_types if types is None else types)
+    say(printer, " : ", typed(op.operands) if types is None else [*types])
     if op.results and results:
-        printer.print_string(" -> ")
-        print_types(printer, op.result_types)
+        say(printer, " -> ", typed(op.results))
 
 
 # --- Operands whose order the RFCs vary ----------------------------------------------------------

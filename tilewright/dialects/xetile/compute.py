@@ -16,6 +16,7 @@ from xdsl.parser import Parser, UnresolvedOperand
 from xdsl.printer import Printer
 from xdsl.traits import Pure
 
+from tilewright.dialects.directives import say
 from tilewright.dialects.fields import (
     Given,
     Inferred,
@@ -87,9 +88,7 @@ def _print_dims(
     hidden: Sequence[str],
 ) -> None:
     """`%v [0] {attributes} : T -> R`."""
-    printer.print_string(before)
-    printer.print_operand(op.operands[0])
-    printer.print_string(f"{between}{list(dims)}")
+    say(printer, before, op.operands[0], f"{between}{list(dims)}")
     assembly.print_rest(printer, op, hidden)
 
 

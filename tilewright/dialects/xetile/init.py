@@ -9,7 +9,7 @@ from xdsl.parser import Parser
 from xdsl.printer import Printer
 from xdsl.traits import Pure
 
-from tilewright.dialects.directives import parse_names
+from tilewright.dialects.directives import parse_names, say
 from tilewright.dialects.fields import Inferred, Op, Operand, OptOperand, Result, op_definition
 from tilewright.dialects.xetile import assembly, rules
 from tilewright.dialects.xetile.assembly import Index, Indexed, IndexList, Indices
@@ -113,11 +113,9 @@ class InitTileOp(Indexed, Op):
         return attrs.build(cls, [base, *dynamic, vectors], [result_type], static)
 
     def print(self, printer: Printer) -> None:
-        printer.print_string(" ")
-        printer.print_operand(self.source)
+        say(printer, " ", self.source)
         if self.offset_vector is not None:
-            printer.print_string(", ")
-            printer.print_operand(self.offset_vector)
+            say(printer, ", ", self.offset_vector)
         else:
             self.print_list(printer, "offsets")
             if self.mixed_sizes or self.mixed_strides:
@@ -198,11 +196,9 @@ class UpdateTileOffsetOp(Indexed, Op):
         return attrs.build(cls, [base, offsets, vector_operands], [result_type], static)
 
     def print(self, printer: Printer) -> None:
-        printer.print_string(" ")
-        printer.print_operand(self.tile)
-        printer.print_string(", ")
+        say(printer, " ", self.tile, ", ")
         if self.offset_vector is not None:
-            printer.print_operand(self.offset_vector)
+            say(printer, self.offset_vector)
         else:
             self.print_list(printer, "offsets")
         _print_rest(printer, self, self.tile)

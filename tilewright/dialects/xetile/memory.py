@@ -13,7 +13,7 @@ from xdsl.printer import Printer
 from xdsl.traits import MemoryReadEffect
 
 from tilewright.dialects.cache_hints import HintFields, Hints
-from tilewright.dialects.directives import parse_names
+from tilewright.dialects.directives import parse_names, say
 from tilewright.dialects.effects import CACHES, Acts, Writes
 from tilewright.dialects.fields import (
     Op,
@@ -50,9 +50,7 @@ class TileAccess(Op):
         if not isinstance(locality := self.properties.get("locality"), IntegerAttr):
             assembly.print_op(printer, self)
             return
-        printer.print_string(" ")
-        printer.print_list(self.operands, printer.print_operand)
-        printer.print_string(f" locality<{locality.value.data}>")
+        say(printer, " ", self.operands, f" locality<{locality.value.data}>")
         assembly.print_rest(printer, self, ("locality",))
 
 

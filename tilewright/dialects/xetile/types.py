@@ -24,14 +24,15 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute
 from xdsl.irdl import irdl_attr_definition
 from xdsl.parser import AttrParser
-from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
 
-from tilewright.dialects.attribute_fields import Shaped, checked, ints
+from tilewright.dialects.attribute_fields import Shaped, checked, int_array, ints, parse_shape
 from tilewright.dialects.xetile.attrs import SgMapAttr, TileAttr, WgMapAttr, XeMapAttr
 from tilewright.dialects.xetile.distribution import verify_map
 
 _FLOAT_TYPES = (BFloat16Type, Float16Type, Float32Type, Float64Type, FloatTF32Type)
+RFC_ELEMENTS: dict[str, Attribute] = {"float": Float32Type(), "b16": BFloat16Type()}
+"""The RFC's names of element types, beside MLIR's; `b16` is a slip."""
 _SMALL_FLOATS = (f8E4M3FN, f8E5M2, Float8E8M0FNUType())
 
 
@@ -62,11 +63,7 @@ class TileType(Shaped):
         element_type: Attribute,
         attributes: TileAttr | None = None,
     ):
-        super().__init__(
-            ArrayAttr(IntAttr(int(dim)) for dim in shape),
-            element_type,
-            NoneAttr() if attributes is None else attributes,
-        )
+        super().__init__(int_array(shape), element_type, attributes or NoneAttr())
 
     # What the encoding says, with its defaults.
     @property
@@ -132,7 +129,7 @@ class TileType(Shaped):
     def parse_parameters(cls, parser: AttrParser) -> Sequence[Attribute]:
         beginning = parser.pos
         with parser.in_angle_brackets():
-            dims, element = parse_shape_and_element(parser)
+            shape, element = parse_shape(parser, RFC_ELEMENTS)
             encoding: Attribute = NoneAttr()
             # The RFC's examples leave the comma out here and there.
             comma = parser.parse_optional_punctuation(",") is not None
@@ -144,18 +141,7 @@ class TileType(Shaped):
                     parser.raise_error("expect xetile::XeTileAttr for encoding", start, parser.pos)
             elif comma:
                 parser.raise_error("expected a #xetile.tile_attr after ','")
-        shape = ArrayAttr(IntAttr(dim) for dim in dims)
         return checked(parser, cls, [shape, element, encoding], beginning)
-
-    def print_parameters(self, printer: Printer) -> None:
-        with printer.in_angle_brackets():
-            printer.print_dimension_list(self.get_shape())
-            if len(self.shape):
-                printer.print_string("x")
-            printer.print_attribute(self.element_type)
-            if isinstance(self.encoding, TileAttr):
-                printer.print_string(", ")
-                printer.print_attribute(self.encoding)
 
 
 def tile_encoding(attribute: Attribute) -> TileAttr | NoneAttr:
@@ -173,15 +159,3 @@ def tile_encoding(attribute: Attribute) -> TileAttr | NoneAttr:
             return TileAttr(sg_map=sg, wg_map=wg)
         case _:
             return NoneAttr()
-
-
-def parse_shape_and_element(parser: AttrParser) -> tuple[list[int], Attribute]:
-    """`32x64xf16`; the RFC's `float` is f32 and its `b16` (a slip) bf16."""
-    dims = parser.parse_dimension_list()
-    if dims:
-        parser.parse_shape_delimiter()
-    if parser.parse_optional_keyword("float") is not None:
-        return dims, Float32Type()
-    if parser.parse_optional_keyword("b16") is not None:
-        return dims, BFloat16Type()
-    return dims, parser.parse_type()

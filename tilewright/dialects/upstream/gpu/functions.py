@@ -3,26 +3,15 @@
 from __future__ import annotations
 
 from xdsl.dialects import gpu
-from xdsl.dialects.builtin import (
-    ArrayAttr,
-    DictionaryAttr,
-    FunctionType,
-    IntegerAttr,
-    UnitAttr,
-)
+from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, FunctionType, IntegerAttr, UnitAttr
 from xdsl.ir import Attribute, Block, Operation
-from xdsl.irdl import (
-    IRDLOperation,
-)
+from xdsl.irdl import IRDLOperation
 from xdsl.parser import Parser
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
 
-from tilewright.dialects.upstream.complete import (
-    set_custom,
-    set_format,
-    set_verifier,
-)
+from tilewright.dialects.directives import parse_listed, parse_result_types, results, say
+from tilewright.dialects.upstream.complete import set_custom, set_format, set_verifier
 
 
 def _parse_module(cls: type[IRDLOperation], parser: Parser) -> Operation:
@@ -48,14 +37,13 @@ def _parse_module(cls: type[IRDLOperation], parser: Parser) -> Operation:
 
 
 def _print_module(op: gpu.ModuleOp, printer: Printer) -> None:
-    printer.print_string(" ")
+    say(printer, " ")
     printer.print_symbol_name(op.sym_name.data)
     targets = op.attributes.get("targets")
     if isinstance(targets, ArrayAttr):
-        printer.print_string(" ")
-        printer.print_attribute(targets)
+        say(printer, " ", targets)
     printer.print_op_attributes(op.attributes, reserved_attr_names=("targets",), print_keyword=True)
-    printer.print_string(" ")
+    say(printer, " ")
     printer.print_region(op.body, print_empty_block=False)
 
 
@@ -77,19 +65,14 @@ def _parse_func(cls: type[IRDLOperation], parser: Parser) -> Operation:
     def argument() -> None:
         argument_attributes.append(attributed())
 
-    parser.parse_comma_separated_list(parser.Delimiter.PAREN, argument)
+    parse_listed(parser, argument)
     inputs = [each.type for each in arguments]
-    outputs: list[Attribute] = []
-    if parser.parse_optional_punctuation("->") is not None:
-        listed = parser.parse_optional_comma_separated_list(
-            parser.Delimiter.PAREN, parser.parse_type
-        )
-        outputs = [parser.parse_type()] if listed is None else list(listed)
+    outputs = parse_result_types(parser)
     attributes: dict[str, Attribute] = {"sym_name": name}
     for word, count in _ATTRIBUTIONS.items():
         if parser.parse_optional_keyword(word) is not None:
             before = len(arguments)
-            parser.parse_comma_separated_list(parser.Delimiter.PAREN, attributed)
+            parse_listed(parser, attributed)
             attributes[count] = IntegerAttr(len(arguments) - before, 64)
     properties: dict[str, Attribute] = {"function_type": FunctionType.from_lists(inputs, outputs)}
     if any(argument_attributes):
@@ -104,7 +87,7 @@ def _parse_func(cls: type[IRDLOperation], parser: Parser) -> Operation:
 
 
 def _print_func(op: gpu.FuncOp, printer: Printer) -> None:
-    printer.print_string(" ")
+    say(printer, " ")
     printer.print_symbol_name(op.sym_name.data)
     inputs = op.function_type.inputs.data
     block_arguments = op.body.blocks[0].args
@@ -115,43 +98,32 @@ def _print_func(op: gpu.FuncOp, printer: Printer) -> None:
 
     def one(index: int) -> None:
         argument = block_arguments[index]
-        printer.print_ssa_value(argument)
-        printer.print_string(": ")
-        printer.print_attribute(argument.type)
+        say(printer, argument, ": ", argument.type)
         dictionary = dictionaries[index] if index < len(dictionaries) else None
         if isinstance(dictionary, DictionaryAttr):
             printer.print_op_attributes(dictionary.data)
         if printer.print_debuginfo:
-            printer.print_string(" ")
-            printer.print_attribute(argument.location)
+            say(printer, " ", argument.location)
 
-    printer.print_string("(")
+    say(printer, "(")
     printer.print_list(range(len(inputs)), one)
-    printer.print_string(")")
-    outputs = op.function_type.outputs.data
-    if outputs:
-        printer.print_string(" -> ")
-        parens = len(outputs) > 1
-        printer.print_string("(" if parens else "")
-        printer.print_list(outputs, printer.print_attribute)
-        printer.print_string(")" if parens else "")
+    say(printer, ")", *results(op.function_type.outputs.data))
     start = len(inputs)
     for word, count in _ATTRIBUTIONS.items():
         number = op.attributes.get(count)
         if isinstance(number, IntegerAttr) and number.value.data:
             attributed = block_arguments[start : start + number.value.data]
             start += number.value.data
-            printer.print_string(f" {word}(")
+            say(printer, f" {word}(")
             printer.print_list(attributed, printer.print_block_argument)
-            printer.print_string(")")
-    if op.kernel is not None:
-        printer.print_string(" kernel")
+            say(printer, ")")
+    say(printer, " kernel" if op.kernel is not None else "")
     printer.print_op_attributes(
         op.attributes,
         reserved_attr_names=("sym_name", "arg_attrs", *_ATTRIBUTIONS.values()),
         print_keyword=True,
     )
-    printer.print_string(" ")
+    say(printer, " ")
     printer.print_region(op.body, print_entry_block_args=False, print_empty_block=False)
 
 

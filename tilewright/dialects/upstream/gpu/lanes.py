@@ -19,12 +19,12 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Attribute, Operation, Region
 from xdsl.irdl import base, traits_def
-from xdsl.parser import Parser, UnresolvedOperand
+from xdsl.parser import Parser
 from xdsl.printer import Printer
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
-from tilewright.dialects.directives import word
+from tilewright.dialects.directives import parse_listed, parse_type_list, say, typed, word
 from tilewright.dialects.effects import PEOPLE, Acts
 from tilewright.dialects.fields import (
     Flag,
@@ -129,25 +129,21 @@ def _parse_cluster(parser: Parser) -> dict[str, Attribute]:
         parser.parse_punctuation("=")
         found[f"cluster_{word}"] = IntegerAttr(parser.parse_integer(), i32)
 
-    parser.parse_comma_separated_list(parser.Delimiter.PAREN, entry)
+    parse_listed(parser, entry)
     return found
 
 
 def _print_reduce(op: Any, printer: Printer) -> None:
-    if op.op is not None:
-        printer.print_string(f" {op.op.data}")
-    printer.print_string(" ")
-    printer.print_operand(op.operand)
-    if op.uniform:
-        printer.print_string(" uniform")
+    say(printer, "" if op.op is None else f" {op.op.data}", " ", op.operand)
+    say(printer, " uniform" if op.uniform else "")
     if isinstance(op, SubgroupReduceOp) and op.cluster_size is not None:
         stride = "" if op.cluster_stride is None else f", stride = {op.cluster_stride}"
-        printer.print_string(f" cluster(size = {op.cluster_size}{stride})")
+        say(printer, f" cluster(size = {op.cluster_size}{stride})")
     if op.regions:
-        printer.print_string(" ")
+        say(printer, " ")
         printer.print_region(op.regions[0], print_empty_block=False)
     printer.print_op_attributes(op.attributes)
-    printer.print_string(" : ")
+    say(printer, " : ")
     printer.print_function_type(op.operand_types, op.result_types)
 
 
@@ -195,31 +191,24 @@ class PrintfOp(Op):
     def parse(cls, parser: Parser) -> PrintfOp:
         text = parser.parse_str_literal()
         attributes = parser.parse_optional_attr_dict()
-        values: list[UnresolvedOperand] = []
-        types: list[Attribute] = []
         pos = parser.pos
-        if parser.parse_optional_punctuation(",") is not None:
-            values.append(parser.parse_unresolved_operand())
-        elif (first := parser.parse_optional_unresolved_operand()) is not None:
-            values.append(first)
-        while values and parser.parse_optional_punctuation(",") is not None:
-            values.append(parser.parse_unresolved_operand())
+        comma = parser.parse_optional_punctuation(",") is not None
+        operand = parser.parse_unresolved_operand
+        first = operand if comma else parser.parse_optional_unresolved_operand
+        values = parser.parse_optional_undelimited_comma_separated_list(first, operand) or []
+        types: list[Attribute] = []
         if values:
             parser.parse_punctuation(":")
-            types = parser.parse_comma_separated_list(parser.Delimiter.NONE, parser.parse_type)
+            types = parse_type_list(parser)
         op = cls(text, parser.resolve_operands(values, types, pos))
         op.attributes |= attributes
         return op
 
     def print(self, printer: Printer) -> None:
-        printer.print_string(" ")
-        printer.print_attribute(self.format)
+        say(printer, " ", self.format)
         printer.print_op_attributes(self.attributes)
         if self.args:
-            printer.print_string(", ")
-            printer.print_list(self.args, printer.print_operand)
-            printer.print_string(" : ")
-            printer.print_list([value.type for value in self.args], printer.print_attribute)
+            say(printer, ", ", self.args, " : ", typed(self.args))
 
 
 def complete() -> None:

@@ -5,20 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from xdsl.dialects import gpu
-from xdsl.dialects.builtin import (
-    IndexType,
-    SymbolRefAttr,
-    i32,
-)
+from xdsl.dialects.builtin import IndexType, SymbolRefAttr, i32
 from xdsl.ir import Attribute, Operation, SSAValue
-from xdsl.irdl import (
-    IRDLOperation,
-)
+from xdsl.irdl import IRDLOperation
 from xdsl.parser import Parser, UnresolvedOperand
 from xdsl.printer import Printer
 
+from tilewright.dialects.directives import Part, assigned, parse_listed, say
 from tilewright.dialects.upstream.complete import set_custom
-from tilewright.dialects.upstream.scf import print_pair
 
 TOKEN = gpu.AsyncTokenType()
 
@@ -33,23 +27,24 @@ def parse_async(parser: Parser) -> tuple[list[Attribute], list[SSAValue]]:
 
 
 def print_async(op: gpu.LaunchFuncOp | gpu.LaunchOp, printer: Printer) -> None:
-    if op.asyncToken is not None:
-        printer.print_string(" async")
+    say(printer, " async" if op.asyncToken is not None else "")
     if op.asyncDependencies:
-        printer.print_string(" [")
-        printer.print_list(op.asyncDependencies, printer.print_operand)
-        printer.print_string("]")
+        say(printer, " [", op.asyncDependencies, "]")
 
 
 def _parse_triple(parser: Parser) -> list[UnresolvedOperand]:
-    """`(%x, %y, %z)`."""
+    """`in (%x, %y, %z)`."""
+    parser.parse_keyword("in")
     pos = parser.pos
-    values = parser.parse_comma_separated_list(
-        parser.Delimiter.PAREN, parser.parse_unresolved_operand
-    )
+    values = parse_listed(parser, parser.parse_unresolved_operand)
     if len(values) != 3:
         parser.raise_error("expected sizes for x, y and z", pos, parser.pos)
     return values
+
+
+def _parse_shared(parser: Parser) -> list[SSAValue]:
+    word = parser.parse_optional_keyword("dynamic_shared_memory_size")
+    return [] if word is None else [parser.parse_operand(i32)]
 
 
 def _parse_launch_func(cls: type[IRDLOperation], parser: Parser) -> Operation:
@@ -60,13 +55,10 @@ def _parse_launch_func(cls: type[IRDLOperation], parser: Parser) -> Operation:
         parser.raise_error("expected a kernel such as @module::@kernel", pos, parser.pos)
     clusters: list[UnresolvedOperand] = []
     if parser.parse_optional_keyword("clusters") is not None:
-        parser.parse_keyword("in")
         clusters = _parse_triple(parser)
     parser.parse_keyword("blocks")
-    parser.parse_keyword("in")
     blocks = _parse_triple(parser)
     parser.parse_keyword("threads")
-    parser.parse_keyword("in")
     threads = _parse_triple(parser)
     size_type: Attribute = IndexType()
     if parser.parse_optional_punctuation(":") is not None:
@@ -75,29 +67,18 @@ def _parse_launch_func(cls: type[IRDLOperation], parser: Parser) -> Operation:
     def sizes(operands: Sequence[UnresolvedOperand]) -> list[SSAValue]:
         return [parser.resolve_operand(operand, size_type) for operand in operands]
 
-    shared: list[SSAValue] = []
-    if parser.parse_optional_keyword("dynamic_shared_memory_size") is not None:
-        shared = [parser.parse_operand(i32)]
+    given = [*sizes(blocks), *sizes(threads), *([[v] for v in sizes(clusters)] or ([], [], []))]
+    shared = _parse_shared(parser)
     arguments: list[SSAValue] = []
     if parser.parse_optional_keyword("args") is not None:
-        arguments = parser.parse_comma_separated_list(
-            parser.Delimiter.PAREN, lambda: _parse_typed_operand(parser)
-        )
+        arguments = parse_listed(parser, lambda: _parse_typed_operand(parser))
     stream: list[SSAValue] = []
     if parser.parse_optional_punctuation("<") is not None:
         stream = [_parse_typed_operand(parser)]
         parser.parse_punctuation(">")
     attributes = parser.parse_optional_attr_dict()
     return cls.build(
-        operands=[
-            dependencies,
-            *sizes(blocks),
-            *sizes(threads),
-            *(([value] for value in sizes(clusters)) if clusters else ([], [], [])),
-            shared,
-            arguments,
-            stream,
-        ],
+        operands=[dependencies, *given, shared, arguments, stream],
         properties={"kernel": kernel},
         attributes=attributes,
         result_types=[token],
@@ -110,41 +91,26 @@ def _parse_typed_operand(parser: Parser) -> SSAValue:
     return parser.resolve_operand(operand, parser.parse_type())
 
 
-def _print_typed_operand(printer: Printer, value: SSAValue) -> None:
-    printer.print_operand(value)
-    printer.print_string(" : ")
-    printer.print_attribute(value.type)
-
-
-def _print_triple(printer: Printer, word: str, values: Sequence[SSAValue]) -> None:
-    printer.print_string(f" {word} in (")
-    printer.print_list(values, printer.print_operand)
-    printer.print_string(")")
+def _shared(op: gpu.LaunchFuncOp | gpu.LaunchOp) -> tuple[Part, ...]:
+    size = op.dynamicSharedMemorySize
+    return () if size is None else (" dynamic_shared_memory_size ", size)
 
 
 def _print_launch_func(op: gpu.LaunchFuncOp, printer: Printer) -> None:
     print_async(op, printer)
-    printer.print_string(" ")
-    printer.print_attribute(op.kernel)
-    if op.clusterSizeX is not None:
-        clusters = (op.clusterSizeX, op.clusterSizeY, op.clusterSizeZ)
-        _print_triple(printer, "clusters", [value for value in clusters if value is not None])
-    _print_triple(printer, "blocks", (op.gridSizeX, op.gridSizeY, op.gridSizeZ))
-    _print_triple(printer, "threads", (op.blockSizeX, op.blockSizeY, op.blockSizeZ))
+    say(printer, " ", op.kernel)
+    clusters = (op.clusterSizeX, op.clusterSizeY, op.clusterSizeZ)
+    if found := [value for value in clusters if value is not None]:
+        say(printer, " clusters in (", found, ")")
+    say(printer, " blocks in (", [op.gridSizeX, op.gridSizeY, op.gridSizeZ], ")")
+    say(printer, " threads in (", [op.blockSizeX, op.blockSizeY, op.blockSizeZ], ")")
     if not isinstance(op.gridSizeX.type, IndexType):
-        printer.print_string(" : ")
-        printer.print_attribute(op.gridSizeX.type)
-    if op.dynamicSharedMemorySize is not None:
-        printer.print_string(" dynamic_shared_memory_size ")
-        printer.print_operand(op.dynamicSharedMemorySize)
+        say(printer, " : ", op.gridSizeX.type)
+    say(printer, *_shared(op))
     if op.kernelOperands:
-        printer.print_string(" args(")
-        printer.print_list(op.kernelOperands, lambda value: _print_typed_operand(printer, value))
-        printer.print_string(")")
+        say(printer, " args(", [(v, " : ", v.type) for v in op.kernelOperands], ")")
     if op.asyncObject is not None:
-        printer.print_string(" <")
-        _print_typed_operand(printer, op.asyncObject)
-        printer.print_string(">")
+        say(printer, " <", op.asyncObject, " : ", op.asyncObject.type, ">")
     printer.print_op_attributes(op.attributes)
 
 
@@ -168,10 +134,10 @@ def _parse_launch(cls: type[IRDLOperation], parser: Parser) -> Operation:
 
     def triple(word: str) -> None:
         pos = parser.pos
-        found = parser.parse_comma_separated_list(parser.Delimiter.PAREN, argument)
+        found = parse_listed(parser, argument)
         parser.parse_keyword("in")
         before = len(sizes)
-        parser.parse_comma_separated_list(parser.Delimiter.PAREN, size)
+        parse_listed(parser, size)
         if len(found) != 3 or len(sizes) - before != 3:
             parser.raise_error(f"expected x, y and z of {word}", pos, parser.pos)
         ids.extend(found)
@@ -179,9 +145,7 @@ def _parse_launch(cls: type[IRDLOperation], parser: Parser) -> Operation:
     for word in _LAUNCH_WORDS:
         parser.parse_keyword(word)
         triple(word)
-    shared: list[SSAValue] = []
-    if parser.parse_optional_keyword("dynamic_shared_memory_size") is not None:
-        shared = [parser.parse_operand(i32)]
+    shared = _parse_shared(parser)
     region = parser.parse_region([*ids, *sizes])
     attributes = parser.parse_optional_attr_dict()
     return cls.build(
@@ -203,18 +167,10 @@ def _print_launch(op: gpu.LaunchOp, printer: Printer) -> None:
         (op.gridSizeX, op.gridSizeY, op.gridSizeZ),
         (op.blockSizeX, op.blockSizeY, op.blockSizeZ),
     )
-    for position, word in enumerate(_LAUNCH_WORDS):
-        printer.print_string(f" {word}(")
-        start = 3 * position
-        printer.print_list(arguments[start : start + 3], printer.print_ssa_value)
-        printer.print_string(") in (")
-        pairs = zip(arguments[6 + start : 9 + start], sizes[position], strict=True)
-        printer.print_list(pairs, lambda pair: print_pair(printer, *pair))
-        printer.print_string(")")
-    if op.dynamicSharedMemorySize is not None:
-        printer.print_string(" dynamic_shared_memory_size ")
-        printer.print_operand(op.dynamicSharedMemorySize)
-    printer.print_string(" ")
+    for start, word, given in zip((0, 3), _LAUNCH_WORDS, sizes, strict=True):
+        pairs = assigned(arguments[6 + start : 9 + start], given)
+        say(printer, f" {word}(", arguments[start : start + 3], ") in (", pairs, ")")
+    say(printer, *_shared(op), " ")
     printer.print_region(op.body, print_entry_block_args=False)
     printer.print_op_attributes(op.attributes)
 

@@ -14,7 +14,7 @@ from xdsl.printer import Printer
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
-from tilewright.dialects.directives import parse_names
+from tilewright.dialects.directives import parse_names, parse_type_list, say, typed
 from tilewright.dialects.fields import Follows, Ints, Op, Operand, Property, Str, op_definition
 from tilewright.dialects.movement import vector_type
 from tilewright.dialects.upstream.arith import element
@@ -115,7 +115,7 @@ class ContractionOp(Op):
         pos = parser.pos
         operands = parse_names(parser)
         parser.parse_punctuation(":")
-        types = parser.parse_comma_separated_list(parser.Delimiter.NONE, parser.parse_type)
+        types = parse_type_list(parser)
         parser.parse_keyword("into")
         result = parser.parse_type()
         if len(operands) != 3 or len(types) != 2:
@@ -137,11 +137,7 @@ class ContractionOp(Op):
         )
 
     def print(self, printer: Printer) -> None:
-        printer.print_string(" ")
+        say(printer, " ")
         printer.print_attr_dict({**self.properties, **self.attributes})
-        printer.print_string(" ")
-        printer.print_list(self.operands, printer.print_operand)
-        printer.print_string(" : ")
-        printer.print_list([self.lhs.type, self.rhs.type], printer.print_attribute)
-        printer.print_string(" into ")
-        printer.print_attribute(self.result.type)
+        types = typed(self.operands[:2])
+        say(printer, " ", self.operands, " : ", types, " into ", self.result.type)

@@ -23,7 +23,7 @@ from xdsl.printer import Printer
 from xdsl.traits import HasParent, IsTerminator, Pure, RecursiveMemoryEffect
 from xdsl.utils.exceptions import VerifyException
 
-from tilewright.dialects.directives import parse_names
+from tilewright.dialects.directives import parse_names, parse_type_list, say, typed
 from tilewright.dialects.movement import vector_type
 from tilewright.dialects.upstream.vector.compute import ContractionOp, MultiReductionOp
 from tilewright.dialects.upstream.vector.memory import GatherOp
@@ -130,7 +130,7 @@ class MaskOp(IRDLOperation):
         mask = parser.parse_type()
         results: list[Attribute] = []
         if parser.parse_optional_punctuation("->") is not None:
-            results = parser.parse_comma_separated_list(parser.Delimiter.NONE, parser.parse_type)
+            results = parse_type_list(parser)
         if len(operands) > 1 + len(results[:1]):
             parser.raise_error("expected a mask, and perhaps what passes through", pos)
         _end(region)
@@ -143,20 +143,14 @@ class MaskOp(IRDLOperation):
         )
 
     def print(self, printer: Printer) -> None:
-        printer.print_string(" ")
-        printer.print_list(self.operands, printer.print_operand)
-        printer.print_string(" ")
+        say(printer, " ", self.operands, " ")
         printer.print_region(
             self.region,
             print_entry_block_args=False,
             print_block_terminators=self.masked is None,
         )
         printer.print_op_attributes(self.attributes)
-        printer.print_string(" : ")
-        printer.print_attribute(self.mask.type)
-        if self.res:
-            printer.print_string(" -> ")
-            printer.print_list([v.type for v in self.res], printer.print_attribute)
+        say(printer, " : ", self.mask.type, *((" -> ", typed(self.res)) if self.res else ()))
 
 
 def _end(region: Region) -> None:

@@ -14,25 +14,17 @@ from xdsl.dialects.builtin import (
     VectorType,
 )
 from xdsl.ir import Attribute, Operation, SSAValue
-from xdsl.irdl import (
-    AnyAttr,
-    OptOperandDef,
-    base,
-    traits_def,
-)
+from xdsl.irdl import AnyAttr, OptOperandDef, base, traits_def
 from xdsl.parser import Parser
 from xdsl.printer import Printer
 from xdsl.traits import MemoryReadEffect, Pure
 from xdsl.utils.exceptions import VerifyException
 
+from tilewright.dialects.directives import say
 from tilewright.dialects.effects import Writes
 from tilewright.dialects.fields import Inferred, Op, Operand, Operands, Result, op_definition
 from tilewright.dialects.movement import vector_type
-from tilewright.dialects.upstream.complete import (
-    add_optional_property,
-    definition,
-    set_custom,
-)
+from tilewright.dialects.upstream.complete import add_optional_property, definition, set_custom
 
 
 @op_definition
@@ -151,19 +143,16 @@ def _parse_print(cls: Any, parser: Parser) -> Operation:
 
 def _print_print(op: vector.PrintOp, printer: Printer) -> None:
     if op.operands:
-        printer.print_string(" ")
-        printer.print_operand(op.operands[0])
+        say(printer, " ", op.operands[0])
     text = op.properties.get("stringLiteral")
     if isinstance(text, StringAttr):
-        printer.print_string(" str ")
-        printer.print_string_literal(text.data)
+        say(printer, " str ", text)
     punctuation = op.properties.get("punctuation")
     if isinstance(punctuation, StringAttr):
-        printer.print_string(f" punctuation <{punctuation.data}>")
+        say(printer, f" punctuation <{punctuation.data}>")
     printer.print_op_attributes(op.attributes)
     if op.operands:
-        printer.print_string(" : ")
-        printer.print_attribute(op.operands[0].type)
+        say(printer, " : ", op.operands[0].type)
 
 
 def complete_print() -> None:

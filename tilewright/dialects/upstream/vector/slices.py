@@ -14,7 +14,7 @@ from xdsl.printer import Printer
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
-from tilewright.dialects.directives import parse_names
+from tilewright.dialects.directives import parse_names, say
 from tilewright.dialects.fields import (
     Follows,
     Given,
@@ -53,17 +53,11 @@ class _StridedSliceOp(Op):
     traits = traits_def(Pure())
 
     def print(self, printer: Printer) -> None:
-        printer.print_string(" ")
-        printer.print_list(self.operands, printer.print_operand)
-        printer.print_string(" {")
         # MLIR elides the type i64 of an array's elements.
         shown = {name: str(getattr(self, name)) for name in self.LISTS}
         shown |= {name: str(attribute) for name, attribute in self.attributes.items()}
-        printer.print_string(", ".join(f"{name} = {value}" for name, value in shown.items()))
-        printer.print_string("} : ")
-        printer.print_attribute(self.operands[0].type)
-        printer.print_string(f" {self.WORD} ")
-        printer.print_attribute(self.results[0].type)
+        say(printer, " ", self.operands, " {", [f"{name} = {n}" for name, n in shown.items()], "}")
+        say(printer, " : ", self.operands[0].type, f" {self.WORD} ", self.results[0].type)
 
     @classmethod
     def parse(cls, parser: Parser) -> Operation:
