@@ -67,13 +67,14 @@ def pool(settings: Settings) -> Iterator[MeasuredRow]:
         found = threads_of(threads)
         code = load(EMPTY, x86("x86-64"), {"tw_pool_launch": found.launch_address})
         phases, block = code.address("phases"), np.array([found.address, threads], np.int64)
+        argument = block.ctypes.data  # looked up here: it takes longer than a launch
         for state, rest in (("awake", 0.0), ("asleep", 0.005)):
             seconds: list[float] = []
             for _ in range(200):
                 if rest:
                     time.sleep(rest)
                 start = time.perf_counter()
-                found.run(phases, block.ctypes.data)
+                found.run(phases, argument)
                 seconds.append(time.perf_counter() - start)
             yield row_of(f"launch on the pool, {state}", seconds, "us", threads)
 

@@ -6,6 +6,7 @@ import ctypes
 import os
 import signal
 import threading
+import time
 
 import llvmlite.binding as llvm
 import numpy as np
@@ -29,6 +30,26 @@ up:
   ret void
 }
 
+define void @who(ptr %threads, i64 %task, i64 %thread) {
+  %at = getelementptr i64, ptr %threads, i64 %task
+  store i64 %thread, ptr %at
+  ret void
+}
+
+define void @slowly_who(ptr %threads, i64 %task, i64 %thread) {
+  br label %wait
+wait:
+  %i = phi i64 [ 0, %0 ], [ %i1, %wait ]
+  %i1 = add i64 %i, 1
+  %spin = load volatile i64, ptr %threads
+  %more = icmp slt i64 %i1, 2000
+  br i1 %more, label %wait, label %tell
+tell:
+  %at = getelementptr i64, ptr %threads, i64 %task
+  store i64 %thread, ptr %at
+  ret void
+}
+
 define void @count_up(ptr %counts, i64 %task, i64 %thread) {
   %at = getelementptr i64, ptr %counts, i64 %task
   %old = atomicrmw add ptr %at, i64 1 monotonic
@@ -45,7 +66,8 @@ def functions():
     machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
     engine = llvm.create_mcjit_compiler(module, machine)
     engine.finalize_object()
-    yield engine.get_function_address("count_up"), engine.get_function_address("slowly_up")
+    names = ("count_up", "slowly_up", "who", "slowly_who")
+    yield tuple(engine.get_function_address(name) for name in names)
     engine.close()
 
 
@@ -70,6 +92,50 @@ def test_every_task_runs_once(count_up, threads, tasks):
         launch(pool(threads), count_up, counts.ctypes.data, tasks)
     assert (counts[:tasks] == 50).all()
     assert counts[tasks] == 0
+
+
+def rested(own: Pool, function: int, tasks: int) -> np.ndarray:
+    """Which threads did the tasks of a launch that found all workers asleep."""
+    threads = np.full(tasks, -1, np.int64)
+    time.sleep(0.03)
+    launch(own, function, threads.ctypes.data, tasks)
+    assert (threads >= 0).all()
+    return threads
+
+
+def test_little_work_wakes_nobody(functions):
+    own = Pool(3)
+    try:
+        first = rested(own, functions[2], 64)  # a function not seen before, which wakes
+        alone = [not rested(own, functions[2], 64).any() for _ in range(20)]
+    finally:
+        own.stop()
+    assert first.max() <= 2
+    assert sum(alone) > 10  # but for launches in which the caller lost its core
+
+
+def test_much_work_wakes_sleepers_though_its_tasks_are_short(functions):
+    own = Pool(3)
+    try:
+        shared = [rested(own, functions[3], 20_000).any() for _ in range(5)]
+    finally:
+        own.stop()
+    assert any(shared[1:])
+
+
+def test_many_launches_of_little_work_in_a_row_wake_sleepers(functions):
+    """What each of them has is less than a wake-up takes, all of them together are much more."""
+    own, threads = Pool(2), np.zeros(2, np.int64)
+    try:
+        rested(own, functions[3], 2)
+        time.sleep(0.03)
+        for _ in range(20_000):
+            launch(own, functions[3], threads.ctypes.data, 2)
+            if threads.any():
+                break
+    finally:
+        own.stop()
+    assert threads.any()
 
 
 def test_launches_from_several_python_threads_take_turns(count_up):
@@ -100,7 +166,7 @@ def test_a_forked_child_makes_its_own_threads(count_up):
 
 def test_a_signal_whose_handler_does_not_raise_loses_no_task(functions):
     """The handler runs in the middle of a launch, and may launch on the same pool."""
-    count_up, slowly_up = functions
+    count_up, slowly_up = functions[:2]
     counts, others, own = np.zeros(2_000_000, np.int64), np.zeros(50, np.int64), pool(2)
     handled: list[int] = []
 

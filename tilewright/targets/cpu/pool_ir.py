@@ -1,23 +1,28 @@
 """The thread pool's LLVM IR: how threads share the tasks of one launch.
 
-Protocol.  Every worker has a slot, a word on a cache line of its own, on which it spins. A launch publishes (function,
-argument, count) and writes POSTED to as many slots as it has tasks beside the caller's. A worker that sees it joins
-(POSTED -> BUSY), draws task numbers until none is left, and leaves (IDLE). The caller draws tasks too; when it finds
-none it withdraws what nobody took (POSTED -> IDLE), and waits for those that are BUSY. A launch therefore never waits
-for a thread that has not started: a core that another process has taken costs nothing.
+Protocol.  A launch writes what it is (function, argument, count), puts as many tickets as it has tasks, and posts: it
+changes the word, its number and how many workers it has tasks for, that all workers spin on. Who takes a ticket, the
+caller or a worker, has one of the tasks, whatever launch it came for; so what a launch is, is read after the ticket,
+and there is nothing to join or to leave. Who finds no ticket left adds the number of tasks that it has done to what is
+done, and the caller, that has found none either, waits until all are. A launch therefore never waits for a thread that
+has not started: a core that another process has taken costs nothing.
 
-A worker that finds nothing to do spins for SPIN pauses, then sleeps on its slot (futex). Waking a thread is a system
-call of some microseconds, so who joins wakes the sleepers among its own children, FAN of them, as in a heap; the
-caller is the root. Slots are posted from the last to the first: a worker that sees itself posted sees its children so,
-and a child that goes to sleep says so (ASLEEP) before the system looks at its slot, so that no call is missed.
+A worker that finds nothing to do spins for SPIN pauses, then sleeps on its slot (futex), a cache line of its own.
+Waking a thread is a system call, of 3 to 25 us, so all that are awake share it: thread t wakes the sleepers among
+t + 2^r for every 2^r > t (a binomial tree whose root is the caller), those with most behind them first. A worker says
+that it sleeps (ASLEEP) before it looks a last time at what is posted, a launch posts before it looks who sleeps, so
+that no call is missed.
 
-The end of the pool is a state of its own (STOPPED). Were it POSTED and a flag, a worker that had seen the last launch
-posted could join what the end posts, and forget it: it would sleep for ever.
+What is done before a sleeper has come wakes nobody: the pool keeps how long a wake-up call takes, and of each function
+what a task took in its last launch. Where a launch, with those shortly before it, is work for less than two such calls,
+threads wake others only once they have been at it for so long.
 
-Invariant: the fields of a launch change only while all slots are idle and the lock is held.
+The end of the pool is posted too (STOPPED), as a number of its own, with tasks for nobody.
+
+Invariant: the fields of a launch change only while no ticket is left, all tasks are done and the lock is held.
 
 Ctrl-C.  A caller that is the process's main thread looks between two tasks, some 20 times a second, whether Python has
-seen the signal.  If so it takes the tasks that are left out of the pool, lets those that run come to their end, gives
+seen the signal.  If so it takes the tickets that are left, lets those tasks that run come to their end, gives
 up its turn and runs Python's handlers.  A handler that raises ends the launch: the exception stays in the thread, this
 phase and those after it do nothing more, and `tw_pool_run` returns to a caller that looks for it.  After one that does
 not, the tasks that are left are launched again.  Handlers run without the pool's lock: they may launch, too.
@@ -29,26 +34,34 @@ from typing import Final
 
 from tilewright.uarch.cpu import Architecture
 
-IDLE, POSTED, BUSY, STOPPED = range(4)
+STOPPED: Final = -1 << 16
 SPIN: Final = 20_000
-FAN: Final = 3
-SLOTS: Final = 512
-"""Bytes of the pool's state before its slots; each group of fields, and each slot, has a cache line of its own."""
-
+KNOWN: Final = 16
+"""Functions, by their address, of which the pool keeps what a task takes."""
 _OFFSETS: Final = {
-    "function": 0,  # ptr to void(ptr argument, i64 task, i64 thread)
-    "argument": 8,  # ptr
-    "count": 16,  # i64, number of tasks
-    "posted": 24,  # i64, number of slots
-    "workers": 128,  # i64
-    "next": 192,  # i64, the next task to draw
-    "ids": 256,  # i32, slots handed out; slot i is that of thread i + 1, and the caller is thread 0
-    "lock": 320,  # i32, held by the launching thread
-    "left": 328,  # i64, the first task that an interrupted launch has not begun; -1 where there is none
-    "ended": 384,  # ptr, the argument of a launch that a signal handler has ended
+    "posted": 0,  # i64, the number of the launch in units of 2^16, and how many workers it has tasks for
+    "function": 8,  # ptr to void(ptr argument, i64 task, i64 thread)
+    "argument": 16,  # ptr
+    "count": 24,  # i64, number of tasks
+    "limit": 32,  # i64, ticks of the clock for which a thread works before it wakes sleepers
+    "tickets": 128,  # i64, tasks that nobody has taken; at most 0 where there are none
+    "done": 256,  # i64, tasks that workers have done
+    "workers": 384,  # i64
+    "ids": 448,  # i32, slots handed out; slot i is that of thread i + 1, and the caller is thread 0
+    "lock": 512,  # i32, held by the launching thread
+    "left": 520,  # i64, tasks that an interrupted launch has not begun
+    "ended": 576,  # ptr, the argument of a launch that a signal handler has ended
+    "wake_up": 640,  # i64, ticks that a wake-up call takes
+    "last": 704,  # i64, the clock at the end of the last launch
+    "work": 712,  # i64, ticks of work that it had, with all launches shortly before it
+    "known": 768,  # KNOWN times a function and ticks of a task of its
 }
-_ASLEEP: Final = 4
-"""Where in a slot a worker says that it sleeps, i32."""
+SLOTS: Final = _OFFSETS["known"] + 16 * KNOWN
+"""Bytes of the pool's state before its slots; each group of fields, and each slot, has a cache line of its own."""
+_LONGEST: Final = 11
+"""A wake-up call takes at most 2^-11 of the ticks of `Architecture.clock`, 30 us: others waited for a core."""
+_SHORTLY: Final = 6
+"""A launch follows another shortly, while workers are awake, at most 2^-6 of those ticks, 1 ms, after it."""
 
 
 def _fields(*names: str) -> str:
@@ -76,41 +89,91 @@ declare void @PyErr_SetInterrupt()
 declare i32 @PyErr_CheckSignals()
 declare ptr @PyEval_SaveThread()
 declare void @PyEval_RestoreThread(ptr)
+declare i64 @llvm.smax.i64(i64, i64)
+declare i64 @llvm.umin.i64(i64, i64)
 
-define internal void @drain(ptr %p, i64 %thread) nounwind {{
+define internal i64 @drain(ptr %p, i64 %thread) nounwind {{   ; returns how many tasks it has done
 entry:
-{_fields("function", "argument", "count", "next", "left")}
-  %function = load ptr, ptr %function.at
-  %argument = load ptr, ptr %argument.at
-  %count = load i64, ptr %count.at
+{_fields("function", "argument", "count", "limit", "tickets", "left", "known")}
   %caller = icmp eq i64 %thread, 0
   %start = call i64 {clock}
   br label %draw
-draw:
-  %since = phi i64 [ %start, %entry ], [ %since, %work ], [ %since, %clock ], [ %now, %look ]
+draw:                                              ; %asked: the clock when it last looked for a signal
+  %done = phi i64 [ 0, %entry ], [ %done1, %work ], [ %done1, %clock ], [ %done1, %look ]
+  %asked = phi i64 [ %start, %entry ], [ %asked, %work ], [ %asked, %clock ], [ %now, %look ]
+  %wakes = phi i1 [ true, %entry ], [ %wakes1, %work ], [ %wakes1, %clock ], [ %wakes1, %look ]
+  %since = phi i64 [ %start, %entry ], [ %since1, %work ], [ %since1, %clock ], [ %since1, %look ]
+  %before = phi i64 [ 0, %entry ], [ %before1, %work ], [ %before1, %clock ], [ %before1, %look ]
+  br i1 %wakes, label %early, label %claim
+early:
+  %limit = load atomic i64, ptr %limit.at monotonic, align 8
+  %today = call i64 {clock}
+  %worked = sub i64 %today, %start
+  %due = icmp uge i64 %worked, %limit
+  br i1 %due, label %wake, label %claim
+wake:
+  call void @wake(ptr %p, i64 %thread)
+  %again = call i64 {clock}
+  br label %claim
+claim:                                             ; the time since %since is that of tasks after the first %before
+  %wakes1 = phi i1 [ false, %draw ], [ true, %early ], [ false, %wake ]
+  %since1 = phi i64 [ %since, %draw ], [ %since, %early ], [ %again, %wake ]
+  %before1 = phi i64 [ %before, %draw ], [ %before, %early ], [ %done, %wake ]
   %open = call i1 @some(ptr %p)
-  br i1 %open, label %claim, label %done
-claim:
-  %task = atomicrmw add ptr %next.at, i64 1 monotonic
-  %some = icmp slt i64 %task, %count
-  br i1 %some, label %work, label %done
+  br i1 %open, label %take, label %end
+take:
+  %ticket = atomicrmw sub ptr %tickets.at, i64 1 acquire
+  %mine = icmp sgt i64 %ticket, 0
+  br i1 %mine, label %work, label %end
 work:
+  %function = load ptr, ptr %function.at
+  %argument = load ptr, ptr %argument.at
+  %count = load i64, ptr %count.at
+  %task = sub i64 %count, %ticket
   call void %function(ptr %argument, i64 %task, i64 %thread)
+  %done1 = add i64 %done, 1
   br i1 %caller, label %clock, label %draw
 clock:
   %now = call i64 {clock}
-  %age = sub i64 %now, %since
+  %age = sub i64 %now, %asked
   %long = icmp ugt i64 %age, {look}
   br i1 %long, label %look, label %draw
 look:
   %signal = call i1 @signalled()
-  br i1 %signal, label %take, label %draw
-take:
-  %left = atomicrmw xchg ptr %next.at, i64 %count monotonic
+  br i1 %signal, label %stop, label %draw
+stop:
+  %tasks = atomicrmw xchg ptr %tickets.at, i64 0 monotonic
+  %left = call i64 @llvm.smax.i64(i64 %tasks, i64 0)
   store i64 %left, ptr %left.at
-  br label %done
-done:
-  ret void
+  br label %end
+end:
+  %all = phi i64 [ %done, %claim ], [ %done, %take ], [ %done1, %stop ]
+  %these = sub i64 %all, %before1
+  %any = icmp sgt i64 %these, 0
+  %tell = and i1 %any, %caller
+  br i1 %tell, label %note, label %leave
+note:
+  %stopped = call i64 {clock}
+  %took = sub i64 %stopped, %since1
+  %each = udiv i64 %took, %these
+  %that = load ptr, ptr %function.at
+  %known = call ptr @known(ptr %p, ptr %that)
+  store ptr %that, ptr %known
+  %each.at = getelementptr i8, ptr %known, i64 8
+  store i64 %each, ptr %each.at
+  br label %leave
+leave:
+  ret i64 %all
+}}
+
+define internal ptr @known(ptr %p, ptr %function) nounwind {{   ; where the pool keeps what a task of a function takes
+{_fields("known")}
+  %address = ptrtoint ptr %function to i64
+  %line = lshr i64 %address, 4
+  %i = urem i64 %line, {KNOWN}
+  %off = shl i64 %i, 4
+  %known = getelementptr i8, ptr %known.at, i64 %off
+  ret ptr %known
 }}
 
 define internal i1 @signalled() nounwind {{         ; has Python seen SIGINT, and is it this thread that handles it?
@@ -149,40 +212,49 @@ define internal ptr @slot(ptr %p, i64 %i) nounwind {{
   ret ptr %slot
 }}
 
-define internal i1 @some(ptr %p) nounwind {{           ; are there tasks that nobody has drawn?
-{_fields("count", "next")}
-  %count = load atomic i64, ptr %count.at monotonic, align 8
-  %next = load atomic i64, ptr %next.at monotonic, align 8
-  %some = icmp slt i64 %next, %count
+define internal i1 @some(ptr %p) nounwind {{           ; are there tasks that nobody has taken?
+{_fields("tickets")}
+  %tickets = load atomic i64, ptr %tickets.at monotonic, align 8
+  %some = icmp sgt i64 %tickets, 0
   ret i1 %some
 }}
 
-define internal void @wake(ptr %p, i64 %parent) nounwind {{   ; the sleepers among the children of a thread
+define internal void @wake(ptr %p, i64 %thread) nounwind {{   ; the sleepers that a thread wakes, while there are tasks
 entry:
-{_fields("posted")}
+{_fields("posted", "wake_up")}
   %posted = load atomic i64, ptr %posted.at monotonic, align 8
-  %first = mul i64 %parent, {FAN}
-  %end = add i64 %first, {FAN}
+  %invited = and i64 %posted, 65535
   br label %head
 head:
-  %i = phi i64 [ %first, %entry ], [ %i1, %next ]
-  %mine = icmp slt i64 %i, %end
-  %there = icmp slt i64 %i, %posted
-  %more = and i1 %mine, %there
-  br i1 %more, label %ask, label %done
+  %step = phi i64 [ 1, %entry ], [ %step1, %next ]
+  %child = add i64 %thread, %step
+  %there = icmp ule i64 %child, %invited
+  br i1 %there, label %mine, label %done
+mine:
+  %below = icmp ugt i64 %step, %thread
+  br i1 %below, label %ask, label %next
 ask:
+  %i = sub i64 %child, 1
   %slot = call ptr @slot(ptr %p, i64 %i)
-  %asleep.at = getelementptr i8, ptr %slot, i64 {_ASLEEP}
-  %a = load atomic i32, ptr %asleep.at monotonic, align 4
+  %a = load atomic i32, ptr %slot seq_cst, align 4
   %asleep = icmp ne i32 %a, 0
   %some = call i1 @some(ptr %p)
   %useful = and i1 %asleep, %some
-  br i1 %useful, label %call, label %next
+  br i1 %useful, label %claim, label %next
+claim:
+  %was = atomicrmw xchg ptr %slot, i32 0 seq_cst
+  %mine.now = icmp ne i32 %was, 0
+  br i1 %mine.now, label %call, label %next
 call:
+  %start = call i64 {clock}
   %w = {futex}, i32 129, i32 1, ptr null, ptr null, i32 0)
+  %end = call i64 {clock}
+  %took = sub i64 %end, %start
+  %usual = call i64 @llvm.umin.i64(i64 %took, i64 {look >> _LONGEST})
+  store atomic i64 %usual, ptr %wake_up.at monotonic, align 8
   br label %next
 next:
-  %i1 = add i64 %i, 1
+  %step1 = shl i64 %step, 1
   br label %head
 done:
   ret void
@@ -190,38 +262,47 @@ done:
 
 define internal ptr @worker(ptr %p) nounwind {{
 entry:
-{_fields("ids")}
+{_fields("ids", "posted", "done")}
   %id = atomicrmw add ptr %ids.at, i32 1 monotonic
   %i = zext i32 %id to i64
   %thread = add i64 %i, 1
   %slot = call ptr @slot(ptr %p, i64 %i)
-  %asleep.at = getelementptr i8, ptr %slot, i64 {_ASLEEP}
   br label %spin
 spin:
-  %n = phi i32 [ 0, %entry ], [ %n1, %pause ], [ 0, %sleep ], [ 0, %join ], [ 0, %work ]
-  %now = load atomic i32, ptr %slot acquire, align 4
-  switch i32 %now, label %pause [ i32 {POSTED}, label %ask  i32 {STOPPED}, label %exit ]
+  %n = phi i32 [ 0, %entry ], [ %n1, %pause ], [ 0, %awake ], [ 0, %work ], [ 0, %count ]
+  %seen = phi i64 [ 0, %entry ], [ %now, %pause ], [ %now, %awake ], [ %now, %work ], [ %now, %count ]
+  %now = load atomic i64, ptr %posted.at acquire, align 8
+  %old = icmp eq i64 %now, %seen
+  br i1 %old, label %pause, label %new
+new:
+  %end = icmp eq i64 %now, {STOPPED}
+  br i1 %end, label %exit, label %invited
+invited:
+  %number = and i64 %now, 65535
+  %mine = icmp ule i64 %thread, %number
+  br i1 %mine, label %work, label %pause
 pause:
   call void {a.pause}
   %n1 = add i32 %n, 1
   %tired = icmp eq i32 %n1, {SPIN}
   br i1 %tired, label %sleep, label %spin
-sleep:                                             ; the kernel looks at the slot before it sleeps
-  %s0 = atomicrmw xchg ptr %asleep.at, i32 1 seq_cst
-  %f0 = {futex}, i32 128, i32 {IDLE}, ptr null, ptr null, i32 0)
-  store atomic i32 0, ptr %asleep.at release, align 4
+sleep:
+  %s0 = atomicrmw xchg ptr %slot, i32 1 seq_cst
+  %last = load atomic i64, ptr %posted.at seq_cst, align 8
+  %nothing = icmp eq i64 %last, %now
+  br i1 %nothing, label %wait, label %awake
+wait:                                              ; the kernel looks at the slot before it sleeps
+  %f0 = {futex}, i32 128, i32 1, ptr null, ptr null, i32 0)
+  br label %awake
+awake:
+  store atomic i32 0, ptr %slot release, align 4
   br label %spin
-ask:                                               ; who comes too late leaves the caller alone
-  %some = call i1 @some(ptr %p)
-  br i1 %some, label %join, label %pause
-join:
-  %pair = cmpxchg ptr %slot, i32 {POSTED}, i32 {BUSY} acq_rel acquire
-  %inside = extractvalue {{ i32, i1 }} %pair, 1
-  br i1 %inside, label %work, label %spin
 work:
-  call void @wake(ptr %p, i64 %thread)
-  call void @drain(ptr %p, i64 %thread)
-  store atomic i32 {IDLE}, ptr %slot release, align 4
+  %tasks = call i64 @drain(ptr %p, i64 %thread)
+  %any = icmp ne i64 %tasks, 0
+  br i1 %any, label %count, label %spin
+count:
+  %done = atomicrmw add ptr %done.at, i64 %tasks release
   br label %spin
 exit:
   ret ptr null
@@ -253,78 +334,82 @@ done:
 
 define void @tw_pool_launch(ptr %p, ptr %f, ptr %a, i64 %tasks) nounwind {{
 entry:
-{_fields("function", "argument", "count", "posted", "next", "lock", "left", "workers", "ended")}
+{_fields("posted", "function", "argument", "count", "limit", "tickets", "done", "lock", "left", "workers", "ended")}
+{_fields("wake_up", "last", "work")}
   %workers = load i64, ptr %workers.at
   br label %begin
 begin:
-  %from = phi i64 [ 0, %entry ], [ %left, %handle ]
+  %some = phi i64 [ %tasks, %entry ], [ %left, %handle ]
   %ended = load atomic ptr, ptr %ended.at monotonic, align 8
   %over = icmp eq ptr %ended, %a
-  br i1 %over, label %done, label %acquire
+  %none = icmp slt i64 %some, 1
+  %nothing = or i1 %over, %none
+  br i1 %nothing, label %done, label %acquire
 acquire:
   %held = atomicrmw xchg ptr %lock.at, i32 1 acquire
   %free = icmp eq i32 %held, 0
-  br i1 %free, label %publish, label %busy
+  br i1 %free, label %estimate, label %busy
 busy:
   %y = call i32 @sched_yield()
   br label %acquire
-publish:
+estimate:                                          ; what is left to do of this launch and those shortly before it
+  %known = call ptr @known(ptr %p, ptr %f)
+  %whose = load ptr, ptr %known
+  %same = icmp eq ptr %whose, %f
+  %each.at = getelementptr i8, ptr %known, i64 8
+  %each = load i64, ptr %each.at
+  %here = mul i64 %each, %some
+  %last = load i64, ptr %last.at
+  %start = call i64 {clock}
+  %rest = sub i64 %start, %last
+  %shortly = icmp ult i64 %rest, {look >> _SHORTLY}
+  %work = load i64, ptr %work.at
+  %former = select i1 %shortly, i64 %work, i64 0
+  %total = add i64 %former, %here
+  store i64 %total, ptr %work.at
+  %wake_up = load atomic i64, ptr %wake_up.at monotonic, align 8
+  %calls = shl i64 %wake_up, 1
+  %little = icmp ult i64 %total, %calls
+  %quiet = and i1 %little, %same
+  %limit = select i1 %quiet, i64 %calls, i64 0
   store ptr %f, ptr %function.at
   store ptr %a, ptr %argument.at
-  store atomic i64 %tasks, ptr %count.at monotonic, align 8
-  store atomic i64 %from, ptr %next.at monotonic, align 8
-  store i64 -1, ptr %left.at
-  %some = sub i64 %tasks, %from
+  store i64 %tasks, ptr %count.at
+  store atomic i64 %limit, ptr %limit.at monotonic, align 8
+  store i64 0, ptr %left.at
+  store atomic i64 0, ptr %done.at monotonic, align 8
+  store atomic i64 %some, ptr %tickets.at release, align 8
   %others = sub i64 %some, 1
   %few = icmp slt i64 %others, %workers
-  %posted = select i1 %few, i64 %others, i64 %workers
-  store atomic i64 %posted, ptr %posted.at monotonic, align 8
-  br label %post.next
-post.next:
-  %i = phi i64 [ %posted, %publish ], [ %i1, %post ]
-  %more = icmp sgt i64 %i, 0
-  br i1 %more, label %post, label %call
-post:
-  %i1 = sub i64 %i, 1
-  %slot = call ptr @slot(ptr %p, i64 %i1)
-  store atomic i32 {POSTED}, ptr %slot release, align 4
-  br label %post.next
-call:
-  fence seq_cst
-  call void @wake(ptr %p, i64 0)
-  call void @drain(ptr %p, i64 0)
+  %invited = select i1 %few, i64 %others, i64 %workers
+  %old = load atomic i64, ptr %posted.at monotonic, align 8
+  %number = lshr i64 %old, 16
+  %next = add i64 %number, 1
+  %high = shl i64 %next, 16
+  %new = or i64 %high, %invited
+  %posted = atomicrmw xchg ptr %posted.at, i64 %new seq_cst
+  %mine = call i64 @drain(ptr %p, i64 0)
+  %left = load i64, ptr %left.at
+  %begun = sub i64 %some, %left
+  %theirs = sub i64 %begun, %mine
   br label %settle
 settle:
-  %j = phi i64 [ 0, %call ], [ %j1, %settled ]
-  %open = icmp slt i64 %j, %posted
-  br i1 %open, label %look, label %release
-look:
-  %that = call ptr @slot(ptr %p, i64 %j)
-  br label %ask
-ask:
-  %state = load atomic i32, ptr %that acquire, align 4
-  switch i32 %state, label %wait [ i32 {IDLE}, label %settled  i32 {POSTED}, label %withdraw ]
-withdraw:
-  %back = cmpxchg ptr %that, i32 {POSTED}, i32 {IDLE} acq_rel acquire
-  br label %ask
+  %found = load atomic i64, ptr %done.at acquire, align 8
+  %all = icmp eq i64 %found, %theirs
+  br i1 %all, label %release, label %wait
 wait:
   call void {a.pause}
-  br label %ask
-settled:
-  %j1 = add i64 %j, 1
   br label %settle
 release:
-  %left = load i64, ptr %left.at
+  %end = call i64 {clock}
+  store i64 %end, ptr %last.at
   store atomic i32 0, ptr %lock.at release, align 4
-  %whole = icmp eq i64 %left, -1
-  br i1 %whole, label %done, label %rest
-rest:
-  %nothing = icmp sge i64 %left, %tasks
-  br i1 %nothing, label %done, label %handle
+  %whole = icmp eq i64 %left, 0
+  br i1 %whole, label %done, label %handle
 handle:
   %raised = call i1 @handled()
-  br i1 %raised, label %end, label %begin
-end:
+  br i1 %raised, label %end.it, label %begin
+end.it:
   store atomic ptr %a, ptr %ended.at monotonic, align 8
   br label %done
 done:
@@ -356,6 +441,8 @@ define void @tw_pool_run(ptr %p, ptr %phases, ptr %a) nounwind {{   ; the phases
 
 define void @tw_pool_stop(ptr %p, ptr %handles, i64 %workers) nounwind {{
 entry:
+{_fields("posted")}
+  %posted = atomicrmw xchg ptr %posted.at, i64 {STOPPED} seq_cst
   br label %head
 head:                                              ; a slot is not that of the handle with its number
   %i = phi i64 [ 0, %entry ], [ %i1, %call ]
@@ -363,7 +450,7 @@ head:                                              ; a slot is not that of the h
   br i1 %more, label %call, label %join.next
 call:
   %slot = call ptr @slot(ptr %p, i64 %i)
-  store atomic i32 {STOPPED}, ptr %slot seq_cst, align 4
+  %asleep = atomicrmw xchg ptr %slot, i32 0 seq_cst
   %w = {futex}, i32 129, i32 1, ptr null, ptr null, i32 0)
   %i1 = add i64 %i, 1
   br label %head
