@@ -8,6 +8,7 @@ from xdsl.dialects.builtin import ModuleOp
 import tilewright as tw
 from tests.draws import fresh_rng
 from tests.passes.test_planner import Request, arrays, product, rows
+from tilewright.dialects.upstream.arith import constant
 from tilewright.ops.attention import attention_kernel
 from tilewright.passes.resizing import FIRST, NotAffineError, Resizable
 
@@ -60,20 +61,30 @@ def canonical(module: ModuleOp) -> str:
 
 
 @pytest.mark.parametrize(
-    "kernel",
-    [product, rows, halves, attention_kernel, summed, limited],
-    ids=["product", "rows", "halves", "attention", "summed", "limited"],
+    ("kernel", "told"),
+    [
+        *((kernel, told) for kernel in (product, rows, attention_kernel) for told in (False, True)),
+        *((halves, True), (summed, True), (limited, False), (limited, True)),
+    ],
+    ids=lambda given: given if isinstance(given, bool) else given.name,
 )
-def test_as_if_built(kernel):
+def test_as_if_built(kernel, told):
+    """Numbers that are no simple multiples of a size are told by builds at other sizes alone."""
     request, rng = request_of(kernel), fresh_rng()
 
     def build(sizes):
         return request.build(dict(zip(request.names, sizes, strict=True)))
 
-    resizable = Resizable(build, len(request.names))
+    resizable = Resizable(build, len(request.names), told)
     for _ in range(6):
         sizes = tuple(int(n) for n in 8 * rng.integers(2, 33, len(request.names)))
         assert canonical(resizable.at(sizes)) == canonical(build(sizes)), sizes
+        for op in resizable.module.walk():  # what is asked of it without a module of these sizes
+            for value in op.results:
+                if (extents := resizable.extents(value)) is not None:
+                    assert extents(sizes) == value.type.get_shape()
+                if (number := resizable.constant(value)) is not None:
+                    assert number(sizes) == (constant(value),)
     assert canonical(resizable.at(FIRST[: len(sizes)])) == canonical(build(FIRST[: len(sizes)]))
 
 
@@ -89,11 +100,11 @@ def grown(X, Y, BM: tw.constexpr = tw.auto):
 def test_other_ops_at_other_sizes():
     request = request_of(grown)
     with pytest.raises(NotAffineError):
-        Resizable(lambda sizes: request.build({"BM": sizes[0]}), 1)
+        Resizable(lambda sizes: request.build({"BM": sizes[0]}), 1, told=True)
 
 
 def test_a_part_of_a_size_that_is_none():
     request = request_of(halves)
-    resizable = Resizable(lambda sizes: request.build({"BM": sizes[0], "BN": sizes[1]}), 2)
+    resizable = Resizable(lambda sizes: request.build({"BM": sizes[0], "BN": sizes[1]}), 2, True)
     with pytest.raises(NotAffineError):
         resizable.at((17, 32))

@@ -10,24 +10,21 @@ and too many small ops are all seen as what they are, time; no kind of kernel is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
-from xdsl.dialects import arith, gpu, memref, scf
-from xdsl.dialects.builtin import ModuleOp, VectorType
-from xdsl.ir import Block, BlockArgument, Operation, SSAValue
+from xdsl.dialects import scf
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Block, SSAValue
 
-from tilewright import dtypes
 from tilewright.arguments import ArrayArg, Grid
 from tilewright.dialects import xetile
 from tilewright.dialects.movement import vector_type
-from tilewright.dialects.upstream.arith import WHOLE, constant
-from tilewright.passes.kernel import program_ids
 from tilewright.passes.memory_objects import memory_root
-from tilewright.passes.tile_origin import tile_accesses, tile_origin
-from tilewright.passes.tile_products import Factor, TileProduct, products_of
+from tilewright.passes.structure import Alike, Place, Product, Structure, computes, itemsize
+from tilewright.passes.tile_products import Factor
 from tilewright.passes.work import Work, causes, seconds, together
 from tilewright.uarch.base import GENERIC, Rates
 from tilewright.uarch.products import PlacedProduct, ProductModel, Side
@@ -65,80 +62,70 @@ def launch_seconds(module: ModuleOp, arguments: Sequence[Any], rates: Rates) -> 
     return costed({}, Program.of(module, rates), arguments).seconds
 
 
-@dataclass(frozen=True)
-class _Parts:
-    """The ops of a block, by what is asked of them."""
-
-    values: list[Operation]
-    """Those that compute, load or store values of tiles."""
-    moved: list[tuple[xetile.InitTileOp, Operation]]
-    """Loads and stores of tiles that are made once, with these."""
-    inner: list[Operation]
-    """Those with regions."""
-
-
-class Structure:
-    """What of a kernel is the same at all sizes, read from its IR once."""
-
-    def __init__(self, module: ModuleOp, products: bool):
-        """`products`: a model accounts for them, and for the ops that make their operands alone."""
-        self.kernel = next(op for op in module.walk() if isinstance(op, gpu.FuncOp))
-        self.products = list(products_of(self.kernel)) if products else []
-        self.written = [tile for tile, writes in tile_accesses(self.kernel) if writes]
-        ops = list(self.kernel.walk())
-        loops = [op for op in ops if isinstance(op, (scf.ForOp, scf.WhileOp))]
-        self.shared = len(loops) == 1 and any(
-            isinstance(op, xetile.TileMmaOp) for op in loops[0].walk()
-        )
-        self.loops = [loop for loop in loops if isinstance(loop, scf.ForOp)]
-        self.uneven = any(program_ids(loop.ub) for loop in self.loops)
-        self.tiles = [op for op in ops if isinstance(op, xetile.InitTileOp)]
-        ids = [op for op in ops if isinstance(op, gpu.BlockIdOp)]
-        self.axes = {str(op.dimension.data) for op in ids}
-        results: list[SSAValue] = [op.results[0] for op in ops if len(op.results) == 1]
-        self.numbers = [value for value in results if constant(value) is not None]
-        elsewhere = {op for p in self.products for op in (p.op, *p.a.made_by, *p.b.made_by)}
-        blocks = [block for op in ops for region in op.regions for block in region.blocks]
-        self.blocks = {block: self._parts(block, elsewhere) for block in blocks}
-
-    @staticmethod
-    def _parts(block: Block, elsewhere: Set[Operation]) -> _Parts:
-        parts = _Parts([], [], [])
-        for op in block.ops:
-            origin = None
-            if op.regions:
-                parts.inner.append(op)
-            elif op in elsewhere:
-                continue
-            elif isinstance(op, _MOVES) and (origin := tile_origin(op.tile)) is not None:
-                parts.moved.append((origin, op))
-            elif any(isinstance(v.type, VectorType) for v in (*op.results, *op.operands)):
-                parts.values.append(op)
-        return parts
-
-
 class Program:
-    """A kernel's work at the sizes that its IR has now: what is asked of it later, when these are others, is kept."""
+    """A kernel's work at some sizes."""
 
-    def __init__(self, structure: Structure, rates: Rates, model: ProductModel | None = None):
+    def __init__(
+        self,
+        structure: Structure,
+        rates: Rates,
+        model: ProductModel | None = None,
+        sizes: tuple[int, ...] = (),
+    ):
+        """`sizes`: of the structure's, where it has any."""
         self.structure, self.rates, self.model = structure, rates, model
+        self.shapes = [each.extents(sizes) for each in structure.types]
+        """Of the structure's types."""
+        bytes = [
+            prod(shape) * each.itemsize
+            for shape, each in zip(self.shapes, structure.types, strict=True)
+        ]
         self.works: dict[Block, Work] = {}
         """Of a block's ops but for those with regions."""
         self.moved: dict[Block, list[tuple[xetile.InitTileOp, int]]] = {}
         """Tiles that a block loads and stores, with their bytes."""
         for block, parts in structure.blocks.items():
             self.moved[block] = [
-                (origin, sum(map(_bytes, (*op.results, *op.operands))))
-                for origin, op in parts.moved
+                (origin, sum([bytes[i] for i in types])) for origin, types in parts.moved
             ]
             work = self.works[block] = Work(ops=len(parts.moved))
-            for op in parts.values:
-                _add(op, work, rates)
-        self.carried = {loop: sum(map(_bytes, loop.results)) for loop in structure.loops}
+            for each in parts.values:
+                self._add(each, [bytes[i] for i in each.types], work)
+        self.carried = {
+            loop: sum([bytes[i] for i in each.carried]) for loop, each in structure.loops.items()
+        }
         """Bytes that a loop carries."""
-        self.tiles = {op: op.tile_type.get_shape() for op in structure.tiles}
-        self.numbers = {v: n for v in structure.numbers if (n := constant(v)) is not None}
-        self.products = [(product, product.shape) for product in structure.products]
+        self.tiles = {op: self.shapes[i] for op, i in structure.tiles.items()}
+        self.numbers = structure.numbers | {value: n(sizes)[0] for value, n in structure.sized}
+        self.products = [self._shape(product) for product in structure.products]
+        """Rows, columns and k of their tiles."""
+
+    def _shape(self, product: Product) -> tuple[int, int, int]:
+        (rows, k), (_, columns) = (self.shapes[i] for i in product.types)
+        return rows, columns, k
+
+    def _add(self, each: Alike, bytes: Sequence[int], work: Work) -> None:
+        """Adds what ops do whose values have so many bytes."""
+        op, times, rates = each.op, each.times, self.rates
+        results = sum(bytes[: each.results])
+        if isinstance(op, xetile.TileMmaOp):
+            (m, k), (_, n) = (self.shapes[i] for i in each.types[1:3])
+            size = self.structure.types[each.types[1]].itemsize
+            work.product(m, n, k, size, rates, times)
+        elif isinstance(op, (xetile.StoreTileOp, xetile.StoreScatterOp)):
+            work.memory_bytes += times * bytes[0]
+            work.ops += times
+        elif isinstance(op, (xetile.LoadTileOp, xetile.LoadGatherOp, xetile.AtomicRmwOp)):
+            work.memory_bytes += times * results
+            work.ops += times
+        elif results:
+            if computes(op):
+                work.flops += times * sum(prod(self.shapes[i]) for i in each.types[: each.results])
+            if results <= rates.cache_bytes:
+                work.near_bytes += times * results
+            else:
+                work.memory_bytes += times * results
+            work.ops += times
 
     @classmethod
     def of(cls, module: ModuleOp, rates: Rates, model: ProductModel | None = None) -> Program:
@@ -151,7 +138,7 @@ class Program:
             (
                 *(program.rates, list(program.works.values())),
                 *(list(program.carried.values()), list(program.tiles.values())),
-                [shape for _, shape in program.products],
+                program.products,
                 set(program.numbers.values()),  # constants of one value may be one or several
             )
             for program in (self, other)
@@ -160,8 +147,7 @@ class Program:
 
     def placed(self, arguments: Sequence[Any]) -> list[PlacedProduct]:
         """Its products for arrays of these shapes."""
-        estimate = _Estimate.of(self, arguments)
-        return [estimate.placed(*each) for each in self.products]
+        return _Estimate.of(self, arguments).all_placed()
 
     def programs(self, arguments: Sequence[Any]) -> int:
         """Of a launch that covers the arrays which the kernel stores to."""
@@ -175,27 +161,6 @@ class Program:
         return x, y, z
 
 
-def _add(op: Operation, work: Work, rates: Rates) -> None:
-    """Adds what an op does."""
-    if isinstance(op, xetile.TileMmaOp):
-        (m, k), n = vector_type(op.a).get_shape(), vector_type(op.b).get_shape()[1]
-        work.product(m, n, k, _element_bytes(op.a), rates)
-    elif isinstance(op, (xetile.StoreTileOp, xetile.StoreScatterOp)):
-        work.memory_bytes += _bytes(op.value)
-        work.ops += 1
-    elif isinstance(op, (xetile.LoadTileOp, xetile.LoadGatherOp, xetile.AtomicRmwOp)):
-        work.memory_bytes += sum(_bytes(value) for value in op.results)
-        work.ops += 1
-    elif results := sum(_bytes(value) for value in op.results):
-        if op.name.startswith(("arith.", "math.")):
-            work.flops += sum(_elements(value) for value in op.results)
-        if results <= rates.cache_bytes:
-            work.near_bytes += results
-        else:
-            work.memory_bytes += results
-        work.ops += 1
-
-
 def costed(values: dict[str, int], program: Program, arguments: Sequence[Any]) -> Choice:
     """What a launch would take with the values of constexprs that `program` was built with."""
     estimate, rates = _Estimate.of(program, arguments), program.rates
@@ -205,16 +170,14 @@ def costed(values: dict[str, int], program: Program, arguments: Sequence[Any]) -
         quarters = [estimate.at(place).whole() for place in QUARTERS]
         for work in quarters:
             each.add(work, 1 / len(quarters))
-        less, more = sorted(
-            seconds(work, 1, replace(rates, launch_seconds=0.0)) for work in quarters
-        )
+        less, more = sorted(seconds(work, 1, rates) - rates.launch_seconds for work in quarters)
         longest = (1.5 * more - 0.5 * less) / (0.5 * more + 0.5 * less or 1.0)
     else:
         each = estimate.whole()
     found = causes(each, programs, rates, shared=program.structure.shared, longest=longest)
     if program.model is not None and program.products:
-        placed = [estimate.placed(*each) for each in program.products]
-        for cause, more in program.model.causes(placed, programs).items():
+        middle = estimate.at(1 / 2) if program.structure.uneven else estimate
+        for cause, more in program.model.causes(middle.all_placed(), programs).items():
             found[cause] = found.get(cause, 0.0) + more
     why = {cause: seconds for cause, seconds in found.items() if seconds}
     return Choice(values, together(found, rates), programs, causes=why)
@@ -228,7 +191,9 @@ def launch_traffic(module: ModuleOp, arguments: Sequence[Any]) -> tuple[float, i
     flops = estimate.whole().flops * estimate.all_programs()
     arrays = [a for a in arguments if isinstance(a, ArrayArg)]
     moved = sum(prod(a.shape) * a.dtype.itemsize for a in arrays)
-    products = [_element_bytes(o.a) for o in module.walk() if isinstance(o, xetile.TileMmaOp)]
+    products = [
+        itemsize(vector_type(o.a)) for o in module.walk() if isinstance(o, xetile.TileMmaOp)
+    ]
     return flops, moved, max(products or [a.dtype.itemsize for a in arrays], default=4)
 
 
@@ -285,7 +250,7 @@ class _Estimate:
         return prod(min(1.0, extent / size) for size, extent in pairs)
 
     def trips(self, loop: scf.ForOp) -> int:
-        low, high, step = (self.value(v) for v in (loop.lb, loop.ub, loop.step))
+        low, high, step = map(self.value, self.program.structure.loops[loop].bounds)
         if low is None or high is None or not step or step < 0:
             return _UNKNOWN_TRIPS
         return max(0, -(-(high - low) // step))
@@ -294,7 +259,7 @@ class _Estimate:
 
     def all_programs(self) -> int:
         """Programs that write all arrays, and along other axes of the grid as many as go through what they read."""
-        writing = max((self.programs(tile) for tile in self.program.structure.written), default=1)
+        writing = max(map(self.programs, self.program.structure.written), default=1)
         others = self.program.structure.axes - set(self.counts)
         self.counts |= {axis: self.reading(axis) for axis in sorted(others)}
         return writing * prod(self.counts[axis] for axis in others)
@@ -312,21 +277,14 @@ class _Estimate:
                         found.append(-(-extent // (high - low)))
         return max(1, min(found, default=1))
 
-    def programs(self, tile: SSAValue) -> int:
+    def programs(self, place: Place) -> int:
         """Programs that write every part of an array once: a tile's steps along the program ids."""
-        init = tile.owner
-        while isinstance(init, xetile.UpdateTileOffsetOp):
-            init = init.tile.owner
-        if not isinstance(init, xetile.InitTileOp):
+        shape = self.shapes.get(place.array, ())
+        if len(shape) != len(place.axes):
             return 1
-        shape = self.shapes.get(memory_root(init.source), ())
-        if len(shape) != len(init.mixed_offsets):
-            return 1
-        extents = (*(1 for _ in shape[:-2]), *self.program.tiles[init])[-len(shape) :]
+        extents = (*(1 for _ in shape[:-2]), *self.program.tiles[place.init])[-len(shape) :]
         count, counts = 1, dict[str, int]()
-        for offset, extent, step in zip(init.mixed_offsets, shape, extents, strict=False):
-            ids = program_ids(offset) if isinstance(offset, SSAValue) else []
-            axes = {str(id.dimension.data) for id in ids}
+        for axes, extent, step in zip(place.axes, shape, extents, strict=False):
             if axes:
                 along = max(1, -(-extent // step))
                 for axis in axes:  # one that goes through several dimensions
@@ -338,21 +296,22 @@ class _Estimate:
 
     # Products.
 
-    def placed(self, product: TileProduct, shape: tuple[int, int, int]) -> PlacedProduct:
-        """A product, whose tiles have this shape, for these arrays."""
-        rows, columns, k = shape
-        times, op = 1, product.op.parent_op()
-        while op is not None and op is not self.program.structure.kernel:
+    def all_placed(self) -> list[PlacedProduct]:
+        """The products, for these arrays."""
+        products = zip(self.program.structure.products, self.program.products, strict=True)
+        return [self.placed(*each) for each in products]
+
+    def placed(self, product: Product, shape: tuple[int, int, int]) -> PlacedProduct:
+        """A product, whose tiles have this shape."""
+        (rows, columns, k), times, of = shape, 1, product.of
+        for op in product.around:
             trips = self.trips(op) if isinstance(op, scf.ForOp) else 1
-            if op is product.op.parent_op() and product.is_summed:
-                k = min(k * trips, *(self.along(f, -3 - f.axis, k * trips) for f in product.sides))
+            if op is product.around[0] and of.is_summed:
+                k = min(k * trips, *(self.along(f, -3 - f.axis, k * trips) for f in of.sides))
             else:
                 times *= trips
-            op = op.parent_op()
-        a, b = (self.side(f, tile) for f, tile in zip(product.sides, (rows, columns), strict=True))
-        mma = product.op
-        first, second, result = (_name(vector_type(v)) for v in (mma.a, mma.b, mma.result))
-        return PlacedProduct((first, second, result), a, b, k, times)
+        a, b = (self.side(f, tile) for f, tile in zip(of.sides, (rows, columns), strict=True))
+        return PlacedProduct(product.names, a, b, k, times)
 
     def along(self, factor: Factor, axis: int, otherwise: int) -> int:
         """The extent of a factor's array."""
@@ -366,6 +325,10 @@ class _Estimate:
 
     # Index arithmetic on shapes.
 
+    def extent(self, array: SSAValue, axis: int) -> int | None:
+        shape = self.shapes.get(array)
+        return None if shape is None else shape[axis]
+
     def value(self, ssa: SSAValue) -> int | None:
         """An index value for these shapes, in the first program; None when they do not tell."""
         if ssa not in self.known:
@@ -374,55 +337,20 @@ class _Estimate:
         return self.known[ssa]
 
     def _value(self, ssa: SSAValue) -> int | None:
-        op = ssa.owner
         if (number := self.program.numbers.get(ssa)) is not None:
             return number
-        if isinstance(op, memref.DimOp):
-            shape, axis = self.shapes.get(op.source), self.value(op.index)
-            return shape[axis] if shape is not None and axis is not None else None
-        if isinstance(op, gpu.BlockIdOp):
-            if self.ids is not None:
-                return self.ids.get(str(op.dimension.data), 0)
-            return int(self.place * self.counts.get(str(op.dimension.data), 1))
-        if isinstance(ssa, BlockArgument) and isinstance(loop := ssa.owner.parent_op(), scf.ForOp):
-            return self.value(loop.lb) if ssa.index == 0 else None
-        fold = _FOLDS.get(type(op)) if isinstance(op, Operation) else None
-        if fold is None or not isinstance(op, Operation):
-            return None
-        operands = [self.value(operand) for operand in op.operands]
-        if any(operand is None for operand in operands):
-            return None
+        index, found = self.program.structure.index(ssa), list[int]()
+        for operand in index.operands:
+            if (number := self.value(operand)) is None:
+                return None
+            found.append(number)
         try:
-            return fold(*operands)
+            return None if index.made is None else index.made(self, found)
         except ZeroDivisionError:
             return None
 
-
-_FOLDS: Mapping[type[Operation], Callable[..., int]] = {
-    **WHOLE,
-    arith.FloorDivSIOp: lambda a, b: a // b,
-    arith.CeilDivSIOp: lambda a, b: -(-a // b),
-}
-
-
-_MOVES = xetile.LoadTileOp | xetile.StoreTileOp
-
-
-def _name(type: VectorType) -> str:
-    """Of the elements."""
-    return dtypes.from_mlir(type.element_type).name
-
-
-def _element_bytes(value: SSAValue) -> int:
-    return dtypes.from_mlir(vector_type(value).element_type).itemsize
-
-
-def _elements(value: SSAValue) -> int:
-    """Elements of a tile's value; 0 for scalars and tiles."""
-    return prod(value.type.get_shape()) if isinstance(value.type, VectorType) else 0
-
-
-def _bytes(value: SSAValue) -> int:
-    """Bytes of a tile's value; 0 for scalars and tiles."""
-    elements = _elements(value)
-    return elements * _element_bytes(value) if elements else 0
+    def id(self, axis: str) -> int:
+        """Of the program that is looked at."""
+        if self.ids is not None:
+            return self.ids.get(axis, 0)
+        return int(self.place * self.counts.get(axis, 1))

@@ -16,8 +16,9 @@ from typing import Any, Protocol, TypeVar
 from xdsl.dialects.builtin import ModuleOp
 
 from tilewright.diagnostics import CompileError, Note, TilewrightError, UnsupportedError
-from tilewright.passes.launch_cost import Choice, Program, Structure, costed
+from tilewright.passes.launch_cost import Choice, Program, costed
 from tilewright.passes.resizing import NotAffineError, Resizable
+from tilewright.passes.structure import Structure
 from tilewright.uarch.base import GENERIC, Rates
 from tilewright.uarch.products import ProductModel
 
@@ -34,6 +35,9 @@ PAIRS = 2
 """So many names are not descended along, one after the other, where many kernels that are not to be lie between others:
 all choices are costed whose values are possible one by one."""
 
+FAR = 1.5
+"""What costs so many times as much as the best is on the wrong side of it: so does what lies beyond."""
+
 NEAR = 2
 """Values up and down from the best one that a search tries in all places at once."""
 MOST_PLACES = 3
@@ -49,8 +53,9 @@ def descend(
 ) -> tuple[tuple[T, ...], float]:
     """From a choice to one that no other value of one place makes cheaper, and its cost.
 
-    `ways`: the values of each place. `cost` may be asked for one choice several times; inf is a choice that cannot be.
-    A place of which neither the first value nor the last costs anything else is let be.
+    `ways`: the values of each place, in order. `cost` may be asked for one choice several times; inf is a choice that
+    cannot be. A place of which neither the first value nor the last costs anything else is let be, and values beyond
+    two that cost `FAR` times as much are not tried.
     """
 
     def other(i: int, value: T) -> tuple[T, ...]:
@@ -63,10 +68,16 @@ def descend(
         for i in reversed(range(len(best))):
             if all(cost(other(i, value)) == least < inf for value in (ways[i][0], ways[i][-1])):
                 continue
-            for value in ways[i]:
-                new = other(i, value)
-                if new != best and (now := cost(new)) < least * 0.999:
-                    best, least, improved = new, now, True
+            at = ways[i].index(best[i]) if best[i] in ways[i] else 0
+            for values in (ways[i][at:], ways[i][:at][::-1]):
+                far = 0
+                for value in values:
+                    new = other(i, value)
+                    if new != best and (now := cost(new)) < least * 0.999:
+                        best, least, improved = new, now, True
+                    far = far + 1 if least * FAR < cost(new) < inf else 0
+                    if far == 2:
+                        break
     return best, least
 
 
@@ -146,8 +157,7 @@ def choices(
     # The IR depends on types alone, not on shapes.
     memory = "planned" if rated is None else f"planned as {rated.__qualname__}"
     if memory not in request.memory:
-        rating = rated if rated is not None else lambda module: rates
-        request.memory[memory] = _Programs(request, rating, model)
+        request.memory[memory] = _Programs(request, rates, rated, model)
     programs: _Programs = request.memory[memory]
     seen: dict[tuple[int, ...], float] = {}
     made: dict[tuple[int, ...], Choice] = {}
@@ -221,18 +231,28 @@ class _Programs:
     """
 
     def __init__(
-        self, request: Request, rated: Callable[[ModuleOp], Rates], model: ProductModel | None
+        self,
+        request: Request,
+        rates: Rates,
+        rated: Callable[[ModuleOp], Rates] | None,
+        model: ProductModel | None,
     ):
+        self.count = len(request.names)
         self.named = lambda sizes: dict(zip(request.names, sizes, strict=True))
         self.build = lambda sizes: request.build(self.named(sizes))
         self.spare = request.spare
-        self.rated, self.model = rated, model
+        self.rates, self.rated, self.model = rates, rated, model
         self.known: dict[tuple[int, ...], Program | TilewrightError] = {}
         self.built: set[tuple[int, ...]] = set()
         self.lock = Lock()
+        self._resize(told=False)
+
+    def _resize(self, told: bool) -> None:
         try:
-            self.resizable = Resizable(self.build, len(request.names))
-            self.structure = Structure(self.resizable.module, model is not None)
+            self.resizable = Resizable(self.build, self.count, told)
+            self.structure = Structure(
+                self.resizable.module, self.model is not None, self.resizable
+            )
         except (NotAffineError, TilewrightError):
             self.resizable = None
 
@@ -249,8 +269,8 @@ class _Programs:
     def _made(self, sizes: tuple[int, ...]) -> Program | TilewrightError:
         if self.resizable is not None:
             try:
-                module = self.resizable.at(sizes)
-                return Program(self.structure, self.rated(module), self.model)
+                rates = self.rates if self.rated is None else self.rated(self.resizable.at(sizes))
+                return Program(self.structure, rates, self.model, sizes)
             except NotAffineError:
                 pass
             except TilewrightError as error:
@@ -263,12 +283,14 @@ class _Programs:
     ) -> tuple[Program | TilewrightError, ModuleOp | None]:
         try:
             module = self.build(sizes)
-            return Program.of(module, self.rated(module), self.model), module
+            rates = self.rates if self.rated is None else self.rated(module)
+            return Program.of(module, rates, self.model), module
         except TilewrightError as error:
             return error, None
 
     def confirm(self, sizes: tuple[int, ...]) -> bool:
-        """Is the kernel at these sizes what it was taken for? If not, from now on all are built."""
+        """Is the kernel at these sizes what it was taken for? If not, from now on it is told by builds what others
+        are, and if that was so already, all are built."""
         with self.lock:
             if sizes in self.built or self.resizable is None:
                 return sizes in self.built
@@ -280,7 +302,9 @@ class _Programs:
                 assert module is not None
                 self.spare(self.named(sizes), module)
                 return True
-            self.resizable = None
-            self.known.clear()
-            self.known[sizes] = made
+            self.resizable, told = None, self.resizable.told
+            if not told:
+                self._resize(told=True)
+            self.built = {sizes}
+            self.known = {sizes: made}
             return False

@@ -1,12 +1,14 @@
 """A kernel at many sizes from few builds: its IR as an affine function of its constexprs.
 
-A kernel is built from its text at one choice of sizes, and once more with all of them others. Where these modules
-differ in numbers alone (extents of types, steps, constants), the first with its numbers set is any other one:
+A kernel is built from its text at one choice of sizes that kernels do not have of themselves. Numbers of it (extents
+of types, steps, constants) that are such a size, or a simple multiple of one, are taken for it, and the module with its
+numbers set for the kernel at any other sizes:
 
-    vector<176x208xf32>, vector<464x208xf32>, vector<176x496xf32>   ->   vector<BM x BN x f32>
+    vector<176x208xf32>, tile<88x208xf32>, 177   ->   vector<BM x BN x f32>, tile<BM/2 x BN x f32>, BM + 1
 
-By how much a number differs tells which of the sizes it depends on, for each differs by a prime of its own. Where it
-does not, as of a sum of two of them, the kernel is built once more with each of the sizes another one.
+Where a kernel turns out to have others, it is built once more with all of the sizes others. By how much a number then
+differs tells which of the sizes it depends on, for each differs by a prime of its own. Where it does not, as of a sum
+of two of them, the kernel is built once more with each of the sizes another one.
 
 Numbers that are no such function (a product of two sizes, a size's next power of two) go unnoticed where the builds do
 not tell: who relies on a choice builds it.
@@ -14,7 +16,7 @@ not tell: who relies on a choice builds it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -34,6 +36,8 @@ from tilewright.dialects.nesting import values_made
 T = TypeVar("T")
 _Slope = dict[int, tuple[int, int]]
 """Of a number, by the sizes that it depends on: by so much it grows where the size grows by so much."""
+Sized = Callable[[tuple[int, ...]], tuple[int, ...]]
+"""Numbers at any sizes."""
 _Slopes = Callable[[Sequence[int]], _Slope]
 
 FIRST = (176, 208, 272, 304, 368)
@@ -45,6 +49,12 @@ PRIMES = (43, 53, 61, 67, 71)
 """By so many times `GRAIN` sizes differ where all of them do."""
 
 
+MULTIPLES = tuple(
+    (times, of) for of in (1, 2, 4, 8) for times in ((1, 2, 3, 4, 8) if of == 1 else (1,))
+)
+"""Of a size, that numbers are taken for; of the size itself one more and one less, too."""
+
+
 class NotAffineError(Exception):
     """A kernel is not the same one at all sizes, or a number of it is no affine function of them."""
 
@@ -52,17 +62,24 @@ class NotAffineError(Exception):
 class Resizable:
     """A kernel with so many sizes left open.
 
-    Raises NotAffineError, and what `build` does, which makes the kernel at a choice of them.
+    Raises NotAffineError, and what `build` does, which makes the kernel at a choice of them. `told`: which numbers are
+    sizes is told by builds at others, not taken from one.
     """
 
-    def __init__(self, build: Callable[[tuple[int, ...]], ModuleOp], count: int):
+    def __init__(
+        self, build: Callable[[tuple[int, ...]], ModuleOp], count: int, told: bool = False
+    ):
         if count > len(FIRST):
             raise NotAffineError
         first = FIRST[:count]
         self.module = build(first)
         """Always the same, with other numbers."""
-        self._types: list[tuple[SSAValue, _Places]] = []
-        self._properties: list[tuple[Operation, str, _Places]] = []
+        self._types: dict[SSAValue, _Places] = {}
+        self._properties: dict[tuple[Operation, str], _Places] = {}
+        self.told = told
+        if not told:
+            self._compare([], partial(_slope_of_known, _known_numbers(count)))
+            return
         all_others = [tuple(n + GRAIN * p for n, p in zip(first, PRIMES, strict=False))]
         try:
             self._compare([build(sizes) for sizes in all_others], partial(_slope_of_one, count))
@@ -77,28 +94,42 @@ class Resizable:
         if len({_structure(each) for each in ops}) > 1:
             raise NotAffineError
         known: dict[tuple[Attribute, ...], _Places] = {}
-        types, properties = list[Any](), list[Any]()
+        types = dict[SSAValue, _Places]()
+        properties = dict[tuple[Operation, str], _Places]()
 
-        def note(places: list[Any], place: tuple[Any, ...], held: tuple[Attribute, ...]) -> None:
-            if any(attribute != held[0] for attribute in held):
-                if held not in known:
-                    known[held] = _Places(held, slopes)
-                places.append((*place, known[held]))
+        def note(places: dict[T, _Places], place: T, held: tuple[Attribute, ...]) -> None:
+            if others and all(attribute == held[0] for attribute in held):
+                return
+            if held not in known:
+                known[held] = _Places(held, slopes)
+            if known[held].of:
+                places[place] = known[held]
 
         for same in zip(*ops, strict=True):
             for values in zip(*map(_defined, same), strict=True):
-                note(types, (values[0],), tuple([v.type for v in values]))
+                note(types, values[0], tuple([v.type for v in values]))
             for name in same[0].properties:
                 note(properties, (same[0], name), tuple([op.properties[name] for op in same]))
         self._types, self._properties = types, properties
 
     def at(self, sizes: tuple[int, ...]) -> ModuleOp:
         """The kernel at these sizes: `module`, with their numbers."""
-        for value, places in self._types:
+        for value, places in self._types.items():
             value._type = places.at(sizes)  # pyright: ignore[reportPrivateUsage]
-        for op, name, places in self._properties:
+        for (op, name), places in self._properties.items():
             op.properties[name] = places.at(sizes)
         return self.module
+
+    def extents(self, value: SSAValue) -> Sized | None:
+        """Those of a value's type, without a module of these sizes; None where they are the same at all."""
+        places = self._types.get(value)
+        return None if places is None else places.numbers("extents", lambda type: type.get_shape())
+
+    def constant(self, value: SSAValue) -> Sized | None:
+        """The number of a constant, likewise."""
+        op = value.owner
+        places = self._properties.get((op, "value")) if isinstance(op, Operation) else None
+        return None if places is None else places.numbers("number", lambda held: [held.value.data])
 
 
 class _Places:
@@ -108,6 +139,8 @@ class _Places:
         """`held`: with FIRST, and with others."""
         self.of: list[int] = []
         """The sizes that it depends on."""
+        self.held, self.slopes = held, slopes
+        self.read = dict[str, Sized]()
 
         def noted(numbers: Sequence[int]) -> _Slope:
             found = slopes(numbers)
@@ -123,6 +156,14 @@ class _Places:
         if key not in self.known:
             self.known[key] = self.made(sizes)
         return self.known[key]
+
+    def numbers(self, name: str, read: Callable[[Any], Sequence[int]]) -> Sized:
+        """What `read` gives of what is there, which has this name."""
+        if name not in self.read:
+            held = _together([read(attribute) for attribute in self.held])
+            each = [_affine(numbers, self.slopes) for numbers in held]
+            self.read[name] = lambda sizes: tuple([number(sizes) for number in each])
+        return self.read[name]
 
 
 def _defined(op: Operation) -> list[SSAValue]:
@@ -151,7 +192,7 @@ def _function(
 ) -> Callable[[tuple[int, ...]], Attribute]:
     """What tells of sizes what is in a place that holds these with FIRST, and with others."""
     first = held[0]
-    if all(attribute == first for attribute in held):
+    if len(held) > 1 and all(attribute == first for attribute in held):
         return lambda sizes: first
     if any(type(attribute) is not type(first) for attribute in held):
         raise NotAffineError
@@ -178,6 +219,8 @@ def _function(
                 raise NotAffineError from error
 
         return made
+    if len(held) == 1:
+        return lambda sizes: first
     raise NotAffineError
 
 
@@ -192,6 +235,19 @@ def _together(parts: Sequence[Sequence[T]]) -> Iterable[tuple[T, ...]]:
     if len({len(each) for each in parts}) > 1:
         raise NotAffineError
     return zip(*parts, strict=True)
+
+
+def _known_numbers(count: int) -> Mapping[int, _Slope]:
+    """Numbers that are taken for one of so many sizes, with FIRST."""
+    known = dict[int, _Slope]()
+    for i, size in enumerate(FIRST[:count]):
+        known |= {size * times // of: {i: (times, of)} for times, of in MULTIPLES}
+        known |= {size + more: {i: (1, 1)} for more in (1, -1)}
+    return known
+
+
+def _slope_of_known(known: Mapping[int, _Slope], numbers: Sequence[int]) -> _Slope:
+    return known.get(numbers[0], {})
 
 
 def _slope_of_one(count: int, numbers: Sequence[int]) -> _Slope:

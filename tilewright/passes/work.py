@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from math import ceil
 
 from tilewright.uarch.base import Rates
@@ -27,9 +27,12 @@ class Work:
 
     def add(self, other: Work, times: float = 1.0) -> None:
         """Adds ``times`` another's work."""
-        for each in fields(self):
-            value = getattr(self, each.name) + times * getattr(other, each.name)
-            setattr(self, each.name, value)
+        self.product_flops += times * other.product_flops
+        self.flops += times * other.flops
+        self.near_bytes += times * other.near_bytes
+        self.shared_bytes += times * other.shared_bytes
+        self.memory_bytes += times * other.memory_bytes
+        self.ops += times * other.ops
 
     def product(self, m: int, n: int, k: int, size: int, rates: Rates, times: float = 1.0) -> None:
         """Adds [m, k] x [k, n] with elements of ``size`` bytes, accumulated in 4 bytes."""

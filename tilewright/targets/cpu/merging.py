@@ -187,7 +187,8 @@ class Merging:
         self._program = self._program or self._read(costs)
         program, known, rows = self._program.program, self._program.merges, self._program.rows
         alone = program.placed(args)
-        sides = [((p.op.a, 0), (p.op.b, 1)) for p, _ in program.products]
+        mmas = [product.of.op for product in program.structure.products]
+        sides = [((mma.a, 0), (mma.b, 1)) for mma in mmas]
 
         def merged(factors: Grid) -> list[PlacedProduct]:
             """The products of a program that stands for so many."""

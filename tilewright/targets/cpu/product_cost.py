@@ -111,6 +111,8 @@ class PanelCosts:
         start = rounds * self.rates.program + threads * self.rates.thread
         found = {"products": 0.0, "copies": 0.0, "sums": 0.0, "start": start}
         for p in products:
+            if not p.times:  # in a loop that has no turn
+                continue
             turns = max(rounds, self._long(p, count)) * p.times
             for cause, seconds, per_program in self._costs(p):
                 found[cause] += seconds * (turns * each / parts if per_program else 1)
