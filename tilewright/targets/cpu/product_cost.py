@@ -471,7 +471,6 @@ def product_tile(
     `store_seconds`: of an element of the result.
     """
     batches, *extents, k = shape
-
     kernel = _kernel(costs.machine, types)
     panels = kernel.rows, kernel.columns
 
