@@ -11,9 +11,9 @@ Requires: no tile_mma (they are contracts).
 Guarantees: every op that makes or stores a tile-shaped value and is not cheap to repeat stands in a fused group; in a
 fused group, an element depends on its own row only; memory is read and written in an order that the program allows.
 
-Each op joins the earliest fused group that has its number of rows, comes after what the op needs, and lets every memory
-access keep its place among those that may touch the same elements. *Rematerialized* ops are cheap to repeat and belong
-to their users: constants, repetitions, index vectors, transposes, one row of masks or of conversions that few rows
+Each op joins the earliest fused group that has its number of rows, comes after what it needs, and lets memory accesses
+keep their places among those that may touch the same elements. *Rematerialized* ops are cheap to repeat and belong to
+their users: constants, repetitions, sums of index vectors, transposes, one row of masks or of conversions that few rows
 need, and loads, which move down to their users unless something may be written in between. Reductions down columns and
 atomics form fused groups of their own.
 
@@ -43,12 +43,14 @@ from tilewright.dialects.stage import ContractOp, FusedOp, PackOp, YieldOp
 from tilewright.passes.access import Access, AccessAnalysis, same_tile
 from tilewright.passes.memory_objects import may_read, may_write
 from tilewright.passes.row_fusion_kinds import (
+    COUNTING,
     FREE,
     LOADS,
     MOVERS,
     WRITES,
     is_local_reduction,
     is_mover,
+    is_position,
     is_tile,
     moves,
     rows_of,
@@ -125,15 +127,14 @@ class RowFusion:
             return op.offset_vector is not None
         if not op.results or not is_tile(op.results[0]):
             return False
-        if isinstance(op, FREE) or op.name == "vector.step" or op in self.reduction_inputs:
-            return True
-        if (
-            isinstance(op, vector.BroadcastOp | xt.BroadcastOp | xt.TransposeOp)
-            or op.name in MOVERS
-        ):
+        repeats = (*FREE, vector.BroadcastOp, xt.BroadcastOp, xt.TransposeOp)
+        names = ("vector.step", *MOVERS)
+        if isinstance(op, repeats) or op.name in names or op in self.reduction_inputs:
             return True
         if (shared := shared_row(op)) is not None:
             return not shared and all(self.repeated(v) for v in op.operands)
+        if isinstance(op, COUNTING):
+            return is_position(op.results[0])
         if isinstance(op, xt.LoadTileOp):
             return all(use.operation.parent is self.block for r in op.results for use in r.uses)
         return False

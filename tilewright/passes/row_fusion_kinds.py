@@ -22,6 +22,9 @@ SHARED_BY = 8
 """Rows that share a row of conversions: with so many, it is made once."""
 SHARED_BYTES = 2 << 10
 """Of such a row, which stays in the first cache beside what its users keep there."""
+COUNTING = (arith.AddiOp, arith.SubiOp, arith.IndexCastOp)
+LONGEST_SUM = 8
+"""Ops of a chain that is looked through."""
 CASTS = ("vector.shape_cast", "vector.transpose")
 MOVERS = (*CASTS, "vector.extract", "vector.extract_strided_slice")
 """Ops that cost nothing where their results are used."""
@@ -61,6 +64,20 @@ def shared_row(op: Operation) -> bool | None:
     size = prod(result.type.get_shape()) * result.type.element_type.size  # pyright: ignore
     rows = [rows_of(r.type) for use in result.uses for r in use.operation.results if is_tile(r)]
     return max(rows, default=0) >= SHARED_BY and size <= SHARED_BYTES
+
+
+def is_position(value: SSAValue, depth: int = 0) -> bool:
+    """Is a value a sum of index vectors and numbers, which costs no more than reading it from memory?"""
+    if not is_tile(value):
+        return True
+    op = value.owner
+    if depth > LONGEST_SUM or not isinstance(op, Operation):
+        return False
+    if op.name == "vector.step" or isinstance(op, arith.ConstantOp):
+        return True
+    if isinstance(op, (*COUNTING, vector.BroadcastOp, xt.BroadcastOp)) or op.name in CASTS:
+        return all(is_position(v, depth + 1) for v in op.operands)
+    return False
 
 
 def is_mover(op: Operation) -> bool:

@@ -112,6 +112,8 @@ class Evaluator:
         self._memo: list[dict[tuple[SSAValue, Position], SSAValue]] = [{}]
         self.ends: set[Idx] = set()
         """Numbers of columns that no place that is `inside` reaches."""
+        self.runs: set[SSAValue] = set()
+        """Gathers of runs of memory in which places that are `inside` lie."""
 
     @contextmanager
     def scope(self) -> Generator[None]:
@@ -282,10 +284,12 @@ class Evaluator:
                 address = b.ptr(address, b.times(number, step))
         return address
 
-    def load(self, tile: Tile, place: Position, padding: int | float) -> SSAValue:
-        """Elements of a base matrix; outside of it, the padding."""
+    def load(
+        self, tile: Tile, place: Position, padding: int | float, on: SSAValue | None = None
+    ) -> SSAValue:
+        """Elements of a base matrix; outside of it, and where `on` says no, the padding."""
         b = self.b
-        mask = None if place.inside else self.lanes_inside(tile, place)
+        mask = b.both(None if place.inside else self.lanes_inside(tile, place), on)
         pointer = self.address(tile, place)
         type = lane_type(tile.element, place.lanes)
         stride = tile.strides[place.axis]

@@ -19,6 +19,7 @@ in a buffer. The main part of a row ends where the first tile of the level leave
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import VectorType
@@ -47,6 +48,7 @@ from tilewright.targets.cpu.memory import (
     rows_cols,
 )
 from tilewright.targets.cpu.overlapped import emit_overlapped, overlapping
+from tilewright.targets.cpu.positions import ends_of, run_of
 from tilewright.targets.cpu.reductions import Accumulator, emit_reductions, power_of_two
 from tilewright.targets.cpu.streaming import emit_streamed, streamed_tile, streams
 from tilewright.targets.cpu.sweeps import Ahead, Sweep, main_part
@@ -236,6 +238,12 @@ class FusedEmitter(FusedPlanner):
         assert isinstance(op, xt.StoreScatterOp)
         tile = e.values.tiles[e.values.real(op.tile)]
         assert isinstance(tile, ScatteredTile)
+        if place.axis == 1 and place.lanes > 1:
+            run = run_of(e, tile, place.row, rows_cols(root.value.type))
+            if run is not None:
+                on = mask if op.mask is None else b.both(e.at(op.mask, place), mask)
+                e.store(register, run, replace(place, row=0, inside=False), on)
+                return
         offsets, on = e.scattered(tile, op.mask, place)
         on = b.both(on, mask)
         assert on is not None
@@ -257,8 +265,8 @@ class FusedEmitter(FusedPlanner):
         """Columns from 0 on that lie inside every matrix on this row (may be negative)."""
         b, e = self.b, self.e
         end: Idx = width
-        e.ends = set()
-        for tile, at in self.accessed(roots, row, width):
+        e.ends, e.runs = set(), set()
+        for tile, at in (*self.accessed(roots, row, width), *self.gathered(roots, row, width)):
             limit = tile.limit(b, 1)
             e.ends.add(limit)
             at_row = b.plus(tile.offsets[0], at)
@@ -269,22 +277,12 @@ class FusedEmitter(FusedPlanner):
                 ok = b.both(ok, b.cmp("sge", tile.offsets[1], 0))
             assert ok is not None
             end = b.min(end, b.select(ok, limit, 0))
+        for value in e.runs:
+            mask = value.owner.mask  # pyright: ignore
+            for limit in () if mask is None else ends_of(e, mask, Position(row, 0, 1, width)):
+                e.ends.add(limit)
+                end = b.min(end, limit)
         return end
-
-    def accessed(self, roots: list[Root], row: Idx, width: int) -> list[tuple[Tile, Idx]]:
-        """The tiles that are loaded and stored along a row, and on which of their rows."""
-        values = self.e.values
-        tiles: list[tuple[Tile | ScatteredTile, Idx]] = []
-        for value in self.reached(roots):
-            if isinstance(value, OpResult) and isinstance(value.op, xt.LoadTileOp):
-                if value in values.buffers or rows_cols(value.type)[1] != width:
-                    continue
-                at = 0 if rows_cols(value.type)[0] == 1 else row
-                tiles.append((values.tiles[values.real(value.op.tile)], at))
-        for root in roots:
-            if isinstance(root.op, xt.StoreTileOp):
-                tiles.append((values.tiles[values.real(root.op.tile)], row))
-        return [(tile, at) for tile, at in tiles if isinstance(tile, Tile)]
 
     def hoist(self, roots: list[Root], row: Idx, lanes: int) -> None:
         """Emit what is the same along the whole row, before the loop over columns."""
@@ -300,7 +298,7 @@ class FusedEmitter(FusedPlanner):
             emit_streamed(self, roots[0], streamed, row, width, lanes, ahead)
         else:
             self.sweep(roots, row, width, lanes, ahead)
-        self.e.ends = set()
+        self.e.ends, self.e.runs = set(), set()
 
     def sweep_of(
         self, roots: list[Root], row: Idx, lanes: int, ahead: Ahead, past: Tile | None = None

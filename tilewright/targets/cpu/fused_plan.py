@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from xdsl.dialects import arith, vector
@@ -27,6 +27,7 @@ from tilewright.targets.cpu.memory import (
     itemsize,
     rows_cols,
 )
+from tilewright.targets.cpu.positions import run_of
 
 STORES = (xt.StoreTileOp, xt.StoreScatterOp)
 CHEAP = (
@@ -282,7 +283,7 @@ class FusedPlanner:
         """Elements per step: as many as fit a register of the widest type that matters, and twice as many where what is
         loaded or stored is half as wide, so that memory is read and written by whole registers."""
         sizes, accessed = [1], [8]
-        for value in self.reached(roots):
+        for value in self.reached(roots, places=False):
             element = element_of(value.type)
             if not isinstance(element, IndexType):
                 size = itemsize(element)
@@ -299,8 +300,40 @@ class FusedPlanner:
         lanes = max(1, self.vector_bytes // max(widest, 4 if widest > 2 else widest))
         return 2 * lanes if lanes * min(accessed) < self.vector_bytes else lanes
 
-    def reached(self, roots: Sequence[Root], kept: Collection[SSAValue] = ()) -> list[SSAValue]:
-        """All tile-shaped values that the roots are computed from, up to buffers and what is `kept`."""
+    def accessed(self, roots: list[Root], row: Idx, width: int) -> list[tuple[Tile, Idx]]:
+        """The tiles that are loaded and stored along a row, and on which of their rows."""
+        values = self.e.values
+        tiles: list[tuple[Tile | ScatteredTile, Idx]] = []
+        for value in self.reached(roots):
+            if isinstance(value, OpResult) and isinstance(value.op, xt.LoadTileOp):
+                if value in values.buffers or rows_cols(value.type)[1] != width:
+                    continue
+                at = 0 if rows_cols(value.type)[0] == 1 else row
+                tiles.append((values.tiles[values.real(value.op.tile)], at))
+        for root in roots:
+            if isinstance(root.op, xt.StoreTileOp):
+                tiles.append((values.tiles[values.real(root.op.tile)], row))
+        return [(tile, at) for tile, at in tiles if isinstance(tile, Tile)]
+
+    def gathered(self, roots: list[Root], row: Idx, width: int) -> Iterator[tuple[Tile, Idx]]:
+        """Likewise the runs of memory that are gathered."""
+        e = self.e
+        for value in self.reached(roots):
+            if isinstance(value, OpResult) and isinstance(value.op, xt.LoadGatherOp):
+                shape, tile = rows_cols(value.type), e.values.tiles[e.values.real(value.op.tile)]
+                if value in e.values.buffers or shape[1] != width:
+                    continue
+                assert isinstance(tile, ScatteredTile)
+                run = run_of(e, tile, 0 if shape[0] == 1 else row, shape)
+                if run is not None:
+                    e.runs.add(value)
+                    yield run, 0
+
+    def reached(
+        self, roots: Sequence[Root], kept: Collection[SSAValue] = (), *, places: bool = True
+    ) -> list[SSAValue]:
+        """All tile-shaped values that the roots are computed from, up to buffers and what is `kept`; without `places`
+        those that only say where elements are gathered are left out."""
         seen: dict[SSAValue, None] = {}
         stack = [r.value for r in roots]
         for r in roots:
@@ -313,5 +346,7 @@ class FusedPlanner:
             seen[value] = None
             if value in self.e.values.buffers or value in kept or not isinstance(value, OpResult):
                 continue
-            stack.extend(self.inputs(value.op))
+            op = value.op
+            gathers = isinstance(op, xt.LoadGatherOp)
+            stack.extend(op.operands if gathers and not places else self.inputs(op))
         return list(seen)

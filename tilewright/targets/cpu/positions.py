@@ -2,15 +2,16 @@
 
 Along a row, a value that grows by one per column (an index vector, what one number is added to, repetitions down the
 rows) compared with what is one number on that row is true for the first lanes or for the last ones: a mask made of a
-count; and for all of them where the row is known to go on as far.
+count; and for all of them where the row is known to go on as far. Elements at offsets that grow by one per column are a
+run of memory, as rows of a table are whose numbers are loaded (`run_of`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from xdsl.dialects import arith, vector
-from xdsl.dialects.builtin import IndexType, VectorType, i1
+from xdsl.dialects.builtin import IndexType, IntegerType, VectorType, i1
 from xdsl.ir import OpResult, SSAValue
 
 from tilewright.codegen.builder import Idx, lane_type
@@ -19,7 +20,7 @@ from tilewright.dialects.upstream import vector as more
 from tilewright.dialects.upstream.arith import PREDICATES, SWAPPED, folded
 from tilewright.passes.fold_identities import splat
 from tilewright.targets.cpu.evaluate import Evaluator, Position, evaluates, same_along_row
-from tilewright.targets.cpu.memory import element_of, rows_cols
+from tilewright.targets.cpu.memory import ScatteredTile, Tile, element_of, rows_cols
 
 
 @evaluates(arith.CmpiOp)
@@ -51,13 +52,15 @@ def ramp(e: Evaluator, value: SSAValue, place: Position) -> Idx | None:
     value = e.values.real(value)
     if not isinstance(value, OpResult) or value in e.values.buffers:
         return None
-    if not isinstance(value.type, VectorType) or element_of(value.type) != IndexType():
+    if not _counts(value):
         return None
     op, columns = value.op, rows_cols(value.type)[1]
     if columns == 1:
         return None
     if isinstance(op, more.StepOp):
         return place.col
+    if isinstance(op, arith.IndexCastOp):
+        return ramp(e, op.input, place)
     if op.name == "vector.shape_cast" and rows_cols(value.type)[0] == 1:
         return ramp(e, op.operands[0], place)
     if isinstance(op, vector.BroadcastOp | xt.BroadcastOp) and isinstance(
@@ -79,14 +82,57 @@ def ramp(e: Evaluator, value: SSAValue, place: Position) -> Idx | None:
 def one_number(e: Evaluator, value: SSAValue, place: Position) -> Idx | None:
     """The number that an index value is everywhere on a row; None if it is several, or nobody knows."""
     value = e.values.real(value)
-    if not isinstance(value.type, VectorType) or element_of(value.type) != IndexType():
+    if not _counts(value):
         return None
     known = splat(value)
     if isinstance(known, int):
         return known
     op = value.owner
     if isinstance(op, vector.BroadcastOp) and not isinstance(op.operands[0].type, VectorType):
-        return folded(e.scalar(op.operands[0]))
+        return _number(e, e.scalar(op.operands[0]))
     if rows_cols(value.type)[1] == 1 or same_along_row(value):
-        return folded(e.at(value, Position(place.row, 0)))
+        return _number(e, e.at(value, Position(place.row, 0)))
     return None
+
+
+def _counts(value: SSAValue) -> bool:
+    """Is a value a vector of numbers in which sums of positions are exact?"""
+    exact = (IndexType(), IntegerType(64))
+    return isinstance(value.type, VectorType) and element_of(value.type) in exact
+
+
+def _number(e: Evaluator, value: SSAValue) -> Idx:
+    if value.type != IndexType():
+        value = e.b.value(arith.IndexCastOp(value, IndexType()))
+    return folded(value)
+
+
+def ends_of(e: Evaluator, mask: SSAValue, place: Position) -> Iterator[Idx]:
+    """The numbers of columns below which parts of a mask say yes, as `arange < n` does."""
+    waiting = [mask]
+    while waiting:
+        op = e.values.real(waiting.pop()).owner
+        if isinstance(op, arith.AndIOp | xt.BroadcastOp):
+            waiting += op.operands
+        elif isinstance(op, arith.CmpiOp) and PREDICATES[op.predicate.value.data] == "slt":
+            limit = one_number(e, op.rhs, place)
+            if limit is not None and ramp(e, op.lhs, place) == 0:
+                yield limit
+
+
+def run_of(e: Evaluator, tile: ScatteredTile, row: Idx, shape: tuple[int, int]) -> Tile | None:
+    """The run of memory that row `row` of a scattered tile is, as a tile of one row; None if its elements do not lie
+    one behind the other, or nobody knows."""
+    place = Position(row, 0, 1, shape[1])
+    first: Idx | None = 0
+    going = False
+    for offsets in tile.offsets:
+        start = None if going else ramp(e, offsets, place)
+        going = going or start is not None
+        start = one_number(e, offsets, place) if start is None else start
+        if start is None:
+            return None
+        first = e.b.plus(first, start)
+    if not going:
+        return None
+    return Tile(tile.pointer, tile.element, (0, first), (1, tile.count), (0, 1), (1, shape[1]))

@@ -18,7 +18,8 @@ from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.upstream import vector as more
 from tilewright.targets.cpu.evaluate import Evaluator, Position, evaluates
-from tilewright.targets.cpu.memory import ScatteredTile, Tile, element_of
+from tilewright.targets.cpu.memory import ScatteredTile, Tile, element_of, rows_cols
+from tilewright.targets.cpu.positions import run_of
 
 
 @evaluates(arith.ConstantOp)
@@ -60,6 +61,12 @@ def load_tile(e: Evaluator, op: xt.LoadTileOp, place: Position, result: int) -> 
 def load_gather(e: Evaluator, op: xt.LoadGatherOp, place: Position, _: int) -> SSAValue:
     tile = e.values.tiles[e.values.real(op.tile)]
     assert isinstance(tile, ScatteredTile)
+    if place.axis == 1 and place.lanes > 1:
+        run = run_of(e, tile, place.row, rows_cols(op.results[0].type))
+        if run is not None:
+            on = None if op.mask is None else e.at(op.mask, place)
+            inside = place.inside and e.values.real(op.results[0]) in e.runs
+            return e.load(run, replace(place, row=0, inside=inside), op.padding_value, on)
     offsets, on = e.scattered(tile, op.mask, place)
     b = e.b
     type = lane_type(tile.element, place.lanes)

@@ -1,0 +1,98 @@
+"""Scattered tiles whose rows are runs of memory: rows of a table, by loaded numbers, and parts of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tests.targets.cpu.test_programs import both, poison
+from tests.targets.cpu.test_structure import levels_here
+
+DTYPES = [np.dtype(t) for t in (np.float32, np.float64, ml_dtypes.bfloat16, np.int8, np.int64)]
+
+
+@tw.kernel
+def rows(IDS: Any, T: Any, Y: Any, D: tw.constexpr, BM: tw.constexpr = 4):
+    """Rows of a table; `D` columns may be more than it has."""
+    m = tw.program_id(0) * BM
+    ids = tw.load_tile(tw.init_tile(IDS, [m, 0], (BM, 1)), padding=-1)
+    j = tw.arange(0, D, axis=1, shape=(1, D))
+    x = tw.load_gather(tw.init_tile(T, ids * T.shape[1] + j), j < T.shape[1], padding=7)
+    tw.store_tile(x, tw.init_tile(Y, [m, 0], (BM, D)))
+
+
+@tw.kernel
+def parts(IDS: Any, T: Any, Y: Any, D: tw.constexpr, BM: tw.constexpr = 4):
+    """From any element on, without a mask: runs begin before the array and end behind it."""
+    m = tw.program_id(0) * BM
+    ids = tw.load_tile(tw.init_tile(IDS, [m, 0], (BM, 1)))
+    at = ids.to(tw.i64) + tw.arange(0, D, axis=1, shape=(1, D))
+    x = tw.load_gather(tw.init_tile(T, at), padding=7)
+    x = x + tw.load_gather(tw.init_tile(T, at - 3), (ids > 0) & (at < 20))
+    tw.store_tile(x, tw.init_tile(Y, [m, 0], (BM, D)))
+
+
+@tw.kernel
+def spread(IDS: Any, X: Any, T: Any, D: tw.constexpr, BM: tw.constexpr = 4):
+    """Rows go to rows of a table."""
+    m = tw.program_id(0) * BM
+    ids = tw.load_tile(tw.init_tile(IDS, [m, 0], (BM, 1)), padding=-1)
+    j = tw.arange(0, D, axis=1, shape=(1, D))
+    x = tw.load_tile(tw.init_tile(X, [m, 0], (BM, D)))
+    tw.store_scatter(x, tw.init_tile(T, ids * T.shape[1] + j), (j < T.shape[1]) & (ids >= 0))
+
+
+@tw.kernel
+def bags(IDS: Any, T: Any, Y: Any, D: tw.constexpr, BM: tw.constexpr = 4):
+    """Sums of rows: offsets come from a loop's loads, their columns from outside of it."""
+    m = tw.program_id(0) * BM
+    j = tw.arange(0, D, axis=1, shape=(1, D))
+    acc = tw.zeros((BM, D), tw.f32)
+    for n in range(IDS.shape[1]):
+        ids = tw.load_tile(tw.init_tile(IDS, [m, n], (BM, 1)))
+        acc = acc + tw.load_gather(tw.init_tile(T, ids * T.shape[1] + j), j < T.shape[1])
+    tw.store_tile(acc, tw.init_tile(Y, [m, 0], (BM, D)))
+
+
+def some(rng: np.random.Generator, shape: Any, dtype: Any) -> Any:
+    return rng.integers(-100, 100, shape).astype(dtype)
+
+
+@pytest.mark.parametrize("columns", [1, 5, 64, 100, 200])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_rows(rng: np.random.Generator, dtype: Any, columns: int) -> None:
+    ids = rng.integers(-3, 14, (10, 1)).astype(np.int32)  # some rows are not there
+    table, y = some(rng, (11, columns), dtype), poison(10, columns, dtype=dtype)
+    width = 1 << columns.bit_length()
+    for got, want in both(rows, 3, [ids, table, y], [2], D=width):
+        np.testing.assert_array_equal(got, want)
+    ids = rng.permutation(12)[:10].astype(np.int32)[:, None]
+    table, new = some(rng, (12, columns), dtype), some(rng, (10, columns), dtype)
+    for got, want in both(spread, 3, [ids, new, table], [2], D=width):
+        np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("ints", [np.int32, np.int64, np.uint16])
+def test_from_any_element_on(rng: np.random.Generator, ints: Any) -> None:
+    ids = rng.integers(-70, 140, (40, 1)).astype(ints)
+    table = some(rng, 131, np.float32)
+    for width in (8, 64, 128):
+        y = poison(40, width)
+        for got, want in both(parts, 10, [ids, table, y], [2], D=width):
+            np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("level", levels_here())
+def test_no_element_is_gathered(rng: np.random.Generator, level: str) -> None:
+    ids = rng.integers(0, 11, (10, 7)).astype(np.int32)
+    table, y = some(rng, (11, 100), np.float32), poison(10, 100)
+    kernel = bags.options(target="cpu", machine=level)
+    kernel[3](ids, table, y, D=128)
+    np.testing.assert_array_equal(y, table[ids].sum(1))
+    text = kernel.compile(ids, table, y, D=128).ir["mach"]
+    gathers = [line for line in text.splitlines() if "mach.gather" in line]
+    assert all(line.endswith("xi32>") for line in gathers)  # of numbers of rows only
