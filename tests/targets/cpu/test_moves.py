@@ -1,5 +1,7 @@
 """Rearranging ops on a CPU: registers are shuffled where elements lie side by side."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -36,3 +38,30 @@ def test_no_element_is_moved_alone():
     arrays = [np.zeros((8, n), np.int8) for n in (64, 64, 128, 32)]
     text = zipped.compile(*arrays, target="cpu", BM=8, BN=64).ir["mach"]
     assert "vector.shuffle" in text and "vector.insert " not in text
+
+
+@tw.kernel
+def complex_product(A: Any, B: Any, C: Any, BM: tw.constexpr = 4, BN: tw.constexpr = 256):
+    """Of pairs (re, im): rows of a kilobyte and more, which go past the caches where there are many."""
+    m, n = tw.program_id(0) * BM, tw.program_id(1) * BN
+    ar, ai = tw.deinterleave(tw.load_tile(tw.init_tile(A, [m, n], (BM, BN))))
+    br, bi = tw.deinterleave(tw.load_tile(tw.init_tile(B, [m, n], (BM, BN))))
+    product = tw.interleave(ar * br - ai * bi, ar * bi + ai * br)
+    tw.store_tile(product, tw.init_tile(C, [m, n], (BM, BN)))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=str)
+def test_blocks_of_elements_that_go_past_the_caches(rng: np.random.Generator, dtype: Any) -> None:
+    """Rows begin anywhere in a line; registers are shuffled, not put together from elements."""
+    rows, columns = 70, (16 << 20) // 64 // np.dtype(dtype).itemsize + 6
+    a, b, c = (rng.standard_normal(rows * columns + 1).astype(dtype) for _ in range(3))
+    for start in (0, 1):
+        x, y, z = (v[start : start + rows * columns].reshape(rows, columns) for v in (a, b, c))
+        z[:] = np.nan
+        kernel = complex_product.options(target="cpu")
+        kernel[tw.cdiv(rows, 4), tw.cdiv(columns, 256)](x, y, z)
+        p, q = (v[:, ::2] + 1j * v[:, 1::2] for v in (x, y))
+        got, want = z[:, ::2] + 1j * z[:, 1::2], p * q
+        assert np.linalg.norm(got - want) <= 1e-6 * np.linalg.norm(want)
+        text = kernel.compile(x, y, z).ir["mach"]
+        assert "vector.insert" not in text and "nontemporal" in text

@@ -73,6 +73,18 @@ def number_at(b: Builder, x: Idx, digits: Digits, extent: int) -> Idx:
     return total
 
 
+def starts_anywhere(op: Operation) -> bool:
+    """Is a register of what an op rearranges found alike at whichever column it begins: does each element lie as far
+    from the one before it as any other? Of an interleave, and where runs are repeated, blocks of elements do."""
+    if op.name not in ELEMENTS:
+        return True
+    for result, numbers in zip(op.results, numbered(op), strict=True):
+        steps = np.diff(numbers.reshape(rows_cols(result.type)), axis=1)
+        if steps.size and np.any(steps != steps[0, 0]):
+            return False
+    return True
+
+
 @evaluates(*ELEMENTS)
 def rearrange(e: Evaluator, op: Operation, place: Position, result: int) -> SSAValue:
     source = op.operands[0]

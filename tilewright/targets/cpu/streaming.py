@@ -10,8 +10,9 @@ again and again, operands of products. The row then runs as
     [main, end)  as where it does not stream: there, head and main are 0
 
 Only levels that do nothing but store one result take part, and rows that start with a line or have `MIN_BYTES`: two
-rows that share a line write it in parts, and so read it first. The stores of a row of several levels wait for memory
-while no other level computes.
+rows that share a line write it in parts, and so read it first. Nor is a row taken from behind its head where elements
+are rearranged in blocks, which would be put together one by one there. The stores of a row of several levels wait for
+memory while no other level computes.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from xdsl.dialects.builtin import MemRefType
-from xdsl.ir import BlockArgument, SSAValue
+from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from tilewright.codegen.builder import Idx, index
 from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
+from tilewright.targets.cpu import moves
 from tilewright.targets.cpu.evaluate import Position
 from tilewright.targets.cpu.memory import Tile, element_of, itemsize
 from tilewright.targets.cpu.sweeps import LINE, Ahead, main_part
@@ -49,12 +51,20 @@ def streamed_tile(s: FusedEmitter, roots: list[Root], width: int, lanes: int) ->
         return None
     if s.current.levels > 1 and width * itemsize(tile.element) < MIN_BYTES[1]:
         return None
+    if s.current.levels > 1 and not starts_anywhere(s, roots):
+        return None
     base = tile.base
     if not isinstance(base, BlockArgument) or not isinstance(base.type, MemRefType):
         return None
     if lanes * itemsize(tile.element) % LINE or base in s.loaded:
         return None
     return tile if element_of(roots[0].value.type) == tile.element else None
+
+
+def starts_anywhere(s: FusedEmitter, roots: list[Root]) -> bool:
+    """May the vectors of a row begin at any column?"""
+    reached = (v.owner for v in s.reached(roots) if v not in s.e.values.buffers)
+    return all(moves.starts_anywhere(op) for op in reached if isinstance(op, Operation))
 
 
 def phase_of(s: FusedEmitter, tile: Tile, row: Idx) -> Idx:
@@ -83,10 +93,13 @@ def emit_streamed(
     past, phase = streams(s, tile, row), phase_of(s, tile, row)
     head: Idx = 0
     end = s.main_end([root], row, width)
-    long = b.cmp("sge", b.times(end, size), MIN_BYTES[0])
-    past = b.both(past, b.either(long, b.cmp("eq", phase, 0)))
+    whole = b.cmp("eq", phase, 0)
+    cut = width * size >= MIN_BYTES[0] and starts_anywhere(s, [root])
+    if cut:
+        whole = b.either(b.cmp("sge", b.times(end, size), MIN_BYTES[0]), whole)
+    past = b.both(past, whole)
     assert past is not None
-    if width * size >= MIN_BYTES[0]:
+    if cut:
         head = b.select(past, b.rem(b.div(b.minus(LINE, phase), size), lanes), 0)
         with b.when(b.cmp("ne", head, 0)), e.scope():
             s.finish(root, Position(row, 0, 1, lanes), b.mask_first(head, lanes))
