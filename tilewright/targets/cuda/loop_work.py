@@ -58,7 +58,7 @@ def work_of(
         itemsize = max(itemsize, *(dtypes.from_mlir(v.element_type).itemsize for v in (a, b)))
         clocks += 2 * rows * columns * a.get_shape()[1] / instruction.flops_per_cycle
         along_rows.update(loads_of(op.a, computed=True))
-        along_columns.update(loads_of(op.b, computed=False))
+        along_columns.update(loads_of(op.b, computed=must_store(op)))
     analysis = analysis or AccessAnalysis(kernel)
     (row_extent, rows_across), (column_extent, columns_across) = (
         _extent(products, kernel, side) for side in (0, 1)

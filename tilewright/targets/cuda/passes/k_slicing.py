@@ -9,8 +9,9 @@ Requires: products issued. Guarantees: the same sums in the same order.
 
 What threads compute for one slice overlaps the product of the slice before; without that the matrix unit stands still
 while a warpgroup prepares its operand. Takes part: A computed element by element from reads of staged tiles, from
-constants, and from values repeated along k; a slice is what one instruction takes. All slices are read first: so the
-computation alone stands between two products.
+constants, from one row or column repeated (a row of an array is loaded in slices), and from two such values that
+alternate along k (`vector.interleave`); what is read may be transposed. A slice is what one instruction takes. All
+slices are read first: so the computation alone stands between two products.
 """
 
 from __future__ import annotations
@@ -18,17 +19,23 @@ from __future__ import annotations
 from itertools import takewhile
 
 from xdsl.dialects import arith, gpu
-from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, VectorType
+from xdsl.dialects.builtin import ArrayAttr, DenseIntOrFPElementsAttr, IntAttr, VectorType
 from xdsl.ir import Block, Operation, OpResult, SSAValue
 from xdsl.rewriter import Rewriter
 
-from tilewright.dialects import stage
-from tilewright.dialects.elementwise import is_elementwise_on_vectors
+from tilewright.dialects import stage, xetile
+from tilewright.dialects.elementwise import is_elementwise_on_vectors, retyped
+from tilewright.dialects.movement import shape_of
 from tilewright.dialects.nesting import ops_behind
 from tilewright.dialects.numerals import dense
 from tilewright.dialects.stage.products import vector_of
+from tilewright.dialects.upstream.vector import (
+    InterleaveOp,
+    TransposeOp,
+)
 from tilewright.passes.cleanup import eliminate_dead
-from tilewright.targets.cuda.passes.wgmma_legality import instruction_for
+from tilewright.passes.emit import Before, with_shape
+from tilewright.targets.cuda.passes.wgmma_legality import TRANSPOSES, instruction_for
 from tilewright.uarch.base import Machine
 
 
@@ -58,33 +65,35 @@ def _rewrite(op: stage.ProductIssueOp, machine: Machine) -> int:
     depth, block = _depth(op, machine), op.parent
     assert depth is not None and block is not None
     chain = _chain(op.a, block)
-    if not any(isinstance(o, stage.ReadOp) for o in chain):
+    if not any(isinstance(o, stage.ReadOp) for o in chain) or any(
+        _extent(each) * depth % op.sizes[2] for each in chain
+    ):
         return 0
-    m, _, k = op.sizes
+    parts = op.sizes[2] // depth
     reads: dict[tuple[Operation, int], SSAValue] = {}
-    for at in range(0, k, depth):
+    for at in range(parts):
         for source in chain:
             if isinstance(source, stage.ReadOp):
-                kind = VectorType(source.result.type.element_type, (m, depth))
-                part = stage.ReadPartOp(source.tile, (0, at), kind)
-                part.result.name_hint = source.result.name_hint
-                block.insert_op_before(part, source if _released(source, op) else op)
-                reads[source, at] = part.result
+                reads[source, at] = _part(source, at, parts, op)
+            elif isinstance(source, xetile.LoadTileOp):
+                reads[source, at] = _part_of_row(source, at, parts)
     before = op.c
-    for at in range(0, k, depth):
+    for at in range(parts):
         values: dict[SSAValue, SSAValue] = {}
         for each in chain:
-            if isinstance(each, stage.ReadOp):
-                values[each.result] = reads[each, at]
+            if isinstance(each, stage.ReadOp | xetile.LoadTileOp):
+                values[each.results[0]] = reads[each, at]
+            elif _is_turned(each):
+                values[each.results[0]] = values[each.operands[0]]
             else:
-                values[each.results[0]] = _sliced(each, values, op, (m, depth))
+                values[each.results[0]] = _sliced(each, values, op, at, parts)
         made = stage.ProductIssueOp(
             values[op.a],
             op.b,
             before,
             op.result.type,
             transpose_b=op.transpose_b,
-            first=at,
+            first=at * depth,
         )
         block.insert_op_before(made, op)
         before = made.result
@@ -97,6 +106,40 @@ def _rewrite(op: stage.ProductIssueOp, machine: Machine) -> int:
     return 1
 
 
+def _extent(op: Operation) -> int:
+    """Elements along k of what an op of the chain makes, which it gives one after the other; those of a read that is
+    transposed lie the other way."""
+    shape = shape_of(op.results[0])
+    return shape[0] if isinstance(op, stage.ReadOp) and _transpose_of(op) else shape[1]
+
+
+def _is_turned(op: Operation) -> bool:
+    """Is an op the transpose of a read?"""
+    return isinstance(op, TRANSPOSES)
+
+
+def _transpose_of(read: stage.ReadOp) -> Operation | None:
+    """The transpose that is a read's only use."""
+    users = [use.operation for use in read.result.uses]
+    return users[0] if len(users) == 1 and isinstance(users[0], TRANSPOSES) else None
+
+
+def _part(read: stage.ReadOp, at: int, parts: int, product: stage.ProductIssueOp) -> SSAValue:
+    """One part of so many along k of what is read, transposed as the whole is."""
+    assert read.parent is not None
+    where, turned = Before(read if _released(read, product) else product), _transpose_of(read)
+    m, n = shape_of(read.result)
+    shape, first = (
+        ((m // parts, n), (at * m // parts, 0))
+        if turned
+        else ((m, n // parts), (0, at * n // parts))
+    )
+    kind = VectorType(read.result.type.element_type, shape)
+    found = where.add(stage.ReadPartOp(read.tile, first, kind))
+    found.name_hint = read.result.name_hint
+    return where.add(TransposeOp(found, [1, 0])) if turned else found
+
+
 def _released(read: stage.ReadOp, product: Operation) -> bool:
     """Is the slot of a read given back before the product, which another one shares its operand with?"""
     wait = read.tile.owner
@@ -105,6 +148,21 @@ def _released(read: stage.ReadOp, product: Operation) -> bool:
         and (not isinstance(wait, stage.CopyWaitOp) or op.buffer == wait.buffer)
         for op in takewhile(lambda op: op is not product, ops_behind(read))
     )
+
+
+def _part_of_row(load: xetile.LoadTileOp, at: int, parts: int) -> SSAValue:
+    """One part of so many along k of a row of an array."""
+    tile, origin, where = load.tile_type, load.tile.owner, Before(load)
+    assert isinstance(origin, xetile.InitTileOp)
+    width = tile.get_shape()[1] // parts
+    extents = ArrayAttr([IntAttr(1), IntAttr(width)])
+    kind = xetile.TileType.new([extents, tile.element_type, tile.encoding])
+    *others, along = origin.mixed_offsets
+    offsets = [*others, where.plus(along, at * width)]
+    made = where.add(
+        xetile.InitTileOp(origin.source, kind, offsets, origin.mixed_sizes, origin.mixed_strides)
+    )
+    return where.add(retyped(load, [made], [with_shape(load.values[0].type, (1, width))]))
 
 
 def _chain(a: SSAValue, block: Block) -> list[Operation]:
@@ -124,9 +182,15 @@ def _chain(a: SSAValue, block: Block) -> list[Operation]:
         if isinstance(op, stage.ReadOp):
             if op.parent is not block:
                 return []
-        elif is_elementwise_on_vectors(op):
+        elif isinstance(op, TRANSPOSES):
+            if not isinstance(read := op.operands[0].owner, stage.ReadOp) or not _transpose_of(
+                read
+            ):
+                return []
             work += op.operands
-        elif not _repeats(op):
+        elif is_elementwise_on_vectors(op) or isinstance(op, InterleaveOp) or _is_row(op):
+            work += op.operands
+        elif not _repeats(op) and not (isinstance(op, xetile.LoadTileOp) and _is_part(op, block)):
             return []
     order: list[Operation] = []
 
@@ -152,18 +216,32 @@ def _repeats(op: Operation) -> bool:
     return not isinstance(source, VectorType) or source.get_shape()[-1] == 1
 
 
+def _is_row(op: Operation) -> bool:
+    """Does the op repeat one row?"""
+    return isinstance(op, xetile.BroadcastOp) and op.dims == (0,) and shape_of(op.source)[0] == 1
+
+
+def _is_part(load: xetile.LoadTileOp, block: Block) -> bool:
+    """Does the block load one row of an array, of which parts can be loaded?"""
+    origin = load.tile.owner
+    return (
+        load.parent is block
+        and len(load.values) == 1
+        and load.permutation is None
+        and shape_of(load.values[0])[0] == 1
+        and isinstance(origin, xetile.InitTileOp)
+        and origin.offset_vector is None
+    )
+
+
 def _sliced(
-    op: Operation, values: dict[SSAValue, SSAValue], before: Operation, shape: tuple[int, int]
+    op: Operation, values: dict[SSAValue, SSAValue], before: Operation, at: int, parts: int
 ) -> SSAValue:
     """An op of the chain for one slice."""
-    result = op.results[0]
-    assert isinstance(result.type, VectorType) and before.parent is not None
-    kind = VectorType(result.type.element_type, shape)
-    made = op.clone(dict(values))
-    if isinstance(made, arith.ConstantOp):
+    m, k = shape_of(op.results[0])
+    kind = with_shape(op.results[0].type, (m, k // parts))
+    where = Before(before)
+    if isinstance(op, arith.ConstantOp):
         number = op.value.get_values()[0]  # pyright: ignore
-        made = arith.ConstantOp(dense(kind, [number]))
-    before.parent.insert_op_before(made, before)
-    if made.results[0].type != kind:
-        return Rewriter.replace_value_with_new_type(made.results[0], kind)
-    return made.results[0]
+        return where.add(arith.ConstantOp(dense(kind, [number])))
+    return where.add(retyped(op, [values.get(v, v) for v in op.operands], [kind]))

@@ -191,16 +191,17 @@ def _copied(
 
 
 def loads_of(operand: SSAValue, computed: bool) -> list[xetile.LoadTileOp]:
-    """The load that an operand is; with `computed`, else the loads of its shape that it is computed from, one by one.
+    """The load that an operand is; with `computed`, else the loads that it is computed from, one by one, transposed or
+    in turn (`vector.interleave`).
 
     What is computed from a staged tile is read by threads, who then hold the operand.
     """
     source = loaded(through_transposes(operand))
     if source is not None:
         return [source]
-    shape = operand.type.get_shape()  # pyright: ignore
-    loads = [op for op in sources(operand) if computed and isinstance(op, xetile.LoadTileOp)]
-    return [load for load in loads if load.tile_type.get_shape() == shape]
+    return [
+        op for op in sources(operand, moved=True) if computed and isinstance(op, xetile.LoadTileOp)
+    ]
 
 
 def _join(

@@ -1,8 +1,9 @@
 """swap-operands: a product is computed transposed where that suits warpgroups better.
 
-It has few rows: then its columns fill a warpgroup's 64 rows. Or its right operand's lines run along n, its left one's
-along k, in a type other than of 16 bits: warpgroups read a right operand in shared memory only if its lines run along
-k, but threads may load the left one as it lies.
+It has few rows: then its columns fill a warpgroup's 64 rows. Or its right operand is computed (dequantised weights) and
+its left one is not: warpgroups read a right operand in shared memory only, where threads would have to write what they
+computed, but a left one from registers. Or the right operand's lines run along n, the left one's along k, in a type
+other than of 16 bits: in shared memory these have to run along k, but threads may load the left operand as it lies.
 
     %s = scf.for .. iter_args(%acc = 0 : 16x128) {        %s = scf.for .. iter_args(%acc = 0 : 128x16) {
       %d = tile_mma %a, %b, %acc                            %d = tile_mma T(%b), T(%a), %acc
@@ -12,9 +13,10 @@ k, but threads may load the left one as it lies.
 
 Requires: XeTile at workgroup level. Guarantees: the same sums in the same order.
 
-Takes part: a kernel all of whose products gain so and have columns that the instruction takes as rows, none of which
-feeds another, and whose sums go through `for` and `if` alone. All values that sums meet element by element are
-transposed with them; what comes in (a bias, a residual) and goes out (a store, a reduction) is transposed there.
+What an operand is computed of is transposed where it is loaded. Takes part: a kernel all of whose products gain so and
+have columns that the instruction takes as rows, none of which feeds another, and whose sums go through `for` and `if`
+alone. All values that sums meet element by element are transposed with them; what comes in (a bias, a residual) and
+goes out (a store, a reduction) is transposed there.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from xdsl.rewriter import Rewriter
 
 from tilewright import dtypes
 from tilewright.dialects import xetile
-from tilewright.dialects.elementwise import is_elementwise_on_vectors
+from tilewright.dialects.elementwise import is_elementwise_on_vectors, retyped
 from tilewright.dialects.movement import shape_of
 from tilewright.dialects.numerals import dense
 from tilewright.dialects.upstream.vector import TransposeOp
@@ -36,7 +38,7 @@ from tilewright.passes.carried import names_of
 from tilewright.passes.emit import Before, Behind, with_shape
 from tilewright.passes.fold_identities import splat
 from tilewright.targets.cuda.passes.tf32_rounding import source_load
-from tilewright.targets.cuda.passes.wgmma_legality import instruction_for
+from tilewright.targets.cuda.passes.wgmma_legality import TRANSPOSES, instruction_for
 from tilewright.uarch.base import Machine
 
 
@@ -55,7 +57,7 @@ def swap_operands(function: gpu.FuncOp, machine: Machine) -> bool:
     for value in outside:
         _enter(value, known)
     for op in products:
-        a, b = (_transposed(v, op) for v in (op.a, op.b))
+        a, b = (_operand(v, op) for v in (op.a, op.b))
         op.operands[0], op.operands[1] = b, a
     turned = [Rewriter.replace_value_with_new_type(value, _turned(value)) for value in inside]
     known = set(turned)
@@ -65,14 +67,25 @@ def swap_operands(function: gpu.FuncOp, machine: Machine) -> bool:
 
 
 def _gains(op: xetile.TileMmaOp, machine: Machine) -> bool:
-    """Is there a warpgroup's instruction for the transposed product alone, or can it read only that one's operands?"""
+    """Is there a warpgroup's instruction for the transposed product alone, or does that one read its operands as they
+    are?"""
     a, b, c = (v.type for v in (op.a, op.b, op.result))
     found = instruction_for(machine, b, a, c)
     if found is None:
         return False
     m, n = c.get_shape()
     fits = n % found.m[0] == 0 and (m in found.n or m % found.n[-1] == 0)
-    return fits and (m % found.m[0] != 0 or _turned_memory(op))
+    return fits and (m % found.m[0] != 0 or _turned_memory(op) or _computed_right(op))
+
+
+def _computed_right(op: xetile.TileMmaOp) -> bool:
+    """Is the right operand alone computed, of what can be transposed where it is loaded?"""
+    left = source_load(op.a, 1)
+    if left is None or source_load(op.b, 1) is not None:
+        return False
+    load, k = left
+    wide = dtypes.from_mlir(load.tile_type.element_type).itemsize
+    return (wide == 2 or load.tile_type.order[0] == k) and _turnable(op.b)
 
 
 def _turned_memory(op: xetile.TileMmaOp) -> bool:
@@ -156,13 +169,7 @@ def _enter(value: SSAValue, known: set[SSAValue]) -> None:
     """What is transposed uses a transposed copy of what comes in."""
     owner = value.owner
     assert isinstance(owner, Operation)
-    number = owner.operands[0] if isinstance(owner, vector.BroadcastOp) else None
-    if number is not None and not shape_of(number):
-        made: Operation = vector.BroadcastOp(number, _turned(value))
-    elif isinstance(owner, arith.ConstantOp) and (same := splat(value)) is not None:
-        made = arith.ConstantOp(dense(_turned(value), [same]))
-    else:
-        made = TransposeOp(value, [1, 0])
+    made = _repeated(value) or TransposeOp(value, [1, 0])
     value.replace_uses_with_if(Behind(owner).add(made), lambda use: _follows(use, known))
 
 
@@ -184,6 +191,61 @@ def _follows(use: Use, known: set[SSAValue]) -> bool:
 def _transposed(value: SSAValue, at: Operation) -> SSAValue:
     """The value with its dimensions exchanged, made before an op."""
     return Before(at).add(TransposeOp(value, [1, 0]))
+
+
+def _operand(value: SSAValue, at: Operation) -> SSAValue:
+    """An operand with its dimensions exchanged, and so what it is computed of, where that can be done."""
+    return _pushed(value, at, {}) if _turnable(value) else _transposed(value, at)
+
+
+def _turnable(value: SSAValue) -> bool:
+    """Is a value computed, one by one, of loads, of what is the same along a dimension, or of what is transposed?"""
+    owner = value.owner
+    if isinstance(owner, Block) or len(shape_of(value)) != 2:
+        return False
+    if isinstance(owner, xetile.BroadcastOp):
+        return owner.broadcast_size is None and len(shape_of(owner.source)) == 2
+    if isinstance(owner, xetile.LoadTileOp | TRANSPOSES):
+        return True
+    if splat(value) is not None or isinstance(owner, vector.BroadcastOp):
+        return True
+    tiles = _tiles(owner) if is_elementwise_on_vectors(owner) else []
+    return bool(tiles) and all(_turnable(v) for v in tiles if v is not value)
+
+
+def _pushed(value: SSAValue, at: Operation, known: dict[SSAValue, SSAValue]) -> SSAValue:
+    """A turnable value, transposed before an op."""
+    if value in known:
+        return known[value]
+    owner = value.owner
+    assert isinstance(owner, Operation)
+    if isinstance(owner, TRANSPOSES):
+        made = owner.operands[0]
+    elif isinstance(owner, xetile.BroadcastOp):
+        dims = [1 - d for d in owner.dims]
+        made = Before(at).add(
+            xetile.BroadcastOp(_transposed(owner.source, at), _turned(value), dims)
+        )
+    elif (scalar := _repeated(value)) is not None:
+        made = Before(at).add(scalar)
+    elif is_elementwise_on_vectors(owner):
+        operands = [_pushed(v, at, known) if shape_of(v) else v for v in owner.operands]
+        made = Before(at).add(retyped(owner, operands, [_turned(v) for v in owner.results]))
+    else:
+        made = _transposed(value, at)
+    made.name_hint = made.name_hint or value.name_hint
+    known[value] = made
+    return made
+
+
+def _repeated(value: SSAValue) -> Operation | None:
+    """The value with its dimensions exchanged, where all of its elements are one number; None where they are not."""
+    owner = value.owner
+    if isinstance(owner, vector.BroadcastOp) and not shape_of(owner.operands[0]):
+        return vector.BroadcastOp(owner.operands[0], _turned(value))
+    if isinstance(owner, arith.ConstantOp) and (same := splat(value)) is not None:
+        return arith.ConstantOp(dense(_turned(value), [same]))
+    return None
 
 
 def _turned(value: SSAValue) -> VectorType:

@@ -15,7 +15,7 @@ from tilewright.dialects import stage, xetile
 from tilewright.dialects.elementwise import is_elementwise_on_vectors
 from tilewright.dialects.nesting import enclosing
 from tilewright.dialects.stage.types import SWIZZLES
-from tilewright.dialects.upstream.vector import TransposeOp
+from tilewright.dialects.upstream.vector import InterleaveOp, TransposeOp
 from tilewright.passes.carried import operands_of, reached
 from tilewright.uarch.base import Machine, MatrixInstruction
 from tilewright.uarch.nvidia import LANES, LINE, WARPGROUP, WGMMA_ROWS
@@ -52,12 +52,16 @@ def users(value: SSAValue, also: Operation | None = None) -> list[Operation]:
     return found
 
 
-def sources(value: SSAValue) -> list[Operation]:
-    """The ops that a value comes from element by element: its own, and those behind elementwise ops."""
+def sources(value: SSAValue, moved: bool = False) -> list[Operation]:
+    """The ops that a value comes from element by element: its own, and those behind elementwise ops; with `moved` also
+    behind those that move whole tiles: transposes, and two that alternate."""
 
     def behind(value: SSAValue) -> Sequence[SSAValue]:
-        elementwise = isinstance(value.owner, Operation) and is_elementwise_on_vectors(value.owner)
-        return operands_of(value) if elementwise else ()
+        op = value.owner
+        if not isinstance(op, Operation):
+            return ()
+        moves = moved and isinstance(op, TRANSPOSES | InterleaveOp)
+        return operands_of(value) if moves or is_elementwise_on_vectors(op) else ()
 
     owners = dict.fromkeys(each.owner for each in reached([value], behind))
     return [op for op in owners if isinstance(op, Operation)]
