@@ -22,6 +22,7 @@ EXPRESSIONS: dict[str, Any] = {
     "variance of all": lambda x: np.var(x),
     "standardised": lambda x: (x - x.mean(0)) / (x.std(axis=0, keepdims=True) + 1),
     "sign": lambda x: np.sign(np.floor(x)) * 2,
+    "rounded": lambda x: np.rint(x * 2) + np.rint(x * 4 + 0.5) / 7,
     "reciprocal": lambda x: np.reciprocal(x * x + 1),
 }
 REFUSED: dict[str, tuple[Any, str]] = {
@@ -33,6 +34,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "a list for an index": (lambda x: x[..., [2, 0]], "cannot be indexed by"),
     "a traced power": (lambda x: x**x, "the power is a number"),
     "a comparison as a truth": (lambda x: x if x == 0 else -x, "has no truth value"),
+    "an array for a number of rows": (lambda x: G.scatter_add(x, x, x), "is the number of rows"),
     "an operator": (lambda x: divmod(x, 2), "np.divmod is not traced"),
 }
 

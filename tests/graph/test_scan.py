@@ -50,7 +50,24 @@ def around(x, w, u, h0, v):
     return G.softmax(ys @ v)
 
 
+def gates_side_by_side(x, w, u, b):
+    """One product of four gates, as torch.nn.LSTM has it: the parts of it are products of their own."""
+    size = u.shape[0]
+
+    def cell(state, x):
+        h, c = state
+        z = x @ w + h @ u + b
+        i, f, g, o = (z[:, n * size : (n + 1) * size] for n in range(4))
+        c = G.sigmoid(f) * c + G.sigmoid(i) * np.tanh(g)
+        h = G.sigmoid(o) * np.tanh(c)
+        return (h, c), h
+
+    zero = np.zeros_like(x, shape=(x.shape[1], size))
+    return G.scan(cell, (zero, zero), x)[1]
+
+
 CASES = {
+    gates_side_by_side: ([(5, 9, 12), (12, 80), (20, 80), (80,)], 1),
     gated: ([(4, 5, 16), (3, 16, 20), (3, 20, 20), (5, 20)], 1),
     vector: ([(6, 33), (33, 33), (33,)], 1),
     swapped: ([(5, 7, 20), (7, 20), (7, 20)], 1),

@@ -18,6 +18,7 @@ from tilewright import uarch
 from tilewright.diagnostics import CompileError, UnsupportedError
 from tilewright.graph.compiled import CompiledGraph
 from tilewright.graph.fuse import schedule
+from tilewright.graph.parts import in_parts
 from tilewright.targets.base import rates_of
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
@@ -89,6 +90,18 @@ def reshaped(x, w):
     return ((x @ w).reshape(-1, 4, 16).transpose(1, 0, 2) * 2.0).sum(2)
 
 
+def halves(x, w):
+    """A gated layer with one weight: what is read in parts is made in parts."""
+    z = x @ w
+    return G.silu(z[:, :48]) * z[:, 48:]
+
+
+def thirds(x, w, b):
+    """Through a sum and a product to the array; two of the parts are one column."""
+    z = np.tanh(x @ w + b)
+    return z[:, 0] * z[:, 1:34].sum(-1) + z[:, 40]
+
+
 CASES = {
     "gemm": (lambda a, b: a @ b, [(70, 50), (50, 90)]),
     "back_to_back": (back_to_back, [(100, 64), (64, 130), (130, 48)]),
@@ -105,6 +118,8 @@ CASES = {
     "softmax": (softmax, [(21, 1500)]),
     "distances": (distances, [(40, 24), (30, 24)]),
     "gram": (gram, [(40, 24)]),
+    "halves": (halves, [(33, 40), (40, 96)]),
+    "thirds": (thirds, [(33, 40), (40, 50), (50,)]),
     "reshaped": (reshaped, [(20, 24), (24, 64)]),
 }
 INDEXED = {"embedding": 0, "experts": 1}
@@ -395,12 +410,34 @@ def test_a_part_of_a_value_is_read_from_memory():
     """A reduction over all of it and a reader of some of it have no loop in common."""
 
     def part(x):
-        return (x / x.sum(1, keepdims=True))[:, :16] * 2.0
+        y = x / x.sum(1, keepdims=True)
+        return y[:, :16] * y.max(1, keepdims=True)
 
     x = fresh_rng().random((20, 32), np.float32) + 1
     run = G.trace(part, x).compile()
     assert np.allclose(run(x), part(x), rtol=1e-5)
     assert "16 of its 32 j" in str(G.trace(part, x).explain())
+
+
+def test_what_is_read_in_parts_is_made_in_parts():
+    rows = {"M": 300}
+    graph = G.trace(halves, G.array(["M", 40]), G.array([40, 96]))
+    made = graph.explain(**rows)
+    assert len(made.kernels) == 1 and "stays in memory" not in str(made)
+
+    def overlapping(x, w):
+        z = x @ w
+        return z[:, :49] * z[:, 47:]
+
+    def printed(x, w):
+        z = x @ w
+        return z, G.silu(z[:, :48]) * z[:, 48:]
+
+    for whole in (overlapping, printed):  # nothing is computed twice
+        graph = G.trace(whole, G.array(["M", 40]), G.array([40, 96])).bound(rows)
+        assert in_parts(graph) is graph
+    text = str(in_parts(G.trace(thirds, *map(G.array, ([33, 40], [40, 50], [50])))))
+    assert [f"product_{n}" in text for n in (0, 1, 34, 40)] == [True, True, False, True]
 
 
 def test_terms_that_do_not_move_along_a_reduced_axis_count_each_time():

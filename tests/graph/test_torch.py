@@ -68,6 +68,26 @@ def test_ops_agree_with_torch():
         assert float((got.float() - want.float()).norm() / want.float().norm()) < 1e-5
 
 
+class Gated(nn.Module):
+    """Parts of one product; few heads of keys; what is rounded."""
+
+    def forward(self, x, w, q, k, v):
+        gate, up = (x @ w).chunk(2, dim=-1)
+        a, b, _ = torch.round(gate * 8).split([3, 4, 13], dim=1)
+        c = v.split(5, dim=2)[1]
+        y = F.scaled_dot_product_attention(q, k, v, enable_gqa=True, is_causal=True)
+        return F.silu(gate) * up, a.sum() + b.sum(), c, y
+
+
+def test_parts_and_groups_of_heads_agree_with_torch():
+    shapes = ((33, 24), (24, 40), (2, 6, 9, 16), (2, 2, 9, 16), (2, 2, 9, 16))
+    module, arrays = Gated(), tuple(torch.randn(s) for s in shapes)
+    graph, weights = G.from_torch(torch.export.export(module, arrays))
+    for got, want in zip(graph.compile()(*arrays, *weights), module(*arrays), strict=True):
+        assert got.shape == want.shape
+        assert float((got - want).norm() / want.norm()) < 1e-5
+
+
 def test_all_ops_that_no_graph_has_are_named_at_once():
     module = nn.Sequential(nn.Softplus(), nn.ReLU(), nn.Hardtanh())
     program = torch.export.export(module, (torch.randn(2, 3),))

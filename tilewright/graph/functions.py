@@ -192,6 +192,8 @@ def scatter_add(size: Any, ids: Any, values: Any) -> Any:
     recorder = values.recorder
     if recorder.scan is not None:
         raise CompileError("scatter_add in the body of a scan: iterations would add to one array")
+    if not isinstance(size, (int, str, np.integer, Affine)):
+        raise CompileError(f"scatter_add to {size!r}: the first argument is the number of rows")
     if not isinstance(ids, Traced) or ids.extents != values.extents[: ids.ndim]:
         raise CompileError("scatter_add: the indices have the leading dimensions of the values")
     names = recorder.axes(values.ndim)
@@ -334,7 +336,7 @@ _UFUNCS: dict[Any, str] = {
     np.add: "add", np.subtract: "sub", np.multiply: "mul", np.true_divide: "div",
     np.negative: "neg", np.exp: "exp", np.exp2: "exp2", np.log: "log", np.log2: "log2",
     np.sqrt: "sqrt", np.tanh: "tanh", np.sin: "sin", np.cos: "cos", np.absolute: "abs",
-    np.floor: "floor", np.ceil: "ceil", np.maximum: "max", np.minimum: "min", np.less: "lt",
+    np.floor: "floor", np.ceil: "ceil", np.rint: "rint", np.maximum: "max", np.minimum: "min", np.less: "lt",
     np.less_equal: "le", np.greater: "gt", np.greater_equal: "ge", np.equal: "eq",
     np.not_equal: "ne", np.remainder: "mod",
     **{getattr(np, name): name for name in (

@@ -23,7 +23,7 @@ Children of a Task run in their order, which therefore must be a topological ord
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, Union
@@ -358,20 +358,25 @@ def _bound_task(task: Task, values: Mapping[str, int]) -> Task:
     return Task(task.name, axes, nodes)
 
 
-def renamed(node: Operation | Task, names: Mapping[str, str]) -> Operation | Task:
-    """A node with Buffers renamed, and with them the Tasks that are called after one."""
+def redirected(operation: Operation, change: Callable[[Access], Access]) -> Operation:
+    """An Operation whose accesses, those to indices included, are changed."""
 
     def access(a: Access) -> Access:
         entries = tuple(Gather(access(e.index)) if isinstance(e, Gather) else e for e in a.entries)
-        return Access(names.get(a.buffer, a.buffer), entries)
+        return change(Access(a.buffer, entries))
 
     def operand(o: Operand) -> Operand:
         return replace(o, access=access(o.access)) if isinstance(o, TiledEdge) else o
 
+    store = replace(operation.store, access=access(operation.store.access))
+    return replace(operation, operands=tuple(map(operand, operation.operands)), store=store)
+
+
+def renamed(node: Operation | Task, names: Mapping[str, str]) -> Operation | Task:
+    """A node with Buffers renamed, and with them the Tasks that are called after one."""
     if isinstance(node, Task):
         return renamed_task(node, names)
-    store = replace(node.store, access=access(node.store.access))
-    return replace(node, operands=tuple(map(operand, node.operands)), store=store)
+    return redirected(node, lambda a: replace(a, buffer=names.get(a.buffer, a.buffer)))
 
 
 def renamed_task(task: Task, names: Mapping[str, str]) -> Task:

@@ -13,7 +13,7 @@ from tilewright.graph.nodes import Access, Gather, Index, Operand, TiledEdge
 from tilewright.graph.tiles import Tiling
 
 ZERO_AT_ZERO = frozenset(
-    ("copy", "cast", "neg", "add", "sub", "max", "min", "abs", "tanh", "erf", "sin", "sqrt", "floor", "ceil")
+    ("copy", "cast", "neg", "add", "sub", "max", "min", "abs", "tanh", "erf", "sin", "sqrt", "floor", "ceil", "rint")
 )  # fmt: skip
 """Operations that give 0 where all operands are 0."""
 

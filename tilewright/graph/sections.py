@@ -25,6 +25,7 @@ from tilewright.graph.nodes import (
     renamed_task,
     unused,
 )
+from tilewright.graph.parts import in_parts
 from tilewright.graph.recurrence import Scan, build_scan, is_scan, scan_kernel, states_of
 from tilewright.targets.base import rates_of
 from tilewright.uarch import Rates
@@ -36,6 +37,22 @@ def schedule(
     """The kernels of a graph whose extents are numbers, for a target; see :func:`tilewright.graph.fuse.schedule`."""
     check_elements(graph)
     _whole(graph)
+    parts = in_parts(graph) if together else graph
+    made: list[Schedule] = []
+    refused: list[UnsupportedError] = []
+    for each in [graph] if parts is graph else [graph, parts]:
+        try:
+            made.append(_sections(each, target, together, rates))
+        except UnsupportedError as error:
+            refused.append(error)
+    if not made:
+        raise refused[0]
+    return min(made, key=lambda s: s.seconds)
+
+
+def _sections(
+    graph: TiledGraph, target: str | None, together: bool, rates: Rates | None
+) -> Schedule:
     if not any(map(is_scan, graph.tasks)):
         return fuse.schedule(graph, target, together, rates)
     return _Sections(graph, rates or rates_of(target or "cpu"), target, together).run()

@@ -206,8 +206,17 @@ def _attention(
     q: Traced, k: Traced, v: Traced, mask: Any = None, dropout: float = 0.0, is_causal: bool = False,
     *, scale: float | None = None, enable_gqa: bool = False,
 ) -> Any:  # fmt: skip
-    if dropout or enable_gqa:
-        raise CompileError("attention with dropout, or with fewer heads of keys than of queries")
+    if dropout:
+        raise CompileError("attention with dropout")
+    if (
+        enable_gqa and q.extents[1] != k.extents[1]
+    ):  # heads of queries in groups, one for each of keys
+        heads, rows, width = k.extents[1], q.extents[2], v.extents[3]
+        q = q.reshape(q.extents[0], heads, -1, rows, q.extents[3])
+        k, v = k[:, :, None], v[:, :, None]
+        mask = mask if mask is None or mask.ndim < 3 else mask[:, :, None]
+        grouped = _attention(q, k, v, mask, 0.0, is_causal, scale=scale)
+        return grouped.reshape(grouped.extents[0], -1, rows, width)
     if scale is None and not isinstance(q.shape[-1], int):
         raise CompileError("attention over heads of an extent that is no number")
     scores = f.matmul(q, k.swapaxes(-1, -2)) * (q.shape[-1] ** -0.5 if scale is None else scale)
@@ -239,6 +248,22 @@ def _sliced(x: Traced, dim: int = 0, start: Any = None, end: Any = None, step: i
         raise CompileError("a slice with a step")
     limit = None if isinstance(end, int) and end >= 2**62 else end
     return x[(*[slice(None)] * (dim % x.ndim), slice(start, limit))]
+
+
+def _parts(x: Traced, sizes: Any, dim: int = 0) -> list[Traced]:
+    """Slices of so many elements each, one after the other; of one number, so many in each and the rest."""
+    if not isinstance(sizes, list):
+        extent = x.shape[dim]
+        if not isinstance(extent, int):
+            raise CompileError(f"parts of a dimension of {extent}, which is no number")
+        sizes = [min(sizes, extent - at) for at in range(0, extent, sizes)]
+    starts = [sum(sizes[:i], 0) for i in range(len(sizes))]
+    return [_sliced(x, dim, at, at + size) for at, size in zip(starts, sizes, strict=True)]
+
+
+def _chunks(x: Traced, count: int, dim: int = 0) -> list[Traced]:
+    extent = x.shape[dim]
+    return _parts(x, -(-extent // count) if isinstance(extent, int) else extent, dim)
 
 
 def _selected(x: Traced, dim: int, at: Any) -> Traced:
@@ -286,6 +311,7 @@ _OPS: Final[Mapping[str, Callable[..., Any]]] = {
         "neg", "abs", "exp", "exp2", "log", "log2", "sin", "cos", "sqrt", "rsqrt", "tanh", "erf", "sigmoid", "floor",
         "ceil",
     )},
+    "round": lambda x: np.rint(x),
     **{name: getattr(np, name) for name in ("logical_and", "logical_or", "logical_xor", "logical_not")},
     "bitwise_not": _unary("invert"), "pow": f.power, "where": _where,
     "square": lambda x: x * x, "reciprocal": lambda x: elementwise("div", 1.0, x),
@@ -298,7 +324,8 @@ _OPS: Final[Mapping[str, Callable[..., Any]]] = {
     "_unsafe_view": lambda x, shape: x.reshape(shape), "flatten": _flattened, "squeeze": _squeezed,
     "permute": lambda x, order: x.transpose(order), "transpose": _transposed,
     "t": lambda x: x.T, "mT": lambda x: x.swapaxes(-1, -2), "numpy_T": lambda x: x.T, "expand": _expanded,
-    "slice": _sliced, "select": _selected, "unsqueeze": _unsqueezed,
+    "slice": _sliced, "select": _selected, "split": _parts, "split_with_sizes": _parts, "chunk": _chunks,
+    "getitem": operator.getitem, "unsqueeze": _unsqueezed,
     "embedding": _embedding, "index_select": lambda x, dim, ids: f.take(x, ids, dim),
     "to": _converted, "_to_copy": _converted, "type_as": lambda x, like: x.astype(like.dtype),
     "contiguous": lambda x: x, "clone": lambda x: x, "alias": lambda x: x, "detach": lambda x: x,
