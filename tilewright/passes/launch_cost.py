@@ -76,6 +76,8 @@ class Program:
         self.structure, self.rates, self.model = structure, rates, model
         self.shapes = [each.extents(sizes) for each in structure.types]
         """Of the structure's types."""
+        self.largest = max(map(prod, self.shapes), default=0)
+        """Elements of the largest of them."""
         bytes = [
             prod(shape) * each.itemsize
             for shape, each in zip(self.shapes, structure.types, strict=True)
@@ -88,7 +90,7 @@ class Program:
             self.moved[block] = [
                 (origin, sum([bytes[i] for i in types])) for origin, types in parts.moved
             ]
-            work = self.works[block] = Work(ops=len(parts.moved))
+            work = self.works[block] = Work(ops=len(parts.moved), waits=float(parts.waits))
             for each in parts.values:
                 self._add(each, [bytes[i] for i in each.types], work)
         self.carried = {
@@ -174,7 +176,8 @@ def costed(values: dict[str, int], program: Program, arguments: Sequence[Any]) -
         longest = (1.5 * more - 0.5 * less) / (0.5 * more + 0.5 * less or 1.0)
     else:
         each = estimate.whole()
-    found = causes(each, programs, rates, shared=program.structure.shared, longest=longest)
+    shared, resident = program.structure.shared, rates.resident(program.largest)
+    found = causes(each, programs, rates, shared=shared, longest=longest, resident=resident)
     if program.model is not None and program.products:
         middle = estimate.at(1 / 2) if program.structure.uneven else estimate
         for cause, more in program.model.causes(middle.all_placed(), programs).items():

@@ -57,6 +57,8 @@ class Parts:
     """Loads and stores of tiles that are made once, with these: the types of their values."""
     inner: list[Operation]
     """Those with regions."""
+    waits: bool
+    """Is something loaded here, and nothing multiplied, so that it comes only when it is asked for?"""
 
 
 @dataclass(frozen=True)
@@ -230,7 +232,9 @@ class Structure:
         values = [
             Alike(ops[0], types, results, len(ops)) for (_, results, types), ops in alike.items()
         ]
-        return Parts(values, moved, inner)
+        kinds = {type(op) for op in block.ops}
+        waits = bool(kinds & _LOADS) and xetile.TileMmaOp not in kinds
+        return Parts(values, moved, inner, waits)
 
 
 _FOLDS: Mapping[type[Operation], Callable[..., int]] = {
@@ -241,6 +245,7 @@ _FOLDS: Mapping[type[Operation], Callable[..., int]] = {
 
 
 _MOVES = xetile.LoadTileOp | xetile.StoreTileOp
+_LOADS = {xetile.LoadTileOp, xetile.LoadGatherOp}
 
 
 def _axes(offset: SSAValue | int) -> Set[str]:

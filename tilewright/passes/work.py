@@ -24,6 +24,8 @@ class Work:
     memory_bytes: float = 0.0
     """Loads and stores that memory answers."""
     ops: float = 0.0
+    waits: float = 0.0
+    """Loads one after the other, for which a program waits."""
 
     def add(self, other: Work, times: float = 1.0) -> None:
         """Adds ``times`` another's work."""
@@ -33,6 +35,7 @@ class Work:
         self.shared_bytes += times * other.shared_bytes
         self.memory_bytes += times * other.memory_bytes
         self.ops += times * other.ops
+        self.waits += times * other.waits
 
     def product(self, m: int, n: int, k: int, size: int, rates: Rates, times: float = 1.0) -> None:
         """Adds [m, k] x [k, n] with elements of ``size`` bytes, accumulated in 4 bytes."""
@@ -69,8 +72,10 @@ def causes(
     least_bytes: float = 0.0,
     shared: bool = False,
     longest: float = 1.0,
+    resident: int = 1,
 ) -> dict[str, float]:
-    """What :func:`seconds` is made of: how long the launch would take for one cause alone."""
+    """What :func:`seconds` is made of: how long the launch would take for one cause alone. `resident`: programs that
+    wait at the same time on a core."""
     rounds, meeting = float(ceil(programs / rates.cores)), 0.0
     if longest > 1:
         rounds = max(programs / rates.cores, longest)
@@ -85,6 +90,9 @@ def causes(
         "memory": rounds * program.memory_bytes / rates.memory_bytes,
         "whole arrays": least_bytes / rates.memory_bytes / rates.cores,
         "sums of cores": meeting,
+        "waiting": ceil(programs / rates.cores / resident)
+        * rates.wait_seconds
+        * (1 + program.waits),
         "start": rates.launch_seconds + rounds * rates.program_seconds,
     }
 
@@ -94,8 +102,11 @@ _BESIDE = (("products", "values", "ops"), ("shared cache", "memory"), ("whole ar
 
 
 def together(causes: Mapping[str, float], rates: Rates) -> float:
-    """How long a launch takes for all its causes: where copies run beside the rest, the slowest decides."""
+    """How long a launch takes for all its causes: where copies run beside the rest, the slowest decides. Programs that
+    wait leave a core to others, the less so the longer it takes."""
     if not rates.asynchronous:
         return sum(causes.values())
     sums = [sum(causes[cause] for cause in each) for each in _BESIDE]
-    return max(sums) + sum(causes.values()) - sum(sums)
+    waiting = causes["waiting"]
+    done = max(sums) + sum(causes.values()) - sum(sums) - waiting
+    return (done**3 + waiting**3) ** (1 / 3) if waiting else done

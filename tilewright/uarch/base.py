@@ -143,6 +143,9 @@ class Rates:
     """What one more kernel costs."""
     program_seconds: float = 0.0
     """What a program costs besides what it does."""
+    wait_seconds: float = 0.0
+    """From a load to what is done with it, and of a program's start and end, while its core runs others. 0: it runs
+    none."""
     gather_ops: float = 1
     """A tile that is gathered is waited for as long as so many ops."""
     asynchronous: bool = False
@@ -153,6 +156,13 @@ class Rates:
     """Bytes of an element and operations of products per second, where they are not in the ratio of the bytes."""
     origin: str = "assumed"
     """Where the numbers are from."""
+
+    def resident(self, elements: int) -> int:
+        """Programs that a core runs at the same time, whose largest value has so many elements: it has 2048 threads, of
+        which a program has one for four elements, 256 at most, and registers that hold the value and half of it."""
+        threads = min(256, max(32, elements // 4))
+        registers = threads * (16 + 3 * elements // (2 * threads))
+        return max(1, min(32, 2048 // threads, 65536 // registers)) if self.wait_seconds else 1
 
     def flops(self, size: int) -> float:
         """Multiplications and additions of products of elements of so many bytes."""
@@ -183,6 +193,7 @@ def gpu_rates(
     shared_bytes: float,
     shared_memory: int,
     parts: int = 1,
+    wait_seconds: float = 0.0,
     origin: str = "the data sheet",
 ) -> Rates:
     """The rates of a GPU, whose cores are multiprocessors or Xe cores of 128 lanes with 256 KiB of registers."""
@@ -201,6 +212,7 @@ def gpu_rates(
         gather_ops=32,
         asynchronous=True,
         parts=parts,
+        wait_seconds=wait_seconds,
         origin=origin,
     )
 

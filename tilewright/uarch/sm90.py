@@ -119,6 +119,7 @@ KERNEL_RATES: Final[Mapping[str, float]] = MappingProxyType(
         "op_seconds": 2.6e-9,
         "program_seconds": 1.46e-6,
         "launch_seconds": 2.74e-6,
+        "wait_seconds": 0.0,
     }
 )
 BY_WARPGROUPS: Final[Mapping[int, float]] = MappingProxyType({1: 1.1, 2: 1.0, 3: 0.94})
@@ -200,7 +201,7 @@ SM90: Final = Machine(
     ),
     source="CUDA programming guide, PTX ISA",
     # H100 and H200 data sheets: 989 TFLOP/s of bf16, less a fifth; 3.4 to 4.8 TB/s.
-    rates=gpu_rates(132, 3e12, 3e10, 6e10, SMEM, parts=8,
+    rates=gpu_rates(132, 3e12, 3e10, 6e10, SMEM, parts=8, wait_seconds=7.5e-7,
                     origin="data sheets; loops of products fitted on an H200, 2026-11-23"),
 )  # fmt: skip
 

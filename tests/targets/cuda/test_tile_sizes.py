@@ -283,6 +283,38 @@ def test_what_registers_do_not_hold_is_not_chosen(kernel: Any, shapes: Any, dtyp
     kernel.compile(*specs, target="cuda-sm_90a")  # refused where it needs more than there is
 
 
+@tw.kernel
+def swept(Y, X, M: tw.constexpr = tw.auto, N: tw.constexpr = tw.auto):
+    """Rows over their sums: each turn of a loop loads what it is about."""
+    m = tw.program_id(0) * M
+    total = tw.zeros((M, N), tw.f32)
+    for n in range(0, X.shape[1], N):
+        total = total + tw.load_tile(tw.init_tile(X, [m, n], (M, N))).to(tw.f32)
+    whole = tw.sum(total, 1)
+    for n in range(0, X.shape[1], N):
+        x = tw.load_tile(tw.init_tile(X, [m, n], (M, N))).to(tw.f32)
+        tw.store_tile((x / whole).to(Y.dtype), tw.init_tile(Y, [m, n], (M, N)))
+
+
+def test_loops_that_wait_for_their_loads_have_few_turns() -> None:
+    """A multiprocessor with few such programs is idle for most of its time."""
+    side = (8192, 4096), (4096, 1)
+    sizes = chosen(swept, side, side)
+    assert sizes["M"] * sizes["N"] >= 8192 and sizes["M"] <= 64
+    specs = [tw.spec(shape, tw.bf16, strides) for shape, strides in (side, side)]
+    narrow = [
+        line for line in swept.explain(*specs, target="sm_90a").splitlines() if "N = 64" in line
+    ]
+    assert narrow and all("(waiting" in line for line in narrow)
+
+
+def test_operands_leave_room_for_copies_ahead() -> None:
+    """Three steps of f64 operands are in shared memory at once."""
+    side = (4096, 4096), (4096, 1)
+    sizes = chosen(in_doubles, side, side, side, dtype=tw.f64)
+    assert 3 * 8 * sizes["K"] * (sizes["M"] + sizes["N"]) <= 227 << 10 and sizes["M"] >= 64
+
+
 def test_the_choice_is_explained() -> None:
     """Each line says a time, sizes, programs, and what takes most of it: few rows wait for memory, many multiply."""
     specs = [tw.spec(shape, tw.bf16, strides) for shape, strides in operands(8, 8192, 8192)]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache, partial, reduce
 from math import gcd
 
 import numpy as np
@@ -285,13 +285,17 @@ def _rows(table: np.ndarray, rows: np.ndarray, transposed: bool, size: int) -> b
     return True
 
 
+FEW_SUMS = 2
+"""Accumulators of a warp whose instructions would wait for one another: as many as one takes turns."""
+
 # Multiplying ------------------------------------------------------------------------------------
 
 
 def multiply(
     d: Distributor, plan: ProductPlan, a: OperandWords, b: OperandWords, c: SSAValue
 ) -> SSAValue:
-    """All instructions of one product: k outermost, so that accumulators rest between two uses."""
+    """All instructions of one product: k outermost, so that accumulators rest between two uses. Where these are few,
+    they are summed in two parts, every other step of k in each, and no instruction waits for the one before."""
     assert plan.instruction is not None and plan.a is not None and plan.b is not None
     element = c.type.element_type  # pyright: ignore
     wm, wn = plan.grid
@@ -304,7 +308,11 @@ def multiply(
     nc = rows * 8 // LANES
     parts = [d.pick(c, range(i * nc, (i + 1) * nc)) for i in range(tiles_m * tiles_n)]
     type = VectorType(element, [nc])
+    sums = [parts]
+    if len(parts) <= FEW_SUMS and tiles_k >= 4:
+        sums.append([d.b.constant(type, 0)] * len(parts))
     for step in range(tiles_k):
+        parts = sums[step % len(sums)]
         left = [a.take(d, (i * tiles_k + step) * na, na) for i in range(tiles_m)]
         right = [b.take(d, (j * tiles_k + step) * nb, nb) for j in range(tiles_n)]
         for i in range(tiles_m):
@@ -317,7 +325,9 @@ def multiply(
                     [type],
                 )
                 parts[at] = d.b.value(op)
-    return d.concatenate(parts)
+    add = arith.AddfOp if isinstance(element, AnyFloat) else arith.AddiOp
+    found = zip(*sums, strict=True)
+    return d.concatenate([reduce(lambda x, y: d.b.value(add(x, y)), each) for each in found])
 
 
 # Element by element -----------------------------------------------------------------------------

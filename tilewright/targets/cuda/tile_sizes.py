@@ -44,7 +44,7 @@ from tilewright.targets.cuda.passes.wgmma_legality import (
 )
 from tilewright.targets.cuda.pipeline import product_work
 from tilewright.targets.cuda.retile import MOST_ACCUMULATORS
-from tilewright.targets.cuda.warps import accumulators
+from tilewright.targets.cuda.warps import LEAST_STAGES, accumulators
 from tilewright.targets.cuda.work_split import (
     UNSPLIT,
     LoopWork,
@@ -212,10 +212,26 @@ def of_values(request: Request, rates: Rates, every: bool = False) -> Sequence[C
                     )
         return rates
 
-    try:
-        return planner.choices(request, rates, rated=held, every=every, pairs=0)
-    except UnsupportedError:  # rows too long for as many as products have
-        return planner.choices(request, rates, FEW, held, every=every, pairs=0)
+    def copied(module: ModuleOp) -> Rates:
+        for op in module.walk():
+            if isinstance(op, xetile.TileMmaOp):
+                size = sum(prod(shape_of(v)) * itemsize(element(v.type)) for v in (op.a, op.b))
+                if LEAST_STAGES * size > SMEM:
+                    raise UnsupportedError(
+                        f"shared memory has no room for {LEAST_STAGES} times {size} bytes of operands",
+                        location=location_of(op),
+                        hint="a shorter step needs less",
+                    )
+        return held(module)
+
+    tried = (planner.CANDIDATES, copied), (planner.CANDIDATES, held)
+    for sizes, rated in tried:
+        try:
+            return planner.choices(request, rates, sizes, rated, every=every, pairs=0)
+        except UnsupportedError:
+            continue
+    # Rows are too long for as many as products have.
+    return planner.choices(request, rates, FEW, held, every=every, pairs=0)
 
 
 def _hold(products: Sequence[xetile.TileMmaOp]) -> bool:
