@@ -13,14 +13,14 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from xdsl.dialects import arith
-from xdsl.dialects.builtin import MemRefType, VectorType
+from xdsl.dialects.builtin import IndexType, MemRefType, VectorType
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright.codegen.builder import Builder, Idx
 from tilewright.codegen.registers import DYNAMIC, strided_form
 from tilewright.dialects.elementwise import retyped
 from tilewright.dialects.movement import memref_type
-from tilewright.dialects.upstream.arith import folded
+from tilewright.dialects.upstream.arith import IndexCastUIOp, folded
 from tilewright.dialects.upstream.arith import signless as plain
 from tilewright.dialects.upstream.views import View, viewed
 from tilewright.dtypes import from_mlir
@@ -216,6 +216,7 @@ def mark_nonnegative(
     """Tells the builder of results that cannot be below zero."""
     known = [b.is_nonnegative(folded(v)) for v in operands]
     if (isinstance(op, _NONNEGATIVE) and all(known)) or (
-        isinstance(op, arith.MaxSIOp) and any(known)
+        (isinstance(op, arith.MaxSIOp) and any(known))
+        or (isinstance(op, IndexCastUIOp) and isinstance(op.result.type, IndexType))
     ):
         b.nonnegative |= set(results)

@@ -145,10 +145,11 @@ def _counted(value: SSAValue) -> scf.ForOp | None:
     return loop if isinstance(loop, scf.ForOp) and value.index == 0 else None  # pyright: ignore
 
 
-def _dimension(value: SSAValue) -> tuple[SSAValue, int] | None:
+def dimension_of(value: SSAValue) -> tuple[SSAValue, int] | None:
     """The array and the dimension whose extent a value is."""
-    assert isinstance(value, OpResult)
-    op = value.op
+    op = value.owner
+    if not isinstance(value, OpResult):
+        return None
     if isinstance(op, memref.DimOp):
         dim = constant(op.index)
         return None if dim is None else (op.source, dim)
@@ -198,7 +199,7 @@ class Divisors(Solver[int]):
             return 1
         if (number := constant(value)) is not None:
             return abs(number)
-        if (dimension := _dimension(value)) is not None:
+        if (dimension := dimension_of(value)) is not None:
             return extent_divisor(*dimension)
         assert isinstance(value, OpResult)
         return self._computed(value, value.op)
@@ -374,7 +375,7 @@ class Ranges(Solver[_Range]):
             return _NOTHING
         if (number := constant(value)) is not None:
             return number, number
-        if (dimension := _dimension(value)) is not None:
+        if (dimension := dimension_of(value)) is not None:
             shape = getattr(dimension[0].type, "get_shape", tuple)()
             known = shape[dimension[1]] if dimension[1] < len(shape) else -1
             if known >= 0:
@@ -406,6 +407,9 @@ class Ranges(Solver[_Range]):
             return self.join_all(_operands(op.results[0]))
         if name in ("index_cast", "extsi"):
             return known[0]
+        if name in ("index_castui", "extui"):
+            natural = known[0][0] >= 0
+            return known[0] if natural else (0, (1 << _bits(op.operands[0])) - 1)
         return _BINARY[name](*known) if name in _BINARY else _NOTHING
 
     def _counter(self, loop: scf.ForOp) -> _Range | None:

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from math import gcd
 from typing import Any
 
-from xdsl.dialects import gpu, memref
+from xdsl.dialects import arith, gpu, memref
 from xdsl.dialects.builtin import DYNAMIC_INDEX, IntegerAttr, MemRefType, NoneAttr, i64
 from xdsl.ir import Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
@@ -37,6 +37,7 @@ from tilewright.dialects.upstream.strided import Metadata
 from tilewright.dialects.xetile.assembly import merge_indices
 from tilewright.passes.access import AccessAnalysis
 from tilewright.passes.emit import Before
+from tilewright.passes.integers import Index, is_natural
 from tilewright.passes.own_memory import bytes_of
 from tilewright.passes.pipeline import Pass, Unit
 
@@ -125,7 +126,7 @@ def _by_steps_of_one(view: memref.SubviewOp) -> bool:
 def _fold(tile: xetile.InitTileOp, view: memref.SubviewOp, slot: bool) -> None:
     """`slot`: the tile lies inside of the view, whatever its ends."""
     at = Before(tile)
-    starts = merge_indices(view.static_offsets, view.offsets)
+    starts = [_inside(at, s) for s in merge_indices(view.static_offsets, view.offsets)]
     inner = [*[0] * (len(starts) - len(tile.mixed_offsets)), *tile.mixed_offsets]
     offsets = [at.plus(s, o) for s, o in zip(starts, inner, strict=True)]
     if slot:
@@ -141,6 +142,13 @@ def _fold(tile: xetile.InitTileOp, view: memref.SubviewOp, slot: bool) -> None:
         tile.mixed_strides or Metadata(view.source, at.insert).strides,
     )
     at.replace(at.add(new))
+
+
+def _inside(at: Before, start: Index) -> Index:
+    """Where a part begins, in a form of which it is known not to be negative."""
+    if is_natural(start):
+        return start
+    return at.add(arith.MaxSIOp(at.index(start), at.index(0)))
 
 
 def _allocate_apart(op: memref.AllocOp | memref.AllocaOp) -> None:

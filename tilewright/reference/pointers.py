@@ -7,6 +7,7 @@ the cluster (`!llvm.ptr<7>`) has that workgroup's rank above them. A tensor map 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,12 +40,19 @@ class TensorMapValue:
     """An array as the copy engine sees it: innermost dimension first, in boxes, swizzled in shared memory."""
 
     array: Array
-    """With its dimensions in that order; strides count bytes."""
+    """With its dimensions in that order, unless `given_sides` says what they are; strides count bytes."""
     box: tuple[int, ...]
     swizzle: int
     """The span of the swizzle in bytes, 0 for none."""
     element: str
     """The MLIR name of the element type: tf32 is rounded to where it is loaded."""
+    given_sides: tuple[tuple[int, int], ...] = ()
+    """Extent and stride of each dimension of the map, where they are not the array's."""
+
+    @property
+    def sides(self) -> Sequence[tuple[int, int]]:
+        """Extent and stride of each dimension."""
+        return self.given_sides or tuple(zip(self.array.shape, self.array.strides, strict=True))
 
 
 def is_of_threads(function: Operation) -> bool:

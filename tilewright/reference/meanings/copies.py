@@ -178,12 +178,10 @@ def _box(site: Site, number: int, shared: int, begin: list[int]) -> _Box:
     index = np.indices(map.box[::-1]).reshape(len(map.box), -1)[::-1]
     inside = np.ones(index.shape[1], bool)
     address = np.full(index.shape[1], map.array.__array_interface__["data"][0], np.int64)
-    for along, first, extent, stride in zip(
-        index, begin, map.array.shape, map.array.strides, strict=True
-    ):
+    for along, first, (extent, stride) in zip(index, begin, map.sides, strict=True):
         place = along + first
         inside &= (place >= 0) & (place < extent)
-        address += place * stride
+        address += place * stride  # modulo 2^64
     check_alignment(site, np.array([shared]), np.ones(1, bool), _LINE)
     offset = inside_window(np.array(shared)) + np.arange(index.shape[1]) * map.array.itemsize
     chunks = max(16, map.swizzle) // 16

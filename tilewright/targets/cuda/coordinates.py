@@ -24,7 +24,9 @@ from tilewright.passes.carried import behind
 from tilewright.passes.integers import Span
 from tilewright.targets.cuda import staged as st
 from tilewright.targets.cuda.distribute import Distributor
+from tilewright.targets.cuda.lowered import END, LACKING, OPEN, WRAP
 from tilewright.targets.cuda.narrow import Narrow, Word
+from tilewright.targets.cuda.passes.multi_buffering import ended_dimensions
 from tilewright.targets.cuda.reach import MOST_EXTENT
 
 BOX = 1 << 24
@@ -37,15 +39,34 @@ FAR = MOST_EXTENT + (1 << 28)
 def coordinates(
     d: Distributor, op: xetile.InitTileOp, dims: list[int], line: Word, element: Word
 ) -> list[SSAValue]:
-    """Coordinates of a box, i32, innermost first; `line` and `element` are the box's place in the tile."""
+    """Coordinates of a box in dimensions of a tensor map, i32; `line` and `element` are the box's place in the tile."""
     n = Narrow(d.b)
+    ended = ended_dimensions(op)
+    ended = [dim for dim in ended if dim != dims[1] or END in dims]
     found: list[SSAValue] = []
     for position, dim in enumerate(dims):
-        at = n.of(0 if dim < 0 else _clamped(d, op.mixed_offsets[dim]))
+        if dim in (LACKING, WRAP):
+            found.append(n.value(0 if dim == LACKING else OPEN))
+            continue
+        end = None
+        if dim == END or dim in ended:
+            end = n.of(_clamped(d, op.mixed_sizes[dims[1] if dim == END else dim]))
+        if dim == END:
+            found.append(n.value(end))
+            continue
+        at = n.of(_clamped(d, op.mixed_offsets[dim]))
         if position < 2:
             at = n.plus(at, (element, line)[position])
+        if end is not None:
+            at = n.plus(n.minus(at, end), OPEN) if position == 1 else _inside(n, at, end)
         found.append(n.value(at))
     return found
+
+
+def _inside(n: Narrow, at: Word, end: Word) -> Word:
+    """A place, or one outside of every array if it is behind an end."""
+    inside = n.compare(at, "slt", end)
+    return n.b.value(arith.SelectOp(inside, n.value(at), n.value(FAR)))
 
 
 def _clamped(d: Distributor, offset: SSAValue | int) -> Idx:

@@ -383,16 +383,10 @@ class _Call:
     def _tensor_map(self, slot: TensorMapOf, pointer: int) -> driver.TensorMap:
         array = self._array(slot.argument)
         size = array.dtype.itemsize
-        extents = [array.shape[d] if d >= 0 else 1 for d in slot.dimensions]
-        strides = [
-            # A dimension of one element has any stride; the driver wants a legal one.
-            array.strides[d] * size if d >= 0 and array.shape[d] > 1 else 16 * -(-size // 16)
-            for d in slot.dimensions[1:]
-        ]
+        sides = slot.sides(array.shape, [stride * size for stride in array.strides])
+        extents, strides = zip(*sides, strict=True)
         box = slot.box_of(lambda argument, dim: self._array(argument).shape[dim])
-        return driver.tensor_map(
-            pointer, slot.element, tuple(extents), tuple(strides), box, slot.swizzle
-        )
+        return driver.tensor_map(pointer, slot.element, extents, strides[1:], box, slot.swizzle)
 
 
 def _integer(value: int, bits: int) -> Any:

@@ -118,11 +118,8 @@ def _parameter(slot: Slot, args: Sequence[Argument], there: dict[int, Array], gr
 
 def _tensor_map(slot: TensorMapOf, there: dict[int, Array]) -> TensorMapValue:
     array = there[slot.argument]
-    shape = [array.shape[d] if d >= 0 else 1 for d in slot.dimensions]
-    strides = [array.strides[d] if d >= 0 else array.itemsize for d in slot.dimensions]
-    if not all(shape):
+    if not array.size:
         raise LaunchError(f"argument {slot.argument} is empty: it has no tensor map")
-    bits = array.view(f"u{array.itemsize}")  # numpy strides no types but its own
-    seen = np.lib.stride_tricks.as_strided(bits, shape, strides).view(array.dtype)
     box = slot.box_of(lambda argument, dim: there[argument].shape[dim])
-    return TensorMapValue(seen, box, slot.swizzle, slot.element)
+    sides = tuple(slot.sides(array.shape, array.strides))
+    return TensorMapValue(array, box, slot.swizzle, slot.element, sides)

@@ -24,8 +24,9 @@ from tilewright.targets.cuda import staged as st
 from tilewright.targets.cuda.coordinates import coordinates
 from tilewright.targets.cuda.distribute import Distributor, rule
 from tilewright.targets.cuda.exchange import load_fragment
-from tilewright.targets.cuda.lowered import Extent, TensorMapOf
+from tilewright.targets.cuda.lowered import END, LACKING, WRAP, Extent, TensorMapOf
 from tilewright.targets.cuda.narrow import Narrow, Word
+from tilewright.targets.cuda.passes.multi_buffering import ended_dimensions
 from tilewright.targets.cuda.reach import MOST_EXTENT
 from tilewright.uarch.nvidia import LANES, WARPGROUP
 
@@ -189,12 +190,13 @@ def box_lines(lines: int) -> int:
 
 
 def _dims(op: xetile.InitTileOp, part: stage.PartAttr) -> list[int]:
-    """The dimensions of an array, innermost first; -1 for one that it lacks."""
+    """The dimensions of a tensor map, innermost first (see `TensorMapOf`)."""
     rank = len(op.mixed_offsets)
     if rank == 1:
-        return [0, -1]
+        return [0, LACKING]
     fast = [rank - 1, rank - 2] if part.row_major else [rank - 2, rank - 1]
-    return [*fast, *reversed(range(rank - 2))]
+    found = [*fast, *reversed(range(rank - 2))]
+    return [*found, END, WRAP] if fast[1] in ended_dimensions(op) else found
 
 
 def tensor_map(
@@ -272,7 +274,7 @@ def seen_of(d: Distributor, op: stage.CopyIssueOp, to: st.StagedTile) -> Seen:
         # A box's rest is the extent's only where boxes stand at multiples of their lines.
         if place == 1 and tile_divisors(init.result)[0][dim] % box_lines(lines):
             continue
-        begin = coordinates(d, init, _dims(init, part), 0, 0)[place]
+        begin = coordinates(d, init, _dims(init, part)[:2], 0, 0)[place]
         end = _extent(d, array, dimension)
         if isinstance(end, int) and end >= MOST_EXTENT:
             continue

@@ -66,13 +66,25 @@ class Programs:
     bits: int = 64
 
 
+LACKING, END, WRAP = -1, -2, -3
+"""Dimensions of a tensor map that its array has not."""
+OPEN = 1 << 30
+"""More lines than an array that the copy engine addresses has (`reach.MOST_EXTENT`)."""
+COORDINATES = (1 << 31) - (1 << 16)
+"""A dimension of so many elements has all coordinates that a copy names."""
+
+
 @dataclass(frozen=True)
 class TensorMapOf:
     """A tensor map of an array argument: `!llvm.ptr` with the argument attribute `mach.tensor_map`.
 
     `dimensions` are the array's dimensions, innermost (unit stride) first, 1 to 5 of them; `box` is
     in elements, in the same order. A dimension beyond the array's rank (a vector seen as a row) is
-    -1: extent 1. `element` is the MLIR name of the element type (`driver.TENSOR_MAP_TYPE`).
+    `LACKING`: extent 1. `element` is the MLIR name of the element type (`driver.TENSOR_MAP_TYPE`).
+
+    With `END` and `WRAP` last, lines end where a copy says, in front of the array's end: at coordinates
+    (OPEN + line - end, end, OPEN) of (lines, `END`, `WRAP`) lies line `line`, outside from `end` on, because strides
+    of (pitch, pitch, 2^34 - pitch) bytes add up to line * pitch modulo 2^64. (Triton has the same in ragged_tma.)
     """
 
     argument: int
@@ -83,6 +95,25 @@ class TensorMapOf:
     """Span of the shared-memory swizzle in bytes: 0, 32, 64 or 128."""
     rest: tuple[int, ...] = ()
     """(array argument, dimension): a box has as many lines as are left of that extent behind whole boxes."""
+
+    @property
+    def ended(self) -> bool:
+        """Do lines end where a copy says?"""
+        return END in self.dimensions
+
+    def sides(self, shape: Sequence[int], strides: Sequence[int]) -> list[tuple[int, int]]:
+        """Extent and stride in bytes of each dimension of an array with these, innermost first."""
+        found: list[tuple[int, int]] = []
+        for place, dim in enumerate(self.dimensions):
+            if dim in (END, WRAP):
+                pitch = found[1][1]
+                found.append((COORDINATES, pitch if dim == END else (1 << 34) - pitch))
+                continue
+            extent = shape[dim] if dim >= 0 else 1
+            # A dimension of one element has any stride; the driver wants a legal one.
+            stride = strides[dim] if place == 0 or extent > 1 else 16
+            found.append((OPEN if self.ended and place == 1 else extent, stride))
+        return found
 
     def box_of(self, extent: Callable[[int, int], int]) -> tuple[int, ...]:
         """The box of a launch, by the extents of its arrays; a whole one where nothing is left."""

@@ -36,4 +36,6 @@ def unreachable(plan: LaunchPlan, args: Sequence[Argument]) -> str | None:
                 return f"{what} has {extent} elements"
             if place and extent > 1 and STRIDE.fault(stride):
                 return f"{what} has a stride of {stride} bytes"
+            if place == 1 and slot.ended and stride >= 1 << 34:
+                return f"{what} has a stride of {stride} bytes, and ends where a copy says"
     return None

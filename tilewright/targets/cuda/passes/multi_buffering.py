@@ -38,6 +38,7 @@ from tilewright.dialects.xetile.memory import padding_number
 from tilewright.passes.access import Access, AccessAnalysis
 from tilewright.passes.carried import earlier, later, operands_of, reached
 from tilewright.passes.emit import Before
+from tilewright.passes.integers import dimension_of, is_natural
 from tilewright.passes.loops import Update, carry
 from tilewright.passes.memory_objects import is_pure
 from tilewright.passes.tile_origin import tile_divisors
@@ -60,6 +61,8 @@ from tilewright.targets.cuda.passes.wgmma_legality import (
 from tilewright.uarch.base import Machine
 
 MAX_STAGES = 8
+MOST_DIMENSIONS = 5
+"""Of a tensor map."""
 
 
 @dataclass
@@ -281,10 +284,12 @@ def unaddressable(access: Access, analysis: AccessAnalysis) -> str | None:
     if access.base is not access.root or not isinstance(type, MemRefType):
         return "it is no whole array argument"
     rank = type.get_num_dims()
-    if access.extents[-rank:] != tuple(analysis.extent(access.base, d) for d in range(rank)):
-        return "its bounds are those of a part of the array"
-    if not 1 <= rank <= 5:
-        return f"rank {rank} is not 1 to 5"
+    ended = ended_dimensions(access.origin)
+    for d, extent in enumerate(access.extents[-rank:]):
+        if extent != analysis.extent(access.base, d) and d not in ended:
+            return "its bounds are those of a part of the array"
+    if not 1 <= rank <= MOST_DIMENSIONS:
+        return f"rank {rank} is not 1 to {MOST_DIMENSIONS}"
     strides, offset = strided_form(type)
     fast = rank - 1 if access.tile_type.order == (1, 0) else rank - 2
     if offset != 0 or strides[fast] != 1:
@@ -297,6 +302,27 @@ def unaddressable(access: Access, analysis: AccessAnalysis) -> str | None:
     if along * dtypes.from_mlir(type.element_type).itemsize % LINE_UNIT:
         return "its offset along the lines is not known to be a multiple of 16 bytes"
     return None
+
+
+def ended_dimensions(op: xetile.InitTileOp) -> list[int]:
+    """The dimensions in which a tile ends elsewhere than its array, and the copy engine can make it end there: that
+    from line to line, with two more in a tensor map (`TensorMapOf`), and those of which a tile has one element.
+
+    No tile of them may begin before the array. Of an array's own extents that have another form, nothing is lost.
+    """
+    type = op.source.type
+    if not isinstance(type, MemRefType) or not op.mixed_sizes:
+        return []
+    rank, shape = type.get_num_dims(), type.get_shape()
+    along = rank - 1 if op.tile_type.order == (1, 0) else rank - 2
+    found: list[int] = []
+    for d, (extent, offset) in enumerate(zip(op.mixed_sizes, op.mixed_offsets, strict=True)):
+        own = isinstance(extent, SSAValue) and dimension_of(extent) == (op.source, d)
+        if own or extent == shape[d] or d == along or not is_natural(offset):
+            continue
+        if d < rank - 2 or rank + 2 <= MOST_DIMENSIONS:
+            found.append(d)
+    return found
 
 
 def part_of(tile: xetile.TileType) -> stage.PartAttr | None:

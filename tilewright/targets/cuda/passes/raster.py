@@ -19,6 +19,7 @@ from xdsl.ir import Block, Region, SSAValue
 
 from tilewright.dialects import stage
 from tilewright.dialects.folding import Idx, Kind
+from tilewright.dialects.upstream.arith import IndexCastUIOp
 from tilewright.passes.emit import Before
 
 GROUP = 16
@@ -38,8 +39,8 @@ class At(Before):
         return value if value.type == i32 else self.add(arith.IndexCastOp(value, i32))
 
     def number(self, value: Idx) -> SSAValue:
-        """A word as an index."""
-        return self.add(arith.IndexCastOp(self.word(value), index))
+        """A word, which is not negative, as an index."""
+        return self.add(IndexCastUIOp(self.word(value), index))
 
     def combined(self, kind: Kind, x: Idx, y: Idx) -> Idx:
         return self.add(kind(self.word(x), self.word(y)))
