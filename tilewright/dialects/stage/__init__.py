@@ -23,6 +23,7 @@ from tilewright.dialects.stage.multi_buffers import (
     CopyStoreOp,
     CopyWaitOp,
     DeallocOp,
+    GatherIssueOp,
     LocalStoreOp,
     MultiBufferOp,
     PipelineStateOp,

@@ -111,7 +111,14 @@ def is_by_threads(buffer: SSAValue) -> bool:
     return isinstance(buffer.owner, MultiBufferOp) and buffer.owner.by_threads
 
 
-def check_state(op: CopyIssueOp | CopyWaitOp | CopyReleaseOp | LocalStoreOp) -> None:
+def is_gathered(buffer: SSAValue) -> bool:
+    """Do threads of another role copy single lines into a multi-buffer?"""
+    return any(isinstance(use.operation, GatherIssueOp) for use in buffer.uses)
+
+
+def check_state(
+    op: CopyIssueOp | GatherIssueOp | CopyWaitOp | CopyReleaseOp | LocalStoreOp,
+) -> None:
     """The pipeline state belongs to a multi-buffer of as many slots."""
     have, want = op.state.type.slots.data, buffer_type(op.buffer).slots.data
     if have != want:
@@ -204,6 +211,36 @@ class CopyIssueOp(Op):
                 )
             if tile.type.order != tuple(n.data for n in part.order):
                 raise VerifyException(f"{self.name}: {tile.type} is not in the order of {part}")
+
+
+@op_definition
+class GatherIssueOp(Op):
+    """Waits until the slot of `state` is free, then all threads that run the op start to copy elements into it.
+
+    ```mlir
+    stage.gather.issue %r[%c], %t, %mask : !stage.multi_buffer<..>, !stage.pipeline_state<4>,
+      !xetile.tile<128x64xbf16, #scattered>, vector<128x64xi1>
+    ```
+    The multi-buffer has one part. Elements that are masked off or outside of the array are zero. `stage.copy.wait`
+    gives the tile.
+    """
+
+    name = "stage.gather.issue"
+    buffer: Operand[MultiBufferType] = Operand(MultiBufferType)
+    state: Operand[PipelineStateType] = Operand(PipelineStateType)
+    tile: Operand[TileType] = Operand(TileType)
+    mask: OptOperand[VectorType] = OptOperand(VectorType, default=None)
+    traits = traits_def(MemoryReadEffect(), Acts(ORDER))
+    assembly_format = (
+        "$buffer `[` $state `]` `,` $tile (`,` $mask^)? attr-dict "
+        "`:` type($buffer) `,` type($state) `,` type($tile) (`,` type($mask)^)?"
+    )
+
+    def verify_(self) -> None:
+        check_state(self)
+        check_parts(self.name, buffer_type(self.buffer), [self.tile.type])
+        if not self.tile.type.scattered:
+            raise VerifyException(f"{self.name}: {self.tile.type} is no list of offsets")
 
 
 @op_definition

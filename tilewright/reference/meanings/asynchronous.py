@@ -25,7 +25,7 @@ from tilewright.reference.engine import (
 )
 from tilewright.reference.machine import Group
 from tilewright.reference.meanings.vector import matmul
-from tilewright.reference.meanings.xetile import boxes_of, store_tile
+from tilewright.reference.meanings.xetile import boxes_of, element_addresses, store_tile
 from tilewright.reference.numerics import shape_of
 from tilewright.reference.program import Segment, SegmentBuilder, Successors, acts
 from tilewright.reference.registry import control, meaning
@@ -64,7 +64,7 @@ Start = Callable[[int, int, int, Slot], None]
 
 def _fill_slots(
     builder: SegmentBuilder,
-    op: stage.CopyIssueOp | stage.LocalStoreOp,
+    op: stage.CopyIssueOp | stage.GatherIssueOp | stage.LocalStoreOp,
     what: str,
     prepare: Callable[[Group], Start],
 ) -> None:
@@ -132,6 +132,31 @@ def copy_issue(builder: SegmentBuilder, op: stage.CopyIssueOp) -> None:
                 unseen = loaded[-1].swapaxes(0, dim)[max(0, end) :]
                 unseen[...] = poison(unseen.shape, unseen.dtype)
         return loaded
+
+    _fill_slots(builder, op, "start", prepare)
+
+
+@control("stage.gather.issue")
+def gather_issue(builder: SegmentBuilder, op: stage.GatherIssueOp) -> None:
+    def prepare(group: Group) -> Start:
+        engine, buffers = group.machine.engine, group.machine.values[op.buffer]
+        tiles = group.get(op.tile)
+        masks = None if op.mask is None else group.get(op.mask)
+
+        def start(position: int, instance: int, fill: int, slot: Slot) -> None:
+            tile, mask = (take(v, np.array([position])) for v in (tiles, masks))
+            index = np.array([instance], np.int64)
+            engine.issue(Copy(buffers, instance, fill, lambda: load(index, tile, mask, group)))
+
+        return start
+
+    def load(index: Index, tile: TileValue, mask: Array | None, group: Group) -> list[Array]:
+        site = group.machine.engine.one(index).site
+        site.op = op
+        shape, dtype = op.tile.type.get_shape(), numerics.numpy_type(op.tile.type)
+        address, wanted = element_addresses(site, tile, shape, dtype.itemsize, mask)
+        none = np.zeros((1,) * (len(shape) + 1), dtype)
+        return [access.gather(site, address, wanted, dtype, none).reshape(shape)]
 
     _fill_slots(builder, op, "start", prepare)
 

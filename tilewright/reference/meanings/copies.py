@@ -153,6 +153,27 @@ def wait_own(site: Site, op: InstrOp) -> None:
         site.machine.shadow.clocks.learn(parties, own, until[site.instances])
 
 
+@meaning("nvptx.cp.async.mbarrier.arrive")
+def arrive_own(site: Site, op: InstrOp, pointer: Index) -> None:
+    """When a thread's copies so far are done, one of the arrivals comes that a phase of the mbarrier takes."""
+    machine, copies = site.machine, site.machine.state(OwnCopies)
+    copies.pending = [copy for copy in copies.pending if not copy.done.all()]
+    for barrier, rows in machine.state(MBarriers).each(site, op.operands[0]):
+        mine = site.instances[rows]
+        if site.checking:
+            machine.shadow.clocks.publish(machine.agents.own(mine), barrier.token)
+
+        def land(
+            barrier: MBarrier = barrier, mine: Index = mine, begun: list[OwnCopy] = copies.pending
+        ) -> None:
+            for copy in begun:
+                copy.finish(np.isin(copy.instances, mine))
+            barrier.pending -= mine.size
+            barrier.settle()
+
+        machine.engine.begin(land)
+
+
 # Boxes --------------------------------------------------------------------------------------------
 
 

@@ -94,7 +94,7 @@ def _before(op: Operation, mark: Operation) -> bool:
     here: Operation | None = op
     while here is not None and here.parent is not mark.parent:
         if isinstance(here, stage.RoleOp):
-            return isinstance(op, stage.CopyIssueOp)
+            return isinstance(op, stage.CopyIssueOp | stage.GatherIssueOp)
         here = here.parent_op()
     return here is not None and here.is_before_in_block(mark)
 

@@ -1,14 +1,16 @@
-"""Rules for slots that threads fill: operands of products that the program computes (`passes/local_stores`)."""
+"""Rules for slots that threads fill: operands of products that the program computes (`passes/local_stores`), and lines
+that they gather."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from xdsl.dialects import arith
 from xdsl.dialects.builtin import VectorType, i32
 from xdsl.ir import SSAValue
 
-from tilewright.codegen.tiles import plain
-from tilewright.dialects import stage
+from tilewright.codegen.tiles import ScatteredTile, plain
+from tilewright.dialects import stage, xetile
 from tilewright.dialects.stage.multi_buffers import buffer_type
 from tilewright.layout import Layout, LayoutError
 from tilewright.targets.cuda import staged as st
@@ -18,7 +20,9 @@ from tilewright.targets.cuda.exchange import addresses, pointers_of, store_fragm
 from tilewright.targets.cuda.lower_multi_buffers import moved_only
 from tilewright.targets.cuda.narrow import Narrow
 from tilewright.targets.cuda.ownership import anchor, default_layout
+from tilewright.targets.cuda.passes.cp_async import COPY_BYTES
 from tilewright.targets.cuda.passes.wgmma_legality import sources
+from tilewright.targets.cuda.rules_scattered import scattered
 
 
 @anchor("stage.local_store")
@@ -35,6 +39,38 @@ def anchor_local_store(op: stage.LocalStoreOp, warps: int) -> Mapping[SSAValue, 
     fast = 1 if part.row_major else 0
     places = blocked(part.get_shape(), fast, 16 // part.itemsize, warps, 1)
     return {op.value: deinterleaved(places, fast) if part.deinterleaved else places}
+
+
+@anchor("stage.gather.issue")
+def anchor_gather(op: stage.GatherIssueOp, warps: int) -> Mapping[SSAValue, Layout]:
+    """Who copies what says who knows where it is."""
+    init = op.tile.owner
+    assert isinstance(init, xetile.InitTileOp) and init.offset_vector is not None
+    known = [init.offset_vector, *([op.mask] if op.mask is not None else [])]
+    return dict.fromkeys(known, st.copied_layout(buffer_type(op.buffer).parts.data[0], warps))
+
+
+@rule("stage.gather.issue")
+def gather(d: Distributor, op: stage.GatherIssueOp) -> None:
+    """Every thread copies its part, 16 bytes at a time, and has the mbarrier told when that is done."""
+    b, place, slot = d.b, st.place_of(d, op.buffer), st.slot_of(d, op.state)
+    to = st.StagedTile(place, 0, slot)
+    layout, size = st.copied_layout(to.attr, d.team.warps), to.attr.itemsize
+    with d.scope():
+        tile = d.tile(op.tile)
+        assert isinstance(tile, ScatteredTile)
+        at = scattered(d, tile, op.mask, layout, once=False)
+        memory = addresses(layout, st.memory_of(to.attr), size)
+        targets = pointers_of(d, memory, Narrow(d.b).index(to.offset(d)))
+        full, none = b.constant(i32, COPY_BYTES), b.constant(i32, 0)
+        parity = st.parity_of(d, op.state, flipped=True)
+        st.instr(d, "mbarrier.wait.parity", st.empty(d, place, slot), parity)
+        for number, target in enumerate(targets):
+            first = number * COPY_BYTES // size
+            pointer = b.ptr(at.pointer, b.extract(at.offsets, first))
+            count = b.value(arith.SelectOp(b.extract(at.mask, first), full, none))
+            st.instr(d, f"cp.async.{COPY_BYTES}", target, pointer, count)
+        st.instr(d, "cp.async.mbarrier.arrive", st.full(d, place, slot))
 
 
 def _source_order(value: SSAValue) -> bool | None:

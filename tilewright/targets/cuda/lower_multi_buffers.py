@@ -17,7 +17,7 @@ from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 from tilewright.codegen.tiles import plain
 from tilewright.dialects import mach, stage, xetile
 from tilewright.dialects.nesting import enclosing, ops_behind
-from tilewright.dialects.stage.multi_buffers import buffer_type, is_by_threads
+from tilewright.dialects.stage.multi_buffers import buffer_type, is_by_threads, is_gathered
 from tilewright.passes.tile_origin import tile_divisors
 from tilewright.targets.cuda import lower_cp_async as by_threads
 from tilewright.targets.cuda import staged as st
@@ -79,11 +79,12 @@ def readers(op: stage.MultiBufferOp, warps: int) -> int:
 
 
 def writers(op: stage.MultiBufferOp, warps: int) -> int:
-    """Arrivals that fill a slot: one by the copy engine's thread, or one of each warp that stores."""
+    """Arrivals that fill a slot: one by the copy engine's thread, of each warp that stores, or thread that gathers."""
     for use in op.result.uses:
-        if isinstance(use.operation, stage.LocalStoreOp):
+        if isinstance(use.operation, stage.LocalStoreOp | stage.GatherIssueOp):
             role = enclosing(use.operation, stage.RoleOp)
-            return role.warps if role is not None else warps
+            threads = LANES if isinstance(use.operation, stage.GatherIssueOp) else 1
+            return threads * (role.warps if role is not None else warps)
     return 1
 
 
@@ -124,6 +125,8 @@ def issue(d: Distributor, op: stage.CopyIssueOp) -> None:
         return
     with st.elected(d), d.scope():
         _issue(d, op)
+    if enclosing(op, stage.RoleOp) is not None:
+        st.instr(d, "warp.sync")  # one thread of the warp has waited
 
 
 def _issue(d: Distributor, op: stage.CopyIssueOp) -> None:
@@ -357,6 +360,8 @@ def wait(d: Distributor, op: stage.CopyWaitOp) -> None:
     slot = st.slot_of(d, op.state)
     parity = st.parity_of(d, op.state)
     st.instr(d, "mbarrier.wait.parity", st.full(d, place, slot), parity)
+    if is_gathered(op.buffer):
+        st.instr(d, "fence.proxy.async")  # what threads copied is seen by products
     for i, value in enumerate(op.values):
         st.facts(d).staged[value] = st.StagedTile(place, i, slot)
 

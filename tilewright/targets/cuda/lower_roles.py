@@ -91,12 +91,12 @@ def _siblings(role: stage.RoleOp) -> tuple[stage.RoleOp, ...]:
     return parent.roles
 
 
+_OF_ALL = stage.CopyWaitOp | stage.ProductIssueOp | stage.CopyStoreOp | stage.GatherIssueOp
+
+
 def copies_only(block: Block) -> bool:
     """Can one thread run all of a role?"""
-    return not any(
-        isinstance(op, stage.CopyWaitOp | stage.ProductIssueOp | stage.CopyStoreOp)
-        for op in block.walk()
-    )
+    return not any(isinstance(op, _OF_ALL) for op in block.walk())
 
 
 @rule("stage.worker")

@@ -125,7 +125,8 @@ def _operand_stores(
         source = through_transposes(op.b)
         there = isinstance(source.owner, stage.CopyWaitOp) or loaded(source) in copied
         part = _part(op)
-        if (there and not must_store(op)) or part is None or not reachable(op):
+        gathered = isinstance(source.owner, xetile.LoadGatherOp) and source.owner in copied
+        if gathered or (there and not must_store(op)) or part is None or not reachable(op):
             continue
         assigned = source.owner if isinstance(source.owner, Block) else source.owner.parent
         assert assigned is not None

@@ -41,7 +41,7 @@ OTHERS, HANDED_ON = 32, 48
 is carried to L; and so many where loops hand L on, which keeps the scalars of both at hand (else it is slower than to
 wait in between)."""
 
-CopyOp = stage.CopyIssueOp | stage.CopyWaitOp | stage.CopyReleaseOp
+CopyOp = stage.CopyIssueOp | stage.GatherIssueOp | stage.CopyWaitOp | stage.CopyReleaseOp
 _DONE = (stage.ProductWaitOp, stage.CopyReleaseOp)
 Waits = dict[stage.ProductIssueOp, stage.ProductWaitOp]
 

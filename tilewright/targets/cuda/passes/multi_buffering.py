@@ -41,7 +41,7 @@ from tilewright.passes.emit import Before
 from tilewright.passes.integers import dimension_of, is_natural
 from tilewright.passes.loops import Update, carry
 from tilewright.passes.memory_objects import is_pure
-from tilewright.passes.tile_origin import tile_divisors
+from tilewright.passes.tile_origin import is_read_only, tile_divisors
 from tilewright.targets.cuda.passes.local_stores import (
     can_store,
     hand_back,
@@ -58,6 +58,7 @@ from tilewright.targets.cuda.passes.wgmma_legality import (
     unsuited,
     users,
 )
+from tilewright.targets.cuda.runs import vector_of
 from tilewright.uarch.base import Machine
 
 MAX_STAGES = 8
@@ -73,12 +74,15 @@ class BufferBudget:
     stages: int | None = None
 
 
+Load = xetile.LoadTileOp | xetile.LoadGatherOp
+
+
 @dataclass(eq=False)
 class _Group:
-    """Loads of one block that share a multi-buffer."""
+    """Loads of one block that share a multi-buffer: of tiles, or one of gathered lines."""
 
     block: Block
-    loads: list[xetile.LoadTileOp] = field(default_factory=list[xetile.LoadTileOp])
+    loads: list[Load] = field(default_factory=list[Load])
     stored: list[int] = field(default_factory=list[int])
     """See `stage.copy.issue`."""
 
@@ -107,7 +111,7 @@ def _stored(group: _Group) -> list[int]:
     """What no store lets be seen of the tiles of a group."""
     found: list[int] = []
     for number, load in enumerate(group.loads):
-        bounds = bounds_of(load)
+        bounds = bounds_of(load) if isinstance(load, xetile.LoadTileOp) else ()
         for at in range(0, len(bounds), 3):
             found += (number, *bounds[at : at + 3])
     return found
@@ -128,12 +132,14 @@ def _families(groups: list[_Group]) -> list[list[_Group]]:
 
 
 def _apart(a: _Group, b: _Group) -> bool:
+    if any(isinstance(load, xetile.LoadGatherOp) for load in (*a.loads, *b.loads)):
+        return False
     if _parts(a) != _parts(b) or a.block is b.block or in_loop(a.block) != in_loop(b.block):
         return False
     return not (a.block.is_ancestor(b.block) or b.block.is_ancestor(a.block))
 
 
-def buffered_loads(function: gpu.FuncOp, machine: Machine) -> list[xetile.LoadTileOp]:
+def buffered_loads(function: gpu.FuncOp, machine: Machine) -> list[Load]:
     """The loads that `multi_buffer_loads` would put into multi-buffers."""
     groups = _groups(function, machine, AccessAnalysis(function), [])
     return [load for group in groups for load in group.loads]
@@ -166,17 +172,40 @@ def _groups(
         if reason is not None:
             remarks.append(f"tile_mma is not done by warpgroups: {reason}")
             continue
-        put = must_store(op)
+        gathered = [_gathered(v, analysis) for v in (op.a, op.b)]
+        put = must_store(op) and gathered[1] is None
         left = _copied(loads_of(op.a, computed=True), analysis, remarks)
         right = _copied(loads_of(op.b, computed=put), analysis, remarks)
         # The instruction reads B from shared memory only: what is not copied there, threads write there
         # (`local-stores`).
-        if (put or not right) and (not can_store(op) or not (left or right)):
+        found_right = right or gathered[1] is not None
+        if (put or not found_right) and (not can_store(op) or not (left or right)):
             continue
+        for load in gathered:
+            if load is not None and load not in member:
+                assert load.parent is not None
+                member[load] = _Group(load.parent, [load])
+                found.append(member[load])
         loads = [*left, *right]
         for load in loads:
             _join(load, loads, found, member)
     return found
+
+
+def _gathered(operand: SSAValue, analysis: AccessAnalysis) -> xetile.LoadGatherOp | None:
+    """The load that an operand is, of lines that threads can copy (cp.async); None where it is none."""
+    load = through_transposes(operand).owner
+    if not isinstance(load, xetile.LoadGatherOp) or load.padding_value != 0:
+        return None
+    init, kind = load.tile.owner, load.tile_type
+    if not isinstance(init, xetile.InitTileOp) or init.offset_vector is None:
+        return None
+    size = dtypes.from_mlir(kind.element_type).itemsize
+    aligned = vector_of(load.tile, load.mask) * size % LINE_UNIT == 0 and size == 2
+    if not aligned or kind.memory_space != 0 or not is_read_only(load.tile):
+        return None
+    placed = reachable(load) and part_of(kind) is not None and _last_use(load) is not None
+    return load if placed else None
 
 
 def _copied(
@@ -336,8 +365,10 @@ def part_of(tile: xetile.TileType) -> stage.PartAttr | None:
     return None
 
 
-def part_for(load: xetile.LoadTileOp) -> stage.PartAttr | None:
+def part_for(load: Load) -> stage.PartAttr | None:
     """How a load's tile lies in a slot, rounded if that is its only use; None where it cannot."""
+    if isinstance(load, xetile.LoadGatherOp):
+        return part_of(load.tile_type)
     part, rounding = part_of(load.tile_type), rounding_of(load)
     if part is None or rounding is None:
         return part
@@ -345,12 +376,13 @@ def part_for(load: xetile.LoadTileOp) -> stage.PartAttr | None:
     return part.replaced(kind.element_type)
 
 
-def _last_use(load: xetile.LoadTileOp) -> Operation | None:
+def _last_use(load: Load) -> Operation | None:
     """The last op of the load's block that uses its value, also transposed; None where it leaves the block."""
     block = load.parent
     assert block is not None
     last: Operation = load
-    for user in users(load.values[0], also=rounding_of(load)):
+    rounding = rounding_of(load) if isinstance(load, xetile.LoadTileOp) else None
+    for user in users(load.results[0], also=rounding):
         here = block.find_ancestor_op_in_block(user)
         if here is None or user.name in ("scf.yield", "gpu.return"):
             return None
@@ -405,7 +437,8 @@ def _build(function: gpu.FuncOp, family: list[_Group], slots: int) -> None:
 
 def _gather(group: _Group, anchor: Operation) -> None:
     """Makes all tiles of a group before its first load."""
-    for load in group.loads:
+    for load in group.loads if len(group.loads) > 1 else ():
+        assert isinstance(load, xetile.LoadTileOp)
         for op in place_ops(load) or ():
             if anchor.is_before_in_block(op):
                 op.detach()
@@ -420,9 +453,11 @@ def _stage(
     """
     uses = [u for load in group.loads if (u := _last_use(load)) is not None]
     last = reduce(later, [*group.loads, *uses])
-    issue = stage.CopyIssueOp(
+    issue: Operation = stage.CopyIssueOp(
         buffer.result, here, [load.tile for load in group.loads], group.stored
     )
+    if isinstance(anchor, xetile.LoadGatherOp):
+        issue = stage.GatherIssueOp(buffer.result, here, anchor.tile, anchor.mask)
     wait = stage.CopyWaitOp(buffer.result, here)
     at = Before(anchor)
     at.insert(issue)
@@ -430,7 +465,7 @@ def _stage(
     following = hand_back(buffer, here, last)
     for load, value in zip(group.loads, wait.values, strict=True):
         value.name_hint = load.results[0].name_hint
-        rounding = rounding_of(load)
+        rounding = rounding_of(load) if isinstance(load, xetile.LoadTileOp) else None
         held = load.results[0] if rounding is None else rounding.result
         held.replace_all_uses_with(value)
         if rounding is not None:

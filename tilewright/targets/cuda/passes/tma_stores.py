@@ -85,6 +85,8 @@ def _obstacle(op: xetile.StoreTileOp, analysis: AccessAnalysis, groups: int) -> 
     for other in analysis.func.walk():
         if isinstance(other, stage.CopyIssueOp):
             roots += [memory_root(t.owner.source) for t in other.tiles]  # pyright: ignore
+        elif isinstance(other, stage.GatherIssueOp):
+            roots.append(memory_root(other.tile.owner.source))  # pyright: ignore
     # Stage ops touch multi-buffers, and the arrays of the copies seen above.
     hidden = [o for o in analysis.hidden() if not o.name.startswith("stage.")]
     if hidden or any(may_alias(root, access.root) for root in roots):

@@ -31,14 +31,17 @@ from tilewright.targets.cuda.passes.wgmma_legality import warpgroups
 from tilewright.uarch.base import Machine
 from tilewright.uarch.nvidia import REGISTER_FILE, WARPGROUP
 
+_ISSUES = stage.CopyIssueOp | stage.GatherIssueOp
 COPY_REGISTERS = {1: 40, 2: 40, 3: 32}
 """Of a thread that copies, by warpgroups that compute: with three, every eight more for them count."""
+GATHER_REGISTERS = {1: 72, 2: 72, 3: 56}
+"""Of a thread that copies lines, each from an address of its own."""
 MOST_REGISTERS = 240
 
 
-def compute_registers(groups: int) -> int:
-    """Of a thread that computes, where so many warpgroups do."""
-    left = REGISTER_FILE // (32 * WARPGROUP) - COPY_REGISTERS[groups]
+def compute_registers(groups: int, copying: int | None = None) -> int:
+    """Of a thread that computes, where so many warpgroups do, and one copies with `copying` registers a thread."""
+    left = REGISTER_FILE // (32 * WARPGROUP) - (copying or COPY_REGISTERS[groups])
     return min(left // groups // 8 * 8, MOST_REGISTERS)
 
 
@@ -46,7 +49,8 @@ def specialize_warps(function: gpu.FuncOp, machine: Machine, remarks: list[str])
     """Warp specialization: one warp copies, the other warpgroups compute. Returns whether it was done."""
     top = function.body.block
     groups = warpgroups(function)
-    issues = [op for op in function.walk() if isinstance(op, stage.CopyIssueOp)]
+    issues = [op for op in function.walk() if isinstance(op, _ISSUES)]
+    gathers = any(isinstance(op, stage.GatherIssueOp) for op in issues)
     if not issues:
         return False
     last = terminator(top)
@@ -56,22 +60,23 @@ def specialize_warps(function: gpu.FuncOp, machine: Machine, remarks: list[str])
     for op in moved:
         op.detach()
         compute.add_op(op)
-    keep(copy, [op for op in copy.walk() if isinstance(op, stage.CopyIssueOp)])
-    if any(_computes(op) for op in copy.walk()):
+    keep(copy, [op for op in copy.walk() if isinstance(op, _ISSUES)])
+    if any(_computes(op, gathers) for op in copy.walk()):
         remarks.append("copies depend on computed values: one role does both")
         for op in list(compute.ops):
             op.detach()
             top.insert_op_before(op, last)
         return False
     keep(compute, [op for op in compute.walk() if _effect(op)])
-    registers = compute_registers(groups) if groups > 1 else None
+    copying = (GATHER_REGISTERS if gathers else COPY_REGISTERS)[groups]
+    registers = compute_registers(groups, copying) if groups > 1 else None
     roles = stage.RolesOp(
         [
             stage.RoleOp(
                 "copy",
                 WARPGROUP,
                 Region(copy),
-                None if registers is None else COPY_REGISTERS[groups],
+                None if registers is None else copying,
             ),
             stage.RoleOp("compute", WARPGROUP * groups, Region(compute), registers),
         ]
@@ -95,23 +100,25 @@ def _common(op: Operation) -> bool:
 
 def _effect(op: Operation) -> bool:
     """Ops of the computing role that must stay: whatever acts, but for the start of copies."""
-    return acts(op) and not isinstance(op, stage.CopyIssueOp)
+    return acts(op) and not isinstance(op, _ISSUES)
 
 
-def _computes(op: Operation) -> bool:
+def _computes(op: Operation, gathers: bool) -> bool:
     """Whether an op belongs to the computing role whatever depends on it.
 
     Single elements may be loaded (the number of a page, an expert) and computed with by the thread that copies too,
-    where nothing in the kernel writes their array.
+    where nothing in the kernel writes their array; and vectors of them where all threads of the role copy (`gathers`).
     """
+    if isinstance(op, stage.GatherIssueOp):
+        return False
     if isinstance(op, stage.CopyWaitOp | stage.ProductIssueOp | stage.ProductWaitOp):
         return True
     values = [v for v in (*op.operands, *op.results) if isinstance(v.type, VectorType)]
     if not values:
         return False
-    if any(prod(v.type.get_shape()) != 1 for v in values):  # pyright: ignore
+    if not gathers and any(prod(v.type.get_shape()) != 1 for v in values):  # pyright: ignore
         return True
-    if isinstance(op, xetile.LoadTileOp):
+    if isinstance(op, xetile.LoadTileOp | xetile.LoadGatherOp):
         return not is_read_only(op.tile)
     return not is_pure(op)
 
