@@ -160,12 +160,12 @@ def tile_divisors(tile: SSAValue) -> tuple[Pair, Pair]:
     return (rows, columns), (height, width)
 
 
-def tile_accesses(region: Operation) -> Iterator[tuple[SSAValue, bool]]:
-    """The tiles through which ops inside an op touch memory; does each access write?"""
+def tile_accesses(region: Operation) -> Iterator[tuple[Operation, SSAValue, bool]]:
+    """The ops inside an op that touch memory through a tile, and that tile; does each access write?"""
     for op in region.walk():
         for tile in op.operands:
             if isinstance(tile.type, xetile.TileType) and (effects := memory_effects(op)):
-                yield tile, MemoryEffectKind.WRITE in effects
+                yield op, tile, MemoryEffectKind.WRITE in effects
 
 
 def written_roots(region: Operation) -> list[SSAValue | None]:

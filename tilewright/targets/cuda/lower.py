@@ -16,6 +16,7 @@ from xdsl.ir import Attribute, SSAValue
 from tilewright.codegen.builder import Idx, function, index
 from tilewright.codegen.registers import DYNAMIC, strided_form
 from tilewright.codegen.tiles import matrix_of_memref, plain
+from tilewright.dialects import stage
 from tilewright.dialects.mach import KERNEL
 from tilewright.dialects.stage import cluster_size
 from tilewright.passes.memory_objects import may_alias
@@ -103,12 +104,23 @@ def lower_kernel(kernel: gpu.FuncOp, ownership: Ownership, machine: Machine) -> 
         kept,
         team.threads,
         shared.bytes,
-        persistent=1 if facts.persistent else 0,
+        persistent=_persistent(kernel, team) if facts.persistent else 0,
         barriers=facts.barriers,
         cluster=(facts.cluster, 1, 1),
         registers=facts.registers,
         minimum_per_multiprocessor=_resident(ownership, shared),
     )
+
+
+THREADS = 2048
+"""Of a multiprocessor (CUDA programming guide, compute capability 8.0 and 9.0)."""
+
+
+def _persistent(kernel: gpu.FuncOp, team: Team) -> int:
+    """Workgroups per multiprocessor that share the programs: one that copies beside them, or as many as there are
+    threads for."""
+    copies = any(isinstance(op, stage.MultiBufferOp) for op in kernel.walk())
+    return 1 if copies else max(1, THREADS // team.threads)
 
 
 def _resident(ownership: Ownership, shared: SharedMemory) -> int:

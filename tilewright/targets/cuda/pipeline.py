@@ -32,6 +32,7 @@ from tilewright.targets.cuda.lower_lanes import lanes_of, legalize_lanes, lower_
 from tilewright.targets.cuda.lowered import LoweredThread, annotate
 from tilewright.targets.cuda.ownership import Ownership, plan_ownership
 from tilewright.targets.cuda.passes.async_mma import issue_async_mma
+from tilewright.targets.cuda.passes.atomic_aggregation import aggregate_atomics
 from tilewright.targets.cuda.passes.cp_async import MOST_STAGES, copy_ahead
 from tilewright.targets.cuda.passes.deferred_reduction import defer_reductions
 from tilewright.targets.cuda.passes.deferred_wait import defer_waits
@@ -245,6 +246,7 @@ SYNCHRONOUS: Sequence[Pass[CudaUnit]] = (
     REMATERIALIZE_TILES,
     CLEANUP,
     DEFER_REDUCTIONS,
+    Pass("atomic-aggregation", aggregate_atomics, W, "kernel remarks", optional=True),
     Pass("cp-async", _copy_ahead, W, "unit", optional=True, machine=True),
 )
 """Threads wait for their copies (cp.async ahead of loops) and products (mma.sync)."""

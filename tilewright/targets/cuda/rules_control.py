@@ -19,7 +19,7 @@ from tilewright.dialects.upstream.arith import IndexCastUIOp, constant
 from tilewright.passes.control import Parts, bind_all, convert_if, convert_while, flat
 from tilewright.passes.tile_origin import root_of, tile_accesses
 from tilewright.targets.cuda.distribute import Distributor, rule
-from tilewright.targets.cuda.rules_memory import UNKNOWN
+from tilewright.targets.cuda.rules_memory import UNKNOWN, sums_of
 from tilewright.targets.cuda.sync import MemoryRange, RangeAccess
 
 
@@ -112,10 +112,12 @@ def _owner(value: SSAValue) -> Operation:
 
 def accesses(d: Distributor, body: Operation) -> list[RangeAccess]:
     """What the ops inside an op do to arrays."""
-    return [
-        RangeAccess(MemoryRange(root=UNKNOWN if (root := root_of(tile)) is None else root), writes)
-        for tile, writes in tile_accesses(body)
-    ]
+    found: list[RangeAccess] = []
+    for op, tile, writes in tile_accesses(body):
+        root = root_of(tile)
+        place = MemoryRange(root=UNKNOWN if root is None else root)
+        found.append(RangeAccess(place, writes, sums_of(op)))
+    return found
 
 
 @rule("scf.for")

@@ -39,6 +39,11 @@ def place_of(tile: SSAValue, layout: Layout | None) -> MemoryRange:
     )
 
 
+def sums_of(op: Operation) -> str:
+    """The kind of an atomic whose result nobody uses; nothing for another op."""
+    return op.kind if isinstance(op, xt.AtomicRmwOp) and op.result.first_use is None else ""
+
+
 def block_tile(d: Distributor, op: Operation, value: SSAValue) -> Tile:
     tile = d.tile(value)
     if isinstance(tile, ScatteredTile):

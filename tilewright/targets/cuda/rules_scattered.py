@@ -20,7 +20,7 @@ from tilewright.targets.cuda import access as ac
 from tilewright.targets.cuda.blocked import run_along
 from tilewright.targets.cuda.distribute import Distributor, Fragment, producer, rule
 from tilewright.targets.cuda.exchange import through_shared
-from tilewright.targets.cuda.rules_memory import place_of
+from tilewright.targets.cuda.rules_memory import place_of, sums_of
 from tilewright.targets.cuda.runs import vector_of
 
 
@@ -141,7 +141,7 @@ def atomic(d: Distributor, op: xt.AtomicRmwOp) -> None:
             pointers.append(chunk.pointer)
             masks.append(inside)
     # Atomics on one array order among themselves; plain accesses of it stay outside.
-    d.hazards.write(d, place_of(op.tile, layout))
+    d.hazards.write(d, place_of(op.tile, layout), sums_of(op))
     used = op.result.first_use is not None
     olds: list[SSAValue] = []
     for r, (pointer, mask) in enumerate(zip(pointers, masks, strict=True)):

@@ -41,6 +41,8 @@ MayAlias = Callable[[object, object], bool]
 class RangeAccess:
     place: MemoryRange
     writes: bool
+    sums: str = ""
+    """The kind of an atomic whose result nobody uses: of two such of a kind either may come first."""
 
 
 def conflict(a: RangeAccess, b: RangeAccess, may_alias: MayAlias) -> bool:
@@ -48,6 +50,8 @@ def conflict(a: RangeAccess, b: RangeAccess, may_alias: MayAlias) -> bool:
     if not (a.writes or b.writes):
         return False
     if (a.place.root is None) != (b.place.root is None):
+        return False
+    if a.sums and a.sums == b.sums:
         return False
     if a.place.root is None:
         return a.place.first < b.place.last and b.place.first < a.place.last
@@ -69,9 +73,9 @@ class Hazards:
         """This op reads `place`: a barrier before it if need be."""
         self._touch(d, RangeAccess(place, False))
 
-    def write(self, d: Distributor, place: MemoryRange) -> None:
+    def write(self, d: Distributor, place: MemoryRange, sums: str = "") -> None:
         """This op writes `place`."""
-        self._touch(d, RangeAccess(place, True))
+        self._touch(d, RangeAccess(place, True, sums))
 
     def reuse(self, d: Distributor, place: MemoryRange) -> None:
         """Shared memory that the compiler allocated before becomes an array's, which has a name of its own."""
