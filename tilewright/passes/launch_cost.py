@@ -62,61 +62,6 @@ def launch_seconds(module: ModuleOp, arguments: Sequence[Any], rates: Rates) -> 
     return costed({}, Program.of(module, rates), arguments).seconds
 
 
-<<<<<<< HEAD
-=======
-@dataclass(frozen=True)
-class _Parts:
-    """The ops of a block, by what is asked of them."""
-
-    values: list[Operation]
-    """Those that compute, load or store values of tiles."""
-    moved: list[tuple[xetile.InitTileOp, Operation]]
-    """Loads and stores of tiles that are made once, with these."""
-    inner: list[Operation]
-    """Those with regions."""
-
-
-class Structure:
-    """What of a kernel is the same at all sizes, read from its IR once."""
-
-    def __init__(self, module: ModuleOp, products: bool):
-        """`products`: a model accounts for them, and for the ops that make their operands alone."""
-        self.kernel = next(op for op in module.walk() if isinstance(op, gpu.FuncOp))
-        self.products = list(products_of(self.kernel)) if products else []
-        self.written = [tile for _, tile, writes in tile_accesses(self.kernel) if writes]
-        ops = list(self.kernel.walk())
-        loops = [op for op in ops if isinstance(op, (scf.ForOp, scf.WhileOp))]
-        self.shared = len(loops) == 1 and any(
-            isinstance(op, xetile.TileMmaOp) for op in loops[0].walk()
-        )
-        self.loops = [loop for loop in loops if isinstance(loop, scf.ForOp)]
-        self.uneven = any(program_ids(loop.ub) for loop in self.loops)
-        self.tiles = [op for op in ops if isinstance(op, xetile.InitTileOp)]
-        ids = [op for op in ops if isinstance(op, gpu.BlockIdOp)]
-        self.axes = {str(op.dimension.data) for op in ids}
-        results: list[SSAValue] = [op.results[0] for op in ops if len(op.results) == 1]
-        self.numbers = [value for value in results if constant(value) is not None]
-        elsewhere = {op for p in self.products for op in (p.op, *p.a.made_by, *p.b.made_by)}
-        blocks = [block for op in ops for region in op.regions for block in region.blocks]
-        self.blocks = {block: self._parts(block, elsewhere) for block in blocks}
-
-    @staticmethod
-    def _parts(block: Block, elsewhere: Set[Operation]) -> _Parts:
-        parts = _Parts([], [], [])
-        for op in block.ops:
-            origin = None
-            if op.regions:
-                parts.inner.append(op)
-            elif op in elsewhere:
-                continue
-            elif isinstance(op, _MOVES) and (origin := tile_origin(op.tile)) is not None:
-                parts.moved.append((origin, op))
-            elif any(isinstance(v.type, VectorType) for v in (*op.results, *op.operands)):
-                parts.values.append(op)
-        return parts
-
-
->>>>>>> 3d02534a (cuda: what programs add to a small array is added up in shared memory first (#14))
 class Program:
     """A kernel's work at some sizes."""
 

@@ -129,7 +129,7 @@ class Structure:
         self.products = [self._product(p) for p in found]
         self.written = [
             place
-            for tile, writes in tile_accesses(self.kernel)
+            for _, tile, writes in tile_accesses(self.kernel)
             if writes and (place := self._place(tile)) is not None
         ]
         ops = list(self.kernel.walk())

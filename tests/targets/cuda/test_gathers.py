@@ -80,3 +80,22 @@ def test_rows_of_what_the_kernel_writes_are_loaded_where_they_are_used(rng):
     args = [values(rng, 64, 64), values(rng, 64, 64), ids, poison(64, 64, dtype=np.float32)]
     code = lowered(written_rows, args)
     assert "nvptx.cp.async" not in print_module(code.module)
+
+
+@tw.kernel
+def gathered_bytes(X, W, IDS, Y):
+    ids = tw.load_tile(tw.init_tile(IDS, [0, 0], (64, 1)))
+    acc = tw.zeros((64, 64), tw.i32)
+    for k in range(0, X.shape[1], 64):
+        column = k + tw.arange(0, 64, axis=1, shape=(1, 64))
+        a = tw.load_gather(tw.init_tile(X, ids * X.shape[1] + column), column < X.shape[1])
+        b = tw.transpose(tw.load_tile(tw.init_tile(W, [0, k], (64, 64))))
+        acc = tw.tile_mma(a, b, acc)
+    tw.store_tile(acc, tw.init_tile(Y, [0, 0], (64, 64)))
+
+
+def test_gathered_rows_of_bytes(rng):
+    x, w = (rng.integers(-128, 128, (n, 160)).astype(np.int8) for n in (30, 64))
+    ids = rng.integers(0, 30, (64, 1)).astype(np.int32)
+    code = check(gathered_bytes, [x, w, ids, np.zeros((64, 64), np.int32)], (1, 1, 1), 0)
+    assert "nvptx.cp.async.mbarrier.arrive" in print_module(code.module)

@@ -15,6 +15,7 @@ import numpy as np
 from tilewright.codegen.instructions.nvptx_common import (
     SM80,
     SM90,
+    group,
     intrinsic,
     statement,
     timed,
@@ -189,34 +190,46 @@ for _level in ("L1", "L2"):
         effect="read",
     )
 
-# Packed atomic additions --------------------------------------------------------------------------
+# Atomic additions of neighbours -------------------------------------------------------------------
 
 
-def _add_packed(dtype: str) -> Meaning:
-    def red(pointer: Any, word: int) -> Sequence[Any]:
-        """Both halves of the word at `pointer` grow by those of `word`, each atomically."""
+def _add_neighbours(element: str) -> Meaning:
+    def red(pointer: Any, *words: Any) -> Sequence[Any]:
+        """Elements at `pointer` grow by those of the words, each atomically."""
         import ml_dtypes
 
-        kind: Any = np.float16 if dtype == "f16x2" else ml_dtypes.bfloat16
-        old = np.ascontiguousarray(pointer[:4]).view(kind)
-        new = np.array([word], np.int64).astype(np.uint32).view(kind)
-        pointer[:4] = (old + new).astype(kind).view(np.uint8)
+        kinds: dict[str, Any] = {"f16x2": np.float16, "bf16x2": ml_dtypes.bfloat16}
+        kind, size = kinds.get(element, np.float32), 4 * len(words)
+        if element == "f32":
+            new = np.array(words, np.float32)
+        else:
+            new = np.array(words, np.int64).astype(np.uint32).view(kind)
+        old = np.ascontiguousarray(pointer[:size]).view(kind)
+        pointer[:size] = (old + new).astype(kind).view(np.uint8)
         return []
 
     return red
 
 
-for _dtype, _needs in (("f16x2", SM80), ("bf16x2", SM90)):
+_PTX81 = SM90 | {"ptx81"}
+for _summand, _count, _needs in (
+    *(("f16x2", 1, SM80), ("f16x2", 2, _PTX81), ("f16x2", 4, _PTX81)),
+    *(("bf16x2", 1, SM90), ("bf16x2", 2, _PTX81), ("bf16x2", 4, _PTX81)),
+    *(("f32", 2, _PTX81), ("f32", 4, _PTX81)),
+):
+    _operands = group(1, _count) if _count > 1 else "$1"
+    _noftz = ".noftz" if _summand != "f32" else ""
+    _suffix = f"{f'v{_count}.' if _count > 1 else ''}{_summand}"
     declare(
-        f"nvptx.red.add.{_dtype}",
-        (GLOBAL, "i32"),
+        f"nvptx.red.add.{_suffix}",
+        (GLOBAL, *["f32" if _summand == "f32" else "i32"] * _count),
         (),
         _needs,
-        _add_packed(_dtype),
+        _add_neighbours(_summand),
         statement(
-            f"red.relaxed.gpu.global.add.noftz.{_dtype} [$0], $1;",
+            f"red.relaxed.gpu.global.add{_noftz}.{_suffix} [$0], {_operands};",
             LLVM_GLOBAL,
-            "i32",
+            *["float" if _summand == "f32" else "i32"] * _count,
             memory=True,
         ),
         effect="write",

@@ -137,14 +137,16 @@ def trap(site: Site, op: Operation) -> None:
 
 
 @meaning("nvptx.red.add")
-def red_add(site: Site, op: InstrOp, pointer: Index, word: Array) -> None:
-    """Both halves of a word grow, each atomically."""
+def red_add(site: Site, op: InstrOp, pointer: Index, *words: Array) -> None:
+    """Neighbours grow, each atomically: halves of words, or words of f32."""
     import ml_dtypes
 
-    half: Any = np.float16 if op.instruction.endswith(".f16x2") else ml_dtypes.bfloat16
-    words = np.broadcast_to(word, (site.count,))
-    halves = np.ascontiguousarray(words).view(half).reshape(-1, 2)
+    kinds: dict[str, Any] = {"f16x2": np.float16, "bf16x2": ml_dtypes.bfloat16, "f32": np.float32}
+    kind = np.dtype(kinds[op.instruction.rsplit(".", 1)[1]])
+    rows = np.stack([np.broadcast_to(word, (site.count,)) for word in words], 1)
+    added = np.ascontiguousarray(rows).view(kind).reshape(site.count, -1)
     first = np.broadcast_to(addresses(site, op.operands[0].type, pointer), (site.count,))
-    address = first[:, None] + 2 * np.arange(2)
+    check_alignment(site, first, np.ones(site.count, bool), 4 * len(words))
+    address = first[:, None] + kind.itemsize * np.arange(added.shape[1])
     wanted = np.ones(address.shape, bool)
-    access.atomic(site, address, wanted, halves, lambda a, b: (a + b).astype(half), halves)
+    access.atomic(site, address, wanted, added, lambda a, b: (a + b).astype(kind), added)

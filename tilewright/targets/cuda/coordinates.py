@@ -48,12 +48,10 @@ def coordinates(
         if dim in (LACKING, WRAP):
             found.append(n.value(0 if dim == LACKING else OPEN))
             continue
-        end = None
-        if dim == END or dim in ended:
-            end = n.of(_clamped(d, op.mixed_sizes[dims[1] if dim == END else dim]))
         if dim == END:
-            found.append(n.value(end))
+            found.append(n.value(n.of(_clamped(d, op.mixed_sizes[dims[1]]))))
             continue
+        end = n.of(_clamped(d, op.mixed_sizes[dim])) if dim in ended else None
         at = n.of(_clamped(d, op.mixed_offsets[dim]))
         if position < 2:
             at = n.plus(at, (element, line)[position])

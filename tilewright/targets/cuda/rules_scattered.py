@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from xdsl.dialects import arith
-from xdsl.dialects.builtin import VectorType
-from xdsl.dialects.vector import BroadcastOp
-from xdsl.ir import Operation, SSAValue
+from xdsl.dialects.builtin import VectorType, bf16, f16, f32, i32
+from xdsl.dialects.vector import BitcastOp, BroadcastOp
+from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright.codegen.builder import index
 from tilewright.codegen.tiles import ScatteredTile, itemsize
@@ -85,7 +85,7 @@ def gather(d: Distributor, op: xt.LoadGatherOp, layout: Layout) -> SSAValue:
     return d.concatenate(parts)
 
 
-def _width(op: xt.LoadGatherOp | xt.StoreScatterOp, layout: Layout) -> int:
+def _width(op: xt.LoadGatherOp | xt.StoreScatterOp | xt.AtomicRmwOp, layout: Layout) -> int:
     """Elements of an access: as many as lie side by side in memory and in a thread's registers."""
     dim, run = run_along(layout)
     return min(run, vector_of(op.tile, op.mask)) if dim == layout.rank - 1 else 1
@@ -123,18 +123,19 @@ def atomic(d: Distributor, op: xt.AtomicRmwOp) -> None:
     fragment = d.fragment_of(op.value)
     layout = fragment.layout
     tile = d.tile(op.tile)
+    width = _neighbours(d, op, layout)
     pointers: list[SSAValue] = []
     masks: list[SSAValue | None] = []
     if isinstance(tile, ScatteredTile):
         at = scattered(d, tile, op.mask, layout, once=True)
-        for r in range(layout.registers):
+        for r in range(0, layout.registers, width):
             pointers.append(b.ptr(at.pointer, b.extract(at.offsets, r)))
             masks.append(b.extract(at.mask, r))
     else:
         first = d.first_replica(layout)
         mask = d.fragment_of(op.mask, layout).value if op.mask is not None else None
         facts = ac.facts_of(op.tile, tile)
-        for chunk in ac.chunks(d, tile, layout, facts, 1):
+        for chunk in ac.chunks(d, tile, layout, facts, width):
             inside = b.both(chunk.inside, first)
             if mask is not None:
                 inside = b.both(inside, b.extract(mask, chunk.first))
@@ -142,6 +143,12 @@ def atomic(d: Distributor, op: xt.AtomicRmwOp) -> None:
             masks.append(inside)
     # Atomics on one array order among themselves; plain accesses of it stay outside.
     d.hazards.write(d, place_of(op.tile, layout), sums_of(op))
+    if width > 1:
+        for number, (pointer, mask) in enumerate(zip(pointers, masks, strict=True)):
+            value = d.pick(fragment.value, range(number * width, (number + 1) * width))
+            with ac.guarded(d, mask):
+                _add_neighbours(d, value, pointer)
+        return
     used = op.result.first_use is not None
     olds: list[SSAValue] = []
     for r, (pointer, mask) in enumerate(zip(pointers, masks, strict=True)):
@@ -153,6 +160,42 @@ def atomic(d: Distributor, op: xt.AtomicRmwOp) -> None:
         if d.first_replica(layout) is not None:
             held = through_shared(d, held, layout, first_only=True)
         d.set_fragment(op.result, held.value, layout)
+
+
+_MOST_ADDED: Mapping[tuple[str, Attribute], int] = {
+    ("sm_90a", f32): 4,
+    ("sm_90a", f16): 8,
+    ("sm_90a", bf16): 8,
+    ("sm_80", f16): 2,
+}
+"""Elements of global memory to which one instruction adds."""
+
+
+def _neighbours(d: Distributor, op: xt.AtomicRmwOp, layout: Layout) -> int:
+    """Elements, side by side in memory and in a thread's registers, that one instruction adds to."""
+    most = _MOST_ADDED.get((d.machine.name, op.tile_type.element_type), 1)
+    shared = op.tile_type.memory_space != 0
+    if shared or op.kind != "addf" or op.result.first_use is not None:
+        return 1
+    tile = d.tile(op.tile)
+    if isinstance(tile, ScatteredTile):
+        return min(most, _width(op, layout))
+    facts = ac.facts_of(op.tile, tile)
+    dim, width = ac.vector_width(layout, tile, facts)
+    split = op.mask is not None or ac.straddles(layout, tile, facts, dim, width) is not None
+    return 1 if split else min(most, width)
+
+
+def _add_neighbours(d: Distributor, value: SSAValue, pointer: SSAValue) -> None:
+    """Adds a vector, of 4 bytes at least, to memory, each of its elements atomically."""
+    element, count = vector_type(value).element_type, vector_type(value).get_shape()[0]
+    name = str(element)
+    if element != f32:
+        count //= 2
+        value, name = d.b.value(BitcastOp(value, VectorType(i32, [count]))), f"{name}x2"
+    name = f"v{count}.{name}" if count > 1 else name
+    words = [d.b.extract(value, n) for n in range(count)]
+    d.b.op(mach.InstrOp(f"nvptx.red.add.{name}", [pointer, *words]))
 
 
 def _as_vector(d: Distributor, x: SSAValue) -> SSAValue:

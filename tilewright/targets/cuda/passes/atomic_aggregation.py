@@ -20,7 +20,7 @@ from collections.abc import Sequence
 
 from xdsl.dialects import arith, gpu, memref, scf
 from xdsl.dialects.builtin import IndexType, IntegerAttr, MemRefType, VectorType, f32, i32, i64
-from xdsl.ir import Attribute, Block, BlockArgument, Operation, Region, SSAValue
+from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from xdsl.rewriter import Rewriter
 
 from tilewright.dialects import xetile
@@ -50,7 +50,7 @@ SHARED = 3
 
 
 def aggregate_atomics(function: gpu.FuncOp, remarks: list[str]) -> int:
-    """Rewrites one kernel; the number of arrays that are summed up in shared memory."""
+    """Adds up in shared memory what the programs of a workgroup add to a small array. Returns how many arrays."""
     found = _sums(function)
     if not found or not make_persistent(function, remarks):
         return 0
@@ -58,6 +58,7 @@ def aggregate_atomics(function: gpu.FuncOp, remarks: list[str]) -> int:
     extent = 1 << extent.bit_length() - 1
     for source, ops in found.items():
         _rewrite(function, source, ops, extent)
+    Before(_loop(function)).insert(gpu.BarrierOp())  # so that none is needed in the loop
     return len(found)
 
 
@@ -110,20 +111,21 @@ def _source(op: xetile.AtomicRmwOp) -> SSAValue | None:
 
 def _maker(source: SSAValue) -> Sequence[Operation] | None:
     """The ops that make a view of an argument from what every program has alike, in order; None where others do."""
-    values = reached([source], operands_of)
-    owners = {value.owner for value in values if not isinstance(value, BlockArgument)}
-    block = source.owner.parent if isinstance(source.owner, Operation) else None
-    ops = [op for op in block.ops if op in owners] if block is not None else []
-    pure = all(is_pure(op) and not isinstance(op, gpu.BlockIdOp) for op in ops)
-    return ops if len(ops) == len(owners) and pure else None
+    owners = {value.owner for value in reached([source], operands_of)}
+    made = [op for op in owners if isinstance(op, Operation)]
+    if any(not is_pure(op) or op.regions or isinstance(op, gpu.BlockIdOp) for op in made):
+        return None
+    (kernel, *others) = {b.parent_op() for b in owners if not isinstance(b, Operation)}
+    if not isinstance(kernel, gpu.FuncOp) or others:
+        return None  # of a loop's values
+    return [op for op in kernel.walk() if op in owners]
 
 
 def _rewrite(
     function: gpu.FuncOp, source: SSAValue, ops: Sequence[xetile.AtomicRmwOp], extent: int
 ) -> None:
     top, element = function.body.block, ops[0].tile_type.element_type
-    loop = next(op for op in top.ops if PROGRAMS in op.attributes)
-    at = Before(loop)
+    at = Before(_loop(function))
     copies: dict[SSAValue, SSAValue] = {}
     for op in _maker(source) or ():
         at.insert(op.clone(copies))
@@ -131,13 +133,22 @@ def _rewrite(
     space = IntegerAttr(SHARED, i64)
     sums = at.add(memref.AllocOp([], [], MemRefType(element, [extent], memory_space=space)))
     sums.name_hint = "sums"
-    count = at.add(memref.DimOp(array, at.index(0)))
+    flat = array.owner
+    if isinstance(flat, memref.ReinterpretCastOp) and flat.sizes:
+        count = flat.sizes[0]
+    else:
+        count = at.add(memref.DimOp(array, at.index(0)))
     fits = at.add(arith.CmpiOp(count, at.index(extent), "sle"))
     zeros = at.constant(VectorType(element, [1, extent]), 0)
     at.insert(xetile.StoreTileOp(zeros, _init(at, sums, (1, extent), element, 0)))
     for op in ops:
         _divert(op, sums, fits)
     _hand_on(Before(terminator(top)), array, sums, count, fits, ops[0])
+
+
+def _loop(function: gpu.FuncOp) -> Operation:
+    """Over the programs of a workgroup."""
+    return next(op for op in function.body.block.ops if PROGRAMS in op.attributes)
 
 
 def _tile(shape: Sequence[int], element: Attribute, scattered: bool = False) -> xetile.TileType:

@@ -20,7 +20,7 @@ takes no part stays a load, with a remark that says why.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial, reduce
 
@@ -172,7 +172,7 @@ def _groups(
         if reason is not None:
             remarks.append(f"tile_mma is not done by warpgroups: {reason}")
             continue
-        gathered = [_gathered(v, analysis) for v in (op.a, op.b)]
+        gathered = [_gathered(op.a, (1, 2)), _gathered(op.b, (2,))]
         put = must_store(op) and gathered[1] is None
         left = _copied(loads_of(op.a, computed=True), analysis, remarks)
         right = _copied(loads_of(op.b, computed=put), analysis, remarks)
@@ -192,8 +192,9 @@ def _groups(
     return found
 
 
-def _gathered(operand: SSAValue, analysis: AccessAnalysis) -> xetile.LoadGatherOp | None:
-    """The load that an operand is, of lines that threads can copy (cp.async); None where it is none."""
+def _gathered(operand: SSAValue, sizes: Sequence[int]) -> xetile.LoadGatherOp | None:
+    """The load that an operand is, of lines that threads can copy (cp.async), of elements of so many bytes; None where
+    it is none."""
     load = through_transposes(operand).owner
     if not isinstance(load, xetile.LoadGatherOp) or load.padding_value != 0:
         return None
@@ -201,7 +202,7 @@ def _gathered(operand: SSAValue, analysis: AccessAnalysis) -> xetile.LoadGatherO
     if not isinstance(init, xetile.InitTileOp) or init.offset_vector is None:
         return None
     size = dtypes.from_mlir(kind.element_type).itemsize
-    aligned = vector_of(load.tile, load.mask) * size % LINE_UNIT == 0 and size == 2
+    aligned = vector_of(load.tile, load.mask) * size % LINE_UNIT == 0 and size in sizes
     if not aligned or kind.memory_space != 0 or not is_read_only(load.tile):
         return None
     placed = reachable(load) and part_of(kind) is not None and _last_use(load) is not None
@@ -259,9 +260,7 @@ def _join(
         found.remove(other)
 
 
-def place_ops(
-    load: xetile.LoadTileOp, also: Callable[[Operation], bool] = is_pure
-) -> list[Operation] | None:
+def place_ops(load: Load, also: Callable[[Operation], bool] = is_pure) -> list[Operation] | None:
     """The ops of a load's block that make its tile, in order; None where one of them is not pure, nor `also` asked
     for."""
     block = load.parent
@@ -273,7 +272,7 @@ def place_ops(
     return found if allowed else None
 
 
-def _movable(load: xetile.LoadTileOp, others: list[xetile.LoadTileOp]) -> bool:
+def _movable(load: Load, others: Sequence[Load]) -> bool:
     """Can loads stand side by side, where the first of them stands?"""
     return all(place_ops(each) is not None for each in (load, *others))
 
