@@ -251,3 +251,13 @@ def test_generic_forms_of_named_ops():
         for text in (GENERIC_FORMS, made)
     )
     assert own == theirs and len(own) == 7
+
+
+def test_arrays_of_one_element_lose_all_dimensions():
+    text = """func.func @f(%a: memref<1x{0}xf32>) {{
+  %c = memref.collapse_shape %a [] : memref<1x{0}xf32> into memref<f32>
+  return
+}}"""
+    parse_module(text.format(1))
+    with pytest.raises(TilewrightError, match="must be contiguous and name 2 dimensions"):
+        parse_module(text.format(2))

@@ -85,6 +85,13 @@ vector.store %v, %o[%c5] : memref<64xf32>, vector<32xf32>""", "subgroup"),
 %m = vector.create_mask %n : vector<64xi1>
 %v = vector.maskedload %a[%c0], %m, %z : memref<64xf32>, vector<64xi1>, vector<64xf32> into vector<64xf32>
 vector.maskedstore %o[%c0], %m, %v : memref<64xf32>, vector<64xi1>, vector<64xf32>"""),
+    "some of a row": Case("memref<64xf32>", "memref<64xf32>", """%z = arith.constant dense<2.0> : vector<8xf32>
+%v = vector.load %a[%c0] : memref<64xf32>, vector<8xf32>
+%m = arith.cmpf ogt, %v, %z : vector<8xf32>
+%k = arith.constant dense<[true, false, true, true, false, true, false, true]> : vector<8xi1>
+%w = vector.expandload %a[%c11], %k, %v : memref<64xf32>, vector<8xi1>, vector<8xf32> into vector<8xf32>
+vector.compressstore %o[%c5], %m, %w : memref<64xf32>, vector<8xi1>, vector<8xf32>
+vector.compressstore %o[%c40], %k, %v : memref<64xf32>, vector<8xi1>, vector<8xf32>"""),
     "gather": Case("memref<8x1024xf32>", "memref<8x1024xf32>", """%z = arith.constant dense<2.0> : vector<8x16xf32>
 %s1 = vector.step : vector<128xindex>
 %t = vector.shape_cast %s1 : vector<128xindex> to vector<8x16xindex>

@@ -272,7 +272,7 @@ def outer(d: Drawing) -> None:
 
 # Vectors of memory.
 def rows(d: Drawing) -> None:
-    """vector.load, store, maskedload, maskedstore, gather and scatter of a row that lies in memory."""
+    """vector.load, store, maskedload, expandload, gather and their like of a row that lies in memory."""
     wide = [m for m in d.memory if m.strides[-1] == 1 and m.shape[-1] >= 2]
     if not wide:
         return
@@ -281,7 +281,7 @@ def rows(d: Drawing) -> None:
     before = [d.below(n).name for n in m.shape[:-1]]
     at = ", ".join([*before, d.below(m.shape[-1] - size + 1).name])
     kind, row = (
-        d.pick("load maskedload gather store maskedstore scatter"),
+        d.pick("load maskedload expandload gather store maskedstore compressstore scatter"),
         Value("", (size,), m.dtype),
     )
     if kind == "load":
@@ -292,17 +292,17 @@ def rows(d: Drawing) -> None:
         d.line(f"vector.store {a.name}, {m.name}[{at}] : {m.type}, {row.type}")
         return
     mask = d.mask((size,))
-    if kind == "maskedload":
+    if kind in ("maskedload", "expandload"):
         d.add(
-            f"vector.maskedload {m.name}[{at}], {mask.name}, {a.name} : {m.type}, {mask.type}, {a.type} into TYPE",
+            f"vector.{kind} {m.name}[{at}], {mask.name}, {a.name} : {m.type}, {mask.type}, {a.type} into TYPE",
             (size,),
             m.dtype,
             KEPT,
         )
         return
-    if kind == "maskedstore":
+    if kind in ("maskedstore", "compressstore"):
         d.line(
-            f"vector.maskedstore {m.name}[{at}], {mask.name}, {a.name} : {m.type}, {mask.type}, {a.type}"
+            f"vector.{kind} {m.name}[{at}], {mask.name}, {a.name} : {m.type}, {mask.type}, {a.type}"
         )
         return
     order = d.draw(st.permutations(range(size)))

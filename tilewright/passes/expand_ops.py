@@ -191,24 +191,46 @@ def _outerproduct(op: more.OuterProductOp, at: Before) -> None:
 
 
 def _scan(op: more.ScanOp, at: Before) -> None:
-    """Slice after slice along the dimension."""
     shape, dim = shape_of(op.source), op.dim
     row = [1 if d == dim else n for d, n in enumerate(shape)]
+    start = None if op.is_inclusive else at.cast(op.initial_value, row)
+    made, total = _running(at, op.kind, op.source, dim, start)
+    at.replace(made, at.cast(total, shape_of(op.accumulated_value)))
+
+
+def _running(
+    at: Before, kind: str, source: SSAValue, dim: int, start: SSAValue | None
+) -> tuple[SSAValue, SSAValue]:
+    """What the slices along a dimension combine to, one after the other, and the last: of `start` and those before
+    each, or, where there is none, of those up to each."""
+    shape = shape_of(source)
+    row = [1 if d == dim else n for d, n in enumerate(shape)]
     ones = [1] * len(shape)
-    kind = with_shape(op.source.type, row)
+
+    def place(n: int) -> list[int]:
+        return [n if d == dim else 0 for d in range(len(shape))]
 
     def slice_(n: int) -> SSAValue:
-        place = [n if d == dim else 0 for d in range(len(shape))]
-        return at.add(more.ExtractStridedSliceOp(op.source, place, row, ones))
+        return at.add(more.ExtractStridedSliceOp(source, place(n), row, ones))
 
-    total = slice_(0) if op.is_inclusive else at.cast(op.initial_value, row)
+    total = slice_(0) if start is None else start
     made = at.broadcast(total, shape)
     for n in range(1, shape[dim]):
-        total = at.add(combining(op.kind, total, slice_(n if op.is_inclusive else n - 1)))
-        place = [n if d == dim else 0 for d in range(len(shape))]
-        made = at.add(more.InsertStridedSliceOp(total, made, place, ones))
-    assert total.type == kind
-    at.replace(made, at.cast(total, shape_of(op.accumulated_value)))
+        total = at.add(combining(kind, total, slice_(n if start is None else n - 1)))
+        made = at.add(more.InsertStridedSliceOp(total, made, place(n), ones))
+    return made, total
+
+
+def _dense(op: Any, at: Before) -> None:
+    """A gather or scatter at the numbers of elements before each that the mask takes."""
+    *offsets, mask, held = op.operands[1:]
+    kind = with_element(held.type, IndexType())
+    ones = at.add(arith.SelectOp(mask, at.constant(kind, 1), at.constant(kind, 0)))
+    places, _ = _running(at, "add", ones, 0, at.constant(with_shape(kind, [1]), 0))
+    gathers = more.GatherOp if op.results else more.ScatterOp
+    made = gathers(op.base, offsets, places, mask, held)
+    at.insert(made)
+    at.replace(*made.results)
 
 
 def _mask(op: MaskOp, at: Before) -> None:
@@ -447,6 +469,8 @@ EXPANSIONS: dict[str, Rule] = {
     "vector.from_elements": _from_elements,
     "vector.to_elements": _to_elements,
     "vector.outerproduct": _outerproduct,
+    "vector.compressstore": _dense,
+    "vector.expandload": _dense,
     "vector.scan": _scan,
     "vector.mask": _mask,
     "vector.transfer_read": _transfer,

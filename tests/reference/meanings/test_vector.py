@@ -177,6 +177,24 @@ def test_masks_and_masked_memory():
     assert out.tolist() == [0, 1, 2, 3, 4, -1, -1, -1]
 
 
+def test_some_of_a_row():
+    """What a mask takes lies in memory one behind the other, and the rest of memory stays."""
+    a, out = np.arange(8, dtype=np.float32), np.full(8, -1, np.float32)
+    got = np.zeros(8, np.float32)
+    body = """
+  %c2 = arith.constant 2 : index
+  %c0 = arith.constant 0 : index
+  %m = arith.constant dense<[true, false, false, true, true, false, false, true]> : vector<8xi1>
+  %p = arith.constant dense<9.0> : vector<8xf32>
+  %v = vector.expandload %a[%c2], %m, %p : memref<8xf32>, vector<8xi1>, vector<8xf32> into vector<8xf32>
+  vector.store %v, %got[%c0] : memref<8xf32>, vector<8xf32>
+  vector.compressstore %out[%c2], %m, %v : memref<8xf32>, vector<8xi1>, vector<8xf32>
+"""
+    run("%a: memref<8xf32>, %got: memref<8xf32>, %out: memref<8xf32>", body, [a, got, out])
+    assert got.tolist() == [2, 9, 9, 3, 4, 9, 9, 5]
+    assert out.tolist() == [-1, -1, 2, 3, 4, 5, -1, -1]
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
 def test_reductions_round_once(dtype: Any):
     """A sum that would lose every small term if it were rounded at each step."""

@@ -24,12 +24,14 @@ Shaped = MemRefType | TensorType
 def _verify(groups: Any, expanded: Shaped, collapsed: Shaped) -> None:
     dims = [[int(d.value.data) for d in group] for group in groups]
     wide, small = expanded.get_shape(), collapsed.get_shape()
+    # An array without dimensions has one element, and no group.
+    named = [] if not small and {*wide} <= {1} else [*range(len(wide))]
     if len(dims) != len(small):
         raise VerifyException(
             f"expected collapsed rank ({len(small)}) to equal the number of reassociation maps ({len(dims)})"
         )
     # A group of no dimensions is one element.
-    if [d for group in dims for d in group] != list(range(len(wide))):
+    if [d for group in dims for d in group] != named:
         raise VerifyException(
             f"reassociation indices must be contiguous and name {len(wide)} dimensions, got {dims}"
         )

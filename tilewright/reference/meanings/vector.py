@@ -363,6 +363,23 @@ def maskedstore(site: Site, op: Operation, target: MemRefValue, *rest: Array) ->
     access.scatter(site, address, inside & mask, value)
 
 
+@meaning("vector.expandload")
+def expandload(site: Site, op: Operation, source: MemRefValue, *rest: Array) -> Array:
+    *start, mask, otherwise = rest
+    return gather(site, op, source, *start, _counted(mask), mask, otherwise)
+
+
+@meaning("vector.compressstore")
+def compressstore(site: Site, op: Operation, target: MemRefValue, *rest: Array) -> None:
+    *start, mask, value = rest
+    scatter(site, op, target, *start, _counted(mask), mask, value)
+
+
+def _counted(mask: Array) -> Array:
+    """How many elements of a mask before each are true."""
+    return np.cumsum(mask, axis=1) - mask
+
+
 def _innermost(start: Sequence[Index], indices: Array) -> list[Array]:
     rank = indices.ndim - 1
     places = [index.reshape(-1, *[1] * rank) for index in start]

@@ -112,7 +112,8 @@ def registers(op: Operation, layout: Layout, held: Layout, result: int = 0) -> l
     of the first operand come first."""
     coords = layout.register_steps
     operand, number = np.divmod(numbered(op)[result][coords], held.size)
-    found = held.index(ly.Axis.REGISTER, np.unravel_index(number, held.shape))
+    at = np.unravel_index(number, held.shape) if held.shape else ()  # one element is everywhere
+    found = held.index(ly.Axis.REGISTER, at)
     return [int(r) for r in operand * held.registers + found]
 
 

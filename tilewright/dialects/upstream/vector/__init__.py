@@ -11,6 +11,8 @@ from tilewright.dialects.upstream.vector import rules
 from tilewright.dialects.upstream.vector.compute import ContractionOp, MultiReductionOp
 from tilewright.dialects.upstream.vector.masking import MaskOp, YieldOp
 from tilewright.dialects.upstream.vector.memory import (
+    CompressStoreOp,
+    ExpandLoadOp,
     GatherOp,
     ScatterOp,
     TypeCastOp,

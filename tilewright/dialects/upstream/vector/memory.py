@@ -85,6 +85,60 @@ class ScatterOp(Op):
             raise VerifyException("expected valueToStore shape to match mask shape")
 
 
+@op_definition
+class ExpandLoadOp(Op):
+    """`vector.expandload %base[%i], %mask, %passthru : memref<..>, vector<..>, ... into ...`: the elements where the
+    mask is true come from memory, one behind the other."""
+
+    name = "vector.expandload"
+    base: Operand[MemRefType] = Operand(MemRefType)
+    offsets: Operands[IndexType] = Operands(IndexType)
+    mask: Operand[VectorType] = Operand(VectorType)
+    pass_thru: Operand[VectorType] = Operand(VectorType)
+    result = Inferred(VectorType, "pass_thru")
+    traits = traits_def(MemoryReadEffect())
+    assembly_format = (
+        "$base `[` $offsets `]` `,` $mask `,` $pass_thru attr-dict `:` type($base) "
+        "`,` type($mask) `,` type($pass_thru) `into` type($result)"
+    )
+
+    def verify_(self) -> None:
+        _verify_dense(self.base, self.offsets, self.mask, self.pass_thru)
+        if self.result.type != self.pass_thru.type:
+            raise VerifyException("expected pass_thru of same type as result type")
+
+
+@op_definition
+class CompressStoreOp(Op):
+    """`vector.compressstore %base[%i], %mask, %value : memref<..>, vector<..>, ...`: the elements where the mask is
+    true go to memory, one behind the other."""
+
+    name = "vector.compressstore"
+    base: Operand[MemRefType] = Operand(MemRefType)
+    offsets: Operands[IndexType] = Operands(IndexType)
+    mask: Operand[VectorType] = Operand(VectorType)
+    valueToStore: Operand[VectorType] = Operand(VectorType)
+    traits = traits_def(Writes("base"))
+    assembly_format = (
+        "$base `[` $offsets `]` `,` $mask `,` $valueToStore attr-dict `:` type($base) "
+        "`,` type($mask) `,` type($valueToStore)"
+    )
+
+    def verify_(self) -> None:
+        _verify_dense(self.base, self.offsets, self.mask, self.valueToStore)
+
+
+def _verify_dense(array: SSAValue, offsets: Any, mask: SSAValue, value: SSAValue) -> None:
+    kind, own = array.type, vector_type(value)
+    assert isinstance(kind, MemRefType)
+    if kind.element_type != own.element_type:
+        raise VerifyException("base and vector element type should match")
+    if kind.get_num_dims() != len(offsets):
+        raise VerifyException("requires one index per dimension of the base")
+    if own.get_num_dims() != 1 or vector_type(mask).get_shape() != own.get_shape():
+        raise VerifyException("expected a vector of rank 1, and a mask of its shape")
+
+
 def in_elements(kind: MemRefType) -> MemRefType:
     """The array whose last dimensions are those of the vectors in an array; itself where it holds numbers."""
     vector = kind.element_type
