@@ -57,6 +57,7 @@ PRODUCT_RATES: Final[Mapping[str, float]] = MappingProxyType(
         "turn": 30.44,
         "program": 1626,
         "panel": 264,
+        "compute": 0.03,
         "engine": 0.02955,
         "threads": 0.224,
         "meet": 849.7,
@@ -75,7 +76,8 @@ other (fitted alone, to 3,568 launches on 115 shapes, 2026-11-28); out of memory
 launch. Clocks: of a launch, of one warpgroup's turn from a slot of its multi-buffer to the next, of a program besides
 its loop, of a panel that a warpgroup hands to the copy engine (with the program's fitted alone, to 6,073 launches on
 202 shapes, gated ones and short products of batches among them, 2026-11-29), of an element stored by it or by threads,
-of the meetings of a cluster that adds up its sums, and of an element of these."""
+of the meetings of a cluster that adds up its sums, and of an element of these. Of an element of a left operand that
+threads compute: as weights of 8 and 4 bits and scaled rows took it at 4096 cubed (2026-11-29)."""
 
 H100_PRODUCT_RATES: Final[Mapping[str, float]] = MappingProxyType(
     {
@@ -94,6 +96,7 @@ H100_PRODUCT_RATES: Final[Mapping[str, float]] = MappingProxyType(
         "turn": 50.58,
         "program": 1932,
         "panel": 264,
+        "compute": 0.03,
         "engine": 0.02923,
         "threads": 0.2171,
         "meet": 1850,

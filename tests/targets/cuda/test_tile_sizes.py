@@ -315,6 +315,55 @@ def test_operands_leave_room_for_copies_ahead() -> None:
     assert 3 * 8 * sizes["K"] * (sizes["M"] + sizes["N"]) <= 227 << 10 and sizes["M"] >= 64
 
 
+@tw.kernel
+def by_blocks(A, B, scale, C, BM: tw.constexpr = tw.auto, BN: tw.constexpr = tw.auto):
+    """No product adds to what the loop sums up."""
+    m, n = tw.program_id(0) * BM, tw.program_id(1) * BN
+    acc = tw.zeros((BM, BN), tw.f32)
+    for i in range(tw.cdiv(A.shape[1], 128)):
+        a = tw.load_tile(tw.init_tile(A, [m, i * 128], (BM, 128)))
+        b = tw.load_tile(tw.init_tile(B, [n, i * 128], (BN, 128)))
+        s = tw.load_tile(tw.init_tile(scale, [m, i], (BM, 1)))
+        acc = acc + tw.tile_mma(a, tw.transpose(b)) * s
+    tw.store_tile(acc.to(C.dtype), tw.init_tile(C, [m, n], (BM, BN)))
+
+
+def test_registers_hold_sums_beside_those_of_products() -> None:
+    """192 x 160 would take 160 registers of a thread, of 160 that three warpgroups have each."""
+    f8, matrix = tw.spec((4096, 4096), tw.f8e4m3), tw.spec((4096, 4096), tw.bf16)
+    scale = tw.spec((4096, 32), tw.f32)
+    lines = by_blocks.explain(f8, f8, scale, matrix, target="sm_90a").splitlines()[1:-1]
+    sizes = [re.search(r"BM = (\d+), BN = (\d+)", line) for line in lines]
+    held = [2 * int(s[1]) * int(s[2]) / (384 if int(s[1]) % 192 == 0 else 256) for s in sizes if s]
+    assert held and all(
+        registers <= (122 if int(s[1]) % 192 == 0 else 182)
+        for s, registers in zip(sizes, held, strict=True)
+        if s
+    )
+
+
+@tw.kernel
+def widened(A, W, C, BM: tw.constexpr = tw.auto, BN: tw.constexpr = tw.auto, BK: tw.constexpr = tw.auto):  # fmt: skip
+    """W is [N, K] of i8: A of the product that is computed transposed."""
+    m, n = tw.program_id(0) * BM, tw.program_id(1) * BN
+    acc = tw.zeros((BM, BN), tw.f32)
+    for k in range(0, A.shape[1], BK):
+        a = tw.load_tile(tw.init_tile(A, [m, k], (BM, BK)))
+        w = tw.load_tile(tw.init_tile(W, [n, k], (BN, BK))).to(A.dtype)
+        acc = tw.tile_mma(a, tw.transpose(w), acc)
+    tw.store_tile(acc.to(C.dtype), tw.init_tile(C, [m, n], (BM, BN)))
+
+
+@pytest.mark.parametrize("m", [4096, 16])
+def test_what_is_computed_is_computed_for_many_columns(m: int) -> None:
+    """And weights are counted as what is loaded of them."""
+    specs = tw.spec((m, 4096), tw.bf16), tw.spec((4096, 4096), tw.i8), tw.spec((m, 4096), tw.bf16)
+    first = widened.explain(*specs, target="sm_90a").splitlines()[1]
+    sizes = re.search(r"BM = (\d+), BN = (\d+)", first)
+    assert sizes is not None
+    assert int(sizes[1]) == (256 if m == 4096 else 16) and int(sizes[2]) % 64 == 0
+
+
 def test_the_choice_is_explained() -> None:
     """Each line says a time, sizes, programs, and what takes most of it: few rows wait for memory, many multiply."""
     specs = [tw.spec(shape, tw.bf16, strides) for shape, strides in operands(8, 8192, 8192)]

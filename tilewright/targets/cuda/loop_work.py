@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from math import prod
 
 from xdsl.dialects import gpu, memref
 from xdsl.dialects.builtin import MemRefType
@@ -20,8 +21,12 @@ from tilewright.targets.cuda.passes.local_stores import must_store
 from tilewright.targets.cuda.passes.multi_buffering import loads_of
 from tilewright.targets.cuda.passes.split_k import shared_loop
 from tilewright.targets.cuda.passes.stored_bounds import bounds_of
-from tilewright.targets.cuda.passes.tf32_rounding import source_load
-from tilewright.targets.cuda.passes.wgmma_legality import instruction_for, untransposed
+from tilewright.targets.cuda.passes.tf32_rounding import loaded, source_load
+from tilewright.targets.cuda.passes.wgmma_legality import (
+    instruction_for,
+    through_transposes,
+    untransposed,
+)
 from tilewright.targets.cuda.work_split import LoopWork
 from tilewright.uarch import sm90
 from tilewright.uarch.base import Machine
@@ -46,7 +51,7 @@ def work_of(
     if len(shapes) != 1:
         return None
     rows, columns = shapes.pop()
-    clocks, itemsize, widths = 0.0, 0, tuple[int, ...]()
+    clocks, itemsize, computed, widths = 0.0, 0, 0, tuple[int, ...]()
     along_rows: set[xetile.LoadTileOp] = set()
     along_columns: set[xetile.LoadTileOp] = set()
     for op in products:
@@ -57,6 +62,7 @@ def work_of(
         widths = instruction.n
         itemsize = max(itemsize, *(dtypes.from_mlir(v.element_type).itemsize for v in (a, b)))
         clocks += 2 * rows * columns * a.get_shape()[1] / instruction.flops_per_cycle
+        computed += 0 if loaded(through_transposes(op.a)) is not None else prod(a.get_shape())
         along_rows.update(loads_of(op.a, computed=True))
         along_columns.update(loads_of(op.b, computed=must_store(op)))
     analysis = analysis or AccessAnalysis(kernel)
@@ -85,6 +91,7 @@ def work_of(
         rows_across,
         columns_across,
         any(map(must_store, products)),
+        computed,
         row_extent,
         column_extent,
         *_axes(analysis, along_rows, along_columns),

@@ -27,9 +27,10 @@ from tilewright.arguments import ArrayArg
 from tilewright.codegen.tiles import itemsize
 from tilewright.diagnostics import TilewrightError, UnsupportedError, location_of
 from tilewright.dialects import xetile
-from tilewright.dialects.movement import shape_of
+from tilewright.dialects.movement import is_vector, shape_of
 from tilewright.dialects.upstream.arith import element
 from tilewright.passes import planner
+from tilewright.passes.carried import reached
 from tilewright.passes.launch_cost import Choice, Program
 from tilewright.passes.planner import Request
 from tilewright.targets.base import CompileOptions
@@ -38,6 +39,7 @@ from tilewright.targets.cuda.passes.tf32_rounding import loaded
 from tilewright.targets.cuda.passes.warp_specialization import compute_registers
 from tilewright.targets.cuda.passes.wgmma_legality import MOST_ACCUMULATORS as REGISTERS
 from tilewright.targets.cuda.passes.wgmma_legality import (
+    elementwise_operands,
     through_transposes,
     unsuited,
     warpgroups_of,
@@ -235,7 +237,8 @@ def of_values(request: Request, rates: Rates, every: bool = False) -> Sequence[C
 
 
 def _hold(products: Sequence[xetile.TileMmaOp]) -> bool:
-    """Do a thread's registers hold the sums of the products of one block, and left operands that are computed?"""
+    """Do a thread's registers hold the sums of the products of one block, left operands that are computed, and what a
+    loop around carries beside these sums?"""
     if accumulators(products) > MOST_ACCUMULATORS:
         return False
     groups = warpgroups_of([shape_of(op.result)[0] for op in products])
@@ -244,6 +247,13 @@ def _hold(products: Sequence[xetile.TileMmaOp]) -> bool:
         a = () if loaded(through_transposes(op.a)) is not None else shape_of(op.a)
         held = 4 * prod(shape_of(op.result)) + (prod(a) * itemsize(element(op.a.type)) if a else 0)
         blocks[op.parent] = blocks.get(op.parent, 0) + held // (4 * groups * WARPGROUP * LANES)
+    for block in blocks:
+        sums = [op.c for op in products if op.parent is block and op.c is not None]
+        added = reached(sums, elementwise_operands)
+        for value in block.args:
+            if is_vector(value) and min(shape_of(value)) > 1 and value not in added:
+                held = prod(shape_of(value)) * itemsize(element(value.type))
+                blocks[block] += held // (4 * groups * WARPGROUP * LANES)
     return max(blocks.values()) <= HELD * compute_registers(groups)
 
 
@@ -361,6 +371,7 @@ def _resized(work: LoopWork, rows: float = 1, columns: float = 1, step: float = 
         row_bytes=int(work.row_bytes * rows * step),
         column_bytes=int(work.column_bytes * columns * step),
         product_clocks=work.product_clocks * rows * columns * step,
+        computed=int(work.computed * rows * step),
     )
 
 
@@ -393,6 +404,7 @@ def _tiled(work: LoopWork, rows: int, columns: int, step: int, sides: Sides) -> 
         row_lines=found.column_lines,
         column_lines=found.row_lines,
         put=found.put and found.row_lines,
+        computed=0,
         row_extent=found.column_extent,
         column_extent=found.row_extent,
         row_axis=found.column_axis,

@@ -11,9 +11,9 @@ would be idle for long (few programs, or a last round of few), the kernel is com
   more often, and at the end the workgroups add up their sums, each its part of the columns.
 
 `clocks` is what a launch takes: rounds of programs, an iteration as long as its slowest part (products and the turn
-from one multi-buffer's slot to the next, the port of shared memory, copies that are waited for because few are under
-way, the L2 cache that serves all workgroups), then the program's own stores and what it takes to add up; and at least
-as long as the arrays take from memory. Parts that are alike hold one another up.
+from one multi-buffer's slot to the next, and what threads compute for them, the port of shared memory, copies that are
+waited for because few are under way, the L2 cache that serves all workgroups), then the program's own stores and what
+it takes to add up; and at least as long as the arrays take from memory. Parts that are alike hold one another up.
 
 Two neighbouring workgroups that both need a tile fetch it from L2 once: their multiprocessors share the way to it.
 L2 is in halves, and a multiprocessor reads through its own: what a line's readers take from the other half crosses once
@@ -96,6 +96,8 @@ class LoopWork:
     """Do lines of the right operand's run along columns?"""
     put: bool
     """Do threads write right operands to shared memory again, as the instruction reads them?"""
+    computed: int
+    """Elements of left operands that threads compute in an iteration."""
     row_extent: tuple[int, int]
     """Array argument and dimension that is all rows of the result; (-1, -1) if not known."""
     column_extent: tuple[int, int]
@@ -245,6 +247,7 @@ def causes(
     return {
         "products": iterations * each.product,
         "shared memory": iterations * each.port,
+        "computed operands": iterations * each.computing,
         "waiting for copies": iterations * each.waiting,
         "outside of arrays": iterations * each.outside,
         "L2": iterations * each.cache(active),
@@ -293,6 +296,9 @@ class _Iteration:
         self.product = rates["issue"] * work.product_clocks * split.steps / split.tiles
         # Warpgroups take turns: while one waits for the next slot, the products of the others run.
         step = _beside(6, self.product, self.port) + rates["turn"] / groups
+        # What they compute for products is beside these but for the first slice: each row of it once for all columns.
+        self.computing = rates["compute"] * work.computed * split.steps * rows / work.rows
+        step += self.computing
         slot = _slot_bytes(work, split, rows, columns)
         ahead = min(_buffer_bytes(work, rows, columns) // slot, MAX_STAGES) - 1
         arrives = rates["latency"] + loaded / rates["copy"]

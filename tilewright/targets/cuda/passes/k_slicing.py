@@ -243,5 +243,5 @@ def _sliced(
     where = Before(before)
     if isinstance(op, arith.ConstantOp):
         number = op.value.get_values()[0]  # pyright: ignore
-        return where.add(arith.ConstantOp(dense(kind, [number])))
+        return where.add(arith.ConstantOp(dense(kind, [number])))  # pyright: ignore
     return where.add(retyped(op, [values.get(v, v) for v in op.operands], [kind]))

@@ -52,16 +52,19 @@ def users(value: SSAValue, also: Operation | None = None) -> list[Operation]:
     return found
 
 
+def elementwise_operands(value: SSAValue) -> Sequence[SSAValue]:
+    """The operands of the op that makes a value, where that is elementwise; nothing for any other."""
+    op = value.owner
+    return op.operands if isinstance(op, Operation) and is_elementwise_on_vectors(op) else ()
+
+
 def sources(value: SSAValue, moved: bool = False) -> list[Operation]:
     """The ops that a value comes from element by element: its own, and those behind elementwise ops; with `moved` also
     behind those that move whole tiles: transposes, and two that alternate."""
 
     def behind(value: SSAValue) -> Sequence[SSAValue]:
-        op = value.owner
-        if not isinstance(op, Operation):
-            return ()
-        moves = moved and isinstance(op, TRANSPOSES | InterleaveOp)
-        return operands_of(value) if moves or is_elementwise_on_vectors(op) else ()
+        moves = moved and isinstance(value.owner, TRANSPOSES | InterleaveOp)
+        return operands_of(value) if moves else elementwise_operands(value)
 
     owners = dict.fromkeys(each.owner for each in reached([value], behind))
     return [op for op in owners if isinstance(op, Operation)]
