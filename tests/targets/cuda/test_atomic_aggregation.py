@@ -50,6 +50,13 @@ def test_sums_of_columns(threads: ThreadsTarget, rng: np.random.Generator) -> No
     np.testing.assert_array_equal(t, want[1])
 
 
+@pytest.mark.parametrize("rows, shared", [(4, True), (64, False)], ids=["few", "many"])
+def test_programs_of_many_rows_add_to_the_array(rows: int, shared: bool) -> None:
+    x, s = np.zeros((256, 64), np.float32), np.zeros(64, np.float32)
+    code = column_sums.compile(x, s, s.copy(), BM=rows, target="sm_90a")
+    assert ("stage.worker" in code.ir.get("stage", "")) == shared
+
+
 @tw.kernel
 def read_beside(X, H, Y, B: tw.constexpr = 64):
     """Adds to an array that it reads too."""

@@ -10,13 +10,15 @@ Requires: XeTile at workgroup level, not asynchronous. Guarantees: the same sums
 
 Takes part: sums by atomics whose results nobody uses, to arrays of one dimension that the kernel touches in no other
 way, where it multiplies no tiles and shares no memory. As many workgroups run as a multiprocessor has threads for, each
-with its share of the programs, so that a line of the array is added to once for each of them. A tile of neighbours,
-which have one owner each, is added without atomics; where it lies is the same for all threads.
+with its share of the programs, so that a line of the array is added to once for each of them. Programs that load far
+more than they add do not wait for the array, and stay as they are. A tile of neighbours, which have one owner each, is
+added without atomics; where it lies is the same for all threads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 from xdsl.dialects import arith, gpu, memref, scf
 from xdsl.dialects.builtin import IndexType, IntegerAttr, MemRefType, VectorType, f32, i32, i64
@@ -44,6 +46,8 @@ from tilewright.targets.cuda.passes.wgmma_legality import shares_memory
 
 ROOM = 32 << 10
 """Bytes of shared memory for the sums of a workgroup: as many of these as a multiprocessor has threads for, fit."""
+FEW = 8
+"""Elements that a program loads for each that it adds, from which on the array is not what it waits for."""
 STEP = 1024
 """Sums that are handed on at a time."""
 SHARED = 3
@@ -79,6 +83,11 @@ def _sums(function: gpu.FuncOp) -> dict[SSAValue, list[xetile.AtomicRmwOp]]:
                     others.append(memory_root(init.source))
                 elif is_memref(value) or isinstance(value.type, xetile.TileType):
                     others.append(memory_root(value))
+    loads = [op for op in ops if isinstance(op, xetile.LoadTileOp | xetile.LoadGatherOp)]
+    loaded = sum(prod(shape_of(value)) for op in loads for value in op.results)
+    added = sum(prod(shape_of(op.value)) for each in found.values() for op in each)
+    if loaded >= FEW * added:
+        return {}
     roots = {source: memory_root(source) for source in found}
     return {
         source: ops
