@@ -192,7 +192,7 @@ def scatter_add(size: Any, ids: Any, values: Any) -> Any:
     recorder = values.recorder
     if recorder.scan is not None:
         raise CompileError("scatter_add in the body of a scan: iterations would add to one array")
-    if not isinstance(size, (int, str, np.integer, Affine)):
+    if isinstance(size, (Traced, np.ndarray)):
         raise CompileError(f"scatter_add to {size!r}: the first argument is the number of rows")
     if not isinstance(ids, Traced) or ids.extents != values.extents[: ids.ndim]:
         raise CompileError("scatter_add: the indices have the leading dimensions of the values")
