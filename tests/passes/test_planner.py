@@ -8,8 +8,9 @@ import pytest
 
 import tilewright as tw
 from tests.draws import fresh_rng
+from tilewright.ops.attention import attention_kernel
 from tilewright.passes import planner
-from tilewright.passes.launch_cost import Choice, Program, launch_seconds
+from tilewright.passes.launch_cost import Choice, Program, costed, launch_seconds
 from tilewright.passes.planner import CANDIDATES, choose, descend
 from tilewright.runtime.key import signature_of
 from tilewright.targets.base import CompileOptions
@@ -221,6 +222,40 @@ def test_programs_are_counted_along_views_and_along_what_is_only_read():
     x, w, y = arrays((1024, 64), (8, 64, 500), (1024, 500))
     assert grid(grouped, x, w, *index, y) == (64, 8, 1)
     assert grid(split, *arrays((128, 4000), (4000, 200), (128, 200))) == (2, 4, 8)
+
+
+class Silent:
+    """A model that remembers what it is asked, and says nothing."""
+
+    def causes(self, products, programs):
+        self.times = [each.times for each in products]
+        return {}
+
+
+def test_arrays_are_read_as_often_as_loops_about_their_products_turn():
+    """Keys and values by each block of rows, rows by each block of keys, of all heads."""
+    q, k, v, o = arrays(*4 * [(3, 512, 64)])
+    request = Request(attention_kernel, q, k, v, o, 0.25, False, False, 64, 128, 64)
+    program = Program.of(request.build({}), GENERIC, Silent())
+    scores, sums, *masked = program.placed(request.arguments)
+    assert [scores.reads(side) for side in (scores.a, scores.b)] == [8, 4]
+    assert sums.reads(sums.b) == 4 and not sums.a.loaded
+    assert {each.elements(each.b) for each in (scores, sums)} == {3 * 512 * 64}
+    assert scores.times == sums.times == 8 and [each.times for each in masked] == [0, 0]
+    # Where both loops turn, both read the arrays: 7 blocks, and the last one by itself.
+    short = [np.zeros((3, n, 64), np.float32) for n in (512, 500, 500, 512)]
+    ragged = Request(attention_kernel, *short, 0.25, False, False, 64, 128, 64)
+    first, second, *others = program.placed(ragged.arguments)
+    assert [each.times for each in (first, second, *others)] == [7, 7, 1, 1]
+    assert {each.reads(each.b) for each in (first, second, *others)} == {5}
+
+
+def test_products_of_loops_that_run_longer_in_some_programs_are_those_of_a_program_amid():
+    q, k, v, o = arrays(*4 * [(3, 512, 64)])
+    request = Request(attention_kernel, q, k, v, o, 0.25, True, False, 64, 128, 64)
+    model = Silent()
+    costed({}, Program.of(request.build({}), GENERIC, model), request.arguments)
+    assert model.times == [4, 4, 2, 2]  # of rows 256 to 383, four blocks of keys before them
 
 
 @tw.kernel

@@ -149,7 +149,8 @@ class Program:
 
     def placed(self, arguments: Sequence[Any]) -> list[PlacedProduct]:
         """Its products for arrays of these shapes."""
-        return _Estimate.of(self, arguments).all_placed()
+        estimate = _Estimate.of(self, arguments)
+        return estimate.all_placed(estimate.all_programs())
 
     def programs(self, arguments: Sequence[Any]) -> int:
         """Of a launch that covers the arrays which the kernel stores to."""
@@ -180,7 +181,7 @@ def costed(values: dict[str, int], program: Program, arguments: Sequence[Any]) -
     found = causes(each, programs, rates, shared=shared, longest=longest, resident=resident)
     if program.model is not None and program.products:
         middle = estimate.at(1 / 2) if program.structure.uneven else estimate
-        for cause, more in program.model.causes(middle.all_placed(), programs).items():
+        for cause, more in program.model.causes(middle.all_placed(programs), programs).items():
             found[cause] = found.get(cause, 0.0) + more
     why = {cause: seconds for cause, seconds in found.items() if seconds}
     return Choice(values, together(found, rates), programs, causes=why)
@@ -299,32 +300,59 @@ class _Estimate:
 
     # Products.
 
-    def all_placed(self) -> list[PlacedProduct]:
-        """The products, for these arrays."""
+    def all_placed(self, programs: int) -> list[PlacedProduct]:
+        """The products, for these arrays and so many programs."""
         products = zip(self.program.structure.products, self.program.products, strict=True)
-        return [self.placed(*each) for each in products]
+        alone = [self.placed(*each, programs) for each in products]
+        of = [[factor.array for factor in p.of.sides] for p in self.program.structure.products]
+        read = dict[SSAValue | None, list[int]]()
+        for arrays, placed in zip(of, alone, strict=True):
+            for array, side in zip(arrays, (placed.a, placed.b), strict=True):
+                if placed.times:
+                    read.setdefault(array, []).append(side.read)
 
-    def placed(self, product: Product, shape: tuple[int, int, int]) -> PlacedProduct:
+        def together(array: SSAValue | None, side: Side) -> Side:
+            """With the others that read it, in whose loops it may be packed by then."""
+            each = read.get(array, ())
+            if len(each) < 2 or not side.read:
+                return side
+            return replace(side, read=sum(each), elements=-(-side.elements // len(each)))
+
+        return [
+            replace(placed, a=together(a, placed.a), b=together(b, placed.b))
+            for (a, b), placed in zip(of, alone, strict=True)
+        ]
+
+    def placed(self, product: Product, shape: tuple[int, int, int], programs: int) -> PlacedProduct:
         """A product, whose tiles have this shape."""
-        (rows, columns, k), times, of = shape, 1, product.of
+        (rows, columns, k), times, turns, of = shape, 1, programs, product.of
         for op in product.around:
             trips = self.trips(op) if isinstance(op, scf.ForOp) else 1
+            turns *= trips
             if op is product.around[0] and of.is_summed:
                 k = min(k * trips, *(self.along(f, -3 - f.axis, k * trips) for f in of.sides))
             else:
                 times *= trips
-        a, b = (self.side(f, tile) for f, tile in zip(of.sides, (rows, columns), strict=True))
+        a, b = (
+            self.side(f, {f.axis: tile, -3 - f.axis: shape[2]}, turns)
+            for f, tile in zip(of.sides, (rows, columns), strict=True)
+        )
         return PlacedProduct(product.names, a, b, k, times)
 
     def along(self, factor: Factor, axis: int, otherwise: int) -> int:
         """The extent of a factor's array."""
         return self.shapes[factor.array][axis] if factor.array in self.shapes else otherwise
 
-    def side(self, factor: Factor, tile: int) -> Side:
-        extent = self.along(factor, factor.axis, tile)
-        strides = getattr(self.arrays.get(factor.array), "strides", None)
+    def side(self, factor: Factor, tile: Mapping[int, int], turns: int) -> Side:
+        """Of a product that the launch does so often. `tile`: extents by dimensions of the array, from its end."""
+        extent = self.along(factor, factor.axis, tile[factor.axis])
+        array, shape = self.arrays.get(factor.array), self.shapes.get(factor.array, ())
+        strides = getattr(array, "strides", None)
         along_k = bool(strides[-3 - factor.axis] == 1 if strides else factor.axis == -2)
-        return Side(tile, extent, factor.array is not None, along_k)
+        loaded, elements = factor.array is not None, prod(shape) if shape else 0
+        tiles = prod(-(-n // tile.get(i, 1)) for i, n in enumerate(shape, -len(shape)))
+        read = -(-turns // tiles) if elements else 0
+        return Side(tile[factor.axis], extent, loaded, along_k, read, elements)
 
     # Index arithmetic on shapes.
 

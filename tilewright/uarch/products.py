@@ -19,6 +19,10 @@ class Side:
     """Is it loaded from an array, seen through ops on each element?"""
     along_k: bool
     """Do elements that follow one another along k lie together there?"""
+    read: int = 0
+    """How often the launch reads all of the array; 0 if once for each tile of the other side."""
+    elements: int = 0
+    """Of the array, as many as each of the products that read it packs of it; 0 if they are `whole` times k."""
 
     @property
     def extent(self) -> int:
@@ -48,6 +52,14 @@ class PlacedProduct:
     """Of all steps that are added up."""
     times: int
     """How often a program does that."""
+
+    def reads(self, side: Side) -> int:
+        """How often the launch reads all of a side."""
+        return side.read or (self.b if side is self.a else self.a).tiles
+
+    def elements(self, side: Side) -> int:
+        """Of the array that a side lies in."""
+        return side.elements or self.k * side.whole
 
 
 class ProductModel(Protocol):

@@ -221,8 +221,8 @@ class PanelCosts:
                 packed = rates.pack_short_runs
             if not side.loaded:
                 found.append(("copies", mine / rates.pack_rows, True))
-            elif other.tiles > (max(few, FEW_COPIES) if copied else few):
-                all_of_it = p.k * side.whole * size
+            elif p.reads(side) > (max(few, FEW_COPIES) if copied else few):
+                all_of_it = p.elements(side) * size
                 written = all_of_it / rates.shared_writes if self.threads >= SHARING else 0.0
                 meeting = rates.meeting if self.threads > 1 else 0.0
                 if all_of_it > COPIED_BYTES:  # from memory; A's also go there, which B's rates tell
@@ -327,10 +327,10 @@ class PanelCosts:
         one thread the next ones find the same columns of B there, if these are long runs (short ones, a row apart,
         share few of its sets), and A's panels, if it holds all of them."""
         if side is p.b:
-            near, passes = (panels or side.along_k) and bytes <= COPIED_BYTES, p.a.tiles
+            near = (panels or side.along_k) and bytes <= COPIED_BYTES
         else:
-            near, passes = 0 < panels <= COPIED_BYTES, p.b.tiles
-        return bytes * min(1.0, self.threads / passes) if near else bytes
+            near = 0 < panels <= COPIED_BYTES
+        return bytes * min(1.0, self.threads / p.reads(side)) if near else bytes
 
     def _late(self, side: Side, pitch: int, run: int, sums: int) -> float:
         """The share of rows read where they lie, `pitch` bytes apart, in runs of one block of k, that caches do not
