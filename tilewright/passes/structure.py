@@ -20,7 +20,7 @@ from tilewright.passes.kernel import program_ids
 from tilewright.passes.memory_objects import memory_root
 from tilewright.passes.resizing import Resizable, Sized
 from tilewright.passes.tile_origin import tile_accesses, tile_origin
-from tilewright.passes.tile_products import TileProduct, products_of
+from tilewright.passes.tile_products import TileProduct, made_for_products, products_of
 
 
 class Launch(Protocol):
@@ -153,7 +153,7 @@ class Structure:
         """Constants, as they are now."""
         self.sized = [(v, n) for v in self.numbers if sizes and (n := sizes.constant(v))]
         """Of these, those that depend on the sizes."""
-        elsewhere = {op for p in found for op in (p.op, *p.a.made_by, *p.b.made_by)}
+        elsewhere = made_for_products(found)
         blocks = [block for op in ops for region in op.regions for block in region.blocks]
         self.blocks = {block: self._parts(block, elsewhere) for block in blocks}
 

@@ -7,7 +7,7 @@ What a target's model of them (`uarch.products.ProductModel`) is told.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 
 from xdsl.dialects.builtin import VectorType
@@ -27,7 +27,7 @@ class Factor:
     axis: int
     """The dimension of the array, from its end (-1 or -2), along which the result's rows (columns) run."""
     made_by: tuple[Operation, ...]
-    """The load and the ops on it that nothing else uses."""
+    """The load and the ops on it, the last first."""
 
 
 @dataclass(frozen=True)
@@ -61,12 +61,24 @@ def products_of(kernel: Operation) -> Iterator[TileProduct]:
             yield TileProduct(op, _factor(op.a, 0), _factor(op.b, 1))
 
 
+def made_for_products(products: Sequence[TileProduct]) -> Set[Operation]:
+    """The products, and the ops that make what they alone multiply."""
+    ops = dict.fromkeys(op for p in products for f in p.sides for op in f.made_by)
+    found: set[Operation] = {product.op for product in products}
+    while new := {
+        op
+        for op in ops.keys() - found
+        if all(use.operation in found for value in op.results for use in value.uses)
+    }:
+        found |= new
+    return found
+
+
 def _factor(value: SSAValue, side: int) -> Factor:
     transposed, made_by = False, list[Operation]()
     while isinstance(value, OpResult):
         op = value.op
-        if value.has_one_use():
-            made_by.append(op)
+        made_by.append(op)
         if isinstance(op, xetile.LoadTileOp):
             origin = tile_origin(op.tile)
             if op.permutation is not None or origin is None:

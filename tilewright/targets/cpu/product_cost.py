@@ -245,7 +245,8 @@ class PanelCosts:
                 runs = side.mean * blocks if side.along_k else p.k
                 lines = mine if side.along_k else p.k * _whole(side.mean * size, LINE)
                 strips = side is p.b and kernel.tiles and not side.along_k
-                bytes = lines + (self._torn(p, lines, True) if strips else runs * rates.run)
+                run = rates.run if side.along_k else rates.run * self._vain
+                bytes = lines + (self._torn(p, lines, True) if strips else runs * run)
                 if in_turns and side is p.b:  # fetched while it is multiplied
                     late = self._first(p, side, bytes) / self._stream - multiplied
                     found.append(("copies", max(0.0, late) + lines / rates.in_place, True))
@@ -285,8 +286,13 @@ class PanelCosts:
         size, run = _itemsize(p.types[1]), self.rates.run
         far = p.k * p.b.whole * size > SHARED_BYTES and not _in_pages(p.b, size)
         partial = PARTIAL if far and _kernel(self.machine, p.types).tiles else 0.0
-        vain = 1 / self.threads if self.threads >= SHARING else 1.0
+        vain = self._vain
         return p.k * (run + (STRIP - run) * (vain if packed else 1.0)) + partial * vain * bytes
+
+    @property
+    def _vain(self) -> float:
+        """Of what a core fetches beyond its part of a row, what no other one that packs reads just then."""
+        return 1 / self.threads if self.threads >= SHARING else 1.0
 
     def _thin_costs(
         self, p: PlacedProduct, left: int, tiles: bool
