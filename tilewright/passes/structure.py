@@ -153,7 +153,7 @@ class Structure:
         """Constants, as they are now."""
         self.sized = [(v, n) for v in self.numbers if sizes and (n := sizes.constant(v))]
         """Of these, those that depend on the sizes."""
-        elsewhere = made_for_products(found)
+        elsewhere = made_for_products(found) | (_by_the_way(ops) if products else set())
         blocks = [block for op in ops for region in op.regions for block in region.blocks]
         self.blocks = {block: self._parts(block, elsewhere) for block in blocks}
 
@@ -242,6 +242,19 @@ _FOLDS: Mapping[type[Operation], Callable[..., int]] = {
     arith.FloorDivSIOp: lambda a, b: a // b,
     arith.CeilDivSIOp: lambda a, b: -(-a // b),
 }
+
+
+def _by_the_way(ops: Sequence[Operation]) -> Set[Operation]:
+    """What rows of values are computed with, element by element, without being there themselves: masks and other
+    functions of indices and scalars, and what repeats along a row."""
+    found = set[Operation]()
+    for op in ops:
+        if op.regions or not op.name.startswith(("arith.", "vector.", "xetile.broadcast")):
+            continue
+        tiles = [value for value in op.operands if isinstance(value.type, VectorType)]
+        if op.name.endswith("broadcast") or all(value.owner in found for value in tiles):
+            found.add(op)
+    return found
 
 
 _MOVES = xetile.LoadTileOp | xetile.StoreTileOp

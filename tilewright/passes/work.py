@@ -78,7 +78,10 @@ def causes(
     wait at the same time on a core."""
     rounds, meeting = float(ceil(programs / rates.cores)), 0.0
     if longest > 1:
-        rounds = max(programs / rates.cores, longest)
+        share = programs / rates.cores
+        rounds = max(share, longest)
+        if not rates.asynchronous:  # a core that is free takes the next: the last one to end began when others ended
+            rounds = max(rounds, share + longest / 2 * (1 - 1 / rates.cores))
     parts = min(rates.parts, int(rates.cores // programs))
     if shared and parts > 1:  # a program's sums are added up in the end
         rounds, meeting = 1 / parts, rates.launch_seconds / 2

@@ -219,8 +219,11 @@ class PanelCosts:
             )
             if side is p.b and side.along_k and short_runs:
                 packed = rates.pack_short_runs
-            if not side.loaded:
-                found.append(("copies", mine / rates.pack_rows, True))
+            if not side.loaded:  # computed from as many sums, written and read again
+                made = 2 * (mine + 4 * p.k * side.mean)
+                held = made / 2 + p.k * other.mean * size + sums
+                far = made * max(0.0, 1 - BLOCK_BYTES / held) / far_sums
+                found.append(("copies", mine / rates.pack_rows + far, True))
             elif p.reads(side) > (max(few, FEW_COPIES) if copied else few):
                 all_of_it = p.elements(side) * size
                 written = all_of_it / rates.shared_writes if self.threads >= SHARING else 0.0
@@ -287,7 +290,7 @@ class PanelCosts:
         far = p.k * p.b.whole * size > SHARED_BYTES and not _in_pages(p.b, size)
         partial = PARTIAL if far and _kernel(self.machine, p.types).tiles else 0.0
         vain = self._vain
-        return p.k * (run + (STRIP - run) * (vain if packed else 1.0)) + partial * vain * bytes
+        return p.k * STRIP * (vain if packed else 1.0) + partial * vain * bytes
 
     @property
     def _vain(self) -> float:
