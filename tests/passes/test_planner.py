@@ -12,6 +12,7 @@ from tilewright.ops.attention import attention_kernel
 from tilewright.passes import planner
 from tilewright.passes.launch_cost import Choice, Program, costed, launch_seconds
 from tilewright.passes.planner import CANDIDATES, choose, descend
+from tilewright.passes.work import Work, causes
 from tilewright.runtime.key import signature_of
 from tilewright.targets.base import CompileOptions
 from tilewright.uarch.base import GENERIC
@@ -256,6 +257,43 @@ def test_products_of_loops_that_run_longer_in_some_programs_are_those_of_a_progr
     model = Silent()
     costed({}, Program.of(request.build({}), GENERIC, model), request.arguments)
     assert model.times == [4, 4, 2, 2]  # of rows 256 to 383, four blocks of keys before them
+
+
+@tw.kernel
+def gated(A, B, D, C, MASKED: tw.constexpr = False, BM: tw.constexpr = 64, BN: tw.constexpr = 64):
+    """Two products of one operand."""
+    m, n = tw.program_id(0) * BM, tw.program_id(1) * BN
+    x, y = tw.zeros((BM, BN), tw.f32), tw.zeros((BM, BN), tw.f32)
+    for k in range(0, A.shape[1], 64):
+        a = tw.load_tile(tw.init_tile(A, [m, k], (BM, 64)))
+        x = tw.tile_mma(a, tw.load_tile(tw.init_tile(B, [k, n], (64, BN))), x)
+        y = tw.tile_mma(a, tw.load_tile(tw.init_tile(D, [k, n], (64, BN))), y)
+    if MASKED:
+        column = tw.arange(0, BN, axis=1, shape=(BM, BN)) + n
+        x = tw.where((column < C.shape[1] - 3) & (column > 2), x, 0.0)
+    tw.store_tile(tw.exp(x) * y, tw.init_tile(C, [m, n], (BM, BN)))
+
+
+def test_what_products_share_is_loaded_by_them_and_masks_are_computed_by_the_way():
+    shapes = arrays((256, 512), (512, 256), (512, 256), (256, 256))
+
+    def told(masked):
+        request = Request(gated, *shapes, masked, 64, 64)
+        program = Program.of(request.build({}), GENERIC, Silent())
+        return costed({}, program, request.arguments).causes
+
+    rounds = 16 / GENERIC.cores
+    stored = rounds * 64 * 64 * 4 / GENERIC.memory_bytes
+    assert told(False)["memory"] == told(True)["memory"] == pytest.approx(stored)
+    assert 1 < told(True)["values"] / told(False)["values"] < 1.6  # a selection beside exp and *
+
+
+def test_cores_that_take_programs_of_any_length_end_one_after_the_other():
+    each, rates = Work(near_bytes=1e6), replace(GENERIC, cores=16)
+    times = [causes(each, 32, rates, longest=n)["values"] for n in (1, 1.5, 2)]
+    assert times[0] < times[1] < times[2] < 2 * times[0]
+    alone = [causes(each, 32, replace(rates, cores=1), longest=n)["values"] for n in (1, 2)]
+    assert alone[0] == alone[1]
 
 
 @tw.kernel

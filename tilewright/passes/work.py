@@ -80,7 +80,9 @@ def causes(
     if longest > 1:
         share = programs / rates.cores
         rounds = max(share, longest)
-        if not rates.asynchronous:  # a core that is free takes the next: the last one to end began when others ended
+        if (
+            not rates.asynchronous
+        ):  # a core that is free takes the next: the last one to end began when others ended
             rounds = max(rounds, share + longest / 2 * (1 - 1 / rates.cores))
     parts = min(rates.parts, int(rates.cores // programs))
     if shared and parts > 1:  # a program's sums are added up in the end

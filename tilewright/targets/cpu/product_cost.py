@@ -23,10 +23,9 @@ whole ones.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from itertools import product
 from math import ceil, gcd, log2
 
 from tilewright import dtypes
@@ -52,18 +51,6 @@ from tilewright.targets.cpu.machine import (
 from tilewright.uarch.cpu import PanelRates
 from tilewright.uarch.products import PlacedProduct, Side
 
-SIDES = (
-    *(1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 256, 320, 384, 512, 640, 768),
-    *(1024, 2048, 4096),
-)
-"""Rows and columns that are tried: steps of a quarter and a half between powers of two leave little over where an
-extent is cut into as many tiles as there are cores."""
-SHARES = ((1,), 16, 768), ((1, 2, 4), 128, 4096)
-"""Rows and columns that are tried besides where nobody gave tiles: so many tiles, of columns for each core, in whole
-multiples of a number, up to another. Long rows of B are best read as a whole, few tiles take longest where one is left
-over, and of up to 16 rows beside panels no more are multiplied."""
-LEAST = (16, 32)
-"""Shorter rows and columns only of a side that two of them cover."""
 THIN_ROWS, THIN_BLOCK = 8, 4
 """Rows of A that are multiplied at once beside few columns, and these columns (`thin`)."""
 THIN_SUMS = 64
@@ -125,7 +112,7 @@ class PanelCosts:
 
     def _beside(self, p: PlacedProduct) -> float:
         """Seconds that a part of k takes besides: sums are added up; where tiles are multiplied, rows begin anew."""
-        anew = p.a.mean * self.rates.row if _kernel(self.machine, p.types).tiles else 0.0
+        anew = p.a.mean * self.rates.row if kernel_for(self.machine, p.types).tiles else 0.0
         return ADDED_BYTES * p.a.mean * p.b.mean / self.rates.sums + anew
 
     def _division(self, products: Sequence[PlacedProduct], programs: int) -> tuple[int, int]:
@@ -160,7 +147,7 @@ class PanelCosts:
         """Of each product, whatever decides the order in which its sums are added up and is not the same for all tiles:
         the side that is multiplied where it lies."""
         return [
-            self._thin(p, _kernel(self.machine, p.types))
+            self._thin(p, kernel_for(self.machine, p.types))
             if dtypes.from_name(p.types[2]).is_float
             else None
             for p in products
@@ -168,7 +155,7 @@ class PanelCosts:
 
     def _costs(self, p: PlacedProduct) -> list[tuple[str, float, bool]]:
         """(cause, seconds, of each program) of a product."""
-        kernel, rates = _kernel(self.machine, p.types), self.rates
+        kernel, rates = kernel_for(self.machine, p.types), self.rates
         floats = dtypes.from_name(p.types[2]).is_float
         thin = self._thin(p, kernel) if floats else None
         if thin is not None:
@@ -246,7 +233,7 @@ class PanelCosts:
                     found.append(("copies", late * mine / rates.far_panels, True))
             else:
                 runs = side.mean * blocks if side.along_k else p.k
-                lines = mine if side.along_k else p.k * _whole(side.mean * size, LINE)
+                lines = mine if side.along_k else p.k * in_whole(side.mean * size, LINE)
                 strips = side is p.b and kernel.tiles and not side.along_k
                 run = rates.run if side.along_k else rates.run * self._vain
                 bytes = lines + (self._torn(p, lines, True) if strips else runs * run)
@@ -286,10 +273,9 @@ class PanelCosts:
 
     def _torn(self, p: PlacedProduct, bytes: int, packed: bool) -> float:
         """What a program's parts of B's rows, so many bytes of them, cost besides, as so many more (see `STRIP`)."""
-        size, run = _itemsize(p.types[1]), self.rates.run
+        size, vain = _itemsize(p.types[1]), self._vain
         far = p.k * p.b.whole * size > SHARED_BYTES and not _in_pages(p.b, size)
-        partial = PARTIAL if far and _kernel(self.machine, p.types).tiles else 0.0
-        vain = self._vain
+        partial = PARTIAL if far and kernel_for(self.machine, p.types).tiles else 0.0
         return p.k * STRIP * (vain if packed else 1.0) + partial * vain * bytes
 
     @property
@@ -312,7 +298,7 @@ class PanelCosts:
         row = short.tile * _itemsize(p.types[1 - left])
         packed = p.k * row / rates.pack_rows
         if not short.along_k:  # a core's first program reads whole lines of rows that lie apart
-            apart = (_whole(row, LINE) + rates.run) / rates.pack_lines
+            apart = (in_whole(row, LINE) + rates.run) / rates.pack_lines
             packed += p.k * apart * min(1.0, self.threads / long.tiles)
         rate = 2 * vector / max(4, _itemsize(p.types[2])) * rates.hertz
         block, few, columns = vector // 4, 1, short.tile
@@ -320,8 +306,8 @@ class PanelCosts:
             block, few, columns = THIN_ROWS, min(THIN_BLOCK, short.tile), short.extent
         if long.along_k:
             rate *= rates.inner
-        depth = p.k if left == 1 else _whole(p.k, vector // 4) + THIN_SUMS
-        multiplied = depth * _whole(long.extent, block) * _whole(columns, few) / rate
+        depth = p.k if left == 1 else in_whole(p.k, vector // 4) + THIN_SUMS
+        multiplied = depth * in_whole(long.extent, block) * in_whole(columns, few) / rate
         return [("products", max(multiplied + near, read), True), ("copies", packed, True)]
 
     def _read(
@@ -365,14 +351,14 @@ class PanelCosts:
         rows, beside = _roles(p, kernel)
         if _wide(p, kernel):  # all of one side, rows of a tile of the other
             least = columns_at_once(beside.tile, kernel.columns // 2)
-            return _whole(rows.mean, kernel.rows // 2), _whole(beside.tile, least)
+            return in_whole(rows.mean, kernel.rows // 2), in_whole(beside.tile, least)
         found: list[int] = []
         for side, whole, rest in (
             (rows, kernel.rows, rows.tile % kernel.rows),
             (beside, kernel.columns, beside.tile),
         ):
             half = kernel.tiles and 0 < 2 * rest <= whole
-            found.append(_whole(side.mean, whole // 2 if half else whole))
+            found.append(in_whole(side.mean, whole // 2 if half else whole))
         return found[0], found[1]
 
 
@@ -400,7 +386,7 @@ class _Kernel:
 
 
 @lru_cache(64)
-def _kernel(m: CpuMachine, types: tuple[str, str, str]) -> _Kernel:
+def kernel_for(m: CpuMachine, types: tuple[str, str, str]) -> _Kernel:
     """That of the machine's table; floats of 16 bits that it does not multiply are two bf16 each in tiles, else f32."""
     able, times = m.architecture.able(m.target.features, *types), 1
     verbatim = bool(able)
@@ -423,7 +409,7 @@ def _kernel(m: CpuMachine, types: tuple[str, str, str]) -> _Kernel:
 
 def shortest_part(m: CpuMachine, types: tuple[str, str, str]) -> tuple[int, int]:
     """k of the parts that such products are divided into: at least, and what it is a multiple of."""
-    kernel, rates = _kernel(m, types), m.architecture.panel_rates
+    kernel, rates = kernel_for(m, types), m.architecture.panel_rates
     rate = kernel.rate * rates.hertz * (rates.tiles if kernel.tiles else 1)
     size = max(kernel.bytes, _itemsize(types[1]))
     row = rates.row if kernel.tiles else 0.0
@@ -459,51 +445,10 @@ def _in_pages(side: Side, size: int) -> bool:
     return side.tiles == 1 or side.tile * size % PAGE_BYTES == side.whole * size % PAGE_BYTES == 0
 
 
-def _whole(extent: int, block: int) -> int:
+def in_whole(extent: int, block: int) -> int:
     """In whole blocks."""
     return -(-extent // block) * block
 
 
 def _itemsize(name: str) -> int:
     return dtypes.from_name(name).itemsize
-
-
-def product_tile(
-    costs: PanelCosts,
-    shape: tuple[int, int, int, int],
-    types: tuple[str, str, str],
-    along_k: tuple[bool, bool],
-    store_seconds: float,
-) -> tuple[int, int]:
-    """Rows and columns of the tiles of C for a batch of products of arrays (see `Target.product_tile`).
-
-    `store_seconds`: of an element of the result.
-    """
-    batches, *extents, k = shape
-    kernel = _kernel(costs.machine, types)
-    panels = kernel.rows, kernel.columns
-
-    def ways(i: int) -> Iterator[Side]:
-        """Tiles that start where panels do, for those are packed once, and no shorter than is worth it. Of those that
-        cover the side two: the larger may be whole panels, or be multiplied in another way."""
-        extent, shared, (counts, unit, most) = (
-            max(extents[i], 1),
-            costs.threads if i else 1,
-            SHARES[i],
-        )
-        shares = (_whole(-(-extent // (shared * n)), unit) for n in counts)
-        tried = sorted({*SIDES, *(n for n in shares if n <= most)})
-        for before, size in zip((0, 0, *tried), tried, strict=False):
-            whole = size >= extent or size % panels[i] == 0
-            if before < extent and whole and (size >= LEAST[i] or extent <= 2 * size):
-                yield Side(size, extents[i], True, along_k[i])
-
-    def seconds(tile: tuple[Side, Side]) -> float:
-        a, b = tile
-        programs = batches * a.tiles * b.tiles
-        causes = costs.causes([PlacedProduct(types, a, b, k, 1)], programs)
-        stored = a.extent * b.extent * store_seconds
-        return sum(causes.values()) + -(-programs // costs.threads) * stored
-
-    a, b = min(product(ways(0), ways(1)), key=seconds)
-    return a.tile, b.tile

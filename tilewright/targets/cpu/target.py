@@ -369,7 +369,7 @@ class CpuTarget(Target):
     ) -> Sequence[Choice]:
         """Products cost what `product_cost` says, other work what the rates do."""
         from tilewright.passes.planner import choices
-        from tilewright.targets.cpu.product_cost import SIDES
+        from tilewright.targets.cpu.product_tiles import SIDES
 
         model = self._products(options)
         return choices(request, self.rates(options), SIDES, model=model, every=every)
@@ -397,7 +397,7 @@ class CpuTarget(Target):
         along_k: tuple[bool, bool],
         options: CompileOptions,
     ) -> tuple[int, int]:
-        from tilewright.targets.cpu.product_cost import product_tile
+        from tilewright.targets.cpu.product_tiles import product_tile
 
         stored = types[0].itemsize / self.rates(options).memory_bytes
         a, b, c = (each.name for each in types)
