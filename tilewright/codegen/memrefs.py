@@ -193,7 +193,9 @@ def print_dim(p: Printer, op: Operation) -> None:
 
 @prints("memref.rank")
 def print_rank(p: Printer, op: Operation) -> None:
-    p.set(op.results[0], [str(len(read(p, op.operands[0]).sizes))])
+    source = op.operands[0]
+    known = not isinstance(source.type, UnrankedMemRefType)
+    p.set(op.results[0], [str(len(read(p, source).sizes)) if known else p.get(source)[0]])
 
 
 @prints("memref.extract_strided_metadata")

@@ -70,7 +70,10 @@ def _parse(cls: type[IRDLOperation], parser: Parser) -> IRDLOperation:
     if parser.parse_optional_keyword("reduce"):
         kinds = parse_listed(parser, lambda: _kind(parser))
         parser.parse_punctuation("->")
-        types = parse_listed(parser, parser.parse_type)
+        listed = parser.parse_optional_comma_separated_list(
+            parser.Delimiter.PAREN, parser.parse_type
+        )
+        types = [parser.parse_type()] if listed is None else listed
     body = parser.parse_region([index.resolve(IndexType()) for index in indices])
     last = body.block.last_op
     if last is None or not last.has_trait(IsTerminator):

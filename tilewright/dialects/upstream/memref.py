@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, cast
 
-from xdsl.dialects import memref, tensor
+from xdsl.dialects import memref, scf, tensor
 from xdsl.dialects.builtin import (
     DYNAMIC_INDEX,
     AffineMapAttr,
@@ -30,7 +30,8 @@ from xdsl.ir.affine import AffineDimExpr
 from xdsl.irdl import IRDLOperation, OptPropertyDef, base, traits_def
 from xdsl.parser import Parser
 from xdsl.printer import Printer
-from xdsl.traits import MemoryReadEffect, Pure
+from xdsl.rewriter import Rewriter
+from xdsl.traits import IsTerminator, MemoryReadEffect, Pure
 from xdsl.transforms.canonicalization_patterns.utils import const_evaluate_operand
 from xdsl.utils.exceptions import VerifyException
 
@@ -322,6 +323,21 @@ def _verify_reinterpret_cast(op: memref.ReinterpretCastOp) -> None:
             raise VerifyException(f"expected a result with {word} {list(says)}, got {result}")
 
 
+def _parse_alloca_scope(_: Any, parser: Parser) -> Operation:
+    """`memref.alloca_scope -> (f32) {..}`: what its region does, where it stands; memory is released further out."""
+    types: Sequence[Attribute] = ()
+    if parser.parse_optional_punctuation("->") is not None:
+        types = parser.parse_comma_separated_list(parser.Delimiter.PAREN, parser.parse_type)
+    region = parser.parse_region()
+    for block in region.blocks:
+        last = block.last_op
+        if isinstance(last, memref.AllocaScopeReturnOp):
+            Rewriter.replace_op(last, scf.YieldOp(*last.ops), [])
+        elif last is None or not last.has_trait(IsTerminator):
+            block.add_op(scf.YieldOp())
+    return scf.ExecuteRegionOp.build(regions=[region], result_types=[types])
+
+
 def complete() -> None:
     add_verifier(memref.DimOp, _verify_dim)
     add_verifier(memref.ReinterpretCastOp, _verify_reinterpret_cast)
@@ -333,7 +349,10 @@ def complete() -> None:
         "$source attr-dict `:` type($source) `->` type(results)",
         memref.ExtractAlignedPointerAsIndexOp,
     )
+    set_operand(memref.RankOp, "source", _ANY)
     set_format("$source attr-dict `:` type($source)", memref.RankOp)
+    set_format("attr-dict ($ops^ `:` type($ops))?", memref.AllocaScopeReturnOp)
+    set_custom(memref.AllocaScopeOp, _parse_alloca_scope, memref.AllocaScopeOp.print)
     set_format(
         "$source `,` $destination attr-dict `:` type($source) `to` type($destination)",
         memref.CopyOp,

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from xdsl.dialects import arith, memref
@@ -209,10 +210,14 @@ class Host:
                 self._known[asked] = op.results[at]
         return self._known[asked]
 
-    def ceildiv(self, size: Size, by: int) -> SSAValue:
-        if isinstance(size, int):
-            return self.size(-(-size // by))
-        return self.before.add(arith.CeilDivSIOp(self.size(size), self.size(by)))
+    def programs(self, extents: Sequence[Size], tile: int) -> SSAValue:
+        """How many tiles extents have, multiplied."""
+        total = self.size(prod(-(-n // tile) for n in extents if isinstance(n, int)))
+        for size in extents:
+            if not isinstance(size, int):
+                count = self.before.add(arith.CeilDivSIOp(self.size(size), self.size(tile)))
+                total = self.before.add(arith.MuliOp(total, count))
+        return total
 
     def view(self, view: StridedView) -> SSAValue:
         if view.is_whole:

@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
-from math import prod
 from typing import Any
 
 from xdsl.dialects import arith, func, gpu, memref, scf
@@ -45,7 +44,7 @@ from tilewright.passes.assume_alignment import BASE, assume_alignment
 from tilewright.passes.cleanup import cleanup
 from tilewright.passes.emit import Before
 from tilewright.passes.kernel import LEVEL, level_of
-from tilewright.passes.linalg.accesses import Host, Linear, ProgramLoop, Size, StridedView, plus
+from tilewright.passes.linalg.accesses import Host, Linear, ProgramLoop, Size, StridedView
 from tilewright.passes.linalg.blocks import store
 from tilewright.passes.linalg.bufferize import bufferize
 from tilewright.passes.linalg.fusion import Node, nodes_of
@@ -128,8 +127,11 @@ class StructuredKernel:
 
     function: gpu.FuncOp
     given: Sequence[StridedView | Size | SSAValue]
-    grid: Sequence[tuple[Size, int]]
-    """Extent and tile of each axis."""
+    grid: Sequence[Axis]
+
+
+Axis = tuple[Sequence[Size], int]
+"""An axis of a grid: the extents that it goes through, one within the other, and the tile of each."""
 
 
 def _built(name: str, found: LoopPlan, values: Mapping[str, int]) -> StructuredKernel:
@@ -170,9 +172,7 @@ def _built(name: str, found: LoopPlan, values: Mapping[str, int]) -> StructuredK
         for g in tiles.given
     ]
     function.attributes[ARGS] = ArrayAttr(map(DictionaryAttr, facts))
-    return StructuredKernel(
-        function, list(tiles.given), [(extent, size) for _, (extent, size) in grid]
-    )
+    return StructuredKernel(function, list(tiles.given), [axis for _, axis in grid])
 
 
 def _ahead(tiles: TileWriter, found: LoopPlan, node: Node) -> None:
@@ -207,27 +207,20 @@ def _bounds(reader: Node, bound: Bound, node: Node) -> Iterator[Bound]:
 
 def _grid(
     tiles: TileWriter, found: LoopPlan, sizes: Sequence[int]
-) -> list[tuple[ProgramLoop | None, tuple[Size, int]]]:
+) -> list[tuple[ProgramLoop | None, Axis]]:
     """Gives each loop of the grid its place: tiles of rows along x, of columns along y, all else along z."""
     at = tiles.at
-    grid: list[tuple[ProgramLoop | None, tuple[Size, int]]] = []
+    grid: list[tuple[ProgramLoop | None, Axis]] = []
     for axis, (loop, size) in enumerate(zip(tiles.axes, sizes, strict=True)):
         if loop is None or loop in found.inner:
-            grid.append((None, (1, 1)))
+            grid.append((None, ((), 1)))
             continue
         number = at.add(gpu.BlockIdOp(gpu.DimensionAttr(gpu.DimensionEnum("xyz"[axis]))))
         tiles.offsets[loop] = at.add(arith.MuliOp(number, at.index(size)))
-        grid.append((loop, (loop.extent, size)))
+        grid.append((loop, ([loop.extent], size)))
     single = [loop for loop in found.single if loop.extent != 1]
     for loop in found.single:
         tiles.offsets[loop] = 0
-    if not all(isinstance(loop.extent, int) for loop in single[1:]):
-        raise unsupported(
-            found.node.op,
-            "only one loop besides rows and columns may have an unknown extent",
-            hint="give the operands static extents",
-        )
-    total: Size = 1
     if single:
         rest = at.add(gpu.BlockIdOp(gpu.DimensionAttr(gpu.DimensionEnum("z"))))
         for loop in reversed(single[1:]):
@@ -235,15 +228,8 @@ def _grid(
             tiles.offsets[loop] = at.add(arith.RemUIOp(rest, extent))
             rest = at.add(arith.DivUIOp(rest, extent))
         tiles.offsets[single[0]] = rest
-        others = prod(loop.extent for loop in single[1:] if isinstance(loop.extent, int))
-        first = single[0].extent
-        total = first * others if isinstance(first, int) else _times(first, others)
-    grid.append((None, (total, 1)))
+    grid.append((None, ([loop.extent for loop in single], 1)))
     return grid
-
-
-def _times(size: Size, factor: int) -> Size:
-    return plus(0, size, factor)
 
 
 @dataclass(frozen=True)
@@ -340,7 +326,7 @@ def _arguments(
         else host.size(g)
         for g in kernel.given
     ]
-    return operands, [host.ceildiv(extent, size) for extent, size in kernel.grid]
+    return operands, [host.programs(*axis) for axis in kernel.grid]
 
 
 def _done_here(function: func.FuncOp | gpu.FuncOp, kernel: StructuredKernel, node: Node) -> None:

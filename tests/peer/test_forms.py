@@ -1,0 +1,61 @@
+# ruff: noqa: E501
+"""Texts that mlir-opt takes and prints, in forms that few programs have: the results are mlir-runner's, on every executor."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.passes.linalg.programs import printed, program, run_on
+from tests.peer.mlir_opt import TO_LLVM, mlir_opt, mlir_runner, needs_mlir_runner
+
+FORMS = {
+    "memory of a scope": """memref.alloca_scope {
+    %q = memref.alloca() : memref<8xf32>
+    %v = memref.load %x[%c1, %c4] : memref<4x8xf32>
+    memref.store %v, %q[%c1] : memref<8xf32>
+    %w = memref.load %q[%c1] : memref<8xf32>
+    memref.store %w, %o[%c1, %c0] : memref<4x8xf32>
+  }
+  %s = memref.alloca_scope -> (f32) {
+    %v = memref.load %x[%c1, %c1] : memref<4x8xf32>
+    memref.alloca_scope.return %v : f32
+  }
+  memref.store %s, %o[%c0, %c1] : memref<4x8xf32>""",
+    "the rank of what has any": """%u = memref.cast %x : memref<4x8xf32> to memref<*xf32>
+  %n = memref.rank %u : memref<*xf32>
+  %m = arith.index_cast %n : index to i32
+  %f = arith.sitofp %m : i32 to f32
+  memref.store %f, %o[%c1, %c1] : memref<4x8xf32>""",
+    "one result without parentheses": """%s = affine.parallel (%i, %j) = (0, 0) to (4, 8) reduce ("maximumf") -> f32 {
+    %v = affine.load %x[%i, %j] : memref<4x8xf32>
+    affine.yield %v : f32
+  }
+  memref.store %s, %o[%c0, %c0] : memref<4x8xf32>""",
+    "open extents of every loop": """%d = memref.cast %x : memref<4x8xf32> to memref<?x?xf32>
+  %e = memref.expand_shape %d [[0, 1], [2, 3]] output_shape [%c1, 4, %c4, 2] : memref<?x?xf32> into memref<?x4x?x2xf32>
+  %t = memref.alloc(%c4, %c1) : memref<?x4x2x?xf32>
+  linalg.generic {indexing_maps = [affine_map<(a, b, c, d) -> (d, b, a, c)>, affine_map<(a, b, c, d) -> (a, b, c, d)>], iterator_types = ["parallel", "parallel", "parallel", "parallel"]}
+    ins(%e : memref<?x4x?x2xf32>) outs(%t : memref<?x4x2x?xf32>) {
+  ^bb0(%a: f32, %b: f32):
+    %n = arith.negf %a : f32
+    linalg.yield %n : f32
+  }
+  scf.for %i = %c0 to %c4 step %c1 {
+    %v = memref.load %t[%i, %c1, %c1, %c0] : memref<?x4x2x?xf32>
+    memref.store %v, %o[%c0, %i] : memref<4x8xf32>
+  }""",
+}
+
+
+@needs_mlir_runner
+@pytest.mark.parametrize("name", FORMS)
+def test_forms(name: str, capfd: pytest.CaptureFixture[str]):
+    constants = "".join(f"%c{n} = arith.constant {n} : index\n  " for n in (0, 1, 4))
+    array = np.arange(32, dtype=np.float32).reshape(4, 8) - 3
+    inputs = {"x": array, "o": np.zeros_like(array)}
+    text = program(constants + FORMS[name], inputs, {"o": "memref<4x8xf32>"})
+    (wanted,) = printed(mlir_runner(mlir_opt(text, pipeline=TO_LLVM)))
+    assert np.any(wanted)
+    for target in ("reference", "cpu"):
+        np.testing.assert_array_equal(run_on(text, target, capfd)[0][0], wanted, target)
