@@ -8,7 +8,7 @@ The copy engine and the queue of products run beside the program. A schedule say
 - random: at times drawn from the run's random numbers.
 
 A slot that is released is poisoned at once, whatever the schedule; a correct program has the same results under all
-three. Instances that wait are parked here, and listed in a deadlock.
+three. Instances that wait do so as all others (`waits.py`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from xdsl.ir import Operation, SSAValue
 from tilewright.dialects import stage
 from tilewright.reference import numerics
 from tilewright.reference.numerics import shape_of
-from tilewright.reference.program import Segment
 from tilewright.reference.report import finding_at
 from tilewright.reference.values import Array, Index
 
@@ -96,17 +95,6 @@ class IssuedProduct:
     initial: Array | None = None
 
 
-@dataclass
-class Parked:
-    """An instance that waits for a slot or for copies."""
-
-    instance: int
-    op: Operation
-    again: Segment
-    why: str
-    buffers: MultiBuffers
-
-
 def poison(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """NaN, or for integers a number that no test uses."""
     return np.full(shape, 0x55 if dtype.kind in "biu" else float("nan")).astype(dtype)
@@ -120,7 +108,6 @@ class Engine:
         self.schedule: Schedule = schedule
         self.copies: list[Callable[[], None]] = []
         """What the copy engine has yet to do."""
-        self.parked: list[Parked] = []
         self.products: list[IssuedProduct] = []
         self.holds: dict[tuple[SSAValue, int], int] = {}
         """The fill whose tile a value of an instance is."""
@@ -171,7 +158,6 @@ class Engine:
         for data, tile in zip(copy.buffers.data, copy.load(), strict=True):
             data[copy.instance, number] = tile
         slot.state = FULL
-        self.wake(copy.buffers, copy.instance)
 
     def release(self, group: Group, buffers: MultiBuffers, instance: int, fill: int) -> None:
         number, slot = buffers.slot(instance, fill)
@@ -195,25 +181,11 @@ class Engine:
                 value, poison((1, *shape_of(value.type)), numerics.numpy_type(value.type))
             )
         slot.state, slot.values = FREE, []
-        self.wake(buffers, instance)
 
     def one(self, index: Index) -> Group:
         from tilewright.reference.machine import Group
 
         return Group(self.machine, index)
-
-    def park(self, parked: Parked) -> None:
-        self.parked.append(parked)
-
-    def wake(self, buffers: MultiBuffers, instance: int) -> None:
-        """The multi-buffer of an instance changed: those who wait for it look again."""
-        stay: list[Parked] = []
-        for p in self.parked:
-            if p.buffers is buffers and p.instance == instance:
-                self.machine.resume(p.again, np.array([instance], np.int64))
-            else:
-                stay.append(p)
-        self.parked = stay
 
     # Products.
     def enqueue(self, product: IssuedProduct) -> int:
@@ -240,25 +212,10 @@ class Engine:
 
     # The end.
     def finish(self) -> None:
-        """Reports who still waits, with the state of every multi-buffer."""
+        """Reports who still waits for others of a cluster."""
         for (op, cluster), here in self.meetings.items():
             text = f"deadlock: ranks {sorted(here)} of cluster {cluster} wait here for the others"
             self.machine.found(finding_at(op, "error", "deadlock", text))
-        if not self.parked:
-            return
-        first = self.parked[0]
-        name = self.machine.name_of_workgroup
-        numbers = self.machine.batch.workgroup
-        lines = [
-            f"deadlock: workgroup {name(int(numbers[first.instance]))} waits here and none can continue"
-        ]
-        for p in self.parked:
-            where = f"{p.op.name} of multi-buffer %{p.buffers.op.result.name_hint or 'buffer'}"
-            lines.append(
-                f"  workgroup {name(int(numbers[p.instance]))}: {where} {p.why}; "
-                f"{p.buffers.state(p.instance)}"
-            )
-        self.machine.found(finding_at(first.op, "error", "deadlock", "\n".join(lines)))
 
 
 def _used() -> tuple[Array, Array]:

@@ -115,23 +115,21 @@ class AllocationMap:
 
     def read(self, address: Index, dtype: np.dtype[Any]) -> Array:
         """Elements at addresses that belong to allocations, one by one, however they are aligned."""
-        if not address.size:
-            return np.zeros(0, dtype)
-        first = int(address.min())
-        span = int(address.max()) - first + dtype.itemsize
-        raw = array_at(first, (span,), (1,), np.dtype(np.uint8))
-        places = (address - first)[:, None] + np.arange(dtype.itemsize)
+        raw, places = _bytes(address, dtype.itemsize)
         return np.ascontiguousarray(raw[places]).view(dtype)[:, 0]
 
     def write(self, address: Index, value: Array) -> None:
         """Elements to addresses that belong to allocations, one by one, however they are aligned."""
-        if address.size:
-            first = int(address.min())
-            span = int(address.max()) - first + value.itemsize
-            raw = array_at(first, (span,), (1,), np.dtype(np.uint8))
-            places = (address - first)[:, None] + np.arange(value.itemsize)
-            raw[places] = np.ascontiguousarray(value)[:, None].view(np.uint8)
+        raw, places = _bytes(address, value.itemsize)
+        raw[places] = np.ascontiguousarray(value)[:, None].view(np.uint8)
 
     def writable(self, numbers: Index) -> Array:
         """Whether each allocation may be written to."""
         return ~self._readonly[numbers]
+
+
+def _bytes(address: Index, size: int) -> tuple[Array, Index]:
+    """Memory around addresses, byte by byte, and where in it the bytes of each element are."""
+    first, last = (int(address.min()), int(address.max()) + size) if address.size else (0, 0)
+    raw = array_at(first, (last - first,), (1,), np.dtype(np.uint8))
+    return raw, (address - first)[:, None] + np.arange(size)

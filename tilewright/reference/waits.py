@@ -30,7 +30,7 @@ class Wait:
     then: Segment
     why: Callable[[], str]
     """What they wait for, with its state."""
-    woken: Callable[[Index], None]
+    woken: Callable[[Index], None] = lambda index: None
     """Is called with them when they go on."""
 
 

@@ -19,7 +19,6 @@ from tilewright.reference.engine import (
     Copy,
     IssuedProduct,
     MultiBuffers,
-    Parked,
     Slot,
     poison,
 )
@@ -32,6 +31,7 @@ from tilewright.reference.registry import control, meaning
 from tilewright.reference.report import finding_at
 from tilewright.reference.site import Site
 from tilewright.reference.values import Array, Index, MemRefValue, TileValue, scalar, take
+from tilewright.reference.waits import Wait
 
 
 @meaning("stage.multi_buffer")
@@ -56,6 +56,29 @@ def _row(rows: Array, position: int) -> Any:
 def _wanted(group: Group, op: stage.CopyIssueOp | stage.CopyReleaseOp) -> Array:
     """For which instances the op acts at all."""
     return np.ones(1, bool) if op.condition is None else group.get(op.condition)
+
+
+def _park(
+    group: Group,
+    op: stage.CopyIssueOp | stage.GatherIssueOp | stage.LocalStoreOp | stage.CopyWaitOp,
+    instance: int,
+    fill: int,
+    state: str,
+    what: str,
+    again: Segment,
+) -> None:
+    """An instance waits until the slot of a fill is free, or full of it, and looks again."""
+    buffers: MultiBuffers = group.machine.values[op.buffer]
+    _, slot = buffers.slot(instance, fill)
+
+    def ready() -> bool:
+        return slot.state == state and (state == FREE or slot.fill == fill)
+
+    def why() -> str:
+        name = buffers.op.result.name_hint or "buffer"
+        return f"of multi-buffer %{name} waits {what} {fill}; {buffers.state(instance)}"
+
+    group.machine.waits.add(Wait(np.array([instance], np.int64), op, ready, again, why))
 
 
 Start = Callable[[int, int, int, Slot], None]
@@ -88,7 +111,7 @@ def _fill_slots(
             fill = int(_row(fills, position))
             _, slot = buffers.slot(instance, fill)
             if slot.state != FREE:
-                engine.park(Parked(instance, op, here, f"waits to {what} fill {fill}", buffers))
+                _park(group, op, instance, fill, FREE, f"to {what} fill", here)
                 continue
             engine.fills[instance] = slot.number = number
             start(position, instance, fill, slot)
@@ -192,7 +215,7 @@ def copy_wait(builder: SegmentBuilder, op: stage.CopyWaitOp) -> None:
             fill = int(_row(fills, position))
             number, slot = buffers.slot(instance, fill)
             if slot.state != FULL or slot.fill != fill:
-                engine.park(Parked(instance, op, here, f"waits for fill {fill}", buffers))
+                _park(group, op, instance, fill, FULL, "for fill", here)
                 continue
             later = engine.fills[instance] - slot.number
             if later < op.pending:

@@ -327,64 +327,37 @@ def transfer_write(
     access.scatter(site, address, inside if mask is None else inside & mask, value)
 
 
-@meaning("vector.gather")
-def gather(site: Site, op: Operation, source: MemRefValue, *rest: Array) -> Array:
-    *start, indices, mask, otherwise = rest
-    dtype = otherwise.dtype
-    places = _innermost(start, indices)
-    address, inside = element_address(site, source, places, dtype.itemsize)
-    undefined_outside(site, inside, mask)
-    return access.gather(site, address, inside & mask, dtype, otherwise)
-
-
-@meaning("vector.scatter")
-def scatter(site: Site, op: Operation, target: MemRefValue, *rest: Array) -> None:
-    *start, indices, mask, value = rest
-    address, inside = element_address(site, target, _innermost(start, indices), value.itemsize)
-    undefined_outside(site, inside, mask)
-    access.scatter(site, address, inside & mask, value)
-
-
-@meaning("vector.maskedload")
-def maskedload(site: Site, op: Operation, source: MemRefValue, *rest: Array) -> Array:
-    *start, mask, otherwise = rest
-    steps = np.arange(mask.shape[1])[None]
-    address, inside = element_address(site, source, _innermost(start, steps), otherwise.itemsize)
-    undefined_outside(site, inside, mask)
-    return access.gather(site, address, inside & mask, otherwise.dtype, otherwise)
-
-
-@meaning("vector.maskedstore")
-def maskedstore(site: Site, op: Operation, target: MemRefValue, *rest: Array) -> None:
-    *start, mask, value = rest
-    steps = np.arange(mask.shape[1])[None]
-    address, inside = element_address(site, target, _innermost(start, steps), value.itemsize)
-    undefined_outside(site, inside, mask)
-    access.scatter(site, address, inside & mask, value)
-
-
-@meaning("vector.expandload")
-def expandload(site: Site, op: Operation, source: MemRefValue, *rest: Array) -> Array:
-    *start, mask, otherwise = rest
-    return gather(site, op, source, *start, _counted(mask), mask, otherwise)
-
-
-@meaning("vector.compressstore")
-def compressstore(site: Site, op: Operation, target: MemRefValue, *rest: Array) -> None:
-    *start, mask, value = rest
-    scatter(site, op, target, *start, _counted(mask), mask, value)
-
-
-def _counted(mask: Array) -> Array:
-    """How many elements of a mask before each are true."""
-    return np.cumsum(mask, axis=1) - mask
-
-
-def _innermost(start: Sequence[Index], indices: Array) -> list[Array]:
-    rank = indices.ndim - 1
-    places = [index.reshape(-1, *[1] * rank) for index in start]
+def _lanes(
+    site: Site, op: Operation, array: MemRefValue, start: list[Array], mask: Array, itemsize: int
+) -> tuple[Index, Array]:
+    """Where each lane accesses an array, and whether it does: at indices of its own, one behind the other, or behind
+    those before it that do."""
+    match op.name:
+        case "vector.gather" | "vector.scatter":
+            indices = start.pop()
+        case "vector.expandload" | "vector.compressstore":
+            indices = np.cumsum(mask, axis=1) - mask
+        case _:
+            indices = np.arange(mask.shape[1])[None]
+    places = [index.reshape(-1, *[1] * (indices.ndim - 1)) for index in start]
     places[-1] = places[-1] + indices
-    return places
+    address, inside = element_address(site, array, places, itemsize)
+    undefined_outside(site, inside, mask)
+    return address, inside & mask
+
+
+@meaning("vector.gather", "vector.maskedload", "vector.expandload")
+def gather(site: Site, op: Operation, source: MemRefValue, *rest: Array) -> Array:
+    *start, mask, otherwise = rest
+    address, wanted = _lanes(site, op, source, start, mask, otherwise.itemsize)
+    return access.gather(site, address, wanted, otherwise.dtype, otherwise)
+
+
+@meaning("vector.scatter", "vector.maskedstore", "vector.compressstore")
+def scatter(site: Site, op: Operation, target: MemRefValue, *rest: Array) -> None:
+    *start, mask, value = rest
+    address, wanted = _lanes(site, op, target, start, mask, value.itemsize)
+    access.scatter(site, address, wanted, value)
 
 
 # Masks.
