@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import time
+from itertools import pairwise
 
 import llvmlite.binding as llvm
 import numpy as np
@@ -14,6 +15,7 @@ import pytest
 
 from tilewright.targets.cpu import pool as module
 from tilewright.targets.cpu.pool import Pool, make_functions, pool
+from tilewright.targets.cpu.pool_ir import OFFSETS
 
 COUNT_UP = """
 define void @slowly_up(ptr %counts, i64 %task, i64 %thread) {
@@ -121,6 +123,26 @@ def test_much_work_wakes_sleepers_though_its_tasks_are_short(functions):
     finally:
         own.stop()
     assert any(shared[1:])
+
+
+def test_what_takes_no_time_is_not_posted_to_other_threads(functions):
+    own, threads = Pool(3), np.zeros(8, np.int64)
+    posted = ctypes.c_int64.from_address(own.address + OFFSETS["posted"])
+    try:
+        numbers = [posted.value]
+        for _ in range(20):
+            launch(own, functions[2], threads.ctypes.data, 8)
+            numbers.append(posted.value)
+        known = numbers[-1]
+        launch(own, functions[3], threads.ctypes.data, 8)  # not seen before
+        other = posted.value
+    finally:
+        own.stop()
+    assert numbers[0] != numbers[1]  # the first one was not known
+    assert (
+        sum(a == b for a, b in pairwise(numbers)) > 10
+    )  # but for those whose caller lost its core
+    assert other != known
 
 
 def test_many_launches_of_little_work_in_a_row_wake_sleepers(functions):

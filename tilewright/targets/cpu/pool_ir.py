@@ -13,9 +13,10 @@ t + 2^r for every 2^r > t (a binomial tree whose root is the caller), those with
 that it sleeps (ASLEEP) before it looks a last time at what is posted, a launch posts before it looks who sleeps, so
 that no call is missed.
 
-What is done before a sleeper has come wakes nobody: the pool keeps how long a wake-up call takes, and of each function
-what a task took in its last launch. Where a launch, with those shortly before it, is work for less than two such calls,
-threads wake others only once they have been at it for so long.
+What is done before another thread could take part, a microsecond of work, is not posted until it turns out to be more,
+and what is done before a sleeper has come wakes nobody: the pool keeps how long a wake-up call takes, and of each
+function what a task took in its last launch. Where a launch, with those shortly before it, is work for less than two
+such calls, threads wake others only once they have been at it for so long.
 
 The end of the pool is posted too (STOPPED), as a number of its own, with tasks for nobody.
 
@@ -38,7 +39,7 @@ STOPPED: Final = -1 << 16
 SPIN: Final = 20_000
 KNOWN: Final = 16
 """Functions, by their address, of which the pool keeps what a task takes."""
-_OFFSETS: Final = {
+OFFSETS: Final = {
     "posted": 0,  # i64, the number of the launch in units of 2^16, and how many workers it has tasks for
     "function": 8,  # ptr to void(ptr argument, i64 task, i64 thread)
     "argument": 16,  # ptr
@@ -54,20 +55,24 @@ _OFFSETS: Final = {
     "wake_up": 640,  # i64, ticks that a wake-up call takes
     "last": 704,  # i64, the clock at the end of the last launch
     "work": 712,  # i64, ticks of work that it had, with all launches shortly before it
+    "next": 720,  # i64, what posts the launch
+    "lag": 728,  # i64, ticks for which its caller works before it posts it
     "known": 768,  # KNOWN times a function and ticks of a task of its
 }
-SLOTS: Final = _OFFSETS["known"] + 16 * KNOWN
+SLOTS: Final = OFFSETS["known"] + 16 * KNOWN
 """Bytes of the pool's state before its slots; each group of fields, and each slot, has a cache line of its own."""
 _LONGEST: Final = 11
 """A wake-up call takes at most 2^-11 of the ticks of `Architecture.clock`, 30 us: others waited for a core."""
 _SHORTLY: Final = 6
 """A launch follows another shortly, while workers are awake, at most 2^-6 of those ticks, 1 ms, after it."""
+_TINY: Final = 16
+"""Work of less than 2^-16 of those ticks, a microsecond, is done before another thread could share it."""
 
 
 def _fields(*names: str) -> str:
     """Address computations `%name.at` of the named fields of the pool `%p`."""
     return "\n".join(
-        f"  %{name}.at = getelementptr i8, ptr %p, i64 {_OFFSETS[name]}" for name in names
+        f"  %{name}.at = getelementptr i8, ptr %p, i64 {OFFSETS[name]}" for name in names
     )
 
 
@@ -94,21 +99,30 @@ declare i64 @llvm.umin.i64(i64, i64)
 
 define internal i64 @drain(ptr %p, i64 %thread) nounwind {{   ; returns how many tasks it has done
 entry:
-{_fields("function", "argument", "count", "limit", "tickets", "left", "known")}
+{_fields("function", "argument", "count", "limit", "tickets", "left", "lag", "known")}
   %caller = icmp eq i64 %thread, 0
   %start = call i64 {clock}
   br label %draw
 draw:                                              ; %asked: the clock when it last looked for a signal
-  %done = phi i64 [ 0, %entry ], [ %done1, %work ], [ %done1, %clock ], [ %done1, %look ]
-  %asked = phi i64 [ %start, %entry ], [ %asked, %work ], [ %asked, %clock ], [ %now, %look ]
-  %wakes = phi i1 [ true, %entry ], [ %wakes1, %work ], [ %wakes1, %clock ], [ %wakes1, %look ]
-  %since = phi i64 [ %start, %entry ], [ %since1, %work ], [ %since1, %clock ], [ %since1, %look ]
-  %before = phi i64 [ 0, %entry ], [ %before1, %work ], [ %before1, %clock ], [ %before1, %look ]
+  %done = phi i64 [ 0, %entry ], [ %done1, %work ], [ %done1, %look ]
+  %clock = phi i64 [ %start, %entry ], [ %now, %work ], [ %now, %look ]
+  %asked = phi i64 [ %start, %entry ], [ %asked, %work ], [ %now, %look ]
+  %wakes = phi i1 [ true, %entry ], [ %wakes1, %work ], [ %wakes1, %look ]
+  %since = phi i64 [ %start, %entry ], [ %since1, %work ], [ %since1, %look ]
+  %before = phi i64 [ 0, %entry ], [ %before1, %work ], [ %before1, %look ]
   br i1 %wakes, label %early, label %claim
 early:
   %limit = load atomic i64, ptr %limit.at monotonic, align 8
-  %today = call i64 {clock}
-  %worked = sub i64 %today, %start
+  %worked = sub i64 %clock, %start
+  br i1 %caller, label %alone, label %called
+alone:
+  %lag = load i64, ptr %lag.at
+  %enough = icmp uge i64 %worked, %lag
+  br i1 %enough, label %post, label %claim
+post:
+  call void @post(ptr %p)
+  br label %called
+called:
   %due = icmp uge i64 %worked, %limit
   br i1 %due, label %wake, label %claim
 wake:
@@ -116,9 +130,9 @@ wake:
   %again = call i64 {clock}
   br label %claim
 claim:                                             ; the time since %since is that of tasks after the first %before
-  %wakes1 = phi i1 [ false, %draw ], [ true, %early ], [ false, %wake ]
-  %since1 = phi i64 [ %since, %draw ], [ %since, %early ], [ %again, %wake ]
-  %before1 = phi i64 [ %before, %draw ], [ %before, %early ], [ %done, %wake ]
+  %wakes1 = phi i1 [ false, %draw ], [ true, %alone ], [ true, %called ], [ false, %wake ]
+  %since1 = phi i64 [ %since, %draw ], [ %since, %alone ], [ %since, %called ], [ %again, %wake ]
+  %before1 = phi i64 [ %before, %draw ], [ %before, %alone ], [ %before, %called ], [ %done, %wake ]
   %open = call i1 @some(ptr %p)
   br i1 %open, label %take, label %end
 take:
@@ -132,12 +146,11 @@ work:
   %task = sub i64 %count, %ticket
   call void %function(ptr %argument, i64 %task, i64 %thread)
   %done1 = add i64 %done, 1
-  br i1 %caller, label %clock, label %draw
-clock:
   %now = call i64 {clock}
   %age = sub i64 %now, %asked
   %long = icmp ugt i64 %age, {look}
-  br i1 %long, label %look, label %draw
+  %looks = and i1 %long, %caller
+  br i1 %looks, label %look, label %draw
 look:
   %signal = call i1 @signalled()
   br i1 %signal, label %stop, label %draw
@@ -210,6 +223,19 @@ define internal ptr @slot(ptr %p, i64 %i) nounwind {{
   %off = add i64 %line, {SLOTS}
   %slot = getelementptr i8, ptr %p, i64 %off
   ret ptr %slot
+}}
+
+define internal void @post(ptr %p) nounwind {{         ; the launch that the caller has, unless it has
+{_fields("posted", "next")}
+  %next = load i64, ptr %next.at
+  %now = load atomic i64, ptr %posted.at monotonic, align 8
+  %told = icmp eq i64 %now, %next
+  br i1 %told, label %done, label %tell
+tell:
+  %old = atomicrmw xchg ptr %posted.at, i64 %next seq_cst
+  br label %done
+done:
+  ret void
 }}
 
 define internal i1 @some(ptr %p) nounwind {{           ; are there tasks that nobody has taken?
@@ -335,7 +361,7 @@ done:
 define void @tw_pool_launch(ptr %p, ptr %f, ptr %a, i64 %tasks) nounwind {{
 entry:
 {_fields("posted", "function", "argument", "count", "limit", "tickets", "done", "lock", "left", "workers", "ended")}
-{_fields("wake_up", "last", "work")}
+{_fields("wake_up", "last", "work", "next", "lag")}
   %workers = load i64, ptr %workers.at
   br label %begin
 begin:
@@ -371,7 +397,11 @@ estimate:                                          ; what is left to do of this 
   %calls = shl i64 %wake_up, 1
   %little = icmp ult i64 %total, %calls
   %quiet = and i1 %little, %same
-  %limit = select i1 %quiet, i64 %calls, i64 0
+  %tiny = icmp ult i64 %here, {look >> _TINY}
+  %alone = and i1 %tiny, %same
+  %lag = select i1 %alone, i64 {look >> _TINY}, i64 0
+  store i64 %lag, ptr %lag.at
+  %limit = select i1 %quiet, i64 %calls, i64 %lag
   store ptr %f, ptr %function.at
   store ptr %a, ptr %argument.at
   store i64 %tasks, ptr %count.at
@@ -384,10 +414,10 @@ estimate:                                          ; what is left to do of this 
   %invited = select i1 %few, i64 %others, i64 %workers
   %old = load atomic i64, ptr %posted.at monotonic, align 8
   %number = lshr i64 %old, 16
-  %next = add i64 %number, 1
-  %high = shl i64 %next, 16
+  %following = add i64 %number, 1
+  %high = shl i64 %following, 16
   %new = or i64 %high, %invited
-  %posted = atomicrmw xchg ptr %posted.at, i64 %new seq_cst
+  store i64 %new, ptr %next.at
   %mine = call i64 @drain(ptr %p, i64 0)
   %left = load i64, ptr %left.at
   %begun = sub i64 %some, %left
