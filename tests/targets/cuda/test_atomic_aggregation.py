@@ -41,11 +41,12 @@ def column_sums(X, S, T, BM: tw.constexpr = 4, BN: tw.constexpr = 64):
     tw.atomic_rmw("addf", tw.sum(x * x, 0), tw.init_tile(T, [n], (1, BN)))
 
 
-def test_sums_of_columns(threads: ThreadsTarget, rng: np.random.Generator) -> None:
+@pytest.mark.parametrize("rows", [4, 64], ids=["put together", "each by a warp of its own"])
+def test_sums_of_columns(rows: int, threads: ThreadsTarget, rng: np.random.Generator) -> None:
     x = rng.integers(-4, 5, (70, 200)).astype(np.float32)
     s, t = (rng.integers(-4, 5, 200).astype(np.float32) for _ in "st")
     want = s + x.sum(0), t + (x * x).sum(0)
-    column_sums.options(target="cuda")[tw.cdiv(70, 4), tw.cdiv(200, 64)](x, s, t)
+    column_sums.options(target="cuda")[tw.cdiv(70, rows), tw.cdiv(200, 64)](x, s, t, BM=rows)
     np.testing.assert_array_equal(s, want[0])
     np.testing.assert_array_equal(t, want[1])
 

@@ -174,7 +174,7 @@ class Distributor:
             self._shared_base: SSAValue = b.value(mach.SharedBaseOp())
             self._programs: dict[tuple[str, str], SSAValue] = {}
         self._linear: dict[tuple[tuple[int, ...], str], Idx] = {}
-        self._first: dict[int, SSAValue] = {}
+        self._replicas: dict[tuple[int, int], SSAValue] = {}
 
     # Where ops go -------------------------------------------------------------------------------
 
@@ -392,15 +392,20 @@ class Distributor:
 
     def first_replica(self, layout: Layout) -> SSAValue | None:
         """i1: of all threads that hold the same elements this is the first; None if it is alone."""
-        weights = replica_bits(layout)
+        return self.replica(layout, 0)
+
+    def replica(self, layout: Layout, number: int) -> SSAValue | None:
+        """i1: of all threads that hold the same elements this has a number, modulo how many there are, in other warps
+        first; None if it is alone."""
+        weights = replica_bits(layout)[::-1]
         if not weights:
             return None
-        mask = sum(weights)
-        if mask not in self._first:
+        mask, bits = sum(weights), sum(w for n, w in enumerate(weights) if number >> n & 1)
+        if (mask, bits) not in self._replicas:
             with self.preamble():
                 kept = self.b.value(arith.AndIOp(self.thread, self.b.idx(mask)))
-                self._first[mask] = self.b.cmp("eq", kept, 0)
-        return self._first[mask]
+                self._replicas[mask, bits] = self.b.cmp("eq", kept, bits)
+        return self._replicas[mask, bits]
 
     # Shared memory and synchronisation ----------------------------------------------------------
 

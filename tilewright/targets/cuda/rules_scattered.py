@@ -127,20 +127,23 @@ def atomic(d: Distributor, op: xt.AtomicRmwOp) -> None:
     pointers: list[SSAValue] = []
     masks: list[SSAValue | None] = []
     if isinstance(tile, ScatteredTile):
-        at = scattered(d, tile, op.mask, layout, once=True)
+        at = scattered(d, tile, op.mask, layout, once=False)
         for r in range(0, layout.registers, width):
             pointers.append(b.ptr(at.pointer, b.extract(at.offsets, r)))
             masks.append(b.extract(at.mask, r))
     else:
-        first = d.first_replica(layout)
         mask = d.fragment_of(op.mask, layout).value if op.mask is not None else None
         facts = ac.facts_of(op.tile, tile)
         for chunk in ac.chunks(d, tile, layout, facts, width):
-            inside = b.both(chunk.inside, first)
+            inside = chunk.inside
             if mask is not None:
                 inside = b.both(inside, b.extract(mask, chunk.first))
             pointers.append(chunk.pointer)
             masks.append(inside)
+    # Replicas share the work; the first does it where others need the old values.
+    used = op.result.first_use is not None
+    turns = [0 if used else number for number in range(len(masks))]
+    masks = [b.both(mask, d.replica(layout, n)) for mask, n in zip(masks, turns, strict=True)]
     # Atomics on one array order among themselves; plain accesses of it stay outside.
     d.hazards.write(d, place_of(op.tile, layout), sums_of(op))
     if width > 1:
@@ -149,7 +152,6 @@ def atomic(d: Distributor, op: xt.AtomicRmwOp) -> None:
             with ac.guarded(d, mask):
                 _add_neighbours(d, value, pointer)
         return
-    used = op.result.first_use is not None
     olds: list[SSAValue] = []
     for r, (pointer, mask) in enumerate(zip(pointers, masks, strict=True)):
         value = b.extract(fragment.value, r)
