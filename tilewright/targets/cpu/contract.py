@@ -27,10 +27,12 @@ from tilewright.dialects.upstream.arith import constant, folded
 from tilewright.targets.cpu.amx import AMX_ROWS, TILE_ROWS
 from tilewright.targets.cpu.evaluate import Evaluator
 from tilewright.targets.cpu.family import Family, Fetch, PanelOperand
+from tilewright.targets.cpu.lying import LyingProduct, lying
 from tilewright.targets.cpu.machine import FEW_TURNS, FEW_USES, MOST_LINES, CpuMachine
 from tilewright.targets.cpu.memory import Buffer, itemsize, rows_cols
 from tilewright.targets.cpu.micro import emit_micro, family_of, known_bytes, panel_start
-from tilewright.targets.cpu.operands import Operands, PackedArray
+from tilewright.targets.cpu.operands import Operands
+from tilewright.targets.cpu.packed_array import PackedArray
 from tilewright.targets.cpu.panels import PanelFormat, transpose
 from tilewright.targets.cpu.roles import roles_of
 from tilewright.targets.cpu.thin import ThinProduct, thin_form
@@ -132,7 +134,7 @@ class ContractEmitter:
         self, op: ContractOp, a: SSAValue, bb: SSAValue, c: Buffer, length: Idx, zero: bool
     ) -> None:
         """C (+)= A B over `length` k, operands of `op`; `zero`: C holds nothing yet."""
-        m = self.m
+        b, m = self.b, self.m
         roles = roles_of(m, a, bb, c.element)
         family = roles.family
         width = rows_cols(a.type)[1]
@@ -140,13 +142,25 @@ class ContractEmitter:
         if thin is not None:
             value, other = (a, bb) if thin.side == 0 else (bb, a)
             count = c.shape[1 - thin.side]
-            side = self.operands.side(other, thin.family, 1 - thin.side, count, length)
-            clear = partial(self.clear, c, end=c.shape[0]) if zero else None
-            first = first_turn(self.e, op, other)
-            ThinProduct(self.e, m, thin, value, c).emit(side, length, clear, first)
-            return
-        if not roles.swapped:
-            self.multiply(family, (a, bb), False, c, length, width, zero)
+
+            def multiply() -> None:
+                side = self.operands.side(other, thin.family, 1 - thin.side, count, length)
+                clear = partial(self.clear, c, end=c.shape[0]) if zero else None
+                first = first_turn(self.e, op, other)
+                ThinProduct(self.e, m, thin, value, c).emit(side, length, clear, first)
+
+        else:
+
+            def multiply() -> None:
+                self.multiply(family, (a, bb), False, c, length, width, zero)
+
+        if thin is not None or not roles.swapped:
+            few_rows = thin is not None and thin.side == 1
+            lying = None if few_rows else self.lying(family, a, bb, c, length)
+            if lying is None:
+                multiply()
+            else:
+                b.choose(lying.inside(), lambda: lying.emit(zero), multiply)
             return
         rows, cols = c.shape
         unit = max(family.nr, m.vector_bytes // itemsize(c.element))
@@ -155,6 +169,18 @@ class ContractEmitter:
         turned = Buffer(pointer, c.element, (cols, rows), ld, padded)
         self.multiply(family, (bb, a), True, turned, length, width, True)
         self.turn(turned, c, zero)
+
+    def lying(
+        self, family: Family, a: SSAValue, bb: SSAValue, c: Buffer, length: Idx
+    ) -> LyingProduct | None:
+        """The product as one of small tiles that are read where they lie, where it may be one."""
+        if not isinstance(length, int):
+            return None
+        left, right = (lying(self.e, self.operands, v, x) for x, v in enumerate((a, bb)))
+        if left is None or right is None:
+            return None
+        found = LyingProduct(self.b, self.m, (left, right), c, length)
+        return found if found.fits(family) else None
 
     def turn(self, source: Buffer, c: Buffer, zero: bool) -> None:
         """C (+)= the transpose of `source`, whose rows and columns are padded to whole vectors."""

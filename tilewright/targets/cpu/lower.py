@@ -60,7 +60,7 @@ from tilewright.targets.cpu.memory import (
     rows_cols,
 )
 from tilewright.targets.cpu.memrefs import MemrefOps, Scratch
-from tilewright.targets.cpu.operands import PackedArray
+from tilewright.targets.cpu.packed_array import PackedArray
 from tilewright.targets.cpu.packing import (
     emit_pack_function,
     emit_pack_task,

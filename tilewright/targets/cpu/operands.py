@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from xdsl.dialects import arith, func
+from xdsl.dialects import arith
 from xdsl.dialects.builtin import VectorType
 from xdsl.ir import OpResult, SSAValue
 
@@ -37,6 +37,7 @@ from tilewright.targets.cpu.machine import (
     among_sets,
 )
 from tilewright.targets.cpu.memory import Buffer, Tile, itemsize, rows_cols
+from tilewright.targets.cpu.packed_array import PackedArray, Placed, panel_of
 from tilewright.targets.cpu.panels import PanelFormat, block_depth, pack_block
 from tilewright.uarch.cpu import Caches
 
@@ -61,81 +62,6 @@ class Finder:
 
     def __call__(self, panel: Idx) -> PanelOperand:
         return self.packed(panel)
-
-
-@dataclass(frozen=True)
-class PackedArray:
-    """A packed array at run time (see `stage.pack`).
-
-    Element (x, k) of batch entry `e` lies in panel x / lanes (see `PanelFormat.pitch`); with `depth` = d > 0, blocks of
-    d k follow one another, each with all panels; with 0 each panel holds all k.
-    """
-
-    pointer: SSAValue
-    format: PanelFormat
-    x_extent: Idx
-    k_extent: Idx
-    panels: Idx
-    """In memory: none where it is not packed ahead."""
-    depth: int
-    k_axis: int
-    batch_sizes: tuple[Idx, ...]
-    batch_strides: tuple[Idx, ...]
-    rounded_k: Idx
-    along_k: bool
-    """Elements of its array stand together along k."""
-    ahead: SSAValue
-    """Is it packed before the workgroups start? (Nobody asks where no x is used.)"""
-    function: str
-    argument: SSAValue
-    """What the function needs besides: the launch's argument block."""
-    matrix: SSAValue
-    """Address of its array."""
-    x_stride: Idx
-    """Elements of its array from one x to the next."""
-    k_stride: Idx
-    """The same for k."""
-    verbatim: bool
-    """Packing changes no element."""
-
-    def bytes(self, b: Builder) -> Idx:
-        """Of its array as far as it is packed, in the elements of panels."""
-        count = b.times(self.x_extent, self.k_extent)
-        for extent in self.batch_sizes:
-            count = b.times(count, extent)
-        return b.times(count, self.format.bytes)
-
-    def plane(self, b: Builder) -> Idx:
-        """Bytes of a batch entry."""
-        return b.times(b.times(self.panels, self.rounded_k), self.format.lanes * self.format.bytes)
-
-    def place(self, b: Builder, batch: Idx, panel: Idx, k: Idx) -> tuple[SSAValue, Idx]:
-        """Address of a panel from k on, and bytes from there to the next panel."""
-        unit = self.format.lanes * self.format.bytes
-        base = b.ptr(self.pointer, b.times(batch, self.plane(b)))
-        if not self.depth:
-            panel_bytes = b.times(self.rounded_k, unit)
-            return b.ptr(b.ptr(base, b.times(k, unit)), b.times(panel, panel_bytes)), panel_bytes
-        block, inner = b.div(k, self.depth), b.rem(k, self.depth)
-        start = b.ptr(base, b.times(b.times(block, self.panels), self.depth * unit))
-        start = b.ptr(start, b.times(inner, unit))
-        panel_bytes = self.depth * unit
-        return b.ptr(start, b.times(panel, panel_bytes)), panel_bytes
-
-    def fill(
-        self,
-        b: Builder,
-        offset: Idx,
-        first: Idx,
-        last: Idx,
-        k0: Idx,
-        k1: Idx,
-        to: SSAValue,
-        panel_bytes: Idx,
-    ) -> None:
-        """Pack panels [first, last) of the batch entry at `offset` for k in [k0, k1)."""
-        ranges = [b.idx(v) for v in (offset, first, last, k0, k1)]
-        b.op(func.CallOp(self.function, [self.argument, *ranges, to, b.idx(panel_bytes)], []))
 
 
 @dataclass
@@ -186,8 +112,8 @@ class Operands:
         `swapped`: each takes the other's place (see `roles`)."""
         format = family.a if (x_axis == 0) ^ swapped else family.b
         value = self.e.values.real(value)
-        if isinstance(value, OpResult) and isinstance(value.op, PanelOp):
-            return self.panel_side(value.op, family, count, few, format is family.b)
+        if (panel := panel_of(value)) is not None:
+            return self.panel_side(panel, family, count, few, format is family.b)
         buffer = self.e.values.buffers.get(value)
         if swapped:
             buffer = None
@@ -203,14 +129,14 @@ class Operands:
                 return self.buffer_side(buffer, format, x_axis, count, length)
         return self.packed_side(value, family, format, x_axis, count, length)
 
-    def panel_side(self, op: PanelOp, family: Family, count: int, few: bool, role_b: bool) -> Side:
+    def placed(self, op: PanelOp) -> Placed:
+        """Where in its array an operand that may be packed ahead starts."""
         b = self.b
-        array, unit = self.packed[self.e.values.real(op.panels)], family.group
+        array = self.packed[self.e.values.real(op.panels)]
         offsets = [folded(self.e.scalar(v)) for v in op.offsets]
         if len(offsets) == 1:
             offsets = [0, *offsets]
         k0, x0 = offsets[-2:] if array.k_axis == 0 else reversed(offsets[-2:])
-        format = array.format
         batch: Idx = 0
         origin: Idx = 0
         outside: SSAValue | None = None
@@ -223,6 +149,12 @@ class Operands:
         x_count = b.minus(array.x_extent, x0)
         if outside is not None:
             x_count = b.select(outside, x_count, 0)
+        return Placed(array, x0, k0, x_count, b.minus(array.k_extent, k0), batch, origin)
+
+    def panel_side(self, op: PanelOp, family: Family, count: int, few: bool, role_b: bool) -> Side:
+        b, unit, placed = self.b, family.group, self.placed(op)
+        array, k0, x0, x_count = placed.array, placed.k, placed.x, placed.x_count
+        batch, origin, format = placed.batch, placed.origin, placed.array.format
         first = format.panels_before(b, x0)
         panels = b.ceildiv(b.max(b.min(count, x_count), 0), format.lanes)
 
@@ -318,7 +250,7 @@ class Operands:
             )
 
         block = (k0, array.depth) if array.depth else None
-        return Side(format, x_count, b.minus(array.k_extent, k0), locate, partial, block)
+        return Side(format, x_count, placed.k_count, locate, partial, block)
 
     def finder(
         self,

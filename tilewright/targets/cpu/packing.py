@@ -20,7 +20,8 @@ from tilewright.targets.cpu.dots import is_unsigned
 from tilewright.targets.cpu.evaluate import Position
 from tilewright.targets.cpu.machine import FEW_COPIES, FEW_READS, CpuMachine
 from tilewright.targets.cpu.memory import Tile, itemsize, plain
-from tilewright.targets.cpu.operands import PACK_ARGUMENTS, PackedArray, spread
+from tilewright.targets.cpu.operands import PACK_ARGUMENTS, spread
+from tilewright.targets.cpu.packed_array import PackedArray
 from tilewright.targets.cpu.panels import PanelFormat, block_depth, pack_block
 from tilewright.uarch.cpu import Caches
 

@@ -18,15 +18,16 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from xdsl.dialects import arith
-from xdsl.ir import OpResult, SSAValue
+from xdsl.ir import SSAValue
 
 from tilewright.dialects import xetile as xt
-from tilewright.dialects.stage import ContractOp, FusedOp, PanelOp
+from tilewright.dialects.stage import ContractOp, FusedOp
 from tilewright.dialects.upstream.arith import folded
 from tilewright.passes.memory_objects import is_quiet
 from tilewright.targets.cpu.evaluate import Evaluator
 from tilewright.targets.cpu.machine import CpuMachine
 from tilewright.targets.cpu.memory import Buffer, Tile, element_of, itemsize, rows_cols
+from tilewright.targets.cpu.packed_array import panel_of
 from tilewright.targets.cpu.product_cost import BLOCK_BYTES
 from tilewright.targets.cpu.roles import roles_of
 from tilewright.targets.cpu.streaming import STREAM_BYTES
@@ -50,7 +51,7 @@ def plain_store(m: CpuMachine, op: ContractOp, i: int) -> PlainStore | None:
     group = store.parent_op()
     if not isinstance(group, FusedOp) or group.parent is not op.parent:
         return None
-    if len(group.body.block.ops) != 2 or not all(map(_packed, (a, b))):
+    if len(group.body.block.ops) != 2 or None in map(panel_of, (a, b)):
         return None
     between = op.next_op
     while between is not group:
@@ -65,10 +66,6 @@ def plain_store(m: CpuMachine, op: ContractOp, i: int) -> PlainStore | None:
     whole = rows % roles.family.mr == 0 and cols % roles.family.nr == 0
     same = store.tile.type.element_type == roles.family.accumulator == element  # pyright: ignore
     return PlainStore(store, roles.family.depth) if whole and same else None
-
-
-def _packed(value: SSAValue) -> bool:
-    return isinstance(value, OpResult) and isinstance(value.op, PanelOp)
 
 
 def in_array(

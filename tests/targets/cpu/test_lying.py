@@ -1,0 +1,89 @@
+"""Products of small tiles of batches: both operands are read where they lie, where the tiles lie in their arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tests.targets.cpu.test_programs import poison
+from tests.targets.cpu.test_structure import levels_here
+
+
+@tw.kernel
+def batch(A: Any, B: Any, C: Any, M: tw.constexpr, N: tw.constexpr, K: tw.constexpr):
+    i = tw.program_id(0)
+    a = tw.load_tile(tw.init_tile(A, [i, 0, 0], (M, K)))
+    b = tw.load_tile(tw.init_tile(B, [i, 0, 0], (K, N)))
+    tw.store_tile(tw.tile_mma(a, b), tw.init_tile(C, [i, 0, 0], (M, N)))
+
+
+@tw.kernel
+def chained(A: Any, B: Any, C: Any, S: tw.constexpr):
+    """Sums of products that are added to what is there."""
+    i = tw.program_id(0)
+    acc = tw.load_tile(tw.init_tile(C, [i, 0, 0], (S, S)))
+    for j in range(3):
+        a = tw.load_tile(tw.init_tile(A, [3 * i + j, 0, 0], (S, S)))
+        b = tw.load_tile(tw.init_tile(B, [3 * i + j, 0, 0], (S, S)))
+        acc = tw.tile_mma(a, b, acc) * 0.5
+    tw.store_tile(acc, tw.init_tile(C, [i, 0, 0], (S, S)))
+
+
+def random(rng: np.random.Generator, *shape: int, dtype: Any = np.float32) -> Any:
+    return rng.standard_normal(shape).astype(dtype)
+
+
+def close(got: Any, want: Any) -> None:
+    assert np.linalg.norm(got - want) <= 1e-5 * np.linalg.norm(want)
+
+
+@pytest.mark.parametrize("level", levels_here())
+@pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=str)
+@pytest.mark.parametrize(
+    "tile", [(16, 16, 16), (32, 32, 32), (64, 64, 64), (9, 16, 5), (40, 48, 33), (12, 8, 64)]
+)
+def test_batches(rng: np.random.Generator, tile: Any, dtype: Any, level: str) -> None:
+    m, n, k = tile
+    kernel = batch.options(target="cpu", machine=level)
+    for less in (0, 1):  # of the arrays than of the tile
+        a = random(rng, 5, m - less, k, dtype=dtype)
+        b, c = random(rng, 5, k, n - less, dtype=dtype), poison(5, m - less, n - less, dtype=dtype)
+        kernel[5](a, b, c, M=m, N=n, K=k)
+        close(c, a.astype(np.float64) @ b)
+        a, b, c = a[:, :, : k - 1], b[:, : k - 1], poison(*c.shape, dtype=dtype)
+        kernel[5](a, b, c, M=m, N=n, K=k)
+        close(c, a.astype(np.float64) @ b)
+
+
+def test_strides(rng: np.random.Generator) -> None:
+    """A along its columns, B's rows far apart and close to one another, parts of arrays, more programs than batches."""
+    kernel = batch.options(target="cpu")
+    wide = random(rng, 4, 32, 5000)
+    for b in (wide[:, :, 1000:1032], random(rng, 4, 40, 70)[:, 3:35, 5:37]):
+        a, c = random(rng, 4, 32, 32).transpose(0, 2, 1), poison(4, 32, 32)
+        kernel[6](a, b, c, M=32, N=32, K=32)
+        close(c, a.astype(np.float64) @ b)
+
+
+@pytest.mark.parametrize("size", [16, 32])
+def test_sums_that_go_on(rng: np.random.Generator, size: int) -> None:
+    a, b, c = (random(rng, n, size, size) for n in (6, 6, 2))
+    want = c.astype(np.float64)
+    for j in range(3):
+        want = (want + a[j::3].astype(np.float64) @ b[j::3]) * 0.5
+    chained.options(target="cpu")[2](a, b, c, S=size)
+    close(c, want)
+
+
+def test_no_panel_is_packed(rng: np.random.Generator) -> None:
+    """Products that lie in their arrays are chosen at run time, and give the same bits wherever these are."""
+    a, b, c = random(rng, 3, 16, 16), random(rng, 3, 16, 16), poison(3, 16, 16)
+    kernel = batch.options(target="cpu", machine="native")
+    kernel[3](a, b, c, M=16, N=16, K=16)
+    text = kernel.compile(a, b, c, M=16, N=16, K=16).ir["mach"]
+    body = text[text.index("func.func @tw_workgroup") :]
+    before_pack = body[: body.index("func.call @tw_pack")] if "func.call @tw_pack" in body else body
+    assert "math.fma" in before_pack

@@ -1,0 +1,156 @@
+"""Products of small tiles of arrays that nobody packs ahead: both operands are read where they lie, no loop has an end
+that is cut off.
+
+In a batch of small matrices each program multiplies two of them once. Copying them into panels, and the ends of loops
+over panels and blocks of k, take longer than so few products. Where both tiles lie wholly in their arrays, and B's rows
+near one another:
+
+    for rows, as many as registers hold sums of, and vectors of columns:
+      for k, some at a time:  a row of B times an element of each row of A
+      C is written once
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.dialects import math
+from xdsl.dialects.builtin import AnyFloat, VectorType
+from xdsl.ir import Operation, SSAValue
+
+from tilewright.codegen.builder import Builder, Idx
+from tilewright.passes.packing import chain_of
+from tilewright.targets.cpu.evaluate import Evaluator, Position
+from tilewright.targets.cpu.family import Family
+from tilewright.targets.cpu.machine import CpuMachine
+from tilewright.targets.cpu.memory import Buffer, Tile, itemsize
+from tilewright.targets.cpu.operands import Operands
+from tilewright.targets.cpu.packed_array import panel_of
+from tilewright.targets.cpu.reductions import power_of_two
+from tilewright.targets.cpu.thin_whole import PRODUCTS, runs_of
+
+LONGEST = 64
+"""Rows, columns and k of such a product at most: longer ones amortise their panels."""
+NEAR = 32 << 10
+"""Bytes from B's first row to its last at most: the nearest cache keeps them for all rows of A."""
+VECTORS = 4
+"""Of a row of B at a time at most."""
+
+
+@dataclass(frozen=True)
+class Lying:
+    """A tile of an array: the address of its first element, bytes to the next x and k, and how many of either the array
+    has from there on."""
+
+    pointer: SSAValue
+    steps: tuple[Idx, Idx]
+    x_count: Idx
+    k_count: Idx
+    there: SSAValue | None
+    """Is it to be read where it lies? None: always."""
+    in_rows: bool
+    """x that follow one another are neighbours."""
+
+
+def lying(e: Evaluator, operands: Operands, value: SSAValue, x_axis: int) -> Lying | None:
+    """An operand (A: x_axis 0) as such a tile, where nothing changes its elements; else None."""
+    b, value = e.b, e.values.real(value)
+    if (panel := panel_of(value)) is not None:
+        placed = operands.placed(panel)
+        array = placed.array
+        if not array.verbatim or array.format.parts != 1:
+            return None
+        begin, there = placed.corner(b), b.negated(array.ahead)
+        in_rows = array.x_stride == 1
+        return Lying(begin, placed.steps(b), placed.x_count, placed.k_count, there, in_rows)
+    block = value.owner.parent if isinstance(value.owner, Operation) else None
+    chain = None if block is None else chain_of(value, block)
+    if chain is None or chain.ops or chain.transposed or value in e.values.buffers:
+        return None
+    tile = e.values.tiles[e.values.real(chain.load.tile)]
+    assert isinstance(tile, Tile)
+    there = None
+    for offset in tile.offsets:
+        if not b.is_nonnegative(offset):
+            there = b.both(there, b.cmp("sge", offset, 0))
+    axes, size = (x_axis, 1 - x_axis), itemsize(tile.element)
+    x_bytes, k_bytes = (b.times(tile.strides[axis], size) for axis in axes)
+    x_count, k_count = (tile.limit(b, axis) for axis in axes)
+    begin, in_rows = e.address(tile, Position(0, 0)), tile.strides[x_axis] == 1
+    return Lying(begin, (x_bytes, k_bytes), x_count, k_count, there, in_rows)
+
+
+@dataclass(frozen=True)
+class LyingProduct:
+    """C (+)= A B of such tiles, over `length` k."""
+
+    b: Builder
+    m: CpuMachine
+    operands: tuple[Lying, Lying]
+    c: Buffer
+    length: int
+
+    @property
+    def lanes(self) -> int:
+        return min(self.m.vector_bytes // itemsize(self.c.element), power_of_two(self.c.shape[1]))
+
+    def fits(self, family: Family) -> bool:
+        """Is it one of these, as far as is known now?"""
+        short = max(*self.c.shape, self.length) <= LONGEST and self.length > 0
+        in_rows = self.operands[1].in_rows and self.c.shape[1] % self.lanes == 0
+        element = isinstance(self.c.element, AnyFloat) and family.accumulator == self.c.element
+        same = all(f.element == self.c.element and f.group == 1 for f in (family.a, family.b))
+        return short and in_rows and element and same and not family.tiles
+
+    def inside(self) -> SSAValue:
+        """Do the tiles lie in their arrays, and are these not packed?"""
+        b, whole = self.b, None
+        for operand, count in zip(self.operands, self.c.shape, strict=True):
+            whole = b.both(whole, operand.there)
+            whole = b.both(whole, b.cmp("sge", operand.x_count, count))
+            whole = b.both(whole, b.cmp("sge", operand.k_count, self.length))
+        reach = b.times(self.operands[1].steps[1], self.length)
+        whole = b.both(whole, b.cmp("sle", reach, NEAR))
+        assert whole is not None
+        return whole
+
+    def emit(self, zero: bool) -> None:
+        """`zero`: C holds nothing yet."""
+        b, lanes, (rows, cols) = self.b, self.lanes, self.c.shape
+        for at, vectors, times in runs_of(cols // lanes, VECTORS):
+            step, start = vectors * lanes, at * lanes
+            with b.loop(start, start + times * step, step) as x:
+                for row, count, turns in runs_of(rows, max(1, self.m.accumulators // vectors)):
+                    with b.loop(row, row + turns * count, count) as r:
+                        self.block((r.iv, count), (x.iv, vectors), zero)
+
+    def block(self, rows: tuple[Idx, int], columns: tuple[Idx, int], zero: bool) -> None:
+        """C[rows, columns]: (start, count) of rows and of vectors of columns."""
+        b, lanes, size = self.b, self.lanes, itemsize(self.c.element)
+        type = VectorType(self.c.element, [lanes])  # pyright: ignore
+        count, vectors = rows[1], range(columns[1])
+        (a_row, a_k), (_, b_k) = (operand.steps for operand in self.operands)
+        a = b.ptr(self.operands[0].pointer, b.times(rows[0], a_row))
+        bb = b.ptr(self.operands[1].pointer, b.times(columns[0], size))
+        starts = [self.c.address(b, b.plus(rows[0], r), columns[0]) for r in range(count)]
+        places = [b.ptr(start, v * lanes * size) for start in starts for v in vectors]
+        sums = [b.constant(type, 0) if zero else b.load(place, type) for place in places]
+        unrolled = 1
+        while unrolled * 2 * len(places) <= PRODUCTS and self.length % (unrolled * 2) == 0:
+            unrolled *= 2
+        with b.loop(0, self.length, unrolled, sums) as loop:
+            out = list(loop.carried)
+            for u in range(unrolled):
+                k = b.plus(loop.iv, u)
+                row = b.ptr(bb, b.times(k, b_k))
+                found = [b.load(b.ptr(row, v * lanes * size), type) for v in vectors]
+                column = b.ptr(a, b.times(k, a_k))
+                for r in range(count):
+                    one = b.load(b.ptr(column, b.times(a_row, r)), self.c.element)
+                    factor = b.splat(one, lanes)
+                    for v in vectors:
+                        at = r * len(vectors) + v
+                        out[at] = b.value(math.FmaOp(factor, found[v], out[at]))
+            loop.out = out
+        for place, value in zip(places, loop.results, strict=True):
+            b.store(value, place)
