@@ -119,7 +119,7 @@ def test_products_of_few_rows(rows, columns, dtype, threads: ThreadsTarget, rng)
 @pytest.mark.parametrize("step", [16, 8, 4])
 @pytest.mark.parametrize("layout", ["NN", "TT"])
 def test_products_of_f64_on_hopper(step, layout, monkeypatch, rng):
-    """16 rows at once, in the deepest steps that divide what a tile has."""
+    """16 rows at once, in steps of four."""
     a, b = (rng.integers(-99, 99, shape).astype("f8") for shape in ((40, 56), (56, 48)))
     a, b = (x if layout == "NN" else np.asfortranarray(x) for x in (a, b))
     c = np.full((40, 48), np.nan)
@@ -128,7 +128,26 @@ def test_products_of_f64_on_hopper(step, layout, monkeypatch, rng):
     with knobs.override(cache=False, num_threads=3):
         k.gemm_init_in_loop.options(target="cuda")[2, 2](a, b, c, BM=32, BN=32, BK=step, ACC=tw.f64)
     np.testing.assert_array_equal(c, a @ b)
-    assert f"nvptx.mma.m16n8k{step}.f64" in hopper.last.ir["mach"]  # pyright: ignore
+    assert "nvptx.mma.m16n8k4.f64" in hopper.last.ir["mach"]  # pyright: ignore
+
+
+def test_sums_have_as_many_warps_as_hold_them():
+    """Products that feed one another have a warp for 16 rows, or more where these are long."""
+    text = latent.compile(
+        *(tw.spec((64, 576), tw.bf16),) * 2, tw.spec((64, 512), tw.bf16), target="sm_80"
+    ).asm["ptx"]
+    assert ".reqntid 256" in text
+
+
+@tw.kernel
+def latent(Q, C, O):
+    """Values are the first columns of the keys."""
+    q = tw.load_tile(tw.init_tile(Q, [0, 0], (64, 512)))
+    out = tw.zeros((64, 512), tw.f32)
+    for i in range(0, C.shape[0], 32):
+        k = tw.load_tile(tw.init_tile(C, [i, 0], (32, 512)))
+        out = tw.tile_mma(tw.tile_mma(q, tw.transpose(k)).to(tw.bf16), k, out)
+    tw.store_tile(out.to(O.dtype), tw.init_tile(O, [0, 0], (64, 512)))
 
 
 @tw.kernel

@@ -57,7 +57,11 @@ def choose_warps(kernel: gpu.FuncOp) -> int:
         # Products that feed products share rows: a warp for each 16 of them, so that nothing moves.
         rows = [shape_of(op.result)[0] // 16 for op in products if feeds_product(op)]
         most = min((n for n in rows if n > 0), default=warps)
-        return min(warps, max(4, _power(most, 16)))
+        # Fewer than these do not hold the sums.
+        least = 1
+        while rows and least < 16 and held > LANES * least * 160:
+            least *= 2
+        return max(least, min(warps, max(4, _power(most, 16))))
     if not values:
         return 1
     largest = max(values, key=lambda v: prod(shape_of(v)))
