@@ -65,3 +65,26 @@ def test_blocks_of_elements_that_go_past_the_caches(rng: np.random.Generator, dt
         assert np.linalg.norm(got - want) <= 1e-6 * np.linalg.norm(want)
         text = kernel.compile(x, y, z).ir["mach"]
         assert "vector.insert" not in text and "nontemporal" in text
+
+
+@tw.kernel
+def scaled(Q: Any, S: Any, Y: Any, G: tw.constexpr, BM: tw.constexpr = 4, BN: tw.constexpr = 256):
+    """Numbers with a scale for each `G` of a row."""
+    m, n = tw.program_id(0) * BM, tw.program_id(1) * BN
+    s = tw.load_tile(tw.init_tile(S, [m, n // G], (BM, BN // G)))
+    q = tw.load_tile(tw.init_tile(Q, [m, n], (BM, BN))).to(tw.f32)
+    y = q * tw.broadcast(s, 1, BN, broadcast_size=G)
+    tw.store_tile(y.to(Y.dtype), tw.init_tile(Y, [m, n], (BM, BN)))
+
+
+@pytest.mark.parametrize("run", [2, 8, 32, 128])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32], ids=str)
+def test_runs_of_one_element_are_splats_or_shuffles(dtype: Any, run: int) -> None:
+    rng = fresh_rng()
+    q = rng.integers(-9, 9, (7, 900)).astype(np.int8)
+    s = rng.integers(1, 9, (7, -(-900 // run))).astype(np.float32)
+    y = np.full((7, 900), np.nan, dtype)
+    kernel = scaled.options(target="cpu")
+    kernel[2, 4](q, s, y, G=run)
+    np.testing.assert_array_equal(y, q * np.repeat(s, run, 1)[:, :900])
+    assert "vector.insert" not in kernel.compile(q, s, y, G=run).ir["mach"]

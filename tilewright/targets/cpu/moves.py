@@ -142,7 +142,7 @@ def _from_source(
     steps = (linear(found[place.axis]), linear(found[2 + place.axis]))
     if steps in ((1, 0), (0, 1)):
         return e.at(source, replace(place_of(place), axis=steps[1]))  # pyright: ignore
-    if place.lanes > 1 and steps == (0, 0):
+    if place.lanes > 1 and (steps == (0, 0) or one_for_all(place, numbers)):
         one = e.at(source, replace(place_of(place), lanes=1, inside=False))
         return b.splat(one, place.lanes)
     if (made := shuffled(e, op, place, numbers)) is not None:
@@ -152,6 +152,15 @@ def _from_source(
     ):
         return None
     return e.by_lane(place, element_of(source.type), lambda p: e.at(source, place_of(p)))
+
+
+def one_for_all(place: Position, numbers: np.ndarray) -> bool:
+    """Is a register along a row one element, repeated, wherever it starts at a multiple of its length?"""
+    inner = min(place.lanes, numbers.shape[1])
+    if place.axis == 0 or numbers.shape[1] % inner or not is_multiple(place.col, inner):
+        return False
+    windows = numbers.reshape(-1, inner)
+    return bool(np.all(windows == windows[:, :1]))
 
 
 def shuffled(e: Evaluator, op: Operation, place: Position, numbers: np.ndarray) -> SSAValue | None:
