@@ -279,6 +279,7 @@ def evaluate(ops: list[Any], known: dict[SSAValue, int]) -> None:
         "arith.minui": min, "arith.maxui": max, "arith.cmpi": lambda a, b: int(a < b),
         "arith.select": lambda c, a, b: a if c else b, "arith.trunci": lambda a: a & 1,
         "arith.extui": lambda a: a, "arith.index_cast": lambda a: a,
+        "arith.index_castui": lambda a: a,
     }  # fmt: skip
     for op in ops:
         if op.name == "arith.constant":
