@@ -144,6 +144,20 @@ def test_what_costs_nothing_is_let_be():
     assert descend((0, 120), ways, lambda choice: inf if choice[1] != 130 else 1.0)[1] == 1.0
 
 
+def test_values_beyond_two_that_cost_much_more_are_not_tried_where_they_are_in_order():
+    asked = []
+
+    def cost(choice):
+        asked.append(choice[0])
+        return 1.0 + abs(choice[0] - 7) if choice[0] != 40 else 0.5
+
+    assert descend((8,), [range(41)], cost) == ((40,), 0.5)
+    assert set(asked) == set(range(41))
+    asked.clear()
+    assert descend((8,), [range(41)], cost, ordered=True) == ((7,), 1.0)
+    assert set(asked) == {0, *range(5, 12)}  # 0: does it matter at all?
+
+
 @tw.kernel
 def wide(X, Y, BM: tw.constexpr = tw.auto, BN: tw.constexpr = tw.auto):
     """An extent that is a sum of two sizes, and a constant that looks like one."""

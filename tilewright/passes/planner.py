@@ -49,13 +49,16 @@ T = TypeVar("T")
 
 
 def descend(
-    start: tuple[T, ...], ways: Sequence[Sequence[T]], cost: Callable[[tuple[T, ...]], float]
+    start: tuple[T, ...],
+    ways: Sequence[Sequence[T]],
+    cost: Callable[[tuple[T, ...]], float],
+    ordered: bool = False,
 ) -> tuple[tuple[T, ...], float]:
     """From a choice to one that no other value of one place makes cheaper, and its cost.
 
-    `ways`: the values of each place, in order. `cost` may be asked for one choice several times; inf is a choice that
-    cannot be. A place of which neither the first value nor the last costs anything else is let be, and values beyond
-    two that cost `FAR` times as much are not tried.
+    `ways`: the values of each place. `cost` may be asked for one choice several times; inf is a choice that cannot be.
+    A place of which neither the first value nor the last costs anything else is let be. `ordered`: so are the values,
+    and those beyond two in a row that cost `FAR` times as much are not tried.
     """
 
     def other(i: int, value: T) -> tuple[T, ...]:
@@ -68,7 +71,7 @@ def descend(
         for i in reversed(range(len(best))):
             if all(cost(other(i, value)) == least < inf for value in (ways[i][0], ways[i][-1])):
                 continue
-            at = ways[i].index(best[i]) if best[i] in ways[i] else 0
+            at = ways[i].index(best[i]) if ordered and best[i] in ways[i] else 0
             for values in (ways[i][at:], ways[i][:at][::-1]):
                 far = 0
                 for value in values:
@@ -76,7 +79,7 @@ def descend(
                     if new != best and (now := cost(new)) < least * 0.999:
                         best, least, improved = new, now, True
                     far = far + 1 if least * FAR < cost(new) < inf else 0
-                    if far == 2:
+                    if ordered and far == 2:
                         break
     return best, least
 
@@ -184,12 +187,12 @@ def choices(
             for i, values in enumerate(ways)
         ]
         starts = list(product(*alone)) or starts
-    best, least = descend(min(starts, key=cost), ways, cost)
+    best, least = descend(min(starts, key=cost), ways, cost, ordered=True)
     while True:
         other = min(_of_another_aspect(best, ways), key=cost, default=best)
         if not cost(other) < least * 0.999:
             break
-        best, least = descend(other, ways, cost)
+        best, least = descend(other, ways, cost, ordered=True)
     for i in range(len(best)):  # what costs nothing stays in the middle
         plain = (*best[:i], MIDDLE, *best[i + 1 :])
         if MIDDLE in candidates and cost(plain) <= least:
