@@ -147,6 +147,20 @@ TENSORS: dict[str, Case] = {
   }""",
         lambda v: 2 * v["x"], kernels=0, peer=False,
     ),
+    "reshape_to": _case(  # to extents that are values
+        "x float32 6 4", "2x3x4xf32",
+        """%c2 = arith.constant 2 : index
+  %c12 = arith.constant 12 : index
+  %s = tensor.from_elements %c2, %c12 : tensor<2xindex>
+  %y = tensor.reshape %tx(%s) : (tensor<6x4xf32>, tensor<2xindex>) -> tensor<?x?xf32>
+  %z = tensor.cast %y : tensor<?x?xf32> to tensor<2x12xf32>
+  %b = tensor.bitcast %z : tensor<2x12xf32> to tensor<2x12xi32>
+  %k = arith.constant dense<0x80000000> : tensor<2x12xi32>
+  %n = arith.xori %b, %k : tensor<2x12xi32>
+  %o2 = tensor.bitcast %n : tensor<2x12xi32> to tensor<2x12xf32>
+  %r = tensor.expand_shape %o2 [[0], [1, 2]] output_shape [2, 3, 4] : tensor<2x12xf32> into tensor<2x3x4xf32>""",
+        lambda v: -v["x"].reshape(2, 3, 4), peer=False,
+    ),
     "concat": _case(
         "x float32 5 7, y float32 5 3", "5x10xf32",
         "%r = tensor.concat dim(1) %tx, %ty : (tensor<5x7xf32>, tensor<5x3xf32>) -> tensor<5x10xf32>",

@@ -378,6 +378,7 @@ def complete_tensor() -> Dialect:
     """The stock dialect and the ops that it lacks."""
     add_ops(tensor.Tensor, composed.TENSOR)
     set_verifier(tensor.PadOp, composed.verify_pad)
+    set_verifier(tensor.ReshapeOp, composed.verify_reshape)
     return tensor.Tensor
 
 

@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import ClassVar
 
 from xdsl.dialects import tensor
@@ -200,6 +201,24 @@ class RankOp(Op):
 
 
 @op_definition
+class BitcastOp(Op):
+    """The bits of each element as another type's."""
+
+    name = "tensor.bitcast"
+    source: Operand[TensorType] = Operand(TensorType)
+    dest: Result[TensorType] = Result(TensorType)
+    traits = traits_def(Pure())
+    assembly_format = "$source attr-dict `:` type($source) `to` type($dest)"
+
+    def verify_(self) -> None:
+        if _shape(self.source) != _shape(self.dest):
+            raise VerifyException("expected a result of the source's shape")
+        kinds = (self.source.type.element_type, self.dest.type.element_type)
+        if len({getattr(kind, "bitwidth", None) for kind in kinds}) != 1:
+            raise VerifyException("expected elements of as many bits")
+
+
+@op_definition
 class ParallelInsertSliceOp(Op):
     """What an iteration of scf.forall stores to a tensor that all share."""
 
@@ -233,10 +252,20 @@ def verify_pad(op: tensor.PadOp) -> None:
         raise VerifyException(f"expected the body to yield {op.result.type.element_type}")
 
 
+def verify_reshape(op: tensor.ReshapeOp) -> None:
+    """A result whose extents the shape gives at run time has any number of elements, unlike in stock xDSL."""
+    source, made, given = (_shape(v) for v in (op.source, op.result, op.shape))
+    if len(given) != 1 or given[0] not in (DYNAMIC_INDEX, len(made)):
+        raise VerifyException(f"expected a shape of {len(made)} extents")
+    if DYNAMIC_INDEX not in (*source, *made) and prod(source) != prod(made):
+        raise VerifyException("source and result tensor should have the same number of elements")
+
+
 LINALG: Sequence[OpClass] = (SoftmaxOp, PackOp, UnPackOp)
 TENSOR: Sequence[OpClass] = (
     TensorPackOp,
     TensorUnPackOp,
+    BitcastOp,
     GenerateOp,
     RankOp,
     ParallelInsertSliceOp,

@@ -30,8 +30,10 @@ from tilewright.diagnostics import unsupported
 from tilewright.dialects.elementwise import retyped
 from tilewright.dialects.movement import memref_type
 from tilewright.dialects.nesting import terminator
+from tilewright.dialects.upstream.memref import ReshapeOp
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.passes.emit import Before
+from tilewright.passes.expand_ops import EXPANSIONS
 from tilewright.passes.linalg.accesses import subview_type
 
 Made = Callable[..., Sequence[SSAValue]]
@@ -245,16 +247,18 @@ def insert(before: Before, op: Any) -> None:
 
 def reshape(before: Before, op: Any) -> None:
     kind = op.results[0].type
-    shape = kind.get_shape()
-    if DYNAMIC_INDEX in shape:
-        raise unsupported(op, "tensor.reshape to a shape that no type states")
-    steps = [1]
-    for extent in reversed(shape[1:]):
-        steps.insert(0, steps[0] * extent)
-    made = memref.ReinterpretCastOp.from_dynamic(
-        op.source, [0], shape, steps[: len(shape)], MemRefType(kind.element_type, shape)
-    )
-    before.replace(before.add(made))
+    made = ReshapeOp(op.source, op.shape, MemRefType(kind.element_type, kind.get_shape()))
+    before.insert(made)
+    before.replace(made.result)
+    EXPANSIONS[made.name](made, Before(made))
+
+
+def bitcast(before: Before, op: Any) -> None:
+    (result,) = op.results
+    element = memref_type(result).element_type
+    memory = allocated(before, element, extents_of(before, op.source))
+    structured(before, [op.source], [memory], lambda b, x, _: _put(b, arith.BitcastOp(x, element)))
+    before.replace(memory)
 
 
 # Ops that are several. -------------------------------------------------------------------------------------------
@@ -387,6 +391,7 @@ COMPOSED: dict[str, Callable[[Before, Any], None]] = {
 FORMS: dict[str, Callable[[Before, Any], None]] = {
     **COMPOSED,
     "bufferization.clone": lambda before, op: before.replace(copied(before, op.input)),
+    "tensor.bitcast": bitcast,
     "tensor.concat": concat,
     "tensor.from_elements": from_elements,
     "tensor.generate": generate,
