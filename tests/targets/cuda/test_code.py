@@ -16,6 +16,7 @@ from xdsl.ir import Block, Operation
 import tilewright as tw
 from benchmarks.suites import gpu_kernels as kernels
 from tests.acceptance.kernels import transpose_through_slm
+from tests.targets.cuda.test_computed_operands import by_columns, of_nibbles, of_rows
 from tests.targets.cuda.threads import ThreadsTarget
 from tilewright.dialects.text import parse_module
 from tilewright.ops.attention import attention_kernel
@@ -57,6 +58,21 @@ PROGRAMS: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
             tw.spec((65536, 64), tw.bf16),
         ),
         {},
+    ),
+    "weights of 8 bits": (
+        by_columns,
+        (BF16, tw.spec((N, N), tw.i8), tw.spec((N,), tw.f32), BF16),
+        {"BM": 256, "BN": 128, "BK": 64},
+    ),
+    "weights of 4 bits": (
+        of_nibbles,
+        (BF16, tw.spec((N, N // 2), tw.i8), tw.spec((N, N // 64), tw.bf16), BF16),
+        {"BM": 256, "BN": 128},
+    ),
+    "scaled rows": (
+        of_rows,
+        (BF16, tw.spec((N, 1), tw.f32), BIAS, BF16, BF16),
+        {"BM": 128, "BN": 256},
     ),
     "attention": (attention_kernel, (*[HEADS[128]] * 4, 1.0), {"D": 128, "BM": 128, "BN": 128}),
 }

@@ -104,3 +104,30 @@ def test_of_two_computed_operands_the_left_one_comes_from_registers(rng):
     a, w = (rng.integers(-9, 10, s).astype("i1") for s in ((64, 128), (128, 64)))
     code = lowered(twice, [a, w, poison(64, 64, dtype="f4")])
     assert "wgmma.m64n64k16.f32.bf16.bf16.rs" in str(code.module)
+
+
+def loop_of(kernel, *args) -> list[str]:
+    """The ops of the loop of products in the stage IR, a line each."""
+    text = kernel.compile(*args, target="sm_90a").ir["stage"]
+    lines = [line.strip() for line in text.splitlines()]
+    first = next(i for i, line in enumerate(lines) if "stage.mma.issue" in line)
+    start = max(i for i, line in enumerate(lines[:first]) if "scf.for" in line)
+    return lines[start : lines.index("}", first)]
+
+
+ROWS = (tw.spec((4096, 4096), tw.bf16), tw.spec((4096, 1), tw.f32), tw.spec((4096,), tw.bf16))
+NIBBLES = (tw.spec((4096, 4096), tw.bf16), tw.spec((4096, 2048), tw.i8), tw.spec((4096, 64), tw.bf16))  # fmt: skip
+SQUARE = tw.spec((4096, 4096), tw.bf16)
+
+
+@pytest.mark.parametrize(
+    "kernel, args", [(of_rows, (*ROWS, SQUARE, SQUARE)), (of_nibbles, (*NIBBLES, SQUARE))]
+)
+def test_rows_and_columns_are_loaded_an_iteration_ahead(kernel, args) -> None:
+    lines = loop_of(kernel, *args)
+    loads = [i for i, line in enumerate(lines) if "xetile.load_tile" in line]
+    wait = next(i for i, line in enumerate(lines) if "stage.copy.wait" in line)
+    names = [lines[i].split(" = ")[0] for i in loads]
+    assert loads and max(loads) < wait
+    assert all(name in lines[-1] for name in names)  # carried, not used
+    assert not any(name in line for name in names for line in lines[max(loads) + 1 : -1])

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
-from xdsl.dialects import arith
+from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import MemRefType, VectorType
 from xdsl.ir import Attribute, Block, Operation, OpResult, SSAValue
 
@@ -321,9 +321,10 @@ def _part_of(op: stage.ReadOp | stage.LocalStoreOp) -> stage.PartAttr | None:
 
 
 def _used_nearby(value: SSAValue, op: Operation) -> bool:
-    """Is a value, also once broadcast, used in the block of `op` only?"""
+    """Is a value, also once broadcast, used in the block of `op` only, and not carried by a loop?"""
     return all(
         use.operation.parent is op.parent
+        and not isinstance(use.operation, scf.ForOp | scf.YieldOp)
         and (
             use.operation.name not in BROADCASTS
             or all(_used_nearby(r, op) for r in use.operation.results)

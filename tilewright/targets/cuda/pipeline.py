@@ -40,6 +40,7 @@ from tilewright.targets.cuda.passes.drop_prefetches import drop_prefetches
 from tilewright.targets.cuda.passes.index_set_splitting import split_index_sets
 from tilewright.targets.cuda.passes.k_coarsening import coarsen_k, steps_per_line
 from tilewright.targets.cuda.passes.k_slicing import slice_products_along_k
+from tilewright.targets.cuda.passes.load_ahead import load_ahead
 from tilewright.targets.cuda.passes.local_stores import store_operands, stored_operand_bytes
 from tilewright.targets.cuda.passes.mma_pipelining import pipeline_products
 from tilewright.targets.cuda.passes.multi_buffering import (
@@ -234,6 +235,7 @@ ASYNCHRONOUS: Sequence[Pass[CudaUnit]] = (
     Pass("mma-pipelining", pipeline_products, W, "kernel warpgroups", optional=True),
     Pass("ping-pong", schedule_ping_pong, W, "kernel warpgroups", optional=True),
     Pass("deferred-wait", defer_waits, W, optional=True),
+    Pass("load-ahead", load_ahead, W, optional=True),
     Pass("tma-stores", form_tma_stores, W, "kernel warpgroups remarks", optional=True),
     Pass("warp-specialization", specialize_warps, W, "kernel machine remarks", optional=True),
     CLEANUP,

@@ -15,8 +15,9 @@ Requires: products issued. Guarantees: the same sums; a slot is released only af
 A loop takes part when all its products are sums that it carries: the result of each wait is used only by the yield,
 its accumulator only by the issue; several products may add to one in turn. Any other product reads or makes a value in
 the same iteration and is waited for. So is one whose A the iteration computes: it is read from registers, which the
-next iteration would write meanwhile. So are all where a multi-buffer has one slot: the next iteration's copy waits for
-this one's product.
+next iteration would write meanwhile (to wait for it only there does not help: ptxas takes such registers for free where
+the loop begins again, and loads other things into them above the wait; seen on an H200). So are all where a
+multi-buffer has one slot: the next iteration's copy waits for this one's product.
 """
 
 from __future__ import annotations
