@@ -105,8 +105,8 @@ def shapes(settings: Settings, threads: int) -> list[Shape]:
 def cpu_shapes(settings: Settings) -> Iterator[MeasuredRow]:
     """`ops.matmul` on products as language models have them."""
     for threads in settings.threads:
-        for m, n, k, form, dtype in shapes(settings, threads):
-            yield _product(settings, m, n, k, form.lower(), dtype, threads)
+        for s in shapes(settings, threads):
+            yield _product(settings, s.m, s.n, s.k, s.layout.lower(), s.dtype, threads)
 
 
 def _compiled(torch: Any, function: Callable[..., Any]) -> Callable[..., Any]:
