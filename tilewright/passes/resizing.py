@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from math import inf
 from typing import Any, TypeVar
 
 from xdsl.dialects.builtin import (
@@ -123,7 +124,7 @@ class Resizable:
     def extents(self, value: SSAValue) -> Sized | None:
         """Those of a value's type, without a module of these sizes; None where they are the same at all."""
         places = self._types.get(value)
-        return None if places is None else places.numbers("extents", lambda type: type.get_shape())
+        return None if places is None else places.numbers("extents", lambda t: t.get_shape(), 1)
 
     def constant(self, value: SSAValue) -> Sized | None:
         """The number of a constant, likewise."""
@@ -157,12 +158,21 @@ class _Places:
             self.known[key] = self.made(sizes)
         return self.known[key]
 
-    def numbers(self, name: str, read: Callable[[Any], Sequence[int]]) -> Sized:
-        """What `read` gives of what is there, which has this name."""
+    def numbers(
+        self, name: str, read: Callable[[Any], Sequence[int]], least: float = -inf
+    ) -> Sized:
+        """What `read` gives of what is there, which has this name; NotAffineError where one is less than `least`."""
         if name not in self.read:
             held = _together([read(attribute) for attribute in self.held])
             each = [_affine(numbers, self.slopes) for numbers in held]
-            self.read[name] = lambda sizes: tuple([number(sizes) for number in each])
+
+            def made(sizes: tuple[int, ...]) -> tuple[int, ...]:
+                found = tuple([number(sizes) for number in each])
+                if min(found, default=least) < least:
+                    raise NotAffineError
+                return found
+
+            self.read[name] = made
         return self.read[name]
 
 
