@@ -352,29 +352,17 @@ gpu.module @m {{ gpu.func @k(%i: memref<8x16xf32>, %o: memref<8x16xf32>) kernel
 EVERY_THIRD = "%m = arith.constant dense<[true, false, false, true, false, false, true, false, false, true, false, false, true, false, false, true]> : vector<16xi1>"
 EXPANDED = "%p = arith.constant dense<1.0> : vector<16xf32>\n  %w = vector.expandload {}, %m, %p : {}, vector<16xi1>, vector<16xf32> into vector<16xf32>"
 REPEATED = f"  %b = vector.broadcast %w : vector<16xf32> to {V}\n  %r = arith.addf %x, %b : {V}"
-
-
-def expanded(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    row = np.ones(16, x.dtype)
-    row[::3] = x[0, :6]
-    return x + row
-
-
-def compressed(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    return x + np.where(np.arange(16) % 3 == 0, x[0], 1.0)
-
-
 VECTORS |= {
     "vector.expandload": (
         f"{EVERY_THIRD}\n  %c = arith.constant 0 : index\n  "
         f"{EXPANDED.format('%i[%c, %c]', 'memref<8x16xf32>')}\n{REPEATED}",
-        expanded,
+        lambda x: x + np.where(np.arange(16) % 3, 1.0, x[0, np.arange(16) // 3]),
     ),
     "vector.compressstore": (
         f"{ROW}  {EVERY_THIRD}\n  %c = arith.constant 0 : index\n  %s = memref.alloc() : memref<16xf32, 3>\n"
         "  vector.compressstore %s[%c], %m, %row : memref<16xf32, 3>, vector<16xi1>, vector<16xf32>\n  gpu.barrier\n  "
         f"{EXPANDED.format('%s[%c]', 'memref<16xf32, 3>')}\n{REPEATED}",
-        compressed,
+        lambda x: x + np.where(np.arange(16) % 3, 1.0, x[0]),
     ),
 }
 D, PART = (

@@ -12,7 +12,8 @@ there, or nothing where that is outside of it, and is dropped.
 
 So a warpgroup that has waited for its tiles does not wait again, for scales by group or the weights of a norm. Takes
 part: loads of one row or one column of an array that the kernel only reads, whose place depends on the counter and on
-nothing else in the loop, as far as registers hold them.
+nothing else in the loop, as far as registers hold them. Not in loops that gather: numbers of rows are loaded by the
+role that copies, which waits for nothing else.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ def load_ahead(function: gpu.FuncOp) -> int:
     count = 0
     for loop in [op for op in function.walk() if isinstance(op, scf.ForOp)]:
         block = loop.body.block
-        if not any(isinstance(op, stage.ProductIssueOp) for op in block.ops):
+        kinds = {type(op) for op in block.ops}
+        if stage.ProductIssueOp not in kinds or stage.GatherIssueOp in kinds:
             continue
         found: dict[xetile.LoadTileOp, list[Operation]] = {}
         for op in block.ops:
