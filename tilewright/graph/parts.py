@@ -59,16 +59,13 @@ def _cut(graph: TiledGraph, name: str) -> TiledGraph:
         return graph
     own = {a.name for a in task.axes}
     for dimension, entry in enumerate(operation.store.access.entries):
+        axis = entry.at.name if isinstance(entry, Index) else None
+        if axis is None or axis not in own:
+            continue
         ranges = _ranges(graph, buffer.name, dimension)
         apart = all(a + n <= b for (a, n), (b, _) in pairwise(ranges))
-        whole = [(0, buffer.shape[dimension].number)]
-        if (
-            isinstance(entry, Index)
-            and entry.at.name in own
-            and apart
-            and ranges not in ([], whole)
-        ):
-            return _made(graph, task, dimension, entry.at.name or "", ranges)
+        if apart and ranges not in ([], [(0, buffer.shape[dimension].number)]):
+            return _made(graph, task, dimension, axis, ranges)
     return graph
 
 

@@ -208,9 +208,8 @@ def _attention(
 ) -> Any:  # fmt: skip
     if dropout:
         raise CompileError("attention with dropout")
-    if (
-        enable_gqa and q.extents[1] != k.extents[1]
-    ):  # heads of queries in groups, one for each of keys
+    if enable_gqa and q.extents[1] != k.extents[1]:
+        # Heads of queries come in groups, one for each head of keys.
         heads, rows, width = k.extents[1], q.extents[2], v.extents[3]
         q = q.reshape(q.extents[0], heads, -1, rows, q.extents[3])
         k, v = k[:, :, None], v[:, :, None]

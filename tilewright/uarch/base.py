@@ -146,6 +146,9 @@ class Rates:
     wait_seconds: float = 0.0
     """From a load to what is done with it, and of a program's start and end, while its core runs others. 0: it runs
     none."""
+    threads: int = 0
+    """Of a core that runs several programs, and `registers` of 32 bits for all of them."""
+    registers: int = 0
     gather_ops: float = 1
     """A tile that is gathered is waited for as long as so many ops."""
     asynchronous: bool = False
@@ -158,11 +161,13 @@ class Rates:
     """Where the numbers are from."""
 
     def resident(self, elements: int) -> int:
-        """Programs that a core runs at the same time, whose largest value has so many elements: it has 2048 threads, of
-        which a program has one for four elements, 256 at most, and registers that hold the value and half of it."""
+        """Programs that a core runs at the same time, whose largest value has so many elements: of its threads
+        a program has one for four elements, 256 at most, and registers that hold the value and half of it."""
+        if not self.wait_seconds:
+            return 1
         threads = min(256, max(32, elements // 4))
         registers = threads * (16 + 3 * elements // (2 * threads))
-        return max(1, min(32, 2048 // threads, 65536 // registers)) if self.wait_seconds else 1
+        return max(1, min(32, self.threads // threads, self.registers // registers))
 
     def flops(self, size: int) -> float:
         """Multiplications and additions of products of elements of so many bytes."""

@@ -19,6 +19,8 @@ WGMMA_COLUMNS = 8
 """Of C, which a warp's threads hold whole: what they hold of wider ones is so many of these."""
 LINE = 128
 """Bytes of a line of the caches, and of a row of a swizzled panel in shared memory: once around the banks."""
+THREADS = 2048
+"""Of a multiprocessor (CUDA programming guide, compute capability 8.0 and 9.0)."""
 REGISTER_FILE = 65536
 """Registers of 32 bits of a multiprocessor (CUDA programming guide, compute capability 8.0 and 9.0)."""
 PTX = "PTX ISA, matrix fragments for mma.sync"

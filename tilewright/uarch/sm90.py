@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import Final
@@ -26,6 +27,7 @@ from tilewright.uarch.nvidia import (
     MMA_F64,
     MMA_SYNC,
     REGISTER_FILE,
+    THREADS,
     WARPGROUP,
 )
 
@@ -204,8 +206,11 @@ SM90: Final = Machine(
     ),
     source="CUDA programming guide, PTX ISA",
     # H100 and H200 data sheets: 989 TFLOP/s of bf16, less a fifth; 3.4 to 4.8 TB/s.
-    rates=gpu_rates(132, 3e12, 3e10, 6e10, SMEM, parts=8, wait_seconds=7.5e-7,
-                    origin="data sheets; loops of products fitted on an H200, 2026-11-23"),
+    rates=replace(
+        gpu_rates(132, 3e12, 3e10, 6e10, SMEM, parts=8, wait_seconds=7.5e-7,
+                  origin="data sheets; loops of products fitted on an H200, 2026-11-23"),
+        threads=THREADS, registers=REGISTER_FILE,
+    ),
 )  # fmt: skip
 
 

@@ -34,6 +34,7 @@ from tilewright.targets.cuda.lowered import (
 from tilewright.targets.cuda.ownership import Ownership
 from tilewright.targets.cuda.smem import SharedMemory
 from tilewright.uarch.base import Machine
+from tilewright.uarch.nvidia import THREADS
 
 
 @dataclass
@@ -110,10 +111,6 @@ def lower_kernel(kernel: gpu.FuncOp, ownership: Ownership, machine: Machine) -> 
         registers=facts.registers,
         minimum_per_multiprocessor=_resident(ownership, shared),
     )
-
-
-THREADS = 2048
-"""Of a multiprocessor (CUDA programming guide, compute capability 8.0 and 9.0)."""
 
 
 def _persistent(kernel: gpu.FuncOp, team: Team) -> int:
