@@ -17,7 +17,9 @@ BODY = """
 """
 
 
-def outlined(load: str = "%i, %j", store: str = "%i, %j", out: str = "c", step: str = "%c64"):
+def outlined(
+    load: str = "%i, %j", store: str = "%i, %j", out: str = "c", step: str = "%c64", rows: str = "%n"
+):
     body = BODY.format(load=load, store=store, out=out)
     module = parse_module(
         f"""
@@ -25,7 +27,7 @@ func.func @f(%a: memref<512x512xf32>, %c: memref<512x512xf32>, %n: index) {{
   %c0 = arith.constant 0 : index
   %c32 = arith.constant 32 : index
   %c64 = arith.constant 64 : index
-  scf.for %i = %c0 to %n step %c64 {{
+  scf.for %i = %c0 to {rows} step %c64 {{
     scf.for %j = %c32 to %n step {step} {{
 {body}
     }}
@@ -64,6 +66,7 @@ def test_both_loops_become_axes():
         ({"step": "%c32"}, (1, 1)),  # neighbours overlap along j
         ({"store": "%i, %c0"}, (1, 1)),  # every j writes the same tile
         ({"store": "%c0, %j"}, (0, 2)),  # every i does
+        ({"rows": "%c64"}, (2, 0)),  # there is one i
         ({"out": "a"}, (2, 0)),  # each reads what it alone writes
         ({"out": "a", "load": "%j, %i"}, (0, 2)),  # reads what others write
     ],

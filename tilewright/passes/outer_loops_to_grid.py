@@ -42,6 +42,7 @@ from xdsl.traits import is_side_effect_free
 from tilewright.dialects import xetile
 from tilewright.dialects.nesting import terminator
 from tilewright.passes.access import AccessAnalysis, add_up
+from tilewright.passes.affine import Expr
 from tilewright.passes.emit import Before
 from tilewright.passes.kernel import LEVEL, level_of
 from tilewright.passes.memory_objects import ARGS, is_allocation, stored_arguments
@@ -194,7 +195,9 @@ def _independent(analysis: AccessAnalysis, loop: scf.ForOp) -> bool:
     """Whether different iterations touch disjoint elements wherever one of them writes."""
     if analysis.hidden():
         return False
-    counter = analysis.loop(loop).counter
+    counter, trips = analysis.loop(loop).counter, analysis.loop(loop).trips
+    if trips == Expr.of(1):  # its counter is a constant, which separates nothing
+        return True
     for write in analysis.accesses:
         if not write.writes or write.memory_space == 3 or _is_of_one_iteration(write.root, loop):
             continue
