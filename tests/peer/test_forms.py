@@ -32,6 +32,15 @@ FORMS = {
     affine.yield %v : f32
   }
   memref.store %s, %o[%c0, %c0] : memref<4x8xf32>""",
+    "prefetches by a map, and what a loop is meant for": """affine.for %i = 0 to 4 {
+    affine.prefetch %x[%i * 2 + symbol(%c1), 3], read, locality<3>, data : memref<4x8xf32>
+    affine.prefetch %o[%i, symbol(%c4)], write, locality<0>, data : memref<4x8xf32>
+  }
+  scf.forall (%i, %j) in (4, 8) {
+    %v = memref.load %x[%i, %j] : memref<4x8xf32>
+    %n = arith.negf %v : f32
+    memref.store %n, %o[%i, %j] : memref<4x8xf32>
+  } {mapping = [#gpu.block<y>, #gpu.thread<linear_dim_0>]}""",
     "open extents of every loop": """%d = memref.cast %x : memref<4x8xf32> to memref<?x?xf32>
   %e = memref.expand_shape %d [[0, 1], [2, 3]] output_shape [%c1, 4, %c4, 2] : memref<?x?xf32> into memref<?x4x?x2xf32>
   %t = memref.alloc(%c4, %c1) : memref<?x4x2x?xf32>

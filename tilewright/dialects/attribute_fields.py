@@ -10,7 +10,7 @@ class WgMapAttr(FieldsAttr):
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 from xdsl.dialects.builtin import (
@@ -21,10 +21,12 @@ from xdsl.dialects.builtin import (
     IntegerAttr,
     NoneAttr,
     ShapedType,
+    StringAttr,
     i64,
 )
 from xdsl.dialects.utils import EnumAttribute
 from xdsl.ir import Attribute, ParametrizedAttribute, TypeAttribute
+from xdsl.irdl import param_def
 from xdsl.parser import AttrParser
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
@@ -229,3 +231,21 @@ class Angled:
     def parse_parameter(cls, parser: AttrParser) -> Any:
         with parser.in_angle_brackets():
             return parser.parse_str_enum(cls.enum_type)
+
+
+class Word(ParametrizedAttribute):
+    """`#linalg.elementwise_kind<add>`: one word, of `WORDS` where these are given."""
+
+    word: StringAttr = param_def()
+    WORDS: ClassVar[Sequence[str]] = ()
+
+    @classmethod
+    def parse_parameters(cls, parser: AttrParser) -> list[Attribute]:
+        with parser.in_angle_brackets():
+            if cls.WORDS:
+                return [StringAttr(parser.parse_keyword_in(cls.WORDS))]
+            return [StringAttr(parser.parse_identifier())]
+
+    def print_parameters(self, printer: Printer) -> None:
+        with printer.in_angle_brackets():
+            printer.print_string(self.word.data)

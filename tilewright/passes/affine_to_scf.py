@@ -25,6 +25,7 @@ from xdsl.rewriter import Rewriter
 from tilewright.diagnostics import unsupported
 from tilewright.dialects.movement import vector_type
 from tilewright.dialects.nesting import terminator
+from tilewright.dialects.upstream.affine import PrefetchOp
 from tilewright.dialects.upstream.affine_parallel import bounds, reductions
 from tilewright.dialects.upstream.combining import (
     KINDS_OF_ATOMICS,
@@ -32,6 +33,7 @@ from tilewright.dialects.upstream.combining import (
     combining,
     neutral,
 )
+from tilewright.dialects.upstream.memref import PrefetchOp as MemoryPrefetchOp
 from tilewright.dialects.upstream.scf import ForallOp
 from tilewright.passes.emit import Before
 
@@ -54,6 +56,14 @@ def affine_to_scf(module: Operation) -> None:
             case affine.VectorStoreOp():
                 at.insert(vector.StoreOp(op.value, op.memref, _mapped(at, op.map, op.indices)))
                 at.replace()
+            case PrefetchOp():
+                hints = {k: v for k, v in op.properties.items() if k != "map"}
+                places = _mapped(at, op.map, op.indices)
+                at.replace(
+                    *at.insert(
+                        MemoryPrefetchOp.create(operands=[op.memref, *places], properties=hints)
+                    ).results
+                )
             case affine.ParallelOp():
                 _parallel(op, at)
             case ForallOp() if not op.outputs:

@@ -1,4 +1,4 @@
-"""affine: numbers of several digits, `affine.max`, the text of `affine.if`, and divisors, which are positive."""
+"""affine: numbers of several digits, `affine.max`, prefetches, the text of `affine.if`; divisors are positive."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from xdsl.dialects.builtin import (
     AffineSetAttr,
     DenseArrayBase,
     IndexType,
+    IntegerAttr,
+    MemRefType,
+    i32,
     i64,
 )
 from xdsl.dialects.utils.dynamic_index_list import (
@@ -24,17 +27,20 @@ from xdsl.ir.affine import AffineBinaryOpExpr, AffineBinaryOpKind, AffineConstan
 from xdsl.irdl import AttrSizedOperandSegments, IRDLOperation, traits_def
 from xdsl.irdl.declarative_assembly_format import (
     AttributeVariable,
+    CustomDirective,
     ParsingState,
     PrintingState,
     VariadicOperandVariable,
     irdl_custom_directive,
 )
-from xdsl.parser import Parser
+from xdsl.parser import Parser, UnresolvedOperand
+from xdsl.parser.affine_parser import AffineParser
 from xdsl.printer import Printer
 from xdsl.traits import IsTerminator, Pure
 from xdsl.utils.exceptions import VerifyException
 
 from tilewright.dialects.directives import parse_listed, say, typed
+from tilewright.dialects.effects import CACHES, Acts
 from tilewright.dialects.fields import (
     Flag,
     Ints,
@@ -47,6 +53,7 @@ from tilewright.dialects.fields import (
     op_definition,
 )
 from tilewright.dialects.upstream.complete import add_ops, add_verifier, set_custom
+from tilewright.dialects.upstream.memref import PREFETCH_WORDS, PREFETCHED
 
 T = TypeVar("T")
 _DIVISIONS = (AffineBinaryOpKind.FloorDiv, AffineBinaryOpKind.CeilDiv, AffineBinaryOpKind.Mod)
@@ -180,6 +187,51 @@ class MaxOp(Op):
         affine.MinOp.verify_(cast(affine.MinOp, self))
 
 
+# --- Memory -------------------------------------------------------------------------------------------
+
+
+@irdl_custom_directive
+class Subscripts(CustomDirective):
+    """`[%i * 2, symbol(%n)]`: a map, and what it is given."""
+
+    map: AttributeVariable
+    indices: VariadicOperandVariable
+
+    def parse(self, parser: Parser, state: ParsingState) -> None:
+        text = AffineParser(parser._parser_state)  # pyright: ignore[reportPrivateUsage]
+        found, spans = text.parse_affine_map_of_ssa_ids()
+        self.map.set(state, AffineMapAttr(found))
+        self.indices.set(state, [UnresolvedOperand(span, 0) for span in spans])
+
+    def print(self, printer: Printer, state: PrintingState, op: IRDLOperation) -> None:
+        found = self.map.get(op)
+        assert isinstance(found, AffineMapAttr)
+        affine._print_affine_map_of_ssa_ids(printer, found.data, self.indices.get(op))  # pyright: ignore[reportPrivateUsage]
+        state.print_whitespace(printer)
+
+
+@op_definition
+class PrefetchOp(Op):
+    """`affine.prefetch %m[%i * 2, 3], read, locality<3>, data : memref<400x400xi32>`: memref.prefetch by a map."""
+
+    name = "affine.prefetch"
+    memref: Operand[MemRefType] = Operand(MemRefType)
+    indices: Operands[IndexType] = Operands(IndexType)
+    map: Prop[AffineMapAttr] = Prop(AffineMapAttr)
+    isWrite: Prop[IntegerAttr] = Prop(IntegerAttr)
+    localityHint: Prop[IntegerAttr] = Prop(IntegerAttr.constr(i32))
+    isDataCache: Prop[IntegerAttr] = Prop(IntegerAttr)
+    traits = traits_def(Acts(CACHES))
+    assembly_format = f"$memref `` custom<Subscripts>($map, $indices) {PREFETCHED}"
+    custom_directives = (Subscripts, *PREFETCH_WORDS)
+
+    def verify_(self) -> None:
+        if len(self.map.data.results) != self.memref.type.get_num_dims():
+            raise VerifyException(f"expected {self.memref.type.get_num_dims()} subscripts")
+        if len(self.indices) != self.map.data.num_dims + self.map.data.num_symbols:
+            raise VerifyException("expected a value for each dimension and symbol of the map")
+
+
 # --- Conditions ---------------------------------------------------------------------------------------
 
 
@@ -248,6 +300,6 @@ def _verify_if(op: affine.IfOp) -> None:
 def complete() -> None:
     set_custom(affine.IfOp, _parse_if, _print_if)
     add_verifier(affine.IfOp, _verify_if)
-    add_ops(affine.Affine, (DelinearizeIndexOp, LinearizeIndexOp, MaxOp))
-    for op in (affine.ApplyOp, affine.MinOp, MaxOp, affine.LoadOp, affine.StoreOp):
+    add_ops(affine.Affine, (DelinearizeIndexOp, LinearizeIndexOp, MaxOp, PrefetchOp))
+    for op in (affine.ApplyOp, affine.MinOp, MaxOp, affine.LoadOp, affine.StoreOp, PrefetchOp):
         add_verifier(op, _verify_map)

@@ -20,18 +20,17 @@ from xdsl.dialects.builtin import (
     DenseIntOrFPElementsAttr,
     IntegerAttr,
     ShapedType,
-    StringAttr,
     TensorType,
 )
 from xdsl.dialects.linalg.attrs import IteratorType, IteratorTypeAttr
 from xdsl.dialects.linalg.ops import GenericOp, YieldOp
-from xdsl.ir import Attribute, Block, Dialect, Operation, ParametrizedAttribute, Region, SSAValue
+from xdsl.ir import Attribute, Block, Dialect, Operation, Region, SSAValue
 from xdsl.ir.affine import AffineDimExpr, AffineMap
-from xdsl.irdl import IRDLOperation, irdl_attr_definition, param_def
-from xdsl.parser import AttrParser, Parser
-from xdsl.printer import Printer
+from xdsl.irdl import IRDLOperation, irdl_attr_definition
+from xdsl.parser import Parser
 from xdsl.utils.exceptions import VerifyException
 
+from tilewright.dialects.attribute_fields import Word
 from tilewright.dialects.directives import parse_names
 from tilewright.dialects.nesting import terminator
 from tilewright.dialects.upstream import linalg_composed as composed
@@ -47,28 +46,13 @@ from tilewright.dialects.upstream.linalg_bodies import named_body
 from tilewright.dialects.upstream.linalg_names import NamedOp
 
 
-class _Word(ParametrizedAttribute):
-    """`#linalg.elementwise_kind<add>`: one word."""
-
-    word: StringAttr = param_def()
-
-    @classmethod
-    def parse_parameters(cls, parser: AttrParser) -> list[Attribute]:
-        with parser.in_angle_brackets():
-            return [StringAttr(parser.parse_identifier())]
-
-    def print_parameters(self, printer: Printer) -> None:
-        with printer.in_angle_brackets():
-            printer.print_string(self.word.data)
-
-
 @irdl_attr_definition
-class ElementwiseKindAttr(_Word):
+class ElementwiseKindAttr(Word):
     name = "linalg.elementwise_kind"
 
 
 @irdl_attr_definition
-class TypeFnAttr(_Word):
+class TypeFnAttr(Word):
     name = "linalg.type_fn"
 
 
@@ -264,11 +248,11 @@ def _named(name: str) -> Callable[[Any, Parser], Operation]:
         reader, at = _Reader(parser), name
         reader.clauses(*filter(None, [_NUMBERS.get(name)]))
         kind = reader.found.get("kind")
-        if at == "elementwise" and isinstance(kind, _Word):
+        if at == "elementwise" and isinstance(kind, Word):
             at = kind.word.data.removesuffix("_signed")
         op, fn = _accesses(at, reader), reader.found.get("cast")
         unsigned = at.endswith("_unsigned") or (
-            isinstance(fn, _Word) and fn.word.data == "cast_unsigned"
+            isinstance(fn, Word) and fn.word.data == "cast_unsigned"
         )
         body = named_body(reader.elements, op, unsigned)
         return reader.generic(op.maps, op.reductions, body, reader.results())

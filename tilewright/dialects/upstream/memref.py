@@ -210,6 +210,17 @@ class TransposeOp(Op):
                 )
 
 
+PREFETCHED = (
+    "`,` custom<Access>($isWrite) `,` `locality` `<` $localityHint `>` `,` custom<Cache>($isDataCache) "
+    "attr-dict `:` type($memref)"
+)
+PREFETCH_WORDS = (
+    numbered_word("Access", ("read", "write"), "access", 1),
+    numbered_word("Cache", ("instr", "data"), "cache", 1),
+)
+"""What follows the subscripts of a prefetch."""
+
+
 @op_definition
 class PrefetchOp(Op):
     """`memref.prefetch %m[%i, %j], read, locality<3>, data : memref<400x400xi32>`."""
@@ -221,14 +232,8 @@ class PrefetchOp(Op):
     localityHint: Prop[IntegerAttr] = Prop(IntegerAttr.constr(i32))
     isDataCache: Prop[IntegerAttr] = Prop(IntegerAttr)
     traits = traits_def(Acts(CACHES))
-    assembly_format = (
-        "$memref `[` $indices `]` `,` custom<Access>($isWrite) `,` `locality` `<` $localityHint `>` `,` "
-        "custom<Cache>($isDataCache) attr-dict `:` type($memref)"
-    )
-    custom_directives = (
-        numbered_word("Access", ("read", "write"), "access", 1),
-        numbered_word("Cache", ("instr", "data"), "cache", 1),
-    )
+    assembly_format = f"$memref `[` $indices `]` {PREFETCHED}"
+    custom_directives = PREFETCH_WORDS
 
 
 def _in_rows(type: MemRefType) -> bool:

@@ -6,7 +6,15 @@ dynamic_shared_memory; new attribute: address_space.
 """
 
 # pyright: reportUnusedImport=false
-from tilewright.dialects.upstream.gpu import exchange, functions, ids, lanes, launch, memory
+from tilewright.dialects.upstream.gpu import (
+    exchange,
+    functions,
+    ids,
+    lanes,
+    launch,
+    mapping,
+    memory,
+)
 from tilewright.dialects.upstream.gpu.exchange import RotateOp, SubgroupBroadcastOp
 from tilewright.dialects.upstream.gpu.lanes import PrintfOp, ShuffleOp, SubgroupReduceOp
 from tilewright.dialects.upstream.gpu.memory import (
@@ -20,5 +28,5 @@ from tilewright.dialects.upstream.gpu.memory import (
 
 
 def complete() -> None:
-    for part in (ids, memory, launch, functions, lanes, exchange):
+    for part in (ids, memory, launch, functions, lanes, exchange, mapping):
         part.complete()
