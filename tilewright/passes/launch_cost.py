@@ -233,7 +233,8 @@ class _Estimate:
         return self.block(self.program.structure.kernel.body.block)
 
     def block(self, block: Block) -> Work:
-        work = replace(self.program.works[block])
+        work = Work()
+        work.add(self.program.works[block])
         for origin, size in self.program.moved[block]:
             work.memory_bytes += size * self.inside(origin)
         for op in self.program.structure.blocks[block].inner:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 
@@ -24,17 +25,17 @@ class Side:
     elements: int = 0
     """Of the array, as many as each of the products that read it packs of it; 0 if they are `whole` times k."""
 
-    @property
+    @cached_property
     def extent(self) -> int:
         """Of a tile, what is in the array."""
         return min(self.tile, self.whole)
 
-    @property
+    @cached_property
     def tiles(self) -> int:
         """Tiles that cover the array: so many programs read the other side again."""
         return -(-self.whole // self.tile)
 
-    @property
+    @cached_property
     def mean(self) -> int:
         """Of these, what is in the array, on average: the last may be short."""
         return -(-self.whole // max(1, self.tiles))

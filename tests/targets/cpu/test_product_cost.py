@@ -229,23 +229,32 @@ def test_strips_of_a_few_columns_read_whole_lines_of_rows_that_lie_apart():
     assert part > 1.2 * whole
 
 
-def test_what_is_fetched_beyond_parts_of_rows_other_threads_that_pack_read():
-    """Narrow strips of B cost one or two threads more than wide ones; of many they follow one another at once. Few rows
-    of A are multiplied where B lies, for which each core waits by itself."""
+@pytest.mark.parametrize("rows, cause", [(16, "copies"), (8, "products")])
+def test_what_is_fetched_beyond_parts_of_rows_other_threads_read(rows, cause):
+    """Narrow strips of B cost one or two threads more than wide ones; of many they follow one another at once, whether
+    16 rows' are packed or those of 8 multiplied where they lie."""
 
-    def narrow(threads: int, rows: int, m: int) -> float:
+    def narrow(threads: int) -> float:
         costs = PanelCosts(machine("amx"), threads, replace(PANEL_RATES, memory=1e12, uneven=0.0))
 
-        def copies(n: int) -> float:
-            a, b = Side(rows, m, True, True), Side(n, 8192, True, False)
-            found = costs.causes([PlacedProduct(BF16, a, b, 2048, 1)], a.tiles * b.tiles)
-            return found["copies"] if m > 8 else found["products"]
+        def taken(n: int) -> float:
+            a, b = Side(rows, rows, True, True), Side(n, 8192, True, False)
+            return costs.causes([PlacedProduct(BF16, a, b, 2048, 1)], b.tiles)[cause]
 
-        return copies(64) / copies(256)
+        return taken(64) / taken(256)
 
-    one, two, four, many = (narrow(threads, 16, 16) for threads in (1, 2, 4, 16))
+    one, two, four, many = map(narrow, (1, 2, 4, 16))
     assert 0.95 * one < two and two > 1.1 * max(four, many)
-    assert narrow(16, 8, 8) > 0.95 * narrow(1, 8, 8)
+
+
+@pytest.mark.parametrize("n, k", [(13824, 5120), (18944, 3584)])
+def test_an_array_of_many_columns_is_read_once_by_16_rows_rather_than_twice_by_8(n, k):
+    """Measured on 16 threads, 16 x 32 take 0.71 and 0.81 of the time: 8 rows are multiplied in the time in which they
+    come, and not quite meanwhile."""
+    once, twice = (
+        seconds((16, n, k), tile, along_k=(True, True), threads=16) for tile in ((16, 32), (8, 96))
+    )
+    assert once < twice
 
 
 def test_narrow_strips_of_vectors_that_many_threads_pack_are_no_slower_than_wide_ones():
@@ -274,7 +283,7 @@ def test_operands_that_are_computed_leave_the_second_cache_by_degrees():
 def test_rows_of_f32_that_one_program_multiplies_read_b_once(shape, columns):
     """By two programs of 8 rows, which read it where it lies, they took 1.2 to 1.4 times as long on 16 threads."""
     twice, once = (seconds(shape, (m, columns), threads=16) for m in (8, 16))
-    assert twice > 1.05 * once
+    assert twice > once
 
 
 def test_rows_that_lie_in_arrays_are_multiplied_in_whole_tiles():

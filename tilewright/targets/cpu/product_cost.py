@@ -23,10 +23,10 @@ whole ones.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
-from math import ceil, gcd, log2
+from functools import cache, cached_property, lru_cache, partial
+from math import ceil, gcd, hypot, log2
 
 from tilewright import dtypes
 from tilewright.targets.cpu.division import ADDED_BYTES, least_part, parts_of, tasks_of
@@ -58,7 +58,7 @@ THIN_SUMS = 64
 STRIP = 250
 """Of B, where its rows run along n and one thread packs them for tiles, or multiplies few rows there: what a program's
 part of a row costs besides, as so many bytes. Caches fetch what follows it, and nobody reads that in time. (What
-follows is the next program's: where several threads pack, another one reads it meanwhile. Two gain nothing.)"""
+follows is the next program's: of several threads another one reads it meanwhile. Two gain nothing.)"""
 PARTIAL = 0.5
 """The same of an array that the last cache does not hold, where parts of rows are not whole pages: that much more. (The
 rest of a page, too, is what the next threads read.)"""
@@ -88,6 +88,10 @@ class PanelCosts:
     threads: int
     rates: PanelRates
 
+    @cached_property
+    def _kernel(self) -> Callable[[tuple[str, str, str]], _Kernel]:
+        return cache(partial(kernel_for, self.machine))
+
     def causes(self, products: Sequence[PlacedProduct], programs: int) -> Mapping[str, float]:
         """Seconds of a launch by cause."""
         parts, tasks = self._division(products, programs)
@@ -112,7 +116,7 @@ class PanelCosts:
 
     def _beside(self, p: PlacedProduct) -> float:
         """Seconds that a part of k takes besides: sums are added up; where tiles are multiplied, rows begin anew."""
-        anew = p.a.mean * self.rates.row if kernel_for(self.machine, p.types).tiles else 0.0
+        anew = p.a.mean * self.rates.row if self._kernel(p.types).tiles else 0.0
         return ADDED_BYTES * p.a.mean * p.b.mean / self.rates.sums + anew
 
     def _division(self, products: Sequence[PlacedProduct], programs: int) -> tuple[int, int]:
@@ -147,15 +151,13 @@ class PanelCosts:
         """Of each product, whatever decides the order in which its sums are added up and is not the same for all tiles:
         the side that is multiplied where it lies."""
         return [
-            self._thin(p, kernel_for(self.machine, p.types))
-            if dtypes.from_name(p.types[2]).is_float
-            else None
+            self._thin(p, self._kernel(p.types)) if dtypes.from_name(p.types[2]).is_float else None
             for p in products
         ]
 
     def _costs(self, p: PlacedProduct) -> list[tuple[str, float, bool]]:
         """(cause, seconds, of each program) of a product."""
-        kernel, rates = kernel_for(self.machine, p.types), self.rates
+        kernel, rates = self._kernel(p.types), self.rates
         floats = dtypes.from_name(p.types[2]).is_float
         thin = self._thin(p, kernel) if floats else None
         if thin is not None:
@@ -236,7 +238,7 @@ class PanelCosts:
                 lines = mine if side.along_k else p.k * in_whole(side.mean * size, LINE)
                 strips = side is p.b and kernel.tiles and not side.along_k
                 run = rates.run if side.along_k else rates.run * self._vain
-                bytes = lines + (self._torn(p, lines, True) if strips else runs * run)
+                bytes = lines + (self._torn(p, lines) if strips else runs * run)
                 if in_turns and side is p.b:  # fetched while it is multiplied
                     late = self._first(p, side, bytes) / self._stream - multiplied
                     found.append(("copies", max(0.0, late) + lines / rates.in_place, True))
@@ -271,28 +273,29 @@ class PanelCosts:
                     found.append(("copies", mine / speed, True))
         return found
 
-    def _torn(self, p: PlacedProduct, bytes: int, packed: bool) -> float:
+    def _torn(self, p: PlacedProduct, bytes: int) -> float:
         """What a program's parts of B's rows, so many bytes of them, cost besides, as so many more (see `STRIP`)."""
         size, vain = _itemsize(p.types[1]), self._vain
         far = p.k * p.b.whole * size > SHARED_BYTES and not _in_pages(p.b, size)
-        partial = PARTIAL if far and kernel_for(self.machine, p.types).tiles else 0.0
-        return p.k * STRIP * (vain if packed else 1.0) + partial * vain * bytes
+        partial = PARTIAL if far and self._kernel(p.types).tiles else 0.0
+        return vain * (p.k * STRIP + partial * bytes)
 
     @property
     def _vain(self) -> float:
-        """Of what a core fetches beyond its part of a row, what no other one that packs reads just then."""
+        """Of what a core fetches beyond its part of a row, what no other one reads just then."""
         return 1 / self.threads if self.threads >= SHARING else 1.0
 
     def _thin_costs(
         self, p: PlacedProduct, left: int, tiles: bool
     ) -> list[tuple[str, float, bool]]:
-        """The same of a product whose side `left` (0 is A) is multiplied where it lies; `tiles` could multiply it."""
+        """The same of a product whose side `left` (0 is A) is multiplied where it lies; `tiles` could multiply it. It
+        is read meanwhile, but where both take alike each waits for the other: they take the root of both squares."""
         rates, vector = self.rates, self.machine.vector_bytes
         short, long = (p.a, p.b) if left == 1 else (p.b, p.a)
         read: float = p.k * long.extent * _itemsize(p.types[left])
         if not long.along_k:
             again = tiles or short.tiles > 1
-            read += self._torn(p, int(read), False) if again else p.k * rates.run
+            read += self._torn(p, int(read)) if again else self._vain * p.k * rates.run
         near = read / rates.in_place if left == 0 else 0.0
         read = self._read(p, long, read, self._stream)
         row = short.tile * _itemsize(p.types[1 - left])
@@ -308,7 +311,7 @@ class PanelCosts:
             rate *= rates.inner
         depth = p.k if left == 1 else in_whole(p.k, vector // 4) + THIN_SUMS
         multiplied = depth * in_whole(long.extent, block) * in_whole(columns, few) / rate
-        return [("products", max(multiplied + near, read), True), ("copies", packed, True)]
+        return [("products", hypot(multiplied + near, read), True), ("copies", packed, True)]
 
     def _read(
         self, p: PlacedProduct, side: Side, bytes: float, speed: float, panels: float = 0.0
