@@ -269,7 +269,12 @@ def zero_step(A):
         pass
 
 
-@bad("values of run time are printed without a format")
+@bad("hint: use x // y, x % y", "divmod(tw.program_id(0), 3)")
+def both_of_a_division(A):
+    a, b = divmod(tw.program_id(0), 3)
+
+
+@bad("hint: {tw.program_id(0)}; numbers are printed with six digits")
 def formatted(A):
     print(f"{tw.program_id(0):3d}")
 

@@ -97,6 +97,7 @@ TABLES: dict[str, dict[str, str]] = {
         "fmin": "tw.minimum(x, y)",
         "fdiv div_rn div true_divide divide": "x / y",
         "mod remainder": "x % y; has the sign of y, as in Python",
+        "divmod": "x // y, x % y",
         "fmod": "x - y * tw.where(x * y < 0, tw.ceil(x / y), tw.floor(x / y))",
         "add": "x + y",
         "sub subtract": "x - y",

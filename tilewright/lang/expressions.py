@@ -123,7 +123,11 @@ def _joined_str(frame: Frame, node: ast.JoinedStr) -> Any:
         value = frame.evaluate(part.value)
         if isinstance(value, Value):
             if part.format_spec is not None or part.conversion != -1:
-                raise frame.error(part, "values of run time are printed without a format")
+                raise frame.error(
+                    part,
+                    "values of run time are printed without a format",
+                    hint=f"{{{ast.unparse(part.value)}}}; numbers are printed with six digits",
+                )
             texts.append("{}")
             values.append(value)
             continue
