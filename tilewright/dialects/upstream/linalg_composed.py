@@ -17,11 +17,13 @@ from typing import ClassVar
 from xdsl.dialects import tensor
 from xdsl.dialects.builtin import (
     DYNAMIC_INDEX,
+    AnyFloat,
     DenseArrayBase,
     IndexType,
     IntegerAttr,
     ShapedType,
     TensorType,
+    i32,
     i64,
 )
 from xdsl.dialects.utils.dynamic_index_list import DynamicIndexList
@@ -39,6 +41,7 @@ from xdsl.printer import Printer
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
+from tilewright.dialects.directives import numbered_word
 from tilewright.dialects.fields import (
     Body,
     Inferred,
@@ -178,6 +181,106 @@ class TensorUnPackOp(Packing):
     name = "tensor.unpack"
 
 
+WINOGRAD = {"F_2_3": (2, 3), "F_4_3": (4, 3), "F_2_5": (2, 5)}
+"""Elements of a tile of results, and of a filter, along a dimension."""
+
+
+class Winograd(Op):
+    """`linalg.winograd_filter_transform fmr(F_2_3) ins(%x : ..) outs(%y : ..) -> ..`: what a convolution by Winograd's
+    algorithm multiplies, or its sums of tiles. A dimension along which a filter has one element is left as it is.
+
+    Image NHWC, filter FHWC; transformed, (h, w, C, F) of filters and (h, w, tiles, tiles, N, C) of images and results.
+    """
+
+    source: Operand[TensorType] = Operand(TensorType)
+    dest: Operand[TensorType] = Operand(TensorType)
+    fmr: Int = Int(IntegerAttr.constr(i32), lambda value: IntegerAttr(value, 32))
+    res: Result[TensorType] = Result(TensorType)
+    assembly_format = (
+        "`fmr` `(` custom<Fmr>($fmr) `)` attr-dict `ins` `(` $source `:` type($source) `)` "
+        "`outs` `(` $dest `:` type($dest) `)` `->` type($res)"
+    )
+    custom_directives = (numbered_word("Fmr", tuple(WINOGRAD), "tiles and filter", 32),)
+
+    def verify_(self) -> None:
+        source, made = _shape(self.source), _shape(self.dest)
+        if self.res.type != self.dest.type or not 0 <= self.fmr < len(WINOGRAD):
+            raise VerifyException("expected the result to be of the type that it is written to")
+        ranks = {"filter": (4, 4), "input": (4, 6), "output": (6, 4)}[self.what]
+        if (len(source), len(made)) != ranks:
+            raise VerifyException(f"expected ranks {ranks[0]} and {ranks[1]}")
+        kind = self.source.type.element_type
+        if not isinstance(kind, AnyFloat) or kind != self.dest.type.element_type:
+            raise VerifyException("expected floats of one type")
+        wide = sum(self.tile) - 1
+        for d in (0, 1):
+            for shape, at, sizes in self.extents(d):
+                if shape[at] not in (DYNAMIC_INDEX, *sizes):
+                    raise VerifyException(
+                        f"expected {' or '.join(map(str, sizes))} elements along dimension {at}, got {shape[at]}"
+                    )
+            if self.what == "filter" and (source[1 + d] == 1) != (made[d] == 1):
+                raise VerifyException(f"a filter of one element has one, others {wide}")
+        if 1 == self.digits[0] == self.digits[1]:
+            raise VerifyException("expected a filter of several elements along a dimension")
+        fits = zip(*self.alike(), strict=True)
+        if any(DYNAMIC_INDEX not in (a, b) and a != b for a, b in fits):
+            raise VerifyException("expected the shape that the source's makes")
+
+    @property
+    def what(self) -> str:
+        """filter, input or output."""
+        return self.name.split("_")[1]
+
+    @property
+    def tile(self) -> tuple[int, int]:
+        """Elements of a tile of results, and of a filter, where it has several."""
+        return list(WINOGRAD.values())[self.fmr]
+
+    @property
+    def digits(self) -> Sequence[int]:
+        """Elements of a transformed tile along both dimensions."""
+        return _shape(self.source if self.what == "output" else self.dest)[:2]
+
+    def extents(self, d: int) -> Sequence[tuple[Sequence[int], int, Sequence[int]]]:
+        """Shapes, a dimension, and what it may have."""
+        wide = sum(self.tile) - 1
+        source, made = _shape(self.source), _shape(self.dest)
+        transformed = source if self.what == "output" else made
+        found: list[tuple[Sequence[int], int, Sequence[int]]] = [(transformed, d, (1, wide))]
+        if self.what == "filter":
+            return [*found, (source, 1 + d, (1, self.tile[1]))]
+        plain = made if self.what == "output" else source
+        tiles, (m, r) = transformed[2 + d], self.tile
+        if tiles != DYNAMIC_INDEX:
+            more = r - 1 if self.what == "input" else 0
+            found.append((plain, 1 + d, (tiles if transformed[d] == 1 else tiles * m + more,)))
+        return found
+
+    def alike(self) -> tuple[Sequence[int], Sequence[int]]:
+        """Extents that both sides have."""
+        source, made = _shape(self.source), _shape(self.dest)
+        if self.what == "filter":
+            return (source[3], source[0]), made[2:]
+        plain, transformed = (source, made) if self.what == "input" else (made, source)
+        return (plain[0], plain[3]), transformed[4:]
+
+
+@op_definition
+class FilterTransformOp(Winograd):
+    name = "linalg.winograd_filter_transform"
+
+
+@op_definition
+class InputTransformOp(Winograd):
+    name = "linalg.winograd_input_transform"
+
+
+@op_definition
+class OutputTransformOp(Winograd):
+    name = "linalg.winograd_output_transform"
+
+
 @op_definition
 class GenerateOp(Op):
     """Each element is what a region makes of its indices."""
@@ -261,7 +364,10 @@ def verify_reshape(op: tensor.ReshapeOp) -> None:
         raise VerifyException("source and result tensor should have the same number of elements")
 
 
-LINALG: Sequence[OpClass] = (SoftmaxOp, PackOp, UnPackOp)
+LINALG: Sequence[OpClass] = (
+    *(SoftmaxOp, PackOp, UnPackOp),
+    *(FilterTransformOp, InputTransformOp, OutputTransformOp),
+)
 TENSOR: Sequence[OpClass] = (
     TensorPackOp,
     TensorUnPackOp,

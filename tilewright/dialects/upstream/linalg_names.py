@@ -112,7 +112,7 @@ def windows(name: str, strides: Sequence[int], dilations: Sequence[int]) -> Name
     window = [d.upper() if d in slides else d for d in filter_]
     zeros = [[], []] if suffix == "q" else []
     accesses = [[term(d) for d in image], window, *zeros, result]
-    return _named(accesses, function, reduction, strides, dilations)
+    return named(accesses, function, reduction, strides, dilations)
 
 
 def contraction(name: str, given: Sequence[AffineMap] = ()) -> NamedOp:
@@ -121,7 +121,7 @@ def contraction(name: str, given: Sequence[AffineMap] = ()) -> NamedOp:
         used = {d for result in given[-1].results for d in result.used_dims()}
         return NamedOp(given, frozenset(range(given[-1].num_dims)) - used)
     inputs, _, result = CONTRACTIONS[name].partition("->")
-    return _named([*map(list, inputs.split(",")), list(result)])
+    return named([*map(list, inputs.split(",")), list(result)])
 
 
 def elementwise(name: str, rank: int, given: Sequence[AffineMap] = ()) -> NamedOp:
@@ -131,13 +131,14 @@ def elementwise(name: str, rank: int, given: Sequence[AffineMap] = ()) -> NamedO
     return NamedOp(maps, frozenset(), "first" if name == "copy" else name, None)
 
 
-def _named(
+def named(
     accesses: Sequence[Sequence[Term]],
     function: str = "mul",
     reduction: str = "add",
     strides: Sequence[int] = (),
     dilations: Sequence[int] = (),
 ) -> NamedOp:
+    """What multiplies its inputs and adds up, by the terms of each operand's subscripts."""
     outer = [d for d in accesses[-1] if isinstance(d, str)]
     # A window's own loops come before the channels that it sums up, as the filter has them.
     order = dict.fromkeys([*outer, *_loops(accesses[1]), *_loops(accesses[0])])

@@ -35,6 +35,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.diagnostics import unsupported
 from tilewright.dialects.elementwise import is_elementwise
+from tilewright.dialects.upstream.linalg_composed import Winograd
 from tilewright.dialects.upstream.scf import ForallOp, InParallelOp
 from tilewright.dialects.upstream.vector.masking import MaskOp
 from tilewright.dialects.upstream.vector.memory import GatherOp
@@ -52,6 +53,7 @@ from tilewright.passes.linalg.forms import (
     new_like,
 )
 from tilewright.passes.linalg.in_place import copy_before_changes
+from tilewright.passes.linalg.winograd import expand_winograd
 
 
 def bufferize(module: ModuleOp) -> None:
@@ -61,6 +63,8 @@ def bufferize(module: ModuleOp) -> None:
     for op in list(module.walk()):
         if isinstance(op, MaskOp) and op.masked is not None and has_tensors(op.masked):
             EXPANSIONS[op.name](op, Before(op))
+        elif isinstance(op, Winograd):
+            expand_winograd(op)
     there = copy_before_changes(module)
     globals_: dict[Any, str] = {}
     concerned = [
