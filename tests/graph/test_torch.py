@@ -98,13 +98,34 @@ def test_all_ops_that_no_graph_has_are_named_at_once():
     assert "relu" in (info.value.hint or "")
 
 
-def test_a_use_that_is_not_traced_names_its_op():
-    class Strided(nn.Module):
-        def forward(self, x):
-            return x[::2] * 1.0
+class Joined(nn.Module):
+    """Heads turned by their halves, a cache that grows, and other ways to put tensors together."""
 
-    with pytest.raises(CompileError, match=r"aten.slice.Tensor: a slice with a step"):
-        G.from_torch(torch.export.export(Strided(), (torch.randn(4, 3),)))
+    def forward(self, x, w, keys, angles):
+        q, k = (x @ w).view(x.shape[0], 2, 4, 16).permute(1, 2, 0, 3).unbind(0)
+        cos, sin = torch.cat([angles.cos()] * 2, -1), torch.cat([angles.sin()] * 2, -1)
+        half = torch.cat((-k[..., 8:], k[..., :8]), -1)
+        keys = torch.cat([keys, k * cos + half * sin], 1)
+        y = torch.stack([q.sum(-1), q.amax(-1)], 1).flatten(1)
+        z = F.pad(x, (1, 2, 0, 3)) + F.pad(x, (2, 1, 1, 2), mode="constant", value=1.0)
+        return q @ keys.mT, y, z, x.roll(2, 0).flip(1)[::2], x.repeat(2, 1)[:, 1::3]
+
+
+def test_what_is_put_together_agrees_with_torch():
+    arrays = tuple(torch.randn(s) for s in ((9, 24), (24, 128), (4, 20, 16), (9, 8)))
+    graph, weights = G.from_torch(torch.export.export(Joined(), arrays))
+    for got, want in zip(graph.compile()(*arrays, *weights), Joined()(*arrays), strict=True):
+        assert got.shape == want.shape
+        assert float((got - want).norm() / want.norm()) < 1e-5
+
+
+def test_a_use_that_is_not_traced_names_its_op():
+    class Repeated(nn.Module):
+        def forward(self, x, n):
+            return x.repeat_interleave(n.to(torch.int32) * 0 + 2, output_size=8)
+
+    with pytest.raises(CompileError, match=r"aten.repeat_interleave.self_Tensor"):
+        G.from_torch(torch.export.export(Repeated(), (torch.randn(4), torch.ones(4))))
 
 
 def test_what_is_no_program_is_refused():

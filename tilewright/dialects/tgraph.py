@@ -114,7 +114,8 @@ class ReturnOp(IRDLOperation):
 class BufferOp(IRDLOperation):
     """A Buffer: a memref in the memory space of its level; `extents` are affine in the symbols.
 
-    `alias` is the Buffer whose memory it is; `zeroed`: it holds 0 when the graph starts.
+    `alias` is the Buffer whose memory it is, with `start` the one of which it is a part, from there on; `zeroed`: it
+    holds 0 when the graph starts.
     """
 
     name = "tgraph.buffer"
@@ -122,12 +123,13 @@ class BufferOp(IRDLOperation):
     role = prop_def(StringAttr)
     extents = prop_def(AffineMapAttr)
     zeroed = opt_prop_def(UnitAttr)
+    start = opt_prop_def(AffineMapAttr)
     symbols = var_operand_def(IndexType())
     alias = opt_operand_def(MemRefType)
     buffer = result_def(MemRefType)
     irdl_options = (AttrSizedOperandSegments(as_property=True),)
     assembly_format = (
-        "$sym_name $role $extents `(` $symbols `)` (`alias` $alias^ `:` type($alias))? "
+        "$sym_name $role $extents `(` $symbols `)` (`alias` $alias^ `:` type($alias))? (`start` $start^)? "
         "(`zeroed` $zeroed^)? attr-dict `:` type($buffer)"
     )
 
@@ -135,6 +137,10 @@ class BufferOp(IRDLOperation):
         _one_of(self.role, ROLES, "role")
         kind = self.buffer.type
         _applies(self.extents, len(self.symbols), kind.get_num_dims(), "extents")
+        if self.start is not None:
+            _applies(self.start, len(self.symbols), kind.get_num_dims(), "start")
+            if self.alias is None:
+                raise VerifyException("what starts within a Buffer is a part of it: alias")
         if not isinstance(kind.memory_space, StringAttr):
             raise VerifyException('a Buffer has a memory space: memref<..., "global">')
 

@@ -69,8 +69,7 @@ class CompiledGraph:
                 memory[buffer.name][...] = 0
         for buffer in graph.buffers.values():
             if buffer.alias_of is not None:
-                shape = tuple(e.number or 0 for e in buffer.shape)
-                memory[buffer.name] = memory[graph.memory(buffer.name)].reshape(shape)
+                memory[buffer.name] = _shaped(memory[buffer.alias_of], buffer)
         for text in plan.kernels:
             kernel = text.kernel().options(**self._options) if self._options else text.kernel()
             views = [_viewed(memory[v.buffer], v) for v in text.views.values()]
@@ -107,7 +106,7 @@ class CompiledGraph:
         graph = plan.schedule.graph
         made: list[Any] = []
         for text in plan.kernels:
-            specs = [_spec(graph.buffers[v.buffer], v) for v in text.views.values()]
+            specs = [_spec(graph, graph.buffers[v.buffer], v) for v in text.views.values()]
             made.append(text.kernel().compile(*specs, target=target))
         return made
 
@@ -169,6 +168,15 @@ def _empty(buffer: Buffer, inputs: list[Any], zeroed: bool) -> Any:
     return (np.zeros if zeroed else np.empty)(shape, buffer.dtype.numpy)
 
 
+def _shaped(array: Any, buffer: Buffer) -> Any:
+    """The memory of an array in the shape of a Buffer, or the part of it that the Buffer is."""
+    shape = tuple(e.number or 0 for e in buffer.shape)
+    if not buffer.start:
+        return array.reshape(shape)
+    starts = [s.number or 0 for s in buffer.start]
+    return array[tuple(slice(s, s + n) for s, n in zip(starts, shape, strict=True))]
+
+
 def _viewed(array: Any, view: View) -> Any:
     """An array as a kernel wants it: dimensions in another order, none copied."""
     order = [d for d in view.order if d is not None]
@@ -179,9 +187,10 @@ def _viewed(array: Any, view: View) -> Any:
     return array
 
 
-def _spec(buffer: Buffer, view: View) -> ArraySpec:
+def _spec(graph: TiledGraph, buffer: Buffer, view: View) -> ArraySpec:
     shape = [e.number or 0 for e in buffer.shape]
-    strides = contiguous_strides(tuple(shape))
+    memory = graph.buffers[graph.memory(buffer.name)] if buffer.start else buffer
+    strides = contiguous_strides(tuple(e.number or 0 for e in memory.shape))
     order = view.order
     return ArraySpec(
         tuple(1 if d is None else shape[d] for d in order),

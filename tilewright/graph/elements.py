@@ -57,7 +57,7 @@ def check_elements(graph: TiledGraph) -> None:
         if buffer.level == GLOBAL:
             found = _store(graph, buffer, operation, around)
             stores.setdefault(buffer.name, []).append(found)
-    shared = [graph.memory(b.name) for b in graph.buffers.values() if b.alias_of is not None]
+    shared = [graph.memory(n) for n in stores if graph.buffers[n].alias_of is not None]
     for name, found in stores.items():
         known = [s for s in found if s is not None]
         buffer = graph.buffers[name]

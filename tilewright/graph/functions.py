@@ -14,8 +14,11 @@ import numpy as np
 
 from tilewright import dtypes
 from tilewright.diagnostics import CompileError
-from tilewright.dtypes import DType
 from tilewright.graph.affine import Affine, affine
+from tilewright.graph.arrange import (
+    ARRANGED,
+    full_like,
+)
 from tilewright.graph.nodes import Access, Gather, Index, Operation, TiledEdge
 from tilewright.graph.traced import (
     Traced,
@@ -102,7 +105,7 @@ def einsum(subscripts: str, a: Any, b: Any) -> Any:
 
 
 def index(x: Traced, key: Any) -> Traced:
-    """``x[key]``: numbers, slices without a step, None, ``...``, and one array of integers (a gather)."""
+    """``x[key]``: numbers, slices, None, ``...``, and one array of integers (a gather)."""
     keys = list(key) if isinstance(key, tuple) else [key]
     place = next((i for i, k in enumerate(keys) if k is Ellipsis), None)
     if place is not None:
@@ -129,12 +132,9 @@ def index(x: Traced, key: Any) -> Traced:
             values[name] = affine(f"@{len(extents)}")
             extents += k.extents
         elif isinstance(k, slice):
-            if k.step not in (None, 1):
-                raise CompileError("a slice of a traced array has no step")
-            low = _position(k.start, extent, Affine())
-            high = _position(k.stop, extent, extent)
-            values[name] = affine(f"#{len(extents)}") + low
-            extents.append(high - low)
+            first, step, size = _run(k, extent)
+            values[name] = affine(f"#{len(extents)}") * step + first
+            extents.append(size)
         elif isinstance(k, (int, np.integer)):
             values[name] = _position(int(k), extent, Affine())
         else:
@@ -174,6 +174,24 @@ def _position(value: Any, extent: Affine, default: Affine) -> Affine:
     return at
 
 
+def _run(key: slice, extent: Affine) -> tuple[Affine, int, Affine]:
+    """The first position of a slice, its step, and how many positions it has."""
+    step = 1 if key.step is None else key.step
+    if not isinstance(step, int) or step == 0:
+        raise CompileError(f"a slice with the step {step}")
+    if step == 1:
+        low, high = _position(key.start, extent, Affine()), _position(key.stop, extent, extent)
+        return low, 1, high - low
+    if extent.number is None and step == -1 and key.start is key.stop is None:
+        return extent - 1, -1, extent
+    if extent.number is None:
+        raise CompileError(
+            f"a slice with the step {step} of a dimension of {extent}, which is no number"
+        )
+    found = range(extent.number)[key]
+    return affine(found.start), step, affine(len(found))
+
+
 def take(x: Any, ids: Any, axis: int = 0) -> Any:
     """The rows (or whatever stands along ``axis``) of ``x`` that the integers `ids` name."""
     if not isinstance(x, Traced):
@@ -208,9 +226,7 @@ def scatter_add(size: Any, ids: Any, values: Any) -> Any:
     at = Access(result.buffer, (rows, *(Index(affine(n)) for n in names[ids.ndim :])))
     task.nodes[0] = replace(operation, store=TiledEdge("store", at, "add"))
     shape = (affine(size), *values.extents[ids.ndim :])
-    buffer = replace(recorder.graph.buffers[result.buffer], shape=shape, zeroed=True)
-    recorder.graph.buffers[buffer.name] = buffer
-    return Traced.of(recorder, buffer)
+    return recorder.reshaped(result.buffer, shape, zeroed=True)
 
 
 def windows(x: Any, size: Sequence[int], axes: Sequence[int]) -> Any:
@@ -236,15 +252,6 @@ def indices(like: Any, axis: int) -> Any:
     return like.recorder.add(
         "iota", [affine(names[axis])], extents, range(like.ndim), dtypes.i64
     )  # fmt: skip
-
-
-def full_like(x: Traced, value: Any, shape: Any = None, dtype: Any = None) -> Traced:
-    """An array of one value, with the shape and dtype of ``x`` where no other is given."""
-    wanted = dtype if isinstance(dtype, DType) else dtypes.from_numpy(dtype) if dtype else x.dtype
-    sizes = x.extents if shape is None else shape if isinstance(shape, (tuple, list)) else [shape]
-    extents = [affine(e) for e in sizes]
-    number = float(value) if wanted.is_float else affine(int(value))
-    return x.recorder.add("copy", [number], extents, range(len(extents)), wanted, name="full")
 
 
 def truth(x: Any) -> Any:
@@ -397,8 +404,7 @@ def call_function(function: Any, args: Any, kwargs: Any) -> Any:
         np.take: lambda x, ids, axis=0: take(x, ids, axis),
         np.einsum: einsum,
         np.copy: lambda x: x.copied(),
-        np.zeros_like: lambda x, dtype=None, shape=None: full_like(x, 0, shape, dtype),
-        np.full_like: lambda x, value, dtype=None, shape=None: full_like(x, value, shape, dtype),
+        **ARRANGED,
         np.lib.stride_tricks.sliding_window_view: windows,
     }
     if function not in table:

@@ -87,9 +87,8 @@ class _Fusion:
         self.order = {name: i for i, name in enumerate(self.tasks)}
         self.readers: dict[str, set[str]] = {name: set() for name in self.tasks}
         for name, task in self.tasks.items():
-            for source in _sources(graph, task):
-                if source in self.readers:
-                    self.readers[source].add(name)
+            for source in _sources(graph, task) & set(self.readers):
+                self.readers[source].add(name)
         self.results = {graph.memory(n) for n in graph.results}
         self.known: dict[tuple[frozenset[str], frozenset[str]], Kernel | str] = {}
         self.why: dict[str, str] = {}
@@ -133,7 +132,17 @@ class _Fusion:
                     groups = self.try_fuse([producer, consumer], groups, name)
         for group in list(groups):
             groups = self.hand_over(group, groups)
+        for name in self.tasks:  # parts of one whole
+            for other in self.tasks:
+                if self.graph.buffers[name].start and self.beside(name, other):
+                    both = [next(g for g in groups if n in g) for n in (name, other)]
+                    groups = self.try_fuse(both, groups) if both[0] is not both[1] else groups
         return groups
+
+    def beside(self, name: str, other: str) -> bool:
+        """Are two Buffers parts of one memory, the first before the second?"""
+        same = self.graph.memory(name) == self.graph.memory(other)
+        return same and self.order[name] < self.order[other]
 
     def hand_over(self, group: set[str], groups: list[set[str]]) -> list[set[str]]:
         """The groups with what stands before a product given to the kernels that it comes from, if that is faster.
@@ -236,8 +245,9 @@ class _Fusion:
         return False
 
     def kernel(self, group: set[str], groups: list[set[str]]) -> Kernel | str:
+        memory, readers = self.graph.memory, self.readers
         outputs = frozenset(
-            n for n in group if n in self.results or any(r not in group for r in self.readers[n])
+            n for n in group if memory(n) in self.results or any(r not in group for r in readers[n])
         )
         key = (frozenset(group), outputs)
         if key not in self.known:
@@ -275,6 +285,7 @@ class _Fusion:
     def built(self, kernels: list[Kernel], unfused: float) -> Schedule:
         graph = self.graph
         kept = {n for k in kernels for n in k.nest.outputs} | {b.name for b in graph.inputs}
+        kept |= {graph.memory(n) for n in kept}
         buffers = {
             n: b
             for n, b in graph.buffers.items()
@@ -306,8 +317,7 @@ def _made(task: Task) -> str:
 def _sources(graph: TiledGraph, task: Task) -> set[str]:
     (node,) = task.nodes
     assert isinstance(node, Operation)
-    names = {a.buffer for a in node.reads}
-    return names | {graph.memory(n) for n in names}
+    return {maker for n in {a.buffer for a in node.reads} for maker in graph.makers(n)}
 
 
 def _time(seconds: float) -> str:

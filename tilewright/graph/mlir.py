@@ -133,7 +133,8 @@ class _Printer:
         return _map(expressions, names), [self.variables[n] for n in names]
 
     def buffer(self, buffer: Buffer) -> None:
-        extents, symbols = self.maps(buffer.shape)
+        names = list(dict.fromkeys(n for e in (*buffer.shape, *buffer.start) for n in e.names))
+        extents, symbols = _map(buffer.shape, names), [self.variables[n] for n in names]
         kind = MemRefType(
             buffer.dtype.mlir, _static(buffer.shape), NoneAttr(), StringAttr(buffer.level)
         )
@@ -145,6 +146,8 @@ class _Printer:
         }
         if buffer.zeroed:
             properties["zeroed"] = UnitAttr()
+        if buffer.start:
+            properties["start"] = _map(buffer.start, names)
         made = self.at.insert(
             tgraph.BufferOp(operands=[symbols, alias], result_types=[kind], properties=properties)
         )
@@ -320,7 +323,9 @@ class _Reader:
         self.names[op.buffer] = name
         role = cast(Any, op.role.data)
         level, dtype = kind.memory_space.data, self.dtype(op, kind.element_type)
-        self.found.add(Buffer(name, level, tuple(shape), dtype, role, alias, op.zeroed is not None))
+        start = tuple(self.affines(op, op.start, op.symbols)) if op.start is not None else ()
+        zeroed = op.zeroed is not None
+        self.found.add(Buffer(name, level, tuple(shape), dtype, role, alias, zeroed, start))
 
     def dtype(self, op: Any, kind: Attribute) -> dtypes.DType:
         try:

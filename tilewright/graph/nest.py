@@ -14,7 +14,7 @@ a window, or after a scatter has to be in memory first.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from tilewright.graph.affine import affine
@@ -178,9 +178,12 @@ def nest_of(
         for access in consumer.operation.reads:
             producer = local.get(access.buffer)
             if producer is None:
-                origin = graph.memory(access.buffer)
-                if origin in local or any(graph.memory(n) == origin for n in local):
-                    return f"{consumer.name} reads {access.buffer}, another shape of {origin}"
+                near = graph.makers(access.buffer) & set(local)
+                if near:
+                    what = (
+                        "a part" if any(graph.buffers[n].start for n in near) else "another shape"
+                    )
+                    return f"{consumer.name} reads {access.buffer}, of which {min(near)} is {what}"
                 continue
             fault = _identify(union, producer, consumer, access, extents)
             if fault is not None:
@@ -188,6 +191,7 @@ def nest_of(
     fault = _conflict(union, local)
     if fault is not None:
         return fault
+    _share_parts(graph, union, local, extents)
     _share_reads(union, local, extents)
     _share_states(union, local, states or {})
     return _renamed(graph, union, local, extents, outputs)
@@ -230,6 +234,24 @@ def _conflict(union: _Union, local: Mapping[str, Statement]) -> str | None:
         if len(set(roots)) < len(roots):
             return f"{statement.name} reads a value under two index maps"
     return None
+
+
+def _share_parts(
+    graph: TiledGraph, union: _Union, local: Mapping[str, Statement], extents: Mapping[str, int]
+) -> None:
+    """What makes parts of one whole runs in the same loops, as far as they are as long."""
+    seen: dict[str, Access] = {}
+    for name, statement in local.items():
+        if not graph.buffers[name].start:
+            continue
+        access = statement.operation.store.access
+        pairs = _pairs(access, replace(seen.setdefault(graph.memory(name), access), buffer=name))
+        saved = dict(union.parent)
+        for a, b in pairs or ():
+            if extents.get(a, a) == extents.get(b, b):
+                union.join(a, b)
+        if _conflict(union, local) is not None:
+            union.parent = saved
 
 
 def _share_reads(union: _Union, local: Mapping[str, Statement], extents: Mapping[str, int]) -> None:

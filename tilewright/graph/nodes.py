@@ -221,7 +221,8 @@ TiledNode: TypeAlias = Union[Operation, Task, "Buffer"]
 class Buffer:
     """An addressable aggregation of tensors at a memory level, shared by Tasks.
 
-    ``alias_of`` names a global Buffer whose memory it is, under another shape of as many elements.
+    ``alias_of`` names a global Buffer whose memory it is, under another shape of as many elements; with ``start``, a
+    part of it: so many elements along each of its dimensions, from there on.
     ``zeroed``: holds 0 when the graph starts (what is accumulated into in global memory).
     """
 
@@ -232,11 +233,21 @@ class Buffer:
     role: Role = "local"
     alias_of: str | None = None
     zeroed: bool = False
+    start: tuple[Affine, ...] = ()
 
     @property
     def whole(self) -> Access:
         """The access map of all of it."""
         return Access(self.name, tuple(Slice(Affine(), extent) for extent in self.shape))
+
+    def meets(self, other: Buffer) -> bool:
+        """May it have an element in common with another one of the same memory? Not if both are parts, and apart."""
+        pairs = zip(self.start, self.shape, other.start, other.shape, strict=False)
+        for start, size, at, extent in pairs:
+            ahead, behind = (at - start - size).number, (start - at - extent).number
+            if (ahead is not None and ahead >= 0) or (behind is not None and behind >= 0):
+                return False
+        return True
 
 
 @dataclass
@@ -269,6 +280,11 @@ class TiledGraph:
         origin = self.buffers[name].alias_of
         return name if origin is None else self.memory(origin)
 
+    def makers(self, name: str) -> set[str]:
+        """The Buffers through which the elements of one may be written: it, and what shares memory with it."""
+        one, origin = self.buffers[name], self.memory(name)
+        return {n for n, b in self.buffers.items() if self.memory(n) == origin and one.meets(b)}
+
     def operations(self) -> Iterator[Operation]:
         for task in self.tasks:
             yield from task.operations()
@@ -276,7 +292,11 @@ class TiledGraph:
     def bound(self, values: Mapping[str, int]) -> TiledGraph:
         """The graph with its symbols replaced by numbers."""
         buffers = {
-            name: replace(b, shape=tuple(e.substitute(values) for e in b.shape))
+            name: replace(
+                b,
+                shape=tuple(e.substitute(values) for e in b.shape),
+                start=tuple(e.substitute(values) for e in b.start),
+            )
             for name, b in self.buffers.items()
         }
         tasks = [_bound_task(task, values) for task in self.tasks]
@@ -289,7 +309,7 @@ class TiledGraph:
         kept: list[Task] = []
         for task in reversed(self.tasks):
             operations = list(task.operations())
-            if not any(o.store.access.buffer in wanted for o in operations):
+            if not any(self.memory(o.store.access.buffer) in wanted for o in operations):
                 continue
             kept.insert(0, task)
             for access in (a for o in operations for a in o.accesses):

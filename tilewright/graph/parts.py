@@ -76,14 +76,14 @@ def _ranges(graph: TiledGraph, name: str, dimension: int) -> list[Range]:
         loaded = [e.access for e in operation.loads]
         for access in operation.reads:
             if access.buffer == name:
-                part = _range(access.entries[dimension], [a for t in around for a in t.axes])
+                part = range_of(access.entries[dimension], [a for t in around for a in t.axes])
                 if part is None or access not in loaded:
                     return []
                 found.add(part)
     return sorted(found) if len(found) <= MOST else []
 
 
-def _range(entry: Entry, axes: Iterable[Axis]) -> Range | None:
+def range_of(entry: Entry, axes: Iterable[Axis]) -> Range | None:
     """The positions that an index takes; None for those that are not one after the other."""
     if not isinstance(entry, Index):
         return None
@@ -134,7 +134,7 @@ def _made(
         if access.buffer != whole.name:
             return access
         entries = list(access.entries)
-        entry, found = entries[dimension], _range(entries[dimension], around)
+        entry, found = entries[dimension], range_of(entries[dimension], around)
         assert isinstance(entry, Index) and found is not None
         entries[dimension] = Index(entry.at - found[0])
         return Access(parts[found], tuple(entries))

@@ -15,6 +15,7 @@ from tilewright.graph import fuse
 from tilewright.graph.affine import Affine
 from tilewright.graph.elements import check_elements
 from tilewright.graph.fuse import Schedule
+from tilewright.graph.joins import in_views, spread, wholes
 from tilewright.graph.nodes import (
     GLOBAL,
     Index,
@@ -30,17 +31,23 @@ from tilewright.graph.recurrence import Scan, build_scan, is_scan, scan_kernel, 
 from tilewright.targets.base import rates_of
 from tilewright.uarch import Rates
 
+SINGLY = 4
+"""With no more wholes put together from parts, each is tried in memory and spread by itself."""
+
 
 def schedule(
     graph: TiledGraph, target: str | None = None, together: bool = True, rates: Rates | None = None
 ) -> Schedule:
     """The kernels of a graph whose extents are numbers, for a target; see :func:`tilewright.graph.fuse.schedule`."""
     check_elements(graph)
+    scans = [task for task in graph.tasks if is_scan(task)]
+    graph = in_views(graph, [state for scan in scans for state in states_of(scan)])
     _whole(graph)
-    parts = in_parts(graph) if together else graph
+    if scans:  # what a scan puts together, it reads in parts
+        graph = spread(graph, wholes(graph, list(filter(is_scan, graph.tasks))))
     made: list[Schedule] = []
     refused: list[UnsupportedError] = []
-    for each in [graph] if parts is graph else [graph, parts]:
+    for each in _variants(graph) if together else [graph]:
         try:
             made.append(_sections(each, target, together, rates))
         except UnsupportedError as error:
@@ -48,6 +55,17 @@ def schedule(
     if not made:
         raise refused[0]
     return min(made, key=lambda s: s.seconds)
+
+
+def _variants(graph: TiledGraph) -> list[TiledGraph]:
+    """The graph, and others of the same meaning that may be faster: wholes spread to their readers, parts apart."""
+    found = [graph]
+    joined = wholes(graph)
+    choices = [[each] for each in joined] if len(joined) <= SINGLY else []
+    choices += [joined] if len(joined) > 1 else []
+    found += [spread(graph, names) for names in choices]
+    found += [in_parts(each) for each in found]
+    return [g for i, g in enumerate(found) if all(g is not each for each in found[:i])]
 
 
 def _sections(
@@ -180,10 +198,11 @@ class _Sections:
         if not results:
             return None
         operations = [o for t in tasks for o in t.operations()]
-        names = self.sources(operations) | set(made)
+        names = self.sources(operations) | set(made) | {graph.memory(n) for n in made}
+        written = {graph.memory(n) for n in made}
         names |= {a.buffer for o in operations for a in o.accesses}
         buffers = {
-            n: replace(b, role=b.role if n in made or b.alias_of is not None else "input")
+            n: replace(b, role=b.role if n in written or b.alias_of is not None else "input")
             for n, b in graph.buffers.items()
             if n in names
         }

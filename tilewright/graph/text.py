@@ -59,6 +59,8 @@ def print_buffer(buffer: Buffer) -> str:
     """The declaration of a Buffer."""
     kind = f"{buffer.dtype}[{', '.join(map(str, buffer.shape)) or '()'}]"
     options = f", alias_of={buffer.alias_of}" if buffer.alias_of is not None else ""
+    runs = zip(buffer.start, buffer.shape, strict=False)
+    options += f"[{', '.join(f'{at}:{at + size}' for at, size in runs)}]" if buffer.start else ""
     options += ", zeroed=True" if buffer.zeroed else ""
     if buffer.role == "local":
         return f'{buffer.name} = buffer("{buffer.level}", {kind}{options})'
@@ -219,13 +221,26 @@ class _Reader:
         except KeyError as error:
             self.fail(kind.value, str(error.args[0]))
         shape = tuple(self.affine(e) for e in self.elements(kind.slice))
-        alias = self.buffer(options.pop("alias_of")) if "alias_of" in options else None
+        alias, start = self.memory(options.pop("alias_of", None), shape)
         zeroed = options.pop("zeroed", None)
         if options:
             self.fail(node, f"{what} has no option {next(iter(options))}")
         is_zeroed = isinstance(zeroed, ast.Constant) and zeroed.value is True
         role: Any = "local" if what == "buffer" else what
-        return Buffer(name, level, shape, dtype, role, alias, is_zeroed)
+        return Buffer(name, level, shape, dtype, role, alias, is_zeroed, start)
+
+    def memory(
+        self, node: ast.expr | None, shape: tuple[Affine, ...]
+    ) -> tuple[str | None, tuple[Affine, ...]]:
+        """The Buffer whose memory one is, and where it begins if it is a part of it."""
+        if not isinstance(node, ast.Subscript):
+            return (self.buffer(node) if node is not None else None), ()
+        access = self.access(node)
+        starts = tuple(e.start for e in access.entries if isinstance(e, Slice))
+        if access.shape != shape or len(starts) != len(shape):
+            text = ", ".join(map(str, shape))
+            self.fail(node, f"a part of a Buffer is a run of each of its dimensions: [{text}] here")
+        return access.buffer, starts
 
     def task(self, node: ast.For) -> Task:
         what, args, _ = self.call(node.iter)

@@ -18,8 +18,8 @@ from typing import Any, Final
 import numpy as np
 
 from tilewright.diagnostics import CompileError
+from tilewright.graph import arrange
 from tilewright.graph import functions as f
-from tilewright.graph.affine import Affine, affine
 from tilewright.graph.nodes import TiledGraph
 from tilewright.graph.trace import ArrayType, trace
 from tilewright.graph.traced import Traced, elementwise, reduced
@@ -229,24 +229,38 @@ def _attention(
     return f.matmul(f.softmax(scores), v)
 
 
-def _expanded(x: Traced, shape: Any) -> Traced:
+def _expanded(x: Traced, shape: Any, **_: Any) -> Traced:
     new = len(shape) - x.ndim
     extents = [
-        x.extents[i - new] if isinstance(e, int) and e == -1 else affine(e)
-        for i, e in enumerate(shape)
+        x.extents[i - new] if isinstance(e, int) and e == -1 else e for i, e in enumerate(shape)
     ]
-    values = {
-        f"#{i}": Affine() if extent.number == 1 else affine(f"#{i + new}")
-        for i, extent in enumerate(x.extents)
-    }
-    return x.viewed(tuple(extents), values)
+    return arrange.broadcast_to(x, extents)
+
+
+def _padded(x: Traced, widths: Any, mode: str = "constant", value: Any = None) -> Traced:
+    """Pairs of widths from the last dimension on; a negative one cuts."""
+    pairs = [(0, 0)] * (x.ndim - len(widths) // 2)
+    pairs += list(zip(widths[::2], widths[1::2], strict=True))[::-1]
+    if mode == "circular":
+        mode = "wrap"
+    elif mode == "replicate":
+        mode = "edge"
+    for axis, (before, after) in enumerate(pairs):
+        x = _sliced(x, axis, max(0, -before), x.extents[axis] + min(0, after))
+    more = {"constant_values": value or 0} if mode == "constant" else {}
+    return arrange.pad(x, [(max(0, a), max(0, b)) for a, b in pairs], mode, **more)
+
+
+def _rolled(x: Traced, shifts: Any, dims: Any = None) -> Traced:
+    return arrange.roll(x, shifts if isinstance(shifts, list) else [shifts], dims or None)
 
 
 def _sliced(x: Traced, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Traced:
-    if step != 1:
-        raise CompileError("a slice with a step")
     limit = None if isinstance(end, int) and end >= 2**62 else end
-    return x[(*[slice(None)] * (dim % x.ndim), slice(start, limit))]
+    extent = x.shape[dim]
+    if isinstance(limit, int) and isinstance(extent, int):
+        limit = min(limit, extent)
+    return x[(*[slice(None)] * (dim % x.ndim), slice(start, limit, step))]
 
 
 def _parts(x: Traced, sizes: Any, dim: int = 0) -> list[Traced]:
@@ -325,6 +339,11 @@ _OPS: Final[Mapping[str, Callable[..., Any]]] = {
     "t": lambda x: x.T, "mT": lambda x: x.swapaxes(-1, -2), "numpy_T": lambda x: x.T, "expand": _expanded,
     "slice": _sliced, "select": _selected, "split": _parts, "split_with_sizes": _parts, "chunk": _chunks,
     "getitem": operator.getitem, "unsqueeze": _unsqueezed,
+    **dict.fromkeys(("cat", "concat", "concatenate"), arrange.concatenate), "stack": arrange.stack, "roll": _rolled,
+    "flip": arrange.flip, "pad": _padded, "movedim": arrange.moveaxis, "repeat": arrange.tile,
+    "constant_pad_nd": lambda x, widths, value=0: _padded(x, widths, "constant", value),
+    "unbind": lambda x, dim=0: [_selected(x, dim, i) for i in range(x.shape[dim])],
+    "repeat_interleave": arrange.repeat, "narrow": lambda x, dim, at, n: _sliced(x, dim, at, at + n),
     "embedding": _embedding, "index_select": lambda x, dim, ids: f.take(x, ids, dim),
     "to": _converted, "_to_copy": _converted, "type_as": lambda x, like: x.astype(like.dtype),
     "contiguous": lambda x: x, "clone": lambda x: x, "alias": lambda x: x, "detach": lambda x: x,

@@ -183,6 +183,30 @@ class Recorder:
         ))  # fmt: skip
         return Traced.of(self, self.graph.buffers[target], len(self.around))
 
+    def reshaped(self, name: str, shape: tuple[Affine, ...], *, zeroed: bool) -> Traced:
+        """A Buffer that was made in the shape of what is stored there, with its own."""
+        buffer = replace(self.graph.buffers[name], shape=shape, zeroed=zeroed)
+        self.graph.buffers[name] = buffer
+        return Traced.of(self, buffer)
+
+    def join(self, parts: Sequence[Traced], axis: int) -> Traced:
+        """Arrays one after the other along a dimension: a Buffer of which each is a part."""
+        shape = list(parts[0].extents)
+        shape[axis] = sum((x.extents[axis] for x in parts), Affine())
+        around = [a.name for a in self.around]
+        target, first = self.fresh("joined"), Affine()
+        outer = tuple(a.extent for a in self.around)
+        buffer = self.graph.add(Buffer(target, GLOBAL, (*outer, *shape), parts[0].dtype))
+        for x in parts:
+            names = self.axes(x.ndim)
+            at = [affine(n) + (first if d == axis else 0) for d, n in enumerate(names)]
+            entries = tuple(Index(affine(e)) for e in (*around, *at))
+            self.task(target, x.extents, Operation(
+                "copy", (x.at(names),), TiledEdge("store", Access(target, entries))
+            ))  # fmt: skip
+            first = first + x.extents[axis]
+        return Traced.of(self, buffer, len(around))
+
     def task(self, name: str, extents: Sequence[Affine], operation: Operation) -> None:
         """Adds a Task with an Operation over axes i, j, ... of ``extents``."""
         axes = self.axes(len(extents))

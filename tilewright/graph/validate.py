@@ -103,6 +103,32 @@ class _Checks:
             origin = self.graph.buffers.get(buffer.alias_of)
             if origin is None or origin.dtype != buffer.dtype or origin.level != buffer.level:
                 raise CompileError(f"Buffer {buffer.name} is no other shape of {buffer.alias_of}")
+            self.part(buffer, origin)
+
+    def part(self, buffer: Buffer, origin: Buffer) -> None:
+        """A part lies in what it is a part of; what is no part is another shape of all of it."""
+        if not buffer.start:
+            if origin.start:
+                raise CompileError(
+                    f"Buffer {buffer.name} is another shape of {origin.name}, a part of {origin.alias_of}",
+                    rule="another shape is of a memory that is whole",
+                )
+            return
+        if len(buffer.start) != len(origin.shape) or len(buffer.shape) != len(origin.shape):
+            raise CompileError(
+                f"Buffer {buffer.name} has {len(buffer.shape)} dimensions, {origin.name} {len(origin.shape)}",
+                rule="a part has the dimensions of what it is a part of",
+            )
+        ends = [at + size for at, size in zip(buffer.start, buffer.shape, strict=True)]
+        for place, (start, end, extent) in enumerate(
+            zip(buffer.start, ends, origin.shape, strict=True)
+        ):
+            over = (end - extent).number
+            if (start.number or 0) < 0 or (over is not None and over > 0):
+                raise CompileError(
+                    f"Buffer {buffer.name} has the elements {start} to {end} of dimension {place} of {origin.name}, "
+                    f"which has {extent}"
+                )
 
     def operation(self, operation: Operation, task: Task, axes: Sequence[Axis]) -> None:
         where = f"Task {task.name}: {print_operation(self.graph, operation)}"
@@ -262,8 +288,9 @@ class _Checks:
                     for n, own, a in written
                     if axis in own and (at := _distance(a, dimension, axis)) is not None
                 ]
-                if read is None or not inside:
-                    continue
+                together = any(each is axis for _, own, _ in written for each in own)
+                if read is None or not inside or not together:
+                    continue  # written before it, or nowhere
                 if any(at == read and n < number for at, n in inside):
                     continue
                 what = f"{where}: the load {print_access(self.graph, access)}"
