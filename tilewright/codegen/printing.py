@@ -72,7 +72,7 @@ def print_vector(p: Printer, op: Operation) -> None:
         if not isinstance(value.type, VectorType):
             numbers = numbers.reshape(())
         _print_nested(p, op, layout.element, source, numbers)
-    name = mark.data if isinstance(mark, StringAttr) else "newline" if op.operands else "no"
+    name = mark.data if isinstance(mark, StringAttr) else "newline" if text is None else "no"
     if name in _PUNCTUATION:
         p.call("void", _PUNCTUATION[name], [])
 

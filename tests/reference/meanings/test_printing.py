@@ -99,7 +99,7 @@ def test_vector_print(capsys: pytest.CaptureFixture[str], type_: str, value: Any
   %v = vector.load %a[%c0] : {memref}, {type_}
   vector.print str "v = "
   vector.print %v : {type_}
-  vector.print %c0 punctuation <comma> : index
+  vector.print %c0 : index punctuation <comma>
   vector.print punctuation <newline>
 """
     run(f"%a: {memref}", body, [value], (2,))

@@ -106,7 +106,7 @@ def vector_print(site: Site, op: vector.PrintOp, *values: Any) -> None:
     """MLIR's format; a value ends its line unless a punctuation is given."""
     text, mark = (op.properties.get(name) for name in ("stringLiteral", "punctuation"))
     before = text.data if isinstance(text, StringAttr) else ""
-    name = mark.data if isinstance(mark, StringAttr) else "newline" if values else ""
+    name = mark.data if isinstance(mark, StringAttr) else "" if before else "newline"
     after = _PUNCTUATION.get(name, "")
     for position in range(site.count):
         shown = "".join(_mlir_text(row_of(value, position)) for value in values)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from xdsl.dialects import vector
 from xdsl.dialects.builtin import (
     IndexType,
@@ -13,18 +11,37 @@ from xdsl.dialects.builtin import (
     TensorType,
     VectorType,
 )
-from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import AnyAttr, OptOperandDef, base, traits_def
 from xdsl.parser import Parser
-from xdsl.printer import Printer
 from xdsl.traits import MemoryReadEffect, Pure
 from xdsl.utils.exceptions import VerifyException
 
-from tilewright.dialects.directives import say
+from tilewright.dialects.directives import spelled
 from tilewright.dialects.effects import Writes
-from tilewright.dialects.fields import Inferred, Op, Operand, Operands, Result, op_definition
+from tilewright.dialects.fields import Follows, Op, Operand, Operands, Result, op_definition
 from tilewright.dialects.movement import vector_type
-from tilewright.dialects.upstream.complete import add_optional_property, definition, set_custom
+from tilewright.dialects.upstream.complete import add_optional_property, definition, set_format
+
+
+def _verify_masked(op: GatherOp | ScatterOp | ExpandLoadOp | CompressStoreOp) -> None:
+    """The vector that is moved has the array's elements, and the shape of its indices and mask."""
+    kind, moved = op.base.type, vector_type(op.operands[-1])
+    name = "pass_thru" if op.results else "valueToStore"
+    parts = (("indices", op.indices),) if isinstance(op, GatherOp | ScatterOp) else ()
+    for part, value in (*parts, ("mask", op.mask)):
+        if vector_type(value).get_shape() != moved.get_shape():
+            raise VerifyException(f"expected {name} shape to match {part} shape")
+    if isinstance(kind, MemRefType | TensorType):
+        if kind.element_type != moved.element_type:
+            raise VerifyException(f"base and {name} element type should match")
+        if kind.get_num_dims() != len(op.offsets):
+            raise VerifyException("requires one index per dimension of the base")
+
+
+def _verify_dense(op: ExpandLoadOp | CompressStoreOp) -> None:
+    _verify_masked(op)
+    if vector_type(op.mask).get_num_dims() != 1:
+        raise VerifyException("expected a mask of rank 1")
 
 
 @op_definition
@@ -37,28 +54,14 @@ class GatherOp(Op):
     indices: Operand[VectorType] = Operand(VectorType)
     mask: Operand[VectorType] = Operand(VectorType)
     pass_thru: Operand[VectorType] = Operand(VectorType)
-    result = Inferred(VectorType, "pass_thru")
+    result = Follows("pass_thru", message="expected pass_thru of same type as result type")
     traits = traits_def(MemoryReadEffect())
     assembly_format = (
         "$base `[` $offsets `]` `[` $indices `]` `,` $mask `,` $pass_thru attr-dict `:` type($base) "
         "`,` type($indices) `,` type($mask) `,` type($pass_thru) `into` type($result)"
     )
 
-    def verify_(self) -> None:
-        shape = vector_type(self.result).get_shape()
-        for name in ("indices", "mask", "pass_thru"):
-            if vector_type(getattr(self, name)).get_shape() != shape:
-                raise VerifyException(f"expected result shape to match {name} shape")
-        base = self.base.type
-        if (
-            isinstance(base, MemRefType | TensorType)
-            and base.element_type != vector_type(self.result).element_type
-        ):
-            raise VerifyException("base and result element type should match")
-        if isinstance(self.base.type, MemRefType) and self.base.type.get_num_dims() != len(
-            self.offsets
-        ):
-            raise VerifyException("requires one index per dimension of the base")
+    CHECK = _verify_masked
 
 
 @op_definition
@@ -77,12 +80,7 @@ class ScatterOp(Op):
         "`:` type($base) `,` type($indices) `,` type($mask) `,` type($valueToStore)"
     )
 
-    def verify_(self) -> None:
-        shape = vector_type(self.valueToStore).get_shape()
-        if vector_type(self.indices).get_shape() != shape:
-            raise VerifyException("expected valueToStore shape to match indices shape")
-        if vector_type(self.mask).get_shape() != shape:
-            raise VerifyException("expected valueToStore shape to match mask shape")
+    CHECK = _verify_masked
 
 
 @op_definition
@@ -95,17 +93,14 @@ class ExpandLoadOp(Op):
     offsets: Operands[IndexType] = Operands(IndexType)
     mask: Operand[VectorType] = Operand(VectorType)
     pass_thru: Operand[VectorType] = Operand(VectorType)
-    result = Inferred(VectorType, "pass_thru")
+    result = Follows("pass_thru", message="expected pass_thru of same type as result type")
     traits = traits_def(MemoryReadEffect())
     assembly_format = (
         "$base `[` $offsets `]` `,` $mask `,` $pass_thru attr-dict `:` type($base) "
         "`,` type($mask) `,` type($pass_thru) `into` type($result)"
     )
 
-    def verify_(self) -> None:
-        _verify_dense(self.base, self.offsets, self.mask, self.pass_thru)
-        if self.result.type != self.pass_thru.type:
-            raise VerifyException("expected pass_thru of same type as result type")
+    CHECK = _verify_dense
 
 
 @op_definition
@@ -124,19 +119,7 @@ class CompressStoreOp(Op):
         "`,` type($mask) `,` type($valueToStore)"
     )
 
-    def verify_(self) -> None:
-        _verify_dense(self.base, self.offsets, self.mask, self.valueToStore)
-
-
-def _verify_dense(array: SSAValue, offsets: Any, mask: SSAValue, value: SSAValue) -> None:
-    kind, own = array.type, vector_type(value)
-    assert isinstance(kind, MemRefType)
-    if kind.element_type != own.element_type:
-        raise VerifyException("base and vector element type should match")
-    if kind.get_num_dims() != len(offsets):
-        raise VerifyException("requires one index per dimension of the base")
-    if own.get_num_dims() != 1 or vector_type(mask).get_shape() != own.get_shape():
-        raise VerifyException("expected a vector of rank 1, and a mask of its shape")
+    CHECK = _verify_dense
 
 
 def in_elements(kind: MemRefType) -> MemRefType:
@@ -176,48 +159,21 @@ class TypeCastOp(Op):
             )
 
 
-def _parse_print(cls: Any, parser: Parser) -> Operation:
-    """`vector.print %v : T`, `vector.print str "text"`, `vector.print punctuation <newline>`."""
-    properties: dict[str, Attribute] = {}
-    operand = parser.parse_optional_unresolved_operand()
-    if operand is None and parser.parse_optional_keyword("str") is not None:
-        properties["stringLiteral"] = StringAttr(parser.parse_str_literal())
-    if parser.parse_optional_keyword("punctuation") is not None:
-        with parser.in_angle_brackets():
-            properties["punctuation"] = StringAttr(parser.parse_identifier())
-    if operand is None and not properties:
-        parser.raise_error("expected a value, a string or a punctuation to print")
-    attributes = parser.parse_optional_attr_dict()
-    operands: list[SSAValue] = []
-    if operand is not None:
-        parser.parse_punctuation(":")
-        operands = [parser.resolve_operand(operand, parser.parse_type())]
-    return cls.create(operands=operands, properties=properties, attributes=attributes)
-
-
-def _print_print(op: vector.PrintOp, printer: Printer) -> None:
-    if op.operands:
-        say(printer, " ", op.operands[0])
-    text = op.properties.get("stringLiteral")
-    if isinstance(text, StringAttr):
-        say(printer, " str ", text)
-    punctuation = op.properties.get("punctuation")
-    if isinstance(punctuation, StringAttr):
-        say(printer, f" punctuation <{punctuation.data}>")
-    printer.print_op_attributes(op.attributes)
-    if op.operands:
-        say(printer, " : ", op.operands[0].type)
+def _punctuation(parser: Parser) -> StringAttr:
+    with parser.in_angle_brackets():
+        return StringAttr(parser.parse_identifier())
 
 
 def complete_print() -> None:
     """`source` becomes optional: a string or a punctuation mark has none."""
-    operands = definition(vector.PrintOp).operands
-    operands[0] = ("source", OptOperandDef(AnyAttr()))
-
-    def source(self: vector.PrintOp) -> SSAValue | None:
-        return self.operands[0] if self.operands else None
-
-    setattr(vector.PrintOp, "source", property(source))  # noqa: B010
+    definition(vector.PrintOp).operands[0] = ("source", OptOperandDef(AnyAttr()))
+    source = property(lambda op: op.operands[0] if op.operands else None)
+    setattr(vector.PrintOp, "source", source)  # noqa: B010
     for name in ("stringLiteral", "punctuation"):
         add_optional_property(vector.PrintOp, name, base(StringAttr))
-    set_custom(vector.PrintOp, _parse_print, _print_print)
+    set_format(
+        "($source^ `:` type($source))? (`str` $stringLiteral^)? "
+        "(`punctuation` custom<Punctuation>($punctuation)^)? attr-dict",
+        vector.PrintOp,
+        using=(spelled("Punctuation", _punctuation, lambda held: f"<{held.data}>"),),
+    )
