@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import bisect
 import re
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from xdsl.context import Context
@@ -27,7 +28,7 @@ from xdsl.dialects.builtin import (
     UnknownLoc,
     UnrankedMemRefType,
 )
-from xdsl.ir import AttributeInvT, Operation, SSAValue
+from xdsl.ir import Attribute, AttributeInvT, Operation, SSAValue
 from xdsl.ir.affine import AffineConstantExpr, AffineMap
 from xdsl.parser import Parser, UnresolvedOperand
 from xdsl.parser.core import ForwardDeclaredValue
@@ -141,6 +142,15 @@ class LocatingParser(Parser):
         if operand.operand_name not in self.ssa_values:
             self._first_uses.setdefault(operand.operand_name, operand.span)
         return super().resolve_operand(operand, type)
+
+    def resolve_operands(
+        self, args: Sequence[UnresolvedOperand], input_types: Sequence[Attribute], error_pos: int
+    ) -> Sequence[SSAValue]:
+        """A wrong number of types is told at the operands, where there are some."""
+        if len(args) != len(input_types):
+            at = args[0].span.start if args else error_pos
+            self.raise_error(f"expected {len(args)} operand types but had {len(input_types)}", at)
+        return super().resolve_operands(args, input_types, error_pos)
 
     @property
     def _only_aliases(self) -> bool:
@@ -431,21 +441,16 @@ def _locate(module: Operation, error: Exception, source: SourceText | None) -> V
     except VerifyError as broken:
         return broken
     operations = list(module.walk())
-    for operation in operations:
+    checks = [
+        *((each, each.verify_) for each in operations),
+        *((each, partial(each.verify, verify_nested_ops=False)) for each in operations),
+        *((each, each.verify) for each in reversed(operations)),  # those inside before those around
+    ]
+    for operation, check in checks:
         try:
-            operation.verify_()
-        except Exception as own:
-            return _verify_error(operation, own, source)
-    for operation in operations:
-        try:
-            operation.verify(verify_nested_ops=False)
-        except Exception as structural:
-            return _verify_error(operation, structural, source)
-    for operation in reversed(operations):  # those inside before those around them
-        try:
-            operation.verify()
-        except Exception as around:
-            return _verify_error(operation, around, source)
+            check()
+        except Exception as found:
+            return _verify_error(operation, found, source)
     return _verify_error(module, error, source)
 
 

@@ -261,7 +261,7 @@ ILLEGAL = {
     "%x = arith.constant dense<0x1FF800000> : vector<8xf32>": "too large for f32",
     "gpu.memcpy %A, %s : memref<8x8xf32>, memref<4xf32, 3>": "incompatible shape",
     'gpu.printf "%f", %s : memref<4xf32, 3>': "must be an integer, an index or a float",
-    "scf.while () : (i32) -> () {\n scf.condition(%t)\n} do {\nscf.yield\n}": "as many input types",
+    "scf.while () : (i32) -> () {\n scf.condition(%t)\n} do {\nscf.yield\n}": "expected 0 operand types but had 1",
     "scf.forall (%a, %b) in (%n) { gpu.barrier }": "as many lower bounds as upper bounds",
 }
 

@@ -291,7 +291,6 @@ def _verify_compare(op: Any) -> None:
 
 def _parse_select(cls: type[IRDLOperation], parser: Parser) -> Operation:
     """`arith.select %c, %a, %b : T`, `... : vector<..xi1>, vector<..xT>`."""
-    pos = parser.pos
     operands = parse_names(parser)
     attributes = parser.parse_optional_attr_dict()
     parser.parse_punctuation(":")
@@ -300,7 +299,7 @@ def _parse_select(cls: type[IRDLOperation], parser: Parser) -> Operation:
     if parser.parse_optional_punctuation(",") is not None:
         condition, kind = kind, parser.parse_type()
     return cls.create(
-        operands=parser.resolve_operands(operands, [condition, kind, kind], pos),
+        operands=parser.resolve_operands(operands, [condition, kind, kind], parser.pos),
         attributes=attributes,
         result_types=[kind],
     )

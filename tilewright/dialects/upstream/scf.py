@@ -75,6 +75,10 @@ def _resolved(carried: Carried, types: Sequence[Attribute]) -> list[Parser.Argum
     return [a.resolve(kind) for (a, _), kind in zip(carried, types, strict=True)]
 
 
+def _initial(parser: Parser, carried: Carried, types: Sequence[Attribute]) -> Sequence[SSAValue]:
+    return parser.resolve_operands([value for _, value in carried], types, parser.pos)
+
+
 def _terminate(op: Operation) -> None:
     for trait in op.get_traits_of_type(SingleBlockImplicitTerminator):
         ensure_terminator(op, trait)
@@ -84,10 +88,9 @@ def _parse_for(cls: Any, parser: Parser) -> Operation:
     """`scf.for %i = %a to %b step %s iter_args(%x = %y) -> T : i32 { ... } {attributes}`."""
     induction = _argument(parser)
     bounds = _parse_bounds(parser, parser.parse_unresolved_operand)
-    pos = parser.pos
     carried = _parse_carried(parser, "iter_args")
     types = parse_result_types(parser)
-    initial = parser.resolve_operands([value for _, value in carried], types, pos)
+    initial = _initial(parser, carried, types)
     kind: Attribute = IndexType()
     if parser.parse_optional_punctuation(":") is not None:
         kind = parser.parse_type()
@@ -122,16 +125,9 @@ def _parse_while(cls: Any, parser: Parser) -> Operation:
     )
     carried = carried or []
     parser.parse_punctuation(":")
-    pos = parser.pos
     type_ = parser.parse_function_type()
     inputs = type_.inputs.data
-    if len(carried) != len(inputs):
-        parser.raise_error(
-            f"expected as many input types as operands, got {len(inputs)} and {len(carried)}",
-            pos,
-            parser.pos,
-        )
-    values = parser.resolve_operands([value for _, value in carried], inputs, pos)
+    values = _initial(parser, carried, inputs)
     before = parser.parse_region(_resolved(carried, inputs))
     parser.parse_characters("do")
     after = parser.parse_region()
@@ -164,13 +160,12 @@ def _parse_parallel(cls: type[IRDLOperation], parser: Parser) -> Operation:
     bounds = _parse_bounds(
         parser, lambda: parse_listed(parser, lambda: parser.parse_operand(IndexType()))
     )
-    pos = parser.pos
     initial: list[UnresolvedOperand] = []
     types: list[Attribute] = []
     if parser.parse_optional_keyword("init") is not None:
         initial = parse_listed(parser, parser.parse_unresolved_operand)
         types = parse_result_types(parser)
-    values = parser.resolve_operands(initial, types, pos)
+    values = parser.resolve_operands(initial, types, parser.pos)
     body = parser.parse_region([argument.resolve(IndexType()) for argument in arguments])
     attributes = parser.parse_optional_attr_dict()
     op = cls.build(
@@ -350,10 +345,9 @@ class ForallOp(IRDLOperation):
             upper = bounds()
         else:
             lower, upper, steps = _parse_bounds(parser, bounds)
-        pos = parser.pos
         carried = _parse_carried(parser, "shared_outs")
         types = parse_result_types(parser)
-        outputs = parser.resolve_operands([value for _, value in carried], types, pos)
+        outputs = _initial(parser, carried, types)
         entry = [argument.resolve(IndexType()) for argument in arguments]
         body = parser.parse_region([*entry, *_resolved(carried, types)])
         attributes = parser.parse_optional_attr_dict()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,21 +11,27 @@ from xdsl.dialects import gpu
 from xdsl.dialects.builtin import (
     AnyFloat,
     IndexType,
-    IntegerAttr,
     IntegerType,
     StringAttr,
-    UnitAttr,
     i1,
     i32,
 )
-from xdsl.ir import Attribute, Operation, Region
-from xdsl.irdl import base, traits_def
+from xdsl.ir import Attribute
+from xdsl.irdl import IRDLOperation, base, traits_def
+from xdsl.irdl.declarative_assembly_format import (
+    CustomDirective,
+    ParsingState,
+    PrintingState,
+    RegionVariable,
+    VariadicOperandVariable,
+    irdl_custom_directive,
+)
 from xdsl.parser import Parser
 from xdsl.printer import Printer
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
-from tilewright.dialects.directives import parse_listed, parse_type_list, say, typed, word
+from tilewright.dialects.directives import say, spelled, word
 from tilewright.dialects.effects import PEOPLE, Acts
 from tilewright.dialects.fields import (
     Flag,
@@ -38,7 +45,7 @@ from tilewright.dialects.fields import (
     Str,
     op_definition,
 )
-from tilewright.dialects.upstream.complete import add_ops, set_custom, set_format
+from tilewright.dialects.upstream.complete import add_ops, set_format
 from tilewright.dialects.upstream.gpu.exchange import I32, SAME_TYPE
 
 LANES = "tilewright.lanes"
@@ -91,60 +98,33 @@ class ShuffleOp(Op):
             raise VerifyException(f"unknown mode '{self.mode}'")
 
 
-def _parse_reduce(cls: Any, parser: Parser) -> Operation:
-    """all_reduce and subgroup_reduce: `add %x uniform ... : (f32) -> f32`."""
-    properties: dict[str, Attribute] = {}
-    kind = parser.parse_optional_keyword_in((*REDUCE_KINDS, "min", "max"))
-    if kind is not None:
-        stock = cls is gpu.AllReduceOp and kind in list(gpu.AllReduceOpEnum)
-        properties["op"] = (
-            gpu.AllReduceOpAttr(gpu.AllReduceOpEnum(kind)) if stock else StringAttr(kind)
-        )
-    operand = parser.parse_unresolved_operand()
-    if parser.parse_optional_keyword("uniform") is not None:
-        properties["uniform"] = UnitAttr()
-    if cls is SubgroupReduceOp and parser.parse_optional_keyword("cluster") is not None:
-        for name, value in _parse_cluster(parser).items():
-            properties[name] = value
-    regions = [parser.parse_optional_region() or Region()] if cls is gpu.AllReduceOp else []
-    attributes = parser.parse_optional_attr_dict()
-    parser.parse_punctuation(":")
-    kind_type = parser.parse_function_type()
-    if len(kind_type.inputs) != 1:
-        parser.raise_error("expected one operand type")
-    return cls.create(
-        operands=[parser.resolve_operand(operand, kind_type.inputs.data[0])],
-        properties=properties,
-        attributes=attributes,
-        regions=regions,
-        result_types=kind_type.outputs.data,
-    )
+def _kind(name: str, stock: Sequence[str] = ()) -> type[CustomDirective]:
+    """The kind of a reduction, where it is said: MLIR's names, of which the `stock` enumeration has some."""
+
+    def read(parser: Parser) -> Attribute | None:
+        kind = parser.parse_optional_keyword_in((*REDUCE_KINDS, "min", "max"))
+        if kind in stock:
+            return gpu.AllReduceOpAttr(gpu.AllReduceOpEnum(kind))
+        return None if kind is None else StringAttr(kind)
+
+    return spelled(name, read, lambda held: held.data)
 
 
-def _parse_cluster(parser: Parser) -> dict[str, Attribute]:
-    found: dict[str, Attribute] = {}
+@irdl_custom_directive
+class Body(CustomDirective):
+    """A region that may be left out."""
 
-    def entry() -> None:
-        word = parser.parse_keyword_in(("size", "stride"))
-        parser.parse_punctuation("=")
-        found[f"cluster_{word}"] = IntegerAttr(parser.parse_integer(), i32)
+    body: RegionVariable
 
-    parse_listed(parser, entry)
-    return found
+    def parse(self, parser: Parser, state: ParsingState) -> None:
+        self.body.parse_optional(parser, state)
 
-
-def _print_reduce(op: Any, printer: Printer) -> None:
-    say(printer, "" if op.op is None else f" {op.op.data}", " ", op.operand)
-    say(printer, " uniform" if op.uniform else "")
-    if isinstance(op, SubgroupReduceOp) and op.cluster_size is not None:
-        stride = "" if op.cluster_stride is None else f", stride = {op.cluster_stride}"
-        say(printer, f" cluster(size = {op.cluster_size}{stride})")
-    if op.regions:
+    def print(self, printer: Printer, state: PrintingState, op: IRDLOperation) -> None:
         say(printer, " ")
-        printer.print_region(op.regions[0], print_empty_block=False)
-    printer.print_op_attributes(op.attributes)
-    say(printer, " : ")
-    printer.print_function_type(op.operand_types, op.result_types)
+        printer.print_region(self.body.get(op), print_empty_block=False)
+
+
+_REDUCES = "$operand (`uniform` $uniform^)? {} attr-dict `:` functional-type($operand, $result)"
 
 
 @op_definition
@@ -159,13 +139,32 @@ class SubgroupReduceOp(Op):
     cluster_stride: OptInt = OptInt(*I32)
     result = Follows("operand", message="requires the same type for operand and result")
     traits = traits_def(Pure())
+    assembly_format = "custom<Kind>($op) " + _REDUCES.format(
+        "(`cluster` `(` `size` `=` $cluster_size^ (`,` `stride` `=` $cluster_stride^)? `)`)?"
+    )
+    custom_directives = (_kind("Kind"),)
 
     def verify_(self) -> None:
         if self.op.data not in REDUCE_KINDS:
             raise VerifyException(f"unknown kind of reduction '{self.op.data}'")
 
 
-set_custom(SubgroupReduceOp, _parse_reduce, _print_reduce)
+@irdl_custom_directive
+class Printed(CustomDirective):
+    """`, %a, %b`; the first comma may be left out, as older MLIR does."""
+
+    values: VariadicOperandVariable
+
+    def parse(self, parser: Parser, state: ParsingState) -> None:
+        comma = parser.parse_optional_punctuation(",") is not None
+        one = parser.parse_unresolved_operand
+        first = one if comma else parser.parse_optional_unresolved_operand
+        found = parser.parse_optional_undelimited_comma_separated_list(first, one)
+        self.values.set(state, found or ())
+
+    def print(self, printer: Printer, state: PrintingState, op: IRDLOperation) -> None:
+        if values := self.values.get(op):
+            say(printer, ", ", values)
 
 
 @op_definition
@@ -179,6 +178,8 @@ class PrintfOp(Op):
     format: Property[StringAttr, str] = Property(StringAttr, StringAttr)
     args: Operands = Operands()
     traits = traits_def(Acts(PEOPLE))
+    assembly_format = "$format attr-dict custom<Printed>($args) (`:` type($args)^)?"
+    custom_directives = (Printed,)
 
     def verify_(self) -> None:
         for number, value in enumerate(self.args):
@@ -186,29 +187,6 @@ class PrintfOp(Op):
                 raise VerifyException(
                     f"operand #{number} must be an integer, an index or a float, got {value.type}"
                 )
-
-    @classmethod
-    def parse(cls, parser: Parser) -> PrintfOp:
-        text = parser.parse_str_literal()
-        attributes = parser.parse_optional_attr_dict()
-        pos = parser.pos
-        comma = parser.parse_optional_punctuation(",") is not None
-        operand = parser.parse_unresolved_operand
-        first = operand if comma else parser.parse_optional_unresolved_operand
-        values = parser.parse_optional_undelimited_comma_separated_list(first, operand) or []
-        types: list[Attribute] = []
-        if values:
-            parser.parse_punctuation(":")
-            types = parse_type_list(parser)
-        op = cls(text, parser.resolve_operands(values, types, pos))
-        op.attributes |= attributes
-        return op
-
-    def print(self, printer: Printer) -> None:
-        say(printer, " ", self.format)
-        printer.print_op_attributes(self.attributes)
-        if self.args:
-            say(printer, ", ", self.args, " : ", typed(self.args))
 
 
 def complete() -> None:
@@ -218,5 +196,7 @@ def complete() -> None:
     # MLIR's names of the kinds besides the ones that the stock enumeration has.
     definition = gpu.AllReduceOp.get_irdl_definition()
     definition.properties["op"].constr = base(gpu.AllReduceOpAttr) | base(StringAttr)
-    set_custom(gpu.AllReduceOp, _parse_reduce, _print_reduce)
+    stock = _kind("StockKind", [*gpu.AllReduceOpEnum])
+    text = "custom<StockKind>($op) " + _REDUCES.format("custom<Body>($body)")
+    set_format(text, gpu.AllReduceOp, using=(stock, Body))
     add_ops(gpu.GPU, (ShuffleOp, SubgroupReduceOp, PrintfOp))

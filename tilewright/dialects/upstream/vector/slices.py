@@ -61,7 +61,6 @@ class _StridedSliceOp(Op):
 
     @classmethod
     def parse(cls, parser: Parser) -> Operation:
-        pos = parser.pos
         operands = parse_names(parser)
         entries = cls.entries(parser)
         for name in cls.LISTS:
@@ -73,7 +72,7 @@ class _StridedSliceOp(Op):
         parser.parse_keyword(cls.WORD)
         types.append(parser.parse_type())
         return cls.create(
-            operands=parser.resolve_operands(operands, types[: len(operands)], pos),
+            operands=parser.resolve_operands(operands, types[: len(operands)], parser.pos),
             properties=properties,
             attributes=entries,
             result_types=types[1:],
