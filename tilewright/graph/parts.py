@@ -11,7 +11,8 @@ gated layer with one weight. It is done where the kernels that follow are estima
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -32,6 +33,8 @@ from tilewright.graph.nodes import (
 
 Range = tuple[int, int]
 """The first position along a dimension, and how many."""
+Use = tuple[tuple[Task, ...], Operation]
+"""An Operation that writes or reads a Buffer, and the Tasks around it."""
 MOST = 8
 """Parts of one dimension: each is a Task, and Tasks are fused in time that grows faster than their number."""
 
@@ -41,38 +44,48 @@ def in_parts(graph: TiledGraph) -> TiledGraph:
 
     The same graph where there is none. From the last Task to the first: what is cut reads parts of what it is made of.
     """
-    for maker in reversed([around for around, _ in walk(graph.tasks)]):
-        graph = _cut(graph, maker[-1].name)
+    makers, uses = [operation.store.access.buffer for operation in graph.operations()], _uses(graph)
+    while makers:
+        name = makers.pop()
+        if (cut := _cut(graph, name, uses[name])) is not None:
+            graph, uses = cut, _uses(cut)
     return graph
 
 
-def _cut(graph: TiledGraph, name: str) -> TiledGraph:
-    """The graph with what a Task makes cut along the first dimension that is read in parts."""
-    makers = [(around[-1], o) for around, o in walk(graph.tasks) if around[-1].name == name]
-    if len(makers) != 1 or any(a.mapping != "each" for a in makers[0][0].axes):
-        return graph
-    ((task, operation),) = makers
-    buffer = graph.buffers[operation.store.access.buffer]
-    written = sum(o.store.access.buffer == buffer.name for o in graph.operations())
-    aliases = any(b.alias_of == buffer.name for b in graph.buffers.values())
-    if buffer.role != "local" or buffer.alias_of or buffer.zeroed or aliases or written > 1:
-        return graph
-    own = {a.name for a in task.axes}
+def _uses(graph: TiledGraph) -> Mapping[str, list[Use]]:
+    """By Buffer, who writes and reads it, in the order of execution."""
+    found: dict[str, list[Use]] = defaultdict(list)
+    for around, operation in walk(graph.tasks):
+        for name in {access.buffer for access in operation.accesses}:
+            found[name].append((around, operation))
+    return found
+
+
+def _cut(graph: TiledGraph, name: str, uses: Sequence[Use]) -> TiledGraph | None:
+    """The graph with a Buffer cut along the first dimension that is read in parts; None where there is none."""
+    buffer = graph.buffers[name]
+    (around, operation), *more = [(a, o) for a, o in uses if o.store.access.buffer == name]
+    task = around[-1]
+    if more or len([*task.operations()]) > 1 or any(a.mapping != "each" for a in task.axes):
+        return None
+    aliases = any(b.alias_of == name for b in graph.buffers.values())
+    if buffer.role != "local" or buffer.alias_of or buffer.zeroed or aliases:
+        return None
     for dimension, entry in enumerate(operation.store.access.entries):
         axis = entry.at.name if isinstance(entry, Index) else None
-        if axis is None or axis not in own:
+        if axis is None or all(axis != a.name for a in task.axes):
             continue
-        ranges = _ranges(graph, buffer.name, dimension)
+        ranges = _ranges(uses, name, dimension)
         apart = all(a + n <= b for (a, n), (b, _) in pairwise(ranges))
         if apart and ranges not in ([], [(0, buffer.shape[dimension].number)]):
-            return _made(graph, task, dimension, axis, ranges)
-    return graph
+            return _made(graph, task, uses, dimension, axis, ranges)
+    return None
 
 
-def _ranges(graph: TiledGraph, name: str, dimension: int) -> list[Range]:
+def _ranges(uses: Sequence[Use], name: str, dimension: int) -> list[Range]:
     """The parts of a Buffer's dimension that are read, in order; none where one is unknown, or they are many."""
     found: set[Range] = set()
-    for around, operation in walk(graph.tasks):
+    for around, operation in uses:
         loaded = [e.access for e in operation.loads]
         for access in operation.reads:
             if access.buffer == name:
@@ -95,9 +108,15 @@ def range_of(entry: Entry, axes: Iterable[Axis]) -> Range | None:
 
 
 def _made(
-    graph: TiledGraph, task: Task, dimension: int, axis: str, ranges: Sequence[Range]
+    graph: TiledGraph,
+    task: Task,
+    uses: Sequence[Use],
+    dimension: int,
+    axis: str,
+    ranges: Sequence[Range],
 ) -> TiledGraph:
     """The graph with a Buffer, and a Task that makes it, for each of the parts."""
+    changed = {id(node) for around, operation in uses for node in (*around, operation)}
     (operation,) = task.operations()
     whole = graph.buffers[operation.store.access.buffer]
     buffers = {n: b for n, b in graph.buffers.items() if n != whole.name}
@@ -124,6 +143,8 @@ def _made(
         for node in nodes:
             if node is task:
                 yield from tasks
+            elif id(node) not in changed:
+                yield node
             elif isinstance(node, Task):
                 inner = list(rebuilt(node.nodes, (*around, *node.axes)))
                 yield Task(node.name, node.axes, inner)
