@@ -174,63 +174,57 @@ class TaskOp(IRDLOperation):
             raise VerifyException("a step is a positive number")
 
 
-def _verify_edge(edge: LoadOp | StoreOp) -> None:
-    kind = memref_type(edge.buffer)
-    rank, count = kind.get_num_dims(), len(edge.indices)
-    for word in edge.kinds:
-        _one_of(word, KINDS, "kind of an entry")
-    if len(edge.kinds) != rank:
-        raise VerifyException(f"{len(edge.kinds)} entries for a Buffer of {rank} dimensions")
-    _applies(edge.starts, count, rank, "starts")
-    _applies(edge.sizes, count, rank, "sizes")
-    gathers = words(edge.kinds).count("gather")
-    if len(edge.gathers) != gathers:
-        raise VerifyException(f"{gathers} gathers have {len(edge.gathers)} tensors of indices")
+_PLACE = (
+    "$buffer $kinds $starts `sizes` $sizes `(` $indices `)` (`by` $gathers^ `:` type($gathers))?"
+)
 
 
-@irdl_op_definition
-class LoadOp(IRDLOperation):
-    """A load edge. For every dimension an index, a slice of a size, or a gather by a tensor of indices."""
+class _Edge(IRDLOperation):
+    """For every dimension of a Buffer an index, a slice of a size, or a gather by a tensor of indices."""
 
-    name = "tgraph.load"
     buffer = operand_def(MemRefType)
     indices = var_operand_def(IndexType())
     gathers = var_operand_def(TensorType)
     kinds = prop_def(ArrayAttr[StringAttr])
     starts = prop_def(AffineMapAttr)
     sizes = prop_def(AffineMapAttr)
-    value = result_def(TensorType)
     irdl_options = (AttrSizedOperandSegments(as_property=True),)
-    assembly_format = (
-        "$buffer $kinds $starts `sizes` $sizes `(` $indices `)` (`by` $gathers^ `:` type($gathers))? attr-dict "
-        "`:` type($buffer) `->` type($value)"
-    )
 
     def verify_(self) -> None:
-        _verify_edge(self)
+        rank, count = memref_type(self.buffer).get_num_dims(), len(self.indices)
+        for word in self.kinds:
+            _one_of(word, KINDS, "kind of an entry")
+        if len(self.kinds) != rank:
+            raise VerifyException(f"{len(self.kinds)} entries for a Buffer of {rank} dimensions")
+        _applies(self.starts, count, rank, "starts")
+        _applies(self.sizes, count, rank, "sizes")
+        gathers = words(self.kinds).count("gather")
+        if len(self.gathers) != gathers:
+            raise VerifyException(f"{gathers} gathers have {len(self.gathers)} tensors of indices")
 
 
 @irdl_op_definition
-class StoreOp(IRDLOperation):
-    """A store edge, which accumulates by `combine`; see `tgraph.load`."""
+class LoadOp(_Edge):
+    """A load edge."""
+
+    name = "tgraph.load"
+    value = result_def(TensorType)
+    assembly_format = f"{_PLACE} attr-dict `:` type($buffer) `->` type($value)"
+
+
+@irdl_op_definition
+class StoreOp(_Edge):
+    """A store edge, which accumulates by `combine`."""
 
     name = "tgraph.store"
     value = operand_def(TensorType)
-    buffer = operand_def(MemRefType)
-    indices = var_operand_def(IndexType())
-    gathers = var_operand_def(TensorType)
-    kinds = prop_def(ArrayAttr[StringAttr])
-    starts = prop_def(AffineMapAttr)
-    sizes = prop_def(AffineMapAttr)
     combine = opt_prop_def(StringAttr)
-    irdl_options = (AttrSizedOperandSegments(as_property=True),)
     assembly_format = (
-        "$value `,` $buffer $kinds $starts `sizes` $sizes `(` $indices `)` (`by` $gathers^ `:` type($gathers))? "
-        "(`combine` $combine^)? attr-dict `:` type($value) `,` type($buffer)"
+        f"$value `,` {_PLACE} (`combine` $combine^)? attr-dict `:` type($value) `,` type($buffer)"
     )
 
     def verify_(self) -> None:
-        _verify_edge(self)
+        super().verify_()
         if self.combine is not None:
             _one_of(self.combine, COMBINES, "way to accumulate")
 

@@ -32,8 +32,27 @@ from tilewright.dialects.mach.types import (
 )
 
 
+class _Access(Op, kw_only=True):
+    """What is loaded or stored from an address on, a multiple of `alignment` bytes; lane by lane under a mask."""
+
+    alignment: OptInt = OptInt()
+
+    def verify_(self) -> None:
+        data = self.results[0] if self.results else self.operands[0]
+        parts = [
+            (f"the {n}", getattr(self, n)) for n in ("mask", "offsets") if n in self.__fields__
+        ]
+        if parts:
+            check_lanes(self, data, *parts)
+        else:
+            check_data(self, data.type)
+        if (offsets := dict(parts).get("the offsets")) is not None:
+            check_offsets(self, offsets.type)
+        check_alignment(self, self.alignment)
+
+
 @op_definition
-class LoadOp(Op):
+class LoadOp(_Access):
     """`%v = mach.load %p {alignment = 64 : i64} : !llvm.ptr -> vector<16xf32>`; scalars and vectors
     alike.
 
@@ -44,38 +63,28 @@ class LoadOp(Op):
     name = "mach.load"
     pointer: Operand = Operand(PtrConstraint)
     result: Result[Attribute] = Result()
-    alignment: OptInt = OptInt()
     volatile: Flag = Flag()
     nontemporal: Flag = Flag()
     invariant: Flag = Flag()
     traits = traits_def(MemoryReadEffect())
     assembly_format = "$pointer attr-dict `:` type($pointer) `->` type($result)"
 
-    def verify_(self) -> None:
-        check_data(self, self.result.type)
-        check_alignment(self, self.alignment)
-
 
 @op_definition
-class StoreOp(Op):
+class StoreOp(_Access):
     """`mach.store %v, %p {alignment = 64 : i64} : vector<16xf32>, !llvm.ptr`."""
 
     name = "mach.store"
     value: Operand = Operand()
     pointer: Operand = Operand(PtrConstraint)
-    alignment: OptInt = OptInt()
     volatile: Flag = Flag()
     nontemporal: Flag = Flag()
     traits = traits_def(MemoryWriteEffect())
     assembly_format = "$value `,` $pointer attr-dict `:` type($value) `,` type($pointer)"
 
-    def verify_(self) -> None:
-        check_data(self, self.value.type)
-        check_alignment(self, self.alignment)
-
 
 @op_definition
-class MaskedLoadOp(Op):
+class MaskedLoadOp(_Access):
     """`%v = mach.masked_load %p, %mask, %passthru : !llvm.ptr, vector<16xi1> -> vector<16xf32>`.
 
     Lane i reads the element i after `p`; lanes off give `passthru`.
@@ -87,43 +96,33 @@ class MaskedLoadOp(Op):
     mask: Operand[VectorType] = Operand(VectorType.constr(i1))
     passthru: Operand = Operand(T)
     result = Inferred(T, "passthru")
-    alignment: OptInt = OptInt()
     traits = traits_def(MemoryReadEffect())
     assembly_format = (
         "$pointer `,` $mask `,` $passthru attr-dict "
         "`:` type($pointer) `,` type($mask) `->` type($result)"
     )
 
-    def verify_(self) -> None:
-        check_lanes(self, self.result, ("the mask", self.mask))
-        check_alignment(self, self.alignment)
-
 
 @op_definition
-class MaskedStoreOp(Op):
+class MaskedStoreOp(_Access):
     """`mach.masked_store %v, %p, %mask : vector<16xf32>, !llvm.ptr, vector<16xi1>`."""
 
     name = "mach.masked_store"
     value: Operand[VectorType] = Operand(VectorType)
     pointer: Operand = Operand(PtrConstraint)
     mask: Operand[VectorType] = Operand(VectorType.constr(i1))
-    alignment: OptInt = OptInt()
     traits = traits_def(MemoryWriteEffect())
     assembly_format = (
         "$value `,` $pointer `,` $mask attr-dict "
         "`:` type($value) `,` type($pointer) `,` type($mask)"
     )
 
-    def verify_(self) -> None:
-        check_lanes(self, self.value, ("the mask", self.mask))
-        check_alignment(self, self.alignment)
-
 
 _Offsets = VectorType.constr(base(IndexType) | base(IntegerType))
 
 
 @op_definition
-class GatherOp(Op):
+class GatherOp(_Access):
     """`%v = mach.gather %p, %offsets, %mask, %passthru : !llvm.ptr, vector<16xi32>, vector<16xi1>
     -> vector<16xf32>`.
 
@@ -137,21 +136,15 @@ class GatherOp(Op):
     mask: Operand[VectorType] = Operand(VectorType.constr(i1))
     passthru: Operand = Operand(T)
     result = Inferred(T, "passthru")
-    alignment: OptInt = OptInt()
     traits = traits_def(MemoryReadEffect())
     assembly_format = (
         "$pointer `,` $offsets `,` $mask `,` $passthru attr-dict "
         "`:` type($pointer) `,` type($offsets) `,` type($mask) `->` type($result)"
     )
 
-    def verify_(self) -> None:
-        check_lanes(self, self.result, ("the mask", self.mask), ("the offsets", self.offsets))
-        check_offsets(self, self.offsets.type)
-        check_alignment(self, self.alignment)
-
 
 @op_definition
-class ScatterOp(Op):
+class ScatterOp(_Access):
     """`mach.scatter %v, %p, %offsets, %mask : vector<16xf32>, !llvm.ptr, vector<16xi32>,
     vector<16xi1>`.
 
@@ -163,17 +156,11 @@ class ScatterOp(Op):
     pointer: Operand = Operand(PtrConstraint)
     offsets: Operand = Operand(_Offsets)
     mask: Operand[VectorType] = Operand(VectorType.constr(i1))
-    alignment: OptInt = OptInt()
     traits = traits_def(MemoryWriteEffect())
     assembly_format = (
         "$value `,` $pointer `,` $offsets `,` $mask attr-dict "
         "`:` type($value) `,` type($pointer) `,` type($offsets) `,` type($mask)"
     )
-
-    def verify_(self) -> None:
-        check_lanes(self, self.value, ("the mask", self.mask), ("the offsets", self.offsets))
-        check_offsets(self, self.offsets.type)
-        check_alignment(self, self.alignment)
 
 
 @op_definition
