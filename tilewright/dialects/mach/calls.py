@@ -61,8 +61,7 @@ class CallOp(Op):
         "$callee `(` $arguments `)` attr-dict `:` functional-type($arguments, $results_)"
     )
 
-    def verify_(self) -> None:
-        _verify_results(self)
+    CHECK = _verify_results
 
 
 @op_definition
@@ -79,8 +78,7 @@ class CallIndirectOp(Op):
         "`:` type($callee) `,` functional-type($arguments, $results_)"
     )
 
-    def verify_(self) -> None:
-        _verify_results(self)
+    CHECK = _verify_results
 
 
 @op_definition

@@ -132,8 +132,7 @@ class DelinearizeIndexOp(Op):
         "attr-dict `:` type($multi_index)"
     )
 
-    def verify_(self) -> None:
-        _verify_basis(self)
+    CHECK = _verify_basis
 
 
 @op_definition
@@ -158,8 +157,7 @@ class LinearizeIndexOp(Op):
         "attr-dict `:` type($linear_index)"
     )
 
-    def verify_(self) -> None:
-        _verify_basis(self)
+    CHECK = _verify_basis
 
 
 @op_definition
