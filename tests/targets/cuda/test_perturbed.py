@@ -10,88 +10,17 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from tests.acceptance.kernels import (
+    GEMM_REWRITES,
+    gemm_peeled,
+    gemm_swapped_grid,
+    gemm_two_loops,
+)
 from tests.draws import fresh_rng
 from tests.targets.cuda.test_asynchronous import check_passes, text_of
 
 bf16 = ml_dtypes.bfloat16
 M, N, K = 72, 64, 320
-
-
-@tw.kernel
-def in_loop(A, B, C):
-    m, n = tw.program_id(0) * 64, tw.program_id(1) * 64
-    acc = tw.zeros((64, 64), tw.f32)
-    for k in range(0, A.shape[1], 64):
-        a = tw.load_tile(tw.init_tile(A, [m, k], (64, 64)))
-        b = tw.load_tile(tw.init_tile(B, [k, n], (64, 64)))
-        acc = tw.tile_mma(a, b, acc)
-    tw.store_tile(acc.to(C.dtype), tw.init_tile(C, [m, n], (64, 64)))
-
-
-@tw.kernel
-def peeled(A, B, C):
-    m, n = tw.program_id(0) * 64, tw.program_id(1) * 64
-    a = tw.load_tile(tw.init_tile(A, [m, 0], (64, 64)))
-    b = tw.load_tile(tw.init_tile(B, [0, n], (64, 64)))
-    acc = tw.tile_mma(a, b, tw.zeros((64, 64), tw.f32))
-    for k in range(64, A.shape[1], 64):
-        a = tw.load_tile(tw.init_tile(A, [m, k], (64, 64)))
-        b = tw.load_tile(tw.init_tile(B, [k, n], (64, 64)))
-        acc = tw.tile_mma(a, b, acc)
-    tw.store_tile(acc.to(C.dtype), tw.init_tile(C, [m, n], (64, 64)))
-
-
-@tw.kernel
-def two_loops(A, B, C):
-    m, n = tw.program_id(0) * 64, tw.program_id(1) * 64
-    half = A.shape[1] // 128 * 64
-    acc = tw.zeros((64, 64), tw.f32)
-    for k in range(0, half, 64):
-        a = tw.load_tile(tw.init_tile(A, [m, k], (64, 64)))
-        b = tw.load_tile(tw.init_tile(B, [k, n], (64, 64)))
-        acc = tw.tile_mma(a, b, acc)
-    for k in range(half, A.shape[1], 64):
-        a = tw.load_tile(tw.init_tile(A, [m, k], (64, 64)))
-        b = tw.load_tile(tw.init_tile(B, [k, n], (64, 64)))
-        acc = tw.tile_mma(a, b, acc)
-    tw.store_tile(acc.to(C.dtype), tw.init_tile(C, [m, n], (64, 64)))
-
-
-@tw.kernel
-def swapped(A, B, C):
-    n, m = tw.program_id(0) * 64, tw.program_id(1) * 64
-    a = tw.init_tile(A, [m, 0], (64, 64))
-    b = tw.init_tile(B, [0, n], (64, 64))
-    acc = tw.zeros((64, 64), tw.f32)
-    for _ in range(0, A.shape[1], 64):
-        acc = tw.tile_mma(tw.load_tile(a), tw.load_tile(b), acc)
-        a = tw.update_tile_offset(a, [0, 64])
-        b = tw.update_tile_offset(b, [64, 0])
-    tw.store_tile(acc.to(C.dtype), tw.init_tile(C, [m, n], (64, 64)))
-
-
-@tw.kernel
-def while_loop(A, B, C):
-    m, n = tw.program_id(0) * 64, tw.program_id(1) * 64
-    acc = tw.zeros((64, 64), tw.f32)
-    k = 0
-    while k < A.shape[1]:
-        a = tw.load_tile(tw.init_tile(A, [m, k], (64, 64)))
-        b = tw.load_tile(tw.init_tile(B, [k, n], (64, 64)))
-        acc = tw.tile_mma(a, b, acc)
-        k += 64
-    tw.store_tile(acc.to(C.dtype), tw.init_tile(C, [m, n], (64, 64)))
-
-
-@tw.kernel
-def neutral(A, B, C):
-    m, n = tw.program_id(0) * 64, tw.program_id(1) * 64
-    acc = tw.zeros((64, 64), tw.f32)
-    for k in range(0, A.shape[1], 64):
-        a = tw.load_tile(tw.init_tile(A, [m, k], (64, 64))) * 1.0
-        b = tw.load_tile(tw.init_tile(B, [k, n], (64, 64)))
-        acc = tw.tile_mma(a, b, acc)
-    tw.store_tile(acc.to(C.dtype), tw.init_tile(C, [m, n], (64, 64)))
 
 
 @tw.kernel
@@ -127,26 +56,18 @@ def fresh() -> tuple[list[Any], Any, Any]:
 
 
 @pytest.mark.parametrize(
-    ("kernel", "products"),
-    [
-        (in_loop, 1),
-        (peeled, 2),
-        (two_loops, 2),
-        (swapped, 1),
-        (while_loop, 1),
-        (neutral, 1),
-        (added_after, 1),
-        (conditional, 1),
-    ],
+    "kernel", [*GEMM_REWRITES, added_after, conditional], ids=lambda k: k.__name__
 )
-def test_perturbed(kernel: Any, products: int) -> None:
+def test_perturbed(kernel: Any) -> None:
+    tile = {} if kernel in (added_after, conditional) else {"BM": 64, "BN": 64, "BK": 64}
     names, (lowered, ir, remarks) = check_passes(
-        text_of(kernel, tuple(fresh()[0])),
-        (1, 2, 1) if kernel is swapped else (2, 1, 1),
+        text_of(kernel, tuple(fresh()[0]), **tile),
+        (1, 2, 1) if kernel is gemm_swapped_grid else (2, 1, 1),
         fresh,
         after=("async-mma", "warp-specialization"),
     )
     assert "warp-specialization" in names, remarks
+    products = 2 if kernel in (gemm_peeled, gemm_two_loops) else 1
     assert ir["stage"].count("stage.mma.issue") == products
     assert "xetile.tile_mma" not in ir["stage"] and "xetile.load_tile" not in ir["stage"]
     assert lowered.persistent == 1
