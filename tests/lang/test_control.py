@@ -374,123 +374,71 @@ def test_a_carried_tile_that_changes_its_dtype(x):
 
 
 @tw.kernel
-def one_branch(Y):
-    if tw.program_id(0) > 0:
-        v = 1
-    tw.store_tile(v, tw.init_tile(Y, [0], (1, 1)))
+def wrong(X, n, CASE: tw.constexpr):
+    t = tw.init_tile(X, [0, 0], (8, 8))
+    x = tw.load_tile(t)
+    if CASE == "one branch":
+        if tw.program_id(0) > 0:
+            v = x
+        tw.store_tile(v, t)
+    elif CASE == "loop only":
+        for _ in range(n):
+            v = x
+        tw.store_tile(v, t)
+    elif CASE == "branches":
+        if tw.program_id(0) > 0:
+            v = tw.zeros((1, 8), tw.f32)
+        else:
+            v = tw.zeros((1, 4), tw.f32)
+        tw.store_tile(v, t)
+    elif CASE == "condition":
+        if x > 0:
+            tw.store_tile(x, t)
+    elif CASE == "break":
+        for i in tw.static_range(4):
+            if i == n:
+                break
+            tw.store_tile(x, t)
+    elif CASE == "return":
+        for i in range(n):
+            if i == 3:
+                return
+            tw.store_tile(x, t)
+    elif CASE == "endless":
+        while True:
+            tw.store_tile(x, t)
+    elif CASE == "else":
+        for _ in range(n):
+            tw.store_tile(x, t)
+        else:
+            tw.store_tile(x, t)
+    elif CASE == "float bound":
+        for _ in range(2.5):
+            tw.store_tile(x, t)
+    elif CASE == "too long":
+        for _ in tw.static_range(100000):
+            tw.store_tile(x, t)
 
 
-def test_a_name_bound_in_one_branch():
-    text, under = refused(one_branch, np.zeros(1, np.int32))
-    assert "v is bound in one branch only" in text and under == "v"
-
-
-@tw.kernel
-def loop_only(Y, n):
-    for i in range(n):
-        v = i
-    tw.store_tile(v, tw.init_tile(Y, [0], (1, 1)))
-
-
-def test_a_name_bound_in_a_loop_only():
-    text, under = refused(loop_only, np.zeros(1, np.int32), 3)
-    assert "v is bound inside the loop" in text and under == "v"
-
-
-@tw.kernel
-def branches_differ(X, Y):
-    if tw.program_id(0) > 0:
-        v = tw.zeros((1, 8), tw.f32)
-    else:
-        v = tw.zeros((1, 4), tw.f32)
-    tw.store_tile(v, tw.init_tile(Y, [0, 0], (1, 8)))
-
-
-def test_branches_of_different_shape(x):
-    text, under = refused(branches_differ, x, x)
-    assert "v differs between the branches: 1x8 value of f32 and 1x4 value of f32" in text
-    assert under == "if tw.program_id(0) > 0:"
-
-
-@tw.kernel
-def tile_condition(X):
-    x = tw.load_tile(tw.init_tile(X, [0, 0], (8, 8)))
-    if x > 0:
-        tw.store_tile(x, tw.init_tile(X, [0, 0], (8, 8)))
-
-
-def test_a_condition_is_a_scalar(x):
-    text, under = refused(tile_condition, x)
-    assert "must be a scalar" in text and "tw.where" in text and under == "x > 0"
-
-
-@tw.kernel
-def breaks_unrolled(Y, n):
-    for i in tw.static_range(4):
-        if i == n:
-            break
-        tw.store_tile(i, tw.init_tile(Y, [i], (1, 1)))
-
-
-def test_break_of_an_unrolled_loop_at_run_time():
-    text, under = refused(breaks_unrolled, np.zeros(9, np.int32), 2)
-    assert "break out of an unrolled loop" in text and under == "break"
-
-
-@tw.kernel
-def returns_in_loop(Y, n):
-    for i in range(n):
-        if i == 3:
-            return
-        tw.store_tile(i, tw.init_tile(Y, [i], (1, 1)))
-
-
-def test_return_in_a_loop():
-    text, under = refused(returns_in_loop, np.zeros(9, np.int32), 5)
-    assert "return inside a loop" in text and under == "return"
-
-
-@tw.kernel
-def endless(Y):
-    while True:
-        tw.store_tile(1, tw.init_tile(Y, [0], (1, 1)))
-
-
-def test_an_endless_loop():
-    text, under = refused(endless, np.zeros(1, np.int32))
-    assert "always True" in text and under == "True"
-
-
-@tw.kernel
-def loop_else(Y, n):
-    for i in range(n):
-        tw.store_tile(i, tw.init_tile(Y, [i], (1, 1)))
-    else:
-        tw.store_tile(1, tw.init_tile(Y, [0], (1, 1)))
-
-
-def test_else_of_a_loop():
-    text, _ = refused(loop_else, np.zeros(4, np.int32), 2)
-    assert "else after a loop" in text
-
-
-@tw.kernel
-def float_bound(Y):
-    for i in range(2.5):
-        tw.store_tile(i, tw.init_tile(Y, [i], (1, 1)))
-
-
-def test_a_float_bound():
-    text, under = refused(float_bound, np.zeros(4, np.int32))
-    assert "range takes integers" in text and under == "2.5"
-
-
-@tw.kernel
-def too_long(Y):
-    for i in tw.static_range(100000):
-        tw.store_tile(i, tw.init_tile(Y, [i], (1, 1)))
-
-
-def test_a_loop_too_long_to_unroll():
-    text, _ = refused(too_long, np.zeros(4, np.int32))
-    assert "100000 iterations to unroll" in text
+@pytest.mark.parametrize(
+    ("case", "message", "caret"),
+    [
+        ("one branch", "v is bound in one branch only", "v"),
+        ("loop only", "v is bound inside the loop", "v"),
+        (
+            "branches",
+            "v differs between the branches: 1x8 value of f32 and 1x4 value of f32",
+            "if tw.program_id(0) > 0:",
+        ),
+        ("condition", "must be a scalar .* tw.where", "x > 0"),
+        ("break", "break out of an unrolled loop", "break"),
+        ("return", "return inside a loop", "return"),
+        ("endless", "always True", "True"),
+        ("else", "else after a loop", None),
+        ("float bound", "range takes integers", "2.5"),
+        ("too long", "100000 iterations to unroll", None),
+    ],
+)
+def test_what_is_refused(x, case, message, caret):
+    text, under = refused(wrong, x, 2, CASE=case)
+    assert all(part in text for part in message.split(" .* ")) and caret in (None, under)
