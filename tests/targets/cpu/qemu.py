@@ -101,7 +101,7 @@ def _run(executable: Any, words: list[int], arrays: list[tuple[int, int, int]]) 
     at = executable._at
     words[at["few_reads"]] = few_reads(THREADS)
     words[at["tasks"]] = 1
-    head = [len(words), at["grid"], executable._scratch, len(executable._packs), THREADS, SLOTS]
+    head = [len(words), at["grid"], executable._scratch, THREADS, SLOTS]
     parts = [np.array([*head, len(regions), len(arrays), *words], np.int64)]
     for begin, end in regions:  # at the same place in a line as here
         parts.append(np.array([end - begin, begin % 64], np.int64))

@@ -32,10 +32,10 @@ static void *garbage(int64_t bytes) {
 
 int main(int argc, char **argv) {
   FILE *in = fopen(argv[1], "rb");
-  int64_t head[8], pair[2], place[3];
-  if (argc != 3 || fread(head, 8, 8, in) != 8) return 1;
-  int64_t count = head[0], tail = head[1], scratch = head[2], packs = head[3], threads = head[4];
-  int64_t slots = head[5], regions = head[6], arrays = head[7];
+  int64_t head[7], pair[2], place[3];
+  if (argc != 3 || fread(head, 8, 7, in) != 7) return 1;
+  int64_t count = head[0], tail = head[1], scratch = head[2], threads = head[3];
+  int64_t slots = head[4], regions = head[5], arrays = head[6];
   int64_t *words = garbage(8 * count), *sizes = garbage(8 * regions);
   char **memory = garbage(8 * regions);
   if (fread(words, 8, count, in) != (size_t)count) return 1;
@@ -56,12 +56,11 @@ int main(int argc, char **argv) {
   memset(pool, 0, slots + 64 * threads);
   if (tw_pool_start(pool, handles, threads - 1)) return 1;
   words[tail + 6] = (int64_t)pool;
-  int64_t size = scratch * threads, needed = 0;
-  if (packs) {
-    tw_plan(words);
-    needed = words[tail + 7];
-  }
-  char *block = garbage(size + needed);
+  words[tail + 9] = threads;
+  tw_plan(words);
+  scratch += words[tail + 10];
+  int64_t size = scratch * threads;
+  char *block = garbage(size + words[tail + 7]);
   words[tail + 3] = (int64_t)block;
   words[tail + 4] = scratch;
   words[tail + 5] = (int64_t)(block + size);

@@ -163,3 +163,21 @@ def test_ops_in_a_tier(rng: np.random.Generator, tier: str) -> None:
         spread = (wide - wide.mean(1, keepdims=True)) / np.sqrt(wide.var(1, keepdims=True) + 1e-5)
         near(ops.layer_norm(x, weight, bias), spread * weight + bias, 1e-5)
         near(ops.matmul(x, x.T), wide @ wide.T, 1e-5)
+
+
+@tw.kernel
+def counted(X, H, B: tw.constexpr = 64):
+    x = tw.load_tile(tw.init_tile(X, [tw.program_id(0) * B], (1, B)), padding=-1)
+    tw.atomic_rmw("addi", 1, tw.init_tile(H, x))
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_histogram(rng: np.random.Generator, level: str) -> None:
+    """Threads count in memory of their own first."""
+    x, h = rng.integers(-3, 60, 1000).astype(np.int32), drawn(rng, np.int32, (50,))
+    want = h.copy()
+    np.add.at(want, x[(x >= 0) & (x < 50)], 1)
+    kernel = counted.options(machine=level)
+    assert "tw_sums_end" in kernel.compile(x, h).asm["llvm"]
+    kernel[16](x, h)
+    np.testing.assert_array_equal(h, want)

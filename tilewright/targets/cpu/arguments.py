@@ -26,6 +26,10 @@ PARTS_WORDS = ("parts", "blocks", "tasks", "sums")
 for each program; where these are several, the address of a counter of 8 bytes for each program, 0 at first, behind
 which the sums of all parts go."""
 
+SUMS_WORDS = ("count", "at")
+"""Of an array to whose elements threads add in memory of their own (see `private_sums`), written by `tw_plan`: how many
+elements a thread has, 0 where they add to the array itself; at which byte of its sums they are."""
+
 
 @dataclass
 class ArgumentBlock:
@@ -43,6 +47,11 @@ class ArgumentBlock:
     """Out: bytes of workspace, written by `tw_plan`."""
     few_reads: int = 0
     """What a launch reads no more often is packed by those who read it (`machine.few_reads`)."""
+    threads: int = 0
+    own: int = 0
+    """Out: bytes of the sums that each thread has, which lie behind its scratch memory; written by `tw_plan`."""
+    sums_of: int = 0
+    """`SUMS_WORDS` of each such array."""
     parts: int = 0
     """`PARTS_WORDS`."""
     packs: int = 0
@@ -54,6 +63,10 @@ class ArgumentBlock:
     def of_parts(self, word: str) -> int:
         """Where one of `PARTS_WORDS` is."""
         return self.parts + 8 * PARTS_WORDS.index(word)
+
+    def of_sums(self, i: int, word: str) -> int:
+        """Where a word of an array that is added to is."""
+        return self.sums_of + 8 * (len(SUMS_WORDS) * i + SUMS_WORDS.index(word))
 
     @property
     def words(self) -> dict[str, int]:
@@ -68,8 +81,9 @@ class ArgumentBlock:
         return self.packs + 8 * (len(PACK_WORDS) * i + PACK_WORDS.index(word))
 
 
-def argument_block(types: Sequence[Attribute], packs: int) -> ArgumentBlock:
-    """The block of a kernel with arguments of these types, which packs so many arrays."""
+def argument_block(types: Sequence[Attribute], packs: int, sums: int) -> ArgumentBlock:
+    """The block of a kernel with arguments of these types, which packs so many arrays, and adds to so many in memory of
+    its threads."""
     places, at = argument_places(types)
     block = ArgumentBlock(places)
     block.grid, at = at, at + 24
@@ -78,6 +92,9 @@ def argument_block(types: Sequence[Attribute], packs: int) -> ArgumentBlock:
     block.pool, at = at, at + 8
     block.needed, at = at, at + 8
     block.few_reads, at = at, at + 8
+    block.threads, at = at, at + 8
+    block.own, at = at, at + 8
+    block.sums_of, at = at, at + 8 * len(SUMS_WORDS) * sums
     block.parts, at = at, at + 8 * len(PARTS_WORDS)
     block.packs, at = at, at + 8 * len(PACK_WORDS) * packs
     if packs:

@@ -40,6 +40,7 @@ def build(
             (block.of_pack(i, "bytes") // 8, block.arguments[number] // 8, kinds[number][1], key)
             for i, (number, key) in enumerate(lowered.packs)
         ],
+        "sums": lowered.sums,
         "subgroups": lowered.subgroups,
         "merged": lowered.merged,
         "tile": tile,

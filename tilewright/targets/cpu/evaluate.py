@@ -11,7 +11,7 @@ Within one straight-line region a value is emitted once per place (`scope` opens
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import prod
@@ -64,6 +64,14 @@ class Position:
         return replace(self, row=b.plus(self.row, i), lanes=1)
 
 
+@dataclass(frozen=True)
+class Own:
+    """A thread's sums for an array, and whether it has any."""
+
+    pointer: SSAValue
+    there: SSAValue
+
+
 @dataclass
 class Values:
     """What is known of the values of a function: buffers, tiles and scalars by SSA value of the kernel."""
@@ -75,6 +83,8 @@ class Values:
     """Values that are another value by another name (region arguments, results of inlined regions)."""
     spare: SSAValue | None = None
     """64 bytes that may be read and written freely."""
+    sums: Mapping[SSAValue, Own] = field(default_factory=dict[SSAValue, Own])
+    """Of arrays that threads add to in memory of their own (see `private_sums`)."""
     following: dict[SSAValue, SSAValue] = field(default_factory=dict[SSAValue, SSAValue])
     """For tiles that are loaded those that reads of them fetch."""
 

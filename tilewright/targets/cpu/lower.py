@@ -79,6 +79,15 @@ from tilewright.targets.cpu.parts import (
     lower_program,
     programs,
 )
+from tilewright.targets.cpu.private_sums import (
+    begin_sums,
+    end_sums,
+    inits_of,
+    own_sums,
+    plan_sums,
+    sums_functions,
+    sums_of,
+)
 from tilewright.targets.cpu.raster import raster_of
 from tilewright.targets.cpu.scalars import ScalarOps
 from tilewright.targets.cpu.sizes import check_memory
@@ -100,6 +109,8 @@ class LoweredLaunch:
     types: list[Attribute]
     packs: list[tuple[int, str]]
     """Of each packed array: the number of its argument, and what of it is packed."""
+    sums: int = 0
+    """Arrays that threads add to in memory of their own (see `private_sums`)."""
     subgroups: int = 1
     """Workgroups that run for each of the launch's, along x."""
     merged: Grid = (1, 1, 1)
@@ -118,23 +129,28 @@ def lower_kernel(
     prefetch: bool = True,
     overlap: bool = True,
     divide: bool = True,
+    add_up: bool = True,
     subgroups: int = 1,
 ) -> LoweredLaunch:
     """The module of the last stage for a kernel at the stage level.
 
     `share`: let values that replace one another share a buffer. `prefetch`: fetch ahead. `overlap`: levels of rows in
-    succession run together. `divide`: sum long products over parts of k. `subgroups`: a launch runs that many
-    workgroups for each that it was asked for (see `workgroup_form`).
+    succession run together. `divide`: sum long products over parts of k. `add_up`: what atomics add, in threads' memory
+    first. `subgroups`: a launch runs that many workgroups for each that it was asked for (see `workgroup_form`).
     """
     body = kernel.body.block
     types = [a.type for a in body.args]
     packs = [op for op in body.ops if isinstance(op, PackOp)]
-    block = argument_block(types, len(packs))
+    sums = sums_of(kernel) if add_up else []
+    block = argument_block(types, len(packs), len(sums))
     functions: list[func.FuncOp] = []
     build = partial(FunctionContext, kernel, block, m)
-    plan = build(function("tw_plan", [mach.ptr], once=True), packs)
+    plan = build(function("tw_plan", [mach.ptr], once=True), [*packs, *inits_of(sums)])
     context = build(function("tw_run", [mach.ptr], once=True), [])
     extents = plan_packs(plan, packs)
+    if sums:
+        plan_sums(plan, sums)
+        functions += sums_functions(build, sums, m.vector_bytes)
     plan.b.op(func.ReturnOp())
     for i, (op, x) in enumerate(zip(packs, extents, strict=True)):
         functions += [emit_pack_function(i, build, op), emit_pack_task(i, build, op, x)]
@@ -145,6 +161,7 @@ def lower_kernel(
     main.divided = divided(kernel, m) if divide and subgroups == 1 else None
     for i, (op, x) in enumerate(zip(packs, extents, strict=True)):
         main.packed[op.result] = packed_array(main, op, i, x)
+    main.values.sums = own_sums(main, sums)
     main.lower_workgroup(share)
     check_memory(kernel, m.architecture.machine, main.scratch.used)
     functions.append(main.op)
@@ -161,7 +178,11 @@ def lower_kernel(
     if packs:
         functions.append(emit_task("tw_task", len(packs), block))
     address = run.value(mach.AddressOfOp("tw_task" if packs else "tw_workgroup"))
+    if sums:
+        begin_sums(context)
     run.call("tw_pool_launch", [pool, address, context.argument, tasks])
+    if sums:
+        end_sums(context, len(sums))
     run.op(func.ReturnOp())
     module = ModuleOp([*functions, plan.op, context.op])
     return LoweredLaunch(
@@ -170,6 +191,7 @@ def lower_kernel(
         -(-main.scratch.used // 4096) * 4096,
         types,
         [(op.source.index, pack_key(op)) for op in packs],  # pyright: ignore
+        len(sums),
         subgroups,
         prints=any(isinstance(op, PrintOp) for op in kernel.walk()),
         division=main.division,

@@ -142,6 +142,7 @@ def _lower(unit: CpuUnit) -> None:
         prefetch=unit.on("prefetch"),
         overlap=unit.on("row-overlap"),
         divide=unit.on("k-division"),
+        add_up=unit.on("atomic-aggregation"),
         subgroups=programs_of(unit.kernel),
     )
     unit.lowered.merged = merged_of(unit.kernel)
@@ -181,6 +182,7 @@ PASSES: Sequence[Pass[CpuUnit]] = (
         _lower,
         given="unit",
         choices={
+            "atomic-aggregation": "adds up in memory of each thread what programs add to a small array by atomics",
             "buffer-reuse": "lets values share memory: a loop's accumulators, sums and the array they are stored to",
             "k-division": "sums a long product of few tiles over parts of k, which several threads may compute",
             "prefetch": "prefetches the data of the next rows",

@@ -67,6 +67,7 @@ class CpuExecutable(HostExecutable):
         """See `ArgumentBlock.words`."""
         self._scratch = meta["scratch_bytes"]
         self._packs: list[tuple[int, int, int, str]] = meta["packs"]
+        self._sums = meta["sums"]
         self._subgroups = meta["subgroups"]
         self._prints = meta.get("prints", False)
         division = meta.get("division")
@@ -133,12 +134,13 @@ class CpuExecutable(HostExecutable):
         at = self._at
         words[at["pool"]] = found.address
         words[at["few_reads"]] = few_reads(found.threads)
-        size = self._scratch * found.threads
-        total = size
+        words[at["threads"]] = found.threads
         kept = self._kept(words) if ARRAYS else []
-        if self._packs:
+        if self._packs or self._sums:
             plan(address)
-            total += words[at["needed"]]
+        scratch = self._scratch + words[at["own"]]
+        size = scratch * found.threads
+        total = size + words[at["needed"]]
         counters = sums = 0
         if (parts := words[at["parts"]]) > 1:
             grid = at["grid"]
@@ -155,8 +157,8 @@ class CpuExecutable(HostExecutable):
         block = workspace.acquire(total)
         lines = OPEN.setdefault(address, Lines()) if self._prints else None
         try:
-            scratch = at["scratch"]
-            words[scratch : scratch + 2] = block.address, self._scratch
+            word = at["scratch"]
+            words[word : word + 2] = block.address, scratch
             words[at["workspace"]] = block.address + size
             if counters:
                 words[at["sums"]] = block.address + sums

@@ -8,17 +8,15 @@
 
 Requires: XeTile at workgroup level, not asynchronous. Guarantees: the same sums, in another order.
 
-Takes part: sums by atomics whose results nobody uses, to arrays of one dimension that the kernel touches in no other
-way, where it multiplies no tiles and shares no memory. As many workgroups run as a multiprocessor has threads for, each
-with its share of the programs, so that a line of the array is added to once for each of them. Programs that load far
-more than they add do not wait for the array, and stay as they are. A tile of neighbours, which have one owner each, is
-added without atomics; where it lies is the same for all threads.
+Takes part: what `passes.sums_by_atomics` finds, where the kernel shares no memory. As many workgroups run as a
+multiprocessor has threads for, each with its share of the programs, so that a line of the array is added to once for
+each of them. Programs that load far more than they add do not wait for the array, and stay as they are. A tile of
+neighbours, which have one owner each, is added without atomics; where it lies is the same for all threads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 
 from xdsl.dialects import arith, gpu, memref, scf
 from xdsl.dialects.builtin import IndexType, IntegerAttr, MemRefType, VectorType, f32, i32, i64
@@ -28,18 +26,8 @@ from xdsl.rewriter import Rewriter
 from tilewright.dialects import xetile
 from tilewright.dialects.movement import shape_of
 from tilewright.dialects.nesting import terminator
-from tilewright.passes.carried import operands_of, reached
 from tilewright.passes.emit import Before, Inserter
-from tilewright.passes.integers import dimension_of
-from tilewright.passes.memory_objects import (
-    is_array_argument,
-    is_memref,
-    is_pure,
-    may_alias,
-    may_read,
-    may_write,
-    memory_root,
-)
+from tilewright.passes.sums_by_atomics import maker, sums_by_atomics
 from tilewright.targets.cuda.passes.multi_buffering import PROGRAMS
 from tilewright.targets.cuda.passes.persistent import make_persistent
 from tilewright.targets.cuda.passes.wgmma_legality import shares_memory
@@ -55,7 +43,9 @@ SHARED = 3
 
 def aggregate_atomics(function: gpu.FuncOp, remarks: list[str]) -> int:
     """Adds up in shared memory what the programs of a workgroup add to a small array. Returns how many arrays."""
-    found = _sums(function)
+    if shares_memory(function):
+        return 0
+    found = sums_by_atomics(function, ("addf", "addi"), (f32, i32), FEW)
     if not found or not make_persistent(function, remarks):
         return 0
     extent = ROOM // 4 // len(found)
@@ -66,77 +56,13 @@ def aggregate_atomics(function: gpu.FuncOp, remarks: list[str]) -> int:
     return len(found)
 
 
-def _sums(function: gpu.FuncOp) -> dict[SSAValue, list[xetile.AtomicRmwOp]]:
-    """The atomics that may go to shared memory first, by the array that they name."""
-    ops = list(function.walk())
-    if shares_memory(function) or any(isinstance(op, xetile.TileMmaOp) for op in ops):
-        return {}
-    found: dict[SSAValue, list[xetile.AtomicRmwOp]] = {}
-    others: list[SSAValue] = []
-    for op in ops:
-        if isinstance(op, xetile.AtomicRmwOp) and (source := _source(op)) is not None:
-            found.setdefault(source, []).append(op)
-        elif may_read(op) or may_write(op):
-            for value in op.operands:
-                init = value.owner
-                if isinstance(init, xetile.InitTileOp):
-                    others.append(memory_root(init.source))
-                elif is_memref(value) or isinstance(value.type, xetile.TileType):
-                    others.append(memory_root(value))
-    loads = [op for op in ops if isinstance(op, xetile.LoadTileOp | xetile.LoadGatherOp)]
-    loaded = sum(prod(shape_of(value)) for op in loads for value in op.results)
-    added = sum(prod(shape_of(op.value)) for each in found.values() for op in each)
-    if loaded >= FEW * added:
-        return {}
-    roots = {source: memory_root(source) for source in found}
-    return {
-        source: ops
-        for source, ops in found.items()
-        if not any(
-            may_alias(roots[source], other)
-            for other in (*others, *(r for s, r in roots.items() if s is not source))
-        )
-    }
-
-
-def _source(op: xetile.AtomicRmwOp) -> SSAValue | None:
-    """The one-dimensional array that an atomic adds to; None where it does something else."""
-    init, kind = op.tile.owner, op.kind
-    if kind not in ("addi", "addf") or op.result.first_use is not None:
-        return None
-    if op.tile_type.element_type not in (f32, i32):
-        return None
-    if not isinstance(init, xetile.InitTileOp) or op.tile_type.memory_space:
-        return None
-    source = init.source
-    if not isinstance(source.type, MemRefType) or source.type.get_num_dims() != 1:
-        return None
-    if any(dimension_of(n) != (source, 0) for n in init.mixed_sizes if isinstance(n, SSAValue)):
-        return None
-    if not is_array_argument(memory_root(source)) or _maker(source) is None:
-        return None
-    return source
-
-
-def _maker(source: SSAValue) -> Sequence[Operation] | None:
-    """The ops that make a view of an argument from what every program has alike, in order; None where others do."""
-    owners = {value.owner for value in reached([source], operands_of)}
-    made = [op for op in owners if isinstance(op, Operation)]
-    if any(not is_pure(op) or op.regions or isinstance(op, gpu.BlockIdOp) for op in made):
-        return None
-    (kernel, *others) = {b.parent_op() for b in owners if not isinstance(b, Operation)}
-    if not isinstance(kernel, gpu.FuncOp) or others:
-        return None  # of a loop's values
-    return [op for op in kernel.walk() if op in owners]
-
-
 def _rewrite(
     function: gpu.FuncOp, source: SSAValue, ops: Sequence[xetile.AtomicRmwOp], extent: int
 ) -> None:
     top, element = function.body.block, ops[0].tile_type.element_type
     at = Before(_loop(function))
     copies: dict[SSAValue, SSAValue] = {}
-    for op in _maker(source) or ():
+    for op in maker(source) or ():
         at.insert(op.clone(copies))
     array = copies.get(source, source)
     space = IntegerAttr(SHARED, i64)

@@ -1,0 +1,236 @@
+"""What programs add to a small array by atomics is added up by each thread in memory of its own, and then to the array.
+So is what else atomics combine: the largest, the smallest, products, bits.
+
+    tw_plan         of each array: how many elements a thread has of its own; 0 where too many for what is added
+    tw_sums_begin   a task for each thread: zeros, or what else changes nothing
+    tw_workgroup    if a thread has elements of its own { own[at] += value } else { atomic_rmw add value, H[at] }
+    tw_sums_end     a task for some elements: H[i] += own of thread 0 + own of thread 1 + ..., by an atomic, for
+                    launches of others may add to it
+
+Which arrays these may be, `passes.sums_by_atomics` says. A thread's sums lie behind its scratch memory. Sums of
+integers are the same; of floats they are added up in another order, which atomics leave open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from math import prod
+from typing import TYPE_CHECKING
+
+from xdsl.dialects import arith, func, gpu
+from xdsl.dialects.builtin import (
+    AnyFloat,
+    IntegerType,
+    VectorType,
+    bf16,
+    f16,
+    f32,
+    f64,
+    i8,
+    i16,
+    i32,
+    i64,
+)
+from xdsl.ir import Attribute, Operation, SSAValue
+
+from tilewright.codegen.builder import Builder, Idx, index
+from tilewright.dialects import mach
+from tilewright.dialects import xetile as xt
+from tilewright.dialects.upstream.combining import ATOMIC_KINDS, REDUCTIONS_OF_ATOMICS, neutral
+from tilewright.passes.axes import shape_of
+from tilewright.passes.sums_by_atomics import sums_by_atomics
+from tilewright.targets.cpu.evaluate import Evaluator, Own, Position
+from tilewright.targets.cpu.memory import ScatteredTile, Tile, itemsize, plain, rows_cols
+from tilewright.targets.cpu.packing import task_function
+
+if TYPE_CHECKING:
+    from tilewright.targets.cpu.lower import FunctionContext
+
+    Build = Callable[[tuple[func.FuncOp, Builder], Sequence[Operation]], FunctionContext]
+
+ELEMENTS = (f32, f64, f16, bf16, i32, i64, i16, i8)
+FEW = 64
+"""Elements that a program loads in the time of an atomic."""
+KINDS = frozenset(ATOMIC_KINDS) - {"assign"}
+LARGE = 2
+"""Elements that all threads have may be one for so many that are added: each is cleared, and added by an atomic."""
+STEP = 1024
+"""Elements of a task that adds them to the array."""
+PAGE = 4096
+PLACE = 8
+"""Bytes of where an element is."""
+
+
+@dataclass(frozen=True)
+class Sums:
+    """An array that a kernel adds to, and the atomics that do."""
+
+    source: SSAValue
+    ops: Sequence[xt.AtomicRmwOp]
+
+    @property
+    def element(self) -> Attribute:
+        return plain(self.ops[0].tile_type.element_type)
+
+    @property
+    def nothing(self) -> int | float:
+        """What changes nothing."""
+        return neutral(_kind(self.ops[0]), self.element)
+
+
+def _kind(op: xt.AtomicRmwOp) -> str:
+    """The `vector.kind` of what an atomic combines."""
+    return REDUCTIONS_OF_ATOMICS.get(op.kind, op.kind)
+
+
+def sums_of(kernel: gpu.FuncOp) -> list[Sums]:
+    """The arrays whose sums threads may have."""
+    return [
+        Sums(source, ops) for source, ops in sums_by_atomics(kernel, KINDS, ELEMENTS, FEW).items()
+    ]
+
+
+def inits_of(sums: Sequence[Sums]) -> list[Operation]:
+    """What reads all that functions must know to tell where the arrays are."""
+    owners = [op.tile.owner for each in sums for op in each.ops]
+    return [op for op in owners if isinstance(op, Operation)]
+
+
+def plan_sums(c: FunctionContext, sums: Sequence[Sums]) -> None:
+    """Of `tw_plan`: how many elements each thread has of each array, and where."""
+    b, own = c.b, 0
+    programs = b.times(b.times(c.grid(0), c.grid(1)), c.grid(2))
+    threads = _word(c, c.layout.threads)
+    for i, each in enumerate(sums):
+        added = sum(prod(shape_of(op.value) or ()) for op in each.ops)
+        c.need(each.source)
+        (count,) = c.matrices[each.source].sizes
+        pays = b.cmp("sle", b.times(b.times(threads, count), LARGE), b.times(programs, added))
+        count = b.select(pays, count, 0)
+        for name, value in (("count", count), ("at", own)):
+            b.store(b.idx(value), b.ptr(c.argument, c.layout.of_sums(i, name)))
+        own = b.plus(own, b.round_up(b.times(count, itemsize(each.element)), PAGE))
+    b.store(b.idx(own), b.ptr(c.argument, c.layout.own))
+
+
+def _word(c: FunctionContext, at: int) -> SSAValue:
+    value = c.b.load(c.b.ptr(c.argument, at), index)
+    c.b.nonnegative.add(value)
+    return value
+
+
+def _place(c: FunctionContext, i: int, thread: Idx) -> SSAValue:
+    """The address of a thread's sums of the i-th array."""
+    b, block = c.b, c.layout
+    base = b.load(b.ptr(c.argument, block.scratch), mach.ptr)
+    end = b.times(b.plus(thread, 1), _word(c, block.scratch + 8))
+    first = b.minus(end, _word(c, block.own))
+    return b.ptr(base, b.plus(first, _word(c, block.of_sums(i, "at"))))
+
+
+def own_sums(c: FunctionContext, sums: Sequence[Sums]) -> Mapping[SSAValue, Own]:
+    """Of a workgroup: its thread's sums, by the array."""
+    found: dict[SSAValue, Own] = {}
+    for i, each in enumerate(sums):
+        there = c.b.cmp("ne", _word(c, c.layout.of_sums(i, "count")), 0)
+        found[each.source] = Own(_place(c, i, c.thread), there)
+    return found
+
+
+def add_to_own(
+    e: Evaluator, op: xt.AtomicRmwOp, tile: Tile | ScatteredTile, own: Own, vector_bytes: int
+) -> None:
+    """What an atomic adds, to a thread's own sums: vectors at a time, whose places may be the same element."""
+    b = e.b
+    rows, cols = rows_cols(op.value.type)
+    axis, length = (1, cols) if cols > 1 else (0, rows)
+    lanes = vector_bytes // (itemsize(tile.element) if isinstance(tile, Tile) else PLACE)
+    while length % lanes:
+        lanes //= 2
+    kind = _kind(op)
+    with (
+        b.loop(0, rows, 1 if axis else lanes, nonempty=True) as i,
+        b.loop(0, cols, lanes if axis else 1, nonempty=True) as j,
+        e.scope(),
+    ):
+        place = Position(i.iv, j.iv, axis, lanes)
+        if isinstance(tile, Tile):
+            mine = replace(tile, pointer=own.pointer, strides=(0, 1))
+            on = None if op.mask is None else e.at(op.mask, place)
+            total = b.combine(kind, e.load(mine, place, 0), e.at(op.value, place))
+            e.store(total, mine, place, on)
+            return
+        offsets, on = e.scattered(tile, op.mask, place)
+        value = e.at(op.value, place)
+        assert e.values.spare is not None
+        here, nowhere = (b.value(mach.IntFromPtrOp(p)) for p in (own.pointer, e.values.spare))
+        away = b.splat(b.value(arith.SubiOp(nowhere, here)), lanes)
+        offsets = b.value(arith.SelectOp(on, offsets, away))
+        for lane in range(lanes):
+            at, more = (b.extract(v, lane) if lanes > 1 else v for v in (offsets, value))
+            pointer = b.ptr(own.pointer, at)
+            b.store(b.combine(kind, b.load(pointer, tile.element), more), pointer)
+
+
+def sums_functions(build: Build, sums: Sequence[Sums], vector_bytes: int) -> list[func.FuncOp]:
+    """The task functions `tw_sums_begin` and `tw_sums_end`."""
+    begin = build(task_function("tw_sums_begin"), [])
+    end = build(task_function("tw_sums_end"), inits_of(sums))
+    for i, each in enumerate(sums):
+        _clear(begin, i, each, vector_bytes)
+        _hand_on(end, i, each)
+    for c in (begin, end):
+        c.b.op(func.ReturnOp())
+    return [begin.op, end.op]
+
+
+def _clear(c: FunctionContext, i: int, sums: Sums, vector_bytes: int) -> None:
+    """Nothing is added yet to a thread's sums of the i-th array."""
+    b, size = c.b, itemsize(sums.element)
+    lanes, first = vector_bytes // size, _place(c, i, b.entry.args[1])
+    type = VectorType(sums.element, [lanes])  # pyright: ignore
+    nothing = b.constant(type, sums.nothing)
+    with b.loop(0, _word(c, c.layout.of_sums(i, "count")), lanes) as j:
+        b.store(nothing, b.ptr(first, b.times(j.iv, size)))
+
+
+def _hand_on(c: FunctionContext, i: int, sums: Sums) -> None:
+    """Adds some elements of all threads' sums of the i-th array to it."""
+    b, element, op = c.b, sums.element, sums.ops[0]
+    size, bits = itemsize(element), IntegerType(8 * itemsize(element))
+    c.need(sums.source)
+    matrix, own = c.matrices[sums.source], _place(c, i, 0)
+    threads, bytes_each = _word(c, c.layout.threads), _word(c, c.layout.scratch + 8)
+    first = b.times(c.b.entry.args[1], STEP)
+    last = b.min(b.plus(first, STEP), _word(c, c.layout.of_sums(i, "count")))
+    nothing = b.constant(element, sums.nothing)
+    with b.loop(first, last) as j:
+        with b.loop(0, threads, carry=[nothing]) as t:
+            at = b.ptr(b.ptr(own, b.times(j.iv, size)), b.times(t.iv, bytes_each))
+            t.out = [b.combine(_kind(op), t.carried[0], b.load(at, element))]
+        total, both = t.results[0], (t.results[0], nothing)
+        if isinstance(element, AnyFloat):
+            both = [b.value(arith.BitcastOp(v, bits)) for v in both]
+        with b.when(b.value(arith.CmpiOp(*both, "ne"))):
+            at = b.ptr(matrix.pointer, b.times(b.times(j.iv, matrix.strides[0]), size))
+            b.op(mach.AtomicRmwOp(op.kind, total, at))
+
+
+def _launch(c: FunctionContext, name: str, tasks: Idx) -> None:
+    b = c.b
+    pool = b.load(b.ptr(c.argument, c.layout.pool), mach.ptr)
+    b.call("tw_pool_launch", [pool, b.value(mach.AddressOfOp(name)), c.argument, b.idx(tasks)])
+
+
+def begin_sums(c: FunctionContext) -> None:
+    """Of `tw_run`, before the workgroups."""
+    own = c.b.cmp("ne", _word(c, c.layout.own), 0)
+    _launch(c, "tw_sums_begin", c.b.select(own, _word(c, c.layout.threads), 0))
+
+
+def end_sums(c: FunctionContext, sums: int) -> None:
+    """Of `tw_run`, behind the workgroups."""
+    counts = [_word(c, c.layout.of_sums(i, "count")) for i in range(sums)]
+    _launch(c, "tw_sums_end", c.b.ceildiv(reduce(c.b.max, counts), STEP))
