@@ -21,7 +21,6 @@ A descriptor of an n-D base keeps one offset per dimension of the base.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -172,14 +171,8 @@ class Modernizer:
                 _store_nd(op, at)
             case xegpu.PrefetchNdOp():
                 _prefetch_nd(op, at)
-            case xegpu.LoadGatherOp():
-                _load(op, at)
-            case xegpu.StoreScatterOp():
-                _store(op, at)
-            case xegpu.PrefetchOp():
-                _prefetch(op, at)
-            case xegpu.AtomicRMWOp():
-                _atomic(op, at)
+            case xegpu.ScatterAccess():
+                _scattered(op, at)
             case _:
                 raise unsupported(
                     op, f"{op.name} takes a descriptor, which only XeGPU's ops and scf's can follow"
@@ -323,31 +316,45 @@ def _prefetch_nd(op: xegpu.PrefetchNdOp, placed: Placed) -> None:
 # --- Scattered -------------------------------------------------------------------------------
 
 
-@dataclass
-class _Lanes:
-    """Offsets and mask of a scattered op, of one lane where the value is a lane's."""
-
-    offsets: SSAValue
-    mask: SSAValue | None
-    shape: tuple[int, ...]
-    """The shape of the value in today's text."""
-
-
-def _lanes(
-    op: xegpu.ScatterAccess, placed: Placed, mask: SSAValue | None, given: tuple[int, ...]
-) -> _Lanes:
-    tdesc = op.tdesc
-    assert tdesc is not None
-    offsets = placed.parts[0]
-    assert isinstance(offsets, SSAValue)
-    chunk = tdesc.chunk_size
-    full = op.lanes if chunk == 1 else (*op.lanes, chunk)
-    if given in (full, tuple(reversed(full))):
-        return _Lanes(offsets, mask, full)
-    at = Before(op)
-    lane = at.add(gpu.LaneIdOp())
-    offset = _one_lane(at, offsets, lane)
-    return _Lanes(offset, None if mask is None else _one_lane(at, mask, lane), (chunk,))
+def _scattered(op: xegpu.ScatterAccess, placed: Placed) -> None:
+    """The op with base and offsets; that of a lane has its own of the offsets and of the mask."""
+    at, tdesc, offsets = Before(op), op.tdesc, placed.parts[0]
+    assert tdesc is not None and isinstance(offsets, SSAValue)
+    layout = None if isinstance(op.ownership, SgMapAttr) else op.ownership
+    if isinstance(op, xegpu.PrefetchOp):
+        by_address = isinstance(placed.root.type, IntegerType)
+        align = element_bits(tdesc.element_type) // 8 if by_address else None
+        at.insert(
+            xegpu.PrefetchOp(placed.root, align, offsets=offsets, layout=layout, hints=hints_of(op))
+        )
+        at.replace()
+        return
+    assert isinstance(op, xegpu.LoadGatherOp | xegpu.StoreScatterOp | xegpu.AtomicRMWOp)
+    given, chunk, mask = vector_type(op.value), op.chunk if op.chunk > 1 else None, op.mask
+    shape = (*op.lanes, chunk) if chunk else op.lanes
+    if given.get_shape() not in (shape, tuple(reversed(shape))):
+        lane, shape = at.add(gpu.LaneIdOp()), (op.chunk,)
+        offsets, mask = _one_lane(at, offsets, lane), _one_lane(at, mask, lane)
+    turned = "transpose" in op.properties and len(shape) == 2
+    kind, root, hints = VectorType(given.element_type, shape), placed.root, hints_of(op)
+    if isinstance(op, xegpu.LoadGatherOp):
+        new = xegpu.LoadGatherOp(
+            root, mask, kind, chunk, offsets=offsets, layout=layout, hints=hints
+        )
+        value = at.add(new)
+        at.replace(at.cast(at.transpose(value) if turned else value, given.get_shape()))
+        return
+    value = at.cast(at.transpose(op.value) if turned else op.value, shape)
+    if isinstance(op, xegpu.StoreScatterOp):
+        at.insert(
+            xegpu.StoreScatterOp(
+                value, root, mask, chunk, offsets=offsets, layout=layout, hints=hints
+            )
+        )
+        at.replace()
+        return
+    new = xegpu.AtomicRMWOp(op.kind, root, mask, value, chunk, offsets=offsets, layout=layout)
+    at.replace(at.cast(at.add(new), given.get_shape()))
 
 
 def _one_lane(at: Before, values: SSAValue, lane: SSAValue) -> SSAValue:
@@ -358,85 +365,6 @@ def _one_lane(at: Before, values: SSAValue, lane: SSAValue) -> SSAValue:
     flat = at.cast(values, (prod(shape),))
     position: list[SSAValue | int] = [0] if prod(shape) == 1 else [lane]
     return at.add(vector.ExtractOp(flat, position, element.element_type))
-
-
-def _scatter_layout(op: xegpu.ScatterAccess) -> Ownership | None:
-    layout = op.ownership
-    return None if isinstance(layout, SgMapAttr) else layout
-
-
-def _chunk(op: xegpu.ScatterAccess) -> int | None:
-    return op.chunk if op.chunk > 1 else None
-
-
-def _load(op: xegpu.LoadGatherOp, placed: Placed) -> None:
-    at = Before(op)
-    result = vector_type(op.value)
-    lanes = _lanes(op, placed, op.mask, result.get_shape())
-    assert lanes.mask is not None
-    value = at.add(
-        xegpu.LoadGatherOp(
-            placed.root,
-            lanes.mask,
-            VectorType(result.element_type, lanes.shape),
-            offsets=lanes.offsets,
-            chunk_size=_chunk(op),
-            layout=_scatter_layout(op),
-            hints=hints_of(op),
-        )
-    )
-    if op.transpose and len(lanes.shape) == 2:
-        value = at.transpose(value)
-    at.replace(at.cast(value, result.get_shape()))
-
-
-def _store(op: xegpu.StoreScatterOp, placed: Placed) -> None:
-    at = Before(op)
-    lanes = _lanes(op, placed, op.mask, shape_of(op.value))
-    assert lanes.mask is not None
-    value = op.value
-    if op.transpose and len(lanes.shape) == 2:
-        value = at.transpose(value)
-    new = xegpu.StoreScatterOp(
-        at.cast(value, lanes.shape),
-        placed.root,
-        lanes.mask,
-        offsets=lanes.offsets,
-        chunk_size=_chunk(op),
-        layout=_scatter_layout(op),
-        hints=hints_of(op),
-    )
-    at.insert(new)
-    at.replace()
-
-
-def _prefetch(op: xegpu.PrefetchOp, placed: Placed) -> None:
-    offsets = placed.parts[0]
-    assert isinstance(offsets, SSAValue) and op.tdesc is not None
-    align = None
-    if isinstance(placed.root.type, IntegerType):
-        align = element_bits(op.tdesc.element_type) // 8
-    new = xegpu.PrefetchOp(
-        placed.root, align, offsets=offsets, layout=_scatter_layout(op), hints=hints_of(op)
-    )
-    Before(op).insert(new)
-    Rewriter.erase_op(op)
-
-
-def _atomic(op: xegpu.AtomicRMWOp, placed: Placed) -> None:
-    at = Before(op)
-    result = vector_type(op.result)
-    lanes = _lanes(op, placed, op.mask, result.get_shape())
-    new = xegpu.AtomicRMWOp(
-        op.kind,
-        placed.root,
-        lanes.mask,  # pyright: ignore[reportArgumentType]
-        at.cast(op.value, lanes.shape),
-        offsets=lanes.offsets,
-        layout=_scatter_layout(op),
-        chunk_size=_chunk(op),
-    )
-    at.replace(at.cast(at.add(new), result.get_shape()))
 
 
 def gathers_as_loads(root: Operation) -> None:
