@@ -5,6 +5,7 @@ Part of :mod:`tilewright.passes.xegpu.blocking`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from xdsl.dialects import gpu
@@ -13,6 +14,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright import layout as ly
 from tilewright.dialects import xegpu
+from tilewright.dialects.elementwise import retyped
 from tilewright.dialects.movement import shape_of
 from tilewright.dialects.nesting import enclosing
 from tilewright.dialects.upstream.arith import element_bits
@@ -20,6 +22,7 @@ from tilewright.dialects.xegpu.attrs import BlockTensorDescAttr
 from tilewright.dialects.xegpu.types import TensorDescType
 from tilewright.dialects.xetile.assembly import split_indices
 from tilewright.layout.blocks import group_of
+from tilewright.passes.new_body import without_layouts
 from tilewright.passes.xegpu import row_access
 from tilewright.passes.xegpu.block_messages import (
     SCATTERED,
@@ -31,7 +34,7 @@ from tilewright.passes.xegpu.block_messages import (
     stays_in_lanes,
     surface_fault,
 )
-from tilewright.passes.xegpu.inst_fragments import Fragments, Shape, grid_of, rule, starts
+from tilewright.passes.xegpu.inst_fragments import Fragments, Shape, grid_of, rule
 from tilewright.passes.xegpu.lane_layouts import (
     default_fragment,
     lane_attribute,
@@ -227,12 +230,7 @@ def create_nd_tdesc(d: Fragments, op: xegpu.CreateNdDescOp) -> None:
         d.op = current
         kind = _type(op.tdesc, plan)
         if (op.result, kind) not in d.descriptors:
-            new = type(op).create(
-                operands=[d.env[v] for v in op.operands],
-                properties=dict(op.properties),
-                result_types=[kind],
-            )
-            made = d.add(new)
+            made = d.add(retyped(op, [d.env[v] for v in op.operands], [kind], {}))
             made.name_hint = op.result.name_hint
             d.descriptors[op.result, kind] = made
 
@@ -246,28 +244,34 @@ def _type(tdesc: TensorDescType, plan: MessagePlan) -> TensorDescType:
     return TensorDescType(plan.block, tdesc.element_type, encoding)
 
 
-def _access(
-    d: Fragments, op: xegpu.BlockAccess, plan: MessagePlan, start: Shape
-) -> tuple[list[SSAValue], dict[str, Attribute], dict[str, Attribute]]:
-    """Descriptor and offsets of one message, properties, discardable attributes."""
-    tdesc = op.operands[op.tdesc_operand]
-    desc = d.descriptors[tdesc, _type(op.tdesc, plan)]
-    properties = {k: v for k, v in op.properties.items() if k != "layout"}
-    given = op.mixed_offsets
-    if given is None:
-        given = [0] * len(start) if any(start) else []
-    offsets = d.numbers(given)
-    if offsets:
-        lead = len(offsets) - len(start)
-        offsets = [o if n < lead else d.plus(o, start[n - lead]) for n, o in enumerate(offsets)]
-        static, dynamic = split_indices(offsets)
-        properties["const_offsets"] = static
-    else:
-        dynamic = []
-    attributes = {k: v for k, v in op.attributes.items() if not k.startswith("layout_")}
+def _messages(
+    d: Fragments,
+    op: xegpu.BlockAccess,
+    types: Sequence[Attribute] = (),
+    values: Sequence[SSAValue] = (),
+    layout: Attribute | None = None,
+) -> list[SSAValue]:
+    """The op as the messages of its plan, with results of these types; `values` are those that they store. What they
+    load."""
+    plan, shape = plan_of(d, op), op.tdesc.get_shape()
+    desc = d.descriptors[op.operands[op.tdesc_operand], _type(op.tdesc, plan)]
+    properties, attributes = dict(op.properties), without_layouts(op)
+    properties.pop("layout", None)
+    if layout is not None:
+        properties["layout"] = layout
     if plan.scattered is not None:
         attributes[SCATTERED] = StringAttr(plan.scattered)
-    return [desc, *dynamic], properties, attributes
+    loaded: list[SSAValue] = []
+    for n, place in enumerate(d.places(op.mixed_offsets or [0] * len(shape), plan.step, shape)):
+        static, dynamic = split_indices(place)
+        new = op.create(
+            operands=[*values[n : n + 1], desc, *dynamic],
+            properties=properties | {"const_offsets": static},
+            attributes=attributes,
+            result_types=types,
+        )
+        loaded += d.put(new).results
+    return loaded
 
 
 # --- Blocks --------------------------------------------------------------------------------------------
@@ -275,26 +279,15 @@ def _access(
 
 @rule("xegpu.load_nd")
 def load_nd(d: Fragments, op: xegpu.LoadNdOp) -> None:
-    plan = plan_of(d, op)
-    shape = op.tdesc.get_shape()
+    plan, shape = plan_of(d, op), op.tdesc.get_shape()
     if op.tdesc.array_length > 1 or op.packed or op.transposes:
-        _load_as_written(d, op, plan)
+        # That stands in the text: the op is an instruction already.
+        d.give(op.value, shape_of(op.value), _messages(d, op, [op.value.type]))
         return
-    layout = _load_layout(d, op, plan)
-    loads: list[SSAValue] = []
-    for start in starts(shape, plan.step):
-        operands, properties, attributes = _access(d, op, plan, start)
-        if layout is not None:
-            properties["layout"] = layout
-        new = type(op).create(
-            operands=operands,
-            properties=properties,
-            attributes=attributes,
-            result_types=[d.typed(op.value, plan.value)],
-        )
-        made = d.add(new)
-        made.name_hint = op.value.name_hint
-        loads.append(made)
+    kind = d.typed(op.value, plan.value)
+    loads = _messages(d, op, [kind], layout=_load_layout(d, op, plan))
+    for load in loads:
+        load.name_hint = op.value.name_hint
     if plan.count == 1:
         d.give(op.value, plan.block, loads)
         return
@@ -323,36 +316,11 @@ def _load_layout(d: Fragments, op: xegpu.LoadNdOp, plan: MessagePlan) -> Attribu
     return layout
 
 
-def _load_as_written(d: Fragments, op: xegpu.LoadNdOp, plan: MessagePlan) -> None:
-    """Array length, packing or transposition stand in the text: the op is an instruction already."""
-    operands, properties, attributes = _access(d, op, plan, (0,) * len(plan.block))
-    made = d.add(
-        type(op).create(
-            operands=operands,
-            properties=properties,
-            attributes=attributes,
-            result_types=[op.value.type],
-        )
-    )
-    d.give(op.value, shape_of(op.value), [made])
-
-
 @rule("xegpu.store_nd")
 def store_nd(d: Fragments, op: xegpu.StoreNdOp) -> None:
-    plan = plan_of(d, op)
-    values = d.fragments(op.value, plan.block)
-    for start, value in zip(starts(op.tdesc.get_shape(), plan.block), values, strict=True):
-        operands, properties, attributes = _access(d, op, plan, start)
-        d.put(
-            type(op).create(
-                operands=[value, *operands], properties=properties, attributes=attributes
-            )
-        )
+    _messages(d, op, values=d.fragments(op.value, plan_of(d, op).block))
 
 
 @rule("xegpu.prefetch_nd")
 def prefetch_nd(d: Fragments, op: xegpu.PrefetchNdOp) -> None:
-    plan = plan_of(d, op)
-    for start in starts(op.tdesc.get_shape(), plan.step):
-        operands, properties, attributes = _access(d, op, plan, start)
-        d.put(type(op).create(operands=operands, properties=properties, attributes=attributes))
+    _messages(d, op)
