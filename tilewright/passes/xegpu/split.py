@@ -222,7 +222,7 @@ def _is_box(numbers: NDArray[Any], shape: Shape, low: Shape, extents: Shape) -> 
     return np.array_equal(numbers.reshape(-1), np.ravel_multi_index(tuple(inside), shape))
 
 
-def local(d: Split[Cut], op: Operation, *cuts: Cut) -> None:
+def local(d: Split[Cut], op: Operation, *cuts: Cut | None) -> None:
     """A pure op fragment by fragment, its operands cut as `cuts` say, its results alike."""
     cut = d.cut_of(op.results[0])
     for result, fragments in zip(op.results, fragmentwise(d, op, cuts, cut), strict=True):

@@ -7,13 +7,11 @@ gives every subgroup what its part of the result is made of.
 from __future__ import annotations
 
 from xdsl.dialects import vector
-from xdsl.dialects.builtin import DYNAMIC_INDEX, VectorType
-from xdsl.ir import Operation, SSAValue
+from xdsl.dialects.builtin import VectorType
+from xdsl.ir import Operation
 
 from tilewright.dialects import xegpu
-from tilewright.dialects.upstream.vector import (
-    InsertStridedSliceOp,
-)
+from tilewright.dialects.upstream.vector import InsertStridedSliceOp
 from tilewright.layout import BoundMap
 from tilewright.passes.xegpu import layout_text as own
 from tilewright.passes.xegpu.layout_relations import operand_map
@@ -61,78 +59,23 @@ def convert_layout(to: SubgroupDistributor, op: xegpu.ConvertLayoutOp) -> None:
 # --- Slices: along dimensions that every subgroup holds whole --------------------------------------
 
 
-@rule("vector.insert_strided_slice")
-def insert_strided_slice(to: SubgroupDistributor, op: InsertStridedSliceOp) -> None:
-    d, shape = to.cut_of(op.results[0]), own.shape_of(op.result)
-    small = own.shape_of(op.source)
-    lead = len(shape) - len(small)
-    have = operand_map(op, 0, d)
-    sources = to.fragments(op.source, have, "the inserted value")
-    dests = to.fragments(op.dest, d, "the destination")
-    grid = to.grid(d, shape)
-    if any(n > 1 for n in grid[:lead]):
-        raise to.refuse("into a value that is distributed along its outer dimensions")
-    offsets = [
-        o if dim < lead or shape[dim] != small[dim - lead] else 0
-        for dim, o in enumerate(op.offsets)
-    ]
-    found: list[SSAValue] = []
-    for fragment, dest in zip(sources, dests, strict=True):
-        new = InsertStridedSliceOp(fragment, dest, offsets)
-        found.append(to.add(to.mark(new, d)))
-    to.give(op.result, d, found)
+@rule("vector.insert_strided_slice", "vector.insert")
+def insert(to: SubgroupDistributor, op: InsertStridedSliceOp | vector.InsertOp) -> None:
+    d, (source, _, *positions) = to.cut_of(op.result), op.operands
+    whole = BoundMap(d, own.shape_of(op.result))
+    have = operand_map(op, 0, d) if isinstance(source.type, VectorType) else None
+    if have is None and not all(map(whole.is_whole, range(whole.rank))):
+        raise to.refuse("into a value that is distributed along the position's dimensions")
+    local(to, op, have, d, *(None for _ in positions))
 
 
 @rule("vector.extract")
 def extract(to: SubgroupDistributor, op: vector.ExtractOp) -> None:
-    result, source = op.results[0], own.shape_of(op.operands[0])
-    if isinstance(result.type, VectorType):
-        d = to.cut_of(op.results[0])
-        have = operand_map(op, 0, d)
-        kind = to.typed(result, d)
-    else:
-        d, kind = None, result.type
-        have = own.replicated(to.subgroups, len(source), source)
-    fragments = to.fragments(op.operands[0], have, "the source")
-    positions = _positions(to, op)
-    made: list[SSAValue] = []
-    for fragment in fragments:
-        new = vector.ExtractOp(fragment, positions, kind)
-        made.append(to.add(to.mark(new, d) if d is not None else new))
-    if d is None:
-        (to.env[result],) = made
-    else:
-        to.give(result, d, made)
-
-
-@rule("vector.insert")
-def insert(to: SubgroupDistributor, op: vector.InsertOp) -> None:
-    result = op.results[0]
-    d, shape = to.cut_of(op.results[0]), own.shape_of(result)
-    source, dest = op.operands[0], op.operands[1]
-    if isinstance(source.type, VectorType):
-        have = operand_map(op, 0, d)
-        sources = to.fragments(source, have, "the inserted value")
-    else:
-        sources = [to.same(source)]
-    dests = to.fragments(dest, d, "the destination")
-    positions = _positions(to, op)
-    if len(sources) != len(dests) or any(
-        not BoundMap(d, shape).is_whole(dim) for dim in range(len(positions))
-    ):
-        raise to.refuse("into a value that is distributed along the position's dimensions")
-    found = [
-        to.add(to.mark(vector.InsertOp(s, t, positions), d))
-        for s, t in zip(sources, dests, strict=True)
-    ]
-    to.give(result, d, found)
-
-
-def _positions(
-    to: SubgroupDistributor, op: vector.ExtractOp | vector.InsertOp
-) -> list[SSAValue | int]:
-    dynamic = iter(op.dynamic_position)
-    return [
-        to.same(next(dynamic)) if int(p) == DYNAMIC_INDEX else int(p)
-        for p in op.static_position.get_values()
-    ]
+    source, *positions = op.operands
+    if isinstance(op.result.type, VectorType):
+        local(to, op, operand_map(op, 0, to.cut_of(op.result)), *(None for _ in positions))
+        return
+    shape = own.shape_of(source)
+    (whole,) = to.fragments(source, own.replicated(to.subgroups, len(shape), shape), "the source")
+    new = op.clone({source: whole} | {p: to.same(p) for p in positions})
+    to.env[op.result] = to.add(new)
