@@ -27,9 +27,11 @@ from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from tilewright.diagnostics import TilewrightError, unsupported
 from tilewright.dialects.elementwise import is_elementwise_on_vectors
 from tilewright.dialects.folding import Folding, Kind
+from tilewright.dialects.movement import shape_of
 from tilewright.dialects.nesting import used_from_above
 from tilewright.dialects.upstream.arith import PREDICATES
 from tilewright.dialects.upstream.generic_atomic import GenericAtomicRMWOp
+from tilewright.dialects.upstream.vector import ExtractStridedSliceOp
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.passes.budget import poll
 from tilewright.passes.control import Parts, convert_for, convert_if, convert_while
@@ -221,12 +223,22 @@ class NewBody:
             self.env[before] = after
         return new
 
+    def slice(self, value: SSAValue, start: Sequence[int], size: Sequence[int]) -> SSAValue:
+        """A box of one vector; the vector itself where it is all of it."""
+        if shape_of(value) == tuple(size):
+            return value
+        key = ("slice", value, tuple(start), tuple(size))
+        return self.once(key, lambda: self.add(ExtractStridedSliceOp(value, start, size)))
+
     # --- Once per block, and what is made of constants -------------------------------------------------
 
-    def once(self, key: object, make: Operation) -> SSAValue:
-        """The result of an op that is made once per block (and seen by the blocks inside)."""
+    def once(self, key: object, make: Operation | Callable[[], SSAValue]) -> SSAValue:
+        """The result of an op, or of several, made once per block (and seen by the blocks inside)."""
         found = self.known(key)
-        return self.remember(key, self.add(make)) if found is None else found
+        if found is None:
+            made = self.add(make) if isinstance(make, Operation) else make()
+            found = self.remember(key, made)
+        return found
 
     def known(self, key: object) -> SSAValue | None:
         for memo in reversed(self._memos):

@@ -80,7 +80,7 @@ def extract(d: Fragments, op: vector.ExtractOp) -> None:
         return
     held = d.grids[op.vector]
     if isinstance(held, Free):
-        d.env[op.result] = d.element_at(d.splat(held, (1,)), [0])
+        d.env[op.result] = d.element_at(held.splat(d, [1]), [0])
         return
     position = static_position(op)
     index = tuple(p // n for p, n in zip(position, held.fragment, strict=True))
@@ -128,7 +128,7 @@ def insert_strided_slice(d: Fragments, op: more.InsertStridedSliceOp | vector.In
         part = (
             d.cast(d.box(source, where[lead:], extent[lead:]), extent)
             if extent[lead:]
-            else (d.splat(_free(d, source), extent))
+            else _free(d, source).splat(d, extent)
         )
         if extent != fragment:
             local = [a - b for a, b in zip(low, start, strict=True)]

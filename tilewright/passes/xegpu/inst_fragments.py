@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 from xdsl.dialects import gpu, vector
 from xdsl.dialects.builtin import (
-    DenseIntOrFPElementsAttr,
     VectorType,
 )
 from xdsl.ir import Operation, SSAValue
@@ -142,21 +141,12 @@ class Fragments(split.Split[Shape]):
         shape = shape_of(value)
         return self.box(value, (0,) * len(shape), shape)
 
-    def splat(self, free: Free, shape: Shape) -> SSAValue:
-        kind = VectorType(free.element, list(shape))  # pyright: ignore[reportArgumentType]
-        if free.data is not None:
-            return self.constant(DenseIntOrFPElementsAttr(kind, free.data))  # pyright: ignore
-        assert free.scalar is not None
-        return self.once(("splat", free.scalar, kind), vector.BroadcastOp(free.scalar, kind))
-
     def box(self, value: SSAValue, start: Shape, size: Shape) -> SSAValue:
         """The elements of a value in [start, start + size)."""
         grid = self.grids[value]
         if isinstance(grid, Free):
-            return self.splat(grid, size)
-        key = ("box", value, start, size)
-        found = self.known(key)
-        return self.remember(key, self._box(grid, start, size)) if found is None else found
+            return grid.splat(self, size)
+        return self.once(("box", value, start, size), lambda: self._box(grid, start, size))
 
     def _box(self, grid: Grid, start: Shape, size: Shape) -> SSAValue:
         """From the fragments that the box meets."""

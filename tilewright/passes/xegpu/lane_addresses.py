@@ -76,9 +76,7 @@ def flattened(
     if kind.get_shape() and len(kind.get_shape()) == 1 and isinstance(kind.layout, NoneAttr):
         return base
     key = ("flat", base, *sizes, *strides)
-    if (found := d.known(key)) is not None:
-        return found
-    return d.remember(key, d.add(row_of(d, _metadata(d, base), sizes, strides)))
+    return d.once(key, lambda: d.add(row_of(d, _metadata(d, base), sizes, strides)))
 
 
 def block_offsets(d: LaneProgram, op: xegpu.BlockAccess, rank: int) -> list[Index]:

@@ -64,7 +64,7 @@ class LaneFragments(LazyRegisters):
     def vector(self, held: Held, layout: ly.Layout) -> SSAValue:
         """The value as one vector of the lane program, in the registers of `layout`."""
         if isinstance(held, Free):
-            return self.splat(held, layout.registers)
+            return held.splat(self, [layout.registers])
         return self.pick(self.converted(held, layout).registers)
 
     # --- Moves between lanes -------------------------------------------------------------------------

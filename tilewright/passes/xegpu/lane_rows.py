@@ -35,6 +35,7 @@ from tilewright import layout as ly
 from tilewright.diagnostics import remark_at
 from tilewright.dialects import xegpu
 from tilewright.dialects.cache_hints import hints_of
+from tilewright.dialects.elementwise import retyped
 from tilewright.dialects.upstream.arith import constant, element_bits
 from tilewright.dialects.xegpu.attrs import BlockTensorDescAttr
 from tilewright.dialects.xegpu.types import TensorDescType
@@ -313,17 +314,11 @@ def _row(d: LaneProgram, access: _Access, run: RowAccess) -> SSAValue:
     base = base_of(d, op)
     width = len(run.registers) * d.lanes
     shape = (width,) if run.word == 1 else (1, width)
-    desc = d.known(("row", base, shape))
-    if desc is None:
-        space = "slm" if op.tdesc.space.number else None
-        encoding = BlockTensorDescAttr(memory_space=space, boundary_check=False)
-        new = xegpu.CreateNdDescOp.create(
-            operands=[d.env[v] for v in base.operands],
-            properties=dict(base.properties),
-            result_types=[TensorDescType(shape, op.tdesc.element_type, encoding)],
-        )
-        desc = d.remember(("row", base, shape), d.add(new))
-    return desc
+    space = "slm" if op.tdesc.space.number else None
+    encoding = BlockTensorDescAttr(memory_space=space, boundary_check=False)
+    kind = TensorDescType(shape, op.tdesc.element_type, encoding)
+    operands = [d.env[v] for v in base.operands]
+    return d.once(("row", base, shape), lambda: d.add(retyped(base, operands, [kind], {})))
 
 
 def _place(d: LaneProgram, access: _Access, run: RowAccess) -> list[Index]:

@@ -71,10 +71,8 @@ def extract_strided_slice(d: LaneProgram, op: more.ExtractStridedSliceOp) -> Non
     if isinstance(held, LaneFragment) and not _is_cropped(held.layout, op.result):
         usual = d.owners.natural(held.layout.shape, 32)
         if usual != held.layout:
-            key = ("converted", op.source, usual)
-            if (found := d.known(key)) is None:
-                found = d.remember(key, d.vector(held, usual))
-            held = d.fragment(usual, found)
+            source, key = held, ("converted", op.source, usual)
+            held = d.fragment(usual, d.once(key, lambda: d.vector(source, usual)))
     rearrange(d, op, held)
 
 
@@ -95,7 +93,7 @@ def extract(d: LaneProgram, op: vector.ExtractOp) -> None:
     if isinstance(op.result.type, VectorType):
         rearrange(d, op, held)
     elif isinstance(held, Free):
-        d.env[op.result] = d.scalar_of((d.splat(held, 1), 0))
+        d.env[op.result] = d.scalar_of((held.splat(d, [1]), 0))
     else:
         d.env[op.result] = _everywhere(d, held, static_position(op))
 
@@ -121,7 +119,7 @@ def merged(d: LaneProgram, op: Operation) -> None:
         held = d.held.get(operand) or Free(operand.type, None, d.env[operand])
         one.append(isinstance(held, Free))
         if isinstance(held, Free):
-            held = LaneFragment(layout, held.element, ((d.splat(held, 1), 0),))
+            held = LaneFragment(layout, held.element, ((held.splat(d, [1]), 0),))
         sources.append(held)
 
     def plan() -> Moves:

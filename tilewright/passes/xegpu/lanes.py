@@ -54,7 +54,7 @@ class LaneProgram(LaneFragments):
         """A value as a fragment of the given ownership."""
         held = self.held[value]
         if isinstance(held, Free):
-            made = self.splat(held, 1)
+            made = held.splat(self, [1])
             return LaneFragment(layout, held.element, ((made, 0),) * layout.registers)
         return self.converted(held, layout)
 

@@ -29,7 +29,6 @@ from xdsl.ir import Attribute, SSAValue
 
 from tilewright import layout as ly
 from tilewright.dialects.numerals import dense
-from tilewright.dialects.upstream import vector as more
 from tilewright.layout.bits import bit_runs, is_sum_of_bits
 from tilewright.passes.new_body import NewBody
 
@@ -53,6 +52,14 @@ class Free:
     data: BytesAttr | None
     """A constant's element, as DenseIntOrFPElementsAttr stores a splat."""
     scalar: SSAValue | None
+
+    def splat(self, d: NewBody, shape: Sequence[int]) -> SSAValue:
+        """As a vector."""
+        kind = VectorType(self.element, list(shape))  # pyright: ignore[reportArgumentType]
+        if self.data is not None:
+            return d.constant(DenseIntOrFPElementsAttr(kind, self.data))  # pyright: ignore
+        assert self.scalar is not None
+        return d.once(("splat", self.scalar, kind), vector.BroadcastOp(self.scalar, kind))
 
 
 Held = LaneFragment | Free
@@ -93,9 +100,8 @@ class LazyRegisters(NewBody):
 
         Sums of lane bits times constants, which is all that layouts need; other lists by selects.
         """
-        key = ("table", tuple(int(v) for v in values))
-        found = self.known(key)
-        return self.remember(key, self._table(key[1])) if found is None else found
+        numbers = tuple(int(v) for v in values)
+        return self.once(("table", numbers), lambda: self._table(numbers))
 
     def _table(self, values: tuple[int, ...]) -> SSAValue:
         first = values[0]
@@ -126,11 +132,7 @@ class LazyRegisters(NewBody):
         if all(v == values[0] for v in values):
             return int(values[0])
         key = ("index", tuple(int(v) for v in values))
-        found = self.known(key)
-        if found is None:
-            cast = arith.IndexCastOp(self.table(values), IndexType())
-            found = self.remember(key, self.add(cast))
-        return found
+        return self.once(key, lambda: self.add(arith.IndexCastOp(self.table(values), IndexType())))
 
     def chosen(self, lanes: NDArray[np.bool_]) -> SSAValue:
         """An i1: is this lane one of these?"""
@@ -140,13 +142,6 @@ class LazyRegisters(NewBody):
         return self.compare("ne", self.table([int(x) for x in lanes]), self.number(0))
 
     # --- Vectors -----------------------------------------------------------------------------------
-
-    def splat(self, held: Free, count: int) -> SSAValue:
-        kind = VectorType(held.element, [count])  # pyright: ignore[reportArgumentType]
-        if held.data is not None:
-            return self.constant(DenseIntOrFPElementsAttr(kind, held.data))  # pyright: ignore
-        assert held.scalar is not None
-        return self.once(("splat", held.scalar, count), vector.BroadcastOp(held.scalar, kind))
 
     def fragment(self, layout: ly.Layout, value: SSAValue) -> LaneFragment:
         """A fragment that is the whole of a vector."""
@@ -158,21 +153,10 @@ class LazyRegisters(NewBody):
         registers = tuple(registers)
         root, start = registers[0]
         count = len(registers)
-        if all(r is root and n == start + i for i, (r, n) in enumerate(registers)):
-            if size_of(root) == count and isinstance(root.type, VectorType):
-                return root
-            if isinstance(root.type, VectorType):
-                return self.slice(root, start, count)
-        key = ("pick", registers)
-        found = self.known(key)
-        return self.remember(key, self._pick(registers)) if found is None else found
-
-    def slice(self, root: SSAValue, start: int, count: int) -> SSAValue:
-        key = ("slice", root, start, count)
-        found = self.known(key)
-        if found is None:
-            found = self.remember(key, self.add(more.ExtractStridedSliceOp(root, [start], [count])))
-        return found
+        run = all(r is root and n == start + i for i, (r, n) in enumerate(registers))
+        if run and isinstance(root.type, VectorType):
+            return self.slice(root, [start], [count])
+        return self.once(("pick", registers), lambda: self._pick(registers))
 
     def _pick(self, registers: tuple[Register, ...]) -> SSAValue:
         element = element_of(registers[0][0])

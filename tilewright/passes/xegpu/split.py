@@ -23,7 +23,6 @@ from tilewright.dialects.movement import numbered, shape_of
 from tilewright.dialects.numerals import dense, number_attr
 from tilewright.dialects.upstream.vector import (
     ConstantMaskOp,
-    ExtractStridedSliceOp,
     InsertStridedSliceOp,
     ShapeCastOp,
     StepOp,
@@ -150,16 +149,6 @@ class Split(NewBody, Generic[Cut]):
             total = self.add(InsertStridedSliceOp(box, total, place))
         assert total is not None
         return total
-
-    def slice(self, value: SSAValue, start: Sequence[int], size: Sequence[int]) -> SSAValue:
-        """A box of one vector; the vector itself where it is all of it."""
-        if shape_of(value) == tuple(size):
-            return value
-        key = ("slice", value, tuple(start), tuple(size))
-        found = self.known(key)
-        if found is None:
-            found = self.remember(key, self.add(ExtractStridedSliceOp(value, start, size)))
-        return found
 
 
 def fragmentwise(
