@@ -6,6 +6,7 @@ where its constants stand and what it remembers, are its own.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from xdsl.dialects import arith
@@ -29,6 +30,12 @@ class Combines(Protocol):
     def combined(self, kind: Kind, x: Idx, y: Idx) -> Idx: ...
 
 
+class Adds(Protocol):
+    """A builder that says what the sum of two numbers is."""
+
+    def plus(self, x: Idx, y: Idx) -> Idx: ...
+
+
 class Folding:
     """Sums and products of indices, for whatever builder `Combines`."""
 
@@ -44,6 +51,12 @@ class Folding:
         if x == 0 or y == 0:
             return y if x == 0 else x
         return self.combined(arith.AddiOp, x, y)
+
+    def shifted(self: Adds, places: Sequence[Idx], by: Sequence[Idx]) -> list[Idx]:
+        """Coordinates, with distances along the innermost dimensions added to them."""
+        lead = len(places) - len(by)
+        inner = zip(places[lead:], by, strict=True)
+        return [*places[:lead], *(self.plus(x, y) for x, y in inner)]
 
     def minus(self: Combines, x: Idx, y: Idx) -> Idx:
         if isinstance(x, int) and isinstance(y, int):

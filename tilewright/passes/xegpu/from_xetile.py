@@ -271,14 +271,9 @@ def _leading(shape: tuple[int, ...], rank: int) -> tuple[int, ...]:
 
 def _beside(at: Before, offsets: list[Index], number: int, tile: TileType) -> list[Index]:
     """Offsets of the n-th tile of an array of tiles: side by side along the fastest dimension."""
-    if number == 0:
-        return offsets
-    dim = -2 if _is_column_major(tile) else -1
-    step = number * tile.get_shape()[dim]
-    moved = list(offsets)
-    here = moved[dim]
-    moved[dim] = here + step if isinstance(here, int) else at.add_index(here, at.index(step))
-    return moved
+    *_, rows, columns = tile.get_shape()
+    column_major = _is_column_major(tile)
+    return at.shifted(offsets, (number * rows, 0) if column_major else (number * columns,))
 
 
 def _load_blocks(at: Before, op: xetile.LoadTileOp, placed: Placed, base: Base) -> list[SSAValue]:

@@ -82,13 +82,8 @@ def flattened(
 def block_offsets(d: LaneProgram, op: xegpu.BlockAccess, rank: int) -> list[Index]:
     """Where the block begins, one number per dimension of the base."""
     source = base_of(d, op)
-    total: list[Index] = [0] * rank
-    for given in (source.mixed_offsets, op.mixed_offsets or []):
-        moved = d.numbers(given)
-        lead = rank - len(moved)
-        for n, v in enumerate(moved):
-            total[lead + n] = d.plus(total[lead + n], v)
-    return total
+    first = d.shifted([0] * rank, d.numbers(source.mixed_offsets))
+    return d.shifted(first, d.numbers(op.mixed_offsets or []))
 
 
 def element_places(

@@ -37,17 +37,14 @@ def matrix_places(
     given = op.mixed_offsets
     offsets = d.numbers(given)
     lead = len(offsets) - layout.rank
-    lane, register = layout.lane_starts, layout.register_steps
+    lane = layout.lane_starts
     firsts: list[Index] = [
         offset if n < lead else d.plus(offset, d.index_table([int(x) for x in lane[n - lead]]))
         for n, offset in enumerate(offsets)
     ]
     places = [
-        [
-            first if n < lead else d.plus(first, int(register[n - lead][r]))
-            for n, first in enumerate(firsts)
-        ]
-        for r in range(layout.registers)
+        d.shifted(firsts, list(map(int, steps)))
+        for steps in zip(*layout.register_steps, strict=True)
     ]
     bits = element_bits(desc.element_type)
     block = desc.block

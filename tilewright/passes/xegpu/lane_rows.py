@@ -323,11 +323,9 @@ def _row(d: LaneProgram, access: _Access, run: RowAccess) -> SSAValue:
 
 def _place(d: LaneProgram, access: _Access, run: RowAccess) -> list[Index]:
     """Where a row is."""
-    rank = len(access.surface.sizes)
     given = d.numbers(access.op.mixed_offsets or [])
-    given = [*[0] * (rank - len(given)), *given]
-    lead = rank - len(run.start)
-    return [v if n < lead else d.plus(v, run.start[n - lead]) for n, v in enumerate(given)]
+    outer = [0] * (len(access.surface.sizes) - len(given))
+    return d.shifted([*outer, *given], run.start)
 
 
 def _over_blocks(op: xegpu.BlockAccess, layout: ly.Layout) -> ly.Layout:

@@ -44,6 +44,7 @@ from tilewright import layout as ly
 from tilewright.diagnostics import UnsupportedError
 from tilewright.dialects import xegpu
 from tilewright.dialects.cache_hints import Hints, hints_of
+from tilewright.dialects.elementwise import retyped
 from tilewright.dialects.movement import vector_type
 from tilewright.dialects.upstream.arith import element_bits
 from tilewright.dialects.upstream.vector import DeinterleaveOp, InterleaveOp
@@ -138,17 +139,9 @@ def _matrices(op: xegpu.BlockAccess) -> None:
     layout = _inner(own.from_attribute(op.layout), lead)
     text = None if layout is None else own.attribute(layout)
     hints = hints_of(op)
-    first = len(offsets) - len(shape)
 
     def place(index: Sequence[int]) -> list[Index]:
-        moved: list[Index] = list(offsets)
-        for dim, n in enumerate(index):
-            if n:
-                old = moved[first + dim]
-                moved[first + dim] = (
-                    old + n if isinstance(old, int) else at.add_index(old, at.index(n))
-                )
-        return moved
+        return at.shifted(offsets, (*index, 0, 0))
 
     places = list(product(*(range(n) for n in shape[:lead])))
     match op:
@@ -224,13 +217,7 @@ def _matrix_desc(
         encoding,
         None if layout is None else own.attribute(layout),
     )
-    new = xegpu.CreateNdDescOp(
-        source.source,
-        kind,
-        shape=source.mixed_shape or None,
-        strides=source.mixed_strides or None,
-    )
-    return at.add(new)
+    return at.add(retyped(source, source.operands, [kind], {}))
 
 
 def _inner(d: Distribution | None, lead: int) -> Distribution | None:

@@ -27,6 +27,7 @@ from tilewright.diagnostics import (
 )
 from tilewright.dialects import xegpu
 from tilewright.dialects.cache_hints import hints_of
+from tilewright.dialects.elementwise import retyped
 from tilewright.dialects.movement import is_vector
 from tilewright.dialects.upstream.vector import MultiReductionOp, ShapeCastOp, StepOp
 from tilewright.dialects.xegpu.types import TensorDescType
@@ -94,26 +95,12 @@ def _plain_loads(kernel: Operation) -> None:
             if not isinstance(made, xegpu.CreateNdDescOp):
                 continue
             plain = TensorDescType(old.get_shape(), old.element_type, None, old.ownership)
-            one = xegpu.CreateNdDescOp(
-                made.source,
-                plain,
-                shape=made.mixed_shape or None,
-                strides=made.mixed_strides or None,
-            )
-            desc = at.add(one)
+            desc = at.add(retyped(made, made.operands, [plain], {}))
         tiles: list[SSAValue] = []
         for n in range(count):
-            offsets = list(op.mixed_offsets)
-            if n:
-                step = at.index(n * old.get_shape()[-1])
-                offsets[-1] = at.add_index(at.index(offsets[-1]), step)
-            tile = xegpu.LoadNdOp(
-                desc,
-                VectorType(old.element_type, list(old.get_shape())),
-                offsets,
-                hints=hints_of(op),
-            )
-            value = at.add(tile)
+            offsets = at.shifted(op.mixed_offsets, [n * old.get_shape()[-1]])
+            kind = VectorType(old.element_type, list(old.get_shape()))
+            value = at.add(xegpu.LoadNdOp(desc, kind, offsets, hints=hints_of(op)))
             tiles.append(at.transpose(value, op.transpose or ()) if turned else value)
         if count == 1:
             at.replace(tiles[0])
@@ -133,14 +120,8 @@ def _plain_operands(kernel: Operation) -> None:
         uses = list(op.value.uses)
         if not all(isinstance(use.operation, xegpu.DpasOp) and use.index == 1 for use in uses):
             continue
-        shape, offsets = op.tdesc.get_shape(), op.mixed_offsets
-        plain = xegpu.LoadNdOp(
-            op.tensor_desc,
-            VectorType(op.tdesc.element_type, list(shape)),
-            offsets,
-            hints=hints_of(op),
-        )
-        at = Before(op)
+        kind, at = VectorType(op.tdesc.element_type, list(op.tdesc.get_shape())), Before(op)
+        plain = xegpu.LoadNdOp(op.tensor_desc, kind, op.mixed_offsets, hints=hints_of(op))
         at.replace(at.add(plain))
 
 

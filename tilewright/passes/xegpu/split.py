@@ -117,10 +117,7 @@ class Split(NewBody, Generic[Cut]):
     ) -> Iterable[list[Index]]:
         """Offsets of every fragment: the op's, and where the fragment begins in the last dimensions."""
         base = [self.offset(o) for o in offsets]
-        lead = len(base) - len(shape)
-        for start in self.starts(cut, shape):
-            inner = zip(base[lead:], start, strict=True)
-            yield [*base[:lead], *(self.plus(b, s) for b, s in inner)]
+        return (self.shifted(base, start) for start in self.starts(cut, shape))
 
     def assembled(
         self,

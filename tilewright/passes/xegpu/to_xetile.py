@@ -150,14 +150,8 @@ def _block(op: xegpu.BlockAccess) -> _Block:
 
 def _tile(at: Before, block: _Block, lead: tuple[int, ...], layout: Ownership | None) -> SSAValue:
     """The tile of the two innermost dimensions at one index of the leading ones."""
-    create, offsets = block.create, list(block.offsets)
-    count = len(block.shape)
-    for dim, number in enumerate(lead):
-        place = block.rank - count + dim
-        here = offsets[place]
-        if number:
-            moved = here + number if isinstance(here, int) else at.add_index(here, at.index(number))
-            offsets[place] = moved
+    create, count = block.create, len(block.shape)
+    offsets = at.shifted(block.offsets, (*lead, *[0] * (count - len(lead))))
     shape = block.shape[-2:]
     if count == 1:
         # A 1-D descriptor is a row, of a 1-D array or of the innermost dimension.

@@ -32,7 +32,7 @@ from tilewright.dialects.elementwise import retyped
 from tilewright.dialects.upstream.vector import ExtractStridedSliceOp
 from tilewright.dialects.xegpu.attrs import BlockTensorDescAttr
 from tilewright.dialects.xegpu.types import TensorDescType
-from tilewright.dialects.xetile.assembly import Index, split_indices
+from tilewright.dialects.xetile.assembly import split_indices
 from tilewright.passes.emit import Before
 from tilewright.passes.xegpu.block_messages import ROW
 from tilewright.targets.xe.blocks import Table, wanted
@@ -145,9 +145,7 @@ def _part(
     kind = TensorDescType([rows, columns], op.tdesc.element_type, encoding)
     source = op.operands[op.tdesc_operand].owner
     assert isinstance(source, xegpu.CreateNdDescOp) and isinstance(op.value.type, VectorType)
-    desc = type(source).create(
-        operands=list(source.operands), properties=dict(source.properties), result_types=[kind]
-    )
+    desc = retyped(source, source.operands, [kind], {})
     operands = list(op.operands)
     operands[op.tdesc_operand] = desc.results[0]
     load = retyped(op, operands, [VectorType(op.value.type.element_type, [count])])
@@ -164,10 +162,7 @@ def _place(op: xegpu.LoadNdOp, part: _Part) -> None:
     Rewriter.insert_op(desc, InsertPoint.after(source))
     offsets, at = op.mixed_offsets, Before(op)
     assert offsets is not None
-    moved: list[Index] = list(offsets)
-    for n, by in ((-2, part.row), (-1, part.column)):
-        moved[n] = at.plus(moved[n], by)
-    static, dynamic = split_indices(moved)
+    static, dynamic = split_indices(at.shifted(offsets, (part.row, part.column)))
     load.operands = [desc.results[0], *dynamic]
     load.properties["const_offsets"] = static
     desc.location = op.location

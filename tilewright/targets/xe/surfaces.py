@@ -11,7 +11,7 @@ offsets move the base.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import MemRefType
@@ -40,16 +40,7 @@ class BlockSurface:
 
     def moved(self, b: LaneBuilder, deltas: Sequence[Index]) -> BlockSurface:
         """At offsets that count the innermost dimensions."""
-        lead = len(self.offsets) - len(deltas)
-        inner = tuple(b.plus(o, d) for o, d in zip(self.offsets[lead:], deltas, strict=True))
-        return BlockSurface(
-            self.base,
-            self.element_bytes,
-            self.sizes,
-            self.strides,
-            (*self.offsets[:lead], *inner),
-            self.aligned,
-        )
+        return replace(self, offsets=tuple(b.shifted(self.offsets, deltas)))
 
 
 @dataclass(frozen=True)
