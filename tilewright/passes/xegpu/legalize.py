@@ -37,18 +37,16 @@ from xdsl.dialects.builtin import (
     i1,
 )
 from xdsl.ir import Attribute, Operation, SSAValue
-from xdsl.rewriter import Rewriter
 
 from tilewright import dtypes
 from tilewright import layout as ly
 from tilewright.diagnostics import UnsupportedError
 from tilewright.dialects import xegpu
-from tilewright.dialects.cache_hints import Hints, hints_of
+from tilewright.dialects.cache_hints import hints_of
 from tilewright.dialects.elementwise import retyped
 from tilewright.dialects.movement import vector_type
 from tilewright.dialects.upstream.arith import element_bits
 from tilewright.dialects.upstream.vector import DeinterleaveOp, InterleaveOp
-from tilewright.dialects.xegpu.layouts import Ownership
 from tilewright.dialects.xegpu.types import TensorDescType
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.layout import Distribution
@@ -69,7 +67,7 @@ def legalize(kernel: Operation, machine: XeMachine) -> None:
             case xegpu.DpasOp():
                 _product(op, machine)
             case xegpu.BlockAccess() if len(op.tdesc.get_shape()) > 2:
-                _matrices(op)
+                as_matrices(op)
             case InterleaveOp():
                 _interleave(op)
             case DeinterleaveOp():
@@ -126,7 +124,8 @@ def _multiplies(machine: XeMachine, *types: Attribute) -> bool:
 # --- Blocks of more than two dimensions --------------------------------------------------------------
 
 
-def _matrices(op: xegpu.BlockAccess) -> None:
+def as_matrices(op: xegpu.BlockAccess) -> None:
+    """Rewrites a block of more than two dimensions, unless it would become more than MATRICES."""
     shape, offsets = op.tdesc.get_shape(), op.mixed_offsets
     source = created(op)
     lead = len(shape) - 2
@@ -134,69 +133,65 @@ def _matrices(op: xegpu.BlockAccess) -> None:
         return
     if op.tdesc.array_length > 1:
         return
+    if isinstance(op, xegpu.StoreNdOp) and own.shape_of(op.value) != shape:  # a lane's
+        return
     at = Before(op)
     desc = _matrix_desc(at, source, op.tdesc, lead)
     layout = _inner(own.from_attribute(op.layout), lead)
     text = None if layout is None else own.attribute(layout)
     hints = hints_of(op)
+    indices = list(product(*map(range, shape[:lead])))
 
     def place(index: Sequence[int]) -> list[Index]:
         return at.shifted(offsets, (*index, 0, 0))
 
-    places = list(product(*(range(n) for n in shape[:lead])))
     match op:
         case xegpu.LoadNdOp():
-            _load(at, op, desc, [place(p) for p in places], places, text, hints)
+            kind = VectorType(op.tdesc.element_type, shape[lead:])
+            tiles = [
+                at.add(xegpu.LoadNdOp(desc, kind, each, hints=hints, layout=text))
+                for each in [place(index) for index in indices]
+            ]
+            _put_together(at, op, tiles, indices)
         case xegpu.StoreNdOp():
-            for index in places:
+            for index in indices:
                 fragment = (
                     at.cast(op.value, shape[lead:])
-                    if len(places) == 1
+                    if len(indices) == 1
                     else at.add(vector.ExtractOp(op.value, list(index), _matrix(op.value)))
                 )
                 if layout is not None:
                     own.set_layout(fragment, layout)
                 at.insert(xegpu.StoreNdOp(fragment, desc, place(index), hints=hints, layout=text))
-            Rewriter.erase_op(op)
+            at.replace()
         case xegpu.PrefetchNdOp():
-            for index in places:
+            for index in indices:
                 at.insert(
                     xegpu.PrefetchNdOp(desc, place(index), op.locality, hints=hints, layout=text)
                 )
-            Rewriter.erase_op(op)
+            at.replace()
         case _:
             pass
 
 
-def _load(
-    at: Before,
-    op: xegpu.LoadNdOp,
-    desc: SSAValue,
-    offsets: Sequence[Sequence[Index]],
-    places: Sequence[Sequence[int]],
-    text: Ownership | None,
-    hints: Hints,
+def _put_together(
+    at: Before, op: xegpu.LoadNdOp, tiles: Sequence[SSAValue], indices: Sequence[Sequence[int]]
 ) -> None:
-    kind = _matrix(op.value)
-    permutation = op.transpose
-    if permutation is not None and list(permutation) == sorted(permutation):
-        permutation = None
-    if permutation is not None:
-        kind = VectorType(kind.element_type, list(reversed(kind.get_shape())))
-    tiles = [at.add(xegpu.LoadNdOp(desc, kind, each, hints=hints, layout=text)) for each in offsets]
-    whole = op.value.type
-    d = own.layout_of(op.value)
+    """A load's value of its matrices, transposed at last."""
+    turned = op.transpose if op.transposes else None
+    d = None if turned else own.layout_of(op.value)
+    whole = VectorType(op.tdesc.element_type, op.tdesc.get_shape())
     if len(tiles) == 1:
         value = at.cast(tiles[0], whole.get_shape())
     else:
         value = at.constant(whole, 0)
-        for tile, index in zip(tiles, places, strict=True):
+        for tile, index in zip(tiles, indices, strict=True):
             value = at.add(vector.InsertOp(tile, value, list(index)))
             if d is not None:
                 own.set_layout(value, d)
     if d is not None:
         own.set_layout(value, d)
-    at.replace(value)
+    at.replace(value if turned is None else at.transpose(value, turned))
 
 
 def _matrix(value: SSAValue) -> VectorType:

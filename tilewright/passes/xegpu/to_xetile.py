@@ -23,12 +23,10 @@ Other layouts are dropped: at workgroup level a map never changes a value.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import product
 from math import prod
 
-from xdsl.dialects import arith, memref, vector
+from xdsl.dialects import arith, memref
 from xdsl.dialects.builtin import (
     IndexType,
     IntegerType,
@@ -51,9 +49,10 @@ from tilewright.dialects.xegpu.layouts import Ownership
 from tilewright.dialects.xegpu.types import MemDescType
 from tilewright.dialects.xetile import TileAttr, TileType
 from tilewright.dialects.xetile.assembly import Index
-from tilewright.passes.emit import Before, element_of, with_shape
+from tilewright.passes.emit import Before, element_of
 from tilewright.passes.expand_ops import EXPANSIONS
 from tilewright.passes.vector_elements import matrix_of
+from tilewright.passes.xegpu.legalize import MATRICES, as_matrices
 from tilewright.passes.xegpu.to_xetile_values import (
     convert_dpas,
     convert_dpas_mx,
@@ -64,13 +63,13 @@ from tilewright.passes.xegpu.to_xetile_values import (
 )
 from tilewright.passes.xegpu.upgrade import upgrade
 
-MOST_TILES = 64
-"""Tiles that one access of a descriptor of higher rank may become."""
-
 
 def xegpu_to_xetile(module: ModuleOp) -> None:
     """Rewrites a module in place."""
     upgrade(module)
+    for inner in list(module.walk()):
+        if isinstance(inner, xegpu.BlockAccess) and len(inner.tdesc.get_shape()) > 2:
+            as_matrices(inner)
     for inner in list(module.walk()):
         _convert(inner)
     for inner in reversed(list(module.walk())):
@@ -139,6 +138,14 @@ def _block(op: xegpu.BlockAccess) -> _Block:
     create = desc.owner
     if not isinstance(create, xegpu.CreateNdDescOp):
         raise unsupported(op, "the origin of this descriptor is unknown")
+    lead = op.tdesc.get_shape()[:-2]
+    if lead:  # too many for `as_matrices`
+        raise unsupported(
+            op,
+            f"{prod(lead)} tiles for the leading dimensions {[*lead]} of one access; at most "
+            f"{MATRICES} are written out",
+            hint="loop over the leading dimensions",
+        )
     offsets = list(op.mixed_offsets or [0] * len(op.tdesc.get_shape()))
     source = create.source.type
     rank = len(source.get_shape()) if isinstance(source, MemRefType) else len(create.mixed_shape)
@@ -148,11 +155,8 @@ def _block(op: xegpu.BlockAccess) -> _Block:
     return _Block(create, offsets, (*shape[:-1], shape[-1] * op.tdesc.array_length))
 
 
-def _tile(at: Before, block: _Block, lead: tuple[int, ...], layout: Ownership | None) -> SSAValue:
-    """The tile of the two innermost dimensions at one index of the leading ones."""
-    create, count = block.create, len(block.shape)
-    offsets = at.shifted(block.offsets, (*lead, *[0] * (count - len(lead))))
-    shape = block.shape[-2:]
+def _tile(at: Before, block: _Block, layout: Ownership | None) -> SSAValue:
+    create, count, shape = block.create, len(block.shape), block.shape
     if count == 1:
         # A 1-D descriptor is a row, of a 1-D array or of the innermost dimension.
         shape = (1, shape[0])
@@ -173,40 +177,14 @@ def _tile(at: Before, block: _Block, lead: tuple[int, ...], layout: Ownership | 
         sizes, strides = matrix_of(at, source)
         if all(isinstance(n, int) for n in (*sizes, *strides)):
             sizes, strides = [], []
-    return at.add(xetile.InitTileOp(source, kind, offsets, sizes=sizes, strides=strides))
-
-
-def _leads(op: Operation, shape: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-    lead = shape[:-2]
-    if prod(lead) > MOST_TILES:
-        raise unsupported(
-            op,
-            f"{prod(lead)} tiles for the leading dimensions {[*lead]} of one access; at most "
-            f"{MOST_TILES} are written out",
-            hint="loop over the leading dimensions",
-        )
-    return product(*(range(n) for n in lead))
+    return at.add(xetile.InitTileOp(source, kind, block.offsets, sizes=sizes, strides=strides))
 
 
 def _load_nd(op: xegpu.LoadNdOp) -> None:
     at, block = Before(op), _block(op)
-    result = op.value.type
-    element, shape = result.element_type, block.shape
-    fragments: list[SSAValue] = []
-    for lead in _leads(op, shape):
-        tile = _tile(at, block, lead, op.ownership)
-        load = xetile.LoadTileOp(
-            tile,
-            hints=hints_of(op),
-        )
-        fragments.append(at.add(load))
-    if len(shape) <= 2:
-        value = at.cast(fragments[0], shape)
-    else:
-        value = at.constant(VectorType(element, list(shape)), 0)
-        for lead, fragment in zip(_leads(op, shape), fragments, strict=True):
-            value = at.add(vector.InsertOp(fragment, value, list(lead)))
-    at.replace(_arranged(at, op, value, result.get_shape()))
+    tile = _tile(at, block, op.ownership)
+    value = at.add(xetile.LoadTileOp(tile, hints=hints_of(op)))
+    at.replace(_arranged(at, op, at.cast(value, block.shape), shape_of(op.value)))
 
 
 def _arranged(at: Before, op: xegpu.LoadNdOp, value: SSAValue, result: tuple[int, ...]) -> SSAValue:
@@ -235,41 +213,23 @@ def _arranged(at: Before, op: xegpu.LoadNdOp, value: SSAValue, result: tuple[int
 
 
 def _store_nd(op: xegpu.StoreNdOp) -> None:
-    at, block = Before(op), _block(op)
-    shape = block.shape
     if shape_of(op.value) != op.tdesc.get_shape():
         raise unsupported(
             op,
             f"{op.value.type} is a lane's fragment of {op.tdesc}; a workgroup-level program stores "
             "the whole block",
         )
-    for lead in _leads(op, shape):
-        tile = _tile(at, block, lead, op.ownership)
-        value = op.value
-        if len(shape) > 2:
-            kind = with_shape(value.type, shape[-2:])
-            value = at.add(vector.ExtractOp(value, list(lead), kind))
-        value = at.cast(value, tile.type.get_shape())  # pyright: ignore
-        store = xetile.StoreTileOp(
-            value,
-            tile,
-            hints=hints_of(op),
-        )
-        at.insert(store)
+    at = Before(op)
+    tile = _tile(at, _block(op), op.ownership)
+    value = at.cast(op.value, tile.type.get_shape())  # pyright: ignore
+    at.insert(xetile.StoreTileOp(value, tile, hints=hints_of(op)))
     at.replace()
 
 
 def _prefetch_nd(op: xegpu.PrefetchNdOp) -> None:
-    at, block = Before(op), _block(op)
-    for lead in _leads(op, block.shape):
-        tile = _tile(at, block, lead, op.ownership)
-        at.insert(
-            xetile.PrefetchTileOp(
-                tile,
-                op.locality,
-                hints=hints_of(op),
-            )
-        )
+    at = Before(op)
+    tile = _tile(at, _block(op), op.ownership)
+    at.insert(xetile.PrefetchTileOp(tile, op.locality, hints=hints_of(op)))
     at.replace()
 
 
