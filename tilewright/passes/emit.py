@@ -47,6 +47,22 @@ class Inserter:
         """An error at the op: `<op>: <why>`."""
         return unsupported(self.op, f"{self.op.name}: {why}", hint=hint)
 
+    def component(self, value: SSAValue, n: int) -> SSAValue:
+        """One component of a vector of one dimension, or the scalar itself."""
+        kind = value.type
+        if not isinstance(kind, VectorType):
+            return value
+        return self.add(vector.ExtractOp(value, (n,), kind.element_type))
+
+    def of_one_lane(self, value: SSAValue) -> SSAValue:
+        """A lane's own number: that of a vector of one element, or the scalar itself."""
+        kind = value.type
+        if not isinstance(kind, VectorType):
+            return value
+        if kind.element_count() != 1:
+            raise self.refuse(f"a lane has one address, not {kind}")
+        return self.add(vector.ExtractOp(value, [0] * kind.get_num_dims(), kind.element_type))
+
     def choose(
         self, condition: SSAValue, types: Sequence[Attribute], *sides: Callable[[], Made]
     ) -> Sequence[SSAValue]:

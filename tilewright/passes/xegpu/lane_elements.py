@@ -19,7 +19,7 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from xdsl.dialects import arith, gpu, vector
+from xdsl.dialects import arith, gpu
 from xdsl.dialects.builtin import (
     AnyFloat,
     Float64Type,
@@ -110,9 +110,6 @@ class LaneNumbers(Before):
         for test in tests:
             found = self.also(found, test)
         return self.constant(i1, 1) if found is None else found
-
-    def component(self, value: SSAValue, n: int) -> SSAValue:
-        return self.add(vector.ExtractOp(value, [n], element_of(value.type)))
 
     def gathered(self, scalars: Sequence[SSAValue]) -> SSAValue:
         return self.add(FromElementsOp(scalars, VectorType(scalars[0].type, [len(scalars)])))

@@ -141,15 +141,6 @@ def _elements_of(at: LaneNumbers, op: xegpu.CreateMemDescOp) -> SSAValue:
 # Addresses ------------------------------------------------------------------------------------------------------------
 
 
-def _one(at: LaneNumbers, value: SSAValue) -> SSAValue:
-    """The lane's own number of a vector of one element."""
-    if not isinstance(value.type, VectorType):
-        return value
-    if value.type.element_count() != 1:
-        raise at.refuse(f"a lane has one address, not {value.type}")
-    return at.component(at.cast(value, [1]), 0)
-
-
 def _parts(at: LaneNumbers, value: SSAValue) -> list[SSAValue]:
     if not isinstance(value.type, VectorType):
         return [value]
@@ -169,7 +160,7 @@ def _place(at: LaneNumbers, op: xegpu.ScatterAccess) -> tuple[SSAValue, Index]:
     if op.offsets_operand is None:
         why = "a scattered descriptor has no form for a thread"
         raise at.refuse(why, "give base and offsets on the op itself")
-    number, base = _one(at, op.offsets_operand), op.source_operand
+    number, base = at.of_one_lane(op.offsets_operand), op.source_operand
     if isinstance(number.type, IntegerType):
         number = at.add(arith.IndexCastOp(number, at.lane.type))  # pyright: ignore
     if isinstance(base.type, MemRefType) and base.type.get_num_dims() == 0:
@@ -188,7 +179,7 @@ def _on(
     at: LaneNumbers, mask: SSAValue, base: SSAValue, number: Index, count: int
 ) -> list[SSAValue]:
     """Of each of some elements from a number on whether it is meant: by the mask, and inside of its array."""
-    on = _one(at, mask)
+    on = at.of_one_lane(mask)
     if not isinstance(base.type, MemRefType):
         return [on] * count
     size = at.index(matrix_of(at, base)[0][0])

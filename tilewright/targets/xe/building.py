@@ -299,13 +299,6 @@ class LaneBuilder(Inserter, Constants):
         mask = DenseArrayBase.from_list(i64, list(order))
         return self.add(vector.ShuffleOp(value, value, mask, result_type=kind))
 
-    def component(self, value: SSAValue, i: int) -> SSAValue:
-        """One component of a 1-D fragment, or the scalar itself."""
-        kind = value.type
-        if not isinstance(kind, VectorType):
-            return value
-        return self.add(vector.ExtractOp(value, (i,), kind.element_type))
-
     def gathered(self, scalars: Sequence[SSAValue], kind: Attribute) -> SSAValue:
         """A fragment of scalars; a scalar for itself."""
         if not isinstance(kind, VectorType):

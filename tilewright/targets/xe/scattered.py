@@ -34,15 +34,6 @@ from tilewright.targets.xe.building import (
 from tilewright.targets.xe.context import Context, hints_of
 
 
-def _scalar(b: LaneBuilder, value: SSAValue) -> SSAValue:
-    """The lane's own number of a vector of one element."""
-    if isinstance(value.type, VectorType):
-        if value.type.element_count() != 1:
-            raise b.refuse(f"a lane has one address, not {value.type}")
-        return b.component(value, 0)
-    return value
-
-
 def _address(s: Context, op: xegpu.ScatterAccess, element: Attribute) -> tuple[SSAValue, SSAValue]:
     """(base, address) of a lane's first element."""
     b = s.b
@@ -57,7 +48,7 @@ def _address(s: Context, op: xegpu.ScatterAccess, element: Attribute) -> tuple[S
     if isinstance(source.type, MemRefType):
         found = Metadata(source, b.insert)
         start, stride = found.offset, next(reversed(found.strides), 1)
-    number = _scalar(b, offsets)
+    number = b.of_one_lane(offsets)
     if isinstance(number.type, IntegerType):
         number = b.add(arith.IndexCastOp(number, index))
     size = bits_of(element) // 8
@@ -73,7 +64,7 @@ def _guarded(s: Context, mask: SSAValue, base: SSAValue, address: SSAValue) -> S
 
 
 def _mask(b: LaneBuilder, mask: SSAValue) -> SSAValue:
-    return mask if is_true(mask) else _scalar(b, mask)
+    return mask if is_true(mask) else b.of_one_lane(mask)
 
 
 def _vector(type: Attribute) -> Attribute:
@@ -170,7 +161,7 @@ def prefetch(s: Context, op: xegpu.PrefetchOp) -> None:
         _, address = _address(s, op, element)
     else:
         unit = op.offset_align_byte if op.offset_align_byte is not None else 1
-        number = _scalar(b, op.offsets)
+        number = b.of_one_lane(op.offsets)
         address = b.address(b.base(op.source), b.times(number, unit))
     hints = hints_of(s, op)
     suffix = hints.suffix or "_ca_ca"
