@@ -288,7 +288,7 @@ class NewBody:
         return hit if mask is None else self.binary(arith.AndIOp, mask, hit)
 
     plus, minus, times = Folding.plus, Folding.minus, Folding.times
-    shifted = Folding.shifted
+    divided, shifted = Folding.divided, Folding.shifted
 
     def compare(self, predicate: str, a: SSAValue, b: SSAValue) -> SSAValue:
         number = IntegerAttr(PREDICATES.index(predicate), IntegerType(64))

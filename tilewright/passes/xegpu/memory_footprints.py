@@ -55,20 +55,12 @@ class Footprints:
     def _footprint(self, op: Operation) -> Footprint | None:
         match op:
             case xegpu.LoadNdOp() | xegpu.StoreNdOp():
-                desc = op.operands[op.tdesc_operand].owner
-                source = desc.source if isinstance(desc, xegpu.CreateNdDescOp) else None
-                counts = tuple(desc.mixed_strides) if isinstance(desc, xegpu.CreateNdDescOp) else ()
-                return self._block(
-                    op, source, op.mixed_offsets, op.tdesc.get_shape(), op.ownership, counts
-                )
+                made = op.operands[op.tdesc_operand].owner
+                counts = made.mixed_strides if isinstance(made, xegpu.CreateNdDescOp) else ()
+                return self._block(op, made, op.tdesc.get_shape(), op.ownership, counts)
             case xegpu.LoadMatrixOp() | xegpu.StoreMatrixOp():
-                desc = op.mem_desc.owner
-                source = desc.source if isinstance(desc, xegpu.CreateMemDescOp) else None
-                value = op.results[0] if op.results else op.operands[0]
-                counts = (op.mem_desc.type,)
-                return self._block(
-                    op, source, op.mixed_offsets, own.shape_of(value), op.layout, counts
-                )
+                made, shape = op.mem_desc.owner, own.shape_of(op.value)
+                return self._block(op, made, shape, op.ownership, [op.mem_desc.type])
             case xegpu.LoadGatherOp() | xegpu.StoreScatterOp() | xegpu.AtomicRMWOp():
                 memory = op.operands[1] if isinstance(op, xegpu.StoreScatterOp) else op.operands[0]
                 return Footprint(
@@ -101,13 +93,15 @@ class Footprints:
 
     def _block(
         self,
-        op: Operation,
-        source: SSAValue | None,
-        offsets: Sequence[SSAValue | int] | None,
+        op: xegpu.BlockAccess | xegpu.MatrixAccess,
+        made: object,
         shape: Sequence[int],
         layout: object,
-        counts: tuple[object, ...],
+        counts: Sequence[object],
     ) -> Footprint:
+        """`made`: what makes its descriptor; `counts`: what offsets count in besides the array."""
+        known = isinstance(made, xegpu.CreateNdDescOp | xegpu.CreateMemDescOp)
+        source, offsets = made.source if known else None, op.mixed_offsets
         root = None if source is None else _root(source)
         writes = isinstance(op, (xegpu.StoreNdOp, xegpu.StoreMatrixOp))
         d = own.from_attribute(layout)  # pyright: ignore[reportArgumentType]

@@ -19,7 +19,7 @@ from xdsl.dialects.builtin import IndexType, VectorType
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.dialects import xegpu
-from tilewright.dialects.movement import numbered, shape_of
+from tilewright.dialects.movement import numbered, shape_of, vector_type
 from tilewright.dialects.numerals import dense, number_attr
 from tilewright.dialects.upstream.vector import (
     ConstantMaskOp,
@@ -230,17 +230,22 @@ def step(d: Split[Any], op: StepOp) -> None:
     base = d.once(("step", kind), d.mark(StepOp(kind), cut))
     made: list[SSAValue] = []
     for (start,) in d.starts(cut, shape_of(result)):
-        if start == 0:
-            made.append(base)
-            continue
-        if isinstance(start, int):
-            wide = d.constant(dense(kind, [start]))
-        else:
-            is_index = isinstance(kind.element_type, IndexType)
-            number = start if is_index else d.add(arith.IndexCastOp(start, kind.element_type))
-            wide = d.add(d.mark(vector.BroadcastOp(number, kind), cut))
-        made.append(d.add(d.mark(arith.AddiOp(base, wide), cut)))
+        made.append(raised(d, base, start, cut))
     d.give(result, cut, made)
+
+
+def raised(d: Split[Cut], base: SSAValue, by: Index, cut: Cut) -> SSAValue:
+    """A fragment whose integers are greater by a number than those of `base`."""
+    kind = vector_type(base)
+    if by == 0:
+        return base
+    if isinstance(by, int):
+        wide = d.constant(dense(kind, [by]))
+    else:
+        is_index = isinstance(kind.element_type, IndexType)
+        number = by if is_index else d.add(arith.IndexCastOp(by, kind.element_type))
+        wide = d.add(d.mark(vector.BroadcastOp(number, kind), cut))
+    return d.add(d.mark(arith.AddiOp(base, wide), cut))
 
 
 @rule("vector.create_mask", "vector.constant_mask")

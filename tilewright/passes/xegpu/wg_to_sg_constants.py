@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from xdsl.dialects import arith, vector
+from xdsl.dialects import arith
 from xdsl.dialects.builtin import (
     DenseIntOrFPElementsAttr,
     IndexType,
@@ -27,6 +27,7 @@ from tilewright.dialects.numerals import dense
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.layout import Distribution
 from tilewright.passes.xegpu import layout_text as own
+from tilewright.passes.xegpu.split import raised
 from tilewright.passes.xegpu.wg_to_sg import SubgroupDistributor
 
 CHOICES = 64
@@ -97,23 +98,6 @@ def _constant(
     return to.add(to.mark(arith.ConstantOp(data), d))
 
 
-def _number(to: SubgroupDistributor, start: Index, part: int) -> SSAValue:
-    """Which fragment along a dimension starts there."""
-    if isinstance(start, int):
-        return to.index(start // part)
-    return start if part == 1 else to.add(arith.DivUIOp(start, to.index(part)))
-
-
-def _scaled(to: SubgroupDistributor, start: Index, step: int, part: int) -> Index:
-    """step * (start / part)"""
-    if isinstance(start, int):
-        return step * (start // part)
-    if step % part == 0:
-        factor = step // part
-        return start if factor == 1 else to.add(arith.MuliOp(start, to.index(factor)))
-    return to.add(arith.MuliOp(_number(to, start, part), to.index(step)))
-
-
 def _moved(
     to: SubgroupDistributor,
     blocks: Numbers,
@@ -127,14 +111,9 @@ def _moved(
     total: Index = 0
     for place, step, size in zip(start, steps, part, strict=True):
         if step:
-            total = to.plus(total, _scaled(to, place, step, size))
-    if total == 0:
-        return base
-    number = to.index(total)
-    if not isinstance(kind.element_type, IndexType):
-        number = to.add(arith.IndexCastOp(number, kind.element_type))
-    wide = to.add(to.mark(vector.BroadcastOp(number, kind), d))
-    return to.add(to.mark(arith.AddiOp(base, wide), d))
+            number = place if step % size == 0 else to.divided(place, size)
+            total = to.plus(total, to.times(number, step // size if step % size == 0 else step))
+    return raised(to, base, total, d)
 
 
 def _picked(
@@ -161,21 +140,15 @@ def _picked(
             f"would pick; {CHOICES} are the most",
             "load it from memory, or let every subgroup hold it whole",
         )
-    number: SSAValue | None = None
+    number: Index = 0
     for place, size, count in zip(start, part, grid, strict=True):
-        here = _number(to, place, size)
-        if number is None:
-            number = here
-        else:
-            scaled = to.add(arith.MuliOp(number, to.index(count)))
-            number = to.add(arith.AddiOp(scaled, here))
-    assert number is not None
+        number = to.plus(to.times(number, count), to.divided(place, size))
     keys = sorted(mine, key=lambda key: -len(mine[key]))
     chosen = _constant(to, choices[keys[0]], kind, d)
     for key in keys[1:]:
         other = _constant(to, choices[key], kind, d)
         for linear in mine[key]:
-            hit = to.add(arith.CmpiOp(number, to.index(linear), "eq"))
+            hit = to.compare("eq", to.index(number), to.index(linear))
             new: Operation = arith.SelectOp(hit, other, chosen)
             chosen = to.add(to.mark(new, d))
     return chosen
