@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 from xdsl.dialects import func, gpu, memref, vector
 from xdsl.dialects.builtin import (
     ArrayAttr,
@@ -34,9 +35,9 @@ from xdsl.rewriter import Rewriter
 from tilewright.diagnostics import remark_at, unsupported
 from tilewright.dialects import xegpu
 from tilewright.dialects.mach import KERNEL
+from tilewright.dialects.movement import numbered
 from tilewright.dialects.upstream import vector as more
 from tilewright.dialects.upstream.gpu.lanes import LANES
-from tilewright.layout.digits import row_strides
 from tilewright.passes.cleanup import eliminate_dead
 from tilewright.passes.kernel import LEVEL, REMARKS, integer, subgroups_of
 from tilewright.passes.own_memory import shared_bytes
@@ -244,9 +245,9 @@ class _Lowering:
         held = self.b.private.get(source)
         if held is None or len(op.operands) != 1:
             return
-        assert isinstance(source.type, VectorType)
-        start = _contiguous_start(op, source.type.get_shape())
-        if start is None:
+        numbers = numbered(op)[0].reshape(-1)
+        start = int(numbers[0])
+        if not np.array_equal(numbers, np.arange(start, start + numbers.size)):
             return
         size = bits_of(element_of(source.type)) // 8
         if count_of(result.type) * size < SMALLEST_READ and count_of(result.type) < count_of(
@@ -261,29 +262,3 @@ class _Lowering:
         result.replace_all_uses_with(value)
         self.b.private[value] = fragment
         Rewriter.erase_op(op)
-
-
-def _contiguous_start(op: Operation, shape: tuple[int, ...]) -> int | None:
-    """The first component of the contiguous part of a row-major vector that an op gives; None otherwise."""
-    match op:
-        case more.ShapeCastOp():
-            return 0
-        case more.ExtractStridedSliceOp():
-            if any(n != 1 for n in op.strides):
-                return None
-            offsets = [*op.offsets, *[0] * (len(shape) - len(op.offsets))]
-            sizes = [*op.sizes, *shape[len(op.sizes) :]]
-            # Contiguous: behind the first extent that is not 1, everything is whole.
-            whole = False
-            for have, size in zip(shape, sizes, strict=True):
-                if whole and size != have:
-                    return None
-                whole = whole or size != 1
-            return sum(o * s for o, s in zip(offsets, row_strides(shape), strict=False))
-        case vector.ExtractOp():
-            positions = op.static_position.get_values()
-            if any(int(p) < 0 for p in positions):
-                return None
-            return sum(int(p) * s for p, s in zip(positions, row_strides(shape), strict=False))
-        case _:
-            return None

@@ -16,6 +16,7 @@ from xdsl.dialects import gpu, vector
 from xdsl.dialects.builtin import VectorType
 from xdsl.ir import Operation, OpResult, SSAValue
 
+from tilewright.dialects.movement import numbered, shape_of
 from tilewright.dialects.upstream.vector import ExtractStridedSliceOp
 from tilewright.passes.emit import Before
 from tilewright.targets.xe.building import bits_of
@@ -34,25 +35,12 @@ def split_assembled(kernel: gpu.FuncOp) -> bool:
     return changed
 
 
-def _picked(op: Operation) -> list[tuple[SSAValue, int]] | None:
-    """What every component of a slice or shuffle is a component of."""
-    if isinstance(op, ExtractStridedSliceOp):
-        if len(list(op.sizes)) != 1 or list(op.strides) != [1]:
-            return None
-        first, count = next(iter(op.offsets)), next(iter(op.sizes))
-        return [(op.operands[0], i) for i in range(first, first + count)]
-    assert isinstance(op, vector.ShuffleOp)
-    one, two = op.operands
-    assert isinstance(one.type, VectorType)
-    length = one.type.get_shape()[0]
-    mask = [int(i) for i in op.mask.get_values()]
-    return [(one, i) if i < length else (two, i - length) for i in mask]
-
-
 def _cut(op: Operation, chains: dict[SSAValue, Chain | None]) -> bool:
-    kind, picked = op.results[0].type, _picked(op)
-    if picked is None or not isinstance(kind, VectorType) or len(kind.get_shape()) != 1:
+    kind = op.results[0].type
+    if not isinstance(kind, VectorType) or len(kind.get_shape()) != 1:
         return False
+    places = [(value, i) for value in op.operands for i in range(shape_of(value)[0])]
+    picked = [places[n] for n in numbered(op)[0]]
     scalars: Chain = []
     inner: VectorType | None = None
     for value, i in picked:
