@@ -304,6 +304,16 @@ class NewBody:
         return found
 
 
+def refuse_vectors(kernel: gpu.FuncOp) -> None:
+    """Refuses a kernel that takes vectors, of which nothing says who owns them."""
+    if any(isinstance(a.type, VectorType) for a in kernel.body.blocks[0].args):
+        raise unsupported(
+            kernel,
+            "a kernel whose values are distributed takes no vectors: no layout says who owns which element",
+            hint="load them from memory, or from another op that has a layout",
+        )
+
+
 def without_layouts(op: Operation) -> dict[str, Attribute]:
     """Discardable attributes but for layouts, which are those of the old values."""
     return {k: v for k, v in op.attributes.items() if not k.startswith("layout_")}

@@ -24,13 +24,12 @@ What 2D block messages cannot reach keeps `tilewright.scattered` and is cut into
 from __future__ import annotations
 
 from xdsl.dialects import gpu
-from xdsl.dialects.builtin import VectorType
 from xdsl.ir import Block, Operation
 
-from tilewright.diagnostics import unsupported
 from tilewright.dialects import xegpu
 from tilewright.passes import memory_objects
 from tilewright.passes.kernel import add_remarks
+from tilewright.passes.new_body import refuse_vectors
 from tilewright.passes.xegpu.block_messages import SCATTERED
 from tilewright.passes.xegpu.inst_fragments import Fragments
 from tilewright.passes.xegpu.legalize import legalize
@@ -39,12 +38,7 @@ from tilewright.uarch.xe import XeMachine
 
 def block(kernel: gpu.FuncOp, xe: XeMachine) -> None:
     """Rewrites a kernel of subgroup level to instruction-sized ops, in place."""
-    if any(isinstance(a.type, VectorType) for a in kernel.body.blocks[0].args):
-        raise unsupported(
-            kernel,
-            "a kernel that is cut into instructions takes no vectors",
-            hint="load them from memory",
-        )
+    refuse_vectors(kernel)
     legalize(kernel, xe)
     rewriting = Fragments(kernel, xe)
     rewriting.kernel(kernel)

@@ -24,12 +24,12 @@ Stock ops without a lane form are refused by name.
 from __future__ import annotations
 
 from xdsl.dialects import gpu
-from xdsl.dialects.builtin import IntegerAttr, StringAttr, VectorType, i64
+from xdsl.dialects.builtin import IntegerAttr, StringAttr, i64
 from xdsl.ir import Operation
 
-from tilewright.diagnostics import unsupported
 from tilewright.dialects.upstream.gpu.lanes import LANES
 from tilewright.passes.kernel import LEVEL, add_remarks
+from tilewright.passes.new_body import refuse_vectors
 from tilewright.passes.thread_ids import thread_ids_to_subgroup_ids
 from tilewright.passes.xegpu.lanes import LaneProgram, rule
 from tilewright.uarch.xe import XeMachine
@@ -37,12 +37,7 @@ from tilewright.uarch.xe import XeMachine
 
 def subgroup_distribute(kernel: gpu.FuncOp, xe: XeMachine, *, hardware: bool = False) -> None:
     """Rewrites a kernel of subgroup level to lane level, in place."""
-    if any(isinstance(a.type, VectorType) for a in kernel.body.blocks[0].args):
-        raise unsupported(
-            kernel,
-            "a kernel that is distributed to lanes takes no vectors: no layout says which lane owns which element",
-            hint="load them from memory, or from another op that has a layout",
-        )
+    refuse_vectors(kernel)
     thread_ids_to_subgroup_ids(kernel)
     rewriting = LaneProgram(kernel, xe, hardware)
     rewriting.kernel(kernel)

@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from xdsl.dialects import func, gpu, scf
+from xdsl.dialects import gpu, scf
 from xdsl.dialects.builtin import (
     IntegerAttr,
     StringAttr,
@@ -45,6 +45,7 @@ from tilewright.layout import BoundMap, Distribution
 from tilewright.passes.carried import LOOPS_AND_BRANCHES
 from tilewright.passes.kernel import LEVEL, SUBGROUPS
 from tilewright.passes.level import RANGE, range_of, region_of_run, run_around
+from tilewright.passes.new_body import refuse_vectors
 from tilewright.passes.xegpu import layout_text as own
 from tilewright.passes.xegpu import split
 from tilewright.passes.xegpu.layout_relations import operand_map
@@ -60,6 +61,7 @@ rule: Rules[Callable[[SubgroupDistributor, Any], None]] = Rules(
 
 def distribute(kernel: gpu.FuncOp) -> None:
     """Rewrites one kernel in place."""
+    refuse_vectors(kernel)
     subgroups = subgroups_of(kernel)
     distributor = SubgroupDistributor(subgroups)
     distributor.kernel(kernel)
@@ -139,11 +141,6 @@ class SubgroupDistributor(split.Split[Distribution]):
         self.descriptors: dict[tuple[SSAValue, TensorDescType], SSAValue] = {}
         """Descriptors of fragments, by the workgroup's and their type."""
         self.ids = SubgroupIds()
-
-    def kernel(self, kernel: gpu.FuncOp | func.FuncOp) -> None:
-        if any(isinstance(a.type, VectorType) for a in kernel.body.blocks[0].args):
-            raise error_at(kernel, "a kernel at workgroup level takes no vectors")
-        super().kernel(kernel)
 
     def begin(self) -> None:
         self.ids.start(self.out)
