@@ -18,7 +18,6 @@ from xdsl.dialects.builtin import (
     FloatTF32Type,
     IntegerType,
     Signedness,
-    UnrealizedConversionCastOp,
     VectorType,
 )
 from xdsl.ir import Attribute, Operation, SSAValue
@@ -29,6 +28,7 @@ from tilewright.dialects.movement import shape_of
 from tilewright.dialects.numerals import dense, number_attr
 from tilewright.dialects.upstream import vector as more
 from tilewright.passes.xegpu.inst_fragments import Fragments, Shape, grid_of, rule, starts
+from tilewright.passes.xegpu.lane_elements import widened
 from tilewright.passes.xegpu.lane_values import combine
 from tilewright.passes.xegpu.lazy_registers import Free, element_of
 from tilewright.passes.xegpu.ownership import dpas_fragments, has_instruction, right_layout
@@ -110,17 +110,22 @@ def outer_products(d: Fragments, op: xegpu.DpasOp, dims: tuple[int, int, int]) -
     kind = d.typed(op.result, fragment)
     wide_kind = VectorType(wide, list(fragment))
     places = list(starts(shape_of(op.result), fragment))
+
+    def summand(value: SSAValue, start: Shape, size: Shape) -> SSAValue:
+        part = d.box(value, start, size)
+        return d.once(("wide", part, wide), lambda: widened(d.add, part, wide))
+
     totals = [
         d.constant(number_attr(wide_kind, 0))
         if op.acc is None
-        else widened(d, d.box(op.acc, start, fragment), wide)
+        else summand(op.acc, start, fragment)
         for start in places
     ]
     # Step by step along k: what a step repeats of A and B is alive in it only.
     for k in range(dims[2]):
         for n, start in enumerate(places):
-            a = widened(d, d.box(op.lhs, (start[0], k), (fragment[0], 1)), wide)
-            b = widened(d, d.box(op.rhs, (k, start[1]), (1, fragment[1])), wide)
+            a = summand(op.lhs, (start[0], k), (fragment[0], 1))
+            b = summand(op.rhs, (k, start[1]), (1, fragment[1]))
             a, b = (
                 v
                 if v.type == wide_kind
@@ -149,24 +154,6 @@ def _remark(d: Fragments, op: xegpu.DpasOp, dims: tuple[int, int, int]) -> None:
     odd = [f"{name} = {n} is no multiple of {by}" for name, (n, by) in steps.items() if n % by]
     remark = f"{op.name} does not use the machine's dpas: {' and '.join(odd)}"
     d.remarks.append(remark_at(op, remark))
-
-
-def widened(d: Fragments, value: SSAValue, element: Attribute) -> SSAValue:
-    """A value in the type in which sums are made."""
-    assert isinstance(value.type, VectorType)
-    given = value.type.element_type
-    if given == element:
-        return value
-    cast = arith.ExtFOp if isinstance(element, AnyFloat) else arith.ExtSIOp
-    if isinstance(given, IntegerType) and given.signedness.data == Signedness.UNSIGNED:
-        cast, plain = (
-            arith.ExtUIOp,
-            VectorType(IntegerType(given.width), value.type.get_shape()),
-        )
-        value = d.once(("plain", value), UnrealizedConversionCastOp.get([value], [plain]))
-    kind = VectorType(element, value.type.get_shape())  # pyright: ignore
-    op = cast.create(operands=[value], result_types=[kind])
-    return d.once(("wide", value, element), op)
 
 
 # --- Reductions ----------------------------------------------------------------------------------

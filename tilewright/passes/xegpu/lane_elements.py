@@ -214,7 +214,7 @@ class _Fragment:
 
     def __init__(self, at: LaneNumbers, value: SSAValue, to: Attribute):
         self.at, self.lanes = at, at.lanes
-        self.value = _widened(at, at.cast(value, [prod(shape_of(value))]), to)
+        self.value = widened(at.add, at.cast(value, [prod(shape_of(value))]), to)
         self.known: dict[Any, SSAValue] = {}
 
     def get(self, numbers: Numbers) -> SSAValue:
@@ -259,7 +259,8 @@ def _dpas(at: LaneNumbers, op: xegpu.DpasOp | xegpu.DpasMxOp) -> None:
     at.replace(at.cast(total, shape))
 
 
-def _widened(at: LaneNumbers, value: SSAValue, to: Attribute) -> SSAValue:
+def widened(add: Callable[[Operation], SSAValue], value: SSAValue, to: Attribute) -> SSAValue:
+    """A value in the type in which sums are made."""
     element, shape = element_of(value.type), shape_of(value)
     if element == to:
         return value
@@ -267,10 +268,10 @@ def _widened(at: LaneNumbers, value: SSAValue, to: Attribute) -> SSAValue:
     sign = element.signedness.data if isinstance(element, IntegerType) else Signedness.SIGNLESS
     if sign is not Signedness.SIGNLESS:
         plain = VectorType(IntegerType(element_bits(element)), shape)
-        value = at.add(UnrealizedConversionCastOp.get([value], [plain]))
+        value = add(UnrealizedConversionCastOp.get([value], [plain]))
         if plain == wide:
             return value
-    return at.add(cast_to(value, wide, unsigned=sign is Signedness.UNSIGNED))
+    return add(cast_to(value, wide, unsigned=sign is Signedness.UNSIGNED))
 
 
 _RULES: dict[type[Operation], Callable[[LaneNumbers, Any], None]] = {

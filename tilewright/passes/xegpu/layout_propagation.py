@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from xdsl.dialects import scf
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
@@ -211,9 +212,9 @@ class LayoutPropagation(Planner[Distribution]):
         uses = self.uses.get(value, [])
         if not uses:
             return None
-        for relation, constraint in uses:
+        for needed in uses:
             try:
-                need = self._need(relation) if relation is not None else constraint.layout
+                need = needed()
             except Exception:
                 return None
             if found is not None and not self.same(found, need, own.shape_of(value)):
@@ -223,19 +224,14 @@ class LayoutPropagation(Planner[Distribution]):
         return found if len(uses) == total else None
 
     def index_uses(self) -> None:
-        """Which relation or constraint concerns each use of each value."""
-        self.uses: dict[SSAValue, list[tuple[Relation[Distribution] | None, LayoutConstraint]]] = (
-            defaultdict(list)
-        )
+        """What the relations and constraints of its uses need of each value."""
+        self.uses: dict[SSAValue, list[Callable[[], Distribution]]] = defaultdict(list)
         for relation in self.relations:
             if relation.operand is not None and relation.forth is not None:
                 operand = relation.op.operands[relation.operand]
-                blank = LayoutConstraint(
-                    relation.op, relation.operand, self.layouts[self.find(relation.a)]
-                )
-                self.uses[operand].append((relation, blank))
+                self.uses[operand].append(partial(self._need, relation))
         for constraint in self.constraints:
-            self.uses[constraint.value].append((None, constraint))
+            self.uses[constraint.value].append(lambda c=constraint: c.layout)
 
     def _conflicts(self, op: Operation) -> int:
         """The cost of the conversions that an op's operands need."""

@@ -36,7 +36,7 @@ from xdsl.dialects.builtin import (
     StridedLayoutAttr,
     VectorType,
 )
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.ir import Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
 from tilewright.diagnostics import unsupported
@@ -320,8 +320,10 @@ class _Elements:
     shape: tuple[int, ...]
 
 
-def _elements(at: Before, op: xegpu.ScatterAccess, mask: SSAValue) -> _Elements:
-    offsets = op.offsets_operand
+def _elements(
+    at: Before, op: xegpu.LoadGatherOp | xegpu.StoreScatterOp | xegpu.AtomicRMWOp
+) -> _Elements:
+    offsets, mask = op.offsets_operand, op.mask
     assert offsets is not None
     lanes = shape_of(offsets)
     if not lanes:
@@ -340,31 +342,23 @@ def _elements(at: Before, op: xegpu.ScatterAccess, mask: SSAValue) -> _Elements:
         mask = at.broadcast(at.cast(mask, column), wide)
         flat = wide
     source = op.source_operand
-    element = _access_element(op)
+    element = element_of(op.value.type)
     space = source.type.memory_space if isinstance(source.type, MemRefType) else None
     shared = 3 if space is not None and not isinstance(space, NoneAttr) else None
     kind = TileType(flat, element, TileAttr(scattered=True, memory_space=shared))
     return _Elements(at.add(xetile.InitTileOp(source, kind, offset_vector=offsets)), mask, flat)
 
 
-def _access_element(op: xegpu.ScatterAccess) -> Attribute:
-    match op:
-        case xegpu.LoadGatherOp() | xegpu.StoreScatterOp() | xegpu.AtomicRMWOp():
-            return element_of(op.value.type)
-        case _:
-            raise AssertionError(op.name)
-
-
 def _load(op: xegpu.LoadGatherOp) -> None:
     at = Before(op)
-    elements = _elements(at, op, op.mask)
+    elements = _elements(at, op)
     value = at.add(xetile.LoadGatherOp(elements.tile, elements.mask))
     at.replace(at.cast(value, shape_of(op.value)))
 
 
 def _store(op: xegpu.StoreScatterOp) -> None:
     at = Before(op)
-    elements = _elements(at, op, op.mask)
+    elements = _elements(at, op)
     value = at.cast(op.value, elements.shape)
     at.insert(xetile.StoreScatterOp(value, elements.tile, elements.mask))
     at.replace()
@@ -372,7 +366,7 @@ def _store(op: xegpu.StoreScatterOp) -> None:
 
 def _atomic(op: xegpu.AtomicRMWOp) -> None:
     at = Before(op)
-    elements = _elements(at, op, op.mask)
+    elements = _elements(at, op)
     value = at.cast(op.value, elements.shape)
     old = at.add(xetile.AtomicRmwOp(op.kind, value, elements.tile, elements.mask))
     at.replace(at.cast(old, shape_of(op.value)))

@@ -299,15 +299,8 @@ def _store_nd(op: xegpu.StoreNdOp, placed: Placed) -> None:
 
 def _prefetch_nd(op: xegpu.PrefetchNdOp, placed: Placed) -> None:
     if not isinstance(placed.root.type, MemDescType):  # shared memory has no cache
-        layout = op.layout if op.layout is not None else op.tdesc.sg_map
-        lane_map = isinstance(layout, SgMapAttr)
-        new = xegpu.PrefetchNdOp(
-            placed.root,
-            _position(op, placed),
-            op.locality,
-            layout=None if lane_map else layout,  # pyright: ignore[reportArgumentType]
-            hints=hints_of(op),
-        )
+        place, layout = _position(op, placed), _layout(op, False)
+        new = xegpu.PrefetchNdOp(placed.root, place, op.locality, layout=layout, hints=hints_of(op))
         new.attributes |= op.attributes
         Before(op).insert(new)
     Rewriter.erase_op(op)
