@@ -271,9 +271,12 @@ def _leading(shape: tuple[int, ...], rank: int) -> tuple[int, ...]:
 
 def _beside(at: Before, offsets: list[Index], number: int, tile: TileType) -> list[Index]:
     """Offsets of the n-th tile of an array of tiles: side by side along the fastest dimension."""
-    *_, rows, columns = tile.get_shape()
-    column_major = _is_column_major(tile)
-    return at.shifted(offsets, (number * rows, 0) if column_major else (number * columns,))
+    if number == 0:
+        return offsets
+    rows, columns = tile.get_shape()
+    return at.shifted(
+        offsets, (number * rows, 0) if _is_column_major(tile) else (number * columns,)
+    )
 
 
 def _load_blocks(at: Before, op: xetile.LoadTileOp, placed: Placed, base: Base) -> list[SSAValue]:
