@@ -271,21 +271,36 @@ def mask(d: Split[Any], op: vector.CreateMaskOp | ConstantMaskOp) -> None:
     d.give(result, cut, made)
 
 
+WRITES = (xegpu.StoreScatterOp, xegpu.AtomicRMWOp)
+
+
+def vector_of_offsets(
+    d: NewBody, op: xegpu.ScatterAccess, alone: Callable[[Operation], None]
+) -> SSAValue | None:
+    """The offsets of a scattered access; None for one on scalars, which is built: `alone` where it writes."""
+    offsets = op.offsets_operand
+    if op.tdesc is not None or offsets is None:
+        raise d.refuse("a scattered descriptor of the older text", "run xegpu-upgrade first")
+    if isinstance(offsets.type, VectorType):
+        if "transpose" in op.properties and op.chunk > 1:
+            raise d.refuse("transpose on a gather", "run xegpu-upgrade first")
+        return offsets
+    if isinstance(op, WRITES):
+        alone(op)
+    else:
+        d.keep(op)
+    return None
+
+
 @rule("xegpu.load", "xegpu.store", "xegpu.atomic_rmw", "xegpu.prefetch")
 def scattered(
     d: Split[Any],
     op: xegpu.LoadGatherOp | xegpu.StoreScatterOp | xegpu.AtomicRMWOp | xegpu.PrefetchOp,
 ) -> None:
     """Fragments of the offsets with those of the mask and the value; what several own is written by one of them."""
-    offsets = op.offsets_operand
-    if op.tdesc is not None or offsets is None:
-        raise d.refuse("a scattered descriptor of the older text", "run xegpu-upgrade first")
-    writes = isinstance(op, xegpu.StoreScatterOp | xegpu.AtomicRMWOp)
-    if not isinstance(offsets.type, VectorType):
-        (d.alone if writes else d.keep)(op)
+    offsets = vector_of_offsets(d, op, d.alone)
+    if offsets is None:
         return
-    if op.properties.get("transpose") is not None and op.chunk > 1:
-        raise d.refuse("transpose on a gather", "run xegpu-upgrade first")
     cut, lanes = d.scatter_cuts(op)
     shared = (offsets, getattr(op, "mask", None))
     cuts = [
@@ -297,7 +312,7 @@ def scattered(
         found = fragmentwise(d, op, cuts, cut)
         return found[0] if found else []
 
-    owner = d.first_owner(cut, shape_of(op.value)) if writes else None  # pyright: ignore
+    owner = d.first_owner(cut, shape_of(op.value)) if isinstance(op, WRITES) else None
     if not op.results or (owner is not None and op.results[0].first_use is None):
         with d.when(owner):
             access()
