@@ -29,19 +29,19 @@ MIDDLE = 64
 """What costs nothing stays there."""
 
 STARTS = (64, 16, 256)
-"""Of all names alike; the descent begins at the cheapest."""
+"""Of all names whose values cost anything, each with each; the descent begins at the cheapest."""
 
 PAIRS = 2
 """So many names are not descended along, one after the other, where many kernels that are not to be lie between others:
 all choices are costed whose values are possible one by one."""
 
-FAR = 1.5
+FAR = 1.3
 """What costs so many times as much as the best is on the wrong side of it: so does what lies beyond."""
 
 NEAR = 2
 """Values up and down from the best one that a search tries in all places at once."""
 MOST_PLACES = 3
-"""With more, all combinations would be too many."""
+"""With more, all combinations would be too many: a search has none, and a descent begins where all values are alike."""
 PLAIN = (16, 32, 64, 128, 256, 512)
 """Sizes that a person would try."""
 
@@ -147,6 +147,7 @@ def choices(
     every: bool = False,
     pairs: int = PAIRS,
     alike: float = 0.0,
+    sizes: Sequence[int] = STARTS,
 ) -> list[Choice]:
     """What was tried on the way to the cheapest choice, by descent (see above); the cheapest first, and one of those
     that cost the same. `every`: those that a search might try besides (`_around`), all others of the same cost last.
@@ -154,8 +155,8 @@ def choices(
     `alike`: costs that differ by this part of the least one are the same, for no more is known of them; of these, sizes
     that a person would try are chosen, of which lengths are multiples more often than of others.
     `rated`: by what a kernel is costed, if not by `rates`; it raises UnsupportedError for one that is not to be.
-    `model`: what its products cost, if not by rates. Raises UnsupportedError when the kernel compiles with none of the
-    candidates.
+    `model`: what its products cost, if not by rates. `sizes`: see `STARTS`. Raises UnsupportedError when the kernel
+    compiles with none of the candidates.
     """
     # The IR depends on types alone, not on shapes.
     memory = "planned" if rated is None else f"planned as {rated.__qualname__}"
@@ -178,15 +179,22 @@ def choices(
         return seen[choice]
 
     ways = [list(candidates)] * len(request.names)
-    sizes = [size for size in STARTS if size in candidates] or candidates
+    sizes = [size for size in sizes if size in candidates] or candidates
+    middle = (MIDDLE if MIDDLE in candidates else sizes[0],) * len(request.names)
+
+    def alone(i: int, values: Sequence[int]) -> list[float]:
+        """Costs of other values of one name."""
+        return [cost((*middle[:i], value, *middle[i + 1 :])) for value in values]
+
     starts = [(size,) * len(request.names) for size in sizes]
     if rated is not None and len(request.names) <= pairs:
-        middle = starts[0]
-        alone = [
-            [v for v in values if cost((*middle[:i], v, *middle[i + 1 :])) < inf]
-            for i, values in enumerate(ways)
+        possible = [
+            [v for v, c in zip(w, alone(i, w), strict=True) if c < inf] for i, w in enumerate(ways)
         ]
-        starts = list(product(*alone)) or starts
+        starts = list(product(*possible)) or starts
+    elif len(request.names) <= MOST_PLACES:
+        idle = [set(alone(i, (w[0], w[-1]))) == {cost(middle)} != {inf} for i, w in enumerate(ways)]
+        starts = list(product(*(middle[:1] if each else sizes for each in idle)))
     best, least = descend(min(starts, key=cost), ways, cost, ordered=True)
     while True:
         other = min(_of_another_aspect(best, ways), key=cost, default=best)
@@ -201,23 +209,25 @@ def choices(
     if alike and usual:
         best = min(usual, key=cost)
     if not programs.confirm(best):
-        return choices(request, rates, candidates, rated, model, every, pairs, alike)
+        return choices(request, rates, candidates, rated, model, every, pairs, alike, sizes)
     if least == inf:
         tried, first = next(iter(refused.items()))
-        sizes = ", ".join(f"{name} = {x}" for name, x in zip(request.names, tried, strict=True))
+        first_sizes = ", ".join(
+            f"{name} = {x}" for name, x in zip(request.names, tried, strict=True)
+        )
         none = (
             f"no value of {', '.join(request.names)} among {tuple(candidates)} makes a legal kernel"
         )
         hint = first.hint or "give the constexprs values"
         places = {error.location for error in refused.values()}
         if not isinstance(first, CompileError) or len(places) > 1:
-            message = f"{none}; with {sizes}: {first.message}"
+            message = f"{none}; with {first_sizes}: {first.message}"
             raise UnsupportedError(message, location=first.location, hint=hint)
         # The kernel's own error, whatever the sizes are.
         error = UnsupportedError(
             first.message, location=first.location, rule=first.rule, hint=first.hint
         )
-        error.notes = (*first.notes, Note(f"{none}; this is with {sizes}"))
+        error.notes = (*first.notes, Note(f"{none}; this is with {first_sizes}"))
         raise error
     for other in _around(best, candidates) if every else ():
         cost(other)

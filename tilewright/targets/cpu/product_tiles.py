@@ -17,6 +17,8 @@ SIDES = (
 )
 """Rows and columns that are tried: steps of a quarter and a half between powers of two leave little over where an
 extent is cut into as many tiles as there are cores."""
+STARTS = (64, 8, 512)
+"""Of these, where searches begin: of few rows, of few columns, of both, of neither."""
 SHARES = ((1,), 16, 768), ((1, 2, 4), 128, 4096)
 """Rows and columns that are tried besides where nobody gave tiles: so many tiles, of columns for each core, in whole
 multiples of a number, up to another. Long rows of B are best read as a whole, few tiles take longest where one is left

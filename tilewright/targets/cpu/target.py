@@ -371,10 +371,10 @@ class CpuTarget(Target):
     ) -> Sequence[Choice]:
         """Products cost what `product_cost` says, other work what the rates do."""
         from tilewright.passes.planner import choices
-        from tilewright.targets.cpu.product_tiles import SIDES
+        from tilewright.targets.cpu.product_tiles import SIDES, STARTS
 
         model = self._products(options)
-        return choices(request, self.rates(options), SIDES, model=model, every=every)
+        return choices(request, self.rates(options), SIDES, model=model, every=every, sizes=STARTS)
 
     def retiled(self, request: Request, options: CompileOptions) -> str:
         from tilewright.dialects.text import print_module
