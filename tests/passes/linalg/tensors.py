@@ -56,6 +56,13 @@ _MAPPED = """%r = linalg.generic {{indexing_maps = [affine_map<(i, j) -> ({0})>,
   }} -> tensor<20x30xf32>"""
 _STEPS = "%c0 = arith.constant 0 : index\n  %c1 = arith.constant 1 : index\n  %c5 = arith.constant 5 : index\n  %c20 = arith.constant 20 : index\n  "
 
+
+def _scattered(v: dict[str, Any]) -> Any:
+    made = np.zeros_like(v["x"])
+    made[:, [3, 29, 7]] = v["y"][:, 0].T - v["x"][:, [3, 29, 7]]
+    return made
+
+
 TENSORS: dict[str, Case] = {
     "softmax_op": _case(
         "x float32 6 20 33", "6x20x33xf32",
@@ -211,6 +218,25 @@ TENSORS: dict[str, Case] = {
     linalg.yield %v : f32
   } -> tensor<7x30xf32>""",
         lambda v: v["x"][v["k"] + 4],
+    ),
+    "gather_slices": _case(
+        "x float32 11 30 9, k int32 3 7 2", "3x7x30xf32",
+        """%four = arith.constant dense<4> : tensor<3x7x2xi32>
+  %p = arith.addi %tk, %four : tensor<3x7x2xi32>
+  %g = tensor.gather %tx[%p] gather_dims([0, 2]) : (tensor<11x30x9xf32>, tensor<3x7x2xi32>) -> tensor<3x7x1x30x1xf32>
+  %s = tensor.collapse_shape %g [[0], [1], [2, 3, 4]] : tensor<3x7x1x30x1xf32> into tensor<3x7x30xf32>
+  %h = tensor.gather %tx[%p] gather_dims([0, 2]) unique : (tensor<11x30x9xf32>, tensor<3x7x2xi32>) -> tensor<3x7x30xf32>
+  %r = arith.addf %s, %h : tensor<3x7x30xf32>""",
+        lambda v: 2 * v["x"][v["k"][..., 0] + 4, :, v["k"][..., 1] + 4], kernels=2, peer=False,
+    ),
+    "scatter_slices": _case(  # to a tensor that is read again
+        "x float32 20 30, y float32 3 1 20", "20x30xf32",
+        """%p = arith.constant dense<[[[3]], [[29]], [[7]]]> : tensor<3x1x1xindex>
+  %q = tensor.cast %p : tensor<3x1x1xindex> to tensor<?x1x1xindex>
+  %z = tensor.cast %ty : tensor<3x1x20xf32> to tensor<?x1x20xf32>
+  %s = tensor.scatter %z into %tx[%q] scatter_dims([1]) unique : (tensor<?x1x20xf32>, tensor<20x30xf32>, tensor<?x1x1xindex>) -> tensor<20x30xf32>
+  %r = arith.subf %s, %tx : tensor<20x30xf32>""",
+        _scattered, kernels=2, peer=False,
     ),
     "rows_again": _case(
         "x float32 4 30", "20x30xf32", _empty("e", "20x30") + _MAPPED.format("i mod 4, j", "4x30"), lambda v: np.tile(v["x"], (5, 1)),

@@ -44,6 +44,7 @@ from xdsl.utils.exceptions import VerifyException
 from tilewright.dialects.directives import numbered_word
 from tilewright.dialects.fields import (
     Body,
+    Flag,
     Inferred,
     Int,
     Ints,
@@ -292,6 +293,77 @@ class GenerateOp(Op):
     assembly_format = "$extents $body attr-dict `:` type($result)"
 
 
+def _verify_places(
+    whole: SSAValue, slices: SSAValue, indices: SSAValue, dims: Sequence[int]
+) -> None:
+    """Slices of a tensor at places that another tensor has: the last dimension of `indices` counts off `dims`."""
+    extents, given = _shape(whole), _shape(indices)
+    if not dims or sorted({*dims}) != [*dims] or not 0 <= dims[0] <= dims[-1] < len(extents):
+        raise VerifyException(
+            f"expected different dimensions from 0 to {len(extents) - 1}, in their order, got {[*dims]}"
+        )
+    if not given or given[-1] != len(dims):
+        raise VerifyException(f"expected indices whose last dimension has {len(dims)} elements")
+    kept = [n for d, n in enumerate(extents) if d not in dims]
+    ones = [1 if d in dims else n for d, n in enumerate(extents)]
+    made = list(_shape(slices))
+    if made not in ([*given[:-1], *kept], [*given[:-1], *ones]):
+        raise VerifyException(f"expected slices of shape {[*given[:-1], *kept]}, got {made}")
+    if slices.type.element_type != whole.type.element_type:  # pyright: ignore
+        raise VerifyException("expected slices of the tensor's elements")
+
+
+@op_definition
+class GatherOp(Op):
+    """`%r = tensor.gather %x[%i] gather_dims([0, 2]) : (tensor<3x4x5xf32>, tensor<6x2xi32>) -> tensor<6x4xf32>`, or
+    `-> tensor<6x1x4x1xf32>`: r[n, .., c] = x[i[n, 0], c, i[n, 1]].
+    """
+
+    name = "tensor.gather"
+    source: Operand[TensorType] = Operand(TensorType)
+    indices: Operand[TensorType] = Operand(TensorType)
+    gather_dims: Ints = Ints()
+    result: Result[TensorType] = Result(TensorType)
+    unique: Flag = Flag()
+    traits = traits_def(Pure())
+    assembly_format = (
+        "$source `[` $indices `]` `gather_dims` `(` $gather_dims `)` (`unique` $unique^)? attr-dict "
+        "`:` functional-type(operands, results)"
+    )
+
+    def verify_(self) -> None:
+        _verify_places(self.source, self.result, self.indices, self.gather_dims)
+
+
+@op_definition
+class ScatterOp(Op):
+    """`%r = tensor.scatter %s into %x[%i] scatter_dims([0]) unique`, of slices, a tensor and indices as in a gather:
+    x, with r[i[n, 0], c] = s[n, c]. No place is written twice.
+    """
+
+    name = "tensor.scatter"
+    source: Operand[TensorType] = Operand(TensorType)
+    dest: Operand[TensorType] = Operand(TensorType)
+    indices: Operand[TensorType] = Operand(TensorType)
+    scatter_dims: Ints = Ints()
+    result: Result[TensorType] = Result(TensorType)
+    unique: Flag = Flag()
+    traits = traits_def(Pure())
+    assembly_format = (
+        "$source `into` $dest `[` $indices `]` `scatter_dims` `(` $scatter_dims `)` (`unique` $unique^)? attr-dict "
+        "`:` functional-type(operands, results)"
+    )
+
+    def verify_(self) -> None:
+        _verify_places(self.dest, self.source, self.indices, self.scatter_dims)
+        if not self.unique:
+            raise VerifyException(
+                "requires 'unique': which of several slices is written last is open"
+            )
+        if self.result.type != self.dest.type:
+            raise VerifyException("expected a result of the type that is written to")
+
+
 @op_definition
 class RankOp(Op):
     """The number of dimensions."""
@@ -372,7 +444,9 @@ TENSOR: Sequence[OpClass] = (
     TensorPackOp,
     TensorUnPackOp,
     BitcastOp,
+    GatherOp,
     GenerateOp,
     RankOp,
+    ScatterOp,
     ParallelInsertSliceOp,
 )

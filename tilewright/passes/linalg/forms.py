@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-from xdsl.dialects import arith, math, memref
+from xdsl.dialects import arith, math, memref, scf
 from xdsl.dialects.builtin import (
     DYNAMIC_INDEX,
     AffineMapAttr,
@@ -24,7 +24,7 @@ from xdsl.dialects.builtin import (
 from xdsl.dialects.linalg.attrs import IteratorType, IteratorTypeAttr
 from xdsl.dialects.linalg.ops import GenericOp, IndexOp, YieldOp
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
-from xdsl.ir.affine import AffineDimExpr, AffineExpr, AffineMap
+from xdsl.ir.affine import AffineConstantExpr, AffineDimExpr, AffineExpr, AffineMap
 
 from tilewright.diagnostics import unsupported
 from tilewright.dialects.elementwise import retyped
@@ -245,6 +245,67 @@ def insert(before: Before, op: Any) -> None:
     before.replace(target)
 
 
+def gather(before: Before, op: Any) -> None:
+    """Each element of the result is loaded from where the indices say."""
+    kind, dims = op.result.type, op.gather_dims
+    batch = memref_type(op.indices).get_num_dims() - 1
+    rank, inner = kind.get_num_dims(), memref_type(op.source).get_num_dims()
+    extents = [*extents_of(before, op.indices)[:-1]]
+    free = [d for d in range(inner) if d not in dims]
+    sizes = extents_of(before, op.source)
+    if rank == batch + inner:
+        extents += [1 if d in dims else n for d, n in enumerate(sizes)]
+        at = {d: batch + d for d in free}
+    else:
+        extents += [sizes[d] for d in free]
+        at = {d: batch + n for n, d in enumerate(free)}
+    memory = allocated(before, kind.element_type, extents)
+    outer = [AffineDimExpr(d) for d in range(batch)]
+
+    def body(block: Block, *given: SSAValue) -> Sequence[SSAValue]:
+        places = dict(zip(dims, (_as_index(block, v) for v in given), strict=False))
+        for d, loop in at.items():
+            (places[d],) = _put(block, IndexOp(loop))
+        return _put(block, memref.LoadOp.get(op.source, [places[d] for d in range(inner)]))
+
+    structured(
+        before, [op.indices] * len(dims), [memory], body,
+        [[*outer, AffineConstantExpr(n)] for n in range(len(dims))],
+    )  # fmt: skip
+    before.replace(memory)
+
+
+def _as_index(block: Block, value: SSAValue) -> SSAValue:
+    if isinstance(value.type, IndexType):
+        return value
+    return _put(block, arith.IndexCastOp(value, IndexType()))[0]
+
+
+def scatter(before: Before, op: Any) -> None:
+    """Each element of the slices is stored to where the indices say, one beside the other."""
+    dims, slices = op.scatter_dims, memref_type(op.source)
+    batch = memref_type(op.indices).get_num_dims() - 1
+    inner = memref_type(op.dest).get_num_dims()
+    free = [d for d in range(inner) if d not in dims]
+    whole = slices.get_num_dims() == batch + inner
+    loops = [before.index(n) for n in extents_of(before, op.source)]
+    block = Block(arg_types=[IndexType()] * len(loops))
+    places: dict[int, SSAValue] = {
+        d: block.args[batch + (d if whole else n)] for n, d in enumerate(free)
+    }
+    for n, d in enumerate(dims):
+        (number,) = _put(block, arith.ConstantOp(IntegerAttr(n, IndexType())))
+        (place,) = _put(block, memref.LoadOp.get(op.indices, [*block.args[:batch], number]))
+        places[d] = _as_index(block, place)
+    (value,) = _put(block, memref.LoadOp.get(op.source, list(block.args)))
+    block.add_ops(
+        [memref.StoreOp.get(value, op.dest, [places[d] for d in range(inner)]), scf.ReduceOp()]
+    )
+    zeros, ones = ([before.index(n)] * len(loops) for n in (0, 1))
+    before.insert(scf.ParallelOp(zeros, loops, ones, Region(block)))
+    before.replace(op.dest)
+
+
 def reshape(before: Before, op: Any) -> None:
     kind = op.results[0].type
     made = ReshapeOp(op.source, op.shape, MemRefType(kind.element_type, kind.get_shape()))
@@ -394,6 +455,7 @@ FORMS: dict[str, Callable[[Before, Any], None]] = {
     "tensor.bitcast": bitcast,
     "tensor.concat": concat,
     "tensor.from_elements": from_elements,
+    "tensor.gather": gather,
     "tensor.generate": generate,
     "tensor.insert": insert,
     "tensor.pad": pad,
@@ -403,5 +465,6 @@ FORMS: dict[str, Callable[[Before, Any], None]] = {
         )
     ),
     "tensor.reshape": reshape,
+    "tensor.scatter": scatter,
     "tensor.splat": splat,
 }

@@ -29,12 +29,13 @@ from tilewright.passes.linalg import has_tensors
 
 _ALIASES = ("tensor.extract_slice", "tensor.cast", "tensor.collapse_shape", "tensor.expand_shape")
 """Ops whose result may lie in their operand's memory."""
-_UPDATES = ("tensor.insert_slice", "tensor.insert", "vector.transfer_write")
+_UPDATES = ("tensor.insert_slice", "tensor.insert", "tensor.scatter", "vector.transfer_write")
 """Ops whose result is their second operand with a part that differs."""
 _FRESH = (*_UPDATES, "tensor.empty", "tensor.generate", "tensor.pad", "bufferization.alloc_tensor")
 _READS = (
     "tensor.extract",
     "tensor.dim",
+    "tensor.gather",
     "vector.transfer_read",
     "vector.gather",
     "tensor.parallel_insert_slice",
