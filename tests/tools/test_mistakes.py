@@ -184,6 +184,33 @@ MLIR = {
         b"func.func @main() {\n  %0 = arith.constant 1 : i32\n  %1 = arith.addf %0, %0 : i32\n  return\n}",
         ":3:8: error: 'arith.addf' op does not take i32 here",
     ),
+    "wrong type, what to do": (
+        b"func.func @main(%x: f32) {\n  %0 = arith.addi %x, %x : f32\n  return\n}", "hint: arith has an op for each",
+    ),
+    "a region that does not end": (
+        b"func.func @main() {\n  %0 = arith.constant 1 : i32\n", ":2:30: error: the text ends in a region\n",
+    ),
+    "too few elements": (
+        b"func.func @main() {\n  %0 = arith.constant dense<[1, 2]> : vector<3xi32>\n  return\n}",
+        ":2:23: error: shape mismatch in dense literal",
+    ),
+    "a number of a type that has none": (
+        b"func.func @main() {\n  %0 = arith.constant 1 : memref<4xf32>\n  return\n}",
+        ":2:27: error: a number has no such type as memref<4xf32>\n",
+    ),
+    "extents apart": (
+        b"!t = memref<4 8xf32>\n", ":1:15: error: an 'x' is expected between the extents of a shape and its elements\n",
+    ),
+    "a name twice": (
+        b"func.func @main() {\n  %0 = arith.constant 1 : i32\n  %0 = arith.constant 2 : i32\n  return\n}",
+        "hint: a name is one value's within a function",
+    ),
+    "a function that is not there": (
+        b"func.func @main() {\n  call @f() : () -> ()\n  return\n}", "hint: the module defines what is named",
+    ),
+    "no terminator": (
+        b"func.func @main() {\n  %0 = arith.constant 1 : i32\n}", "hint: a block ends with its terminator",
+    ),
     "no main": (b"func.func @f(%a: f32) { return }", "its argument 0 is f32"),
     "an index too few": (
         b"func.func @main() {\n  %m = memref.alloc() : memref<4x4xf32>\n  %c = arith.constant 0 : index\n"

@@ -93,6 +93,67 @@ _HINTS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
             r"number of elements must match|expected \d+ elements of",
             "write a shape with as many elements into the result's type",
         ),
+        (
+            r"SSA value %\S+ is already defined",
+            "a name is one value's within a function: give one of the two another name",
+        ),
+        (r"Redefinition of symbol", "functions and globals of a module have different names"),
+        (
+            r"does not reference a valid global|could not be found in symbol table",
+            "the module defines what is named: memref.global @g : memref<..>, func.func private @f(..) -> ..",
+        ),
+        (
+            r"operand type mismatch: expected|incorrect number of operands for callee",
+            "a call has the types of the function's own line",
+        ),
+        (
+            r"in dense literal|[Ee]xpected \d+ elements from the type|inconsistent ranks between elements",
+            "write as many elements as the type has, row by row in brackets, or one for all of them: dense<0.0>",
+        ),
+        (
+            r"not in space",
+            "a map names its dimensions in parentheses and its symbols in brackets: affine_map<(d0)[s0] -> (d0 + s0)>",
+        ),
+        (
+            r"non-affine expression",
+            "an affine map adds, and multiplies and divides by constants and symbols; arith computes anything",
+        ),
+        (
+            r"but is not a terminator",
+            "a block ends with its terminator: return in a function, scf.yield, affine.yield or linalg.yield in loops",
+        ),
+        (
+            r"needs outs\(",
+            "results are written to what outs names: linalg.exp ins(%x : memref<8xf32>) outs(%y : memref<8xf32>)",
+        ),
+        (
+            r"expected results of the types written",
+            "a structured op has a result for each tensor of its outs, of that type, and none for a memref",
+        ),
+        (r"runs out-of-bounds", "offset + (size - 1) x stride is less than the extent"),
+        (
+            r"has \d+ results, but was given",
+            "as many names stand before the = as the op has results, or one for all: %r:2 = ..",
+        ),
+        (
+            r"expected a memref type, got tensor",
+            "ops of memref are for memory: tensor.extract, tensor.dim and their like are for tensors, and "
+            "bufferization.to_buffer makes memory of one",
+        ),
+        (
+            r"'arith\.\w+i' op does not take b?f\d|'arith\.\w+f' op does not take (i\d|index)",
+            "arith has an op for each kind of number: addf, mulf, cmpf, maximumf for floats, addi, muli, cmpi, maxsi "
+            "for integers and index",
+        ),
+        (r"the text ends", "each { has its }, and each ( its )"),
+        (
+            r"a number has no such type",
+            "a number is of an integer, float or index type; one for all elements is dense<1.0> : vector<4xf32>",
+        ),
+        (
+            r"between the extents of a shape",
+            "memref<4x8xf32>: extents, or ? for what is open, and the elements' type",
+        ),
         (r"expected a part of shape", "write the sizes of the part into the type of its tensor"),
         (r"expected a result of layout", "write that layout into the result's type"),
     )
@@ -140,6 +201,25 @@ def in_plain_words(message: str, text: str, start: int, end: int) -> tuple[str, 
             return (message, start, end) if at < 0 else (message, at, at + len(unknown[1]))
     if re.search(r"[Ee]xpected (shape type|vector element type)", message):
         return "a type of elements is expected here", start, end
+    if message.strip() == "in block definition":
+        rest = text[start:].strip()
+        return (
+            ("an op, a block or '}' is expected here" if rest else "the text ends in a region"),
+            start,
+            end,
+        )
+    if re.search(
+        r"(?i)(shape mismatch in dense|elements from the type|inconsistent ranks)", message
+    ):
+        at = text.rfind("dense", 0, start)  # the parser has read on to what is behind the type
+        return (message, at, at + len("dense")) if at >= 0 else (message, start, end)
+    if message.startswith("Invalid type given for integer or float"):
+        behind = len(text[:start].rstrip())
+        at = text.rfind(":", 0, behind) + 1
+        at += len(text[at:behind]) - len(text[at:behind].lstrip())
+        return f"a number has no such type as {text[at:behind]}", at, behind
+    if re.search(r"[Ee]xpected 'x' in shape delimiter", message):
+        return "an 'x' is expected between the extents of a shape and its elements", start, end
     if "after {first_char}" in message:  # as stock xDSL prints it
         return f"a name is expected after '{text[start : start + 1]}'", start, end
     if message.lower().startswith("could not parse entire input"):

@@ -258,8 +258,8 @@ class LocatingParser(Parser):
             name = _OP_NAME.match(self._source.text, start)
             where = self._source.location(start, name.end() if name else None)
             subject = f"'{name[0]}' op " if name else ""
-            rule = rule_in_plain_words(_sentence(_reason(error)))
-            raise CompileError(f"{subject}{rule}", location=where, hint=hint_for(rule)) from error
+            rule = f"{subject}{rule_in_plain_words(_sentence(_reason(error)))}"
+            raise CompileError(rule, location=where, hint=hint_for(rule)) from error
         if isinstance(operation.location, UnknownLoc):
             operation.location = self._place(start)
         return operation
@@ -467,8 +467,8 @@ def _verify_error(operation: Operation, error: Exception, source: SourceText | N
         start = location.col - 1
         end = start + len(name) if content.startswith(name, start) else start + 1
         location = Location(location.file, location.line, location.col, end + 1, content)
-    message = _reason(error)
-    return VerifyError(f"'{name}' op {message}", location=location, hint=hint_for(message))
+    message = f"'{name}' op {_reason(error)}"
+    return VerifyError(message, location=location, hint=hint_for(message))
 
 
 def _defining(table: Operation, symbol: str) -> list[Operation]:
