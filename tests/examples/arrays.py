@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import ml_dtypes
@@ -12,6 +13,7 @@ from tests.draws import fresh_rng
 Case: TypeAlias = "tuple[list[Any], list[tuple[Any, Any]]]"
 """Arguments, and pairs: a part of an argument that is written, and what must be there afterwards."""
 
+Shape = tuple[int, ...]
 BF16 = ml_dtypes.bfloat16
 F16 = np.float16
 
@@ -30,6 +32,23 @@ garbage = numbers
 
 def wide(a: Any) -> Any:
     return a.astype(np.float64)
+
+
+def made(
+    given: Shape,
+    out: Shape,
+    does: Callable[[Any], Any],
+    *more: int,
+    into: Any = ...,
+    dtype: Any = np.float32,
+) -> Callable[[], Case]:
+    """The case of a fragment that makes a part of one array of another; `more` are its other arguments."""
+
+    def case() -> Case:
+        a, o = numbers(*given, dtype=dtype), garbage(*out, dtype=dtype)
+        return [a, o, *more], [(o[into], does(a))]
+
+    return case
 
 
 def packed(b: Any, count: int = 2) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.examples.arrays import BF16, F16, Case, garbage, numbers, wide
+from tests.examples.arrays import BF16, F16, Case, garbage, made, numbers, wide
 
 F32, I8, U8, I32 = np.float32, np.int8, np.uint8, np.int32
 
@@ -143,9 +143,7 @@ def array_length() -> Case:
     return [a, o], [(o, np.concatenate(blocks, axis=1))]
 
 
-def single() -> Case:
-    a, o = numbers(64), garbage(16, 1)
-    return [a, o], [(o[:, 0], a[:48:3])]
+single = made((64,), (16, 1), lambda a: a[:48:3], into=np.s_[:, 0])
 
 
 def dpas_pvc() -> Case:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.examples.arrays import BF16, F16, Case, garbage, numbers, packed, wide
+from tests.examples.arrays import BF16, F16, Case, garbage, made, numbers, packed, wide
 
 
 def address() -> Case:
@@ -59,9 +59,7 @@ def shared_lines() -> Case:
     return [a, o], [(o, expected)]
 
 
-def pairs() -> Case:
-    a, o = numbers(64, 64, dtype=F16), garbage(8, 32, dtype=F16)
-    return [a, o], [(o, packed(a[8:24, 16:32].T).reshape(8, 32))]
+pairs = made((64, 64), (8, 32), lambda a: packed(a[8:24, 16:32].T).reshape(8, 32), dtype=F16)
 
 
 def moved() -> Case:
@@ -78,9 +76,7 @@ def bytes() -> Case:
     return [a, o], [(o, expected)]
 
 
-def shared_chunks() -> Case:
-    a, o = numbers(256, dtype=BF16), garbage(8, 16, dtype=BF16)
-    return [a, o], [(o, a.reshape(16, 16)[:, :8].T)]
+shared_chunks = made((256,), (8, 16), lambda a: a.reshape(16, 16)[:, :8].T, dtype=BF16)
 
 
 def update_offsets() -> Case:
@@ -98,24 +94,15 @@ def atomic_bf16() -> Case:
     return [sums], [(sums, expected)]
 
 
-def named_barriers() -> Case:
-    a, o = numbers(32, 64), garbage(32, 64)
-    return [a, o], [(o[:, :16], a[:, :16].reshape(4, 8, 16)[::-1].reshape(32, 16))]
-
-
-def order() -> Case:
-    a, o = numbers(32, 64), garbage(32, 64)
-    return [a, o], [(o, a)]
-
-
-def distributed() -> Case:
-    a, o = numbers(1024, 1024, dtype=BF16), garbage(64, 16, dtype=BF16)
-    return [a, o, 40], [(o, a[40:104, :16])]
-
-
-def rounds() -> Case:
-    a, o = numbers(1024, 1024, dtype=F16), garbage(128, 128, dtype=F16)
-    return [a, o, 40], [(o, a[40:168, :128])]
+named_barriers = made(
+    (32, 64),
+    (32, 64),
+    lambda a: a[:, :16].reshape(4, 8, 16)[::-1].reshape(32, 16),
+    into=np.s_[:, :16],
+)
+order = made((32, 64), (32, 64), lambda a: a)
+distributed = made((1024, 1024), (64, 16), lambda a: a[40:104, :16], 40, dtype=BF16)
+rounds = made((1024, 1024), (128, 128), lambda a: a[40:168, :128], 40, dtype=F16)
 
 
 def dpas_layout() -> Case:
@@ -137,19 +124,9 @@ def shape_casts() -> Case:
     return [a, flat, o], [(flat, a.reshape(8, 32, 128).max(axis=1)), (o, 2 * a)]
 
 
-def broadcast() -> Case:
-    a, o = numbers(256, 1), garbage(256, 256)
-    return [a, o], [(o, np.broadcast_to(a, (256, 256)))]
-
-
-def transpose() -> Case:
-    a, o = numbers(512, 128), garbage(128, 512)
-    return [a, o], [(o, a.T)]
-
-
-def convert_layout() -> Case:
-    a, o = numbers(256, 256), garbage(256, 256)
-    return [a, o], [(o, a)]
+broadcast = made((256, 1), (256, 256), lambda a: np.broadcast_to(a, (256, 256)))
+transpose = made((512, 128), (128, 512), lambda a: a.T)
+convert_layout = made((256, 256), (256, 256), lambda a: a)
 
 
 def transpose_and_bitcast() -> Case:
@@ -159,9 +136,9 @@ def transpose_and_bitcast() -> Case:
     return [a, b, turned, words], [(turned, a[8:24, 16:32].T), (words, cast)]
 
 
-def reduce_and_broadcast() -> Case:
-    a, o = numbers(64, 64, dtype=BF16), garbage(16, 16, dtype=BF16)
-    return [a, o], [(o, np.broadcast_to(a[8:24, 16:32].max(axis=1), (16, 16)))]
+reduce_and_broadcast = made(
+    (64, 64), (16, 16), lambda a: np.broadcast_to(a[8:24, 16:32].max(axis=1), (16, 16)), dtype=BF16
+)
 
 
 def extract_and_add() -> Case:

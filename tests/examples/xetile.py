@@ -6,27 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from tests.examples.arrays import BF16, F16, Case, garbage, numbers, outside, wide
+from tests.examples.arrays import BF16, F16, Case, garbage, made, numbers, outside, wide
 
-
-def static_shape() -> Case:
-    a, o = numbers(128, 128, dtype=BF16), garbage(128, 128, dtype=BF16)
-    return [a, o, 24, 40], [(o[24:32, 40:56], a[24:32, 40:56])]
-
-
-def dynamic_shape() -> Case:
-    a, o = numbers(40, 60, dtype=BF16), garbage(128, 128, dtype=BF16)
-    return [a, o, 40, 60], [(o[:8, :16], a[4:12, 8:24])]
-
-
-def address() -> Case:
-    a, o = numbers(64, 128), garbage(64, 128)
-    return [a, o], [(o[:8, :16], a[3:11, 5:21])]
-
-
-def ranks() -> Case:
-    a, o = numbers(2, 3, 32, 64), garbage(64, 64)
-    return [a, o, 1, 2], [(o[:16, :32], a[1, 2, 8:24, 16:48])]
+static_shape = made(
+    (128, 128), (128, 128), lambda a: a[24:32, 40:56], 24, 40, into=np.s_[24:32, 40:56], dtype=BF16
+)
+dynamic_shape = made(
+    (40, 60), (128, 128), lambda a: a[4:12, 8:24], 40, 60, into=np.s_[:8, :16], dtype=BF16
+)
+address = made((64, 128), (64, 128), lambda a: a[3:11, 5:21], into=np.s_[:8, :16])
+ranks = made((2, 3, 32, 64), (64, 64), lambda a: a[1, 2, 8:24, 16:48], 1, 2, into=np.s_[:16, :32])
 
 
 def affine_order() -> Case:
@@ -41,9 +30,9 @@ def order_of_ranks() -> Case:
     return [a, o, 2, 3], [(o, a[2, 3, 32:96, 64:96])]
 
 
-def load_store() -> Case:
-    a, o = numbers(128, 128, dtype=BF16), garbage(128, 128, dtype=BF16)
-    return [a, o], [(o[64:, 32:96], a[32:96, 64:])]
+load_store = made(
+    (128, 128), (128, 128), lambda a: a[32:96, 64:], into=np.s_[64:, 32:96], dtype=BF16
+)
 
 
 def ordered() -> Case:
@@ -53,14 +42,8 @@ def ordered() -> Case:
     return [a, o], [(o, expected)]
 
 
-def padding() -> Case:
-    a, o = numbers(20, 24), garbage(64, 64)
-    return [a, o], [(o[:16, :16], outside(a, 12, 16, (16, 16), 3))]
-
-
-def locality() -> Case:
-    a, o = numbers(64, 64), garbage(64, 64)
-    return [a, o], [(o[:16, :32], a[:16, :32])]
+padding = made((20, 24), (64, 64), lambda a: outside(a, 12, 16, (16, 16), 3), into=np.s_[:16, :16])
+locality = made((64, 64), (64, 64), lambda a: a[:16, :32], into=np.s_[:16, :32])
 
 
 def mma() -> Case:
@@ -68,9 +51,7 @@ def mma() -> Case:
     return [a, b, c], [(c, 2 * (wide(a) @ wide(b)))]
 
 
-def update() -> Case:
-    a, o = numbers(64, 64), garbage(64, 64)
-    return [a, o, 7, 9], [(o[:16, :32], a[7:23, 9:41])]
+update = made((64, 64), (64, 64), lambda a: a[7:23, 9:41], 7, 9, into=np.s_[:16, :32])
 
 
 def atomic() -> Case:
@@ -87,9 +68,7 @@ def atomic_bf16() -> Case:
     return [a, o], [(a, after), (o, a[16:24, 32:48].copy())]
 
 
-def transpose() -> Case:
-    a, o = numbers(64, 32), garbage(32, 64)
-    return [a, o], [(o, a.T)]
+transpose = made((64, 32), (32, 64), lambda a: a.T)
 
 
 def reduction() -> Case:
@@ -130,9 +109,7 @@ def gather() -> Case:
     return [a, o], [(o[:64], expected)]
 
 
-def gather_2d() -> Case:
-    a, o = numbers(1024), garbage(64, 64)
-    return [a, o], [(o[:4, :32], a[:384:3].reshape(4, 32))]
+gather_2d = made((1024,), (64, 64), lambda a: a[:384:3].reshape(4, 32), into=np.s_[:4, :32])
 
 
 def scattered() -> Case:
@@ -151,9 +128,7 @@ def masked_scatter() -> Case:
     return [a, o], [(o, expected)]
 
 
-def maps() -> Case:
-    a, o = numbers(128, 128, dtype=F16), garbage(128, 128, dtype=F16)
-    return [a, o], [(o, a.T)]
+maps = made((128, 128), (128, 128), lambda a: a.T, dtype=F16)
 
 
 def map_and_order() -> Case:
@@ -161,11 +136,9 @@ def map_and_order() -> Case:
     return [a, o, 40], [(o, a[40:168, :128])]
 
 
-def rounds() -> Case:
-    a, o = numbers(1024, 1024, dtype=F16), garbage(1024, 1024, dtype=F16)
-    return [a, o, 40], [(o[40:168, :128], a[40:168, :128])]
-
-
+rounds = made(
+    (1024, 1024), (1024, 1024), lambda a: a[40:168, :128], 40, into=np.s_[40:168, :128], dtype=F16
+)
 rounds_and_lanes = rounds
 
 
@@ -175,31 +148,13 @@ def mma_map() -> Case:
     return [a, b, c, d], [(d, wide(a) @ wide(b) + c)]
 
 
-def reduction_map() -> Case:
-    a, o = numbers(256, 128), garbage(256, 1)
-    return [a, o], [(o[:, 0], wide(a).sum(axis=1))]
-
-
-def reduction_size() -> Case:
-    a, o = numbers(256, 128), garbage(8, 128)
-    return [a, o], [(o, np.exp(wide(a)).reshape(8, 32, 128).sum(axis=1))]
-
-
-def broadcast_map() -> Case:
-    a, o = numbers(256, 1), garbage(256, 256)
-    return [a, o], [(o, np.broadcast_to(a, (256, 256)))]
-
-
-def transpose_map() -> Case:
-    a, o = numbers(512, 128), garbage(128, 512)
-    return [a, o], [(o, a.T)]
-
-
-def convert_layout() -> Case:
-    a, o = numbers(256, 256), garbage(256, 256)
-    return [a, o], [(o, a)]
-
-
+reduction_map = made((256, 128), (256, 1), lambda a: wide(a).sum(axis=1), into=np.s_[:, 0])
+reduction_size = made(
+    (256, 128), (8, 128), lambda a: np.exp(wide(a)).reshape(8, 32, 128).sum(axis=1)
+)
+broadcast_map = made((256, 1), (256, 256), lambda a: np.broadcast_to(a, (256, 256)))
+transpose_map = made((512, 128), (128, 512), lambda a: a.T)
+convert_layout = made((256, 256), (256, 256), lambda a: a)
 convert_layout_result = convert_layout
 
 
@@ -234,14 +189,8 @@ def orders() -> Case:
     return [a, a.T, o], [(o, np.concatenate([a[:64, :32], a[:64, :32], a.T[:64, :32]], axis=1))]
 
 
-def blocks() -> Case:
-    a, o = numbers(128, 128, dtype=F16), garbage(128, 128, dtype=F16)
-    return [a, o], [(o, a)]
-
-
-def shared_blocks() -> Case:
-    a, o = numbers(128, 32, dtype=F16), garbage(128, 32, dtype=F16)
-    return [a, o], [(o, a)]
+blocks = made((128, 128), (128, 128), lambda a: a, dtype=F16)
+shared_blocks = made((128, 32), (128, 32), lambda a: a, dtype=F16)
 
 
 def product() -> Case:

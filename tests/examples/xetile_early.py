@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from tests.examples.arrays import BF16, Case, garbage, numbers, outside, wide
+from tests.examples.arrays import BF16, Case, garbage, made, numbers, outside, wide
 
-
-def static_shape() -> Case:
-    a, o = numbers(128, 128, dtype=BF16), garbage(8, 16, dtype=BF16)
-    return [a, o, 40, 24], [(o, a[40:48, 24:40])]
-
-
-def dynamic_shape() -> Case:
-    a, o = numbers(70, 90, dtype=BF16), garbage(8, 16, dtype=BF16)
-    return [a, o, 66, 80], [(o, outside(a, 66, 80, (8, 16), 0))]
-
-
+static_shape = made((128, 128), (8, 16), lambda a: a[40:48, 24:40], 40, 24, dtype=BF16)
+dynamic_shape = made(
+    (70, 90), (8, 16), lambda a: outside(a, 66, 80, (8, 16), 0), 66, 80, dtype=BF16
+)
 address = dynamic_shape
 
 
@@ -25,9 +18,7 @@ def load_store() -> Case:
     return [a, o], [(o, expected)]
 
 
-def transpose() -> Case:
-    a, o = numbers(128, 128, dtype=BF16), garbage(64, 32, dtype=BF16)
-    return [a, o], [(o, a[32:64, 64:].T)]
+transpose = made((128, 128), (64, 32), lambda a: a[32:64, 64:].T, dtype=BF16)
 
 
 def padding() -> Case:
@@ -38,9 +29,7 @@ def padding() -> Case:
     ]
 
 
-def update() -> Case:
-    a, o = numbers(128, 128, dtype=BF16), garbage(64, 64, dtype=BF16)
-    return [a, o, 20, 30], [(o, a[36:100, 38:102])]
+update = made((128, 128), (64, 64), lambda a: a[36:100, 38:102], 20, 30, dtype=BF16)
 
 
 def mma() -> Case:
