@@ -10,11 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from hypothesis import strategies as st
 
-from tests.peer.values import Shape, typed
+from tests.peer.values import Shape, Steps, typed
 
 EXACT = {"f32": 1 << 24, "f16": 1 << 11, "bf16": 1 << 8}
 """Whole numbers up to here are exact."""
@@ -85,16 +84,15 @@ def dense(shape: Shape) -> Shape:
     return tuple(math.prod(shape[d + 1 :]) for d in range(len(shape)))
 
 
-class Drawing:
+class Drawing(Steps):
     """A function that grows by drawn steps, on arrays that are its arguments."""
 
     def __init__(self, draw: st.DrawFn, form: str):
-        self.draw, self.structured = draw, form == "linalg"
+        super().__init__(draw)
+        self.structured = form == "linalg"
         self.vectors_only = form == "kernel" and self.chance(4)
-        self.lines: list[str] = []
         self.values: list[Value] = []
         self.memory: list[Memory] = []
-        self.depth = 1
         for number in range(draw(st.integers(2, 4))):
             shape = self.shape(1, 3)
             self.memory.append(
@@ -103,11 +101,6 @@ class Drawing:
         self.arguments = [*self.memory]
 
     # Drawing and writing.
-    def pick(self, options: Any) -> Any:
-        return self.draw(
-            st.sampled_from(options.split() if isinstance(options, str) else [*options])
-        )
-
     def chance(self, of: int) -> bool:
         return self.draw(st.integers(1, of)) == 1
 
@@ -116,12 +109,6 @@ class Drawing:
         while math.prod(shape) > LARGEST:
             shape = shape[1:]
         return shape
-
-    def line(self, text: str) -> None:
-        self.lines.append("  " * self.depth + text)
-
-    def fresh(self, name: str = "v") -> str:
-        return f"%{name}{len(self.lines)}"
 
     def emit(self, text: str, shape: Shape, dtype: str, bound: int = 0) -> Value:
         """A value that only the step has that writes it; TYPE is its type."""

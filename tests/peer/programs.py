@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
@@ -28,6 +27,7 @@ from tests.peer.values import (
     Layout,
     Program,
     Shape,
+    Steps,
     Value,
     attributes,
     typed,
@@ -42,11 +42,12 @@ LEVELS = ("workgroup", "workgroup in instructions", "subgroup", "instruction", T
 """What is left to do: subgroups; subgroups and instructions; instructions; lanes; all of it."""
 
 
-class Drawing:
+class Drawing(Steps):
     """A program that grows by drawn steps, with one of the LEVELS left."""
 
     def __init__(self, draw: st.DrawFn, level: str):
-        self.draw, self.level = draw, level
+        super().__init__(draw)
+        self.level = level
         workgroup = level.startswith("workgroup")
         self.flat = draw(st.integers(0, 7)) == 0
         sizes = (1, 2, 4, 8) if self.flat else (1, 2, 4)
@@ -54,23 +55,10 @@ class Drawing:
         self.lanes = level in ("instruction", TO_LANES)
         self.rounds = (1, 1, 2) if draw(st.integers(0, 3)) == 0 else (1,)
         self.blocked = level in ("workgroup in instructions", "subgroup", TO_LANES)
-        self.lines: list[str] = []
         self.values: list[Value] = []
         self.arrays: list[tuple[str, Shape, str]] = []
         self.outputs: list[tuple[str, Shape, str]] = []
         self.numbers: list[str] = []
-        self.depth = 1
-
-    def pick(self, options: Any) -> Any:
-        return self.draw(
-            st.sampled_from(options.split() if isinstance(options, str) else [*options])
-        )
-
-    def line(self, text: str) -> None:
-        self.lines.append("  " * self.depth + text)
-
-    def fresh(self, name: str = "v") -> str:
-        return f"%{name}{len(self.lines)}"
 
     def layout(self, shape: Shape) -> Layout:
         """One block each, or some rounds of blocks; instructions that divide a block."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+from hypothesis import strategies as st
 
 Shape = tuple[int, ...]
 FLOATS = ("f32", "f16", "bf16")
@@ -40,6 +41,26 @@ CASTS = {
 }
 SUMS = {"f32": "add maximumf minnumf", "i32": "add maxsi minui xor or"}
 NEUTRAL = {"add": 0, "maximumf": -9, "minnumf": 9, "maxsi": -9, "minui": 9, "xor": 0, "or": 0}
+
+
+class Steps:
+    """What draws the lines of a program one after the other."""
+
+    def __init__(self, draw: st.DrawFn):
+        self.draw = draw
+        self.lines: list[str] = []
+        self.depth = 1
+
+    def pick(self, options: Any) -> Any:
+        return self.draw(
+            st.sampled_from(options.split() if isinstance(options, str) else [*options])
+        )
+
+    def line(self, text: str) -> None:
+        self.lines.append("  " * self.depth + text)
+
+    def fresh(self, name: str = "v") -> str:
+        return f"%{name}{len(self.lines)}"
 
 
 @dataclass(frozen=True)
