@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 
-from tilewright.dialects.text import parse_module
+from tests.texts import parse_module
 
 SHAPE = (16, 32)
 GRID = (2, 1, 1)
@@ -177,9 +177,6 @@ PROGRAM = """
 gpu.module @m {{
   gpu.func @k(%A: memref<32x32xf32>, %B: memref<32x32xf32>, %s: f32, %q: index,
               %C: memref<{rows}x{columns}x{element}>) kernel attributes {{"tilewright.level" = "workgroup"}} {{
-    %c0 = arith.constant 0 : index
-    %c1 = arith.constant 1 : index
-    %c16 = arith.constant 16 : index
     %cr = arith.constant {own} : index
     %p = gpu.block_id x
     %at = arith.muli %p, %c16 : index

@@ -10,9 +10,9 @@ import llvmlite.binding as llvm
 import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 
+from tests.texts import parse_module
 from tilewright.codegen import LLVMTarget, emit_module, x86
 from tilewright.codegen.loading import LoadedObject, load
-from tilewright.dialects.text import parse_module
 from tilewright.uarch.x86 import X86_64
 
 

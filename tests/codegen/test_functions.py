@@ -42,7 +42,6 @@ def run(
 ) -> np.ndarray:
     text = f"""
     func.func @k(%p : !llvm.ptr, %q : !llvm.ptr, %n : index) {{
-      %c0 = arith.constant 0 : index
       %step = arith.constant {lanes * x.itemsize} : index
       scf.for %i = %c0 to %n step %step {{
         %a = mach.ptr_add %p, %i : !llvm.ptr
@@ -144,7 +143,6 @@ def test_erfc_of_multiples(c: float, bits: int, level: str, rng) -> None:
     y = np.full_like(x, 77)
     text = f"""
     func.func @k(%p : !llvm.ptr, %q : !llvm.ptr, %n : index) {{
-      %c0 = arith.constant 0 : index
       %step = arith.constant 128 : index
       %c = arith.constant dense<{c:.9e}> : vector<32xf32>
       scf.for %i = %c0 to %n step %step {{

@@ -19,9 +19,6 @@ I64 = ctypes.c_int64
 def test_parallel(n: int, m: int) -> None:
     text = """
     func.func @k(%n : index, %m : index) -> index {
-      %c0 = arith.constant 0 : index
-      %c1 = arith.constant 1 : index
-      %c2 = arith.constant 2 : index
       %s, %x = scf.parallel (%i, %j) = (%c0, %c0) to (%n, %m) step (%c1, %c2) init (%c0, %c0) -> (index, index) {
         %p = arith.muli %i, %j : index
         scf.reduce(%p, %j : index, index) {
@@ -87,7 +84,6 @@ def test_strided_copy(rng: np.random.Generator) -> None:
       %y = mach.ptr_from_int %q : index -> !llvm.ptr
       %v = mach.load %x : !llvm.ptr -> vector<24xf32>
       %m = vector.shape_cast %v : vector<24xf32> to vector<4x6xf32>
-      %c0 = arith.constant 0 : index
       vector.transfer_write %m, %a[%c0, %c0] {in_bounds = [true, true]} : vector<4x6xf32>, memref<4x6xf32>
       %t = memref.transpose %b (i, j) -> (j, i) : memref<6x4xf32> to memref<4x6xf32, strided<[1, 4]>>
       memref.copy %a, %t : memref<4x6xf32> to memref<4x6xf32, strided<[1, 4]>>
@@ -116,7 +112,6 @@ def test_a_failed_assertion_reports_and_ends() -> None:
     from codegen.harness import Function
     f = Function('''
     func.func @k(%n : index) {
-      %c3 = arith.constant 3 : index
       %ok = arith.cmpi slt, %n, %c3 : index
       cf.assert %ok, "n is below three"
       func.return
@@ -139,8 +134,6 @@ def test_print_from_threads_keeps_lines_whole(capfd: pytest.CaptureFixture[str])
 
     f = Function("""
     func.func @k(%i : index) {
-      %c0 = arith.constant 0 : index
-      %c1 = arith.constant 1 : index
       %n = arith.constant 50 : index
       scf.for %j = %c0 to %n step %c1 {
         tw.print "<{} {}>" %i, %j : index, index

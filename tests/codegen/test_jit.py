@@ -158,8 +158,6 @@ def test_arrays_survive(rng: np.random.Generator) -> None:
     """A loaded function works on arrays made later, at any address."""
     text = """
     func.func @k(%p : !llvm.ptr, %n : index) {
-      %c0 = arith.constant 0 : index
-      %c8 = arith.constant 8 : index
       %two = arith.constant 2.0 : f64
       scf.for %i = %c0 to %n step %c8 {
         %a = mach.ptr_add %p, %i : !llvm.ptr

@@ -24,9 +24,6 @@ SWISH = """
 SIMD_ELEMENTWISE = (
     """
 func.func @k(%p : !llvm.ptr {llvm.noalias}, %q : !llvm.ptr {llvm.noalias}, %n : index) {
-  %c0 = arith.constant 0 : index
-  %c16 = arith.constant 16 : index
-  %c4 = arith.constant 4 : index
   %one = arith.constant dense<1.0> : V
   %zero = arith.constant dense<0.0> : V
   scf.for %i = %c0 to %n step %c16 {
@@ -73,10 +70,6 @@ func.func @k(%p : !llvm.ptr<1>, %q : !llvm.ptr<1>, %n : index) attributes {mach.
 
 SIMD_ROW_SUM = """
 func.func @k(%p : !llvm.ptr, %q : !llvm.ptr, %rows : index, %n : index) {
-  %c0 = arith.constant 0 : index
-  %c1 = arith.constant 1 : index
-  %c16 = arith.constant 16 : index
-  %c4 = arith.constant 4 : index
   %zero = arith.constant dense<0.0> : vector<16xf32>
   %pitch = arith.muli %n, %c4 : index
   scf.for %r = %c0 to %rows step %c1 {
@@ -102,8 +95,6 @@ func.func @k(%p : !llvm.ptr, %q : !llvm.ptr, %rows : index, %n : index) {
 # One subgroup per row; each lane strides through it, then a butterfly of shuffles.
 LANE_ROW_SUM = """
 func.func @k(%p : !llvm.ptr<1>, %q : !llvm.ptr<1>, %n : index) attributes {mach.kernel KERNEL} {
-  %c0 = arith.constant 0 : index
-  %c4 = arith.constant 4 : index
   %zero = arith.constant 0.0 : f32
   %r = gpu.block_id x
   %lane = gpu.lane_id

@@ -179,8 +179,6 @@ def test_cmpxchg_and_flags() -> None:
 def test_scratch_does_not_grow_in_a_loop() -> None:
     f = Function("""
     func.func @k(%n : index) -> index {
-      %c0 = arith.constant 0 : index
-      %c1 = arith.constant 1 : index
       %r = scf.for %i = %c0 to %n step %c1 iter_args(%a = %c0) -> (index) {
         %s = mach.alloca {bytes = 65536 : i64, alignment = 64 : i64} : !llvm.ptr
         mach.store %i, %s : index, !llvm.ptr
@@ -250,7 +248,6 @@ def test_atomics_without_an_instruction(least: int, place: int, rng: np.random.G
     f = Function(
         """
     func.func @k(%p : !llvm.ptr, %at : index, %q : !llvm.ptr) {
-      %c2 = arith.constant 2 : index
       %v = arith.constant 3.0 : bf16
       %bytes = arith.muli %at, %c2 : index
       %place = mach.ptr_add %p, %bytes : !llvm.ptr

@@ -17,8 +17,6 @@ F64 = ctypes.c_double
 
 ALLOCATED = """
     func.func @k(%n : index, %m : index) -> f64 {{
-      %c0 = arith.constant 0 : index
-      %c1 = arith.constant 1 : index
       %a = memref.alloc(%n, %m) : memref<?x?xf64>
       scf.for %i = %c0 to %n step %c1 {{
         scf.for %j = %c0 to %m step %c1 {{
@@ -40,20 +38,18 @@ VIEWS = {
         lambda x: x[1, 2],
     ),
     "subview": (
-        """%c2 = arith.constant 2 : index
+        """
       %v = memref.subview %a[1, %c2] [%c2, 3] [1, 2] : memref<?x?xf64> to memref<?x3xf64, strided<[?, 2], offset: ?>>
       %r = memref.load %v[%c1, %c2] : memref<?x3xf64, strided<[?, 2], offset: ?>>""",
         lambda x: x[1:3, 2:8:2][1, 2],
     ),
     "rank reducing subview": (
-        """%c2 = arith.constant 2 : index
-      %v = memref.subview %a[%c2, 1] [1, 4] [1, 1] : memref<?x?xf64> to memref<4xf64, strided<[1], offset: ?>>
+        """%v = memref.subview %a[%c2, 1] [1, 4] [1, 1] : memref<?x?xf64> to memref<4xf64, strided<[1], offset: ?>>
       %r = memref.load %v[%c1] : memref<4xf64, strided<[1], offset: ?>>""",
         lambda x: x[2, 1:5][1],
     ),
     "transpose": (
-        """%c2 = arith.constant 2 : index
-      %v = memref.transpose %a (i, j) -> (j, i) : memref<?x?xf64> to memref<?x?xf64, strided<[1, ?]>>
+        """%v = memref.transpose %a (i, j) -> (j, i) : memref<?x?xf64> to memref<?x?xf64, strided<[1, ?]>>
       %r = memref.load %v[%c2, %c1] : memref<?x?xf64, strided<[1, ?]>>""",
         lambda x: x.T[2, 1],
     ),
@@ -76,14 +72,12 @@ VIEWS = {
         """%v = memref.cast %a : memref<?x?xf64> to memref<4x8xf64>
       %f = memref.collapse_shape %v [[0, 1]] : memref<4x8xf64> into memref<32xf64>
       %g = memref.expand_shape %f [[0, 1, 2]] output_shape [2, 2, 8] : memref<32xf64> into memref<2x2x8xf64>
-      %c5 = arith.constant 5 : index
       %r = memref.load %g[%c1, %c0, %c5] : memref<2x2x8xf64>""",
         lambda x: x.reshape(2, 2, 8)[1, 0, 5],
     ),
     "reinterpret_cast": (
         """%v = memref.reinterpret_cast %a to offset: [%c1], sizes: [3, %n], strides: [%m, 2]
           : memref<?x?xf64> to memref<3x?xf64, strided<[?, 2], offset: ?>>
-      %c2 = arith.constant 2 : index
       %r = memref.load %v[%c2, %c1] : memref<3x?xf64, strided<[?, 2], offset: ?>>""",
         lambda x: x[2, 3],
     ),
@@ -97,7 +91,6 @@ VIEWS = {
     "pointer": (
         """%p = memref.extract_aligned_pointer_as_index %a : memref<?x?xf64> -> index
       %q = mach.ptr_from_int %p : index -> !llvm.ptr
-      %c16 = arith.constant 16 : index
       %z = mach.ptr_add %q, %c16 : !llvm.ptr
       %r = mach.load %z : !llvm.ptr -> f64""",
         lambda x: x[0, 2],
@@ -106,7 +99,6 @@ VIEWS = {
         """%v = memref.cast %a : memref<?x?xf64> to memref<4x8xf64>
       %b = memref.alloca() : memref<4x8xf64>
       memref.copy %v, %b : memref<4x8xf64> to memref<4x8xf64>
-      %c2 = arith.constant 2 : index
       %r = memref.load %b[%c2, %c1] : memref<4x8xf64>""",
         lambda x: x[2, 1],
     ),
@@ -120,12 +112,10 @@ VIEWS = {
     ),
     "view": (
         """%raw = memref.alloc() : memref<128xi8>
-      %c16 = arith.constant 16 : index
       %v = memref.view %raw[%c16][%n] : memref<128xi8> to memref<?x2xf64>
       %x = memref.load %a[%c1, %c0] : memref<?x?xf64>
       memref.store %x, %v[%c1, %c1] : memref<?x2xf64>
       %p = memref.extract_aligned_pointer_as_index %raw : memref<128xi8> -> index
-      %c40 = arith.constant 40 : index
       %s = arith.addi %p, %c40 : index
       %q = mach.ptr_from_int %s : index -> !llvm.ptr
       %r = mach.load %q : !llvm.ptr -> f64
@@ -140,8 +130,6 @@ VIEWS = {
     ),
     "transfer over the edge": (
         """%z = arith.constant -7.0 : f64
-      %c2 = arith.constant 2 : index
-      %c5 = arith.constant 5 : index
       %v = vector.transfer_read %a[%c2, %c5], %z : memref<?x?xf64>, vector<4x4xf64>
       %acc = arith.constant 0.0 : f64
       %r = vector.multi_reduction <add>, %v, %acc [0, 1] : vector<4x4xf64> to f64""",
@@ -170,9 +158,7 @@ VIEWS = {
         lambda x: x[0, :3].sum(),
     ),
     "write over the edge": (
-        """%c2 = arith.constant 2 : index
-      %c6 = arith.constant 6 : index
-      %v = arith.constant dense<100.0> : vector<4x4xf64>
+        """%v = arith.constant dense<100.0> : vector<4x4xf64>
       vector.transfer_write %v, %a[%c2, %c6] : vector<4x4xf64>, memref<?x?xf64>
       %z = arith.constant 0.0 : f64
       %w = vector.transfer_read %a[%c0, %c0], %z {in_bounds = [true, true]} : memref<?x?xf64>, vector<4x8xf64>
@@ -190,7 +176,6 @@ VIEWS = {
     "vector load and store": (
         """%v = vector.load %a[%c1, %c0] : memref<?x?xf64>, vector<2x4xf64>
       vector.store %v, %a[%c0, %c0] : memref<?x?xf64>, vector<2x4xf64>
-      %c3 = arith.constant 3 : index
       %r = memref.load %a[%c1, %c3] : memref<?x?xf64>""",
         lambda x: x[2, 3],
     ),
@@ -235,12 +220,10 @@ VIEWS = {
         lambda x: x[2, 3] + 2,
     ),
     "atomic without an instruction": (
-        """%c3 = arith.constant 3 : index
-      %five = arith.constant 5.0 : f64
+        """%five = arith.constant 5.0 : f64
       %column = memref.subview %a[1, 1] [3, 2] [1, 2] : memref<?x?xf64> to
           memref<3x2xf64, strided<[?, 2], offset: ?>>
       %old = memref.atomic_rmw mulf %five, %column[%c1, %c1] : (f64, memref<3x2xf64, strided<[?, 2], offset: ?>>) -> f64
-      %c2 = arith.constant 2 : index
       %new = memref.load %a[%c2, %c3] : memref<?x?xf64>
       %r = arith.addf %old, %new : f64""",
         lambda x: x[2, 3] * 6.0,
@@ -267,7 +250,6 @@ def test_globals() -> None:
     memref.global "private" constant @table : memref<2x3xi32> = dense<[[1, 2, 3], [4, 5, 6]]>
     memref.global "private" @counter : memref<1xi64> = dense<40>
     func.func @k(%i : index, %j : index) -> i64 {
-      %c0 = arith.constant 0 : index
       %t = memref.get_global @table : memref<2x3xi32>
       %x = memref.load %t[%i, %j] : memref<2x3xi32>
       %w = arith.extsi %x : i32 to i64

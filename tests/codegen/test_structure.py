@@ -19,8 +19,6 @@ I64 = ctypes.c_int64
 def test_for_with_carried_values(low: int, high: int, step: int) -> None:
     f = Function("""
     func.func @k(%lo : index, %hi : index, %st : index) -> index {
-      %c0 = arith.constant 0 : index
-      %c1 = arith.constant 1 : index
       %a, %b = scf.for %i = %lo to %hi step %st iter_args(%x = %c0, %y = %c1) -> (index, index) {
         %s = arith.addi %x, %i : index
         %z = arith.addi %y, %y : index
@@ -38,9 +36,6 @@ def test_for_with_carried_values(low: int, high: int, step: int) -> None:
 def test_for_with_constant_bounds_has_no_test() -> None:
     text = """
     func.func @k(%hi : index) {
-      %c0 = arith.constant 0 : index
-      %c1 = arith.constant 1 : index
-      %c4 = arith.constant 4 : index
       scf.for %i = %c0 to %c4 step %c1 {
         %n = arith.addi %i, %c1 : index
         scf.yield
@@ -70,10 +65,6 @@ def test_what_runs_once_in_a_launch_is_compiled_fast() -> None:
 def test_while(n: int) -> None:
     f = Function("""
     func.func @k(%n : index) -> index {
-      %c0 = arith.constant 0 : index
-      %c1 = arith.constant 1 : index
-      %c2 = arith.constant 2 : index
-      %c3 = arith.constant 3 : index
       %v, %steps = scf.while (%x = %n, %s = %c0) : (index, index) -> (index, index) {
         %go = arith.cmpi sgt, %x, %c1 : index
         scf.condition(%go) %x, %s : index, index
@@ -104,8 +95,6 @@ def test_branches_in_any_order() -> None:
     """A loop written with cf, whose blocks do not stand in the order of control flow."""
     text = """
     func.func @k(%n : index) -> index {
-      %c0 = arith.constant 0 : index
-      %c1 = arith.constant 1 : index
       cf.br ^head(%c0, %c0 : index, index)
     ^exit(%r : index):
       func.return %r : index
@@ -127,8 +116,6 @@ def test_switches(n: int, wanted: int) -> None:
     f = Function("""
     func.func @k(%n : index) -> index {
       %m = arith.constant -1 : index
-      %c10 = arith.constant 10 : index
-      %c15 = arith.constant 15 : index
       %w = arith.index_cast %n : index to i32
       cf.switch %w : i32, [default: ^end(%m : index), 0: ^end(%c10 : index), 1: ^more, 5: ^end(%c15 : index)]
     ^more:
@@ -148,7 +135,6 @@ def test_several_results_and_vectors_through_calls(rng: np.random.Generator) -> 
       func.return %b, %i, %x : vector<2x8xf32>, index, f32
     }
     func.func @k(%p : !llvm.ptr) {
-      %c8 = arith.constant 8 : index
       %a = mach.load %p : !llvm.ptr -> vector<2x8xf32>
       %b, %i, %x = func.call @both(%a, %c8) : (vector<2x8xf32>, index) -> (vector<2x8xf32>, index, f32)
       %q = mach.ptr_add %p, %i : !llvm.ptr

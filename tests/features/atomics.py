@@ -41,7 +41,6 @@ PROGRAMS = {
     "an atomic whose region computes, of an array that tiles read": Program(
         "a: f32 8x16, x: f32 = 1.5, n: index = 3, b: f32 8x16",
         f"""%c1 = arith.constant 1 : index
-        %c5 = arith.constant 5 : index
         load %before = %a[0, 0] 8x16
         scf.for %i = %c1 to %n step %c1 {{
           %was = memref.generic_atomic_rmw %a[%c5, %i] : memref<8x16xf32> {{
@@ -62,7 +61,6 @@ PROGRAMS = {
     "memory of the program, by vectors, numbers and atomics": Program(
         "a: f32 32x32, i: index = 3, b: f32 32x32, o: i16 1x1",
         """%c0 = arith.constant 0 : index
-        %c1 = arith.constant 1 : index
         %p = arith.constant 0.0 : f32
         %h = arith.constant 3 : i16
         %m = memref.alloca() : memref<32x32xf32>

@@ -68,7 +68,6 @@ PROGRAMS: dict[str, Program] = {
     ),
     "lanes: loops of their own lengths": _between(
         """%c0 = arith.constant 0 : index
-        %c1 = arith.constant 1 : index
         %r = scf.for %k = %c0 to %i step %c1 iter_args(%s = %x) -> (f32) {
         %y = memref.load %a[%k] : memref<16xf32>
         %n = arith.addf %s, %y : f32
@@ -107,7 +106,6 @@ PROGRAMS: dict[str, Program] = {
     "lanes: an atomic sum": Program(
         "a: f32 16, b: f32 1",
         """%i = gpu.lane_id
-        %c0 = arith.constant 0 : index
         %x = memref.load %a[%i] : memref<16xf32>
         %o = memref.atomic_rmw addf %x, %b[%c0] : (f32, memref<1xf32>) -> f32""",
         lambda a, b: b.__iadd__(a.sum()),

@@ -142,7 +142,6 @@ PROGRAMS: dict[str, Program] = {
     "values that change places": Program(
         "a: f32 8x16, c: f32 8x16, n: index = 3, b: f32 8x16",
         f"""%c1 = arith.constant 1 : index
-        %c0 = arith.constant 0 : index
         {LOAD}load %u = %c[0, 0] 8x16
         %w:2 = scf.for %i = %c0 to %n step %c1 iter_args(%s = %v, %t = %u) -> ({V}, {V}) {{
           %x = arith.addf %t, %s : {V}
@@ -186,7 +185,6 @@ PROGRAMS: dict[str, Program] = {
     "numbers that a workgroup reads and writes": Program(
         "a: f32 4x8, i: i32 4, b: f32 8x16",
         f"""%c2 = arith.constant 2 : index
-        %c3 = arith.constant 3 : index
         %x = memref.load %a[%c2, %c3] : memref<4x8xf32>
         %k = memref.load %i[%c2] : memref<4xi32>
         %f = arith.sitofp %k : i32 to f32
@@ -256,7 +254,6 @@ PROGRAMS: dict[str, Program] = {
     "a number that a loop reads and writes": Program(
         "a: i32 4, n: index = 5, b: i32 8x16",
         """%c0 = arith.constant 0 : index
-        %c1 = arith.constant 1 : index
         %one = arith.constant 1 : i32
         scf.for %i = %c0 to %n step %c1 {
           %x = memref.load %a[%c1] : memref<4xi32>
@@ -271,7 +268,6 @@ PROGRAMS: dict[str, Program] = {
     "numbers of an array that tiles read and write": Program(
         "a: f32 8x16, b: f32 8x16",
         f"""%c0 = arith.constant 0 : index
-        %c3 = arith.constant 3 : index
         load %v = %a[0, 0] 8x16
         %w = arith.addf %v, %v : {V}
         store %w, %a[0, 0] 8x16
@@ -318,7 +314,6 @@ PROGRAMS: dict[str, Program] = {
     "a tile of two arrays of different extents that a loop moves": Program(
         "a: f32 16x32 as ?x?, b: f32 16x24 as ?x?, p: i1 = 0, n: index = 3, o: f32 8x16",
         f"""%c0 = arith.constant 0 : index
-        %c1 = arith.constant 1 : index
         %z = arith.constant dense<0.0> : {V}
         %x = xetile.init_tile %a[0, 0], [16, 32], [32, 1] : memref<?x?xf32> -> {T}
         %y = xetile.init_tile %b[8, %c1], [16, 24], [24, 1] : memref<?x?xf32> -> {T}
@@ -339,9 +334,6 @@ PROGRAMS: dict[str, Program] = {
         "a: f32 256, b: f32 16",
         f"""%at = vector.step : vector<16xindex>
         %by = arith.constant dense<16> : vector<16xindex>
-        %c0 = arith.constant 0 : index
-        %c1 = arith.constant 1 : index
-        %c4 = arith.constant 4 : index
         %z = arith.constant dense<0.0> : vector<16xf32>
         %s = xetile.init_tile %a, %at : memref<256xf32>, vector<16xindex> -> {S}
         %w:2 = scf.for %i = %c0 to %c4 step %c1 iter_args(%u = %s, %sum = %z) -> ({S}, vector<16xf32>) {{

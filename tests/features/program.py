@@ -17,6 +17,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from tests.texts import with_constants
+
 NUMPY: dict[str, Any] = {
     **{name: getattr(np, f"float{name[1:]}") for name in ("f64", "f32", "f16")},
     **{name: getattr(np, f"int{name[1:]}") for name in ("i64", "i32", "i16", "i8")},
@@ -71,7 +73,7 @@ class Program:
         level = f'attributes {{tilewright.level = "{named}"{count}{width}}} '
         said = level if self.workgroup or self.subgroup or self.lanes else ""
         arguments = ", ".join(f"%{name}: {full}" for name, (full, _) in types.items())
-        return (
+        return with_constants(
             f"gpu.module @m {{ gpu.func @k({arguments}) kernel {said}{{\n"
             + "\n".join(lines)
             + "\ngpu.return\n} }\n"

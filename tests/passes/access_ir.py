@@ -4,19 +4,13 @@ from __future__ import annotations
 
 from xdsl.dialects import gpu
 
-from tilewright.dialects.text import parse_module
+from tests.texts import parse_module
 from tilewright.passes.access import Access, AccessAnalysis
 
 MATRIX = "memref<?x?xf32, strided<[?, 1]>>"
 ROW = "memref<?xf32, strided<[1]>>"
 
 PROLOGUE = """
-  %c0 = arith.constant 0 : index
-  %c1 = arith.constant 1 : index
-  %c8 = arith.constant 8 : index
-  %c16 = arith.constant 16 : index
-  %c32 = arith.constant 32 : index
-  %c64 = arith.constant 64 : index
   %x = gpu.block_id x
   %y = gpu.block_id y
   %M = memref.dim %A, %c0 : MATRIX

@@ -7,16 +7,12 @@ import pytest
 from xdsl.dialects import gpu
 
 from tests.runtime.program.fragments import launch
-from tilewright.dialects.text import parse_module
+from tests.texts import parse_module
 from tilewright.passes.branches_to_loops import branches_to_loops
 
 KERNEL = """
 gpu.module @k {
   gpu.func @f(%a: memref<64xi32>, %n: index) kernel attributes {tilewright.level = "workgroup"} {
-    %c0 = arith.constant 0 : index
-    %c1 = arith.constant 1 : index
-    %c2 = arith.constant 2 : index
-    %c3 = arith.constant 3 : index
     %c7 = arith.constant 7 : i32
     %z = arith.constant 0 : i32
     BODY

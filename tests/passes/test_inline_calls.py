@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from tests.draws import fresh_rng
+from tests.texts import parse_module
 from tilewright import reference
 from tilewright.diagnostics import TilewrightError
-from tilewright.dialects.text import parse_module, print_module
+from tilewright.dialects.text import print_module
 from tilewright.passes.inline_calls import inline_calls
 from tilewright.passes.kernel import kernel_of
 from tilewright.runtime.arrays import describe
@@ -20,7 +21,6 @@ TEXT = f"""
 gpu.module @m {{
   func.func private @twice(%x: {TILE}) -> ({TILE}, index) {{
     %y = arith.addf %x, %x : {TILE}
-    %c1 = arith.constant 1 : index
     func.return %y, %c1 : {TILE}, index
   }}
   func.func private @four(%x: {TILE}) -> {TILE} {{
@@ -35,8 +35,6 @@ gpu.module @m {{
   }}
   gpu.func @k(%a: memref<64x64xf32>, %b: memref<64x64xf32>) kernel attributes {{tilewright.level = "workgroup"}} {{
     %i = gpu.block_id x
-    %c16 = arith.constant 16 : index
-    %c0 = arith.constant 0 : index
     %m = arith.muli %i, %c16 : index
     %t = xetile.init_tile %a[%m, %c0] : memref<64x64xf32> -> !xetile.tile<16x64xf32>
     %v = xetile.load_tile %t : !xetile.tile<16x64xf32> -> {TILE}

@@ -5,14 +5,11 @@ from __future__ import annotations
 from xdsl.dialects import func
 
 from tests.codegen.harness import module
-from tilewright.dialects.text import parse_module
+from tests.texts import parse_module
 from tilewright.passes.integers import EXTENT, bounds, divisor, span
 
 TEXT = """
 gpu.module @m { gpu.func @k(%a: memref<?x64xf32>, %n: index, %w: i32) kernel {
-  %c0 = arith.constant 0 : index
-  %c3 = arith.constant 3 : index
-  %c32 = arith.constant 32 : index
   %rows = memref.dim %a, %c0 : memref<?x64xf32>
   %id = gpu.block_id x
   %start = arith.muli %id, %c32 : index
@@ -84,10 +81,6 @@ def test_a_target_says_how_long_arrays_are() -> None:
 
 INDICES = """
 func.func @k(%x : index, %c : i1) -> (index, index, index, index, index, index, index, index) {
-  %c0 = arith.constant 0 : index
-  %c8 = arith.constant 8 : index
-  %c24 = arith.constant 24 : index
-  %c3 = arith.constant 3 : index
   %a = arith.muli %x, %c24 : index
   %quotient = arith.divsi %a, %c8 : index
   %rest = arith.remsi %a, %c8 : index
@@ -102,7 +95,6 @@ func.func @k(%x : index, %c : i1) -> (index, index, index, index, index, index, 
     scf.yield %t : index
   }
   %third = arith.divsi %a, %c3 : index
-  %c2 = arith.constant 2 : index
   %halved = scf.for %i = %c0 to %x step %c24 iter_args(%s = %c24) -> (index) {
     %t = arith.divsi %s, %c2 : index
     scf.yield %t : index
@@ -124,7 +116,6 @@ def test_nothing_is_too_deep() -> None:
     """A chain of sums longer than Python's stack is deep."""
     steps = "\n".join(f"  %v{i + 1} = arith.addi %v{i}, %c8 : index" for i in range(3000))
     text = f"""func.func @k(%c : i1) -> index {{
-  %c8 = arith.constant 8 : index
   %v0 = arith.constant 16 : index
 {steps}
   func.return %v3000 : index }}"""

@@ -6,15 +6,13 @@ import numpy as np
 import pytest
 
 from tests.draws import fresh_rng
+from tests.texts import parse_module
 from tilewright import reference
-from tilewright.dialects.text import parse_module, print_module, verify_module
+from tilewright.dialects.text import print_module, verify_module
 from tilewright.passes.mem2reg import mem2reg
 
 TEXT = """
 gpu.module @m {{ gpu.func @k(%i: memref<8xf32>, %o: memref<8xf32>) kernel {{
-  %c0 = arith.constant 0 : index
-  %c1 = arith.constant 1 : index
-  %c8 = arith.constant 8 : index
   %true = arith.constant true
   %s = memref.alloca() : memref<2x1xf32>
   %x = memref.load %i[%c0] : memref<8xf32>

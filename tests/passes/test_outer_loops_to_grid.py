@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from xdsl.dialects import func, gpu, scf
 
-from tilewright.dialects.text import parse_module
+from tests.texts import parse_module
 from tilewright.passes.kernel import level_of
 from tilewright.passes.outer_loops_to_grid import outer_loops_to_grid
 
@@ -18,15 +18,16 @@ BODY = """
 
 
 def outlined(
-    load: str = "%i, %j", store: str = "%i, %j", out: str = "c", step: str = "%c64", rows: str = "%n"
+    load: str = "%i, %j",
+    store: str = "%i, %j",
+    out: str = "c",
+    step: str = "%c64",
+    rows: str = "%n",
 ):
     body = BODY.format(load=load, store=store, out=out)
     module = parse_module(
         f"""
 func.func @f(%a: memref<512x512xf32>, %c: memref<512x512xf32>, %n: index) {{
-  %c0 = arith.constant 0 : index
-  %c32 = arith.constant 32 : index
-  %c64 = arith.constant 64 : index
   scf.for %i = %c0 to {rows} step %c64 {{
     scf.for %j = %c32 to %n step {step} {{
 {body}
@@ -99,9 +100,6 @@ def test_atomics_may_meet_where_nobody_asks_for_the_old_values(
     out = "xetile.store_tile %old, %d : vector<8x16xf32>, !xetile.tile<8x16xf32>" if used else ""
     text = f"""
 func.func @f(%a: memref<64x16xf32>, %s: memref<8x16xf32>, %u: memref<8x16xf32>) {{
-  %c0 = arith.constant 0 : index
-  %c8 = arith.constant 8 : index
-  %c64 = arith.constant 64 : index
   scf.for %i = %c0 to %c64 step %c8 {{
     %x = xetile.init_tile %a[%i, 0] : memref<64x16xf32> -> !xetile.tile<8x16xf32>
     %t = xetile.init_tile %s[0, 0] : memref<8x16xf32> -> !xetile.tile<8x16xf32>

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from tests.draws import fresh_rng
+from tests.texts import parse_module
 from tilewright.diagnostics import UnsupportedError
-from tilewright.dialects.text import parse_module, print_module, verify_module
+from tilewright.dialects.text import print_module, verify_module
 from tilewright.passes.kernel import kernel_of
 from tilewright.passes.own_memory import own_memory
 from tilewright.targets.base import CompileOptions
@@ -16,10 +17,6 @@ from tilewright.tools.check_inputs import Inputs
 
 HEAD = """gpu.module @m { gpu.func @k(%a: memref<64x64xf32>, %o: memref<64x64xf32>, %p: i1) kernel
   attributes {tilewright.level = "workgroup"} {
-  %c0 = arith.constant 0 : index
-  %c1 = arith.constant 1 : index
-  %c16 = arith.constant 16 : index
-  %c64 = arith.constant 64 : index
   %x = arith.constant 2.5 : f32
 """
 FOOT = "gpu.return } }"
@@ -69,8 +66,6 @@ def test_every_stage_agrees(name: str) -> None:
 
 OWN = """gpu.module @m { gpu.func @k(%a: memref<32x16xf32>, %o: memref<32x16xf32>) kernel
   attributes {tilewright.level = "LEVEL", tilewright.subgroups = 2 : i64, tilewright.lanes = 16 : i64} {
-  %c1 = arith.constant 1 : index
-  %c3 = arith.constant 3 : index
   %m = memref.alloca() : memref<2x4xf32>
   %k = memref.alloca() : memref<i32>
   %sg = gpu.subgroup_id : index
@@ -80,7 +75,6 @@ OWN_BODY = {
     "subgroup": """%z = arith.constant 0 : i32
   %r = arith.constant 8 : index
   %p = arith.constant 0.0 : f32
-  %c0 = arith.constant 0 : index
   memref.store %z, %k[] : memref<i32>
   %s = memref.subview %m[1, 0] [1, 4] [1, 1] : memref<2x4xf32> to memref<4xf32, strided<[1], offset: 4>>
   scf.for %i = %sg to %c3 step %c1 {

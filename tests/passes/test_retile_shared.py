@@ -10,7 +10,8 @@ import pytest
 
 from tests.draws import fresh_rng
 from tests.lowering.programs import lowered, run, wrong
-from tilewright.dialects.text import parse_module, verify_module
+from tests.texts import parse_module
+from tilewright.dialects.text import verify_module
 from tilewright.passes.kernel import kernel_of
 from tilewright.passes.retile import compute_in_passes, shared_memory
 from tilewright.passes.views import fold_views
@@ -18,12 +19,6 @@ from tilewright.passes.xegpu.pipeline import SUBGROUP, WORKGROUP
 
 S = "#xetile.tile_attr<memory_space = 3>"
 KERNEL = """gpu.module @m {{ gpu.func @k({args}) kernel attributes {{tilewright.level = "workgroup"}} {{
-  %c0 = arith.constant 0 : index
-  %c1 = arith.constant 1 : index
-  %c2 = arith.constant 2 : index
-  %c8 = arith.constant 8 : index
-  %c16 = arith.constant 16 : index
-  %c32 = arith.constant 32 : index
   {body}
   gpu.return }} }}
 """
@@ -35,7 +30,6 @@ RING = """
   %t0 = xetile.init_tile %s_a{first} : {memory} -> !xetile.tile<32x8xf32, {s}>
   xetile.store_tile %first, %t0 : vector<32x8xf32>, !xetile.tile<32x8xf32, {s}>
   %zero = arith.constant dense<0.0> : vector<32x16xf32>
-  %c4 = arith.constant 4 : index
   %r = scf.for %i = %c0 to %c4 step %c1 iter_args(%sum = %zero) -> (vector<32x16xf32>) {{
     %k = arith.muli %i, %c8 : index
     %ib = arith.remui %k, %c16 : index

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from xdsl.dialects import gpu
 
-from tilewright.dialects.text import parse_module, print_module
+from tests.texts import parse_module
+from tilewright.dialects.text import print_module
 from tilewright.passes.split_workgroups import choices, split
 
 FACTS = "{align = 16 : i64, div = [16 : i64, 16 : i64], noalias}"
@@ -15,9 +16,6 @@ def kernel(body: str) -> gpu.FuncOp:
     gpu.module @m {{
       gpu.func @k(%A: memref<?x?xf32, strided<[?, 1]>>, %B: memref<?x?xf32, strided<[?, 1]>>)
           kernel attributes {{tilewright.level = "workgroup", tilewright.args = [{FACTS}, {FACTS}]}} {{
-        %c0 = arith.constant 0 : index
-        %c1 = arith.constant 1 : index
-        %c64 = arith.constant 64 : index
         %h = memref.dim %A, %c0 : memref<?x?xf32, strided<[?, 1]>>
         %w = memref.dim %A, %c1 : memref<?x?xf32, strided<[?, 1]>>
         %id = gpu.block_id x
@@ -82,7 +80,6 @@ def test_what_meets_or_is_stored_once_is_not_split():
 
 
 AGAIN = """
-        %c32 = arith.constant 32 : index
         %at = arith.addi %m, %SHIFT : index
         %b = xetile.init_tile %A[%at, 0], [%h, %w], [%w, 1]
           : memref<?x?xf32, strided<[?, 1]>> -> !xetile.tile<64x32xf32>

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from tilewright.dialects.text import parse_module, print_module
+from tests.texts import parse_module
+from tilewright.dialects.text import print_module
 from tilewright.passes.kernel import kernel_of
 from tilewright.passes.views import fold_views
 
 PROGRAM = """
 gpu.module @m {{
   gpu.func @k(%A: memref<?x?xf32, strided<[?, 1]>>, %r: index, %n: index) kernel {{
-    %c0 = arith.constant 0 : index
-    %c1 = arith.constant 1 : index
-    %c8 = arith.constant 8 : index
     %base, %offset, %sizes:2, %strides:2 = memref.extract_strided_metadata %A : memref<?x?xf32, strided<[?, 1]>>
         -> memref<f32>, index, index, index, index, index
     %p = gpu.block_id x
@@ -73,7 +71,6 @@ def test_a_part_that_is_used_otherwise_stays() -> None:
 
 ARENA = """gpu.module @m { gpu.func @k(%a: memref<8x16xf32>, %o: memref<8x16xf32>) kernel {
   %m = memref.alloc() {alignment = 1024 : i64} : memref<1024xi8, 3>
-  %c0 = arith.constant 0 : index
   %at = arith.constant AT : index
   %x = memref.view %m[%c0][] : memref<1024xi8, 3> to memref<8x16xf32, 3>
   %y = memref.view %m[%at][] : memref<1024xi8, 3> to memref<16x8xf32, 3>

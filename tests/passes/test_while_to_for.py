@@ -6,15 +6,14 @@ import numpy as np
 import pytest
 from xdsl.dialects import scf
 
+from tests.texts import parse_module
 from tilewright import reference
-from tilewright.dialects.text import parse_module, verify_module
+from tilewright.dialects.text import verify_module
 from tilewright.passes.while_to_for import while_to_for
 
 PROGRAM = """
 gpu.module @m {{
   gpu.func @f(%y: memref<4xi64>, %lo: index, %hi: index) kernel {{
-    %c0 = arith.constant 0 : index
-    %c1 = arith.constant 1 : index
     %c3 = arith.constant {step} : index
     %zero = arith.constant 0 : i64
     %r:3 = scf.while (%s = %zero, %n = %lo, %k = %c0) : (i64, index, index) -> (i64, index, index) {{
@@ -32,7 +31,6 @@ gpu.module @m {{
     %trips = arith.index_cast %r#2 : index to i64
     memref.store %r#0, %y[%c0] : memref<4xi64>
     memref.store %at, %y[%c1] : memref<4xi64>
-    %c2 = arith.constant 2 : index
     memref.store %trips, %y[%c2] : memref<4xi64>
     gpu.return
   }}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tests.texts import parse_module
 from tilewright import reference
-from tilewright.dialects.text import parse_module
 
 
 def module_of(arguments: str, body: str, attributes: str = "", outside: str = ""):

@@ -11,10 +11,6 @@ from tilewright.diagnostics import CheckError
 # A ring of two slots: subgroup 0 fills slot k % 2 and signals full; subgroup 1 drains and signals
 # empty. Barriers 0 and 1 are "full" of each slot, 2 and 3 are "empty".
 RING = """
-  %c0 = arith.constant 0 : index
-  %c1 = arith.constant 1 : index
-  %c2 = arith.constant 2 : index
-  %c6 = arith.constant 6 : index
   %slm = memref.alloc() : memref<2xf32, 3>
   %s = gpu.subgroup_id
   %producer = arith.cmpi eq, %s, %c0 : index
@@ -64,8 +60,6 @@ def test_a_ring_that_is_never_released_deadlocks_with_the_state_of_every_barrier
 
 def test_participants_must_agree():
     body = """
-  %c0 = arith.constant 0 : index
-  %c1 = arith.constant 1 : index
   %s = gpu.subgroup_id
   %n = arith.addi %s, %c1 : index
   tw.named_barrier_arrive %c0, %n
@@ -76,9 +70,6 @@ def test_participants_must_agree():
 
 def test_all_subgroups_meet_twice_at_one_named_barrier():
     body = """
-  %c0 = arith.constant 0 : index
-  %c1 = arith.constant 1 : index
-  %c4 = arith.constant 4 : index
   %slm = memref.alloc() : memref<4xindex, 3>
   %s = gpu.subgroup_id
   memref.store %s, %slm[%s] : memref<4xindex, 3>

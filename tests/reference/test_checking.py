@@ -18,8 +18,6 @@ def kinds(report: object) -> list[str]:
 
 def store_at(row: str) -> str:
     return f"""
-  %c0 = arith.constant 0 : index
-  %c8 = arith.constant 8 : index
   %i = gpu.block_id x
   %own = arith.muli %i, %c8 : index
   %v = arith.constant dense<1.0> : vector<8x8xf32>
@@ -87,8 +85,6 @@ def test_atomics_do_not_race_with_each_other(mixed: bool):
 def test_atomics_order_what_stands_before_them():
     """The first workgroup publishes data with a flag; the other waits for the flag, then reads."""
     body = """
-  %c0 = arith.constant 0 : index
-  %c1 = arith.constant 1 : index
   %i = gpu.block_id x
   %zero = arith.constant 0 : i32
   %one = arith.constant 1 : i32
@@ -121,8 +117,6 @@ def test_atomics_order_what_stands_before_them():
 
 
 SHARED = f"""
-  %c0 = arith.constant 0 : index
-  %c1 = arith.constant 1 : index
   %s = gpu.subgroup_id
   %slm = memref.alloc() : {SLM}
   %n = gpu.num_subgroups
@@ -157,8 +151,6 @@ def test_subgroups_race_without_a_barrier():
 
 def test_uninitialised_slm_is_found_and_poisoned():
     body = f"""
-  %c0 = arith.constant 0 : index
-  %c1 = arith.constant 1 : index
   %slm = memref.alloc() : {SLM}
   %one = arith.constant 1.0 : f32
   memref.store %one, %slm[%c0, %c0] : {SLM}
@@ -185,7 +177,6 @@ def test_out_of_bounds_tiles_warn_and_memref_accesses_are_errors():
     assert [(f.severity, f.kind) for f in report.findings] == [("warning", "out of bounds")]
     assert (out[:3] == 1).all() and (out[3] == 7).all()
     wild = """
-  %c9 = arith.constant 9 : index
   %v = memref.load %a[%c9, %c9] : memref<5x8xf32>
 """
     assert kinds(run("%a: memref<5x8xf32>", wild, [a], check=True)) == ["out of bounds"]
@@ -196,9 +187,6 @@ def test_out_of_bounds_tiles_warn_and_memref_accesses_are_errors():
 def test_wild_addresses_and_read_only_arrays_are_refused():
     a = np.zeros((4, 8), np.float32)
     address = """
-  %c4 = arith.constant 4 : index
-  %c8 = arith.constant 8 : index
-  %c1 = arith.constant 1 : index
   %t = xetile.init_tile %p[0, 0], [%c4, %c8], [%c8, %c1] : i64 -> !xetile.tile<4x8xf32>
   %v = arith.constant dense<1.0> : vector<4x8xf32>
   xetile.store_tile %v, %t : vector<4x8xf32>, !xetile.tile<4x8xf32>
@@ -218,7 +206,6 @@ def test_wild_addresses_and_read_only_arrays_are_refused():
 
 def test_divergent_barriers_and_deadlocks():
     branches = """
-  %c0 = arith.constant 0 : index
   %s = gpu.subgroup_id
   %first = arith.cmpi eq, %s, %c0 : index
   scf.if %first {
@@ -247,7 +234,6 @@ def test_integer_division_by_zero():
 
 def test_assertions():
     body = """
-  %c1 = arith.constant 1 : index
   %i = gpu.block_id x
   %ok = arith.cmpi ne, %i, %c1 : index
   cf.assert %ok, "not the second"
@@ -260,14 +246,11 @@ def test_assertions():
 def test_bytes_are_counted():
     """Every access of memory that all workgroups see, clipped to it; and every element once for either way."""
     body = """
-  %c0 = arith.constant 0 : index
-  %c4 = arith.constant 4 : index
   %a = xetile.init_tile %x[%c4, %c0] : memref<8x8xf32> -> !xetile.tile<8x8xf32>
   %v = xetile.load_tile %a : !xetile.tile<8x8xf32> -> vector<8x8xf32>
   %w = xetile.load_tile %a : !xetile.tile<8x8xf32> -> vector<8x8xf32>
   %s = arith.addf %v, %w : vector<8x8xf32>
   %i = gpu.block_id x
-  %c8 = arith.constant 8 : index
   %own = arith.muli %i, %c8 : index
   %b = xetile.init_tile %o[%own, %c0] : memref<16x8xf32> -> !xetile.tile<8x8xf32>
   xetile.store_tile %s, %b : vector<8x8xf32>, !xetile.tile<8x8xf32>

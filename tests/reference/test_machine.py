@@ -11,7 +11,6 @@ from tilewright.diagnostics import LaunchError, UnsupportedError
 from tilewright.reference import launch
 
 STORE = """
-  %c0 = arith.constant 0 : index
   %i = gpu.block_id x
 """
 
@@ -22,7 +21,6 @@ def test_each_workgroup_has_its_own_trip_count():
         "%o: memref<?xi64, strided<[1]>>",
         STORE
         + """
-  %c1 = arith.constant 1 : index
   %zero = arith.constant 0 : i64
   %sum = scf.for %j = %c0 to %i step %c1 iter_args(%s = %zero) -> (i64) {
     %j64 = arith.index_cast %j : index to i64
@@ -43,8 +41,6 @@ def test_values_of_diverged_branches_meet_again():
         "%o: memref<?xi64, strided<[1]>>",
         STORE
         + """
-  %c2 = arith.constant 2 : index
-  %c4 = arith.constant 4 : index
   %rest = arith.remui %i, %c2 : index
   %even = arith.cmpi eq, %rest, %c0 : index
   %r = scf.if %even -> (index) {
@@ -76,9 +72,6 @@ def test_while_counts_collatz_steps():
         "%o: memref<?xi64, strided<[1]>>",
         STORE
         + """
-  %c1 = arith.constant 1 : index
-  %c2 = arith.constant 2 : index
-  %c3 = arith.constant 3 : index
   %start = arith.addi %i, %c1 : index
   %n, %steps = scf.while (%x = %start, %s = %c0) : (index, index) -> (index, index) {
     %more = arith.cmpi ne, %x, %c1 : index
@@ -114,7 +107,6 @@ def test_branches_between_blocks():
         "%o: memref<?xi64, strided<[1]>>",
         STORE
         + """
-  %c36 = arith.constant 36 : index
   cf.br ^head(%c36, %i : index, index)
 ^head(%a: index, %b: index):
   %done = arith.cmpi eq, %b, %c0 : index
@@ -137,7 +129,6 @@ def test_batches_agree_with_one_batch(monkeypatch: pytest.MonkeyPatch):
         STORE
         + """
   %v = arith.constant dense<1.0> : vector<4x4xf32>
-  %c4 = arith.constant 4 : index
   %row = arith.muli %i, %c4 : index
   %t = xetile.init_tile %o[%row, %c0] : memref<40x4xf32> -> !xetile.tile<4x4xf32>
   xetile.store_tile %v, %t : vector<4x4xf32>, !xetile.tile<4x4xf32>
@@ -182,7 +173,7 @@ def test_function_with_calls_and_loops_as_grid():
 
 
 def reference_module():
-    from tilewright.dialects.text import parse_module
+    from tests.texts import parse_module
 
     return parse_module("""
 builtin.module {
@@ -191,9 +182,6 @@ builtin.module {
     func.return %d : vector<4x4xf32>
   }
   func.func @main_like(%a: memref<8x8xf32>) -> f32 {
-    %c0 = arith.constant 0 : index
-    %c4 = arith.constant 4 : index
-    %c8 = arith.constant 8 : index
     %zero = arith.constant 0.0 : f32
     %r = scf.for %i = %c0 to %c8 step %c4 iter_args(%s = %zero) -> (f32) {
       %q = scf.for %j = %c0 to %c8 step %c4 iter_args(%t = %s) -> (f32) {
@@ -222,9 +210,6 @@ def test_host_code_launches_kernels():
 """,
         outside="""
   func.func @main() {
-    %c1 = arith.constant 1 : index
-    %c3 = arith.constant 3 : index
-    %c6 = arith.constant 6 : index
     %m = memref.alloc() : memref<6xi64>
     gpu.launch_func @m::@k blocks in (%c6, %c1, %c1) threads in (%c1, %c1, %c1)
       args(%m : memref<6xi64>)
@@ -245,10 +230,6 @@ def test_parallel_loops():
     out = np.zeros((6, 8), np.int64)
     total = np.zeros(1, np.int64)
     body = """
-  %c0 = arith.constant 0 : index
-  %c2 = arith.constant 2 : index
-  %c6 = arith.constant 6 : index
-  %c10 = arith.constant 10 : index
   %zero = arith.constant 0 : i64
   scf.forall (%i, %j) = (0, 1) to (%c6, 8) step (2, 3) {
     %a = arith.muli %i, %c10 : index

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from tests.draws import fresh_rng
+from tests.texts import parse_module
 from tilewright import reference
 from tilewright.diagnostics import CheckError, UnsupportedError
-from tilewright.dialects.text import parse_module
 from tilewright.runtime.arrays import describe
 from tilewright.targets.base import CompileOptions, get_target
 
@@ -56,7 +56,6 @@ def test_dpas_on_lane_fragments(element: str, width: int, k: int, a: int, b: int
     packed = "" if element == "f32" else " <{packed}>"
     tdesc = "!xegpu.tensor_desc"
     body = f"""
-  %c0 = arith.constant 0 : index
   %k0 = arith.constant {k} : index
   %kk = arith.constant {3 * k} : index
   %z = arith.constant dense<0{"" if out == "i32" else ".0"}> : vector<8x{out}>
@@ -154,10 +153,6 @@ def test_shuffles_and_lane_reductions():
   %d, %valid = gpu.shuffle down %i, %three, %w : i32
   %s = gpu.subgroup_reduce add %i : (i32) -> i32
   %v = arith.extui %valid : i1 to i32
-  %c0 = arith.constant 0 : index
-  %c1 = arith.constant 1 : index
-  %c2 = arith.constant 2 : index
-  %c16 = arith.constant 16 : index
   %r = arith.muli %sg, %c16 : index
   %row = arith.addi %r, %lane : index
   memref.store %x, %o[%row, %c0] : memref<32x3xi32>
@@ -193,7 +188,6 @@ def test_scattered_accesses_of_single_lanes():
 def test_a_collective_that_not_all_lanes_reach_is_an_error():
     body = """
   %lane = gpu.lane_id
-  %c8 = arith.constant 8 : index
   %k = arith.cmpi ult, %lane, %c8 : index
   %t = xegpu.create_nd_tdesc %a : memref<8x16xf32> -> !xegpu.tensor_desc<8x16xf32>
   scf.if %k {
@@ -208,8 +202,6 @@ def test_a_collective_that_not_all_lanes_reach_is_an_error():
 def test_subgroups_meet_at_named_barriers_and_share_matrices():
     body = """
   %sg = gpu.subgroup_id
-  %c8 = arith.constant 8 : index
-  %c3 = arith.constant 3 : index
   %row = arith.muli %sg, %c8 : index
   %slm = memref.alloc() : memref<2048xi8, 3>
   %m = xegpu.create_mem_desc %slm : memref<2048xi8, 3> -> !xegpu.mem_desc<32x16xf32, #xegpu.mem_layout<stride = [1, 32], block = [8, 16]>>
@@ -264,9 +256,6 @@ def test_products_of_small_floats():
 WHOLE = """
 #l = #xegpu.layout<sg_layout = [4, 2], sg_data = [8, 16]>
 gpu.module @m {{ gpu.func @k(%a: memref<32x32xf32>, %b: memref<32x32xf32>) kernel {{
-  %c0 = arith.constant 0 : index
-  %c1 = arith.constant 1 : index
-  %c3 = arith.constant 3 : index
   %id = arith.constant 1 : i8
   %n = arith.constant {count} : i8
   xegpu.alloc_nbarrier 2

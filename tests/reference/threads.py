@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from tests.texts import parse_module
 from tilewright import reference
-from tilewright.dialects.text import parse_module
 from tilewright.reference.pointers import TensorMapValue
 
 
@@ -31,9 +31,6 @@ def run_threads(
             stage.cluster = {cluster} : i64}} {{
           %t = gpu.thread_id x
           %s = mach.shared_base {{alignment = 1024 : i64}} : !llvm.ptr<3>
-          %c0 = arith.constant 0 : index
-          %c1 = arith.constant 1 : index
-          %c4 = arith.constant 4 : index
           %i0 = arith.constant 0 : i32
           %i1 = arith.constant 1 : i32
           %first = arith.cmpi eq, %t, %c0 : index

@@ -191,7 +191,6 @@ def lane_kernel(entry: Instruction) -> str:
     func.func @k(%in : !llvm.ptr<1>, %out : !llvm.ptr<1>, %memory : !llvm.ptr<1>)
         attributes {{mach.kernel, "nvvm.reqntid" = "32,1,1"}} {{
       %lane = gpu.lane_id
-      %c16 = arith.constant 16 : index
       %area = arith.constant {AREA} : index
       %mine = arith.muli %lane, %c16 : index
       %lane_area = arith.muli %lane, %area : index
@@ -204,7 +203,6 @@ def lane_kernel(entry: Instruction) -> str:
       {body}
       gpu.barrier
       %back = mach.load %to {{alignment = 16 : i64}} : !llvm.ptr<3> -> vector<4xi32>
-      %c512 = arith.constant 512 : index
       %later = mach.ptr_add %from, %c512 : !llvm.ptr<1>
       mach.store %back, %later {{alignment = 16 : i64}} : vector<4xi32>, !llvm.ptr<1>
       func.return
@@ -285,10 +283,6 @@ def wgmma_kernel(
     func.func @k(%memory : !llvm.ptr<1>, %regs : !llvm.ptr<1>, %acc : !llvm.ptr<1>, %da : i64, %db : i64)
         attributes {{mach.kernel, "nvvm.reqntid" = "128,1,1"}} {{
       %t = gpu.thread_id x
-      %c0 = arith.constant 0 : index
-      %c1 = arith.constant 1 : index
-      %c16 = arith.constant 16 : index
-      %c32 = arith.constant 32 : index
       %step = arith.constant 2048 : index
       %t16 = arith.muli %t, %c16 : index
       %shared = mach.shared_base {{alignment = 1024 : i64}} : !llvm.ptr<3>

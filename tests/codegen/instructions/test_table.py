@@ -91,7 +91,6 @@ def program(entry: Instruction) -> str:
     body = "\n      ".join(lines)
     return f"""
     func.func @k(%in : !llvm.ptr, %out : !llvm.ptr, %memory : !llvm.ptr, %stride : index) {{
-      %c64 = arith.constant 64 : index
       {body}
       func.return
     }}"""
@@ -248,8 +247,6 @@ def test_amx_loop_keeps_its_tiles_in_registers() -> None:
     )
     text = f"""
     func.func @k(%a : !llvm.ptr, %b : !llvm.ptr, %c : !llvm.ptr, %n : index) {{
-      %c0 = arith.constant 0 : index
-      %c1 = arith.constant 1 : index
       %s = arith.constant 64 : index
       %size = arith.constant 1024 : index
       {zeros}

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.draws import fresh_seed
-from tilewright.dialects.text import parse_module, verify_module
+from tests.texts import parse_module
+from tilewright.dialects.text import verify_module
 from tilewright.passes.kernel import kernel_of
 from tilewright.passes.level import range_of
 from tilewright.passes.xegpu.atomic_results import atomic_results
@@ -15,9 +16,6 @@ from tilewright.tools.check_inputs import Inputs, make_args, specs_of
 
 TEXT = """gpu.module @m { gpu.func @k(%a: memref<8xf32>, %e: memref<4xi8>, %o: memref<32x32xf32>) kernel
   attributes {tilewright.level = "workgroup", tilewright.subgroups = 4 : i64} {
-  %c0 = arith.constant 0 : index
-  %c1 = arith.constant 1 : index
-  %c3 = arith.constant 3 : index
   %by = arith.constant 2 : i8
   %x = arith.constant 0.5 : f32
   %none = arith.constant dense<0.0> : vector<32x32xf32>

@@ -14,7 +14,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from tests.draws import fresh_rng
 from tests.lowering.programs import lowered, ops
-from tilewright.dialects.text import parse_module
+from tests.texts import parse_module
 from tilewright.passes.xegpu.pipeline import INSERT_BARRIERS, PIPELINE, WORKGROUP
 
 TEXT = """
@@ -23,14 +23,6 @@ TEXT = """
 gpu.module @m {{
 gpu.func @f(%a: memref<64x128xf32>, %o: memref<64x128xf32>, %p: memref<64x128xf32>) kernel
     attributes {{tilewright.level = "workgroup", tilewright.args = [{facts}, {facts}, {facts}]}} {{
-  %c0 = arith.constant 0 : index
-  %c1 = arith.constant 1 : index
-  %c2 = arith.constant 2 : index
-  %c3 = arith.constant 3 : index
-  %c6 = arith.constant 6 : index
-  %c16 = arith.constant 16 : index
-  %c64 = arith.constant 64 : index
-  %c128 = arith.constant 128 : index
   %ta = xegpu.create_nd_tdesc %a : memref<64x128xf32> -> !xegpu.tensor_desc<64x64xf32>
   %to = xegpu.create_nd_tdesc %o : memref<64x128xf32> -> !xegpu.tensor_desc<64x64xf32>
   %tp = xegpu.create_nd_tdesc %p : memref<64x128xf32> -> !xegpu.tensor_desc<64x64xf32>

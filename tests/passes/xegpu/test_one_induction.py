@@ -8,23 +8,16 @@ import numpy as np
 import pytest
 from xdsl.dialects import scf
 
+from tests.texts import parse_module
 from tilewright import reference
-from tilewright.dialects.text import parse_module, print_module, verify_module
+from tilewright.dialects.text import print_module, verify_module
 from tilewright.passes.cleanup import cleanup
 from tilewright.passes.xegpu.pipeline import MERGE_INDUCTIONS, PIPELINE
 
 HEAD = """gpu.module @m {
   gpu.func @k(%a: memref<64x64xf32>, %out: memref<64x64xf32>, %n: index) kernel
       attributes {tilewright.level = "subgroup"} {
-    %c0 = arith.constant 0 : index
-    %c1 = arith.constant 1 : index
-    %c2 = arith.constant 2 : index
-    %c3 = arith.constant 3 : index
-    %c8 = arith.constant 8 : index
     %m8 = arith.constant -8 : index
-    %c16 = arith.constant 16 : index
-    %c40 = arith.constant 40 : index
-    %c48 = arith.constant 48 : index
     %ta = xegpu.create_nd_tdesc %a : memref<64x64xf32> -> !xegpu.tensor_desc<8x16xf32>
     %to = xegpu.create_nd_tdesc %out : memref<64x64xf32> -> !xegpu.tensor_desc<8x16xf32>
 """

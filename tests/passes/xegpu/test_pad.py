@@ -9,7 +9,7 @@ import pytest
 from xdsl.dialects.builtin import ModuleOp, VectorType
 
 from tests.lowering.programs import run
-from tilewright.dialects.text import parse_module
+from tests.texts import parse_module
 from tilewright.passes.xegpu.pipeline import PAD, PIPELINE, lower
 
 KINDS = {"add": 0.0, "mul": 1.0, "maximumf": -np.inf, "minimumf": np.inf}
@@ -24,9 +24,6 @@ gpu.module @m {{ gpu.func @k(%a: memref<90x90xf32>, %b: memref<?x?xf32>, %s: mem
     %y: memref<90x90xf32>, %z: memref<90x90xf32>) kernel attributes {{tilewright.level = "{level}"}} {{
   %y0 = arith.constant {at[0]} : index
   %x0 = arith.constant {at[1]} : index
-  %c0 = arith.constant 0 : index
-  %c1 = arith.constant 1 : index
-  %c2 = arith.constant 2 : index
   %cm = arith.constant {m} : index
   %da = xegpu.create_nd_tdesc %a : memref<90x90xf32> -> !xegpu.tensor_desc<{m}x{n}xf32>
   %hb = memref.dim %b, %c0 : memref<?x?xf32>

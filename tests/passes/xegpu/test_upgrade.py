@@ -9,11 +9,12 @@ import pytest
 
 from tests.draws import fresh_rng
 from tests.lowering.programs import lowered, ops
+from tests.texts import parse_module
 from tilewright import reference
 from tilewright.diagnostics import UnsupportedError
 from tilewright.dialects import xegpu
 from tilewright.dialects.movement import shape_of
-from tilewright.dialects.text import parse_module, print_module
+from tilewright.dialects.text import print_module
 from tilewright.passes.xegpu.pipeline import SUBGROUP, WORKGROUP
 from tilewright.passes.xegpu.upgrade import upgrade
 
@@ -22,9 +23,6 @@ OLD = ("update_nd_offset", "create_tdesc", "update_offset", "sg_map", "scatter_t
 
 LOOPS = """
 func.func @f(%m: memref<64x64xf32>, %o: memref<64x64xf32>, %n: index, %p: i1) {
-  %c0 = arith.constant 0 : index
-  %c1 = arith.constant 1 : index
-  %c8 = arith.constant 8 : index
   %t = xegpu.create_nd_tdesc %m[%c0, 4] : memref<64x64xf32> -> !xegpu.tensor_desc<8x16xf32>
   %d = xegpu.create_nd_tdesc %o[0, 0] : memref<64x64xf32> -> !xegpu.tensor_desc<8x16xf32>
   %zero = arith.constant dense<0.0> : vector<8x16xf32>
@@ -122,7 +120,6 @@ def test_two_bases_that_a_loop_carries_are_refused_with_the_reason():
 func.func @f(%a: memref<64x64xf32>, %b: memref<64x64xf32>, %n: index) {
   %t = xegpu.create_nd_tdesc %a[0, 0] : memref<64x64xf32> -> !xegpu.tensor_desc<8x16xf32>
   %u = xegpu.create_nd_tdesc %b[0, 0] : memref<64x64xf32> -> !xegpu.tensor_desc<8x16xf32>
-  %c0 = arith.constant 0 : index
   %x = scf.for %i = %c0 to %n step %n iter_args(%y = %t) -> (!xegpu.tensor_desc<8x16xf32>) {
     scf.yield %u : !xegpu.tensor_desc<8x16xf32>
   }
@@ -133,7 +130,7 @@ func.func @f(%a: memref<64x64xf32>, %b: memref<64x64xf32>, %n: index) {
     module = parse_module(text, "meet.mlir")
     with pytest.raises(UnsupportedError, match="two different bases") as caught:
         upgrade(module)
-    assert caught.value.location is not None and caught.value.location.line == 6
+    assert caught.value.location is not None and caught.value.location.line == 5
 
 
 def test_a_map_that_no_message_has_stays_on_the_op():
@@ -180,8 +177,6 @@ def test_vector_gathers_are_loads_of_lanes():
     """Masked elements keep what the op says, indices of another type count too; down to lanes."""
     text = """
     gpu.module @m { gpu.func @f(%a: memref<8x32xf32>, %c: memref<2x32xf32>, %d: memref<64xf32>) kernel {
-      %c0 = arith.constant 0 : index
-      %c3 = arith.constant 3 : index
       %s = vector.step : vector<32xindex>
       %o = vector.broadcast %s : vector<32xindex> to vector<2x32xindex>
       %m = vector.constant_mask [2, 20] : vector<2x32xi1>

@@ -10,8 +10,9 @@ from xdsl.dialects.builtin import MemRefType
 
 from tests.draws import fresh_rng
 from tests.lowering.programs import lowered
+from tests.texts import parse_module
 from tilewright import dtypes
-from tilewright.dialects.text import parse_module, print_module
+from tilewright.dialects.text import print_module
 from tilewright.passes.xegpu.pipeline import SUBGROUP, WORKGROUP, lower
 
 V = "vector<32x32xf32>"
@@ -110,9 +111,6 @@ PROGRAMS: dict[str, tuple[str, str]] = {
         X
         + Y
         + f"""
-%c0 = arith.constant 0 : index
-%c1 = arith.constant 1 : index
-%c3 = arith.constant 3 : index
 %r:2 = scf.for %i = %c0 to %c3 step %c1 iter_args(%p = %x, %q = %y) -> ({V}, {V}) {{
   %t = vector.transpose %p, [1, 0] : {V} to {V}
   scf.yield %q, %t : {V}, {V}

@@ -22,7 +22,7 @@ def evaluate(
 ) -> Array:
     """`text` computes %r of type vector<shape x result> from %0, %1, ...; i1 results come as i8."""
     arguments: list[str] = []
-    lines = ["%c0 = arith.constant 0 : index"]
+    lines: list[str] = []
     for number, operand in enumerate(operands):
         element = type_name(dtypes.from_numpy(operand.dtype))
         dims = "x".join(map(str, operand.shape))

@@ -12,7 +12,6 @@ from tilewright.diagnostics import CheckError
 
 SCHEDULES = ("late", "early", "random")
 OWN = """
-  %c16 = arith.constant 16 : index
   %t16 = arith.muli %t, %c16 : index
   %x = mach.ptr_add %in, %t16 : !llvm.ptr<1>
   %to = mach.ptr_add %s, %t16 : !llvm.ptr<3>
@@ -70,8 +69,6 @@ BARRIER = """
   WAIT
 """
 BOX = """
-  %c8 = arith.constant 8 : index
-  %c1024 = arith.constant 1024 : index
   %bar = mach.ptr_add %s, %c0 : !llvm.ptr<3>
   %slot = mach.ptr_add %s, %c1024 : !llvm.ptr<3>
   %row = arith.constant ROW : i32
@@ -93,8 +90,6 @@ STORE = """
   }
 """
 SIZES = """
-  %c64 = arith.constant 64 : index
-  %c256 = arith.constant 256 : index
 """
 MAP = "%map: !llvm.ptr {mach.tensor_map}, %out: !llvm.ptr<1>"
 
@@ -175,7 +170,6 @@ def test_one_thread_asks_for_a_box(rng: np.random.Generator) -> None:
 
 
 OUT = """
-  %c64 = arith.constant 64 : index
   %v = arith.index_cast %t : index to i32
   %f = arith.sitofp %v : i32 to f32
   mach.store %f, %mine : f32, !llvm.ptr<3>

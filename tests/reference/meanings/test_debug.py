@@ -11,7 +11,6 @@ from tests.reference.kernels import run
 from tilewright.diagnostics import CheckError
 
 BODY = """
-  %c2 = arith.constant 2 : index
   %i = gpu.block_id x
   %n = arith.muli %i, %c2 : index
 """
@@ -32,7 +31,6 @@ def test_print_in_a_branch_names_who_took_it(capsys: pytest.CaptureFixture[str])
     body = (
         BODY
         + """
-  %c1 = arith.constant 1 : index
   %second = arith.cmpi eq, %i, %c1 : index
   scf.if %second {
     tw.print "here"
@@ -64,7 +62,6 @@ def test_breakpoint_opens_a_debugger_with_the_variables(
 
 def test_vector_load_outside_is_undefined():
     body = """
-  %c2 = arith.constant 2 : index
   %v = vector.load %a[%c2] : memref<4xf32>, vector<4xf32>
 """
     with pytest.raises(CheckError, match="reaches outside"):

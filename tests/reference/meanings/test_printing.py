@@ -59,7 +59,6 @@ def test_every_lane_prints_and_lines_do_not_mix(capsys: pytest.CaptureFixture[st
     body = """
   %l = gpu.lane_id
   %b = gpu.block_id x
-  %c3 = arith.constant 3 : index
   %few = arith.cmpi ult, %l, %c3 : index
   gpu.printf "same\\0A"
   scf.if %few {
@@ -95,7 +94,6 @@ def test_a_lane_program_has_the_threads_of_its_launch(capsys: pytest.CaptureFixt
 def test_vector_print(capsys: pytest.CaptureFixture[str], type_: str, value: Any, text: str):
     memref = type_.replace("vector", "memref")
     body = f"""
-  %c0 = arith.constant 0 : index
   %v = vector.load %a[%c0] : {memref}, {type_}
   vector.print str "v = "
   vector.print %v : {type_}

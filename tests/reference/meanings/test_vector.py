@@ -62,9 +62,6 @@ def test_transfers_pad_permute_and_mask():
     a, got = rng.random((5, 7), np.float32), np.zeros((4, 3), np.float32)
     out = np.zeros((5, 7), np.float32)
     body = """
-  %c3 = arith.constant 3 : index
-  %c2 = arith.constant 2 : index
-  %c0 = arith.constant 0 : index
   %p = arith.constant 8.0 : f32
   %v = vector.transfer_read %a[%c3, %c2], %p {permutation_map = affine_map<(d0, d1) -> (d1, d0)>}
     : memref<5x7xf32>, vector<4x3xf32>
@@ -92,7 +89,6 @@ def test_a_mask_keeps_a_promise_of_bounds():
     """As mlir-opt vectorizes with masks: what they leave out may lie outside, nothing else may."""
     a, out = fresh_rng().random((5, 7), np.float32), np.zeros((5, 7), np.float32)
     body = """
-  %c0 = arith.constant 0 : index
   %rows = arith.constant 5 : index
   %columns = arith.constant 7 : index
   %p = arith.constant 8.0 : f32
@@ -145,7 +141,6 @@ def test_pieces_and_shapes():
 def test_dynamic_positions_differ_between_workgroups():
     a, out = np.arange(6, dtype=np.float32), np.zeros((4, 6), np.float32)
     body = """
-  %c0 = arith.constant 0 : index
   %i = gpu.block_id x
   %v = vector.load %a[%c0] : memref<6xf32>, vector<6xf32>
   %e = vector.extract %v[%i] : f32 from vector<6xf32>
@@ -164,8 +159,6 @@ def test_masks_and_masked_memory():
     a, out = np.arange(8, dtype=np.float32), np.full(8, -1, np.float32)
     got = np.zeros(8, np.float32)
     body = """
-  %c0 = arith.constant 0 : index
-  %c5 = arith.constant 5 : index
   %m = vector.create_mask %c5 : vector<8xi1>
   %p = arith.constant dense<9.0> : vector<8xf32>
   %v = vector.maskedload %a[%c0], %m, %p : memref<8xf32>, vector<8xi1>, vector<8xf32> into vector<8xf32>
@@ -182,8 +175,6 @@ def test_some_of_a_row():
     a, out = np.arange(8, dtype=np.float32), np.full(8, -1, np.float32)
     got = np.zeros(8, np.float32)
     body = """
-  %c2 = arith.constant 2 : index
-  %c0 = arith.constant 0 : index
   %m = arith.constant dense<[true, false, false, true, true, false, false, true]> : vector<8xi1>
   %p = arith.constant dense<9.0> : vector<8xf32>
   %v = vector.expandload %a[%c2], %m, %p : memref<8xf32>, vector<8xi1>, vector<8xf32> into vector<8xf32>
@@ -223,16 +214,11 @@ def test_views_of_memory():
     a = np.arange(48, dtype=np.float32).reshape(6, 8)
     out = np.zeros(4, np.float32)
     body = """
-  %c0 = arith.constant 0 : index
-  %c1 = arith.constant 1 : index
-  %c2 = arith.constant 2 : index
-  %c3 = arith.constant 3 : index
   %s = memref.subview %a[1, 2] [4, 3] [1, 2] : memref<6x8xf32>
     to memref<4x3xf32, strided<[8, 2], offset: 10>>
   %v0 = memref.load %s[%c2, %c1] : memref<4x3xf32, strided<[8, 2], offset: 10>>
   memref.store %v0, %out[%c0] : memref<4xf32>
   %f = memref.collapse_shape %a [[0, 1]] : memref<6x8xf32> into memref<48xf32>
-  %c17 = arith.constant 17 : index
   %v1 = memref.load %f[%c17] : memref<48xf32>
   memref.store %v1, %out[%c1] : memref<4xf32>
   %row = memref.subview %a[3, 0] [1, 8] [1, 1] : memref<6x8xf32>
@@ -251,16 +237,12 @@ def test_views_of_memory():
 def test_bytes_of_slm_as_another_type():
     out = np.zeros(2, np.float32)
     body = """
-  %c0 = arith.constant 0 : index
-  %c1 = arith.constant 1 : index
-  %c8 = arith.constant 8 : index
   %raw = memref.alloc() : memref<64xi8, 3>
   %v = memref.view %raw[%c8][] : memref<64xi8, 3> to memref<4xf32, 3>
   %x = arith.constant 1.5 : f32
   memref.store %x, %v[%c1] : memref<4xf32, 3>
   %y = memref.load %v[%c1] : memref<4xf32, 3>
   memref.store %y, %out[%c0] : memref<2xf32>
-  %c15 = arith.constant 15 : index
   %byte = memref.load %raw[%c15] : memref<64xi8, 3>
   %f = arith.sitofp %byte : i8 to f32
   memref.store %f, %out[%c1] : memref<2xf32>

@@ -80,8 +80,6 @@ def test_batch_dimensions_and_addresses():
     a, out = rng.random((3, 5, 8, 8), np.float32), np.zeros((2, 8, 8), np.float32)
     t = tile_type((8, 8), "f32")
     body = f"""
-  %c8 = arith.constant 8 : index
-  %c1 = arith.constant 1 : index
   %0 = xetile.init_tile %a[2, 3, 0, 0] : memref<3x5x8x8xf32> -> {t}
   %v = xetile.load_tile %0 : {t} -> vector<8x8xf32>
   %p = memref.extract_aligned_pointer_as_index %a : memref<3x5x8x8xf32> -> index
@@ -180,7 +178,6 @@ def test_gather_and_scatter_with_masks_and_bounds():
     mask = np.array([1, 1, 1, 1, 0, 1, 1, 1], np.int8)
     st = tile_type((8,), "f32", scattered="true")
     body = f"""
-  %c0 = arith.constant 0 : index
   %i64 = vector.load %idx[%c0] : memref<8xi64>, vector<8xi64>
   %i = arith.index_cast %i64 : vector<8xi64> to vector<8xindex>
   %m8 = vector.load %mask[%c0] : memref<8xi8>, vector<8xi8>
@@ -231,7 +228,6 @@ def test_atomics_happen_one_after_the_other(kind: str, dtype: Any, combine: Any)
     e = "f32" if dtype is np.float32 else "i32"
     st = tile_type((16,), e, scattered="true")
     body = f"""
-  %c0 = arith.constant 0 : index
   %w = gpu.block_id x
   %i64 = vector.load %idx[%c0] : memref<16xi64>, vector<16xi64>
   %i = arith.index_cast %i64 : vector<16xi64> to vector<16xindex>

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from xdsl.dialects.builtin import StringAttr
 
-from tilewright.dialects.text import parse_module
+from tests.texts import parse_module
 from tilewright.passes.host.to_calls import Launch
 from tilewright.runtime.program.kernels import Kernels
 
@@ -52,12 +52,6 @@ def gemm(
   gpu.func @f(%a: memref<{m}x{k}xf16>, %b: memref<{k}x{n}xf16>, %c: memref<{m}x{n}xf32>) kernel {{
     %bx = gpu.block_id x
     %by = gpu.block_id y
-    %c0 = arith.constant 0 : index
-    %c2 = arith.constant 2 : index
-    %c8 = arith.constant 8 : index
-    %c16 = arith.constant 16 : index
-    %c32 = arith.constant 32 : index
-    %c64 = arith.constant 64 : index
     %K = arith.constant {k} : index"""
     ]
     say = out.append

@@ -8,7 +8,7 @@ from xdsl.dialects import gpu
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, UnitAttr
 
 from tests.runtime.program.fragments import gemm, launch, operands
-from tilewright.dialects.text import parse_module
+from tests.texts import parse_module
 from tilewright.passes.eliminate_barriers import eliminate_barriers
 from tilewright.passes.xegpu.to_xetile import xegpu_to_xetile
 
@@ -89,7 +89,6 @@ DIVERGES = """
 gpu.module @k {
   gpu.func @f(%c: memref<64xf32>) kernel {
     %t = gpu.thread_id x
-    %c7 = arith.constant 7 : index
     %one = arith.constant 1.0 : f32
     %two = arith.constant 2.0 : f32
     %odd = arith.cmpi ult, %t, %c7 : index
@@ -113,8 +112,6 @@ def test_lanes_that_part_are_emulated(rng):
 TRANSPOSED = """
 gpu.module @k {
   gpu.func @f(%a: memref<32x16xf32>, %c: memref<8x16xf32>) kernel {
-    %c0 = arith.constant 0 : index
-    %c16 = arith.constant 16 : index
     %scale = arith.constant dense<[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]> : vector<8xf32>
     %ta = xegpu.create_nd_tdesc %a : memref<32x16xf32> -> !xegpu.tensor_desc<16x8xf32>
     %tc = xegpu.create_nd_tdesc %c : memref<8x16xf32> -> !xegpu.tensor_desc<8x16xf32>

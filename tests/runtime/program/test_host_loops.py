@@ -9,7 +9,7 @@ import pytest
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import ModuleOp
 
-from tilewright.dialects.text import parse_module
+from tests.texts import parse_module
 from tilewright.passes.host.memory import HostMemory
 from tilewright.passes.host.parallel import share_loops
 from tilewright.passes.host.unroll_and_jam import ROWS, WIDTH, unroll_and_jam
@@ -18,9 +18,6 @@ from tilewright.runtime.program import run_program
 PROGRAM = """
 func.func private @printMemrefF32(memref<*xf32>) attributes {llvm.emit_c_interface}
 func.func @fill(%m: memref<?x?xf16>, %rows: index, %columns: index, %a: index) {
-  %c0 = arith.constant 0 : index
-  %c1 = arith.constant 1 : index
-  %c11 = arith.constant 11 : index
   scf.for %i = %c0 to %rows step %c1 {
     scf.for %j = %c0 to %columns step %c1 {
       %x = arith.muli %i, %a : index
@@ -35,8 +32,6 @@ func.func @fill(%m: memref<?x?xf16>, %rows: index, %columns: index, %a: index) {
 }
 func.func @product(%a: memref<?x?xf16>, %b: memref<?x?xf16>, %c: memref<?x?xf32>,
                    %m: index, %n: index, %k: index, %from: index) {
-  %c0 = arith.constant 0 : index
-  %c1 = arith.constant 1 : index
   scf.for %i = %c0 to %m step %c1 {
     scf.for %j = %c0 to %n step %c1 {
       %ci = arith.addi %i, %from : index
@@ -56,10 +51,6 @@ func.func @product(%a: memref<?x?xf16>, %b: memref<?x?xf16>, %c: memref<?x?xf32>
   return
 }
 func.func @main() {
-  %c0 = arith.constant 0 : index
-  %c1 = arith.constant 1 : index
-  %c3 = arith.constant 3 : index
-  %c7 = arith.constant 7 : index
   %m = arith.constant MM : index
   %n = arith.constant NN : index
   %k = arith.constant KK : index
@@ -116,9 +107,6 @@ def test_sums_side_by_side_and_shared(m, n, k, transposed, capsys):
 
 LOOP = """
 func.func @f(%m: memref<64x64xf32>, %o: memref<64x64xf32>) {
-  %c0 = arith.constant 0 : index
-  %c1 = arith.constant 1 : index
-  %c64 = arith.constant 64 : index
   %z = arith.constant 0.0 : f32
   scf.for %i = %c0 to %c64 step %c1 {
     scf.for %j = %c0 to %c64 step %c1 {
@@ -213,7 +201,6 @@ def test_what_is_jammed_verifies():
 
 
 ROUNDED = """%part = scf.for %o = %c0 to %k step %c4 iter_args(%old = %c_old) -> (f32) {
-        %c3 = arith.constant 3 : index
         %in = scf.for %u = %c0 to %c3 step %c1 iter_args(%sum = %old) -> (f32) {
           %l = arith.addi %o, %u : index
           %x = memref.load %a[%i, %l] : memref<?x?xf16>

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.texts import parse_module
 from tilewright.diagnostics import TilewrightError
-from tilewright.dialects.text import parse_module
 from tilewright.runtime.program import Limits, in_worker, run_program
 
 HERE = Path(__file__).parent
@@ -140,7 +140,6 @@ TIMED = """
 module attributes {gpu.container_module} {
   gpu.module @m {
     gpu.func @add(%c: memref<16xf32>) kernel {
-      %c0 = arith.constant 0 : index
       %one = arith.constant dense<1.0> : vector<16xf32>
       %t = xegpu.create_nd_tdesc %c : memref<16xf32> -> !xegpu.tensor_desc<16xf32>
       %v = xegpu.load_nd %t[%c0] : !xegpu.tensor_desc<16xf32> -> vector<16xf32>
@@ -152,9 +151,6 @@ module attributes {gpu.container_module} {
   func.func private @printMemrefF32(memref<*xf32>) attributes {llvm.emit_c_interface}
   func.func private @rtclock() -> f64
   func.func @main() {
-    %c0 = arith.constant 0 : index
-    %c1 = arith.constant 1 : index
-    %c16 = arith.constant 16 : index
     %n = arith.constant 50 : index
     %zero = arith.constant 0.0 : f32
     %h = memref.alloc() : memref<16xf32>
@@ -248,9 +244,6 @@ gpu.module @m {
   }
 }
 func.func @main() {
-  %c1 = arith.constant 1 : index
-  %c2 = arith.constant 2 : index
-  %c3 = arith.constant 3 : index
   vector.print str "before\\0A"
   gpu.launch_func @m::@lanes blocks in (%c1, %c1, %c1) threads in (%c3, %c2, %c1)
   gpu.launch_func @m::@workgroups blocks in (%c3, %c1, %c1) threads in (%c1, %c1, %c1)
@@ -274,8 +267,7 @@ def test_kernels_print_between_the_host_s_lines(target, capsys):
 FOLDED = """
 func.func @main() {
   %a = memref.alloc() : memref<16xf32>
-  %c1 = arith.constant 1 : index
-  %r = memref.reinterpret_cast %a to offset: [0], sizes: [8, 16], strides: [STEP, 1] : memref<16xf32> to memref<8x16xf32, strided<[?, 1]>>
+  %r = memref.reinterpret_cast %a to offset: [0], sizes: [8, 16], strides: [%c0, 1] : memref<16xf32> to memref<8x16xf32, strided<[?, 1]>>
   gpu.launch_func @m::@k blocks in (%c1, %c1, %c1) threads in (%c1, %c1, %c1) args(%r : memref<8x16xf32, strided<[?, 1]>>)
   %v = memref.load %a[%c1] : memref<16xf32>
   vector.print %v : f32
@@ -291,10 +283,7 @@ gpu.module @m { gpu.func @k(%b: memref<8x16xf32, strided<[?, 1]>>) kernel attrib
 
 
 def test_what_is_written_and_one_in_memory_is_the_executor_s(capsys):
-    text = FOLDED.replace("STEP", "%zero").replace(
-        "%c1 =", "%zero = arith.constant 0 : index\n  %c1 =", 1
-    )
-    _, said = run(f"module attributes {{gpu.container_module}} {{{text}}}", target="cpu")
+    _, said = run(f"module attributes {{gpu.container_module}} {{{FOLDED}}}", target="cpu")
     assert capsys.readouterr().out == "2\n"
     assert "executor, because argument 0 of @k is written, and is a view whose 8" in said[0]
 
@@ -319,7 +308,6 @@ def test_host_code_without_an_emission_runs_on_the_executor(capsys):
     text = """
 func.func private @printMemrefF32(memref<*xf32>)
 func.func @main() {
-  %c0 = arith.constant 0 : index
   %x = memref.alloc() : memref<8x16xf32>
   %v = arith.constant dense<2.5> : vector<8x16xf32>
   %t = xegpu.create_nd_tdesc %x : memref<8x16xf32> -> !xegpu.tensor_desc<8x16xf32>

@@ -7,8 +7,8 @@ import pytest
 
 from tests.draws import fresh_rng
 from tests.targets.cuda.threads import ThreadsTarget
+from tests.texts import parse_module
 from tilewright import reference
-from tilewright.dialects.text import parse_module
 from tilewright.runtime.arrays import describe
 from tilewright.targets.base import CompileOptions, get_target
 from tilewright.targets.entry import build_text
@@ -17,8 +17,6 @@ SLM = "#xetile.tile_attr<memory_space = 3>"
 KERNEL = """
 gpu.module @m {{
   gpu.func @k({arguments}) kernel attributes {{tilewright.level = "workgroup"}} {{
-    %c0 = arith.constant 0 : index
-    %c1 = arith.constant 1 : index
 {body}
     gpu.return
   }}
@@ -140,7 +138,6 @@ def test_a_branch_that_gives_one_value_twice():
     """What one branch copies on the way to its results is not there in the other."""
     text = """gpu.module @m { gpu.func @f(%a: memref<4xi16>, %b: memref<1xi32>) kernel
     attributes {tilewright.level = "workgroup"} {
-  %c0 = arith.constant 0 : index
   %one = arith.constant 1 : i32
   %v = vector.load %a[%c0] : memref<4xi16>, vector<4xi16>
   %n = memref.load %b[%c0] : memref<1xi32>
@@ -166,9 +163,6 @@ def test_an_array_is_not_packed_where_a_view_of_it_ends():
     text = """gpu.module @m { gpu.func @k(%a: memref<64x192xf32> {llvm.noalias},
         %b: memref<192x64xf32> {llvm.noalias}, %c: memref<64x64xf32> {llvm.noalias}) kernel {
       %v = memref.subview %a[0, 0] [50, 100] [1, 1] : memref<64x192xf32> to memref<50x100xf32, strided<[192, 1]>>
-      %c0 = arith.constant 0 : index
-      %c64 = arith.constant 64 : index
-      %c192 = arith.constant 192 : index
       %z = arith.constant dense<0.0> : vector<64x64xf32>
       %r = scf.for %k = %c0 to %c192 step %c64 iter_args(%sum = %z) -> (vector<64x64xf32>) {
         %ta = xetile.init_tile %v[0, %k] : memref<50x100xf32, strided<[192, 1]>> -> !xetile.tile<64x64xf32>

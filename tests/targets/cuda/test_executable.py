@@ -10,12 +10,12 @@ import pytest
 
 from tests.codegen.harness import module
 from tests.targets.cuda.harness import architecture, needs_gpu
+from tests.texts import parse_module
 from tilewright import dtypes, uarch
 from tilewright.arguments import ArrayArg
 from tilewright.codegen import emit_module
 from tilewright.codegen.remote import generate_ptx
 from tilewright.diagnostics import LaunchError, UnsupportedError
-from tilewright.dialects.text import parse_module
 from tilewright.runtime.arrays import describe
 from tilewright.targets.base import CompileOptions, get_target, split_name
 from tilewright.targets.cuda.executable import CudaExecutable, fits, launch_grid, scalar_bytes
@@ -40,8 +40,6 @@ AXPY = """
         attributes {mach.kernel} {
       %block = gpu.block_id x
       %t = gpu.thread_id x
-      %c64 = arith.constant 64 : index
-      %c4 = arith.constant 4 : index
       %first = arith.muli %block, %c64 : index
       %i = arith.addi %first, %t : index
       %in = arith.cmpi slt, %i, %n : index
@@ -318,8 +316,6 @@ def test_a_tile_that_a_while_loop_takes_to_another_matrix_is_refused() -> None:
     gpu.module @m {
       gpu.func @k(%a: memref<64x64xf32>, %b: memref<64x64xf32>, %n: index) kernel
           attributes {tilewright.level = "workgroup"} {
-        %c1 = arith.constant 1 : index
-        %c2 = arith.constant 2 : index
         %t = xetile.init_tile %a[0, 0] : memref<64x64xf32> -> !xetile.tile<32x32xf32>
         %u = xetile.init_tile %b[0, 0] : memref<64x64xf32> -> !xetile.tile<32x32xf32>
         %v = xetile.load_tile %t : !xetile.tile<32x32xf32> -> vector<32x32xf32>

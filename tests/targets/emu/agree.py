@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from tests.texts import parse_module
 from tilewright import reference
-from tilewright.dialects.text import parse_module
 from tilewright.passes.affine_to_scf import affine_to_scf
 from tilewright.passes.expand_ops import expand_ops
 from tilewright.passes.loop_nests import loop_nests

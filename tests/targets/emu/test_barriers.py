@@ -6,27 +6,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.draws import fresh_rng
 from tests.reference.test_barriers import RING
 from tests.targets.emu.agree import agree, build, emulate, lane_kernel, subgroup_kernel
 from tests.targets.emu.test_blocks import array
 from tilewright.diagnostics import CheckError
 from tilewright.runtime.arrays import describe
 
-
-@pytest.fixture
-def rng() -> np.random.Generator:
-    return fresh_rng()
-
-
 REVERSE = """
   %lane = gpu.lane_id
   %sg = gpu.subgroup_id
   %b = gpu.block_id x
-  %c0 = arith.constant 0 : index
-  %c1 = arith.constant 1 : index
-  %c3 = arith.constant 3 : index
-  %c4 = arith.constant 4 : index
   %n = arith.constant 6 : index
   %z = arith.constant 0.0 : f32
   %slm = memref.alloc() : memref<4x16xf32, 3>
@@ -67,9 +56,6 @@ def test_shared_memory_is_fresh_in_every_workgroup(rng):
 
 PAIRS = """
   %sg = gpu.subgroup_id
-  %c2 = arith.constant 2 : index
-  %c8 = arith.constant 8 : index
-  %c1 = arith.constant 1 : index
   %row = arith.muli %sg, %c8 : index
   %slm = memref.alloc() : memref<2048xi8, 3>
   %m = xegpu.create_mem_desc %slm : memref<2048xi8, 3> -> !xegpu.mem_desc<32x16xf32, #xegpu.mem_layout<stride = [1, 32], block = [8, 16]>>
@@ -103,7 +89,6 @@ def test_lanes_of_subgroups_meet_at_named_barriers(rng):
     body = """
   %lane = gpu.lane_id
   %sg = gpu.subgroup_id
-  %c1 = arith.constant 1 : index
   %slm = memref.alloc() : memref<2x16xf32, 3>
   %id = arith.constant 3 : i8
   %n = arith.constant 2 : i8
@@ -142,7 +127,6 @@ def test_a_deadlock_says_where_everybody_is():
 def test_a_barrier_that_one_subgroup_never_reaches():
     body = """
   %sg = gpu.subgroup_id
-  %c0 = arith.constant 0 : index
   %first = arith.cmpi eq, %sg, %c0 : index
   scf.if %first {
     gpu.barrier
@@ -160,8 +144,6 @@ def test_a_barrier_that_one_subgroup_never_reaches():
 
 def test_participants_must_agree():
     body = """
-  %c0 = arith.constant 0 : index
-  %c1 = arith.constant 1 : index
   %s = gpu.subgroup_id
   %n = arith.addi %s, %c1 : index
   tw.named_barrier_arrive %c0, %n"""
@@ -173,8 +155,6 @@ def test_a_subgroup_may_wait_for_what_another_writes(rng):
     """A loop that looks at memory lets the others run."""
     body = """
   %sg = gpu.subgroup_id
-  %c0 = arith.constant 0 : index
-  %c1 = arith.constant 1 : index
   %zero = arith.constant 0 : i32
   %seven = arith.constant 7 : i32
   %slm = memref.alloc() : memref<1xi32, 3>
@@ -200,8 +180,6 @@ def test_shared_matrices_of_lanes(rng):
     t = "!xegpu.mem_desc<32x32xf16, #xegpu.mem_layout<block = [16, 16]>>"
     body = f"""
   %lane = gpu.lane_id
-  %c0 = arith.constant 0 : index
-  %c2 = arith.constant 2 : index
   %slm = memref.alloc() : memref<2048xi8, 3>
   %m = xegpu.create_mem_desc %slm : memref<2048xi8, 3> -> {t}
   %x0 = vector.load %a[%lane, %c0] : memref<32x32xf16>, vector<32xf16>
@@ -215,7 +193,6 @@ def test_shared_matrices_of_lanes(rng):
   %v = xegpu.load_matrix %m[16, 16] <{{subgroup_block_io}}> : {t} -> vector<8xf16>
   %w = xegpu.load_matrix %m[%lane, %l2] : {t}, index, index -> vector<2xf16>
   vector.store %v, %o[%lane, %c0] : memref<16x16xf16>, vector<8xf16>
-  %c8 = arith.constant 8 : index
   vector.store %w, %o[%lane, %c8] : memref<16x16xf16>, vector<2xf16>"""
     args = "%a: memref<32x32xf16>, %o: memref<16x16xf16>"
     agree(lane_kernel(args, body), [array(rng, "f16", 32, 32), array(rng, "f16", 16, 16)])
@@ -228,9 +205,6 @@ def test_reductions_over_the_workgroup(rng, element, kind):
   %lane = gpu.lane_id
   %sg = gpu.subgroup_id
   %b = gpu.block_id x
-  %c0 = arith.constant 0 : index
-  %c1 = arith.constant 1 : index
-  %c3 = arith.constant 3 : index
   scf.for %i = %c0 to %c3 step %c1 {{
     %x = memref.load %a[%b, %i, %sg, %lane] : memref<2x3x4x16x{element}>
     %r = gpu.all_reduce {kind} %x {{}} : ({element}) -> {element}

@@ -9,7 +9,6 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tests.draws import fresh_rng
 from tests.targets.emu.agree import agree, lane_kernel, subgroup_kernel
 
 NUMPY: dict[str, Any] = {
@@ -24,11 +23,6 @@ NUMPY: dict[str, Any] = {
     "i16": np.int16,
     "i32": np.int32,
 }
-
-
-@pytest.fixture
-def rng() -> np.random.Generator:
-    return fresh_rng()
 
 
 def array(rng: np.random.Generator, element: str, *shape: int) -> np.ndarray:
@@ -79,7 +73,6 @@ def test_fragments_of_block_loads(rng, element, lanes, shape, how, count, edge):
     tdesc = block(text, element, *attributes)
     body = f"""
   %lane = gpu.lane_id
-  %c0 = arith.constant 0 : index
   %t = xegpu.create_nd_tdesc %a : {memref} -> {tdesc}
   %v = xegpu.load_nd %t[{", ".join(map(str, where))}]{f" <{{{how}}}>" if how else ""} : {tdesc} -> vector<{n}x{element}>
   vector.store %v, %o[%lane, %c0] : memref<{lanes}x{n}x{element}>, vector<{n}x{element}>"""
@@ -110,7 +103,6 @@ def test_sg_maps_deal_units(rng):
     rows = "#xegpu.sg_map<wi_layout = [2, 8], wi_data = [1, 1]>"
     body = f"""
   %lane = gpu.lane_id
-  %c0 = arith.constant 0 : index
   %ta = xegpu.create_nd_tdesc %a[0, 0] : memref<8x16xbf16> -> {block("8x16", "bf16", plain)}
   %tb = xegpu.create_nd_tdesc %b[0, 0] : memref<16x16xbf16> -> {block("16x16", "bf16", pairs)}
   %tc = xegpu.create_nd_tdesc %c[0, 0] : memref<8x16xf32> -> {block("8x16", "f32", plain)}
@@ -177,9 +169,6 @@ def test_products_of_whole_tiles_of_subgroups(rng, element):
     ta, tb = block("32x32", element), block("32x32", element)
     body = f"""
   %sg = gpu.subgroup_id
-  %c0 = arith.constant 0 : index
-  %c32 = arith.constant 32 : index
-  %c64 = arith.constant 64 : index
   %n = arith.muli %sg, %c32 : index
   %z = arith.constant dense<0{"" if out == "i32" else ".0"}> : vector<32x32x{out}>
   %ta = xegpu.create_nd_tdesc %a : memref<30x64x{element}> -> {ta}
@@ -217,7 +206,6 @@ def test_whole_blocks_of_subgroups(rng, element, shape, how, given):
     tdesc = block("x".join(map(str, shape)), element)
     extent = f"{shape[0] + 3}x{shape[1] + 3}"
     body = f"""
-  %c0 = arith.constant 0 : index
   %t = xegpu.create_nd_tdesc %a : memref<{extent}x{element}> -> {tdesc}
   %v = xegpu.load_nd %t[-1, 5]{f" <{{{how}}}>" if how else ""} : {tdesc} -> vector<{given}x{element}>
   %f = vector.shape_cast %v : vector<{given}x{element}> to vector<{size}x{element}>
@@ -229,11 +217,6 @@ def test_whole_blocks_of_subgroups(rng, element, shape, how, given):
 def test_descriptors_of_addresses_and_of_any_rank(rng):
     """A dynamic shape over an integer address, and a batch dimension; strides that are not 1."""
     body = """
-  %c0 = arith.constant 0 : index
-  %c1 = arith.constant 1 : index
-  %c8 = arith.constant 8 : index
-  %c16 = arith.constant 16 : index
-  %c20 = arith.constant 20 : index
   %p = memref.extract_aligned_pointer_as_index %a : memref<3x8x20xf32> -> index
   %q = arith.index_cast %p : index to i64
   %t = xegpu.create_nd_tdesc %q, shape: [%c8, %c16], strides: [%c20, %c1] : i64 -> !xegpu.tensor_desc<8x16xf32>
@@ -291,7 +274,6 @@ def test_loads_by_the_rfcs_tables(rng, element, lanes, shape, layout, unit, how,
     tdesc = block("x".join(map(str, shape)), element, *attributes)
     body = f"""
   %lane = gpu.lane_id
-  %c0 = arith.constant 0 : index
   %t = xegpu.create_nd_tdesc %a[{", ".join(["2"] * len(shape))}] : {memref} -> {tdesc}
   %v = xegpu.load_nd %t{f" <{{{how}}}>" if how else ""} : {tdesc} -> vector<{fragment}x{element}>
   %f = vector.shape_cast %v : vector<{fragment}x{element}> to vector<{n}x{element}>
@@ -306,7 +288,6 @@ def test_the_exceptions_of_sg_maps(rng):
     pairs = "#xegpu.sg_map<wi_layout = [1, 16], wi_data = [1, 2]>"
     body = f"""
   %lane = gpu.lane_id
-  %c0 = arith.constant 0 : index
   %t = xegpu.create_nd_tdesc %a[0, 0] : memref<8x16xbf16> -> {block("8x16", "bf16", plain)}
   %v = xegpu.load_nd %t : {block("8x16", "bf16", plain)} -> vector<8x1xbf16>
   %r = vector.shape_cast %v : vector<8x1xbf16> to vector<8xbf16>
@@ -337,7 +318,6 @@ def test_the_exceptions_of_sg_maps(rng):
 def test_a_lane_may_load_a_whole_block(rng):
     body = """
   %lane = gpu.lane_id
-  %c0 = arith.constant 0 : index
   %t = xegpu.create_nd_tdesc %a : memref<64xf32> -> !xegpu.tensor_desc<8xf32>
   %v = xegpu.load_nd %t[16] : !xegpu.tensor_desc<8xf32> -> vector<8xf32>
   %x = memref.load %a[%lane] : memref<64xf32>
@@ -355,7 +335,6 @@ def test_a_branch_chooses_a_descriptor(offsets, rng):
     moved = f"%u = xegpu.update_nd_offset %t, [0, 16] : {kind}" if offsets else ""
     again = "%u" if offsets else "%t[0, 32]"
     text = f"""
-  %c0 = arith.constant 0 : index
   %g = gpu.block_id x
   %first = arith.cmpi eq, %g, %c0 : index
   %t = scf.if %first -> ({kind}) {{
@@ -369,7 +348,6 @@ def test_a_branch_chooses_a_descriptor(offsets, rng):
   %v = xegpu.load_nd %t{place} : {kind} -> vector<4xf32>
   %w = xegpu.load_nd {again} : {kind} -> vector<4xf32>
   %x = arith.subf %v, %w : vector<4xf32>
-  %c4 = arith.constant 4 : index
   %r = arith.muli %g, %c4 : index
   %to = xegpu.create_nd_tdesc %o : memref<8x16xf32> -> {kind}
   xegpu.store_nd %x, %to[%r, 0] : vector<4xf32>, {kind}"""

@@ -6,7 +6,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.draws import fresh_rng
 from tests.targets.emu.agree import agree, lane_kernel, subgroup_kernel
 from tests.targets.emu.test_blocks import NUMPY, array
 
@@ -14,15 +13,8 @@ ID = """
   %lane = gpu.lane_id
   %sg = gpu.subgroup_id
   %i = arith.index_cast %lane : index to i32
-  %c0 = arith.constant 0 : index
-  %c1 = arith.constant 1 : index
   %all = arith.constant true
 """
-
-
-@pytest.fixture
-def rng() -> np.random.Generator:
-    return fresh_rng()
 
 
 @pytest.mark.parametrize("mode", ["xor", "up", "down", "idx", "rotate"])
@@ -251,7 +243,6 @@ def test_atomics_of_arrays(rng):
         + """
   %f = memref.load %a[%lane] : memref<16xf32>
   %off = memref.load %by[%lane] : memref<16xindex>
-  %c9 = arith.constant 9 : index
   %k = arith.cmpi ult, %lane, %c9 : index
   scf.if %k {
     %old = memref.atomic_rmw addf %f, %o[%off] : (f32, memref<4xf32>) -> f32

@@ -8,7 +8,6 @@ import time
 import numpy as np
 import pytest
 
-from tests.draws import fresh_rng
 from tests.targets.emu.agree import agree, build, emulate, kernel, lane_kernel
 from tilewright.diagnostics import CheckError, UnsupportedError
 
@@ -16,13 +15,6 @@ ID = """
   %lane = gpu.lane_id
   %sg = gpu.subgroup_id
   %block = gpu.block_id x
-  %c0 = arith.constant 0 : index
-  %c1 = arith.constant 1 : index
-  %c2 = arith.constant 2 : index
-  %c3 = arith.constant 3 : index
-  %c8 = arith.constant 8 : index
-  %c16 = arith.constant 16 : index
-  %c32 = arith.constant 32 : index
   %r0 = arith.muli %block, %c32 : index
   %r1 = arith.muli %sg, %c16 : index
   %r2 = arith.addi %r0, %r1 : index
@@ -32,11 +24,6 @@ ID = """
 
 def data(rng: np.random.Generator, *shape: int) -> np.ndarray:
     return rng.standard_normal(shape).astype(np.float32)
-
-
-@pytest.fixture
-def rng() -> np.random.Generator:
-    return fresh_rng()
 
 
 def test_every_thread_knows_where_it_is(rng):
@@ -52,10 +39,8 @@ def test_every_thread_knows_where_it_is(rng):
   %w = gpu.subgroup_size
   %gy = gpu.grid_dim y
   %y = arith.muli %by, %n : index
-  %c2 = arith.constant 2 : index
   %y2 = arith.muli %y, %c2 : index
   %row = arith.addi %y2, %g : index
-  %c0 = arith.constant 0 : index
 """ + "".join(
         f"  %i{i} = arith.constant {i} : index\n  memref.store %{x}, %o[%row, %i{i}] : memref<?x9xindex>\n"
         for i, x in enumerate(("b", "by", "t", "g", "n", "s", "l", "m", "w"))
@@ -108,16 +93,12 @@ def test_threads_of_a_block_in_three_dimensions():
 def test_thread_ids_divided_by_the_lanes_are_uniform(rng):
     body = """
   %t = gpu.thread_id x
-  %c16 = arith.constant 16 : index
-  %c4 = arith.constant 4 : index
-  %c15 = arith.constant 15 : index
   %s = arith.divui %t, %c16 : index
   %l = arith.andi %t, %c15 : index
   %h = arith.shrui %t, %c4 : index
   %y = arith.muli %s, %c4 : index
   %td = xegpu.create_nd_tdesc %a : memref<16x16xf32> -> !xegpu.tensor_desc<4x16xf32>
   %v = xegpu.load_nd %td[%y, 0] : !xegpu.tensor_desc<4x16xf32> -> vector<4xf32>
-  %c0 = arith.constant 0 : index
   %e = vector.extract %v[2] : f32 from vector<4xf32>
   memref.store %e, %o[%h, %l] : memref<4x16xf32>"""
     args = "%a: memref<16x16xf32>, %o: memref<4x16xf32>"

@@ -5,18 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.draws import fresh_rng
 from tests.targets.emu.agree import agree, build, emulate, lane_kernel
 from tests.targets.emu.test_blocks import array
+from tests.texts import parse_module
 from tilewright.diagnostics import CheckError, UnsupportedError
-from tilewright.dialects.text import parse_module
 
 LANES = 'tilewright.level = "lane", tilewright.subgroups = 1 : i64, tilewright.lanes = 16 : i64'
-
-
-@pytest.fixture
-def rng() -> np.random.Generator:
-    return fresh_rng()
 
 
 def test_calls_of_functions_of_the_module(rng):
@@ -68,11 +62,6 @@ gpu.module @m {{
 def test_maps_and_loops_of_several_dimensions(rng):
     body = """
   %lane = gpu.lane_id
-  %c0 = arith.constant 0 : index
-  %c1 = arith.constant 1 : index
-  %c2 = arith.constant 2 : index
-  %c3 = arith.constant 3 : index
-  %c4 = arith.constant 4 : index
   scf.parallel (%i, %j) = (%c0, %c1) to (%c3, %c4) step (%c1, %c2) {
     %at = affine.apply affine_map<(d0, d1)[s0] -> ((d0 * 5 + d1 - 3) mod 16 + s0 floordiv 3)>(%lane, %i)[%j]
     %x = memref.load %a[%at] : memref<32xf32>

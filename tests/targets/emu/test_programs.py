@@ -11,7 +11,7 @@ import pytest
 import tilewright as tw
 from tests.draws import fresh_rng
 from tests.runtime.program.fragments import gemm, launch
-from tilewright.dialects.text import parse_module
+from tests.texts import parse_module
 from tilewright.runtime.program import run_program
 
 TARGETS = ("reference", "cpu", "emu")
@@ -89,8 +89,6 @@ gpu.module @k {
     %y = gpu.thread_id y
     %n = gpu.block_dim x
     %s = gpu.subgroup_id
-    %c100 = arith.constant 100 : index
-    %c10 = arith.constant 10 : index
     %a = arith.muli %y, %c100 : index
     %b = arith.muli %n, %c10 : index
     %c = arith.addi %a, %b : index

@@ -24,7 +24,6 @@ def powers(bytes_: np.ndarray) -> np.ndarray:
 
 def test_four_bit_floats_with_scales():
     body = """
-  %c0 = arith.constant 0 : index
   %ta = xegpu.create_nd_tdesc %a : memref<8x32xi8> -> !xegpu.tensor_desc<8x32xi8>
   %tb = xegpu.create_nd_tdesc %b : memref<64x8xi8> -> !xegpu.tensor_desc<64x8xi8>
   %a0 = xegpu.load_nd %ta[0, 0] : !xegpu.tensor_desc<8x32xi8> -> vector<8x32xi8>

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.texts import parse_module
 from tilewright import reference
-from tilewright.dialects.text import parse_module
 from tilewright.runtime.arrays import describe
 from tilewright.targets.base import CompileOptions, get_target
 from tilewright.targets.xe import offline, opencl

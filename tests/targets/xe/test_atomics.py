@@ -23,9 +23,6 @@ def text(kind: str, element: str) -> str:
     return (
         kernels.head(f"%a: {a}, %sum: {a}, %old: {a}")
         + f"""
-    %c2 = arith.constant 2 : index
-    %c5 = arith.constant 5 : index
-    %c13 = arith.constant 13 : index
     %on = arith.cmpi ult, %lane, %c13 : index
     %some = arith.remui %lane, %c5 : index
     %few = arith.addi %some, %c2 : index
@@ -63,7 +60,6 @@ def test_memory_is_addressed_where_it_lies(kind: str, word: str, type: str, spac
         kernels.head(f"%{'a' if space == 3 else 'm'}: memref<4xi32>, %x: i32")
         + f"""
     {made}
-    %c2 = arith.constant 2 : index
     %old = memref.atomic_rmw {kind} %x, %m[%c2] : (i32, {type}) -> i32
     %row = vector.load %m[%c2] : {type}, vector<2xi32>
     vector.store %row, %m[%c2] : {type}, vector<2xi32>"""

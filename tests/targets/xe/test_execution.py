@@ -120,9 +120,6 @@ def test_scattered(rng: np.random.Generator) -> None:
             "%a: memref<256xf32>, %sum: memref<4xf32>, %count: memref<4xi32>, %out: memref<256xf32>"
         )
         + """
-    %c4 = arith.constant 4 : index
-    %c5 = arith.constant 5 : index
-    %c3 = arith.constant 3 : index
     %one = arith.constant 1 : i32
     %half = arith.constant 0.5 : f32
     %at = arith.muli %lane, %c4 : index
@@ -149,8 +146,6 @@ def test_scattered_in_a_part_of_an_array(rng: np.random.Generator) -> None:
     text = (
         kernels.head("%a: memref<256xf32>, %by: memref<2xindex>, %out: memref<256xf32>")
         + """
-    %c0 = arith.constant 0 : index
-    %c1 = arith.constant 1 : index
     %from = memref.load %by[%c0] : memref<2xindex>
     %step = memref.load %by[%c1] : memref<2xindex>
     %part = memref.subview %a[%from] [40] [%step]
@@ -173,9 +168,6 @@ def test_shared_memory(rng: np.random.Generator) -> None:
             "%a: memref<64x16xf16>, %out: memref<32x8xf16>, %sums: memref<32xf32>", subgroups=2
         )
         + """
-    %c8 = arith.constant 8 : index
-    %c1 = arith.constant 1 : index
-    %c16 = arith.constant 16 : index
     %by = arith.constant 4 : i32
     %all = arith.constant 16 : i32
     %sg = gpu.subgroup_id : index
@@ -213,11 +205,6 @@ def test_a_counter_and_the_subgroup_of_a_place(rng: np.random.Generator) -> None
     text = (
         kernels.head("%x: memref<4x256xf32>, %y: memref<4x256xf32>, %n: memref<1xi32>", subgroups=8)
         + """
-    %c0 = arith.constant 0 : index
-    %c2 = arith.constant 2 : index
-    %c4 = arith.constant 4 : index
-    %c16 = arith.constant 16 : index
-    %c64 = arith.constant 64 : index
     %sg = gpu.subgroup_id : index
     %half = arith.divui %sg, %c4 : index
     %row = arith.muli %half, %c2 : index

@@ -9,8 +9,9 @@ import pytest
 
 from tests.targets.xe import kernels
 from tests.targets.xe.conftest import build
+from tests.texts import parse_module
 from tilewright import reference
-from tilewright.dialects.text import parse_module, verify_module
+from tilewright.dialects.text import verify_module
 from tilewright.targets.xe.fold import fold
 from tilewright.targets.xe.offline import compile_offline
 from tilewright.targets.xe.overflow_checks import rewrite_overflow_checks
@@ -35,10 +36,7 @@ def kernel(sum: str, compare: str, lanes: int = 16) -> str:
     return (
         kernels.head(arrays, lanes=lanes)
         + f"""
-    %c0 = arith.constant 0 : index
-    %c1 = arith.constant 1 : index
     %m1 = arith.constant -1 : index
-    %c5 = arith.constant 5 : index
     %m5 = arith.constant -5 : index
     %one = arith.constant 1 : i32
     %two = arith.constant 2 : i32
@@ -95,7 +93,6 @@ VECTORS = (
     %a = arith.constant dense<7> : vector<4xi32>
     %b = arith.constant dense<9> : vector<4xi32>
     %s = arith.select %w, %a, %b : vector<4xi1>, vector<4xi32>
-    %c4 = arith.constant 4 : index
     %at = arith.muli %lane, %c4 : index
     xegpu.store %s, %out[%at], %true <{chunk_size = 4 : i64}> : vector<4xi32>, memref<64xi32>, index, i1"""
     + kernels.FOOT

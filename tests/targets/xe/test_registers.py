@@ -14,9 +14,9 @@ from xdsl.dialects.builtin import ModuleOp
 import tilewright as tw
 from tests.targets.xe import kernels
 from tests.targets.xe.conftest import build
+from tests.texts import parse_module
 from tilewright import reference
 from tilewright.diagnostics import UnsupportedError
-from tilewright.dialects.text import parse_module
 from tilewright.passes.kernel import kernel_of
 from tilewright.passes.observer import ignore
 from tilewright.targets.stages import StageTexts
@@ -240,8 +240,6 @@ def test_split_loads(rng: np.random.Generator) -> None:
 SCALED = (
     kernels.head("%a: memref<8x16xf16>, %b: memref<16x16xf16>, %c: memref<8x16xf32>, %n: index")
     + """
-    %c0 = arith.constant 0 : index
-    %c1 = arith.constant 1 : index
     %zero = arith.constant dense<0.0> : vector<8xf32>
     %half = arith.constant dense<0.5> : vector<8xf32>
     %ta = xegpu.create_nd_tdesc %a : memref<8x16xf16> -> !xegpu.tensor_desc<8x16xf16>
@@ -276,8 +274,7 @@ def test_own_sums(rng: np.random.Generator) -> None:
 MASKED = (
     kernels.head("%a: memref<64xf32>, %out: memref<16xf32>, %n: index")
     + """
-    %c0 = arith.constant 0 : index
-    %c1 = arith.constant 1 : index
+    %lane_f = arith.constant 7.0 : f32
     %zero = arith.constant dense<0.0> : vector<2xf32>
     %r = scf.for %i = %c0 to %n step %c1 iter_args(%acc = %zero) -> (vector<2xf32>) {
       %far = arith.constant 1000000000 : index
@@ -291,7 +288,7 @@ MASKED = (
     %x = vector.extract %r[0] : f32 from vector<2xf32>
     xegpu.store %x, %out[%lane], %true : f32, memref<16xf32>, index, i1"""
     + kernels.FOOT
-).replace("    %c0 =", "    %lane_f = arith.constant 7.0 : f32\n    %c0 =", 1)
+)
 
 
 @pytest.mark.parametrize("steps", [0, 1, 3])
@@ -393,8 +390,6 @@ def test_fold(rng: np.random.Generator) -> None:
     text = (
         kernels.head("%a: memref<4x16xf32>, %out: memref<16xf32>")
         + """
-    %c0 = arith.constant 0 : index
-    %c1 = arith.constant 1 : index
     %m1 = arith.constant -1 : index
     %rows = memref.dim %a, %c0 : memref<4x16xf32>
     %last = arith.addi %rows, %m1 : index
@@ -405,7 +400,6 @@ def test_fold(rng: np.random.Generator) -> None:
     %on = arith.andi %true, %in : i1
     %base = memref.reinterpret_cast %a to offset: [0], sizes: [64], strides: [1]
         : memref<4x16xf32> to memref<64xf32>
-    %c16 = arith.constant 16 : index
     %start = arith.muli %wrap, %c16 : index
     %place = arith.addi %start, %at : index
     %v = xegpu.load %base[%place], %on : memref<64xf32>, index, i1 -> f32

@@ -8,17 +8,14 @@ from typing import Any
 import pytest
 from xdsl.dialects.builtin import ModuleOp
 
+from tests.texts import parse_module
 from tilewright.diagnostics import UnsupportedError
-from tilewright.dialects.text import parse_module
 from tilewright.targets.base import CompileOptions
 from tilewright.targets.entry import build_text
 
 RFC = Path(__file__).parents[3] / "examples" / "rfc"
 PRODUCT = """
 gpu.module @m { gpu.func @k(%a: memref<64x256xf16>ARG, %b: memref<256x64xf16>ARG, %c: memref<64x64xf32>ARG) kernel {
-  %c0 = arith.constant 0 : index
-  %c16 = arith.constant 16 : index
-  %c256 = arith.constant 256 : index
   %zero = arith.constant dense<0.0> : vector<64x64xf32>
   %sum = scf.for %k = %c0 to %c256 step %c16 iter_args(%acc = %zero) -> vector<64x64xf32> {
     %ta = xetile.init_tile %a[0, %k] : memref<64x256xf16> -> !xetile.tile<64x16xf16>

@@ -9,9 +9,9 @@ import pytest
 from xdsl.ir import SSAValue
 
 from tests.targets.xe import kernels
+from tests.texts import parse_module
 from tilewright import reference
 from tilewright.dialects import xegpu
-from tilewright.dialects.text import parse_module
 from tilewright.passes.kernel import kernel_of
 from tilewright.passes.xegpu.block_messages import created
 from tilewright.targets.xe.guard_loops import guard_loops
@@ -64,7 +64,6 @@ def epilogue(pieces: int) -> str:
             for i in range(pieces)
         )
         + """
-    %c0 = arith.constant 0 : index
     %seven = arith.constant 7.0 : f32
     xegpu.store_matrix %seven, %md[%c0, %lane] : f32, !xegpu.mem_desc<1x16xf32>, index, index
     %w = xegpu.load_matrix %md[%c0, %lane] : !xegpu.mem_desc<1x16xf32>, index, index -> f32
@@ -151,9 +150,6 @@ def reused(facts: str, behind: str) -> str:
             "tilewright.level", f"tilewright.args = [{facts}, {facts}, {facts}], tilewright.level"
         )
         + """
-    %c0 = arith.constant 0 : index
-    %c1 = arith.constant 1 : index
-    %c3 = arith.constant 3 : index
     %zero = arith.constant dense<0.0> : vector<8xf32>
     %ta = xegpu.create_nd_tdesc %a : memref<8x16xf16> -> !xegpu.tensor_desc<8x16xf16>
     %tb = xegpu.create_nd_tdesc %b : memref<16x16xf16> -> !xegpu.tensor_desc<16x16xf16>
@@ -215,9 +211,6 @@ def exchanged(place: str, behind: str = "") -> str:
     return (
         kernels.head("%out: memref<16xf32>, %n: index")
         + f"""
-    %c0 = arith.constant 0 : index
-    %c1 = arith.constant 1 : index
-    %c15 = arith.constant 15 : index
     %other = arith.subi %c15, %lane : index
     %number = arith.index_cast %lane : index to i32
     %float = arith.sitofp %number : i32 to f32
@@ -289,7 +282,6 @@ def masked(stores: int) -> str:
     return (
         kernels.head("%a: memref<8x16xf32>, %out: memref<128xf32>, %rows: index, %columns: index")
         + """
-    %c16 = arith.constant 16 : index
     %column = arith.cmpi slt, %lane, %columns : index
     %t = xegpu.create_nd_tdesc %a : memref<8x16xf32> -> !xegpu.tensor_desc<8x16xf32>
     %v = xegpu.load_nd %t[0, 0] : !xegpu.tensor_desc<8x16xf32> -> vector<8xf32>"""
