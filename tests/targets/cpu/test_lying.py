@@ -87,3 +87,33 @@ def test_no_panel_is_packed(rng: np.random.Generator) -> None:
     body = text[text.index("func.func @tw_workgroup") :]
     before_pack = body[: body.index("func.call @tw_pack")] if "func.call @tw_pack" in body else body
     assert "math.fma" in before_pack
+
+
+@tw.kernel
+def batch_sums(A: Any, B: Any, C: Any, S: Any, M: tw.constexpr, N: tw.constexpr, K: tw.constexpr):
+    """Also what all rows of the tile sum up to, those outside of the arrays too."""
+    i = tw.program_id(0)
+    a = tw.load_tile(tw.init_tile(A, [i, 0, 0], (M, K)))
+    b = tw.load_tile(tw.init_tile(B, [i, 0, 0], (K, N)))
+    c = tw.tile_mma(a, b)
+    tw.store_tile(c, tw.init_tile(C, [i, 0, 0], (M, N)))
+    tw.store_tile(tw.sum(c, 0), tw.init_tile(S, [i, 0], (1, N)))
+
+
+@pytest.mark.parametrize("level", levels_here())
+@pytest.mark.parametrize(
+    "less", [(4, 4, 4), (1, 0, 3), (15, 15, 15), (0, 7, 0), (13, 0, 0)], ids=str
+)
+def test_tiles_beyond_their_arrays(rng: np.random.Generator, less: Any, level: str) -> None:
+    """What lies around the parts of arrays is no number, and rows that are not there are zero."""
+    m, n, k = (16 - by for by in less)
+    around = np.full((2, 6, 20, 20), np.nan, np.float32)
+    a, b = around[0, :, 2 : 2 + m, 3 : 3 + k], around[1, :, 1 : 1 + k, 2 : 2 + n]
+    a[:], b[:] = random(rng, 6, m, k), random(rng, 6, k, n)
+    c, s = poison(6, m, n), poison(6, 16)
+    kernel = batch_sums.options(target="cpu", machine=level)
+    kernel[7](a, b, c, s, M=16, N=16, K=16)  # more programs than batches
+    want = a.astype(np.float64) @ b
+    close(c, want)
+    close(s[:, :n], want.sum(1))
+    assert (s[:, n:] == 0).all()

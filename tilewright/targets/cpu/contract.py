@@ -160,7 +160,7 @@ class ContractEmitter:
             if lying is None:
                 multiply()
             else:
-                b.choose(lying.inside(), lambda: lying.emit(zero), multiply)
+                b.choose(lying.near(), lambda: lying.emit(zero), multiply)
             return
         rows, cols = c.shape
         unit = max(family.nr, m.vector_bytes // itemsize(c.element))

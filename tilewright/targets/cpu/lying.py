@@ -2,23 +2,26 @@
 that is cut off.
 
 In a batch of small matrices each program multiplies two of them once. Copying them into panels, and the ends of loops
-over panels and blocks of k, take longer than so few products. Where both tiles lie wholly in their arrays, and B's rows
-near one another:
+over panels and blocks of k, take longer than so few products. Where B's rows lie near one another:
 
     for rows, as many as registers hold sums of, and vectors of columns:
       for k, some at a time:  a row of B times an element of each row of A
       C is written once
+
+Of tiles that do not lie wholly in their arrays there are as many k as both arrays have; B's columns behind the end are
+masked, and of A's rows behind it the last row is read instead, whose sums are not kept.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from xdsl.dialects import math
+from xdsl.dialects import arith, math
 from xdsl.dialects.builtin import AnyFloat, VectorType
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.codegen.builder import Builder, Idx
+from tilewright.dialects import mach
 from tilewright.passes.packing import chain_of
 from tilewright.targets.cpu.evaluate import Evaluator, Position
 from tilewright.targets.cpu.family import Family
@@ -102,55 +105,90 @@ class LyingProduct:
         same = all(f.element == self.c.element and f.group == 1 for f in (family.a, family.b))
         return short and in_rows and element and same and not family.tiles
 
-    def inside(self) -> SSAValue:
-        """Do the tiles lie in their arrays, and are these not packed?"""
-        b, whole = self.b, None
-        for operand, count in zip(self.operands, self.c.shape, strict=True):
-            whole = b.both(whole, operand.there)
-            whole = b.both(whole, b.cmp("sge", operand.x_count, count))
-            whole = b.both(whole, b.cmp("sge", operand.k_count, self.length))
+    def near(self) -> SSAValue:
+        """Are the arrays not packed, and is there something to read?"""
+        b, found = self.b, None
+        for operand in self.operands:
+            found = b.both(found, operand.there)
+            found = b.both(found, b.cmp("sgt", operand.x_count, 0))
         reach = b.times(self.operands[1].steps[1], self.length)
-        whole = b.both(whole, b.cmp("sle", reach, NEAR))
-        assert whole is not None
-        return whole
+        found = b.both(found, b.cmp("sle", reach, NEAR))
+        assert found is not None
+        return found
 
     def emit(self, zero: bool) -> None:
         """`zero`: C holds nothing yet."""
+        b, whole = self.b, None
+        for operand, count in zip(self.operands, self.c.shape, strict=True):
+            whole = b.both(whole, b.cmp("sge", operand.x_count, count))
+            whole = b.both(whole, b.cmp("sge", operand.k_count, self.length))
+        assert whole is not None
+        b.choose(whole, lambda: self.blocks(zero, True), lambda: self.blocks(zero, False))
+
+    def blocks(self, zero: bool, whole: bool) -> None:
+        """`whole`: the tiles lie in their arrays."""
         b, lanes, (rows, cols) = self.b, self.lanes, self.c.shape
         for at, vectors, times in runs_of(cols // lanes, VECTORS):
             step, start = vectors * lanes, at * lanes
             with b.loop(start, start + times * step, step) as x:
                 for row, count, turns in runs_of(rows, max(1, self.m.accumulators // vectors)):
                     with b.loop(row, row + turns * count, count) as r:
-                        self.block((r.iv, count), (x.iv, vectors), zero)
+                        self.block((r.iv, count), (x.iv, vectors), zero, whole)
 
-    def block(self, rows: tuple[Idx, int], columns: tuple[Idx, int], zero: bool) -> None:
+    def block(
+        self, rows: tuple[Idx, int], columns: tuple[Idx, int], zero: bool, whole: bool
+    ) -> None:
         """C[rows, columns]: (start, count) of rows and of vectors of columns."""
         b, lanes, size = self.b, self.lanes, itemsize(self.c.element)
         type = VectorType(self.c.element, [lanes])  # pyright: ignore
         count, vectors = rows[1], range(columns[1])
         (a_row, a_k), (_, b_k) = (operand.steps for operand in self.operands)
-        a = b.ptr(self.operands[0].pointer, b.times(rows[0], a_row))
+        first, second = self.operands
+        here = [b.plus(rows[0], r) for r in range(count)]
+        a = b.ptr(first.pointer, b.times(rows[0], a_row))
+        apart = [b.times(a_row, r) for r in range(count)]
+        if not whole:
+            left = b.minus(b.minus(first.x_count, 1), rows[0])
+            apart = [b.times(a_row, b.min(left, r)) for r in range(count)]
         bb = b.ptr(self.operands[1].pointer, b.times(columns[0], size))
-        starts = [self.c.address(b, b.plus(rows[0], r), columns[0]) for r in range(count)]
+        starts = [self.c.address(b, row, columns[0]) for row in here]
         places = [b.ptr(start, v * lanes * size) for start in starts for v in vectors]
         sums = [b.constant(type, 0) if zero else b.load(place, type) for place in places]
+        length: Idx = self.length
+        masks: list[SSAValue | None] = [None for _ in vectors]
+        if not whole:
+            length = b.min(length, b.max(b.min(first.k_count, second.k_count), 0))
+            left = b.minus(second.x_count, columns[0])
+            masks = [b.mask_first(b.minus(left, v * lanes), lanes) for v in vectors]
+        nothing = b.constant(type, 0)
+
+        def part(place: SSAValue, mask: SSAValue | None) -> SSAValue:
+            """Of a row of B."""
+            if mask is None:
+                return b.load(place, type)
+            return b.value(mach.MaskedLoadOp(place, mask, nothing))
+
         unrolled = 1
-        while unrolled * 2 * len(places) <= PRODUCTS and self.length % (unrolled * 2) == 0:
+        while (
+            whole and unrolled * 2 * len(places) <= PRODUCTS and self.length % (unrolled * 2) == 0
+        ):
             unrolled *= 2
-        with b.loop(0, self.length, unrolled, sums) as loop:
+        with b.loop(0, length, unrolled, sums) as loop:
             out = list(loop.carried)
             for u in range(unrolled):
                 k = b.plus(loop.iv, u)
                 row = b.ptr(bb, b.times(k, b_k))
-                found = [b.load(b.ptr(row, v * lanes * size), type) for v in vectors]
+                found = [part(b.ptr(row, v * lanes * size), masks[v]) for v in vectors]
                 column = b.ptr(a, b.times(k, a_k))
                 for r in range(count):
-                    one = b.load(b.ptr(column, b.times(a_row, r)), self.c.element)
+                    one = b.load(b.ptr(column, apart[r]), self.c.element)
                     factor = b.splat(one, lanes)
                     for v in vectors:
                         at = r * len(vectors) + v
                         out[at] = b.value(math.FmaOp(factor, found[v], out[at]))
             loop.out = out
-        for place, value in zip(places, loop.results, strict=True):
+        for i, (place, before, value) in enumerate(zip(places, sums, loop.results, strict=True)):
+            if not whole:
+                there = b.cmp("slt", here[i // len(vectors)], first.x_count)
+                value = b.value(arith.SelectOp(there, value, before))
             b.store(value, place)
