@@ -12,7 +12,7 @@ from tilewright.ops.attention import attention_kernel
 from tilewright.passes import planner
 from tilewright.passes.launch_cost import Choice, Program, costed, launch_seconds
 from tilewright.passes.planner import CANDIDATES, choose, descend
-from tilewright.passes.work import Work, causes
+from tilewright.passes.work import Work, causes, together
 from tilewright.runtime.key import signature_of
 from tilewright.targets.base import CompileOptions
 from tilewright.uarch.base import GENERIC
@@ -309,6 +309,68 @@ def test_what_products_share_is_loaded_by_them_and_masks_are_computed_by_the_way
     stored = rounds * 64 * 64 * 4 / GENERIC.memory_bytes
     assert told(False)["memory"] == told(True)["memory"] == pytest.approx(stored)
     assert 1 < told(True)["values"] / told(False)["values"] < 1.6  # a selection beside exp and *
+
+
+@tw.kernel
+def centred(X, W, Y, R: tw.constexpr = 8, BN: tw.constexpr = 128):
+    """Rows that are read twice, beside weights that all programs read."""
+    m = tw.program_id(0) * R
+    total = tw.zeros((R, 1), tw.f32)
+    for n in range(0, X.shape[1], BN):
+        total += tw.sum(tw.load_tile(tw.init_tile(X, [m, n], (R, BN))), 1)
+    for n in range(0, X.shape[1], BN):
+        x = tw.load_tile(tw.init_tile(X, [m, n], (R, BN))) - total / X.shape[1]
+        w = tw.load_tile(tw.init_tile(W, [n], (1, BN)))
+        tw.store_tile(x * w, tw.init_tile(Y, [m, n], (R, BN)))
+
+
+@tw.kernel
+def halves(X, Y, R: tw.constexpr = 8, H: tw.constexpr = 512):
+    m = tw.program_id(0) * R
+    left = tw.load_tile(tw.init_tile(X, [m, 0], (R, H)))
+    right = tw.load_tile(tw.init_tile(X, [m, H], (R, H)))
+    tw.store_tile(left * right, tw.init_tile(Y, [m, 0], (R, H)))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "kept", "memory", "shared"),
+    [  # in KiB of one of eight programs, each of 8 rows of 4 KiB
+        (centred, 0, 32 + 32 + 32 + 4, 0),
+        (centred, 8 * 64, 32 + 32 + 4 / 8, 32 + 4 * 7 / 8),
+        (centred, 4 * 64, 32 + 16 + 32 + 4 / 8, 16 + 4 * 7 / 8),
+        (centred, 2, 32 + 32 * (1 - 1 / 256) + 32 + 4, 32 / 256),
+        (halves, 1 << 20, 32 + 16, 0),
+    ],
+)
+def test_what_is_loaded_again_comes_from_the_cache_of_all_cores(kernel, kept, memory, shared):
+    shapes = [(64, 1024), (1024,), (64, 1024)] if kernel is centred else [(64, 1024), (64, 512)]
+    request, rates = Request(kernel, *arrays(*shapes)), replace(GENERIC, kept_bytes=kept << 10)
+    found = costed({}, Program.of(request.build({}), rates), request.arguments).causes
+    assert found["memory"] * rates.memory_bytes == pytest.approx(memory * 1024)
+    assert found.get("shared cache", 0) * rates.shared_bytes == pytest.approx(shared * 1024)
+
+
+def test_memory_moves_no_less_than_an_access():
+    """Of a long row 16 numbers of 4 bytes, of short ones all that there is."""
+
+    def memory(width, columns):
+        request = Request(centred, *arrays((64, width), (width,), (64, width)), 8, columns)
+        program = Program.of(request.build({}), replace(GENERIC, access_bytes=128))
+        return costed({}, program, request.arguments).causes["memory"]
+
+    assert memory(256, 16) == pytest.approx(2 * memory(256, 64))
+    assert memory(16, 16) == pytest.approx(memory(16, 64))
+
+
+def test_programs_that_wait_leave_a_core_to_others_if_it_has_room_for_two():
+    rates = replace(GENERIC, asynchronous=True, wait_seconds=1e-7, op_seconds=1e-6)
+    work = Work(near_bytes=1e6, memory_bytes=1e6, ops=8)
+    alone, two = (causes(work, 80, rates, resident=n) for n in (1, 2))
+    assert alone["ops"] == 2 * two["ops"]
+    found = together(alone, rates, 1), together(alone, rates, 2)
+    assert found[0] - found[1] == pytest.approx(
+        min(alone["memory"], alone["values"] + alone["ops"]), rel=0.02
+    )
 
 
 def test_cores_that_take_programs_of_any_length_end_one_after_the_other():

@@ -10,7 +10,7 @@ and too many small ops are all seen as what they are, time; no kind of kernel is
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
@@ -84,11 +84,12 @@ class Program:
         ]
         self.works: dict[Block, Work] = {}
         """Of a block's ops but for those with regions."""
-        self.moved: dict[Block, list[tuple[xetile.InitTileOp, int]]] = {}
-        """Tiles that a block loads and stores, with their bytes."""
+        self.moved: dict[Block, list[tuple[xetile.InitTileOp, int, bool]]] = {}
+        """Tiles that a block loads and stores, with their bytes; is it a load?"""
         for block, parts in structure.blocks.items():
             self.moved[block] = [
-                (origin, sum([bytes[i] for i in types])) for origin, types in parts.moved
+                (origin, sum([bytes[i] for i in types]), loads)
+                for origin, types, loads in parts.moved
             ]
             work = self.works[block] = Work(ops=len(parts.moved), waits=float(parts.waits))
             for each in parts.values:
@@ -170,13 +171,13 @@ def costed(values: dict[str, int], program: Program, arguments: Sequence[Any]) -
     programs = estimate.all_programs()
     each, longest = Work(), 1.0
     if program.structure.uneven:
-        quarters = [estimate.at(place).whole() for place in QUARTERS]
+        quarters = [estimate.at(place).whole(programs) for place in QUARTERS]
         for work in quarters:
             each.add(work, 1 / len(quarters))
         less, more = sorted(seconds(work, 1, rates) - rates.launch_seconds for work in quarters)
         longest = (1.5 * more - 0.5 * less) / (0.5 * more + 0.5 * less or 1.0)
     else:
-        each = estimate.whole()
+        each = estimate.whole(programs)
     shared, resident = program.structure.shared, rates.resident(program.largest)
     found = causes(each, programs, rates, shared=shared, longest=longest, resident=resident)
     if program.model is not None and program.products:
@@ -184,7 +185,7 @@ def costed(values: dict[str, int], program: Program, arguments: Sequence[Any]) -
         for cause, more in program.model.causes(middle.all_placed(programs), programs).items():
             found[cause] = found.get(cause, 0.0) + more
     why = {cause: seconds for cause, seconds in found.items() if seconds}
-    return Choice(values, together(found, rates), programs, causes=why)
+    return Choice(values, together(found, rates, resident), programs, causes=why)
 
 
 def launch_traffic(module: ModuleOp, arguments: Sequence[Any]) -> tuple[float, int, int]:
@@ -192,7 +193,8 @@ def launch_traffic(module: ModuleOp, arguments: Sequence[Any]) -> tuple[float, i
     tiles, each once, and bytes of an element of its products (of its arrays, where it has none)."""
     program = Program.of(module, GENERIC)
     estimate = _Estimate.of(program, arguments)
-    flops = estimate.whole().flops * estimate.all_programs()
+    programs = estimate.all_programs()
+    flops = estimate.whole(programs).flops * programs
     arrays = [a for a in arguments if isinstance(a, ArrayArg)]
     moved = sum(prod(a.shape) * a.dtype.itemsize for a in arrays)
     products = [
@@ -229,14 +231,54 @@ class _Estimate:
 
     # Work of one program.
 
-    def whole(self) -> Work:
-        return self.block(self.program.structure.kernel.body.block)
+    def whole(self, programs: int) -> Work:
+        """Of a launch of so many."""
+        work = self.block(self.program.structure.kernel.body.block)
+        if self.program.rates.kept_bytes:
+            again = self.again(programs)
+            work.memory_bytes -= again
+            work.shared_bytes += again
+        return work
+
+    def again(self, programs: int) -> float:
+        """Bytes of a program's loads that the cache of all cores answers: what all programs load, and of what it
+        loaded before as much as those that run at the same time leave there."""
+        program, rates = self.program, self.program.rates
+        alike, common, stored = dict[Any, list[float]](), 0.0, 0.0
+        for block, times in self.turns(program.structure.kernel.body.block):
+            for tile, size, loads in program.moved[block]:
+                moved = times * self.moved(tile, size)
+                if not loads:
+                    stored += moved
+                elif program.structure.is_common(tile):
+                    common += moved
+                else:
+                    at = [o if isinstance(o, int) else self.value(o) for o in tile.mixed_offsets]
+                    here = (
+                        o if n is None else n for o, n in zip(tile.mixed_offsets, at, strict=True)
+                    )
+                    alike.setdefault((tile.source, program.tiles[tile], *here), []).append(moved)
+        first = sum(max(each) for each in alike.values())
+        running = min(programs, rates.cores * rates.resident(program.largest))
+        kept = min(1.0, rates.kept_bytes / max(1.0, running * (first + stored)))
+        common = common * (1 - 1 / programs) if common <= rates.kept_bytes else 0
+        return common + kept * (sum(map(sum, alike.values())) - first)
+
+    def turns(self, block: Block, times: float = 1) -> Iterator[tuple[Block, float]]:
+        """A block and those in it, and how often each is run."""
+        yield block, times
+        for op in self.program.structure.blocks[block].inner:
+            trips = self.trips(op) if isinstance(op, scf.ForOp) else 1
+            trips = _UNKNOWN_TRIPS if isinstance(op, scf.WhileOp) else trips
+            for region in op.regions:
+                for each in region.blocks:
+                    yield from self.turns(each, times * trips)
 
     def block(self, block: Block) -> Work:
         work = Work()
         work.add(self.program.works[block])
-        for origin, size in self.program.moved[block]:
-            work.memory_bytes += size * self.inside(origin)
+        for origin, size, _ in self.program.moved[block]:
+            work.memory_bytes += self.moved(origin, size)
         for op in self.program.structure.blocks[block].inner:
             trips = _UNKNOWN_TRIPS if isinstance(op, scf.WhileOp) else 1
             if isinstance(op, scf.ForOp):
@@ -253,6 +295,18 @@ class _Estimate:
         sizes, shape = self.program.tiles[tile], self.shapes.get(tile.source, ())
         pairs = zip(reversed(sizes), reversed(shape), strict=False)
         return prod(min(1.0, extent / size) for size, extent in pairs)
+
+    def moved(self, tile: xetile.InitTileOp, size: int) -> float:
+        """Bytes that memory moves for a tile of so many: parts of rows are as long as an access at least."""
+        whole, array = size * self.inside(tile), self.arrays.get(tile.source)
+        if array is None or not array.strides:
+            return whole
+        sizes, least = self.program.tiles[tile], self.program.rates.access_bytes
+        dims = zip(reversed(sizes), reversed(array.shape), reversed(array.strides), strict=False)
+        runs = [
+            n * array.dtype.itemsize for n, extent, stride in dims if stride == 1 and n < extent
+        ]
+        return whole * max(1.0, least / min(runs, default=least or 1))
 
     def trips(self, loop: scf.ForOp) -> int:
         low, high, step = map(self.value, self.program.structure.loops[loop].bounds)

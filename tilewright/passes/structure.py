@@ -53,8 +53,8 @@ class Parts:
     """The ops of a block, by what is asked of them."""
 
     values: list[Alike]
-    moved: list[tuple[xetile.InitTileOp, list[int]]]
-    """Loads and stores of tiles that are made once, with these: the types of their values."""
+    moved: list[tuple[xetile.InitTileOp, list[int], bool]]
+    """Loads and stores of tiles that are made once, with these: the types of their values, and whether it is a load."""
     inner: list[Operation]
     """Those with regions."""
     waits: bool
@@ -124,6 +124,7 @@ class Structure:
         """All that differ at some sizes."""
         self._known = dict[Any, int]()
         self._indices = dict[SSAValue, Index]()
+        self._common = dict[xetile.InitTileOp, bool]()
         self.kernel = next(op for op in module.walk() if isinstance(op, gpu.FuncOp))
         found = list(products_of(self.kernel)) if products else []
         self.products = [self._product(p) for p in found]
@@ -176,6 +177,14 @@ class Structure:
         offsets = init.mixed_offsets
         return Place(init, memory_root(init.source), [_axes(offset) for offset in offsets])
 
+    def is_common(self, tile: xetile.InitTileOp) -> bool:
+        """Is it at one place for all programs?"""
+        if tile not in self._common:
+            self._common[tile] = (
+                not any(map(_axes, tile.mixed_offsets)) and memory_root(tile.source) is tile.source
+            )
+        return self._common[tile]
+
     def index(self, ssa: SSAValue) -> Index:
         """How an index comes about."""
         if ssa not in self._indices:
@@ -216,7 +225,7 @@ class Structure:
         return [self.type_of(value) for value in values if isinstance(value.type, VectorType)]
 
     def _parts(self, block: Block, elsewhere: Set[Operation]) -> Parts:
-        inner, moved = list[Operation](), list[tuple[xetile.InitTileOp, list[int]]]()
+        inner, moved = list[Operation](), list[tuple[xetile.InitTileOp, list[int], bool]]()
         alike = dict[Any, list[Operation]]()
         for op in block.ops:
             origin = None
@@ -225,7 +234,8 @@ class Structure:
             elif op in elsewhere:
                 continue
             elif isinstance(op, _MOVES) and (origin := tile_origin(op.tile)) is not None:
-                moved.append((origin, self._types_of((*op.results, *op.operands))))
+                types = self._types_of((*op.results, *op.operands))
+                moved.append((origin, types, isinstance(op, xetile.LoadTileOp)))
             elif types := self._types_of((*op.results, *op.operands)):
                 key = computes(op) or type(op), len(self._types_of(op.results)), tuple(types)
                 alike.setdefault(key, []).append(op)

@@ -90,7 +90,7 @@ def causes(
     return {
         "products": rounds * program.product_flops / rates.product_flops,
         "values": rounds * program.near_bytes / rates.elementwise_bytes,
-        "ops": rounds * program.ops * rates.op_seconds,
+        "ops": rounds * program.ops * rates.op_seconds / resident,
         "shared cache": rounds * program.shared_bytes / rates.shared_bytes,
         "memory": rounds * program.memory_bytes / rates.memory_bytes,
         "whole arrays": least_bytes / rates.memory_bytes / rates.cores,
@@ -106,12 +106,13 @@ _BESIDE = (("products", "values", "ops"), ("shared cache", "memory"), ("whole ar
 """Causes that run beside one another where copies do."""
 
 
-def together(causes: Mapping[str, float], rates: Rates) -> float:
+def together(causes: Mapping[str, float], rates: Rates, resident: int = 1) -> float:
     """How long a launch takes for all its causes: where copies run beside the rest, the slowest decides. Programs that
-    wait leave a core to others, the less so the longer it takes."""
+    wait leave a core to others, the less so the longer it takes; one alone does one thing after the other."""
     if not rates.asynchronous:
         return sum(causes.values())
     sums = [sum(causes[cause] for cause in each) for each in _BESIDE]
     waiting = causes["waiting"]
-    done = max(sums) + sum(causes.values()) - sum(sums) - waiting
+    beside = max(sums) if resident > 1 or not waiting else sum(sums)
+    done = beside + sum(causes.values()) - sum(sums) - waiting
     return (done**3 + waiting**3) ** (1 / 3) if waiting else done

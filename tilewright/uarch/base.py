@@ -151,6 +151,10 @@ class Rates:
     registers: int = 0
     gather_ops: float = 1
     """A tile that is gathered is waited for as long as so many ops."""
+    kept_bytes: int = 0
+    """Bytes of the cache that all cores share, where it answers what programs load again. 0: that is not told."""
+    access_bytes: int = 0
+    """What memory moves at least, of neighbours in a row of an array."""
     asynchronous: bool = False
     """Copies and products run beside other ops, and accumulators stay in registers from step to step."""
     parts: int = 1

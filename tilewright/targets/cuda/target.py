@@ -176,7 +176,7 @@ class CudaTarget(Target):
         return (
             tile_sizes.choices(request, options, machine, rates.cores, every)
             or tile_sizes.of_kernel(request, machine, rates, every)
-            or tile_sizes.of_values(request, rates, every)
+            or tile_sizes.of_values(request, machine, rates, every)
         )
 
     def samples(self, request: Request, options: CompileOptions) -> Sequence[Mapping[str, int]]:

@@ -71,6 +71,10 @@ HELD = 0.76
 """What part of a thread's registers products and what they multiply may take, where a kernel is no loop of products."""
 KERNEL_SIDES = (32, 64, 80, 96, 112, 128, 160, 192)
 """Values that are tried for each constexpr of a kernel that is no loop of products."""
+ACCESS = 64
+"""Bytes that HBM moves at least."""
+ROW_SIDES = (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
+"""Those of a kernel without products: few rows at a time, so that the cache keeps them, or long parts of one row."""
 FEW = (1, 2, 4, 8)
 """Values that are tried where those of products are too many."""
 REPEATED = (arith.ConstantOp, vector.BroadcastOp, xetile.BroadcastOp)
@@ -165,6 +169,7 @@ def of_kernel(
 
     def rated(module: ModuleOp) -> Rates:
         products = [op for op in module.walk() if isinstance(op, xetile.TileMmaOp)]
+        request.memory["multiplies"] = bool(products)
         reasons = [reason for op in products if (reason := unsuited(op, machine)) is not None]
         if not products or reasons or not _hold(products):
             raise UnsupportedError((*reasons, "registers hold no such products")[0])
@@ -195,8 +200,11 @@ def of_kernel(
         return []
 
 
-def of_values(request: Request, rates: Rates, every: bool = False) -> Sequence[Choice]:
+def of_values(
+    request: Request, machine: Machine, rates: Rates, every: bool = False
+) -> Sequence[Choice]:
     """Tilings of a kernel of any other form. Raises UnsupportedError where there are none."""
+    rates = replace(rates, kept_bytes=machine.memories["l2"].size, access_bytes=ACCESS)
 
     def held(module: ModuleOp) -> Rates:
         for op in module.walk():
@@ -226,7 +234,8 @@ def of_values(request: Request, rates: Rates, every: bool = False) -> Sequence[C
                     )
         return held(module)
 
-    tried = (planner.CANDIDATES, copied), (planner.CANDIDATES, held)
+    sizes = planner.CANDIDATES if request.memory.get("multiplies", True) else ROW_SIDES
+    tried = (sizes, copied), (sizes, held)
     for sizes, rated in tried:
         try:
             return planner.choices(request, rates, sizes, rated, every=every, pairs=0)
