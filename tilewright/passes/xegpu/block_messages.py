@@ -8,7 +8,6 @@ A *form* is how a block message distributes a block to the lanes: `load` row by 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
 from typing import Protocol
 
 from xdsl.dialects import arith
@@ -203,16 +202,11 @@ def surface_fault(xe: XeMachine, op: xegpu.CreateNdDescOp) -> str | None:
     itemsize = max(1, element_bits(tdesc.element_type) // 8)
     if known and known[-1] != 1:
         return f"columns are {known[-1] or 'a number of'} elements apart, not 1"
-    if len(known) > 1 and known[-2] is not None:
-        entry = xe.limits["block_surface_pitch"]
-        end = entry.fault(known[-2] * itemsize)
-        if end is not None:
-            return f"{entry.what} of {known[-2] * itemsize} bytes is not possible: {end}"
-    if extents and extents[-1] is not None:
-        entry = xe.limits["block_surface_width"]
-        end = entry.fault(extents[-1] * itemsize)
-        if end is not None:
-            return f"{entry.what} of {extents[-1] * itemsize} bytes is not possible: {end}"
+    for name, numbers in (("pitch", known[-2:-1]), ("width", extents[-1:])):
+        entry = xe.limits[f"block_surface_{name}"]
+        for bytes in (n * itemsize for n in numbers if n is not None):
+            if (end := entry.fault(bytes)) is not None:
+                return f"{entry.what} of {bytes} bytes is not possible: {end}"
     if extents and (fault := _cut_fault(sizes[-1], itemsize)) is not None:
         return fault
     if (fault := _promised_fault(op, known, extents, itemsize)) is not None:
@@ -276,7 +270,3 @@ def _promised_fault(
                 f"its width is only known to be a multiple of {known} bytes, at least 64 are needed"
             )
     return None
-
-
-def elements(shape: Shape) -> int:
-    return prod(shape)

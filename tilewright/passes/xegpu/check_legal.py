@@ -16,12 +16,11 @@ shared memory, subgroups per workgroup (by registers per thread), and named barr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from math import prod
 from typing import Any
 
 from xdsl.dialects.builtin import (
-    DYNAMIC_INDEX,
     IntegerAttr,
     MemRefType,
     ModuleOp,
@@ -41,6 +40,7 @@ from tilewright.dialects.xetile.assembly import Index
 from tilewright.dialects.xetile.mma import matrix_dims
 from tilewright.passes.kernel import LEVEL, SUBGROUPS
 from tilewright.passes.own_memory import shared_bytes
+from tilewright.passes.xegpu.block_messages import surface
 from tilewright.passes.xegpu.sg_maps import (
     check_descriptor_map,
     check_dpas_maps,
@@ -163,7 +163,7 @@ def _shared_block(xe: XeMachine, op: xegpu.CreateNdDescOp) -> None:
         )
 
 
-def _static(values: list[Index]) -> list[int | None]:
+def _static(values: Sequence[Index | None]) -> list[int | None]:
     return [constant(v) for v in values]
 
 
@@ -173,14 +173,9 @@ def _surface(xe: XeMachine, op: xegpu.CreateNdDescOp) -> None:
     if len(tdesc.get_shape()) < 2 or tdesc.space is MemorySpace.SLM or not xe.blocks:
         return
     size = element_bits(tdesc.element_type) / 8
-    shape = _static(op.mixed_shape)
-    strides = _static(op.mixed_strides)
-    if isinstance(source, MemRefType):
-        shape = shape or [None if e == DYNAMIC_INDEX else e for e in source.get_shape()]
-        strides = strides or list(source.get_strides() or [])
-        offset = source.get_offset()
-        if offset:
-            xe.require(op.name, "block_base_align", int(offset * size))
+    shape, strides = map(_static, surface(op))
+    if isinstance(source, MemRefType) and (offset := source.get_offset()):
+        xe.require(op.name, "block_base_align", int(offset * size))
     if len(shape) >= 2:
         if shape[-1] is not None:
             xe.require(op.name, "block_surface_width", int(shape[-1] * size))

@@ -186,19 +186,22 @@ class _Exchange:
                 return found
         stored, back = self.to_memory(at, value, have)
         element = stored.type.element_type  # pyright: ignore
-        matrix = shape if len(shape) > 1 else (1, *shape)
-        desc = MemDescType(matrix, element)
-        buffer = self.buffer(at.op, matrix, element)
-        view = at.add(xegpu.CreateMemDescOp(buffer, desc))
-        zero = [0] * len(matrix)
-        at.insert(xegpu.StoreMatrixOp(stored, view, zero, layout=own.attribute(have)))
+        buffer = self.buffer(at.op, shape, element)
+
+        def view(shape: Shape) -> tuple[SSAValue, list[int]]:
+            """The buffer as a matrix, and where it begins."""
+            matrix = shape if len(shape) > 1 else (1, *shape)
+            desc = xegpu.CreateMemDescOp(buffer, MemDescType(matrix, element))
+            return at.add(desc), [0] * len(matrix)
+
+        matrix = view(shape)
+        at.insert(xegpu.StoreMatrixOp(stored, *matrix, layout=own.attribute(have)))
         if form is not None:
-            shape, kind = form, with_shape(kind, form)
-            matrix = form if len(form) > 1 else (1, *form)
-            view = at.add(xegpu.CreateMemDescOp(buffer, MemDescType(matrix, element)))
-            zero = [0] * len(matrix)
+            shape, kind, matrix = form, with_shape(kind, form), view(form)
         loaded = at.add(
-            xegpu.LoadMatrixOp(view, with_shape(element, shape), zero, layout=own.attribute(want))
+            xegpu.LoadMatrixOp(
+                matrix[0], with_shape(element, shape), matrix[1], layout=own.attribute(want)
+            )
         )
         if back is None:
             return loaded

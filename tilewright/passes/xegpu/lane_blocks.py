@@ -6,13 +6,10 @@ as the value's users want it: row by row, packed (VNNI), or transposed.
 
 from __future__ import annotations
 
-from typing import Any
-
 from xdsl.dialects.builtin import (
     DenseArrayBase,
     IntegerAttr,
     UnitAttr,
-    VectorType,
     i32,
     i64,
 )
@@ -20,6 +17,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright import layout as ly
 from tilewright.dialects import xegpu
+from tilewright.dialects.elementwise import retyped
 from tilewright.dialects.movement import shape_of
 from tilewright.dialects.upstream.arith import element_bits
 from tilewright.dialects.xegpu.rules_block import full_load_shape
@@ -45,12 +43,8 @@ from tilewright.passes.xegpu.row_access import whole_units
 
 @rule("xegpu.create_nd_tdesc")
 def create_nd_tdesc(d: LaneProgram, op: xegpu.CreateNdDescOp) -> None:
-    new = type(op).create(
-        operands=[d.env[v] for v in op.operands],
-        properties=dict(op.properties),
-        result_types=[op.tdesc.without_layout()],
-    )
-    made = d.add(new)
+    operands = [d.env[v] for v in op.operands]
+    made = d.add(retyped(op, operands, [op.tdesc.without_layout()], {}))
     made.name_hint = op.result.name_hint
     d.env[op.result] = made
 
@@ -81,16 +75,10 @@ def load_nd(d: LaneProgram, op: xegpu.LoadNdOp) -> None:
     if layout is None:
         scattered_load(d, op)
         return
-    new = type(op).create(
-        operands=[d.env[v] for v in op.operands],
-        properties=access_properties(op) | extra,
-        result_types=[d.typed(op.value, layout)],
-    )
+    operands, properties = [d.env[v] for v in op.operands], access_properties(op) | extra
+    kind = d.typed(op.value, layout)
+    new = op.create(operands=operands, properties=properties, result_types=[kind])
     d.give_vector(op.value, d.add(new), layout)
-
-
-def fragment_type(d: LaneProgram, value: SSAValue, layout: ly.Layout) -> VectorType[Any]:
-    return d.typed(value, layout)
 
 
 def load_form(d: LaneProgram, op: xegpu.LoadNdOp) -> tuple[ly.Layout | None, dict[str, Attribute]]:
@@ -169,11 +157,8 @@ def store_nd(d: LaneProgram, op: xegpu.StoreNdOp) -> None:
         scattered_store(d, op)
         return
     value, *rest = op.operands
-    new = type(op).create(
-        operands=[d.taken(value, layout), *(d.env[v] for v in rest)],
-        properties=access_properties(op),
-    )
-    d.put(new)
+    operands = [d.taken(value, layout), *(d.env[v] for v in rest)]
+    d.put(op.create(operands=operands, properties=access_properties(op)))
 
 
 @rule("xegpu.prefetch_nd")
@@ -181,9 +166,8 @@ def prefetch_nd(d: LaneProgram, op: xegpu.PrefetchNdOp) -> None:
     if is_scattered(d, op):
         scattered_prefetch(d, op)
         return
-    d.put(
-        type(op).create(operands=[d.env[v] for v in op.operands], properties=access_properties(op))
-    )
+    operands = [d.env[v] for v in op.operands]
+    d.put(op.create(operands=operands, properties=access_properties(op)))
 
 
 def feeds_right_operand(value: SSAValue) -> bool:

@@ -24,14 +24,11 @@ from tilewright.dialects.movement import shape_of_type
 from tilewright.dialects.upstream.arith import element_bits
 from tilewright.dialects.xegpu import elements
 from tilewright.dialects.xegpu.elements import Numbers
+from tilewright.passes.xegpu.lane_elements import BOUNDLESS
 from tilewright.targets.emu import values as v
 from tilewright.targets.emu.builder import EmuBuilder, Idx, element_bytes, signless, vec
 from tilewright.targets.emu.lowering import Lowering, lowers
 from tilewright.targets.emu.memory import memory, shared_start
-
-BOUNDLESS = 2**62
-"""The extent of a base of which only the address is known."""
-
 
 # Descriptors ----------------------------------------------------------------------------------------------------------
 
