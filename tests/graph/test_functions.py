@@ -23,12 +23,55 @@ EXPRESSIONS: dict[str, Any] = {
     "standardised": lambda x: (x - x.mean(0)) / (x.std(axis=0, keepdims=True) + 1),
     "sign": lambda x: np.sign(np.floor(x)) * 2,
     "rounded": lambda x: np.rint(x * 2) + np.rint(x * 4 + 0.5) / 7,
+    "small differences": lambda x: (
+        np.log1p(np.abs(x) * 1e-4) * np.expm1(x * 1e-5) + 1e-8 * np.sinh(x * 1e-3)
+    ),
+    "large differences": lambda x: (
+        np.log1p(np.abs(x) * 1e4) + np.expm1(np.abs(x) * 9) + np.sinh(x * 5) + np.cosh(x)
+    ),
+    "elements": lambda x: (
+        np.tan(x * 0.3) + np.log10(np.abs(x) + 1) + np.trunc(x * 3) + np.hypot(x, 2 * x)
+    ),
+    "sums of exponents": lambda x: np.logaddexp(x * 90, x * 80 + 1),
+    "finite": lambda x: (
+        np.where(np.isfinite(1 / np.where(x > 0, x, np.inf) / 0.1), 1.0, 2.0) + np.heaviside(x, 0.5)
+    ),
+    "norms": lambda x: (
+        x / np.linalg.norm(x, axis=-1, keepdims=True) + np.linalg.norm(x, 1, 1)[:, None]
+    ),
+    "other norms": lambda x: (
+        np.linalg.norm(x) + np.linalg.norm(x, np.inf, axis=0) + np.linalg.norm(x, 3, axis=0)
+    ),
+    "triangles": lambda x: np.tril(x) @ np.triu(x, 1).T,
+    "sums up to each": lambda x: np.cumsum(x, 1) + np.cumsum(x, 0) * np.cumprod(np.tanh(x), -1),
+    "differences": lambda x: (
+        np.diff(x) * np.ptp(x, 1)[:, None] + np.average(x, 1, np.abs(x))[:, None]
+    ),
+    "first places": lambda x: (x.argmax(-1) + np.argmin(x, 1) * 2) / 3 + np.argmax(x),
+    "any and all": lambda x: (
+        np.where(np.any(x > 1, 1), 1.0, 0.0) + np.where((x > -2).all(axis=1), 2.0, 0.0)
+    ),
+    "along": lambda x: np.take_along_axis(x * 2, x.argmax(-1, keepdims=True), 1) + x,
+    "sums by letters": lambda x: (
+        np.einsum("ij,kj,il->kl", x, x * 2, x) + np.einsum("ij,kj", x, x).sum()
+    ),
+    "letters of one": lambda x: (
+        np.einsum("ij->ji", x)[0] + np.einsum("ij->i", x) + np.einsum("ij->", x)
+    ),
+    "products": lambda x: (
+        np.dot(x, x.T)
+        + np.inner(x, x) * np.tensordot(x, x)
+        + np.vdot(x, x) * np.outer(x[:, 0], x[:, 1])
+    ),
     "reciprocal": lambda x: np.reciprocal(x * x + 1),
 }
 REFUSED: dict[str, tuple[Any, str]] = {
-    "argmax": (lambda x: x.argmax(-1), "np.argmax is not traced"),
+    "partition": (lambda x: np.partition(x, 3), "np.partition is not traced"),
     "sort": (lambda x: np.sort(x), "np.sort is not traced"),
-    "einsum of one": (lambda x: np.einsum("ij->i", x), "missing a required argument: 'b'"),
+    "a diagonal": (lambda x: np.einsum("ii->i", x), "a letter for each dimension, once"),
+    "letters": (lambda x: np.einsum("ij,jk", x), "einsum 'ij,jk' of 1 arrays"),
+    "norm of a matrix": (lambda x: np.linalg.norm(x, 1), "norm of order 1 of a matrix"),
+    "places": (lambda x: np.take_along_axis(x, x, 1), "the places are integers"),
     "a dtype": (lambda x: np.sum(x, axis=0, dtype=np.float64), "unexpected keyword argument 'd"),
     "an array for an index": (lambda x: x[np.array([2, 0])], "cannot be indexed by array"),
     "a list for an index": (lambda x: x[..., [2, 0]], "cannot be indexed by"),
@@ -71,6 +114,13 @@ def test_operators_of_integers_and_masks(name: str, rng: np.random.Generator) ->
     assert got.dtype == want.dtype or got.dtype == np.float32
     off = np.linalg.norm(got.astype(np.float64) - want)
     assert off <= (1e-6 * np.linalg.norm(want) if got.dtype == np.float32 else 0)
+
+
+def test_an_array_of_one_element_has_no_dimension() -> None:
+    run = G.trace(lambda x, t: G.softmax(x / t), G.array([5, 7]), G.array([])).compile()
+    x = np.arange(35, dtype=np.float32).reshape(5, 7)
+    for t in (np.array(3, np.float32), np.float32(3)):
+        np.testing.assert_allclose(run(x, t), G.softmax(x / np.float32(3)), rtol=1e-5)
 
 
 def test_what_is_not_a_number_has_no_sign() -> None:

@@ -119,7 +119,7 @@ class CompiledGraph:
             )
         sizes: dict[str, int] = {}
         for buffer, array in zip(graph.inputs, arrays, strict=True):
-            dtype = describe(array, buffer.name).dtype if array.ndim else None
+            dtype = describe(array if array.ndim else array.reshape(1), buffer.name).dtype
             shape = tuple(array.shape)
             if len(shape) != len(buffer.shape) or dtype is not buffer.dtype:
                 raise LaunchError(

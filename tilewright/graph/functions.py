@@ -68,7 +68,7 @@ def matmul(a: Any, b: Any) -> Any:
     )  # fmt: skip
 
 
-def einsum(subscripts: str, a: Any, b: Any) -> Any:
+def einsum_of_two(subscripts: str, a: Any, b: Any) -> Any:
     """``np.einsum`` of two arrays: a product of elements summed over the letters that the result lacks."""
     if not isinstance(a, Traced) and not isinstance(b, Traced):
         return np.einsum(subscripts, a, b)
@@ -254,11 +254,6 @@ def indices(like: Any, axis: int) -> Any:
     )  # fmt: skip
 
 
-def truth(x: Any) -> Any:
-    """Which elements are not zero: a mask."""
-    return x.astype(dtypes.i1) if isinstance(x, Traced) else bool(x)
-
-
 def power(x: Any, exponent: Any) -> Traced:
     """Whole powers by squaring, square roots as such, others of floats by exp2 and log2."""
     if not isinstance(exponent, (int, float, np.integer, np.floating)):
@@ -355,10 +350,6 @@ _COMPOSED: dict[Any, Callable[..., Any]] = {
     np.power: power,
     np.positive: lambda x: x,
     np.isnan: lambda x: x != x,
-    np.logical_and: lambda x, y: elementwise("bitwise_and", truth(x), truth(y)),
-    np.logical_or: lambda x, y: elementwise("bitwise_or", truth(x), truth(y)),
-    np.logical_xor: lambda x, y: elementwise("bitwise_xor", truth(x), truth(y)),
-    np.logical_not: lambda x: elementwise("invert", truth(x)),
     np.reciprocal: lambda x: 1.0 / x,
     np.sign: lambda x: elementwise("where", x > 0, 1, elementwise("where", x < 0, -1, x * 0)),
 }
@@ -371,8 +362,11 @@ def call_ufunc(ufunc: Any, method: str, inputs: Any, options: Any) -> Any:
     """A ufunc of numpy on traced arrays; CompileError for those that a graph lacks."""
     if ufunc is np.matmul and method == "__call__":
         return matmul(*inputs)
-    if ufunc in _COMPOSED and method == "__call__" and not options:
-        return _COMPOSED[ufunc](*inputs)
+    from tilewright.graph.composed import ELEMENTS
+
+    composed = _COMPOSED | ELEMENTS
+    if ufunc in composed and method == "__call__" and not options:
+        return composed[ufunc](*inputs)
     if method == "reduce" and ufunc in _REDUCE:
         return reduced(
             _REDUCE[ufunc], inputs[0], options.get("axis", 0), options.get("keepdims", False)
@@ -380,13 +374,15 @@ def call_ufunc(ufunc: Any, method: str, inputs: Any, options: Any) -> Any:
     if method != "__call__" or ufunc not in _UFUNCS or options:
         raise CompileError(
             f"np.{ufunc.__name__}{'' if method == '__call__' else '.' + method} is not traced",
-            hint=f"there are {', '.join(sorted(u.__name__ for u in {*_UFUNCS, *_COMPOSED}))}",
+            hint=f"there are {', '.join(sorted(u.__name__ for u in {*_UFUNCS, *composed}))}",
         )
     return elementwise(_UFUNCS[ufunc], *inputs)
 
 
 def call_function(function: Any, args: Any, kwargs: Any) -> Any:
     """A function of numpy on traced arrays; CompileError for those that a graph lacks."""
+    from tilewright.graph.composed import FUNCTIONS, truth
+
     table: dict[Any, Callable[..., Any]] = {
         np.where: lambda c, a, b: elementwise("where", truth(c), a, b),
         np.sum: lambda x, axis=None, keepdims=False: x.sum(axis, keepdims),
@@ -402,9 +398,9 @@ def call_function(function: Any, args: Any, kwargs: Any) -> Any:
         np.reshape: lambda x, shape: x.reshape(shape),
         np.expand_dims: lambda x, axis: _expanded(x, axis),
         np.take: lambda x, ids, axis=0: take(x, ids, axis),
-        np.einsum: einsum,
         np.copy: lambda x: x.copied(),
         **ARRANGED,
+        **FUNCTIONS,
         np.lib.stride_tricks.sliding_window_view: windows,
     }
     if function not in table:

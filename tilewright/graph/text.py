@@ -310,7 +310,7 @@ class _Reader:
     def number(self, node: ast.expr) -> Any:
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
             inner = self.number(node.operand)
-            return -inner if isinstance(inner, float) else None
+            return -inner if isinstance(inner, (float, int)) else None
         if isinstance(node, ast.Name) and node.id in ("inf", "nan"):
             return float(node.id)
         return node.value if isinstance(node, ast.Constant) else None

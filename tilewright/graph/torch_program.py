@@ -17,12 +17,15 @@ from typing import Any, Final
 
 import numpy as np
 
+from tilewright import dtypes
 from tilewright.diagnostics import CompileError
-from tilewright.graph import arrange
+from tilewright.graph import arrange, composed
 from tilewright.graph import functions as f
+from tilewright.graph import torch_layers as layers
+from tilewright.graph.affine import affine
 from tilewright.graph.nodes import TiledGraph
 from tilewright.graph.trace import ArrayType, trace
-from tilewright.graph.traced import Traced, elementwise, reduced
+from tilewright.graph.traced import Traced, broadcast, elementwise, normal_axes, reduced
 from tilewright.runtime.arrays import describe
 
 
@@ -48,7 +51,8 @@ def from_torch(program: Any, name: str | None = None) -> tuple[TiledGraph, list[
     given |= program.graph_signature.inputs_to_buffers
     given |= program.graph_signature.inputs_to_lifted_tensor_constants
     holders = [n for n in nodes if n.op == "placeholder"]
-    order = [n for n in holders if n.name not in given] + [n for n in holders if n.name in given]
+    order = [n for n in holders if n.name not in given]
+    order += [n for n in holders if n.name in given and n.users]
     tensors = {**dict(program.state_dict), **dict(program.constants)}
     weights = [tensors[given[n.name]].detach() for n in order if n.name in given]
     names = {n: n.name.removeprefix("p_").removeprefix("b_") for n in order}
@@ -58,6 +62,8 @@ def from_torch(program: Any, name: str | None = None) -> tuple[TiledGraph, list[
         for node in nodes:
             if node.op == "call_function":
                 args, keywords = (_filled(a, values) for a in (node.args, node.kwargs))
+                if _op(node) in _MADE and not any(isinstance(a, Traced) for a in args):
+                    args = [arrays[0], *args]
                 values[node] = _called(node, args, keywords)
             elif node.op == "output":
                 results = tuple(_filled(a, values) for a in node.args[0])
@@ -66,7 +72,7 @@ def from_torch(program: Any, name: str | None = None) -> tuple[TiledGraph, list[
                 raise CompileError(f"{node.name}: a graph has no {node.op} ({node.target})")
         raise AssertionError("a program without output")
 
-    taken = len(set(names.values())) == len(names)
+    taken = len(set(names.values())) == len(names) and all(n.isidentifier() for n in names.values())
     parameters = [
         inspect.Parameter(names[n] if taken else n.name, inspect.Parameter.POSITIONAL_ONLY)
         for n in order
@@ -181,15 +187,14 @@ def _addmm(c: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
 def _layer_norm(
     x: Any, shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5, *_: Any
 ) -> Any:
-    if len(shape) != 1:
-        raise CompileError(f"a norm over {len(shape)} dimensions")
-    return f.layer_norm(x, weight, bias, eps)
+    y = layers.normalised(x, tuple(range(-len(shape), 0)), eps)
+    return layers.scaled(y, weight, bias)
 
 
 def _rms_norm(x: Any, shape: Any, weight: Any = None, eps: float | None = None) -> Any:
-    if len(shape) != 1:
-        raise CompileError(f"a norm over {len(shape)} dimensions")
-    return f.rms_norm(x, weight, 1.1920929e-07 if eps is None else eps)
+    axes = tuple(range(-len(shape), 0))
+    y = x * f.rsqrt((x * x).mean(axes, True) + (1.1920929e-07 if eps is None else eps))
+    return layers.scaled(y, weight, None)
 
 
 def _gelu(x: Any, *, approximate: str = "none") -> Any:
@@ -200,6 +205,79 @@ def _gelu(x: Any, *, approximate: str = "none") -> Any:
 
 def _softmax(x: Any, dim: int, dtype: Any = None) -> Any:
     return f.softmax(x if dtype in (None, False) else x.astype(_dtype(dtype)), dim)
+
+
+def _log_softmax(x: Any, dim: int, *_: Any) -> Any:
+    y = x - x.max(dim, True)
+    return y - np.log(np.exp(y).sum(dim, True))
+
+
+def _clamped(x: Any, low: Any = None, high: Any = None) -> Any:
+    x = x if low is None else np.maximum(x, low)
+    return x if high is None else np.minimum(x, high)
+
+
+def _variance(x: Traced, dim: Any = None, *, correction: Any = 1, keepdim: bool = False) -> Traced:
+    axes = normal_axes(_axes(dim), x.ndim)
+    centred = x - x.mean(axes, True)
+    total = (centred * centred).sum(axes, keepdim)
+    for i, a in enumerate(axes):
+        if len(axes) > 1 and correction:
+            raise CompileError("a variance over several dimensions with a correction")
+        total = total / (x.extents[a] - (int(correction or 0) if i == 0 else 0))
+    return total
+
+
+def _softplus(x: Traced, beta: float = 1, threshold: float = 20) -> Traced:
+    y = x * float(beta)
+    soft = composed.logaddexp(y, 0.0) / float(beta)
+    return _where(y > float(threshold), x, soft)
+
+
+def _elu(x: Traced, alpha: float = 1.0, scale: float = 1.0, inner: float = 1.0) -> Traced:
+    return _where(x > 0.0, x, composed.expm1(x * float(inner)) * float(alpha)) * float(scale)
+
+
+def _glu(x: Traced, dim: int = -1) -> Traced:
+    a, b = _chunks(x, 2, dim)
+    return a * f.sigmoid(b)
+
+
+def _arange(like: Traced, *args: Any, dtype: Any = None, **_: Any) -> Any:
+    low, high, step = (0, *args, 1) if len(args) == 1 else (*args, 1)[:3]
+    extent = affine(high) - low if step == 1 else affine(len(range(low, high, step)))
+    counted = composed.counted(like, [extent], 0)
+    counted = counted if (low, step) == (0, 1) else counted * step + low
+    return counted if dtype is None else counted.astype(_dtype(dtype))
+
+
+def _full(like: Traced, shape: Any, value: Any = 0, *, dtype: Any = None, **_: Any) -> Traced:
+    return f.full_like(like, value, shape, dtypes.f32 if dtype is None else _dtype(dtype))
+
+
+def _einsum(subscripts: str, operands: Any, **_: Any) -> Any:
+    return composed.einsum(subscripts, *operands)
+
+
+def _vector_norm(
+    x: Traced, order: Any = 2, dim: Any = None, keep: bool = False, **_: Any
+) -> Traced:
+    if dim is None and not keep:
+        x = x.reshape(-1)
+    return composed.norm(x, order, _axes(dim), keep)
+
+
+def _smooth_loss(x: Traced, y: Traced, way: int = 1, beta: float = 1.0) -> Traced:
+    d = np.absolute(x - y)
+    return layers.loss(_where(d < float(beta), d * d * (0.5 / beta), d - 0.5 * beta), way)
+
+
+def _indexed(x: Traced, keys: Any) -> Traced:
+    return x[tuple(slice(None) if k is None else k for k in keys)]
+
+
+_MADE = ("arange", "zeros", "ones", "full")
+"""Ops without a tensor among their arguments: they are given one of the program's."""
 
 
 def _attention(
@@ -315,7 +393,7 @@ def _where(condition: Traced, a: Any, b: Any) -> Any:
 
 
 _OPS: Final[Mapping[str, Callable[..., Any]]] = {
-    **{op: _binary(op) for op in ("add", "sub", "mul", "div", "lt", "le", "gt", "ge", "eq", "ne")},
+    **{op: _binary(op) for op in ("add", "sub", "mul", "div", "floor_divide", "lt", "le", "gt", "ge", "eq", "ne")},
     **{name: _binary(op) for name, op in {
         "maximum": "max", "minimum": "min", "truediv": "div", "bitwise_and": "bitwise_and",
         "bitwise_or": "bitwise_or", "bitwise_xor": "bitwise_xor",
@@ -347,12 +425,57 @@ _OPS: Final[Mapping[str, Callable[..., Any]]] = {
     "embedding": _embedding, "index_select": lambda x, dim, ids: f.take(x, ids, dim),
     "to": _converted, "_to_copy": _converted, "type_as": lambda x, like: x.astype(like.dtype),
     "contiguous": lambda x: x, "clone": lambda x: x, "alias": lambda x: x, "detach": lambda x: x,
-    "dropout": lambda x, p, train: x if not train else _refuse_dropout(),
+    "dropout": lambda x, p, train: x if not train else _refuse("dropout in training", "module.eval()"),
     "zeros_like": lambda x, dtype=None: f.full_like(x, 0), "sym_size": lambda x, dim: x.extents[dim],
+    "arange": _arange, "zeros": _full, "full": _full, "ones": lambda like, shape, **k: _full(like, shape, 1, **k),
+    "ones_like": lambda x, dtype=None: f.full_like(x, 1, dtype=dtype and _dtype(dtype)),
+    "full_like": lambda x, value, dtype=None: f.full_like(x, value, dtype=dtype and _dtype(dtype)),
+    "log1p": composed.log1p, "expm1": composed.expm1, "softplus": _softplus, "elu": _elu, "glu": _glu,
+    "logsumexp": lambda x, dim, keep=False: x.max(_axes(dim), keep) + np.log(
+        np.exp(x - x.max(_axes(dim), True)).sum(_axes(dim), keep)),
+    "log_softmax": _log_softmax, "_log_softmax": _log_softmax, "clamp": _clamped, "clamp_min": _clamped,
+    "clamp_max": lambda x, high: np.minimum(x, high), "relu6": lambda x: _clamped(x, 0.0, 6.0),
+    "hardtanh": lambda x, low=-1.0, high=1.0: _clamped(x, low, high),
+    "hardsigmoid": lambda x: _clamped(x + 3.0, 0.0, 6.0) / 6.0,
+    "hardswish": lambda x: x * (_clamped(x + 3.0, 0.0, 6.0) / 6.0), "mish": lambda x: x * np.tanh(_softplus(x)),
+    "leaky_relu": lambda x, slope=0.01: _where(x > 0.0, x, x * float(slope)), "sign": lambda x: np.sign(x),
+    "masked_fill": lambda x, mask, value: _where(mask, value, x), "tril": lambda x, k=0: np.tril(x, k),
+    "triu": lambda x, k=0: np.triu(x, k), "cumsum": lambda x, dim, dtype=None: composed.cumulated(x, dim),
+    "argmax": lambda x, dim=None, keep=False: np.argmax(x, dim, keepdims=keep), "var": _variance,
+    "std": lambda x, *args, **keys: np.sqrt(_variance(x, *args, **keys)), "einsum": _einsum,
+    "any": lambda x, dim=None, keep=False: np.any(x, dim, keepdims=keep),
+    "all": lambda x, dim=None, keep=False: np.all(x, dim, keepdims=keep),
+    "linalg_vector_norm": _vector_norm, "norm": _vector_norm,
+    "gather": lambda x, dim, ids, **_: composed.along(x, ids, dim),
+    "baddbmm": _addmm, "mv": f.matmul, "dot": f.matmul, "outer": lambda a, b: a[:, None] * b[None],
+    "rsub": lambda x, y: elementwise("sub", y, x), "remainder": _binary("mod"), "trunc": lambda x: np.trunc(x),
+    "expand_as": lambda x, like: _expanded(x, like.extents), "view_as": lambda x, like: x.reshape(like.extents),
+    "unflatten": lambda x, dim, sizes: x.reshape([*x.extents[: dim % x.ndim], *sizes, *x.extents[dim % x.ndim + 1 :]]),
+    "conv1d": layers.convolution, "conv2d": layers.convolution, "conv3d": layers.convolution,
+    "max_pool1d": layers.largest, "max_pool2d": layers.largest, "avg_pool2d": layers.mean,
+    "avg_pool1d": layers.mean, "adaptive_avg_pool2d": layers.adaptive_mean, "adaptive_avg_pool1d": layers.adaptive_mean,
+    "upsample_nearest2d": layers.nearest, "upsample_nearest1d": layers.nearest, "pixel_shuffle": layers.shuffled,
+    "group_norm": layers.group_norm, "batch_norm": layers.batch_norm, "lstm": layers.lstm,
+    "gru": layers.gru, "rnn_tanh": layers.rnn,
+    "mse_loss": lambda x, y, way=1: layers.loss((x - y) ** 2, way),
+    "l1_loss": lambda x, y, way=1: layers.loss(np.absolute(x - y), way), "smooth_l1_loss": _smooth_loss,
+    "huber_loss": lambda x, y, way=1, delta=1.0: _smooth_loss(x, y, way, delta) * float(delta),
+    "cross_entropy_loss": lambda x, y, *args: layers.picked_loss(_log_softmax(x, 1), y, *args),
+    "nll_loss": layers.picked_loss, "nll_loss_nd": layers.picked_loss,
+    "binary_cross_entropy_with_logits": lambda x, y, weight=None, positive=None, way=1: layers.loss(
+        _softplus(x) - x * y if weight is positive is None else _refuse("a loss with weights"), way),
+    "selu": lambda x: _elu(x, 1.6732632423543772, 1.0507009873554805),
+    "celu": lambda x, alpha=1.0: _elu(x, alpha, 1.0, 1 / alpha), "log_sigmoid": lambda x: -_softplus(-x),
+    "prelu": lambda x, w: _where(x > 0.0, x, x * (layers.channels(x, w) if x.ndim > 1 else w)),
+    "threshold": lambda x, low, value: _where(x > float(low), x, float(value)),
+    "broadcast_tensors": lambda xs: [_expanded(x, broadcast("broadcast", [y.extents for y in xs])) for x in xs],
+    "index": _indexed, "one_hot": lambda x, n: (x[..., None] == composed.counted(x, [n], 0)).astype(dtypes.i64),
+    "cosine_similarity": lambda x, y, dim=1, eps=1e-8: (x * y).sum(dim) / np.maximum(
+        _vector_norm(x, 2, dim) * _vector_norm(y, 2, dim), eps),
     "_assert_tensor_metadata": lambda *_, **__: None, "_assert_scalar": lambda *_: None,
 }  # fmt: skip
 """What an op of torch does, by its name without the overload."""
 
 
-def _refuse_dropout() -> Any:
-    raise CompileError("dropout in training", hint="module.eval()")
+def _refuse(what: str, hint: str | None = None) -> Any:
+    raise CompileError(what, hint=hint)

@@ -1,0 +1,262 @@
+"""Functions of numpy on traced arrays that are made of others: sums of products by letters, first places, masks, norms.
+
+What looks at small differences (`log1p`, `expm1`) is as exact as its parts: for x near 0 the error of `1 + x` is
+divided out again (Kahan).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import inf, pi
+from typing import Any
+
+import numpy as np
+
+from tilewright import dtypes
+from tilewright.diagnostics import CompileError
+from tilewright.graph.affine import affine
+from tilewright.graph.arrange import moveaxis
+from tilewright.graph.functions import einsum_of_two, indices, matmul
+from tilewright.graph.nodes import Access, Gather, Index
+from tilewright.graph.scan import scan
+from tilewright.graph.traced import Traced, elementwise
+
+
+def _where(condition: Any, a: Any, b: Any) -> Traced:
+    return elementwise("where", condition, a, b)
+
+
+# Elements ---------------------------------------------------------------------------------------------------------
+
+
+def log1p(x: Traced) -> Traced:
+    """log(1 + x), also where x is small."""
+    u = x + 1.0
+    near = _where(u == 1.0, x, np.log(u) * (x / (u - 1.0)))
+    return _where(np.absolute(x) < 1.0, near, np.log(u))
+
+
+def expm1(x: Traced) -> Traced:
+    """exp(x) - 1, also where x is small."""
+    u = np.exp(x)
+    near = _where(u == 1.0, x, (u - 1.0) * (x / np.log(u)))
+    return _where(np.absolute(x) < 1.0, near, u - 1.0)
+
+
+def sinh(x: Traced) -> Traced:
+    """(exp(x) - exp(-x)) / 2."""
+    e = expm1(np.absolute(x))
+    y = (e + e / (e + 1.0)) * 0.5
+    return _where(x < 0.0, -y, y)
+
+
+def logaddexp(x: Any, y: Any) -> Traced:
+    """log(exp(x) + exp(y)), without exceeding the range on the way."""
+    return np.maximum(x, y) + log1p(np.exp(-np.absolute(x - y)))
+
+
+def _log(x: Traced, base: float) -> Traced:
+    return np.log2(x) * float(1 / np.log2(base))
+
+
+ELEMENTS: dict[Any, Callable[..., Any]] = {
+    np.log1p: log1p,
+    np.expm1: expm1,
+    np.sinh: sinh,
+    np.cosh: lambda x: (np.exp(x) + np.exp(-x)) * 0.5,
+    np.tan: lambda x: np.sin(x) / np.cos(x),
+    np.log10: lambda x: _log(x, 10.0),
+    np.logaddexp: logaddexp,
+    np.hypot: lambda x, y: np.sqrt(x * x + y * y),
+    np.trunc: lambda x: _where(x < 0.0, np.ceil(x), np.floor(x)),
+    np.fabs: np.absolute,
+    np.isfinite: lambda x: np.absolute(x) < inf,
+    np.isinf: lambda x: np.absolute(x) == inf,
+    np.heaviside: lambda x, y: _where(x == 0.0, y, _where(x < 0.0, 0.0, 1.0)),
+    np.deg2rad: lambda x: x * (pi / 180),
+    np.rad2deg: lambda x: x * (180 / pi),
+    np.logical_and: lambda x, y: elementwise("bitwise_and", truth(x), truth(y)),
+    np.logical_or: lambda x, y: elementwise("bitwise_or", truth(x), truth(y)),
+    np.logical_xor: lambda x, y: elementwise("bitwise_xor", truth(x), truth(y)),
+    np.logical_not: lambda x: elementwise("invert", truth(x)),
+}
+"""What a ufunc does."""
+
+
+def truth(x: Any) -> Any:
+    """Which elements are not zero: a mask."""
+    return x.astype(dtypes.i1) if isinstance(x, Traced) else bool(x)
+
+
+# Along an axis ----------------------------------------------------------------------------------------------------
+
+
+def _place(x: Traced, axis: Any, keepdims: bool, best: str) -> Traced:
+    """The first place along `axis` at which the largest (or smallest) element is."""
+    if axis is None:
+        shape = [1] * x.ndim
+        found = _place(x.reshape(-1), 0, False, best)
+        return found.reshape(shape) if keepdims else found
+    axis %= x.ndim
+    top = x.max(axis, True) if best == "max" else x.min(axis, True)
+    return _where(x == top, indices(x, axis), x.extents[axis]).min(axis, keepdims)
+
+
+def _any(x: Traced, axis: Any = None, keepdims: bool = False) -> Traced:
+    return truth(truth(x).astype(dtypes.i32).max(axis, keepdims))
+
+
+def cumulated(x: Traced, axis: Any = None, kind: str = "add") -> Traced:
+    """Sums (or products) of the elements up to each one: a scan."""
+    x, axis = (x.reshape(-1), 0) if axis is None else (x, axis % x.ndim)
+    if not x.dtype.is_float and x.dtype.itemsize < 4:
+        x = x.astype(dtypes.i32)
+    rows = moveaxis(x, axis, 0)
+    first = np.full_like(x, 0 if kind == "add" else 1, shape=rows.shape[1:])
+
+    def step(total: Traced, row: Traced) -> tuple[Traced, Traced]:
+        total = elementwise(kind, total, row)
+        return total, total
+
+    return moveaxis(scan(step, first, rows)[1], 0, axis)
+
+
+def norm(x: Traced, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Traced:
+    """The norm of vectors along `axis` of order 2, 1, infinity or another number; None and None: of all elements."""
+    if axis is None and x.ndim > 1 and ord not in (None, "fro"):
+        raise CompileError(f"the norm of order {ord} of a matrix", hint="axis=-1: of its rows")
+    if ord in (None, 2, "fro"):
+        return np.sqrt((x * x).sum(axis, keepdims))
+    if ord in (inf, -inf):
+        sizes = np.absolute(x)
+        return sizes.max(axis, keepdims) if ord > 0 else sizes.min(axis, keepdims)
+    return (np.absolute(x) ** ord).sum(axis, keepdims) ** (1 / ord)
+
+
+def _triangle(x: Traced, k: int, lower: bool) -> Traced:
+    if x.ndim < 2:
+        raise CompileError(f"a triangle of an array with {x.ndim} dimensions")
+    ahead = indices(x, -1) - indices(x, -2)
+    return _where(ahead <= k if lower else ahead >= k, x, 0)
+
+
+def _difference(x: Traced, n: int = 1, axis: int = -1) -> Traced:
+    for _ in range(n):
+        y = moveaxis(x, axis, 0)
+        x = moveaxis(y[1:] - y[: y.extents[0] - 1], 0, axis)
+    return x
+
+
+def _average(x: Traced, axis: Any = None, weights: Any = None) -> Traced:
+    return x.mean(axis) if weights is None else (x * weights).sum(axis) / weights.sum(axis)
+
+
+def along(x: Traced, ids: Traced, axis: int) -> Traced:
+    """``np.take_along_axis``: where `ids` has a place along `axis`, the element of ``x`` there."""
+    axis %= x.ndim
+    sizes = [
+        (a, b) for d, (a, b) in enumerate(zip(x.extents, ids.extents, strict=True)) if d != axis
+    ]
+    if not ids.dtype.is_integer or any(a != b for a, b in sizes):
+        raise CompileError(
+            f"elements of [{', '.join(map(str, x.extents))}] along dimension {axis} by {ids.dtype}"
+            f"[{', '.join(map(str, ids.extents))}]",
+            rule="the places are integers, and all other dimensions are the same",
+        )
+    at = Index(affine(f"#{axis}"))
+    x = x if x.view.count(at) == 1 else x.copied()
+    place = Gather(Access(ids.buffer, ids.view))
+    view = tuple(place if e == at else e for e in x.view)
+    return Traced(x.recorder, x.buffer, ids.extents, view, x.dtype)
+
+
+# Products ---------------------------------------------------------------------------------------------------------
+
+
+def einsum(subscripts: str, *operands: Any) -> Any:
+    """``np.einsum``: products of elements, summed over the letters that the result lacks; two operands at a time."""
+    left, arrow, right = subscripts.replace(" ", "").partition("->")
+    words = left.split(",")
+    if len(words) != len(operands) or not left.replace(",", "").isalpha():
+        raise CompileError(
+            f"einsum {subscripts!r} of {len(operands)} arrays",
+            rule="letters for the dimensions of each array, as 'mk,kn->mn'",
+        )
+    if not arrow:
+        letters = left.replace(",", "")
+        right = "".join(c for c in sorted(set(letters)) if letters.count(c) == 1)
+    arrays = list(operands)
+    while len(arrays) > 2:
+        later = "".join((right, *words[2:]))
+        kept = "".join(dict.fromkeys(c for c in words[0] + words[1] if c in later))
+        arrays[:2] = [einsum_of_two(f"{words[0]},{words[1]}->{kept}", arrays[0], arrays[1])]
+        words[:2] = [kept]
+    if len(arrays) == 2:
+        return einsum_of_two(f"{words[0]},{words[1]}->{right}", *arrays)
+    ((word,), (x,)) = words, arrays
+    if len(set(word)) < len(word) or len(word) != x.ndim or not set(right) <= set(word):
+        raise CompileError(
+            f"einsum {subscripts!r} of an array with {x.ndim} dimensions",
+            rule="a letter for each dimension, once",
+        )
+    axes = tuple(i for i, c in enumerate(word) if c not in right)
+    x = x.sum(axes) if axes else x
+    rest = [c for c in word if c in right]
+    return x.transpose([rest.index(c) for c in right]) if right else x
+
+
+def dot(a: Any, b: Any) -> Any:
+    """``np.dot``: sums of products over the last dimension of a and the last but one of b."""
+    if not isinstance(a, Traced) or not isinstance(b, Traced) or a.ndim * b.ndim == 0:
+        return a * b
+    return matmul(a, b) if b.ndim <= 2 else tensordot(a, b, (-1, -2))
+
+
+def tensordot(a: Traced, b: Traced, axes: Any = 2) -> Any:
+    """``np.tensordot``: sums of products over pairs of dimensions."""
+    if isinstance(axes, int):
+        axes = (range(a.ndim - axes, a.ndim), range(axes))
+    one, two = ([axes[i]] if isinstance(axes[i], int) else list(axes[i]) for i in (0, 1))
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    first, second = list(letters[: a.ndim]), list(letters[a.ndim : a.ndim + b.ndim])
+    for i, j in zip(one, two, strict=True):
+        second[j] = first[i]
+    kept = [c for c in (*first, *second) if (first + second).count(c) == 1]
+    return einsum(f"{''.join(first)},{''.join(second)}->{''.join(kept)}", a, b)
+
+
+def _outer(a: Traced, b: Traced) -> Traced:
+    return a.reshape(-1)[:, None] * b.reshape(-1)[None]
+
+
+def counted(like: Traced, shape: Sequence[Any], axis: int) -> Traced:
+    """0, 1, 2, ... along an axis of a shape."""
+    extents = [affine(e) for e in shape]
+    names = like.recorder.axes(len(extents))
+    return like.recorder.add(
+        "iota", [affine(names[axis])], extents, range(len(extents)), dtypes.i64
+    )
+
+
+FUNCTIONS: dict[Any, Callable[..., Any]] = {
+    np.argmax: lambda x, axis=None, keepdims=False: _place(x, axis, keepdims, "max"),
+    np.argmin: lambda x, axis=None, keepdims=False: _place(x, axis, keepdims, "min"),
+    np.any: _any,
+    np.all: lambda x, axis=None, keepdims=False: np.logical_not(_any(~truth(x), axis, keepdims)),
+    np.cumsum: cumulated,
+    np.cumprod: lambda x, axis=None: cumulated(x, axis, "mul"),
+    np.linalg.norm: norm,
+    np.take_along_axis: along,
+    np.tril: lambda x, k=0: _triangle(x, k, True),
+    np.triu: lambda x, k=0: _triangle(x, k, False),
+    np.diff: _difference,
+    np.ptp: lambda x, axis=None, keepdims=False: x.max(axis, keepdims) - x.min(axis, keepdims),
+    np.average: _average,
+    np.einsum: einsum,
+    np.dot: dot,
+    np.inner: lambda a, b: tensordot(a, b, (-1, -1)),
+    np.vdot: lambda a, b: (a.reshape(-1) * b.reshape(-1)).sum(),
+    np.outer: _outer,
+    np.tensordot: tensordot,
+}
+"""What a function of numpy does."""

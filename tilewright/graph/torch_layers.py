@@ -1,0 +1,269 @@
+"""Layers of torch over windows of [batch, channels, spatial...]: convolutions and pools, and norms by channels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tilewright.diagnostics import CompileError
+from tilewright.graph import arrange
+from tilewright.graph import functions as f
+from tilewright.graph.affine import affine
+from tilewright.graph.scan import scan
+from tilewright.graph.traced import Traced, elementwise
+
+
+def _each(value: Any, count: int) -> list[int]:
+    """A number for each of so many dimensions."""
+    values = list(value) if isinstance(value, (list, tuple)) else [value]
+    return [int(v) for v in (values * count if len(values) == 1 else values)]
+
+
+def _windows(x: Traced, size: Any, stride: Any, dilation: Any = 1) -> Traced:
+    """Windows along the last dimensions, as new ones after them."""
+    first = x.ndim - len(size)
+    extents, values = list(x.extents), dict[str, Any]()
+    strides = _each(stride, len(size))
+    for n, (extent, step, apart) in enumerate(
+        zip(size, strides, _each(dilation, len(size)), strict=True)
+    ):
+        axis, number = first + n, x.extents[first + n].number
+        if number is None and step > 1:
+            raise CompileError(
+                f"windows {step} apart of a dimension of {x.extents[axis]}, which is no number"
+            )
+        room = x.extents[axis] - apart * (extent - 1)
+        extents[axis] = room if step == 1 else affine(-(-(room.number or 0) // step))
+        values[f"#{axis}"] = affine(f"#{axis}") * step + affine(f"#{x.ndim + n}") * apart
+    return x.viewed((*extents, *map(affine, size)), values)
+
+
+def _padded(x: Traced, count: int, padding: Any, fill: float = 0.0) -> Traced:
+    widths = [(0, 0)] * (x.ndim - count) + [(p, p) for p in _each(padding, count)]
+    return arrange.pad(x, widths, constant_values=fill) if any(a for a, _ in widths) else x
+
+
+def convolution(
+    x: Traced, weight: Traced, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
+    groups: int = 1,
+) -> Traced:  # fmt: skip
+    """[batch, channels, ...] by [filters, channels of a group, ...]."""
+    count = x.ndim - 2
+    size = [int(e) for e in weight.shape[2:]]
+    if padding == "same":
+        wide = [d * (e - 1) for d, e in zip(_each(dilation, count), size, strict=True)]
+        x = arrange.pad(x, [(0, 0), (0, 0), *((w // 2, w - w // 2) for w in wide)])
+    elif padding != "valid":
+        x = _padded(x, count, padding)
+    spatial, inside = "hwd"[:count], "rst"[:count]
+    filters = weight.extents[0]
+    if groups > 1:
+        x = x.reshape(x.extents[0], groups, -1, *x.extents[2:])
+        weight = weight.reshape(groups, -1, *weight.extents[1:])
+    group = "g" if groups > 1 else ""
+    seen = _windows(x, size, stride, dilation)
+    y = f.einsum_of_two(
+        f"b{group}c{spatial}{inside},{group}fc{inside}->b{group}f{spatial}", seen, weight
+    )
+    if groups > 1:
+        y = y.reshape(y.extents[0], filters, *y.extents[3:])
+    return y if bias is None else y + channels(y, bias)
+
+
+def largest(
+    x: Traced,
+    size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil: bool = False,
+) -> Traced:
+    """The largest element of each window."""
+    return _pooled(x, size, stride, padding, dilation, ceil, float("-inf"))[0]
+
+
+def mean(
+    x: Traced, size: Any, stride: Any = None, padding: Any = 0, ceil: bool = False, padded: bool = True,
+    divisor: Any = None,
+) -> Traced:  # fmt: skip
+    """The mean of each window; what is padded counts."""
+    if not padded and any(_each(padding, 1)):
+        raise CompileError("a mean of windows that does not count what is padded")
+    y, count = _pooled(x, size, stride, padding, 1, ceil, 0.0)
+    return y / (divisor or count)
+
+
+def _pooled(
+    x: Traced, size: Any, stride: Any, padding: Any, dilation: Any, ceil: bool, fill: float
+) -> tuple[Traced, int]:
+    if ceil:
+        raise CompileError("windows that reach over the end (ceil_mode)")
+    count = len(size)
+    seen = _windows(_padded(x, count, padding, fill), _each(size, count), stride or size, dilation)
+    axes, total = tuple(range(-count, 0)), 1
+    for e in _each(size, count):
+        total *= e
+    return (seen.sum(axes) if fill == 0.0 else seen.max(axes)), total
+
+
+def adaptive_mean(x: Traced, size: Any) -> Traced:
+    """The mean of as many equal parts of the last dimensions."""
+    sizes = [e if e is not None else x.shape[i - len(size)] for i, e in enumerate(size)]
+    extents = x.shape[-len(size) :]
+    if any(not isinstance(e, int) or e % s for e, s in zip(extents, sizes, strict=True) if s != 1):
+        raise CompileError(f"the mean of {sizes} parts of {list(extents)}, which are not equal")
+    if all(s == 1 for s in sizes):
+        return x.mean(tuple(range(-len(size), 0)), True)
+    parts = [e // s for e, s in zip(extents, sizes, strict=True)]
+    return mean(x, parts)
+
+
+def nearest(x: Traced, size: Any, factors: Any = None, *_: Any) -> Traced:
+    """Every element as often as its dimension grows."""
+    count = x.ndim - 2
+    extents = x.shape[2:]
+    wanted = size or [int(e * s) for e, s in zip(extents, factors, strict=False)]
+    for axis, (extent, to) in enumerate(zip(extents[-count:], wanted, strict=True), 2):
+        if not isinstance(extent, int) or to % extent:
+            raise CompileError(f"{to} elements of {extent}: no whole number for each")
+        x = arrange.repeat(x, to // extent, axis)
+    return x
+
+
+def shuffled(x: Traced, factor: int) -> Traced:
+    """Groups of channels as blocks of elements (pixel_shuffle)."""
+    *lead, _, h, w = x.extents
+    n = len(lead)
+    y = x.reshape(*lead, -1, factor, factor, h, w)
+    order = [*range(n), n, n + 3, n + 1, n + 4, n + 2]
+    return y.transpose(order).reshape(*lead, -1, h * factor, w * factor)
+
+
+def channels(x: Traced, value: Any) -> Any:
+    """A vector with an element for each channel, as it broadcasts to [batch, channels, ...]."""
+    return None if value is None else value.reshape([-1, *[1] * (x.ndim - 2)])
+
+
+def scaled(y: Traced, weight: Any, bias: Any) -> Traced:
+    """Times weights and plus biases, where there are any."""
+    y = y if weight is None else y * weight
+    return y if bias is None else y + bias
+
+
+def normalised(x: Traced, axes: Any, eps: float) -> Traced:
+    """Less the mean, by the deviation along axes."""
+    centred = x - x.mean(axes, True)
+    return centred * f.rsqrt((centred * centred).mean(axes, True) + eps)
+
+
+def group_norm(
+    x: Traced, groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, *_: Any
+) -> Traced:
+    """Normalised over the channels of each group and all that is after them."""
+    y = x.reshape(x.extents[0], groups, -1, *x.extents[2:])
+    y = normalised(y, tuple(range(2, y.ndim)), eps).reshape(x.extents)
+    return scaled(y, channels(x, weight), channels(x, bias))
+
+
+def batch_norm(
+    x: Traced, weight: Any, bias: Any, mean: Any, variance: Any, training: bool = False, _: float = 0.1,
+    eps: float = 1e-5, *__: Any,
+) -> Traced:  # fmt: skip
+    """Normalised by what was kept for each channel."""
+    if training:
+        raise CompileError("a norm over the batch in training", hint="module.eval()")
+    y = (x - channels(x, mean)) * f.rsqrt(channels(x, variance) + eps)
+    return scaled(y, channels(x, weight), channels(x, bias))
+
+
+# Recurrent cells, each a scan over time.
+
+
+def recurrent(cell: Any, gates: int, states: int) -> Any:
+    """The op of torch for layers of a cell: `cell(x, h, ...)` of what the input and the state make by their weights."""
+
+    def run(
+        x: Traced, first: Any, weights: Any, biased: bool, layers: int, dropout: float = 0.0, train: bool = False,
+        both: bool = False, batch_first: bool = False,
+    ) -> tuple[Traced, ...]:  # fmt: skip
+        if dropout and train:
+            raise CompileError("dropout in training", hint="module.eval()")
+        initial = list(first) if states > 1 else [first]
+        x = x.swapaxes(0, 1) if batch_first else x
+        each, last = (4 if biased else 2), list[list[Traced]]()
+        for layer in range(layers):
+            made: list[Traced] = []
+            for back in range(1 + both):
+                number = layer * (1 + both) + back
+                own = weights[number * each : (number + 1) * each]
+                begin = tuple(h[number] for h in initial)
+                seen = x[::-1] if back else x
+                ends, ys = _layer(cell, gates, seen, begin, own)
+                made.append(ys[::-1] if back else ys)
+                last.append(list(ends))
+            x = arrange.concatenate(made, 2)
+        ends = tuple(arrange.stack([each[i] for each in last]) for i in range(states))
+        return (x.swapaxes(0, 1) if batch_first else x, *ends)
+
+    return run
+
+
+def _layer(
+    cell: Any, gates: int, xs: Traced, begin: tuple[Traced, ...], weights: Any
+) -> tuple[tuple[Traced, ...], Traced]:
+    w, u, *biases = weights
+    made = scaled(f.matmul(xs, w.T), None, biases[0] if biases else None)
+
+    def step(state: tuple[Traced, ...], x: Traced) -> tuple[tuple[Traced, ...], Traced]:
+        z = scaled(f.matmul(state[0], u.T), None, biases[1] if biases else None)
+        state = cell(*(arrange.split(y, gates, 1) for y in (x, z)), *state)
+        return state, state[0]
+
+    return scan(step, begin, made)
+
+
+def _lstm(x: Any, z: Any, h: Traced, c: Traced) -> tuple[Traced, Traced]:
+    i, forget, g, o = (a + b for a, b in zip(x, z, strict=True))
+    c = f.sigmoid(forget) * c + f.sigmoid(i) * np.tanh(g)
+    return f.sigmoid(o) * np.tanh(c), c
+
+
+def _gru(x: Any, z: Any, h: Traced) -> tuple[Traced]:
+    reset, keep = f.sigmoid(x[0] + z[0]), f.sigmoid(x[1] + z[1])
+    return ((1.0 - keep) * np.tanh(x[2] + reset * z[2]) + keep * h,)
+
+
+lstm = recurrent(_lstm, 4, 2)
+gru = recurrent(_gru, 3, 1)
+rnn = recurrent(lambda x, z, h: (np.tanh(x[0] + z[0]),), 1, 1)
+
+
+# Losses.
+
+
+def loss(value: Traced, reduction: int = 1) -> Traced:
+    """The mean (1) or the sum (2) of a loss, or all of it (0)."""
+    return value if reduction == 0 else value.sum() if reduction == 2 else value.mean()
+
+
+def picked_loss(
+    logs: Traced,
+    target: Traced,
+    weight: Any = None,
+    reduction: int = 1,
+    ignored: int = -100,
+    smoothing: float = 0.0,
+) -> Traced:
+    """Less the logarithm of the probability of each target, a class or probabilities of all: [batch, classes, ...]."""
+    if weight is not None or smoothing:
+        raise CompileError("a loss with weights for classes, or with smoothing")
+    if target.dtype.is_float:
+        value = -(logs * target).sum(1)
+        return loss(value, reduction)
+    seen = f.indices(logs, 1) == target[:, None]
+    value = -elementwise("where", seen, logs, 0.0).sum(1)
+    if reduction == 0:
+        return value
+    count = elementwise("where", target == ignored, 0.0, 1.0).sum()
+    return value.sum() if reduction == 2 else value.sum() / count
