@@ -45,6 +45,13 @@ def test_rows_that_are_packed_by_their_reader_stay_in_its_cache(types):
     assert rows == 16 and 256 <= columns <= (1024 if types[0] == "f32" else 2048)
 
 
+@pytest.mark.parametrize("shape", [(16, 1536, 7168), (24, 2048, 8192), (20, 2560, 10240)])
+def test_a_block_of_vectors_that_one_program_packs_stays_beside_what_it_is_copied_from(shape):
+    """Measured on one core of seven at work: 512 columns take 0.80 to 0.86 of the time of 1536."""
+    narrow, wide = (seconds(shape, (32, n)) for n in (512, 1536))
+    assert narrow < 0.95 * wide
+
+
 BF16, F16 = ("bf16", "bf16", "f32"), ("f16", "f16", "f32")
 
 

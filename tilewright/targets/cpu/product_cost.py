@@ -265,9 +265,11 @@ class PanelCosts:
                 far = p.k * side.whole * _itemsize(name) > COPIED_BYTES
                 packed = min(packed, self._stream) if far and not copied else packed
                 found.append(("copies", bytes / packed, True))
-                block = sums + min((strip if side is p.b else kernel.depth) * side.mean, mine)
+                vectors = side is p.b and not kernel.tiles
+                deep = min(strip if side is p.b else kernel.depth, p.k * size)
+                block = sums + deep * side.extent * (2 if vectors else 1)  # what is read stays, too
                 if block > COPIED_BYTES:  # it comes back from farther
-                    speed = rates.far_copies
+                    speed = rates.far_panels if vectors else rates.far_copies
                     if strips:  # in whole, where it is much larger
                         speed = min(speed, rates.far_panels / min(2.0, block / COPIED_BYTES - 1))
                     found.append(("copies", mine / speed, True))
