@@ -15,8 +15,14 @@ from functools import reduce
 
 from xdsl.dialects import affine, arith, memref, scf, vector
 from xdsl.dialects.builtin import (
+    DYNAMIC_INDEX,
     AffineMapAttr,
+    DenseArrayBase,
+    IndexType,
+    MemRefType,
+    NoneAttr,
     i1,
+    i64,
 )
 from xdsl.ir import Block, Operation, Region, SSAValue
 from xdsl.ir.affine import AffineConstraintKind, AffineMap
@@ -25,7 +31,12 @@ from xdsl.rewriter import Rewriter
 from tilewright.diagnostics import unsupported
 from tilewright.dialects.movement import vector_type
 from tilewright.dialects.nesting import terminator
-from tilewright.dialects.upstream.affine import PrefetchOp
+from tilewright.dialects.upstream.affine import (
+    DelinearizeIndexOp,
+    DmaStartOp,
+    DmaWaitOp,
+    PrefetchOp,
+)
 from tilewright.dialects.upstream.affine_parallel import bounds, reductions
 from tilewright.dialects.upstream.combining import (
     KINDS_OF_ATOMICS,
@@ -33,8 +44,10 @@ from tilewright.dialects.upstream.combining import (
     combining,
     neutral,
 )
+from tilewright.dialects.upstream.gpu import memory_space_number
 from tilewright.dialects.upstream.memref import PrefetchOp as MemoryPrefetchOp
 from tilewright.dialects.upstream.scf import ForallOp
+from tilewright.dialects.xetile.assembly import Index
 from tilewright.passes.emit import Before
 
 
@@ -64,6 +77,10 @@ def affine_to_scf(module: Operation) -> None:
                         MemoryPrefetchOp.create(operands=[op.memref, *places], properties=hints)
                     ).results
                 )
+            case DmaStartOp():
+                _transfer(op, at)
+            case DmaWaitOp():
+                at.replace()
             case affine.ParallelOp():
                 _parallel(op, at)
             case ForallOp() if not op.outputs:
@@ -96,6 +113,50 @@ def _mapped(
     data = map_.data
     each = [AffineMap(data.num_dims, data.num_symbols, (e,)) for e in data.results]
     return [at.add(affine.ApplyOp(operands, AffineMapAttr(one))) for one in each]
+
+
+def _transfer(op: DmaStartOp, at: Before) -> None:
+    """Elements one by one: their numbers in rows, and what these are as subscripts."""
+    faster = memory_space_number(op.source.type) - memory_space_number(op.target.type)
+    if op.rows and not faster:
+        raise at.refuse(
+            "rows apart in one of two arrays of the same memory space",
+            "number the faster memory higher: memref<16xf32, 1>",
+        )
+    end = scf.YieldOp()
+    block = Block([end], arg_types=[IndexType()])
+    inner, element = Before(end), block.args[0]
+    end.location = op.location
+    apart = element
+    if op.rows:
+        step, row = op.rows
+        first = inner.times(inner.add(arith.DivUIOp(element, row)), step)
+        apart = inner.plus(first, inner.add(arith.RemUIOp(element, row)))
+
+    def places(
+        map_: AffineMapAttr, given: Sequence[SSAValue], memory: SSAValue, slower: bool
+    ) -> Sequence[SSAValue]:
+        kind = memory.type
+        assert isinstance(kind, MemRefType)
+        if not isinstance(kind.layout, NoneAttr) or DYNAMIC_INDEX in kind.get_shape()[1:]:
+            raise at.refuse("an array whose rows are not one behind the other, of known extents")
+        number: Index = 0
+        for place, extent in zip(_mapped(at, map_, given), kind.get_shape(), strict=True):
+            number = at.plus(at.times(number, extent), place)
+        number = inner.plus(number, apart if slower else element)
+        digits = DelinearizeIndexOp.create(
+            operands=[inner.index(number)],
+            properties={"static_basis": DenseArrayBase.from_list(i64, list(kind.get_shape()[1:]))},
+            result_types=[IndexType()] * kind.get_num_dims(),
+        )
+        return inner.insert(digits).results
+
+    source = places(op.source_map, op.source_indices, op.source, faster < 0)
+    value = inner.add(memref.LoadOp.get(op.source, source))
+    target = places(op.target_map, op.target_indices, op.target, faster > 0)
+    inner.insert(memref.StoreOp.get(value, op.target, target))
+    at.insert(scf.ForOp(at.index(0), op.count, at.index(1), [], Region(block)))
+    at.replace()
 
 
 def _bound(

@@ -224,10 +224,75 @@ class PrefetchOp(Op):
     custom_directives = (Subscripts, *PREFETCH_WORDS)
 
     def verify_(self) -> None:
-        if len(self.map.data.results) != self.memref.type.get_num_dims():
-            raise VerifyException(f"expected {self.memref.type.get_num_dims()} subscripts")
-        if len(self.indices) != self.map.data.num_dims + self.map.data.num_symbols:
-            raise VerifyException("expected a value for each dimension and symbol of the map")
+        _verify_subscripts(self.memref, self.map, self.indices)
+
+
+def _verify_subscripts(memory: SSAValue, map_: AffineMapAttr, given: Sequence[SSAValue]) -> None:
+    assert isinstance(memory.type, MemRefType)
+    rank = memory.type.get_num_dims()
+    if len(map_.data.results) != rank:
+        raise VerifyException(f"expected {rank} subscripts")
+    if len(given) != map_.data.num_dims + map_.data.num_symbols:
+        raise VerifyException("expected a value for each dimension and symbol of the map")
+
+
+@op_definition
+class DmaStartOp(Op):
+    """`affine.dma_start %s[%i, 0], %d[0], %tag[0], %n, %step, %row : memref<4x8xf32>, memref<9xf32, 1>, memref<1xi32>`.
+
+    n elements go from one array to another, row after row; `row` of them every `step` elements of the slower memory,
+    that of the lower number. Here the elements are there at once, and `affine.dma_wait` waits for nothing.
+    """
+
+    name = "affine.dma_start"
+    source: Operand[MemRefType] = Operand(MemRefType)
+    source_indices: Operands[IndexType] = Operands(IndexType)
+    target: Operand[MemRefType] = Operand(MemRefType)
+    target_indices: Operands[IndexType] = Operands(IndexType)
+    tag: Operand[MemRefType] = Operand(MemRefType)
+    tag_indices: Operands[IndexType] = Operands(IndexType)
+    count: Operand[IndexType] = Operand(IndexType)
+    rows: Operands[IndexType] = Operands(IndexType)
+    source_map: Prop[AffineMapAttr] = Prop(AffineMapAttr)
+    target_map: Prop[AffineMapAttr] = Prop(AffineMapAttr)
+    tag_map: Prop[AffineMapAttr] = Prop(AffineMapAttr)
+    irdl_options = (AttrSizedOperandSegments(as_property=True),)
+    custom_directives = (Subscripts,)
+    assembly_format = (
+        "$source `` custom<Subscripts>($source_map, $source_indices) `,` "
+        "$target `` custom<Subscripts>($target_map, $target_indices) `,` "
+        "$tag `` custom<Subscripts>($tag_map, $tag_indices) `,` $count (`,` $rows^)? "
+        "attr-dict `:` type($source) `,` type($target) `,` type($tag)"
+    )
+
+    def verify_(self) -> None:
+        _verify_subscripts(self.source, self.source_map, self.source_indices)
+        _verify_subscripts(self.target, self.target_map, self.target_indices)
+        _verify_subscripts(self.tag, self.tag_map, self.tag_indices)
+        if self.source.type.element_type != self.target.type.element_type:
+            raise VerifyException("expected arrays of the same elements")
+        if len(self.rows) not in (0, 2):
+            raise VerifyException(
+                "expected a stride and the number of elements of a row, or neither"
+            )
+
+
+@op_definition
+class DmaWaitOp(Op):
+    """`affine.dma_wait %tag[0], %n : memref<1xi32>`."""
+
+    name = "affine.dma_wait"
+    tag: Operand[MemRefType] = Operand(MemRefType)
+    tag_indices: Operands[IndexType] = Operands(IndexType)
+    count: Operand[IndexType] = Operand(IndexType)
+    tag_map: Prop[AffineMapAttr] = Prop(AffineMapAttr)
+    custom_directives = (Subscripts,)
+    assembly_format = (
+        "$tag `` custom<Subscripts>($tag_map, $tag_indices) `,` $count attr-dict `:` type($tag)"
+    )
+
+    def verify_(self) -> None:
+        _verify_subscripts(self.tag, self.tag_map, self.tag_indices)
 
 
 # --- Conditions ---------------------------------------------------------------------------------------
@@ -298,6 +363,9 @@ def _verify_if(op: affine.IfOp) -> None:
 def complete() -> None:
     set_custom(affine.IfOp, _parse_if, _print_if)
     add_verifier(affine.IfOp, _verify_if)
-    add_ops(affine.Affine, (DelinearizeIndexOp, LinearizeIndexOp, MaxOp, PrefetchOp))
+    add_ops(
+        affine.Affine,
+        (DelinearizeIndexOp, LinearizeIndexOp, MaxOp, PrefetchOp, DmaStartOp, DmaWaitOp),
+    )
     for op in (affine.ApplyOp, affine.MinOp, MaxOp, affine.LoadOp, affine.StoreOp, PrefetchOp):
         add_verifier(op, _verify_map)
