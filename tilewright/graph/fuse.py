@@ -85,9 +85,10 @@ class _Fusion:
         self.rates = rates
         self.tasks = {_made(t): t for t in graph.tasks}
         self.order = {name: i for i, name in enumerate(self.tasks)}
+        self.sources = {name: _sources(graph, task) for name, task in self.tasks.items()}
         self.readers: dict[str, set[str]] = {name: set() for name in self.tasks}
-        for name, task in self.tasks.items():
-            for source in _sources(graph, task) & set(self.readers):
+        for name, sources in self.sources.items():
+            for source in sources & self.readers.keys():
                 self.readers[source].add(name)
         self.results = {graph.memory(n) for n in graph.results}
         self.known: dict[tuple[frozenset[str], frozenset[str]], Kernel | str] = {}
@@ -153,10 +154,10 @@ class _Fusion:
             return groups
         before: set[str] = set()
         for name in sorted(group, key=self.order.__getitem__):
-            inner = _sources(self.graph, self.tasks[name]) & group
+            inner = self.sources[name] & group
             if not self.is_product(name) and inner <= before:
                 before.add(name)
-        sources = {s for n in before for s in _sources(self.graph, self.tasks[n])}
+        sources = {s for n in before for s in self.sources[n]}
         makers = [g for g in groups if g is not group and g & sources]
         if not before or before == group or not makers:
             return groups
@@ -270,7 +271,7 @@ class _Fusion:
         left, done, order = list(groups), set[str](), list[set[str]]()
         while left:
             for group in sorted(left, key=lambda g: min(self.order[n] for n in g)):
-                needs = {s for n in group for s in _sources(self.graph, self.tasks[n])}
+                needs = {s for n in group for s in self.sources[n]}
                 if needs & set(self.tasks) - group <= done:
                     break
             else:

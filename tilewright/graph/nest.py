@@ -178,7 +178,7 @@ def nest_of(
         for access in consumer.operation.reads:
             producer = local.get(access.buffer)
             if producer is None:
-                near = graph.makers(access.buffer) & set(local)
+                near = [n for n in local if graph.shares(access.buffer, n)]
                 if near:
                     what = (
                         "a part" if any(graph.buffers[n].start for n in near) else "another shape"

@@ -281,9 +281,13 @@ class TiledGraph:
         return name if origin is None else self.memory(origin)
 
     def makers(self, name: str) -> set[str]:
-        """The Buffers through which the elements of one may be written: it, and what shares memory with it."""
-        one, origin = self.buffers[name], self.memory(name)
-        return {n for n, b in self.buffers.items() if self.memory(n) == origin and one.meets(b)}
+        """The Buffers through which the elements of one may be written: it, and what shares elements with it."""
+        return {n for n in self.buffers if self.shares(name, n)}
+
+    def shares(self, name: str, other: str) -> bool:
+        """May two Buffers have an element in common?"""
+        same = self.memory(name) == self.memory(other)
+        return same and self.buffers[name].meets(self.buffers[other])
 
     def operations(self) -> Iterator[Operation]:
         for task in self.tasks:
