@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import prod
+from math import ceil, prod
 from typing import Any
 
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import Block, SSAValue
+from xdsl.ir import Block, Operation, SSAValue
 
 from tilewright.arguments import ArrayArg, Grid
 from tilewright.dialects import xetile
@@ -29,8 +29,9 @@ from tilewright.passes.work import Work, causes, seconds, together
 from tilewright.uarch.base import GENERIC, Rates
 from tilewright.uarch.products import PlacedProduct, ProductModel, Side
 
-QUARTERS = (1 / 4, 3 / 4)
-"""Where along the grid programs are looked at whose loops run longer in some than in others: evenly so, it is taken."""
+PLACES = (0.11, 0.37, 0.63, 0.89)
+"""Where along the grid programs are looked at whose loops run longer in some than in others: evenly so, it is taken.
+Not where halves of arrays end: blocks end there too, and elsewhere the last one is used in part."""
 
 _UNKNOWN_TRIPS = 8
 """Iterations of a loop whose bounds no shape gives."""
@@ -169,20 +170,20 @@ def costed(values: dict[str, int], program: Program, arguments: Sequence[Any]) -
     """What a launch would take with the values of constexprs that `program` was built with."""
     estimate, rates = _Estimate.of(program, arguments), program.rates
     programs = estimate.all_programs()
-    each, longest = Work(), 1.0
-    if program.structure.uneven:
-        quarters = [estimate.at(place).whole(programs) for place in QUARTERS]
-        for work in quarters:
-            each.add(work, 1 / len(quarters))
-        less, more = sorted(seconds(work, 1, rates) - rates.launch_seconds for work in quarters)
-        longest = (1.5 * more - 0.5 * less) / (0.5 * more + 0.5 * less or 1.0)
-    else:
-        each = estimate.whole(programs)
+    longest = 1.0
+    if loops := program.structure.uneven:
+        places = [estimate.at(place) for place in PLACES]
+        ends = [places[i].whole(programs) for i in (0, -1)]
+        less, more = sorted(seconds(work, 1, rates) - rates.launch_seconds for work in ends)
+        beyond = (1 / 2) / (PLACES[-1] - PLACES[0])
+        longest = 1 + beyond * (more - less) / ((more + less) / 2 or 1.0)
+        means = {loop: sum([p.trips(loop) for p in places]) / len(places) for loop in loops}
+        estimate = replace(estimate.at(1 / 2), means=means)
+    each = estimate.whole(programs)
     shared, resident = program.structure.shared, rates.resident(program.largest)
     found = causes(each, programs, rates, shared=shared, longest=longest, resident=resident)
     if program.model is not None and program.products:
-        middle = estimate.at(1 / 2) if program.structure.uneven else estimate
-        for cause, more in program.model.causes(middle.all_placed(programs), programs).items():
+        for cause, more in program.model.causes(estimate.all_placed(programs), programs).items():
             found[cause] = found.get(cause, 0.0) + more
     why = {cause: seconds for cause, seconds in found.items() if seconds}
     return Choice(values, together(found, rates, resident), programs, causes=why)
@@ -216,6 +217,8 @@ class _Estimate:
     """Of the program that is looked at along every axis of the grid: 0 is the first, 1 is behind the last."""
     ids: Mapping[str, int] | None = None
     """Of the program that is looked at, where it is one of these numbers."""
+    means: Mapping[Operation, float] = field(default_factory=dict[Operation, float])
+    """Turns of loops, where these are looked at in several programs."""
     counts: dict[str, int] = field(default_factory=dict[str, int])
     """Programs along the axes of the grid, as far as `programs` found them."""
 
@@ -280,7 +283,7 @@ class _Estimate:
         for origin, size, _ in self.program.moved[block]:
             work.memory_bytes += self.moved(origin, size)
         for op in self.program.structure.blocks[block].inner:
-            trips = _UNKNOWN_TRIPS if isinstance(op, scf.WhileOp) else 1
+            trips: float = _UNKNOWN_TRIPS if isinstance(op, scf.WhileOp) else 1
             if isinstance(op, scf.ForOp):
                 trips = self.trips(op)
                 beyond = max(0, self.program.carried[op] - self.program.rates.cache_bytes)
@@ -308,7 +311,9 @@ class _Estimate:
         ]
         return whole * max(1.0, least / min(runs, default=least or 1))
 
-    def trips(self, loop: scf.ForOp) -> int:
+    def trips(self, loop: scf.ForOp) -> float:
+        if loop in self.means:
+            return self.means[loop]
         low, high, step = map(self.value, self.program.structure.loops[loop].bounds)
         if low is None or high is None or not step or step < 0:
             return _UNKNOWN_TRIPS
@@ -380,12 +385,14 @@ class _Estimate:
 
     def placed(self, product: Product, shape: tuple[int, int, int], programs: int) -> PlacedProduct:
         """A product, whose tiles have this shape."""
-        (rows, columns, k), times, turns, of = shape, 1, programs, product.of
+        (rows, columns, k), of = shape, product.of
+        times, turns = 1.0, float(programs)
         for op in product.around:
             trips = self.trips(op) if isinstance(op, scf.ForOp) else 1
             turns *= trips
             if op is product.around[0] and of.is_summed:
-                k = min(k * trips, *(self.along(f, -3 - f.axis, k * trips) for f in of.sides))
+                deep = ceil(k * trips)
+                k = min(deep, *(self.along(f, -3 - f.axis, deep) for f in of.sides))
             else:
                 times *= trips
         a, b = (
@@ -398,7 +405,7 @@ class _Estimate:
         """The extent of a factor's array."""
         return self.shapes[factor.array][axis] if factor.array in self.shapes else otherwise
 
-    def side(self, factor: Factor, tile: Mapping[int, int], turns: int) -> Side:
+    def side(self, factor: Factor, tile: Mapping[int, int], turns: float) -> Side:
         """Of a product that the launch does so often. `tile`: extents by dimensions of the array, from its end."""
         extent = self.along(factor, factor.axis, tile[factor.axis])
         array, shape = self.arrays.get(factor.array), self.shapes.get(factor.array, ())
@@ -406,7 +413,7 @@ class _Estimate:
         along_k = bool(strides[-3 - factor.axis] == 1 if strides else factor.axis == -2)
         loaded, elements = factor.array is not None, prod(shape) if shape else 0
         tiles = prod(-(-n // tile.get(i, 1)) for i, n in enumerate(shape, -len(shape)))
-        read = -(-turns // tiles) if elements else 0
+        read = ceil(turns / tiles) if elements else 0
         return Side(tile[factor.axis], extent, loaded, along_k, read, elements)
 
     # Index arithmetic on shapes.

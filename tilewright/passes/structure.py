@@ -143,7 +143,8 @@ class Structure:
             for loop in loops
             if isinstance(loop, scf.ForOp)
         }
-        self.uneven = any(map(_axes, (loop.ub for loop in self.loops)))
+        self.uneven = [loop for loop in self.loops if _axes(loop.lb) or _axes(loop.ub)]
+        """Loops that some programs turn in more often than others."""
         self.tiles = {
             op: self.type_of(op.result) for op in ops if isinstance(op, xetile.InitTileOp)
         }

@@ -51,8 +51,8 @@ class PlacedProduct:
     b: Side
     k: int
     """Of all steps that are added up."""
-    times: int
-    """How often a program does that."""
+    times: float
+    """How often a program does that, on average."""
 
     def reads(self, side: Side) -> int:
         """How often the launch reads all of a side."""
