@@ -56,6 +56,8 @@ FEW = 64
 KINDS = frozenset(ATOMIC_KINDS) - {"assign"}
 LARGE = 2
 """Elements that all threads have may be one for so many that are added: each is cleared, and added by an atomic."""
+MOST_BYTES = 16 << 20
+"""Of a thread's elements of an array: more wait for memory as atomics do, and launches have little of it."""
 STEP = 1024
 """Elements of a task that adds them to the array."""
 PAGE = 4096
@@ -108,7 +110,8 @@ def plan_sums(c: FunctionContext, sums: Sequence[Sums]) -> None:
         c.need(each.source)
         (count,) = c.matrices[each.source].sizes
         pays = b.cmp("sle", b.times(b.times(threads, count), LARGE), b.times(programs, added))
-        count = b.select(pays, count, 0)
+        few = b.cmp("sle", count, MOST_BYTES // itemsize(each.element))
+        count = b.select(b.value(arith.AndIOp(pays, few)), count, 0)
         for name, value in (("count", count), ("at", own)):
             b.store(b.idx(value), b.ptr(c.argument, c.layout.of_sums(i, name)))
         own = b.plus(own, b.round_up(b.times(count, itemsize(each.element)), PAGE))
@@ -210,10 +213,10 @@ def _hand_on(c: FunctionContext, i: int, sums: Sums) -> None:
         with b.loop(0, threads, carry=[nothing]) as t:
             at = b.ptr(b.ptr(own, b.times(j.iv, size)), b.times(t.iv, bytes_each))
             t.out = [b.combine(_kind(op), t.carried[0], b.load(at, element))]
-        total, both = t.results[0], (t.results[0], nothing)
+        total, x, y = t.results[0], t.results[0], nothing
         if isinstance(element, AnyFloat):
-            both = [b.value(arith.BitcastOp(v, bits)) for v in both]
-        with b.when(b.value(arith.CmpiOp(*both, "ne"))):
+            x, y = (b.value(arith.BitcastOp(v, bits)) for v in (x, y))
+        with b.when(b.value(arith.CmpiOp(x, y, "ne"))):
             at = b.ptr(matrix.pointer, b.times(b.times(j.iv, matrix.strides[0]), size))
             b.op(mach.AtomicRmwOp(op.kind, total, at))
 
