@@ -3,7 +3,7 @@
 Requires: a module with one kernel in XeTile or XeGPU, at workgroup level, or below it where subgroups neither meet nor
 share memory. Guarantees: XeTile at workgroup level, no maps that a later pass would have to follow, and the program
 in the form that loops are read in: no calls, `for` where a `while` counts, no ops that change nothing, f32 where sums
-of narrow floats are carried, one inverse for many divisions, and numbers in memory as tiles.
+of narrow floats are carried, one inverse for many divisions, numbers in memory as tiles, and tiles of one array each.
 
     scf.while (%k = %c0, ..)  .. arith.addi %k, %c32 ..   ->   scf.for %k = %c0 to %K step %c32 ..
     arith.divf %x, %s {fastmath<afn>}                     ->   arith.mulf %x, %r      // %r = 1 / %s, once per row
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tilewright.passes.carry_offsets import carry_offsets
 from tilewright.passes.fold_identities import fold_identities
 from tilewright.passes.inline_calls import INLINE_CALLS
 from tilewright.passes.kernel import leave_out_maps, level_of
@@ -39,6 +40,7 @@ LOOPS = (
     Pass[Unit[Any]]("fold-identities", fold_identities),
     Pass[Unit[Any]]("reciprocal", use_reciprocals, optional=True),
     Pass[Unit[Any]]("scalar-memory", scalar_memory, ("workgroup",)),
+    Pass[Unit[Any]]("carry-offsets", carry_offsets, ("workgroup",)),
 )
 BEGIN = (INLINE_CALLS, *OWN_FORM, *OTHER_FORMS, *LOOPS)
 """The passes with which the lists of these targets begin."""

@@ -19,7 +19,6 @@ from tilewright.dialects import stage as st
 from tilewright.dialects.tw import PrintOp
 from tilewright.layout import LayoutError
 from tilewright.passes.access import AccessAnalysis
-from tilewright.passes.carry_offsets import carry_offsets
 from tilewright.passes.eliminate_barriers import eliminate_barriers
 from tilewright.passes.kernel import level_of, programs_of
 from tilewright.passes.observer import Observer, ignore
@@ -128,7 +127,6 @@ SPLIT = Pass[CudaUnit]("split-workgroups", _retile, W, "unit", optional="split")
 REMATERIALIZE_TILES = Pass[CudaUnit]("rematerialize-tiles", rematerialize_tiles, W)
 COMMON: Sequence[Pass[CudaUnit]] = (
     *BEGIN,
-    Pass("carry-offsets", carry_offsets, W),
     Pass("scaled-maxima", scale_maxima, W),
     CLEANUP,
     Pass("drop-prefetches", drop_prefetches, W, optional="cp-async"),
