@@ -72,6 +72,16 @@ class Own:
     there: SSAValue
 
 
+@dataclass(frozen=True)
+class TurnedBlock:
+    """Places that are asked for together (see `turned`): `lanes` elements from `along` on, of each of some lines."""
+
+    lines: Sequence[Idx]
+    along: Idx
+    lanes: int
+    inside: bool
+
+
 @dataclass
 class Values:
     """What is known of the values of a function: buffers, tiles and scalars by SSA value of the kernel."""
@@ -122,6 +132,7 @@ class Evaluator:
         self._memo: list[dict[tuple[SSAValue, Position], SSAValue]] = [{}]
         self.ends: set[Idx] = set()
         """Numbers of columns that no place that is `inside` reaches."""
+        self.block: TurnedBlock | None = None
         self.runs: set[SSAValue] = set()
         """Gathers of runs of memory in which places that are `inside` lie."""
 

@@ -52,6 +52,7 @@ from tilewright.targets.cpu.positions import ends_of, run_of
 from tilewright.targets.cpu.reductions import Accumulator, emit_reductions, power_of_two
 from tilewright.targets.cpu.streaming import emit_streamed, streamed_tile, streams
 from tilewright.targets.cpu.sweeps import Ahead, Sweep, main_part
+from tilewright.targets.cpu.turned import blocks_of, emit_turned
 
 ROW_BLOCK = 16
 """Rows that run together, so that columns are vectors; fewer where rows are long."""
@@ -131,6 +132,9 @@ class FusedEmitter(FusedPlanner):
                 limit = max(1, min(limit, MOVED_BYTES // max(1, self.moved(plan.roots))))
             step = max(d for d in range(1, min(limit, plan.rows) + 1) if plan.rows % d == 0)
         self.keep_rows(plan, step)
+        blocks = blocks_of(self, plan)
+        if blocks is not None:
+            return emit_turned(self, plan, blocks)
         tile = overlapping(self, plan, step) if self.overlap else None
         if tile is None:
             return self.by_blocks(plan, step)

@@ -24,6 +24,8 @@ from tilewright.dialects.upstream.arith import cast_to, with_element
 from tilewright.targets.cpu.evaluate import Position
 from tilewright.targets.cpu.memory import itemsize
 
+UNIT = 16
+"""Bytes within which elements of registers change places in one step."""
 ROWS_AT_ONCE = 4
 """Rows that lie in a panel as they come are copied by so many: all of them would be more code, and no faster. At the
 edge of an array one by one: little lies there, and what asks of each row where it ends is most of the code."""
@@ -102,6 +104,44 @@ def transpose(b: Builder, rows: Sequence[SSAValue]) -> list[SSAValue]:
             following += interleave(b, x, y)
         current = following
     return current
+
+
+def columns(b: Builder, rows: Sequence[SSAValue]) -> list[SSAValue]:
+    """A register for each column of `rows`: of n registers of c <= n elements, c registers of n elements.
+
+    Both are powers of two, and c elements are whole units of 16 bytes, within which machines exchange elements in one
+    step. Registers of n elements are made of several rows, a unit's elements apart; then elements change places within
+    units, and units between registers.
+    """
+    wide, count = len(rows), rows[0].type.get_shape()[0]  # pyright: ignore
+    per = UNIT // itemsize(element_of(rows[0].type))
+    half, beside = per // 2, wide // count * per
+    starts = [unit + i for unit in range(0, wide, per) for i in range(half)]
+    low = [k for start in starts for k in (start, wide + start)]
+    even = [unit + i for unit in range(0, 2 * wide, 2 * per) for i in range(per)]
+    within, between = (low, [k + half for k in low]), (even, [k + per for k in even])
+    groups: list[list[SSAValue]] = []
+    for first in range(0, wide, beside):
+        units = [_joined(b, rows[first + row : first + beside : per]) for row in range(per)]
+        for _ in range(per.bit_length() - 1):
+            pairs = list(zip(units[:half], units[half:], strict=True))
+            units = [b.shuffle(x, y, order) for x, y in pairs for order in within]
+        groups.append(units)
+    made: list[list[SSAValue]] = []
+    for parts in zip(*groups, strict=True):
+        units = list(parts)
+        for _ in range(len(groups).bit_length() - 1):
+            pairs = list(zip(units[::2], units[1::2], strict=True))
+            units = [b.shuffle(x, y, order) for order in between for x, y in pairs]
+        made.append(units)
+    return [units[k] for k in range(len(groups)) for units in made]
+
+
+def _joined(b: Builder, parts: Sequence[SSAValue]) -> SSAValue:
+    """Vectors of one type, a power of two of them, one after the other."""
+    while len(parts) > 1:
+        parts = [b.join(x, y) for x, y in zip(parts[::2], parts[1::2], strict=True)]
+    return parts[0]
 
 
 def flip(b: Builder, x: SSAValue) -> SSAValue:

@@ -20,6 +20,7 @@ from tilewright.dialects.upstream import vector as more
 from tilewright.targets.cpu.evaluate import Evaluator, Position, evaluates
 from tilewright.targets.cpu.memory import ScatteredTile, Tile, element_of, rows_cols
 from tilewright.targets.cpu.positions import run_of
+from tilewright.targets.cpu.turned import read_block
 
 
 @evaluates(arith.ConstantOp)
@@ -47,6 +48,7 @@ def bitcast(e: Evaluator, op: Operation, place: Position, result: int) -> SSAVal
 def load_tile(e: Evaluator, op: xt.LoadTileOp, place: Position, result: int) -> SSAValue:
     tile = e.values.tiles[e.values.real(op.tile)]
     assert isinstance(tile, Tile)
+    asked = place
     if op.permutation == (1, 0):
         place = replace(place, row=place.col, col=place.row, axis=1 - place.axis, inside=False)
     if result:
@@ -54,6 +56,8 @@ def load_tile(e: Evaluator, op: xt.LoadTileOp, place: Position, result: int) -> 
         fast = 1 if op.tile_type.order == (1, 0) else 0
         step = tile.shape[fast] * result
         tile = tile.moved(e.b, 0, step) if fast == 1 else tile.moved(e.b, step, 0)
+    elif (made := read_block(e, op.results[0], asked, tile, place, op.padding_value)) is not None:
+        return made
     return e.load(tile, place, op.padding_value)
 
 

@@ -17,6 +17,7 @@ memory while no other level computes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from xdsl.dialects.builtin import MemRefType
@@ -41,12 +42,14 @@ MIN_BYTES = 1 << 10, 8 << 10
 levels."""
 
 
-def streamed_tile(s: FusedEmitter, roots: list[Root], width: int, lanes: int) -> Tile | None:
-    """The tile that a level may stream to, or None."""
+def streamed_tile(
+    s: FusedEmitter, roots: Sequence[Root], width: int, lanes: int, tile: Tile | None = None
+) -> Tile | None:
+    """The tile that a level may stream to, or None; `tile`: where it is seen as another than it is stored to."""
     store = roots[0].op
     if len(roots) != 1 or not isinstance(store, xt.StoreTileOp) or store.mask is not None:
         return None
-    tile = s.e.values.tiles[s.e.values.real(store.tile)]
+    tile = tile or s.e.values.tiles[s.e.values.real(store.tile)]  # pyright: ignore
     if not isinstance(tile, Tile) or tile.strides[1] != 1:
         return None
     if s.current.levels > 1 and width * itemsize(tile.element) < MIN_BYTES[1]:
@@ -61,7 +64,7 @@ def streamed_tile(s: FusedEmitter, roots: list[Root], width: int, lanes: int) ->
     return tile if element_of(roots[0].value.type) == tile.element else None
 
 
-def starts_anywhere(s: FusedEmitter, roots: list[Root]) -> bool:
+def starts_anywhere(s: FusedEmitter, roots: Sequence[Root]) -> bool:
     """May the vectors of a row begin at any column?"""
     reached = (v.owner for v in s.reached(roots) if v not in s.e.values.buffers)
     return all(moves.starts_anywhere(op) for op in reached if isinstance(op, Operation))
@@ -84,23 +87,31 @@ def streams(s: FusedEmitter, tile: Tile, row: Idx) -> SSAValue:
     return found
 
 
-def emit_streamed(
-    s: FusedEmitter, root: Root, tile: Tile, row: Idx, width: int, lanes: int, ahead: Ahead
-) -> None:
-    """One row: its whole lines past the cache where it streams, the rest as any row."""
-    b, e = s.b, s.e
-    size = itemsize(tile.element)
+def past_caches(
+    s: FusedEmitter, root: Root, tile: Tile, row: Idx, width: int, end: Idx, lanes: int
+) -> tuple[SSAValue, Idx]:
+    """Does a row go past the caches, as far as `end`, and from which element on?"""
+    b, size = s.b, itemsize(tile.element)
     past, phase = streams(s, tile, row), phase_of(s, tile, row)
-    head: Idx = 0
-    end = s.main_end([root], row, width)
     whole = b.cmp("eq", phase, 0)
     cut = width * size >= MIN_BYTES[0] and starts_anywhere(s, [root])
     if cut:
         whole = b.either(b.cmp("sge", b.times(end, size), MIN_BYTES[0]), whole)
     past = b.both(past, whole)
     assert past is not None
-    if cut:
-        head = b.select(past, b.rem(b.div(b.minus(LINE, phase), size), lanes), 0)
+    if not cut:
+        return past, 0
+    return past, b.select(past, b.rem(b.div(b.minus(LINE, phase), size), lanes), 0)
+
+
+def emit_streamed(
+    s: FusedEmitter, root: Root, tile: Tile, row: Idx, width: int, lanes: int, ahead: Ahead
+) -> None:
+    """One row: its whole lines past the cache where it streams, the rest as any row."""
+    b, e = s.b, s.e
+    end = s.main_end([root], row, width)
+    past, head = past_caches(s, root, tile, row, width, end, lanes)
+    if head != 0:
         with b.when(b.cmp("ne", head, 0)), e.scope():
             s.finish(root, Position(row, 0, 1, lanes), b.mask_first(head, lanes))
     sweep = s.sweep_of([root], row, lanes, [each for each in ahead if not each[2]], tile)
