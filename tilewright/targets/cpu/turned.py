@@ -99,7 +99,7 @@ def _loaded(s: FusedEmitter, ways: Ways) -> list[tuple[Tile, bool, tuple[int, in
             tile = s.e.values.tiles[s.e.values.real(value.op.tile)]
             assert isinstance(tile, Tile)
             flipped, shape = value.op.permutation == (1, 0), rows_cols(value.type)
-            shape = shape[::-1] if flipped else shape
+            shape = (shape[1], shape[0]) if flipped else shape
             found += [(tile, turned ^ flipped, shape) for turned in asked]
     return found
 
