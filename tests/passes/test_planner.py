@@ -367,7 +367,7 @@ def test_programs_that_wait_leave_a_core_to_others_if_it_has_room_for_two():
     work = Work(near_bytes=1e6, memory_bytes=1e6, ops=8)
     alone, two = (causes(work, 80, rates, resident=n) for n in (1, 2))
     assert alone["ops"] == 2 * two["ops"]
-    found = together(alone, rates, 1), together(alone, rates, 2)
+    found = together(alone, rates, alone=True), together(alone, rates)
     assert found[0] - found[1] == pytest.approx(
         min(alone["memory"], alone["values"] + alone["ops"]), rel=0.02
     )

@@ -186,7 +186,7 @@ def costed(values: dict[str, int], program: Program, arguments: Sequence[Any]) -
         for cause, more in program.model.causes(estimate.all_placed(programs), programs).items():
             found[cause] = found.get(cause, 0.0) + more
     why = {cause: seconds for cause, seconds in found.items() if seconds}
-    return Choice(values, together(found, rates, resident), programs, causes=why)
+    return Choice(values, together(found, rates, alone=resident == 1), programs, causes=why)
 
 
 def launch_traffic(module: ModuleOp, arguments: Sequence[Any]) -> tuple[float, int, int]:

@@ -106,13 +106,14 @@ _BESIDE = (("products", "values", "ops"), ("shared cache", "memory"), ("whole ar
 """Causes that run beside one another where copies do."""
 
 
-def together(causes: Mapping[str, float], rates: Rates, resident: int = 1) -> float:
+def together(causes: Mapping[str, float], rates: Rates, alone: bool = False) -> float:
     """How long a launch takes for all its causes: where copies run beside the rest, the slowest decides. Programs that
-    wait leave a core to others, the less so the longer it takes; one alone does one thing after the other."""
+    wait leave a core to others, the less so the longer it takes; one that is `alone` there does one thing after the
+    other."""
     if not rates.asynchronous:
         return sum(causes.values())
     sums = [sum(causes[cause] for cause in each) for each in _BESIDE]
     waiting = causes["waiting"]
-    beside = max(sums) if resident > 1 or not waiting else sum(sums)
+    beside = sum(sums) if alone and waiting else max(sums)
     done = beside + sum(causes.values()) - sum(sums) - waiting
     return (done**3 + waiting**3) ** (1 / 3) if waiting else done
