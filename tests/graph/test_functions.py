@@ -128,6 +128,12 @@ def test_what_is_not_a_number_has_no_sign() -> None:
     np.testing.assert_array_equal(G.trace(np.sign, G.array([5])).compile()(x), np.sign(x))
 
 
+def test_infinities_that_are_added_as_logarithms() -> None:
+    x, y = np.array([[-np.inf, np.inf, -np.inf, 0, 2], [-np.inf, np.inf, 3, np.inf, 2]], np.float32)
+    got = G.trace(np.logaddexp, x, y).compile()(x, y)
+    np.testing.assert_allclose(got, np.logaddexp(x, y), rtol=1e-6)
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_is_not_traced_is_named(name: str) -> None:
     function, message = REFUSED[name]

@@ -51,8 +51,9 @@ def sinh(x: Traced) -> Traced:
 
 
 def logaddexp(x: Any, y: Any) -> Traced:
-    """log(exp(x) + exp(y)), without exceeding the range on the way."""
-    return np.maximum(x, y) + log1p(np.exp(-np.absolute(x - y)))
+    """log(exp(x) + exp(y)), without exceeding the range on the way; infinities have no difference."""
+    apart = _where(x == y, 0.0, x - y)
+    return np.maximum(x, y) + log1p(np.exp(-np.absolute(apart)))
 
 
 def _log(x: Traced, base: float) -> Traced:

@@ -117,3 +117,20 @@ def test_tiles_beyond_their_arrays(rng: np.random.Generator, less: Any, level: s
     close(c, want)
     close(s[:, :n], want.sum(1))
     assert (s[:, n:] == 0).all()
+
+
+@tw.kernel
+def padded(A: Any, B: Any, C: Any, K: tw.constexpr, PAD: tw.constexpr):
+    i = tw.program_id(0)
+    a = tw.load_tile(tw.init_tile(A, [i, 0, 0], (16, K)), padding=PAD)
+    b = tw.load_tile(tw.init_tile(B, [i, 0, 0], (K, 16)))
+    tw.store_tile(tw.tile_mma(a, b), tw.init_tile(C, [i, 0, 0], (16, 16)))
+
+
+@pytest.mark.parametrize("level", levels_here())
+def test_what_lies_behind_an_array_multiplies_too(rng: np.random.Generator, level: str) -> None:
+    """Padding that is not zero has a product with the other operand's elements."""
+    a, b, c = random(rng, 4, 16, 12), random(rng, 4, 16, 16), poison(4, 16, 16)
+    kernel = padded.options(target="cpu", machine=level)
+    kernel[4](a, b, c, K=16, PAD=1)
+    close(c, a.astype(np.float64) @ b[:, :12] + b[:, 12:].sum(1, keepdims=True))

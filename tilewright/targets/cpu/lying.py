@@ -79,6 +79,9 @@ def lying(e: Evaluator, operands: Operands, value: SSAValue, x_axis: int) -> Lyi
     axes, size = (x_axis, 1 - x_axis), itemsize(tile.element)
     x_bytes, k_bytes = (b.times(tile.strides[axis], size) for axis in axes)
     x_count, k_count = (tile.limit(b, axis) for axis in axes)
+    if chain.load.padding_value != 0:  # what lies behind the array multiplies, too
+        for axis in axes:
+            there = b.both(there, b.cmp("sge", tile.limit(b, axis), tile.shape[axis]))
     begin, in_rows = e.address(tile, Position(0, 0)), tile.strides[x_axis] == 1
     return Lying(begin, (x_bytes, k_bytes), x_count, k_count, there, in_rows)
 
