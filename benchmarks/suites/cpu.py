@@ -87,9 +87,11 @@ def cpu_gemm(settings: Settings) -> Iterator[MeasuredRow]:
 
 
 def cpu_ragged(settings: Settings) -> Iterator[MeasuredRow]:
-    """Extents that divide nothing, products with one short side, operands that are transposed views."""
+    """Extents that divide nothing, products with one short side, operands that are transposed views; squares of the
+    sizes that are asked for."""
+    products = [(n, n, n, form) for n in settings.sizes or () for form in ("nn", "nt", "tn")]
     for dtype in settings.dtypes or ("bf16", "f32"):
-        for m, n, k, form in RAGGED:
+        for m, n, k, form in products or RAGGED:
             for threads in settings.threads:
                 yield _product(settings, m, n, k, form, dtype, threads)
 
