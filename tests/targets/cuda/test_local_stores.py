@@ -157,9 +157,9 @@ CASES: dict[str, tuple[Any, tuple[int, ...], Fresh, dict[str, Any], int]] = {
     "tf32, A along k computed": (rounded, (2, 2, 1), above("NN"), {"ABOVE": True}, 1),
     "rows of B unaligned": (product, (2, 2, 1), matrices(72, 75, 136, "NN", bf16), TILE, 1),
     "all rows unaligned": (product, (2, 2, 1), matrices(72, 75, 133, "NT", bf16), TILE, 1),
-    "weights of 8 bits": (weights_of_8_bits, (2, 2, 1), quantised, {}, 1),
+    "weights of 8 bits": (weights_of_8_bits, (2, 2, 1), quantised, {}, 0),
     "a carried operand": (chunks, (2, 1, 1), linear, {}, 1),
-    "one operand for a loop": (running_sums, (2, 1, 1), sums, {"BM": 64, "BN": 64}, 1),
+    "one operand for a loop": (running_sums, (2, 1, 1), sums, {"BM": 64, "BN": 64}, 0),
     "a loaded number": (experts, (2, 2, 1), of_experts, {}, 0),
 }
 
