@@ -16,7 +16,7 @@ from tilewright import dtypes
 from tilewright.diagnostics import CompileError
 from tilewright.graph.affine import affine
 from tilewright.graph.arrange import moveaxis
-from tilewright.graph.functions import einsum_of_two, indices, matmul
+from tilewright.graph.functions import einsum_of_two, indices, matmul, power
 from tilewright.graph.nodes import Access, Gather, Index
 from tilewright.graph.scan import scan
 from tilewright.graph.traced import Traced, elementwise
@@ -61,6 +61,12 @@ def _log(x: Traced, base: float) -> Traced:
 
 
 ELEMENTS: dict[Any, Callable[..., Any]] = {
+    np.square: lambda x: x * x,
+    np.power: power,
+    np.positive: lambda x: x,
+    np.isnan: lambda x: x != x,
+    np.reciprocal: lambda x: 1.0 / x,
+    np.sign: lambda x: _where(x > 0, 1, _where(x < 0, -1, x * 0)),
     np.log1p: log1p,
     np.expm1: expm1,
     np.sinh: sinh,

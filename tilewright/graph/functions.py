@@ -15,10 +15,7 @@ import numpy as np
 from tilewright import dtypes
 from tilewright.diagnostics import CompileError
 from tilewright.graph.affine import Affine, affine
-from tilewright.graph.arrange import (
-    ARRANGED,
-    full_like,
-)
+from tilewright.graph.arrange import ARRANGED, full_like
 from tilewright.graph.nodes import Access, Gather, Index, Operation, TiledEdge
 from tilewright.graph.traced import (
     Traced,
@@ -282,18 +279,25 @@ def softmax(x: Any, axis: int = -1) -> Any:
     return e / e.sum(axis=axis, keepdims=True)
 
 
-def layer_norm(x: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Any:
-    """(x - mean) / sqrt(variance + eps) * weight + bias over the last dimension."""
-    centred = x - x.mean(axis=-1, keepdims=True)
-    y = centred * rsqrt((centred * centred).mean(axis=-1, keepdims=True) + eps)
+def scaled(y: Any, weight: Any, bias: Any) -> Any:
+    """Times weights and plus biases, where there are any."""
     y = y if weight is None else y * weight
     return y if bias is None else y + bias
 
 
-def rms_norm(x: Any, weight: Any = None, eps: float = 1e-6) -> Any:
-    """x / sqrt(mean(x^2) + eps) * weight over the last dimension."""
-    y = x * rsqrt((x * x).mean(axis=-1, keepdims=True) + eps)
-    return y if weight is None else y * weight
+def layer_norm(
+    x: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5, axes: Any = -1
+) -> Any:
+    """(x - mean) / sqrt(variance + eps) * weight + bias over the last dimension, or others."""
+    return rms_norm(x - x.mean(axis=axes, keepdims=True), weight, eps, axes, bias)
+
+
+def rms_norm(
+    x: Any, weight: Any = None, eps: float = 1e-6, axes: Any = -1, bias: Any = None
+) -> Any:
+    """x / sqrt(mean(x^2) + eps) * weight + bias over the last dimension, or others."""
+    y = x * rsqrt((x * x).mean(axis=axes, keepdims=True) + eps)
+    return scaled(y, weight, bias)
 
 
 def _own(name: str, x: Any) -> Any:
@@ -345,14 +349,6 @@ _UFUNCS: dict[Any, str] = {
         "bitwise_and", "bitwise_or", "bitwise_xor", "invert", "left_shift", "right_shift", "floor_divide",
     )},
 }  # fmt: skip
-_COMPOSED: dict[Any, Callable[..., Any]] = {
-    np.square: lambda x: x * x,
-    np.power: power,
-    np.positive: lambda x: x,
-    np.isnan: lambda x: x != x,
-    np.reciprocal: lambda x: 1.0 / x,
-    np.sign: lambda x: elementwise("where", x > 0, 1, elementwise("where", x < 0, -1, x * 0)),
-}
 _REDUCE: dict[Any, Any] = {
     np.add: "add", np.multiply: "mul", np.maximum: "max", np.minimum: "min",
 }  # fmt: skip
@@ -364,9 +360,8 @@ def call_ufunc(ufunc: Any, method: str, inputs: Any, options: Any) -> Any:
         return matmul(*inputs)
     from tilewright.graph.composed import ELEMENTS
 
-    composed = _COMPOSED | ELEMENTS
-    if ufunc in composed and method == "__call__" and not options:
-        return composed[ufunc](*inputs)
+    if ufunc in ELEMENTS and method == "__call__" and not options:
+        return ELEMENTS[ufunc](*inputs)
     if method == "reduce" and ufunc in _REDUCE:
         return reduced(
             _REDUCE[ufunc], inputs[0], options.get("axis", 0), options.get("keepdims", False)
@@ -374,7 +369,7 @@ def call_ufunc(ufunc: Any, method: str, inputs: Any, options: Any) -> Any:
     if method != "__call__" or ufunc not in _UFUNCS or options:
         raise CompileError(
             f"np.{ufunc.__name__}{'' if method == '__call__' else '.' + method} is not traced",
-            hint=f"there are {', '.join(sorted(u.__name__ for u in {*_UFUNCS, *composed}))}",
+            hint=f"there are {', '.join(sorted(u.__name__ for u in {*_UFUNCS, *ELEMENTS}))}",
         )
     return elementwise(_UFUNCS[ufunc], *inputs)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -100,11 +101,9 @@ def _pooled(
     if ceil:
         raise CompileError("windows that reach over the end (ceil_mode)")
     count = len(size)
-    seen = _windows(_padded(x, count, padding, fill), _each(size, count), stride or size, dilation)
-    axes, total = tuple(range(-count, 0)), 1
-    for e in _each(size, count):
-        total *= e
-    return (seen.sum(axes) if fill == 0.0 else seen.max(axes)), total
+    sizes, axes = _each(size, count), tuple(range(-count, 0))
+    seen = _windows(_padded(x, count, padding, fill), sizes, stride or size, dilation)
+    return (seen.sum(axes) if fill == 0.0 else seen.max(axes)), prod(sizes)
 
 
 def adaptive_mean(x: Traced, size: Any) -> Traced:
@@ -145,25 +144,13 @@ def channels(x: Traced, value: Any) -> Any:
     return None if value is None else value.reshape([-1, *[1] * (x.ndim - 2)])
 
 
-def scaled(y: Traced, weight: Any, bias: Any) -> Traced:
-    """Times weights and plus biases, where there are any."""
-    y = y if weight is None else y * weight
-    return y if bias is None else y + bias
-
-
-def normalised(x: Traced, axes: Any, eps: float) -> Traced:
-    """Less the mean, by the deviation along axes."""
-    centred = x - x.mean(axes, True)
-    return centred * f.rsqrt((centred * centred).mean(axes, True) + eps)
-
-
 def group_norm(
     x: Traced, groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, *_: Any
 ) -> Traced:
     """Normalised over the channels of each group and all that is after them."""
     y = x.reshape(x.extents[0], groups, -1, *x.extents[2:])
-    y = normalised(y, tuple(range(2, y.ndim)), eps).reshape(x.extents)
-    return scaled(y, channels(x, weight), channels(x, bias))
+    y = f.layer_norm(y, eps=eps, axes=tuple(range(2, y.ndim))).reshape(x.extents)
+    return f.scaled(y, channels(x, weight), channels(x, bias))
 
 
 def batch_norm(
@@ -174,7 +161,7 @@ def batch_norm(
     if training:
         raise CompileError("a norm over the batch in training", hint="module.eval()")
     y = (x - channels(x, mean)) * f.rsqrt(channels(x, variance) + eps)
-    return scaled(y, channels(x, weight), channels(x, bias))
+    return f.scaled(y, channels(x, weight), channels(x, bias))
 
 
 # Recurrent cells, each a scan over time.
@@ -213,10 +200,10 @@ def _layer(
     cell: Any, gates: int, xs: Traced, begin: tuple[Traced, ...], weights: Any
 ) -> tuple[tuple[Traced, ...], Traced]:
     w, u, *biases = weights
-    made = scaled(f.matmul(xs, w.T), None, biases[0] if biases else None)
+    made = f.scaled(f.matmul(xs, w.T), None, biases[0] if biases else None)
 
     def step(state: tuple[Traced, ...], x: Traced) -> tuple[tuple[Traced, ...], Traced]:
-        z = scaled(f.matmul(state[0], u.T), None, biases[1] if biases else None)
+        z = f.scaled(f.matmul(state[0], u.T), None, biases[1] if biases else None)
         state = cell(*(arrange.split(y, gates, 1) for y in (x, z)), *state)
         return state, state[0]
 

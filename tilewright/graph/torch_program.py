@@ -187,14 +187,12 @@ def _addmm(c: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
 def _layer_norm(
     x: Any, shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5, *_: Any
 ) -> Any:
-    y = layers.normalised(x, tuple(range(-len(shape), 0)), eps)
-    return layers.scaled(y, weight, bias)
+    return f.layer_norm(x, weight, bias, eps, tuple(range(-len(shape), 0)))
 
 
 def _rms_norm(x: Any, shape: Any, weight: Any = None, eps: float | None = None) -> Any:
     axes = tuple(range(-len(shape), 0))
-    y = x * f.rsqrt((x * x).mean(axes, True) + (1.1920929e-07 if eps is None else eps))
-    return layers.scaled(y, weight, None)
+    return f.rms_norm(x, weight, 1.1920929e-07 if eps is None else eps, axes)
 
 
 def _gelu(x: Any, *, approximate: str = "none") -> Any:
