@@ -236,19 +236,27 @@ class _Estimate:
 
     def whole(self, programs: int) -> Work:
         """Of a launch of so many."""
-        work = self.block(self.program.structure.kernel.body.block)
-        if self.program.rates.kept_bytes:
-            again = self.again(programs)
+        work, program, rates = Work(), self.program, self.program.rates
+        turns = list(self.turns(program.structure.kernel.body.block))
+        for block, times in turns:
+            work.add(program.works[block], times)
+            for tile, size, _ in program.moved[block]:
+                work.memory_bytes += times * self.moved(tile, size)
+            if isinstance(loop := block.parent_op(), scf.ForOp):
+                beyond = max(0, program.carried[loop] - rates.cache_bytes)
+                work.memory_bytes += times * 2 * beyond
+        if rates.kept_bytes:
+            again = self.again(programs, turns)
             work.memory_bytes -= again
             work.shared_bytes += again
         return work
 
-    def again(self, programs: int) -> float:
-        """Bytes of a program's loads that the cache of all cores answers: what all programs load, and of what it
-        loaded before as much as those that run at the same time leave there."""
+    def again(self, programs: int, turns: Sequence[tuple[Block, float]]) -> float:
+        """Bytes that the cache of all cores answers of what a program loads in these turns: what all programs load, and
+        of what it loaded before as much as those that run at the same time leave there."""
         program, rates = self.program, self.program.rates
         alike, common, stored = dict[Any, list[float]](), 0.0, 0.0
-        for block, times in self.turns(program.structure.kernel.body.block):
+        for block, times in turns:
             for tile, size, loads in program.moved[block]:
                 moved = times * self.moved(tile, size)
                 if not loads:
@@ -271,27 +279,11 @@ class _Estimate:
         """A block and those in it, and how often each is run."""
         yield block, times
         for op in self.program.structure.blocks[block].inner:
-            trips = self.trips(op) if isinstance(op, scf.ForOp) else 1
-            trips = _UNKNOWN_TRIPS if isinstance(op, scf.WhileOp) else trips
+            trips: float = _UNKNOWN_TRIPS if isinstance(op, scf.WhileOp) else 1
+            trips = self.trips(op) if isinstance(op, scf.ForOp) else trips
             for region in op.regions:
                 for each in region.blocks:
                     yield from self.turns(each, times * trips)
-
-    def block(self, block: Block) -> Work:
-        work = Work()
-        work.add(self.program.works[block])
-        for origin, size, _ in self.program.moved[block]:
-            work.memory_bytes += self.moved(origin, size)
-        for op in self.program.structure.blocks[block].inner:
-            trips: float = _UNKNOWN_TRIPS if isinstance(op, scf.WhileOp) else 1
-            if isinstance(op, scf.ForOp):
-                trips = self.trips(op)
-                beyond = max(0, self.program.carried[op] - self.program.rates.cache_bytes)
-                work.memory_bytes += trips * 2 * beyond
-            for region in op.regions:
-                for each in region.blocks:
-                    work.add(self.block(each), trips)
-        return work
 
     def inside(self, tile: xetile.InitTileOp) -> float:
         """The part of a tile that its array has at most."""

@@ -195,8 +195,8 @@ def _independent(analysis: AccessAnalysis, loop: scf.ForOp) -> bool:
     """Whether different iterations touch disjoint elements wherever one of them writes."""
     if analysis.hidden():
         return False
-    counter, trips = analysis.loop(loop).counter, analysis.loop(loop).trips
-    if trips == Expr.of(1):  # its counter is a constant, which separates nothing
+    turns = analysis.loop(loop)
+    if turns.trips == Expr.of(1):  # its counter is a constant, which separates nothing
         return True
     for write in analysis.accesses:
         if not write.writes or write.memory_space == 3 or _is_of_one_iteration(write.root, loop):
@@ -204,7 +204,7 @@ def _independent(analysis: AccessAnalysis, loop: scf.ForOp) -> bool:
         for other in analysis.accesses:
             if add_up(write, other) or not analysis.may_overlap(write, other):
                 continue
-            if counter not in analysis.separated_by(write, other):
+            if turns.counter not in analysis.separated_by(write, other):
                 return False
     return True
 
