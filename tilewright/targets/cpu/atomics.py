@@ -16,7 +16,7 @@ from tilewright.targets.cpu.private_sums import add_to_own
 
 def emit_atomics(e: Evaluator, op: xt.AtomicRmwOp, old: Buffer | None, vector_bytes: int) -> None:
     """All elements of one atomic_rmw; `old` receives the values before, or the padding 0 where nothing was done."""
-    tile = e.values.tiles[e.values.real(op.tile)]
+    tile = e.values.tile(op.tile)
     own = None if tile.base is None else e.values.sums.get(tile.base)
     if own is None:
         _one_by_one(e, op, tile, old)

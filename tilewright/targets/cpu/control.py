@@ -60,7 +60,7 @@ class ControlFlow:
     def _scalars(self, value: SSAValue) -> list[SSAValue]:
         """A scalar itself, or what may change of a tile."""
         if isinstance(value.type, xt.TileType):
-            tile = self.values.tiles[self.values.real(value)]
+            tile = self.values.tile(value)
             if isinstance(tile, ScatteredTile):
                 raise unsupported(
                     value,
@@ -96,7 +96,7 @@ class ControlFlow:
         if is_tile(place):
             self.values.buffers[place] = self.memory_of(place)
         elif isinstance(place.type, xt.TileType):
-            tile = self.values.tiles[self.values.real(sample)]
+            tile = self.values.tile(sample)
             assert isinstance(tile, Tile)
             state: list[Idx] = []
             for i, (old, new) in enumerate(zip(tile.state(), parts[1:], strict=True)):

@@ -98,6 +98,10 @@ class Values:
     following: dict[SSAValue, SSAValue] = field(default_factory=dict[SSAValue, SSAValue])
     """For tiles that are loaded those that reads of them fetch."""
 
+    def tile(self, value: SSAValue) -> Tile | ScatteredTile:
+        """A tile, by whatever name."""
+        return self.tiles[self.real(value)]
+
     def follow(self, value: SSAValue) -> None:
         """Tells a tile of the one that its reads fetch, where both are known by now."""
         tile, following = (self.tiles.get(v) for v in (value, self.following.get(value, value)))

@@ -202,7 +202,7 @@ class FusedEmitter(FusedPlanner):
         for root in plan.roots:
             if root.kind == "store":
                 assert root.op is not None
-                tile = self.e.values.tiles[self.e.values.real(root.op.operands[1])]
+                tile = self.e.values.tile(root.op.operands[1])
                 if not isinstance(tile, Tile):
                     return plan.rows
                 end = b.max(end, b.min(plan.rows, tile.limit(b, 0)))
@@ -233,14 +233,14 @@ class FusedEmitter(FusedPlanner):
         assert op is not None
         register = e.at(root.value, place)
         if isinstance(op, xt.StoreTileOp):
-            tile = e.values.tiles[e.values.real(op.tile)]
+            tile = e.values.tile(op.tile)
             assert isinstance(tile, Tile)
             if op.mask is not None:
                 mask = b.both(e.at(op.mask, place), mask)
             e.store(register, tile, place, mask)
             return
         assert isinstance(op, xt.StoreScatterOp)
-        tile = e.values.tiles[e.values.real(op.tile)]
+        tile = e.values.tile(op.tile)
         assert isinstance(tile, ScatteredTile)
         if place.axis == 1 and place.lanes > 1:
             run = run_of(e, tile, place.row, rows_cols(root.value.type))
@@ -402,7 +402,7 @@ class FusedEmitter(FusedPlanner):
         if level == wide[-2] and level != wide[-1]:
             for root in plan.of(wide[-1], False):
                 if isinstance(root.op, xt.StoreTileOp):
-                    tile = self.e.values.tiles[self.e.values.real(root.op.tile)]
+                    tile = self.e.values.tile(root.op.tile)
                     last = plan.of(wide[-1], False)
                     width = rows_cols(root.value.type)[1]
                     if self.streaming and streamed_tile(self, last, width, self.lanes(last)):
@@ -419,7 +419,7 @@ class FusedEmitter(FusedPlanner):
                 and isinstance(value.op, xt.LoadTileOp)
                 and value not in self.e.values.buffers
             ):
-                tile = self.e.values.tiles[self.e.values.real(value.op.tile)]
+                tile = self.e.values.tile(value.op.tile)
                 if isinstance(tile, Tile) and rows_cols(value.type)[0] > 1:
                     found.append(tile)
         return found
@@ -429,7 +429,7 @@ class FusedEmitter(FusedPlanner):
         tiles = self.tiles_read(roots)
         for root in roots:
             if isinstance(root.op, xt.StoreTileOp):
-                tile = self.e.values.tiles[self.e.values.real(root.op.tile)]
+                tile = self.e.values.tile(root.op.tile)
                 tiles += [tile] if isinstance(tile, Tile) else []
         return sum(tile.shape[1] * itemsize(tile.element) for tile in tiles)
 

@@ -213,7 +213,7 @@ class FusedPlanner:
         """The array of a tile. Other arrays that a fused group writes do not overlap it (see
         `passes/row_fusion.py`).
         """
-        return self.e.values.tiles[self.e.values.real(tile)].base
+        return self.e.values.tile(tile).base
 
     def cheap(self, value: SSAValue) -> bool:
         """Is computing the value again no dearer than reading it back?"""
@@ -309,10 +309,10 @@ class FusedPlanner:
                 if value in values.buffers or rows_cols(value.type)[1] != width:
                     continue
                 at = 0 if rows_cols(value.type)[0] == 1 else row
-                tiles.append((values.tiles[values.real(value.op.tile)], at))
+                tiles.append((values.tile(value.op.tile), at))
         for root in roots:
             if isinstance(root.op, xt.StoreTileOp):
-                tiles.append((values.tiles[values.real(root.op.tile)], row))
+                tiles.append((values.tile(root.op.tile), row))
         return [(tile, at) for tile, at in tiles if isinstance(tile, Tile)]
 
     def gathered(self, roots: list[Root], row: Idx, width: int) -> Iterator[tuple[Tile, Idx]]:
@@ -320,7 +320,7 @@ class FusedPlanner:
         e = self.e
         for value in self.reached(roots):
             if isinstance(value, OpResult) and isinstance(value.op, xt.LoadGatherOp):
-                shape, tile = rows_cols(value.type), e.values.tiles[e.values.real(value.op.tile)]
+                shape, tile = rows_cols(value.type), e.values.tile(value.op.tile)
                 if value in e.values.buffers or shape[1] != width:
                     continue
                 assert isinstance(tile, ScatteredTile)

@@ -416,7 +416,7 @@ class FunctionContext(ControlFlow, MemrefOps, ScalarOps):
         self.values.follow(op.result)
 
     def lower_xetile_update_tile_offset(self, op: xt.UpdateTileOffsetOp) -> None:
-        tile = self.values.tiles[self.values.real(op.tile)]
+        tile = self.values.tile(op.tile)
         if isinstance(tile, ScatteredTile):
             assert op.offset_vector is not None
             self.values.tiles[op.result] = replace(tile, offsets=(*tile.offsets, op.offset_vector))

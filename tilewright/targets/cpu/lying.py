@@ -70,7 +70,7 @@ def lying(e: Evaluator, operands: Operands, value: SSAValue, x_axis: int) -> Lyi
     chain = None if block is None else chain_of(value, block)
     if chain is None or chain.ops or chain.transposed or value in e.values.buffers:
         return None
-    tile = e.values.tiles[e.values.real(chain.load.tile)]
+    tile = e.values.tile(chain.load.tile)
     assert isinstance(tile, Tile)
     there = None
     for offset in tile.offsets:
@@ -80,8 +80,8 @@ def lying(e: Evaluator, operands: Operands, value: SSAValue, x_axis: int) -> Lyi
     x_bytes, k_bytes = (b.times(tile.strides[axis], size) for axis in axes)
     x_count, k_count = (tile.limit(b, axis) for axis in axes)
     if chain.load.padding_value != 0:  # what lies behind the array multiplies, too
-        for axis in axes:
-            there = b.both(there, b.cmp("sge", tile.limit(b, axis), tile.shape[axis]))
+        for axis, count in zip(axes, (x_count, k_count), strict=True):
+            there = b.both(there, b.cmp("sge", count, tile.shape[axis]))
     begin, in_rows = e.address(tile, Position(0, 0)), tile.strides[x_axis] == 1
     return Lying(begin, (x_bytes, k_bytes), x_count, k_count, there, in_rows)
 

@@ -50,9 +50,7 @@ def packed_array(c: FunctionContext, op: PackOp, i: int, x: Idx) -> PackedArray:
     b = c.b
 
     def word(name: str) -> SSAValue:
-        value = b.load(b.ptr(c.argument, c.layout.of_pack(i, name)), index)
-        b.nonnegative.add(value)
-        return value
+        return c.word(c.layout.of_pack(i, name))
 
     matrix, format = c.matrices[op.source], format_of(op, c.m)
     sizes = list(matrix.sizes) if len(matrix.sizes) > 1 else [1, *matrix.sizes]

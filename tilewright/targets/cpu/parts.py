@@ -188,13 +188,7 @@ def _emit_parts(
     """A contraction part by part."""
     b = c.b
 
-    def word(name: str) -> SSAValue:
-        value = b.load(b.ptr(c.argument, c.layout.of_parts(name)), index)
-        b.nonnegative.add(value)
-        return value
-
-    parts, tasks = word("parts"), word("tasks")
-    blocks = word("blocks")
+    parts, tasks, blocks = (c.word(c.layout.of_parts(n)) for n in ("parts", "tasks", "blocks"))
     alone, one = b.cmp("sle", tasks, 1), b.cmp("sle", parts, 1)
     mine, _ = split(b, b.idx(b.plus(parts, b.minus(tasks, 1))), tasks)
     begin = b.times(c.turn, mine)

@@ -35,7 +35,7 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Attribute, Operation, SSAValue
 
-from tilewright.codegen.builder import Builder, Idx, index
+from tilewright.codegen.builder import Builder, Idx
 from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.upstream.combining import ATOMIC_KINDS, REDUCTIONS_OF_ATOMICS, neutral
@@ -104,7 +104,7 @@ def plan_sums(c: FunctionContext, sums: Sequence[Sums]) -> None:
     """Of `tw_plan`: how many elements each thread has of each array, and where."""
     b, own = c.b, 0
     programs = b.times(b.times(c.grid(0), c.grid(1)), c.grid(2))
-    threads = _word(c, c.layout.threads)
+    threads = c.word(c.layout.threads)
     for i, each in enumerate(sums):
         added = sum(prod(shape_of(op.value) or ()) for op in each.ops)
         c.need(each.source)
@@ -118,26 +118,20 @@ def plan_sums(c: FunctionContext, sums: Sequence[Sums]) -> None:
     b.store(b.idx(own), b.ptr(c.argument, c.layout.own))
 
 
-def _word(c: FunctionContext, at: int) -> SSAValue:
-    value = c.b.load(c.b.ptr(c.argument, at), index)
-    c.b.nonnegative.add(value)
-    return value
-
-
 def _place(c: FunctionContext, i: int, thread: Idx) -> SSAValue:
     """The address of a thread's sums of the i-th array."""
     b, block = c.b, c.layout
     base = b.load(b.ptr(c.argument, block.scratch), mach.ptr)
-    end = b.times(b.plus(thread, 1), _word(c, block.scratch + 8))
-    first = b.minus(end, _word(c, block.own))
-    return b.ptr(base, b.plus(first, _word(c, block.of_sums(i, "at"))))
+    end = b.times(b.plus(thread, 1), c.word(block.scratch + 8))
+    first = b.minus(end, c.word(block.own))
+    return b.ptr(base, b.plus(first, c.word(block.of_sums(i, "at"))))
 
 
 def own_sums(c: FunctionContext, sums: Sequence[Sums]) -> Mapping[SSAValue, Own]:
     """Of a workgroup: its thread's sums, by the array."""
     found: dict[SSAValue, Own] = {}
     for i, each in enumerate(sums):
-        there = c.b.cmp("ne", _word(c, c.layout.of_sums(i, "count")), 0)
+        there = c.b.cmp("ne", c.word(c.layout.of_sums(i, "count")), 0)
         found[each.source] = Own(_place(c, i, c.thread), there)
     return found
 
@@ -195,7 +189,7 @@ def _clear(c: FunctionContext, i: int, sums: Sums, vector_bytes: int) -> None:
     lanes, first = vector_bytes // size, _place(c, i, b.entry.args[1])
     type = VectorType(sums.element, [lanes])  # pyright: ignore
     nothing = b.constant(type, sums.nothing)
-    with b.loop(0, _word(c, c.layout.of_sums(i, "count")), lanes) as j:
+    with b.loop(0, c.word(c.layout.of_sums(i, "count")), lanes) as j:
         b.store(nothing, b.ptr(first, b.times(j.iv, size)))
 
 
@@ -205,9 +199,9 @@ def _hand_on(c: FunctionContext, i: int, sums: Sums) -> None:
     size, bits = itemsize(element), IntegerType(8 * itemsize(element))
     c.need(sums.source)
     matrix, own = c.matrices[sums.source], _place(c, i, 0)
-    threads, bytes_each = _word(c, c.layout.threads), _word(c, c.layout.scratch + 8)
+    threads, bytes_each = c.word(c.layout.threads), c.word(c.layout.scratch + 8)
     first = b.times(c.b.entry.args[1], STEP)
-    last = b.min(b.plus(first, STEP), _word(c, c.layout.of_sums(i, "count")))
+    last = b.min(b.plus(first, STEP), c.word(c.layout.of_sums(i, "count")))
     nothing = b.constant(element, sums.nothing)
     with b.loop(first, last) as j:
         with b.loop(0, threads, carry=[nothing]) as t:
@@ -229,11 +223,11 @@ def _launch(c: FunctionContext, name: str, tasks: Idx) -> None:
 
 def begin_sums(c: FunctionContext) -> None:
     """Of `tw_run`, before the workgroups."""
-    own = c.b.cmp("ne", _word(c, c.layout.own), 0)
-    _launch(c, "tw_sums_begin", c.b.select(own, _word(c, c.layout.threads), 0))
+    own = c.b.cmp("ne", c.word(c.layout.own), 0)
+    _launch(c, "tw_sums_begin", c.b.select(own, c.word(c.layout.threads), 0))
 
 
 def end_sums(c: FunctionContext, sums: int) -> None:
     """Of `tw_run`, behind the workgroups."""
-    counts = [_word(c, c.layout.of_sums(i, "count")) for i in range(sums)]
+    counts = [c.word(c.layout.of_sums(i, "count")) for i in range(sums)]
     _launch(c, "tw_sums_end", c.b.ceildiv(reduce(c.b.max, counts), STEP))

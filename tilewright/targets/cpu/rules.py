@@ -46,7 +46,7 @@ def bitcast(e: Evaluator, op: Operation, place: Position, result: int) -> SSAVal
 
 @evaluates(xt.LoadTileOp)
 def load_tile(e: Evaluator, op: xt.LoadTileOp, place: Position, result: int) -> SSAValue:
-    tile = e.values.tiles[e.values.real(op.tile)]
+    tile = e.values.tile(op.tile)
     assert isinstance(tile, Tile)
     asked = place
     if op.permutation == (1, 0):
@@ -63,7 +63,7 @@ def load_tile(e: Evaluator, op: xt.LoadTileOp, place: Position, result: int) -> 
 
 @evaluates(xt.LoadGatherOp)
 def load_gather(e: Evaluator, op: xt.LoadGatherOp, place: Position, _: int) -> SSAValue:
-    tile = e.values.tiles[e.values.real(op.tile)]
+    tile = e.values.tile(op.tile)
     assert isinstance(tile, ScatteredTile)
     if place.axis == 1 and place.lanes > 1:
         run = run_of(e, tile, place.row, rows_cols(op.results[0].type))

@@ -30,6 +30,12 @@ class ScalarOps:
     subgroups = 1
     """Programs along x that stand for one workgroup of the launch."""
 
+    def word(self, at: int) -> SSAValue:
+        """What the launch's argument block has `at` a byte: a number, not less than 0."""
+        value = self.b.load(self.b.ptr(self.argument, at), index)
+        self.b.nonnegative.add(value)
+        return value
+
     def clone_scalar(self, op: Operation) -> None:
         b = self.b
         operands = [self.e.scalar(v) for v in op.operands]

@@ -49,7 +49,7 @@ def streamed_tile(
     store = roots[0].op
     if len(roots) != 1 or not isinstance(store, xt.StoreTileOp) or store.mask is not None:
         return None
-    tile = tile or s.e.values.tiles[s.e.values.real(store.tile)]  # pyright: ignore
+    tile = tile or s.e.values.tile(store.tile)  # pyright: ignore
     if not isinstance(tile, Tile) or tile.strides[1] != 1:
         return None
     if s.current.levels > 1 and width * itemsize(tile.element) < MIN_BYTES[1]:

@@ -74,7 +74,7 @@ def in_array(
     """Whether the tile lies in its array, whose rows lie together and which the caches may hold, the second one where k
     is several blocks; and its part of the array where that is so, else `buffer`."""
     b, size = e.b, itemsize(buffer.element)
-    tile = e.values.tiles[e.values.real(store.op.tile)]
+    tile = e.values.tile(store.op.tile)
     assert isinstance(tile, Tile)
     lo, hi = (folded(e.scalar(v)) for v in (op.lo, op.hi))
     most = b.select(b.cmp("sle", b.minus(hi, lo), store.depth), STREAM_BYTES, BLOCK_BYTES)

@@ -141,7 +141,7 @@ class ThinProduct(WholeTiles):
         self.family = form.family
         self.value = value
         self.c = c
-        tile = e.values.tiles[e.values.real(form.chain.load.tile)]
+        tile = e.values.tile(form.chain.load.tile)
         assert isinstance(tile, Tile)
         self.tile = tile
         x_axis = form.side ^ int(form.chain.transposed)

@@ -96,7 +96,7 @@ def _loaded(s: FusedEmitter, ways: Ways) -> list[tuple[Tile, bool, tuple[int, in
         if value in s.e.values.buffers or not isinstance(value, OpResult):
             continue
         if isinstance(value.op, xt.LoadTileOp):
-            tile = s.e.values.tiles[s.e.values.real(value.op.tile)]
+            tile = s.e.values.tile(value.op.tile)
             assert isinstance(tile, Tile)
             flipped, shape = value.op.permutation == (1, 0), rows_cols(value.type)
             shape = (shape[1], shape[0]) if flipped else shape
@@ -120,7 +120,7 @@ def _stored(s: FusedEmitter, root: Root, axis: int) -> Tile | None:
     """The tile that a root is stored to, whose rows are lines."""
     if not isinstance(root.op, xt.StoreTileOp):
         return None
-    tile = s.e.values.tiles[s.e.values.real(root.op.tile)]
+    tile = s.e.values.tile(root.op.tile)
     assert isinstance(tile, Tile)
     return tile if axis == 1 else _turned(tile)
 
@@ -141,7 +141,7 @@ def blocks_of(s: FusedEmitter, plan: FusedPlan) -> Blocks | None:
             continue
         if not isinstance(root.op, xt.StoreTileOp) or root.op.mask is not None:
             return None
-        strides = s.e.values.tiles[s.e.values.real(root.op.tile)].strides  # pyright: ignore
+        strides = s.e.values.tile(root.op.tile).strides  # pyright: ignore
         if 1 not in strides:
             return None
         axes.add(1 if strides[1] == 1 else 0)
@@ -178,7 +178,7 @@ def _inside(s: FusedEmitter, blocks: Blocks) -> tuple[Idx, Idx]:
     tiles = _loaded(s, blocks.ways)
     for root in blocks.roots:
         if isinstance(root.op, xt.StoreTileOp):
-            tile = s.e.values.tiles[s.e.values.real(root.op.tile)]
+            tile = s.e.values.tile(root.op.tile)
             assert isinstance(tile, Tile)
             tiles.append((tile, False, rows_cols(root.value.type)))
     for tile, flipped, shape in tiles:
