@@ -31,6 +31,7 @@ TARGETS = ("cpu", "emu", "sm_80", "sm_90a", "xe-pvc", "xe-dg2")
 RANDOM = 48
 SECONDS = 40
 """Of one program on one target; a longer one counts as such."""
+TOO_LONG = "too long"
 
 
 def programs() -> Iterator[tuple[str, str, int]]:
@@ -118,7 +119,7 @@ def hashed(case: tuple[str, str, int, str]) -> tuple[str, str]:
     except TilewrightError as error:
         return label, f"refused: {error.message}".replace(f"{ROOT}/", "")
     except TimeoutError:
-        return label, "too long"
+        return label, TOO_LONG
     except Exception as error:
         return label, f"{type(error).__name__}: {str(error)[:100]}"
     finally:
@@ -139,7 +140,7 @@ def main() -> int:
         changed = [
             k
             for k in before
-            if k in after and before[k] != after[k] and "long" not in (before[k], after[k])
+            if k in after and before[k] != after[k] and TOO_LONG not in (before[k], after[k])
         ]
         for key in changed:
             print(f"{key}: {before[key]} -> {after[key]}")

@@ -350,6 +350,38 @@ PROGRAMS: dict[str, Program] = {
         xetile.store %r, %d : vector<16xf32>, {S}""",
         gives(lambda a: a[:64].reshape(4, 16).sum(0) + a[16:80].reshape(4, 16).sum(0) + a[64:80]),
     ),
+    "a scattered tile of a view that a loop moves": Program(
+        "a: f32 16x16, b: f32 16",
+        f"""%at = vector.step : vector<16xindex>
+        %by = arith.constant dense<16> : vector<16xindex>
+        %z = arith.constant dense<0.0> : vector<16xf32>
+        %m = memref.collapse_shape %a [[0, 1]] : memref<16x16xf32> into memref<256xf32>
+        %s = xetile.init_tile %m, %at : memref<256xf32>, vector<16xindex> -> {S}
+        %w:2 = scf.for %i = %c0 to %c4 step %c1 iter_args(%u = %s, %sum = %z) -> ({S}, vector<16xf32>) {{
+          %v = xetile.load %u : {S} -> vector<16xf32>
+          %x = arith.addf %sum, %v : vector<16xf32>
+          %next = xetile.update_tile_offset %u, %by : {S}, vector<16xindex>
+          scf.yield %next, %x : {S}, vector<16xf32>
+        }}
+        %d = xetile.init_tile %b, %at : memref<16xf32>, vector<16xindex> -> {S}
+        xetile.store %w#1, %d : vector<16xf32>, {S}""",
+        gives(lambda a: a[:4].sum(0)),
+    ),
+    "a tile that goes from matrix to matrix": Program(
+        "a: f32 3x8x16, o: f32 8x16",
+        f"""%z = arith.constant dense<0.0> : {V}
+        %t = xetile.init_tile %a[%c0, 0, 0] : memref<3x8x16xf32> -> {T}
+        %w:2 = scf.for %i = %c1 to %c3 step %c1 iter_args(%u = %t, %sum = %z) -> ({T}, {V}) {{
+          %v = xetile.load_tile %u : {T} -> {V}
+          %x = arith.addf %sum, %v : {V}
+          %next = xetile.init_tile %a[%i, 1, 0] : memref<3x8x16xf32> -> {T}
+          scf.yield %next, %x : {T}, {V}
+        }}
+        %last = xetile.load_tile %w#0 : {T} -> {V}
+        %r = arith.addf %w#1, %last : {V}
+        store %r, %o[0, 0] 8x16""",
+        gives(lambda a: a[0] + np.pad(a[1:, 1:], ((0, 0), (0, 1), (0, 0))).sum(0)),
+    ),
     "a scattered tile that a branch chooses": Program(
         "a: f32 256, p: i1 = 1, b: f32 16",
         f"""%at = vector.step : vector<16xindex>

@@ -88,17 +88,6 @@ class Tile:
         """Elements from the tile's start to the end of the matrix along `axis` (may be negative)."""
         return b.minus(self.extents[axis], self.offsets[axis])
 
-    def state(self) -> list[Idx]:
-        """What may change from one iteration of a loop to the next."""
-        return [*self.offsets, *self.extents, *self.strides]
-
-    def with_state(self, pointer: SSAValue, state: Sequence[Idx]) -> Tile:
-        o0, o1, e0, e1, s0, s1 = state
-        offsets, extents, strides = (o0, o1), (e0, e1), (s0, s1)
-        return replace(
-            self, pointer=pointer, offsets=offsets, extents=extents, strides=strides, next=None
-        )
-
 
 @dataclass(frozen=True)
 class ScatteredTile:
@@ -110,6 +99,13 @@ class ScatteredTile:
     offsets: tuple[SSAValue, ...]
     """Index vectors, to be added up."""
     base: SSAValue | None = None
+
+
+def as_block(tile: Tile | ScatteredTile) -> Tile:
+    """A tile that loops and branches give: its offsets alone change, as of any other it is `carry-offsets` that carries
+    the offsets."""
+    assert isinstance(tile, Tile)
+    return tile
 
 
 def matrix_of_memref(

@@ -11,9 +11,9 @@ A tile that a branch or a selection chose of several arrays is accessed in a bra
     %t = arith.select %p, %ta, %tb              %i = arith.select %p, %ia, %ib
     %v = xetile.load_tile %t              ->    %v = scf.if %p { %t = xetile.init_tile %a[%i, ..] .. } else { .. %b .. }
 
-Requires: a workgroup's program. Guarantees: the same results; a scattered tile is made where it is read or written,
-and so is every tile of a kernel in which one may lie in several arrays. UnsupportedError where a loop changes the
-array. Scattered tiles of an array that is not known everywhere stay as they are.
+Requires: a workgroup's program. Guarantees: the same results; no loop and no branch gives a scattered tile, or a tile
+of one matrix or another: these are made where they are read or written, as is every tile of a kernel in which there
+is one of the latter kind. UnsupportedError where a loop changes the array.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from collections.abc import Iterator
 
 from xdsl.dialects import gpu
 from xdsl.dialects.builtin import MemRefType
-from xdsl.ir import Attribute, BlockArgument, Operation, SSAValue
+from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright.dialects import xetile
 from tilewright.dialects.nesting import values_made
@@ -30,19 +30,23 @@ from tilewright.dialects.xetile.assembly import Index
 from tilewright.passes.emit import Before
 from tilewright.passes.induction import same_view
 from tilewright.passes.positions import Placed, PositionRewriter
-from tilewright.passes.tile_origin import tile_origin
+from tilewright.passes.tile_origin import tile_inits, tile_origin
 
 
 def carry_offsets(kernel: gpu.FuncOp) -> None:
     """Lets loops carry the offsets of scattered tiles, and chooses arrays where they are accessed."""
     moved = [tile for tile in _tiles(kernel) if not isinstance(tile.owner, xetile.InitTileOp)]
-    if any(tile_origin(tile) is None for tile in moved):
-        PositionRewriter(_Tiles(blocks=True)).run(kernel.body)
-        return
-    scattered = [tile for tile in moved if tile.type.scattered]  # pyright: ignore
-    carried = any(not isinstance(t.owner, xetile.UpdateTileOffsetOp) for t in scattered)
-    if carried and all(_known(tile_origin(tile), kernel) for tile in scattered):
-        PositionRewriter(_Tiles(blocks=False)).run(kernel.body)
+    blocks = not all(map(_is_of_one_matrix, moved))
+    carried = [tile for tile in moved if not isinstance(tile.owner, xetile.UpdateTileOffsetOp)]
+    if blocks or any(tile.type.scattered for tile in carried):  # pyright: ignore
+        PositionRewriter(_Tiles(blocks=blocks)).run(kernel.body)
+
+
+def _is_of_one_matrix(tile: SSAValue) -> bool:
+    """Does a tile lie in one array wherever it comes from, and in the same matrix of it?"""
+    inits = tile_inits(tile)
+    outer = {tuple(op.mixed_offsets[:-2]) for op in inits}
+    return tile_origin(tile) is not None and len(outer) == 1
 
 
 class _Tiles:
@@ -103,9 +107,3 @@ def _tiles(kernel: gpu.FuncOp) -> Iterator[SSAValue]:
         for value in values_made(op):
             if isinstance(value.type, xetile.TileType):
                 yield value
-
-
-def _known(origin: xetile.InitTileOp | None, kernel: gpu.FuncOp) -> bool:
-    """Whether the array of a tile is there in the whole kernel."""
-    source = None if origin is None else same_view(origin.source)
-    return isinstance(source, BlockArgument) and source.block.parent_op() is kernel

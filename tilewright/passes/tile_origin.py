@@ -46,12 +46,12 @@ def tile_origin(tile: SSAValue) -> xetile.InitTileOp | None:
     Several of the same memref, type, sizes and strides count as one; None where they differ, or where
     a tile comes from something else.
     """
-    found = _reachable(tile)
+    found = tile_inits(tile)
     same = found and all(_same_base(found[0], o) for o in found)
     return found[0] if same else None
 
 
-def _reachable(tile: SSAValue) -> list[xetile.InitTileOp]:
+def tile_inits(tile: SSAValue) -> list[xetile.InitTileOp]:
     """The init_tile ops that a tile may go back to; empty where one source is of another kind."""
     ends = [v.owner for v in origins([tile], _tile_sources)]
     found = [op for op in ends if isinstance(op, xetile.InitTileOp)]

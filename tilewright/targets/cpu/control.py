@@ -8,18 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import IndexType
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
 
-from tilewright.codegen.builder import Builder, Idx
-from tilewright.diagnostics import unsupported
+from tilewright.codegen.builder import Builder
+from tilewright.codegen.tiles import as_block
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.upstream.arith import folded
 from tilewright.passes.control import Parts, convert_for, convert_if, convert_while
 from tilewright.targets.cpu.evaluate import Evaluator, Values
-from tilewright.targets.cpu.memory import Buffer, ScatteredTile, Tile
+from tilewright.targets.cpu.memory import Buffer
 from tilewright.targets.cpu.storage import is_tile
 
 
@@ -58,16 +59,9 @@ class ControlFlow:
         return loop is not None and place.block is loop.regions[0].block
 
     def _scalars(self, value: SSAValue) -> list[SSAValue]:
-        """A scalar itself, or what may change of a tile."""
+        """A scalar itself, or the offsets of a tile."""
         if isinstance(value.type, xt.TileType):
-            tile = self.values.tile(value)
-            if isinstance(tile, ScatteredTile):
-                raise unsupported(
-                    value,
-                    "a scattered tile cannot be carried by a loop here",
-                    hint="carry its offsets and init the tile inside the loop",
-                )
-            return [tile.pointer, *(self.b.idx(x) for x in tile.state())]
+            return [self.b.idx(x) for x in as_block(self.values.tile(value)).offsets]
         return [self.e.scalar(value)]
 
     def _move(self, moves: Sequence[tuple[SSAValue, Buffer]]) -> None:
@@ -96,13 +90,9 @@ class ControlFlow:
         if is_tile(place):
             self.values.buffers[place] = self.memory_of(place)
         elif isinstance(place.type, xt.TileType):
-            tile = self.values.tile(sample)
-            assert isinstance(tile, Tile)
-            state: list[Idx] = []
-            for i, (old, new) in enumerate(zip(tile.state(), parts[1:], strict=True)):
-                unit_stride = i >= 4 and isinstance(old, int) and old == 1
-                state.append(old if unit_stride else new)
-            self.values.tiles[place] = tile.with_state(parts[0], state)
+            rows, cols = parts
+            tile = as_block(self.values.tile(sample))
+            self.values.tiles[place] = replace(tile, offsets=(rows, cols), next=None)
         else:
             self.values.scalars[place] = parts[0]
             if is_counter(place):

@@ -11,7 +11,7 @@ from xdsl.dialects.builtin import IndexType
 from xdsl.ir import Block, Operation, SSAValue
 
 from tilewright.codegen.builder import Idx
-from tilewright.codegen.tiles import ScatteredTile, Tile
+from tilewright.codegen.tiles import as_block
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.movement import is_vector
 from tilewright.dialects.nesting import terminator
@@ -26,12 +26,10 @@ from tilewright.targets.cuda.sync import MemoryRange, RangeAccess
 @dataclass
 class FragmentCarrier:
     """Loops and branches of a thread (`passes.control`): a tile-shaped value is carried as its fragment in the assigned
-    layout of its place, an xetile.tile as its offsets: it must stay in one matrix."""
+    layout of its place, an xetile.tile as its offsets."""
 
     d: Distributor
     op: Operation
-    tiles: dict[SSAValue, Tile] = field(default_factory=dict[SSAValue, Tile])
-    """A tile that came to a place, by the place and by the value."""
     left: list[tuple[set[RangeAccess], bool]] = field(
         default_factory=list[tuple[set[RangeAccess], bool]]
     )
@@ -43,39 +41,17 @@ class FragmentCarrier:
     def _flat(self, value: SSAValue, place: SSAValue) -> list[SSAValue]:
         d = self.d
         if isinstance(value.type, xt.TileType):
-            return [d.b.idx(x) for x in self._tile(value, place).offsets]
+            return [d.b.idx(x) for x in as_block(d.tile(value)).offsets]
         if is_vector(value):
             assigned = d.assigned(place)
             assert assigned is not None
             return [d.fragment_of(value, assigned).value]
         return [d.scalar(value)]
 
-    def _tile(self, value: SSAValue, place: SSAValue) -> Tile:
-        tile = self.d.tile(value)
-        if isinstance(tile, ScatteredTile):
-            raise self.d.error(
-                _owner(value),
-                "a scattered tile cannot be carried by a loop here",
-                "carry its offsets and init the tile inside the loop",
-            )
-        self.tiles[value] = tile
-        known = self.tiles.setdefault(place, tile)
-        if (
-            known.pointer is not tile.pointer
-            or known.extents != tile.extents
-            or known.strides != tile.strides
-        ):
-            raise self.d.error(
-                self.op,
-                "a tile changes its matrix in a loop or branch, which the cuda target does not carry",
-                "init the tile where it is used",
-            )
-        return tile
-
     def bind(self, place: SSAValue, parts: Sequence[SSAValue], sample: SSAValue) -> None:
         if isinstance(place.type, xt.TileType):
             rows, cols = parts
-            tile = self.tiles.get(place) or self.tiles[sample]
+            tile = as_block(self.d.tile(sample))
             self.d.set_tile(place, replace(tile, offsets=(rows, cols)))
         elif is_vector(place):
             assigned = self.d.assigned(place)
@@ -99,15 +75,6 @@ class FragmentCarrier:
 
     def build(self, new: Operation, old: Operation) -> None:
         self.d.b.op(new)
-
-
-def _owner(value: SSAValue) -> Operation:
-    found = value.owner
-    if isinstance(found, Operation):
-        return found
-    parent = found.parent_op()
-    assert parent is not None
-    return parent
 
 
 def accesses(d: Distributor, body: Operation) -> list[RangeAccess]:
@@ -163,8 +130,7 @@ def _mark_offsets(d: Distributor, op: scf.ForOp, carried: Sequence[SSAValue]) ->
         if not isinstance(init.type, xt.TileType):
             at += 1
             continue
-        tile = d.tile(init)
-        assert isinstance(tile, Tile)
+        tile = as_block(d.tile(init))
         growth = _growth(d, last.operands[i], op.body.block.args[1 + i])
         for dim in range(2):
             if growth[dim] and b.is_nonnegative(tile.offsets[dim]):
