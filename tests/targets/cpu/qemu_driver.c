@@ -5,7 +5,7 @@
 #include <string.h>
 
 int tw_pool_start(void *pool, int64_t *handles, int64_t workers);
-void tw_pool_run(void *pool, void (*phases)(void *), void *argument);
+void *tw_pool_run(void *none, void **arguments, int64_t count);
 void tw_pool_stop(void *pool, int64_t *handles, int64_t workers);
 void tw_plan(void *words);
 void tw_run(void *words);
@@ -18,6 +18,9 @@ void PyErr_SetInterrupt(void) {}
 int PyErr_CheckSignals(void) { return 0; }
 void *PyEval_SaveThread(void) { return 0; }
 void PyEval_RestoreThread(void *state) { (void)state; }
+void *PyErr_Occurred(void) { return 0; }
+void *PyLong_AsVoidPtr(void *address) { return address; }
+void Py_IncRef(void *object) { (void)object; }
 
 void tw_program_failed(const char *text, void *launch, int64_t x, int64_t y, int64_t z) {
   (void)launch;
@@ -64,7 +67,8 @@ int main(int argc, char **argv) {
   words[tail + 3] = (int64_t)block;
   words[tail + 4] = scratch;
   words[tail + 5] = (int64_t)(block + size);
-  tw_pool_run(pool, tw_run, words);
+  void *arguments[] = {pool, (void *)tw_run, words};
+  tw_pool_run(0, arguments, 3);
   tw_pool_stop(pool, handles, threads - 1);
 
   FILE *out = fopen(argv[2], "wb");

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from tilewright.targets.cpu import pool as module
+from tilewright.targets.cpu import pool_ir
 from tilewright.targets.cpu.pool import Pool, make_functions, pool
 from tilewright.targets.cpu.pool_ir import OFFSETS
 
@@ -208,6 +209,19 @@ def test_a_signal_whose_handler_does_not_raise_loses_no_task(functions):
         signal.signal(signal.SIGINT, before)
     assert (counts == 1).all() and (others == 1).all()
     assert handled[0] < len(counts)  # it did not wait for the end
+
+
+def test_more_tasks_than_have_tickets_at_a_time(functions, monkeypatch):
+    monkeypatch.setattr(module, "_code", None)
+    monkeypatch.setattr(pool_ir, "MOST", 7)
+    counts, own = np.zeros(101, np.int64), Pool(3)
+    try:
+        for function in functions[:2]:
+            for _ in range(50):
+                launch(own, function, counts.ctypes.data, 100)
+    finally:
+        own.stop()
+    assert (counts[:100] == 100).all() and counts[100] == 0
 
 
 def test_a_pool_that_ends_right_after_a_launch_ends(count_up):

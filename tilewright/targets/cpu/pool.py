@@ -19,6 +19,7 @@ from tilewright.codegen.loading import load
 from tilewright.codegen.native import baseline, host_architecture
 from tilewright.diagnostics import TilewrightError
 from tilewright.targets.cpu.pool_ir import SLOTS, pool_ir
+from tilewright.targets.cpu.pool_python import builtin
 
 _pools: dict[int, Pool] = {}
 _guard = forks.lock()
@@ -87,15 +88,14 @@ def _functions() -> tuple[Any, ...]:
         code = load(pool_ir(host_architecture()), baseline())
         pointer, word = ctypes.c_void_p, ctypes.c_int64
 
-        def function(name: str, result: Any, *arguments: Any, kind: Any = ctypes.CFUNCTYPE) -> Any:
-            return kind(result, *arguments)(code.address(name))
+        def function(name: str, result: Any, *arguments: Any) -> Any:
+            return ctypes.CFUNCTYPE(result, *arguments)(code.address(name))
 
         _code = (
             function("tw_pool_start", ctypes.c_int, pointer, pointer, word),
             function("tw_pool_launch", None, pointer, pointer, pointer, word),
             function("tw_pool_wait", None, pointer, word),
-            # It lets go of the GIL itself, and may come back with an exception.
-            function("tw_pool_run", None, pointer, pointer, pointer, kind=ctypes.PYFUNCTYPE),
+            builtin("run", code.address("tw_pool_run")),
             function("tw_pool_stop", None, pointer, pointer, word),
             code,
         )
