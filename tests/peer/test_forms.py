@@ -41,6 +41,30 @@ FORMS = {
     %n = arith.negf %v : f32
     memref.store %n, %o[%i, %j] : memref<4x8xf32>
   } {mapping = [#gpu.block<y>, #gpu.thread<linear_dim_0>]}""",
+    "more threads than tiles": """scf.forall (%i) in (5) {
+    %n = affine.max affine_map<(d0) -> (0, -d0 + 3)>(%i)
+    %m = affine.min affine_map<(d0) -> (d0, 2)>(%n)
+    %p = affine.apply affine_map<(d0) -> (d0 * 2)>(%i)
+    %s = memref.subview %x[0, %p] [4, %m] [1, 1] : memref<4x8xf32> to memref<4x?xf32, strided<[8, 1], offset: ?>>
+    %t = memref.subview %o[0, %p] [4, %m] [1, 1] : memref<4x8xf32> to memref<4x?xf32, strided<[8, 1], offset: ?>>
+    linalg.negf ins(%s : memref<4x?xf32, strided<[8, 1], offset: ?>>) outs(%t : memref<4x?xf32, strided<[8, 1], offset: ?>>)
+  }""",
+    "numbers of elements in tiles": """scf.forall (%i) in (2) {
+    %p = affine.apply affine_map<(d0) -> (d0 * 4)>(%i)
+    %s = memref.subview %x[0, %p] [4, 4] [1, 1] : memref<4x8xf32> to memref<4x4xf32, strided<[8, 1], offset: ?>>
+    %t = memref.subview %o[0, %p] [4, 4] [1, 1] : memref<4x8xf32> to memref<4x4xf32, strided<[8, 1], offset: ?>>
+    linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i, j)>], iterator_types = ["parallel", "parallel"]}
+      ins(%s : memref<4x4xf32, strided<[8, 1], offset: ?>>) outs(%t : memref<4x4xf32, strided<[8, 1], offset: ?>>) {
+    ^bb0(%a: f32, %b: f32):
+      %j = linalg.index 1 : index
+      %q = affine.apply affine_map<(d0)[s0] -> (d0 * 4 + s0)>(%i)[%j]
+      %m = affine.min affine_map<(d0) -> (d0 mod 5, 3)>(%q)
+      %n = arith.index_cast %m : index to i32
+      %f = arith.sitofp %n : i32 to f32
+      %y = arith.mulf %a, %f : f32
+      linalg.yield %y : f32
+    }
+  }""",
     "open extents of every loop": """%d = memref.cast %x : memref<4x8xf32> to memref<?x?xf32>
   %e = memref.expand_shape %d [[0, 1], [2, 3]] output_shape [%c1, 4, %c4, 2] : memref<?x?xf32> into memref<?x4x?x2xf32>
   %t = memref.alloc(%c4, %c1) : memref<?x4x2x?xf32>

@@ -10,8 +10,11 @@ from xdsl.dialects import arith, memref
 from xdsl.dialects.linalg.ops import GenericOp
 from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 
+from tilewright.dialects.elementwise import is_elementwise
 from tilewright.dialects.nesting import terminator
 from tilewright.dialects.upstream.combining import KINDS_OF_ATOMICS, REDUCTIONS_OF_ATOMICS
+from tilewright.passes.emit import Before
+from tilewright.passes.expand_ops import EXPANSIONS
 
 KINDS: Mapping[type[Operation], str] = {
     op: REDUCTIONS_OF_ATOMICS.get(kind, kind) for op, kind in KINDS_OF_ATOMICS.items()
@@ -111,3 +114,11 @@ class Body:
         if not isinstance(owner, Operation) or owner.parent is not self.block:
             return set()
         return {a for operand in owner.operands for a in self.inputs_of(operand, among)}
+
+
+def plain_bodies(module: Operation) -> None:
+    """Numbers by affine maps, as tiles make them of linalg.index, become arithmetic on elements, in place."""
+    bodies = [op.body for op in module.walk() if isinstance(op, GenericOp)]
+    for op in [op for body in bodies for op in body.walk()]:
+        if op.name in EXPANSIONS and not is_elementwise(op):
+            EXPANSIONS[op.name](op, Before(op))

@@ -46,6 +46,7 @@ from tilewright.passes.emit import Before
 from tilewright.passes.kernel import LEVEL, level_of
 from tilewright.passes.linalg.accesses import Host, Linear, ProgramLoop, Size, StridedView
 from tilewright.passes.linalg.blocks import store
+from tilewright.passes.linalg.bodies import plain_bodies
 from tilewright.passes.linalg.bufferize import bufferize
 from tilewright.passes.linalg.fusion import Node, nodes_of
 from tilewright.passes.linalg.known_arguments import known_arguments
@@ -70,6 +71,7 @@ OPEN = 2048
 def linalg_to_xetile(module: ModuleOp, choose: Choose = generic_choice) -> None:
     """Rewrites every structured op of a module, in place; `choose` gives the sizes of tiles (`Request`)."""
     bufferize(module)
+    plain_bodies(module)
     _same_in_every_round(module)
     known_arguments(module)
     sizes = _Sizes(choose)
