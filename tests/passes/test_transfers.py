@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -12,6 +14,8 @@ from tilewright.diagnostics import TilewrightError
 from tilewright.dialects.text import parse_module, print_module
 
 ROWS = """%c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %c2 = arith.constant 2 : index
   %c3 = arith.constant 3 : index
   %c9 = arith.constant 9 : index
   %c8 = arith.constant 8 : index
@@ -25,9 +29,21 @@ ROWS = """%c0 = arith.constant 0 : index
 """Three elements of every row of eight, in memory 1 one after the other."""
 
 
-def test_rows_apart(capfd: pytest.CaptureFixture[str]):
+LOWERED = re.sub(r"(%tag\[.*?\]), (%c12|%c9)(?=, %c8)", r"\2, \1", ROWS.replace("affine", "memref"))
+LOWERED = (
+    LOWERED.replace("%c3 - 1, symbol(%c3)", "%c2, %c3")
+    .replace("symbol(%c3)", "%c3")
+    .replace("%c0 + 1", "%c1")
+)
+for n in (0, 1, 3):
+    LOWERED = re.sub(rf"(?<=[\[ ]){n}(?=[\],])", f"%c{n}", LOWERED)
+"""The same without maps."""
+
+
+@pytest.mark.parametrize("rows", [ROWS, LOWERED], ids=["affine", "memref"])
+def test_rows_apart(rows: str, capfd: pytest.CaptureFixture[str]):
     x, o = drawn("float32", 6, 8), drawn("float32", 6, 8)
-    text = program(ROWS, {"x": x, "o": o}, {"o": "memref<6x8xf32>"})
+    text = program(rows, {"x": x, "o": o}, {"o": "memref<6x8xf32>"})
     near = x[2:6, 3:6].ravel()
     wanted = o.copy()
     wanted[1:4, 3:6] = near[3:].reshape(3, 3)
@@ -40,7 +56,15 @@ def test_rows_apart(capfd: pytest.CaptureFixture[str]):
 
 
 @needs_mlir_opt
-@pytest.mark.parametrize("passes", ["", ",affine-pipeline-data-transfer"])
+@pytest.mark.parametrize(
+    "passes",
+    [
+        "",
+        ",affine-pipeline-data-transfer",
+        ",lower-affine",
+        ",affine-pipeline-data-transfer,lower-affine",
+    ],
+)
 def test_copies_of_data(passes: str, capfd: pytest.CaptureFixture[str]):
     x = drawn("float32", 6, 8)
     body = """affine.for %i = 0 to 6 {
@@ -52,7 +76,7 @@ def test_copies_of_data(passes: str, capfd: pytest.CaptureFixture[str]):
   }"""
     text = program(body, {"x": x, "o": np.zeros_like(x)}, {"o": "memref<6x8xf32>"})
     text = mlir_opt(text, pipeline=f"func.func(affine-data-copy-generate{{generate-dma}}{passes})")
-    assert "affine.dma_start" in text
+    assert ("memref" if "lower" in passes else "affine") + ".dma_start" in text
     wanted = np.zeros_like(x)
     wanted[:, 2:7] = -x[:, 1:6]
     for target in ("reference", "cpu"):

@@ -31,6 +31,7 @@ from xdsl.rewriter import Rewriter
 from tilewright.diagnostics import unsupported
 from tilewright.dialects.movement import vector_type
 from tilewright.dialects.nesting import terminator
+from tilewright.dialects.upstream import memref as memory_ops
 from tilewright.dialects.upstream.affine import (
     DelinearizeIndexOp,
     DmaStartOp,
@@ -45,7 +46,6 @@ from tilewright.dialects.upstream.combining import (
     neutral,
 )
 from tilewright.dialects.upstream.gpu import memory_space_number
-from tilewright.dialects.upstream.memref import PrefetchOp as MemoryPrefetchOp
 from tilewright.dialects.upstream.scf import ForallOp
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.passes.emit import Before
@@ -74,12 +74,17 @@ def affine_to_scf(module: Operation) -> None:
                 places = _mapped(at, op.map, op.indices)
                 at.replace(
                     *at.insert(
-                        MemoryPrefetchOp.create(operands=[op.memref, *places], properties=hints)
+                        memory_ops.PrefetchOp.create(
+                            operands=[op.memref, *places], properties=hints
+                        )
                     ).results
                 )
             case DmaStartOp():
-                _transfer(op, at)
-            case DmaWaitOp():
+                source = _mapped(at, op.source_map, op.source_indices)
+                _transfer(op, at, source, _mapped(at, op.target_map, op.target_indices))
+            case memory_ops.DmaStartOp():
+                _transfer(op, at, op.source_indices, op.target_indices)
+            case DmaWaitOp() | memory_ops.DmaWaitOp():
                 at.replace()
             case affine.ParallelOp():
                 _parallel(op, at)
@@ -115,7 +120,12 @@ def _mapped(
     return [at.add(affine.ApplyOp(operands, AffineMapAttr(one))) for one in each]
 
 
-def _transfer(op: DmaStartOp, at: Before) -> None:
+def _transfer(
+    op: DmaStartOp | memory_ops.DmaStartOp,
+    at: Before,
+    begins: Sequence[SSAValue],
+    ends: Sequence[SSAValue],
+) -> None:
     """Elements one by one: their numbers in rows, and what these are as subscripts."""
     faster = memory_space_number(op.source.type) - memory_space_number(op.target.type)
     if op.rows and not faster:
@@ -133,15 +143,13 @@ def _transfer(op: DmaStartOp, at: Before) -> None:
         first = inner.times(inner.add(arith.DivUIOp(element, row)), step)
         apart = inner.plus(first, inner.add(arith.RemUIOp(element, row)))
 
-    def places(
-        map_: AffineMapAttr, given: Sequence[SSAValue], memory: SSAValue, slower: bool
-    ) -> Sequence[SSAValue]:
+    def places(first: Sequence[SSAValue], memory: SSAValue, slower: bool) -> Sequence[SSAValue]:
         kind = memory.type
         assert isinstance(kind, MemRefType)
         if not isinstance(kind.layout, NoneAttr) or DYNAMIC_INDEX in kind.get_shape()[1:]:
             raise at.refuse("an array whose rows are not one behind the other, of known extents")
         number: Index = 0
-        for place, extent in zip(_mapped(at, map_, given), kind.get_shape(), strict=True):
+        for place, extent in zip(first, kind.get_shape(), strict=True):
             number = at.plus(at.times(number, extent), place)
         number = inner.plus(number, apart if slower else element)
         digits = DelinearizeIndexOp.create(
@@ -151,9 +159,9 @@ def _transfer(op: DmaStartOp, at: Before) -> None:
         )
         return inner.insert(digits).results
 
-    source = places(op.source_map, op.source_indices, op.source, faster < 0)
+    source = places(begins, op.source, faster < 0)
     value = inner.add(memref.LoadOp.get(op.source, source))
-    target = places(op.target_map, op.target_indices, op.target, faster > 0)
+    target = places(ends, op.target, faster > 0)
     inner.insert(memref.StoreOp.get(value, op.target, target))
     at.insert(scf.ForOp(at.index(0), op.count, at.index(1), [], Region(block)))
     at.replace()

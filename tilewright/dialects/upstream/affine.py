@@ -53,7 +53,7 @@ from tilewright.dialects.fields import (
     op_definition,
 )
 from tilewright.dialects.upstream.complete import add_ops, add_verifier, set_custom
-from tilewright.dialects.upstream.memref import PREFETCH_WORDS, PREFETCHED
+from tilewright.dialects.upstream.memref import PREFETCH_WORDS, PREFETCHED, verify_transfer
 
 T = TypeVar("T")
 _DIVISIONS = (AffineBinaryOpKind.FloorDiv, AffineBinaryOpKind.CeilDiv, AffineBinaryOpKind.Mod)
@@ -269,12 +269,7 @@ class DmaStartOp(Op):
         _verify_subscripts(self.source, self.source_map, self.source_indices)
         _verify_subscripts(self.target, self.target_map, self.target_indices)
         _verify_subscripts(self.tag, self.tag_map, self.tag_indices)
-        if self.source.type.element_type != self.target.type.element_type:
-            raise VerifyException("expected arrays of the same elements")
-        if len(self.rows) not in (0, 2):
-            raise VerifyException(
-                "expected a stride and the number of elements of a row, or neither"
-            )
+        verify_transfer(self.source.type, self.target.type, self.rows)
 
 
 @op_definition

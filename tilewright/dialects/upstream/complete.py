@@ -118,6 +118,13 @@ def add_ops(dialect: Dialect, ops: Iterable[type[Operation]]) -> None:
     dialect._operations.extend(missing)  # pyright: ignore[reportPrivateUsage]
 
 
+def replace_ops(dialect: Dialect, ops: Sequence[type[Operation]]) -> None:
+    """In place of the dialect's ops of the same names, where these lack operands."""
+    names = {op.name for op in ops}
+    kept = [op for op in dialect.operations if op.name not in names]
+    dialect._operations[:] = [*kept, *ops]  # pyright: ignore[reportPrivateUsage]
+
+
 def add_attributes(dialect: Dialect, attributes: Iterable[type[Attribute]]) -> None:
     """Add the attributes and types that a dialect lacks."""
     known = {attribute.name for attribute in dialect.attributes}

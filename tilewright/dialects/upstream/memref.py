@@ -25,9 +25,15 @@ from xdsl.dialects.builtin import (
     UnrankedMemRefType,
     i32,
 )
-from xdsl.ir import Attribute, Operation
+from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.ir.affine import AffineDimExpr
-from xdsl.irdl import IRDLOperation, OptPropertyDef, base, traits_def
+from xdsl.irdl import (
+    AttrSizedOperandSegments,
+    IRDLOperation,
+    OptPropertyDef,
+    base,
+    traits_def,
+)
 from xdsl.parser import Parser
 from xdsl.printer import Printer
 from xdsl.rewriter import Rewriter
@@ -38,11 +44,13 @@ from xdsl.utils.exceptions import VerifyException
 from tilewright.dialects.directives import Map, numbered_word, say
 from tilewright.dialects.effects import CACHES, Acts
 from tilewright.dialects.fields import Op, Operand, Operands, Prop, Result, op_definition
+from tilewright.dialects.movement import memref_type
 from tilewright.dialects.upstream.combining import ATOMIC_KINDS
 from tilewright.dialects.upstream.complete import (
     add_ops,
     add_verifier,
     definition,
+    replace_ops,
     set_custom,
     set_format,
     set_operand,
@@ -236,6 +244,63 @@ class PrefetchOp(Op):
     custom_directives = PREFETCH_WORDS
 
 
+def verify_transfer(source: MemRefType, target: MemRefType, rows: Sequence[Any]) -> None:
+    """Of both dialects that have transfers from one memory to another."""
+    if source.element_type != target.element_type:
+        raise VerifyException("expected arrays of the same elements")
+    if len(rows) not in (0, 2):
+        raise VerifyException("expected a stride and the number of elements of a row, or neither")
+
+
+def _verify_places(memory: SSAValue, indices: Sequence[SSAValue]) -> None:
+    rank = memref_type(memory).get_num_dims()
+    if len(indices) != rank:
+        raise VerifyException(f"expected {rank} subscripts")
+
+
+@op_definition
+class DmaStartOp(Op):
+    """`memref.dma_start %s[%i, %j], %d[%k], %n, %tag[%z], %step, %row : memref<4x8xf32>, memref<9xf32, 1>, ..`.
+
+    What affine.dma_start becomes by MLIR's lower-affine, with the same meaning.
+    """
+
+    name = "memref.dma_start"
+    source: Operand[MemRefType] = Operand(MemRefType)
+    source_indices: Operands[IndexType] = Operands(IndexType)
+    target: Operand[MemRefType] = Operand(MemRefType)
+    target_indices: Operands[IndexType] = Operands(IndexType)
+    count: Operand[IndexType] = Operand(IndexType)
+    tag: Operand[MemRefType] = Operand(MemRefType)
+    tag_indices: Operands[IndexType] = Operands(IndexType)
+    rows: Operands[IndexType] = Operands(IndexType)
+    irdl_options = (AttrSizedOperandSegments(as_property=True),)
+    assembly_format = (
+        "$source `[` $source_indices `]` `,` $target `[` $target_indices `]` `,` $count `,` "
+        "$tag `[` $tag_indices `]` (`,` $rows^)? attr-dict `:` type($source) `,` type($target) `,` type($tag)"
+    )
+
+    def verify_(self) -> None:
+        _verify_places(self.source, self.source_indices)
+        _verify_places(self.target, self.target_indices)
+        _verify_places(self.tag, self.tag_indices)
+        verify_transfer(self.source.type, self.target.type, self.rows)
+
+
+@op_definition
+class DmaWaitOp(Op):
+    """`memref.dma_wait %tag[%z], %n : memref<1xi32>`."""
+
+    name = "memref.dma_wait"
+    tag: Operand[MemRefType] = Operand(MemRefType)
+    tag_indices: Operands[IndexType] = Operands(IndexType)
+    count: Operand[IndexType] = Operand(IndexType)
+    assembly_format = "$tag `[` $tag_indices `]` `,` $count attr-dict `:` type($tag)"
+
+    def verify_(self) -> None:
+        _verify_places(self.tag, self.tag_indices)
+
+
 def _in_rows(type: MemRefType) -> bool:
     """Whether elements lie one after the other from the first, row after row."""
     shape = type.get_shape()
@@ -371,3 +436,4 @@ def complete() -> None:
     )
     _complete_global()
     add_ops(memref.MemRef, (TransposeOp, PrefetchOp, ReshapeOp, GenericAtomicRMWOp, AtomicYieldOp))
+    replace_ops(memref.MemRef, (DmaStartOp, DmaWaitOp))
