@@ -140,12 +140,15 @@ LAYERS = {
                              F.binary_cross_entropy_with_logits(x, y.sigmoid()), F.cosine_similarity(x, y),
                              F.normalize(x, dim=-1)), (6, 20), (6, 20)),
     "classes": (lambda x: (F.cross_entropy(x, IDS), F.nll_loss(x, IDS, reduction="none"), x.gather(1, IDS[:, None]),
-                           x[IDS % 6], F.one_hot(IDS, 20)), (6, 20)),
+                           x[IDS % 6]), (6, 20)),
+    "one hot": (lambda x: x * F.one_hot(IDS, 20), (6, 20)),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_layers_and_losses_agree_with_torch(name):
+    if name == "one hot" and tuple(map(int, torch.__version__.split(".")[:2])) < (2, 13):
+        pytest.skip("before 2.13 one_hot looks at the indices, which an exported program has not")
     inner, *shapes = LAYERS[name]
     arrays, module = tuple(torch.randn(s) for s in shapes), Gives(inner).eval()
     with torch.no_grad():

@@ -256,3 +256,44 @@ def test_threads_that_launch_while_native_code_is_made():
     finally:
         sys.setswitchinterval(interval)
     assert not wrong
+
+
+@tw.kernel
+def filled(X, Y, scale, BM: tw.constexpr = 2):
+    i = tw.program_id(0) * BM
+    tw.store_tile(tw.load_tile(tw.init_tile(X, [i], (BM,))) * scale, tw.init_tile(Y, [i], (BM,)))
+
+
+@pytest.mark.parametrize("at_once", [True, False], ids=["one launch", "a grid each time"])
+def test_constexprs_by_name_and_grids_that_are_computed_are_known_again(at_once: bool) -> None:
+    """What the grid's function reads may change, constexprs that compare equal are not the same, and arrays
+    may be named: every launch must be the one that was asked for."""
+    x, y = np.arange(1, 9, dtype=np.float32), np.empty(8, np.float32)
+    rows = [8]
+
+    def grid(BM: int) -> int:
+        return rows[0] // BM
+
+    kernel = filled.options(target="cpu", num_threads=1)
+    held = kernel[grid]
+    before = kernel.launcher._hits
+    for turn in range(40):
+        rows[0] = 8 if turn % 3 else 4
+        scale = float(turn % 3)
+        launch = held if at_once else kernel[lambda BM: rows[0] // BM]
+        y[:] = -1
+        match turn % 4:
+            case 0:
+                launch(x, y, scale)
+            case 1:
+                launch(x, y, scale, BM=4)
+            case 2:
+                launch(x, scale=scale, Y=y)
+            case _:
+                kernel[rows[0] // 2](x, y, scale, BM=2)
+        n = rows[0]
+        np.testing.assert_array_equal(y[:n], x[:n] * np.float32(scale))
+        assert (y[n:] == -1).all()
+    for _ in range(3):
+        held(x, y, 2.0, BM=4)
+    assert kernel.launcher._hits > before

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from tilewright import cache, forks, frames, knobs
-from tilewright.arguments import HOST, NOWHERE, ArrayArg, contiguous_strides, full_grid
+from tilewright.arguments import HOST, NOWHERE, ArrayArg, Grid, contiguous_strides, full_grid
 from tilewright.diagnostics import LaunchError, UnsupportedError
 from tilewright.dtypes import DType
 from tilewright.runtime.arrays import data_of, is_cut, likeness, tensor_types, unwritable
@@ -48,6 +48,7 @@ __all__ = ["MISSING", "Launcher", "Parameter", "full_grid", "is_contiguous"]
 
 _MANY = 32
 """Launches over again after which they are made of native code, which takes some milliseconds once."""
+_NONE: Mapping[str, Any] = {}
 _MAX_SHAPES = 4096
 """Shapes that one kernel remembers; a program with more of them starts over."""
 
@@ -95,6 +96,9 @@ class Launcher:
         self._seen: dict[Any, _Looks] = {}
         self._kernels: dict[Any, CompiledKernel] = {}
         self._bound: dict[Any, Callable[[], None]] = {}
+        """Launches bound to addresses: by grid and everything else that they depend on (:func:`_exact`)."""
+        self._computed: dict[Any, Constexprs] = {}
+        """What a function is given that computes the grid, by the same of the launch."""
         self._guarded: dict[Any, Seen] = {}
         """The same for native code: by grid and the words of the arguments."""
         self._named: dict[Any, Callable[..., bool | None]] = {}
@@ -110,19 +114,29 @@ class Launcher:
         if not self._watch[0]():
             self._watch[0] = _always
             self._bound_under[:] = None, None, object()
-            for known in (self._bound, self._guarded, self._seen, self._kernels):
+            for known in (self._bound, self._computed, self._guarded, self._seen, self._kernels):
                 known.clear()
         return self._bound_under[2]
 
-    def again(self, grid: Any, args: tuple[Any, ...]) -> bool:
+    def again(self, grid: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any] = _NONE) -> bool:
         """Repeats a launch with these very addresses, shapes and numbers; False where there is none."""
         under = self._bound_under[0]
         if under is None or knobs.current() is not under or not self._watch[0]():
             return False
         try:
-            run = self._bound.get(_exact(grid, args))
+            exact = _exact(args, kwargs)
         except RuntimeError:  # a tensor without addresses or strides
             return False
+        if exact is None:
+            return False
+        if callable(grid):
+            constexprs = self._computed.get(exact)
+            if constexprs is None:
+                return False
+            grid = full_grid(extents(grid, constexprs, self.program.name))
+        elif type(grid) is not int and type(grid) is not tuple:
+            return False
+        run = self._bound.get((grid, exact))
         if run is None:
             return False
         run()
@@ -134,9 +148,10 @@ class Launcher:
     ) -> None:
         """Lets ``named(name, operands)`` repeat what ``again(grid, args)`` does, so that an operation need not find the
         grid and the arguments anew. ``args`` are views of ``operands``, and ``name`` (a tuple) is no grid."""
-        run = self._bound.get(_exact(grid, args))
-        if run is not None and (key := _exact(name, operands)) is not None:
-            self._remember_bound(key, name, operands, run)
+        run = self._bound.get((grid, _exact(args)))
+        if run is not None and (exact := _exact(operands)) is not None:
+            self._bound[name, exact] = run
+            self._guard(name, operands, run)
 
     def named(self, name: Any, operands: tuple[Any, ...]) -> bool:
         """Repeats what is known as ``name`` of ``operands``; False where there is nothing."""
@@ -170,23 +185,38 @@ class Launcher:
         under, watch = self._bound_under, self._watch
         return repeater(otherwise, self._guarded, knobs.OVERRIDE, under, grid, watch, _tensors)
 
-    def _bind(self, grid: Any, args: tuple[Any, ...], plan: PreparedLaunch, run_time: Any) -> None:
+    def _bind(
+        self,
+        grid: Any,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        known: _Looks,
+        full: Grid,
+        plan: PreparedLaunch,
+        run_time: Any,
+    ) -> None:
         """Remember a launch that has just happened for :meth:`again`."""
-        if not hasattr(plan, "bind") or (exact := _exact(grid, args)) is None:
+        exact = _exact(args, kwargs) if hasattr(plan, "bind") else None
+        if exact is None or not (callable(grid) or type(grid) in (int, tuple)):
             return
         assert isinstance(plan, Bindable)
         settings = knobs.current()
         if self._bound_under[0] is not settings or len(self._bound) >= _MAX_SHAPES:
             self._bound.clear()
+            self._computed.clear()
             self._guarded.clear()
             self._bound_under[:] = settings, knobs.OVERRIDE.get(), object()
-        run = plan.bind(full_grid(grid), run_time, self._often)
-        self._remember_bound(exact, grid, args, run)
+        run = plan.bind(full, run_time, self._often)
+        if callable(grid):
+            self._computed[exact] = known.constexprs
+            self._bound[full, exact] = run
+            return
+        self._bound[grid, exact] = run
+        if not kwargs:
+            self._guard(grid, args, run)
 
-    def _remember_bound(
-        self, exact: Any, grid: Any, args: tuple[Any, ...], run: Callable[[], None]
-    ) -> None:
-        self._bound[exact] = run
+    def _guard(self, grid: Any, args: tuple[Any, ...], run: Callable[[], None]) -> None:
+        """Lets native code find a launch that is bound."""
         if not self._often or (told := words_of(args, _tensors[0])) is None:
             return
         tensors = [x for x in args if type(x) in _tensors[0]]
@@ -208,7 +238,7 @@ class Launcher:
     def launch(self, grid: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Runs the program once for every point of ``grid`` (an int, 1 to 3 ints, or a function of constexprs)."""
         computed = callable(grid)
-        if not kwargs and not computed and self.again(grid, args):
+        if self.again(grid, args, kwargs):
             return None
         self.epoch()
         full: Any = grid if computed else full_grid(grid)
@@ -260,8 +290,7 @@ class Launcher:
         if plan.prepared is None:
             raise _refused(plan)
         plan.prepared(full, run_time)
-        if not kwargs and not computed:
-            self._bind(grid, args, plan.prepared, run_time)
+        self._bind(grid, args, kwargs, known, full, plan.prepared, run_time)
 
     def _launch_new(self, grid: Any, values: Sequence[Any], key: Any) -> None:
         """A launch of arguments not seen before; remembers what it found out under ``key``."""
@@ -418,17 +447,15 @@ def _find_tensor_types() -> frozenset[Any]:
     return _tensors[0]
 
 
-def _exact(grid: Any, args: tuple[Any, ...]) -> Any:
-    """A key of everything that a launch on arrays and numbers depends on, addresses included.
+def _exact(args: tuple[Any, ...], kwargs: Mapping[str, Any] = _NONE) -> Any:
+    """A key of everything that a launch on arrays and numbers depends on but its grid, addresses included.
 
     None for a call with anything else. An address names its device too (addresses are unified), and
     strides follow from the shape where a tensor is contiguous.
     """
-    if type(grid) is not int and type(grid) is not tuple:
-        return None
     tensors = _tensors[0] or _find_tensor_types()
-    key: list[Any] = [grid]
-    for value in args:
+    key: list[Any] = [*kwargs]
+    for value in (*args, *kwargs.values()) if kwargs else args:
         kind = type(value)
         if kind is np.ndarray:
             key += (value.dtype, value.shape, value.strides, value.flags.writeable, data_of(value))
