@@ -373,6 +373,25 @@ def test_no_garbage_is_collected_while_a_kernel_is_compiled(launcher, target, mo
     assert gc.isenabled() and collecting == [False, False]
 
 
+def test_threads_that_compile_at_a_time_leave_collection_on(monkeypatch):
+    """A thread that found it off, because of another, switched it off after that one had switched it on."""
+    found = gc.isenabled
+
+    def other_thread_ends_meanwhile():
+        enabled = found()
+        gc.enable()
+        return enabled
+
+    gc.disable()
+    try:
+        monkeypatch.setattr(gc, "isenabled", other_thread_ends_meanwhile)
+        with uncollected():
+            pass
+        assert found()
+    finally:
+        gc.enable()
+
+
 def test_what_a_first_launch_leaves_counts_as_old(monkeypatch):
     """Nothing that a launch waits for searches it, and what a user has frozen stays so."""
     monkeypatch.setattr(compiled, "_imported", [])

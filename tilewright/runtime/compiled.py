@@ -220,7 +220,8 @@ def uncollected() -> Generator[None]:
     (:func:`gc.freeze` and back), where the user has frozen nothing; what later ones leave is found by whoever comes
     next."""
     enabled = gc.isenabled()
-    gc.disable()
+    if enabled:  # what another thread has switched off it switches on again, perhaps before this line
+        gc.disable()
     try:
         yield
     finally:

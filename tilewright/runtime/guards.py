@@ -1,4 +1,5 @@
-"""What tells in native code (`repeat.py`) whether arguments look as they did.
+"""What tells whether the arguments of a launch look as they did: a key of all that it depends on, and the same for
+native code (`repeat.py`).
 
 Of a numpy array all that matters stands in a few words of its object. An object that is no array, and cannot change, is
 told by its address. Of tensors one call tells: PyTorch's own guard, where it has one.
@@ -13,11 +14,15 @@ from __future__ import annotations
 import ctypes as C
 import struct
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from types import FunctionType
 from typing import Any, TypeAlias
 
 import numpy as np
+
+from tilewright.dtypes import DType
+from tilewright.runtime.arrays import data_of, tensor_types
 
 Seen: TypeAlias = tuple[Callable[..., bool] | None, Callable[[], None], object, int, Any]
 """A launch that was bound: check of its tensors (None without any), the launch, the launcher's epoch when it was bound,
@@ -77,6 +82,54 @@ def words_of(args: Sequence[Any], tensors: frozenset[Any]) -> tuple[list[int], l
             words.append(id(x))
             held.append(x)
     return words, held
+
+
+NONE: Mapping[str, Any] = {}
+"""No arguments by name."""
+
+TENSORS: list[frozenset[Any]] = [frozenset()]
+"""torch's tensor types, once torch is loaded."""
+
+
+def _find_tensor_types() -> frozenset[Any]:
+    TENSORS[0] = tensor_types()
+    return TENSORS[0]
+
+
+def exact_key(args: tuple[Any, ...], kwargs: Mapping[str, Any] = NONE) -> Any:
+    """A key of everything that a launch on arrays and numbers depends on but its grid, addresses included.
+
+    None for a call with anything else. An address names its device too (addresses are unified), and
+    strides follow from the shape where a tensor is contiguous.
+    """
+    tensors = TENSORS[0] or _find_tensor_types()
+    key: list[Any] = [*kwargs]
+    for value in (*args, *kwargs.values()) if kwargs else args:
+        kind = type(value)
+        if kind is np.ndarray:
+            key += (value.dtype, value.shape, value.strides, value.flags.writeable, data_of(value))
+        elif kind in tensors:
+            if value.is_neg():  # also of what is no view: in inference mode nothing is
+                return None
+            key += (
+                value.data_ptr(),
+                value.shape,
+                value.dtype,
+                value.is_contiguous() or value.stride(),
+            )
+        elif kind is int or kind is bool:
+            key += (kind, value)
+        elif kind is float:
+            key += (kind, value.hex())
+        elif kind in _NAMES:
+            key += (kind, value)
+        else:
+            return None
+    return tuple(key)
+
+
+_NAMES = frozenset({str, DType, type(None), FunctionType})
+"""Types of constexprs that are equal only when they mean the same."""
 
 
 def key_of(words: Sequence[int]) -> bytes:

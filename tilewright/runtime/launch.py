@@ -14,20 +14,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import FunctionType
 from typing import Any
-
-import numpy as np
 
 from tilewright import cache, forks, frames, knobs
 from tilewright.arguments import HOST, NOWHERE, ArrayArg, Grid, contiguous_strides, full_grid
 from tilewright.diagnostics import LaunchError, UnsupportedError
-from tilewright.dtypes import DType
-from tilewright.runtime.arrays import data_of, is_cut, likeness, tensor_types, unwritable
+from tilewright.runtime.arrays import is_cut, likeness, unwritable
 from tilewright.runtime.binding import MISSING, Binder, BoundCall, Parameter, constexpr_likeness
 from tilewright.runtime.compiled import CompiledKernel, Program, compile_program, uncollected
 from tilewright.runtime.grids import Constexprs, extents
-from tilewright.runtime.guards import Seen, guard, key_of, seen, words_of
+from tilewright.runtime.guards import NONE, TENSORS, Seen, exact_key, guard, key_of, seen, words_of
 from tilewright.runtime.key import (
     ScalarType,
     overlapping_arguments,
@@ -48,7 +44,6 @@ __all__ = ["MISSING", "Launcher", "Parameter", "full_grid", "is_contiguous"]
 
 _MANY = 32
 """Launches over again after which they are made of native code, which takes some milliseconds once."""
-_NONE: Mapping[str, Any] = {}
 _MAX_SHAPES = 4096
 """Shapes that one kernel remembers; a program with more of them starts over."""
 
@@ -96,7 +91,7 @@ class Launcher:
         self._seen: dict[Any, _Looks] = {}
         self._kernels: dict[Any, CompiledKernel] = {}
         self._bound: dict[Any, Callable[[], None]] = {}
-        """Launches bound to addresses: by grid and everything else that they depend on (:func:`_exact`)."""
+        """Launches bound to addresses: by grid and everything else that they depend on (:func:`exact_key`)."""
         self._computed: dict[Any, Constexprs] = {}
         """What a function is given that computes the grid, by the same of the launch."""
         self._guarded: dict[Any, Seen] = {}
@@ -118,13 +113,13 @@ class Launcher:
                 known.clear()
         return self._bound_under[2]
 
-    def again(self, grid: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any] = _NONE) -> bool:
+    def again(self, grid: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any] = NONE) -> bool:
         """Repeats a launch with these very addresses, shapes and numbers; False where there is none."""
         under = self._bound_under[0]
         if under is None or knobs.current() is not under or not self._watch[0]():
             return False
         try:
-            exact = _exact(args, kwargs)
+            exact = exact_key(args, kwargs)
         except RuntimeError:  # a tensor without addresses or strides
             return False
         if exact is None:
@@ -148,8 +143,8 @@ class Launcher:
     ) -> None:
         """Lets ``named(name, operands)`` repeat what ``again(grid, args)`` does, so that an operation need not find the
         grid and the arguments anew. ``args`` are views of ``operands``, and ``name`` (a tuple) is no grid."""
-        run = self._bound.get((grid, _exact(args)))
-        if run is not None and (exact := _exact(operands)) is not None:
+        run = self._bound.get((grid, exact_key(args)))
+        if run is not None and (exact := exact_key(operands)) is not None:
             self._bound[name, exact] = run
             self._guard(name, operands, run)
 
@@ -183,7 +178,7 @@ class Launcher:
             self._bound.clear()  # they are bound anew, as native code
             self._guarded.clear()
         under, watch = self._bound_under, self._watch
-        return repeater(otherwise, self._guarded, knobs.OVERRIDE, under, grid, watch, _tensors)
+        return repeater(otherwise, self._guarded, knobs.OVERRIDE, under, grid, watch, TENSORS)
 
     def _bind(
         self,
@@ -196,7 +191,7 @@ class Launcher:
         run_time: Any,
     ) -> None:
         """Remember a launch that has just happened for :meth:`again`."""
-        exact = _exact(args, kwargs) if hasattr(plan, "bind") else None
+        exact = exact_key(args, kwargs) if hasattr(plan, "bind") else None
         if exact is None or not (callable(grid) or type(grid) in (int, tuple)):
             return
         assert isinstance(plan, Bindable)
@@ -217,9 +212,9 @@ class Launcher:
 
     def _guard(self, grid: Any, args: tuple[Any, ...], run: Callable[[], None]) -> None:
         """Lets native code find a launch that is bound."""
-        if not self._often or (told := words_of(args, _tensors[0])) is None:
+        if not self._often or (told := words_of(args, TENSORS[0])) is None:
             return
-        tensors = [x for x in args if type(x) in _tensors[0]]
+        tensors = [x for x in args if type(x) in TENSORS[0]]
         check = guard(tensors) if tensors else None
         if check is not None or not tensors:
             self._guarded[grid, key_of(told[0])] = seen(check, run, self._bound_under[2], *told)
@@ -436,51 +431,6 @@ class Launcher:
 
 def _always() -> bool:
     return True
-
-
-_tensors: list[frozenset[Any]] = [frozenset()]
-"""torch's tensor types, once torch is loaded."""
-
-
-def _find_tensor_types() -> frozenset[Any]:
-    _tensors[0] = tensor_types()
-    return _tensors[0]
-
-
-def _exact(args: tuple[Any, ...], kwargs: Mapping[str, Any] = _NONE) -> Any:
-    """A key of everything that a launch on arrays and numbers depends on but its grid, addresses included.
-
-    None for a call with anything else. An address names its device too (addresses are unified), and
-    strides follow from the shape where a tensor is contiguous.
-    """
-    tensors = _tensors[0] or _find_tensor_types()
-    key: list[Any] = [*kwargs]
-    for value in (*args, *kwargs.values()) if kwargs else args:
-        kind = type(value)
-        if kind is np.ndarray:
-            key += (value.dtype, value.shape, value.strides, value.flags.writeable, data_of(value))
-        elif kind in tensors:
-            if value.is_neg():  # also of what is no view: in inference mode nothing is
-                return None
-            key += (
-                value.data_ptr(),
-                value.shape,
-                value.dtype,
-                value.is_contiguous() or value.stride(),
-            )
-        elif kind is int or kind is bool:
-            key += (kind, value)
-        elif kind is float:
-            key += (kind, value.hex())
-        elif kind in _NAMES:
-            key += (kind, value)
-        else:
-            return None
-    return tuple(key)
-
-
-_NAMES = frozenset({str, DType, type(None), FunctionType})
-"""Types of constexprs that are equal only when they mean the same."""
 
 
 def _refused(plan: LaunchPlan) -> LaunchError:
