@@ -220,7 +220,7 @@ def uncollected() -> Generator[None]:
     (:func:`gc.freeze` and back), where the user has frozen nothing; what later ones leave is found by whoever comes
     next."""
     enabled = gc.isenabled()
-    if enabled:  # what another thread has switched off it switches on again, perhaps before this line
+    if enabled:  # else the thread that switched it off may switch it on again just before this line
         gc.disable()
     try:
         yield
