@@ -43,6 +43,26 @@ def test_elements_of_arrays_compile(target):
 
 
 @tw.kernel
+def converted(I, F, H, N):
+    """A count that begins as a number of Python is i64 after it has met an i32; what is stored is the array's."""
+    count = 0
+    for i in range(I.shape[0]):
+        if I[i] > 0:
+            count += I[i]
+    N[0], N[1] = count, F[0] > 0.0
+    H[0], H[1] = F[0], I[0]
+
+
+@pytest.mark.parametrize("target", ["reference", "cpu"])
+def test_what_is_assigned_is_converted(target):
+    n, h = np.zeros(2, np.int16), np.zeros(2, np.float16)
+    i, f = np.array([3, -5, 70000], np.int32), np.array([0.1])
+    converted.options(target=target)[1](i, f, h, n)
+    assert n.tolist() == [np.int32(70003).astype(np.int16), 1]
+    assert h.tolist() == [np.float16(0.1), 3]
+
+
+@tw.kernel
 def misread(X, CASE: tw.constexpr):
     if CASE == "slice":
         X[0, 0] = X[0:4, 1]
@@ -52,6 +72,8 @@ def misread(X, CASE: tw.constexpr):
         X[0, 0] = X[0]
     elif CASE == "type":
         X[0, 0] = 1.5
+    elif CASE == "value":
+        X[0, 0] = X[0, 0].to(tw.f32)
     elif CASE == "float":
         X[0, 0] = X[1.5, 0]
     else:
@@ -65,6 +87,7 @@ def misread(X, CASE: tw.constexpr):
         ("end", "not counted from the end"),
         ("count", "1 offset for the array X (2-D, i32)"),
         ("type", "1.5"),
+        ("value", "run-time f32 scalar to a 1x1 tile of i32"),
         ("float", "an offset"),
         ("sum", "assignment to an element"),
     ],

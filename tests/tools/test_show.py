@@ -13,7 +13,7 @@ from tilewright import layout as ly
 from tilewright.dialects.text import parse_module
 from tilewright.tools import ownership, show
 from tilewright.tools.cli import main
-from tilewright.tools.drawing import Picture, Rect, Text, color
+from tilewright.tools.drawing import Picture, Rect, Text, color, width_of
 
 KERNEL = """
 #a = #xetile.wg_map<sg_layout = [2, 2], sg_data = [32, 32]>
@@ -154,6 +154,9 @@ def test_shapes_of_every_rank_can_be_drawn():
     cube = ownership.subgroups(ly.layout([2, 2, 2], [1, 8, 8]).over([2, 16, 16]), "a cube")
     assert sum(isinstance(s, Rect) and bool(s.tip) for s in line.shapes) == 4
     assert sum(isinstance(s, Rect) and bool(s.tip) for s in cube.shapes) == 8
+    for picture in (line, cube):
+        ends = [s.x + width_of(s.text, s.size) for s in picture.shapes if isinstance(s, Text)]
+        assert max(ends) <= picture.width
 
 
 def test_owners_at_every_level_of_xe(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

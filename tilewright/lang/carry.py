@@ -125,8 +125,8 @@ def shapes_agree(a: object, b: object) -> bool:
 def meet_leaf(a: object, b: object) -> Leaf:
     """The leaf type in which two parts meet.
 
-    Numbers and weak scalars take the dtype of what they meet; two typed parts must agree. Raises
-    :class:`Mismatch` otherwise.
+    Numbers and weak scalars take the dtype of what they meet, an index becomes i64; other typed parts
+    must agree. Raises :class:`Mismatch` otherwise.
     """
     if not is_part(a) or not is_part(b):
         raise Mismatch(f"{describe_type(a)} and {describe_type(b)}")
@@ -151,4 +151,5 @@ def _follows(one: Leaf, value: object, other: Leaf) -> bool:
         return other.dtype.is_float and (is_number or one.weak)
     if other.dtype.is_float:
         return is_number or (one.dtype.is_index and other.weak)
-    return is_number and not other.dtype.is_bool
+    counts = one.dtype.is_index and other.dtype is dtypes.i64
+    return counts or (is_number and not other.dtype.is_bool)

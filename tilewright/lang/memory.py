@@ -80,8 +80,19 @@ def element(array: Array, index: object) -> Value:
 
 
 def set_element(array: Array, index: object, value: Operand) -> None:
-    """``A[i, j] = x``: outside of the array it is dropped."""
-    store_tile(value, _element_tile(array, index))
+    """``A[i, j] = x``: outside of the array it is dropped.
+
+    A scalar is converted to the array's dtype, as numpy's "same_kind" allows.
+    """
+    tile = _element_tile(array, index)
+    if isinstance(value, Value) and not value.shape and _kind(value) <= _kind(tile):
+        value = to(value, tile.dtype)
+    store_tile(value, tile)
+
+
+def _kind(x: Value | Tile) -> int:
+    """A truth value becomes an integer and this a float, not the other way round."""
+    return 2 if x.dtype.is_float else int(x.dtype.is_integer)
 
 
 def _element_tile(array: Array, index: object) -> Tile:

@@ -222,8 +222,7 @@ def _cells(
     if rows * columns > _MAX_CELLS:
         raise ValueError(f"{rows}x{columns} cells are too many to draw; show a corner of the tile")
     picture = Picture(title=title)
-    picture.width = max(_MARGIN + columns * cell + 40, _MARGIN + width_of(note, 11))
-    picture.height = _HEAD + rows * cell + 26
+    picture.width, picture.height = _MARGIN + columns * cell + 40, _HEAD + rows * cell + 26
     _heading(picture, title, note)
     picture.add(Rect(_MARGIN, _HEAD, columns * cell, rows * cell, "#f3f4f6"))
     for row in range(rows):
@@ -258,9 +257,9 @@ def _numbers(picture: Picture, rows: int, columns: int, cell: float, every: int)
 
 
 def _heading(picture: Picture, title: str, note: str) -> None:
-    size = 13
-    picture.width = max(picture.width, _MARGIN + width_of(title, size) + 8)
-    picture.add(Text(_MARGIN, 17, title, size, bold=True))
+    wide = max(width_of(title, 13), width_of(note, 11))
+    picture.width = max(picture.width, _MARGIN + wide + 8)
+    picture.add(Text(_MARGIN, 17, title, 13, bold=True))
     picture.add(Text(_MARGIN, 33, note, 11, color=SOFT))
 
 
