@@ -108,6 +108,8 @@ def _kernel(launch: gpu.LaunchOp, name: str) -> tuple[gpu.FuncOp, list[SSAValue]
         Rewriter.replace_op(end, gpu.ReturnOp([]), [])
     kernel = gpu.FuncOp(name, (entry.arg_types, ()), body, kernel=True)
     kernel.location = launch.location
+    said = {k: v for k, v in launch.attributes.items() if k.startswith("tilewright.")}
+    kernel.attributes |= said
     sizes = [n for value in _threads(launch) if (n := constant(value)) is not None]
     if len(sizes) == 3:
         kernel.attributes["known_block_size"] = DenseArrayBase.from_list(i32, sizes)

@@ -31,8 +31,8 @@ from tilewright.dialects import xegpu
 from tilewright.dialects.attribute_fields import ints
 from tilewright.dialects.nesting import enclosing, ops_around
 from tilewright.dialects.upstream.arith import constant
-from tilewright.dialects.upstream.gpu.lanes import DEFAULT_LANES
-from tilewright.passes.kernel import BLOCK, LEVEL, SUBGROUPS, level_of
+from tilewright.dialects.upstream.gpu.lanes import DEFAULT_LANES, LANES
+from tilewright.passes.kernel import BLOCK, LEVEL, SUBGROUPS, integer, level_of
 
 
 def infer_level(function: Operation) -> str:
@@ -213,7 +213,7 @@ def subgroups_of_launch(kernel: Operation, level: str, threads: int) -> int:
         return 1
     if level == "subgroup" and _counts_subgroups(kernel):
         return threads
-    return -(-threads // DEFAULT_LANES)
+    return -(-threads // integer(kernel, LANES, DEFAULT_LANES))
 
 
 def state_launch(kernel: gpu.FuncOp) -> None:

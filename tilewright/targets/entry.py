@@ -73,6 +73,10 @@ def first_forms(module: ModuleOp) -> None:
     """What every program goes through first, in place: accesses by affine maps, and arrays of vectors, become plain."""
     affine_to_scf(module)
     vector_arrays(module)
+    if any(op.name.startswith("gpu.subgroup_mma_") for op in module.walk()):
+        from tilewright.passes.subgroup_matrices import subgroup_matrices
+
+        subgroup_matrices(module)
 
 
 def enter(module: ModuleOp, target: str, observe: Observer = ignore) -> None:

@@ -13,6 +13,7 @@ from tilewright.dialects.upstream.gpu import (
     lanes,
     launch,
     mapping,
+    matrices,
     memory,
 )
 from tilewright.dialects.upstream.gpu.exchange import RotateOp, SubgroupBroadcastOp
@@ -28,5 +29,5 @@ from tilewright.dialects.upstream.gpu.memory import (
 
 
 def complete() -> None:
-    for part in (ids, memory, launch, functions, lanes, exchange, mapping):
+    for part in (ids, memory, launch, functions, lanes, exchange, mapping, matrices):
         part.complete()
