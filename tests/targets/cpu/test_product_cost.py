@@ -38,18 +38,20 @@ def test_threads_share_programs_and_idle_where_there_are_too_few():
 
 @pytest.mark.parametrize("types", [("f32",) * 3, ("bf16", "bf16", "f32")])
 def test_rows_that_are_packed_by_their_reader_stay_in_its_cache(types):
-    """16 rows beside a wide matrix that is read once: a block of all its columns would leave the second cache. Those
-    of tiles are less deep."""
+    """16 rows beside a wide matrix that is read once: a block of all its columns would leave the second cache, and so
+    would two of vectors, of which the next one is fetched. Those of tiles are less deep."""
     costs = PanelCosts(machine("amx"), 1, PANEL_RATES)
     rows, columns = product_tile(costs, (1, 16, 4096, 4096), types, (True, False), 1e-10)
-    assert rows == 16 and 256 <= columns <= (1024 if types[0] == "f32" else 2048)
+    assert rows == 16 and (columns <= 512 if types[0] == "f32" else 256 <= columns <= 2048)
 
 
 @pytest.mark.parametrize("shape", [(16, 1536, 7168), (24, 2048, 8192), (20, 2560, 10240)])
-def test_a_block_of_vectors_that_one_program_packs_stays_beside_what_it_is_copied_from(shape):
-    """Measured on one core of seven at work: 512 columns take 0.80 to 0.86 of the time of 1536."""
-    narrow, wide = (seconds(shape, (32, n)) for n in (512, 1536))
-    assert narrow < 0.95 * wide
+def test_the_next_block_of_vectors_is_fetched_beside_512_columns(shape):
+    """Measured on four cores at once, 576 columns take 1.14 to 1.40 of the time of 512, and 1536 columns as long; 64
+    take 0.90 to 0.98 of it."""
+    narrow, most, more, wide = (seconds(shape, (32, n)) for n in (64, 512, 576, 1536))
+    assert 0.85 * most < narrow < 1.05 * most
+    assert 1.1 * most < more < 1.1 * wide
 
 
 BF16, F16 = ("bf16", "bf16", "f32"), ("f16", "f16", "f32")

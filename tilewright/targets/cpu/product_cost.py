@@ -10,6 +10,8 @@ nobody has compiled yet, and what each of them takes is added up by the rates of
                    at once come late; rows of B beside few of A, vectors of which micro-kernels read as they are
     both           a reader copies rows of A while tiles of them are multiplied by the first columns of B: where few
                    threads share memory, it waits for it no longer than for panels
+    fetched        rows of B beside few of A, where the second cache holds two blocks of k, while the block before is
+                   multiplied: by name, so that nothing is fetched beyond them
     sums           C goes through the second cache once per block of k
 
 Whether a cache of the core has what is read again decides its rate: A's block of k beside each panel of B, C, the
@@ -40,6 +42,7 @@ from tilewright.targets.cpu.machine import (
     SHARING,
     SPREAD,
     STREAMS,
+    STRIP_BYTES,
     WIDE_COLUMNS,
     CpuMachine,
     among_sets,
@@ -167,7 +170,8 @@ class PanelCosts:
         swapped, pitch = _swapped(p, kernel), p.b.whole * _itemsize(p.types[1])
         in_rows = kernel.verbatim and p.a.along_k and p.b.tile <= FEW_USES * kernel.wide
         in_turns = kernel.single and not p.b.along_k and p.a.tile <= FEW_TURNS * kernel.rows
-        in_turns = in_turns and p.k * pitch <= SHARED_BYTES and among_sets(pitch) >= SPREAD
+        lies = p.k * pitch <= SHARED_BYTES and among_sets(pitch) >= SPREAD
+        fetched = in_turns and (lies or 2 * p.b.tile * kernel.depth <= STRIP_BYTES)
         wide = swapped or (in_rows and kernel.tiles and p.b.tile <= _most_columns(p, kernel))
         strip = shallower(p.a.tile, p.b.tile, kernel.depth) if kernel.tiles else kernel.depth
         depth = kernel.depth * DEEP if wide else strip
@@ -239,9 +243,13 @@ class PanelCosts:
                 strips = side is p.b and kernel.tiles and not side.along_k
                 run = rates.run if side.along_k else rates.run * self._vain
                 bytes = lines + (self._torn(p, lines) if strips else runs * run)
-                if in_turns and side is p.b:  # fetched while it is multiplied
-                    late = self._first(p, side, bytes) / self._stream - multiplied
-                    found.append(("copies", max(0.0, late) + lines / rates.in_place, True))
+                if fetched and side is p.b:
+                    late = hypot(multiplied, lines / self._stream) - multiplied
+                    copied_to = 0 if lies else p.b.tile * kernel.depth
+                    near = lines / rates.pack_rows if copied_to else 0.0
+                    if not 0 < copied_to <= NEAREST_BYTES:
+                        near += lines / rates.panels
+                    found.append(("copies", late + near, True))
                     continue
                 if in_place:
                     once, passes = self._read(p, side, bytes, rates.in_place), 1
@@ -265,11 +273,10 @@ class PanelCosts:
                 far = p.k * side.whole * _itemsize(name) > COPIED_BYTES
                 packed = min(packed, self._stream) if far and not copied else packed
                 found.append(("copies", bytes / packed, True))
-                vectors = side is p.b and not kernel.tiles
                 deep = min(strip if side is p.b else kernel.depth, p.k * size)
-                block = sums + deep * side.extent * (2 if vectors else 1)  # what is read stays, too
+                block = sums + deep * side.extent
                 if block > COPIED_BYTES:  # it comes back from farther
-                    speed = rates.far_panels if vectors else rates.far_copies
+                    speed = rates.far_copies
                     if strips:  # in whole, where it is much larger
                         speed = min(speed, rates.far_panels / min(2.0, block / COPIED_BYTES - 1))
                     found.append(("copies", mine / speed, True))
