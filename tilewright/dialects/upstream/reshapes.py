@@ -16,7 +16,7 @@ from xdsl.dialects import memref, tensor
 from xdsl.dialects.builtin import DYNAMIC_INDEX, MemRefType, TensorType
 from xdsl.utils.exceptions import VerifyException
 
-from tilewright.dialects.upstream.complete import add_verifier
+from tilewright.dialects.upstream.complete import set_verifier
 
 Shaped = MemRefType | TensorType
 
@@ -67,6 +67,6 @@ def _verify_expand(op: memref.ExpandShapeOp | tensor.ExpandShapeOp) -> None:
 
 def complete() -> None:
     for op in (memref.CollapseShapeOp, tensor.CollapseShapeOp):
-        add_verifier(op, _verify_collapse)
+        set_verifier(op, _verify_collapse)
     for op in (memref.ExpandShapeOp, tensor.ExpandShapeOp):
-        add_verifier(op, _verify_expand)
+        set_verifier(op, _verify_expand)

@@ -122,8 +122,10 @@ def _collapsed(op: Any, source: View[N], given: Iterator[N], do: Arithmetic[N]) 
 @_views("memref.expand_shape")
 def _expanded(op: Any, source: View[N], given: Iterator[N], do: Arithmetic[N]) -> View[N]:
     sizes = _mixed(op.static_output_shape.get_values(), given, do)
-    strides: list[N] = []
-    for group, stride in zip(_groups(op), source.strides, strict=True):
+    groups, strides = _groups(op), list[N]()
+    if not groups:  # one element
+        strides = row_major(sizes, do)
+    for group, stride in zip(groups, source.strides, strict=True):
         inner = row_major([sizes[d] for d in group], do)
         strides += [do.times(step, stride) for step in inner]
     return View(source.offset, sizes, strides)
