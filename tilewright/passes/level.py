@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import takewhile
-from math import prod
+from math import gcd, prod
 from typing import Any, cast
 
 from xdsl.dialects import func, gpu, scf
@@ -213,7 +213,33 @@ def subgroups_of_launch(kernel: Operation, level: str, threads: int) -> int:
         return 1
     if level == "subgroup" and _counts_subgroups(kernel):
         return threads
-    return -(-threads // integer(kernel, LANES, DEFAULT_LANES))
+    return -(-threads // lanes_of_launch(kernel, threads))
+
+
+def lanes_of_launch(kernel: Operation, threads: int) -> int:
+    """How many lanes a subgroup of a launch of `threads` threads has: what the text says, else DEFAULT_LANES; fewer
+    where these do not divide the threads and the text asks nothing about subgroups."""
+    if LANES in kernel.attributes or threads % DEFAULT_LANES == 0 or _knows_subgroups(kernel):
+        return integer(kernel, LANES, DEFAULT_LANES)
+    return gcd(threads, DEFAULT_LANES)
+
+
+_OF_SUBGROUPS = (
+    *("xegpu.", "xetile.", "gpu.subgroup_", "gpu.num_subgroups", "gpu.lane_id"),
+    *("gpu.shuffle", "gpu.rotate"),
+)
+"""What begins the names of ops whose meaning depends on who is in a subgroup."""
+
+
+def _knows_subgroups(kernel: Operation) -> bool:
+    """Also by a function that it may call."""
+    table = kernel.parent_op()
+    called = [
+        op for op in (table.walk() if table is not None else ()) if isinstance(op, func.FuncOp)
+    ]
+    return any(
+        op.name.startswith(_OF_SUBGROUPS) for each in (kernel, *called) for op in each.walk()
+    )
 
 
 def state_launch(kernel: gpu.FuncOp) -> None:

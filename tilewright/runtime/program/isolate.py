@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from xdsl.dialects import gpu
 from xdsl.dialects.builtin import (
     ArrayAttr,
@@ -13,7 +15,9 @@ from xdsl.dialects.builtin import (
 )
 
 from tilewright.arguments import Grid
+from tilewright.dialects.upstream.gpu.lanes import LANES
 from tilewright.passes.kernel import BLOCK, LEVEL, SUBGROUPS, kernel_of
+from tilewright.passes.level import lanes_of_launch
 from tilewright.passes.memory_objects import ARGS
 from tilewright.runtime.program.kernels import Facts
 from tilewright.targets.base import CompileOptions, Executable
@@ -46,6 +50,8 @@ def alone(kernel: gpu.FuncOp, level: str, subgroups: int, block: Grid | None = N
     function.attributes[LEVEL] = StringAttr(level)
     if level != "workgroup":
         function.attributes[SUBGROUPS] = IntegerAttr(subgroups, i64)
+    if block is not None and level == "lane":
+        function.attributes[LANES] = IntegerAttr(lanes_of_launch(kernel, prod(block)), i64)
     if block is not None:
         function.attributes[BLOCK] = DenseArrayBase.from_list(i64, list(block))
     return module
