@@ -151,12 +151,14 @@ def kept(X: Any, Y: Any, BM: tw.constexpr = 32, BN: tw.constexpr = 4096):
     tw.store_tile(y.to(Y.dtype), tw.init_tile(Y, [m, 0], (BM, BN)))
 
 
+@pytest.mark.parametrize("columns", [4096, 1024, 512])
 def test_rows_that_overlap_keep_what_waits_where_lines_begin_inside_rows(
-    rng: np.random.Generator,
+    rng: np.random.Generator, columns: int
 ) -> None:
-    x = rng.standard_normal((1025, 4096), np.float32)
-    y = np.full((1025, 4100), 7, np.float32)[:, 3:-1]
-    kept.options(target="cpu")[33](x, y)
+    rows = (1 << 22) // columns + 1
+    x = rng.standard_normal((rows, columns), np.float32)
+    y = np.full((rows, columns + 4), 7, np.float32)[:, 3:-1]
+    kept.options(target="cpu")[tw.cdiv(rows, 32)](x, y, BN=columns)
     e = np.exp(x.astype(np.float64))
     d = e - e.mean(1, keepdims=True)
     wanted = (d * d).max(1, keepdims=True) + e.min(1, keepdims=True) + d

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 STREAM_BYTES = 16 << 20
 """Results of this size and more do not stay in a core's share of the caches, nor smaller ones beside operands."""
-MIN_BYTES = 1 << 10, 8 << 10
+MIN_BYTES = 1 << 10, 2 << 10
 """Of a row of a fused group of one level that starts anywhere in a line, what is in the matrix; of a row of several
 levels."""
 
