@@ -143,16 +143,6 @@ CASES: dict[str, Case] = {
         "vector<32xf32>",
         (1, 32),
     ),
-    "vector.create_mask": Case(
-        "%m = vector.create_mask %i, %n : vector<16x32xi1>\n"
-        f"%r = arith.select %m, %a, %b : vector<16x32xi1>, {T}",
-        SHAPE,
-    ),
-    "vector.constant_mask": Case(
-        "%m = vector.constant_mask [5, 20] : vector<16x32xi1>\n"
-        f"%r = arith.select %m, %a, %b : vector<16x32xi1>, {T}",
-        SHAPE,
-    ),
     "vector.step": Case(
         "%v = vector.step : vector<32xindex>\n%w = arith.index_cast %v : vector<32xindex> to vector<32xi32>\n"
         "%f = arith.sitofp %w : vector<32xi32> to vector<32xf32>\n"

@@ -151,7 +151,7 @@ VIEWS = {
     ),
     "transfer with a mask": (
         """%z = arith.constant 0.0 : f64
-      %on = vector.constant_mask [1, 3] : vector<2x4xi1>
+      %on = arith.constant dense<[[true, true, true, false], [false, false, false, false]]> : vector<2x4xi1>
       %v = vector.transfer_read %a[%c0, %c0], %z, %on {in_bounds = [true, true]} : memref<?x?xf64>, vector<2x4xf64>
       %acc = arith.constant 0.0 : f64
       %r = vector.multi_reduction <add>, %v, %acc [0, 1] : vector<2x4xf64> to f64""",
@@ -192,7 +192,7 @@ VIEWS = {
     ),
     "scatter under a mask": (
         """%o = arith.constant dense<[3, 0, 5, 2]> : vector<4xi32>
-      %k = vector.constant_mask [3] : vector<4xi1>
+      %k = arith.constant dense<[true, true, true, false]> : vector<4xi1>
       %p = arith.constant dense<100.0> : vector<4xf64>
       vector.scatter %a[%c1, %c1] [%o], %k, %p : memref<?x?xf64>, vector<4xi32>, vector<4xi1>, vector<4xf64>
       %z = arith.constant 0.0 : f64

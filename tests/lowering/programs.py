@@ -27,6 +27,7 @@ from tilewright import reference
 from tilewright.dialects.text import parse_module, print_module, verify_module
 from tilewright.dialects.xegpu import LayoutAttr, SliceAttr
 from tilewright.dialects.xegpu.types import TensorDescType
+from tilewright.passes.expand_ops import EXPAND_OPS
 from tilewright.passes.pipeline import Pass
 from tilewright.passes.xegpu.pipeline import PIPELINE, WORKGROUP
 from tilewright.tools.check import difference
@@ -188,6 +189,7 @@ def lowered(
     are the results, where they are known.
     """
     right = run(module, grid, args) if expected is None else expected
+    PIPELINE.alone(EXPAND_OPS, module, chip)
     if not every:
         final = module.clone()
         for entry in entries:

@@ -185,6 +185,12 @@ BACK = f"  %r = vector.transpose %v, [1, 0] : vector<16x8xf32> to {V}"
 NUMBER = "%first = arith.constant 0 : index\n  %e = memref.load %i[%first, %first] : memref<8x16xf32>\n  %q = arith.fptosi %e : f32 to i32\n  %p = arith.index_cast %q : i32 to index\n"
 SPLAT = f"  %j = arith.index_cast %n : index to i32\n  %f = arith.sitofp %j : i32 to f32\n  %r = vector.broadcast %f : f32 to {V}"
 CORNER = np.outer(np.arange(8) < 5, np.arange(16) < 9)
+TURN = f"  %y = arith.negf %x : {V}\n  %r = arith.select %m, %x, %y : vector<8x16xi1>, {V}"
+VECTORS |= {
+    "vector.create_mask": (MASK.replace("5 :", "-1 :") + TURN, lambda x: -x),
+    "vector.create_mask, of all rows": (MASK.replace("5 :", "10 :") + TURN, lambda x: np.where(np.arange(16) < 9, x, -x)),
+    "vector.constant_mask": ("%m = vector.constant_mask [5, 9] : vector<8x16xi1>\n" + TURN, lambda x: np.where(CORNER, x, -x)),
+}  # fmt: skip
 VECTORS |= {
     "vector.mask": (
         MASK

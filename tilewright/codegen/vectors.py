@@ -14,13 +14,12 @@ from xdsl.ir import Operation
 
 from tilewright.codegen.components import (
     ComponentSource,
-    Numbers,
     shuffle,
     source_of,
 )
 from tilewright.codegen.constants import constant_registers
 from tilewright.codegen.elementwise import float_elementwise
-from tilewright.codegen.masked import first_lanes, splat_register
+from tilewright.codegen.masked import splat_register
 from tilewright.codegen.printer import Printer, Regs, prints, unsupported
 from tilewright.codegen.registers import RegisterLayout, llvm_vector
 from tilewright.dialects.movement import (
@@ -189,51 +188,6 @@ def _match(p: Printer, index: tuple[int, ...], position: Sequence[int], dynamic:
 def print_step(p: Printer, op: Operation) -> None:
     layout = p.layout(op.results[0].type)
     p.set(op.results[0], constant_registers(list(range(layout.size)), layout))
-
-
-@prints("vector.constant_mask")
-def print_constant_mask(p: Printer, op: Operation) -> None:
-    layout = p.layout(op.results[0].type)
-    mask = np.zeros(layout.shape, dtype=np.int64)
-    mask[tuple(slice(0, n) for n in integers(op, "mask_dim_sizes"))] = 1
-    p.set(op.results[0], constant_registers([int(x) for x in mask.reshape(-1)], layout))
-
-
-@prints("vector.create_mask")
-def print_create_mask(p: Printer, op: Operation) -> None:
-    """On where every index is below its bound: lanes of a row, and one test per outer index."""
-    layout = p.layout(op.results[0].type)
-    p.set(op.results[0], box_mask(p, layout, [p.one(v) for v in op.operands]))
-
-
-def box_mask(p: Printer, layout: RegisterLayout, bounds: Sequence[str]) -> list[str]:
-    """Mask of the components whose index lies below `bounds` (i64 registers) in every dimension."""
-    *outer, inner = layout.shape
-    row = p.rep.layout_of(layout.element, (inner,))
-    lanes: list[str] = []
-    at = 0
-    for n in row.counts:
-        lanes.append(first_lanes(p, n, at, inner, bounds[-1]))
-        at += n
-    source = ComponentSource(p, "i1")
-    rows: list[Numbers] = []
-    tests: dict[tuple[int, int], str] = {}
-    for index in np.ndindex(*outer):
-        test = ""
-        for d, i in enumerate(index):
-            if (d, i) not in tests:
-                tests[d, i] = p.emit(f"icmp sgt i64 {bounds[d]}, {i}")
-            test = tests[d, i] if not test else p.emit(f"and i1 {test}, {tests[d, i]}")
-        regs = lanes
-        if test:
-            regs = [
-                p.emit(f"select i1 {test}, {t} {m}, {t} zeroinitializer")
-                if n > 1
-                else p.emit(f"and i1 {test}, {m}")
-                for n, t, m in zip(row.counts, row.types, lanes, strict=True)
-            ]
-        rows.append(source.add(row, tuple(regs)))
-    return source.assemble(np.concatenate(rows), layout.counts)
 
 
 @prints("vector.fma")

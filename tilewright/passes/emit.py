@@ -162,6 +162,16 @@ class Before(Inserter, Folding):
             return steps
         return self.add_index(steps, self.broadcast(self.index(offset), shape))
 
+    def where(self, predicate: str, numbers: Sequence[Index], shape: Sequence[int]) -> SSAValue:
+        """Which elements of a shape have coordinates that compare so with a number in each leading dimension."""
+        mask: SSAValue | None = None
+        for dim, number in enumerate(numbers):
+            bound = self.broadcast(self.index(number), shape)
+            hit = arith.CmpiOp(self.coordinates(0, shape, dim), bound, predicate)
+            mask = self.also(mask, self.add(hit))
+        assert mask is not None
+        return mask
+
     def inside(
         self,
         offsets: Sequence[Index],

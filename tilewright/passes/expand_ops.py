@@ -71,6 +71,7 @@ Rule = Callable[[Any, Before], None]
 def expand_ops(module: Operation) -> bool:
     """Expands ops into simpler ones. Returns whether a module or kernel had some."""
     found = [op for op in module.walk() if op.name in EXPANSIONS]
+    found.sort(key=lambda op: op.name in _BOXES)  # whose bounds ops that are masked ask for
     for op in found:
         EXPANSIONS[op.name](op, Before(op))
     return mem2reg(module) or bool(found)
@@ -188,6 +189,15 @@ def _outerproduct(op: more.OuterProductOp, at: Before) -> None:
     columns = at.broadcast(op.rhs, shape)
     product = at.add(combining("mul", rows, columns))
     at.replace(product if op.acc is None else at.add(combining(op.kind, product, op.acc)))
+
+
+def _box(op: Any, at: Before) -> None:
+    """The mask of a leading box is where all coordinates are below its bounds."""
+    bounds = op.sizes if isinstance(op, more.ConstantMaskOp) else op.operands
+    at.replace(at.where("slt", bounds, shape_of(op.results[0])))
+
+
+_BOXES = {"vector.create_mask": _box, "vector.constant_mask": _box}
 
 
 def _scan(op: more.ScanOp, at: Before) -> None:
@@ -473,6 +483,7 @@ EXPANSIONS: dict[str, Rule] = {
     "vector.expandload": _dense,
     "vector.scan": _scan,
     "vector.mask": _mask,
+    **_BOXES,
     "vector.transfer_read": _transfer,
     "vector.transfer_write": _transfer,
     "memref.reshape": _reshape,

@@ -20,9 +20,9 @@ from math import prod
 from typing import Any
 
 from xdsl.dialects import arith
-from xdsl.dialects.builtin import AnyFloat, IndexType, IntegerType, VectorType, f32, i1
+from xdsl.dialects.builtin import AnyFloat, IndexType, IntegerType, f32
 from xdsl.dialects.vector import CreateMaskOp
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.ir import Attribute, SSAValue
 
 from tilewright.diagnostics import unsupported
 from tilewright.dialects import xetile
@@ -77,8 +77,7 @@ def masked(op: ContractionOp, mask: SSAValue, at: Before) -> SSAValue:
         return _elements(op, at, form, mask)
 
     def kept(dims: list[int], value: SSAValue, other: SSAValue) -> SSAValue:
-        bounds: list[Operation | SSAValue] = [corner.operands[d] for d in dims]
-        part = at.add(CreateMaskOp(bounds, VectorType(i1, form.sizes(dims))))
+        part = at.where("slt", [corner.operands[d] for d in dims], form.sizes(dims))
         return at.add(arith.SelectOp(part, value, other))
 
     inner = op.clone()

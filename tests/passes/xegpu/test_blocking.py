@@ -17,9 +17,8 @@ from tests.passes.xegpu.test_subgroup_distribute import TYPES
 from tilewright import reference
 from tilewright.diagnostics import UnsupportedError
 from tilewright.dialects.text import parse_module, print_module, verify_module
-from tilewright.dialects.upstream.vector import ConstantMaskOp
 from tilewright.dialects.xegpu import DpasOp, LoadNdOp, PrefetchNdOp, StoreNdOp
-from tilewright.passes.xegpu.pipeline import BLOCKING, PIPELINE, SUBGROUP
+from tilewright.passes.xegpu.pipeline import PIPELINE, SUBGROUP
 from tilewright.uarch.xe import XeMachine, xe_machine
 
 F16 = Gemm("pvc", "f16", "f32", 32, 64, 32)
@@ -125,24 +124,6 @@ def test_a_large_product_without_dpas_is_refused():
     with pytest.raises(UnsupportedError, match="no dpas does a product of 64 x 96 x 200"):
         for entry in SUBGROUP:
             PIPELINE.alone(entry, module, "pvc")
-
-
-def test_a_mask_that_ends_in_front_of_a_fragment_is_zero_in_every_dimension_of_it():
-    text = """#l = #xegpu.layout<inst_data = [8, 16]>
-    gpu.module @m { gpu.func @f(%b: memref<16x32xi32>) kernel {
-      %m = vector.constant_mask [8, 20] : vector<16x32xi1>
-      %v = arith.extui %m : vector<16x32xi1> to vector<16x32xi32>
-      %t = xegpu.create_nd_tdesc %b : memref<16x32xi32> -> !xegpu.tensor_desc<16x32xi32, #l>
-      xegpu.store_nd %v, %t[0, 0] <{layout = #l}> : vector<16x32xi32>, !xegpu.tensor_desc<16x32xi32, #l>
-      gpu.return } }"""
-    module = parse_module(text)
-    PIPELINE.alone(BLOCKING, module, "pvc")
-    verify_module(module)
-    sizes = [tuple(op.sizes) for op in module.walk() if isinstance(op, ConstantMaskOp)]
-    assert sizes == [(8, 16), (8, 4), (0, 0), (0, 0)]
-    b = np.full((16, 32), 7, np.int32)
-    reference.run(module, (1,), [b])
-    assert b.sum() == 8 * 20 and b[:8, :20].all()
 
 
 MIXED = """

@@ -16,6 +16,7 @@ from tests.passes.xegpu.subgroup_programs import PROGRAMS, Array, text
 from tilewright import reference
 from tilewright.dialects.text import parse_module, print_module, verify_module
 from tilewright.dialects.xegpu import LoadNdOp
+from tilewright.passes.expand_ops import EXPAND_OPS
 from tilewright.passes.xegpu.pipeline import PIPELINE, SUBGROUP, distribute_to_lanes
 from tilewright.tools.check import difference
 from tilewright.uarch.xe import xe_machine
@@ -39,6 +40,7 @@ def data(array: Array, rng: np.random.Generator) -> Any:
 def stages(module: Any, chip: str) -> list[tuple[str, Any]]:
     """The module when its ops are instructions, and when it is a lane's."""
     found: list[tuple[str, Any]] = []
+    PIPELINE.alone(EXPAND_OPS, module, chip)
     for position, entry in enumerate(SUBGROUP):
         PIPELINE.alone(entry, module, chip)
         last = position == len(SUBGROUP) - 1

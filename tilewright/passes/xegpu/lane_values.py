@@ -109,26 +109,6 @@ def coordinate(d: LaneProgram, layout: ly.Layout, dim: int, kind: VectorType[Any
     return d.remember(key, d.binary(arith.AddiOp, spread, steps))
 
 
-@rule("vector.create_mask", "vector.constant_mask")
-def mask_op(d: LaneProgram, op: Operation) -> None:
-    """create_mask and constant_mask: below the bound in every dimension."""
-    result = op.results[0]
-    layout = d.owners.layout(result)
-    bounds = (
-        list(op.sizes) if isinstance(op, more.ConstantMaskOp) else [d.env[v] for v in op.operands]
-    )
-    kind = VectorType(IndexType(), [layout.registers])
-    total: SSAValue | None = None
-    for dim, bound in enumerate(bounds):
-        limit = d.index(bound)
-        place = coordinate(d, layout, dim, kind)
-        wide = d.once(("splat", limit, kind), vector.BroadcastOp(limit, kind))
-        hit = d.compare("slt", place, wide)
-        total = d.also(total, hit)
-    assert total is not None
-    d.give_vector(result, total, layout)
-
-
 # --- Reductions --------------------------------------------------------------------------------------
 
 

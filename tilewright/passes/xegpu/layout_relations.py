@@ -33,12 +33,7 @@ def is_free(op: Operation) -> bool:
     """An op that makes its value anew wherever it is wanted, at no cost: it takes any layout."""
     if isinstance(op, vector.BroadcastOp):
         return not is_vector(op.operands[0])
-    return op.name in (
-        "arith.constant",
-        "vector.step",
-        "vector.create_mask",
-        "vector.constant_mask",
-    )
+    return op.name in ("arith.constant", "vector.step")
 
 
 def operand_map(op: Operation, number: int, d: Distribution) -> Distribution:

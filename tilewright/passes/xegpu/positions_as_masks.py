@@ -46,15 +46,9 @@ def positions_as_masks(kernel: gpu.FuncOp) -> None:
 
 def _mask(at: Before, op: Any, shape: tuple[int, ...]) -> SSAValue:
     """The elements of a value of `shape` that lie at an op's position."""
-    mask: SSAValue | None = None
     given = iter(positions_at_run_time(op))
-    for dim, position in enumerate(static_position(op)):
-        place = at.broadcast(at.iota(shape, dim), shape)
-        wanted = next(given) if position == DYNAMIC_INDEX else at.index(position)
-        here = at.add(arith.CmpiOp(place, at.broadcast(wanted, shape), "eq"))
-        mask = at.also(mask, here)
-    assert mask is not None
-    return mask
+    position = [next(given) if n == DYNAMIC_INDEX else n for n in static_position(op)]
+    return at.where("eq", position, shape)
 
 
 def _extract(op: vector.ExtractOp) -> None:

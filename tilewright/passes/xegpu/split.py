@@ -22,7 +22,6 @@ from tilewright.dialects import xegpu
 from tilewright.dialects.movement import numbered, shape_of, vector_type
 from tilewright.dialects.numerals import dense, number_attr
 from tilewright.dialects.upstream.vector import (
-    ConstantMaskOp,
     InsertStridedSliceOp,
     ShapeCastOp,
     StepOp,
@@ -246,29 +245,6 @@ def raised(d: Split[Cut], base: SSAValue, by: Index, cut: Cut) -> SSAValue:
         number = by if is_index else d.add(arith.IndexCastOp(by, kind.element_type))
         wide = d.add(d.mark(vector.BroadcastOp(number, kind), cut))
     return d.add(d.mark(arith.AddiOp(base, wide), cut))
-
-
-@rule("vector.create_mask", "vector.constant_mask")
-def mask(d: Split[Any], op: vector.CreateMaskOp | ConstantMaskOp) -> None:
-    """The box of true elements, counted from each fragment's start; a bound below 0 is an empty box."""
-    (result,) = op.results
-    cut = d.cut_of(result)
-    kind = d.typed(result, cut)
-    bounds = op.sizes if isinstance(op, ConstantMaskOp) else [d.same(v) for v in op.operands]
-    made: list[SSAValue] = []
-    for start in d.starts(cut, shape_of(result)):
-        here: list[Index] = [
-            d.plus(b, -s) if isinstance(s, int) else d.minus(b, s)
-            for b, s in zip(bounds, start, strict=True)
-        ]
-        known = [n for n in here if isinstance(n, int)]
-        new: Operation = (
-            ConstantMaskOp.box(known, kind)
-            if len(known) == len(here)
-            else vector.CreateMaskOp([d.index(n) for n in here], kind)
-        )
-        made.append(d.add(d.mark(new, cut)))
-    d.give(result, cut, made)
 
 
 WRITES = (xegpu.StoreScatterOp, xegpu.AtomicRMWOp)

@@ -1,4 +1,4 @@
-"""Values with a part put in from another, and masks of leading boxes: a choice by position (see `evaluate`)."""
+"""Values with a part put in from another: a choice by position (see `evaluate`)."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from xdsl.ir import Operation, SSAValue
 
 from tilewright.codegen.builder import Builder, Idx
 from tilewright.dialects.movement import numbered
-from tilewright.dialects.upstream.arith import folded
-from tilewright.dialects.upstream.vector import ConstantMaskOp, InsertStridedSliceOp
+from tilewright.dialects.upstream.vector import InsertStridedSliceOp
 from tilewright.targets.cpu.evaluate import Evaluator, Position, evaluates
 from tilewright.targets.cpu.memory import element_of, rows_cols
 from tilewright.targets.cpu.moves import chosen, moved_at_run_time
@@ -106,23 +105,3 @@ def _below(e: Evaluator, place: Position, dim: int, start: Idx, extent: Idx) -> 
         return b.value(arith.CmpiOp(value, bound, "slt"))
     moved = b.value(arith.SubiOp(value, b.splat(b.idx(start), place.lanes)))
     return b.value(arith.CmpiOp(moved, bound, "ult"))
-
-
-@evaluates(vector.CreateMaskOp, ConstantMaskOp)
-def mask(e: Evaluator, op: Operation, place: Position, _: int) -> SSAValue:
-    """True where every coordinate is below its bound."""
-    if isinstance(op, ConstantMaskOp):
-        bounds: list[Idx] = [*op.sizes]
-    else:
-        bounds = [folded(e.scalar(v)) for v in op.operands]
-    shape = op.results[0].type.get_shape()  # pyright: ignore
-    b = e.b
-    if len(shape) > 2 and place.axis == 0 and place.lanes > 1:
-        return e.by_lane(place, element_of(op.results[0].type), lambda p: mask(e, op, p, 0))
-    result = _below(e, place, 1, 0, bounds[-1])
-    row: Idx = place.row
-    for i in reversed(range(len(shape) - 1)):
-        at = replace(place, row=row if i == 0 else b.rem(row, shape[i]))
-        result = b.value(arith.AndIOp(result, _below(e, at, 0, 0, bounds[i])))
-        row = b.div(row, shape[i])
-    return result

@@ -63,9 +63,6 @@ anchor: Rules[Anchor] = Rules()
 """Which layouts ops demand."""
 
 
-_MASKS = ("vector.create_mask", "vector.constant_mask")
-
-
 @dataclass
 class Ownership:
     """The result: `assigned_layouts` of values, the plans of products, and the number of warps."""
@@ -174,7 +171,7 @@ class _Ownership:
     def classify(self, op: Operation) -> None:
         tiles = [v for v in op.operands if is_vector(v)]
         kinds = {self.kind.get(v, ASSIGNED) for v in tiles}
-        if isinstance(op, arith.ConstantOp) or op.name in ("vector.step", *_MASKS):
+        if isinstance(op, arith.ConstantOp) or op.name == "vector.step":
             kind = CONSTANT
         elif op.name in BROADCASTS:
             kind = CONSTANT if not kinds or kinds == {CONSTANT} else REMATERIALIZED

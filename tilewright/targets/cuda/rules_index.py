@@ -15,10 +15,10 @@ import numpy as np
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, IndexType, VectorType, i32
 from xdsl.dialects.vector import BroadcastOp as VectorBroadcastOp
-from xdsl.ir import Operation, OpResult, SSAValue
+from xdsl.ir import OpResult, SSAValue
 
 from tilewright.codegen.builder import Idx, index
-from tilewright.dialects.movement import ELEMENTS, integers, is_vector, operand_layout
+from tilewright.dialects.movement import ELEMENTS, is_vector, operand_layout
 from tilewright.dialects.upstream.arith import PREDICATES, SWAPPED
 from tilewright.layout import Layout, LayoutError
 from tilewright.targets.cuda.distribute import Distributor, producer
@@ -109,17 +109,3 @@ def positions(d: Distributor, value: SSAValue, layout: Layout) -> Positions | No
     if found is None:
         return None
     return found[0], found[1][registers(op, layout, wanted)]
-
-
-@producer("vector.create_mask", "vector.constant_mask")
-def mask(d: Distributor, op: Operation, layout: Layout) -> SSAValue:
-    """True where every coordinate is below its bound."""
-    fixed = integers(op, "mask_dim_sizes") if op.name == "vector.constant_mask" else ()
-    bounds: list[Idx] = [*fixed, *(d.idx(v) for v in op.operands)]
-    made: SSAValue | None = None
-    for x, constants, bound in zip(
-        d.coordinates(layout), layout.register_steps, bounds, strict=True
-    ):
-        made = d.b.both(made, _compared(d, constants, "slt", d.b.minus(bound, x)))
-    assert made is not None
-    return made

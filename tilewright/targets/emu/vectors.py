@@ -149,21 +149,9 @@ def contract(low: Lowering, op: Operation) -> None:
 # Made from nothing ----------------------------------------------------------------------------------------------------
 
 
-@lowers("vector.step", "vector.constant_mask")
+@lowers("vector.step")
 def made(low: Lowering, op: Operation) -> None:
     low.once(op)
-
-
-@lowers("vector.create_mask")
-def create_mask(low: Lowering, op: Operation) -> None:
-    if low.once(op):
-        return
-    b, shape = low.b, shape_of_type(op.results[0].type)
-    tests: list[SSAValue] = []
-    for d, bound in enumerate(op.operands):
-        places = b.shape(b.iota(shape[d]), *(n if i == d else 1 for i, n in enumerate(shape)), 1)
-        tests.append(b.cmp("slt", places, low.wide(bound)))
-    low.env[op.results[0]] = v.Varying(b.all_of(tests))
 
 
 # Anything -------------------------------------------------------------------------------------------------------------

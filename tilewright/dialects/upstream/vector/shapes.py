@@ -156,12 +156,6 @@ class ConstantMaskOp(Op):
                 "expected all mask dim sizes to be zeros, as a result of conjunction with zero mask dim"
             )
 
-    @classmethod
-    def box(cls, bounds: Sequence[int], kind: VectorType) -> ConstantMaskOp:
-        """What `create_mask` of these bounds is: they may lie outside of the vector."""
-        sizes = [min(max(n, 0), most) for n, most in zip(bounds, kind.get_shape(), strict=True)]
-        return cls(sizes if all(sizes) else [0] * len(sizes), kind)
-
 
 def _twice(n: int) -> int:
     return 2 * n
