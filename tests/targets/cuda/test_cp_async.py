@@ -14,10 +14,11 @@ from xdsl.ir import Operation
 import tilewright as tw
 from tests.acceptance import kernels as k
 from tests.acceptance.kernels_more import paged_attention
-from tests.targets.cuda.threads import ThreadsTarget
+from tests.targets.cuda.threads import ThreadsTarget, run_threads
 from tilewright.dialects import stage, xetile
 from tilewright.dialects.text import parse_module
 from tilewright.reference import run
+from tilewright.runtime.arrays import describe
 
 SPECS = {d: tw.spec((256, 256), d) for d in (tw.f16, tw.f32)}
 
@@ -81,6 +82,29 @@ def test_slots_have_what_the_rest_leaves(rows: int, slots: int, workgroups: int)
     ops = parse_module(compiled.ir["stage" if slots else "xetile"]).walk()
     found = [op.result.type.slots.data for op in ops if isinstance(op, stage.MultiBufferOp)]
     assert found == [slots] * bool(slots)
+
+
+@tw.kernel
+def narrow(A, B, C, N: tw.constexpr = 48):
+    """A row of 48 halves is six pieces of 16 bytes: not as many for each of a power of two threads."""
+    acc = tw.zeros((16, N), tw.f32)
+    for j in range(0, A.shape[1], N):
+        a = tw.load_tile(tw.init_tile(A, [0, j], (16, N)))
+        acc = tw.tile_mma(a, tw.load_tile(tw.init_tile(B, [j, 0], (N, N))), acc)
+    tw.store_tile(acc, tw.init_tile(C, [0, 0], (16, N)))
+
+
+def test_threads_with_one_part_copy_it_once(
+    threads: ThreadsTarget, rng: np.random.Generator
+) -> None:
+    """Warps would write it one after the other, in any order."""
+    a, b = rng.standard_normal((16, 144)).astype("f2"), rng.standard_normal((144, 48)).astype("f2")
+    c = np.full((16, 48), np.nan, "f4")
+    narrow.options(target="cuda")[1](a, b, c)
+    assert threads.last is not None and "cp.async" in threads.last.ir["mach"]
+    seed = int(rng.integers(1 << 30))
+    run_threads(threads.last.lowered, [describe(x) for x in (a, b, c)], (1, 1, 1), "random", seed)
+    np.testing.assert_allclose(c, a.astype(float) @ b.astype(float), atol=1e-2)
 
 
 @tw.kernel

@@ -1,6 +1,7 @@
 """Copies by threads: cp.async into a multi-buffer in shared memory.
 
-Every thread copies its part of each tile (`staged.copied_layout`), 16 bytes at a time.
+Every thread copies its part of each tile (`staged.copied_layout`), 16 bytes at a time; where several have the same
+part, the first of them does.
 Elements outside of the array, and what lies beyond a ragged line's end, arrive as zeros: the copy gets the number of
 bytes to read. A fill is one group of each thread's copies; that all threads have waited for theirs, and are done with
 the slot that the next fill goes to, is seen to by barriers (`sync.Hazards`).
@@ -55,18 +56,19 @@ def _copy(d: Distributor, value: SSAValue, to: st.StagedTile, runs: SSAValue | N
     full, none = b.constant(i32, COPY_BYTES), b.constant(i32, 0)
     partial: dict[int, SSAValue] = {}
     chunks = ac.chunks(d, tile, layout, facts, width)
-    for chunk, target, constant in zip(chunks, targets, constants, strict=True):
-        count = full
-        if not whole:
-            c = int(constant)
-            if c not in partial:
-                left = b.times(b.min(b.max(b.minus(rest, c), 0), width), size)
-                partial[c] = b.value(arith.IndexCastOp(b.idx(left), i32))
-            count = partial[c]
-        inside = b.both(runs, chunk.inside)
-        if inside is not None:
-            count = b.value(arith.SelectOp(inside, count, none))
-        b.op(mach.InstrOp(f"nvptx.cp.async.{COPY_BYTES}", [target, chunk.pointer, count]))
+    with ac.guarded(d, d.first_replica(layout)):
+        for chunk, target, constant in zip(chunks, targets, constants, strict=True):
+            count = full
+            if not whole:
+                c = int(constant)
+                if c not in partial:
+                    left = b.times(b.min(b.max(b.minus(rest, c), 0), width), size)
+                    partial[c] = b.value(arith.IndexCastOp(b.idx(left), i32))
+                count = partial[c]
+            inside = b.both(runs, chunk.inside)
+            if inside is not None:
+                count = b.value(arith.SelectOp(inside, count, none))
+            b.op(mach.InstrOp(f"nvptx.cp.async.{COPY_BYTES}", [target, chunk.pointer, count]))
 
 
 def _base(d: Distributor, tile: st.StagedTile) -> Idx:

@@ -14,6 +14,7 @@ from tilewright.dialects import stage, xetile
 from tilewright.dialects.stage.multi_buffers import buffer_type
 from tilewright.layout import Layout, LayoutError
 from tilewright.targets.cuda import staged as st
+from tilewright.targets.cuda.access import guarded
 from tilewright.targets.cuda.blocked import blocked, deinterleaved
 from tilewright.targets.cuda.distribute import Distributor, rule
 from tilewright.targets.cuda.exchange import addresses, pointers_of, store_fragment
@@ -65,11 +66,12 @@ def gather(d: Distributor, op: stage.GatherIssueOp) -> None:
         full, none = b.constant(i32, COPY_BYTES), b.constant(i32, 0)
         parity = st.parity_of(d, op.state, flipped=True)
         st.instr(d, "mbarrier.wait.parity", st.empty(d, place, slot), parity)
-        for number, target in enumerate(targets):
-            first = number * COPY_BYTES // size
-            pointer = b.ptr(at.pointer, b.extract(at.offsets, first))
-            count = b.value(arith.SelectOp(b.extract(at.mask, first), full, none))
-            st.instr(d, f"cp.async.{COPY_BYTES}", target, pointer, count)
+        with guarded(d, d.first_replica(layout)):
+            for number, target in enumerate(targets):
+                first = number * COPY_BYTES // size
+                pointer = b.ptr(at.pointer, b.extract(at.offsets, first))
+                count = b.value(arith.SelectOp(b.extract(at.mask, first), full, none))
+                st.instr(d, f"cp.async.{COPY_BYTES}", target, pointer, count)
         st.instr(d, "cp.async.mbarrier.arrive", st.full(d, place, slot))
 
 
