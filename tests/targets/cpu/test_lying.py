@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -32,30 +33,48 @@ def chained(A: Any, B: Any, C: Any, S: tw.constexpr):
     tw.store_tile(acc, tw.init_tile(C, [i, 0, 0], (S, S)))
 
 
+TYPES = [np.dtype(t) for t in (np.int8, np.float16, ml_dtypes.bfloat16, np.float32, np.float64)]
+
+
 def random(rng: np.random.Generator, *shape: int, dtype: Any = np.float32) -> Any:
-    return rng.standard_normal(shape).astype(dtype)
+    return (rng.standard_normal(shape) * (20 if dtype == np.int8 else 1)).astype(dtype)
+
+
+def inside(array: Any) -> Any:
+    """The same elements, with NaN or -1 around each matrix."""
+    count, rows, cols = array.shape
+    wide = np.full(
+        (count, rows + 2, cols + 3), -1 if array.dtype == np.int8 else np.nan, array.dtype
+    )
+    wide[:, 1:-1, 2:-1] = array
+    return wide[:, 1:-1, 2:-1]
+
+
+def sums_of(dtype: Any) -> Any:
+    return np.int32 if dtype == np.int8 else np.float64 if dtype == np.float64 else np.float32
 
 
 def close(got: Any, want: Any) -> None:
+    got = got.astype(np.float64)
     assert np.linalg.norm(got - want) <= 1e-5 * np.linalg.norm(want)
 
 
 @pytest.mark.parametrize("level", levels_here())
-@pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=str)
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
 @pytest.mark.parametrize(
     "tile", [(16, 16, 16), (32, 32, 32), (64, 64, 64), (9, 16, 5), (40, 48, 33), (12, 8, 64)]
 )
 def test_batches(rng: np.random.Generator, tile: Any, dtype: Any, level: str) -> None:
     m, n, k = tile
-    kernel = batch.options(target="cpu", machine=level)
+    kernel, sums = batch.options(target="cpu", machine=level), sums_of(dtype)
     for less in (0, 1):  # of the arrays than of the tile
-        a = random(rng, 5, m - less, k, dtype=dtype)
-        b, c = random(rng, 5, k, n - less, dtype=dtype), poison(5, m - less, n - less, dtype=dtype)
+        a = inside(random(rng, 5, m - less, k, dtype=dtype))
+        b, c = random(rng, 5, k, n - less, dtype=dtype), poison(5, m - less, n - less, dtype=sums)
         kernel[5](a, b, c, M=m, N=n, K=k)
-        close(c, a.astype(np.float64) @ b)
-        a, b, c = a[:, :, : k - 1], b[:, : k - 1], poison(*c.shape, dtype=dtype)
+        close(c, a.astype(np.float64) @ b.astype(np.float64))
+        a, b, c = a[:, :, : k - 1], inside(b[:, : k - 1]), poison(*c.shape, dtype=sums)
         kernel[5](a, b, c, M=m, N=n, K=k)
-        close(c, a.astype(np.float64) @ b)
+        close(c, a.astype(np.float64) @ b.astype(np.float64))
 
 
 def test_strides(rng: np.random.Generator) -> None:
@@ -68,25 +87,30 @@ def test_strides(rng: np.random.Generator) -> None:
         close(c, a.astype(np.float64) @ b)
 
 
-@pytest.mark.parametrize("size", [16, 32])
-def test_sums_that_go_on(rng: np.random.Generator, size: int) -> None:
-    a, b, c = (random(rng, n, size, size) for n in (6, 6, 2))
+@pytest.mark.parametrize("size", [16, 32, 48])
+@pytest.mark.parametrize("dtype", TYPES[1:4], ids=str)
+def test_sums_that_go_on(rng: np.random.Generator, dtype: Any, size: int) -> None:
+    a, b = (random(rng, 6, size, size, dtype=dtype) for _ in range(2))
+    c = random(rng, 2, size, size)
     want = c.astype(np.float64)
     for j in range(3):
-        want = (want + a[j::3].astype(np.float64) @ b[j::3]) * 0.5
+        want = (want + a[j::3].astype(np.float64) @ b[j::3].astype(np.float64)) * 0.5
     chained.options(target="cpu")[2](a, b, c, S=size)
     close(c, want)
 
 
-def test_no_panel_is_packed(rng: np.random.Generator) -> None:
-    """Products that lie in their arrays are chosen at run time, and give the same bits wherever these are."""
-    a, b, c = random(rng, 3, 16, 16), random(rng, 3, 16, 16), poison(3, 16, 16)
-    kernel = batch.options(target="cpu", machine="native")
-    kernel[3](a, b, c, M=16, N=16, K=16)
+@pytest.mark.parametrize("dtype", TYPES[:4], ids=str)
+def test_no_panel_is_packed(rng: np.random.Generator, dtype: Any) -> None:
+    """Products that lie in their arrays are chosen at run time."""
+    level = levels_here()[-1]
+    a, b = (random(rng, 3, 16, 16, dtype=dtype) for _ in range(2))
+    c = poison(3, 16, 16, dtype=sums_of(dtype))
+    kernel = batch.options(target="cpu", machine=level)
     text = kernel.compile(a, b, c, M=16, N=16, K=16).ir["mach"]
     body = text[text.index("func.func @tw_workgroup") :]
     before_pack = body[: body.index("func.call @tw_pack")] if "func.call @tw_pack" in body else body
-    assert "math.fma" in before_pack
+    assert dtype != np.float32 or "math.fma" in before_pack
+    assert dtype == np.float32 or "amx" not in text or "x86.amx.tdp" in before_pack
 
 
 @tw.kernel
@@ -101,19 +125,22 @@ def batch_sums(A: Any, B: Any, C: Any, S: Any, M: tw.constexpr, N: tw.constexpr,
 
 
 @pytest.mark.parametrize("level", levels_here())
+@pytest.mark.parametrize("dtype", TYPES[1:4], ids=str)
 @pytest.mark.parametrize(
     "less", [(4, 4, 4), (1, 0, 3), (15, 15, 15), (0, 7, 0), (13, 0, 0)], ids=str
 )
-def test_tiles_beyond_their_arrays(rng: np.random.Generator, less: Any, level: str) -> None:
+def test_tiles_beyond_their_arrays(
+    rng: np.random.Generator, less: Any, dtype: Any, level: str
+) -> None:
     """What lies around the parts of arrays is no number, and rows that are not there are zero."""
     m, n, k = (16 - by for by in less)
-    around = np.full((2, 6, 20, 20), np.nan, np.float32)
+    around = np.full((2, 6, 20, 20), np.nan, dtype)
     a, b = around[0, :, 2 : 2 + m, 3 : 3 + k], around[1, :, 1 : 1 + k, 2 : 2 + n]
-    a[:], b[:] = random(rng, 6, m, k), random(rng, 6, k, n)
+    a[:], b[:] = random(rng, 6, m, k, dtype=dtype), random(rng, 6, k, n, dtype=dtype)
     c, s = poison(6, m, n), poison(6, 16)
     kernel = batch_sums.options(target="cpu", machine=level)
     kernel[7](a, b, c, s, M=16, N=16, K=16)  # more programs than batches
-    want = a.astype(np.float64) @ b
+    want = a.astype(np.float64) @ b.astype(np.float64)
     close(c, want)
     close(s[:, :n], want.sum(1))
     assert (s[:, n:] == 0).all()
@@ -128,9 +155,14 @@ def padded(A: Any, B: Any, C: Any, K: tw.constexpr, PAD: tw.constexpr):
 
 
 @pytest.mark.parametrize("level", levels_here())
-def test_what_lies_behind_an_array_multiplies_too(rng: np.random.Generator, level: str) -> None:
+@pytest.mark.parametrize("dtype", TYPES[1:4], ids=str)
+def test_what_lies_behind_an_array_multiplies_too(
+    rng: np.random.Generator, dtype: Any, level: str
+) -> None:
     """Padding that is not zero has a product with the other operand's elements."""
-    a, b, c = random(rng, 4, 16, 12), random(rng, 4, 16, 16), poison(4, 16, 16)
+    a, b = (random(rng, 4, 16, n, dtype=dtype) for n in (12, 16))
+    c = poison(4, 16, 16)
     kernel = padded.options(target="cpu", machine=level)
     kernel[4](a, b, c, K=16, PAD=1)
-    close(c, a.astype(np.float64) @ b[:, :12] + b[:, 12:].sum(1, keepdims=True))
+    a, b = a.astype(np.float64), b.astype(np.float64)
+    close(c, a @ b[:, :12] + b[:, 12:].sum(1, keepdims=True))

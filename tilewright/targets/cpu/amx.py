@@ -13,7 +13,8 @@ it is, for the panels of B that follow. The products go on meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import product as product_of
 from typing import Final
 
@@ -69,6 +70,20 @@ def parts_of(m: CpuMachine, element: Attribute, group: int) -> int:
 
 def _sign(type: IntegerType) -> str:
     return "u" if type.signedness.data == Signedness.UNSIGNED else "s"
+
+
+Turn = tuple[Callable[[Idx], PanelOperand] | None, Idx, Idx]
+"""Panels of A: where to find them, the first, and where they end."""
+
+
+def halved(b: Builder, family: Family, rows: int, turn: Turn) -> list[tuple[Family, Turn]]:
+    """A turn of a tile of so many rows, by micro-kernels: of one row of tiles where its last panel has no more."""
+    last, rest = divmod(rows, AMX_ROWS)
+    if not (family.tiles and family.mr == AMX_ROWS and last and 0 < rest <= TILE_ROWS):
+        return [(family, turn)]
+    find, begin, end = turn
+    half = replace(family, mr=TILE_ROWS)
+    return [(family, (find, begin, b.min(end, last))), (half, (find, b.max(begin, last), end))]
 
 
 def emit_amx(

@@ -14,7 +14,6 @@ which is zero in copies of the panels.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 
 from xdsl.dialects import arith
@@ -24,10 +23,11 @@ from xdsl.ir import SSAValue
 from tilewright.codegen.builder import Builder, Idx
 from tilewright.dialects.stage import ContractOp
 from tilewright.dialects.upstream.arith import constant, folded
-from tilewright.targets.cpu.amx import AMX_ROWS, TILE_ROWS
+from tilewright.targets.cpu.amx import AMX_ROWS, Turn, halved
 from tilewright.targets.cpu.evaluate import Evaluator
 from tilewright.targets.cpu.family import Family, Fetch, PanelOperand
-from tilewright.targets.cpu.lying import LyingProduct, lying
+from tilewright.targets.cpu.lying import LyingProduct, LyingVectors, lying
+from tilewright.targets.cpu.lying_tiles import LyingTiles
 from tilewright.targets.cpu.machine import FEW_TURNS, FEW_USES, MOST_LINES, CpuMachine
 from tilewright.targets.cpu.memory import Buffer, itemsize, rows_cols
 from tilewright.targets.cpu.micro import emit_micro, family_of, known_bytes, panel_start
@@ -37,20 +37,6 @@ from tilewright.targets.cpu.panels import PanelFormat, transpose
 from tilewright.targets.cpu.roles import roles_of
 from tilewright.targets.cpu.thin import ThinProduct, thin_form
 from tilewright.targets.cpu.turns import first_turn
-
-Turn = tuple[Callable[[Idx], PanelOperand] | None, Idx, Idx]
-"""Panels of A: where to find them, the first, and where they end."""
-
-
-def halved(b: Builder, family: Family, rows: int, turn: Turn) -> list[tuple[Family, Turn]]:
-    """A turn of a tile of so many rows, by micro-kernels: of one row of tiles where its last panel has no more."""
-    last, rest = divmod(rows, AMX_ROWS)
-    if not (family.tiles and family.mr == AMX_ROWS and last and 0 < rest <= TILE_ROWS):
-        return [(family, turn)]
-    find, begin, end = turn
-    half = replace(family, mr=TILE_ROWS)
-    return [(family, (find, begin, b.min(end, last))), (half, (find, b.max(begin, last), end))]
-
 
 MAX_PREFETCHES = 16
 """Prefetches of B per micro-kernel: more would cost more than they hide."""
@@ -160,7 +146,7 @@ class ContractEmitter:
             if lying is None:
                 multiply()
             else:
-                b.choose(lying.near(), lambda: lying.emit(zero), multiply)
+                b.choose(lying.near(), lambda: lying.emit(family, zero), multiply)
             return
         rows, cols = c.shape
         unit = max(family.nr, m.vector_bytes // itemsize(c.element))
@@ -179,7 +165,12 @@ class ContractEmitter:
         left, right = (lying(self.e, self.operands, v, x) for x, v in enumerate((a, bb)))
         if left is None or right is None:
             return None
-        found = LyingProduct(self.b, self.m, (left, right), c, length)
+        pair = left, right
+        found = (
+            LyingTiles(self.b, self.m, pair, c, length, self.local)
+            if family.tiles
+            else LyingVectors(self.b, self.m, pair, c, length)
+        )
         return found if found.fits(family) else None
 
     def turn(self, source: Buffer, c: Buffer, zero: bool) -> None:

@@ -14,21 +14,25 @@ masked, and of A's rows behind it the last row is read instead, whose sums are n
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
 
 from xdsl.dialects import arith, math
 from xdsl.dialects.builtin import AnyFloat, VectorType
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright.codegen.builder import Builder, Idx
 from tilewright.dialects import mach
+from tilewright.dialects.movement import memref_type
+from tilewright.dialects.stage import PackOp
 from tilewright.passes.packing import chain_of
 from tilewright.targets.cpu.evaluate import Evaluator, Position
 from tilewright.targets.cpu.family import Family
 from tilewright.targets.cpu.machine import CpuMachine
-from tilewright.targets.cpu.memory import Buffer, Tile, itemsize
+from tilewright.targets.cpu.memory import Buffer, Tile, itemsize, plain
 from tilewright.targets.cpu.operands import Operands
 from tilewright.targets.cpu.packed_array import panel_of
+from tilewright.targets.cpu.packing import is_verbatim
 from tilewright.targets.cpu.reductions import power_of_two
 from tilewright.targets.cpu.thin_whole import PRODUCTS, runs_of
 
@@ -51,8 +55,9 @@ class Lying:
     k_count: Idx
     there: SSAValue | None
     """Is it to be read where it lies? None: always."""
-    in_rows: bool
-    """x that follow one another are neighbours."""
+    element: Attribute
+    along: int | None
+    """Along what neighbours in memory lie: 0 is x, 1 is k."""
 
 
 def lying(e: Evaluator, operands: Operands, value: SSAValue, x_axis: int) -> Lying | None:
@@ -60,12 +65,14 @@ def lying(e: Evaluator, operands: Operands, value: SSAValue, x_axis: int) -> Lyi
     b, value = e.b, e.values.real(value)
     if (panel := panel_of(value)) is not None:
         placed = operands.placed(panel)
-        array = placed.array
-        if not array.verbatim or array.format.parts != 1:
+        array, pack = placed.array, panel.panels.owner
+        assert isinstance(pack, PackOp)
+        element = plain(memref_type(pack.source).element_type)
+        if not is_verbatim(pack, element, replace(array.format, parts=1)):
             return None
         begin, there = placed.corner(b), b.negated(array.ahead)
-        in_rows = array.x_stride == 1
-        return Lying(begin, placed.steps(b), placed.x_count, placed.k_count, there, in_rows)
+        along, counts = _along(array.x_stride, array.k_stride), (placed.x_count, placed.k_count)
+        return Lying(begin, placed.steps(b), *counts, there, element, along)
     block = value.owner.parent if isinstance(value.owner, Operation) else None
     chain = None if block is None else chain_of(value, block)
     if chain is None or chain.ops or chain.transposed or value in e.values.buffers:
@@ -82,12 +89,16 @@ def lying(e: Evaluator, operands: Operands, value: SSAValue, x_axis: int) -> Lyi
     if chain.load.padding_value != 0:  # what lies behind the array multiplies, too
         for axis, count in zip(axes, (x_count, k_count), strict=True):
             there = b.both(there, b.cmp("sge", count, tile.shape[axis]))
-    begin, in_rows = e.address(tile, Position(0, 0)), tile.strides[x_axis] == 1
-    return Lying(begin, (x_bytes, k_bytes), x_count, k_count, there, in_rows)
+    begin, along = e.address(tile, Position(0, 0)), _along(*(tile.strides[axis] for axis in axes))
+    return Lying(begin, (x_bytes, k_bytes), x_count, k_count, there, plain(tile.element), along)
+
+
+def _along(x_stride: Idx, k_stride: Idx) -> int | None:
+    return 0 if x_stride == 1 else 1 if k_stride == 1 else None
 
 
 @dataclass(frozen=True)
-class LyingProduct:
+class LyingProduct(ABC):
     """C (+)= A B of such tiles, over `length` k."""
 
     b: Builder
@@ -97,16 +108,13 @@ class LyingProduct:
     length: int
 
     @property
-    def lanes(self) -> int:
-        return min(self.m.vector_bytes // itemsize(self.c.element), power_of_two(self.c.shape[1]))
+    def short(self) -> bool:
+        """Is it small?"""
+        return max(*self.c.shape, self.length) <= LONGEST and self.length > 0
 
+    @abstractmethod
     def fits(self, family: Family) -> bool:
         """Is it one of these, as far as is known now?"""
-        short = max(*self.c.shape, self.length) <= LONGEST and self.length > 0
-        in_rows = self.operands[1].in_rows and self.c.shape[1] % self.lanes == 0
-        element = isinstance(self.c.element, AnyFloat) and family.accumulator == self.c.element
-        same = all(f.element == self.c.element and f.group == 1 for f in (family.a, family.b))
-        return short and in_rows and element and same and not family.tiles
 
     def near(self) -> SSAValue:
         """Are the arrays not packed, and is there something to read?"""
@@ -119,17 +127,40 @@ class LyingProduct:
         assert found is not None
         return found
 
-    def emit(self, zero: bool) -> None:
+    def emit(self, family: Family, zero: bool) -> None:
         """`zero`: C holds nothing yet."""
         b, whole = self.b, None
         for operand, count in zip(self.operands, self.c.shape, strict=True):
             whole = b.both(whole, b.cmp("sge", operand.x_count, count))
             whole = b.both(whole, b.cmp("sge", operand.k_count, self.length))
         assert whole is not None
-        b.choose(whole, lambda: self.blocks(zero, True), lambda: self.blocks(zero, False))
+        b.choose(
+            whole,
+            lambda: self.blocks(family, zero, True),
+            lambda: self.blocks(family, zero, False),
+        )
 
-    def blocks(self, zero: bool, whole: bool) -> None:
+    @abstractmethod
+    def blocks(self, family: Family, zero: bool, whole: bool) -> None:
         """`whole`: the tiles lie in their arrays."""
+
+
+@dataclass(frozen=True)
+class LyingVectors(LyingProduct):
+    """By vectors, sums in registers."""
+
+    @property
+    def lanes(self) -> int:
+        return min(self.m.vector_bytes // itemsize(self.c.element), power_of_two(self.c.shape[1]))
+
+    def fits(self, family: Family) -> bool:
+        in_rows = self.operands[1].along == 0 and self.c.shape[1] % self.lanes == 0
+        element = isinstance(self.c.element, AnyFloat) and family.accumulator == self.c.element
+        same = all(f.element == self.c.element and f.group == 1 for f in (family.a, family.b))
+        same = same and all(each.element == self.c.element for each in self.operands)
+        return self.short and in_rows and element and same and not family.tiles
+
+    def blocks(self, family: Family, zero: bool, whole: bool) -> None:
         b, lanes, (rows, cols) = self.b, self.lanes, self.c.shape
         for at, vectors, times in runs_of(cols // lanes, VECTORS):
             step, start = vectors * lanes, at * lanes

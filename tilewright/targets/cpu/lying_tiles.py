@@ -1,0 +1,125 @@
+"""Small products of tiles that are read where they lie (`lying`), multiplied by AMX.
+
+    A's rows lie whole in their array:  its tiles are loaded from there
+    else, and B:                        copied to panels no larger than the product, zeros behind the ends
+    for panels of B, of A:              a micro-kernel
+
+These are the tiles that large products have, in the same order: so a launch whose programs are merged gives the same
+bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from xdsl.dialects.builtin import i1
+from xdsl.ir import SSAValue
+
+from tilewright.codegen.builder import Idx, lane_type
+from tilewright.dialects import mach
+from tilewright.targets.cpu.amx import TILE_ROWS, emit_amx, halved
+from tilewright.targets.cpu.evaluate import Position
+from tilewright.targets.cpu.family import Family, PanelOperand
+from tilewright.targets.cpu.lying import LyingProduct
+from tilewright.targets.cpu.memory import itemsize
+from tilewright.targets.cpu.panels import PanelFormat, pack_block
+
+FEW = 2
+"""Groups of k that are copied one after the other, without a loop."""
+
+
+@dataclass(frozen=True)
+class LyingTiles(LyingProduct):
+    """See above; `local(bytes)`: memory of the workgroup."""
+
+    local: Callable[[int], SSAValue]
+
+    def fits(self, family: Family) -> bool:
+        formats = family.a, family.b
+        same = all(o.element == f.element for o, f in zip(self.operands, formats, strict=True))
+        return family.tiles and same and [o.along for o in self.operands] == [1, 0] and self.short
+
+    def blocks(self, family: Family, zero: bool, whole: bool) -> None:
+        b, (rows, cols) = self.b, self.c.shape
+        depth = -(-self.length // family.group) * family.group
+        find_a = self.side(0, family.a, depth, whole)
+        find_b = self.side(1, family.b, depth, whole)
+        first = b.constant(i1, int(zero))
+        turn = find_a, 0, -(-rows // family.mr)
+        for x in range(0, cols, family.nr):
+            right = find_b(x // family.nr)
+            for kernel, (find, start, end) in halved(b, family, rows, turn):
+                assert find is not None
+                with b.loop(start, end) as i:
+                    row = b.times(i.iv, family.mr)
+                    emit_amx(b, kernel, find(i.iv), right, self.c, row, x, depth, first)
+
+    def side(
+        self, axis: int, format: PanelFormat, depth: int, whole: bool
+    ) -> Callable[[Idx], PanelOperand]:
+        """Where the panels of an operand (A: axis 0) are."""
+        b, operand, extent = self.b, self.operands[axis], self.c.shape[axis]
+        lanes, step = format.lanes, format.group * itemsize(format.element)
+        tiles = extent % TILE_ROWS == 0 and self.length == depth and format.parts == 1
+        if axis == 0 and whole and tiles:
+            row = operand.steps[0]
+
+            def lying(i: Idx) -> PanelOperand:
+                return PanelOperand(
+                    b.ptr(operand.pointer, b.times(b.times(i, lanes), row)), row, step
+                )
+
+            return lying
+        panel_bytes = depth * lanes * format.bytes
+        memory = self.local(-(-extent // lanes) * panel_bytes)
+        for x in range(0, extent, lanes):
+            self.pack(axis, format, depth, x, b.ptr(memory, x // lanes * panel_bytes), whole)
+
+        def copied(i: Idx) -> PanelOperand:
+            start = b.ptr(memory, b.times(i, panel_bytes))
+            return PanelOperand(start, step, format.parts * format.part_bytes)
+
+        return copied
+
+    def pack(
+        self, axis: int, format: PanelFormat, depth: int, x: int, target: SSAValue, whole: bool
+    ) -> None:
+        """The panel from x on."""
+        b, operand, extent = self.b, self.operands[axis], self.c.shape[axis]
+        group, ends = format.group, [self.c.shape[axis], self.length]
+        counts: list[Idx] = [*ends]
+        if not whole:
+            there = operand.x_count, b.min(*(each.k_count for each in self.operands))
+            counts = [b.max(b.min(end, count), 0) for end, count in zip(ends, there, strict=True)]
+
+        def source(place: Position) -> SSAValue:
+            at = (place.row, place.col) if axis == 0 else (place.col, place.row)
+            pointer = operand.pointer
+            for here, step in zip(at, operand.steps, strict=True):
+                pointer = b.ptr(pointer, b.times(here, step))
+            along, across = (1, 0) if axis == 0 else (0, 1)
+            left = b.minus(counts[along], at[along])
+            if not place.inside:
+                left = b.select(b.cmp("slt", at[across], counts[across]), left, 0)
+            type = lane_type(operand.element, place.lanes)
+            mask = b.mask_first(left, place.lanes)
+            if mask is None:
+                return b.load(pointer, type)
+            return b.value(mach.MaskedLoadOp(pointer, mask, b.constant(type, 0)))
+
+        def block(k: Idx, inside: bool) -> None:
+            pack_block(
+                b, format, source, b.ptr(target, b.times(k, format.lanes * format.bytes)), x, k,
+                group, x_axis=axis, along_k=axis == 0, vector_bytes=self.m.vector_bytes,
+                inside=inside,
+            )  # fmt: skip
+
+        if depth <= FEW * group:
+            for k in range(0, depth, group):
+                block(k, whole and x + format.lanes <= extent)
+            return
+        full = self.length // group * group if whole else 0
+        for start, end, inside in ((0, full, True), (full, depth, False)):
+            with b.loop(start, end, group) as k:
+                block(k.iv, inside)
