@@ -237,6 +237,28 @@ def choices(
     return [made[each] for each in (*distinct, *repeated)]
 
 
+def resizable(request: Request) -> tuple[Lock, Resizable | None]:
+    """The kernel from one build, whoever asks; None where it is not the same one at all sizes. There is one module to
+    resize: who does holds the lock."""
+    lock: Lock = request.memory.setdefault("lock", Lock())
+    with lock:
+        if "resizable" not in request.memory:
+            names = request.names
+            request.memory["resizable"] = _resizable(
+                lambda sizes: request.build(dict(zip(names, sizes, strict=True))), len(names)
+            )
+        return lock, request.memory["resizable"]
+
+
+def _resizable(
+    build: Callable[[tuple[int, ...]], ModuleOp], count: int, told: bool = False
+) -> Resizable | None:
+    try:
+        return Resizable(build, count, told)
+    except (NotAffineError, TilewrightError):
+        return None
+
+
 class _Programs:
     """A kernel at the choices of its sizes that were asked for: most of them resized, not built.
 
@@ -257,17 +279,17 @@ class _Programs:
         self.rates, self.rated, self.model = rates, rated, model
         self.known: dict[tuple[int, ...], Program | TilewrightError] = {}
         self.built: set[tuple[int, ...]] = set()
-        self.lock = Lock()
-        self._resize(told=False)
+        self.lock, self.resizable = resizable(request)
+        with self.lock:
+            self._read()
 
-    def _resize(self, told: bool) -> None:
-        try:
-            self.resizable = Resizable(self.build, self.count, told)
-            self.structure = Structure(
-                self.resizable.module, self.model is not None, self.resizable
-            )
-        except (NotAffineError, TilewrightError):
-            self.resizable = None
+    def _read(self) -> None:
+        if self.resizable is not None:
+            try:
+                products = self.model is not None
+                self.structure = Structure(self.resizable.module, products, self.resizable)
+            except NotAffineError:
+                self.resizable = None
 
     def at(self, sizes: tuple[int, ...]) -> Program:
         """Raises what building the kernel does, and `rated`."""
@@ -317,7 +339,8 @@ class _Programs:
                 return True
             self.resizable, told = None, self.resizable.told
             if not told:
-                self._resize(told=True)
+                self.resizable = _resizable(self.build, self.count, told=True)
+                self._read()
             self.built = {sizes}
             self.known = {sizes: made}
             return False

@@ -92,7 +92,7 @@ class Resizable:
     def _compare(self, others: Sequence[ModuleOp], slopes: _Slopes) -> None:
         """Notes what differs in the others."""
         ops = [list(module.walk()) for module in (self.module, *others)]
-        if len({_structure(each) for each in ops}) > 1:
+        if others and len({_structure(each) for each in ops}) > 1:
             raise NotAffineError
         known: dict[tuple[Attribute, ...], _Places] = {}
         types = dict[SSAValue, _Places]()

@@ -212,7 +212,7 @@ class Structure:
     def type_of(self, value: SSAValue) -> int:
         """Where the type of a tile, or of a value of one, is listed."""
         kind, sized = value.type, self.sizes and self.sizes.extents(value)
-        key = kind, sized
+        key = sized or kind
         if key not in self._known:
             self._known[key] = len(self.types)
             assert isinstance(kind, VectorType | xetile.TileType)

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -93,6 +94,25 @@ def test_tiles_of_attention_are_what_warpgroups_can_hold(d: int, causal: bool, l
     assert rows * (keys + d) <= tile_sizes.MOST_ACCUMULATORS
     if length == 4096:
         assert rows >= 128
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_what_carries_no_sums_is_built_once_beside_what_is_compiled(monkeypatch, causal) -> None:
+    """And read at other sizes: that it is no loop of products is seen there, too."""
+    kernel = attention_kernel.options(target="cuda-sm_90a")
+    array = tw.spec((16, 512, 64), tw.bf16)
+    given = {"CAUSAL": causal, "D": 64, "BM": tw.auto, "BN": tw.auto}
+    request, _, options = Chooser(kernel).request(
+        kernel.launcher.bind((array, array, array, array, 1.0), given)
+    )
+    built, spared, build = [], [], request.build
+    request = replace(
+        request,
+        build=lambda values: built.append(dict(values)) or build(values),
+        spare=lambda values, module: spared.append(dict(values)),
+    )
+    best = get_target("cuda").choices(request, options)[0]
+    assert len(built) == 2 and spared == built[1:] == [best.values]
 
 
 @tw.kernel

@@ -15,12 +15,13 @@ program.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
 from typing import Any
 
-from xdsl.dialects import arith, vector
+from xdsl.dialects import arith, scf, vector
 from xdsl.dialects.builtin import AnyFloat, ModuleOp, VectorType
 
 from tilewright.arguments import ArrayArg
@@ -28,11 +29,13 @@ from tilewright.codegen.tiles import itemsize
 from tilewright.diagnostics import TilewrightError, UnsupportedError, location_of
 from tilewright.dialects import xetile
 from tilewright.dialects.movement import is_vector, shape_of
+from tilewright.dialects.nesting import terminator
 from tilewright.dialects.upstream.arith import element
 from tilewright.passes import planner
 from tilewright.passes.carried import reached
 from tilewright.passes.launch_cost import Choice, Program
 from tilewright.passes.planner import Request
+from tilewright.passes.resizing import NotAffineError
 from tilewright.targets.base import CompileOptions
 from tilewright.targets.cuda.fitting import measured
 from tilewright.targets.cuda.passes.tf32_rounding import loaded
@@ -170,10 +173,11 @@ def of_kernel(
     def rated(module: ModuleOp) -> Rates:
         products = [op for op in module.walk() if isinstance(op, xetile.TileMmaOp)]
         request.memory["multiplies"] = bool(products)
-        reasons = [reason for op in products if (reason := unsuited(op, machine)) is not None]
+        groups = warpgroups_of([shape_of(op.result)[0] for op in products])
+        reasons = [r for op in products if (r := unsuited(op, machine, groups)) is not None]
         if not products or reasons or not _hold(products):
             raise UnsupportedError((*reasons, "registers hold no such products")[0])
-        times = BY_WARPGROUPS[warpgroups_of([shape_of(op.result)[0] for op in products])]
+        times = BY_WARPGROUPS[groups]
         return replace(
             own,
             product_flops=own.product_flops / times,
@@ -182,11 +186,12 @@ def of_kernel(
         )
 
     def suits() -> bool:
-        try:
-            rated(request.build(dict.fromkeys(request.names, PROBE)))
-        except TilewrightError:
-            return False
-        return True
+        lock, resizable = planner.resizable(request)
+        with suppress(TilewrightError, NotAffineError), lock:
+            sizes = dict.fromkeys(request.names, PROBE)
+            rated(resizable.at(tuple(sizes.values())) if resizable else request.build(sizes))
+            return True
+        return False
 
     own = replace(rates, parts=1, **KERNEL_RATES)
     # Asked once per kernel, not per shape. Launches of many threads share this: only what is known is written.
@@ -326,13 +331,16 @@ def _form(request: Request, options: CompileOptions, machine: Machine) -> Form |
     names = request.names
     base = dict.fromkeys(names, PROBE)
     first, second = base | {names[0]: 2 * PROBE}, base | dict.fromkeys(names[1:2], 2 * PROBE)
+    lock, resizable = planner.resizable(request)
+    with lock:
+        if resizable is not None and not _may_be_sums(resizable.module):
+            return None
     try:
-        module = request.build(first)
+        kernel = request.build(first)
+        work = _loop(kernel.clone(), options, machine)  # which is changed
+        other = None if work is None else _loop(request.build(second), options, machine)
     except TilewrightError:
         return None
-    kernel = module.clone()  # the module is changed on the way to its loop
-    work = _work(request, first, options, machine, module)
-    other = None if work is None else _work(request, second, options, machine)
     if work is None or other is None or len(names) > len(SIZES):
         return None
     times = {size: getattr(other, size) / getattr(work, size) for size in SIZES}
@@ -347,27 +355,38 @@ def _form(request: Request, options: CompileOptions, machine: Machine) -> Form |
     return Form(work, roles, Program.of(kernel, GENERIC))
 
 
-def _work(
-    request: Request,
-    values: Mapping[str, int],
-    options: CompileOptions,
-    machine: Machine,
-    module: ModuleOp | None = None,
-) -> LoopWork | None:
-    """The loop of the kernel with these constexprs; None where warpgroups cannot run it.
+def _may_be_sums(kernel: ModuleOp) -> bool:
+    """Is there one loop of products, which carries no floats but what is added to? No pass makes other kernels one."""
+    products = [op for op in kernel.walk() if isinstance(op, xetile.TileMmaOp)]
+    loops = {op.parent_op() for op in products}
+    loop = loops.pop() if len(loops) == 1 else None
+    return isinstance(loop, scf.ForOp) and all(
+        isinstance(value.owner, xetile.TileMmaOp | arith.AddfOp)
+        for value in terminator(loop.body.block).operands
+        if isinstance(value.type, VectorType) and isinstance(element(value.type), AnyFloat)
+    )
 
-    `module`: the kernel, where it is built; it is changed.
-    """
+
+def _work(
+    request: Request, values: Mapping[str, int], options: CompileOptions, machine: Machine
+) -> LoopWork | None:
+    """The loop of the kernel, built with these constexprs; None where warpgroups cannot run it."""
     known: dict[tuple[int, ...], LoopWork | None] = request.memory.setdefault("work", {})
     key = tuple(values[name] for name in request.names)
     if key not in known:
         try:
-            kernel = request.build(values) if module is None else module
-            work = product_work(kernel, machine, options)
-            known[key] = None if work is None else measured(work, machine.name)
+            kernel = request.build(values)
+            known[key] = _loop(kernel.clone(), options, machine)
+            request.spare(values, kernel)
         except TilewrightError:
             known[key] = None
     return known[key]
+
+
+def _loop(module: ModuleOp, options: CompileOptions, machine: Machine) -> LoopWork | None:
+    """That of a kernel, which is changed on the way."""
+    work = product_work(module, machine, options)
+    return None if work is None else measured(work, machine.name)
 
 
 def _resized(work: LoopWork, rows: float = 1, columns: float = 1, step: float = 1) -> LoopWork:

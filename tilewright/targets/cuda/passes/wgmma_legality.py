@@ -117,8 +117,9 @@ def _rows(op: Operation) -> int | None:
     return None
 
 
-def unsuited(op: xetile.TileMmaOp, machine: Machine) -> str | None:
-    """Why no warpgroup instruction can do a product, wherever its operands lie; None if one can."""
+def unsuited(op: xetile.TileMmaOp, machine: Machine, groups: int = 0) -> str | None:
+    """Why no warpgroup instruction can do a product, wherever its operands lie; None if one can. `groups`: the
+    kernel's warpgroups, where they are known."""
     a, b, c = op.a.type, op.b.type, op.result.type
     found = instruction_for(machine, a, b, c)
     if found is None:
@@ -128,8 +129,9 @@ def unsuited(op: xetile.TileMmaOp, machine: Machine) -> str | None:
         return f"{m}x{k} is not cut into {found.m[0]}x{found.k}"
     if n not in found.n and n % found.n[-1]:
         return f"n = {n} is no size of the instruction"
-    function = enclosing(op, gpu.FuncOp)
-    groups = warpgroups(function) if function is not None else 1
+    if not groups:
+        function = enclosing(op, gpu.FuncOp)
+        groups = warpgroups(function) if function is not None else 1
     threads = groups * WARPGROUP * LANES
     held = m * n // threads
     if held > MOST_ACCUMULATORS[groups]:
