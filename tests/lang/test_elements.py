@@ -49,17 +49,20 @@ def converted(I, F, H, N):
     for i in range(I.shape[0]):
         if I[i] > 0:
             count += I[i]
+        N[2 + i % 2] += i * I[i]
     N[0], N[1] = count, F[0] > 0.0
     H[0], H[1] = F[0], I[0]
+    H[1] /= 2
 
 
 @pytest.mark.parametrize("target", ["reference", "cpu"])
 def test_what_is_assigned_is_converted(target):
-    n, h = np.zeros(2, np.int16), np.zeros(2, np.float16)
+    n, h = np.array([0, 0, 10, 20], np.int16), np.zeros(2, np.float16)
     i, f = np.array([3, -5, 70000], np.int32), np.array([0.1])
     converted.options(target=target)[1](i, f, h, n)
-    assert n.tolist() == [np.int32(70003).astype(np.int16), 1]
-    assert h.tolist() == [np.float16(0.1), 3]
+    small = np.int32(140010).astype(np.int16)
+    assert n.tolist() == [np.int32(70003).astype(np.int16), 1, small, 20 - 5]
+    assert h.tolist() == [np.float16(0.1), 1.5]
 
 
 @tw.kernel
@@ -77,7 +80,7 @@ def misread(X, CASE: tw.constexpr):
     elif CASE == "float":
         X[0, 0] = X[1.5, 0]
     else:
-        X[0, 0] += 1
+        X.shape[0] += 1
 
 
 @pytest.mark.parametrize(
@@ -89,7 +92,7 @@ def misread(X, CASE: tw.constexpr):
         ("type", "1.5"),
         ("value", "run-time f32 scalar to a 1x1 tile of i32"),
         ("float", "an offset"),
-        ("sum", "assignment to an element"),
+        ("extent", "assignment to an element"),
     ],
 )
 def test_elements_that_there_are_not(case, said):

@@ -128,8 +128,9 @@ def item_assignment(A):
 
 
 @tw.kernel
-def array_assignment(A):
-    A[0, 0] += 3
+def value_assignment(A):
+    x = tw.load_tile(tw.init_tile(A, [0, 0], (4, 4)))
+    x[0, 0] += 3
 
 
 @tw.kernel
@@ -165,7 +166,7 @@ def starred_target(A):
         (starred_call, "starred expression", "one by one", "*(A, [0, 0], (1, 1))"),
         (keywords_call, "starred expression (**kwargs)", "one by one", "tw.init_tile(**O)"),
         (item_assignment, "assignment to an element", "tw.store_tile", "xs[0]"),
-        (array_assignment, "assignment to an element", "tw.store_tile", "A[0, 0]"),
+        (value_assignment, "assignment to an element", "tw.store_tile", "x[0, 0]"),
         (attribute_assignment, "assignment to an attribute", "name", "A.name"),
         (starred_target, "starred expression", "one by one", "*b"),
     ],

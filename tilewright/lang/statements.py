@@ -14,6 +14,7 @@ from tilewright.lang.expressions import BINARY, decidable, operate
 from tilewright.lang.frame import After, Break, Continue, Flow, Frame, Return, statement
 from tilewright.lang.liveness import Names, live_at_header
 from tilewright.lang.loops import for_at_run_time, no_else, while_at_run_time
+from tilewright.lang.memory import element as element_of
 from tilewright.lang.memory import set_element
 from tilewright.lang.program import device_assert
 from tilewright.lang.syntax import ATTRIBUTE_ASSIGNMENT, ITEM_ASSIGNMENT, RETURN_IN_LOOP
@@ -107,14 +108,30 @@ def _unpack(frame: Frame, target: ast.Tuple | ast.List, value: Any, node: ast.AS
 
 @statement(ast.AugAssign)
 def _augmented(frame: Frame, node: ast.AugAssign, after: After) -> None:
+    if isinstance(node.target, ast.Subscript):
+        _augmented_element(frame, node, node.target)
+        return
     if not isinstance(node.target, ast.Name):
-        raise frame.lacking(node.target, *ITEM_ASSIGNMENT)
+        raise frame.lacking(node.target, *ATTRIBUTE_ASSIGNMENT)
     name = ast.copy_location(ast.Name(node.target.id, ast.Load()), node.target)
     left, right = frame.evaluate(name), frame.evaluate(node.value)
     if isinstance(left, list):
         left = tuple(cast(list[Any], left))  # += would change the list that others hold
         right = tuple(right) if isinstance(right, list) else right
     _assign(frame, node.target, operate(frame, node, BINARY[type(node.op)], left, right), node)
+
+
+def _augmented_element(frame: Frame, node: ast.AugAssign, target: ast.Subscript) -> None:
+    """Array and index are evaluated once, as in Python; another program's element may change in between."""
+    owner = frame.evaluate(target.value)
+    if not isinstance(owner, Array):
+        raise frame.lacking(target, *ITEM_ASSIGNMENT)
+    index = frame.evaluate(target.slice)
+    with frame.blame(node):
+        old = element_of(owner, index)
+    new = operate(frame, node, BINARY[type(node.op)], old, frame.evaluate(node.value))
+    with frame.blame(node):
+        set_element(owner, index, new)
 
 
 @statement(ast.Assert)
