@@ -21,7 +21,7 @@ from tilewright.runtime.arrays import describe
 from tilewright.targets.base import CompileOptions
 from tilewright.targets.cuda import driver
 from tilewright.targets.cuda.executable import CudaExecutable
-from tilewright.targets.entry import build_text
+from tilewright.targets.entry import build_text, state_levels
 
 Grid = tuple[int, int, int]
 
@@ -257,3 +257,24 @@ def test_parts_of_a_subgroup_reduce_in_a_loop_that_all_lanes_go_around_alike():
     build_text(parse_module(AGREED), CompileOptions(target="xe-pvc"), observe)
     reference.run(last[-1], (1, 1, 1), [n, x, o])
     np.testing.assert_array_equal(o, right)
+
+
+def test_the_threads_that_the_text_says():
+    """Compiled ahead of time, a kernel has the threads of its `known_block_size`; it had 16."""
+    text = """gpu.module @m { gpu.func @k(%a: memref<?xindex>) kernel
+    attributes {known_block_size = array<i32: 20, 2, 1>} {
+  %x = gpu.thread_id x
+  %y = gpu.thread_id y
+  %n = gpu.block_dim x
+  %r = arith.muli %y, %n : index
+  %t = arith.addi %r, %x : index
+  memref.store %t, %a[%t] : memref<?xindex>
+  gpu.return
+} }"""
+    built = build_text(parse_module(text), CompileOptions(target="sm_90a"))
+    assert ".reqntid 40" in built.asm["ptx"]
+    a = np.zeros(48, np.int64)
+    module = parse_module(text)
+    state_levels(module)
+    reference.run(module, args=[a])
+    np.testing.assert_array_equal(a, np.where(np.arange(48) < 40, np.arange(48), 0))

@@ -243,16 +243,19 @@ def _knows_subgroups(kernel: Operation) -> bool:
 
 
 def state_launch(kernel: gpu.FuncOp) -> None:
-    """A subgroup's program without a number of subgroups gets it from its `known_block_size`, or from the
+    """A program of subgroups or lanes without a number of subgroups gets it from its `known_block_size`, or from the
     launches in its module, where these are numbers and agree."""
-    if level_of(kernel) != "subgroup" or SUBGROUPS in kernel.attributes:
+    level = level_of(kernel)
+    if level not in ("subgroup", "lane") or SUBGROUPS in kernel.attributes:
         return
     block = _launched_block(kernel)
     if block is None:
         return
     threads = threads_of_launch(block, kernel)
-    subgroups = subgroups_of_launch(kernel, "subgroup", threads)
-    kernel.attributes[LEVEL] = StringAttr("subgroup")
+    subgroups = subgroups_of_launch(kernel, level, threads)
+    if level == "lane":
+        kernel.attributes[LANES] = IntegerAttr(lanes_of_launch(kernel, threads), i64)
+    kernel.attributes[LEVEL] = StringAttr(level)
     kernel.attributes[SUBGROUPS] = IntegerAttr(subgroups, i64)
     kernel.attributes[BLOCK] = DenseArrayBase.from_list(i64, block)
 
