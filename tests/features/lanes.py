@@ -44,6 +44,16 @@ PROGRAMS: dict[str, Program] = {
         "%n = arith.constant 3 : i32\n%w = arith.constant 8 : i32\n%r, %ok = gpu.shuffle rotate %x, %n, %w : f32",
         lambda a: np.roll(a.reshape(2, 8), -3, axis=1).reshape(16),
     ),
+    "lanes: rows that end beside their arrays": _lanes(
+        "a: f32 40, b: f32 60",
+        """%t = xegpu.create_nd_tdesc %a : memref<40xf32> -> !xegpu.tensor_desc<32xf32>
+        %v = xegpu.load_nd %t[16] : !xegpu.tensor_desc<32xf32> -> vector<2xf32>
+        %n = arith.negf %v : vector<2xf32>
+        %d = xegpu.create_nd_tdesc %b : memref<60xf32> -> !xegpu.tensor_desc<32xf32>
+        xegpu.store_nd %v, %d[0] : vector<2xf32>, !xegpu.tensor_desc<32xf32>
+        xegpu.store_nd %n, %d[32] : vector<2xf32>, !xegpu.tensor_desc<32xf32>""",
+        lambda a: np.pad(np.concatenate([a[16:], np.zeros(8), -a[16:]]), (0, 4)),
+    ),
     "lanes: a sum": _between("%r = gpu.subgroup_reduce add %x : (f32) -> f32", lambda a: a.sum()),
     "lanes: the greatest": _between(
         "%r = gpu.subgroup_reduce maximumf %x : (f32) -> f32", lambda a: a.max()
@@ -67,8 +77,7 @@ PROGRAMS: dict[str, Program] = {
         lambda a: np.where(np.arange(16) < 6, a * a, -a),
     ),
     "lanes: loops of their own lengths": _between(
-        """%c0 = arith.constant 0 : index
-        %r = scf.for %k = %c0 to %i step %c1 iter_args(%s = %x) -> (f32) {
+        """%r = scf.for %k = %c0 to %i step %c1 iter_args(%s = %x) -> (f32) {
         %y = memref.load %a[%k] : memref<16xf32>
         %n = arith.addf %s, %y : f32
         scf.yield %n : f32 }""",

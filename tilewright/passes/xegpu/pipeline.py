@@ -12,8 +12,10 @@ from typing import Any
 
 from xdsl.dialects import gpu
 from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Operation
 
 from tilewright.diagnostics import UnsupportedError
+from tilewright.dialects import xegpu
 from tilewright.dialects.upstream.gpu.lanes import LANES
 from tilewright.passes.expand_ops import EXPAND_OPS
 from tilewright.passes.k_loops import k_loops
@@ -28,6 +30,7 @@ from tilewright.passes.sink_broadcasts import sink_broadcasts
 from tilewright.passes.vector_reductions import reductions_alike
 from tilewright.passes.views import FOLD_VIEWS, fold_views
 from tilewright.passes.xegpu.atomic_results import atomic_results
+from tilewright.passes.xegpu.block_messages import ROW
 from tilewright.passes.xegpu.blocking import block
 from tilewright.passes.xegpu.blockop_fallback import mark
 from tilewright.passes.xegpu.bools_as_bytes import store_booleans_as_bytes
@@ -118,11 +121,17 @@ def _own_elements(unit: XeUnit) -> None:
     lanes = integer(kernel, LANES, machine.lanes)
     size = machine.subgroup_for(lanes)
     if size is None or size == lanes:
-        lane_elements(kernel, lanes, keeps_map)
+        lane_elements(kernel, lanes, _is_of_lanes)
         return
     lane_elements(kernel, lanes)
     lane_memory(kernel, lanes, lambda op: getattr(op, "subgroup_block_io", False))
     subgroup_parts(kernel, lanes, size)
+
+
+def _is_of_lanes(op: Operation) -> bool:
+    """Has no message that gives lanes these elements: others than its own, or a row that is not known to be aligned?"""
+    row = isinstance(op, xegpu.LoadNdOp | xegpu.StoreNdOp) and len(op.tdesc.get_shape()) == 1
+    return keeps_map(op) or (row and ROW not in op.attributes)
 
 
 LANE_ELEMENTS = Pass[XeUnit]("xegpu-lane-elements", _own_elements, ("lane",), "unit", machine=True)

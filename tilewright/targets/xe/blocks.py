@@ -195,15 +195,10 @@ def _message(s: Context, op: xegpu.BlockAccess) -> Message:
     return message(s.b, surface)
 
 
-def is_row(op: xegpu.BlockAccess) -> bool:
-    """Is the op an access of one row: a 1-D descriptor, or a 1-D block message that a pass chose?"""
-    return len(op.tdesc.get_shape()) == 1 or ROW in op.attributes
-
-
 def load_nd(s: Context, op: xegpu.LoadNdOp) -> SSAValue:
     """The fragment's value; `LaneBuilder.private` knows where it lies."""
     b, kind = s.b, op.value.type
-    if is_row(op):
+    if ROW in op.attributes:
         return load_row(s, op)
     bits = bits_of(op.tdesc.element_type)
     rows, columns = op.tdesc.get_shape()[-2:]
@@ -254,7 +249,7 @@ def _say_soft(s: Context, op: Operation, parts: list[BlockMessage], why: str) ->
 
 def store_nd(s: Context, op: xegpu.StoreNdOp) -> None:
     b, kind = s.b, op.value.type
-    if is_row(op):
+    if ROW in op.attributes:
         store_row(s, op)
         return
     bits = bits_of(op.tdesc.element_type)
@@ -279,7 +274,7 @@ def store_nd(s: Context, op: xegpu.StoreNdOp) -> None:
 
 def prefetch_nd(s: Context, op: xegpu.PrefetchNdOp) -> None:
     """A prefetch without policies goes to all levels; locality<n> says which."""
-    if is_row(op) or not s.machine.blocks:
+    if len(op.tdesc.get_shape()) == 1 or not s.machine.blocks:
         s.remark(op, f"{op.name} is left out: {s.machine.name} prefetches 2D blocks only")
         return
     b = s.b

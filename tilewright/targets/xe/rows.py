@@ -1,4 +1,4 @@
-"""load_nd and store_nd of one row: 1-D block messages, or accesses of single lanes.
+"""load_nd and store_nd of one row that a pass chose: 1-D block messages.
 
     %v = xegpu.load_nd %t[%y, %x] {tilewright.row} : !xegpu.tensor_desc<1x32xf16, ..> -> vector<4xf16>     (8 lanes)
     ->
@@ -6,18 +6,17 @@
     %w = mach.call @xe_row_load_32b_x2(%p) : vector<2xi32> ; %v = vector.bitcast %w
 
 `tilewright.row` says that the row is inside of its base and aligned for a message: words of the elements that a lane
-owns side by side, word i of lane l at i * lanes + l. Without it every lane accesses its own elements.
+owns side by side, word i of lane l at i * lanes + l. Other rows are accesses of single lanes (xegpu-lane-elements).
 """
 
 from __future__ import annotations
 
-from xdsl.dialects import gpu, vector
+from xdsl.dialects import vector
 from xdsl.dialects.builtin import VectorType
 from xdsl.ir import SSAValue
 
-from tilewright.dialects import mach, xegpu
+from tilewright.dialects import xegpu
 from tilewright.layout.blocks import group_of
-from tilewright.passes.xegpu.block_messages import ROW
 from tilewright.targets.xe.building import (
     GLOBAL,
     LANES_MOST,
@@ -33,12 +32,6 @@ from tilewright.targets.xe.forms import RowMessage
 def load(s: Context, op: xegpu.LoadNdOp) -> SSAValue:
     """Component i of lane l is element i * lanes + l, in words of neighbours where the row is distributed so."""
     b, kind = s.b, op.value.type
-    element = kind.element_type
-    if ROW not in op.attributes:
-        size = bits_of(element) // 8
-        addresses = _addresses(s, op, kind.element_count())
-        loads = [b.add(mach.LoadOp(a, element, alignment=size)) for a in addresses]
-        return b.gathered(loads, kind)
     form = _form(s, op, kind)
     call = b.call(form.name, [_start(s, op)], [words(form.count, form.bits)])
     loaded = call.results[0]
@@ -48,13 +41,8 @@ def load(s: Context, op: xegpu.LoadNdOp) -> SSAValue:
 
 
 def store(s: Context, op: xegpu.StoreNdOp) -> None:
-    b, kind = s.b, op.value.type
-    if ROW not in op.attributes:
-        size = bits_of(kind.element_type) // 8
-        for i, address in enumerate(_addresses(s, op, kind.element_count())):
-            b.insert(mach.StoreOp(b.component(op.value, i), address, alignment=size))
-        return
-    form = _form(s, op, kind)
+    b = s.b
+    form = _form(s, op, op.value.type)
     b.call(form.name, [_start(s, op), b.as_words(op.value, form.count, form.bits)])
 
 
@@ -90,12 +78,3 @@ def _start(s: Context, op: xegpu.BlockAccess) -> SSAValue:
     for offset, stride in zip(surface.offsets, surface.strides, strict=True):
         at = b.plus(at, b.times(offset, b.times(stride, size)))
     return b.address(surface.base, at)
-
-
-def _addresses(s: Context, op: xegpu.BlockAccess, count: int) -> list[SSAValue]:
-    b = s.b
-    surface = s.surface(op.operands[op.tdesc_operand])
-    lane = b.add(gpu.LaneIdOp())
-    step = b.times(surface.strides[-1], surface.element_bytes)
-    first = b.address(_start(s, op), b.times(lane, step))
-    return [b.address(first, b.times(step, i * s.lanes)) for i in range(count)]
