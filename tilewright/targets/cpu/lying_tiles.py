@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from xdsl.dialects.builtin import i1
+from xdsl.dialects.builtin import IntegerType, VectorType, i1
 from xdsl.ir import SSAValue
 
 from tilewright.codegen.builder import Idx, lane_type
@@ -120,6 +120,11 @@ class LyingTiles(LyingProduct):
                 block(k, whole and x + format.lanes <= extent)
             return
         full = self.length // group * group if whole else 0
-        for start, end, inside in ((0, full, True), (full, depth, False)):
+        some = -(-self.length // group) * group
+        for start, end, inside in ((0, full, True), (full, some, False)):
             with b.loop(start, end, group) as k:
                 block(k.iv, inside)
+        row_bytes = format.lanes * format.bytes
+        nothing = b.constant(VectorType(IntegerType(8), [group * row_bytes]), 0)
+        with b.loop(some, depth, group) as k:
+            b.store(nothing, b.ptr(target, b.times(k.iv, row_bytes)))
