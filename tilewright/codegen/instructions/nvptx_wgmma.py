@@ -148,10 +148,14 @@ def _emit(n: int, k: int, d: str, a: str, b: str, registers: bool) -> Emission:
 
     def emit(p: Printer, regs: Sequence[str], immediates: Immediates) -> Sequence[str]:
         left, right, scale = regs[:a_count], regs[a_count], regs[a_count + 1]
-        flag = p.emit(f"zext i1 {scale} to i32")
-        args = [("i32" if registers else "i64", r) for r in left]
-        args += [("i64", right), ("i32", flag)]
-        args += [(_LLVM[d], r) for r in regs[a_count + 2 :]]
+        args = [("i32" if registers else "i64", r) for r in left] + [("i64", right)]
+        # A known flag is part of the text, and sums that do not count are no one's: else LLVM, which does not know what
+        # they are for, would clear registers for them in every turn of a loop.
+        known = {"true": "1", "false": "0"}.get(scale)
+        flag = known or f"${count + a_count + 1}"
+        if known is None:
+            args.append(("i32", p.emit(f"zext i1 {scale} to i32")))
+        args += [(_LLVM[d], "poison" if known == "0" else r) for r in regs[a_count + 2 :]]
         x = group(count, 4) if registers else f"${count}"
         tail = "p"
         if not integer:
@@ -161,7 +165,7 @@ def _emit(n: int, k: int, d: str, a: str, b: str, registers: bool) -> Emission:
                 tail += f", {immediates['trans_a']}"
             tail += f", {immediates['trans_b']}"
         body = (
-            f"{{ .reg .pred p; setp.ne.b32 p, ${count + a_count + 1}, 0; "
+            f"{{ .reg .pred p; setp.ne.b32 p, {flag}, 0; "
             f"wgmma.mma_async.sync.aligned.m64n{n}k{k}.{d}.{a}.{b} "
             f"{group(0, count)}, {x}, ${count + a_count}, {tail}; }}"
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from xdsl.dialects.builtin import VectorType
+from xdsl.dialects.builtin import BoolAttr, VectorType
 from xdsl.ir import Attribute, ParametrizedAttribute, SSAValue, TypeAttribute
 from xdsl.irdl import irdl_attr_definition, traits_def
 from xdsl.parser import AttrParser
@@ -36,22 +36,35 @@ from tilewright.dialects.fields import (
 
 @irdl_attr_definition
 class PendingType(ParametrizedAttribute, TypeAttribute):
-    """`!stage.pending<vector<128x256xf32>>`: the result of a product that may not be done yet."""
+    """`!stage.pending<vector<128x256xf32>>`: the result of a product that may not be done yet.
+
+    `!stage.pending<vector<128x256xf32>, paired>`: rows 2 i and 2 i + 1 of every 16 are those that the instruction has
+    as i and i + 8, both of which a thread holds. So are the rows of A, which threads hold too.
+    """
 
     name = "stage.pending"
 
     vector: VectorType
+    paired: BoolAttr
 
-    def __init__(self, vector: VectorType):
-        super().__init__(vector)
+    def __init__(self, vector: VectorType, paired: bool = False):
+        super().__init__(vector, BoolAttr.from_bool(paired))
 
     @classmethod
     def parse_parameters(cls, parser: AttrParser) -> Sequence[Attribute]:
         with parser.in_angle_brackets():
-            return [parser.parse_type()]
+            vector, paired = parser.parse_type(), parser.parse_optional_punctuation(",") is not None
+            if paired:
+                parser.parse_keyword("paired")
+            return [vector, BoolAttr.from_bool(paired)]
 
     def print_parameters(self, printer: Printer) -> None:
-        say(printer, "<", self.vector, ">")
+        say(printer, "<", self.vector, ", paired>" if self.paired.value.data else ">")
+
+
+def is_paired(type: Attribute) -> bool:
+    """Are the rows of a product paired?"""
+    return isinstance(type, PendingType) and bool(type.paired.value.data)
 
 
 def vector_of(type: Attribute) -> VectorType:
@@ -111,6 +124,12 @@ class ProductIssueOp(Op):
             )
         if self.c is not None and vector_of(self.c.type) != result:
             raise VerifyException(f"{self.name}: adds {self.c.type} and gives {result}")
+        if (
+            self.c is not None
+            and isinstance(self.c.type, PendingType)
+            and self.c.type != self.result.type
+        ):
+            raise VerifyException(f"{self.name}: adds {self.c.type} and gives {self.result.type}")
 
 
 def _oriented(value: SSAValue, transposed: bool) -> tuple[int, int]:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from xdsl.dialects import arith
-from xdsl.dialects.builtin import VectorType
+from xdsl.dialects import arith, vector
+from xdsl.dialects.builtin import IntegerType, VectorType
 from xdsl.ir import Attribute, SSAValue
 
 from tilewright import layout as ly
@@ -67,11 +67,30 @@ def addresses(
 
     Raises LayoutError where thread and register do not part: another memory layout must be chosen.
     """
-    places = [x + at for x, at in zip(fragment.table(), origin or [0] * fragment.rank, strict=True)]
-    found = accesses(memory.address(*places).reshape(-1, fragment.registers), size)
+    found = accesses(_places(fragment, memory, origin), size)
     if found is None:
         raise LayoutError("addresses do not part into thread and register")
     return found
+
+
+def _places(fragment: Layout, memory: Layout, origin: tuple[int, ...]) -> np.ndarray:
+    """Where in memory the elements of a fragment are, [threads, registers]."""
+    places = [x + at for x, at in zip(fragment.table(), origin or [0] * fragment.rank, strict=True)]
+    return memory.address(*places).reshape(-1, fragment.registers)
+
+
+@lru_cache(maxsize=1024)
+def _ascending(
+    fragment: Layout, memory: Layout, size: int, origin: tuple[int, ...]
+) -> tuple[Addresses, tuple[int, ...]] | None:
+    """Accesses of a fragment's registers in the order in which they lie in memory, and the place of each register
+    there; None where that makes none of them longer."""
+    places = _places(fragment, memory, origin)
+    order = np.argsort(places[0], kind="stable")
+    if run_of(places[:, order]) <= run_of(places):
+        return None
+    found = accesses(places[:, order], size)
+    return None if found is None else (found, tuple(map(int, np.argsort(order))))
 
 
 def accesses(places: np.ndarray, size: int, divisor: int = 0) -> Addresses | None:
@@ -213,7 +232,9 @@ def load_fragment(
     element: Attribute,
     origin: tuple[int, ...] = (),
 ) -> SSAValue:
-    """A fragment read from shared memory, from `origin` on."""
+    """A fragment read from shared memory, from `origin` on, as many elements at a time as lie side by side."""
+    if (found := _ascending(layout, memory, itemsize(element), origin)) is not None:
+        return d.pick(load_at(d, found[0], base, element), found[1])
     return load_at(d, addresses(layout, memory, itemsize(element), origin), base, element)
 
 
@@ -221,9 +242,17 @@ def load_at(d: Distributor, at: Addresses, base: Idx, element: Attribute) -> SSA
     """Every thread's registers read from shared memory, `base` bytes beyond `at`."""
     size = itemsize(element)
     type = VectorType(element, [at.vector])  # pyright: ignore[reportArgumentType]
+    loaded = type
+    if (
+        size == 1 and at.vector > 1
+    ):  # as numbers: bytes would be taken apart, and put together by those who use words
+        word = min(at.vector, 4)
+        loaded = VectorType(IntegerType(8 * word), [at.vector // word])
     parts = [
-        d.b.load(pointer, type, align=at.vector * size) for pointer in pointers_of(d, at, base)
+        d.b.load(pointer, loaded, align=at.vector * size) for pointer in pointers_of(d, at, base)
     ]
+    if loaded is not type:
+        parts = [d.b.value(vector.BitcastOp(part, type)) for part in parts]
     return d.concatenate(parts)
 
 

@@ -16,7 +16,7 @@ from xdsl.ir import Attribute, SSAValue
 
 from tilewright.dialects import mach, stage
 from tilewright.dialects.stage.multi_buffers import buffer_type
-from tilewright.dialects.stage.products import vector_of
+from tilewright.dialects.stage.products import is_paired, vector_of
 from tilewright.layout import Layout
 from tilewright.targets.cuda import blocked as bl
 from tilewright.targets.cuda import staged as st
@@ -30,25 +30,26 @@ MOST_COLUMNS = 256
 SWIZZLE_CODE = {0: 0, 128: 1, 64: 2, 32: 3}
 
 
-def accumulator(shape: Sequence[int], warps: int) -> Layout:
+def accumulator(shape: Sequence[int], warps: int, paired: bool = False) -> Layout:
     """C over the warpgroups of a team: as it would be A of 16-bit elements."""
     m, n = shape
-    return left_operand(m, n, 2, warps)
+    return left_operand(m, n, 2, warps, paired)
 
 
 @lru_cache(maxsize=256)
-def left_operand(m: int, k: int, pack: int, warps: int) -> Layout:
-    """A [m, k] in registers: for each block of rows, for each step of k, the instruction's words."""
+def left_operand(m: int, k: int, pack: int, warps: int, paired: bool = False) -> Layout:
+    """A [m, k] in registers: for each block of rows, for each step of k, the instruction's words. `paired`: the two
+    rows of a thread are neighbours."""
     groups = warps // WARPGROUP
     return bl.of(
         (m, k),
         [
             (pack, 1, 1),
-            (2, 0, 8),
+            (2, 0, 1 if paired else 8),
             (k // (4 * pack), 1, 4 * pack),
             (m // (WGMMA_ROWS * groups), 0, WGMMA_ROWS * groups),
         ],
-        [(4, 1, pack), (8, 0, 1)],
+        [(4, 1, pack), (8, 0, 2 if paired else 1)],
         [(WARPGROUP, 0, 16), (groups, 0, WGMMA_ROWS)],
     )
 
@@ -56,7 +57,8 @@ def left_operand(m: int, k: int, pack: int, warps: int) -> Layout:
 def left_of(op: stage.ProductIssueOp, warps: int) -> Layout:
     """A of a product in registers: its elements of k come in the order in which B's stand in their slot."""
     m, _, k = op.sizes
-    found = left_operand(m, k, 4 // dtype_of(op.a.type).itemsize, warps)
+    pack = 4 // dtype_of(op.a.type).itemsize
+    found = left_operand(m, k, pack, warps, is_paired(op.result.type))
     wait = op.b.owner
     assert isinstance(wait, stage.CopyWaitOp)
     part = buffer_type(wait.buffer).parts.data[list[SSAValue](wait.values).index(op.b)]
@@ -72,7 +74,7 @@ def anchor_issue(op: stage.ProductIssueOp, warps: int) -> Mapping[SSAValue, Layo
     m, n, _ = op.sizes
     found: dict[SSAValue, Layout] = {}
     if op.c is not None and isinstance(op.c.type, VectorType):
-        found[op.c] = accumulator((m, n), warps)
+        found[op.c] = accumulator((m, n), warps, is_paired(op.result.type))
     if not is_staged(op.a):
         found[op.a] = left_of(op, warps)
     return found
@@ -80,7 +82,10 @@ def anchor_issue(op: stage.ProductIssueOp, warps: int) -> Mapping[SSAValue, Layo
 
 @anchor("stage.mma.wait")
 def anchor_wait(op: stage.ProductWaitOp, warps: int) -> Mapping[SSAValue, Layout]:
-    return {v: accumulator(vector_of(v.type).get_shape(), warps) for v in op.values}
+    return {
+        v: accumulator(vector_of(v.type).get_shape(), warps, is_paired(p.type))
+        for p, v in zip(op.products, op.values, strict=True)
+    }
 
 
 @anchor("stage.mma.start")
@@ -151,7 +156,7 @@ def issue(d: Distributor, op: stage.ProductIssueOp) -> None:
     b = d.b
     m, n, k = op.sizes
     type = vector_of(op.result.type)
-    layout = accumulator((m, n), d.team.warps)
+    layout = accumulator((m, n), d.team.warps, is_paired(op.result.type))
     groups = d.team.warps // WARPGROUP
     a, c = dtype_of(op.a.type), dtype_of(type)
     right = st.facts(d).staged[op.b]
@@ -250,6 +255,7 @@ def wait(d: Distributor, op: stage.ProductWaitOp) -> None:
     name = f"nvptx.wgmma.wait.{'.'.join(kinds)}"
     made = mach.InstrOp(name, values, [v.type for v in values], {"n": pending})
     d.b.op(made)
-    for value, result in zip(op.values, made.results, strict=True):
-        m, n = vector_of(value.type).get_shape()
-        d.set_fragment(value, result, accumulator((m, n), d.team.warps))
+    for value, result, layout in zip(
+        op.values, made.results, anchor_wait(op, d.team.warps).values(), strict=True
+    ):
+        d.set_fragment(value, result, layout)

@@ -3,7 +3,8 @@
 A warpgroup stores its rows panel by panel: one thread waits until the engine has read the panel's last contents, the
 warps write it (stmatrix for 16-bit elements), make that visible to the engine, and meet; one thread starts the copy.
 Two panels take turns, so that writing one overlaps the engine's reading of the other. Of a value that is stored
-transposed, a panel's lines are columns, and stmatrix transposes; 64 rows of 32 bits are two panels side by side.
+transposed, a panel's lines are columns, and stmatrix transposes, or threads that hold neighbouring rows write both; 64
+rows of 32 bits are two panels side by side.
 """
 
 from __future__ import annotations
@@ -34,8 +35,9 @@ def store(d: Distributor, op: stage.CopyStoreOp) -> None:
     b = d.b
     type = vector_type(op.value)
     m, n = type.get_shape()
-    layout = accumulator((m, n), d.team.warps)
-    value = d.fragment_of(op.value, layout).value
+    pairs = accumulator((m, n), d.team.warps, paired=True)
+    paired = op.transpose and d.assigned(op.value) == pairs
+    value = d.fragment_of(op.value, pairs if paired else accumulator((m, n), d.team.warps)).value
     place = st.place_of(d, op.buffer)
     part = place.type.parts.data[0]
     groups = d.team.warps // WARPGROUP
@@ -70,7 +72,9 @@ def store(d: Distributor, op: stage.CopyStoreOp) -> None:
             st.instr(d, "bar.sync", barrier, threads)
             at = (block * n + column) // 2
             held = d.pick(value, range(at, at + columns // 2))
-            if transpose:
+            if paired:
+                _transpose_pairs(d, held, panel, columns)
+            elif transpose:
                 write = _transpose_halves if part.itemsize == 2 else _transpose_words
                 write(d, held, panel, columns)
             else:
@@ -148,6 +152,25 @@ def _transpose_words(d: Distributor, value: SSAValue, panel: Idx, columns: int) 
                 register = 4 * block + 2 * half + odd
                 one = d.pick(value, range(register, register + 1))
                 b.store(one, d.shared_pointer(b.plus(at, 8 * block * LINE)), align=4)
+
+
+def _transpose_pairs(d: Distributor, value: SSAValue, panel: Idx, columns: int) -> None:
+    """A warpgroup writes columns of its sums, whose threads hold neighbouring rows, as lines of its panels: two
+    elements of a line at a time, of 4 lines by a warp, which the swizzle keeps in banks of their own."""
+    b = d.b
+    assert isinstance(value.type, VectorType)
+    size = itemsize(value.type.element_type)
+    lane, warp = d.lane, b.rem(d.warp, WARPGROUP)
+    at = b.plus(b.times(warp, 16 * size), b.times(b.div(lane, 4), 2 * size))
+    panel = b.plus(panel, b.times(b.div(at, LINE), columns * LINE))
+    chunk, within = b.idx(b.div(b.rem(at, LINE), 16)), b.rem(at, 16)
+    for odd in range(2):
+        line = b.plus(b.times(b.rem(lane, 4), 2), odd)
+        swizzled = b.times(b.value(arith.XOrIOp(chunk, b.idx(line))), 16)
+        start = b.plus(b.plus(b.plus(b.times(line, LINE), swizzled), within), panel)
+        for block in range(columns // 8):
+            two = d.pick(value, [4 * block + odd, 4 * block + 2 + odd])
+            b.store(two, d.shared_pointer(b.plus(start, 8 * block * LINE)), align=2 * size)
 
 
 def _transpose_halves(d: Distributor, value: SSAValue, panel: Idx, columns: int) -> None:

@@ -231,7 +231,7 @@ ASYNCHRONOUS: Sequence[Pass[CudaUnit]] = (
     Pass("k-slicing", slice_products_along_k, W, "kernel machine", optional=True),
     DEFER_REDUCTIONS,
     Pass("mma-pipelining", pipeline_products, W, "kernel warpgroups", optional=True),
-    Pass("ping-pong", schedule_ping_pong, W, "kernel warpgroups", optional=True),
+    Pass("ping-pong", schedule_ping_pong, W, "kernel machine warpgroups", optional=True),
     Pass("deferred-wait", defer_waits, W, optional=True),
     Pass("load-ahead", load_ahead, W, optional=True),
     Pass("tma-stores", form_tma_stores, W, "kernel warpgroups remarks", optional=True),

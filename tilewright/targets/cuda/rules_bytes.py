@@ -26,11 +26,12 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright.dialects import mach
-from tilewright.dialects.movement import is_vector
+from tilewright.dialects.movement import is_vector, operand_layout
 from tilewright.dialects.upstream.vector import InterleaveOp
 from tilewright.layout import Layout
 from tilewright.passes.fold_identities import splat
 from tilewright.targets.cuda.distribute import Distributor, producer
+from tilewright.targets.cuda.passes.wgmma_legality import TRANSPOSES
 from tilewright.targets.cuda.rules_moves import in_place, registers
 from tilewright.targets.cuda.rules_values import elementwise
 
@@ -114,6 +115,10 @@ def _converted(
             made = in_place(d, op, layout, alternate)
             if made is not None:
                 return made
+    if isinstance(op, TRANSPOSES):
+        held = operand_layout(op, layout)
+        made = _converted(d, op.operands[0], held, element, signed)
+        return made and d.pick(made, registers(op, layout, held))
     if layout.registers % 2:
         return None
     field = BitField(source, 0, BYTE, signed)

@@ -410,8 +410,8 @@ def _tiled(work: LoopWork, rows: int, columns: int, step: int, sides: Sides) -> 
         if side is not None and own > max(WGMMA_ROWS, 2 * side):
             return None
     turned = rows % WGMMA_ROWS != 0
-    if turned and work.transposed:
-        return None
+    if turned and (work.transposed or work.computed):
+        return None  # threads would have to store what they compute
     high, wide = (columns, rows) if turned else (rows, columns)
     if high % WGMMA_ROWS or wide not in work.widths or rows * columns > MOST_ACCUMULATORS:
         return None

@@ -17,27 +17,41 @@ from itertools import takewhile
 
 from xdsl.dialects import gpu
 from xdsl.dialects.builtin import VectorType
-from xdsl.ir import OpResult, SSAValue
+from xdsl.ir import Operation, OpResult, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.dialects import stage, xetile
+from tilewright.dialects.elementwise import is_elementwise_on_vectors
+from tilewright.dialects.movement import shape_of
 from tilewright.dialects.nesting import ops_behind
+from tilewright.dialects.stage.multi_buffers import buffer_type
+from tilewright.dialects.upstream.vector import InterleaveOp
 from tilewright.passes.cleanup import eliminate_dead
-from tilewright.targets.cuda.passes.wgmma_legality import through_transposes, unsuited, untransposed
+from tilewright.passes.fold_identities import splat
+from tilewright.targets.cuda.passes.wgmma_legality import (
+    TRANSPOSES,
+    through_transposes,
+    unsuited,
+    untransposed,
+)
 from tilewright.uarch.base import Machine
 
 
 def issue_async_mma(function: gpu.FuncOp, machine: Machine, remarks: list[str]) -> int:
     """Issues products asynchronously to warpgroups (wgmma). Returns how many."""
     made = 0
-    for op in list(function.walk()):
-        if isinstance(op, xetile.TileMmaOp):
-            reason = _obstacle(op, machine)
-            if reason is not None:
-                remarks.append(f"tile_mma is not done by warpgroups: {reason}")
-                continue
-            _rewrite(op)
-            made += 1
+    products = [op for op in function.walk() if isinstance(op, xetile.TileMmaOp)]
+    # What is stored or added meets the sums of all.
+    paired = all(readable(op.a, 1) is None for op in products) and any(
+        _neighbours(op.a, False) for op in products
+    )
+    for op in products:
+        reason = _obstacle(op, machine)
+        if reason is not None:
+            remarks.append(f"tile_mma is not done by warpgroups: {reason}")
+            continue
+        _rewrite(op, paired)
+        made += 1
     eliminate_dead(function.body.block)
     _read_others(function)
     for op in list(function.walk()):
@@ -119,7 +133,22 @@ def readable(value: SSAValue, along_k: int) -> tuple[stage.CopyWaitOp, int, bool
     return place if (fast == along_k) != transposed or held.itemsize == 2 else None
 
 
-def _rewrite(op: xetile.TileMmaOp) -> None:
+def _neighbours(value: SSAValue, turned: bool) -> bool:
+    """Do threads compute an operand of bytes whose lines run along rows, or of numbers that alternate along them?"""
+    op = value.owner
+    if not isinstance(op, Operation) or not shape_of(value):
+        return False
+    if isinstance(op, stage.CopyWaitOp):
+        part = buffer_type(op.buffer).parts.data[list[SSAValue](op.values).index(value)]
+        return part.itemsize == 1 and part.row_major == turned
+    if isinstance(op, InterleaveOp) and turned:
+        return True
+    turned ^= isinstance(op, TRANSPOSES)
+    moves = isinstance(op, TRANSPOSES | InterleaveOp) or is_elementwise_on_vectors(op)
+    return moves and any(_neighbours(each, turned) for each in op.operands)
+
+
+def _rewrite(op: xetile.TileMmaOp, paired: bool) -> None:
     block = op.parent
     assert block is not None and isinstance(op.result.type, VectorType)
     operands: list[SSAValue] = []
@@ -135,7 +164,10 @@ def _rewrite(op: xetile.TileMmaOp) -> None:
             value = read.result
         operands.append(value)
     (a, b), (flip_a, flip_b) = operands, flips
-    issue = stage.ProductIssueOp(a, b, op.c, stage.PendingType(op.result.type), flip_a, flip_b)
+    start = None if op.c is not None and splat(op.c) == 0 else op.c
+    issue = stage.ProductIssueOp(
+        a, b, start, stage.PendingType(op.result.type, paired), flip_a, flip_b
+    )
     wait = stage.ProductWaitOp([issue.result])
     block.insert_ops_before([issue, wait], op)
     wait.values[0].name_hint = op.result.name_hint

@@ -10,7 +10,7 @@ Requires: products issued. Guarantees: the same sums in the same order.
 What threads compute for one slice overlaps the product of the slice before; without that the matrix unit stands still
 while a warpgroup prepares its operand. Takes part: A computed element by element from reads of staged tiles, from
 constants, from one row or column repeated (a row of an array is loaded in slices), and from two such values that
-alternate along k (`vector.interleave`); what is read may be transposed. A slice is what one instruction takes. All
+alternate (`vector.interleave`); what is read or computed may be transposed. A slice is what one instruction takes. All
 slices are read first: so the computation alone stands between two products.
 """
 
@@ -66,27 +66,29 @@ def _rewrite(op: stage.ProductIssueOp, machine: Machine) -> int:
     assert depth is not None and block is not None
     chain = _chain(op.a, block)
     if not any(isinstance(o, stage.ReadOp) for o in chain) or any(
-        _extent(each) * depth % op.sizes[2] for each in chain
+        shape_of(each.results[0])[0 if turned else 1] * depth % op.sizes[2]
+        for each, turned in chain.items()
     ):
         return 0
     parts = op.sizes[2] // depth
     reads: dict[tuple[Operation, int], SSAValue] = {}
     for at in range(parts):
-        for source in chain:
+        for source, turned in chain.items():
             if isinstance(source, stage.ReadOp):
-                reads[source, at] = _part(source, at, parts, op)
+                reads[source, at] = _part(source, at, parts, op, turned)
             elif isinstance(source, xetile.LoadTileOp):
                 reads[source, at] = _part_of_row(source, at, parts)
     before = op.c
     for at in range(parts):
         values: dict[SSAValue, SSAValue] = {}
-        for each in chain:
+        for each, turned in chain.items():
             if isinstance(each, stage.ReadOp | xetile.LoadTileOp):
                 values[each.results[0]] = reads[each, at]
-            elif _is_turned(each):
-                values[each.results[0]] = values[each.operands[0]]
+            elif isinstance(each, TRANSPOSES):
+                made = TransposeOp(values[each.operands[0]], [1, 0])
+                values[each.results[0]] = Before(op).add(made)
             else:
-                values[each.results[0]] = _sliced(each, values, op, at, parts)
+                values[each.results[0]] = _sliced(each, values, op, parts, turned)
         made = stage.ProductIssueOp(
             values[op.a],
             op.b,
@@ -100,34 +102,17 @@ def _rewrite(op: stage.ProductIssueOp, machine: Machine) -> int:
     assert before is not None
     op.result.replace_all_uses_with(before)
     Rewriter.erase_op(op)
-    for each in reversed(chain):
+    for each in reversed(list(chain)):
         if not any(result.uses for result in each.results) and each.parent is block:
             Rewriter.erase_op(each)
     return 1
 
 
-def _extent(op: Operation) -> int:
-    """Elements along k of what an op of the chain makes, which it gives one after the other; those of a read that is
-    transposed lie the other way."""
-    shape = shape_of(op.results[0])
-    return shape[0] if isinstance(op, stage.ReadOp) and _transpose_of(op) else shape[1]
-
-
-def _is_turned(op: Operation) -> bool:
-    """Is an op the transpose of a read?"""
-    return isinstance(op, TRANSPOSES)
-
-
-def _transpose_of(read: stage.ReadOp) -> Operation | None:
-    """The transpose that is a read's only use."""
-    users = [use.operation for use in read.result.uses]
-    return users[0] if len(users) == 1 and isinstance(users[0], TRANSPOSES) else None
-
-
-def _part(read: stage.ReadOp, at: int, parts: int, product: stage.ProductIssueOp) -> SSAValue:
-    """One part of so many along k of what is read, transposed as the whole is."""
-    assert read.parent is not None
-    where, turned = Before(read if _released(read, product) else product), _transpose_of(read)
+def _part(
+    read: stage.ReadOp, at: int, parts: int, product: stage.ProductIssueOp, turned: bool
+) -> SSAValue:
+    """One part of so many along k of what is read."""
+    where = Before(read if _released(read, product) else product)
     m, n = shape_of(read.result)
     shape, first = (
         ((m // parts, n), (at * m // parts, 0))
@@ -137,7 +122,7 @@ def _part(read: stage.ReadOp, at: int, parts: int, product: stage.ProductIssueOp
     kind = VectorType(read.result.type.element_type, shape)
     found = where.add(stage.ReadPartOp(read.tile, first, kind))
     found.name_hint = read.result.name_hint
-    return where.add(TransposeOp(found, [1, 0])) if turned else found
+    return found
 
 
 def _released(read: stage.ReadOp, product: Operation) -> bool:
@@ -165,55 +150,58 @@ def _part_of_row(load: xetile.LoadTileOp, at: int, parts: int) -> SSAValue:
     return where.add(retyped(load, [made], [with_shape(load.values[0].type, (1, width))]))
 
 
-def _chain(a: SSAValue, block: Block) -> list[Operation]:
-    """The ops that compute A, in order; empty if one of them cannot be done for a slice of k alone."""
-    found: set[Operation] = set()
-    work = [a]
+def _chain(a: SSAValue, block: Block) -> dict[Operation, bool]:
+    """The ops that compute A, in order, and whether k is the first dimension of what they make, which is transposed
+    behind them; empty if one of them cannot be done for a slice of k alone."""
+    found: dict[Operation, bool] = {}
+    work = [(a, False)]
     while work:
-        value = work.pop()
+        value, turned = work.pop()
         if not isinstance(value.type, VectorType):
             continue  # a scalar serves every slice
         if not isinstance(value, OpResult):
-            return []
+            return {}
         op = value.op
         if op in found:
+            if found[op] != turned:
+                return {}
             continue
-        found.add(op)
+        found[op] = turned
         if isinstance(op, stage.ReadOp):
             if op.parent is not block:
-                return []
+                return {}
         elif isinstance(op, TRANSPOSES):
-            if not isinstance(read := op.operands[0].owner, stage.ReadOp) or not _transpose_of(
-                read
-            ):
-                return []
-            work += op.operands
-        elif is_elementwise_on_vectors(op) or isinstance(op, InterleaveOp) or _is_row(op):
-            work += op.operands
-        elif not _repeats(op) and not (isinstance(op, xetile.LoadTileOp) and _is_part(op, block)):
-            return []
-    order: list[Operation] = []
+            work += [(each, not turned) for each in op.operands]
+        elif is_elementwise_on_vectors(op) or isinstance(op, InterleaveOp):
+            work += [(each, turned) for each in op.operands]
+        elif _is_row(op) and not turned:
+            work += [(each, False) for each in op.operands]
+        elif not _repeats(op, turned) and (
+            turned or not isinstance(op, xetile.LoadTileOp) or not _is_part(op, block)
+        ):
+            return {}
+    order: dict[Operation, bool] = {}
 
     def visit(op: Operation) -> None:
         if op not in order and op in found:
             for operand in op.operands:
                 if isinstance(operand, OpResult):
                     visit(operand.op)
-            order.append(op)
+            order[op] = found[op]
 
     assert isinstance(a, OpResult)
     visit(a.op)
     return order
 
 
-def _repeats(op: Operation) -> bool:
-    """Has the op's result the same columns all along k?"""
+def _repeats(op: Operation, turned: bool) -> bool:
+    """Has the op's result the same columns all along k (rows, where k is the first dimension)?"""
     if isinstance(op, arith.ConstantOp):
         return isinstance(op.value, DenseIntOrFPElementsAttr) and op.value.is_splat()
     if op.name not in ("vector.broadcast", "xetile.broadcast"):
         return False
     source = op.operands[0].type
-    return not isinstance(source, VectorType) or source.get_shape()[-1] == 1
+    return not isinstance(source, VectorType) or (source.get_shape()[-1] == 1 and not turned)
 
 
 def _is_row(op: Operation) -> bool:
@@ -235,11 +223,15 @@ def _is_part(load: xetile.LoadTileOp, block: Block) -> bool:
 
 
 def _sliced(
-    op: Operation, values: dict[SSAValue, SSAValue], before: Operation, at: int, parts: int
+    op: Operation,
+    values: dict[SSAValue, SSAValue],
+    before: Operation,
+    parts: int,
+    turned: bool,
 ) -> SSAValue:
     """An op of the chain for one slice."""
     m, k = shape_of(op.results[0])
-    kind = with_shape(op.results[0].type, (m, k // parts))
+    kind = with_shape(op.results[0].type, (m // parts, k) if turned else (m, k // parts))
     where = Before(before)
     if isinstance(op, arith.ConstantOp):
         number = op.value.get_values()[0]  # pyright: ignore

@@ -11,12 +11,14 @@ Requires: products issued. Guarantees: the same values. A load beyond the loop's
 there, or nothing where that is outside of it, and is dropped.
 
 So a warpgroup that has waited for its tiles does not wait again, for scales by group or the weights of a norm. Takes
-part: loads of one row or one column of an array that the kernel only reads, whose place depends on the counter and on
-nothing else in the loop, as far as registers hold them. Not in loops that gather: numbers of rows are loaded by the
-role that copies, which waits for nothing else.
+part: loads of one row or one column of an array that the
+kernel only reads, whose place depends on the counter and on nothing else in the loop, as far as registers hold them.
+Not in loops that gather: numbers of rows are loaded by the role that copies, which waits for nothing else.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
 
 from xdsl.dialects import gpu, scf
 from xdsl.ir import Block, Operation
@@ -25,6 +27,7 @@ from tilewright.dialects import stage, xetile
 from tilewright.dialects.movement import shape_of
 from tilewright.passes.carried import operands_of, reached
 from tilewright.passes.loop_pipeliner import PipelineSchedule, expand_ahead
+from tilewright.passes.loops import depends
 from tilewright.passes.memory_objects import is_pure
 from tilewright.passes.tile_origin import is_read_only
 from tilewright.uarch.nvidia import LANES, WARPGROUP
@@ -51,12 +54,22 @@ def load_ahead(function: gpu.FuncOp) -> int:
         if not found or sum(map(_held, found)) > MOST_HELD:
             continue
         ahead: set[Operation] = {op for places in found.values() for op in places} | set(found)
-        order = [op for op in block.ops if op in ahead]
-        order += [op for op in block.ops if op not in ahead and op is not block.last_op]
+        order = [op for op in block.ops if op not in ahead and op is not block.last_op]
+        order[(at := _place(found, order, block)) : at] = [op for op in block.ops if op in ahead]
         stages = dict.fromkeys((op for op in order if op not in ahead), 1)
         expand_ahead(PipelineSchedule(loop, stages, order, counts=1), lambda op, _: op)
         count += len(found)
     return count
+
+
+def _place(loads: Iterable[Operation], order: Sequence[Operation], block: Block) -> int:
+    """Where in an iteration the next one's loads stand: in front, where products read what is computed with them; else
+    behind the products, for what the places take to compute is then done beside these."""
+    readers = [op for op in order if isinstance(op, stage.ProductIssueOp | stage.LocalStoreOp)]
+    values = [value for load in loads for value in load.results]
+    if any(depends(read, v, block) for op in readers for read in op.operands for v in values):
+        return 0
+    return next((i for i, op in enumerate(order) if isinstance(op, stage.ProductWaitOp)), 0)
 
 
 def _is_small(load: xetile.LoadTileOp) -> bool:

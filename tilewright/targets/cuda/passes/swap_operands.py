@@ -33,7 +33,7 @@ from tilewright.dialects import xetile
 from tilewright.dialects.elementwise import is_elementwise_on_vectors, retyped
 from tilewright.dialects.movement import shape_of
 from tilewright.dialects.numerals import dense
-from tilewright.dialects.upstream.vector import TransposeOp
+from tilewright.dialects.upstream.vector import InterleaveOp, TransposeOp
 from tilewright.passes.carried import names_of
 from tilewright.passes.emit import Before, Behind, with_shape
 from tilewright.passes.fold_identities import splat
@@ -199,7 +199,8 @@ def _operand(value: SSAValue, at: Operation) -> SSAValue:
 
 
 def _turnable(value: SSAValue) -> bool:
-    """Is a value computed, one by one, of loads, of what is the same along a dimension, or of what is transposed?"""
+    """Is a value computed, one by one, of loads, of what is the same along a dimension, or of what is transposed or
+    alternates?"""
     owner = value.owner
     if isinstance(owner, Block) or len(shape_of(value)) != 2:
         return False
@@ -207,6 +208,8 @@ def _turnable(value: SSAValue) -> bool:
         return owner.broadcast_size is None and len(shape_of(owner.source)) == 2
     if isinstance(owner, xetile.LoadTileOp | TRANSPOSES):
         return True
+    if isinstance(owner, InterleaveOp):
+        return all(_turnable(v) for v in owner.operands)
     if splat(value) is not None or isinstance(owner, vector.BroadcastOp):
         return True
     tiles = _tiles(owner) if is_elementwise_on_vectors(owner) else []
