@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from tests.lowering.programs import ops, run, wrong
 from tilewright.diagnostics import TilewrightError
 from tilewright.dialects.text import parse_module, print_module, verify_module
 from tilewright.passes.xegpu.pipeline import PIPELINE, WG_TO_SG
+from tilewright.tools.cli import main
 
 
 def program(body: str, arguments: str = "%src: memref<64x64xf32>") -> str:
@@ -188,3 +190,24 @@ def test_what_is_refused():
         distributed(program(body.replace("[2, 10]", "[2, 8]")))
     with pytest.raises(TilewrightError, match="expected a range of subgroups"):
         distributed(program(body.replace("[2, 10]", "[4, 2]")))
+
+
+def test_slices_of_an_exchange_may_be_narrower_than_lanes(tmp_path: Path):
+    """128 KiB, a slice of whose parts has 4 columns where the text gives lanes 16: it verifies behind the pass."""
+    lanes = "inst_data = [1, 16], lane_layout = [1, 16], lane_data = [1, 1]"
+    blocks, rows = (
+        f"#xegpu.layout<sg_layout = [{grid}], sg_data = [{part}], {lanes}>"
+        for grid, part in (("8, 4", "32, 32"), ("32, 1", "8, 128"))
+    )
+    path, kind = tmp_path / "k.mlir", "vector<256x128xf32>"
+    path.write_text(f"""
+func.func @k(%a: memref<256x128xf32>, %s: memref<256x128xf32>, %t: memref<256x128xf32>) {{
+  %0 = xegpu.create_nd_tdesc %a : memref<256x128xf32> -> !xegpu.tensor_desc<256x128xf32>
+  %v = xegpu.load_nd %0[0, 0] <{{layout = {blocks}}}> : !xegpu.tensor_desc<256x128xf32> -> {kind}
+  %w = xegpu.convert_layout %v <{{input_layout = {blocks}, target_layout = {rows}}}> : {kind}
+  %1 = xegpu.create_nd_tdesc %s : memref<256x128xf32> -> !xegpu.tensor_desc<256x128xf32>
+  xegpu.store_nd %w, %1[0, 0] <{{layout = {rows}}}> : {kind}, !xegpu.tensor_desc<256x128xf32>
+  %held = memref.alloc() : memref<65536xi8, 3>
+  return
+}}""")
+    assert main(["opt", str(path), "-p", "xegpu-wg-to-sg-distribute"]) == 0

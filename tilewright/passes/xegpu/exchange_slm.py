@@ -255,7 +255,8 @@ class _Exchange:
         parts = with_layout(ShapeCastOp(value, with_shape(kind, split)), mine)
         whole = at.constant(with_shape(kind, split), 0)
         own.set_layout(whole, theirs)
-        from_part, to_part = (_narrowed(d, cut, width) for d in (mine, theirs))
+        # What instructions and lanes take of the whole may be more than a slice holds.
+        from_part, to_part = (_narrowed(own.subgroup_part(d), cut, width) for d in (mine, theirs))
         for n in range(count):
             start = [n * width if i == cut else 0 for i in range(len(split))]
             fragment = with_layout(ExtractStridedSliceOp(parts, start, small), from_part)
