@@ -79,6 +79,9 @@ COPIED_BYTES = 1 << 20
 BESIDE_TWO = 4
 """Rows that tiles read where they lie have two of so many lines that a core has under way beside two tiles of the other
 side; of each tile more there is one line more."""
+WAY_BYTES = 1 << 17
+"""Addresses that differ by multiples of it share a set of the second cache: rows whose pitch has much in common with it
+do not stay there until they are copied, though they are few bytes."""
 PAGE_BYTES = 4096
 """Addresses that differ by multiples of it may share a set of a cache."""
 
@@ -171,7 +174,9 @@ class PanelCosts:
         in_rows = kernel.verbatim and p.a.along_k and p.b.tile <= FEW_USES * kernel.wide
         in_turns = kernel.single and not p.b.along_k and p.a.tile <= FEW_TURNS * kernel.rows
         lies = p.k * pitch <= SHARED_BYTES and among_sets(pitch) >= SPREAD
-        fetched = in_turns and (lies or 2 * p.b.tile * kernel.depth <= STRIP_BYTES)
+        apart = kernel.depth // _itemsize(p.types[1]) * gcd(pitch, WAY_BYTES)
+        held = 2 * p.b.tile * kernel.depth <= STRIP_BYTES and apart <= 2 * COPIED_BYTES
+        fetched = in_turns and (lies or held)
         wide = swapped or (in_rows and kernel.tiles and p.b.tile <= _most_columns(p, kernel))
         strip = shallower(p.a.tile, p.b.tile, kernel.depth) if kernel.tiles else kernel.depth
         depth = kernel.depth * DEEP if wide else strip
@@ -245,9 +250,8 @@ class PanelCosts:
                 bytes = lines + (self._torn(p, lines) if strips else runs * run)
                 if fetched and side is p.b:
                     late = hypot(multiplied, lines / self._stream) - multiplied
-                    copied_to = 0 if lies else p.b.tile * kernel.depth
-                    near = lines / rates.pack_rows if copied_to else 0.0
-                    if not 0 < copied_to <= NEAREST_BYTES:
+                    near = 0.0 if lies else lines / rates.pack_rows
+                    if lies or (p.a.tile + p.b.tile) * kernel.depth > NEAREST_BYTES:
                         near += lines / rates.panels
                     found.append(("copies", late + near, True))
                     continue
