@@ -203,7 +203,7 @@ def choices(
         best, least = descend(other, ways, cost, ordered=True)
     for i in range(len(best)):  # what costs nothing stays in the middle
         plain = (*best[:i], MIDDLE, *best[i + 1 :])
-        if MIDDLE in candidates and cost(plain) <= least:
+        if MIDDLE in candidates and cost(plain) * 0.999 <= least:
             best, least = plain, cost(plain)
     usual = [c for c in made if seen[c] <= least * (1 + alike) and set(c) <= set(PLAIN)]
     if alike and usual:
@@ -232,7 +232,8 @@ def choices(
     for other in _around(best, candidates) if every else ():
         cost(other)
     order = sorted(made, key=lambda each: (each != best, seen[each]))
-    distinct = list({seen[each]: each for each in reversed(order)}.values())[::-1]
+    firsts: dict[float, tuple[int, ...]] = {}
+    distinct = [each for each in order if firsts.setdefault(seen[each], each) == each]
     repeated = sorted(set(order) - set(distinct), key=order.index) if every else []
     return [made[each] for each in (*distinct, *repeated)]
 
