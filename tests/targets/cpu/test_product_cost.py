@@ -55,8 +55,8 @@ def test_the_next_block_of_vectors_is_fetched_beside_512_columns(shape):
 
 
 def test_rows_that_share_sets_of_the_second_cache_are_not_fetched_in_time():
-    """Measured on four cores at once, 16x8192x2048 takes 1.19 and 1.22 times as long by 512 columns as by 1024, a row of
-    16 KB 0.98 of it; by as many as the first cache holds beside A, 64, it takes 0.89 of the time of 96."""
+    """Measured on four cores at once, 16x8192x2048 takes 1.19 and 1.22 times as long by 512 columns as by 1024, rows of
+    16 KB 0.98 of it; by as many as the first cache holds beside A, 64, they take 0.89 of the time of 96."""
     far, near = (seconds((16, n, 2048), (16, 512)) / n for n in (8192, 4096 + 1024))
     assert far > 1.1 * near
     assert seconds((16, 1600, 7168), (16, 64)) < seconds((16, 1600, 7168), (16, 96))
