@@ -337,10 +337,10 @@ def _form(request: Request, options: CompileOptions, machine: Machine) -> Form |
             return None
     try:
         kernel = request.build(first)
-        work = _loop(kernel.clone(), options, machine)  # which is changed
-        other = None if work is None else _loop(request.build(second), options, machine)
     except TilewrightError:
         return None
+    work = _work(request, first, options, machine, kernel)
+    other = None if work is None else _work(request, second, options, machine)
     if work is None or other is None or len(names) > len(SIZES):
         return None
     times = {size: getattr(other, size) / getattr(work, size) for size in SIZES}
@@ -368,25 +368,26 @@ def _may_be_sums(kernel: ModuleOp) -> bool:
 
 
 def _work(
-    request: Request, values: Mapping[str, int], options: CompileOptions, machine: Machine
+    request: Request,
+    values: Mapping[str, int],
+    options: CompileOptions,
+    machine: Machine,
+    kernel: ModuleOp | None = None,
 ) -> LoopWork | None:
-    """The loop of the kernel, built with these constexprs; None where warpgroups cannot run it."""
+    """The loop of the kernel, built with these constexprs; None where warpgroups cannot run it. `kernel`: it, where it
+    is built, and kept. Otherwise it may be compiled."""
     known: dict[tuple[int, ...], LoopWork | None] = request.memory.setdefault("work", {})
     key = tuple(values[name] for name in request.names)
     if key not in known:
         try:
-            kernel = request.build(values)
-            known[key] = _loop(kernel.clone(), options, machine)
-            request.spare(values, kernel)
+            built = kernel or request.build(values)
+            work = product_work(built.clone(), machine, options)  # which changes it
+            known[key] = None if work is None else measured(work, machine.name)
+            if kernel is None:
+                request.spare(values, built)
         except TilewrightError:
             known[key] = None
     return known[key]
-
-
-def _loop(module: ModuleOp, options: CompileOptions, machine: Machine) -> LoopWork | None:
-    """That of a kernel, which is changed on the way."""
-    work = product_work(module, machine, options)
-    return None if work is None else measured(work, machine.name)
 
 
 def _resized(work: LoopWork, rows: float = 1, columns: float = 1, step: float = 1) -> LoopWork:
