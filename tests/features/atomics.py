@@ -28,8 +28,7 @@ def _allocated(a: Any, i: Any, b: Any, o: Any) -> None:
 PROGRAMS = {
     "an atomic of one number": Program(
         "a: i32 4, v: f32 8x16, b: f32 8x16",
-        """%c1 = arith.constant 1 : index
-        %x = arith.constant 3 : i32
+        """%x = arith.constant 3 : i32
         %old = memref.atomic_rmw addi %x, %a[%c1] : (i32, memref<4xi32>) -> i32
         %f = arith.sitofp %old : i32 to f32
         %g = vector.broadcast %f : f32 to vector<8x16xf32>
@@ -40,8 +39,7 @@ PROGRAMS = {
     ),
     "an atomic whose region computes, of an array that tiles read": Program(
         "a: f32 8x16, x: f32 = 1.5, n: index = 3, b: f32 8x16",
-        f"""%c1 = arith.constant 1 : index
-        load %before = %a[0, 0] 8x16
+        f"""load %before = %a[0, 0] 8x16
         scf.for %i = %c1 to %n step %c1 {{
           %was = memref.generic_atomic_rmw %a[%c5, %i] : memref<8x16xf32> {{
             ^bb0(%now: f32):
@@ -60,8 +58,7 @@ PROGRAMS = {
     ),
     "memory of the program, by vectors, numbers and atomics": Program(
         "a: f32 32x32, i: index = 3, b: f32 32x32, o: i16 1x1",
-        """%c0 = arith.constant 0 : index
-        %p = arith.constant 0.0 : f32
+        """%p = arith.constant 0.0 : f32
         %h = arith.constant 3 : i16
         %m = memref.alloca() : memref<32x32xf32>
         %k = memref.alloca() : memref<i16>

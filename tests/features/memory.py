@@ -141,8 +141,7 @@ PROGRAMS: dict[str, Program] = {
     ),
     "values that change places": Program(
         "a: f32 8x16, c: f32 8x16, n: index = 3, b: f32 8x16",
-        f"""%c1 = arith.constant 1 : index
-        {LOAD}load %u = %c[0, 0] 8x16
+        f"""{LOAD}load %u = %c[0, 0] 8x16
         %w:2 = scf.for %i = %c0 to %n step %c1 iter_args(%s = %v, %t = %u) -> ({V}, {V}) {{
           %x = arith.addf %t, %s : {V}
           scf.yield %x, %s : {V}, {V}
@@ -184,8 +183,7 @@ PROGRAMS: dict[str, Program] = {
     # Numbers in memory.
     "numbers that a workgroup reads and writes": Program(
         "a: f32 4x8, i: i32 4, b: f32 8x16",
-        f"""%c2 = arith.constant 2 : index
-        %x = memref.load %a[%c2, %c3] : memref<4x8xf32>
+        f"""%x = memref.load %a[%c2, %c3] : memref<4x8xf32>
         %k = memref.load %i[%c2] : memref<4xi32>
         %f = arith.sitofp %k : i32 to f32
         %y = arith.addf %x, %f : f32
@@ -225,8 +223,8 @@ PROGRAMS: dict[str, Program] = {
     ),
     "loops of two dimensions that sum": Program(
         "a: i32 8x6, n: index = 6, b: i32 8x16",
-        """%c0 = arith.constant 0 : index %c1 = arith.constant 1 : index %c2 = arith.constant 2 : index
-        %c8 = arith.constant 8 : index %one = arith.constant 1 : i32
+        """%c2 = arith.constant 2 : index
+        %one = arith.constant 1 : i32
         %s, %m = scf.parallel (%i, %j) = (%c0, %c1) to (%c8, %n) step (%c2, %c1) init (%one, %one) -> (i32, i32) {
           %x = memref.load %a[%i, %j] : memref<8x6xi32>
           %y = arith.addi %x, %one : i32
@@ -246,15 +244,13 @@ PROGRAMS: dict[str, Program] = {
     ),
     "a number in an array without a unit stride": Program(
         "a: f16 4x8 | strided<[16, 2]>, b: f16 8x16",
-        f"""%c2 = arith.constant 2 : index
-        %x = memref.load %a[%c2, %c2] : memref<4x8xf16, strided<[16, 2]>>
+        f"""%x = memref.load %a[%c2, %c2] : memref<4x8xf16, strided<[16, 2]>>
         %r = vector.broadcast %x : f16 to vector<8x16xf16>{STORE}""",
         gives(lambda a: a[2, 2]),
     ),
     "a number that a loop reads and writes": Program(
         "a: i32 4, n: index = 5, b: i32 8x16",
-        """%c0 = arith.constant 0 : index
-        %one = arith.constant 1 : i32
+        """%one = arith.constant 1 : i32
         scf.for %i = %c0 to %n step %c1 {
           %x = memref.load %a[%c1] : memref<4xi32>
           %y = arith.addi %x, %one : i32
@@ -267,8 +263,7 @@ PROGRAMS: dict[str, Program] = {
     ),
     "numbers of an array that tiles read and write": Program(
         "a: f32 8x16, b: f32 8x16",
-        f"""%c0 = arith.constant 0 : index
-        load %v = %a[0, 0] 8x16
+        f"""load %v = %a[0, 0] 8x16
         %w = arith.addf %v, %v : {V}
         store %w, %a[0, 0] 8x16
         %x = memref.load %a[%c3, %c0] : memref<8x16xf32>
@@ -296,8 +291,7 @@ PROGRAMS: dict[str, Program] = {
     ),
     "tiles of two arrays, one of which a branch chooses": Program(
         "a: f32 16x32, b: f32 16x32, p: i1 = 0, o: f32 8x16",
-        f"""%c1 = arith.constant 1 : index
-        %t = scf.if %p -> {T} {{
+        f"""%t = scf.if %p -> {T} {{
           %x = xetile.init_tile %a[0, 0] : memref<16x32xf32> -> {T}
           scf.yield %x : {T}
         }} else {{
@@ -313,8 +307,7 @@ PROGRAMS: dict[str, Program] = {
     ),
     "a tile of two arrays of different extents that a loop moves": Program(
         "a: f32 16x32 as ?x?, b: f32 16x24 as ?x?, p: i1 = 0, n: index = 3, o: f32 8x16",
-        f"""%c0 = arith.constant 0 : index
-        %z = arith.constant dense<0.0> : {V}
+        f"""%z = arith.constant dense<0.0> : {V}
         %x = xetile.init_tile %a[0, 0], [16, 32], [32, 1] : memref<?x?xf32> -> {T}
         %y = xetile.init_tile %b[8, %c1], [16, 24], [24, 1] : memref<?x?xf32> -> {T}
         %t = arith.select %p, %x, %y : {T}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from xdsl.dialects.memref import SubviewOp
 
-from tilewright.dialects.text import parse_module
+from tests.texts import parse_module
 from tilewright.dialects.xetile import LoadTileOp
 from tilewright.passes.integers import extent_divisor
 from tilewright.passes.tile_origin import is_read_only, memory_alignment
@@ -33,7 +33,6 @@ def test_what_is_written_is_not_read_only(store: str, is_kept: bool) -> None:
     module = parse_module(f"""
 gpu.module @m {{ gpu.func @k(%a: memref<64x64xf32>, %b: memref<64x64xf32>, %x: f32) kernel
     attributes {{tilewright.args = [{{noalias}}, {{noalias}}, {{}}]}} {{
-  %c0 = arith.constant 0 : index
   %r = stage.multi_buffer : {RING}
   %t = xetile.init_tile %a[%c0, %c0] : memref<64x64xf32> -> !xetile.tile<16x64xf32>
   %u = xetile.init_tile %b[%c0, %c0] : memref<64x64xf32> -> !xetile.tile<16x64xf32>
@@ -63,7 +62,6 @@ def test_a_part_is_as_aligned_as_its_place_in_its_array(
     module = parse_module(f"""
 gpu.module @m {{ gpu.func @k(%a: {A}, %c: {C}, %n: index) kernel
     attributes {{tilewright.args = [{{align = 16 : i64}}, {{align = 16 : i64}}, {{}}]}} {{
-  %c4 = arith.constant 4 : index
   %m = arith.muli %n, %c4 : index
   %v = memref.subview {part} to memref<{shape}xbf16, strided<[{strides}], offset: ?>>
   gpu.return }} }}""")
