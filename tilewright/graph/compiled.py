@@ -189,7 +189,7 @@ def _viewed(array: Any, view: View) -> Any:
 
 def _spec(graph: TiledGraph, buffer: Buffer, view: View) -> ArraySpec:
     shape = [e.number or 0 for e in buffer.shape]
-    memory = graph.buffers[graph.memory(buffer.name)] if buffer.start else buffer
+    memory = graph.buffers[buffer.alias_of] if buffer.start and buffer.alias_of else buffer
     strides = contiguous_strides(tuple(e.number or 0 for e in memory.shape))
     order = view.order
     return ArraySpec(

@@ -7,6 +7,7 @@ A Buffer that is fused away is never in global memory; each reader may compute i
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from math import inf
 
@@ -47,13 +48,26 @@ class Schedule:
         return sum(k.cost.seconds for k in self.kernels)
 
 
+@dataclass
+class Known:
+    """Kernels that were planned, or why there are none, by all that they depend on: forms of a graph share many."""
+
+    numbers: dict[Hashable, int] = field(default_factory=dict[Hashable, int])
+    """A number for each meaning of a Task."""
+    kernels: dict[Hashable, Kernel | str] = field(default_factory=dict[Hashable, "Kernel | str"])
+
+
 def schedule(
-    graph: TiledGraph, target: str | None = None, fuse: bool = True, rates: Rates | None = None
+    graph: TiledGraph,
+    target: str | None = None,
+    fuse: bool = True,
+    rates: Rates | None = None,
+    known: Known | None = None,
 ) -> Schedule:
     """The kernels of a traced graph whose extents are numbers, for a target.
 
     A graph with Tasks that are mapped already is its own schedule. Raises UnsupportedError for a Task that no kernel
-    can be made of. `rates` overrides those of the target.
+    can be made of. `rates` overrides those of the target; `known`: what was planned before for the same rates.
     """
     if any(axis.mapping != "each" for task in graph.tasks for axis in task.axes):
         return Schedule(graph, [], 0.0)
@@ -63,9 +77,10 @@ def schedule(
     # in memory: such a sum keeps it.
     held: frozenset[str] = frozenset()
     best: Schedule | None = None
+    known = known or Known()
     while True:
         found = distribute(plain, held)
-        made = _Fusion(found.graph, rates).run(fuse)
+        made = _Fusion(found.graph, rates, known).run(fuse)
         if best is None or made.seconds < best.seconds:
             best = made
         kernels = {name: i for i, kernel in enumerate(made.kernels) for name in kernel.tasks}
@@ -80,10 +95,12 @@ def schedule(
 
 
 class _Fusion:
-    def __init__(self, graph: TiledGraph, rates: Rates):
+    def __init__(self, graph: TiledGraph, rates: Rates, known: Known):
         self.graph = graph
         self.rates = rates
+        self.shared = known
         self.tasks = {_made(t): t for t in graph.tasks}
+        self.keys = {name: self.key(t) for name, t in self.tasks.items()}
         self.order = {name: i for i, name in enumerate(self.tasks)}
         self.sources = {name: _sources(graph, task) for name, task in self.tasks.items()}
         self.readers: dict[str, set[str]] = {name: set() for name in self.tasks}
@@ -255,8 +272,22 @@ class _Fusion:
             self.known[key] = self.planned(group, outputs)
         return self.known[key]
 
+    def key(self, task: Task) -> int:
+        """A number for what a Task does, and the Buffers that it does it to."""
+        operations = tuple(task.operations())
+        accesses = [a.buffer for o in operations for a in o.accesses]
+        names = dict.fromkeys(n for name in accesses for n in self.graph.lineage(name))
+        meaning = (task.axes, operations, tuple(self.graph.buffers[n] for n in names))
+        return self.shared.numbers.setdefault(meaning, len(self.shared.numbers))
+
     def planned(self, group: set[str], outputs: frozenset[str]) -> Kernel | str:
         names = sorted(group, key=self.order.__getitem__)
+        key = (tuple(self.keys[n] for n in names), outputs)
+        if key not in self.shared.kernels:
+            self.shared.kernels[key] = self.new_plan(names, outputs)
+        return self.shared.kernels[key]
+
+    def new_plan(self, names: list[str], outputs: frozenset[str]) -> Kernel | str:
         tasks = {n: self.tasks[n] for n in names}
         nest = nest_of(self.graph, list(tasks.values()), [n for n in names if n in outputs])
         if isinstance(nest, str):

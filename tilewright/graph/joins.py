@@ -111,7 +111,7 @@ def spread(graph: TiledGraph, names: Collection[str]) -> TiledGraph:
         if found is None:
             break
         task, axis, cuts = found
-        wanted.add(graph.memory(_only(task).store.access.buffer))
+        wanted.add(_whole_of(graph.buffers[_only(task).store.access.buffer]))
         graph = _from_parts(_cut(graph, task, axis, cuts))
     return graph
 
@@ -122,7 +122,7 @@ def wholes(graph: TiledGraph, within: Sequence[Task] | None = None) -> list[str]
     parts = {n for each in made.values() for n in each}
     reads = [a.buffer for _, o in walk(within or graph.tasks) for a in o.reads]
     found = {graph.memory(n) for n in reads if n not in parts}
-    return [n for n in made if n in found]
+    return [n for n in made if graph.memory(n) in found]
 
 
 # Views ------------------------------------------------------------------------------------------------------------
@@ -175,6 +175,11 @@ def _box(access: Access, around: Sequence[Task]) -> Box | None:
     return tuple(r for r in found if r is not None) if None not in found else None
 
 
+def _whole_of(buffer: Buffer) -> str:
+    """The Buffer of which one is a part; itself, where it is none."""
+    return buffer.alias_of or buffer.name if buffer.start else buffer.name
+
+
 def _place(buffer: Buffer) -> Box:
     """Where a Buffer is in the one whose memory it is."""
     start = buffer.start or (Affine(),) * len(buffer.shape)
@@ -206,7 +211,7 @@ def _from_parts(graph: TiledGraph) -> TiledGraph:
 
     def read(access: Access, around: Sequence[Task]) -> Access:
         buffer = graph.buffers[access.buffer]
-        known = parts.get(buffer.alias_of or "" if buffer.start else buffer.name)
+        known = parts.get(_whole_of(buffer))
         if known is None or access.buffer in known:
             return access
         axes = [a for t in around for a in t.axes]
@@ -229,9 +234,9 @@ def _from_parts(graph: TiledGraph) -> TiledGraph:
 
     tasks = _rewritten(graph.tasks, redirect)
     made = TiledGraph(graph.name, graph.symbols, dict(graph.buffers), tasks, graph.results)
-    kept = {*wholes(made), *map(made.memory, made.results)}
+    kept = {*map(made.memory, (*wholes(made), *made.results))}
     for whole, each in parts.items():
-        for name in each if whole not in kept else ():
+        for name in each if made.memory(whole) not in kept else ():
             made.buffers[name] = replace(made.buffers[name], alias_of=None, start=())
     return made.needed()
 
@@ -249,9 +254,8 @@ def _next_cut(graph: TiledGraph, wanted: set[str]) -> tuple[Task, str, list[Rang
         extents = {a.name: a.extent.number or 0 for a in task.axes}
         for edge in operation.loads:
             buffer = graph.buffers[edge.access.buffer]
-            known = parts.get(graph.memory(buffer.name), {})
-            reshaped = buffer.alias_of is not None and not buffer.start
-            if not known or reshaped or graph.memory(buffer.name) not in wanted:
+            known = parts.get(_whole_of(buffer), {})
+            if not known or _whole_of(buffer) not in wanted:
                 continue
             boxes, place = list(known.values()), _place(buffer)
             apart = [d for d in range(len(place)) if len({box[d] for box in boxes}) > 1]

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from tilewright.graph.affine import affine
 from tilewright.graph.nodes import (
@@ -127,6 +127,12 @@ def statement_of(task: Task) -> Statement:
     return Statement(operation.store.access.buffer, operation, axes)
 
 
+@lru_cache(4096)
+def _numbered(statement: Statement, number: int) -> Statement:
+    axes = {a: f"{number}.{a}" for a in statement.axes}
+    return Statement(statement.name, substituted(statement.operation, axes), tuple(axes.values()))
+
+
 class _Union:
     def __init__(self) -> None:
         self.parent: dict[str, str] = {}
@@ -161,14 +167,7 @@ def nest_of(
     union = _Union()
     numbers = {name: i for i, name in enumerate(plain)}
     # Axes as "number.axis", so that the oldest name is the one that stays.
-    local = {
-        name: Statement(
-            name,
-            substituted(s.operation, {a: f"{numbers[name]}.{a}" for a in s.axes}),
-            tuple(f"{numbers[name]}.{a}" for a in s.axes),
-        )
-        for name, s in plain.items()
-    }
+    local = {name: _numbered(s, numbers[name]) for name, s in plain.items()}
     extents = {
         f"{numbers[t.nodes[0].store.access.buffer]}.{a.name}": a.extent.number or 0  # pyright: ignore
         for t in tasks

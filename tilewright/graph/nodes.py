@@ -280,6 +280,13 @@ class TiledGraph:
         origin = self.buffers[name].alias_of
         return name if origin is None else self.memory(origin)
 
+    def lineage(self, name: str) -> Iterator[str]:
+        """A Buffer, the one that it is another shape or a part of, and so on: the memory is the last."""
+        origin: str | None = name
+        while origin is not None:
+            yield origin
+            origin = self.buffers[origin].alias_of
+
     def makers(self, name: str) -> set[str]:
         """The Buffers through which the elements of one may be written: it, and what shares elements with it."""
         return {n for n in self.buffers if self.shares(name, n)}
@@ -317,7 +324,7 @@ class TiledGraph:
                 continue
             kept.insert(0, task)
             for access in (a for o in operations for a in o.accesses):
-                wanted |= {access.buffer, self.memory(access.buffer)}
+                wanted.update(self.lineage(access.buffer))
         buffers = {n: b for n, b in self.buffers.items() if n in wanted or b.role != "local"}
         return TiledGraph(self.name, self.symbols, buffers, kept, self.results)
 

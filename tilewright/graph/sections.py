@@ -13,8 +13,9 @@ from dataclasses import replace
 from tilewright.diagnostics import UnsupportedError
 from tilewright.graph import fuse
 from tilewright.graph.affine import Affine
+from tilewright.graph.digits import addressed, cut
 from tilewright.graph.elements import check_elements
-from tilewright.graph.fuse import Schedule
+from tilewright.graph.fuse import Known, Schedule
 from tilewright.graph.joins import in_views, spread, wholes
 from tilewright.graph.nodes import (
     GLOBAL,
@@ -33,6 +34,8 @@ from tilewright.uarch import Rates
 
 SINGLY = 4
 """With no more wholes put together from parts, each is tried in memory and spread by itself."""
+MOST = 128
+"""Tasks of a graph whose dimensions are cut: with more, planning it in one more form takes too long."""
 
 
 def schedule(
@@ -40,16 +43,12 @@ def schedule(
 ) -> Schedule:
     """The kernels of a graph whose extents are numbers, for a target; see :func:`tilewright.graph.fuse.schedule`."""
     check_elements(graph)
-    scans = [task for task in graph.tasks if is_scan(task)]
-    graph = in_views(graph, [state for scan in scans for state in states_of(scan)])
-    _whole(graph)
-    if scans:  # what a scan puts together, it reads in parts
-        graph = spread(graph, wholes(graph, list(filter(is_scan, graph.tasks))))
     made: list[Schedule] = []
     refused: list[UnsupportedError] = []
-    for each in _variants(graph) if together else [graph]:
+    known = Known()
+    for each in _shapes(graph, together):
         try:
-            made.append(_sections(each, target, together, rates))
+            made.append(_sections(each, target, together, rates, known))
         except UnsupportedError as error:
             refused.append(error)
     if not made:
@@ -57,23 +56,40 @@ def schedule(
     return min(made, key=lambda s: s.seconds)
 
 
-def _variants(graph: TiledGraph) -> list[TiledGraph]:
+def _shapes(graph: TiledGraph, together: bool) -> list[TiledGraph]:
+    """The graph, and others of the same meaning that may be faster, every Buffer of which one Task writes whole."""
+    found: list[TiledGraph] = []
+    shapes = [addressed(graph)] if together else [graph]
+    if together and len(graph.tasks) <= MOST:
+        shapes += [s for s in [cut(shapes[0])] if s is not shapes[0]]
+    for each in shapes:
+        first = each is shapes[0]
+        scans = [task for task in each.tasks if is_scan(task)]
+        each = in_views(each, [state for scan in scans for state in states_of(scan)])
+        _whole(each)
+        if scans:  # what a scan puts together, it reads in parts
+            each = spread(each, wholes(each, list(filter(is_scan, each.tasks))))
+        found += _variants(each, SINGLY if first else 0) if together else [each]
+    return found
+
+
+def _variants(graph: TiledGraph, singly: int) -> list[TiledGraph]:
     """The graph, and others of the same meaning that may be faster: wholes spread to their readers, parts apart."""
     found = [graph]
     joined = wholes(graph)
-    choices = [[each] for each in joined] if len(joined) <= SINGLY else []
-    choices += [joined] if len(joined) > 1 else []
+    choices = [[each] for each in joined] if len(joined) <= singly else []
+    choices += [joined] if joined and len(choices) != 1 else []
     found += [spread(graph, names) for names in choices]
     found += [in_parts(each) for each in found]
     return [g for i, g in enumerate(found) if all(g is not each for each in found[:i])]
 
 
 def _sections(
-    graph: TiledGraph, target: str | None, together: bool, rates: Rates | None
+    graph: TiledGraph, target: str | None, together: bool, rates: Rates | None, known: Known
 ) -> Schedule:
     if not any(map(is_scan, graph.tasks)):
-        return fuse.schedule(graph, target, together, rates)
-    return _Sections(graph, rates or rates_of(target or "cpu"), target, together).run()
+        return fuse.schedule(graph, target, together, rates, known)
+    return _Sections(graph, rates or rates_of(target or "cpu"), target, together, known).run()
 
 
 def _whole(graph: TiledGraph) -> None:
@@ -108,8 +124,11 @@ def _whole(graph: TiledGraph) -> None:
 
 
 class _Sections:
-    def __init__(self, graph: TiledGraph, rates: Rates, target: str | None, together: bool):
+    def __init__(
+        self, graph: TiledGraph, rates: Rates, target: str | None, together: bool, known: Known
+    ):
         self.graph = graph
+        self.known = known
         self.rates = rates
         self.target = target
         self.together = together
@@ -207,7 +226,7 @@ class _Sections:
             if n in names
         }
         part = TiledGraph(f"{graph.name}_{number}", (), buffers, tasks, results)
-        found = fuse.schedule(part, self.target, self.together, self.rates)
+        found = fuse.schedule(part, self.target, self.together, self.rates, self.known)
         self.needed |= self.sources(o for t in found.graph.tasks for o in t.operations())
         return found
 

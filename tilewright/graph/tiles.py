@@ -15,6 +15,7 @@ from itertools import product
 from math import ceil, inf, prod
 from typing import TypeAlias
 
+from tilewright.graph.affine import Affine
 from tilewright.graph.algebra import scaling
 from tilewright.graph.nest import Nest, Statement
 from tilewright.graph.nodes import Access, Entry, Gather, Index, Mapped
@@ -205,6 +206,9 @@ def _rank_fault(nest: Nest, cores: Mapping[str, Core], tiled: Mapping[str, None]
                 for entry in access.entries:
                     if not _moves_alone(entry, tuple(tiled)):
                         return f"{name}: a dimension moves by more than one tiled axis"
+        for operand in statement.operation.operands:
+            if isinstance(operand, Affine) and not _moves_alone(Index(operand), tuple(tiled)):
+                return f"{name} counts along more than one tiled axis"
         for edge in statement.operation.edges:
             for access in edge.access.accesses():
                 used = [a for e in access.entries for a in _names(e) if a in tiled]
