@@ -126,6 +126,23 @@ def test_much_work_wakes_sleepers_though_its_tasks_are_short(functions):
     assert any(shared[1:])
 
 
+def test_all_that_sleep_are_woken_and_sleep_again(functions):
+    own, threads = Pool(4), set[int]()
+    asleep = ctypes.c_int32.from_address(own.address + OFFSETS["asleep"])
+    try:
+        for _ in range(20):
+            end = time.monotonic() + 20
+            while asleep.value != 3 and time.monotonic() < end:
+                time.sleep(0.001)
+            assert asleep.value == 3
+            threads |= {*rested(own, functions[3], 20_000)}
+            if len(threads) == 4:
+                break
+    finally:
+        own.stop()
+    assert threads == {0, 1, 2, 3}
+
+
 def test_what_takes_no_time_is_not_posted_to_other_threads(functions):
     own, threads = Pool(3), np.zeros(8, np.int64)
     posted = ctypes.c_int64.from_address(own.address + OFFSETS["posted"])

@@ -32,8 +32,9 @@ class Pool:
     def __init__(self, threads: int) -> None:
         start, launch, wait, self._run, self._stop = _functions()
         self.threads = threads
-        self._memory = ctypes.create_string_buffer(SLOTS + 64 * threads)
-        self.address: int = (ctypes.addressof(self._memory) + 63) & ~63
+        self._memory = ctypes.create_string_buffer(SLOTS + 64 * (threads + 1))
+        # Processors fetch lines in pairs.
+        self.address: int = (ctypes.addressof(self._memory) + 127) & ~127
         """Address of the pool's state: the first argument of `tw_pool_launch`."""
         self.launch_address: int = ctypes.cast(launch, ctypes.c_void_p).value or 0
         """Address of `tw_pool_launch(pool, function, argument, tasks)`, for generated code."""

@@ -9,12 +9,12 @@ which is what a launch of short tasks costs. The caller that has found no ticket
 launch therefore never waits for a thread that has not started: a core that another process has taken costs nothing.
 
 A worker that finds nothing to do spins for SPIN pauses, then sleeps on its slot (futex), a cache line of its own.
-Waking a thread is a system call, of 3 to 25 us, so all that are awake share it: thread t wakes the sleepers among
-t + 2^r for every 2^r > t (a binomial tree whose root is the caller), those with most behind them first. A worker says
+Waking a thread is a system call, of 3 to 25 us, and as long again passes until it runs. So all that are awake, those
+just woken too, share the sleepers: each takes the next one (NEXT) until there is none. A worker says
 that it sleeps (ASLEEP) before it looks a last time at what is posted, a launch posts before it looks who sleeps, so
 that no call is missed.
 
-What is done before another thread could take part, a microsecond of work, the caller does by itself, without tickets,
+What is done before others could take part, a microsecond of work or two, the caller does by itself, without tickets,
 until it turns out to be more; and what is done before a sleeper has come wakes nobody: the pool keeps how long a
 wake-up call takes, and of each function what a task took in its last launch, without what it waited for its ticket.
 Where a launch, with those shortly before it, is work for less than two such calls, threads wake others only once they
@@ -43,6 +43,7 @@ OFFSETS: Final = {
     "argument": 16,  # ptr
     "count": 24,  # i64, number of the task behind the last one that has a ticket
     "limit": 32,  # i64, ticks of the clock for which a thread works before it wakes sleepers
+    "asleep": 40,  # i32, workers that sleep or are about to
     "tickets": 128,  # i64, tasks that nobody has taken, at most 0 where there are none, and DONE times those done
     "lock": 256,  # i32, held by the launching thread
     "ids": 260,  # i32, slots handed out; slot i is that of thread i + 1, and the caller is thread 0
@@ -52,6 +53,7 @@ OFFSETS: Final = {
     "wake_up": 288,  # i64, ticks that a wake-up call takes
     "last": 296,  # i64, the clock at the end of the last launch
     "work": 304,  # i64, ticks of work that it had, with all launches shortly before it
+    "next": 312,  # i64, the thread that is woken next, if it sleeps
     "known": 320,  # KNOWN times a function and ticks of a task of its
 }
 SLOTS: Final = OFFSETS["known"] + 16 * KNOWN
@@ -63,8 +65,10 @@ _SHORTLY: Final = 6
 """A launch follows another shortly, while workers are awake, at most 2^-6 of those ticks, 1 ms, after it."""
 MOST: Final = 1 << 30
 """Tasks that have tickets at a time."""
-_TINY: Final = 16
-"""Work of less than 2^-16 of those ticks, a microsecond, is done before another thread could share it."""
+_TINY: Final = 19
+_APART: Final = 4
+"""Work of less than four times 2^-19 of those ticks, 0.1 us, and once more for each worker, is done before they share
+it: 2 us on 16 threads, where cores hand lines round for so long, 0.6 on two."""
 
 
 def _fields(*names: str) -> str:
@@ -107,7 +111,7 @@ early:
   %due = icmp uge i64 %worked, %limit
   br i1 %due, label %wake, label %take
 wake:
-  call void @wake(ptr %p, i64 %thread)
+  call void @wake(ptr %p)
   br label %take
 take:
   %wakes1 = phi i1 [ false, %draw ], [ true, %early ], [ false, %wake ]
@@ -202,32 +206,31 @@ define internal i1 @some(ptr %p) nounwind {{           ; are there tasks that no
   ret i1 %some
 }}
 
-define internal void @wake(ptr %p, i64 %thread) nounwind {{   ; the sleepers that a thread wakes, while there are tasks
+define internal void @wake(ptr %p) nounwind {{   ; sleepers that a launch has tasks for, while it has
 entry:
-{_fields("posted", "wake_up")}
+{_fields("posted", "wake_up", "asleep", "next")}
+  %sleepers = load atomic i32, ptr %asleep.at seq_cst, align 4
+  %none = icmp eq i32 %sleepers, 0
+  br i1 %none, label %done, label %head
+head:
+  %some = call i1 @some(ptr %p)
+  br i1 %some, label %take, label %done
+take:
+  %who = atomicrmw add ptr %next.at, i64 1 monotonic
   %posted = load atomic i64, ptr %posted.at monotonic, align 8
   %invited = and i64 %posted, 65535
-  br label %head
-head:
-  %step = phi i64 [ 1, %entry ], [ %step1, %next ]
-  %child = add i64 %thread, %step
-  %there = icmp ule i64 %child, %invited
-  br i1 %there, label %mine, label %done
-mine:
-  %below = icmp ugt i64 %step, %thread
-  br i1 %below, label %ask, label %next
+  %there = icmp ule i64 %who, %invited
+  br i1 %there, label %ask, label %done
 ask:
-  %i = sub i64 %child, 1
+  %i = sub i64 %who, 1
   %slot = call ptr @slot(ptr %p, i64 %i)
   %a = load atomic i32, ptr %slot seq_cst, align 4
   %asleep = icmp ne i32 %a, 0
-  %some = call i1 @some(ptr %p)
-  %useful = and i1 %asleep, %some
-  br i1 %useful, label %claim, label %next
+  br i1 %asleep, label %claim, label %head
 claim:
   %was = atomicrmw xchg ptr %slot, i32 0 seq_cst
-  %mine.now = icmp ne i32 %was, 0
-  br i1 %mine.now, label %call, label %next
+  %mine = icmp ne i32 %was, 0
+  br i1 %mine, label %call, label %head
 call:
   %start = call i64 {clock}
   %w = {futex}, i32 129, i32 1, ptr null, ptr null, i32 0)
@@ -235,9 +238,6 @@ call:
   %took = sub i64 %end, %start
   %usual = call i64 @llvm.umin.i64(i64 %took, i64 {look >> _LONGEST})
   store atomic i64 %usual, ptr %wake_up.at monotonic, align 8
-  br label %next
-next:
-  %step1 = shl i64 %step, 1
   br label %head
 done:
   ret void
@@ -245,7 +245,7 @@ done:
 
 define internal ptr @worker(ptr %p) nounwind {{
 entry:
-{_fields("ids", "posted")}
+{_fields("ids", "posted", "asleep")}
   %id = atomicrmw add ptr %ids.at, i32 1 monotonic
   %i = zext i32 %id to i64
   %thread = add i64 %i, 1
@@ -270,6 +270,7 @@ pause:
   %tired = icmp eq i32 %n1, {SPIN}
   br i1 %tired, label %sleep, label %spin
 sleep:
+  %more = atomicrmw add ptr %asleep.at, i32 1 seq_cst
   %s0 = atomicrmw xchg ptr %slot, i32 1 seq_cst
   %last = load atomic i64, ptr %posted.at seq_cst, align 8
   %nothing = icmp eq i64 %last, %now
@@ -279,6 +280,7 @@ wait:                                              ; the kernel looks at the slo
   br label %awake
 awake:
   store atomic i32 0, ptr %slot release, align 4
+  %fewer = atomicrmw sub ptr %asleep.at, i32 1 seq_cst
   br label %spin
 work:
   call void @drain(ptr %p, i64 %thread)
@@ -314,7 +316,7 @@ done:
 define void @tw_pool_launch(ptr %p, ptr %f, ptr %a, i64 %tasks) nounwind {{
 entry:
 {_fields("posted", "function", "argument", "count", "limit", "tickets", "lock", "left", "workers", "ended")}
-{_fields("wake_up", "last", "work")}
+{_fields("wake_up", "last", "work", "next")}
   %workers = load i64, ptr %workers.at
   br label %begin
 begin:
@@ -348,7 +350,11 @@ estimate:                                          ; what is left to do of this 
   %total = add i64 %former, %here
   store i64 %total, ptr %work.at
   store i64 0, ptr %left.at
-  %tiny = icmp ult i64 %here, {look >> _TINY}
+  %others = sub i64 %some, 1
+  %invited = call i64 @llvm.umin.i64(i64 %others, i64 %workers)
+  %threads = add i64 %invited, {_APART}
+  %shared = mul i64 %threads, {look >> _TINY}
+  %tiny = icmp ult i64 %here, %shared
   %alone = and i1 %tiny, %same
   br i1 %alone, label %own, label %share
 own:                                               ; by the caller itself, as long as it takes no longer
@@ -357,7 +363,7 @@ own:                                               ; by the caller itself, as lo
   %i1 = add i64 %i, 1
   %now = call i64 {clock}
   %worked = sub i64 %now, %start
-  %short = icmp ult i64 %worked, {look >> _TINY}
+  %short = icmp ult i64 %worked, %shared
   %further = icmp slt i64 %i1, %tasks
   %on = and i1 %short, %further
   br i1 %on, label %own, label %told
@@ -379,10 +385,8 @@ share:
   store ptr %a, ptr %argument.at
   store i64 %behind, ptr %count.at
   store atomic i64 %limit, ptr %limit.at monotonic, align 8
+  store atomic i64 1, ptr %next.at monotonic, align 8
   store atomic i64 %part, ptr %tickets.at release, align 8
-  %others = sub i64 %part, 1
-  %few = icmp slt i64 %others, %workers
-  %invited = select i1 %few, i64 %others, i64 %workers
   %old = load atomic i64, ptr %posted.at monotonic, align 8
   %number = lshr i64 %old, 16
   %following = add i64 %number, 1
