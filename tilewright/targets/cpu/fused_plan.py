@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 from xdsl.dialects import arith, vector
 from xdsl.dialects.builtin import (
@@ -39,6 +40,11 @@ CHEAP = (
 )
 CASTS = (arith.ExtFOp, arith.ExtSIOp, arith.ExtUIOp, arith.IndexCastOp)
 
+SINGLE = (arith.AddfOp, arith.SubfOp, arith.MulfOp)
+AGAIN = 4
+"""Instructions beyond which a value waits: to write and to read it takes three, and room in the first cache."""
+NEAR_BYTES = 8 << 10
+"""A row up to this size waits in the first cache, of which two threads of a core have a half each."""
 ROW_BLOCK_BYTES = 16 << 10
 """Kept values of a block of rows stay in the first cache, beside the rows that they are made of."""
 
@@ -217,25 +223,35 @@ class FusedPlanner:
 
     def cheap(self, value: SSAValue) -> bool:
         """Is computing the value again no dearer than reading it back?"""
+        return self.again(value) <= AGAIN
+
+    def again(self, value: SSAValue) -> float:
+        """Instructions that compute a vector of a value again, its loads among them."""
         value = self.e.values.real(value)
         if value in self.e.values.buffers:
-            return self.e.values.buffers[value] not in self.destinations
-        if not isinstance(value, OpResult):
-            return True
+            return inf if self.e.values.buffers[value] in self.destinations else 1
+        if not isinstance(value, OpResult) or value.op.parent is not self.block:
+            return 0
         op = value.op
-        if op.parent is not self.block:
-            return True
         if isinstance(op, xt.LoadTileOp):
-            return self.base_of(op.tile) not in self.written
-        if isinstance(op, arith.ExtFOp):  # two instructions, where the first cache gives it by one
-            (rows, cols), size = rows_cols(value.type), itemsize(element_of(value.type))
-            if rows > 1 and 1 < cols <= ROW_BLOCK_BYTES // size:  # not where rows share it
-                return False
-        if isinstance(op, CHEAP + CASTS):
-            return all(self.cheap(v) for v in op.operands if isinstance(v.type, VectorType))
-        return op.name in ("vector.step", "vector.shape_cast") and all(
-            self.cheap(v) for v in op.operands
-        )
+            return inf if self.base_of(op.tile) in self.written else 1
+        if isinstance(op, arith.ExtFOp):
+            own = inf if self.near(value) else 2
+        elif isinstance(op, CHEAP + CASTS) or op.name in ("vector.step", "vector.shape_cast"):
+            own = 0
+        elif isinstance(op, SINGLE) and rows_cols(value.type)[0] > 1 and not self.near(value):
+            own = 1
+        else:
+            return inf
+        wide = [v for v in op.operands if isinstance(v.type, VectorType)]
+        if own == 1:  # of a row that is one element repeated, the element waits
+            wide = [v for v in wide if not same_along_row(v)]
+        return own + sum(self.again(v) for v in wide)
+
+    def near(self, value: SSAValue) -> bool:
+        """Does a row of a value wait in the first cache, and no other row share it?"""
+        rows, cols = rows_cols(value.type)
+        return rows > 1 and 1 < cols <= NEAR_BYTES // itemsize(element_of(value.type))
 
     def keep_crossing(
         self, value: SSAValue, level: int, plan: FusedPlan, seen: set[SSAValue]
