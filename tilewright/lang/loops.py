@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from xdsl.dialects import arith, cf, scf
+from xdsl.dialects import arith, cf, gpu, scf
 from xdsl.dialects.builtin import IndexType, LocationAttr, NameLoc, StringAttr
 from xdsl.ir import Block, Region, SSAValue
 
@@ -136,6 +136,8 @@ def _trip_count(frame: Frame, loop: LoopRange) -> int | Value:
         return binary("cdiv", binary("-", start, stop), -loop.step)
     step = _as_index(loop.step)
     assert isinstance(step, Value)
+    if isinstance(step.ssa.owner, gpu.GridDimOp):  # a grid has one program at least
+        return binary("cdiv", binary("-", stop, start), step)
     nonzero = binary("!=", step, 0)
     frame.emitter.emit(cf.AssertOp(nonzero.ssa, "the step of a range is 0"))
     positive = binary(">", step, 0)

@@ -287,7 +287,7 @@ class FormatString:
 def device_assert(condition: Value | bool, message: str = "assertion failed") -> None:
     """Stops the program with an error when ``condition`` is false; of a mask: false anywhere.
 
-    ``assert condition, message`` in a kernel is the same.
+    ``assert condition, message`` in a kernel is the same. On Intel GPUs it is left out, with a remark.
 
     >>> @tw.kernel
     ... def checked(X):

@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import tilewright as tw
 from tests.targets.xe import kernels
 from tests.targets.xe.conftest import agree, build
 from tilewright.diagnostics import LaunchError
@@ -233,6 +234,44 @@ def test_gemm_by_hand(rng: np.random.Generator) -> None:
     (c,) = agree(text, [a, b, random(rng, (120, 112), "f32")], [2], grid=(2, 2, 1), exact=False)
     want = a.astype(np.float64) @ b.astype(np.float64)
     assert np.linalg.norm(c - want) <= 1e-6 * np.linalg.norm(want)
+
+
+@tw.kernel
+def in_turn(X, Y, S, step):
+    """Programs add elements in turn, and those that are `step` apart."""
+    total = 0
+    for i in range(tw.program_id(0), X.shape[0], tw.num_programs(0)):
+        total += X[i]
+    Y[tw.program_id(0)] = total
+    total = 0
+    for i in range(0, X.shape[0], step):
+        total += X[i]
+    S[tw.program_id(0)] = total
+
+
+@tw.kernel
+def positive(X, Y):
+    x = tw.load_tile(tw.init_tile(X, [0], (1, 16)))
+    tw.device_assert(x >= 0, "negative input")
+    tw.store_tile(x + 1, tw.init_tile(Y, [0], (1, 16)))
+
+
+def test_assertions_are_left_out_with_a_remark(rng: np.random.Generator) -> None:
+    """Nothing stops a program: what is asserted is called for by name, and the rest runs."""
+    x = rng.integers(-100, 100, 37, np.int32)
+    y, s = np.full(5, -1, np.int32), np.full(5, -1, np.int32)
+    kernel = in_turn.options(target="xe-pvc")
+    kernel[5](x, y, s, 3)
+    np.testing.assert_array_equal(y, [x[i::5].sum() for i in range(5)])
+    np.testing.assert_array_equal(s, [x[::3].sum()] * 5)
+    said = [r for r in kernel.compile(x, y, s, 3).remarks if "not checked on Intel GPUs" in r]
+    assert len(said) == 1 and said[0].endswith("the step of a range is 0"), "a grid has programs"
+    x = rng.integers(-100, 100, 16, np.int32)
+    y = np.zeros_like(x)
+    kernel = positive.options(target="xe-pvc")
+    kernel[1](x, y)
+    np.testing.assert_array_equal(y, x + 1)
+    assert any("negative input" in r for r in kernel.compile(x, y).remarks)
 
 
 def test_writes_outside_of_an_array_are_told() -> None:
