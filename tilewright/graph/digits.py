@@ -182,7 +182,7 @@ class _Digits:
     # Copies.
 
     def without_copies(self) -> TiledGraph:
-        for number in range(len(self.tasks)):
+        for number in reversed(range(len(self.tasks))):  # so that a copy of a copy is none
             task = self.tasks[number]
             if _on_elements(task):
                 (operation,) = task.operations()
