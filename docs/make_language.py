@@ -109,7 +109,7 @@ functions are in [emitter.md](emitter.md#numbers). Reductions and `tile_mma` are
   is bound in both branches must have the same type in both. `return` may appear in a branch, but not inside a run-time
   loop.
 - **`for i in range(...)`** with 1 to 3 arguments, negative steps too, and **`while`**: run-time loops. A step that is 0 when
-  the kernel runs fails as an assertion does, on every target. Variables assigned in a loop (values, tiles, tuples of
+  the kernel runs fails as an assertion does. Variables assigned in a loop (values, tiles, tuples of
   them) are carried across iterations and must keep their type. `continue` and `break` are allowed.
 - **`for x in (a, b)`**, `tw.static_range`, `zip`, `enumerate` over sequences: unrolled.
 - **Calls** to functions of the language, to other kernels and to plain Python functions, which are inlined. A function
@@ -120,7 +120,8 @@ functions are in [emitter.md](emitter.md#numbers). Reductions and `tile_mma` are
   objects. They are read when the kernel is compiled. A launch notices when one of them has changed (a constant, an
   entry of a list, the code of a helper), and compiles the kernel again; a result of `kernel.compile` stays as it is.
   A name that a kernel assigns is its own, as in Python: `counter += 1` does not reach a global.
-- **`assert`** is checked at compile time if possible, otherwise at run time.
+- **`assert`** is checked at compile time if possible, otherwise at run time; not on Intel GPUs, where nothing stops a program:
+  a remark of the compilation names each assertion that is left out.
 
 Not supported, and what to write instead:
 

@@ -145,7 +145,7 @@ def _trip_count(frame: Frame, loop: LoopRange) -> int | Value:
     signed = arith.SelectOp(positive.ssa, distance.ssa, binary("-", 0, distance).ssa)
     size = arith.SelectOp(positive.ssa, step.ssa, binary("-", 0, step).ssa)
     counted, by = (Value(frame.emitter.result(op), dtypes.index, ()) for op in (signed, size))
-    # Nothing is divided by a step of 0: the assertion alone tells of it, on every target.
+    # Nothing is divided by a step of 0: the assertion alone tells of it.
     return binary("cdiv", counted, binary("max", by, 1))
 
 

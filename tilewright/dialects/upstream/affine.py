@@ -36,11 +36,11 @@ from xdsl.irdl.declarative_assembly_format import (
 from xdsl.parser import Parser, UnresolvedOperand
 from xdsl.parser.affine_parser import AffineParser
 from xdsl.printer import Printer
-from xdsl.traits import IsTerminator, Pure
+from xdsl.traits import IsTerminator, MemoryReadEffect, Pure
 from xdsl.utils.exceptions import VerifyException
 
 from tilewright.dialects.directives import parse_listed, say, typed
-from tilewright.dialects.effects import CACHES, Acts
+from tilewright.dialects.effects import CACHES, ORDER, Acts, Writes
 from tilewright.dialects.fields import (
     Flag,
     Ints,
@@ -258,6 +258,7 @@ class DmaStartOp(Op):
     tag_map: Prop[AffineMapAttr] = Prop(AffineMapAttr)
     irdl_options = (AttrSizedOperandSegments(as_property=True),)
     custom_directives = (Subscripts,)
+    traits = traits_def(MemoryReadEffect(), Writes("target"))
     assembly_format = (
         "$source `` custom<Subscripts>($source_map, $source_indices) `,` "
         "$target `` custom<Subscripts>($target_map, $target_indices) `,` "
@@ -282,6 +283,7 @@ class DmaWaitOp(Op):
     count: Operand[IndexType] = Operand(IndexType)
     tag_map: Prop[AffineMapAttr] = Prop(AffineMapAttr)
     custom_directives = (Subscripts,)
+    traits = traits_def(Acts(ORDER))
     assembly_format = (
         "$tag `` custom<Subscripts>($tag_map, $tag_indices) `,` $count attr-dict `:` type($tag)"
     )

@@ -42,7 +42,7 @@ from xdsl.transforms.canonicalization_patterns.utils import const_evaluate_opera
 from xdsl.utils.exceptions import VerifyException
 
 from tilewright.dialects.directives import Map, numbered_word, say
-from tilewright.dialects.effects import CACHES, Acts
+from tilewright.dialects.effects import CACHES, ORDER, Acts, Writes
 from tilewright.dialects.fields import Op, Operand, Operands, Prop, Result, op_definition
 from tilewright.dialects.movement import memref_type
 from tilewright.dialects.upstream.combining import ATOMIC_KINDS
@@ -275,6 +275,7 @@ class DmaStartOp(Op):
     tag_indices: Operands[IndexType] = Operands(IndexType)
     rows: Operands[IndexType] = Operands(IndexType)
     irdl_options = (AttrSizedOperandSegments(as_property=True),)
+    traits = traits_def(MemoryReadEffect(), Writes("target"))
     assembly_format = (
         "$source `[` $source_indices `]` `,` $target `[` $target_indices `]` `,` $count `,` "
         "$tag `[` $tag_indices `]` (`,` $rows^)? attr-dict `:` type($source) `,` type($target) `,` type($tag)"
@@ -295,6 +296,7 @@ class DmaWaitOp(Op):
     tag: Operand[MemRefType] = Operand(MemRefType)
     tag_indices: Operands[IndexType] = Operands(IndexType)
     count: Operand[IndexType] = Operand(IndexType)
+    traits = traits_def(Acts(ORDER))
     assembly_format = "$tag `[` $tag_indices `]` `,` $count attr-dict `:` type($tag)"
 
     def verify_(self) -> None:
