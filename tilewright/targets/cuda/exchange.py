@@ -13,7 +13,7 @@ from functools import lru_cache
 
 import numpy as np
 from xdsl.dialects import arith, vector
-from xdsl.dialects.builtin import IntegerType, VectorType
+from xdsl.dialects.builtin import IntegerType, VectorType, i1
 from xdsl.ir import Attribute, SSAValue
 
 from tilewright import layout as ly
@@ -243,9 +243,8 @@ def load_at(d: Distributor, at: Addresses, base: Idx, element: Attribute) -> SSA
     size = itemsize(element)
     type = VectorType(element, [at.vector])  # pyright: ignore[reportArgumentType]
     loaded = type
-    if (
-        size == 1 and at.vector > 1
-    ):  # as numbers: bytes would be taken apart, and put together by those who use words
+    # Bytes as numbers: they would be taken apart, and put together by those who use words.
+    if size == 1 and element != i1 and at.vector > 1:
         word = min(at.vector, 4)
         loaded = VectorType(IntegerType(8 * word), [at.vector // word])
     parts = [
