@@ -1,9 +1,9 @@
 """Native code as functions of Python: what an interpreter's frames cost is saved where microseconds count.
 
-`Functions(text)` compiles LLVM IR whose functions have the signatures of CPython's C API; `make` gives
-a Python object that calls one of them. The IR may use every function of the C API, and `@tw_none` and
-`@tw_true`, the addresses of None and True. Only CPython with its lock is served: `available()`;
-`compiled(text)` is None elsewhere.
+`python_function` gives a Python object that calls native code, whose functions have the signatures of
+CPython's C API. `Functions(text)` compiles them from LLVM IR; `make` gives such an object of one of
+them. The IR may use every function of the C API, and `@tw_none` and `@tw_true`, the addresses of None
+and True. Only CPython with its lock is served: `available()`; `compiled(text)` is None elsewhere.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from tilewright.diagnostics import TilewrightError
 
 NO_ARGUMENTS: Final = 4
 """METH_NOARGS: `ptr (ptr self, ptr unused)`."""
-VECTOR: Final = 0x80 | 2
+FAST: Final = 0x80
+"""METH_FASTCALL: `ptr (ptr self, ptr arguments, i64 count)`."""
+VECTOR: Final = FAST | 2
 """METH_FASTCALL | METH_KEYWORDS: `ptr (ptr self, ptr arguments, i64 count, ptr keywords)`."""
 
 
@@ -33,6 +35,26 @@ class _MethodDef(C.Structure):
         ("flags", C.c_int),
         ("doc", C.c_char_p),
     )
+
+
+def python_function(name: str, address: int, flags: int, state: object) -> Any:
+    """A function of Python that calls the native one at an address, which lives on, with `state` as its self.
+
+    Called as one of ctypes it takes half a microsecond more, and several after a rest.
+    """
+    return _new()(C.addressof(_method(name, address, flags)), state, None)
+
+
+@cache
+def _method(name: str, address: int, flags: int) -> _MethodDef:
+    """Kept: Python reads it as long as its functions live."""
+    return _MethodDef(name.encode(), address, flags, None)
+
+
+@cache
+def _new() -> Any:
+    prototype = C.PYFUNCTYPE(C.py_object, C.c_void_p, C.py_object, C.c_void_p)
+    return prototype(("PyCFunction_NewEx", C.pythonapi))
 
 
 def available() -> bool:
@@ -54,18 +76,10 @@ class Functions:
     def __init__(self, text: str, target: LLVMTarget | None = None):
         symbols = {"tw_none": id(None), "tw_true": id(True)}
         self._code = load(text, target or baseline(), symbols)
-        self._methods: dict[str, _MethodDef] = {}
-        self._new: Any = C.pythonapi.PyCFunction_NewEx
-        self._new.restype = C.py_object
-        self._new.argtypes = [C.c_void_p, C.py_object, C.c_void_p]
 
     def make(self, name: str, flags: int, state: object) -> Any:
         """A function of Python that calls the native one with `state` as its self."""
-        method = self._methods.get(name)
-        if method is None:
-            method = _MethodDef(name.encode(), self._code.address(name), flags, None)
-            self._methods[name] = method
-        return self._new(C.addressof(method), state, None)
+        return python_function(name, self._code.address(name), flags, state)
 
 
 @cache

@@ -17,9 +17,9 @@ from typing import Any
 from tilewright import forks
 from tilewright.codegen.loading import load
 from tilewright.codegen.native import baseline, host_architecture
+from tilewright.codegen.pyfunction import FAST, python_function
 from tilewright.diagnostics import TilewrightError
 from tilewright.targets.cpu.pool_ir import SLOTS, pool_ir
-from tilewright.targets.cpu.pool_python import builtin
 
 _pools: dict[int, Pool] = {}
 _guard = forks.lock()
@@ -96,7 +96,7 @@ def _functions() -> tuple[Any, ...]:
             function("tw_pool_start", ctypes.c_int, pointer, pointer, word),
             function("tw_pool_launch", None, pointer, pointer, pointer, word),
             function("tw_pool_wait", None, pointer, word),
-            builtin("run", code.address("tw_pool_run")),
+            python_function("run", code.address("tw_pool_run"), FAST, None),
             function("tw_pool_stop", None, pointer, pointer, word),
             code,
         )

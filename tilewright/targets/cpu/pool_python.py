@@ -1,4 +1,4 @@
-"""What a launch on the pool has of Python: its lock, its signals, and the function by which it is called.
+"""What a launch on the pool has of Python: its lock, its signals, and the function that Python calls.
 
 Ctrl-C.  A caller that is the process's main thread looks between two tasks, some 20 times a second, whether Python has
 seen the signal.  If so it takes the tickets that are left, lets those tasks that run come to their end, gives
@@ -8,9 +8,6 @@ not, the tasks that are left are launched again.  Handlers run without the pool'
 """
 
 from __future__ import annotations
-
-import ctypes
-from typing import Any
 
 from tilewright.uarch.cpu import Architecture
 
@@ -87,33 +84,3 @@ define internal ptr @address_in(ptr %args, i64 %i) nounwind {{
   ret ptr %address
 }}
 """
-
-
-class _Method(ctypes.Structure):
-    """Python's PyMethodDef."""
-
-    _fields_ = (
-        ("name", ctypes.c_char_p),
-        ("function", ctypes.c_void_p),
-        ("flags", ctypes.c_int),
-        ("doc", ctypes.c_char_p),
-    )
-
-
-_FASTCALL = 0x80
-"""METH_FASTCALL: a method that takes its arguments as an array."""
-_made: list[_Method] = []
-"""Python reads them as long as their functions live."""
-
-
-def builtin(name: str, address: int) -> Any:
-    """Native code `ptr(ptr self, ptr arguments, i64 count)` as a function of Python's own kind, whose self is None.
-
-    Called as one of ctypes it takes half a microsecond more, and several after a rest.
-    """
-    method = _Method(name.encode(), address, _FASTCALL, None)
-    _made.append(method)
-    prototype = ctypes.PYFUNCTYPE(
-        ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p
-    )
-    return prototype(("PyCFunction_NewEx", ctypes.pythonapi))(ctypes.addressof(method), None, None)
