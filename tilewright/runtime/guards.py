@@ -99,8 +99,8 @@ def _find_tensor_types() -> frozenset[Any]:
 def exact_key(args: tuple[Any, ...], kwargs: Mapping[str, Any] = NONE) -> Any:
     """A key of everything that a launch on arrays and numbers depends on but its grid, addresses included.
 
-    None for a call with anything else. An address names its device too (addresses are unified), and
-    strides follow from the shape where a tensor is contiguous.
+    None for a call with anything else, or with a tensor without address or strides. An address names its
+    device too (addresses are unified), and strides follow from the shape where a tensor is contiguous.
     """
     tensors = TENSORS[0] or _find_tensor_types()
     key: list[Any] = [*kwargs]
@@ -109,14 +109,13 @@ def exact_key(args: tuple[Any, ...], kwargs: Mapping[str, Any] = NONE) -> Any:
         if kind is np.ndarray:
             key += (value.dtype, value.shape, value.strides, value.flags.writeable, data_of(value))
         elif kind in tensors:
-            if value.is_neg():  # also of what is no view: in inference mode nothing is
+            try:
+                if value.is_neg():  # also of what is no view: in inference mode nothing is
+                    return None
+                dense = value.is_contiguous() or value.stride()
+                key += (value.data_ptr(), value.shape, value.dtype, dense)
+            except RuntimeError:  # it has no address or no strides
                 return None
-            key += (
-                value.data_ptr(),
-                value.shape,
-                value.dtype,
-                value.is_contiguous() or value.stride(),
-            )
         elif kind is int or kind is bool:
             key += (kind, value)
         elif kind is float:

@@ -115,14 +115,12 @@ class Launcher:
 
     def again(self, grid: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any] = NONE) -> bool:
         """Repeats a launch with these very addresses, shapes and numbers; False where there is none."""
+        return self._again(grid, exact_key(args, kwargs))
+
+    def _again(self, grid: Any, exact: Any) -> bool:
+        """The same, by the key of what it depends on besides the grid."""
         under = self._bound_under[0]
-        if under is None or knobs.current() is not under or not self._watch[0]():
-            return False
-        try:
-            exact = exact_key(args, kwargs)
-        except RuntimeError:  # a tensor without addresses or strides
-            return False
-        if exact is None:
+        if exact is None or under is None or knobs.current() is not under or not self._watch[0]():
             return False
         if callable(grid):
             constexprs = self._computed.get(exact)
@@ -181,19 +179,12 @@ class Launcher:
         return repeater(otherwise, self._guarded, knobs.OVERRIDE, under, grid, watch, TENSORS)
 
     def _bind(
-        self,
-        grid: Any,
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
-        known: _Looks,
-        full: Grid,
-        plan: PreparedLaunch,
-        run_time: Any,
-    ) -> None:
-        """Remember a launch that has just happened for :meth:`again`."""
-        exact = exact_key(args, kwargs) if hasattr(plan, "bind") else None
-        if exact is None or not (callable(grid) or type(grid) in (int, tuple)):
-            return
+        self, grid: Any, exact: Any, full: Grid, known: _Looks, plan: PreparedLaunch, run_time: Any
+    ) -> Callable[[], None] | None:
+        """Remember a launch that has just happened for :meth:`again`; what repeats it."""
+        fixed = type(grid) is int or type(grid) is tuple
+        if exact is None or not (fixed or callable(grid)) or not hasattr(plan, "bind"):
+            return None
         assert isinstance(plan, Bindable)
         settings = knobs.current()
         if self._bound_under[0] is not settings or len(self._bound) >= _MAX_SHAPES:
@@ -201,14 +192,11 @@ class Launcher:
             self._computed.clear()
             self._guarded.clear()
             self._bound_under[:] = settings, knobs.OVERRIDE.get(), object()
-        run = plan.bind(full, run_time, self._often)
-        if callable(grid):
+        if not fixed:
             self._computed[exact] = known.constexprs
-            self._bound[full, exact] = run
-            return
-        self._bound[grid, exact] = run
-        if not kwargs:
-            self._guard(grid, args, run)
+        run = plan.bind(full, run_time, self._often)
+        self._bound[grid if fixed else full, exact] = run
+        return run
 
     def _guard(self, grid: Any, args: tuple[Any, ...], run: Callable[[], None]) -> None:
         """Lets native code find a launch that is bound."""
@@ -233,7 +221,8 @@ class Launcher:
     def launch(self, grid: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Runs the program once for every point of ``grid`` (an int, 1 to 3 ints, or a function of constexprs)."""
         computed = callable(grid)
-        if self.again(grid, args, kwargs):
+        exact = exact_key(args, kwargs)
+        if self._again(grid, exact):
             return None
         self.epoch()
         full: Any = grid if computed else full_grid(grid)
@@ -285,7 +274,9 @@ class Launcher:
         if plan.prepared is None:
             raise _refused(plan)
         plan.prepared(full, run_time)
-        self._bind(grid, args, kwargs, known, full, plan.prepared, run_time)
+        run = self._bind(grid, exact, full, known, plan.prepared, run_time)
+        if run is not None and not kwargs and not computed:
+            self._guard(grid, args, run)
 
     def _launch_new(self, grid: Any, values: Sequence[Any], key: Any) -> None:
         """A launch of arguments not seen before; remembers what it found out under ``key``."""
