@@ -20,10 +20,11 @@ from tilewright.uarch.base import GENERIC
 
 @tw.kernel
 def product(
-    A, B, C, BM: tw.constexpr = tw.auto, BN: tw.constexpr = tw.auto, BK: tw.constexpr = tw.auto
-):
+    A, B, C, BM: tw.constexpr = tw.auto, BN: tw.constexpr = tw.auto, BK: tw.constexpr = tw.auto,
+    ACC: tw.constexpr = tw.f32,
+):  # fmt: skip
     m, n = tw.program_id(0) * BM, tw.program_id(1) * BN
-    acc = tw.zeros((BM, BN), tw.f32)
+    acc = tw.zeros((BM, BN), ACC)
     for k in range(0, A.shape[1], BK):
         a = tw.load_tile(tw.init_tile(A, [m, k], (BM, BK)))
         b = tw.load_tile(tw.init_tile(B, [k, n], (BK, BN)))
@@ -432,18 +433,7 @@ def test_what_costs_nothing_stays_in_the_middle_and_stands_first():
     """Steps of k of a product that memory bounds cost the same, but for the last bit of a float: 16 were chosen, half
     as deep as an instruction."""
     specs = [tw.spec((4096, 4096), dtype) for dtype in (tw.i8, tw.i8, tw.i32)]
-    kernel = of_bytes.options(target="xe-bmg")
-    request, _, options = kernel.chooser.request(kernel.launcher.bind(tuple(specs), {}))
+    kernel = product.options(target="xe-bmg")
+    given = kernel.launcher.bind(tuple(specs), {"ACC": tw.i32})
+    request, _, options = kernel.chooser.request(given)
     assert get_target("xe-bmg").choices(request, options)[0].values["BK"] == 64
-
-
-@tw.kernel
-def of_bytes(
-    A, B, C, BM: tw.constexpr = tw.auto, BN: tw.constexpr = tw.auto, BK: tw.constexpr = tw.auto
-):
-    m, n = tw.program_id(0) * BM, tw.program_id(1) * BN
-    acc = tw.zeros((BM, BN), tw.i32)
-    for k in range(0, A.shape[1], BK):
-        a = tw.load_tile(tw.init_tile(A, [m, k], (BM, BK)))
-        acc = tw.tile_mma(a, tw.load_tile(tw.init_tile(B, [k, n], (BK, BN))), acc)
-    tw.store_tile(acc, tw.init_tile(C, [m, n], (BM, BN)))

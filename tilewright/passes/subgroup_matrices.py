@@ -37,6 +37,7 @@ from tilewright.dialects.nesting import values_made
 from tilewright.dialects.upstream.gpu import matrices as ops
 from tilewright.dialects.upstream.gpu.lanes import LANES, ShuffleOp
 from tilewright.dialects.upstream.strided import strided_form
+from tilewright.dialects.upstream.vector import FromElementsOp
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.passes.emit import Before
 
@@ -145,12 +146,6 @@ class _Lane(Before):
         flat, columns = self.plus(self.lane, number * self.lanes), shared.kind.extents[1]
         return self.quotient(flat, columns), self.remainder(flat, columns)
 
-    def put_together(self, numbers: Sequence[SSAValue], kind: VectorType) -> SSAValue:
-        made = self.constant(kind, 0)
-        for n, number in enumerate(numbers):
-            made = self.add(vector.InsertOp(number, made, [n]))
-        return made
-
 
 def _addresses(op: Any, at: _Lane, memory: SSAValue, shared: _Shared) -> list[list[SSAValue]]:
     """Subscripts of each of a lane's elements."""
@@ -179,7 +174,7 @@ def _load(op: ops.LoadOp, at: _Lane) -> None:
     shared = at.matrix(-1)
     places = _addresses(op, at, op.source, shared)
     numbers = [at.add(memref.LoadOp.get(op.source, place)) for place in places]
-    at.replace(at.put_together(numbers, shared.fragment))
+    at.replace(at.add(FromElementsOp(numbers, shared.fragment)))
 
 
 def _store(op: ops.StoreOp, at: _Lane) -> None:
@@ -260,7 +255,7 @@ def _compute(op: ops.ComputeOp, at: _Lane) -> None:
         if total.type != c.element:
             total = at.add(arith.TruncFOp(total, c.element))
         made.append(total)
-    at.replace(at.put_together(made, c.fragment))
+    at.replace(at.add(FromElementsOp(made, c.fragment)))
 
 
 _RULES: dict[type[Operation], Callable[[Any, _Lane], None]] = {
