@@ -39,6 +39,8 @@ REFUSED = {
     "%0 = arith.constant dense<1.0> : vector<2xf128>": "a number of type f128",
     "%b = xegpu.init_nbarrier %x, %x : f32, f32 -> !xegpu.nbarrier": "nbarrier_id",
     "func.func @g() {\n  return\n}": "a symbol belongs in a module",
+    "memref.prefetch %a[%j], read, locality<4>, data : memref<64xf32>": "locality is 0, 1, 2 or 3, got 4",
+    "affine.prefetch %a[0], write, locality<-1>, data : memref<64xf32>": "locality is 0, 1, 2 or 3, got -1",
     "%0 = memref.subview %m[0, 0, 0] [2, 2, 1] [1, 1, 1] : memref<4x8xf32> to memref<2x2xf32, strided<[8, 1]>>":
         "expected 2 offset values, got 3",
     "%0 = memref.subview %m[0, 0] [2, 2] [1, 1] : memref<4x8xf32> to memref<300x2xf32, strided<[8, 1]>>":

@@ -187,8 +187,9 @@ ORDERS = (
 @pytest.mark.parametrize("which", ORDERS)
 def test_nothing_that_orders_can_be_left_out(which, rng):
     """Checking mode finds it under any schedule: a race, a deadlock, or a rule that is broken."""
-    # The last program's rows end within its tile, and are copied by other instructions than whole tiles.
-    args = [values(rng, 300, 640), values(rng, 640, 64), poison(300, 64)]
+    # The last programs' rows and columns end within their tiles, and are copied by other instructions than whole
+    # tiles.
+    args = [values(rng, 300, 640), values(rng, 640, 104), poison(300, 104)]
     code = lowered(k.gemm, args, BM=64, BN=64, BK=64)
     names = [(op, getattr(op, "instruction", None)) for op in code.module.walk()]
     found = [op for op, name in names if which in (op.name, name and name[len("nvptx.") :])]
@@ -197,4 +198,4 @@ def test_nothing_that_orders_can_be_left_out(which, rng):
         result.replace_all_uses_with(operand)
     op.detach()
     with pytest.raises(CheckError):
-        execute(code, args, (5, 1, 1), str(rng.choice(SCHEDULES)))
+        execute(code, args, (5, 2, 1), str(rng.choice(SCHEDULES)))

@@ -53,7 +53,12 @@ from tilewright.dialects.fields import (
     op_definition,
 )
 from tilewright.dialects.upstream.complete import add_ops, add_verifier, set_custom
-from tilewright.dialects.upstream.memref import PREFETCH_WORDS, PREFETCHED, verify_transfer
+from tilewright.dialects.upstream.memref import (
+    PREFETCH_WORDS,
+    PREFETCHED,
+    verify_locality,
+    verify_transfer,
+)
 
 T = TypeVar("T")
 _DIVISIONS = (AffineBinaryOpKind.FloorDiv, AffineBinaryOpKind.CeilDiv, AffineBinaryOpKind.Mod)
@@ -224,6 +229,7 @@ class PrefetchOp(Op):
     custom_directives = (Subscripts, *PREFETCH_WORDS)
 
     def verify_(self) -> None:
+        verify_locality(self.localityHint)
         _verify_subscripts(self.memref, self.map, self.indices)
 
 

@@ -243,6 +243,15 @@ class PrefetchOp(Op):
     assembly_format = f"$memref `[` $indices `]` {PREFETCHED}"
     custom_directives = PREFETCH_WORDS
 
+    def verify_(self) -> None:
+        verify_locality(self.localityHint)
+
+
+def verify_locality(hint: IntegerAttr) -> None:
+    """Of both dialects that have prefetches."""
+    if not 0 <= hint.value.data <= 3:
+        raise VerifyException(f"locality is 0, 1, 2 or 3, got {hint.value.data}")
+
 
 def verify_transfer(source: MemRefType, target: MemRefType, rows: Sequence[Any]) -> None:
     """Of both dialects that have transfers from one memory to another."""
