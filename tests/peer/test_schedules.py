@@ -1,5 +1,5 @@
-"""Tensor programs that mlir-opt tiles, fuses, pads, packs, vectorizes and bufferizes at random run here with the
-results that mlir-runner has of the program as it was.
+"""Tensor programs, of linalg or of TOSA as mlir-opt lowers it, which mlir-opt tiles, fuses, pads, packs, vectorizes
+and bufferizes at random, run here with the results that mlir-runner has of the program as it was.
 
 `TILEWRIGHT_PEER_EXAMPLES` says how many there are. A program that MLIR's own passes changed, or that they do not lower
 any more, is none: it is counted. Hardly any may be refused here; none may have another result.
@@ -15,7 +15,8 @@ from hypothesis import given, note
 from hypothesis import strategies as st
 
 from tests.draws import examples
-from tests.passes.linalg.programs import Array, printed, run_on
+from tests.passes.linalg.programs import Array, error, printed, run_on
+from tests.peer import tosa
 from tests.peer.mlir_opt import TO_LLVM, Refused, mlir_opt, mlir_runner, needs_mlir_runner
 from tests.peer.schedules import MEMORY_PASSES, ONE_SHOT, lowered_packs, source, step
 from tests.peer.test_runner import EXAMPLES
@@ -46,22 +47,27 @@ def changed(text: str, random: Random) -> str:
     return text
 
 
-def same(found: list[Array], wanted: list[Array]) -> bool:
-    return len(found) == len(wanted) and all(map(np.array_equal, found, wanted))
+def same(found: list[Array], wanted: list[Array], exact: bool) -> bool:
+    """Equal, or as near as functions that round come."""
+    if [a.shape for a in found] != [a.shape for a in wanted]:
+        return False
+    pairs = [*zip(found, wanted, strict=True)]
+    return all(np.array_equal(a, b) or (not exact and error(a, b) < 1e-5) for a, b in pairs)
 
 
 @needs_mlir_runner
-def test_results_agree(capfd: pytest.CaptureFixture[str]):
+@pytest.mark.parametrize("kind", ["linalg", "tosa"])
+def test_results_agree(kind: str, capfd: pytest.CaptureFixture[str]):
     compared, refused = list[bool](), list[str]()
 
     @examples(EXAMPLES // 4)
     @given(random=st.randoms(use_true_random=False))
     def each(random: Random) -> None:
-        text = source(random)
+        text, exact = (source(random), True) if kind == "linalg" else tosa.source(random)
         wanted = theirs(text)
         try:
             text = changed(text, random)
-            compared.append(same(theirs(text), wanted))
+            compared.append(same(theirs(text), wanted, exact))
         except Refused:
             compared.append(False)
         if not compared[-1]:
@@ -70,10 +76,10 @@ def test_results_agree(capfd: pytest.CaptureFixture[str]):
         for target in ("cpu", "reference"):
             try:
                 found, said = run_on(text, target, capfd)
-            except TilewrightError as error:
-                refused.append(f"{target}: {error.message}")
+            except TilewrightError as why:
+                refused.append(f"{target}: {why.message}")
                 continue
-            assert same(found, wanted), f"{target} ({said}): {found} for {wanted}"
+            assert same(found, wanted, exact), f"{target} ({said}): {found} for {wanted}"
 
     each()
     print(f"{sum(compared)} of {len(compared)} compared; refused: {refused}")
