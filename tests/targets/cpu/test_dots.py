@@ -128,16 +128,18 @@ def test_products_of_bf16(rng, monkeypatch: pytest.MonkeyPatch, size):
 
 
 def test_pairs_of_bf16_are_used_where_the_core_is_faster_with_them():
-    """By rates: half of f32 FMA on the core that was measured first, twice on Zen 4; nothing without the feature."""
+    """By rates: half of f32 FMA on the core that was measured first, twice on Zen 4 and 5; nothing without the feature."""
 
     def pairs(features: set[str], core: str) -> bool:
         return any(m.types[0] == "bf16" for m in X86_64.dots(features, 64, core))
 
-    assert pairs(VNNI, "znver4")
+    kernel = X86_64.able(VNNI, "bf16", "bf16", "f32")[0]
+    wide = X86_64.able(VNNI, "f32", "f32", "f32")[0]
+    for core in ("znver4", "znver5"):
+        assert pairs(VNNI, core)
+        assert not pairs(VNNI - {"avx512bf16"}, core)
+        assert X86_64.rate(kernel, core) == 2 * X86_64.rate(wide, core)
     assert not pairs(VNNI, "")
-    assert not pairs(VNNI - {"avx512bf16"}, "znver4")
-    kernel = X86_64.able(VNNI, "bf16", "bf16", "f32", core="znver4")[0]
-    assert X86_64.rate(kernel, "znver4") == 2 * X86_64.rate(kernel)
     assert CpuMachine.of(X86_64, "vnni", frozenset({"avx512bf16"})).key() != bf16_machine().key()
 
 
