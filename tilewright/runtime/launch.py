@@ -372,7 +372,7 @@ class Launcher:
         signature = signature_of(bound.types, alignment=target.alignment, row=target.row)
         constexprs = bound.constexprs
         likes = tuple(constexpr_likeness(value, name) for name, value in constexprs.items())
-        key = (signature, likes, options)
+        key = (signature, likes, options, knobs.current().cpu)
         found = self._kernels.get(key)
         if found is None:
             with _compiling:

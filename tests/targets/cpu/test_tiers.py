@@ -12,6 +12,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import tilewright as tw
 from tests.targets.cpu.test_structure import levels_here
 from tilewright import TilewrightError, knobs, ops
 from tilewright.codegen.native import ARCHITECTURES, host_architecture
@@ -34,6 +35,20 @@ def test_a_tier_uses_no_more_than_it_is_named_for(tier: str) -> None:
     assert m.amx == (tier == "amx")
     most = TABLE.tiers[tier].most
     assert m.target.features <= TABLE.features(most) | TABLE.extras(most)
+
+
+def test_one_kernel_has_code_of_its_own_in_every_tier() -> None:
+    """In whatever order tiers are asked for: what one compiled does not serve another."""
+    from tests.targets.cpu.test_narrow_rows import convert
+
+    x, codes = tw.spec((70, 90), tw.bf16), dict[str, set[str]]()
+    for tier in [*HERE, *reversed(HERE)]:
+        with knobs.override(cpu=tier):
+            compiled = convert.compile(x, tw.spec((70, 90), tw.f32), target="cpu")
+        codes.setdefault(tier, set()).add(compiled.asm["asm"])
+    assert all(len(code) == 1 for code in codes.values())
+    vectors = {tier: TABLE.levels[TABLE.tiers[tier].most].vectors for tier in HERE}
+    assert len(set.union(*codes.values())) >= len({*vectors.values()})
 
 
 @pytest.mark.parametrize("tier", HERE)
