@@ -111,7 +111,10 @@ functions are in [emitter.md](emitter.md#numbers). Reductions and `tile_mma` are
 - **`for i in range(...)`** with 1 to 3 arguments, negative steps too, and **`while`**: run-time loops. A step that is 0 when
   the kernel runs fails as an assertion does. Variables assigned in a loop (values, tiles, tuples of
   them) are carried across iterations and must keep their type. `continue` and `break` are allowed.
-- **`for x in (a, b)`**, `tw.static_range`, `zip`, `enumerate` over sequences: unrolled.
+- **`for x in (a, b)`**, `tw.static_range`, `zip`, `enumerate` over sequences: unrolled, as are list comprehensions and
+  generator expressions, also over `range(...)` of numbers known at compile time. `sum`, `min` and `max` of such a sequence
+  combine its elements.
+- **`x[:, None]`** and **`x[None, :]`**: a row or a column as a column, and as a row.
 - **Calls** to functions of the language, to other kernels and to plain Python functions, which are inlined. A function
   whose arguments are all known at compile time is simply run. One that calls itself (up to 32 deep) is ended by a
   condition of compile time, such as an extent of a tile that is halved. `len`, `min`, `max`, `abs`, `int`, `float`, `bool`,

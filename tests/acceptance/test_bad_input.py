@@ -169,11 +169,11 @@ def test_overlapping_arrays_in_place(target, rng):
     np.testing.assert_array_equal(x, want)
 
 
-def test_list_comprehension():
+def test_set_comprehension():
     @tw.kernel
     def bad(A):
-        xs = [i for i in range(4)]  # noqa: C416
-        tw.store_tile(tw.zeros((4, 4), tw.f32) + xs[0], tw.init_tile(A, [0, 0], (4, 4)))
+        xs = {i for i in range(4)}  # noqa: C416
+        tw.store_tile(tw.zeros((4, 4), tw.f32) + len(xs), tw.init_tile(A, [0, 0], (4, 4)))
 
     text = fails(bad, ones(4, 4))
     assert "comprehension" in text and "^" in text

@@ -284,3 +284,26 @@ def test_what_is_refused(case, message, caret):
     assert message in text
     if caret is not None:
         assert under == caret
+
+
+@tw.kernel
+def vectors(X, OUTER, ALL, M: tw.constexpr, N: tw.constexpr):
+    """As Triton has it: one dimension, and [:, None] and [None, :] that say which."""
+    x = tw.load_tile(tw.init_tile(X, [0, 0], (M, N)))
+    i, j = tw.arange(M)[:, None], tw.arange(N)[None, :]
+    row, column = tw.sum(x, 0)[None, :], tw.sum(x, 1)[:, None]
+    where = tw.where(i >= j, column[None, :][:, None] - row[:, None][None, :], 0)
+    tw.store_tile(where, tw.init_tile(OUTER, [0, 0], (M, N)))
+    tw.store_tile(tw.sum(x) + tw.max(x) * tw.min(x) + tw.prod(tw.full((M, N), 1, X.dtype)),
+                  tw.init_tile(ALL, [0], (1, 1)))  # fmt: skip
+
+
+@pytest.mark.parametrize("target", ["reference", "cpu"])
+@pytest.mark.parametrize("dtype", [np.float64, np.int32])
+def test_vectors_are_rows_or_columns(rng, target, dtype):
+    m, n = (int(v) for v in rng.integers(1, 20, 2))
+    x = rng.integers(-50, 50, (m, n)).astype(dtype)
+    outer, one = poisoned((m, n), dtype), poisoned(1, dtype)
+    vectors.options(target=target)[1](x, outer, one, M=m, N=n)
+    np.testing.assert_array_equal(outer, np.tril(x.sum(1, keepdims=True) - x.sum(0)))
+    np.testing.assert_array_equal(one, [x.sum() + x.max() * x.min() + 1])

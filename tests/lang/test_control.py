@@ -442,3 +442,46 @@ def wrong(X, n, CASE: tw.constexpr):
 def test_what_is_refused(x, case, message, caret):
     text, under = refused(wrong, x, 2, CASE=case)
     assert all(part in text for part in message.split(" .* ")) and caret in (None, under)
+
+
+def scaled(x, by):
+    return x * by
+
+
+@tw.kernel
+def comprehensions(X, Y, N: tw.constexpr):
+    """Tiles, conditions, several variables, nested ones, in a loop and in a branch of run time."""
+    j, total = 100.0, tw.zeros((1, 8), tw.f32)
+    for i in range(0, X.shape[0], N):
+        rows = [tw.load_tile(tw.init_tile(X, [i + j, 0], (1, 8))) for j in range(N)]
+        total += sum(scaled(r, k) for k, r in enumerate(rows) if k % 2 == 0)
+        if i > 0:
+            total = total + sum([a * b for a in rows for b in (1, -1) if b > 0])
+    tw.store_tile(total + j, tw.init_tile(Y, [0, 0], (1, 8)))
+
+
+@pytest.mark.parametrize("target", ["reference", "cpu"])
+def test_comprehensions_are_unrolled_and_keep_their_names(rng, target):
+    n, blocks = rng.integers(1, 5, 2)
+    x, y = rng.standard_normal((n * blocks, 8)).astype(np.float32), poisoned((1, 8), np.float32)
+    comprehensions.options(target=target)[1](x, y, N=int(n))
+    rows = x.astype(np.float64).reshape(blocks, n, 8)
+    even = (rows * np.where(np.arange(n) % 2, 0, np.arange(n))[:, None]).sum((0, 1))
+    np.testing.assert_allclose(y[0], even + rows[1:].sum((0, 1)) + 100, rtol=1e-5, atol=1e-5)
+
+
+@tw.kernel
+def carried_positions(Y, n, N: tw.constexpr):
+    at = tw.arange(N)
+    for i in range(n):
+        at = tw.where(at > i, at * 2, -1) + (at > 3).to(tw.i32)
+    tw.store_tile(at.to(Y.dtype), tw.init_tile(Y, [0], (1, N)))
+
+
+def test_positions_that_a_loop_carries_may_be_computed_as_i64(rng):
+    n, y = int(rng.integers(0, 6)), poisoned(9, np.int64)
+    run(carried_positions, 1, y, n, N=9)
+    at = np.arange(9)
+    for i in range(n):
+        at = np.where(at > i, at * 2, -1) + (at > 3)
+    np.testing.assert_array_equal(y, at)

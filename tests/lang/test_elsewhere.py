@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import pytest
 import tilewright as tw
 from tests.draws import fresh_rng
 from tests.lang.reference import poisoned, refused
-from tilewright.lang.elsewhere import INSTEAD, METHODS
+from tilewright.lang.elsewhere import INSTEAD, KEYWORDS, METHODS
 
 BODIES = {
     # name: (statement, what is underlined, words of the hint)
@@ -36,6 +37,38 @@ BODIES = {
     "enumerate of a value": ("enumerate(x)", "enumerate(x)", "its extents are x.shape"),
     "append": ("xs = []; xs.append(x)", "xs.append(x)", "xs = xs + (x,)"),
     "np.random": ("np.random.rand(3)", "np.random.rand(3)", "before the launch"),
+    "other": (
+        "tw.load_tile(tw.init_tile(A, [0, 0], (1, 4)), other=0)",
+        "tw.load_tile(tw.init_tile(A, [0, 0], (1, 4)), other=0)",
+        "padding=...",
+    ),
+    "keep_dims": (
+        "tw.sum(x, 1, keep_dims=True)",
+        "tw.sum(x, 1, keep_dims=True)",
+        "leave keep_dims out",
+    ),
+    "max of two": ("tw.max(x, x)", "x", "tw.maximum(a, b)"),
+    ".float()": ("x.float()", "x.float", "use x.to(tw.f32)"),
+    "element_ty": (
+        "A.dtype.element_ty",
+        "A.dtype.element_ty",
+        "A.dtype is the dtype of the elements",
+    ),
+    "another case": ("X + 1", "X", "did you mean x?"),
+    "a float offset": ("A[A.shape[0] / 2, 0]", "A[A.shape[0] / 2, 0]", "a // b rounds down"),
+    "a matrix as a column": ("x[:, None]", "x[:, None]", "leave it out"),
+    "a part of a value": ("x[::2, :]", "x[::2, :]", "x[:, None] is a vector as a column"),
+    "a loop over a value": ("for i in x: pass", "x", "its parts are loaded as tiles"),
+    "a choice of run time": (
+        "[i for i in (1, 2) if A[0, 0] > 0]",
+        "A[0, 0] > 0",
+        "tw.where(mask, a, b)",
+    ),
+    "a comprehension of run time": (
+        "[i for i in range(A.shape[0])]",
+        "range(A.shape[0])",
+        "count with a variable",
+    ),
     "float bound": ("range(A.shape[0] / 2)", "A.shape[0] / 2", "a // b divides integers"),
 }
 
@@ -69,7 +102,7 @@ def test_outside_of_a_kernel():
 
 
 def test_answers_name_what_there_is():
-    for name, answer in (INSTEAD | METHODS).items():
+    for name, answer in (INSTEAD | METHODS | KEYWORDS).items():
         for word in re.findall(r"\btw\.(\w+)", answer):
             assert word in tw.__all__, f"{name} leads to tw.{word}"
     there = sorted(set(INSTEAD) & set(tw.__all__))
@@ -153,6 +186,39 @@ def test_keywords_of_a_launch(keywords, words, tmp_path):
     with pytest.raises(tw.LaunchError) as caught:
         kernel[1](np.ones((8, 8), np.float32), **keywords)
     assert words in str(caught.value)
+
+
+def test_a_grid_asks_for_what_the_kernel_has(tmp_path):
+    body = "    tw.store_tile(1, tw.init_tile(A, [0, 0], (BM, 8)))\n"
+    kernel, a = _kernel(tmp_path, body, "A, BM: tw.constexpr = 8"), np.ones((8, 8), np.float32)
+    for grid in (lambda meta: (meta["BK"],), lambda c: c.BK):
+        with pytest.raises(tw.LaunchError, match=r"asks for 'BK'.*\nhint: the constexprs are BM"):
+            kernel[grid](a)
+
+
+def test_a_kernel_says_what_wraps_it_and_that_it_has_no_self():
+    def wrapped(function):
+        @functools.wraps(function)
+        def wrapper(*args):
+            return function(*args)
+
+        return wrapper
+
+    @tw.kernel
+    @wrapped
+    def inner(A):
+        tw.store_tile(1, tw.init_tile(A, [0], (1, 1)))
+
+    with pytest.raises(tw.CompileError, match=r"inner is wrapped by wrapper .*\n.*\nhint: put @tw"):
+        inner[1](np.ones(3, np.float32))
+
+    class Model:
+        @tw.kernel
+        def forward(self, A):
+            tw.store_tile(1, tw.init_tile(A, [0], (1, 1)))
+
+    with pytest.raises(tw.LaunchError, match="write @staticmethod above"):
+        Model().forward[1](np.ones(3, np.float32))
 
 
 def test_a_grid_is_computed_without_the_compiler():

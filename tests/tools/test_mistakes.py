@@ -40,7 +40,7 @@ BODIES = {
     "unknown function": ("", "tw.relu(a)", "tw.relu", "no attribute relu"),
     "operator @": ("", "a @ b", "a @ b", "@ is not defined"),
     "transpose by .T": ("", "b.T", "b.T", "no attribute T"),
-    "axis left out": ("", "tw.sum(a)", "tw.sum(a)", "'axis'"),
+    "axis of two": ("", "tw.max(a, a)", "a", "axis is 0 or 1"),
     "no such axis": ("", "tw.sum(a, 2)", "2", "axis is 0 or 1"),
     "value of a tile": ("t = tw.init_tile(A, [0, 0], (16, 32))", "t + 1", "t + 1", "tile"),
     "three extents": ("tw.init_tile(A, [0, 0], (2, 4, 4))", "a", "(2, 4, 4)", "(rows, columns)"),
@@ -50,7 +50,7 @@ BODIES = {
     "offsets of another rank": ("tw.init_tile(A, [0], (4, 4))", "a", "[0]", "1 offset"),
     "axis of the grid": ("tw.program_id(3)", "a", "3", "axis is 0, 1 or 2"),
     "comprehension": (
-        "xs = [a for _ in range(2)]", "a", "[a for _ in range(2)]", "a list comprehension is not supported",
+        "xs = {a for _ in range(2)}", "a", "{a for _ in range(2)}", "a set comprehension is not supported",
     ),
     "result": ("return a", "a", "return a", "returns"),
     "type of a loop": (

@@ -15,7 +15,7 @@ from tilewright.diagnostics import CompileError, TilewrightError
 from tilewright.dialects import tw as tw_dialect
 from tilewright.dtypes import DType
 from tilewright.lang import carry, elementwise, elsewhere
-from tilewright.lang.arithmetic import truth
+from tilewright.lang.arithmetic import binary, truth
 from tilewright.lang.context import Emitter, OutsideKernelError, activate
 from tilewright.lang.convert import computed, to
 from tilewright.lang.frame import Frame, Unbound, expression
@@ -77,7 +77,7 @@ def call(
         raise _refused_call(frame, node, function)
     _once(frame, node, function)
     if function in _SEQUENCE_BUILTINS:
-        args = [_sequence(frame, node, function, argument) for argument in args]
+        args = [as_sequence(frame, node, function, argument) for argument in args]
     constant = not any(map(_holds_runtime, (*args, *kwargs.values())))
     if isinstance(function, FunctionType):
         return _helper(frame, node, function, args, kwargs, constant)
@@ -107,8 +107,12 @@ def _language_call(
         except TypeError as error:
             arrays = names[:1] == ["tile"] and args and isinstance(args[0], Array)
             tile = "; a tile of an array is tw.init_tile(array, offsets, shape)" if arrays else ""
+            own = [
+                elsewhere.KEYWORDS[k] for k in kwargs if k not in names and k in elsewhere.KEYWORDS
+            ]
             raise CompileError(
-                f"{function.__name__}: {error}", hint=f"{describe_signature(function)}{tile}"
+                f"{function.__name__}: {error}",
+                hint=f"{'; '.join(own)}{': ' if own else ''}{describe_signature(function)}{tile}",
             ) from None
         return function(*args, **kwargs)
 
@@ -198,7 +202,7 @@ def inline(
         frame.at(node)
 
 
-def _sequence(frame: Frame, node: ast.AST, function: Callable[..., Any], argument: Any) -> Any:
+def as_sequence(frame: Frame, node: ast.AST, function: Callable[..., Any], argument: Any) -> Any:
     """A range of compile time as Python's own, for functions that go through sequences."""
     if isinstance(argument, (Value, Tile, Array)):
         raise frame.error(
@@ -311,6 +315,18 @@ def _extremum(symbol: str) -> Callable[..., Any]:
     return call
 
 
+def _sum(frame: Frame, node: ast.Call, *args: Any) -> Any:
+    if not any(map(_holds_runtime, args)):
+        return frame.python(node, lambda: builtins.sum(*args))
+    if not carry.is_sequence(args[0]):
+        raise _refused_call(frame, node, builtins.sum)
+    items = [*args[1:], *args[0]]
+    result = items[0]
+    for item in items[1:]:
+        result = binary("+", result, item)
+    return result
+
+
 def _abs(frame: Frame, node: ast.Call, *args: Any) -> Any:
     if len(args) == 1 and isinstance(args[0], Value):
         return elementwise.abs(args[0])
@@ -361,6 +377,7 @@ _SPECIAL: dict[Any, Callable[..., Any]] = {
     builtins.min: _extremum("min"),
     builtins.max: _extremum("max"),
     builtins.abs: _abs,
+    builtins.sum: _sum,
     builtins.int: _number(int, dtypes.index),
     builtins.float: _number(float, dtypes.f32),
     builtins.bool: _number(bool, dtypes.i1),

@@ -137,7 +137,8 @@ def meet_leaf(a: object, b: object) -> Leaf:
         if x.dtype is y.dtype:
             return y if x.weak else x
         for one, value, other in ((x, a, y), (y, b, x)):
-            if not one.shape and _follows(one, value, other):
+            counts = one.dtype.is_index and other.dtype is dtypes.i64
+            if counts or (not one.shape and _follows(one, value, other)):
                 return other
     raise Mismatch(f"{describe_type(a)} and {describe_type(b)}")
 
@@ -151,5 +152,4 @@ def _follows(one: Leaf, value: object, other: Leaf) -> bool:
         return other.dtype.is_float and (is_number or one.weak)
     if other.dtype.is_float:
         return is_number or (one.dtype.is_index and other.weak)
-    counts = one.dtype.is_index and other.dtype is dtypes.i64
-    return counts or (is_number and not other.dtype.is_bool)
+    return is_number and not other.dtype.is_bool

@@ -5,6 +5,7 @@ from __future__ import annotations
 from xdsl.dialects.builtin import VectorType
 
 from tilewright import dtypes
+from tilewright.diagnostics import CompileError
 from tilewright.dialects import xetile
 from tilewright.dialects.upstream import vector
 from tilewright.dialects.xetile import REDUCTION_KINDS
@@ -67,7 +68,9 @@ def tile_mma(a: Value, b: Value, c: Value | None = None, *, wg_map: WgMap | None
         if accumulator not in _accumulators(a.dtype):
             known = " or ".join(map(str, _accumulators(a.dtype)))
             raise ArgumentError(
-                "c", f"tile_mma of {a.dtype} accumulates in {known}, but c is {accumulator}"
+                "c",
+                f"tile_mma of {a.dtype} accumulates in {known}, but c is {accumulator}",
+                hint=f"start with tw.zeros(({m}, {n}), tw.{_accumulators(a.dtype)[0]})",
             )
     op = xetile.TileMmaOp(
         stored(a),
@@ -114,6 +117,22 @@ def transpose(x: Value, *, wg_map: WgMap | None = None) -> Value:
     op = xetile.TransposeOp(computed(x), (1, 0), wg_map=wg_attr(wg_map))
     m, n = x.shape
     return Value(emitter("transpose").emit_checked(op).result, x.dtype, (n, m))
+
+
+def turned(x: Value, index: object) -> Value | None:
+    """``x[:, None]``, a row or a column as a column, and ``x[None, :]``, as a row; None for any other index."""
+    if not isinstance(index, tuple) or len(index) != 2 or index.count(None) != 1:  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+        return None
+    dim = index.index(None)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    if index[1 - dim] != slice(None) or len(x.shape) != 2:
+        return None
+    if 1 not in x.shape:
+        raise CompileError(
+            f"{describe_type(x)} is neither a row nor a column",
+            rule="x[:, None] makes a column of a row, x[None, :] a row of a column",
+            hint="values have two dimensions, and operators broadcast: leave it out",
+        )
+    return x if x.shape[dim] == 1 else transpose(x)
 
 
 @language
@@ -222,8 +241,8 @@ _FLOAT_KINDS = ("maximumf", "minimumf", "maxnumf", "minnumf")
 
 
 @language
-def sum(x: Value, axis: int | None, *, wg_map: WgMap | None = None) -> Value:
-    """The sum along ``axis`` (both for None), which stays with extent 1; in x's dtype.
+def sum(x: Value, axis: int | None = None, *, wg_map: WgMap | None = None) -> Value:
+    """The sum along ``axis`` (over all elements for None), which stays with extent 1; in x's dtype.
 
     >>> @tw.kernel
     ... def rows(X, Y):
@@ -237,8 +256,8 @@ def sum(x: Value, axis: int | None, *, wg_map: WgMap | None = None) -> Value:
 
 
 @language
-def prod(x: Value, axis: int | None, *, wg_map: WgMap | None = None) -> Value:
-    """The product along ``axis`` (both for None), which stays with extent 1; in x's dtype.
+def prod(x: Value, axis: int | None = None, *, wg_map: WgMap | None = None) -> Value:
+    """The product along ``axis`` (over all elements for None), which stays with extent 1; in x's dtype.
 
     >>> @tw.kernel
     ... def rows(X, Y):
@@ -252,8 +271,8 @@ def prod(x: Value, axis: int | None, *, wg_map: WgMap | None = None) -> Value:
 
 
 @language
-def max(x: Value, axis: int | None, *, wg_map: WgMap | None = None) -> Value:
-    """The largest element along ``axis`` (both for None), which stays with extent 1.
+def max(x: Value, axis: int | None = None, *, wg_map: WgMap | None = None) -> Value:
+    """The largest element along ``axis`` (over all elements for None), which stays with extent 1.
 
     NaN wins, as in numpy; ``tw.reduction("maxnumf", x, axis)`` ignores it. Of a mask: whether any
     element is true.
@@ -271,8 +290,8 @@ def max(x: Value, axis: int | None, *, wg_map: WgMap | None = None) -> Value:
 
 
 @language
-def min(x: Value, axis: int | None, *, wg_map: WgMap | None = None) -> Value:
-    """The smallest element along ``axis`` (both for None), which stays with extent 1.
+def min(x: Value, axis: int | None = None, *, wg_map: WgMap | None = None) -> Value:
+    """The smallest element along ``axis`` (over all elements for None), which stays with extent 1.
 
     NaN wins, as in numpy; ``tw.reduction("minnumf", x, axis)`` ignores it. Of a mask: whether all
     elements are true.
@@ -387,4 +406,8 @@ def _no_mask(x: Value, what: str) -> Value:
 def _axis(axis: object) -> int:
     if isinstance(axis, int) and not isinstance(axis, bool) and -2 <= axis < 2:
         return axis % 2
-    raise ArgumentError("axis", f"axis is 0 or 1, not {axis!r}")
+    both = "tw.maximum(a, b) and tw.minimum(a, b) are elementwise"
+    what = describe_type(axis) if isinstance(axis, Value) else repr(axis)
+    raise ArgumentError(
+        "axis", f"axis is 0 or 1, not {what}", hint=both if isinstance(axis, Value) else None
+    )

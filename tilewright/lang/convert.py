@@ -139,7 +139,10 @@ def index_operand(x: object, what: str) -> int | SSAValue:
             raise CompileError(f"{what} is {_spelt(x)}, which does not fit 64 bits")
         return x
     if not x.is_scalar or x.dtype.is_float:
-        raise CompileError(f"{what} must be an integer scalar, not {describe_type(x)}")
+        hint = (
+            "a // b rounds down, tw.cdiv(a, b) up" if x.is_scalar else "reduce it: tw.max(x).item()"
+        )
+        raise CompileError(f"{what} must be an integer scalar, not {describe_type(x)}", hint=hint)
     return to(x, dtypes.index).ssa
 
 

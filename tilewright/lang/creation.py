@@ -64,13 +64,13 @@ def zeros(shape: Sequence[int], dtype: DType, *, wg_map: WgMap | None = None) ->
 @language
 def arange(
     start: int,
-    stop: int,
+    stop: int | None = None,
     *,
     axis: int = 1,
     shape: Sequence[int] | None = None,
     wg_map: WgMap | None = None,
 ) -> Value:
-    """``start .. stop-1`` along ``axis``, repeated to ``shape``; of index type.
+    """``start .. stop-1`` along ``axis``, repeated to ``shape``; of index type. A single bound is the stop.
 
     Both bounds are numbers of compile time, and ``shape[axis]`` is their distance; without a shape
     the value is one row (axis 1) or one column (axis 0). Add a run-time offset to move it. index
@@ -78,12 +78,13 @@ def arange(
 
     >>> @tw.kernel
     ... def table(Y):
-    ...     i = tw.arange(0, 3, axis=0, shape=(3, 4))
-    ...     j = tw.arange(0, 4, axis=1, shape=(3, 4))
+    ...     i, j = tw.arange(3, axis=0), tw.arange(4)
     ...     tw.store_tile((10 * i + j).to(tw.i32), tw.init_tile(Y, [0, 0], (3, 4)))
     >>> y = np.empty((3, 4), np.int32); table[1](y); y[2].tolist()
     [20, 21, 22, 23]
     """
+    if stop is None:
+        start, stop = 0, start
     for name, bound in (("start", start), ("stop", stop)):
         if not isinstance(bound, int) or isinstance(bound, bool):
             raise ArgumentError(

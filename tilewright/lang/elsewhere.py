@@ -46,7 +46,7 @@ TABLES: dict[str, dict[str, str]] = {
         "reshape ravel flatten": "; values have two dimensions: load the tile in the shape that is"
         " needed, or reshape the array at the launch",
         "expand_dims unsqueeze squeeze": "; values keep two dimensions: a reduction leaves [M, 1] or"
-        " [1, N], and tw.arange(0, N, axis=1, shape=(M, N)) has the shape that it is given",
+        " [1, N], x[:, None] is a vector as a column, x[None, :] as a row",
         "cat concatenate concat join stack split hstack vstack": "; load or store the parts as tiles"
         " of their own; columns in turn: tw.interleave(a, b), a, b = tw.deinterleave(x)",
         "flip roll": "; load through tw.load_gather with the indices turned round",
@@ -170,8 +170,39 @@ METHODS: dict[str, str] = {
     "view": "; values have two dimensions: load the tile in the shape that is needed",
     "copy": "; values never change: another name is another value",
     "clone": "; values never change: another name is another value",
+    "float": "x.to(tw.f32)",
+    "half": "x.to(tw.f16)",
+    "double": "x.to(tw.f64)",
+    "bfloat16": "x.to(tw.bf16)",
+    "int": "x.to(tw.i32)",
+    "long": "x.to(tw.i64)",
+    "bool": "x.to(tw.i1)",
+    "element_ty": "; A.dtype is the dtype of the elements itself",
+    "scalar": "; x.dtype is the dtype of the elements itself",
 }
 """Members of arrays and tensors that are written in another way than the functions are."""
+
+KEYWORDS: dict[str, str] = {
+    "other": "what masked elements are is padding=...",
+    "fill_value": "what masked elements are is padding=...",
+    "pointer": "a tile is given by array, offsets and shape",
+    "boundary_check": "leave boundary_check out: what is outside of the array reads as padding",
+    "padding_option": "padding=0 or another number is what elements outside of the array are",
+    "cache_modifier": "the caches are told by l1_hint=..., l2_hint=...",
+    "eviction_policy": "the caches are told by l1_hint=..., l2_hint=...",
+    "volatile": "leave volatile out: what others write at the same time is read by tw.atomic_rmw",
+    "keep_dims": "leave keep_dims out: the axis stays, with extent 1",
+    "keepdims": "leave keepdims out: the axis stays, with extent 1",
+    "dim": "the keyword is axis",
+    "return_indices": "the index is tw.min(tw.where(x == tw.max(x, 1), tw.arange(0, N), N), 1)",
+    "input_precision": "f32 is multiplied as IEEE f32; ask for TF32 by x.to(tw.tf32)",
+    "allow_tf32": "f32 is multiplied as IEEE f32; ask for TF32 by x.to(tw.tf32)",
+    "out_dtype": "the accumulator's dtype is the result's: tw.zeros((M, N), tw.f32)",
+    "acc": "the accumulator is c",
+    "sem": "leave sem out: atomics order what the program does before and after them",
+    "scope": "leave scope out: atomics are seen by all programs",
+}
+"""Keywords of Triton's, numpy's and PyTorch's functions that those of the language do not take."""
 
 
 def meant(name: str, known: Collection[str]) -> str | None:

@@ -15,9 +15,11 @@ from xdsl.ir import Block, Region, SSAValue
 
 from tilewright import dtypes
 from tilewright.diagnostics import CompileError
+from tilewright.dtypes import DType
 from tilewright.lang import carry, elsewhere
 from tilewright.lang.arithmetic import PYTHON, binary, truth, unary
 from tilewright.lang.carry import Mismatch, is_part, meet_leaf
+from tilewright.lang.compute import turned
 from tilewright.lang.convert import constant_ssa
 from tilewright.lang.frame import Frame, expression
 from tilewright.lang.memory import element as element_of
@@ -163,7 +165,8 @@ def _attribute(frame: Frame, node: ast.Attribute) -> Any:
 def _attribute_hint(owner: Any, name: str, known: Any) -> str | None:
     if isinstance(owner, ModuleType) and owner.__name__ == "tilewright":
         return elsewhere.meant(name, known)
-    if type(owner) in _MEMBERS and (answer := elsewhere.METHODS.get(name)):
+    own = type(owner) in _MEMBERS or isinstance(owner, DType)
+    if own and (answer := elsewhere.METHODS.get(name)):
         return elsewhere.sentence(answer)
     close = difflib.get_close_matches(name, known, 1, 0.75)
     if close:
@@ -181,9 +184,15 @@ def _subscript(frame: Frame, node: ast.Subscript) -> Any:
     if isinstance(owner, Array):
         with frame.blame(node):
             return element_of(owner, frame.evaluate(node.slice))
+    if isinstance(owner, Value):
+        with frame.blame(node):
+            vector = turned(owner, frame.evaluate(node.slice))
+        if vector is not None:
+            return vector
     if isinstance(owner, (Value, Tile)):
         hint = {
-            Value: "values have no elements by index: load smaller tiles, or reduce to one, which is x.item()",
+            Value: "values have no elements by index: load smaller tiles, or reduce to one, which is x.item();"
+            " x[:, None] is a vector as a column, x[None, :] as a row",
             Tile: "a tile is moved with tw.update_tile_offset",
         }[type(owner)]
         raise frame.error(node, f"{describe_type(owner)} has no subscripts", hint=hint)

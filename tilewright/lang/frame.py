@@ -155,7 +155,8 @@ class Frame:
         import difflib
 
         known = [*self.names, *self.source.function.__globals__, *vars(builtins)]
-        close = difflib.get_close_matches(name, known, 1)
+        same = [each for each in known if each.lower() == name.lower()]
+        close = same or difflib.get_close_matches(name, known, 1)
         hint = f"did you mean {close[0]}?" if close else None
         raise self.error(node, f"the name {name} is not defined", hint=hint)
 

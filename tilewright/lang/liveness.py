@@ -31,14 +31,18 @@ def reads(node: ast.AST | None) -> Names:
 
 
 def binds(nodes: Iterable[ast.AST]) -> Names:
-    """Every name that some statement binds, however deep."""
+    """Every name that some statement binds, however deep; the variables of a comprehension are its own."""
     return NONE.union(*map(_bound, nodes))
 
 
 @lru_cache(KEPT)
 def _bound(node: ast.AST) -> Names:
+    walked = [*ast.walk(node)]
+    inner = [n for c in walked if isinstance(c, ast.comprehension) for n in ast.walk(c.target)]
     return frozenset(
-        n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+        n.id
+        for n in walked
+        if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store) and n not in inner
     )
 
 

@@ -360,7 +360,7 @@ def _next_leaf(
             return leaf
         if isinstance(start, (Value, Tile)):
             found = meet_leaf(start, end)
-            if found.type != leaf_of(start).type:
+            if found.type != leaf_of(start).type and not start.dtype.is_index:
                 raise Mismatch
             return found if found == leaf or found.weak != leaf.weak else leaf
         # It started as a number: it follows the body.

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from typing import Any, cast
 
 from tilewright.diagnostics import CompileError
 from tilewright.lang import carry
 from tilewright.lang.arithmetic import truth
 from tilewright.lang.branches import if_at_run_time
+from tilewright.lang.calls import as_sequence
 from tilewright.lang.context import suggest_name
 from tilewright.lang.expressions import BINARY, decidable, operate
-from tilewright.lang.frame import After, Break, Continue, Flow, Frame, Return, statement
+from tilewright.lang.frame import (
+    After,
+    Break,
+    Continue,
+    Flow,
+    Frame,
+    Return,
+    expression,
+    statement,
+)
 from tilewright.lang.liveness import Names, live_at_header
 from tilewright.lang.loops import for_at_run_time, no_else, while_at_run_time
 from tilewright.lang.memory import element as element_of
@@ -176,17 +187,66 @@ def _for(frame: Frame, node: ast.For, after: After) -> Flow:
             node.iter,
             f"a loop over {describe_type(iterable)}",
             rule="loops run over range(...), or over tuples of compile time, unrolled",
+            hint="its parts are loaded as tiles of their own; operators and tw.sum, tw.max, .. go over all elements",
         )
     return _unrolled(frame, node, cast(tuple[Any, ...], iterable), after.live())
 
 
-def _unrolled(frame: Frame, node: ast.For, elements: Any, live: Names) -> Flow:
+def _limited(frame: Frame, node: ast.AST, elements: Any) -> Any:
     if len(elements) > MAX_UNROLLED:
         raise frame.error(
-            node.iter,
+            node,
             f"{len(elements)} iterations to unroll, more than {MAX_UNROLLED}",
             hint="use range(...) for a loop at run time",
         )
+    return elements
+
+
+@expression(ast.ListComp)
+def _list_comprehension(frame: Frame, node: ast.ListComp) -> list[Any]:
+    """Unrolled. Its variables are its own, as in Python."""
+    saved, frame.names = frame.names, dict(frame.names)
+    try:
+        return list(_comprehended(frame, node.elt, node.generators))
+    finally:
+        frame.names = saved
+
+
+@expression(ast.GeneratorExp)
+def _generator(frame: Frame, node: ast.GeneratorExp) -> tuple[Any, ...]:
+    """All that it gives: nothing in a kernel tells when."""
+    return tuple(_list_comprehension(frame, cast(ast.ListComp, node)))
+
+
+def _comprehended(
+    frame: Frame, element: ast.expr, generators: list[ast.comprehension]
+) -> Iterator[Any]:
+    if not generators:
+        yield frame.evaluate(element)
+        return
+    first, *others = generators
+    items = as_sequence(frame, first.iter, list, frame.evaluate(first.iter))
+    if not isinstance(items, (tuple, list, range)):
+        raise frame.error(first.iter, f"a comprehension over {describe_type(items)}")
+    for item in _limited(frame, first.iter, items):
+        _assign(frame, first.target, item, first.target)
+        for condition in first.ifs:
+            chosen = frame.evaluate(condition)
+            if isinstance(chosen, (Value, Tile, Array)):
+                raise frame.error(
+                    condition,
+                    f"a comprehension chooses by {describe_type(chosen)}",
+                    rule="what it gives is known at compile time, how many too",
+                    hint="take all, and choose among the elements: tw.where(mask, a, b)",
+                )
+            if not chosen:
+                break
+        else:
+            yield from _comprehended(frame, element, others)
+
+
+def _unrolled(frame: Frame, node: ast.For, elements: Any, live: Names) -> Flow:
+    _limited(frame, node.iter, elements)
     live = live_at_header(node, live)
     frame.unrolled_loops += 1
     frame.break_flags.append(None)

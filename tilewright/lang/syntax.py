@@ -5,16 +5,8 @@ from __future__ import annotations
 import ast
 
 REFUSED: dict[type[ast.AST], tuple[str, str]] = {
-    ast.ListComp: (
-        "a list comprehension",
-        "build a tuple in a tw.static_range loop: xs = xs + (x,)",
-    ),
-    ast.SetComp: ("a set comprehension", "build a tuple in a tw.static_range loop"),
+    ast.SetComp: ("a set comprehension", "use a list comprehension"),
     ast.DictComp: ("a dict comprehension", "build it outside of the kernel and pass its parts"),
-    ast.GeneratorExp: (
-        "a generator expression",
-        "write a loop: for ... in tw.static_range(...) unrolls it",
-    ),
     ast.Lambda: ("a lambda", "define the function with def outside of the kernel"),
     ast.Dict: ("a dict literal", "use separate names, or a NamedTuple defined outside"),
     ast.Set: ("a set literal", "use a tuple"),

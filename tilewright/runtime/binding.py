@@ -96,6 +96,8 @@ class Binder:
             p.name + ("" if p.default is MISSING else f"={p.default!r}") for p in self.parameters
         )
         known = f"its arguments are ({names})"
+        if hint is None and self.parameters and self.parameters[0].name in ("self", "cls"):
+            hint = "a kernel in a class has no self: write @staticmethod above @tw.kernel"
         return LaunchError(
             f"kernel {self.kernel} {what}", hint=f"{hint} ({known})" if hint else known
         )

@@ -16,11 +16,16 @@ from tilewright.diagnostics import LaunchError
 class Constexprs(dict[str, Any]):
     """The constexprs of a launch, as a grid function sees them: ``c.BM`` or ``c["BM"]``."""
 
+    def __missing__(self, name: str) -> Any:
+        raise LaunchError(
+            f"the grid asks for {name!r}, which is no constexpr of the kernel",
+            hint=f"the constexprs are {', '.join(self) or 'none'}",
+        )
+
     def __getattr__(self, name: str) -> Any:
-        try:
-            return self[name]
-        except KeyError:
-            raise AttributeError(f"the kernel has no constexpr {name}") from None
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self[name]
 
 
 def extents(grid: Callable[..., Any], constexprs: Constexprs, kernel: str) -> Any:

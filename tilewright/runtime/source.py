@@ -108,6 +108,12 @@ def _find(function: FunctionType) -> tuple[list[str], ast.FunctionDef]:
             file == "<string>"
         ):  # since Python 3.13 the text of `python -c`, which exec() calls its text, too
             raise unreadable
+        if code.co_name not in (name, _LAMBDA):
+            raise CompileError(
+                f"{name} is wrapped by {code.co_name} ({file}, line {code.co_firstlineno}), another decorator's",
+                rule="a kernel is compiled from the text of its function",
+                hint="put @tw.kernel directly above the def, or leave the other decorator out",
+            )
         raise CompileError(
             f"{file}, line {code.co_firstlineno} does not hold the function {name}",
             rule="a kernel is compiled from the text of its function",
