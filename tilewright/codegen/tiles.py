@@ -13,14 +13,14 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from xdsl.dialects import arith
-from xdsl.dialects.builtin import IndexType, MemRefType, VectorType
+from xdsl.dialects.builtin import MemRefType, VectorType
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright.codegen.builder import Builder, Idx
 from tilewright.codegen.registers import DYNAMIC, strided_form
 from tilewright.dialects.elementwise import retyped
 from tilewright.dialects.movement import memref_type
-from tilewright.dialects.upstream.arith import IndexCastUIOp, folded
+from tilewright.dialects.upstream.arith import folded
 from tilewright.dialects.upstream.arith import signless as plain
 from tilewright.dialects.upstream.views import View, viewed
 from tilewright.dtypes import from_mlir
@@ -96,16 +96,8 @@ class ScatteredTile:
     pointer: SSAValue
     element: Attribute
     count: Idx
-    offsets: tuple[SSAValue, ...]
-    """Index vectors, to be added up."""
+    offsets: SSAValue
     base: SSAValue | None = None
-
-
-def as_block(tile: Tile | ScatteredTile) -> Tile:
-    """A tile that loops and branches give: its offsets alone change, as of any other it is `carry-offsets` that carries
-    the offsets."""
-    assert isinstance(tile, Tile)
-    return tile
 
 
 def matrix_of_memref(
@@ -158,7 +150,7 @@ def init_tile(
         pointer = source
     if op.offset_vector is not None:
         count = reduce(b.times, sizes, 1) if sizes else (1 << 62) - 1
-        return ScatteredTile(pointer, element, count, (op.offset_vector,), op.source)
+        return ScatteredTile(pointer, element, count, op.offset_vector, op.source)
     offsets = [known(x) for x in op.mixed_offsets]
     if len(sizes) == 1:
         sizes, strides, offsets = [1, *sizes], [0, *strides], [0, *offsets]
@@ -185,18 +177,6 @@ def init_tile(
     )
 
 
-_NONNEGATIVE = (
-    arith.AddiOp,
-    arith.MuliOp,
-    arith.MinSIOp,
-    arith.RemUIOp,
-    arith.DivUIOp,
-    arith.DivSIOp,
-    arith.RemSIOp,
-)
-"""Ops whose result is not negative if no operand is."""
-
-
 def cloned(b: Builder, op: Operation, operands: Sequence[SSAValue]) -> Sequence[SSAValue]:
     """The results of an op on these operands; a constant stands once."""
     if isinstance(op, arith.ConstantOp):
@@ -204,15 +184,3 @@ def cloned(b: Builder, op: Operation, operands: Sequence[SSAValue]) -> Sequence[
         if data is not None:
             return [b.constant(plain(op.result.type), data)]
     return b.op(retyped(op, operands, [plain(r.type) for r in op.results])).results
-
-
-def mark_nonnegative(
-    b: Builder, op: Operation, operands: Sequence[SSAValue], results: Sequence[SSAValue]
-) -> None:
-    """Tells the builder of results that cannot be below zero."""
-    known = [b.is_nonnegative(folded(v)) for v in operands]
-    if (isinstance(op, _NONNEGATIVE) and all(known)) or (
-        (isinstance(op, arith.MaxSIOp) and any(known))
-        or (isinstance(op, IndexCastUIOp) and isinstance(op.result.type, IndexType))
-    ):
-        b.nonnegative |= set(results)

@@ -1,4 +1,4 @@
-"""carry-offsets: what loops and branches carry of a scattered tile is its offsets.
+"""carry-offsets: what loops and branches carry of a tile is its offsets.
 
     scf.for .. iter_args(%t = %tile) -> !xetile.tile<16xf32, ..> {      scf.for .. iter_args(%o = %offsets) -> .. {
       %v = xetile.load %t                                                 %t = xetile.init_tile %a, %o
@@ -11,9 +11,8 @@ A tile that a branch or a selection chose of several arrays is accessed in a bra
     %t = arith.select %p, %ta, %tb              %i = arith.select %p, %ia, %ib
     %v = xetile.load_tile %t              ->    %v = scf.if %p { %t = xetile.init_tile %a[%i, ..] .. } else { .. %b .. }
 
-Requires: a workgroup's program. Guarantees: the same results; no loop and no branch gives a scattered tile, or a tile
-of one matrix or another: these are made where they are read or written, as is every tile of a kernel in which there
-is one of the latter kind. UnsupportedError where a loop changes the array.
+Requires: a workgroup's program. Guarantees: the same results; every tile is made by an init_tile: no op moves one, no
+loop and no branch gives one. UnsupportedError where a loop changes the array.
 """
 
 from __future__ import annotations
@@ -30,37 +29,23 @@ from tilewright.dialects.xetile.assembly import Index
 from tilewright.passes.emit import Before
 from tilewright.passes.induction import same_view
 from tilewright.passes.positions import Placed, PositionRewriter
-from tilewright.passes.tile_origin import tile_inits, tile_origin
 
 
 def carry_offsets(kernel: gpu.FuncOp) -> None:
-    """Lets loops carry the offsets of scattered tiles, and chooses arrays where they are accessed."""
-    moved = [tile for tile in _tiles(kernel) if not isinstance(tile.owner, xetile.InitTileOp)]
-    blocks = not all(map(_is_of_one_matrix, moved))
-    carried = [tile for tile in moved if not isinstance(tile.owner, xetile.UpdateTileOffsetOp)]
-    if blocks or any(tile.type.scattered for tile in carried):  # pyright: ignore
-        PositionRewriter(_Tiles(blocks=blocks)).run(kernel.body)
-
-
-def _is_of_one_matrix(tile: SSAValue) -> bool:
-    """Does a tile lie in one array wherever it comes from, and in the same matrix of it?"""
-    inits = tile_inits(tile)
-    outer = {tuple(op.mixed_offsets[:-2]) for op in inits}
-    return tile_origin(tile) is not None and len(outer) == 1
+    """Lets loops carry the offsets of tiles, makes tiles where they are accessed, and chooses arrays there."""
+    if not all(isinstance(tile.owner, xetile.InitTileOp) for tile in _tiles(kernel)):
+        PositionRewriter(_Tiles()).run(kernel.body)
 
 
 class _Tiles:
     """What XeTile's ops are to the splitting of tiles into an array and offsets, sizes and strides where they are
     stated."""
 
-    def __init__(self, *, blocks: bool):
-        self.blocks = blocks
-
     def is_moving(self, type: Attribute) -> bool:
-        return isinstance(type, xetile.TileType) and (type.scattered or self.blocks)
+        return isinstance(type, xetile.TileType)
 
     def root(self, op: Operation) -> Placed | None:
-        if not isinstance(op, xetile.InitTileOp) or not self.is_moving(op.tile_type):
+        if not isinstance(op, xetile.InitTileOp):
             return None
         offsets: list[Index] = [op.offset_vector] if op.offset_vector else [*op.mixed_offsets]
         return Placed(same_view(op.source), [*offsets, *op.mixed_sizes, *op.mixed_strides])

@@ -290,13 +290,15 @@ def _product(a: _Range, b: _Range) -> _Range:
 
 
 def _quotient(a: _Range, b: _Range) -> _Range:
-    if a[0] < 0 or b[0] <= 0:
+    if a[0] < 0 or b[0] < 0:
         return _NOTHING
-    return 0 if b[1] == inf else a[0] // b[1], inf if a[1] == inf else a[1] // b[0]
+    # Nothing is divided by zero.
+    low, high = max(1, b[0]), max(1, b[1])
+    return 0 if high == inf else a[0] // high, inf if a[1] == inf else a[1] // low
 
 
 def _rest(a: _Range, b: _Range) -> _Range:
-    return (0, min(a[1], b[1] - 1)) if a[0] >= 0 and b[0] > 0 and b[1] < inf else _NOTHING
+    return (0, max(0, min(a[1], b[1] - 1))) if a[0] >= 0 and b[0] >= 0 else _NOTHING
 
 
 def _and(a: _Range, b: _Range) -> _Range:

@@ -274,9 +274,10 @@ class PositionRewriter:
         for p, part in enumerate(self.placed[argument].parts):
             if p in changed:
                 continue
-            assert isinstance(part, BlockArgument) and block.first_op is not None
+            loop = block.parent_op()
+            assert isinstance(part, BlockArgument) and loop is not None
             before = start.parts[p]
-            value = Before(block.first_op).index(before)
+            value = Before(loop).index(before)
             part.replace_all_uses_with(value)
             for other in self.placed.values():
                 other.parts = [before if each is part else each for each in other.parts]

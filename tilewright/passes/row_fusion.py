@@ -123,7 +123,7 @@ class RowFusion:
     # What an op is --------------------------------------------------------------------------------------------
 
     def may_float(self, op: Operation) -> bool:
-        if isinstance(op, xt.InitTileOp | xt.UpdateTileOffsetOp):
+        if isinstance(op, xt.InitTileOp):
             return op.offset_vector is not None
         if not op.results or not is_tile(op.results[0]):
             return False
@@ -250,7 +250,7 @@ class RowFusion:
         structural = bool(op.regions) or isinstance(op, ContractOp | PackOp) or not tiles or silent
         if not tiles and is_side_effect_free(op) and not op.regions:
             self.scalar(op)
-        elif not op.regions and isinstance(op, xt.InitTileOp | xt.UpdateTileOffsetOp):
+        elif not op.regions and isinstance(op, xt.InitTileOp):
             self.repeats.add(op)
         elif structural or (
             op.results and not is_tile(op.results[0]) and not isinstance(op, WRITES)

@@ -21,7 +21,7 @@ from tilewright.dialects.upstream.strided import strided_form
 from tilewright.dialects.xetile.assembly import merge_indices
 from tilewright.passes.carried import origins
 from tilewright.passes.induction import same_view
-from tilewright.passes.integers import ANY, Divisors, Solver, divisor, extent_divisor
+from tilewright.passes.integers import ANY, Divisors, divisor, extent_divisor
 from tilewright.passes.memory_objects import (
     arg_facts,
     chosen_from,
@@ -46,16 +46,11 @@ def tile_origin(tile: SSAValue) -> xetile.InitTileOp | None:
     Several of the same memref, type, sizes and strides count as one; None where they differ, or where
     a tile comes from something else.
     """
-    found = tile_inits(tile)
-    same = found and all(_same_base(found[0], o) for o in found)
-    return found[0] if same else None
-
-
-def tile_inits(tile: SSAValue) -> list[xetile.InitTileOp]:
-    """The init_tile ops that a tile may go back to; empty where one source is of another kind."""
-    ends = [v.owner for v in origins([tile], _tile_sources)]
-    found = [op for op in ends if isinstance(op, xetile.InitTileOp)]
-    return found if len(found) == len(ends) else []
+    first, *others = (v.owner for v in origins([tile], _tile_sources))
+    if not isinstance(first, xetile.InitTileOp):
+        return None
+    same = all(isinstance(o, xetile.InitTileOp) and _same_base(first, o) for o in others)
+    return first if same else None
 
 
 def _tile_sources(tile: SSAValue) -> Sequence[SSAValue]:
@@ -119,45 +114,17 @@ def _part_alignment(view: memref.SubviewOp, alignment: int) -> int:
     return alignment
 
 
-class _TileDivisors(Solver[tuple[int, ...]]):
-    """What divides the last two offsets of tiles and extents of their matrices."""
-
-    def __init__(self) -> None:
-        super().__init__((1, 1, 1, 1))
-        self.indices = Divisors()
-
-    def sources(self, value: SSAValue) -> Sequence[SSAValue]:
-        return _tile_sources(value)
-
-    def joined(self, a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
-        return tuple(map(gcd, a, b))
-
-    def fact(self, value: SSAValue) -> tuple[int, ...] | None:
-        op = value.owner
-        if isinstance(op, xetile.InitTileOp):
-            return self._of_init(op)
-        sources = _tile_sources(value)
-        found = self.join_all(sources) if sources else self.unknown
-        if found is not None and isinstance(op, xetile.UpdateTileOffsetOp):
-            if op.offset_vector is not None:
-                return self.unknown
-            by = [self.indices.of_index(x) for x in op.mixed_offsets]
-            return (*map(gcd, found[:2], by), *found[2:])
-        return found
-
-    def _of_init(self, op: xetile.InitTileOp) -> tuple[int, ...]:
-        offsets = [self.indices.of_index(x) for x in op.mixed_offsets]
-        extents = [self.indices.of_index(x) for x in op.mixed_sizes]
-        extents = extents or [extent_divisor(op.source, n) for n in range(len(offsets))]
-        if len(offsets) == 1:
-            offsets, extents = [ANY, *offsets], [1, *extents]
-        return (*offsets[-2:], *extents[-2:]) if len(offsets) > 1 else self.unknown
-
-
 def tile_divisors(tile: SSAValue) -> tuple[Pair, Pair]:
-    """((rows, columns) that divide a tile's last two offsets, the same of its matrix's extents)."""
-    rows, columns, height, width = _TileDivisors().of(tile)
-    return (rows, columns), (height, width)
+    """((rows, columns) that divide the last two offsets of an init_tile's tile, the same of its matrix's extents)."""
+    op = tile.owner
+    if not isinstance(op, xetile.InitTileOp) or not op.mixed_offsets:
+        return (1, 1), (1, 1)
+    indices = Divisors()
+    offsets = [ANY, *map(indices.of_index, op.mixed_offsets)]
+    extents = [1, *map(indices.of_index, op.mixed_sizes)]
+    if not op.mixed_sizes:
+        extents += [extent_divisor(op.source, n) for n in range(len(offsets) - 1)]
+    return (offsets[-2], offsets[-1]), (extents[-2], extents[-1])
 
 
 def tile_accesses(region: Operation) -> Iterator[tuple[Operation, SSAValue, bool]]:

@@ -1,22 +1,19 @@
 """Loops and branches with tile-shaped values: scf ops of the kernel -> scf ops of the last stage.
 
 A tile-shaped value that a loop carries or a branch gives lives in one buffer for all iterations and both sides (see
-`storage`); only scalars, and the offsets of tiles, are carried as values.
+`storage`); only scalars are carried as values.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import IndexType
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
 
 from tilewright.codegen.builder import Builder
-from tilewright.codegen.tiles import as_block
-from tilewright.dialects import xetile as xt
 from tilewright.dialects.upstream.arith import folded
 from tilewright.passes.control import Parts, convert_for, convert_if, convert_while
 from tilewright.targets.cpu.evaluate import Evaluator, Values
@@ -34,6 +31,7 @@ class ControlFlow:
     buffer: Callable[[Attribute], Buffer]
     copy: Callable[[SSAValue, Buffer], None]
     lower_block: Callable[[Block], None]
+    define: Callable[[SSAValue, SSAValue], None]
 
     def flatten(self, values: Sequence[SSAValue], places: Sequence[SSAValue]) -> Parts:
         """The scalars that carry values: nothing for a tile-shaped one, which is copied to the place's buffer.
@@ -46,7 +44,7 @@ class ControlFlow:
                 self.copy(value, self.memory_of(place))
             moves = []
         parts = [
-            [] if is_tile(p) else self._scalars(v) for v, p in zip(values, places, strict=True)
+            [] if is_tile(p) else [self.e.scalar(v)] for v, p in zip(values, places, strict=True)
         ]
         self._move([(value, self.memory_of(place)) for value, place in moves])
         return parts
@@ -57,12 +55,6 @@ class ControlFlow:
             return False
         loop = place.block.parent_op()
         return loop is not None and place.block is loop.regions[0].block
-
-    def _scalars(self, value: SSAValue) -> list[SSAValue]:
-        """A scalar itself, or the offsets of a tile."""
-        if isinstance(value.type, xt.TileType):
-            return [self.b.idx(x) for x in as_block(self.values.tile(value)).offsets]
-        return [self.e.scalar(value)]
 
     def _move(self, moves: Sequence[tuple[SSAValue, Buffer]]) -> None:
         written = {id(buffer) for _, buffer in moves}
@@ -89,14 +81,8 @@ class ControlFlow:
     def bind(self, place: SSAValue, parts: Sequence[SSAValue], sample: SSAValue) -> None:
         if is_tile(place):
             self.values.buffers[place] = self.memory_of(place)
-        elif isinstance(place.type, xt.TileType):
-            rows, cols = parts
-            tile = as_block(self.values.tile(sample))
-            self.values.tiles[place] = replace(tile, offsets=(rows, cols), next=None)
         else:
-            self.values.scalars[place] = parts[0]
-            if is_counter(place):
-                self.b.mark(parts[0], folded(self.e.scalar(sample)))
+            self.define(place, parts[0])
 
     def scalar(self, value: SSAValue) -> SSAValue:
         found = self.e.scalar(value)
@@ -124,10 +110,3 @@ class ControlFlow:
     def lower_scf_if(self, op: scf.IfOp) -> None:
         convert_if(self, op)
         self.e.forget()
-
-
-def is_counter(place: SSAValue) -> bool:
-    """Is it the counter of a loop?"""
-    if not isinstance(place, BlockArgument) or place.index:
-        return False
-    return isinstance(place.block.parent_op(), scf.ForOp)

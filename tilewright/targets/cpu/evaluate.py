@@ -365,11 +365,9 @@ class Evaluator:
     ) -> tuple[SSAValue, SSAValue]:
         """(byte offsets, lanes on) of the elements of a scattered tile at a place."""
         b = self.b
-        offsets = self.at(tile.offsets[0], place)
-        if isinstance(element_of(tile.offsets[0].type), IntegerType):
+        offsets = self.at(tile.offsets, place)
+        if isinstance(element_of(tile.offsets.type), IntegerType):
             offsets = b.value(arith.IndexCastOp(offsets, lane_type(index, place.lanes)))
-        for more in tile.offsets[1:]:
-            offsets = b.value(arith.AddiOp(offsets, self.at(more, place)))
         zero = b.constant(offsets.type, 0)
         limit = b.splat(b.idx(tile.count), place.lanes)
         on = b.both(

@@ -292,7 +292,7 @@ class FusedPlanner:
                 found.append(v)
             elif isinstance(v.type, xt.TileType):
                 tile = self.e.values.tiles.get(self.e.values.real(v))
-                found += tile.offsets if isinstance(tile, ScatteredTile) else ()
+                found += [tile.offsets] if isinstance(tile, ScatteredTile) else []
         return found
 
     def lanes(self, roots: Sequence[Root]) -> int:

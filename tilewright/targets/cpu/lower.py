@@ -9,7 +9,7 @@ tasks; `tw_plan(block)` computes how much memory the packed arrays take.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 
 from xdsl.dialects import arith, func, gpu, vector
@@ -32,10 +32,9 @@ from tilewright.dialects import xetile as xt
 from tilewright.dialects.movement import numbered
 from tilewright.dialects.stage import ContractOp, FusedOp, PackOp, YieldOp
 from tilewright.dialects.tw import PrintOp
-from tilewright.dialects.upstream.arith import folded
-from tilewright.dialects.upstream.views import VIEWS
 from tilewright.passes.carried import reached
 from tilewright.passes.memory_objects import may_write
+from tilewright.targets import kernel_ops
 from tilewright.targets.cpu import inserts as _inserts  # noqa: F401  # pyright: ignore[reportUnusedImport]  (registers its rules)
 from tilewright.targets.cpu import moves
 from tilewright.targets.cpu import positions as _positions  # noqa: F401  # pyright: ignore[reportUnusedImport]  (registers its rules)
@@ -53,13 +52,13 @@ from tilewright.targets.cpu.memory import (
     Buffer,
     Matrix,
     ScatteredTile,
+    Tile,
     element_of,
-    init_tile,
     itemsize,
     matrix_of_memref,
     rows_cols,
 )
-from tilewright.targets.cpu.memrefs import MemrefOps, Scratch
+from tilewright.targets.cpu.memrefs import Scratch, generic_atomic
 from tilewright.targets.cpu.packed_array import PackedArray
 from tilewright.targets.cpu.packing import (
     emit_pack_function,
@@ -92,6 +91,7 @@ from tilewright.targets.cpu.raster import raster_of
 from tilewright.targets.cpu.scalars import ScalarOps
 from tilewright.targets.cpu.sizes import check_memory
 from tilewright.targets.cpu.storage import Storage, is_tile
+from tilewright.targets.kernel_ops import KernelValues
 
 OWN_DIALECTS = frozenset(
     ("arith", "cf", "func", "gpu", "index", "math", "memref", "scf", "stage", "tw", "vector", "xetile")
@@ -208,7 +208,7 @@ def read_by(ops: Iterable[Operation]) -> set[SSAValue]:
     return {*reached(start, lambda v: read(v.op) if isinstance(v, OpResult) else ())}
 
 
-class FunctionContext(ControlFlow, MemrefOps, ScalarOps):
+class FunctionContext(ControlFlow, ScalarOps, KernelValues):
     """One function being built from (parts of) a kernel."""
 
     overlap = True
@@ -229,7 +229,7 @@ class FunctionContext(ControlFlow, MemrefOps, ScalarOps):
     ):
         """In an empty function `(ptr block, ..)`, for these ops of the kernel."""
         self.op, b = made
-        self.b = b
+        KernelValues.__init__(self, b)
         b.hoists = True
         self.m = m
         self.kernel = kernel
@@ -368,10 +368,13 @@ class FunctionContext(ControlFlow, MemrefOps, ScalarOps):
             self.check_division(op)
             return
         method = getattr(self, "lower_" + op.name.replace(".", "_"), None)
-        if op.name in VIEWS:
-            method = self.lower_view
         if method is not None:
             method(op)
+            return
+        if (alike := kernel_ops.rule.of(op.name)) is not None:
+            for operand in op.operands:
+                self.need(operand)
+            alike(self, op)
             return
         if op.name.partition(".")[0] not in OWN_DIALECTS:
             raise unsupported(op, f"{op.name} is not supported by the cpu target")
@@ -389,42 +392,37 @@ class FunctionContext(ControlFlow, MemrefOps, ScalarOps):
 
     # Ids, arrays, tiles ---------------------------------------------------------------------------------------
 
-    def lower_gpu_block_id(self, op: gpu.BlockIdOp) -> None:
-        self.values.scalars[op.result] = self.ids[str(op.dimension.data)]
+    def grid_number(self, name: str, axis: str) -> SSAValue:
+        return self.ids[axis] if name == "gpu.block_id" else self.grid("xyz".index(axis))
 
-    def lower_gpu_grid_dim(self, op: gpu.GridDimOp) -> None:
-        self.values.scalars[op.result] = self.grid("xyz".index(str(op.dimension.data)))
+    def set_scalar(self, value: SSAValue, new: SSAValue) -> None:
+        self.values.scalars[value] = new
+
+    def matrix(self, value: SSAValue) -> Matrix | None:
+        return self.matrices.get(value)
+
+    def set_matrix(self, value: SSAValue, matrix: Matrix) -> None:
+        self.matrices[value] = matrix
+
+    def set_tile(self, value: SSAValue, tile: Tile | ScatteredTile) -> None:
+        self.values.tiles[value] = tile
+        self.values.follow(value)
+
+    def pointer(self, address: SSAValue) -> SSAValue:
+        return self.b.value(mach.PtrFromIntOp(address))
+
+    def allocate(self, op: Operation, size: int) -> SSAValue:
+        return self.scratch.bytes(size)
 
     def lower_gpu_barrier(self, op: Operation) -> None:
         """Ops of a workgroup run in program order on one thread."""
 
     def _nothing(self, op: Operation) -> None:
-        """Ends of regions, and what others read where they use it."""
+        """What others read where they use it."""
 
-    lower_gpu_return = lower_func_return = lower_scf_yield = lower_scf_condition = _nothing
+    lower_memref_generic_atomic_rmw = generic_atomic
     lower_stage_contract = lower_contract
     lower_stage_yield = lower_stage_pack = lower_stage_panel = _nothing
-
-    def lower_xetile_init_tile(self, op: xt.InitTileOp) -> None:
-        source: Matrix | SSAValue | None = self.matrices.get(op.source)
-        if source is None:
-            address = self.e.scalar(op.source)
-            source = self.b.value(mach.PtrFromIntOp(address))
-        for v in (*op.offsets, *op.sizes, *op.strides):
-            self.need(v)
-        self.values.tiles[op.result] = init_tile(self.b, op, source, self.values.scalars)
-        self.values.follow(op.result)
-
-    def lower_xetile_update_tile_offset(self, op: xt.UpdateTileOffsetOp) -> None:
-        tile = self.values.tile(op.tile)
-        if isinstance(tile, ScatteredTile):
-            assert op.offset_vector is not None
-            self.values.tiles[op.result] = replace(tile, offsets=(*tile.offsets, op.offset_vector))
-            return
-        rows, cols = (
-            x if isinstance(x, int) else folded(self.e.scalar(x)) for x in op.mixed_offsets
-        )
-        self.values.tiles[op.result] = tile.moved(self.b, rows, cols)
 
     def lower_xetile_prefetch_tile(self, op: xt.PrefetchTileOp) -> None:
         """Reads of the tile beside it fetch it. Caches fetch others by themselves; what is packed is copied once."""
@@ -473,7 +471,7 @@ class FunctionContext(ControlFlow, MemrefOps, ScalarOps):
     def lower_stage_fused(self, op: FusedOp) -> None:
         for inner in op.body.block.ops:
             if not any(is_tile(v) for v in (*inner.results, *inner.operands)) or isinstance(
-                inner, xt.InitTileOp | xt.UpdateTileOffsetOp
+                inner, xt.InitTileOp
             ):
                 self.lower_op(inner)
         destinations = [self.memory_of(r) for r in op.results]

@@ -15,12 +15,10 @@ from tilewright.codegen.tiles import (
     ScatteredTile,
     Tile,
     element_of,
-    init_tile,
     itemsize,
     matrix_of_memref,
     plain,
     rows_cols,
-    view_of,
 )
 
 __all__ = [
@@ -29,12 +27,10 @@ __all__ = [
     "ScatteredTile",
     "Tile",
     "element_of",
-    "init_tile",
     "itemsize",
     "matrix_of_memref",
     "plain",
     "rows_cols",
-    "view_of",
 ]
 
 

@@ -1,21 +1,17 @@
-"""memref ops of a kernel: views, and the workgroup's own memory."""
+"""The workgroup's own memory, and atomics of its numbers."""
 
 from __future__ import annotations
 
-from xdsl.dialects import gpu, memref
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.codegen.atomic_loops import exchange
 from tilewright.codegen.builder import Builder
-from tilewright.codegen.tiles import metadata_of
 from tilewright.codegen.vector_memory import element_at
-from tilewright.diagnostics import unsupported
 from tilewright.dialects import mach
 from tilewright.dialects.nesting import used_from_above
-from tilewright.dialects.upstream.arith import folded
 from tilewright.dialects.upstream.generic_atomic import GenericAtomicRMWOp
-from tilewright.targets.cpu.evaluate import Evaluator, Values
-from tilewright.targets.cpu.memory import Matrix, itemsize, matrix_of_memref, plain, view_of
+from tilewright.targets.cpu.memory import itemsize
+from tilewright.targets.kernel_ops import KernelValues
 
 SPARE_BYTES = 64
 
@@ -39,55 +35,8 @@ class Scratch:
         return pointer.results[0]
 
 
-class MemrefOps:
-    """The part of a `FunctionContext` that lowers memref ops."""
-
-    b: Builder
-    e: Evaluator
-    values: Values
-    kernel: gpu.FuncOp
-    matrices: dict[SSAValue, Matrix]
-    scratch: Scratch
-
-    def lower_memref_dim(self, op: memref.DimOp) -> None:
-        dim = folded(self.e.scalar(op.index))
-        if not isinstance(dim, int):
-            raise unsupported(op, "memref.dim needs a constant dimension")
-        self.values.scalars[op.result] = self.b.idx(self.matrices[op.source].sizes[dim])
-
-    def lower_memref_extract_strided_metadata(self, op: Operation) -> None:
-        base, values = metadata_of(self.b, self.matrices[op.operands[0]])
-        self.matrices[op.results[0]] = base
-        for result, value in zip(op.results[1:], values, strict=True):
-            self.values.scalars[result] = self.b.idx(value)
-
-    def lower_view(self, op: Operation) -> None:
-        """The same memory with another offset, sizes and strides."""
-        source, *given = op.operands
-        numbers = [folded(self.e.scalar(v)) for v in given]
-        self.matrices[op.results[0]] = view_of(self.b, op, self.matrices[source], numbers)
-
-    def lower_memref_extract_aligned_pointer_as_index(self, op: Operation) -> None:
-        pointer = self.matrices[op.operands[0]].base(self.b)
-        address = self.b.value(mach.IntFromPtrOp(pointer))
-        self.values.scalars[op.results[0]] = address
-
-    def lower_memref_alloc(self, op: memref.AllocOp) -> None:
-        type = op.memref.type
-        shape = type.get_shape()
-        if any(n < 0 for n in shape):
-            raise unsupported(op, "memory shared by the workgroup has a static shape")
-        count = itemsize(plain(type.element_type))
-        for n in shape:
-            count *= n
-        self.matrices[op.memref] = matrix_of_memref(self.b, self.scratch.bytes(count), type, [], [])
-
-    lower_memref_alloca = lower_memref_alloc
-
-    def lower_memref_generic_atomic_rmw(self, op: GenericAtomicRMWOp) -> None:
-        array, at = self.matrices[op.memref], [folded(self.e.scalar(i)) for i in op.indices]
-        pointer = element_at(self.b, array, itemsize(array.element), at)
-        taken = {v: self.e.scalar(v) for v in used_from_above(op.atomic_body)}
-        self.values.scalars[op.result] = exchange(self.b, op, pointer, taken)
-
-    def lower_memref_dealloc(self, op: Operation) -> None: ...
+def generic_atomic(d: KernelValues, op: GenericAtomicRMWOp) -> None:
+    array, at = d.array(op, op.memref), [d.idx(i) for i in op.indices]
+    pointer = element_at(d.b, array, itemsize(array.element), at)
+    taken = {v: d.scalar(v) for v in used_from_above(op.atomic_body)}
+    d.set_scalar(op.result, exchange(d.b, op, pointer, taken))

@@ -123,16 +123,7 @@ def ends_of(e: Evaluator, mask: SSAValue, place: Position) -> Iterator[Idx]:
 def run_of(e: Evaluator, tile: ScatteredTile, row: Idx, shape: tuple[int, int]) -> Tile | None:
     """The run of memory that row `row` of a scattered tile is, as a tile of one row; None if its elements do not lie
     one behind the other, or nobody knows."""
-    place = Position(row, 0, 1, shape[1])
-    first: Idx | None = 0
-    going = False
-    for offsets in tile.offsets:
-        start = None if going else ramp(e, offsets, place)
-        going = going or start is not None
-        start = one_number(e, offsets, place) if start is None else start
-        if start is None:
-            return None
-        first = e.b.plus(first, start)
-    if not going:
+    first = ramp(e, tile.offsets, Position(row, 0, 1, shape[1]))
+    if first is None:
         return None
     return Tile(tile.pointer, tile.element, (0, first), (1, tile.count), (0, 1), (1, shape[1]))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from xdsl.dialects import arith, cf
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.codegen import divisions
 from tilewright.codegen.builder import Builder, index
-from tilewright.codegen.tiles import cloned, mark_nonnegative
+from tilewright.codegen.tiles import cloned
 from tilewright.diagnostics import location_of, unsupported
 from tilewright.dialects import mach
 from tilewright.dialects.tw import PrintOp
@@ -20,6 +22,7 @@ class ScalarOps:
 
     b: Builder
     e: Evaluator
+    define: Callable[[SSAValue, SSAValue], None]
     values: Values
     argument: SSAValue
     """The launch's argument block."""
@@ -45,8 +48,8 @@ class ScalarOps:
             self.check_division(op)
         else:
             results = cloned(b, op, operands)
-        mark_nonnegative(b, op, operands, results)
-        self.values.scalars.update(zip(op.results, results, strict=True))
+        for result, value in zip(op.results, results, strict=True):
+            self.define(result, value)
 
     def check_division(self, op: Operation) -> None:
         """A scalar division by zero fails like an assertion, where the program comes to it."""

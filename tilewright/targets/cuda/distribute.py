@@ -56,16 +56,18 @@ from tilewright.diagnostics import unsupported
 from tilewright.dialects import mach
 from tilewright.dialects.elementwise import is_elementwise_on_vectors
 from tilewright.dialects.movement import is_vector
-from tilewright.dialects.upstream.arith import folded
 from tilewright.dialects.upstream.gpu.lanes import ShuffleOp
 from tilewright.dialects.upstream.vector import ExtractStridedSliceOp
 from tilewright.layout import Layout
 from tilewright.layout.bits import bit_runs
+from tilewright.passes.memory_objects import memory_space
 from tilewright.rules import Rules
+from tilewright.targets import kernel_ops
 from tilewright.targets.cuda.blocked import replica_bits, thread_coordinates
 from tilewright.targets.cuda.ownership import Ownership
 from tilewright.targets.cuda.smem import SharedMemory
-from tilewright.targets.cuda.sync import Hazards
+from tilewright.targets.cuda.sync import Hazards, MemoryRange
+from tilewright.targets.kernel_ops import KernelValues
 from tilewright.uarch.base import Machine
 from tilewright.uarch.nvidia import LANES
 
@@ -122,7 +124,7 @@ _RULES = [
         *("rules_scattered", "rules_values"),
     )
 ]
-rule: Rules[Rule] = Rules(*_RULES)
+rule: Rules[Rule] = Rules(*_RULES, shared=kernel_ops.rule)
 """Rules of ops, by name; the one called `scalar` is that of arithmetic on scalars."""
 producer: Rules[Producer] = Rules(*_RULES)
 """What makes the results of ops where they are used, by name; `elementwise` makes those of elementwise ops."""
@@ -139,13 +141,13 @@ _Scope = dict[SSAValue, dict[Layout, SSAValue]]
 """The fragments made in a region: forgotten at its end, for they need not dominate what follows."""
 
 
-class Distributor:
+class Distributor(KernelValues):
     """See the module's docstring."""
 
     def __init__(
         self, b: Builder, ownership: Ownership, machine: Machine, shared: SharedMemory, team: Team
     ):
-        self.b = b
+        super().__init__(b)
         self.ownership = ownership
         self.machine = machine
         self.shared = shared
@@ -229,8 +231,7 @@ class Distributor:
             raise self.error(op, f"{op.name} is not supported by the cuda target")
         found(self, op)
 
-    def program(self, name: str, axis: str) -> SSAValue:
-        """This program's id (`gpu.block_id`) or the number of programs (`gpu.grid_dim`) along x, y, z."""
+    def grid_number(self, name: str, axis: str) -> SSAValue:
         if (name, axis) not in self._programs:
             make = gpu.BlockIdOp if name == "gpu.block_id" else gpu.GridDimOp
             with self.preamble():
@@ -259,15 +260,10 @@ class Distributor:
     # Scalars, tiles, arrays ---------------------------------------------------------------------
 
     def scalar(self, value: SSAValue) -> SSAValue:
-        """A scalar of the kernel in the new function."""
         return self._env[value]
 
     def set_scalar(self, value: SSAValue, new: SSAValue) -> None:
         self._env[value] = new
-
-    def idx(self, value: SSAValue | int) -> Idx:
-        """An index of the kernel: a number where it is a constant."""
-        return value if isinstance(value, int) else folded(self.scalar(value))
 
     def tile(self, value: SSAValue) -> Tile | ScatteredTile:
         return self._env[value]
@@ -276,12 +272,22 @@ class Distributor:
         self._env[value] = tile
 
     def matrix(self, value: SSAValue) -> Matrix | None:
-        """The array behind a memref; None for an integer address."""
         found = self._env.get(value)
         return found if isinstance(found, Matrix) else None
 
     def set_matrix(self, value: SSAValue, matrix: Matrix) -> None:
         self._env[value] = matrix
+
+    def pointer(self, address: SSAValue) -> SSAValue:
+        return self.b.value(mach.PtrFromIntOp(address, pointer_in(GLOBAL)))
+
+    def allocate(self, op: Operation, size: int) -> SSAValue:
+        if memory_space(op.results[0]) not in (0, 3, None):
+            space = memory_space(op.results[0])
+            raise self.error(op, f"there is no memory space {space} on {self.machine.name}")
+        offset = self.shared.allocate(size, "an array of the workgroup", op=op)
+        self.hazards.reuse(self, MemoryRange(offset, offset + size))
+        return self.shared_pointer(offset)
 
     # Fragments ----------------------------------------------------------------------------------
 

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import IndexType
 from xdsl.ir import Block, Operation, SSAValue
 
 from tilewright.codegen.builder import Idx
-from tilewright.codegen.tiles import as_block
-from tilewright.dialects import xetile as xt
 from tilewright.dialects.movement import is_vector
 from tilewright.dialects.nesting import terminator
-from tilewright.dialects.upstream.arith import IndexCastUIOp, constant
+from tilewright.dialects.upstream.arith import IndexCastUIOp
 from tilewright.passes.control import Parts, bind_all, convert_if, convert_while, flat
 from tilewright.passes.tile_origin import root_of, tile_accesses
 from tilewright.targets.cuda.distribute import Distributor, rule
@@ -26,7 +24,7 @@ from tilewright.targets.cuda.sync import MemoryRange, RangeAccess
 @dataclass
 class FragmentCarrier:
     """Loops and branches of a thread (`passes.control`): a tile-shaped value is carried as its fragment in the assigned
-    layout of its place, an xetile.tile as its offsets."""
+    layout of its place."""
 
     d: Distributor
     op: Operation
@@ -40,8 +38,6 @@ class FragmentCarrier:
 
     def _flat(self, value: SSAValue, place: SSAValue) -> list[SSAValue]:
         d = self.d
-        if isinstance(value.type, xt.TileType):
-            return [d.b.idx(x) for x in as_block(d.tile(value)).offsets]
         if is_vector(value):
             assigned = d.assigned(place)
             assert assigned is not None
@@ -49,16 +45,12 @@ class FragmentCarrier:
         return [d.scalar(value)]
 
     def bind(self, place: SSAValue, parts: Sequence[SSAValue], sample: SSAValue) -> None:
-        if isinstance(place.type, xt.TileType):
-            rows, cols = parts
-            tile = as_block(self.d.tile(sample))
-            self.d.set_tile(place, replace(tile, offsets=(rows, cols)))
-        elif is_vector(place):
+        if is_vector(place):
             assigned = self.d.assigned(place)
             assert assigned is not None
             self.d.set_fragment(place, parts[0], assigned)
         else:
-            self.d.set_scalar(place, parts[0])
+            self.d.define(place, parts[0])
 
     def scalar(self, value: SSAValue) -> SSAValue:
         return self.d.scalar(value)
@@ -98,11 +90,9 @@ def lower_for(d: Distributor, op: scf.ForOp) -> None:
     lo, hi, step = (_bound(d, op, v) for v in (op.lb, op.ub, op.step))
     with d.hazards.loop(accesses(d, op)), b.loop(lo, hi, step, carry) as loop, d.scope():
         _set_counter(d, body.args[0], loop.iv)
-        _mark_offsets(d, op, loop.carried)
         bind_all(to, body.args[1:], op.iter_args, inits, loop.carried)
         d.lower_block(body)
         loop.out = flat(to.flatten(last.operands, body.args[1:]))
-    _mark_offsets(d, op, loop.results)
     bind_all(to, op.results, op.iter_args, inits, loop.results)
 
 
@@ -119,37 +109,6 @@ def _set_counter(d: Distributor, counter: SSAValue, found: SSAValue) -> None:
     if not isinstance(counter.type, IndexType):
         found = d.b.value(arith.IndexCastOp(found, counter.type))
     d.set_scalar(counter, found)
-
-
-def _mark_offsets(d: Distributor, op: scf.ForOp, carried: Sequence[SSAValue]) -> None:
-    """Offsets of carried tiles that begin at or above zero and only grow are never negative."""
-    b = d.b
-    at = 0
-    last = terminator(op.body.block)
-    for i, init in enumerate(op.iter_args):
-        if not isinstance(init.type, xt.TileType):
-            at += 1
-            continue
-        tile = as_block(d.tile(init))
-        growth = _growth(d, last.operands[i], op.body.block.args[1 + i])
-        for dim in range(2):
-            if growth[dim] and b.is_nonnegative(tile.offsets[dim]):
-                b.nonnegative.add(carried[at + dim])
-        at += 2
-
-
-def _growth(d: Distributor, value: SSAValue, arg: SSAValue) -> tuple[bool, bool]:
-    """Per dimension: does the loop only add constants that are not negative?"""
-    rows = cols = True
-    while value is not arg:
-        op = value.owner
-        if not isinstance(op, xt.UpdateTileOffsetOp) or op.offset_vector is not None:
-            return False, False
-        by = [constant(x) for x in op.mixed_offsets]
-        rows = rows and by[0] is not None and by[0] >= 0
-        cols = cols and by[1] is not None and by[1] >= 0
-        value = op.tile
-    return rows, cols
 
 
 @rule("scf.while")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
-from xdsl.dialects import cf, gpu, memref
+from xdsl.dialects import cf, gpu
 from xdsl.dialects.builtin import IndexType, MemRefType, VectorType
 from xdsl.ir import Operation, SSAValue
 
@@ -13,28 +12,19 @@ from tilewright import knobs
 from tilewright.codegen.atomic_loops import exchange
 from tilewright.codegen.builder import Builder, Idx
 from tilewright.codegen.tiles import (
-    Matrix,
-    ScatteredTile,
     cloned,
-    init_tile,
     itemsize,
-    mark_nonnegative,
-    matrix_of_memref,
-    metadata_of,
     plain,
-    view_of,
 )
 from tilewright.codegen.vector_memory import element_at
-from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
-from tilewright.dialects.movement import is_vector, memref_type
+from tilewright.dialects.movement import is_vector
 from tilewright.dialects.nesting import enclosing, used_from_above
 from tilewright.dialects.tw import PrintOp
 from tilewright.dialects.upstream.arith import folded
 from tilewright.dialects.upstream.generic_atomic import GenericAtomicRMWOp
-from tilewright.dialects.upstream.views import VIEWS
-from tilewright.passes.memory_objects import memory_root, memory_space
-from tilewright.targets.cuda.distribute import GLOBAL, Distributor, pointer_in, rule
+from tilewright.passes.memory_objects import memory_root
+from tilewright.targets.cuda.distribute import Distributor, rule
 from tilewright.targets.cuda.exchange import exchanged
 from tilewright.targets.cuda.sync import MemoryRange
 
@@ -57,17 +47,11 @@ def clone_scalar(d: Distributor, op: Operation) -> None:
     operands = [d.scalar(v) for v in op.operands]
     fold = _FOLDED.get(op.name, lambda b: None)(b)
     if fold is not None and isinstance(op.results[0].type, IndexType):
-        d.set_scalar(op.results[0], b.idx(fold(folded(operands[0]), folded(operands[1]))))
+        d.define(op.results[0], b.idx(fold(folded(operands[0]), folded(operands[1]))))
         return
     results = cloned(b, op, operands)
-    mark_nonnegative(b, op, operands, results)
     for old, value in zip(op.results, results, strict=True):
-        d.set_scalar(old, value)
-
-
-@rule("gpu.block_id", "gpu.grid_dim")
-def ids(d: Distributor, op: gpu.BlockIdOp | gpu.GridDimOp) -> None:
-    d.set_scalar(op.result, d.program(op.name, str(op.dimension.data)))
+        d.define(old, value)
 
 
 @rule("gpu.barrier")
@@ -75,71 +59,10 @@ def barrier(d: Distributor, op: Operation) -> None:
     d.barrier()
 
 
-@rule(
-    "gpu.return",
-    "func.return",
-    "scf.yield",
-    "scf.condition",
-    "memref.dealloc",
-    "memref.assume_alignment",
-)
-def nothing(d: Distributor, op: Operation) -> None:
-    """Terminators are printed by what contains them."""
-
-
-@rule("memref.dim")
-def dim(d: Distributor, op: memref.DimOp) -> None:
-    at = d.idx(op.index)
-    matrix = d.matrix(op.source)
-    if not isinstance(at, int) or matrix is None:
-        raise d.error(op, "memref.dim needs a constant dimension of an array argument")
-    d.set_scalar(op.result, d.b.idx(matrix.sizes[at]))
-
-
-@rule("memref.extract_strided_metadata")
-def metadata(d: Distributor, op: Operation) -> None:
-    base, values = metadata_of(d.b, _array(d, op, op.operands[0]))
-    d.set_matrix(op.results[0], base)
-    for result, value in zip(op.results[1:], values, strict=True):
-        d.set_scalar(result, d.b.idx(value))
-
-
-@rule(*VIEWS)
-def view(d: Distributor, op: Operation) -> None:
-    """The same memory with another offset, sizes and strides."""
-    source, *given = op.operands
-    d.set_matrix(op.results[0], view_of(d.b, op, _array(d, op, source), [d.idx(v) for v in given]))
-
-
-@rule("memref.extract_aligned_pointer_as_index")
-def address(d: Distributor, op: Operation) -> None:
-    pointer = _array(d, op, op.operands[0]).base(d.b)
-    d.set_scalar(op.results[0], d.b.value(mach.IntFromPtrOp(pointer)))
-
-
-@rule("memref.alloc", "memref.alloca")
-def allocate(d: Distributor, op: Operation) -> None:
-    """Memory shared by the workgroup: it lives to the end of the kernel."""
-    (result,) = op.results
-    type = memref_type(result)
-    shape = type.get_shape()
-    if any(n < 0 for n in shape):
-        raise d.error(op, "memory shared by the workgroup has a static shape")
-    count = itemsize(plain(type.element_type))
-    for n in shape:
-        count *= n
-    if memory_space(result) not in (0, 3, None):
-        raise d.error(op, f"there is no memory space {memory_space(result)} on {d.machine.name}")
-    offset = d.shared.allocate(count, "an array of the workgroup", op=op)
-    d.hazards.reuse(d, MemoryRange(offset, offset + count))
-    pointer = d.shared_pointer(offset)
-    d.set_matrix(result, matrix_of_memref(d.b, pointer, type, [], []))
-
-
 @rule("memref.generic_atomic_rmw")
 def atomic(d: Distributor, op: GenericAtomicRMWOp) -> None:
     """The first thread does it; what it found reaches all, where it is used."""
-    b, array, kind = d.b, _array(d, op, op.memref), plain(op.result.type)
+    b, array, kind = d.b, d.array(op, op.memref), plain(op.result.type)
     pointer = element_at(b, array, itemsize(kind), [d.idx(i) for i in op.indices])
     taken = {v: d.scalar(v) for v in used_from_above(op.atomic_body)}
     d.hazards.write(d, MemoryRange(root=memory_root(op.memref)))
@@ -153,36 +76,6 @@ def atomic(d: Distributor, op: GenericAtomicRMWOp) -> None:
         return b.load(d.shared_pointer(offset), kind)
 
     d.set_scalar(op.result, exchanged(d, itemsize(kind), "what an atomic found", store, load))
-
-
-def _array(d: Distributor, op: Operation, value: SSAValue) -> Matrix:
-    found = d.matrix(value)
-    if found is None:
-        raise d.error(op, f"{op.name}: the cuda target cannot find the origin of this array")
-    return found
-
-
-# Tiles as values --------------------------------------------------------------------------------
-
-
-@rule("xetile.init_tile")
-def make_tile(d: Distributor, op: xt.InitTileOp) -> None:
-    source: Matrix | SSAValue | None = d.matrix(op.source)
-    if source is None:
-        source = d.b.value(mach.PtrFromIntOp(d.scalar(op.source), pointer_in(GLOBAL)))
-    known = {v: d.scalar(v) for v in (*op.offsets, *op.sizes, *op.strides)}
-    d.set_tile(op.result, init_tile(d.b, op, source, known))
-
-
-@rule("xetile.update_tile_offset")
-def move_tile(d: Distributor, op: xt.UpdateTileOffsetOp) -> None:
-    tile = d.tile(op.tile)
-    if isinstance(tile, ScatteredTile):
-        assert op.offset_vector is not None
-        d.set_tile(op.result, replace(tile, offsets=(*tile.offsets, op.offset_vector)))
-        return
-    rows, cols = (x if isinstance(x, int) else d.idx(x) for x in op.mixed_offsets)
-    d.set_tile(op.result, tile.moved(d.b, rows, cols))
 
 
 # Diagnostics ------------------------------------------------------------------------------------
@@ -201,8 +94,8 @@ def print_line(d: Distributor, op: PrintOp) -> None:
             op, "compiled code prints scalars, not vectors", "vector.extract what is to be printed"
         )
     b, limit = d.b, knobs.current().print_lines
-    x, y, z = (d.program("gpu.block_id", axis) for axis in "xyz")
-    columns, rows = (d.program("gpu.grid_dim", axis) for axis in "xy")
+    x, y, z = (d.grid_number("gpu.block_id", axis) for axis in "xyz")
+    columns, rows = (d.grid_number("gpu.grid_dim", axis) for axis in "xy")
     number = b.plus(b.times(b.plus(b.times(z, rows), y), columns), x)
     first = b.cmp("eq", d.thread, 0)
     shown = b.both(first, b.cmp("slt", number, limit))

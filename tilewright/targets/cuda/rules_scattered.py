@@ -38,11 +38,7 @@ def scattered(
 ) -> ElementOffsets:
     """The elements of a scattered tile in `layout`. `once`: of replicas the first takes part only."""
     b = d.b
-    total: SSAValue | None = None
-    for vector in tile.offsets:
-        part = d.fragment_of(vector, layout).value
-        total = part if total is None else b.value(arith.AddiOp(total, part))
-    assert total is not None
+    total = d.fragment_of(tile.offsets, layout).value
     type = vector_type(total)
     if type.element_type != index:
         type = VectorType(index, type.get_shape())

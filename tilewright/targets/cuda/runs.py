@@ -104,14 +104,10 @@ def _compared(op: arith.CmpiOp) -> ArithmeticRun:
 def vector_of(tile: SSAValue, mask: SSAValue | None) -> int:
     """Elements along the last dimension that one aligned access of a scattered tile moves: 1 where nothing is known."""
     assert isinstance(tile.type, xt.TileType)
-    offsets = ArithmeticRun(0, 0, ANY)
-    while isinstance(tile.owner, xt.UpdateTileOffsetOp) and tile.owner.offset_vector is not None:
-        offsets = _sum(offsets, run_of(tile.owner.offset_vector))
-        tile = tile.owner.tile
     origin = tile.owner
     if not isinstance(origin, xt.InitTileOp) or origin.offset_vector is None:
         return 1
-    offsets = _sum(offsets, run_of(origin.offset_vector))
+    offsets = run_of(origin.offset_vector)
     if offsets.slope != 1:
         return 1
     size = itemsize(origin.tile_type.element_type)

@@ -27,7 +27,7 @@ from xdsl.dialects.builtin import IntegerAttr, VectorType, i64
 from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 
 from tilewright.codegen.tiles import itemsize
-from tilewright.dialects import stage, xetile
+from tilewright.dialects import stage
 from tilewright.dialects.nesting import terminator
 from tilewright.dialects.stage.products import vector_of
 from tilewright.passes.loop_pipeliner import PipelineSchedule, expand
@@ -106,8 +106,7 @@ def _plan(loop: scf.ForOp) -> PipelineSchedule | None:
     order = _order(block, late)
     if order is None:
         return None
-    plan = PipelineSchedule(loop, dict.fromkeys(late, 1), order)
-    return None if any(isinstance(v.type, xetile.TileType) for v, _ in plan.carried) else plan
+    return PipelineSchedule(loop, dict.fromkeys(late, 1), order)
 
 
 def _sole_wait(issue: stage.ProductIssueOp, block: Block) -> stage.ProductWaitOp | None:

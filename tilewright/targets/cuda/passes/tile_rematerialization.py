@@ -1,12 +1,14 @@
-"""rematerialize-tiles: a load's tile is made where it is loaded, from offsets alone.
+"""rematerialize-tiles: a load's offsets are computed where it is loaded, from counters and program ids alone.
 
-    scf.for %k .. iter_args(%t = %t0) {                   scf.for %k .. iter_args(%t = %t0) {
-      %v = xetile.load_tile %t                     ->       %u = xetile.init_tile %A[%m, %k]
-      %t1 = xetile.update_tile_offset %t, [0, 64]           %v = xetile.load_tile %u
-      scf.yield %t1 }                                       ... }
+    scf.for %n .. iter_args(%k = %c0) {                   scf.for %n .. {
+      %t = xetile.init_tile %A[%m, %k]                      %k = arith.muli %n, %c64
+      %v = xetile.load_tile %t                     ->       %t = xetile.init_tile %A[%m, %k]
+      %k1 = arith.addi %k, %c64                             %v = xetile.load_tile %t
+      scf.yield %k1 }                                       ... }
 
-Requires: XeTile at workgroup level. Guarantees: the same accesses. Offsets that have no closed form (access analysis)
-leave the load as it is. Tiles that loops of a counter then carry for nobody are carried no more.
+Requires: XeTile at workgroup level, tiles that no loop carries (carry-offsets). Guarantees: the same accesses. Offsets
+that have no closed form (access analysis) leave the load as it is. What loops of a counter then carry for nobody is
+carried no more.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from xdsl.rewriter import InsertPoint
 
 from tilewright.dialects import xetile
 from tilewright.passes.access import AccessAnalysis
+from tilewright.passes.carried import given_by, operands_of, reached
 from tilewright.passes.loops import drop_unread
 from tilewright.passes.materialise import Materialiser, NoValue
 
@@ -25,16 +28,11 @@ def rematerialize_tiles(function: gpu.FuncOp) -> int:
     analysis = AccessAnalysis(function)
     changed = 0
     for op in list(function.walk()):
-        if not isinstance(op, xetile.LoadTileOp) or isinstance(op.tile.owner, xetile.InitTileOp):
-            continue
-        access = analysis.find(op)
-        if access is None or access.scattered:
+        access = analysis.find(op) if isinstance(op, xetile.LoadTileOp) else None
+        if access is None or access.scattered or not _is_carried(access.origin):
             continue
         origin = access.origin
         materialiser = Materialiser(InsertPoint.before(op))
-        needed = (origin.source, *origin.sizes, *origin.strides)
-        if not all(materialiser.available(v) for v in needed):
-            continue
         rank = len(origin.mixed_offsets)
         try:
             places = [materialiser.value(e) for e in access.offsets[-rank:]]
@@ -48,9 +46,14 @@ def rematerialize_tiles(function: gpu.FuncOp) -> int:
             strides=origin.mixed_strides,
         )
         materialiser.insert(tile)
-        tile.result.name_hint = op.tile.name_hint
+        tile.result.name_hint = origin.result.name_hint
         op.operands[0] = tile.result
         changed += 1
     if changed:
         drop_unread(function)
     return changed
+
+
+def _is_carried(tile: xetile.InitTileOp) -> bool:
+    """Do its offsets come of what a loop carries?"""
+    return any(map(given_by, reached(tile.offsets, operands_of)))

@@ -1,0 +1,54 @@
+"""carry-offsets: loops and branches give the offsets of tiles, each access makes its own tile."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.texts import parse_module
+from tilewright import reference
+from tilewright.dialects import xetile
+from tilewright.passes.carry_offsets import carry_offsets
+from tilewright.passes.kernel import kernel_of
+
+T = "!xetile.tile<8x16xf32>"
+MOVES = {
+    "a tile that a loop moves": f"""
+    %r = scf.for %i = %c0 to %c3 step %c1 iter_args(%t = %a) -> ({T}) {{
+      %v = xetile.load_tile %t : {T} -> vector<8x16xf32>
+      xetile.store_tile %v, %o : vector<8x16xf32>, {T}
+      %u = xetile.update_tile_offset %t, [8, 0] : {T}
+      scf.yield %u : {T}
+    }}
+    %w = xetile.load_tile %r : {T} -> vector<8x16xf32>
+    xetile.store_tile %w, %o : vector<8x16xf32>, {T}""",
+    "a tile of one place or another": f"""
+    %b = xetile.update_tile_offset %a, [16, 0] : {T}
+    %h = arith.cmpi slt, %p, %c2 : index
+    %t = scf.if %h -> ({T}) {{ scf.yield %a : {T} }} else {{ scf.yield %b : {T} }}
+    %v = xetile.load_tile %t : {T} -> vector<8x16xf32>
+    xetile.store_tile %v, %o : vector<8x16xf32>, {T}""",
+}
+
+
+@pytest.mark.parametrize("body", MOVES.values(), ids=MOVES)
+def test_tiles_are_made_where_they_are_accessed(body: str, rng: np.random.Generator):
+    text = f"""gpu.module @m {{ gpu.func @k(%A: memref<32x16xf32>, %O: memref<32x16xf32>) kernel
+      attributes {{tilewright.level = "workgroup"}} {{
+    %p = gpu.block_id x
+    %at = arith.muli %p, %c8 : index
+    %a = xetile.init_tile %A[0, 0] : memref<32x16xf32> -> {T}
+    %o = xetile.init_tile %O[%at, 0] : memref<32x16xf32> -> {T}
+    {body}
+    gpu.return }} }}"""
+    module = parse_module(text)
+    array = rng.standard_normal((32, 16)).astype(np.float32)
+    results: list[np.ndarray] = []
+    for change in (False, True):
+        if change:
+            carry_offsets(kernel_of(module))
+        results.append(np.full((32, 16), np.nan, np.float32))
+        reference.run(module, (4, 1, 1), [array, results[-1]])
+    np.testing.assert_array_equal(*results)
+    made = [r for op in module.walk() for r in op.results if isinstance(r.type, xetile.TileType)]
+    assert all(isinstance(r.owner, xetile.InitTileOp) for r in made)
