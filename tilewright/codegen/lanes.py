@@ -315,11 +315,15 @@ def _cl_shuffle(p: Printer, op: Operation) -> None:
     """Within segments of `width` lanes: a lane whose source lies outside keeps its value, and `valid` is false."""
     mode = _name(op, "mode")
     offset, width = p.one(op.operands[1]), p.one(op.operands[2])
-    if mode == "xor" and width.isdigit() and offset.isdigit() and int(offset) < int(width):
-        # Both ends of a pair lie in one segment: nothing to choose.
-        _shuffle_value(p, op, lambda w: _cl_word(p, "_xor", w, offset))
-        p.set(op.results[1], ["true"])
-        return
+    if offset.isdigit() and width.isdigit() and int(offset) < int(width):
+        # Nothing to choose: both ends of a pair lie in one segment, or all lanes read the same one of the only segment.
+        # A compiler takes an operand's lane that it knows in the instruction that uses it, others by addresses.
+        whole = int(width) == lanes_said(op, "spirv.intel_reqd_sub_group_size", 16)
+        if mode == "xor" or (mode == "idx" and whole):
+            word = "_xor" if mode == "xor" else ""
+            _shuffle_value(p, op, lambda w: _cl_word(p, word, w, offset))
+            p.set(op.results[1], ["true"])
+            return
     lane = p.call("i32", builtin_name("get_sub_group_local_id"), [])
     inner = p.emit(f"urem i32 {lane}, {width}")
     if mode == "rotate":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.targets.xe import kernels
@@ -54,6 +56,31 @@ def test_dg2() -> None:
     code = report.count(binary.asm)
     assert code.dpas == 1 and binary.number("simd_size") == 8
     assert not any(name.startswith("block") for name in code.messages)
+
+
+def test_lanes_that_are_known_are_read_in_place() -> None:
+    """A product that no matrix instruction does: one multiply-add per row and k, its A a lane of a register."""
+    chunk = "<{chunk_size = 8 : i64}>"
+    text = (
+        kernels.head("%a: memref<128xf32>, %out: memref<128xf32>")
+        + f"""
+    %c8 = arith.constant 8 : index
+    %c16 = arith.constant 16 : i32
+    %at = arith.muli %lane, %c8 : index
+    %v = xegpu.load %a[%at], %true {chunk} : memref<128xf32>, index, i1 -> vector<8xf32>"""
+    )
+    value = "%v"
+    for k in range(16):
+        text += f"""
+    %k{k} = arith.constant {k} : i32
+    %s{k}, %p{k} = gpu.shuffle idx %v, %k{k}, %c16 : vector<8xf32>
+    %v{k} = vector.fma %s{k}, %v, {value} : vector<8xf32>"""
+        value = f"%v{k}"
+    text += f"""
+    xegpu.store {value}, %out[%at], %true {chunk} : vector<8xf32>, memref<128xf32>, index, i1"""
+    asm = build(text + kernels.FOOT).isa().asm
+    assert len(re.findall(r"^\s+mad ", asm, re.M)) == 16 * 8
+    assert "r[a0" not in asm, "a register is addressed"
 
 
 def test_named_barrier_and_policies() -> None:
