@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeAlias, Union
 
 Extent: TypeAlias = Union[int, str, "Affine"]
@@ -22,7 +23,7 @@ class Affine:
     """Sorted by name; no coefficient is 0."""
     constant: int = 0
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         return tuple(name for name, _ in self.terms)
 
@@ -68,10 +69,13 @@ class Affine:
 
     def substitute(self, values: Mapping[str, Extent]) -> Affine:
         """With names replaced by other expressions; a name that is no key stays."""
-        total = Affine((), self.constant)
+        total, constant = dict[str, int](), self.constant
         for name, factor in self.terms:
-            total = total + affine(values.get(name, name)) * factor
-        return total
+            found = affine(values.get(name, name))
+            constant += found.constant * factor
+            for inner, times in found.terms:
+                total[inner] = total.get(inner, 0) + times * factor
+        return _normal(total, constant) if self.terms else self
 
     def value(self, values: Mapping[str, int]) -> int:
         """The number that it is for these values; KeyError names what is missing."""
@@ -98,4 +102,4 @@ def affine(value: Extent) -> Affine:
 
 
 def _normal(terms: Mapping[str, int], constant: int) -> Affine:
-    return Affine(tuple(sorted((n, c) for n, c in terms.items() if c)), constant)
+    return Affine(tuple(sorted([(n, c) for n, c in terms.items() if c])), constant)

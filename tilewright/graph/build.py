@@ -3,7 +3,7 @@
 Demand-driven: the outputs ask for values, a value is made in the outermost loop in which all of its axes stand still
 (so that what does not change in a loop is loaded before it), and a reduction along a loop opens that loop for all the
 reductions and stores that can share it. What depends on a reduction that is still running either waits for another
-pass, or, where `tiles.online` allows it, is rescaled whenever the running maximum changes.
+pass, or, where `costs.online` allows it, is rescaled whenever the running maximum changes.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 from tilewright.dtypes import DType
 from tilewright.graph.affine import Affine, affine
 from tilewright.graph.algebra import scaling
+from tilewright.graph.costs import Tiling, online
 from tilewright.graph.nest import Nest, Statement
 from tilewright.graph.nodes import (
     Access,
@@ -32,7 +33,6 @@ from tilewright.graph.nodes import (
 from tilewright.graph.operations import computing, neutral
 from tilewright.graph.padding import Padding
 from tilewright.graph.scopes import Registers, Scope, Shape
-from tilewright.graph.tiles import Tiling, online
 
 
 def build(graph: TiledGraph, nest: Nest, tiling: Tiling, name: str) -> Task:
@@ -195,8 +195,10 @@ class KernelBuilder:
         """The tiled axes of an access in the order of the Buffer's dimensions."""
         order: list[str] = []
         for entry in access.entries:
-            names = entry.at.names if isinstance(entry, Index) else Access("", (entry,)).names
-            order += [n for n in names if n in self.tiling.tiled]
+            if isinstance(entry, Gather):
+                order += self.tiled_order(entry.index)
+            elif isinstance(entry, Index):
+                order += [n for n in entry.at.names if n in self.tiling.tiled]
         return order
 
     def scheduled(self, access: Access, scope: Scope, shape: Shape) -> Access:
@@ -296,7 +298,7 @@ class KernelBuilder:
     def loop(self, want: Statement, home: Scope, shape: Shape | None) -> None:
         """Opens the loops that a reduction or store needs, for all that can share them."""
         loops = self.open_loops(want, home)
-        assert not set(loops) & set(home.loops), "a loop in itself: `tiles.nests`"
+        assert not set(loops) & set(home.loops), "a loop in itself: `costs.nests`"
         for name in self.pending(want, home):
             if not online(self.nest, self.tiling, want, self.nest.statements[name]):
                 self.value(name, home, self.natural(self.nest.statements[name]))

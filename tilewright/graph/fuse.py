@@ -7,16 +7,20 @@ A Buffer that is fused away is never in global memory; each reader may compute i
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 from math import inf
 
 from tilewright.diagnostics import UnsupportedError
 from tilewright.graph.algebra import base_two, distribute, gather_first
 from tilewright.graph.build import build
-from tilewright.graph.nest import Nest, nest_of
+from tilewright.graph.costs import Cost, Tiling
+from tilewright.graph.nest import Nest, nest_of, statement_of
 from tilewright.graph.nodes import Operation, Task, TiledGraph, unused
-from tilewright.graph.tiles import Cost, Tiling, cost, tile
+from tilewright.graph.partition import Group, Partition
+from tilewright.graph.structure import Shape, shape_of, structure
+from tilewright.graph.tiles import tile
 from tilewright.targets.base import rates_of
 from tilewright.uarch import Rates
 
@@ -47,10 +51,13 @@ class Schedule:
         """Estimated time of the kernels, one after the other."""
         return sum(k.cost.seconds for k in self.kernels)
 
+    def built(self) -> Schedule:
+        return self
+
 
 @dataclass
 class Known:
-    """Kernels that were planned, or why there are none, by all that they depend on: forms of a graph share many."""
+    """Kernels that were planned, or why there are none, by structure: forms of a graph, and its layers, share them."""
 
     numbers: dict[Hashable, int] = field(default_factory=dict[Hashable, int])
     """A number for each meaning of a Task."""
@@ -64,7 +71,18 @@ def schedule(
     rates: Rates | None = None,
     known: Known | None = None,
 ) -> Schedule:
-    """The kernels of a traced graph whose extents are numbers, for a target.
+    """The kernels of a traced graph whose extents are numbers, for a target; see :func:`fused`."""
+    return fused(graph, target, fuse, rates, known).built()
+
+
+def fused(
+    graph: TiledGraph,
+    target: str | None = None,
+    fuse: bool = True,
+    rates: Rates | None = None,
+    known: Known | None = None,
+) -> Fusion | Schedule:
+    """Which Tasks of a traced graph whose extents are numbers are one kernel: ``seconds`` of it, and ``built()``.
 
     A graph with Tasks that are mapped already is its own schedule. Raises UnsupportedError for a Task that no kernel
     can be made of. `rates` overrides those of the target; `known`: what was planned before for the same rates.
@@ -76,14 +94,15 @@ def schedule(
     # A factor that has left its sum lets more be fused; one that is made in another kernel then would be one more array
     # in memory: such a sum keeps it.
     held: frozenset[str] = frozenset()
-    best: Schedule | None = None
+    best: Fusion | None = None
     known = known or Known()
     while True:
         found = distribute(plain, held)
-        made = _Fusion(found.graph, rates, known).run(fuse)
+        made = Fusion(found.graph, rates, known)
+        made.run(fuse)
         if best is None or made.seconds < best.seconds:
             best = made
-        kernels = {name: i for i, kernel in enumerate(made.kernels) for name in kernel.tasks}
+        kernels = {name: i for i, group in enumerate(made.partition.groups) for name in group}
         apart = {
             name
             for name, (core, *factors) in found.moved.items()
@@ -94,228 +113,198 @@ def schedule(
         held |= apart
 
 
-class _Fusion:
+class Fusion:
+    """The Tasks of a graph as kernels, each Task one at first."""
+
     def __init__(self, graph: TiledGraph, rates: Rates, known: Known):
         self.graph = graph
         self.rates = rates
         self.shared = known
         self.tasks = {_made(t): t for t in graph.tasks}
-        self.keys = {name: self.key(t) for name, t in self.tasks.items()}
+        self.shapes = {name: self.shape(t) for name, t in self.tasks.items()}
+        self.statements = {name: statement_of(t) for name, t in self.tasks.items()}
+        self.products = {n for n, s in self.statements.items() if s.operation.op == "mma"}
         self.order = {name: i for i, name in enumerate(self.tasks)}
-        self.sources = {name: _sources(graph, task) for name, task in self.tasks.items()}
+        self.sources = dict(zip(self.tasks, graph.sources(), strict=True))
         self.readers: dict[str, set[str]] = {name: set() for name in self.tasks}
         for name, sources in self.sources.items():
             for source in sources & self.readers.keys():
                 self.readers[source].add(name)
         self.results = {graph.memory(n) for n in graph.results}
-        self.known: dict[tuple[frozenset[str], frozenset[str]], Kernel | str] = {}
-        self.why: dict[str, str] = {}
+        self.known: dict[Group, Kernel | str] = {}
+        self.why: dict[str, str | Group] = {}
+        """For a Buffer that is made in one kernel and read in another: why, or Tasks that are no kernel together."""
+        self.partition = Partition(self.sources)
+        self.seconds = self.unfused = 0.0
 
-    def run(self, fuse: bool) -> Schedule:
-        groups: list[set[str]] = [{name} for name in self.tasks]
-        alone = [self.kernel(g, groups) for g in groups]
-        unfused = 0.0
-        for name, each in zip(self.tasks, alone, strict=True):
-            if isinstance(each, str):
-                if not fuse:
-                    raise UnsupportedError(f"Task {name} is no kernel: {each}")
-                continue
-            unfused += each.cost.seconds
+    def run(self, fuse: bool) -> None:
+        for group in self.partition.groups:
+            made = self.kernel(group)
+            if isinstance(made, Kernel):
+                self.unfused += made.cost.seconds
+            elif not fuse:
+                raise self.no_kernel(group)
         if fuse:
-            groups = self.fused(groups)
-        kernels: list[Kernel] = []
-        for group in self.sorted(groups):
-            made = self.kernel(group, groups)
+            self.fuse()
+        for group in self.partition.sorted():
+            made = self.kernel(group)
             if isinstance(made, str):
-                names = ", ".join(sorted(group, key=self.order.__getitem__))
-                raise UnsupportedError(f"Task {names} is no kernel: {made}")
-            kernels.append(made)
-        return self.built(kernels, unfused)
+                raise self.no_kernel(group)
+            self.seconds += made.cost.seconds
+
+    def no_kernel(self, group: Group) -> UnsupportedError:
+        names = ", ".join(self.in_order(group))
+        return UnsupportedError(f"Task {names} is no kernel: {self.new_plan(group)}")
 
     # Fusing.
 
-    def fused(self, groups: list[set[str]]) -> list[set[str]]:
+    def fuse(self) -> None:
         latest = sorted(self.tasks, key=lambda n: -self.order[n])
         # All at once first, with fewer and fewer products: the steps on the way to a good kernel may each be bad.
         for products in (3, 2, 1):
             for name in latest:
-                group = next(g for g in groups if name in g)
-                if len(group) == 1:
-                    groups = self.try_fuse(self.cone(name, products, groups), groups)
+                if len(self.partition.of[name]) == 1:
+                    self.try_fuse(self.cone(name, products))
         for name in latest:
             for reader in sorted(self.readers[name], key=lambda n: -self.order[n]):
-                producer = next(g for g in groups if name in g)
-                consumer = next(g for g in groups if reader in g)
-                if producer is not consumer:
-                    groups = self.try_fuse([producer, consumer], groups, name)
-        for group in list(groups):
-            groups = self.hand_over(group, groups)
+                self.try_fuse([self.partition.of[name], self.partition.of[reader]], name)
+        for group in list(self.partition.groups):
+            if group in self.partition.groups:
+                self.hand_over(group)
         for name in self.tasks:  # parts of one whole
-            for other in self.tasks:
-                if self.graph.buffers[name].start and self.beside(name, other):
-                    both = [next(g for g in groups if n in g) for n in (name, other)]
-                    groups = self.try_fuse(both, groups) if both[0] is not both[1] else groups
-        return groups
+            if self.graph.buffers[name].start:
+                for other in self.beside(name):
+                    self.try_fuse([self.partition.of[name], self.partition.of[other]])
 
-    def beside(self, name: str, other: str) -> bool:
-        """Are two Buffers parts of one memory, the first before the second?"""
-        same = self.graph.memory(name) == self.graph.memory(other)
-        return same and self.order[name] < self.order[other]
+    def beside(self, name: str) -> list[str]:
+        """What is made later in the memory of which a Buffer is a part."""
+        memory = self.graph.memory(name)
+        later = list(self.tasks)[self.order[name] + 1 :]
+        return [n for n in later if self.graph.memory(n) == memory]
 
-    def hand_over(self, group: set[str], groups: list[set[str]]) -> list[set[str]]:
-        """The groups with what stands before a product given to the kernels that it comes from, if that is faster.
+    def hand_over(self, group: Group) -> None:
+        """Gives what stands before a product to the kernels that it comes from, if that is faster.
 
         What several products make is better put together at their end than at the start of the next.
         """
-        if group not in groups:
-            return groups
         before: set[str] = set()
-        for name in sorted(group, key=self.order.__getitem__):
+        for name in self.in_order(group):
             inner = self.sources[name] & group
-            if not self.is_product(name) and inner <= before:
+            if name not in self.products and inner <= before:
                 before.add(name)
-        sources = {s for n in before for s in self.sources[n]}
-        makers = [g for g in groups if g is not group and g & sources]
-        if not before or before == group or not makers:
-            return groups
-        given, left = before.union(*makers), group - before
-        others = [g for g in groups if g is not group and g not in makers]
-        after = [*others, given, left]
-        if self.is_cyclic(given, [*others, left]) or self.is_cyclic(left, [*others, given]):
-            return groups
-        found = [self.kernel(g, after) for g in (given, left)]
-        old = [self.kernel(g, groups) for g in (group, *makers)]
+        sources = {s for n in before for s in self.sources[n]} - group
+        of = self.partition.of
+        makers = list(dict.fromkeys(of[s] for s in self.in_order(sources & of.keys())))
+        if not before or len(before) == len(group) or not makers:
+            return
+        given, left = Group(before.union(*makers)), group - before
+        found = [self.kernel(g) for g in (given, left)]
+        old = [self.kernel(g) for g in (group, *makers)]
         time = sum(k.cost.seconds if isinstance(k, Kernel) else inf for k in found)
-        return after if time < sum(k.cost.seconds for k in old if isinstance(k, Kernel)) else groups
+        if time < sum(k.cost.seconds for k in old if isinstance(k, Kernel)):
+            others = [g for g in self.partition.groups if g != group and g not in makers]
+            after = Partition(self.sources, [*others, given, left])
+            self.partition = self.partition if after.is_cyclic else after
 
-    def is_product(self, name: str) -> bool:
-        operation = self.tasks[name].nodes[0]
-        return isinstance(operation, Operation) and operation.op == "mma"
-
-    def cone(self, name: str, products: int, groups: list[set[str]]) -> list[set[str]]:
-        """The groups that a Task needs, through up to so many products in a row."""
+    def cone(self, name: str, products: int) -> list[Group]:
+        """The groups that a Task needs, through up to so many products in a row; none if one is more than a Task."""
         depth: dict[str, int] = {}
-        for each in reversed(self.tasks):
+        work, seen = [(-self.order[name], name)], {name}
+        while work:
+            each = heappop(work)[1]  # after all that reads it
             users = [depth[r] for r in self.readers[each] if r in depth]
-            if each == name or users:
-                reached = max(users, default=0) + self.is_product(each)
-                if reached <= products and not (users and self.graph.buffers[each].zeroed):
-                    depth[each] = reached
-        found = [g for g in groups if not g.isdisjoint(depth)]
-        return found if all(len(g) == 1 for g in found) else []
+            reached = max(users, default=0) + (each in self.products)
+            if reached > products or (users and self.graph.buffers[each].zeroed):
+                continue
+            if len(self.partition.of[each]) > 1:
+                return []
+            depth[each] = reached
+            for source in self.sources[each]:
+                if source in self.order and source not in seen:
+                    seen.add(source)
+                    heappush(work, (-self.order[source], source))
+        return [self.partition.of[n] for n in self.in_order(depth)]
 
-    def try_fuse(
-        self, parts: list[set[str]], groups: list[set[str]], name: str = ""
-    ) -> list[set[str]]:
-        """The groups with ``parts`` as one, if that is possible and faster; ``name`` gets the reason if not."""
-        if len(parts) < 2:
-            return groups
-        both = {n for part in parts for n in part}
-        rest = [g for g in groups if g not in parts]
-        why = self.unfit(parts, both, rest, groups)
+    def try_fuse(self, parts: Sequence[Group], name: str = "") -> None:
+        """Makes one group of several, if that is possible and faster; ``name`` gets the reason if not."""
+        if len(set(parts)) < 2:
+            return
+        why = self.unfit(parts)
         if why is None:
-            for each in both:
+            for each in self.partition.join(parts):
                 self.why.pop(each, None)
-            return [*rest, both]
-        if name:
+        elif name:
             self.why[name] = why
-        return groups
 
-    def unfit(
-        self,
-        parts: list[set[str]],
-        both: set[str],
-        rest: list[set[str]],
-        groups: list[set[str]],
-    ) -> str | None:
-        inner = {n for n in both if self.readers[n] & both}
-        if any(self.graph.buffers[n].zeroed for n in inner):
+    def unfit(self, parts: Sequence[Group]) -> str | Group | None:
+        """Why Tasks are not one kernel; the Tasks themselves where no kernel can be made of them."""
+        both = Group().union(*parts)
+        if any(self.graph.buffers[n].zeroed and self.readers[n] & both for n in both):
             return "it is accumulated into by many programs"
-        if self.is_cyclic(both, rest):
+        if not self.partition.may_join(parts):
             return "another kernel stands between"
-        made = self.kernel(both, [*rest, both])
+        made = self.kernel(both)
         if isinstance(made, str):
-            return made
+            return both
         apart = 0.0
         for part in parts:
-            kernel = self.kernel(part, groups)
+            kernel = self.kernel(part)
             apart += kernel.cost.seconds if isinstance(kernel, Kernel) else 1.0
         if made.cost.seconds > apart:
             return f"fused, {_time(made.cost.seconds)} would be more than {_time(apart)} apart"
         return None
 
-    def is_cyclic(self, both: set[str], rest: list[set[str]]) -> bool:
-        """Would a path leave the fused kernel and come back?"""
-        seen: set[str] = set()
-        group_of = {n: g for g in rest for n in g}
-        work = [r for n in both for r in self.readers[n] if r not in both]
-        while work:
-            name = work.pop()
-            if name in seen:
-                continue
-            seen.add(name)
-            for member in group_of[name]:
-                for reader in self.readers[member]:
-                    if reader in both:
-                        return True
-                    if reader not in seen:
-                        work.append(reader)
-        return False
+    def kernel(self, group: Group) -> Kernel | str:
+        """The kernel of Tasks, or why there is none, of their structure: the names may be those of others."""
+        if group not in self.known:
+            names = self.in_order(group)
+            shapes = [self.shapes[n] for n in names]
+            key = structure(self.graph, shapes, self.outputs(names))
+            if key not in self.shared.kernels:
+                self.shared.kernels[key] = self.new_plan(group)
+            self.known[group] = self.shared.kernels[key]
+        return self.known[group]
 
-    def kernel(self, group: set[str], groups: list[set[str]]) -> Kernel | str:
-        memory, readers = self.graph.memory, self.readers
-        outputs = frozenset(
-            n for n in group if memory(n) in self.results or any(r not in group for r in readers[n])
-        )
-        key = (frozenset(group), outputs)
-        if key not in self.known:
-            self.known[key] = self.planned(group, outputs)
-        return self.known[key]
+    def in_order(self, group: Iterable[str]) -> list[str]:
+        return sorted(group, key=self.order.__getitem__)
 
-    def key(self, task: Task) -> int:
-        """A number for what a Task does, and the Buffers that it does it to."""
-        operations = tuple(task.operations())
-        accesses = [a.buffer for o in operations for a in o.accesses]
-        names = dict.fromkeys(n for name in accesses for n in self.graph.lineage(name))
-        meaning = (task.axes, operations, tuple(self.graph.buffers[n] for n in names))
-        return self.shared.numbers.setdefault(meaning, len(self.shared.numbers))
+    def outputs(self, names: Sequence[str]) -> list[str]:
+        """The Buffers of a group that others read."""
+        memory, readers, group = self.graph.memory, self.readers, set(names)
+        return [n for n in names if memory(n) in self.results or not readers[n] <= group]
 
-    def planned(self, group: set[str], outputs: frozenset[str]) -> Kernel | str:
-        names = sorted(group, key=self.order.__getitem__)
-        key = (tuple(self.keys[n] for n in names), outputs)
-        if key not in self.shared.kernels:
-            self.shared.kernels[key] = self.new_plan(names, outputs)
-        return self.shared.kernels[key]
+    def shape(self, task: Task) -> Shape:
+        """The Shape of a Task, what it does told by a number."""
+        numbers, shape = self.shared.numbers, shape_of(task)
+        return Shape(numbers.setdefault(shape.meaning, len(numbers)), shape.buffers)
 
-    def new_plan(self, names: list[str], outputs: frozenset[str]) -> Kernel | str:
-        tasks = {n: self.tasks[n] for n in names}
-        nest = nest_of(self.graph, list(tasks.values()), [n for n in names if n in outputs])
+    def nest(self, group: Group) -> Nest | str:
+        names = self.in_order(group)
+        return nest_of(self.graph, [self.statements[n] for n in names], self.outputs(names))
+
+    def new_plan(self, group: Group) -> Kernel | str:
+        nest = self.nest(group)
         if isinstance(nest, str):
             return nest
-        tiling = tile(nest, self.rates)
-        if isinstance(tiling, str):
-            return tiling
-        return Kernel(tasks, nest, tiling, cost(nest, tiling, self.rates))
+        found = tile(nest, self.rates)
+        if isinstance(found, str):
+            return found
+        return Kernel({n: self.tasks[n] for n in self.in_order(group)}, nest, *found)
 
-    def sorted(self, groups: list[set[str]]) -> list[set[str]]:
-        """Groups in an order in which each comes after what it reads."""
-        left, done, order = list(groups), set[str](), list[set[str]]()
-        while left:
-            for group in sorted(left, key=lambda g: min(self.order[n] for n in g)):
-                needs = {s for n in group for s in self.sources[n]}
-                if needs & set(self.tasks) - group <= done:
-                    break
-            else:
-                raise AssertionError("kernels that wait for each other")
-            left.remove(group)
-            done |= group
-            order.append(group)
-        return order
+    def own(self, group: Group) -> Kernel:
+        """The kernel of Tasks that have one."""
+        like, nest = self.kernel(group), self.nest(group)
+        assert isinstance(like, Kernel) and isinstance(nest, Nest)
+        tiling = like.tiling.renamed(
+            dict(zip(like.nest.axes, nest.axes, strict=True)),
+            dict(zip(like.nest.statements, nest.statements, strict=True)),
+        )
+        return Kernel({n: self.tasks[n] for n in self.in_order(group)}, nest, tiling, like.cost)
 
     # The result.
 
-    def built(self, kernels: list[Kernel], unfused: float) -> Schedule:
-        graph = self.graph
+    def built(self) -> Schedule:
+        graph, kernels = self.graph, list(map(self.own, self.partition.sorted()))
         kept = {n for k in kernels for n in k.nest.outputs} | {b.name for b in graph.inputs}
         kept |= {graph.memory(n) for n in kept}
         buffers = {
@@ -332,24 +321,23 @@ class _Fusion:
             taken.add(name := unused(name, taken))
             result.tasks.append(build(result, kernel.nest, kernel.tiling, name))
         cuts = [
-            f"{n} stays in memory: {self.why.get(n, 'its readers gain nothing from it')}"
+            f"{n} stays in memory: {self.reason(n)}"
             for k in kernels
             for n in k.nest.outputs
             if self.readers[n] and any(r not in k.tasks for r in self.readers[n])
         ]
-        return Schedule(result, kernels, unfused, cuts)
+        return Schedule(result, kernels, self.unfused, cuts)
+
+    def reason(self, name: str) -> str:
+        """Why a Buffer stays in memory."""
+        why = self.why.get(name, "its readers gain nothing from it")
+        return why if isinstance(why, str) else str(self.new_plan(why))
 
 
 def _made(task: Task) -> str:
     (node,) = task.nodes
     assert isinstance(node, Operation)
     return node.store.access.buffer
-
-
-def _sources(graph: TiledGraph, task: Task) -> set[str]:
-    (node,) = task.nodes
-    assert isinstance(node, Operation)
-    return {maker for n in {a.buffer for a in node.reads} for maker in graph.makers(n)}
 
 
 def _time(seconds: float) -> str:

@@ -228,6 +228,8 @@ def _from_parts(graph: TiledGraph) -> TiledGraph:
 
     def redirect(task: Task, around: Sequence[Task]) -> list[Task]:
         operation = _only(task)
+        if all(_whole_of(graph.buffers[a.buffer]) not in parts for a in operation.reads):
+            return [task]
         made = operation.store.access.buffer
         nodes = redirected(operation, lambda a: a if a.buffer == made else read(a, around))
         return [replace(task, nodes=[nodes])]

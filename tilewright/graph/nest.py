@@ -14,13 +14,15 @@ a window, or after a scatter has to be in memory first.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import chain, count
+from typing import TypeAlias
 
-from tilewright.graph.affine import affine
 from tilewright.graph.nodes import (
     Access,
     Combine,
+    Entry,
     Gather,
     Index,
     Operation,
@@ -39,6 +41,25 @@ class Statement:
     """The Buffer that it stores to."""
     operation: Operation
     axes: tuple[str, ...]
+    extents: tuple[int, ...]
+    """Iterations of each axis."""
+
+    def over(self, *axes: str) -> Statement:
+        """The same Statement over axes of other names."""
+        if axes not in self.others:
+            names = dict(zip(self.axes, axes, strict=True))
+            operation = substituted(self.operation, names)
+            self.others[axes] = Statement(self.name, operation, axes, self.extents)
+        return self.others[axes]
+
+    @cached_property
+    def others(self) -> dict[tuple[str, ...], Statement]:
+        return {self.axes: self}
+
+    @cached_property
+    def entries(self) -> tuple[Entry, ...]:
+        """The entries of all that it reads and writes."""
+        return tuple(e for a in self.operation.accesses for e in a.entries)
 
     @cached_property
     def kept(self) -> tuple[str, ...]:
@@ -107,6 +128,11 @@ class Nest:
     """What `algebra.scaling` found for (a sum, a maximum) of the nest."""
     recurrence: Recurrence | None = None
 
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The axes of the statements, as they come."""
+        return tuple(dict.fromkeys(a for s in self.statements.values() for a in s.axes))
+
     @cached_property
     def reach(self) -> Mapping[str, frozenset[str]]:
         """For every statement those that it depends on, itself among them."""
@@ -124,67 +150,66 @@ def statement_of(task: Task) -> Statement:
     operation = task.nodes[0]
     assert isinstance(operation, Operation)
     axes = tuple(a.name for a in task.axes)
-    return Statement(operation.store.access.buffer, operation, axes)
+    extents = tuple(a.extent.number or 0 for a in task.axes)
+    return Statement(operation.store.access.buffer, operation, axes, extents)
 
 
-@lru_cache(4096)
-def _numbered(statement: Statement, number: int) -> Statement:
-    axes = {a: f"{number}.{a}" for a in statement.axes}
-    return Statement(statement.name, substituted(statement.operation, axes), tuple(axes.values()))
+Own: TypeAlias = tuple[int, str]
+"""An axis of a statement: the statement's number, and the name."""
+Local: TypeAlias = Mapping[str, tuple[int, Statement]]
+"""The statements by name, numbered, each with axes of its own."""
 
 
 class _Union:
+    """Axes that are one; of their names that of the oldest statement is the one that stays."""
+
     def __init__(self) -> None:
-        self.parent: dict[str, str] = {}
+        self.parent: dict[Own, Own] = {}
 
-    def find(self, name: str) -> str:
-        while self.parent.get(name, name) != name:
-            name = self.parent[name]
-        return name
+    def find(self, axis: Own) -> Own:
+        while (parent := self.parent.get(axis, axis)) != axis:
+            axis = parent
+        return axis
 
-    def join(self, a: str, b: str) -> None:
+    def join(self, a: Own, b: Own) -> None:
         a, b = self.find(a), self.find(b)
         if a != b:
-            self.parent[max(a, b, key=_age)] = min(a, b, key=_age)
-
-
-def _age(name: str) -> tuple[int, str]:
-    return (int(name.partition(".")[0]), name)
+            self.parent[max(a, b)] = min(a, b)
 
 
 def nest_of(
     graph: TiledGraph,
-    tasks: Sequence[Task],
+    statements: Sequence[Statement],
     outputs: Sequence[str],
     states: Mapping[str, str] | None = None,
 ) -> Nest | str:
-    """The nest of ``tasks``, or why there is none. `outputs`: the Buffers that others need.
+    """The nest of statements, or why there is none. `outputs`: the Buffers that others need.
 
-    `states`: the Buffers that an iteration around the tasks carries, by the Buffers of their next values: their axes
+    `states`: the Buffers that an iteration around them carries, by the Buffers of their next values: their axes
     are those under which they are read, where nothing speaks against it.
     """
-    plain = {t.nodes[0].store.access.buffer: statement_of(t) for t in tasks if t.nodes}  # pyright: ignore
     union = _Union()
-    numbers = {name: i for i, name in enumerate(plain)}
-    # Axes as "number.axis", so that the oldest name is the one that stays.
-    local = {name: _numbered(s, numbers[name]) for name, s in plain.items()}
+    local = {s.name: (number, s) for number, s in enumerate(statements)}
     extents = {
-        f"{numbers[t.nodes[0].store.access.buffer]}.{a.name}": a.extent.number or 0  # pyright: ignore
-        for t in tasks
-        for a in t.axes
+        (number, axis): extent
+        for number, s in local.values()
+        for axis, extent in zip(s.axes, s.extents, strict=True)
     }
-    for consumer in local.values():
+    memories: dict[str, list[str]] = {}
+    for name in local:
+        memories.setdefault(graph.memory(name), []).append(name)
+    for _, consumer in local.values():
         for access in consumer.operation.reads:
-            producer = local.get(access.buffer)
-            if producer is None:
-                near = [n for n in local if graph.shares(access.buffer, n)]
+            if access.buffer not in local:
+                same = memories.get(graph.memory(access.buffer), ())
+                near = [n for n in same if graph.shares(access.buffer, n)]
                 if near:
                     what = (
                         "a part" if any(graph.buffers[n].start for n in near) else "another shape"
                     )
                     return f"{consumer.name} reads {access.buffer}, of which {min(near)} is {what}"
                 continue
-            fault = _identify(union, producer, consumer, access, extents)
+            fault = _identify(union, local, consumer.name, access, extents)
             if fault is not None:
                 return fault
     fault = _conflict(union, local)
@@ -197,13 +222,10 @@ def nest_of(
 
 
 def _identify(
-    union: _Union,
-    producer: Statement,
-    consumer: Statement,
-    access: Access,
-    extents: Mapping[str, int],
+    union: _Union, local: Local, reader: str, access: Access, extents: Mapping[Own, int]
 ) -> str | None:
-    what = f"{consumer.name} reads {producer.name}"
+    (made, producer), (at, _) = local[access.buffer], local[reader]
+    what = f"{reader} reads {producer.name}"
     if producer.scatters:
         return f"{what}, which is scattered to memory"
     for stored, read in zip(producer.operation.store.access.entries, access.entries, strict=True):
@@ -215,95 +237,100 @@ def _identify(
             if stored.at != read.at:
                 return f"{what} at {read.at}"
         elif wanted is None:
-            return f"{what} at {_local(str(read.at))}, which is no axis alone"
-        elif extents.get(own) != extents.get(wanted):
-            return f"{what} for {extents.get(wanted, 1)} of its {extents.get(own)} {_local(own)}"
+            return f"{what} at {read.at}, which is no axis alone"
+        elif extents.get((made, own)) != extents.get((at, wanted)):
+            length = extents.get((at, wanted), 1)
+            return f"{what} for {length} of its {extents.get((made, own))} {own}"
         else:
-            union.join(own, wanted)
+            union.join((made, own), (at, wanted))
     return None
 
 
-def _local(text: str) -> str:
-    return " ".join(word.rpartition(".")[2] for word in text.split(" "))
-
-
-def _conflict(union: _Union, local: Mapping[str, Statement]) -> str | None:
-    for statement in local.values():
-        roots = [union.find(a) for a in statement.axes]
-        if len(set(roots)) < len(roots):
+def _conflict(union: _Union, local: Local) -> str | None:
+    for number, statement in local.values():
+        roots = {union.find((number, a)) for a in statement.axes}
+        if len(roots) < len(statement.axes):
             return f"{statement.name} reads a value under two index maps"
     return None
 
 
+def _join(union: _Union, local: Local, pairs: Sequence[tuple[Own, Own]]) -> None:
+    """Makes axes one, where nothing speaks against it."""
+    if all(union.find(a) == union.find(b) for a, b in pairs):
+        return
+    saved = dict(union.parent)
+    for a, b in pairs:
+        union.join(a, b)
+    if _conflict(union, local) is not None:
+        union.parent = saved
+
+
 def _share_parts(
-    graph: TiledGraph, union: _Union, local: Mapping[str, Statement], extents: Mapping[str, int]
+    graph: TiledGraph, union: _Union, local: Local, extents: Mapping[Own, int]
 ) -> None:
     """What makes parts of one whole runs in the same loops, as far as they are as long."""
-    seen: dict[str, Access] = {}
-    for name, statement in local.items():
+    seen: dict[str, tuple[int, Access]] = {}
+    for name, (number, statement) in local.items():
         if not graph.buffers[name].start:
             continue
         access = statement.operation.store.access
-        pairs = _pairs(access, replace(seen.setdefault(graph.memory(name), access), buffer=name))
-        saved = dict(union.parent)
-        for a, b in pairs or ():
-            if extents.get(a, a) == extents.get(b, b):
-                union.join(a, b)
-        if _conflict(union, local) is not None:
-            union.parent = saved
+        at, first = seen.setdefault(graph.memory(name), (number, access))
+        pairs = _pairs(number, access, at, first, extents) or []
+        same = [(a, b) for a, b in pairs if extents.get(a, a) == extents.get(b, b)]
+        _join(union, local, same)
 
 
-def _share_reads(union: _Union, local: Mapping[str, Statement], extents: Mapping[str, int]) -> None:
+def _share_reads(union: _Union, local: Local, extents: Mapping[Own, int]) -> None:
     """Loops over the same elements of the same Buffer become one, where nothing speaks against it."""
-    seen: dict[tuple[str, int], list[Access]] = {}
-    for statement in local.values():
+    seen: dict[tuple[str, int], list[tuple[int, Access]]] = {}
+    for number, statement in local.values():
         for edge in statement.operation.loads:
             access = edge.access
             if access.buffer in local:
                 continue
-            for other in seen.setdefault((access.buffer, len(access.entries)), []):
-                pairs = _pairs(access, other)
-                if pairs is None or all(union.find(a) == union.find(b) for a, b in pairs):
-                    continue
-                if any(extents.get(a, a) != extents.get(b, b) for a, b in pairs):
-                    continue
-                saved = dict(union.parent)
-                for a, b in pairs:
-                    union.join(a, b)
-                if _conflict(union, local) is not None:
-                    union.parent = saved
-            seen[access.buffer, len(access.entries)].append(access)
+            others = seen.setdefault((access.buffer, len(access.entries)), [])
+            for at, other in others:
+                pairs = _pairs(number, access, at, other, extents) or []
+                if all(extents.get(a, a) == extents.get(b, b) for a, b in pairs):
+                    _join(union, local, pairs)
+            others.append((number, access))
 
 
-def _share_states(union: _Union, local: Mapping[str, Statement], states: Mapping[str, str]) -> None:
+def _share_states(union: _Union, local: Local, states: Mapping[str, str]) -> None:
     for name, state in states.items():
-        written = local[name].operation.store.access.entries[1:]
-        for access in [a for s in local.values() for a in s.operation.reads if a.buffer == state]:
-            for one, two in zip(access.entries, written, strict=True):
-                if isinstance(one, Index) and isinstance(two, Index):
-                    saved = dict(union.parent)
-                    if one.at.name is not None and two.at.name is not None:
-                        union.join(one.at.name, two.at.name)
-                    if _conflict(union, local) is not None:
-                        union.parent = saved
+        made, statement = local[name]
+        written = statement.operation.store.access.entries[1:]
+        for number, reader in local.values():
+            for access in [a for a in reader.operation.reads if a.buffer == state]:
+                for one, two in zip(access.entries, written, strict=True):
+                    if isinstance(one, Index) and isinstance(two, Index):
+                        a, b = one.at.name, two.at.name
+                        if a is not None and b is not None:
+                            _join(union, local, [((number, a), (made, b))])
 
 
-def _pairs(a: Access, b: Access) -> list[tuple[str, str]] | None:
-    """The axes that two accesses to one Buffer have in the same places; None where they differ in more."""
-    pairs: list[tuple[str, str]] = []
+def _pairs(
+    at: int, a: Access, by: int, b: Access, extents: Mapping[Own, int]
+) -> list[tuple[Own, Own]] | None:
+    """The axes that two accesses to one Buffer, by statements of these numbers, have in the same places.
+
+    None where they differ in more.
+    """
+    pairs: list[tuple[Own, Own]] = []
     for one, two in zip(a.entries, b.entries, strict=True):
         if isinstance(one, Gather) and isinstance(two, Gather):
-            inner = _pairs(one.index, two.index) if one.index.buffer == two.index.buffer else None
+            same = one.index.buffer == two.index.buffer
+            inner = _pairs(at, one.index, by, two.index, extents) if same else None
             if inner is None:
                 return None
             pairs += inner
         elif isinstance(one, Index) and isinstance(two, Index):
-            if one.at == two.at:
+            own = at != by and any((at, n) in extents for n in one.at.names)
+            if one.at == two.at and not own:
                 continue
-            if one.at.name is not None and two.at.name is not None:
-                pairs.append((one.at.name, two.at.name))
-            else:
+            if one.at.name is None or two.at.name is None:
                 return None
+            pairs.append(((at, one.at.name), (by, two.at.name)))
         else:
             return None
     return pairs
@@ -312,26 +339,23 @@ def _pairs(a: Access, b: Access) -> list[tuple[str, str]] | None:
 def _renamed(
     graph: TiledGraph,
     union: _Union,
-    local: Mapping[str, Statement],
-    extents: Mapping[str, int],
+    local: Local,
+    extents: Mapping[Own, int],
     outputs: Sequence[str],
 ) -> Nest:
     """The nest with axes named as in the last statements: those of outputs are what a reader looks for."""
-    names: dict[str, str] = {}
+    names: dict[Own, str] = {}
     taken = {*graph.buffers, *graph.symbols}
-    for statement in reversed(list(local.values())):
+    for number, statement in reversed(list(local.values())):
         for axis in statement.axes:
-            root = union.find(axis)
-            if root in names:
-                continue
-            base = axis.rpartition(".")[2]
-            candidates = (base + n for n in ("", *map(str, range(1, 1000))))
-            names[root] = next(c for c in candidates if c not in taken)
-            taken.add(names[root])
-    statements: dict[str, Statement] = {}
-    for name, s in local.items():
-        values = {a: affine(names[union.find(a)]) for a in s.axes}
-        axes = tuple(names[union.find(a)] for a in s.axes)
-        statements[name] = Statement(name, substituted(s.operation, values), axes)
+            root = union.find((number, axis))
+            if root not in names:
+                candidates = chain((axis,), (f"{axis}{n}" for n in count(1)))
+                names[root] = next(c for c in candidates if c not in taken)
+                taken.add(names[root])
+    statements = {
+        name: s.over(*(names[union.find((number, a))] for a in s.axes))
+        for name, (number, s) in local.items()
+    }
     sizes = {names[union.find(a)]: e for a, e in extents.items()}
     return Nest(graph, statements, sizes, tuple(outputs))

@@ -287,9 +287,16 @@ class TiledGraph:
             yield origin
             origin = self.buffers[origin].alias_of
 
-    def makers(self, name: str) -> set[str]:
-        """The Buffers through which the elements of one may be written: it, and what shares elements with it."""
-        return {n for n in self.buffers if self.shares(name, n)}
+    def sources(self) -> list[set[str]]:
+        """For every Task the Buffers through which what it reads may be written: those, and what shares elements."""
+        same: dict[str, list[str]] = {}
+        for name in self.buffers:
+            same.setdefault(self.memory(name), []).append(name)
+        read = [{a.buffer for o in task.operations() for a in o.reads} for task in self.tasks]
+        return [
+            {n for name in each for n in same[self.memory(name)] if self.shares(name, n)}
+            for each in read
+        ]
 
     def shares(self, name: str, other: str) -> bool:
         """May two Buffers have an element in common?"""
@@ -390,17 +397,23 @@ def _bound_task(task: Task, values: Mapping[str, int]) -> Task:
 
 
 def redirected(operation: Operation, change: Callable[[Access], Access]) -> Operation:
-    """An Operation whose accesses, those to indices included, are changed."""
+    """An Operation whose accesses, those to indices included, are changed; itself where none is."""
 
     def access(a: Access) -> Access:
-        entries = tuple(Gather(access(e.index)) if isinstance(e, Gather) else e for e in a.entries)
-        return change(Access(a.buffer, entries))
+        if any(isinstance(e, Gather) for e in a.entries):
+            inner = (Gather(access(e.index)) if isinstance(e, Gather) else e for e in a.entries)
+            a = Access(a.buffer, tuple(inner))
+        return change(a)
 
-    def operand(o: Operand) -> Operand:
-        return replace(o, access=access(o.access)) if isinstance(o, TiledEdge) else o
+    def edge(e: TiledEdge) -> TiledEdge:
+        made = access(e.access)
+        return e if made is e.access else replace(e, access=made)
 
-    store = replace(operation.store, access=access(operation.store.access))
-    return replace(operation, operands=tuple(map(operand, operation.operands)), store=store)
+    operands = tuple(edge(o) if isinstance(o, TiledEdge) else o for o in operation.operands)
+    store = edge(operation.store)
+    pairs = zip((store, *operands), (operation.store, *operation.operands), strict=True)
+    same = all(a is b for a, b in pairs)
+    return operation if same else replace(operation, operands=operands, store=store)
 
 
 def renamed(node: Operation | Task, names: Mapping[str, str]) -> Operation | Task:

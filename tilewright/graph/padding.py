@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tilewright.graph.costs import Tiling
 from tilewright.graph.nest import Nest, Statement
 from tilewright.graph.nodes import Access, Gather, Index, Operand, TiledEdge
-from tilewright.graph.tiles import Tiling
 
 ZERO_AT_ZERO = frozenset(
     ("copy", "cast", "neg", "add", "sub", "max", "min", "abs", "tanh", "erf", "sin", "sqrt", "floor", "ceil", "rint")

@@ -68,8 +68,9 @@ def _cut(graph: TiledGraph, name: str, uses: Sequence[Use]) -> TiledGraph | None
     task = around[-1]
     if more or len([*task.operations()]) > 1 or any(a.mapping != "each" for a in task.axes):
         return None
-    aliases = any(b.alias_of == name for b in graph.buffers.values())
-    if buffer.role != "local" or buffer.alias_of or buffer.zeroed or aliases:
+    if buffer.role != "local" or buffer.alias_of or buffer.zeroed:
+        return None
+    if any(b.alias_of == name for b in graph.buffers.values()):
         return None
     for dimension, entry in enumerate(operation.store.access.entries):
         axis = entry.at.name if isinstance(entry, Index) else None

@@ -23,8 +23,9 @@ from tilewright.diagnostics import UnsupportedError
 from tilewright.graph.affine import Affine, affine
 from tilewright.graph.algebra import distribute
 from tilewright.graph.build import KernelBuilder
+from tilewright.graph.costs import Tiling
 from tilewright.graph.fuse import Kernel
-from tilewright.graph.nest import Nest, Recurrence, nest_of
+from tilewright.graph.nest import Nest, Recurrence, nest_of, statement_of
 from tilewright.graph.nodes import (
     Access,
     Axis,
@@ -39,7 +40,7 @@ from tilewright.graph.nodes import (
 )
 from tilewright.graph.operations import computing
 from tilewright.graph.scopes import Scope, Shape
-from tilewright.graph.tiles import Tiling, cost, tile
+from tilewright.graph.tiles import tile
 from tilewright.uarch import Rates
 
 
@@ -90,18 +91,24 @@ def scan_kernel(graph: TiledGraph, scan: Scan, outputs: Sequence[str], rates: Ra
     step = distribute(step).graph
     tasks = {task.name: task for task in step.tasks}
     nest = nest_of(
-        step, step.tasks, [*outputs, *following.values()], {n: s for s, n in following.items()}
+        step,
+        list(map(statement_of, step.tasks)),
+        [*outputs, *following.values()],
+        {n: s for s, n in following.items()},
     )
     if isinstance(nest, str):
         raise _unfit(scan, nest)
-    name = scan.axis.name
-    nest.statements = {n: replace(s, axes=(name, *s.axes)) for n, s in nest.statements.items()}
-    nest.extents[name] = scan.axis.extent.number or 0
+    name, trips = scan.axis.name, scan.axis.extent.number or 0
+    nest.statements = {
+        n: replace(s, axes=(name, *s.axes), extents=(trips, *s.extents))
+        for n, s in nest.statements.items()
+    }
+    nest.extents[name] = trips
     nest.recurrence = _recurrence(scan, nest, following)
-    tiling = tile(nest, rates)
-    if isinstance(tiling, str):
-        raise _unfit(scan, tiling)
-    return Kernel(tasks, nest, tiling, cost(nest, tiling, rates))
+    found = tile(nest, rates)
+    if isinstance(found, str):
+        raise _unfit(scan, found)
+    return Kernel(tasks, nest, *found)
 
 
 def _unfit(scan: Scan, why: str) -> UnsupportedError:

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 from tilewright.dtypes import DType
 from tilewright.graph.affine import affine
+from tilewright.graph.costs import Tiling
 from tilewright.graph.nodes import (
     REGISTER,
     Buffer,
@@ -19,7 +20,6 @@ from tilewright.graph.nodes import (
     unused,
 )
 from tilewright.graph.operations import operation as entry_of
-from tilewright.graph.tiles import Tiling
 
 Shape: TypeAlias = tuple[str | None, str | None]
 """The tiled axes of a value's rows and columns; None where it has one row, or one column."""

@@ -15,7 +15,7 @@ from tilewright.graph import fuse
 from tilewright.graph.affine import Affine
 from tilewright.graph.digits import addressed, cut
 from tilewright.graph.elements import check_elements
-from tilewright.graph.fuse import Known, Schedule
+from tilewright.graph.fuse import Fusion, Known, Schedule
 from tilewright.graph.joins import in_views, spread, wholes
 from tilewright.graph.nodes import (
     GLOBAL,
@@ -43,7 +43,7 @@ def schedule(
 ) -> Schedule:
     """The kernels of a graph whose extents are numbers, for a target; see :func:`tilewright.graph.fuse.schedule`."""
     check_elements(graph)
-    made: list[Schedule] = []
+    made: list[Fusion | Schedule] = []
     refused: list[UnsupportedError] = []
     known = Known()
     for each in _shapes(graph, together):
@@ -53,7 +53,7 @@ def schedule(
             refused.append(error)
     if not made:
         raise refused[0]
-    return min(made, key=lambda s: s.seconds)
+    return min(made, key=lambda s: s.seconds).built()
 
 
 def _shapes(graph: TiledGraph, together: bool) -> list[TiledGraph]:
@@ -86,15 +86,16 @@ def _variants(graph: TiledGraph, singly: int) -> list[TiledGraph]:
 
 def _sections(
     graph: TiledGraph, target: str | None, together: bool, rates: Rates | None, known: Known
-) -> Schedule:
+) -> Fusion | Schedule:
     if not any(map(is_scan, graph.tasks)):
-        return fuse.schedule(graph, target, together, rates, known)
+        return fuse.fused(graph, target, together, rates, known)
     return _Sections(graph, rates or rates_of(target or "cpu"), target, together, known).run()
 
 
 def _whole(graph: TiledGraph) -> None:
     """A Buffer that Tasks on elements write is written by one of them, and wholly: kernels store tiles of all of it."""
     makers: dict[str, str] = {}
+    states = {s for t in graph.tasks if is_scan(t) for s in states_of(t)}
     for task in graph.tasks:
         if any(a.mapping != "each" for a in task.axes):
             continue
@@ -106,7 +107,7 @@ def _whole(graph: TiledGraph) -> None:
         target = task.nodes[0].store.access
         buffer, name = graph.buffers[target.buffer], target.buffer
         extents = {a.name: a.extent for a in task.axes}
-        is_state = any(name in states_of(t) for t in graph.tasks if is_scan(t))
+        is_state = name in states
         if name in makers:
             raise UnsupportedError(
                 f"{name} is written by Task {makers[name]} and by Task {task.name}",

@@ -1,0 +1,125 @@
+"""What planning takes: groups of Tasks are told apart by structure, and found without walks through the whole graph."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from tests.draws import fresh_rng
+from tilewright import graph as G
+from tilewright.graph import fuse
+from tilewright.graph.partition import Group, Partition
+from tilewright.graph.sections import schedule
+
+
+def drawn(rng: np.random.Generator, size: int) -> dict[str, set[str]]:
+    """What each of so many Tasks reads of those before it."""
+    names = [f"t{i}" for i in range(size)]
+    return {
+        name: {"input", *rng.choice(names[:i], min(i, int(rng.integers(0, 3))), replace=False)}
+        for i, name in enumerate(names)
+    }
+
+
+def waits_for_itself(sources: dict[str, set[str]], groups: list[Group]) -> bool:
+    """By a walk from each group along what it reads."""
+    of = {n: g for g in groups for n in g}
+    for group in groups:
+        seen, work = set[Group](), [group]
+        while work:
+            at = work.pop()
+            for other in {of[s] for n in at for s in sources[n] if s in of} - {at}:
+                if other == group:
+                    return True
+                if other not in seen:
+                    seen.add(other)
+                    work.append(other)
+    return False
+
+
+def test_groups_join_where_none_waits_for_itself():
+    rng = fresh_rng()
+    for _ in range(20):
+        sources = drawn(rng, 9)
+        partition = Partition(sources)
+        while len(partition.groups) > 2:
+            pairs = list(combinations(partition.groups, 2))
+            rng.shuffle(pairs)
+            for pair in pairs:
+                rest = [g for g in partition.groups if g not in pair]
+                joined = [*rest, Group().union(*pair)]
+                cyclic = waits_for_itself(sources, joined)
+                assert partition.may_join(pair) is not cyclic
+                assert Partition(sources, joined).is_cyclic is cyclic
+            fitting = [p for p in pairs if partition.may_join(p)]
+            if not fitting:
+                break
+            partition.join(fitting[0])
+            again = Partition(sources, partition.groups)
+            assert (again.before, again.after) == (partition.before, partition.after)
+            done: set[str] = set()
+            for group in partition.sorted():
+                assert {s for n in group for s in sources[n]} - group - {"input"} <= done
+                done |= group
+            assert done == set(sources)
+
+
+def block(x, up, down):
+    return x + np.maximum(G.rms_norm(x) @ up, 0) @ down
+
+
+def blocks(count: int) -> G.TiledGraph:
+    """So many blocks side by side."""
+    names = [f"{n}{i}" for i in range(count) for n in ("x", "up", "down")]
+    each = (f"block(x{i}, up{i}, down{i})" for i in range(count))
+    scope = {"block": block}
+    exec(f"def side_by_side({', '.join(names)}): return {', '.join(each)},", scope)
+    shapes = [(48, 64), (64, 96), (96, 64)] * count
+    return G.trace(scope["side_by_side"], *map(G.array, shapes))
+
+
+def test_what_has_one_structure_is_planned_once(monkeypatch: pytest.MonkeyPatch):
+    tiled: list[int] = []
+    tile = fuse.tile
+    monkeypatch.setattr(fuse, "tile", lambda *a: tiled.append(1) or tile(*a))
+    found: dict[int, int] = {}
+    for count in (1, 4):
+        tiled.clear()
+        made = schedule(blocks(count), "cpu")
+        assert len(made.kernels) % count == 0
+        found[count] = len(tiled)
+    assert found[4] == found[1] > 0
+
+
+def test_kernels_of_one_structure_have_the_names_of_their_own():
+    graph = blocks(3)
+    rng = fresh_rng()
+    shapes = [[e.number or 0 for e in b.shape] for b in graph.inputs]
+    arrays = [(rng.standard_normal(shape) / 8).astype(np.float32) for shape in shapes]
+    wide = [a.astype(np.float64) for a in arrays]
+    for i, got in enumerate(graph.compile()(*arrays)):
+        x, up, down = wide[3 * i : 3 * i + 3]
+        want = x + np.maximum(x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-6) @ up, 0) @ down
+        assert np.linalg.norm(got - want) <= 5e-6 * np.linalg.norm(want)
+    for kernel in schedule(graph, "cpu").kernels:
+        assert set(kernel.tiling.mapping) == set(kernel.nest.axes)
+        assert set(kernel.tiling.cores) <= set(kernel.nest.statements) == set(kernel.tasks)
+
+
+def test_rows_and_columns_of_gathered_tiles_are_those_of_the_indices():
+    """Which way a tile of indices lies does not depend on what its axes are called."""
+    rng = fresh_rng()
+    for _ in range(8):
+        i, j = (f"{rng.choice(list('abcdefgh'))}{rng.integers(1000)}_{n}" for n in range(2))
+        graph = G.parse_graph(f"""\
+def gathered():
+    ids = input(i32[32, 48])
+    table = input(f32[50, 4])
+    out = output(f32[32, 48])
+    for {i}, {j} in space("out", each(32), each(48)):
+        out[{i}, {j}] = mul(table[ids[{i}, {j}], 1], 2.0)
+    return out
+""")
+        assert "transpose(" not in str(schedule(graph, "cpu").graph)

@@ -1,0 +1,337 @@
+"""What a tiled nest costs: its work, counted for one program, and the planner's estimate of the time.
+
+A planner asks for the costs of many tilings of one nest. What does not depend on the tiling is found once
+(:class:`Costs`): whatever is counted is a product over some axes of their steps or of their iterations, and the same
+few sets of axes are those of all statements and accesses.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+from tilewright.graph.algebra import scaling
+from tilewright.graph.nest import Nest, Statement
+from tilewright.graph.nodes import Access, Gather, Mapped
+from tilewright.graph.operations import computing
+from tilewright.passes.work import Work, seconds
+from tilewright.uarch import Rates
+
+
+@dataclass(frozen=True)
+class Core:
+    """The axes of a product that is done by tile_mma: result [m, n], summed over k."""
+
+    m: str
+    n: str
+    k: str
+
+
+@dataclass
+class Tiling:
+    """The mapping and step of every axis; axes that are not tiled have step 1."""
+
+    mapping: dict[str, Mapped]
+    step: dict[str, int]
+    tiled: tuple[str, ...]
+    cores: Mapping[str, Core]
+
+    def loops(self, axes: tuple[str, ...]) -> tuple[str, ...]:
+        """Those of ``axes`` that are loops."""
+        return tuple(a for a in axes if self.mapping[a] == "sequential")
+
+    def renamed(self, axes: Mapping[str, str], statements: Mapping[str, str]) -> Tiling:
+        """The tiling of a nest that differs in these names."""
+        mapping: dict[str, Mapped] = {axes[a]: m for a, m in self.mapping.items()}
+        step = {axes[a]: s for a, s in self.step.items()}
+        cores = {
+            statements[n]: Core(axes[c.m], axes[c.n], axes[c.k]) for n, c in self.cores.items()
+        }
+        return Tiling(mapping, step, tuple(axes[a] for a in self.tiled), cores)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a nest costs: whole launches, in flops, bytes and seconds."""
+
+    flops: float
+    memory_bytes: float
+    """To and from global memory, each element once per kernel."""
+    cache_bytes: float
+    """What workgroups load and store: the same element may be loaded by many."""
+    programs: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class _Load:
+    """What a statement reads: `names` is a number of a set of axes (`Costs.sets`)."""
+
+    access: Access
+    axes: frozenset[str]
+    names: int
+    reduced: frozenset[str]
+    """Axes that the statement reduces, among those of the access."""
+    itemsize: int
+    is_near: bool
+    """Is it made in the nest, or a state?"""
+    gathers: bool
+    widens: bool
+    """Is it the first without a product that reads so, from a narrower type?"""
+
+
+@dataclass(frozen=True)
+class _Counted:
+    """A statement, as far as it is counted: `axes` is a number of a set of axes."""
+
+    statement: Statement
+    axes: int
+    core: Core | None
+    itemsize: int
+    """Of the widest operand."""
+    loads: list[_Load]
+    staged: list[tuple[int, int, frozenset[str]]]
+    """What a product takes that the nest does not make: sets of axes, bytes of an element, and the axes."""
+
+
+@dataclass
+class _Under:
+    """What is counted where certain axes are loops: how often, by the sets of iterations and of elements."""
+
+    flops: Counter[tuple[int, int]] = field(default_factory=Counter[tuple[int, int]])
+    near: Counter[tuple[int, int]] = field(default_factory=Counter[tuple[int, int]])
+    shared: Counter[tuple[int, int]] = field(default_factory=Counter[tuple[int, int]])
+    ops: dict[int, float] = field(default_factory=dict[int, float])
+    products: list[tuple[Core, int, int, int]] = field(
+        default_factory=list[tuple[Core, int, int, int]]
+    )
+    """Axes, bytes of an element, set of iterations, and passes."""
+    staged: list[tuple[str, list[tuple[int, int]]]] = field(
+        default_factory=list[tuple[str, list[tuple[int, int]]]]
+    )
+    """For each product what its loops load: sets of elements, and bytes of one."""
+    one_loop: bool = False
+    """Is one loop all that the products are in? Cores can share that."""
+
+
+class Costs:
+    """The costs of the tilings of one nest that have the same cores, on one machine."""
+
+    def __init__(self, nest: Nest, cores: Mapping[str, Core], rates: Rates):
+        self.nest = nest
+        self.rates = rates
+        self.axes = nest.axes
+        self.extents = [nest.extents[a] for a in self.axes]
+        self.numbers: dict[frozenset[str], int] = {}
+        self.values: dict[tuple[int, int], str] = {}
+        """Sets of axes and bytes of an element of tiles that each have to fit, and what such a tile is."""
+        self.accumulators: list[tuple[int, int]] = []
+        self.known: dict[tuple[bool, ...], _Under | None] = {}
+        buffers, memory = nest.graph.buffers, nest.graph.memory
+        states = nest.recurrence.states if nest.recurrence is not None else {}
+        widened: set[Access] = set()
+        touched: dict[tuple[str, frozenset[str]], int] = {}
+        self.counted: list[_Counted] = []
+        for name, s in nest.statements.items():
+            core, axes, own = cores.get(name), self.set_of(s.axes), frozenset(s.axes)
+            result = (self.set_of(s.kept), computing(buffers[name].dtype).itemsize)
+            if core is not None:
+                self.accumulators.append(result)
+            elif s.reduced:
+                result = (axes, 4)
+            self.values.setdefault(result, f"the value {name}")
+            counted = _Counted(
+                s,
+                axes,
+                core,
+                max(
+                    (buffers[e.access.buffer].dtype.itemsize for e in s.operation.loads), default=0
+                ),
+                [],
+                [],
+            )
+            self.counted.append(counted)
+            for edge in s.operation.loads:
+                for access in edge.access.accesses():
+                    buffer, names = access.buffer, access.names & own
+                    item, number = buffers[buffer].dtype.itemsize, self.set_of(names)
+                    near = buffer in nest.statements or buffer in states
+                    widens = not near and core is None and item < 4 and access not in widened
+                    if widens:
+                        widened.add(access)
+                    if not near:
+                        touched[memory(buffer), names] = prod(nest.extents[a] for a in names) * item
+                    gathers = any(isinstance(e, Gather) for e in access.entries)
+                    reduced = names.intersection(s.reduced)
+                    load = _Load(access, names, number, reduced, item, near, gathers, widens)
+                    counted.loads.append(load)
+                    if access is edge.access:
+                        self.values.setdefault((number, 4), f"the tile of {buffer} for {name}")
+                        if core is not None and buffer not in nest.statements:
+                            counted.staged.append((number, item, names))
+        self.stored = [
+            prod(nest.extents[a] for a in s.kept)
+            * buffers[s.name].dtype.itemsize
+            * (2 if s.scatters else 1)
+            for s in (nest.statements[n] for n in nest.outputs)
+        ]
+        self.memory = sum(touched.values()) + sum(self.stored)
+        places = {a: i for i, a in enumerate(self.axes)}
+        self.sets = [[places[a] for a in names] for names in self.numbers]
+
+    def set_of(self, names: Iterable[str]) -> int:
+        """The number of a set of axes."""
+        return self.numbers.setdefault(frozenset(names), len(self.numbers))
+
+    def under(self, tiling: Tiling) -> _Under | None:
+        """What is counted under the loops of a tiling; None where a loop would be opened inside of itself."""
+        mapped = tuple([tiling.mapping[a] == "sequential" for a in self.axes])
+        if mapped not in self.known:
+            self.known[mapped] = self.new_count(tiling) if nests(self.nest, tiling) else None
+        return self.known[mapped]
+
+    def new_count(self, tiling: Tiling) -> _Under:
+        under, panels = _Under(), set[tuple[Access, tuple[str, ...]]]()
+        loops = {a for a in self.axes if tiling.mapping[a] == "sequential"}
+        products: set[tuple[str, ...]] = set()
+        layers = passes(self.nest, tiling)
+        for s in self.counted:
+            axes, core, layer = s.axes, s.core, layers[s.statement.name]
+            around: tuple[str, ...] = ()
+            under.flops[axes, axes] += layer * s.statement.flops
+            if core is None:
+                under.near[axes, axes] += layer * 4
+                under.ops[axes] = under.ops.get(axes, 0) + layer
+            else:
+                around = tiling.loops(s.statement.axes)
+                products.add(around)
+                under.products.append((core, s.itemsize, axes, layer))
+                staged = [(n, item) for n, item, names in s.staged if not names.isdisjoint(loops)]
+                under.staged.append((s.statement.name, staged))
+            for load in s.loads:
+                tile, item = load.names, load.itemsize
+                if load.is_near:
+                    if core is not None:  # rounded, and brought to where the product wants it
+                        under.near[axes, tile] += layer * 4
+                    continue
+                if core is not None:
+                    if (load.access, around) in panels:
+                        # Products of one loop that take the same tile load it once.
+                        under.near[axes, tile] -= layer * item
+                        continue
+                    panels.add((load.access, around))
+                times = tile if load.reduced.isdisjoint(loops) else axes
+                under.shared[times, tile] += layer * item
+                if load.gathers:
+                    under.ops[times] = under.ops.get(times, 0) + layer * self.rates.gather_ops
+                if load.widens:
+                    under.near[times, tile] += layer * 4
+        under.one_loop = [len(each) for each in products] == [1]
+        return under
+
+    def elements(self, tiling: Tiling) -> list[int]:
+        """Elements of a tile along each of the sets of axes."""
+        steps = [tiling.step[a] for a in self.axes]
+        return [prod([steps[i] for i in s]) for s in self.sets]
+
+    def lack(self, tiling: Tiling) -> tuple[str, int, int] | None:
+        """What has no room, its bytes and those that there are; None where everything fits."""
+        return self.lacking(self.elements(tiling), tiling)
+
+    def lacking(self, elements: Sequence[int], tiling: Tiling) -> tuple[str, int, int] | None:
+        rates = self.rates
+        for (number, size), what in self.values.items():
+            if elements[number] * size > rates.value_bytes:
+                return what, elements[number] * size, rates.value_bytes
+        under = self.under(tiling)
+        for name, staged in under.staged if under is not None else ():
+            size = sum([elements[number] * item for number, item in staged])
+            if size > rates.stage_bytes:
+                return f"the operands of {name} that a loop loads", size, rates.stage_bytes
+        size = sum([elements[number] * item for number, item in self.accumulators])
+        if size > rates.accumulator_bytes:
+            return "the sums of all products", size, rates.accumulator_bytes
+        return None
+
+    def of(self, tiling: Tiling) -> Cost | None:
+        """What all programs do, and the planner's estimate of the time.
+
+        None where something has no room, or a loop would be opened inside of itself.
+        """
+        rates, elements, step = self.rates, self.elements(tiling), tiling.step
+        if self.lacking(elements, tiling) is not None or (under := self.under(tiling)) is None:
+            return None
+        blocks, inside = 1, list[int]()
+        for axis, extent in zip(self.axes, self.extents, strict=True):
+            trips, mapped = -(-extent // step[axis]), tiling.mapping[axis]
+            inside.append(trips if mapped == "sequential" else 1)
+            blocks *= max(1, trips) if mapped == "block" else 1
+        times = [prod([inside[i] for i in s]) for s in self.sets]
+        work = Work()
+        for core, item, at, layer in under.products:
+            work.product(step[core.m], step[core.n], step[core.k], item, rates, times[at] * layer)
+        work.near_bytes += sum([times[t] * elements[e] * n for (t, e), n in under.near.items()])
+        work.shared_bytes = sum([times[t] * elements[e] * n for (t, e), n in under.shared.items()])
+        work.ops += sum([times[t] * n for t, n in under.ops.items()])
+        for size in self.stored:
+            work.shared_bytes += size / blocks
+        flops = sum([times[t] * elements[e] * n for (t, e), n in under.flops.items()])
+        time = seconds(work, blocks, rates, self.memory, shared=under.one_loop)
+        return Cost(blocks * flops, self.memory, work.shared_bytes * blocks, blocks, time)
+
+
+def nests(nest: Nest, tiling: Tiling) -> bool:
+    """Is no loop opened inside of itself? A value that a loop sums, for each step of another, is summed in that one."""
+    serial = {nest.recurrence.axis} if nest.recurrence is not None else set[str]()
+    for name, s in nest.statements.items():
+        again = set(tiling.loops(s.reduced)) if s.reduced else None
+        if again and set(tiling.loops(s.kept)) - serial:
+            for user, u in nest.statements.items():
+                if name in nest.reach[user] and again & set(tiling.loops(u.kept)):
+                    return False
+    return True
+
+
+def passes(nest: Nest, tiling: Tiling) -> dict[str, int]:
+    """How often each statement is computed because loops over one axis follow each other."""
+    count = dict.fromkeys(nest.statements, 1)
+    for axis, mapping in tiling.mapping.items():
+        if mapping != "sequential":
+            continue
+        layer: dict[str, int] = {}
+
+        def below(name: str, layer: Mapping[str, int] = layer) -> list[str]:
+            return [d for d in layer if d != name and d in nest.reach[name]]
+
+        for name, s in nest.statements.items():
+            if axis in s.reduced:
+                wait = [
+                    layer[d] + (not online(nest, tiling, s, nest.statements[d]))
+                    for d in below(name)
+                ]
+                layer[name] = max(wait, default=0)
+            elif axis in s.kept and name in nest.outputs:
+                done = [d for d in below(name) if axis in nest.statements[d].reduced]
+                layer[name] = max((layer[d] + 1 for d in done), default=0)
+        for name, s in nest.statements.items():
+            if axis in s.kept:
+                users = {n for u, n in layer.items() if name in nest.reach[u] and u != name}
+                count[name] *= max(1, len(users))
+    return count
+
+
+def online(nest: Nest, tiling: Tiling, later: Statement, earlier: Statement) -> bool:
+    """Can both go in one loop, the later sum being rescaled when the earlier maximum (or minimum) changes?"""
+    loops = tiling.loops(later.reduced)
+    if len(loops) != 1 or tiling.loops(earlier.reduced) != loops or later.combine != "add":
+        return False
+    if earlier.combine not in ("max", "min") or not set(earlier.kept) <= set(later.kept):
+        return False
+    key = (later.name, earlier.name)
+    if key not in nest.scalings:
+        nest.scalings[key] = scaling(nest, later, earlier.name)
+    found = nest.scalings[key]
+    # Terms must shrink as the maximum grows, or nothing that was summed could be kept in range.
+    return found is not None and (found[1] < 0 if earlier.combine == "max" else found[1] > 0)
