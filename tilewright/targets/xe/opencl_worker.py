@@ -22,6 +22,8 @@ GUARD = 1 << 16
 """Bytes behind every array on a CPU, where nothing else keeps a kernel from the runtime's own memory."""
 MARK = 0xA5
 
+ARCHITECTURES = {"skx": "avx512vl", "core-avx2": "avx2"}
+"""Processors that Intel's CPU runtime compiles for, by a flag that says that another maker's CPU can stand in."""
 CPU_LIBRARIES = ("libintlc.so.5", "libirng.so", "libimf.so", "libsvml.so", "libtbb.so.12")
 
 
@@ -31,6 +33,11 @@ def register_cpu_runtime() -> None:
     runtime = library / "libintelocl.so"
     if "OCL_ICD_VENDORS" in os.environ or not runtime.exists():
         return
+    # What the runtime takes a CPU of another maker for is its guess: on Zen 5 it aborts compiling shuffles of bytes.
+    cpu = Path("/proc/cpuinfo").read_text()
+    fits = (name for name, flag in ARCHITECTURES.items() if f" {flag} " in cpu)
+    if "GenuineIntel" not in cpu and (architecture := next(fits, None)):
+        os.environ.setdefault("CL_CONFIG_CPU_TARGET_ARCH", architecture)
     for name in CPU_LIBRARIES:
         ctypes.CDLL(str(library / name), mode=ctypes.RTLD_GLOBAL)
     folder = tempfile.mkdtemp(prefix="tilewright-icd-")
