@@ -128,7 +128,7 @@ def test_products_of_bf16(rng, monkeypatch: pytest.MonkeyPatch, size):
 
 
 def test_pairs_of_bf16_are_used_where_the_core_is_faster_with_them():
-    """By rates: half of f32 FMA on the core that was measured first, twice on Zen 4 and 5; nothing without the feature."""
+    """By rates: half of f32 FMA on the core that was measured first, twice on Zen 4 and 5; none without the feature."""
 
     def pairs(features: set[str], core: str) -> bool:
         return any(m.types[0] == "bf16" for m in X86_64.dots(features, 64, core))
