@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 
 import ml_dtypes
 import numpy as np
 import pytest
 
 import tilewright as tw
+from tests.targets.cpu.test_structure import levels_here
 
 SHAPES = [(1, 1), (1, 65), (37, 1), (16, 64), (33, 130)]
 FLOATS = ["f64", "f32", "f16", "bf16", "f8e4m3", "f8e5m2"]
@@ -208,3 +210,45 @@ def test_results_that_stream_past_the_cache(
     outside = np.ones(memory.shape, bool)
     outside[start : start + rows * pitch].reshape(rows, pitch)[:, :cols] = False
     assert np.isnan(memory[outside]).all()
+
+
+@tw.kernel
+def neighbours(X, Y, M, LEFT: tw.constexpr = 1, BM: tw.constexpr = 4, BN: tw.constexpr = 128):
+    """What stands `LEFT` columns before and one behind, added; and its maxima by rows of tiles."""
+    m, n = tw.program_id(0) * BM, tw.program_id(1) * BN
+    before = tw.load_tile(tw.init_tile(X, [m, n - LEFT], (BM, BN))).to(tw.f32)
+    after = tw.load_tile(tw.init_tile(X, [m, n + 1], (BM, BN))).to(tw.f32)
+    sums = before + after
+    tw.store_tile(sums.to(Y.dtype), tw.init_tile(Y, [m, n], (BM, BN)))
+    tw.store_tile(tw.max(sums, 1), tw.init_tile(M, [m, tw.program_id(1)], (BM, 1)))
+
+
+@pytest.mark.parametrize("level", levels_here())
+@pytest.mark.parametrize("left", [1, 37, 200])
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_rows_that_begin_outside_of_their_array(
+    rng: np.random.Generator, dtype: str, left: int, level: str
+) -> None:
+    """Vectors that are inside need no masks, though the first ones are not."""
+    kind = numpy_type(dtype)
+    for cols in (1, 100, 128, 300):
+        x = rng.standard_normal((6, cols)).astype(kind)
+        y = np.full(x.shape, np.nan).astype(kind)
+        tiles = tw.cdiv(cols, 128)
+        top = np.full((6, tiles), np.nan, np.float32)
+        k = neighbours.options(target="cpu", machine=level)
+        k[2, tiles](x, y, top, LEFT=left)
+        wide = np.zeros((6, tiles * 128 + left + 1), np.float32)
+        wide[:, left : left + cols] = x
+        want = wide[:, : tiles * 128].copy()
+        want[:, : cols - 1] += x[:, 1:]
+        np.testing.assert_array_equal(y.astype(np.float32), want[:, :cols].astype(kind))
+        np.testing.assert_array_equal(top, want.reshape(6, tiles, 128).max(2))
+
+
+def test_only_vectors_at_the_edges_of_rows_have_masks() -> None:
+    """The loop over four vectors at once, which are inside, begins with the first that is."""
+    x, top = np.zeros((4, 128), np.float32), np.zeros((4, 1), np.float32)
+    k = neighbours.options(target="cpu", machine="avx512")
+    text = k.compile(x, np.zeros_like(x), top).ir["mach"]
+    assert re.search(r"scf\.for %\w+ = %\d+ to %\d+ step %c64 ", text)

@@ -266,8 +266,14 @@ class FusedEmitter(FusedPlanner):
             self.columns(group, row, width, [x for x in self.ahead if x[0].shape[1] == width])
 
     def main_end(self, roots: list[Root], row: Idx, width: int) -> Idx:
-        """Columns from 0 on that lie inside every matrix on this row (may be negative)."""
+        """Columns from 0 on that lie inside every matrix on this row (may be negative); none where 0 does not."""
+        begin, end = self.inside_all(roots, row, width)
+        return end if begin == 0 else self.b.select(self.b.cmp("sgt", begin, 0), 0, end)
+
+    def inside_all(self, roots: list[Root], row: Idx, width: int) -> tuple[Idx, Idx]:
+        """The columns that lie inside every matrix on this row: from which one on, and before which one."""
         b, e = self.b, self.e
+        begin: Idx = 0
         end: Idx = width
         e.ends, e.runs = set(), set()
         for tile, at in (*self.accessed(roots, row, width), *self.gathered(roots, row, width)):
@@ -278,7 +284,7 @@ class FusedEmitter(FusedPlanner):
             if not b.is_nonnegative(at_row):
                 ok = b.both(ok, b.cmp("sge", at_row, 0))
             if not b.is_nonnegative(tile.offsets[1]):
-                ok = b.both(ok, b.cmp("sge", tile.offsets[1], 0))
+                begin = b.max(begin, b.minus(0, tile.offsets[1]))
             assert ok is not None
             end = b.min(end, b.select(ok, limit, 0))
         for value in e.runs:
@@ -286,7 +292,7 @@ class FusedEmitter(FusedPlanner):
             for limit in () if mask is None else ends_of(e, mask, Position(row, 0, 1, width)):
                 e.ends.add(limit)
                 end = b.min(end, limit)
-        return end
+        return begin, end
 
     def hoist(self, roots: list[Root], row: Idx, lanes: int) -> None:
         """Emit what is the same along the whole row, before the loop over columns."""
@@ -335,27 +341,41 @@ class FusedEmitter(FusedPlanner):
         b, e = self.b, self.e
         sweep = self.sweep_of(roots, row, lanes, ahead)
         cut = width % lanes != 0 or start != 0
+        done: tuple[Idx, Idx] = start, 0
         if width > 2 * lanes:
-            end, step = b.minus(self.main_end(roots, row, width), start), sweep.step
-            first, start = start, b.plus(start, b.times(b.div(b.max(end, 0), step), step))
-            main_part(self, [sweep], first, start)
+            (begin, end), step = self.inside_all(roots, row, width), sweep.step
+            if begin != 0:
+                start_of_main = b.times(b.ceildiv(begin, lanes), lanes)
+                done = b.max(start_of_main, start), 0
+            first = done[0]
+            done = first, b.times(b.div(b.max(b.minus(end, first), 0), step), step)
+            main_part(self, [sweep], first, b.plus(*done))
         if isinstance(start, int) and width - start <= 2 * lanes:
             with e.scope():
                 for col in range(start, width, lanes):
                     self.masked(sweep, col, width - col)
+        elif done[0] is start:
+            self.rest(sweep, b.plus(*done), width, cut=cut)
         else:
-            self.rest(sweep, start, width, cut=cut)
+            self.rest(sweep, start, width, cut=cut, done=done)
         self.reduced(sweep)
 
-    def rest(self, sweep: Sweep, start: Idx, end: Idx, *, cut: bool) -> None:
-        """Columns from `start` to `end`, a vector at a time; `cut`: the last vector reaches further."""
+    def rest(
+        self, sweep: Sweep, start: Idx, end: Idx, *, cut: bool, done: tuple[Idx, Idx] | None = None
+    ) -> None:
+        """Columns from `start` to `end`, a vector at a time; `cut`: the last vector reaches further; `done`: from which
+        column on so many are left out."""
         b = self.b
         carry = [v for acc in sweep.accumulators for v in acc.values]
-        with b.loop(start, end, sweep.lanes, carry) as loop, self.e.scope():
+        left = end if done is None else b.minus(end, done[1])
+        with b.loop(start, left, sweep.lanes, carry) as loop, self.e.scope():
             carried = list(loop.carried)
             for acc in sweep.accumulators:
                 acc.take(carried)
-            self.masked(sweep, loop.iv, b.minus(end, loop.iv) if cut else None)
+            col: Idx = loop.iv
+            if done is not None:
+                col = b.plus(col, b.select(b.cmp("slt", col, done[0]), 0, done[1]))
+            self.masked(sweep, col, b.minus(end, col) if cut else None)
             loop.out = [v for acc in sweep.accumulators for v in acc.values]
         results = list(loop.results)
         for acc in sweep.accumulators:
