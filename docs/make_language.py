@@ -123,8 +123,8 @@ functions are in [emitter.md](emitter.md#numbers). Reductions and `tile_mma` are
   objects. They are read when the kernel is compiled. A launch notices when one of them has changed (a constant, an
   entry of a list, the code of a helper), and compiles the kernel again; a result of `kernel.compile` stays as it is.
   A name that a kernel assigns is its own, as in Python: `counter += 1` does not reach a global.
-- **`assert`** is checked at compile time if possible, otherwise at run time; not on Intel GPUs, where nothing stops a program:
-  a remark of the compilation names each assertion that is left out.
+- **`assert`** is checked at compile time if possible, otherwise at run time. On Intel GPUs nothing stops a program: the launch
+  tells of the first that failed when all have ended.
 
 Not supported, and what to write instead:
 

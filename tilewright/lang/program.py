@@ -287,7 +287,8 @@ class FormatString:
 def device_assert(condition: Value | bool, message: str = "assertion failed") -> None:
     """Stops the program with an error when ``condition`` is false; of a mask: false anywhere.
 
-    ``assert condition, message`` in a kernel is the same. On Intel GPUs it is left out, with a remark.
+    ``assert condition, message`` in a kernel is the same. On Intel GPUs the program goes on, and its launch raises
+    the error.
 
     >>> @tw.kernel
     ... def checked(X):

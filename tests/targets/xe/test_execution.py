@@ -3,6 +3,7 @@ where no sum of floats is involved."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -12,7 +13,7 @@ import pytest
 import tilewright as tw
 from tests.targets.xe import kernels
 from tests.targets.xe.conftest import agree, build
-from tilewright.diagnostics import LaunchError
+from tilewright.diagnostics import CheckError, LaunchError
 from tilewright.runtime.arrays import describe
 from tilewright.targets.xe import opencl
 
@@ -251,27 +252,78 @@ def in_turn(X, Y, S, step):
 
 @tw.kernel
 def positive(X, Y):
-    x = tw.load_tile(tw.init_tile(X, [0], (1, 16)))
+    i = tw.program_id(0) + 3 * tw.program_id(1)
+    x = tw.load_tile(tw.init_tile(X, [i, 0], (1, 16)))
     tw.device_assert(x >= 0, "negative input")
-    tw.store_tile(x + 1, tw.init_tile(Y, [0], (1, 16)))
+    tw.store_tile(x + 1, tw.init_tile(Y, [i, 0], (1, 16)))
 
 
-def test_assertions_are_left_out_with_a_remark(rng: np.random.Generator) -> None:
-    """Nothing stops a program: what is asserted is called for by name, and the rest runs."""
+def test_assertions_that_hold(rng: np.random.Generator) -> None:
     x = rng.integers(-100, 100, 37, np.int32)
     y, s = np.full(5, -1, np.int32), np.full(5, -1, np.int32)
     kernel = in_turn.options(target="xe-pvc")
     kernel[5](x, y, s, 3)
     np.testing.assert_array_equal(y, [x[i::5].sum() for i in range(5)])
     np.testing.assert_array_equal(s, [x[::3].sum()] * 5)
-    said = [r for r in kernel.compile(x, y, s, 3).remarks if "not checked on Intel GPUs" in r]
-    assert len(said) == 1 and said[0].endswith("the step of a range is 0"), "a grid has programs"
-    x = rng.integers(-100, 100, 16, np.int32)
-    y = np.zeros_like(x)
-    kernel = positive.options(target="xe-pvc")
-    kernel[1](x, y)
+    assert len(kernel.compile(x, y, s, 3).executable.meta["assertions"]) == 1, "a grid has programs"
+
+
+@pytest.mark.parametrize("target", ["xe-pvc", "xe-dg2", "reference", "cpu"])
+def test_assertions_that_fail(rng: np.random.Generator, target: str) -> None:
+    """The launch tells of the first program that failed, in the order of the grid, as on every target."""
+    x = rng.integers(0, 100, (6, 16), np.int32)
+    kernel, y = positive.options(target=target), np.zeros_like(x)
+    kernel[3, 2](x, y)
     np.testing.assert_array_equal(y, x + 1)
-    assert any("negative input" in r for r in kernel.compile(x, y).remarks)
+    x[4, 3] = x[5, 0] = -1
+    with pytest.raises(CheckError, match=r"in workgroup \(1, 1, 0\): negative input") as caught:
+        kernel[3, 2](x, np.zeros_like(x))
+    assert caught.value.location is not None
+    assert (
+        "device_assert" in Path(__file__).read_text().splitlines()[caught.value.location.line - 1]
+    )
+
+
+BY_SUBGROUP = """
+module { gpu.module @m { gpu.func @k(%a: memref<4x16xi32>) kernel
+    attributes {tilewright.level = "LEVEL", tilewright.subgroups = 4 : i64} {
+  %c0 = arith.constant 0 : index
+  %zero = arith.constant 0 : i32
+  %sg = gpu.subgroup_id : index
+  BODY
+  gpu.return
+} } }
+"""
+LOADED = {
+    "subgroup": """%t = xegpu.create_nd_tdesc %a : memref<4x16xi32> -> !xegpu.tensor_desc<1x16xi32>
+  %v = xegpu.load_nd %t[%sg, %c0] : !xegpu.tensor_desc<1x16xi32> -> vector<1x16xi32>
+  %m = vector.multi_reduction <minsi>, %v, %zero [0, 1] : vector<1x16xi32> to i32
+  %c = arith.cmpi sge, %m, %zero : i32
+  cf.assert %c, "first"
+  cf.assert %c, "second" """,
+    "lane": """%l = gpu.lane_id
+  %v = memref.load %a[%sg, %l] : memref<4x16xi32>
+  %c = arith.cmpi sge, %v, %zero : i32
+  %odd = arith.constant 3 : index
+  %skip = arith.cmpi ugt, %sg, %odd : index
+  scf.if %skip {
+    cf.assert %skip, "never"
+    cf.assert %c, "never, too"
+  }
+  cf.assert %c, "first" """,
+}
+
+
+@pytest.mark.parametrize("level", list(LOADED))
+def test_a_subgroup_that_fails(rng: np.random.Generator, level: str) -> None:
+    text = BY_SUBGROUP.replace("LEVEL", level).replace("BODY", LOADED[level])
+    x = rng.integers(0, 100, (4, 16), np.int32)
+    found = build(text)
+    found.launch((1, 1, 1), [describe(x, "x")])
+    x[2, 5] = x[3, 7] = -2
+    with pytest.raises(CheckError, match=r"in workgroup \(0, 0, 0\) subgroup 2: first"):
+        found.launch((1, 1, 1), [describe(x, "x")])
+    assert "mach.atomic_rmw" in found.ir["mach"] and "%failed" in found.ir["mach"]
 
 
 def test_writes_outside_of_an_array_are_told() -> None:

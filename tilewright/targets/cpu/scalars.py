@@ -10,11 +10,12 @@ from xdsl.ir import Operation, SSAValue
 from tilewright.codegen import divisions
 from tilewright.codegen.builder import Builder, index
 from tilewright.codegen.tiles import cloned
-from tilewright.diagnostics import location_of, unsupported
+from tilewright.diagnostics import unsupported
 from tilewright.dialects import mach
 from tilewright.dialects.tw import PrintOp
 from tilewright.targets.cpu.evaluate import Evaluator, Values
 from tilewright.targets.cpu.storage import is_tile
+from tilewright.targets.failed_programs import text_of
 
 
 class ScalarOps:
@@ -60,11 +61,7 @@ class ScalarOps:
 
     def check(self, op: Operation, condition: SSAValue, kind: str, message: str = "") -> None:
         """The program ends where `condition` is false; its launch tells of it, and where `op` stands."""
-        place = location_of(op)
-        where = ["", "0", "0", "0"]
-        if place is not None:
-            where = [place.file, *map(str, (place.line, place.col, place.end_col or 0))]
-        text = "\n".join([kind, *where, message])  # all that the runtime knows of the op
+        text = text_of(op, kind, message)
         who = [self.argument, *(self.ids[axis] for axis in "xyz")]
         self.b.op(mach.AssertOp(condition, text, "tw_program_failed", who))
 

@@ -13,7 +13,7 @@ from tilewright import forks
 from tilewright.arguments import Argument, ArrayArg, Grid
 from tilewright.codegen.loading import LoadedObject
 from tilewright.codegen.native import host_core
-from tilewright.diagnostics import CheckError, Location, UnsupportedError
+from tilewright.diagnostics import UnsupportedError
 from tilewright.passes.observer import Observer, ignore
 from tilewright.prepacked import ARRAYS, Prepacked, array_of
 from tilewright.printed import OPEN, Lines
@@ -24,6 +24,7 @@ from tilewright.targets.cpu.machine import CpuMachine, chosen, few_reads
 from tilewright.targets.cpu.merging import ALONE, Merging, is_much, may_pay
 from tilewright.targets.cpu.numbering import Numbering
 from tilewright.targets.cpu.pool import Pool, make_functions, pool
+from tilewright.targets.failed_programs import failure
 from tilewright.targets.host import HostExecutable, loaded, scalar_word, thread_count
 from tilewright.targets.stages import StageTexts, source_of
 from tilewright.uarch.calibration import with_calibration
@@ -172,7 +173,7 @@ class CpuExecutable(HostExecutable):
                 OPEN.pop(address).finish()
             failed = _failures.pop(address, None) if _failures else None
         if failed is not None:
-            raise _failure(*failed, self._subgroups)
+            raise failure(*failed, self._subgroups)
 
     def _kept(self, words: ctypes.Array[ctypes.c_int64]) -> list[tuple[int, Prepacked, Any]]:
         """Of arrays whose panels are kept: the words of the pack (`PACK_WORDS`), and what it makes. Tells `tw_plan`."""
@@ -285,20 +286,6 @@ class _Prepared:
             self._executable.run,
         )
         return lambda: run(copy(words))
-
-
-def _failure(program: tuple[int, int, int], text: str, subgroups: int) -> CheckError:
-    """The error of a launch: that of the first program that failed, in the order of the grid."""
-    kind, file, line, col, end, message = text.split("\n", 5)
-    z, y, x = program
-    who = f"workgroup {(x // subgroups, y, z)}"
-    if subgroups > 1:
-        who += f" subgroup {x % subgroups}"
-    return CheckError(
-        f"{kind} in {who}{message and ': '}{message}",
-        location=Location(file, int(line), int(col), int(end) or None) if file else None,
-        hint="arrays that the kernel stores to are partly written",
-    )
 
 
 _failures: dict[int, tuple[tuple[int, int, int], str]] = {}

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from xdsl.dialects import func, gpu, memref, vector
+from xdsl.dialects import cf, func, gpu, memref, vector
 from xdsl.dialects.builtin import (
     ArrayAttr,
     DenseArrayBase,
@@ -42,6 +42,7 @@ from tilewright.passes.cleanup import eliminate_dead
 from tilewright.passes.kernel import LEVEL, REMARKS, integer, subgroups_of
 from tilewright.passes.own_memory import shared_bytes
 from tilewright.targets.xe import barriers, matrices, scattered
+from tilewright.targets.xe.assertions import Assertions
 from tilewright.targets.xe.blocks import load_nd, prefetch_nd, store_nd
 from tilewright.targets.xe.building import (
     LANES_MOST,
@@ -71,6 +72,9 @@ class LoweredLane:
     lanes: int
     subgroups: int
     arguments: list[Attribute]
+    """Of the kernel as it was written."""
+    assertions: list[str]
+    """Where there are some, the kernel has one more argument (`assertions`)."""
     slm_bytes: int
     named_barriers: int
     remarks: list[str] = field(default_factory=list[str])
@@ -97,7 +101,8 @@ def lower(kernel: gpu.FuncOp, machine: XeMachine) -> LoweredLane:
             seen.add(full)
             remarks.append(full)
 
-    lowering = _Lowering(LaneBuilder(body), machine, lanes, remark)
+    arguments: list[Attribute] = [a.type for a in body.args]
+    lowering = _Lowering(LaneBuilder(body), machine, lanes, subgroups, remark)
     lowering.region(kernel)
     lowering.b.settle_reads()
     slm = lowering.slm
@@ -106,9 +111,8 @@ def lower(kernel: gpu.FuncOp, machine: XeMachine) -> LoweredLane:
         hint = "smaller shared tiles, fewer slots of a multi-buffer, or maps with less to exchange"
         raise unsupported((shared or [kernel])[-1], fault, hint=hint)
     name = kernel.sym_name.data
-    arguments: list[Attribute] = [a.type for a in body.args]
     region = kernel.detach_region(kernel.body)
-    function = func.FuncOp(name, (arguments, []), region)
+    function = func.FuncOp(name, ([a.type for a in body.args], []), region)
     function.attributes[KERNEL] = UnitAttr()
     function.attributes["spirv.intel_reqd_sub_group_size"] = IntegerAttr(lanes, i32)
     function.attributes["spirv.reqd_work_group_size"] = DenseArrayBase.from_list(
@@ -122,6 +126,7 @@ def lower(kernel: gpu.FuncOp, machine: XeMachine) -> LoweredLane:
         lanes,
         subgroups,
         arguments,
+        list(lowering.assertions.words),
         slm,
         max((barriers.highest(n, kernel) for n in lowering.named.values()), default=0),
         remarks,
@@ -131,8 +136,11 @@ def lower(kernel: gpu.FuncOp, machine: XeMachine) -> LoweredLane:
 class _Lowering:
     """Rewrites the ops of a kernel in program order."""
 
-    def __init__(self, b: LaneBuilder, machine: XeMachine, lanes: int, remark: Remark):
+    def __init__(
+        self, b: LaneBuilder, machine: XeMachine, lanes: int, subgroups: int, remark: Remark
+    ):
         self.b = b
+        self.assertions = Assertions(b, subgroups)
         self.surfaces: dict[SSAValue, BlockSurface] = {}
         self.matrices: dict[SSAValue, matrices.SharedMatrix] = {}
         self.named: dict[SSAValue, barriers.NamedBarrierValue] = {}
@@ -211,6 +219,8 @@ class _Lowering:
                 self.become(op, op.source)
             case gpu.ReturnOp():
                 b.insert(func.ReturnOp())
+            case cf.AssertOp():
+                self.assertions.lower(op)
             case memref.AllocOp() | memref.AllocaOp():
                 self.allocate(op)
             case vector.BitcastOp() if self.crosses(op):

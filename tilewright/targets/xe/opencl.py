@@ -24,6 +24,7 @@ from tilewright.arguments import Argument, ArrayArg, Grid
 from tilewright.codegen.remote import Helper, HelperEnded, helper
 from tilewright.diagnostics import LaunchError, ToolMissing, UnsupportedError
 from tilewright.passes.integers import EXTENT
+from tilewright.targets.xe.assertions import HELD, failed
 
 if TYPE_CHECKING:
     from tilewright.targets.xe.target import XeExecutable
@@ -167,11 +168,20 @@ def launch(executable: XeExecutable, grid: Grid, args: Sequence[Argument]) -> No
             if not arg.readonly:
                 places.append((low, size))
             blobs.append(data)
+        assertions = meta["assertions"]
+        if assertions:
+            given.append({"kind": "array", "start": 0, "numbers": [], "stored": True})
+            blobs.append(HELD.to_bytes(4, "little") * len(assertions))
         lanes = meta["subgroups"] * meta["lanes"]
         request = {"key": key, "grid": list(grid), "lanes": lanes, "args": given}
         _, back = here.done("run", {**request, "name": meta["name"]}, *blobs)
-    for (low, size), data in zip(places, back, strict=True):
+    for (low, size), data in zip(places, back, strict=False):
         ctypes.memmove(low, data, size)
+    if assertions:
+        words = np.frombuffer(back[-1], np.uint32).tolist()
+        error = failed(assertions, words, grid, meta["subgroups"], meta["whole"])
+        if error is not None:
+            raise error
 
 
 def _number(value: Any, plan: dict[str, Any]) -> str:

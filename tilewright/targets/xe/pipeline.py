@@ -46,7 +46,6 @@ from tilewright.targets.xe.guard_loops import guard_loops
 from tilewright.targets.xe.lower import LoweredLane, lower
 from tilewright.targets.xe.overflow_checks import rewrite_overflow_checks
 from tilewright.targets.xe.refusals import (
-    drop_assertions,
     refuse_instructions,
     refuse_other_lanes,
     refuse_own_memory,
@@ -290,7 +289,6 @@ def run(
     kernel = kernel_of(module)
     refuse_parts_of_bytes(kernel)
     refuse_prints(kernel)
-    drop_assertions(kernel)
     given, level, has_layouts = module.clone(), level_of(kernel), _says_who_owns(kernel)
     if level == "lane":
         refuse_other_lanes(kernel, machine)

@@ -1,16 +1,15 @@
-"""What no program for an Intel GPU does, refused or left out, with its place, before it is lowered."""
+"""What no program for an Intel GPU does, refused with its place before it is lowered."""
 
 from __future__ import annotations
 
 from math import prod
 
-from xdsl.dialects import cf, gpu
+from xdsl.dialects import gpu
 from xdsl.dialects.builtin import IntegerType, MemRefType
 
-from tilewright.diagnostics import remark_at, unsupported
+from tilewright.diagnostics import unsupported
 from tilewright.dialects.movement import shape_of
 from tilewright.dialects.xegpu.descriptors import CreateDescOp
-from tilewright.passes.kernel import add_remarks
 from tilewright.passes.retile import shared_memory
 from tilewright.targets.xe.registers import lanes_of
 from tilewright.uarch.xe import XeMachine
@@ -24,14 +23,6 @@ def refuse_prints(kernel: gpu.FuncOp) -> None:
                 f"{op.name}: programs on Intel GPUs do not print",
                 hint="run the kernel where they do: with --target reference, kernel.options(target='reference')",
             )
-
-
-def drop_assertions(kernel: gpu.FuncOp) -> None:
-    """Erases assertions, each with a remark: nothing stops a program on such a GPU, or tells the host of it."""
-    for op in [op for op in kernel.walk() if isinstance(op, cf.AssertOp)]:
-        add_remarks(kernel, [remark_at(op, f"not checked on Intel GPUs: {op.msg.data}")])
-        op.detach()
-        op.erase()
 
 
 def refuse_instructions(kernel: gpu.FuncOp) -> None:

@@ -183,11 +183,13 @@ class XeTarget(Target):
         self, module: ModuleOp, options: CompileOptions, observe: Observer = ignore
     ) -> XeExecutable:
         # Imported here: what only asks about the target has no use for the passes.
+        from tilewright.passes.kernel import kernel_of, level_of
         from tilewright.targets.xe.pipeline import run
         from tilewright.targets.xe.tables import emit
 
         machine = machine_of(options)
         source = source_of(module)
+        whole = level_of(kernel_of(module)) == "workgroup"
         lowered, registers, pressure = run(module, machine, observe=observe, off=options.disable)
         llvm = {"intel": emit(lowered.module, "intel")}
         meta = {
@@ -201,6 +203,8 @@ class XeTarget(Target):
             "slm": lowered.slm_bytes,
             "named_barriers": lowered.named_barriers,
             "arguments": argument_plan(lowered.arguments),
+            "assertions": lowered.assertions,
+            "whole": whole,
             "blocks": any("2d_" in name for name in _callees(lowered.module)),
             "remarks": lowered.remarks,
         }
