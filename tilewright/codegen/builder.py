@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from xdsl.dialects import arith, func, scf, vector
@@ -57,9 +57,14 @@ def vec(element: Attribute, *shape: int) -> VectorType[Any]:
     return VectorType(element, list(shape))
 
 
+@lru_cache(1024)
+def _mask(rows: tuple[int, ...]) -> DenseArrayBase[Any]:
+    return DenseArrayBase.from_list(i64, rows)
+
+
 def lane_type(element: Attribute, lanes: int) -> Attribute:
     """The register type of `lanes` elements: the scalar itself for one lane."""
-    return element if lanes == 1 else VectorType(element, [lanes])
+    return element if lanes == 1 else vec(element, lanes)
 
 
 class Builder(Constants):
@@ -313,8 +318,8 @@ class Builder(Constants):
             return x
         owner = x.owner
         if isinstance(owner, arith.ConstantOp) and isinstance(owner.value, IntegerAttr | FloatAttr):
-            return self.constant(VectorType(x.type, [lanes]), owner.value.value.data)  # pyright: ignore
-        return self.value(vector.BroadcastOp(x, VectorType(x.type, [lanes])))  # pyright: ignore
+            return self.constant(vec(x.type, lanes), owner.value.value.data)
+        return self.value(vector.BroadcastOp(x, vec(x.type, lanes)))
 
     def combine(self, kind: str, x: SSAValue, y: SSAValue) -> SSAValue:
         """One step of a reduction of a `vector.kind`."""
@@ -326,9 +331,8 @@ class Builder(Constants):
         count, *row = kind.get_shape()
         if list(mask) == list(range(count)):
             return a
-        result = VectorType(kind.element_type, [len(mask), *row])
-        mask_attr = DenseArrayBase.from_list(i64, list(mask))
-        return self.value(vector.ShuffleOp(a, b, mask_attr, result_type=result))
+        result = vec(kind.element_type, len(mask), *row)
+        return self.value(vector.ShuffleOp(a, b, _mask(tuple(mask)), result_type=result))
 
     def extract(self, x: SSAValue, *at: int) -> SSAValue:
         """A component, or a part of the inner dimensions; a scalar itself."""

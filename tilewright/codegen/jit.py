@@ -84,7 +84,7 @@ def toolchain_version() -> str:
 
 
 _NARROW_STORE = re.compile(
-    r"^.*call void @llvm\.masked\.store\.v\d+i(?:8|16|32)\.p0\((<\d+ x i\d+> %[^,]+),.*$", re.M
+    r"call void @llvm\.masked\.store\.v\d+i(?:8|16|32)\.p0\((<\d+ x i\d+> %[^,]+),.*$", re.M
 )
 
 

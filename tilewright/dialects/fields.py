@@ -378,30 +378,45 @@ class Op(IRDLOperation):
             raise TypeError(f"{self.name} is made of {', '.join(self.__fields__)}, not of {given}")
         values: dict[str, Any] = {}
         plan, operands, results, regions, properties = _plan(type(self))
-        for name, each, unsaid in plan:
+        for name, each, plain, into, unsaid in plan:
             if name in given:
-                values.update(each.given(name, given[name]))
-            elif isinstance(each, Inferred):
-                values[name] = each.type({**self.__defaults__, **given})
+                value = given[name]
+                if not plain:
+                    values.update(each.given(name, value))
+                else:
+                    values[name] = value if into is None or value is None else into(value)
             elif unsaid is not None:
                 values.update(unsaid)
+            elif isinstance(each, Inferred):
+                values[name] = each.type({**self.__defaults__, **given})
             else:
                 raise TypeError(f"{self.name} needs {name}")
         super().__init__(
             operands=[values[name] for name in operands],
             result_types=[values[name] for name in results],
-            properties={properties[n]: held for n, held in values.items() if n in properties},
-            regions=[values[name] for name in regions],
+            properties={properties[n]: held for n, held in values.items() if n in properties}
+            if properties
+            else None,
+            regions=[values[name] for name in regions] if regions else None,
         )
 
 
 @cache
 def _plan(kind: type[Op]) -> tuple[Any, ...]:
-    """The fields of a class, each with what an op holds where it is not given, None where it must be; then the names
-    of its operands, results and regions, and what an op calls its properties."""
+    """The fields of a class, each with whether and by what it makes one thing of what is given, and what an op holds
+    where it is not given, None where it must be; then the names of its operands, results and regions, and what an op
+    calls its properties."""
     held = kind.get_irdl_definition()
     fields = [
-        (name, each, None if each.default is _REQUIRED else each.given(name, each.default))
+        (
+            name,
+            each,
+            type(each).given is Field.given,
+            each.into,
+            None
+            if each.default is _REQUIRED or isinstance(each, Inferred)
+            else each.given(name, each.default),
+        )
         for name, each in kind.__fields__.items()
     ]
     groups = ([name for name, _ in group] for group in (held.operands, held.results, held.regions))

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 from xdsl.builder import ImplicitBuilder
-from xdsl.dialects import arith, scf
-from xdsl.dialects.builtin import IntegerAttr, i1, i32
+from xdsl.dialects import arith, math, memref, scf
+from xdsl.dialects.builtin import IntegerAttr, MemRefType, UnitAttr, i1, i32
 from xdsl.ir import Attribute, Block, Operation, Region
 from xdsl.irdl import IRDLOperation
 
@@ -51,6 +51,14 @@ def _region(*types: Attribute) -> Region:
         lambda p, i, c, j: scf.ForOp(i, j, i, [j], _region(i32, i32)),
         lambda p, i, c, j: scf.IfOp(c, [i32, i1], _region(), _region()),
         lambda p, i, c, j: scf.YieldOp(i, p),
+        lambda p, i, c, j: scf.YieldOp(),
+        lambda p, i, c, j: scf.YieldOp.build(operands=[i]),
+        lambda p, i, c, j: scf.YieldOp.build(operands=[[i, None]]),
+        lambda p, i, c, j: scf.YieldOp.build(operands=[[i], [j]]),
+        lambda p, i, c, j: math.FmaOp(i, j, i),
+        lambda p, i, c, j: math.FmaOp(i, j, i, arith.FastMathFlagsAttr("fast")),
+        lambda p, i, c, j: math.FmaOp.build(operands=[i, i, j], attributes={"at": UnitAttr()}),
+        lambda p, i, c, j: memref.AllocOp([i], [], MemRefType(i32, [-1])),
         lambda p, i, c, j: arith.AddiOp.build(operands=[i], result_types=[i32]),
         lambda p, i, c, j: arith.AddiOp.build(operands=[i, None], result_types=[i32]),
         lambda p, i, c, j: arith.AddiOp.build(operands=[i, [j]], result_types=[[i32]]),

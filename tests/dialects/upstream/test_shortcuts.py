@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import pytest
 from xdsl.dialects import arith, scf
-from xdsl.dialects.builtin import IntegerAttr, IntegerType, TensorType, VectorType, f32, i1, i32
+from xdsl.dialects.builtin import (
+    ArrayAttr,
+    BoolAttr,
+    IntAttr,
+    IntegerAttr,
+    IntegerType,
+    TensorType,
+    VectorType,
+    f32,
+    i1,
+    i32,
+)
 from xdsl.ir import Attribute, Block, Operation, OpResult, SSAValue, TypeAttribute
 from xdsl.traits import MemoryEffect, NoMemoryEffect, Pure
 from xdsl.utils.exceptions import VerifyException
@@ -45,6 +56,33 @@ def test_a_wrong_attribute_is_refused_each_time():
         with pytest.raises(VerifyException):
             IntegerAttr(300, IntegerType(8))
     assert VectorType(f32, [4]) == VectorType(f32, [4]) != VectorType(i32, [4])
+
+
+def test_extents_of_vectors_are_what_is_given():
+    fixed, scalable = VectorType(f32, [4, 8]), VectorType(f32, [4], ArrayAttr([BoolAttr(True, i1)]))
+    assert fixed.get_shape() == (4, 8) and VectorType(f32, (IntAttr(4), 8)) == fixed
+    assert str(fixed) == "vector<4x8xf32>" and str(scalable) == "vector<[4]xf32>"
+    assert VectorType(f32, iter([4])) != scalable and VectorType(f32, []).get_shape() == ()
+
+
+def test_a_block_takes_no_op_that_has_a_place_or_holds_the_block():
+    module = parse_module(TEXT)
+    loop = next(op for op in module.walk() if isinstance(op, scf.ForOp))
+    with pytest.raises(ValueError, match="already attached"):
+        Block().add_op(loop)
+    loop.detach()
+    with pytest.raises(ValueError, match="contained in the operation"):
+        loop.body.block.add_op(loop)
+
+
+def test_values_are_got_as_they_are():
+    module = parse_module(TEXT)
+    loop = next(op for op in module.walk() if isinstance(op, scf.ForOp))
+    assert SSAValue.get(loop) is SSAValue.get(loop.results[0]) is loop.results[-1]
+    assert SSAValue.get(loop, type=IntegerType).type == i32
+    with pytest.raises(ValueError, match="Expected"):
+        SSAValue.get(loop, type=VectorType)
+    assert loop.results[:].types == (i32,) and not loop.results[1:].types
 
 
 def test_classes_equality_and_traits():

@@ -2,26 +2,40 @@
 
 Values, ops and blocks are compared as Python compares objects, in C, and so is their class asked; an attribute that
 equals a verified one is right too; the traits of a class are found once; a walk makes no iterator for an op without
-regions.
+regions, nor does a block that such an op is put into look for it above; a value is got as itself without its type's
+name being made, and one of several values without a second call; the extents of vectors are made once.
 """
 
 from __future__ import annotations
 
 from abc import ABCMeta
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from xdsl.dialects.builtin import (
+    ArrayAttr,
+    BoolAttr,
     DenseArrayBase,
     IndexType,
+    IntAttr,
     IntegerAttr,
     IntegerType,
     NoneAttr,
     UnitAttr,
     VectorType,
+    i1,
 )
-from xdsl.ir import Attribute, Block, Operation, ParametrizedAttribute, Region, SSAValue, Use
+from xdsl.ir import (
+    Attribute,
+    Block,
+    Operation,
+    ParametrizedAttribute,
+    Region,
+    SSAValue,
+    SSAValues,
+    Use,
+)
 from xdsl.irdl import IRDLOperation
 
 MOST = 1 << 16
@@ -38,6 +52,9 @@ _SMALL: tuple[Any, ...] = (
 )
 """Classes of small attributes, which are made again and again."""
 _stock_walk = Operation.walk
+_stock_get: Any = SSAValue.get
+_stock_attach: Any = Block._attach_op  # pyright: ignore[reportPrivateUsage]
+_item: Any = tuple.__getitem__
 
 
 class _Plain(ABCMeta):
@@ -90,6 +107,36 @@ def _walk(
                     yield op
 
 
+def _get(arg: SSAValue | Operation, *, type: Any = Attribute) -> SSAValue:
+    if isinstance(arg, SSAValue) and type is Attribute:
+        return arg
+    return _stock_get(arg, type=type)
+
+
+def _get_item(self: Any, index: Any) -> Any:
+    found = _item(self, index)
+    return SSAValues(found) if type(index) is slice else found
+
+
+@lru_cache(MOST)
+def _extents(shape: tuple[int | IntAttr, ...]) -> tuple[ArrayAttr[Any], ArrayAttr[Any]]:
+    """The extents of a vector, and that none is scalable."""
+    made = (IntAttr(n) if isinstance(n, int) else n for n in shape)
+    return ArrayAttr(made), ArrayAttr([BoolAttr(False, i1)] * len(shape))
+
+
+def _vector(self: Any, element_type: Any, shape: Any, scalable_dims: Any = None) -> None:
+    extents, fixed = _extents(tuple(shape))
+    scalable = fixed if scalable_dims is None else scalable_dims
+    ParametrizedAttribute.__init__(self, element_type, extents, scalable)
+
+
+def _attach_op(self: Block, operation: Operation) -> None:
+    if operation.regions or operation.parent:
+        _stock_attach(self, operation)
+    operation.parent = self
+
+
 def complete() -> None:
     for base in (Attribute, SSAValue, *Operation.__bases__):
         for kind in _classes(base):
@@ -99,6 +146,14 @@ def complete() -> None:
         kind.__hash__, kind.__eq__ = object.__hash__, object.__eq__
     for kind in _SMALL:
         kind.__post_init__ = _remembering(kind.__post_init__)
+    vector: Any = VectorType
+    vector.__init__ = _vector
     operation: Any = Operation
     operation.get_traits_of_type = classmethod(_traits_of_type)
     operation.walk = _walk
+    value: Any = SSAValue
+    value.get = staticmethod(_get)
+    block: Any = Block
+    block._attach_op = _attach_op
+    several: Any = SSAValues
+    several.__getitem__ = _get_item
