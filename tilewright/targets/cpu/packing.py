@@ -319,15 +319,10 @@ def emit_pack_function(i: int, build: Build, op: PackOp) -> func.FuncOp:
         fits = b.cmp("sle", b.plus(x, format.lanes), sizes[-2 + x_axis])
         fits = b.both(fits, b.cmp("sle", b.plus(k, step), sizes[-1 - x_axis]))
         assert fits is not None
-
-        def pack(inside: bool) -> None:
-            with e.scope():
-                pack_block(
-                    b, format, partial(source, here), target, 0, 0, step,
-                    x_axis=x_axis, along_k=runs, vector_bytes=m.vector_bytes, inside=inside,
-                )  # fmt: skip
-
-        b.choose(fits, lambda: pack(True), lambda: pack(False))
+        pack_block(
+            b, format, partial(source, here), target, 0, 0, step,
+            x_axis=x_axis, along_k=runs, vector_bytes=m.vector_bytes, inside=fits,
+        )  # fmt: skip
 
     if runs:
         with b.loop(first, last) as p, b.loop(k0, k1, step) as k, e.scope():

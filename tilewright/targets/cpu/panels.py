@@ -192,29 +192,32 @@ def pack_block(
     x_axis: int,
     along_k: bool,
     vector_bytes: int,
-    inside: bool,
+    inside: bool | SSAValue,
     limit: Idx | None = None,
 ) -> None:
     """Pack `lanes` x from `x` on and `depth` k from `k` on (a multiple of the group) to `destination`.
 
-    `destination` is the address of (x, k). With `limit`, k from there on counts as zero. Depth is such that whole
-    vectors are made: `block_depth` gives it.
+    `destination` is the address of (x, k). `inside`: does the block lie in its array? Where that is known at run time
+    only, what is fetched in one of two ways is put in place once. With `limit`, k from there on counts as zero. Depth
+    is such that whole vectors are made: `block_depth` gives it.
     """
     k_axis = 1 - x_axis
     size = itemsize(format.element)
 
-    def place(dx: Idx, dk: int, axis: int, lanes: int) -> Position:
+    def either(make: Callable[[bool], Sequence[SSAValue]]) -> Sequence[SSAValue]:
+        if isinstance(inside, bool):
+            return make(inside)
+        return b.choose(inside, lambda: make(True), lambda: make(False))
+
+    def place(dx: Idx, dk: int, axis: int, lanes: int, inside: bool) -> Position:
         px, pk = b.plus(x, dx), b.plus(k, dk)
         row, col = (px, pk) if x_axis == 0 else (pk, px)
         return Position(row, col, axis, lanes, inside)
 
-    def fetch(dx: Idx, dk: int, axis: int, lanes: int) -> SSAValue:
-        register = widen(b, source(place(dx, dk, axis, lanes)), format.element, format.unsigned)
-        return (
-            flip(b, kept(register, dk, axis, lanes))
-            if format.biased
-            else kept(register, dk, axis, lanes)
-        )
+    def fetch(dx: Idx, dk: int, axis: int, lanes: int, inside: bool) -> SSAValue:
+        found = source(place(dx, dk, axis, lanes, inside))
+        register = kept(widen(b, found, format.element, format.unsigned), dk, axis, lanes)
+        return flip(b, register) if format.biased else register
 
     def kept(register: SSAValue, dk: int, axis: int, lanes: int) -> SSAValue:
         if limit is None:
@@ -231,26 +234,35 @@ def pack_block(
     def parts(register: SSAValue) -> Sequence[SSAValue]:
         return halves(b, register) if format.parts == 2 else (register,)
 
-    if along_k and depth == format.group:
-        # Rows lie in a panel as they come.
+    def copy_rows(inside: bool) -> Sequence[SSAValue]:
         at_once = min(format.lanes, ROWS_AT_ONCE if inside else 1)
         with b.loop(0, format.lanes, at_once, nonempty=True) as row:
-            fetched = [parts(fetch(b.plus(row.iv, r), 0, k_axis, depth)) for r in range(at_once)]
+            rows = (fetch(b.plus(row.iv, r), 0, k_axis, depth, inside) for r in range(at_once))
+            fetched = [parts(register) for register in rows]
             first = b.ptr(destination, b.times(row.iv, depth * size))
             for r, registers in enumerate(fetched):
                 target = b.ptr(first, r * depth * size)
                 for part, register in enumerate(registers):
                     b.store(register, b.ptr(target, part * format.part_bytes))
+        return ()
+
+    if along_k and depth == format.group:  # rows lie in a panel as they come
+        either(copy_rows)
         return
     if along_k:
-        fetched = [parts(fetch(r, 0, k_axis, depth)) for r in range(format.lanes)]
-        for part in range(format.parts):
-            rows = [registers[part] for registers in fetched]
-            _store_rows(b, format, rows, b.ptr(destination, part * format.part_bytes), depth)
+        numbers = range(format.lanes)
+        rows = either(lambda inside: [fetch(r, 0, k_axis, depth, inside) for r in numbers])
+        for part, registers in enumerate(zip(*map(parts, rows), strict=True)):
+            to = b.ptr(destination, part * format.part_bytes)
+            _store_rows(b, format, list(registers), to, depth)
         return
-    lanes = gcd(format.lanes, max(1, vector_bytes // size))
-    for dx in range(0, format.lanes, lanes):
-        group = [parts(fetch(dx, g, x_axis, lanes)) for g in range(format.group)]
+    lanes, groups = gcd(format.lanes, max(1, vector_bytes // size)), range(format.group)
+    starts = range(0, format.lanes, lanes)
+    found = either(
+        lambda inside: [fetch(dx, g, x_axis, lanes, inside) for dx in starts for g in groups]
+    )
+    for n, dx in enumerate(starts):
+        group = [parts(x) for x in found[n * format.group : (n + 1) * format.group]]
         for part in range(format.parts):
             base = dx * format.group * size + part * format.part_bytes
             registers = _zip_groups(b, [x[part] for x in group])
