@@ -313,6 +313,48 @@ def test_integers_and_floats(level, t, i, rng) -> None:
         same(got, w.astype(FLOATS[t]))
 
 
+def rounded(x: np.ndarray, t: str) -> np.ndarray:
+    """Integers to the nearest float of a type, ties to even, rounded once."""
+    digits = {"f16": 11, "bf16": 8}[t]
+    m, e = np.frexp(x.astype(np.float64))
+    near = np.ldexp(np.rint(np.ldexp(m, digits)), e - digits)
+    with np.errstate(over="ignore"):
+        return near.astype(np.float32).astype(FLOATS[t])
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("t", ["f16", "bf16"])
+@pytest.mark.parametrize("op", ["sitofp", "uitofp"])
+def test_integers_of_32_bits_round_once(level, t, op, rng) -> None:
+    """Numbers of every length, next to the middle of two floats and at it; what is beyond f16 is infinite."""
+    kind = np.int32 if op == "sitofp" else np.uint32
+    for _ in range(8):
+        long = rng.integers(0, 1 << 32, N, dtype=np.uint64) >> rng.integers(
+            0, 32, N, dtype=np.uint64
+        )
+        size = np.frexp(long.astype(np.float64))[1]
+        half = np.where(size > 13, 1 << np.maximum(size - 13, 0).astype(np.int64), 0)
+        tie = (long.astype(np.int64) // np.maximum(half * 2, 1)) * np.maximum(half * 2, 1) + half
+        near = tie + rng.integers(-1, 2, N)
+        wide = half << (3 if t == "bf16" else 0)
+        x = np.where(
+            rng.random(N) < 0.5,
+            near,
+            long.astype(np.int64) // np.maximum(wide * 2, 1) * wide * 2 + wide,
+        )
+        x[:4] = [(1 << 24) + 1, (1 << 25) + (1 << 16) + 1, (1 << 31) - 1, 65520]
+        x = x.astype(np.uint32).astype(kind)
+        got = map_vectors(
+            f"%r = arith.{op} %x0 : {vec('i32')} to {vec(t)}",
+            [x],
+            [vec("i32")],
+            vec(t),
+            FLOATS[t],
+            x86(level),
+        )
+        same(got, rounded(x, t))
+
+
 @pytest.mark.parametrize(
     "predicate, function",
     [

@@ -50,7 +50,8 @@ def print_float_cast(p: Printer, op: Operation) -> None:
 
 @prints("arith.sitofp", "arith.uitofp")
 def print_integer_to_float(p: Printer, op: Operation) -> None:
-    """Integers wider than f32's mantissa reach a narrow float through f64, which is exact.
+    """Integers of 32 bits, and all for f16, reach a narrow float through an f32 that rounding again rounds once; others
+    through f64.
 
     A truth value picks one of two constants: LLVM's SPIR-V backend has no conversion of a vector of i1.
     """
@@ -65,11 +66,28 @@ def print_integer_to_float(p: Printer, op: Operation) -> None:
             return x if dst.name in ("f32", "f64") else from_f32(p, o, x, dst)
         if dst.name in ("f32", "f64"):
             return o.cast(name, t, x, o.type(dst.llvm))
-        if src.bits <= 16:
+        if src.bits <= 32 or dst.name == "f16":
+            x = x if src.bits < 32 else _fit_f32(o, x, src, dst, name == "sitofp")
             return from_f32(p, o, o.cast(name, t, x, o.f32), dst)
         return convert_float(p, o, o.cast(name, t, x, o.f64), _F64, dst)
 
     _cast(p, op, convert)
+
+
+def _fit_f32(o: Lanes, x: str, src: Element, dst: Element, signed: bool) -> str:
+    """An integer of 32 bits that f32 holds, and that a narrower float rounds to the same; for f16 of 64 bits, too."""
+    t = o.type(src.llvm)
+    if dst.name == "f16":  # its largest number is 65504: what is beyond 2^17 is as 2^17
+        far, near = o.const(src.llvm, 1 << 17), o.const(src.llvm, -(1 << 17))
+        if signed:
+            x = o.select(o.icmp("slt", t, x, near), t, near, x)
+        return o.select(o.icmp("sgt" if signed else "ugt", t, x, far), t, far, x)
+    # Beyond 2^24 the last 8 bits are 0, and an inexact result is odd without them.
+    rest = o.icmp("ne", t, o.op("and", t, x, o.c32(255)), o.c32(0))
+    odd = o.op("or", t, x, o.select(rest, t, o.c32(256), o.c32(0)))
+    odd = o.op("and", t, odd, o.c32(-256))
+    near = o.op("add", t, x, o.c32(1 << 24)) if signed else x
+    return o.select(o.icmp("ult", t, near, o.c32(1 << (25 if signed else 24))), t, x, odd)
 
 
 _F64 = Element("f64", "double", "float", 64, 64)

@@ -260,3 +260,19 @@ def test_a_product_of_one_subgroup_loads_in_smaller_parts(element: str) -> None:
         "xe-dg2",
     )
     no_spills(found)
+
+
+@pytest.mark.parametrize("wide, narrow", [("i32", "f16"), ("i32", "bf16"), ("i64", "f16")])
+def test_integers_reach_narrow_floats_without_f64(wide: str, narrow: str) -> None:
+    """The machine has none, and its compiler refuses it."""
+    text = (
+        kernels.head(f"%a: memref<8x{wide}>, %out: memref<8x{narrow}>", lanes=8)
+        + f"""
+    %x = memref.load %a[%lane] : memref<8x{wide}>
+    %y = arith.sitofp %x : {wide} to {narrow}
+    memref.store %y, %out[%lane] : memref<8x{narrow}>"""
+        + kernels.FOOT
+    )
+    found = build(text, "xe-dg2")
+    assert "double" not in found.asm["llvm"]
+    no_spills(found)
