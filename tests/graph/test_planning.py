@@ -12,6 +12,7 @@ from tilewright import graph as G
 from tilewright.graph import fuse
 from tilewright.graph.partition import Group, Partition
 from tilewright.graph.sections import schedule
+from tilewright.graph.structure import unnamed
 
 
 def drawn(rng: np.random.Generator, size: int) -> dict[str, set[str]]:
@@ -91,6 +92,18 @@ def test_what_has_one_structure_is_planned_once(monkeypatch: pytest.MonkeyPatch)
         assert len(made.kernels) % count == 0
         found[count] = len(tiled)
     assert found[4] == found[1] > 0
+
+
+def test_kernels_that_differ_in_names_are_compiled_once():
+    one, three = (blocks(n).compile().plan().kernels for n in (1, 3))
+    assert len(three) == 3 * len(one)
+    assert len({id(text.kernel()) for text in three}) == len(one)
+    text = "def f(a, axis): b = tw.sum(a, axis=0) + {1}; return b"
+    same = unnamed("def g(x, axis): y = tw.sum(x, axis=0) + 1; return y")
+    assert unnamed(text.format("", 1)) == same != unnamed(text.format("", 2))
+    assert same != unnamed("def g(x, axes): y = tw.sum(x, axes=0) + 1; return y")
+    assert same != unnamed("def g(x, axis): y = tw.max(x, axis=0) + 1; return y")
+    assert same != unnamed("def g(axis, x): y = tw.sum(x, axis=0) + 1; return y")
 
 
 def test_kernels_of_one_structure_have_the_names_of_their_own():

@@ -1,7 +1,7 @@
 """A graph that can be called: symbols are bound to the arguments' extents, kernels compiled when first needed.
 
-A schedule is made for every set of extents; texts that are equal share one compiled kernel, so that a new length of a
-sequence usually compiles nothing.
+A schedule is made for every set of extents; texts that are equal but for names share one compiled kernel, so that a new
+length of a sequence, or one more layer, usually compiles nothing.
 """
 
 from __future__ import annotations

@@ -33,6 +33,7 @@ from tilewright.graph.nodes import (
 )
 from tilewright.graph.operations import computing
 from tilewright.graph.operations import operation as entry_of
+from tilewright.graph.structure import unnamed
 from tilewright.lang.kernel import Kernel
 from tilewright.lang.promote import division, promote
 from tilewright.runtime.source import define
@@ -62,16 +63,26 @@ class KernelText:
     constants: dict[str, int]
 
     def kernel(self) -> Kernel:
-        """The kernel that the text defines; equal texts give one kernel."""
+        """The kernel that the text defines; texts that are equal but for names give one, with the first one's names."""
         words = set(re.findall(r"\w+", self.source))
         macros = tuple((n, body) for n, body in BODIES.items() if n in words)
-        return _defined(self.name, self.source, macros)
+        return _kernel(_Like(unnamed(self.source), self.name, self.source), macros)
+
+
+@dataclass(frozen=True)
+class _Like:
+    """A text that is known by what it says."""
+
+    meaning: str
+    name: str = field(compare=False)
+    source: str = field(compare=False)
 
 
 @lru_cache(KERNELS)
-def _defined(name: str, source: str, macros: tuple[tuple[str, Any], ...]) -> Kernel:
+def _kernel(text: _Like, macros: tuple[tuple[str, Any], ...]) -> Kernel:
     import tilewright as tw
 
+    name, source = text.name, text.source
     file = f"<tilewright graph {name} {sha256(source.encode()).hexdigest()[:12]}>"
     # Text of our own making, from a validated graph: names are identifiers, everything else is printed by this file.
     return define(name, source, file, {"tw": tw, "__name__": "tilewright_graph", **dict(macros)})

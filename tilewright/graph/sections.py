@@ -34,7 +34,7 @@ from tilewright.uarch import Rates
 
 SINGLY = 4
 """With no more wholes put together from parts, each is tried in memory and spread by itself."""
-MOST = 128
+MOST = 1024
 """Tasks of a graph whose dimensions are cut: with more, planning it in one more form takes too long."""
 
 

@@ -1,4 +1,4 @@
-"""Tasks apart from their names: what has the same structure is planned once, as layers of a model are.
+"""Tasks apart from their names: what has the same structure is planned and compiled once, as layers of a model are.
 
 A Task's :class:`Shape` says what it does, axes and Buffers numbered as they are met. A group of Tasks has the key of
 :func:`structure`, in which a Buffer has one number for all of them. Two groups of one key have the same nest but for
@@ -7,8 +7,10 @@ names, and so the same tilings and costs.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from tilewright.graph.affine import Affine
 from tilewright.graph.nodes import Access, Entry, Gather, Index, Slice, Task, TiledEdge, TiledGraph
@@ -69,3 +71,25 @@ def structure(graph: TiledGraph, shapes: Iterable[Shape], outputs: Sequence[str]
 
     tasks = tuple((s.meaning, *map(number, s.buffers)) for s in shapes)
     return tasks, tuple(map(number, outputs)), tuple(facts)
+
+
+@lru_cache(1024)
+def unnamed(source: str) -> str:
+    """What a text that defines a function says: equal for texts that differ in names of the function and inside."""
+    tree = ast.parse(source)
+    names: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            names.setdefault(node.name, "")
+        elif isinstance(node, ast.arg):
+            names.setdefault(node.arg, f"#{len(names)}")
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.setdefault(node.id, f"#{len(names)}")
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            node.name = names[node.name]
+        elif isinstance(node, ast.arg):
+            node.arg = names[node.arg]
+        elif isinstance(node, ast.Name):
+            node.id = names.get(node.id, node.id)
+    return ast.dump(tree)
