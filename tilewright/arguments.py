@@ -159,7 +159,7 @@ def array_of_memref(rank: int, descriptor: int, dtype: np.dtype[Any]) -> np.ndar
 def numpy_view(arg: ArrayArg) -> np.ndarray[Any, Any]:
     """A numpy array over the memory of ``arg`` (on the host), whoever owns it."""
     if isinstance(arg.owner, np.ndarray):
-        return arg.owner
+        return arg.owner if arg.owner.ndim else arg.owner.reshape(arg.shape)
     dtype = arg.dtype.numpy
     steps = [stride * dtype.itemsize for stride in arg.strides]
     view = array_at(arg.pointer, arg.shape, steps, dtype)

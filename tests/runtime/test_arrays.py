@@ -6,6 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import tilewright as tw
 from tests.arrays import DLPackOnly
 from tilewright import LaunchError, dtypes
 from tilewright.arguments import ArraySpec, numpy_view
@@ -34,6 +35,31 @@ def test_views_are_read_as_they_are():
         arg = describe(view)
         assert (arg.shape, arg.strides, arg.pointer - start) == (shape, strides, offset)
         np.testing.assert_array_equal(numpy_view(arg), view)
+
+
+@tw.kernel
+def loss(X, SCALE, TOTAL, B: tw.constexpr = 8):
+    x = tw.load_tile(tw.init_tile(X, [tw.program_id(0) * B], (1, B)))
+    tw.atomic_rmw("add", tw.sum(x * SCALE[0]), tw.init_tile(TOTAL, [0], (1, 1)))
+
+
+@pytest.mark.parametrize("target", ["reference", "cpu"])
+@pytest.mark.parametrize("make", [np.asarray, DLPackOnly, "torch"])
+def test_an_array_without_dimensions_has_one_element(target, make):
+    x = np.arange(-3.0, 10, dtype=np.float32)
+    kernel = loss.options(target=target)
+    for scale in (2.0, 3.0):
+        factor, total = np.array(scale, np.float32), np.zeros((), np.float32)
+        if make == "torch":
+            torch = pytest.importorskip("torch")
+            result = torch.zeros(())
+            kernel[2](torch.from_numpy(x), torch.tensor(scale), result)
+            assert result.item() == scale * x.sum()
+            continue
+        kernel[2](x, make(factor), make(total))
+        assert total == scale * x.sum()
+    arg = describe(tw.spec((), tw.f32))
+    assert (arg.shape, arg.strides) == ((1,), (1,))
 
 
 def test_stride_of_a_last_dimension_without_steps_is_one():
@@ -72,7 +98,6 @@ def test_misaligned_elements_have_an_address():
     (lambda: np.zeros((2, 2), "M8[s]"), "datetime64"),
     (lambda: np.zeros(2, "f4,i4"), "dtype"),
     (lambda: np.zeros((2, 2), object), "object"),
-    (lambda: np.zeros((), np.float32), "rank 0"),
     (lambda: np.ma.masked_array(np.zeros((2, 2)), np.ones((2, 2))), "masked"),
     (lambda: np.zeros(8, "f4,i2")["f0"], "no multiple"),
     (lambda: [[1.0]], "list"),
@@ -116,8 +141,6 @@ def test_torch_refusals():
         describe(torch.eye(3).to_sparse())
     with pytest.raises(LaunchError, match="complex64"):
         describe(torch.zeros(3, dtype=torch.complex64))
-    with pytest.raises(LaunchError, match="rank 0"):
-        describe(torch.tensor(1.0))
     with pytest.raises(LaunchError, match="resolve_neg"):
         describe(torch.zeros(3, dtype=torch.complex64).conj().imag)
     assert describe(torch.empty((3, 4), device="meta")).device == "spec"

@@ -29,7 +29,7 @@ def describe(obj: Any, name: str = "argument") -> ArrayArg:
     """The :class:`ArrayArg` of ``obj``; LaunchError says why a kernel cannot take it.
 
     ``name`` is the parameter's name in messages. Nothing is copied: stores of the kernel are seen
-    in ``obj``.
+    in ``obj``. An array without dimensions is one of one element.
     """
     if type(obj) is np.ndarray:
         return _from_numpy(obj, name)
@@ -108,12 +108,11 @@ def element_strides(
 
 def _from_numpy(array: np.ndarray[Any, Any], name: str) -> ArrayArg:
     dtype = _dtype(array.dtype, name)
-    shape = array.shape
-    _check_rank(shape, name)
+    shape = array.shape or (1,)
     return ArrayArg(
         array.__array_interface__["data"][0],
         shape,
-        element_strides(array.strides, shape, dtype.itemsize, name),
+        element_strides(array.strides or (0,), shape, dtype.itemsize, name),
         dtype,
         HOST,
         not array.flags.writeable,
@@ -153,14 +152,6 @@ def _instead(dtype: np.dtype[Any]) -> str | None:
     return None
 
 
-def _check_rank(shape: Sequence[int], name: str) -> None:
-    if not shape:
-        raise LaunchError(
-            f"{name} is an array of rank 0",
-            hint="pass the number itself (x.item()), or x.reshape(1)",
-        )
-
-
 _TORCH_DTYPES = {
     "torch.float64": dtypes.f64,
     "torch.float32": dtypes.f32,
@@ -196,9 +187,8 @@ def _from_torch(tensor: Any, name: str) -> ArrayArg:
         raise LaunchError(
             f"{name} is a view with a pending change of sign", hint="pass x.resolve_neg()"
         )
-    shape = tuple(tensor.shape)
-    _check_rank(shape, name)
-    strides = tuple(tensor.stride())
+    shape = tuple(tensor.shape) or (1,)
+    strides = tuple(tensor.stride()) or (1,)
     if shape[-1] <= 1:
         strides = (*strides[:-1], 1)
     device = tensor.device
@@ -223,11 +213,10 @@ def _from_cuda(obj: Any, name: str) -> ArrayArg:
     if interface.get("mask") is not None:
         raise LaunchError(f"{name} is a masked array, which kernels do not support")
     dtype = _dtype(np.dtype(interface["typestr"]), name)
-    shape = tuple(int(n) for n in interface["shape"])
-    _check_rank(shape, name)
+    shape = tuple(int(n) for n in interface["shape"]) or (1,)
     pointer, readonly = interface["data"]
     byte_strides = interface.get("strides")
-    if byte_strides is None:
+    if not byte_strides:
         byte_strides = [s * dtype.itemsize for s in contiguous_strides(shape)]
     strides = element_strides(byte_strides, shape, dtype.itemsize, name)
     place = _device("cuda").place(int(pointer), interface.get("stream"))
@@ -296,9 +285,8 @@ def from_capsule(capsule: Any, name: str, device: str) -> ArrayArg:
     if dtype is None:
         what = f"DLPack type code {tensor.code} of {tensor.bits} bits, {tensor.lanes} lanes"
         raise LaunchError(f"{name} has an unsupported element type: {what}")
-    shape = tuple(tensor.shape[i] for i in range(tensor.rank))
-    _check_rank(shape, name)
-    given = tensor.strides
+    shape = tuple(tensor.shape[i] for i in range(tensor.rank)) or (1,)
+    given = tensor.strides if tensor.rank else None
     strides = tuple(given[i] for i in range(tensor.rank)) if given else contiguous_strides(shape)
     if shape[-1] <= 1:
         strides = (*strides[:-1], 1)
@@ -309,9 +297,8 @@ def from_capsule(capsule: Any, name: str, device: str) -> ArrayArg:
 def _from_spec(spec: ArraySpec, name: str) -> ArrayArg:
     if not isinstance(spec.dtype, DType) or isinstance(spec.shape, DType):
         raise LaunchError(f"{name} is no spec of an array", hint="tw.spec((rows, columns), tw.f32)")
-    shape = tuple(spec.shape)
-    _check_rank(shape, name)
-    strides = spec.strides if spec.strides is not None else contiguous_strides(shape)
+    shape = tuple(spec.shape) or (1,)
+    strides = spec.strides or contiguous_strides(shape)
     return ArrayArg(0, shape, tuple(strides), spec.dtype, NOWHERE, False, spec)
 
 
