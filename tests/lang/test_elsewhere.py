@@ -69,6 +69,38 @@ BODIES = {
         "range(A.shape[0])",
         "count with a variable",
     ),
+    "a row as a column": (
+        "tw.zeros((8, 4), tw.f32) + tw.arange(8)",
+        "tw.zeros((8, 4), tw.f32) + tw.arange(8)",
+        "the row of 8 as a column: x[:, None]",
+    ),
+    "a column as a row": (
+        "tw.zeros((4, 8), tw.f32) * tw.arange(8, axis=0)",
+        "tw.zeros((4, 8), tw.f32) * tw.arange(8, axis=0)",
+        "the column of 8 as a row: x[None, :]",
+    ),
+    "a mask that lies the other way": (
+        "tw.load_tile(tw.init_tile(A, [0, 0], (8, 4)), tw.arange(8) < 3)",
+        "tw.arange(8) < 3",
+        "x[:, None]",
+    ),
+    "a value of one as offset": (
+        "A[tw.sum(x).to(tw.i32), 0]",
+        "A[tw.sum(x).to(tw.i32), 0]",
+        "x.item() is its number",
+    ),
+    "a dtype's name": ("x.to('bf16')", "x.to('bf16')", "use tw.bf16"),
+    "a dtype compared with a name": ("A.dtype == 'float32'", "A.dtype == 'float32'", "use tw.f32"),
+    "a dtype compared with numpy's": (
+        "np.float16 != A.dtype",
+        "np.float16 != A.dtype",
+        "use tw.f16",
+    ),
+    "range of an array": ("range(A)", "A", "range(x.shape[0])"),
+    "a loop to a number": ("for i in A.shape[0]: pass", "A.shape[0]", "range(n) counts"),
+    "shape as a function": ("A.shape(0)", "A.shape(0)", "x[i]"),
+    "a tile for an element": ("A[0, 0] = x", "A[0, 0] = x", "write it as a tile: tw.store_tile"),
+    "a launch in a kernel": ("other[1](A)", "other[1]", "other(...)"),
     "float bound": ("range(A.shape[0] / 2)", "A.shape[0] / 2", "a // b divides integers"),
 }
 
@@ -241,6 +273,7 @@ def test_the_namespace_holds_the_language_alone():
 def _kernel(tmp_path, body, parameters):
     path = tmp_path / "elsewhere_kernel.py"
     head = "import numpy as np\nimport tilewright as tw\n\n@tw.kernel\n"
+    head += "def other(A): tw.store_tile(1, tw.init_tile(A, [0, 0], (1, 1)))\n\n@tw.kernel\n"
     path.write_text(f"{head}def kernel({parameters}):\n{body}")
     scope: dict[str, object] = {"__name__": "elsewhere_kernel"}
     exec(compile(path.read_text(), str(path), "exec"), scope)

@@ -256,7 +256,8 @@ def _refused_call(frame: Frame, node: ast.Call, function: Any) -> CompileError:
     if isinstance(function, DType):
         return frame.error(node, f"{function!r} is no function", hint=f"x.to({function!r})")
     if not callable(function):
-        return frame.error(node, f"{describe_type(function)} cannot be called")
+        hint = "an element of it is x[i]" if carry.is_sequence(function) else None
+        return frame.error(node, f"{describe_type(function)} cannot be called", hint=hint)
     module = getattr(function, "__module__", None) or type(function).__module__
     name = getattr(function, "__name__", repr(function))
     own = elsewhere.counterpart(name) if str(module).split(".")[0] in _NUMERIC else None
@@ -284,6 +285,8 @@ def _range(frame: Frame, node: ast.Call, *bounds: Any) -> LoopRange:
         if not (is_int or is_scalar):
             floats = isinstance(bound, float) or (isinstance(bound, Value) and bound.is_scalar)
             hint = "a // b divides integers and rounds down, tw.cdiv(a, b) up" if floats else None
+            if isinstance(bound, (Array, Value)) and not floats:
+                hint = "its extents are x.shape: range(x.shape[0])"
             raise frame.error(
                 argument, f"range takes integers, not {describe_type(bound)}", hint=hint
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache
 from numbers import Real
@@ -139,9 +140,8 @@ def index_operand(x: object, what: str) -> int | SSAValue:
             raise CompileError(f"{what} is {_spelt(x)}, which does not fit 64 bits")
         return x
     if not x.is_scalar or x.dtype.is_float:
-        hint = (
-            "a // b rounds down, tw.cdiv(a, b) up" if x.is_scalar else "reduce it: tw.max(x).item()"
-        )
+        whole = "x.item() is its number" if set(x.shape) == {1} else "reduce it: tw.max(x).item()"
+        hint = "a // b rounds down, tw.cdiv(a, b) up" if x.is_scalar else whole
         raise CompileError(f"{what} must be an integer scalar, not {describe_type(x)}", hint=hint)
     return to(x, dtypes.index).ssa
 
@@ -167,9 +167,23 @@ def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
             raise CompileError(
                 f"shapes {texts} do not broadcast",
                 rule="extents are equal or 1, dimension by dimension from the right, as in numpy",
+                hint=_turned(shapes),
             )
         result.append(wanted.pop() if wanted else 1)
     return tuple(result)
+
+
+def _turned(shapes: Sequence[tuple[int, ...]]) -> str | None:
+    """What to write where a vector lies the wrong way for the other shapes."""
+    for i, shape in enumerate(shapes):
+        if len(shape) == 2 and 1 in shape:
+            with suppress(CompileError):
+                broadcast_shapes(*shapes[:i], shape[::-1], *shapes[i + 1 :])
+                row = shape[0] == 1
+                named = f"the {'row' if row else 'column'} of {max(shape)}"
+                how = "a column: x[:, None]" if row else "a row: x[None, :]"
+                return f"{named} as {how}"
+    return None
 
 
 def broadcast_to(value: Value, shape: tuple[int, ...]) -> Value:
@@ -216,7 +230,7 @@ def expect_dtype(dtype: object, what: str) -> DType:
     if isinstance(dtype, DType):
         return dtype
     name = dtype if isinstance(dtype, type) else str(dtype).removeprefix("torch.")
-    hint = None
+    hint = f"use tw.{name}" if str(name) in map(str, dtypes.ALL) else None
     if isinstance(name, type) or name.isidentifier():
         with suppress(TypeError):
             hint = f"use tw.{dtypes.from_numpy(np.dtype(cast(Any, name)))}"

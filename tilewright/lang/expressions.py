@@ -20,8 +20,9 @@ from tilewright.lang import carry, elsewhere
 from tilewright.lang.arithmetic import PYTHON, binary, truth, unary
 from tilewright.lang.carry import Mismatch, is_part, meet_leaf
 from tilewright.lang.compute import turned
-from tilewright.lang.convert import constant_ssa
+from tilewright.lang.convert import constant_ssa, expect_dtype
 from tilewright.lang.frame import Frame, expression
+from tilewright.lang.kernel_type import KernelFunction
 from tilewright.lang.memory import element as element_of
 from tilewright.lang.program import FormatString
 from tilewright.lang.values import Array, Tile, Value, describe_type
@@ -196,6 +197,13 @@ def _subscript(frame: Frame, node: ast.Subscript) -> Any:
             Tile: "a tile is moved with tw.update_tile_offset",
         }[type(owner)]
         raise frame.error(node, f"{describe_type(owner)} has no subscripts", hint=hint)
+    if isinstance(owner, KernelFunction):
+        raise frame.error(
+            node,
+            f"the kernel {owner.function.__name__} is launched in a kernel",
+            rule="launches are the host's; a program calls a kernel as it does a function, which is inlined",
+            hint=f"{owner.function.__name__}(...)",
+        )
     index = frame.evaluate(node.slice)
     if isinstance(index, Value):
         raise frame.error(
@@ -307,6 +315,10 @@ def _compare_two(frame: Frame, node: ast.Compare, op: ast.cmpop, left: Any, righ
             return operate(frame, node, symbol, left, right)
         if isinstance(left, Value) or isinstance(right, Value):
             return symbol == "!="
+        both = [isinstance(x, DType) for x in (left, right)]
+        if any(both) and not all(both) and left is not None and right is not None:
+            with frame.blame(node):
+                expect_dtype(right if both[0] else left, "a dtype is compared with")
         return frame.python(node, lambda: PYTHON[symbol](left, right))
     return operate(frame, node, symbol, left, right)
 

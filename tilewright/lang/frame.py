@@ -156,7 +156,7 @@ class Frame:
 
         known = [*self.names, *self.source.function.__globals__, *vars(builtins)]
         same = [each for each in known if each.lower() == name.lower()]
-        close = same or difflib.get_close_matches(name, known, 1)
+        close = same or difflib.get_close_matches(name, known, 1, 0.7)
         hint = f"did you mean {close[0]}?" if close else None
         raise self.error(node, f"the name {name} is not defined", hint=hint)
 

@@ -87,6 +87,11 @@ def set_element(array: Array, index: object, value: Operand) -> None:
     tile = _element_tile(array, index)
     if isinstance(value, Value) and not value.shape and _kind(value) <= _kind(tile):
         value = to(value, tile.dtype)
+    if isinstance(value, Value) and set(value.shape) - {1}:
+        raise CompileError(
+            f"{describe_type(value)} is written to one element of {array!r}",
+            hint="write it as a tile: tw.store_tile(value, tw.init_tile(array, offsets, shape))",
+        )
     store_tile(value, tile)
 
 
@@ -396,9 +401,11 @@ def _mask(mask: object, tile: Tile) -> SSAValue | None:
         )
     try:
         return computed(broadcast_to(mask, tile.shape))
-    except Exception:
+    except Exception as error:
         raise ArgumentError(
-            "mask", f"mask is {describe_type(mask)}, the tile is {describe_type(tile)}"
+            "mask",
+            f"mask is {describe_type(mask)}, the tile is {describe_type(tile)}",
+            hint=getattr(error, "hint", None),
         ) from None
 
 

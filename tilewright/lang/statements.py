@@ -187,7 +187,9 @@ def _for(frame: Frame, node: ast.For, after: After) -> Flow:
             node.iter,
             f"a loop over {describe_type(iterable)}",
             rule="loops run over range(...), or over tuples of compile time, unrolled",
-            hint="its parts are loaded as tiles of their own; operators and tw.sum, tw.max, .. go over all elements",
+            hint="for i in range(n) counts to a number"
+            if isinstance(iterable, int) or (isinstance(iterable, Value) and iterable.is_scalar)
+            else "its parts are loaded as tiles of their own; operators and tw.sum, tw.max, .. go over all elements",
         )
     return _unrolled(frame, node, cast(tuple[Any, ...], iterable), after.live())
 
