@@ -138,6 +138,7 @@ class AccessAnalysis:
         self.scalars.components = self._tile_component
         self.accesses: tuple[Access, ...] = ()
         self._origins: dict[SSAValue, xetile.InitTileOp | None] = {}
+        self._divisors: dict[Symbol, int] = {}
         self._by_op: dict[Operation, Access] = {}
         self._other_writes: list[Operation] = []
         self._other_reads: list[Operation] = []
@@ -198,6 +199,12 @@ class AccessAnalysis:
         return known
 
     def _symbol_divisor(self, symbol: Symbol) -> int:
+        found = self._divisors.get(symbol)
+        if found is None:
+            found = self._divisors[symbol] = self._find_divisor(symbol)
+        return found
+
+    def _find_divisor(self, symbol: Symbol) -> int:
         if symbol.kind is Kind.APPLY and symbol.name.startswith(("mod(", "min(", "max(")):
             return gcd(*map(self.divisor, symbol.args))
         if symbol.kind is not Kind.EXTENT or not isinstance(symbol.key, tuple):

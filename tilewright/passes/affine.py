@@ -29,6 +29,9 @@ Monomial: TypeAlias = "tuple[Symbol, ...]"
 """Symbols in table order, repeated for powers; () is the constant's."""
 
 
+_LONGEST_NAME = 200
+
+
 class Kind(StrEnum):
     """What a symbol stands for; ``Symbol.key`` tells which one."""
 
@@ -94,10 +97,17 @@ class Symbols:
         self, operator: str, *args: Expr, lower: int | None = None, upper: int | None = None
     ) -> Expr:
         """The canonical symbol of ``operator(args)``, as an expression."""
-        name = f"{operator}({', '.join(map(str, args))})"
-        atoms = frozenset[Symbol]().union(*(a.atoms for a in args))
         key = (operator, args)
-        symbol = self.get(Kind.APPLY, key, name, lower=lower, upper=upper, args=args, atoms=atoms)
+        symbol = self._known.get((Kind.APPLY, key))
+        if symbol is None:
+            told = ", ".join(map(str, args))
+            if len(told) > _LONGEST_NAME:  # of what is computed of itself, names would double
+                told = f"..{len(self._known)}"
+            atoms = frozenset[Symbol]().union(*(a.atoms for a in args))
+            name = f"{operator}({told})"
+            symbol = self.get(
+                Kind.APPLY, key, name, lower=lower, upper=upper, args=args, atoms=atoms
+            )
         return Expr.symbol(symbol)
 
     def floordiv(self, e: Expr, divisor: Expr) -> Expr:
@@ -236,6 +246,11 @@ class Expr:
 
     def depends_on(self, symbol: Symbol) -> bool:
         return symbol in self.atoms
+
+    @cached_property
+    def size(self) -> int:
+        """How much there is of it: the factors of its terms, and the terms."""
+        return len(self.terms) + sum(map(len, self.terms))
 
     def coefficient(self, symbol: Symbol) -> Expr:
         """The factor of ``symbol`` to the first power: e = coefficient * symbol + rest."""

@@ -48,6 +48,10 @@ class Loop:
         return f"{self.op.name} {self.counter.name} < {self.trips if self.trips else '?'}"
 
 
+_LARGEST_PRODUCT = 256
+"""Of the sizes of two factors whose product is multiplied out: the square of a square of a sum would have no end."""
+
+
 class Scalars:
     """Expressions of the scalars of one kernel. ``components`` evaluates op results of other types."""
 
@@ -58,6 +62,7 @@ class Scalars:
         self.time = self.symbols.get(Kind.COUNTER, "time", "time", lower=0)
         self._loops: dict[tuple[Operation, int], Loop] = {}
         self._memo: dict[tuple[SSAValue, Component], Expr] = {}
+        self._atoms: dict[SSAValue, frozenset[Symbol]] = {}
         self.components: Callable[[OpResult, int], Expr] = lambda result, dim: self.unknown(
             result, dim
         )
@@ -258,7 +263,7 @@ class Scalars:
             "carried",
             atoms=(counter, *around, *self.program_ids),
         )
-        before = len(self._memo)
+        before = len(self._memo), len(self._atoms)
         self._memo[value, component] = Expr.symbol(guess)
         following = self.expr(yielded, component)
         self._forget(guess, before)
@@ -273,11 +278,14 @@ class Scalars:
         atoms = (start.atoms | following.atoms | {counter}) - {guess}
         return self._value_symbol(value, component, sorted(atoms, key=lambda s: s.serial))
 
-    def _forget(self, guess: Symbol, before: int) -> None:
-        """Drop what was computed from a provisional symbol (the memo keeps insertion order)."""
-        for key in list(self._memo)[before:]:
+    def _forget(self, guess: Symbol, before: tuple[int, int]) -> None:
+        """Drop what was computed from a provisional symbol (the memos keep insertion order)."""
+        for key in list(self._memo)[before[0] :]:
             if self._memo[key].depends_on(guess):
                 del self._memo[key]
+        for value in list(self._atoms)[before[1] :]:
+            if guess in self._atoms[value]:
+                del self._atoms[value]
         for place, loop in list(self._loops.items()):
             parts = (loop.lower, loop.step, loop.trips or Expr.of(0))
             if any(e.depends_on(guess) for e in parts):
@@ -365,7 +373,7 @@ class Scalars:
                 return a + b
             case "sub":
                 return a - b
-            case "mul":
+            case "mul" if a.size * b.size <= _LARGEST_PRODUCT:
                 return a * b
             case "shl" if (k := b.constant) is not None and 0 <= k < 63:
                 return a * (1 << k)
@@ -418,6 +426,12 @@ class Scalars:
         """What a value of any type depends on, as :attr:`Expr.atoms` says of scalars."""
         if _is_integer(value) and (value, None) in self._memo:
             return self._memo[value, None].atoms
+        found = self._atoms.get(value)
+        if found is None:
+            found = self._atoms[value] = self._all_atoms(value)
+        return found
+
+    def _all_atoms(self, value: SSAValue) -> frozenset[Symbol]:
         op = value.owner
         if isinstance(op, Operation) and not op.regions and is_pure(op):
             found = frozenset[Symbol]()

@@ -79,7 +79,11 @@ class _Depth:
         dims, maker = self.dims(value), value.owner
         if not dims:
             return True
-        if len(dims) > 1 or not isinstance(maker, Operation) or not self._may_move(maker):
+        if len(dims) > 1 or not isinstance(maker, Operation):
+            return False
+        if maker in self.ops:
+            return True
+        if not self._may_move(maker):
             return False
         if not all(self._visit(v) for v in maker.operands):
             return False

@@ -43,6 +43,7 @@ from tilewright.dialects import xetile
 from tilewright.dialects.nesting import terminator
 from tilewright.passes.access import AccessAnalysis, add_up
 from tilewright.passes.affine import Expr
+from tilewright.passes.carried import reached
 from tilewright.passes.emit import Before
 from tilewright.passes.kernel import LEVEL, level_of
 from tilewright.passes.memory_objects import ARGS, is_allocation, stored_arguments
@@ -183,12 +184,11 @@ def _is_slm(op: Operation) -> bool:
 
 def _outside(value: SSAValue, nest: Sequence[scf.ForOp]) -> bool:
     """Whether the host can compute a value: it depends on no counter of the nest."""
-    if any(value is loop.body.block.args[0] for loop in nest):
-        return False
-    owner = value.owner
-    if isinstance(owner, Block):
-        return True
-    return not owner.regions and all(_outside(operand, nest) for operand in owner.operands)
+    counters = [loop.body.block.args[0] for loop in nest]
+    needed = reached([value], lambda v: v.owner.operands if isinstance(v.owner, Operation) else ())
+    return not any(
+        v in counters or (isinstance(v.owner, Operation) and v.owner.regions) for v in needed
+    )
 
 
 def _independent(analysis: AccessAnalysis, loop: scf.ForOp) -> bool:

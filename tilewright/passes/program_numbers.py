@@ -60,6 +60,7 @@ class ProgramNumbers:
 
     def __init__(self, kernel: gpu.FuncOp):
         self._kernel, self._scalars = kernel, Scalars()
+        self._known: dict[tuple[Symbol, int], bool] = {}
         self._inside: dict[SSAValue, Expr] = {}
         """Values that can be computed before the launch, and depend on the program."""
         self.cuts: dict[int, list[tuple[Expr, ...]]] = {}
@@ -120,18 +121,23 @@ class ProgramNumbers:
 
     def _is_known(self, e: Expr, axis: int) -> bool:
         """Can an expression be computed before a launch, for all programs along one axis?"""
-        return all(
-            s.kind is Kind.GRID_DIM
-            or (s.kind is Kind.PROGRAM_ID and s.key == axis)
-            or (s.kind in (Kind.EXTENT, Kind.STRIDE, Kind.VALUE) and self._is_argument(s))
-            or (
-                s.kind is Kind.APPLY
-                and isinstance(s.key, tuple)
-                and s.key[0] in _OPERATORS
-                and all(self._is_known(a, axis) for a in s.args)
+        return all(self._is_known_symbol(s, axis) for s in e.symbols)
+
+    def _is_known_symbol(self, s: Symbol, axis: int) -> bool:
+        known = self._known.get((s, axis))
+        if known is None:
+            known = self._known[s, axis] = (
+                s.kind is Kind.GRID_DIM
+                or (s.kind is Kind.PROGRAM_ID and s.key == axis)
+                or (s.kind in (Kind.EXTENT, Kind.STRIDE, Kind.VALUE) and self._is_argument(s))
+                or (
+                    s.kind is Kind.APPLY
+                    and isinstance(s.key, tuple)
+                    and s.key[0] in _OPERATORS
+                    and all(self._is_known(a, axis) for a in s.args)
+                )
             )
-            for s in e.symbols
-        )
+        return known
 
     def _is_argument(self, symbol: Symbol) -> bool:
         key = symbol.key

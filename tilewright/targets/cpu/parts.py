@@ -105,11 +105,13 @@ def _only_reads(op: Operation) -> bool:
 def _lies(value: SSAValue, block: Block, k: int) -> Lies | None:
     """Where an operand, dimension `k` of which is summed, is loaded from: the first array that has all of it."""
     shape, waiting = rows_cols(value.type), [(value, False)]
+    seen = set[tuple[SSAValue, bool]]()
     while waiting:
         value, flipped = waiting.pop()
         op = value.owner
-        if not isinstance(op, Operation) or op.parent is not block:
+        if not isinstance(op, Operation) or op.parent is not block or (value, flipped) in seen:
             continue
+        seen.add((value, flipped))
         if isinstance(op, xt.LoadTileOp | PanelOp):
             whole = rows_cols(value.type) == (shape[::-1] if flipped else shape)
             found = _array(op, k ^ flipped) if whole else None

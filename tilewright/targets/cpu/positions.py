@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 from xdsl.dialects import arith, vector
 from xdsl.dialects.builtin import IndexType, IntegerType, VectorType, i1
-from xdsl.ir import OpResult, SSAValue
+from xdsl.ir import Block, Operation, OpResult, SSAValue
 
 from tilewright.codegen.builder import Idx, lane_type
 from tilewright.dialects import xetile as xt
@@ -109,9 +109,12 @@ def _number(e: Evaluator, value: SSAValue) -> Idx:
 
 def ends_of(e: Evaluator, mask: SSAValue, place: Position) -> Iterator[Idx]:
     """The numbers of columns below which parts of a mask say yes, as `arange < n` does."""
-    waiting = [mask]
+    waiting, seen = [mask], set[Operation | Block]()
     while waiting:
         op = e.values.real(waiting.pop()).owner
+        if op in seen:
+            continue
+        seen.add(op)
         if isinstance(op, arith.AndIOp | xt.BroadcastOp):
             waiting += op.operands
         elif isinstance(op, arith.CmpiOp) and PREDICATES[op.predicate.value.data] == "slt":

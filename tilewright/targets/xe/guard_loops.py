@@ -27,6 +27,7 @@ from xdsl.ir import Block, Operation, OpResult, SSAValue
 from tilewright.dialects import xegpu
 from tilewright.dialects.upstream.arith import constant
 from tilewright.passes import memory_objects
+from tilewright.passes.carried import reached
 from tilewright.passes.emit import Before, Behind
 from tilewright.passes.xegpu.block_messages import ROW, memory_of
 from tilewright.passes.xegpu.lane_addresses import CLAMPED
@@ -96,12 +97,17 @@ def _touched_by_matrices_only(root: SSAValue) -> bool:
 
 def _is_fixed(value: SSAValue, inside: set[Operation]) -> bool:
     """Is a number the same in every step: from outside of a loop, or made inside of such numbers?"""
-    owner = value.owner
-    if isinstance(owner, Block):
-        return owner.parent_op() not in inside
-    if owner not in inside:
-        return True
-    return memory_objects.is_pure(owner) and all(_is_fixed(v, inside) for v in owner.operands)
+
+    def needed(value: SSAValue) -> Sequence[SSAValue]:
+        owner = value.owner
+        return owner.operands if isinstance(owner, Operation) and owner in inside else ()
+
+    def fixed(owner: Operation | Block) -> bool:
+        if isinstance(owner, Block):
+            return owner.parent_op() not in inside
+        return owner not in inside or memory_objects.is_pure(owner)
+
+    return all(fixed(v.owner) for v in reached([value], needed))
 
 
 def _is_harmless(block: Block, guarded: list[Operation], own: set[Operation] | None) -> bool:

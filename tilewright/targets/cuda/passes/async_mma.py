@@ -43,7 +43,7 @@ def issue_async_mma(function: gpu.FuncOp, machine: Machine, remarks: list[str]) 
     products = [op for op in function.walk() if isinstance(op, xetile.TileMmaOp)]
     # What is stored or added meets the sums of all.
     paired = all(readable(op.a, 1) is None for op in products) and any(
-        _neighbours(op.a, False) for op in products
+        _neighbours(op.a, False, set()) for op in products
     )
     for op in products:
         reason = _obstacle(op, machine)
@@ -133,11 +133,12 @@ def readable(value: SSAValue, along_k: int) -> tuple[stage.CopyWaitOp, int, bool
     return place if (fast == along_k) != transposed or held.itemsize == 2 else None
 
 
-def _neighbours(value: SSAValue, turned: bool) -> bool:
+def _neighbours(value: SSAValue, turned: bool, seen: set[tuple[SSAValue, bool]]) -> bool:
     """Do threads compute an operand of bytes whose lines run along rows, or of numbers that alternate along them?"""
     op = value.owner
-    if not isinstance(op, Operation) or not shape_of(value):
+    if not isinstance(op, Operation) or not shape_of(value) or (value, turned) in seen:
         return False
+    seen.add((value, turned))
     if isinstance(op, stage.CopyWaitOp):
         part = buffer_type(op.buffer).parts.data[list[SSAValue](op.values).index(value)]
         return part.itemsize == 1 and part.row_major == turned
@@ -145,7 +146,7 @@ def _neighbours(value: SSAValue, turned: bool) -> bool:
         return True
     turned ^= isinstance(op, TRANSPOSES)
     moves = isinstance(op, TRANSPOSES | InterleaveOp) or is_elementwise_on_vectors(op)
-    return moves and any(_neighbours(each, turned) for each in op.operands)
+    return moves and any(_neighbours(each, turned, seen) for each in op.operands)
 
 
 def _rewrite(op: xetile.TileMmaOp, paired: bool) -> None:

@@ -27,6 +27,7 @@ from tilewright.dialects import xetile
 from tilewright.dialects.movement import shape_of
 from tilewright.dialects.upstream.arith import constant
 from tilewright.passes.affine import Expr, Kind, Symbol, Symbols
+from tilewright.passes.carried import reached
 from tilewright.passes.cleanup import eliminate_dead
 from tilewright.passes.emit import Before
 from tilewright.passes.fold_identities import splat
@@ -105,15 +106,16 @@ def _masks(op: arith.CmpiOp) -> bool:
         return False
     if not isinstance(op.lhs.type.element_type, IndexType):
         return False
-    work: list[SSAValue] = [op.result]
-    while work:
-        for use in work.pop().uses:
-            user = use.operation
-            if isinstance(user, arith.SelectOp) and use.index == 0:
-                return True
-            if isinstance(user, arith.AndIOp):
-                work.append(user.result)
-    return False
+
+    def joined(mask: SSAValue) -> list[SSAValue]:
+        users = (use.operation for use in mask.uses)
+        return [user.result for user in users if isinstance(user, arith.AndIOp)]
+
+    return any(
+        isinstance(use.operation, arith.SelectOp) and use.index == 0
+        for mask in reached([op.result], joined)
+        for use in mask.uses
+    )
 
 
 def _below(op: arith.CmpiOp, sums: _Sums) -> list[_Bound] | None:

@@ -34,7 +34,7 @@ from tilewright.dialects.elementwise import is_elementwise_on_vectors, retyped
 from tilewright.dialects.movement import shape_of
 from tilewright.dialects.numerals import dense
 from tilewright.dialects.upstream.vector import InterleaveOp, TransposeOp
-from tilewright.passes.carried import names_of
+from tilewright.passes.carried import names_of, reached
 from tilewright.passes.emit import Before, Behind, with_shape
 from tilewright.passes.fold_identities import splat
 from tilewright.targets.cuda.passes.tf32_rounding import source_load
@@ -201,19 +201,24 @@ def _operand(value: SSAValue, at: Operation) -> SSAValue:
 def _turnable(value: SSAValue) -> bool:
     """Is a value computed, one by one, of loads, of what is the same along a dimension, or of what is transposed or
     alternates?"""
+    return None not in map(_turned_with, reached([value], lambda v: _turned_with(v) or ()))
+
+
+def _turned_with(value: SSAValue) -> Sequence[SSAValue] | None:
+    """The values that are turned where one is; None where it is not computed one by one."""
     owner = value.owner
     if isinstance(owner, Block) or len(shape_of(value)) != 2:
-        return False
+        return None
     if isinstance(owner, xetile.BroadcastOp):
-        return owner.broadcast_size is None and len(shape_of(owner.source)) == 2
-    if isinstance(owner, xetile.LoadTileOp | TRANSPOSES):
-        return True
+        plain = owner.broadcast_size is None and len(shape_of(owner.source)) == 2
+        return () if plain else None
     if isinstance(owner, InterleaveOp):
-        return all(_turnable(v) for v in owner.operands)
-    if splat(value) is not None or isinstance(owner, vector.BroadcastOp):
-        return True
+        return owner.operands
+    turns = isinstance(owner, xetile.LoadTileOp | vector.BroadcastOp | TRANSPOSES)
+    if turns or splat(value) is not None:
+        return ()
     tiles = _tiles(owner) if is_elementwise_on_vectors(owner) else []
-    return bool(tiles) and all(_turnable(v) for v in tiles if v is not value)
+    return [v for v in tiles if v is not value] if tiles else None
 
 
 def _pushed(value: SSAValue, at: Operation, known: dict[SSAValue, SSAValue]) -> SSAValue:
