@@ -322,6 +322,20 @@ PROGRAMS: dict[str, Program] = {
             ALL, sum(np.pad(b, ((0, 8), (0, 8)))[8 + i : 16 + i, 1 + 5 * i : 17 + 5 * i] for i in range(n))
         ),
     ),
+    "a tile of an array of one dimension that a loop moves": Program(
+        "a: f32 80 as ?, n: index = 5, o: f32 1x32",
+        """%z = arith.constant dense<0.0> : vector<1x32xf32>
+        %t = xetile.init_tile %a[%c1], [80], [1] : memref<?xf32> -> !xetile.tile<1x32xf32>
+        %x = xetile.update_tile_offset %t, [0, %c1] : !xetile.tile<1x32xf32>
+        %w:2 = scf.for %i = %c0 to %n step %c1 iter_args(%u = %x, %s = %z) -> (!xetile.tile<1x32xf32>, vector<1x32xf32>) {
+          %v = xetile.load_tile %u : !xetile.tile<1x32xf32> -> vector<1x32xf32>
+          %m = arith.addf %s, %v : vector<1x32xf32>
+          %next = xetile.update_tile_offset %u, [0, 13] : !xetile.tile<1x32xf32>
+          scf.yield %next, %m : !xetile.tile<1x32xf32>, vector<1x32xf32>
+        }
+        store %w#1, %o[0, 0] 1x32""",
+        lambda a, n, o: o.__setitem__(ALL, sum(np.pad(a, (0, 16))[2 + 13 * i : 34 + 13 * i] for i in range(n))),
+    ),
     # Scattered tiles.
     "a scattered tile that a loop moves": Program(
         "a: f32 256, b: f32 16",

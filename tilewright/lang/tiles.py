@@ -314,7 +314,7 @@ def update_tile_offset(tile: Tile, deltas: Sequence[Offset] | Value) -> Tile:
                 "deltas",
                 f"deltas must be [rows, columns], not {describe_type(deltas)}",
                 rule="a block tile moves in the two dimensions that it covers",
-            hint="[0, n] moves it along a row, [n, 0] down",
+                hint="[0, n] moves it along a row, [n, 0] down",
             )
         moves = [index_operand(d, "a delta") for d in cast(Sequence[Any], deltas)]
         op = xetile.UpdateTileOffsetOp(tile.ssa, offsets=moves)

@@ -23,6 +23,7 @@ from xdsl.dialects import gpu
 from xdsl.dialects.builtin import MemRefType
 from xdsl.ir import Attribute, Operation, SSAValue
 
+from tilewright.diagnostics import unsupported
 from tilewright.dialects import xetile
 from tilewright.dialects.nesting import values_made
 from tilewright.dialects.xetile.assembly import Index
@@ -56,10 +57,7 @@ class _Tiles:
         if op.offset_vector is not None:
             return [op.offset_vector]
         rank = _rank(operand)
-        *rows, columns = op.mixed_offsets
-        if rank == 1 and rows != [0]:
-            return None
-        return [*rows[: rank - 1], columns, *[0] * (len(operand.parts) - rank)]
+        return [*distances(op, rank), *[0] * (len(operand.parts) - rank)]
 
     def access(self, op: Operation, placed: dict[int, Placed]) -> None:
         """The tile is made again, where it is not that of an init_tile."""
@@ -77,6 +75,18 @@ class _Tiles:
                 sizes, strides = parts[rank : 2 * rank], parts[2 * rank :]
                 new = xetile.InitTileOp(at.root, kind, parts[:rank], sizes=sizes, strides=strides)
             op.operands[place] = Before(op).add(new)
+
+
+def distances(op: xetile.UpdateTileOffsetOp, rank: int) -> list[Index]:
+    """How far a tile of an array of some dimensions moves in the last two; UnsupportedError where it leaves its row."""
+    *rows, columns = op.mixed_offsets
+    if rank == 1 and rows != [0]:
+        raise unsupported(
+            op,
+            "a tile of an array of one dimension is moved down",
+            hint="it has one row: move the tile by [0, n]",
+        )
+    return [*rows[: rank - 1], columns]
 
 
 def _rank(placed: Placed) -> int:

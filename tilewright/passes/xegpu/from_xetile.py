@@ -56,6 +56,7 @@ from tilewright.dialects.xegpu import (
 from tilewright.dialects.xetile import TileType
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.layout.digits import row_strides
+from tilewright.passes.carry_offsets import distances
 from tilewright.passes.emit import Before, with_shape
 from tilewright.passes.pipeline import Pass, Unit
 from tilewright.passes.positions import Placed, PositionRewriter
@@ -118,7 +119,9 @@ class _Tiles:
     def moved(self, op: Operation, operand: Placed) -> list[Index] | None:
         if not isinstance(op, xetile.UpdateTileOffsetOp):
             return None
-        return [op.offset_vector] if op.offset_vector is not None else op.mixed_offsets
+        if op.offset_vector is not None:
+            return [op.offset_vector]
+        return distances(op, len(operand.parts))
 
     def access(self, op: Operation, placed: dict[int, Placed]) -> None:
         at = next(iter(placed.values()))
