@@ -417,37 +417,6 @@ PROGRAMS: dict[str, Program] = {
         xetile.store %v, %d : vector<16xf32>, {S}""",
         gives(lambda a, p: a[16:32]),
     ),
-    # Memory of the workgroup, in programs of one subgroup.
-    "a tile in SLM": Program(
-        "a: f32 16x32, b: f32 32x16",
-        """%m = memref.alloc() : memref<16x32xf32, 3>
-        %t = xetile.init_tile %m[0, 0] : memref<16x32xf32, 3> -> !xetile.tile<16x32xf32, #xetile.tile_attr<memory_space = 3 : i64>>
-        load %x = %a[0, 0] 16x32
-        xetile.store_tile %x, %t : vector<16x32xf32>, !xetile.tile<16x32xf32, #xetile.tile_attr<memory_space = 3 : i64>>
-        gpu.barrier
-        %y = xetile.load_tile %t : !xetile.tile<16x32xf32, #xetile.tile_attr<memory_space = 3 : i64>> -> vector<16x32xf32>
-        %z = xetile.transpose %y, [1, 0] : vector<16x32xf32> -> vector<32x16xf32>
-        store %z, %b[0, 0] 32x16""",
-        gives(lambda a: a.T),
-    ),
-    "tiles of an array of one dimension in SLM": Program(
-        "a: f32 1x64, b: f32 1x64",
-        f"""%m = memref.alloc() : memref<64xf32, 3>
-        %t = xetile.init_tile %m[0] : memref<64xf32, 3> -> {ROW}
-        %u = xetile.update_tile_offset %t, [0, 32] : {ROW}
-        load %x = %a[0, 0] 1x32
-        load %y = %a[0, 32] 1x32
-        xetile.store_tile %x, %u : vector<1x32xf32>, {ROW}
-        xetile.store_tile %y, %t : vector<1x32xf32>, {ROW}
-        gpu.barrier
-        %w = xetile.init_tile %m[16] : memref<64xf32, 3> -> {ROW}
-        %z = xetile.load_tile %w : {ROW} -> vector<1x32xf32>
-        %o = xetile.init_tile %m[48] : memref<64xf32, 3> -> {ROW}
-        %v = xetile.load_tile %o : {ROW} -> vector<1x32xf32>
-        store %z, %b[0, 0] 1x32
-        store %v, %b[0, 32] 1x32""",
-        gives(lambda a: np.pad(np.roll(a, 32, 1), ((0, 0), (0, 16)))[:, [*range(16, 48), *range(48, 80)]]),
-    ),
     "a descriptor in a while loop": Program(
         "a: f32 32x16, n: i32 = 3, b: f32 8x16",
         f"""%c0 = arith.constant 0 : i32
