@@ -55,7 +55,11 @@ PROGRAMS = {
         %v = xetile.load_tile %o : {ROW} -> vector<1x32xf32>
         store %z, %b[0, 0] 1x32
         store %v, %b[0, 32] 1x32""",
-        gives(lambda a: np.pad(np.roll(a, 32, 1), ((0, 0), (0, 16)))[:, [*range(16, 48), *range(48, 80)]]),
+        gives(
+            lambda a: np.pad(np.roll(a, 32, 1), ((0, 0), (0, 16)))[
+                :, [*range(16, 48), *range(48, 80)]
+            ]
+        ),
     ),
     "an atomic of one number": Program(
         "a: i32 4, v: f32 8x16, b: f32 8x16",
