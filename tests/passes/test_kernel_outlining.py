@@ -10,7 +10,6 @@ from xdsl.dialects import gpu
 
 from tests.draws import fresh_rng
 from tilewright import reference
-from tilewright.diagnostics import UnsupportedError
 from tilewright.dialects.text import parse_module, print_module
 from tilewright.passes.kernel_outlining import outline_launches
 from tilewright.targets.base import get_target
@@ -111,16 +110,3 @@ def test_they_compile_alone(target: str, tmp_path: Path, capsys) -> None:
     path.write_text(TEXT)
     assert main(["compile", str(path), "--target", target, "--emit", "llvm"]) == 0
     assert "define" in capsys.readouterr().out
-
-
-def test_clusters_are_refused() -> None:
-    module = parse_module(TEXT, "launch.mlir")
-    launch = next(op for op in module.walk() if isinstance(op, gpu.LaunchOp))
-    one = launch.gridSizeZ
-    body = launch.detach_region(launch.body)
-    new = gpu.LaunchOp(body, [one] * 3, [one] * 3, [one] * 3)
-    assert launch.parent is not None
-    launch.parent.insert_op_before(new, launch)
-    launch.detach()
-    with pytest.raises(UnsupportedError, match="clusters"):
-        outline_launches(module)

@@ -35,13 +35,15 @@ class Refused(Exception):
     """What mlir-opt does not take: the first line of its diagnostic, or that it crashed."""
 
 
-def mlir_opt(text: str, *passes: str, pipeline: str = "") -> str:
+def mlir_opt(text: str, *passes: str, pipeline: str = "", generic: bool = False) -> str:
     """The text after passes of MLIR's on its GPU modules, or on all of it; Refused where it does not parse or lower.
 
-    Attributes of dialects that MLIR does not know (`tilewright.level`) are no obstacle.
+    `generic`: in the generic form. Attributes of dialects that MLIR does not know (`tilewright.level`) are no obstacle.
     """
     assert TOOL is not None
     command = [TOOL, "--allow-unregistered-dialect"]
+    if generic:
+        command.append("--mlir-print-op-generic")
     if passes:
         pipeline = f"gpu.module({','.join(passes)})"
     if pipeline:

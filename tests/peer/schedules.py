@@ -278,6 +278,32 @@ MEMORY_PASSES = (
     "func.func(lower-vector-mask,convert-vector-to-scf)", "func.func(lower-vector-multi-reduction)", "func.func(buffer-loop-hoisting)", "canonicalize", "cse",
 )  # fmt: skip
 
+GPU_PASSES = (
+    "func.func(gpu-launch-sink-index-computations)", "gpu-kernel-outlining", "lower-affine", "canonicalize", "cse", "func.func(gpu-async-region)",
+    "gpu-decompose-memrefs", "convert-scf-to-cf", "expand-strided-metadata",
+)  # fmt: skip
+
+
+def on_gpu(text: str, random: Random) -> str:
+    """Its parallel loops as launches of kernels, after passes on these; Refused where it has none."""
+    sizes = ",".join(str(random.choice((1, 2, 3, 4, 8))) for _ in range(random.randint(1, 3)))
+    bounds = random.choice(("", " no-min-max-bounds=true"))
+    tiled = f"scf-parallel-loop-tiling{{parallel-loop-tile-sizes={sizes}{bounds}}},"
+    loops = (
+        f"linalg-generalize-named-ops,convert-linalg-to-parallel-loops,{random.choice(('', tiled))}"
+    )
+    text = mlir_opt(
+        lowered_packs(text),
+        pipeline=f"{ONE_SHOT},func.func({loops}gpu-map-parallel-loops,convert-parallel-loops-to-gpu)",
+    )
+    if "gpu.launch" not in text:
+        raise Refused("no gpu.launch")
+    for each in random.choices(GPU_PASSES, k=random.randint(0, 6)):
+        # One that has tokens is outlined already.
+        if "async" not in each or "gpu.launch_func" in text:
+            text = mlir_opt(text, pipeline=each)
+    return text
+
 
 def step(text: str, random: Random) -> str:
     """The text after one step; Refused where it does not take that."""

@@ -1,5 +1,5 @@
-"""Tensor programs, of linalg or of TOSA as mlir-opt lowers it, which mlir-opt tiles, fuses, pads, packs, vectorizes
-and bufferizes at random, run here with the results that mlir-runner has of the program as it was.
+"""Tensor programs, of linalg or of TOSA as mlir-opt lowers it, which mlir-opt tiles, fuses, pads, packs, vectorizes,
+bufferizes and makes kernels of at random, run here with the results that mlir-runner has of the program as it was.
 
 `TILEWRIGHT_PEER_EXAMPLES` says how many there are. A program that MLIR's own passes changed, or that they do not lower
 any more, is none: it is counted. Hardly any may be refused here; none may have another result.
@@ -7,6 +7,7 @@ any more, is none: it is counted. Hardly any may be refused here; none may have 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from random import Random
 
 import numpy as np
@@ -18,7 +19,7 @@ from tests.draws import examples
 from tests.passes.linalg.programs import Array, error, printed, run_on
 from tests.peer import tosa
 from tests.peer.mlir_opt import TO_LLVM, Refused, mlir_opt, mlir_runner, needs_mlir_runner
-from tests.peer.schedules import MEMORY_PASSES, ONE_SHOT, lowered_packs, source, step
+from tests.peer.schedules import MEMORY_PASSES, ONE_SHOT, lowered_packs, on_gpu, source, step
 from tests.peer.test_runner import EXAMPLES
 from tilewright.diagnostics import TilewrightError
 
@@ -72,6 +73,9 @@ def test_results_agree(kind: str, capfd: pytest.CaptureFixture[str]):
             compared.append(False)
         if not compared[-1]:
             return
+        if random.random() < 0.4:
+            with suppress(Refused):
+                text = on_gpu(text, random)
         note(text)
         for target in ("cpu", "reference"):
             try:

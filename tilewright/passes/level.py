@@ -31,6 +31,7 @@ from tilewright.dialects import xegpu
 from tilewright.dialects.attribute_fields import ints
 from tilewright.dialects.nesting import enclosing, ops_around
 from tilewright.dialects.upstream.arith import constant
+from tilewright.dialects.upstream.gpu import RotateOp, ShuffleOp, SubgroupReduceOp
 from tilewright.dialects.upstream.gpu.lanes import DEFAULT_LANES, LANES
 from tilewright.passes.kernel import BLOCK, LEVEL, SUBGROUPS, integer, level_of
 
@@ -217,11 +218,25 @@ def subgroups_of_launch(kernel: Operation, level: str, threads: int) -> int:
 
 
 def lanes_of_launch(kernel: Operation, threads: int) -> int:
-    """How many lanes a subgroup of a launch of `threads` threads has: what the text says, else DEFAULT_LANES; fewer
-    where these do not divide the threads and the text asks nothing about subgroups."""
+    """How many lanes a subgroup of a launch of `threads` threads has: what the text says, else DEFAULT_LANES, or as
+    many as exchange values at once; fewer where these do not divide the threads and the text asks nothing about
+    subgroups."""
     if LANES in kernel.attributes or threads % DEFAULT_LANES == 0 or _knows_subgroups(kernel):
-        return integer(kernel, LANES, DEFAULT_LANES)
+        return integer(kernel, LANES, max([DEFAULT_LANES, *map(_together, kernel.walk())]))
     return gcd(threads, DEFAULT_LANES)
+
+
+def _together(op: Operation) -> int:
+    """How many lanes at least must be one subgroup where an op is done, such as a shuffle among 32."""
+    match op:
+        case ShuffleOp():
+            return constant(op.width) or 0
+        case RotateOp():
+            return op.width
+        case SubgroupReduceOp():
+            return (op.cluster_size or 0) * (op.cluster_stride or 1)
+        case _:
+            return 0
 
 
 _OF_SUBGROUPS = (

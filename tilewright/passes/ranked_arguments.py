@@ -1,4 +1,5 @@
-"""ranked-arguments: an array of unknown rank that a kernel takes for one of a known type is an argument of that type.
+"""ranked-arguments: an array of unknown rank that a kernel takes for one of a known type is an argument of that type,
+and one without dimensions is all elements from there on.
 
     gpu.func @k(%a: memref<*xf32>) kernel {                        gpu.func @k(%b: memref<16x16xf32>) kernel {
       %b = memref.cast %a : memref<*xf32> to memref<16x16xf32>  ->   ..
@@ -7,22 +8,28 @@
     gpu.launch_func .. args(%x : memref<*xf32>)                    %y = memref.cast %x : .. to memref<16x16xf32>
                                                                    gpu.launch_func .. args(%y : memref<16x16xf32>)
 
-Guarantees: same results. An argument that is used in another way, or as arrays of several types, stays.
+`gpu-decompose-memrefs` of MLIR passes the address of an array's first element, a `memref<f32>`, and its strides apart.
+Guarantees: same results. An argument of unknown rank that is used in another way, or as arrays of several types, stays.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from xdsl.dialects import gpu, memref
 from xdsl.dialects.builtin import (
+    DYNAMIC_INDEX,
     FunctionType,
     MemRefType,
     ModuleOp,
+    StridedLayoutAttr,
     SymbolRefAttr,
     UnrankedMemRefType,
 )
-from xdsl.ir import SSAValue
-from xdsl.rewriter import Rewriter
+from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.rewriter import InsertPoint, Rewriter
 
+from tilewright.dialects.folding import Idx
 from tilewright.passes.emit import Before
 
 
@@ -30,8 +37,12 @@ def ranked_arguments(module: ModuleOp) -> None:
     """Rewrites the kernels of a module and their launches, in place."""
     for kernel in [op for op in module.walk() if isinstance(op, gpu.FuncOp)]:
         for place, argument in enumerate(kernel.body.blocks[0].args):
+            if place >= len(kernel.function_type.inputs):
+                break
             if isinstance(argument.type, UnrankedMemRefType):
                 _rank(module, kernel, place, argument)
+            elif isinstance(argument.type, MemRefType) and not argument.type.get_num_dims():
+                _row(module, kernel, place, argument)
 
 
 def _rank(module: ModuleOp, kernel: gpu.FuncOp, place: int, argument: SSAValue) -> None:
@@ -47,16 +58,63 @@ def _rank(module: ModuleOp, kernel: gpu.FuncOp, place: int, argument: SSAValue) 
     for cast in casts:
         cast.dest.replace_all_uses_with(argument)
         Rewriter.erase_op(cast)
+    _pass(module, kernel, place, kind, lambda at, given: memref.CastOp.get(given, kind))
+
+
+def _row(module: ModuleOp, kernel: gpu.FuncOp, place: int, argument: SSAValue) -> None:
+    """An address is passed as the elements from there on that the caller knows of."""
+    point = argument.type
+    assert isinstance(point, MemRefType)
+    row = MemRefType(
+        point.element_type, [DYNAMIC_INDEX], StridedLayoutAttr([1]), point.memory_space
+    )
+    argument = Rewriter.replace_value_with_new_type(argument, row)
+    first = _view(argument, [], point)
+    first.location = kernel.location
+    argument.replace_all_uses_with(first.results[0])
+    first.operands[0] = argument
+    Rewriter.insert_op(first, InsertPoint.at_start(kernel.body.blocks[0]))
+    _pass(module, kernel, place, row, lambda at, given: _view(given, [_reach(at, given)], row))
+
+
+def _view(source: SSAValue, sizes: list[Idx], kind: MemRefType) -> memref.ReinterpretCastOp:
+    dynamic = [n for n in sizes if isinstance(n, SSAValue)]
+    static = [DYNAMIC_INDEX if isinstance(n, SSAValue) else n for n in sizes]
+    return memref.ReinterpretCastOp(source, [], dynamic, [], [0], static, [1] * len(sizes), kind)
+
+
+def _reach(at: Before, given: SSAValue) -> Idx:
+    """How many elements lie from an address on: those of the array that it is taken of, or one."""
+    taken = given.owner
+    if not isinstance(taken, memref.ExtractStridedMetaDataOp):
+        return at.index(1)
+    _, offset, *rest = taken.results
+    rank = len(rest) // 2
+    total: Idx = at.plus(1, offset)
+    for size, stride in zip(rest[:rank], rest[rank:], strict=True):
+        total = at.plus(total, at.times(at.plus(size, -1), stride))
+    return total
+
+
+def _pass(
+    module: ModuleOp,
+    kernel: gpu.FuncOp,
+    place: int,
+    kind: Attribute,
+    made: Callable[[Before, SSAValue], Operation],
+) -> None:
+    """The kernel's argument at a place has this type, and launches pass what is made of what they gave."""
     inputs = list(kernel.function_type.inputs)
-    if place < len(inputs):
-        inputs[place] = kind
-        kernel.properties["function_type"] = FunctionType.from_lists(inputs, [])
+    inputs[place] = kind
+    outputs = kernel.function_type.outputs
+    kernel.properties["function_type"] = FunctionType.from_lists(inputs, [*outputs])
     table = kernel.parent_op()
     if not isinstance(table, gpu.ModuleOp):
         return
     name = SymbolRefAttr(table.sym_name, [kernel.sym_name])
     for launch in [op for op in module.walk() if isinstance(op, gpu.LaunchFuncOp)]:
         if launch.kernel == name:
-            cast = Before(launch).add(memref.CastOp.get(launch.kernelOperands[place], kind))
+            at = Before(launch)
+            given = at.add(made(at, launch.kernelOperands[place]))
             behind = len(launch.kernelOperands) + int(launch.asyncObject is not None)
-            launch.operands[len(launch.operands) - behind + place] = cast
+            launch.operands[len(launch.operands) - behind + place] = given

@@ -15,7 +15,7 @@ from xdsl.dialects import gpu
 from xdsl.dialects.builtin import IntegerAttr, StringAttr, VectorType
 from xdsl.ir import Operation
 
-from tilewright.diagnostics import CheckError, error_at, unsupported
+from tilewright.diagnostics import CheckError, error_at
 from tilewright.dialects.nesting import ops_around
 from tilewright.dialects.upstream.combining import kind_of
 from tilewright.dialects.upstream.gpu import RotateOp, ShuffleOp
@@ -170,8 +170,7 @@ def subgroup_reduce(site: Site, op: Operation, value: Array) -> Array:
 @control("gpu.all_reduce")
 def all_reduce(builder: SegmentBuilder, op: gpu.AllReduceOp) -> None:
     """All lanes of the workgroup meet, and get the combination of their values."""
-    if op.op is None:
-        raise unsupported(op, "gpu.all_reduce with a region is not run")
+    kind = kind_of(op)
 
     def combine(group: Group) -> None:
         group.site.op = op
@@ -183,7 +182,7 @@ def all_reduce(builder: SegmentBuilder, op: gpu.AllReduceOp) -> None:
         table = full.reshape(-1, everybody, *value.shape[1:])
         result = op.result.type
         element = result.element_type if isinstance(result, VectorType) else result
-        total = reductions.reduce(kind_of(op), element, table, (1,))
+        total = reductions.reduce(kind, element, table, (1,))
         group.set(op.result, np.repeat(total, everybody, axis=0))
 
     rendezvous(builder, op)

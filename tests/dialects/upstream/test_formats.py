@@ -169,7 +169,7 @@ def program(host: str = "", device: str = "") -> str:
         + "    return\n  }\n"
         + "  gpu.module @m attributes {note} {\n"
         "    gpu.func @k(%A: memref<8x8xf32> {llvm.noalias}, %n: index, %i: i32, %f: f32) "
-        "workgroup(%s: memref<4xf32, 3>) private(%p: memref<4xf32, 5>) kernel "
+        "workgroup(%s : memref<4xf32, 3>) private(%p : memref<4xf32, 5>) kernel "
         "attributes {gpu.known_block_size = array<i32: 1, 1, 1>} {\n"
         + indent(device, 6)
         + "      gpu.return\n    }\n"
@@ -255,7 +255,7 @@ ILLEGAL = {
     "%v = vector.constant_mask [2, 5] : vector<2x4xi1>": "out of bounds",
     "%v = vector.constant_mask [0, 4] : vector<2x4xi1>": "expected all mask dim sizes to be zeros",
     "%x = memref.cast %A : memref<8x8xf32> to memref<4x?xf32>": "cast incompatible",
-    "%y, %z = gpu.shuffle sideways %f, %i, %i : f32": "Expected one of",
+    "%y, %z = gpu.shuffle sideways %f, %i, %i : f32": "expected `xor`",
     "%x = gpu.subgroup_reduce sum %f : (f32) -> f32": "operand expected",
     "%x = index.cmp slt(%n, %f)": "used with type index",
     "%x = arith.constant dense<0x1FF800000> : vector<8xf32>": "too large for f32",

@@ -10,6 +10,8 @@ from xdsl.dialects.builtin import AnyFloat, IntegerType, VectorType
 from xdsl.dialects.vector import CombiningKindAttr, CombiningKindFlag
 from xdsl.ir import Attribute, Operation, SSAValue
 
+from tilewright.diagnostics import unsupported
+
 ATOMIC_KINDS: tuple[str, ...] = (
     "addf",
     "addi",
@@ -82,9 +84,23 @@ KINDS_OF_ATOMICS: Mapping[type[Operation], str] = {
 
 
 def kind_of(op: Operation) -> str:
-    """The `vector.kind` by which an op of vector or gpu combines."""
-    held = op.properties.get("kind") or op.properties["op"]
-    return str(getattr(held, "data", held)).rsplit(".", 1)[-1].lower()
+    """The `vector.kind` by which an op of vector or gpu combines, as it says or as its region does.
+
+    Raises UnsupportedError for a region that is not one op on its two arguments.
+    """
+    held = op.properties.get("kind") or op.properties.get("op")
+    if held is not None:
+        return str(getattr(held, "data", held)).rsplit(".", 1)[-1].lower()
+    block = op.regions[0].blocks[0]
+    first, *rest = block.ops
+    kind = KINDS_OF_ATOMICS.get(type(first))
+    if kind is None or len(rest) != 1 or {*first.operands} != {*block.args}:
+        raise unsupported(
+            op,
+            f"{op.name} with a region that is not one op on its two arguments is not run",
+            hint="write a kind, gpu.all_reduce add, or the reduction itself, with shared memory and gpu.barrier",
+        )
+    return REDUCTIONS_OF_ATOMICS.get(kind, kind)
 
 
 def combiner(kind: str, element: Attribute) -> type[Operation]:

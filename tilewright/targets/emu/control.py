@@ -32,7 +32,7 @@ from tilewright.targets.emu.divergence import (
     let_others_run,
 )
 from tilewright.targets.emu.lowering import Lowering, lowers
-from tilewright.targets.emu.memory import allocate, array_argument, scalar_argument
+from tilewright.targets.emu.memory import array_argument, scalar_argument
 
 # Values where control flow meets --------------------------------------------------------------------------------------
 
@@ -133,16 +133,11 @@ class UniformCarrier:
 
 
 def bind_arguments(low: Lowering) -> None:
-    arguments = low.kernel.body.blocks[0].args
-    given = low.kernel.function_type.inputs
-    for place, argument in zip(low.places, arguments[: len(given)], strict=False):
+    for place, argument in zip(low.places, low.kernel.body.blocks[0].args, strict=False):
         if isinstance(argument.type, MemRefType):
             low.env[argument] = array_argument(low, argument.type, place)
         else:
             low.env[argument] = v.Uniform(scalar_argument(low, argument.type, place))
-    for attribution in arguments[len(given) :]:
-        low.op = low.kernel
-        allocate(low, attribution, attribution, ())
 
 
 def body(low: Lowering, region: Region) -> None:

@@ -144,8 +144,8 @@ def subgroup_reduce(low: Lowering, op: Any) -> None:
 def all_reduce(low: Lowering, op: Any) -> None:
     """All lanes of the workgroup get the combination of their values: each subgroup's, then through shared memory."""
     b = low.b
-    if op.op is None or low.lanes == 1 or shape_of_type(op.operand.type):
-        raise low.refuse("but of a lane's number with a kind")
+    if low.lanes == 1 or shape_of_type(op.operand.type):
+        raise low.refuse("but of a lane's number")
     subgroup_reduce(low, op)
     mine = low.uniform(op.result)
     element = mine.type

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from enum import auto
 from typing import Any
 
 import numpy as np
@@ -16,8 +16,9 @@ from xdsl.dialects.builtin import (
     i1,
     i32,
 )
-from xdsl.ir import Attribute
-from xdsl.irdl import IRDLOperation, base, traits_def
+from xdsl.dialects.utils import EnumAttribute
+from xdsl.ir import Attribute, SpacedOpaqueSyntaxAttribute
+from xdsl.irdl import IRDLOperation, irdl_attr_definition, traits_def
 from xdsl.irdl.declarative_assembly_format import (
     CustomDirective,
     ParsingState,
@@ -30,8 +31,9 @@ from xdsl.parser import Parser
 from xdsl.printer import Printer
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
+from xdsl.utils.str_enum import StrEnum
 
-from tilewright.dialects.directives import say, spelled, word
+from tilewright.dialects.directives import say, spelled
 from tilewright.dialects.effects import PEOPLE, Acts
 from tilewright.dialects.fields import (
     Flag,
@@ -45,7 +47,7 @@ from tilewright.dialects.fields import (
     Str,
     op_definition,
 )
-from tilewright.dialects.upstream.complete import add_ops, set_format
+from tilewright.dialects.upstream.complete import add_attributes, add_ops, set_format
 from tilewright.dialects.upstream.gpu.exchange import I32, SAME_TYPE
 
 LANES = "tilewright.lanes"
@@ -53,11 +55,41 @@ LANES = "tilewright.lanes"
 DEFAULT_LANES = 16
 """Lanes of a subgroup of a launch that does not say: that of PVC and BMG."""
 Numbers = NDArray[Any]
-SHUFFLE_MODES = ("xor", "up", "down", "idx", "rotate")
-REDUCE_KINDS = (
-    *("add", "mul", "minui", "minsi", "minnumf", "maxui", "maxsi", "maxnumf"),
-    *("and", "or", "xor", "minimumf", "maximumf"),
-)
+
+
+class ShuffleMode(StrEnum):
+    XOR = auto()
+    UP = auto()
+    DOWN = auto()
+    IDX = auto()
+    ROTATE = auto()
+
+
+class ReduceKind(StrEnum):
+    """MLIR's names of the kinds, and MIN and MAX, which only the stock attribute has."""
+
+    ADD = auto()
+    MUL = auto()
+    MINUI = auto()
+    MINSI = auto()
+    MINNUMF = auto()
+    MAXUI = auto()
+    MAXSI = auto()
+    MAXNUMF = auto()
+    AND = auto()
+    OR = auto()
+    XOR = auto()
+    MINIMUMF = auto()
+    MAXIMUMF = auto()
+    MIN = auto()
+    MAX = auto()
+
+
+@irdl_attr_definition
+class ShuffleModeAttr(EnumAttribute[ShuffleMode], SpacedOpaqueSyntaxAttribute):
+    """`#gpu<shuffle_mode xor>`: which lane's value each lane gets."""
+
+    name = "gpu.shuffle_mode"
 
 
 @op_definition
@@ -68,12 +100,16 @@ class ShuffleOp(Op):
     value: Operand = Operand()
     offset: Operand = Operand(i32)
     width: Operand = Operand(i32)
-    mode: Str = Str(default="xor")
+    mode: Str = Str(
+        ShuffleModeAttr,
+        lambda word: ShuffleModeAttr(ShuffleMode(word)),
+        lambda held: held.data.value,
+        default="xor",
+    )
     shuffleResult = Follows("value", message=SAME_TYPE)
     valid = Inferred(i1)
     traits = traits_def(Pure())
-    assembly_format = "custom<Mode>($mode) $value `,` $offset `,` $width attr-dict `:` type($value)"
-    custom_directives = (word("Mode", SHUFFLE_MODES),)
+    assembly_format = "$mode $value `,` $offset `,` $width attr-dict `:` type($value)"
 
     def sources(self, lane: Numbers, offset: Numbers, width: Numbers) -> tuple[Numbers, Numbers]:
         """The lane that each lane reads, its own where there is none in its segment of `width` lanes; is there one?"""
@@ -93,21 +129,18 @@ class ShuffleOp(Op):
         valid = (source >= start) & (source < start + width)
         return np.where(valid, source, lane), valid
 
-    def verify_(self) -> None:
-        if self.mode not in SHUFFLE_MODES:
-            raise VerifyException(f"unknown mode '{self.mode}'")
+
+def _reduction(kind: str) -> gpu.AllReduceOpAttr:
+    return gpu.AllReduceOpAttr(ReduceKind(kind))  # pyright: ignore
 
 
-def _kind(name: str, stock: Sequence[str] = ()) -> type[CustomDirective]:
-    """The kind of a reduction, where it is said: MLIR's names, of which the `stock` enumeration has some."""
+def _kind(parser: Parser) -> Attribute | None:
+    """The kind of a reduction, where it is said."""
+    kind = parser.parse_optional_keyword_in([*ReduceKind])
+    return None if kind is None else _reduction(kind)
 
-    def read(parser: Parser) -> Attribute | None:
-        kind = parser.parse_optional_keyword_in((*REDUCE_KINDS, "min", "max"))
-        if kind in stock:
-            return gpu.AllReduceOpAttr(gpu.AllReduceOpEnum(kind))
-        return None if kind is None else StringAttr(kind)
 
-    return spelled(name, read, lambda held: held.data)
+_KIND = spelled("Kind", _kind, lambda held: held.data.value)
 
 
 @irdl_custom_directive
@@ -132,7 +165,7 @@ class SubgroupReduceOp(Op):
     """`gpu.subgroup_reduce add %x : (f32) -> f32`: every lane gets the reduction over all lanes."""
 
     name = "gpu.subgroup_reduce"
-    op: Property[StringAttr, str] = Property(StringAttr, StringAttr)
+    op: Property[gpu.AllReduceOpAttr, str] = Property(gpu.AllReduceOpAttr, _reduction)
     operand: Operand = Operand()
     uniform: Flag = Flag()
     cluster_size: OptInt = OptInt(*I32)
@@ -142,10 +175,10 @@ class SubgroupReduceOp(Op):
     assembly_format = "custom<Kind>($op) " + _REDUCES.format(
         "(`cluster` `(` `size` `=` $cluster_size^ (`,` `stride` `=` $cluster_stride^)? `)`)?"
     )
-    custom_directives = (_kind("Kind"),)
+    custom_directives = (_KIND,)
 
     def verify_(self) -> None:
-        if self.op.data not in REDUCE_KINDS:
+        if self.op.data in (ReduceKind.MIN, ReduceKind.MAX):
             raise VerifyException(f"unknown kind of reduction '{self.op.data}'")
 
 
@@ -193,10 +226,8 @@ def complete() -> None:
     set_format("attr-dict", gpu.BarrierOp)
     set_format("attr-dict $devIndex", gpu.SetDefaultDeviceOp)
     set_format("$value attr-dict `:` type($value)", gpu.HostRegisterOp, gpu.HostUnregisterOp)
-    # MLIR's names of the kinds besides the ones that the stock enumeration has.
-    definition = gpu.AllReduceOp.get_irdl_definition()
-    definition.properties["op"].constr = base(gpu.AllReduceOpAttr) | base(StringAttr)
-    stock = _kind("StockKind", [*gpu.AllReduceOpEnum])
-    text = "custom<StockKind>($op) " + _REDUCES.format("custom<Body>($body)")
-    set_format(text, gpu.AllReduceOp, using=(stock, Body))
+    gpu.AllReduceOpAttr.enum_type = ReduceKind
+    text = "custom<Kind>($op) " + _REDUCES.format("custom<Body>($body)")
+    set_format(text, gpu.AllReduceOp, using=(_KIND, Body))
+    add_attributes(gpu.GPU, (ShuffleModeAttr,))
     add_ops(gpu.GPU, (ShuffleOp, SubgroupReduceOp, PrintfOp))

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from xdsl.dialects import gpu
-from xdsl.dialects.builtin import IndexType, SymbolRefAttr, i32
+from xdsl.dialects.builtin import IndexType, IntegerAttr, MemRefType, SymbolRefAttr, i32
 from xdsl.ir import Attribute, Operation, SSAValue
-from xdsl.irdl import IRDLOperation
+from xdsl.irdl import IRDLOperation, base
 from xdsl.parser import Parser, UnresolvedOperand
 from xdsl.printer import Printer
+from xdsl.utils.exceptions import VerifyException
 
 from tilewright.dialects.directives import Part, assigned, parse_listed, say
-from tilewright.dialects.upstream.complete import set_custom
+from tilewright.dialects.upstream.complete import add_optional_property, set_custom, set_verifier
+from tilewright.dialects.upstream.gpu.functions import WORKGROUP, parse_memory, print_memory
 
 TOKEN = gpu.AsyncTokenType()
 
@@ -114,67 +116,107 @@ def _print_launch_func(op: gpu.LaunchFuncOp, printer: Printer) -> None:
     printer.print_op_attributes(op.attributes)
 
 
-_LAUNCH_WORDS = ("blocks", "threads")
+_LAUNCH_WORDS = ("blocks", "threads", "clusters")
+_SYMBOLS = ("module", "function")
+"""Properties of a gpu.launch: how the kernel is to be called."""
+
+
+def ids_of(op: gpu.LaunchOp) -> int:
+    """How many numbers a launch's region is given: of workgroups and threads and, where it has them, of clusters."""
+    return 12 if op.clusterSizeX is None else 18
 
 
 def _parse_launch(cls: type[IRDLOperation], parser: Parser) -> Operation:
     """`gpu.launch blocks(%i, %j, %k) in (%gx = %c1, ...) threads(...) in (...) { ... }`."""
     token, dependencies = parse_async(parser)
-    ids: list[Parser.Argument] = []
-    sizes: list[Parser.Argument] = []
-    operands: list[SSAValue] = []
+    ids: dict[str, list[Parser.Argument]] = {}
+    sizes: dict[str, list[Parser.Argument]] = {}
+    operands: dict[str, list[SSAValue]] = {word: [] for word in _LAUNCH_WORDS}
 
     def argument() -> Parser.Argument:
         return parser.parse_argument(expect_type=False).resolve(IndexType())
 
-    def size() -> None:
-        sizes.append(argument())
-        parser.parse_punctuation("=")
-        operands.append(parser.parse_operand(IndexType()))
-
     def triple(word: str) -> None:
-        pos = parser.pos
-        found = parse_listed(parser, argument)
-        parser.parse_keyword("in")
-        before = len(sizes)
-        parse_listed(parser, size)
-        if len(found) != 3 or len(sizes) - before != 3:
-            parser.raise_error(f"expected x, y and z of {word}", pos, parser.pos)
-        ids.extend(found)
+        def size() -> Parser.Argument:
+            found = argument()
+            parser.parse_punctuation("=")
+            operands[word].append(parser.parse_operand(IndexType()))
+            return found
 
-    for word in _LAUNCH_WORDS:
+        pos = parser.pos
+        ids[word] = parse_listed(parser, argument)
+        parser.parse_keyword("in")
+        sizes[word] = parse_listed(parser, size)
+        if len(ids[word]) != 3 or len(sizes[word]) != 3:
+            parser.raise_error(f"expected x, y and z of {word}", pos, parser.pos)
+
+    if parser.parse_optional_keyword("clusters") is not None:
+        triple("clusters")
+    for word in _LAUNCH_WORDS[:2]:
         parser.parse_keyword(word)
         triple(word)
     shared = _parse_shared(parser)
-    region = parser.parse_region([*ids, *sizes])
+    properties: dict[str, Attribute] = {}
+    for name in _SYMBOLS:
+        if parser.parse_optional_keyword(name) is not None:
+            with parser.in_parens():
+                properties[name] = SymbolRefAttr(parser.parse_symbol_name())
+    given = [*ids["blocks"], *ids["threads"], *sizes["blocks"], *sizes["threads"]]
+    given += ids.get("clusters", []) + sizes.get("clusters", [])
+    memory, count = parse_memory(parser, parser.parse_argument)
+    region = parser.parse_region([*given, *memory])
     attributes = parser.parse_optional_attr_dict()
+    if memory:
+        attributes[WORKGROUP] = IntegerAttr(count, 64)
+    blocks, threads, clusters = operands.values()
     return cls.build(
-        operands=[dependencies, *operands, [], [], [], shared],
+        operands=[
+            dependencies, *blocks, *threads, *([[v] for v in clusters] or ([], [], [])), shared
+        ],
         regions=[region],
         attributes=attributes,
+        properties=properties,
         result_types=[token],
-    )
+    )  # fmt: skip
 
 
 def _print_launch(op: gpu.LaunchOp, printer: Printer) -> None:
-    if op.clusterSizeX is not None:
-        # Clusters of a gpu.launch are rare enough to be left to the generic form of their operands.
-        printer.print_op_with_default_format(op)
-        return
     print_async(op, printer)
     arguments = op.body.blocks[0].args
-    sizes = (
-        (op.gridSizeX, op.gridSizeY, op.gridSizeZ),
-        (op.blockSizeX, op.blockSizeY, op.blockSizeZ),
+    listed = (
+        ("clusters", 12, 15, (op.clusterSizeX, op.clusterSizeY, op.clusterSizeZ)),
+        ("blocks", 0, 6, (op.gridSizeX, op.gridSizeY, op.gridSizeZ)),
+        ("threads", 3, 9, (op.blockSizeX, op.blockSizeY, op.blockSizeZ)),
     )
-    for start, word, given in zip((0, 3), _LAUNCH_WORDS, sizes, strict=True):
-        pairs = assigned(arguments[6 + start : 9 + start], given)
-        say(printer, f" {word}(", arguments[start : start + 3], ") in (", pairs, ")")
-    say(printer, *_shared(op), " ")
+    for word, ids, sizes, operands in listed:
+        if given := [value for value in operands if value is not None]:
+            pairs = assigned(arguments[sizes : sizes + 3], given)
+            say(printer, f" {word}(", arguments[ids : ids + 3], ") in (", pairs, ")")
+    say(printer, *_shared(op))
+    for name in _SYMBOLS:
+        if (symbol := op.properties.get(name)) is not None:
+            say(printer, f" {name}(", symbol, ")")
+    print_memory(op, printer, ids_of(op))
+    say(printer, " ")
     printer.print_region(op.body, print_entry_block_args=False)
-    printer.print_op_attributes(op.attributes)
+    printer.print_op_attributes(op.attributes, reserved_attr_names=(WORKGROUP,))
+
+
+def _verify_launch(op: gpu.LaunchOp) -> None:
+    if not any(block.ops for block in op.body.blocks):
+        raise VerifyException("gpu.launch requires a non-empty body.")
+    count, kinds = ids_of(op), op.body.blocks[0].arg_types
+    if any(not isinstance(kind, IndexType) for kind in kinds[:count]) or len(kinds) < count:
+        raise VerifyException(
+            f"expected {count} indices as the first arguments of the body: numbers and sizes of blocks and threads"
+        )
+    if not all(isinstance(kind, MemRefType) for kind in kinds[count:]):
+        raise VerifyException("expected memrefs as arguments of the body behind those")
 
 
 def complete() -> None:
     set_custom(gpu.LaunchFuncOp, _parse_launch_func, _print_launch_func)
     set_custom(gpu.LaunchOp, _parse_launch, _print_launch)
+    set_verifier(gpu.LaunchOp, _verify_launch)
+    for name in _SYMBOLS:
+        add_optional_property(gpu.LaunchOp, name, base(SymbolRefAttr))
