@@ -31,24 +31,31 @@ MOVES = {
 }
 
 
+@pytest.mark.parametrize(
+    "array, stated",
+    [("memref<32x16xf32>", ""), ("memref<32x16xf32, strided<[?, 1]>>", ", [32, 16], [%c16, 1]")],
+    ids=["an array", "one whose strides are stated"],
+)
 @pytest.mark.parametrize("body", MOVES.values(), ids=MOVES)
-def test_tiles_are_made_where_they_are_accessed(body: str, rng: np.random.Generator):
-    text = f"""gpu.module @m {{ gpu.func @k(%A: memref<32x16xf32>, %O: memref<32x16xf32>) kernel
+def test_tiles_are_made_where_they_are_accessed(
+    body: str, array: str, stated: str, rng: np.random.Generator
+):
+    text = f"""gpu.module @m {{ gpu.func @k(%A: {array}, %O: memref<32x16xf32>) kernel
       attributes {{tilewright.level = "workgroup"}} {{
     %p = gpu.block_id x
     %at = arith.muli %p, %c8 : index
-    %a = xetile.init_tile %A[0, 0] : memref<32x16xf32> -> {T}
+    %a = xetile.init_tile %A[0, 0]{stated} : {array} -> {T}
     %o = xetile.init_tile %O[%at, 0] : memref<32x16xf32> -> {T}
     {body}
     gpu.return }} }}"""
     module = parse_module(text)
-    array = rng.standard_normal((32, 16)).astype(np.float32)
+    values = rng.standard_normal((32, 16)).astype(np.float32)
     results: list[np.ndarray] = []
     for change in (False, True):
         if change:
             carry_offsets(kernel_of(module))
         results.append(np.full((32, 16), np.nan, np.float32))
-        reference.run(module, (4, 1, 1), [array, results[-1]])
+        reference.run(module, (4, 1, 1), [values, results[-1]])
     np.testing.assert_array_equal(*results)
     made = [r for op in module.walk() for r in op.results if isinstance(r.type, xetile.TileType)]
     assert all(isinstance(r.owner, xetile.InitTileOp) for r in made)

@@ -90,10 +90,10 @@ def distances(op: xetile.UpdateTileOffsetOp, rank: int) -> list[Index]:
 
 
 def _rank(placed: Placed) -> int:
-    """How many of a tile's parts are offsets: all, or a third of them where sizes and strides are stated."""
+    """How many of a tile's parts are offsets: one for each dimension of its array; of an address, for which sizes and
+    strides are stated, a third."""
     root = placed.root.type
-    static = isinstance(root, MemRefType) and root.has_static_shape()
-    return len(placed.parts) // (1 if static else 3) or 1
+    return (root.get_num_dims() if isinstance(root, MemRefType) else len(placed.parts) // 3) or 1
 
 
 def _tiles(kernel: gpu.FuncOp) -> Iterator[SSAValue]:
