@@ -66,7 +66,37 @@ def gates_side_by_side(x, w, u, b):
     return G.scan(cell, (zero, zero), x)[1]
 
 
+def norm_over_gates(x, w, u, g, b):
+    """The gates are read in parts, and their norm reads all of them: it is summed over the parts."""
+    size = u.shape[0]
+
+    def cell(state, x):
+        h, c = state
+        z = G.layer_norm(x @ w + h @ u, g, b)
+        i, f, v, o = (z[:, n * size : (n + 1) * size] for n in range(4))
+        c = G.sigmoid(f) * c + G.sigmoid(i) * np.tanh(v)
+        h = G.sigmoid(o) * np.tanh(G.layer_norm(c))
+        return (h, c), h
+
+    zero = np.zeros_like(x, shape=(x.shape[1], size))
+    return G.scan(cell, (zero, zero), x)[1]
+
+
+def shares_of_unequal_parts(x, u):
+    """A softmax over what is then read in three parts, one of them longer, and as a whole."""
+
+    def cell(h, x):
+        p = G.softmax(x + h @ u)
+        h = p[:, :12] * h + p[:, 12:24] - p[:, 24:25] * p[:, 25:37]
+        return h, (p * p).sum(-1)
+
+    last, ys = G.scan(cell, np.full_like(x, 0.5, shape=(x.shape[1], 12)), x)
+    return last, ys
+
+
 CASES = {
+    norm_over_gates: ([(5, 9, 12), (12, 80), (20, 80), (80,), (80,)], 1),
+    shares_of_unequal_parts: ([(4, 7, 37), (12, 37)], 1),
     gates_side_by_side: ([(5, 9, 12), (12, 80), (20, 80), (80,)], 1),
     gated: ([(4, 5, 16), (3, 16, 20), (3, 20, 20), (5, 20)], 1),
     vector: ([(6, 33), (33, 33), (33,)], 1),

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from math import prod
 
 from tilewright.diagnostics import UnsupportedError
@@ -43,7 +44,7 @@ from tilewright.graph.nodes import (
     walk,
 )
 from tilewright.graph.operations import computing
-from tilewright.graph.parts import Range, range_of
+from tilewright.graph.parts import Range, in_parts, range_of
 from tilewright.graph.recurrence import is_scan, states_of
 
 Box = tuple[Range, ...]
@@ -123,6 +124,54 @@ def wholes(graph: TiledGraph, within: Sequence[Task] | None = None) -> list[str]
     reads = [a.buffer for _, o in walk(within or graph.tasks) for a in o.reads]
     found = {graph.memory(n) for n in reads if n not in parts}
     return [n for n in made if graph.memory(n) in found]
+
+
+def apart(graph: TiledGraph) -> TiledGraph:
+    """The graph with what is read in parts made in parts; in scans also where something else reads all of it.
+
+    What reads all is cut where the parts meet then, as what reads a whole is by :func:`spread`: a norm over the gates
+    of a recurrent cell.
+    """
+    for _ in range(MOST):
+        graph = in_parts(graph)
+        found = _next_split(graph)
+        if found is None:
+            break
+        task, axis, cuts = found
+        made = _whole_of(graph.buffers[_only(task).store.access.buffer])
+        graph = spread(_from_parts(_cut(graph, task, axis, cuts)), [made])
+    return graph
+
+
+def _next_split(graph: TiledGraph) -> tuple[Task, str, list[Range]] | None:
+    """The first Task in a scan that reads across the border of what another one reads there, an axis, and its cuts."""
+    for scan in filter(is_scan, graph.tasks):
+        made = {o.store.access.buffer for o in scan.operations()} - {*states_of(scan)}
+        read = [
+            (task, edge.access, dimension, *place)
+            for (_, task), operation in walk([scan])
+            for edge in operation.loads
+            for dimension, entry in enumerate(edge.access.entries)
+            if edge.access.buffer in made
+            for place in [range_of(entry, task.axes)]
+            if place is not None
+        ]
+        borders: dict[tuple[str, int], set[int]] = {}
+        for _, access, dimension, first, size in read:
+            borders.setdefault((access.buffer, dimension), set()).update((first, first + size))
+        for task, access, dimension, first, size in read:
+            at = [b for b in borders[access.buffer, dimension] if first < b < first + size]
+            entry = access.entries[dimension]
+            if (
+                not at
+                or not isinstance(entry, Index)
+                or not _may_cut(graph, task, entry.at.names[0])
+            ):
+                continue
+            ends = [first, *sorted(at), first + size]
+            cuts = [(a - entry.at.constant, b - a) for a, b in pairwise(ends)]
+            return task, entry.at.names[0], cuts
+    return None
 
 
 # Views ------------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from tilewright.graph.affine import Affine
 from tilewright.graph.digits import addressed, cut
 from tilewright.graph.elements import check_elements
 from tilewright.graph.fuse import Fusion, Known, Schedule
-from tilewright.graph.joins import in_views, spread, wholes
+from tilewright.graph.joins import apart, in_views, spread, wholes
 from tilewright.graph.nodes import (
     GLOBAL,
     Index,
@@ -27,7 +27,6 @@ from tilewright.graph.nodes import (
     renamed_task,
     unused,
 )
-from tilewright.graph.parts import in_parts
 from tilewright.graph.recurrence import Scan, build_scan, is_scan, scan_kernel, states_of
 from tilewright.targets.base import rates_of
 from tilewright.uarch import Rates
@@ -80,7 +79,7 @@ def _variants(graph: TiledGraph, singly: int) -> list[TiledGraph]:
     choices = [[each] for each in joined] if len(joined) <= singly else []
     choices += [joined] if joined and len(choices) != 1 else []
     found += [spread(graph, names) for names in choices]
-    found += [in_parts(each) for each in found]
+    found += [apart(each) for each in found]
     return [g for i, g in enumerate(found) if all(g is not each for each in found[:i])]
 
 
