@@ -116,6 +116,25 @@ def test_operators_of_integers_and_masks(name: str, rng: np.random.Generator) ->
     assert off <= (1e-6 * np.linalg.norm(want) if got.dtype == np.float32 else 0)
 
 
+MASKS: dict[str, Any] = {
+    "triangle": lambda x, y: np.tril(x, 2),
+    "or nothing": lambda x, y: np.where(x, y, False),
+    "or all": lambda x, y: np.where(x, True, y),
+    "one or the other": lambda x, y: np.where(x, y, np.logical_not(y)),
+    "as numbers": lambda x, y: np.where(x, y, 2),
+    "numbers": lambda x, y: np.where(x, True, False),
+    "none": lambda x, y: np.where(x, False, False),
+    "arithmetic": lambda x, y: (x + y) * np.maximum(x, y) + np.minimum(x, y),
+}
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_masks_are_chosen_and_computed_with(name: str, rng: np.random.Generator) -> None:
+    x, y = (rng.integers(0, 2, (9, 20)).astype(bool) for _ in range(2))
+    got, want = G.trace(MASKS[name], x, y).compile()(x, y), MASKS[name](x, y)
+    assert got.dtype == want.dtype and np.array_equal(got, want)
+
+
 def test_an_array_of_one_element_has_no_dimension() -> None:
     run = G.trace(lambda x, t: G.softmax(x / t), G.array([5, 7]), G.array([])).compile()
     x = np.arange(35, dtype=np.float32).reshape(5, 7)

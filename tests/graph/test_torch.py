@@ -130,6 +130,8 @@ LAYERS = {
                               x.norm(dim=1)), (6, 20)),
     "masks": (lambda x: (x.masked_fill(torch.ones(6, 6).tril() == 0, float("-inf")).softmax(-1), (x > 2).any(1),
                          x.triu(1), x.cumsum(-1), x.argmax(-1), (x > -1).all()), (6, 6)),
+    "of masks": (lambda x: (torch.ones(6, 6, dtype=torch.bool).tril(1), (x > 0).sum(0), (x > 0).masked_fill(x > 1, 0)),
+                 (6, 6)),
     "numbers": (lambda x: x * torch.arange(20) + torch.arange(2, 42, 2) + torch.zeros(20) - torch.full((1,), 3.0),
                 (6, 20)),
     "letters": (lambda a, b, c: torch.einsum("bij,bjk,kl->bil", a, b, c), (2, 4, 5), (2, 5, 6), (6, 7)),

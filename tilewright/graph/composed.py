@@ -144,7 +144,7 @@ def _triangle(x: Traced, k: int, lower: bool) -> Traced:
     if x.ndim < 2:
         raise CompileError(f"a triangle of an array with {x.ndim} dimensions")
     ahead = indices(x, -1) - indices(x, -2)
-    return _where(ahead <= k if lower else ahead >= k, x, 0)
+    return _where(ahead <= k if lower else ahead >= k, x, False if x.dtype.is_bool else 0)
 
 
 def _difference(x: Traced, n: int = 1, axis: int = -1) -> Traced:

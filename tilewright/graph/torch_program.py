@@ -160,6 +160,8 @@ def _unary(op: str) -> Callable[..., Any]:
 
 def _reduction(kind: Any) -> Callable[..., Any]:
     def apply(x: Traced, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Traced:
+        if dtype is None and kind in ("add", "mul") and not x.dtype.is_float:
+            x = x.astype(dtypes.i64)
         x = x if dtype is None else x.astype(_dtype(dtype))
         return reduced(kind, x, _axes(dim), keepdim)
 
@@ -386,6 +388,10 @@ def _converted(x: Traced, dtype: Any = None, *_: Any, **more: Any) -> Traced:
     return x if dtype is None else x.astype(_dtype(dtype))
 
 
+def _masked(x: Traced, mask: Traced, value: Any) -> Any:
+    return _where(mask, bool(value) if x.dtype.is_bool else value, x)
+
+
 def _where(condition: Traced, a: Any, b: Any) -> Any:
     return elementwise("where", condition, a, b)
 
@@ -437,7 +443,7 @@ _OPS: Final[Mapping[str, Callable[..., Any]]] = {
     "hardsigmoid": lambda x: _clamped(x + 3.0, 0.0, 6.0) / 6.0,
     "hardswish": lambda x: x * (_clamped(x + 3.0, 0.0, 6.0) / 6.0), "mish": lambda x: x * np.tanh(_softplus(x)),
     "leaky_relu": lambda x, slope=0.01: _where(x > 0.0, x, x * float(slope)), "sign": lambda x: np.sign(x),
-    "masked_fill": lambda x, mask, value: _where(mask, value, x), "tril": lambda x, k=0: np.tril(x, k),
+    "masked_fill": _masked, "tril": lambda x, k=0: np.tril(x, k),
     "triu": lambda x, k=0: np.triu(x, k), "cumsum": lambda x, dim, dtype=None: composed.cumulated(x, dim),
     "argmax": lambda x, dim=None, keep=False: np.argmax(x, dim, keepdims=keep), "var": _variance,
     "std": lambda x, *args, **keys: np.sqrt(_variance(x, *args, **keys)), "einsum": _einsum,

@@ -292,15 +292,19 @@ def elementwise(op: str, *operands: Any) -> Traced:
         if not isinstance(o, (Traced, Affine, int, float, np.generic, np.ndarray)):
             raise CompileError(f"{op} of a traced array and {o!r}")
     dtype = result_dtype(op, operands)
-    if (
-        op != "where" and not OPERATIONS[op].boolean
-    ):  # whole numbers and masks become what is computed
+    if op == "where" and dtype.is_bool:
+        return _chosen(*operands)
+    op = _OF_MASKS.get(op, op) if dtype.is_bool else op
+    if not OPERATIONS[op].boolean:  # whole numbers and masks become what is computed
 
-        def same(own: DType) -> bool:
+        def fits(place: int, own: DType) -> bool:
+            if op == "where":
+                return place == 0 or not own.is_bool
             return (own.is_float, own.is_bool) == (dtype.is_float, dtype.is_bool)
 
         operands = tuple(
-            o.astype(dtype) if isinstance(o, Traced) and not same(o.dtype) else o for o in operands
+            o.astype(dtype) if isinstance(o, Traced) and not fits(i, o.dtype) else o
+            for i, o in enumerate(operands)
         )
     extents = broadcast(op, [t.extents for t in traced])
     axes = recorder.axes(len(extents))
@@ -316,6 +320,23 @@ def elementwise(op: str, *operands: Any) -> Traced:
         else:
             parts.append(o if isinstance(o, Affine) else _number(o))
     return recorder.add(op, parts, extents, range(len(extents)), dtype)
+
+
+_OF_MASKS = {"add": "bitwise_or", "max": "bitwise_or", "mul": "bitwise_and", "min": "bitwise_and"}
+"""What numpy takes arithmetic on masks for."""
+
+
+def _chosen(condition: Traced, a: Any, b: Any) -> Traced:
+    """One mask or another, either of which may be a number that is 0 or 1."""
+    sides: list[Traced] = []
+    for chosen, value in ((condition, a), (elementwise("invert", condition), b)):
+        if isinstance(value, Traced):
+            sides.append(elementwise("bitwise_and", chosen, value))
+        elif value:
+            sides.append(chosen)
+    if not sides:
+        return elementwise("ne", condition, condition)
+    return sides[0] if len(sides) == 1 else elementwise("bitwise_or", *sides)
 
 
 def _number(value: Any) -> Operand:
@@ -348,6 +369,8 @@ def result_dtype(op: str, operands: Sequence[Any]) -> DType:
     values = operands[1:] if op == "where" else operands
     types = [o.dtype for o in values if isinstance(o, Traced)]
     if not types:
+        if all(isinstance(v, (bool, np.bool_)) for v in values):
+            return dtypes.i1
         return dtypes.f32 if any(isinstance(v, float) for v in values) else dtypes.i64
     result = types[0]
     for each in types[1:]:
