@@ -25,6 +25,13 @@ def put(
     PROGRAMS[name] = Program(f"a: {element} {source}, b: {target}", text, gives(function), **more)
 
 
+def _ordered(predicate: str, a: Any, b: Any) -> Any:
+    sign = -1 if predicate[0] == "s" else 1
+    tests = {"lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal}
+    equal = {"eq": np.equal, "ne": np.not_equal}
+    return (tests | equal)[predicate[-2:]](sign * a, sign * b)
+
+
 # Elements of every type, tiles of every size, over every edge.
 for _t in (*ALL, "ui8"):
     for _shape in ("8x16", "7x5", "1x1"):
@@ -47,6 +54,17 @@ for _t in ALL:
         f"load %v = %a[-2, -4] 16x16 {{padding = {_said}}}\nstore %v, %b[0, 0] 16x16",
         gives(lambda a, p=_value: np.pad(a[:14], ((2, 0), (4, 0)), constant_values=p)),
     )
+
+# Bits in order; with signs, true is -1.
+for _predicate in ("ult", "ule", "ugt", "uge", "slt", "sle", "sgt", "sge", "eq", "ne"):
+    put(
+        f"{_predicate} of bits", "8x16", "i1",
+        f"%w = xetile.transpose %v, [1, 0] : vector<8x16xi1> -> vector<16x8xi1>\n"
+        f"%x = vector.shape_cast %w : vector<16x8xi1> to vector<8x16xi1>\n"
+        f"%r = arith.cmpi {_predicate}, %v, %x : vector<8x16xi1>",
+        "i1 8x16",
+        lambda a, p=_predicate: _ordered(p, a.astype(int), a.T.reshape(8, 16).astype(int)),
+    )  # fmt: skip
 
 # Casts.
 for _from, _to, _op in (

@@ -38,31 +38,37 @@ def eliminate_dead(block: Block) -> None:
             Rewriter.erase_op(op)
 
 
-def eliminate_common(block: Block, known: dict[object, Operation]) -> None:
-    """Let equal pure ops be one. `known`: those that stand before, in the blocks around."""
-    mine: list[object] = []
+def eliminate_common(block: Block, known: dict[object, list[Operation]]) -> None:
+    """Let equal pure ops be one. `known`: those that stand before, in the blocks around, by what they are made of."""
+    mine: list[list[Operation]] = []
     for op in list(block.ops):
         poll()
         if is_pure(op):
-            key = (
-                type(op),
-                *op.operands,
-                frozenset(op.properties.items()),
-                frozenset(op.attributes.items()),
-                *op.result_types,
-            )
-            found = known.setdefault(key, op)
-            if found is not op:
+            operands = tuple(op.operands)
+            made = (type(op), *(operands or op.properties.items()))
+            same = known.setdefault(made, [])
+            found = next((other for other in same if _are_equal(op, other)), None)
+            if found is not None:
                 for old, new in zip(op.results, found.results, strict=True):
                     old.replace_all_uses_with(new)
                 Rewriter.erase_op(op)
                 continue
-            mine.append(key)
+            same.append(op)
+            mine.append(same)
         for region in op.regions:
             for inner in region.blocks:
                 eliminate_common(inner, known)
-    for key in mine:
-        del known[key]
+    for same in mine:
+        same.pop()
+
+
+def _are_equal(op: Operation, other: Operation) -> bool:
+    """Whether two ops of one class on the same operands are: their attributes are told apart faster than hashed."""
+    return (
+        op.properties == other.properties
+        and op.attributes == other.attributes
+        and all(a.type == b.type for a, b in zip(op.results, other.results, strict=True))
+    )
 
 
 def hoist_invariants(block: Block) -> None:

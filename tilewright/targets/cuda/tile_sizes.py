@@ -328,19 +328,24 @@ def _sides(extent: int | None) -> Sequence[int]:
 
 
 def _form(request: Request, options: CompileOptions, machine: Machine) -> Form | None:
+    """What tilings differ in, told by two of them. They need not be built: the one that is chosen is."""
     names = request.names
     base = dict.fromkeys(names, PROBE)
     first, second = base | {names[0]: 2 * PROBE}, base | dict.fromkeys(names[1:2], 2 * PROBE)
     lock, resizable = planner.resizable(request)
-    with lock:
-        if resizable is not None and not _may_be_sums(resizable.module):
-            return None
+
+    def made(values: Mapping[str, int]) -> ModuleOp:
+        return resizable.at((*values.values(),)) if resizable else request.build(values)
+
     try:
-        kernel = request.build(first)
-    except TilewrightError:
+        with lock:
+            if resizable is not None and not _may_be_sums(resizable.module):
+                return None
+            kernel = made(first).clone()
+            work = _loop_of(kernel, options, machine)
+            other = None if work is None else _loop_of(made(second), options, machine)
+    except (TilewrightError, NotAffineError):
         return None
-    work = _work(request, first, options, machine, kernel)
-    other = None if work is None else _work(request, second, options, machine)
     if work is None or other is None or len(names) > len(SIZES):
         return None
     times = {size: getattr(other, size) / getattr(work, size) for size in SIZES}
@@ -368,26 +373,24 @@ def _may_be_sums(kernel: ModuleOp) -> bool:
 
 
 def _work(
-    request: Request,
-    values: Mapping[str, int],
-    options: CompileOptions,
-    machine: Machine,
-    kernel: ModuleOp | None = None,
+    request: Request, values: Mapping[str, int], options: CompileOptions, machine: Machine
 ) -> LoopWork | None:
-    """The loop of the kernel, built with these constexprs; None where warpgroups cannot run it. `kernel`: it, where it
-    is built, and kept. Otherwise it may be compiled."""
+    """The loop of the kernel, built with these constexprs; None where warpgroups cannot run it."""
     known: dict[tuple[int, ...], LoopWork | None] = request.memory.setdefault("work", {})
     key = tuple(values[name] for name in request.names)
     if key not in known:
         try:
-            built = kernel or request.build(values)
-            work = product_work(built.clone(), machine, options)  # which changes it
-            known[key] = None if work is None else measured(work, machine.name)
-            if kernel is None:
-                request.spare(values, built)
+            built = request.build(values)
+            known[key] = _loop_of(built, options, machine)
+            request.spare(values, built)
         except TilewrightError:
             known[key] = None
     return known[key]
+
+
+def _loop_of(kernel: ModuleOp, options: CompileOptions, machine: Machine) -> LoopWork | None:
+    work = product_work(kernel.clone(), machine, options)  # which changes it
+    return None if work is None else measured(work, machine.name)
 
 
 def _resized(work: LoopWork, rows: float = 1, columns: float = 1, step: float = 1) -> LoopWork:
