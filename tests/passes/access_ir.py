@@ -6,6 +6,7 @@ from xdsl.dialects import gpu
 
 from tests.texts import parse_module
 from tilewright.passes.access import Access, AccessAnalysis
+from tilewright.passes.carry_offsets import carry_offsets
 
 MATRIX = "memref<?x?xf32, strided<[?, 1]>>"
 ROW = "memref<?xf32, strided<[1]>>"
@@ -52,6 +53,7 @@ gpu.module @m {{
     text = text.replace("TILE", "!xetile.tile<64x32xf32>").replace("VALUE", "vector<64x32xf32>")
     module = parse_module(text, "kernel.mlir")
     (func,) = (op for op in module.walk() if isinstance(op, gpu.FuncOp))
+    carry_offsets(func)
     return AccessAnalysis(func)
 
 

@@ -22,6 +22,16 @@ MOVES = {
     }}
     %w = xetile.load_tile %r : {T} -> vector<8x16xf32>
     xetile.store_tile %w, %o : vector<8x16xf32>, {T}""",
+    "a tile that is another's of the iteration before": f"""
+    %b = xetile.update_tile_offset %a, [8, 0] : {T}
+    %r:2 = scf.for %i = %c0 to %c3 step %c1 iter_args(%t = %a, %ahead = %b) -> ({T}, {T}) {{
+      %v = xetile.load_tile %t : {T} -> vector<8x16xf32>
+      xetile.store_tile %v, %o : vector<8x16xf32>, {T}
+      %u = xetile.update_tile_offset %ahead, [8, 0] : {T}
+      scf.yield %ahead, %u : {T}, {T}
+    }}
+    %w = xetile.load_tile %r#0 : {T} -> vector<8x16xf32>
+    xetile.store_tile %w, %o : vector<8x16xf32>, {T}""",
     "a tile of one place or another": f"""
     %b = xetile.update_tile_offset %a, [16, 0] : {T}
     %h = arith.cmpi slt, %p, %c2 : index

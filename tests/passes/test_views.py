@@ -6,6 +6,7 @@ import pytest
 
 from tests.texts import parse_module
 from tilewright.dialects.text import print_module
+from tilewright.passes.carry_offsets import carry_offsets
 from tilewright.passes.kernel import kernel_of
 from tilewright.passes.views import fold_views
 
@@ -30,6 +31,7 @@ MOVED = """%v = memref.subview %w[%r, %r] [%n, %n] [1, 1]
 
 def folded(body: str) -> str:
     module = parse_module(PROGRAM.format(body=body), "kernel.mlir")
+    carry_offsets(kernel_of(module))
     fold_views(kernel_of(module))
     module.verify()
     return print_module(module)
@@ -84,6 +86,7 @@ ARENA = """gpu.module @m { gpu.func @k(%a: memref<8x16xf32>, %o: memref<8x16xf32
 @pytest.mark.parametrize(("at", "apart"), [(512, True), (256, False)])
 def test_views_of_bytes_are_arrays_where_they_lie_apart(at: int, apart: bool) -> None:
     module = parse_module(ARENA.replace("AT", str(at)))
+    carry_offsets(kernel_of(module))
     fold_views(kernel_of(module))
     module.verify()
     text = print_module(module)

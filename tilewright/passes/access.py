@@ -23,11 +23,11 @@ from enum import StrEnum
 from functools import cached_property
 from math import gcd
 
-from xdsl.dialects import arith, gpu
+from xdsl.dialects import gpu
 from xdsl.dialects.builtin import (
     MemRefType,
 )
-from xdsl.ir import Operation, OpResult, SSAValue
+from xdsl.ir import Operation, SSAValue
 
 from tilewright.dialects import xetile
 from tilewright.passes.affine import Expr, Kind, Symbol
@@ -44,7 +44,6 @@ from tilewright.passes.memory_objects import (
     named_roots,
 )
 from tilewright.passes.regions import Interval, difference, interval, separated
-from tilewright.passes.tile_origin import tile_origin
 
 
 class AccessKind(StrEnum):
@@ -135,9 +134,7 @@ class AccessAnalysis:
     def __init__(self, func: gpu.FuncOp):
         self.func = func
         self.scalars = Scalars()
-        self.scalars.components = self._tile_component
         self.accesses: tuple[Access, ...] = ()
-        self._origins: dict[SSAValue, xetile.InitTileOp | None] = {}
         self._divisors: dict[Symbol, int] = {}
         self._by_op: dict[Operation, Access] = {}
         self._other_writes: list[Operation] = []
@@ -333,18 +330,21 @@ class AccessAnalysis:
                 kind = AccessKind.ATOMIC
             case _:
                 return None
-        origin = self.origin(op.tile)
-        if origin is None:
+        origin = op.tile.owner
+        if not isinstance(origin, xetile.InitTileOp):
             return None
         tile = origin.tile_type
         scattered = tile.scattered
         shape = tile.get_shape()
         rows, columns = (1, *shape)[-2:]
-        rank = max(2, len(origin.mixed_offsets))
-        offsets = () if scattered else tuple(self.scalars.expr(op.tile, d) for d in range(rank))
-        atoms = frozenset[Symbol]().union(*(e.atoms for e in offsets))
-        if scattered:
-            atoms = self._scatter_atoms(op.tile)
+        given = [self.expr(o) for o in origin.mixed_offsets]
+        rank = max(2, len(given))
+        if origin.offset_vector is not None:
+            offsets, atoms = (), self.scalars.atoms(origin.offset_vector)
+        else:
+            # A 1-D array counts as one row.
+            offsets = (*[Expr.of(0)] * (rank - len(given)), *given)
+            atoms = frozenset[Symbol]().union(*(e.atoms for e in offsets))
         return Access(
             op,
             kind,
@@ -358,48 +358,6 @@ class AccessAnalysis:
             scattered,
             atoms,
         )
-
-    def origin(self, tile: SSAValue) -> xetile.InitTileOp | None:
-        """The init_tile that a tile goes back to, through moves, loops and branches.
-
-        Several of the same memref, sizes and strides count as one; None where they differ.
-        """
-        if tile not in self._origins:
-            self._origins[tile] = tile_origin(tile)
-        return self._origins[tile]
-
-    def _tile_component(self, result: OpResult, dim: int) -> Expr:
-        """Offset of a tile along dimension ``dim`` of its base (a 1-D base counts as one row)."""
-        match result.op:
-            case xetile.InitTileOp() as op if not op.tile_type.scattered:
-                offsets = op.mixed_offsets
-                missing = max(0, 2 - len(offsets))
-                return self.expr(offsets[dim - missing]) if dim >= missing else Expr.of(0)
-            case xetile.UpdateTileOffsetOp() as op if not op.tile_type.scattered:
-                origin = self.origin(op.tile)
-                rank = max(2, len(origin.mixed_offsets)) if origin is not None else 2
-                deltas = op.mixed_offsets
-                moved = self.scalars.expr(op.tile, dim)
-                place = dim - (rank - len(deltas))
-                return moved + self.expr(deltas[place]) if place >= 0 else moved
-            case arith.SelectOp() as op:
-                parts = [self.scalars.expr(v, dim) for v in (op.lhs, op.rhs)]
-                condition = self.expr(op.cond)
-                same = parts[0] == parts[1]
-                return parts[0] if same else self.scalars.symbols.apply("select", condition, *parts)
-            case _:
-                return self.scalars.unknown(result, dim)
-
-    def _scatter_atoms(self, tile: SSAValue) -> frozenset[Symbol]:
-        if isinstance(tile, OpResult) and isinstance(
-            tile.op, (xetile.InitTileOp, xetile.UpdateTileOffsetOp)
-        ):
-            vector = tile.op.offset_vector
-            found = self.scalars.atoms(vector) if vector is not None else frozenset[Symbol]()
-            if isinstance(tile.op, xetile.UpdateTileOffsetOp):
-                found |= self._scatter_atoms(tile.op.tile)
-            return found
-        return self.scalars.unknown(tile).atoms
 
     def _sizes(self, origin: xetile.InitTileOp, rank: int) -> tuple[Expr, ...]:
         return self._numbers(origin, origin.mixed_sizes, self.scalars.extent, 1, rank)

@@ -55,7 +55,6 @@ def axes_of(value: SSAValue) -> range:
 
 
 _TIED = (
-    "xetile.update_tile_offset",
     "xetile.load",
     "xetile.store",
     "xetile.store_tile",
@@ -86,8 +85,8 @@ class Axes:
         self.combined: set[Axis] = set()
         self.is_private = True
         """Whether all that the kernel does is in its values, its arrays of shared memory and those of its arguments."""
-        self.shared: list[xt.InitTileOp | xt.UpdateTileOffsetOp] = []
-        """What makes, or moves, tiles of shared memory."""
+        self.shared: list[xt.InitTileOp] = []
+        """What makes tiles of shared memory."""
         self.is_alone = True
         """Whether there is no shared memory."""
         self.fix_all(kernel.body.block.args)
@@ -129,8 +128,6 @@ class Axes:
         values = (*op.operands, *op.results)
         if is_elementwise(op) or op.name in _TIED:
             self.tie_all(values)
-            if isinstance(op, xt.UpdateTileOffsetOp) and op.tile_type.memory_space != 0:
-                self.shared.append(op)
             if isinstance(op, arith.ConstantOp) and not is_splat(op):
                 self.fix_all([op.result])
         elif isinstance(op, xt.InitTileOp):

@@ -11,15 +11,15 @@ A tile that a branch or a selection chose of several arrays is accessed in a bra
     %t = arith.select %p, %ta, %tb              %i = arith.select %p, %ia, %ib
     %v = xetile.load_tile %t              ->    %v = scf.if %p { %t = xetile.init_tile %a[%i, ..] .. } else { .. %b .. }
 
-Requires: a workgroup's program. Guarantees: the same results; every tile is made by an init_tile: no op moves one, no
-loop and no branch gives one. UnsupportedError where a loop changes the array.
+Requires: a program of a workgroup or a subgroup. Guarantees: the same results; every tile is made by an init_tile: no
+op moves one, no loop and no branch gives one. UnsupportedError where a loop changes the array.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
-from xdsl.dialects import gpu
 from xdsl.dialects.builtin import MemRefType
 from xdsl.ir import Attribute, Operation, SSAValue
 
@@ -29,13 +29,15 @@ from tilewright.dialects.nesting import values_made
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.passes.emit import Before
 from tilewright.passes.induction import same_view
+from tilewright.passes.pipeline import Pass, Unit
 from tilewright.passes.positions import Placed, PositionRewriter
 
 
-def carry_offsets(kernel: gpu.FuncOp) -> None:
+def carry_offsets(program: Operation) -> None:
     """Lets loops carry the offsets of tiles, makes tiles where they are accessed, and chooses arrays there."""
-    if not all(isinstance(tile.owner, xetile.InitTileOp) for tile in _tiles(kernel)):
-        PositionRewriter(_Tiles()).run(kernel.body)
+    if not all(isinstance(tile.owner, xetile.InitTileOp) for tile in _tiles(program)):
+        for region in program.regions:
+            PositionRewriter(_Tiles()).run(region)
 
 
 class _Tiles:
@@ -96,9 +98,12 @@ def _rank(placed: Placed) -> int:
     return (root.get_num_dims() if isinstance(root, MemRefType) else len(placed.parts) // 3) or 1
 
 
-def _tiles(kernel: gpu.FuncOp) -> Iterator[SSAValue]:
-    """The tiles of a kernel."""
-    for op in kernel.walk():
+def _tiles(program: Operation) -> Iterator[SSAValue]:
+    """The tiles of a program."""
+    for op in program.walk():
         for value in values_made(op):
             if isinstance(value.type, xetile.TileType):
                 yield value
+
+
+CARRY_OFFSETS = Pass[Unit[Any]]("carry-offsets", carry_offsets, ("workgroup", "subgroup"))

@@ -2,8 +2,7 @@
 
 Every loop gets a counter 0, 1, 2, ...; an induction variable is ``lower + step * counter``, and so is
 any carried value that the body moves by an amount that the loop does not change, whether the loop is an
-scf.for, an scf.while or an scf.parallel. A carried value is a scalar or one coordinate of a tile: the
-same rule serves `update_tile_offset` chains and offsets computed from the induction variable.
+scf.for, an scf.while or an scf.parallel.
 
 Integers narrower than 64 bits wrap in MLIR, so arithmetic on them becomes an unknown (but canonical)
 symbol unless the op promises `nsw` or `nuw`; offsets of type index do not wrap (DESIGN §3).
@@ -11,9 +10,8 @@ symbol unless the op promises `nsw` or `nuw`; offsets of type index do not wrap 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from xdsl.dialects import affine, gpu, memref, scf
 from xdsl.dialects.arith import CmpiOp
@@ -23,9 +21,6 @@ from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 from tilewright.dialects.nesting import ops_around, terminator
 from tilewright.passes.affine import Expr, Kind, Symbol, Symbols
 from tilewright.passes.memory_objects import is_pure
-
-Component: TypeAlias = "int | None"
-"""Which integer of a value: None for a scalar, a dimension for a tile's position."""
 
 AXES = ("x", "y", "z")
 
@@ -53,7 +48,7 @@ _LARGEST_PRODUCT = 256
 
 
 class Scalars:
-    """Expressions of the scalars of one kernel. ``components`` evaluates op results of other types."""
+    """Expressions of the scalars of one kernel."""
 
     def __init__(self) -> None:
         self.symbols = Symbols()
@@ -61,11 +56,8 @@ class Scalars:
         # Changes each time that a block runs which branches may repeat, in no loop that has a counter.
         self.time = self.symbols.get(Kind.COUNTER, "time", "time", lower=0)
         self._loops: dict[tuple[Operation, int], Loop] = {}
-        self._memo: dict[tuple[SSAValue, Component], Expr] = {}
+        self._memo: dict[SSAValue, Expr] = {}
         self._atoms: dict[SSAValue, frozenset[Symbol]] = {}
-        self.components: Callable[[OpResult, int], Expr] = lambda result, dim: self.unknown(
-            result, dim
-        )
 
     # Loops.
     def enclosing(self, op: Operation | None) -> tuple[Loop, ...]:
@@ -133,17 +125,16 @@ class Scalars:
         return s.maximum(s.ceildiv(first, Expr.of(-d)), Expr.of(0))
 
     # Values.
-    def expr(self, value: SSAValue | int, component: Component = None) -> Expr:
-        """A scalar, or coordinate ``component`` of a tile, as an expression."""
+    def expr(self, value: SSAValue | int) -> Expr:
+        """A scalar as an expression."""
         if isinstance(value, int):
             return Expr.of(value)
-        key = (value, component)
-        if key not in self._memo:
-            result = self._evaluate(value, component)
-            self._memo.setdefault(key, result)
-        return self._memo[key]
+        if value not in self._memo:
+            result = self._evaluate(value)
+            self._memo.setdefault(value, result)
+        return self._memo[value]
 
-    def unknown(self, value: SSAValue, component: Component = None) -> Expr:
+    def unknown(self, value: SSAValue) -> Expr:
         """A symbol for a value of unknown origin: varies with every program id and loop around it."""
         owner = value.owner
         inside = owner.parent_op() if isinstance(owner, Block) else owner
@@ -152,13 +143,13 @@ class Scalars:
             loops += (self.loop(inside),)
         time = (self.time,) if _is_unstructured(inside) else ()
         atoms = (*self.program_ids, *time, *(loop.counter for loop in loops))
-        return self._value_symbol(value, component, atoms)
+        return self._value_symbol(value, atoms)
 
-    def _value_symbol(self, value: SSAValue, component: Component, atoms: Sequence[Symbol]) -> Expr:
-        name = f"%{value.name_hint or 'v'}" + ("" if component is None else f".{component}")
+    def _value_symbol(self, value: SSAValue, atoms: Iterable[Symbol]) -> Expr:
+        name = f"%{value.name_hint or 'v'}"
         lower, upper = (0, 1) if value.type == IntegerType(1) else (None, None)
         symbol = self.symbols.get(
-            Kind.VALUE, (value, component), name, lower=lower, upper=upper, atoms=atoms
+            Kind.VALUE, (value, None), name, lower=lower, upper=upper, atoms=atoms
         )
         return Expr.symbol(symbol)
 
@@ -195,25 +186,23 @@ class Scalars:
         return self.symbols.get(Kind.GRID_DIM, axis, f"grid{axis}", lower=1)
 
     # Evaluation.
-    def _evaluate(self, value: SSAValue, component: Component) -> Expr:
+    def _evaluate(self, value: SSAValue) -> Expr:
         if isinstance(value, BlockArgument):
-            return self._argument(value, component)
+            return self._argument(value)
         assert isinstance(value, OpResult)
         op = value.op
         match op:
             case scf.ForOp():
-                return self._final(op, op.body.block.args[value.index + 1], component, value)
+                return self._final(op, op.body.block.args[value.index + 1], value)
             case scf.WhileOp():
                 condition = terminator(op.before_region.block)
-                return self._final(op, condition.operands[value.index + 1], component, value)
+                return self._final(op, condition.operands[value.index + 1], value)
             case scf.IfOp():
-                return self._branches(op, value, component)
-            case _ if component is not None:
-                return self.components(value, component)
+                return self._branches(op, value)
             case _:
                 return self._scalar(value, op)
 
-    def _argument(self, value: BlockArgument, component: Component) -> Expr:
+    def _argument(self, value: BlockArgument) -> Expr:
         op = value.block.parent_op()
         match op:
             case scf.ForOp():
@@ -221,20 +210,20 @@ class Scalars:
                     return self._induction(self.loop(op))
                 yielded = terminator(op.body.block).operands[value.index - 1]
                 init = op.iter_args[value.index - 1]
-                return self._carried(self.loop(op).counter, value, component, init, yielded)
+                return self._carried(self.loop(op).counter, value, init, yielded)
             case scf.WhileOp() if value.block is op.before_region.block:
                 yielded = terminator(op.after_region.block).operands[value.index]
                 counter = self._while_counter(op)
-                return self._carried(counter, value, component, op.arguments[value.index], yielded)
+                return self._carried(counter, value, op.arguments[value.index], yielded)
             case scf.WhileOp():
                 condition = terminator(op.before_region.block)
-                return self.expr(condition.operands[value.index + 1], component)
+                return self.expr(condition.operands[value.index + 1])
             case scf.ParallelOp():
                 return self._induction(self.loop(op, value.index))
-            case gpu.FuncOp() if component is None and value.block is op.body.blocks.first:
-                return self._value_symbol(value, None, ())
+            case gpu.FuncOp() if value.block is op.body.blocks.first:
+                return self._value_symbol(value, ())
             case _:
-                return self.unknown(value, component)
+                return self.unknown(value)
 
     def _while_counter(self, op: scf.WhileOp) -> Symbol:
         if (op, 0) in self._loops:
@@ -248,26 +237,25 @@ class Scalars:
         self,
         counter: Symbol,
         value: BlockArgument,
-        component: Component,
         init: SSAValue,
         yielded: SSAValue,
     ) -> Expr:
         """Closed form of a carried value: init + delta * n, or a delayed copy of such a value."""
-        if (value, component) in self._memo:
+        if value in self._memo:
             # Finding the trip count of an scf.while has already evaluated it.
-            return self._memo[value, component]
+            return self._memo[value]
         around = [loop.counter for loop in self.enclosing(value.block.parent_op())]
         guess = self.symbols.get(
             Kind.VALUE,
-            ("carried", value, component),
+            ("carried", value),
             "carried",
             atoms=(counter, *around, *self.program_ids),
         )
         before = len(self._memo), len(self._atoms)
-        self._memo[value, component] = Expr.symbol(guess)
-        following = self.expr(yielded, component)
+        self._memo[value] = Expr.symbol(guess)
+        following = self.expr(yielded)
         self._forget(guess, before)
-        start, n = self.expr(init, component), Expr.symbol(counter)
+        start, n = self.expr(init), Expr.symbol(counter)
         delta = following - Expr.symbol(guess)
         if not delta.depends_on(guess) and not delta.depends_on(counter):
             return start + delta * n
@@ -275,8 +263,7 @@ class Scalars:
             previous = following.substitute({counter: n - 1})
             if previous.substitute({counter: Expr.of(0)}) == start:
                 return previous
-        atoms = (start.atoms | following.atoms | {counter}) - {guess}
-        return self._value_symbol(value, component, sorted(atoms, key=lambda s: s.serial))
+        return self._value_symbol(value, (start.atoms | following.atoms | {counter}) - {guess})
 
     def _forget(self, guess: Symbol, before: tuple[int, int]) -> None:
         """Drop what was computed from a provisional symbol (the memos keep insertion order)."""
@@ -291,27 +278,24 @@ class Scalars:
             if any(e.depends_on(guess) for e in parts):
                 del self._loops[place]
 
-    def _final(
-        self, op: Operation, carried: SSAValue, component: Component, value: OpResult
-    ) -> Expr:
+    def _final(self, op: Operation, carried: SSAValue, value: OpResult) -> Expr:
         """A carried value after the loop: its closed form at n = trips."""
         loop = self.loop(op)
-        inside = self.expr(carried, component)
+        inside = self.expr(carried)
         if not inside.depends_on(loop.counter):
             return inside
         if loop.trips is not None and inside.step(loop.counter) is not None:
             return inside.substitute({loop.counter: loop.trips})
         if loop.trips is None:
-            return self.unknown(value, component)
+            return self.unknown(value)
         # What decides on the number of trips decides on what is left at their end.
-        atoms = (inside.atoms - {loop.counter}) | loop.trips.atoms
-        return self._value_symbol(value, component, sorted(atoms, key=lambda s: s.serial))
+        return self._value_symbol(value, (inside.atoms - {loop.counter}) | loop.trips.atoms)
 
-    def _branches(self, op: scf.IfOp, value: OpResult, component: Component) -> Expr:
+    def _branches(self, op: scf.IfOp, value: OpResult) -> Expr:
         if not op.false_region.blocks:
-            return self.unknown(value, component)
+            return self.unknown(value)
         regions = (op.true_region, op.false_region)
-        a, b = (self.expr(terminator(r.block).operands[value.index], component) for r in regions)
+        a, b = (self.expr(terminator(r.block).operands[value.index]) for r in regions)
         return self._select(self.expr(op.cond), a, b)
 
     def _select(self, condition: Expr, a: Expr, b: Expr) -> Expr:
@@ -419,13 +403,12 @@ class Scalars:
 
     def _derived(self, value: OpResult, op: Operation) -> Expr:
         """An unknown result of a pure op varies with what its operands vary with."""
-        atoms = self.atoms(value)
-        return self._value_symbol(value, None, sorted(atoms, key=lambda s: s.serial))
+        return self._value_symbol(value, self.atoms(value))
 
     def atoms(self, value: SSAValue) -> frozenset[Symbol]:
         """What a value of any type depends on, as :attr:`Expr.atoms` says of scalars."""
-        if _is_integer(value) and (value, None) in self._memo:
-            return self._memo[value, None].atoms
+        if _is_integer(value) and value in self._memo:
+            return self._memo[value].atoms
         found = self._atoms.get(value)
         if found is None:
             found = self._atoms[value] = self._all_atoms(value)

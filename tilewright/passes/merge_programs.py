@@ -193,7 +193,7 @@ def _places_only(
         elif isinstance(op, vector.BroadcastOp) and op.source in scalars:
             step = analysis.expr(op.source).step(symbol)
             new = None if step is None or step.constant is None else (0, step.constant)
-        elif isinstance(op, xt.InitTileOp | xt.UpdateTileOffsetOp):
+        elif isinstance(op, xt.InitTileOp):
             if not scalars.intersection(op.operands) <= set(op.mixed_offsets):
                 return False
         elif not scalars.isdisjoint(op.operands):

@@ -44,6 +44,7 @@ from tilewright.dialects.nesting import terminator
 from tilewright.passes.access import AccessAnalysis, add_up
 from tilewright.passes.affine import Expr
 from tilewright.passes.carried import reached
+from tilewright.passes.carry_offsets import carry_offsets
 from tilewright.passes.emit import Before
 from tilewright.passes.kernel import LEVEL, level_of
 from tilewright.passes.memory_objects import ARGS, is_allocation, stored_arguments
@@ -137,6 +138,7 @@ def _axes(kernel: gpu.FuncOp) -> list[scf.ForOp]:
     """The loops of the nest that become axes, outermost first."""
     # What is known of parts of arrays is known of tiles of the arrays: those of a copy, for `fold_views` comes later.
     copy = kernel.clone()
+    carry_offsets(copy)
     fold_views(copy)
     analysis = AccessAnalysis(copy)
     axes: list[scf.ForOp] = []

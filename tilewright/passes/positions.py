@@ -207,10 +207,11 @@ class PositionRewriter:
             if root is not each[0].root:
                 each[0] = Placed(root, each[0].parts)
         changed = {place: self._changed(op, place, each) for place, each in given.items()}
-        operands = [self._carried(*edge, changed) for edge in edges]
         for place, each in given.items():
             if isinstance(place, BlockArgument):
                 self._close(place, changed[place], each[0])
+        # Behind `_close`: what a loop leaves alone of one descriptor, another may be given.
+        operands = [self._carried(*edge, changed) for edge in edges]
         for (user, _, _), values in zip(edges, operands, strict=True):
             if user is not op:
                 user.operands = values

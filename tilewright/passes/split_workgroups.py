@@ -131,7 +131,7 @@ def _meets_by_name(kernel: gpu.FuncOp) -> bool:
 
 
 def _keep_their_number(
-    shared: Sequence[xt.InitTileOp | xt.UpdateTileOffsetOp],
+    shared: Sequence[xt.InitTileOp],
     dims: Mapping[SSAValue, set[int]],
     analysis: AccessAnalysis,
 ) -> bool:
@@ -143,9 +143,7 @@ def _keep_their_number(
             place = dim - len(shape)
             if analysis.divisor(analysis.expr(offsets[place])) % shape[dim]:
                 return False
-            if isinstance(op, xt.InitTileOp) and (
-                known.setdefault((op.source, place), shape[dim]) != shape[dim]
-            ):
+            if known.setdefault((op.source, place), shape[dim]) != shape[dim]:
                 return False
     return True
 
@@ -274,18 +272,13 @@ def _narrow(value: SSAValue, dims: set[int], factor: int, start: SSAValue) -> No
         new_type = split_tile(type, [*dims], factor) or without_maps(type, shape)
     op = value.op if isinstance(value, OpResult) else None
     shared = isinstance(type, xt.TileType) and type.memory_space == SHARED_MEMORY
-    if isinstance(op, xt.InitTileOp | xt.UpdateTileOffsetOp) and op.offset_vector is None:
+    if isinstance(op, xt.InitTileOp) and op.offset_vector is None:
         before, offsets = Before(op), list(op.mixed_offsets)
         for at in (dim - len(shape) for dim in dims):
-            if shared:
-                offsets[at] = before.over(offsets[at], factor)
-            elif isinstance(op, xt.InitTileOp):
-                offsets[at] = before.plus(offsets[at], start)
+            number = offsets[at]
+            offsets[at] = before.over(number, factor) if shared else before.plus(number, start)
         assert isinstance(new_type, xt.TileType)
-        if isinstance(op, xt.InitTileOp):
-            made = xt.InitTileOp(op.source, new_type, offsets, op.mixed_sizes, op.mixed_strides)
-        else:
-            made = xt.UpdateTileOffsetOp(op.tile, offsets)
+        made = xt.InitTileOp(op.source, new_type, offsets, op.mixed_sizes, op.mixed_strides)
         before.replace(before.add(made))
         return
     if isinstance(op, arith.ConstantOp):

@@ -3,8 +3,9 @@
     %v = memref.subview %A[%r, 0] [%n, %w] [1, 1]
     %t = xetile.init_tile %v[%i, 0], [%n, %w], ..    ->    %t = xetile.init_tile %A[%r + %i, 0], [%r + %n, %w], ..
 
-So what is known of the array (alignment, strides, aliases) is known of the part. Requires: XeTile, and parts that begin
-inside of their array. Guarantees: the same elements, and ends that are not 0 unless the array is empty or the part was.
+So what is known of the array (alignment, strides, aliases) is known of the part. Requires: XeTile, tiles that no op
+moves or carries (carry-offsets), and parts that begin inside of their array. Guarantees: the same elements, and ends
+that are not 0 unless the array is empty or the part was.
 
 Takes part: a view with steps of 1 of which nothing but tiles are made, none of which ever begins before it: a tile has
 an end of its matrix, but no beginning other than 0. The other views stay.

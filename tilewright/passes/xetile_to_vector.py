@@ -13,11 +13,11 @@ prefetches go. Raises UnsupportedError for atomics, tiles of an address, and a m
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 from typing import Any, ClassVar
 
-from xdsl.dialects import arith, func, gpu, memref, vector
+from xdsl.dialects import func, gpu, memref, vector
 from xdsl.dialects.builtin import (
     AffineMapAttr,
     ArrayAttr,
@@ -45,6 +45,7 @@ from tilewright.dialects.upstream.vector import (
     TransposeOp,
 )
 from tilewright.dialects.xetile.assembly import Index
+from tilewright.passes.carry_offsets import carry_offsets
 from tilewright.passes.emit import with_shape
 from tilewright.passes.new_body import NewBody
 from tilewright.rules import Rules
@@ -59,6 +60,7 @@ PRODUCT = tuple(
 
 def xetile_to_vector(function: gpu.FuncOp | func.FuncOp) -> None:
     """Rewrites one function or kernel, in place."""
+    carry_offsets(function)
     _ToVector().kernel(function)
 
 
@@ -86,20 +88,6 @@ class _ToVector(NewBody):
         if op.name.startswith("xetile.") and not known:
             raise self.refuse("has no form in vector")
         super().convert(op)
-
-    def parts(self, value: SSAValue, place: SSAValue) -> list[SSAValue]:
-        if not isinstance(value.type, xetile.TileType):
-            return super().parts(value, place)
-        tile = self.tiles[value]
-        if place in self.tiles and self.tiles[place].memory is not tile.memory:
-            raise self.refuse("a tile moves to another matrix")
-        return [self.index(offset) for offset in tile.offsets]
-
-    def bind(self, place: SSAValue, parts: Sequence[SSAValue], sample: SSAValue) -> None:
-        if isinstance(place.type, xetile.TileType):
-            self.tiles[place] = replace(self.tiles[sample], offsets=tuple(parts))
-        else:
-            super().bind(place, parts, sample)
 
     def number(self, attribute: Attribute | None, kind: Attribute) -> SSAValue:
         """A constant of a type: of an attribute, else 0."""
@@ -136,21 +124,6 @@ def _init(d: _ToVector, op: xetile.InitTileOp) -> None:
         return
     offsets = [d.same(o) if isinstance(o, SSAValue) else o for o in op.mixed_offsets]
     d.tiles[op.result] = _Tile(d.same(source), tuple(offsets))
-
-
-@rule("xetile.update_tile_offset")
-def _update(d: _ToVector, op: xetile.UpdateTileOffsetOp) -> None:
-    tile = d.tiles[op.tile]
-    if tile.scattered:
-        assert op.offset_vector is not None
-        (offsets,) = tile.offsets
-        moved = d.add(arith.AddiOp(d.index(offsets), d.same(op.offset_vector)))
-        d.tiles[op.result] = replace(tile, offsets=(moved,))
-        return
-    steps = [d.same(o) if isinstance(o, SSAValue) else o for o in op.mixed_offsets]
-    lead = len(tile.offsets) - len(steps)
-    moved = [d.plus(a, b) for a, b in zip(tile.offsets[lead:], steps, strict=True)]
-    d.tiles[op.result] = replace(tile, offsets=(*tile.offsets[:lead], *moved))
 
 
 @rule("xetile.load_tile")

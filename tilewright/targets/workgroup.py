@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.passes.carry_offsets import carry_offsets
+from tilewright.passes.carry_offsets import CARRY_OFFSETS
 from tilewright.passes.fold_identities import fold_identities
 from tilewright.passes.inline_calls import INLINE_CALLS
 from tilewright.passes.kernel import leave_out_maps, level_of
@@ -40,9 +40,8 @@ LOOPS = (
     Pass[Unit[Any]]("fold-identities", fold_identities),
     Pass[Unit[Any]]("reciprocal", use_reciprocals, optional=True),
     Pass[Unit[Any]]("scalar-memory", scalar_memory, ("workgroup",)),
-    Pass[Unit[Any]]("carry-offsets", carry_offsets, ("workgroup",)),
 )
-BEGIN = (INLINE_CALLS, *OWN_FORM, *OTHER_FORMS, *LOOPS)
+BEGIN = (INLINE_CALLS, *OWN_FORM, CARRY_OFFSETS, *OTHER_FORMS, *LOOPS)
 """The passes with which the lists of these targets begin."""
 
 
@@ -61,6 +60,7 @@ def begin(
     run((INLINE_CALLS, *OWN_FORM), unit, observe)
     if level_of(kernel) == "lane":
         return
+    run((CARRY_OFFSETS,), unit, observe)
     if not is_workgroup_xetile(kernel):
         run(OTHER_FORMS, unit, observe)
     if foreign:

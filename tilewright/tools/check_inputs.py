@@ -21,6 +21,7 @@ from tilewright.diagnostics import unsupported
 from tilewright.dialects.upstream.strided import strided_form
 from tilewright.layout.digits import row_strides
 from tilewright.passes.access import Access, AccessAnalysis
+from tilewright.passes.carry_offsets import carry_offsets
 from tilewright.passes.memory_objects import stored_arguments
 from tilewright.runtime.arrays import describe, unwritable
 from tilewright.targets.entry import check_arguments
@@ -62,10 +63,17 @@ def _like(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return copy
 
 
+def _analysed(kernel: gpu.FuncOp) -> tuple[gpu.FuncOp, AccessAnalysis]:
+    """Where a kernel's accesses go, and the copy of it that this was asked of."""
+    copy = kernel.clone()
+    carry_offsets(copy)
+    return copy, AccessAnalysis(copy)
+
+
 def specs_of(kernel: gpu.FuncOp) -> list[ArraySpec | Attribute]:
     """What each argument of an MLIR kernel could be: arrays sized by the tiles, scalar types."""
     check_arguments(kernel)
-    analysis = AccessAnalysis(kernel)
+    kernel, analysis = _analysed(kernel)
     specs: list[ArraySpec | Attribute] = []
     stored = stored_arguments(kernel)
     for argument in kernel.body.blocks[0].args:
@@ -145,7 +153,7 @@ def grid_of(kernel: gpu.FuncOp, args: Sequence[Any]) -> tuple[int, int, int]:
 
 def covering(kernel: gpu.FuncOp, args: Sequence[Any]) -> tuple[dict[int, int], list[int]]:
     """By axis, the workgroups that it takes to walk over the arrays; and the axes that walk over none."""
-    analysis = AccessAnalysis(kernel)
+    _, analysis = _analysed(kernel)
     grid: dict[int, int] = {}
     for access in analysis.accesses:
         root = access.root
@@ -164,7 +172,7 @@ def covering(kernel: gpu.FuncOp, args: Sequence[Any]) -> tuple[dict[int, int], l
 
 def poisoned(kernel: gpu.FuncOp, inputs: Inputs) -> Inputs:
     """The inputs with NaN (or all ones) in arrays that the kernel only writes."""
-    analysis = AccessAnalysis(kernel)
+    kernel, analysis = _analysed(kernel)
     args = list(inputs.args)
     for position, argument in enumerate(kernel.body.blocks[0].args):
         mine = [a for a in analysis.accesses if a.root is argument]

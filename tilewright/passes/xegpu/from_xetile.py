@@ -40,6 +40,7 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.ir.affine import AffineExpr, AffineMap
+from xdsl.rewriter import Rewriter
 
 from tilewright.diagnostics import unsupported
 from tilewright.dialects import xegpu, xetile
@@ -56,10 +57,10 @@ from tilewright.dialects.xegpu import (
 from tilewright.dialects.xetile import TileType
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.layout.digits import row_strides
-from tilewright.passes.carry_offsets import distances
+from tilewright.passes.carry_offsets import carry_offsets
 from tilewright.passes.emit import Before, with_shape
 from tilewright.passes.pipeline import Pass, Unit
-from tilewright.passes.positions import Placed, PositionRewriter
+from tilewright.passes.positions import Placed
 from tilewright.passes.strided_memrefs import strided_memrefs
 from tilewright.passes.vector_elements import matrix_of
 from tilewright.passes.xegpu.facts import inside
@@ -84,63 +85,51 @@ def xetile_to_xegpu(module: ModuleOp) -> None:
         convert_dpas_mx(inner)
     for inner in list(module.walk()):
         convert_value(inner)
-    PositionRewriter(_Tiles()).run(module.body)
+    carry_offsets(module)
+    tiles: dict[SSAValue, tuple[Placed, Base | None]] = {}
+    for inner in list(module.walk()):
+        if isinstance(inner, xetile.InitTileOp):
+            tiles[inner.result] = _placed(inner)
+        elif (found := next((tiles[v] for v in inner.operands if v in tiles), None)) is not None:
+            _access(inner, *found)
+    for tile in tiles:
+        Rewriter.erase_op(tile.owner)  # pyright: ignore[reportArgumentType]
 
 
 # --- Tiles ---------------------------------------------------------------------------------
 
 
-class _Tiles:
-    """What XeTile's ops are to the splitting into base and position."""
+def _placed(op: xetile.InitTileOp) -> tuple[Placed, Base | None]:
+    """A tile as a place in a descriptor or shared matrix, or as scattered elements (no base)."""
+    if op.offset_vector is not None:
+        return Placed(op.source, [op.offset_vector]), None
+    if isinstance(op.tile_type.element_type, IndexType):
+        hint = "an array of i64 holds the same numbers"
+        raise unsupported(op, "an array of index has no descriptor", hint=hint)
+    root = _slm_root(op) if op.tile_type.memory_space == 3 else _block_root(op)
+    extents, strides = _matrix(op)
+    offsets = op.mixed_offsets
+    if isinstance(root.type, MemDescType) and len(offsets) == 1:  # one row of a matrix
+        extents, strides, offsets = [1, *extents], [extents[0], *strides], [0, *offsets]
+    return Placed(root, offsets), Base(op.tile_type, len(offsets), extents, strides, op.source)
 
-    def __init__(self) -> None:
-        self.bases: dict[SSAValue, Base] = {}
-        self.roots: dict[tuple[SSAValue, Attribute], SSAValue] = {}
 
-    def is_moving(self, type: Attribute) -> bool:
-        return isinstance(type, TileType)
-
-    def root(self, op: Operation) -> Placed | None:
-        if not isinstance(op, xetile.InitTileOp):
-            return None
-        if op.offset_vector is not None:
-            return Placed(op.source, [op.offset_vector])
-        if isinstance(op.tile_type.element_type, IndexType):
-            hint = "an array of i64 holds the same numbers"
-            raise unsupported(op, "an array of index has no descriptor", hint=hint)
-        root = _slm_root(op) if op.tile_type.memory_space == 3 else _block_root(op)
-        extents, strides = _matrix(op)
-        offsets = op.mixed_offsets
-        if isinstance(root.type, MemDescType) and len(offsets) == 1:  # one row of a matrix
-            extents, strides, offsets = [1, *extents], [extents[0], *strides], [0, *offsets]
-        self.bases[root] = Base(op.tile_type, len(offsets), extents, strides, op.source)
-        return Placed(root, offsets)
-
-    def moved(self, op: Operation, operand: Placed) -> list[Index] | None:
-        if not isinstance(op, xetile.UpdateTileOffsetOp):
-            return None
-        if op.offset_vector is not None:
-            return [op.offset_vector]
-        return distances(op, len(operand.parts))
-
-    def access(self, op: Operation, placed: dict[int, Placed]) -> None:
-        at = next(iter(placed.values()))
-        base = self.bases.get(at.root)
-        match op:
-            case xetile.LoadTileOp() if base:
-                _load(op, at, base)
-            case xetile.StoreTileOp() if base:
-                _store(op, at, base)
-            case xetile.PrefetchTileOp():
-                _prefetch(op, at, base)
-            case xetile.AtomicRmwOp():
-                atomic(op, at, base)
-            case xetile.LoadGatherOp():
-                gather(op, at)
-            case xetile.StoreScatterOp():
-                scatter(op, at)
-            case _:
-                raise unsupported(op, f"{op.name} takes a tile, which XeGPU cannot express")
+def _access(op: Operation, at: Placed, base: Base | None) -> None:
+    match op:
+        case xetile.LoadTileOp() if base:
+            _load(op, at, base)
+        case xetile.StoreTileOp() if base:
+            _store(op, at, base)
+        case xetile.PrefetchTileOp():
+            _prefetch(op, at, base)
+        case xetile.AtomicRmwOp():
+            atomic(op, at, base)
+        case xetile.LoadGatherOp():
+            gather(op, at)
+        case xetile.StoreScatterOp():
+            scatter(op, at)
+        case _:
+            raise unsupported(op, f"{op.name} takes a tile, which XeGPU cannot express")
 
 
 def _matrix(op: xetile.InitTileOp) -> tuple[list[Index], list[Index]]:

@@ -17,6 +17,7 @@ from xdsl.ir import Operation
 from tilewright.diagnostics import UnsupportedError
 from tilewright.dialects import xegpu
 from tilewright.dialects.upstream.gpu.lanes import LANES
+from tilewright.passes.carry_offsets import CARRY_OFFSETS
 from tilewright.passes.expand_ops import EXPAND_OPS
 from tilewright.passes.k_loops import k_loops
 from tilewright.passes.kernel import IN_PASSES, integer, level_of
@@ -203,6 +204,7 @@ WORKGROUP: Sequence[Pass[XeUnit]] = (
     Pass("gpu-kernel-outlining", outline_launches, given="module", stage="xetile"),
     Pass("outer-loops-to-grid", outer_loops_to_grid, W, "module", stage="xetile"),
     OWN_MEMORY.to("xetile"),
+    CARRY_OFFSETS.to("xetile"),
     FOLD_VIEWS.to("xetile"),
     compute_parts().to("xetile"),
     Pass("k-loops", _loop_over_k, BOTH, KM, optional=True, stage="xetile"),

@@ -226,15 +226,17 @@ class Merging:
         return {(x, y, z): seconds((x, y, z)) for x in ways[0] for y in ways[1] for z in ways[2]}
 
     def _read(self, costs: PanelCosts) -> _Known:
+        from tilewright.passes.carry_offsets import carry_offsets
         from tilewright.passes.kernel import kernel_of
         from tilewright.passes.launch_cost import Program
         from tilewright.passes.merge_programs import merges
         from tilewright.targets.cpu.row_cost import RowCosts
 
         module = self._module()
-        tile = largest_tile(module)
-        found = {each.axis: each for each in merges(kernel_of(module))}
-        rows = RowCosts(kernel_of(module), found) if tile[1] else None
+        tile, kernel = largest_tile(module), kernel_of(module)
+        carry_offsets(kernel)
+        found = {each.axis: each for each in merges(kernel)}
+        rows = RowCosts(kernel, found) if tile[1] else None
         return _Known(Program.of(module, GENERIC, costs), found, rows, tile)
 
     def _module(self) -> ModuleOp:
