@@ -157,14 +157,24 @@ def print_cmpi(p: Printer, op: Operation) -> None:
     else:
         predicate = str(getattr(found, "data", found))
     a, b = op.operands
-    types = p.layout(a.type).types
-    p.set(
-        op.results[0],
-        [
-            p.emit(f"icmp {predicate} {t} {x}, {y}")
-            for t, x, y in zip(types, p.get(a), p.get(b), strict=True)
-        ],
-    )
+    layout = p.layout(a.type)
+    texts: list[str] = []
+    for n, t, x, y in zip(layout.counts, layout.types, p.get(a), p.get(b), strict=True):
+        if layout.element.bits == 1 and predicate not in ("eq", "ne"):
+            texts.append(_compared_bits(Lanes(p, n), predicate, t, x, y))
+        else:
+            texts.append(p.emit(f"icmp {predicate} {t} {x}, {y}"))
+    p.set(op.results[0], texts)
+
+
+def _compared_bits(o: Lanes, predicate: str, t: str, x: str, y: str) -> str:
+    """Which of two bits is less, by logic: SPIR-V orders no booleans. With signs, true is -1."""
+    true = o.const("i1", -1)
+    if predicate in ("ult", "ule", "sgt", "sge"):
+        x = o.op("xor", t, x, true)
+    else:
+        y = o.op("xor", t, y, true)
+    return o.op("or" if predicate.endswith("e") else "and", t, x, y)
 
 
 @prints("arith.select")
