@@ -1,7 +1,7 @@
 """Loops and branches with tile-shaped values: scf ops of the kernel -> scf ops of the last stage.
 
 A tile-shaped value that a loop carries or a branch gives lives in one buffer for all iterations and both sides (see
-`storage`); only scalars are carried as values.
+`storage`); only scalars, and what fits registers (see `carried_registers`), are carried as values.
 """
 
 from __future__ import annotations
@@ -14,10 +14,18 @@ from xdsl.dialects.builtin import IndexType
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
 
 from tilewright.codegen.builder import Builder
+from tilewright.dialects.stage import FusedOp
 from tilewright.dialects.upstream.arith import folded
 from tilewright.passes.control import Parts, convert_for, convert_if, convert_while
-from tilewright.targets.cpu.evaluate import Evaluator, Values
-from tilewright.targets.cpu.memory import Buffer
+from tilewright.targets.cpu.carried_registers import (
+    carried_in_registers,
+    emit_in_registers,
+    lanes_of,
+)
+from tilewright.targets.cpu.evaluate import Evaluator, Position, Values
+from tilewright.targets.cpu.fused import FusedEmitter
+from tilewright.targets.cpu.machine import CpuMachine
+from tilewright.targets.cpu.memory import Buffer, Registers, rows_cols
 from tilewright.targets.cpu.storage import is_tile
 
 
@@ -31,23 +39,38 @@ class ControlFlow:
     buffer: Callable[[Attribute], Buffer]
     copy: Callable[[SSAValue, Buffer], None]
     lower_block: Callable[[Block], None]
+    m: CpuMachine
+    fused_emitter: Callable[[FusedOp, Sequence[Buffer | None]], FusedEmitter]
+    held: dict[SSAValue, int]
+    """What loops carry in registers, and of how many elements."""
+    held_groups: dict[FusedOp, int]
+    """The groups that carry it on, likewise."""
     define: Callable[[SSAValue, SSAValue], None]
 
     def flatten(self, values: Sequence[SSAValue], places: Sequence[SSAValue]) -> Parts:
         """The scalars that carry values: nothing for a tile-shaped one, which is copied to the place's buffer.
 
-        All buffers are read before any is written, but for those that a loop begins with.
+        All buffers are read before any is written, but for those that a loop begins with. What a loop carries in
+        registers is these.
         """
-        moves = [(v, p) for v, p in zip(values, places, strict=True) if is_tile(p)]
+        parts = [self._parts(v, p) for v, p in zip(values, places, strict=True)]
+        moves = [
+            (v, p) for v, p in zip(values, places, strict=True) if is_tile(p) and p not in self.held
+        ]
         if moves and self._begins(moves[0][1]):
             for value, place in moves:
                 self.copy(value, self.memory_of(place))
             moves = []
-        parts = [
-            [] if is_tile(p) else [self.e.scalar(v)] for v, p in zip(values, places, strict=True)
-        ]
         self._move([(value, self.memory_of(place)) for value, place in moves])
         return parts
+
+    def _parts(self, value: SSAValue, place: SSAValue) -> list[SSAValue]:
+        """A scalar itself, the registers of what a loop carries so, nothing of what is in memory."""
+        if place not in self.held:
+            return [] if is_tile(place) else [self.e.scalar(value)]
+        (rows, cols), lanes = rows_cols(place.type), self.held[place]
+        starts = [(row, col) for row in range(rows) for col in range(0, cols, lanes)]
+        return [self.e.at(value, Position(row, col, 1, lanes)) for row, col in starts]
 
     def _begins(self, place: SSAValue) -> bool:
         """Is it an argument of a loop that nothing has come to?"""
@@ -79,7 +102,16 @@ class ControlFlow:
                 self.values.buffers[value] = held
 
     def bind(self, place: SSAValue, parts: Sequence[SSAValue], sample: SSAValue) -> None:
-        if is_tile(place):
+        if place in self.held:
+            made = Registers(rows_cols(place.type)[1], self.held[place], parts)
+            if isinstance(place, BlockArgument):
+                self.values.registers[place] = made
+            elif place.first_use is not None:
+                buffer = self.values.buffers[place] = self.memory_of(place)
+                for i, part in enumerate(parts):
+                    row, col = divmod(i * made.lanes, made.columns)
+                    self.b.store(part, buffer.address(self.b, row, col))
+        elif is_tile(place):
             self.values.buffers[place] = self.memory_of(place)
         else:
             self.define(place, parts[0])
@@ -100,7 +132,26 @@ class ControlFlow:
         self.b.op(new)
 
     def lower_scf_for(self, op: scf.ForOp) -> None:
+        self.hold(op)
         convert_for(self, op)
+        self.e.forget()
+
+    def hold(self, op: scf.ForOp) -> None:
+        """Settles what a loop carries in registers."""
+        found = carried_in_registers(op, self.m.accumulators * self.m.vector_bytes)
+        if found is None:
+            return
+        emitters = [self.fused_emitter(g, [None] * len(g.results)) for g in found.groups]
+        lanes = lanes_of(emitters, found.shape)
+        if lanes is not None:
+            self.held |= {v: lanes for a in found.args for v in (a, op.results[a.index - 1])}
+            self.held_groups |= dict.fromkeys(found.groups, lanes)
+
+    def in_registers(self, op: FusedOp) -> None:
+        """Lowers a group that carries on what a loop has in registers."""
+        emitter = self.fused_emitter(op, [None] * len(op.results))
+        made = emit_in_registers(emitter, self.held_groups[op])
+        self.values.registers.update(zip(op.results, made, strict=True))
         self.e.forget()
 
     def lower_scf_while(self, op: scf.WhileOp) -> None:

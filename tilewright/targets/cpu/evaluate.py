@@ -33,6 +33,7 @@ from tilewright.dialects.elementwise import is_elementwise, retyped
 from tilewright.rules import Rules
 from tilewright.targets.cpu.memory import (
     Buffer,
+    Registers,
     ScatteredTile,
     Tile,
     element_of,
@@ -87,6 +88,8 @@ class Values:
     """What is known of the values of a function: buffers, tiles and scalars by SSA value of the kernel."""
 
     buffers: dict[SSAValue, Buffer] = field(default_factory=dict[SSAValue, Buffer])
+    registers: dict[SSAValue, Registers] = field(default_factory=dict[SSAValue, Registers])
+    """Of values that loops carry so (see `carried_registers`); asked for at places that are known now."""
     tiles: dict[SSAValue, Tile | ScatteredTile] = field(default_factory=dict)
     scalars: dict[SSAValue, SSAValue] = field(default_factory=dict[SSAValue, SSAValue])
     aliases: dict[SSAValue, SSAValue] = field(default_factory=dict[SSAValue, SSAValue])
@@ -189,6 +192,13 @@ class Evaluator:
         buffer = self.values.buffers.get(value)
         if buffer is not None:
             return self.read(buffer, place)
+        registers = self.values.registers.get(value)
+        if registers is not None:
+            part = None
+            if place.axis == 1 or place.lanes == 1:
+                part = registers.at(self.b, place.row, place.col, place.lanes)
+            kind = element_of(value.type)
+            return part or self.by_lane(place, kind, lambda p: self._emit(value, p))
         if not isinstance(value, OpResult):
             raise AssertionError(f"{value.type} has no buffer")
         op = value.op

@@ -237,6 +237,7 @@ class FunctionContext(ControlFlow, ScalarOps, KernelValues):
         self.argument: SSAValue = b.entry.args[0]
         self.values = Values()
         self.e = Evaluator(b, self.values)
+        self.held, self.held_groups = {}, {}
         self.matrices: dict[SSAValue, Matrix] = {}
         self.packed: dict[SSAValue, PackedArray] = {}
         self.ids: dict[str, SSAValue] = {}
@@ -474,6 +475,8 @@ class FunctionContext(ControlFlow, ScalarOps, KernelValues):
                 inner, xt.InitTileOp
             ):
                 self.lower_op(inner)
+        if op in self.held_groups:
+            return self.in_registers(op)
         destinations = [self.memory_of(r) for r in op.results]
         with self.b.when(self.b.negated(self.stored.get(op, self.b.constant(i1, 0)))):
             self.fused_emitter(op, destinations).emit()

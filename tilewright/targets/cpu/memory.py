@@ -5,6 +5,7 @@ A `Buffer` is a tile-shaped value in scratch memory, row after row, rows `ld` el
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from xdsl.ir import Attribute, SSAValue
@@ -24,6 +25,7 @@ from tilewright.codegen.tiles import (
 __all__ = [
     "Buffer",
     "Matrix",
+    "Registers",
     "ScatteredTile",
     "Tile",
     "element_of",
@@ -52,3 +54,25 @@ class Buffer:
         size = itemsize(self.element)
         row = b.rem(row, self.shape[0]) if self.ring else row
         return b.ptr(b.ptr(self.pointer, b.times(row, b.times(self.ld, size))), b.times(col, size))
+
+
+@dataclass(frozen=True)
+class Registers:
+    """A tile-shaped value row after row in registers of `lanes` elements, which divide its `columns`."""
+
+    columns: int
+    lanes: int
+    parts: Sequence[SSAValue]
+
+    def at(self, b: Builder, row: Idx, col: Idx, lanes: int) -> SSAValue | None:
+        """`lanes` elements of a row from `col` on; None where they are no part of a register."""
+        assert isinstance(row, int) and isinstance(col, int)
+        number, first = divmod(row * self.columns + col, self.lanes)
+        part = self.parts[number]
+        if lanes == self.lanes and first == 0:
+            return part
+        if lanes == 1:
+            return b.extract(part, first)
+        if first + lanes <= self.lanes:
+            return b.shuffle(part, part, range(first, first + lanes))
+        return None
