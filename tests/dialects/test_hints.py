@@ -6,6 +6,7 @@ import pytest
 
 from tilewright.diagnostics import TilewrightError
 from tilewright.dialects.text import parse_module
+from tilewright.runtime.program import run_program
 
 MAPS = "affine_map<(m, n, k) -> (m, k)>, affine_map<(m, n, k) -> (k, n)>, affine_map<(m, n, k) -> (m, n)>"
 CASES = {
@@ -30,7 +31,14 @@ CASES = {
     "%r = memref.subview %m[0, 0] [8, 8] [1, 1] : memref<64x64xf32> to memref<8x8xf32>": "write that layout",
     "%r = vector.foo_bar_baz %v : vector<4xf32>": "the nearest names of vector are vector.",
     "%r = stablehlo.add %a, %a : tensor<4x5xf32>": "stablehlo-opt --stablehlo-legalize-to-linalg makes linalg",
-    "%r = nvgpu.device_async_copy %m": "mlir-opt, or the project that the dialect is of",
+    "%r = tosa.abs %a : (tensor<4x5xf32>) -> tensor<4x5xf32>": "func.func(tosa-to-linalg-named,",
+    "%r = shape.shape_of %a : tensor<4x5xf32> -> tensor<2xindex>": "convert-shape-to-std",
+    "%r = nvgpu.device_async_copy %m": "the program as it was before",
+    "%r = complex.foo %m": "real and imaginary parts",
+    "omp.parallel { omp.terminator }": "scf.parallel or scf.forall",
+    "gpu.binary @m [#gpu.object<#nvvm.target, bin = 1>]": "before gpu-module-to-binary",
+    "bufferization.dealloc (%m : memref<64x64xf32>) if (%p)": "--bufferization-lower-deallocations",
+    "%r = ml_ops.foo %m": "mlir-opt, or the project that the dialect is of",
     "%r = tt.load %m : f32": "docs/from-triton.md",
     "hello world": "an op is written with its dialect",
     "%r = arith.constant 1 : !tt.ptr<f32>": "docs/from-triton.md",
@@ -47,3 +55,14 @@ def test_what_to_do(line: str):
     with pytest.raises(TilewrightError) as caught:
         parse_module(text, "program.mlir")
     assert caught.value.hint is not None and CASES[line] in caught.value.hint, caught.value
+
+
+@pytest.mark.parametrize("target", ["cpu", "reference"])
+def test_ops_that_are_read_and_not_run(target: str, capfd: pytest.CaptureFixture[str]):
+    """Stock xDSL reads some of TOSA: what is said then is what to lower it by."""
+    kind = "tensor<4xf32>"
+    one = f"%a = arith.constant dense<1.0> : {kind}"
+    text = f"func.func @main() {{ {one} %b = tosa.add %a, %a : ({kind}, {kind}) -> {kind} return }}"
+    with pytest.raises(TilewrightError) as caught:
+        run_program(parse_module(text), target=target, say=print)
+    assert caught.value.hint is not None and "tosa-to-linalg" in caught.value.hint

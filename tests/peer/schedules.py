@@ -276,6 +276,14 @@ MEMORY_PASSES = (
     "func.func(affine-scalrep)", "func.func(affine-parallelize{parallel-reductions max-nested=2})",
     "func.func(scf-parallel-loop-tiling{parallel-loop-tile-sizes=2,3})", "func.func(scf-forall-to-parallel)", "fold-memref-alias-ops",
     "func.func(lower-vector-mask,convert-vector-to-scf)", "func.func(lower-vector-multi-reduction)", "func.func(buffer-loop-hoisting)", "canonicalize", "cse",
+    "func.func(convert-linalg-to-loops)", "sccp", "func.func(math-uplift-to-fma)", "expand-strided-metadata", "lower-affine", "func.func(scf-for-to-while)",
+    "func.func(scf-parallel-loop-fusion)", "func.func(convert-vector-to-scf{full-unroll})", "func.func(buffer-hoisting)", "int-range-optimizations", "inline",
+    "buffer-deallocation-pipeline", "func.func(affine-loop-unroll-jam{unroll-jam-factor=2})", "func.func(affine-loop-coalescing)", "normalize-memrefs",
+    "func.func(affine-data-copy-generate{generate-dma=true fast-mem-space=1})", "func.func(affine-data-copy-generate{generate-dma=false fast-mem-space=0})",
+    "func.func(affine-raise-from-memref)", "func.func(promote-buffers-to-stack)", "convert-scf-to-cf", "lift-cf-to-scf", "func.func(scf-for-loop-range-folding)",
+    "func.func(affine-super-vectorize{virtual-vector-size=4,2 test-fastest-varying=1,0})", "func.func(affine-super-vectorize{virtual-vector-size=8 vectorize-reductions})",
+    "func.func(scf-parallel-loop-specialization)", "func.func(affine-expand-index-ops-as-affine)", "test-vector-linearize", "arith-int-range-narrowing{int-bitwidths-supported=32,64}",
+    "loop-invariant-subset-hoisting", "func.func(test-vector-to-vector-lowering)", "func.func(test-vector-transfer-flatten-patterns)", "remove-dead-values", "func.func(math-expand-ops)",
 )  # fmt: skip
 
 GPU_PASSES = (

@@ -163,11 +163,37 @@ _LOWERED = {
     "mhlo": "mlir-hlo-opt --hlo-legalize-to-linalg",
     "torch": "torch-mlir-opt --torch-backend-to-linalg-on-tensors-backend-pipeline",
     "transform": "mlir-opt --transform-interpreter --test-transform-dialect-erase-schedule",
+    "tosa": 'mlir-opt --pass-pipeline="builtin.module(func.func(tosa-to-linalg-named,tosa-to-scf,tosa-to-linalg,'
+    'tosa-to-arith,tosa-to-tensor))"',
+    "shape": 'mlir-opt --pass-pipeline="builtin.module(func.func(shape-to-shape-lowering,convert-shape-constraints),'
+    'convert-shape-to-std,canonicalize)"',
+    "quant": "mlir-opt --lower-quant-ops",
+    "bufferization.dealloc": "mlir-opt --bufferization-lower-deallocations",
 }
 """What makes known dialects of others."""
+_OF_A_MACHINE = (
+    *("nvgpu", "nvvm", "amdgpu", "rocdl", "xevm", "spirv", "llvm", "amx", "x86vector"),
+    *("arm_neon", "arm_sve", "arm_sme", "emitc", "wasmssa"),
+)
+_NOT_RUN = {
+    "sparse_tensor": "sparse tensors are not run; dense ones are, without an encoding in their types",
+    "complex": "complex numbers are not run: carry their real and imaginary parts",
+    "async": "run what regions of async hold in their order: asynchronous are launches alone, gpu.launch_func async",
+    **dict.fromkeys(
+        _OF_A_MACHINE,
+        "these are the ops of one machine, or of one compiler behind MLIR: give the program as it was before the pass "
+        "that made them (gpu, vector, memref, scf), and name the machine with --target",
+    ),
+    "gpu.binary": "give the gpu.module as it was before gpu-module-to-binary",
+    **dict.fromkeys(
+        ("omp", "acc"), "give the loops as they were before, scf.parallel or scf.forall"
+    ),
+}
+"""What to do with dialects that nothing makes known ones of."""
 _UNKNOWN = re.compile(r"operation (\S+) is not registered", re.IGNORECASE)
 
 
+_FORMLESS = re.compile(r"[Oo]peration (\S+) does not have a custom format")
 _UNKNOWN_ATTRIBUTE = re.compile(r"^'([\w.]+)' is not registered")
 _UNDEFINED = re.compile(r"undefined symbol alias '([^']+)'")
 
@@ -253,13 +279,24 @@ def _of_dialect(name: str, known: Iterable[str]) -> str:
     dialect, dot, _ = name.partition(".")
     if not dot:
         return "an op is written with its dialect: arith.addf, scf.for, func.func; other languages are not read"
-    if of := [n for n in known if n.startswith(f"{dialect}.")]:
+    of = [n for n in known if n.startswith(f"{dialect}.")]
+    if of and instead_of(name) is None:
         near = get_close_matches(name, of, n=3, cutoff=0)
         return f"the nearest names of {dialect} are {', '.join(near)}; mlir-opt may lower it to known ones"
     if dialect in ("tt", "ttg", "triton"):
         return "docs/from-triton.md tells how a kernel of Triton's is written here"
-    how = _LOWERED.get(dialect, "mlir-opt, or the project that the dialect is of,")
-    return f"{how} makes linalg, tensor, vector, scf, memref and arith of it, which are known"
+    return instead_of(name) or (
+        "mlir-opt, or the project that the dialect is of, makes linalg, tensor, vector, scf, memref and arith of it, "
+        "which are known"
+    )
+
+
+def instead_of(name: str) -> str | None:
+    """What to do with an op of a dialect that is not run; None where nothing is known of the dialect."""
+    dialect = name.partition(".")[0]
+    if (how := _LOWERED.get(name) or _LOWERED.get(dialect)) is not None:
+        return f"{how} makes linalg, tensor, vector, scf, memref and arith of it, which are known"
+    return _NOT_RUN.get(name) or _NOT_RUN.get(dialect)
 
 
 def hint_for(message: str, names: Iterable[str] = (), rest: str = "") -> str | None:
@@ -271,6 +308,9 @@ def hint_for(message: str, names: Iterable[str] = (), rest: str = "") -> str | N
         return f"an alias has a sign: #{unknown[1]} = .. for an attribute, !{unknown[1]} = .. for a type"
     if unknown is not None:
         known = list(names)
-        near = get_close_matches(unknown[1], known, n=3, cutoff=0.7)
+        own = instead_of(unknown[1]) is None
+        near = get_close_matches(unknown[1], known, n=3, cutoff=0.7) if own else []
         return f"did you mean {' or '.join(near)}?" if near else _of_dialect(unknown[1], known)
+    if (formless := _FORMLESS.search(message)) is not None:
+        return instead_of(formless[1])
     return next((hint for pattern, hint in _HINTS if pattern.search(message)), None)

@@ -18,6 +18,7 @@ from xdsl.dialects.builtin import SymbolRefAttr
 from xdsl.ir import Block, Operation, Region, SSAValue
 
 from tilewright.diagnostics import CompileError, error_at, unsupported
+from tilewright.dialects.hints import instead_of
 from tilewright.dialects.nesting import ops_around
 from tilewright.reference.registry import CONTROLS, MEANINGS, control, load_meanings
 from tilewright.reference.values import Array, Index
@@ -161,7 +162,8 @@ class SegmentBuilder:
             return
         meaning = MEANINGS.get(op.name)
         if meaning is None:
-            raise unsupported(op, f"the reference executor does not know the op {op.name}")
+            words = f"the reference executor does not know the op {op.name}"
+            raise unsupported(op, words, hint=instead_of(op.name))
         self.step(lambda group: group.execute(op, meaning))
 
     def block(self, block: Block) -> Operation:

@@ -303,6 +303,21 @@ def test_what_is_overwritten_is_computed_before(capfd: pytest.CaptureFixture[str
     assert error(found, np.exp(wide) * 2 * wide) < 2e-5
 
 
+@pytest.mark.parametrize("seen", ["%b", "%v"])
+def test_blocks_read_what_another_wrote(seen: str, capfd: pytest.CaptureFixture[str]):
+    """A result that no op of its own block reads, itself or through a view of that block, is in memory for others."""
+    x = drawn("float32", 5, 4)
+    body = f"""%b = memref.alloc() : memref<5x4xf32>
+  %v = memref.subview %b[0, 0] [5, 4] [1, 1] : memref<5x4xf32> to memref<5x4xf32, strided<[4, 1]>>
+  %o = memref.alloc() : memref<5x4xf32>
+  linalg.negf ins(%x : memref<5x4xf32>) outs(%b : memref<5x4xf32>)
+  cf.br ^bb1
+^bb1:
+  memref.copy {seen}, %o : memref<5x4xf32{", strided<[4, 1]>" if seen == "%v" else ""}> to memref<5x4xf32>"""
+    text = program(body, {"x": x}, {"o": "memref<5x4xf32>"})
+    assert error(run_on(text, "cpu", capfd)[0][0], -x) < 2e-5
+
+
 def test_memory_that_something_else_takes(capfd: pytest.CaptureFixture[str]):
     """A product that two ops read is in memory; an op that reads it there is computed before others use that memory."""
     a, b = drawn("float32", 20, 12), drawn("float32", 12, 24)

@@ -35,6 +35,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.diagnostics import unsupported
 from tilewright.dialects.elementwise import is_elementwise
+from tilewright.dialects.hints import instead_of
 from tilewright.dialects.upstream.linalg_composed import Winograd
 from tilewright.dialects.upstream.scf import ForallOp, InParallelOp
 from tilewright.dialects.upstream.vector.masking import MaskOp
@@ -127,7 +128,7 @@ def _rewrite(
     elif not isinstance(op, TransferReadOp):
         raise unsupported(
             op, f"{op.name} of tensors has no form on memory here",
-            hint="mlir-opt --one-shot-bufferize makes memrefs of any tensors",
+            hint=instead_of(op.name) or "mlir-opt --one-shot-bufferize makes memrefs of any tensors",
         )  # fmt: skip
 
 

@@ -170,7 +170,20 @@ def _touch(op: Operation, latest: dict[SSAValue, tuple[Node, int]]) -> Sequence[
 def _is_private(memory: SSAValue, block: Block) -> bool:
     """Whether nobody reads a memref behind the last op of a block."""
     root = memory_root(memory)
-    return is_allocation(root) and isinstance(root, OpResult) and root.op.parent is block
+    own = is_allocation(root) and isinstance(root, OpResult) and root.op.parent is block
+    alone = block.prev_block is None and block.next_block is None
+    return own and (alone or _is_used_within(root, block))
+
+
+def _is_used_within(memory: SSAValue, block: Block) -> bool:
+    """Whether a memref, and what is seen of it, are for ops of one of several blocks alone."""
+    for use in memory.uses:
+        if block.find_ancestor_op_in_block(use.operation) is None:
+            return False
+        views = (result for result in use.operation.results if isinstance(result.type, MEMREF))
+        if not all(_is_used_within(view, block) for view in views):
+            return False
+    return True
 
 
 # What is inlined. ------------------------------------------------------------------------------------------------
