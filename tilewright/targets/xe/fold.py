@@ -20,7 +20,6 @@ from xdsl.dialects.builtin import (
     IntegerAttr,
     IntegerType,
     MemRefType,
-    VectorType,
 )
 from xdsl.ir import Operation, SSAValue
 from xdsl.rewriter import Rewriter
@@ -129,29 +128,12 @@ def together(a: Numbers, b: Numbers) -> list[tuple[int, int]]:
 
 def _below(value: SSAValue, extent: SSAValue) -> bool | None:
     """Is a number below an extent, as their ranges show? None where they do not, or elements differ."""
-    low, high = _range(value)
-    least, most = _range(extent)
+    (low, high), (least, most) = bounds(value), bounds(extent)
     if low is None or low < 0 or least is None or least < 0:
         return None
     if most is not None and low >= most:
         return False
     return True if high is not None and high < least else None
-
-
-def _range(value: SSAValue) -> tuple[int | None, int | None]:
-    """Least and greatest element that a value may have."""
-    value = scalar_of(value)
-    if (known := numbers(value)) is not None:
-        return min(known), max(known)
-    if not isinstance(value.type, VectorType):
-        return bounds(value)
-    if not isinstance(value.owner, arith.AddiOp):
-        return None, None
-    (a, b), (c, d) = (_range(v) for v in value.owner.operands)
-    return (
-        None if a is None or c is None else a + c,
-        None if b is None or d is None else b + d,
-    )
 
 
 def _value(op: Operation) -> SSAValue | IntegerAttr | DenseIntOrFPElementsAttr | None:
