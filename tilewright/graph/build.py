@@ -137,9 +137,13 @@ class KernelBuilder:
         dtype = self.type_of(statement)
         if operation.op == "iota":
             made = self.register(statement.name, shape, dtype)
-            axis = 0 if shape[0] is not None else 1
             start = operation.operands[0]
-            self.emit(scope, "iota", [start], made, axis=axis)
+            assert isinstance(start, Affine)
+            along = [place for place, a in enumerate(shape) if a in start.names]
+            if along:
+                self.emit(scope, "iota", [start], made, axis=along[0])
+            else:  # the same number in the whole tile
+                self.emit(scope, "copy", [start], made)
             return made
         parts = [self.operand(o, scope, shape) for o in operation.operands]
         if operation.op == "copy" and isinstance(parts[0], str):
