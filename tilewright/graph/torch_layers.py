@@ -21,7 +21,7 @@ def _each(value: Any, count: int) -> list[int]:
     return [int(v) for v in (values * count if len(values) == 1 else values)]
 
 
-def _windows(x: Traced, size: Any, stride: Any, dilation: Any = 1) -> Traced:
+def windows(x: Traced, size: Any, stride: Any, dilation: Any = 1) -> Traced:
     """Windows along the last dimensions, as new ones after them."""
     first = x.ndim - len(size)
     extents, values = list(x.extents), dict[str, Any]()
@@ -40,7 +40,7 @@ def _windows(x: Traced, size: Any, stride: Any, dilation: Any = 1) -> Traced:
     return x.viewed((*extents, *map(affine, size)), values)
 
 
-def _padded(x: Traced, count: int, padding: Any, fill: float = 0.0) -> Traced:
+def padded(x: Traced, count: int, padding: Any, fill: float = 0.0) -> Traced:
     widths = [(0, 0)] * (x.ndim - count) + [(p, p) for p in _each(padding, count)]
     return arrange.pad(x, widths, constant_values=fill) if any(a for a, _ in widths) else x
 
@@ -56,20 +56,44 @@ def convolution(
         wide = [d * (e - 1) for d, e in zip(_each(dilation, count), size, strict=True)]
         x = arrange.pad(x, [(0, 0), (0, 0), *((w // 2, w - w // 2) for w in wide)])
     elif padding != "valid":
-        x = _padded(x, count, padding)
+        x = padded(x, count, padding)
     spatial, inside = "hwd"[:count], "rst"[:count]
     filters = weight.extents[0]
     if groups > 1:
         x = x.reshape(x.extents[0], groups, -1, *x.extents[2:])
         weight = weight.reshape(groups, -1, *weight.extents[1:])
     group = "g" if groups > 1 else ""
-    seen = _windows(x, size, stride, dilation)
+    seen = windows(x, size, stride, dilation)
     y = f.einsum_of_two(
         f"b{group}c{spatial}{inside},{group}fc{inside}->b{group}f{spatial}", seen, weight
     )
     if groups > 1:
         y = y.reshape(y.extents[0], filters, *y.extents[3:])
     return y if bias is None else y + channels(y, bias)
+
+
+def transposed_convolution(
+    x: Traced, weight: Traced, bias: Any = None, stride: Any = 1, padding: Any = 0, more: Any = 0,
+    groups: int = 1, dilation: Any = 1,
+) -> Traced:  # fmt: skip
+    """What a convolution of [filters, channels of a group, ...] gives back: zeros between elements, and all around."""
+    count = x.ndim - 2
+    if groups > 1:
+        raise CompileError("a transposed convolution in groups")
+    each = (_each(v, count) for v in (stride, padding, more, dilation))
+    for axis, (step, cut, longer, apart) in enumerate(zip(*each, strict=True), 2):
+        wide = apart * (int(weight.shape[axis]) - 1) - cut
+        if wide < 0 or wide + longer < 0:
+            raise CompileError("a transposed convolution that is cut within its windows")
+        extent = x.extents[axis]
+        if step > 1:
+            y = x.reshape([*x.extents[: axis + 1], 1, *x.extents[axis + 1 :]])
+            y = arrange.pad(y, [(0, (step - 1) * (i == axis + 1)) for i in range(y.ndim)])
+            x = y.reshape([*x.extents[:axis], extent * step, *x.extents[axis + 1 :]])
+            x = x[(*[slice(None)] * axis, slice(0, extent * step - (step - 1)))]
+        x = arrange.pad(x, [(wide, wide + longer) if i == axis else (0, 0) for i in range(x.ndim)])
+    turned = arrange.flip(weight.swapaxes(0, 1), tuple(range(2, x.ndim)))
+    return convolution(x, turned, bias, 1, 0, dilation)
 
 
 def largest(
@@ -102,7 +126,7 @@ def _pooled(
         raise CompileError("windows that reach over the end (ceil_mode)")
     count = len(size)
     sizes, axes = _each(size, count), tuple(range(-count, 0))
-    seen = _windows(_padded(x, count, padding, fill), sizes, stride or size, dilation)
+    seen = windows(padded(x, count, padding, fill), sizes, stride or size, dilation)
     return (seen.sum(axes) if fill == 0.0 else seen.max(axes)), prod(sizes)
 
 
@@ -164,6 +188,17 @@ def batch_norm(
     return f.scaled(y, channels(x, weight), channels(x, bias))
 
 
+def instance_norm(
+    x: Traced, weight: Any, bias: Any, mean: Any, variance: Any, own: bool, _: float = 0.1, eps: float = 1e-5,
+    *__: Any,
+) -> Traced:  # fmt: skip
+    """Each channel of each batch normalised by itself, or (not `own`) by what was kept."""
+    if not own:
+        return batch_norm(x, weight, bias, mean, variance, False, eps=eps)
+    y = f.layer_norm(x, eps=eps, axes=tuple(range(2, x.ndim)))
+    return f.scaled(y, channels(x, weight), channels(x, bias))
+
+
 # Recurrent cells, each a scan over time.
 
 
@@ -203,11 +238,28 @@ def _layer(
     made = f.scaled(f.matmul(xs, w.T), None, biases[0] if biases else None)
 
     def step(state: tuple[Traced, ...], x: Traced) -> tuple[tuple[Traced, ...], Traced]:
-        z = f.scaled(f.matmul(state[0], u.T), None, biases[1] if biases else None)
-        state = cell(*(arrange.split(y, gates, 1) for y in (x, z)), *state)
+        state = _stepped(cell, gates, x, state, u, biases[1] if biases else None)
         return state, state[0]
 
     return scan(step, begin, made)
+
+
+def _stepped(
+    cell: Any, gates: int, x: Traced, state: tuple[Traced, ...], u: Traced, bias: Any
+) -> tuple[Traced, ...]:
+    z = f.scaled(f.matmul(state[0], u.T), None, bias)
+    return cell(*(arrange.split(y, gates, 1) for y in (x, z)), *state)
+
+
+def single(cell: Any, gates: int) -> Any:
+    """The op of torch for one step of a cell."""
+
+    def run(x: Traced, states: Any, w: Traced, u: Traced, b: Any = None, c: Any = None) -> Any:
+        state = (states,) if isinstance(states, Traced) else tuple(states)
+        made = _stepped(cell, gates, f.scaled(f.matmul(x, w.T), None, b), state, u, c)
+        return made[0] if len(made) == 1 else made
+
+    return run
 
 
 def _lstm(x: Any, z: Any, h: Traced, c: Traced) -> tuple[Traced, Traced]:
@@ -224,6 +276,8 @@ def _gru(x: Any, z: Any, h: Traced) -> tuple[Traced]:
 lstm = recurrent(_lstm, 4, 2)
 gru = recurrent(_gru, 3, 1)
 rnn = recurrent(lambda x, z, h: (np.tanh(x[0] + z[0]),), 1, 1)
+lstm_cell, gru_cell = single(_lstm, 4), single(_gru, 3)
+rnn_cell = single(lambda x, z, h: (np.tanh(x[0] + z[0]),), 1)
 
 
 # Losses.

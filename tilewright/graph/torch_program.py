@@ -22,6 +22,7 @@ from tilewright.diagnostics import CompileError
 from tilewright.graph import arrange, composed
 from tilewright.graph import functions as f
 from tilewright.graph import torch_layers as layers
+from tilewright.graph import torch_more as more
 from tilewright.graph.affine import affine
 from tilewright.graph.nodes import TiledGraph
 from tilewright.graph.trace import ArrayType, trace
@@ -397,6 +398,7 @@ def _where(condition: Traced, a: Any, b: Any) -> Any:
 
 
 _OPS: Final[Mapping[str, Callable[..., Any]]] = {
+    **more.OPS,
     **{op: _binary(op) for op in ("add", "sub", "mul", "div", "floor_divide", "lt", "le", "gt", "ge", "eq", "ne")},
     **{name: _binary(op) for name, op in {
         "maximum": "max", "minimum": "min", "truediv": "div", "bitwise_and": "bitwise_and",
@@ -446,12 +448,14 @@ _OPS: Final[Mapping[str, Callable[..., Any]]] = {
     "masked_fill": _masked, "tril": lambda x, k=0: np.tril(x, k),
     "triu": lambda x, k=0: np.triu(x, k), "cumsum": lambda x, dim, dtype=None: composed.cumulated(x, dim),
     "argmax": lambda x, dim=None, keep=False: np.argmax(x, dim, keepdims=keep), "var": _variance,
+    "var_mean": lambda x, *args, **keys: (_variance(x, *args, **keys), x.mean(
+        normal_axes(_axes(args[0] if args else keys.get("dim")), x.ndim), keys.get("keepdim", False))),
     "std": lambda x, *args, **keys: np.sqrt(_variance(x, *args, **keys)), "einsum": _einsum,
     "any": lambda x, dim=None, keep=False: np.any(x, dim, keepdims=keep),
     "all": lambda x, dim=None, keep=False: np.all(x, dim, keepdims=keep),
     "linalg_vector_norm": _vector_norm, "norm": _vector_norm,
     "gather": lambda x, dim, ids, **_: composed.along(x, ids, dim),
-    "baddbmm": _addmm, "mv": f.matmul, "dot": f.matmul, "outer": lambda a, b: a[:, None] * b[None],
+    "baddbmm": _addmm, "addmv": _addmm, "mv": f.matmul, "dot": f.matmul, "outer": lambda a, b: a[:, None] * b[None],
     "rsub": lambda x, y: elementwise("sub", y, x), "remainder": _binary("mod"), "trunc": lambda x: np.trunc(x),
     "expand_as": lambda x, like: _expanded(x, like.extents), "view_as": lambda x, like: x.reshape(like.extents),
     "unflatten": lambda x, dim, sizes: x.reshape([*x.extents[: dim % x.ndim], *sizes, *x.extents[dim % x.ndim + 1 :]]),

@@ -1,0 +1,85 @@
+"""Ops of torch that are made of others, each against torch in float64."""
+
+# Modules of torch are not typed here.
+# pyright: reportMissingParameterType=false, reportAttributeAccessIssue=false
+
+from __future__ import annotations
+
+import pytest
+
+from tests.draws import fresh_seed
+from tilewright import graph as G
+
+torch = pytest.importorskip("torch")
+nn, F = torch.nn, torch.nn.functional
+
+ONE, TWO, IMAGE = (6, 20), ((6, 20), (6, 20)), (2, 3, 8, 12)
+OPS = {
+    "elements": (lambda x: (torch.tan(x), torch.sinh(x), torch.cosh(x), torch.asinh(x * 9), torch.atanh(x.tanh() * 0.9),
+                            torch.acosh(x.abs() + 1.5), torch.frac(x * 3), torch.sgn(x), torch.sinc(x),
+                            torch.logit(x.sigmoid()), torch.deg2rad(x * 90), torch.rad2deg(x)), ONE),
+    "elements of two": (lambda x, y: (torch.hypot(x, y), torch.heaviside(x, y), torch.addcmul(x, y, y, value=0.5),
+                                      torch.addcdiv(x, y, y.exp(), value=0.5), torch.lerp(x, y, 0.3),
+                                      torch.special.xlog1py(x.abs(), y.abs()), torch.xlogy(x, y.exp()),
+                                      torch.fmod(x * 9, 0.7), torch.fmod(x * 9, y.exp())), *TWO),
+    "nothing": (lambda x: (torch.xlogy(x * 0, x * 0), torch.sinc(x * 0), (x / 0).nan_to_num(),
+                           (x * 0 / 0).nan_to_num(2.0, 3.0, 4.0), (x / 0).isinf(), (x * 0 / 0).isnan(),
+                           (1 / (x.relu() * 0)).isfinite()), ONE),
+    "masks": (lambda x, y: ((x > 0) & (y < 1) | (x < -1), (x > 0) ^ (y > 0)), *TWO),
+    "products": (lambda a, b, c: (torch.addmv(c[:, 0], a[0], b[0, :, 0]), torch.linalg.vecdot(c, c),
+                                  torch.kron(c, c[:2]), torch.tensordot(a, b, ([0, 2], [0, 1]))),
+                 (3, 4, 5), (3, 5, 6), (4, 6)),
+    "diagonals": (lambda x: (x.diagonal(), x.diagonal(1), x.diagonal(-2), x[:6, :6].trace()), ONE),
+    "diagonals of many": (lambda x: (x.diagonal(dim1=1, dim2=2), x.diagonal(2, -1, 0)), (3, 5, 6)),
+    "statistics": (lambda x: (*torch.var_mean(x, -1), *torch.aminmax(x, dim=-1), x.argmin(-1), x.cumprod(-1)), ONE),
+    "arrays": (lambda x: (x.tile(2), x.unfold(1, 4, 3), torch.take_along_dim(x, x.argmax(-1, keepdim=True), -1)), ONE),
+    "distances": (lambda x, y: (F.pairwise_distance(x, y), torch.cdist(x, y),
+                                torch.cdist(x[None], y[None], 1.0)), *TWO),
+    "windows": (lambda x: (F.unfold(x, 3, padding=1), F.unfold(x, (2, 3), stride=(2, 1), dilation=2),
+                           F.pixel_unshuffle(x, 2), F.local_response_norm(x, 3)), IMAGE),
+    "between": (lambda x: (F.interpolate(x, scale_factor=2, mode="bilinear"),
+                           F.interpolate(x, size=(5, 7), mode="bilinear"),
+                           F.interpolate(x, size=(11, 9), mode="bilinear", align_corners=True),
+                           F.interpolate(x[:, 0], size=17, mode="linear")), IMAGE),
+    "transposed": (nn.ConvTranspose2d(3, 5, 3, 2, 1, 1), IMAGE),
+    "transposed, whole": (nn.ConvTranspose2d(3, 5, 2, 2, bias=False), IMAGE),
+    "transposed, dilated": (nn.ConvTranspose1d(3, 4, 3, stride=3, dilation=2, output_padding=1), (2, 3, 7)),
+    "norm of each": (nn.InstanceNorm2d(3, affine=True), IMAGE),
+    "norm kept": (nn.InstanceNorm1d(3, track_running_stats=True), (2, 3, 8)),
+    "a step": (nn.LSTMCell(14, 10), (3, 14)),
+    "a step of gru": (nn.GRUCell(14, 10, bias=False), (3, 14), (3, 10)),
+    "a step of rnn": (nn.RNNCell(14, 10), (3, 14), (3, 10)),
+    "losses": (lambda x, y: (F.kl_div(x.log_softmax(-1), y.softmax(-1), reduction="batchmean"),
+                             F.kl_div(x.log_softmax(-1), y.log_softmax(-1), log_target=True, reduction="sum"),
+                             F.soft_margin_loss(x, y.sign()), F.poisson_nll_loss(x, y.exp()),
+                             F.hinge_embedding_loss(x, y.sign()), F.margin_ranking_loss(x, y, y.sign(), 0.2)), *TWO),
+}  # fmt: skip
+
+
+class Gives(nn.Module):
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, *arrays):
+        y = self.inner(*arrays)
+        return y if isinstance(y, tuple) else (y,)
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_agrees_with_torch(name):
+    inner, *shapes = OPS[name]
+    torch.manual_seed(fresh_seed())
+    arrays, module = tuple(torch.randn(s) for s in shapes), Gives(inner).eval()
+    with torch.no_grad():
+        graph, weights = G.from_torch(torch.export.export(module, arrays))
+        made = graph.compile()(*arrays, *weights)
+        made = made if isinstance(made, tuple) else (made,)
+        wanted = module.double()(*(a.double() for a in arrays))
+        module.float()
+        for got, want in zip(made, wanted, strict=True):
+            assert got.shape == want.shape
+            assert got.dtype == (torch.float32 if want.is_floating_point() else want.dtype)
+            apart = (got.double() - want.double()).nan_to_num().norm()
+            assert torch.equal(got.isnan(), want.isnan())
+            assert float(apart) <= 1e-5 * float(want.double().norm())

@@ -1,0 +1,181 @@
+"""Ops of torch that are made of others: elements, statistics, losses, windows, and cells of one step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import pi
+from typing import Any, Final
+
+import numpy as np
+
+from tilewright.diagnostics import CompileError
+from tilewright.graph import arrange, composed
+from tilewright.graph import functions as f
+from tilewright.graph import torch_layers as layers
+from tilewright.graph.traced import Traced, elementwise
+
+
+def _where(condition: Traced, a: Any, b: Any) -> Any:
+    return elementwise("where", condition, a, b)
+
+
+# Elements -------------------------------------------------------------------------------------------------------------
+
+
+def _asinh(x: Traced) -> Traced:
+    size = np.absolute(x)
+    grown = composed.log1p(size + size * size / (np.sqrt(size * size + 1.0) + 1.0))
+    return _where(x < 0.0, -grown, grown)
+
+
+def _finite(
+    x: Traced, nan: float | None = None, high: float | None = None, low: float | None = None
+) -> Traced:
+    most = float(np.finfo(x.dtype.numpy).max)
+    x = _where(elementwise("ne", x, x), nan or 0.0, x)
+    x = _where(elementwise("eq", x, float("inf")), most if high is None else high, x)
+    return _where(elementwise("eq", x, float("-inf")), -most if low is None else low, x)
+
+
+def _remaining(x: Traced, y: Any) -> Traced:
+    """What is left of a division that rounds to zero: it has the sign of x."""
+    left = elementwise("mod", np.absolute(x), np.absolute(y) if isinstance(y, Traced) else abs(y))
+    return _where(x < 0, -left, left)
+
+
+def _logit(x: Traced, eps: float | None = None) -> Traced:
+    x = x if eps is None else x.clip(eps, 1.0 - eps)
+    return np.log(x) - composed.log1p(-x)
+
+
+def _times_log(x: Any, y: Traced) -> Traced:
+    """x log(y), and 0 where x is."""
+    nothing = elementwise("eq", x, 0.0)
+    return _where(nothing, 0.0, x * np.log(_where(nothing, 1.0, y)))
+
+
+def _sinc(x: Traced) -> Traced:
+    y = x * pi
+    nothing = elementwise("eq", x, 0.0)
+    return _where(nothing, 1.0, np.sin(y) / _where(nothing, 1.0, y))
+
+
+# Arrays ---------------------------------------------------------------------------------------------------------------
+
+
+def _diagonal(x: Traced, offset: int = 0, first: int = 0, second: int = 1) -> Traced:
+    y = arrange.moveaxis(x, (first, second), (-2, -1))
+    y = y[..., max(0, -offset) :, max(0, offset) :]
+    rows, columns = y.extents[-2:]
+    if rows.number is None or columns.number is None:
+        raise CompileError(f"a diagonal of [{rows}, {columns}], which are no numbers")
+    size = min(rows.number, columns.number)
+    y = y[..., :size, :size]
+    apart = elementwise("eq", f.indices(y, -2), f.indices(y, -1))
+    return _where(apart, y, 0).sum(-1)
+
+
+def _kron(a: Traced, b: Traced) -> Traced:
+    rank = max(a.ndim, b.ndim)
+    a, b = (x.reshape([*[1] * (rank - x.ndim), *x.extents]) for x in (a, b))
+    each = a.reshape([e for s in a.extents for e in (s, 1)])
+    each = each * b.reshape([e for s in b.extents for e in (1, s)])
+    pairs = zip(a.shape, b.shape, strict=True)
+    return each.reshape([m * n for m, n in pairs])
+
+
+def _unfolded(x: Traced, dim: int, size: int, step: int) -> Traced:
+    at = dim % x.ndim
+    return f.windows(x, (size,), (at,))[(*[slice(None)] * at, slice(None, None, step))]
+
+
+def _columns(x: Traced, size: Any, dilation: Any, padding: Any, stride: Any) -> Traced:
+    seen = layers.windows(layers.padded(x, 2, padding), size, stride, dilation)
+    b, c, h, w, r, s = seen.shape
+    return seen.transpose(0, 1, 4, 5, 2, 3).reshape(b, c * r * s, h * w)
+
+
+def _unshuffled(x: Traced, factor: int) -> Traced:
+    *lead, c, h, w = x.shape
+    n = len(lead)
+    y = x.reshape(*lead, c, h // factor, factor, w // factor, factor)
+    order = [*range(n), n, n + 2, n + 4, n + 1, n + 3]
+    return y.transpose(order).reshape(*lead, c * factor * factor, h // factor, w // factor)
+
+
+def _linear(x: Traced, size: Any, corners: bool, factors: Any = None, *_: Any) -> Traced:
+    """Between the two elements that are nearest, along each of the last dimensions: products with a matrix each."""
+    extents = x.shape[2:]
+    wanted = size or [int(e * s) for e, s in zip(extents, factors, strict=True)]
+    for axis, (old, new) in enumerate(zip(extents, wanted, strict=True), 2):
+        to, own = (composed.counted(x, [new, old], n).astype(x.dtype) for n in (0, 1))
+        if corners:
+            place = to * ((old - 1) / max(1, new - 1))
+        else:
+            place = ((to + 0.5) * (old / new) - 0.5).clip(0.0, float(old - 1))
+        weight = np.maximum(1.0 - np.absolute(place - own), 0.0)
+        x = arrange.moveaxis(f.matmul(arrange.moveaxis(x, axis, -1), weight.T), -1, axis)
+    return x
+
+
+# Statistics and losses ------------------------------------------------------------------------------------------------
+
+
+def _distances(x: Traced, y: Traced, p: float = 2.0, *_: Any) -> Traced:
+    return composed.norm(x[..., :, None, :] - y[..., None, :, :], p, -1)
+
+
+def _divergence(x: Traced, y: Traced, way: int = 1, *, log_target: bool = False) -> Traced:
+    each = np.exp(y) * (y - x) if log_target else _times_log(y, y) - y * x
+    return layers.loss(each, way)
+
+
+def _poisson(
+    x: Traced, y: Traced, logs: bool = True, full: bool = False, eps: float = 1e-8, way: int = 1
+) -> Traced:
+    if full:
+        raise CompileError("a Poisson loss with Stirling's term")
+    return layers.loss(np.exp(x) - y * x if logs else x - y * np.log(x + eps), way)
+
+
+def _ranking(a: Traced, b: Traced, y: Traced, margin: float = 0.0, way: int = 1) -> Traced:
+    return layers.loss(np.maximum(-y * (a - b) + margin, 0.0), way)
+
+
+def _hinge(x: Traced, y: Traced, margin: float = 1.0, way: int = 1) -> Traced:
+    apart = _where(elementwise("eq", y, -1.0), np.maximum(margin - x, 0.0), 0.0)
+    return layers.loss(_where(elementwise("eq", y, 1.0), x, apart), way)
+
+
+OPS: Final[Mapping[str, Callable[..., Any]]] = {
+    **{name: getattr(np, name) for name in ("tan", "sinh", "cosh", "hypot", "isfinite", "heaviside")},
+    **dict.fromkeys(("detach_", "lift_fresh_copy"), lambda x: x),
+    "__and__": lambda x, y: elementwise("bitwise_and", x, y),
+    "__or__": lambda x, y: elementwise("bitwise_or", x, y),
+    "__xor__": lambda x, y: elementwise("bitwise_xor", x, y),
+    "asinh": _asinh, "atanh": lambda x: 0.5 * (composed.log1p(x) - composed.log1p(-x)),
+    "acosh": lambda x: np.log(x + np.sqrt(x * x - 1.0)), "nan_to_num": _finite, "fmod": _remaining,
+    "frac": lambda x: x - np.trunc(x), "sgn": np.sign, "sinc": _sinc, "logit": _logit, "xlogy": _times_log,
+    "special_xlog1py": lambda x, y: _times_log(x, y + 1.0), "deg2rad": lambda x: x * (pi / 180),
+    "rad2deg": lambda x: x * (180 / pi), "isnan": lambda x: elementwise("ne", x, x),
+    "isinf": lambda x: elementwise("eq", np.absolute(x), float("inf")),
+    "addcmul": lambda x, a, b, *, value=1: x + a * b * float(value),
+    "addcdiv": lambda x, a, b, *, value=1: x + a / b * float(value), "lerp": lambda x, y, w: x + (y - x) * w,
+    "linalg_vecdot": lambda x, y, *, dim=-1: (x * y).sum(dim),
+    "tensordot": lambda a, b, m, n: composed.tensordot(a, b, (m, n)),
+    "diagonal": _diagonal, "trace": lambda x: _diagonal(x).sum(), "kron": _kron, "tile": arrange.tile,
+    "take_along_dim": lambda x, ids, dim: composed.along(x, ids, dim), "unfold": _unfolded, "im2col": _columns,
+    "pixel_unshuffle": _unshuffled, "upsample_bilinear2d": _linear, "upsample_linear1d": _linear,
+    "conv_transpose1d": layers.transposed_convolution, "conv_transpose2d": layers.transposed_convolution,
+    "avg_pool3d": layers.mean, "max_pool3d": layers.largest, "instance_norm": layers.instance_norm,
+    "lstm_cell": layers.lstm_cell, "gru_cell": layers.gru_cell, "rnn_tanh_cell": layers.rnn_cell,
+    "argmin": lambda x, dim=None, keep=False: np.argmin(x, dim, keepdims=keep),
+    "cumprod": lambda x, dim, dtype=None: composed.cumulated(x, dim, "mul"),
+    "aminmax": lambda x, dim=None, keepdim=False: (x.min(dim, keepdim), x.max(dim, keepdim)),
+    "cdist": _distances, "_cdist_forward": _distances,
+    "pairwise_distance": lambda x, y, p=2.0, eps=1e-6, keep=False: composed.norm(x - y + eps, p, -1, keep),
+    "kl_div": _divergence, "poisson_nll_loss": _poisson, "margin_ranking_loss": _ranking,
+    "hinge_embedding_loss": _hinge,
+    "soft_margin_loss": lambda x, y, way=1: layers.loss(composed.logaddexp(-y * x, 0.0), way),
+}  # fmt: skip
+"""What such an op does, by its name without the overload."""
