@@ -354,33 +354,6 @@ def test_symbols_are_bound_at_launch_and_texts_are_shared():
     assert compiled.source(T=300, V=90) == compiled.source(T=290, V=90)
 
 
-@pytest.mark.parametrize("shape", [(17, 12), (12, 300), (5, 33, 20)])
-def test_counts_along_any_dimension(shape):
-    """Counted elements are rows, columns or neither of a tile, by themselves and in what is computed with them."""
-    names = "ijk"[: len(shape)]
-    extents = ", ".join(map(str, shape))
-    axes = ", ".join(f"each({e})" for e in shape)
-    for dimension, name in enumerate(names):
-        at = ", ".join(names)
-        graph = G.parse_graph(f"""\
-def counts():
-    x = input(f32[{extents}])
-    n = output(i64[{extents}])
-    y = output(f32[{extents}])
-    for {at} in space("n", {axes}):
-        n[{at}] = iota({name})
-    for {at} in space("y", {axes}):
-        y[{at}] = mul(x[{at}], n[{at}])
-    return n, y
-""")
-        x = fresh_rng().standard_normal(shape, np.float32)
-        want = np.indices(shape)[dimension]
-        for fuse in (True, False):
-            counted, product = graph.compile(fuse=fuse)(x)
-            assert np.array_equal(counted, want)
-            assert np.linalg.norm(product - x * want) <= 1e-6 * np.linalg.norm(x * want)
-
-
 def test_gathers_may_be_turned():
     """A gather is first or second in memory, and rows or columns of what reads it, whichever way the tiles lie."""
     rng = fresh_rng()

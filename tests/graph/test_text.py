@@ -257,3 +257,30 @@ def test_constants_are_stored_to_global_memory(case):
     order = fresh_rng().permutation(8).astype(np.int32)
     got = G.parse_graph(text).compile()(order)
     np.testing.assert_array_equal(got, np.full((8, 8), value, np.float32))
+
+
+@pytest.mark.parametrize("shape", [(17, 12), (12, 300), (5, 33, 20)])
+def test_counts_along_any_dimension(shape):
+    """Counted elements are rows, columns or neither of a tile, by themselves and in what is computed with them."""
+    names = "ijk"[: len(shape)]
+    extents = ", ".join(map(str, shape))
+    axes = ", ".join(f"each({e})" for e in shape)
+    for dimension, name in enumerate(names):
+        at = ", ".join(names)
+        graph = G.parse_graph(f"""\
+def counts():
+    x = input(f32[{extents}])
+    n = output(i64[{extents}])
+    y = output(f32[{extents}])
+    for {at} in space("n", {axes}):
+        n[{at}] = iota({name})
+    for {at} in space("y", {axes}):
+        y[{at}] = mul(x[{at}], n[{at}])
+    return n, y
+""")
+        x = fresh_rng().standard_normal(shape, np.float32)
+        want = np.indices(shape)[dimension]
+        for fuse in (True, False):
+            counted, product = graph.compile(fuse=fuse)(x)
+            assert np.array_equal(counted, want)
+            assert np.linalg.norm(product - x * want) <= 1e-6 * np.linalg.norm(x * want)

@@ -136,14 +136,11 @@ class KernelBuilder:
         operation = statement.operation
         dtype = self.type_of(statement)
         if operation.op == "iota":
-            made = self.register(statement.name, shape, dtype)
-            start = operation.operands[0]
+            made, start = self.register(statement.name, shape, dtype), operation.operands[0]
             assert isinstance(start, Affine)
-            along = [place for place, a in enumerate(shape) if a in start.names]
-            if along:
-                self.emit(scope, "iota", [start], made, axis=along[0])
-            else:  # the same number in the whole tile
-                self.emit(scope, "copy", [start], made)
+            along = [at for at, a in enumerate(shape) if a in start.names]
+            place: dict[str, Any] = {"axis": along[0]} if along else {}  # or one number for all
+            self.emit(scope, "iota" if along else "copy", [start], made, **place)
             return made
         parts = [self.operand(o, scope, shape) for o in operation.operands]
         if operation.op == "copy" and isinstance(parts[0], str):
