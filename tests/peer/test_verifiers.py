@@ -15,7 +15,7 @@ from tests.draws import fresh_seed
 from tests.peer.mlir_opt import TOOL, needs_mlir_opt
 from tests.peer.test_programs import EXAMPLES
 from tilewright.diagnostics import TilewrightError
-from tilewright.dialects.text import parse_module
+from tilewright.dialects.text import parse_module, print_module
 
 LAYOUTS = {
     "WORKGROUP": "#xegpu.layout<sg_layout = [2, 2], sg_data = [16, 16], inst_data = [8, 16], order = [1, 0]>",
@@ -93,6 +93,21 @@ def test_legal_ops():
     for text, theirs in zip(texts, verdicts(texts), strict=True):
         assert theirs is None, f"{theirs}\n{text}"
         parse_module(text, strict=True)
+
+
+@needs_mlir_opt
+def test_generic_form():
+    """Each reads what the other prints; but for transfers, of whose operands we say how many are which."""
+    texts = [function(op) for op in LEGAL if "memref.dma_start" not in op]
+    assert TOOL is not None
+    whole = "\n// -----\n".join(texts)
+    command = [TOOL, "--split-input-file", "--mlir-print-op-generic"]
+    done = subprocess.run(command, input=whole, capture_output=True, text=True, check=True)
+    theirs = done.stdout.split("// -----\n")
+    assert len(theirs) == len(texts)
+    ours = [print_module(parse_module(text), generic=True).replace("\n", " ") for text in theirs]
+    for text, said in zip(ours, verdicts(ours), strict=True):
+        assert said is None, f"{said}\n{text}"
 
 
 @needs_mlir_opt

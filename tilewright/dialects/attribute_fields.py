@@ -233,6 +233,21 @@ class Angled:
             return parser.parse_str_enum(cls.enum_type)
 
 
+class Spaced(Angled):
+    """An attribute of one word that MLIR prints as `#xegpu<fence_scope workgroup>`, and that is read in angles too."""
+
+    def print_parameter(self, printer: Printer) -> None:
+        printer.print_string(self.kind)
+
+    @classmethod
+    def parse_parameter(cls, parser: AttrParser) -> Any:
+        angled = parser.parse_optional_punctuation("<") is not None
+        word = parser.parse_str_enum(cls.enum_type)
+        if angled:
+            parser.parse_punctuation(">")
+        return word
+
+
 class Word(ParametrizedAttribute):
     """`#linalg.elementwise_kind<add>`: one word, of `WORDS` where these are given."""
 

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from xdsl.dialects.builtin import ArrayAttr, BoolAttr, IntAttr, IntegerAttr, NoneAttr, i64
 from xdsl.dialects.utils import EnumAttribute
-from xdsl.ir import Attribute, ParametrizedAttribute
+from xdsl.ir import Attribute, ParametrizedAttribute, SpacedOpaqueSyntaxAttribute
 from xdsl.irdl import irdl_attr_definition
 from xdsl.parser import AttrParser
 from xdsl.printer import Printer
@@ -21,6 +21,7 @@ from xdsl.utils.str_enum import StrEnum
 from tilewright.dialects.attribute_fields import (
     Angled,
     FieldsAttr,
+    Spaced,
     int_array,
     integer,
     ints,
@@ -72,15 +73,15 @@ class CacheHintAttr(Angled, EnumAttribute[CacheHint]):
 
 
 @irdl_attr_definition
-class MemorySpaceAttr(Angled, EnumAttribute[MemorySpace]):
-    """`#xegpu.memory_space<slm>`."""
+class MemorySpaceAttr(Spaced, EnumAttribute[MemorySpace], SpacedOpaqueSyntaxAttribute):
+    """`#xegpu<memory_space slm>`."""
 
     name = "xegpu.memory_space"
 
 
 @irdl_attr_definition
-class FenceScopeAttr(Angled, EnumAttribute[FenceScope]):
-    """`#xegpu.fence_scope<workgroup>`."""
+class FenceScopeAttr(Spaced, EnumAttribute[FenceScope], SpacedOpaqueSyntaxAttribute):
+    """`#xegpu<fence_scope workgroup>`."""
 
     name = "xegpu.fence_scope"
 

@@ -6,9 +6,13 @@ from xdsl.dialects.vector import Vector
 from xdsl.traits import Pure
 
 from tilewright.dialects.fields import dialect
-from tilewright.dialects.upstream.complete import add_effect, add_ops
+from tilewright.dialects.upstream.complete import add_attributes, add_effect, add_ops
 from tilewright.dialects.upstream.vector import rules
-from tilewright.dialects.upstream.vector.compute import ContractionOp, MultiReductionOp
+from tilewright.dialects.upstream.vector.compute import (
+    ContractionOp,
+    IteratorTypeAttr,
+    MultiReductionOp,
+)
 from tilewright.dialects.upstream.vector.masking import MaskOp, YieldOp
 from tilewright.dialects.upstream.vector.memory import (
     CompressStoreOp,
@@ -37,3 +41,4 @@ def complete() -> None:
     rules.complete()
     add_effect(Pure(), vector.BitcastOp, vector.CreateMaskOp, vector.ReductionOp)
     add_ops(Vector, dialect("vector", globals()).operations)
+    add_attributes(Vector, (IteratorTypeAttr,))

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from enum import auto
 
 from xdsl.dialects.builtin import AffineMapAttr, ArrayAttr, StringAttr, VectorType
+from xdsl.dialects.utils import EnumAttribute
 from xdsl.dialects.vector import CombiningKindAttr, CombiningKindFlag
 from xdsl.ir import Attribute
 from xdsl.ir.affine import AffineExpr
-from xdsl.irdl import traits_def
+from xdsl.irdl import irdl_attr_definition, traits_def
 from xdsl.parser import Parser
 from xdsl.printer import Printer
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
+from xdsl.utils.str_enum import StrEnum
 
+from tilewright.dialects.attribute_fields import Angled
 from tilewright.dialects.directives import parse_names, parse_type_list, say, typed
 from tilewright.dialects.fields import Follows, Ints, Op, Operand, Property, Str, op_definition
 from tilewright.dialects.movement import vector_type
@@ -58,6 +62,18 @@ class MultiReductionOp(Op):
             )
 
 
+class IteratorKind(StrEnum):
+    PARALLEL = auto()
+    REDUCTION = auto()
+
+
+@irdl_attr_definition
+class IteratorTypeAttr(Angled, EnumAttribute[IteratorKind]):
+    """`#vector.iterator_type<parallel>`: what an iterator of a contraction is, in the generic form."""
+
+    name = "vector.iterator_type"
+
+
 @op_definition
 class ContractionOp(Op):
     """`vector.contract {indexing_maps = [..], iterator_types = [..], kind = #vector.kind<add>} %a, %b, %c
@@ -71,8 +87,9 @@ class ContractionOp(Op):
     indexing_maps: Property[ArrayAttr[AffineMapAttr], Iterable[AffineMapAttr]] = Property(
         ArrayAttr[AffineMapAttr], ArrayAttr
     )
-    iterator_types: Property[ArrayAttr[Attribute], Iterable[str]] = Property(
-        ArrayAttr, lambda words: ArrayAttr(map(StringAttr, words))
+    iterator_types: Property[ArrayAttr[IteratorTypeAttr], Iterable[str]] = Property(
+        ArrayAttr[IteratorTypeAttr],
+        lambda words: ArrayAttr(IteratorTypeAttr(IteratorKind(word)) for word in words),
     )
     kind: Str = Str(*COMBINING, default="add", implicit=True)
     result = Follows("acc", message=_ONE_TYPE.format("result"))
@@ -128,6 +145,12 @@ class ContractionOp(Op):
         for name in ("indexing_maps", "iterator_types"):
             if name not in properties:
                 parser.raise_error(f"expected the attribute '{name}'", pos)
+        stated = properties["iterator_types"]
+        listed = stated.data if isinstance(stated, ArrayAttr) else [stated]
+        words = [word.data for word in listed if isinstance(word, StringAttr)]
+        if len(words) < len(listed) or not {*words} <= {*IteratorKind}:
+            parser.raise_error('iterator_types is a list of "parallel" and "reduction"', pos)
+        properties["iterator_types"] = ArrayAttr(IteratorTypeAttr(IteratorKind(w)) for w in words)
         properties.setdefault("kind", CombiningKindAttr(CombiningKindFlag.ADD))
         return cls.create(
             operands=parser.resolve_operands(operands, [*types, result], pos),
@@ -138,6 +161,7 @@ class ContractionOp(Op):
 
     def print(self, printer: Printer) -> None:
         say(printer, " ")
-        printer.print_attr_dict({**self.properties, **self.attributes})
+        words = ArrayAttr(StringAttr(kind.kind) for kind in self.iterator_types)
+        printer.print_attr_dict(self.properties | {"iterator_types": words} | self.attributes)
         types = typed(self.operands[:2])
         say(printer, " ", self.operands, " : ", types, " into ", self.result.type)
