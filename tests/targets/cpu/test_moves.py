@@ -7,6 +7,7 @@ import pytest
 
 import tilewright as tw
 from tests.draws import fresh_rng
+from tests.targets.cpu.test_structure import levels_here
 
 
 @tw.kernel
@@ -88,3 +89,41 @@ def test_runs_of_one_element_are_splats_or_shuffles(dtype: Any, run: int) -> Non
     kernel[2, 4](q, s, y, G=run)
     np.testing.assert_array_equal(y, q * np.repeat(s, run, 1)[:, :900])
     assert "vector.insert" not in kernel.compile(q, s, y, G=run).ir["mach"]
+
+
+@tw.kernel
+def doubled(X, Y, BM: tw.constexpr = 4, BN: tw.constexpr = 32):
+    """Twice as many columns, of neighbours' means, some of them left of and above the array."""
+    m, n = tw.program_id(0) * BM, tw.program_id(1) * BN
+    here = tw.load_tile(tw.init_tile(X, [m, n], (BM, BN))).to(tw.f32)
+    left = tw.load_tile(tw.init_tile(X, [m, n - 1], (BM, BN))).to(tw.f32)
+    above = tw.load_tile(tw.init_tile(X, [m - 1, n], (BM, BN))).to(tw.f32)
+    both = tw.interleave(here * 0.5 + left * 0.5, here * 0.5 + above * 0.5)
+    tw.store_tile(both.to(Y.dtype), tw.init_tile(Y, [m, 2 * n], (BM, 2 * BN)))
+
+
+@pytest.mark.parametrize("level", levels_here())
+@pytest.mark.parametrize("dtype", [tw.f32, tw.bf16, tw.f16], ids=str)
+@pytest.mark.parametrize("tile", [(4, 32), (2, 16), (8, 128)], ids=str)
+def test_what_is_interleaved_is_inside_or_masked(rng, dtype, tile, level):
+    for shape in ((1, 1), (7, 33), (16, 256), (9, 300)):
+        x = rng.standard_normal(shape).astype(dtype.numpy)
+        y = np.full((shape[0], 2 * shape[1]), np.nan).astype(dtype.numpy)
+        grid = tw.cdiv(shape[0], tile[0]), tw.cdiv(shape[1], tile[1])
+        doubled.options(target="cpu", machine=level)[grid](x, y, BM=tile[0], BN=tile[1])
+        near = np.pad(x.astype(np.float32), ((1, 0), (1, 0)))
+        here, left, above = near[1:, 1:], near[1:, :-1], near[:-1, 1:]
+        want = np.stack([here * 0.5 + left * 0.5, here * 0.5 + above * 0.5], -1).reshape(y.shape)
+        np.testing.assert_allclose(y.astype(np.float32), want, 1e-2, 1e-6)
+
+
+def test_loads_below_an_interleave_are_read_without_masks():
+    x = np.zeros((16, 256), np.float32)
+    k = doubled.options(target="cpu", machine="avx512")
+    text = k.compile(x, np.zeros((16, 512), np.float32)).ir["mach"]
+    loops = [part.split("}")[0] for part in text.split("scf.for")]
+    assert any(
+        "interleave" in x or "shuffle" in x
+        for x in loops
+        if "mach.load" in x and "masked_load" not in x
+    )

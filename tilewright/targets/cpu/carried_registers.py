@@ -129,10 +129,10 @@ def emit_in_registers(s: FusedEmitter, lanes: int) -> list[Registers]:
     rows, cols = rows_cols(roots[0].value.type)
     starts = [(row, col) for row in range(rows) for col in range(0, cols, lanes)]
     inside = None
-    ends, runs = set[SSAValue | int](), set[SSAValue]()
+    ends, runs, whole = set[SSAValue | int](), set[SSAValue](), set[SSAValue]()
     for row in range(rows):
         begin, end = s.inside_all(roots, row, cols)
-        ends, runs = ends | e.ends, runs | e.runs
+        ends, runs, whole = ends | e.ends, runs | e.runs, whole | e.whole
         for x, y in ((0, begin), (end, cols)):
             inside = b.both(inside, b.cmp("sge", x, y))
     e.ends, e.runs = ends, runs
@@ -140,6 +140,7 @@ def emit_in_registers(s: FusedEmitter, lanes: int) -> list[Registers]:
 
     def vectors(inside: bool) -> list[SSAValue]:
         made: list[list[SSAValue]] = []
+        e.whole = whole if inside else set()
         with e.scope():
             for row, col in starts:
                 place = Position(row, col, 1, lanes, inside)
@@ -150,6 +151,6 @@ def emit_in_registers(s: FusedEmitter, lanes: int) -> list[Registers]:
         return [x[i] for i, root in enumerate(roots) if root.op is None for x in made]
 
     found = b.choose(inside, lambda: vectors(True), lambda: vectors(False))
-    e.ends, e.runs = set(), set()
+    e.ends, e.runs, e.whole = set(), set(), set()
     count = len(starts)
     return [Registers(cols, lanes, found[i : i + count]) for i in range(0, len(found), count)]

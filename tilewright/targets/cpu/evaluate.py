@@ -142,6 +142,8 @@ class Evaluator:
         self.block: TurnedBlock | None = None
         self.runs: set[SSAValue] = set()
         """Gathers of runs of memory in which places that are `inside` lie."""
+        self.whole: set[SSAValue] = set()
+        """Loads of tiles that lie inside of their arrays wherever they are asked for, in what is being emitted."""
 
     @contextmanager
     def scope(self) -> Generator[None]:

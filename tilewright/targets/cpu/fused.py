@@ -48,7 +48,7 @@ from tilewright.targets.cpu.memory import (
     rows_cols,
 )
 from tilewright.targets.cpu.overlapped import emit_overlapped, overlapping
-from tilewright.targets.cpu.positions import ends_of, run_of
+from tilewright.targets.cpu.positions import run_of
 from tilewright.targets.cpu.reductions import Accumulator, emit_reductions, power_of_two
 from tilewright.targets.cpu.streaming import emit_streamed, streamed_tile, streams
 from tilewright.targets.cpu.sweeps import Ahead, Sweep, main_part
@@ -265,35 +265,6 @@ class FusedEmitter(FusedPlanner):
         for width, group in by_width.items():
             self.columns(group, row, width, [x for x in self.ahead if x[0].shape[1] == width])
 
-    def main_end(self, roots: list[Root], row: Idx, width: int) -> Idx:
-        """Columns from 0 on that lie inside every matrix on this row (may be negative); none where 0 does not."""
-        begin, end = self.inside_all(roots, row, width)
-        return end if begin == 0 else self.b.select(self.b.cmp("sgt", begin, 0), 0, end)
-
-    def inside_all(self, roots: list[Root], row: Idx, width: int) -> tuple[Idx, Idx]:
-        """The columns that lie inside every matrix on this row: from which one on, and before which one."""
-        b, e = self.b, self.e
-        begin: Idx = 0
-        end: Idx = width
-        e.ends, e.runs = set(), set()
-        for tile, at in (*self.accessed(roots, row, width), *self.gathered(roots, row, width)):
-            limit = tile.limit(b, 1)
-            e.ends.add(limit)
-            at_row = b.plus(tile.offsets[0], at)
-            ok: SSAValue | None = b.cmp("slt", at_row, tile.extents[0])
-            if not b.is_nonnegative(at_row):
-                ok = b.both(ok, b.cmp("sge", at_row, 0))
-            if not b.is_nonnegative(tile.offsets[1]):
-                begin = b.max(begin, b.minus(0, tile.offsets[1]))
-            assert ok is not None
-            end = b.min(end, b.select(ok, limit, 0))
-        for value in e.runs:
-            mask = value.owner.mask  # pyright: ignore
-            for limit in () if mask is None else ends_of(e, mask, Position(row, 0, 1, width)):
-                e.ends.add(limit)
-                end = b.min(end, limit)
-        return begin, end
-
     def hoist(self, roots: list[Root], row: Idx, lanes: int) -> None:
         """Emit what is the same along the whole row, before the loop over columns."""
         for value in self.reached(roots):
@@ -342,7 +313,8 @@ class FusedEmitter(FusedPlanner):
         sweep = self.sweep_of(roots, row, lanes, ahead)
         cut = width % lanes != 0 or start != 0
         done: tuple[Idx, Idx] = start, 0
-        if width > 2 * lanes:
+        split = width > 2 * lanes or (width >= sweep.step and any(self.moved_about(roots, width)))
+        if split:
             (begin, end), step = self.inside_all(roots, row, width), sweep.step
             if begin != 0:
                 start_of_main = b.times(b.ceildiv(begin, lanes), lanes)
@@ -350,7 +322,7 @@ class FusedEmitter(FusedPlanner):
             first = done[0]
             done = first, b.times(b.div(b.max(b.minus(end, first), 0), step), step)
             main_part(self, [sweep], first, b.plus(*done))
-        if isinstance(start, int) and width - start <= 2 * lanes:
+        if not split and isinstance(start, int):
             with e.scope():
                 for col in range(start, width, lanes):
                     self.masked(sweep, col, width - col)

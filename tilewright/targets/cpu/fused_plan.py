@@ -19,7 +19,7 @@ from tilewright.codegen.builder import Builder, Idx
 from tilewright.diagnostics import unsupported
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.stage import FusedOp
-from tilewright.targets.cpu.evaluate import Evaluator, same_along_row
+from tilewright.targets.cpu.evaluate import Evaluator, Position, same_along_row
 from tilewright.targets.cpu.memory import (
     Buffer,
     ScatteredTile,
@@ -28,7 +28,7 @@ from tilewright.targets.cpu.memory import (
     itemsize,
     rows_cols,
 )
-from tilewright.targets.cpu.positions import run_of
+from tilewright.targets.cpu.positions import ends_of, run_of
 
 STORES = (xt.StoreTileOp, xt.StoreScatterOp)
 CHEAP = (
@@ -344,6 +344,55 @@ class FusedPlanner:
                 if run is not None:
                     e.runs.add(value)
                     yield run, 0
+
+    def main_end(self, roots: list[Root], row: Idx, width: int) -> Idx:
+        """Columns from 0 on that lie inside every matrix on this row (may be negative); none where 0 does not."""
+        begin, end = self.inside_all(roots, row, width)
+        self.e.whole = set()
+        return end if begin == 0 else self.b.select(self.b.cmp("sgt", begin, 0), 0, end)
+
+    def inside_all(self, roots: list[Root], row: Idx, width: int) -> tuple[Idx, Idx]:
+        """The columns that lie inside every matrix on this row: from which one on, and before which one. What is read
+        through ops that move elements does so as a whole (`Evaluator.whole`)."""
+        b, e = self.b, self.e
+        begin: Idx = 0
+        end: Idx = width
+        e.ends, e.runs, e.whole = set(), set(), set()
+        for tile, at in (*self.accessed(roots, row, width), *self.gathered(roots, row, width)):
+            limit = tile.limit(b, 1)
+            e.ends.add(limit)
+            at_row = b.plus(tile.offsets[0], at)
+            ok: SSAValue | None = b.cmp("slt", at_row, tile.extents[0])
+            if not b.is_nonnegative(at_row):
+                ok = b.both(ok, b.cmp("sge", at_row, 0))
+            if not b.is_nonnegative(tile.offsets[1]):
+                begin = b.max(begin, b.minus(0, tile.offsets[1]))
+            assert ok is not None
+            end = b.min(end, b.select(ok, limit, 0))
+        for value in e.runs:
+            mask = value.owner.mask  # pyright: ignore
+            for limit in () if mask is None else ends_of(e, mask, Position(row, 0, 1, width)):
+                e.ends.add(limit)
+                end = b.min(end, limit)
+        for value, tile in self.moved_about(roots, width):
+            e.whole.add(value)
+            for axis in (0, 1):
+                ok = b.cmp("sge", tile.limit(b, axis), tile.shape[axis])
+                if not b.is_nonnegative(tile.offsets[axis]):
+                    ok = b.both(ok, b.cmp("sge", tile.offsets[axis], 0))
+                assert ok is not None
+                end = b.select(ok, end, 0)
+        return begin, end
+
+    def moved_about(self, roots: Sequence[Root], width: int) -> Iterator[tuple[SSAValue, Tile]]:
+        """Rows that are loaded as others than they are stored in: through ops that move elements along rows."""
+        e = self.e
+        for value in self.reached(roots):
+            if isinstance(value, OpResult) and isinstance(value.op, xt.LoadTileOp):
+                columns, tile = rows_cols(value.type)[1], e.values.tile(value.op.tile)
+                if value not in e.values.buffers and columns not in (1, width) and not value.index:
+                    assert isinstance(tile, Tile)
+                    yield value, tile
 
     def reached(
         self, roots: Sequence[Root], kept: Collection[SSAValue] = (), *, places: bool = True

@@ -98,6 +98,7 @@ def main_part(s: FusedEmitter, sweeps: Sequence[Sweep], start: Idx, end: Idx) ->
                 acc.take(after)
         loop.out = [v for acc in every for v in acc.values]
     e.values.buffers = outside
+    e.whole = set()
     results = list(loop.results)
     for acc in every:
         acc.take(results)
