@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from xdsl.dialects import arith
+from xdsl.dialects import arith, gpu
 from xdsl.dialects.builtin import (
     DYNAMIC_INDEX,
     ArrayAttr,
@@ -31,7 +31,7 @@ from tilewright.dialects.xetile.assembly import Index
 from tilewright.layout.blocks import lane_distribution
 from tilewright.passes.emit import Before
 from tilewright.passes.integers import bounds, divisor
-from tilewright.passes.memory_objects import memory_root, promised
+from tilewright.passes.memory_objects import may_alias, may_write, memory_root, promised
 from tilewright.uarch.xe import XeMachine
 
 Shape = tuple[int, ...]
@@ -173,6 +173,20 @@ def memory_of(op: Operation) -> SSAValue | None:
         return None
     root = memory_root(source)
     return root if isinstance(root, BlockArgument) or isinstance(root.type, MemRefType) else None
+
+
+def never_written(kernel: gpu.FuncOp) -> set[SSAValue]:
+    """Arguments that nothing in the kernel writes, by whatever name."""
+    roots: set[SSAValue] = set()
+    for op in kernel.walk():
+        if op.regions or op.next_op is None or not may_write(op) or isinstance(op, xegpu.FenceOp):
+            continue
+        root = memory_of(op)
+        if root is None:
+            return set()
+        roots.add(root)
+    args = kernel.body.block.args
+    return {a for a in args if not any(may_alias(root, a) for root in roots)}
 
 
 def surface(op: xegpu.CreateNdDescOp) -> tuple[list[Index | None], list[Index | None]]:

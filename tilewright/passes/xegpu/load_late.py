@@ -31,14 +31,14 @@ def _move(load: xegpu.LoadMatrixOp) -> None:
     block, root = load.parent, memory_of(load)
     assert block is not None
     users = {block.find_ancestor_op_in_block(use.operation) for use in load.results[0].uses}
-    places = (op for op in ops_behind(load) if op in users or _may_change(op, root))
+    places = (op for op in ops_behind(load) if op in users or may_change(op, root))
     at = next(places, None)
     if at is not None and users:
         load.detach()
         block.insert_op_before(load, at)
 
 
-def _may_change(op: Operation, root: SSAValue | None) -> bool:
+def may_change(op: Operation, root: SSAValue | None) -> bool:
     """May an op, or what is inside of it, write an array, or let others do so?"""
     return any(
         memory_objects.orders(each)

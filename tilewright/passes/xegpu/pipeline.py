@@ -40,6 +40,7 @@ from tilewright.passes.xegpu.complete import complete
 from tilewright.passes.xegpu.exchange_slm import exchange_through_slm
 from tilewright.passes.xegpu.from_xetile import XETILE_TO_XEGPU
 from tilewright.passes.xegpu.insert_barriers import insert_barriers
+from tilewright.passes.xegpu.k_loops import k_loops as k_loops_below
 from tilewright.passes.xegpu.lane_elements import lane_elements
 from tilewright.passes.xegpu.lane_memory import lane_memory
 from tilewright.passes.xegpu.merge_inductions import merge_inductions
@@ -48,7 +49,7 @@ from tilewright.passes.xegpu.pad import pad
 from tilewright.passes.xegpu.positions_as_masks import positions_as_masks
 from tilewright.passes.xegpu.propagate_layout import KINDS, check_kind
 from tilewright.passes.xegpu.propagate_layout import propagate_layout as give_layouts
-from tilewright.passes.xegpu.sg_maps import has_types
+from tilewright.passes.xegpu.sg_maps import multiplies
 from tilewright.passes.xegpu.slm_layout import lay_out
 from tilewright.passes.xegpu.subgroup_distribute import subgroup_distribute
 from tilewright.passes.xegpu.subgroup_parts import subgroup_parts
@@ -103,7 +104,7 @@ def _shares_too_much(unit: XeUnit) -> bool:
 def _loop_over_k(kernel: gpu.FuncOp, machine: XeMachine) -> None:
     """Turns deep products of types that no matrix instruction has into loops over k."""
     # A row of A in a step is one element for each lane.
-    k_loops(kernel, machine.lanes, lambda op: not has_types(machine, op))
+    k_loops(kernel, machine.lanes, lambda op: not multiplies(machine, op.a, op.b, op.result))
 
 
 MERGE_INDUCTIONS = Pass[Unit[Any]]("xegpu-merge-inductions", merge_inductions, BOTH, optional=True)
@@ -227,6 +228,7 @@ WORKGROUP: Sequence[Pass[XeUnit]] = (
 """From a workgroup's program to that of a subgroup."""
 
 SUBGROUP: Sequence[Pass[XeUnit]] = (
+    Pass("xegpu-k-loops", k_loops_below, S, KM, optional=True, stage="xegpu-sg"),
     PAD.to("xegpu-sg"),
     BLOCKOP_FALLBACK.to("xegpu-sg"),
     Pass("xegpu-slm-layout", lay_out, S, KM, optional=True, stage="xegpu-sg"),

@@ -16,7 +16,7 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright.diagnostics import TilewrightError, UnsupportedError, unsupported
-from tilewright.dialects import xegpu, xetile
+from tilewright.dialects import xegpu
 from tilewright.dialects.attribute_fields import ints
 from tilewright.dialects.upstream.arith import element_bits
 from tilewright.dialects.xegpu.layouts import SgMapAttr
@@ -47,10 +47,10 @@ def dpas_instruction(xe: XeMachine, op: xegpu.DpasOp) -> MatrixInstruction:
         raise refuse(op, error.message, "XeGPU RFC, sg_map tables", error.hint) from None
 
 
-def has_types(xe: XeMachine, op: xetile.TileMmaOp) -> bool:
+def multiplies(xe: XeMachine, a: SSAValue, b: SSAValue, result: SSAValue) -> bool:
     """Does some matrix instruction multiply and add numbers of a product's types?"""
     try:
-        xe.instruction(*(type_name(v) for v in (op.a, op.b, op.result)))
+        xe.instruction(*(type_name(v) for v in (a, b, result)))
     except UnsupportedError:
         return False
     return True

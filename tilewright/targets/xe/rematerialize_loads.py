@@ -15,17 +15,16 @@ the loop that holds all their users, from arguments that the kernel does not wri
 from __future__ import annotations
 
 from xdsl.dialects import gpu, scf
-from xdsl.ir import Block, Operation, SSAValue
+from xdsl.ir import Block, Operation
 
 from tilewright.dialects import xegpu
-from tilewright.passes import memory_objects
-from tilewright.passes.xegpu.block_messages import memory_of
+from tilewright.passes.xegpu.block_messages import memory_of, never_written
 from tilewright.targets.xe.liveness import VIEWS
 
 
 def rematerialize_loads(kernel: gpu.FuncOp) -> bool:
     """Moves the loads of a kernel; True where there was one."""
-    unwritten = _unwritten(kernel)
+    unwritten = never_written(kernel)
     changed = False
     for op in list(kernel.walk()):
         if isinstance(op, xegpu.LoadNdOp) and memory_of(op) in unwritten:
@@ -35,20 +34,6 @@ def rematerialize_loads(kernel: gpu.FuncOp) -> bool:
                 _move(group, loop)
                 changed = True
     return changed
-
-
-def _unwritten(kernel: gpu.FuncOp) -> set[SSAValue]:
-    """Arguments that nothing in the kernel writes, by whatever name."""
-    roots: set[SSAValue] = set()
-    for op in kernel.walk():
-        if op.regions or op.next_op is None or not memory_objects.may_write(op):
-            continue
-        root = memory_of(op)
-        if root is None:
-            return set()
-        roots.add(root)
-    args = kernel.body.block.args
-    return {a for a in args if not any(memory_objects.may_alias(root, a) for root in roots)}
 
 
 def _loop_of(op: Operation, group: list[Operation]) -> scf.ForOp | None:
