@@ -12,6 +12,7 @@ from tests.draws import fresh_rng
 from tests.lowering.programs import lowered, run, wrong
 from tests.texts import parse_module
 from tilewright.dialects.text import verify_module
+from tilewright.passes.carry_offsets import carry_offsets
 from tilewright.passes.kernel import kernel_of
 from tilewright.passes.retile import compute_in_passes, shared_memory
 from tilewright.passes.views import fold_views
@@ -180,6 +181,7 @@ def test_what_is_cut_of_shared_memory(name: str):
     a = fresh_rng().standard_normal((32, 32)).astype(np.float32)
     args = [a, np.zeros((32, 32), np.float32)]
     expected = run(module, (1, 1, 1), args)
+    carry_offsets(module)
     assert compute_in_passes(kernel_of(module), room=0) == most
     verify_module(module)
     assert wrong(expected, run(module, (1, 1, 1), args, check=True)) is None
