@@ -18,7 +18,7 @@ from tilewright.graph.digits import addressed, cut, digits
 def test_digits_are_the_place():
     rng = fresh_rng()
     seen = 0
-    for _ in range(300):
+    for _ in range(900):
         shape = [int(n) for n in rng.choice([1, 2, 3, 4, 6], 3)]
         extents = {"i": int(rng.integers(1, 5)), "j": int(rng.integers(1, 7))}
         flat = Affine((), int(rng.integers(0, 12)))

@@ -73,6 +73,26 @@ def _shared(x: Array) -> Array:
     return y
 
 
+def _swapped(x: Array) -> Array:
+    one, other = x, np.cumsum(x, 0)
+    total = np.zeros_like(x)
+    for i in range(4):
+        changed = one.copy(), other.copy()
+        changed[0][i], changed[1][i] = other[i + 1], one[i + 1]
+        total = changed[0] - changed[1]
+        one, other = other, one
+    return total + one
+
+
+def _handed_round(x: Array) -> Array:
+    one = other = x
+    for i in range(4):
+        changed, kept = other.copy(), x.copy()
+        changed[:4], kept[i] = one[:4], 1
+        one, other = changed, kept
+    return one + 2 * other
+
+
 PROGRAMS = {
     "neighbours": (_loop("%r", "%init", RUNNING, "%c1", "%c8"), _running, 0),
     "nested": (
@@ -136,6 +156,28 @@ PROGRAMS = {
         + f"%d = linalg.add ins(%z#1, %z#1 : {T}, {T}) outs(%q : {T}) -> {T}\n  "
         + f"%r = linalg.add ins(%z#0, %d : {T}, {T}) outs(%q : {T}) -> {T}\n  ",
         _handed_on, 2,
+    ),
+    "swapped": (
+        _loop("%q", "%init", RUNNING, "%c1", "%c8")
+        + f"%z:3 = scf.for %i = %c0 to %c4 step %c1 iter_args(%t = %init, %o = %q, %u = %q) -> ({T}, {T}, {T}) {{\n    "
+        + "%p = arith.addi %i, %c1 : index\n    " + _row("%a", "%o", "%p") + _row("%b", "%t", "%p")
+        + _put("%a", "%t", "%i") + _put("%b", "%o", "%i").replace("%n", "%m")
+        + f"%v = linalg.sub ins(%n, %m : {T}, {T}) outs(%n : {T}) -> {T}\n    "
+        + f"scf.yield %o, %t, %v : {T}, {T}, {T}\n  }}\n  "
+        + f"%r = linalg.add ins(%z#0, %z#2 : {T}, {T}) outs(%q : {T}) -> {T}\n  ",
+        _swapped, 3,
+    ),
+    "handed_round": (
+        f"%ones = arith.constant dense<1.0> : {ROW}\n  "
+        f"%z:2 = scf.for %i = %c0 to %c4 step %c1 iter_args(%t = %init, %o = %init) -> ({T}, {T}) {{\n    "
+        f"%n = scf.forall (%j) in (4) shared_outs(%s = %o) -> ({T}) {{\n      "
+        + _row("%a", "%t", "%j") + "scf.forall.in_parallel {\n        "
+        f"tensor.parallel_insert_slice %a into %s[%j, 0] [1, 8] [1, 1] : {ROW} into {T}\n      }}\n    }}\n    "
+        + _put("%ones", "%t", "%i").replace("%n", "%m") + _put("%ones", "%init", "%i").replace("%n", "%k")
+        + f"scf.yield %n, %k : {T}, {T}\n  }}\n  "
+        f"%d = linalg.add ins(%z#1, %z#1 : {T}, {T}) outs(%z#1 : {T}) -> {T}\n  "
+        f"%r = linalg.add ins(%z#0, %d : {T}, {T}) outs(%z#0 : {T}) -> {T}\n  ",
+        _handed_round, 3,
     ),
     "part_of_itself": (
         f"%a = tensor.extract_slice %init[0, 0] [4, 8] [1, 1] : {T} to tensor<4x8xf32>\n  "

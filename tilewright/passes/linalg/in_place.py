@@ -7,8 +7,9 @@
 
 A tensor may be changed by an op of its own block if its memory is its own (`_owned`) and every other use, of it and of
 what lies in the same memory, is done before. A loop's argument has memory of its own if each round hands on such a
-tensor, and something in the loop changes it. A part that goes back to where it was read is changed there. Everything
-else keeps the memory of its value: what the analysis does not know, it takes to be read.
+tensor, something in the loop changes it, and no other argument is given what becomes of it. A part that goes back to
+where it was read is changed there. Everything else keeps the memory of its value: what the analysis does not know, it
+takes to be read.
 """
 
 from __future__ import annotations
@@ -121,6 +122,8 @@ class _InPlace:
 
     def _owned(self, value: SSAValue) -> bool:
         if value not in self._known:
+            # What loops hand round in a circle, as two arguments that change places, is nobody's own.
+            self._known[value] = False
             self._known[value] = self._is_owned(value)
         return self._known[value]
 
@@ -145,6 +148,11 @@ class _InPlace:
             and _block_of(handed) is argument.block
             and self._owned(handed)
             and self._last(handed, last, number)
+            and not any(
+                _is_changed_from(argument, other)
+                for n, other in enumerate(last.operands)
+                if n != number
+            )
         )
 
     def _last(self, value: SSAValue, at: Operation, number: int) -> bool:
@@ -201,6 +209,19 @@ def _changed_by(op: Operation, target: int) -> OpResult:
     """What the operand of `_targets`, or that a loop carries, has become."""
     carried = isinstance(op, scf.ForOp | ForallOp)
     return op.results[target - len(op.operands) + len(op.results) if carried else 0]
+
+
+def _is_changed_from(argument: BlockArgument, value: SSAValue) -> bool:
+    """Is a value what ops of a block make of an argument of it by changes?"""
+    while isinstance(value, OpResult) and value.op.parent is argument.block:
+        op = value.op
+        if isinstance(op, scf.ForOp):
+            value = op.operands[_BOUNDS + value.index]
+        elif targets := _targets(op):
+            value = op.operands[targets[value.index]]
+        else:
+            break
+    return value is argument
 
 
 def _changed(argument: BlockArgument) -> bool:
