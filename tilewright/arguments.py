@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tilewright.diagnostics import LaunchError
-from tilewright.dtypes import DType
+from tilewright.dtypes import DType, meant
 
 HOST = "cpu"
 """The device of arrays in the memory of this process."""
@@ -66,16 +66,30 @@ class ArrayArg:
         return low, high + size
 
 
+def check_dtype(dtype: Any, what: str) -> None:
+    """Raises LaunchError where ``dtype`` is no :class:`DType`, with its name here where it is numpy's or PyTorch's."""
+    if not isinstance(dtype, DType):
+        known = meant(dtype)
+        raise LaunchError(
+            f"{what} takes a dtype such as tw.f16, not {dtype!r}",
+            hint=f"use {known!r}" if known else f"{what}(shape, tw.f32)",
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class ArraySpec:
     """An array that does not exist yet: enough to compile for, not to launch with.
 
     ``strides`` are in elements, C order by default; the memory is taken to be 64-byte aligned.
+    LaunchError for what is no dtype of the language.
     """
 
     shape: tuple[int, ...]
     dtype: DType
     strides: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        check_dtype(self.dtype, "tw.spec")
 
 
 Argument: TypeAlias = "ArrayArg | int | float | bool"

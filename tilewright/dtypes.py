@@ -168,6 +168,17 @@ def from_name(name: str) -> DType:
         raise KeyError(f"no dtype is called {name!r}; there are {', '.join(_BY_NAME)}") from None
 
 
+def meant(value: Any) -> DType | None:
+    """The type that a name, or a type of numpy's, Python's or PyTorch's, stands for; None for what stands for none."""
+    name = value if isinstance(value, type) else str(value).removeprefix("torch.")
+    if name in _BY_NAME:
+        return _BY_NAME[name]
+    try:
+        return from_numpy(name) if isinstance(name, type) or name.isidentifier() else None
+    except TypeError:
+        return None
+
+
 def from_numpy(dtype: Any) -> DType:
     """The type of the elements of a numpy array of ``dtype``.
 

@@ -457,7 +457,8 @@ def comprehensions(X, Y, N: tw.constexpr):
         total += sum(scaled(r, k) for k, r in enumerate(rows) if k % 2 == 0)
         if i > 0:
             total = total + sum([a * b for a in rows for b in (1, -1) if b > 0])
-    tw.store_tile(total + j, tw.init_tile(Y, [0, 0], (1, 8)))
+    counted = j + sum(range(N)) + max(range(N)) - min(range(2, 9))
+    tw.store_tile(total + counted, tw.init_tile(Y, [0, 0], (1, 8)))
 
 
 @pytest.mark.parametrize("target", ["reference", "cpu"])
@@ -467,7 +468,8 @@ def test_comprehensions_are_unrolled_and_keep_their_names(rng, target):
     comprehensions.options(target=target)[1](x, y, N=int(n))
     rows = x.astype(np.float64).reshape(blocks, n, 8)
     even = (rows * np.where(np.arange(n) % 2, 0, np.arange(n))[:, None]).sum((0, 1))
-    np.testing.assert_allclose(y[0], even + rows[1:].sum((0, 1)) + 100, rtol=1e-5, atol=1e-5)
+    counted = 100 + sum(range(n)) + n - 1 - 2
+    np.testing.assert_allclose(y[0], even + rows[1:].sum((0, 1)) + counted, rtol=1e-5, atol=1e-5)
 
 
 @tw.kernel

@@ -101,5 +101,16 @@ def test_elements_that_there_are_not(case, said):
 
 
 def test_a_spec_whose_parts_are_exchanged():
+    with pytest.raises(tw.LaunchError, match=r"not \(4, 8\)") as raised:
+        tw.spec(tw.f32, (4, 8))  # pyright: ignore[reportArgumentType]
+    assert raised.value.hint == "tw.spec(shape, tw.f32)"
     with pytest.raises(tw.LaunchError, match="X is no spec of an array"):
-        picked.compile(tw.spec(tw.f32, (4, 8)), *[tw.spec((4, 8), tw.i32)] * 3)
+        picked.compile(tw.spec(4, tw.f32), *[tw.spec((4, 8), tw.i32)] * 3)  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("array", [tw.spec, tw.graph.array])
+@pytest.mark.parametrize("name", ["f32", "float32", np.float32, np.dtype("f4"), "torch.float32"])
+def test_a_dtype_that_is_another_ones(array, name):
+    with pytest.raises(tw.LaunchError, match="takes a dtype") as raised:
+        array((4, 8), name)
+    assert raised.value.hint == "use tw.f32"

@@ -67,8 +67,11 @@ BODIES = {
     "a comprehension of run time": (
         "[i for i in range(A.shape[0])]",
         "range(A.shape[0])",
-        "count with a variable",
+        "write that loop, and count or sum in a variable",
     ),
+    "a comprehension over a number": ("[i for i in 4]", "4", "range(n) counts to a number"),
+    "a start by name": ("sum([x, x], start=x)", "sum([x, x], start=x)", "give start by position"),
+    "an element and a column": ("x[A.shape[0], None]", "x[A.shape[0], None]", "load smaller tiles"),
     "a row as a column": (
         "tw.zeros((8, 4), tw.f32) + tw.arange(8)",
         "tw.zeros((8, 4), tw.f32) + tw.arange(8)",

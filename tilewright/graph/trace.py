@@ -20,6 +20,7 @@ from itertools import islice
 from typing import Any
 
 from tilewright import dtypes
+from tilewright.arguments import check_dtype
 from tilewright.diagnostics import CompileError
 from tilewright.dtypes import DType
 from tilewright.graph.affine import Affine, Extent, affine
@@ -51,11 +52,14 @@ class ArrayType:
     shape: tuple[Extent, ...]
     dtype: DType
 
+    def __post_init__(self) -> None:
+        check_dtype(self.dtype, "tw.graph.array")
+
 
 def array(shape: Sequence[Extent], dtype: DType = dtypes.f32) -> ArrayType:
     """The type of an argument: ``array(["M", 64], tw.f16)``. Names are symbols.
 
-    `shape` lists numbers and names; `dtype` is the element type.
+    `shape` lists numbers and names; `dtype` is the element type. LaunchError for what is no dtype of the language.
     """
     return ArrayType(tuple(shape), dtype)
 

@@ -69,7 +69,14 @@ def call(
     special = _special_builtin(function)
     if special is not None:
         with frame.blame(node, node):
-            return special(frame, node, *_bind_builtin(function, args, kwargs))
+            given = _bind_builtin(function, args, kwargs)
+            if function in (builtins.sum, builtins.min, builtins.max):
+                of = f"{function.__name__} of"
+                given = [
+                    as_sequence(frame, node, of, a) if isinstance(a, LoopRange) else a
+                    for a in given
+                ]
+            return special(frame, node, *given)
     if isinstance(function, MethodType) and isinstance(function.__self__, _RUNTIME_METHODS):
         with frame.blame(node, node):
             return _checked(function, args, kwargs)
@@ -77,7 +84,7 @@ def call(
         raise _refused_call(frame, node, function)
     _once(frame, node, function)
     if function in _SEQUENCE_BUILTINS:
-        args = [as_sequence(frame, node, function, argument) for argument in args]
+        args = [as_sequence(frame, node, f"{function.__name__} of", argument) for argument in args]
     constant = not any(map(_holds_runtime, (*args, *kwargs.values())))
     if isinstance(function, FunctionType):
         return _helper(frame, node, function, args, kwargs, constant)
@@ -127,7 +134,10 @@ def _checked(function: Callable[..., Any], args: list[Any], kwargs: dict[str, An
 
 def _bind_builtin(function: Any, args: list[Any], kwargs: dict[str, Any]) -> list[Any]:
     if kwargs:
-        raise CompileError(f"{function.__name__} takes no keyword arguments in a kernel")
+        raise CompileError(
+            f"{function.__name__} takes no keyword arguments in a kernel",
+            hint=f"give {', '.join(kwargs)} by position, if it is needed",
+        )
     return args
 
 
@@ -202,12 +212,12 @@ def inline(
         frame.at(node)
 
 
-def as_sequence(frame: Frame, node: ast.AST, function: Callable[..., Any], argument: Any) -> Any:
-    """A range of compile time as Python's own, for functions that go through sequences."""
+def as_sequence(frame: Frame, node: ast.AST, what: str, argument: Any) -> Any:
+    """A range of compile time as Python's own, for what goes through sequences (`what` it is, before the argument)."""
     if isinstance(argument, (Value, Tile, Array)):
         raise frame.error(
             node,
-            f"{function.__name__} of {describe_type(argument)}",
+            f"{what} {describe_type(argument)}",
             rule="sequences are objects of compile time",
             hint="its extents are x.shape; a part of an array is loaded as a tile",
         )
@@ -220,7 +230,7 @@ def as_sequence(frame: Frame, node: ast.AST, function: Callable[..., Any], argum
         node,
         "a range of run time is not a sequence",
         rule="a range with run-time bounds can only be used in for ... in range(...)",
-        hint="count with a variable of your own in the loop",
+        hint="write that loop, and count or sum in a variable of your own",
     )
 
 
@@ -319,7 +329,7 @@ def _extremum(symbol: str) -> Callable[..., Any]:
 
 
 def _sum(frame: Frame, node: ast.Call, *args: Any) -> Any:
-    if not any(map(_holds_runtime, args)):
+    if len(args) > 2 or not any(map(_holds_runtime, args)):
         return frame.python(node, lambda: builtins.sum(*args))
     if not carry.is_sequence(args[0]):
         raise _refused_call(frame, node, builtins.sum)

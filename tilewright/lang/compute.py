@@ -121,11 +121,12 @@ def transpose(x: Value, *, wg_map: WgMap | None = None) -> Value:
 
 def turned(x: Value, index: object) -> Value | None:
     """``x[:, None]``, a row or a column as a column, and ``x[None, :]``, as a row; None for any other index."""
-    if not isinstance(index, tuple) or len(index) != 2 or index.count(None) != 1:  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+    if not isinstance(index, tuple) or len(x.shape) != 2:
         return None
-    dim = index.index(None)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-    if index[1 - dim] != slice(None) or len(x.shape) != 2:
+    places = [None if i is None else isinstance(i, slice) and i == slice(None) for i in index]  # pyright: ignore[reportUnknownVariableType]
+    if places not in ([None, True], [True, None]):
         return None
+    dim = places.index(None)
     if 1 not in x.shape:
         raise CompileError(
             f"{describe_type(x)} is neither a row nor a column",

@@ -8,7 +8,6 @@ from functools import lru_cache
 from numbers import Real
 from typing import Any, cast
 
-import numpy as np
 from xdsl.dialects import arith, vector
 from xdsl.dialects.builtin import (
     FloatAttr,
@@ -229,13 +228,11 @@ def expect_dtype(dtype: object, what: str) -> DType:
     """`dtype`; an ArgumentError, with its name here where it is numpy's or PyTorch's, for what is none of ours."""
     if isinstance(dtype, DType):
         return dtype
-    name = dtype if isinstance(dtype, type) else str(dtype).removeprefix("torch.")
-    hint = f"use tw.{name}" if str(name) in map(str, dtypes.ALL) else None
-    if isinstance(name, type) or name.isidentifier():
-        with suppress(TypeError):
-            hint = f"use tw.{dtypes.from_numpy(np.dtype(cast(Any, name)))}"
+    known = dtypes.meant(dtype)
     raise ArgumentError(
-        "dtype", f"{what} a dtype such as tw.f16, not {describe_type(dtype)}", hint=hint
+        "dtype",
+        f"{what} a dtype such as tw.f16, not {describe_type(dtype)}",
+        hint=f"use {known!r}" if known else None,
     )
 
 

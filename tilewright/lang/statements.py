@@ -227,9 +227,14 @@ def _comprehended(
         yield frame.evaluate(element)
         return
     first, *others = generators
-    items = as_sequence(frame, first.iter, list, frame.evaluate(first.iter))
+    items = as_sequence(frame, first.iter, "a comprehension over", frame.evaluate(first.iter))
     if not isinstance(items, (tuple, list, range)):
-        raise frame.error(first.iter, f"a comprehension over {describe_type(items)}")
+        raise frame.error(
+            first.iter,
+            f"a comprehension over {describe_type(items)}",
+            rule="it runs over ranges, tuples and lists of compile time, unrolled",
+            hint="range(n) counts to a number" if isinstance(items, int) else None,
+        )
     for item in _limited(frame, first.iter, items):
         _assign(frame, first.target, item, first.target)
         for condition in first.ifs:

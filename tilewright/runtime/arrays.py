@@ -295,7 +295,7 @@ def from_capsule(capsule: Any, name: str, device: str) -> ArrayArg:
 
 
 def _from_spec(spec: ArraySpec, name: str) -> ArrayArg:
-    if not isinstance(spec.dtype, DType) or not isinstance(spec.shape, Sequence):
+    if not isinstance(spec.shape, Sequence):
         raise LaunchError(f"{name} is no spec of an array", hint="tw.spec((rows, columns), tw.f32)")
     shape = tuple(spec.shape) or (1,)
     strides = spec.strides or contiguous_strides(shape)
