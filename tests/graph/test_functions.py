@@ -135,6 +135,33 @@ def test_masks_are_chosen_and_computed_with(name: str, rng: np.random.Generator)
     assert got.dtype == want.dtype and np.array_equal(got, want)
 
 
+SUMS: dict[str, Any] = {
+    "sum of a mask": lambda x: (x > 0).sum(),
+    "sum": lambda x: np.sum(x, axis=1),
+    "product": lambda x: (x | 1).prod(-1),
+    "reduced": lambda x: np.add.reduce(x, axis=1),
+    "cumulated": lambda x: np.cumsum(x, axis=1),
+    "counted": lambda x: np.count_nonzero(x, axis=0),
+    "products of vectors": lambda x: (
+        np.einsum("ij->i", x) * np.vdot(x.astype(np.int32), x.astype(np.int32)).astype(x.dtype)
+    ),
+    "largest of a mask": lambda x: (x > 3).max(1) & (x > 0).min(1) | np.all(x < 8, axis=1),
+    "masks beside numbers": lambda x: ((x > 0) == True) | ((x > 3) >= 1),  # noqa: E712
+    "compared with a fraction": lambda x: (x > 2.5) ^ ((x > 0).sum(1, keepdims=True) <= 3.5),
+}
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int8", "uint8"])
+@pytest.mark.parametrize("name", SUMS)
+def test_sums_and_comparisons_of_whole_numbers(
+    name: str, dtype: str, rng: np.random.Generator
+) -> None:
+    x = rng.integers(0 if dtype[0] == "u" else -9, 9, (5, 8)).astype(dtype)
+    got, want = G.trace(SUMS[name], x).compile()(x), SUMS[name](x)
+    assert name == "products of vectors" or got.dtype == want.dtype
+    assert np.array_equal(got.astype(want.dtype), want)
+
+
 def test_an_array_of_one_element_has_no_dimension() -> None:
     run = G.trace(lambda x, t: G.softmax(x / t), G.array([5, 7]), G.array([])).compile()
     x = np.arange(35, dtype=np.float32).reshape(5, 7)

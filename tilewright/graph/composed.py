@@ -19,7 +19,7 @@ from tilewright.graph.arrange import moveaxis
 from tilewright.graph.functions import einsum_of_two, indices, matmul, power
 from tilewright.graph.nodes import Access, Gather, Index
 from tilewright.graph.scan import scan
-from tilewright.graph.traced import Traced, elementwise
+from tilewright.graph.traced import Traced, elementwise, reduced, widened
 
 
 def _where(condition: Any, a: Any, b: Any) -> Traced:
@@ -109,17 +109,11 @@ def _place(x: Traced, axis: Any, keepdims: bool, best: str) -> Traced:
     return _where(x == top, indices(x, axis), x.extents[axis]).min(axis, keepdims)
 
 
-def _any(x: Traced, axis: Any = None, keepdims: bool = False) -> Traced:
-    return truth(truth(x).astype(dtypes.i32).max(axis, keepdims))
-
-
 def cumulated(x: Traced, axis: Any = None, kind: str = "add") -> Traced:
     """Sums (or products) of the elements up to each one: a scan."""
     x, axis = (x.reshape(-1), 0) if axis is None else (x, axis % x.ndim)
-    if not x.dtype.is_float and x.dtype.itemsize < 4:
-        x = x.astype(dtypes.i32)
-    rows = moveaxis(x, axis, 0)
-    first = np.full_like(x, 0 if kind == "add" else 1, shape=rows.shape[1:])
+    rows = moveaxis(widened(x), axis, 0)
+    first = np.full_like(rows, 0 if kind == "add" else 1, shape=rows.shape[1:])
 
     def step(total: Traced, row: Traced) -> tuple[Traced, Traced]:
         total = elementwise(kind, total, row)
@@ -207,7 +201,7 @@ def einsum(subscripts: str, *operands: Any) -> Any:
             rule="a letter for each dimension, once",
         )
     axes = tuple(i for i, c in enumerate(word) if c not in right)
-    x = x.sum(axes) if axes else x
+    x = reduced("add", x, axes) if axes else x
     rest = [c for c in word if c in right]
     return x.transpose([rest.index(c) for c in right]) if right else x
 
@@ -248,8 +242,8 @@ def counted(like: Traced, shape: Sequence[Any], axis: int) -> Traced:
 FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.argmax: lambda x, axis=None, keepdims=False: _place(x, axis, keepdims, "max"),
     np.argmin: lambda x, axis=None, keepdims=False: _place(x, axis, keepdims, "min"),
-    np.any: _any,
-    np.all: lambda x, axis=None, keepdims=False: np.logical_not(_any(~truth(x), axis, keepdims)),
+    np.any: lambda x, axis=None, keepdims=False: truth(x).max(axis, keepdims),
+    np.all: lambda x, axis=None, keepdims=False: truth(x).min(axis, keepdims),
     np.cumsum: cumulated,
     np.cumprod: lambda x, axis=None: cumulated(x, axis, "mul"),
     np.linalg.norm: norm,
@@ -259,10 +253,11 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.diff: _difference,
     np.ptp: lambda x, axis=None, keepdims=False: x.max(axis, keepdims) - x.min(axis, keepdims),
     np.average: _average,
+    np.count_nonzero: lambda x, axis=None, *, keepdims=False: truth(x).sum(axis, keepdims),
     np.einsum: einsum,
     np.dot: dot,
     np.inner: lambda a, b: tensordot(a, b, (-1, -1)),
-    np.vdot: lambda a, b: (a.reshape(-1) * b.reshape(-1)).sum(),
+    np.vdot: lambda a, b: reduced("add", a.reshape(-1) * b.reshape(-1), 0),
     np.outer: _outer,
     np.tensordot: tensordot,
 }

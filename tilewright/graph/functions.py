@@ -23,6 +23,7 @@ from tilewright.graph.traced import (
     elementwise,
     normal_axes,
     reduced,
+    widened,
 )
 from tilewright.lang.promote import promote
 
@@ -42,7 +43,7 @@ def matmul(a: Any, b: Any) -> Any:
         raise CompileError("a matrix product takes arrays, not scalars")
     if a.ndim == 1 or b.ndim == 1:  # no matrices: products of elements and a sum
         right = b if b.ndim == 1 else b.swapaxes(-1, -2)
-        return (a * right).sum(-1)
+        return reduced("add", a * right, -1)
     if a.extents[-1] != b.extents[-2]:
         raise CompileError(
             f"matmul of {_shape(a)} and {_shape(b)}: {a.extents[-1]} is not {b.extents[-2]}"
@@ -363,9 +364,9 @@ def call_ufunc(ufunc: Any, method: str, inputs: Any, options: Any) -> Any:
     if ufunc in ELEMENTS and method == "__call__" and not options:
         return ELEMENTS[ufunc](*inputs)
     if method == "reduce" and ufunc in _REDUCE:
-        return reduced(
-            _REDUCE[ufunc], inputs[0], options.get("axis", 0), options.get("keepdims", False)
-        )
+        kind = _REDUCE[ufunc]
+        x = widened(inputs[0]) if kind in ("add", "mul") else inputs[0]
+        return reduced(kind, x, options.get("axis", 0), options.get("keepdims", False))
     if method != "__call__" or ufunc not in _UFUNCS or options:
         raise CompileError(
             f"np.{ufunc.__name__}{'' if method == '__call__' else '.' + method} is not traced",

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from math import pi
+from math import pi, prod
 from typing import Any, Final
 
+import ml_dtypes
 import numpy as np
 
 from tilewright.diagnostics import CompileError
 from tilewright.graph import arrange, composed
 from tilewright.graph import functions as f
 from tilewright.graph import torch_layers as layers
-from tilewright.graph.traced import Traced, elementwise
+from tilewright.graph.traced import Traced, elementwise, normal_axes, reduced
 
 
 def _where(condition: Traced, a: Any, b: Any) -> Any:
@@ -31,7 +32,9 @@ def _asinh(x: Traced) -> Traced:
 def _finite(
     x: Traced, nan: float | None = None, high: float | None = None, low: float | None = None
 ) -> Traced:
-    most = float(np.finfo(x.dtype.numpy).max)
+    if not x.dtype.is_float:
+        return x
+    most = float(ml_dtypes.finfo(x.dtype.numpy).max)
     x = _where(elementwise("ne", x, x), nan or 0.0, x)
     x = _where(elementwise("eq", x, float("inf")), most if high is None else high, x)
     return _where(elementwise("eq", x, float("-inf")), -most if low is None else low, x)
@@ -48,10 +51,12 @@ def _logit(x: Traced, eps: float | None = None) -> Traced:
     return np.log(x) - composed.log1p(-x)
 
 
-def _times_log(x: Any, y: Traced) -> Traced:
-    """x log(y), and 0 where x is."""
-    nothing = elementwise("eq", x, 0.0)
-    return _where(nothing, 0.0, x * np.log(_where(nothing, 1.0, y)))
+def _times_log(x: Any, y: Any, log: Callable[[Any], Any] = np.log, one: float = 1.0) -> Traced:
+    """x log(y), and 0 where x is, if y is a number; `one`: where `log` is 0."""
+    x = x if isinstance(x, Traced) else arrange.full_like(y, float(x))
+    y = y if isinstance(y, Traced) else arrange.full_like(x, float(y))
+    nothing = elementwise("bitwise_and", elementwise("eq", x, 0.0), elementwise("eq", y, y))
+    return x * log(_where(nothing, one, y))
 
 
 def _sinc(x: Traced) -> Traced:
@@ -72,7 +77,7 @@ def _diagonal(x: Traced, offset: int = 0, first: int = 0, second: int = 1) -> Tr
     size = min(rows.number, columns.number)
     y = y[..., :size, :size]
     apart = elementwise("eq", f.indices(y, -2), f.indices(y, -1))
-    return _where(apart, y, 0).sum(-1)
+    return reduced("add", _where(apart, y, False if x.dtype.is_bool else 0), -1).astype(x.dtype)
 
 
 def _kron(a: Traced, b: Traced) -> Traced:
@@ -103,22 +108,64 @@ def _unshuffled(x: Traced, factor: int) -> Traced:
     return y.transpose(order).reshape(*lead, c * factor * factor, h // factor, w // factor)
 
 
-def _linear(x: Traced, size: Any, corners: bool, factors: Any = None, *_: Any) -> Traced:
-    """Between the two elements that are nearest, along each of the last dimensions: products with a matrix each."""
+def _linear(x: Traced, size: Any, corners: bool, *given: Any) -> Traced:
+    """Between the two elements that are nearest, along each of the last dimensions: products with a matrix each.
+
+    `given`: by how much each grows, in one list or none, where that, and not `size`, tells where elements lie.
+    """
     extents = x.shape[2:]
+    listed = (each if isinstance(each, (list, tuple)) else [each] for each in given)
+    factors = [s for each in listed for s in each if s is not None]
     wanted = size or [int(e * s) for e, s in zip(extents, factors, strict=True)]
-    for axis, (old, new) in enumerate(zip(extents, wanted, strict=True), 2):
+    apart = [1 / s for s in factors] or [e / n for e, n in zip(extents, wanted, strict=True)]
+    for axis, (old, new, step) in enumerate(zip(extents, wanted, apart, strict=True), 2):
         to, own = (composed.counted(x, [new, old], n).astype(x.dtype) for n in (0, 1))
         if corners:
             place = to * ((old - 1) / max(1, new - 1))
         else:
-            place = ((to + 0.5) * (old / new) - 0.5).clip(0.0, float(old - 1))
+            place = ((to + 0.5) * step - 0.5).clip(0.0, float(old - 1))
         weight = np.maximum(1.0 - np.absolute(place - own), 0.0)
         x = arrange.moveaxis(f.matmul(arrange.moveaxis(x, axis, -1), weight.T), -1, axis)
     return x
 
 
 # Statistics and losses ------------------------------------------------------------------------------------------------
+
+
+def axes_of(dim: Any) -> Any:
+    """The dimensions that an op of torch goes along, as numpy takes them: an empty list is all."""
+    return (tuple(dim) or None) if isinstance(dim, list) else dim
+
+
+def _variance(
+    x: Traced,
+    dim: Any = None,
+    unbiased: bool = True,
+    keepdim: bool = False,
+    *,
+    correction: Any = None,
+) -> Traced:
+    if isinstance(dim, bool):  # without a dimension `unbiased` is the first
+        dim, unbiased = None, dim
+    axes = normal_axes(axes_of(dim), x.ndim)
+    less = int(unbiased) if correction is None else int(correction)
+    centred = x - x.mean(axes, True)
+    total = (centred * centred).sum(axes, keepdim)
+    if less and len(axes) > 1:
+        if any(x.extents[a].number is None for a in axes):
+            raise CompileError(
+                "a variance with a correction over several dimensions that are no numbers"
+            )
+        return total / (prod(x.shape[a] for a in axes) - less)
+    for a in axes:
+        total = total / (x.extents[a] - less)
+    return total
+
+
+def _variance_and_mean(x: Traced, *args: Any, **keys: Any) -> tuple[Traced, Traced]:
+    dim = args[0] if args and not isinstance(args[0], bool) else keys.get("dim")
+    keepdim = args[2] if len(args) > 2 else keys.get("keepdim", False)
+    return _variance(x, *args, **keys), x.mean(axes_of(dim), keepdim)
 
 
 def _distances(x: Traced, y: Traced, p: float = 2.0, *_: Any) -> Traced:
@@ -156,11 +203,11 @@ OPS: Final[Mapping[str, Callable[..., Any]]] = {
     "asinh": _asinh, "atanh": lambda x: 0.5 * (composed.log1p(x) - composed.log1p(-x)),
     "acosh": lambda x: np.log(x + np.sqrt(x * x - 1.0)), "nan_to_num": _finite, "fmod": _remaining,
     "frac": lambda x: x - np.trunc(x), "sgn": np.sign, "sinc": _sinc, "logit": _logit, "xlogy": _times_log,
-    "special_xlog1py": lambda x, y: _times_log(x, y + 1.0), "deg2rad": lambda x: x * (pi / 180),
+    "special_xlog1py": lambda x, y: _times_log(x, y, composed.log1p, 0.0), "deg2rad": lambda x: x * (pi / 180),
     "rad2deg": lambda x: x * (180 / pi), "isnan": lambda x: elementwise("ne", x, x),
     "isinf": lambda x: elementwise("eq", np.absolute(x), float("inf")),
-    "addcmul": lambda x, a, b, *, value=1: x + a * b * float(value),
-    "addcdiv": lambda x, a, b, *, value=1: x + a / b * float(value), "lerp": lambda x, y, w: x + (y - x) * w,
+    "addcmul": lambda x, a, b, *, value=1: x + a * b * value,
+    "addcdiv": lambda x, a, b, *, value=1: x + a / b * value, "lerp": lambda x, y, w: x + (y - x) * w,
     "linalg_vecdot": lambda x, y, *, dim=-1: (x * y).sum(dim),
     "tensordot": lambda a, b, m, n: composed.tensordot(a, b, (m, n)),
     "diagonal": _diagonal, "trace": lambda x: _diagonal(x).sum(), "kron": _kron, "tile": arrange.tile,
@@ -170,7 +217,8 @@ OPS: Final[Mapping[str, Callable[..., Any]]] = {
     "avg_pool3d": layers.mean, "max_pool3d": layers.largest, "instance_norm": layers.instance_norm,
     "lstm_cell": layers.lstm_cell, "gru_cell": layers.gru_cell, "rnn_tanh_cell": layers.rnn_cell,
     "argmin": lambda x, dim=None, keep=False: np.argmin(x, dim, keepdims=keep),
-    "cumprod": lambda x, dim, dtype=None: composed.cumulated(x, dim, "mul"),
+    "count_nonzero": lambda x, dim=None: np.count_nonzero(x, axes_of(dim)), "var": _variance,
+    "std": lambda x, *args, **keys: np.sqrt(_variance(x, *args, **keys)), "var_mean": _variance_and_mean,
     "aminmax": lambda x, dim=None, keepdim=False: (x.min(dim, keepdim), x.max(dim, keepdim)),
     "cdist": _distances, "_cdist_forward": _distances,
     "pairwise_distance": lambda x, y, p=2.0, eps=1e-6, keep=False: composed.norm(x - y + eps, p, -1, keep),

@@ -25,8 +25,9 @@ from tilewright.graph import torch_layers as layers
 from tilewright.graph import torch_more as more
 from tilewright.graph.affine import affine
 from tilewright.graph.nodes import TiledGraph
+from tilewright.graph.torch_more import axes_of
 from tilewright.graph.trace import ArrayType, trace
-from tilewright.graph.traced import Traced, broadcast, elementwise, normal_axes, reduced
+from tilewright.graph.traced import Traced, broadcast, elementwise, reduced
 from tilewright.runtime.arrays import describe
 
 
@@ -164,17 +165,22 @@ def _reduction(kind: Any) -> Callable[..., Any]:
         if dtype is None and kind in ("add", "mul") and not x.dtype.is_float:
             x = x.astype(dtypes.i64)
         x = x if dtype is None else x.astype(_dtype(dtype))
-        return reduced(kind, x, _axes(dim), keepdim)
+        return reduced(kind, x, axes_of(dim), keepdim)
 
     return apply
 
 
-def _axes(dim: Any) -> Any:
-    return (tuple(dim) or None) if isinstance(dim, list) else dim
+def _cumulated(kind: str) -> Callable[..., Traced]:
+    def apply(x: Traced, dim: int, *, dtype: Any = None) -> Traced:
+        if dtype is None:
+            return composed.cumulated(x, dim, kind)
+        return composed.cumulated(x.astype(_dtype(dtype)), dim, kind).astype(_dtype(dtype))
+
+    return apply
 
 
 def _mean(x: Traced, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Traced:
-    return (x if dtype is None else x.astype(_dtype(dtype))).mean(_axes(dim), keepdim)
+    return (x if dtype is None else x.astype(_dtype(dtype))).mean(axes_of(dim), keepdim)
 
 
 def _linear(x: Any, weight: Traced, bias: Any = None) -> Any:
@@ -218,17 +224,6 @@ def _clamped(x: Any, low: Any = None, high: Any = None) -> Any:
     return x if high is None else np.minimum(x, high)
 
 
-def _variance(x: Traced, dim: Any = None, *, correction: Any = 1, keepdim: bool = False) -> Traced:
-    axes = normal_axes(_axes(dim), x.ndim)
-    centred = x - x.mean(axes, True)
-    total = (centred * centred).sum(axes, keepdim)
-    for i, a in enumerate(axes):
-        if len(axes) > 1 and correction:
-            raise CompileError("a variance over several dimensions with a correction")
-        total = total / (x.extents[a] - (int(correction or 0) if i == 0 else 0))
-    return total
-
-
 def _softplus(x: Traced, beta: float = 1, threshold: float = 20) -> Traced:
     y = x * float(beta)
     soft = composed.logaddexp(y, 0.0) / float(beta)
@@ -265,7 +260,7 @@ def _vector_norm(
 ) -> Traced:
     if dim is None and not keep:
         x = x.reshape(-1)
-    return composed.norm(x, order, _axes(dim), keep)
+    return composed.norm(x, order, axes_of(dim), keep)
 
 
 def _smooth_loss(x: Traced, y: Traced, way: int = 1, beta: float = 1.0) -> Traced:
@@ -437,8 +432,8 @@ _OPS: Final[Mapping[str, Callable[..., Any]]] = {
     "ones_like": lambda x, dtype=None: f.full_like(x, 1, dtype=dtype and _dtype(dtype)),
     "full_like": lambda x, value, dtype=None: f.full_like(x, value, dtype=dtype and _dtype(dtype)),
     "log1p": composed.log1p, "expm1": composed.expm1, "softplus": _softplus, "elu": _elu, "glu": _glu,
-    "logsumexp": lambda x, dim, keep=False: x.max(_axes(dim), keep) + np.log(
-        np.exp(x - x.max(_axes(dim), True)).sum(_axes(dim), keep)),
+    "logsumexp": lambda x, dim, keep=False: x.max(axes_of(dim), keep) + np.log(
+        np.exp(x - x.max(axes_of(dim), True)).sum(axes_of(dim), keep)),
     "log_softmax": _log_softmax, "_log_softmax": _log_softmax, "clamp": _clamped, "clamp_min": _clamped,
     "clamp_max": lambda x, high: np.minimum(x, high), "relu6": lambda x: _clamped(x, 0.0, 6.0),
     "hardtanh": lambda x, low=-1.0, high=1.0: _clamped(x, low, high),
@@ -446,11 +441,10 @@ _OPS: Final[Mapping[str, Callable[..., Any]]] = {
     "hardswish": lambda x: x * (_clamped(x + 3.0, 0.0, 6.0) / 6.0), "mish": lambda x: x * np.tanh(_softplus(x)),
     "leaky_relu": lambda x, slope=0.01: _where(x > 0.0, x, x * float(slope)), "sign": lambda x: np.sign(x),
     "masked_fill": _masked, "tril": lambda x, k=0: np.tril(x, k),
-    "triu": lambda x, k=0: np.triu(x, k), "cumsum": lambda x, dim, dtype=None: composed.cumulated(x, dim),
-    "argmax": lambda x, dim=None, keep=False: np.argmax(x, dim, keepdims=keep), "var": _variance,
-    "var_mean": lambda x, *args, **keys: (_variance(x, *args, **keys), x.mean(
-        normal_axes(_axes(args[0] if args else keys.get("dim")), x.ndim), keys.get("keepdim", False))),
-    "std": lambda x, *args, **keys: np.sqrt(_variance(x, *args, **keys)), "einsum": _einsum,
+    "triu": lambda x, k=0: np.triu(x, k),
+    "argmax": lambda x, dim=None, keep=False: np.argmax(x, dim, keepdims=keep),
+    "cumsum": _cumulated("add"), "cumprod": _cumulated("mul"),
+    "einsum": _einsum,
     "any": lambda x, dim=None, keep=False: np.any(x, dim, keepdims=keep),
     "all": lambda x, dim=None, keep=False: np.all(x, dim, keepdims=keep),
     "linalg_vector_norm": _vector_norm, "norm": _vector_norm,

@@ -55,6 +55,9 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
         view = tuple(Index(affine(_dim(i))) for i in range(len(buffer.shape) - around))
         return Traced(recorder, buffer.name, buffer.shape[around:], (*at, *view), buffer.dtype)
 
+    def __repr__(self) -> str:
+        return f"{self.dtype}[{', '.join(map(str, self.extents))}]"
+
     # What it is.
 
     @property
@@ -133,8 +136,8 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
     # Reductions.
 
     def sum(self, axis: Any = None, keepdims: bool = False) -> Traced:
-        """The sum along ``axis``: a number, several, or None for all."""
-        return reduced("add", self, axis, keepdims)
+        """The sum along ``axis``: a number, several, or None for all; of whole numbers and masks in 64 bits."""
+        return reduced("add", widened(self), axis, keepdims)
 
     def max(self, axis: Any = None, keepdims: bool = False) -> Traced:
         """The largest element along ``axis``."""
@@ -145,13 +148,13 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
         return reduced("min", self, axis, keepdims)
 
     def prod(self, axis: Any = None, keepdims: bool = False) -> Traced:
-        """The product along ``axis``."""
-        return reduced("mul", self, axis, keepdims)
+        """The product along ``axis``; of whole numbers and masks in 64 bits."""
+        return reduced("mul", widened(self), axis, keepdims)
 
     def mean(self, axis: Any = None, keepdims: bool = False) -> Traced:
         """The mean along ``axis``."""
         axes = normal_axes(axis, self.ndim)
-        total = reduced("add", self, axis, keepdims)
+        total = self.sum(axis, keepdims)
         for a in axes:
             total = total / self.extents[a]
         return total
@@ -260,11 +263,20 @@ def normal_axes(axis: Any, rank: int) -> tuple[int, ...]:
     return tuple(sorted({a % rank for a in axes}))
 
 
+def widened(x: Traced) -> Traced:
+    """What numpy sums and multiplies instead of whole numbers and masks: numbers of 64 bits."""
+    if x.dtype.is_float or x.dtype.itemsize == 8:
+        return x
+    return x.astype(dtypes.u64 if x.dtype.is_unsigned else dtypes.i64)
+
+
 def reduced(combine: Combine, x: Traced, axis: Any, keepdims: bool = False) -> Traced:
-    """The elements of ``x`` combined along ``axis``."""
+    """The elements of ``x`` combined along ``axis``, in x's dtype; sums of whole numbers and masks in i32 at least."""
     axes = normal_axes(axis, x.ndim)
     if not axes:
         return x
+    if x.dtype.is_bool and combine in ("max", "min"):
+        return reduced(combine, x.astype(dtypes.i32), axis, keepdims).astype(dtypes.i1)
     names = {"add": "sum", "mul": "prod", "max": "max", "min": "min"}
     at = x.recorder.axes(x.ndim)
     kept = [i for i in range(x.ndim) if i not in axes]
@@ -295,17 +307,17 @@ def elementwise(op: str, *operands: Any) -> Traced:
     if op == "where" and dtype.is_bool:
         return _chosen(*operands)
     op = _OF_MASKS.get(op, op) if dtype.is_bool else op
-    if not OPERATIONS[op].boolean:  # whole numbers and masks become what is computed
+    inner = computed_dtype(op, operands)  # whole numbers and masks become what is computed
 
-        def fits(place: int, own: DType) -> bool:
-            if op == "where":
-                return place == 0 or not own.is_bool
-            return (own.is_float, own.is_bool) == (dtype.is_float, dtype.is_bool)
+    def fits(place: int, own: DType) -> bool:
+        if op == "where":
+            return place == 0 or not own.is_bool
+        return (own.is_float, own.is_bool) == (inner.is_float, inner.is_bool)
 
-        operands = tuple(
-            o.astype(dtype) if isinstance(o, Traced) and not fits(i, o.dtype) else o
-            for i, o in enumerate(operands)
-        )
+    operands = tuple(
+        o.astype(inner) if isinstance(o, Traced) and not fits(i, o.dtype) else o
+        for i, o in enumerate(operands)
+    )
     extents = broadcast(op, [t.extents for t in traced])
     axes = recorder.axes(len(extents))
     parts: list[Operand] = []
@@ -362,10 +374,13 @@ def broadcast(op: str, shapes: Sequence[tuple[Affine, ...]]) -> tuple[Affine, ..
 
 def result_dtype(op: str, operands: Sequence[Any]) -> DType:
     """The element type of an elementwise result: numpy's, with numbers that widen nothing."""
+    return dtypes.i1 if OPERATIONS[op].boolean else computed_dtype(op, operands)
+
+
+def computed_dtype(op: str, operands: Sequence[Any]) -> DType:
+    """The element type in which an elementwise operation is computed; of a comparison that of what is compared."""
     from tilewright.lang.promote import promote
 
-    if OPERATIONS[op].boolean:
-        return dtypes.i1
     values = operands[1:] if op == "where" else operands
     types = [o.dtype for o in values if isinstance(o, Traced)]
     if not types:
@@ -375,7 +390,8 @@ def result_dtype(op: str, operands: Sequence[Any]) -> DType:
     result = types[0]
     for each in types[1:]:
         result = promote(result, each)
-    if result.is_bool and any(type(v) is int for v in values):
+    compared = OPERATIONS[op].boolean and len(types) < len(values)
+    if result.is_bool and (compared or any(type(v) is int for v in values)):
         result = dtypes.i64
     floating = any(isinstance(v, (float, np.floating)) for v in values)
     widens = op in ("div", "sqrt", "rsqrt", "exp", "exp2", "log", "log2", "tanh", "erf", "sigmoid",

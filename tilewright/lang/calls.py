@@ -328,7 +328,8 @@ def _extremum(symbol: str) -> Callable[..., Any]:
     return call
 
 
-def _sum(frame: Frame, node: ast.Call, *args: Any) -> Any:
+def _sum(frame: Frame, node: ast.Call, *given: Any) -> Any:
+    args = list(given)
     if len(args) > 2 or not any(map(_holds_runtime, args)):
         return frame.python(node, lambda: builtins.sum(*args))
     if not carry.is_sequence(args[0]):
