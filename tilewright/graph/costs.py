@@ -67,11 +67,10 @@ class Cost:
 
 @dataclass(frozen=True)
 class _Load:
-    """What a statement reads: `names` is a number of a set of axes (`Costs.sets`)."""
+    """What a statement reads: `axes` is a number of a set of axes (`Costs.sets`)."""
 
     access: Access
-    axes: frozenset[str]
-    names: int
+    axes: int
     reduced: frozenset[str]
     """Axes that the statement reduces, among those of the access."""
     itemsize: int
@@ -165,7 +164,7 @@ class Costs:
                         touched[memory(buffer), names] = prod(nest.extents[a] for a in names) * item
                     gathers = any(isinstance(e, Gather) for e in access.entries)
                     reduced = names.intersection(s.reduced)
-                    load = _Load(access, names, number, reduced, item, near, gathers, widens)
+                    load = _Load(access, number, reduced, item, near, gathers, widens)
                     counted.loads.append(load)
                     if access is edge.access:
                         self.values.setdefault((number, 4), f"the tile of {buffer} for {name}")
@@ -211,7 +210,7 @@ class Costs:
                 staged = [(n, item) for n, item, names in s.staged if not names.isdisjoint(loops)]
                 under.staged.append((s.statement.name, staged))
             for load in s.loads:
-                tile, item = load.names, load.itemsize
+                tile, item = load.axes, load.itemsize
                 if load.is_near:
                     if core is not None:  # rounded, and brought to where the product wants it
                         under.near[axes, tile] += layer * 4

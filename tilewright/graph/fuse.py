@@ -19,7 +19,7 @@ from tilewright.graph.costs import Cost, Tiling
 from tilewright.graph.nest import Nest, nest_of, statement_of
 from tilewright.graph.nodes import Operation, Task, TiledGraph, unused
 from tilewright.graph.partition import Group, Partition
-from tilewright.graph.structure import Shape, shape_of, structure
+from tilewright.graph.structure import Pattern, pattern_of, structure
 from tilewright.graph.tiles import tile
 from tilewright.targets.base import rates_of
 from tilewright.uarch import Rates
@@ -121,7 +121,7 @@ class Fusion:
         self.rates = rates
         self.shared = known
         self.tasks = {_made(t): t for t in graph.tasks}
-        self.shapes = {name: self.shape(t) for name, t in self.tasks.items()}
+        self.patterns = {name: self.pattern(t) for name, t in self.tasks.items()}
         self.statements = {name: statement_of(t) for name, t in self.tasks.items()}
         self.products = {n for n, s in self.statements.items() if s.operation.op == "mma"}
         self.order = {name: i for i, name in enumerate(self.tasks)}
@@ -258,8 +258,8 @@ class Fusion:
         """The kernel of Tasks, or why there is none, of their structure: the names may be those of others."""
         if group not in self.known:
             names = self.in_order(group)
-            shapes = [self.shapes[n] for n in names]
-            key = structure(self.graph, shapes, self.outputs(names))
+            patterns = [self.patterns[n] for n in names]
+            key = structure(self.graph, patterns, self.outputs(names))
             if key not in self.shared.kernels:
                 self.shared.kernels[key] = self.new_plan(group)
             self.known[group] = self.shared.kernels[key]
@@ -273,10 +273,10 @@ class Fusion:
         memory, readers, group = self.graph.memory, self.readers, set(names)
         return [n for n in names if memory(n) in self.results or not readers[n] <= group]
 
-    def shape(self, task: Task) -> Shape:
-        """The Shape of a Task, what it does told by a number."""
-        numbers, shape = self.shared.numbers, shape_of(task)
-        return Shape(numbers.setdefault(shape.meaning, len(numbers)), shape.buffers)
+    def pattern(self, task: Task) -> Pattern:
+        """The Pattern of a Task, what it does told by a number."""
+        numbers, found = self.shared.numbers, pattern_of(task)
+        return Pattern(numbers.setdefault(found.meaning, len(numbers)), found.buffers)
 
     def nest(self, group: Group) -> Nest | str:
         names = self.in_order(group)

@@ -1,6 +1,6 @@
 """Tasks apart from their names: what has the same structure is planned and compiled once, as layers of a model are.
 
-A Task's :class:`Shape` says what it does, axes and Buffers numbered as they are met. A group of Tasks has the key of
+A Task's :class:`Pattern` says what it does, axes and Buffers numbered as they are met. A group of Tasks has the key of
 :func:`structure`, in which a Buffer has one number for all of them. Two groups of one key have the same nest but for
 names, and so the same tilings and costs.
 """
@@ -11,21 +11,22 @@ import ast
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from hashlib import sha256
 
 from tilewright.graph.affine import Affine
 from tilewright.graph.nodes import Access, Entry, Gather, Index, Slice, Task, TiledEdge, TiledGraph
 
 
 @dataclass(frozen=True)
-class Shape:
+class Pattern:
     """What a Task does, as far as names do not matter, and the Buffers that it does it to, numbered in this order."""
 
     meaning: Hashable
     buffers: tuple[str, ...]
 
 
-def shape_of(task: Task) -> Shape:
-    """The Shape of a Task on elements."""
+def pattern_of(task: Task) -> Pattern:
+    """The Pattern of a Task on elements."""
     axes = {a.name: i for i, a in enumerate(task.axes)}
     buffers: dict[str, int] = {}
 
@@ -51,10 +52,10 @@ def shape_of(task: Task) -> Shape:
          *((k, operand(v)) for k, v in o.attributes))
         for o in task.operations()
     )  # fmt: skip
-    return Shape((tuple(a.extent for a in task.axes), meaning), tuple(buffers))
+    return Pattern((tuple(a.extent for a in task.axes), meaning), tuple(buffers))
 
 
-def structure(graph: TiledGraph, shapes: Iterable[Shape], outputs: Sequence[str]) -> Hashable:
+def structure(graph: TiledGraph, patterns: Iterable[Pattern], outputs: Sequence[str]) -> Hashable:
     """A key for a group of Tasks in order, `outputs` of which are read outside: all that its kernel depends on."""
     buffers: dict[str, int] = {}
     facts: list[Hashable] = []
@@ -69,13 +70,13 @@ def structure(graph: TiledGraph, shapes: Iterable[Shape], outputs: Sequence[str]
             facts[place] = (b.shape, b.start, b.level, b.dtype.name, b.zeroed, origin)
         return buffers[name]
 
-    tasks = tuple((s.meaning, *map(number, s.buffers)) for s in shapes)
+    tasks = tuple((s.meaning, *map(number, s.buffers)) for s in patterns)
     return tasks, tuple(map(number, outputs)), tuple(facts)
 
 
 @lru_cache(1024)
 def unnamed(source: str) -> str:
-    """What a text that defines a function says: equal for texts that differ in names of the function and inside."""
+    """A key for what a text that defines a function says: one for texts that differ in its name and names inside."""
     tree = ast.parse(source)
     names: dict[str, str] = {}
     for node in ast.walk(tree):
@@ -92,4 +93,4 @@ def unnamed(source: str) -> str:
             node.arg = names[node.arg]
         elif isinstance(node, ast.Name):
             node.id = names.get(node.id, node.id)
-    return ast.dump(tree)
+    return sha256(ast.dump(tree).encode()).hexdigest()  # a cache holds many: short
