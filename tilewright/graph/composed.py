@@ -123,11 +123,16 @@ def cumulated(x: Traced, axis: Any = None, kind: str = "add") -> Traced:
 
 
 def norm(x: Traced, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Traced:
-    """The norm of vectors along `axis` of order 2, 1, infinity or another number; None and None: of all elements."""
+    """The norm of vectors along `axis` of order 2, 1, 0 (how many are not 0), infinity or another number.
+
+    None and None: of all elements.
+    """
     if axis is None and x.ndim > 1 and ord not in (None, "fro"):
         raise CompileError(f"the norm of order {ord} of a matrix", hint="axis=-1: of its rows")
     if ord in (None, 2, "fro"):
         return np.sqrt((x * x).sum(axis, keepdims))
+    if ord == 0:
+        return truth(x).sum(axis, keepdims).astype(x.dtype)
     if ord in (inf, -inf):
         sizes = np.absolute(x)
         return sizes.max(axis, keepdims) if ord > 0 else sizes.min(axis, keepdims)

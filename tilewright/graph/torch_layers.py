@@ -49,7 +49,9 @@ def convolution(
     x: Traced, weight: Traced, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
     groups: int = 1,
 ) -> Traced:  # fmt: skip
-    """[batch, channels, ...] by [filters, channels of a group, ...]."""
+    """[batch, channels, ...], or without a batch, by [filters, channels of a group, ...]."""
+    if x.ndim < weight.ndim:
+        return convolution(x[None], weight, bias, stride, padding, dilation, groups)[0]
     count = x.ndim - 2
     size = [int(e) for e in weight.shape[2:]]
     if padding == "same":
@@ -77,6 +79,10 @@ def transposed_convolution(
     groups: int = 1, dilation: Any = 1,
 ) -> Traced:  # fmt: skip
     """What a convolution of [filters, channels of a group, ...] gives back: zeros between elements, and all around."""
+    if x.ndim < weight.ndim:
+        return transposed_convolution(
+            x[None], weight, bias, stride, padding, more, groups, dilation
+        )[0]
     count = x.ndim - 2
     if groups > 1:
         raise CompileError("a transposed convolution in groups")

@@ -25,7 +25,8 @@ def _where(condition: Traced, a: Any, b: Any) -> Any:
 
 def _asinh(x: Traced) -> Traced:
     size = np.absolute(x)
-    grown = composed.log1p(size + size * size / (np.sqrt(size * size + 1.0) + 1.0))
+    turn = 1.0 / size  # of the inverse: squares of large numbers have no room
+    grown = composed.log1p(size + size / (np.sqrt(turn * turn + 1.0) + turn))
     return _where(x < 0.0, -grown, grown)
 
 
@@ -95,6 +96,8 @@ def _unfolded(x: Traced, dim: int, size: int, step: int) -> Traced:
 
 
 def _columns(x: Traced, size: Any, dilation: Any, padding: Any, stride: Any) -> Traced:
+    if x.ndim == 3:
+        return _columns(x[None], size, dilation, padding, stride)[0]
     seen = layers.windows(layers.padded(x, 2, padding), size, stride, dilation)
     b, c, h, w, r, s = seen.shape
     return seen.transpose(0, 1, 4, 5, 2, 3).reshape(b, c * r * s, h * w)
@@ -201,7 +204,7 @@ OPS: Final[Mapping[str, Callable[..., Any]]] = {
     "__or__": lambda x, y: elementwise("bitwise_or", x, y),
     "__xor__": lambda x, y: elementwise("bitwise_xor", x, y),
     "asinh": _asinh, "atanh": lambda x: 0.5 * (composed.log1p(x) - composed.log1p(-x)),
-    "acosh": lambda x: np.log(x + np.sqrt(x * x - 1.0)), "nan_to_num": _finite, "fmod": _remaining,
+    "acosh": lambda x: np.log(x + np.sqrt(x - 1.0) * np.sqrt(x + 1.0)), "nan_to_num": _finite, "fmod": _remaining,
     "frac": lambda x: x - np.trunc(x), "sgn": np.sign, "sinc": _sinc, "logit": _logit, "xlogy": _times_log,
     "special_xlog1py": lambda x, y: _times_log(x, y, composed.log1p, 0.0), "deg2rad": lambda x: x * (pi / 180),
     "rad2deg": lambda x: x * (180 / pi), "isnan": lambda x: elementwise("ne", x, x),

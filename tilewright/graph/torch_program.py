@@ -100,9 +100,9 @@ def _called(node: Any, args: Any, keywords: Any) -> Any:
         return _OPS[_op(node)](*args, **keywords)
     except CompileError as error:
         raise CompileError(f"{_name(node)}: {error.message}", hint=error.hint) from error
-    except TypeError:
+    except (TypeError, ValueError, IndexError, ArithmeticError) as error:
         given = ", ".join([*map(repr, args), *(f"{k}={v!r}" for k, v in keywords.items())])
-        raise CompileError(f"{_name(node)} with these arguments is not traced: {given}") from None
+        raise CompileError(f"{_name(node)} with these arguments is not traced: {given}") from error
 
 
 _WITHOUT_MEANING = ("layout", "device", "pin_memory", "memory_format", "non_blocking", "copy")
