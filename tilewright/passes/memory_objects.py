@@ -31,6 +31,7 @@ from xdsl.traits import (
 
 from tilewright.dialects.effects import CACHES, ORDER, memory_effects, own_effects, written
 from tilewright.dialects.kernel_attributes import ARGS
+from tilewright.dialects.upstream.gpu.memory import memory_space_number
 from tilewright.dialects.upstream.memref import TransposeOp
 from tilewright.passes.carried import given_by, origins, reached
 
@@ -108,10 +109,7 @@ def is_memref(value: SSAValue) -> bool:
 
 def memory_space(root: SSAValue) -> int | None:
     """Memory space of a memref (0 global, 3 shared local); None for a raw address."""
-    if not isinstance(root.type, MemRefType):
-        return None
-    space = root.type.memory_space
-    return space.value.data if isinstance(space, IntegerAttr) else 0
+    return memory_space_number(root.type) if isinstance(root.type, MemRefType) else None
 
 
 @dataclass(frozen=True)

@@ -326,6 +326,29 @@ def test_a_subgroup_that_fails(rng: np.random.Generator, level: str) -> None:
     assert "mach.atomic_rmw" in found.ir["mach"] and "%failed" in found.ir["mach"]
 
 
+@pytest.mark.parametrize("space", ["3", "#gpu.address_space<workgroup>"])
+def test_shared_memory_by_either_name(rng: np.random.Generator, space: str) -> None:
+    kind = f"memref<64xf32, {space}>"
+    text = (
+        kernels.head("%a: memref<64xf32>", subgroups=4)
+        + f"""
+    %m = memref.alloca() : {kind}
+    %t = gpu.thread_id x
+    %v = memref.load %a[%t] : memref<64xf32>
+    memref.store %v, %m[%t] : {kind}
+    gpu.barrier
+    %last = arith.constant 63 : index
+    %other = arith.subi %last, %t : index
+    %w = memref.load %m[%other] : {kind}
+    memref.store %w, %a[%t] : memref<64xf32>"""
+        + kernels.FOOT
+    )
+    x = random(rng, (64,), "f32")
+    found, want = build(text), x[::-1].copy()
+    found.launch((1, 1, 1), [describe(x, "x")])
+    np.testing.assert_array_equal(x, want)
+
+
 def test_writes_outside_of_an_array_are_told() -> None:
     """Scattered stores of a lane are not bounded: on a CPU a guard behind every array sees them."""
     text = (

@@ -13,9 +13,7 @@ from xdsl.dialects.builtin import (
     DYNAMIC_INDEX,
     DenseArrayBase,
     DenseIntOrFPElementsAttr,
-    IntegerAttr,
     MemRefType,
-    NoneAttr,
     SymbolRefAttr,
     VectorType,
 )
@@ -25,6 +23,7 @@ from tilewright.diagnostics import error_at, unsupported
 from tilewright.dialects.movement import memref_type
 from tilewright.dialects.nesting import ops_around
 from tilewright.dialects.upstream.generic_atomic import GenericAtomicRMWOp
+from tilewright.dialects.upstream.gpu.memory import is_shared
 from tilewright.dialects.upstream.memref import ReshapeOp
 from tilewright.dialects.upstream.strided import strided_form
 from tilewright.dialects.upstream.views import VIEWS, View, row_major, viewed
@@ -37,17 +36,6 @@ from tilewright.reference.site import Site
 from tilewright.reference.values import Array, Index, MemRefValue, scalar, spread
 
 DYNAMIC = -(2**63)
-SHARED = 3
-
-
-def memory_space(type: MemRefType[Attribute]) -> int:
-    """0 global, 3 shared local memory (also spelled #gpu.address_space<workgroup>)."""
-    space = type.memory_space
-    if isinstance(space, NoneAttr):
-        return 0
-    if isinstance(space, IntegerAttr):
-        return space.value.data
-    return SHARED if "workgroup" in str(space) else 0
 
 
 def static_strides(op: Operation, type: MemRefType[Attribute]) -> list[int | None]:
@@ -93,7 +81,7 @@ def alloc(site: Site, op: Operation, *operands: Any) -> Any:
     if prod(n for n in type.get_shape() if n > 0) * itemsize > 1 << 47:
         raise error_at(op, f"{op.name} of more bytes than there are addresses")
     name = f"the buffer of {op.name}"
-    if memory_space(type) == SHARED:
+    if is_shared(type):
         base = site.allocate_shared(size, itemsize, name)
     else:
         base = site.memory.allocate(site.count, size, itemsize, shared=False, name=name)

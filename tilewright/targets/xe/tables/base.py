@@ -16,6 +16,7 @@ from tilewright.codegen.remote import generate_spirv
 from tilewright.codegen.target import Handler, LLVMTarget
 from tilewright.dialects.movement import memref_type
 from tilewright.dialects.nesting import ops_around
+from tilewright.dialects.upstream.gpu.memory import is_shared
 from tilewright.targets.xe import soft
 from tilewright.targets.xe.forms import Block2D, Form, is_soft, parse
 
@@ -90,8 +91,7 @@ def _print_call(table: Table, p: Printer, op: Operation) -> None:
 def _print_shared(p: Printer, op: Operation) -> None:
     """Shared memory is a variable of the workgroup; other allocations are as everywhere."""
     kind = memref_type(op.results[0])
-    space = kind.memory_space
-    if not (isinstance(space, IntegerAttr) and space.value.data == 3):
+    if not is_shared(kind):
         if op.name == "memref.alloc":
             raise unsupported(op, "a kernel has no heap", "allocate in memory space 3")
         prints.by_name[op.name](p, op)
