@@ -138,9 +138,11 @@ def test_names_memory_and_clusters_are_the_launches():
     [
         ("%bytes module", "%asked module", "no constant"),
         ("%larger = arith.maximumf %l, %r", "%larger = arith.subf %l, %r", "not one op"),
+        ("gpu.yield %larger", "gpu.yield %l", "not one op"),
+        ("%bytes module", "%negative module", "fewer than 0 bytes"),
     ],
 )
 def test_what_is_refused(old: str, new: str, said: str, capfd: pytest.CaptureFixture[str]):
-    head = "%u = memref.cast %x : memref<4x64xf32> to memref<*xf32>\n  %k = memref.rank %u : memref<*xf32>\n  %asked = arith.index_cast %k : index to i32\n  "
+    head = "%u = memref.cast %x : memref<4x64xf32> to memref<*xf32>\n  %k = memref.rank %u : memref<*xf32>\n  %asked = arith.index_cast %k : index to i32\n  %negative = arith.constant -4 : i32\n  "
     with pytest.raises(TilewrightError, match=said):
         run_on(whole(drawn(), head + BODY.replace(old, new)), None, capfd)

@@ -11,7 +11,8 @@
 Requires: a verified module. Guarantees: the same results, and no such memory and no ops of clusters in kernels: each
 target shares memory that a kernel allocates among the workgroup. Workgroups of a cluster run like any others. A number
 that all launches pass is a constant of the kernel, as `gpu-kernel-outlining` of MLIR passes constants like any value.
-Raises UnsupportedError where a launch says no constant.
+Raises UnsupportedError where a launch says no constant, or launches have clusters of several sizes, and CompileError
+where a size is too small.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from xdsl.dialects.builtin import FixedBitwidthType, MemRefType, ModuleOp
 from xdsl.ir import Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
-from tilewright.diagnostics import unsupported
+from tilewright.diagnostics import error_at, unsupported
 from tilewright.dialects.movement import memref_type
 from tilewright.dialects.upstream.arith import constant
 from tilewright.dialects.upstream.gpu.functions import WORKGROUP
@@ -102,7 +103,7 @@ def _dynamic_memory(kernel: gpu.FuncOp, launches: Sequence[gpu.LaunchFuncOp]) ->
     found = [op for op in kernel.walk() if isinstance(op, DynamicSharedMemoryOp)]
     if not found:
         return
-    bytes_ = max((_stated(op, op.dynamicSharedMemorySize, 0) for op in launches), default=0)
+    bytes_ = max((_stated(op, op.dynamicSharedMemorySize, least=0) for op in launches), default=0)
     kind = memref_type(found[0].resultMemref)
     element = kind.element_type
     size = max(1, element.bitwidth // 8) if isinstance(element, FixedBitwidthType) else 1
@@ -113,14 +114,19 @@ def _dynamic_memory(kernel: gpu.FuncOp, launches: Sequence[gpu.LaunchFuncOp]) ->
         at.replace(at.add(memref.CastOp.get(made, memref_type(op.resultMemref))))
 
 
-def _stated(launch: gpu.LaunchFuncOp, value: SSAValue | None, default: int) -> int:
-    """A number of a launch."""
-    number = default if value is None else constant(value)
+def _stated(launch: gpu.LaunchFuncOp, value: SSAValue | None, least: int) -> int:
+    """A number of a launch, the least that it may be where nothing is said."""
+    number = least if value is None else constant(value)
     if number is None:
         raise unsupported(
             launch,
             "gpu.launch_func has clusters, or dynamic shared memory, of a size that is no constant",
             hint="mlir-opt --canonicalize folds what computes it; the kernel is compiled for that size",
+        )
+    if number < least:
+        raise error_at(
+            launch,
+            "gpu.launch_func has clusters of no workgroups, or dynamic shared memory of fewer than 0 bytes",
         )
     return number
 
@@ -129,13 +135,15 @@ def _clusters(kernel: gpu.FuncOp, launches: Sequence[gpu.LaunchFuncOp]) -> None:
     for op in [op for op in kernel.walk() if isinstance(op, _CLUSTERS)]:
         axis = "xyz".index(str(op.dimension.data))
         sizes = {
-            _stated(each, (each.clusterSizeX, each.clusterSizeY, each.clusterSizeZ)[axis], 1)
+            _stated(each, (each.clusterSizeX, each.clusterSizeY, each.clusterSizeZ)[axis], least=1)
             for each in launches
         }
         if len(sizes) > 1:
             raise unsupported(
                 op,
-                f"{op.name}: launches of @{kernel.sym_name.data} have clusters of {sizes} workgroups",
+                f"{op.name}: launches of @{kernel.sym_name.data} have clusters of "
+                f"{' and of '.join(map(str, sorted(sizes)))} workgroups",
+                hint="one copy of the kernel for each: it is compiled for their size",
             )
         at = Before(op)
         size = at.constant(op.result.type, max(sizes, default=1))

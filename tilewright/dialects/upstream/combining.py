@@ -92,9 +92,11 @@ def kind_of(op: Operation) -> str:
     if held is not None:
         return str(getattr(held, "data", held)).rsplit(".", 1)[-1].lower()
     block = op.regions[0].blocks[0]
-    first, *rest = block.ops
+    first, last = block.first_op, block.last_op
+    assert first is not None and last is not None
     kind = KINDS_OF_ATOMICS.get(type(first))
-    if kind is None or len(rest) != 1 or {*first.operands} != {*block.args}:
+    alone = first.next_op is last and [*last.operands] == [*first.results]
+    if kind is None or not alone or {*first.operands} != {*block.args}:
         raise unsupported(
             op,
             f"{op.name} with a region that is not one op on its two arguments is not run",
