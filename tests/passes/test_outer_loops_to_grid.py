@@ -115,3 +115,24 @@ func.func @f(%a: memref<64x16xf32>, %s: memref<8x16xf32>, %u: memref<8x16xf32>) 
     outer_loops_to_grid(module)
     kernel = next(op for op in module.walk() if isinstance(op, gpu.FuncOp))
     assert axes(kernel) == expected
+
+
+def test_a_loop_that_carries_a_tile_stays_one():
+    kind = "!xetile.tile<64x64xf32>"
+    module = parse_module(f"""
+func.func @f(%a: memref<512x512xf32>, %c: memref<512x512xf32>, %n: index) {{
+  %x = xetile.init_tile %a[0, 0] : memref<512x512xf32> -> {kind}
+  scf.for %i = %c0 to %n step %c64 {{
+    %y = xetile.init_tile %c[%i, 0] : memref<512x512xf32> -> {kind}
+    %r = scf.for %j = %c0 to %n step %c64 iter_args(%t = %x) -> ({kind}) {{
+      %v = xetile.load_tile %t : {kind} -> vector<64x64xf32>
+      xetile.store_tile %v, %y : vector<64x64xf32>, {kind}
+      scf.yield %t : {kind}
+    }}
+  }}
+  return
+}}""")
+    outer_loops_to_grid(module)
+    module.verify()
+    kernel = next(op for op in module.walk() if isinstance(op, gpu.FuncOp))
+    assert (axes(kernel), loops(kernel)) == (1, 1)

@@ -142,7 +142,8 @@ def _axes(kernel: gpu.FuncOp) -> list[scf.ForOp]:
     fold_views(copy)
     analysis = AccessAnalysis(copy)
     axes: list[scf.ForOp] = []
-    for loop, same in zip(_nest(kernel), _nest(copy), strict=True):
+    # The copy's nest may go on: a loop that carried but tiles carries nothing there.
+    for loop, same in zip(_nest(kernel), _nest(copy), strict=False):
         if not _independent(analysis, same):
             break
         axes.append(loop)
