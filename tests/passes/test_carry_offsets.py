@@ -7,6 +7,7 @@ import pytest
 
 from tests.texts import parse_module
 from tilewright import reference
+from tilewright.diagnostics import UnsupportedError
 from tilewright.dialects import xetile
 from tilewright.passes.carry_offsets import carry_offsets
 from tilewright.passes.kernel import kernel_of
@@ -69,3 +70,67 @@ def test_tiles_are_made_where_they_are_accessed(
     np.testing.assert_array_equal(*results)
     made = [r for op in module.walk() for r in op.results if isinstance(r.type, xetile.TileType)]
     assert all(isinstance(r.owner, xetile.InitTileOp) for r in made)
+
+
+REFUSED = {
+    "what reaches this value is of two different bases": f"""
+    %b = xetile.init_tile %O[0, 0] : memref<32x16xf32> -> {T}
+    %r:2 = scf.for %i = %c0 to %c3 step %c1 iter_args(%t = %a, %u = %b) -> ({T}, {T}) {{
+      scf.yield %u, %t : {T}, {T}
+    }}""",
+    "scf.index_switch gives a value whose position is unknown": f"""
+    %r = scf.index_switch %p -> {T}
+    case 0 {{ scf.yield %a : {T} }}
+    default {{ scf.yield %o : {T} }}""",
+}
+
+
+@pytest.mark.parametrize("said", REFUSED)
+def test_what_is_refused(said: str):
+    kind = "memref<32x16xf32>"
+    text = f"""gpu.module @m {{ gpu.func @k(%A: {kind}, %O: {kind}) kernel
+      attributes {{tilewright.level = "workgroup"}} {{
+    %p = gpu.block_id x
+    %a = xetile.init_tile %A[0, 0] : {kind} -> {T}
+    %o = xetile.init_tile %A[%p, 0] : {kind} -> {T}
+    {REFUSED[said]}
+    gpu.return }} }}"""
+    with pytest.raises(UnsupportedError, match=said) as caught:
+        carry_offsets(kernel_of(parse_module(text)))
+    assert caught.value.location is not None and caught.value.hint
+
+
+SWAPS = {
+    "tiles that change places": "%u, %t",
+    "one that takes another's place, which stays": "%u, %u",
+    "one that is given back as it came": "%t, %t",
+}
+
+
+@pytest.mark.parametrize("count", ["%c0", "%p"])
+@pytest.mark.parametrize("given", SWAPS.values(), ids=SWAPS)
+def test_places_that_loops_exchange(given: str, count: str, rng: np.random.Generator):
+    kind = "memref<32x16xf32>"
+    text = f"""gpu.module @m {{ gpu.func @k(%A: {kind}, %O: {kind}) kernel
+      attributes {{tilewright.level = "workgroup"}} {{
+    %p = gpu.block_id x
+    %at = arith.muli %p, %c8 : index
+    %a = xetile.init_tile %A[0, 0] : {kind} -> {T}
+    %b = xetile.update_tile_offset %a, [8, 0] : {T}
+    %o = xetile.init_tile %O[%at, 0] : {kind} -> {T}
+    %r:2 = scf.for %i = %c0 to {count} step %c1 iter_args(%t = %a, %u = %b) -> ({T}, {T}) {{
+      scf.yield {given} : {T}, {T}
+    }}
+    %v = xetile.load_tile %r#0 : {T} -> vector<8x16xf32>
+    %w = xetile.load_tile %r#1 : {T} -> vector<8x16xf32>
+    %d = arith.subf %v, %w : vector<8x16xf32>
+    xetile.store_tile %d, %o : vector<8x16xf32>, {T}
+    gpu.return }} }}"""
+    module = parse_module(text)
+    x, results = rng.standard_normal((32, 16)).astype(np.float32), list[np.ndarray]()
+    for change in (False, True):
+        if change:
+            carry_offsets(kernel_of(module))
+        results.append(np.full((32, 16), np.nan, np.float32))
+        reference.run(module, (4, 1, 1), [x, results[-1]])
+    np.testing.assert_array_equal(*results)

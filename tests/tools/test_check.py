@@ -156,6 +156,42 @@ def test_rows_that_are_one_in_memory_are_read_and_not_written(tmp_path: Path, ca
     assert "argument 1 is written, and is a view whose 8 elements along dimension 0 are one" in told
 
 
+T = "!xetile.tile<8x16xf32>"
+CHOSEN = """
+gpu.module @m {{ gpu.func @k(%a: memref<32x16xf32>, %b: memref<32x16xf32>) kernel
+    attributes {{tilewright.level = "workgroup"}} {{
+  %c8 = arith.constant 8 : index
+  %p = gpu.block_id x
+  %at = arith.muli %p, %c8 : index
+  %x = xetile.init_tile %a[%at, 0] : memref<32x16xf32> -> {T}
+  %o = xetile.init_tile %b[%at, 0] : memref<32x16xf32> -> {T}
+  {body}
+  %v = xetile.load_tile %t : {T} -> vector<8x16xf32>
+  xetile.store_tile %v, %o : vector<8x16xf32>, {T}
+  gpu.return
+}} }}
+"""
+CHOICES = {
+    "scf.index_switch": f"""%t = scf.index_switch %p -> {T}
+  case 0 {{ scf.yield %x : {T} }}
+  default {{
+    %y = xetile.update_tile_offset %x, [-8, 0] : {T}
+    scf.yield %y : {T}
+  }}""",
+    "cf.cond_br": f"""%c = arith.cmpi slt, %p, %c8 : index
+  %y = xetile.update_tile_offset %x, [-8, 0] : {T}
+  cf.cond_br %c, ^next(%x : {T}), ^next(%y : {T})
+  ^next(%t: {T}):""",
+}
+
+
+@pytest.mark.parametrize("body", CHOICES.values(), ids=CHOICES)
+def test_tiles_that_any_control_flow_gives(body: str, tmp_path: Path):
+    path = tmp_path / "chosen.mlir"
+    path.write_text(CHOSEN.format(body=body, T=T))
+    assert main(["check", str(path), "--target", "cpu"]) == 0
+
+
 def test_python_kernels_need_arguments(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     file = tmp_path / "k.py"
     file.write_text("""

@@ -12,7 +12,8 @@ A tile that a branch or a selection chose of several arrays is accessed in a bra
     %v = xetile.load_tile %t              ->    %v = scf.if %p { %t = xetile.init_tile %a[%i, ..] .. } else { .. %b .. }
 
 Requires: a program of a workgroup or a subgroup. Guarantees: the same results; every tile is made by an init_tile: no
-op moves one, no loop and no branch gives one. UnsupportedError where a loop changes the array.
+op moves one, no loop and no branch gives one. Raises UnsupportedError where a loop changes the array, and for tiles
+that anything but scf.for, scf.while, scf.if and arith.select gives.
 """
 
 from __future__ import annotations

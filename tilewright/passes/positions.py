@@ -32,6 +32,8 @@ from tilewright.dialects.xetile.assembly import Index
 from tilewright.passes.carried import LOOPS_AND_BRANCHES, given_by
 from tilewright.passes.emit import Before
 
+_MOVERS = "scf.for, scf.while, scf.if and arith.select may give such values, and the ops that make and move them"
+
 
 @dataclass
 class Placed:
@@ -107,8 +109,8 @@ class PositionRewriter:
                     assert where is not None
                     raise unsupported(
                         where,
-                        f"a value of type {argument.type} enters this block from elsewhere; only "
-                        "scf.for, scf.while and scf.if may carry one",
+                        f"a value of type {argument.type} enters this block from elsewhere",
+                        hint=_MOVERS,
                     )
             self._block(block)
 
@@ -134,6 +136,10 @@ class PositionRewriter:
         elif used and not isinstance(op, (scf.YieldOp, scf.ConditionOp)):
             self._access(op, used)
         else:
+            if any(self._moves(result) for result in op.results):
+                raise unsupported(
+                    op, f"{op.name} gives a value whose position is unknown", hint=_MOVERS
+                )
             for region in op.regions:
                 self._region(region)
 
@@ -166,8 +172,8 @@ class PositionRewriter:
         if condition is None or not known:
             raise unsupported(
                 op,
-                "descriptors of two different bases reach this value, so there is no single "
-                "position to carry",
+                "what reaches this value is of two different bases, so there is no single position to carry",
+                hint="load from each, and let loops and branches give what was loaded",
             )
         choice = UnrealizedConversionCastOp.get((condition, *roots), [first.root.type])
         Rewriter.insert_op(choice, InsertPoint.before(op))

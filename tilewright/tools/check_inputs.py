@@ -17,7 +17,7 @@ from xdsl.ir import Attribute, BlockArgument
 
 from tilewright import dtypes
 from tilewright.arguments import ArraySpec
-from tilewright.diagnostics import unsupported
+from tilewright.diagnostics import UnsupportedError, unsupported
 from tilewright.dialects.upstream.strided import strided_form
 from tilewright.layout.digits import row_strides
 from tilewright.passes.access import Access, AccessAnalysis
@@ -66,7 +66,12 @@ def _like(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 def _analysed(kernel: gpu.FuncOp) -> tuple[gpu.FuncOp, AccessAnalysis]:
     """Where a kernel's accesses go, and the copy of it that this was asked of."""
     copy = kernel.clone()
-    carry_offsets(copy)
+    try:
+        carry_offsets(copy)
+    except (
+        UnsupportedError
+    ):  # nothing is known then of the tiles that it moves: who compiles it says more
+        copy = kernel.clone()
     return copy, AccessAnalysis(copy)
 
 
