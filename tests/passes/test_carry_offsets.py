@@ -67,7 +67,7 @@ def test_tiles_are_made_where_they_are_accessed(
             carry_offsets(kernel_of(module))
         results.append(np.full((32, 16), np.nan, np.float32))
         reference.run(module, (4, 1, 1), [values, results[-1]])
-    np.testing.assert_array_equal(*results)
+    np.testing.assert_array_equal(results[0], results[1])
     made = [r for op in module.walk() for r in op.results if isinstance(r.type, xetile.TileType)]
     assert all(isinstance(r.owner, xetile.InitTileOp) for r in made)
 
@@ -133,4 +133,4 @@ def test_places_that_loops_exchange(given: str, count: str, rng: np.random.Gener
             carry_offsets(kernel_of(module))
         results.append(np.full((32, 16), np.nan, np.float32))
         reference.run(module, (4, 1, 1), [x, results[-1]])
-    np.testing.assert_array_equal(*results)
+    np.testing.assert_array_equal(results[0], results[1])
