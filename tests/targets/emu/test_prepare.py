@@ -8,7 +8,9 @@ import pytest
 from tests.targets.emu.agree import agree, build, emulate, lane_kernel
 from tests.targets.emu.test_blocks import array
 from tests.texts import parse_module
+from tilewright import knobs
 from tilewright.diagnostics import CheckError, UnsupportedError
+from tilewright.runtime.arrays import describe
 
 LANES = 'tilewright.level = "lane", tilewright.subgroups = 1 : i64, tilewright.lanes = 16 : i64'
 
@@ -100,3 +102,24 @@ def test_assertions(limit):
         return
     with pytest.raises(CheckError, match="lanes below 11"):
         emulate(module, (1, 1, 1), [o])
+
+
+def test_the_first_workgroup_that_fails_is_told():
+    """In the order of the grid, whichever fails before."""
+    body = """
+  %x = gpu.block_id x
+  %no = arith.constant false
+  %one = arith.constant 1 : i64
+  %most = arith.constant 5000000 : index
+  %first = arith.cmpi eq, %x, %c0 : index
+  %end = arith.select %first, %most, %c1 : index
+  scf.for %i = %c0 to %end step %c1 {
+    %old = memref.atomic_rmw addi %one, %o[%x] : (i64, memref<4xi64>) -> i64
+  }
+  cf.assert %no, "nothing holds" """
+    executable = build(lane_kernel("%o: memref<4xi64>", body))
+    with (
+        knobs.override(num_threads=2),
+        pytest.raises(CheckError, match=r"workgroup \(0, 0, 0\): nothing"),
+    ):
+        executable.launch((4, 1, 1), [describe(np.zeros(4, np.int64), "o")])

@@ -114,7 +114,7 @@ class EmuLauncher:
     def launch(
         self, grid: Grid, block: Grid, arguments: Sequence[int], threads: int
     ) -> Failure | None:
-        """All workgroups; the first failure that was seen."""
+        """All workgroups; the failure of the first that fails, in the order of the grid: all before it have begun."""
         total = grid[0] * grid[1] * grid[2]
         counter = C.c_int64(0)
         failures: list[Failure] = []
@@ -147,4 +147,4 @@ class EmuLauncher:
             work()
             for thread in others:
                 thread.join()
-        return failures[0] if failures else None
+        return min(failures, key=lambda failure: failure.workgroup[::-1], default=None)
