@@ -66,8 +66,8 @@ _DIMENSIONS = (gpu.DimensionEnum.X, gpu.DimensionEnum.Y, gpu.DimensionEnum.Z)
 def failed(
     texts: Sequence[str], words: Sequence[int], grid: Grid, subgroups: int, whole: bool
 ) -> CheckError | None:
-    """The error of a launch that left these words: that of the first program that failed, in the order of the grid.
-    `whole`: subgroups do together what the kernel says of a workgroup."""
+    """The error of a launch that left these words: that of the first program that failed, in the order of the grid, and
+    of its assertions the first in the text. `whole`: subgroups do together what the kernel says of a workgroup."""
     number, text = min(zip(words, texts, strict=True), key=lambda pair: pair[0])
     if number == HELD:
         return None
