@@ -15,6 +15,9 @@ from tests.peer.mlir_opt import mlir_opt, needs_mlir_opt
 from tilewright.diagnostics import TilewrightError
 from tilewright.dialects.text import parse_module, print_module
 from tilewright.passes.kernel_outlining import outline_launches
+from tilewright.runtime.arrays import describe
+from tilewright.targets.base import CompileOptions, get_target
+from tilewright.targets.xe import opencl
 
 SHARED = "#gpu.address_space<workgroup>"
 BODY = f"""%tok = gpu.wait async
@@ -131,6 +134,32 @@ def test_names_memory_and_clusters_are_the_launches():
     text = print_module(module)
     assert "memref<320xi8" in text
     assert not re.search(r"gpu\.(cluster|dynamic_shared)", text)
+
+
+@pytest.mark.parametrize("target", ["cpu", "xe-pvc"])
+def test_a_kernel_launched_alone_gets_its_own_numbers(target: str):
+    """Whatever the program around it passes."""
+    if target != "cpu" and opencl.device() is None:
+        pytest.skip(f"no OpenCL device: {opencl.HINT}")
+    module = parse_module("""
+gpu.module @m { gpu.func @k(%a: memref<8x16xf32>, %n: f32) kernel attributes {tilewright.level = "workgroup"} {
+  %t = xetile.init_tile %a[0, 0] : memref<8x16xf32> -> !xetile.tile<8x16xf32>
+  %v = vector.broadcast %n : f32 to vector<8x16xf32>
+  xetile.store_tile %v, %t : vector<8x16xf32>, !xetile.tile<8x16xf32>
+  gpu.return
+} }
+func.func @main() {
+  %one = arith.constant 1 : index
+  %five = arith.constant 5.0 : f32
+  %a = memref.alloc() : memref<8x16xf32>
+  gpu.launch_func @m::@k blocks in (%one, %one, %one) threads in (%one, %one, %one)
+    args(%a : memref<8x16xf32>, %five : f32)
+  return
+}""")
+    x = np.zeros((8, 16), np.float32)
+    kernel = get_target(target).build(module, CompileOptions(target=target))
+    kernel.launch((1, 1, 1), [describe(x, "x"), 7.0])
+    np.testing.assert_array_equal(x, 7)
 
 
 @pytest.mark.parametrize(

@@ -9,15 +9,14 @@
                                                                    %b = gpu.block_id x ; %c = arith.divui %b, %c2
 
 Requires: a verified module. Guarantees: the same results, and no such memory and no ops of clusters in kernels: each
-target shares memory that a kernel allocates among the workgroup. Workgroups of a cluster run like any others. A number
-that all launches pass is a constant of the kernel, as `gpu-kernel-outlining` of MLIR passes constants like any value.
+target shares memory that a kernel allocates among the workgroup. Workgroups of a cluster run like any others.
 Raises UnsupportedError where a launch says no constant, or launches have clusters of several sizes, and CompileError
 where a size is too small.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from xdsl.dialects import arith, gpu, memref
 from xdsl.dialects.builtin import FixedBitwidthType, MemRefType, ModuleOp
@@ -44,6 +43,22 @@ _CLUSTERS = (ClusterBlockIdOp, ClusterDimBlocksOp, ClusterDimOp, ClusterIdOp)
 
 def launch_facts(module: ModuleOp) -> None:
     """Writes memory and clusters of launches into their kernels, in place."""
+    for kernel, launches in _kernels(module):
+        _own_memory(kernel)
+        _dynamic_memory(kernel, launches)
+        _clusters(kernel, launches)
+
+
+def constant_arguments(module: ModuleOp) -> None:
+    """Makes numbers that all launches of a kernel pass its constants, in place, as `gpu-kernel-outlining` of MLIR
+    passes constants like any value: of a program that runs as a whole, for who launches a kernel alone may pass others.
+    """
+    for kernel, launches in _kernels(module):
+        _constants(kernel, launches)
+
+
+def _kernels(module: ModuleOp) -> Iterator[tuple[gpu.FuncOp, Sequence[gpu.LaunchFuncOp]]]:
+    """The kernels of a module, each with its launches."""
     launches: dict[tuple[str, ...], list[gpu.LaunchFuncOp]] = {}
     for op in module.walk():
         if isinstance(op, gpu.LaunchFuncOp):
@@ -52,11 +67,7 @@ def launch_facts(module: ModuleOp) -> None:
     for kernel in [op for op in module.walk() if isinstance(op, gpu.FuncOp)]:
         outer = kernel.parent_op()
         assert isinstance(outer, gpu.ModuleOp)
-        of = launches.get((outer.sym_name.data, kernel.sym_name.data), [])
-        _own_memory(kernel)
-        _constants(kernel, of)
-        _dynamic_memory(kernel, of)
-        _clusters(kernel, of)
+        yield kernel, launches.get((outer.sym_name.data, kernel.sym_name.data), [])
 
 
 def _own_memory(kernel: gpu.FuncOp) -> None:

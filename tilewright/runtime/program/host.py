@@ -44,6 +44,7 @@ from tilewright.passes.host.to_calls import HOST, POISON, Launch, host_to_calls
 from tilewright.passes.host.unread_launches import mark_unread_launches
 from tilewright.passes.host.unroll_and_jam import unroll_and_jam
 from tilewright.passes.kernel_outlining import outline_launches
+from tilewright.passes.launch_facts import constant_arguments
 from tilewright.passes.linalg import is_structured
 from tilewright.passes.ranked_arguments import ranked_arguments
 from tilewright.reference.mlir_runner import Runner, called_function, exported
@@ -164,6 +165,7 @@ def run_program(
     called = call_entry(module, choose_entry(module, entry), args, say)
     host_to_tiles(module, target, say)
     outline_launches(module)
+    constant_arguments(module)
     ranked_arguments(module)
     if any(op.name == "xetile.init_tile" for op in module.walk()):
         # Functions of the host that work on tiles, as the RFCs write programs, become kernels and their launches.
