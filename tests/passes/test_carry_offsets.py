@@ -41,6 +41,25 @@ MOVES = {
     xetile.store_tile %v, %o : vector<8x16xf32>, {T}""",
 }
 
+SWAPS = {
+    "tiles that change places": "%u, %t",
+    "one that takes another's place, which stays": "%u, %u",
+    "one that is given back as it came": "%t, %t",
+}
+MOVES |= {
+    f"{name}, to {end}": f"""
+    %b = xetile.update_tile_offset %a, [8, 0] : {T}
+    %r:2 = scf.for %i = %c0 to {end} step %c1 iter_args(%t = %a, %u = %b) -> ({T}, {T}) {{
+      scf.yield {given} : {T}, {T}
+    }}
+    %v = xetile.load_tile %r#0 : {T} -> vector<8x16xf32>
+    %w = xetile.load_tile %r#1 : {T} -> vector<8x16xf32>
+    %d = arith.subf %v, %w : vector<8x16xf32>
+    xetile.store_tile %d, %o : vector<8x16xf32>, {T}"""
+    for name, given in SWAPS.items()
+    for end in ("%c0", "%p")
+}
+
 
 @pytest.mark.parametrize(
     "array, stated",
@@ -98,39 +117,3 @@ def test_what_is_refused(said: str):
     with pytest.raises(UnsupportedError, match=said) as caught:
         carry_offsets(kernel_of(parse_module(text)))
     assert caught.value.location is not None and caught.value.hint
-
-
-SWAPS = {
-    "tiles that change places": "%u, %t",
-    "one that takes another's place, which stays": "%u, %u",
-    "one that is given back as it came": "%t, %t",
-}
-
-
-@pytest.mark.parametrize("count", ["%c0", "%p"])
-@pytest.mark.parametrize("given", SWAPS.values(), ids=SWAPS)
-def test_places_that_loops_exchange(given: str, count: str, rng: np.random.Generator):
-    kind = "memref<32x16xf32>"
-    text = f"""gpu.module @m {{ gpu.func @k(%A: {kind}, %O: {kind}) kernel
-      attributes {{tilewright.level = "workgroup"}} {{
-    %p = gpu.block_id x
-    %at = arith.muli %p, %c8 : index
-    %a = xetile.init_tile %A[0, 0] : {kind} -> {T}
-    %b = xetile.update_tile_offset %a, [8, 0] : {T}
-    %o = xetile.init_tile %O[%at, 0] : {kind} -> {T}
-    %r:2 = scf.for %i = %c0 to {count} step %c1 iter_args(%t = %a, %u = %b) -> ({T}, {T}) {{
-      scf.yield {given} : {T}, {T}
-    }}
-    %v = xetile.load_tile %r#0 : {T} -> vector<8x16xf32>
-    %w = xetile.load_tile %r#1 : {T} -> vector<8x16xf32>
-    %d = arith.subf %v, %w : vector<8x16xf32>
-    xetile.store_tile %d, %o : vector<8x16xf32>, {T}
-    gpu.return }} }}"""
-    module = parse_module(text)
-    x, results = rng.standard_normal((32, 16)).astype(np.float32), list[np.ndarray]()
-    for change in (False, True):
-        if change:
-            carry_offsets(kernel_of(module))
-        results.append(np.full((32, 16), np.nan, np.float32))
-        reference.run(module, (4, 1, 1), [x, results[-1]])
-    np.testing.assert_array_equal(results[0], results[1])
