@@ -46,8 +46,9 @@ SWAPS = {
     "one that takes another's place, which stays": "%u, %u",
     "one that is given back as it came": "%t, %t",
 }
-MOVES |= {
-    f"{name}, to {end}": f"""
+MOVES.update(
+    {
+        f"{name}, to {end}": f"""
     %b = xetile.update_tile_offset %a, [8, 0] : {T}
     %r:2 = scf.for %i = %c0 to {end} step %c1 iter_args(%t = %a, %u = %b) -> ({T}, {T}) {{
       scf.yield {given} : {T}, {T}
@@ -56,9 +57,10 @@ MOVES |= {
     %w = xetile.load_tile %r#1 : {T} -> vector<8x16xf32>
     %d = arith.subf %v, %w : vector<8x16xf32>
     xetile.store_tile %d, %o : vector<8x16xf32>, {T}"""
-    for name, given in SWAPS.items()
-    for end in ("%c0", "%p")
-}
+        for name, given in SWAPS.items()
+        for end in ("%c0", "%p")
+    }
+)
 
 
 @pytest.mark.parametrize(
