@@ -136,3 +136,27 @@ func.func @f(%a: memref<512x512xf32>, %c: memref<512x512xf32>, %n: index) {{
     module.verify()
     kernel = next(op for op in module.walk() if isinstance(op, gpu.FuncOp))
     assert (axes(kernel), loops(kernel)) == (1, 1)
+
+
+def test_tiles_that_any_control_flow_gives_leave_the_loops():
+    kind = "!xetile.tile<64x64xf32>"
+    module = parse_module(f"""
+func.func @f(%a: memref<512x512xf32>, %c: memref<512x512xf32>, %n: index) {{
+  %x = xetile.init_tile %a[0, 0] : memref<512x512xf32> -> {kind}
+  scf.for %i = %c0 to %n step %c64 {{
+    %y = xetile.init_tile %c[%i, 0] : memref<512x512xf32> -> {kind}
+    %t = scf.index_switch %i -> {kind}
+    case 0 {{ scf.yield %x : {kind} }}
+    default {{
+      %next = xetile.update_tile_offset %x, [64, 0] : {kind}
+      scf.yield %next : {kind}
+    }}
+    %v = xetile.load_tile %t : {kind} -> vector<64x64xf32>
+    xetile.store_tile %v, %y : vector<64x64xf32>, {kind}
+  }}
+  return
+}}""")
+    outer_loops_to_grid(module)
+    module.verify()
+    kernel = next(op for op in module.walk() if isinstance(op, gpu.FuncOp))
+    assert (axes(kernel), loops(kernel)) == (0, 1)

@@ -39,6 +39,7 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 from xdsl.traits import is_side_effect_free
 
+from tilewright.diagnostics import UnsupportedError
 from tilewright.dialects import xetile
 from tilewright.dialects.nesting import terminator
 from tilewright.passes.access import AccessAnalysis, add_up
@@ -138,7 +139,10 @@ def _axes(kernel: gpu.FuncOp) -> list[scf.ForOp]:
     """The loops of the nest that become axes, outermost first."""
     # What is known of parts of arrays is known of tiles of the arrays: those of a copy, for `fold_views` comes later.
     copy = kernel.clone()
-    carry_offsets(copy)
+    try:
+        carry_offsets(copy)
+    except UnsupportedError:  # where tiles go is not known: who compiles them says more
+        return []
     fold_views(copy)
     analysis = AccessAnalysis(copy)
     axes: list[scf.ForOp] = []
