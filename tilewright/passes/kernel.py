@@ -105,6 +105,21 @@ def kernel_of(module: ModuleOp) -> gpu.FuncOp:
     return found[0]
 
 
+def launches_by_kernel(module: Operation) -> dict[gpu.FuncOp, list[gpu.LaunchFuncOp]]:
+    """The kernels in a module, each with its launches."""
+    launches: dict[tuple[str, ...], list[gpu.LaunchFuncOp]] = {}
+    kernels: dict[gpu.FuncOp, tuple[str, ...]] = {}
+    for op in module.walk():
+        if isinstance(op, gpu.LaunchFuncOp):
+            names = (op.kernel.root_reference.data, *(n.data for n in op.kernel.nested_references))
+            launches.setdefault(names, []).append(op)
+        elif isinstance(op, gpu.FuncOp):
+            table = op.parent_op()
+            around = (table.sym_name.data,) if isinstance(table, gpu.ModuleOp) else ()
+            kernels[op] = (*around, op.sym_name.data)
+    return {kernel: launches.get(names, []) for kernel, names in kernels.items()}
+
+
 def leave_out_maps(kernel: gpu.FuncOp, remarks: list[str], *, strict: bool, instead: str) -> None:
     """Notes that a target does not use the maps of `kernel`: what holds `instead` is in the remark.
 

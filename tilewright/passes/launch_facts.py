@@ -16,7 +16,7 @@ where a size is too small.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from xdsl.dialects import arith, gpu, memref
 from xdsl.dialects.builtin import FixedBitwidthType, MemRefType, ModuleOp
@@ -28,22 +28,22 @@ from tilewright.dialects.movement import memref_type
 from tilewright.dialects.upstream.arith import constant
 from tilewright.dialects.upstream.gpu.functions import WORKGROUP
 from tilewright.dialects.upstream.gpu.ids import (
-    ClusterBlockIdOp,
+    CLUSTERS,
     ClusterDimBlocksOp,
     ClusterDimOp,
     ClusterIdOp,
 )
 from tilewright.dialects.upstream.gpu.memory import DynamicSharedMemoryOp
 from tilewright.passes.emit import Before
+from tilewright.passes.kernel import launches_by_kernel
 
 _ALIGNMENT = 16
 """Bytes: what an element or vector of any type in it may ask for."""
-_CLUSTERS = (ClusterBlockIdOp, ClusterDimBlocksOp, ClusterDimOp, ClusterIdOp)
 
 
 def launch_facts(module: ModuleOp) -> None:
     """Writes memory and clusters of launches into their kernels, in place."""
-    for kernel, launches in _kernels(module):
+    for kernel, launches in launches_by_kernel(module).items():
         _own_memory(kernel)
         _dynamic_memory(kernel, launches)
         _clusters(kernel, launches)
@@ -53,21 +53,8 @@ def constant_arguments(module: ModuleOp) -> None:
     """Makes numbers that all launches of a kernel pass its constants, in place, as `gpu-kernel-outlining` of MLIR
     passes constants like any value: of a program that runs as a whole, for who launches a kernel alone may pass others.
     """
-    for kernel, launches in _kernels(module):
+    for kernel, launches in launches_by_kernel(module).items():
         _constants(kernel, launches)
-
-
-def _kernels(module: ModuleOp) -> Iterator[tuple[gpu.FuncOp, Sequence[gpu.LaunchFuncOp]]]:
-    """The kernels of a module, each with its launches."""
-    launches: dict[tuple[str, ...], list[gpu.LaunchFuncOp]] = {}
-    for op in module.walk():
-        if isinstance(op, gpu.LaunchFuncOp):
-            names = (op.kernel.root_reference.data, *(n.data for n in op.kernel.nested_references))
-            launches.setdefault(names, []).append(op)
-    for kernel in [op for op in module.walk() if isinstance(op, gpu.FuncOp)]:
-        outer = kernel.parent_op()
-        assert isinstance(outer, gpu.ModuleOp)
-        yield kernel, launches.get((outer.sym_name.data, kernel.sym_name.data), [])
 
 
 def _own_memory(kernel: gpu.FuncOp) -> None:
@@ -143,7 +130,7 @@ def _stated(launch: gpu.LaunchFuncOp, value: SSAValue | None, least: int) -> int
 
 
 def _clusters(kernel: gpu.FuncOp, launches: Sequence[gpu.LaunchFuncOp]) -> None:
-    for op in [op for op in kernel.walk() if isinstance(op, _CLUSTERS)]:
+    for op in [op for op in kernel.walk() if isinstance(op, CLUSTERS)]:
         axis = "xyz".index(str(op.dimension.data))
         sizes = {
             _stated(each, (each.clusterSizeX, each.clusterSizeY, each.clusterSizeZ)[axis], least=1)

@@ -20,7 +20,6 @@ from xdsl.dialects.builtin import (
     IntAttr,
     IntegerAttr,
     StringAttr,
-    SymbolRefAttr,
     VectorType,
     i64,
 )
@@ -33,7 +32,14 @@ from tilewright.dialects.nesting import enclosing, ops_around
 from tilewright.dialects.upstream.arith import constant
 from tilewright.dialects.upstream.gpu import RotateOp, ShuffleOp, SubgroupReduceOp
 from tilewright.dialects.upstream.gpu.lanes import DEFAULT_LANES, LANES
-from tilewright.passes.kernel import BLOCK, LEVEL, SUBGROUPS, integer, level_of
+from tilewright.passes.kernel import (
+    BLOCK,
+    LEVEL,
+    SUBGROUPS,
+    integer,
+    launches_by_kernel,
+    level_of,
+)
 
 
 def infer_level(function: Operation) -> str:
@@ -284,11 +290,9 @@ def _launched_block(kernel: gpu.FuncOp) -> tuple[int, int, int] | None:
     module = None if table is None else table.parent_op()
     if not isinstance(table, gpu.ModuleOp) or module is None:
         return None
-    name = SymbolRefAttr(table.sym_name, [kernel.sym_name])
     found = {
         (constant(op.blockSizeX), constant(op.blockSizeY), constant(op.blockSizeZ))
-        for op in module.walk()
-        if isinstance(op, gpu.LaunchFuncOp) and op.kernel == name
+        for op in launches_by_kernel(module)[kernel]
     }
     x, y, z = found.pop() if len(found) == 1 else (None, None, None)
     return None if x is None or y is None or z is None else (x, y, z)

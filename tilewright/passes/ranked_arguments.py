@@ -14,7 +14,8 @@ Guarantees: same results. An argument of unknown rank that is used in another wa
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 from xdsl.dialects import gpu, memref
 from xdsl.dialects.builtin import (
@@ -23,7 +24,6 @@ from xdsl.dialects.builtin import (
     MemRefType,
     ModuleOp,
     StridedLayoutAttr,
-    SymbolRefAttr,
     UnrankedMemRefType,
 )
 from xdsl.ir import Attribute, Operation, SSAValue
@@ -31,21 +31,24 @@ from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.dialects.folding import Idx
 from tilewright.passes.emit import Before
+from tilewright.passes.kernel import launches_by_kernel
+
+_Launches: TypeAlias = Sequence[gpu.LaunchFuncOp]
 
 
 def ranked_arguments(module: ModuleOp) -> None:
     """Rewrites the kernels of a module and their launches, in place."""
-    for kernel in [op for op in module.walk() if isinstance(op, gpu.FuncOp)]:
+    for kernel, launches in launches_by_kernel(module).items():
         for place, argument in enumerate(kernel.body.blocks[0].args):
             if place >= len(kernel.function_type.inputs):
                 break
             if isinstance(argument.type, UnrankedMemRefType):
-                _rank(module, kernel, place, argument)
+                _rank(launches, kernel, place, argument)
             elif isinstance(argument.type, MemRefType) and not argument.type.get_num_dims():
-                _row(module, kernel, place, argument)
+                _row(launches, kernel, place, argument)
 
 
-def _rank(module: ModuleOp, kernel: gpu.FuncOp, place: int, argument: SSAValue) -> None:
+def _rank(launches: _Launches, kernel: gpu.FuncOp, place: int, argument: SSAValue) -> None:
     users = [use.operation for use in argument.uses]
     casts = [op for op in users if isinstance(op, memref.CastOp)]
     kinds = {cast.dest.type for cast in casts}
@@ -58,10 +61,10 @@ def _rank(module: ModuleOp, kernel: gpu.FuncOp, place: int, argument: SSAValue) 
     for cast in casts:
         cast.dest.replace_all_uses_with(argument)
         Rewriter.erase_op(cast)
-    _pass(module, kernel, place, kind, lambda at, given: memref.CastOp.get(given, kind))
+    _pass(launches, kernel, place, kind, lambda at, given: memref.CastOp.get(given, kind))
 
 
-def _row(module: ModuleOp, kernel: gpu.FuncOp, place: int, argument: SSAValue) -> None:
+def _row(launches: _Launches, kernel: gpu.FuncOp, place: int, argument: SSAValue) -> None:
     """An address is passed as the elements from there on that the caller knows of."""
     point = argument.type
     assert isinstance(point, MemRefType)
@@ -74,7 +77,7 @@ def _row(module: ModuleOp, kernel: gpu.FuncOp, place: int, argument: SSAValue) -
     argument.replace_all_uses_with(first.results[0])
     first.operands[0] = argument
     Rewriter.insert_op(first, InsertPoint.at_start(kernel.body.blocks[0]))
-    _pass(module, kernel, place, row, lambda at, given: _view(given, [_reach(at, given)], row))
+    _pass(launches, kernel, place, row, lambda at, given: _view(given, [_reach(at, given)], row))
 
 
 def _view(source: SSAValue, sizes: list[Idx], kind: MemRefType) -> memref.ReinterpretCastOp:
@@ -97,7 +100,7 @@ def _reach(at: Before, given: SSAValue) -> Idx:
 
 
 def _pass(
-    module: ModuleOp,
+    launches: _Launches,
     kernel: gpu.FuncOp,
     place: int,
     kind: Attribute,
@@ -108,13 +111,8 @@ def _pass(
     inputs[place] = kind
     outputs = kernel.function_type.outputs
     kernel.properties["function_type"] = FunctionType.from_lists(inputs, [*outputs])
-    table = kernel.parent_op()
-    if not isinstance(table, gpu.ModuleOp):
-        return
-    name = SymbolRefAttr(table.sym_name, [kernel.sym_name])
-    for launch in [op for op in module.walk() if isinstance(op, gpu.LaunchFuncOp)]:
-        if launch.kernel == name:
-            at = Before(launch)
-            given = at.add(made(at, launch.kernelOperands[place]))
-            behind = len(launch.kernelOperands) + int(launch.asyncObject is not None)
-            launch.operands[len(launch.operands) - behind + place] = given
+    for launch in launches:
+        at = Before(launch)
+        given = at.add(made(at, launch.kernelOperands[place]))
+        behind = len(launch.kernelOperands) + int(launch.asyncObject is not None)
+        launch.operands[len(launch.operands) - behind + place] = given
