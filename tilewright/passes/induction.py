@@ -148,9 +148,7 @@ class Scalars:
     def _value_symbol(self, value: SSAValue, atoms: Iterable[Symbol]) -> Expr:
         name = f"%{value.name_hint or 'v'}"
         lower, upper = (0, 1) if value.type == IntegerType(1) else (None, None)
-        symbol = self.symbols.get(
-            Kind.VALUE, (value, None), name, lower=lower, upper=upper, atoms=atoms
-        )
+        symbol = self.symbols.get(Kind.VALUE, value, name, lower=lower, upper=upper, atoms=atoms)
         return Expr.symbol(symbol)
 
     def extent(self, base: SSAValue, dim: int) -> Expr:

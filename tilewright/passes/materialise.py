@@ -78,8 +78,8 @@ class Materialiser(Folding):
             case Kind.COUNTER:
                 return self._counter(symbol)
             case Kind.VALUE:
-                value, mark = symbol.key  # pyright: ignore
-                if mark is not None or not self.available(value):
+                value = symbol.key
+                if not isinstance(value, SSAValue) or not self.available(value):
                     raise NoValue(symbol.name)
                 if value.type == index:
                     return value

@@ -171,11 +171,7 @@ class PackingRewriter:
         """Offsets of x and k at the start of the range; a reason if they are not affine."""
         k, x = access.offsets[-2 + k_axis], access.offsets[-1 - k_axis]
         inner = op.body.block.args[0]
-        known = {
-            s: Expr.of(0)
-            for s in k.symbols
-            if s.kind is Kind.VALUE and isinstance(s.key, tuple) and s.key[0] is inner
-        }
+        known = {s: Expr.of(0) for s in k.symbols if s.kind is Kind.VALUE and s.key is inner}
         k = k.substitute(known)
         if any(s in x.symbols for s in known):
             return "both of its offsets move with k"

@@ -140,8 +140,7 @@ class ProgramNumbers:
         return known
 
     def _is_argument(self, symbol: Symbol) -> bool:
-        key = symbol.key
-        value = key[0] if isinstance(key, tuple) else None  # pyright: ignore
+        value = _argument(symbol)
         return isinstance(value, BlockArgument) and value.block is self._kernel.body.block
 
     def choice(self, grid: Grid, args: Sequence[Argument]) -> tuple[Choice, Grid] | None:
@@ -246,6 +245,6 @@ class ProgramNumbers:
 _SHIFTS = (arith.AddiOp, arith.SubiOp, arith.MuliOp, arith.IndexCastOp)
 
 
-def _argument(symbol: Symbol) -> BlockArgument:
-    """The kernel's argument that a symbol is, or an extent or stride of."""
-    return symbol.key[0]  # pyright: ignore
+def _argument(symbol: Symbol) -> Any:
+    """What a symbol is, or an extent or stride of: of those that are known before a launch, the kernel's argument."""
+    return symbol.key[0] if isinstance(symbol.key, tuple) else symbol.key  # pyright: ignore

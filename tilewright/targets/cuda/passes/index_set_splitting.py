@@ -163,7 +163,7 @@ class _Sums:
         self.positions: list[Symbol] = []
 
     def _symbol(self, value: SSAValue) -> Symbol:
-        return self.symbols.get(Kind.VALUE, (value, None), "value")
+        return self.symbols.get(Kind.VALUE, value, "value")
 
     def bound(self, sum: Expr) -> _Bound:
         """By the greatest that the positions make it."""
