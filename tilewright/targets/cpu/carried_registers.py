@@ -28,7 +28,13 @@ from tilewright.dialects.nesting import terminator
 from tilewright.dialects.stage import ContractOp, FusedOp
 from tilewright.targets.cpu.evaluate import Position
 from tilewright.targets.cpu.fused_plan import STORES, Root
-from tilewright.targets.cpu.memory import Registers, element_of, itemsize, rows_cols
+from tilewright.targets.cpu.memory import (
+    Registers,
+    element_of,
+    itemsize,
+    register_starts,
+    rows_cols,
+)
 from tilewright.targets.cpu.storage import is_tile
 
 if TYPE_CHECKING:
@@ -127,7 +133,7 @@ def emit_in_registers(s: FusedEmitter, lanes: int) -> list[Registers]:
     """A group whose vectors stand behind one another: what it gives."""
     b, e, roots = s.b, s.e, roots_of(s.fused)
     rows, cols = rows_cols(roots[0].value.type)
-    starts = [(row, col) for row in range(rows) for col in range(0, cols, lanes)]
+    starts = register_starts((rows, cols), lanes)
     inside = None
     ends, runs, whole = set[SSAValue | int](), set[SSAValue](), set[SSAValue]()
     for row in range(rows):

@@ -25,7 +25,7 @@ from tilewright.targets.cpu.carried_registers import (
 from tilewright.targets.cpu.evaluate import Evaluator, Position, Values
 from tilewright.targets.cpu.fused import FusedEmitter
 from tilewright.targets.cpu.machine import CpuMachine
-from tilewright.targets.cpu.memory import Buffer, Registers, rows_cols
+from tilewright.targets.cpu.memory import Buffer, Registers, register_starts, rows_cols
 from tilewright.targets.cpu.storage import is_tile
 
 
@@ -68,8 +68,8 @@ class ControlFlow:
         """A scalar itself, the registers of what a loop carries so, nothing of what is in memory."""
         if place not in self.held:
             return [] if is_tile(place) else [self.e.scalar(value)]
-        (rows, cols), lanes = rows_cols(place.type), self.held[place]
-        starts = [(row, col) for row in range(rows) for col in range(0, cols, lanes)]
+        lanes = self.held[place]
+        starts = register_starts(rows_cols(place.type), lanes)
         return [self.e.at(value, Position(row, col, 1, lanes)) for row, col in starts]
 
     def _begins(self, place: SSAValue) -> bool:
@@ -103,13 +103,12 @@ class ControlFlow:
 
     def bind(self, place: SSAValue, parts: Sequence[SSAValue], sample: SSAValue) -> None:
         if place in self.held:
-            made = Registers(rows_cols(place.type)[1], self.held[place], parts)
+            shape, lanes = rows_cols(place.type), self.held[place]
             if isinstance(place, BlockArgument):
-                self.values.registers[place] = made
+                self.values.registers[place] = Registers(shape[1], lanes, parts)
             elif place.first_use is not None:
                 buffer = self.values.buffers[place] = self.memory_of(place)
-                for i, part in enumerate(parts):
-                    row, col = divmod(i * made.lanes, made.columns)
+                for (row, col), part in zip(register_starts(shape, lanes), parts, strict=True):
                     self.b.store(part, buffer.address(self.b, row, col))
         elif is_tile(place):
             self.values.buffers[place] = self.memory_of(place)

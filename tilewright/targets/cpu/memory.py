@@ -32,6 +32,7 @@ __all__ = [
     "itemsize",
     "matrix_of_memref",
     "plain",
+    "register_starts",
     "rows_cols",
 ]
 
@@ -54,6 +55,12 @@ class Buffer:
         size = itemsize(self.element)
         row = b.rem(row, self.shape[0]) if self.ring else row
         return b.ptr(b.ptr(self.pointer, b.times(row, b.times(self.ld, size))), b.times(col, size))
+
+
+def register_starts(shape: tuple[int, int], lanes: int) -> list[tuple[int, int]]:
+    """Where the registers of a value of a shape begin, row after row: (row, column) of each."""
+    rows, columns = shape
+    return [(row, column) for row in range(rows) for column in range(0, columns, lanes)]
 
 
 @dataclass(frozen=True)
