@@ -19,12 +19,7 @@ from tilewright.graph.arrange import moveaxis
 from tilewright.graph.functions import einsum_of_two, indices, matmul, power
 from tilewright.graph.nodes import Access, Gather, Index
 from tilewright.graph.scan import scan
-from tilewright.graph.traced import Traced, elementwise, reduced, widened
-
-
-def _where(condition: Any, a: Any, b: Any) -> Traced:
-    return elementwise("where", condition, a, b)
-
+from tilewright.graph.traced import Traced, elementwise, reduced, where, widened
 
 # Elements ---------------------------------------------------------------------------------------------------------
 
@@ -32,27 +27,27 @@ def _where(condition: Any, a: Any, b: Any) -> Traced:
 def log1p(x: Traced) -> Traced:
     """log(1 + x), also where x is small."""
     u = x + 1.0
-    near = _where(u == 1.0, x, np.log(u) * (x / (u - 1.0)))
-    return _where(np.absolute(x) < 1.0, near, np.log(u))
+    near = where(u == 1.0, x, np.log(u) * (x / (u - 1.0)))
+    return where(np.absolute(x) < 1.0, near, np.log(u))
 
 
 def expm1(x: Traced) -> Traced:
     """exp(x) - 1, also where x is small."""
     u = np.exp(x)
-    near = _where(u == 1.0, x, (u - 1.0) * (x / np.log(u)))
-    return _where(np.absolute(x) < 1.0, near, u - 1.0)
+    near = where(u == 1.0, x, (u - 1.0) * (x / np.log(u)))
+    return where(np.absolute(x) < 1.0, near, u - 1.0)
 
 
 def sinh(x: Traced) -> Traced:
     """(exp(x) - exp(-x)) / 2."""
     e = expm1(np.absolute(x))
     y = (e + e / (e + 1.0)) * 0.5
-    return _where(x < 0.0, -y, y)
+    return where(x < 0.0, -y, y)
 
 
 def logaddexp(x: Any, y: Any) -> Traced:
     """log(exp(x) + exp(y)), without exceeding the range on the way; infinities have no difference."""
-    apart = _where(x == y, 0.0, x - y)
+    apart = where(x == y, 0.0, x - y)
     return np.maximum(x, y) + log1p(np.exp(-np.absolute(apart)))
 
 
@@ -66,7 +61,7 @@ ELEMENTS: dict[Any, Callable[..., Any]] = {
     np.positive: lambda x: x,
     np.isnan: lambda x: x != x,
     np.reciprocal: lambda x: 1.0 / x,
-    np.sign: lambda x: _where(x > 0, 1, _where(x < 0, -1, x * 0)),
+    np.sign: lambda x: where(x > 0, 1, where(x < 0, -1, x * 0)),
     np.log1p: log1p,
     np.expm1: expm1,
     np.sinh: sinh,
@@ -75,11 +70,11 @@ ELEMENTS: dict[Any, Callable[..., Any]] = {
     np.log10: lambda x: _log(x, 10.0),
     np.logaddexp: logaddexp,
     np.hypot: lambda x, y: np.sqrt(x * x + y * y),
-    np.trunc: lambda x: _where(x < 0.0, np.ceil(x), np.floor(x)),
+    np.trunc: lambda x: where(x < 0.0, np.ceil(x), np.floor(x)),
     np.fabs: np.absolute,
     np.isfinite: lambda x: np.absolute(x) < inf,
     np.isinf: lambda x: np.absolute(x) == inf,
-    np.heaviside: lambda x, y: _where(x == 0.0, y, _where(x < 0.0, 0.0, 1.0)),
+    np.heaviside: lambda x, y: where(x == 0.0, y, where(x < 0.0, 0.0, 1.0)),
     np.deg2rad: lambda x: x * (pi / 180),
     np.rad2deg: lambda x: x * (180 / pi),
     np.logical_and: lambda x, y: elementwise("bitwise_and", truth(x), truth(y)),
@@ -106,7 +101,7 @@ def _place(x: Traced, axis: Any, keepdims: bool, best: str) -> Traced:
         return found.reshape(shape) if keepdims else found
     axis %= x.ndim
     top = x.max(axis, True) if best == "max" else x.min(axis, True)
-    return _where(x == top, indices(x, axis), x.extents[axis]).min(axis, keepdims)
+    return where(x == top, indices(x, axis), x.extents[axis]).min(axis, keepdims)
 
 
 def cumulated(x: Traced, axis: Any = None, kind: str = "add") -> Traced:
@@ -143,7 +138,7 @@ def _triangle(x: Traced, k: int, lower: bool) -> Traced:
     if x.ndim < 2:
         raise CompileError(f"a triangle of an array with {x.ndim} dimensions")
     ahead = indices(x, -1) - indices(x, -2)
-    return _where(ahead <= k if lower else ahead >= k, x, False if x.dtype.is_bool else 0)
+    return where(ahead <= k if lower else ahead >= k, x, False if x.dtype.is_bool else 0)
 
 
 def _difference(x: Traced, n: int = 1, axis: int = -1) -> Traced:

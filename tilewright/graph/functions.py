@@ -23,6 +23,7 @@ from tilewright.graph.traced import (
     elementwise,
     normal_axes,
     reduced,
+    where,
     widened,
 )
 from tilewright.lang.promote import promote
@@ -152,11 +153,11 @@ def index(x: Traced, key: Any) -> Traced:
     )
     mark = f"#{dimension}"
     entries = list(x.view)
-    where = [i for i, e in enumerate(entries) if isinstance(e, Index) and e.at == affine(mark)]
-    if not where:  # the dimension is a window or the like: it needs a Buffer of its own
+    marked = [i for i, e in enumerate(entries) if isinstance(e, Index) and e.at == affine(mark)]
+    if not marked:  # the dimension is a window or the like: it needs a Buffer of its own
         return index(x.copied(), key)
     entries = list(Access(x.buffer, x.view).substitute(values).entries)
-    entries[where[0]] = Gather(taken_at)
+    entries[marked[0]] = Gather(taken_at)
     return Traced(x.recorder, x.buffer, tuple(extents), tuple(entries), x.dtype)
 
 
@@ -380,7 +381,7 @@ def call_function(function: Any, args: Any, kwargs: Any) -> Any:
     from tilewright.graph.composed import FUNCTIONS, truth
 
     table: dict[Any, Callable[..., Any]] = {
-        np.where: lambda c, a, b: elementwise("where", truth(c), a, b),
+        np.where: lambda c, a, b: where(truth(c), a, b),
         np.sum: lambda x, axis=None, keepdims=False: x.sum(axis, keepdims),
         np.prod: lambda x, axis=None, keepdims=False: x.prod(axis, keepdims),
         np.max: lambda x, axis=None, keepdims=False: x.max(axis, keepdims),

@@ -12,7 +12,7 @@ from tilewright.graph import arrange
 from tilewright.graph import functions as f
 from tilewright.graph.affine import affine
 from tilewright.graph.scan import scan
-from tilewright.graph.traced import Traced, elementwise
+from tilewright.graph.traced import Traced, where
 
 
 def _each(value: Any, count: int) -> list[int]:
@@ -279,11 +279,14 @@ def _gru(x: Any, z: Any, h: Traced) -> tuple[Traced]:
     return ((1.0 - keep) * np.tanh(x[2] + reset * z[2]) + keep * h,)
 
 
+def _rnn(x: Any, z: Any, h: Traced) -> tuple[Traced]:
+    return (np.tanh(x[0] + z[0]),)
+
+
 lstm = recurrent(_lstm, 4, 2)
 gru = recurrent(_gru, 3, 1)
-rnn = recurrent(lambda x, z, h: (np.tanh(x[0] + z[0]),), 1, 1)
-lstm_cell, gru_cell = single(_lstm, 4), single(_gru, 3)
-rnn_cell = single(lambda x, z, h: (np.tanh(x[0] + z[0]),), 1)
+rnn = recurrent(_rnn, 1, 1)
+lstm_cell, gru_cell, rnn_cell = single(_lstm, 4), single(_gru, 3), single(_rnn, 1)
 
 
 # Losses.
@@ -309,8 +312,8 @@ def picked_loss(
         value = -(logs * target).sum(1)
         return loss(value, reduction)
     seen = f.indices(logs, 1) == target[:, None]
-    value = -elementwise("where", seen, logs, 0.0).sum(1)
+    value = -where(seen, logs, 0.0).sum(1)
     if reduction == 0:
         return value
-    count = elementwise("where", target == ignored, 0.0, 1.0).sum()
+    count = where(target == ignored, 0.0, 1.0).sum()
     return value.sum() if reduction == 2 else value.sum() / count

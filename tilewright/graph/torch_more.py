@@ -13,12 +13,7 @@ from tilewright.diagnostics import CompileError
 from tilewright.graph import arrange, composed
 from tilewright.graph import functions as f
 from tilewright.graph import torch_layers as layers
-from tilewright.graph.traced import Traced, elementwise, normal_axes, reduced
-
-
-def _where(condition: Traced, a: Any, b: Any) -> Any:
-    return elementwise("where", condition, a, b)
-
+from tilewright.graph.traced import Traced, elementwise, normal_axes, reduced, where
 
 # Elements -------------------------------------------------------------------------------------------------------------
 
@@ -27,7 +22,7 @@ def _asinh(x: Traced) -> Traced:
     size = np.absolute(x)
     turn = 1.0 / size  # of the inverse: squares of large numbers have no room
     grown = composed.log1p(size + size / (np.sqrt(turn * turn + 1.0) + turn))
-    return _where(x < 0.0, -grown, grown)
+    return where(x < 0.0, -grown, grown)
 
 
 def _finite(
@@ -36,15 +31,15 @@ def _finite(
     if not x.dtype.is_float:
         return x
     most = float(ml_dtypes.finfo(x.dtype.numpy).max)
-    x = _where(elementwise("ne", x, x), nan or 0.0, x)
-    x = _where(elementwise("eq", x, float("inf")), most if high is None else high, x)
-    return _where(elementwise("eq", x, float("-inf")), -most if low is None else low, x)
+    x = where(elementwise("ne", x, x), nan or 0.0, x)
+    x = where(elementwise("eq", x, float("inf")), most if high is None else high, x)
+    return where(elementwise("eq", x, float("-inf")), -most if low is None else low, x)
 
 
 def _remaining(x: Traced, y: Any) -> Traced:
     """What is left of a division that rounds to zero: it has the sign of x."""
     left = elementwise("mod", np.absolute(x), np.absolute(y) if isinstance(y, Traced) else abs(y))
-    return _where(x < 0, -left, left)
+    return where(x < 0, -left, left)
 
 
 def _logit(x: Traced, eps: float | None = None) -> Traced:
@@ -57,13 +52,13 @@ def _times_log(x: Any, y: Any, log: Callable[[Any], Any] = np.log, one: float = 
     x = x if isinstance(x, Traced) else arrange.full_like(y, float(x))
     y = y if isinstance(y, Traced) else arrange.full_like(x, float(y))
     nothing = elementwise("bitwise_and", elementwise("eq", x, 0.0), elementwise("eq", y, y))
-    return x * log(_where(nothing, one, y))
+    return x * log(where(nothing, one, y))
 
 
 def _sinc(x: Traced) -> Traced:
     y = x * pi
     nothing = elementwise("eq", x, 0.0)
-    return _where(nothing, 1.0, np.sin(y) / _where(nothing, 1.0, y))
+    return where(nothing, 1.0, np.sin(y) / where(nothing, 1.0, y))
 
 
 # Arrays ---------------------------------------------------------------------------------------------------------------
@@ -78,7 +73,7 @@ def _diagonal(x: Traced, offset: int = 0, first: int = 0, second: int = 1) -> Tr
     size = min(rows.number, columns.number)
     y = y[..., :size, :size]
     apart = elementwise("eq", f.indices(y, -2), f.indices(y, -1))
-    return reduced("add", _where(apart, y, False if x.dtype.is_bool else 0), -1).astype(x.dtype)
+    return reduced("add", where(apart, y, False if x.dtype.is_bool else 0), -1).astype(x.dtype)
 
 
 def _kron(a: Traced, b: Traced) -> Traced:
@@ -193,8 +188,8 @@ def _ranking(a: Traced, b: Traced, y: Traced, margin: float = 0.0, way: int = 1)
 
 
 def _hinge(x: Traced, y: Traced, margin: float = 1.0, way: int = 1) -> Traced:
-    apart = _where(elementwise("eq", y, -1.0), np.maximum(margin - x, 0.0), 0.0)
-    return layers.loss(_where(elementwise("eq", y, 1.0), x, apart), way)
+    apart = where(elementwise("eq", y, -1.0), np.maximum(margin - x, 0.0), 0.0)
+    return layers.loss(where(elementwise("eq", y, 1.0), x, apart), way)
 
 
 OPS: Final[Mapping[str, Callable[..., Any]]] = {

@@ -27,7 +27,7 @@ from tilewright.graph.affine import affine
 from tilewright.graph.nodes import TiledGraph
 from tilewright.graph.torch_more import axes_of
 from tilewright.graph.trace import ArrayType, trace
-from tilewright.graph.traced import Traced, broadcast, elementwise, reduced
+from tilewright.graph.traced import Traced, broadcast, elementwise, reduced, where
 from tilewright.runtime.arrays import describe
 
 
@@ -227,11 +227,11 @@ def _clamped(x: Any, low: Any = None, high: Any = None) -> Any:
 def _softplus(x: Traced, beta: float = 1, threshold: float = 20) -> Traced:
     y = x * float(beta)
     soft = composed.logaddexp(y, 0.0) / float(beta)
-    return _where(y > float(threshold), x, soft)
+    return where(y > float(threshold), x, soft)
 
 
 def _elu(x: Traced, alpha: float = 1.0, scale: float = 1.0, inner: float = 1.0) -> Traced:
-    return _where(x > 0.0, x, composed.expm1(x * float(inner)) * float(alpha)) * float(scale)
+    return where(x > 0.0, x, composed.expm1(x * float(inner)) * float(alpha)) * float(scale)
 
 
 def _glu(x: Traced, dim: int = -1) -> Traced:
@@ -265,7 +265,7 @@ def _vector_norm(
 
 def _smooth_loss(x: Traced, y: Traced, way: int = 1, beta: float = 1.0) -> Traced:
     d = np.absolute(x - y)
-    return layers.loss(_where(d < float(beta), d * d * (0.5 / beta), d - 0.5 * beta), way)
+    return layers.loss(where(d < float(beta), d * d * (0.5 / beta), d - 0.5 * beta), way)
 
 
 def _indexed(x: Traced, keys: Any) -> Traced:
@@ -295,9 +295,9 @@ def _attention(
     scores = f.matmul(q, k.swapaxes(-1, -2)) * (q.shape[-1] ** -0.5 if scale is None else scale)
     if is_causal:
         seen = f.indices(scores, -2) >= f.indices(scores, -1)
-        scores = elementwise("where", seen, scores, float("-inf"))
+        scores = where(seen, scores, float("-inf"))
     if mask is not None and mask.dtype.is_bool:
-        scores = elementwise("where", mask, scores, float("-inf"))
+        scores = where(mask, scores, float("-inf"))
     elif mask is not None:
         scores = scores + mask
     return f.matmul(f.softmax(scores), v)
@@ -385,11 +385,7 @@ def _converted(x: Traced, dtype: Any = None, *_: Any, **more: Any) -> Traced:
 
 
 def _masked(x: Traced, mask: Traced, value: Any) -> Any:
-    return _where(mask, bool(value) if x.dtype.is_bool else value, x)
-
-
-def _where(condition: Traced, a: Any, b: Any) -> Any:
-    return elementwise("where", condition, a, b)
+    return where(mask, bool(value) if x.dtype.is_bool else value, x)
 
 
 _OPS: Final[Mapping[str, Callable[..., Any]]] = {
@@ -405,7 +401,7 @@ _OPS: Final[Mapping[str, Callable[..., Any]]] = {
     )},
     "round": lambda x: np.rint(x),
     **{name: getattr(np, name) for name in ("logical_and", "logical_or", "logical_xor", "logical_not")},
-    "bitwise_not": _unary("invert"), "pow": f.power, "where": _where,
+    "bitwise_not": _unary("invert"), "pow": f.power, "where": where,
     "square": lambda x: x * x, "reciprocal": lambda x: elementwise("div", 1.0, x),
     "relu": f.relu, "silu": f.silu, "gelu": _gelu, "softmax": _softmax, "_softmax": _softmax,
     "sum": _reduction("add"), "amax": _reduction("max"), "amin": _reduction("min"), "prod": _reduction("mul"),
@@ -439,7 +435,7 @@ _OPS: Final[Mapping[str, Callable[..., Any]]] = {
     "hardtanh": lambda x, low=-1.0, high=1.0: _clamped(x, low, high),
     "hardsigmoid": lambda x: _clamped(x + 3.0, 0.0, 6.0) / 6.0,
     "hardswish": lambda x: x * (_clamped(x + 3.0, 0.0, 6.0) / 6.0), "mish": lambda x: x * np.tanh(_softplus(x)),
-    "leaky_relu": lambda x, slope=0.01: _where(x > 0.0, x, x * float(slope)), "sign": lambda x: np.sign(x),
+    "leaky_relu": lambda x, slope=0.01: where(x > 0.0, x, x * float(slope)), "sign": lambda x: np.sign(x),
     "masked_fill": _masked, "tril": lambda x, k=0: np.tril(x, k),
     "triu": lambda x, k=0: np.triu(x, k),
     "argmax": lambda x, dim=None, keep=False: np.argmax(x, dim, keepdims=keep),
@@ -468,8 +464,8 @@ _OPS: Final[Mapping[str, Callable[..., Any]]] = {
         _softplus(x) - x * y if weight is positive is None else _refuse("a loss with weights"), way),
     "selu": lambda x: _elu(x, 1.6732632423543772, 1.0507009873554805),
     "celu": lambda x, alpha=1.0: _elu(x, alpha, 1.0, 1 / alpha), "log_sigmoid": lambda x: -_softplus(-x),
-    "prelu": lambda x, w: _where(x > 0.0, x, x * (layers.channels(x, w) if x.ndim > 1 else w)),
-    "threshold": lambda x, low, value: _where(x > float(low), x, float(value)),
+    "prelu": lambda x, w: where(x > 0.0, x, x * (layers.channels(x, w) if x.ndim > 1 else w)),
+    "threshold": lambda x, low, value: where(x > float(low), x, float(value)),
     "broadcast_tensors": lambda xs: [_expanded(x, broadcast("broadcast", [y.extents for y in xs])) for x in xs],
     "index": _indexed, "one_hot": lambda x, n: (x[..., None] == composed.counted(x, [n], 0)).astype(dtypes.i64),
     "cosine_similarity": lambda x, y, dim=1, eps=1e-8: (x * y).sum(dim) / np.maximum(

@@ -334,6 +334,11 @@ def elementwise(op: str, *operands: Any) -> Traced:
     return recorder.add(op, parts, extents, range(len(extents)), dtype)
 
 
+def where(condition: Traced, a: Any, b: Any) -> Traced:
+    """Elements of ``a`` where the condition is true, else of ``b``: each an array or a number."""
+    return elementwise("where", condition, a, b)
+
+
 _OF_MASKS = {"add": "bitwise_or", "max": "bitwise_or", "mul": "bitwise_and", "min": "bitwise_and"}
 """What numpy takes arithmetic on masks for."""
 
