@@ -117,9 +117,18 @@ func.func @f(%a: memref<64x16xf32>, %s: memref<8x16xf32>, %u: memref<8x16xf32>) 
     assert axes(kernel) == expected
 
 
+def grid_and_loops(text: str) -> tuple[int, int]:
+    """Of the kernel that a function becomes: axes of its grid, and loops that are left."""
+    module = parse_module(text)
+    outer_loops_to_grid(module)
+    module.verify()
+    kernel = next(op for op in module.walk() if isinstance(op, gpu.FuncOp))
+    return axes(kernel), loops(kernel)
+
+
 def test_a_loop_that_carries_a_tile_stays_one():
     kind = "!xetile.tile<64x64xf32>"
-    module = parse_module(f"""
+    text = f"""
 func.func @f(%a: memref<512x512xf32>, %c: memref<512x512xf32>, %n: index) {{
   %x = xetile.init_tile %a[0, 0] : memref<512x512xf32> -> {kind}
   scf.for %i = %c0 to %n step %c64 {{
@@ -131,16 +140,13 @@ func.func @f(%a: memref<512x512xf32>, %c: memref<512x512xf32>, %n: index) {{
     }}
   }}
   return
-}}""")
-    outer_loops_to_grid(module)
-    module.verify()
-    kernel = next(op for op in module.walk() if isinstance(op, gpu.FuncOp))
-    assert (axes(kernel), loops(kernel)) == (1, 1)
+}}"""
+    assert grid_and_loops(text) == (1, 1)
 
 
 def test_tiles_that_any_control_flow_gives_leave_the_loops():
     kind = "!xetile.tile<64x64xf32>"
-    module = parse_module(f"""
+    text = f"""
 func.func @f(%a: memref<512x512xf32>, %c: memref<512x512xf32>, %n: index) {{
   %x = xetile.init_tile %a[0, 0] : memref<512x512xf32> -> {kind}
   scf.for %i = %c0 to %n step %c64 {{
@@ -155,8 +161,5 @@ func.func @f(%a: memref<512x512xf32>, %c: memref<512x512xf32>, %n: index) {{
     xetile.store_tile %v, %y : vector<64x64xf32>, {kind}
   }}
   return
-}}""")
-    outer_loops_to_grid(module)
-    module.verify()
-    kernel = next(op for op in module.walk() if isinstance(op, gpu.FuncOp))
-    assert (axes(kernel), loops(kernel)) == (0, 1)
+}}"""
+    assert grid_and_loops(text) == (0, 1)
