@@ -323,8 +323,7 @@ class Run:
             case Kind.EXTENT:
                 return self.sizes[key[1]]
             case Kind.VALUE:
-                value = self.env[key[0]]
-                return value if key[1] is None else value[key[1]]
+                return self.env[key]
             case _:
                 args = [self.evaluate(a) for a in symbol.args]
                 match key[0].partition(".")[0]:
