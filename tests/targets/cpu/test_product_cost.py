@@ -45,6 +45,23 @@ def test_rows_that_are_packed_by_their_reader_stay_in_its_cache(types):
     assert rows == 16 and (columns <= 512 if types[0] == "f32" else 256 <= columns <= 2048)
 
 
+@pytest.mark.parametrize("level", ["avx2", "avx512", "amx"])
+def test_sums_are_added_up_in_one_order_on_any_number_of_threads(level, rng):
+    """Tiles of few rows or columns are multiplied where the other operand lies, in another order of k."""
+    tiles = set()
+    for _ in range(20):
+        m, n = (int(2 ** rng.uniform(0, 7)) for _ in "mn")
+        forms = []
+        for threads in (1, 2, 7, 16):
+            costs = PanelCosts(machine(level), threads, PANEL_RATES)
+            tile = product_tile(costs, (1, m, n, 3000), BF16, (True, True), 1e-10)
+            a, b = (Side(t, x, True, True) for t, x in zip(tile, (m, n), strict=True))
+            forms.append(costs.forms([PlacedProduct(BF16, a, b, 3000, 1)]))
+            tiles.add((m, n, tile))
+        assert len({*map(tuple, forms)}) == 1, (m, n)
+    assert len(tiles) > 20
+
+
 @pytest.mark.parametrize("shape", [(16, 1536, 7168), (24, 2048, 8192), (20, 2560, 10240)])
 def test_the_next_block_of_vectors_is_fetched_beside_512_columns(shape):
     """Measured on four cores at once, 576 columns take 1.14 to 1.40 of the time of 512, and 1536 columns as long; 64

@@ -5,7 +5,9 @@ The time of each tile is what `product_cost` estimates.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from itertools import product
 
 from tilewright.targets.cpu.product_cost import PanelCosts, in_whole, kernel_for
@@ -42,27 +44,37 @@ def product_tile(
     kernel = kernel_for(costs.machine, types)
     panels = kernel.rows, kernel.columns
 
-    def ways(i: int) -> Iterator[Side]:
+    def ways(i: int, threads: int) -> Iterator[Side]:
         """Tiles that start where panels do, for those are packed once, and no shorter than is worth it. Of those that
         cover the side two: the larger may be whole panels, or be multiplied in another way."""
-        extent, shared, (counts, unit, most) = (
-            max(extents[i], 1),
-            costs.threads if i else 1,
-            SHARES[i],
-        )
-        shares = (in_whole(-(-extent // (shared * n)), unit) for n in counts)
+        extent, cores = max(extents[i], 1), threads if i else 1
+        counts, unit, most = SHARES[i]
+        shares = (in_whole(-(-extent // (cores * n)), unit) for n in counts)
         tried = sorted({*SIDES, *(n for n in shares if n <= most)})
         for before, size in zip((0, 0, *tried), tried, strict=False):
             whole = size >= extent or size % panels[i] == 0
             if before < extent and whole and (size >= LEAST[i] or extent <= 2 * size):
                 yield Side(size, extents[i], True, along_k[i])
 
-    def seconds(tile: tuple[Side, Side]) -> float:
-        a, b = tile
-        programs = batches * a.tiles * b.tiles
-        causes = costs.causes([PlacedProduct(types, a, b, k, 1)], programs)
-        stored = a.extent * b.extent * store_seconds
+    def form(tile: tuple[Side, Side]) -> int | None:
+        return costs.forms([PlacedProduct(types, *tile, k, 1)])[0]
+
+    def seconds(costs: PanelCosts, tile: tuple[Side, Side]) -> float:
+        programs = batches * tile[0].tiles * tile[1].tiles
+        stored = tile[0].extent * tile[1].extent * store_seconds
+        causes = costs.causes([PlacedProduct(types, *tile, k, 1)], programs)
         return sum(causes.values()) + -(-programs // costs.threads) * stored
 
-    a, b = min(product(ways(0), ways(1)), key=seconds)
+    def best(costs: PanelCosts, among: Sequence[tuple[Side, Side]]) -> tuple[Side, Side]:
+        return min(among, key=partial(seconds, costs))
+
+    def tiles(threads: int) -> list[tuple[Side, Side]]:
+        return list(product(ways(0, threads), ways(1, threads)))
+
+    found = tiles(costs.threads)
+    if costs.threads > 1 and len({form(tile) for tile in found}) > 1:
+        # Sums are added up in the order that is best on one thread: bits do not depend on the threads.
+        alone = form(best(replace(costs, threads=1), tiles(1)))
+        found = [tile for tile in found if form(tile) == alone]
+    a, b = best(costs, found)
     return a.tile, b.tile
