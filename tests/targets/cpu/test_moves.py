@@ -8,6 +8,7 @@ import pytest
 import tilewright as tw
 from tests.draws import fresh_rng
 from tests.targets.cpu.test_structure import levels_here
+from tilewright.targets.cpu.machine import chosen
 
 
 @tw.kernel
@@ -65,7 +66,8 @@ def test_blocks_of_elements_that_go_past_the_caches(rng: np.random.Generator, dt
         got, want = z[:, ::2] + 1j * z[:, 1::2], p * q
         assert np.linalg.norm(got - want) <= 1e-6 * np.linalg.norm(want)
         text = kernel.compile(x, y, z).ir["mach"]
-        assert "vector.insert" not in text and "nontemporal" in text
+        assert "vector.insert" not in text
+        assert "nontemporal" in text or not chosen(None).has("avx512f")
 
 
 @tw.kernel
