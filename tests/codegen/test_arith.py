@@ -1,5 +1,7 @@
 """arith and math.abs/min/max on every x86 level of this machine, against numpy, on bits where the result is exact."""
 
+from fractions import Fraction
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -313,46 +315,42 @@ def test_integers_and_floats(level, t, i, rng) -> None:
         same(got, w.astype(FLOATS[t]))
 
 
+DIGITS = {"f16": 11, "bf16": 8}
+
+
 def rounded(x: np.ndarray, t: str) -> np.ndarray:
     """Integers to the nearest float of a type, ties to even, rounded once."""
-    digits = {"f16": 11, "bf16": 8}[t]
-    m, e = np.frexp(x.astype(np.float64))
-    near = np.ldexp(np.rint(np.ldexp(m, digits)), e - digits)
+
+    def near(n: int) -> int:
+        unit = 1 << max(abs(n).bit_length() - DIGITS[t], 0)
+        return round(Fraction(n, unit)) * unit
+
     with np.errstate(over="ignore"):
-        return near.astype(np.float32).astype(FLOATS[t])
+        return np.array([near(int(n)) for n in x], np.float32).astype(FLOATS[t])
+
+
+def near_ties(rng: np.random.Generator, width: int, digits: int) -> np.ndarray:
+    """Unsigned integers of every length, half of them at the middle of two floats of so many digits or next to it."""
+    found = [(1 << 24) + 1, (1 << width - 7) + (1 << width - 16) + 1, (1 << width - 1) - 1, 65520]
+    while len(found) < N:
+        n = int.from_bytes(rng.bytes(8), "little") >> 64 - int(rng.integers(1, width + 1))
+        half = 1 << max(n.bit_length() - digits - 1, 0)
+        tie = n // (half * 2) * half * 2 + half + int(rng.integers(-1, 2))
+        found.append((tie if rng.random() < 0.5 else n) % (1 << width))
+    return np.array(found, f"u{width // 8}")
 
 
 @pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize("t", ["f16", "bf16"])
+@pytest.mark.parametrize("t", DIGITS)
+@pytest.mark.parametrize("i", ["i32", "i64"])
 @pytest.mark.parametrize("op", ["sitofp", "uitofp"])
-def test_integers_of_32_bits_round_once(level, t, op, rng) -> None:
-    """Numbers of every length, next to the middle of two floats and at it; what is beyond f16 is infinite."""
-    kind = np.int32 if op == "sitofp" else np.uint32
+def test_integers_round_once(level, t, i, op, rng) -> None:
+    """What is beyond f16 is infinite."""
     for _ in range(8):
-        long = rng.integers(0, 1 << 32, N, dtype=np.uint64) >> rng.integers(
-            0, 32, N, dtype=np.uint64
-        )
-        size = np.frexp(long.astype(np.float64))[1]
-        half = np.where(size > 13, 1 << np.maximum(size - 13, 0).astype(np.int64), 0)
-        tie = (long.astype(np.int64) // np.maximum(half * 2, 1)) * np.maximum(half * 2, 1) + half
-        near = tie + rng.integers(-1, 2, N)
-        wide = half << (3 if t == "bf16" else 0)
-        x = np.where(
-            rng.random(N) < 0.5,
-            near,
-            long.astype(np.int64) // np.maximum(wide * 2, 1) * wide * 2 + wide,
-        )
-        x[:4] = [(1 << 24) + 1, (1 << 25) + (1 << 16) + 1, (1 << 31) - 1, 65520]
-        x = x.astype(np.uint32).astype(kind)
-        got = map_vectors(
-            f"%r = arith.{op} %x0 : {vec('i32')} to {vec(t)}",
-            [x],
-            [vec("i32")],
-            vec(t),
-            FLOATS[t],
-            x86(level),
-        )
-        same(got, rounded(x, t))
+        x = near_ties(rng, int(i[1:]), DIGITS[t])
+        x = x.view(INTS[i]) if op == "sitofp" else x
+        body = f"%r = arith.{op} %x0 : {vec(i)} to {vec(t)}"
+        same(map_vectors(body, [x], [vec(i)], vec(t), FLOATS[t], x86(level)), rounded(x, t))
 
 
 @pytest.mark.parametrize(

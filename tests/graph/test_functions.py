@@ -147,6 +147,9 @@ SUMS: dict[str, Any] = {
     ),
     "largest of a mask": lambda x: (x > 3).max(1) & (x > 0).min(1) | np.all(x < 8, axis=1),
     "masks beside numbers": lambda x: ((x > 0) == True) | ((x > 3) >= 1),  # noqa: E712
+    "compared with numbers of no such type": lambda x: (
+        ((x > -400) & (x != -4)) ^ ((x < 300) | (x == 400))
+    ),
     "compared with a fraction": lambda x: (x > 2.5) ^ ((x > 0).sum(1, keepdims=True) <= 3.5),
 }
 
@@ -178,6 +181,13 @@ def test_infinities_that_are_added_as_logarithms() -> None:
     x, y = np.array([[-np.inf, np.inf, -np.inf, 0, 2], [-np.inf, np.inf, 3, np.inf, 2]], np.float32)
     got = G.trace(np.logaddexp, x, y).compile()(x, y)
     np.testing.assert_allclose(got, np.logaddexp(x, y), rtol=1e-6)
+
+
+def test_a_hypotenuse_is_as_large_as_its_sides() -> None:
+    sides = [[3e38, 1e-30, 0, np.inf, -np.inf, -3, 0], [-1e38, 2e-30, 0, -np.inf, 3, 4, -5]]
+    x, y = np.array(sides, np.float32)
+    got = G.trace(np.hypot, x, y).compile()(x, y)
+    np.testing.assert_allclose(got, np.hypot(x, y), rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", REFUSED)

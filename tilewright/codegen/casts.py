@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from xdsl.ir import Operation
 
 from tilewright.codegen.convert import convert_float, from_f32, to_f32
@@ -51,7 +53,7 @@ def print_float_cast(p: Printer, op: Operation) -> None:
 @prints("arith.sitofp", "arith.uitofp")
 def print_integer_to_float(p: Printer, op: Operation) -> None:
     """Integers of 32 bits, and all for f16, reach a narrow float through an f32 that rounding again rounds once; others
-    through f64.
+    through such an f64.
 
     A truth value picks one of two constants: LLVM's SPIR-V backend has no conversion of a vector of i1.
     """
@@ -66,28 +68,30 @@ def print_integer_to_float(p: Printer, op: Operation) -> None:
             return x if dst.name in ("f32", "f64") else from_f32(p, o, x, dst)
         if dst.name in ("f32", "f64"):
             return o.cast(name, t, x, o.type(dst.llvm))
+        x = x if src.bits < 32 else _fit_float(o, x, src, dst, name == "sitofp")
         if src.bits <= 32 or dst.name == "f16":
-            x = x if src.bits < 32 else _fit_f32(o, x, src, dst, name == "sitofp")
             return from_f32(p, o, o.cast(name, t, x, o.f32), dst)
         return convert_float(p, o, o.cast(name, t, x, o.f64), _F64, dst)
 
     _cast(p, op, convert)
 
 
-def _fit_f32(o: Lanes, x: str, src: Element, dst: Element, signed: bool) -> str:
-    """An integer of 32 bits that f32 holds, and that a narrower float rounds to the same; for f16 of 64 bits, too."""
-    t = o.type(src.llvm)
+def _fit_float(o: Lanes, x: str, src: Element, dst: Element, signed: bool) -> str:
+    """An integer that f32 (of 32 bits, or for f16) or f64 holds, and that a narrower float rounds to the same."""
+    t, number = o.type(src.llvm), partial(o.const, src.llvm)
     if dst.name == "f16":  # its largest number is 65504: what is beyond 2^17 is as 2^17
-        far, near = o.const(src.llvm, 1 << 17), o.const(src.llvm, -(1 << 17))
+        far, near = number(1 << 17), number(-(1 << 17))
         if signed:
             x = o.select(o.icmp("slt", t, x, near), t, near, x)
         return o.select(o.icmp("sgt" if signed else "ugt", t, x, far), t, far, x)
-    # Beyond 2^24 the last 8 bits are 0, and an inexact result is odd without them.
-    rest = o.icmp("ne", t, o.op("and", t, x, o.c32(255)), o.c32(0))
-    odd = o.op("or", t, x, o.select(rest, t, o.c32(256), o.c32(0)))
-    odd = o.op("and", t, odd, o.c32(-256))
-    near = o.op("add", t, x, o.c32(1 << 24)) if signed else x
-    return o.select(o.icmp("ult", t, near, o.c32(1 << (25 if signed else 24))), t, x, odd)
+    # Beyond 2^24 (2^53) the last 8 (11) bits are 0, and an inexact result is odd without them.
+    digits = 24 if src.bits == 32 else 53
+    last = 1 << (src.bits - digits)
+    rest = o.icmp("ne", t, o.op("and", t, x, number(last - 1)), number(0))
+    odd = o.op("or", t, x, o.select(rest, t, number(last), number(0)))
+    odd = o.op("and", t, odd, number(-last))
+    near = o.op("add", t, x, number(1 << digits)) if signed else x
+    return o.select(o.icmp("ult", t, near, number(1 << (digits + signed))), t, x, odd)
 
 
 _F64 = Element("f64", "double", "float", 64, 64)

@@ -51,6 +51,14 @@ def logaddexp(x: Any, y: Any) -> Traced:
     return np.maximum(x, y) + log1p(np.exp(-np.absolute(apart)))
 
 
+def hypot(x: Any, y: Any) -> Traced:
+    """sqrt(x*x + y*y), without exceeding the range on the way; zeros and infinities have no ratio."""
+    x, y = np.absolute(x), np.absolute(y)
+    larger, smaller = np.maximum(x, y), np.minimum(x, y)
+    ratio = where(larger == smaller, 1.0, smaller / larger)
+    return larger * np.sqrt(ratio * ratio + 1.0)
+
+
 def _log(x: Traced, base: float) -> Traced:
     return np.log2(x) * float(1 / np.log2(base))
 
@@ -69,7 +77,7 @@ ELEMENTS: dict[Any, Callable[..., Any]] = {
     np.tan: lambda x: np.sin(x) / np.cos(x),
     np.log10: lambda x: _log(x, 10.0),
     np.logaddexp: logaddexp,
-    np.hypot: lambda x, y: np.sqrt(x * x + y * y),
+    np.hypot: hypot,
     np.trunc: lambda x: where(x < 0.0, np.ceil(x), np.floor(x)),
     np.fabs: np.absolute,
     np.isfinite: lambda x: np.absolute(x) < inf,

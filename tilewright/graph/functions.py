@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from inspect import signature
 from typing import Any
@@ -232,11 +232,26 @@ def windows(x: Any, size: Sequence[int], axes: Sequence[int]) -> Any:
     """Windows of `size` along `axes` of ``x``, as new last dimensions: numpy's sliding_window_view."""
     if not isinstance(x, Traced):
         return np.lib.stride_tricks.sliding_window_view(x, tuple(size), tuple(axes))
-    extents, values = list(x.extents), dict[str, Affine]()
-    for n, (extent, axis) in enumerate(zip(size, axes, strict=True)):
-        extents[axis] = extents[axis] - (extent - 1)
-        values[f"#{axis}"] = affine(f"#{axis}") + f"#{x.ndim + n}"
-    return x.viewed((*extents, *(affine(s) for s in size)), values)
+    return windows_apart(x, [(axis, n, 1, 1) for n, axis in zip(size, axes, strict=True)])
+
+
+def windows_apart(x: Traced, along: Iterable[tuple[int, int, int, int]]) -> Traced:
+    """Windows along axes, as new last dimensions.
+
+    Of each: the axis, its elements, how far it is from one window to the next and from one element to the next.
+    """
+    extents, values, size = list(x.extents), dict[str, Affine](), list[Affine]()
+    for axis, count, step, apart in along:
+        extent = x.extents[axis]
+        if extent.number is None and step > 1:
+            raise CompileError(
+                f"windows {step} apart of a dimension of {extent}, which is no number"
+            )
+        room = extent - apart * (count - 1)
+        extents[axis] = room if step == 1 else affine(-(-(room.number or 0) // step))
+        values[f"#{axis}"] = affine(f"#{axis}") * step + affine(f"#{x.ndim + len(size)}") * apart
+        size.append(affine(count))
+    return x.viewed((*extents, *size), values)
 
 
 def indices(like: Any, axis: int) -> Any:

@@ -10,7 +10,6 @@ import numpy as np
 from tilewright.diagnostics import CompileError
 from tilewright.graph import arrange
 from tilewright.graph import functions as f
-from tilewright.graph.affine import affine
 from tilewright.graph.scan import scan
 from tilewright.graph.traced import Traced, where
 
@@ -23,21 +22,11 @@ def _each(value: Any, count: int) -> list[int]:
 
 def windows(x: Traced, size: Any, stride: Any, dilation: Any = 1) -> Traced:
     """Windows along the last dimensions, as new ones after them."""
-    first = x.ndim - len(size)
-    extents, values = list(x.extents), dict[str, Any]()
-    strides = _each(stride, len(size))
-    for n, (extent, step, apart) in enumerate(
-        zip(size, strides, _each(dilation, len(size)), strict=True)
-    ):
-        axis, number = first + n, x.extents[first + n].number
-        if number is None and step > 1:
-            raise CompileError(
-                f"windows {step} apart of a dimension of {x.extents[axis]}, which is no number"
-            )
-        room = x.extents[axis] - apart * (extent - 1)
-        extents[axis] = room if step == 1 else affine(-(-(room.number or 0) // step))
-        values[f"#{axis}"] = affine(f"#{axis}") * step + affine(f"#{x.ndim + n}") * apart
-    return x.viewed((*extents, *map(affine, size)), values)
+    count = len(size)
+    axes = range(x.ndim - count, x.ndim)
+    return f.windows_apart(
+        x, zip(axes, size, _each(stride, count), _each(dilation, count), strict=True)
+    )
 
 
 def padded(x: Traced, count: int, padding: Any, fill: float = 0.0) -> Traced:

@@ -312,6 +312,8 @@ def elementwise(op: str, *operands: Any) -> Traced:
     def fits(place: int, own: DType) -> bool:
         if op == "where":
             return place == 0 or not own.is_bool
+        if len(traced) == 1:
+            return own is inner
         return (own.is_float, own.is_bool) == (inner.is_float, inner.is_bool)
 
     operands = tuple(
@@ -384,7 +386,7 @@ def result_dtype(op: str, operands: Sequence[Any]) -> DType:
 
 def computed_dtype(op: str, operands: Sequence[Any]) -> DType:
     """The element type in which an elementwise operation is computed; of a comparison that of what is compared."""
-    from tilewright.lang.promote import promote
+    from tilewright.lang.promote import exact_in, promote
 
     values = operands[1:] if op == "where" else operands
     types = [o.dtype for o in values if isinstance(o, Traced)]
@@ -396,7 +398,10 @@ def computed_dtype(op: str, operands: Sequence[Any]) -> DType:
     for each in types[1:]:
         result = promote(result, each)
     compared = OPERATIONS[op].boolean and len(types) < len(values)
-    if result.is_bool and (compared or any(type(v) is int for v in values)):
+    whole = [v for v in values if type(v) is int]
+    if result.is_bool and (compared or whole):
+        result = dtypes.i64
+    if compared and not (result.is_float or all(exact_in(v, result) for v in whole)):
         result = dtypes.i64
     floating = any(isinstance(v, (float, np.floating)) for v in values)
     widens = op in ("div", "sqrt", "rsqrt", "exp", "exp2", "log", "log2", "tanh", "erf", "sigmoid",

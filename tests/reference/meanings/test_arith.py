@@ -208,6 +208,13 @@ def test_conversions_between_integers_and_floats():
     assert convert("arith.trunci", np.array([300, -300], np.int32), "i8").tolist() == [44, -44]
     big = np.array([(1 << 24) + 1, (1 << 53) + 1, (1 << 62) + 1], np.int64)
     assert convert("arith.sitofp", big, "f32").tolist() == [float(np.float32(x)) for x in big]
+    # Next to the middle of two bf16, which float64 rounds them to.
+    ties = np.array([(257 << 53) - 1, (257 << 53) + 1, -(257 << 53) - 1], np.int64)
+    assert convert("arith.sitofp", ties, "bf16").tolist() == [
+        2.0**61,
+        129 * 2.0**54,
+        -129 * 2.0**54,
+    ]
 
 
 def test_fma_rounds_once():

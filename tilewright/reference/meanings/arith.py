@@ -271,13 +271,13 @@ def from_integer(site: Site, op: Operation, value: Array) -> Array:
     elif value.dtype.kind == "b":
         value = -value.astype(np.int8)
     type = op.results[0].type
-    wide = value.astype(np.float64) if value.dtype.itemsize < 8 else value
-    if wide.dtype != np.float64:
-        # 64-bit integers: numpy rounds once to float32 and float64.
+    if value.dtype.itemsize == 8:
+        # numpy rounds once to float32 and float64.
         dtype = numerics.numpy_type(type)
         if numerics.compute_type(dtype) == dtype and numerics.is_plain_f32(type):
-            return wide.astype(dtype)
-        wide = wide.astype(np.float64)
+            return value.astype(dtype)
+        value = numerics.odd_integer(value)
+    wide = value.astype(np.float64)
     return from_double(wide, type)
 
 
