@@ -15,6 +15,7 @@ from tests.peer.mlir_opt import mlir_opt, needs_mlir_opt
 from tilewright.diagnostics import TilewrightError
 from tilewright.dialects.text import parse_module, print_module
 from tilewright.passes.kernel_outlining import outline_launches
+from tilewright.passes.launch_facts import launch_facts
 from tilewright.runtime.arrays import describe
 from tilewright.targets.base import CompileOptions, get_target
 from tilewright.targets.xe import opencl
@@ -134,6 +135,22 @@ def test_names_memory_and_clusters_are_the_launches():
     text = print_module(module)
     assert "memref<320xi8" in text
     assert not re.search(r"gpu\.(cluster|dynamic_shared)", text)
+
+
+def test_a_kernel_has_the_launches_of_its_own_module():
+    text = """module { gpu.module @m { gpu.func @k() kernel {
+      %s = gpu.dynamic_shared_memory : memref<?xi8, 3>
+      memref.dealloc %s : memref<?xi8, 3>
+      gpu.return } }
+    func.func @run() {
+      %c1 = arith.constant 1 : index
+      %bytes = arith.constant 64 : i32
+      gpu.launch_func @m::@k blocks in (%c1, %c1, %c1) threads in (%c1, %c1, %c1) dynamic_shared_memory_size %bytes
+      return } }"""
+    module = parse_module(text + text.replace("64", "96"))
+    launch_facts(module)
+    made = [op.results[0].type for op in module.walk() if op.name == "memref.alloca"]
+    assert [kind.get_shape() for kind in made] == [(64,), (96,)]
 
 
 @pytest.mark.parametrize("target", ["cpu", "xe-pvc"])

@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from xdsl.dialects import gpu
 from xdsl.dialects.builtin import ArrayAttr, DenseArrayBase, IntegerAttr, ModuleOp, StringAttr
 from xdsl.ir import Operation, SSAValue
+from xdsl.traits import SymbolTable
 
 from tilewright.arguments import Grid
 from tilewright.diagnostics import error_at, unsupported
 from tilewright.dialects.kernel_attributes import LEVEL, SUBGROUPS
+from tilewright.dialects.nesting import ops_around
 from tilewright.dialects.xetile import TileType
 from tilewright.passes.carried import operands_of, reached
 
@@ -106,18 +108,19 @@ def kernel_of(module: ModuleOp) -> gpu.FuncOp:
 
 
 def launches_by_kernel(module: Operation) -> dict[gpu.FuncOp, list[gpu.LaunchFuncOp]]:
-    """The kernels in a module, each with its launches."""
-    launches: dict[tuple[str, ...], list[gpu.LaunchFuncOp]] = {}
-    kernels: dict[gpu.FuncOp, tuple[str, ...]] = {}
-    for op in module.walk():
+    """The kernels in a module, each with its launches: a name is what the nearest module around calls so."""
+    ops = list(module.walk())
+    found: dict[gpu.FuncOp, list[gpu.LaunchFuncOp]] = {
+        op: [] for op in ops if isinstance(op, gpu.FuncOp)
+    }
+    for op in ops:
         if isinstance(op, gpu.LaunchFuncOp):
-            names = (op.kernel.root_reference.data, *(n.data for n in op.kernel.nested_references))
-            launches.setdefault(names, []).append(op)
-        elif isinstance(op, gpu.FuncOp):
-            table = op.parent_op()
-            around = (table.sym_name.data,) if isinstance(table, gpu.ModuleOp) else ()
-            kernels[op] = (*around, op.sym_name.data)
-    return {kernel: launches.get(names, []) for kernel, names in kernels.items()}
+            tables = (each for each in ops_around(op) if each.has_trait(SymbolTable))
+            named = (SymbolTable.lookup_symbol(table, op.kernel) for table in tables)
+            kernel = next((each for each in named if each is not None), None)
+            if isinstance(kernel, gpu.FuncOp) and kernel in found:
+                found[kernel].append(op)
+    return found
 
 
 def leave_out_maps(kernel: gpu.FuncOp, remarks: list[str], *, strict: bool, instead: str) -> None:
