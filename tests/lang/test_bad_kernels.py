@@ -56,6 +56,56 @@ def number_and_tile(A):
     tw.store_tile(x, tw.init_tile(A, [0, 0], (8, 4)))
 
 
+@bad(
+    "hint: the language has no such thing: values have two dimensions",
+    "tw.zeros((4, 8), tw.f32).reshape",
+)
+def reshaped(A):
+    tw.zeros((4, 8), tw.f32).reshape(1, 32)
+
+
+@bad("hint: a tile is moved with tw.update_tile_offset(tile, [rows, columns])", "t += [8, 0]")
+def moved_in_place(A):
+    t = tw.init_tile(A, [0, 0], (8, 8))
+    t += [8, 0]
+
+
+@bad("hint: make the extent a tw.constexpr parameter", "(A.shape[0], 8)")
+def shared_memory_of_run_time(A):
+    tw.alloc_slm((A.shape[0], 8), tw.f32)
+
+
+@bad("hint: a scattered tile has one vector of offsets into the flattened array", "[i, i]")
+def two_vectors_of_offsets(A):
+    i = tw.arange(8)
+    tw.load_gather(tw.init_tile(A, [i, i]))
+
+
+@bad("hint: x.to(tw.i32)", "x")
+def offsets_that_are_floats(A):
+    x = tw.load_tile(tw.init_tile(A, [0, 0], (1, 8)))
+    tw.load_gather(tw.init_tile(A, x))
+
+
+@bad("hint: i8 holds integers from -128 to 127", 'float("-inf")')
+def padding_that_integers_lack(A):
+    s = tw.alloc_slm((8, 8), tw.i8)
+    tw.load_tile(tw.init_tile(s, [0, 0], (8, 8)), padding=float("-inf"))
+
+
+@bad("hint: tw.tile_mma(a, b) + c broadcasts c", "c")
+def row_as_accumulator(A):
+    a, c = tw.zeros((8, 8), tw.f32), tw.zeros((1, 8), tw.f32)
+    tw.tile_mma(a, a, c)
+
+
+@bad("hint: the kernel's range hides Python's: give it another name", "range(4)")
+def hides_a_builtin(A):
+    range = 4
+    for i in range(4):
+        pass
+
+
 counter = 0
 
 

@@ -284,6 +284,8 @@ def _numbers(symbol: str, mask: Value) -> Value:
 def _load_hint(a: object, b: object) -> str | None:
     from tilewright.lang.values import Array, Tile
 
+    if isinstance(a, Tile) and isinstance(b, (tuple, list)):
+        return "a tile is moved with tw.update_tile_offset(tile, [rows, columns])"
     if isinstance(a, Tile) or isinstance(b, Tile):
         return "a tile is a region of memory; tw.load_tile(tile) returns its elements"
     if isinstance(a, Array) or isinstance(b, Array):

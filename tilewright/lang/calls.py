@@ -267,6 +267,8 @@ def _refused_call(frame: Frame, node: ast.Call, function: Any) -> CompileError:
         return frame.error(node, f"{function!r} is no function", hint=f"x.to({function!r})")
     if not callable(function):
         hint = "an element of it is x[i]" if carry.is_sequence(function) else None
+        if isinstance(node.func, ast.Name) and hasattr(builtins, node.func.id):
+            hint = f"the kernel's {node.func.id} hides Python's: give it another name"
         return frame.error(node, f"{describe_type(function)} cannot be called", hint=hint)
     module = getattr(function, "__module__", None) or type(function).__module__
     name = getattr(function, "__name__", repr(function))

@@ -64,6 +64,9 @@ def tile_mma(a: Value, b: Value, c: Value | None = None, *, wg_map: WgMap | None
                 "c",
                 f"tile_mma of {m}x{k} and {k2}x{n} accumulates in {m}x{n}, but c is"
                 f" {c.shape[0]}x{c.shape[1]}",
+                hint="tw.tile_mma(a, b) + c broadcasts c"
+                if all(x in (1, y) for x, y in zip(c.shape, (m, n), strict=True))
+                else None,
             )
         if accumulator not in _accumulators(a.dtype):
             known = " or ".join(map(str, _accumulators(a.dtype)))

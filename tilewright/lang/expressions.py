@@ -169,11 +169,11 @@ def _attribute_hint(owner: Any, name: str, known: Any) -> str | None:
     own = type(owner) in _MEMBERS or isinstance(owner, DType)
     if own and (answer := elsewhere.METHODS.get(name)):
         return elsewhere.sentence(answer)
+    if isinstance(owner, Value) and (answer := elsewhere.counterpart(name)):
+        return answer
     close = difflib.get_close_matches(name, known, 1, 0.75)
     if close:
         return f"did you mean {close[0]}?"
-    if isinstance(owner, Value) and (own := elsewhere.counterpart(name)):
-        return own
     if type(owner) in _MEMBERS:
         return f"it has {', '.join(known)}"
     return None

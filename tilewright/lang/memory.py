@@ -25,7 +25,7 @@ from tilewright.lang.convert import (
     to,
 )
 from tilewright.lang.maps import WgMap, cache_hints, mapped
-from tilewright.lang.promote import exact_in
+from tilewright.lang.promote import exact_in, integers_of
 from tilewright.lang.registry import language
 from tilewright.lang.tiles import expect_tile, init_tile
 from tilewright.lang.values import Array, Number, Operand, Tile, Value, describe_type
@@ -326,11 +326,14 @@ def _padding(padding: object, dtype: DType) -> Attribute | None:
         if isinstance(padding, int) and abs(padding) > 1 << 1023:
             raise ArgumentError("padding", f"padding is no value of {dtype}")
         return float_attr(padding, dtype.mlir)
-    if isinstance(padding, float) and not padding.is_integer():
-        raise ArgumentError("padding", f"padding {padding!r} is no value of {dtype}")
-    whole = int(padding)
-    if not dtype.is_index and not exact_in(whole, dtype):
-        raise ArgumentError("padding", f"padding {whole} is no value of {dtype}")
+    whole = int(padding) if isinstance(padding, int) or padding.is_integer() else None
+    if whole is None or not (dtype.is_index or exact_in(whole, dtype)):
+        low, high = integers_of(dtype)
+        raise ArgumentError(
+            "padding",
+            f"padding {padding if whole is None else whole} is no value of {dtype}",
+            hint=f"{dtype} holds integers from {low} to {high}",
+        )
     return IntegerAttr(whole, cast(Any, dtype.mlir))
 
 

@@ -42,13 +42,17 @@ def division(dtype: DType) -> DType:
     return dtype if dtype.is_float else dtypes.f64
 
 
+def integers_of(dtype: DType) -> tuple[int, int]:
+    """The least and the largest value of an integer dtype."""
+    if dtype.is_bool or dtype.is_unsigned:
+        return 0, (1 << dtype.bits) - 1
+    return -(1 << dtype.bits - 1), (1 << dtype.bits - 1) - 1
+
+
 def exact_in(value: int, dtype: DType) -> bool:
     """Whether an integer constant is a value of an integer dtype."""
-    if dtype.is_bool:
-        return value in (0, 1)
-    if dtype.is_unsigned:
-        return 0 <= value < 1 << dtype.bits
-    return -(1 << (dtype.bits - 1)) <= value < 1 << (dtype.bits - 1)
+    low, high = integers_of(dtype)
+    return low <= value <= high
 
 
 def _computed(dtype: DType) -> DType:

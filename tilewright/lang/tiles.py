@@ -97,7 +97,10 @@ def init_tile(
         raise ArgumentError(
             "offsets",
             "a block tile needs a shape",
-            hint="tw.init_tile(base, offsets, (rows, columns))",
+            hint="a scattered tile has one vector of offsets into the flattened array: i * A.shape[1] + j"
+            if isinstance(offsets, (tuple, list))
+            and any(isinstance(x, Value) and not x.is_scalar for x in offsets)
+            else "tw.init_tile(base, offsets, (rows, columns))",
         )
     rows, columns = static_shape(shape, "shape")
     at = _offsets(base, offsets)
@@ -225,7 +228,9 @@ def _scattered(
     if order is not None:
         raise ArgumentError("order", "a scattered tile has no order: each element has its offset")
     if not offsets.dtype.is_integer:
-        raise ArgumentError("offsets", f"offsets must be integers, not {offsets.dtype}")
+        raise ArgumentError(
+            "offsets", f"offsets must be integers, not {offsets.dtype}", hint="x.to(tw.i32)"
+        )
     attributes = xetile.TileAttr(
         sg_map=sg_attr(sg_map),
         wg_map=wg_attr(wg_map),
@@ -352,6 +357,9 @@ def alloc_slm(shape: Sequence[int], dtype: DType) -> Array:
                 "shape",
                 f"an extent of shared local memory is {describe_type(extent)}",
                 rule="extents are positive numbers of compile time",
+                hint="make the extent a tw.constexpr parameter"
+                if isinstance(extent, Value)
+                else None,
             )
     dtype = expect_dtype(dtype, "dtype must be")
     type_ = MemRefType(dtype.mlir, shape, memory_space=IntegerAttr(SLM, i64))
