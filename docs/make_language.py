@@ -73,6 +73,7 @@ not written.
 |---|---|
 | `kernel[grid](*args)` | runs the kernel for every point of the grid: an int, a tuple of up to three, or a function of constexprs (`lambda BM: tw.cdiv(M, BM)`, or `lambda c: tw.cdiv(M, c.BM)`) |
 | arguments | numpy arrays (with the types of `ml_dtypes`), torch tensors, DLPack objects (one without dimensions has one element, `X[0]`); ints (`index`), floats (`f32`), bools (`i1`), numpy scalars (their dtype); passing `None` makes a parameter a compile-time constant |
+| `n: tw.i32` | a number of this dtype, whatever kind of number the launch passes; a float never becomes an integer, and an integer that the dtype lacks is refused |
 | `P: tw.constexpr` | a compile-time parameter: a number, string, dtype, function, or a tuple of these; the kernel is compiled once per value |
 | `P: tw.constexpr = tw.auto` | chosen by the target's planner for the shapes and the machine, or by `tilewright tune` |
 | `@tw.autotune(configs=None, key=None, budget=10.0)` | above `@tw.kernel`: constexprs are chosen by measuring, at the first launch with arguments of a new kind |

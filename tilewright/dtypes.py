@@ -68,6 +68,12 @@ class DType:
         """Whether it is the type of extents and offsets, 64 bits wide."""
         return self.kind == "index"
 
+    @property
+    def integers(self) -> tuple[int, int]:
+        """The least and the largest value of integers, of i1 too."""
+        half = 1 << self.bits - 1
+        return (-half, half - 1) if self.kind in ("signed", "index") else (0, 2 * half - 1)
+
     @cached_property
     def numpy(self) -> np.dtype[Any]:
         """The numpy dtype of an array of this type (tf32 is held in float32)."""

@@ -1,6 +1,7 @@
 """The kernel object: launching, compiling, options, and calls that do not fit."""
 
 import gc
+import re
 import subprocess
 import sys
 
@@ -105,6 +106,40 @@ def test_what_the_kernel_refuses_never_runs(x):
         on_reference[3, 2](x, frozen, 2.0)
     on_reference[3, 2](frozen, y, 1.0)
     np.testing.assert_array_equal(y, x)
+
+
+@tw.kernel
+def declared(Y, n: tw.i32, s: "tw.f64" = 1, m: tw.u8 = 255, to: tw.index = 0):
+    tw.static_assert(n.dtype == tw.i32 and s.dtype == tw.f64 and m.dtype == tw.u8)
+    Y[to] = n.to(tw.f64) * s + (m + 1).to(tw.f64)
+
+
+@pytest.mark.parametrize("target", ["reference", "cpu"])
+def test_numbers_are_of_the_dtypes_that_a_kernel_declares(target):
+    """From the first launch to those that are repeated by native code."""
+    kernel = declared.options(target=target)
+    for n in range(40 if target == "cpu" else 2):
+        y = np.full(2, np.nan)
+        for number in (n, np.int64(n), np.uint8(n)):
+            kernel[1](y, number, 0.1)  # not the f32 next to it
+            assert y[0] == n * 0.1
+        kernel[1](y, True, np.float32(0.5), 7, np.int32(1))
+        assert y[1] == 8.5
+
+
+@pytest.mark.parametrize(
+    ("numbers", "message"),
+    [
+        ((2.0,), "n = 2.0 is a float, but the kernel declares n: tw.i32"),
+        ((np.float64(1.5),), "n = 1.5 is a float"),
+        ((1 << 31,), "n = 2147483648 is no value of i32, as which the kernel declares it"),
+        ((0, 1, -1), "m = -1 is no value of u8"),
+        ((0, 1, 0, 1 << 63), "to = 9223372036854775808 does not fit 64 bits"),
+    ],
+)
+def test_numbers_that_a_declared_dtype_lacks(numbers, message):
+    with pytest.raises(tw.LaunchError, match=re.escape(message)):
+        declared[1](np.zeros(2), *numbers)
 
 
 def test_empty_grids_and_arrays(x):

@@ -32,14 +32,14 @@ else:
     auto: Final = _Auto()
 
 
-def is_constexpr(annotation: object, scope: dict[str, Any]) -> bool:
-    """Whether a parameter's annotation, perhaps as text, says constexpr."""
+def said(annotation: object, scope: dict[str, Any]) -> object:
+    """What a parameter's annotation, perhaps as text, names: constexpr, a dtype, or what says nothing here."""
     if isinstance(annotation, str):
         text = annotation.split("[")[0].strip()
-        if not text.endswith("constexpr"):
-            return False
+        if not text.replace(".", "").isidentifier():
+            return None
         try:
-            annotation = eval(text, scope)  # the user's own annotation, in its own module
+            return eval(text, scope)  # the user's own annotation, in its own module
         except Exception:
-            return text.rpartition(".")[2] == "constexpr"
-    return annotation is constexpr
+            return constexpr if text.rpartition(".")[2] == "constexpr" else None
+    return annotation

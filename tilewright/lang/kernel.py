@@ -11,7 +11,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeAlias, cast, overload
 
 from tilewright.diagnostics import CompileError, LaunchError, Location, TilewrightError
-from tilewright.lang.annotations import auto, is_constexpr
+from tilewright.lang.annotations import auto, constexpr, said
 from tilewright.lang.choosing import Chooser
 from tilewright.lang.kernel_type import KernelFunction, Level
 
@@ -85,7 +85,8 @@ class Kernel(KernelFunction):
 
     @functools.cached_property
     def parameters(self) -> tuple[Parameter, ...]:
-        """Every parameter: name, whether it is a constexpr, default."""
+        """Every parameter: name, whether it is a constexpr, default, dtype."""
+        from tilewright.dtypes import DType
         from tilewright.runtime.binding import MISSING, Parameter
 
         scope = self.function.__globals__
@@ -96,10 +97,12 @@ class Kernel(KernelFunction):
                 return auto
             return MISSING if p.default is p.empty else p.default
 
-        return tuple(
-            Parameter(p.name, is_constexpr(p.annotation, scope) or p.name in self._none, default(p))
-            for p in self._signature.parameters.values()
-        )
+        def parameter(p: inspect.Parameter) -> Parameter:
+            what: Any = said(p.annotation, scope)
+            dtype = what if isinstance(what, DType) else None
+            return Parameter(p.name, what is constexpr or p.name in self._none, default(p), dtype)
+
+        return tuple(map(parameter, self._signature.parameters.values()))
 
     def build(
         self, signature: Signature, constexprs: Mapping[str, Any], options: CompileOptions

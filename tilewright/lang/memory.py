@@ -25,7 +25,7 @@ from tilewright.lang.convert import (
     to,
 )
 from tilewright.lang.maps import WgMap, cache_hints, mapped
-from tilewright.lang.promote import exact_in, integers_of
+from tilewright.lang.promote import exact_in
 from tilewright.lang.registry import language
 from tilewright.lang.tiles import expect_tile, init_tile
 from tilewright.lang.values import Array, Number, Operand, Tile, Value, describe_type
@@ -328,7 +328,7 @@ def _padding(padding: object, dtype: DType) -> Attribute | None:
         return float_attr(padding, dtype.mlir)
     whole = int(padding) if isinstance(padding, int) or padding.is_integer() else None
     if whole is None or not (dtype.is_index or exact_in(whole, dtype)):
-        low, high = integers_of(dtype)
+        low, high = dtype.integers
         raise ArgumentError(
             "padding",
             f"padding {padding if whole is None else whole} is no value of {dtype}",

@@ -42,16 +42,9 @@ def division(dtype: DType) -> DType:
     return dtype if dtype.is_float else dtypes.f64
 
 
-def integers_of(dtype: DType) -> tuple[int, int]:
-    """The least and the largest value of an integer dtype."""
-    if dtype.is_bool or dtype.is_unsigned:
-        return 0, (1 << dtype.bits) - 1
-    return -(1 << dtype.bits - 1), (1 << dtype.bits - 1) - 1
-
-
 def exact_in(value: int, dtype: DType) -> bool:
     """Whether an integer constant is a value of an integer dtype."""
-    low, high = integers_of(dtype)
+    low, high = dtype.integers
     return low <= value <= high
 
 

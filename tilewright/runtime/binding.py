@@ -24,6 +24,8 @@ class Parameter:
     name: str
     constexpr: bool = False
     default: Any = MISSING
+    dtype: dtypes.DType | None = None
+    """Of a number, whatever kind of number a call gives; None: it has that of the call's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +51,25 @@ class Binder:
         self.parameters = tuple(parameters)
         self.run_time_names = [p.name for p in parameters if not p.constexpr]
         self._defaults = tuple(p.default for p in parameters)
+        self._typed = [
+            (i, p.name, p.dtype) for i, p in enumerate(parameters) if p.dtype and not p.constexpr
+        ]
         self._least = 1 + max(
             (i for i, default in enumerate(self._defaults) if default is MISSING), default=-1
         )
 
     def values(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
-        """One value per parameter, as Python binds a call; LaunchError names what is wrong."""
+        """One value per parameter, as Python binds a call, numbers in the dtypes that the kernel declares; LaunchError
+        names what is wrong."""
+        values = self._values(args, kwargs)
+        if not self._typed:
+            return values
+        typed = list(values)
+        for i, name, dtype in self._typed:
+            typed[i] = _typed(typed[i], name, dtype)
+        return tuple(typed)
+
+    def _values(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
         parameters = self.parameters
         if not kwargs and self._least <= len(args) <= len(parameters):
             return args + self._defaults[len(args) :]
@@ -155,6 +170,26 @@ def _checked_constexpr(value: Any, name: str) -> Any:
             hint=f"give it a number, or take tw.constexpr off {name}: arrays are run-time arguments",
         )
     return value
+
+
+def _typed(value: Any, name: str, dtype: dtypes.DType) -> Any:
+    """A number as one of `dtype`; what is no number stays as it is."""
+    given = scalar_type(value)
+    if given is None or given.dtype is dtype:
+        return value
+    if not dtype.is_float:
+        if given.dtype.is_float:
+            raise LaunchError(
+                f"{name} = {value} is a float, but the kernel declares {name}: {dtype!r}",
+                hint="a float never becomes an integer by itself: int(x), or another dtype",
+            )
+        low, high = dtype.integers
+        if not low <= int(value) <= high:
+            raise LaunchError(
+                f"{name} = {value} is no value of {dtype}, as which the kernel declares it",
+                hint=f"{dtype} holds integers from {low} to {high}",
+            )
+    return int(value) if dtype.is_index else dtype.numpy.type(value)
 
 
 def _checked_scalar(value: Any, name: str) -> Any:
