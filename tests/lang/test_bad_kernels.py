@@ -106,6 +106,45 @@ def hides_a_builtin(A):
         pass
 
 
+UNEVEN = "8 elements over 2 subgroups of 3 each in dimension 0"
+
+
+@bad(UNEVEN, "tw.wg_map([2, 2], [3, 8])")
+def map_of_a_load(A):
+    tw.load_tile(tw.init_tile(A, [0, 0], (8, 16)), wg_map=tw.wg_map([2, 2], [3, 8]))
+
+
+@bad("hint: in every dimension sg_data divides the extent")
+def map_of_a_tile(A):
+    tw.init_tile(A, [0, 0], (8, 16), wg_map=tw.wg_map([2, 2], [3, 8]))
+
+
+@bad(UNEVEN)
+def map_of_a_transpose(A):
+    tw.transpose(tw.zeros((16, 8), tw.f32), wg_map=tw.wg_map([2, 2], [3, 8]))
+
+
+@bad(UNEVEN)
+def map_of_a_product(A):
+    x = tw.zeros((8, 8), tw.f32)
+    tw.tile_mma(x, x, wg_map=tw.wg_map([2, 2], [3, 8]))
+
+
+@bad(UNEVEN)
+def map_of_a_sum(A):
+    tw.sum(tw.zeros((8, 16), tw.f32), 1, wg_map=tw.wg_map([2, 1], [3, 1]))
+
+
+@bad(UNEVEN)
+def map_of_a_broadcast(A):
+    tw.broadcast(tw.zeros((8, 1), tw.f32), 1, 16, wg_map=tw.wg_map([2, 2], [3, 8]))
+
+
+@bad(UNEVEN)
+def map_of_a_conversion(A):
+    tw.convert_layout(tw.zeros((8, 16), tw.f32), tw.wg_map([2, 2], [3, 8]))
+
+
 counter = 0
 
 

@@ -19,6 +19,7 @@ from xdsl.ir import Attribute, Block, Operation, SSAValue
 from xdsl.utils.exceptions import VerifyException
 
 from tilewright.diagnostics import CompileError
+from tilewright.dialects.hints import hint_for
 
 OpT = TypeVar("OpT", bound=Operation)
 
@@ -40,6 +41,11 @@ class ArgumentError(CompileError):
 
 class OutsideKernelError(CompileError):
     """A function of the tile language was called by ordinary Python."""
+
+
+def demanded(error: VerifyException, op: str) -> CompileError:
+    """What the rules of a dialect say of an op, as the language says it."""
+    return CompileError(str(error), rule=f"what {op} demands", hint=hint_for(str(error)))
 
 
 class Emitter:
@@ -89,7 +95,7 @@ class Emitter:
             op.verify_()
         except VerifyException as error:
             op.erase(safe_erase=False)
-            raise CompileError(str(error), rule=f"what {op.name} demands") from None
+            raise demanded(error, op.name) from None
         return self.emit(op)
 
     def emit_at_entry(self, op: OpT) -> OpT:

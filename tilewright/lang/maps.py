@@ -6,9 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from xdsl.ir import Operation
+from xdsl.utils.exceptions import VerifyException
 
 from tilewright.dialects import xetile
 from tilewright.dialects.cache_hints import LEVELS, CacheHint
+from tilewright.dialects.hints import hint_for
+from tilewright.dialects.xetile.distribution import verify_map
 from tilewright.lang.context import ArgumentError
 from tilewright.lang.registry import language
 from tilewright.lang.values import Value, describe_type
@@ -107,6 +110,10 @@ def mapped(value: Value, given: WgMap | None) -> Value:
     owner = value.ssa.owner
     if attr is None or not isinstance(owner, Operation):
         return value
+    try:
+        verify_map(value.shape, attr)
+    except VerifyException as error:
+        raise ArgumentError("wg_map", str(error), hint=hint_for(str(error))) from None
     if isinstance(owner, (xetile.BroadcastOp, xetile.ReductionOp, xetile.TransposeOp)):
         owner.properties["wg_map"] = attr
     else:

@@ -24,7 +24,7 @@ from tilewright.diagnostics import CompileError
 from tilewright.dialects import xetile
 from tilewright.dialects.upstream.strided import static_strides
 from tilewright.dtypes import DType
-from tilewright.lang.context import ArgumentError, emitter
+from tilewright.lang.context import ArgumentError, demanded, emitter
 from tilewright.lang.convert import (
     computed,
     constant_ssa,
@@ -125,7 +125,7 @@ def _tile_type(
     try:
         return xetile.TileType(shape, dtype.mlir, attributes)
     except VerifyException as error:
-        raise CompileError(str(error), rule="what xetile.init_tile demands") from None
+        raise demanded(error, "xetile.init_tile") from None
 
 
 def static_shape(shape: object, name: str) -> tuple[int, int]:
