@@ -1,6 +1,6 @@
 """Kernels that make no sense: each gives one located report, never a traceback or wrong code."""
 
-# ruff: noqa: B007, B015, B018, F821, F823, F841, RUF059, RUF100, SIM115
+# ruff: noqa: UP031, B007, B015, B018, F821, F823, F841, RUF059, RUF100, SIM115
 import math
 
 import numpy as np
@@ -104,6 +104,21 @@ def hides_a_builtin(A):
     range = 4
     for i in range(4):
         pass
+
+
+@bad("hint: axis=None is both", "(0, 1)")
+def axis_of_two(A):
+    tw.sum(tw.zeros((8, 8), tw.f32), (0, 1))
+
+
+@bad("hint: tw.max(x, axis) is that of any dtype", '"max"')
+def kind_of_any_dtype(A):
+    tw.reduction("max", tw.zeros((8, 8), tw.f32), 1)
+
+
+@bad('hint: an f-string holds what is known at run time: f"{x}"')
+def printed_with_percent(A):
+    print("x = %f" % A[0, 0])
 
 
 UNEVEN = "8 elements over 2 subgroups of 3 each in dimension 0"

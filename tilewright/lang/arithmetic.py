@@ -284,6 +284,8 @@ def _numbers(symbol: str, mask: Value) -> Value:
 def _load_hint(a: object, b: object) -> str | None:
     from tilewright.lang.values import Array, Tile
 
+    if isinstance(a, str):
+        return 'an f-string holds what is known at run time: f"{x}"'
     if isinstance(a, Tile) and isinstance(b, (tuple, list)):
         return "a tile is moved with tw.update_tile_offset(tile, [rows, columns])"
     if isinstance(a, Tile) or isinstance(b, Tile):

@@ -218,7 +218,9 @@ def reduction(
         raise ArgumentError(
             "kind",
             f"{kind!r} is no kind of reduction",
-            hint=f"one of {', '.join(REDUCTION_KINDS)}",
+            hint=f"tw.{kind}(x, axis) is that of any dtype"
+            if kind in ("sum", "prod", "max", "min")
+            else f"one of {', '.join(REDUCTION_KINDS)}",
         )
     if kind in _FLOAT_KINDS and not x.dtype.is_float:
         raise ArgumentError("kind", f"kind {kind!r} is for floats, but the value is of {x.dtype}")
@@ -410,8 +412,9 @@ def _no_mask(x: Value, what: str) -> Value:
 def _axis(axis: object) -> int:
     if isinstance(axis, int) and not isinstance(axis, bool) and -2 <= axis < 2:
         return axis % 2
-    both = "tw.maximum(a, b) and tw.minimum(a, b) are elementwise"
-    what = describe_type(axis) if isinstance(axis, Value) else repr(axis)
-    raise ArgumentError(
-        "axis", f"axis is 0 or 1, not {what}", hint=both if isinstance(axis, Value) else None
-    )
+    what, hint = repr(axis), None
+    if isinstance(axis, Value):
+        what, hint = describe_type(axis), "tw.maximum(a, b) and tw.minimum(a, b) are elementwise"
+    elif isinstance(axis, (tuple, list)):
+        hint = "axis=None is both"
+    raise ArgumentError("axis", f"axis is 0 or 1, not {what}", hint=hint)
