@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from xdsl.dialects import gpu
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
 
@@ -19,7 +18,6 @@ from tilewright.dialects import xegpu
 from tilewright.dialects.upstream.gpu.lanes import LANES
 from tilewright.passes.carry_offsets import CARRY_OFFSETS
 from tilewright.passes.expand_ops import EXPAND_OPS
-from tilewright.passes.k_loops import k_loops
 from tilewright.passes.kernel import IN_PASSES, integer, level_of
 from tilewright.passes.kernel_outlining import outline_launches
 from tilewright.passes.observer import Observer, ignore
@@ -40,7 +38,7 @@ from tilewright.passes.xegpu.complete import complete
 from tilewright.passes.xegpu.exchange_slm import exchange_through_slm
 from tilewright.passes.xegpu.from_xetile import XETILE_TO_XEGPU
 from tilewright.passes.xegpu.insert_barriers import insert_barriers
-from tilewright.passes.xegpu.k_loops import k_loops as k_loops_below
+from tilewright.passes.xegpu.k_loops import k_loops
 from tilewright.passes.xegpu.lane_elements import lane_elements
 from tilewright.passes.xegpu.lane_memory import lane_memory
 from tilewright.passes.xegpu.merge_inductions import merge_inductions
@@ -49,7 +47,6 @@ from tilewright.passes.xegpu.pad import pad
 from tilewright.passes.xegpu.positions_as_masks import positions_as_masks
 from tilewright.passes.xegpu.propagate_layout import KINDS, check_kind
 from tilewright.passes.xegpu.propagate_layout import propagate_layout as give_layouts
-from tilewright.passes.xegpu.sg_maps import multiplies
 from tilewright.passes.xegpu.slm_layout import lay_out
 from tilewright.passes.xegpu.subgroup_distribute import subgroup_distribute
 from tilewright.passes.xegpu.subgroup_parts import subgroup_parts
@@ -99,12 +96,6 @@ def _shares_too_much(unit: XeUnit) -> bool:
     """Does a workgroup's program make more shared memory than there is?"""
     used = sum(shared_memory(unit.kernel).values())
     return level_of(unit.kernel) == "workgroup" and used > unit.machine.memories["slm"].size
-
-
-def _loop_over_k(kernel: gpu.FuncOp, machine: XeMachine) -> None:
-    """Turns deep products of types that no matrix instruction has into loops over k."""
-    # A row of A in a step is one element for each lane.
-    k_loops(kernel, machine.lanes, lambda op: not multiplies(machine, op.a, op.b, op.result))
 
 
 MERGE_INDUCTIONS = Pass[Unit[Any]]("xegpu-merge-inductions", merge_inductions, BOTH, optional=True)
@@ -208,7 +199,7 @@ WORKGROUP: Sequence[Pass[XeUnit]] = (
     CARRY_OFFSETS.to("xetile"),
     FOLD_VIEWS.to("xetile"),
     compute_parts().to("xetile"),
-    Pass("k-loops", _loop_over_k, BOTH, KM, optional=True, stage="xetile"),
+    Pass("k-loops", k_loops, BOTH, KM, optional=True, stage="xetile"),
     Pass("atomic-results", atomic_results, W, stage="xetile"),
     XETILE_TO_XEGPU.to("xegpu"),
     TO_TODAY.to("xegpu"),
@@ -228,7 +219,7 @@ WORKGROUP: Sequence[Pass[XeUnit]] = (
 """From a workgroup's program to that of a subgroup."""
 
 SUBGROUP: Sequence[Pass[XeUnit]] = (
-    Pass("xegpu-k-loops", k_loops_below, S, KM, optional=True, stage="xegpu-sg"),
+    Pass("xegpu-k-loops", k_loops, S, KM, optional=True, stage="xegpu-sg"),
     PAD.to("xegpu-sg"),
     BLOCKOP_FALLBACK.to("xegpu-sg"),
     Pass("xegpu-slm-layout", lay_out, S, KM, optional=True, stage="xegpu-sg"),

@@ -1,7 +1,8 @@
-"""k-loops: deep products whose operands are loaded become loops; on Xe, those that no matrix instruction does."""
+"""k-loops: deep products of tiles that are loaded become loops; on Xe, those that no matrix instruction does."""
 
 from __future__ import annotations
 
+from math import gcd
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,8 @@ from tests.draws import fresh_rng
 from tests.lowering.programs import lowered, run, wrong
 from tilewright.dialects.text import parse_module, verify_module
 from tilewright.dialects.xetile import LoadTileOp
-from tilewright.passes.k_loops import k_loops
 from tilewright.passes.kernel import kernel_of
+from tilewright.passes.xegpu.k_loops import loop_over_k
 from tilewright.passes.xegpu.pipeline import PIPELINE, SUBGROUP, WORKGROUP
 from tilewright.targets.base import CompileOptions
 from tilewright.targets.entry import build_text
@@ -35,6 +36,7 @@ gpu.module @m { gpu.func @k(%a: memref<32x64xTYPE>, %b: memref<32x64xTYPE>, %c: 
   xetile.store_tile %d, %tc : vector<32x32xSUM>, !xetile.tile<32x32xSUM>
   gpu.return } }
 """
+DEPTH = 64
 WORDS = {
     "TYPE": "f32",
     "SUM": "f32",
@@ -45,8 +47,8 @@ WORDS = {
 }
 
 
-def product(**words: str) -> ModuleOp:
-    text = PRODUCT
+def product(DEEP: str = "64", **words: str) -> ModuleOp:
+    text = PRODUCT.replace("64", DEEP)
     for word, value in {**WORDS, **words}.items():
         text = text.replace(word, value)
     return parse_module(text)
@@ -70,7 +72,7 @@ def shapes(module: ModuleOp) -> list[tuple[int, ...]]:
 def test_what_makes_the_operands_moves_into_the_loop(most: int, step: int):
     module, args = product(), arrays()
     expected = run(module, (1, 1, 1), args)
-    k_loops(kernel_of(module), most, lambda op: True)
+    loop_over_k(kernel_of(module), lambda op: gcd(DEPTH, most))
     verify_module(module)
     assert shapes(module) == [(32, 32), (32, step), (32, step)]
     assert wrong(expected, run(module, (1, 1, 1), args, check=True)) is None
@@ -87,7 +89,7 @@ def test_what_makes_the_operands_moves_into_the_loop(most: int, step: int):
 )
 def test_what_is_left_alone(words: dict[str, str]):
     module = product(**words)
-    k_loops(kernel_of(module), 16, lambda op: True)
+    loop_over_k(kernel_of(module), lambda op: 16)
     assert not loops(module)
 
 
@@ -97,7 +99,7 @@ def test_a_square_that_is_multiplied_by_itself_is_left_alone():
     for word, value in {**WORDS, "TYPE": "fTT", "SUM": "fTT"}.items():
         text = text.replace(word, value)
     module = parse_module(text.replace("fTT", "f32").replace("f64", "f32"))
-    k_loops(kernel_of(module), 16, lambda op: True)
+    loop_over_k(kernel_of(module), lambda op: 16)
     assert not loops(module)
 
 
@@ -115,8 +117,30 @@ def test_lanes(chip: str):
 
 @pytest.mark.parametrize("machine", ["xe-pvc", "xe-bmg", "xe-dg2"])
 def test_depth_takes_no_registers(machine: str):
-    text = PRODUCT.replace("64", "4096")
-    for word, value in WORDS.items():
-        text = text.replace(word, value)
-    built: Any = build_text(parse_module(text), CompileOptions(target=machine))
+    built: Any = build_text(product(DEEP="4096"), CompileOptions(target=machine))
     assert not any("passes" in remark for remark in built.remarks)
+
+
+@pytest.mark.parametrize("machine", ["xe-pvc", "xe-bmg", "xe-dg2"])
+@pytest.mark.parametrize("level", ["workgroup", "subgroup"])
+def test_depth_takes_no_instructions(machine: str, level: str):
+    """A subgroup's operands that would fill its registers twice come step by step, products of dpas too."""
+    lines: list[int] = []
+    for depth in (1024, 4096):
+        module = product(TYPE="f16", LEVEL=level, DEEP=str(depth))
+        built: Any = build_text(module, CompileOptions(target=machine))
+        assert not built.remarks
+        lines.append(built.llvm("intel").count("\n"))
+    assert lines[0] == lines[1] < 1500
+
+
+@pytest.mark.parametrize("chip", ["pvc", "dg2"])
+@pytest.mark.parametrize("level", ["workgroup", "subgroup"])
+def test_steps_of_a_deep_dpas(chip: str, level: str):
+    module = product(TYPE="f16", LEVEL=level, DEEP="1024")
+    args = [
+        *(fresh_rng().integers(-3, 4, (32, 1024)).astype(np.float16) for _ in "ab"),
+        arrays()[2],
+    ]
+    passes = WORKGROUP if level == "workgroup" else [p for p in WORKGROUP if level in p.requires]
+    assert loops(lowered(module, (1, 1, 1), args, (*passes, *SUBGROUP), chip)) == 1
