@@ -96,20 +96,19 @@ def contraction(kind: str) -> str:
 
 erfc = np.vectorize(math.erfc)
 VECTORS: dict[str, tuple[str, Any]] = {
-    "math.isnan": (
-        OF_CLASS.format("isnan").replace("%x, %z", "%z, %x"),
-        where(lambda x: ~np.isnan(x)),
+    "xetile.load_tile": (
+        f"%c = xetile.init_tile %i[4, 2] : memref<8x16xf32> -> !xetile.tile<16x8xf32>\n  "
+        f"%r = xetile.load_tile %c {{transpose = [1, 0], padding = 2.0 : f32}} : !xetile.tile<16x8xf32> -> {V}",
+        lambda x: np.pad(x[4:, 2:10], ((0, 12), (0, 0)), constant_values=2).T,
     ),
+    "math.isnan": (OF_CLASS.format("isnan").replace("%x, %z", "%z, %x"), where(lambda x: ~np.isnan(x))),
     "math.isinf": (OF_CLASS.format("isinf"), where(np.isinf)),
     "math.isfinite": (OF_CLASS.format("isfinite"), where(np.isfinite)),
     "math.isnormal": (
         OF_CLASS.format("isnormal"),
         where(lambda x: np.isfinite(x) & (np.abs(x) >= np.finfo(np.float32).smallest_normal)),
     ),
-    "math.sincos": (
-        f"%s, %c = math.sincos %x : {V}\n  %r = arith.subf %s, %c : {V}",
-        lambda x: np.sin(x) - np.cos(x),
-    ),
+    "math.sincos": (f"%s, %c = math.sincos %x : {V}\n  %r = arith.subf %s, %c : {V}", lambda x: np.sin(x) - np.cos(x)),
     "math.clampf": (
         f"%l = arith.constant dense<-0.5> : {V}\n  %h = arith.constant dense<0.75> : {V}\n  %r = math.clampf %x to [%l, %h] : {V}",
         lambda x: np.clip(x, -0.5, 0.75),
@@ -280,7 +279,7 @@ VECTORS |= {
         f"%h = arith.truncf %x : {V} to vector<8x16xbf16>\n  %r = xegpu.extf %h : vector<8x16xbf16> -> {V}",
         lambda x: x.astype(ml_dtypes.bfloat16),
     ),
-}
+}  # fmt: skip
 BY_LANES: dict[str, tuple[str, Any]] = {
     "scf.index_switch, of a lane": (
         "%three = arith.constant 3 : index\n  %n = arith.remui %lane, %three : index\n"
@@ -400,7 +399,7 @@ CASES |= {n: (LANES.format(body=b), m) for n, (b, m) in BY_LANES.items()}
 
 
 def test_every_op_has_a_case() -> None:
-    assert {*EXPANSIONS} == {name.split(",")[0] for name in CASES}
+    assert {*EXPANSIONS, "xetile.load_tile"} == {name.split(",")[0] for name in CASES}
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -3,9 +3,9 @@
     %n = math.isnan %x : f32                 ->      %n = arith.cmpf uno, %x, %x : f32
     %r = math.clampf %x to [%a, %b] : f32    ->      %m = arith.maximumf %x, %a ; %r = arith.minimumf %m, %b
 
-Guarantees: the same results, and none of the ops of `EXPANSIONS`, but for atomics whose region is none of MLIR's kinds
-and regions of several blocks. Memory of a thread that they would read becomes values (`mem2reg`).
-Targets know the others only.
+Guarantees: the same results, no load that transposes, and none of the ops of `EXPANSIONS`, but for atomics whose region
+is none of MLIR's kinds and regions of several blocks. Memory of a thread that they would read becomes values
+(`mem2reg`). Targets know the others only.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from xdsl.rewriter import Rewriter
 
 from tilewright import dtypes
 from tilewright.diagnostics import unsupported
+from tilewright.dialects import xetile
 from tilewright.dialects.movement import shape_of
 from tilewright.dialects.upstream import gpu as more_gpu
 from tilewright.dialects.upstream import math as more_math
@@ -71,10 +72,15 @@ Rule = Callable[[Any, Before], None]
 def expand_ops(module: Operation) -> bool:
     """Expands ops into simpler ones. Returns whether a module or kernel had some."""
     found = [op for op in module.walk() if op.name in EXPANSIONS]
+    loads = [op for op in module.walk() if isinstance(op, xetile.LoadTileOp) and op.permutation]
     found.sort(key=lambda op: op.name in _BOXES)  # whose bounds ops that are masked ask for
     for op in found:
         EXPANSIONS[op.name](op, Before(op))
-    return mem2reg(module) or bool(found)
+    for op in loads:  # as the tile lies, then transposed
+        at = Before(op)
+        values = at.insert(xetile.LoadTileOp(op.tile, op.padding, op.hints)).results
+        at.replace(*(at.add(xetile.TransposeOp(value)) for value in values))
+    return mem2reg(module) or bool(found or loads)
 
 
 # --- Classes of floats ---------------------------------------------------------------------------

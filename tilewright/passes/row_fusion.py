@@ -192,7 +192,7 @@ class RowFusion:
             assert isinstance(value, OpResult)
             op = value.op
             if isinstance(op, xt.LoadTileOp):
-                yield op, moved or op.permutation is not None or len(op.values) > 1
+                yield op, moved or len(op.values) > 1
             yield from self.loads_under(op.operands, moved or moves(op))
 
     # Memory ---------------------------------------------------------------------------------------------------

@@ -81,7 +81,7 @@ def _factor(value: SSAValue, side: int) -> Factor:
         made_by.append(op)
         if isinstance(op, xetile.LoadTileOp):
             origin = tile_origin(op.tile)
-            if op.permutation is not None or origin is None:
+            if origin is None:
                 break
             return Factor(origin.source, -1 if side ^ transposed else -2, tuple(made_by))
         tiles = [v for v in op.operands if isinstance(v.type, VectorType)]

@@ -86,7 +86,7 @@ def _keeps_rows(op: Operation) -> bool:
     if isinstance(op, LOOPS_AND_BRANCHES):
         return False
     if isinstance(op, xt.LoadTileOp):
-        return not op.permutation and len(op.values) == 1
+        return len(op.values) == 1
     if isinstance(op, xt.ReductionOp):
         return op.dims == (1,) and op.reduction_size is None
     if isinstance(op, xt.BroadcastOp):

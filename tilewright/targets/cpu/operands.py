@@ -390,8 +390,6 @@ def contiguous_axis(e: Evaluator, value: SSAValue) -> int:
             tile = e.values.tiles.get(e.values.real(op.tile))
             if isinstance(tile, Tile):
                 axis = 0 if tile.strides[0] == 1 and tile.strides[1] != 1 else 1
-                if op.permutation == (1, 0):
-                    axis = 1 - axis
                 return 1 - axis if flipped else axis
             return 1
         if isinstance(op, xt.TransposeOp) and op.permutation == (1, 0):

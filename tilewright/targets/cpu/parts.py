@@ -129,7 +129,7 @@ def _array(op: xt.LoadTileOp | PanelOp, k: int) -> Lies | None:
         pack = op.panels.owner
         assert isinstance(pack, PackOp)
         source, k = pack.source, pack.result.type.k.data
-    elif op.permutation is None and isinstance(op.tile.owner, xt.InitTileOp):
+    elif isinstance(op.tile.owner, xt.InitTileOp):
         source = op.tile.owner.source
     if not isinstance(source, BlockArgument) or not isinstance(source.type, MemRefType):
         return None

@@ -48,15 +48,12 @@ def bitcast(e: Evaluator, op: Operation, place: Position, result: int) -> SSAVal
 def load_tile(e: Evaluator, op: xt.LoadTileOp, place: Position, result: int) -> SSAValue:
     tile = e.values.tile(op.tile)
     assert isinstance(tile, Tile)
-    asked = place
-    if op.permutation == (1, 0):
-        place = replace(place, row=place.col, col=place.row, axis=1 - place.axis, inside=False)
     if result:
         place = replace(place, inside=False)
         fast = 1 if op.tile_type.order == (1, 0) else 0
         step = tile.shape[fast] * result
         tile = tile.moved(e.b, 0, step) if fast == 1 else tile.moved(e.b, step, 0)
-    elif (made := read_block(e, op.results[0], asked, tile, place, op.padding_value)) is not None:
+    elif (made := read_block(e, op.results[0], tile, place, op.padding_value)) is not None:
         return made
     if e.values.real(op.results[result]) in e.whole:
         place = replace(place, inside=True)

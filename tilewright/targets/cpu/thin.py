@@ -219,7 +219,7 @@ class ThinProduct(WholeTiles):
         load, asked = self.form.chain.load, place
         if self.form.chain.transposed:
             asked = replace(place, row=place.col, col=place.row, axis=1 - place.axis, inside=False)
-        if self.form.chain.transposed or (again and load.permutation is None):
+        if self.form.chain.transposed or again:
             tile = replace(self.tile, next=None) if again else self.tile
             register = self.e.load(tile, replace(asked, inside=place.inside), 0)
             self.e.remember(load.values[0], asked, register)

@@ -98,9 +98,7 @@ def _loaded(s: FusedEmitter, ways: Ways) -> list[tuple[Tile, bool, tuple[int, in
         if isinstance(value.op, xt.LoadTileOp):
             tile = s.e.values.tile(value.op.tile)
             assert isinstance(tile, Tile)
-            flipped, shape = value.op.permutation == (1, 0), rows_cols(value.type)
-            shape = (shape[1], shape[0]) if flipped else shape
-            found += [(tile, turned ^ flipped, shape) for turned in asked]
+            found += [(tile, turned, rows_cols(value.type)) for turned in asked]
     return found
 
 
@@ -269,13 +267,12 @@ def _block(
 def read_block(
     e: Evaluator,
     value: SSAValue,
-    asked: Position,
     tile: Tile,
     place: Position,
     padding: int | float,
 ) -> SSAValue | None:
-    """The register at a place (`asked` of the value, `place` in the tile) whose elements lie in as many lines, of a
-    block's first line; those of the others are remembered. None where the place is no block's."""
+    """The register at a place whose elements lie in as many lines, of a block's first line; those of the others are
+    remembered. None where the place is no block's."""
     block, b = e.block, e.b
     if block is None or place.lanes != block.lanes:
         return None
@@ -295,6 +292,6 @@ def read_block(
     kind = lane_type(tile.element, block.lanes)
     made = [b.value(arith.BitcastOp(column, kind)) for column in columns(b, rows)]
     for line, register in zip(block.lines, made, strict=True):
-        other = replace(asked, row=line) if asked.axis == 1 else replace(asked, col=line)
+        other = replace(place, row=line) if place.axis == 1 else replace(place, col=line)
         e.remember(value, other, register)
     return made[0]

@@ -190,7 +190,7 @@ class _Ownership:
         if not isinstance(op, xt.LoadTileOp) or len(op.values) != 1:
             return False
         shape = shape_of(op.result)
-        if 1 not in shape or prod(shape) > 4096 or op.permutation is not None:
+        if 1 not in shape or prod(shape) > 4096:
             return False
         if not _used_nearby(op.result, op):
             return False
@@ -215,8 +215,6 @@ class _Ownership:
             for value in op.values:
                 fast = contiguous_dimension(op.tile)
                 most = widest_vector(op.tile, fast)
-                if op.permutation is not None:
-                    fast = op.permutation.index(fast)
                 self.memory.append((value, fast, itemsize(op.tile_type.element_type), most))
         elif isinstance(op, stage.ReadOp | stage.LocalStoreOp):
             value = op.result if isinstance(op, stage.ReadOp) else op.value

@@ -60,16 +60,13 @@ def load(d: Distributor, op: Operation, layout: Layout) -> SSAValue:
 def load_result(d: Distributor, op: Operation, number: int, layout: Layout) -> SSAValue:
     assert isinstance(op, xt.LoadTileOp)
     tile = block_tile(d, op, op.tile)
-    if op.permutation is not None:
-        order = op.permutation
-        layout = layout.permuted(tuple(order.index(i) for i in range(len(order))))
     if number:
         rows, cols = tile.shape
         along_rows = op.tile_type.order == (0, 1)
         tile = tile.moved(
             d.b, rows * number if along_rows else 0, 0 if along_rows else cols * number
         )
-    d.hazards.read(d, place_of(op.tile, layout if op.permutation is None else None))
+    d.hazards.read(d, place_of(op.tile, layout))
     along = facing_memory(op.tile, tile, layout)
     held = Fragment(load_fragment(d, op.tile, tile, along, op.padding_value), along)
     return d.convert(held, layout).value

@@ -142,7 +142,7 @@ def _fill(each: _Copies, machine: Machine, resident: int, rest: int, stages: int
 
 def _is_placed(load: xetile.LoadTileOp) -> bool:
     """Does an array that nothing writes, at a place that follows from the loop's counter, give the tile?"""
-    if len(load.values) != 1 or load.permutation is not None or load.padding_value != 0:
+    if len(load.values) != 1 or load.padding_value != 0:
         return False
     ops, body = place_ops(load, is_named), load.parent
     if ops is None or not isinstance(load.tile.owner, xetile.InitTileOp):

@@ -100,7 +100,7 @@ def _sides(analysis: AccessAnalysis, loop: scf.ForOp) -> Sides | None:
     around = analysis.loop(loop)
     for load, side in found.items():
         access, step = analysis.find(load), constant(loop.step)
-        if access is None or access.scattered or load.permutation is not None or step is None:
+        if access is None or access.scattered or step is None:
             return None
         if len(load.values) != 1 or not isinstance(load.tile.owner, xetile.InitTileOp):
             return None

@@ -215,7 +215,6 @@ def _is_part(load: xetile.LoadTileOp, block: Block) -> bool:
     return (
         load.parent is block
         and len(load.values) == 1
-        and load.permutation is None
         and shape_of(load.values[0])[0] == 1
         and isinstance(origin, xetile.InitTileOp)
         and origin.offset_vector is None

@@ -281,7 +281,7 @@ def _obstacle(load: xetile.LoadTileOp, analysis: AccessAnalysis) -> str | None:
     """Why a load does not go through the copy engine; None if it does."""
     access = analysis.find(load)
     what = f"the {'x'.join(map(str, load.tile_type.get_shape()))} load of a product"
-    if access is None or access.scattered or len(load.values) != 1 or load.permutation is not None:
+    if access is None or access.scattered or len(load.values) != 1:
         return f"{what} is not of one tile of one array: it is loaded by threads"
     name = access.root.name_hint or "its array"
     if not isinstance(load.tile.owner, xetile.InitTileOp):

@@ -59,7 +59,7 @@ def source_load(value: SSAValue, dimension: int) -> tuple[xetile.LoadTileOp, int
     operand; None if it is none, or permutes itself."""
     source, transposed = untransposed(value)
     load = loaded(source)
-    if load is None or load.permutation is not None:
+    if load is None:
         return None
     return load, 1 - dimension if transposed else dimension
 
