@@ -119,22 +119,15 @@ def rows_c(m: int, n: int) -> Layout:
 
 
 # Operands of the micro-kernels of CPUs, as packed in memory.
-def a_panel(kernel: MicroKernel, rows: int, k: int) -> Layout:
-    """Packed A [rows, k]: panels one after the other, in each `group_a` k of every row by turns. LayoutError where
-    they are not filled."""
-    _filled(kernel, "A", rows, kernel.lanes_a, k)
-    group, lanes = kernel.group_a, kernel.lanes_a
-    return panels(
-        (rows, k),
-        [(group, COL, 1), (lanes, ROW, 1), (k // group, COL, group), (rows // lanes, ROW, lanes)],
-    )
-
-
 def b_panel(kernel: MicroKernel, k: int, columns: int) -> Layout:
     """Packed B [k, columns]: panels one after the other, in each `group` k of every column by turns: of two or four k
     that is the VNNI arrangement. LayoutError where they are not filled."""
-    _filled(kernel, "B", columns, kernel.lanes_b, k)
     group, lanes = kernel.group, kernel.lanes_b
+    step = max(kernel.k_step, group)
+    if columns % lanes or k % step:
+        raise LayoutError(
+            f"B of {columns} x k={k} does not fill panels of {lanes} x {step} of {kernel.name}: pad it while packing"
+        )
     return panels(
         (k, columns),
         [
@@ -144,12 +137,3 @@ def b_panel(kernel: MicroKernel, k: int, columns: int) -> Layout:
             (columns // lanes, COL, lanes),
         ],
     )
-
-
-def _filled(kernel: MicroKernel, what: str, extent: int, panel: int, k: int) -> None:
-    step = max(kernel.k_step, kernel.group)
-    if extent % panel or k % step:
-        raise LayoutError(
-            f"{what} of {extent} x k={k} does not fill panels of {panel} x {step} of {kernel.name}: "
-            f"pad it while packing"
-        )
