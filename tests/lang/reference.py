@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import linecache
+import math
+from collections.abc import Callable, Mapping
+from textwrap import indent
 from typing import Any
 
 import numpy as np
@@ -24,6 +27,16 @@ def ir(kernel: tw.Kernel, *args: Any, **constexprs: Any) -> str:
     compiled = kernel.compile(*args, target="reference", **constexprs)
     compiled.executable.module.verify()  # pyright: ignore
     return compiled.ir["xetile"]
+
+
+def written(parameters: str, body: str, scope: Mapping[str, Any] | None = None) -> Any:
+    """The kernel of such parameters whose body is this text; `scope`: its globals besides tw, np and math."""
+    text = f"@tw.kernel\ndef kernel({parameters}):\n{indent(body.strip(), '    ')}\n"
+    file = f"<written {hash(text)}>"
+    linecache.cache[file] = (len(text), None, text.splitlines(True), file)
+    names = {**(scope or {}), "tw": tw, "np": np, "math": math}
+    exec(compile(text, file, "exec"), names)
+    return names["kernel"]
 
 
 def refused(

@@ -285,40 +285,6 @@ def identity(Y):
 
 
 @tw.kernel
-def wrong(A, CASE: tw.constexpr):
-    t = tw.init_tile(A, [0, 0], (4, 8))
-    a, b = tw.load_tile(t), tw.load_tile(tw.init_tile(A, [0, 0], (4, 4)))
-    if CASE == "shapes":
-        tw.store_tile(a * 2 + b, t)
-    elif CASE == "half of an integer":
-        tw.store_tile(a * 0.5, t)
-    elif CASE == "too large":
-        tw.store_tile(a + 300, t)
-    elif CASE == "masks":
-        tw.store_tile((a > 0) + (a < 1), t)
-    elif CASE == "tiles":
-        tw.store_tile(t + 1, t)
-    elif CASE == "bits of floats":
-        tw.store_tile(a & a, t)
-
-
-@pytest.mark.parametrize(
-    ("case", "dtype", "message", "caret"),
-    [
-        ("shapes", "f4", "+: shapes 4x8 and 4x4 do not broadcast", "a * 2 + b"),
-        ("half of an integer", "i4", "a float scalar .* x.to(tw.f32)", "a * 0.5"),
-        ("too large", "u1", "300 is no value of u8", "a + 300"),
-        ("masks", "f4", "the operands are masks", "(a > 0) + (a < 1)"),
-        ("tiles", "f4", "4x8 tile of f32 .* tw.load_tile(tile)", "t + 1"),
-        ("bits of floats", "f4", "& is not defined on floats (f32)", "a & a"),
-    ],
-)
-def test_what_is_refused(case, dtype, message, caret):
-    text, under = refused(wrong, np.ones(SHAPE, dtype), CASE=case)
-    assert all(part in text for part in message.split(" .* ")) and under == caret
-
-
-@tw.kernel
 def divides_by_zero(A, N: tw.constexpr):
     tw.store_tile(1 // N, tw.init_tile(A, [0, 0], (1, 1)))
 

@@ -1,7 +1,5 @@
 """Calls: helpers, other kernels, Python's functions, and what names can mean."""
 
-# ruff: noqa: F841, F821, RUF059, B018
-
 import math
 from typing import NamedTuple
 
@@ -10,7 +8,7 @@ import pytest
 
 import tilewright as tw
 from tests.draws import fresh_rng
-from tests.lang.reference import ir, poisoned, refused, run
+from tests.lang.reference import ir, poisoned, run
 
 SCALE = 3
 TABLE = (1, 10, 100)
@@ -131,102 +129,6 @@ def test_functions_and_none_as_arguments():
 # --- Errors ------------------------------------------------------------------------------------
 
 
-def recursive(n):
-    return tw.program_id(0) + recursive(n)
-
-
-def mutual(n):
-    return mutual_back(n + tw.program_id(0))
-
-
-def mutual_back(n):
-    return mutual(n)
-
-
-def broken(x):
-    return x + tw.zeros((5, 5), tw.f32)
-
-
-def outer(x):
-    return broken(x)
-
-
-def raises(n):
-    raise ValueError("not today")
-
-
-@tw.kernel
-def wrong(A, CASE: tw.constexpr):
-    x = tw.load_tile(tw.init_tile(A, [0, 0], (8, 8)))
-    if CASE == "recursion":
-        recursive(1)
-    elif CASE == "mutual":
-        mutual(1)
-    elif CASE == "chain":
-        outer(x)
-    elif CASE == "math":
-        math.exp(x)
-    elif CASE == "numpy":
-        np.tanh(x)
-    elif CASE == "arity":
-        broken(x, 1)
-    elif CASE == "raises":
-        raises(1)
-    elif CASE == "undefined":
-        lod_tile = SCALEE
-    elif CASE == "misspelt":
-        tw.lode_tile(x)
-    elif CASE == "array":
-        y = x + LOOKUP[0]
-    elif CASE == "dtype":
-        tw.f16(x)
-    elif CASE == "number":
-        SCALE(x)
-    elif CASE == "subscript":
-        x[0]
-    elif CASE == "run-time index":
-        TABLE[tw.program_id(0)]
-    elif CASE == "max":
-        max(x, x)
-    elif CASE == "unpack":
-        a, b = x
-    elif CASE == "unpack count":
-        a, b = TABLE
-    elif CASE == "unpack enumerate":
-        enumerate(range(tw.program_id(0)))
-    elif CASE == "attribute":
-        x.dtpye
-
-
-@pytest.mark.parametrize(
-    ("case", "message", "caret"),
-    [
-        ("recursion", "recursive calls itself", "recursive(n)"),
-        ("mutual", "mutual calls itself", "mutual(n)"),
-        ("chain", "shapes 8x8 and 5x5 do not broadcast", "x + tw.zeros((5, 5), tw.f32)"),
-        ("math", "use tw.exp", "math.exp(x)"),
-        ("numpy", "use tw.tanh", "np.tanh(x)"),
-        ("arity", "broken: too many positional arguments", "broken(x, 1)"),
-        ("raises", "raises raised ValueError: not today", "raises(1)"),
-        ("undefined", "did you mean SCALE?", "SCALEE"),
-        ("misspelt", "did you mean load_tile?", "tw.lode_tile"),
-        ("array", "LOOKUP is a numpy array outside of the kernel", "LOOKUP"),
-        ("dtype", "x.to(tw.f16)", "tw.f16(x)"),
-        ("number", "cannot be called", "SCALE(x)"),
-        ("subscript", "reduce to one, which is x.item()", "x[0]"),
-        ("run-time index", "known only at run time", "tw.program_id(0)"),
-        ("max", "tw.maximum(a, b) is elementwise", "max(x, x)"),
-        ("unpack", "cannot be unpacked", "a, b"),
-        ("unpack count", "3 values are unpacked into 2 names", "a, b"),
-        ("unpack enumerate", "not a sequence", "enumerate(range(tw.program_id(0)))"),
-        ("attribute", "did you mean dtype?", "x.dtpye"),
-    ],
-)
-def test_what_is_refused(case, message, caret):
-    text, under = refused(wrong, X, CASE=case)
-    assert message in text and under == caret
-
-
 def columns(x, n: int):
     """The columns of a value of n columns, each a value: the even ones, then the odd ones, of halves of halves."""
     if n == 1:
@@ -251,17 +153,6 @@ def test_a_helper_calls_itself_until_a_condition_of_compile_time_ends_it():
     np.testing.assert_allclose(
         y[:, 0], X[:, [0, 4, 2, 6, 1, 5, 3, 7]] @ weights, rtol=1e-5, atol=1e-4
     )
-
-
-def test_a_call_without_end_is_told_once():
-    text, _ = refused(wrong, X, CASE="recursion")
-    assert text.count("recursive is called here") == 2 and "32 calls deep" in text
-
-
-def test_errors_in_helpers_show_the_chain_of_calls():
-    text, _ = refused(wrong, X, CASE="chain")
-    assert text.index("broken is called here") < text.index("outer is called here")
-    assert "return broken(x)" in text and "        outer(x)" in text
 
 
 def test_ops_of_helpers_are_located_in_both_places():

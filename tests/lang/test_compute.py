@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from tests.lang.reference import poisoned, refused, run
+from tests.lang.reference import poisoned, run
 
 
 @tw.kernel
@@ -209,81 +209,6 @@ def test_weights_of_four_bits_are_interleaved_on_the_way_to_a_product(rng, dtype
     exact = x.astype(float) @ (w * s.repeat(32, 0)).astype(dtype).astype(float)
     got = np.stack([c[:, :16], c[:, 16:]], 2).reshape(16, 32)
     assert np.linalg.norm(got - exact) < 1e-6 * np.linalg.norm(exact)
-
-
-@tw.kernel
-def wrong(A, CASE: tw.constexpr):
-    a = tw.load_tile(tw.init_tile(A, [0, 0], (4, 8)))
-    b = tw.load_tile(tw.init_tile(A, [0, 0], (8, 4)))
-    if CASE == "shapes":
-        tw.tile_mma(a, a)
-    elif CASE == "dtypes":
-        tw.tile_mma(a, b.to(tw.f16))
-    elif CASE == "accumulator":
-        tw.tile_mma(a, b, tw.zeros((4, 4), tw.f16))
-    elif CASE == "accumulator shape":
-        tw.tile_mma(a, b, tw.zeros((4, 8), tw.f32))
-    elif CASE == "tile":
-        tw.tile_mma(a, tw.init_tile(A, [0, 0], (8, 4)))
-    elif CASE == "long integers":
-        tw.tile_mma(a.to(tw.i64), b.to(tw.i64))
-    elif CASE == "operator":
-        a @ b
-    elif CASE == "axis":
-        tw.sum(a, 2)
-    elif CASE == "kind":
-        tw.reduction("mean", a, 1)
-    elif CASE == "kind of floats":
-        tw.reduction("maxsi", a, 1)
-    elif CASE == "size":
-        tw.reduction("add", a, 1, reduction_size=3)
-    elif CASE == "mask":
-        tw.sum(a > 0, 1)
-    elif CASE == "broadcast":
-        tw.broadcast(a, 0, 8)
-    elif CASE == "transpose":
-        a.T  # noqa: B018
-    elif CASE == "interleave":
-        tw.interleave(a, b)
-    elif CASE == "odd":
-        tw.deinterleave(tw.sum(a, 1))
-    elif CASE == "missing":
-        tw.tile_mma(a)
-    elif CASE == "dtype method":
-        a.to("f16")
-    elif CASE == "map":
-        tw.convert_layout(a, tw.wg_map([3, 1], [8, 8]), tw.wg_map([3, 1], [8, 8]))
-
-
-@pytest.mark.parametrize(
-    ("case", "message", "caret"),
-    [
-        ("shapes", "the shapes are 4x8 and 4x8", "a"),
-        ("dtypes", "multiplies f32 by f16", "b.to(tw.f16)"),
-        ("accumulator", "accumulates in f32, but c is f16", "tw.zeros((4, 4), tw.f16)"),
-        ("accumulator shape", "accumulates in 4x4, but c is 4x8", "tw.zeros((4, 8), tw.f32)"),
-        ("tile", "tw.load_tile(tile) returns its elements", "tw.init_tile(A, [0, 0], (8, 4))"),
-        ("long integers", "does not multiply i64", "a.to(tw.i64)"),
-        ("operator", "tw.tile_mma(a, b, acc)", "a @ b"),
-        ("axis", "axis is 0 or 1, not 2", "2"),
-        ("kind", "'mean' is no kind of reduction", '"mean"'),
-        ("kind of floats", "is for integers", '"maxsi"'),
-        ("size", "reduction_size=3 does not divide the extent 8", "3"),
-        ("mask", "sum of a mask", "a > 0"),
-        ("broadcast", "has extent 4", "a"),
-        ("transpose", "tw.transpose(x)", "a.T"),
-        ("interleave", "takes two values of one type, not", "b"),
-        ("odd", "takes columns in pairs, and x has 1", "tw.sum(a, 1)"),
-        ("missing", "missing a required argument: 'b'", "tw.tile_mma(a)"),
-        ("dtype method", "to() takes a dtype", 'a.to("f16")'),
-        ("map", "data is not evenly distributed", None),
-    ],
-)
-def test_what_is_refused(case, message, caret):
-    text, under = refused(wrong, np.zeros((8, 8), np.float32), CASE=case)
-    assert message in text
-    if caret is not None:
-        assert under == caret
 
 
 @tw.kernel

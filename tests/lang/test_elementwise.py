@@ -7,7 +7,7 @@ import pytest
 
 import tilewright as tw
 from tests.draws import fresh_rng
-from tests.lang.reference import ir, poisoned, refused, run
+from tests.lang.reference import ir, poisoned, run
 
 SHAPE = (4, 8)
 UNARY = {
@@ -172,45 +172,3 @@ def test_numbers_fold():
     run(folds, 1, y, N=3)
     assert y.tolist() == [[13, 1]]
     assert "math." not in ir(folds, y, N=3)
-
-
-@tw.kernel
-def wrong(X, CASE: tw.constexpr):
-    x = tw.load_tile(tw.init_tile(X, [0, 0], (4, 8)))
-    if CASE == "exp":
-        tw.exp(x)
-    elif CASE == "log":
-        tw.log(-1.0)
-    elif CASE == "where":
-        tw.where(x, x, x)
-    elif CASE == "fma":
-        tw.fma(x, x, x)
-    elif CASE == "full":
-        tw.full((4, 4), 0.5, tw.i32)
-    elif CASE == "arange":
-        tw.arange(0, tw.program_id(0))
-    elif CASE == "arange shape":
-        tw.arange(0, 5, shape=(4, 4))
-    elif CASE == "zeros":
-        tw.zeros((4, 4), "f32")
-    elif CASE == "item":
-        x.item()
-
-
-@pytest.mark.parametrize(
-    ("case", "message", "caret"),
-    [
-        ("exp", "exp is not defined on i32", "x"),
-        ("log", "math domain error", "-1.0"),
-        ("where", "condition must be a mask", "x"),
-        ("fma", "fma is not defined on i32", "x"),
-        ("full", "0.5 cannot be combined with i32", "0.5"),
-        ("arange", "stop must be an integer of compile time", "tw.program_id(0)"),
-        ("arange shape", "arange(0, 5) has 5 elements", "(4, 4)"),
-        ("zeros", "dtype must be a dtype", '"f32"'),
-        ("item", "item() takes a value of one element", "x.item()"),
-    ],
-)
-def test_what_is_refused(case, message, caret):
-    text, under = refused(wrong, np.zeros(SHAPE, np.int32), CASE=case)
-    assert message in text and under == caret

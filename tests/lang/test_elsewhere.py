@@ -12,113 +12,12 @@ import pytest
 
 import tilewright as tw
 from tests.draws import fresh_rng
-from tests.lang.reference import poisoned, refused
+from tests.lang.reference import poisoned, refused, written
 from tilewright.lang.elsewhere import INSTEAD, KEYWORDS, METHODS
 
-BODIES = {
-    # name: (statement, what is underlined, words of the hint)
-    "dot": ("tw.dot(x, x)", "tw.dot", "use tw.tile_mma(a, b, acc)"),
-    "load": ("tw.load(A)", "tw.load", "use tw.load_tile("),
-    "clamp": ("tw.clamp(x, 0, 1)", "tw.clamp", "use tw.minimum(tw.maximum(x, low), high)"),
-    "range": ("tw.range(0, 4, num_stages=3)", "tw.range", "use range(...)"),
-    "rand": ("tw.rand(0, x)", "tw.rand", "pass an array of random numbers"),
-    "a misspelt name": ("tw.load_tle(A)", "tw.load_tle", "did you mean load_tile?"),
-    "astype": ("x.astype(tw.f16)", "x.astype", "use x.to(dtype)"),
-    ".sum()": ("x.sum(1)", "x.sum", "use tw.sum(x, axis"),
-    ".T": ("x.T", "x.T", "use tw.transpose(x)"),
-    "stride": ("A.stride(0)", "A.stride", "use A.strides"),
-    "a method nobody has": ("x.frobnicate()", "x.frobnicate", "it has dtype, shape"),
-    "@": ("x @ x", "x @ x", "tw.tile_mma(a, b, acc)"),
-    "np.clip": ("np.clip(x, 0, 1)", "np.clip(x, 0, 1)", "use tw.minimum"),
-    "np.exp": ("np.exp(x)", "np.exp(x)", "use tw.exp(x)"),
-    "sum": ("sum(x)", "sum(x)", "use tw.sum(x, axis"),
-    "pow": ("pow(x, 2)", "pow(x, 2)", "use x**y"),
-    "len of an array": ("len(A)", "len(A)", "its extents are x.shape"),
-    "enumerate of a value": ("enumerate(x)", "enumerate(x)", "its extents are x.shape"),
-    "append": ("xs = []; xs.append(x)", "xs.append(x)", "xs = xs + (x,)"),
-    "np.random": ("np.random.rand(3)", "np.random.rand(3)", "before the launch"),
-    "other": (
-        "tw.load_tile(tw.init_tile(A, [0, 0], (1, 4)), other=0)",
-        "tw.load_tile(tw.init_tile(A, [0, 0], (1, 4)), other=0)",
-        "padding=...",
-    ),
-    "keep_dims": (
-        "tw.sum(x, 1, keep_dims=True)",
-        "tw.sum(x, 1, keep_dims=True)",
-        "leave keep_dims out",
-    ),
-    "max of two": ("tw.max(x, x)", "x", "tw.maximum(a, b)"),
-    ".float()": ("x.float()", "x.float", "use x.to(tw.f32)"),
-    "element_ty": (
-        "A.dtype.element_ty",
-        "A.dtype.element_ty",
-        "A.dtype is the dtype of the elements",
-    ),
-    "another case": ("X + 1", "X", "did you mean x?"),
-    "a float offset": ("A[A.shape[0] / 2, 0]", "A[A.shape[0] / 2, 0]", "a // b rounds down"),
-    "a matrix as a column": ("x[:, None]", "x[:, None]", "leave it out"),
-    "a part of a value": ("x[::2, :]", "x[::2, :]", "x[:, None] is a vector as a column"),
-    "a loop over a value": ("for i in x: pass", "x", "its parts are loaded as tiles"),
-    "a choice of run time": (
-        "[i for i in (1, 2) if A[0, 0] > 0]",
-        "A[0, 0] > 0",
-        "tw.where(mask, a, b)",
-    ),
-    "a comprehension of run time": (
-        "[i for i in range(A.shape[0])]",
-        "range(A.shape[0])",
-        "write that loop, and count or sum in a variable",
-    ),
-    "a comprehension over a number": ("[i for i in 4]", "4", "range(n) counts to a number"),
-    "a start by name": ("sum([x, x], start=x)", "sum([x, x], start=x)", "give start by position"),
-    "an element and a column": ("x[A.shape[0], None]", "x[A.shape[0], None]", "load smaller tiles"),
-    "a row as a column": (
-        "tw.zeros((8, 4), tw.f32) + tw.arange(8)",
-        "tw.zeros((8, 4), tw.f32) + tw.arange(8)",
-        "the row of 8 as a column: x[:, None]",
-    ),
-    "a column as a row": (
-        "tw.zeros((4, 8), tw.f32) * tw.arange(8, axis=0)",
-        "tw.zeros((4, 8), tw.f32) * tw.arange(8, axis=0)",
-        "the column of 8 as a row: x[None, :]",
-    ),
-    "a mask that lies the other way": (
-        "tw.load_tile(tw.init_tile(A, [0, 0], (8, 4)), tw.arange(8) < 3)",
-        "tw.arange(8) < 3",
-        "x[:, None]",
-    ),
-    "a value of one as offset": (
-        "A[tw.sum(x).to(tw.i32), 0]",
-        "A[tw.sum(x).to(tw.i32), 0]",
-        "x.item() is its number",
-    ),
-    "a dtype's name": ("x.to('bf16')", "x.to('bf16')", "use tw.bf16"),
-    "a dtype compared with a name": ("A.dtype == 'float32'", "A.dtype == 'float32'", "use tw.f32"),
-    "a dtype compared with numpy's": (
-        "np.float16 != A.dtype",
-        "np.float16 != A.dtype",
-        "use tw.f16",
-    ),
-    "range of an array": ("range(A)", "A", "range(x.shape[0])"),
-    "a loop to a number": ("for i in A.shape[0]: pass", "A.shape[0]", "range(n) counts"),
-    "shape as a function": ("A.shape(0)", "A.shape(0)", "x[i]"),
-    "a tile for an element": ("A[0, 0] = x", "A[0, 0] = x", "write it as a tile: tw.store_tile"),
-    "a launch in a kernel": ("other[1](A)", "other[1]", "other(...)"),
-    "float bound": ("range(A.shape[0] / 2)", "A.shape[0] / 2", "a // b divides integers"),
-}
 
-
-@pytest.mark.parametrize("name", BODIES)
-def test_in_a_kernel(name, tmp_path):
-    body, under, words = BODIES[name]
-    kernel = _kernel(tmp_path, f"    x = {LOAD}\n    {body}\n", "A")
-    text, underlined = refused(kernel, np.zeros((8, 8), np.float32))
-    assert underlined == under
-    assert words in text.partition("hint: ")[2], text
-
-
-def test_an_f_string_is_no_string(tmp_path):
-    kernel = _kernel(tmp_path, '    f"{A.shape[0]}" + "!"\n', "A")
+def test_an_f_string_is_no_string():
+    kernel = written("A", 'f"{A.shape[0]}" + "!"')
     text, _ = refused(kernel, np.zeros((8, 8), np.float32))
     assert "+ does not combine an f-string of run-time values and the constant '!'" in text
 
@@ -186,16 +85,16 @@ GIVEN = {
 LOAD = "tw.load_tile(tw.init_tile(A, [0, 0], (8, 8)))"
 
 
-def test_recipes_compute_what_their_names_say(tmp_path):
+def test_recipes_compute_what_their_names_say():
     """One kernel has them all: a tile of the result for each."""
-    body = [f"    x, y = {LOAD}, {LOAD.replace('(A', '(B')}"]
+    body = [f"x, y = {LOAD}, {LOAD.replace('(A', '(B')}"]
     for i, name in enumerate(RECIPES):
         code = INSTEAD[name].partition(";")[0]
         for word, given in GIVEN.get(name, {}).items():
             code = re.sub(rf"(?<![\w.]){word}\b", given, code)
-        body.append(f"    tw.store_tile(({code}).to(tw.f32) + tw.zeros((8, 8), tw.f32), ")
+        body.append(f"tw.store_tile(({code}).to(tw.f32) + tw.zeros((8, 8), tw.f32), ")
         body[-1] += f"tw.init_tile(C, [{8 * i}, 0], (8, 8)))"
-    kernel = _kernel(tmp_path, "\n".join(body) + "\n", "A, B, C")
+    kernel = written("A, B, C", "\n".join(body))
     rng = fresh_rng()
     x, y = (rng.standard_normal((8, 8)).astype(np.float32) for _ in range(2))
     result = poisoned((8 * len(RECIPES), 8), np.float32)
@@ -215,17 +114,17 @@ def test_recipes_compute_what_their_names_say(tmp_path):
     ({"BM": np.ones(3)}, "constexpr 'BM' was given an array (ndarray)"),
     ({"BM": [np.ones(3)]}, "constexpr 'BM' must be hashable"),
 ])  # fmt: skip
-def test_keywords_of_a_launch(keywords, words, tmp_path):
-    body = "    tw.store_tile(1, tw.init_tile(A, [0, 0], (BM, 8)))\n"
-    kernel = _kernel(tmp_path, body, "A, BM: tw.constexpr")
+def test_keywords_of_a_launch(keywords, words):
+    body = "tw.store_tile(1, tw.init_tile(A, [0, 0], (BM, 8)))"
+    kernel = written("A, BM: tw.constexpr", body)
     with pytest.raises(tw.LaunchError) as caught:
         kernel[1](np.ones((8, 8), np.float32), **keywords)
     assert words in str(caught.value)
 
 
-def test_a_grid_asks_for_what_the_kernel_has(tmp_path):
-    body = "    tw.store_tile(1, tw.init_tile(A, [0, 0], (BM, 8)))\n"
-    kernel, a = _kernel(tmp_path, body, "A, BM: tw.constexpr = 8"), np.ones((8, 8), np.float32)
+def test_a_grid_asks_for_what_the_kernel_has():
+    body = "tw.store_tile(1, tw.init_tile(A, [0, 0], (BM, 8)))"
+    kernel, a = written("A, BM: tw.constexpr = 8", body), np.ones((8, 8), np.float32)
     for grid in (lambda meta: (meta["BK"],), lambda c: c.BK):
         with pytest.raises(tw.LaunchError, match=r"asks for 'BK'.*\nhint: the constexprs are BM"):
             kernel[grid](a)
@@ -273,18 +172,8 @@ def test_the_namespace_holds_the_language_alone():
     assert all(hasattr(tw, name) for name in dir(tw))
 
 
-def _kernel(tmp_path, body, parameters):
-    path = tmp_path / "elsewhere_kernel.py"
-    head = "import numpy as np\nimport tilewright as tw\n\n@tw.kernel\n"
-    head += "def other(A): tw.store_tile(1, tw.init_tile(A, [0, 0], (1, 1)))\n\n@tw.kernel\n"
-    path.write_text(f"{head}def kernel({parameters}):\n{body}")
-    scope: dict[str, object] = {"__name__": "elsewhere_kernel"}
-    exec(compile(path.read_text(), str(path), "exec"), scope)
-    return scope["kernel"]
-
-
-def test_a_float_of_python_says_why_it_is_no_integer(tmp_path):
-    body = "    tw.store_tile(n, tw.init_tile(A, [0, 0], (8, 8)))\n"
-    kernel = _kernel(tmp_path, body, "A, n")
+def test_a_float_of_python_says_why_it_is_no_integer():
+    body = "tw.store_tile(n, tw.init_tile(A, [0, 0], (8, 8)))"
+    kernel = written("A, n", body)
     text, _ = refused(kernel, np.zeros((8, 8), np.int32), 2.5)
     assert "takes the tile's dtype, but a float never becomes an integer" in text

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from tests.lang.reference import ir, poisoned, refused, run
+from tests.lang.reference import ir, poisoned, run
 
 
 @tw.kernel
@@ -36,42 +36,3 @@ def whole(X, Y):
 def test_the_whole_of_an_array_costs_nothing():
     text = ir(whole, *np.zeros((2, 3, 5), np.float32))
     assert "memref.subview" in text and not any(w in text for w in ("select", "minsi", "cmpi"))
-
-
-@tw.kernel
-def wrong(X, n, s: tw.f32, CASE: tw.constexpr):
-    x = tw.load_tile(tw.init_tile(X, [0, 0], (4, 8)))
-    if CASE == "value":
-        tw.view(x, [0, 0], [1, 1])
-    elif CASE == "shared":
-        tw.view(tw.alloc_slm((4, 8), tw.f32), [0, 0], [1, 1])
-    elif CASE == "offsets":
-        tw.view(X, [n], [1, 1])
-    elif CASE == "float":
-        tw.view(X, [n, 0], [s, 1])
-    elif CASE == "none":
-        tw.view(X, [None, 0], [1, 1])
-    elif CASE == "flat":
-        tw.load_gather(tw.init_tile(tw.view(X, [n, 0], [4, 8]), tw.arange(0, 8)))
-
-
-@pytest.mark.parametrize(
-    ("case", "message", "caret"),
-    [
-        ("value", "a part of an array, not of 4x8 value of f32", "x"),
-        ("shared", "in global memory, not of shared local memory", None),
-        ("offsets", "offsets has 1 number for the array X (2-D, f32)", "[n]"),
-        ("float", "an extent", "[s, 1]"),
-        ("none", "an offset", "[None, 0]"),
-        (
-            "flat",
-            "a scattered tile indexes an array as one flat one, which the array a view of X",
-            None,
-        ),
-    ],
-)
-def test_what_is_refused(case, message, caret):
-    text, under = refused(wrong, np.zeros((8, 8), np.float32), 4, 0.5, CASE=case)
-    assert message in text
-    if caret is not None:
-        assert under == caret

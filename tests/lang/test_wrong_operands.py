@@ -6,7 +6,6 @@ What is checked is that nothing else comes out: no exception of Python, no "the 
 from __future__ import annotations
 
 import itertools
-import linecache
 import os
 import random
 
@@ -14,6 +13,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from tests.lang.reference import written
 from tilewright import knobs
 
 PLACES = """
@@ -41,12 +41,9 @@ ALL = [
     place.strip().replace("{}", operand)
     for place, operand in itertools.product(PLACES.strip().replace("\n", "|").split("|"), OPERANDS)
 ]
-HEAD = """
-@tw.kernel
-def k(X):
-    t = tw.init_tile(X, [0, 0], (4, 4))
-    x = tw.load_tile(t)
-    y = """
+HEAD = """t = tw.init_tile(X, [0, 0], (4, 4))
+x = tw.load_tile(t)
+y = """
 COUNT = min(len(ALL), int(os.environ.get("TILEWRIGHT_TEST_MUTATIONS", "400")))
 """How many are tried, chosen at random; all of them take ten seconds."""
 
@@ -58,13 +55,10 @@ def test_wrong_operands_are_diagnosed() -> None:
     array = np.ones((8, 8), np.float32)
     refused, wrong = 0, []
     with knobs.override(cache=False):
-        for number, expression in enumerate(random.Random(seed).sample(ALL, COUNT)):
-            text, file = HEAD + expression + "\n", f"<operands {number}>"
-            linecache.cache[file] = (len(text), None, text.splitlines(True), file)
-            scope = {"tw": tw}
-            exec(compile(text, file, "exec"), scope)
+        for expression in random.Random(seed).sample(ALL, COUNT):
+            kernel = written("X", HEAD + expression)
             try:
-                scope["k"].compile(array, target="reference")  # pyright: ignore
+                kernel.compile(array, target="reference")
             except tw.TilewrightError as error:
                 refused += 1
                 if "compiler failed" in error.message or error.location is None:
