@@ -28,10 +28,7 @@ from xdsl.dialects.builtin import (
     i32,
 )
 from xdsl.ir import Operation, SSAValue
-from xdsl.ir.affine import (
-    AffineDimExpr,
-    AffineMap,
-)
+from xdsl.ir.affine import AffineDimExpr, AffineMap
 from xdsl.rewriter import Rewriter
 
 from tilewright import dtypes
@@ -119,18 +116,9 @@ def _clampf(op: more_math.ClampFOp, at: Before) -> None:
 
 _ERFC_MIDDLE = 2.5
 _ERFC = (
-    -0.01881308,
-    0.0801797377,
-    -0.0828237245,
-    -0.0847332931,
-    0.158476624,
-    -0.0415856157,
-    0.170257578,
-    0.157960184,
-    0.209944423,
-    0.225452062,
-    0.225685102,
-)
+    -0.01881308, 0.0801797377, -0.0828237245, -0.0847332931, 0.158476624, -0.0415856157,
+    0.170257578, 0.157960184, 0.209944423, 0.225452062, 0.225685102,
+)  # fmt: skip
 """erfc(z) exp(z^2) / t by powers of t = 2.5 / (2.5 + z), the highest first: fitted to 1e-8 for z from 0 to 10.5."""
 _ERFC_END = 10.5
 """From here on erfc is less than the least float32."""
