@@ -99,6 +99,31 @@ def test_sums_that_go_on(rng: np.random.Generator, dtype: Any, size: int) -> Non
     close(c, want)
 
 
+@tw.kernel
+def rotated(XR: Any, XI: Any, FR: Any, FI: Any, Y: Any, M: tw.constexpr, N: tw.constexpr):
+    """A sum of two products; the launch reads the factors so often that it packs them, or reads them where they lie."""
+    m = tw.program_id(0) * M
+    fr, fi = (tw.load_tile(tw.init_tile(f, [0, 0], (N, N))) for f in (FR, FI))
+    xr, xi = (tw.load_tile(tw.init_tile(x, [m, 0], (M, N))) for x in (XR, XI))
+    tw.store_tile(tw.tile_mma(xr, fi, tw.tile_mma(xi, fr)), tw.init_tile(Y, [m, 0], (M, N)))
+
+
+@pytest.mark.parametrize("level", levels_here())
+@pytest.mark.parametrize("dtype", TYPES[1:], ids=str)
+def test_sums_that_go_on_have_one_order_on_any_number_of_threads(
+    rng: np.random.Generator, dtype: Any, level: str
+) -> None:
+    xr, xi, fr, fi = (random(rng, *s, dtype=dtype) for s in [(45, 48)] * 2 + [(48, 48)] * 2)
+    found: set[bytes] = set()
+    for threads in (1, 2, 3, 7):
+        y = poison(45, 48, dtype=sums_of(dtype))
+        kernel = rotated.options(target="cpu", machine=level, num_threads=threads)
+        kernel[3](xr, xi, fr, fi, y, M=16, N=48)
+        found.add(y.tobytes())
+        close(y, sum(x.astype(np.float64) @ f.astype(np.float64) for x, f in ((xr, fi), (xi, fr))))
+    assert len(found) == 1
+
+
 @pytest.mark.parametrize("dtype", TYPES[:4], ids=str)
 def test_no_panel_is_packed(rng: np.random.Generator, dtype: Any) -> None:
     """Products that lie in their arrays are chosen at run time."""

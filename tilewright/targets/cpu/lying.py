@@ -187,7 +187,6 @@ class LyingVectors(LyingProduct):
         bb = b.ptr(self.operands[1].pointer, b.times(columns[0], size))
         starts = [self.c.address(b, row, columns[0]) for row in here]
         places = [b.ptr(start, v * lanes * size) for start in starts for v in vectors]
-        sums = [b.constant(type, 0) if zero else b.load(place, type) for place in places]
         length: Idx = self.length
         masks: list[SSAValue | None] = [None for _ in vectors]
         if not whole:
@@ -195,6 +194,8 @@ class LyingVectors(LyingProduct):
             left = b.minus(second.x_count, columns[0])
             masks = [b.mask_first(b.minus(left, v * lanes), lanes) for v in vectors]
         nothing = b.constant(type, 0)
+        # As micro-kernels do from panels, of which a launch has the choice: C is added to what is summed from zero.
+        sums = [nothing] * len(places)
 
         def part(place: SSAValue, mask: SSAValue | None) -> SSAValue:
             """Of a row of B."""
@@ -221,7 +222,10 @@ class LyingVectors(LyingProduct):
                         at = r * len(vectors) + v
                         out[at] = b.value(math.FmaOp(factor, found[v], out[at]))
             loop.out = out
-        for i, (place, before, value) in enumerate(zip(places, sums, loop.results, strict=True)):
+        for i, (place, value) in enumerate(zip(places, loop.results, strict=True)):
+            before = nothing if zero else b.load(place, type)
+            if not zero:
+                value = b.value(arith.AddfOp(value, before))
             if not whole:
                 there = b.cmp("slt", here[i // len(vectors)], first.x_count)
                 value = b.value(arith.SelectOp(there, value, before))
