@@ -136,3 +136,54 @@ def gathered():
     return out
 """)
         assert "transpose(" not in str(schedule(graph, "cpu").graph)
+
+
+def three_products(x, a, b, c):
+    return x @ a, x @ b, x @ c
+
+
+def three_sums(x):
+    return x.sum(1), x.max(1), (x * x).sum(1)
+
+
+def three_sides(x, y):
+    return np.exp(x), np.tanh(x) * y, y - x
+
+
+SIBLINGS = {
+    "one width": (three_products, [(37, 70), (70, 50), (70, 50), (70, 50)], 1),
+    "two widths": (three_products, [(37, 70), (70, 50), (70, 20), (70, 20)], 1),
+    "few columns": (three_products, [(40, 600), (600, 3), (600, 5), (600, 7)], 1),
+    "sums": (three_sums, [(70, 200)], 1),
+    "elements": (three_sides, [(70, 33), (70, 33)], 1),
+    "square": (lambda x: (x.sum(0), x.sum(1)), [(300, 300)], 2),
+    "batches": (three_products, [(3, 20, 30), (3, 30, 40), (3, 30, 40), (3, 30, 40)], 1),
+    "of what is made": (
+        lambda x, a, b: three_products(G.rms_norm(x), a, b, a),
+        [(150, 500), (500, 90), (500, 90)],
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SIBLINGS)
+def test_what_reads_the_same_is_one_kernel(name):
+    function, shapes, kernels = SIBLINGS[name]
+    rng = fresh_rng()
+    arrays = [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
+    run = G.trace(function, *arrays).compile()
+    plan = run.plan()
+    assert kernels in (None, len(plan.kernels))
+    outs = tuple(np.full_like(g, np.nan) for g in run(*arrays))
+    run(*arrays, out=outs)
+    for got, want in zip(outs, function(*[a.astype(np.float64) for a in arrays]), strict=True):
+        assert np.linalg.norm(got - want) <= 3e-6 * np.linalg.norm(want)
+
+
+def test_kernels_that_read_the_same_say_why_they_are_apart():
+    shapes = [(37, 70), (70, 500), (70, 20), (70, 20)]
+    cuts = G.trace(three_products, *map(G.array, shapes)).explain("cpu").cuts
+    assert any("read x, apart: fused," in cut for cut in cuts)
+    # What waits for another is no sibling of it.
+    chained = G.trace(lambda x, a: (x @ a) @ x, G.array([600, 500]), G.array([500, 600]))
+    assert not any("apart:" in cut for cut in chained.explain("cpu").cuts)

@@ -2,15 +2,19 @@
 
 Every Task starts as a kernel of its own. Then, from the end of the graph to its start, the kernel that makes a Buffer
 is fused with those that read it if there is a nest of both, tiles for it, and the time is less than that of the two.
-A Buffer that is fused away is never in global memory; each reader may compute it again if that is cheaper.
+A Buffer that is fused away is never in global memory; each reader may compute it again if that is cheaper. At last
+kernels that read the same Buffer, none of which waits for another, are one where that is faster: it is read once, by
+one launch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from itertools import combinations
 from math import inf
+from typing import TypeAlias
 
 from tilewright.diagnostics import UnsupportedError
 from tilewright.graph.algebra import base_two, distribute, gather_first
@@ -23,6 +27,9 @@ from tilewright.graph.structure import Pattern, pattern_of, structure
 from tilewright.graph.tiles import tile
 from tilewright.targets.base import rates_of
 from tilewright.uarch import Rates
+
+Siblings: TypeAlias = tuple[str, str, str]
+"""Two Tasks, and what they have in common."""
 
 
 @dataclass
@@ -132,8 +139,9 @@ class Fusion:
                 self.readers[source].add(name)
         self.results = {graph.memory(n) for n in graph.results}
         self.known: dict[Group, Kernel | str] = {}
-        self.why: dict[str, str | Group] = {}
-        """For a Buffer that is made in one kernel and read in another: why, or Tasks that are no kernel together."""
+        self.why: dict[str | Siblings, str | Group] = {}
+        """For a Buffer that is made in one kernel and read in another, and for Tasks that are kernels side by side:
+        why, or Tasks that are no kernel together."""
         self.partition = Partition(self.sources)
         self.seconds = self.unfused = 0.0
 
@@ -171,16 +179,28 @@ class Fusion:
         for group in list(self.partition.groups):
             if group in self.partition.groups:
                 self.hand_over(group)
-        for name in self.tasks:  # parts of one whole
-            if self.graph.buffers[name].start:
-                for other in self.beside(name):
-                    self.try_fuse([self.partition.of[name], self.partition.of[other]])
+        for siblings, what in self.siblings():
+            self.try_beside(siblings, what)
 
-    def beside(self, name: str) -> list[str]:
-        """What is made later in the memory of which a Buffer is a part."""
-        memory = self.graph.memory(name)
-        later = list(self.tasks)[self.order[name] + 1 :]
-        return [n for n in later if self.graph.memory(n) == memory]
+    def siblings(self) -> Iterator[tuple[list[str], str]]:
+        """Tasks that read one Buffer, then those that make parts of one whole; and what they do."""
+        reading: dict[str, list[str]] = {name: [] for name in self.graph.buffers}
+        making: dict[str, list[str]] = {}
+        for name, sources in self.sources.items():
+            for source in sources:
+                reading[source].append(name)
+            if self.graph.buffers[name].start:
+                making.setdefault(self.graph.memory(name), []).append(name)
+        yield from ((names, f"read {source}") for source, names in reading.items())
+        yield from ((names, f"are parts of {whole}") for whole, names in making.items())
+
+    def try_beside(self, siblings: Sequence[str], what: str) -> None:
+        """Makes one group of those of Tasks none of which waits for another, pair by pair."""
+        partition = self.partition
+        for name, other in combinations(siblings, 2):
+            parts = one, two = partition.of[name], partition.of[other]
+            if one != two and not partition.before[two] & partition.own[one]:
+                self.try_fuse(parts, (name, other, what))
 
     def hand_over(self, group: Group) -> None:
         """Gives what stands before a product to the kernels that it comes from, if that is faster.
@@ -225,16 +245,16 @@ class Fusion:
                     heappush(work, (-self.order[source], source))
         return [self.partition.of[n] for n in self.in_order(depth)]
 
-    def try_fuse(self, parts: Sequence[Group], name: str = "") -> None:
-        """Makes one group of several, if that is possible and faster; ``name`` gets the reason if not."""
+    def try_fuse(self, parts: Sequence[Group], what: str | Siblings = "") -> None:
+        """Makes one group of several, if that is possible and faster; ``what`` gets the reason if not."""
         if len(set(parts)) < 2:
             return
         why = self.unfit(parts)
         if why is None:
             for each in self.partition.join(parts):
                 self.why.pop(each, None)
-        elif name:
-            self.why[name] = why
+        elif what:
+            self.why[what] = why
 
     def unfit(self, parts: Sequence[Group]) -> str | Group | None:
         """Why Tasks are not one kernel; the Tasks themselves where no kernel can be made of them."""
@@ -326,11 +346,22 @@ class Fusion:
             for n in k.nest.outputs
             if self.readers[n] and any(r not in k.tasks for r in self.readers[n])
         ]
-        return Schedule(result, kernels, self.unfused, cuts)
+        return Schedule(result, kernels, self.unfused, cuts + self.cuts_beside())
 
-    def reason(self, name: str) -> str:
-        """Why a Buffer stays in memory."""
-        why = self.why.get(name, "its readers gain nothing from it")
+    def cuts_beside(self) -> list[str]:
+        """For kernels that could be one, since they read the same: why they are not."""
+        told: dict[tuple[Group, Group], str] = {}
+        for key in self.why:
+            if isinstance(key, tuple):
+                one, two, what = key
+                parts = self.partition.of[one], self.partition.of[two]
+                if parts[0] != parts[1] and self.partition.may_join(parts):
+                    told[parts] = f"{one} and {two} {what}, apart: {self.reason(key)}"
+        return list(told.values())
+
+    def reason(self, what: str | Siblings) -> str:
+        """Why a Buffer stays in memory, or Tasks side by side are kernels of their own."""
+        why = self.why.get(what, "its readers gain nothing from it")
         return why if isinstance(why, str) else str(self.new_plan(why))
 
 

@@ -13,7 +13,7 @@ a window, or after a scatter has to be in memory first.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, count
@@ -215,9 +215,10 @@ def nest_of(
     fault = _conflict(union, local)
     if fault is not None:
         return fault
-    _share_parts(graph, union, local, extents)
+    _share_results(graph, union, local, extents, outputs, parts=True)
     _share_reads(union, local, extents)
     _share_states(union, local, states or {})
+    _share_results(graph, union, local, extents, outputs, parts=False)
     return _renamed(graph, union, local, extents, outputs)
 
 
@@ -265,16 +266,22 @@ def _join(union: _Union, local: Local, pairs: Sequence[tuple[Own, Own]]) -> None
         union.parent = saved
 
 
-def _share_parts(
-    graph: TiledGraph, union: _Union, local: Local, extents: Mapping[Own, int]
+def _share_results(
+    graph: TiledGraph,
+    union: _Union,
+    local: Local,
+    extents: Mapping[Own, int],
+    outputs: Sequence[str],
+    parts: bool,
 ) -> None:
-    """What makes parts of one whole runs in the same loops, as far as they are as long."""
-    seen: dict[str, tuple[int, Access]] = {}
+    """What makes parts of one whole, or else results of one shape, runs in the same loops where they are as long."""
+    seen: dict[Hashable, tuple[int, Access]] = {}
     for name, (number, statement) in local.items():
-        if not graph.buffers[name].start:
+        if parts != bool(graph.buffers[name].start) or not (parts or name in outputs):
             continue
         access = statement.operation.store.access
-        at, first = seen.setdefault(graph.memory(name), (number, access))
+        key = graph.memory(name) if parts else graph.buffers[name].shape
+        at, first = seen.setdefault(key, (number, access))
         pairs = _pairs(number, access, at, first, extents) or []
         same = [(a, b) for a, b in pairs if extents.get(a, a) == extents.get(b, b)]
         _join(union, local, same)
