@@ -389,7 +389,8 @@ class Ranges(Solver[_Range]):
 
     def _computed(self, op: Operation) -> _Range | None:
         if op.name in _IDS:
-            return 0, (_subgroups(op) or _IDS[op.name]) - 1
+            # Where a program runs, there are programs.
+            return int(op.name == "gpu.grid_dim"), (_subgroups(op) or _IDS[op.name]) - 1
         if op.name == "vector.step":
             return 0, prod(op.results[0].type.get_shape()) - 1  # pyright: ignore
         dialect, _, name = op.name.partition(".")

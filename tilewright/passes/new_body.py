@@ -242,8 +242,8 @@ class NewBody:
 
     def known(self, key: object) -> SSAValue | None:
         for memo in reversed(self._memos):
-            if key in memo:
-                return memo[key]
+            if (found := memo.get(key)) is not None:
+                return found
         return None
 
     def remember(self, key: object, value: SSAValue) -> SSAValue:

@@ -2,6 +2,9 @@
 
     cf.assert %c, "message"    ->    scf.if (not %c) { mach.atomic_rmw "minu" %number, %failed[i] }
 
+A scalar division of the program's text (`mark_divisions`; those that passes write have no divisor of 0, and elements of
+tiles divide as they will) asserts that its divisor is not 0, and goes on as a division by 1.
+
 The kernel has one more argument where it asserts something: a 32-bit word for each assertion, whose bits are all set
 before the launch. Afterwards a word holds the lowest number of a program whose assertion failed:
 ((z * programs along y + y) * programs along x + x) * subgroups of a workgroup + subgroup.
@@ -12,17 +15,32 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from xdsl.dialects import arith, cf, gpu
-from xdsl.dialects.builtin import i1, i32
-from xdsl.ir import SSAValue
+from xdsl.dialects.builtin import UnitAttr, VectorType, i1, i32
+from xdsl.ir import Operation, SSAValue
 
 from tilewright.arguments import Grid
+from tilewright.codegen.divisions import SIGNED, UNSIGNED
 from tilewright.diagnostics import CheckError
 from tilewright.dialects import mach
+from tilewright.passes.integers import bounds
 from tilewright.targets.failed_programs import failure, text_of
 from tilewright.targets.xe.building import GLOBAL, LaneBuilder
 
 HELD = 0xFFFFFFFF
 """A word whose assertion held in every program."""
+
+
+DIVISION = "tilewright.division"
+"""On a scalar division of the program's text: its divisor may be 0."""
+
+
+def mark_divisions(kernel: gpu.FuncOp) -> None:
+    """Marks the scalar divisions of integers whose divisor is not known to differ from 0."""
+    for op in kernel.walk():
+        if op.name in SIGNED | UNSIGNED and not isinstance(op.results[0].type, VectorType):
+            low, high = bounds(op.operands[1])
+            if not (low is not None and low > 0) and not (high is not None and high < 0):
+                op.attributes[DIVISION] = UnitAttr()
 
 
 class Assertions:
@@ -34,13 +52,24 @@ class Assertions:
         self._failed: SSAValue | None = None
 
     def lower(self, op: cf.AssertOp) -> None:
+        self._tell_unless(op.arg, text_of(op, "assertion failed", op.msg.data))
+
+    def divide(self, op: Operation) -> None:
+        """A division that is marked is defined by every divisor, and tells of 0."""
+        b, by = self.b, op.operands[1]
+        del op.attributes[DIVISION]
+        fine = b.add(arith.CmpiOp(by, b.constant(by.type, 0), "ne"))
+        self._tell_unless(fine, text_of(op, "integer division by zero"))
+        op.operands[1] = b.add(arith.SelectOp(fine, by, b.constant(by.type, 1)))
+
+    def _tell_unless(self, holds: SSAValue, text: str) -> None:
         b = self.b
-        word = self.words.setdefault(text_of(op, "assertion failed", op.msg.data), len(self.words))
+        word = self.words.setdefault(text, len(self.words))
         if self._failed is None:
             self._failed = b.entry.insert_arg(GLOBAL, len(b.entry.args))
             self._failed.name_hint = "failed"
         place = self._failed
-        fails = b.add(arith.XOrIOp(op.arg, b.constant(i1, 1)))
+        fails = b.add(arith.XOrIOp(holds, b.constant(i1, 1)))
 
         def tell() -> None:
             at = b.address(place, 4 * word)

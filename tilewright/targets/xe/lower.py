@@ -42,7 +42,7 @@ from tilewright.passes.cleanup import eliminate_dead
 from tilewright.passes.kernel import LEVEL, REMARKS, integer, subgroups_of
 from tilewright.passes.own_memory import shared_bytes
 from tilewright.targets.xe import barriers, matrices, scattered
-from tilewright.targets.xe.assertions import Assertions
+from tilewright.targets.xe.assertions import DIVISION, Assertions
 from tilewright.targets.xe.blocks import load_nd, prefetch_nd, store_nd
 from tilewright.targets.xe.building import (
     LANES_MOST,
@@ -229,6 +229,9 @@ class _Lowering:
                 )  # pyright: ignore
             case more.ExtractStridedSliceOp() | vector.ExtractOp() | more.ShapeCastOp():
                 self.part(op)
+            case _ if DIVISION in op.attributes:
+                self.assertions.divide(op)
+                return
             case _ if op.name.startswith("xegpu."):
                 raise b.refuse("has no lane form for this target")
             case _:

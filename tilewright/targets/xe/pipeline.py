@@ -40,6 +40,7 @@ from tilewright.passes.xegpu.blocking_memory import APART, APART_REGISTERS
 from tilewright.passes.xegpu.exchange_slm import ExchangesTooMuch
 from tilewright.passes.xegpu.layout_defaults import ROW_REGISTERS, VALUE
 from tilewright.targets.xe.advice import advised, declared_apart, out_of_time
+from tilewright.targets.xe.assertions import mark_divisions
 from tilewright.targets.xe.fold import fold
 from tilewright.targets.xe.forms import RISK
 from tilewright.targets.xe.guard_loops import guard_loops
@@ -455,6 +456,7 @@ def _to_lanes(
 
     run_passes((INLINE_CALLS,), unit, observe)
     refuse_instructions(kernel)
+    mark_divisions(kernel)
 
     cut = level == "workgroup" and "retile" not in unit.off
     whole = IN_PASSES not in kernel.attributes
