@@ -284,50 +284,6 @@ def test_assertions_that_fail(rng: np.random.Generator, target: str) -> None:
     )
 
 
-@tw.kernel
-def divided(X, Y, G, b):
-    """By a number of the launch, by one in memory, and by one that is asked first."""
-    i = tw.program_id(0)
-    g = G[i]
-    if b > 0:
-        Y[i] = i // b
-    Y[i + 6] = X[i] % g
-
-
-@pytest.mark.parametrize("target", ["xe-pvc", "xe-dg2", "cpu"])
-@pytest.mark.parametrize("dtype", [np.int8, np.uint16, np.int32, np.int64])
-def test_scalar_divisions_by_zero_fail(rng: np.random.Generator, target: str, dtype: Any) -> None:
-    x, g = rng.integers(0, 100, 6, dtype), rng.integers(1, 9, 6, dtype)
-    kernel, y = divided.options(target=target), np.full(12, 99, dtype)
-    kernel[6](x, y, g, 0)
-    np.testing.assert_array_equal(y, [*[99] * 6, *x % g])
-    kernel[6](x, y, g, 4)
-    np.testing.assert_array_equal(y, [*np.arange(6) // 4, *x % g])
-    g[3] = g[5] = 0
-    with pytest.raises(CheckError, match=r"integer division by zero in workgroup \(3, 0, 0\)") as e:
-        kernel[6](x, y, g, 4)
-    assert e.value.location is not None
-    assert "% g" in Path(__file__).read_text().splitlines()[e.value.location.line - 1]
-
-
-def test_divisions_of_tiles_assert_nothing(rng: np.random.Generator) -> None:
-    """Nor do those whose divisor is known, and elements of a lane that had one of a tile."""
-
-    @tw.kernel
-    def tiles(X, Y, n):
-        x = tw.load_tile(tw.init_tile(X, [0, 0], (1, 16)))
-        q = x // tw.load_tile(tw.init_tile(Y, [0, 0], (1, 16)))
-        q += tw.program_id(0) // 3 + 8 // (n % 4 + 1) + tw.program_id(0) // tw.num_programs(0)
-        tw.store_tile(q, tw.init_tile(Y, [0, 0], (1, 16)))
-
-    x, y = rng.integers(-9, 9, (1, 16), np.int32), rng.integers(1, 9, (1, 16), np.int32)
-    kernel = tiles.options(target="xe-pvc")
-    assert not kernel.compile(x, y, 4).executable.meta["assertions"]
-    want = x // y + 8
-    kernel[1](x, y, 4)
-    np.testing.assert_array_equal(y, want)
-
-
 BY_SUBGROUP = """
 module { gpu.module @m { gpu.func @k(%a: memref<4x16xi32>) kernel
     attributes {tilewright.level = "LEVEL", tilewright.subgroups = 4 : i64} {

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from xdsl.dialects import arith, cf, gpu
-from xdsl.dialects.builtin import UnitAttr, VectorType, i1, i32
+from xdsl.dialects.builtin import StringAttr, UnitAttr, VectorType, i1, i32
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.arguments import Grid
@@ -30,6 +30,8 @@ HELD = 0xFFFFFFFF
 """A word whose assertion held in every program."""
 
 
+KIND = "tilewright.kind"
+"""On an assertion that a pass writes: what failed, in place of the assertion."""
 DIVISION = "tilewright.division"
 """On a scalar division of the program's text: its divisor may be 0."""
 
@@ -52,7 +54,9 @@ class Assertions:
         self._failed: SSAValue | None = None
 
     def lower(self, op: cf.AssertOp) -> None:
-        self._tell_unless(op.arg, text_of(op, "assertion failed", op.msg.data))
+        kind = op.attributes.get(KIND)
+        told = kind.data if isinstance(kind, StringAttr) else "assertion failed"
+        self._tell_unless(op.arg, text_of(op, told, op.msg.data))
 
     def divide(self, op: Operation) -> None:
         """A division that is marked is defined by every divisor, and tells of 0."""

@@ -70,6 +70,7 @@ from tilewright.targets.xe.schedule import schedule_for_pressure
 from tilewright.targets.xe.split_accumulators import split_accumulators
 from tilewright.targets.xe.split_assembled import split_assembled
 from tilewright.targets.xe.split_loads import split_loads
+from tilewright.targets.xe.together import assert_together
 from tilewright.targets.xe.version_stores import version_stores
 from tilewright.targets.xe.widen_branch_results import widen_branch_results
 from tilewright.uarch.xe import XeMachine, xe_machine
@@ -457,6 +458,8 @@ def _to_lanes(
     run_passes((INLINE_CALLS,), unit, observe)
     refuse_instructions(kernel)
     mark_divisions(kernel)
+    if level == "lane":
+        assert_together(kernel, lanes_of(kernel, machine))
 
     cut = level == "workgroup" and "retile" not in unit.off
     whole = IN_PASSES not in kernel.attributes
