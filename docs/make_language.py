@@ -13,6 +13,8 @@ from __future__ import annotations
 import inspect
 import re
 import sys
+from collections.abc import Callable
+from typing import Any
 
 from generated import DOCS, main
 
@@ -161,6 +163,13 @@ GROUPS = (
 )
 
 
+MAPS = """
+Which subgroup owns which part of a tile is chosen by the compiler. To choose it yourself, give `wg_map=tw.wg_map(...)` to
+`init_tile`, `load_tile`, `load_gather`, `atomic_rmw`, or to any function of the sections *Creating values*, *Elementwise
+functions* and *Whole values* but `interleave` and `deinterleave`; `init_tile` also takes `sg_map=tw.sg_map(...)`.
+"""
+
+
 def page() -> str:
     """The whole page, with a table of contents."""
     text = body()
@@ -198,17 +207,23 @@ def body() -> str:
     parts.append("### `x.to(dtype)`\n\n" + _entry(values.Value.to))
     documented: set[str] = set()
     for title, module, names in GROUPS:
-        parts.append(f"## {title}\n")
+        parts.append(f"## {title}\n" + (MAPS if module is maps else ""))
         listed = names.split() or [
             n for n, f in FUNCTIONS.items() if f.__module__ == module.__name__
         ]
         for name in listed:
             documented.add(name)
             function = FUNCTIONS[name]
-            parts.append(f"### `{describe_signature(function)}`\n\n{_entry(function)}")
+            parts.append(f"### `{_heading(function)}`\n\n{_entry(function)}")
     missing = set(FUNCTIONS) - documented
     assert not missing, f"no section lists {missing}"
     return "\n".join(parts).rstrip() + "\n"
+
+
+def _heading(function: Callable[..., Any]) -> str:
+    """The signature, without the maps that are told of once (`MAPS`)."""
+    text = re.sub(r", (wg|sg)_map=None", "", describe_signature(function))
+    return text.replace(", *)", ")")
 
 
 def _entry(function: object) -> str:
