@@ -69,6 +69,11 @@ class DType:
         return self.kind == "index"
 
     @property
+    def has_infinity(self) -> bool:
+        """Whether it is a float with infinities: the 8-bit ones that have none make NaN of them."""
+        return self.is_float and self.name not in ("f8e4m3", "f8e8m0")
+
+    @property
     def integers(self) -> tuple[int, int]:
         """The least and the largest value of integers, of i1 too."""
         half = 1 << self.bits - 1

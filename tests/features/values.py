@@ -143,10 +143,13 @@ for _t, _kinds in {
         INTEGERS, ("add", "mul", "minsi", "maxsi", "minui", "maxui", "and", "or", "xor")
     ),
     "i1": ("and", "or", "xor"),
+    **dict.fromkeys(("f8E5M2", "f8E4M3FN"), ("minnumf", "maxnumf", "minimumf", "maximumf")),
 }.items():
     for _kind in _kinds:
         for _dims in ((0,), (1,), (0, 1)):
-            _m, _n = (4, 8) if _kind == "mul" else (5, 7) if _t in ("f64", "i8") else (8, 16)
+            _m, _n = (
+                (4, 8) if _kind == "mul" else (5, 7) if _t in ("f64", "i8", "f8E4M3FN") else (8, 16)
+            )
             _out = f"{1 if 0 in _dims else _m}x{1 if 1 in _dims else _n}"
             _body = f"%r = xetile.reduction <{_kind}>, %v {[*_dims]} : vector<{_m}x{_n}x{_t}> -> vector<{_out}x{_t}>"
             put(

@@ -31,6 +31,15 @@ def test_softmax(shape, dtype, target, rng):
     assert error(y, softmax(x.astype(np.float64))) < LIMIT[dtype]
 
 
+@pytest.mark.parametrize("limit", [1 << 15, 64], ids=["rows", "blocks"])
+@pytest.mark.parametrize("dtype", [ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2], ids=str)
+def test_softmax_of_bytes(target, rng, dtype, limit, monkeypatch):
+    """With infinities and without: what lies right of a row is none of it."""
+    monkeypatch.setattr(sys.modules["tilewright.ops.softmax"], "ROW_LIMIT", limit)
+    x = normal(rng, (5, 100), dtype)
+    assert error(ops.softmax(x, target=target), softmax(x.astype(np.float64))) < 0.1
+
+
 def test_softmax_of_large_values(target, rng):
     x = normal(rng, (6, 90), "f4") + np.float32(3e4)
     x[2] = -3e38

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache
+from math import isinf
 from numbers import Real
 from typing import Any, cast
 
@@ -106,6 +107,12 @@ def constant(value: Number | None, dtype: DType) -> Value:
             )
     elif isinstance(value, int) and abs(value) > 1 << 1023:
         raise CompileError(f"{_spelt(value)} is no value of {dtype}")
+    elif isinf(value) and not dtype.has_infinity:
+        raise CompileError(
+            f"{value} is no value of {dtype}",
+            rule="a number takes the dtype of the other operand",
+            hint="convert the value to a wider dtype first, e.g. x.to(tw.f32)",
+        )
     return Value(constant_ssa(value, dtype), dtype, ())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isinf
 from typing import Any, cast
 
 from xdsl.dialects import arith
@@ -325,6 +326,12 @@ def _padding(padding: object, dtype: DType) -> Attribute | None:
     if dtype.is_float:
         if isinstance(padding, int) and abs(padding) > 1 << 1023:
             raise ArgumentError("padding", f"padding is no value of {dtype}")
+        if isinf(padding) and not dtype.has_infinity:
+            raise ArgumentError(
+                "padding",
+                f"padding {padding} is no value of {dtype}",
+                hint="choose with a mask of positions: tw.where(inside, x.to(tw.f32), padding)",
+            )
         return float_attr(padding, dtype.mlir)
     whole = int(padding) if isinstance(padding, int) or padding.is_integer() else None
     if whole is None or not (dtype.is_index or exact_in(whole, dtype)):

@@ -15,11 +15,19 @@ ROW_LIMIT = 1 << 15
 """Columns up to which a row is one tile, read once; longer rows are read twice, block by block."""
 
 
+def _scores(X, m, n, BM: int, BN: int):
+    """The tile at [m, n] in f32; what lies right of the array is -inf."""
+    tile = tw.init_tile(X, [m, n], (BM, BN))
+    if X.dtype.has_infinity:
+        return tw.load_tile(tile, padding=float("-inf")).to(tw.f32)
+    return tw.where(n + tw.arange(BN) < X.shape[1], tw.load_tile(tile).to(tw.f32), float("-inf"))
+
+
 @tw.kernel
 def softmax_rows(X, Y, BM: tw.constexpr, BN: tw.constexpr):
     """Whole rows: BN is at least the number of columns; what lies outside reads as -inf."""
     m = tw.program_id(0) * BM
-    x = tw.load_tile(tw.init_tile(X, [m, 0], (BM, BN)), padding=float("-inf")).to(tw.f32)
+    x = _scores(X, m, 0, BM, BN)
     e = tw.exp(x - tw.max(x, 1))
     tw.store_tile((e / tw.sum(e, 1)).to(Y.dtype), tw.init_tile(Y, [m, 0], (BM, BN)))
 
@@ -31,7 +39,7 @@ def softmax_blocks(X, Y, BM: tw.constexpr, BN: tw.constexpr):
     top = tw.full((BM, 1), -1.0e38, tw.f32)
     total = tw.zeros((BM, 1), tw.f32)
     for n in range(0, X.shape[1], BN):
-        x = tw.load_tile(tw.init_tile(X, [m, n], (BM, BN)), padding=float("-inf")).to(tw.f32)
+        x = _scores(X, m, n, BM, BN)
         new = tw.maximum(top, tw.max(x, 1))
         total = total * tw.exp(top - new) + tw.sum(tw.exp(x - new), 1)
         top = new

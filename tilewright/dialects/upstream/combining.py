@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import copysign, inf, isinf
 from typing import Any
 
 from xdsl.dialects import arith
-from xdsl.dialects.builtin import AnyFloat, IntegerType, VectorType
+from xdsl.dialects.builtin import AnyFloat, Float8E4M3FNType, IntegerType, VectorType
 from xdsl.dialects.vector import CombiningKindAttr, CombiningKindFlag
 from xdsl.ir import Attribute, Operation, SSAValue
 
@@ -130,18 +131,23 @@ _NEUTRAL: Mapping[str, tuple[float, int | None]] = {
     "maxui": (0.0, 0),
     "minsi": (0.0, None),
     "maxsi": (0.0, None),
-    "minnumf": (float("inf"), None),
-    "minimumf": (float("inf"), None),
-    "maxnumf": (float("-inf"), None),
-    "maximumf": (float("-inf"), None),
+    "minnumf": (inf, None),
+    "minimumf": (inf, None),
+    "maxnumf": (-inf, None),
+    "maximumf": (-inf, None),
 }
 """Neutral elements of reductions: of floats, of integers (None: the width's own extreme)."""
+
+_LARGEST: Mapping[type[Attribute], float] = {Float8E4M3FNType: 448.0}
+"""Of floats that have no infinities: there these are NaN."""
 
 
 def neutral(kind: str, element: Attribute) -> int | float:
     """The number that a reduction of this kind leaves alone."""
     as_float, as_int = _NEUTRAL[kind]
     if isinstance(element, AnyFloat):
+        if isinf(as_float):
+            return copysign(_LARGEST.get(type(element), inf), as_float)
         # -0.0 + -0.0 is -0.0, while 0.0 + -0.0 is 0.0.
         return -0.0 if kind == "add" else as_float
     if as_int is not None:
