@@ -11,24 +11,21 @@ from tilewright.dialects.text import parse_module
 # Legal by the RFC, refused by the public implementation.
 NARROWER = {
     "several subgroups own the same data": (
-        {
-            "%v": "vector<64x64xf32>",
-            "%t": "!xetile.tile<64x64xf32, #xetile.tile_attr<wg_map = "
-            "<sg_layout = [8, 4], sg_data = [16, 16]>>>",
-        },
+        "%v: vector<64x64xf32>, %t: !xetile.tile<64x64xf32, #xetile.tile_attr<wg_map = "
+        "<sg_layout = [8, 4], sg_data = [16, 16]>>>",
         "xetile.store_tile %v, %t : vector<64x64xf32>, !xetile.tile<64x64xf32, "
         "#xetile.tile_attr<wg_map = <sg_layout = [8, 4], sg_data = [16, 16]>>>",
         "data is not evenly distributed to each subgroup.",
     ),
     "source map of convert_layout": (
-        {"%v": "vector<64x64xf32>"},
+        "%v: vector<64x64xf32>",
         "%r = xetile.convert_layout %v {wg_map_result = #xetile.wg_map<sg_layout = [4, 8], "
         "sg_data = [16, 8]>, wg_map_source = #xetile.wg_map<sg_layout = [8, 4], "
         "sg_data = [16, 16]>} : vector<64x64xf32>",
         "data is not evenly distributed to each subgroup.",
     ),
     "a matrix with a longer pitch": (
-        {"%x": "memref<64x64xf16, strided<[128, 1]>>"},
+        "%x: memref<64x64xf16, strided<[128, 1]>>",
         "%r = xetile.init_tile %x[0, 0] : memref<64x64xf16, strided<[128, 1]>> "
         "-> !xetile.tile<8x8xf16>",
         "memref operand is expected to have a row-major layout",
