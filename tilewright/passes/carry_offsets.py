@@ -21,10 +21,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from xdsl.dialects import gpu
 from xdsl.dialects.builtin import MemRefType
 from xdsl.ir import Attribute, Operation, SSAValue
 
-from tilewright.diagnostics import unsupported
+from tilewright.diagnostics import UnsupportedError, unsupported
 from tilewright.dialects import xetile
 from tilewright.dialects.nesting import values_made
 from tilewright.dialects.xetile.assembly import Index
@@ -39,6 +40,17 @@ def carry_offsets(program: Operation) -> None:
     if not all(isinstance(tile.owner, xetile.InitTileOp) for tile in _tiles(program)):
         for region in program.regions:
             PositionRewriter(_Tiles()).run(region)
+
+
+def with_offsets(kernel: gpu.FuncOp) -> gpu.FuncOp | None:
+    """A copy whose tiles are all made where they are accessed; None where it is not known where tiles go: who compiles
+    the kernel says more."""
+    copy = kernel.clone()
+    try:
+        carry_offsets(copy)
+    except UnsupportedError:
+        return None
+    return copy
 
 
 class _Tiles:

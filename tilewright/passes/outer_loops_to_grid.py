@@ -39,13 +39,12 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 from xdsl.traits import is_side_effect_free
 
-from tilewright.diagnostics import UnsupportedError
 from tilewright.dialects import xetile
 from tilewright.dialects.nesting import terminator
 from tilewright.passes.access import AccessAnalysis, add_up
 from tilewright.passes.affine import Expr
 from tilewright.passes.carried import reached
-from tilewright.passes.carry_offsets import carry_offsets
+from tilewright.passes.carry_offsets import with_offsets
 from tilewright.passes.emit import Before
 from tilewright.passes.kernel import LEVEL, level_of
 from tilewright.passes.memory_objects import ARGS, is_allocation, stored_arguments
@@ -138,10 +137,8 @@ def _as_kernel(function: func.FuncOp) -> gpu.FuncOp:
 def _axes(kernel: gpu.FuncOp) -> list[scf.ForOp]:
     """The loops of the nest that become axes, outermost first."""
     # What is known of parts of arrays is known of tiles of the arrays: those of a copy, for `fold_views` comes later.
-    copy = kernel.clone()
-    try:
-        carry_offsets(copy)
-    except UnsupportedError:  # where tiles go is not known: who compiles them says more
+    copy = with_offsets(kernel)
+    if copy is None:
         return []
     fold_views(copy)
     analysis = AccessAnalysis(copy)

@@ -17,11 +17,11 @@ from xdsl.ir import Attribute, BlockArgument
 
 from tilewright import dtypes
 from tilewright.arguments import ArraySpec
-from tilewright.diagnostics import UnsupportedError, unsupported
+from tilewright.diagnostics import unsupported
 from tilewright.dialects.upstream.strided import strided_form
 from tilewright.layout.digits import row_strides
 from tilewright.passes.access import Access, AccessAnalysis
-from tilewright.passes.carry_offsets import carry_offsets
+from tilewright.passes.carry_offsets import with_offsets
 from tilewright.passes.memory_objects import stored_arguments
 from tilewright.runtime.arrays import describe, unwritable
 from tilewright.targets.entry import check_arguments
@@ -64,15 +64,10 @@ def _like(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def _analysed(kernel: gpu.FuncOp) -> tuple[gpu.FuncOp, AccessAnalysis]:
-    """Where a kernel's accesses go, and the copy of it that this was asked of."""
-    copy = kernel.clone()
-    try:
-        carry_offsets(copy)
-    except (
-        UnsupportedError
-    ):  # nothing is known then of the tiles that it moves: who compiles it says more
-        copy = kernel.clone()
-    return copy, AccessAnalysis(copy)
+    """Where a kernel's accesses go, and what this was asked of: it, or a copy of it. Nothing is known of tiles that
+    move where it is not known where they go."""
+    placed = with_offsets(kernel) or kernel
+    return placed, AccessAnalysis(placed)
 
 
 def specs_of(kernel: gpu.FuncOp) -> list[ArraySpec | Attribute]:
