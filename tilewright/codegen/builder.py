@@ -354,7 +354,10 @@ class Builder(Constants):
             return self.cmp("sgt", count, 0)
         if isinstance(count, int):
             return self.dense(VectorType(i1, [lanes]), [int(i < count) for i in range(lanes)])
-        return self.value(mach.MaskFirstOp(count, lanes))
+        key = self.block, mach.MaskFirstOp, count, lanes
+        if key not in self._combined:
+            self._combined[key] = self.value(mach.MaskFirstOp(count, lanes))
+        return self._combined[key]
 
     def shape(self, value: SSAValue, *shape: int) -> SSAValue:
         """The same components in another shape; a scalar as a vector of one."""

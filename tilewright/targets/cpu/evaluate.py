@@ -292,24 +292,25 @@ class Evaluator:
 
     def lanes_inside(self, tile: Tile, place: Position) -> SSAValue | None:
         """Mask (a bool for one lane) of the elements of `place` that lie inside the base matrix; None is all."""
-        b = self.b
-        position = (place.row, place.col)
+        b, at = self.b, (place.row, place.col)
         along, across = place.axis, 1 - place.axis
-        start = b.plus(tile.offsets[along], position[along])
-        other = b.plus(tile.offsets[across], position[across])
-        limit = b.minus(tile.extents[along], start)
-        other_ok = b.cmp("slt", other, tile.extents[across])
-        if not b.is_nonnegative(other):
-            other_ok = b.both(other_ok, b.cmp("sge", other, 0))
-            assert other_ok is not None
-        mask = b.mask_first(b.select(other_ok, limit, 0), place.lanes)
-        if not b.is_nonnegative(start):
-            below = b.mask_first(b.minus(0, start), place.lanes)
+        on = b.cmp("slt", at[across], tile.limit(b, across))
+        if not b.is_nonnegative(b.plus(tile.offsets[across], at[across])):
+            on = b.both(on, b.cmp("sge", at[across], b.minus(0, tile.offsets[across])))
+            assert on is not None
+        known = b.known_bool(on)
+        if known is False:
+            return b.constant(lane_type(i1, place.lanes), 0)
+        # What tiles that end alike share comes first; whether a row is there, all of its places share.
+        mask = b.mask_first(b.minus(tile.limit(b, along), at[along]), place.lanes)
+        if not b.is_nonnegative(b.plus(tile.offsets[along], at[along])):
+            below = b.minus(b.minus(0, tile.offsets[along]), at[along])
+            below = b.mask_first(below, place.lanes)
             if below is None:
                 return b.constant(lane_type(i1, place.lanes), 0)
             ones = b.constant(lane_type(i1, place.lanes), 1)
             mask = b.both(mask, b.value(arith.XOrIOp(below, ones)))
-        return mask
+        return mask if known else b.both(mask, b.splat(on, place.lanes))
 
     def address(self, tile: Tile, place: Position) -> SSAValue:
         """The tile's start, which loops keep, and from there on what they go through."""

@@ -358,17 +358,21 @@ class FusedPlanner:
         begin: Idx = 0
         end: Idx = width
         e.ends, e.runs, e.whole = set(), set(), set()
+        rows: dict[Idx, tuple[Idx, Idx]] = {}
         for tile, at in (*self.accessed(roots, row, width), *self.gathered(roots, row, width)):
             limit = tile.limit(b, 1)
             e.ends.add(limit)
-            at_row = b.plus(tile.offsets[0], at)
-            ok: SSAValue | None = b.cmp("slt", at_row, tile.extents[0])
-            if not b.is_nonnegative(at_row):
-                ok = b.both(ok, b.cmp("sge", at_row, 0))
+            first, last = rows.get(at, (0, tile.limit(b, 0)))
+            if not b.is_nonnegative(b.plus(tile.offsets[0], at)):
+                first = b.max(first, b.minus(0, tile.offsets[0]))
+            rows[at] = first, b.min(last, tile.limit(b, 0))
             if not b.is_nonnegative(tile.offsets[1]):
                 begin = b.max(begin, b.minus(0, tile.offsets[1]))
+            end = b.min(end, limit)
+        for at, (first, last) in rows.items():
+            ok = b.both(b.cmp("sge", at, first) if first != 0 else None, b.cmp("slt", at, last))
             assert ok is not None
-            end = b.min(end, b.select(ok, limit, 0))
+            end = b.select(ok, end, 0)
         for value in e.runs:
             mask = value.owner.mask  # pyright: ignore
             for limit in () if mask is None else ends_of(e, mask, Position(row, 0, 1, width)):
