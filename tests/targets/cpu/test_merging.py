@@ -8,6 +8,7 @@ import pytest
 
 import tilewright as tw
 from tilewright import knobs
+from tilewright.dialects import text
 from tilewright.ops.softmax import softmax_rows
 from tilewright.runtime.arrays import describe
 from tilewright.targets.cpu import merging
@@ -50,6 +51,21 @@ def merged(kernel, grid, args, **tiles):
     executable = kernel.compile(*args, **tiles).executable
     described = [a if isinstance(a, int) else describe(a, "") for a in args]
     return executable.merged((*grid, 1, 1)[:3], described)[0]._merged
+
+
+def test_what_was_just_compiled_is_not_parsed_to_choose(rng, tmp_path, monkeypatch):
+    """The choice takes the module that the build began with; only code for another grid begins with its text."""
+    parsed: list[str] = []
+    monkeypatch.setattr(
+        text, "parse_module", lambda t, parse=text.parse_module: parsed.append(t) or parse(t)
+    )
+    args, tiles = arrays(rng, "f32", 560, 400, 64), {"BM": 32, "BN": 32}
+    c = np.zeros((560, 400), np.float32)
+    with knobs.override(cache_dir=tmp_path):
+        kernel = gated.options(target="cpu", num_threads=1)
+        kernel[18, 13](*args, c, **tiles)
+        assert max(merged(kernel, (18, 13), [*args, c], **tiles)) > 1
+    assert len(parsed) == 1
 
 
 @pytest.mark.parametrize("name", ["f32", "bf16", "i8"])

@@ -58,6 +58,21 @@ def bags(IDS: Any, T: Any, Y: Any, D: tw.constexpr, BM: tw.constexpr = 4):
     tw.store_tile(acc, tw.init_tile(Y, [m, 0], (BM, D)))
 
 
+@tw.kernel
+def held(X: Any, Y: Any, BM: tw.constexpr = 4, BN: tw.constexpr = 64):
+    """Neighbours of elements of an image, at its edges those that are there."""
+    i, j = tw.program_id(1) * BM, tw.program_id(0) * BN
+    rows, cols = X.shape[0], X.shape[1]
+    r = i + tw.arange(0, BM, axis=0, shape=(BM, BN))
+    c = j + tw.arange(0, BN, axis=1, shape=(BM, BN))
+    down = tw.minimum(tw.maximum(r + 2, 0), rows - 1) * cols
+    left = tw.maximum(tw.minimum(c - 3, cols - 1), 0)
+    right = tw.minimum(cols - 1, 5 + c)
+    x = tw.load_gather(tw.init_tile(X, down + left))
+    y = tw.load_gather(tw.init_tile(X, tw.minimum(r, rows - 1) * cols + right), c < cols - 7)
+    tw.store_tile(x * 2 + y, tw.init_tile(Y, [i, j], (BM, BN)))
+
+
 def some(rng: np.random.Generator, shape: Any, dtype: Any) -> Any:
     return rng.integers(-100, 100, shape).astype(dtype)
 
@@ -74,6 +89,30 @@ def test_rows(rng: np.random.Generator, dtype: Any, columns: int) -> None:
     table, new = some(rng, (12, columns), dtype), some(rng, (10, columns), dtype)
     for got, want in both(spread, 3, [ids, new, table], [2], D=width):
         np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("tile", [(4, 64), (3, 128), (8, 16), (2, 100)], ids=str)
+@pytest.mark.parametrize("columns", [1, 7, 64, 130, 301])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_held_at_edges(
+    rng: np.random.Generator, dtype: Any, columns: int, tile: tuple[int, int]
+) -> None:
+    x, y = some(rng, (11, columns), dtype), poison(11, columns, dtype=dtype)
+    grid = [tw.cdiv(columns, tile[1]), tw.cdiv(11, tile[0])]
+    for got, want in both(held, grid, [x, y], [1], BM=tile[0], BN=tile[1]):
+        np.testing.assert_array_equal(got, want)
+
+
+def test_held_at_edges_is_a_run() -> None:
+    """Between the columns that reach the bounds nothing is gathered."""
+    x = np.zeros((11, 301), np.float32)
+    lines = held.options(target="cpu", machine="avx512").compile(x, x).ir["mach"].splitlines()
+    loops = [n for n, line in enumerate(lines) if "scf.for" in line]
+    plain = [n for n, line in enumerate(lines) if "mach.load" in line and "vector<16xf32>" in line]
+    assert plain and any(
+        a < plain[0] < b and not any("gather" in line for line in lines[a:b])
+        for a, b in zip(loops, [*loops[1:], len(lines)], strict=True)
+    )
 
 
 @pytest.mark.parametrize("ints", [np.int32, np.int64, np.uint16])

@@ -30,6 +30,7 @@ from tilewright.diagnostics import unsupported
 from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.elementwise import is_elementwise, retyped
+from tilewright.passes.fold_identities import splat
 from tilewright.rules import Rules
 from tilewright.targets.cpu.memory import (
     Buffer,
@@ -117,14 +118,6 @@ class Values:
         return value
 
 
-def same_along_row(value: SSAValue) -> bool:
-    """Is every row of the value one element, repeated?"""
-    op = value.owner
-    if isinstance(op, xt.BroadcastOp):
-        return op.broadcast_size is None and rows_cols(op.source.type)[1] == 1
-    return isinstance(op, vector.BroadcastOp) and rows_cols(op.operands[0].type)[1] == 1
-
-
 Rule = Callable[["Evaluator", Any, Position, int], SSAValue]
 evaluates: Rules[Rule] = Rules()
 """How elements of an op's value are made."""
@@ -142,6 +135,8 @@ class Evaluator:
         self.block: TurnedBlock | None = None
         self.runs: set[SSAValue] = set()
         """Gathers of runs of memory in which places that are `inside` lie."""
+        self.repeated: dict[SSAValue, bool] = {}
+        """What `same_along_row` found."""
         self.whole: set[SSAValue] = set()
         """Loads of tiles that lie inside of their arrays wherever they are asked for, in what is being emitted."""
 
@@ -158,6 +153,29 @@ class Evaluator:
         """Memory has changed: emit everything anew from here on."""
         self._memo[-1].clear()
 
+    def same_along_row(self, value: SSAValue) -> bool:
+        """Is every row of the value one element, repeated: a broadcast column, or what such values give together?"""
+        found, waiting = self.repeated, [value]
+        while waiting:
+            value = waiting[-1]
+            op = value.owner
+            if value not in found and isinstance(op, Operation) and is_elementwise(op):
+                inputs = [
+                    self.values.real(v) for v in op.operands if isinstance(v.type, VectorType)
+                ]
+                wide = bool(inputs) and rows_cols(value.type)[1] > 1
+                if wide and (unknown := [v for v in inputs if v not in found]):
+                    waiting += unknown
+                    continue
+                found[value] = wide and all(found[v] for v in inputs)
+            elif value not in found:
+                broadcasts = isinstance(op, vector.BroadcastOp | xt.BroadcastOp)
+                broadcasts = broadcasts and getattr(op, "broadcast_size", None) is None
+                narrow = broadcasts and rows_cols(op.operands[0].type)[1] == 1  # pyright: ignore
+                found[value] = narrow or isinstance(splat(value), int | float)
+            waiting.pop()
+        return found[value]
+
     def remember(self, value: SSAValue, place: Position, register: SSAValue) -> None:
         self._memo[-1][(value, place)] = register
 
@@ -171,7 +189,7 @@ class Evaluator:
             place = replace(place, row=0)
         if cols == 1 and place.col != 0 and place.axis == 0:
             place = replace(place, col=0)
-        if place.axis == 1 and same_along_row(value):
+        if place.axis == 1 and self.same_along_row(value):
             place = replace(place, col=0, inside=False)
         key = (value, place)
         for memo in reversed(self._memo):

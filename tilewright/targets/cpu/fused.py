@@ -31,7 +31,7 @@ from tilewright.dialects import xetile as xt
 from tilewright.dialects.nesting import terminator
 from tilewright.dialects.upstream.combining import neutral
 from tilewright.targets.cpu.atomics import emit_atomics
-from tilewright.targets.cpu.evaluate import Position, same_along_row
+from tilewright.targets.cpu.evaluate import Position
 from tilewright.targets.cpu.fused_plan import (
     ROW_BLOCK_BYTES,
     FusedPlan,
@@ -268,7 +268,7 @@ class FusedEmitter(FusedPlanner):
     def hoist(self, roots: list[Root], row: Idx, lanes: int) -> None:
         """Emit what is the same along the whole row, before the loop over columns."""
         for value in self.reached(roots):
-            if value not in self.e.values.buffers and same_along_row(value):
+            if value not in self.e.values.buffers and self.e.same_along_row(value):
                 self.e.at(value, Position(row, 0, 1, lanes))
 
     def columns(self, roots: list[Root], row: Idx, width: int, ahead: Ahead) -> None:
@@ -313,7 +313,10 @@ class FusedEmitter(FusedPlanner):
         sweep = self.sweep_of(roots, row, lanes, ahead)
         cut = width % lanes != 0 or start != 0
         done: tuple[Idx, Idx] = start, 0
-        split = width > 2 * lanes or (width >= sweep.step and any(self.moved_about(roots, width)))
+        split = width > 2 * lanes or (
+            width >= sweep.step
+            and (any(self.moved_about(roots, width)) or self.held(roots, row, width))
+        )
         if split:
             (begin, end), step = self.inside_all(roots, row, width), sweep.step
             if begin != 0:

@@ -19,7 +19,7 @@ from tilewright.codegen.builder import Builder, Idx
 from tilewright.diagnostics import unsupported
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.stage import FusedOp
-from tilewright.targets.cpu.evaluate import Evaluator, Position, same_along_row
+from tilewright.targets.cpu.evaluate import Evaluator, Position
 from tilewright.targets.cpu.memory import (
     Buffer,
     ScatteredTile,
@@ -28,7 +28,7 @@ from tilewright.targets.cpu.memory import (
     itemsize,
     rows_cols,
 )
-from tilewright.targets.cpu.positions import ends_of, run_of
+from tilewright.targets.cpu.positions import Columns, ends_of, run_of
 
 STORES = (xt.StoreTileOp, xt.StoreScatterOp)
 CHEAP = (
@@ -245,7 +245,7 @@ class FusedPlanner:
             return inf
         wide = [v for v in op.operands if isinstance(v.type, VectorType)]
         if own == 1:  # of a row that is one element repeated, the element waits
-            wide = [v for v in wide if not same_along_row(v)]
+            wide = [v for v in wide if not self.e.same_along_row(v)]
         return own + sum(self.again(v) for v in wide)
 
     def near(self, value: SSAValue) -> bool:
@@ -274,7 +274,7 @@ class FusedPlanner:
         )
         # Below a cast of the shape there may be values of other rows than the fused group's, which it cannot keep row
         # by row. Of a row that is one element repeated, the element waits.
-        fits = rows_cols(value.type)[0] == plan.rows and not same_along_row(value)
+        fits = rows_cols(value.type)[0] == plan.rows and not self.e.same_along_row(value)
         if fits and (mine < level or (column and not wide)) and not self.cheap(value):
             is_column_use = column and mine <= level
             if mine < level or is_column_use:
@@ -331,8 +331,10 @@ class FusedPlanner:
                 tiles.append((values.tile(root.op.tile), row))
         return [(tile, at) for tile, at in tiles if isinstance(tile, Tile)]
 
-    def gathered(self, roots: list[Root], row: Idx, width: int) -> Iterator[tuple[Tile, Idx]]:
-        """Likewise the runs of memory that are gathered."""
+    def gathered(
+        self, roots: list[Root], row: Idx, width: int
+    ) -> Iterator[tuple[Tile, Idx, Columns]]:
+        """Likewise the runs of memory that are gathered, and between which columns they are."""
         e = self.e
         for value in self.reached(roots):
             if isinstance(value, OpResult) and isinstance(value.op, xt.LoadGatherOp):
@@ -340,10 +342,15 @@ class FusedPlanner:
                 if value in e.values.buffers or shape[1] != width:
                     continue
                 assert isinstance(tile, ScatteredTile)
-                run = run_of(e, tile, 0 if shape[0] == 1 else row, shape)
+                within = Columns()
+                run = run_of(e, tile, 0 if shape[0] == 1 else row, shape, within)
                 if run is not None:
                     e.runs.add(value)
-                    yield run, 0
+                    yield run, 0, within
+
+    def held(self, roots: list[Root], row: Idx, width: int) -> bool:
+        """Is there one that is a run between some columns only, and gathered outside of these?"""
+        return any(within != Columns() for *_, within in self.gathered(roots, row, width))
 
     def main_end(self, roots: list[Root], row: Idx, width: int) -> Idx:
         """Columns from 0 on that lie inside every matrix on this row (may be negative); none where 0 does not."""
@@ -359,8 +366,11 @@ class FusedPlanner:
         end: Idx = width
         e.ends, e.runs, e.whole = set(), set(), set()
         rows: dict[Idx, tuple[Idx, Idx]] = {}
-        for tile, at in (*self.accessed(roots, row, width), *self.gathered(roots, row, width)):
+        whole = ((tile, at, Columns()) for tile, at in self.accessed(roots, row, width))
+        for tile, at, within in (*whole, *self.gathered(roots, row, width)):
             limit = tile.limit(b, 1)
+            begin = b.max(begin, within.begin)
+            end = end if within.end is None else b.min(end, within.end)
             e.ends.add(limit)
             first, last = rows.get(at, (0, tile.limit(b, 0)))
             if not b.is_nonnegative(b.plus(tile.offsets[0], at)):

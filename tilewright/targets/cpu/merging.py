@@ -110,8 +110,11 @@ class Merging:
         options: CompileOptions,
         waiting: int | None = None,
         numbered: tuple[Choice, Callable[[], ProgramNumbers]] | None = None,
+        module: ModuleOp | None = None,
     ):
         self._source, self._target, self._options = source, target, options
+        self._fresh = module
+        """What `source` is the text of, until somebody changes it: to parse it takes as long as many passes."""
         self._numbered = numbered
         self._waiting = waiting
         self._artifacts: dict[Grid, Mapping[str, bytes]] = {}
@@ -243,7 +246,8 @@ class Merging:
         from tilewright.dialects.text import parse_module
 
         if self._numbered is None:
-            return parse_module(self._source)
+            module, self._fresh = self._fresh, None
+            return module or parse_module(self._source)
         choice, numbers = self._numbered
         return numbers().applied(choice)
 

@@ -3,12 +3,14 @@
 Along a row, a value that grows by one per column (an index vector, what one number is added to, repetitions down the
 rows) compared with what is one number on that row is true for the first lanes or for the last ones: a mask made of a
 count; and for all of them where the row is known to go on as far. Elements at offsets that grow by one per column are a
-run of memory, as rows of a table are whose numbers are loaded (`run_of`).
+run of memory, as rows of a table are whose numbers are loaded (`run_of`); offsets that are held between bounds, as at
+the edges of an image, are one between the columns that reach these (`Columns`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 from xdsl.dialects import arith, vector
 from xdsl.dialects.builtin import IndexType, IntegerType, VectorType, i1
@@ -19,7 +21,7 @@ from tilewright.dialects import xetile as xt
 from tilewright.dialects.upstream import vector as more
 from tilewright.dialects.upstream.arith import PREDICATES, SWAPPED, folded
 from tilewright.passes.fold_identities import splat
-from tilewright.targets.cpu.evaluate import Evaluator, Position, evaluates, same_along_row
+from tilewright.targets.cpu.evaluate import Evaluator, Position, evaluates
 from tilewright.targets.cpu.memory import ScatteredTile, Tile, element_of, rows_cols
 
 
@@ -47,8 +49,20 @@ def first_lanes(e: Evaluator, how: str, count: Idx, lanes: int) -> SSAValue:
     return below if how in ("slt", "sle") else b.value(arith.XOrIOp(below, all_on))
 
 
-def ramp(e: Evaluator, value: SSAValue, place: Position) -> Idx | None:
-    """The first element of an index value that grows by one per lane; None if it does not, or nobody knows."""
+@dataclass
+class Columns:
+    """Between which columns of a row what is asked for holds."""
+
+    begin: Idx = 0
+    end: Idx | None = None
+    """None: to the last."""
+
+
+def ramp(
+    e: Evaluator, value: SSAValue, place: Position, within: Columns | None = None
+) -> Idx | None:
+    """The first element of an index value that grows by one per lane; None if it does not, or nobody knows. `within`:
+    as it is between the bounds that it is held to, from column 0 on; these are noted there."""
     value = e.values.real(value)
     if not isinstance(value, OpResult) or value in e.values.buffers:
         return None
@@ -60,22 +74,37 @@ def ramp(e: Evaluator, value: SSAValue, place: Position) -> Idx | None:
     if isinstance(op, more.StepOp):
         return place.col
     if isinstance(op, arith.IndexCastOp):
-        return ramp(e, op.input, place)
+        return ramp(e, op.input, place, within)
     if op.name == "vector.shape_cast" and rows_cols(value.type)[0] == 1:
-        return ramp(e, op.operands[0], place)
+        return ramp(e, op.operands[0], place, within)
     if isinstance(op, vector.BroadcastOp | xt.BroadcastOp) and isinstance(
         op.operands[0].type, VectorType
     ):
         if isinstance(op, xt.BroadcastOp) and op.broadcast_size is not None:
             return None
-        return ramp(e, op.operands[0], Position(0, place.col, 1, place.lanes))
-    if isinstance(op, arith.AddiOp | arith.SubiOp):
-        combine: Callable[[Idx, Idx], Idx] = e.b.plus if isinstance(op, arith.AddiOp) else e.b.minus
-        pairs = [(op.lhs, op.rhs)] + ([(op.rhs, op.lhs)] if isinstance(op, arith.AddiOp) else [])
-        for x, y in pairs:
-            first, more_ = ramp(e, x, place), one_number(e, y, place)
-            if first is not None and more_ is not None:
-                return combine(first, more_)
+        return ramp(e, op.operands[0], Position(0, place.col, 1, place.lanes), within)
+    bounds = arith.MinSIOp | arith.MaxSIOp
+    if not isinstance(op, arith.AddiOp | arith.SubiOp | bounds):
+        return None
+    pairs = [(op.lhs, op.rhs)] + ([] if isinstance(op, arith.SubiOp) else [(op.rhs, op.lhs)])
+    for x, y in pairs:
+        if isinstance(op, bounds) and within is None:
+            continue
+        first, number = ramp(e, x, place, within), one_number(e, y, place)
+        if first is None or number is None:
+            continue
+        if isinstance(op, arith.AddiOp):
+            return e.b.plus(first, number)
+        if isinstance(op, arith.SubiOp):
+            return e.b.minus(first, number)
+        assert within is not None
+        reached = e.b.minus(number, first)
+        if isinstance(op, arith.MaxSIOp):
+            within.begin = e.b.max(within.begin, reached)
+        else:
+            after = e.b.plus(reached, 1)
+            within.end = after if within.end is None else e.b.min(within.end, after)
+        return first
     return None
 
 
@@ -90,7 +119,7 @@ def one_number(e: Evaluator, value: SSAValue, place: Position) -> Idx | None:
     op = value.owner
     if isinstance(op, vector.BroadcastOp) and not isinstance(op.operands[0].type, VectorType):
         return _number(e, e.scalar(op.operands[0]))
-    if rows_cols(value.type)[1] == 1 or same_along_row(value):
+    if rows_cols(value.type)[1] == 1 or e.same_along_row(value):
         return _number(e, e.at(value, Position(place.row, 0)))
     return None
 
@@ -123,10 +152,16 @@ def ends_of(e: Evaluator, mask: SSAValue, place: Position) -> Iterator[Idx]:
                 yield limit
 
 
-def run_of(e: Evaluator, tile: ScatteredTile, row: Idx, shape: tuple[int, int]) -> Tile | None:
-    """The run of memory that row `row` of a scattered tile is, as a tile of one row; None if its elements do not lie
-    one behind the other, or nobody knows."""
-    first = ramp(e, tile.offsets, Position(row, 0, 1, shape[1]))
+def run_of(
+    e: Evaluator,
+    tile: ScatteredTile,
+    row: Idx,
+    shape: tuple[int, int],
+    within: Columns | None = None,
+) -> Tile | None:
+    """The run of memory that row `row` of a scattered tile is, or is between the columns that are noted in `within`, as
+    a tile of one row; None if its elements do not lie one behind the other, or nobody knows."""
+    first = ramp(e, tile.offsets, Position(row, 0, 1, shape[1]), within)
     if first is None:
         return None
     return Tile(tile.pointer, tile.element, (0, first), (1, tile.count), (0, 1), (1, shape[1]))

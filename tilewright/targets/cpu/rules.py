@@ -19,7 +19,7 @@ from tilewright.dialects import xetile as xt
 from tilewright.dialects.upstream import vector as more
 from tilewright.targets.cpu.evaluate import Evaluator, Position, evaluates
 from tilewright.targets.cpu.memory import ScatteredTile, Tile, element_of, rows_cols
-from tilewright.targets.cpu.positions import run_of
+from tilewright.targets.cpu.positions import Columns, run_of
 from tilewright.targets.cpu.turned import read_block
 
 
@@ -65,10 +65,11 @@ def load_gather(e: Evaluator, op: xt.LoadGatherOp, place: Position, _: int) -> S
     tile = e.values.tile(op.tile)
     assert isinstance(tile, ScatteredTile)
     if place.axis == 1 and place.lanes > 1:
-        run = run_of(e, tile, place.row, rows_cols(op.results[0].type))
+        inside = place.inside and e.values.real(op.results[0]) in e.runs
+        within = Columns() if inside else None
+        run = run_of(e, tile, place.row, rows_cols(op.results[0].type), within)
         if run is not None:
             on = None if op.mask is None else e.at(op.mask, place)
-            inside = place.inside and e.values.real(op.results[0]) in e.runs
             return e.load(run, replace(place, row=0, inside=inside), op.padding_value, on)
     offsets, on = e.scattered(tile, op.mask, place)
     b = e.b

@@ -53,14 +53,18 @@ class CpuExecutable(HostExecutable):
         llvm: str,
         m: CpuMachine,
         options: CompileOptions,
+        module: ModuleOp | None = None,
     ):
+        """`module`: what `ir.source` is the text of, where it is at hand, to be changed."""
         super().__init__(data, meta, ir, llvm, m.target)
         self._machine = m
         self._threads = options.num_threads
         self._merged: Grid = tuple(meta["merged"])  # pyright: ignore
         self._merging = self._numbering = None
         if self._merged == ALONE and "merge-programs" not in options.disable:
-            self._merging = Merging(ir.source, TARGET, options, meta["scratch_bytes"])
+            self._merging = Merging(
+                ir.source, TARGET, options, meta["scratch_bytes"], module=module
+            )
             if meta["numbered"] is not None:
                 self._numbering = Numbering(ir.source, TARGET, options, meta["numbered"])
         self._kinds: list[tuple[str, int]] = [(k, r) for k, r in meta["arguments"]]
@@ -338,9 +342,9 @@ class CpuTarget(Target):
     def _build(self, module: ModuleOp, options: CompileOptions, observe: Observer) -> CpuExecutable:
         from tilewright.targets.cpu.build import build
 
-        m, source = chosen(options.machine), source_of(module)
+        m, source, kept = chosen(options.machine), source_of(module), module.clone()
         data, meta, text = build(module, m, options, observe)
-        return CpuExecutable(data, meta, _stages(source, options, m), text, m, options)
+        return CpuExecutable(data, meta, _stages(source, options, m), text, m, options, kept)
 
     def begin(self) -> None:
         make_functions()
