@@ -134,3 +134,24 @@ def test_nothing_is_gathered(dtype: Any) -> None:
         text = kernel.compile(a, b, BM=64, BN=64, target="cpu").ir["mach"]
         assert "vector.shuffle" in text
         assert not any(word in text for word in ("gather", "scatter", "vector.insert "))
+
+
+def test_strip_by_strip() -> None:
+    """Blocks follow one another along the lines that are written, a strip of these at a time."""
+    x = np.zeros((300, 500), np.float32)
+    kernel = turned.options(target="cpu", machine="avx512")
+    depth, found = 0, list[int]()
+    for line in kernel.compile(x, x.T.copy(), BM=64, BN=64).ir["mach"].splitlines():
+        depth += ("scf.for" in line) - (line.strip() == "}" and depth > 0)
+        if "mach.store" in line and "vector<16xf32>" in line:
+            found.append(depth)
+    assert max(found) >= 3
+
+
+def test_no_block_lies_behind_the_arrays() -> None:
+    """Loops over what is left at the edges end with the result, not with the tile."""
+    x, y = np.zeros((30, 50), np.int8), np.zeros((50, 30), np.int8).T
+    kernel = copied.options(target="cpu", machine="avx512")
+    text = kernel.compile(x, y, BM=2048, BN=1024).ir["mach"]
+    loops = [line for line in text.splitlines() if "scf.for" in line]
+    assert loops and not any(f"to %c{n} step" in line for line in loops for n in (1024, 2048))

@@ -134,7 +134,7 @@ class FusedEmitter(FusedPlanner):
         self.keep_rows(plan, step)
         blocks = blocks_of(self, plan)
         if blocks is not None:
-            return emit_turned(self, plan, blocks)
+            return emit_turned(self, blocks)
         tile = overlapping(self, plan, step) if self.overlap else None
         if tile is None:
             return self.by_blocks(plan, step)

@@ -9,7 +9,12 @@ registers.
 Elements of a column lie in as many lines of memory. Where rows are a large power of two of bytes apart, these lines
 share a few sets of every cache, and each is fetched again for each of its elements. A block reads whole lines, or parts
 of them, and writes whole lines; past the caches where `streaming.py` says so, for the lines that are written collide
-likewise. Blocks follow one another along the lines that are read.
+likewise. Blocks follow one another along the lines that are written, strip by strip of these: what is read of a line is
+whole lines of memory, and what is written are few pages at a time.
+
+    for strip of lines:
+      for elements of them, as many as a block has:
+        for block of the strip
 
 Requires: a group of one level whose roots are stores without masks or values to keep, and that writes no array which it
 reads.
@@ -61,6 +66,8 @@ class Blocks:
     """Of the results, in a block."""
     lanes: int
     """Elements of a line in a block."""
+    strip: int
+    """Of the results' lines, whose blocks follow one another."""
 
 
 def _ways(s: FusedEmitter, roots: Sequence[Root]) -> Ways:
@@ -165,7 +172,8 @@ def blocks_of(s: FusedEmitter, plan: FusedPlan) -> Blocks | None:
         lines //= 2
     if lines * min(turned) < UNIT:
         return None
-    return Blocks(roots, ways, axis, extents, lines, lanes)
+    strip = max(2 * lines, -(-LINE // (lines * min(turned))) * lines)
+    return Blocks(roots, ways, axis, extents, lines, lanes, strip)
 
 
 def _inside(s: FusedEmitter, blocks: Blocks) -> tuple[Idx, Idx]:
@@ -190,10 +198,22 @@ def _inside(s: FusedEmitter, blocks: Blocks) -> tuple[Idx, Idx]:
     return end[0], end[1]
 
 
-def emit_turned(s: FusedEmitter, plan: FusedPlan, blocks: Blocks) -> None:
+def _kept(s: FusedEmitter, blocks: Blocks) -> tuple[Idx, Idx]:
+    """Lines, and elements of each, behind which nothing leaves a trace."""
+    b, found = s.b, blocks.extents
+    stores = [_stored(s, root, blocks.axis) for root in blocks.roots]
+    ends: list[Idx] = [0, 0]
+    for tile in stores:
+        for axis, extent in enumerate(found):
+            limit = extent if tile is None else b.min(extent, tile.limit(b, axis))
+            ends[axis] = b.max(ends[axis], limit)
+    return ends[0], ends[1]
+
+
+def emit_turned(s: FusedEmitter, blocks: Blocks) -> None:
     """All blocks: those without masks first, then what is left at the edges."""
     b, e, lines, lanes = s.b, s.e, blocks.lines, blocks.lanes
-    count, width = blocks.extents
+    width = blocks.extents[1]
     inside, end = _inside(s, blocks)
     inside = b.times(b.div(b.max(inside, 0), lines), lines)
     root, head, past = blocks.roots[0], 0, b.constant(i1, 0)
@@ -207,9 +227,11 @@ def emit_turned(s: FusedEmitter, plan: FusedPlan, blocks: Blocks) -> None:
         assert past is not None
     main = b.plus(head, b.times(b.div(b.max(b.minus(end, head), 0), lanes), lanes))
 
-    with b.loop(head, main, lanes) as along, b.loop(0, inside, lines) as across, e.scope():
-        _block(s, blocks, across.iv, along.iv, None, past)
-    last = s.last_row(plan) if blocks.axis == 1 else count
+    with b.loop(0, inside, blocks.strip) as strip, b.loop(head, main, lanes) as along:
+        behind = b.min(inside, b.plus(strip.iv, blocks.strip))
+        with b.loop(strip.iv, behind, lines) as across, e.scope():
+            _block(s, blocks, across.iv, along.iv, None, past)
+    last, width = _kept(s, blocks)
     with b.loop(0, last, lines) as across:
         done = b.cmp("slt", across.iv, inside)
         before = b.select(done, head, 0)
