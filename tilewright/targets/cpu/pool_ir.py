@@ -5,7 +5,7 @@ changes the word, its number and how many workers it has tasks for, that all wor
 caller or a worker, has one of the tasks, whatever launch it came for; so what a launch is, is read after the ticket,
 and there is nothing to join or to leave. Tickets and the number of tasks done are halves of one word, so that whoever
 has done a task says so and takes the next ticket, or finds none, in one step: cores hand the line of that word round,
-which is what a launch of short tasks costs. The caller that has found no ticket waits until all tasks are done. A
+which is what a launch of short tasks costs; of these several are taken at once, one behind the other. The caller that has found no ticket waits until all tasks are done. A
 launch therefore never waits for a thread that has not started: a core that another process has taken costs nothing.
 
 A worker that finds nothing to do spins for SPIN pauses, then sleeps on its slot (futex), a cache line of its own.
@@ -34,7 +34,6 @@ from tilewright.uarch.cpu import Architecture
 
 STOPPED: Final = -1 << 16
 SPIN: Final = 20_000
-DONE: Final = 1 << 32
 KNOWN: Final = 16
 """Functions, by their address, of which the pool keeps what a task takes."""
 OFFSETS: Final = {
@@ -44,7 +43,7 @@ OFFSETS: Final = {
     "count": 24,  # i64, number of the task behind the last one that has a ticket
     "limit": 32,  # i64, ticks of the clock for which a thread works before it wakes sleepers
     "asleep": 40,  # i32, workers that sleep or are about to
-    "tickets": 128,  # i64, tasks that nobody has taken, at most 0 where there are none, and DONE times those done
+    "tickets": 128,  # i64, tasks that nobody has taken, at most 0 where there are none, and 2^32 times those done
     "lock": 256,  # i32, held by the launching thread
     "ids": 260,  # i32, slots handed out; slot i is that of thread i + 1, and the caller is thread 0
     "left": 264,  # i64, tasks that an interrupted launch has not begun
@@ -69,6 +68,10 @@ _TINY: Final = 19
 _APART: Final = 4
 """Work of less than four times 2^-19 of those ticks, 0.1 us, and once more for each worker, is done before they share
 it: 2 us on 16 threads, where cores hand lines round for so long, 0.6 on two."""
+_TOGETHER: Final = 15
+_SHARES: Final = 32
+"""Tasks that take 2^-15 of those ticks, 2 us, together have their tickets taken at once, as long as each thread has 32
+times as many before it: to take one, a core waits until all that it has stored is seen."""
 
 
 def _fields(*names: str) -> str:
@@ -93,17 +96,21 @@ declare i64 @llvm.umin.i64(i64, i64)
 
 define internal void @drain(ptr %p, i64 %thread) nounwind {{
 entry:
-{_fields("function", "argument", "count", "limit", "tickets", "left")}
+{_fields("function", "argument", "count", "limit", "tickets", "left", "workers")}
   %caller = icmp eq i64 %thread, 0
+  %workers = load i64, ptr %workers.at
+  %threads = add i64 %workers, 1
+  %shares = mul i64 %threads, {_SHARES}
   %start = call i64 {clock}
   br label %draw
 draw:                                              ; %asked: the clock when it last looked for a signal
-  %step = phi i64 [ -1, %entry ], [ {DONE - 1}, %work ], [ {DONE - 1}, %look ]
-  %done = phi i64 [ 0, %entry ], [ %done1, %work ], [ %done1, %look ]
-  %busy = phi i64 [ 0, %entry ], [ %busy1, %work ], [ %busy1, %look ]
-  %clock = phi i64 [ %start, %entry ], [ %now, %work ], [ %now, %look ]
-  %asked = phi i64 [ %start, %entry ], [ %asked, %work ], [ %now, %look ]
-  %wakes = phi i1 [ true, %entry ], [ %wakes1, %work ], [ %wakes1, %look ]
+  %step = phi i64 [ -1, %entry ], [ %step1, %counted ], [ %step1, %look ]
+  %want = phi i64 [ 1, %entry ], [ %want1, %counted ], [ %want1, %look ]
+  %done = phi i64 [ 0, %entry ], [ %done1, %counted ], [ %done1, %look ]
+  %busy = phi i64 [ 0, %entry ], [ %busy1, %counted ], [ %busy1, %look ]
+  %clock = phi i64 [ %start, %entry ], [ %now, %counted ], [ %now, %look ]
+  %asked = phi i64 [ %start, %entry ], [ %asked, %counted ], [ %now, %look ]
+  %wakes = phi i1 [ true, %entry ], [ %wakes1, %counted ], [ %wakes1, %look ]
   br i1 %wakes, label %early, label %take
 early:
   %limit = load atomic i64, ptr %limit.at monotonic, align 8
@@ -118,18 +125,36 @@ take:
   %word = atomicrmw add ptr %tickets.at, i64 %step acq_rel
   %ticket = call i64 @tickets_in(i64 %word)
   %mine = icmp sgt i64 %ticket, 0
-  br i1 %mine, label %work, label %end
-work:
+  br i1 %mine, label %begin, label %end
+begin:
   %function = load ptr, ptr %function.at
   %argument = load ptr, ptr %argument.at
   %count = load i64, ptr %count.at
-  %task = sub i64 %count, %ticket
+  %first = sub i64 %count, %ticket
+  %got = call i64 @llvm.umin.i64(i64 %want, i64 %ticket)
+  %behind = add i64 %first, %got
   %began = call i64 {clock}
+  br label %work
+work:
+  %task = phi i64 [ %first, %begin ], [ %task1, %work ]
   call void %function(ptr %argument, i64 %task, i64 %thread)
+  %task1 = add i64 %task, 1
+  %further = icmp ult i64 %task1, %behind
+  br i1 %further, label %work, label %counted
+counted:                                           ; and how many tickets it takes next
   %now = call i64 {clock}
   %took = sub i64 %now, %began
   %busy1 = add i64 %busy, %took
-  %done1 = add i64 %done, 1
+  %done1 = add i64 %done, %got
+  %rest = sub i64 %ticket, %got
+  %fair = udiv i64 %rest, %shares
+  %mean = udiv i64 %busy1, %done1
+  %each = or i64 %mean, 1
+  %short = udiv i64 {look >> _TOGETHER}, %each
+  %few = call i64 @llvm.umin.i64(i64 %fair, i64 %short)
+  %want1 = call i64 @llvm.smax.i64(i64 %few, i64 1)
+  %said = shl i64 %got, 32
+  %step1 = sub i64 %said, %want1
   %age = sub i64 %now, %asked
   %long = icmp ugt i64 %age, {look}
   %looks = and i1 %long, %caller
@@ -137,12 +162,12 @@ work:
 look:
   %signal = call i1 @signalled()
   br i1 %signal, label %stop, label %draw
-stop:                                              ; takes the tickets that are left, and says that its task is done
+stop:                                              ; takes the tickets that are left, and says what it has done
   %old = load atomic i64, ptr %tickets.at monotonic, align 8
   %tickets = call i64 @tickets_in(i64 %old)
   %left = call i64 @llvm.smax.i64(i64 %tickets, i64 0)
-  %said = add i64 %old, {DONE}
-  %new = sub i64 %said, %left
+  %more = add i64 %old, %said
+  %new = sub i64 %more, %left
   %pair = cmpxchg ptr %tickets.at, i64 %old, i64 %new release monotonic
   %stopped = extractvalue {{ i64, i1 }} %pair, 1
   br i1 %stopped, label %keep, label %stop
