@@ -1,12 +1,13 @@
 """The thread pool's LLVM IR: how threads share the tasks of one launch.
 
-Protocol.  A launch writes what it is (function, argument, count), puts as many tickets as it has tasks, and posts: it
+Protocol. A launch writes what it is (function, argument, count), puts as many tickets as it has tasks, and posts: it
 changes the word, its number and how many workers it has tasks for, that all workers spin on. Who takes a ticket, the
 caller or a worker, has one of the tasks, whatever launch it came for; so what a launch is, is read after the ticket,
 and there is nothing to join or to leave. Tickets and the number of tasks done are halves of one word, so that whoever
 has done a task says so and takes the next ticket, or finds none, in one step: cores hand the line of that word round,
-which is what a launch of short tasks costs; of these several are taken at once, one behind the other. The caller that has found no ticket waits until all tasks are done. A
-launch therefore never waits for a thread that has not started: a core that another process has taken costs nothing.
+which is what a launch of short tasks costs; of these several are taken at once, one behind the other. The caller that
+has found no ticket waits until all tasks are done. A launch therefore never waits for a thread that has not started: a
+core that another process has taken costs nothing.
 
 A worker that finds nothing to do spins for SPIN pauses, then sleeps on its slot (futex), a cache line of its own.
 Waking a thread is a system call, of 3 to 25 us, and as long again passes until it runs. So all that are awake, those
