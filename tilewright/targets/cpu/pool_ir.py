@@ -57,8 +57,7 @@ OFFSETS: Final = {
     "known": 320,  # KNOWN times a function and ticks of a task of its
 }
 SLOTS: Final = OFFSETS["known"] + 16 * KNOWN
-"""Bytes of the pool's state before its slots. What all watch, what threads hand round, what callers keep, and each slot
-have cache lines of their own."""
+"""Bytes before the slots. What all watch, what threads hand round, what callers keep, each slot: own cache lines."""
 _LONGEST: Final = 11
 """A wake-up call takes at most 2^-11 of the ticks of `Architecture.clock`, 30 us: others waited for a core."""
 _SHORTLY: Final = 6
@@ -71,8 +70,8 @@ _APART: Final = 4
 it: 2 us on 16 threads, where cores hand lines round for so long, 0.6 on two."""
 _TOGETHER: Final = 15
 _SHARES: Final = 32
-"""Tasks that take 2^-15 of those ticks, 2 us, together have their tickets taken at once, as long as each thread has 32
-times as many before it: to take one, a core waits until all that it has stored is seen."""
+"""Tasks of 2^-15 of those ticks, 2 us, together have their tickets taken at once, where each thread has 32 times as many
+before it: to take one, a core waits until all that it has stored is seen."""
 
 
 def _fields(*names: str) -> str:
@@ -227,8 +226,8 @@ define internal ptr @slot(ptr %p, i64 %i) nounwind {{
 define internal i1 @some(ptr %p) nounwind {{           ; are there tasks that nobody has taken?
 {_fields("tickets")}
   %word = load atomic i64, ptr %tickets.at monotonic, align 8
-  %tickets = call i64 @tickets_in(i64 %word)
-  %some = icmp sgt i64 %tickets, 0
+  %low = trunc i64 %word to i32
+  %some = icmp sgt i32 %low, 0
   ret i1 %some
 }}
 

@@ -83,12 +83,11 @@ def ramp(
         if isinstance(op, xt.BroadcastOp) and op.broadcast_size is not None:
             return None
         return ramp(e, op.operands[0], Position(0, place.col, 1, place.lanes), within)
-    bounds = arith.MinSIOp | arith.MaxSIOp
-    if not isinstance(op, arith.AddiOp | arith.SubiOp | bounds):
+    if not isinstance(op, arith.AddiOp | arith.SubiOp | arith.MinSIOp | arith.MaxSIOp):
         return None
     pairs = [(op.lhs, op.rhs)] + ([] if isinstance(op, arith.SubiOp) else [(op.rhs, op.lhs)])
     for x, y in pairs:
-        if isinstance(op, bounds) and within is None:
+        if within is None and isinstance(op, arith.MinSIOp | arith.MaxSIOp):
             continue
         first, number = ramp(e, x, place, within), one_number(e, y, place)
         if first is None or number is None:
