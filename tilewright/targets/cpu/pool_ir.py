@@ -70,8 +70,8 @@ _APART: Final = 4
 it: 2 us on 16 threads, where cores hand lines round for so long, 0.6 on two."""
 _TOGETHER: Final = 15
 _SHARES: Final = 32
-"""Tasks of 2^-15 of those ticks, 2 us, together have their tickets taken at once, where each thread has 32 times as many
-before it: to take one, a core waits until all that it has stored is seen."""
+"""Tasks of 2^-15 of those ticks, 2 us, together have their tickets taken at once, where each thread has 32 times as
+many before it: to take one, a core waits until all that it has stored is seen."""
 
 
 def _fields(*names: str) -> str:
