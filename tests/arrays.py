@@ -1,6 +1,17 @@
-"""Arrays of other libraries, as tests pass them."""
+"""Arrays of other libraries, as tests pass them, and how far results are from what is right."""
 
 from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+
+def error(found: Any, wanted: Any) -> float:
+    """The relative Frobenius norm of the difference, in float64."""
+    wanted = np.asarray(wanted, np.float64)
+    difference = np.linalg.norm(np.asarray(found).astype(np.float64) - wanted)
+    return float(difference / max(float(np.linalg.norm(wanted)), 1e-30))
 
 
 class DLPackOnly:

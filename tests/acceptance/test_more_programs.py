@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from tests.arrays import error
 
 from . import kernels_more as kernels
 from .kernels import gemm_init_in_loop
-from .test_programs import BF16, F16, F32, TOLERANCE, Array, error, matrix, poison
+from .test_programs import BF16, F16, F32, TOLERANCE, Array, matrix, poison
 
 
 def wide(*arrays: Array) -> list[Array]:

@@ -8,6 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 import tilewright as tw
+from tests.arrays import error
 
 from . import kernels
 
@@ -24,11 +25,6 @@ def matrix(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[np.
 
 def poison(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Array:
     return np.full(shape, np.nan, dtype)
-
-
-def error(got: Array, expected: Array) -> float:
-    difference = np.linalg.norm(got.astype(np.float64) - expected)
-    return float(difference / max(float(np.linalg.norm(expected)), 1e-30))
 
 
 SHAPES = [(64, 64, 64), (96, 160, 128), (65, 33, 47), (1, 127, 96), (130, 1, 1), (31, 257, 100)]

@@ -19,9 +19,3 @@ def normal(rng: np.random.Generator, shape: tuple[int, ...], dtype: object) -> N
 
 def poison(shape: tuple[int, ...], dtype: object) -> NDArray[np.generic]:
     return np.full(shape, np.nan, np.dtype(dtype))  # pyright: ignore[reportArgumentType]
-
-
-def error(got: NDArray[np.generic], expected: NDArray[np.float64]) -> float:
-    """Relative Frobenius norm of the difference."""
-    norm = max(float(np.linalg.norm(expected)), 1e-30)
-    return float(np.linalg.norm(got.astype(np.float64) - expected)) / norm

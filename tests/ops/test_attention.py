@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from tests.arrays import error
 from tilewright import ops
 from tilewright.ops.tiles import attention_tile
 
-from .conftest import error, normal, poison
+from .conftest import normal, poison
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 LIMIT = {np.dtype("f4"): 4e-6, np.dtype("f2"): 2e-3, BF16: 1e-2}

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from tests.arrays import error
 from tilewright import ops
 
-from .conftest import error, normal, poison
+from .conftest import normal, poison
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 LIMIT = {np.dtype("f4"): 2e-6, np.dtype("f2"): 1e-3, BF16: 8e-3}

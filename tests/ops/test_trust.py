@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from tests.arrays import error
 from tilewright import ops
 from tilewright.ops.attention import attention_kernel
 from tilewright.ops.matmul import matmul_kernel
@@ -23,7 +24,7 @@ from tilewright.ops.softmax import softmax_rows
 from tilewright.targets.cpu.pipeline import PIPELINE
 
 from . import rewrites
-from .conftest import error, normal, poison
+from .conftest import normal, poison
 
 MATRIX = tw.spec((512, 256), tw.f32)
 ROW = tw.spec((256,), tw.f32)

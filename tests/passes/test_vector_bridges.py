@@ -6,16 +6,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.passes.linalg.programs import (
-    OPT,
-    Array,
-    drawn,
-    error,
-    opt,
-    peer,
-    program,
-    run_on,
-)
+from tests.arrays import error
+from tests.passes.linalg.programs import OPT, Array, drawn, opt, peer, program, run_on
 from tests.peer.mlir_opt import needs_mlir_runner
 from tilewright import reference
 from tilewright.diagnostics import TilewrightError, UnsupportedError

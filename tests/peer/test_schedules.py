@@ -15,8 +15,9 @@ import pytest
 from hypothesis import given, note
 from hypothesis import strategies as st
 
+from tests.arrays import error
 from tests.draws import examples
-from tests.passes.linalg.programs import Array, error, printed, run_on
+from tests.passes.linalg.programs import Array, printed, run_on
 from tests.peer import tosa
 from tests.peer.mlir_opt import TO_LLVM, Refused, mlir_opt, mlir_runner, needs_mlir_runner
 from tests.peer.schedules import MEMORY_PASSES, ONE_SHOT, lowered_packs, on_gpu, source, step

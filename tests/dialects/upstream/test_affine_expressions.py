@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.passes.linalg.programs import drawn, error, opt, program, run_on
+from tests.arrays import error
+from tests.passes.linalg.programs import drawn, opt, program, run_on
 from tests.peer.mlir_opt import mlir_opt, needs_mlir_opt
 from tilewright import reference
 from tilewright.diagnostics import TilewrightError

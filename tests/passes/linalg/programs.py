@@ -118,11 +118,5 @@ def opt(text: str, *arguments: str) -> str:
     return done.stdout
 
 
-def error(found: Array, wanted: Array) -> float:
-    """The relative Frobenius norm of the difference."""
-    difference = found.astype(np.float64) - wanted.astype(np.float64)
-    return float(np.linalg.norm(difference) / max(np.linalg.norm(wanted.astype(np.float64)), 1e-30))
-
-
 def shapes(text: str) -> Sequence[int]:
     return [int(n) for n in text.split("x")]

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.arrays import error
 from tests.draws import fresh_rng
-from tests.passes.linalg.programs import error
 from tilewright import reference
 from tilewright.diagnostics import UnsupportedError
 from tilewright.dialects.text import parse_module, verify_module

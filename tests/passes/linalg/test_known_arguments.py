@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.passes.linalg.programs import drawn, error, program, run_on
+from tests.arrays import error
+from tests.passes.linalg.programs import drawn, program, run_on
 from tilewright.dialects.text import parse_module
 from tilewright.passes.linalg.to_xetile import linalg_to_xetile
 

@@ -9,17 +9,10 @@ import numpy as np
 import pytest
 from xdsl.dialects import gpu
 
+from tests.arrays import error
 from tests.passes.linalg.cases import CASES as PRODUCTS
 from tests.passes.linalg.cases import windows
-from tests.passes.linalg.programs import (
-    Array,
-    drawn,
-    error,
-    opt,
-    peer,
-    program,
-    run_on,
-)
+from tests.passes.linalg.programs import Array, drawn, opt, peer, program, run_on
 from tests.passes.linalg.tensors import TENSORS
 from tests.peer.mlir_opt import needs_mlir_runner
 from tilewright.diagnostics import CompileError, UnsupportedError

@@ -10,7 +10,8 @@ import pytest
 from xdsl.dialects import func, gpu, scf
 from xdsl.ir import Operation
 
-from tests.passes.linalg.programs import Array, drawn, error, program, run_on
+from tests.arrays import error
+from tests.passes.linalg.programs import Array, drawn, program, run_on
 from tilewright.dialects.text import parse_module
 from tilewright.passes.linalg.to_xetile import linalg_to_xetile
 from tilewright.passes.planner import Request

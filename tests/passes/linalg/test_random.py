@@ -6,8 +6,9 @@ import random
 
 import pytest
 
+from tests.arrays import error
 from tests.draws import fresh_seed
-from tests.passes.linalg.programs import drawn, error, program, run_on
+from tests.passes.linalg.programs import drawn, program, run_on
 
 M, V = "memref<17x17xf32>", "memref<17xf32>"
 PROGRAMS = 4

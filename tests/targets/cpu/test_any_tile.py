@@ -11,7 +11,8 @@ import pytest
 
 import tilewright as tw
 from tests.acceptance.kernels import gemm_init_in_loop as product
-from tests.targets.cpu.test_thin import RUNNABLE, error
+from tests.arrays import error
+from tests.targets.cpu.test_thin import RUNNABLE
 
 TYPES = {
     "f32": (np.float32, tw.f32, 1e-5),

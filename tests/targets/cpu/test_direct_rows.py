@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from tests.targets.cpu.test_thin import LIMITS, RUNNABLE, error, random, thin_product
+from tests.arrays import error
+from tests.targets.cpu.test_thin import LIMITS, RUNNABLE, random, thin_product
 from tilewright.targets.cpu.machine import SHARED_BYTES
 
 

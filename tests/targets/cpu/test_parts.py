@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from tests.targets.cpu.test_thin import RUNNABLE, error
+from tests.arrays import error
+from tests.targets.cpu.test_thin import RUNNABLE
 from tilewright import ops
 from tilewright.runtime.arrays import describe
 from tilewright.targets.cpu import division

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from tests.targets.cpu.test_thin import RUNNABLE, error
+from tests.arrays import error
+from tests.targets.cpu.test_thin import RUNNABLE
 from tilewright.targets.cpu.streaming import STREAM_BYTES
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from tests.arrays import error
 from tilewright import ops
 from tilewright.targets.cpu.machine import host_level
 from tilewright.targets.cpu.thin import RUN, VECTORS
@@ -40,11 +41,6 @@ def thin_product(
 
 def random(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> Any:
     return rng.standard_normal(shape).astype(dtype)
-
-
-def error(found: Any, want: Any) -> float:
-    difference = found.astype(np.float64) - want
-    return float(np.linalg.norm(difference) / np.linalg.norm(want))
 
 
 @pytest.mark.parametrize("level", RUNNABLE)

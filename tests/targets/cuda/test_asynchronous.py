@@ -12,6 +12,7 @@ import pytest
 from xdsl.dialects.builtin import ModuleOp
 
 import tilewright as tw
+from tests.arrays import error
 from tests.draws import fresh_rng
 from tilewright import uarch
 from tilewright.dialects.text import parse_module
@@ -59,10 +60,6 @@ def two_sums(A, B, D, C, BM: tw.constexpr = 64, BN: tw.constexpr = 64, BK: tw.co
 
 def text_of(kernel: Any, args: tuple[Any, ...], **constants: Any) -> str:
     return kernel.compile(*args, target="reference", **constants).ir["xetile"]
-
-
-def error(got: Array, wanted: Array) -> float:
-    return float(np.linalg.norm(got.astype(np.float64) - wanted) / np.linalg.norm(wanted))
 
 
 def check_passes(

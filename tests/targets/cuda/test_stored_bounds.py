@@ -11,8 +11,9 @@ import pytest
 from xdsl.dialects import arith
 
 import tilewright as tw
+from tests.arrays import error
 from tests.draws import fresh_rng
-from tests.targets.cuda.test_asynchronous import error, gemm, text_of
+from tests.targets.cuda.test_asynchronous import gemm, text_of
 from tests.targets.cuda.threads import run_threads
 from tilewright import uarch
 from tilewright.dialects import mach, stage

@@ -14,6 +14,7 @@ import pytest
 import tilewright as tw
 from tests.acceptance import kernels as k
 from tests.acceptance.rank_n import RANK_N
+from tests.arrays import error
 from tests.targets.cuda.threads import ThreadsTarget
 from tilewright import knobs, ops
 from tilewright.dialects.text import parse_module
@@ -24,10 +25,6 @@ from tilewright.targets.cuda import retile
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 F8 = np.dtype(ml_dtypes.float8_e4m3fn)
-
-
-def error(got, want) -> float:
-    return float(np.linalg.norm(got.astype(float) - want) / np.linalg.norm(want))
 
 
 def softmax(x):

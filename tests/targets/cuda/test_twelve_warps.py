@@ -11,6 +11,7 @@ import pytest
 
 import tilewright as tw
 from tests.acceptance import kernels as k
+from tests.arrays import error
 from tests.targets.cuda.threads import ThreadsTarget
 from tilewright import knobs, ops
 from tilewright.targets.cuda import pipeline
@@ -24,10 +25,6 @@ def twelve(monkeypatch: pytest.MonkeyPatch, threads: ThreadsTarget) -> Iterator[
     # Kernels that other tests have compiled as well (`threads` has a number of its own) are compiled anew.
     with knobs.override(num_threads=12):
         yield
-
-
-def error(got, want) -> float:
-    return float(np.linalg.norm(got.astype(float) - want) / np.linalg.norm(want))
 
 
 @pytest.mark.parametrize("shape", [(5, 64), (7, 100), (3, 1000)], ids=str)

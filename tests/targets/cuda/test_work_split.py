@@ -12,9 +12,10 @@ import pytest
 from xdsl.dialects.builtin import ModuleOp
 
 import tilewright as tw
+from tests.arrays import error
 from tests.draws import fresh_rng
 from tests.targets.cuda.harness import needs_gpu
-from tests.targets.cuda.test_asynchronous import error, text_of
+from tests.targets.cuda.test_asynchronous import text_of
 from tests.targets.cuda.test_stored_bounds import summed
 from tilewright import uarch
 from tilewright.dialects.text import parse_module
