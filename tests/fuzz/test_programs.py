@@ -64,11 +64,12 @@ class Case:
     def expected(self) -> Outcome:
         return evaluate(self.program, self.inputs, self.outputs)
 
-    def launch(self, target: str) -> list[np.ndarray[Any, Any]]:
+    def launch(self, target: str, threads: int | None = None) -> list[np.ndarray[Any, Any]]:
         """The arguments after a launch on a target."""
         arrays = copies(self.arrays)
         args = [describe(a) for a in arrays]
-        executable = get_target(target).build(self.module.clone(), CompileOptions(target=target))
+        options = CompileOptions(target=target, num_threads=threads)
+        executable = get_target(target).build(self.module.clone(), options)
         with arguments(target, args) as there:
             executable.launch((*self.program.grid, 1), there)
         return arrays
@@ -119,6 +120,16 @@ def test_targets_agree_with_plain_numpy(target: str, part: int, program: Program
 def test_products_of_whole_tiles(target: str, part: int, program: Program, seed: int):
     case, expected = drawn(program, seed)
     case.compare(expected, case.launch(target), target)
+
+
+@examples(-(-EXAMPLES // PARTS // 8))
+@given(program=st.one_of(programs(), products()), seed=st.integers(0, 2**32 - 1))
+@pytest.mark.parametrize("part", range(PARTS))
+def test_the_number_of_threads_changes_no_bit(part: int, program: Program, seed: int):
+    case, _ = drawn(program, seed)
+    one, *more = (case.launch("cpu", threads) for threads in (1, 2, 4))
+    for found in more:
+        assert [x.tobytes() for x in found] == [x.tobytes() for x in one]
 
 
 @fuzz
