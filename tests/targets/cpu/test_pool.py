@@ -53,6 +53,15 @@ tell:
   ret void
 }
 
+define void @keep_word(ptr %words, i64 %task, i64 %thread) {
+  %word.at = load ptr, ptr %words
+  %word = load atomic i64, ptr %word.at monotonic, align 8
+  %number = add i64 %task, 1
+  %at = getelementptr i64, ptr %words, i64 %number
+  store i64 %word, ptr %at
+  ret void
+}
+
 define void @count_up(ptr %counts, i64 %task, i64 %thread) {
   %at = getelementptr i64, ptr %counts, i64 %task
   %old = atomicrmw add ptr %at, i64 1 monotonic
@@ -69,7 +78,7 @@ def functions():
     machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
     engine = llvm.create_mcjit_compiler(module, machine)
     engine.finalize_object()
-    names = ("count_up", "slowly_up", "who", "slowly_who")
+    names = ("count_up", "slowly_up", "who", "slowly_who", "keep_word")
     yield tuple(engine.get_function_address(name) for name in names)
     engine.close()
 
@@ -95,6 +104,21 @@ def test_every_task_runs_once(count_up, threads, tasks):
         launch(pool(threads), count_up, counts.ctypes.data, tasks)
     assert (counts[:tasks] == 50).all()
     assert counts[tasks] == 0
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_short_tasks_take_their_tickets_together(functions, threads):
+    """Several of them see one word; the last ones, which are what threads may end apart by, do not."""
+    own, tasks = Pool(threads), 20_000
+    words = np.zeros(tasks + 1, np.int64)
+    words[0] = own.address + OFFSETS["tickets"]
+    try:
+        launch(own, functions[4], words.ctypes.data, tasks)
+    finally:
+        own.stop()
+    assert words[1:].all()
+    assert len(np.unique(words[1:])) < tasks / 2
+    assert threads > 1 or len(np.unique(words[-16:])) == 16
 
 
 def rested(own: Pool, function: int, tasks: int) -> np.ndarray:
