@@ -73,6 +73,21 @@ def held(X: Any, Y: Any, BM: tw.constexpr = 4, BN: tw.constexpr = 64):
     tw.store_tile(x * 2 + y, tw.init_tile(Y, [i, j], (BM, BN)))
 
 
+@tw.kernel
+def reflected(X: Any, Y: Any, BM: tw.constexpr = 4, BN: tw.constexpr = 64):
+    """Neighbours of elements of an image, at its edges those on the other side."""
+    i, j = tw.program_id(1) * BM, tw.program_id(0) * BN
+    rows, cols = X.shape[0], X.shape[1]
+    r = tw.minimum(i + tw.arange(0, BM, axis=0, shape=(BM, BN)), rows - 1)
+    c = j + tw.arange(0, BN, axis=1, shape=(BM, BN)) - 3
+    c = tw.where(c < 0, -c, c)
+    c = tw.where(cols <= c, 2 * cols - 2 - c, c)
+    x = tw.load_gather(tw.init_tile(X, r * cols + tw.maximum(c, 0)))
+    d = c + 3
+    y = tw.load_gather(tw.init_tile(X, r * cols + tw.where(d > cols - 2, cols - 1, d)))
+    tw.store_tile(x * 2 + y, tw.init_tile(Y, [i, j], (BM, BN)))
+
+
 def some(rng: np.random.Generator, shape: Any, dtype: Any) -> Any:
     return rng.integers(-100, 100, shape).astype(dtype)
 
@@ -99,14 +114,16 @@ def test_held_at_edges(
 ) -> None:
     x, y = some(rng, (11, columns), dtype), poison(11, columns, dtype=dtype)
     grid = [tw.cdiv(columns, tile[1]), tw.cdiv(11, tile[0])]
-    for got, want in both(held, grid, [x, y], [1], BM=tile[0], BN=tile[1]):
-        np.testing.assert_array_equal(got, want)
+    for kernel in (held, reflected):
+        for got, want in both(kernel, grid, [x, y], [1], BM=tile[0], BN=tile[1]):
+            np.testing.assert_array_equal(got, want)
 
 
-def test_held_at_edges_is_a_run() -> None:
+@pytest.mark.parametrize("kernel", [held, reflected], ids=["held", "reflected"])
+def test_held_at_edges_is_a_run(kernel: Any) -> None:
     """Between the columns that reach the bounds nothing is gathered."""
     x = np.zeros((11, 301), np.float32)
-    lines = held.options(target="cpu", machine="avx512").compile(x, x).ir["mach"].splitlines()
+    lines = kernel.options(target="cpu", machine="avx512").compile(x, x).ir["mach"].splitlines()
     loops = [n for n, line in enumerate(lines) if "scf.for" in line]
     plain = [n for n, line in enumerate(lines) if "mach.load" in line and "vector<16xf32>" in line]
     assert plain and any(

@@ -16,7 +16,7 @@ from xdsl.dialects import arith, vector
 from xdsl.dialects.builtin import IndexType, IntegerType, VectorType, i1
 from xdsl.ir import Block, Operation, OpResult, SSAValue
 
-from tilewright.codegen.builder import Idx, lane_type
+from tilewright.codegen.builder import Builder, Idx, lane_type
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.upstream import vector as more
 from tilewright.dialects.upstream.arith import PREDICATES, SWAPPED, folded
@@ -28,25 +28,40 @@ from tilewright.targets.cpu.memory import ScatteredTile, Tile, element_of, rows_
 @evaluates(arith.CmpiOp)
 def compare(e: Evaluator, op: arith.CmpiOp, place: Position, result: int) -> SSAValue:
     """A mask of the first or last lanes where that is what the op is, else the op itself."""
-    predicate = PREDICATES[op.predicate.value.data]
-    if place.axis == 1 and place.lanes > 1 and predicate in SWAPPED:
-        for x, y, how in ((op.lhs, op.rhs, predicate), (op.rhs, op.lhs, SWAPPED[predicate])):
-            first, limit = ramp(e, x, place), one_number(e, y, place)
-            if first is not None and limit is not None:
-                whole = place.inside and first is place.col and limit in e.ends
-                if whole and how in ("slt", "sle"):
-                    return e.b.constant(lane_type(i1, place.lanes), 1)
-                return first_lanes(e, how, e.b.minus(limit, first), place.lanes)
+    if place.axis == 1 and place.lanes > 1 and (found := _compared(e, op, place)) is not None:
+        how, first, limit = found
+        whole = place.inside and first is place.col and limit in e.ends
+        if whole and how in ("slt", "sle"):
+            return e.b.constant(lane_type(i1, place.lanes), 1)
+        return first_lanes(e, how, e.b.minus(limit, first), place.lanes)
     return e.elementwise(op, place, result)
+
+
+def _compared(
+    e: Evaluator, op: arith.CmpiOp, place: Position, within: Columns | None = None
+) -> tuple[str, Idx, Idx] | None:
+    """How an index value that grows by one per lane is compared, its first element, and the number beside it."""
+    predicate = PREDICATES[op.predicate.value.data]
+    if predicate in SWAPPED:
+        for x, y, how in ((op.lhs, op.rhs, predicate), (op.rhs, op.lhs, SWAPPED[predicate])):
+            first, limit = ramp(e, x, place, within), one_number(e, y, place)
+            if first is not None and limit is not None:
+                return how, first, limit
+    return None
 
 
 def first_lanes(e: Evaluator, how: str, count: Idx, lanes: int) -> SSAValue:
     """Lanes i with `i how count`."""
     b = e.b
     all_on = b.constant(lane_type(i1, lanes), 1)
-    mask = b.mask_first(b.plus(count, 1) if how in ("sle", "sgt") else count, lanes)
+    mask = b.mask_first(_first(b, how, count), lanes)
     below = all_on if mask is None else mask
     return below if how in ("slt", "sle") else b.value(arith.XOrIOp(below, all_on))
+
+
+def _first(b: Builder, how: str, count: Idx) -> Idx:
+    """The lane from which on `i how count` is another than before."""
+    return b.plus(count, 1) if how in ("sle", "sgt") else count
 
 
 @dataclass
@@ -56,6 +71,13 @@ class Columns:
     begin: Idx = 0
     end: Idx | None = None
     """None: to the last."""
+
+    def narrow(self, b: Builder, at: Idx, below: bool) -> None:
+        """To those below a column, or to it and those behind it."""
+        if not below:
+            self.begin = b.max(self.begin, at)
+        else:
+            self.end = at if self.end is None else b.min(self.end, at)
 
 
 def ramp(
@@ -83,6 +105,8 @@ def ramp(
         if isinstance(op, xt.BroadcastOp) and op.broadcast_size is not None:
             return None
         return ramp(e, op.operands[0], Position(0, place.col, 1, place.lanes), within)
+    if within is not None and isinstance(op, arith.SelectOp):
+        return _chosen(e, op, place, within)
     if not isinstance(op, arith.AddiOp | arith.SubiOp | arith.MinSIOp | arith.MaxSIOp):
         return None
     pairs = [(op.lhs, op.rhs)] + ([] if isinstance(op, arith.SubiOp) else [(op.rhs, op.lhs)])
@@ -97,13 +121,24 @@ def ramp(
         if isinstance(op, arith.SubiOp):
             return e.b.minus(first, number)
         assert within is not None
-        reached = e.b.minus(number, first)
-        if isinstance(op, arith.MaxSIOp):
-            within.begin = e.b.max(within.begin, reached)
-        else:
-            after = e.b.plus(reached, 1)
-            within.end = after if within.end is None else e.b.min(within.end, after)
+        below = isinstance(op, arith.MinSIOp)
+        within.narrow(e.b, e.b.plus(e.b.minus(number, first), int(below)), below)
         return first
+    return None
+
+
+def _chosen(e: Evaluator, op: arith.SelectOp, place: Position, within: Columns) -> Idx | None:
+    """Likewise of what a comparison of positions chooses, as at the edges of an image that is reflected there."""
+    mask = e.values.real(op.cond).owner
+    found = _compared(e, mask, place, within) if isinstance(mask, arith.CmpiOp) else None
+    if found is None:
+        return None
+    how, start, limit = found
+    for value, yes in ((op.rhs, False), (op.lhs, True)):
+        if (first := ramp(e, value, place, within)) is not None:
+            below = (how in ("slt", "sle")) == yes
+            within.narrow(e.b, _first(e.b, how, e.b.minus(limit, start)), below)
+            return first
     return None
 
 
