@@ -127,9 +127,8 @@ def test_products_of_whole_tiles(target: str, part: int, program: Program, seed:
 @pytest.mark.parametrize("part", range(PARTS))
 def test_the_number_of_threads_changes_no_bit(part: int, program: Program, seed: int):
     case, _ = drawn(program, seed)
-    one, *more = (case.launch("cpu", threads) for threads in (1, 2, 4))
-    for found in more:
-        assert [x.tobytes() for x in found] == [x.tobytes() for x in one]
+    one, four = ([x.tobytes() for x in case.launch("cpu", threads)] for threads in (1, 4))
+    assert one == four
 
 
 @fuzz
