@@ -9,7 +9,7 @@ the tables (`x86`, `arm`) say what each level can do. Rates are measured ones (d
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from tilewright.uarch.base import Limit, Machine, table
@@ -270,13 +270,15 @@ class Architecture:
     def dots(
         self, features: Collection[str], vector_bytes: int, core: str
     ) -> tuple[MicroKernel, ...]:
-        """Those that multiply several k at once on vectors of this width, fastest first; of floats only where the core
-        does it faster than to multiply them widened."""
+        """Those that multiply several k at once on vectors of this width, at the core's rates, fastest first; of floats
+        only where the core does it faster than to multiply them widened."""
         able = [m for m in self.able(features, core=core) if m.vector_bytes == vector_bytes]
         wide = max((self.rate(m, core) for m in able if m.types[0] == "f32"), default=0.0)
         whole = ("i32", "i64")
         return tuple(
-            m for m in able if m.group > 1 and (m.types[2] in whole or self.rate(m, core) > wide)
+            replace(m, flops_per_cycle=self.rate(m, core))
+            for m in able
+            if m.group > 1 and (m.types[2] in whole or self.rate(m, core) > wide)
         )
 
 

@@ -15,6 +15,7 @@ from xdsl.utils.exceptions import VerifyException
 import tilewright as tw
 from tests.acceptance import kernels
 from tests.acceptance.kernels import gemm_init_in_loop as product
+from tests.targets.cpu.test_thin import thin_product
 from tilewright.dialects import make_context
 from tilewright.dialects.stage import PanelsType
 from tilewright.targets.cpu import target as cpu
@@ -125,6 +126,47 @@ def test_products_of_bf16(rng, monkeypatch: pytest.MonkeyPatch, size):
     kernels.window_attention.options(target="reference")[3, 2](q, keys, v, p, 0.125, W=40, CAP=20.0)
     got, right = o.astype(np.float64), p.astype(np.float64)
     assert np.linalg.norm(got - right) <= 1e-2 * np.linalg.norm(right)
+
+
+@pytest.mark.parametrize(
+    ("rows", "form", "pairs"),
+    [(1, "nn", True), (8, "nn", True), (4, "nt", False), (8, "nt", True)],
+)
+def test_few_rows_take_pairs_of_bf16_from_where_they_lie(monkeypatch, rows, form, pairs):
+    """Rows of B are interleaved in registers; vectors along k are pairs. Beside few rows those are converted: memory
+    gives them no sooner."""
+    monkeypatch.setattr(cpu, "chosen", lambda _: bf16_machine())
+    a, c = np.zeros((rows, 1024), BF16), np.zeros((rows, 256), np.float32)
+    b = np.zeros((1024, 256), BF16, order="C" if form == "nn" else "F")
+    text = thin_product.compile(a, b, c, 1024, BM=rows, BN=256, BK=32, target="cpu").ir["mach"]
+    assert "vdpbf16ps" in text if pairs else "math.fma" in text
+    assert ("arith.extf" in text) != pairs
+    assert "tw_pack" not in text
+
+
+@pytest.mark.skipif("avx512bf16" not in host_features(), reason="needs AVX-512 BF16")
+@pytest.mark.parametrize("form", ["nn", "nt", "tn", "flip"])
+def test_few_rows_of_pairs_at_every_edge(rng, monkeypatch: pytest.MonkeyPatch, form):
+    """k, rows and columns end anywhere; whole small tiles, single k and long runs; C holds something before."""
+    monkeypatch.setattr(cpu, "chosen", lambda _: bf16_machine())
+    for rows, cols, step, most in (
+        (1, 64, 2, 300),
+        (3, 48, 16, 99),
+        (8, 96, 32, 64),
+        (7, 24, 64, 900),
+    ):
+        m, n, k = (int(rng.integers(1, end + 1)) for end in (2 * rows, 2 * cols, most))
+        a, b = (rng.standard_normal(s).astype(BF16) for s in ((m, k), (k, n)))
+        c = rng.standard_normal((m, n)).astype(np.float32)
+        want = c + a.astype(np.float64) @ b.astype(np.float64)
+        given = [
+            np.asfortranarray(x) if t == "t" else x for x, t in zip((a, b), form, strict=False)
+        ]
+        if form == "flip":
+            given[1] = np.ascontiguousarray(b.T)
+        tiles = {"BM": rows, "BN": cols, "BK": step, "FLIP": form == "flip"}
+        thin_product[tw.cdiv(m, rows), tw.cdiv(n, cols)](*given, c, k, **tiles)
+        assert np.linalg.norm(c - want) <= 1e-5 * np.linalg.norm(want), (m, n, k)
 
 
 def test_pairs_of_bf16_are_used_where_the_core_is_faster_with_them():

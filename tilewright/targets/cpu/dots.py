@@ -105,11 +105,11 @@ def dot_step(
         spread = b.value(vector.BitcastOp(group, factors))
         for v in range(nv):
             at = r * nv + v
-            out[at] = _add_dot(b, family, out[at], spread, rows[v])
+            out[at] = add_dot(b, family, out[at], spread, rows[v])
     return out
 
 
-def _add_dot(b: Builder, family: Family, c: SSAValue, x: SSAValue, y: SSAValue) -> SSAValue:
+def add_dot(b: Builder, family: Family, c: SSAValue, x: SSAValue, y: SSAValue) -> SSAValue:
     """c + x y; x stands for an A as it is stored."""
     factors = (y, x) if family.swapped else (x, y)
     entry = find(family.instruction)
@@ -133,7 +133,7 @@ def first_sums(
     with b.loop(0, b.div(depth, family.group), 1, [zero] * nv) as loop:
         row = b.ptr(bb.pointer, b.times(loop.iv, bb.k_bytes))
         loop.out = [
-            _add_dot(b, family, sums, ones, b.load(b.ptr(row, v * lanes * 4), factors))
+            add_dot(b, family, sums, ones, b.load(b.ptr(row, v * lanes * 4), factors))
             for v, sums in enumerate(loop.carried)
         ]
     minus_bias = b.constant(zero.type, 128 if family.a.unsigned else -128)

@@ -122,7 +122,7 @@ def columns(b: Builder, rows: Sequence[SSAValue]) -> list[SSAValue]:
     within, between = (low, [k + half for k in low]), (even, [k + per for k in even])
     groups: list[list[SSAValue]] = []
     for first in range(0, wide, beside):
-        units = [_joined(b, rows[first + row : first + beside : per]) for row in range(per)]
+        units = [joined(b, rows[first + row : first + beside : per]) for row in range(per)]
         for _ in range(per.bit_length() - 1):
             pairs = list(zip(units[:half], units[half:], strict=True))
             units = [b.shuffle(x, y, order) for x, y in pairs for order in within]
@@ -137,7 +137,7 @@ def columns(b: Builder, rows: Sequence[SSAValue]) -> list[SSAValue]:
     return [units[k] for k in range(len(groups)) for units in made]
 
 
-def _joined(b: Builder, parts: Sequence[SSAValue]) -> SSAValue:
+def joined(b: Builder, parts: Sequence[SSAValue]) -> SSAValue:
     """Vectors of one type, a power of two of them, one after the other."""
     while len(parts) > 1:
         parts = [b.join(x, y) for x, y in zip(parts[::2], parts[1::2], strict=True)]

@@ -316,7 +316,10 @@ class PanelCosts:
         if not short.along_k:  # a core's first program reads whole lines of rows that lie apart
             apart = (in_whole(row, LINE) + rates.run) / rates.pack_lines
             packed += p.k * apart * min(1.0, self.threads / long.tiles)
-        rate = 2 * vector / max(4, _itemsize(p.types[2])) * rates.hertz
+        kernel = self._kernel(p.types)
+        dots = kernel.verbatim and not (kernel.tiles or kernel.single)
+        per_clock = kernel.rate if dots else 2 * vector / max(4, _itemsize(p.types[2]))
+        rate = per_clock * rates.hertz
         block, few, columns = vector // 4, 1, short.tile
         if left == 0:
             block, few, columns = THIN_ROWS, min(THIN_BLOCK, short.tile), short.extent
@@ -404,7 +407,12 @@ class _Kernel:
 @lru_cache(64)
 def kernel_for(m: CpuMachine, types: tuple[str, str, str]) -> _Kernel:
     """That of the machine's table; floats of 16 bits that it does not multiply are two bf16 each in tiles, else f32."""
-    able, times = m.architecture.able(m.target.features, *types), 1
+    known, times = m.architecture.able(m.target.features, *types), 1
+    able = (
+        [each for each in known if each.rows > 1]
+        or [each for each in m.dots if each.types == types]
+        or [each for each in known if each.group == 1]
+    )
     verbatim = bool(able)
     if not able and types == ("f16", "f16", "f32") and m.has("amx-bf16"):
         able, times = m.architecture.able(m.target.features, "bf16", "bf16", "f32"), 4

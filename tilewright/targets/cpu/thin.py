@@ -7,7 +7,9 @@ memory alone should limit. B is read along whichever of its dimensions is contig
     inner   B's rows run along k     C[r, x] += sum of A[r, k..] B[k.., x]  vectors of k, added up across at the end
 
 A product of few columns is the same with the sides exchanged, where A's rows run along k. The thin side is packed as
-the micro-kernel reads it, element by element (outer) or vector by vector (inner) of k, with zeros beyond its end:
+the micro-kernel reads it, element by element (outer) or vector by vector (inner) of k, with zeros beyond its end.
+Where the machine has a dot product of such floats (`dots`), it multiplies groups of k instead of elements; nothing is
+converted then, and rows of B are interleaved in registers (outer).
 
     for block of k:              find the thin side, or pack it
       for run of k:              a few rows of B are read side by side, so that each is read in a long run (outer)
@@ -22,8 +24,8 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
-from xdsl.dialects import arith, math, scf
-from xdsl.dialects.builtin import AnyFloat, MemRefType, VectorType
+from xdsl.dialects import arith, math, scf, vector
+from xdsl.dialects.builtin import AnyFloat, IntegerType, MemRefType, VectorType
 from xdsl.ir import OpResult, SSAValue
 
 from tilewright.codegen.builder import Builder, Idx
@@ -31,12 +33,13 @@ from tilewright.codegen.registers import strided_form
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.stage import ContractOp
 from tilewright.passes.packing import Chain, chain_of
+from tilewright.targets.cpu.dots import add_dot, dot_family_of
 from tilewright.targets.cpu.evaluate import NEAR_BYTES, Evaluator, Position
 from tilewright.targets.cpu.family import Family, PanelOperand
 from tilewright.targets.cpu.machine import CpuMachine
 from tilewright.targets.cpu.memory import Buffer, Tile, itemsize, rows_cols
 from tilewright.targets.cpu.operands import Finder, Side
-from tilewright.targets.cpu.panels import PanelFormat, widen
+from tilewright.targets.cpu.panels import PanelFormat, joined, widen
 from tilewright.targets.cpu.reductions import across, power_of_two
 from tilewright.targets.cpu.thin_whole import WholeTiles
 
@@ -45,7 +48,10 @@ RUN = 8
 cache has lines, for rows are often a power of two apart."""
 VECTORS = 4
 """Vectors of each of them at a time (outer): wider parts of so many rows evict one another."""
-DEPTH = 4096
+FEW = 4
+"""Rows beside which memory limits dot products: sums come and go while each group of rows of B is read from end to end
+(outer), and vectors that are converted come a fifth sooner (inner)."""
+DEPTH, DEPTH_OF_DOTS = 4096, 16384
 """k per block of the thin side (inner), shared by its rows: the other operand is read in runs as long."""
 
 
@@ -59,6 +65,8 @@ class Thin:
     """The operand that is read where it lies: 0 is A, 1 is B."""
     chain: Chain
     """It: a load, seen through casts and transposes."""
+    per: int
+    """k that are added to a sum at once: a group of a dot product, or one."""
 
 
 def thin_form(m: CpuMachine, family: Family, a: SSAValue, bb: SSAValue) -> Thin | None:
@@ -66,6 +74,7 @@ def thin_form(m: CpuMachine, family: Family, a: SSAValue, bb: SSAValue) -> Thin 
     is not a load of rows that lie together."""
     rows, width = rows_cols(a.type)
     cols = rows_cols(bb.type)[1]
+    dot = dot_family_of(m, a.type, bb.type, family.accumulator)  # pyright: ignore
     element = family.accumulator
     if not isinstance(element, AnyFloat):
         return None
@@ -76,24 +85,29 @@ def thin_form(m: CpuMachine, family: Family, a: SSAValue, bb: SSAValue) -> Thin 
         return None
     along = contiguous(chain)
     lanes = m.vector_bytes // itemsize(element)
-    if along == 1 - side:  # k
+    inner, short = along == 1 - side, rows if side == 1 else cols
+    group, kind, instruction = 1, element, ""
+    fast = short > FEW or not inner
+    if dot is not None and fast and width % (dot.group * (lanes if inner else 1)) == 0:
+        group, kind, instruction = dot.group, dot.a.element, dot.instruction
+    if inner:
         few = rows if side == 1 else min(4, lanes, power_of_two(cols))
         many = _most(8 if side == 0 else min(8, lanes), m.accumulators // few)
         mr, nr = (few, many) if side == 1 else (many, few)
-        left, right = (PanelFormat(power_of_two(n), lanes, element) for n in (mr, nr))
-        depth = DEPTH // power_of_two(few)
+        left, right = (PanelFormat(power_of_two(n), lanes * group, kind) for n in (mr, nr))
+        depth = (DEPTH_OF_DOTS if instruction else DEPTH) // power_of_two(few)
         if side == 0 and cols > few:  # rows are read again
             size = itemsize(chain.load.values[0].type.element_type)  # pyright: ignore
             depth = min(depth, NEAR_BYTES // (many * size))
-        family = Family("inner", element, mr, nr, left, right, depth)
-        return Thin(family, side, chain) if width % lanes == 0 else None
+        family = Family("inner", element, mr, nr, left, right, depth, instruction=instruction)
+        return Thin(family, side, chain, group) if width % lanes == 0 else None
     if side == 0:
         return None
-    left = PanelFormat(power_of_two(rows), 1, element)
-    right = PanelFormat(lanes, 1, element)
+    left, right = (PanelFormat(n, group, kind) for n in (power_of_two(rows), lanes))
     vectors = _most(min(VECTORS, cols // lanes), m.accumulators // rows)
-    family = Family("outer", element, rows, vectors * lanes, left, right, m.kc)
-    return Thin(family, side, chain)
+    columns = vectors * lanes
+    family = Family("outer", element, rows, columns, left, right, m.kc, instruction=instruction)
+    return Thin(family, side, chain, group)
 
 
 def _left_there(
@@ -152,6 +166,10 @@ class ThinProduct(WholeTiles):
             [m.vector_bytes // itemsize(form.family.accumulator)],
         )
         self.lanes: int = self.type.get_shape()[0]
+        self.per = form.per
+        self.factors = VectorType(form.family.a.element, [self.lanes * self.per])  # pyright: ignore
+        """What is multiplied at once: `per` k of each sum."""
+        self.run = RUN if self.per == 1 or form.family.mr > FEW else self.per
         self.line = max(1, 64 // (self.lanes * itemsize(tile.element)))
         """Vectors of a line of the operand."""
 
@@ -211,9 +229,9 @@ class ThinProduct(WholeTiles):
         """A vector of the operand."""
         row, col = (x, k) if self.form.side == 0 else (k, x)
         axis = int(along_k) if self.form.side == 0 else 1 - int(along_k)
-        return Position(row, col, axis, self.lanes, inside)
+        return Position(row, col, axis, self.lanes * (self.per if along_k else 1), inside)
 
-    def read(self, place: Position, again: bool = False) -> SSAValue:
+    def read(self, place: Position, again: bool) -> SSAValue:
         """The operand there. That all is `inside` is known of the load itself: a transpose would ask it for masks.
         `again`: what is fetched beside it has been."""
         load, asked = self.form.chain.load, place
@@ -223,7 +241,37 @@ class ThinProduct(WholeTiles):
             tile = replace(self.tile, next=None) if again else self.tile
             register = self.e.load(tile, replace(asked, inside=place.inside), 0)
             self.e.remember(load.values[0], asked, register)
-        return widen(self.b, self.e.at(self.value, place), self.family.accumulator)
+        return widen(self.b, self.e.at(self.value, place), self.factors.element_type)
+
+    def add(self, sums: SSAValue | None, x: SSAValue, y: SSAValue) -> SSAValue:
+        """sums + x y, of A and B in any order; None: nothing yet."""
+        b = self.b
+        if self.per > 1:
+            return add_dot(b, self.family, b.constant(self.type, 0) if sums is None else sums, x, y)
+        return b.value(arith.MulfOp(x, y) if sums is None else math.FmaOp(x, y, sums))
+
+    def group_of(self, at: SSAValue) -> SSAValue:
+        """A group of k of one row, at an address, for each sum of a vector."""
+        b, element = self.b, self.factors.element_type
+        if self.per == 1:
+            return b.splat(b.load(at, element), self.lanes)
+        one = b.load(at, IntegerType(8 * self.per * itemsize(element)))
+        return b.value(vector.BitcastOp(b.splat(one, self.lanes), self.factors))
+
+    def vectors(
+        self, x: Idx, k: Idx, count: int, inside: bool
+    ) -> tuple[list[SSAValue], list[Position]]:
+        """So many vectors of sums' factors from x on, of a group of rows from k on; and where lines begin there."""
+        b, lanes, order = self.b, self.lanes, range(self.per)
+        found: list[SSAValue] = []
+        lines: list[Position] = []
+        for v in range(count):
+            places = [self.place(b.plus(x, v * lanes), b.plus(k, g), False, inside) for g in order]
+            rows = joined(b, [self.read(place, v % self.line > 0) for place in places])
+            beside = [g * lanes + i for i in range(lanes) for g in order]
+            found.append(rows if self.per == 1 else b.shuffle(rows, rows, beside))
+            lines += places if v % self.line == 0 else ()
+        return found, lines
 
     def fetch(self, place: Position, dx: int, dk: int, bytes: int) -> None:
         """Fetch what is needed later, `dx` and `dk` further on; `bytes`: of the operand, read till then."""
@@ -243,9 +291,10 @@ class ThinProduct(WholeTiles):
         """All of C over a block of k: `count` columns, of which masks are not needed for the first `inside`."""
         b, family = self.b, self.family
         main = b.times(b.div(inside, family.nr), family.nr)
-        with b.loop(*ks, RUN) as run:
-            mine = run.iv, b.min(b.plus(run.iv, RUN), ks[1])
-            at = b.ptr(a.pointer, b.times(b.minus(run.iv, ks[0]), a.k_bytes))
+        with b.loop(*ks, self.run) as run:
+            mine = run.iv, b.min(b.plus(run.iv, self.run), ks[1])
+            groups = b.div(b.minus(run.iv, ks[0]), self.per)
+            at = b.ptr(a.pointer, b.times(groups, a.k_bytes))
             start = PanelOperand(at, a.x_bytes, a.k_bytes)
             with b.loop(0, main, family.nr) as x:
                 self.outer(start, x.iv, mine, family.nr // self.lanes, True)
@@ -267,24 +316,24 @@ class ThinProduct(WholeTiles):
         sums = [b.load(place, self.type) for place in places]
         # The rows that come next, or where that is far ahead, the next columns. Rows that share sets of the nearest
         # cache fill it four times as early.
-        run_bytes = RUN * c.shape[1] * itemsize(self.tile.element)
-        ahead = (0, RUN) if run_bytes <= NEAR_BYTES else (2 * self.family.nr, 0)
-        with b.loop(*ks, 1, sums) as loop, self.e.scope():
-            at = b.ptr(a.pointer, b.times(b.minus(loop.iv, ks[0]), a.k_bytes))
-            found: list[SSAValue] = []
-            for v in range(vectors):
-                place = self.place(b.plus(x, v * self.lanes), loop.iv, False, inside)
-                found.append(self.read(place))
-                if inside and v % self.line == 0:
+        run_bytes = self.run * c.shape[1] * itemsize(self.tile.element)
+        ahead = (0, self.run) if run_bytes <= NEAR_BYTES else (2 * self.family.nr, 0)
+        whole = b.minus(ks[1], b.rem(b.minus(ks[1], ks[0]), self.per))
+        left_over = [] if self.per == 1 else [(whole, ks[1], False)]
+        for start, end, there in ((ks[0], whole, inside), *left_over):
+            with b.loop(start, end, self.per, sums) as loop, self.e.scope():
+                at = b.ptr(a.pointer, b.times(b.div(b.minus(loop.iv, ks[0]), self.per), a.k_bytes))
+                found, lines = self.vectors(x, loop.iv, vectors, there)
+                for place in lines if there else ():
                     self.fetch(place, *ahead, 4 * run_bytes)
-            out: list[SSAValue] = []
-            for r in range(rows):
-                one = b.load(b.ptr(at, b.times(r, a.x_bytes)), self.family.accumulator)
-                factor = b.splat(one, self.lanes)
-                for v, row in enumerate(found):
-                    out.append(b.value(math.FmaOp(factor, row, loop.carried[r * vectors + v])))
-            loop.out = out
-        for place, value in zip(places, loop.results, strict=True):
+                out: list[SSAValue] = []
+                for r in range(rows):
+                    factor = self.group_of(b.ptr(at, b.times(r, a.x_bytes)))
+                    for v, row in enumerate(found):
+                        out.append(self.add(loop.carried[r * vectors + v], factor, row))
+                loop.out = out
+            sums = loop.results
+        for place, value in zip(places, sums, strict=True):
             b.store(value, place)
 
     # Inner ----------------------------------------------------------------------------------------------------
@@ -295,7 +344,7 @@ class ThinProduct(WholeTiles):
         """All of C over a block of k: `count` x of the operand, of which the first `inside` are in the array."""
         b, family, side = self.b, self.family, self.form.side
         step = (family.mr, family.nr)[side]
-        vectors = b.minus(ks[1], b.rem(b.minus(ks[1], ks[0]), self.lanes))
+        vectors = b.minus(ks[1], b.rem(b.minus(ks[1], ks[0]), self.per * self.lanes))
         with b.loop(0, count, step) as x:
             main = b.select(b.cmp("sle", b.plus(x.iv, step), inside), vectors, ks[0])
             if side == 1:
@@ -310,28 +359,32 @@ class ThinProduct(WholeTiles):
         vectors up to `main` need no masks."""
         b, c, family, side = self.b, self.c, self.family, self.form.side
         few, many = (family.nr, family.mr) if side == 0 else (family.mr, family.nr)
-        zero = b.constant(self.type, 0)
+        zero, nothing, long = (
+            b.constant(self.type, 0),
+            b.constant(self.factors, 0),
+            self.per * self.lanes,
+        )
         sums: Sequence[SSAValue] = [zero] * (few * many)
         for start, end, inside in ((ks[0], main, True), (main, ks[1], False)):
-            with b.loop(start, end, self.lanes, sums) as loop, self.e.scope():
-                turn = b.div(b.minus(loop.iv, ks[0]), self.lanes)
+            with b.loop(start, end, long, sums) as loop, self.e.scope():
+                turn = b.div(b.minus(loop.iv, ks[0]), long)
                 group = b.ptr(thin.pointer, b.times(turn, thin.k_bytes))
                 fixed = [
-                    b.load(b.ptr(group, b.times(i, thin.x_bytes)), self.type) for i in range(few)
+                    b.load(b.ptr(group, b.times(i, thin.x_bytes)), self.factors) for i in range(few)
                 ]
                 out = list(loop.carried)
                 for i in range(many):
                     place = self.place(b.plus(x, i), loop.iv, True, inside)
-                    row = self.read(place)
+                    row = self.read(place, False)
                     if inside:
                         ahead = many * family.depth * itemsize(self.tile.element)
                         self.fetch(place, many, 0, ahead)
                     else:
-                        keep = b.mask_first(b.minus(ks[1], loop.iv), self.lanes)
+                        keep = b.mask_first(b.minus(ks[1], loop.iv), long)
                         assert keep is not None
-                        row = b.value(arith.SelectOp(keep, row, zero))
+                        row = b.value(arith.SelectOp(keep, row, nothing))
                     for j, other in enumerate(fixed):
-                        out[i * few + j] = b.value(math.FmaOp(other, row, out[i * few + j]))
+                        out[i * few + j] = self.add(out[i * few + j], other, row)
                 loop.out = out
             sums = loop.results
         row, col = (x, at) if side == 0 else (at, x)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from xdsl.dialects import arith, math
+from xdsl.dialects import arith
 from xdsl.dialects.builtin import VectorType
 from xdsl.ir import SSAValue
 
@@ -51,10 +51,15 @@ class WholeTiles:
     tile: Tile
     c: Buffer
     type: VectorType
+    factors: VectorType
     lanes: int
+    per: int
     line: int
     place: Callable[[Idx, Idx, bool, bool], Position]
     read: Callable[[Position, bool], SSAValue]
+    vectors: Callable[[Idx, Idx, int, bool], tuple[list[SSAValue], list[Position]]]
+    group_of: Callable[[SSAValue], SSAValue]
+    add: Callable[[SSAValue | None, SSAValue, SSAValue], SSAValue]
     fetch: Callable[[Position, int, int, int], None]
 
     def sizes_fit(self, length: int) -> bool:
@@ -63,8 +68,9 @@ class WholeTiles:
         if length * cols * itemsize(self.tile.element) > BYTES:
             return False
         if self.family.name == "outer":
-            return cols % self.lanes == 0
-        return length % self.lanes == 0 and length <= STEPS * self.lanes and cols % 2 == 0
+            return cols % self.lanes == 0 and length % self.per == 0
+        long = self.per * self.lanes
+        return length % long == 0 and length <= STEPS * long and cols % 2 == 0
 
     def whole(self, a: PanelOperand, length: int, zero: bool) -> None:
         """C (+)= A B of all k and columns, where B's tile lies inside its array; `zero`: C holds nothing yet."""
@@ -79,7 +85,8 @@ class WholeTiles:
         parts = parts_of(rows, min(BLOCK, self.lanes))
         few = parts[0][1]
         block = self.lanes // few
-        while cols % block or (block > 1 and block * few * (length // self.lanes) > PRODUCTS):
+        steps = length // (self.per * self.lanes)
+        while cols % block or (block > 1 and block * few * steps > PRODUCTS):
             block //= 2
         with self.b.loop(0, cols, block) as x:
             for part in parts:
@@ -90,29 +97,24 @@ class WholeTiles:
         self, a: PanelOperand, rows: tuple[int, int], xs: tuple[Idx, int], length: int, zero: bool
     ) -> None:
         """C[rows, xs] (inner); both (start, count)."""
-        b, (row, few), (x, count) = self.b, rows, xs
-        steps = range(length // self.lanes)
+        b, (row, few), (x, count), long = self.b, rows, xs, self.per * self.lanes
+        steps = range(length // long)
         order = [(i, t) for i in range(count) for t in steps]
         if few > ONE_BY_ONE:
             order = [(i, t) for t in steps for i in range(count)]
         fixed: dict[tuple[int, int], SSAValue] = {}
         sums: dict[tuple[int, int], SSAValue] = {}
         for i, t in order:
-            place = self.place(b.plus(x, i), t * self.lanes, True, True)
-            vector = self.read(place, row > 0 or t % self.line > 0)
-            if row == 0 and t % self.line == 0:
+            place = self.place(b.plus(x, i), t * long, True, True)
+            begins = t * self.per % self.line == 0
+            vector = self.read(place, row > 0 or not begins)
+            if row == 0 and begins:
                 self.fetch(place, count, 0, count * length * itemsize(self.tile.element))
             for j in range(few):
                 if (j, t) not in fixed:
                     at = b.ptr(a.pointer, b.times(row + j, a.x_bytes))
-                    fixed[j, t] = b.load(b.ptr(at, b.times(t, a.k_bytes)), self.type)
-                other, before = fixed[j, t], sums.get((j, i))
-                product = (
-                    arith.MulfOp(other, vector)
-                    if before is None
-                    else math.FmaOp(other, vector, before)
-                )
-                sums[j, i] = b.value(product)
+                    fixed[j, t] = b.load(b.ptr(at, b.times(t, a.k_bytes)), self.factors)
+                sums[j, i] = self.add(sums.get((j, i)), fixed[j, t], vector)
         total = across(b, [sums[j, i] for j in range(few) for i in range(count)])
         for j in range(few):
             part = total
@@ -130,26 +132,21 @@ class WholeTiles:
         places = [b.ptr(start, v * self.lanes * size) for start in starts for v in range(vectors)]
         nothing = b.constant(self.type, 0)
         sums = [nothing if zero else b.load(place, self.type) for place in places]
-        unrolled = 1
-        while unrolled * 2 * len(places) <= PRODUCTS // 2 and length % (unrolled * 2) == 0:
+        unrolled, groups = 1, length // self.per
+        while unrolled * 2 * len(places) <= PRODUCTS // 2 and groups % (unrolled * 2) == 0:
             unrolled *= 2
-        with b.loop(0, length, unrolled, sums) as loop, self.e.scope():
+        with b.loop(0, groups, unrolled, sums) as loop, self.e.scope():
             out = list(loop.carried)
             for u in range(unrolled):
-                k = b.plus(loop.iv, u)
-                spots = [
-                    self.place(b.plus(x, v * self.lanes), k, False, True) for v in range(vectors)
-                ]
-                found = [self.read(spot, v % self.line > 0) for v, spot in enumerate(spots)]
-                for spot in spots[:: self.line]:
-                    self.fetch(spot, 0, unrolled, BYTES)
+                found, lines = self.vectors(x, b.times(b.plus(loop.iv, u), self.per), vectors, True)
+                for line in lines:
+                    self.fetch(line, 0, unrolled * self.per, BYTES)
                 group = b.ptr(b.ptr(a.pointer, b.times(loop.iv, a.k_bytes)), b.times(u, a.k_bytes))
                 for r in rows:
-                    one = b.load(b.ptr(group, b.times(r, a.x_bytes)), self.family.accumulator)
-                    factor = b.splat(one, self.lanes)
+                    factor = self.group_of(b.ptr(group, b.times(r, a.x_bytes)))
                     for v, vector in enumerate(found):
                         at = r * vectors + v
-                        out[at] = b.value(math.FmaOp(factor, vector, out[at]))
+                        out[at] = self.add(out[at], factor, vector)
             loop.out = out
         for place, value in zip(places, loop.results, strict=True):
             b.store(value, place)
