@@ -14,6 +14,8 @@ from tests.draws import fresh_rng
 from tests.lowering.programs import lowered, ops
 from tilewright.dialects.text import parse_module, print_module
 from tilewright.passes.xegpu.pipeline import SUBGROUP, WORKGROUP
+from tilewright.targets.base import CompileOptions
+from tilewright.targets.entry import build_text
 
 BATCHED = """
 #a = #xegpu.layout<sg_layout = [1, 2, 2], sg_data = [1, 16, 32]>
@@ -124,3 +126,25 @@ def test_products_the_machine_has_not(chip: str, types: tuple[str, str, str]):
     found = lowered(parse_module(text), (1, 1, 1), args, (*WORKGROUP, *SUBGROUP), chip)
     (product, *_) = ops(found, "xegpu.dpas")
     assert product.result_types[0].element_type == Float32Type()  # pyright: ignore
+
+
+@pytest.mark.parametrize("shape", [(16, 8), (32, 48), (8, 16)])
+@pytest.mark.parametrize("element", ["f16", "i8", "f32", "f64"])
+@pytest.mark.parametrize("chip", ["pvc", "bmg"])
+def test_blocks_that_no_message_transposes(chip: str, element: str, shape: tuple[int, int]):
+    """Elements of other sizes than 32 and 64 bits, and blocks beyond the messages', at subgroup level."""
+    (rows, columns), dtype = shape, {"f16": np.float16, "i8": np.int8, "f64": np.float64}
+    text = f"""
+    gpu.module @m {{ gpu.func @f(%a: memref<64x64x{element}>, %c: memref<64x64x{element}>) kernel
+        attributes {{tilewright.level = "subgroup", tilewright.subgroups = 1 : i64}} {{
+      %ta = xegpu.create_nd_tdesc %a : memref<64x64x{element}> -> !xegpu.tensor_desc<{rows}x{columns}x{element}>
+      %tc = xegpu.create_nd_tdesc %c : memref<64x64x{element}> -> !xegpu.tensor_desc<{columns}x{rows}x{element}>
+      %x = xegpu.load_nd %ta[8, 16] <{{transpose = array<i64: 1, 0>}}>
+        : !xegpu.tensor_desc<{rows}x{columns}x{element}> -> vector<{columns}x{rows}x{element}>
+      xegpu.store_nd %x, %tc[0, 0] : vector<{columns}x{rows}x{element}>, !xegpu.tensor_desc<{columns}x{rows}x{element}>
+      gpu.return }} }}
+    """
+    a = fresh_rng().integers(-99, 99, (64, 64)).astype(dtype.get(element, np.float32))
+    want, passes = np.full_like(a, 7), [p for p in WORKGROUP if "subgroup" in p.requires]
+    lowered(parse_module(text), (1, 1, 1), [a, want], (*passes, *SUBGROUP), chip)
+    build_text(parse_module(text), CompileOptions(target=f"xe-{chip}"))

@@ -4,6 +4,8 @@
   extents of 1 that is one message and a shape_cast.
 - A product of narrower floats than the machine multiplies is one of f16, to which they widen exactly; a sum in
   f16 or bf16 that the machine has not is one in f32, rounded at its end.
+- A block that is loaded transposed, where no message transposes its elements or blocks of its size, is loaded as it
+  lies and transposed: what it is used for chooses its messages.
 - vector.interleave and vector.deinterleave across lanes are arithmetic on words of twice the width: a lane that
   owns an element of each operand owns two neighbours of the result.
 
@@ -53,7 +55,7 @@ from tilewright.layout import Distribution
 from tilewright.layout.bound import without_single
 from tilewright.passes.emit import Before, element_of, with_shape
 from tilewright.passes.xegpu import layout_text as own
-from tilewright.passes.xegpu.block_messages import created
+from tilewright.passes.xegpu.block_messages import created, surface_fault
 from tilewright.uarch.xe import XeMachine
 
 MATRICES = 64
@@ -68,6 +70,8 @@ def legalize(kernel: Operation, machine: XeMachine) -> None:
                 _product(op, machine)
             case xegpu.BlockAccess() if len(op.tdesc.get_shape()) > 2:
                 as_matrices(op)
+            case xegpu.LoadNdOp() if op.transposes and not _transposes(op, machine):
+                _load_as_it_lies(op)
             case InterleaveOp():
                 _interleave(op)
             case DeinterleaveOp():
@@ -119,6 +123,33 @@ def _multiplies(machine: XeMachine, *types: Attribute) -> bool:
     except (UnsupportedError, TypeError):
         return False
     return True
+
+
+# --- Transposed blocks ----------------------------------------------------------------------------------
+
+
+def _transposes(op: xegpu.LoadNdOp, machine: XeMachine) -> bool:
+    """Is it what a message does, or what lanes do without one?"""
+    source = created(op)
+    if op.transpose_bit_width is not None or op.tdesc.array_length > 1:
+        return True
+    if source is None or surface_fault(machine, source) is not None:
+        return True
+    height, width = op.tdesc.get_shape()
+    bits = element_bits(op.tdesc.element_type)
+    forms = (b for b in machine.blocks if (b.form, b.bits) == ("transpose", bits))
+    return any(form.fault(width, height, 1) is None for form in forms)
+
+
+def _load_as_it_lies(op: xegpu.LoadNdOp) -> None:
+    at, layout = Before(op), own.from_attribute(op.layout)
+    plain = retyped(op, op.operands, [with_shape(op.value.type, op.tdesc.get_shape())], {})
+    for name in ("transpose", "layout"):
+        plain.properties.pop(name, None)
+    turned = at.transpose(at.add(plain))
+    if layout is not None:
+        own.set_layout(turned, layout)
+    at.replace(turned)
 
 
 # --- Blocks of more than two dimensions --------------------------------------------------------------
