@@ -143,19 +143,25 @@ class OwnershipAnalysis:
 
     def __init__(self, function: gpu.FuncOp, xe: XeMachine, *, whole: bool):
         self.xe, self.lanes, self.whole = xe, xe.lanes, whole
-        ops = list(function.walk())
+        ops, values = list(function.walk()), list(values_of(function))
+        self._owned = {v for v in values if is_vector(v) and not is_free(v)}
         self.plan = Planner[ly.Layout](
-            values_of(function),
-            owned=lambda v: is_vector(v) and not is_free(v),
+            values,
+            owned=self._owned.__contains__,
             fits=lambda v, layout: self._fits(layout, shape_of(v)),
         )
         self._natural: dict[tuple[Shape, int], ly.Layout] = {}
         self._packed: set[SSAValue] = set()
         for op in ops:
             self._link(op)
-        anchors = (self._dpas_c, self._dpas_b, self._dpas_a, self._written, self._stored)
-        for each in (*anchors, self._chunked):
-            for op in ops:
+        products = [op for op in ops if self._is_dpas(op)]
+        others = [op for op in ops if op.attributes or op.name.startswith("xegpu.")]
+        for each in (self._dpas_c, self._dpas_b, self._dpas_a):
+            for op in products:
+                each(op)
+            self.plan.follow()
+        for each in (self._written, self._stored, self._chunked):
+            for op in others:
                 each(op)
             self.plan.follow()
         self._settle(ops)
@@ -214,7 +220,7 @@ class OwnershipAnalysis:
 
     def _set(self, value: SSAValue | None, layout: ly.Layout | None) -> None:
         """Decides the class of a value unless that is done or the layout does not fit."""
-        if value is not None and layout is not None and is_vector(value) and not is_free(value):
+        if value is not None and layout is not None and value in self._owned:
             self.plan.assign(value, layout)
 
     def _fits(self, layout: ly.Layout, shape: Shape) -> bool:
@@ -227,19 +233,16 @@ class OwnershipAnalysis:
     def _is_dpas(self, op: Operation) -> TypeGuard[xegpu.DpasOp]:
         return isinstance(op, xegpu.DpasOp) and has_instruction(self.xe, op)
 
-    def _dpas_c(self, op: Operation) -> None:
-        if self._is_dpas(op):
-            self._set(op.result, self._fragments(op).c)
+    def _dpas_c(self, op: xegpu.DpasOp) -> None:
+        self._set(op.result, self._fragments(op).c)
 
-    def _dpas_b(self, op: Operation) -> None:
-        if self._is_dpas(op):
-            self._packed.add(self.plan.find(op.rhs))
-            b = self._fragments(op).b
-            self._set(op.rhs, None if b is None else right_layout(b, op.rhs))
+    def _dpas_b(self, op: xegpu.DpasOp) -> None:
+        self._packed.add(self.plan.find(op.rhs))
+        b = self._fragments(op).b
+        self._set(op.rhs, None if b is None else right_layout(b, op.rhs))
 
-    def _dpas_a(self, op: Operation) -> None:
-        if self._is_dpas(op):
-            self._set(op.lhs, self._fragments(op).a)
+    def _dpas_a(self, op: xegpu.DpasOp) -> None:
+        self._set(op.lhs, self._fragments(op).a)
 
     def _fragments(self, op: xegpu.DpasOp) -> MatrixFragments:
         if len(shape_of(op.lhs)) != 2:
@@ -277,7 +280,7 @@ class OwnershipAnalysis:
 
     def _settle(self, ops: Sequence[Operation]) -> None:
         """Natural distributions for what is left, large values first: the small ones are made from or into them."""
-        values = [v for op in ops for v in op.results if is_vector(v) and not is_free(v)]
+        values = [v for op in ops for v in op.results if v in self._owned]
         for value in sorted(values, key=lambda v: -prod(shape_of(v))):
             self.layout(value)
 
