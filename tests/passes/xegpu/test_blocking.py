@@ -118,10 +118,18 @@ def test_a_depth_that_no_dpas_has():
     assert any(isinstance(op, DpasOp) for op in stages[-1][1].walk())
 
 
+def test_a_depth_that_lanes_do_not_divide():
+    """Without dpas k = 200 is a loop of 8 at once."""
+    gemm = Gemm("pvc", "f32", "f32", 16, 32, 200, steps=1)
+    stages = lower(gemm)
+    check(gemm, stages)
+    assert sum(1 for _ in stages[-1][1].walk()) < 2000
+
+
 def test_a_large_product_without_dpas_is_refused():
-    """Done without dpas, k = 200 of 64 x 96 would be more code than any kernel should have."""
-    module = parse_module(Gemm("pvc", "f32", "f32", 64, 96, 200, steps=1).text(), "gemm.mlir")
-    with pytest.raises(UnsupportedError, match="no dpas does a product of 64 x 96 x 200"):
+    """Done without dpas, and at once for no step divides k, 198 of 64 x 96 would be more code than any kernel has."""
+    module = parse_module(Gemm("pvc", "f32", "f32", 64, 96, 198, steps=1).text(), "gemm.mlir")
+    with pytest.raises(UnsupportedError, match="no dpas does a product of 64 x 96 x 198"):
         for entry in SUBGROUP:
             PIPELINE.alone(entry, module, "pvc")
 
