@@ -24,6 +24,7 @@ from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
 from tilewright.dialects.effects import written
 from tilewright.dialects.upstream.arith import constant
+from tilewright.dialects.upstream.gpu import ShuffleOp
 from tilewright.dialects.upstream.gpu.memory import is_shared
 from tilewright.passes.carried import LOOPS_AND_BRANCHES, given_by
 from tilewright.passes.integers import Divisors, Solver, is_natural
@@ -120,6 +121,8 @@ class Uniformity(Solver[Kind]):
             return VARYING if op.properties.get("cluster_size") is not None else UNIFORM
         if name == "gpu.all_reduce":
             return UNIFORM
+        if isinstance(op, ShuffleOp) and self._is_of_one_lane(op, kinds):
+            return UNIFORM
         if self.lanes > 1 and (name in COLLECTIVE_RESULTS or _is_own(op)):
             return VARYING
         if name in SHARED_RESULTS and not self.subgroups:
@@ -129,6 +132,12 @@ class Uniformity(Solver[Kind]):
         if len(op.results) == 1 and (ramp := self._ramp(op, kinds)) is not None:
             return ramp
         return VARYING
+
+    def _is_of_one_lane(self, op: ShuffleOp, kinds: list[Kind]) -> bool:
+        """Do all lanes get what one of them has?"""
+        width = constant(op.width)
+        whole = width is not None and width >= self.lanes
+        return whole and str(op.mode) == "idx" and kinds[1] is UNIFORM and not self.subgroups
 
     def _ramp(self, op: Operation, kinds: list[Kind]) -> Kind | None:
         """Integer arithmetic on what grows with the lane; None where it is no ramp."""

@@ -138,3 +138,46 @@ def test_exchanges_of_all_lanes_assert_nothing() -> None:
     text = EXCHANGED.replace("BODY", PLACES["then"]).replace("ult, %lane, %n", "ult, %c1, %n")
     built: Any = build_text(parse_module(text), CompileOptions(target="xe-pvc"))
     assert not built.meta["assertions"]
+
+
+QUEUE = """
+module { gpu.module @m { gpu.func @k(%a: memref<8x16xf32>, %next: memref<1xi32>, %n: i32) kernel
+    attributes {tilewright.level = "lane", tilewright.subgroups = 1 : i64, tilewright.lanes = 16 : i64} {
+  %lane = gpu.lane_id
+  %c0 = arith.constant 0 : index
+  %zero = arith.constant 0 : i32
+  %one = arith.constant 1 : i32
+  %lanes = arith.constant 16 : i32
+  %first = arith.cmpi eq, %lane, %c0 : index
+  scf.while : () -> () {
+    %mine = scf.if %first -> (i32) {
+      %old = memref.atomic_rmw addi %one, %next[%c0] : (i32, memref<1xi32>) -> i32
+      scf.yield %old : i32
+    } else { scf.yield %zero : i32 }
+    %item, %p = gpu.shuffle idx %mine, %zero, %lanes : i32
+    %go = arith.cmpi slt, %item, %n : i32
+    scf.if %go {
+      %row = arith.index_cast %item : i32 to index
+      %v = memref.load %a[%row, %lane] : memref<8x16xf32>
+      %s, %q = gpu.shuffle xor %v, %one, %lanes : f32
+      memref.store %s, %a[%row, %lane] : memref<8x16xf32>
+    }
+    scf.condition(%go)
+  } do { scf.yield }
+  gpu.return
+} } }
+"""
+
+
+@pytest.mark.parametrize("target", ["xe-pvc", "emu"])
+def test_what_one_lane_hands_to_all_is_the_same_for_all(
+    rng: np.random.Generator, target: str
+) -> None:
+    """Subgroups that draw their work from a queue exchange in the loop: they leave it together."""
+    a, drawn = rng.standard_normal((8, 16)).astype(np.float32), np.zeros(1, np.int32)
+    want = np.where(np.arange(8)[:, None] < 6, a[:, np.arange(16) ^ 1], a)
+    built = build_text(parse_module(QUEUE), CompileOptions(target=target))
+    built.launch((3, 1, 1), [describe(a), describe(drawn), 6])
+    np.testing.assert_array_equal(a, want)
+    if target == "xe-pvc":
+        assert not built.meta["assertions"]  # pyright: ignore
