@@ -17,7 +17,13 @@ from tests.passes.linalg.programs import OPT, opt
 from tilewright.diagnostics import TilewrightError
 from tilewright.dialects.text import parse_module, print_module
 from tilewright.dialects.upstream import linalg_names as names
+from tilewright.dialects.upstream.linalg import ElementwiseKindAttr
 
+INTEGERS = (
+    *("add", "sub", "mul", "div", "div_unsigned", "max", "min", "max_unsigned", "min_unsigned"),
+    "select",
+)
+"""Functions of whole numbers; mlir-opt 22.1.8 crashes on `elementwise` with one operand of them."""
 NEWER = (
     "matmul_transpose_a",
     "matmul_transpose_b",
@@ -63,6 +69,15 @@ def every_name() -> dict[str, str]:
         found[f"{name} of integers"] = _window(
             name, ["i8", "i8", *["i32"] * (3 if quantised else 1)]
         )
+    for kind in ElementwiseKindAttr.WORDS:
+        name = kind.removesuffix("_signed")
+        maps = names.elementwise(name, 2).maps
+        said = f"kind=#linalg.elementwise_kind<{kind}>"
+        own = ["i32"] * (name in INTEGERS) + ["f32"] * (not name.endswith("_unsigned"))
+        for dtype in own:
+            kinds = [dtype] * len(maps)
+            kinds[0] = "i1" if name == "select" else dtype
+            found[f"elementwise {kind} of {dtype}"] = _text("elementwise", maps, said, kinds)
     for name, inputs in names.ELEMENTWISE.items():
         maps = names.elementwise(name, 2).maps
         kinds = ["i1", "f32", "f32", "f32"] if name == "select" else ["f32"] * (inputs + 1)
@@ -251,6 +266,11 @@ def test_generic_forms_of_named_ops():
         for text in (GENERIC_FORMS, made)
     )
     assert own == theirs and len(own) == 7
+
+
+def test_kinds_that_are_none():
+    with pytest.raises(TilewrightError, match="expected one of 'abs', 'add'"):
+        parse_module("#a = #linalg.elementwise_kind<first>")
 
 
 def test_arrays_of_one_element_lose_all_dimensions():

@@ -49,11 +49,13 @@ from tilewright.dialects.upstream.linalg_names import NamedOp
 @irdl_attr_definition
 class ElementwiseKindAttr(Word):
     name = "linalg.elementwise_kind"
+    WORDS = sorted((names.KINDS.keys() - {"copy", "max", "min"}) | {"max_signed", "min_signed"})
 
 
 @irdl_attr_definition
 class TypeFnAttr(Word):
     name = "linalg.type_fn"
+    WORDS = ("cast_signed", "cast_unsigned")
 
 
 _CLAUSES = ("ins", "outs", "indexing_maps", "kind", "cast")
@@ -205,7 +207,7 @@ def _accesses(name: str, reader: _Reader) -> NamedOp:
         op = NamedOp([same] * len(reader.operands), frozenset())
     elif name == "reduce":
         op = _reduced(reader)
-    elif name in names.ELEMENTWISE or name in ("max_unsigned", "min_unsigned"):
+    elif name in names.KINDS:
         op = names.elementwise(name, rank, given)
     elif name in names.CONTRACTIONS or name == "contract":
         op = names.contraction(name, given)

@@ -43,6 +43,8 @@ ELEMENTWISE: dict[str, int] = {
     "select": 3,
 }
 """Functions of elements, with their number of operands."""
+KINDS: dict[str, int] = {**ELEMENTWISE, "max_unsigned": 2, "min_unsigned": 2}
+"""Those that `linalg.elementwise` does, two of which are no ops of their own."""
 WINDOWS: tuple[str, ...] = (
     *("conv_1d", "conv_2d", "conv_3d", "conv_1d_nwc_wcf", "conv_1d_ncw_fcw", "conv_2d_nhwc_hwcf"),
     *("conv_2d_nhwc_fhwc", "conv_2d_nchw_fchw", "conv_2d_ngchw_fgchw", "conv_2d_ngchw_gfchw"),
@@ -125,9 +127,9 @@ def contraction(name: str, given: Sequence[AffineMap] = ()) -> NamedOp:
 
 
 def elementwise(name: str, rank: int, given: Sequence[AffineMap] = ()) -> NamedOp:
-    """A function of `ELEMENTWISE` on operands of a rank, or with maps of its own."""
+    """A function of `KINDS` on operands of a rank, or with maps of its own."""
     same = AffineMap.identity(rank)
-    maps = given or [same] * (ELEMENTWISE[name] + 1)
+    maps = given or [same] * (KINDS[name] + 1)
     return NamedOp(maps, frozenset(), "first" if name == "copy" else name, None)
 
 
