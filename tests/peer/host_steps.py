@@ -162,14 +162,25 @@ def places(d: Drawing) -> None:
             d.line(f"affine.for {index} = 0 to {n} {{")
     values = [*d.values]
     d.depth += 1
-    at = known(
-        d.emit(
-            f"affine.apply affine_map<(d0) -> ({d.pick(MAPS).format(n)})>({index})", (), "index"
-        ).name
-        for n, index in zip(s.shape, numbered(d, indices, m.shape, s.shape), strict=True)
-    )
+    read = numbered(d, indices, m.shape, s.shape)
     access = "affine" if kind == "affine" else "memref"
-    x = d.emit(f"memref.load {s.name}[{at}] : {s.type}", (), s.dtype, KEPT)
+    if kind == "affine" and {*read} <= {*indices} and d.chance(2):
+        by = d.index(d.draw(st.integers(0, 5))).name
+        at = known(
+            f"({d.pick(SUBSCRIPTS).format(index, by)}) mod {n}"
+            for n, index in zip(s.shape, read, strict=True)
+        )
+        x = d.emit(f"affine.load {s.name}[{at}] : {s.type}", (), s.dtype, KEPT)
+    else:
+        at = known(
+            d.emit(
+                f"affine.apply affine_map<(d0) -> ({d.pick(MAPS).format(n)})>({index})",
+                (),
+                "index",
+            ).name
+            for n, index in zip(s.shape, read, strict=True)
+        )
+        x = d.emit(f"memref.load {s.name}[{at}] : {s.type}", (), s.dtype, KEPT)
     own = d.emit(f"{access}.load {m.name}[{known(indices)}] : {m.type}", (), m.dtype, KEPT)
     d.values = [x, own]
     for _ in range(d.draw(st.integers(0, 3))):
@@ -202,6 +213,7 @@ def numbered(d: Drawing, indices: Sequence[str], shape: Shape, other: Shape) -> 
     return [f"{digits}#{n}" for n in range(len(other))]
 
 
+SUBSCRIPTS = ("{0} + symbol({1})", "symbol({1}) - {0} * 2", "{0} * symbol({1}) + {0}", "{1} + {0}")
 MAPS = ("d0 mod {0}", "(d0 * 3 + 1) mod {0}", "(d0 floordiv 2) mod {0}", "(-d0) mod {0}")
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from tests.passes.linalg.programs import printed, program, run_on
 from tests.peer.mlir_opt import TO_LLVM, mlir_opt, mlir_runner, needs_mlir_runner
+from tilewright.dialects.text import parse_module, print_module
 
 FORMS = {
     "memory of a scope": """memref.alloca_scope {
@@ -78,7 +79,35 @@ FORMS = {
     %v = memref.load %t[%i, %c1, %c1, %c0] : memref<?x4x2x?xf32>
     memref.store %v, %o[%c0, %i] : memref<4x8xf32>
   }""",
+    "rows that grow and shrink": """%a = memref.alloc(%c4) : memref<?xf32>
+  scf.for %i = %c0 to %c4 step %c1 {
+    %v = memref.load %x[%c1, %i] : memref<4x8xf32>
+    memref.store %v, %a[%i] : memref<?xf32>
+  }
+  %c7 = arith.constant 7 : index
+  %b = memref.realloc %a(%c7) : memref<?xf32> to memref<?xf32>
+  memref.store %f, %b[%c4] : memref<?xf32>
+  %d = memref.realloc %b {alignment = 16 : i64} : memref<?xf32> to memref<5xf32>
+  %p, %q = memref.distinct_objects %d, %o : memref<5xf32>, memref<4x8xf32>
+  scf.for %i = %c0 to %c4 step %c1 {
+    %j = arith.addi %i, %c1 : index
+    %v = memref.load %p[%j] : memref<5xf32>
+    memref.store %v, %q[%c1, %i] : memref<4x8xf32>
+  }""".replace("%c7 =", "%f = arith.constant 2.5 : f32\n  %c7 ="),
+    "subscripts of dimensions and symbols": """affine.for %i = 0 to 4 {
+    %v = affine.load %x[%i, %i * symbol(%c1) + symbol(%c4)] : memref<4x8xf32>
+    affine.store %v, %o[-%i + symbol(%c4) - 1, %i + symbol(%c1)] : memref<4x8xf32>
+  }
+  %d = affine.delinearize_index %c4 into () : index
+  %s = affine.parallel (%i) = (symbol(%c1)) to (min(%d + symbol(%c1), 4)) reduce ("addf") -> (f32) {
+    %v = affine.load %x[%i, symbol(%c4) - %i] : memref<4x8xf32>
+    affine.yield %v : f32
+  }
+  memref.store %s, %o[%c0, %c0] : memref<4x8xf32>""",
 }
+
+
+READ_AS_OTHERS = ("alloca_scope", "realloc")
 
 
 @needs_mlir_runner
@@ -91,4 +120,8 @@ def test_forms(name: str, capfd: pytest.CaptureFixture[str]):
     (wanted,) = printed(mlir_runner(mlir_opt(text, pipeline=TO_LLVM)))
     assert np.any(wanted)
     for target in ("reference", "cpu"):
-        np.testing.assert_array_equal(run_on(text, target, capfd)[0][0], wanted, target)
+        for form in (text, mlir_opt(text, generic=True)):
+            np.testing.assert_array_equal(run_on(form, target, capfd)[0][0], wanted, target)
+    ours = parse_module(text)
+    if not any(name in text for name in READ_AS_OTHERS):
+        assert mlir_opt(print_module(ours, generic=True)) == mlir_opt(print_module(ours))

@@ -8,7 +8,6 @@ from xdsl.dialects.arith import (
 )
 from xdsl.dialects.builtin import (
     IntegerAttr,
-    StringAttr,
     VectorType,
 )
 from xdsl.ir import Operation
@@ -152,8 +151,6 @@ def print_cmpi(p: Printer, op: Operation) -> None:
     found = attribute(op, "pred" if op.name == "index.cmp" else "predicate")
     if isinstance(found, IntegerAttr):
         predicate = CMPI_COMPARISON_OPERATIONS[found.value.data]
-    elif isinstance(found, StringAttr):
-        predicate = found.data
     else:
         predicate = str(getattr(found, "data", found))
     a, b = op.operands

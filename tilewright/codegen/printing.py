@@ -9,6 +9,7 @@ one line when all are there, so that lines of several threads do not mix.
 from __future__ import annotations
 
 import numpy as np
+from xdsl.dialects import vector
 from xdsl.dialects.builtin import StringAttr, VectorType
 from xdsl.ir import Operation
 
@@ -20,6 +21,7 @@ from tilewright.codegen.pointers import string_constant
 from tilewright.codegen.printer import Printer, attribute, prints, unsupported
 from tilewright.codegen.registers import Element
 from tilewright.dialects import tw
+from tilewright.dialects.upstream.vector.memory import ending
 
 _PUNCTUATION = {
     "newline": "printNewline",
@@ -60,8 +62,8 @@ def _print_nested(
 
 
 @prints("vector.print")
-def print_vector(p: Printer, op: Operation) -> None:
-    text, mark = attribute(op, "stringLiteral"), attribute(op, "punctuation")
+def print_vector(p: Printer, op: vector.PrintOp) -> None:
+    text, name = attribute(op, "stringLiteral"), ending(op)
     if isinstance(text, StringAttr):
         p.call("void", "printString", [("ptr", string_constant(p, text.data))])
     if op.operands:
@@ -72,7 +74,6 @@ def print_vector(p: Printer, op: Operation) -> None:
         if not isinstance(value.type, VectorType):
             numbers = numbers.reshape(())
         _print_nested(p, op, layout.element, source, numbers)
-    name = mark.data if isinstance(mark, StringAttr) else "newline" if text is None else "no"
     if name in _PUNCTUATION:
         p.call("void", _PUNCTUATION[name], [])
 

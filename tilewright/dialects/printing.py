@@ -140,6 +140,20 @@ class MlirPrinter(Printer):
         finally:
             self.dialects.pop()
 
+    def print_op_with_default_format(self, op: Operation) -> None:
+        """Of ops that have no properties in MLIR, attributes in their place; operands tell their groups."""
+        if not getattr(op, "GENERIC_AS_ATTRIBUTES", False):
+            return super().print_op_with_default_format(op)
+        held, op.properties = (
+            op.properties,
+            {name: held for name, held in op.properties.items() if name != "operandSegmentSizes"},
+        )
+        self.print_properties_as_attributes = True
+        try:
+            super().print_op_with_default_format(op)
+        finally:
+            op.properties, self.print_properties_as_attributes = held, False
+
     def _print_short(self, op: Operation, mnemonic: str) -> None:
         self._print_results(op)
         self.print_string(mnemonic)

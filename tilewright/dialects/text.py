@@ -212,14 +212,14 @@ class LocatingParser(Parser):
             self._resume_from(start)
             number = self.parse_number()
             self.parse_punctuation(":")
-            value = float_attr(number, self.parse_type())
+            kind = self.parse_type()
+            if self._source.text[start : start + 2].lower() == "0x":
+                self.raise_error(f"hexadecimal value is too large for {kind}", start, self.pos)
+            value = float_attr(number, kind)
         whole = _WHOLE.match(self._source.text, start)
         if whole is not None and isinstance(value, FloatAttr):
-            self.raise_error(
-                f"unexpected decimal integer literal for a floating point value: {whole[0]}.0 is one",
-                start,
-                whole.end(),
-            )
+            said = "unexpected decimal integer literal for a floating point value"
+            self.raise_error(f"{said}: {whole[0]}.0 is one", start, whole.end())
         if isinstance(value, IntegerAttr) and isinstance(value.type, IndexType):
             self._within_index(value.value.data, start)
         return value

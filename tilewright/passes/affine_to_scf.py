@@ -32,12 +32,8 @@ from tilewright.diagnostics import unsupported
 from tilewright.dialects.movement import vector_type
 from tilewright.dialects.nesting import terminator
 from tilewright.dialects.upstream import memref as memory_ops
-from tilewright.dialects.upstream.affine import (
-    DelinearizeIndexOp,
-    DmaStartOp,
-    DmaWaitOp,
-    PrefetchOp,
-)
+from tilewright.dialects.upstream import transfers
+from tilewright.dialects.upstream.affine import DelinearizeIndexOp, PrefetchOp
 from tilewright.dialects.upstream.affine_parallel import bounds, reductions
 from tilewright.dialects.upstream.combining import (
     KINDS_OF_ATOMICS,
@@ -79,12 +75,12 @@ def affine_to_scf(module: Operation) -> None:
                         )
                     ).results
                 )
-            case DmaStartOp():
-                source = _mapped(at, op.source_map, op.source_indices)
-                _transfer(op, at, source, _mapped(at, op.target_map, op.target_indices))
-            case memory_ops.DmaStartOp():
+            case transfers.AffineStartOp():
+                source = _mapped(at, op.src_map, op.source_indices)
+                _transfer(op, at, source, _mapped(at, op.dst_map, op.target_indices))
+            case transfers.StartOp():
                 _transfer(op, at, op.source_indices, op.target_indices)
-            case DmaWaitOp() | memory_ops.DmaWaitOp():
+            case transfers.AffineWaitOp() | transfers.WaitOp():
                 at.replace()
             case affine.ParallelOp():
                 _parallel(op, at)
@@ -121,7 +117,7 @@ def _mapped(
 
 
 def _transfer(
-    op: DmaStartOp | memory_ops.DmaStartOp,
+    op: transfers.AffineStartOp | transfers.StartOp,
     at: Before,
     begins: Sequence[SSAValue],
     ends: Sequence[SSAValue],

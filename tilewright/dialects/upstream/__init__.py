@@ -22,8 +22,10 @@ from tilewright.dialects.upstream import (
     memref,
     reshapes,
     scf,
+    scopes,
     shortcuts,
     subview,
+    transfers,
     vector,
 )
 
@@ -39,6 +41,7 @@ def complete() -> None:
         math,
         gpu,
         memref,
+        scopes,
         subview,
         reshapes,
         scf,
@@ -47,6 +50,7 @@ def complete() -> None:
         affine,
         affine_expressions,
         affine_parallel,
+        transfers,
         effects,
         shortcuts,
     ):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 from xdsl.dialects import affine
@@ -10,6 +10,7 @@ from xdsl.dialects.builtin import (
     DYNAMIC_INDEX,
     AffineMapAttr,
     AffineSetAttr,
+    BoolAttr,
     DenseArrayBase,
     IndexType,
     IntegerAttr,
@@ -36,11 +37,11 @@ from xdsl.irdl.declarative_assembly_format import (
 from xdsl.parser import Parser, UnresolvedOperand
 from xdsl.parser.affine_parser import AffineParser
 from xdsl.printer import Printer
-from xdsl.traits import IsTerminator, MemoryReadEffect, Pure
+from xdsl.traits import IsTerminator, Pure
 from xdsl.utils.exceptions import VerifyException
 
 from tilewright.dialects.directives import parse_listed, say, typed
-from tilewright.dialects.effects import CACHES, ORDER, Acts, Writes
+from tilewright.dialects.effects import CACHES, Acts
 from tilewright.dialects.fields import (
     Flag,
     Ints,
@@ -52,12 +53,12 @@ from tilewright.dialects.fields import (
     Results,
     op_definition,
 )
+from tilewright.dialects.movement import vector_type
 from tilewright.dialects.upstream.complete import add_ops, add_verifier, set_custom
 from tilewright.dialects.upstream.memref import (
     PREFETCH_WORDS,
     PREFETCHED,
     verify_locality,
-    verify_transfer,
 )
 
 T = TypeVar("T")
@@ -162,6 +163,14 @@ class LinearizeIndexOp(Op):
         "attr-dict `:` type($linear_index)"
     )
 
+    @classmethod
+    def create(cls, *, properties: Mapping[str, Attribute] = {}, **rest: Any) -> LinearizeIndexOp:
+        """MLIR's generic form says `disjoint = false`, too."""
+        said = {
+            name: held for name, held in properties.items() if held != BoolAttr.from_bool(False)
+        }
+        return super().create(properties=said, **rest)
+
     CHECK = _verify_basis
 
 
@@ -230,10 +239,10 @@ class PrefetchOp(Op):
 
     def verify_(self) -> None:
         verify_locality(self.localityHint)
-        _verify_subscripts(self.memref, self.map, self.indices)
+        verify_subscripts(self.memref, self.map, self.indices)
 
 
-def _verify_subscripts(memory: SSAValue, map_: AffineMapAttr, given: Sequence[SSAValue]) -> None:
+def verify_subscripts(memory: SSAValue, map_: AffineMapAttr, given: Sequence[SSAValue]) -> None:
     assert isinstance(memory.type, MemRefType)
     rank = memory.type.get_num_dims()
     if len(map_.data.results) != rank:
@@ -242,60 +251,12 @@ def _verify_subscripts(memory: SSAValue, map_: AffineMapAttr, given: Sequence[SS
         raise VerifyException("expected a value for each dimension and symbol of the map")
 
 
-@op_definition
-class DmaStartOp(Op):
-    """`affine.dma_start %s[%i, 0], %d[0], %tag[0], %n, %step, %row : memref<4x8xf32>, memref<9xf32, 1>, memref<1xi32>`.
-
-    n elements go from one array to another, row after row; `row` of them every `step` elements of the slower memory,
-    that of the lower number. Here the elements are there at once, and `affine.dma_wait` waits for nothing.
-    """
-
-    name = "affine.dma_start"
-    source: Operand[MemRefType] = Operand(MemRefType)
-    source_indices: Operands[IndexType] = Operands(IndexType)
-    target: Operand[MemRefType] = Operand(MemRefType)
-    target_indices: Operands[IndexType] = Operands(IndexType)
-    tag: Operand[MemRefType] = Operand(MemRefType)
-    tag_indices: Operands[IndexType] = Operands(IndexType)
-    count: Operand[IndexType] = Operand(IndexType)
-    rows: Operands[IndexType] = Operands(IndexType)
-    source_map: Prop[AffineMapAttr] = Prop(AffineMapAttr)
-    target_map: Prop[AffineMapAttr] = Prop(AffineMapAttr)
-    tag_map: Prop[AffineMapAttr] = Prop(AffineMapAttr)
-    irdl_options = (AttrSizedOperandSegments(as_property=True),)
-    custom_directives = (Subscripts,)
-    traits = traits_def(MemoryReadEffect(), Writes("target"))
-    assembly_format = (
-        "$source `` custom<Subscripts>($source_map, $source_indices) `,` "
-        "$target `` custom<Subscripts>($target_map, $target_indices) `,` "
-        "$tag `` custom<Subscripts>($tag_map, $tag_indices) `,` $count (`,` $rows^)? "
-        "attr-dict `:` type($source) `,` type($target) `,` type($tag)"
-    )
-
-    def verify_(self) -> None:
-        _verify_subscripts(self.source, self.source_map, self.source_indices)
-        _verify_subscripts(self.target, self.target_map, self.target_indices)
-        _verify_subscripts(self.tag, self.tag_map, self.tag_indices)
-        verify_transfer(self.source.type, self.target.type, self.rows)
-
-
-@op_definition
-class DmaWaitOp(Op):
-    """`affine.dma_wait %tag[0], %n : memref<1xi32>`."""
-
-    name = "affine.dma_wait"
-    tag: Operand[MemRefType] = Operand(MemRefType)
-    tag_indices: Operands[IndexType] = Operands(IndexType)
-    count: Operand[IndexType] = Operand(IndexType)
-    tag_map: Prop[AffineMapAttr] = Prop(AffineMapAttr)
-    custom_directives = (Subscripts,)
-    traits = traits_def(Acts(ORDER))
-    assembly_format = (
-        "$tag `` custom<Subscripts>($tag_map, $tag_indices) `,` $count attr-dict `:` type($tag)"
-    )
-
-    def verify_(self) -> None:
-        _verify_subscripts(self.tag, self.tag_map, self.tag_indices)
+def _verify_vector(op: affine.VectorLoadOp | affine.VectorStoreOp) -> None:
+    assert op.map is not None
+    verify_subscripts(op.memref, op.map, op.indices)
+    moved = op.result if isinstance(op, affine.VectorLoadOp) else op.value
+    if not vector_type(moved).get_shape():
+        raise VerifyException("expected a vector of one dimension or more")
 
 
 # --- Conditions ---------------------------------------------------------------------------------------
@@ -368,7 +329,9 @@ def complete() -> None:
     add_verifier(affine.IfOp, _verify_if)
     add_ops(
         affine.Affine,
-        (DelinearizeIndexOp, LinearizeIndexOp, MaxOp, PrefetchOp, DmaStartOp, DmaWaitOp),
+        (DelinearizeIndexOp, LinearizeIndexOp, MaxOp, PrefetchOp),
     )
+    for op in (affine.VectorLoadOp, affine.VectorStoreOp):
+        add_verifier(op, _verify_vector)
     for op in (affine.ApplyOp, affine.MinOp, MaxOp, affine.LoadOp, affine.StoreOp, PrefetchOp):
         add_verifier(op, _verify_map)

@@ -6,38 +6,91 @@ affine_map<(d0)[s0] -> (-(d0 * (s0 ceildiv 3)) + s0)>       a part of each of th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+from xdsl.dialects import affine
+from xdsl.ir import SSAValue
 from xdsl.ir.affine import (
     AffineBinaryOpExpr,
     AffineBinaryOpKind,
     AffineConstantExpr,
     AffineDimExpr,
     AffineExpr,
+    AffineMap,
+    AffineSymExpr,
 )
 from xdsl.parser.affine_parser import AffineParser
+from xdsl.printer import Printer
 from xdsl.utils.exceptions import ParseError
+from xdsl.utils.lexer import Span
+from xdsl.utils.mlir_lexer import MLIRTokenKind
 
-_values: Any = AffineParser._get_parse_optional_ssa_value  # pyright: ignore[reportPrivateUsage]
-"""Of a parser of affine text: what reads a value, its table of names, where each was first."""
+from tilewright.dialects.directives import say
 
 
-def _values_and_symbols(self: Any) -> tuple[Callable[[], AffineExpr | None], Any, Any]:
-    """Reads `symbol(%n)` as `%n`: whether a value is a symbol is said by what defines it."""
-    value, names, spans = _values(self)
+class Values:
+    """The values that affine text names: dimensions, and symbols where it first says `symbol(%n)`."""
 
-    def value_or_symbol() -> AffineExpr | None:
-        if self.parse_optional_keyword("symbol") is None:
-            return value()
-        self.parse_punctuation("(")
-        found = value()
+    def __init__(self, text: Any) -> None:
+        self._text = text
+        self._known = dict[str, tuple[AffineExpr, Span]]()
+
+    def read(self) -> AffineExpr | None:
+        """The expression of a value, where one stands."""
+        text = self._text
+        kind = AffineDimExpr
+        if text.parse_optional_keyword("symbol") is not None:
+            kind = AffineSymExpr
+            text.parse_punctuation("(")
+        found = text._parse_optional_token(MLIRTokenKind.PERCENT_IDENT)
+        if kind is AffineSymExpr:
+            if found is None:
+                text.raise_error("a value is expected here: symbol(%n)")
+            text.parse_punctuation(")")
         if found is None:
-            self.raise_error("a value is expected here: symbol(%n)")
-        self.parse_punctuation(")")
-        return found
+            return None
+        new = kind(len(self._spans(kind))), found.span
+        return self._known.setdefault(found.span.text, new)[0]
 
-    return value_or_symbol, names, spans
+    def _spans(self, kind: type[AffineExpr]) -> list[Span]:
+        return [span for expr, span in self._known.values() if isinstance(expr, kind)]
+
+    def map(self, results: Iterable[AffineExpr]) -> tuple[AffineMap, Sequence[Span]]:
+        """The map of what was read, and where each value that it is given was first named."""
+        dims, symbols = self._spans(AffineDimExpr), self._spans(AffineSymExpr)
+        return AffineMap(len(dims), len(symbols), tuple(results)), (*dims, *symbols)
+
+
+def _read_map(self: Any) -> tuple[AffineMap, Sequence[Span]]:
+    values = Values(self)
+    results = self.parse_comma_separated_list(
+        self.Delimiter.SQUARE, lambda: self._parse_affine_expr(values.read)
+    )
+    return values.map(results)
+
+
+_print_expression: Any = affine._print_affine_expr_of_ssa_ids  # pyright: ignore[reportPrivateUsage]
+
+
+def _print_value(printer: Printer, expr: AffineExpr, operands: Any, min_prec: int = 0) -> None:
+    """As stock; a symbol, which is numbered behind the dimensions, is printed as one."""
+    if isinstance(expr, AffineSymExpr):
+        say(printer, "symbol(", operands[expr.position], ")")
+    else:
+        _print_expression(printer, expr, operands, min_prec)
+
+
+def print_results(printer: Printer, map_: AffineMap, operands: Sequence[SSAValue]) -> None:
+    """The results of a map in terms of what it is given."""
+    symbols = [AffineExpr.symbol(map_.num_dims + n) for n in range(map_.num_symbols)]
+    results = [e.replace_dims_and_symbols((), symbols) for e in map_.results]
+    printer.print_list(results, lambda e: _print_value(printer, e, operands))
+
+
+def _print_map(printer: Printer, map_: AffineMap, operands: Sequence[SSAValue]) -> None:
+    with printer.in_square_brackets():
+        print_results(printer, map_, operands)
 
 
 def _semi_affine(name: str, kind: AffineBinaryOpKind) -> None:
@@ -70,7 +123,9 @@ def _checked_binary(self: Any, lhs: AffineExpr, rhs: AffineExpr, binop: Any) -> 
 
 
 def complete() -> None:
-    AffineParser._get_parse_optional_ssa_value = _values_and_symbols  # pyright: ignore
+    AffineParser.parse_affine_map_of_ssa_ids = _read_map
+    affine._print_affine_expr_of_ssa_ids = _print_value  # pyright: ignore[reportPrivateUsage]
+    affine._print_affine_map_of_ssa_ids = _print_map  # pyright: ignore[reportPrivateUsage]
     AffineParser._create_binop_expr = _checked_binary  # pyright: ignore
     _semi_affine("__mul__", AffineBinaryOpKind.Mul)
     _semi_affine("__floordiv__", AffineBinaryOpKind.FloorDiv)

@@ -28,6 +28,7 @@ from xdsl.traits import IsTerminator
 from xdsl.utils.exceptions import VerifyException
 
 from tilewright.dialects.directives import parse_listed, say, typed
+from tilewright.dialects.upstream.affine_expressions import Values, print_results
 from tilewright.dialects.upstream.combining import ATOMIC_KINDS
 from tilewright.dialects.upstream.complete import definition, set_custom, set_verifier
 
@@ -35,13 +36,13 @@ Bounds = tuple[AffineMapAttr, DenseIntElementsAttr]
 """A map with the bounds of all loops, and how many of its results are each loop's."""
 
 
-def _parse_bounds(parser: Parser, several: str) -> tuple[list[SSAValue], Bounds]:
+def _parse_bounds(parser: Parser, several: str) -> tuple[Sequence[SSAValue], Bounds]:
     """`(0, max(%i, symbol(%n)))`."""
     text: Any = AffineParser(parser._parser_state)  # pyright: ignore[reportPrivateUsage]
-    value, names, spans = text._get_parse_optional_ssa_value()
+    values = Values(text)
 
     def one() -> AffineExpr:
-        return text._parse_affine_expr(value)
+        return text._parse_affine_expr(values.read)
 
     def bound() -> list[AffineExpr]:
         if parser.parse_optional_keyword(several) is None:
@@ -49,10 +50,10 @@ def _parse_bounds(parser: Parser, several: str) -> tuple[list[SSAValue], Bounds]
         return parse_listed(parser, one)
 
     groups = parse_listed(parser, bound)
+    map_, spans = values.map(expr for group in groups for expr in group)
     operands = [parser.resolve_operand(UnresolvedOperand(s, 0), IndexType()) for s in spans]
-    map_ = AffineMap(0, len(names), tuple(expr for group in groups for expr in group))
     counts = DenseIntElementsAttr.from_list(TensorType(i32, [len(groups)]), list(map(len, groups)))
-    return list(operands), (AffineMapAttr(map_), counts)
+    return operands, (AffineMapAttr(map_), counts)
 
 
 def _parse(cls: type[IRDLOperation], parser: Parser) -> IRDLOperation:
@@ -146,17 +147,11 @@ def _print(self: affine.ParallelOp, printer: Printer) -> None:
 def _print_bound(
     printer: Printer, several: str, map_: AffineMap, operands: Sequence[SSAValue]
 ) -> None:
-    """Values stand where dimensions and symbols do: as many symbols, for the stock printer."""
-    dims = [AffineExpr.symbol(d) for d in range(map_.num_dims)]
-    symbols = [AffineExpr.symbol(map_.num_dims + s) for s in range(map_.num_symbols)]
-    results = [expr.replace_dims_and_symbols(dims, symbols) for expr in map_.results]
-    shown: Any = affine._print_affine_expr_of_ssa_ids  # pyright: ignore[reportPrivateUsage]
-    if len(results) == 1:
-        shown(printer, results[0], operands)
-        return
-    say(printer, several, "(")
-    printer.print_list(results, lambda expr: shown(printer, expr, operands))
-    say(printer, ")")
+    if len(map_.results) > 1:
+        say(printer, several, "(")
+    print_results(printer, map_, operands)
+    if len(map_.results) > 1:
+        say(printer, ")")
 
 
 def _verify(op: affine.ParallelOp) -> None:

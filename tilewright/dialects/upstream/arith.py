@@ -20,15 +20,17 @@ from xdsl.dialects.builtin import (
     IndexType,
     IntegerAttr,
     IntegerType,
-    StringAttr,
     TensorType,
+    UnitAttr,
     VectorType,
     i1,
+    i32,
     i64,
 )
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import (
     AnyAttr,
+    IntSetConstraint,
     IRDLOperation,
     base,
     irdl_op_definition,
@@ -55,6 +57,7 @@ from tilewright.dialects.upstream.complete import (
 )
 
 NO_FLAGS = FastMathFlagsAttr("none")
+NO_OVERFLOW = arith.IntegerOverflowAttr("none")
 
 Shaped = (VectorType, TensorType)
 
@@ -333,7 +336,7 @@ def _negf_init(
     )
 
 
-# --- Flags of float conversions ---------------------------------------------------------------------
+# --- Flags of conversions and divisions ---------------------------------------------------------------------
 
 ROUNDING_MODES = ("to_nearest_even", "downward", "upward", "toward_zero", "to_nearest_away")
 
@@ -341,22 +344,40 @@ ROUNDING_MODES = ("to_nearest_even", "downward", "upward", "toward_zero", "to_ne
 _ROUNDING = spelled(
     "Rounding",
     lambda parser: (
-        StringAttr(word) if (word := parser.parse_optional_keyword_in(ROUNDING_MODES)) else None
+        IntegerAttr(ROUNDING_MODES.index(word), i32)
+        if (word := parser.parse_optional_keyword_in(ROUNDING_MODES))
+        else None
     ),
-    lambda held: held.data,
+    lambda held: ROUNDING_MODES[held.value.data],
 )
+_MODE = IntegerAttr.constr(i32, value=IntSetConstraint(frozenset(range(len(ROUNDING_MODES)))))
 _FLAGS = "(`fastmath` `` $fastmath^)? attr-dict `:`"
 
 
 def _complete_float_conversions() -> None:
     for op in (arith.ExtFOp, arith.TruncFOp):
-        add_optional_property(op, "roundingmode", base(StringAttr))
+        add_optional_property(op, "roundingmode", _MODE)
         add_optional_property(op, "fastmath", base(FastMathFlagsAttr), NO_FLAGS)
         set_format(
             f"$input (custom<Rounding>($roundingmode)^)? {_FLAGS} type($input) `to` type($result)",
             op,
             using=(_ROUNDING,),
         )
+
+
+def _complete_integer_flags() -> None:
+    """Promises of MLIR 22 that change no result: that a truncation loses nothing, that a division leaves nothing."""
+    add_optional_property(
+        arith.TruncIOp, "overflowFlags", base(arith.IntegerOverflowAttr), NO_OVERFLOW
+    )
+    set_format(
+        "$input (`overflow` `` $overflowFlags^)? attr-dict `:` type($input) `to` type($result)",
+        arith.TruncIOp,
+    )
+    exact = (arith.DivSIOp, arith.DivUIOp, arith.ShRSIOp, arith.ShRUIOp)
+    for op in exact:
+        add_optional_property(op, "isExact", base(UnitAttr))
+    set_format("$lhs `,` $rhs (`exact` $isExact^)? attr-dict `:` type($result)", *exact)
 
 
 def _complete_comparisons() -> None:
@@ -383,6 +404,7 @@ def _verify_bitcast(op: arith.BitcastOp) -> None:
 
 def complete() -> None:
     _complete_float_conversions()
+    _complete_integer_flags()
     add_verifier(arith.BitcastOp, _verify_bitcast)
     _conversion(arith.IndexCastOp, "index", "index")
     _conversion(IndexCastUIOp, "index", "index")

@@ -33,6 +33,8 @@ _number: Any = _Element.to_type
 
 
 def _to_type(self: Any, parser: AttrParser, type: Any) -> Any:
+    if isinstance(type, AnyFloat) and isinstance(self.value, bool):
+        parser.raise_error(f"expected a number of type {type}", at_position=self.span)
     if not isinstance(type, AnyFloat) or self.span.text[:2] not in ("0x", "0X"):
         return _number(self, parser, type)
     size = type.compile_time_size

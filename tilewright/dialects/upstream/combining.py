@@ -14,24 +14,10 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from tilewright.diagnostics import unsupported
 
 ATOMIC_KINDS: tuple[str, ...] = (
-    "addf",
-    "addi",
-    "assign",
-    "maximumf",
-    "maxs",
-    "maxu",
-    "minimumf",
-    "mins",
-    "minu",
-    "mulf",
-    "muli",
-    "ori",
-    "andi",
-    "maxnumf",
-    "minnumf",
-    "xori",
+    *("addf", "addi", "andi", "assign", "maximumf", "maxnumf", "maxs", "maxu"),
+    *("minimumf", "minnumf", "mins", "minu", "mulf", "muli", "ori", "xori"),
 )
-"""`arith.AtomicRMWKind`: the position is the number that the generic form holds."""
+"""`arith.AtomicRMWKind`: the position is the number that the generic form holds, as MLIR 22 counts."""
 
 COMBINING: Any = (
     CombiningKindAttr,

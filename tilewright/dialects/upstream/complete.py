@@ -16,6 +16,7 @@ from xdsl.irdl import (
     IRDLOperation,
     OpDef,
     OptPropertyDef,
+    ParsePropInAttrDict,
 )
 from xdsl.irdl.declarative_assembly_format import CustomDirective
 from xdsl.parser import Parser
@@ -75,6 +76,15 @@ def add_optional_property(
         return self.properties.get(name)
 
     setattr(op, name, property(get))
+
+
+def add_listed_property(op: OpClass, name: str, constraint: AttrConstraint) -> None:
+    """One that the text has in its dictionary, `{alignment = 16 : i64}`."""
+    add_optional_property(op, name, constraint)
+    options = definition(op).options
+    if not any(isinstance(option, ParsePropInAttrDict) for option in options):
+        options.append(ParsePropInAttrDict())
+    set_format(definition(op).assembly_format or op.assembly_format, op)  # pyright: ignore
 
 
 def set_verifier(op: OpClass, verify: Callable[[Any], None] | None = None) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from enum import auto
 from typing import ClassVar
 
 from xdsl.dialects.builtin import BoolAttr, IndexType, IntegerAttr, IntegerType, i1
-from xdsl.irdl import traits_def
+from xdsl.dialects.utils import EnumAttribute
+from xdsl.ir import SpacedOpaqueSyntaxAttribute
+from xdsl.irdl import irdl_attr_definition, traits_def
 from xdsl.traits import Commutative, ConstantLike, Pure
 from xdsl.utils.exceptions import VerifyException
+from xdsl.utils.str_enum import StrEnum
 
-from tilewright.dialects.directives import word
 from tilewright.dialects.fields import (
     Inferred,
     Op,
@@ -20,7 +23,6 @@ from tilewright.dialects.fields import (
     dialect,
     op_definition,
 )
-from tilewright.dialects.upstream.arith import PREDICATES
 
 _INDEX = IndexType()
 
@@ -87,22 +89,42 @@ class CastUOp(CastOp):
     traits = traits_def(Pure())
 
 
+class CmpPredicate(StrEnum):
+    EQ = auto()
+    NE = auto()
+    SLT = auto()
+    SLE = auto()
+    SGT = auto()
+    SGE = auto()
+    ULT = auto()
+    ULE = auto()
+    UGT = auto()
+    UGE = auto()
+
+
+@irdl_attr_definition
+class CmpPredicateAttr(EnumAttribute[CmpPredicate], SpacedOpaqueSyntaxAttribute):
+    """`#index<cmp_predicate slt>`."""
+
+    name = "index.cmp_predicate"
+
+
 @op_definition
 class CmpOp(Op):
     """`index.cmp slt(%a, %b)`."""
 
     name = "index.cmp"
-    predicate: Str = Str(name="pred")
+    predicate: Str = Str(
+        CmpPredicateAttr,
+        lambda word: CmpPredicateAttr(CmpPredicate(word)),
+        lambda held: held.data.value,
+        name="pred",
+    )
     lhs: Operand[IndexType] = Operand(IndexType)
     rhs: Operand[IndexType] = Operand(IndexType)
     result = Inferred(i1)
     traits = traits_def(Pure())
-    assembly_format = "custom<Predicate>($pred) `(` $lhs `,` $rhs `)` attr-dict"
-    custom_directives = (word("Predicate", PREDICATES),)
-
-    def verify_(self) -> None:
-        if self.predicate not in PREDICATES:
-            raise VerifyException(f"unknown predicate '{self.predicate}'")
+    assembly_format = "$pred `(` $lhs `,` $rhs `)` attr-dict"
 
 
 @op_definition

@@ -365,6 +365,7 @@ def complete_tensor() -> Dialect:
     add_ops(tensor.Tensor, composed.TENSOR)
     set_verifier(tensor.PadOp, composed.verify_pad)
     set_verifier(tensor.ReshapeOp, composed.verify_reshape)
+    add_verifier(tensor.CastOp, composed.verify_cast)
     return tensor.Tensor
 
 

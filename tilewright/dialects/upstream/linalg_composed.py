@@ -10,13 +10,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from xdsl.dialects import tensor
 from xdsl.dialects.builtin import (
     DYNAMIC_INDEX,
+    I64,
     AnyFloat,
     DenseArrayBase,
     IndexType,
@@ -27,7 +28,7 @@ from xdsl.dialects.builtin import (
     i64,
 )
 from xdsl.dialects.utils.dynamic_index_list import DynamicIndexList
-from xdsl.ir import SSAValue
+from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import AttrSizedOperandSegments, IRDLOperation, traits_def
 from xdsl.irdl.declarative_assembly_format import (
     CustomDirective,
@@ -73,6 +74,8 @@ def _verify_softmax(op: SoftmaxOp) -> None:
         raise VerifyException(f"expected a dimension from 0 to {rank - 1}")
     if _shape(op.output) != _shape(op.input):
         raise VerifyException("expected the shape of the input")
+    if op.res and [op.output.type] != [*op.result_types]:
+        raise VerifyException(f"expected a result of type {op.output.type}")
 
 
 @op_definition
@@ -170,6 +173,15 @@ class PackOp(Packing):
 @op_definition
 class UnPackOp(Packing):
     name = "linalg.unpack"
+
+    @classmethod
+    def create(
+        cls, *, operands: Sequence[SSAValue] = (), properties: Mapping[str, Attribute] = {}, **rest: Any
+    ) -> Any:  # fmt: skip
+        """MLIR's has no padding, and so no groups of operands to tell apart."""
+        sizes = DenseArrayBase.from_list(i32, [1, 1, 0, max(0, len(operands) - 2)])
+        held = {AttrSizedOperandSegments.attribute_name: sizes, **properties}
+        return super().create(operands=operands, properties=held, **rest)
 
 
 @op_definition
@@ -292,6 +304,10 @@ class GenerateOp(Op):
     body: Body = Body()
     assembly_format = "$extents $body attr-dict `:` type($result)"
 
+    def verify_(self) -> None:
+        if [*terminator(self.body.block).operand_types] != [self.result.type.element_type]:
+            raise VerifyException(f"expected the body to yield {self.result.type.element_type}")
+
 
 def _verify_places(
     whole: SSAValue, slices: SSAValue, indices: SSAValue, dims: Sequence[int]
@@ -403,9 +419,9 @@ class ParallelInsertSliceOp(Op):
     offsets: Operands[IndexType] = Operands(IndexType)
     sizes: Operands[IndexType] = Operands(IndexType)
     strides: Operands[IndexType] = Operands(IndexType)
-    static_offsets: Prop[DenseArrayBase] = Prop(DenseArrayBase.constr(i64))
-    static_sizes: Prop[DenseArrayBase] = Prop(DenseArrayBase.constr(i64))
-    static_strides: Prop[DenseArrayBase] = Prop(DenseArrayBase.constr(i64))
+    static_offsets: Prop[DenseArrayBase[I64]] = Prop(DenseArrayBase.constr(i64))
+    static_sizes: Prop[DenseArrayBase[I64]] = Prop(DenseArrayBase.constr(i64))
+    static_strides: Prop[DenseArrayBase[I64]] = Prop(DenseArrayBase.constr(i64))
     irdl_options = (AttrSizedOperandSegments(as_property=True),)
     assembly_format = tensor.InsertSliceOp.assembly_format
     custom_directives = tensor.InsertSliceOp.custom_directives
@@ -417,6 +433,8 @@ def verify_pad(op: tensor.PadOp) -> None:
     source, made = _shape(op.source), op.result.type.get_shape()
     if not len(source) == len(low) == len(high) == len(made) == len(op.region.block.args):
         raise VerifyException("expected low, high, a result and indices of the source's rank")
+    if any(a.type != IndexType() for a in op.region.block.args):
+        raise VerifyException("expected the body to take indices")
     for d, (extent, before, after, size) in enumerate(zip(source, low, high, made, strict=True)):
         known = DYNAMIC_INDEX not in (extent, before, after)
         if known and size != before + extent + after:
@@ -425,6 +443,12 @@ def verify_pad(op: tensor.PadOp) -> None:
             )
     if [*terminator(op.region.block).operand_types] != [op.result.type.element_type]:
         raise VerifyException(f"expected the body to yield {op.result.type.element_type}")
+
+
+def verify_cast(op: tensor.CastOp) -> None:
+    source, dest = (v.type.get_element_type() for v in (op.source, op.dest))  # pyright: ignore
+    if source != dest:
+        raise VerifyException(f"{op.source.type} and {op.dest.type} are cast incompatible")
 
 
 def verify_reshape(op: tensor.ReshapeOp) -> None:

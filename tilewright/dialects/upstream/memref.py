@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, cast
 
-from xdsl.dialects import memref, scf, tensor
+from xdsl.dialects import memref, tensor
 from xdsl.dialects.builtin import (
     DYNAMIC_INDEX,
     AffineMapAttr,
@@ -25,41 +25,51 @@ from xdsl.dialects.builtin import (
     UnrankedMemRefType,
     i32,
 )
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.ir import Attribute, Operation
 from xdsl.ir.affine import AffineDimExpr
 from xdsl.irdl import (
-    AttrSizedOperandSegments,
+    IntSetConstraint,
     IRDLOperation,
     OptPropertyDef,
+    PropertyDef,
     base,
     traits_def,
 )
 from xdsl.parser import Parser
 from xdsl.printer import Printer
-from xdsl.rewriter import Rewriter
-from xdsl.traits import IsTerminator, MemoryReadEffect, Pure
+from xdsl.traits import MemoryReadEffect, Pure
 from xdsl.transforms.canonicalization_patterns.utils import const_evaluate_operand
 from xdsl.utils.exceptions import VerifyException
 
 from tilewright.dialects.directives import Map, numbered_word, say
-from tilewright.dialects.effects import CACHES, ORDER, Acts, Writes
-from tilewright.dialects.fields import Op, Operand, Operands, Prop, Result, op_definition
+from tilewright.dialects.effects import CACHES, Acts
+from tilewright.dialects.fields import (
+    Op,
+    Operand,
+    Operands,
+    Prop,
+    Result,
+    op_definition,
+)
 from tilewright.dialects.movement import memref_type
 from tilewright.dialects.upstream.combining import ATOMIC_KINDS
 from tilewright.dialects.upstream.complete import (
+    add_listed_property,
     add_ops,
     add_verifier,
     definition,
-    replace_ops,
     set_custom,
     set_format,
     set_operand,
     set_verifier,
 )
 from tilewright.dialects.upstream.generic_atomic import AtomicYieldOp, GenericAtomicRMWOp
+from tilewright.dialects.upstream.linalg_composed import ParallelInsertSliceOp
 from tilewright.dialects.upstream.strided import dense, strided_form
 
 _ANY = base(MemRefType) | base(UnrankedMemRefType)
+ALIGNMENT = IntegerAttr.constr(value=IntSetConstraint(frozenset(1 << n for n in range(32))))
+"""Bytes: a power of two."""
 _CAST = "$source attr-dict `:` type($source) `to` type($dest)"
 
 
@@ -168,6 +178,13 @@ def _verify_cast(op: memref.CastOp) -> None:
         )
 
 
+def _verify_metadata(op: memref.ExtractStridedMetaDataOp) -> None:
+    source, made = memref_type(op.source), memref_type(op.base_buffer)
+    wanted = MemRefType(source.element_type, [], memory_space=source.memory_space)
+    if made != wanted or len(op.sizes) != source.get_num_dims():
+        raise VerifyException(f"expected {wanted}, and an offset, sizes and strides of {source}")
+
+
 def _verify_copy(op: memref.CopyOp) -> None:
     source, dest = op.source.type, op.destination.type
     assert isinstance(source, MemRefType) and isinstance(dest, MemRefType)
@@ -253,66 +270,7 @@ def verify_locality(hint: IntegerAttr) -> None:
         raise VerifyException(f"locality is 0, 1, 2 or 3, got {hint.value.data}")
 
 
-def verify_transfer(source: MemRefType, target: MemRefType, rows: Sequence[Any]) -> None:
-    """Of both dialects that have transfers from one memory to another."""
-    if source.element_type != target.element_type:
-        raise VerifyException("expected arrays of the same elements")
-    if len(rows) not in (0, 2):
-        raise VerifyException("expected a stride and the number of elements of a row, or neither")
-
-
-def _verify_places(memory: SSAValue, indices: Sequence[SSAValue]) -> None:
-    rank = memref_type(memory).get_num_dims()
-    if len(indices) != rank:
-        raise VerifyException(f"expected {rank} subscripts")
-
-
-@op_definition
-class DmaStartOp(Op):
-    """`memref.dma_start %s[%i, %j], %d[%k], %n, %tag[%z], %step, %row : memref<4x8xf32>, memref<9xf32, 1>, ..`.
-
-    What affine.dma_start becomes by MLIR's lower-affine, with the same meaning.
-    """
-
-    name = "memref.dma_start"
-    source: Operand[MemRefType] = Operand(MemRefType)
-    source_indices: Operands[IndexType] = Operands(IndexType)
-    target: Operand[MemRefType] = Operand(MemRefType)
-    target_indices: Operands[IndexType] = Operands(IndexType)
-    count: Operand[IndexType] = Operand(IndexType)
-    tag: Operand[MemRefType] = Operand(MemRefType)
-    tag_indices: Operands[IndexType] = Operands(IndexType)
-    rows: Operands[IndexType] = Operands(IndexType)
-    irdl_options = (AttrSizedOperandSegments(as_property=True),)
-    traits = traits_def(MemoryReadEffect(), Writes("target"))
-    assembly_format = (
-        "$source `[` $source_indices `]` `,` $target `[` $target_indices `]` `,` $count `,` "
-        "$tag `[` $tag_indices `]` (`,` $rows^)? attr-dict `:` type($source) `,` type($target) `,` type($tag)"
-    )
-
-    def verify_(self) -> None:
-        _verify_places(self.source, self.source_indices)
-        _verify_places(self.target, self.target_indices)
-        _verify_places(self.tag, self.tag_indices)
-        verify_transfer(self.source.type, self.target.type, self.rows)
-
-
-@op_definition
-class DmaWaitOp(Op):
-    """`memref.dma_wait %tag[%z], %n : memref<1xi32>`."""
-
-    name = "memref.dma_wait"
-    tag: Operand[MemRefType] = Operand(MemRefType)
-    tag_indices: Operands[IndexType] = Operands(IndexType)
-    count: Operand[IndexType] = Operand(IndexType)
-    traits = traits_def(Acts(ORDER))
-    assembly_format = "$tag `[` $tag_indices `]` `,` $count attr-dict `:` type($tag)"
-
-    def verify_(self) -> None:
-        _verify_places(self.tag, self.tag_indices)
-
-
-def _in_rows(type: MemRefType) -> bool:
+def in_rows(type: MemRefType) -> bool:
     """Whether elements lie one after the other from the first, row after row."""
     shape = type.get_shape()
     return strided_form(type) == (dense(shape, range(len(shape))), 0)
@@ -341,7 +299,7 @@ class ReshapeOp(Op):
                 "element types of source and destination memref types should be the same"
             )
         for word, type in (("source", source), ("result", result)):
-            if isinstance(type, MemRefType) and not _in_rows(type):
+            if isinstance(type, MemRefType) and not in_rows(type):
                 raise VerifyException(f"{word} memref type should have identity affine map")
         if isinstance(result, MemRefType):
             if extents[0] == DYNAMIC_INDEX:
@@ -355,13 +313,14 @@ class ReshapeOp(Op):
 
 
 def kept_dimensions(
-    op: memref.SubviewOp | tensor.ExtractSliceOp | tensor.InsertSliceOp,
+    op: memref.SubviewOp | tensor.ExtractSliceOp | tensor.InsertSliceOp | ParallelInsertSliceOp,
 ) -> list[int]:
     """The dimensions of its source that a subview's result has; a rank-reducing one drops some of extent 1.
 
     Which of several neighbours of extent 1 are dropped changes nothing but strides that nobody uses: the first stay.
     """
-    part = op.source if isinstance(op, tensor.InsertSliceOp) else op.result
+    inserts = isinstance(op, tensor.InsertSliceOp | ParallelInsertSliceOp)
+    part = op.source if inserts else op.result
     assert isinstance(part.type, MemRefType | TensorType)
     wanted = part.type.get_shape()
     kept: list[int] = []
@@ -404,21 +363,6 @@ def _verify_reinterpret_cast(op: memref.ReinterpretCastOp) -> None:
             raise VerifyException(f"expected a result with {word} {list(says)}, got {result}")
 
 
-def _parse_alloca_scope(_: Any, parser: Parser) -> Operation:
-    """`memref.alloca_scope -> (f32) {..}`: what its region does, where it stands; memory is released further out."""
-    types: Sequence[Attribute] = ()
-    if parser.parse_optional_punctuation("->") is not None:
-        types = parser.parse_comma_separated_list(parser.Delimiter.PAREN, parser.parse_type)
-    region = parser.parse_region()
-    for block in region.blocks:
-        last = block.last_op
-        if isinstance(last, memref.AllocaScopeReturnOp):
-            Rewriter.replace_op(last, scf.YieldOp(*last.ops), [])
-        elif last is None or not last.has_trait(IsTerminator):
-            block.add_op(scf.YieldOp())
-    return scf.ExecuteRegionOp.build(regions=[region], result_types=[types])
-
-
 def complete() -> None:
     add_verifier(memref.DimOp, _verify_dim)
     add_verifier(memref.ReinterpretCastOp, _verify_reinterpret_cast)
@@ -432,8 +376,6 @@ def complete() -> None:
     )
     set_operand(memref.RankOp, "source", _ANY)
     set_format("$source attr-dict `:` type($source)", memref.RankOp)
-    set_format("attr-dict ($ops^ `:` type($ops))?", memref.AllocaScopeReturnOp)
-    set_custom(memref.AllocaScopeOp, _parse_alloca_scope, memref.AllocaScopeOp.print)
     set_format(
         "$source `,` $destination attr-dict `:` type($source) `to` type($destination)",
         memref.CopyOp,
@@ -445,6 +387,9 @@ def complete() -> None:
         memref.AtomicRMWOp,
         using=(numbered_word("Kind", ATOMIC_KINDS, "atomic"),),
     )
+    for access in (memref.LoadOp, memref.StoreOp):
+        add_listed_property(access, "alignment", ALIGNMENT)
+    definition(memref.AssumeAlignmentOp).properties["alignment"] = PropertyDef(ALIGNMENT)
+    add_verifier(memref.ExtractStridedMetaDataOp, _verify_metadata)
     _complete_global()
     add_ops(memref.MemRef, (TransposeOp, PrefetchOp, ReshapeOp, GenericAtomicRMWOp, AtomicYieldOp))
-    replace_ops(memref.MemRef, (DmaStartOp, DmaWaitOp))

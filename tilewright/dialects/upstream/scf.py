@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar, cast
 
-from xdsl.dialects import scf
-from xdsl.dialects.builtin import DYNAMIC_INDEX, ArrayAttr, DenseArrayBase, IndexType, i1, i64
+from xdsl.dialects import arith, scf
+from xdsl.dialects.builtin import (
+    DYNAMIC_INDEX,
+    ArrayAttr,
+    DenseArrayBase,
+    IndexType,
+    IntegerAttr,
+    IntegerType,
+    i1,
+    i64,
+)
 from xdsl.dialects.utils import parse_assignment
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from xdsl.irdl import (
@@ -86,6 +95,7 @@ def _terminate(op: Operation) -> None:
 
 def _parse_for(cls: Any, parser: Parser) -> Operation:
     """`scf.for %i = %a to %b step %s iter_args(%x = %y) -> T : i32 { ... } {attributes}`."""
+    unsigned = parser.parse_optional_keyword("unsigned") is not None
     induction = _argument(parser)
     bounds = _parse_bounds(parser, parser.parse_unresolved_operand)
     carried = _parse_carried(parser, "iter_args")
@@ -101,7 +111,36 @@ def _parse_for(cls: Any, parser: Parser) -> Operation:
     op.attributes |= attributes
     if not carried:
         _terminate(op)
-    return op
+    return _signed(op) if unsigned else op
+
+
+def _signed(op: scf.ForOp) -> Operation:
+    """A loop from one unsigned number to another, as one of signed numbers in the same order: the upper half of
+    them first, which the sign bit makes the lower one."""
+    kind = op.lb.type
+    assert isinstance(kind, IndexType | IntegerType)
+    width = 64 if isinstance(kind, IndexType) else kind.width.data
+    first = arith.ConstantOp(IntegerAttr(-(2 ** (width - 1)), kind))
+    ends = [arith.XOrIOp(end, first) for end in (op.lb, op.ub)]
+    op.operands = [*(end.result for end in ends), *op.operands[2:]]
+    inner, number = op.body.block, op.body.block.args[0]
+    shown = arith.XOrIOp(number, first)
+    number.replace_uses_with_if(shown.result, lambda use: use.operation is not shown)
+    assert inner.first_op is not None
+    inner.insert_op_before(shown, inner.first_op)
+    whole = Region(Block([first, *ends, op, scf.YieldOp(*op.results)]))
+    return scf.ExecuteRegionOp.build(regions=[whole], result_types=[op.result_types])
+
+
+def _create_for(stock: Callable[..., Operation]) -> Any:
+    """Of the generic form, which has the word among its properties."""
+
+    def create(_: Any, *, properties: Mapping[str, Attribute] = {}, **given: Any) -> Operation:
+        rest = {name: held for name, held in properties.items() if name != "unsignedCmp"}
+        op = stock(properties=rest, **given)
+        return _signed(cast(scf.ForOp, op)) if len(rest) < len(properties) else op
+
+    return classmethod(create)
 
 
 def _parse_if(cls: Any, parser: Parser) -> Operation:
@@ -390,6 +429,7 @@ _BOUND_WORDS = (("=", "lower"), ("to", "upper"), ("step", "step"))
 
 def complete() -> None:
     set_custom(scf.ForOp, _parse_for, scf.ForOp.print)
+    scf.ForOp.create = _create_for(scf.ForOp.create)
     set_custom(scf.IfOp, _parse_if, scf.IfOp.print)
     set_custom(scf.WhileOp, _parse_while, _print_while)
     set_custom(scf.ParallelOp, _parse_parallel, _print_parallel)

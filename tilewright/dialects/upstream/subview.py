@@ -1,4 +1,4 @@
-"""memref.subview, tensor.extract_slice and insert_slice: parts are what they name and lie inside, as MLIR verifies.
+"""memref.subview, tensor.extract_slice and its inverses: parts are what they name and lie inside, as MLIR verifies.
 
     memref.subview %m[1, 0] [2, 4] [1, 2] : memref<4x8xf32> to memref<2x4xf32, strided<[8, 2], offset: 8>>
 
@@ -16,10 +16,11 @@ from xdsl.dialects.builtin import MemRefType, TensorType
 from xdsl.utils.exceptions import VerifyException
 
 from tilewright.dialects.upstream.complete import add_verifier
+from tilewright.dialects.upstream.linalg_composed import ParallelInsertSliceOp
 from tilewright.dialects.upstream.memref import kept_dimensions
 from tilewright.dialects.upstream.strided import strided_form
 
-Slice = tensor.ExtractSliceOp | tensor.InsertSliceOp
+Slice = tensor.ExtractSliceOp | tensor.InsertSliceOp | ParallelInsertSliceOp
 
 
 def static_parts(op: memref.SubviewOp | Slice) -> tuple[list[int], list[int], list[int]]:
@@ -41,8 +42,9 @@ def _verify(op: memref.SubviewOp) -> None:
 
 
 def _verify_slice(op: Slice) -> None:
-    sides = (op.source.type, op.result.type)
-    whole, part = reversed(sides) if isinstance(op, tensor.InsertSliceOp) else sides
+    whole, part = op.source.type, op.results[0].type if op.results else None
+    if not isinstance(op, tensor.ExtractSliceOp):
+        whole, part = op.dest.type, op.source.type
     assert isinstance(whole, TensorType) and isinstance(part, TensorType)
     _verify_part(op, whole, part)
 
@@ -128,3 +130,4 @@ def complete() -> None:
     add_verifier(memref.SubviewOp, _verify)
     add_verifier(tensor.ExtractSliceOp, _verify_slice)
     add_verifier(tensor.InsertSliceOp, _verify_slice)
+    add_verifier(ParallelInsertSliceOp, _verify_slice)

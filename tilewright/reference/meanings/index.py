@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import reduce
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 from xdsl.dialects.builtin import AffineMapAttr
@@ -74,12 +74,12 @@ def apply(site: Site, op: Operation, *operands: Index) -> Index:
 
 
 @meaning("affine.delinearize_index")
-def delinearize(site: Site, op: DelinearizeIndexOp, rest: Index, *basis: Index) -> list[Index]:
+def delinearize(site: Site, op: DelinearizeIndexOp, rest: Index, *basis: Index) -> Any:
     digits: list[Index] = []
     for extent in reversed(extents(op, basis)):
         rest, digit = np.divmod(rest, extent)
         digits.append(digit)
-    return [rest, *reversed(digits)]
+    return (rest, *reversed(digits)) if digits else rest
 
 
 @meaning("affine.linearize_index")

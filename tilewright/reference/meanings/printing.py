@@ -19,6 +19,7 @@ from xdsl.ir import Attribute
 
 from tilewright.diagnostics import unsupported
 from tilewright.dialects.upstream.gpu.lanes import PrintfOp
+from tilewright.dialects.upstream.vector.memory import ending
 from tilewright.reference.meanings.debug import row_of
 from tilewright.reference.registry import meaning
 from tilewright.reference.site import Site
@@ -104,10 +105,9 @@ def _integer(start: str, letter: str, value: int) -> str:
 @meaning("vector.print")
 def vector_print(site: Site, op: vector.PrintOp, *values: Any) -> None:
     """MLIR's format; a value ends its line unless a punctuation is given."""
-    text, mark = (op.properties.get(name) for name in ("stringLiteral", "punctuation"))
+    text = op.properties.get("stringLiteral")
     before = text.data if isinstance(text, StringAttr) else ""
-    name = mark.data if isinstance(mark, StringAttr) else "" if before else "newline"
-    after = _PUNCTUATION.get(name, "")
+    after = _PUNCTUATION.get(ending(op), "")
     for position in range(site.count):
         shown = "".join(_mlir_text(row_of(value, position)) for value in values)
         write(site, position, before + shown + after)

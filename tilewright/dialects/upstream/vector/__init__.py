@@ -6,7 +6,13 @@ from xdsl.dialects.vector import Vector
 from xdsl.traits import Pure
 
 from tilewright.dialects.fields import dialect
-from tilewright.dialects.upstream.complete import add_attributes, add_effect, add_ops
+from tilewright.dialects.upstream.complete import (
+    add_attributes,
+    add_effect,
+    add_listed_property,
+    add_ops,
+)
+from tilewright.dialects.upstream.memref import ALIGNMENT
 from tilewright.dialects.upstream.vector import rules
 from tilewright.dialects.upstream.vector.compute import (
     ContractionOp,
@@ -18,6 +24,7 @@ from tilewright.dialects.upstream.vector.memory import (
     CompressStoreOp,
     ExpandLoadOp,
     GatherOp,
+    PunctuationAttr,
     ScatterOp,
     TypeCastOp,
     complete_print,
@@ -41,4 +48,9 @@ def complete() -> None:
     rules.complete()
     add_effect(Pure(), vector.BitcastOp, vector.CreateMaskOp, vector.ReductionOp)
     add_ops(Vector, dialect("vector", globals()).operations)
-    add_attributes(Vector, (IteratorTypeAttr,))
+    add_attributes(Vector, (IteratorTypeAttr, PunctuationAttr))
+    for access in (
+        *(vector.LoadOp, vector.StoreOp, vector.MaskedLoadOp, vector.MaskedStoreOp),
+        *(GatherOp, ScatterOp, ExpandLoadOp, CompressStoreOp),
+    ):
+        add_listed_property(access, "alignment", ALIGNMENT)

@@ -11,16 +11,22 @@ from xdsl.dialects.builtin import (
     TensorType,
     VectorType,
 )
-from xdsl.irdl import AnyAttr, OptOperandDef, base, traits_def
+from xdsl.irdl import AnyAttr, OptOperandDef, base, irdl_attr_definition, traits_def
 from xdsl.parser import Parser
 from xdsl.traits import MemoryReadEffect, Pure
 from xdsl.utils.exceptions import VerifyException
 
+from tilewright.dialects.attribute_fields import Word
 from tilewright.dialects.directives import spelled
 from tilewright.dialects.effects import Writes
 from tilewright.dialects.fields import Follows, Op, Operand, Operands, Result, op_definition
 from tilewright.dialects.movement import vector_type
-from tilewright.dialects.upstream.complete import add_optional_property, definition, set_format
+from tilewright.dialects.upstream.complete import (
+    add_optional_property,
+    add_verifier,
+    definition,
+    set_format,
+)
 
 
 def _verify_masked(op: GatherOp | ScatterOp | ExpandLoadOp | CompressStoreOp) -> None:
@@ -159,9 +165,35 @@ class TypeCastOp(Op):
             )
 
 
-def _punctuation(parser: Parser) -> StringAttr:
+@irdl_attr_definition
+class PunctuationAttr(Word):
+    """What ends a printed value."""
+
+    name = "vector.punctuation"
+    WORDS = ("no_punctuation", "newline", "comma", "open", "close")
+
+
+def _punctuation(parser: Parser) -> PunctuationAttr:
     with parser.in_angle_brackets():
-        return StringAttr(parser.parse_identifier())
+        return PunctuationAttr.new((StringAttr(parser.parse_keyword_in(PunctuationAttr.WORDS)),))
+
+
+_PUNCTUATION = spelled("Punctuation", _punctuation, lambda held: f"<{held.word.data}>")
+
+
+def ending(op: vector.PrintOp) -> str:
+    """What stands behind what an op prints; behind a string nothing."""
+    mark = op.properties.get("punctuation")
+    if "stringLiteral" in op.properties:
+        return "no_punctuation"
+    return mark.word.data if isinstance(mark, PunctuationAttr) else "newline"
+
+
+def _verify_print(op: vector.PrintOp) -> None:
+    mark = op.properties.get("punctuation")
+    ends = isinstance(mark, PunctuationAttr) and mark.word.data != "newline"
+    if "stringLiteral" in op.properties and (op.operands or ends):
+        raise VerifyException("a string is printed without a value and without punctuation")
 
 
 def complete_print() -> None:
@@ -169,11 +201,12 @@ def complete_print() -> None:
     definition(vector.PrintOp).operands[0] = ("source", OptOperandDef(AnyAttr()))
     source = property(lambda op: op.operands[0] if op.operands else None)
     setattr(vector.PrintOp, "source", source)  # noqa: B010
-    for name in ("stringLiteral", "punctuation"):
-        add_optional_property(vector.PrintOp, name, base(StringAttr))
+    add_optional_property(vector.PrintOp, "stringLiteral", base(StringAttr))
+    add_optional_property(vector.PrintOp, "punctuation", base(PunctuationAttr))
     set_format(
         "($source^ `:` type($source))? (`str` $stringLiteral^)? "
         "(`punctuation` custom<Punctuation>($punctuation)^)? attr-dict",
         vector.PrintOp,
-        using=(spelled("Punctuation", _punctuation, lambda held: f"<{held.data}>"),),
+        using=(_PUNCTUATION,),
     )
+    add_verifier(vector.PrintOp, _verify_print)
