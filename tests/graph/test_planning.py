@@ -10,6 +10,7 @@ import pytest
 from tests.draws import fresh_rng
 from tilewright import graph as G
 from tilewright.graph import fuse
+from tilewright.graph.algebra import base_two
 from tilewright.graph.partition import Group, Partition
 from tilewright.graph.sections import schedule
 from tilewright.graph.structure import unnamed
@@ -92,6 +93,26 @@ def test_what_has_one_structure_is_planned_once(monkeypatch: pytest.MonkeyPatch)
         assert len(made.kernels) % count == 0
         found[count] = len(tiled)
     assert found[4] == found[1] > 0
+
+
+def test_a_graph_is_cleared_once_for_all_its_exponentials(monkeypatch: pytest.MonkeyPatch):
+    def made(count: int) -> tuple[int, int]:
+        scope = {"G": G}
+        names = [f"x{i}" for i in range(count)]
+        exec(
+            f"def f({', '.join(names)}): return tuple(G.softmax(x * 0.5) for x in ({', '.join(names)},))",
+            scope,
+        )
+        graph = G.trace(scope["f"], *[G.array((9, 8))] * count)
+        calls: list[int] = []
+        needed = G.TiledGraph.needed
+        monkeypatch.setattr(G.TiledGraph, "needed", lambda g: calls.append(1) or needed(g))
+        found = base_two(graph)
+        monkeypatch.undo()
+        assert len(found.tasks) == len(graph.tasks)
+        return len(calls), sum(o.op == "exp2" for o in found.operations())
+
+    assert made(1) == (1, 1) and made(4) == (1, 4)
 
 
 def test_kernels_that_differ_in_names_are_compiled_once():

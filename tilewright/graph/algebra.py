@@ -27,6 +27,7 @@ running maximum r only in this way need not start again when r grows: what was s
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import e, isinf, log2
@@ -306,38 +307,84 @@ MOST = 3.0e38
 
 
 def base_two(graph: TiledGraph) -> TiledGraph:
-    """The graph with exp2 for every exp whose argument takes the factor for nothing."""
+    """The graph with exp2 for every exp whose argument takes the factor for nothing; Tasks without a use are gone."""
+    made = _BaseTwo(graph)
     for task in graph.tasks:
-        operation = task.nodes[0]
-        if isinstance(operation, Operation) and operation.op == "exp":
-            made = _BaseTwo(graph).rewritten(task)
-            if made is not None and len(made.tasks) <= len(graph.tasks):
-                graph = made
-    return graph
+        if _only(task).op == "exp":
+            made.rewrite(task)
+    return made.result()
 
 
 class _BaseTwo:
     def __init__(self, graph: TiledGraph):
-        self.graph = graph
-        self.tasks = {_only(t).store.access.buffer: t for t in graph.tasks if len(t.nodes) == 1}
-        self.before: dict[str, Task] = {}
-        """New Tasks, by the Task that each stands in front of."""
+        self.graph = TiledGraph(
+            graph.name, graph.symbols, dict(graph.buffers), graph.tasks, graph.results
+        )
+        self.tasks = {_only(t).store.access.buffer: t for t in graph.tasks}
+        """What makes each Buffer, without Tasks that no result needs any more."""
+        self.before: dict[str, str] = {}
+        """What new Tasks make, by the Buffer in front of whose Task each stands."""
         self.names: dict[str, str | None] = {}
-        self.buffers = dict(graph.buffers)
+        self.readers = Counter(m for t in graph.tasks for m in self.read(t))
+        self.makers: dict[str, list[str]] = {}
+        for name in self.tasks:
+            self.makers.setdefault(graph.memory(name), []).append(name)
+        self.needed = {graph.memory(n) for n in graph.results}
 
-    def rewritten(self, exp: Task) -> TiledGraph | None:
+    def read(self, task: Task) -> set[str]:
+        """The memory that a Task reads."""
+        return {self.graph.memory(a.buffer) for a in _only(task).reads}
+
+    def rewrite(self, exp: Task) -> None:
+        """Makes exp2 of an exp, unless there were more Tasks then."""
         operation = _only(exp)
+        self.names = {}
         argument = self.scaled(operation.operands[0])
-        if argument is None:
-            return None
-        tasks: list[Task] = []
-        for task in self.graph.tasks:
-            if task.name in self.before:
-                tasks.append(self.before[task.name])
-            made = replace(operation, op="exp2", operands=(argument,))
-            tasks.append(task if task is not exp else Task(exp.name, exp.axes, [made]))
-        graph = self.graph
-        return TiledGraph(graph.name, graph.symbols, self.buffers, tasks, graph.results).needed()
+        added = {n: made for n, made in self.names.items() if made is not None}
+        if argument is not None:
+            made = Task(exp.name, exp.axes, [replace(operation, op="exp2", operands=(argument,))])
+            readers = self.readers.copy()
+            new = [made, *(self.tasks[n] for n in added.values())]
+            readers.update(memory for task in new for memory in self.read(task))
+            unused = self.without(exp, readers)
+            if len(added) <= len(unused):
+                self.tasks[operation.store.access.buffer] = made
+                self.before |= added
+                self.readers = readers
+                for name in unused:
+                    del self.tasks[name]
+                for name in added.values():
+                    self.makers.setdefault(self.graph.memory(name), []).append(name)
+                return
+        for name in added.values():
+            del self.tasks[name], self.graph.buffers[name]
+
+    def without(self, task: Task, readers: Counter[str]) -> list[str]:
+        """What nothing reads without this reader, and without those that are found; they leave ``readers``."""
+        found: list[str] = []
+        work = [task]
+        while work:
+            for memory in self.read(work.pop()):
+                readers[memory] -= 1
+                if not readers[memory] and memory not in self.needed:
+                    names = [n for n in self.makers.get(memory, ()) if n in self.tasks]
+                    found += names
+                    work += [self.tasks[n] for n in names]
+        return found
+
+    def result(self) -> TiledGraph:
+        graph, tasks = self.graph, list[Task]()
+
+        def emit(name: str) -> None:
+            if name in self.before:
+                emit(self.before[name])
+            if name in self.tasks:
+                tasks.append(self.tasks[name])
+
+        for task in graph.tasks:
+            emit(_only(task).store.access.buffer)
+        graph.tasks = tasks
+        return graph.needed()
 
     def scaled(self, operand: Operand) -> Operand | None:
         """An operand times log2 e; None where that would be an operation more."""
@@ -376,14 +423,13 @@ class _BaseTwo:
                 return None
             operands[i] = made
         made_name = f"{name}_base2"
-        if made_name in self.buffers:
+        if made_name in self.graph.buffers:
             return None
-        self.buffers[made_name] = replace(
-            self.buffers[name], name=made_name, role="local", zeroed=False
-        )
+        like = self.graph.buffers[name]
+        self.graph.add(replace(like, name=made_name, role="local", zeroed=False))
         store = replace(operation.store, access=replace(operation.store.access, buffer=made_name))
         node = replace(operation, operands=tuple(operands), store=store)
-        self.before[task.name] = Task(made_name, task.axes, [node])
+        self.tasks[made_name] = Task(made_name, task.axes, [node])
         return made_name
 
 

@@ -329,11 +329,11 @@ class TiledGraph:
             operations = list(task.operations())
             if not any(self.memory(o.store.access.buffer) in wanted for o in operations):
                 continue
-            kept.insert(0, task)
+            kept.append(task)
             for access in (a for o in operations for a in o.accesses):
                 wanted.update(self.lineage(access.buffer))
         buffers = {n: b for n, b in self.buffers.items() if n in wanted or b.role != "local"}
-        return TiledGraph(self.name, self.symbols, buffers, kept, self.results)
+        return TiledGraph(self.name, self.symbols, buffers, kept[::-1], self.results)
 
     # What is done with it stands in modules of its own.
 

@@ -45,9 +45,12 @@ def in_parts(graph: TiledGraph) -> TiledGraph:
     The same graph where there is none. From the last Task to the first: what is cut reads parts of what it is made of.
     """
     makers, uses = [operation.store.access.buffer for operation in graph.operations()], _uses(graph)
+    seen = {
+        b.alias_of for b in graph.buffers.values()
+    }  # in another shape: no cut makes or takes a view
     while makers:
         name = makers.pop()
-        if (cut := _cut(graph, name, uses[name])) is not None:
+        if name not in seen and (cut := _cut(graph, name, uses[name])) is not None:
             graph, uses = cut, _uses(cut)
     return graph
 
@@ -69,8 +72,6 @@ def _cut(graph: TiledGraph, name: str, uses: Sequence[Use]) -> TiledGraph | None
     if more or len([*task.operations()]) > 1 or any(a.mapping != "each" for a in task.axes):
         return None
     if buffer.role != "local" or buffer.alias_of or buffer.zeroed:
-        return None
-    if any(b.alias_of == name for b in graph.buffers.values()):
         return None
     for dimension, entry in enumerate(operation.store.access.entries):
         axis = entry.at.name if isinstance(entry, Index) else None
