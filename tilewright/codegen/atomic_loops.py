@@ -18,8 +18,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from xdsl.dialects import arith, memref, scf
+from xdsl.dialects import arith, memref, scf, vector
 from xdsl.dialects.builtin import AnyFloat, IntegerType, i1
+from xdsl.dialects.vector import CombiningKindAttr, CombiningKindFlag
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
 from tilewright.codegen.builder import Builder, replace
@@ -96,10 +97,34 @@ def _by_kind(b: Builder, op: mach.AtomicRmwOp, least: int) -> SSAValue:
     def new(now: SSAValue) -> SSAValue:
         if kind == "assign":
             return op.value
-        return b.combine(REDUCTIONS_OF_ATOMICS.get(kind, kind), now, op.value)
+        return b.combine(_reduction(kind), now, op.value)
 
     scope = None if op.scope is None else op.scope
     return _loop(b, op.pointer, op.value.type, new, least, op.ordering, scope)
+
+
+def exchange_vector(
+    b: Builder, kind: str, value: SSAValue, pointer: SSAValue, on: SSAValue
+) -> SSAValue:
+    """Combines the elements that are `on` with those of the aligned word at `pointer`, all at once, if there is one;
+    the elements before, 0 for those that are not."""
+    nothing = b.constant(value.type, 0)
+
+    def desired(known: SSAValue) -> SSAValue:
+        new = value if kind == "assign" else b.combine(_reduction(kind), known, value)
+        return b.value(arith.SelectOp(on, new, known))
+
+    def swapped() -> list[SSAValue]:
+        before = _swapped(b, pointer, value.type, desired, "monotonic", None)
+        return [b.value(arith.SelectOp(on, before, nothing))]
+
+    some = b.value(vector.ReductionOp(on, CombiningKindAttr(CombiningKindFlag.OR)))
+    return b.choose(some, swapped, lambda: [nothing])[0]
+
+
+def _reduction(kind: str) -> str:
+    """The `vector.kind` of what an atomic combines."""
+    return REDUCTIONS_OF_ATOMICS.get(kind, kind)
 
 
 def _loop(
@@ -111,26 +136,39 @@ def _loop(
     ordering: str,
     scope: str | None,
 ) -> SSAValue:
-    """Read, compute, and write unless another wrote in between: then again with what it wrote."""
     bits = IntegerType(8 * itemsize(type))
     word = IntegerType(max(bits.width.data, least))
     shift = None
     if word != bits:
         pointer, shift = _aligned(b, pointer, word)
+
+    def desired(known: SSAValue) -> SSAValue:
+        return _to_word(b, new(_from_word(b, known, type, bits, shift)), known, bits, shift)
+
+    last = _swapped(b, pointer, word, desired, ordering, scope)
+    return _from_word(b, last, type, bits, shift)
+
+
+def _swapped(
+    b: Builder,
+    pointer: SSAValue,
+    word: Attribute,
+    desired: Callable[[SSAValue], SSAValue],
+    ordering: str,
+    scope: str | None,
+) -> SSAValue:
+    """Read, compute, and write unless another wrote in between: then again with what it wrote. The word before."""
     first = b.value(mach.AtomicLoadOp(pointer, word, ordering="monotonic", scope=scope))
     before, after = Block(arg_types=[word]), Block(arg_types=[word])
     with b.inside(before):
         (known,) = before.args
-        old = _from_word(b, known, type, bits, shift)
-        desired = _to_word(b, new(old), known, bits, shift)
-        swap = mach.CmpxchgOp(pointer, known, desired, ordering=ordering, scope=scope)
+        swap = mach.CmpxchgOp(pointer, known, desired(known), ordering=ordering, scope=scope)
         b.op(swap)
         failed = b.value(arith.XOrIOp(swap.success, b.constant(i1, 1)))
         b.op(scf.ConditionOp(failed, swap.old))
     with b.inside(after):
         b.op(scf.YieldOp(after.args[0]))
-    last = b.value(scf.WhileOp([first], [word], Region(before), Region(after)))
-    return _from_word(b, last, type, bits, shift)
+    return b.value(scf.WhileOp([first], [word], Region(before), Region(after)))
 
 
 def _aligned(b: Builder, pointer: SSAValue, word: IntegerType) -> tuple[SSAValue, SSAValue]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from xdsl.ir import SSAValue
+from xdsl.dialects.builtin import VectorType
+from xdsl.ir import Attribute, SSAValue
 
 from tilewright.codegen.pointers import pointer_type
 from tilewright.codegen.printer import Printer, prints
+from tilewright.codegen.registers import llvm_vector
 from tilewright.dialects import mach
 
 _SCOPES = {
@@ -34,25 +36,38 @@ def print_atomic_rmw(p: Printer, op: mach.AtomicRmwOp) -> None:
     p.set(op.result, [p.emit(f"{text}{_ordering(p, op)}, align {e.stored_bytes}")])
 
 
+def _word(p: Printer, type: Attribute) -> tuple[str, str, int]:
+    """The type of a value's register, of the word that is exchanged, and the bytes of that."""
+    layout = p.layout(type)
+    e = layout.element
+    if not isinstance(type, VectorType):
+        return e.llvm, e.llvm, e.stored_bytes
+    size = layout.size * e.stored_bytes
+    return llvm_vector(layout.size, e.llvm), f"i{8 * size}", size
+
+
+def _as(p: Printer, value: str, type: str, other: str) -> str:
+    return value if type == other else p.emit(f"bitcast {type} {value} to {other}")
+
+
 @prints("mach.cmpxchg")
 def print_cmpxchg(p: Printer, op: mach.CmpxchgOp) -> None:
-    e = p.layout(op.expected.type).element
+    register, word, size = _word(p, op.expected.type)
     failure = _FAILURE.get(op.ordering, op.ordering)
-    old, new = (f"{e.llvm} {p.one(v)}" for v in (op.expected, op.desired))
+    old, new = (f"{word} {_as(p, p.one(v), register, word)}" for v in (op.expected, op.desired))
     pair = p.emit(
-        f"cmpxchg {_place(p, op.pointer)}, {old}, {new} "
-        f"{_ordering(p, op)} {failure}, align {e.stored_bytes}"
+        f"cmpxchg {_place(p, op.pointer)}, {old}, {new} {_ordering(p, op)} {failure}, align {size}"
     )
-    struct = f"{{ {e.llvm}, i1 }}"
-    p.set(op.results[0], [p.emit(f"extractvalue {struct} {pair}, 0")])
+    struct = f"{{ {word}, i1 }}"
+    p.set(op.results[0], [_as(p, p.emit(f"extractvalue {struct} {pair}, 0"), word, register)])
     p.set(op.results[1], [p.emit(f"extractvalue {struct} {pair}, 1")])
 
 
 @prints("mach.atomic_load")
 def print_atomic_load(p: Printer, op: mach.AtomicLoadOp) -> None:
-    e = p.layout(op.result.type).element
-    text = f"load atomic {e.llvm}, {_place(p, op.pointer)} {_ordering(p, op)}"
-    p.set(op.result, [p.emit(f"{text}, align {e.stored_bytes}")])
+    register, word, size = _word(p, op.result.type)
+    text = f"load atomic {word}, {_place(p, op.pointer)} {_ordering(p, op)}, align {size}"
+    p.set(op.result, [_as(p, p.emit(text), word, register)])
 
 
 @prints("mach.atomic_store")

@@ -39,7 +39,7 @@ class LLVMTarget:
     provides: frozenset[str] = frozenset()
     """Abilities that LLVM has no feature name for: those that an instruction may require, and `f16 conversion`,
     `bf16 conversion` and `f16 arithmetic` (in instructions), `fused` (multiply-add), `maxima` (of floats, as IEEE
-    says), `library` (C's)."""
+    says), `library` (C's), `exchange` (of words of 16 bytes)."""
     atomic_floats: tuple[str, ...] = ("f32", "f64")
     """Element types of floats that atomics take; see `atomic_loops` for the others."""
     least_atomic: int = 8

@@ -22,7 +22,7 @@ SHARED_BY = 8
 """Rows that share a row of conversions: with so many, it is made once."""
 SHARED_BYTES = 2 << 10
 """Of such a row, which stays in the first cache beside what its users keep there."""
-COUNTING = (arith.AddiOp, arith.SubiOp, arith.IndexCastOp)
+COUNTING = (arith.AddiOp, arith.SubiOp, arith.IndexCastOp, arith.CmpiOp, arith.AndIOp)
 LONGEST_SUM = 8
 """Ops of a chain that is looked through."""
 CASTS = ("vector.shape_cast", "vector.transpose")
@@ -37,6 +37,12 @@ def rows_of(type: object) -> int:
     for n in type.get_shape()[:-1]:
         rows *= n
     return rows
+
+
+def columns_of(type: object) -> int:
+    """Of a vector: its last dimension."""
+    assert isinstance(type, VectorType)
+    return (*type.get_shape(), 1)[max(0, len(type.get_shape()) - 1)]
 
 
 def is_tile(value: SSAValue) -> bool:
@@ -67,13 +73,16 @@ def shared_row(op: Operation) -> bool | None:
 
 
 def is_position(value: SSAValue, depth: int = 0) -> bool:
-    """Is a value a sum of index vectors and numbers, which costs no more than reading it from memory?"""
+    """Is a value a sum of index vectors and numbers, some of them one for each row, or a mask of such sums, which costs
+    no more than reading it from memory?"""
     if not is_tile(value):
         return True
     op = value.owner
     if depth > LONGEST_SUM or not isinstance(op, Operation):
         return False
     if op.name == "vector.step" or isinstance(op, arith.ConstantOp):
+        return True
+    if isinstance(op, xt.BroadcastOp) and depth and columns_of(op.source.type) == 1:
         return True
     if isinstance(op, (*COUNTING, vector.BroadcastOp, xt.BroadcastOp)) or op.name in CASTS:
         return all(is_position(v, depth + 1) for v in op.operands)

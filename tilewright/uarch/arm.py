@@ -96,6 +96,7 @@ AARCH64: Final = Architecture(
             "f16 arithmetic": "fullfp16",
             "fused": "",
             "maxima": "",
+            "exchange": "",
         }
     ),
     micro_kernels=(*_on(NEON), *_on(SVE_256, "sve2")),

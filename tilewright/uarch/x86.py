@@ -163,7 +163,10 @@ X86_64: Final = Architecture(
         {
             "x86-64": Level((), "x86-64", SSE),
             "avx2": Level(
-                ("avx", "avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "popcnt", "sse4.2", "movbe"),
+                (
+                    *("avx", "avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "popcnt", "sse4.2"),
+                    *("movbe", "cx16"),
+                ),
                 "haswell",
                 AVX2,
                 ("f16c", "avxvnni"),
@@ -193,7 +196,13 @@ X86_64: Final = Architecture(
         }
     ),
     abilities=table(
-        {"library": "", "f16 conversion": "f16c", "f16 arithmetic": "avx512fp16", "fused": "fma"}
+        {
+            "library": "",
+            "f16 conversion": "f16c",
+            "f16 arithmetic": "avx512fp16",
+            "fused": "fma",
+            "exchange": "cx16",
+        }
     ),
     micro_kernels=MICRO_KERNELS,
     conversions=frozenset({"f16c", "avx512bf16"}),

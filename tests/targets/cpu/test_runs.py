@@ -152,3 +152,82 @@ def test_no_element_is_gathered(rng: np.random.Generator, level: str) -> None:
     text = kernel.compile(ids, table, y, D=128).ir["mach"]
     gathers = [line for line in text.splitlines() if "mach.gather" in line]
     assert all(line.endswith("xi32>") for line in gathers)  # of numbers of rows only
+
+
+@tw.kernel
+def combined(
+    IDS: Any, X: Any, T: Any, Y: Any, KIND: tw.constexpr, D: tw.constexpr, BM: tw.constexpr = 16
+):
+    """Rows are combined with rows of a table, from its column 1 on, and with a block of it; what was there is kept."""
+    m = tw.program_id(0) * BM
+    ids = tw.load_tile(tw.init_tile(IDS, [m, 0], (BM, 1)), padding=-1)
+    j = tw.arange(0, D, axis=1, shape=(1, D)) + 1
+    x = tw.load_tile(tw.init_tile(X, [m, 0], (BM, D)))
+    at = tw.init_tile(T, ids * T.shape[1] + j)
+    old = tw.atomic_rmw(KIND, x, at, (j < T.shape[1]) & (ids >= 0) & (x != 3))
+    tw.store_tile(old, tw.init_tile(Y, [m, 0], (BM, D)))
+    tw.atomic_rmw(KIND, x, tw.init_tile(T, [m - 2, 3], (BM, D)))
+
+
+KINDS = (
+    ["addf", "maximumf", "minnumf", "assign"],
+    ["addi", "muli", "maxs", "minu", "xori", "assign"],
+)
+
+
+@pytest.mark.parametrize("columns", [1, 5, 64, 100, 200])
+@pytest.mark.parametrize("dtype", [*DTYPES, np.dtype(np.float16)], ids=str)
+def test_rows_are_combined_with_rows(rng: np.random.Generator, dtype: Any, columns: int) -> None:
+    """Of any length, wherever words begin; the same row more than once in a tile."""
+    ids = rng.integers(-3, 9, (10, 1)).astype(np.int32)
+    width = 1 << columns.bit_length()
+    for kind in KINDS[dtype.kind == "i"]:
+        table = (rng.integers(-9, 9, (7, columns))).astype(dtype)
+        x = rng.integers(-4, 5, (10, width)).astype(dtype)
+        y = poison(10, width, dtype=dtype)
+        for got, want in both(combined, 1, [ids, x, table, y], [2, 3], KIND=kind, D=width):
+            np.testing.assert_array_equal(got, want)
+
+
+@tw.kernel
+def summed(IDS: Any, X: Any, T: Any, D: tw.constexpr, BM: tw.constexpr = 4):
+    m = tw.program_id(0) * BM
+    ids = tw.load_tile(tw.init_tile(IDS, [m, 0], (BM, 1)))
+    j = tw.arange(0, D, axis=1, shape=(1, D))
+    x = tw.load_tile(tw.init_tile(X, [m, 0], (BM, D)))
+    tw.atomic_rmw("add", x, tw.init_tile(T, ids * T.shape[1] + j), j < T.shape[1])
+
+
+@pytest.mark.parametrize("level", levels_here())
+@pytest.mark.parametrize("rows", [3, 4000])
+def test_threads_add_to_the_same_rows(rng: np.random.Generator, level: str, rows: int) -> None:
+    """In memory of their own, and word by word; neighbours of the rows' words keep their bits."""
+    ids = rng.integers(0, rows, (2000, 1)).astype(np.int32)
+    for dtype in (np.float32, np.int16, ml_dtypes.bfloat16):
+        x = rng.integers(-1, 2, (2000, 33)).astype(dtype)
+        room = np.full(33 * rows + 9, np.nan if dtype != np.int16 else 7).astype(dtype)
+        table = room[5:-4].reshape(rows, 33)
+        table[:] = 0
+        want = np.zeros((rows, 33))
+        np.add.at(want, ids[:, 0], x.astype(np.float64))
+        bits = room.view(f"u{room.itemsize}")
+        bits[[0, -1]] = 0x7F81
+        before = bits[[*range(5), -4, -3, -2, -1]].copy()
+        for off in ({}, {"disable": "atomic-aggregation"}):
+            table[:] = 0
+            own = {"machine": level, "num_threads": 4, **off}
+            summed.options(target="cpu", **own)[500](ids, x, table, D=64)
+            np.testing.assert_array_equal(table.astype(np.float64), want)
+            np.testing.assert_array_equal(bits[[*range(5), -4, -3, -2, -1]], before)
+
+
+@pytest.mark.parametrize("level", levels_here())
+def test_words_are_exchanged(level: str) -> None:
+    """A row of 64 has no atomic of one element but where its elements lie at no multiple of their size."""
+    ids, x = np.zeros((4, 1), np.int32), np.zeros((4, 64), np.float32)
+    kernel = summed.options(target="cpu", machine=level, disable="atomic-aggregation")
+    text = kernel.compile(ids, x, x.copy(), D=64).ir["mach"]
+    words = [line for line in text.splitlines() if "mach.cmpxchg" in line]
+    assert words
+    assert all("vector<" in line for line in words)
+    assert text.count("mach.atomic_rmw") == 1

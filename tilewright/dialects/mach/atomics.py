@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 from typing import ClassVar
 
 from xdsl.dialects.builtin import IndexType, IntegerType, VectorType, i1
@@ -13,6 +14,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from tilewright.dialects.fields import Inferred, Op, Operand, OptStr, Result, Str, op_definition
 from tilewright.dialects.mach.types import PtrConstraint
+from tilewright.dtypes import from_mlir
 
 ATOMIC_KINDS: Mapping[str, str] = {
     "addf": "fadd",
@@ -35,6 +37,7 @@ ATOMIC_KINDS: Mapping[str, str] = {
 """Kinds of `mach.atomic_rmw` (arith.AtomicRMWKind) -> LLVM's atomicrmw operation, "" for none."""
 
 ORDERINGS = ("monotonic", "acquire", "release", "acq_rel", "seq_cst")
+WORDS = (8, 16)
 SCOPES = ("system", "device", "workgroup", "subgroup")
 
 
@@ -45,6 +48,15 @@ def _check_atomic(op: IRDLOperation, ordering: str, scope: str | None) -> None:
         )
     if scope is not None and scope not in SCOPES:
         raise VerifyException(f"{op.name}: scope '{scope}' is not one of {', '.join(SCOPES)}")
+
+
+def _check_word(op: IRDLOperation, type: Attribute) -> None:
+    """A vector is exchanged as one word: 8 or 16 bytes."""
+    if isinstance(type, VectorType):
+        element = from_mlir(type.element_type)
+        size = prod(type.get_shape()) * element.itemsize
+        if element.itemsize * 8 != element.bits or size not in WORDS:
+            raise VerifyException(f"{op.name}: a word has 8 or 16 bytes, got {type}")
 
 
 @op_definition
@@ -80,11 +92,11 @@ class AtomicRmwOp(Op):
 @op_definition
 class CmpxchgOp(Op):
     """`%old, %won = mach.cmpxchg %p, %expected, %new {ordering = "acq_rel"} : !llvm.ptr, i32`; bits
-    are compared.
+    are compared. All elements of a vector are one word, which lies at a multiple of its size.
     """
 
     name = "mach.cmpxchg"
-    T: ClassVar = VarConstraint("T", base(IntegerType) | base(IndexType))
+    T: ClassVar = VarConstraint("T", base(IntegerType) | base(IndexType) | base(VectorType))
     pointer: Operand = Operand(PtrConstraint)
     expected: Operand = Operand(T)
     desired: Operand = Operand(T)
@@ -99,11 +111,12 @@ class CmpxchgOp(Op):
 
     def verify_(self) -> None:
         _check_atomic(self, self.ordering, self.scope)
+        _check_word(self, self.expected.type)
 
 
 @op_definition
 class AtomicLoadOp(Op):
-    """`%v = mach.atomic_load %p {ordering = "acquire"} : !llvm.ptr -> i32`."""
+    """`%v = mach.atomic_load %p {ordering = "acquire"} : !llvm.ptr -> i32`; a vector is one word."""
 
     name = "mach.atomic_load"
     pointer: Operand = Operand(PtrConstraint)
@@ -117,8 +130,7 @@ class AtomicLoadOp(Op):
         _check_atomic(self, self.ordering, self.scope)
         if self.ordering in ("release", "acq_rel"):
             raise VerifyException(f"mach.atomic_load: a load cannot be '{self.ordering}'")
-        if isinstance(self.result.type, VectorType):
-            raise VerifyException(f"mach.atomic_load: gives a scalar, got {self.result.type}")
+        _check_word(self, self.result.type)
 
 
 @op_definition

@@ -5,6 +5,7 @@ Instructions of a machine are in `instructions.py`.
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -184,22 +185,37 @@ def atomic_rmw(site: Site, op: mach.AtomicRmwOp, value: Array, pointer: Index) -
 def cmpxchg(
     site: Site, op: mach.CmpxchgOp, pointer: Index, expected: Array, desired: Array
 ) -> tuple[Array, Array]:
-    address = spread(addresses(site, op.pointer.type, pointer), site.count)
-    old = np.empty(site.count, expected.dtype)
-    expected, new = (np.broadcast_to(v, old.shape) for v in (expected, desired))
+    shape = (site.count, prod(numerics.shape_of(op.expected.type)))
+    expected, new = (np.broadcast_to(v, shape) for v in (_flat(expected), _flat(desired)))
+    place = _elements(site, op.pointer, pointer, new.itemsize, shape[1])
+    place = np.broadcast_to(place, shape)
+    old, won = np.empty(shape, new.dtype), np.empty(site.count, bool)
+    bits = f"u{new.itemsize}"
     for row in range(site.count):
-        only = np.arange(site.count) == row
-        found = access.atomic(
-            site, address, only, new, lambda a, b, e=expected[row]: np.where(a == e, b, a), new[:1]
-        )
-        old[row] = found[row]
-    return old, old == expected
+        only = np.arange(site.count)[:, None] == row
+        wanted = np.broadcast_to(only, shape)
+
+        def swapped(now: Array, to: Array, row: int = row) -> Array:
+            same = now.view(bits) == expected[row].view(bits)
+            return to if same.all() else now
+
+        old[row] = access.atomic(site, place, wanted, new, swapped, new[:1])[row]
+        won[row] = (old[row].view(bits) == expected[row].view(bits)).all()
+    return old.reshape(-1, *numerics.shape_of(op.expected.type)), won
+
+
+def _flat(value: Array) -> Array:
+    """Rows of elements, of numbers too."""
+    return value.reshape(value.shape[0], -1)
 
 
 @meaning("mach.atomic_load")
 def atomic_load(site: Site, op: mach.AtomicLoadOp, pointer: Index) -> Array:
-    zero = np.zeros(1, storage(op.result.type))
-    return _atomic(site, op.pointer, pointer, zero, lambda old, _: old)
+    shape, dtype = numerics.shape_of(op.result.type), storage(op.result.type)
+    place = _elements(site, op.pointer, pointer, dtype.itemsize, prod(shape))
+    wanted, zero = np.ones(place.shape, bool), np.zeros(1, dtype)
+    found = access.atomic(site, place, wanted, zero, lambda old, _: old, zero)
+    return found.reshape(-1, *shape)
 
 
 @meaning("mach.atomic_store")

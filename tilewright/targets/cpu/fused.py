@@ -90,7 +90,8 @@ class FusedEmitter(FusedPlanner):
         special = [op for op in ops if isinstance(op, xt.AtomicRmwOp)]
         if special:
             for op in special:
-                emit_atomics(self.e, op, self.results.get(op.results[0]), self.vector_bytes)
+                old = self.results.get(op.results[0])
+                emit_atomics(self.e, op, old, self.scratch, self.vector_bytes, self.word_bytes)
                 self.publish(op.results[0])
             ops = [op for op in ops if op not in special]
         downs = [

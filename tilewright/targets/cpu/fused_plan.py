@@ -104,7 +104,7 @@ def is_identity_reduction(op: Operation) -> bool:
 
 class FusedPlanner:
     """Plans one fused group. `scratch(type)` gives a buffer for a value; `destinations` are those of the results;
-    `operand_bytes`: of what the launch multiplies."""
+    `bytes_per_word`: of what atomics change at once; `operand_bytes`: of what the launch multiplies."""
 
     def __init__(
         self,
@@ -113,6 +113,7 @@ class FusedPlanner:
         destinations: Sequence[Buffer | None],
         scratch: Callable[[Attribute], Buffer],
         bytes_per_vector: int,
+        bytes_per_word: int,
         overlap: bool,
         operand_bytes: Idx = 0,
     ):
@@ -122,6 +123,7 @@ class FusedPlanner:
         self.destinations = destinations
         self.scratch = scratch
         self.vector_bytes = bytes_per_vector
+        self.word_bytes = bytes_per_word
         self.overlap = overlap
         self.operand_bytes = operand_bytes
         self.block = fused.body.block

@@ -466,8 +466,8 @@ class FunctionContext(ControlFlow, ScalarOps, KernelValues):
         read: Idx = 0
         for array in self.packed.values():
             read = self.b.plus(read, array.bytes(self.b))
-        bytes_ = self.m.vector_bytes
-        return FusedEmitter(self.e, op, destinations, self.buffer, bytes_, self.overlap, read)
+        sizes = self.m.vector_bytes, self.m.word
+        return FusedEmitter(self.e, op, destinations, self.buffer, *sizes, self.overlap, read)
 
     def lower_stage_fused(self, op: FusedOp) -> None:
         for inner in op.body.block.ops:

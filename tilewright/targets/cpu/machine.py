@@ -90,6 +90,11 @@ class CpuMachine:
         return 32 if self.amx else self.mr
 
     @property
+    def word(self) -> int:
+        """Bytes that an atomic changes at once."""
+        return 16 if self.has("exchange") else 8
+
+    @property
     def accumulators(self) -> int:
         """Vector registers that sums may take, beside what they are computed from."""
         return self.vectors.accumulators

@@ -10,7 +10,7 @@ the edges of an image, are one between the columns that reach these (`Columns`).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from xdsl.dialects import arith, vector
 from xdsl.dialects.builtin import IndexType, IntegerType, VectorType, i1
@@ -184,6 +184,15 @@ def ends_of(e: Evaluator, mask: SSAValue, place: Position) -> Iterator[Idx]:
             limit = one_number(e, op.rhs, place)
             if limit is not None and ramp(e, op.lhs, place) == 0:
                 yield limit
+
+
+def row_of(
+    e: Evaluator, tile: Tile | ScatteredTile, row: Idx, shape: tuple[int, int]
+) -> Tile | None:
+    """Row `row` of a tile as a tile of one row; None where that is not known to be a run of memory."""
+    if isinstance(tile, ScatteredTile):
+        return run_of(e, tile, row, shape)
+    return replace(tile.moved(e.b, row, 0), shape=(1, shape[1]))
 
 
 def run_of(

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from math import prod
+from math import gcd, prod
 from typing import TYPE_CHECKING
 
 from xdsl.dialects import arith, func, gpu
@@ -35,7 +35,8 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Attribute, Operation, SSAValue
 
-from tilewright.codegen.builder import Builder, Idx
+from tilewright.codegen.atomic_loops import exchange_vector
+from tilewright.codegen.builder import Builder, Idx, lane_type
 from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.upstream.combining import ATOMIC_KINDS, REDUCTIONS_OF_ATOMICS, neutral
@@ -44,6 +45,8 @@ from tilewright.passes.sums_by_atomics import sums_by_atomics
 from tilewright.targets.cpu.evaluate import Evaluator, Own, Position
 from tilewright.targets.cpu.memory import ScatteredTile, Tile, itemsize, plain, rows_cols
 from tilewright.targets.cpu.packing import task_function
+from tilewright.targets.cpu.positions import row_of
+from tilewright.targets.cpu.reductions import power_of_two
 
 if TYPE_CHECKING:
     from tilewright.targets.cpu.lower import FunctionContext
@@ -141,24 +144,39 @@ def add_to_own(
 ) -> None:
     """What an atomic adds, to a thread's own sums: vectors at a time, whose places may be the same element."""
     b = e.b
-    rows, cols = rows_cols(op.value.type)
-    axis, length = (1, cols) if cols > 1 else (0, rows)
-    lanes = vector_bytes // (itemsize(tile.element) if isinstance(tile, Tile) else PLACE)
-    while length % lanes:
-        lanes //= 2
-    kind = _kind(op)
-    with (
-        b.loop(0, rows, 1 if axis else lanes, nonempty=True) as i,
-        b.loop(0, cols, lanes if axis else 1, nonempty=True) as j,
-        e.scope(),
-    ):
-        place = Position(i.iv, j.iv, axis, lanes)
-        if isinstance(tile, Tile):
-            mine = replace(tile, pointer=own.pointer, strides=(0, 1))
-            on = None if op.mask is None else e.at(op.mask, place)
-            total = b.combine(kind, e.load(mine, place, 0), e.at(op.value, place))
-            e.store(total, mine, place, on)
+    shape = rows, cols = rows_cols(op.value.type)
+    if cols == 1 and isinstance(tile, ScatteredTile):
+        _scattered_to_own(e, op, tile, own, Position(0, 0, 0, _lanes(rows, vector_bytes)), rows)
+        return
+    with b.loop(0, rows, nonempty=True) as i, e.scope():
+        run = row_of(e, tile, i.iv, shape)
+        if run is None:
+            assert isinstance(tile, ScatteredTile)
+            place = Position(i.iv, 0, 1, _lanes(cols, vector_bytes))
+            _scattered_to_own(e, op, tile, own, place, cols)
             return
+        lanes = min(vector_bytes // itemsize(tile.element), power_of_two(cols))
+        mine = replace(run, pointer=own.pointer, strides=(0, 1))
+        with b.loop(0, cols, lanes, nonempty=True) as j, e.scope():
+            here, place = Position(0, j.iv, 1, lanes), Position(i.iv, j.iv, 1, lanes)
+            on = None if op.mask is None else e.at(op.mask, place)
+            on = b.both(on, b.mask_first(b.minus(cols, j.iv), lanes) if cols % lanes else None)
+            total = b.combine(_kind(op), e.load(mine, here, 0), e.at(op.value, place))
+            e.store(total, mine, here, on)
+
+
+def _lanes(length: int, vector_bytes: int) -> int:
+    """Places that are computed at once, where so many elements lie behind one another."""
+    return gcd(length, vector_bytes // PLACE)
+
+
+def _scattered_to_own(
+    e: Evaluator, op: xt.AtomicRmwOp, tile: ScatteredTile, own: Own, first: Position, length: int
+) -> None:
+    """Elements along a row or a column: some places at once, which may be the same element."""
+    b, lanes = e.b, first.lanes
+    with b.loop(0, length, lanes, nonempty=True) as loop, e.scope():
+        place = replace(first, **{"col" if first.axis else "row": loop.iv})
         offsets, on = e.scattered(tile, op.mask, place)
         value = e.at(op.value, place)
         assert e.values.spare is not None
@@ -168,7 +186,7 @@ def add_to_own(
         for lane in range(lanes):
             at, more = (b.extract(v, lane) if lanes > 1 else v for v in (offsets, value))
             pointer = b.ptr(own.pointer, at)
-            b.store(b.combine(kind, b.load(pointer, tile.element), more), pointer)
+            b.store(b.combine(_kind(op), b.load(pointer, tile.element), more), pointer)
 
 
 def sums_functions(build: Build, sums: Sequence[Sums], vector_bytes: int) -> list[func.FuncOp]:
@@ -194,25 +212,65 @@ def _clear(c: FunctionContext, i: int, sums: Sums, vector_bytes: int) -> None:
 
 
 def _hand_on(c: FunctionContext, i: int, sums: Sums) -> None:
-    """Adds some elements of all threads' sums of the i-th array to it."""
+    """Adds some elements of all threads' sums of the i-th array to it, by words where its elements are a run."""
     b, element, op = c.b, sums.element, sums.ops[0]
-    size, bits = itemsize(element), IntegerType(8 * itemsize(element))
+    size = itemsize(element)
     c.need(sums.source)
     matrix, own = c.matrices[sums.source], _place(c, i, 0)
-    threads, bytes_each = c.word(c.layout.threads), c.word(c.layout.scratch + 8)
-    first = b.times(c.b.entry.args[1], STEP)
-    last = b.min(b.plus(first, STEP), c.word(c.layout.of_sums(i, "count")))
-    nothing = b.constant(element, sums.nothing)
-    with b.loop(first, last) as j:
-        with b.loop(0, threads, carry=[nothing]) as t:
-            at = b.ptr(b.ptr(own, b.times(j.iv, size)), b.times(t.iv, bytes_each))
-            t.out = [b.combine(_kind(op), t.carried[0], b.load(at, element))]
-        total, x, y = t.results[0], t.results[0], nothing
-        if isinstance(element, AnyFloat):
-            x, y = (b.value(arith.BitcastOp(v, bits)) for v in (x, y))
-        with b.when(b.value(arith.CmpiOp(x, y, "ne"))):
-            at = b.ptr(matrix.pointer, b.times(b.times(j.iv, matrix.strides[0]), size))
-            b.op(mach.AtomicRmwOp(op.kind, total, at))
+    count = c.word(c.layout.of_sums(i, "count"))
+    shift = b.rem(b.idx(b.value(mach.IntFromPtrOp(matrix.pointer))), c.m.word)
+    lanes = c.m.word // size
+    first = b.times(b.entry.args[1], STEP)
+
+    def by_words() -> None:
+        start = b.minus(first, b.div(shift, size))
+        with b.loop(start, b.min(b.plus(start, STEP), count), lanes) as j:
+            at = b.times(j.iv, size)
+            total = _total(c, sums, b.ptr(own, at), [b.minus(0, j.iv), b.minus(count, j.iv)], lanes)
+            exchange_vector(b, op.kind, total, b.ptr(matrix.pointer, at), _differs(b, sums, total))
+
+    def one_by_one() -> None:
+        with b.loop(first, b.min(b.plus(first, STEP), count)) as j:
+            total = _total(c, sums, b.ptr(own, b.times(j.iv, size)), (), 1)
+            with b.when(_differs(b, sums, total)):
+                at = b.ptr(matrix.pointer, b.times(b.times(j.iv, matrix.strides[0]), size))
+                b.op(mach.AtomicRmwOp(op.kind, total, at))
+
+    if lanes == 1:
+        one_by_one()
+        return
+    run = b.both(b.cmp("eq", matrix.strides[0], 1), b.cmp("eq", b.rem(shift, size), 0))
+    assert run is not None
+    b.choose(run, by_words, one_by_one)
+
+
+def _total(
+    c: FunctionContext, sums: Sums, own: SSAValue, ends: Sequence[Idx], lanes: int
+) -> SSAValue:
+    """What all threads have of some elements, of those from one number on and before another, where `ends` has two."""
+    b, nothing = c.b, c.b.constant(lane_type(sums.element, lanes), sums.nothing)
+    below, inside = (b.mask_first(end, lanes) for end in ends) if ends else (None, None)
+    with b.loop(0, c.word(c.layout.threads), carry=[nothing]) as t:
+        at = b.ptr(own, b.times(t.iv, c.word(c.layout.scratch + 8)))
+        if below is None or inside is None:
+            found = b.load(at, nothing.type)
+        else:
+            ones = b.constant(below.type, 1)
+            on = b.both(inside, b.value(arith.XOrIOp(below, ones)))
+            assert on is not None
+            found = b.value(mach.MaskedLoadOp(at, on, nothing))
+        t.out = [b.combine(_kind(sums.ops[0]), t.carried[0], found)]
+    return t.results[0]
+
+
+def _differs(b: Builder, sums: Sums, total: SSAValue) -> SSAValue:
+    """Whether anything was added, by its bits."""
+    x, y = total, b.constant(total.type, sums.nothing)
+    if isinstance(sums.element, AnyFloat):
+        lanes = total.type.get_shape()[0] if isinstance(total.type, VectorType) else 1
+        bits = lane_type(IntegerType(8 * itemsize(sums.element)), lanes)
+        x, y = (b.value(arith.BitcastOp(v, bits)) for v in (x, y))
+    return b.value(arith.CmpiOp(x, y, "ne"))
 
 
 def _launch(c: FunctionContext, name: str, tasks: Idx) -> None:
@@ -230,4 +288,5 @@ def begin_sums(c: FunctionContext) -> None:
 def end_sums(c: FunctionContext, sums: int) -> None:
     """Of `tw_run`, behind the workgroups."""
     counts = [c.word(c.layout.of_sums(i, "count")) for i in range(sums)]
-    _launch(c, "tw_sums_end", c.b.ceildiv(reduce(c.b.max, counts), STEP))
+    # The first element may lie anywhere in a word, where tasks begin.
+    _launch(c, "tw_sums_end", c.b.ceildiv(c.b.plus(reduce(c.b.max, counts), c.m.word), STEP))
