@@ -198,3 +198,17 @@ def test_random_views():
         graph = G.trace(run, G.array(like.shape))
         for form in (addressed(graph), cut(addressed(graph))):
             assert near(form.compile()(like), wanted), str(graph)
+
+
+def test_an_input_that_is_cut_back_into_its_own_shape_is_read_in_it():
+    """The reshape of a merges what the reshape of the sum cuts: a was made another shape of itself."""
+
+    def f(a, b, w):
+        left = a.reshape(20, 8) @ w.transpose(1, 0, 2).reshape(8, 18)
+        return (left.reshape(20, 3, 6) * b.reshape(20, 1, 6)).sum(-1).reshape(4, 5, 3)
+
+    rng = fresh_rng()
+    arrays = [rng.standard_normal(s).astype(np.float32) for s in ((4, 5, 8), (4, 5, 6), (3, 8, 6))]
+    got = G.trace(f, *arrays).compile()(*arrays)
+    want = f(*[a.astype(np.float64) for a in arrays])
+    assert np.linalg.norm(got - want) <= 2e-6 * np.linalg.norm(want)

@@ -9,6 +9,7 @@ import pytest
 
 from tests.draws import fresh_seed
 from tilewright import graph as G
+from tilewright.diagnostics import CompileError
 
 torch = pytest.importorskip("torch")
 nn, F = torch.nn, torch.nn.functional
@@ -57,6 +58,9 @@ OPS = {
                                    torch.acosh(x.abs() * 1e30 + 2), torch.cdist(x, x.round(), 0.0)), ONE),
     "norm of each": (nn.InstanceNorm2d(3, affine=True), IMAGE),
     "norm kept": (nn.InstanceNorm1d(3, track_running_stats=True), (2, 3, 8)),
+    "largest": (lambda x: (*x.topk(3), *x.topk(2, 0, largest=False), *x[0].topk(1)), (6, 9)),
+    "largest of infinite ones": (lambda x: torch.where(x > 0.5, x, -torch.inf).topk(1)[0], (6, 40)),
+    "bilinear": (nn.Bilinear(8, 6, 3), (4, 5, 8), (4, 5, 6)),
     "a step": (nn.LSTMCell(14, 10), (3, 14)),
     "a step of gru": (nn.GRUCell(14, 10, bias=False), (3, 14), (3, 10)),
     "a step of rnn": (nn.RNNCell(14, 10), (3, 14), (3, 10)),
@@ -112,3 +116,20 @@ def test_agrees_with_torch(name):
             apart = (got.double() - want.double()).nan_to_num().norm()
             assert torch.equal(got.isnan(), want.isnan())
             assert float(apart) <= 1e-5 * float(want.double().nan_to_num().norm())
+
+
+def test_rows_are_added_at_indices():
+    torch.manual_seed(fresh_seed())
+    x, y, ids = torch.randn(7, 5), torch.randn(7, 12), torch.randint(0, 5, (12,))
+    added = Gives(lambda x, y, i: (x.index_add(1, i, y), x.T.index_add(0, i, y.T, alpha=0.5)))
+    graph, weights = G.from_torch(torch.export.export(added, (x, y, ids)))
+    for got, want in zip(
+        graph.compile()(x, y, ids, *weights), added(x.double(), y.double(), ids), strict=True
+    ):
+        assert float((got.double() - want).norm()) <= 1e-6 * float(want.norm())
+
+
+def test_too_many_to_put_in_order_are_refused():
+    x = torch.randn(2, 2000)
+    with pytest.raises(CompileError, match="largest of 2000"):
+        G.from_torch(torch.export.export(Gives(lambda x: x.topk(3)), (x,)))

@@ -371,10 +371,10 @@ class _Digits:
         same = (
             n for n in self.shapes(self.memory(name)) if _shape(self.buffers[n]) == new
         )  # fmt: skip
-        to = next(same, None) or unused(f"{name}_cut", self.buffers, self.graph.symbols)
-        self.buffers[to] = Buffer(
-            to, GLOBAL, tuple(map(affine, new)), buffer.dtype, alias_of=self.memory(name)
-        )
+        if (to := next(same, None)) is None:  # the memory itself may have that shape
+            to, origin = unused(f"{name}_cut", self.buffers, self.graph.symbols), self.memory(name)
+            shaped = tuple(map(affine, new))
+            self.buffers[to] = Buffer(to, GLOBAL, shaped, buffer.dtype, alias_of=origin)
 
         def change(access: Access, extents: Mapping[str, int]) -> Access:
             entry = access.entries[place] if access.buffer == name else None

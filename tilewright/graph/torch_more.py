@@ -15,6 +15,9 @@ from tilewright.graph import functions as f
 from tilewright.graph import torch_layers as layers
 from tilewright.graph.traced import Traced, elementwise, normal_axes, reduced, where
 
+MOST_RANKED = 1024
+"""Elements along a dimension that are put in order."""
+
 # Elements -------------------------------------------------------------------------------------------------------------
 
 
@@ -127,6 +130,43 @@ def _linear(x: Traced, size: Any, corners: bool, *given: Any) -> Traced:
     return x
 
 
+def _largest(
+    x: Traced, count: int, dim: int = -1, largest: bool = True, *_: Any
+) -> tuple[Traced, Traced]:
+    """The `count` largest along a dimension in order, and where they are: an element's rank is how many go before it.
+
+    Of equal ones that goes before which comes first.
+    """
+    rows = arrange.moveaxis(x, dim, -1)
+    size = rows.extents[-1].number
+    if size is None or size > MOST_RANKED:
+        raise CompileError(
+            f"the {count} largest of {rows.extents[-1]}, each of which is compared with each",
+            rule=f"{MOST_RANKED} elements at most",
+        )
+    one, two = rows[..., :, None], rows[..., None, :]
+    ahead = elementwise("gt" if largest else "lt", two, one)
+    at = composed.counted(rows, [size], 0)
+    equal = elementwise("bitwise_and", elementwise("eq", two, one), at[None, :] < at[:, None])
+    rank = elementwise("bitwise_or", ahead, equal).sum(-1)
+    chosen = rank[..., None, :] == composed.counted(rows, [count], 0)[:, None]
+    values = reduced("add", where(chosen, two, 0), -1).astype(x.dtype)
+    places = where(chosen, at, 0).sum(-1)
+    return arrange.moveaxis(values, -1, dim), arrange.moveaxis(places, -1, dim)
+
+
+def _index_add(x: Traced, dim: int, ids: Traced, y: Traced, *, alpha: Any = 1) -> Traced:
+    moved = arrange.moveaxis(y, dim, 0)
+    return x + arrange.moveaxis(f.scatter_add(x.shape[dim], ids, moved), 0, dim) * alpha
+
+
+def _bilinear(a: Traced, b: Traced, weight: Traced, bias: Traced | None = None) -> Traced:
+    left = f.matmul(a.reshape(-1, a.shape[-1]), weight.transpose(1, 0, 2).reshape(a.shape[-1], -1))
+    pairs = left.reshape(-1, weight.shape[0], weight.shape[2]) * b.reshape(-1, 1, b.shape[-1])
+    made = pairs.sum(-1).reshape(*a.shape[:-1], weight.shape[0])
+    return made if bias is None else made + bias
+
+
 # Statistics and losses ------------------------------------------------------------------------------------------------
 
 
@@ -206,6 +246,7 @@ OPS: Final[Mapping[str, Callable[..., Any]]] = {
     "isinf": lambda x: elementwise("eq", np.absolute(x), float("inf")),
     "addcmul": lambda x, a, b, *, value=1: x + a * b * value,
     "addcdiv": lambda x, a, b, *, value=1: x + a / b * value, "lerp": lambda x, y, w: x + (y - x) * w,
+    "topk": _largest, "index_add": _index_add, "bilinear": _bilinear,
     "linalg_vecdot": lambda x, y, *, dim=-1: (x * y).sum(dim),
     "tensordot": lambda a, b, m, n: composed.tensordot(a, b, (m, n)),
     "diagonal": _diagonal, "trace": lambda x: _diagonal(x).sum(), "kron": _kron, "tile": arrange.tile,
