@@ -127,6 +127,30 @@ def test_numbers_are_of_the_dtypes_that_a_kernel_declares(target):
         assert y[1] == 8.5
 
 
+@tw.kernel
+def of_floats(Y, a: tw.f64, b: tw.f32, c: tw.f16, d: tw.bf16, e: tw.f8e4m3, f: tw.f8e5m2):
+    for n, x in enumerate((a, b, c, d, e, f)):
+        Y[n] = x.to(tw.f64)
+
+
+@pytest.mark.parametrize("target", ["reference", "cpu"])
+def test_numbers_of_every_float(target):
+    """Those of 8 bits were 0 on CPUs."""
+    y, kernel = np.full(6, np.nan), of_floats.options(target=target)
+    kernel[1](y, *[-1.75] * 6)
+    np.testing.assert_array_equal(y, -1.75)
+    kernel[1](y, *[float("-inf")] * 6)
+    np.testing.assert_array_equal(y, [*[-np.inf] * 4, np.nan, -np.inf])
+
+
+@pytest.mark.filterwarnings("ignore:overflow")
+@pytest.mark.parametrize("target", ["reference", "cpu"])
+def test_numbers_beyond_a_float_are_infinite(target):
+    y, kernel = np.full(6, np.nan), of_floats.options(target=target)
+    kernel[1](y, *[-1e300] * 6)
+    np.testing.assert_array_equal(y, [-1e300, *[-np.inf] * 3, np.nan, -np.inf])
+
+
 @pytest.mark.parametrize(
     ("numbers", "message"),
     [

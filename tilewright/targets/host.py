@@ -6,9 +6,11 @@ import json
 import os
 import struct
 from collections.abc import Mapping
+from math import copysign, inf
 from typing import TYPE_CHECKING, Any
 
 from tilewright import forks, knobs
+from tilewright.dtypes import from_name
 from tilewright.targets.stages import Texts
 
 if TYPE_CHECKING:
@@ -55,12 +57,13 @@ def scalar_word(kind: str, value: Any) -> int:
         return number - (1 << 64) if number >> 63 else number
     if kind == "?":
         return int(bool(value))
-    if kind == "bfloat16":
-        import ml_dtypes
-        import numpy as np
-
-        return int(np.array(value, ml_dtypes.bfloat16).view(np.uint16))
-    data = struct.pack("<" + kind, float(value))
+    if len(kind) > 1:
+        data = from_name(kind).numpy.type(value).tobytes()
+    else:
+        try:
+            data = struct.pack("<" + kind, float(value))
+        except OverflowError:
+            data = struct.pack("<" + kind, copysign(inf, value))
     return int.from_bytes(data + bytes(8 - len(data)), "little", signed=True)
 
 

@@ -4,16 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from xdsl.dialects.builtin import (
-    AnyFloat,
-    BFloat16Type,
-    Float16Type,
-    Float64Type,
-    IndexType,
-    IntegerType,
-    MemRefType,
-)
+from xdsl.dialects.builtin import IndexType, IntegerType, MemRefType
 from xdsl.ir import Attribute
+
+from tilewright.dtypes import from_mlir
 
 
 def argument_kinds(types: Sequence[Attribute]) -> list[tuple[str, int]]:
@@ -34,16 +28,10 @@ def argument_places(types: Sequence[Attribute], start: int = 0) -> tuple[list[in
 
 
 def scalar_format(type: Attribute) -> str:
-    """How a scalar argument lies in its slot of 8 bytes: a struct format, or a name of ml_dtypes."""
+    """How a scalar argument lies in its slot of 8 bytes: a struct format, or the name of a dtype that has none."""
     if isinstance(type, IndexType):
         return "q"
     if isinstance(type, IntegerType):
         return "?" if type.width.data == 1 else "q"
-    if isinstance(type, Float64Type):
-        return "d"
-    if isinstance(type, Float16Type):
-        return "e"
-    if isinstance(type, BFloat16Type):
-        return "bfloat16"
-    assert isinstance(type, AnyFloat)
-    return "f"
+    dtype = from_mlir(type)
+    return dtype.numpy.char if dtype.numpy.char in "efd" else dtype.name

@@ -371,6 +371,17 @@ def test_writes_outside_of_an_array_are_told() -> None:
     assert "mask" in str(told.value.hint)
 
 
+def test_numbers_of_8_bits() -> None:
+    @tw.kernel
+    def numbers(Y: Any, a: tw.f8e4m3, b: tw.f8e5m2):  # pyright: ignore[reportInvalidTypeForm]
+        Y[0] = a.to(tw.f32)
+        Y[1] = b.to(tw.f32)
+
+    y = np.full(2, np.nan, np.float32)
+    numbers.options(target="xe-pvc")[1](y, -1.75, 0.5)
+    np.testing.assert_array_equal(y, [-1.75, 0.5])
+
+
 def test_a_dead_runtime_is_named() -> None:
     assert opencl._of_what(-6) == "(SIGABRT)"  # pyright: ignore[reportPrivateUsage]
     assert opencl._of_what(3) == "(status 3)"  # pyright: ignore[reportPrivateUsage]

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from xdsl.dialects.builtin import AnyFloat, IndexType, IntegerType, MemRefType, ModuleOp
+from xdsl.dialects.builtin import IndexType, IntegerType, MemRefType, ModuleOp
 from xdsl.ir import Attribute
 
 from tilewright.arguments import BLOCK_ROW, Argument, Grid
@@ -18,6 +18,7 @@ from tilewright.codegen.jit import toolchain_version
 from tilewright.codegen.registers import DYNAMIC, LANES
 from tilewright.diagnostics import CompileError, UnsupportedError
 from tilewright.dialects.upstream.gpu.memory import is_shared
+from tilewright.dtypes import from_mlir
 from tilewright.passes.observer import Observer, ignore
 from tilewright.targets.base import CompileOptions, Target, split_name
 from tilewright.targets.stages import StageTexts, Texts, source_of
@@ -61,8 +62,7 @@ def _scalar(type: Attribute) -> str:
         return "int64"
     if isinstance(type, IntegerType):
         return f"int{max(8, type.width.data)}"
-    assert isinstance(type, AnyFloat), type
-    return {"bf16": "bfloat16", "f16": "float16", "f32": "float32", "f64": "float64"}[str(type)]
+    return from_mlir(type).numpy.name
 
 
 class XeExecutable:
