@@ -249,3 +249,12 @@ def test_a_state_that_is_put_together_is_refused() -> None:
         UnsupportedError, match="next_state reads joined, of which joined_0 is a part"
     ):
         graph.compile().plan()
+
+
+def test_what_is_compiled_ahead_is_planned_for_its_target():
+    """Tiles of k that a CPU multiplies in one step leave no room in a GPU's shared memory."""
+    arrays = G.array([512, 512], tw.bf16), G.array([512, 1024], tw.bf16)
+    graph = G.trace(lambda x, w: x @ w, *arrays)
+    (ahead,) = graph.compile().ahead("sm_90a")
+    (planned,) = graph.compile(target="sm_90a").ahead("sm_90a")
+    assert ahead.asm["ptx"] == planned.asm["ptx"]

@@ -101,8 +101,11 @@ class CompiledGraph:
         return "\n\n".join(t.source for t in self.plan(**sizes).kernels)
 
     def ahead(self, target: str, **sizes: int) -> list[Any]:
-        """Every kernel compiled for a target that need not be here, for these values of the symbols."""
-        plan = self.plan(**sizes)
+        """Every kernel planned and compiled for a target that need not be here, for these values of the symbols."""
+        there = self
+        if self._options.get("target") != target:
+            there = CompiledGraph(self.graph, {**self._options, "target": target}, self._fuse)
+        plan = there.plan(**sizes)
         graph = plan.schedule.graph
         made: list[Any] = []
         for text in plan.kernels:
