@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from xdsl.dialects import arith
 
 import tilewright as tw
 from tests.acceptance.test_in_place import N, halves, softmax, swap, transpose
@@ -67,3 +68,28 @@ def test_a_shared_row_comes_before_rows_that_would_wait_for_it(rng: np.random.Ge
     shared, rows = fused(scaled, x, r, np.empty_like(x), BM=32, BN=128)
     assert len(shared.results) == 1
     assert not rows.results
+
+
+@tw.kernel
+def windowed(X, Y, BM: tw.constexpr, BN: tw.constexpr):  # pyright: ignore
+    """Softmax of what each row sees, columns to its left; the mask is asked for before a sum and behind it."""
+    m = tw.program_id(0) * BM
+    x = tw.load_tile(tw.init_tile(X, [m, 0], (BM, BN)))
+    row = m + tw.arange(0, BM, axis=0, shape=(BM, BN))
+    column = tw.arange(0, BN, axis=1, shape=(BM, BN))
+    seen = (column <= row) & (column > row - 9)
+    p = tw.where(seen, tw.exp(x - tw.max(tw.where(seen, x, -1e30), 1)), 0.0)
+    tw.store_tile(p / tw.sum(p, 1), tw.init_tile(Y, [m, 0], (BM, BN)))
+
+
+def test_a_mask_of_positions_is_made_once(rng: np.random.Generator) -> None:
+    """Unless it is one of accesses of memory."""
+    x = rng.standard_normal((37, 40)).astype(np.float32)
+    y = np.full_like(x, np.nan)
+    made = [op for each in fused(windowed, x, y, BM=8, BN=48) for op in each.walk()]
+    assert sum(isinstance(op, arith.CmpiOp) for op in made) == 2
+    windowed.options(target="cpu")[5](x, y, BM=8, BN=48)
+    row, column = np.arange(37)[:, None], np.arange(40)
+    p = np.where((column <= row) & (column > row - 9), np.exp(x.astype(np.float64)), 0)
+    want = p / p.sum(1, keepdims=True)
+    assert np.linalg.norm(y - want) <= 1e-6 * np.linalg.norm(want)

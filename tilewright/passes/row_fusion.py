@@ -48,9 +48,9 @@ from tilewright.passes.row_fusion_kinds import (
     LOADS,
     MOVERS,
     WRITES,
+    counts,
     is_local_reduction,
     is_mover,
-    is_position,
     is_tile,
     moves,
     rows_of,
@@ -134,7 +134,7 @@ class RowFusion:
         if (shared := shared_row(op)) is not None:
             return not shared and all(self.repeated(v) for v in op.operands)
         if isinstance(op, COUNTING):
-            return is_position(op.results[0])
+            return counts(op)
         if isinstance(op, xt.LoadTileOp):
             return all(use.operation.parent is self.block for r in op.results for use in r.uses)
         return False

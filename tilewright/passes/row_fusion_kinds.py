@@ -22,7 +22,8 @@ SHARED_BY = 8
 """Rows that share a row of conversions: with so many, it is made once."""
 SHARED_BYTES = 2 << 10
 """Of such a row, which stays in the first cache beside what its users keep there."""
-COUNTING = (arith.AddiOp, arith.SubiOp, arith.IndexCastOp, arith.CmpiOp, arith.AndIOp)
+MASKS = (arith.CmpiOp, arith.AndIOp)
+COUNTING = (arith.AddiOp, arith.SubiOp, arith.IndexCastOp, *MASKS)
 LONGEST_SUM = 8
 """Ops of a chain that is looked through."""
 CASTS = ("vector.shape_cast", "vector.transpose")
@@ -42,7 +43,7 @@ def rows_of(type: object) -> int:
 def columns_of(type: object) -> int:
     """Of a vector: its last dimension."""
     assert isinstance(type, VectorType)
-    return (*type.get_shape(), 1)[max(0, len(type.get_shape()) - 1)]
+    return (1, *type.get_shape())[-1]
 
 
 def is_tile(value: SSAValue) -> bool:
@@ -87,6 +88,22 @@ def is_position(value: SSAValue, depth: int = 0) -> bool:
     if isinstance(op, (*COUNTING, vector.BroadcastOp, xt.BroadcastOp)) or op.name in CASTS:
         return all(is_position(v, depth + 1) for v in op.operands)
     return False
+
+
+def counts(op: Operation) -> bool:
+    """Is what one of `COUNTING` gives made anew wherever it is asked for? Masks only where accesses of memory do so,
+    which take counts instead: vectors of truth values, once per use, take longer than to read them."""
+    (value,) = op.results
+    return is_position(value) and (not isinstance(op, MASKS) or _only_masks(value))
+
+
+def _only_masks(value: SSAValue) -> bool:
+    """Is a value asked for only by accesses of memory, or by masks of such?"""
+    return all(
+        isinstance(op, (*LOADS, *WRITES))
+        or (isinstance(op, (arith.AndIOp, xt.BroadcastOp)) and _only_masks(op.results[0]))
+        for op in (use.operation for use in value.uses)
+    )
 
 
 def is_mover(op: Operation) -> bool:
