@@ -28,7 +28,7 @@ from tilewright.codegen.target import LLVMTarget
 from tilewright.codegen.tiles import itemsize
 from tilewright.codegen.vector_memory import array_of, element_at
 from tilewright.dialects import mach
-from tilewright.dialects.upstream.combining import ATOMIC_KINDS, REDUCTIONS_OF_ATOMICS
+from tilewright.dialects.upstream.combining import ATOMIC_KINDS, reduction_of
 from tilewright.dialects.upstream.generic_atomic import GenericAtomicRMWOp
 from tilewright.dtypes import from_mlir
 
@@ -97,7 +97,7 @@ def _by_kind(b: Builder, op: mach.AtomicRmwOp, least: int) -> SSAValue:
     def new(now: SSAValue) -> SSAValue:
         if kind == "assign":
             return op.value
-        return b.combine(_reduction(kind), now, op.value)
+        return b.combine(reduction_of(kind), now, op.value)
 
     scope = None if op.scope is None else op.scope
     return _loop(b, op.pointer, op.value.type, new, least, op.ordering, scope)
@@ -111,7 +111,7 @@ def exchange_vector(
     nothing = b.constant(value.type, 0)
 
     def desired(known: SSAValue) -> SSAValue:
-        new = value if kind == "assign" else b.combine(_reduction(kind), known, value)
+        new = value if kind == "assign" else b.combine(reduction_of(kind), known, value)
         return b.value(arith.SelectOp(on, new, known))
 
     def swapped() -> list[SSAValue]:
@@ -120,11 +120,6 @@ def exchange_vector(
 
     some = b.value(vector.ReductionOp(on, CombiningKindAttr(CombiningKindFlag.OR)))
     return b.choose(some, swapped, lambda: [nothing])[0]
-
-
-def _reduction(kind: str) -> str:
-    """The `vector.kind` of what an atomic combines."""
-    return REDUCTIONS_OF_ATOMICS.get(kind, kind)
 
 
 def _loop(

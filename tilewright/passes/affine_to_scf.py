@@ -37,9 +37,9 @@ from tilewright.dialects.upstream.affine import DelinearizeIndexOp, PrefetchOp
 from tilewright.dialects.upstream.affine_parallel import bounds, reductions
 from tilewright.dialects.upstream.combining import (
     KINDS_OF_ATOMICS,
-    REDUCTIONS_OF_ATOMICS,
     combining,
     neutral,
+    reduction_of,
 )
 from tilewright.dialects.upstream.gpu import memory_space_number
 from tilewright.dialects.upstream.scf import ForallOp
@@ -195,7 +195,7 @@ def _parallel(op: affine.ParallelOp, at: Before) -> None:
     for kind, result in zip(reductions(op), op.res, strict=True):
         if kind not in KINDS_OF_ATOMICS.values():
             raise unsupported(op, f"affine.parallel that reduces by {kind!r}")
-        kind = REDUCTIONS_OF_ATOMICS.get(kind, kind)
+        kind = reduction_of(kind)
         first.append(at.constant(result.type, neutral(kind, result.type)))
         block = Block(arg_types=[result.type] * 2)
         both = combining(kind, *block.args)

@@ -26,7 +26,7 @@ COMBINING: Any = (
 )
 """How an op holds MLIR's name of a combination, such as "add" or "maximumf": as `fields.Property` asks for it."""
 
-REDUCTIONS_OF_ATOMICS: Mapping[str, str] = {
+_CALLED_OTHERWISE: Mapping[str, str] = {
     "addf": "add",
     "addi": "add",
     "mulf": "mul",
@@ -39,7 +39,12 @@ REDUCTIONS_OF_ATOMICS: Mapping[str, str] = {
     "andi": "and",
     "xori": "xor",
 }
-"""`vector.kind` of the atomics that are called otherwise."""
+
+
+def reduction_of(atomic: str) -> str:
+    """The `vector.kind` of what an atomic does."""
+    return _CALLED_OTHERWISE.get(atomic, atomic)
+
 
 _COMBINING: Mapping[str, type[Operation]] = {
     "minui": arith.MinUIOp,
@@ -62,9 +67,9 @@ KINDS_OF_ATOMICS: Mapping[type[Operation], str] = {
     arith.MulfOp: "mulf",
     arith.MuliOp: "muli",
     **{
-        _COMBINING[REDUCTIONS_OF_ATOMICS.get(kind, kind)]: kind
+        _COMBINING[reduction_of(kind)]: kind
         for kind in ATOMIC_KINDS
-        if REDUCTIONS_OF_ATOMICS.get(kind, kind) in _COMBINING
+        if reduction_of(kind) in _COMBINING
     },
 }
 """Of the ops that an atomic does, its name."""
@@ -89,7 +94,7 @@ def kind_of(op: Operation) -> str:
             f"{op.name} with a region that is not one op on its two arguments is not run",
             hint="write a kind, gpu.all_reduce add, or the reduction itself, with shared memory and gpu.barrier",
         )
-    return REDUCTIONS_OF_ATOMICS.get(kind, kind)
+    return reduction_of(kind)
 
 
 def combiner(kind: str, element: Attribute) -> type[Operation]:

@@ -12,12 +12,12 @@ from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 
 from tilewright.dialects.elementwise import is_elementwise
 from tilewright.dialects.nesting import terminator
-from tilewright.dialects.upstream.combining import KINDS_OF_ATOMICS, REDUCTIONS_OF_ATOMICS
+from tilewright.dialects.upstream.combining import KINDS_OF_ATOMICS, reduction_of
 from tilewright.passes.emit import Before
 from tilewright.passes.expand_ops import EXPANSIONS
 
 KINDS: Mapping[type[Operation], str] = {
-    op: REDUCTIONS_OF_ATOMICS.get(kind, kind) for op, kind in KINDS_OF_ATOMICS.items()
+    op: reduction_of(kind) for op, kind in KINDS_OF_ATOMICS.items()
 }
 """Ops of two elements whose order is free, with their kind of reduction."""
 _WIDEN = (arith.ExtFOp, arith.ExtSIOp)

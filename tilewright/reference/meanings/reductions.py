@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from xdsl.ir import Attribute
 
-from tilewright.dialects.upstream.combining import REDUCTIONS_OF_ATOMICS
+from tilewright.dialects.upstream.combining import reduction_of
 from tilewright.reference import numerics
 from tilewright.reference.values import Array
 
@@ -68,7 +68,7 @@ def atomic(kind: str, type: Attribute) -> Combine:
     """The combination of an atomic kind (arith.AtomicRMWKind), old value first."""
     if kind == "assign":
         return lambda _, new: new
-    name = REDUCTIONS_OF_ATOMICS.get(kind, kind)
+    name = reduction_of(kind)
     return lambda old, new: combine(name, type, old, new)
 
 

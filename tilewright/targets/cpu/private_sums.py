@@ -39,7 +39,7 @@ from tilewright.codegen.atomic_loops import exchange_vector
 from tilewright.codegen.builder import Builder, Idx, lane_type
 from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
-from tilewright.dialects.upstream.combining import ATOMIC_KINDS, REDUCTIONS_OF_ATOMICS, neutral
+from tilewright.dialects.upstream.combining import ATOMIC_KINDS, neutral, reduction_of
 from tilewright.passes.axes import shape_of
 from tilewright.passes.sums_by_atomics import sums_by_atomics
 from tilewright.targets.cpu.evaluate import Evaluator, Own, Position
@@ -82,12 +82,7 @@ class Sums:
     @property
     def nothing(self) -> int | float:
         """What changes nothing."""
-        return neutral(_kind(self.ops[0]), self.element)
-
-
-def _kind(op: xt.AtomicRmwOp) -> str:
-    """The `vector.kind` of what an atomic combines."""
-    return REDUCTIONS_OF_ATOMICS.get(op.kind, op.kind)
+        return neutral(reduction_of(self.ops[0].kind), self.element)
 
 
 def sums_of(kernel: gpu.FuncOp) -> list[Sums]:
@@ -161,7 +156,7 @@ def add_to_own(
             here, place = Position(0, j.iv, 1, lanes), Position(i.iv, j.iv, 1, lanes)
             on = None if op.mask is None else e.at(op.mask, place)
             on = b.both(on, b.mask_first(b.minus(cols, j.iv), lanes) if cols % lanes else None)
-            total = b.combine(_kind(op), e.load(mine, here, 0), e.at(op.value, place))
+            total = b.combine(reduction_of(op.kind), e.load(mine, here, 0), e.at(op.value, place))
             e.store(total, mine, here, on)
 
 
@@ -186,7 +181,7 @@ def _scattered_to_own(
         for lane in range(lanes):
             at, more = (b.extract(v, lane) if lanes > 1 else v for v in (offsets, value))
             pointer = b.ptr(own.pointer, at)
-            b.store(b.combine(_kind(op), b.load(pointer, tile.element), more), pointer)
+            b.store(b.combine(reduction_of(op.kind), b.load(pointer, tile.element), more), pointer)
 
 
 def sums_functions(build: Build, sums: Sequence[Sums], vector_bytes: int) -> list[func.FuncOp]:
@@ -259,7 +254,7 @@ def _total(
             on = b.both(inside, b.value(arith.XOrIOp(below, ones)))
             assert on is not None
             found = b.value(mach.MaskedLoadOp(at, on, nothing))
-        t.out = [b.combine(_kind(sums.ops[0]), t.carried[0], found)]
+        t.out = [b.combine(reduction_of(sums.ops[0].kind), t.carried[0], found)]
     return t.results[0]
 
 
