@@ -184,7 +184,10 @@ def test_infinities_that_are_added_as_logarithms() -> None:
 
 
 def test_a_hypotenuse_is_as_large_as_its_sides() -> None:
-    sides = [[3e38, 1e-30, 0, np.inf, -np.inf, -3, 0], [-1e38, 2e-30, 0, -np.inf, 3, 4, -5]]
+    sides = [
+        [3e38, 1e-30, 0, np.inf, -np.inf, -3, 0, np.nan, np.inf, np.nan],
+        [-1e38, 2e-30, 0, -np.inf, 3, 4, -5, -np.inf, np.nan, 1],
+    ]
     x, y = np.array(sides, np.float32)
     got = G.trace(np.hypot, x, y).compile()(x, y)
     np.testing.assert_allclose(got, np.hypot(x, y), rtol=1e-6)

@@ -59,6 +59,8 @@ OPS = {
     "norm of each": (nn.InstanceNorm2d(3, affine=True), IMAGE),
     "norm kept": (nn.InstanceNorm1d(3, track_running_stats=True), (2, 3, 8)),
     "largest": (lambda x: (*x.topk(3), *x.topk(2, 0, largest=False), *x[0].topk(1)), (6, 9)),
+    "largest of no numbers": (lambda x: tuple(torch.where(x > most, torch.nan, x).topk(4, largest=up)[0]
+                                              for most in (0.5, 2.0) for up in (True, False)), (6, 40)),
     "largest of infinite ones": (lambda x: torch.where(x > 0.5, x, -torch.inf).topk(1)[0], (6, 40)),
     "bilinear": (nn.Bilinear(8, 6, 3), (4, 5, 8), (4, 5, 6)),
     "a step": (nn.LSTMCell(14, 10), (3, 14)),

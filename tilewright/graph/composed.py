@@ -52,11 +52,15 @@ def logaddexp(x: Any, y: Any) -> Traced:
 
 
 def hypot(x: Any, y: Any) -> Traced:
-    """sqrt(x*x + y*y), without exceeding the range on the way; zeros and infinities have no ratio."""
+    """sqrt(x*x + y*y), without exceeding the range on the way; zeros and infinities have no ratio.
+
+    With an infinity it is infinite, even beside NaN.
+    """
     x, y = np.absolute(x), np.absolute(y)
     larger, smaller = np.maximum(x, y), np.minimum(x, y)
     ratio = where(larger == smaller, 1.0, smaller / larger)
-    return larger * np.sqrt(ratio * ratio + 1.0)
+    length = larger * np.sqrt(ratio * ratio + 1.0)
+    return where(x == inf, inf, where(y == inf, inf, length))
 
 
 def _log(x: Traced, base: float) -> Traced:

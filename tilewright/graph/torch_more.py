@@ -54,7 +54,7 @@ def _times_log(x: Any, y: Any, log: Callable[[Any], Any] = np.log, one: float = 
     """x log(y), and 0 where x is, if y is a number; `one`: where `log` is 0."""
     x = x if isinstance(x, Traced) else arrange.full_like(y, float(x))
     y = y if isinstance(y, Traced) else arrange.full_like(x, float(y))
-    nothing = elementwise("bitwise_and", elementwise("eq", x, 0.0), elementwise("eq", y, y))
+    nothing = _and(x == 0.0, y == y)
     return x * log(where(nothing, one, y))
 
 
@@ -130,12 +130,16 @@ def _linear(x: Traced, size: Any, corners: bool, *given: Any) -> Traced:
     return x
 
 
+def _and(one: Any, two: Any) -> Traced:
+    return elementwise("bitwise_and", one, two)
+
+
 def _largest(
     x: Traced, count: int, dim: int = -1, largest: bool = True, *_: Any
 ) -> tuple[Traced, Traced]:
     """The `count` largest along a dimension in order, and where they are: an element's rank is how many go before it.
 
-    Of equal ones that goes before which comes first.
+    Of equal ones that goes before which comes first. NaN is larger than any number.
     """
     rows = arrange.moveaxis(x, dim, -1)
     size = rows.extents[-1].number
@@ -146,8 +150,12 @@ def _largest(
         )
     one, two = rows[..., :, None], rows[..., None, :]
     ahead = elementwise("gt" if largest else "lt", two, one)
-    at = composed.counted(rows, [size], 0)
-    equal = elementwise("bitwise_and", elementwise("eq", two, one), at[None, :] < at[:, None])
+    equal, at = elementwise("eq", two, one), composed.counted(rows, [size], 0)
+    if x.dtype.is_float:
+        more, less = (two, one) if largest else (one, two)
+        ahead = elementwise("bitwise_or", ahead, _and(more != more, less == less))
+        equal = elementwise("bitwise_or", equal, _and(one != one, two != two))
+    equal = _and(equal, at[None, :] < at[:, None])
     rank = elementwise("bitwise_or", ahead, equal).sum(-1)
     chosen = rank[..., None, :] == composed.counted(rows, [count], 0)[:, None]
     values = reduced("add", where(chosen, two, 0), -1).astype(x.dtype)
@@ -235,7 +243,7 @@ def _hinge(x: Traced, y: Traced, margin: float = 1.0, way: int = 1) -> Traced:
 OPS: Final[Mapping[str, Callable[..., Any]]] = {
     **{name: getattr(np, name) for name in ("tan", "sinh", "cosh", "hypot", "isfinite", "heaviside")},
     **dict.fromkeys(("detach_", "lift_fresh_copy"), lambda x: x),
-    "__and__": lambda x, y: elementwise("bitwise_and", x, y),
+    "__and__": _and,
     "__or__": lambda x, y: elementwise("bitwise_or", x, y),
     "__xor__": lambda x, y: elementwise("bitwise_xor", x, y),
     "asinh": _asinh, "atanh": lambda x: 0.5 * (composed.log1p(x) - composed.log1p(-x)),
