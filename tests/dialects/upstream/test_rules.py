@@ -59,6 +59,11 @@ REFUSED = {
         "element type",
     "%0 = memref.reinterpret_cast %m to offset: [-1], sizes: [4], strides: [1] : memref<4x8xf32> to memref<4xf32>":
         "expected offsets to be non-negative, but got -1",
+    "scf.for unsigned %k = %x to %x step %x : f32 { }": "'lb' at position 0 does not verify",
+    '"scf.for"(%j, %j, %j) <{unsignedCmp}> ({ ^bb0(%k: index): }) : (index, index, index) -> ()': "empty block",
+    '"scf.for"(%j, %j, %j) <{unsignedCmp}> : (index, index, index) -> ()': "expected 1 region",
+    '%0 = "memref.distinct_objects"(%m) : (memref<4x8xf32>) -> memref<64xf32>': "results of the same types",
+    '"memref.distinct_objects"() : () -> ()': "expected arrays",
     "%0 = arith.constant 9223372036854775808 : index": "integer constant out of range",
     "affine.for %j = 0 to 99999999999999999999 { }": "integer constant out of range",
     "%0 = affine.apply affine_map<(d0) -> (d0 + 99999999999999999999)>(%c)": "integer constant out of range",

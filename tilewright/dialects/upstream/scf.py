@@ -117,8 +117,8 @@ def _parse_for(cls: Any, parser: Parser) -> Operation:
 def _signed(op: scf.ForOp) -> Operation:
     """A loop from one unsigned number to another, as one of signed numbers in the same order: the upper half of
     them first, which the sign bit makes the lower one."""
-    kind = op.lb.type
-    assert isinstance(kind, IndexType | IntegerType)
+    op.verify(verify_nested_ops=False)
+    kind = cast(IndexType | IntegerType, op.lb.type)
     width = 64 if isinstance(kind, IndexType) else kind.width.data
     first = arith.ConstantOp(IntegerAttr(-(2 ** (width - 1)), kind))
     ends = [arith.XOrIOp(end, first) for end in (op.lb, op.ub)]
@@ -126,8 +126,7 @@ def _signed(op: scf.ForOp) -> Operation:
     inner, number = op.body.block, op.body.block.args[0]
     shown = arith.XOrIOp(number, first)
     number.replace_uses_with_if(shown.result, lambda use: use.operation is not shown)
-    assert inner.first_op is not None
-    inner.insert_op_before(shown, inner.first_op)
+    inner.insert_op_before(shown, cast(Operation, inner.first_op))
     whole = Region(Block([first, *ends, op, scf.YieldOp(*op.results)]))
     return scf.ExecuteRegionOp.build(regions=[whole], result_types=[op.result_types])
 

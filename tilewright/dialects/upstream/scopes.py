@@ -74,6 +74,10 @@ class DistinctObjectsOp(Op):
         types = parser.parse_comma_separated_list(parser.Delimiter.NONE, parser.parse_type)
         return cls.build(operands=[parser.resolve_operands(names, types, at)], result_types=[types])
 
+    def verify_(self) -> None:
+        if not self.arrays or [*self.arrays.types] != [*self.same.types]:
+            raise VerifyException("expected arrays, and results of the same types")
+
     def meaning(self) -> tuple[Sequence[Operation], Sequence[SSAValue]]:
         return [], self.arrays
 
