@@ -191,6 +191,8 @@ def test_a_hypotenuse_is_as_large_as_its_sides() -> None:
     x, y = np.array(sides, np.float32)
     got = G.trace(np.hypot, x, y).compile()(x, y)
     np.testing.assert_allclose(got, np.hypot(x, y), rtol=1e-6)
+    for of in (lambda x: np.hypot(x, 3.0), lambda x: np.hypot(-2.0, x)):
+        np.testing.assert_allclose(G.trace(of, x).compile()(x), of(x), rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", REFUSED)

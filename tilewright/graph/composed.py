@@ -60,7 +60,10 @@ def hypot(x: Any, y: Any) -> Traced:
     larger, smaller = np.maximum(x, y), np.minimum(x, y)
     ratio = where(larger == smaller, 1.0, smaller / larger)
     length = larger * np.sqrt(ratio * ratio + 1.0)
-    return where(x == inf, inf, where(y == inf, inf, length))
+    for side in (x, y):
+        if isinstance(side, Traced):
+            length = where(side == inf, inf, length)
+    return length
 
 
 def _log(x: Traced, base: float) -> Traced:
