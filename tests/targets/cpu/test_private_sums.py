@@ -81,6 +81,19 @@ def test_what_nothing_is_added_to_keeps_its_bits() -> None:
     assert np.signbit(np.delete(h, 2)).all()
 
 
+@pytest.mark.parametrize("dtype", ["f64", "f32", "f16", "bf16"])
+@pytest.mark.parametrize("kind", ["maxnumf", "minnumf"])
+def test_an_infinity_takes_the_place_of_a_nan(kind: str, dtype: str) -> None:
+    """And a NaN that is put together with anything changes nothing."""
+    nan, inf = np.nan, -np.inf if kind == "maxnumf" else np.inf
+    h = np.array([nan, nan, 1, inf, -0.0, nan, nan, 5, nan], getattr(tw, dtype).numpy)
+    x = np.tile(np.arange(8, dtype=np.int32), 64)
+    v = np.tile([inf, nan, nan, nan, inf, 2, nan, inf], 64).astype(h.dtype)
+    combined.options(target="cpu", num_threads=2)[8](x, v, h, KIND=kind)
+    want = np.array([inf, nan, 1, inf, -0.0, 2, nan, 5, nan])
+    np.testing.assert_array_equal(h.astype(np.float64), want)
+
+
 def test_two_launches_add_to_one_array(rng: np.random.Generator) -> None:
     x, h = rng.integers(0, 40, N).astype(np.int32), np.zeros(40, np.int32)
     v = rng.integers(-9, 3, N).astype(np.int32)
