@@ -56,7 +56,7 @@ def loaded(value: SSAValue) -> xetile.LoadTileOp | None:
 
 def source_load(value: SSAValue, dimension: int) -> tuple[xetile.LoadTileOp, int] | None:
     """The load behind an operand's transposes and rounding, and which dimension of its tile is `dimension` of the
-    operand; None if it is none, or permutes itself."""
+    operand; None if it is none."""
     source, transposed = untransposed(value)
     load = loaded(source)
     if load is None:
