@@ -98,8 +98,9 @@ erfc = np.vectorize(math.erfc)
 VECTORS: dict[str, tuple[str, Any]] = {
     "xetile.load_tile": (
         f"%c = xetile.init_tile %i[4, 2] : memref<8x16xf32> -> !xetile.tile<16x8xf32>\n  "
-        f"%r = xetile.load_tile %c {{transpose = [1, 0], padding = 2.0 : f32}} : !xetile.tile<16x8xf32> -> {V}",
-        lambda x: np.pad(x[4:, 2:10], ((0, 12), (0, 0)), constant_values=2).T,
+        f"%l = xetile.load_tile %c {{transpose = [1, 0], padding = 2.0 : f32}} : !xetile.tile<16x8xf32> -> {V}\n  "
+        f"%q = xetile.load_tile %t {{transpose = [0, 1]}} : !xetile.tile<8x16xf32> -> {V}\n  %r = arith.addf %q, %l : {V}",
+        lambda x: np.pad(x[4:, 2:10], ((0, 12), (0, 0)), constant_values=2).T + x,
     ),
     "math.isnan": (OF_CLASS.format("isnan").replace("%x, %z", "%z, %x"), where(lambda x: ~np.isnan(x))),
     "math.isinf": (OF_CLASS.format("isinf"), where(np.isinf)),

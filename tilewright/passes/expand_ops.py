@@ -76,7 +76,8 @@ def expand_ops(module: Operation) -> bool:
     for op in loads:  # as the tile lies, then transposed
         at = Before(op)
         values = at.insert(xetile.LoadTileOp(op.tile, op.padding, op.hints)).results
-        at.replace(*(at.add(xetile.TransposeOp(value)) for value in values))
+        turned = op.permutation == (1, 0)  # and not as it lies: [0, 1]
+        at.replace(*(at.add(xetile.TransposeOp(v)) if turned else v for v in values))
     return mem2reg(module) or bool(found or loads)
 
 
