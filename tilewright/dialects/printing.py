@@ -144,10 +144,8 @@ class MlirPrinter(Printer):
         """Of ops that have no properties in MLIR, attributes in their place; operands tell their groups."""
         if not getattr(op, "GENERIC_AS_ATTRIBUTES", False):
             return super().print_op_with_default_format(op)
-        held, op.properties = (
-            op.properties,
-            {name: held for name, held in op.properties.items() if name != "operandSegmentSizes"},
-        )
+        held = op.properties
+        op.properties = {name: held[name] for name in held if name != "operandSegmentSizes"}
         self.print_properties_as_attributes = True
         try:
             super().print_op_with_default_format(op)
