@@ -99,11 +99,14 @@ def counts(op: Operation) -> bool:
 
 def _only_masks(value: SSAValue) -> bool:
     """Is a value asked for only by accesses of memory, or by masks of such?"""
-    return all(
-        isinstance(op, (*LOADS, *WRITES))
-        or (isinstance(op, (arith.AndIOp, xt.BroadcastOp)) and _only_masks(op.results[0]))
-        for op in (use.operation for use in value.uses)
-    )
+    asked = [value]
+    for each in asked:  # each once, however often ways lead to it
+        for op in {use.operation for use in each.uses}:
+            if isinstance(op, (arith.AndIOp, xt.BroadcastOp)):
+                asked += [r for r in op.results if r not in asked]
+            elif not isinstance(op, (*LOADS, *WRITES)):
+                return False
+    return True
 
 
 def is_mover(op: Operation) -> bool:
