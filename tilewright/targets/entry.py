@@ -15,6 +15,7 @@ from xdsl.dialects.builtin import (
     FunctionType,
     IndexType,
     IntAttr,
+    IntegerType,
     MemRefType,
     ModuleOp,
     NoneAttr,
@@ -107,6 +108,7 @@ def enter(module: ModuleOp, target: str, observe: Observer = ignore) -> None:
         loop_nests(module)
     for kernel in state_levels(module):
         if get_target(target).compiles:
+            _refuse_other_integers(kernel)
             _assert_steps(kernel)
             if level_of(kernel) != "lane" and chosen_arrays(kernel):
                 observe("chosen-arrays", module)
@@ -226,6 +228,27 @@ def check_arguments(kernel: gpu.FuncOp) -> None:
                 kernel,
                 f"argument {position} of @{kernel.sym_name.data} is {type}: no launch passes such a value",
                 rule="a kernel takes memrefs of known rank, vectors, numbers and pointers",
+            )
+
+
+def _refuse_other_integers(kernel: gpu.FuncOp) -> None:
+    """UnsupportedError where integers of 4 bits, or of another width that tiles lack, lie in arrays or are computed
+    with: they are but bits that an instruction of lanes takes."""
+    arguments = [(kernel, a.type, f"argument {a.index} is {a.type}") for a in kernel.body.block.args]
+    results = [
+        (op, result.type, f"{op.name}: {result.type}")
+        for op in kernel.walk()
+        if op.name.startswith("arith.") or op.name.startswith("memref.alloc")
+        for result in op.results
+    ]
+    for op, type, what in (*arguments, *results):
+        element = type.element_type if isinstance(type, VectorType | MemRefType) else type
+        if isinstance(element, IntegerType) and element.width.data not in (1, 8, 16, 32, 64):
+            raise unsupported(
+                op,
+                f"{what}: no target computes with {element}",
+                rule="integers are i64, i32, i16, i8, i1 and index",
+                hint="keep two numbers of 4 bits in a byte: x << 4 >> 4 is the lower one with its sign, x >> 4 the upper",
             )
 
 

@@ -50,11 +50,6 @@ CASES = {
         "xe-pvc",
         r"vector\.print: programs on Intel GPUs do not print",
     ),
-    "parts of bytes": (
-        kernels.head("%a: memref<64x64xi4>") + kernels.FOOT,
-        "xe-pvc",
-        "argument 0 is a memref<64x64xi4>: arrays of elements smaller than a byte",
-    ),
     "column major": (
         kernels.head("%a: memref<64x64xf16, strided<[1, 64]>>")
         + """

@@ -50,7 +50,6 @@ from tilewright.targets.xe.refusals import (
     refuse_instructions,
     refuse_other_lanes,
     refuse_own_memory,
-    refuse_parts_of_bytes,
     refuse_prints,
 )
 from tilewright.targets.xe.registers import (
@@ -289,7 +288,6 @@ def run(
     """
     PIPELINE.check(off, machine.name)
     kernel = kernel_of(module)
-    refuse_parts_of_bytes(kernel)
     refuse_prints(kernel)
     given, level, has_layouts = module.clone(), level_of(kernel), _says_who_owns(kernel)
     if level == "lane":

@@ -5,7 +5,6 @@ from __future__ import annotations
 from math import prod
 
 from xdsl.dialects import gpu
-from xdsl.dialects.builtin import IntegerType, MemRefType
 
 from tilewright.diagnostics import unsupported
 from tilewright.dialects.movement import shape_of
@@ -51,19 +50,6 @@ def refuse_other_lanes(kernel: gpu.FuncOp, machine: XeMachine) -> None:
                 op,
                 f"{op.name}: {count} offsets, one for each lane; a subgroup of {machine.name} has {lanes} here",
                 hint="one offset for each lane",
-            )
-
-
-def refuse_parts_of_bytes(kernel: gpu.FuncOp) -> None:
-    """Arrays of 4-bit numbers have no addresses of elements."""
-    for argument in kernel.body.block.args:
-        kind = argument.type
-        element = kind.element_type if isinstance(kind, MemRefType) else None
-        if isinstance(element, IntegerType) and 1 < element.width.data < 8:
-            raise unsupported(
-                kernel,
-                f"argument {argument.index} is a {kind}: arrays of elements smaller than a byte are not addressed",
-                hint="pass bytes, and vector.bitcast what was loaded",
             )
 
 
