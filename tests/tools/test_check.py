@@ -13,7 +13,7 @@ from xdsl.dialects import arith
 from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, ModuleOp, VectorType
 from xdsl.ir import Operation
 
-from tilewright import reference
+from tilewright import dtypes, reference
 from tilewright.dialects.mach import InstrOp
 from tilewright.dialects.text import parse_module
 from tilewright.passes.observer import Observer, ignore
@@ -277,6 +277,43 @@ def test_a_type_that_nothing_is_summed_in_allows_nothing():
     assert difference(right, near, rounding=rounding[0]) is None
     assert difference(right, near, rounding=rounding[1]) is not None
     assert difference(right, right * np.float32(1.25), rounding=rounding[0]) is not None
+
+
+TWICE = """%z = xetile.tile_mma %x, %y : vector<8x64xf16>, vector<64x16xf16> -> vector<8x16xf32>
+  %r = arith.truncf %z : vector<8x16xf32> to vector<8x16xf16>
+  %q = vector.extract_strided_slice %y {{offsets = [0, 0], sizes = [16, 16], strides = [1, 1]}}
+    : vector<64x16xf16> to vector<16x16xf16>
+  %w = xetile.tile_mma %{of}, %q : vector<8x16xf16>, vector<16x16xf16> -> vector<8x16xf32>"""
+MADE_TWICE = TWICE.format(of="r")
+EXACT_FIRST = TWICE.format(of="p").replace(
+    "%w =",
+    """%e = vector.extract_strided_slice %x {offsets = [0, 0], sizes = [8, 16], strides = [1, 1]}
+    : vector<8x64xf16> to vector<8x16xf16>
+  %f = arith.extf %e : vector<8x16xf16> to vector<8x16xf32>
+  %p = arith.truncf %f : vector<8x16xf32> to vector<8x16xf16>
+  %w =""",
+)
+
+
+def test_a_step_of_what_is_multiplied_again_is_no_fault(tmp_path: Path, capsys):
+    """Two orders of the first sum lie on two sides of a step of f16; what is rounded alike is not apart."""
+    unit = [
+        rounding_of(parse_module(SUM.format(product=p)), 8).unit(dtypes.f32)
+        for p in (MADE_TWICE, EXACT_FIRST, IN_F32)
+    ]
+    assert unit[0] == 2**-10 and unit[1] == unit[2] < 2**-18
+    path = tmp_path / "twice.py"
+    path.write_text("""import tilewright as tw
+@tw.kernel
+def twice(A, B, C, D):
+    a, b, c = (tw.load_tile(tw.init_tile(x, [0, 0], (64, 64))) for x in (A, B, C))
+    p = tw.tile_mma(a, b).to(tw.f16)
+    tw.store_tile(tw.tile_mma(p, c), tw.init_tile(D, [0, 0], (64, 64)))
+""")
+    args = ["--args", *["f16[64,64]"] * 3, "f32[64,64]", "--seed", "6"]
+    assert main(["check", f"{path}:twice", "--target", "xe-pvc", *args]) == 0, (
+        capsys.readouterr().err
+    )
 
 
 def test_integers_are_compared_exactly():
