@@ -234,7 +234,9 @@ def check_arguments(kernel: gpu.FuncOp) -> None:
 def _refuse_other_integers(kernel: gpu.FuncOp) -> None:
     """UnsupportedError where integers of 4 bits, or of another width that tiles lack, lie in arrays or are computed
     with: they are but bits that an instruction of lanes takes."""
-    arguments = [(kernel, a.type, f"argument {a.index} is {a.type}") for a in kernel.body.block.args]
+    arguments = [
+        (kernel, a.type, f"argument {a.index} is {a.type}") for a in kernel.body.block.args
+    ]
     results = [
         (op, result.type, f"{op.name}: {result.type}")
         for op in kernel.walk()
