@@ -250,7 +250,7 @@ def _refuse_other_integers(kernel: gpu.FuncOp) -> None:
                 op,
                 f"{what}: no target computes with {element}",
                 rule="integers are i64, i32, i16, i8, i1 and index",
-                hint="keep two numbers of 4 bits in a byte: x << 4 >> 4 is the lower one with its sign, x >> 4 the upper",
+                hint="keep two numbers of 4 bits in a byte: x << 4 >> 4 is the lower with its sign, x >> 4 the upper",
             )
 
 

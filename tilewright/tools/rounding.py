@@ -1,8 +1,8 @@
 """How much a program's own sums may differ by the order in which they are made.
 
 A sum of n terms in a type with steps of u differs by about u * sqrt(n) / 2 from one in another order, whatever type
-the result has that is stored: a product that is accumulated in f16 and stored as f32 is no better than f16. So is a
-product of what was summed in f32 and rounded to f16: where two orders lie on two sides of a step, they are a step apart.
+the result has that is stored: a product that is accumulated in f16 and stored as f32 is no better than f16. Nor is a
+product of what was summed in f32 and rounded to f16: where two orders lie on two sides of a step, they are one apart.
 """
 
 from __future__ import annotations
