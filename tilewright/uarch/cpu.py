@@ -278,7 +278,7 @@ class Architecture:
         return tuple(
             replace(m, flops_per_cycle=self.rate(m, core))
             for m in able
-            if m.group > 1 and (m.types[2] in whole or self.rate(m, core) > wide)
+            if m.instruction and (m.types[2] in whole or self.rate(m, core) > wide)
         )
 
 

@@ -144,3 +144,17 @@ def test_few_rows_change_places_with_many_columns(rng, left: str, right: str) ->
                 np.testing.assert_array_equal(found, want)
             else:
                 assert np.linalg.norm(found - want) <= 1e-5 * np.linalg.norm(want)
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f16"])
+@pytest.mark.parametrize("rows", [1, 3, 8])
+def test_few_rows_beside_rows_of_b_are_multiplied_by_vectors(rng, dtype: str, rows: int) -> None:
+    """The tiles' own instruction is none of vectors: what is left where it lies asks for another one."""
+    element = getattr(tw, dtype).numpy
+    a, b = (rng.standard_normal(s).astype(element) for s in ((rows, 200), (200, 130)))
+    c = rng.standard_normal((rows, 130)).astype(np.float32)
+    want = c + a.astype(np.float64) @ b.astype(np.float64)
+    sizes = {"BM": rows, "BN": 64, "BK": 64}
+    assert "x86.amx.tdp" not in few_rows.compile(a, b, c, 200, **sizes, target="cpu").ir["mach"]
+    few_rows[1, 3](a, b, c, 200, **sizes)
+    assert np.linalg.norm(c - want) <= 1e-5 * np.linalg.norm(want)

@@ -156,6 +156,22 @@ def text(form: str, m: int, n: int) -> str:
     return made.ir["mach"]
 
 
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("form", ["nn", "nt"])
+def test_every_level_has_code_for_few_rows(level, dtype, form):
+    """Those too that this machine does not run."""
+    for m in (1, 4, 8):
+        b = np.zeros((512, 256) if form == "nn" else (256, 512), dtype)
+        given = (
+            np.zeros((m, 512), dtype),
+            b if form == "nn" else b.T,
+            np.zeros((m, 256), np.float32),
+        )
+        made = thin_product.compile(*given, 512, BM=m, target="cpu", machine=level)
+        assert "func" in made.ir["mach"]
+
+
 @pytest.mark.parametrize("form", ["nn", "nt"])
 def test_few_rows_are_the_only_copy(form):
     """Nothing is packed ahead, and rows of B are read side by side, a few vectors of each at a time."""
