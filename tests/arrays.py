@@ -1,4 +1,4 @@
-"""Arrays of other libraries, as tests pass them, and how far results are from what is right."""
+"""Arrays of other libraries, as tests pass them, poisoned outputs, and how far results are from what is right."""
 
 from __future__ import annotations
 
@@ -12,6 +12,13 @@ def error(found: Any, wanted: Any) -> float:
     wanted = np.asarray(wanted, np.float64)
     difference = np.linalg.norm(np.asarray(found).astype(np.float64) - wanted)
     return float(difference / max(float(np.linalg.norm(wanted)), 1e-30))
+
+
+def poison(*shape: int, dtype: Any = np.float32) -> Any:
+    """An output as no kernel leaves it: all bits are set, which is NaN of every float."""
+    found = np.empty(shape, dtype)
+    found.view(np.uint8)[...] = 0xFF
+    return found
 
 
 class DLPackOnly:

@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 
 import tilewright as tw
-from tests.lang.reference import poisoned
+from tests.arrays import poison
 
 DTYPES = [np.float32, np.float16, ml_dtypes.bfloat16, np.int8, np.uint8, np.int32, np.int64, bool]
 """One of each width and kind."""
@@ -37,7 +37,7 @@ def check_masked(
     low = int(rng.integers(0, tile[0] + 1))
     x = rng.integers(0, 2 if dtype is bool else 100, (rows, cols)).astype(dtype)
     keep = rng.random((rows, cols)) < rng.random()
-    y, z = poisoned((2, rows, cols), dtype)
+    y, z = poison(2, rows, cols, dtype=dtype)
     if transposed and rng.random() < 0.3:
         x, z = np.asfortranarray(x), np.asfortranarray(z)
     before = z.copy()
@@ -66,7 +66,7 @@ def lower_product(A, B, C, BM: tw.constexpr = 64, BN: tw.constexpr = 64, BK: tw.
 
 def product_of(rng: np.random.Generator, m: int, n: int, k: int) -> list[Any]:
     a, b = rng.integers(-4, 5, (m, k)), rng.integers(-4, 5, (k, n))
-    return [a.astype(np.float16), b.astype(np.float16), poisoned((m, n), np.float32)]
+    return [a.astype(np.float16), b.astype(np.float16), poison(m, n)]
 
 
 def expect_lower(args: list[Any], c: Any) -> None:
@@ -96,7 +96,7 @@ def groups_of(rng: np.random.Generator, rows: int, k: int, n: int) -> list[Any]:
     cuts = np.sort(rng.integers(0, rows + 1, 2))
     ends = np.array([0, 0, min(1, cuts[0]), *cuts, rows], np.int32)
     x, w = rng.integers(-3, 4, (rows, k)), rng.integers(-3, 4, (len(ends) - 1, k, n))
-    return [x.astype(np.float16), w.astype(np.float16), ends, poisoned((rows, n), np.float32)]
+    return [x.astype(np.float16), w.astype(np.float16), ends, poison(rows, n)]
 
 
 def expect_groups(args: list[Any], y: Any) -> None:
@@ -135,7 +135,7 @@ def check_windows(target: str, rng: np.random.Generator, dtype: Any, back: int) 
     x = rng.integers(1 if dtype is bool else 10, 100, tuple(rng.integers(3, 30, 2))).astype(dtype)
     at = rng.integers(-2, 28, (n, 4)).astype(np.int32)
     at[0] = 0
-    y = poisoned((n, 12, 24), dtype)
+    y = poison(n, 12, 24, dtype=dtype)
     want = y.copy()
     windows.options(target=target)[n](x, at, y, BACK=back)
     for p, (row, column, rows, columns) in enumerate(at.tolist()):
@@ -170,7 +170,7 @@ def shared_windows(X, Y, shift: tw.i32, B: tw.constexpr = 16):
 def check_shared_windows(target: str, rng: np.random.Generator, dtype: Any = np.int32) -> None:
     """Outside of shared memory a load gives the padding and a store is dropped: what lies beside stays."""
     x, shift = rng.integers(-9, 9, (16, 16)).astype(dtype), int(rng.integers(1, 16))
-    y = poisoned((16, 16), dtype)
+    y = poison(16, 16, dtype=dtype)
     shared_windows.options(target=target)[1](x, y, np.int32(shift))
     slm = np.vstack([x[:13], x[:3]])
     want = np.pad(slm, ((2, 0), (0, 1)))[:16, 1:] + x

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from tests.arrays import error
+from tests.arrays import error, poison
 
 from . import kernels_more as kernels
 from .kernels import gemm_init_in_loop
-from .test_programs import BF16, F16, F32, TOLERANCE, Array, matrix, poison
+from .test_programs import BF16, F16, F32, TOLERANCE, Array, matrix
 
 
 def wide(*arrays: Array) -> list[Array]:
@@ -28,7 +28,7 @@ TILES = [(48, 80, 24), (192, 160, 32), (144, 112, 80), (64, 24, 16), (16, 256, 6
 @pytest.mark.parametrize("tile", TILES, ids=str)
 def test_odd_tiles(tile, target, rng):
     bm, bn, bk = tile
-    a, b, c = matrix(rng, (56, 40), BF16), matrix(rng, (40, 88), BF16), poison((56, 88), F32)
+    a, b, c = matrix(rng, (56, 40), BF16), matrix(rng, (40, 88), BF16), poison(56, 88, dtype=F32)
     grid = tw.cdiv(56, bm), tw.cdiv(88, bn)
     gemm_init_in_loop.options(target=target)[grid](a, b, c, BM=bm, BN=bn, BK=bk)
     x, y = wide(a, b)
@@ -38,7 +38,7 @@ def test_odd_tiles(tile, target, rng):
 @pytest.mark.parametrize("columns", [264, 261])
 def test_stores_in_a_loop(columns, target, rng):
     a, b = matrix(rng, (100, 136), BF16), matrix(rng, (136, columns), BF16)
-    c = poison((100, columns), BF16)
+    c = poison(100, columns, dtype=BF16)
     kernels.row_blocks.options(target=target)[2](a, b, c)
     x, y = wide(a, b)
     assert error(c, x @ y) < TOLERANCE[BF16]
@@ -46,7 +46,7 @@ def test_stores_in_a_loop(columns, target, rng):
 
 def test_four_bit_weights(target, rng):
     a, q = matrix(rng, (70, 192), F16), rng.integers(0, 256, (96, 80), np.uint8)
-    s, c = matrix(rng, (3, 80), F16), poison((70, 80), F16)
+    s, c = matrix(rng, (3, 80), F16), poison(70, 80, dtype=F16)
     kernels.four_bit_weights.options(target=target)[2, 2](a, q, s, c)
     parts = q.reshape(3, 32, 80)
     weights = np.concatenate([parts & 15, parts >> 4], 1).astype(float) - 8
@@ -59,7 +59,7 @@ def test_gathered_experts(target, rng):
     e, order = np.array([2, 0], np.int32), rng.permutation(100).astype(np.int32)
     i = np.full((128, 1), -1, np.int32)
     i[:40, 0], i[64:124, 0] = order[:40], order[40:]
-    c = poison((100, 70), BF16)
+    c = poison(100, 70, dtype=BF16)
     kernels.gathered_experts.options(target=target)[2, 2](a, i, e, w, c)
     x, y = wide(a, w)
     wanted = np.zeros((100, 70))
@@ -70,7 +70,7 @@ def test_gathered_experts(target, rng):
 def test_paged_attention(target, rng):
     q, k, v = (matrix(rng, s, BF16) for s in ((3, 16, 64), (9, 32, 64), (9, 32, 64)))
     table = rng.permutation(9).reshape(3, 3).astype(np.int32)
-    lengths, o = np.array([70, 32, 95], np.int32), poison((3, 16, 64), F32)
+    lengths, o = np.array([70, 32, 95], np.int32), poison(3, 16, 64, dtype=F32)
     kernels.paged_attention.options(target=target)[3](q, k, v, table, o, lengths, 0.125)
     for b, length in enumerate(lengths):
         keys, values = (x[table[b]].reshape(-1, 64)[:length] for x in wide(k, v))
@@ -78,7 +78,11 @@ def test_paged_attention(target, rng):
 
 
 def test_convolution(target, rng):
-    x, w, y = matrix(rng, (3, 50, 40), F16), matrix(rng, (9, 40, 36), F16), poison((3, 50, 36), F16)
+    x, w, y = (
+        matrix(rng, (3, 50, 40), F16),
+        matrix(rng, (9, 40, 36), F16),
+        poison(3, 50, 36, dtype=F16),
+    )
     kernels.convolution.options(target=target)[2, 2, 3](x, w, y)
     padded = np.pad(wide(x)[0], ((1, 1), (1, 1), (0, 0)))
     taps = (padded[t // 3 : t // 3 + 3, t % 3 : t % 3 + 50] @ wide(w)[0][t] for t in range(9))
@@ -87,7 +91,7 @@ def test_convolution(target, rng):
 
 @pytest.mark.parametrize("columns", [136, 130])
 def test_running_sums(columns, target, rng):
-    x, y = matrix(rng, (40, columns), BF16), poison((40, columns), F32)
+    x, y = matrix(rng, (40, columns), BF16), poison(40, columns, dtype=F32)
     kernels.running_sums.options(target=target)[2](x, y)
     assert error(y, np.cumsum(wide(x)[0], 1)) < 1e-5
 
@@ -95,7 +99,7 @@ def test_running_sums(columns, target, rng):
 @pytest.mark.parametrize("dtype", [BF16, F32], ids=str)
 def test_cross_entropy(dtype, target, rng):
     x, t = matrix(rng, (5, 333), dtype), rng.integers(0, 333, (5, 1))
-    loss, g = poison((5, 1), F32), poison((5, 333), F32)
+    loss, g = poison(5, 1, dtype=F32), poison(5, 333, dtype=F32)
     kernels.cross_entropy.options(target=target)[3](x, t, loss, g)
     p, row = softmax(wide(x)[0]), np.arange(5)
     assert error(loss[:, 0], -np.log(p[row, t[:, 0]])) < 1e-5
@@ -112,7 +116,7 @@ def test_scatter_add(target, rng):
 
 
 def test_largest_four(target, rng):
-    x, v, i = matrix(rng, (6, 201), F32), poison((6, 4), F32), np.zeros((6, 4), np.int32)
+    x, v, i = matrix(rng, (6, 201), F32), poison(6, 4, dtype=F32), np.zeros((6, 4), np.int32)
     kernels.largest_four.options(target=target)[2](x, v, i)
     order = np.argsort(-x, 1)[:, :4]
     np.testing.assert_array_equal(i, order)
@@ -121,6 +125,6 @@ def test_largest_four(target, rng):
 
 def test_square_roots(target, rng):
     x = (rng.random((11, 50)) * 9 + 0.5).astype(F32)
-    y = poison((11, 50), F32)
+    y = poison(11, 50, dtype=F32)
     kernels.square_roots.options(target=target)[2](x, y)
     assert error(y, np.sqrt(wide(x)[0])) < 1e-6

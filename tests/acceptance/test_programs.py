@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 import tilewright as tw
-from tests.arrays import error
+from tests.arrays import error, poison
 
 from . import kernels
 
@@ -23,10 +23,6 @@ def matrix(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[np.
     return rng.standard_normal(shape).astype(dtype)
 
 
-def poison(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Array:
-    return np.full(shape, np.nan, dtype)
-
-
 SHAPES = [(64, 64, 64), (96, 160, 128), (65, 33, 47), (1, 127, 96), (130, 1, 1), (31, 257, 100)]
 
 
@@ -35,7 +31,7 @@ SHAPES = [(64, 64, 64), (96, 160, 128), (65, 33, 47), (1, 127, 96), (130, 1, 1),
 @pytest.mark.parametrize("kernel", kernels.GEMM_REWRITES, ids=lambda k: k.__name__)
 def test_gemm_rewrites(kernel, shape, dtype, target, rng):
     m, n, k = shape
-    a, b, c = matrix(rng, (m, k), dtype), matrix(rng, (k, n), dtype), poison((m, n), dtype)
+    a, b, c = matrix(rng, (m, k), dtype), matrix(rng, (k, n), dtype), poison(m, n, dtype=dtype)
     grid = (tw.cdiv(m, 32), tw.cdiv(n, 64))
     if kernel is kernels.gemm_swapped_grid:
         grid = grid[::-1]
@@ -48,17 +44,17 @@ def test_gemm_views(view, target, rng):
     m, n, k = 70, 90, 50
     a = matrix(rng, (k, m), F32).T if view[0] == "T" else matrix(rng, (m, k), F32)
     b = matrix(rng, (n, k), F32).T if view[1] == "T" else matrix(rng, (k, n), F32)
-    c = poison((m, n), F32)
+    c = poison(m, n, dtype=F32)
     if view == "strided":
         a = matrix(rng, (2 * m, k + 9), F32)[::2, :k]
-        c = poison((m + 3, 3 * n), F32)[3:, ::3]
+        c = poison(m + 3, 3 * n, dtype=F32)[3:, ::3]
     kernels.gemm.options(target=target)[tw.cdiv(m, 32), tw.cdiv(n, 32)](a, b, c, BM=32, BN=32)
     assert error(c, a.astype(np.float64) @ b.astype(np.float64)) < 2e-6
 
 
 def test_gate_up(target, rng):
     x, w, v = (matrix(rng, s, BF16) for s in ((50, 70), (70, 90), (70, 90)))
-    y = poison((50, 90), F32)
+    y = poison(50, 90, dtype=F32)
     kernels.gate_up.options(target=target)[1, 2](x, w, v, y)
     g, u = (x.astype(np.float64) @ z.astype(np.float64) for z in (w, v))
     assert error(y, g / (1 + np.exp(-g)) * u) < 1e-4
@@ -74,7 +70,7 @@ def test_split_k(parts, target, rng):
 def test_window_attention(target, rng):
     heads, length, d, window, cap = 2, 150, 64, 40, 20.0
     q, k, v = (matrix(rng, (heads, length, d), BF16) for _ in range(3))
-    o = poison((heads, length, d), F32)
+    o = poison(heads, length, d, dtype=F32)
     kernels.window_attention.options(target=target)[tw.cdiv(length, 32), heads](
         q, k, v, o, d**-0.5, W=window, CAP=cap
     )
@@ -89,7 +85,7 @@ def test_window_attention(target, rng):
 def test_dequantised_operand(target, rng):
     a = rng.integers(-128, 128, (70, 100), dtype=np.int8)
     s, b = matrix(rng, (70, 1), F32), matrix(rng, (100, 90), BF16)
-    c = poison((70, 90), F32)
+    c = poison(70, 90, dtype=F32)
     kernels.dequant_gemm.options(target=target)[2, 2](a, s, b, c)
     assert error(c, a * s.astype(np.float64) @ b.astype(np.float64)) < 8e-3
 
@@ -98,7 +94,7 @@ def test_bias_gelu_row_sum(target, rng):
     from math import erf
 
     a, b = matrix(rng, (100, 64), F32), matrix(rng, (64, 200), F32)
-    bias, c, r = matrix(rng, (200,), F32), poison((100, 200), F32), np.zeros((100, 1), F32)
+    bias, c, r = matrix(rng, (200,), F32), poison(100, 200, dtype=F32), np.zeros((100, 1), F32)
     kernels.bias_gelu_rowsum.options(target=target)[2, 2](a, b, bias, c, r)
     x = a.astype(np.float64) @ b.astype(np.float64) + bias
     y = 0.5 * x * (1 + np.vectorize(erf)(x / np.sqrt(2)))
@@ -108,7 +104,7 @@ def test_bias_gelu_row_sum(target, rng):
 
 def test_column_statistics(target, rng):
     x = matrix(rng, (77, 130), F16)
-    mean, var = poison((130,), F32), poison((130,), F32)
+    mean, var = poison(130, dtype=F32), poison(130, dtype=F32)
     kernels.column_stats.options(target=target)[3](x, mean, var)
     assert error(mean, x.astype(np.float64).mean(0)) < 1e-5
     assert error(var, x.astype(np.float64).var(0)) < 1e-5
@@ -116,7 +112,7 @@ def test_column_statistics(target, rng):
 
 def test_gather_rows(target, rng):
     x, i = matrix(rng, (40, 100), F32), rng.integers(0, 40, 25)
-    y = poison((25, 100), F32)
+    y = poison(25, 100, dtype=F32)
     kernels.gather_rows.options(target=target)[25, 2](x, i, y)
     np.testing.assert_array_equal(y, x[i])
 

@@ -50,10 +50,3 @@ def refused(
     assert place is not None, str(error)
     assert place.end_col is not None, str(error)
     return str(error), place.source_line[place.col - 1 : place.end_col - 1]
-
-
-def poisoned(shape: Any, dtype: Any) -> np.ndarray:
-    """An output array that no kernel would produce by not writing it."""
-    out = np.empty(shape, dtype)
-    out.view(np.uint8).fill(0xA5)
-    return out

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from tests.lang.reference import ir, poisoned, refused, run
+from tests.arrays import poison
+from tests.lang.reference import ir, refused, run
 from tilewright import dtypes
 
 SHAPE = (4, 8)
@@ -74,7 +75,7 @@ def test_integers(rng, dtype, op):
     functions |= {"|": operator.or_, "^": operator.xor}
     functions |= {"//": operator.floordiv, "%": operator.mod}
     a, b = integers(rng, dtype), integers(rng, dtype, nonzero=op in ("//", "%"))
-    c = poisoned(SHAPE, dtype.numpy)
+    c = poison(*SHAPE, dtype=dtype.numpy)
     run(binary, 1, a, b, c, OP=op)
     with np.errstate(over="ignore"):
         np.testing.assert_array_equal(c, functions[op](a, b))
@@ -91,7 +92,7 @@ def test_comparisons(rng, dtype, op):
     else:
         a, b = integers(rng, dtype), integers(rng, dtype)
     b[:, ::2] = a[:, ::2]
-    c = poisoned(SHAPE, np.bool_)
+    c = poison(*SHAPE, dtype=np.bool_)
     run(binary, 1, a, b, c, OP=op)
     np.testing.assert_array_equal(c, functions[op](a, b))
 
@@ -103,7 +104,7 @@ def test_floats(rng, dtype, op):
     functions |= {"//": operator.floordiv, "%": operator.mod}
     a, b = (rng.standard_normal(SHAPE).astype(dtype.numpy) for _ in range(2))
     b[abs(b.astype(np.float64)) < 0.1] = 0.5
-    c = poisoned(SHAPE, dtype.numpy)
+    c = poison(*SHAPE, dtype=dtype.numpy)
     run(binary, 1, a, b, c, OP=op)
     expected = functions[op](a.astype(np.float64), b.astype(np.float64))
     got = c.astype(np.float64)
@@ -141,7 +142,7 @@ PROMOTIONS = [
 @pytest.mark.parametrize(("left", "right", "result"), PROMOTIONS)
 def test_two_tiles_promote(left, right, result):
     a, b = (np.ones(SHAPE, dtypes.from_name(n).numpy) for n in (left, right))
-    c = poisoned(SHAPE, dtypes.from_name(result).numpy)
+    c = poison(*SHAPE, dtype=dtypes.from_name(result).numpy)
     run(binary, 1, a, b, c, OP="*")
     assert (c.astype(np.float64) == 1).all()
     run(binary, 1, b, a, c, OP="*")
@@ -150,7 +151,7 @@ def test_two_tiles_promote(left, right, result):
 @pytest.mark.parametrize("dtype", [tw.i8, tw.u8, tw.i32], ids=str)
 def test_division_of_integers_is_f64(rng, dtype):
     a, b = integers(rng, dtype), integers(rng, dtype, nonzero=True)
-    c = poisoned(SHAPE, np.float64)
+    c = poison(*SHAPE, dtype=np.float64)
     run(binary, 1, a, b, c, OP="/")
     np.testing.assert_array_equal(c, a / b.astype(np.float64))
 
@@ -166,7 +167,7 @@ def with_scalars(A, C, n, s, half):
 @pytest.mark.parametrize("dtype", [tw.f16, tw.f32, tw.f64], ids=str)
 def test_scalars_never_widen(rng, dtype):
     a = rng.standard_normal(SHAPE).astype(dtype.numpy)
-    c = poisoned(SHAPE, dtype.numpy)
+    c = poison(*SHAPE, dtype=dtype.numpy)
     run(with_scalars, 1, a, c, 3, 1.5, np.float64(0.25))
     expected = ((2 * a.astype(np.float64) + 3) * 1.5 - 0.25) / 2
     np.testing.assert_allclose(c.astype(np.float64), expected, rtol=1e-2, atol=1e-2)
@@ -187,11 +188,11 @@ def float_powers(A, C):
 
 def test_powers(rng):
     a = rng.integers(-9, 9, SHAPE).astype(np.int32)
-    c = poisoned(SHAPE, np.int32)
+    c = poison(*SHAPE, dtype=np.int32)
     run(powers, 1, a, c)
     np.testing.assert_array_equal(c, a**3 + 1)
     x = rng.uniform(0.5, 2, SHAPE).astype(np.float32)
-    y = poisoned(SHAPE, np.float32)
+    y = poison(*SHAPE)
     run(float_powers, 1, x, y)
     d = x.astype(np.float64)
     np.testing.assert_allclose(y, d**-2 + d**0.5 + d**1.7 + 2**d + d**d, rtol=1e-5)
@@ -207,7 +208,7 @@ def unary(A, C, D):
 @pytest.mark.parametrize("dtype", [tw.i8, tw.i32, tw.u8, tw.u64], ids=str)
 def test_unary_operators(rng, dtype):
     a = integers(rng, dtype)
-    c, d = (poisoned(SHAPE, dtype.numpy) for _ in range(2))
+    c, d = (poison(*SHAPE, dtype=dtype.numpy) for _ in range(2))
     run(unary, 1, a, c, d)
     np.testing.assert_array_equal(c, np.negative(a))
     np.testing.assert_array_equal(d, ~a)
@@ -222,7 +223,7 @@ def broadcasts(A, C):
 
 def test_broadcasting(rng):
     a = rng.standard_normal(SHAPE).astype(np.float32)
-    c = poisoned(SHAPE, np.float32)
+    c = poison(*SHAPE)
     run(broadcasts, 1, a, c)
     np.testing.assert_allclose(c, a[:, :1] * a[:1] + 1, rtol=1e-6)
 
@@ -236,7 +237,7 @@ def masks(A, C):
 
 def test_masks(rng):
     a = rng.integers(-3, 4, SHAPE).astype(np.float32)
-    c = poisoned(SHAPE, np.bool_)
+    c = poison(*SHAPE, dtype=np.bool_)
     run(masks, 1, a, c)
     np.testing.assert_array_equal(c, (a > -1) & (a < 1) | (a == 2) ^ ~(a >= 0))
 
@@ -256,7 +257,7 @@ def scalars(Y, n, f, u, K: tw.constexpr):
 
 @pytest.mark.parametrize("n", [7, 0, -8])
 def test_run_time_scalars(n):
-    y = poisoned(7, np.float32)
+    y = poison(7)
     run(scalars, 1, y, n, 1.5, np.uint8(200), K=3)
     expected = [
         -n // 3 * 10 + n % 3,

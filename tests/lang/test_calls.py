@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from tests.arrays import poison
 from tests.draws import fresh_rng
-from tests.lang.reference import ir, poisoned, run
+from tests.lang.reference import ir, run
 
 SCALE = 3
 TABLE = (1, 10, 100)
@@ -39,7 +40,7 @@ def helpers(A, Y, N: tw.constexpr = 4):
 
 
 def test_helpers_and_captured_names():
-    y = poisoned((1, 8), np.float32)
+    y = poison(1, 8)
     run(helpers, 1, X, y)
     np.testing.assert_allclose(y[0], np.log(1 + np.exp(X[1])) * 3 + 9 + 2, rtol=1e-5)
 
@@ -64,7 +65,7 @@ def log_sum_exp(A, Y):
 
 
 def test_named_tuples_group_values():
-    y = poisoned((8, 1), np.float32)
+    y = poison(8, 1)
     run(log_sum_exp, 1, X, y)
     np.testing.assert_allclose(y[:, 0], np.log(np.exp(X).sum(1)), rtol=1e-5)
 
@@ -82,7 +83,7 @@ def calls_a_kernel(A, Y):
 
 
 def test_kernels_inline():
-    y = poisoned((8, 8), np.float32)
+    y = poison(8, 8)
     run(calls_a_kernel, 1, X, y)
     np.testing.assert_array_equal(y, X * 2)
 
@@ -97,7 +98,7 @@ def maker(factor, act):
 
 
 def test_closures():
-    y = poisoned((8, 8), np.float32)
+    y = poison(8, 8)
     run(maker(4, softplus), 1, X, y)
     np.testing.assert_allclose(y, np.log(1 + np.exp(X)) * 4, rtol=1e-5)
     run(maker(0.5, tw.abs), 1, X, y)
@@ -115,7 +116,7 @@ def activated(A, Y, ACT: tw.constexpr = None, bias=None):
 
 
 def test_functions_and_none_as_arguments():
-    y = poisoned((8, 8), np.float32)
+    y = poison(8, 8)
     run(activated, 1, X, y)
     np.testing.assert_array_equal(y, X)
     run(activated, 1, X, y, ACT=softplus)
@@ -147,7 +148,7 @@ def alternating(X, Y):
 
 
 def test_a_helper_calls_itself_until_a_condition_of_compile_time_ends_it():
-    y = poisoned((8, 1), np.float32)
+    y = poison(8, 1)
     run(alternating, 1, X, y)
     weights = 2.0 ** np.arange(7, -1, -1) * np.resize([1, -1], 8)
     np.testing.assert_allclose(

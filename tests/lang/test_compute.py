@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from tests.lang.reference import poisoned, run
+from tests.arrays import poison
+from tests.lang.reference import run
 
 
 @tw.kernel
@@ -50,14 +51,14 @@ def test_products_of_two_types(rng, left, right):
     )
     exact = a.astype(np.float64) @ b.astype(np.float64)
     for target in ("reference", "cpu"):
-        c = poisoned((70, 48), acc.numpy)
+        c = poison(70, 48, dtype=acc.numpy)
         gemm.options(target=target)[2, 2](a, b, c, ACC=acc, **sizes)
         if acc is tw.i32:
             np.testing.assert_array_equal(c, exact)
         else:
             assert np.linalg.norm(c - exact) < 1e-5 * np.linalg.norm(exact)
     for target in ("sm_80", "sm_90a", "xe-pvc", "xe-dg2"):
-        gemm.options(target=target).compile(a, b, poisoned((70, 48), acc.numpy), ACC=acc, **sizes)
+        gemm.options(target=target).compile(a, b, poison(70, 48, dtype=acc.numpy), ACC=acc, **sizes)
 
 
 @pytest.mark.parametrize("transposed", [False, True])
@@ -84,7 +85,7 @@ def test_gemm(rng, dtype, acc, out, tolerance, transposed):
         a, b = (rng.standard_normal(s).astype(dtype) for s in ((m, k), (k, n)))
     if transposed:
         b = np.ascontiguousarray(b.T).T
-    c = poisoned((m, n), out)
+    c = poison(m, n, dtype=out)
     run(gemm, (tw.cdiv(int(m), 16), tw.cdiv(int(n), 24)), a, b, c, ACC=acc)
     exact = a.astype(np.float64) @ b.astype(np.float64)
     if tolerance == 0:
@@ -103,7 +104,7 @@ def tf32_product(A, B, C):
 
 def test_tf32_is_asked_for_by_type(rng):
     a, b = (rng.standard_normal((8, 8)).astype(np.float32) for _ in range(2))
-    c = poisoned((8, 8), np.float32)
+    c = poison(8, 8)
     run(tf32_product, 1, a, b, c)
 
     def rounded(x):
@@ -146,7 +147,7 @@ def test_reductions(rng, dtype, kind, axis):
     x = rng.integers(0 if dtype == "u1" else -3, 4, (4, 8)).astype(dtype)
     functions = NUMPY | {"xor": np.bitwise_xor.reduce, "maxnumf": np.max}
     expected = functions[kind](x, axis=axis, keepdims=True)
-    y = poisoned(expected.shape, dtype)
+    y = poison(*expected.shape, dtype=dtype)
     run(reduce, 1, x, y, KIND=kind, AXIS=axis)
     np.testing.assert_array_equal(y, expected.astype(dtype))
 
@@ -154,13 +155,13 @@ def test_reductions(rng, dtype, kind, axis):
 def test_max_and_min_of_nan_and_of_masks(rng):
     x = rng.standard_normal((4, 8)).astype(np.float32)
     x[2, 3] = np.nan
-    y = poisoned((4, 1), np.float32)
+    y = poison(4, 1)
     run(reduce, 1, x, y, KIND="max", AXIS=1)
     np.testing.assert_array_equal(y[:, 0], x.max(1))
     run(reduce, 1, x, y, KIND="maxnumf", AXIS=1)
     np.testing.assert_array_equal(y[:, 0], np.fmax.reduce(x, axis=1))
     mask = x > 0
-    any_ = poisoned((1, 1), np.bool_)
+    any_ = poison(1, 1, dtype=np.bool_)
     run(reduce, 1, mask, any_, KIND="max", AXIS=None)
     assert any_[0, 0] == mask.any()
     run(reduce, 1, mask, any_, KIND="min", AXIS=None)
@@ -178,7 +179,7 @@ def staged(X, Y):
 
 def test_sizes_of_reduction_and_broadcast(rng):
     x = rng.integers(-9, 9, (4, 8)).astype(np.int32)
-    y = poisoned((8, 4), np.int32)
+    y = poison(8, 4, dtype=np.int32)
     run(staged, 1, x, y)
     sums = x.reshape(4, 2, 4).sum(2).repeat(4, axis=1).sum(0, keepdims=True).repeat(4, axis=0)
     np.testing.assert_array_equal(y, sums.T)
@@ -204,7 +205,7 @@ def test_weights_of_four_bits_are_interleaved_on_the_way_to_a_product(rng, dtype
     w = rng.integers(-8, 8, (96, 32))
     packed = ((w[:, 0::2] & 15) | (w[:, 1::2] << 4)).astype(np.uint8).view(np.int8)
     s = rng.uniform(0.5, 1.5, (3, 32)).astype(np.float32)
-    c = poisoned((16, 32), np.float32)
+    c = poison(16, 32)
     run(four_bits, 1, x, packed, s, c)
     exact = x.astype(float) @ (w * s.repeat(32, 0)).astype(dtype).astype(float)
     got = np.stack([c[:, :16], c[:, 16:]], 2).reshape(16, 32)
@@ -228,7 +229,7 @@ def vectors(X, OUTER, ALL, M: tw.constexpr, N: tw.constexpr):
 def test_vectors_are_rows_or_columns(rng, target, dtype):
     m, n = (int(v) for v in rng.integers(1, 20, 2))
     x = rng.integers(-50, 50, (m, n)).astype(dtype)
-    outer, one = poisoned((m, n), dtype), poisoned(1, dtype)
+    outer, one = poison(m, n, dtype=dtype), poison(1, dtype=dtype)
     vectors.options(target=target)[1](x, outer, one, M=m, N=n)
     np.testing.assert_array_equal(outer, np.tril(x.sum(1, keepdims=True) - x.sum(0)))
     np.testing.assert_array_equal(one, [x.sum() + x.max() * x.min() + 1])

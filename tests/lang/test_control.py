@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from tests.lang.reference import poisoned, refused, run
+from tests.arrays import poison
+from tests.lang.reference import refused, run
 
 
 @pytest.fixture
@@ -24,7 +25,7 @@ def sum_of_rows(X, Y, START: tw.constexpr, STEP: tw.constexpr):
 
 @pytest.mark.parametrize(("start", "step"), [(0, 1), (1, 3), (8, 1), (3, 2)])
 def test_range_counts_as_python(x, start, step):
-    y = poisoned((1, 8), np.float32)
+    y = poison(1, 8)
     run(sum_of_rows, 1, x, y, START=start, STEP=step)
     np.testing.assert_allclose(y[0], x[start::step].sum(0), rtol=1e-5, atol=1e-6)
 
@@ -69,7 +70,7 @@ def collatz(Y, n):
 
 @pytest.mark.parametrize(("n", "steps"), [(1, 0), (6, 8), (27, 111)])
 def test_while(n, steps):
-    y = poisoned(1, np.int32)
+    y = poison(1, dtype=np.int32)
     run(collatz, 1, y, n)
     assert y[0] == steps
 
@@ -86,7 +87,7 @@ def newton(Y, a):
 
 
 def test_while_with_a_compound_condition():
-    y = poisoned(1, np.float32)
+    y = poison(1)
     run(newton, 1, y, 2.0)
     np.testing.assert_allclose(y[0], 2**0.5, rtol=1e-5)
 
@@ -138,7 +139,7 @@ def odd_sum(Y, n):
 
 
 def test_continue():
-    y = poisoned(1, np.int64)
+    y = poison(1, dtype=np.int64)
     run(odd_sum, 1, y, 10)
     assert y[0] == 25
 
@@ -207,7 +208,7 @@ def test_nested_breaks(n):
             if total > 0:
                 break
             total -= 1
-    y = poisoned(2, np.int64)
+    y = poison(2, dtype=np.int64)
     run(nested_breaks, 1, y, n)
     assert y.tolist() == [total + 1000, rounds]
 
@@ -225,7 +226,7 @@ def guarded(Y, n):
 
 @pytest.mark.parametrize(("n", "result"), [(1, 7), (25, 29), (200, 200)])
 def test_the_condition_is_not_evaluated_after_a_break(n, result):
-    y = poisoned(1, np.int64)
+    y = poison(1, dtype=np.int64)
     run(guarded, 1, y, n)
     assert y[0] == result
 
@@ -246,7 +247,7 @@ def swapped(X, Y):
 
 
 def test_returned_values_merge(x):
-    y = poisoned((2, 8), np.float32)
+    y = poison(2, 8)
     run(swapped, 2, x, y)
     np.testing.assert_array_equal(y, x[1::-1])
 
@@ -267,7 +268,7 @@ def unrolled(Y):
 
 
 def test_loops_of_compile_time_unroll():
-    y = poisoned(4, np.int32)
+    y = poison(4, dtype=np.int32)
     run(unrolled, 1, y)
     assert y.tolist() == [30, 22, 0, 1]
 
@@ -282,7 +283,7 @@ def carries_tuples(X, Y):
 
 
 def test_a_loop_carries_tuples(x):
-    y = poisoned((1, 8), np.float32)
+    y = poison(1, 8)
     run(carries_tuples, 1, x, y)
     np.testing.assert_allclose(y[0], x.sum(0) + 28, rtol=1e-5, atol=1e-5)
 
@@ -296,10 +297,10 @@ def widens(Y, n, s):
 
 
 def test_a_number_takes_the_type_that_the_loop_gives_it():
-    y = poisoned(1, np.float32)
+    y = poison(1)
     run(widens, 1, y, 3, 0.5)
     assert y[0] == 1.5
-    y = poisoned(1, np.float64)
+    y = poison(1, dtype=np.float64)
     run(widens, 1, y, 3, np.float64(0.25))
     assert y[0] == 0.75
 
@@ -315,7 +316,7 @@ def reuses_a_name(X, Y):
 
 
 def test_a_name_that_a_loop_rebinds_first_is_not_carried(x):
-    y = poisoned((1, 8), np.float32)
+    y = poison(1, 8)
     run(reuses_a_name, 1, x, y)
     np.testing.assert_allclose(y[0], x.sum(0) + x[0] + x[1], rtol=1e-4, atol=1e-5)
 
@@ -333,7 +334,7 @@ def short_circuit(Y, n):
 
 @pytest.mark.parametrize("n", [0, 1, 2, 3, 5])
 def test_and_or_not_evaluate_as_python(n):
-    y = poisoned(4, np.int32)
+    y = poison(4, dtype=np.int32)
     run(short_circuit, 1, y, n)
     safe = n != 0 and 12 // n > 3
     assert y.tolist() == [safe, n == 0 or 12 // n > 3, 0 <= n < 4, not safe]
@@ -393,7 +394,7 @@ def comprehensions(X, Y, N: tw.constexpr):
 @pytest.mark.parametrize("target", ["reference", "cpu"])
 def test_comprehensions_are_unrolled_and_keep_their_names(rng, target):
     n, blocks = rng.integers(1, 5, 2)
-    x, y = rng.standard_normal((n * blocks, 8)).astype(np.float32), poisoned((1, 8), np.float32)
+    x, y = rng.standard_normal((n * blocks, 8)).astype(np.float32), poison(1, 8)
     comprehensions.options(target=target)[1](x, y, N=int(n))
     rows = x.astype(np.float64).reshape(blocks, n, 8)
     even = (rows * np.where(np.arange(n) % 2, 0, np.arange(n))[:, None]).sum((0, 1))
@@ -410,7 +411,7 @@ def carried_positions(Y, n, N: tw.constexpr):
 
 
 def test_positions_that_a_loop_carries_may_be_computed_as_i64(rng):
-    n, y = int(rng.integers(0, 6)), poisoned(9, np.int64)
+    n, y = int(rng.integers(0, 6)), poison(9, dtype=np.int64)
     run(carried_positions, 1, y, n, N=9)
     at = np.arange(9)
     for i in range(n):

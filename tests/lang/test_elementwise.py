@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from tests.arrays import poison
 from tests.draws import fresh_rng
-from tests.lang.reference import ir, poisoned, run
+from tests.lang.reference import ir, run
 
 SHAPE = (4, 8)
 UNARY = {
@@ -41,7 +42,7 @@ def unary(X, Y, F: tw.constexpr):
 @pytest.mark.parametrize("dtype", [tw.f32, tw.f64, tw.f16, tw.bf16], ids=str)
 def test_unary(function, dtype):
     x = fresh_rng().uniform(0.1, 4, SHAPE).astype(dtype.numpy)
-    y = poisoned(SHAPE, dtype.numpy)
+    y = poison(*SHAPE, dtype=dtype.numpy)
     run(unary, 1, x, y, F=function)
     expected = UNARY[function](x.astype(np.float64))
     tolerance = max(4 * 2.0**-dtype.mantissa_bits, 1e-12)
@@ -88,7 +89,7 @@ def test_binary(case, dtype, n):
         pytest.skip("fma is for floats")
     rng = fresh_rng()
     x, y = (rng.integers(0, 9, s).astype(dtype) for s in (SHAPE, (1, 8)))
-    z = poisoned(SHAPE, dtype)
+    z = poison(*SHAPE, dtype=dtype)
     run(binary, 1, x, y, z, n, CASE=case)
     np.testing.assert_array_equal(z, NUMPY[case](x, y, n).astype(dtype))
 
@@ -96,7 +97,7 @@ def test_binary(case, dtype, n):
 def test_nan_wins():
     x = np.array([[np.nan, 1, -np.inf, 0] * 2] * 4, np.float32)
     y = np.array([[0, np.nan, 2, -0.0] * 2], np.float32)
-    z = poisoned(SHAPE, np.float32)
+    z = poison(*SHAPE)
     run(binary, 1, x, y, z, 0, CASE="maximum")
     np.testing.assert_array_equal(z, np.maximum(x, y))
 
@@ -125,7 +126,7 @@ def test_every_conversion(source, target):
     x = rng.integers(low, 7, SHAPE).astype(source.numpy)
     if source.is_float and target.is_float:
         x = rng.standard_normal(SHAPE).astype(source.numpy)
-    y = poisoned(SHAPE, target.numpy)
+    y = poison(*SHAPE, dtype=target.numpy)
     run(conversions, 1, x, y)
     expected = x.astype(target.numpy)
     if not source.is_float and target.bits <= 16 and target.is_float:
@@ -144,7 +145,7 @@ def index_conversions(Y):
 
 
 def test_index_is_i64_in_company():
-    y = poisoned((4, 4), np.int8)
+    y = poison(4, 4, dtype=np.int8)
     run(index_conversions, 1, y)
     assert y[0].tolist() == [0, 100, -56, 44]
 
@@ -168,7 +169,7 @@ def folds(Y, N: tw.constexpr):
 
 
 def test_numbers_fold():
-    y = poisoned((1, 2), np.float32)
+    y = poison(1, 2)
     run(folds, 1, y, N=3)
     assert y.tolist() == [[13, 1]]
     assert "math." not in ir(folds, y, N=3)

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from tests.arrays import poison
 from tests.draws import fresh_rng
-from tests.lang.reference import poisoned, refused, written
+from tests.lang.reference import refused, written
 from tilewright.lang.elsewhere import INSTEAD, KEYWORDS, METHODS
 
 
@@ -97,7 +98,7 @@ def test_recipes_compute_what_their_names_say():
     kernel = written("A, B, C", "\n".join(body))
     rng = fresh_rng()
     x, y = (rng.standard_normal((8, 8)).astype(np.float32) for _ in range(2))
-    result = poisoned((8 * len(RECIPES), 8), np.float32)
+    result = poison(8 * len(RECIPES), 8)
     kernel.options(target="reference")[1](x, y, result)
     for i, (name, expected) in enumerate(RECIPES.items()):
         wide = np.broadcast_to(expected(x.astype(np.float64), y.astype(np.float64)), (8, 8))

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from tests.arrays import poison
 from tests.draws import fresh_rng
-from tests.lang.reference import poisoned
 from tilewright import knobs
 from tilewright.lang.choosing import AutoRequest
 
@@ -43,23 +43,23 @@ def x():
     ],
 )
 def test_grids(x, grid):
-    y = poisoned(x.shape, x.dtype)
+    y = poison(*x.shape, dtype=x.dtype)
     on_reference[grid](x, y, 2.0)
     np.testing.assert_array_equal(y, x * 2)
 
 
 def test_constexprs_by_position_and_keyword(x):
     for args, kwargs in (((10, 12), {}), ((10,), {"BN": 12}), ((), {"BM": 10, "BN": 12})):
-        y = poisoned(x.shape, x.dtype)
+        y = poison(*x.shape, dtype=x.dtype)
         on_reference[1](x, y, 2.0, *args, **kwargs)
         np.testing.assert_array_equal(y, x * 2)
-    y = poisoned(x.shape, x.dtype)
+    y = poison(*x.shape, dtype=x.dtype)
     on_reference[lambda c: tw.cdiv(10, c.BM)](Y=y, X=x, s=3, BN=12)
     np.testing.assert_array_equal(y, x * 3)
 
 
 def test_the_target_may_come_from_outside(x):
-    y = poisoned(x.shape, x.dtype)
+    y = poison(*x.shape, dtype=x.dtype)
     with tw_target("reference"):
         scale[3, 2](x, y, 2.0)
     np.testing.assert_array_equal(y, x * 2)
@@ -196,7 +196,7 @@ def test_compile(x):
     compiled = scale.compile(x, x, 1.5, target="reference", BM=2)
     assert "xetile.load_tile" in compiled.ir["xetile"] and "2x8xf32" in compiled.ir["xetile"]
     assert list(compiled.remarks) == []
-    y = poisoned(x.shape, x.dtype)
+    y = poison(*x.shape, dtype=x.dtype)
     compiled[5, 2](x, y, 1.5)
     np.testing.assert_array_equal(y, x * np.float32(1.5))
     spec = tw.spec((128, 128), tw.f16)
@@ -255,7 +255,7 @@ def test_auto_constexprs_are_chosen_once_per_shapes(x, monkeypatch):
     kernel = planned.options(target="reference")
     with knobs.override(cache=False):  # an earlier run's choice is kept on disk
         for _ in range(2):
-            y = poisoned(x.shape, x.dtype)
+            y = poison(*x.shape, dtype=x.dtype)
             kernel[lambda c: tw.cdiv(10, c.BM)](x, y)
             np.testing.assert_array_equal(y, x)
         assert len(asked) == 1 and asked[0].names == ("BM", "BN")
@@ -286,7 +286,7 @@ def test_what_a_choice_built_is_compiled_unless_the_program_has_changed(monkeypa
     x = fresh_rng().standard_normal((40, 64)).astype(np.float32)
     with knobs.override(cache=False):
         for added, again in ((1.0, 0), (2.0, 1)):
-            kernel, y = adding.options(target="cpu", num_threads=1), poisoned(x.shape, x.dtype)
+            kernel, y = adding.options(target="cpu", num_threads=1), poison(*x.shape, dtype=x.dtype)
             kernel, values = kernel.resolve(
                 kernel.launcher.bind((x, y), {})
             )  # builds what is chosen

@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from tests.arrays import poison
 from tests.draws import fresh_rng
-from tests.lang.reference import ir, poisoned, refused, run
+from tests.lang.reference import ir, refused, run
 from tilewright import dtypes
 from tilewright.dialects.text import parse_module
 
@@ -23,7 +24,7 @@ def through(X, Y):
 def test_every_dtype_moves_unchanged(dtype):
     bits = fresh_rng().integers(0, 2 if dtype is tw.i1 else 256, (4, 8 * dtype.itemsize))
     x = bits.astype(np.uint8).view(dtype.numpy)
-    y = poisoned((4, 8), dtype.numpy)
+    y = poison(4, 8, dtype=dtype.numpy)
     run(through, 1, x, y)
     np.testing.assert_array_equal(y.view(np.uint8), x.view(np.uint8))
 
@@ -47,7 +48,7 @@ def padded(X, Y, PAD: tw.constexpr):
     ],
 )
 def test_padding(dtype, pad):
-    y = poisoned((2, 4), dtype)
+    y = poison(2, 4, dtype=dtype)
     run(padded, 1, np.zeros((1, 3), dtype), y, PAD=pad)
     expected = np.full((2, 4), pad).astype(dtype)
     expected[:1, :3] = 0
@@ -63,7 +64,7 @@ def stores(Y, n, s):
 
 
 def test_stored_numbers_scalars_and_rows():
-    y = poisoned((5, 4), np.float16)
+    y = poison(5, 4, dtype=np.float16)
     run(stores, 1, y, 7, 0.5)
     assert y[:3, 3].tolist() == [2.5, 7, 1]
     np.testing.assert_array_equal(y[3:], [[0, 1, 2, 3]] * 2)
@@ -114,7 +115,7 @@ FUNCTIONS = {
 def test_atomics(kind, dtype):
     rng = fresh_rng()
     x, y = (rng.integers(1, 100, (2, 4)).astype(dtype) for _ in range(2))
-    before, old = y.copy(), poisoned((2, 4), dtype)
+    before, old = y.copy(), poison(2, 4, dtype=dtype)
     run(atomics, 1, x, y, old, KIND=kind)
     np.testing.assert_array_equal(y, FUNCTIONS[kind](before, x))
     np.testing.assert_array_equal(old, before)

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from tests.arrays import poison
 from tests.draws import fresh_rng
-from tests.lang.reference import ir, poisoned, refused, run
+from tests.lang.reference import ir, refused, run
 
 
 @tw.kernel
@@ -18,7 +19,7 @@ def ids(Y):
 
 
 def test_program_ids():
-    y = poisoned((2, 3, 4), np.int32)
+    y = poison(2, 3, 4, dtype=np.int32)
     run(ids, (2, 3, 4), y)
     np.testing.assert_array_equal(y, np.arange(24).reshape(2, 3, 4))
 
@@ -36,7 +37,7 @@ def ring(X, Y):
 
 def test_subgroups_share_memory():
     x = fresh_rng().standard_normal((4, 8)).astype(np.float32)
-    y = poisoned((4, 8), np.float32)
+    y = poison(4, 8)
     run(ring, 1, x, y)
     np.testing.assert_array_equal(y, np.roll(x, -1, 0))
     text = ir(ring, x, y)
@@ -58,7 +59,7 @@ def pairs(X, Y):
 
 def test_named_barriers():
     x = fresh_rng().standard_normal((4, 8)).astype(np.float32)
-    y = poisoned((4, 8), np.float32)
+    y = poison(4, 8)
     run(pairs, 1, x, y)
     np.testing.assert_array_equal(y, x[[1, 0, 3, 2]])
 

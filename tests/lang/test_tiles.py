@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from tests.lang.reference import ir, poisoned, refused, run
+from tests.arrays import poison
+from tests.lang.reference import ir, refused, run
 
 
 @tw.kernel
@@ -33,7 +34,7 @@ def layouts(x):
 @pytest.mark.parametrize("shape", [(9, 17), (4, 8), (1, 5), (5, 1), (1, 1)])
 def test_strides_of_every_kind(rng, layout, shape):
     x = layouts(rng.standard_normal(shape).astype(np.float32))[layout]
-    y = poisoned(shape, np.float32)
+    y = poison(*shape)
     run(copy2, (tw.cdiv(shape[0], 4), tw.cdiv(shape[1], 8)), x, y)
     np.testing.assert_array_equal(y, x)
     if layout not in ("repeated row",):
@@ -53,7 +54,7 @@ def copy4(X, Y):
 def test_leading_offsets_select_the_matrix(rng, axes):
     x = rng.standard_normal((2, 3, 6, 7)).astype(np.float32).transpose(axes)
     x = np.ascontiguousarray(x.transpose(np.argsort(axes))).transpose(axes)
-    y = poisoned(x.shape, np.float32)
+    y = poison(*x.shape)
     if x.shape[3] <= 8:
         run(copy4, (x.shape[0], x.shape[1], tw.cdiv(x.shape[2], 4)), x, y)
         np.testing.assert_array_equal(y, x)
@@ -68,7 +69,7 @@ def row(X, Y):
 @pytest.mark.parametrize("step", [1, 2, -1])
 def test_a_vector_is_a_row(rng, step):
     x = rng.standard_normal(9).astype(np.float32)[::step]
-    y = poisoned(x.shape, np.float32)
+    y = poison(*x.shape)
     run(row, tw.cdiv(len(x), 4), x, y)
     np.testing.assert_array_equal(y, x)
 
@@ -82,7 +83,7 @@ def shifted(X, Y, i, j):
 @pytest.mark.parametrize("at", [(-2, 0), (0, -3), (4, 1), (2, 4), (-9, 0), (0, 99), (-1, -1)])
 def test_a_tile_outside_its_matrix_in_each_direction(rng, at):
     x = rng.integers(0, 99, (5, 6)).astype(np.int32)
-    y = poisoned((4, 4), np.int32)
+    y = poison(4, 4, dtype=np.int32)
     run(shifted, 1, x, y, *at)
     wide = np.full((5 + 400, 6 + 400), -7)
     wide[200:205, 200:206] = x
@@ -102,7 +103,7 @@ def scattered_rows(X, Y, I):
 def test_offset_vectors_index_the_flattened_array(rng, dtype):
     x = rng.standard_normal((6, 3)).astype(np.float32)
     i = np.array([4, 0, 2, 2], dtype)
-    y = poisoned((4, 3), np.float32)
+    y = poison(4, 3)
     run(scattered_rows, 1, x, y, i)
     np.testing.assert_allclose(y, x[i] + x[i + 1], rtol=1e-6)
 
@@ -124,7 +125,7 @@ def facts(X, Y):
 
 def test_facts_of_an_array():
     x = np.zeros((2, 3, 10), np.float16)[:, :, :7]
-    y = poisoned(6, np.int64)
+    y = poison(6, dtype=np.int64)
     run(facts, 1, x, y)
     assert y.tolist() == [2, 3, 7, 30, 10, 1]
 
@@ -145,7 +146,7 @@ def slm(X, Y):
 
 def test_shared_local_memory(rng):
     x = rng.standard_normal((4, 8)).astype(np.float32)
-    y = poisoned((4, 8), np.float32)
+    y = poison(4, 8)
     run(slm, 1, x, y)
     for i in range(2):
         x = x * 2 + x.sum(0) + i

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from tests.lang.reference import ir, poisoned, run
+from tests.arrays import poison
+from tests.lang.reference import ir, run
 
 
 @tw.kernel
@@ -22,7 +23,7 @@ def rows(X, Y, first: tw.i32, n):
     ("first", "n", "count"), [(0, 3, 3), (4, 9, 2), (6, 1, 0), (9, 1, 0), (-1, 4, 0), (2, -5, 0)]
 )
 def test_a_part_is_clipped_to_its_array(first, n, count):
-    y = poisoned(2, np.int64)
+    y = poison(2, dtype=np.int64)
     run(rows, 1, np.zeros((6, 5), np.float32), y, np.int32(first), n)
     assert y.tolist() == [count, 5]
 

@@ -18,6 +18,7 @@ import pytest
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp
 
 import tilewright as tw
+from tests.arrays import poison
 from tests.lowering.programs import lowered, run, wrong
 from tilewright.dialects.text import print_module
 from tilewright.ops.attention import attention_kernel
@@ -111,12 +112,6 @@ def array(*shape: int, dtype: Any = np.float32) -> Any:
     if np.dtype(dtype).kind == "i":
         return rng.integers(-50, 50, shape).astype(dtype)
     return rng.standard_normal(shape).astype(dtype)
-
-
-def poison(*shape: int, dtype: Any = np.float32) -> Any:
-    found = np.empty(shape, dtype)
-    found.view(np.uint8)[...] = 0xFF
-    return found
 
 
 def counts(module: ModuleOp) -> Counter[str]:

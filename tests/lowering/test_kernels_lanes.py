@@ -11,6 +11,7 @@ import pytest
 from xdsl.dialects import scf
 
 import tilewright as tw
+from tests.arrays import poison
 from tests.lowering.programs import lowered, run, wrong
 from tests.lowering.test_kernels import (
     RUN,
@@ -23,7 +24,6 @@ from tests.lowering.test_kernels import (
     gemm_bt,
     gemm_tf32,
     module_of,
-    poison,
     rfc,
     softmax_rows,
 )

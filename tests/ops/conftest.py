@@ -15,7 +15,3 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def normal(rng: np.random.Generator, shape: tuple[int, ...], dtype: object) -> NDArray[np.generic]:
     return rng.standard_normal(shape).astype(np.dtype(dtype))  # pyright: ignore[reportArgumentType]
-
-
-def poison(shape: tuple[int, ...], dtype: object) -> NDArray[np.generic]:
-    return np.full(shape, np.nan, np.dtype(dtype))  # pyright: ignore[reportArgumentType]

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from tests.arrays import error
+from tests.arrays import error, poison
 from tilewright import ops
 from tilewright.ops.tiles import attention_tile
 
-from .conftest import normal, poison
+from .conftest import normal
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 LIMIT = {np.dtype("f4"): 4e-6, np.dtype("f2"): 2e-3, BF16: 1e-2}
@@ -34,7 +34,7 @@ def attention(q, k, v, causal, scale=None):
 @pytest.mark.parametrize("d", [64, 128])
 def test_attention(d, causal, dtype, target, rng):
     q, k, v = (normal(rng, (2, 300, d), dtype) for _ in range(3))
-    o = poison(q.shape, dtype)
+    o = poison(*q.shape, dtype=dtype)
     assert ops.attention(q, k, v, causal=causal, out=o, target=target) is o
     assert error(o, attention(q, k, v, causal)) < LIMIT[dtype]
 
@@ -54,7 +54,7 @@ def test_lengths(length, keys, causal, target, rng):
 def test_few_rows_take_a_tile_of_few(length, rows, causal, dtype, target, rng):
     q = normal(rng, (2, length, 64), dtype)
     k, v = (normal(rng, (2, 300, 64), dtype) for _ in range(2))
-    o = poison(q.shape, dtype)
+    o = poison(*q.shape, dtype=dtype)
     ops.attention(q, k, v, causal=causal, out=o, target=target)
     assert error(o, attention(q, k, v, causal)) < LIMIT[dtype]
     assert attention_tile(q, 64) == {"BM": rows}
@@ -63,7 +63,7 @@ def test_few_rows_take_a_tile_of_few(length, rows, causal, dtype, target, rng):
 def test_a_call_seen_before_is_not_looked_at_again(rng, monkeypatch):
     """But it computes what its operands hold now; another scale, mask, view or place is looked at."""
     q, k, v = (normal(rng, (2, 3, 5, 32), "f4") for _ in range(3))
-    o = poison(q.shape, "f4")
+    o = poison(*q.shape)
     for _ in range(3):
         ops.attention(q, k, v, out=o)
     module = sys.modules["tilewright.ops.attention"]
@@ -83,7 +83,7 @@ def test_a_call_seen_before_is_not_looked_at_again(rng, monkeypatch):
 
 def test_a_call_over_again_copies_again_what_is_no_view(rng):
     q, k, v = (normal(rng, (2, 3, 5, 32), "f4").swapaxes(0, 1) for _ in range(3))
-    plain, view = poison(q.shape, "f4"), poison((2, 3, 5, 32), "f4").swapaxes(0, 1)
+    plain, view = poison(*q.shape), poison(2, 3, 5, 32).swapaxes(0, 1)
     for o in (plain, view, plain, view, plain, view):
         for x in (q, k, v):
             x[...] = normal(rng, x.shape, "f4")
@@ -101,7 +101,7 @@ def test_no_rows_at_all(target, rng):
 def test_batch_and_heads_in_any_layout(target, rng):
     """[batch, length, heads, d] in memory, viewed as [batch, heads, length, d]."""
     q, k, v = (normal(rng, (2, 70, 3, 64), "f4").swapaxes(1, 2) for _ in range(3))
-    o = poison((2, 70, 3, 64), "f4").swapaxes(1, 2)
+    o = poison(2, 70, 3, 64).swapaxes(1, 2)
     ops.attention(q, k, v, out=o, target=target)
     assert error(o, attention(q, k, v, causal=False)) < 4e-6
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from tests.arrays import error
+from tests.arrays import error, poison
 from tilewright import knobs, ops
 from tilewright.ops.matmul import ACTIVATIONS
 
-from .conftest import normal, poison
+from .conftest import normal
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 LIMIT = {np.dtype("f8"): 1e-14, np.dtype("f4"): 2e-6, np.dtype("f2"): 1e-3, BF16: 8e-3}
@@ -27,7 +27,7 @@ def wide(x):
 @pytest.mark.parametrize("shape", [(40, 70, 50), (1, 33, 7), (257, 1, 65), (3, 5, 1)], ids=str)
 def test_matrices(shape, dtype, target, rng):
     m, n, k = shape
-    a, b, c = normal(rng, (m, k), dtype), normal(rng, (k, n), dtype), poison((m, n), dtype)
+    a, b, c = normal(rng, (m, k), dtype), normal(rng, (k, n), dtype), poison(m, n, dtype=dtype)
     assert ops.matmul(a, b, out=c, target=target) is c
     assert error(c, wide(a) @ wide(b)) < LIMIT[dtype]
 
@@ -94,7 +94,7 @@ def test_integers_are_exact(dtype, target, rng):
 def test_a_call_seen_before_is_not_planned_again(rng, monkeypatch):
     """But it computes what its operands hold now; another activation, view, place or number of threads is planned."""
     module = sys.modules["tilewright.ops.matmul"]
-    a, b, c = normal(rng, (20, 20), "f4"), normal(rng, (20, 20), "f4"), poison((20, 20), "f4")
+    a, b, c = normal(rng, (20, 20), "f4"), normal(rng, (20, 20), "f4"), poison(20, 20)
     for _ in range(3):
         ops.matmul(a, b, out=c)
     monkeypatch.setattr(module, "_planned", lambda *_: pytest.fail("planned"))
@@ -114,7 +114,7 @@ def test_a_call_seen_before_is_not_planned_again(rng, monkeypatch):
 def test_a_call_over_again_copies_again_what_is_no_view(rng):
     a, b = normal(rng, (2, 3, 8, 16), "f4").swapaxes(0, 1), normal(rng, (16, 8), "f4")
     for _ in range(4):
-        a[...], c = normal(rng, a.shape, "f4"), poison((3, 2, 8, 8), "f4")
+        a[...], c = normal(rng, a.shape, "f4"), poison(3, 2, 8, 8)
         assert error(ops.matmul(a, b, out=c), wide(a) @ wide(b)) < 2e-6
     for _ in range(3):
         a[...] = normal(rng, a.shape, "f4")
@@ -122,14 +122,14 @@ def test_a_call_over_again_copies_again_what_is_no_view(rng):
 
 
 def test_result_dtype_of_out(target, rng):
-    a, b, c = normal(rng, (20, 30), BF16), normal(rng, (30, 20), BF16), poison((20, 20), "f4")
+    a, b, c = normal(rng, (20, 30), BF16), normal(rng, (30, 20), BF16), poison(20, 20)
     ops.matmul(a, b, out=c, target=target)
     assert error(c, wide(a) @ wide(b)) < 1e-6
 
 
 def test_out_that_is_a_view_with_gaps(target, rng):
     a, b = normal(rng, (2, 3, 20, 30), "f4"), normal(rng, (30, 20), "f4")
-    whole = poison((3, 2, 20, 40), "f4")
+    whole = poison(3, 2, 20, 40)
     out = whole.swapaxes(0, 1)[..., ::2]
     ops.matmul(a, b, out=out, target=target)
     assert error(out, wide(a) @ wide(b)) < 2e-6

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from tests.arrays import error
+from tests.arrays import error, poison
 from tilewright import ops
 
-from .conftest import normal, poison
+from .conftest import normal
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 LIMIT = {np.dtype("f4"): 2e-6, np.dtype("f2"): 1e-3, BF16: 8e-3}
@@ -27,7 +27,7 @@ def softmax(x):
 @pytest.mark.parametrize("dtype", LIMIT, ids=str)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_softmax(shape, dtype, target, rng):
-    x, y = normal(rng, shape, dtype) * dtype.type(3), poison(shape, dtype)
+    x, y = normal(rng, shape, dtype) * dtype.type(3), poison(*shape, dtype=dtype)
     assert ops.softmax(x, out=y, target=target) is y
     assert error(y, softmax(x.astype(np.float64))) < LIMIT[dtype]
 
@@ -64,7 +64,7 @@ def test_softmax_rows_sum_to_one(target, rng):
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("weighted", [False, True])
 def test_rms_norm(shape, dtype, weighted, target, rng):
-    x, y = normal(rng, shape, dtype), poison(shape, dtype)
+    x, y = normal(rng, shape, dtype), poison(*shape, dtype=dtype)
     w = normal(rng, shape[-1:], dtype) if weighted else None
     ops.rms_norm(x, w, eps=1e-3, out=y, target=target)
     wide = x.astype(np.float64)
@@ -76,7 +76,7 @@ def test_rms_norm(shape, dtype, weighted, target, rng):
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("weighted, biased", [(0, 0), (1, 0), (0, 1), (1, 1)])
 def test_layer_norm(shape, dtype, weighted, biased, target, rng):
-    x, y = normal(rng, shape, dtype) + dtype.type(5), poison(shape, dtype)
+    x, y = normal(rng, shape, dtype) + dtype.type(5), poison(*shape, dtype=dtype)
     w = normal(rng, shape[-1:], dtype) if weighted else None
     b = normal(rng, shape[-1:], dtype) if biased else None
     ops.layer_norm(x, w, b, eps=1e-3, out=y, target=target)

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from tests.arrays import error
+from tests.arrays import error, poison
 from tilewright import ops
 from tilewright.ops.attention import attention_kernel
 from tilewright.ops.matmul import matmul_kernel
@@ -24,7 +24,7 @@ from tilewright.ops.softmax import softmax_rows
 from tilewright.targets.cpu.pipeline import PIPELINE
 
 from . import rewrites
-from .conftest import normal, poison
+from .conftest import normal
 
 MATRIX = tw.spec((512, 256), tw.f32)
 ROW = tw.spec((256,), tw.f32)
@@ -69,7 +69,7 @@ def test_rewrites_keep_their_products_and_copies(plain, rewritten, args, constex
 @pytest.mark.parametrize("causal", [False, True])
 def test_rewritten_attention_is_right(kernel, causal, target, rng):
     q, k, v = (normal(rng, (2, 150, 64), "f4") for _ in range(3))
-    got, want = poison(q.shape, "f4"), ops.attention(q, k, v, causal=causal, target="reference")
+    got, want = poison(*q.shape), ops.attention(q, k, v, causal=causal, target="reference")
     grid = (2, 3) if kernel is rewrites.attention_swapped else (3, 2)
     scale = 64**-0.5 * np.log2(np.e)
     kernel.options(target=target)[grid](q, k, v, got, float(scale), CAUSAL=causal)

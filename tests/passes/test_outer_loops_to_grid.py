@@ -117,49 +117,38 @@ func.func @f(%a: memref<64x16xf32>, %s: memref<8x16xf32>, %u: memref<8x16xf32>) 
     assert axes(kernel) == expected
 
 
-def grid_and_loops(text: str) -> tuple[int, int]:
-    """Of the kernel that a function becomes: axes of its grid, and loops that are left."""
-    module = parse_module(text)
+AROUND = """
+func.func @f(%a: memref<512x512xf32>, %c: memref<512x512xf32>, %n: index) {{
+  %x = xetile.init_tile %a[0, 0] : memref<512x512xf32> -> !tile
+  scf.for %i = %c0 to %n step %c64 {{
+    %y = xetile.init_tile %c[%i, 0] : memref<512x512xf32> -> !tile{}
+  }}
+  return
+}}"""
+A_LOOP_CARRIES_IT = """
+    %r = scf.for %j = %c0 to %n step %c64 iter_args(%t = %x) -> (!tile) {
+      %v = xetile.load_tile %t : !tile -> vector<64x64xf32>
+      xetile.store_tile %v, %y : vector<64x64xf32>, !tile
+      scf.yield %t : !tile
+    }"""
+A_SWITCH_GIVES_IT = """
+    %t = scf.index_switch %i -> !tile
+    case 0 { scf.yield %x : !tile }
+    default {
+      %next = xetile.update_tile_offset %x, [64, 0] : !tile
+      scf.yield %next : !tile
+    }
+    %v = xetile.load_tile %t : !tile -> vector<64x64xf32>
+    xetile.store_tile %v, %y : vector<64x64xf32>, !tile"""
+
+
+@pytest.mark.parametrize(
+    "body, expected", [(A_LOOP_CARRIES_IT, (1, 1)), (A_SWITCH_GIVES_IT, (0, 1))]
+)
+def test_tiles_that_control_flow_gives(body: str, expected: tuple[int, int]):
+    """Of the kernel: axes of its grid, and loops that are left."""
+    module = parse_module(AROUND.format(body).replace("!tile", "!xetile.tile<64x64xf32>"))
     outer_loops_to_grid(module)
     module.verify()
     kernel = next(op for op in module.walk() if isinstance(op, gpu.FuncOp))
-    return axes(kernel), loops(kernel)
-
-
-def test_a_loop_that_carries_a_tile_stays_one():
-    kind = "!xetile.tile<64x64xf32>"
-    text = f"""
-func.func @f(%a: memref<512x512xf32>, %c: memref<512x512xf32>, %n: index) {{
-  %x = xetile.init_tile %a[0, 0] : memref<512x512xf32> -> {kind}
-  scf.for %i = %c0 to %n step %c64 {{
-    %y = xetile.init_tile %c[%i, 0] : memref<512x512xf32> -> {kind}
-    %r = scf.for %j = %c0 to %n step %c64 iter_args(%t = %x) -> ({kind}) {{
-      %v = xetile.load_tile %t : {kind} -> vector<64x64xf32>
-      xetile.store_tile %v, %y : vector<64x64xf32>, {kind}
-      scf.yield %t : {kind}
-    }}
-  }}
-  return
-}}"""
-    assert grid_and_loops(text) == (1, 1)
-
-
-def test_tiles_that_any_control_flow_gives_leave_the_loops():
-    kind = "!xetile.tile<64x64xf32>"
-    text = f"""
-func.func @f(%a: memref<512x512xf32>, %c: memref<512x512xf32>, %n: index) {{
-  %x = xetile.init_tile %a[0, 0] : memref<512x512xf32> -> {kind}
-  scf.for %i = %c0 to %n step %c64 {{
-    %y = xetile.init_tile %c[%i, 0] : memref<512x512xf32> -> {kind}
-    %t = scf.index_switch %i -> {kind}
-    case 0 {{ scf.yield %x : {kind} }}
-    default {{
-      %next = xetile.update_tile_offset %x, [64, 0] : {kind}
-      scf.yield %next : {kind}
-    }}
-    %v = xetile.load_tile %t : {kind} -> vector<64x64xf32>
-    xetile.store_tile %v, %y : vector<64x64xf32>, {kind}
-  }}
-  return
-}}"""
-    assert grid_and_loops(text) == (0, 1)
+    assert (axes(kernel), loops(kernel)) == expected

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from tests.texts import parse_module
 from tilewright import reference
 from tilewright.reference.pointers import TensorMapValue
@@ -54,7 +52,3 @@ def tensor_map(
 
 def kinds(report: reference.Report) -> list[str]:
     return [finding.kind for finding in report.findings]
-
-
-def poisoned(*shape: int, dtype: Any = np.float32) -> Any:
-    return np.full(shape, -1, dtype)

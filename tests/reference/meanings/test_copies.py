@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.reference.threads import kinds, poisoned, run_threads, tensor_map
+from tests.arrays import poison
+from tests.reference.threads import kinds, run_threads, tensor_map
 from tilewright.diagnostics import CheckError
 
 SCHEDULES = ("late", "early", "random")
@@ -118,7 +119,7 @@ def test_boxes(
     row: int, column: int, swizzle: int, schedule: Any, rng: np.random.Generator
 ) -> None:
     """Eight rows of 32: outside is zero; chunks of 16 bytes change places by their row's number."""
-    x, out = rng.random((16, 40), np.float32), poisoned(8, 32)
+    x, out = rng.random((16, 40), np.float32), poison(8, 32)
     args = [tensor_map(x, (8, 32), swizzle), out]
     report = run_threads(MAP, box_program(row, column), args, check=True, schedule=schedule)
     assert report.ok, str(report)
@@ -133,7 +134,7 @@ def test_boxes(
 
 
 def test_a_box_that_was_not_waited_for(rng: np.random.Generator) -> None:
-    x, out = rng.random((16, 40), np.float32), poisoned(8, 32)
+    x, out = rng.random((16, 40), np.float32), poison(8, 32)
     report = run_threads(MAP, box_program(0, 0, wait=""), [tensor_map(x, (8, 32)), out], check=True)
     assert set(kinds(report)) == {"race"}
     assert "which a copy of workgroup (0, 0, 0) wrote" in str(report)
@@ -142,19 +143,19 @@ def test_a_box_that_was_not_waited_for(rng: np.random.Generator) -> None:
 
 
 def test_a_barrier_that_nobody_knows_to_be_initialised(rng: np.random.Generator) -> None:
-    args = [tensor_map(rng.random((16, 40), np.float32), (8, 32)), poisoned(8, 32)]
+    args = [tensor_map(rng.random((16, 40), np.float32), (8, 32)), poison(8, 32)]
     report = run_threads(MAP, box_program(0, 0, met=""), args, check=True)
     assert "race" in kinds(report) and "mbarrier.wait" in str(report)
 
 
 def test_a_barrier_that_the_copy_engine_does_not_see(rng: np.random.Generator) -> None:
-    args = [tensor_map(rng.random((16, 40), np.float32), (8, 32)), poisoned(8, 32)]
+    args = [tensor_map(rng.random((16, 40), np.float32), (8, 32)), poison(8, 32)]
     report = run_threads(MAP, box_program(0, 0, visible=""), args, check=True)
     assert kinds(report) == ["barrier misuse"] and "no fence" in str(report)
 
 
 def test_a_phase_that_never_ends_is_a_deadlock_with_its_state(rng: np.random.Generator) -> None:
-    args = [tensor_map(rng.random((16, 40), np.float32), (8, 32)), poisoned(8, 32)]
+    args = [tensor_map(rng.random((16, 40), np.float32), (8, 32)), poison(8, 32)]
     text = box_program(0, 0).replace("arith.constant 1024 : i32", "arith.constant 1040 : i32")
     with pytest.raises(CheckError, match="0 of 1 arrivals and 16 bytes missing") as caught:
         run_threads(MAP, text, args)
@@ -162,7 +163,7 @@ def test_a_phase_that_never_ends_is_a_deadlock_with_its_state(rng: np.random.Gen
 
 
 def test_one_thread_asks_for_a_box(rng: np.random.Generator) -> None:
-    args = [tensor_map(rng.random((16, 40), np.float32), (8, 32)), poisoned(8, 32)]
+    args = [tensor_map(rng.random((16, 40), np.float32), (8, 32)), poison(8, 32)]
     start, asks = box_program(0, 0).split("gpu.barrier", 1)
     text = f"{start} gpu.barrier\n %all = arith.constant true {asks.replace('%first', '%all', 1)}"
     found = kinds(run_threads(MAP, text, args, check=True))

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.reference.threads import kinds, poisoned, run_threads
+from tests.arrays import poison
+from tests.reference.threads import kinds, run_threads
 from tilewright.diagnostics import CheckError, UnsupportedError
 
 NEIGHBOUR = """
@@ -36,7 +37,7 @@ COUNTED = """
 def test_what_a_neighbour_wrote_is_there_behind_a_barrier(
     barrier: str, schedule: Any, rng: np.random.Generator
 ) -> None:
-    x, y = rng.random((3, 64), np.float32), poisoned(3, 64)
+    x, y = rng.random((3, 64), np.float32), poison(3, 64)
     text = NEIGHBOUR.replace("BARRIER", barrier)
     for a, b in zip(x, y, strict=True):
         report = run_threads(POINTERS, text, [a, b], check=True, schedule=schedule, seed=3)
@@ -45,7 +46,7 @@ def test_what_a_neighbour_wrote_is_there_behind_a_barrier(
 
 
 def test_without_it_there_is_a_race(rng: np.random.Generator) -> None:
-    x, y = rng.random(64, np.float32), poisoned(64)
+    x, y = rng.random(64, np.float32), poison(64)
     report = run_threads(POINTERS, NEIGHBOUR.replace("BARRIER", ""), [x, y], check=True)
     assert kinds(report) == ["race"]
     assert "workgroup (0, 0, 0) thread 0 reads element 1 of shared memory" in str(report)
@@ -54,7 +55,7 @@ def test_without_it_there_is_a_race(rng: np.random.Generator) -> None:
 
 def test_threads_may_store_copies_of_one_value_and_not_different_ones() -> None:
     body = "mach.store VALUE, %out : index, !llvm.ptr<1>"
-    y = poisoned(1, dtype=np.int64)
+    y = poison(1, dtype=np.int64)
     for value, found in (("%c4", []), ("%t", ["race"])):
         report = run_threads(POINTERS, body.replace("VALUE", value), [y, y], check=True)
         assert kinds(report) == found
@@ -116,7 +117,7 @@ def test_a_warp_does_its_instructions_together(rng: np.random.Generator) -> None
       %y = mach.ptr_add %out, %t4 : !llvm.ptr<1>
       mach.store %sum, %y : i32, !llvm.ptr<1>
     """
-    y = poisoned(64, dtype=np.int32)
+    y = poison(64, dtype=np.int32)
     run_threads(POINTERS, body, [y, y])
     assert y.tolist() == [sum(range(32))] * 32 + [sum(range(32, 64))] * 32
     with pytest.raises(CheckError, match="done by all 32 lanes"):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from tests.targets.cpu.test_programs import poison
+from tests.arrays import poison
 from tests.targets.cpu.test_structure import levels_here
 
 

@@ -9,6 +9,7 @@ import pytest
 
 import tilewright as tw
 from tests.acceptance.kernels import gemm_init_in_loop as product
+from tests.arrays import poison
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -34,10 +35,6 @@ def close(pairs: list[tuple[Array, Array]], bound: float) -> None:
         np.testing.assert_array_equal(np.isnan(g), np.isnan(w))
         g, w = np.nan_to_num(g), np.nan_to_num(w)
         assert np.linalg.norm(g - w) <= bound * max(np.linalg.norm(w), 1e-30)
-
-
-def poison(*shape: int, dtype: Any = np.float32) -> Array:
-    return np.full(shape, np.nan if np.dtype(dtype).kind not in "iu" else 93).astype(dtype)
 
 
 # Reductions ---------------------------------------------------------------------------------------------------

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from tests.targets.cpu.test_programs import both, poison
+from tests.arrays import poison
+from tests.targets.cpu.test_programs import both
 from tests.targets.cpu.test_structure import levels_here
 
 DTYPES = [np.dtype(t) for t in (np.float32, np.float64, ml_dtypes.bfloat16, np.int8, np.int64)]

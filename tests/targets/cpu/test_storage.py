@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from tests.arrays import poison
 from tests.draws import fresh_rng
-from tests.targets.cpu.test_programs import both, close, poison
+from tests.targets.cpu.test_programs import both, close
 from tests.targets.cpu.test_views import agree, tile
 
 V = "vector<8x16xf32>"

@@ -4,6 +4,7 @@
 # pyright: reportMissingParameterType=false, reportUnknownMemberType=false
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import ml_dtypes
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from tests import arrays
 from tests.acceptance import kernels as k
 from tests.targets.cuda.test_local_stores import chunks, weights_of_8_bits
 from tests.targets.cuda.threads import run_threads
@@ -86,8 +88,7 @@ def values(rng: np.random.Generator, *shape: int, dtype: Any = bf16) -> Array:
     return rng.standard_normal(shape).astype(dtype)
 
 
-def poison(*shape: int, dtype: Any = bf16) -> Array:
-    return np.full(shape, np.nan, dtype)
+poison = partial(arrays.poison, dtype=bf16)
 
 
 @pytest.mark.parametrize("layout", ["NN", "NT", "TN"])

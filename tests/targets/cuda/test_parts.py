@@ -18,9 +18,9 @@ from tests.acceptance.parts import (
     grouped,
     groups_of,
     lower_product,
-    poisoned,
     product_of,
 )
+from tests.arrays import poison
 from tests.targets.cuda.test_hopper import SCHEDULES, execute, lowered
 from tests.targets.cuda.threads import ThreadsTarget
 from tilewright.dialects.text import print_module
@@ -86,7 +86,7 @@ def test_parts_of_heads_on_hopper(rng: np.random.Generator) -> None:
     """Keys behind the end of a part, which are multiplied, are zeros and not those of the next."""
     ends = np.array([0, 0, 5, 69, 140], np.int32)
     q, k = (rng.integers(-1, 2, (140, 2, 64)).astype(np.float16).transpose(1, 0, 2) for _ in "qk")
-    o = poisoned((140, 2, 64), np.float32).transpose(1, 0, 2)
+    o = poison(140, 2, 64).transpose(1, 0, 2)
     code = lowered(over_parts, [q, k, ends, o])
     assert "nvptx.tma.load.5d" in print_module(code.module)
     found = execute(code, [q, k, ends, o], (2, 4, 1), "random", int(rng.integers(1 << 30)))[3]
@@ -115,7 +115,7 @@ def of_columns(A, B, ENDS, C, BM: tw.constexpr = 64, BN: tw.constexpr = 64, BK: 
 def test_a_part_of_lines_that_are_columns_on_hopper(rng: np.random.Generator) -> None:
     a = rng.integers(-3, 4, (72, 64)).astype(np.float16)
     b = np.asfortranarray(rng.integers(-3, 4, (64, 100)).astype(np.float16))
-    ends, c = np.array([0, 3, 60, 60, 100], np.int32), poisoned((72, 100), np.float32)
+    ends, c = np.array([0, 3, 60, 60, 100], np.int32), poison(72, 100)
     code = lowered(of_columns, [a, b, ends, c])
     assert "nvptx.tma.load.4d" in print_module(code.module)
     found = execute(code, [a, b, ends, c], (2, 4, 1), "random", int(rng.integers(1 << 30)))[3]
