@@ -11,6 +11,7 @@ computed with. For every other type the two are equal. tf32 is stored in four by
 from __future__ import annotations
 
 from functools import cache, cached_property
+from math import inf
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 if TYPE_CHECKING:
@@ -72,6 +73,15 @@ class DType:
     def has_infinity(self) -> bool:
         """Whether it is a float with infinities: the 8-bit ones that have none make NaN of them."""
         return self.is_float and self.name not in ("f8e4m3", "f8e8m0")
+
+    @property
+    def upmost(self) -> float:
+        """The float that none is above: infinity, or the largest where there is none."""
+        if self.has_infinity:
+            return inf
+        import ml_dtypes
+
+        return float(ml_dtypes.finfo(self.numpy).max)
 
     @property
     def integers(self) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""What targets share whose programs run in this process: artifacts, scalars as words, the threads of a launch."""
+"""What targets share whose programs run in this process: artifacts, threads, and for all: scalars as words."""
 
 from __future__ import annotations
 
@@ -51,7 +51,11 @@ def _assembly(llvm: str, target: LLVMTarget) -> str:
 
 
 def scalar_word(kind: str, value: Any) -> int:
-    """A scalar argument as its 8 bytes; `kind`: see `host_arguments.scalar_format`."""
+    """A scalar argument as its 8 bytes; `kind`: see `host_arguments.scalar_format`.
+
+    On every target, as numpy converts: an integer lies modulo its bits, a float is rounded to the nearest even, and
+    beyond the largest it is infinite, or NaN where the type has no infinity.
+    """
     if kind == "q":
         number = int(value) & ((1 << 64) - 1)
         return number - (1 << 64) if number >> 63 else number

@@ -18,7 +18,7 @@ from tilewright.codegen.remote import generate_ptx
 from tilewright.diagnostics import LaunchError, UnsupportedError
 from tilewright.runtime.arrays import describe
 from tilewright.targets.base import CompileOptions, get_target, split_name
-from tilewright.targets.cuda.executable import CudaExecutable, fits, launch_grid, scalar_bytes
+from tilewright.targets.cuda.executable import CudaExecutable, fits, launch_grid
 from tilewright.targets.cuda.lowered import (
     Extent,
     LaunchPlan,
@@ -32,6 +32,8 @@ from tilewright.targets.cuda.lowered import (
     plan_of,
 )
 from tilewright.targets.cuda.target import check_resources, llvm_target, machine_name
+from tilewright.targets.host import scalar_word
+from tilewright.targets.host_arguments import scalar_format
 from tilewright.targets.stages import StageTexts
 
 # y[i, 0] = a * x[i, 0] for i < extent, one thread per i; y's second argument gets the grid.
@@ -64,7 +66,7 @@ SLOTS = (
     Extent(0, 0),
     Stride(0, 0),
     Stride(1, 0),
-    Scalar(2, "f32"),
+    Scalar(2, "f"),
     Programs(0, 32),
 )
 
@@ -117,7 +119,7 @@ def test_the_stored_form_gives_the_same_executable() -> None:
 
 
 def test_plans_have_a_text_form() -> None:
-    slots = (TensorMapOf(0, (1, 0), (64, 128), "bf16"), Scalar(1, "i32"))
+    slots = (TensorMapOf(0, (1, 0), (64, 128), "bf16"), Scalar(1, "q"))
     plan = LaunchPlan("k", slots, 384, 1 << 17, (2, 1, 1), 1)
     assert LaunchPlan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
 
@@ -167,11 +169,18 @@ def test_grids() -> None:
         launch_grid(plan, (1, 70000, 1), 132)
 
 
-def test_scalars() -> None:
-    assert scalar_bytes("i32", -1) == b"\xff" * 4 == scalar_bytes("i32", (1 << 32) - 1)
-    assert scalar_bytes("bf16", 1.0) == b"\x80\x3f"
-    with pytest.raises(LaunchError, match="does not fit"):
-        scalar_bytes("i32", 1 << 40)
+@pytest.mark.parametrize("name", [*(d.name for d in dtypes.ALL if d.name != "tf32"), "f8e8m0"])
+def test_numbers_lie_in_their_slots_as_numpy_converts_them(name: str) -> None:
+    dtype = dtypes.from_name(name)
+    kind = scalar_format(dtype.arith)
+    numbers = (
+        [1, 0] if dtype.is_bool else [*dtype.integers] if dtype.is_integer else [2.0, 0.5, 1e300]
+    )
+    for number in numbers:
+        with np.errstate(over="ignore"):
+            expected = np.array(number).astype(dtype.numpy).tobytes()
+        word = scalar_word(kind, number) & (1 << 64) - 1
+        assert word.to_bytes(8, "little")[: dtype.itemsize] == expected, number
 
 
 # On the GPU ----------------------------------------------------------------------------------------

@@ -7,11 +7,12 @@ from math import copysign, inf, isinf
 from typing import Any
 
 from xdsl.dialects import arith
-from xdsl.dialects.builtin import AnyFloat, Float8E4M3FNType, IntegerType, VectorType
+from xdsl.dialects.builtin import AnyFloat, IntegerType, VectorType
 from xdsl.dialects.vector import CombiningKindAttr, CombiningKindFlag
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright.diagnostics import unsupported
+from tilewright.dtypes import from_mlir
 
 ATOMIC_KINDS: tuple[str, ...] = (
     *("addf", "addi", "andi", "assign", "maximumf", "maxnumf", "maxs", "maxu"),
@@ -129,16 +130,13 @@ _NEUTRAL: Mapping[str, tuple[float, int | None]] = {
 }
 """Neutral elements of reductions: of floats, of integers (None: the width's own extreme)."""
 
-_LARGEST: Mapping[type[Attribute], float] = {Float8E4M3FNType: 448.0}
-"""Of floats that have no infinities: there these are NaN."""
-
 
 def neutral(kind: str, element: Attribute) -> int | float:
     """The number that a reduction of this kind leaves alone."""
     as_float, as_int = _NEUTRAL[kind]
     if isinstance(element, AnyFloat):
         if isinf(as_float):
-            return copysign(_LARGEST.get(type(element), inf), as_float)
+            return copysign(from_mlir(element).upmost, as_float)
         # -0.0 + -0.0 is -0.0, while 0.0 + -0.0 is 0.0.
         return -0.0 if kind == "add" else as_float
     if as_int is not None:

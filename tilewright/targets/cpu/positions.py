@@ -107,20 +107,19 @@ def ramp(
         return ramp(e, op.operands[0], Position(0, place.col, 1, place.lanes), within)
     if within is not None and isinstance(op, arith.SelectOp):
         return _chosen(e, op, place, within)
-    if not isinstance(op, arith.AddiOp | arith.SubiOp | arith.MinSIOp | arith.MaxSIOp):
+    if not isinstance(op, arith.AddiOp | arith.SubiOp) and (
+        within is None or not isinstance(op, arith.MinSIOp | arith.MaxSIOp)
+    ):
         return None
     pairs = [(op.lhs, op.rhs)] + ([] if isinstance(op, arith.SubiOp) else [(op.rhs, op.lhs)])
     for x, y in pairs:
-        if within is None and isinstance(op, arith.MinSIOp | arith.MaxSIOp):
-            continue
         first, number = ramp(e, x, place, within), one_number(e, y, place)
         if first is None or number is None:
             continue
-        if isinstance(op, arith.AddiOp):
-            return e.b.plus(first, number)
         if isinstance(op, arith.SubiOp):
             return e.b.minus(first, number)
-        assert within is not None
+        if within is None or isinstance(op, arith.AddiOp):
+            return e.b.plus(first, number)
         below = isinstance(op, arith.MinSIOp)
         within.narrow(e.b, e.b.plus(e.b.minus(number, first), int(below)), below)
         return first

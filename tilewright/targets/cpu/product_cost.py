@@ -317,8 +317,7 @@ class PanelCosts:
             apart = (in_whole(row, LINE) + rates.run) / rates.pack_lines
             packed += p.k * apart * min(1.0, self.threads / long.tiles)
         kernel = self._kernel(p.types)
-        dots = kernel.verbatim and not (kernel.tiles or kernel.single)
-        per_clock = kernel.rate if dots else 2 * vector / max(4, _itemsize(p.types[2]))
+        per_clock = kernel.rate if kernel.dots else 2 * vector / max(4, _itemsize(p.types[2]))
         rate = per_clock * rates.hertz
         block, few, columns = vector // 4, 1, short.tile
         if left == 0:
@@ -402,6 +401,11 @@ class _Kernel:
     """Does it read elements of A as they are in the array?"""
     single: bool = False
     """Does it read vectors of B as they are, one k after the other?"""
+
+    @property
+    def dots(self) -> bool:
+        """Does it add dot products of vectors?"""
+        return self.verbatim and not (self.tiles or self.single)
 
 
 @lru_cache(64)

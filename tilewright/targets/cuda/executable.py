@@ -36,6 +36,7 @@ from tilewright.targets.cuda.lowered import (
 )
 from tilewright.targets.cuda.reach import unreachable
 from tilewright.targets.cuda.work_split import UNSPLIT, WorkSplit, choose
+from tilewright.targets.host import scalar_word
 from tilewright.targets.stages import StageTexts
 from tilewright.uarch.nvidia import COMMON_LIMITS
 
@@ -51,30 +52,6 @@ _MAX_BLOCKS = 512
 _MAX_STREAMS = 64
 
 _GRID_LIMITS = [COMMON_LIMITS[name].most or 0 for name in ("grid_x", "grid_yz", "grid_yz")]
-
-_SCALAR_FORMATS = {
-    "index": "<q", "i64": "<q", "i32": "<i", "i16": "<h", "i8": "<b", "i1": "<?",
-    "f64": "<d", "f32": "<f", "f16": "<e",
-}  # fmt: skip
-
-
-def scalar_bytes(type: str, value: float) -> bytes:
-    """The bytes of a scalar parameter; LaunchError when the value does not fit the type."""
-    if type == "bf16":
-        import ml_dtypes
-        import numpy as np
-
-        return np.array(value, ml_dtypes.bfloat16).tobytes()
-    code = _SCALAR_FORMATS[type]
-    try:
-        if code[1] in "qihb":
-            bits = 8 * struct.calcsize(code)
-            value = int(value)
-            if value >= 1 << (bits - 1) and value < 1 << bits:
-                value -= 1 << bits  # an unsigned number of the same bits
-        return struct.pack(code, value)
-    except (struct.error, OverflowError):
-        raise LaunchError(f"{value} does not fit the kernel's {type} argument") from None
 
 
 def fits(capability: tuple[int, int], machine: str) -> bool:
@@ -262,7 +239,7 @@ class _Call:
         self._work_splits: dict[Any, WorkSplit] = {}
         self._split_builds: dict[WorkSplit, _Call] = {}
         self._floats = tuple(
-            s.argument for s in self.plan.slots if isinstance(s, Scalar) and s.type[0] in "fb"
+            s.argument for s in self.plan.slots if isinstance(s, Scalar) and s.kind not in "q?"
         )
 
     def __call__(self, grid: Grid, values: Sequence[int | float | bool]) -> None:
@@ -369,9 +346,8 @@ class _Call:
                 return _integer(self._array(argument).strides[dimension], bits)
             case Programs(axis, bits):
                 return _integer(grid[axis], bits)
-            case Scalar(argument, type):
-                data = scalar_bytes(type, values[argument])
-                return (C.c_uint8 * 8).from_buffer_copy(data + bytes(8 - len(data)))
+            case Scalar(argument, kind):
+                return C.c_int64(scalar_word(kind, values[argument]))
             case TensorMapOf():
                 return self._tensor_map(slot, int(values[slot.argument]))
 

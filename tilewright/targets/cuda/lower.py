@@ -33,6 +33,7 @@ from tilewright.targets.cuda.lowered import (
 )
 from tilewright.targets.cuda.ownership import Ownership
 from tilewright.targets.cuda.smem import SharedMemory
+from tilewright.targets.host_arguments import scalar_format
 from tilewright.uarch.base import Machine
 from tilewright.uarch.nvidia import THREADS
 
@@ -49,7 +50,7 @@ class Parameters:
         self = cls([], [])
         for number, type in enumerate(types):
             if not isinstance(type, MemRefType):
-                self.add(Scalar(number, str(plain(type))), plain(type))
+                self.add(Scalar(number, scalar_format(type)), plain(type))
                 continue
             self.add(Pointer(number), pointer_in(GLOBAL))
             strides, _ = strided_form(type)
@@ -132,7 +133,7 @@ def _bind_arguments(d: Distributor, kernel: gpu.FuncOp, parameters: Parameters) 
     for number, arg in enumerate(kernel.body.block.args):
         type = arg.type
         if not isinstance(type, MemRefType):
-            d.set_scalar(arg, known[Scalar(number, str(plain(type)))])
+            d.set_scalar(arg, known[Scalar(number, scalar_format(type))])
             continue
         rank = len(type.get_shape())
         sizes: list[Idx] = []

@@ -49,10 +49,11 @@ class Stride:
 
 @dataclass(frozen=True)
 class Scalar:
-    """A scalar argument; `type` is its MLIR type as text (index, i1 .. i64, f16, bf16, f32, f64)."""
+    """A scalar argument, of any type that a tile's elements have."""
 
     argument: int
-    type: str
+    kind: str
+    """See `host_arguments.scalar_format`."""
 
 
 @dataclass(frozen=True)
