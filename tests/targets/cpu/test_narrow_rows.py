@@ -30,10 +30,13 @@ def convert(
 
 
 @tw.kernel
-def maxima(X: Any, Y: Any, BM: tw.constexpr = 4, BN: tw.constexpr = 256):
+def extremes(X: Any, MOST: Any, LEAST: Any, BM: tw.constexpr = 4, BN: tw.constexpr = 256):
     m = tw.program_id(0) * BM
-    x = tw.load_tile(tw.init_tile(X, [m, 0], (BM, BN)), padding=float("-inf")).to(tw.f32)
-    tw.store_tile(tw.max(x, 1), tw.init_tile(Y, [m, 0], (BM, 1)))
+    tile = tw.init_tile(X, [m, 0], (BM, BN))
+    x = tw.load_tile(tile, padding=float("-inf")).to(tw.f32)
+    tw.store_tile(tw.max(x, 1), tw.init_tile(MOST, [m, 0], (BM, 1)))
+    x = tw.load_tile(tile, padding=float("inf")).to(tw.f32)
+    tw.store_tile(tw.min(x, 1), tw.init_tile(LEAST, [m, 0], (BM, 1)))
 
 
 def same(a: Any, b: Any) -> None:
@@ -86,13 +89,40 @@ def test_large_results_pass_the_cache_and_are_right_up_to_their_edges(
         assert "vmovnt" in code or not chosen(None).has("avx512f")
 
 
+@pytest.mark.parametrize("level", levels_here())
 @NARROW
-def test_maxima_of_rows_keep_nan_wherever_it_stands(rng: np.random.Generator, dtype: Any) -> None:
-    x = rng.standard_normal((200, 250)).astype(dtype)
-    x[np.arange(1, 200, 2), rng.integers(0, 250, 100)] = np.nan
-    y = np.zeros((200, 1), np.float32)
-    maxima.options(target="cpu")[50](x, y)
-    np.testing.assert_array_equal(y[:, 0], np.max(x.astype(np.float32), 1))
+def test_extremes_of_rows_keep_nan_wherever_it_stands(
+    rng: np.random.Generator, dtype: Any, level: str
+) -> None:
+    """Any bits, rows without NaN, of one sign, of one number, and of both zeros."""
+    x = rng.integers(0, 1 << 16, (200, 250), np.uint16, endpoint=False).view(dtype)
+    x[40:][np.isnan(x[40:].astype(np.float32))] = -1
+    x[np.arange(40, 60), rng.integers(0, 250, 20)] = np.nan
+    x[np.arange(60, 80), rng.integers(0, 250, 20)] = -np.array(np.nan, dtype)
+    x[80:110], x[110:140] = -np.abs(x[80:110]), np.abs(x[110:140])
+    x[140:150], x[150:160], x[160], x[161] = -np.inf, np.inf, -0.0, 0.0
+    x[160, 7], x[161, 9] = 0.0, -0.0
+    most, least = (np.full((200, 1), 7, np.float32) for _ in range(2))
+    extremes.options(target="cpu", machine=level)[50](x, most, least)
+    wide = x.astype(np.float32)
+    np.testing.assert_array_equal(most[:, 0], np.max(wide, 1))
+    np.testing.assert_array_equal(least[:, 0], np.min(wide, 1))
+    assert not np.signbit(most[160, 0]) and np.signbit(least[161, 0])
+
+
+def test_nothing_is_widened_for_extremes_nor_rounded_in_sums_of_products() -> None:
+    x, y = np.zeros((4, 256), BF16), np.zeros((4, 1), np.float32)
+    code = extremes.options(target="cpu").compile(x, y, y.copy()).ir["mach"]
+    assert not re.search(r"extf .*vector<\d", code)
+    norm = import_module("tilewright.ops.norm").norm_rows
+    for fast, products in ((True, 0), (False, 1)):
+        k = norm.options(target="cpu", machine="avx512", fastmath=fast)
+        text = k.compile(x, None, None, x.copy(), 1e-6, False, 4, 256).asm["asm"]
+        loops = re.findall(r"^(\.LBB\w+):\n((?:\t.*\n)*?\tj\w+\t\1\n)", text, re.M)
+        sums = [
+            body for _, body in loops if re.search(r"vf?m?add\d*ps", body) and "vmovnt" not in body
+        ]
+        assert sums and all(("vmulps" in body) == products for body in sums)
 
 
 @tw.kernel

@@ -49,7 +49,12 @@ from tilewright.targets.cpu.memory import (
 )
 from tilewright.targets.cpu.overlapped import emit_overlapped, overlapping
 from tilewright.targets.cpu.positions import run_of
-from tilewright.targets.cpu.reductions import Accumulator, emit_reductions, power_of_two
+from tilewright.targets.cpu.reductions import (
+    Accumulator,
+    NarrowExtreme,
+    emit_reductions,
+    power_of_two,
+)
 from tilewright.targets.cpu.streaming import emit_streamed, streamed_tile, streams
 from tilewright.targets.cpu.sweeps import Ahead, Sweep, main_part
 from tilewright.targets.cpu.turned import blocks_of, emit_turned
@@ -289,7 +294,9 @@ class FusedEmitter(FusedPlanner):
         reductions = [r for r in roots if r.kind == "reduce"]
         registers = max(1, lanes * 4 // self.vector_bytes)
         accumulators = [
-            Accumulator(self.b, self.kind(r), self.identity(r, lanes), paired=registers == 2)
+            (Accumulator if r.value is r.op.operands[0] else NarrowExtreme)(  # pyright: ignore
+                self.b, self.kind(r), self.identity(r, lanes), paired=registers == 2
+            )
             for r in reductions
         ]
         unroll = self.unroll(roots, lanes)

@@ -29,6 +29,7 @@ from tilewright.targets.cpu.memory import (
     rows_cols,
 )
 from tilewright.targets.cpu.positions import Columns, ends_of, run_of
+from tilewright.targets.cpu.reductions import narrow_extreme
 
 STORES = (xt.StoreTileOp, xt.StoreScatterOp)
 CHEAP = (
@@ -174,7 +175,7 @@ class FusedPlanner:
                 result = op.results[0]
                 buffer = self.results.get(result) or self.scratch(result.type)
                 self.kept.add(result)
-                plan.roots.append(Root(op, op.operands[0], level - 1, buffer, "reduce"))
+                plan.roots.append(Root(op, self.reduced_from(op), level - 1, buffer, "reduce"))
         for value, buffer in self.results.items():
             if value in self.kept or buffer is None:
                 continue
@@ -204,6 +205,14 @@ class FusedPlanner:
         order = {"reduce": 0, "keep": 1, "store": 2}
         plan.roots.sort(key=lambda r: (r.level, order[r.kind]))
         return plan
+
+    def reduced_from(self, op: Operation) -> SSAValue:
+        """What a reduction along rows goes through: values before they are widened, unless they wait widened anyway."""
+        assert isinstance(op, xt.ReductionOp)
+        narrow = narrow_extreme(op)
+        if narrow is None or (self.near(op.source) and not op.source.has_one_use()):
+            return op.source
+        return narrow
 
     def settle_in_place(self, plan: FusedPlan) -> None:
         """Stores to what the fused group reads come last where roots of other widths, with loops of their own, run

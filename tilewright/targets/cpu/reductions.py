@@ -7,9 +7,10 @@ end.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 
 from xdsl.dialects import arith, vector
-from xdsl.dialects.builtin import AnyFloat, VectorType, i1
+from xdsl.dialects.builtin import AnyFloat, VectorType, bf16, f16, f32, i1, i16
 from xdsl.dialects.utils import FastMathFlag
 from xdsl.dialects.vector import CombiningKindAttr, CombiningKindFlag
 from xdsl.ir import Attribute, Operation, SSAValue
@@ -17,9 +18,19 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from tilewright.codegen.builder import Builder, lane_type
 from tilewright.diagnostics import unsupported
 from tilewright.dialects import xetile as xt
-from tilewright.dialects.upstream.combining import neutral
+from tilewright.dialects.upstream.combining import combining, neutral
 from tilewright.targets.cpu.evaluate import Evaluator, Position
 from tilewright.targets.cpu.memory import Buffer, element_of, itemsize, rows_cols
+
+CONTRACT = arith.FastMathFlagsAttr([FastMathFlag.ALLOW_CONTRACT])
+
+
+def combined(b: Builder, kind: str, x: SSAValue, y: SSAValue) -> SSAValue:
+    """One step of a reduction. A product that may be contracted becomes part of its sum, as in a multiply-add."""
+    op = combining(kind, x, y)
+    if isinstance(op, arith.AddfOp):
+        op.properties["fastmath"] = CONTRACT
+    return b.value(op)
 
 
 class Accumulator:
@@ -46,9 +57,8 @@ class Accumulator:
             self.values.append(b.constant(lane_type(i1, lanes // 2 if paired else lanes), 1))
 
     def copy(self) -> Accumulator:
-        new = object.__new__(Accumulator)
-        new.b, new.kind, new.plain, new.values = self.b, self.kind, self.plain, list(self.values)
-        new.paired = self.paired
+        new = copy(self)
+        new.values = list(self.values)
         return new
 
     def take(self, values: list[SSAValue]) -> None:
@@ -59,7 +69,7 @@ class Accumulator:
     def add(self, value: SSAValue) -> None:
         b = self.b
         if self.plain == self.kind:
-            self.values[0] = b.combine(self.kind, self.values[0], value)
+            self.values[0] = combined(b, self.kind, self.values[0], value)
             return
         low, high = value, value
         if self.paired:
@@ -77,7 +87,7 @@ class Accumulator:
     def join(self, other: Accumulator) -> None:
         b = self.b
         if self.plain == self.kind:
-            self.values[0] = b.combine(self.kind, self.values[0], other.values[0])
+            self.values[0] = combined(b, self.kind, self.values[0], other.values[0])
             return
         self.values[1] = b.value(arith.AndIOp(self.values[1], other.values[1]))
         self._select(other.values[0])
@@ -93,6 +103,69 @@ class Accumulator:
                 fold(b, "and", self.values[1]), found, b.constant(found.type, float("nan"))
             )
         )
+
+
+class NarrowExtreme(Accumulator):
+    """The maximum or minimum as f32, NaN included, of floats of 16 bits as their bits: nothing is widened for it.
+
+    As signed numbers those without a sign are in order, as unsigned ones those with a sign in the reverse one, and NaNs
+    are above the infinities. So the largest of both and the smallest unsigned one tell everything.
+    """
+
+    KINDS = "maxsi", "maxui", "minui"
+
+    def __init__(self, b: Builder, kind: str, start: SSAValue, paired: bool = False):
+        self.b, self.kind, self.paired, self.plain = b, kind, paired, kind
+        self.element = element_of(start.type)
+        lanes = start.type.get_shape()[0] if isinstance(start.type, VectorType) else 1
+        self.values = [b.constant(lane_type(i16, lanes), neutral(k, i16)) for k in self.KINDS]
+
+    def add(self, value: SSAValue) -> None:
+        bits = self.b.value(arith.BitcastOp(value, self.values[0].type))
+        self._combine([bits] * 3)
+
+    def join(self, other: Accumulator) -> None:
+        self._combine(other.values)
+
+    def _combine(self, others: Sequence[SSAValue]) -> None:
+        pairs = zip(self.KINDS, self.values, others, strict=True)
+        self.values = [self.b.combine(kind, x, y) for kind, x, y in pairs]
+
+    def folded(self) -> SSAValue:
+        """In each lane the result as a signed number in the order of the floats, in which NaNs of one sign win as they
+        are; then that of all."""
+        b, (signed, largest, smallest) = self.b, self.values
+        most = self.kind == "maximumf"
+
+        def where(kind: str, x: SSAValue, limit: int, yes: SSAValue, no: SSAValue) -> SSAValue:
+            on = b.value(arith.CmpiOp(x, b.constant(x.type, limit), kind))
+            return b.value(arith.SelectOp(on, yes, no))
+
+        def ordered(x: SSAValue) -> SSAValue:
+            sign = b.value(arith.ShRSIOp(x, b.constant(x.type, 15)))
+            turned = b.value(arith.AndIOp(sign, b.constant(x.type, 0x7FFF)))
+            return b.value(arith.XOrIOp(x, turned))
+
+        # Of what has no sign the largest, else of what has one, which as unsigned numbers are the largest.
+        kept = (signed, smallest, signed) if most else (largest, largest, smallest)
+        key = ordered(where("slt", kept[0], 0, *kept[1:]))
+        infinity = 0x7F80 if self.element == bf16 else 0x7C00
+        nan = b.constant(key.type, 0x7FFF if most else -0x8000)
+        other = ("ugt", largest, infinity - 0x8000) if most else ("sgt", signed, infinity)
+        key = where(*other, nan, key)
+        bits = ordered(fold(b, "maxsi" if most else "minsi", key))
+        return b.value(arith.ExtFOp(b.value(arith.BitcastOp(bits, self.element)), f32))
+
+
+def narrow_extreme(op: xt.ReductionOp) -> SSAValue | None:
+    """The floats of 16 bits whose widened maximum or minimum an op gives, if it does."""
+    widened = op.source.owner
+    if op.kind not in ("maximumf", "minimumf") or not isinstance(widened, arith.ExtFOp):
+        return None
+    if widened.parent is not op.parent:
+        return None
+    element = element_of(widened.input.type)
+    return widened.input if element in (bf16, f16) and element_of(op.source.type) == f32 else None
 
 
 def power_of_two(n: int) -> int:
@@ -170,7 +243,7 @@ def _reduce_down(
             for i, op in enumerate(ops):
                 for u, start in enumerate(starts):
                     value = e.at(op.source, Position(down.iv, start, 1, lanes))
-                    out.append(b.combine(op.kind, down.carried[i * unroll + u], value))
+                    out.append(combined(b, op.kind, down.carried[i * unroll + u], value))
             down.out = out
         for i, buffer in enumerate(buffers):
             for u, start in enumerate(starts):
@@ -204,7 +277,7 @@ def _reduce_runs(
                 e.scope(),
             ):
                 c.out = [
-                    b.combine(op.kind, acc, e.at(op.source, Position(r.iv, c.iv, 1, lanes)))
+                    combined(b, op.kind, acc, e.at(op.source, Position(r.iv, c.iv, 1, lanes)))
                     for op, acc in zip(ops, c.carried, strict=True)
                 ]
             r.out = c.results
