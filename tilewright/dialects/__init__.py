@@ -10,7 +10,7 @@ from xdsl.context import Context
 from xdsl.dialects import get_all_dialects
 from xdsl.ir import Dialect
 
-from tilewright.dialects import upstream
+from tilewright.dialects import formats, upstream  # the one before the other, which loads dialects
 
 # Our dialects and the modules that define them. One line adds one.
 OWN_DIALECTS: dict[str, str] = {
@@ -81,4 +81,4 @@ COMPLETED: dict[str, Callable[[], Dialect]] = {
 }
 """Stock dialects that are large and seldom used: completed when they are first named."""
 
-__all__ = ["COMPLETED", "OWN_DIALECTS", "make_context", "own_dialects"]
+__all__ = ["COMPLETED", "OWN_DIALECTS", "formats", "make_context", "own_dialects"]

@@ -58,8 +58,6 @@ from xdsl.irdl import (
     var_operand_def,
     var_result_def,
 )
-from xdsl.irdl.declarative_assembly_format import FormatProgram
-from xdsl.parser import Parser
 from xdsl.utils.exceptions import VerifyException
 
 Value = SSAValue | Operation
@@ -427,21 +425,13 @@ def dialect(name: str, contents: Mapping[str, Any], *more: type[Operation]) -> D
     """The dialect of all ops, attributes and types whose names begin with its name, of the contents of a module."""
     known = [each for each in contents.values() if isinstance(each, type)]
     own = [*(k for k in known if getattr(k, "name", "").startswith(f"{name}.")), *more]
-    ops = [each for each in own if issubclass(each, Operation)]
-    return Dialect(name, ops, [each for each in own if issubclass(each, Attribute)])
 
+    def based_on(
+        base: type[Any],
+    ) -> list[Any]:  # `issubclass` asks all that is derived from an abstract class
+        return [each for each in own if base in each.__mro__]
 
-def set_format(op: type[IRDLOperation], text: str) -> None:
-    """Gives an op a declarative format, which is read when the first op of its class is parsed or printed: most
-    programs have few of the ops that are known."""
-    read = cache(lambda: FormatProgram.from_str(text, op.get_irdl_definition()))
-
-    def parse(cls: Any, parser: Parser) -> Operation:
-        return read().parse(parser, cls)
-
-    kind: Any = op
-    kind.parse = classmethod(parse)
-    kind.print = lambda op, printer: read().print(printer, op)
+    return Dialect(name, based_on(Operation), based_on(Attribute))
 
 
 def op_definition(cls: type[OpT]) -> type[OpT]:
@@ -449,13 +439,9 @@ def op_definition(cls: type[OpT]) -> type[OpT]:
 
     Properties that the format of an op does not name stand among its attributes.
     """
-    text, cls.assembly_format = cls.assembly_format, None
-    if text is not None and not hasattr(cls, "irdl_options"):
+    if cls.assembly_format is not None and not hasattr(cls, "irdl_options"):
         cls.irdl_options = (ParsePropInAttrDict(),)
     cls = irdl_op_definition(cls)
-    if text is not None:
-        cls.assembly_format = text
-        set_format(cls, text)
     names = cls.get_irdl_definition().accessor_names
     for name, each in cls.__fields__.items():
         if isinstance(each, Property) and each.out is not None:

@@ -15,6 +15,9 @@ from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
 
+from tilewright.dialects import formats as _formats  # noqa: F401  # pyright: ignore[reportUnusedImport]  (before xDSL's dialects)
+
+# isort: split
 from xdsl.dialects import gpu
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr, i64
 from xdsl.ir import Block, Operation, Region

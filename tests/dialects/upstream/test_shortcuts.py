@@ -97,3 +97,11 @@ def test_classes_equality_and_traits():
     assert loop.results[0] in {loop.results[0]: 1}
     (effects,) = arith.AddiOp.get_traits_of_type(MemoryEffect)
     assert isinstance(effects, Pure | NoMemoryEffect)
+
+
+def test_equal_types_have_one_hash_which_is_made_once():
+    for make in (lambda: VectorType(f32, [4, 8]), lambda: IntegerAttr(3, i32)):
+        a, b = make(), make()
+        assert a is not b and a == b and hash(a) == hash(b) == hash(a)
+        assert {a: 1}[b] == 1
+    assert hash(VectorType(f32, [4])) != hash(VectorType(f32, [8]))

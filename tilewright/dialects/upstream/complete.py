@@ -23,7 +23,7 @@ from xdsl.parser import Parser
 from xdsl.printer import Printer
 from xdsl.traits import MemoryEffect
 
-from tilewright.dialects import fields
+from tilewright.dialects import formats
 
 OpClass = type[IRDLOperation]
 Parse = Callable[[Any, Parser], Operation]
@@ -40,7 +40,7 @@ def set_format(
     """Give ops a declarative assembly format, as their definition could have stated it."""
     for op in ops:
         definition(op).custom_directives |= {directive.__name__: directive for directive in using}
-        fields.set_format(op, assembly_format)
+        formats.set_format(op, assembly_format)
 
 
 def set_custom(op: OpClass, parse: Parse, print: Print) -> None:

@@ -3,7 +3,8 @@
 Values, ops and blocks are compared as Python compares objects, in C, and so is their class asked; an attribute that
 equals a verified one is right too; the traits of a class are found once; a walk makes no iterator for an op without
 regions, nor does a block that such an op is put into look for it above; a value is got as itself without its type's
-name being made, and one of several values without a second call; the extents of vectors are made once.
+name being made, and one of several values without a second call; the extents of vectors are made once; types know
+their hash.
 """
 
 from __future__ import annotations
@@ -84,6 +85,20 @@ def _remembering(stock: Any) -> Any:
     return check
 
 
+def _hashing(stock: Any) -> Any:
+    """The hash of an attribute, made once: stock ones hash all that they hold, down to the last integer."""
+
+    def hash(self: Any) -> int:
+        try:
+            return self._hash
+        except AttributeError:
+            found = stock(self)
+            object.__setattr__(self, "_hash", found)
+            return found
+
+    return hash
+
+
 @cache
 def _traits_of_type(kind: type[Operation], trait: type[Any]) -> list[Any]:
     return [each for each in kind.traits if isinstance(each, trait)]
@@ -146,6 +161,7 @@ def complete() -> None:
         kind.__hash__, kind.__eq__ = object.__hash__, object.__eq__
     for kind in _SMALL:
         kind.__post_init__ = _remembering(kind.__post_init__)
+        kind.__hash__ = _hashing(kind.__hash__)
     vector: Any = VectorType
     vector.__init__ = _vector
     operation: Any = Operation
