@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -11,6 +13,7 @@ from tilewright.diagnostics import UnsupportedError
 from tilewright.dialects import xetile
 from tilewright.passes.carry_offsets import carry_offsets
 from tilewright.passes.kernel import kernel_of
+from tilewright.tools.cli import main
 
 T = "!xetile.tile<8x16xf32>"
 MOVES = {
@@ -95,9 +98,11 @@ def test_tiles_are_made_where_they_are_accessed(
 
 REFUSED = {
     "what reaches this value is of two different bases": f"""
-    %b = xetile.init_tile %O[0, 0] : memref<32x16xf32> -> {T}
-    %r:2 = scf.for %i = %c0 to %c3 step %c1 iter_args(%t = %a, %u = %b) -> ({T}, {T}) {{
-      scf.yield %u, %t : {T}, {T}
+    %r = scf.for %i = %c0 to %c3 step %c1 iter_args(%t = %a) -> ({T}) {{
+      %m = memref.subview %O[%i, 0] [16, 16] [1, 1]
+        : memref<32x16xf32> to memref<16x16xf32, strided<[16, 1], offset: ?>>
+      %b = xetile.init_tile %m[0, 0] : memref<16x16xf32, strided<[16, 1], offset: ?>> -> {T}
+      scf.yield %b : {T}
     }}""",
     "scf.index_switch gives a value whose position is unknown": f"""
     %r = scf.index_switch %p -> {T}
@@ -119,3 +124,61 @@ def test_what_is_refused(said: str):
     with pytest.raises(UnsupportedError, match=said) as caught:
         carry_offsets(kernel_of(parse_module(text)))
     assert caught.value.location is not None and caught.value.hint
+
+
+ARRAYS = """
+import tilewright as tw
+
+@tw.kernel
+def sweeps(A, B, n: tw.index):
+    \"\"\"Two arrays that a loop swaps.\"\"\"
+    a, b = tw.init_tile(A, [0, 0], (8, 16)), tw.init_tile(B, [0, 0], (8, 16))
+    for i in range(n):
+        tw.store_tile(tw.load_tile(a) * 2.0 + 1.0, b)
+        a, b = b, a
+
+@tw.kernel
+def buffers(X, Y, n: tw.index):
+    \"\"\"Two of shared memory, alike: what is written into one is read from it in the next round.\"\"\"
+    a, b = (tw.init_tile(tw.alloc_slm((8, 16), tw.f32), [0, 0], (8, 16)) for _ in range(2))
+    tw.store_tile(tw.load_tile(tw.init_tile(X, [0, 0], (8, 16))), a)
+    total = tw.zeros((8, 16), tw.f32)
+    tw.barrier()
+    for i in range(n):
+        tw.store_tile(tw.load_tile(tw.init_tile(X, [8 * i + 8, 0], (8, 16))), b)
+        total += tw.load_tile(a)
+        tw.barrier()
+        a, b = b, a
+    tw.store_tile(total, tw.init_tile(Y, [0, 0], (8, 16)))
+
+@tw.kernel
+def ring(A, B, C, Y, n: tw.index):
+    \"\"\"Three of unequal extents, one of which moves, another begins in the middle; a branch chooses one more.\"\"\"
+    a, b, c = tw.init_tile(A, [0, 0], (8, 16)), tw.init_tile(B, [3, 1], (8, 16)), tw.init_tile(C, [0, 2], (8, 16))
+    first = a
+    total = tw.zeros((8, 16), tw.f32)
+    i = 0
+    while i < n:
+        total = total * 0.5 + tw.load_tile(a, padding=1) - tw.load_tile(first)
+        a, b, c = b, c, tw.update_tile_offset(a, [1, 1])
+        if i == 2:
+            first = c
+        i += 1
+    tw.store_tile(total + tw.load_tile(b), tw.init_tile(Y, [0, 0], (8, 16)))
+"""
+GIVEN = {
+    "sweeps": ["f32[8,16]", "f32[8,16]", "5"],
+    "buffers": ["f32[64,16]", "f32[8,16]", "5"],
+    "ring": ["f32[9,20]", "f32[12,16]", "f32[7,17]", "f32[8,16]", "7"],
+}
+
+
+@pytest.mark.parametrize("target", ["cpu", "sm_80", "sm_90a", "xe-pvc"])
+@pytest.mark.parametrize("name", GIVEN)
+def test_arrays_that_a_loop_exchanges(name: str, target: str, tmp_path: Path, capsys) -> None:
+    """Each access is made in the array of its number; two allocations that are alike had been one."""
+    path = tmp_path / "arrays.py"
+    path.write_text(ARRAYS)
+    found = main(["check", f"{path}:{name}", "--target", target, "--args", *GIVEN[name]])
+    assert found == 0, capsys.readouterr().err
+    assert "pass carry-offsets" in capsys.readouterr().out

@@ -6,10 +6,8 @@
       scf.yield %u }                                                      %p = arith.addi %o, %by
                                                                           scf.yield %p }
 
-A tile that a branch or a selection chose of several arrays is accessed in a branch of its own, once for each array:
-
-    %t = arith.select %p, %ta, %tb              %i = arith.select %p, %ia, %ib
-    %v = xetile.load_tile %t              ->    %v = scf.if %p { %t = xetile.init_tile %a[%i, ..] .. } else { .. %b .. }
+A tile that a loop, a branch or a selection chose of several arrays is accessed in a branch of its own, once for each
+array (`positions`).
 
 Requires: a program of a workgroup or a subgroup. Guarantees: the same results; every tile is made by an init_tile: no
 op moves one, no loop and no branch gives one. Raises UnsupportedError where a loop changes the array, and for tiles
@@ -65,6 +63,9 @@ class _Tiles:
             return None
         offsets: list[Index] = [op.offset_vector] if op.offset_vector else [*op.mixed_offsets]
         return Placed(same_view(op.source), [*offsets, *op.mixed_sizes, *op.mixed_strides])
+
+    def movable(self, created: Placed) -> int:
+        return _rank(created)
 
     def moved(self, op: Operation, operand: Placed) -> list[Index] | None:
         if not isinstance(op, xetile.UpdateTileOffsetOp):

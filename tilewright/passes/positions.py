@@ -9,10 +9,16 @@ split into the op that made it and a list of numbers, its position. Loops and if
       %u = update_nd_offset %t, [0, 32]                  %y2 = arith.addi %y, 32
       scf.yield %u }                                     scf.yield %x, %y2 }
 
-Who uses it says what a root, a move and an access are (`Client`). Requires: all descriptors that meet at a
-loop are of one base; others are refused. Guarantees: no op moves or carries a descriptor any
-more; coordinates that a loop never changes are not carried. scf.for, scf.if, scf.while and arith.select are handled.
-Where descriptors of two bases meet at an if or a select, their accesses behind it become ifs with one of either.
+Where descriptors of several bases meet at a loop, an if or a select, these give the number of the base, too, and what
+accesses one of them becomes ifs with each:
+
+    scf.for .. iter_args(%t = %ta, %u = %tb) {         scf.for .. iter_args(%x = %i, %n = 0, %y = %j, %m = 1) {
+      %v = load_nd %t                            ->      %v = scf.if %n == 0 { load_nd %a[%x] } else { load_nd %b[%x] }
+      scf.yield %u, %t }                                 scf.yield %y, %m, %x, %n }
+
+Who uses it says what a root, a move and an access are (`Client`). Requires: bases that meet are there before they do;
+others are refused. Guarantees: no op moves or carries a descriptor any more; coordinates that a loop never changes are
+not carried. scf.for, scf.if, scf.while and arith.select are handled.
 """
 
 from __future__ import annotations
@@ -22,15 +28,19 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from xdsl.dialects import arith, scf
-from xdsl.dialects.builtin import IndexType, UnrealizedConversionCastOp
-from xdsl.ir import Attribute, Block, BlockArgument, Operation, Region, SSAValue
+from xdsl.dialects.builtin import IndexType
+from xdsl.ir import Attribute, Block, BlockArgument, Operation, OpResult, Region, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
+from xdsl.traits import MemoryEffectKind
 
-from tilewright.diagnostics import unsupported
+from tilewright.diagnostics import TilewrightError, unsupported
+from tilewright.dialects.effects import memory_effects
+from tilewright.dialects.nesting import values_made
 from tilewright.dialects.upstream.arith import constants, folded
 from tilewright.dialects.xetile.assembly import Index
-from tilewright.passes.carried import LOOPS_AND_BRANCHES, given_by
+from tilewright.passes.carried import LOOPS_AND_BRANCHES, given_by, operands_of, origins
 from tilewright.passes.emit import Before
+from tilewright.passes.memory_objects import chosen_from
 
 _MOVERS = "scf.for, scf.while, scf.if and arith.select may give such values, and the ops that make and move them"
 
@@ -56,6 +66,10 @@ class Client(Protocol):
 
         The client may replace the op; `Placed.root` is then the new value.
         """
+        ...
+
+    def movable(self, created: Placed) -> int:
+        """How many of the parts that a creating op gives a move may change, the first ones."""
         ...
 
     def moved(self, op: Operation, operand: Placed) -> list[Index] | None:
@@ -92,10 +106,13 @@ class PositionRewriter:
         self.client = client
         self.placed: dict[SSAValue, Placed] = {}
         self._dead: list[Operation] = []
-        self._choices: dict[SSAValue, tuple[SSAValue, SSAValue, SSAValue]] = {}
-        """What stands for one of two roots: a condition, the root where it holds, and the other."""
+        self._bases: list[Placed] = []
+        """What ops create that meets others of other bases, by the number with which its position ends."""
+        self._among: dict[SSAValue, list[int]] = {}
+        """Of a descriptor, which of these it may be."""
 
     def run(self, region: Region) -> None:
+        self._number(region)
         self._region(region)
         for op in reversed(self._dead):
             if op.parent is not None and not any(result.first_use for result in op.results):
@@ -118,23 +135,87 @@ class PositionRewriter:
         for op in list(block.ops):
             self._op(op)
 
+    # --- Several bases -------------------------------------------------------------------
+
+    def _number(self, region: Region) -> None:
+        """Numbers what ops create where it meets others of other bases."""
+        ends: dict[SSAValue, list[SSAValue]] = {}
+        for value in (v for op in region.walk() for v in values_made(op) if self._moves(v)):
+            before = () if chosen_from(value) else self._from(value)
+            ends[value] = ends.get(before[0], []) if before else origins([value], self._from)
+        groups: dict[SSAValue, list[SSAValue]] = {}
+        """What meets, directly or by what it meets."""
+        for met in ends.values():
+            if len(met) > 1:
+                group = list(dict.fromkeys(v for e in met for v in groups.get(e, [e])))
+                groups.update(dict.fromkeys(group, group))
+        numbers: dict[SSAValue, int] = {}
+        for group in {id(g): g for g in groups.values()}.values():
+            created = {v: at for v in group if (at := self._created(v)) is not None}
+            first = next(iter(created.values()), None)
+            if first is None or all(_same(first.root, at.root) for at in created.values()):
+                continue
+            begin = len(self._bases)
+            for value, at in created.items():
+                parts, fixed = self._split(at)
+                known = self._bases[begin:]
+                same = (
+                    n
+                    for n, o in enumerate(known, begin)
+                    if _same(o.root, at.root) and self._split(o)[1] == fixed
+                )
+                if (number := next(same, None)) is None:
+                    number = len(self._bases)
+                    self._bases.append(at)
+                numbers[value] = number
+                self.placed[value] = Placed(first.root, [*parts, number])
+        for value, met in ends.items():
+            found = sorted({numbers[v] for v in met if v in numbers})
+            if not found:
+                continue
+            self._among[value] = found
+            if len(met) > 1:
+                outer = value.owner if isinstance(value, OpResult) else value.owner.parent_op()
+                assert isinstance(outer, Operation)
+                for at in (self._bases[n] for n in found):
+                    before = [v for v in (at.root, *self._split(at)[1]) if isinstance(v, SSAValue)]
+                    if not all(_made_before(outer, v) for v in before):
+                        raise _of_other_bases(outer)
+
+    def _split(self, created: Placed) -> tuple[list[Index], list[Index]]:
+        """The parts of a base's position that may move, and those that stay."""
+        count = self.client.movable(created)
+        return created.parts[:count], created.parts[count:]
+
+    def _from(self, value: SSAValue) -> Sequence[SSAValue]:
+        """The descriptors that one is one of, or is moved from."""
+        return chosen_from(value) or [v for v in operands_of(value) if self._moves(v)][:1]
+
+    def _created(self, value: SSAValue) -> Placed | None:
+        op = value.owner
+        created = self.client.root(op) if isinstance(op, Operation) else None
+        if created is not None:
+            self.placed[value] = created
+        return created
+
     def _op(self, op: Operation) -> None:
+        if len(op.results) == 1 and op.results[0] in self.placed:
+            self._dead.append(op)
+            return
         if (created := self.client.root(op)) is not None:
             self.placed[op.results[0]] = created
             self._dead.append(op)
             return
         used = {n: self.placed[v] for n, v in enumerate(op.operands) if v in self.placed}
-        if used and (distance := self.client.moved(op, used[min(used)])) is not None:
-            here = used[min(used)]
-            parts = _aligned_sum(here.parts, distance, op)
-            self.placed[op.results[0]] = Placed(here.root, parts)
+        if used and (parts := self._moved(op, used[min(used)])) is not None:
+            self.placed[op.results[0]] = Placed(used[min(used)].root, parts)
             self._dead.append(op)
         elif isinstance(op, LOOPS_AND_BRANCHES):
             self._structured(op)
         elif used and isinstance(op, arith.SelectOp):
             self._select(op, *used.values())
         elif used and not isinstance(op, (scf.YieldOp, scf.ConditionOp)):
-            self._access(op, used)
+            self._access(op, used, {n: m for n in used if (m := self._among.get(op.operands[n]))})
         else:
             if any(self._moves(result) for result in op.results):
                 raise unsupported(
@@ -143,43 +224,46 @@ class PositionRewriter:
             for region in op.regions:
                 self._region(region)
 
-    def _access(self, op: Operation, used: dict[int, Placed]) -> None:
-        """Of two bases of which a branch chose one: once on either side of a branch."""
-        number = next((n for n, placed in used.items() if placed.root in self._choices), None)
-        if number is None:
+    def _moved(self, op: Operation, here: Placed) -> list[Index] | None:
+        number = here.parts[-1:] if op.results and op.results[0] in self._among else []
+        bare = Placed(here.root, here.parts[: len(here.parts) - len(number)])
+        distance = self.client.moved(op, bare)
+        return None if distance is None else [*_aligned_sum(bare.parts, distance, op), *number]
+
+    def _access(self, op: Operation, used: dict[int, Placed], among: dict[int, list[int]]) -> None:
+        """The access of what `used` says; of descriptors that may be one `among` several a branch on either side."""
+        if not among:
             self.client.access(op, used)
             return
-        chosen = used[number]
-        condition, *roots = self._choices[chosen.root]
-        clones = [op.clone() for _ in roots]
+        place, (number, *others) = min(among.items())
+        base, (*parts, hit) = self._bases[number], used[place].parts
+        with_one = {**used, place: Placed(base.root, [*parts, *self._split(base)[1]])}
+        rest = {n: met for n, met in among.items() if n != place}
+        if not others or hit == number:
+            self._access(op, with_one, rest)
+            return
+        if isinstance(hit, int):
+            self._access(op, used, {**among, place: others})
+            return
+        at, clones = Before(op), [op.clone() for _ in range(2)]
         then, otherwise = (Block([clone, scf.YieldOp(*clone.results)]) for clone in clones)
-        branch = scf.IfOp(condition, [r.type for r in op.results], [then], [otherwise])
+        test = at.add(arith.CmpiOp(hit, at.index(number), "eq"))
+        branch = scf.IfOp(test, [r.type for r in op.results], [then], [otherwise])
         for each in (branch, *clones):
             each.location = op.location
         Rewriter.replace_op(op, branch)
-        for clone, root in zip(clones, roots, strict=True):
-            self._access(clone, {**used, number: Placed(root, chosen.parts)})
+        self._access(clones[0], with_one, rest)
+        self._access(clones[1], used, {**among, place: others})
 
     def _root_of(self, op: Operation, given: Sequence[Placed]) -> SSAValue:
-        """The root of descriptors that meet at an op, or what stands for one of two."""
+        """The root of descriptors that meet at an op."""
         first, *others = given
-        same = all(len(first.parts) == len(other.parts) for other in others)
-        if same and all(_meet(first.root, other.root, op) for other in others):
+        if all(
+            len(first.parts) == len(other.parts) and _meet(first.root, other.root, op)
+            for other in others
+        ):
             return first.root
-        roots = [each.root for each in given]
-        condition = op.cond if isinstance(op, scf.IfOp | arith.SelectOp) else None
-        known = same and condition is not None and all(_made_before(op, root) for root in roots)
-        if condition is None or not known:
-            raise unsupported(
-                op,
-                "what reaches this value is of two different bases, so there is no single position to carry",
-                hint="load from each, and let loops and branches give what was loaded",
-            )
-        choice = UnrealizedConversionCastOp.get((condition, *roots), [first.root.type])
-        Rewriter.insert_op(choice, InsertPoint.before(op))
-        self._dead.append(choice)
-        self._choices[choice.results[0]] = (condition, roots[0], roots[1])
-        return choice.results[0]
+        raise _of_other_bases(op)
 
     def _select(self, op: arith.SelectOp, a: Placed, b: Placed) -> None:
         root, at = self._root_of(op, [a, b]), Before(op)
@@ -365,18 +449,30 @@ def _edges(op: Operation) -> Iterator[tuple[Operation, int, Sequence[SSAValue]]]
         yield end, 0, places
 
 
+def _of_other_bases(op: Operation) -> TilewrightError:
+    return unsupported(
+        op,
+        "what reaches this value is of two different bases, of which one is made inside, or of other dimensions",
+        hint="make both in front of the loop or branch, or load from each and let it give what was loaded",
+    )
+
+
 def _meet(a: SSAValue, b: SSAValue, op: Operation) -> bool:
     """Are two descriptors of one base, of which the first is known before the op at which they meet?"""
+    return _same(a, b) and _made_before(op, a)
+
+
+def _same(a: SSAValue, b: SSAValue) -> bool:
+    """Are two bases one, or made alike? Memory that is allocated twice is not."""
     makes, other = a.owner, b.owner
-    if a is not b and not (
+    return a is b or (
         isinstance(makes, Operation)
         and isinstance(other, Operation)
         and a.type == b.type
         and (makes.name, makes.properties) == (other.name, other.properties)
         and [folded(v) for v in makes.operands] == [folded(v) for v in other.operands]
-    ):
-        return False
-    return _made_before(op, a)
+        and MemoryEffectKind.ALLOC not in (memory_effects(makes) or ())
+    )
 
 
 def _made_before(op: Operation, root: SSAValue) -> bool:

@@ -11,7 +11,6 @@ from tests.draws import fresh_rng
 from tests.lowering.programs import lowered, ops
 from tests.texts import parse_module
 from tilewright import reference
-from tilewright.diagnostics import UnsupportedError
 from tilewright.dialects import xegpu
 from tilewright.dialects.movement import shape_of
 from tilewright.dialects.text import print_module
@@ -115,22 +114,37 @@ def test_the_older_generation_of_every_op():
     parse_module(text, "modern.mlir")
 
 
-def test_two_bases_that_a_loop_carries_are_refused_with_the_reason():
-    text = """
-func.func @f(%a: memref<64x64xf32>, %b: memref<64x64xf32>, %n: index) {
+def test_two_bases_that_a_loop_carries_are_numbered():
+    text = """gpu.module @m {
+gpu.func @f(%a: memref<64x64xf32>, %b: memref<64x64xf32>, %c: memref<64x64xf32>) kernel
+    attributes {tilewright.level = "workgroup"} {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %c3 = arith.constant 3 : index
   %t = xegpu.create_nd_tdesc %a[0, 0] : memref<64x64xf32> -> !xegpu.tensor_desc<8x16xf32>
-  %u = xegpu.create_nd_tdesc %b[0, 0] : memref<64x64xf32> -> !xegpu.tensor_desc<8x16xf32>
-  %x = scf.for %i = %c0 to %n step %n iter_args(%y = %t) -> (!xegpu.tensor_desc<8x16xf32>) {
-    scf.yield %u : !xegpu.tensor_desc<8x16xf32>
+  %u = xegpu.create_nd_tdesc %b[8, 0] : memref<64x64xf32> -> !xegpu.tensor_desc<8x16xf32>
+  %x:2 = scf.for %i = %c0 to %c3 step %c1 iter_args(%y = %t, %z = %u)
+      -> (!xegpu.tensor_desc<8x16xf32>, !xegpu.tensor_desc<8x16xf32>) {
+    %v = xegpu.load_nd %y : !xegpu.tensor_desc<8x16xf32> -> vector<8x16xf32>
+    %w = arith.addf %v, %v : vector<8x16xf32>
+    xegpu.store_nd %w, %z : vector<8x16xf32>, !xegpu.tensor_desc<8x16xf32>
+    %n = xegpu.update_nd_offset %y, [8, 0] : !xegpu.tensor_desc<8x16xf32>
+    scf.yield %z, %n : !xegpu.tensor_desc<8x16xf32>, !xegpu.tensor_desc<8x16xf32>
   }
-  %v = xegpu.load_nd %x : !xegpu.tensor_desc<8x16xf32> -> vector<8x16xf32>
-  return
-}
+  gpu.return
+} }
 """
     module = parse_module(text, "meet.mlir")
-    with pytest.raises(UnsupportedError, match="two different bases") as caught:
-        upgrade(module)
-    assert caught.value.location is not None and caught.value.location.line == 5
+    results: list[list[np.ndarray]] = []
+    for change in (False, True):
+        if change:
+            upgrade(module)
+            module.verify()
+        arrays = [np.arange(4096, dtype=np.float32).reshape(64, 64) * s for s in (1, -1, 0)]
+        reference.run(module, args=arrays)
+        results.append(arrays)
+    for before, after in zip(*results, strict=True):
+        np.testing.assert_array_equal(before, after)
 
 
 def test_a_map_that_no_message_has_stays_on_the_op():

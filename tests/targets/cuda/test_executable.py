@@ -317,29 +317,3 @@ def test_dlpack_and_the_cuda_array_interface() -> None:
         code.launch((1, 1, 1), args)  # pyright: ignore
         torch.cuda.synchronize(last)
         assert (y == factor + 1).all()
-
-
-def test_a_tile_that_a_while_loop_takes_to_another_matrix_is_refused() -> None:
-    """Only offsets are carried: the loop would go on in the matrix that it began with."""
-    text = """
-    gpu.module @m {
-      gpu.func @k(%a: memref<64x64xf32>, %b: memref<64x64xf32>, %n: index) kernel
-          attributes {tilewright.level = "workgroup"} {
-        %t = xetile.init_tile %a[0, 0] : memref<64x64xf32> -> !xetile.tile<32x32xf32>
-        %u = xetile.init_tile %b[0, 0] : memref<64x64xf32> -> !xetile.tile<32x32xf32>
-        %v = xetile.load_tile %t : !xetile.tile<32x32xf32> -> vector<32x32xf32>
-        %r:2 = scf.while (%i = %c1, %x = %t) : (index, !xetile.tile<32x32xf32>)
-            -> (index, !xetile.tile<32x32xf32>) {
-          %go = arith.cmpi slt, %i, %n : index
-          scf.condition(%go) %i, %x : index, !xetile.tile<32x32xf32>
-        } do {
-        ^bb0(%i: index, %x: !xetile.tile<32x32xf32>):
-          xetile.store_tile %v, %x : vector<32x32xf32>, !xetile.tile<32x32xf32>
-          %j = arith.muli %i, %c2 : index
-          scf.yield %j, %u : index, !xetile.tile<32x32xf32>
-        }
-        gpu.return
-      }
-    }"""
-    with pytest.raises(UnsupportedError, match="two different bases"):
-        get_target("cuda").build(parse_module(text), CompileOptions(target="sm_90a"))

@@ -153,6 +153,9 @@ class Modernizer:
         new.result.name_hint = op.result.name_hint
         return Placed(Before(op).add(new), offsets)
 
+    def movable(self, created: Placed) -> int:
+        return len(created.parts)
+
     def moved(self, op: Operation, operand: Placed) -> list[Index] | None:
         match op:
             case xegpu.UpdateNdOffsetOp():
