@@ -128,6 +128,21 @@ def test_numbers_are_of_the_dtypes_that_a_kernel_declares(target):
 
 
 @tw.kernel
+def calling(Y, k, s: tw.f32):
+    declared(Y, k, s, 7)
+    declared(Y, 2, 0.1, to=1)
+
+
+@pytest.mark.parametrize("target", ["reference", "cpu"])
+def test_an_inlined_kernel_gets_the_dtypes_that_it_declares(target):
+    y = np.full(2, np.nan)
+    calling.options(target=target)[1](y, 3, 0.5)
+    np.testing.assert_array_equal(y, [3 * 0.5 + 8, 2 * 0.1])
+    with pytest.raises(tw.CompileError, match=r"n is a float, but declared declares n: tw\.i32"):
+        calling.options(target=target)[1](y, 3.5, 0.5)
+
+
+@tw.kernel
 def of_floats(Y, a: tw.f64, b: tw.f32, c: tw.f16, d: tw.bf16, e: tw.f8e4m3, f: tw.f8e5m2):
     for n, x in enumerate((a, b, c, d, e, f)):
         Y[n] = x.to(tw.f64)

@@ -15,9 +15,10 @@ from tilewright.diagnostics import CompileError, TilewrightError
 from tilewright.dialects import tw as tw_dialect
 from tilewright.dtypes import DType
 from tilewright.lang import carry, elementwise, elsewhere
+from tilewright.lang.annotations import said
 from tilewright.lang.arithmetic import binary, truth
 from tilewright.lang.context import Emitter, OutsideKernelError, activate
-from tilewright.lang.convert import computed, to
+from tilewright.lang.convert import computed, constant, to
 from tilewright.lang.frame import Frame, Unbound, expression
 from tilewright.lang.implementations import call_apart, implementations_of
 from tilewright.lang.kernel_type import KernelFunction
@@ -63,7 +64,7 @@ def call(
 ) -> Any:
     """The result of calling an object of compile time."""
     if isinstance(function, KernelFunction):
-        return inline(frame, node, function.function, args, kwargs)
+        return inline(frame, node, function.function, args, kwargs, as_launched=True)
     if is_language(function):
         return _language_call(frame, node, function, args, kwargs)
     special = _special_builtin(function)
@@ -176,8 +177,11 @@ def inline(
     function: FunctionType,
     args: list[Any],
     kwargs: dict[str, Any],
+    *,
+    as_launched: bool = False,
 ) -> Any:
-    """Compiles the body of a helper, or of another kernel, in place."""
+    """Compiles the body of a helper, or of another kernel, in place; `as_launched`: numbers get the dtypes that it
+    declares."""
     name = function.__name__
     with frame.blame(node):
         if frame.stack.count(function.__code__) >= DEEPEST:
@@ -191,6 +195,8 @@ def inline(
         except TypeError as error:
             raise CompileError(f"{name}: {error}") from None
         bound.apply_defaults()
+        if as_launched:
+            bound.arguments |= _as_declared(function, bound.arguments)
         source = source_of(function)
 
     def body(emitter: Emitter, arguments: Mapping[str, Any]) -> Any:
@@ -210,6 +216,28 @@ def inline(
         return body(frame.emitter, bound.arguments)
     finally:
         frame.at(node)
+
+
+def _as_declared(function: FunctionType, given: Mapping[str, Any]) -> dict[str, Value]:
+    """Numbers and scalars in the dtypes that a kernel declares for them, as a launch passes them."""
+    found: dict[str, Value] = {}
+    for name, annotation in function.__annotations__.items():
+        dtype, value = said(annotation, function.__globals__), given.get(name)
+        if not isinstance(dtype, DType) or not isinstance(value, (Value, Real)):
+            continue
+        if isinstance(value, Value) and (value.shape or value.dtype is dtype):
+            continue
+        if (
+            value.dtype.is_float if isinstance(value, Value) else isinstance(value, float)
+        ) and not dtype.is_float:
+            raise CompileError(
+                f"{name} is a float, but {function.__name__} declares {name}: {dtype!r}",
+                hint="a float never becomes an integer by itself: x.to(dtype), or declare another dtype",
+            )
+        found[name] = (
+            to(value, dtype) if isinstance(value, Value) else constant(cast(Any, value), dtype)
+        )
+    return found
 
 
 def as_sequence(frame: Frame, node: ast.AST, what: str, argument: Any) -> Any:

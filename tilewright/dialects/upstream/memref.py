@@ -35,6 +35,7 @@ from xdsl.irdl import (
     base,
     traits_def,
 )
+from xdsl.irdl.constraints import VerificationContext
 from xdsl.parser import Parser
 from xdsl.printer import Printer
 from xdsl.traits import MemoryReadEffect, Pure
@@ -68,7 +69,15 @@ from tilewright.dialects.upstream.linalg_composed import ParallelInsertSliceOp
 from tilewright.dialects.upstream.strided import dense, strided_form
 
 _ANY = base(MemRefType) | base(UnrankedMemRefType)
-ALIGNMENT = IntegerAttr.constr(value=IntSetConstraint(frozenset(1 << n for n in range(32))))
+
+
+class _Alignments(IntSetConstraint):
+    def verify(self, i: int, constraint_context: VerificationContext) -> None:
+        if i not in self.values:
+            raise VerifyException(f"expected an alignment in bytes, a power of two, got {i}")
+
+
+ALIGNMENT = IntegerAttr.constr(value=_Alignments(frozenset(1 << n for n in range(32))))
 """Bytes: a power of two."""
 _CAST = "$source attr-dict `:` type($source) `to` type($dest)"
 

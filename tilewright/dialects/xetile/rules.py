@@ -245,8 +245,9 @@ def _verify_padding(padding: Attribute | None, element: Attribute) -> None:
 
 def _verify_same(value: VectorType, tile: TileType, shape: Sequence[int], what: str) -> None:
     if value.get_shape() != tuple(shape):
+        turned = "" if tuple(shape) == tile.get_shape() else "transposed "
         raise VerifyException(
-            f"{what} of shape {extents(value.get_shape())} doesn't match the tile's shape "
+            f"{what} of shape {extents(value.get_shape())} doesn't match the tile's {turned}shape "
             f"{extents(shape)}"
         )
     if value.element_type != tile.element_type:
@@ -268,7 +269,9 @@ def verify_load_tile(op: memory.LoadTileOp) -> None:
     permutation = op.permutation
     if permutation is not None:
         if sorted(permutation) != [0, 1]:
-            raise VerifyException(f"expected transpose to be [1, 0], got {[*permutation]}")
+            raise VerifyException(
+                f"expected transpose to be [1, 0], or [0, 1] for none, got {[*permutation]}"
+            )
         shape = tuple(shape[dim] for dim in permutation)
     if len(op.values) != tile.array_length:
         raise VerifyException(
