@@ -9,9 +9,15 @@ from pathlib import Path
 import pytest
 
 from tests.draws import fresh_seed
-from tilewright.diagnostics import TilewrightError
+from tilewright.diagnostics import CompileError, TilewrightError
 from tilewright.dialects import make_context, own_dialects
-from tilewright.dialects.text import parse_module, print_module, verify_module
+from tilewright.dialects.text import (
+    SourceText,
+    parse_errors,
+    parse_module,
+    print_module,
+    verify_module,
+)
 
 PROGRAM = (Path(__file__).parent / "programs" / "gemm.mlir").read_text()
 
@@ -249,3 +255,18 @@ def test_verify_module_without_text() -> None:
     with pytest.raises(TilewrightError) as caught:
         verify_module(module)
     assert "'arith.addi' op" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    "error, said",
+    [
+        (KeyError("foo"), "unknown word 'foo'"),
+        (ValueError("'foo' is not a valid CombiningKindFlag"), "unknown word 'foo'"),
+        (ValueError("no name.", "Use letters."), "no name. Use letters"),
+    ],
+)
+def test_what_a_parser_raises_is_a_sentence(error: Exception, said: str) -> None:
+    """These were a bare word, the name of a class, and a pair of texts as Python writes it."""
+    with pytest.raises(CompileError) as caught, parse_errors(SourceText("%r = foo", "f.mlir")):
+        raise error
+    assert caught.value.message == said

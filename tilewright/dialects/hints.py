@@ -205,6 +205,7 @@ _RULES = (
         r"attribute (.*) expected from variable '\w+', but got (.*)",
         r"requires the same type: \1 and \2 differ",
     ),
+    (r"'(.*)' is not a valid \w+", r"unknown word '\1'"),
 )
 
 

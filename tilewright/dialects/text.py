@@ -330,10 +330,13 @@ def _parse_error(
 
 
 def _reason(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).strip().split("\n")]
+    said = (
+        f"unknown word {error}" if isinstance(error, KeyError) else " ".join(map(str, error.args))
+    )
+    lines = [line.strip() for line in said.strip().split("\n")]
     if lines[0].endswith(("does not verify:", "does not verify")) and len(lines) > 1:
         return f"{lines[0].rstrip(':')}: {rule_in_plain_words(_sentence(lines[1]))}"
-    return lines[0] or "this cannot be read here"
+    return rule_in_plain_words(lines[0]) or "this cannot be read here"
 
 
 def _sentence(message: str) -> str:
