@@ -43,7 +43,7 @@ from tilewright.tools.check_kernels import (
 )
 from tilewright.tools.compile import add_code_arguments, add_kernel_arguments, changes_of
 from tilewright.tools.console import err, out, render_error
-from tilewright.tools.exits import DONE, INPUT_ERROR, UsageError, count
+from tilewright.tools.exits import DONE, INPUT_ERROR, UsageError, add_options, count
 from tilewright.tools.launches import ask
 from tilewright.tools.limited import add_trusted, limited, refuse_internal
 from tilewright.tools.rounding import Rounding, rounding_of
@@ -308,22 +308,18 @@ def _launcher(
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", help="FILE.mlir, FILE.py:KERNEL, or - for MLIR on standard input")
     add_kernel_arguments(parser)
-    parser.add_argument(
-        "--grid", metavar="X,Y,Z", help="workgroups; default: what covers the arrays"
-    )
+    rows = {
+        "--grid X,Y,Z": "workgroups; default: what covers the arrays",
+        "--all": f"long loops too: not only {ITERATIONS} iterations",
+    }
+    add_options(parser, rows)
     parser.add_argument(
         "--target", default="cpu", help="whose passes run: cpu (default), reference, xe-pvc, .."
     )
     parser.add_argument(
-        "--all", action="store_true", help=f"long loops too: not only {ITERATIONS} iterations"
-    )
-    parser.add_argument(
-        "--schedules",
-        type=count,
-        default=0,
-        metavar="N",
+        "--schedules", type=count, default=0, metavar="N",
         help="run the last stage N times more: copies, products and warps in another order each time",
-    )
+    )  # fmt: skip
     parser.add_argument("--seed", type=count, help="of the random inputs; printed when not given")
     add_code_arguments(parser)
     add_trusted(parser)

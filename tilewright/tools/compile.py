@@ -20,7 +20,7 @@ from xdsl.dialects.builtin import ModuleOp
 from tilewright.diagnostics import ToolMissing, UnsupportedError, error_at
 from tilewright.targets.base import Advising, CompileOptions, Executable, Storable
 from tilewright.tools.console import err
-from tilewright.tools.exits import DONE, MissingTool, UsageError
+from tilewright.tools.exits import DONE, MissingTool, UsageError, add_options
 from tilewright.tools.sources import (
     CommandSource,
     find_kernel,
@@ -47,33 +47,23 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--target", default="cpu", help="cpu (default), reference, cuda, xe-pvc, ..."
     )
-    parser.add_argument(
-        "--emit", metavar="STAGE", help="xetile, llvm, asm, ...: one of --list (default: its first)"
-    )
-    parser.add_argument("--list", action="store_true", help="list the stages instead")
-    parser.add_argument("-o", "--output", metavar="OUT", help="write there, not to the terminal")
+    rows = {
+        "--emit STAGE": "xetile, llvm, asm, ...: one of --list (default: its first)",
+        "--list": "list the stages instead",
+        "-o --output OUT": "write there, not to the terminal",
+        "--strict": "warnings about the text are errors",
+    }
+    add_options(parser, rows)
     add_code_arguments(parser)
-    parser.add_argument("--strict", action="store_true", help="warnings about the text are errors")
 
 
 def add_kernel_arguments(parser: argparse.ArgumentParser) -> None:
     """``--args`` and ``--set``: what a Python kernel is compiled for."""
-    parser.add_argument(
-        "--args",
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="ARG",
-        help="its run-time arguments: 'f32[64,128]' 3",
-    )
-    parser.add_argument(
-        "--set",
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="NAME=VALUE",
-        help="its constexprs: BM=128 T=bf16",
-    )
+    for name, called, what in (
+        ("--args", "ARG", "its run-time arguments: 'f32[64,128]' 3"),
+        ("--set", "NAME=VALUE", "its constexprs: BM=128 T=bf16"),
+    ):
+        parser.add_argument(name, nargs="+", action="extend", default=[], metavar=called, help=what)
 
 
 def add_code_arguments(parser: argparse.ArgumentParser) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 
 from tilewright.diagnostics import TilewrightError
 
@@ -22,6 +23,15 @@ def count(text: str) -> int:
     if int(text) < 0:
         raise argparse.ArgumentTypeError(f"{text} is less than 0")
     return int(text)
+
+
+def add_options(parser: argparse.ArgumentParser, rows: Mapping[str, str]) -> None:
+    """Options and what each is for: `-o --output OUT` takes a text, called OUT; one that names none is a flag."""
+    for said, what in rows.items():
+        names = said.split()
+        flag = names[-1].startswith("-")
+        given = {"action": "store_true"} if flag else {"metavar": names.pop()}
+        parser.add_argument(*names, help=what, **given)  # pyright: ignore[reportArgumentType]
 
 
 class UsageError(TilewrightError):

@@ -14,16 +14,16 @@ from xdsl.dialects.builtin import ModuleOp
 from tilewright.diagnostics import error_at
 from tilewright.dialects.elementwise import is_elementwise
 from tilewright.runtime.program.worker import Limits, in_worker
+from tilewright.tools.exits import add_options
 
 INTERNAL = ("mach.", "stage.")
 """Dialects of the compiler's last stages: calls of C functions, addresses, machine instructions."""
 
 
 def add_trusted(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--trusted", action="store_true",
-        help="execute the compiler's own ops (mach, stage) of an MLIR file too",
-    )  # fmt: skip
+    add_options(
+        parser, {"--trusted": "execute the compiler's own ops (mach, stage) of an MLIR file too"}
+    )
 
 
 def limited(work: Callable[[], int]) -> int:

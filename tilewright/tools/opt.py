@@ -15,7 +15,7 @@ from typing import Any
 
 from tilewright.diagnostics import Location, TilewrightError, error_at
 from tilewright.tools.console import err, render_error
-from tilewright.tools.exits import DONE, INPUT_ERROR
+from tilewright.tools.exits import DONE, INPUT_ERROR, add_options
 from tilewright.tools.pipelines import available_passes, make_pipeline, module_pipeline
 from tilewright.tools.sources import CommandSource, parse_source, split_input
 
@@ -35,31 +35,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
     pipeline = parser.add_mutually_exclusive_group()
     pipeline.add_argument("-p", "--passes", default="", metavar="LIST", help='"a,b{option=value}"')
     pipeline.add_argument("--pass-pipeline", metavar="TEXT", help='"builtin.module(a,b{...})"')
-    parser.add_argument("-o", "--output", metavar="FILE", help="write there, not to the terminal")
-    parser.add_argument(
-        "--split-input-file",
-        action="store_true",
-        help="parts between `// -----` lines on their own",
-    )
-    parser.add_argument(
-        "--verify-diagnostics",
-        action="store_true",
-        help="compare errors with expected-error comments",
-    )
-    parser.add_argument(
-        "--print-ir-after-all",
-        action="store_true",
-        help="print the module after every pass (stderr)",
-    )
-    parser.add_argument("--print-op-generic", action="store_true", help="the generic form of ops")
-    parser.add_argument(
-        "--renumber", action="store_true", help="name values as mlir-opt does: %%0, %%c8, %%arg0"
-    )
-    parser.add_argument(
-        "--allow-unregistered-dialect", action="store_true", help="keep ops of unknown dialects"
-    )
-    parser.add_argument("--strict", action="store_true", help="the implementation's narrower rules")
-    parser.add_argument("--list", action="store_true", help="list the passes and exit")
+    rows = {
+        "-o --output FILE": "write there, not to the terminal",
+        "--split-input-file": "parts between `// -----` lines on their own",
+        "--verify-diagnostics": "compare errors with expected-error comments",
+        "--print-ir-after-all": "print the module after every pass (stderr)",
+        "--print-op-generic": "the generic form of ops",
+        "--renumber": "name values as mlir-opt does: %%0, %%c8, %%arg0",
+        "--allow-unregistered-dialect": "keep ops of unknown dialects",
+        "--strict": "the implementation's narrower rules",
+        "--list": "list the passes and exit",
+    }
+    add_options(parser, rows)
 
 
 def execute(args: argparse.Namespace) -> int:

@@ -29,7 +29,7 @@ from tilewright.targets.base import get_target, split_name
 from tilewright.tools.compile import add_kernel_arguments
 from tilewright.tools.console import err, out, show_warning
 from tilewright.tools.directives import check_lines, directives, require_filecheck
-from tilewright.tools.exits import DONE, INPUT_ERROR, UsageError, count
+from tilewright.tools.exits import DONE, INPUT_ERROR, UsageError, add_options, count
 from tilewright.tools.limited import add_trusted, limited, refuse_internal
 from tilewright.tools.sources import (
     CommandSource,
@@ -59,29 +59,23 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", help="FILE.mlir, FILE.py, FILE.py:KERNEL, or - for MLIR text")
     parser.add_argument("rest", nargs="*", help="arguments of a Python file, after --")
     add_kernel_arguments(parser)
-    parser.add_argument(
-        "--grid", metavar="X,Y,Z", help="of FILE.py:KERNEL; default: what covers its arrays"
-    )
-    parser.add_argument(
-        "--target", help="cpu, emu, reference, cuda, ... (default: as stated in the file)"
-    )
-    parser.add_argument("--entry", default=None, help="function to run of an MLIR module")
+    rows = {
+        "--grid X,Y,Z": "of FILE.py:KERNEL; default: what covers its arrays",
+        "--target TARGET": "cpu, emu, reference, cuda, ... (default: as stated in the file)",
+        "--entry ENTRY": "function to run of an MLIR module",
+        "--check": "detect races and undefined behaviour",
+        "--filecheck": "compare the output with the file's CHECK lines",
+        "--strict": "the implementation's narrower rules",
+        "--every-launch": "also run repeated launches whose results nothing reads",
+    }
+    add_options(parser, rows)
     parser.add_argument(
         "--level", default="auto", choices=["auto", "workgroup", "subgroup", "lane"],
         help="level of MLIR text that does not state it",
     )  # fmt: skip
-    parser.add_argument("--check", action="store_true", help="detect races and undefined behaviour")
-    parser.add_argument(
-        "--filecheck", action="store_true", help="compare the output with the file's CHECK lines"
-    )
-    parser.add_argument("--strict", action="store_true", help="the implementation's narrower rules")
     parser.add_argument(
         "--device-memory", choices=["zero", "poison"], default="zero",
         help="content of fresh gpu.alloc memory: zero, as from drivers that clear it, or bytes of 255 (NaN)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--every-launch", action="store_true",
-        help="also run repeated launches whose results nothing reads",
     )  # fmt: skip
     parser.add_argument("--seed", type=count, help="of random data")
     add_trusted(parser)

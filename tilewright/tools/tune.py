@@ -22,7 +22,7 @@ from tilewright.runtime.search import bar, text_of
 from tilewright.targets.base import TARGETS, CompileOptions, get_target, with_options
 from tilewright.tools.compile import add_kernel_arguments
 from tilewright.tools.console import err, out
-from tilewright.tools.exits import DONE, UsageError, count
+from tilewright.tools.exits import DONE, UsageError, add_options, count
 from tilewright.tools.searches import BUDGET, SearchRequest, check_runs
 from tilewright.tools.sources import parse_source
 
@@ -49,28 +49,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--try", nargs="+", default=[], dest="tries", metavar="NAME=V,V", help="values to search"
     )
     parser.add_argument(
-        "--grid",
-        metavar="TEXT",
-        help="of integers and constexprs: 'cdiv(2048, BM), 4'; default: what covers the arrays",
-    )
-    parser.add_argument(
         "--target", default="cpu", help="what to compile for: cpu (default), cuda, ..."
     )
     parser.add_argument("--budget", type=float, metavar="S", help=f"seconds ({BUDGET:.0f})")
     parser.add_argument("--seed", type=count, help="of the random data")
-    parser.add_argument(
-        "--scheduler", metavar="ADDRESS", help="measure on the workers of this dask scheduler"
-    )
-    parser.add_argument(
-        "--explain", action="store_true", help="print the planner's choices; measure nothing"
-    )
-    parser.add_argument(
-        "--roofline", metavar="OUT.svg", help="draw the launch under the machine's roofline"
-    )
-    parser.add_argument(
-        "--calibrate", action="store_true", help="measure the machine's rates, for the planner"
-    )
-    parser.add_argument("--export", metavar="OUT", help="write all that is kept to a file")
+    rows = {
+        "--grid TEXT": "of integers and constexprs: 'cdiv(2048, BM), 4'; default: what covers the arrays",
+        "--scheduler ADDRESS": "measure on the workers of this dask scheduler",
+        "--explain": "print the planner's choices; measure nothing",
+        "--roofline OUT.svg": "draw the launch under the machine's roofline",
+        "--calibrate": "measure the machine's rates, for the planner",
+        "--export OUT": "write all that is kept to a file",
+    }
+    add_options(parser, rows)
     parser.add_argument(
         "--import", metavar="FILE", dest="taken", help="import the records of a file"
     )
