@@ -7,6 +7,7 @@ it has none, or only for some shapes, the entry is one inline PTX statement.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from typing import Any
 
 from tilewright.codegen.instructions.table import (
@@ -21,6 +22,12 @@ CONVERGENT = " convergent"
 SM80, SM89 = frozenset({"sm_80"}), frozenset({"sm_89"})
 SM90, SM90A = frozenset({"sm_90"}), frozenset({"sm_90a"})
 
+SHARED, GLOBAL, CLUSTER_SHARED = "!llvm.ptr<3>", "!llvm.ptr<1>", "!llvm.ptr<7>"
+LLVM_SHARED, LLVM_GLOBAL, LLVM_CLUSTER = (f"ptr addrspace({n})" for n in (3, 1, 7))
+_LLVM = {
+    SHARED: LLVM_SHARED, GLOBAL: LLVM_GLOBAL, CLUSTER_SHARED: LLVM_CLUSTER, "!llvm.ptr": "ptr", "f32": "float",
+}  # fmt: skip
+"""Of MLIR's types those that LLVM calls otherwise."""
 _LETTERS = {"i1": "b", "i16": "h", "i32": "r", "i64": "l", "float": "f", "double": "d"}
 
 
@@ -74,32 +81,33 @@ def unpack(p: Printer, struct: str, value: str, count: int) -> list[str]:
     return [p.emit(f"extractvalue {struct} {value}, {i}") for i in range(count)]
 
 
-def intrinsic(name: str, result: str, *operands: str, extra: Sequence[Arg] = ()) -> Emission:
-    """An emission that calls `llvm.nvvm.<name>` on operands of these LLVM types, then `extra`."""
-
-    def emit(p: Printer, regs: Sequence[str], immediates: Immediates) -> Sequence[str]:
-        args = [*zip(operands, regs, strict=True), *extra]
-        value = p.call(result, f"llvm.nvvm.{name}", args)
-        return [value] if value else []
-
-    return emit
-
-
-def statement(
-    text: str, *operands: str, result: str = "", effect: bool = False, memory: bool = False
+def emission(
+    text: str,
+    operands: Sequence[str],
+    result: str = "",
+    *,
+    extra: Sequence[Arg] = (),
+    effect: bool = False,
+    memory: bool = False,
 ) -> Emission:
-    """An emission that is one PTX statement on operands of these LLVM types.
+    """A call of `llvm.nvvm.<text>` on operands of these MLIR types, then `extra`; or a PTX statement: it has a `;`.
 
-    Immediates stand in `text` as `<name>`.
+    Immediates stand in `extra` and in a statement as `<name>`.
     """
 
     def emit(p: Printer, regs: Sequence[str], immediates: Immediates) -> Sequence[str]:
-        body = text
-        for key, value in immediates.items():
-            body = body.replace(f"<{key}>", str(value))
-        args = list(zip(operands, regs, strict=True))
-        results = [result] if result else []
-        return ptx(p, body, results, args, effect=effect, memory=memory)
+        def filled(words: str) -> str:
+            return reduce(
+                lambda x, each: x.replace(f"<{each}>", str(immediates[each])), immediates, words
+            )
+
+        types = [_LLVM.get(type, type) for type in (*operands, result)]
+        args = [*zip(types[:-1], regs, strict=True), *((type, filled(x)) for type, x in extra)]
+        if ";" in text:
+            results = types[-1:] if result else []
+            return ptx(p, filled(text), results, args, effect=effect, memory=memory)
+        value = p.call(types[-1] or "void", f"llvm.nvvm.{text}", args)
+        return [value] if value else []
 
     return emit
 
@@ -118,21 +126,35 @@ def timed(
     name: str,
     operands: Sequence[str],
     doc: str,
-    emit: Emission,
+    emit: Emission | str,
     requires: frozenset[str] = SM80,
     *,
+    extra: Sequence[Arg] = (),
+    state: str = "",
+    memory: bool = False,
     immediates: Mapping[str, int | str] | None = None,
     effect: str = "write",
     scope: str = "thread",
 ) -> None:
-    """Declare an entry whose effect is order in time."""
+    """Declare an entry whose effect is order in time; `emit` or what `emission` takes: an intrinsic may give a `state`,
+    which nobody needs.
+    """
+    if isinstance(emit, str):
+        made = emission(emit, operands, state, extra=extra, effect=not memory, memory=memory)
+    else:
+        made = emit
+
+    def alone(p: Printer, regs: Sequence[str], immediates: Immediates) -> Sequence[str]:
+        made(p, regs, immediates)
+        return []
+
     declare(
         f"nvptx.{name}",
         tuple(operands),
         (),
         requires,
         nothing(doc),
-        emit,
+        alone,
         immediates or {},
         effect=effect,
         scope=scope,

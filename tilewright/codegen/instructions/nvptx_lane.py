@@ -13,8 +13,7 @@ import numpy as np
 from tilewright.codegen.instructions.nvptx_common import (
     SM80,
     SM90,
-    intrinsic,
-    statement,
+    emission,
 )
 from tilewright.codegen.instructions.table import (
     Emission,
@@ -156,7 +155,7 @@ for _name in (
         ("i32",),
         SM90 if "cluster" in _name else SM80,
         _sreg_meaning(_name),
-        intrinsic(f"read.ptx.sreg.{_name}", "i32"),
+        emission(f"read.ptx.sreg.{_name}", (), "i32"),
         scope="warp",
         timed=_name != "laneid",
     )
@@ -201,7 +200,7 @@ for _name, _kind, _bits, _most, _needs in (
         (f"i{_bits}",),
         _needs,
         _pack(_kind, _most),
-        statement(f"cvt.{_mode}.{_name}.f32 $0, $1, $2;", "float", "float", result=f"i{_bits}"),
+        emission(f"cvt.{_mode}.{_name}.f32 $0, $1, $2;", ("f32", "f32"), f"i{_bits}"),
     )
     if _most:
         declare(
@@ -210,7 +209,7 @@ for _name, _kind, _bits, _most, _needs in (
             ("i32",),
             _needs,
             _unpack_f8(_kind),
-            statement(f"cvt.rn.f16x2.{_name} $0, $1;", "i16", result="i32"),
+            emission(f"cvt.rn.f16x2.{_name} $0, $1;", ("i16",), "i32"),
         )
 
 
@@ -226,7 +225,7 @@ declare(
     ("i32",),
     SM80,
     _to_tf32,
-    statement("cvt.rna.tf32.f32 $0, $1;", "float", result="i32"),
+    emission("cvt.rna.tf32.f32 $0, $1;", ("f32",), "i32"),
 )
 
 # Bytes ---------------------------------------------------------------------------------------------
@@ -254,7 +253,7 @@ declare(
     ("i32",),
     SM80,
     _prmt,
-    intrinsic("prmt", "i32", "i32", "i32", "i32"),
+    emission("prmt", ("i32", "i32", "i32"), "i32"),
 )
 
 # The approximate unit -----------------------------------------------------------------------------
@@ -272,7 +271,7 @@ def _approximate(name: str, function: Any, doc: str) -> None:
         ("f32",),
         SM80,
         meaning,
-        statement(f"{name}.f32 $0, $1;", "float", result="float"),
+        emission(f"{name}.f32 $0, $1;", ("f32",), "f32"),
         exact=False,
         elementwise=True,
     )

@@ -13,11 +13,13 @@ from typing import Any
 import numpy as np
 
 from tilewright.codegen.instructions.nvptx_common import (
+    GLOBAL,
+    LLVM_SHARED,
+    SHARED,
     SM80,
     SM90,
+    emission,
     group,
-    intrinsic,
-    statement,
     timed,
     unpack,
 )
@@ -28,9 +30,6 @@ from tilewright.codegen.instructions.table import (
     declare,
 )
 from tilewright.codegen.printer import Printer
-
-SHARED, GLOBAL = "!llvm.ptr<3>", "!llvm.ptr<1>"
-LLVM_SHARED, LLVM_GLOBAL = "ptr addrspace(3)", "ptr addrspace(1)"
 
 
 def _words(matrices: Any, transposed: bool) -> Any:
@@ -132,51 +131,27 @@ def _copy(size: int) -> Meaning:
 for _size in (4, 8, 16):
     # Through L1 for what is smaller than its 16-byte path past it.
     _path = "cg" if _size == 16 else "ca"
+    _types = (SHARED, GLOBAL, "i32")
+    _made = emission(f"cp.async.{_path}.shared.global.{_size}.s", _types)
     declare(
-        f"nvptx.cp.async.{_size}",
-        (SHARED, GLOBAL, "i32"),
-        (),
-        SM80,
-        _copy(_size),
-        intrinsic(
-            f"cp.async.{_path}.shared.global.{_size}.s", "void", LLVM_SHARED, LLVM_GLOBAL, "i32"
-        ),
-        effect="write",
-        timed=True,
+        f"nvptx.cp.async.{_size}", _types, (), SM80, _copy(_size), _made, effect="write", timed=True
     )
 
-timed(
-    "cp.async.commit_group",
-    (),
-    "This thread's copies since the last commit become one group.",
-    intrinsic("cp.async.commit.group", "void"),
-)
-
-
-def _emit_wait(p: Printer, regs: Sequence[str], immediates: Immediates) -> Sequence[str]:
-    p.call("void", "llvm.nvvm.cp.async.wait.group", [("i32", str(immediates["n"]))])
-    return []
-
-
+_doc = "This thread's copies since the last commit become one group."
+timed("cp.async.commit_group", (), _doc, "cp.async.commit.group")
 timed(
     "cp.async.wait_group",
     (),
     "All but this thread's last `n` groups are complete, as far as this thread sees.",
-    _emit_wait,
+    "cp.async.wait.group",
+    extra=(("i32", "<n>"),),
     immediates={"n": 0},
 )
-timed(
-    "cp.async.wait_all",
-    (),
-    "All copies of this thread are complete.",
-    intrinsic("cp.async.wait.all", "void"),
-)
-timed(
-    "cp.async.mbarrier.arrive",
-    (SHARED,),
-    "The barrier gets one arrival when this thread's copies so far are complete; it was counted.",
-    intrinsic("cp.async.mbarrier.arrive.noinc.shared", "void", LLVM_SHARED),
-)
+_doc = "All copies of this thread are complete."
+timed("cp.async.wait_all", (), _doc, "cp.async.wait.all")
+_doc = "The barrier gets one arrival when this thread's copies so far are complete; it was counted."
+_call = "cp.async.mbarrier.arrive.noinc.shared"
+timed("cp.async.mbarrier.arrive", (SHARED,), _doc, _call)
 
 # Prefetches ---------------------------------------------------------------------------------------
 
@@ -186,7 +161,7 @@ for _level in ("L1", "L2"):
         f"prefetch.global.{_level}",
         (GLOBAL,),
         f"The line at the address is brought to {_level}; nothing where there is no memory.",
-        statement(f"prefetch.global.{_level} [$0];", LLVM_GLOBAL, effect=True),
+        f"prefetch.global.{_level} [$0];",
         effect="read",
     )
 
@@ -220,17 +195,14 @@ for _summand, _count, _needs in (
     _operands = group(1, _count) if _count > 1 else "$1"
     _noftz = ".noftz" if _summand != "f32" else ""
     _suffix = f"{f'v{_count}.' if _count > 1 else ''}{_summand}"
+    _types = (GLOBAL, *["f32" if _summand == "f32" else "i32"] * _count)
+    _text = f"red.relaxed.gpu.global.add{_noftz}.{_suffix} [$0], {_operands};"
     declare(
         f"nvptx.red.add.{_suffix}",
-        (GLOBAL, *["f32" if _summand == "f32" else "i32"] * _count),
+        _types,
         (),
         _needs,
         _add_neighbours(_summand),
-        statement(
-            f"red.relaxed.gpu.global.add{_noftz}.{_suffix} [$0], {_operands};",
-            LLVM_GLOBAL,
-            *["float" if _summand == "f32" else "i32"] * _count,
-            memory=True,
-        ),
+        emission(_text, _types, memory=True),
         effect="write",
     )

@@ -15,109 +15,57 @@ from typing import Any
 import numpy as np
 
 from tilewright.codegen.instructions.nvptx_common import (
-    SM80,
+    CLUSTER_SHARED,
+    SHARED,
     SM90,
     SM90A,
-    intrinsic,
-    ptx,
-    statement,
+    emission,
     timed,
 )
-from tilewright.codegen.instructions.nvptx_memory import LLVM_SHARED, SHARED
 from tilewright.codegen.instructions.table import (
     Immediates,
     declare,
 )
 from tilewright.codegen.printer import Printer
 
-CLUSTER_SHARED, LLVM_CLUSTER = "!llvm.ptr<7>", "ptr addrspace(7)"
-
 # Named barriers of a workgroup: 0 is the one of gpu.barrier, 1 to 15 are free. Counts are threads,
 # multiples of 32; all threads of a warp execute it together.
-timed(
-    "bar.sync",
-    ("i32", "i32"),
-    "Barrier `id`: waits until `count` threads have arrived; orders their memory accesses.",
-    intrinsic("barrier.cta.sync.aligned.count", "void", "i32", "i32"),
-    scope="workgroup",
-)
-timed(
-    "bar.arrive",
-    ("i32", "i32"),
-    "Barrier `id`: arrives without waiting.",
-    intrinsic("barrier.cta.arrive.aligned.count", "void", "i32", "i32"),
-    scope="workgroup",
-)
-
-
-def _emit_warp_sync(p: Printer, regs: Sequence[str], immediates: Immediates) -> Sequence[str]:
-    p.call("void", "llvm.nvvm.bar.warp.sync", [("i32", "-1")])
-    return []
-
-
-timed(
-    "warp.sync",
-    (),
-    "The 32 lanes meet; their memory accesses before are seen by all after it.",
-    _emit_warp_sync,
-    scope="warp",
-)
+for _row in (
+    (
+        "sync",
+        "Barrier `id`: waits until `count` threads have arrived; orders their memory accesses.",
+    ),
+    ("arrive", "Barrier `id`: arrives without waiting."),
+):
+    _call = f"barrier.cta.{_row[0]}.aligned.count"
+    timed(f"bar.{_row[0]}", ("i32", "i32"), _row[1], _call, scope="workgroup")
+_doc = "The 32 lanes meet; their memory accesses before are seen by all after it."
+timed("warp.sync", (), _doc, "bar.warp.sync", extra=(("i32", "-1"),), scope="warp")
 
 # mbarriers ----------------------------------------------------------------------------------------
 
 _CTA = "scope.cta.space.cta"
-timed(
-    "mbarrier.init",
-    (SHARED, "i32"),
-    "The barrier begins phase 0 and expects so many arrivals in each phase.",
-    intrinsic("mbarrier.init.shared", "void", LLVM_SHARED, "i32"),
-)
-timed(
-    "mbarrier.inval",
-    (SHARED,),
-    "The eight bytes are ordinary memory again.",
-    intrinsic("mbarrier.inval.shared", "void", LLVM_SHARED),
-)
-
-
-def _discard(name: str, *types: str) -> Any:
-    """An intrinsic whose result (a state word) nobody needs."""
-
-    def emit(p: Printer, regs: Sequence[str], immediates: Immediates) -> Sequence[str]:
-        p.call("i64", f"llvm.nvvm.{name}", [*zip(types, regs, strict=True)])
-        return []
-
-    return emit
-
-
-timed(
-    "mbarrier.arrive",
-    (SHARED, "i32"),
-    "So many arrivals; releases this thread's memory accesses to those who wait.",
-    _discard(f"mbarrier.arrive.{_CTA}", LLVM_SHARED, "i32"),
-    SM90,
-)
-timed(
-    "mbarrier.arrive.expect_tx",
-    (SHARED, "i32"),
-    "One arrival; the phase also waits for so many bytes of asynchronous copies.",
-    _discard(f"mbarrier.arrive.expect.tx.{_CTA}", LLVM_SHARED, "i32"),
-    SM90,
-)
-timed(
-    "mbarrier.expect_tx",
-    (SHARED, "i32"),
-    "The phase also waits for so many bytes of asynchronous copies; no arrival.",
-    intrinsic(f"mbarrier.expect.tx.{_CTA}", "void", LLVM_SHARED, "i32"),
-    SM90,
-)
-timed(
-    "mbarrier.arrive.remote",
-    (CLUSTER_SHARED, "i32"),
-    "So many arrivals at a barrier of any workgroup of the cluster.",
-    intrinsic("mbarrier.arrive.scope.cta.space.cluster", "void", LLVM_CLUSTER, "i32"),
-    SM90,
-)
+for _row in (
+    (
+        "init",
+        (SHARED, "i32"),
+        "The barrier begins phase 0 and expects so many arrivals in each phase.",
+    ),
+    ("inval", (SHARED,), "The eight bytes are ordinary memory again."),
+):
+    timed(f"mbarrier.{_row[0]}", *_row[1:], f"mbarrier.{_row[0]}.shared")
+for _name, _state, _call, _doc in (
+    ("arrive", "i64", f"arrive.{_CTA}",
+     "So many arrivals; releases this thread's memory accesses to those who wait."),
+    ("arrive.expect_tx", "i64", f"arrive.expect.tx.{_CTA}",
+     "One arrival; the phase also waits for so many bytes of asynchronous copies."),
+    ("expect_tx", "", f"expect.tx.{_CTA}",
+     "The phase also waits for so many bytes of asynchronous copies; no arrival."),
+    ("arrive.remote", "", "arrive.scope.cta.space.cluster",
+     "So many arrivals at a barrier of any workgroup of the cluster."),
+):  # fmt: skip
+    _where = CLUSTER_SHARED if _call.endswith("cluster") else SHARED
+    timed(f"mbarrier.{_name}", (_where, "i32"), _doc, f"mbarrier.{_call}", SM90, state=_state)
 
 
 def _mapa(pointer: Any, rank: Any) -> Sequence[Any]:
@@ -131,7 +79,7 @@ declare(
     (CLUSTER_SHARED,),
     SM90,
     _mapa,
-    intrinsic("mapa.shared.cluster", LLVM_CLUSTER, LLVM_SHARED, "i32"),
+    emission("mapa.shared.cluster", (SHARED, "i32"), CLUSTER_SHARED),
     scope="cluster",
     timed=True,
 )
@@ -148,95 +96,53 @@ declare(
     ("i1",),
     SM90,
     _try_wait,
-    intrinsic(f"mbarrier.try.wait.parity.{_CTA}", "i1", LLVM_SHARED, "i32"),
+    emission(f"mbarrier.try.wait.parity.{_CTA}", (SHARED, "i32"), "i1"),
     effect="write",
     timed=True,
 )
 
 
-def _emit_wait(p: Printer, regs: Sequence[str], immediates: Immediates) -> Sequence[str]:
-    # The labels stand in a PTX scope of their own, so that each copy of the statement has its own.
-    text = (
-        "{ .reg .pred p; wait: mbarrier.try_wait.parity.shared::cta.b64 p, [$0], $1; "
-        "@p bra done; bra wait; done: }"
-    )
-    return ptx(p, text, [], [(LLVM_SHARED, regs[0]), ("i32", regs[1])], memory=True)
-
-
-timed(
-    "mbarrier.wait.parity",
-    (SHARED, "i32"),
-    "Waits until the phase with this parity is complete; its memory accesses are seen after it.",
-    _emit_wait,
-    SM90,
+# The labels stand in a PTX scope of their own, so that each copy of the statement has its own.
+_wait = (
+    "{ .reg .pred p; wait: mbarrier.try_wait.parity.shared::cta.b64 p, [$0], $1; "
+    "@p bra done; bra wait; done: }"
 )
+_doc = "Waits until the phase with this parity is complete; its memory accesses are seen after it."
+timed("mbarrier.wait.parity", (SHARED, "i32"), _doc, _wait, SM90, memory=True)
 
 # Fences -------------------------------------------------------------------------------------------
 
-timed(
-    "fence.proxy.async",
-    (),
-    "Shared-memory accesses of this thread before it are seen by asynchronous copies after it.",
-    intrinsic("fence.proxy.async.shared_cta", "void"),
-    SM90,
-)
-timed(
-    "fence.proxy.async.global",
-    (),
-    "Global-memory accesses of this thread before it are seen by asynchronous copies after it.",
-    intrinsic("fence.proxy.async.global", "void"),
-    SM90,
-)
-timed(
-    "fence.mbarrier_init",
-    (),
-    "Initialised mbarriers are seen by the cluster and the copy engine.",
-    intrinsic("fence.mbarrier_init.release.cluster", "void"),
-    SM90,
-)
+for _name, _call, _doc in (
+    ("proxy.async", "proxy.async.shared_cta",
+     "Shared-memory accesses of this thread before it are seen by asynchronous copies after it."),
+    ("proxy.async.global", "proxy.async.global",
+     "Global-memory accesses of this thread before it are seen by asynchronous copies after it."),
+    ("mbarrier_init", "mbarrier_init.release.cluster",
+     "Initialised mbarriers are seen by the cluster and the copy engine."),
+):  # fmt: skip
+    timed(f"fence.{_name}", (), _doc, f"fence.{_call}", SM90)
 
 # Clusters -----------------------------------------------------------------------------------------
 
-for _suffix, _doc in (
-    ("", "Arrives at the cluster's barrier; releases this thread's memory accesses."),
-    (".relaxed", "Arrives at the cluster's barrier; orders no memory."),
+for _name, _doc in (
+    ("arrive", "Arrives at the cluster's barrier; releases this thread's memory accesses."),
+    ("arrive.relaxed", "Arrives at the cluster's barrier; orders no memory."),
+    ("wait", "Waits until every thread of the cluster has arrived."),
 ):
-    for _aligned in ("", ".aligned"):
-        timed(
-            f"cluster.arrive{_suffix}{_aligned}",
-            (),
-            _doc,
-            intrinsic(f"barrier.cluster.arrive{_suffix}{_aligned}", "void"),
-            SM90,
-            scope="cluster",
-        )
-for _aligned in ("", ".aligned"):
-    timed(
-        f"cluster.wait{_aligned}",
-        (),
-        "Waits until every thread of the cluster has arrived.",
-        intrinsic(f"barrier.cluster.wait{_aligned}", "void"),
-        SM90,
-        scope="cluster",
-    )
+    for _call in (f"cluster.{_name}", f"cluster.{_name}.aligned"):
+        timed(_call, (), _doc, f"barrier.{_call}", SM90, scope="cluster")
 
 # Registers, election, dependent launches ----------------------------------------------------------
 
+_doc = "Every thread of the warpgroup may use `registers` registers from here (24 to 256, by 8)."
 for _way in ("inc", "dec"):
-
-    def _emit_setmaxnreg(
-        p: Printer, regs: Sequence[str], immediates: Immediates, way: str = _way
-    ) -> Sequence[str]:
-        name = f"llvm.nvvm.setmaxnreg.{way}.sync.aligned.u32"
-        p.call("void", name, [("i32", str(immediates["registers"]))])
-        return []
-
     timed(
         f"setmaxnreg.{_way}",
         (),
-        "Every thread of the warpgroup may use `registers` registers from here (24 to 256, by 8).",
-        _emit_setmaxnreg,
+        _doc,
+        f"setmaxnreg.{_way}.sync.aligned.u32",
         SM90A,
+        extra=(("i32", "<registers>"),),
         immediates={"registers": 40},
         scope="warpgroup",
     )
@@ -253,25 +159,12 @@ def _emit_elect(p: Printer, regs: Sequence[str], immediates: Immediates) -> Sequ
 
 
 declare("nvptx.elect.sync", (), ("i1",), SM90, _elect, _emit_elect, scope="warp")
-timed(
-    "griddepcontrol.wait",
-    (),
-    "Waits until the grids that this one depends on are complete.",
-    intrinsic("griddepcontrol.wait", "void"),
-    SM90,
-)
-timed(
-    "griddepcontrol.launch_dependents",
-    (),
-    "Grids that depend on this one may begin to launch.",
-    intrinsic("griddepcontrol.launch.dependents", "void"),
-    SM90,
-)
-timed(
-    "nanosleep",
-    ("i32",),
-    "About so many nanoseconds pass.",
-    statement("nanosleep.u32 $0;", "i32", effect=True),
-    SM80,
-)
-timed("trap", (), "The launch fails.", statement("trap;", effect=True), SM80)
+for _name, _operands, _doc, _call, *_needs in (
+    ("griddepcontrol.wait", (), "Waits until the grids that this one depends on are complete.",
+     "griddepcontrol.wait", SM90),
+    ("griddepcontrol.launch_dependents", (), "Grids that depend on this one may begin to launch.",
+     "griddepcontrol.launch.dependents", SM90),
+    ("nanosleep", ("i32",), "About so many nanoseconds pass.", "nanosleep.u32 $0;"),
+    ("trap", (), "The launch fails.", "trap;"),
+):  # fmt: skip
+    timed(_name, _operands, _doc, _call, *_needs)

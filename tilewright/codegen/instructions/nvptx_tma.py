@@ -18,12 +18,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.codegen.instructions.nvptx_common import SM90, intrinsic, statement, timed
-from tilewright.codegen.instructions.nvptx_memory import (
+from tilewright.codegen.instructions.nvptx_common import (
     GLOBAL,
+    LLVM_CLUSTER,
     LLVM_GLOBAL,
     LLVM_SHARED,
     SHARED,
+    SM90,
+    timed,
 )
 from tilewright.codegen.instructions.table import Emission, Immediates
 from tilewright.codegen.printer import Printer
@@ -35,11 +37,11 @@ _LOAD_DOC = "The box at the coordinates goes to shared memory (swizzled as the m
 def _emit_load(rank: int, multicast: bool, hint: bool) -> Emission:
     def emit(p: Printer, regs: Sequence[str], immediates: Immediates) -> Sequence[str]:
         to, barrier, tensor, *rest = regs
-        cluster = p.emit(f"addrspacecast {LLVM_SHARED} {to} to ptr addrspace(7)")
+        cluster = p.emit(f"addrspacecast {LLVM_SHARED} {to} to {LLVM_CLUSTER}")
         extra = list(rest[rank:])
         mask = extra.pop(0) if multicast else "0"
         policy = extra.pop(0) if hint else "0"
-        args = [("ptr addrspace(7)", cluster), (LLVM_SHARED, barrier), ("ptr", tensor)]
+        args = [(LLVM_CLUSTER, cluster), (LLVM_SHARED, barrier), ("ptr", tensor)]
         args += [("i32", c) for c in rest[:rank]]
         args += [("i16", mask), ("i64", policy)]
         args += [("i1", str(multicast).lower()), ("i1", str(hint).lower()), ("i32", "0")]
@@ -119,7 +121,7 @@ timed(
     "tma.prefetch_map",
     (MAP,),
     "The tensor map itself is brought to the copy engine's cache.",
-    statement("prefetch.tensormap [$0];", "ptr", effect=True),
+    "prefetch.tensormap [$0];",
     SM90,
     effect="read",
 )
@@ -127,8 +129,8 @@ timed(
 
 def _emit_bulk_load(p: Printer, regs: Sequence[str], immediates: Immediates) -> Sequence[str]:
     to, barrier, source, size = regs
-    cluster = p.emit(f"addrspacecast {LLVM_SHARED} {to} to ptr addrspace(7)")
-    args = [("ptr addrspace(7)", cluster), (LLVM_SHARED, barrier), (LLVM_GLOBAL, source)]
+    cluster = p.emit(f"addrspacecast {LLVM_SHARED} {to} to {LLVM_CLUSTER}")
+    args = [(LLVM_CLUSTER, cluster), (LLVM_SHARED, barrier), (LLVM_GLOBAL, source)]
     args += [("i32", size), ("i16", "0"), ("i64", "0"), ("i1", "false"), ("i1", "false")]
     p.call("void", "llvm.nvvm.cp.async.bulk.global.to.shared.cluster", args)
     return []
@@ -145,33 +147,22 @@ timed(
     "bulk.store",
     (GLOBAL, SHARED, "i32"),
     "So many bytes of shared memory (a multiple of 16) go to global memory, once waited for.",
-    intrinsic(
-        "cp.async.bulk.shared.cta.to.global",
-        "void",
-        LLVM_GLOBAL,
-        LLVM_SHARED,
-        "i32",
-        extra=(("i64", "0"), ("i1", "false")),
-    ),
+    "cp.async.bulk.shared.cta.to.global",
     SM90,
+    extra=(("i64", "0"), ("i1", "false")),
 )
-timed(
-    "bulk.commit_group",
-    (),
-    "This thread's stores and reductions since the last commit become one group.",
-    intrinsic("cp.async.bulk.commit.group", "void"),
-    SM90,
-)
+_doc = "This thread's stores and reductions since the last commit become one group."
+timed("bulk.commit_group", (), _doc, "cp.async.bulk.commit.group", SM90)
 for _suffix, _doc in (
     ("", "All but this thread's last `n` groups are complete: their bytes are in memory."),
     (".read", "All but this thread's last `n` groups have read their shared memory."),
 ):
-
-    def _emit_wait(
-        p: Printer, regs: Sequence[str], immediates: Immediates, suffix: str = _suffix
-    ) -> Sequence[str]:
-        name = f"llvm.nvvm.cp.async.bulk.wait.group{suffix}"
-        p.call("void", name, [("i32", str(immediates["n"]))])
-        return []
-
-    timed(f"bulk.wait_group{_suffix}", (), _doc, _emit_wait, SM90, immediates={"n": 0})
+    timed(
+        f"bulk.wait_group{_suffix}",
+        (),
+        _doc,
+        f"cp.async.bulk.wait.group{_suffix}",
+        SM90,
+        extra=(("i32", "<n>"),),
+        immediates={"n": 0},
+    )

@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.codegen.instructions.nvptx_common import SM90A, group, intrinsic, ptx, timed
+from tilewright.codegen.instructions.nvptx_common import SM90A, group, ptx, timed
 from tilewright.codegen.instructions.nvptx_mma import NUMPY, c_indices, elements, place_a
 from tilewright.codegen.instructions.table import (
     Emission,
@@ -233,35 +233,18 @@ def _make_wait(name: str, parts: list[list[str]]) -> Instruction:
 
 make_by(_make)
 
-timed(
-    "wgmma.fence",
-    (),
-    "Registers and shared memory written before are seen by the wgmma that follow.",
-    intrinsic("wgmma.fence.sync.aligned", "void"),
-    SM90A,
-    scope="warpgroup",
-)
-timed(
-    "wgmma.commit",
-    (),
-    "The wgmma since the last commit become one group that `wait` counts.",
-    intrinsic("wgmma.commit_group.sync.aligned", "void"),
-    SM90A,
-    scope="warpgroup",
-)
-
-
-def _emit_wait(p: Printer, regs: Sequence[str], immediates: Immediates) -> Sequence[str]:
-    p.call("void", "llvm.nvvm.wgmma.wait_group.sync.aligned", [("i64", str(immediates["n"]))])
-    return []
-
-
-timed(
-    "wgmma.wait",
-    (),
-    "All but the last `n` committed groups are complete; no accumulator is named.",
-    _emit_wait,
-    SM90A,
-    immediates={"n": 0},
-    scope="warpgroup",
-)
+for _name, _doc, *_extra in (
+    ("fence", "Registers and shared memory written before are seen by the wgmma that follow."),
+    ("commit", "The wgmma since the last commit become one group that `wait` counts."),
+    ("wait", "All but the last `n` committed groups are complete; no accumulator is named.", ("i64", "<n>")),
+):  # fmt: skip
+    timed(
+        f"wgmma.{_name}",
+        (),
+        _doc,
+        f"wgmma.{_name}{'' if _name == 'fence' else '_group'}.sync.aligned",
+        SM90A,
+        extra=_extra,
+        immediates={"n": 0} if _extra else {},
+        scope="warpgroup",
+    )

@@ -14,12 +14,18 @@ from tilewright.codegen.printer import Printer
 
 
 def _intrinsic(name: str, result: str, *operands: str, extra: tuple[tuple[str, str], ...] = ()):
-    """An emission that calls one LLVM intrinsic on operands of these types."""
+    """An emission that calls one LLVM intrinsic on operands of these types, `vector<16xf32>`."""
+    types = [_llvm(type) for type in (*operands, result)]
 
     def emit(p: Printer, regs: Sequence[str], immediates: Immediates) -> Sequence[str]:
-        return [p.call(result, f"llvm.x86.{name}", [*zip(operands, regs, strict=True), *extra])]
+        args = [*zip(types[:-1], regs, strict=True), *extra]
+        return [p.call(types[-1], f"llvm.x86.{name}", args)]
 
     return emit
+
+
+def _llvm(type: str) -> str:
+    return f"<{type[7:-1].replace('x', ' x ').replace('f32', 'float')}>"
 
 
 def _bf16(x: Any) -> Any:
@@ -49,20 +55,14 @@ def _maddubsw(a: Any, b: Any) -> Sequence[Any]:
 
 
 for _bits, _feature in ((512, "avx512vnni"), (256, "avx512vnni|avxvnni")):
-    _n = _bits // 32
+    _c, _x = f"vector<{_bits // 32}xi32>", f"vector<{_bits // 8}xi8>"
     declare(
         f"x86.vpdpbusd.{_bits}",
-        (f"vector<{_n}xi32>", f"vector<{4 * _n}xi8>", f"vector<{4 * _n}xi8>"),
-        (f"vector<{_n}xi32>",),
+        (_c, _x, _x),
+        (_c,),
         frozenset({_feature}),
         _dpbusd,
-        _intrinsic(
-            f"avx512.vpdpbusd.{_bits}",
-            f"<{_n} x i32>",
-            f"<{_n} x i32>",
-            f"<{4 * _n} x i8>",
-            f"<{4 * _n} x i8>",
-        ),
+        _intrinsic(f"avx512.vpdpbusd.{_bits}", _c, _c, _x, _x),
     )
 
 for _kind, _meaning, _part, _bits, _name, _feature in (
@@ -71,15 +71,14 @@ for _kind, _meaning, _part, _bits, _name, _feature in (
     ("ubsw", _maddubsw, 8, 512, "avx512.pmaddubs.w.512", "avx512bw"),
     ("ubsw", _maddubsw, 8, 256, "avx2.pmadd.ub.sw", "avx2"),
 ):
-    _factors, _sums = f"{_bits // _part} x i{_part}", f"{_bits // _part // 2} x i{2 * _part}"
-    _vectors, _vector = (f"vector<{each.replace(' ', '')}>" for each in (_factors, _sums))
+    _x, _c = f"vector<{_bits // _part}xi{_part}>", f"vector<{_bits // _part // 2}xi{2 * _part}>"
     declare(
         f"x86.vpmadd{_kind}.{_bits}",
-        (_vectors, _vectors),
-        (_vector,),
+        (_x, _x),
+        (_c,),
         frozenset({_feature}),
         _meaning,
-        _intrinsic(_name, f"<{_sums}>", f"<{_factors}>", f"<{_factors}>"),
+        _intrinsic(_name, _c, _x, _x),
     )
 
 
@@ -148,31 +147,21 @@ def _emit_rsqrt14(p: Printer, regs: Sequence[str], immediates: Immediates) -> Se
     return [p.call("<16 x float>", "llvm.x86.avx512.rsqrt14.ps.512", args)]
 
 
-declare(
-    "x86.vrcp14ps.512",
-    ("vector<16xf32>",),
-    ("vector<16xf32>",),
-    frozenset({"avx512f"}),
-    _reciprocal,
-    _intrinsic(
-        "avx512.rcp14.ps.512",
-        "<16 x float>",
-        "<16 x float>",
-        extra=(("<16 x float>", "zeroinitializer"), ("i16", "-1")),
-    ),
-    exact=False,
-    elementwise=True,
-)
-declare(
-    "x86.vrsqrt14ps.512",
-    ("vector<16xf32>",),
-    ("vector<16xf32>",),
-    frozenset({"avx512f"}),
-    _reciprocal_root,
-    _emit_rsqrt14,
-    exact=False,
-    elementwise=True,
-)
+_x, _rest = "vector<16xf32>", (("<16 x float>", "zeroinitializer"), ("i16", "-1"))
+for _name, _meaning, _emit in (
+    ("vrcp14ps", _reciprocal, _intrinsic("avx512.rcp14.ps.512", _x, _x, extra=_rest)),
+    ("vrsqrt14ps", _reciprocal_root, _emit_rsqrt14),
+):
+    declare(
+        f"x86.{_name}.512",
+        (_x,),
+        (_x,),
+        frozenset({"avx512f"}),
+        _meaning,
+        _emit,
+        exact=False,
+        elementwise=True,
+    )
 
 
 # Threads ------------------------------------------------------------------------------------------
