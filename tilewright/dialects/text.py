@@ -330,9 +330,8 @@ def _parse_error(
 
 
 def _reason(error: BaseException) -> str:
-    said = (
-        f"unknown word {error}" if isinstance(error, KeyError) else " ".join(map(str, error.args))
-    )
+    said = " ".join(map(str, error.args))
+    said = f"unknown word {said!r}" if isinstance(error, KeyError) else said
     lines = [line.strip() for line in said.strip().split("\n")]
     if lines[0].endswith(("does not verify:", "does not verify")) and len(lines) > 1:
         return f"{lines[0].rstrip(':')}: {rule_in_plain_words(_sentence(lines[1]))}"
@@ -416,8 +415,7 @@ def verify_dominance(module: Operation, source: SourceText | None = None) -> Non
     """Every use lies behind its definition; raises `VerifyError` at the first op where one does not."""
     rule = Dominance(module)
     for operation in module.walk():
-        broken = rule.broken(operation)
-        if broken is not None:
+        if (broken := rule.broken(operation)) is not None:
             raise _not_dominated(operation, *broken, source)
 
 
@@ -458,8 +456,7 @@ def _locate(module: Operation, error: Exception, source: SourceText | None) -> V
 
 
 def _verify_error(operation: Operation, error: Exception, source: SourceText | None) -> VerifyError:
-    twice = re.fullmatch(r'Redefinition of symbol "(.*)"', _reason(error))
-    if twice is not None:
+    if twice := re.fullmatch(r'Redefinition of symbol "(.*)"', _reason(error)):
         operation = _defining(operation, twice[1])[-1]
     location, name = location_of(operation), operation.name
     if location is not None and source is not None and location.file == source.filename:
