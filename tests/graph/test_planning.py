@@ -9,9 +9,10 @@ import pytest
 
 from tests.draws import fresh_rng
 from tilewright import graph as G
-from tilewright.graph import fuse
+from tilewright.graph import fuse, sections
 from tilewright.graph.algebra import base_two
 from tilewright.graph.partition import Group, Partition
+from tilewright.graph.repeats import folded
 from tilewright.graph.sections import schedule
 from tilewright.graph.structure import unnamed
 
@@ -208,3 +209,97 @@ def test_kernels_that_read_the_same_say_why_they_are_apart():
     # What waits for another is no sibling of it.
     chained = G.trace(lambda x, a: (x @ a) @ x, G.array([600, 500]), G.array([500, 600]))
     assert not any("apart:" in cut for cut in chained.explain("cpu").cuts)
+
+
+def layer(x, c, norm, q, k, v, o, up, down):
+    """Attention over heads that are turned by `c`, and a wide part."""
+    h = G.rms_norm(x, norm)
+
+    def heads(y):
+        a, b = (part.reshape(12, 2, 8).transpose(1, 0, 2) for part in (y[:, :16], y[:, 16:]))
+        return np.concatenate([a * c, b * c], -1)
+
+    scores = G.softmax(heads(h @ q) @ heads(h @ k).swapaxes(1, 2)) @ heads(h @ v)
+    x = x + scores.transpose(1, 0, 2).reshape(12, 32) @ o
+    return x + G.gelu(G.rms_norm(x) @ up) @ down
+
+
+def plain_layer(x, w):
+    return x + np.tanh(x @ w)
+
+
+SHAPES = ((32,), (32, 32), (32, 32), (32, 32), (32, 32), (32, 48), (48, 32))
+
+
+def many_layers(count: int, last: int = 0, keep: bool = False):
+    """A function of x, c and weights: layers, `last` of which are plain ones before the end; and its shapes."""
+    plain = [(32, 32)] * last
+    names = [f"w{i}" for i in range(7 * count + last)]
+
+    def run(x, c, *ws):
+        kept = []
+        for i in range(count):
+            x = layer(x, c, *ws[7 * i : 7 * i + 7])
+            kept.append(x * 2)
+        for w in ws[7 * count :]:
+            x = plain_layer(x, w)
+        return (x, *kept) if keep else x
+
+    scope = {"run": run}
+    exec(f"def layers(x, c, {', '.join(names)}): return run(x, c, {', '.join(names)})", scope)
+    return scope["layers"], [(12, 32), (8,), *SHAPES * count, *plain]
+
+
+def kernels_of(made: fuse.Schedule) -> set[tuple[str, ...]]:
+    return {tuple(k.tasks) for k in made.kernels}
+
+
+@pytest.mark.parametrize("kind", [(9, 0), (8, 2), (7, 0, True), (0, 9)])
+def test_layers_are_planned_as_all_of_them_would_be(kind, monkeypatch: pytest.MonkeyPatch):
+    function, shapes = many_layers(*kind)
+    graph = G.trace(function, *map(G.array, shapes))
+    sizes: list[int] = []
+    run = fuse.Fusion.run
+    monkeypatch.setattr(fuse.Fusion, "run", lambda f, *a: sizes.append(len(f.tasks)) or run(f, *a))
+    folded = schedule(graph, "cpu")
+    assert max(sizes) < 0.8 * len(graph.tasks)
+    monkeypatch.setattr(sections, "folded", lambda graph: None)
+    whole = schedule(graph, "cpu")
+    assert max(sizes) >= len(graph.tasks)
+    assert kernels_of(folded) == kernels_of(whole)
+    assert folded.seconds == pytest.approx(whole.seconds)
+    assert folded.unfused_seconds == pytest.approx(whole.unfused_seconds)
+    assert {c.split(":")[0] for c in folded.cuts} == {c.split(":")[0] for c in whole.cuts}
+
+
+@pytest.mark.parametrize("kind", [(8, 1), (7, 0, True), (0, 12)])
+def test_layers_have_weights_of_their_own(kind):
+    function, shapes = many_layers(*kind)
+    rng = fresh_rng()
+    arrays = [(rng.standard_normal(s) / s[0] ** 0.5).astype(np.float32) for s in shapes]
+    run = G.trace(function, *arrays).compile()
+    got = run(*arrays)
+    outs = tuple(np.full_like(g, np.nan) for g in (got if isinstance(got, tuple) else (got,)))
+    run(*arrays, out=outs)
+    wanted = function(*[a.astype(np.float64) for a in arrays])
+    for g, want in zip(outs, wanted if isinstance(wanted, tuple) else (wanted,), strict=True):
+        assert np.linalg.norm(g - want) <= 2e-5 * np.linalg.norm(want)
+
+
+def test_what_reads_a_layer_that_would_be_left_out_is_planned_with_all():
+    def skips(x, *ws):
+        seen = []
+        for w in ws:
+            x = plain_layer(x, w)
+            seen.append(x)
+        return x + seen[4]
+
+    scope = {"skips": skips}
+    names = ", ".join(f"w{i}" for i in range(12))
+    exec(f"def f(x, {names}): return skips(x, {names})", scope)
+    rng = fresh_rng()
+    arrays = [(rng.standard_normal(s) / 6).astype(np.float32) for s in [(20, 32), *[(32, 32)] * 12]]
+    graph = G.trace(scope["f"], *arrays)
+    assert folded(graph) is None
+    want = scope["f"](*[a.astype(np.float64) for a in arrays])
+    assert np.linalg.norm(graph.compile()(*arrays) - want) <= 2e-5 * np.linalg.norm(want)

@@ -40,7 +40,8 @@ class Tiling:
 
     def loops(self, axes: tuple[str, ...]) -> tuple[str, ...]:
         """Those of ``axes`` that are loops."""
-        return tuple(a for a in axes if self.mapping[a] == "sequential")
+        mapping = self.mapping
+        return tuple([a for a in axes if mapping[a] == "sequential"])
 
     def renamed(self, axes: Mapping[str, str], statements: Mapping[str, str]) -> Tiling:
         """The tiling of a nest that differs in these names."""
@@ -237,14 +238,13 @@ class Costs:
 
     def lack(self, tiling: Tiling) -> tuple[str, int, int] | None:
         """What has no room, its bytes and those that there are; None where everything fits."""
-        return self.lacking(self.elements(tiling), tiling)
+        return self.lacking(self.elements(tiling), self.under(tiling))
 
-    def lacking(self, elements: Sequence[int], tiling: Tiling) -> tuple[str, int, int] | None:
+    def lacking(self, elements: Sequence[int], under: _Under | None) -> tuple[str, int, int] | None:
         rates = self.rates
         for (number, size), what in self.values.items():
             if elements[number] * size > rates.value_bytes:
                 return what, elements[number] * size, rates.value_bytes
-        under = self.under(tiling)
         for name, staged in under.staged if under is not None else ():
             size = sum([elements[number] * item for number, item in staged])
             if size > rates.stage_bytes:
@@ -259,8 +259,10 @@ class Costs:
 
         None where something has no room, or a loop would be opened inside of itself.
         """
+        if (under := self.under(tiling)) is None:
+            return None
         rates, elements, step = self.rates, self.elements(tiling), tiling.step
-        if self.lacking(elements, tiling) is not None or (under := self.under(tiling)) is None:
+        if self.lacking(elements, under) is not None:
             return None
         blocks, inside = 1, list[int]()
         for axis, extent in zip(self.axes, self.extents, strict=True):

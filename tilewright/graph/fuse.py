@@ -23,13 +23,14 @@ from tilewright.graph.costs import Cost, Tiling
 from tilewright.graph.nest import Nest, nest_of, statement_of
 from tilewright.graph.nodes import Operation, Task, TiledGraph, unused
 from tilewright.graph.partition import Group, Partition
+from tilewright.graph.repeats import Fold
 from tilewright.graph.structure import Pattern, pattern_of, structure
 from tilewright.graph.tiles import tile
 from tilewright.targets.base import rates_of
 from tilewright.uarch import Rates
 
-Siblings: TypeAlias = tuple[str, str, str]
-"""Two Tasks, and what they have in common."""
+Siblings: TypeAlias = tuple[str, str, str, str]
+"""Two Tasks, what they do, and the Buffer that they do it to."""
 
 
 @dataclass
@@ -146,19 +147,42 @@ class Fusion:
         self.seconds = self.unfused = 0.0
 
     def run(self, fuse: bool) -> None:
-        for group in self.partition.groups:
-            made = self.kernel(group)
-            if isinstance(made, Kernel):
-                self.unfused += made.cost.seconds
-            elif not fuse:
-                raise self.no_kernel(group)
+        self.unfused = sum(self.alone())
         if fuse:
             self.fuse()
+        self.count()
+
+    def alone(self) -> Iterator[float]:
+        """Times of Tasks as kernels of their own, of those that can be."""
+        kernels = (self.kernel(Group((name,))) for name in self.tasks)
+        return (k.cost.seconds for k in kernels if isinstance(k, Kernel))
+
+    def count(self) -> None:
+        """Adds up the time of all kernels; UnsupportedError for what is none."""
         for group in self.partition.sorted():
             made = self.kernel(group)
             if isinstance(made, str):
                 raise self.no_kernel(group)
             self.seconds += made.cost.seconds
+
+    def unrolled(self, fold: Fold) -> Fusion | None:
+        """What is fused so with the layers that a graph was folded by; None where it does not repeat as they do."""
+        if (found := fold.unrolled(self.graph, self.partition.groups)) is None:
+            return None
+        graph, groups, copies = found
+        made = Fusion(graph, self.rates, self.shared)
+        made.partition = Partition(made.sources, groups)
+        if made.partition.is_cyclic or any(isinstance(made.kernel(g), str) for g in groups):
+            return None
+        for what, why in self.why.items():
+            one, other, does, buffer = what if isinstance(what, tuple) else (what, what, "", "")
+            for n in copies.times((one, other)):
+                name = copies.name(one, n)
+                key = (name, copies.name(other, n), does, copies.name(buffer, n)) if does else name
+                made.why[key] = why if isinstance(why, str) else copies.group(why, n)
+        made.unfused = sum(made.alone())
+        made.count()
+        return made
 
     def no_kernel(self, group: Group) -> UnsupportedError:
         names = ", ".join(self.in_order(group))
@@ -179,11 +203,11 @@ class Fusion:
         for group in list(self.partition.groups):
             if group in self.partition.groups:
                 self.hand_over(group)
-        for siblings, what in self.siblings():
-            self.try_beside(siblings, what)
+        for siblings in self.siblings():
+            self.try_beside(*siblings)
 
-    def siblings(self) -> Iterator[tuple[list[str], str]]:
-        """Tasks that read one Buffer, then those that make parts of one whole; and what they do."""
+    def siblings(self) -> Iterator[tuple[list[str], str, str]]:
+        """Tasks that read one Buffer, then those that make parts of one whole; what they do, and to what."""
         reading: dict[str, list[str]] = {name: [] for name in self.graph.buffers}
         making: dict[str, list[str]] = {}
         for name, sources in self.sources.items():
@@ -191,16 +215,16 @@ class Fusion:
                 reading[source].append(name)
             if self.graph.buffers[name].start:
                 making.setdefault(self.graph.memory(name), []).append(name)
-        yield from ((names, f"read {source}") for source, names in reading.items())
-        yield from ((names, f"are parts of {whole}") for whole, names in making.items())
+        yield from ((names, "read", source) for source, names in reading.items())
+        yield from ((names, "are parts of", whole) for whole, names in making.items())
 
-    def try_beside(self, siblings: Sequence[str], what: str) -> None:
+    def try_beside(self, siblings: Sequence[str], do: str, what: str) -> None:
         """Makes one group of those of Tasks none of which waits for another, pair by pair."""
         partition = self.partition
         for name, other in combinations(siblings, 2):
             parts = one, two = partition.of[name], partition.of[other]
             if one != two and not partition.before[two] & partition.own[one]:
-                self.try_fuse(parts, (name, other, what))
+                self.try_fuse(parts, (name, other, do, what))
 
     def hand_over(self, group: Group) -> None:
         """Gives what stands before a product to the kernels that it comes from, if that is faster.
@@ -350,14 +374,13 @@ class Fusion:
 
     def cuts_beside(self) -> list[str]:
         """For kernels that could be one, since they read the same: why they are not."""
-        told: dict[tuple[Group, Group], str] = {}
+        told: dict[tuple[Group, Group], Siblings] = {}
         for key in self.why:
             if isinstance(key, tuple):
-                one, two, what = key
-                parts = self.partition.of[one], self.partition.of[two]
+                parts = self.partition.of[key[0]], self.partition.of[key[1]]
                 if parts[0] != parts[1] and self.partition.may_join(parts):
-                    told[parts] = f"{one} and {two} {what}, apart: {self.reason(key)}"
-        return list(told.values())
+                    told[parts] = key
+        return [f"{k[0]} and {' '.join(k[1:])}, apart: {self.reason(k)}" for k in told.values()]
 
     def reason(self, what: str | Siblings) -> str:
         """Why a Buffer stays in memory, or Tasks side by side are kernels of their own."""

@@ -28,6 +28,7 @@ from tilewright.graph.nodes import (
     unused,
 )
 from tilewright.graph.recurrence import Scan, build_scan, is_scan, scan_kernel, states_of
+from tilewright.graph.repeats import folded
 from tilewright.targets.base import rates_of
 from tilewright.uarch import Rates
 
@@ -42,9 +43,20 @@ def schedule(
 ) -> Schedule:
     """The kernels of a graph whose extents are numbers, for a target; see :func:`tilewright.graph.fuse.schedule`."""
     check_elements(graph)
+    known = Known()
+    if together and (fold := folded(graph)) is not None:
+        layers = _best(fold.graph, target, together, rates, known)
+        if isinstance(layers, Fusion) and (whole := layers.unrolled(fold)) is not None:
+            return whole.built()
+    return _best(graph, target, together, rates, known).built()
+
+
+def _best(
+    graph: TiledGraph, target: str | None, together: bool, rates: Rates | None, known: Known
+) -> Fusion | Schedule:
+    """The fastest of all forms of a graph."""
     made: list[Fusion | Schedule] = []
     refused: list[UnsupportedError] = []
-    known = Known()
     for each in _shapes(graph, together):
         try:
             made.append(_sections(each, target, together, rates, known))
@@ -52,7 +64,7 @@ def schedule(
             refused.append(error)
     if not made:
         raise refused[0]
-    return min(made, key=lambda s: s.seconds).built()
+    return min(made, key=lambda s: s.seconds)
 
 
 def _shapes(graph: TiledGraph, together: bool) -> list[TiledGraph]:
