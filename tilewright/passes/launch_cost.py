@@ -74,7 +74,8 @@ class Program:
         sizes: tuple[int, ...] = (),
     ):
         """`sizes`: of the structure's, where it has any."""
-        self.structure, self.rates, self.model = structure, rates, model
+        self.structure, self.model = structure, model
+        self.rates = rates if structure.multiplies else rates.plain or rates
         self.shapes = [each.extents(sizes) for each in structure.types]
         """Of the structure's types."""
         self.largest = max(map(prod, self.shapes), default=0)
@@ -92,7 +93,14 @@ class Program:
                 (origin, sum([bytes[i] for i in types]), loads)
                 for origin, types, loads in parts.moved
             ]
-            work = self.works[block] = Work(ops=len(parts.moved), waits=float(parts.waits))
+            known = [self.shapes[i] for each in parts.values for i in each.types]
+            loads = [size for _, size, loads in self.moved[block] if loads]
+            work = self.works[block] = Work(
+                memory_bytes=sum(size for size in loads if size > self.rates.cache_bytes),
+                ops=len(parts.moved),
+                rows=max([prod(shape[:-1]) for shape in known], default=0),
+                waits=float(parts.waits),
+            )
             for each in parts.values:
                 self._add(each, [bytes[i] for i in each.types], work)
         self.carried = {
@@ -123,6 +131,8 @@ class Program:
             work.memory_bytes += times * results
             work.ops += times
         elif results:
+            if rates.row_seconds and isinstance(op, xetile.ReductionOp):
+                results = max(bytes)  # of what is gone through, row by row
             if computes(op):
                 work.flops += times * sum(prod(self.shapes[i]) for i in each.types[: each.results])
             if results <= rates.cache_bytes:
@@ -242,6 +252,7 @@ class _Estimate:
             work.add(program.works[block], times)
             for tile, size, _ in program.moved[block]:
                 work.memory_bytes += times * self.moved(tile, size)
+                work.rows += times * self.rows(tile)
             if isinstance(loop := block.parent_op(), scf.ForOp):
                 beyond = max(0, program.carried[loop] - rates.cache_bytes)
                 work.memory_bytes += times * 2 * beyond
@@ -301,7 +312,21 @@ class _Estimate:
         runs = [
             n * array.dtype.itemsize for n, extent, stride in dims if stride == 1 and n < extent
         ]
-        return whole * max(1.0, least / min(runs, default=least or 1))
+        streams = self.program.rates.streams if runs else 0
+        late = max(0.0, 1 - streams / max(1.0, self.rows(tile))) if streams else 0.0
+        return whole * (late + max(1.0, least / min(runs, default=least or 1)))
+
+    def rows(self, tile: xetile.InitTileOp) -> float:
+        """Of a tile, as they lie in memory, those that its array has at most."""
+        array = self.arrays.get(tile.source)
+        strides: Sequence[Any] = getattr(array, "strides", None) or (1,)
+        dims = zip(
+            reversed(self.program.tiles[tile]),
+            reversed(self.shapes.get(tile.source, ())),
+            reversed(strides),
+            strict=False,
+        )
+        return float(prod(min(n, extent) for n, extent, stride in dims if stride != 1))
 
     def trips(self, loop: scf.ForOp) -> float:
         if loop in self.means:

@@ -143,6 +143,7 @@ class Structure:
             for loop in loops
             if isinstance(loop, scf.ForOp)
         }
+        self.multiplies = any(isinstance(op, xetile.TileMmaOp) for op in ops)
         self.uneven = [loop for loop in self.loops if _axes(loop.lb) or _axes(loop.ub)]
         """Loops that some programs turn in more often than others."""
         self.tiles = {

@@ -24,6 +24,8 @@ class Work:
     memory_bytes: float = 0.0
     """Loads and stores that memory answers."""
     ops: float = 0.0
+    rows: float = 0.0
+    """Of tiles that are loaded, stored or computed."""
     waits: float = 0.0
     """Loads one after the other, for which a program waits."""
 
@@ -35,6 +37,7 @@ class Work:
         self.shared_bytes += times * other.shared_bytes
         self.memory_bytes += times * other.memory_bytes
         self.ops += times * other.ops
+        self.rows += times * other.rows
         self.waits += times * other.waits
 
     def product(self, m: int, n: int, k: int, size: int, rates: Rates, times: float = 1.0) -> None:
@@ -91,6 +94,7 @@ def causes(
         "products": rounds * program.product_flops / rates.product_flops,
         "values": rounds * program.near_bytes / rates.elementwise_bytes,
         "ops": rounds * program.ops * rates.op_seconds / resident,
+        "rows": rounds * program.rows * rates.row_seconds,
         "shared cache": rounds * program.shared_bytes / rates.shared_bytes,
         "memory": rounds * program.memory_bytes / rates.memory_bytes,
         "whole arrays": least_bytes / rates.memory_bytes / rates.cores,

@@ -159,6 +159,13 @@ class Rates:
     """Copies and products run beside other ops, and accumulators stay in registers from step to step."""
     parts: int = 1
     """Cores that can share one program with products, where there are fewer programs than cores."""
+    row_seconds: float = 0.0
+    """What each row of a tile that is loaded, stored or computed costs besides: it begins anew."""
+    streams: int = 0
+    """Rows that caches fetch ahead side by side, where a tile has parts of them; more come late, and take up to twice as
+    long. 0: that is not told."""
+    plain: Rates | None = None
+    """Those of kernels without products, where they are known apart."""
     by_size: tuple[tuple[int, float], ...] = ()
     """Bytes of an element and operations of products per second, where they are not in the ratio of the bytes."""
     origin: str = "assumed"

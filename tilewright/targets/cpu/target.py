@@ -28,6 +28,7 @@ from tilewright.targets.failed_programs import failure
 from tilewright.targets.host import HostExecutable, loaded, scalar_word, thread_count
 from tilewright.targets.stages import StageTexts, source_of
 from tilewright.uarch.calibration import with_calibration
+from tilewright.uarch.cpu import ROW_RATES
 
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
@@ -354,7 +355,10 @@ class CpuTarget(Target):
         m = chosen(options.machine)
         per_core = 8e11 if m.amx else 2e9 * m.vector_bytes
         cores = options.num_threads or thread_count()
-        found = replace(m.architecture.machine.rates, cores=cores, product_flops=per_core)
+        plain = replace(ROW_RATES, cores=cores)
+        found = replace(
+            m.architecture.machine.rates, cores=cores, product_flops=per_core, plain=plain
+        )
         return with_calibration(found, self.identity(options))
 
     def choices(
