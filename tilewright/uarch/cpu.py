@@ -210,10 +210,10 @@ ROW_RATES: Final = replace(
     row_seconds=2.7e-9, streams=32, program_seconds=5e-8, launch_seconds=2e-7, origin="measured on a core of Zen 5",
 )  # fmt: skip
 """Of kernels without products, whose ops on values run together, row by row: fitted to 16 kinds of kernels (norms,
-sums, softmax, elementwise chains, stencils, transposes, gathers; f32, bf16 and f16), drawn extents, 48 launches of up to
-14 tilings each on one thread, programs as they are, and judged on 48 more: their choices among these run at 0.948 of the
-best, 0.801 by `GENERIC`; the other way round 0.950 and 0.838 (2026-11-29). Where values are larger than `cache_bytes`
-they wait in memory, if they are summed; nothing is lost by keeping to it where they are not."""
+sums, softmax, elementwise chains, stencils, transposes, gathers; f32, bf16 and f16) at 48 drawn extents, up to 14
+tilings each on one thread, programs as they are, and judged on 48 more: choices among these run at 0.942 of the best,
+0.801 by `GENERIC` (2026-11-29). Values larger than `cache_bytes` wait in memory, if they are summed; nothing is lost by
+keeping to it where they are not."""
 
 
 @dataclass(frozen=True)
