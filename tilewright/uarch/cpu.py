@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from tilewright.uarch.base import GENERIC, Limit, Machine, Rates, table
+from tilewright.uarch.base import GENERIC, Limit, Machine, table
 
 ITEMSIZE: Final = table(
     {"f64": 8, "f32": 4, "f16": 2, "bf16": 2, "i8": 1, "u8": 1, "i16": 2, "i32": 4, "i64": 8}
