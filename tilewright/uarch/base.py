@@ -162,8 +162,8 @@ class Rates:
     row_seconds: float = 0.0
     """What each row of a tile that is loaded, stored or computed costs besides: it begins anew."""
     streams: int = 0
-    """Rows that caches fetch ahead side by side, where a tile has parts of them; more come late, and take up to twice as
-    long. 0: that is not told."""
+    """Rows that caches fetch ahead side by side, where a tile has parts of them; more come late, and take up to twice
+    as long. 0: that is not told."""
     plain: Rates | None = None
     """Those of kernels without products, where they are known apart."""
     by_size: tuple[tuple[int, float], ...] = ()
