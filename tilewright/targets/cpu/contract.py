@@ -234,14 +234,16 @@ class ContractEmitter:
                 c, length, b.times(row_panels, family.mr), b.times(col_panels, family.nr)
             )
 
-        def block(k0: Idx, k1: Idx, first: SSAValue | None, partial: bool = False) -> None:
-            """One block of k; `first`: nothing has been stored yet (None: known to be false). `deferred-reduction`:
-            less than a group."""
+        def block(
+            k0: Idx, k1: Idx, first: SSAValue | None, partial: bool = False, less: bool = False
+        ) -> None:
+            """One block of k; `first`: nothing has been stored yet (None: known to be false). `less`: than a group, of
+            which the rest is zero; `partial`: more k of the arrays follow."""
             find_a, find_b = (
                 side.partial(k0, k1) if partial else side.locate(k0, k1)
                 for side in (side_a, side_b)
             )
-            depth = unit if partial else b.round_up(b.minus(k1, k0), unit)
+            depth = unit if partial or less else b.round_up(b.minus(k1, k0), unit)
             steps = b.div(depth, unit)
 
             def below(operand: PanelOperand, skipped: Idx) -> Idx:
@@ -332,7 +334,7 @@ class ContractEmitter:
         def last() -> None:
             if few and unit > 1 and main is not length:
                 with b.when(b.cmp("slt", main, length)):
-                    block(main, length, first)
+                    block(main, length, first, less=True)
 
         if ragged is not None and b.known_bool(ragged) is not False:
             b.choose(ragged, lambda: block(main, length, first, partial=True), last)

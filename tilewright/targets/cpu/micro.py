@@ -158,7 +158,9 @@ def emit_micro(
         return loop.results
 
     even = groups if apart else b.times(b.div(groups, UNROLL), UNROLL)
-    sums = steps(0, even, 1 if apart else UNROLL, [*(start or [zero] * nv)] * family.mr)
+    sums: Sequence[SSAValue] = [*(start or [zero] * nv)] * family.mr
+    if even != 0:
+        sums = steps(0, even, 1 if apart else UNROLL, sums)
     if even is not groups and (not isinstance(groups, int) or groups != even):
         sums = steps(even, groups, 1, sums)
     cells = [(r, v, sums[r * nv + v]) for r in range(family.mr) for v in range(nv)]
