@@ -52,8 +52,8 @@ def test_part_of_a_panel_of_b(rng, level, dtype):
 
 
 def test_whole_panels_are_not_copied():
-    """There is a loop over rows where they are, and one over panels: twice as many products as with more columns, but
-    beside three panels of B one k at a time, and as many fetches of what comes next."""
+    """There is a loop over rows where they are, and one over panels: twice as many products as with more columns,
+    two k at a time beside any number of panels of B, and as many fetches of what comes next."""
 
     def count(what: str, n: int) -> int:
         a, b, c = (np.zeros(shape, np.float32) for shape in ((128, 512), (512, n), (128, n)))
@@ -63,7 +63,7 @@ def test_whole_panels_are_not_copied():
         lines = [line for line in made.ir["mach"].splitlines() if what in line]
         return sum("write" not in line for line in lines)  # C's rows are fetched to be written
 
-    assert count("math.fma", 64) == 2 * count("math.fma", 256) - 8 * 3 * 2 == 240
+    assert count("math.fma", 64) == 2 * count("math.fma", 256) == 288
     assert count("mach.prefetch", 64) == 2 * count("mach.prefetch", 256)
 
 
@@ -73,7 +73,7 @@ def test_addresses_of_rows_stay_in_registers():
     made = thin_product.compile(a, b, c, 512, BM=128, BN=48, BK=32, target="cpu", machine="avx512")
     loops = re.split(r"\n(?=\.L\w+:)", made.asm["asm"])
     found = [each for each in loops if "prefetch" in each and each.count("vfmadd") >= 24]
-    assert found and all(each.count("%rsp") < 5 for each in found)
+    assert found and all("%rsp" not in each for each in found if each.count("vfmadd") == 48)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

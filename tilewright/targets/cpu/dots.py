@@ -13,8 +13,6 @@ of B, in a loop of its own. Sums wrap modulo 2^32, and so does this identity.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from xdsl.dialects import arith, vector
 from xdsl.dialects.builtin import IntegerType, Signedness, VectorType, i32
 from xdsl.ir import Attribute, SSAValue
@@ -24,6 +22,7 @@ from tilewright.codegen.instructions import find
 from tilewright.dialects import mach
 from tilewright.targets.cpu.family import Family, PanelOperand
 from tilewright.targets.cpu.machine import CpuMachine
+from tilewright.targets.cpu.memory import itemsize
 from tilewright.targets.cpu.panels import PanelFormat
 from tilewright.uarch.cpu import MicroKernel
 
@@ -88,25 +87,13 @@ def is_unsigned(type: Attribute) -> bool:
     return isinstance(type, IntegerType) and type.signedness.data == Signedness.UNSIGNED
 
 
-def dot_step(
-    b: Builder,
-    family: Family,
-    pas: Sequence[SSAValue],
-    pbs: Sequence[SSAValue],
-    lanes: int,
-    acc: Sequence[SSAValue],
-) -> list[SSAValue]:
-    """One group of k: a row of B, at `pbs`, in registers; groups of A, at `pas`, broadcast from memory."""
-    out, nv = list(acc), len(pbs)
-    factors = VectorType(family.a.element, [lanes * family.group])  # pyright: ignore
-    rows = [b.load(pb, factors) for pb in pbs]
-    for r, pa in enumerate(pas):
-        group = b.splat(b.load(pa, i32), lanes)
-        spread = b.value(vector.BitcastOp(group, factors))
-        for v in range(nv):
-            at = r * nv + v
-            out[at] = add_dot(b, family, out[at], spread, rows[v])
-    return out
+def spread_group(b: Builder, at: SSAValue, factors: VectorType, group: int) -> SSAValue:
+    """The group of k of one row that lies at an address, once for each sum that `factors` are added to."""
+    lanes, element = factors.get_shape()[0] // group, factors.element_type
+    if group == 1:
+        return b.splat(b.load(at, element), lanes)
+    one = b.load(at, IntegerType(8 * group * itemsize(element)))
+    return b.value(vector.BitcastOp(b.splat(one, lanes), factors))
 
 
 def add_dot(b: Builder, family: Family, c: SSAValue, x: SSAValue, y: SSAValue) -> SSAValue:

@@ -21,7 +21,13 @@ from tilewright.targets.cpu.amx import (
     emit_amx,
     parts_of,
 )
-from tilewright.targets.cpu.dots import dot_family_of, dot_step, first_sums, is_unsigned
+from tilewright.targets.cpu.dots import (
+    add_dot,
+    dot_family_of,
+    first_sums,
+    is_unsigned,
+    spread_group,
+)
 from tilewright.targets.cpu.family import Family, Fetch, PanelOperand
 from tilewright.targets.cpu.machine import CpuMachine
 from tilewright.targets.cpu.memory import Buffer, itemsize, plain, rows_cols
@@ -108,7 +114,6 @@ def emit_micro(
     nv = len(bb) * per_panel
     type = VectorType(family.accumulator, [lanes])  # pyright: ignore
     zero = b.constant(type, 0)
-    step = _step if family.group == 1 else dot_step
     rows = [b.times(r, a.x_bytes) for r in range(family.mr)]
     groups = b.div(depth, family.group)
     target = c.address(b, row, col)
@@ -124,10 +129,12 @@ def emit_micro(
             for line in range(0, len(bb) * family.nr * size, 64):
                 b.prefetch(b.ptr(b.ptr(target, b.times(pitch, r)), line), write=True)
 
-    # Rows of A where their array has them, beside rows of B, or many panels: the addresses for several k are too many
-    # for the registers.
+    # Rows of A where their array has them, beside rows of B, or many panels: the addresses of all are too many for the
+    # registers. So rows come one by one, each for several k, if registers hold what B has of these.
     many = len(rows) + len(bb) > ADDRESSES or not isinstance(bb[0].k_bytes, int)
     apart = many and not isinstance(a.x_bytes, int)
+    held = (family.mr + UNROLL) * nv < m.vectors.registers
+    unroll = UNROLL if held or not apart else 1
 
     def steps(start: Idx, end: Idx, count: int, carry: Sequence[SSAValue]) -> Sequence[SSAValue]:
         with b.loop(start, end, count, carry) as loop:
@@ -136,31 +143,37 @@ def emit_micro(
             if count > 1 and a.next_bytes is not None:
                 for line in range(0, count * known_bytes(a.k_bytes), 64):
                     b.prefetch(b.ptr(pa, b.plus(a.next_bytes, line)))
-            elif (count > 1 or apart) and a.below_bytes != 0:
+            elif count == unroll and a.below_bytes != 0:
                 # Rows in their array: a line of one of them, by turns, of the block that comes next.
                 turn = b.div(loop.iv, UNROLL)
                 row = b.times(b.rem(turn, family.mr), a.x_bytes)
                 line = b.plus(a.below_bytes, b.times(b.div(turn, family.mr), 64))
                 b.prefetch(b.ptr(b.ptr(a.pointer, row), line))
             accumulators = list(loop.carried)
-            for u in range(count):
-                for fetch in fetches:
-                    fetch.issue(b, b.plus(loop.iv, u))
+            for at in range(0, count, each := count if apart else 1):
+                steps = range(at, at + each)
+                for u in steps:
+                    for fetch in fetches:
+                        fetch.issue(b, b.plus(loop.iv, u))
                 places = [
-                    b.ptr(pb, b.plus(b.times(u, one.k_bytes), v * m.vector_bytes))
-                    for pb, one in zip(pbs, bb, strict=True)
-                    for v in range(per_panel)
+                    [
+                        b.ptr(pb, b.plus(b.times(u, one.k_bytes), v * m.vector_bytes))
+                        for pb, one in zip(pbs, bb, strict=True)
+                        for v in range(per_panel)
+                    ]
+                    for u in steps
                 ]
-                at_a = b.ptr(pa, b.times(u, a.k_bytes))
-                ones = [b.ptr(at_a, offset) for offset in rows]
-                accumulators = step(b, family, ones, places, lanes, accumulators)
+                ones = [
+                    [b.ptr(b.ptr(pa, row), b.times(u, a.k_bytes)) for u in steps] for row in rows
+                ]
+                accumulators = _step(b, family, ones, places, lanes, accumulators)
             loop.out = accumulators
         return loop.results
 
-    even = groups if apart else b.times(b.div(groups, UNROLL), UNROLL)
+    even = b.times(b.div(groups, unroll), unroll)
     sums: Sequence[SSAValue] = [*(start or [zero] * nv)] * family.mr
     if even != 0:
-        sums = steps(0, even, 1 if apart else UNROLL, sums)
+        sums = steps(0, even, unroll, sums)
     if even is not groups and (not isinstance(groups, int) or groups != even):
         sums = steps(even, groups, 1, sums)
     cells = [(r, v, sums[r * nv + v]) for r in range(family.mr) for v in range(nv)]
@@ -189,23 +202,27 @@ def known_bytes(x: Idx) -> int:
 def _step(
     b: Builder,
     family: Family,
-    pas: Sequence[SSAValue],
-    pbs: Sequence[SSAValue],
+    pas: Sequence[Sequence[SSAValue]],
+    pbs: Sequence[Sequence[SSAValue]],
     lanes: int,
     acc: Sequence[SSAValue],
 ) -> list[SSAValue]:
-    """One k: a row of B, at `pbs`, in registers; elements of A, at `pas`, broadcast from memory."""
-    out, nv = list(acc), len(pbs)
-    type = VectorType(family.accumulator, [lanes])  # pyright: ignore
-    rows = [b.load(pb, type) for pb in pbs]
-    for r, pa in enumerate(pas):
-        one = b.splat(b.load(pa, family.accumulator), lanes)
-        for v in range(nv):
-            at = r * nv + v
-            if family.name == "fma":
-                out[at] = b.value(math.FmaOp(one, rows[v], out[at]))
-            else:
-                out[at] = b.value(arith.AddiOp(out[at], b.value(arith.MuliOp(one, rows[v]))))
+    """Some groups of k: a row of B for each, at `pbs`, in registers; groups of each row of A, at `pas`, broadcast from
+    memory."""
+    out, nv = list(acc), len(pbs[0])
+    factors = VectorType(family.b.element, [lanes * family.group])  # pyright: ignore
+    known = [[b.load(pb, factors) for pb in row] for row in pbs]
+    for r, groups in enumerate(pas):
+        for pa, row in zip(groups, known, strict=True):
+            one = spread_group(b, pa, factors, family.group)
+            for v, other in enumerate(row):
+                at = r * nv + v
+                if family.group > 1:
+                    out[at] = add_dot(b, family, out[at], one, other)
+                elif family.name == "fma":
+                    out[at] = b.value(math.FmaOp(one, other, out[at]))
+                else:
+                    out[at] = b.value(arith.AddiOp(out[at], b.value(arith.MuliOp(one, other))))
     return out
 
 

@@ -24,8 +24,8 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
-from xdsl.dialects import arith, math, scf, vector
-from xdsl.dialects.builtin import AnyFloat, IntegerType, MemRefType, VectorType
+from xdsl.dialects import arith, math, scf
+from xdsl.dialects.builtin import AnyFloat, MemRefType, VectorType
 from xdsl.ir import OpResult, SSAValue
 
 from tilewright.codegen.builder import Builder, Idx
@@ -33,7 +33,7 @@ from tilewright.codegen.registers import strided_form
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.stage import ContractOp
 from tilewright.passes.packing import Chain, chain_of
-from tilewright.targets.cpu.dots import add_dot, dot_family_of
+from tilewright.targets.cpu.dots import add_dot, dot_family_of, spread_group
 from tilewright.targets.cpu.evaluate import NEAR_BYTES, Evaluator, Position
 from tilewright.targets.cpu.family import Family, PanelOperand
 from tilewright.targets.cpu.machine import CpuMachine
@@ -250,14 +250,6 @@ class ThinProduct(WholeTiles):
             return add_dot(b, self.family, b.constant(self.type, 0) if sums is None else sums, x, y)
         return b.value(arith.MulfOp(x, y) if sums is None else math.FmaOp(x, y, sums))
 
-    def group_of(self, at: SSAValue) -> SSAValue:
-        """A group of k of one row, at an address, for each sum of a vector."""
-        b, element = self.b, self.factors.element_type
-        if self.per == 1:
-            return b.splat(b.load(at, element), self.lanes)
-        one = b.load(at, IntegerType(8 * self.per * itemsize(element)))
-        return b.value(vector.BitcastOp(b.splat(one, self.lanes), self.factors))
-
     def vectors(
         self, x: Idx, k: Idx, count: int, inside: bool
     ) -> tuple[list[SSAValue], list[Position]]:
@@ -328,7 +320,8 @@ class ThinProduct(WholeTiles):
                     self.fetch(place, *ahead, 4 * run_bytes)
                 out: list[SSAValue] = []
                 for r in range(rows):
-                    factor = self.group_of(b.ptr(at, b.times(r, a.x_bytes)))
+                    place = b.ptr(at, b.times(r, a.x_bytes))
+                    factor = spread_group(b, place, self.factors, self.per)
                     for v, row in enumerate(found):
                         out.append(self.add(loop.carried[r * vectors + v], factor, row))
                 loop.out = out

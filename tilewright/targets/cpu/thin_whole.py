@@ -20,6 +20,7 @@ from xdsl.dialects.builtin import VectorType
 from xdsl.ir import SSAValue
 
 from tilewright.codegen.builder import Builder, Idx
+from tilewright.targets.cpu.dots import spread_group
 from tilewright.targets.cpu.evaluate import Evaluator, Position
 from tilewright.targets.cpu.family import Family, PanelOperand
 from tilewright.targets.cpu.machine import CpuMachine
@@ -58,7 +59,6 @@ class WholeTiles:
     place: Callable[[Idx, Idx, bool, bool], Position]
     read: Callable[[Position, bool], SSAValue]
     vectors: Callable[[Idx, Idx, int, bool], tuple[list[SSAValue], list[Position]]]
-    group_of: Callable[[SSAValue], SSAValue]
     add: Callable[[SSAValue | None, SSAValue, SSAValue], SSAValue]
     fetch: Callable[[Position, int, int, int], None]
 
@@ -143,7 +143,8 @@ class WholeTiles:
                     self.fetch(line, 0, unrolled * self.per, BYTES)
                 group = b.ptr(b.ptr(a.pointer, b.times(loop.iv, a.k_bytes)), b.times(u, a.k_bytes))
                 for r in rows:
-                    factor = self.group_of(b.ptr(group, b.times(r, a.x_bytes)))
+                    place = b.ptr(group, b.times(r, a.x_bytes))
+                    factor = spread_group(b, place, self.factors, self.per)
                     for v, vector in enumerate(found):
                         at = r * vectors + v
                         out[at] = self.add(out[at], factor, vector)
