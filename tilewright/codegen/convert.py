@@ -8,9 +8,33 @@ that the two steps round like one.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 from tilewright.codegen.lane_ops import Lanes
 from tilewright.codegen.printer import Printer, Regs
 from tilewright.codegen.registers import Element, RegisterLayout
+
+
+@dataclass(frozen=True)
+class Small:
+    """A narrow IEEE-like float: sign, exponent of `bias`, `mantissa` bits; and magnitudes, as bits."""
+
+    bits: int
+    mantissa: int
+    bias: int
+    largest: int
+    """Finite; above it `over` stands, in narrowing."""
+    over: int
+    nan: int
+
+
+SMALL: Mapping[str, Small] = {
+    "f16": Small(16, 10, 15, 0x7BFF, 0x7C00, 0x7E00),
+    # No infinity: what rounds above 448 is NaN, as ml_dtypes and MLIR have it.
+    "f8E4M3FN": Small(8, 3, 7, 0x7E, 0x7F, 0x7F),
+    "f8E5M2": Small(8, 2, 15, 0x7B, 0x7C, 0x7E),
+}
 
 # Narrow float <- f32 ------------------------------------------------------------------------------
 
@@ -66,22 +90,15 @@ def _f32_to_tf32(o: Lanes, x: str) -> str:
     return o.bitcast(o.i32, o.select(nan, o.i32, bits, rounded), o.f32)
 
 
-def _f32_to_small(
-    o: Lanes, x: str, mantissa: int, bias: int, limit: int, over: int, nan: int
-) -> str:
-    """i32 lanes with the bits of a narrow IEEE-like float: sign, exponent of `bias`, `mantissa`
-    bits.
-
-    `limit`: the largest finite magnitude's bits; above it `over` stands. `nan`: the bits of NaN's
-    magnitude.
-    """
+def _f32_to_small(o: Lanes, x: str, to: Small) -> str:
+    mantissa, bias = to.mantissa, to.bias
     bits = o.bitcast(o.f32, x, o.i32)
     magnitude = o.op("and", o.i32, bits, o.c32(0x7FFFFFFF))
     sign = o.op(
         "lshr",
         o.i32,
         o.op("xor", o.i32, bits, magnitude),
-        o.c32(31 - mantissa - _exponent(mantissa)),
+        o.c32(32 - to.bits),
     )
     # Normal results: round the f32 mantissa, then move the exponent from bias 127 to `bias`.
     drop = 23 - mantissa
@@ -96,29 +113,10 @@ def _f32_to_small(
     small = o.op("sub", o.i32, o.bitcast(o.f32, shifted, o.i32), o.c32(magic))
     below = o.icmp("ult", o.i32, magnitude, o.c32((127 + 1 - bias) << 23))
     value = o.select(below, o.i32, small, normal)
-    value = o.select(o.icmp("ugt", o.i32, value, o.c32(limit)), o.i32, o.c32(over), value)
+    value = o.select(o.icmp("ugt", o.i32, value, o.c32(to.largest)), o.i32, o.c32(to.over), value)
     is_nan = o.icmp("ugt", o.i32, magnitude, o.c32(0x7F800000))
-    value = o.select(is_nan, o.i32, o.c32(nan), value)
-    return o.op("or", o.i32, value, sign)
-
-
-def _exponent(mantissa: int) -> int:
-    """Exponent bits of the narrow type with so many mantissa bits."""
-    return {10: 5, 3: 4, 2: 5}[mantissa]
-
-
-def _f32_to_f16_bits(o: Lanes, x: str) -> str:
-    value = _f32_to_small(o, x, 10, 15, 0x7BFF, 0x7C00, 0x7E00)
-    return o.cast("trunc", o.i32, value, o.i16)
-
-
-def _f32_to_e4m3fn(o: Lanes, x: str) -> str:
-    """No infinity: what rounds above 448 is NaN (0x7F), as ml_dtypes and MLIR have it."""
-    return o.cast("trunc", o.i32, _f32_to_small(o, x, 3, 7, 0x7E, 0x7F, 0x7F), o.i8)
-
-
-def _f32_to_e5m2(o: Lanes, x: str) -> str:
-    return o.cast("trunc", o.i32, _f32_to_small(o, x, 2, 15, 0x7B, 0x7C, 0x7E), o.i8)
+    value = o.select(is_nan, o.i32, o.c32(to.nan), value)
+    return o.cast("trunc", o.i32, o.op("or", o.i32, value, sign), o.type(f"i{to.bits}"))
 
 
 def _f32_to_e8m0(o: Lanes, x: str) -> str:
@@ -140,32 +138,20 @@ def _bf16_to_f32(o: Lanes, x: str) -> str:
     return o.bitcast(o.i32, o.op("shl", o.i32, wide, o.c32(16)), o.f32)
 
 
-def _small_to_f32(o: Lanes, wide: str, mantissa: int, bias: int, top: int) -> str:
-    """f32 lanes of narrow floats whose bits stand in i32 lanes; `top`: from these magnitude bits
-    on, inf or NaN.
-
-    The exponent moves by a multiplication with 2^(127 - bias), which normalises subnormals on its
-    way.
-    """
-    width = mantissa + _exponent(mantissa)
+def _small_to_f32(o: Lanes, x: str, kind: Small) -> str:
+    """The exponent moves by a multiplication with 2^(127 - bias), which normalises subnormals on its way."""
+    mantissa, width = kind.mantissa, kind.bits - 1
+    wide = o.cast("zext", o.type(f"i{kind.bits}"), x, o.i32)
     magnitude = o.op("and", o.i32, wide, o.c32((1 << width) - 1))
     sign = o.op("shl", o.i32, o.op("xor", o.i32, wide, magnitude), o.c32(31 - width))
     shifted = o.op("shl", o.i32, magnitude, o.c32(23 - mantissa))
     scaled = o.p.emit(
-        f"fmul {o.f32} {o.bitcast(o.i32, shifted, o.f32)}, {o.cf(2.0 ** (127 - bias))}"
+        f"fmul {o.f32} {o.bitcast(o.i32, shifted, o.f32)}, {o.cf(2.0 ** (127 - kind.bias))}"
     )
     value = o.bitcast(o.f32, scaled, o.i32)
-    special = o.icmp("uge", o.i32, magnitude, o.c32(top))
+    special = o.icmp("uge", o.i32, magnitude, o.c32(kind.largest + 1))
     value = o.select(special, o.i32, o.op("or", o.i32, shifted, o.c32(0x7F800000)), value)
     return o.bitcast(o.i32, o.op("or", o.i32, value, sign), o.f32)
-
-
-def _e4m3fn_to_f32(o: Lanes, x: str) -> str:
-    return _small_to_f32(o, o.cast("zext", o.i8, x, o.i32), 3, 7, 0x7F)
-
-
-def _e5m2_to_f32(o: Lanes, x: str) -> str:
-    return _small_to_f32(o, o.cast("zext", o.i8, x, o.i32), 2, 15, 0x7C)
 
 
 def _e8m0_to_f32(o: Lanes, x: str) -> str:
@@ -175,10 +161,6 @@ def _e8m0_to_f32(o: Lanes, x: str) -> str:
     value = o.select(o.icmp("eq", o.i32, wide, o.c32(0)), o.i32, o.c32(1 << 22), value)
     nan = o.icmp("eq", o.i32, wide, o.c32(255))
     return o.bitcast(o.i32, o.select(nan, o.i32, o.c32(0x7FC00000), value), o.f32)
-
-
-def _f16_bits_to_f32(o: Lanes, x: str) -> str:
-    return _small_to_f32(o, o.cast("zext", o.i16, x, o.i32), 10, 15, 0x7C00)
 
 
 # f64 ----------------------------------------------------------------------------------------------
@@ -209,19 +191,13 @@ def to_f32(p: Printer, o: Lanes, x: str, src: Element) -> str:
             return x
         case "bf16":
             return _bf16_to_f32(o, x)
-        case "f16":
-            if p.target.has("f16 conversion"):
-                half = o.bitcast(o.type(src.llvm), x, o.f16)
-                return o.cast("fpext", o.f16, half, o.f32)
-            return _f16_bits_to_f32(o, x)
-        case "f8E4M3FN":
-            return _e4m3fn_to_f32(o, x)
-        case "f8E5M2":
-            return _e5m2_to_f32(o, x)
+        case "f16" if p.target.has("f16 conversion"):
+            half = o.bitcast(o.type(src.llvm), x, o.f16)
+            return o.cast("fpext", o.f16, half, o.f32)
         case "f8E8M0FNU":
             return _e8m0_to_f32(o, x)
         case _:
-            raise KeyError(src.name)
+            return _small_to_f32(o, x, SMALL[src.name])
 
 
 def from_f32(p: Printer, o: Lanes, x: str, dst: Element, fast: bool = False) -> str:
@@ -238,21 +214,14 @@ def from_f32(p: Printer, o: Lanes, x: str, dst: Element, fast: bool = False) -> 
                 rounded = o.cast("fptrunc", o.f32, x, o.type("bfloat"))
                 return o.bitcast(o.type("bfloat"), rounded, o.i16)
             return _f32_to_bf16(o, x)
-        case "f16":
-            if o.count in (16, 32) and p.target.has("avx512f"):
-                bits = o.type("i16")
-                return o.bitcast(bits, _packed_to_f16(o, x), o.type(dst.llvm))
-            if p.target.has("f16 conversion"):
-                return o.bitcast(o.f16, o.cast("fptrunc", o.f32, x, o.f16), o.type(dst.llvm))
-            return _f32_to_f16_bits(o, x)
-        case "f8E4M3FN":
-            return _f32_to_e4m3fn(o, x)
-        case "f8E5M2":
-            return _f32_to_e5m2(o, x)
+        case "f16" if o.count in (16, 32) and p.target.has("avx512f"):
+            return o.bitcast(o.type("i16"), _packed_to_f16(o, x), o.type(dst.llvm))
+        case "f16" if p.target.has("f16 conversion"):
+            return o.bitcast(o.f16, o.cast("fptrunc", o.f32, x, o.f16), o.type(dst.llvm))
         case "f8E8M0FNU":
             return _f32_to_e8m0(o, x)
         case _:
-            raise KeyError(dst.name)
+            return _f32_to_small(o, x, SMALL[dst.name])
 
 
 def convert_float(

@@ -42,29 +42,32 @@ CLUSTERS: Final[Mapping[int, int]] = MappingProxyType(
 `MULTIPROCESSORS`: clusters do not cross the groups of these that the chip is made of (H200,
 cuOccupancyMaxActiveClusters). Eight is the size that all machines of this kind can start."""
 
-PRODUCT_RATES: Final[Mapping[str, float]] = MappingProxyType(
-    {
-        "hertz": 1.755e9,
-        "issue": 1.164,
-        "port": 162.3,
-        "latency": 1521,
-        "copy": 1450,
-        "outside": 31.37,
-        "flood": 962.5,
-        "cache": 9776,
-        "far": 5800,
-        "memory": 2500,
-        "resident": 45e6,
-        "start": 3614,
-        "turn": 30.44,
-        "program": 1626,
-        "panel": 264,
-        "compute": 0.03,
-        "engine": 0.02955,
-        "threads": 0.224,
-        "meet": 849.7,
-        "exchange": 0.363,
-    }
+_RATES: Final = {
+    "hertz": (1.755e9, 1.755e9),
+    "issue": (1.164, 1.161),
+    "port": (162.3, 154.5),
+    "latency": (1521, 1524),
+    "copy": (1450, 1921),
+    "outside": (31.37, 20.4),
+    "flood": (962.5, 830.5),
+    "cache": (9776, 5330),
+    "far": (5800, 1e6),
+    "memory": (2500, 1682),
+    "resident": (45e6, 45e6),
+    "start": (3614, 2608),
+    "turn": (30.44, 50.58),
+    "program": (1626, 1932),
+    "panel": (264, 264),
+    "compute": (0.03, 0.03),
+    "engine": (0.02955, 0.02923),
+    "threads": (0.224, 0.2171),
+    "meet": (849.7, 1850),
+    "exchange": (0.363, 0.4512),
+}
+"""What a loop of products is made of, on an H200 and an H100."""
+
+PRODUCT_RATES: Final[Mapping[str, float]] = table(
+    {name: h200 for name, (h200, _) in _RATES.items()}
 )
 """How fast a loop of products runs on an H200: fitted to 2,184 launches on 91 shapes, measured in turn (2026-11-26;
 what clusters take less since is taken off). On shapes that a fit did not see, the tiling chosen by it runs at 0.980 of
@@ -81,29 +84,8 @@ its loop, of a panel that a warpgroup hands to the copy engine (with the program
 of the meetings of a cluster that adds up its sums, and of an element of these. Of an element of a left operand that
 threads compute: as weights of 8 and 4 bits and scaled rows took it at 4096 cubed (2026-11-29)."""
 
-H100_PRODUCT_RATES: Final[Mapping[str, float]] = MappingProxyType(
-    {
-        "hertz": 1.755e9,
-        "issue": 1.161,
-        "port": 154.5,
-        "latency": 1524,
-        "copy": 1921,
-        "outside": 20.4,
-        "flood": 830.5,
-        "cache": 5330,
-        "far": 1e6,
-        "memory": 1682,
-        "resident": 45e6,
-        "start": 2608,
-        "turn": 50.58,
-        "program": 1932,
-        "panel": 264,
-        "compute": 0.03,
-        "engine": 0.02923,
-        "threads": 0.2171,
-        "meet": 1850,
-        "exchange": 0.4512,
-    }
+H100_PRODUCT_RATES: Final[Mapping[str, float]] = table(
+    {name: h100 for name, (_, h100) in _RATES.items()}
 )
 """The same of an H100 with HBM3, fitted to 4,603 launches on 153 shapes as language models have them, NT and NN, in
 bf16, f16 and f8 (2026-11-26): on shapes that a fit did not see, the tiling chosen by it runs at 0.971 of the best one's
