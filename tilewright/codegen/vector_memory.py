@@ -32,6 +32,7 @@ from tilewright.dialects.movement import shape_of_type, vector_type
 from tilewright.dialects.upstream.arith import element_bytes, folded
 from tilewright.dialects.upstream.strided import Metadata
 from tilewright.dialects.upstream.vector.access import LOADS, access_of
+from tilewright.dialects.upstream.views import moved
 
 Index = tuple[int, ...]
 
@@ -56,10 +57,7 @@ def element_at(
     b: Builder, array: Matrix, size: int, at: Sequence[Idx], inside: bool = True
 ) -> SSAValue:
     """The address of an element of `size` bytes, which lies `inside` of the array or where nothing is accessed."""
-    place: Idx = 0
-    for n, stride in zip(at, array.strides, strict=True):
-        place = b.plus(place, b.times(n, stride))
-    place = b.times(place, size)
+    place = b.times(moved(0, at, array.strides, b), size)
     if inside:
         return b.ptr(array.pointer, place)
     start, kind = b.value(mach.IntFromPtrOp(array.pointer)), array.pointer.type

@@ -143,7 +143,7 @@ def rsqrt(x: OperandT, *, wg_map: WgMap | None = None) -> OperandT:
     >>> apply[1](x, y); round(float(y[0]), 4)
     2.0
     """
-    return _float_function("rsqrt", x, math.RsqrtOp, _rsqrt, wg_map)
+    return _float_function("rsqrt", x, math.RsqrtOp, lambda v: 1.0 / python_math.sqrt(v), wg_map)
 
 
 @language
@@ -218,7 +218,7 @@ def floor(x: OperandT, *, wg_map: WgMap | None = None) -> OperandT:
     >>> apply[1](x, y); round(float(y[0]), 4)
     -2.0
     """
-    return _float_function("floor", x, math.FloorOp, _floor, wg_map)
+    return _float_function("floor", x, math.FloorOp, lambda v: float(python_math.floor(v)), wg_map)
 
 
 @language
@@ -233,7 +233,7 @@ def round(x: OperandT, *, wg_map: WgMap | None = None) -> OperandT:
     >>> apply[1](x, y); y.tolist()
     [-2.0, 2.0, 3.0]
     """
-    return _float_function("round", x, math.RoundEvenOp, _round, wg_map)
+    return _float_function("round", x, math.RoundEvenOp, lambda v: float(builtins.round(v)), wg_map)
 
 
 @language
@@ -248,7 +248,7 @@ def ceil(x: OperandT, *, wg_map: WgMap | None = None) -> OperandT:
     >>> apply[1](x, y); round(float(y[0]), 4)
     -1.0
     """
-    return _float_function("ceil", x, math.CeilOp, _ceil, wg_map)
+    return _float_function("ceil", x, math.CeilOp, lambda v: float(python_math.ceil(v)), wg_map)
 
 
 @language
@@ -384,19 +384,3 @@ def fma(a: Operand, b: Operand, c: Operand, *, wg_map: WgMap | None = None) -> V
     p, q, r = (meet(x, operand, "fma")[1] for operand in operands)
     op = math.FmaOp(p.ssa, q.ssa, r.ssa, emitter("fma").fastmath)
     return mapped(Value(emitter("fma").result(op), x.dtype, x.shape, weak=x.weak), wg_map)
-
-
-def _rsqrt(x: float) -> float:
-    return 1.0 / python_math.sqrt(x)
-
-
-def _floor(x: float) -> float:
-    return float(python_math.floor(x))
-
-
-def _round(x: float) -> float:
-    return float(builtins.round(x))
-
-
-def _ceil(x: float) -> float:
-    return float(python_math.ceil(x))

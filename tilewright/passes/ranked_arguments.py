@@ -30,6 +30,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.dialects.folding import Idx
+from tilewright.dialects.upstream.views import moved
 from tilewright.passes.emit import Before
 from tilewright.passes.kernel import launches_by_kernel
 
@@ -93,10 +94,7 @@ def _reach(at: Before, given: SSAValue) -> Idx:
         return at.index(1)
     _, offset, *rest = taken.results
     rank = len(rest) // 2
-    total: Idx = at.plus(1, offset)
-    for size, stride in zip(rest[:rank], rest[rank:], strict=True):
-        total = at.plus(total, at.times(at.plus(size, -1), stride))
-    return total
+    return moved(at.plus(1, offset), (at.plus(size, -1) for size in rest[:rank]), rest[rank:], at)
 
 
 def _pass(

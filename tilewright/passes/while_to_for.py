@@ -105,14 +105,13 @@ def _rewrite(op: scf.WhileOp, counting: _Counting) -> None:
         result.name_hint = op.results[i].name_hint
         op.results[i].replace_all_uses_with(result)
     if op.results[at].first_use is not None:
-        op.results[at].replace_all_uses_with(_value_at_exit(op, start, counting))
+        exit = first_not_below(Before(op), start, counting.bound, counting.step)
+        op.results[at].replace_all_uses_with(exit)
     Rewriter.erase_op(op)
 
 
-def _value_at_exit(op: scf.WhileOp, start: SSAValue, counting: _Counting) -> SSAValue:
-    """What the counter is when the loop has ended: the first value not below the bound."""
-    at = Before(op)
-    zero = at.index(0)
-    positive = at.add(arith.MaxSIOp(at.add(arith.SubiOp(counting.bound, start)), zero))
-    trips = at.add(arith.CeilDivSIOp(positive, counting.step))
-    return at.add(arith.AddiOp(start, at.add(arith.MuliOp(trips, counting.step))))
+def first_not_below(at: Before, start: SSAValue, bound: SSAValue, step: SSAValue) -> SSAValue:
+    """The first value of a counter from `start` on that is not below a bound: what it is when its loop has ended."""
+    away = at.add(arith.MaxSIOp(at.add(arith.SubiOp(bound, start)), at.index(0)))
+    steps = at.add(arith.CeilDivSIOp(away, step))
+    return at.add(arith.AddiOp(start, at.add(arith.MuliOp(steps, step))))

@@ -8,7 +8,7 @@ the reference executor.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import accumulate
@@ -51,6 +51,11 @@ VIEWS = _views.by_name
 def viewed(op: Operation, source: View[N], operands: Sequence[N], do: Arithmetic[N]) -> View[N]:
     """What an op of `VIEWS` makes of an array; `operands` are those behind the array."""
     return VIEWS[op.name](op, source, iter(operands), do)
+
+
+def moved(start: N, places: Iterable[N], strides: Iterable[N], do: Arithmetic[N]) -> N:
+    """The number of the element at some places of an array, from that of its first one."""
+    return reduce(do.plus, map(do.times, places, strides), start)
 
 
 def _mixed(static: Any, given: Iterator[N], do: Arithmetic[N]) -> list[N]:

@@ -22,6 +22,7 @@ from tilewright.codegen.builder import Made
 from tilewright.dialects import xegpu
 from tilewright.dialects.movement import shape_of_type
 from tilewright.dialects.upstream.arith import element_bits
+from tilewright.dialects.upstream.views import moved
 from tilewright.dialects.xegpu import elements
 from tilewright.dialects.xegpu.elements import Numbers
 from tilewright.passes.xegpu.lane_elements import BOUNDLESS
@@ -100,10 +101,8 @@ class BlockRows:
 
     def address(self, start: Idx, at: Sequence[Idx]) -> Idx:
         """The address of the element at coordinates from the one at `start`; those left out are 0."""
-        b = self.b
-        for place, stride in zip(at, self.strides, strict=False):
-            start = b.plus(start, b.times(stride, b.times(place, self.size)))
-        return start
+        bytes = (self.b.times(place, self.size) for place in at)
+        return moved(start, self.strides, bytes, self.b)
 
     def columns(self) -> SSAValue:
         """The mask of the elements of any row whose column is inside."""

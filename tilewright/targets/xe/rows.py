@@ -16,12 +16,12 @@ from xdsl.dialects.builtin import VectorType
 from xdsl.ir import SSAValue
 
 from tilewright.dialects import xegpu
+from tilewright.dialects.upstream.views import moved
 from tilewright.layout.blocks import group_of
 from tilewright.targets.xe.building import (
     GLOBAL,
     LANES_MOST,
     SHARED,
-    Index,
     bits_of,
     words,
 )
@@ -73,8 +73,5 @@ def _start(s: Context, op: xegpu.BlockAccess) -> SSAValue:
     surface = s.surface(op.operands[op.tdesc_operand])
     if (offsets := op.mixed_offsets) is not None:
         surface = surface.moved(b, offsets)
-    size = surface.element_bytes
-    at: Index = 0
-    for offset, stride in zip(surface.offsets, surface.strides, strict=True):
-        at = b.plus(at, b.times(offset, b.times(stride, size)))
-    return b.address(surface.base, at)
+    strides = (b.times(stride, surface.element_bytes) for stride in surface.strides)
+    return b.address(surface.base, moved(0, surface.offsets, strides, b))

@@ -20,6 +20,7 @@ from xdsl.ir import SSAValue
 from tilewright.dialects import mach, xegpu
 from tilewright.dialects.upstream.arith import folded
 from tilewright.dialects.upstream.strided import Metadata
+from tilewright.dialects.upstream.views import moved
 from tilewright.targets.xe.building import GLOBAL, Index, LaneBuilder, bits_of
 
 ALIGNMENT = 64
@@ -89,9 +90,8 @@ def message(b: LaneBuilder, s: BlockSurface) -> Message:
             "load a column-major matrix as its transpose",
         )
     base, aligned = s.base, s.aligned
-    start: Index = 0
-    for offset, stride in zip(s.offsets[:-2], s.strides[:-2], strict=True):
-        start = b.plus(start, b.times(offset, b.times(stride, size)))
+    strides = (b.times(stride, size) for stride in s.strides[:-2])
+    start = moved(0, s.offsets[:-2], strides, b)
     if start != 0:
         base = b.address(base, start)
         aligned = aligned and isinstance(start, int) and start % ALIGNMENT == 0

@@ -32,6 +32,7 @@ from tilewright.passes.cleanup import eliminate_dead
 from tilewright.passes.emit import Before
 from tilewright.passes.fold_identities import splat
 from tilewright.passes.materialise import Materialiser
+from tilewright.passes.while_to_for import first_not_below
 
 index = IndexType()
 LESS, LESS_EQUAL, GREATER, GREATER_EQUAL = 2, 3, 4, 5
@@ -224,11 +225,11 @@ def _rewrite(split: _Split) -> None:
     parts: list[tuple[SSAValue, SSAValue, bool]] = []
     first = loop.lb
     if since:
-        first = _reached(at, loop, at.add(arith.MinSIOp(start, loop.ub)))
+        first = first_not_below(at, loop.lb, at.add(arith.MinSIOp(start, loop.ub)), loop.step)
         parts.append((loop.lb, first, False))
     if until:
         last = at.add(arith.MaxSIOp(end, first))
-        second = _reached(at, loop, last)
+        second = first_not_below(at, loop.lb, last, loop.step)
         parts += [(first, last, True), (second, loop.ub, False)]
     else:
         parts.append((first, loop.ub, True))
@@ -245,13 +246,6 @@ def _rewrite(split: _Split) -> None:
                 _holds(values[mask.condition.result])
         carried = list(new.results)
     at.replace(*carried)
-
-
-def _reached(at: Before, loop: scf.ForOp, bound: SSAValue) -> SSAValue:
-    """The first value of the loop's variable that is not below a bound, nor below its first."""
-    away = at.add(arith.MaxSIOp(at.add(arith.SubiOp(bound, loop.lb)), at.index(0)))
-    steps = at.add(arith.CeilDivSIOp(away, loop.step))
-    return at.add(arith.AddiOp(loop.lb, at.add(arith.MuliOp(steps, loop.step))))
 
 
 def _holds(condition: SSAValue) -> None:
