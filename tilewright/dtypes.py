@@ -178,7 +178,8 @@ ALL: Final[tuple[DType, ...]] = (
 """Every type of numbers, widest floats first."""
 
 _BY_NAME = {dtype.name: dtype for dtype in (*ALL, f8e8m0)}
-_BY_NUMPY_NAME = {d._numpy_name: d for d in _BY_NAME.values() if d not in (tf32, index)}  # pyright: ignore[reportPrivateUsage]
+BY_NUMPY_NAME: Final = {d._numpy_name: d for d in _BY_NAME.values() if d not in (tf32, index)}  # pyright: ignore[reportPrivateUsage]
+"""PyTorch has the same names."""
 
 
 def from_name(name: str) -> DType:
@@ -192,8 +193,8 @@ def from_name(name: str) -> DType:
 def meant(value: Any) -> DType | None:
     """The type that a name, or a type of numpy's, Python's or PyTorch's, stands for; None for what stands for none."""
     name = value if isinstance(value, type) else str(value).removeprefix("torch.")
-    if name in _BY_NAME:
-        return _BY_NAME[name]
+    if isinstance(name, str) and (found := _BY_NAME.get(name) or BY_NUMPY_NAME.get(name)):
+        return found
     try:
         return from_numpy(name) if isinstance(name, type) or name.isidentifier() else None
     except TypeError:
@@ -213,9 +214,9 @@ def from_numpy(dtype: Any) -> DType:
     if not found.isnative:
         raise TypeError(f"numpy dtype {found} is byte-swapped; convert the array to native order")
     try:
-        return _BY_NUMPY_NAME[found.name]
+        return BY_NUMPY_NAME[found.name]
     except KeyError:
-        names = ", ".join(_BY_NUMPY_NAME)
+        names = ", ".join(BY_NUMPY_NAME)
         raise TypeError(f"numpy dtype {found} has no tile type; there are {names}") from None
 
 

@@ -18,32 +18,23 @@ from tilewright.codegen.printer import Printer, attribute, prints
 from tilewright.codegen.registers import Element
 
 _INTEGER_BINARY = {
-    "arith.addi": "add",
-    "arith.subi": "sub",
-    "arith.muli": "mul",
-    "arith.divsi": "sdiv",
-    "arith.divui": "udiv",
-    "arith.remsi": "srem",
-    "arith.remui": "urem",
-    "arith.andi": "and",
-    "arith.ori": "or",
-    "arith.xori": "xor",
-    "arith.shli": "shl",
-    "arith.shrsi": "ashr",
-    "arith.shrui": "lshr",
-    "index.add": "add",
-    "index.sub": "sub",
-    "index.mul": "mul",
-    "index.divs": "sdiv",
-    "index.divu": "udiv",
-    "index.rems": "srem",
-    "index.remu": "urem",
-    "index.and": "and",
-    "index.or": "or",
-    "index.xor": "xor",
-    "index.shl": "shl",
-    "index.shrs": "ashr",
-    "index.shru": "lshr",
+    f"{dialect}.{own}": llvm
+    for llvm, of_arith, of_index in (
+        ("add", "addi", "add"),
+        ("sub", "subi", "sub"),
+        ("mul", "muli", "mul"),
+        ("sdiv", "divsi", "divs"),
+        ("udiv", "divui", "divu"),
+        ("srem", "remsi", "rems"),
+        ("urem", "remui", "remu"),
+        ("and", "andi", "and"),
+        ("or", "ori", "or"),
+        ("xor", "xori", "xor"),
+        ("shl", "shli", "shl"),
+        ("ashr", "shrsi", "shrs"),
+        ("lshr", "shrui", "shru"),
+    )
+    for dialect, own in (("arith", of_arith), ("index", of_index))
 }
 
 
@@ -62,14 +53,10 @@ def print_integer_binary(p: Printer, op: Operation) -> None:
 
 
 _INTEGER_MINMAX = {
-    "arith.minsi": "smin",
-    "arith.minui": "umin",
-    "arith.maxsi": "smax",
-    "arith.maxui": "umax",
-    "index.mins": "smin",
-    "index.minu": "umin",
-    "index.maxs": "smax",
-    "index.maxu": "umax",
+    f"{dialect}.{name}{sign}{end}": sign + name
+    for name in ("min", "max")
+    for sign in ("s", "u")
+    for dialect, end in (("arith", "i"), ("index", ""))
 }
 
 

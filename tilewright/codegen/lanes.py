@@ -344,32 +344,15 @@ def _cl_reduce(p: Printer, op: Operation) -> None:
 
 
 _CL_INTRINSICS = {
-    "math.exp": "exp",
-    "math.exp2": "exp2",
-    "math.log": "log",
-    "math.log2": "log2",
-    "math.log10": "log10",
-    "math.sin": "sin",
-    "math.cos": "cos",
-    "math.tan": "tan",
-    "math.tanh": "tanh",
-    "math.sinh": "sinh",
-    "math.cosh": "cosh",
-    "math.asin": "asin",
-    "math.acos": "acos",
-    "math.atan": "atan",
-    "math.powf": "pow",
-}
+    f"math.{name}": name
+    for name in (
+        *("exp", "exp2", "log", "log2", "log10", "sin", "cos", "tan"),
+        *("tanh", "sinh", "cosh", "asin", "acos", "atan"),
+    )
+} | {"math.powf": "pow"}
 _CL_BUILTINS = {
-    "math.erf": "erf",
-    "math.rsqrt": "rsqrt",
-    "math.log1p": "log1p",
-    "math.expm1": "expm1",
-    "math.cbrt": "cbrt",
-    "math.atan2": "atan2",
-    "math.asinh": "asinh",
-    "math.acosh": "acosh",
-    "math.atanh": "atanh",
+    f"math.{name}": name
+    for name in ("erf", "rsqrt", "log1p", "expm1", "cbrt", "atan2", "asinh", "acosh", "atanh")
 }
 
 

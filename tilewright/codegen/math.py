@@ -24,25 +24,11 @@ from tilewright.codegen.registers import Element, llvm_vector
 Function = Callable[[Lanes, str, str, bool], str]
 
 FUNCTIONS: dict[str, Function] = {
-    "math.acos": acos,
-    "math.acosh": acosh,
-    "math.asin": asin,
-    "math.asinh": asinh,
-    "math.atan": atan,
-    "math.atanh": atanh,
-    "math.cbrt": cbrt,
-    "math.cosh": cosh,
-    "math.expm1": expm1,
-    "math.log": log,
-    "math.log2": log2,
-    "math.log10": log10,
-    "math.log1p": log1p,
-    "math.sin": sin,
-    "math.sinh": sinh,
-    "math.tan": tan,
-    "math.cos": cos,
-    "math.tanh": tanh,
-    "math.erf": erf,
+    f"math.{function.__name__}": function
+    for function in (
+        *(acos, acosh, asin, asinh, atan, atanh, cbrt, cos, cosh, erf, expm1),
+        *(log, log1p, log2, log10, sin, sinh, tan, tanh),
+    )
 }
 
 
@@ -118,21 +104,12 @@ def print_rsqrt(p: Printer, op: Operation) -> None:
     float_elementwise(p, op, root, native_half=False)
 
 
-_INTRINSICS = {
-    "math.sqrt": "sqrt",
-    "math.floor": "floor",
-    "math.ceil": "ceil",
-    "math.trunc": "trunc",
-    "math.round": "round",
-    "math.roundeven": "roundeven",
-    "math.copysign": "copysign",
-    "math.fma": "fma",
-}
+_INTRINSICS = ("sqrt", "floor", "ceil", "trunc", "round", "roundeven", "copysign", "fma")
 
 
-@prints(*_INTRINSICS)
+@prints(*(f"math.{name}" for name in _INTRINSICS))
 def print_intrinsic(p: Printer, op: Operation) -> None:
-    name = _INTRINSICS[op.name]
+    name = op.name.removeprefix("math.")
     float_elementwise(p, op, lambda o, s, x: o.intrinsic(name, s, *x), native_half=False)
 
 

@@ -20,17 +20,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
-import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 from xdsl.dialects import func
 from xdsl.dialects.builtin import (
-    BFloat16Type,
-    Float8E4M3FNType,
-    Float8E5M2Type,
-    Float16Type,
-    Float32Type,
-    Float64Type,
     IndexType,
     IntegerType,
     MemRefType,
@@ -38,27 +31,21 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Attribute
 
+from tilewright import dtypes
 from tilewright.arguments import array_of_memref
 from tilewright.diagnostics import error_at, unsupported
 
 Array = NDArray[Any]
 
-PUBLIC: Final[dict[str, np.dtype[Any]]] = {
-    "F64": np.dtype(np.float64),
-    "F32": np.dtype(np.float32),
-    "F16": np.dtype(np.float16),
-    "BF16": np.dtype(ml_dtypes.bfloat16),
-    "I64": np.dtype(np.int64),
-    "I32": np.dtype(np.int32),
-    "I16": np.dtype(np.int16),
-    "I8": np.dtype(np.int8),
+PUBLIC: Final[Mapping[str, np.dtype[Any]]] = {
+    name.upper(): dtypes.from_name(name).numpy
+    for name in ("f64", "f32", "f16", "bf16", "i64", "i32", "i16", "i8")
 }
 """Element types that the public libraries print, by the suffix of the function names."""
 
-ELEMENT: Final = PUBLIC | {
-    "I1": np.dtype(np.bool_),
-    "F8E4M3": np.dtype(ml_dtypes.float8_e4m3fn),
-    "F8E5M2": np.dtype(ml_dtypes.float8_e5m2),
+ELEMENT: Final[Mapping[str, np.dtype[Any]]] = {
+    **PUBLIC,
+    **{name.upper(): dtypes.from_name(name).numpy for name in ("i1", "f8e4m3", "f8e5m2")},
 }
 """Those of all functions."""
 
@@ -255,7 +242,7 @@ class Runner:
             RunnerFunction("rtclock", (), self.clock, "f64"),
             *(
                 RunnerFunction(f"{OWN}{what}_{t}", ("i64", t), call)
-                for t in _TYPES
+                for t in ELEMENT
                 for what, call in (
                     ("fill", self.fill_argument),
                     ("argument", self.print_argument),
@@ -266,28 +253,12 @@ class Runner:
         return {function.name: function for function in table}
 
 
-_TYPES: Final[dict[str, tuple[type[Attribute], int]]] = {
-    "F64": (Float64Type, 0),
-    "F32": (Float32Type, 0),
-    "F16": (Float16Type, 0),
-    "BF16": (BFloat16Type, 0),
-    "F8E4M3": (Float8E4M3FNType, 0),
-    "F8E5M2": (Float8E5M2Type, 0),
-    **{f"I{width}": (IntegerType, width) for width in (64, 32, 16, 8, 1)},
-}
-"""The MLIR type of each element of `ELEMENT`: its class, and its width where it is an integer."""
-
-_SCALARS: Final = {
-    "f32": Float32Type(),
-    "f64": Float64Type(),
-    "i1": IntegerType(1),
-    "i64": IntegerType(64),
-}
+_SCALARS: Final = {name: dtypes.from_name(name).mlir for name in ("f32", "f64", "i1", "i64")}
 
 
 def suffix_of(element: Attribute) -> str | None:
     """The suffix of the functions on arrays of that element type; None where there are none."""
-    return next((suffix for suffix in _TYPES if _is(element, suffix)), None)
+    return next((suffix for suffix in ELEMENT if _is(element, suffix)), None)
 
 
 def called_function(op: func.CallOp, library: Mapping[str, RunnerFunction]) -> RunnerFunction:
@@ -336,15 +307,19 @@ def _fits(given: Attribute, wanted: Attribute | str) -> bool:
 
 
 def _is(element: Attribute, suffix: str) -> bool:
-    kind, width = _TYPES[suffix]
-    if isinstance(element, IndexType):
-        return width == 64
-    return isinstance(element, kind) and (not width or element.width.data == width)  # pyright: ignore
+    """Is a type that of a suffix? Integers may have signs; an index is one of 64 bits."""
+    wanted = _type(suffix)
+    if isinstance(wanted, IntegerType) and isinstance(element, IntegerType | IndexType):
+        return wanted.width.data == (64 if isinstance(element, IndexType) else element.width.data)
+    return element == wanted
+
+
+def _type(suffix: str) -> Attribute:
+    return dtypes.from_name(suffix.lower()).mlir
 
 
 def _unranked(element: str) -> str:
-    kind, width = _TYPES[element]
-    return f"memref<*x{IntegerType(width) if width else kind()}>"
+    return f"memref<*x{_type(element)}>"
 
 
 def exported(function: RunnerFunction, fail: Callable[[BaseException], Any] | None = None) -> Any:

@@ -152,30 +152,13 @@ def _instead(dtype: np.dtype[Any]) -> str | None:
     return None
 
 
-_TORCH_DTYPES = {
-    "torch.float64": dtypes.f64,
-    "torch.float32": dtypes.f32,
-    "torch.float16": dtypes.f16,
-    "torch.bfloat16": dtypes.bf16,
-    "torch.float8_e4m3fn": dtypes.f8e4m3,
-    "torch.float8_e5m2": dtypes.f8e5m2,
-    "torch.int64": dtypes.i64,
-    "torch.int32": dtypes.i32,
-    "torch.int16": dtypes.i16,
-    "torch.int8": dtypes.i8,
-    "torch.uint64": dtypes.u64,
-    "torch.uint32": dtypes.u32,
-    "torch.uint16": dtypes.u16,
-    "torch.uint8": dtypes.u8,
-    "torch.bool": dtypes.i1,
-}
 _torch_cache: dict[Any, DType] = {}
 
 
 def _from_torch(tensor: Any, name: str) -> ArrayArg:
     dtype = _torch_cache.get(tensor.dtype)
     if dtype is None:
-        dtype = _TORCH_DTYPES.get(str(tensor.dtype))
+        dtype = dtypes.BY_NUMPY_NAME.get(str(tensor.dtype).removeprefix("torch."))
         if dtype is None:
             raise LaunchError(f"{name} has an unsupported element type: {tensor.dtype}")
         _torch_cache[tensor.dtype] = dtype
@@ -202,9 +185,9 @@ def torch_type(dtype: DType) -> Any:
     """The torch dtype of ``dtype``; LaunchError when torch has none."""
     import torch  # pyright: ignore[reportMissingImports]
 
-    for name, known in _TORCH_DTYPES.items():
+    for name, known in dtypes.BY_NUMPY_NAME.items():
         if known is dtype:
-            return getattr(torch, name.removeprefix("torch."))
+            return getattr(torch, name)
     raise LaunchError(f"torch has no dtype for {dtype}")
 
 

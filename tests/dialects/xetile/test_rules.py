@@ -105,7 +105,7 @@ ILLEGAL = {
      "result of element type f32 doesn't match the tile's element type f16"),
     "load of a transposed shape": ("%t: !xetile.tile<32x16xf16>",
      "%r = xetile.load_tile %t {transpose = [1, 0]} : !xetile.tile<32x16xf16> -> vector<32x16xf16>",
-     "result of shape 32x16 doesn't match the tile's shape 16x32"),
+     "result of shape 32x16 doesn't match the tile's transposed shape 16x32"),
     "number of results": ("%t: !xetile.tile<32x16xf16, #xetile.tile_attr<array_length = 2>>",
      "%r = xetile.load_tile %t : !xetile.tile<32x16xf16, #xetile.tile_attr<array_length = 2>> -> vector<32x16xf16>",
      "expected 2 results, the tile's array_length, got 1"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from math import copysign, inf, isinf
 from typing import Any
 
@@ -47,31 +48,41 @@ def reduction_of(atomic: str) -> str:
     return _CALLED_OTHERWISE.get(atomic, atomic)
 
 
-_COMBINING: Mapping[str, type[Operation]] = {
-    "minui": arith.MinUIOp,
-    "minsi": arith.MinSIOp,
-    "maxui": arith.MaxUIOp,
-    "maxsi": arith.MaxSIOp,
-    "and": arith.AndIOp,
-    "or": arith.OrIOp,
-    "xor": arith.XOrIOp,
-    "minnumf": arith.MinnumfOp,
-    "maxnumf": arith.MaxnumfOp,
-    "minimumf": arith.MinimumfOp,
-    "maximumf": arith.MaximumfOp,
-}
+@dataclass(frozen=True)
+class Reduction:
+    """What a `vector.kind` is: the op that combines two floats, two integers, and what it leaves alone of both."""
 
+    of_floats: type[Operation] | None
+    of_integers: type[Operation] | None
+    float_neutral: float = 0.0
+    integer_neutral: int | None = None
+    """None: the width's own extreme."""
+
+
+REDUCTIONS: Mapping[str, Reduction] = {
+    "add": Reduction(
+        arith.AddfOp, arith.AddiOp, -0.0, 0
+    ),  # -0.0 + -0.0 is -0.0, while 0.0 + -0.0 is 0.0
+    "mul": Reduction(arith.MulfOp, arith.MuliOp, 1.0, 1),
+    "minui": Reduction(None, arith.MinUIOp, integer_neutral=-1),
+    "minsi": Reduction(None, arith.MinSIOp),
+    "minnumf": Reduction(arith.MinnumfOp, None, inf),
+    "maxui": Reduction(None, arith.MaxUIOp, integer_neutral=0),
+    "maxsi": Reduction(None, arith.MaxSIOp),
+    "maxnumf": Reduction(arith.MaxnumfOp, None, -inf),
+    "and": Reduction(None, arith.AndIOp, integer_neutral=-1),
+    "or": Reduction(None, arith.OrIOp, integer_neutral=0),
+    "xor": Reduction(None, arith.XOrIOp, integer_neutral=0),
+    "maximumf": Reduction(arith.MaximumfOp, None, -inf),
+    "minimumf": Reduction(arith.MinimumfOp, None, inf),
+}
+"""By `vector.kind`, in the order of its enumeration."""
 
 KINDS_OF_ATOMICS: Mapping[type[Operation], str] = {
-    arith.AddfOp: "addf",
-    arith.AddiOp: "addi",
-    arith.MulfOp: "mulf",
-    arith.MuliOp: "muli",
-    **{
-        _COMBINING[reduction_of(kind)]: kind
-        for kind in ATOMIC_KINDS
-        if reduction_of(kind) in _COMBINING
-    },
+    op: atomic
+    for atomic in ATOMIC_KINDS
+    if (found := REDUCTIONS.get(reduction_of(atomic))) is not None
+    and (op := found.of_floats if atomic.endswith("f") else found.of_integers) is not None
 }
 """Of the ops that an atomic does, its name."""
 
@@ -100,11 +111,10 @@ def kind_of(op: Operation) -> str:
 
 def combiner(kind: str, element: Attribute) -> type[Operation]:
     """The op that combines two values of a type by a `vector.kind`."""
-    if kind in ("add", "mul"):
-        floats = isinstance(element, AnyFloat)
-        ops = (arith.AddfOp, arith.MulfOp) if floats else (arith.AddiOp, arith.MuliOp)
-        return ops[kind == "mul"]
-    return _COMBINING[kind]
+    found = REDUCTIONS[kind]
+    op = found.of_floats if isinstance(element, AnyFloat) else found.of_integers
+    assert op is not None, f"{kind} of {element}"
+    return op
 
 
 def combining(kind: str, x: SSAValue, y: SSAValue) -> Operation:
@@ -113,34 +123,18 @@ def combining(kind: str, x: SSAValue, y: SSAValue) -> Operation:
     return combiner(kind, element)(x, y)  # pyright: ignore[reportCallIssue]
 
 
-_NEUTRAL: Mapping[str, tuple[float, int | None]] = {
-    "add": (0.0, 0),
-    "mul": (1.0, 1),
-    "or": (0.0, 0),
-    "xor": (0.0, 0),
-    "and": (0.0, -1),
-    "minui": (0.0, -1),
-    "maxui": (0.0, 0),
-    "minsi": (0.0, None),
-    "maxsi": (0.0, None),
-    "minnumf": (inf, None),
-    "minimumf": (inf, None),
-    "maxnumf": (-inf, None),
-    "maximumf": (-inf, None),
-}
-"""Neutral elements of reductions: of floats, of integers (None: the width's own extreme)."""
-
-
 def neutral(kind: str, element: Attribute) -> int | float:
     """The number that a reduction of this kind leaves alone."""
-    as_float, as_int = _NEUTRAL[kind]
+    found = REDUCTIONS[kind]
     if isinstance(element, AnyFloat):
-        if isinf(as_float):
-            return copysign(from_mlir(element).upmost, as_float)
-        # -0.0 + -0.0 is -0.0, while 0.0 + -0.0 is 0.0.
-        return -0.0 if kind == "add" else as_float
-    if as_int is not None:
-        return as_int
+        upmost = from_mlir(element).upmost
+        return (
+            copysign(upmost, found.float_neutral)
+            if isinf(found.float_neutral)
+            else found.float_neutral
+        )
+    if found.integer_neutral is not None:
+        return found.integer_neutral
     width = element.width.data if isinstance(element, IntegerType) else 64
     extreme = 2 ** (width - 1)
     return extreme - 1 if kind == "minsi" else -extreme

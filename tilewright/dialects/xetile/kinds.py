@@ -7,29 +7,13 @@ from typing import Any
 from xdsl.dialects.builtin import AnyFloat, IndexType, IntegerAttr, IntegerType, i64
 from xdsl.ir import Attribute
 
-from tilewright.dialects.upstream.combining import ATOMIC_KINDS
+from tilewright.dialects.upstream.combining import ATOMIC_KINDS, REDUCTIONS
 
-REDUCTION_KINDS: tuple[str, ...] = (
-    "add",
-    "mul",
-    "minui",
-    "minsi",
-    "minnumf",
-    "maxui",
-    "maxsi",
-    "maxnumf",
-    "and",
-    "or",
-    "xor",
-    "maximumf",
-    "minimumf",
-)
+REDUCTION_KINDS: tuple[str, ...] = tuple(REDUCTIONS)
 """`vector.kind`, in the order of its enumeration."""
 
-FLOAT_REDUCTIONS = frozenset({"add", "mul", "minnumf", "maxnumf", "minimumf", "maximumf"})
-INTEGER_REDUCTIONS = frozenset(
-    {"add", "mul", "minui", "minsi", "maxui", "maxsi", "and", "or", "xor"}
-)
+FLOAT_REDUCTIONS = frozenset(kind for kind, each in REDUCTIONS.items() if each.of_floats)
+INTEGER_REDUCTIONS = frozenset(kind for kind, each in REDUCTIONS.items() if each.of_integers)
 
 FLOAT_ATOMICS = frozenset({"addf", "mulf", "maximumf", "minimumf", "maxnumf", "minnumf", "assign"})
 INTEGER_ATOMICS = frozenset(ATOMIC_KINDS) - FLOAT_ATOMICS | {"assign"}

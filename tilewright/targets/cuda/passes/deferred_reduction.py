@@ -33,7 +33,7 @@ from xdsl.rewriter import Rewriter
 
 from tilewright.dialects import xetile
 from tilewright.dialects.nesting import terminator
-from tilewright.dialects.upstream.combining import combiner, neutral
+from tilewright.dialects.upstream.combining import REDUCTIONS, combiner, neutral
 from tilewright.layout import Axis, Layout
 from tilewright.passes.cleanup import eliminate_dead
 from tilewright.passes.emit import Before, Behind
@@ -46,18 +46,7 @@ DISTRIBUTES: dict[str, tuple[type[Operation], ...]] = {
 }
 """For kinds of reductions, the ops over which they distribute in the first operand."""
 COMMUTES = (arith.MulfOp, arith.MuliOp)
-IDEMPOTENT = (
-    "and",
-    "or",
-    "minui",
-    "minsi",
-    "minnumf",
-    "minimumf",
-    "maxui",
-    "maxsi",
-    "maxnumf",
-    "maximumf",
-)
+IDEMPOTENT = frozenset(REDUCTIONS) - {"add", "mul", "xor"}
 
 Factors = dict[int, list[tuple[int, bool]]]
 """For each dimension that is reduced the radix of its indices, slowest first: a size, and whether a lane holds all."""
