@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.draws import fresh_rng
+from tilewright import dtypes
 from tilewright import graph as G
 from tilewright.graph import fuse, sections
 from tilewright.graph.algebra import base_two
@@ -303,3 +304,16 @@ def test_what_reads_a_layer_that_would_be_left_out_is_planned_with_all():
     assert folded(graph) is None
     want = scope["f"](*[a.astype(np.float64) for a in arrays])
     assert np.linalg.norm(graph.compile()(*arrays) - want) <= 2e-5 * np.linalg.norm(want)
+
+
+@pytest.mark.parametrize("rows", [9, 100, 300])
+def test_tiles_of_products_are_those_of_the_matrix_unit(rows: int):
+    """Thin or ragged, one or three of one x: warpgroups multiply 64 rows, and steps fill rows of their panels."""
+    shapes = [(rows, 768), *[(768, 192)] * 3]
+    graph = G.trace(three_products, *(G.array(s, dtypes.bf16) for s in shapes))
+    for kernel in schedule(graph, "sm_90a").kernels:
+        for core in kernel.tiling.cores.values():
+            assert kernel.tiling.step[core.m] in (64, 128, 192, 256)
+            assert kernel.tiling.step[core.k] % 64 == 0
+    for made in graph.compile().ahead("sm_90a"):
+        assert "wgmma.mma_async" in made.asm["ptx"]

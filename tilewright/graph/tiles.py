@@ -68,6 +68,7 @@ def tile(nest: Nest, rates: Rates) -> tuple[Tiling, Cost] | str:
     axes = nest.axes
     blockable = _blockable(nest, axes) - serial - (carried.whole if carried is not None else serial)
     in_core = {a for c in cores.values() for a in (c.m, c.n, c.k)}
+    rows, runs = _units(nest, cores, rates)
     options: dict[str, list[Way]] = {}
     for axis in axes:
         extent = nest.extents[axis]
@@ -77,11 +78,14 @@ def tile(nest: Nest, rates: Rates) -> tuple[Tiling, Cost] | str:
                 return f"the state has more than two dimensions that one program needs whole ({axis} is one)"
             options[axis] = [(spread, 1)]
             continue
-        whole = _whole(extent, axis in in_core or axis in near)
-        steps = [s for s in STEPS if s < whole]
+        unit = rows.get(axis, 16)
+        whole = _whole(extent, axis in in_core or axis in near, unit)
+        steps = [s for s in STEPS if s < whole and s % max(unit, runs.get(axis, 16)) == 0]
         if axis in blockable and axis not in in_core:
             steps += [s for s in (1, 4) if s < whole]
         ways: list[Way] = [("group", whole)]
+        if axis in blockable and whole > STEPS[-1] and unit > 16:
+            ways = []  # of units that take so many rows there are but a few
         if axis in blockable or axis not in near:
             ways.extend((spread, s) for s in steps)
         options[axis] = ways
@@ -122,9 +126,23 @@ def tile(nest: Nest, rates: Rates) -> tuple[Tiling, Cost] | str:
     return tiling, found
 
 
-def _whole(extent: int, in_product: bool) -> int:
+def _units(
+    nest: Nest, cores: Mapping[str, Core], rates: Rates
+) -> tuple[dict[str, int], dict[str, int]]:
+    """For products that a matrix unit does: what tiles are multiples of along rows, and steps along k."""
+    rows, runs = dict[str, int](), dict[str, int]()
+    for name, core in cores.items():
+        loads = nest.statements[name].operation.loads
+        size = max(nest.graph.buffers[e.access.buffer].dtype.itemsize for e in loads)
+        if size <= 2:
+            rows[core.m] = rates.product_rows
+            runs[core.k] = rates.product_run // size
+    return rows, runs
+
+
+def _whole(extent: int, in_product: bool, unit: int) -> int:
     """A tile that covers an extent: multiples of 16, and of more where it is long, so that few shapes compile anew."""
-    step = 16 if in_product else max(16, (1 << extent.bit_length()) // 32)
+    step = unit if in_product else max(16, (1 << extent.bit_length()) // 32)
     return max(16, -(-extent // step) * step)
 
 

@@ -166,6 +166,10 @@ class Rates:
     as long. 0: that is not told."""
     plain: Rates | None = None
     """Those of kernels without products, where they are known apart."""
+    product_rows: int = 16
+    """Rows that the matrix unit takes at once of elements of 16 bits or fewer: tiles of fewer are for a slower one."""
+    product_run: int = 16
+    """Bytes along k that a step of such a product has at least, as its panels lie near the core."""
     by_size: tuple[tuple[int, float], ...] = ()
     """Bytes of an element and operations of products per second, where they are not in the ratio of the bytes."""
     origin: str = "assumed"

@@ -191,7 +191,7 @@ SM90: Final = Machine(
     rates=replace(
         gpu_rates(132, 3e12, 3e10, 6e10, SMEM, parts=8, wait_seconds=7.5e-7,
                   origin="data sheets; loops of products fitted on an H200, 2026-11-23"),
-        threads=THREADS, registers=REGISTER_FILE,
+        threads=THREADS, registers=REGISTER_FILE, product_rows=64, product_run=128,
     ),
 )  # fmt: skip
 
