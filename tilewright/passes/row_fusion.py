@@ -140,25 +140,25 @@ class RowFusion:
         return False
 
     def find_reduction_inputs(self, ops: list[Operation]) -> None:
-        """Elementwise ops on loads that only reductions down columns use: computed again where they are combined."""
+        """Gathers, and elementwise ops on loads, that only reductions down columns use: done where these are."""
         for op in reversed(ops):
-            if not op.results or not op.name.startswith("arith.") or not is_tile(op.results[0]):
+            gathers = isinstance(op, xt.LoadGatherOp)
+            if not op.results or not is_tile(op.results[0]):
                 continue
-            users = [use.operation for r in op.results for use in r.uses]
-            if not users or not all(
-                user in self.reduction_inputs
-                or (isinstance(user, xt.ReductionOp) and not is_local_reduction(user))
-                for user in users
-            ):
+            if not (gathers or op.name.startswith("arith.")):
                 continue
-            if all(self.from_loads(v, 0) for v in op.operands if is_tile(v)):
+            users = {use.operation for r in op.results for use in r.uses}
+            down = {u for u in users if isinstance(u, xt.ReductionOp) and not is_local_reduction(u)}
+            if not users or not users <= down | self.reduction_inputs:
+                continue
+            if gathers or all(self.from_loads(v, 0) for v in op.operands if is_tile(v)):
                 self.reduction_inputs.add(op)
 
     def from_loads(self, value: SSAValue, depth: int) -> bool:
         if not isinstance(value, OpResult) or depth > 8 or value.op.parent is not self.block:
             return not isinstance(value, OpResult)
         op = value.op
-        if isinstance(op, xt.LoadTileOp | arith.ConstantOp | vector.BroadcastOp):
+        if isinstance(op, (*LOADS, arith.ConstantOp, vector.BroadcastOp)):
             return True
         if not op.name.startswith("arith.") and not isinstance(op, FREE):
             return False
@@ -191,8 +191,8 @@ class RowFusion:
                 continue
             assert isinstance(value, OpResult)
             op = value.op
-            if isinstance(op, xt.LoadTileOp):
-                yield op, moved or len(op.values) > 1
+            if isinstance(op, LOADS):
+                yield op, moved or len(op.results) > 1 or isinstance(op, xt.LoadGatherOp)
             yield from self.loads_under(op.operands, moved or moves(op))
 
     # Memory ---------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import ml_dtypes
@@ -232,3 +233,53 @@ def test_words_are_exchanged(level: str) -> None:
     assert words
     assert all("vector<" in line for line in words)
     assert text.count("mach.atomic_rmw") == 1
+
+
+@tw.kernel
+def rows_by_number(
+    T: Any, IDS: Any, SUMS: Any, ROWS: Any, INTO: Any, BM: tw.constexpr = 8, BN: tw.constexpr = 64
+):
+    """Sums of eight gathered rows, these rows scattered, and added by number; numbers below zero stand for none."""
+    m, n = tw.program_id(0) * BM, tw.program_id(1) * BN
+    ids = tw.load_tile(tw.init_tile(IDS, [m, 0], (BM, 1)), padding=-1)
+    j = n + tw.arange(0, BN, axis=1, shape=(1, BN))
+    on = (ids >= 0) & (j < T.shape[1])
+    x = tw.load_gather(tw.init_tile(T, ids * T.shape[1] + j), on)
+    tw.store_tile(tw.sum(x, 0), tw.init_tile(SUMS, [tw.program_id(0), n], (1, BN)))
+    y = tw.load_tile(tw.init_tile(ROWS, [m, n], (BM, BN)))
+    tw.atomic_rmw("add", y, tw.init_tile(INTO, ids * T.shape[1] + j), on)
+    tw.store_scatter(-y, tw.init_tile(T, (ids + IDS.shape[0]) * T.shape[1] + j), on)
+
+
+@pytest.mark.parametrize("level", levels_here())
+@pytest.mark.parametrize("columns", [64, 100, 301])
+def test_rows_by_number_of_which_some_are_none(
+    rng: np.random.Generator, columns: int, level: str
+) -> None:
+    rows = 203
+    t = rng.integers(-99, 99, (2 * rows, columns)).astype(np.float32)
+    y = rng.integers(-99, 99, (rows, columns)).astype(np.float32)
+    ids = rng.permutation(rows).astype(np.int32)[:, None]
+    ids[rng.random((rows, 1)) < 0.2] = rng.integers(-5, 0)
+    sums, into = np.full((26, columns), 7, np.float32), np.zeros((rows, columns), np.float32)
+    scattered, on = t.copy(), ids[:, 0] >= 0
+    k = rows_by_number.options(target="cpu", machine=level)
+    k[26, tw.cdiv(columns, 64)](scattered, ids, sums, y, into)
+    taken = np.zeros((208, columns), np.float32)
+    taken[:rows][on] = t[ids[on, 0]]
+    np.testing.assert_array_equal(sums, taken.reshape(26, 8, columns).sum(1))
+    t[rows + ids[on, 0]] = -y[on]
+    np.testing.assert_array_equal(scattered, t)
+    wanted = np.zeros_like(into)
+    wanted[ids[on, 0]] = y[on]
+    np.testing.assert_array_equal(into, wanted)
+
+
+def test_rows_by_number_are_gathered_and_added_without_masks_between_edges() -> None:
+    t, y = (np.zeros((64, 256), np.float32) for _ in range(2))
+    ids, sums = np.zeros((64, 1), np.int32), np.zeros((8, 256), np.float32)
+    k = rows_by_number.options(target="cpu", machine="avx512").compile(t, ids, sums, y, y.copy())
+    text = k.asm["asm"]
+    loops = re.findall(r"^(\.LBB\w+):\n((?:\t.*\n)*?\tj\w+\t\1\n)", text, re.M)
+    sweeps = [body for _, body in loops if "%zmm" in body and "%k" not in body and "vaddps" in body]
+    assert sweeps, "whole vectors are added to a thread's sums"

@@ -11,41 +11,36 @@ was, by the same exchange. Where a row's elements lie at no multiple of their si
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from xdsl.dialects.builtin import VectorType, i1
-from xdsl.ir import Attribute, SSAValue
+from xdsl.ir import SSAValue
 
 from tilewright.codegen.atomic_loops import exchange_vector
 from tilewright.codegen.builder import Idx, lane_type
 from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
-from tilewright.targets.cpu.evaluate import Evaluator, Position
+from tilewright.targets.cpu.evaluate import Position
 from tilewright.targets.cpu.memory import Buffer, ScatteredTile, Tile, itemsize, rows_cols
 from tilewright.targets.cpu.positions import row_of
 from tilewright.targets.cpu.private_sums import add_to_own
 from tilewright.targets.cpu.reductions import power_of_two
 
+if TYPE_CHECKING:
+    from tilewright.targets.cpu.fused import FusedEmitter
 
-def emit_atomics(
-    e: Evaluator,
-    op: xt.AtomicRmwOp,
-    old: Buffer | None,
-    scratch: Callable[[Attribute], Buffer],
-    vector_bytes: int,
-    word_bytes: int,
-) -> None:
+
+def emit_atomics(s: FusedEmitter, op: xt.AtomicRmwOp, old: Buffer | None) -> None:
     """All elements of one atomic_rmw; `old` receives the values before, or the padding 0 where nothing was done."""
-    tile = e.values.tile(op.tile)
-    words = Words(e, op, old, scratch, vector_bytes, word_bytes)
-    own = None if tile.base is None else e.values.sums.get(tile.base)
+    tile, words = s.e.values.tile(op.tile), Words(s, op, old)
+    own = None if tile.base is None else s.e.values.sums.get(tile.base)
     if own is None:
         words.emit(tile)
         return
-    e.b.choose(
+    s.b.choose(
         own.there,
-        lambda: add_to_own(e, op, tile, own, vector_bytes),
+        lambda: add_to_own(s, op, tile, own, s.vector_bytes),
         lambda: words.emit(tile),
     )
 
@@ -53,30 +48,22 @@ def emit_atomics(
 class Words:
     """The words of an atomic_rmw's rows."""
 
-    def __init__(
-        self,
-        e: Evaluator,
-        op: xt.AtomicRmwOp,
-        old: Buffer | None,
-        scratch: Callable[[Attribute], Buffer],
-        vector_bytes: int,
-        word_bytes: int,
-    ):
-        self.e, self.b, self.op, self.old = e, e.b, op, old
+    def __init__(self, s: FusedEmitter, op: xt.AtomicRmwOp, old: Buffer | None):
+        self.e, self.b, self.op, self.old = s.e, s.b, op, old
         self.shape = rows_cols(op.value.type)
-        element = e.values.tile(op.tile).element
-        size, cols = itemsize(element), self.shape[1]
+        element = s.e.values.tile(op.tile).element
+        size, cols, word_bytes = itemsize(element), self.shape[1], s.word_bytes
         while word_bytes > 8 and word_bytes > size * cols:
             word_bytes //= 2
         self.word = word_bytes // size
         """Elements of a word."""
-        self.vector = min(vector_bytes // size, power_of_two(cols))
+        self.vector = min(s.vector_bytes // size, power_of_two(cols))
         """Elements that are computed at once."""
         self.few = self.word == 1 or cols < self.word
         if not self.few:
             room = 2 * self.word + -(-cols // self.vector) * self.vector
-            self.value = scratch(VectorType(element, [room]))  # pyright: ignore
-            self.on = scratch(VectorType(i1, [room]))
+            self.value = s.scratch(VectorType(element, [room]))  # pyright: ignore
+            self.on = s.scratch(VectorType(i1, [room]))
 
     def emit(self, tile: Tile | ScatteredTile) -> None:
         b, e = self.b, self.e

@@ -135,7 +135,7 @@ def emit_in_registers(s: FusedEmitter, lanes: int) -> list[Registers]:
     rows, cols = rows_cols(roots[0].value.type)
     starts = register_starts((rows, cols), lanes)
     inside = None
-    ends, runs, whole = set[SSAValue | int](), set[SSAValue](), set[SSAValue]()
+    ends, runs, whole = set[SSAValue | int](), dict[Operation, bool](), set[SSAValue]()
     for row in range(rows):
         begin, end = s.inside_all(roots, row, cols)
         ends, runs, whole = ends | e.ends, runs | e.runs, whole | e.whole
@@ -157,6 +157,6 @@ def emit_in_registers(s: FusedEmitter, lanes: int) -> list[Registers]:
         return [x[i] for i, root in enumerate(roots) if root.op is None for x in made]
 
     found = b.choose(inside, lambda: vectors(True), lambda: vectors(False))
-    e.ends, e.runs, e.whole = set(), set(), set()
+    e.ends, e.runs, e.whole = set(), {}, set()
     count = len(starts)
     return [Registers(cols, lanes, found[i : i + count]) for i in range(0, len(found), count)]

@@ -133,8 +133,9 @@ class Evaluator:
         self.ends: set[Idx] = set()
         """Numbers of columns that no place that is `inside` reaches."""
         self.block: TurnedBlock | None = None
-        self.runs: set[SSAValue] = set()
-        """Gathers of runs of memory in which places that are `inside` lie."""
+        self.runs: dict[Operation, bool] = {}
+        """Gathers, scatters and atomics of runs of memory in which places that are `inside` lie; are their masks asked
+        there?"""
         self.repeated: dict[SSAValue, bool] = {}
         """What `same_along_row` found."""
         self.whole: set[SSAValue] = set()

@@ -19,7 +19,6 @@ in a buffer. The main part of a row ends where the first tile of the level leave
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import VectorType
@@ -48,7 +47,8 @@ from tilewright.targets.cpu.memory import (
     rows_cols,
 )
 from tilewright.targets.cpu.overlapped import emit_overlapped, overlapping
-from tilewright.targets.cpu.positions import run_of
+from tilewright.targets.cpu.positions import run_at
+from tilewright.targets.cpu.private_sums import add_vector
 from tilewright.targets.cpu.reductions import (
     Accumulator,
     NarrowExtreme,
@@ -96,7 +96,7 @@ class FusedEmitter(FusedPlanner):
         if special:
             for op in special:
                 old = self.results.get(op.results[0])
-                emit_atomics(self.e, op, old, self.scratch, self.vector_bytes, self.word_bytes)
+                emit_atomics(self, op, old)
                 self.publish(op.results[0])
             ops = [op for op in ops if op not in special]
         downs = [
@@ -107,7 +107,7 @@ class FusedEmitter(FusedPlanner):
             and not is_identity_reduction(op)
         ]
         if downs:
-            emit_reductions(self.e, downs, self.buffer_of, self.vector_bytes)
+            emit_reductions(self, downs)
             for op in downs:
                 self.publish(op.results[0])
             ops = [op for op in ops if op not in downs]
@@ -237,6 +237,9 @@ class FusedEmitter(FusedPlanner):
         e, b = self.e, self.b
         op = root.op
         assert op is not None
+        if isinstance(op, xt.AtomicRmwOp):
+            add_vector(e, op, place, mask)
+            return
         register = e.at(root.value, place)
         if isinstance(op, xt.StoreTileOp):
             tile = e.values.tile(op.tile)
@@ -246,14 +249,12 @@ class FusedEmitter(FusedPlanner):
             e.store(register, tile, place, mask)
             return
         assert isinstance(op, xt.StoreScatterOp)
+        run = run_at(e, op, place)
+        if run is not None:
+            e.store(register, *run[:2], b.both(run[2], mask))
+            return
         tile = e.values.tile(op.tile)
         assert isinstance(tile, ScatteredTile)
-        if place.axis == 1 and place.lanes > 1:
-            run = run_of(e, tile, place.row, rows_cols(root.value.type))
-            if run is not None:
-                on = mask if op.mask is None else b.both(e.at(op.mask, place), mask)
-                e.store(register, run, replace(place, row=0, inside=False), on)
-                return
         offsets, on = e.scattered(tile, op.mask, place)
         on = b.both(on, mask)
         assert on is not None
@@ -285,7 +286,7 @@ class FusedEmitter(FusedPlanner):
             emit_streamed(self, roots[0], streamed, row, width, lanes, ahead)
         else:
             self.sweep(roots, row, width, lanes, ahead)
-        self.e.ends, self.e.runs = set(), set()
+        self.e.ends, self.e.runs = set(), {}
 
     def sweep_of(
         self, roots: list[Root], row: Idx, lanes: int, ahead: Ahead, past: Tile | None = None
@@ -323,7 +324,7 @@ class FusedEmitter(FusedPlanner):
         done: tuple[Idx, Idx] = start, 0
         split = width > 2 * lanes or (
             width >= sweep.step
-            and (any(self.moved_about(roots, width)) or self.held(roots, row, width))
+            and (any(self.moved_about(roots, width)) or any(self.gathered(roots, row, width)))
         )
         if split:
             (begin, end), step = self.inside_all(roots, row, width), sweep.step

@@ -28,8 +28,9 @@ from tilewright.targets.cpu.memory import (
     itemsize,
     rows_cols,
 )
-from tilewright.targets.cpu.positions import Columns, ends_of, run_of
+from tilewright.targets.cpu.positions import Columns, parts_of, run_of
 from tilewright.targets.cpu.reductions import narrow_extreme
+from tilewright.uarch.cpu import Caches
 
 STORES = (xt.StoreTileOp, xt.StoreScatterOp)
 CHEAP = (
@@ -322,7 +323,7 @@ class FusedPlanner:
                     and isinstance(value.op, xt.LoadTileOp)
                 ):
                     accessed.append(size)
-        accessed += [itemsize(element_of(r.value.type)) for r in roots if isinstance(r.op, STORES)]
+        accessed += [itemsize(element_of(r.value.type)) for r in roots if r.kind == "store"]
         widest = max(sizes)
         lanes = max(1, self.vector_bytes // max(widest, 4 if widest > 2 else widest))
         return 2 * lanes if lanes * min(accessed) < self.vector_bytes else lanes
@@ -338,30 +339,27 @@ class FusedPlanner:
                 at = 0 if rows_cols(value.type)[0] == 1 else row
                 tiles.append((values.tile(value.op.tile), at))
         for root in roots:
-            if isinstance(root.op, xt.StoreTileOp):
+            if isinstance(root.op, xt.StoreTileOp | xt.AtomicRmwOp):
                 tiles.append((values.tile(root.op.tile), row))
         return [(tile, at) for tile, at in tiles if isinstance(tile, Tile)]
 
     def gathered(
         self, roots: list[Root], row: Idx, width: int
     ) -> Iterator[tuple[Tile, Idx, Columns]]:
-        """Likewise the runs of memory that are gathered, and between which columns they are."""
+        """Likewise the runs of memory that are gathered, or scattered to, and between which columns they are."""
         e = self.e
-        for value in self.reached(roots):
-            if isinstance(value, OpResult) and isinstance(value.op, xt.LoadGatherOp):
-                shape, tile = rows_cols(value.type), e.values.tile(value.op.tile)
-                if value in e.values.buffers or shape[1] != width:
+        reached = [v for v in self.reached(roots) if v not in e.values.buffers]
+        ops = [v.op for v in reached if isinstance(v, OpResult)]
+        for op in (*ops, *(root.op for root in roots)):
+            if isinstance(op, xt.LoadGatherOp | xt.StoreScatterOp | xt.AtomicRmwOp):
+                tile = e.values.tile(op.tile)
+                if not isinstance(tile, ScatteredTile) or rows_cols(tile.offsets.type)[1] != width:
                     continue
-                assert isinstance(tile, ScatteredTile)
-                within = Columns()
+                shape, within = rows_cols(tile.offsets.type), Columns()
                 run = run_of(e, tile, 0 if shape[0] == 1 else row, shape, within)
                 if run is not None:
-                    e.runs.add(value)
+                    e.runs[op] = True
                     yield run, 0, within
-
-    def held(self, roots: list[Root], row: Idx, width: int) -> bool:
-        """Is there one that is a run between some columns only, and gathered outside of these?"""
-        return any(within != Columns() for *_, within in self.gathered(roots, row, width))
 
     def main_end(self, roots: list[Root], row: Idx, width: int) -> Idx:
         """Columns from 0 on that lie inside every matrix on this row (may be negative); none where 0 does not."""
@@ -375,7 +373,7 @@ class FusedPlanner:
         b, e = self.b, self.e
         begin: Idx = 0
         end: Idx = width
-        e.ends, e.runs, e.whole = set(), set(), set()
+        e.ends, e.runs, e.whole = set(), {}, set()
         rows: dict[Idx, tuple[Idx, Idx]] = {}
         whole = ((tile, at, Columns()) for tile, at in self.accessed(roots, row, width))
         for tile, at, within in (*whole, *self.gathered(roots, row, width)):
@@ -394,11 +392,16 @@ class FusedPlanner:
             ok = b.both(b.cmp("sge", at, first) if first != 0 else None, b.cmp("slt", at, last))
             assert ok is not None
             end = b.select(ok, end, 0)
-        for value in e.runs:
-            mask = value.owner.mask  # pyright: ignore
-            for limit in () if mask is None else ends_of(e, mask, Position(row, 0, 1, width)):
-                e.ends.add(limit)
-                end = b.min(end, limit)
+        for op in e.runs:
+            assert isinstance(op, xt.LoadGatherOp | xt.StoreScatterOp | xt.AtomicRmwOp)
+            parts = [] if op.mask is None else [*parts_of(e, op.mask, row)]
+            e.runs[op] = any(limit is on is None for limit, on in parts)
+            for limit, on in parts:
+                if limit is not None:
+                    e.ends.add(limit)
+                    end = b.min(end, limit)
+                elif on is not None:
+                    end = b.select(on, end, 0)
         for value, tile in self.moved_about(roots, width):
             e.whole.add(value)
             for axis in (0, 1):
@@ -408,6 +411,27 @@ class FusedPlanner:
                 assert ok is not None
                 end = b.select(ok, end, 0)
         return begin, end
+
+    def gathers(self, values: Sequence[SSAValue]) -> list[ScatteredTile]:
+        """The tiles that some values are gathered from, where their rows may lie anywhere."""
+        reached = self.reached([Root(None, value, 0) for value in values])
+        ops = [v.op for v in reached if isinstance(v, OpResult) and v not in self.e.values.buffers]
+        tiles = [self.e.values.tile(op.tile) for op in ops if isinstance(op, xt.LoadGatherOp)]
+        return [
+            t for t in tiles if isinstance(t, ScatteredTile) and rows_cols(t.offsets.type)[0] > 1
+        ]
+
+    def fetch_run(self, tile: ScatteredTile, row: Idx, col: Idx, count: int) -> None:
+        """Fetches elements of a row that is a run of memory, if it is known to be one."""
+        b, e = self.b, self.e
+        run = run_of(e, tile, row, rows_cols(tile.offsets.type), Columns())
+        if run is not None:
+            for first in range(0, count, Caches.line // itemsize(tile.element)):
+                b.prefetch(e.address(run, Position(0, b.plus(col, first))))
+
+    def inside_of(self, values: Sequence[SSAValue], row: Idx, width: int) -> tuple[Idx, Idx]:
+        """The same of what some values are computed from."""
+        return self.inside_all([Root(None, value, 0) for value in values], row, width)
 
     def moved_about(self, roots: Sequence[Root], width: int) -> Iterator[tuple[SSAValue, Tile]]:
         """Rows that are loaded as others than they are stored in: through ops that move elements along rows."""
@@ -427,7 +451,7 @@ class FusedPlanner:
         seen: dict[SSAValue, None] = {}
         stack = [r.value for r in roots]
         for r in roots:
-            if isinstance(r.op, STORES):
+            if r.op is not None and r.kind == "store":
                 stack += self.inputs(r.op)
         while stack:
             value = self.e.values.real(stack.pop())

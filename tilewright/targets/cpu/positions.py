@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from xdsl.dialects import arith, vector
 from xdsl.dialects.builtin import IndexType, IntegerType, VectorType, i1
-from xdsl.ir import Block, Operation, OpResult, SSAValue
+from xdsl.ir import OpResult, SSAValue
 
 from tilewright.codegen.builder import Builder, Idx, lane_type
 from tilewright.dialects import xetile as xt
@@ -169,20 +169,27 @@ def _number(e: Evaluator, value: SSAValue) -> Idx:
     return folded(value)
 
 
-def ends_of(e: Evaluator, mask: SSAValue, place: Position) -> Iterator[Idx]:
-    """The numbers of columns below which parts of a mask say yes, as `arange < n` does."""
-    waiting, seen = [mask], set[Operation | Block]()
+def parts_of(
+    e: Evaluator, mask: SSAValue, row: Idx
+) -> Iterator[tuple[Idx | None, SSAValue | None]]:
+    """The parts of a mask that must all say yes on a row: the number of columns below which one does, as `arange < n`
+    says, or what is the same on the whole row; neither where nobody knows."""
+    waiting, seen = [mask], set[SSAValue]()
     while waiting:
-        op = e.values.real(waiting.pop()).owner
-        if op in seen:
+        value = e.values.real(waiting.pop())
+        if value in seen:
             continue
-        seen.add(op)
-        if isinstance(op, arith.AndIOp | xt.BroadcastOp):
+        seen.add(value)
+        op, limit, place = value.owner, None, Position(row, 0, 1, rows_cols(value.type)[1])
+        if e.same_along_row(value):
+            yield None, e.at(value, Position(row, 0))
+        elif value not in e.values.buffers and isinstance(op, arith.AndIOp | xt.BroadcastOp):
             waiting += op.operands
-        elif isinstance(op, arith.CmpiOp) and PREDICATES[op.predicate.value.data] == "slt":
-            limit = one_number(e, op.rhs, place)
-            if limit is not None and ramp(e, op.lhs, place) == 0:
-                yield limit
+        else:
+            if isinstance(op, arith.CmpiOp) and PREDICATES[op.predicate.value.data] == "slt":
+                first, number = ramp(e, op.lhs, place), one_number(e, op.rhs, place)
+                limit = None if first is None or number is None else e.b.minus(number, first)
+            yield limit, None
 
 
 def row_of(
@@ -192,6 +199,24 @@ def row_of(
     if isinstance(tile, ScatteredTile):
         return run_of(e, tile, row, shape)
     return replace(tile.moved(e.b, row, 0), shape=(1, shape[1]))
+
+
+def run_at(
+    e: Evaluator, op: xt.LoadGatherOp | xt.StoreScatterOp | xt.AtomicRmwOp, place: Position
+) -> tuple[Tile, Position, SSAValue | None] | None:
+    """The run of memory that a row of a scattered tile is, a place of the row in it, and what is left of the op's mask
+    there; None where it is no run, or nobody knows."""
+    tile = e.values.tile(op.tile)
+    assert isinstance(tile, ScatteredTile)
+    if place.axis == 0 or place.lanes == 1:
+        return None
+    inside = place.inside and op in e.runs
+    run = run_of(e, tile, place.row, rows_cols(tile.offsets.type), Columns() if inside else None)
+    if run is None:
+        return None
+    asked = op.mask is not None and (not inside or e.runs[op])
+    mask = e.at(op.mask, place) if asked else None  # pyright: ignore
+    return run, replace(place, row=0, inside=inside), mask
 
 
 def run_of(

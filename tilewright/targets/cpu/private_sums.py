@@ -43,12 +43,13 @@ from tilewright.dialects.upstream.combining import ATOMIC_KINDS, neutral, reduct
 from tilewright.passes.axes import shape_of
 from tilewright.passes.sums_by_atomics import sums_by_atomics
 from tilewright.targets.cpu.evaluate import Evaluator, Own, Position
+from tilewright.targets.cpu.fused_plan import Root
 from tilewright.targets.cpu.memory import ScatteredTile, Tile, itemsize, plain, rows_cols
 from tilewright.targets.cpu.packing import task_function
-from tilewright.targets.cpu.positions import row_of
-from tilewright.targets.cpu.reductions import power_of_two
+from tilewright.targets.cpu.positions import row_of, run_at
 
 if TYPE_CHECKING:
+    from tilewright.targets.cpu.fused import FusedEmitter
     from tilewright.targets.cpu.lower import FunctionContext
 
     Build = Callable[[tuple[func.FuncOp, Builder], Sequence[Operation]], FunctionContext]
@@ -136,29 +137,36 @@ def own_sums(c: FunctionContext, sums: Sequence[Sums]) -> Mapping[SSAValue, Own]
 
 
 def add_to_own(
-    e: Evaluator, op: xt.AtomicRmwOp, tile: Tile | ScatteredTile, own: Own, vector_bytes: int
+    s: FusedEmitter, op: xt.AtomicRmwOp, tile: Tile | ScatteredTile, own: Own, vector_bytes: int
 ) -> None:
     """What an atomic adds, to a thread's own sums: vectors at a time, whose places may be the same element."""
-    b = e.b
+    b, e = s.b, s.e
     shape = rows, cols = rows_cols(op.value.type)
     if cols == 1 and isinstance(tile, ScatteredTile):
         _scattered_to_own(e, op, tile, own, Position(0, 0, 0, _lanes(rows, vector_bytes)), rows)
         return
     with b.loop(0, rows, nonempty=True) as i, e.scope():
-        run = row_of(e, tile, i.iv, shape)
-        if run is None:
-            assert isinstance(tile, ScatteredTile)
-            place = Position(i.iv, 0, 1, _lanes(cols, vector_bytes))
-            _scattered_to_own(e, op, tile, own, place, cols)
+        if row_of(e, tile, i.iv, shape) is not None:
+            s.columns([Root(op, op.value, 0, kind="store")], i.iv, cols, [])
             return
-        lanes = min(vector_bytes // itemsize(tile.element), power_of_two(cols))
-        mine = replace(run, pointer=own.pointer, strides=(0, 1))
-        with b.loop(0, cols, lanes, nonempty=True) as j, e.scope():
-            here, place = Position(0, j.iv, 1, lanes), Position(i.iv, j.iv, 1, lanes)
-            on = None if op.mask is None else e.at(op.mask, place)
-            on = b.both(on, b.mask_first(b.minus(cols, j.iv), lanes) if cols % lanes else None)
-            total = b.combine(reduction_of(op.kind), e.load(mine, here, 0), e.at(op.value, place))
-            e.store(total, mine, here, on)
+        assert isinstance(tile, ScatteredTile)
+        place = Position(i.iv, 0, 1, _lanes(cols, vector_bytes))
+        _scattered_to_own(e, op, tile, own, place, cols)
+
+
+def add_vector(e: Evaluator, op: xt.AtomicRmwOp, place: Position, mask: SSAValue | None) -> None:
+    """A vector of a row that is a run of memory, to a thread's own sums."""
+    tile, b = e.values.tile(op.tile), e.b
+    if isinstance(tile, ScatteredTile):
+        run = run_at(e, op, place)
+        assert run is not None
+        mine, here, on = run
+    else:
+        mine, here, on = tile, place, None if op.mask is None else e.at(op.mask, place)
+    assert tile.base is not None
+    mine = replace(mine, pointer=e.values.sums[tile.base].pointer, strides=(0, 1))
+    total = b.combine(reduction_of(op.kind), e.load(mine, here, 0), e.at(op.value, place))
+    e.store(total, mine, here, b.both(on, mask))
 
 
 def _lanes(length: int, vector_bytes: int) -> int:

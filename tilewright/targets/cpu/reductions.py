@@ -6,8 +6,9 @@ end.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from copy import copy
+from typing import TYPE_CHECKING
 
 from xdsl.dialects import arith, vector
 from xdsl.dialects.builtin import AnyFloat, VectorType, bf16, f16, f32, i1, i16
@@ -22,6 +23,11 @@ from tilewright.dialects.upstream.combining import combining, neutral
 from tilewright.targets.cpu.evaluate import Evaluator, Position
 from tilewright.targets.cpu.memory import Buffer, element_of, itemsize, rows_cols
 
+if TYPE_CHECKING:
+    from tilewright.targets.cpu.fused import FusedEmitter
+
+GATHERED, FETCHED = 16, 8
+"""Registers of sums of gathered rows, so that all lines of a row are read together; rows that are fetched ahead."""
 CONTRACT = arith.FastMathFlagsAttr([FastMathFlag.ALLOW_CONTRACT])
 
 
@@ -173,17 +179,11 @@ def power_of_two(n: int) -> int:
     return 1 << max(0, n - 1).bit_length()
 
 
-def emit_reductions(
-    e: Evaluator,
-    ops: Sequence[Operation],
-    buffer_of: Callable[[SSAValue], Buffer],
-    vector_bytes: int,
-) -> None:
+def emit_reductions(s: FusedEmitter, ops: Sequence[Operation]) -> None:
     """Reductions down columns, of both dimensions, or of runs: one accumulator register per result element or vector.
 
     Loops over the results; for each, over the elements that it combines.
     """
-    b = e.b
     groups: dict[tuple[tuple[int, int], tuple[int, ...], int | None], list[xt.ReductionOp]] = {}
     for op in ops:
         assert isinstance(op, xt.ReductionOp)
@@ -196,17 +196,16 @@ def emit_reductions(
                 )
         run = [(size or shape[d]) if d in dims else 1 for d in (0, 1)]
         rows, cols = shape[0] // run[0], shape[1] // run[1]
-        width = vector_bytes // max(4, max(itemsize(element_of(op.source.type)) for op in group))
-        buffers = [buffer_of(op.result) for op in group]
+        width = s.vector_bytes // max(4, max(itemsize(element_of(op.source.type)) for op in group))
+        buffers = [s.buffer_of(op.result) for op in group]
         if run[1] > 1:
-            _reduce_runs(b, e, group, buffers, rows, cols, run, width)
+            _reduce_runs(s.b, s.e, group, buffers, rows, cols, run, width)
         else:
-            _reduce_down(b, e, group, buffers, rows, cols, run[0], width)
+            _reduce_down(s, group, buffers, rows, cols, run[0], width)
 
 
 def _reduce_down(
-    b: Builder,
-    e: Evaluator,
+    s: FusedEmitter,
     ops: list[xt.ReductionOp],
     buffers: list[Buffer],
     rows: int,
@@ -214,10 +213,13 @@ def _reduce_down(
     run: int,
     width: int,
 ) -> None:
-    """Each result row combines `run` source rows, vector by vector."""
+    """Each result row combines `run` source rows, vector by vector; without masks where all vectors of a row lie inside
+    of what is read."""
+    b, e = s.b, s.e
     lanes = min(width, power_of_two(cols))
-    unroll = 1
-    while unroll < 4 and cols % (lanes * unroll * 2) == 0:
+    unroll, gathers = 1, s.gathers([op.source for op in ops])
+    most = (GATHERED if gathers else 4) // len(ops)
+    while unroll < most and cols % (lanes * unroll * 2) == 0:
         unroll *= 2
     with (
         b.loop(0, rows, nonempty=True) as outer,
@@ -239,12 +241,29 @@ def _reduce_down(
             ) as down,
             e.scope(),
         ):
-            out: list[SSAValue] = []
-            for i, op in enumerate(ops):
-                for u, start in enumerate(starts):
-                    value = e.at(op.source, Position(down.iv, start, 1, lanes))
-                    out.append(combined(b, op.kind, down.carried[i * unroll + u], value))
-            down.out = out
+            begin, end = s.inside_of([op.source for op in ops], down.iv, cols)
+            inside = b.both(
+                b.cmp("sge", across.iv, begin),
+                b.cmp("sle", b.plus(across.iv, lanes * unroll), end),
+            )
+            whole = e.whole
+            later = b.min(b.plus(down.iv, FETCHED), rows * run - 1)
+            for tile in gathers:
+                s.fetch_run(tile, later, across.iv, lanes * unroll)
+
+            def vectors(inside: bool) -> list[SSAValue]:
+                e.whole = whole if inside else set()
+                out: list[SSAValue] = []
+                with e.scope():
+                    for i, op in enumerate(ops):
+                        for u, start in enumerate(starts):
+                            value = e.at(op.source, Position(down.iv, start, 1, lanes, inside))
+                            out.append(combined(b, op.kind, down.carried[i * unroll + u], value))
+                return out
+
+            assert inside is not None
+            down.out = b.choose(inside, lambda: vectors(True), lambda: vectors(False))
+            e.ends, e.runs, e.whole = set(), {}, set()
         for i, buffer in enumerate(buffers):
             for u, start in enumerate(starts):
                 b.store(down.results[i * unroll + u], buffer.address(b, outer.iv, start))

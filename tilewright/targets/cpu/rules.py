@@ -18,8 +18,8 @@ from tilewright.dialects import mach
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.upstream import vector as more
 from tilewright.targets.cpu.evaluate import Evaluator, Position, evaluates
-from tilewright.targets.cpu.memory import ScatteredTile, Tile, element_of, rows_cols
-from tilewright.targets.cpu.positions import Columns, run_of
+from tilewright.targets.cpu.memory import ScatteredTile, Tile, element_of
+from tilewright.targets.cpu.positions import run_at
 from tilewright.targets.cpu.turned import read_block
 
 
@@ -62,15 +62,11 @@ def load_tile(e: Evaluator, op: xt.LoadTileOp, place: Position, result: int) -> 
 
 @evaluates(xt.LoadGatherOp)
 def load_gather(e: Evaluator, op: xt.LoadGatherOp, place: Position, _: int) -> SSAValue:
+    run = run_at(e, op, place)
+    if run is not None:
+        return e.load(*run[:2], op.padding_value, run[2])
     tile = e.values.tile(op.tile)
     assert isinstance(tile, ScatteredTile)
-    if place.axis == 1 and place.lanes > 1:
-        inside = place.inside and e.values.real(op.results[0]) in e.runs
-        within = Columns() if inside else None
-        run = run_of(e, tile, place.row, rows_cols(op.results[0].type), within)
-        if run is not None:
-            on = None if op.mask is None else e.at(op.mask, place)
-            return e.load(run, replace(place, row=0, inside=inside), op.padding_value, on)
     offsets, on = e.scattered(tile, op.mask, place)
     b = e.b
     type = lane_type(tile.element, place.lanes)
