@@ -11,25 +11,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
+from tilewright import dtypes
 from tilewright.codegen.instructions.nvptx_common import SM80, SM90, group, ptx
 from tilewright.codegen.instructions.table import Emission, Immediates, declare
 from tilewright.codegen.printer import Printer
 from tilewright.uarch.nvidia import MMA_F64, MMA_SYNC, ptx_type
 
 NUMPY: dict[str, Any] = {
-    "f16": np.float16,
-    "bf16": ml_dtypes.bfloat16,
-    "tf32": np.float32,
-    "f64": np.float64,
-    "e4m3": ml_dtypes.float8_e4m3fn,
-    "e5m2": ml_dtypes.float8_e5m2,
-    "s8": np.int8,
-    "u8": np.uint8,
-    "f32": np.float32,
-    "s32": np.int32,
+    ptx_type(name): dtypes.from_name(name).numpy
+    for name in ("f16", "bf16", "tf32", "f64", "f8e4m3", "f8e5m2", "i8", "u8", "f32", "i32")
 }
 """numpy's type of PTX's element types."""
 

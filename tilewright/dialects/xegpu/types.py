@@ -36,17 +36,9 @@ from tilewright.layout.digits import row_strides
 # The RFC's names of element types, beside MLIR's.
 RFC_ELEMENTS: dict[str, Attribute] = {
     "float": Float32Type(),
-    "fp16": Float16Type(),
-    "fp32": Float32Type(),
-    "fp64": Float64Type(),
-    "int8": IntegerType(8),
-    "int16": IntegerType(16),
-    "int32": IntegerType(32),
-    "int64": IntegerType(64),
-    "uint8": IntegerType(8, Signedness.UNSIGNED),
-    "uint16": IntegerType(16, Signedness.UNSIGNED),
-    "uint32": IntegerType(32, Signedness.UNSIGNED),
-    "uint64": IntegerType(64, Signedness.UNSIGNED),
+    **{f"fp{kind.bitwidth}": kind for kind in (Float16Type(), Float32Type(), Float64Type())},
+    **{f"int{width}": IntegerType(width) for width in (8, 16, 32, 64)},
+    **{f"uint{width}": IntegerType(width, Signedness.UNSIGNED) for width in (8, 16, 32, 64)},
     "Uint8_t": IntegerType(8),
 }
 

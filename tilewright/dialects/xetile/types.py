@@ -8,39 +8,33 @@ from xdsl.dialects.builtin import (
     DYNAMIC_INDEX,
     ArrayAttr,
     BFloat16Type,
-    Float8E8M0FNUType,
-    Float16Type,
     Float32Type,
-    Float64Type,
-    FloatTF32Type,
     IndexType,
     IntAttr,
     IntegerAttr,
     IntegerType,
     NoneAttr,
-    f8E4M3FN,
-    f8E5M2,
 )
 from xdsl.ir import Attribute
 from xdsl.irdl import irdl_attr_definition
 from xdsl.parser import AttrParser
 from xdsl.utils.exceptions import VerifyException
 
+from tilewright import dtypes
 from tilewright.dialects.attribute_fields import Shaped, checked, int_array, ints, parse_shape
 from tilewright.dialects.xetile.attrs import SgMapAttr, TileAttr, WgMapAttr, XeMapAttr
 from tilewright.dialects.xetile.distribution import verify_map
 
-_FLOAT_TYPES = (BFloat16Type, Float16Type, Float32Type, Float64Type, FloatTF32Type)
+_FLOATS = frozenset(dtype.mlir for dtype in (*dtypes.ALL, dtypes.f8e8m0) if dtype.is_float)
 RFC_ELEMENTS: dict[str, Attribute] = {"float": Float32Type(), "b16": BFloat16Type()}
 """The RFC's names of element types, beside MLIR's; `b16` is a slip."""
-_SMALL_FLOATS = (f8E4M3FN, f8E5M2, Float8E8M0FNUType())
 
 
 def is_tile_element_type(attribute: Attribute) -> bool:
     """i1 .. i64 of any signedness, f8, f16, bf16, tf32, f32, f64 and index."""
     if isinstance(attribute, IntegerType):
         return 1 <= attribute.width.data <= 64
-    return isinstance(attribute, (*_FLOAT_TYPES, IndexType)) or attribute in _SMALL_FLOATS
+    return isinstance(attribute, IndexType) or attribute in _FLOATS
 
 
 @irdl_attr_definition

@@ -53,35 +53,27 @@ OPCODES = {
 """Names of the opcodes that reports name; others print as numbers."""
 
 _NEEDS: dict[int, tuple[tuple[int, ...], str]] = {
-    6231: ((6228,), "SPV_INTEL_2d_block_io"),
-    6232: ((6229,), "SPV_INTEL_2d_block_io"),
-    6233: ((6230,), "SPV_INTEL_2d_block_io"),
-    6234: ((6228,), "SPV_INTEL_2d_block_io"),
-    6235: ((6228,), "SPV_INTEL_2d_block_io"),
-    6237: ((6236,), "SPV_INTEL_subgroup_matrix_multiply_accumulate"),
-    6142: ((6141,), "SPV_INTEL_split_barrier"),
-    6143: ((6141,), "SPV_INTEL_split_barrier"),
-    5609: ((5606,), "SPV_INTEL_inline_assembly"),
-    5610: ((5606,), "SPV_INTEL_inline_assembly"),
-    5611: ((5606,), "SPV_INTEL_inline_assembly"),
-    6116: ((6115,), "SPV_INTEL_bfloat16_conversion"),
-    6117: ((6115,), "SPV_INTEL_bfloat16_conversion"),
-    6035: ((6033, 6034, 6095), "SPV_EXT_shader_atomic_float_add"),
-    5614: ((5612, 5613, 5616), "SPV_EXT_shader_atomic_float_min_max"),
-    5615: ((5612, 5613, 5616), "SPV_EXT_shader_atomic_float_min_max"),
-    5571: ((5568,), "SPV_INTEL_subgroups"),
-    5575: ((5569,), "SPV_INTEL_subgroups"),
-    5576: ((5569,), "SPV_INTEL_subgroups"),
-    333: ((61,), ""),
-    345: ((65,), ""),
-    346: ((65,), ""),
+    opcode: (capabilities, extension)
+    for opcodes, capabilities, extension in (
+        ((6231, 6234, 6235), (6228,), "SPV_INTEL_2d_block_io"),
+        ((6232,), (6229,), "SPV_INTEL_2d_block_io"),
+        ((6233,), (6230,), "SPV_INTEL_2d_block_io"),
+        ((6237,), (6236,), "SPV_INTEL_subgroup_matrix_multiply_accumulate"),
+        ((6142, 6143), (6141,), "SPV_INTEL_split_barrier"),
+        ((5609, 5610, 5611), (5606,), "SPV_INTEL_inline_assembly"),
+        ((6116, 6117), (6115,), "SPV_INTEL_bfloat16_conversion"),
+        ((6035,), (6033, 6034, 6095), "SPV_EXT_shader_atomic_float_add"),
+        ((5614, 5615), (5612, 5613, 5616), "SPV_EXT_shader_atomic_float_min_max"),
+        ((5571,), (5568,), "SPV_INTEL_subgroups"),
+        ((5575, 5576), (5569,), "SPV_INTEL_subgroups"),
+        ((333,), (61,), ""),
+        ((345, 346), (65,), ""),
+    )
+    for opcode in opcodes
 }
 """Opcode -> (capabilities of which one must be declared, extension or "")."""
 
-_DECORATION_NEEDS = {
-    6442: (6441, "SPV_INTEL_cache_controls"),
-    6443: (6441, "SPV_INTEL_cache_controls"),
-}
+_DECORATION_NEEDS = dict.fromkeys((6442, 6443), (6441, "SPV_INTEL_cache_controls"))
 
 
 @dataclass(frozen=True)
