@@ -123,12 +123,12 @@ class DType:
     @cached_property
     def exponent_bits(self) -> int:
         """Width of a float's exponent; 0 for other types."""
-        return _FORMATS.get(self.name, (0, 0))[0]
+        return _FORMATS[self.name][0] if self.is_float else 0
 
     @cached_property
     def mantissa_bits(self) -> int:
         """Width of a float's stored mantissa; 0 for other types."""
-        return _FORMATS.get(self.name, (0, 0))[1]
+        return _FORMATS[self.name][1] if self.is_float else 0
 
     def __repr__(self) -> str:
         return f"tw.{self.name}"
@@ -141,15 +141,16 @@ class DType:
 
 
 _FORMATS = {
-    "f64": (11, 52),
-    "f32": (8, 23),
-    "tf32": (8, 10),
-    "f16": (5, 10),
-    "bf16": (8, 7),
-    "f8e4m3": (4, 3),
-    "f8e5m2": (5, 2),
-    "f8e8m0": (8, 0),
+    "f64": (11, 52, "Float64Type"),
+    "f32": (8, 23, "Float32Type"),
+    "tf32": (8, 10, "FloatTF32Type"),
+    "f16": (5, 10, "Float16Type"),
+    "bf16": (8, 7, "BFloat16Type"),
+    "f8e4m3": (4, 3, "Float8E4M3FNType"),
+    "f8e5m2": (5, 2, "Float8E5M2Type"),
+    "f8e8m0": (8, 0, "Float8E8M0FNUType"),
 }
+"""Of floats: the widths of exponent and stored mantissa, and the class of the MLIR type."""
 
 f64: Final = DType("f64", "float", 64, 8, "float64")
 f32: Final = DType("f32", "float", 32, 4, "float32")
@@ -245,13 +246,4 @@ def from_mlir(attribute: Attribute) -> DType:
 def _mlir_floats() -> dict[str, Attribute]:
     from xdsl.dialects import builtin
 
-    return {
-        "f64": builtin.Float64Type(),
-        "f32": builtin.Float32Type(),
-        "tf32": builtin.FloatTF32Type(),
-        "f16": builtin.Float16Type(),
-        "bf16": builtin.BFloat16Type(),
-        "f8e4m3": builtin.Float8E4M3FNType(),
-        "f8e5m2": builtin.Float8E5M2Type(),
-        "f8e8m0": builtin.Float8E8M0FNUType(),
-    }
+    return {name: getattr(builtin, kind)() for name, (_, _, kind) in _FORMATS.items()}
