@@ -8,7 +8,7 @@ gpu.subgroup_reduce is a butterfly of shuffles.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
 from xdsl.ir import Operation
@@ -275,21 +275,35 @@ NVPTX_HANDLERS: dict[str, Handler] = {
 
 # SPIR-V -------------------------------------------------------------------------------------------
 
-_CODES = {"float": "f", "double": "d", "half": "Dh", "i64": "l", "i32": "i", "i16": "s", "i8": "c"}
+CODES = {"float": "f", "double": "d", "half": "Dh", "i64": "l", "i32": "i", "i16": "s", "i8": "c"}
 
 
-def builtin_name(name: str, *parameters: tuple[int, str]) -> str:
-    """Itanium name of an OpenCL builtin; parameters are (components, LLVM scalar)."""
-    codes = [_CODES[s] if n == 1 else f"Dv{n}_{_CODES[s]}" for n, s in parameters]
-    for i in range(1, len(codes)):
-        if codes[i] == codes[0] and codes[i].startswith("Dv"):
-            codes[i] = "S_"
-    return f"_Z{len(name)}{name}{''.join(codes) or 'v'}"
+def mangled(name: str, codes: str) -> str:
+    """Itanium name of a function whose parameters have these codes."""
+    return f"_Z{len(name)}{name}{codes or 'v'}"
+
+
+def builtin_name(name: str, *types: str, unsigned: Collection[int] = ()) -> str:
+    """Itanium name of an OpenCL builtin on these LLVM types, of which those numbered are `unsigned`; a vector type that
+    comes again is a substitution."""
+    seen: list[str] = []
+    codes = ""
+    for n, type in enumerate(types):
+        count, _, scalar = type.strip("<>").partition(" x ")
+        code = CODES[scalar or count]
+        code = {"s": "t", "i": "j"}.get(code, code) if n in unsigned else code
+        full = f"Dv{count}_{code}" if scalar else code
+        if full in seen:
+            codes += f"S{seen.index(full) - 1 if seen.index(full) else ''}_"
+        else:
+            codes += full
+            seen += [full] if scalar else []
+    return mangled(name, codes)
 
 
 def _cl_coordinate(name: str) -> Handler:
     def print_op(p: Printer, op: Operation) -> None:
-        reg = p.call("i64", f"_Z{len(name)}{name}j", [("i32", str(_axis(op)))])
+        reg = p.call("i64", mangled(name, "j"), [("i32", str(_axis(op)))])
         p.set(op.results[0], [reg])
 
     return print_op
@@ -308,7 +322,7 @@ def _cl_barrier(p: Printer, op: Operation) -> None:
 def _cl_word(p: Printer, mode: str, x: str, lane: str) -> str:
     name = f"sub_group_shuffle{mode}"
     args = [("i32", x), ("i32", lane)]
-    return p.call("i32", f"_Z{len(name)}{name}ij", args, attrs=CONVERGENT)
+    return p.call("i32", mangled(name, "ij"), args, attrs=CONVERGENT)
 
 
 def _cl_shuffle(p: Printer, op: Operation) -> None:
@@ -364,7 +378,7 @@ def _cl_function(name: str) -> Handler:
         if name in _CL_INTRINSICS:
             intrinsic = f"llvm.{_CL_INTRINSICS[name]}.{mangle(o.count, s)}"
             return o.p.call(t, intrinsic, [(t, v) for v in x], flags=o.flags)
-        callee = builtin_name(_CL_BUILTINS[name], *([(o.count, s)] * len(x)))
+        callee = builtin_name(_CL_BUILTINS[name], *[t] * len(x))
         return o.p.call(t, callee, [(t, v) for v in x])
 
     return lambda p, op: float_elementwise(p, op, body, native_half=False)

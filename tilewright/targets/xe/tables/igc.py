@@ -21,6 +21,7 @@ from dataclasses import replace
 
 from xdsl.ir import Operation
 
+from tilewright.codegen.lanes import builtin_name
 from tilewright.codegen.printer import Arg, Printer, integer_attribute
 from tilewright.targets.xe.forms import (
     Block2D,
@@ -140,29 +141,6 @@ def _store(p: Printer, op: Operation, form: Block2D, args: list[Arg]) -> None:
 
 # Products -----------------------------------------------------------------------------------------------
 
-_CODES = {"float": "f", "half": "Dh", "i16": "s", "i32": "i"}
-
-
-def mangle(name: str, types: list[tuple[str, bool]]) -> str:
-    """Itanium name of a builtin; every distinct vector type is a substitution. (type, unsigned) each."""
-    seen: list[str] = []
-    out: list[str] = []
-    for type, unsigned in types:
-        count, _, scalar = type.strip("<>").partition(" x ")
-        code = _CODES[scalar or count]
-        code = {"s": "t", "i": "j"}.get(code, code) if unsigned else code
-        if not scalar:
-            out.append(code)
-            continue
-        full = f"Dv{count}_{code}"
-        if full in seen:
-            i = seen.index(full)
-            out.append("S_" if i == 0 else f"S{i - 1}_")
-        else:
-            seen.append(full)
-            out.append(full)
-    return f"_Z{len(name)}{name}{''.join(out)}"
-
 
 def _dpas(p: Printer, op: Operation, form: Dpas, args: list[Arg]) -> str:
     (result,) = (t for r in op.results for t in p.registers(r.type))
@@ -173,9 +151,8 @@ def _dpas(p: Printer, op: Operation, form: Dpas, args: list[Arg]) -> str:
         given = [c, a, b, *(("i32", str(n)) for n in numbers), ("i1", "false")]
         return _genisa(p, result, f"llvm.genx.GenISA.sub.group.dpas.{types}", given)
     name = f"intel_sub_group_{form.a}_{form.b}_matrix_mad_k{form.k}"
-    flags = [form.a.startswith("u"), form.b.startswith("u"), False]
-    types = [(t, u) for (t, _), u in zip(args, flags, strict=True)]
-    return p.call(result, mangle(name, types), args)
+    unsigned = [n for n, type in enumerate((form.a, form.b)) if type.startswith("u")]
+    return p.call(result, builtin_name(name, *(t for t, _ in args), unsigned=unsigned), args)
 
 
 _PRECISION = {"u8": 1, "u4": 2, "i8": 4, "i4": 5, "tf32": 8, "bf16": 9, "f16": 10}

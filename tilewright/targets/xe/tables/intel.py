@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from xdsl.ir import Operation
 
+from tilewright.codegen.lanes import CODES, mangled
 from tilewright.codegen.printer import Arg, Printer
 from tilewright.targets.xe.forms import (
     LOAD_CONTROLS,
@@ -49,10 +50,6 @@ EXTENSIONS = (
 )
 
 
-def mangled(name: str, suffix: str) -> str:
-    return f"_Z{len(name)}{name}{suffix}"
-
-
 _BLOCKS = {
     "load": mangled("__spirv_Subgroup2DBlockLoadINTEL", "iiiiPU3AS1KviiiDv2_iPv"),
     "vnni": mangled("__spirv_Subgroup2DBlockLoadTransformINTEL", "iiiiPU3AS1KviiiDv2_iPv"),
@@ -60,7 +57,6 @@ _BLOCKS = {
     "prefetch": mangled("__spirv_Subgroup2DBlockPrefetchINTEL", "iiiiPU3AS1KviiiDv2_i"),
     "store": mangled("__spirv_Subgroup2DBlockStoreINTEL", "iiiiPvPU3AS1viiiDv2_i"),
 }
-_CODES = {"float": "f", "half": "Dh", "i16": "s", "i32": "i", "i64": "l", "i8": "c"}
 
 _A, _B = 0x1, 0x2
 _OPERANDS = {"f16": 0xC00, "bf16": 0x3000, "tf32": 0x300}
@@ -142,9 +138,9 @@ def _dpas(p: Printer, op: Operation, form: Dpas, args: list[Arg]) -> str:
 def _code(type: str) -> str:
     """Itanium letters of a type."""
     if not type.startswith("<"):
-        return _CODES[type]
+        return CODES[type]
     count, _, scalar = type[1:-1].partition(" x ")
-    return f"Dv{count}_{_CODES[scalar]}"
+    return f"Dv{count}_{CODES[scalar]}"
 
 
 def lsc(p: Printer, op: Operation, form: Lsc, args: list[Arg]) -> str:
