@@ -171,10 +171,7 @@ class Structure:
 
     @staticmethod
     def _place(tile: SSAValue) -> Place | None:
-        init = tile.owner
-        while isinstance(init, xetile.UpdateTileOffsetOp):
-            init = init.tile.owner
-        if not isinstance(init, xetile.InitTileOp):
+        if (init := tile_origin(tile)) is None:
             return None
         offsets = init.mixed_offsets
         return Place(init, memory_root(init.source), [_axes(offset) for offset in offsets])
