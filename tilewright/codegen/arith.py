@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-from xdsl.dialects.arith import (
-    CMPI_COMPARISON_OPERATIONS,
-    IntegerOverflowAttr,
-)
-from xdsl.dialects.builtin import (
-    IntegerAttr,
-    VectorType,
-)
+from xdsl.dialects.arith import CMPI_COMPARISON_OPERATIONS, IntegerOverflowAttr
+from xdsl.dialects.builtin import IntegerAttr, VectorType
 from xdsl.ir import Operation
 
 from tilewright.codegen.elementwise import elementwise

@@ -15,10 +15,7 @@ import numpy.typing as npt
 from xdsl.ir import SSAValue
 
 from tilewright.codegen.masked import splat_register
-from tilewright.codegen.printer import (
-    Printer,
-    Regs,
-)
+from tilewright.codegen.printer import Printer, Regs
 from tilewright.codegen.registers import RegisterLayout, llvm_vector
 
 Numbers = npt.NDArray[np.int64]

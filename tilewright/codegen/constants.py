@@ -6,11 +6,7 @@ from collections.abc import Sequence
 from math import copysign
 
 import numpy as np
-from xdsl.dialects.builtin import (
-    DenseIntOrFPElementsAttr,
-    FloatAttr,
-    IntegerAttr,
-)
+from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, FloatAttr, IntegerAttr
 from xdsl.ir import Operation
 
 from tilewright.codegen.lane_ops import float_text, splat

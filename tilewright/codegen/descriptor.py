@@ -15,10 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from xdsl.dialects.builtin import (
-    DenseArrayBase,
-    MemRefType,
-)
+from xdsl.dialects.builtin import DenseArrayBase, MemRefType
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright.codegen.pointers import offset_pointer

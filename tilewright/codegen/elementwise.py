@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from xdsl.dialects.arith import (
-    FastMathFlagsAttr,
-)
+from xdsl.dialects.arith import FastMathFlagsAttr
 from xdsl.ir import Operation
 
 from tilewright.codegen.convert import from_f32, to_f32

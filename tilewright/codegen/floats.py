@@ -5,9 +5,7 @@ from __future__ import annotations
 from math import copysign
 
 from xdsl.dialects import arith
-from xdsl.dialects.arith import (
-    CMPF_COMPARISON_OPERATIONS,
-)
+from xdsl.dialects.arith import CMPF_COMPARISON_OPERATIONS
 from xdsl.ir import Operation
 
 from tilewright.codegen.convert import convert_float, to_f32

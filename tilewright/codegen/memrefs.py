@@ -30,13 +30,7 @@ from tilewright.codegen.descriptor import (
 )
 from tilewright.codegen.memory import load_value, print_prefetch_of, store_value
 from tilewright.codegen.pointers import offset_pointer
-from tilewright.codegen.printer import (
-    Printer,
-    attribute,
-    integer_attribute,
-    prints,
-    symbol,
-)
+from tilewright.codegen.printer import Printer, attribute, integer_attribute, prints, symbol
 from tilewright.codegen.registers import DYNAMIC, MemRefLayout
 from tilewright.diagnostics import unsupported
 from tilewright.dialects.movement import memref_type

@@ -22,12 +22,7 @@ from tilewright.codegen.instructions.nvptx_common import ptx
 from tilewright.codegen.lane_ops import Lanes
 from tilewright.codegen.math import is_fast, print_function_op
 from tilewright.codegen.memrefs import print_alloca
-from tilewright.codegen.pointers import (
-    address_space,
-    offset_pointer,
-    pointer_type,
-    string_constant,
-)
+from tilewright.codegen.pointers import address_space, offset_pointer, pointer_type, string_constant
 from tilewright.codegen.printer import Printer, integer_attribute, prints, unsupported
 from tilewright.codegen.target import Handler
 from tilewright.dialects import tw

@@ -12,11 +12,7 @@ import numpy as np
 from xdsl.dialects.builtin import DYNAMIC_INDEX, VectorType
 from xdsl.ir import Operation
 
-from tilewright.codegen.components import (
-    ComponentSource,
-    shuffle,
-    source_of,
-)
+from tilewright.codegen.components import ComponentSource, shuffle, source_of
 from tilewright.codegen.constants import constant_registers
 from tilewright.codegen.elementwise import float_elementwise
 from tilewright.codegen.masked import splat_register

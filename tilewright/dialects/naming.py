@@ -7,11 +7,7 @@ from itertools import groupby
 from typing import Any
 
 from xdsl.dialects import arith
-from xdsl.dialects.builtin import (
-    IndexType,
-    IntegerAttr,
-    i1,
-)
+from xdsl.dialects.builtin import IndexType, IntegerAttr, i1
 from xdsl.ir import Attribute, Operation, Region, SSAValue
 
 # Ops whose results MLIR names after what they are. Several results: one name each.

@@ -10,12 +10,7 @@ from numbers import Real
 from typing import Any, cast
 
 from xdsl.dialects import arith, vector
-from xdsl.dialects.builtin import (
-    FloatAttr,
-    IntegerAttr,
-    UnrealizedConversionCastOp,
-    VectorType,
-)
+from xdsl.dialects.builtin import FloatAttr, IntegerAttr, UnrealizedConversionCastOp, VectorType
 from xdsl.ir import Attribute, SSAValue
 
 from tilewright import dtypes

@@ -13,13 +13,7 @@ from xdsl.ir import Operation
 from tilewright import dtypes
 from tilewright.lang.arithmetic import binary, meet, to_computable
 from tilewright.lang.context import ArgumentError, emitter
-from tilewright.lang.convert import (
-    broadcast_shapes,
-    broadcast_to,
-    computed,
-    constant,
-    to,
-)
+from tilewright.lang.convert import broadcast_shapes, broadcast_to, computed, constant, to
 from tilewright.lang.maps import WgMap, mapped
 from tilewright.lang.registry import language
 from tilewright.lang.values import Operand, Value, describe_type

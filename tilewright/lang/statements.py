@@ -13,16 +13,7 @@ from tilewright.lang.branches import if_at_run_time
 from tilewright.lang.calls import as_sequence
 from tilewright.lang.context import suggest_name
 from tilewright.lang.expressions import BINARY, decidable, operate
-from tilewright.lang.frame import (
-    After,
-    Break,
-    Continue,
-    Flow,
-    Frame,
-    Return,
-    expression,
-    statement,
-)
+from tilewright.lang.frame import After, Break, Continue, Flow, Frame, Return, expression, statement
 from tilewright.lang.liveness import Names, live_at_header
 from tilewright.lang.loops import for_at_run_time, no_else, while_at_run_time
 from tilewright.lang.memory import element as element_of

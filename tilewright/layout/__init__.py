@@ -18,15 +18,7 @@ slm, 2 of 4 subgroups exchange data
 from tilewright.layout import derive, memory, plan
 from tilewright.layout.bound import BoundMap
 from tilewright.layout.derive import MmaShapes
-from tilewright.layout.digits import (
-    Axis,
-    Digit,
-    Layout,
-    LayoutError,
-    Owner,
-    Swizzle,
-    number,
-)
+from tilewright.layout.digits import Axis, Digit, Layout, LayoutError, Owner, Swizzle, number
 from tilewright.layout.memory import column_major, mem_layout, row_major, strided
 from tilewright.layout.plan import ConversionPlan, Move, Reduction
 from tilewright.layout.surface import (

@@ -7,15 +7,7 @@ from math import gcd, prod
 
 import numpy as np
 
-from tilewright.layout.digits import (
-    Axis,
-    Digit,
-    Layout,
-    LayoutError,
-    Swizzle,
-    number,
-    row_strides,
-)
+from tilewright.layout.digits import Axis, Digit, Layout, LayoutError, Swizzle, number, row_strides
 
 _FAR = 1 << 24
 """Between rows that are no neighbours: a multiple of every run, and more than an extent."""

@@ -24,9 +24,7 @@ from functools import cached_property
 from math import gcd
 
 from xdsl.dialects import gpu
-from xdsl.dialects.builtin import (
-    MemRefType,
-)
+from xdsl.dialects.builtin import MemRefType
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.dialects import xetile

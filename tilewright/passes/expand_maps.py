@@ -24,12 +24,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 
 from tilewright.dialects.folding import Idx
 from tilewright.dialects.nesting import terminator
-from tilewright.dialects.upstream.affine import (
-    DelinearizeIndexOp,
-    LinearizeIndexOp,
-    MaxOp,
-    extents,
-)
+from tilewright.dialects.upstream.affine import DelinearizeIndexOp, LinearizeIndexOp, MaxOp, extents
 from tilewright.passes.emit import Before
 
 # --- Maps ----------------------------------------------------------------------------------------

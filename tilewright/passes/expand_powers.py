@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 from xdsl.dialects import arith, math, scf
-from xdsl.dialects.builtin import (
-    AnyFloat,
-    Float64Type,
-    IndexType,
-    IntegerType,
-    f32,
-)
+from xdsl.dialects.builtin import AnyFloat, Float64Type, IndexType, IntegerType, f32
 from xdsl.ir import Attribute, Block, Region, SSAValue
 
 from tilewright.dialects.upstream.arith import with_element

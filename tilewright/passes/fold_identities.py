@@ -14,12 +14,7 @@ import math
 from collections.abc import Callable
 
 from xdsl.dialects import arith, vector
-from xdsl.dialects.builtin import (
-    DenseIntOrFPElementsAttr,
-    FloatAttr,
-    IntegerAttr,
-    IntegerType,
-)
+from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, FloatAttr, IntegerAttr, IntegerType
 from xdsl.ir import Operation, OpResult, SSAValue
 
 Number = int | float

@@ -21,11 +21,7 @@ from math import gcd, inf, prod
 from typing import Generic, TypeVar
 
 from xdsl.dialects import arith, gpu, memref, scf
-from xdsl.dialects.builtin import (
-    IntegerAttr,
-    IntegerType,
-    MemRefType,
-)
+from xdsl.dialects.builtin import IntegerAttr, IntegerType, MemRefType
 from xdsl.dialects.vector import CombiningKindAttr
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 

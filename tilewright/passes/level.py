@@ -32,14 +32,7 @@ from tilewright.dialects.nesting import enclosing, ops_around
 from tilewright.dialects.upstream.arith import constant
 from tilewright.dialects.upstream.gpu import RotateOp, ShuffleOp, SubgroupReduceOp
 from tilewright.dialects.upstream.gpu.lanes import DEFAULT_LANES, LANES
-from tilewright.passes.kernel import (
-    BLOCK,
-    LEVEL,
-    SUBGROUPS,
-    integer,
-    launches_by_kernel,
-    level_of,
-)
+from tilewright.passes.kernel import BLOCK, LEVEL, SUBGROUPS, integer, launches_by_kernel, level_of
 
 
 def infer_level(function: Operation) -> str:

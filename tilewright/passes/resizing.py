@@ -21,13 +21,7 @@ from functools import partial
 from math import inf
 from typing import Any, TypeVar
 
-from xdsl.dialects.builtin import (
-    ArrayAttr,
-    DenseArrayBase,
-    IntAttr,
-    IntegerType,
-    ModuleOp,
-)
+from xdsl.dialects.builtin import ArrayAttr, DenseArrayBase, IntAttr, IntegerType, ModuleOp
 from xdsl.ir import Attribute, Operation, ParametrizedAttribute, SSAValue
 from xdsl.utils.exceptions import VerifyException
 

@@ -12,12 +12,7 @@ from collections.abc import Sequence
 from math import prod
 
 from xdsl.dialects import arith
-from xdsl.dialects.builtin import (
-    IndexType,
-    MemRefType,
-    NoneAttr,
-    VectorType,
-)
+from xdsl.dialects.builtin import IndexType, MemRefType, NoneAttr, VectorType
 from xdsl.ir import SSAValue
 
 from tilewright.dialects import xetile

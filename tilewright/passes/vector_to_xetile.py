@@ -44,13 +44,7 @@ from tilewright.passes.cleanup import eliminate_dead
 from tilewright.passes.emit import Before
 from tilewright.passes.kernel import LEVEL
 from tilewright.passes.vector_contractions import check, contract
-from tilewright.passes.vector_elements import (
-    flattened,
-    indexed,
-    matrix_of,
-    read,
-    write,
-)
+from tilewright.passes.vector_elements import flattened, indexed, matrix_of, read, write
 
 
 def vector_to_xetile(function: gpu.FuncOp | func.FuncOp) -> None:

@@ -10,14 +10,7 @@ from typing import Any, cast
 
 import numpy as np
 from xdsl.dialects import func, gpu
-from xdsl.dialects.builtin import (
-    DenseArrayBase,
-    MemRefType,
-    ModuleOp,
-    StringAttr,
-    VectorType,
-    i64,
-)
+from xdsl.dialects.builtin import DenseArrayBase, MemRefType, ModuleOp, StringAttr, VectorType, i64
 from xdsl.dialects.llvm import LLVMPointerType
 from xdsl.ir import Attribute, Operation
 

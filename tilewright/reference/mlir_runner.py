@@ -23,12 +23,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 from xdsl.dialects import func
-from xdsl.dialects.builtin import (
-    IndexType,
-    IntegerType,
-    MemRefType,
-    UnrankedMemRefType,
-)
+from xdsl.dialects.builtin import IndexType, IntegerType, MemRefType, UnrankedMemRefType
 from xdsl.ir import Attribute
 
 from tilewright import dtypes

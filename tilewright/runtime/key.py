@@ -75,13 +75,7 @@ class ArrayType:
 
     def facts(self) -> DictionaryAttr:
         """``{align = 64 : i64, div = [64, 16], noalias}``."""
-        from xdsl.dialects.builtin import (
-            ArrayAttr,
-            DictionaryAttr,
-            IntegerAttr,
-            UnitAttr,
-            i64,
-        )
+        from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntegerAttr, UnitAttr, i64
 
         facts: dict[str, Attribute] = {
             "align": IntegerAttr(self.align, i64),

@@ -24,12 +24,7 @@ from tilewright.runtime.binding import MISSING, Binder, BoundCall, Parameter, co
 from tilewright.runtime.compiled import CompiledKernel, Program, compile_program, uncollected
 from tilewright.runtime.grids import Constexprs, extents
 from tilewright.runtime.guards import NONE, TENSORS, Seen, exact_key, guard, key_of, seen, words_of
-from tilewright.runtime.key import (
-    ScalarType,
-    overlapping_arguments,
-    scalar_type,
-    signature_of,
-)
+from tilewright.runtime.key import ScalarType, overlapping_arguments, scalar_type, signature_of
 from tilewright.runtime.sharing import Lattice, lattice, meet
 from tilewright.targets.base import (
     Bindable,

@@ -13,14 +13,7 @@ from dataclasses import dataclass
 from math import prod, sqrt
 
 from xdsl.dialects import arith, scf
-from xdsl.dialects.builtin import (
-    AnyFloat,
-    IndexType,
-    IntegerType,
-    MemRefType,
-    ModuleOp,
-    VectorType,
-)
+from xdsl.dialects.builtin import AnyFloat, IndexType, IntegerType, MemRefType, ModuleOp, VectorType
 from xdsl.ir import Attribute, BlockArgument, Operation, SSAValue
 
 from tilewright import dtypes

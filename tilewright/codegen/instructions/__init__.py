@@ -6,11 +6,6 @@ the emission, and one generic test (`tests/codegen/instructions`) executes both 
 An entry is straight-line: one machine instruction, or one group with a single meaning.
 """
 
-from tilewright.codegen.instructions.table import (
-    Immediates,
-    Instruction,
-    all_instructions,
-    find,
-)
+from tilewright.codegen.instructions.table import Immediates, Instruction, all_instructions, find
 
 __all__ = ["Immediates", "Instruction", "all_instructions", "find"]

@@ -15,12 +15,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from tilewright.codegen.instructions.table import (
-    Emission,
-    Immediates,
-    Meaning,
-    declare,
-)
+from tilewright.codegen.instructions.table import Emission, Immediates, Meaning, declare
 from tilewright.codegen.printer import Printer
 
 ROWS, BYTES = 16, 64

@@ -10,12 +10,7 @@ from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import Any
 
-from tilewright.codegen.instructions.table import (
-    Emission,
-    Immediates,
-    Meaning,
-    declare,
-)
+from tilewright.codegen.instructions.table import Emission, Immediates, Meaning, declare
 from tilewright.codegen.printer import Arg, Printer
 
 CONVERGENT = " convergent"

@@ -10,17 +10,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from tilewright.codegen.instructions.nvptx_common import (
-    SM80,
-    SM90,
-    emission,
-)
-from tilewright.codegen.instructions.table import (
-    Emission,
-    Immediates,
-    Meaning,
-    declare,
-)
+from tilewright.codegen.instructions.nvptx_common import SM80, SM90, emission
+from tilewright.codegen.instructions.table import Emission, Immediates, Meaning, declare
 from tilewright.codegen.printer import Printer
 
 _LANE = np.arange(32)

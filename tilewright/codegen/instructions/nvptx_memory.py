@@ -23,12 +23,7 @@ from tilewright.codegen.instructions.nvptx_common import (
     timed,
     unpack,
 )
-from tilewright.codegen.instructions.table import (
-    Emission,
-    Immediates,
-    Meaning,
-    declare,
-)
+from tilewright.codegen.instructions.table import Emission, Immediates, Meaning, declare
 from tilewright.codegen.printer import Printer
 
 

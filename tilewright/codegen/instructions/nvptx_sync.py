@@ -22,10 +22,7 @@ from tilewright.codegen.instructions.nvptx_common import (
     emission,
     timed,
 )
-from tilewright.codegen.instructions.table import (
-    Immediates,
-    declare,
-)
+from tilewright.codegen.instructions.table import Immediates, declare
 from tilewright.codegen.printer import Printer
 
 # Named barriers of a workgroup: 0 is the one of gpu.barrier, 1 to 15 are free. Counts are threads,

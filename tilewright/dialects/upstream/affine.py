@@ -55,11 +55,7 @@ from tilewright.dialects.fields import (
 )
 from tilewright.dialects.movement import vector_type
 from tilewright.dialects.upstream.complete import add_ops, add_verifier, set_custom
-from tilewright.dialects.upstream.memref import (
-    PREFETCH_WORDS,
-    PREFETCHED,
-    verify_locality,
-)
+from tilewright.dialects.upstream.memref import PREFETCH_WORDS, PREFETCHED, verify_locality
 
 T = TypeVar("T")
 _DIVISIONS = (AffineBinaryOpKind.FloorDiv, AffineBinaryOpKind.CeilDiv, AffineBinaryOpKind.Mod)

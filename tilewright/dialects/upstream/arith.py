@@ -28,14 +28,7 @@ from xdsl.dialects.builtin import (
     i64,
 )
 from xdsl.ir import Attribute, Operation, SSAValue
-from xdsl.irdl import (
-    AnyAttr,
-    IntSetConstraint,
-    IRDLOperation,
-    base,
-    irdl_op_definition,
-    traits_def,
-)
+from xdsl.irdl import AnyAttr, IntSetConstraint, IRDLOperation, base, irdl_op_definition, traits_def
 from xdsl.parser import Parser
 from xdsl.printer import Printer
 from xdsl.traits import NoMemoryEffect, Pure

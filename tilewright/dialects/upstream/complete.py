@@ -11,13 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from xdsl.ir import Attribute, Dialect, Operation
-from xdsl.irdl import (
-    AttrConstraint,
-    IRDLOperation,
-    OpDef,
-    OptPropertyDef,
-    ParsePropInAttrDict,
-)
+from xdsl.irdl import AttrConstraint, IRDLOperation, OpDef, OptPropertyDef, ParsePropInAttrDict
 from xdsl.irdl.declarative_assembly_format import CustomDirective
 from xdsl.parser import Parser
 from xdsl.printer import Printer

@@ -27,14 +27,7 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Attribute, Operation
 from xdsl.ir.affine import AffineDimExpr
-from xdsl.irdl import (
-    IntSetConstraint,
-    IRDLOperation,
-    OptPropertyDef,
-    PropertyDef,
-    base,
-    traits_def,
-)
+from xdsl.irdl import IntSetConstraint, IRDLOperation, OptPropertyDef, PropertyDef, base, traits_def
 from xdsl.irdl.constraints import VerificationContext
 from xdsl.parser import Parser
 from xdsl.printer import Printer
@@ -44,14 +37,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from tilewright.dialects.directives import Map, numbered_word, say
 from tilewright.dialects.effects import CACHES, Acts
-from tilewright.dialects.fields import (
-    Op,
-    Operand,
-    Operands,
-    Prop,
-    Result,
-    op_definition,
-)
+from tilewright.dialects.fields import Op, Operand, Operands, Prop, Result, op_definition
 from tilewright.dialects.movement import memref_type
 from tilewright.dialects.upstream.combining import ATOMIC_KINDS
 from tilewright.dialects.upstream.complete import (

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from xdsl.dialects.builtin import (
-    AnyFloat,
-    BFloat16Type,
-    Float32Type,
-    IntegerType,
-    VectorType,
-)
+from xdsl.dialects.builtin import AnyFloat, BFloat16Type, Float32Type, IntegerType, VectorType
 from xdsl.utils.exceptions import VerifyException
 
 from tilewright.dialects.strict import narrower

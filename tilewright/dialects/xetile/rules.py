@@ -33,12 +33,7 @@ from tilewright.dialects.upstream.arith import constant
 from tilewright.dialects.upstream.gpu import memory_space_number
 from tilewright.dialects.upstream.strided import strided_form
 from tilewright.dialects.xetile import kinds
-from tilewright.dialects.xetile.attrs import (
-    READ_HINTS,
-    WRITE_HINTS,
-    CacheHintAttr,
-    WgMapAttr,
-)
+from tilewright.dialects.xetile.attrs import READ_HINTS, WRITE_HINTS, CacheHintAttr, WgMapAttr
 from tilewright.dialects.xetile.distribution import UNEVEN
 from tilewright.dialects.xetile.types import TileType
 

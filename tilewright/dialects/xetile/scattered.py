@@ -22,12 +22,7 @@ from tilewright.dialects.fields import (
 )
 from tilewright.dialects.xetile import assembly, kinds, rules
 from tilewright.dialects.xetile.attrs import CacheHintAttr
-from tilewright.dialects.xetile.memory import (
-    TileAccess,
-    TileStore,
-    padding_number,
-    parse_stored,
-)
+from tilewright.dialects.xetile.memory import TileAccess, TileStore, padding_number, parse_stored
 from tilewright.dialects.xetile.types import TileType
 
 

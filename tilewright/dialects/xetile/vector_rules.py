@@ -5,12 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from xdsl.dialects.builtin import (
-    AnyFloat,
-    Float8E4M3FNType,
-    Float8E5M2Type,
-    IntegerType,
-)
+from xdsl.dialects.builtin import AnyFloat, Float8E4M3FNType, Float8E5M2Type, IntegerType
 from xdsl.ir import Attribute
 from xdsl.utils.exceptions import VerifyException
 

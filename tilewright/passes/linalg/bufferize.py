@@ -45,14 +45,7 @@ from tilewright.passes.emit import Before
 from tilewright.passes.expand_ops import EXPANSIONS
 from tilewright.passes.linalg import has_tensors, is_structured, is_tensor
 from tilewright.passes.linalg.accesses import subview_type
-from tilewright.passes.linalg.forms import (
-    FORMS,
-    copied,
-    copy,
-    elementwise,
-    mixed,
-    new_like,
-)
+from tilewright.passes.linalg.forms import FORMS, copied, copy, elementwise, mixed, new_like
 from tilewright.passes.linalg.in_place import copy_before_changes
 from tilewright.passes.linalg.winograd import expand_winograd
 

@@ -35,11 +35,7 @@ from tilewright.passes.xegpu.block_messages import (
     surface_fault,
 )
 from tilewright.passes.xegpu.inst_fragments import Fragments, Shape, grid_of, rule
-from tilewright.passes.xegpu.lane_layouts import (
-    default_fragment,
-    lane_attribute,
-    power_of_two,
-)
+from tilewright.passes.xegpu.lane_layouts import default_fragment, lane_attribute, power_of_two
 
 APART_REGISTERS = 32
 """Registers of a subgroup that a block without 2D block messages fills at most at once; the attribute `APART` of a

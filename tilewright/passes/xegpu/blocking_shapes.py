@@ -13,12 +13,7 @@ from xdsl.dialects.builtin import DenseArrayBase, VectorType, i64
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.dialects import xegpu
-from tilewright.dialects.movement import (
-    integers,
-    positions_at_run_time,
-    shape_of,
-    static_position,
-)
+from tilewright.dialects.movement import integers, positions_at_run_time, shape_of, static_position
 from tilewright.dialects.upstream import vector as more
 from tilewright.passes.xegpu.inst_fragments import Fragments, Shape, rule, starts
 from tilewright.passes.xegpu.lane_layouts import lane_attribute

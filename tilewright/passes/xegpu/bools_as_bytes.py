@@ -13,12 +13,7 @@ tensor_desc or mem_desc of i1. A byte that is not 0 is true; stored are 0 and 1.
 from __future__ import annotations
 
 from xdsl.dialects import arith, gpu
-from xdsl.dialects.builtin import (
-    MemRefType,
-    VectorType,
-    i1,
-    i8,
-)
+from xdsl.dialects.builtin import MemRefType, VectorType, i1, i8
 from xdsl.ir import Attribute, Operation
 from xdsl.rewriter import Rewriter
 

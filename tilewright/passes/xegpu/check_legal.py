@@ -20,13 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from math import prod
 from typing import Any
 
-from xdsl.dialects.builtin import (
-    IntegerAttr,
-    MemRefType,
-    ModuleOp,
-    StringAttr,
-    VectorType,
-)
+from xdsl.dialects.builtin import IntegerAttr, MemRefType, ModuleOp, StringAttr, VectorType
 from xdsl.ir import Operation
 
 from tilewright.diagnostics import Note, TilewrightError, UnsupportedError, location_of

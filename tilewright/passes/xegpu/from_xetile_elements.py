@@ -15,12 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from xdsl.dialects import arith, memref
-from xdsl.dialects.builtin import (
-    DYNAMIC_INDEX,
-    AnyFloat,
-    MemRefType,
-    VectorType,
-)
+from xdsl.dialects.builtin import DYNAMIC_INDEX, AnyFloat, MemRefType, VectorType
 from xdsl.ir import Attribute, SSAValue
 
 from tilewright.dialects import xegpu, xetile

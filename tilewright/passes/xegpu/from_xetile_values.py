@@ -6,10 +6,7 @@ Part of :mod:`tilewright.passes.xegpu.from_xetile`.
 from __future__ import annotations
 
 from xdsl.dialects import gpu, vector
-from xdsl.dialects.builtin import (
-    ArrayAttr,
-    VectorType,
-)
+from xdsl.dialects.builtin import ArrayAttr, VectorType
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.diagnostics import remark_at
@@ -19,9 +16,7 @@ from tilewright.dialects.movement import shape_of
 from tilewright.dialects.nesting import enclosing
 from tilewright.dialects.upstream.combining import neutral
 from tilewright.dialects.upstream.vector import MultiReductionOp
-from tilewright.dialects.xegpu import (
-    LayoutAttr,
-)
+from tilewright.dialects.xegpu import LayoutAttr
 from tilewright.dialects.xetile import SgMapAttr, WgMapAttr
 from tilewright.passes.emit import Before
 from tilewright.passes.kernel import add_remarks

@@ -15,9 +15,7 @@ from typing import Any
 
 import numpy as np
 from xdsl.dialects import gpu, vector
-from xdsl.dialects.builtin import (
-    VectorType,
-)
+from xdsl.dialects.builtin import VectorType
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.dialects import xegpu

@@ -34,9 +34,7 @@ from tilewright.dialects.numerals import number_attr
 from tilewright.dialects.upstream.arith import element_bits
 from tilewright.dialects.upstream.strided import Metadata, row_of
 from tilewright.dialects.xetile.assembly import Index
-from tilewright.passes.xegpu.block_messages import (
-    base_of,
-)
+from tilewright.passes.xegpu.block_messages import base_of
 from tilewright.passes.xegpu.lanes import LaneProgram
 from tilewright.passes.xegpu.lazy_registers import Register
 

@@ -6,13 +6,7 @@ as the value's users want it: row by row, packed (VNNI), or transposed.
 
 from __future__ import annotations
 
-from xdsl.dialects.builtin import (
-    DenseArrayBase,
-    IntegerAttr,
-    UnitAttr,
-    i32,
-    i64,
-)
+from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, UnitAttr, i32, i64
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright import layout as ly

@@ -6,9 +6,7 @@ run along a row, or, where the matrix lies column by column (xegpu-slm-layout), 
 
 from __future__ import annotations
 
-from xdsl.dialects.builtin import (
-    VectorType,
-)
+from xdsl.dialects.builtin import VectorType
 
 from tilewright import layout as ly
 from tilewright.dialects import xegpu
@@ -19,12 +17,7 @@ from tilewright.passes.integers import is_multiple
 from tilewright.passes.xegpu.lane_scatter import alone
 from tilewright.passes.xegpu.lanes import LaneProgram, rule
 from tilewright.passes.xegpu.lazy_registers import LaneFragment, Register, element_of
-from tilewright.passes.xegpu.slm_layout import (
-    ACCESS_BITS,
-    column_run,
-    is_panel,
-    message_rows,
-)
+from tilewright.passes.xegpu.slm_layout import ACCESS_BITS, column_run, is_panel, message_rows
 
 # --- Shared matrices ---------------------------------------------------------------------------------
 

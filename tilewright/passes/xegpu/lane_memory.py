@@ -22,14 +22,7 @@ from collections.abc import Callable, Sequence
 from math import prod
 
 from xdsl.dialects import arith, gpu, memref, vector
-from xdsl.dialects.builtin import (
-    IntAttr,
-    IntegerAttr,
-    IntegerType,
-    MemRefType,
-    VectorType,
-    i64,
-)
+from xdsl.dialects.builtin import IntAttr, IntegerAttr, IntegerType, MemRefType, VectorType, i64
 from xdsl.dialects.llvm import LLVMPointerType
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.rewriter import Rewriter

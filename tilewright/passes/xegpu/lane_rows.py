@@ -22,13 +22,7 @@ from math import gcd
 from typing import Literal
 
 from xdsl.dialects import vector
-from xdsl.dialects.builtin import (
-    FixedBitwidthType,
-    IntegerType,
-    StringAttr,
-    UnitAttr,
-    VectorType,
-)
+from xdsl.dialects.builtin import FixedBitwidthType, IntegerType, StringAttr, UnitAttr, VectorType
 from xdsl.ir import SSAValue
 
 from tilewright import layout as ly

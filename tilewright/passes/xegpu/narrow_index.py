@@ -23,13 +23,7 @@ from __future__ import annotations
 from typing import Any
 
 from xdsl.dialects import arith, gpu, vector
-from xdsl.dialects.builtin import (
-    IndexType,
-    IntegerType,
-    VectorType,
-    i32,
-    i64,
-)
+from xdsl.dialects.builtin import IndexType, IntegerType, VectorType, i32, i64
 from xdsl.ir import Operation, SSAValue
 from xdsl.rewriter import Rewriter
 

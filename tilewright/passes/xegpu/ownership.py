@@ -32,12 +32,7 @@ from tilewright.dialects.upstream import vector as more
 from tilewright.dialects.upstream.arith import element_bits
 from tilewright.dialects.xegpu.layouts import LayoutAttr, SliceAttr
 from tilewright.passes.ownership import Planner, Relation, rearranged, reduced, values_of
-from tilewright.passes.xegpu.lane_layouts import (
-    bind,
-    default_fragment,
-    natural,
-    with_chunk,
-)
+from tilewright.passes.xegpu.lane_layouts import bind, default_fragment, natural, with_chunk
 from tilewright.passes.xegpu.sg_maps import dpas_instruction
 from tilewright.uarch.base import MatrixFragments
 from tilewright.uarch.xe import XeMachine

@@ -8,11 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from xdsl.dialects.builtin import (
-    IntegerType,
-    Signedness,
-    VectorType,
-)
+from xdsl.dialects.builtin import IntegerType, Signedness, VectorType
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright.diagnostics import TilewrightError, UnsupportedError, unsupported
@@ -22,9 +18,7 @@ from tilewright.dialects.upstream.arith import element_bits
 from tilewright.dialects.xegpu.layouts import SgMapAttr
 from tilewright.dialects.xegpu.types import TensorDescType
 from tilewright.uarch.base import MatrixInstruction
-from tilewright.uarch.xe import (
-    XeMachine,
-)
+from tilewright.uarch.xe import XeMachine
 
 SG_MAP_SOURCE = "XeGPU RFC, rules of sg_map setting"
 

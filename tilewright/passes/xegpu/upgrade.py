@@ -25,13 +25,7 @@ from math import prod
 from typing import Any
 
 from xdsl.dialects import arith, gpu, vector
-from xdsl.dialects.builtin import (
-    IntegerType,
-    MemRefType,
-    ModuleOp,
-    NoneAttr,
-    VectorType,
-)
+from xdsl.dialects.builtin import IntegerType, MemRefType, ModuleOp, NoneAttr, VectorType
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.rewriter import Rewriter
 

@@ -26,12 +26,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from xdsl.dialects import gpu, scf
-from xdsl.dialects.builtin import (
-    IntegerAttr,
-    StringAttr,
-    VectorType,
-    i64,
-)
+from xdsl.dialects.builtin import IntegerAttr, StringAttr, VectorType, i64
 from xdsl.ir import Block, Operation, Region, SSAValue
 
 from tilewright import layout as ly

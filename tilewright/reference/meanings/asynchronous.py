@@ -13,15 +13,7 @@ from tilewright.dialects import stage
 from tilewright.dialects.stage.multi_buffers import buffer_type
 from tilewright.dialects.stage.products import vector_of
 from tilewright.reference import access, numerics
-from tilewright.reference.engine import (
-    FREE,
-    FULL,
-    Copy,
-    IssuedProduct,
-    MultiBuffers,
-    Slot,
-    poison,
-)
+from tilewright.reference.engine import FREE, FULL, Copy, IssuedProduct, MultiBuffers, Slot, poison
 from tilewright.reference.machine import Group
 from tilewright.reference.meanings.vector import matmul
 from tilewright.reference.meanings.xetile import boxes_of, element_addresses, store_tile

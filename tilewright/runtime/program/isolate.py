@@ -5,14 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from xdsl.dialects import gpu
-from xdsl.dialects.builtin import (
-    ArrayAttr,
-    DenseArrayBase,
-    IntegerAttr,
-    ModuleOp,
-    StringAttr,
-    i64,
-)
+from xdsl.dialects.builtin import ArrayAttr, DenseArrayBase, IntegerAttr, ModuleOp, StringAttr, i64
 
 from tilewright.arguments import Grid
 from tilewright.dialects.upstream.gpu.lanes import LANES

@@ -18,12 +18,7 @@ from xdsl.dialects import gpu
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, ModuleOp
 
 from tilewright.arguments import ArrayArg, Grid, full_grid
-from tilewright.diagnostics import (
-    TilewrightError,
-    UnsupportedError,
-    error_at,
-    unsupported,
-)
+from tilewright.diagnostics import TilewrightError, UnsupportedError, error_at, unsupported
 from tilewright.dtypes import index
 from tilewright.passes.host.to_calls import Launch
 from tilewright.passes.memory_objects import ARGS, stored_arguments

@@ -18,11 +18,7 @@ from math import prod
 from typing import Any
 
 from xdsl.dialects import arith, vector
-from xdsl.dialects.builtin import (
-    IntegerType,
-    VectorType,
-    i1,
-)
+from xdsl.dialects.builtin import IntegerType, VectorType, i1
 from xdsl.ir import Attribute, Operation, OpResult, SSAValue
 
 from tilewright.codegen.builder import Builder, Idx, index, lane_type

@@ -39,13 +39,7 @@ from tilewright.targets.cpu.fused_plan import (
     is_identity_reduction,
     is_row_reduction,
 )
-from tilewright.targets.cpu.memory import (
-    ScatteredTile,
-    Tile,
-    element_of,
-    itemsize,
-    rows_cols,
-)
+from tilewright.targets.cpu.memory import ScatteredTile, Tile, element_of, itemsize, rows_cols
 from tilewright.targets.cpu.overlapped import emit_overlapped, overlapping
 from tilewright.targets.cpu.positions import run_at
 from tilewright.targets.cpu.private_sums import add_vector

@@ -7,12 +7,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from xdsl.dialects import arith, vector
-from xdsl.dialects.builtin import (
-    AnyFloat,
-    IndexType,
-    UnrealizedConversionCastOp,
-    VectorType,
-)
+from xdsl.dialects.builtin import AnyFloat, IndexType, UnrealizedConversionCastOp, VectorType
 from xdsl.ir import Attribute, Operation, OpResult, SSAValue
 
 from tilewright.codegen.builder import Builder, Idx

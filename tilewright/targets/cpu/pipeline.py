@@ -6,13 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from xdsl.dialects import arith, gpu
-from xdsl.dialects.builtin import (
-    AnyFloat,
-    IntegerType,
-    MemRefType,
-    ModuleOp,
-    VectorType,
-)
+from xdsl.dialects.builtin import AnyFloat, IntegerType, MemRefType, ModuleOp, VectorType
 from xdsl.ir import Attribute, OpResult, SSAValue
 
 from tilewright.codegen.registers import strided_form

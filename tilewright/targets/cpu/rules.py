@@ -5,10 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from xdsl.dialects import arith, math, vector
-from xdsl.dialects.builtin import (
-    DenseIntOrFPElementsAttr,
-    UnrealizedConversionCastOp,
-)
+from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, UnrealizedConversionCastOp
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.codegen.builder import lane_type

@@ -15,15 +15,7 @@ from math import gcd
 
 import numpy as np
 from xdsl.dialects import arith, math, vector
-from xdsl.dialects.builtin import (
-    AnyFloat,
-    Float64Type,
-    FloatTF32Type,
-    VectorType,
-    f16,
-    f32,
-    i32,
-)
+from xdsl.dialects.builtin import AnyFloat, Float64Type, FloatTF32Type, VectorType, f16, f32, i32
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright.codegen.builder import Builder, Idx

@@ -11,11 +11,7 @@ from xdsl.ir import Operation, SSAValue
 from tilewright import knobs
 from tilewright.codegen.atomic_loops import exchange
 from tilewright.codegen.builder import Builder, Idx
-from tilewright.codegen.tiles import (
-    cloned,
-    itemsize,
-    plain,
-)
+from tilewright.codegen.tiles import cloned, itemsize, plain
 from tilewright.codegen.vector_memory import element_at
 from tilewright.dialects import xetile as xt
 from tilewright.dialects.movement import is_vector

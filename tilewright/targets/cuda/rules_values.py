@@ -6,10 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from xdsl.dialects import arith, math
-from xdsl.dialects.builtin import (
-    DenseIntOrFPElementsAttr,
-    VectorType,
-)
+from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, VectorType
 from xdsl.dialects.vector import BroadcastOp as VectorBroadcastOp
 from xdsl.ir import Operation, SSAValue
 

@@ -13,14 +13,7 @@ from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
 from tilewright.dialects.dominance import reachable_blocks
 from tilewright.dialects.nesting import terminator
-from tilewright.passes.control import (
-    Parts,
-    bind_all,
-    convert_for,
-    convert_if,
-    convert_while,
-    flat,
-)
+from tilewright.passes.control import Parts, bind_all, convert_for, convert_if, convert_while, flat
 from tilewright.passes.uniformity import UNIFORM, Kind, Ramp, successors, tests
 from tilewright.targets.emu import values as v
 from tilewright.targets.emu.builder import Idx

@@ -42,13 +42,7 @@ from tilewright.passes.uniformity import UNIFORM, Kind, Ramp, Uniformity
 from tilewright.rules import Rules
 from tilewright.targets.emu import values as v
 from tilewright.targets.emu.builder import EmuBuilder, Idx, element_of, index, ptr, signless, vec
-from tilewright.targets.emu.context import (
-    ARGUMENTS,
-    BY_ZERO,
-    NOT_ALL_LANES,
-    NOT_UNIFORM,
-    SHARED,
-)
+from tilewright.targets.emu.context import ARGUMENTS, BY_ZERO, NOT_ALL_LANES, NOT_UNIFORM, SHARED
 from tilewright.targets.host_arguments import argument_places
 
 _FILES = (

@@ -13,12 +13,7 @@ from math import prod
 from typing import Any
 
 from xdsl.dialects import memref
-from xdsl.dialects.builtin import (
-    IndexType,
-    IntegerType,
-    MemRefType,
-    UnitAttr,
-)
+from xdsl.dialects.builtin import IndexType, IntegerType, MemRefType, UnitAttr
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright.codegen.atomic_loops import exchange

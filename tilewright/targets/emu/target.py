@@ -7,10 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from xdsl.dialects import gpu
-from xdsl.dialects.builtin import (
-    ModuleOp,
-    StringAttr,
-)
+from xdsl.dialects.builtin import ModuleOp, StringAttr
 
 from tilewright.arguments import Argument, ArrayArg, Grid
 from tilewright.codegen import emit_module

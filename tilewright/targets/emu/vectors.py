@@ -12,10 +12,7 @@ from typing import Any
 
 import numpy as np
 from xdsl.dialects import arith, vector
-from xdsl.dialects.builtin import (
-    DYNAMIC_INDEX,
-    IntegerType,
-)
+from xdsl.dialects.builtin import DYNAMIC_INDEX, IntegerType
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.dialects.movement import (

@@ -44,13 +44,7 @@ from tilewright.passes.own_memory import shared_bytes
 from tilewright.targets.xe import barriers, matrices, scattered
 from tilewright.targets.xe.assertions import DIVISION, Assertions
 from tilewright.targets.xe.blocks import load_nd, prefetch_nd, store_nd
-from tilewright.targets.xe.building import (
-    LANES_MOST,
-    LaneBuilder,
-    bits_of,
-    count_of,
-    element_of,
-)
+from tilewright.targets.xe.building import LANES_MOST, LaneBuilder, bits_of, count_of, element_of
 from tilewright.targets.xe.context import Context
 from tilewright.targets.xe.products import dpas
 from tilewright.targets.xe.surfaces import BlockSurface, surface_of

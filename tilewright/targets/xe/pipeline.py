@@ -10,13 +10,7 @@ from dataclasses import dataclass, field
 from math import ceil, inf
 
 from xdsl.dialects import gpu
-from xdsl.dialects.builtin import (
-    IntegerAttr,
-    ModuleOp,
-    StringAttr,
-    UnitAttr,
-    i64,
-)
+from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr, UnitAttr, i64
 from xdsl.ir import Attribute
 
 from tilewright.diagnostics import UnsupportedError

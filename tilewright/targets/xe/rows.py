@@ -18,13 +18,7 @@ from xdsl.ir import SSAValue
 from tilewright.dialects import xegpu
 from tilewright.dialects.upstream.views import moved
 from tilewright.layout.blocks import group_of
-from tilewright.targets.xe.building import (
-    GLOBAL,
-    LANES_MOST,
-    SHARED,
-    bits_of,
-    words,
-)
+from tilewright.targets.xe.building import GLOBAL, LANES_MOST, SHARED, bits_of, words
 from tilewright.targets.xe.context import Context, hints_of
 from tilewright.targets.xe.forms import RowMessage
 

@@ -29,10 +29,7 @@ from tilewright.dialects.movement import shape_of
 from tilewright.dialects.nesting import ops_behind
 from tilewright.dialects.numerals import dense
 from tilewright.dialects.stage.products import vector_of
-from tilewright.dialects.upstream.vector import (
-    InterleaveOp,
-    TransposeOp,
-)
+from tilewright.dialects.upstream.vector import InterleaveOp, TransposeOp
 from tilewright.passes.cleanup import eliminate_dead
 from tilewright.passes.emit import Before, with_shape
 from tilewright.targets.cuda.passes.wgmma_legality import TRANSPOSES, instruction_for
