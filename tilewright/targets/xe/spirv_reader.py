@@ -73,7 +73,9 @@ _NEEDS: dict[int, tuple[tuple[int, ...], str]] = {
 }
 """Opcode -> (capabilities of which one must be declared, extension or "")."""
 
-_DECORATION_NEEDS = dict.fromkeys((6442, 6443), (6441, "SPV_INTEL_cache_controls"))
+_DECORATION_NEEDS: dict[int, tuple[int, str]] = dict.fromkeys(
+    (6442, 6443), (6441, "SPV_INTEL_cache_controls")
+)
 
 
 @dataclass(frozen=True)
