@@ -27,10 +27,11 @@ test: lint
 	@$(BIN)/pyright >$(VENV)/types.txt & types=$$!; $(PYTEST); tests=$$?; \
 	wait $$types; wrong=$$?; cat $(VENV)/types.txt; exit $$((tests ? tests : wrong))
 
-# What the last `make test` skipped, once the optional packages are there; 300 programs beside MLIR's own passes; and
-# every fragment of the RFCs on every target.
+# What the last `make test` skipped, once the optional packages are there; products on tiles of AMX, which few machines
+# have; 300 programs beside MLIR's own passes; and every fragment of the RFCs on every target.
 rest: $(DEV_STAMP)
 	$(PYTEST) --rest
+	$(SPREAD) -p no:cacheprovider --emulate-amx --quick tests/acceptance tests/fuzz tests/ops tests/targets/cpu
 	TILEWRIGHT_PEER_EXAMPLES=300 TILEWRIGHT_EVERY_CASE=1 $(SPREAD) -p no:cacheprovider \
 		tests/peer/test_programs.py tests/examples/test_rfc_fragments.py
 

@@ -11,8 +11,10 @@ import pytest
 
 from tests import devices, durations
 from tests.draws import SEED, fresh_rng
+from tests.targets.cpu.amx_emulation import NEEDS_AVX512, WITH_AVX512, emulate_tiles
 from tilewright.runtime.launch import Launcher
 from tilewright.targets.cpu import workspace
+from tilewright.targets.cpu.machine import host_level
 from tilewright.targets.cuda import driver
 
 
@@ -23,6 +25,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
     parser.addoption("--quick", action="store_true", help="run what takes no time")
+    parser.addoption(
+        "--emulate-amx",
+        action="store_true",
+        help="target cpu compiles for AMX, whose tiles are emulated",
+    )
     parser.addoption(
         "--durations-table", action="store_true", help="write tests/durations.json, with every case"
     )
@@ -87,6 +94,15 @@ def arrays_of_the_gpu(request: pytest.FixtureRequest, monkeypatch: pytest.Monkey
     if not driver.available():
         pytest.skip("this machine has no NVIDIA GPU")
     monkeypatch.setattr(Launcher, "launch", devices.through_device(Launcher.launch))
+
+
+@pytest.fixture(autouse=True)
+def tiles_of_amx(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under `--emulate-amx`: products go to tiles, or to vectors beside them, on any machine with AVX-512."""
+    if request.config.getoption("--emulate-amx"):
+        if host_level() not in WITH_AVX512:
+            pytest.skip(NEEDS_AVX512)
+        emulate_tiles(monkeypatch)
 
 
 @pytest.fixture

@@ -7,6 +7,20 @@ nothing about the instructions themselves.
 from __future__ import annotations
 
 import re
+from typing import Any
+
+import pytest
+
+from tilewright import knobs
+from tilewright.codegen.jit import compile_object
+from tilewright.codegen.loading import LoadedObject
+from tilewright.targets.cpu import build
+from tilewright.targets.cpu import target as cpu
+from tilewright.targets.cpu.machine import CpuMachine, chosen, machine
+from tilewright.uarch.x86 import X86_64
+
+WITH_AVX512 = ("avx512", "vnni", "amx")
+NEEDS_AVX512 = "code for AMX machines uses AVX-512 besides"
 
 TILE = "<256 x i32>"
 
@@ -152,3 +166,31 @@ def emulate(text: str) -> str:
             out = out.replace(f"@llvm.x86.{name}.internal", f"@emu.{name}")
     out = re.sub(r"\+amx-[a-z0-9]+,?", "", out)
     return out + _COMMON + used
+
+
+def emulate_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Target cpu compiles for a machine with AMX where no level or tier is asked for; what it made runs on this one."""
+    amx = CpuMachine.of(X86_64, "amx", frozenset({"amx-fp16"}))
+    host = machine(None).target
+
+    def compiled(text: str, target: Any) -> bytes:
+        if target is not amx.target:
+            return compile_object(text, target)
+        text = emulate(text).replace(f'"target-cpu"="{target.cpu}"', f'"target-cpu"="{host.cpu}"')
+        head, _, rest = text.partition('"target-features"="')
+        features, _, tail = rest.partition('"')
+        del features
+        return compile_object(f'{head}"target-features"="{host.feature_string()}"{tail}', host)
+
+    def emulated(level: str | None) -> CpuMachine:
+        return amx if level is None and knobs.current().cpu is None else chosen(level)
+
+    monkeypatch.setattr(cpu, "chosen", emulated)
+    monkeypatch.setattr(build, "compile_object", compiled)
+    monkeypatch.setattr(
+        cpu,
+        "LoadedObject",
+        lambda data, target, symbols: LoadedObject(
+            data, host if target is amx.target else target, symbols
+        ),
+    )

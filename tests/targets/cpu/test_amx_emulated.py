@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import ml_dtypes
 import numpy as np
 import pytest
@@ -11,41 +9,15 @@ import pytest
 import tilewright as tw
 from tests.acceptance import kernels
 from tests.acceptance.kernels import gemm_init_in_loop as product
-from tests.targets.cpu.amx_emulation import emulate
-from tilewright.codegen.jit import compile_object
-from tilewright.codegen.loading import LoadedObject
-from tilewright.targets.cpu import build
-from tilewright.targets.cpu import target as cpu
-from tilewright.targets.cpu.machine import CpuMachine, host_level, machine
-from tilewright.uarch.x86 import X86_64
+from tests.targets.cpu.amx_emulation import NEEDS_AVX512, WITH_AVX512, emulate_tiles
+from tilewright.targets.cpu.machine import host_level
 
-pytestmark = pytest.mark.skipif(
-    host_level() in ("x86-64", "avx2"), reason="code for AMX machines uses AVX-512 besides"
-)
+pytestmark = pytest.mark.skipif(host_level() not in WITH_AVX512, reason=NEEDS_AVX512)
 
 
 @pytest.fixture(autouse=True)
 def emulated(monkeypatch: pytest.MonkeyPatch) -> None:
     emulate_tiles(monkeypatch)
-
-
-def emulate_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Target cpu compiles for a machine with AMX, and what it made runs on this one."""
-    amx = CpuMachine.of(X86_64, "amx", frozenset({"amx-fp16"}))
-    host = machine(None).target
-
-    def compiled(text: str, target: Any) -> bytes:
-        text = emulate(text).replace(f'"target-cpu"="{target.cpu}"', f'"target-cpu"="{host.cpu}"')
-        head, _, rest = text.partition('"target-features"="')
-        features, _, tail = rest.partition('"')
-        del features
-        return compile_object(f'{head}"target-features"="{host.feature_string()}"{tail}', host)
-
-    monkeypatch.setattr(cpu, "chosen", lambda _: amx)
-    monkeypatch.setattr(build, "compile_object", compiled)
-    monkeypatch.setattr(
-        cpu, "LoadedObject", lambda data, target, symbols: LoadedObject(data, host, symbols)
-    )
 
 
 SIZES = [(64, 64, 64), (70, 33, 100), (1, 1, 1), (40, 100, 1100)]

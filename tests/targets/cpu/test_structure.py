@@ -17,7 +17,8 @@ from tests.acceptance import kernels
 from tilewright import ops
 from tilewright.codegen.native import host_architecture, host_level
 from tilewright.targets.base import CompileOptions
-from tilewright.targets.cpu.machine import chosen, machine
+from tilewright.targets.cpu import target
+from tilewright.targets.cpu.machine import machine
 from tilewright.targets.cpu.packing import k_per_task
 from tilewright.targets.cpu.panels import PanelFormat
 from tilewright.targets.cpu.pipeline import PIPELINE
@@ -82,7 +83,7 @@ def test_machines_say_what_their_products_use() -> None:
     assert named["x86-64"] == "SSE2" and named["avx2"] == "AVX2" and named["avx512"] == "AVX-512"
     assert named["vnni"] == "AVX-512 with VNNI"
     assert named["amx"] == "AVX-512 with VNNI and AMX for bf16, i8"
-    assert str(chosen(None)) in TARGET.describe(CompileOptions())
+    assert str(target.chosen(None)) in TARGET.describe(CompileOptions())
 
 
 def test_an_unknown_pass_to_disable_is_refused(rng: np.random.Generator) -> None:
