@@ -39,11 +39,11 @@ from xdsl.dialects.builtin import (
     UnrankedMemRefType,
     VectorType,
 )
-from xdsl.dialects.llvm import LLVMPointerType
 from xdsl.ir import Attribute
 
 from tilewright.dialects.mach import AmxType
 from tilewright.dialects.upstream.gpu import memory_space_number
+from tilewright.dialects.upstream.pointer import LLVMPointerType
 from tilewright.dialects.upstream.strided import strided_form as memref_form
 
 DYNAMIC = -1

@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 from xdsl.dialects import arith, memref, vector
 from xdsl.dialects.builtin import IntAttr, MemRefType, VectorType, i1
-from xdsl.dialects.llvm import LLVMPointerType
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.codegen.builder import Builder, Idx, index, replace
@@ -30,6 +29,7 @@ from tilewright.diagnostics import unsupported
 from tilewright.dialects import mach
 from tilewright.dialects.movement import shape_of_type, vector_type
 from tilewright.dialects.upstream.arith import element_bytes, folded
+from tilewright.dialects.upstream.pointer import LLVMPointerType
 from tilewright.dialects.upstream.strided import Metadata
 from tilewright.dialects.upstream.vector.access import LOADS, access_of
 from tilewright.dialects.upstream.views import moved

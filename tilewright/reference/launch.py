@@ -11,12 +11,12 @@ from typing import Any, cast
 import numpy as np
 from xdsl.dialects import func, gpu
 from xdsl.dialects.builtin import DenseArrayBase, MemRefType, ModuleOp, StringAttr, VectorType, i64
-from xdsl.dialects.llvm import LLVMPointerType
 from xdsl.ir import Attribute, Operation
 
 from tilewright.arguments import full_grid
 from tilewright.diagnostics import LaunchError, error_at
 from tilewright.dialects.stage.programs import cluster_size
+from tilewright.dialects.upstream.pointer import LLVMPointerType
 from tilewright.passes.kernel import (
     BLOCK,
     LEVEL,

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 from xdsl.dialects.builtin import IntegerAttr
-from xdsl.dialects.llvm import LLVMPointerType
 from xdsl.ir import Attribute, Operation
 
 from tilewright.diagnostics import unsupported
 from tilewright.dialects import mach
 from tilewright.dialects.stage.programs import cluster_size
+from tilewright.dialects.upstream.pointer import LLVMPointerType
 from tilewright.reference.numerics import numpy_type
 from tilewright.reference.site import Site
 from tilewright.reference.values import Array, Index

@@ -23,12 +23,12 @@ from xdsl.dialects.builtin import (
     StringAttr,
     VectorType,
 )
-from xdsl.dialects.llvm import LLVMPointerType
 from xdsl.ir import Attribute
 from xdsl.rewriter import Rewriter
 
 from tilewright.diagnostics import TilewrightError, UnsupportedError, location_of, unsupported
 from tilewright.dialects.upstream.arith import constant
+from tilewright.dialects.upstream.pointer import LLVMPointerType
 from tilewright.passes.affine_to_scf import affine_to_scf
 from tilewright.passes.array_arguments import array_arguments
 from tilewright.passes.assume_alignment import assume_alignment

@@ -137,14 +137,15 @@ def types_of(texts: tuple[str, ...]) -> tuple[Attribute, ...]:
     """MLIR types of their texts."""
     from xdsl.context import Context
     from xdsl.dialects.builtin import Builtin
-    from xdsl.dialects.llvm import LLVM
     from xdsl.parser import Parser
 
     from tilewright.dialects.mach import MACH
+    from tilewright.dialects.upstream.pointer import LLVMPointerType
 
     context = Context()
-    for dialect in (Builtin, LLVM, MACH):
+    for dialect in (Builtin, MACH):
         context.load_dialect(dialect)
+    context.load_attr_or_type(LLVMPointerType)
     return tuple(Parser(context, text).parse_type() for text in texts)
 
 

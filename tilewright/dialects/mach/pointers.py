@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import ClassVar
 
 from xdsl.dialects.builtin import IndexType, IntAttr, IntegerType
-from xdsl.dialects.llvm import LLVMPointerType
 from xdsl.ir import Attribute
 from xdsl.irdl import VarConstraint, base, traits_def
 from xdsl.traits import MemoryAllocEffect, Pure
@@ -13,6 +12,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from tilewright.dialects.fields import Inferred, Int, Op, Operand, Result, Symbol, op_definition
 from tilewright.dialects.mach.types import PtrConstraint, check_alignment, ptr
+from tilewright.dialects.upstream.pointer import LLVMPointerType
 
 
 @op_definition

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import cast
 
 from xdsl.dialects.builtin import ContainerType, IntegerType, VectorType
-from xdsl.dialects.llvm import LLVMPointerType
 from xdsl.ir import Attribute, ParametrizedAttribute, SSAValue, TypeAttribute
 from xdsl.irdl import IRDLOperation, base, irdl_attr_definition
 from xdsl.utils.exceptions import VerifyException
+
+from tilewright.dialects.upstream.pointer import LLVMPointerType
 
 ptr = LLVMPointerType()
 

@@ -99,15 +99,20 @@ def _init(
             **more,
         )
         return
-    uses = [Use(self, n) for n in range(len(values))]
-    for value, use in zip(values, uses, strict=True):
-        value.add_use(use)
+    uses: list[Use] = []
+    for n, value in enumerate(values):
+        other = value.first_use
+        use = Use(self, n, None, other)
+        if other is not None:
+            other._prev_use = use
+        value.first_use = use
+        uses.append(use)
     self._operands, self._operand_uses = SSAValues(values), tuple(uses)
-    self._successors = self._successor_uses = ()
+    self._successors = self._successor_uses = self.regions = ()
     self.results = SSAValues([OpResult(each, self, n) for n, each in enumerate(kinds)])
     self.properties = _held(properties, fields.properties)
     self.attributes = _held(attributes, fields.attributes)
-    self.location, self.regions = UNKNOWN_LOC, ()
+    self.location = UNKNOWN_LOC
     for each in bodies:
         self.add_region(each)
     if Operation.__post_init__ is not _post_init:  # under an ImplicitBuilder it inserts the op
@@ -135,6 +140,8 @@ def _held(
 ) -> dict[str, Attribute]:
     """What is given, and then what is not, by default."""
     held = {n: each for n, each in given.items() if each is not None} if given else {}
+    if not defaults:
+        return held
     for name, each in defaults.items():
         held.setdefault(name, each)
     return held

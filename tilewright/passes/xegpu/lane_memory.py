@@ -23,7 +23,6 @@ from math import prod
 
 from xdsl.dialects import arith, gpu, memref, vector
 from xdsl.dialects.builtin import IntAttr, IntegerAttr, IntegerType, MemRefType, VectorType, i64
-from xdsl.dialects.llvm import LLVMPointerType
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
@@ -31,6 +30,7 @@ from tilewright.dialects import mach, xegpu
 from tilewright.dialects.movement import memref_type, shape_of
 from tilewright.dialects.upstream.arith import element_bits, folded
 from tilewright.dialects.upstream.combining import ATOMIC_KINDS
+from tilewright.dialects.upstream.pointer import LLVMPointerType
 from tilewright.dialects.xegpu import elements
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.passes.emit import element_of

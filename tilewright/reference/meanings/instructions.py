@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 from xdsl.dialects.builtin import VectorType
-from xdsl.dialects.llvm import LLVMPointerType
 from xdsl.ir import Attribute, Operation
 
 from tilewright.diagnostics import CheckError, error_at, unsupported
 from tilewright.dialects.mach import InstrOp
+from tilewright.dialects.upstream.pointer import LLVMPointerType
 from tilewright.reference import access, numerics, registry
 from tilewright.reference.batch import WARP
 from tilewright.reference.lanes import Collective

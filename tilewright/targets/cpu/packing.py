@@ -13,6 +13,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from tilewright.codegen.builder import Builder, Idx, function, index, lane_type
 from tilewright.dialects import mach
 from tilewright.dialects.stage import PackOp, YieldOp
+from tilewright.dialects.text import print_module
 from tilewright.dialects.upstream.arith import folded
 from tilewright.targets.cpu.amx import TILE_BYTES, parts_of
 from tilewright.targets.cpu.arguments import split
@@ -188,7 +189,7 @@ def is_verbatim(op: PackOp, element: Attribute, format: PanelFormat) -> bool:
 
 def pack_key(op: PackOp) -> str:
     """What its panels hold of its array, but for its place and the machine."""
-    inner = "; ".join(str(o) for o in op.body.block.ops)
+    inner = "; ".join(print_module(o, generic=True).strip() for o in op.body.block.ops)
     return f"{op.source.type.element_type}: {inner}; {op.result.type} {op.depth} {op.pitch}"  # pyright: ignore
 
 

@@ -47,7 +47,6 @@ import numpy as np
 from numpy.typing import NDArray
 from xdsl.dialects import arith, gpu
 from xdsl.dialects.builtin import IntAttr, IntegerAttr, VectorType, i1, i32
-from xdsl.dialects.llvm import LLVMPointerType
 from xdsl.ir import Attribute, Block, Operation, OpResult, SSAValue
 
 from tilewright.codegen.builder import Builder, Idx
@@ -57,6 +56,7 @@ from tilewright.dialects import mach
 from tilewright.dialects.elementwise import is_elementwise_on_vectors
 from tilewright.dialects.movement import is_vector
 from tilewright.dialects.upstream.gpu.lanes import ShuffleOp
+from tilewright.dialects.upstream.pointer import LLVMPointerType
 from tilewright.dialects.upstream.vector import ExtractStridedSliceOp
 from tilewright.layout import Layout
 from tilewright.layout.bits import bit_runs

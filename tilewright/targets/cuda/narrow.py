@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import IndexType, IntAttr, i32
-from xdsl.dialects.llvm import LLVMPointerType
 from xdsl.ir import SSAValue
 
 from tilewright.codegen.builder import Builder
 from tilewright.dialects import mach
 from tilewright.dialects.folding import Folding, Kind
+from tilewright.dialects.upstream.pointer import LLVMPointerType
 
 Word = int | SSAValue
 """A number known now, or a value of type i32."""

@@ -22,7 +22,6 @@ from xdsl.dialects.builtin import (
     VectorType,
     i1,
 )
-from xdsl.dialects.llvm import LLVMPointerType
 from xdsl.ir import Attribute, Block, Region, SSAValue
 
 from tilewright.codegen.builder import Builder as Base
@@ -34,6 +33,7 @@ from tilewright.dialects.upstream.arith import element as element_of
 from tilewright.dialects.upstream.arith import element_bytes
 from tilewright.dialects.upstream.arith import signless as signless_
 from tilewright.dialects.upstream.arith import with_element as with_element_
+from tilewright.dialects.upstream.pointer import LLVMPointerType
 
 ptr = LLVMPointerType()
 

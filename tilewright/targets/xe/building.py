@@ -22,7 +22,6 @@ from xdsl.dialects.builtin import (
     i32,
     i64,
 )
-from xdsl.dialects.llvm import LLVMPointerType
 from xdsl.ir import Attribute, Block, Operation, OpResult, SSAValue
 from xdsl.rewriter import Rewriter
 
@@ -37,6 +36,7 @@ from tilewright.dialects.upstream import vector as more
 from tilewright.dialects.upstream.arith import element as element_of
 from tilewright.dialects.upstream.arith import element_bytes, folded
 from tilewright.dialects.upstream.gpu import memory_space_number
+from tilewright.dialects.upstream.pointer import LLVMPointerType
 from tilewright.passes.carried import behind
 from tilewright.passes.emit import Inserter
 from tilewright.passes.integers import EXTENT, span
