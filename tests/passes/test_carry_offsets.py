@@ -165,8 +165,36 @@ def ring(A, B, C, Y, n: tw.index):
             first = c
         i += 1
     tw.store_tile(total + tw.load_tile(b), tw.init_tile(Y, [0, 0], (8, 16)))
+
+@tw.kernel
+def arrays(A, B, C, n: tw.index, c: tw.i32):
+    \"\"\"Arrays themselves, of unequal extents: a branch exchanges them; extents and elements are asked for.\"\"\"
+    x = A if c > 0 else B
+    for i in range(n):
+        t = tw.load_tile(tw.init_tile(x, [0, i], (8, 16))) + x[0, i] + x.shape[1].to(tw.f32)
+        tw.store_tile(t, tw.init_tile(C, [i, 0], (8, 16)))
+        tw.atomic_rmw("addf", t, tw.init_tile(x, [1, 0], (8, 16)))
+        if i % 2 == 0:
+            x = B
+        else:
+            x = A
+
+@tw.kernel
+def shared(X, Y, n: tw.index):
+    \"\"\"Shared memory that changes places.\"\"\"
+    a, b = tw.alloc_slm((8, 16), tw.f32), tw.alloc_slm((8, 16), tw.f32)
+    tw.store_tile(tw.load_tile(tw.init_tile(X, [0, 0], (8, 16))), tw.init_tile(a, [0, 0], (8, 16)))
+    for i in range(n):
+        tw.barrier()
+        x = tw.load_tile(tw.init_tile(a, [1, 0], (8, 16)))
+        tw.store_tile(x * 0.5 + 1, tw.init_tile(b, [0, 0], (8, 16)))
+        a, b = b, a
+    tw.barrier()
+    tw.store_tile(tw.load_tile(tw.init_tile(a, [0, 0], (8, 16))), tw.init_tile(Y, [0, 0], (8, 16)))
 """
 GIVEN = {
+    "arrays": ["f32[9,33]", "f32[7,20]", "f32[20,16]", "6", "1"],
+    "shared": ["f32[8,16]", "f32[8,16]", "3"],
     "sweeps": ["f32[8,16]", "f32[8,16]", "5"],
     "buffers": ["f32[64,16]", "f32[8,16]", "5"],
     "ring": ["f32[9,20]", "f32[12,16]", "f32[7,17]", "f32[8,16]", "7"],

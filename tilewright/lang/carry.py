@@ -1,6 +1,6 @@
 """Values that cross a border of control flow: what a loop carries, what two branches meet in.
 
-A name may stand for a value, a tile, a number, or a (named) tuple of such. Its run-time parts, the
+A name may stand for a value, a tile, an array, a number, or a (named) tuple of such. Its run-time parts, the
 *leaves*, become arguments and results of scf ops; everything else must be the same object on both
 sides of the border, because it is known at compile time only.
 """
@@ -16,7 +16,7 @@ from xdsl.ir import Attribute, SSAValue
 from tilewright import dtypes
 from tilewright.dtypes import DType
 from tilewright.lang.convert import computed, constant, shaped, to
-from tilewright.lang.values import Tile, Value, describe_type
+from tilewright.lang.values import Array, Tile, Value, describe_type
 
 
 class Mismatch(Exception):
@@ -25,22 +25,28 @@ class Mismatch(Exception):
 
 @dataclass(frozen=True)
 class Leaf:
-    """The type of one run-time part: of a value, or of a tile (``shape`` unused)."""
+    """The type of one run-time part: of a value, or of a tile or an array (``shape`` unused)."""
 
     type: Attribute
     dtype: DType
     shape: tuple[int, ...] = ()
     weak: bool = False
     is_tile: bool = False
+    space: int | None = None
+    """Of an array, the memory space."""
 
-    def wrap(self, ssa: SSAValue) -> Value | Tile:
+    def wrap(self, ssa: SSAValue) -> Value | Tile | Array:
         if self.is_tile:
             return Tile(ssa, self.dtype)
+        if self.space is not None:
+            return Array(ssa, self.dtype, "that control flow chose", self.space, chosen=True)
         return Value(ssa, self.dtype, self.shape, weak=self.weak)
 
 
-def leaf_of(value: Value | Tile | int | float) -> Leaf:
+def leaf_of(value: Value | Tile | Array | int | float) -> Leaf:
     """The leaf type under which a run-time part, or a number as one, is carried."""
+    if isinstance(value, Array):
+        return Leaf(value.ssa.type, value.dtype, space=value.memory_space)
     if isinstance(value, Tile):
         return Leaf(value.ssa.type, value.dtype, is_tile=True)
     if isinstance(value, Value):
@@ -54,7 +60,7 @@ def leaf_of(value: Value | Tile | int | float) -> Leaf:
 
 def ssa_as(value: object, leaf: Leaf) -> SSAValue:
     """The SSA value of a run-time part whose type is (or meets in) ``leaf``."""
-    if isinstance(value, Tile):
+    if isinstance(value, (Tile, Array)):
         return value.ssa
     if isinstance(value, Value):
         return computed(to(value, leaf.dtype))
@@ -128,6 +134,8 @@ def meet_leaf(a: object, b: object) -> Leaf:
     Numbers and weak scalars take the dtype of what they meet, an index becomes i64; other typed parts
     must agree. Raises :class:`Mismatch` otherwise.
     """
+    if isinstance(a, Array) and isinstance(b, Array):
+        return _array_of_either(a, b)
     if not is_part(a) or not is_part(b):
         raise Mismatch(f"{describe_type(a)} and {describe_type(b)}")
     x, y = leaf_of(cast(Any, a)), leaf_of(cast(Any, b))
@@ -141,6 +149,15 @@ def meet_leaf(a: object, b: object) -> Leaf:
             if counts or (not one.shape and _follows(one, value, other)):
                 return other
     raise Mismatch(f"{describe_type(a)} and {describe_type(b)}")
+
+
+def _array_of_either(a: Array, b: Array) -> Leaf:
+    """Which of two arrays it is, is all that is not known of it."""
+    if a.type != b.type:
+        raise Mismatch(f"{a.type} and {b.type}, which differ")
+    if a.is_view or b.is_view:
+        raise Mismatch("a part of an array (tw.view), whose extents are not carried,")
+    return leaf_of(a)
 
 
 def _follows(one: Leaf, value: object, other: Leaf) -> bool:

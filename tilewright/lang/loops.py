@@ -30,7 +30,7 @@ from tilewright.lang.expressions import decidable, short_circuit
 from tilewright.lang.frame import Binding, Frame, Unbound
 from tilewright.lang.liveness import NONE, Names, binds, breaks, live_at_header
 from tilewright.lang.syntax import LOOP_ELSE
-from tilewright.lang.values import LoopRange, Tile, Value, describe_type
+from tilewright.lang.values import Array, LoopRange, Tile, Value, describe_type
 
 _MAX_TRIALS = 8
 
@@ -334,11 +334,13 @@ def _loop_body(
         triples = zip(carry.parts(c.initial), carry.parts(binding.value), c.leaves, strict=True)
         for i, (start, end, leaf) in enumerate(triples):
             if leaf is None:
-                if not carry.same_object(start, end):
+                if carry.same_object(start, end):
+                    continue
+                if not isinstance(start, Array):
                     raise _disagreement(frame, node, c, binding, start, end)
-                continue
+                leaf = leaf_of(start)
             found = _next_leaf(frame, node, c, binding, start, end, leaf)
-            if found != leaf:
+            if found != c.leaves[i]:
                 c.leaves[i] = found
                 widened = True
             elif not widened:
@@ -354,6 +356,8 @@ def _next_leaf(
 ) -> Leaf:
     """The type that a part must be carried in, when it ends an iteration as ``end``."""
     try:
+        if isinstance(start, Array):
+            return meet_leaf(start, end)
         if not carry.is_part(end):
             raise Mismatch
         if leaf_of(end) == leaf:
@@ -410,6 +414,10 @@ def _disagreement_hint(name: str, start: Any, end: Any) -> str:
         if start.shape == end.shape:
             return f"convert it in the loop: {name} = (...).to(tw.{start.dtype})"
         return f"start {name} with the shape that the loop gives it"
+    if isinstance(end, Array) and isinstance(start, Array):
+        if start.is_view or end.is_view:
+            return "loops carry whole arrays and tiles: make a tile of each part, and carry that"
+        return f"their extents and strides are known differently: {start.type} and {end.type}"
     if isinstance(end, Value) and end.shape:
         shape = ", ".join(map(str, end.shape))
         return f"start with {name} = tw.zeros(({shape}), tw.{end.dtype}), or tw.full"

@@ -18,7 +18,7 @@ from xdsl.ir import SSAValue
 from tilewright.diagnostics import CompileError
 from tilewright.dialects.upstream.strided import static_strides
 from tilewright.dtypes import DType
-from tilewright.lang.context import emitter
+from tilewright.lang.context import OpT, emitter
 
 if TYPE_CHECKING:
     from tilewright.dialects.xetile import TileType
@@ -183,7 +183,9 @@ class Array:
     class are compile-time numbers, the others run-time scalars.
     """
 
-    __slots__ = ("_shape", "_strides", "dtype", "is_view", "memory_space", "name", "ssa")
+    __slots__ = (
+        "_chosen", "_shape", "_strides", "dtype", "is_view", "memory_space", "name", "ssa",
+    )  # fmt: skip
 
     __hash__ = object.__hash__
 
@@ -196,8 +198,10 @@ class Array:
         *,
         shape: tuple[int | Value, ...] | None = None,
         strides: tuple[int | Value, ...] | None = None,
+        chosen: bool = False,
     ):
         self.ssa = ssa
+        self._chosen = chosen
         self.dtype = dtype
         self.name = name
         self.memory_space = memory_space
@@ -220,10 +224,12 @@ class Array:
     def shape(self) -> tuple[Value, ...]:
         """Extents, outermost first: ``A.shape[1]``."""
         if self._shape is None:
-            self._shape = tuple(
+            found = tuple(
                 self._extent(d) if size == DYNAMIC_INDEX else size
                 for d, size in enumerate(self.type.get_shape())
             )
+            self._shape = None if self._chosen else found
+            return cast(tuple[Value, ...], found)
         return cast(tuple[Value, ...], self._shape)
 
     @property
@@ -231,22 +237,27 @@ class Array:
         """Distances in elements between neighbours along each dimension."""
         if self._strides is None:
             static = static_strides(self.type)
+            dynamic: list[Value] = []
             if None in static:
-                op = emitter("strides").emit_at_entry(memref.ExtractStridedMetaDataOp(self.ssa))
-                found = [_index(value) for value in op.strides]
-            else:
-                found = []
-            self._strides = tuple(
-                found[d] if stride is None else stride for d, stride in enumerate(static)
-            )
+                op = self._ask("strides", memref.ExtractStridedMetaDataOp(self.ssa))
+                dynamic = [_index(value) for value in op.strides]
+            found = tuple(dynamic[d] if s is None else s for d, s in enumerate(static))
+            self._strides = None if self._chosen else found
+            return cast(tuple[Value, ...], found)
         return cast(tuple[Value, ...], self._strides)
 
     def _extent(self, dim: int) -> Value:
         from tilewright.dtypes import index
         from tilewright.lang.convert import constant_ssa
 
-        op = memref.DimOp(self.ssa, constant_ssa(dim, index))
-        return _index(emitter("shape").emit_at_entry(op).results[0])
+        return _index(
+            self._ask("shape", memref.DimOp(self.ssa, constant_ssa(dim, index))).results[0]
+        )
+
+    def _ask(self, what: str, op: OpT) -> OpT:
+        """Of an argument once, at the head of the kernel; of what control flow chose wherever it is asked for."""
+        current = emitter(what)
+        return current.emit(op) if self._chosen else current.emit_at_entry(op)
 
     def __repr__(self) -> str:
         return f"the array {self.name} ({self.ndim}-D, {self.dtype})"

@@ -7,7 +7,7 @@
                                                                           scf.yield %p }
 
 A tile that a loop, a branch or a selection chose of several arrays is accessed in a branch of its own, once for each
-array (`positions`).
+array (`positions`); so is an array that was chosen itself (`chosen-arrays`).
 
 Requires: a program of a workgroup or a subgroup. Guarantees: the same results; every tile is made by an init_tile: no
 op moves one, no loop and no branch gives one. Raises UnsupportedError where a loop changes the array, and for tiles
@@ -27,6 +27,7 @@ from tilewright.diagnostics import UnsupportedError, unsupported
 from tilewright.dialects import xetile
 from tilewright.dialects.nesting import values_made
 from tilewright.dialects.xetile.assembly import Index
+from tilewright.passes.chosen_arrays import chosen_arrays
 from tilewright.passes.emit import Before
 from tilewright.passes.induction import same_view
 from tilewright.passes.pipeline import Pass, Unit
@@ -35,6 +36,8 @@ from tilewright.passes.positions import Placed, PositionRewriter
 
 def carry_offsets(program: Operation) -> None:
     """Lets loops carry the offsets of tiles, makes tiles where they are accessed, and chooses arrays there."""
+    for kernel in [op for op in program.walk() if isinstance(op, gpu.FuncOp)]:
+        chosen_arrays(kernel)
     if not all(isinstance(tile.owner, xetile.InitTileOp) for tile in _tiles(program)):
         for region in program.regions:
             PositionRewriter(_Tiles()).run(region)

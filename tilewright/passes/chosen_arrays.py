@@ -121,13 +121,17 @@ def _in_each(op: Operation, number: SSAValue, arrays: Arrays) -> Iterator[tuple[
             yield from _in_each(use.operation, number, views)
         Rewriter.erase_op(op)
         return
-    kinds = [v.type for v in op.results]
+    used = [v for v in op.results if v.first_use is not None]
+    kinds = [v.type for v in used]
 
     def choose(first: tuple[int, SSAValue], *others: tuple[int, SSAValue]) -> Sequence[SSAValue]:
         n, array = first
         if not others:
-            return at.insert(on(array)).results
+            made = at.insert(on(array))
+            return [made.results[v.index] for v in used]
         hit = at.add(arith.CmpiOp(number, at.index(n), "eq"))
         return at.choose(hit, kinds, lambda: choose(first), lambda: choose(*others))
 
-    at.replace(*choose(*arrays.items()))
+    for old, new in zip(used, choose(*arrays.items()), strict=True):
+        old.replace_all_uses_with(new)
+    Rewriter.erase_op(op)
