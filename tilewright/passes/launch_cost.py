@@ -21,9 +21,9 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from tilewright.arguments import ArrayArg, Grid
 from tilewright.dialects import xetile
-from tilewright.dialects.movement import vector_type
+from tilewright.dialects.upstream.arith import element, element_bytes
 from tilewright.passes.memory_objects import memory_root
-from tilewright.passes.structure import Alike, Place, Product, Structure, computes, itemsize
+from tilewright.passes.structure import Alike, Place, Product, Structure, computes
 from tilewright.passes.tile_products import Factor
 from tilewright.passes.work import Work, causes, seconds, together
 from tilewright.uarch.base import GENERIC, Rates
@@ -209,7 +209,7 @@ def launch_traffic(module: ModuleOp, arguments: Sequence[Any]) -> tuple[float, i
     arrays = [a for a in arguments if isinstance(a, ArrayArg)]
     moved = sum(prod(a.shape) * a.dtype.itemsize for a in arrays)
     products = [
-        itemsize(vector_type(o.a)) for o in module.walk() if isinstance(o, xetile.TileMmaOp)
+        element_bytes(element(o.a.type)) for o in module.walk() if isinstance(o, xetile.TileMmaOp)
     ]
     return flops, moved, max(products or [a.dtype.itemsize for a in arrays], default=4)
 

@@ -15,7 +15,7 @@ from xdsl.ir import Block, Operation, SSAValue
 from tilewright import dtypes
 from tilewright.dialects import xetile
 from tilewright.dialects.movement import vector_type
-from tilewright.dialects.upstream.arith import WHOLE, constant
+from tilewright.dialects.upstream.arith import WHOLE, constant, element_bytes
 from tilewright.passes.kernel import program_ids
 from tilewright.passes.memory_objects import memory_root
 from tilewright.passes.resizing import Resizable, Sized
@@ -215,7 +215,7 @@ class Structure:
             self._known[key] = len(self.types)
             assert isinstance(kind, VectorType | xetile.TileType)
             shape = kind.get_shape()
-            size = itemsize(kind) if isinstance(kind, VectorType) else 0
+            size = element_bytes(kind.element_type) if isinstance(kind, VectorType) else 0
             self.types.append(Type(sized or (lambda sizes: shape), size))
         return self._known[key]
 
@@ -283,7 +283,3 @@ def computes(op: Operation) -> bool:
 def _name(type: VectorType) -> str:
     """Of the elements."""
     return dtypes.from_mlir(type.element_type).name
-
-
-def itemsize(type: VectorType) -> int:
-    return dtypes.from_mlir(type.element_type).itemsize

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING
 
-from xdsl.dialects.builtin import MemRefType, VectorType
 from xdsl.ir import Attribute, Operation
 from xdsl.utils.exceptions import VerifyException
 
@@ -26,10 +25,6 @@ RFC_WRITE_HINTS = WRITE_HINTS | {"streaming"}
 
 def brackets(shape: Sequence[int]) -> str:
     return "[" + ", ".join(str(dim) for dim in shape) + "]"
-
-
-def element_of(type: Attribute) -> Attribute:
-    return type.element_type if isinstance(type, (VectorType, MemRefType)) else type
 
 
 def check_hints(

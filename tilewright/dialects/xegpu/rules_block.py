@@ -16,6 +16,7 @@ from xdsl.ir import Attribute
 from xdsl.utils.exceptions import VerifyException
 
 from tilewright.dialects.strict import narrower
+from tilewright.dialects.upstream.arith import element as element_of
 from tilewright.dialects.upstream.arith import element_bits
 from tilewright.dialects.xegpu import distribution
 from tilewright.dialects.xegpu.attrs import MemorySpace
@@ -34,7 +35,6 @@ from tilewright.dialects.xegpu.rules import (
     check_hints,
     check_ownership,
     check_sg_map,
-    element_of,
 )
 
 

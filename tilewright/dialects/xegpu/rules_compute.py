@@ -8,6 +8,7 @@ from xdsl.dialects.builtin import AnyFloat, BFloat16Type, Float32Type, IntegerTy
 from xdsl.utils.exceptions import VerifyException
 
 from tilewright.dialects.strict import narrower
+from tilewright.dialects.upstream.arith import element as element_of
 from tilewright.dialects.upstream.arith import element_bits
 from tilewright.dialects.xegpu import distribution
 from tilewright.dialects.xegpu.layouts import LayoutAttr, SgMapAttr, SliceAttr
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from tilewright.dialects.xegpu import compute
 
 from tilewright.dialects.movement import shape_of_type
-from tilewright.dialects.xegpu.rules import check_ownership, element_of
+from tilewright.dialects.xegpu.rules import check_ownership
 
 
 def verify_dpas(op: compute.DpasOp) -> None:

@@ -10,6 +10,7 @@ from xdsl.ir import Attribute
 from xdsl.utils.exceptions import VerifyException
 
 from tilewright.dialects.strict import narrower
+from tilewright.dialects.upstream.arith import element as element_of
 from tilewright.dialects.upstream.arith import element_bits
 from tilewright.dialects.xegpu import distribution
 from tilewright.dialects.xegpu.attrs import MemorySpace
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from tilewright.dialects.xegpu import matrix, sync
 
 from tilewright.dialects.movement import shape_of_type
-from tilewright.dialects.xegpu.rules import brackets, check_ownership, element_of
+from tilewright.dialects.xegpu.rules import brackets, check_ownership
 
 
 def verify_create_mem_desc(op: matrix.CreateMemDescOp) -> None:

@@ -11,6 +11,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from tilewright.dialects.attribute_fields import ints
 from tilewright.dialects.strict import narrower
+from tilewright.dialects.upstream.arith import element as element_of
 from tilewright.dialects.xegpu.attrs import CHUNK_SIZES
 from tilewright.dialects.xegpu.layouts import LayoutAttr, SgMapAttr
 from tilewright.dialects.xegpu.types import TensorDescType
@@ -27,7 +28,6 @@ from tilewright.dialects.xegpu.rules import (
     check_hints,
     check_ownership,
     check_sg_map,
-    element_of,
 )
 
 

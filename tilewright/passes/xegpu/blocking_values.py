@@ -27,10 +27,11 @@ from tilewright.dialects import xegpu
 from tilewright.dialects.movement import shape_of
 from tilewright.dialects.numerals import dense, number_attr
 from tilewright.dialects.upstream import vector as more
+from tilewright.dialects.upstream.arith import element as element_of
 from tilewright.passes.xegpu.inst_fragments import Fragments, Shape, grid_of, rule, starts
 from tilewright.passes.xegpu.lane_elements import widened
 from tilewright.passes.xegpu.lane_values import combine
-from tilewright.passes.xegpu.lazy_registers import Free, element_of
+from tilewright.passes.xegpu.lazy_registers import Free
 from tilewright.passes.xegpu.ownership import dpas_fragments, has_instruction, right_layout
 from tilewright.passes.xegpu.sg_maps import dpas_instruction
 
@@ -44,7 +45,7 @@ def constant_op(d: Fragments, op: arith.ConstantOp) -> None:
     if not isinstance(value, DenseIntOrFPElementsAttr):
         d.keep(op)
         return
-    element, shape = element_of(op.result), shape_of(op.result)
+    element, shape = element_of(op.result.type), shape_of(op.result)
     if value.is_splat():
         d.grids[op.result] = Free(element, value.data, None)
         return
@@ -91,12 +92,16 @@ def outer_products(d: Fragments, op: xegpu.DpasOp, dims: tuple[int, int, int]) -
     """A product that no dpas does: outer products of columns of A and rows of B, one after the other."""
     if len(shape_of(op.lhs)) != 2 or len(shape_of(op.rhs)) != 2:
         raise d.refuse("packed operands of a product that no dpas does")
-    result = element_of(op.result)
+    result = element_of(op.result.type)
     wide = _sum_type(result)
     sums = isinstance(result, AnyFloat) or wide == result
-    if wide is None or not sums or any(_sum_type(element_of(v)) is None for v in (op.lhs, op.rhs)):
+    if (
+        wide is None
+        or not sums
+        or any(_sum_type(element_of(v.type)) is None for v in (op.lhs, op.rhs))
+    ):
         dpas_instruction(d.owners.xe, op)
-        raise d.refuse(f"a product of {element_of(op.lhs)} by {element_of(op.rhs)}")
+        raise d.refuse(f"a product of {element_of(op.lhs.type)} by {element_of(op.rhs.type)}")
     fragment = d.owners.fragment(op.result)
     steps = math.prod(grid_of(shape_of(op.result), fragment)) * dims[2]
     if steps > MOST_STEPS:

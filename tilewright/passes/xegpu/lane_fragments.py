@@ -21,6 +21,7 @@ from xdsl.dialects.builtin import IndexType, VectorType, i64
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright import layout as ly
+from tilewright.dialects.upstream.arith import element as element_of
 from tilewright.dialects.upstream.gpu.lanes import ShuffleOp
 from tilewright.passes.xegpu.lazy_registers import (
     Free,
@@ -28,7 +29,6 @@ from tilewright.passes.xegpu.lazy_registers import (
     LaneFragment,
     LazyRegisters,
     Register,
-    element_of,
 )
 
 Ints = NDArray[np.intp]
@@ -178,7 +178,7 @@ class LaneFragments(LazyRegisters):
         return value if how is None else self.shuffle(value, how[0], self.table(how[1]))
 
     def shuffle(self, value: SSAValue, mode: str, offset: SSAValue) -> SSAValue:
-        kind = element_of(value)
+        kind = element_of(value.type)
         if isinstance(kind, IndexType):
             # gpu.shuffle takes integers and floats.
             words = self.once(("words", value), self._cast(value, i64))

@@ -10,13 +10,14 @@ from xdsl.dialects.builtin import VectorType
 
 from tilewright import layout as ly
 from tilewright.dialects import xegpu
+from tilewright.dialects.upstream.arith import element as element_of
 from tilewright.dialects.upstream.arith import element_bits
 from tilewright.dialects.xetile.assembly import Index
 from tilewright.layout.memory import run_along
 from tilewright.passes.integers import is_multiple
 from tilewright.passes.xegpu.lane_scatter import alone
 from tilewright.passes.xegpu.lanes import LaneProgram, rule
-from tilewright.passes.xegpu.lazy_registers import LaneFragment, Register, element_of
+from tilewright.passes.xegpu.lazy_registers import LaneFragment, Register
 from tilewright.passes.xegpu.slm_layout import ACCESS_BITS, column_run, is_panel, message_rows
 
 # --- Shared matrices ---------------------------------------------------------------------------------
@@ -89,7 +90,7 @@ def load_matrix(d: LaneProgram, op: xegpu.LoadMatrixOp) -> None:
     if not isinstance(op.value.type, VectorType):
         d.keep(op)
         return
-    layout, element = d.owners.layout(op.value), element_of(op.value)
+    layout, element = d.owners.layout(op.value), element_of(op.value.type)
     down = column_places(d, op, layout)
     places, size = down or matrix_places(d, op, layout)
     matrix = d.env[op.mem_desc]

@@ -31,6 +31,7 @@ from tilewright.dialects import xegpu
 from tilewright.dialects.cache_hints import hints_of
 from tilewright.dialects.elementwise import retyped
 from tilewright.dialects.upstream.arith import constant, element_bits
+from tilewright.dialects.upstream.arith import element as element_of
 from tilewright.dialects.xegpu.attrs import BlockTensorDescAttr
 from tilewright.dialects.xegpu.types import TensorDescType
 from tilewright.dialects.xetile.assembly import Index
@@ -55,7 +56,7 @@ from tilewright.passes.xegpu.lane_addresses import (
     surface_of,
 )
 from tilewright.passes.xegpu.lanes import LaneProgram
-from tilewright.passes.xegpu.lazy_registers import LaneFragment, Register, element_of
+from tilewright.passes.xegpu.lazy_registers import LaneFragment, Register
 from tilewright.passes.xegpu.row_access import RowAccess, RowPlan
 
 FEW_ADDRESSES = 4
@@ -77,7 +78,7 @@ class _Access:
 
 
 def scattered_load(d: LaneProgram, op: xegpu.LoadNdOp) -> None:
-    layout, element = d.owners.layout(op.value), element_of(op.value)
+    layout, element = d.owners.layout(op.value), element_of(op.value.type)
     access = _access(d, op, _over_blocks(op, layout))
     full = _full(d, access)
     if full is True:
@@ -371,7 +372,7 @@ def _say(d: LaneProgram, op: xegpu.BlockAccess, plan: RowPlan) -> None:
 
 
 def _joins(root: SSAValue, run: RowAccess) -> bool:
-    element = element_of(root)
+    element = element_of(root.type)
     return isinstance(element, FixedBitwidthType) and (
         isinstance(root.type, VectorType) or run.word == 1
     )

@@ -16,11 +16,12 @@ from tilewright import layout as ly
 from tilewright.dialects import xegpu
 from tilewright.dialects.cache_hints import hints_of
 from tilewright.dialects.numerals import number_attr
+from tilewright.dialects.upstream.arith import element as element_of
 from tilewright.passes.xegpu.lane_addresses import lane_load, lane_store, once_per_element
 from tilewright.passes.xegpu.lane_blocks import access_properties
 from tilewright.passes.xegpu.lane_layouts import with_chunk
 from tilewright.passes.xegpu.lanes import LaneProgram, rule
-from tilewright.passes.xegpu.lazy_registers import LaneFragment, Register, element_of
+from tilewright.passes.xegpu.lazy_registers import LaneFragment, Register
 from tilewright.passes.xegpu.split import vector_of_offsets
 
 
@@ -34,7 +35,7 @@ def scattered(d: LaneProgram, op: xegpu.ScatterAccess) -> None:
     whole = with_chunk(layout, chunk) if chunk > 1 else layout
     match op:
         case xegpu.LoadGatherOp():
-            places, element = _per_lane(d, offsets, layout), element_of(op.value)
+            places, element = _per_lane(d, offsets, layout), element_of(op.value.type)
             for place, mask in zip(places, _per_lane(d, op.mask, layout), strict=True):
                 registers += lane_load(d, base, place, mask, element, chunk, hints, zero=False)
         case xegpu.StoreScatterOp():
@@ -58,7 +59,7 @@ def scattered(d: LaneProgram, op: xegpu.ScatterAccess) -> None:
             for place in _per_lane(d, offsets, layout):
                 d.put(op.create(operands=[base, place], properties=access_properties(op)))
     for result in op.results:
-        d.give(result, LaneFragment(whole, element_of(result), tuple(registers)))
+        d.give(result, LaneFragment(whole, element_of(result.type), tuple(registers)))
 
 
 def _per_lane(d: LaneProgram, value: SSAValue, layout: ly.Layout) -> list[SSAValue]:

@@ -26,11 +26,12 @@ from tilewright.dialects.elementwise import retyped
 from tilewright.dialects.movement import shape_of
 from tilewright.dialects.numerals import dense
 from tilewright.dialects.upstream import vector as more
+from tilewright.dialects.upstream.arith import element as element_of
 from tilewright.dialects.upstream.combining import combiner
 from tilewright.dialects.upstream.gpu.lanes import SubgroupReduceOp
 from tilewright.passes.new_body import NewBody, without_layouts
 from tilewright.passes.xegpu.lanes import LaneProgram, rule
-from tilewright.passes.xegpu.lazy_registers import Free, LaneFragment, element_of
+from tilewright.passes.xegpu.lazy_registers import Free, LaneFragment
 from tilewright.passes.xegpu.ownership import dpas_fragments, has_instruction, right_layout
 from tilewright.passes.xegpu.sg_maps import dpas_instruction
 
@@ -56,7 +57,7 @@ def constant_op(d: LaneProgram, op: arith.ConstantOp) -> None:
     if not isinstance(value, DenseIntOrFPElementsAttr):
         d.keep(op)
         return
-    element = element_of(op.result)
+    element = element_of(op.result.type)
     if value.is_splat():
         d.held[op.result] = Free(element, value.data, None)
         return
@@ -154,7 +155,7 @@ def folded(d: LaneProgram, kind: str, source: LaneFragment, dims: Sequence[int])
 
 
 def combine(d: NewBody, kind: str, a: SSAValue, b: SSAValue) -> SSAValue:
-    return d.binary(combiner(kind, element_of(a)), a, b)
+    return d.binary(combiner(kind, element_of(a.type)), a, b)
 
 
 # --- Products ----------------------------------------------------------------------------------------
@@ -184,7 +185,7 @@ def dpas(d: LaneProgram, op: xegpu.DpasOp) -> None:
     ]
     if op.acc is not None:
         operands.append(d.taken(op.acc, fragments.c))
-    kind = VectorType(element_of(op.result), [fragments.c.registers])  # pyright: ignore
+    kind = VectorType(element_of(op.result.type), [fragments.c.registers])  # pyright: ignore
     made = d.add(xegpu.DpasOp.create(operands=operands, result_types=[kind]))
     d.give_vector(op.result, made, fragments.c)
 

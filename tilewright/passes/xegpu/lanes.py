@@ -14,8 +14,9 @@ from xdsl.dialects.builtin import VectorType
 from xdsl.ir import SSAValue
 
 from tilewright import layout as ly
+from tilewright.dialects.upstream.arith import element as element_of
 from tilewright.passes.xegpu.lane_fragments import LaneFragments
-from tilewright.passes.xegpu.lazy_registers import Free, Held, LaneFragment, element_of
+from tilewright.passes.xegpu.lazy_registers import Free, Held, LaneFragment
 from tilewright.passes.xegpu.ownership import OwnershipAnalysis
 from tilewright.rules import Rules
 from tilewright.uarch.xe import XeMachine
@@ -80,4 +81,4 @@ class LaneProgram(LaneFragments):
 
     def typed(self, value: SSAValue, layout: ly.Layout) -> VectorType:
         """The vector of one lane's registers of a value."""
-        return VectorType(element_of(value), [layout.registers])  # pyright: ignore[reportArgumentType]
+        return VectorType(element_of(value.type), [layout.registers])  # pyright: ignore[reportArgumentType]

@@ -29,6 +29,7 @@ from xdsl.ir import Attribute, SSAValue
 
 from tilewright import layout as ly
 from tilewright.dialects.numerals import dense
+from tilewright.dialects.upstream.arith import element as element_of
 from tilewright.layout.bits import bit_runs, is_sum_of_bits
 from tilewright.passes.new_body import NewBody
 
@@ -63,10 +64,6 @@ class Free:
 
 
 Held = LaneFragment | Free
-
-
-def element_of(value: SSAValue) -> Attribute:
-    return value.type.element_type if isinstance(value.type, VectorType) else value.type
 
 
 class LazyRegisters(NewBody):
@@ -146,7 +143,7 @@ class LazyRegisters(NewBody):
     def fragment(self, layout: ly.Layout, value: SSAValue) -> LaneFragment:
         """A fragment that is the whole of a vector."""
         registers = tuple((value, n) for n in range(layout.registers))
-        return LaneFragment(layout, element_of(value), registers)
+        return LaneFragment(layout, element_of(value.type), registers)
 
     def pick(self, registers: Sequence[Register]) -> SSAValue:
         """One vector of the given registers; the vector itself, or a slice of it, where they are that."""
@@ -159,7 +156,7 @@ class LazyRegisters(NewBody):
         return self.once(("pick", registers), lambda: self._pick(registers))
 
     def _pick(self, registers: tuple[Register, ...]) -> SSAValue:
-        element = element_of(registers[0][0])
+        element = element_of(registers[0][0].type)
         if (together := self._pick_many(registers)) is not None:
             return together
         if len(set(registers)) == 1:
@@ -202,7 +199,7 @@ class LazyRegisters(NewBody):
         None for others. Compilers put an inserted half at its place in a word at once; halves that shuffles collect
         are copied again when they are seen as words (VNNI packing: two moves per word, not four).
         """
-        element = element_of(registers[0][0])
+        element = element_of(registers[0][0].type)
         bits = _narrow_bits(element)
         roots = len({root for root, _ in registers})
         if bits is None or roots < 2:
@@ -221,7 +218,7 @@ class LazyRegisters(NewBody):
         )
 
     def _inserted(self, registers: Sequence[Register]) -> SSAValue:
-        kind = VectorType(element_of(registers[0][0]), [len(registers)])  # pyright: ignore
+        kind = VectorType(element_of(registers[0][0].type), [len(registers)])  # pyright: ignore
         value = self.constant(dense(kind, [0]))
         for n, register in enumerate(registers):
             value = self.add(vector.InsertOp(self.scalar_of(register), value, (n,)))
@@ -230,10 +227,10 @@ class LazyRegisters(NewBody):
     def seen_as(self, value: SSAValue, element: Attribute) -> SSAValue:
         """A vector's bits as elements of another type; a scalar's as of one of as many bits."""
         kind = value.type
-        if element_of(value) == element:
+        if element_of(value.type) == element:
             return value
         made = value.owner
-        if isinstance(made, vector.BitcastOp) and element_of(made.source) == element:
+        if isinstance(made, vector.BitcastOp) and element_of(made.source.type) == element:
             return made.source
         if not isinstance(kind, VectorType):
             return self.once(("bits", value, element), arith.BitcastOp(value, element))
@@ -245,7 +242,7 @@ class LazyRegisters(NewBody):
     def _shuffle(self, a: SSAValue, b: SSAValue, mask: list[int]) -> SSAValue:
         if a is b and mask == list(range(size_of(a))):
             return a
-        kind = VectorType(element_of(a), [len(mask)])  # pyright: ignore[reportArgumentType]
+        kind = VectorType(element_of(a.type), [len(mask)])  # pyright: ignore[reportArgumentType]
         rows = DenseArrayBase.from_list(i64, mask)
         return self.add(vector.ShuffleOp(a, b, rows, result_type=kind))
 
