@@ -43,7 +43,7 @@ def expand_atomic(op: Operation, target: LLVMTarget) -> None:
         assert isinstance(made.owner, Operation)
         op = made.owner
     if isinstance(op, GenericAtomicRMWOp):
-        replace(op, lambda b: [_by_body(b, op, target)])
+        replace(op, lambda b: [exchange(b, op, _element(b, op, target), {}, target.least_atomic)])
     if isinstance(op, mach.AtomicRmwOp) and not _has(target, op):
         replace(op, lambda b: [_by_kind(b, op, target.least_atomic)])
 
@@ -51,10 +51,6 @@ def expand_atomic(op: Operation, target: LLVMTarget) -> None:
 def _on_memref(b: Builder, op: memref.AtomicRMWOp, kind: str, target: LLVMTarget) -> SSAValue:
     pointer = _element(b, op, target)
     return b.value(mach.AtomicRmwOp(kind, op.value, pointer, ordering="acq_rel"))
-
-
-def _by_body(b: Builder, op: GenericAtomicRMWOp, target: LLVMTarget) -> SSAValue:
-    return exchange(b, op, _element(b, op, target), {}, target.least_atomic)
 
 
 def exchange(

@@ -384,10 +384,6 @@ def _cl_function(name: str) -> Handler:
     return lambda p, op: float_elementwise(p, op, body, native_half=False)
 
 
-def _cl_subgroup_size(p: Printer, op: Operation) -> None:
-    _index(p, op, p.call("i32", builtin_name("get_sub_group_size"), []))
-
-
 SPIRV_HANDLERS: dict[str, Handler] = {
     "gpu.thread_id": _cl_coordinate("get_local_id"),
     "gpu.block_id": _cl_coordinate("get_group_id"),
@@ -395,7 +391,7 @@ SPIRV_HANDLERS: dict[str, Handler] = {
     "gpu.grid_dim": _cl_coordinate("get_num_groups"),
     "gpu.global_id": _cl_coordinate("get_global_id"),
     "gpu.lane_id": _cl_subgroup("get_sub_group_local_id"),
-    "gpu.subgroup_size": _cl_subgroup_size,
+    "gpu.subgroup_size": _cl_subgroup("get_sub_group_size"),
     "gpu.subgroup_id": _cl_subgroup("get_sub_group_id"),
     "gpu.num_subgroups": _cl_subgroup("get_num_sub_groups"),
     "gpu.barrier": _cl_barrier,

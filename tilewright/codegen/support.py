@@ -25,10 +25,6 @@ def _write(text: str) -> None:
     sys.stdout.write(text)
 
 
-def _print_string(data: bytes) -> None:
-    _write(data.decode(errors="replace"))
-
-
 def _assert_failed(message: bytes) -> None:
     """Native code cannot be unwound: report and end the process."""
     sys.stdout.flush()
@@ -104,7 +100,7 @@ _FUNCTIONS = {
     "printI64": ((C.c_int64,), lambda x: _write(str(x))),
     "printF32": ((C.c_float,), lambda x: _write(f"{x:g}")),
     "printF64": ((C.c_double,), lambda x: _write(f"{x:g}")),
-    "printString": ((C.c_char_p,), _print_string),
+    "printString": ((C.c_char_p,), lambda data: _write(data.decode(errors="replace"))),
     "printOpen": ((), lambda: _write("( ")),
     "printClose": ((), lambda: _write(" )")),
     "printComma": ((), lambda: _write(", ")),

@@ -217,7 +217,7 @@ def _subscript(frame: Frame, node: ast.Subscript) -> Any:
 
 @expression(ast.Slice)
 def _slice(frame: Frame, node: ast.Slice) -> Any:
-    bounds = [None if n is None else frame.evaluate(n) for n in _slice_parts(node)]
+    bounds = [None if n is None else frame.evaluate(n) for n in (node.lower, node.upper, node.step)]
     return slice(*bounds)
 
 
@@ -455,10 +455,6 @@ def _no_choice(a: Any, b: Any) -> CompileError:
         rule="what is chosen at run time has one type",
         hint="convert one of them, e.g. x.to(tw.f32)",
     )
-
-
-def _slice_parts(node: ast.Slice) -> tuple[ast.expr | None, ...]:
-    return node.lower, node.upper, node.step
 
 
 def _harmless(block: Block) -> bool:

@@ -52,7 +52,9 @@ class Scalars:
 
     def __init__(self) -> None:
         self.symbols = Symbols()
-        self.program_ids = tuple(self._program_id(axis) for axis in range(3))
+        self.program_ids = tuple(
+            self.symbols.get(Kind.PROGRAM_ID, axis, f"pid{axis}", lower=0) for axis in range(3)
+        )
         # Changes each time that a block runs which branches may repeat, in no loop that has a counter.
         self.time = self.symbols.get(Kind.COUNTER, "time", "time", lower=0)
         self._loops: dict[tuple[Operation, int], Loop] = {}
@@ -176,9 +178,6 @@ class Scalars:
             return Expr.of(known)
         name = f"stride(%{base.name_hint or 'arg'}, {dim})"
         return Expr.symbol(self.symbols.get(Kind.STRIDE, (base, dim), name))
-
-    def _program_id(self, axis: int) -> Symbol:
-        return self.symbols.get(Kind.PROGRAM_ID, axis, f"pid{axis}", lower=0)
 
     def grid_dim(self, axis: int) -> Symbol:
         return self.symbols.get(Kind.GRID_DIM, axis, f"grid{axis}", lower=1)

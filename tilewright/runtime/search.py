@@ -127,7 +127,9 @@ def search(
                 trial.compilers.stop()
         for candidate in candidates:
             candidate.run = None  # it names memory that may go
-    return sorted(candidates, key=lambda c: (not c.seconds, c is not winner, _median(c)))
+    return sorted(
+        candidates, key=lambda c: (not c.seconds, c is not winner, (c.median if c.seconds else 0.0))
+    )
 
 
 def _searched(
@@ -224,10 +226,6 @@ def result(candidates: Sequence[Candidate], least: int = 2) -> Tuned | None:
     planned = next((c.median for c in measured if c.planned), None)
     times = [(c.constexprs, c.median) for c in measured]
     return Tuned(best.constexprs, best.median, planned, times)
-
-
-def _median(candidate: Candidate) -> float:
-    return candidate.median if candidate.seconds else 0.0
 
 
 def _moved(bound: BoundCall, there: Sequence[ArrayArg]) -> BoundCall:

@@ -93,7 +93,7 @@ class CpuExecutable(HostExecutable):
             symbols = {
                 "tw_pool_launch": found.launch_address,
                 "tw_pool_wait": found.wait_address,
-                "tw_program_failed": _program_failed_address(),
+                "tw_program_failed": (ctypes.cast(_program_failed, ctypes.c_void_p).value or 0),
             }
             loaded = (
                 ready[3]
@@ -306,10 +306,6 @@ def _program_failed(text: bytes, launch: int, x: int, y: int, z: int) -> None:
     found = ((z, y, x), text.decode(errors="replace"))
     with _failing:
         _failures[launch] = min(found, _failures.get(launch, found))
-
-
-def _program_failed_address() -> int:
-    return ctypes.cast(_program_failed, ctypes.c_void_p).value or 0
 
 
 LANES = "emu"

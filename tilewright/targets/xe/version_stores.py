@@ -51,15 +51,13 @@ def _collect(block: Block, groups: list[list[xegpu.StoreScatterOp]]) -> None:
         for region in op.regions:
             for inner in region.blocks:
                 _collect(inner, groups)
-        if isinstance(op, xegpu.StoreScatterOp) and _is_masked(op.mask):
+        if isinstance(op, xegpu.StoreScatterOp) and (
+            not isinstance(op.mask.type, VectorType) and not is_true(op.mask)
+        ):
             run.append(op)
         elif op.regions or not memory_objects.is_pure(op):
             end()
     end()
-
-
-def _is_masked(mask: SSAValue) -> bool:
-    return not isinstance(mask.type, VectorType) and not is_true(mask)
 
 
 def _rewrite(group: list[xegpu.StoreScatterOp]) -> None:

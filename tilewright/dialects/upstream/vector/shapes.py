@@ -157,10 +157,6 @@ class ConstantMaskOp(Op):
             )
 
 
-def _twice(n: int) -> int:
-    return 2 * n
-
-
 def _half(n: int) -> int:
     if n % 2:
         raise VerifyException(f"expected an even last extent, got {n}")
@@ -186,7 +182,7 @@ class InterleaveOp(Op):
     name = "vector.interleave"
     lhs: Operand[VectorType] = Operand(VectorType)
     rhs: Operand = Operand(variable("lhs"))
-    result = Follows("lhs", rule=_last(_twice))
+    result = Follows("lhs", rule=_last(lambda n: 2 * n))
     traits = traits_def(Pure())
     assembly_format = "$lhs `,` $rhs attr-dict `:` type($lhs) `->` type($result)"
 

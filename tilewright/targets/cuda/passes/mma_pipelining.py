@@ -63,17 +63,17 @@ def pipeline_products(function: gpu.FuncOp, groups: int) -> int:
 def _registers(plan: PipelineSchedule, groups: int) -> int:
     """Registers of 32 bits of a thread: the products, and the operands that wait for L."""
     issues = [op for op in plan.order if isinstance(op, stage.ProductIssueOp)]
-    sums = [op.result for op in issues if op.c is None or not _is_issued(op.c)]
+    sums = [
+        op.result
+        for op in issues
+        if op.c is None or not isinstance(op.c.owner, stage.ProductIssueOp)
+    ]
     values = sums + [op.a for op in issues if plan.stage(op)]
     total = 0
     for value in values:
         type = vector_of(value.type)
         total += prod(type.get_shape()) * itemsize(type.element_type) // (4 * 128 * groups)
     return total
-
-
-def _is_issued(value: SSAValue) -> bool:
-    return isinstance(value.owner, stage.ProductIssueOp)
 
 
 def _wait_late(function: gpu.FuncOp) -> None:
