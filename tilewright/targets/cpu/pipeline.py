@@ -21,6 +21,7 @@ from tilewright.passes.packing import PackingRewriter, Panels, PanelsOf
 from tilewright.passes.pipeline import CLEANUP, Pass, Pipeline, Unit, run
 from tilewright.passes.precision import lower_precision
 from tilewright.passes.row_fusion import fuse_rows
+from tilewright.passes.scaled_differences import scale_differences
 from tilewright.passes.vector_reductions import reductions_of_tiles
 from tilewright.targets.base import CompileOptions
 from tilewright.targets.cpu.fetch_ahead import fetch_ahead
@@ -162,6 +163,7 @@ PASSES: Sequence[Pass[CpuUnit]] = (
     Pass("widen-operands", widen_operands, W, "kernel machine"),
     CLEANUP,
     Pass("precision", lower_precision, W, optional=True),
+    Pass("scaled-differences", scale_differences, W, optional=True),
     Pass("fetch-ahead", fetch_ahead, W, optional=True),
     Pass(
         "row-fusion",
