@@ -160,7 +160,7 @@ def fit(args: argparse.Namespace) -> None:
         ]
         return sum(each) / len(each) + 0.0004 * pull
 
-    best = first = machine.architecture.panel_rates
+    best = first = machine.panel_rates
     least = loss(best, first)
     for _ in range(args.steps):
         values = asdict(best)

@@ -180,6 +180,9 @@ class PanelRates:
     """Seconds until all cores have packed their part."""
     uneven: float
     """Programs that the last core does while others wait, by the binary logarithm of the cores."""
+    long_runs: float = 1.0
+    """Of what a core reads from memory, where rows beside few are so long that those behind them are not fetched by
+    name."""
 
 
 PANEL_RATES: Final = PanelRates(
@@ -241,6 +244,8 @@ class Architecture:
     clock: tuple[str, int]
     """LLVM's call that reads a counter, and about 50 ms of it."""
     panel_rates: PanelRates = PANEL_RATES
+    core_panels: Mapping[str, PanelRates] = field(default_factory=dict[str, PanelRates])
+    """Those of cores (LLVM's names) on which they were measured apart."""
     core_rates: Mapping[str, Mapping[tuple[str, str], float]] = field(
         default_factory=dict[str, Mapping[tuple[str, str], float]]
     )

@@ -18,7 +18,7 @@ from tilewright.codegen.native import (
 )
 from tilewright.codegen.target import LLVMTarget, for_cpu
 from tilewright.diagnostics import UnsupportedError
-from tilewright.uarch.cpu import Architecture, Caches, MicroKernel, Vectors
+from tilewright.uarch.cpu import Architecture, Caches, MicroKernel, PanelRates, Vectors
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,8 @@ class CpuMachine:
     vectors: Vectors
     dots: tuple[MicroKernel, ...]
     """Instructions on vectors that take several k at once, and pay on this core; fastest first."""
+    core: str = ""
+    """LLVM's name of it, where its rates of products are known apart."""
 
     @classmethod
     def of(
@@ -42,7 +44,12 @@ class CpuMachine:
         """A level with more features, on a core of this name (LLVM's)."""
         target, vectors = for_cpu(architecture, level, extra), architecture.levels[level].vectors
         dots = architecture.dots(target.features, vectors.vector_bytes, core)
-        return cls(architecture, target, vectors, dots)
+        return cls(architecture, target, vectors, dots, core if core in architecture.core_panels else "")
+
+    @property
+    def panel_rates(self) -> PanelRates:
+        """What products from panels take on this core."""
+        return self.architecture.core_panels.get(self.core, self.architecture.panel_rates)
 
     @property
     def vector_bytes(self) -> int:
@@ -82,7 +89,7 @@ class CpuMachine:
 
     def key(self) -> str:
         """Everything that generated code depends on."""
-        return "|".join([self.target.key(), *(m.name for m in self.dots)])
+        return "|".join(filter(None, [self.target.key(), *(m.name for m in self.dots), self.core]))
 
     @property
     def row_unit(self) -> int:

@@ -58,6 +58,11 @@ THIN_ROWS, THIN_BLOCK = 8, 4
 """Rows of A that are multiplied at once beside few columns, and these columns (`thin`)."""
 THIN_SUMS = 64
 """k that is multiplied while vectors of their sums are added up across."""
+THIN_RUN, THIN_VECTORS, THIN_NEAR = 8, 4, 1 << 14
+"""Rows of B that are multiplied side by side (`thin`), vectors of each at once, and bytes of all up to which the rows
+behind them are fetched by name."""
+ALONE_SECONDS = 5e-9
+"""Of a vector beyond whole groups of these, besides: nothing fetches its line."""
 STRIP = 250
 """Of B, where its rows run along n and one thread packs them for tiles, or multiplies few rows there: what a program's
 part of a row costs besides, as so many bytes. Caches fetch what follows it, and nobody reads that in time. (What
@@ -197,7 +202,7 @@ class PanelCosts:
         beside = p.a.mean * rates.row + cleared / rates.panels
         found.append(("sums", sums * blocks * added + beside, True))
         few = few_reads(self.threads)
-        short_runs = p.b.tile <= 2 * kernel.columns and not kernel.tiles
+        short_runs = p.b.tile <= 2 * kernel.columns and not (kernel.tiles or kernel.dots)
         pack_a = rates.pack_rows if p.a.along_k else rates.pack_columns
         if swapped and p.a.along_k:  # in groups, as the other side is otherwise
             pack_a = rates.pack_runs
@@ -310,6 +315,9 @@ class PanelCosts:
             again = tiles or short.tiles > 1
             read += self._torn(p, int(read)) if again else self._vain * p.k * rates.run
         near = read / rates.in_place if left == 0 else 0.0
+        alone = self._alone(p) if left == 1 and not long.along_k else None
+        if alone is not None and THIN_RUN * long.extent * _itemsize(p.types[1]) > THIN_NEAR:
+            read /= rates.long_runs
         read = self._read(p, long, read, self._stream)
         row = short.tile * _itemsize(p.types[1 - left])
         packed = p.k * row / rates.pack_rows
@@ -326,7 +334,15 @@ class PanelCosts:
             rate *= rates.inner
         depth = p.k if left == 1 else in_whole(p.k, vector // 4) + THIN_SUMS
         multiplied = depth * in_whole(long.extent, block) * in_whole(columns, few) / rate
-        return [("products", hypot(multiplied + near, read), True), ("copies", packed, True)]
+        multiplied = hypot(multiplied + near, read) + p.k * (alone or 0) * ALONE_SECONDS
+        return [("products", multiplied, True), ("copies", packed, True)]
+
+    def _alone(self, p: PlacedProduct) -> int:
+        """Vectors of a row of B's tile, multiplied where it lies, that make no whole group with others."""
+        m, lanes = self.machine, self.machine.vector_bytes // max(4, _itemsize(p.types[2]))
+        most = min(THIN_VECTORS, p.b.tile // lanes, m.accumulators // p.a.tile)
+        group = lanes << max(most, 1).bit_length() - 1
+        return -(-(p.b.extent % group) // lanes) if group > lanes else 0
 
     def _read(
         self, p: PlacedProduct, side: Side, bytes: float, speed: float, panels: float = 0.0
@@ -437,7 +453,7 @@ def kernel_for(m: CpuMachine, types: tuple[str, str, str]) -> _Kernel:
 
 def shortest_part(m: CpuMachine, types: tuple[str, str, str]) -> tuple[int, int]:
     """k of the parts that such products are divided into: at least, and what it is a multiple of."""
-    kernel, rates = kernel_for(m, types), m.architecture.panel_rates
+    kernel, rates = kernel_for(m, types), m.panel_rates
     rate = kernel.rate * rates.hertz * (rates.tiles if kernel.tiles else 1)
     size = max(kernel.bytes, _itemsize(types[1]))
     row = rates.row if kernel.tiles else 0.0

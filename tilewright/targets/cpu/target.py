@@ -151,7 +151,7 @@ class CpuExecutable(HostExecutable):
         if (parts := words[at["parts"]]) > 1:
             grid = at["grid"]
             programs = prod(words[grid : grid + 3])
-            uneven = self._machine.architecture.panel_rates.uneven
+            uneven = self._machine.panel_rates.uneven
             tasks = words[at["tasks"]] = tasks_of(parts, programs, found.threads, uneven)
             if tasks > 1:
                 assert self._division is not None
@@ -207,7 +207,7 @@ class CpuExecutable(HostExecutable):
         if merging is not None and may_pay(tile, grid, threads, rows):
             from tilewright.targets.cpu.product_cost import PanelCosts
 
-            costs = PanelCosts(self._machine, threads, self._machine.architecture.panel_rates)
+            costs = PanelCosts(self._machine, threads, self._machine.panel_rates)
             code = merging.executable(grid, args, costs)
         if code is None and merging is not None and merging is not self._merging:
             code = merging.unmerged()
@@ -400,7 +400,7 @@ class CpuTarget(Target):
         from tilewright.targets.cpu.product_cost import PanelCosts
 
         m = chosen(options.machine)
-        return PanelCosts(m, options.num_threads or thread_count(), m.architecture.panel_rates)
+        return PanelCosts(m, options.num_threads or thread_count(), m.panel_rates)
 
     def fingerprint(self, options: CompileOptions) -> str:
         return chosen(options.machine).key()
