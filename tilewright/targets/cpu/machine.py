@@ -44,7 +44,9 @@ class CpuMachine:
         """A level with more features, on a core of this name (LLVM's)."""
         target, vectors = for_cpu(architecture, level, extra), architecture.levels[level].vectors
         dots = architecture.dots(target.features, vectors.vector_bytes, core)
-        return cls(architecture, target, vectors, dots, core if core in architecture.core_panels else "")
+        return cls(
+            architecture, target, vectors, dots, core if core in architecture.core_panels else ""
+        )
 
     @property
     def panel_rates(self) -> PanelRates:
