@@ -62,42 +62,34 @@ def constant(site: Site, op: Operation) -> Array:
 # Integers. numpy's fixed-width integers wrap as MLIR's do; bool is i1 and adds modulo two.
 
 
-def integer(name: str, function: Callable[..., Array]) -> None:
-    """An op on integers of one type, as they are."""
+def integer(name: str, function: Callable[..., Array], *, signed: bool = True) -> None:
+    """An op on integers of one type, as they are or read as unsigned."""
 
-    @meaning(f"arith.{name}")
+    @meaning(f"arith.{name}i", f"index.{name}")
     def run(site: Site, op: Operation, *operands: Array) -> Array:
         dtype = operands[0].dtype
-        if dtype.kind == "b":
+        if not signed:
+            operands = tuple(map(as_unsigned, operands))
+        elif dtype.kind == "b":
             wide = (operand.astype(np.int8) for operand in operands)
             return (function(*wide) & 1).astype(bool)
         return function(*operands).astype(dtype, copy=False)
-
-
-def unsigned(name: str, function: Callable[..., Array]) -> None:
-    """An op on integers read as unsigned."""
-
-    @meaning(f"arith.{name}")
-    def run(site: Site, op: Operation, *operands: Array) -> Array:
-        dtype = operands[0].dtype
-        wide = (as_unsigned(operand) for operand in operands)
-        return function(*wide).astype(dtype, copy=False)
 
 
 def as_unsigned(value: Array) -> Array:
     return value.view(numerics.unsigned_type(value.dtype))
 
 
-integer("addi", np.add)
-integer("subi", np.subtract)
-integer("muli", np.multiply)
-integer("andi", np.bitwise_and)
-integer("ori", np.bitwise_or)
-integer("xori", np.bitwise_xor)
-integer("minsi", np.minimum)
-integer("maxsi", np.maximum)
-unsigned("minui", np.minimum)
-unsigned("maxui", np.maximum)
+integer("add", np.add)
+integer("sub", np.subtract)
+integer("mul", np.multiply)
+integer("and", np.bitwise_and)
+integer("or", np.bitwise_or)
+integer("xor", np.bitwise_xor)
+integer("mins", np.minimum)
+integer("maxs", np.maximum)
+integer("minu", np.minimum, signed=False)
+integer("maxu", np.maximum, signed=False)
 
 
 def divide(site: Site, a: Array, b: Array, by: Callable[[Array, Array], Array]) -> Array:

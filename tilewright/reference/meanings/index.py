@@ -1,4 +1,4 @@
-"""Meaning of the index dialect, whose divisions and shifts stand with arith, and of affine arithmetic."""
+"""Meaning of the index dialect, whose arithmetic stands with that of arith, and of affine arithmetic."""
 
 from __future__ import annotations
 
@@ -16,26 +16,6 @@ from tilewright.reference.meanings.arith import as_unsigned
 from tilewright.reference.registry import meaning
 from tilewright.reference.site import Site
 from tilewright.reference.values import Array, Index, scalar
-
-
-def binary(name: str, function: Callable[[Array, Array], Array], *, signed: bool = True) -> None:
-    @meaning(f"index.{name}")
-    def run(site: Site, op: Operation, a: Array, b: Array) -> Array:
-        if signed:
-            return function(a, b)
-        return function(as_unsigned(a), as_unsigned(b)).astype(np.int64)
-
-
-binary("add", np.add)
-binary("sub", np.subtract)
-binary("mul", np.multiply)
-binary("and", np.bitwise_and)
-binary("or", np.bitwise_or)
-binary("xor", np.bitwise_xor)
-binary("maxs", np.maximum)
-binary("mins", np.minimum)
-binary("maxu", np.maximum, signed=False)
-binary("minu", np.minimum, signed=False)
 
 _TESTS: dict[str, Callable[[Array, Array], Array]] = {
     "eq": np.equal,
