@@ -209,28 +209,17 @@ class Runner:
         table = [
             *(RunnerFunction(f"printMemref{t}", (t,), self.print_memref) for t in PUBLIC),
             *(
-                RunnerFunction(f"printAllclose{t}", (t, "F32"), self.print_all_close)
+                RunnerFunction(f"{name}{t}", (t, *more), call, *gives)
                 for t in ("F32", "F16", "BF16")
+                for name, more, call, *gives in (
+                    ("printAllclose", ("F32",), self.print_all_close),
+                    ("allclose", ("F32",), self.all_close, "i1"),
+                    ("printMaxError", (t,), self.print_max_error),
+                    ("fillResource1D", ("f32",), self.fill),
+                    ("fillResource1DRandom", ("f32", "f32", "i1"), self.fill_random),
+                )
             ),
             RunnerFunction("printAllcloseI32", ("I32", "I32"), self.print_all_equal),
-            *(
-                RunnerFunction(f"allclose{t}", (t, "F32"), self.all_close, "i1")
-                for t in ("F32", "F16", "BF16")
-            ),
-            *(
-                RunnerFunction(f"printMaxError{t}", (t, t), self.print_max_error)
-                for t in ("F32", "F16", "BF16")
-            ),
-            *(
-                RunnerFunction(f"fillResource1D{t}", (t, "f32"), self.fill)
-                for t in ("F32", "F16", "BF16")
-            ),
-            *(
-                RunnerFunction(
-                    f"fillResource1DRandom{t}", (t, "f32", "f32", "i1"), self.fill_random
-                )
-                for t in ("F32", "F16", "BF16")
-            ),
             RunnerFunction("gemmF16F16F32", ("F16", "F16", "F32"), self.gemm),
             RunnerFunction("gemmBF16BF16F32", ("BF16", "BF16", "F32"), self.gemm),
             RunnerFunction("gemmF16F16F16", ("F16", "F16", "F32"), self.gemm_rounded),
